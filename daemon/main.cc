@@ -19,10 +19,6 @@
 #include "collectives/base/result.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/flags.h"
-#include "daemon/infer/eval_command.h"
-#include "daemon/infer/predict_command.h"
-#include "daemon/train/check.h"
-#include "daemon/train/run.h"
 #include "daemon/verbs/local_ranks.h"
 #include "daemon/verbs/verbs.h"
 
@@ -61,7 +57,9 @@ void PrintError(const Status& status, const std::string& who, std::string_view v
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
-int ExitCode(const Status& status) { return status.ok() ? 0 : static_cast<int>(status.kind()); }
+int ExitCode(const Result<int>& exit) {
+  return exit.ok() ? *exit : static_cast<int>(exit.status().kind());
+}
 
 // --group-access is stronger than a umask that takes the group's rights away.
 void LetGroupRead() {
@@ -76,35 +74,23 @@ std::string_view VerbOf(std::span<char*> args) {
   return verb.ok() ? Name(*verb) : std::string_view();
 }
 
-// Verbs that all ranks run, which print their own errors; null for the others.
-using RanksVerb = gaccd::RanksOutcome (*)(const Flags&, const gaccd::ErrorPrinter&);
-RanksVerb RanksVerbOf(Verb verb) {
-  if (verb == Verb::kTrain) return gaccd::RunTrain;
-  if (verb == Verb::kCheck) return gaccd::RunCheck;
-  if (verb == Verb::kEval) return gaccd::RunEval;
-  if (verb == Verb::kPredict) return gaccd::RunPredict;
-  return nullptr;
-}
-
 int Run(int argc, char** argv) {
   const Result<Flags> flags = gaccd::ParseFlags(argc, argv);
   const std::string_view name =
       flags.ok() ? Name(flags->verb) : VerbOf({argv, static_cast<std::size_t>(argc)});
-  if (flags.ok() && flags->group_access) LetGroupRead();
-  if (flags.ok() && gaccd::StartsLocalRanks(*flags, gaccd::ProcessEnvironment())) {
-    const auto exit = gaccd::RunLocalRanks(*flags->local_ranks, argv, gaccd::ProcessEnvironment());
-    if (!exit.ok()) PrintError(exit.status(), "", name);
-    return exit.ok() ? *exit : ExitCode(exit.status());
+  const auto end = [name](const Result<int>& exit, const std::string& who) {
+    if (!exit.ok()) PrintError(exit.status(), who, name);
+    return ExitCode(exit);
+  };
+  if (!flags.ok()) return end(flags.status(), WhoAmI());
+  if (flags->group_access) LetGroupRead();
+  const gaccd::Environment environment = gaccd::ProcessEnvironment();
+  if (gaccd::StartsLocalRanks(*flags, environment)) {
+    return end(gaccd::RunLocalRanks(*flags->local_ranks, argv, environment), "");
   }
-  if (const RanksVerb run = flags.ok() ? RanksVerbOf(flags->verb) : nullptr; run != nullptr) {
-    const gaccd::RanksOutcome outcome =
-        run(*flags, [name](const Status& status) { PrintError(status, "", name); });
-    if (!outcome.status.ok() && !outcome.printed) PrintError(outcome.status, WhoAmI(), name);
-    return ExitCode(outcome.status);
-  }
-  const Result<int> exit = flags.ok() ? gaccd::RunVerb(*flags) : flags.status();
-  if (!exit.ok()) PrintError(exit.status(), WhoAmI(), name);
-  return exit.ok() ? *exit : ExitCode(exit.status());
+  const gaccd::VerbOutcome outcome =
+      gaccd::RunVerb(*flags, [name](const Status& status) { PrintError(status, "", name); });
+  return outcome.printed ? ExitCode(outcome.exit) : end(outcome.exit, WhoAmI());
 }
 
 }  // namespace

@@ -1,46 +1,42 @@
 #include "collectives/base/bounded_call.h"
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
-#include <thread>
 #include <utility>
 
 #include "collectives/base/thread.h"
 
 namespace gaccd {
-namespace {
 
-struct Call {
-  std::function<void()> body;
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool returned = false;
-};
+Result<AbandonableThread> AbandonableThread::Start(std::string_view name,
+                                                   std::function<void()> body) {
+  const auto ended = std::make_shared<std::promise<void>>();
+  AbandonableThread started;
+  started.ended_ = ended->get_future();
+  GACCD_ASSIGN_OR_RETURN(started.thread_,
+                         StartThread(name, [ended, body = std::move(body)]() mutable {
+                           body();
+                           body = nullptr;  // what it owns may need the time of a destructor
+                           ended->set_value();
+                         }));
+  return started;
+}
 
-}  // namespace
+bool AbandonableThread::Join(std::chrono::milliseconds limit) {
+  if (!thread_.joinable()) return true;
+  const bool ended = ended_.wait_for(limit) == std::future_status::ready;
+  ended ? thread_.join() : thread_.detach();
+  return ended;
+}
 
 bool CallWithin(std::chrono::milliseconds limit, std::function<void()> body) {
-  const auto call = std::make_shared<Call>();
-  call->body = std::move(body);
-  auto thread = StartThread("a bounded call", [call] {
-    call->body();
-    call->body = nullptr;  // what it owns may need the time of a destructor
-    const std::lock_guard lock(call->mutex);
-    call->returned = true;
-    call->changed.notify_all();
+  const auto shared = std::make_shared<std::function<void()>>(std::move(body));
+  auto thread = AbandonableThread::Start("a bounded call", [shared] {
+    (*shared)();
+    *shared = nullptr;
   });
-  if (!thread.ok()) {
-    call->body();
-    return true;
-  }
-  bool returned = false;
-  {
-    std::unique_lock lock(call->mutex);
-    returned = call->changed.wait_for(lock, limit, [&] { return call->returned; });
-  }
-  returned ? thread->join() : thread->detach();
-  return returned;
+  if (thread.ok()) return thread->Join(limit);
+  (*shared)();
+  return true;
 }
 
 }  // namespace gaccd

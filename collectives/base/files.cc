@@ -217,7 +217,7 @@ Result<std::string> ReadStart(int fd, const std::string& path, std::size_t limit
 
 Result<std::string> ReadSmallFile(const std::string& path, ErrorKind too_large) {
   auto file = InputFile::Open(path);
-  if (!file.ok()) return std::move(file).status();
+  if (!file.ok()) return file.status();
   if (file->size() > kMaxTextBytes) {
     return Status(too_large, StrCat("'", path, "' is too large: at most ", kMaxTextBytes,
                                     " bytes, found ", file->size()));

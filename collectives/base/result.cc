@@ -30,11 +30,17 @@ std::string_view ErrorKindName(ErrorKind kind) {
   return "unknown";
 }
 
-Status::Status(ErrorKind kind, std::string message)
-    : error_(std::make_shared<const Error>(Error{kind, std::move(message)})) {}
+Status::Status(ErrorKind kind, std::string message) : error_(new Error{kind, std::move(message)}) {}
 
-Status Status::WithContext(std::string_view what) && {
-  if (ok()) return std::move(*this);
+const Status::Error* Status::Copy(const Error& error) { return new Error(error); }
+void Status::Delete(const Error* error) { delete error; }
+
+Status NoValue() {
+  return {ErrorKind::kInternal, "a result: expected a value or an error, found neither"};
+}
+
+Status Status::WithContext(std::string_view what) const {
+  if (ok()) return {};
   return {kind(), StrCat(what, ": ", message())};
 }
 

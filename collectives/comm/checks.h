@@ -32,23 +32,6 @@ namespace gaccd {
 [[nodiscard]] Status CheckBroadcast(const MutableBuffer& buffer, int root, int size,
                                     MemoryKind memory = MemoryKind::kHost);
 
-// Ranks in range, nothing to or from nobody, no overlap.
-[[nodiscard]] Status CheckSendReceive(const ConstBuffer& in, int to, const MutableBuffer& out,
-                                      int from, int size, MemoryKind memory = MemoryKind::kHost);
-
-// What a rank sends and receives in one SendReceive(); plain words, so that ranks can exchange it.
-struct Route {
-  std::int64_t to = -1;
-  std::int64_t sends = 0;  // elements
-  std::int64_t send_type = 0;
-  std::int64_t from = -1;
-  std::int64_t receives = 0;
-  std::int64_t receive_type = 0;
-};
-[[nodiscard]] Route RouteOf(const ConstBuffer& in, int to, const MutableBuffer& out, int from);
-// routes: of all ranks. The same error wherever it is called.
-[[nodiscard]] Status CheckRoutes(std::span<const Route> routes);
-
 // Where the part of each rank starts in the whole: sum of counts[0..rank-1].
 [[nodiscard]] std::size_t OffsetOf(std::span<const std::int64_t> counts, int rank);
 

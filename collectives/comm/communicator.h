@@ -90,39 +90,22 @@ class Communicator {
   //                              always. Between nodes and on GPUs MPI and NCCL choose the order
   //                              and may choose another one in the next run.
   //   bf16 on GPUs               NCCL rounds to bf16 after every addition
-  virtual Status AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream = {}) = 0;
-
-  // out[i] = maximum over ranks of in[i]; the same types; the same bits always. No value may be
-  // NaN.
-  virtual Status AllReduceMax(ConstBuffer in, MutableBuffer out, StreamHandle stream = {}) = 0;
-
-  // Sends `in` to rank `to` and receives `out` from rank `from`; kNobody and no elements: nothing.
-  // Called by all ranks, also those that do neither (with empty buffers in the same memory). A rank
-  // may send to itself. kInternal on all ranks when a receiver expects another sender, count or
-  // type; on device buffers this is not seen, and ends at the deadline.
-  static constexpr int kNobody = -1;
-  virtual Status SendReceive(ConstBuffer in, int to, MutableBuffer out, int from,
-                             StreamHandle stream = {}) = 0;
+  Status AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream = {});
 
   // The same for several buffers, each in place: on GPUs in one step, for each step has its cost.
-  virtual Status AllReduceSums(std::span<const MutableBuffer> buffers, StreamHandle stream = {}) {
-    for (const MutableBuffer& buffer : buffers) {
-      GACCD_RETURN_IF_ERROR(AllReduceSum(buffer, buffer, stream));
-    }
-    return Status::Ok();
-  }
+  Status AllReduceSums(std::span<const MutableBuffer> buffers, StreamHandle stream = {});
 
   // out = in of rank 0, in of rank 1, ... ; counts[r] = elements of rank r (may be 0; equal on all
   // ranks); in.count == counts[rank()], out.count == their sum.
-  virtual Status AllGather(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
-                           StreamHandle stream = {}) = 0;
+  Status AllGather(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
+                   StreamHandle stream = {});
 
   // The reverse: in.count == sum of counts; rank r receives the sum over ranks of its part.
   // `in` is not changed; in and out do not overlap.
-  virtual Status ReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts,
-                               MutableBuffer out, StreamHandle stream = {}) = 0;
+  Status ReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
+                       StreamHandle stream = {});
 
-  virtual Status Broadcast(MutableBuffer buffer, int root, StreamHandle stream = {}) = 0;
+  Status Broadcast(MutableBuffer buffer, int root, StreamHandle stream = {});
 
   // Where the memory of Allocate() lives. kCuda: operations also take device buffers; host buffers
   // are always taken.
@@ -146,6 +129,26 @@ class Communicator {
 
  protected:
   Communicator() = default;
+
+ private:
+  // The operations above check once for all transports: no failure before, right arguments, and
+  // on devices something to do. These do the work.
+  virtual Status DoAllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream) = 0;
+  virtual Status DoAllReduceSums(std::span<const MutableBuffer> buffers, StreamHandle stream);
+  virtual Status DoAllGather(ConstBuffer in, std::span<const std::int64_t> counts,
+                             MutableBuffer out, StreamHandle stream) = 0;
+  virtual Status DoReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts,
+                                 MutableBuffer out, StreamHandle stream) = 0;
+  virtual Status DoBroadcast(MutableBuffer buffer, int root, StreamHandle stream) = 0;
+  // What this rank failed at before, where the transport does not find it by itself.
+  [[nodiscard]] virtual Status FirstFailure() const { return Status::Ok(); }
+  // An argument of this rank is wrong: returns `error`, and lets nobody wait for it.
+  virtual Status Refuse(Status error) { return error; }
+
+  // Operations take buffers of memory(), and always those of the host.
+  [[nodiscard]] MemoryKind KindFor(MemoryKind first) const {
+    return first == MemoryKind::kHost ? first : memory();
+  }
 };
 
 // A group of one. Every operation is a copy.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "collectives/comm/checks.h"
 #include "collectives/comm/mpi_communicator.h"
 #include "collectives/comm/sum.h"
 
@@ -28,18 +27,8 @@ const std::byte* At(const void* data, std::size_t element, DType dtype) {
 }
 
 // In place: every copy gets the result of all.
-Status ReduceToAll(Reduction reduction, DType dtype, std::span<void* const> copies, Slice slice) {
-  return ReduceRange(reduction, dtype, copies, slice.first, copies, slice.first, slice.count);
-}
-
-MPI_Op OpOf(Reduction reduction) {
-  switch (reduction) {
-    case Reduction::kSum:
-      return MPI_SUM;
-    case Reduction::kMax:
-      return MPI_MAX;
-  }
-  return MPI_OP_NULL;
+Status ReduceToAll(DType dtype, std::span<void* const> copies, Slice slice) {
+  return SumRange(dtype, copies, slice.first, copies, slice.first, slice.count);
 }
 
 }  // namespace
@@ -54,25 +43,14 @@ struct MpiCommunicator::PendingReduce {
   MPI_Request request = MPI_REQUEST_NULL;
 };
 
-Status MpiCommunicator::AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle) {
-  return AllReduce(Reduction::kSum, in, out);
-}
-
-Status MpiCommunicator::AllReduceMax(ConstBuffer in, MutableBuffer out, StreamHandle) {
-  return AllReduce(Reduction::kMax, in, out);
-}
-
-Status MpiCommunicator::AllReduce(Reduction reduction, ConstBuffer in, MutableBuffer out) {
-  GACCD_RETURN_IF_ERROR(CheckAllReduce(in, out));
+Status MpiCommunicator::DoAllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream) {
   if (in.dtype == DType::kBF16 && !one_node()) {
     std::vector<float> wide(in.count);
     WidenBf16({static_cast<const std::uint16_t*>(in.data), in.count}, wide);
-    GACCD_RETURN_IF_ERROR(AllReduce(reduction, View(std::span(wide)), View(std::span(wide))));
+    GACCD_RETURN_IF_ERROR(AllReduceSum(View(std::span(wide)), View(std::span(wide)), stream));
     NarrowBf16(wide, {static_cast<std::uint16_t*>(out.data), out.count});
     return Status::Ok();
   }
-  const Operation operation =
-      reduction == Reduction::kSum ? Operation::kAllReduce : Operation::kAllReduceMax;
   const bool small = one_node() && in.bytes() <= kSmallBytes && in.count <= segment_;
   const std::int64_t place = small ? kPrivate : node_->PlaceOf(out);
   const std::uint64_t shape = ShapeOf({in.count, static_cast<std::uint64_t>(in.dtype)});
@@ -80,38 +58,38 @@ Status MpiCommunicator::AllReduce(Reduction reduction, ConstBuffer in, MutableBu
     if (in.count > 0 && in.data != out.data) std::memcpy(out.data, in.data, in.bytes());
     return Status::Ok();
   }
-  return Run(operation, shape, place, [&]() -> Status {
-    if (small) return ReduceSmall(reduction, in, out);
+  return Run(Operation::kAllReduce, shape, place, [&]() -> Status {
+    if (small) return ReduceSmall(in, out);
     GACCD_RETURN_IF_ERROR(watch_->BarrierAndCheck());
     const bool shared = watch_->SamePlace();
-    if (!one_node()) return ReduceTwoLevels(reduction, in, out, shared ? place : kPrivate);
-    if (!shared) return ReduceStaged(reduction, in, out);
+    if (!one_node()) return ReduceTwoLevels(in, out, shared ? place : kPrivate);
+    if (!shared) return ReduceStaged(in, out);
     if (in.data != out.data) {
       std::memcpy(out.data, in.data, in.bytes());
       GACCD_RETURN_IF_ERROR(watch_->NodeBarrier());
     }
-    return ReduceInPlace(reduction, out, place);
+    return ReduceInPlace(out, place);
   });
 }
 
-Status MpiCommunicator::ReduceSmall(Reduction reduction, ConstBuffer in, MutableBuffer out) {
+Status MpiCommunicator::ReduceSmall(ConstBuffer in, MutableBuffer out) {
   const std::size_t half = NextHalf();
   if (in.count > 0) std::memcpy(node_->staging(node_->rank(), half), in.data, in.bytes());
   GACCD_RETURN_IF_ERROR(watch_->BarrierAndCheck());
-  return ReduceRange(reduction, out.dtype, StagingOfAll(half), 0, {&out.data, 1}, 0, out.count);
+  return SumRange(out.dtype, StagingOfAll(half), 0, {&out.data, 1}, 0, out.count);
 }
 
 // Everybody's data is visible and complete; the sum is written to all ranks. With a core for every
 // rank each takes its slice: the same one every time, so that much of it is in the core's cache.
 // With fewer cores, a rank that runs takes chunk after chunk, so that nobody waits for a rank that
 // the system does not let run.
-Status MpiCommunicator::ReduceInPlace(Reduction reduction, MutableBuffer data, std::int64_t place) {
+Status MpiCommunicator::ReduceInPlace(MutableBuffer data, std::int64_t place) {
   for (int i = 0; i < node_->size(); ++i) {
     copies_[static_cast<std::size_t>(i)] = node_->AtPlace(place, i);
   }
   if (!oversubscribed_) {
-    GACCD_RETURN_IF_ERROR(ReduceToAll(reduction, data.dtype, copies_,
-                                      SliceOf(data.count, node_->rank(), node_->size())));
+    GACCD_RETURN_IF_ERROR(
+        ReduceToAll(data.dtype, copies_, SliceOf(data.count, node_->rank(), node_->size())));
     return watch_->NodeBarrier();
   }
   const std::size_t share = data.bytes() / (kChunksPerRank * copies_.size());
@@ -120,13 +98,13 @@ Status MpiCommunicator::ReduceInPlace(Reduction reduction, MutableBuffer data, s
   Status summed;
   GACCD_RETURN_IF_ERROR(watch_->ShareWork((data.count + chunk - 1) / chunk, [&](std::size_t i) {
     const Slice part = {i * chunk, std::min(chunk, data.count - i * chunk)};
-    if (summed.ok()) summed = ReduceToAll(reduction, data.dtype, copies_, part);
+    if (summed.ok()) summed = ReduceToAll(data.dtype, copies_, part);
   }));
   return summed;
 }
 
 // Piece after piece: while the sum of a piece is being made, the next one is already copied in.
-Status MpiCommunicator::ReduceStaged(Reduction reduction, ConstBuffer in, MutableBuffer out) {
+Status MpiCommunicator::ReduceStaged(ConstBuffer in, MutableBuffer out) {
   const std::size_t step = StagedElements(in.dtype);
   const auto piece_size = [&](std::size_t first) { return std::min(step, in.count - first); };
   const auto copy_in = [&](std::size_t first, std::size_t half) {
@@ -138,8 +116,8 @@ Status MpiCommunicator::ReduceStaged(Reduction reduction, ConstBuffer in, Mutabl
   GACCD_RETURN_IF_ERROR(watch_->NodeBarrier());
   for (std::size_t first = 0; first < in.count; first += step) {
     const std::size_t count = piece_size(first);
-    GACCD_RETURN_IF_ERROR(ReduceToAll(reduction, in.dtype, StagingOfAll(half),
-                                      SliceOf(count, node_->rank(), node_->size())));
+    GACCD_RETURN_IF_ERROR(
+        ReduceToAll(in.dtype, StagingOfAll(half), SliceOf(count, node_->rank(), node_->size())));
     const std::size_t summed = half;
     if (first + step < in.count) {
       half = NextHalf();
@@ -154,8 +132,7 @@ Status MpiCommunicator::ReduceStaged(Reduction reduction, ConstBuffer in, Mutabl
 
 // place: of the data on every rank of this node, or kPrivate. The pieces, and with them what is
 // sent between nodes, do not depend on it: each node may go its own way.
-Status MpiCommunicator::ReduceTwoLevels(Reduction reduction, ConstBuffer in, MutableBuffer out,
-                                        std::int64_t place) {
+Status MpiCommunicator::ReduceTwoLevels(ConstBuffer in, MutableBuffer out, std::int64_t place) {
   const bool staged = place == kPrivate;
   if (!staged && in.data != out.data) std::memcpy(out.data, in.data, in.bytes());
   PendingReduce before;
@@ -176,23 +153,23 @@ Status MpiCommunicator::ReduceTwoLevels(Reduction reduction, ConstBuffer in, Mut
     }
     watch_->SetProgressRequest(before.active ? &before.request : nullptr);
     GACCD_RETURN_IF_ERROR(watch_->NodeBarrier());
-    GACCD_RETURN_IF_ERROR(BeginLane(reduction, &now, in.dtype));
+    GACCD_RETURN_IF_ERROR(BeginLane(&now, in.dtype));
     GACCD_RETURN_IF_ERROR(FinishLane(&before, out, staged));
     std::swap(before, now);
   }
   return FinishLane(&before, out, staged);
 }
 
-Status MpiCommunicator::BeginLane(Reduction reduction, PendingReduce* pending, DType dtype) {
+Status MpiCommunicator::BeginLane(PendingReduce* pending, DType dtype) {
   if (lane_comm_ == MPI_COMM_NULL) return Status::Ok();
   pending->slice = SliceOf(pending->count, node_->rank(), lanes_);
   if (pending->slice.count == 0) return Status::Ok();  // on all nodes: the slices are the same
   void* const own =
       At(pending->copies[static_cast<std::size_t>(node_->rank())], pending->slice.first, dtype);
-  GACCD_RETURN_IF_ERROR(ReduceRange(reduction, dtype, pending->copies, pending->slice.first,
-                                    {&own, 1}, 0, pending->slice.count));
+  GACCD_RETURN_IF_ERROR(
+      SumRange(dtype, pending->copies, pending->slice.first, {&own, 1}, 0, pending->slice.count));
   return MpiStatus(MPI_Iallreduce(MPI_IN_PLACE, own, static_cast<int>(pending->slice.count),
-                                  MpiType(dtype), OpOf(reduction), lane_comm_, &pending->request),
+                                  MpiType(dtype), MPI_SUM, lane_comm_, &pending->request),
                    "MPI_Iallreduce");
 }
 

@@ -9,7 +9,6 @@
 
 #include "collectives/base/fnv.h"
 #include "collectives/base/strings.h"
-#include "collectives/comm/checks.h"
 #include "collectives/liveness/deadline/exit_timer.h"
 
 namespace gaccd {
@@ -172,35 +171,26 @@ Status MpiCommunicator::Barrier() {
   return Run(Operation::kBarrier, 0, kPrivate, [&] { return BarrierAll(); });
 }
 
-Status MpiCommunicator::AllGather(ConstBuffer in, std::span<const std::int64_t> counts,
-                                  MutableBuffer out, StreamHandle) {
-  GACCD_RETURN_IF_ERROR(CheckAllGather(in, counts, out, rank_, size_));
+Status MpiCommunicator::DoAllGather(ConstBuffer in, std::span<const std::int64_t> counts,
+                                    MutableBuffer out, StreamHandle) {
   return Run(Operation::kAllGather, ShapeOf(counts, in.dtype), kPrivate, [&] {
     return one_node() ? GatherOnNode(in, counts, out) : GatherAcross(in, counts, out);
   });
 }
 
-Status MpiCommunicator::ReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts,
-                                      MutableBuffer out, StreamHandle) {
-  GACCD_RETURN_IF_ERROR(CheckReduceScatter(in, counts, out, rank_, size_));
+Status MpiCommunicator::DoReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts,
+                                        MutableBuffer out, StreamHandle) {
   return Run(Operation::kReduceScatter, ShapeOf(counts, in.dtype), kPrivate, [&] {
     return one_node() ? ScatterOnNode(in, counts, out) : ScatterAcross(in, counts, out);
   });
 }
 
-Status MpiCommunicator::Broadcast(MutableBuffer buffer, int root, StreamHandle) {
-  GACCD_RETURN_IF_ERROR(CheckBroadcast(buffer, root, size_));
+Status MpiCommunicator::DoBroadcast(MutableBuffer buffer, int root, StreamHandle) {
   const std::uint64_t shape = ShapeOf(
       {buffer.count, static_cast<std::uint64_t>(buffer.dtype), static_cast<std::uint64_t>(root)});
   return Run(Operation::kBroadcast, shape, kPrivate, [&] {
     return one_node() ? BroadcastOnNode(buffer, root) : BroadcastAcross(buffer, root);
   });
-}
-
-Status MpiCommunicator::SendReceive(ConstBuffer in, int to, MutableBuffer out, int from,
-                                    StreamHandle) {
-  GACCD_RETURN_IF_ERROR(CheckSendReceive(in, to, out, from, size_));
-  return Run(Operation::kSendReceive, 0, kPrivate, [&] { return Transfer(in, to, out, from); });
 }
 
 Result<std::unique_ptr<CommMemory>> MpiCommunicator::Allocate(std::size_t bytes) {

@@ -5,7 +5,6 @@
 //                    its slice and writes it to all        all nodes) sums slice l inside the node,
 //                    other: through staging memory         then between nodes by MPI, then writes
 //                                                          it to all ranks of its node
-//   send, receive    messages of MPI                       messages of MPI
 //   all others       through staging memory                non-blocking MPI collectives
 //
 // bf16 between nodes is added as f32 in a buffer of its own: MPI knows no bf16.
@@ -39,15 +38,6 @@ class MpiCommunicator final : public Communicator {
   [[nodiscard]] int size() const override { return size_; }
   [[nodiscard]] const Topology& topology() const override { return topology_; }
   Result<std::unique_ptr<CommMemory>> Allocate(std::size_t bytes) override;
-  Status AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream) override;
-  Status AllReduceMax(ConstBuffer in, MutableBuffer out, StreamHandle stream) override;
-  Status SendReceive(ConstBuffer in, int to, MutableBuffer out, int from,
-                     StreamHandle stream) override;
-  Status AllGather(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
-                   StreamHandle stream) override;
-  Status ReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
-                       StreamHandle stream) override;
-  Status Broadcast(MutableBuffer buffer, int root, StreamHandle stream) override;
   Status Barrier() override;
   Result<std::unique_ptr<Communicator>> Split(int color, int key) override;
   Status Poll() override;
@@ -56,6 +46,12 @@ class MpiCommunicator final : public Communicator {
 
  private:
   MpiCommunicator(const MpiGroup& group, const CommOptions& options);
+  Status DoAllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream) override;
+  Status DoAllGather(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
+                     StreamHandle stream) override;
+  Status DoReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
+                         StreamHandle stream) override;
+  Status DoBroadcast(MutableBuffer buffer, int root, StreamHandle stream) override;
   Status ExchangeTopology(const MpiGroup& group);
   Status MakeParts(const MpiGroup& group);
 
@@ -66,14 +62,12 @@ class MpiCommunicator final : public Communicator {
   Status BarrierAll();
 
   // mpi_all_reduce.cc
-  Status AllReduce(Reduction reduction, ConstBuffer in, MutableBuffer out);
-  Status ReduceSmall(Reduction reduction, ConstBuffer in, MutableBuffer out);
-  Status ReduceInPlace(Reduction reduction, MutableBuffer data, std::int64_t place);
-  Status ReduceStaged(Reduction reduction, ConstBuffer in, MutableBuffer out);
+  Status ReduceSmall(ConstBuffer in, MutableBuffer out);
+  Status ReduceInPlace(MutableBuffer data, std::int64_t place);
+  Status ReduceStaged(ConstBuffer in, MutableBuffer out);
   struct PendingReduce;
-  Status ReduceTwoLevels(Reduction reduction, ConstBuffer in, MutableBuffer out,
-                         std::int64_t place);
-  Status BeginLane(Reduction reduction, PendingReduce* pending, DType dtype);
+  Status ReduceTwoLevels(ConstBuffer in, MutableBuffer out, std::int64_t place);
+  Status BeginLane(PendingReduce* pending, DType dtype);
   Status FinishLane(PendingReduce* pending, MutableBuffer out, bool staged);
 
   // mpi_one_node.cc
@@ -85,7 +79,6 @@ class MpiCommunicator final : public Communicator {
   Status GatherAcross(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out);
   Status ScatterAcross(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out);
   Status BroadcastAcross(MutableBuffer buffer, int root);
-  Status Transfer(ConstBuffer in, int to, MutableBuffer out, int from);
   Status Finish(int code, MPI_Request* request, std::string_view what);
 
   [[nodiscard]] bool one_node() const { return topology_.nodes == 1; }

@@ -107,39 +107,4 @@ Status MpiCommunicator::BroadcastAcross(MutableBuffer buffer, int root) {
   return Status::Ok();
 }
 
-// The exchange of routes is also where all ranks meet.
-Status MpiCommunicator::Transfer(ConstBuffer in, int to, MutableBuffer out, int from) {
-  if (one_node()) GACCD_RETURN_IF_ERROR(watch_->BarrierAndCheck());
-  constexpr int kWords = sizeof(Route) / sizeof(std::int64_t);
-  const Route mine = RouteOf(in, to, out, from);
-  std::vector<Route> routes(static_cast<std::size_t>(size_));
-  MPI_Request request = MPI_REQUEST_NULL;
-  GACCD_RETURN_IF_ERROR(Finish(MPI_Iallgather(&mine, kWords, MPI_INT64_T, routes.data(), kWords,
-                                              MPI_INT64_T, comm_, &request),
-                               &request, "MPI_Iallgather"));
-  GACCD_RETURN_IF_ERROR(CheckRoutes(routes));
-  constexpr int kTag = 1;
-  const std::size_t width = SizeOf(in.dtype);
-  const std::size_t out_width = SizeOf(out.dtype);
-  for (std::size_t first = 0; first < std::max(in.count, out.count); first += segment_) {
-    MPI_Request receive = MPI_REQUEST_NULL;
-    MPI_Request send = MPI_REQUEST_NULL;
-    if (first < out.count) {
-      auto* at = static_cast<std::byte*>(out.data) + first * out_width;
-      const auto count = static_cast<int>(std::min(segment_, out.count - first));
-      GACCD_RETURN_IF_ERROR(MpiStatus(
-          MPI_Irecv(at, count, MpiType(out.dtype), from, kTag, comm_, &receive), "MPI_Irecv"));
-    }
-    if (first < in.count) {
-      const auto* at = static_cast<const std::byte*>(in.data) + first * width;
-      const auto count = static_cast<int>(std::min(segment_, in.count - first));
-      GACCD_RETURN_IF_ERROR(
-          MpiStatus(MPI_Isend(at, count, MpiType(in.dtype), to, kTag, comm_, &send), "MPI_Isend"));
-    }
-    GACCD_RETURN_IF_ERROR(watch_->Finish(&receive));
-    GACCD_RETURN_IF_ERROR(watch_->Finish(&send));
-  }
-  return Status::Ok();
-}
-
 }  // namespace gaccd

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "collectives/comm/checks.h"
 
 namespace gaccd {
 namespace {
@@ -70,85 +69,35 @@ NcclCommunicator::~NcclCommunicator() {
   watch_->End();
 }
 
-Status NcclCommunicator::AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream) {
-  GACCD_RETURN_IF_ERROR(watch_->failure());
+Status NcclCommunicator::DoAllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream) {
   if (in.memory == MemoryKind::kHost) return over_->AllReduceSum(in, out, stream);
-  GACCD_RETURN_IF_ERROR(CheckAllReduce(in, out, MemoryKind::kCuda));
-  if (in.count == 0) return Status::Ok();
-  return watch_->Enqueue(Operation::kAllReduce, Native(stream), [&](ncclComm_t comm) {
-    return AllReducePieces(ncclSum, in, out, comm, Native(stream));
-  });
+  return watch_->Enqueue(Operation::kAllReduce, Native(stream),
+                         [&](ncclComm_t comm) { return SumPieces(in, out, comm, Native(stream)); });
 }
 
-Status NcclCommunicator::AllReduceMax(ConstBuffer in, MutableBuffer out, StreamHandle stream) {
-  GACCD_RETURN_IF_ERROR(watch_->failure());
-  if (in.memory == MemoryKind::kHost) return over_->AllReduceMax(in, out, stream);
-  GACCD_RETURN_IF_ERROR(CheckAllReduce(in, out, MemoryKind::kCuda));
-  if (in.count == 0) return Status::Ok();
-  return watch_->Enqueue(Operation::kAllReduceMax, Native(stream), [&](ncclComm_t comm) {
-    return AllReducePieces(ncclMax, in, out, comm, Native(stream));
-  });
-}
-
-// A rank without a part sends nothing to itself: every rank has one group of NCCL an operation.
-Status NcclCommunicator::SendReceive(ConstBuffer in, int to, MutableBuffer out, int from,
-                                     StreamHandle stream) {
-  GACCD_RETURN_IF_ERROR(watch_->failure());
-  if (in.memory == MemoryKind::kHost) return over_->SendReceive(in, to, out, from, stream);
-  GACCD_RETURN_IF_ERROR(CheckSendReceive(in, to, out, from, size(), MemoryKind::kCuda));
-  const bool idle = in.count == 0 && out.count == 0;
-  return watch_->Enqueue(Operation::kSendReceive, Native(stream), [&](ncclComm_t comm) {
-    const NcclApi& api = *options_.api;
-    const auto send = [&](std::size_t i, std::size_t n) {
-      return api.Send(At(in.data, i, in.dtype), n, TypeOf(in.dtype), idle ? rank() : to, comm,
-                      Native(stream));
-    };
-    const auto receive = [&](std::size_t i, std::size_t n) {
-      return api.Recv(At(out.data, i, out.dtype), n, TypeOf(out.dtype), idle ? rank() : from, comm,
-                      Native(stream));
-    };
-    if (idle) {
-      const ncclResult_t sent = send(0, 0);
-      return sent == ncclSuccess ? receive(0, 0) : sent;
-    }
-    const ncclResult_t sent = ForPieces(in.count, options_.message_elements, send);
-    if (sent != ncclSuccess) return sent;
-    return ForPieces(out.count, options_.message_elements, receive);
-  });
-}
-
-Status NcclCommunicator::AllReduceSums(std::span<const MutableBuffer> buffers,
-                                       StreamHandle stream) {
-  GACCD_RETURN_IF_ERROR(watch_->failure());
-  const auto empty = [](const MutableBuffer& buffer) { return buffer.count == 0; };
-  if (std::ranges::all_of(buffers, empty)) return Status::Ok();
-  for (const MutableBuffer& buffer : buffers) {
-    GACCD_RETURN_IF_ERROR(CheckAllReduce(buffer, buffer, MemoryKind::kCuda));
-  }
+Status NcclCommunicator::DoAllReduceSums(std::span<const MutableBuffer> buffers,
+                                         StreamHandle stream) {
+  if (buffers.front().memory == MemoryKind::kHost) return over_->AllReduceSums(buffers, stream);
   return watch_->Enqueue(Operation::kAllReduce, Native(stream), [&](ncclComm_t comm) {
     for (const MutableBuffer& buffer : buffers) {
-      const ncclResult_t result = AllReducePieces(ncclSum, buffer, buffer, comm, Native(stream));
+      const ncclResult_t result = SumPieces(buffer, buffer, comm, Native(stream));
       if (result != ncclSuccess) return result;
     }
     return ncclSuccess;
   });
 }
 
-ncclResult_t NcclCommunicator::AllReducePieces(ncclRedOp_t reduction, const ConstBuffer& in,
-                                               const MutableBuffer& out, ncclComm_t comm,
-                                               cudaStream_t stream) const {
+ncclResult_t NcclCommunicator::SumPieces(const ConstBuffer& in, const MutableBuffer& out,
+                                         ncclComm_t comm, cudaStream_t stream) const {
   return ForPieces(in.count, options_.message_elements, [&](std::size_t i, std::size_t n) {
     return options_.api->AllReduce(At(in.data, i, in.dtype), At(out.data, i, in.dtype), n,
-                                   TypeOf(in.dtype), reduction, comm, stream);
+                                   TypeOf(in.dtype), ncclSum, comm, stream);
   });
 }
 
-Status NcclCommunicator::AllGather(ConstBuffer in, std::span<const std::int64_t> counts,
-                                   MutableBuffer out, StreamHandle stream) {
-  GACCD_RETURN_IF_ERROR(watch_->failure());
+Status NcclCommunicator::DoAllGather(ConstBuffer in, std::span<const std::int64_t> counts,
+                                     MutableBuffer out, StreamHandle stream) {
   if (in.memory == MemoryKind::kHost) return over_->AllGather(in, counts, out, stream);
-  GACCD_RETURN_IF_ERROR(CheckAllGather(in, counts, out, rank(), size(), MemoryKind::kCuda));
-  if (out.count == 0) return Status::Ok();
   return watch_->Enqueue(Operation::kAllGather, Native(stream), [&](ncclComm_t comm) {
     if (AllEqual(counts) && in.count <= options_.message_elements) {
       return options_.api->AllGather(in.data, out.data, in.count, TypeOf(in.dtype), comm,
@@ -167,12 +116,9 @@ Status NcclCommunicator::AllGather(ConstBuffer in, std::span<const std::int64_t>
   });
 }
 
-Status NcclCommunicator::ReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts,
-                                       MutableBuffer out, StreamHandle stream) {
-  GACCD_RETURN_IF_ERROR(watch_->failure());
+Status NcclCommunicator::DoReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts,
+                                         MutableBuffer out, StreamHandle stream) {
   if (in.memory == MemoryKind::kHost) return over_->ReduceScatter(in, counts, out, stream);
-  GACCD_RETURN_IF_ERROR(CheckReduceScatter(in, counts, out, rank(), size(), MemoryKind::kCuda));
-  if (in.count == 0) return Status::Ok();
   return watch_->Enqueue(Operation::kReduceScatter, Native(stream), [&](ncclComm_t comm) {
     if (AllEqual(counts) && out.count <= options_.message_elements) {
       return options_.api->ReduceScatter(in.data, out.data, out.count, TypeOf(in.dtype), ncclSum,
@@ -191,11 +137,8 @@ Status NcclCommunicator::ReduceScatter(ConstBuffer in, std::span<const std::int6
   });
 }
 
-Status NcclCommunicator::Broadcast(MutableBuffer buffer, int root, StreamHandle stream) {
-  GACCD_RETURN_IF_ERROR(watch_->failure());
+Status NcclCommunicator::DoBroadcast(MutableBuffer buffer, int root, StreamHandle stream) {
   if (buffer.memory == MemoryKind::kHost) return over_->Broadcast(buffer, root, stream);
-  GACCD_RETURN_IF_ERROR(CheckBroadcast(buffer, root, size(), MemoryKind::kCuda));
-  if (buffer.count == 0) return Status::Ok();
   return watch_->Enqueue(Operation::kBroadcast, Native(stream), [&](ncclComm_t comm) {
     return BroadcastPieces(buffer.data, buffer.data, buffer.count, buffer.dtype, root, comm,
                            Native(stream));

@@ -35,16 +35,6 @@ class NcclCommunicator final : public Communicator {
   [[nodiscard]] MemoryKind memory() const override { return MemoryKind::kCuda; }
 
   Result<std::unique_ptr<CommMemory>> Allocate(std::size_t bytes) override;
-  Status AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream) override;
-  Status AllReduceMax(ConstBuffer in, MutableBuffer out, StreamHandle stream) override;
-  Status SendReceive(ConstBuffer in, int to, MutableBuffer out, int from,
-                     StreamHandle stream) override;
-  Status AllReduceSums(std::span<const MutableBuffer> buffers, StreamHandle stream) override;
-  Status AllGather(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
-                   StreamHandle stream) override;
-  Status ReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
-                       StreamHandle stream) override;
-  Status Broadcast(MutableBuffer buffer, int root, StreamHandle stream) override;
   // Also what interrupts the host's waits: kernels that spin for the lost rank end then.
   Status Poll() override {
     GACCD_RETURN_IF_ERROR(watch_->failure());
@@ -60,9 +50,17 @@ class NcclCommunicator final : public Communicator {
   void Abort(int exit_code) noexcept override;
 
  private:
-  ncclResult_t AllReducePieces(ncclRedOp_t reduction, const ConstBuffer& in,
-                               const MutableBuffer& out, ncclComm_t comm,
-                               cudaStream_t stream) const;
+  Status DoAllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream) override;
+  Status DoAllReduceSums(std::span<const MutableBuffer> buffers, StreamHandle stream) override;
+  Status DoAllGather(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
+                     StreamHandle stream) override;
+  Status DoReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
+                         StreamHandle stream) override;
+  Status DoBroadcast(MutableBuffer buffer, int root, StreamHandle stream) override;
+  [[nodiscard]] Status FirstFailure() const override { return watch_->failure(); }
+
+  ncclResult_t SumPieces(const ConstBuffer& in, const MutableBuffer& out, ncclComm_t comm,
+                         cudaStream_t stream) const;
   ncclResult_t BroadcastPieces(const void* in, void* out, std::size_t count, DType dtype, int root,
                                ncclComm_t comm, cudaStream_t stream) const;
   ncclResult_t ReducePieces(const void* in, void* out, std::size_t count, DType dtype, int root,

@@ -5,15 +5,15 @@
 #include <string>
 
 #include "collectives/base/strings.h"
-#include "collectives/comm/checks.h"
 #include "collectives/comm/communicator.h"
 #include "collectives/comm/host_memory.h"
 
 namespace gaccd {
 namespace {
 
-void Copy(const ConstBuffer& in, const MutableBuffer& out) {
+Status Copy(const ConstBuffer& in, const MutableBuffer& out) {
   if (in.bytes() > 0 && in.data != out.data) std::memcpy(out.data, in.data, in.bytes());
+  return Status::Ok();
 }
 
 std::string HostName() {
@@ -38,48 +38,6 @@ class SingleCommunicator final : public Communicator {
     return AllocateHostMemory(bytes);
   }
 
-  Status AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle /*stream*/) override {
-    GACCD_RETURN_IF_ERROR(aborted_);
-    GACCD_RETURN_IF_ERROR(CheckAllReduce(in, out));
-    Copy(in, out);
-    return Status::Ok();
-  }
-
-  Status AllReduceMax(ConstBuffer in, MutableBuffer out, StreamHandle stream) override {
-    return AllReduceSum(in, out, stream);  // of one rank
-  }
-
-  Status SendReceive(ConstBuffer in, int to, MutableBuffer out, int from,
-                     StreamHandle /*stream*/) override {
-    GACCD_RETURN_IF_ERROR(aborted_);
-    GACCD_RETURN_IF_ERROR(CheckSendReceive(in, to, out, from, 1));
-    const Route route = RouteOf(in, to, out, from);
-    GACCD_RETURN_IF_ERROR(CheckRoutes({&route, 1}));
-    if (to == 0) Copy(in, out);
-    return Status::Ok();
-  }
-
-  Status AllGather(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
-                   StreamHandle /*stream*/) override {
-    GACCD_RETURN_IF_ERROR(aborted_);
-    GACCD_RETURN_IF_ERROR(CheckAllGather(in, counts, out, 0, 1));
-    Copy(in, out);
-    return Status::Ok();
-  }
-
-  Status ReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
-                       StreamHandle /*stream*/) override {
-    GACCD_RETURN_IF_ERROR(aborted_);
-    GACCD_RETURN_IF_ERROR(CheckReduceScatter(in, counts, out, 0, 1));
-    Copy(in, out);
-    return Status::Ok();
-  }
-
-  Status Broadcast(MutableBuffer buffer, int root, StreamHandle /*stream*/) override {
-    GACCD_RETURN_IF_ERROR(aborted_);
-    return CheckBroadcast(buffer, root, 1);
-  }
-
   Status Barrier() override { return aborted_; }
 
   Result<std::unique_ptr<Communicator>> Split(int color, int /*key*/) override {
@@ -94,6 +52,22 @@ class SingleCommunicator final : public Communicator {
   }
 
  private:
+  Status DoAllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle /*stream*/) override {
+    return Copy(in, out);
+  }
+  Status DoAllGather(ConstBuffer in, std::span<const std::int64_t> /*counts*/, MutableBuffer out,
+                     StreamHandle /*stream*/) override {
+    return Copy(in, out);
+  }
+  Status DoReduceScatter(ConstBuffer in, std::span<const std::int64_t> /*counts*/,
+                         MutableBuffer out, StreamHandle /*stream*/) override {
+    return Copy(in, out);
+  }
+  Status DoBroadcast(MutableBuffer /*buffer*/, int /*root*/, StreamHandle /*stream*/) override {
+    return Status::Ok();
+  }
+  [[nodiscard]] Status FirstFailure() const override { return aborted_; }
+
   Topology topology_;
   Status aborted_;
 };

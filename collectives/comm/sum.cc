@@ -51,46 +51,32 @@ void CopyRange(const void* input, std::size_t in_first, std::span<void* const> o
   }
 }
 
-// How elements are stored and computed with.
-template <typename T>
-struct Plain {
-  using Stored = T;
-  using Value = T;
-  static Value Load(Stored stored) { return stored; }
-  static Stored Store(Value value) { return value; }
-};
-struct Bf16 {
-  using Stored = std::uint16_t;
-  using Value = float;
-  static Value Load(Stored stored) {
-    return std::bit_cast<float>(static_cast<std::uint32_t>(stored) << 16);
-  }
-  static Stored Store(Value value) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    if (value != value) return static_cast<Stored>((bits >> 16) | 0x40U);
-    return static_cast<Stored>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
-  }
-};
+float LoadBf16(std::uint16_t stored) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(stored) << 16);
+}
+std::uint16_t StoreBf16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if (value != value) return static_cast<std::uint16_t>((bits >> 16) | 0x40U);
+  return static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
+}
 
 // Block by block, built aside, because an output may be an input that is still to be read.
-template <typename E, typename Fold>
-void FoldRange(std::span<const void* const> inputs, std::size_t in_first,
-               std::span<void* const> outputs, std::size_t out_first, std::size_t count,
-               const Fold& fold) {
-  std::array<typename E::Value, kBlock> folded;
-  std::array<typename E::Stored, kBlock> stored;
+void SumBf16(std::span<const void* const> inputs, std::size_t in_first,
+             std::span<void* const> outputs, std::size_t out_first, std::size_t count) {
+  std::array<float, kBlock> sums;
+  std::array<std::uint16_t, kBlock> stored;
   for (std::size_t done = 0; done < count; done += kBlock) {
     const std::size_t n = std::min(kBlock, count - done);
     for (std::size_t r = 0; r < inputs.size(); ++r) {
-      const auto* in = static_cast<const typename E::Stored*>(inputs[r]) + in_first + done;
+      const auto* in = static_cast<const std::uint16_t*>(inputs[r]) + in_first + done;
       for (std::size_t i = 0; i < n; ++i) {
-        folded[i] = r == 0 ? E::Load(in[i]) : fold(folded[i], E::Load(in[i]));
+        sums[i] = r == 0 ? LoadBf16(in[i]) : sums[i] + LoadBf16(in[i]);
       }
     }
-    for (std::size_t i = 0; i < n; ++i) stored[i] = E::Store(folded[i]);
+    for (std::size_t i = 0; i < n; ++i) stored[i] = StoreBf16(sums[i]);
     for (void* output : outputs) {
-      auto* out = static_cast<typename E::Stored*>(output) + out_first + done;
-      std::memcpy(out, stored.data(), n * sizeof(typename E::Stored));
+      auto* out = static_cast<std::uint16_t*>(output) + out_first + done;
+      std::memcpy(out, stored.data(), n * sizeof(std::uint16_t));
     }
   }
 }
@@ -155,83 +141,47 @@ class Summation {
   std::size_t out_first_;
 };
 
-Status Sum(DType dtype, std::span<const void* const> inputs, std::size_t in_first,
-           std::span<void* const> outputs, std::size_t out_first, std::size_t count) {
-  const auto sum = [&]<typename T>(T) {
-    Summation<T>(inputs, in_first, outputs, out_first).Run(count);
-    return Status::Ok();
-  };
-  switch (dtype) {
-    case DType::kF32:
-      return sum(float{});
-    case DType::kF64:
-      return sum(double{});
-    case DType::kI32:  // unsigned: signed overflow is undefined
-      return sum(std::uint32_t{});
-    case DType::kI64:
-      return sum(std::uint64_t{});
-    case DType::kBF16:
-      FoldRange<Bf16>(inputs, in_first, outputs, out_first, count,
-                      [](float a, float b) { return a + b; });
-      return Status::Ok();
-    case DType::kU8:
-    case DType::kFP16:
-      break;
-  }
-  return {ErrorKind::kInternal, StrCat(Name(dtype), " is not summed")};
-}
-
-Status Max(DType dtype, std::span<const void* const> inputs, std::size_t in_first,
-           std::span<void* const> outputs, std::size_t out_first, std::size_t count) {
-  const auto max = [&]<typename E>(E) {
-    FoldRange<E>(inputs, in_first, outputs, out_first, count,
-                 [](auto a, auto b) { return a < b ? b : a; });
-    return Status::Ok();
-  };
-  switch (dtype) {
-    case DType::kF32:
-      return max(Plain<float>{});
-    case DType::kF64:
-      return max(Plain<double>{});
-    case DType::kI32:
-      return max(Plain<std::int32_t>{});
-    case DType::kI64:
-      return max(Plain<std::int64_t>{});
-    case DType::kBF16:
-      return max(Bf16{});
-    case DType::kU8:
-    case DType::kFP16:
-      break;
-  }
-  return {ErrorKind::kInternal, StrCat("no maximum of ", Name(dtype))};
-}
-
 }  // namespace
 
-Status ReduceRange(Reduction reduction, DType dtype, std::span<const void* const> inputs,
-                   std::size_t in_first, std::span<void* const> outputs, std::size_t out_first,
-                   std::size_t count) {
+Status SumRange(DType dtype, std::span<const void* const> inputs, std::size_t in_first,
+                std::span<void* const> outputs, std::size_t out_first, std::size_t count) {
   if (!IsSummed(dtype)) return {ErrorKind::kInternal, StrCat(Name(dtype), " is not summed")};
   if (inputs.size() == 1) {
     CopyRange(inputs[0], in_first, outputs, out_first, count, SizeOf(dtype));
     return Status::Ok();
   }
-  if (count == 0) return Status::Ok();
-  switch (reduction) {
-    case Reduction::kSum:
-      return Sum(dtype, inputs, in_first, outputs, out_first, count);
-    case Reduction::kMax:
-      return Max(dtype, inputs, in_first, outputs, out_first, count);
+  const auto sum = [&]<typename T>(T) {
+    Summation<T>(inputs, in_first, outputs, out_first).Run(count);
+  };
+  switch (dtype) {
+    case DType::kF32:
+      sum(float{});
+      break;
+    case DType::kF64:
+      sum(double{});
+      break;
+    case DType::kI32:  // unsigned: signed overflow is undefined
+      sum(std::uint32_t{});
+      break;
+    case DType::kI64:
+      sum(std::uint64_t{});
+      break;
+    case DType::kBF16:
+      SumBf16(inputs, in_first, outputs, out_first, count);
+      break;
+    case DType::kU8:
+    case DType::kFP16:
+      break;
   }
   return Status::Ok();
 }
 
 void WidenBf16(std::span<const std::uint16_t> in, std::span<float> out) {
-  std::ranges::transform(in, out.begin(), Bf16::Load);
+  std::ranges::transform(in, out.begin(), LoadBf16);
 }
 
 void NarrowBf16(std::span<const float> in, std::span<std::uint16_t> out) {
-  std::ranges::transform(in, out.begin(), Bf16::Store);
+  std::ranges::transform(in, out.begin(), StoreBf16);
 }
 
 Slice SliceOf(std::size_t count, int index, int workers) {

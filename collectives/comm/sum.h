@@ -1,5 +1,5 @@
-// The arithmetic of reductions (sums and maxima) within one address space: of ranks that are
-// threads, and of the ranks of one node in shared memory.
+// Sums within one address space: of ranks that are threads, and of the ranks of one node in shared
+// memory.
 //
 // Order: always ((input 0 + input 1) + input 2) + ..., in the type of the elements, whichever rank
 // computes and however the elements are divided, so that a result has the same bits everywhere and
@@ -16,18 +16,11 @@
 
 namespace gaccd {
 
-enum class Reduction : std::uint8_t { kSum, kMax };
-
-// out[out_first + i] = sum or maximum over inputs of input[in_first + i], 0 <= i < count, for every
-// out. An output may be one of the inputs if in_first == out_first. REQUIRES: inputs not empty; for
-// kMax no NaN. kInternal, and nothing written: u8, fp16.
-Status ReduceRange(Reduction reduction, DType dtype, std::span<const void* const> inputs,
-                   std::size_t in_first, std::span<void* const> outputs, std::size_t out_first,
-                   std::size_t count);
-inline Status SumRange(DType dtype, std::span<const void* const> inputs, std::size_t in_first,
-                       std::span<void* const> outputs, std::size_t out_first, std::size_t count) {
-  return ReduceRange(Reduction::kSum, dtype, inputs, in_first, outputs, out_first, count);
-}
+// out[out_first + i] = sum over inputs of input[in_first + i], 0 <= i < count, for every out. An
+// output may be one of the inputs if in_first == out_first. REQUIRES: inputs not empty. kInternal,
+// and nothing written: u8, fp16.
+Status SumRange(DType dtype, std::span<const void* const> inputs, std::size_t in_first,
+                std::span<void* const> outputs, std::size_t out_first, std::size_t count);
 
 // bf16 is the upper half of a float. REQUIRES: as many values on both sides.
 void WidenBf16(std::span<const std::uint16_t> in, std::span<float> out);

@@ -16,7 +16,6 @@ std::string Describe(const ThreadCall& call, std::uint64_t sequence) {
   std::string text = StrCat(Name(call.operation), " #", sequence);
   switch (call.operation) {
     case Operation::kAllReduce:
-    case Operation::kAllReduceMax:
       return StrCat(text, " of ", call.agreed_count, " ", Name(call.in.dtype));
     case Operation::kBroadcast:
       return StrCat(text, " of ", call.agreed_count, " ", Name(call.in.dtype), " from rank ",
@@ -32,7 +31,6 @@ std::string Describe(const ThreadCall& call, std::uint64_t sequence) {
     }
     case Operation::kAllocate:
       return StrCat(text, " of ", call.agreed_count, " bytes");
-    case Operation::kSendReceive:
     case Operation::kSplit:
     case Operation::kBarrier:
     case Operation::kNone:
@@ -42,9 +40,8 @@ std::string Describe(const ThreadCall& call, std::uint64_t sequence) {
 }
 
 bool Agree(const ThreadCall& a, const ThreadCall& b) {
-  if (a.operation != b.operation) return false;
-  if (a.operation == Operation::kSendReceive) return true;  // see CheckRoutes()
-  return a.in.dtype == b.in.dtype && a.agreed_count == b.agreed_count && a.root == b.root &&
+  return a.operation == b.operation && a.in.dtype == b.in.dtype &&
+         a.agreed_count == b.agreed_count && a.root == b.root &&
          std::ranges::equal(a.counts, b.counts);
 }
 

@@ -35,8 +35,6 @@ struct ThreadCall {
   std::size_t agreed_count = 0;  // elements (kAllocate: bytes) that must be equal everywhere
   std::span<const std::int64_t> counts = {};  // likewise
   int root = 0;                               // likewise
-  int to = Communicator::kNobody;             // of kSendReceive
-  int from = Communicator::kNobody;
   int color = 0;
   int key = 0;
 };

@@ -54,83 +54,9 @@ class ThreadCommunicator final : public Communicator {
   Result<std::unique_ptr<CommMemory>> Allocate(std::size_t bytes) override {
     // Memory first: a rank that gets none fails the others before they rely on it.
     auto memory = AllocateHostMemory(bytes);
-    GACCD_RETURN_IF_ERROR(FailAllUnless(memory.status()));
+    if (!memory.ok()) return Refuse(memory.status());
     GACCD_RETURN_IF_ERROR(Run({.operation = Operation::kAllocate, .agreed_count = bytes}, [] {}));
     return memory;
-  }
-
-  Status AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle /*stream*/) override {
-    return AllReduce(Operation::kAllReduce, Reduction::kSum, in, out);
-  }
-
-  Status AllReduceMax(ConstBuffer in, MutableBuffer out, StreamHandle /*stream*/) override {
-    return AllReduce(Operation::kAllReduceMax, Reduction::kMax, in, out);
-  }
-
-  Status SendReceive(ConstBuffer in, int to, MutableBuffer out, int from,
-                     StreamHandle /*stream*/) override {
-    GACCD_RETURN_IF_ERROR(FailAllUnless(CheckSendReceive(in, to, out, from, size())));
-    const ThreadCall call{
-        .operation = Operation::kSendReceive, .in = in, .out = out, .to = to, .from = from};
-    Status fits;
-    GACCD_RETURN_IF_ERROR(Run(call, [&] {
-      std::vector<Route> routes;
-      for (const ThreadCall& peer : group_->calls()) {
-        routes.push_back(RouteOf(peer.in, peer.to, peer.out, peer.from));
-      }
-      fits = CheckRoutes(routes);
-      if (!fits.ok() || from < 0 || out.count == 0) return;
-      std::memcpy(out.data, group_->calls()[Index(from)].in.data, out.bytes());
-    }));
-    return fits;
-  }
-
-  Status AllGather(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
-                   StreamHandle /*stream*/) override {
-    GACCD_RETURN_IF_ERROR(FailAllUnless(CheckAllGather(in, counts, out, rank_, size())));
-    const ThreadCall call{.operation = Operation::kAllGather,
-                          .in = in,
-                          .out = out,
-                          .agreed_count = out.count,
-                          .counts = counts};
-    return Run(call, [&] {
-      auto* to = static_cast<std::byte*>(out.data);
-      for (const ThreadCall& peer : group_->calls()) {
-        const std::size_t bytes = peer.in.bytes();
-        if (bytes > 0 && to != peer.in.data) std::memcpy(to, peer.in.data, bytes);
-        to += bytes;
-      }
-    });
-  }
-
-  Status ReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
-                       StreamHandle /*stream*/) override {
-    GACCD_RETURN_IF_ERROR(FailAllUnless(CheckReduceScatter(in, counts, out, rank_, size())));
-    const ThreadCall call{.operation = Operation::kReduceScatter,
-                          .in = in,
-                          .out = out,
-                          .agreed_count = in.count,
-                          .counts = counts};
-    Status summed;
-    GACCD_RETURN_IF_ERROR(Run(call, [&] {
-      CollectPeers();
-      const std::span<void* const> own(&outputs_[Index(rank_)], 1);
-      summed = SumRange(in.dtype, inputs_, OffsetOf(counts, rank_), own, 0, out.count);
-    }));
-    return summed;
-  }
-
-  Status Broadcast(MutableBuffer buffer, int root, StreamHandle /*stream*/) override {
-    GACCD_RETURN_IF_ERROR(FailAllUnless(CheckBroadcast(buffer, root, size())));
-    const ThreadCall call{.operation = Operation::kBroadcast,
-                          .in = buffer,
-                          .out = buffer,
-                          .agreed_count = buffer.count,
-                          .root = root};
-    return Run(call, [&] {
-      if (rank_ == root || buffer.count == 0) return;
-      std::memcpy(buffer.data, group_->calls()[Index(root)].in.data, buffer.bytes());
-    });
   }
 
   Status Barrier() override {
@@ -155,29 +81,70 @@ class ThreadCommunicator final : public Communicator {
     return Status::Ok();
   }
 
-  Status AllReduce(Operation operation, Reduction reduction, ConstBuffer in, MutableBuffer out) {
-    GACCD_RETURN_IF_ERROR(FailAllUnless(CheckAllReduce(in, out)));
-    const ThreadCall call{.operation = operation, .in = in, .out = out, .agreed_count = in.count};
-    Status reduced;
+  Status DoAllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle /*stream*/) override {
+    const ThreadCall call{
+        .operation = Operation::kAllReduce, .in = in, .out = out, .agreed_count = in.count};
+    Status summed;
     GACCD_RETURN_IF_ERROR(Run(call, [&] {
       // Nobody else reads this slice of any input, so that it may be overwritten in place.
       const Slice slice = SliceOf(in.count, rank_, size());
       CollectPeers();
-      reduced = ReduceRange(reduction, in.dtype, inputs_, slice.first, outputs_, slice.first,
-                            slice.count);
+      summed = SumRange(in.dtype, inputs_, slice.first, outputs_, slice.first, slice.count);
     }));
-    return reduced;
+    return summed;
   }
 
-  // An error of one rank alone must not leave the others waiting for it.
-  Status FailAllUnless(const Status& status) {
-    if (!status.ok()) {
-      const int me = group_->world_ranks()[Index(rank_)];
-      group_->world().Fail(
-          {ErrorKind::kUnavailable, StrCat("rank ", me, " failed: ", status.message())},
-          {status.kind(), StrCat("rank ", me, ": ", status.message())});
-    }
-    return status;
+  Status DoAllGather(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
+                     StreamHandle /*stream*/) override {
+    const ThreadCall call{.operation = Operation::kAllGather,
+                          .in = in,
+                          .out = out,
+                          .agreed_count = out.count,
+                          .counts = counts};
+    return Run(call, [&] {
+      auto* to = static_cast<std::byte*>(out.data);
+      for (const ThreadCall& peer : group_->calls()) {
+        const std::size_t bytes = peer.in.bytes();
+        if (bytes > 0 && to != peer.in.data) std::memcpy(to, peer.in.data, bytes);
+        to += bytes;
+      }
+    });
+  }
+
+  Status DoReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
+                         StreamHandle /*stream*/) override {
+    const ThreadCall call{.operation = Operation::kReduceScatter,
+                          .in = in,
+                          .out = out,
+                          .agreed_count = in.count,
+                          .counts = counts};
+    Status summed;
+    GACCD_RETURN_IF_ERROR(Run(call, [&] {
+      CollectPeers();
+      const std::span<void* const> own(&outputs_[Index(rank_)], 1);
+      summed = SumRange(in.dtype, inputs_, OffsetOf(counts, rank_), own, 0, out.count);
+    }));
+    return summed;
+  }
+
+  Status DoBroadcast(MutableBuffer buffer, int root, StreamHandle /*stream*/) override {
+    const ThreadCall call{.operation = Operation::kBroadcast,
+                          .in = buffer,
+                          .out = buffer,
+                          .agreed_count = buffer.count,
+                          .root = root};
+    return Run(call, [&] {
+      if (rank_ == root || buffer.count == 0) return;
+      std::memcpy(buffer.data, group_->calls()[Index(root)].in.data, buffer.bytes());
+    });
+  }
+
+  Status Refuse(Status error) override {
+    const int me = group_->world_ranks()[Index(rank_)];
+    group_->world().Fail(
+        {ErrorKind::kUnavailable, StrCat("rank ", me, " failed: ", error.message())},
+        {error.kind(), StrCat("rank ", me, ": ", error.message())});
+    return error;
   }
 
   void CollectPeers() {

@@ -15,13 +15,20 @@ std::vector<ValueSpec> SpecsOf(const Graph& graph, const std::vector<ValueId>& i
   return specs;
 }
 
+// Functions know nothing of how rows lie.
+std::vector<ValueSpec> DenseSpecsOf(const Graph& graph, const std::vector<ValueId>& ids) {
+  std::vector<ValueSpec> specs = SpecsOf(graph, ids);
+  for (ValueSpec& spec : specs) spec.row_stride = 0;
+  return specs;
+}
+
 // Kernels trust the sizes of their operands, and passes replace nodes.
 Status CheckOperands(const Graph& graph, const Node& node) {
-  const auto inferred = node.function->Infer(SpecsOf(graph, node.inputs));
+  const auto inferred = node.function->Infer(DenseSpecsOf(graph, node.inputs));
   if (!inferred.ok()) {
     return {ErrorKind::kInternal, StrCat(node.function->name(), ": ", inferred.status().message())};
   }
-  if (*inferred != SpecsOf(graph, node.outputs)) {
+  if (*inferred != DenseSpecsOf(graph, node.outputs)) {
     return {ErrorKind::kInternal,
             StrCat(node.function->name(), ": its outputs are not those that it infers")};
   }
@@ -43,11 +50,8 @@ Result<std::unique_ptr<Executor>> Executor::Prepare(Graph graph, const FlatBuffe
   std::unique_ptr<Executor> executor(new Executor(std::move(graph), buffers));
   for (std::size_t v = 0; v < executor->slots_.size(); ++v) {
     const Value& value = executor->graph_.values()[v];
-    const bool is_state = value.kind == ValueKind::kState;
     float* base = nullptr;
-    if (is_state) {
-      base = buffers.states;
-    } else if (value.kind == ValueKind::kParameterGradient) {
+    if (value.kind == ValueKind::kParameterGradient) {
       base = buffers.gradients;
     } else if (value.kind == ValueKind::kParameter) {
       base = buffers.parameters;
@@ -57,8 +61,7 @@ Result<std::unique_ptr<Executor>> Executor::Prepare(Graph graph, const FlatBuffe
     if (base == nullptr) {
       return Status(ErrorKind::kInternal, StrCat("no flat buffer for '", value.name, "'"));
     }
-    const FlatLayout& layout = is_state ? *buffers.state_layout : *buffers.layout;
-    executor->slots_[v] = base + layout.entries()[value.parameter].offset;
+    executor->slots_[v] = base + buffers.layout->entries()[value.parameter].offset;
   }
   GACCD_RETURN_IF_ERROR(executor->MakeSteps(factory));
   return executor;
@@ -68,7 +71,16 @@ Status Executor::MakeSteps(KernelFactory& factory) {
   std::vector<bool> written(buffers_.layout->entries().size());
   for (const Node& node : graph_.nodes()) {
     if (node.function->is_view()) continue;
+    if (node.function->is_update_sum()) {
+      cuts_.push_back({steps_.size(), steps_.size()});
+      update_sums_.push_back(node);
+      continue;
+    }
     GACCD_RETURN_IF_ERROR(AddStep(node, factory, written));
+  }
+  if (!update_sums_.empty() && update_sums_.size() < cuts_.size()) {
+    return {ErrorKind::kConfig,
+            "a graph cannot have both sums over the update and collective operations"};
   }
   // From the end: the first step found is the last one that writes.
   std::vector<bool> complete(written.size());
@@ -106,7 +118,7 @@ Status Executor::AddStep(const Node& node, KernelFactory& factory, std::vector<b
   }
   GACCD_ASSIGN_OR_RETURN(step.kernel, factory.Make({*node.function, inputs, outputs, parameters}));
   scratch_bytes_ = std::max(scratch_bytes_, step.kernel->scratch_bytes());
-  if (node.function->is_collective()) collectives_.push_back(steps_.size());
+  if (node.function->is_collective()) cuts_.push_back({steps_.size(), steps_.size() + 1});
   steps_.push_back(std::move(step));
   return Status::Ok();
 }
@@ -143,18 +155,38 @@ void Executor::BindInput(ValueId input, const void* data) {
 }
 
 Status Executor::Run(bool first, const Ready& ready) {
+  if (!update_sums_.empty()) {
+    return {ErrorKind::kInternal,
+            "a graph with sums over the update runs segment by segment, found one run"};
+  }
   return RunSteps(0, steps_.size(), first, ready);
 }
 
 Status Executor::RunSegment(std::size_t segment, bool first, const Ready& ready) {
-  const std::size_t begin = segment == 0 ? 0 : collectives_[segment - 1] + 1;
-  const std::size_t end = segment < collectives_.size() ? collectives_[segment] : steps_.size();
+  const std::size_t begin = segment == 0 ? 0 : cuts_[segment - 1].next;
+  const std::size_t end = segment < cuts_.size() ? cuts_[segment].end : steps_.size();
   return RunSteps(begin, end, first, ready);
 }
 
 // No collective function can_accumulate(), so none writes a parameter gradient itself.
 Status Executor::RunCollective(std::size_t collective) {
-  return steps_[collectives_[collective]].kernel->Run({});
+  return steps_[cuts_[collective].end].kernel->Run({});
+}
+
+Executor::UpdateSumPlace Executor::update_sum(std::size_t sum) const {
+  const Node& node = update_sums_[sum];
+  const auto memory = [this](ValueId id) {
+    return static_cast<double*>(slots_[Index(plan_.storage[Index(id)])]);
+  };
+  return {.own = memory(node.inputs[0]),
+          .all = memory(node.outputs[0]),
+          .elements = static_cast<std::size_t>(Elements(graph_.value(node.outputs[0]).spec.shape))};
+}
+
+std::size_t Executor::FindUpdateSum(ValueId all) const {
+  const auto found =
+      std::ranges::find(update_sums_, all, [](const Node& node) { return node.outputs[0]; });
+  return static_cast<std::size_t>(found - update_sums_.begin());
 }
 
 Status Executor::RunSteps(std::size_t begin, std::size_t end, bool first, const Ready& ready) {

@@ -14,14 +14,12 @@
 
 namespace gaccd {
 
-// The flat buffers of a model. Parameters and gradients have layout->size() elements, states
-// state_layout->size(). Null: the graph has no such values. Not owned.
+// The flat buffers of a model, layout->size() elements. Null: the graph has no such values. Not
+// owned.
 struct FlatBuffers {
   const FlatLayout* layout = nullptr;
   float* parameters = nullptr;
   float* gradients = nullptr;
-  const FlatLayout* state_layout = nullptr;
-  float* states = nullptr;
 };
 
 class Executor {
@@ -52,11 +50,25 @@ class Executor {
   // REQUIRES: Attach(), and BindInput() of every input.
   Status Run(bool first, const Ready& ready = nullptr);
 
-  // The same in parts: segment 0, collective 0, segment 1, ..., the last segment. A segment has no
-  // collective node, so it can be captured; it may have no node at all.
-  [[nodiscard]] std::size_t collectives() const { return collectives_.size(); }
+  // The same in parts: segment 0, cut 0, segment 1, ..., the last segment. A cut is a collective
+  // node, or a sum over the update; a graph has one kind of them. A segment has none, so it can be
+  // captured; it may have no node at all.
+  [[nodiscard]] std::size_t collectives() const { return update_sums_.empty() ? cuts_.size() : 0; }
   Status RunSegment(std::size_t segment, bool first, const Ready& ready = nullptr);
   Status RunCollective(std::size_t collective);
+
+  // What a sum over the update adds, complete after the segment before it, and where all of it is
+  // to be written before the next segment runs: f64 [elements]. Run() has no way to know: it is
+  // kInternal where there are such sums.
+  struct UpdateSumPlace {
+    const double* own = nullptr;
+    double* all = nullptr;
+    std::size_t elements = 0;
+  };
+  [[nodiscard]] std::size_t update_sums() const { return update_sums_.size(); }
+  [[nodiscard]] UpdateSumPlace update_sum(std::size_t sum) const;
+  // The sum that makes `all`. REQUIRES: the output of such a node.
+  [[nodiscard]] std::size_t FindUpdateSum(ValueId all) const;
 
   // The memory of an output after a run. REQUIRES: kind kOutput.
   template <typename T>
@@ -86,8 +98,14 @@ class Executor {
   FlatBuffers buffers_;
   MemoryPlan plan_;
   std::vector<Step> steps_;
-  std::vector<std::size_t> collectives_;  // indices of steps_
-  std::vector<void*> slots_;              // by value: where it lives
+  // A segment ends before step `end`, the next one begins with step `next`.
+  struct Cut {
+    std::size_t end = 0;
+    std::size_t next = 0;
+  };
+  std::vector<Cut> cuts_;
+  std::vector<Node> update_sums_;
+  std::vector<void*> slots_;  // by value: where it lives
   std::vector<void*> operand_scratch_;
   void* scratch_ = nullptr;
   std::int64_t scratch_bytes_ = 0;

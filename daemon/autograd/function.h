@@ -84,6 +84,9 @@ class Function {
   // Its kernels communicate with the other ranks, which all run it at the same place. A captured
   // CUDA graph is cut there.
   [[nodiscard]] virtual bool is_collective() const { return false; }
+  // Its output is the sum of its input over all micro-batches of an update and all ranks. It has no
+  // kernel: a graph is cut there (executor.h).
+  [[nodiscard]] virtual bool is_update_sum() const { return false; }
   // Its kernels can add to this output instead of overwriting it (Kernel::Run), so that they may
   // write a parameter gradient themselves. For all others an Accumulate node (add.h) does it.
   [[nodiscard]] virtual bool can_accumulate(std::size_t /*output*/) const { return false; }

@@ -36,44 +36,24 @@ OutputSpecs Graph::InferOutputs(const Function& function, std::span<const ValueI
   std::vector<ValueSpec> specs;
   for (const ValueId input : inputs) specs.push_back(value(input).spec);
   auto outputs = function.Infer(specs);
-  if (!outputs.ok()) return std::move(outputs).status().WithContext(function.name());
+  if (!outputs.ok()) return outputs.status().WithContext(function.name());
   for (const ValueSpec& spec : *outputs) {
     GACCD_RETURN_IF_ERROR(CheckShape(spec.shape, spec.dtype).WithContext(function.name()));
   }
   return outputs;
 }
 
-ValueId Graph::AddState(std::string name, Shape shape, std::size_t state) {
-  return AddValue({.name = std::move(name),
-                   .spec = {std::move(shape), DType::kF32},
-                   .kind = ValueKind::kState,
-                   .parameter = state});
-}
-
-Result<std::vector<ValueId>> Graph::ApplyToStates(
-    std::shared_ptr<const Function> function, std::vector<ValueId> inputs,
-    const std::vector<std::optional<ValueId>>& states) {
+Result<std::vector<ValueId>> Graph::Apply(std::shared_ptr<const Function> function,
+                                          std::vector<ValueId> inputs) {
   GACCD_ASSIGN_OR_RETURN(const std::vector<ValueSpec> specs, InferOutputs(*function, inputs));
-  for (std::size_t j = 0; j < states.size(); ++j) {
-    if (!states[j]) continue;
-    const Value& state = value(*states[j]);
-    if (j < specs.size() && specs[j] == state.spec && state.kind == ValueKind::kState) continue;
-    return Status(ErrorKind::kInternal,
-                  StrCat(function->name(), ": output ", j, " is not of the shape ",
-                         ToString(state.spec.shape), " of the state '", state.name, "'"));
-  }
   const bool needs_gradient = std::any_of(
       inputs.begin(), inputs.end(), [&](ValueId input) { return value(input).needs_gradient; });
   std::vector<ValueId> outputs;
   outputs.reserve(specs.size());
-  for (std::size_t j = 0; j < specs.size(); ++j) {
-    if (j < states.size() && states[j]) {
-      outputs.push_back(AddValue(Value(value(*states[j]))));
-      continue;
-    }
+  for (const ValueSpec& spec : specs) {
     outputs.push_back(AddValue({.name = std::string(function->name()),
-                                .spec = specs[j],
-                                .needs_gradient = needs_gradient && !IsInteger(specs[j].dtype)}));
+                                .spec = spec,
+                                .needs_gradient = needs_gradient && !IsInteger(spec.dtype)}));
   }
   nodes_.push_back({std::move(function), std::move(inputs), outputs});
   return outputs;

@@ -34,14 +34,13 @@ enum class ValueKind : std::uint8_t {
   kActivation,         // planned memory, made and used within one run; gradients of these too
   kParameterGradient,  // an entry of the flat gradient buffer; accumulates
   kOutput,             // like an activation, but kept until the caller has read it
-  kState,              // an entry of the flat state buffer; keeps its content between runs
 };
 
 struct Value {
   std::string name;
   ValueSpec spec;
   ValueKind kind = ValueKind::kActivation;
-  std::size_t parameter = 0;    // kParameter, kParameterGradient, kState: index in the FlatLayout
+  std::size_t parameter = 0;    // kParameter, kParameterGradient: index in the FlatLayout
   bool needs_gradient = false;  // never for a value of an integer type
 };
 
@@ -58,23 +57,10 @@ class Graph {
   // A frozen parameter needs no gradient.
   ValueId AddParameter(std::string name, Shape shape, std::size_t parameter, bool frozen = false);
 
-  // A value that a run finds as the last one left it, as the running mean of a batch norm. It has
-  // no gradient. state: index in the layout of the states.
-  ValueId AddState(std::string name, Shape shape, std::size_t state);
-
   // Records function(inputs). Its outputs are new activations. Error: what Infer() refuses, with
   // the function's name before it.
   Result<std::vector<ValueId>> Apply(std::shared_ptr<const Function> function,
-                                     std::vector<ValueId> inputs) {
-    return ApplyToStates(std::move(function), std::move(inputs), {});
-  }
-
-  // The same, but output j becomes the content of states[j] where there is one (fewer states than
-  // outputs: none). Nodes recorded later read the new content. Where the function also reads the
-  // state, input and output are the same memory. kInternal when the shape is not the state's.
-  Result<std::vector<ValueId>> ApplyToStates(std::shared_ptr<const Function> function,
-                                             std::vector<ValueId> inputs,
-                                             const std::vector<std::optional<ValueId>>& states);
+                                     std::vector<ValueId> inputs);
 
   // The same, but output j adds into the gradient of the parameter targets[j] (a value of kind
   // kParameter) where there is one. kInternal when the function has another number of outputs than
@@ -85,6 +71,11 @@ class Graph {
 
   // The value stays readable after the run. REQUIRES: an activation.
   void MarkOutput(ValueId value) { values_[Index(value)].kind = ValueKind::kOutput; }
+
+  // See ValueSpec. REQUIRES: an activation [rows, columns].
+  void SetRowStride(ValueId value, std::int64_t row_stride) {
+    values_[Index(value)].spec.row_stride = row_stride;
+  }
 
   // For messages: where an activation comes from, "layer 'fc1'". Else it has its function's name.
   void Rename(ValueId value, std::string name) { values_[Index(value)].name = std::move(name); }

@@ -10,8 +10,7 @@ namespace gaccd {
 namespace {
 
 bool IsResult(const Value& value) {
-  return value.kind == ValueKind::kParameterGradient || value.kind == ValueKind::kOutput ||
-         value.kind == ValueKind::kState;
+  return value.kind == ValueKind::kParameterGradient || value.kind == ValueKind::kOutput;
 }
 
 std::vector<int> CountUsers(const Graph& graph) {
@@ -28,9 +27,7 @@ std::vector<Node> Fold(const Graph& graph) {
   std::vector<Node> nodes;
   std::vector<std::size_t> maker(graph.values().size());  // index in `nodes`
   for (const Node& node : graph.nodes()) {
-    // A node that writes a state stays where it is: others may read the old content before.
-    const bool is_state = graph.value(node.outputs[0]).kind == ValueKind::kState;
-    if (node.inputs.size() == 1 && node.outputs.size() == 1 && !is_state) {
+    if (node.inputs.size() == 1 && node.outputs.size() == 1) {
       const ValueId middle = node.inputs[0];
       const Value& value = graph.value(middle);
       if (value.kind == ValueKind::kActivation && users[Index(middle)] == 1) {
@@ -86,8 +83,7 @@ void ReplaceEmptyNodes(Graph& graph) {
         std::ranges::any_of(node.inputs, is_empty) || std::ranges::any_of(node.outputs, is_empty);
     if (!has_empty || node.function->is_collective() || node.function->is_view()) {
       nodes.push_back(node);
-    } else if (graph.value(node.outputs[0]).kind != ValueKind::kState &&
-               !std::ranges::all_of(node.outputs, is_empty)) {
+    } else if (!std::ranges::all_of(node.outputs, is_empty)) {
       std::vector<ValueSpec> specs;
       for (const ValueId output : node.outputs) specs.push_back(graph.value(output).spec);
       nodes.push_back({std::make_shared<Zeros>(std::move(specs)), {}, node.outputs});
@@ -99,6 +95,11 @@ void ReplaceEmptyNodes(Graph& graph) {
 bool HasCollectives(const Graph& graph) {
   return std::ranges::any_of(graph.nodes(),
                              [](const Node& node) { return node.function->is_collective(); });
+}
+
+std::size_t CountUpdateSums(const Graph& graph) {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      graph.nodes(), [](const Node& node) { return node.function->is_update_sum(); }));
 }
 
 }  // namespace gaccd

@@ -19,5 +19,7 @@ void Simplify(Graph& graph);
 void ReplaceEmptyNodes(Graph& graph);
 
 [[nodiscard]] bool HasCollectives(const Graph& graph);
+// Nodes that sum over an update.
+[[nodiscard]] std::size_t CountUpdateSums(const Graph& graph);
 
 }  // namespace gaccd

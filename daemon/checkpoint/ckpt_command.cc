@@ -13,7 +13,7 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
-#include "daemon/checkpoint/helper_thread.h"
+#include "collectives/base/worker_thread.h"
 #include "daemon/checkpoint/lease.h"
 #include "daemon/checkpoint/load.h"
 #include "daemon/checkpoint/saved_job.h"
@@ -190,7 +190,8 @@ Result<CkptOutput> PruneFolder(const GenerationPlace& place, KeepPolicy keep) {
   GACCD_ASSIGN_OR_RETURN(const auto locks, PruneLocks::Take(place.folder));
   // Removing may take longer than a lock without a sign of life holds.
   GACCD_ASSIGN_OR_RETURN(const auto beater,
-                         HelperThread::Start([locks] { locks->Beat(); }, std::chrono::seconds(10)));
+                         WorkerThread::Start(
+                             "the checkpoint thread", [locks] { locks->Beat(); }, kLeasePeriod));
   keep.best = true;
   // One that cannot be loaded must not be what stays.
   const auto intact = [&place](const Generation& one) {
@@ -213,16 +214,14 @@ Result<CkptOutput> PruneFolder(const GenerationPlace& place, KeepPolicy keep) {
 // Gives what else is to be said of it.
 Result<std::string> Write(const SavedWeights& weights, const CkptRequest& to) {
   if (to.transformers) {
-    GACCD_ASSIGN_OR_RETURN(const Job job, SavedJob(weights.manifest));
     GACCD_ASSIGN_OR_RETURN(const std::string tokenizer,
                            WriteTransformersFolder(
-                               to.out, job, weights.tensors,
+                               to.out, weights.job, weights.tensors,
                                {.modes = to.out_modes, .without_tokenizer = to.without_tokenizer}));
     return "; " + tokenizer;
   }
-  GACCD_ASSIGN_OR_RETURN(const Job job, SavedJob(weights.manifest));
   GACCD_RETURN_IF_ERROR(WriteSafetensors(to.out, ViewsOf(weights.tensors), to.out_modes.file,
-                                         ClassMetadata(job.data.class_name)));
+                                         ClassMetadata(weights.job.data.class_name)));
   return std::string();
 }
 

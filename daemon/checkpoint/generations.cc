@@ -151,7 +151,7 @@ Result<Manifest> ReadManifest(const std::string& folder, const Generation& gener
 
 Status CheckComplete(const std::string& folder, const Generation& generation) {
   GACCD_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(folder, generation));
-  GACCD_RETURN_IF_ERROR(CheckCursorOfJob(manifest).WithContext(generation.name()));
+  GACCD_RETURN_IF_ERROR(CheckedJob(manifest).status().WithContext(generation.name()));
   for (std::int64_t rank = 0; rank < manifest.world(); ++rank) {
     const std::string path =
         StrCat(generation.PathIn(folder), "/", ShardName(rank, manifest.world()));

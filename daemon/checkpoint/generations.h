@@ -65,7 +65,7 @@ Result<std::string> ReadManifestFile(const std::string& path);
 Result<Manifest> ReadManifest(const std::string& folder, const Generation& generation);
 [[nodiscard]] Status CheckManifestName(const Generation& generation, const Manifest& manifest);
 
-// Cheap: the manifest is right, as CheckCursorOfJob() has it, and every shard is there with its
+// Cheap: the manifest is right, as CheckedJob() has it, and every shard is there with its
 // size. Contents are not read.
 [[nodiscard]] Status CheckComplete(const std::string& folder, const Generation& generation);
 

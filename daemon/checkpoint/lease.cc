@@ -82,7 +82,7 @@ std::int64_t SinceOf(const std::string& folder, std::int64_t epoch, const std::s
 
 Result<WriterLease> WriterLease::Take(const std::string& folder, const OwnerName& me) {
   auto owner = FolderOwner::Take(folder, me);
-  if (!owner.ok()) return std::move(owner).status().WithContext("checkpoints");
+  if (!owner.ok()) return owner.status().WithContext("checkpoints");
   for (int i = 0; i < kMaxTries; ++i) {
     GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(folder, kMaxEntries));
     const std::int64_t highest = HighestEpoch(names);

@@ -11,6 +11,7 @@
 //    neither overwrites nor prefers it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -18,6 +19,9 @@
 #include "daemon/rundir/folder_owner.h"
 
 namespace gaccd {
+
+// How often a lease is to show a sign of life.
+inline constexpr std::chrono::seconds kLeasePeriod{10};
 
 class WriterLease {
  public:

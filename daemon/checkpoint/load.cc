@@ -155,8 +155,9 @@ Result<LoadedState> LoadGeneration(Communicator& comm, const std::string& folder
   GACCD_ASSIGN_OR_RETURN(text, ShareFromRankZero(comm, text));
   GACCD_ASSIGN_OR_RETURN(Manifest manifest, DecodeManifest(path, *text));
   GACCD_RETURN_IF_ERROR(CheckManifestName(generation, manifest));
-  GACCD_RETURN_IF_ERROR(CheckCursorOfJob(manifest).WithContext(path));
-  GACCD_RETURN_IF_ERROR(accept(manifest));
+  auto job = CheckedJob(manifest);
+  if (!job.ok()) return job.status().WithContext(path);
+  GACCD_RETURN_IF_ERROR(accept(manifest, *job));
 
   const std::int64_t shards = manifest.world();
   const ShardRange share = ShardsOf(shards, comm.rank(), comm.size());
@@ -168,7 +169,8 @@ Result<LoadedState> LoadGeneration(Communicator& comm, const std::string& folder
   Agreement agreement = AgreeOn(comm, ReadShareSafely(path, manifest, share, wanted, &mine));
   GACCD_RETURN_IF_ERROR(std::move(agreement.status));
 
-  LoadedState state{.generation = generation, .manifest = std::move(manifest)};
+  LoadedState state{
+      .generation = generation, .manifest = std::move(manifest), .job = *std::move(job)};
   for (std::size_t b = 0; b < mine.size(); ++b) {
     const BufferSpec& buffer = state.manifest.buffers[b];
     if (buffer.per_rank) {
@@ -204,7 +206,7 @@ Result<LoadOutcome> LoadNewest(Communicator& comm, const std::string& folder,
       outcome.state = *std::move(state);
       return outcome;
     }
-    if (!IsDamage(state.status())) return std::move(state).status();
+    if (!IsDamage(state.status())) return state.status();
     outcome.refused.push_back(StrCat(generation.name(), ": ", state.status().message()));
     ++outcome.damaged;
   }
@@ -214,7 +216,7 @@ Result<LoadOutcome> LoadNewest(Communicator& comm, const std::string& folder,
 Status VerifyGeneration(const std::string& folder, const Generation& generation) {
   const std::string path = generation.PathIn(folder);
   GACCD_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(folder, generation));
-  GACCD_RETURN_IF_ERROR(CheckCursorOfJob(manifest).WithContext(path));
+  GACCD_RETURN_IF_ERROR(CheckedJob(manifest).status().WithContext(path));
   const Wanted wanted = [](const BufferSpec& buffer) { return buffer.name == kParametersBuffer; };
   for (std::int64_t rank = 0; rank < manifest.world(); ++rank) {
     std::vector<std::vector<std::byte>> mine;

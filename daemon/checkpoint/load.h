@@ -18,12 +18,14 @@
 #include "collectives/comm/communicator.h"
 #include "daemon/checkpoint/generations.h"
 #include "daemon/checkpoint/manifest.h"
+#include "daemon/config/job.h"
 
 namespace gaccd {
 
 struct LoadedState {
   Generation generation;
   Manifest manifest;
+  Job job;  // of the run that was saved
   // As manifest.buffers. Sharded ones are whole, on every rank. A per-rank buffer is this rank's
   // when as many ranks load as have saved, else empty: a window then starts again from its update.
   std::vector<std::vector<std::byte>> buffers;
@@ -32,7 +34,7 @@ struct LoadedState {
 // Looked at before memory is taken. kData: this generation is no good, take an older one; any other
 // error ends the search, e.g. kConfig when the job has another model. Must give the same answer on
 // all ranks.
-using AcceptManifest = std::function<Status(const Manifest&)>;
+using AcceptManifest = std::function<Status(const Manifest& manifest, const Job& saved)>;
 
 // One generation. Collective; all ranks get the same status. kData or kIo: it is damaged; a
 // parameter that is not finite is damage, too.

@@ -13,6 +13,7 @@
 #include "daemon/checkpoint/bad_data.h"
 #include "daemon/checkpoint/crc32c.h"
 #include "daemon/config/plan_proto.h"
+#include "daemon/plan/speeds.h"
 #include "proto/checkpoint.pb.h"
 
 namespace gaccd {
@@ -95,6 +96,11 @@ Result<Plan> PlanFromProto(const proto::Plan& message) {
         StrCat("plan: expected exact, floor, ceil or nearest, found '", message.mode(), "'"));
   }
   request.rounding = *mode;
+  if (message.has_speeds()) {
+    auto speeds = ParseSpeeds(message.speeds(), std::min<std::int64_t>(message.world(), kMaxWorld));
+    if (!speeds.ok()) return BadData(StrCat("plan: ", speeds.status().message()));
+    request.speeds = *std::move(speeds);
+  }
   auto plan = Plan::Make(request);
   if (!plan.ok()) return BadData(StrCat("plan: ", plan.status().message()));
   if (plan->effective_batch() != message.effective_batch() || plan->world() != message.world()) {
@@ -394,7 +400,7 @@ std::string EncodeManifest(const Manifest& manifest) {
 
 Result<Manifest> DecodeManifest(const std::string& name, std::string_view file) {
   auto manifest = Decode(file);
-  if (!manifest.ok()) return std::move(manifest).status().WithContext(name);
+  if (!manifest.ok()) return manifest.status().WithContext(name);
   return manifest;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
@@ -29,7 +30,7 @@ Status WriteOwnShard(const SaveState& state, const PendingSave& save, ShardRecor
                                .step = save.generation.step,
                                .micro_step = save.generation.micro_step,
                                .writer_epoch = state.epoch,
-                               .block_bytes = state.block_bytes,
+                               .block_bytes = state.options.block_bytes,
                                .buffers = save.manifest.buffers};
   std::vector<std::span<const std::byte>> parts;
   std::span<const std::byte> rest = state.slots[save.slot].bytes;
@@ -38,26 +39,27 @@ Status WriteOwnShard(const SaveState& state, const PendingSave& save, ShardRecor
     parts.push_back(rest.first(bytes));
     rest = rest.subspan(bytes);
   }
+  const std::string& folder = state.options.folder;
   // Where others may write in the folder above, it may be theirs by now.
-  for (const std::string& folder : {FolderOf(state.folder), state.folder}) {
-    GACCD_RETURN_IF_ERROR(CheckSafePlace(folder));
+  for (const std::string& place : {FolderOf(folder), folder}) {
+    GACCD_RETURN_IF_ERROR(CheckSafePlace(place));
   }
   GACCD_ASSIGN_OR_RETURN(*record,
-                         WriteShardOf(state.folder, save.generation, identity, parts, state.modes));
+                         WriteShardOf(folder, save.generation, identity, parts, state.modes));
   record->window = save.window;
   return Status::Ok();
 }
 
 Status CommitManifest(const SaveState& state, const PendingSave& save) {
-  const std::string path = StrCat(save.generation.PathIn(state.folder), "/", kManifestName);
+  const std::string path = StrCat(save.generation.PathIn(state.options.folder), "/", kManifestName);
   const std::string text = EncodeManifest(save.manifest);
-  GACCD_RETURN_IF_ERROR(SyncFolder(state.folder));  // the name of the generation's folder
+  GACCD_RETURN_IF_ERROR(SyncFolder(state.options.folder));  // the name of the generation's folder
   GACCD_ASSIGN_OR_RETURN(DurableFile file, DurableFile::Create(path, state.modes.file));
   GACCD_RETURN_IF_ERROR(file.Write(std::as_bytes(std::span(text))));
   GACCD_RETURN_IF_ERROR(file.Finish());
   GACCD_RETURN_IF_ERROR(state.lease->Check());
   GACCD_RETURN_IF_ERROR(file.Publish());
-  const auto found = ReadManifestFile(save.generation.PathIn(state.folder));
+  const auto found = ReadManifestFile(save.generation.PathIn(state.options.folder));
   if (!found.ok() || *found != text) {
     ::unlink(path.c_str());
     return found.ok()
@@ -65,8 +67,8 @@ Status CommitManifest(const SaveState& state, const PendingSave& save) {
                : found.status();
   }
   // For people; whether it is there or right does not matter.
-  (void)ReplaceFile(StrCat(state.folder, "/LATEST"), StrCat(save.generation.name(), "\n"), false,
-                    state.modes.file);
+  (void)ReplaceFile(StrCat(state.options.folder, "/LATEST"), StrCat(save.generation.name(), "\n"),
+                    false, state.modes.file);
   return Status::Ok();
 }
 
@@ -81,6 +83,19 @@ void TakeBackManifest(const std::string& folder, const Generation& generation) {
 
 }  // namespace
 
+void RunTasks(SaveState& state) {
+  for (;;) {
+    std::function<void()> task;
+    {
+      const std::lock_guard lock(state.mutex);
+      if (state.tasks.empty()) return;
+      task = std::move(state.tasks.front());
+      state.tasks.pop_front();
+    }
+    task();
+  }
+}
+
 Result<ShardRecord> WriteShardOf(const std::string& folder, const Generation& generation,
                                  const ShardIdentity& identity,
                                  std::span<const std::span<const std::byte>> parts, Modes modes) {
@@ -92,30 +107,31 @@ Result<ShardRecord> WriteShardOf(const std::string& folder, const Generation& ge
 }
 
 void WriteTask(SaveState& state, PendingSave& save) {
-  const auto start = state.now();
+  const auto start = state.options.now();
   ShardRecord record;
   Status status = Safely([&] { return WriteOwnShard(state, save, &record); });
   const std::lock_guard lock(state.mutex);
   state.slots[save.slot].busy = false;
-  save.written = std::move(status);
+  save.result = std::move(status);
   save.record = record;
-  save.write_s = SecondsSince(start, state.now());
+  save.took_s = SecondsSince(start, state.options.now());
   state.changed.notify_all();
 }
 
 void CommitTask(SaveState& state, PendingSave& save) {
-  const auto start = state.now();
+  const auto start = state.options.now();
   const Status status = Safely([&] { return CommitManifest(state, save); });
-  if (!status.ok()) TakeBackManifest(state.folder, save.generation);
+  if (!status.ok()) TakeBackManifest(state.options.folder, save.generation);
   {
     const std::lock_guard lock(state.mutex);
-    save.committed = status;
-    save.commit_s = SecondsSince(start, state.now());
+    save.result = status;
+    save.took_s = SecondsSince(start, state.options.now());
     state.changed.notify_all();
   }
   if (!status.ok()) return;
   const Status pruned = Safely([&]() -> Status {
-    GACCD_ASSIGN_OR_RETURN(const Pruned done, Prune(state.folder, state.keep, state.epoch));
+    GACCD_ASSIGN_OR_RETURN(const Pruned done,
+                           Prune(state.options.folder, state.options.keep, state.epoch));
     return done.left == 0 ? Status::Ok() : Status(ErrorKind::kIo, done.why);
   });
   const std::lock_guard lock(state.mutex);
@@ -131,24 +147,24 @@ void Discard(const std::string& folder, const Generation& generation, std::int64
 
 Status CheckSpace(const SaveState& state, std::span<const BufferSpec> buffers) {
   struct statvfs info {};
-  const auto there = ListGenerations(state.folder);
-  if (!there.ok() || ::statvfs(state.folder.c_str(), &info) != 0) return Status::Ok();
+  const auto there = ListGenerations(state.options.folder);
+  if (!there.ok() || ::statvfs(state.options.folder.c_str(), &info) != 0) return Status::Ok();
   std::uint64_t bytes = 0;
   for (int rank = 0; rank < state.world; ++rank) {
     bytes += ShardBytes({.rank = rank,
                          .world = state.world,
-                         .block_bytes = state.block_bytes,
+                         .block_bytes = state.options.block_bytes,
                          .buffers = {buffers.begin(), buffers.end()}});
   }
   // Those of the attempts before have their room.
-  const auto kept = static_cast<std::uint64_t>(state.keep.newest) + state.keep.best;
+  const auto kept = static_cast<std::uint64_t>(state.options.keep.newest) + state.options.keep.best;
   const std::uint64_t missing = kept - std::min<std::uint64_t>(kept, there->size()) + 2;
   const std::uint64_t free = std::uint64_t{info.f_bavail} * info.f_frsize;
   if (free / missing >= bytes) return Status::Ok();
   return {ErrorKind::kIo,
-          StrCat("'", state.folder, "' may become full: ", missing, " checkpoints of ", bytes,
-                 " bytes are still to be written at the same time: expected ", missing * bytes,
-                 " bytes free, found ", free)};
+          StrCat("'", state.options.folder, "' may become full: ", missing, " checkpoints of ",
+                 bytes, " bytes are still to be written at the same time: expected ",
+                 missing * bytes, " bytes free, found ", free)};
 }
 
 }  // namespace gaccd

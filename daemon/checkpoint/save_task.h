@@ -1,6 +1,6 @@
-// What the helper thread does for one generation, on one rank: no communicator, no waiting for
-// others. Tasks touch a SaveState and a PendingSave and nothing else, and share the ownership of
-// both with the writer: one that hangs at a file system may be left behind.
+// What the threads of a CheckpointWriter do: no communicator, no waiting for other ranks. They
+// touch a SaveState and a PendingSave and nothing else, and share the ownership of both with the
+// writer: one that hangs at a file system may be left behind.
 #pragma once
 
 #include <array>
@@ -8,6 +8,8 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -16,7 +18,6 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/result.h"
-#include "collectives/base/seconds.h"
 #include "daemon/checkpoint/generations.h"
 #include "daemon/checkpoint/lease.h"
 #include "daemon/checkpoint/manifest.h"
@@ -24,8 +25,6 @@
 #include "daemon/checkpoint/writer.h"
 
 namespace gaccd {
-
-inline constexpr std::size_t kSlots = 2;
 
 // Staging memory of one generation.
 struct Slot {
@@ -35,21 +34,19 @@ struct Slot {
 
 // Of a writer.
 struct SaveState {
-  // Constant while tasks run.
-  std::string folder;
+  // Constant while threads run.
+  CheckpointOptions options;
   Modes modes;
-  KeepPolicy keep;
-  std::uint64_t block_bytes = 0;
   int rank = 0;
   int world = 1;
   std::int64_t epoch = 0;
   std::optional<WriterLease> lease;  // rank 0
-  NowFunction now = std::chrono::steady_clock::now;
 
   // `mutex` guards what follows and what the tasks fill in of a PendingSave.
   std::mutex mutex;
   std::condition_variable changed;
-  std::array<Slot, kSlots> slots;
+  std::deque<std::function<void()>> tasks;  // in their order
+  std::array<Slot, 2> slots;
   std::string prune_problem;
 };
 
@@ -65,13 +62,14 @@ struct PendingSave {
   bool late = false;        // it takes long, and that was reported
   bool stuck = false;       // training does not wait for it: known to all
 
-  // By the helper.
-  std::optional<Status> written;
-  ShardRecord record;  // when `written` is OK
-  double write_s = 0;
-  std::optional<Status> committed;  // on rank 0
-  double commit_s = 0;
+  // By the helper, of its last task: WriteTask(), then on rank 0 CommitTask().
+  std::optional<Status> result;
+  double took_s = 0;
+  ShardRecord record;  // when WriteTask() succeeded
 };
+
+// The tasks there are.
+void RunTasks(SaveState& state);
 
 // A shard, in the generation's folder, which is made if it is not there.
 Result<ShardRecord> WriteShardOf(const std::string& folder, const Generation& generation,

@@ -40,9 +40,9 @@ Result<Job> SavedJob(const Manifest& manifest) {
   return saved;
 }
 
-Status CheckCursorOfJob(const Manifest& manifest) {
+Result<Job> CheckedJob(const Manifest& manifest) {
   const RunCursor& cursor = manifest.cursor;
-  GACCD_ASSIGN_OR_RETURN(const Job saved, SavedJob(manifest));
+  GACCD_ASSIGN_OR_RETURN(Job saved, SavedJob(manifest));
   const auto schedule = ScheduleOf(saved, manifest.plan->effective_batch(), cursor.dataset_samples);
   if (!schedule.ok()) return BadData(schedule.status().message());
   const std::int64_t last = schedule->updates() - (cursor.micro_step > 0 ? 1 : 0);
@@ -55,7 +55,8 @@ Status CheckCursorOfJob(const Manifest& manifest) {
     return BadData(StrCat("expected ", cursor.optimizer_updates, " to ", most, " samples after ",
                           cursor.step, " updates, found ", cursor.samples));
   }
-  return cursor.micro_step > 0 ? CheckWindow(manifest, *schedule) : Status::Ok();
+  if (cursor.micro_step > 0) GACCD_RETURN_IF_ERROR(CheckWindow(manifest, *schedule));
+  return saved;
 }
 
 Status CheckParametersFinite(const Manifest& manifest, std::span<const float> values,

@@ -20,10 +20,10 @@ namespace gaccd {
 // The job of the run that was saved.
 [[nodiscard]] Result<Job> SavedJob(const Manifest& manifest);
 
-// The cursor is one that the saved job comes to: not past its end, with at most the samples that
-// its updates take (those that were not finite may have been left out, or micro-batches of them),
-// and with the samples that each rank had taken of a window.
-[[nodiscard]] Status CheckCursorOfJob(const Manifest& manifest);
+// The same, where the cursor is one that this job comes to: not past its end, with at most the
+// samples that its updates take (those that were not finite may have been left out, or
+// micro-batches of them), and with the samples that each rank had taken of a window.
+[[nodiscard]] Result<Job> CheckedJob(const Manifest& manifest);
 
 // `values` are those of the buffer "parameters" from element `first` on. Names the parameter and
 // the index of the first value that is NaN or infinite.

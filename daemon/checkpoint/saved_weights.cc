@@ -43,7 +43,7 @@ Status TakeAverages(const std::string& folder, const Generation& generation,
 Result<SavedWeights> ReadWeights(const std::string& folder, const Generation& generation,
                                  bool raw) {
   GACCD_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(folder, generation));
-  GACCD_ASSIGN_OR_RETURN(const Job job, SavedJob(manifest));
+  GACCD_ASSIGN_OR_RETURN(Job job, SavedJob(manifest));
   if (raw && !job.optimizer.ema) {
     return Status(ErrorKind::kUsage,
                   StrCat("--raw-weights: ", generation.name(),
@@ -58,11 +58,7 @@ Result<SavedWeights> ReadWeights(const std::string& folder, const Generation& ge
   }
   const std::span<const float> values = AsFloats(bytes);
   GACCD_RETURN_IF_ERROR(CheckParametersFinite(manifest, values).WithContext(generation.name()));
-  SavedWeights weights{.generation = generation,
-                       .manifest = {},
-                       .tensors = {},
-                       .averaged = averaged,
-                       .skipped_checkpoints = {}};
+  SavedWeights weights{.generation = generation, .job = std::move(job), .averaged = averaged};
   for (const ParameterRecord& parameter : manifest.parameters) {
     const auto first = values.begin() + parameter.offset;
     weights.tensors.push_back(

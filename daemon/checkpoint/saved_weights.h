@@ -13,6 +13,7 @@ namespace gaccd {
 struct SavedWeights {
   Generation generation;             // the one they belong to
   Manifest manifest;                 // its own
+  Job job;                           // of the run that was saved
   std::vector<NamedTensor> tensors;  // finite
   bool averaged = false;             // they are the averages of a job with optimizer.ema
   std::vector<std::string> skipped_checkpoints;  // newer ones, "step-...: why"

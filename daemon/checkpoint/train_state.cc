@@ -10,6 +10,7 @@
 #include "daemon/data/class_names.h"
 #include "daemon/data/update_schedule.h"
 #include "daemon/optim/optimizer.h"
+#include "daemon/plan/speeds.h"
 #include "daemon/tensor/group_rules.h"
 
 namespace gaccd {
@@ -160,8 +161,8 @@ Status CheckFits(const Manifest& manifest, const FlatLayout& layout,
   return Differs("the buffers", text(manifest.buffers), text(expected));
 }
 
-Status CheckSameSamples(const Manifest& manifest, const Job& job, const Plan& plan,
-                        std::int64_t dataset_samples) {
+Status CheckSameSamples(const Manifest& manifest, const Job& saved, const Job& job,
+                        const Plan& plan, std::int64_t dataset_samples) {
   const RunCursor& cursor = manifest.cursor;
   if (cursor.seed != job.seed) return Differs("the seed", cursor.seed, job.seed);
   if (cursor.dataset_samples != dataset_samples) {
@@ -170,7 +171,6 @@ Status CheckSameSamples(const Manifest& manifest, const Job& job, const Plan& pl
   if (manifest.plan->effective_batch() != plan.effective_batch()) {
     return Differs("the effective batch", manifest.plan->effective_batch(), plan.effective_batch());
   }
-  GACCD_ASSIGN_OR_RETURN(const Job saved, SavedJob(manifest));
   if (saved.data.shuffle != job.data.shuffle) {
     return Differs("shuffle", saved.data.shuffle, job.data.shuffle);
   }
@@ -186,21 +186,16 @@ Status CheckSameSamples(const Manifest& manifest, const Job& job, const Plan& pl
   return CheckSameUpdate(manifest, saved, job, cursor.step);
 }
 
-Status CheckSameModel(const Manifest& manifest, const Job& job) {
-  GACCD_ASSIGN_OR_RETURN(const Job saved, SavedJob(manifest));
-  return CheckSameModel(saved, job.model);
-}
+Status CheckSameModel(const Job& saved, const Job& job) { return CheckSameModel(saved, job.model); }
 
-Status CheckSameNetwork(const Manifest& manifest, const Job& job) {
-  GACCD_ASSIGN_OR_RETURN(Job saved, SavedJob(manifest));
+Status CheckSameNetwork(Job saved, const Job& job) {
   ModelSpec model = job.model;
   saved.model.loss = model.loss;
   for (ModelSpec* one : {&saved.model, &model}) RemoveDropout(one);
   return CheckSameModel(saved, model);
 }
 
-Status CheckSameOptimizer(const Manifest& manifest, const Job& job) {
-  GACCD_ASSIGN_OR_RETURN(const Job saved, SavedJob(manifest));
+Status CheckSameOptimizer(const Job& saved, const Job& job) {
   const StateMeaning was = MeaningOfState(saved.optimizer);
   const StateMeaning now = MeaningOfState(job.optimizer);
   if (was == now) return Status::Ok();
@@ -209,12 +204,8 @@ Status CheckSameOptimizer(const Manifest& manifest, const Job& job) {
                  "; to take only its weights: ", kTakeWeights)};
 }
 
-std::string ChangedSince(const Manifest& manifest, const Job& job) {
-  const auto saved = SavedJob(manifest);
-  return saved.ok() ? JobDifferences(*saved, job) : std::string();
-}
-
-Status CheckSameWindow(const Manifest& manifest, const Job& job, const Plan& plan, bool by_length) {
+Status CheckSameWindow(const Manifest& manifest, const Job& saved, const Job& job, const Plan& plan,
+                       bool by_length) {
   const Plan& was = *manifest.plan;
   if (was.world() != plan.world()) return Differs("ranks", was.world(), plan.world());
   if (was.request().micro_batch != plan.request().micro_batch) {
@@ -223,13 +214,16 @@ Status CheckSameWindow(const Manifest& manifest, const Job& job, const Plan& pla
   if (was.accum_steps() != plan.accum_steps()) {
     return Differs("micro-steps", was.accum_steps(), plan.accum_steps());
   }
+  if (was.request().speeds != plan.request().speeds) {
+    return Differs("the speeds of the ranks", SpeedsText(was.request().speeds),
+                   SpeedsText(plan.request().speeds));
+  }
   if (manifest.cursor.by_length != by_length) {
     return Differs("grouping by length", OnOff(manifest.cursor.by_length), OnOff(by_length));
   }
   if (!manifest.has_divisors) {
     return {ErrorKind::kConfig, "the gaccd that saved it did not save the divisor of the loss"};
   }
-  GACCD_ASSIGN_OR_RETURN(const Job saved, SavedJob(manifest));
   // Accumulators of fp16 are those of the scaled loss.
   if (saved.precision != job.precision) {
     return Differs("the precision", Name(saved.precision), Name(job.precision));

@@ -42,29 +42,27 @@ Status CheckFits(const Manifest& manifest, const FlatLayout& layout,
 // data set, names of classes, effective batch, order or last cycle; or when the update before it
 // took others than it does in this job: a run with last_cycle carry that had ended with a smaller
 // update. Nodes, micro-batch, learning rate and, this aside, the length of the run may change.
-// kData: the job text in it is not valid. REQUIRES: CheckCursorOfJob().
-Status CheckSameSamples(const Manifest& manifest, const Job& job, const Plan& plan,
-                        std::int64_t dataset_samples);
+// REQUIRES: `saved` is CheckedJob(manifest).
+Status CheckSameSamples(const Manifest& manifest, const Job& saved, const Job& job,
+                        const Plan& plan, std::int64_t dataset_samples);
 
 // kConfig, naming the difference: the job has another model or loss, which may have the same
 // shapes.
-Status CheckSameModel(const Manifest& manifest, const Job& job);
+Status CheckSameModel(const Job& saved, const Job& job);
 
 // The same but for the loss and for dropout, which do not say what the weights mean.
-Status CheckSameNetwork(const Manifest& manifest, const Job& job);
+Status CheckSameNetwork(Job saved, const Job& job);
 
 // kConfig, naming the settings: the optimiser is another one, or gives what it keeps another
 // meaning: momentum, betas. Learning rate, weight decay, epsilon and nesterov may change.
-Status CheckSameOptimizer(const Manifest& manifest, const Job& job);
-
-// What else has changed in the job since, and may: JobDifferences(). Empty: nothing.
-[[nodiscard]] std::string ChangedSince(const Manifest& manifest, const Job& job);
+Status CheckSameOptimizer(const Job& saved, const Job& job);
 
 // kConfig when the update inside which it was saved has other micro-steps in this job: on other
 // ranks, in another precision, with another micro-batch, number of steps or of samples, grouped by
 // length (`by_length`: this run's are) or not; or it was saved by a gaccd that did not save the
 // divisor of the loss. REQUIRES: CheckSameSamples(), manifest.cursor.micro_step > 0.
-Status CheckSameWindow(const Manifest& manifest, const Job& job, const Plan& plan, bool by_length);
+Status CheckSameWindow(const Manifest& manifest, const Job& saved, const Job& job, const Plan& plan,
+                       bool by_length);
 
 // A loaded buffer as numbers; empty when there is none of that name.
 [[nodiscard]] std::span<const float> FloatsOf(const LoadedState& state, std::string_view buffer);

@@ -1,12 +1,10 @@
 #include "daemon/checkpoint/writer.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <ctime>
-#include <deque>
 #include <new>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "collectives/base/files.h"
@@ -14,125 +12,108 @@
 #include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
-#include "daemon/checkpoint/helper_thread.h"
-#include "daemon/checkpoint/save_report.h"
 #include "daemon/checkpoint/save_task.h"
 
 namespace gaccd {
-namespace {
 
-constexpr std::chrono::seconds kBeat{10};
+// What a rank reports about the oldest save to all others, in one exchange.
+struct SaveReport {
+  enum class Stage : std::int64_t { kBusy, kDone, kFailed };
 
-class Writer final : public CheckpointWriter {
- public:
-  Writer(Communicator& comm, const CheckpointOptions& options, CheckpointIdentity identity,
-         CheckpointLease lease, SaveListener listener);
-  ~Writer() override {
-    // The sign of life would hang, too.
-    if (helper_ && !helper_->End(HelperThread::kPatience) && beater_) beater_->End({});
-  }
-
-  Status Open();
-
-  [[nodiscard]] std::size_t staging_bytes() const override {
-    return state_->slots[0].bytes.size() + state_->slots[1].bytes.size();
-  }
-  [[nodiscard]] bool pending() const override { return !pending_.empty(); }
-  [[nodiscard]] bool has_room() const override { return pending_.size() < kSlots; }
-
-  Result<bool> MakeRoom() override;
-  Status Save(const RunCursor& cursor, std::span<const BufferSource> sources,
-              WindowShare window) override;
-  Status Poll() override;
-  Status Finish() override;
-  void Abandon() override;
-
- private:
-  using SavePtr = std::shared_ptr<PendingSave>;
-
-  Status StartHelpers();
-  std::size_t TakeFreeSlot();
-  Status Stage(PendingSave& save, std::span<const BufferSource> sources);
-  Status Advance(bool wait);
-  SaveReport LocalReport(const PendingSave& save, bool wait);
-  void WarnWhenLate(PendingSave& save, std::span<const SaveReport> reports);
-  [[nodiscard]] GiveUp WantsToGiveUp() const;
-  Status StopWaiting(const PendingSave& save, GiveUp why);
-  Status Fail(const SavePtr& save);
-  void Commit(const SavePtr& save, std::span<const SaveReport> reports);
-  Status Settle(const SavePtr& save, Status status);
-  [[nodiscard]] double Since(std::chrono::steady_clock::time_point start) const {
-    return SecondsSince(start, options_.now());
-  }
-
-  Communicator& comm_;
-  const CheckpointOptions options_;
-  const CheckpointIdentity identity_;
-  const SaveListener listener_;
-  const std::shared_ptr<SaveState> state_ = std::make_shared<SaveState>();
-  std::optional<Generation> last_;  // that was handed to Save() and has not failed
-  std::int64_t failed_in_row_ = 0;
-  Status last_failure_;
-  Status given_up_;
-  // In Save() and Finish(): since when the disk has got nothing done.
-  std::optional<std::chrono::steady_clock::time_point> wait_began_;
-  std::deque<SavePtr> pending_;           // oldest first; the same on all ranks
-  std::unique_ptr<HelperThread> beater_;  // rank 0: the lease is beaten while a task hangs, too
-  std::unique_ptr<HelperThread> helper_;
+  Stage stage = Stage::kBusy;
+  std::int64_t step = 0;
+  ShardRecord shard;
+  double took_s = 0;  // for what is done
+  GiveUp gives_up = GiveUp::kNo;
+  std::int64_t stuck = 0;  // of rank 0: training need not wait for it
 };
 
-Writer::Writer(Communicator& comm, const CheckpointOptions& options, CheckpointIdentity identity,
-               CheckpointLease lease, SaveListener listener)
+namespace {
+
+using SaveStage = SaveReport::Stage;
+
+constexpr std::size_t kReportWords = sizeof(SaveReport) / sizeof(std::int64_t);
+static_assert(sizeof(SaveReport) == 104 && std::is_trivially_copyable_v<SaveReport>);
+
+Status CheckSameStep(std::span<const SaveReport> reports, std::int64_t step) {
+  for (const SaveReport& report : reports) {
+    if (report.step == step) continue;
+    return {ErrorKind::kInternal,
+            StrCat("checkpoints: expected all ranks to save step ", step, ", found ", report.step)};
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(Communicator& comm, const CheckpointOptions& options,
+                                   Manifest common, CheckpointLease lease, SaveListener listener)
     : comm_(comm),
       options_(options),
-      identity_(std::move(identity)),
-      listener_(std::move(listener)) {
-  state_->folder = options.folder;
+      common_(std::move(common)),
+      listener_(std::move(listener)),
+      state_(std::make_shared<SaveState>()) {
+  state_->options = options;
   if (options.group_access) state_->modes = kGroupMayRead;
-  state_->keep = options.keep;
-  state_->block_bytes = options.block_bytes;
-  state_->now = options.now;
   state_->rank = comm.rank();
   state_->world = comm.size();
   state_->epoch = lease.epoch;
   state_->lease = std::move(lease.lease);
 }
 
-Status Writer::StartHelpers() {
-  GACCD_ASSIGN_OR_RETURN(helper_, HelperThread::Start({}, kBeat));
+Status CheckpointWriter::StartThreads() {
+  constexpr std::string_view kName = "the checkpoint thread";
+  GACCD_ASSIGN_OR_RETURN(helper_,
+                         WorkerThread::Start(kName, [state = state_] { RunTasks(*state); }));
   if (!state_->lease) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(beater_,
-                         HelperThread::Start([state = state_] { state->lease->Beat(); }, kBeat));
+                         WorkerThread::Start(
+                             kName, [state = state_] { state->lease->Beat(); }, kLeasePeriod));
   return Status::Ok();
 }
 
-Status Writer::Open() {
-  const std::uint64_t bytes = PayloadBytes(identity_.buffers, comm_.rank(), comm_.size());
+void CheckpointWriter::EndThreads(std::chrono::milliseconds patience) {
+  if (!helper_) return;
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->tasks.clear();
+  }
+  // Where the helper hangs, the sign of life would, too.
+  const bool ended = helper_->End(patience);
+  if (beater_) beater_->End(ended ? patience : std::chrono::milliseconds(0));
+}
+
+void CheckpointWriter::AddTask(std::function<void()> task) {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->tasks.push_back(std::move(task));
+  }
+  helper_->Wake();
+}
+
+std::size_t CheckpointWriter::staging_bytes() const {
+  return state_->slots[0].bytes.size() + state_->slots[1].bytes.size();
+}
+
+Status CheckpointWriter::Open() {
+  const std::uint64_t bytes = PayloadBytes(common_.buffers, comm_.rank(), comm_.size());
   Status ready;
   try {
     for (Slot& slot : state_->slots) slot.bytes.resize(bytes);
   } catch (const std::bad_alloc&) {
     ready = NoMemory("two copies of this rank's part of a checkpoint", 2 * bytes);
   }
-  if (ready.ok()) ready = StartHelpers();
+  if (ready.ok()) ready = StartThreads();
   GACCD_RETURN_IF_ERROR(AgreeOn(comm_, ready).status);
   if (comm_.rank() != 0 || !options_.warn) return Status::Ok();
-  if (const Status space = CheckSpace(*state_, identity_.buffers); !space.ok()) {
+  if (const Status space = CheckSpace(*state_, common_.buffers); !space.ok()) {
     options_.warn(StrCat("checkpoints: ", space.message()));
   }
   return Status::Ok();
 }
 
-// One is free when less than two saves are pending: none is settled while a rank still writes.
-std::size_t Writer::TakeFreeSlot() {
-  const std::lock_guard lock(state_->mutex);
-  const std::size_t slot = state_->slots[0].busy ? 1 : 0;
-  state_->slots[slot].busy = true;
-  return slot;
-}
-
 // A lack of memory is a failure of this save, which all ranks settle together.
-Status Writer::Stage(PendingSave& save, std::span<const BufferSource> sources) {
+Status CheckpointWriter::Stage(PendingSave& save, std::span<const BufferSource> sources) {
   Slot& slot = state_->slots[save.slot];
   const std::uint64_t payload = PayloadBytes(save.manifest.buffers, comm_.rank(), comm_.size());
   // Only the last save of a preempted run has more than Open() took memory for: a window.
@@ -141,7 +122,7 @@ Status Writer::Stage(PendingSave& save, std::span<const BufferSource> sources) {
   } catch (const std::bad_alloc&) {
     const std::lock_guard lock(state_->mutex);
     slot.busy = false;
-    save.written = NoMemory("a copy of this rank's part of a checkpoint", payload);
+    save.result = NoMemory("a copy of this rank's part of a checkpoint", payload);
     return Status::Ok();
   }
   std::uint64_t done = 0;
@@ -154,7 +135,7 @@ Status Writer::Stage(PendingSave& save, std::span<const BufferSource> sources) {
   return Status::Ok();
 }
 
-Result<bool> Writer::MakeRoom() {
+Result<bool> CheckpointWriter::MakeRoom() {
   wait_began_.reset();
   while (!has_room()) {
     if (pending_.front()->stuck) return false;
@@ -163,8 +144,8 @@ Result<bool> Writer::MakeRoom() {
   return true;
 }
 
-Status Writer::Save(const RunCursor& cursor, std::span<const BufferSource> sources,
-                    WindowShare window) {
+Status CheckpointWriter::Save(const RunCursor& cursor, std::span<const BufferSource> sources,
+                              WindowShare window) {
   const Generation generation{state_->epoch, cursor.step, cursor.micro_step};
   if (last_ == generation) return given_up_;
   const auto start = options_.now();
@@ -175,64 +156,56 @@ Status Writer::Save(const RunCursor& cursor, std::span<const BufferSource> sourc
   save->generation = generation;
   save->window = window;
   save->start = start;
-  save->slot = TakeFreeSlot();
+  {
+    // One is free when less than two saves are pending: none is settled while a rank still writes.
+    const std::lock_guard lock(state_->mutex);
+    save->slot = state_->slots[0].busy ? 1 : 0;
+    state_->slots[save->slot].busy = true;
+  }
   save->event = {.generation = generation, .wait_s = Since(start)};
-  save->manifest = {.cursor = cursor,
-                    .writer_epoch = state_->epoch,
-                    .created_s = std::time(nullptr),
-                    .program = identity_.program,
-                    .job_text = identity_.job_text,
-                    .plan = identity_.plan,
-                    .block_bytes = options_.block_bytes,
-                    .parameters = identity_.parameters};
+  save->manifest = common_;
+  save->manifest.cursor = cursor;
+  save->manifest.writer_epoch = state_->epoch;
+  save->manifest.created_s = std::time(nullptr);
+  save->manifest.block_bytes = options_.block_bytes;
+  save->manifest.buffers.clear();
   for (const BufferSource& source : sources) save->manifest.buffers.push_back(source.spec);
   const auto copy = options_.now();
   GACCD_RETURN_IF_ERROR(Stage(*save, sources));
   save->event.copy_s = Since(copy);
-  const bool staged = !save->written;
+  const bool staged = !save->result;
   pending_.push_back(save);
-  if (staged) helper_->Add([state = state_, save] { WriteTask(*state, *save); });
+  if (staged) AddTask([state = state_, save] { WriteTask(*state, *save); });
   return Status::Ok();
 }
 
-// On rank 0; the work is the helper's.
-void Writer::Commit(const SavePtr& save, std::span<const SaveReport> reports) {
-  for (const SaveReport& report : reports) {
-    save->manifest.shards.push_back({.bytes = static_cast<std::uint64_t>(report.bytes),
-                                     .sha256 = report.sha256,
-                                     .window = {.samples = report.window_samples,
-                                                .loss_sum = report.window_loss,
-                                                .divisor = report.window_divisor}});
+void CheckpointWriter::Commit(const SavePtr& save, std::span<const SaveReport> reports) {
+  save->committing = true;
+  {
+    const std::lock_guard lock(state_->mutex);
+    save->took_s = 0;
+    if (comm_.rank() != 0) return;
+    save->result.reset();
   }
-  helper_->Add([state = state_, save] { CommitTask(*state, *save); });
+  for (const SaveReport& report : reports) save->manifest.shards.push_back(report.shard);
+  AddTask([state = state_, save] { CommitTask(*state, *save); });
 }
 
-// What this rank has to say about the oldest save, after options.exchange_every at the latest.
-SaveReport Writer::LocalReport(const PendingSave& save, bool wait) {
+SaveReport CheckpointWriter::LocalReport(const PendingSave& save, bool wait) {
   std::unique_lock lock(state_->mutex);
-  const bool mine = !save.committing || comm_.rank() == 0;
-  const std::optional<Status>& result = save.committing ? save.committed : save.written;
-  if (wait && mine) {
-    state_->changed.wait_for(lock, options_.exchange_every, [&] { return result.has_value(); });
+  if (wait) {
+    state_->changed.wait_for(lock, options_.exchange_every,
+                             [&] { return save.result.has_value(); });
   }
   SaveReport report{.step = save.generation.step};
-  if (!mine) {
-    report.stage = SaveStage::kDone;
-    return report;
-  }
-  if (!result) return report;
-  report.stage = result->ok() ? SaveStage::kDone : SaveStage::kFailed;
-  report.bytes = static_cast<std::int64_t>(save.record.bytes);
-  report.window_samples = save.record.window.samples;
-  report.window_loss = save.record.window.loss_sum;
-  report.window_divisor = save.record.window.divisor;
-  report.sha256 = save.record.sha256;
-  report.took_s = save.committing ? save.commit_s : save.write_s;
+  if (!save.result) return report;
+  report.stage = save.result->ok() ? SaveStage::kDone : SaveStage::kFailed;
+  report.shard = save.record;
+  report.took_s = save.took_s;
   return report;
 }
 
-// One exchange about the oldest save, and what follows from it.
-Status Writer::Advance(bool wait) {
+Status CheckpointWriter::Advance(bool wait) {
   GACCD_RETURN_IF_ERROR(given_up_);
   const SavePtr save = pending_.front();
   SaveReport mine = LocalReport(*save, wait);
@@ -258,12 +231,11 @@ Status Writer::Advance(bool wait) {
       std::ranges::max(reports, {}, &SaveReport::took_s).took_s;
   if (any(SaveStage::kFailed)) return Fail(save);
   if (save->committing) return Settle(save, Status::Ok());
-  save->committing = true;
-  if (comm_.rank() == 0) Commit(save, reports);
+  Commit(save, reports);
   return Status::Ok();
 }
 
-void Writer::WarnWhenLate(PendingSave& save, std::span<const SaveReport> reports) {
+void CheckpointWriter::WarnWhenLate(PendingSave& save, std::span<const SaveReport> reports) {
   if (comm_.rank() != 0 || !options_.warn || save.late) return;
   const double seconds = Since(save.start);
   if (seconds < std::chrono::duration<double>(options_.alarm_after).count()) return;
@@ -279,7 +251,7 @@ void Writer::WarnWhenLate(PendingSave& save, std::span<const SaveReport> reports
 }
 
 // Rank 0's clock counts.
-GiveUp Writer::WantsToGiveUp() const {
+GiveUp CheckpointWriter::WantsToGiveUp() const {
   const GiveUp asked = options_.give_up ? options_.give_up() : GiveUp::kNo;
   const bool limited = wait_began_ && options_.end_patience.count() > 0;
   if (asked != GiveUp::kNo || comm_.rank() != 0 || !limited) return asked;
@@ -287,7 +259,7 @@ GiveUp Writer::WantsToGiveUp() const {
   return late ? GiveUp::kDisk : GiveUp::kNo;
 }
 
-Status Writer::StopWaiting(const PendingSave& save, GiveUp why) {
+Status CheckpointWriter::StopWaiting(const PendingSave& save, GiveUp why) {
   const std::string what = StrCat("checkpoints: ", save.generation.name(), ": ");
   if (why == GiveUp::kAsked) {
     given_up_ = {ErrorKind::kInterrupted,
@@ -303,18 +275,16 @@ Status Writer::StopWaiting(const PendingSave& save, GiveUp why) {
 }
 
 // The save failed on some ranks: each hands in its own result.
-Status Writer::Fail(const SavePtr& save) {
+Status CheckpointWriter::Fail(const SavePtr& save) {
   Status own;
   {
     const std::lock_guard lock(state_->mutex);
-    const std::optional<Status>& result = save->committing ? save->committed : save->written;
-    if (result) own = *result;
+    if (save->result) own = *save->result;
   }
   return Settle(save, AgreeOn(comm_, own).status);
 }
 
-// The save is over, on all ranks, with this status.
-Status Writer::Settle(const SavePtr& save, Status status) {
+Status CheckpointWriter::Settle(const SavePtr& save, Status status) {
   pending_.pop_front();
   failed_in_row_ = status.ok() ? 0 : failed_in_row_ + 1;
   last_failure_ = status;
@@ -327,8 +297,8 @@ Status Writer::Settle(const SavePtr& save, Status status) {
   }
   if (!status.ok()) {
     if (last_ == save->generation) last_.reset();
-    helper_->Add([state = state_, save] {
-      Discard(state->folder, save->generation, state->rank, state->world);
+    AddTask([state = state_, save] {
+      Discard(state->options.folder, save->generation, state->rank, state->world);
     });
   }
   if (listener_) listener_(save->event);
@@ -341,7 +311,7 @@ Status Writer::Settle(const SavePtr& save, Status status) {
 }
 
 // When the oldest is over, the next one may long be written.
-Status Writer::Poll() {
+Status CheckpointWriter::Poll() {
   for (std::size_t left = pending_.size() + 1; pending_.size() < left && pending();) {
     left = pending_.size();
     GACCD_RETURN_IF_ERROR(Advance(/*wait=*/false));
@@ -349,32 +319,25 @@ Status Writer::Poll() {
   return Status::Ok();
 }
 
-Status Writer::Finish() {
+Status CheckpointWriter::Finish() {
   wait_began_ = options_.now();
   while (pending()) GACCD_RETURN_IF_ERROR(Advance(/*wait=*/true));
   return last_failure_;
 }
 
-void Writer::Abandon() {
-  if (helper_) helper_->End({});
-  if (beater_) beater_->End({});
-}
-
-}  // namespace
-
 Result<std::unique_ptr<CheckpointWriter>> CheckpointWriter::Start(Communicator& comm,
                                                                   const CheckpointOptions& options,
-                                                                  CheckpointIdentity identity,
+                                                                  Manifest common,
                                                                   CheckpointLease lease,
                                                                   SaveListener listener) {
-  if (options.fail_limit < 1 || options.keep.newest < 1 || options.keep.every < 0 ||
-      identity.plan.world() != comm.size()) {
+  if (options.fail_limit < 1 || options.keep.newest < 1 || options.keep.every < 0 || !common.plan ||
+      common.plan->world() != comm.size()) {
     return Status(ErrorKind::kInternal, "checkpoints: fail_limit, keep or plan are out of range");
   }
-  auto writer = std::make_unique<Writer>(comm, options, std::move(identity), std::move(lease),
-                                         std::move(listener));
+  std::unique_ptr<CheckpointWriter> writer(new CheckpointWriter(
+      comm, options, std::move(common), std::move(lease), std::move(listener)));
   GACCD_RETURN_IF_ERROR(writer->Open());
-  return std::unique_ptr<CheckpointWriter>(std::move(writer));
+  return writer;
 }
 
 }  // namespace gaccd

@@ -22,6 +22,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -31,6 +32,7 @@
 
 #include "collectives/base/result.h"
 #include "collectives/base/seconds.h"
+#include "collectives/base/worker_thread.h"
 #include "collectives/comm/communicator.h"
 #include "daemon/checkpoint/generations.h"
 #include "daemon/checkpoint/lease.h"
@@ -76,15 +78,6 @@ struct CheckpointOptions {
   NowFunction now = std::chrono::steady_clock::now;  // also called by the helper
 };
 
-// What the manifests of a run have in common.
-struct CheckpointIdentity {
-  std::string program;
-  std::string job_text;
-  Plan plan;  // plan.world() == comm.size()
-  std::vector<ParameterRecord> parameters;
-  std::vector<BufferSpec> buffers;  // that every save has: staging memory is taken for them
-};
-
 struct SaveEvent {
   Generation generation;
   Status status;                   // OK: committed
@@ -110,48 +103,94 @@ struct CheckpointLease {
   std::optional<WriterLease> lease;  // on rank 0
 };
 
+struct PendingSave;
+struct SaveReport;
+struct SaveState;
+
 class CheckpointWriter {
  public:
   // Collective. Rank 0 takes the lease of the folder; all get its error (kConfig: in use by ...).
   static Result<CheckpointLease> Claim(Communicator& comm, const CheckpointOptions& options,
                                        const OwnerName& me);
 
-  // Collective. `listener` is called on the training thread, on all ranks alike.
+  // Collective. common: what the manifests of a run have in common: program, job_text, parameters,
+  // plan (of this world), and the buffers that every save has: staging memory is taken for them.
+  // `listener` is called on the training thread, on all ranks alike.
   static Result<std::unique_ptr<CheckpointWriter>> Start(Communicator& comm,
                                                          const CheckpointOptions& options,
-                                                         CheckpointIdentity identity,
-                                                         CheckpointLease lease,
+                                                         Manifest common, CheckpointLease lease,
                                                          SaveListener listener);
-  // Abandon(), but a task of the helper that is under way has 5 s to end: what it does is then
-  // really over. What is not committed is lost.
-  virtual ~CheckpointWriter() = default;
+  // Abandon(), but a task of the helper that is under way has WorkerThread::kPatience to end: what
+  // it does is then really over. What is not committed is lost.
+  ~CheckpointWriter() { EndThreads(WorkerThread::kPatience); }
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  [[nodiscard]] virtual std::size_t staging_bytes() const = 0;
-  [[nodiscard]] virtual bool pending() const = 0;  // the same on all ranks
+  [[nodiscard]] std::size_t staging_bytes() const;
+  [[nodiscard]] bool pending() const { return !pending_.empty(); }  // the same on all ranks
+
+  // Of the saves that begin from now on.
+  void SetPlan(const Plan& plan) { common_.plan = plan; }
 
   // Whether another save can begin without waiting; the same on all ranks.
-  [[nodiscard]] virtual bool has_room() const = 0;
+  [[nodiscard]] bool has_room() const { return pending_.size() < 2; }
   // Waits until it can, but not for a save that a disk is at for options.patience: false.
   // Collective when two are pending.
-  virtual Result<bool> MakeRoom() = 0;
+  Result<bool> MakeRoom();
   // `window`: what this rank counted, when cursor.micro_step > 0. Collective when two are pending.
   // A cursor that was saved before by this writer is not saved again, unless that failed.
-  virtual Status Save(const RunCursor& cursor, std::span<const BufferSource> sources,
-                      WindowShare window = {}) = 0;
+  Status Save(const RunCursor& cursor, std::span<const BufferSource> sources,
+              WindowShare window = {});
   // At every boundary. Collective while pending().
-  virtual Status Poll() = 0;
+  Status Poll();
   // Waits until nothing is pending. Collective while pending(). kIo when the last save failed.
-  virtual Status Finish() = 0;
+  Status Finish();
 
   // Leaves without waiting for the disk; not collective. A helper that hangs in a call to the file
   // system is left behind, with the lease and all that it uses, until that call returns or the
   // process ends; what it was at may still get committed. Nothing else may be called from then on.
-  virtual void Abandon() = 0;
+  void Abandon() { EndThreads({}); }
 
- protected:
-  CheckpointWriter() = default;
+ private:
+  using SavePtr = std::shared_ptr<PendingSave>;
+
+  CheckpointWriter(Communicator& comm, const CheckpointOptions& options, Manifest common,
+                   CheckpointLease lease, SaveListener listener);
+  Status Open();
+  Status StartThreads();
+  // Drops the tasks that are not begun, and waits so long for the one under way.
+  void EndThreads(std::chrono::milliseconds patience);
+  void AddTask(std::function<void()> task);
+  Status Stage(PendingSave& save, std::span<const BufferSource> sources);
+  // One exchange about the oldest save, and what follows from it.
+  Status Advance(bool wait);
+  // What this rank reports about it, after options.exchange_every at the latest.
+  SaveReport LocalReport(const PendingSave& save, bool wait);
+  void WarnWhenLate(PendingSave& save, std::span<const SaveReport> reports);
+  [[nodiscard]] GiveUp WantsToGiveUp() const;
+  Status StopWaiting(const PendingSave& save, GiveUp why);
+  void Commit(const SavePtr& save, std::span<const SaveReport> reports);
+  Status Fail(const SavePtr& save);
+  // The save is over, on all ranks, with this status.
+  Status Settle(const SavePtr& save, Status status);
+  [[nodiscard]] double Since(std::chrono::steady_clock::time_point start) const {
+    return SecondsSince(start, options_.now());
+  }
+
+  Communicator& comm_;
+  const CheckpointOptions options_;
+  Manifest common_;
+  const SaveListener listener_;
+  const std::shared_ptr<SaveState> state_;  // shared with the threads
+  std::optional<Generation> last_;          // that was handed to Save() and has not failed
+  std::int64_t failed_in_row_ = 0;
+  Status last_failure_;
+  Status given_up_;
+  // In Save() and Finish(): since when the disk has got nothing done.
+  std::optional<std::chrono::steady_clock::time_point> wait_began_;
+  std::deque<SavePtr> pending_;  // oldest first; the same on all ranks
+  std::unique_ptr<WorkerThread> helper_;
+  std::unique_ptr<WorkerThread> beater_;  // rank 0: the lease is beaten while a task hangs, too
 };
 
 }  // namespace gaccd

@@ -179,7 +179,7 @@ class Splitter {
                                         kMaxFlagFileDepth, " deep; does it read itself?")};
     }
     Result<std::string> text = ReadFlagFile(path);
-    if (!text.ok()) return std::move(text).status().WithContext(StrCat(where, "--flagfile"));
+    if (!text.ok()) return text.status().WithContext(StrCat(where, "--flagfile"));
     ++open_files_;
     std::istringstream lines(*text);
     int number = 0;

@@ -23,7 +23,6 @@ constexpr std::string_view kHelpFlags[] = {"help", "h", "version"};
 // Flags of glog that are useful here; gflags only knows them in programs that link glog.
 constexpr std::string_view kLogFlags[] = {"v", "vmodule", "minloglevel", "stderrthreshold"};
 constexpr std::string_view kSet = "set";
-constexpr std::size_t kMaxSbatchWords = 1000;
 
 template <typename List, typename T>
 bool Holds(const List& list, const T& one) {
@@ -90,16 +89,6 @@ Status Store(const FlagValue& flag, const std::string& given, proto::Flags& mess
   return SetField(message, field, flag.value, ListElement::kMustExist);
 }
 
-// Arguments without dashes after the verb.
-std::size_t MaxPositional(Verb verb) {
-  if (verb == Verb::kCkpt) return 2;
-  if (verb == Verb::kReport) return kMaxReportedRuns;
-  if (verb == Verb::kSubmit) return kMaxSbatchWords;
-  constexpr Verb kTakeFolder[] = {Verb::kStatus, Verb::kRuns,   Verb::kStop,   Verb::kSave,
-                                  Verb::kLogs,   Verb::kDoctor, Verb::kExport, Verb::kPlot};
-  return Holds(kTakeFolder, verb) ? 1 : 0;
-}
-
 Status ReadHelpTopic(std::string_view word, Flags& flags) {
   constexpr std::string_view kPages[] = {"", "job", "man", "bash"};  // in the order of HelpPage
   const auto page = std::ranges::find(kPages, word);
@@ -123,11 +112,12 @@ Status ReadWords(const std::vector<std::string>& words, Flags& flags) {
       }
     }
   }
-  for (; used < words.size() && flags.words.size() < MaxPositional(flags.verb); ++used) {
+  const std::size_t most = GetVerbRow(flags.verb).takes.words;
+  for (; used < words.size() && flags.words.size() < most; ++used) {
     flags.words.push_back(words[used]);
   }
   if (used == words.size()) return {};
-  const bool takes_job = flags.verb == Verb::kTrain || flags.verb == Verb::kPlan;
+  const bool takes_job = FindFlag("job")->IsOf(flags.verb);
   return {ErrorKind::kUsage, StrCat("unexpected argument '", words[used], "' after '",
                                     words[used - 1], "'; flags begin with --",
                                     takes_job ? StrCat(", for example --job=", words[used]) : "")};
@@ -147,21 +137,6 @@ Status CheckFlagsOfVerb(const std::vector<FlagValue>& given, Verb verb) {
   return {};
 }
 
-// The first and the last of the formats that a verb has.
-std::pair<std::size_t, std::size_t> FormatsOf(const Flags& flags) {
-  const auto from = [](OutputFormat first, OutputFormat last) {
-    return std::pair(static_cast<std::size_t>(first), static_cast<std::size_t>(last));
-  };
-  constexpr Verb kHaveJson[] = {Verb::kCheck,  Verb::kEval, Verb::kVerdict, Verb::kSelftest,
-                                Verb::kStatus, Verb::kRuns, Verb::kSubmit};
-  if (flags.verb == Verb::kPlan) return from(OutputFormat::kText, OutputFormat::kTxtpb);
-  if (flags.verb == Verb::kExport) return from(OutputFormat::kCsv, OutputFormat::kPrometheus);
-  const bool has_json =
-      Holds(kHaveJson, flags.verb) || (flags.verb == Verb::kCkpt && !flags.words.empty() &&
-                                       (flags.words[0] == "ls" || flags.words[0] == "verify"));
-  return from(OutputFormat::kText, has_json ? OutputFormat::kJson : OutputFormat::kText);
-}
-
 void ForwardToTrain(const FlagValue& flag, bool array, Flags& flags) {
   constexpr std::string_view kSetByScript[] = {"job", "config", "run-dir", "local-ranks"};
   if (Holds(kSetByScript, flag.name) || IsSwept(flag, array)) return;
@@ -174,19 +149,21 @@ void ForwardToTrain(const FlagValue& flag, bool array, Flags& flags) {
   flags.train_arguments.push_back(StrCat("--", flag.name, "=", flag.value));
 }
 
-// A format that the verb does not have must not be ignored.
+// A format that the verb, or this action of it, does not have must not be ignored.
 Status CheckFormat(const Flags& flags) {
-  constexpr std::string_view kNames[] = {"text",         "json",      "txtpb",       "csv",
-                                         "chrome-trace", "otlp-json", "tensorboard", "prometheus"};
-  const auto found = static_cast<std::size_t>(flags.format);
-  const auto [first, last] = FormatsOf(flags);
+  const VerbArguments& takes = GetVerbRow(flags.verb).takes;
+  const bool has_last = takes.json_actions.empty() ||
+                        (!flags.words.empty() && HasWord(takes.json_actions, flags.words[0]));
+  const auto first = static_cast<int>(takes.first_format);
+  const auto last = has_last ? static_cast<int>(takes.last_format) : first;
+  const auto found = static_cast<int>(flags.format);
   if (found >= first && found <= last) return {};
   std::string list;
-  for (std::size_t i = first; i <= last; ++i) {
-    list += StrCat(i == first ? "" : i == last ? " or " : ", ", kNames[i]);
+  for (int i = first; i <= last; ++i) {
+    list += StrCat(i == first ? "" : i == last ? " or " : ", ", Name(static_cast<OutputFormat>(i)));
   }
   return {ErrorKind::kUsage,
-          StrCat(Name(flags.verb), ": --format must be ", list, ", found ", kNames[found])};
+          StrCat(Name(flags.verb), ": --format must be ", list, ", found ", Name(flags.format))};
 }
 
 }  // namespace

@@ -13,32 +13,9 @@
 #include "collectives/base/environment.h"
 #include "collectives/base/result.h"
 #include "daemon/config/flags_spec.h"
+#include "daemon/config/verb.h"
 
 namespace gaccd {
-
-enum class Verb : std::uint8_t {
-  kPlan,
-  kTrain,
-  kSubmit,
-  kEval,
-  kPredict,
-  kSelftest,
-  kCheck,
-  kCkpt,
-  kVerdict,
-  kStatus,
-  kRuns,
-  kStop,
-  kSave,
-  kLogs,
-  kDoctor,
-  kExport,
-  kReport,
-  kPlot,
-  kHelp,
-  kVersion
-};
-[[nodiscard]] std::string_view Name(Verb verb);  // "plan", ...
 
 // `gaccd help`, `help VERB`; `help job`: the fields of the job; `help man`: gaccd.1 for man;
 // `help bash`: the completion for bash.
@@ -77,17 +54,8 @@ inline constexpr std::int64_t kDefaultNodes = 1;
 inline constexpr std::int64_t kDefaultGpusPerNode = 8;
 inline constexpr std::int64_t kDefaultSaveSeconds = 600;
 
-inline constexpr std::size_t kMaxReportedRuns = 32;
-
 // Whether a flag sets this field of the job.
 [[nodiscard]] bool SetsJobField(const Flags& flags, std::string_view path);
-// kUsage with the verbs there are.
-[[nodiscard]] Result<Verb> ParseVerb(std::string_view word);
-
-// The verb when only flags are given: inside a SLURM step (SLURM_STEP_ID and SLURM_PROCID) or under
-// mpirun (OMPI_COMM_WORLD_SIZE) train, elsewhere plan. Without any argument it is help where this
-// is plan.
-[[nodiscard]] Verb DefaultVerb(const Environment& environment);
 
 // `args` are the arguments after the program's name. Errors are kUsage (kIo for a flag file that
 // cannot be read) and quote the argument; those from a flag file begin with file:line. Not

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "collectives/base/strings.h"
 #include "daemon/config/fields.h"
 #include "daemon/config/spelled.h"
 #include "proto/field.pb.h"
@@ -33,13 +32,12 @@ bool FlagRow::is_bool() const {
   return field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_BOOL;
 }
 
+bool FlagRow::IsListedFor(Verb verb) const {
+  return HasWord(field->options().GetExtension(proto::field).verbs(), Name(verb));
+}
+
 bool FlagRow::IsOf(Verb verb) const {
-  const std::string words = StrCat(" ", field->options().GetExtension(proto::field).verbs(), " ");
-  const auto holds = [&words](std::string_view word) {
-    return words.find(StrCat(" ", word, " ")) != std::string::npos;
-  };
-  const bool plans = verb == Verb::kPlan || verb == Verb::kSubmit;
-  return holds(Name(verb)) || (plans && holds(Name(Verb::kTrain)));
+  return IsListedFor(verb) || (GetVerbRow(verb).takes.flags_of_train && IsListedFor(Verb::kTrain));
 }
 
 const std::vector<FlagRow>& FlagTable() {

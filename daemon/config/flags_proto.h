@@ -20,9 +20,8 @@ struct FlagRow {
   std::string job_path;  // "batch.micro"; empty: a field of proto::Flags
 
   [[nodiscard]] bool is_bool() const;
-  // Plan and submit take the flags of train: the command line of a training with another verb shows
-  // its plan, or submits it.
-  [[nodiscard]] bool IsOf(Verb verb) const;
+  [[nodiscard]] bool IsListedFor(Verb verb) const;  // in its help
+  [[nodiscard]] bool IsOf(Verb verb) const;         // also those that VerbArguments adds
 };
 // In the order of the two files. Thread-safe.
 [[nodiscard]] const std::vector<FlagRow>& FlagTable();

@@ -3,8 +3,10 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
+#include <charconv>
 #include <cmath>
-#include <vector>
+#include <limits>
+#include <sstream>
 
 namespace gaccd {
 namespace {
@@ -43,8 +45,46 @@ void JsonObject::operator()(std::string_view key, std::string_view value) {
   Raw(key, JsonString(value));
 }
 
+void JsonObject::operator()(std::string_view key, std::span<const std::int64_t> values) {
+  std::string list;
+  for (const std::int64_t value : values) {
+    list += list.empty() ? '[' : ',';
+    list += std::to_string(value);
+  }
+  Raw(key, list.empty() ? "[]" : list + ']');
+}
+
 void JsonObject::Text(std::string_view key, std::string_view value, std::size_t limit) {
   if (!value.empty()) (*this)(key, Cut(value, limit));
+}
+
+void JsonObject::List(std::string_view key, const std::vector<int>& values, std::size_t limit) {
+  std::string text;
+  for (const int value : values) text += StrCat(text.empty() ? "" : ",", value);
+  Text(key, text, limit);
+}
+
+bool JsonFields::operator()(std::string_view key, double& value) {
+  const Json* const member = object_.Find(key);
+  if (member != nullptr && member->is_null()) value = std::numeric_limits<double>::quiet_NaN();
+  return Set(key, object_.number(key), value);
+}
+
+bool JsonFields::operator()(std::string_view key, std::string& value) {
+  const std::string* const found = object_.text(key);
+  return Set(key, found == nullptr ? std::nullopt : std::optional<std::string_view>(*found), value);
+}
+
+void JsonFields::List(std::string_view key, std::vector<int>& values, std::size_t limit) {
+  std::string text;
+  Text(key, text, limit);
+  std::istringstream in(text);
+  for (std::string word; std::getline(in, word, ',');) {
+    int value = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    if (error != std::errc() || end != word.data() + word.size() || value < 0) break;
+    values.push_back(value);
+  }
 }
 
 void AppendFields(const Message& message, JsonObject& out) {

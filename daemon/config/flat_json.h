@@ -1,17 +1,27 @@
-// One flat line of JSON: what dashboards read.
+// One flat line of JSON: what dashboards read. JsonObject writes it and JsonFields reads it back by
+// the same calls, so that one function describes a record in both directions:
+//   static void VisitFields(auto& fields, auto& save) {
+//     fields("step", save.step);
+//     fields.Text("reason", save.reason, kMaxMessage);
+//   }
 //
 // Integers stay integers, doubles are the shortest text that reads back the same, NaN and
 // infinities are null, enums are their names. Control characters are escaped and bytes that are not
 // UTF-8 become U+FFFD, so every result is valid JSON without a line break. Thread-safe.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "collectives/base/json.h"
+#include "collectives/base/strings.h"
 
 namespace google::protobuf {
 class Message;
@@ -36,11 +46,25 @@ class JsonObject {
   void operator()(std::string_view key, const std::optional<T>& value) {
     if (value) (*this)(key, *value);
   }
+  void operator()(std::string_view key, std::span<const std::int64_t> values);
   // Left out when it is empty, and cut: at most `limit` bytes, and 2 * limit once escaped.
   void Text(std::string_view key, std::string_view value, std::size_t limit);
   // Left out when it is 0.
   void NotZero(std::string_view key, std::int64_t value) {
     if (value != 0) (*this)(key, value);
+  }
+  // "3,7"; left out when it is empty, and cut as Text().
+  void List(std::string_view key, const std::vector<int>& values, std::size_t limit);
+  // What follows from other members, and is not read back.
+  void Computed(std::string_view key, const auto& value) { (*this)(key, value); }
+  // Members that are written only where `condition` is true; they are read in any case.
+  void When(bool condition, const auto& visit) {
+    if (condition) visit();
+  }
+  // The members of `group`, where there is one. Of a line that is read: where it has `key`.
+  template <typename T>
+  void Group(std::string_view /*key*/, const std::optional<T>& group, const auto& visit) {
+    if (group) visit(*group);
   }
 
   [[nodiscard]] std::string Take() { return std::move(text_ += '}'); }
@@ -52,6 +76,67 @@ class JsonObject {
   void Raw(std::string_view key, std::string_view value);
 
   std::string text_ = "{";
+};
+
+// Reads members of an object. One that is missing or null keeps the value it has, but a double that
+// is null becomes NaN; one of another type keeps it, too, and is problem().
+class JsonFields {
+ public:
+  // `object` must outlive it.
+  explicit JsonFields(const Json& object) : object_(object) {}
+
+  // Each returns whether it has set `value`.
+  bool operator()(std::string_view key, bool& value) {
+    return Set(key, object_.boolean(key), value);
+  }
+  bool operator()(std::string_view key, std::integral auto& value) {
+    return Set(key, object_.integer<std::remove_reference_t<decltype(value)>>(key), value);
+  }
+  bool operator()(std::string_view key, double& value);
+  bool operator()(std::string_view key, std::string& value);
+  template <typename T>
+  void operator()(std::string_view key, std::optional<T>& value) {
+    if (!Has(key)) return;
+    T found{};
+    if ((*this)(key, found)) value = std::move(found);
+  }
+  void Text(std::string_view key, std::string& value, std::size_t /*limit*/) {
+    (*this)(key, value);
+  }
+  void NotZero(std::string_view key, std::integral auto& value) { (*this)(key, value); }
+  // As many as are whole: the text may be cut.
+  void List(std::string_view key, std::vector<int>& values, std::size_t limit);
+  void Computed(std::string_view /*key*/, const auto& /*value*/) {}
+  void When(bool /*condition*/, const auto& visit) { visit(); }
+  template <typename T>
+  void Group(std::string_view key, std::optional<T>& group, const auto& visit) {
+    if (Has(key)) visit(group.emplace());
+  }
+
+  // What the last member of a wrong type should have been; empty: all fit.
+  [[nodiscard]] const std::string& problem() const { return problem_; }
+
+ private:
+  [[nodiscard]] bool Has(std::string_view key) const {
+    const Json* const member = object_.Find(key);
+    return member != nullptr && !member->is_null();
+  }
+  template <typename T, typename Found>
+  bool Set(std::string_view key, const std::optional<Found>& found, T& value) {
+    if (found) value = *found;
+    if (!found && Has(key)) problem_ = StrCat(key, ": expected ", Expected<T>());
+    return found.has_value();
+  }
+  template <typename T>
+  static constexpr std::string_view Expected() {
+    if constexpr (std::same_as<T, bool>) return "true or false";
+    if constexpr (std::same_as<T, double>) return "a number";
+    if constexpr (std::same_as<T, std::string>) return "text";
+    return "a whole number";
+  }
+
+  const Json& object_;
+  std::string problem_;
 };
 
 // {"mode":"exact","nodes":30}: keys are field names, in the order of the field numbers; unset

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,16 +11,6 @@
 
 namespace gaccd {
 
-struct VerbRow {
-  Verb verb;
-  std::string_view name;
-  std::string_view summary;
-  std::string_view usage;  // after "gaccd name"; the flags follow from the table
-};
-[[nodiscard]] std::span<const VerbRow> VerbTable();  // in the order of Verb
-
-// "gaccd train --job=FILE ..." and what the verb does, without its flags.
-[[nodiscard]] std::string UsageOf(Verb verb);
 // What `gaccd help` prints. `topic`, of HelpPage::kVerb: the verb; none: all verbs.
 [[nodiscard]] std::string HelpText(HelpPage page, std::optional<Verb> topic);
 

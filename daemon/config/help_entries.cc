@@ -114,12 +114,11 @@ std::vector<HelpGroup> FlagGroups(Verb verb) {
   for (int number = 0; number < proto::Field::Group_ARRAYSIZE; ++number) {
     HelpGroup group{kHeadings[number], {}};
     for (const FlagRow& row : FlagTable()) {
-      const std::string words = StrCat(" ", FieldRule(*row.field).verbs(), " ");
-      const bool listed = words.find(StrCat(" ", Name(verb), " ")) != std::string::npos;
-      if (listed && FieldRule(*row.field).group() == number)
+      if (row.IsListedFor(verb) && FieldRule(*row.field).group() == number) {
         group.entries.push_back(FlagEntry(row));
+      }
     }
-    if (number == 0 && (verb == Verb::kTrain || verb == Verb::kSubmit)) {
+    if (number == 0 && FindFlag("job")->IsListedFor(verb)) {  // as ParseFlags takes --set
       group.entries.push_back({"--set FIELD=VALUE",
                                "override a field of the job, for example "
                                "optimizer.lr=0.01; may be given several times",

@@ -77,12 +77,37 @@ Status CheckMasked(const SourceSpec& source, std::string_view field) {
   return {};
 }
 
-Status CheckLayerNames(std::span<const LayerSpec> layers, std::string_view where) {
+// Sizes of images and kernels: one for both dimensions, or two.
+Status CheckPairs(const LayerSpec& layer, const std::string& where) {
+  const auto check = [&](std::string_view field, const std::vector<std::int64_t>& values) {
+    if (values.size() <= 2) return Status::Ok();
+    return Bad(StrCat(where, ".", field, ": expected one value, or height and width, found ",
+                      values.size(), " values"));
+  };
+  return std::visit(
+      [&](const auto& kind) -> Status {
+        if constexpr (requires { kind.kernel_size; }) {
+          GACCD_RETURN_IF_ERROR(check("kernel_size", kind.kernel_size));
+          GACCD_RETURN_IF_ERROR(check("stride", kind.stride));
+          GACCD_RETURN_IF_ERROR(check("padding", kind.padding));
+        }
+        if constexpr (requires { kind.dilation; }) {
+          GACCD_RETURN_IF_ERROR(check("dilation", kind.dilation));
+        }
+        if constexpr (requires { kind.output_size; }) return check("output_size", kind.output_size);
+        return {};
+      },
+      layer.kind);
+}
+
+Status CheckLayers(std::span<const LayerSpec> layers, std::string_view where) {
   std::set<std::string_view> names;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    const std::string& name = layers[i].name;
-    if (names.insert(name).second) continue;
-    return Bad(StrCat(where, ".layer[", i, "].name: two layers are called '", name, "'"));
+    const std::string layer = StrCat(where, ".layer[", i, "]");
+    if (!names.insert(layers[i].name).second) {
+      return Bad(StrCat(layer, ".name: two layers are called '", layers[i].name, "'"));
+    }
+    GACCD_RETURN_IF_ERROR(CheckPairs(layers[i], layer));
   }
   return {};
 }
@@ -105,7 +130,7 @@ Status CheckContrastive(const Job& job) {
 
 Status CheckDualEncoder(const DualEncoderSpec& dual) {
   for (const TowerSpec* tower : {&dual.a, &dual.b}) {
-    GACCD_RETURN_IF_ERROR(CheckLayerNames(
+    GACCD_RETURN_IF_ERROR(CheckLayers(
         tower->layer, tower == &dual.a ? "model.dual_encoder.a" : "model.dual_encoder.b"));
   }
   if (dual.max_scale == 0 || dual.temperature * dual.max_scale >= 1) return {};
@@ -121,6 +146,16 @@ Status CheckWidthOfHeads(std::string_view field, std::int64_t width, std::int64_
 Status CheckArchitecture(const ModelSpec& model) {
   if (const auto* mlp = std::get_if<MlpSpec>(&model.architecture); mlp && mlp->widths.size() < 2) {
     return Bad(StrCat("model.mlp.widths: expected at least 2, found ", mlp->widths.size()));
+  }
+  if (const auto* resnet = std::get_if<ResnetSpec>(&model.architecture)) {
+    constexpr std::size_t kMostStages = 8;
+    const std::int64_t depth = resnet->depth;
+    if (resnet->blocks.size() > kMostStages) {
+      return Bad(StrCat("model.resnet.blocks: expected at most ", kMostStages, " stages, found ",
+                        resnet->blocks.size()));
+    }
+    if (!resnet->blocks.empty() || depth == 18 || depth == 34 || depth == 50) return {};
+    return Bad(StrCat("model.resnet.depth: expected 18, 34 or 50, or blocks, found ", depth));
   }
   if (const auto* gpt = std::get_if<GptSpec>(&model.architecture)) {
     return CheckWidthOfHeads("gpt", gpt->width, gpt->heads);
@@ -224,7 +259,7 @@ Status CheckOneArchitecture(const ModelSpec& model) {
 
 Status CheckWholeJob(const Job& job, Verb verb) {
   GACCD_RETURN_IF_ERROR(CheckArchitecture(job.model));
-  GACCD_RETURN_IF_ERROR(CheckLayerNames(job.model.layer, "model"));
+  GACCD_RETURN_IF_ERROR(CheckLayers(job.model.layer, "model"));
   GACCD_RETURN_IF_ERROR(CheckContrastive(job));
   const auto* sgd = std::get_if<SgdSpec>(&job.optimizer.kind);
   if (sgd != nullptr && sgd->nesterov && sgd->momentum == 0) {

@@ -6,6 +6,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
 #include "daemon/config/plan_proto.h"
+#include "daemon/config/speed_flag.h"
 #include "daemon/plan/plan_text.h"
 
 namespace gaccd {
@@ -52,12 +53,25 @@ std::string Print(const Plan& plan, const Flags& flags, const Job& job) {
 
 Result<PlanOutput> MakePlanOutput(const Flags& flags) {
   GACCD_ASSIGN_OR_RETURN(const Job job, ReadJob(flags));
-  GACCD_ASSIGN_OR_RETURN(const PlanRequest request,
-                         ToPlanRequest(job.batch, flags.nodes.value_or(kDefaultNodes),
-                                       flags.gpus_per_node.value_or(kDefaultGpusPerNode)));
+  const std::int64_t nodes = flags.nodes.value_or(kDefaultNodes);
+  const std::int64_t per_node = flags.gpus_per_node.value_or(kDefaultGpusPerNode);
+  GACCD_ASSIGN_OR_RETURN(PlanRequest request, ToPlanRequest(job.batch, nodes, per_node));
+  if (flags.speed) {
+    GACCD_ASSIGN_OR_RETURN(const SpeedFlag speed, ParseSpeedFlag(*flags.speed));
+    GACCD_ASSIGN_OR_RETURN(request.speeds, SpeedsOfNodes(speed, nodes, per_node));
+  }
   GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make(request));
-  return PlanOutput{Print(plan, flags, job), flags.strict ? RequireExact(plan) : Status::Ok(), job,
-                    plan};
+  std::string text = Print(plan, flags, job);
+  if (flags.ranks) {
+    if (flags.format != OutputFormat::kJson) {
+      return Status(ErrorKind::kUsage,
+                    StrCat("--ranks needs --format=json, found --format=",
+                           flags.format == OutputFormat::kText ? "text" : "txtpb"));
+    }
+    GACCD_ASSIGN_OR_RETURN(const std::string ranks, RanksJson(plan));
+    text += ranks;
+  }
+  return PlanOutput{std::move(text), flags.strict ? RequireExact(plan) : Status::Ok(), job, plan};
 }
 
 Status RequireExact(const Plan& plan) {

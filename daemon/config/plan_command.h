@@ -17,7 +17,8 @@ struct PlanOutput {
   Plan plan;
 };
 
-// Errors: those of LoadJob, OverlayFlags, ToPlanRequest and Plan::Make.
+// Errors: those of LoadJob, OverlayFlags, ToPlanRequest, ParseSpeedFlag, SpeedsOfNodes and
+// Plan::Make.
 [[nodiscard]] Result<PlanOutput> MakePlanOutput(const Flags& flags);
 
 // --strict: kConfig with both batches unless the plan is exact.

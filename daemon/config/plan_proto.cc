@@ -2,7 +2,12 @@
 
 #include <google/protobuf/text_format.h>
 
+#include <span>
+#include <vector>
+
+#include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
+#include "daemon/plan/speeds.h"
 #include "proto/plan.pb.h"
 
 namespace gaccd {
@@ -26,12 +31,39 @@ void FillPlanProto(const Plan& plan, proto::Plan& message) {
   message.set_ranks_lo_samples(plan.ranks_lo_samples());
   message.set_balance_ratio(plan.balance_ratio());
   message.set_lr_factor(plan.lr_factor());
+  if (!plan.uneven()) return;
+  message.set_speeds(SpeedsText(asked.speeds));
+  message.set_slowest_time(plan.slowest_time());
+  message.set_idle_ratio(1 - plan.balance_ratio());
+  message.set_gain_ratio(plan.equal_loads_time() / plan.slowest_time());
 }
 
 std::string PlanJson(const Plan& plan) {
   proto::Plan message;
   FillPlanProto(plan, message);
   return FlatJson(message);
+}
+
+Result<std::string> RanksJson(const Plan& plan) {
+  if (plan.accum_steps() > kMaxRankMicroBatches / plan.world()) {
+    return Status(ErrorKind::kUsage,
+                  StrCat("--ranks prints at most ", kMaxRankMicroBatches, " micro-batches, found ",
+                         plan.world(), " ranks with ", plan.accum_steps()));
+  }
+  std::string text;
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(plan.accum_steps()));
+  for (std::int64_t rank = 0; rank < plan.world(); ++rank) {
+    for (std::size_t step = 0; step < sizes.size(); ++step) {
+      sizes[step] = plan.MicroBatch(rank, static_cast<std::int64_t>(step));
+    }
+    JsonObject line;
+    line("rank", rank);
+    line("first", plan.Offset(rank));
+    line("samples", plan.Load(rank));
+    line("micro_batches", std::span<const std::int64_t>(sizes));
+    text += line.TakeLine();
+  }
+  return text;
 }
 
 std::string PlanTxtpb(const Plan& plan) {

@@ -1,8 +1,10 @@
 // The plan as proto/plan.proto: for JSON lines, text files and the `plan` event.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
+#include "collectives/base/result.h"
 #include "daemon/plan/plan.h"
 
 namespace gaccd {
@@ -11,11 +13,16 @@ namespace proto {
 class Plan;
 }
 
-// Sets every field of `message`.
+// Sets every field of `message`; those of speeds where the ranks have different ones.
 void FillPlanProto(const Plan& plan, proto::Plan& message);
 
 // One flat line of JSON with exactly the keys of proto/plan.proto in their order; no line break.
 [[nodiscard]] std::string PlanJson(const Plan& plan);
+
+// A line for each rank: rank, first (Plan::Offset), samples, micro_batches (sizes). kUsage where
+// that are more than kMaxRankMicroBatches sizes.
+inline constexpr std::int64_t kMaxRankMicroBatches = std::int64_t{1} << 24;
+[[nodiscard]] Result<std::string> RanksJson(const Plan& plan);
 
 // Text proto with the two header comments; ends with a newline.
 [[nodiscard]] std::string PlanTxtpb(const Plan& plan);

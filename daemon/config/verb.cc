@@ -1,27 +1,38 @@
-// The verbs: names, and the help of each except its flags.
-#include <algorithm>
+#include "daemon/config/verb.h"
+
 #include <string>
 #include <vector>
 
 #include "collectives/base/strings.h"
 #include "daemon/config/arguments.h"
-#include "daemon/config/flags.h"
-#include "daemon/config/help.h"
 
 namespace gaccd {
 namespace {
 
+constexpr std::size_t kMaxSbatchWords = 1000;
+
+constexpr VerbArguments kFlagsOnly{};
+constexpr VerbArguments kRunFolder{.words = 1};
+constexpr VerbArguments kTextOrJson{.last_format = OutputFormat::kJson};
+constexpr VerbArguments kRunFolderTextOrJson{.words = 1, .last_format = OutputFormat::kJson};
+
 constexpr VerbRow kVerbs[] = {
-    {Verb::kPlan, "plan", "print how many samples each rank takes, and what a run needs",
+    {Verb::kPlan,
+     "plan",
+     "print how many samples each rank takes, and what a run needs",
+     {.last_format = OutputFormat::kTxtpb, .flags_of_train = true},
      R"([--flag=value ...]
 
 Prints how many samples each rank takes in each micro-step of an update, the
 factor of the learning rate, and which changes would make the target divide;
 with --job=FILE also the updates of an epoch, which parameters decay, and the
 memory of a rank, for which it reads the headers of the data.
---format=json has the keys of proto/plan.proto. Flags of train are accepted.
+--format=json has the keys of proto/plan.proto; with --ranks a line per rank
+follows: rank, first (samples of the ranks before it), samples, micro_batches
+(sizes). Flags of train are accepted.
 )"},
     {Verb::kTrain, "train", "train the job; one process per GPU or core, by srun or --local-ranks",
+     kFlagsOnly,
      R"(--job=FILE [--flag=value ...]
 
 Trains the job, one process per rank:
@@ -30,7 +41,10 @@ Trains the job, one process per rank:
 
 Checkpoints are in DIR/ckpt of --run-dir=DIR; also at a stop and at the end.
 )"},
-    {Verb::kSubmit, "submit", "submit a training to SLURM, with a script that is kept",
+    {Verb::kSubmit,
+     "submit",
+     "submit a training to SLURM, with a script that is kept",
+     {.words = kMaxSbatchWords, .last_format = OutputFormat::kJson, .flags_of_train = true},
      R"(--job=FILE --run=NAME [--flag=value ...] [-- SBATCH-FLAG ...]
 
 Plans the training, writes the job and a script for sbatch into the run folder,
@@ -47,7 +61,7 @@ fail when the job starts: missing data and weights, nodes, time or memory that
 SLURM can never grant. --format=json: one line per run with folder, jobs (ids,
 separated by commas), script.
 )"},
-    {Verb::kEval, "eval", "evaluate trained weights",
+    {Verb::kEval, "eval", "evaluate trained weights", kTextOrJson,
      R"(--job=FILE --weights=PATH [--flag=value ...]
 
 Prints the loss and the metrics of the job over its evaluation data, with the
@@ -61,7 +75,7 @@ so on. Writes nothing. --format=json: one line with job, weights, step (of a
 checkpoint), device, world, samples, left_out (damaged ones), divisor, unit,
 loss, dur_s, and each metric under its name.
 )"},
-    {Verb::kPredict, "predict", "write the model's prediction for every sample",
+    {Verb::kPredict, "predict", "write the model's prediction for every sample", kFlagsOnly,
      R"(--job=FILE --weights=PATH --out=FILE [--flag=value ...]
 
 Writes the prediction of a trained model for every sample of the evaluation data
@@ -81,7 +95,26 @@ alone, works.
 --out=FILE.npy is a NumPy array, f32 or (classes) i32; --out=FILE.jsonl has a
 line for each sample: {"sample":0,"logits":[0.5,-1.25]}.
 )"},
+    {Verb::kSamples,
+     "samples",
+     "print which samples each rank takes in each update",
+     {.last_format = OutputFormat::kJson, .flags_of_train = true},
+     R"(--dataset-size=N [--flag=value ...]
+
+Prints, for updates of a run, which samples each rank takes in each micro-step:
+their positions in the data set, from 0, in the order of training. With
+--job=FILE batch, seed, order and epochs are those of the job, and the data set
+is its own unless --dataset-size is given. Flags of train are accepted.
+  gaccd samples --dataset-size=50000 --target-batch=3072 --nodes=30 --seed=1 \
+      --first-update=17 --updates=1 --rank=4
+
+A rank that groups texts by length (--group-by-length) takes the samples of an
+update in another order. --format=json: one line per update and rank with
+update, updates (of the run), epoch, epoch_end, update_samples, rank,
+micro_batches (sizes) and samples.
+)"},
     {Verb::kSelftest, "selftest", "prove on this machine that accumulation equals one big batch",
+     kTextOrJson,
      R"([--flag=value ...]
 
 Runs all ranks as threads of this process, each with its own data, and checks
@@ -97,6 +130,7 @@ gradient), mean_of_means and last_micro_batch_only (deviations of the two
 mistakes; null where a mistake has no effect), passed.
 )"},
     {Verb::kCheck, "check", "print each rank's environment and check that they are compatible",
+     kTextOrJson,
      R"([--flag=value ...]
 
 Prints the environment of every rank: host, GPU, libraries, cores, limits. Start
@@ -109,7 +143,13 @@ node, two ranks on one GPU. Prints warnings for slow settings. In the text,
 equal ranks share a line; --format=json has one line a rank. With
 --device=cpu the GPUs are not checked.
 )"},
-    {Verb::kCkpt, "ckpt", "list, verify, prune and export checkpoints",
+    {Verb::kCkpt,
+     "ckpt",
+     "list, verify, prune and export checkpoints",
+     {.words = 2,
+      .actions = "ls verify prune export",
+      .json_actions = "ls verify",
+      .last_format = OutputFormat::kJson},
      R"(ACTION PATH [--flag=value ...]
 
 Manages checkpoints. PATH is a run folder, or one checkpoint in its ckpt.
@@ -136,6 +176,7 @@ ok, damaged or unfinished), where known ranks, bytes, created (ls) and reason,
 and of the one of the best evaluation best and best_value.
 )"},
     {Verb::kVerdict, "verdict", "print whether the job script should requeue the job after a run",
+     kTextOrJson,
      R"(--attempt-dir=DIR [--flag=value ...]
 
 For the job script, after srun: prints one word, what to do with the job.
@@ -149,7 +190,7 @@ The next line is the reason. When hosts are suspected, a third line is the
 --format=json: one line with attempt, verdict (the word above), exit (the exit
 code of the run), held (restarts did not help), reason, suspect_hosts.
 )"},
-    {Verb::kStatus, "status", "print the state of a run, or how it ended",
+    {Verb::kStatus, "status", "print the state of a run, or how it ended", kRunFolderTextOrJson,
      R"([RUN-DIR] [--flag=value ...]
 
 Prints the state of the run in this folder, or in the current one: from its
@@ -169,7 +210,7 @@ wall_samples_per_s, dur_p50_s, eta_s, step_age_s, save_step, save_age_s,
 failed_saves, dropped_lines, exit, reason,
 suspect_hosts; unknown ones are absent.
 )"},
-    {Verb::kRuns, "runs", "list the runs in a folder, one line each",
+    {Verb::kRuns, "runs", "list the runs in a folder, one line each", kRunFolderTextOrJson,
      R"([FOLDER] [--flag=value ...]
 
 Lists the run folders in this folder, or in the current one, and in its folders
@@ -178,20 +219,20 @@ evaluation so far, by the job's evaluation.metric, and its update.
 --format=json: one line a run, with the keys of gaccd status, best_metric,
 best_value and best_step.
 )"},
-    {Verb::kStop, "stop", "save, stop, do not requeue",
+    {Verb::kStop, "stop", "save, stop, do not requeue", kRunFolder,
      R"(RUN-DIR
 
 Writes the file STOP into the run folder. The run saves after its next update
 and exits with 93, on any node and without SLURM. While the file exists the
 run does not start again. A run that is complete is refused.
 )"},
-    {Verb::kSave, "save", "let a run save a checkpoint now",
+    {Verb::kSave, "save", "let a run save a checkpoint now", kRunFolder,
      R"(RUN-DIR
 
 Writes the file SAVE into the run folder. The run saves after its next update,
 removes the file and continues.
 )"},
-    {Verb::kLogs, "logs", "print the logs of all ranks and attempts, merged by time",
+    {Verb::kLogs, "logs", "print the logs of all ranks and attempts, merged by time", kRunFolder,
      R"([RUN-DIR] [--flag=value ...]
 
 Prints the text logs of all ranks of a run, live or dead: attempts one after the
@@ -207,14 +248,17 @@ one. The others are summed up: figures of gaccd export and gaccd report do not
 change, curves have fewer points. Evaluations, saves, failures and logs stay.
 Refused while the run lives; safe to interrupt.
 )"},
-    {Verb::kDoctor, "doctor", "explain why a run ended or is stuck, and what to do",
+    {Verb::kDoctor, "doctor", "explain why a run ended or is stuck, and what to do", kRunFolder,
      R"([RUN-DIR]
 
 Prints the state of a run and, of its newest attempt, which ranks failed, the
 first one first, and the last warnings; which hosts are suspected, with the
 --exclude= flag for sbatch; and what to do. Exits as gaccd status does.
 )"},
-    {Verb::kExport, "export", "export events and metrics (CSV, TensorBoard, ...)",
+    {Verb::kExport,
+     "export",
+     "export events and metrics (CSV, TensorBoard, ...)",
+     {.words = 1, .first_format = OutputFormat::kCsv, .last_format = OutputFormat::kPrometheus},
      R"([RUN-DIR] --format=CHOICE [--flag=value ...]
 
 Writes the events or metrics of all attempts of a run to standard output or to
@@ -230,7 +274,10 @@ Writes the events or metrics of all attempts of a run to standard output or to
                 in the folder of the collector; FILE.prom.state next to it
                 records what was read, so that only new events are
 )"},
-    {Verb::kReport, "report", "write a page about a run, or about several side by side",
+    {Verb::kReport,
+     "report",
+     "write a page about a run, or about several side by side",
+     {.words = kMaxReportedRuns},
      R"([RUN-DIR ...] [--flag=value ...]
 
 Writes one HTML file about a run, live or dead, that needs no network: its state
@@ -240,13 +287,14 @@ the job. Without --out=FILE it is report.html in RUN-DIR. For several runs, at
 most 32: a table, their curves in common charts, and the differences between
 their jobs. Prints the name of the file.
 )"},
-    {Verb::kPlot, "plot", "draw loss and metrics of a run in the terminal",
+    {Verb::kPlot, "plot", "draw loss and metrics of a run in the terminal", kRunFolder,
      R"([RUN-DIR]
 
 Draws the training loss and every metric of evaluation over the updates, with ^
 where an attempt begins: in braille where the locale is UTF-8, else in ASCII.
 )"},
     {Verb::kHelp, "help", "explain a verb (gaccd help plan) or the job text (gaccd help job)",
+     kFlagsOnly,
      R"([VERB | job [FIELD] | man | bash]
 
 Explains a verb or the fields of the job text: all, or those of one name or
@@ -254,18 +302,24 @@ group, gaccd help job csv. man: all of it as a manual page,
 for man -l -; bash: completion of verbs, flags and their values, for
   source <(gaccd help bash)
 )"},
-    {Verb::kVersion, "version", "print the versions of gaccd and its libraries", R"(
+    {Verb::kVersion, "version", "print the versions of gaccd and its libraries", kFlagsOnly,
+     R"(
 
 Prints the versions of gaccd and its libraries: the one that is loaded and the
 one gaccd was compiled with. A loaded library that is older is refused when it
 is used.
 )"}};
+static_assert(HasEveryVerb(kVerbs));
 
 }  // namespace
 
 std::span<const VerbRow> VerbTable() { return kVerbs; }
 
-std::string_view Name(Verb verb) { return kVerbs[static_cast<std::size_t>(verb)].name; }
+const VerbRow& GetVerbRow(Verb verb) { return kVerbs[static_cast<std::size_t>(verb)]; }
+
+bool HasWord(std::string_view list, std::string_view word) {
+  return StrCat(" ", list, " ").find(StrCat(" ", word, " ")) != std::string::npos;
+}
 
 Result<Verb> ParseVerb(std::string_view word) {
   std::vector<std::string_view> names;

@@ -60,6 +60,7 @@ TrainIndices::TrainIndices(const SampleOrder& order, const UpdateSchedule& sched
 }
 
 std::int64_t TrainIndices::max_samples() const {
+  if (any_load_) return full_.request().micro_batch;
   const std::int64_t full = full_.MicroBatch(rank_, 0);
   return tail_ ? std::max(full, tail_->MicroBatch(rank_, 0)) : full;
 }

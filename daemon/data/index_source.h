@@ -50,6 +50,9 @@ class TrainIndices final : public IndexSource {
   // whose samples have lengths, outlives this. To be called before Next().
   void GroupByLength(const Dataset& data);
 
+  // max_samples() is the most that the plan allows, whatever this rank takes.
+  void RoomForAnyLoad() { any_load_ = true; }
+
   [[nodiscard]] std::int64_t max_samples() const override;
   std::int64_t Next(std::span<std::int64_t> out) override;
   [[nodiscard]] std::uint64_t draw() const override { return draw_; }
@@ -68,6 +71,7 @@ class TrainIndices final : public IndexSource {
   std::int64_t update_;
   int passes_;
   int pass_ = 0;  // of this update
+  bool any_load_ = false;
   bool in_tail_ = false;
   std::int64_t step_ = 0;
   std::int64_t position_ = 0;  // run position of the next sample of this rank

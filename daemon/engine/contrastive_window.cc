@@ -49,7 +49,7 @@ void ContrastiveWindow::SetCounts(std::int64_t elements) {
 
 Status ContrastiveWindow::ComputeContrastiveLoss(Communicator& comm, double log_scale,
                                                  double loss_scale) {
-  std::int64_t own = std::ssize(own_rows_) / row();
+  std::int64_t own = encoded();
   samples_.resize(Size(comm.size()));
   counts_.assign(samples_.size(), 1);
   GACCD_RETURN_IF_ERROR(

@@ -30,6 +30,12 @@ class ContrastiveWindow {
   // The gradients of the rows of the next `samples` samples. kInternal when there are not so many.
   Result<const float*> Next(std::int64_t samples);
 
+  // Samples that were appended, and of them those whose gradients Next() has returned.
+  [[nodiscard]] std::int64_t encoded() const { return std::ssize(own_rows_) / row(); }
+  [[nodiscard]] std::int64_t replayed() const { return next_ / row(); }
+  [[nodiscard]] std::span<float> rows() { return own_rows_; }
+  [[nodiscard]] std::span<const float> gradients() const { return gradients_; }
+
   // Of the own samples, after ComputeContrastiveLoss().
   [[nodiscard]] const ContrastiveSums& sums() const { return sums_; }
   [[nodiscard]] const ContrastiveModel& model() const { return model_; }

@@ -1,35 +1,15 @@
 #include "daemon/engine/engine.h"
 
-#include <cmath>
+#include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "collectives/base/strings.h"
 #include "daemon/engine/engine_checks.h"
+#include "daemon/optim/digest.h"
+#include "daemon/optim/optimizer.h"
 
 namespace gaccd {
-namespace {
-
-Status NotContrastive() {
-  return {ErrorKind::kInternal, "the loss of this engine is not contrastive"};
-}
-
-}  // namespace
-
-Result<std::unique_ptr<Engine>> MakeEngine(Communicator& comm, const Model& model,
-                                           const EngineOptions& options) {
-  switch (options.choice.device) {
-    case Device::kCpu:
-      return MakeCpuEngine(comm, model, options);
-    case Device::kCuda:
-      return MakeCudaEngine(comm, model, options);
-    case Device::kAuto:
-      break;
-  }
-  return Status(ErrorKind::kInternal,
-                StrCat("engine: expected cpu or cuda, found ", Name(options.choice.device)));
-}
-
-Status Engine::Encode(const BatchView& /*batch*/) { return NotContrastive(); }
-Status Engine::ComputeContrastiveLoss() { return NotContrastive(); }
 
 Status CheckCount(std::string_view what, std::size_t expected, std::size_t found) {
   if (expected == found) return Status::Ok();
@@ -45,28 +25,123 @@ Status CheckRange(std::int64_t first, std::size_t count, std::size_t elements) {
                                        count, " from ", first, " on")};
 }
 
-Status CheckFinite(double loss, bool gradient_finite, double divisor) {
-  if (!(divisor > 0) || std::isinf(divisor)) {
-    return {
-        ErrorKind::kData,
-        StrCat("every label in this update is ignored (-100 or weight 0): nothing to train on; the "
-               "sum of weights is ",
-               divisor)};
+Status Backend::RunSegment(const BatchView& /*batch*/, std::int64_t /*micro_batch*/,
+                           std::int64_t segment) {
+  return SumOverRanks(segment);
+}
+
+Status Backend::SumOverRanks(std::int64_t segment) {
+  return {ErrorKind::kInternal,
+          StrCat(device(), ": no sums over the update, found segment ", segment)};
+}
+
+Engine::Engine(Communicator& comm, const Model& model, const EngineOptions& options,
+               BackendPtr backend)
+    : comm_(comm), model_(model), options_(options), backend_(std::move(backend)) {
+  for (std::size_t i = 0; i < updates_.size(); ++i) updates_[i].slot = backend_->Slot(i);
+  if (const auto loss = model.contrastive()) {
+    contrastive_.emplace(*loss, options.replica.effective_batch, options.replica.rank_samples);
+    limit_ = {loss->log_scale, static_cast<float>(contrastive_->max_log_scale())};
   }
-  if (std::isfinite(loss) && gradient_finite) return Status::Ok();
-  return {ErrorKind::kNoRequeue,
-          StrCat("training diverged: the loss is ", loss, ", the gradient is ",
-                 gradient_finite ? "finite" : "not finite")};
 }
 
-Status CheckProbe(const Model& model) {
-  if (!model.has_collectives()) return Status::Ok();
-  return {ErrorKind::kNoRequeue,
-          "a micro-batch of a model with collective operations cannot be computed by itself"};
+EngineMemory Engine::memory() const {
+  EngineMemory memory = backend_->memory();
+  if (contrastive_) memory.host_bytes += contrastive_->planned_bytes();
+  return memory;
 }
 
-Status ResultNotTaken() {
-  return {ErrorKind::kInternal, "an update begins before the results of the last one were read"};
+std::size_t Engine::Elements(EngineBuffer buffer) const {
+  const FlatLayout& layout = model_.layout();
+  return static_cast<std::size_t>(buffer == EngineBuffer::kOptimizer
+                                      ? StateElements(options_.optimizer, layout.trainable_size())
+                                      : layout.size());
+}
+
+Status Engine::SetParameters(std::span<const float> parameters) {
+  constexpr EngineBuffer kBuffer = EngineBuffer::kParameters;
+  GACCD_RETURN_IF_ERROR(CheckCount("parameters", Elements(kBuffer), parameters.size()));
+  GACCD_RETURN_IF_ERROR(backend_->CopyIn("parameters", kBuffer, parameters));
+  return backend_->ParametersChanged();
+}
+
+Status Engine::GetParameters(std::span<float> parameters) {
+  constexpr EngineBuffer kBuffer = EngineBuffer::kParameters;
+  GACCD_RETURN_IF_ERROR(CheckCount("parameters", Elements(kBuffer), parameters.size()));
+  return backend_->CopyOut("parameters", kBuffer, 0, parameters);
+}
+
+Status Engine::ChangeParameters(const std::function<Status(std::span<float>)>& change) {
+  if (const std::span<float> own = backend_->host_parameters(); !own.empty()) {
+    GACCD_RETURN_IF_ERROR(change(own));
+    return backend_->ParametersChanged();
+  }
+  std::vector<float> parameters(Elements(EngineBuffer::kParameters));
+  GACCD_RETURN_IF_ERROR(GetParameters(parameters));
+  GACCD_RETURN_IF_ERROR(change(parameters));
+  return SetParameters(parameters);
+}
+
+Status Engine::SetOptimizer(std::span<const float> state, std::int64_t updates) {
+  constexpr EngineBuffer kBuffer = EngineBuffer::kOptimizer;
+  GACCD_RETURN_IF_ERROR(CheckCount("optimiser state", Elements(kBuffer), state.size()));
+  GACCD_RETURN_IF_ERROR(backend_->CopyIn("optimiser state", kBuffer, state));
+  backend_->set_updates(updates);
+  return Status::Ok();
+}
+
+Status Engine::GetGradients(std::span<float> gradients) {
+  constexpr EngineBuffer kBuffer = EngineBuffer::kGradients;
+  GACCD_RETURN_IF_ERROR(CheckCount("gradients", Elements(kBuffer), gradients.size()));
+  GACCD_RETURN_IF_ERROR(backend_->CopyOut("gradients", kBuffer, 0, gradients));
+  for (float& gradient : gradients) gradient = static_cast<float>(gradient * correction_);
+  return Status::Ok();
+}
+
+Result<std::uint64_t> Engine::Digest() {
+  if (const std::span<float> own = backend_->host_parameters(); !own.empty()) return DigestOf(own);
+  constexpr std::size_t kPart = std::size_t{1} << 20;  // values; even
+  const std::size_t elements = Elements(EngineBuffer::kParameters);
+  std::vector<float> part(std::min(kPart, elements));
+  std::uint64_t digest = 0;
+  for (std::size_t begin = 0; begin < elements; begin += kPart) {
+    const auto values = std::span(part).first(std::min(kPart, elements - begin));
+    const auto first = static_cast<std::int64_t>(begin);
+    GACCD_RETURN_IF_ERROR(
+        backend_->CopyOut("parameters for a digest", EngineBuffer::kParameters, first, values));
+    digest += DigestOf(values, first);
+  }
+  return digest;
+}
+
+Status Engine::Read(EngineBuffer buffer, std::int64_t first, std::span<float> out) {
+  GACCD_RETURN_IF_ERROR(CheckRange(first, out.size(), Elements(buffer)));
+  return backend_->CopyOut("state for a checkpoint", buffer, first, out);
+}
+
+std::int64_t Engine::optimizer_updates() const {
+  const std::size_t last = (oldest_ + count_ - 1) % updates_.size();
+  return open() ? updates_[last].optimizer_updates : backend_->updates();
+}
+
+Result<std::unique_ptr<Engine>> MakeEngine(Communicator& comm, const Model& model,
+                                           const EngineOptions& options) {
+  GACCD_ASSIGN_OR_RETURN(BackendPtr backend, MakeBackend(comm, model, options));
+  return std::make_unique<Engine>(comm, model, options, std::move(backend));
+}
+
+Result<BackendPtr> MakeBackend(Communicator& comm, const Model& model,
+                               const EngineOptions& options) {
+  switch (options.choice.device) {
+    case Device::kCpu:
+      return MakeCpuBackend(comm, model, options);
+    case Device::kCuda:
+      return MakeCudaBackend(comm, model, options);
+    case Device::kAuto:
+      break;
+  }
+  return Status(ErrorKind::kInternal,
+                StrCat("engine: expected cpu or cuda, found ", Name(options.choice.device)));
 }
 
 }  // namespace gaccd

@@ -135,7 +135,7 @@ Status WriteLines(const std::string& out, unsigned mode, const Rows& rows, const
 RankStatus RunPrediction(const Flags& flags, Session& session, TrainedModel& trained) {
   Communicator& comm = session.comm;
   Agreement fits = AgreeOn(comm, comm.rank() == 0 ? CheckOut(flags) : Status::Ok());
-  if (!fits.status.ok()) return SharedStatus(std::move(fits));
+  if (!fits.status.ok()) return fits;
   const Answer answer =
       flags.what == Predicted::kEmbeddings ? Answer::kEmbeddings : Answer::kPrediction;
   const MakeModel make = [&](const ModelSpec& model, const SampleSpec& sample) -> Result<Model> {
@@ -152,9 +152,9 @@ RankStatus RunPrediction(const Flags& flags, Session& session, TrainedModel& tra
   RowFile file;
   Agreement done =
       file.Open(comm, {.path = *flags.out, .shape = shape, .dtype = rows.dtype, .mode = mode});
-  if (!done.status.ok()) return SharedStatus(std::move(done));
+  if (!done.status.ok()) return done;
   done = AgreeOn(comm, WriteShare(flags, session, trained, file));
-  if (!done.status.ok()) return SharedStatus(std::move(done));
+  if (!done.status.ok()) return done;
   if (Status same = CheckUnchangedData(comm, *trained.data, nullptr); !same.ok()) return {same};
   if (comm.rank() != 0) return {};
   // From here on nobody waits for this rank, however long its disk takes.

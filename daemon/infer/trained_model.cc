@@ -12,7 +12,7 @@
 #include "daemon/data/index_source.h"
 #include "daemon/data/tokenizer.h"
 #include "daemon/train/open_data.h"
-#include "daemon/train/run_stages.h"
+#include "daemon/train/run_options.h"
 #include "daemon/train/same_data.h"
 #include "daemon/train/weight_source.h"
 
@@ -60,18 +60,18 @@ Status MakeEngineOf(const Flags& flags, Session& session, TrainedModel* into) {
   const EvalShard shard = ShardOf(into->data->size(), comm.rank(), comm.size());
   GACCD_ASSIGN_OR_RETURN(
       into->engine,
-      MakeEngine(session.between_gpus ? *session.between_gpus : session.comm, *into->model,
+      MakeEngine(session.device_comm(), *into->model,
                  {.replica = {.eval_batches = EvalBatchSizes(shard, into->job.batch.micro)},
                   .optimizer = {.lr = 1, .kind = SgdSpec{}},  // which keeps no state
                   .numerics = NumericsOf(into->job),
-                  .choice = EngineChoiceOf(flags, session)}));
+                  .choice = session.MakeEngineChoice(flags)}));
   return Status::Ok();
 }
 
 RankStatus LoadWeights(const Flags& flags, Communicator& comm, TrainedModel* into) {
   const std::string file = WeightsFileOf(*flags.weights);
   const Status fits = comm.rank() == 0 ? CheckTokenizers(into->job, file) : Status::Ok();
-  if (Agreement all = AgreeOn(comm, fits); !all.status.ok()) return SharedStatus(std::move(all));
+  if (Agreement all = AgreeOn(comm, fits); !all.status.ok()) return all;
   LoadedWeights loaded{.report = {.from = *flags.weights}};
   Agreement all = LoadWeightsTogether(comm, *into->engine, *into->model, into->job,
                                       {.path = *flags.weights,
@@ -82,7 +82,7 @@ RankStatus LoadWeights(const Flags& flags, Communicator& comm, TrainedModel* int
                                       &loaded);
   into->weights = std::move(loaded.report);
   into->step = loaded.step;
-  return SharedStatus(std::move(all));
+  return all;
 }
 
 }  // namespace
@@ -90,22 +90,16 @@ RankStatus LoadWeights(const Flags& flags, Communicator& comm, TrainedModel* int
 RankStatus OpenTrainedModel(const Flags& flags, Session& session, const MakeModel& make,
                             TrainedModel* into) {
   Communicator& comm = session.comm;
-  if (Agreement all = AgreeOn(comm, into->job_status); !all.status.ok()) {
-    return SharedStatus(std::move(all));
-  }
-  if (Status same = CheckAllTheSame(flags, into->job, comm); !same.ok()) return {same};
-  if (Agreement all = OpenData(flags, comm, into); !all.status.ok()) {
-    return SharedStatus(std::move(all));
-  }
+  if (Agreement all = AgreeOn(comm, into->job_status); !all.status.ok()) return all;
+  GACCD_RETURN_IF_ERROR(session.CheckAllTheSame(flags, into->job));
+  if (Agreement all = OpenData(flags, comm, into); !all.status.ok()) return all;
   auto model = make(into->job.model, BatchSpecOf(into->job, *into->data));
-  if (Agreement all = AgreeOn(comm, model.status()); !all.status.ok()) {
-    return SharedStatus(std::move(all));
-  }
+  if (Agreement all = AgreeOn(comm, model.status()); !all.status.ok()) return all;
   into->model = *std::move(model);
-  if (Status same = CheckSameData(comm, *into->data, nullptr); !same.ok()) return {same};
-  if (Status chosen = SelectDevice(flags, into->job, session); !chosen.ok()) return {chosen};
+  GACCD_RETURN_IF_ERROR(CheckSameData(comm, *into->data, nullptr));
+  GACCD_RETURN_IF_ERROR(session.SelectDevice(flags, into->job));
   Agreement made = AgreeOn(comm, MakeEngineOf(flags, session, into));
-  if (!made.status.ok()) return SharedStatus(std::move(made));
+  if (!made.status.ok()) return made;
   return LoadWeights(flags, comm, into);
 }
 

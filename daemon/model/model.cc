@@ -10,7 +10,6 @@
 #include "daemon/ops/label_ranks.h"
 #include "daemon/ops/mean_squared_error.h"
 #include "daemon/ops/reshape.h"
-#include "daemon/ops/softmax_cross_entropy.h"
 #include "daemon/ops/token_cross_entropy.h"
 #include "daemon/tensor/group_rules.h"
 
@@ -84,23 +83,11 @@ Status CheckOneRowEach(const Shape& rows, std::int64_t samples) {
                                      rows[0] / samples)};
 }
 
-std::shared_ptr<const Function> LossFunction(LossKind kind) {
-  switch (kind) {
-    case LossKind::kSoftmaxCrossEntropy:
-      return std::make_shared<SoftmaxCrossEntropy>();
-    case LossKind::kMeanSquaredError:
-      return std::make_shared<MeanSquaredError>();
-    case LossKind::kContrastive:
-      return nullptr;
-  }
-  return nullptr;
-}
-
 Result<std::vector<ValueId>> Apply(Graph& graph, std::string_view what,
                                    std::shared_ptr<const Function> function,
                                    std::vector<ValueId> inputs) {
   auto outputs = graph.Apply(std::move(function), std::move(inputs));
-  if (!outputs.ok()) return std::move(outputs).status().WithContext(what);
+  if (!outputs.ok()) return outputs.status().WithContext(what);
   return outputs;
 }
 
@@ -162,6 +149,12 @@ Result<Model> Model::Make(std::shared_ptr<const Network> network, LossKind loss,
   GACCD_RETURN_IF_ERROR(model.AddParameters());
   GACCD_ASSIGN_OR_RETURN(const TrainingGraph one, model.RecordTraining({1}));
   model.has_collectives_ = HasCollectives(one.graph);
+  model.update_sums_ = static_cast<std::int64_t>(CountUpdateSums(one.graph));
+  if (loss == LossKind::kContrastive && model.update_sums_ > 0) {
+    return Status(ErrorKind::kConfig,
+                  "loss: contrastive does not go with statistics of the whole update yet: expected "
+                  "batch_norm { stats: FROZEN } or another norm");
+  }
   return model;
 }
 
@@ -186,6 +179,7 @@ Status Model::AddParameters() {
     const OptimizerGroup group = parameter.shape.size() > 1 ? OptimizerGroup{} : kNoDecay;
     GACCD_RETURN_IF_ERROR(
         layout_.Add(parameter.name, parameter.shape, group, parameter.frozen).status());
+    if (parameter.buffer) layout_.SetBuffer(layout_.entries().size() - 1);
   }
   return Status::Ok();
 }
@@ -201,6 +195,7 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, BatchSize
   nn::Recorder recorder(
       graph, network_->parameters(), sample,
       {.samples = samples,
+       .training = purpose == For::kTraining,
        .dropout_seed = purpose == For::kTraining ? std::optional(dropout_seed_) : std::nullopt,
        .activations = ActivationsOf(precision),
        .layout = &layout_});
@@ -233,29 +228,26 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, BatchSize
   if (recorder.HasTensor(kWeights)) forward.weights = rows_of(kWeights);
   GACCD_RETURN_IF_ERROR(recorder.status());
   forward.inputs = recorder.inputs();
+  forward.running = recorder.running_updates();
   return forward;
 }
 
 std::string_view Model::divisor_unit(bool weighted) const {
-  if (!CountsDivisor()) return "samples";
+  if (loss_ != LossKind::kSoftmaxCrossEntropy) return "samples";
   if (weighted && sample_.Find(kWeights) != nullptr) return "weights";
   return sample_.Find(kLabels)->shape.empty() ? "samples" : "tokens";
 }
 
-bool Model::CountsDivisor() const {
-  if (loss_ != LossKind::kSoftmaxCrossEntropy) return false;
-  return !sample_.Find(kLabels)->shape.empty() || sample_.Find(kWeights) != nullptr;
-}
-
 Result<Model::Loss> Model::RecordLoss(Graph& graph, For purpose, const Forward& forward) const {
   std::vector<ValueId> inputs = {forward.prediction, forward.target};
-  const double smoothing = purpose == For::kTraining ? label_smoothing_ : 0;
-  if (!CountsDivisor() && smoothing == 0) {
-    GACCD_ASSIGN_OR_RETURN(const auto outputs,
-                           Apply(graph, "loss", LossFunction(loss_), std::move(inputs)));
+  if (loss_ == LossKind::kMeanSquaredError) {
+    GACCD_ASSIGN_OR_RETURN(
+        const auto outputs,
+        Apply(graph, "loss", std::make_shared<MeanSquaredError>(), std::move(inputs)));
     graph.MarkOutput(outputs[0]);
     return Loss{.sum = outputs[0]};
   }
+  const double smoothing = purpose == For::kTraining ? label_smoothing_ : 0;
   if (forward.weights) inputs.push_back(*forward.weights);
   GACCD_ASSIGN_OR_RETURN(const auto outputs,
                          Apply(graph, "loss",
@@ -288,6 +280,7 @@ Result<TrainingGraph> Model::RecordTraining(BatchSize size, Precision precision)
   training.weight = graph.AddInput("weight", {{1}, DType::kF32});
   GACCD_ASSIGN_OR_RETURN(const Loss loss, RecordLoss(graph, For::kTraining, forward));
   training.inputs = std::move(forward.inputs);
+  training.running = std::move(forward.running);
   training.loss_sum = loss.sum;
   training.divisor = loss.divisor;
   GACCD_RETURN_IF_ERROR(RecordGradients(graph, loss.sum, training.weight));

@@ -28,8 +28,10 @@ struct TrainingGraph {
   // Output f64 [1]: the sum over the predictions, not weighted. Of a contrastive loss: none.
   ValueId loss_sum;
   // Output f64 [1]: how many predictions have a label, or the sum of their weights. None: all count
-  // as 1.
+  // as 1. Of class labels there is always one.
   std::optional<ValueId> divisor;
+  // What an update adds to running statistics.
+  std::vector<nn::RunningUpdate> running = {};
 };
 
 // The forward half of the same, for a contrastive loss: with the same random numbers.
@@ -139,6 +141,9 @@ class Model {
 
   // Whether graphs for training have functions of ops/collective.h, which all ranks run together.
   [[nodiscard]] bool has_collectives() const { return has_collectives_; }
+  // Sums over the update (Function::is_update_sum) in graphs for training, which run segment by
+  // segment then.
+  [[nodiscard]] std::int64_t update_sums() const { return update_sums_; }
 
   [[nodiscard]] WeightNames weight_names() const { return network_->weight_names(); }
 
@@ -161,6 +166,7 @@ class Model {
     ValueId target;  // labels [rows of the prediction] or targets [samples, width]; none for a
                      // contrastive loss
     std::optional<ValueId> weights;  // [rows of the prediction]
+    std::vector<nn::RunningUpdate> running = {};
   };
   struct Loss {
     ValueId sum;
@@ -169,8 +175,6 @@ class Model {
   enum class For : std::uint8_t { kTraining, kEvaluation };
   Result<Forward> RecordForward(Graph& graph, For purpose, BatchSize size,
                                 Precision precision) const;
-  // Labels of sequences may be missing, and weights differ.
-  [[nodiscard]] bool CountsDivisor() const;
   Result<Loss> RecordLoss(Graph& graph, For purpose, const Forward& forward) const;
   Result<EvaluationGraph> RecordPrediction(BatchSize size, Precision precision) const;
   static Status MarkPrediction(const Forward& forward, EvaluationGraph* evaluation);
@@ -183,6 +187,7 @@ class Model {
   double label_smoothing_;
   FlatLayout layout_;
   bool has_collectives_ = false;
+  std::int64_t update_sums_ = 0;
   std::int64_t predictions_ = 1;
   std::uint64_t dropout_seed_ = 0;
   std::optional<Answer> inference_;  // MakeForInference()

@@ -6,48 +6,19 @@
 // sum over its predictions of weight * d loss / d parameters.
 #pragma once
 
-#include <map>
+#include <cstdint>
 #include <memory>
-#include <optional>
-#include <set>
 #include <span>
 #include <vector>
 
-#include "daemon/autograd/executor.h"
 #include "daemon/device/host_buffer.h"
-#include "daemon/model/graph_inputs.h"
 #include "daemon/model/model.h"
+#include "daemon/model/prepared_graphs.h"
 
 namespace gaccd {
 
 class Communicator;
 class CpuContext;
-
-struct ReplicaOptions {
-  std::set<std::int64_t> micro_batches = {};  // sizes >= 1 that MicroStep() will be called with
-  std::set<std::int64_t> eval_batches = {};   // the same for Evaluate()
-  std::int64_t micro_steps_per_update = 1;
-  // The most samples of an update, over all ranks and of this one: what a contrastive loss holds
-  // at once.
-  std::int64_t effective_batch = 0;
-  std::int64_t rank_samples = 0;
-};
-
-// What a loss is made of, without a weight: loss_sum / divisor is the mean.
-struct LossSums {
-  double loss_sum = 0;
-  double divisor = 0;  // predictions with a label, or the sum of their weights
-};
-
-struct Evaluation {
-  std::int64_t samples = 0;
-  double loss_sum = 0;
-  double divisor = 0;  // as in LossSums
-  // For class labels, one a prediction: see ops/label_ranks.h.
-  std::vector<std::int32_t> ranks;
-  std::vector<std::int32_t> best;
-  std::vector<float> prediction;  // for targets: [samples, width]; of Model::MakeForInference()
-};
 
 // The place of a micro-step in its update. The first overwrites the gradients; after the last they
 // are complete, bucket by bucket, and their reduction may begin.
@@ -55,25 +26,6 @@ struct StepPlace {
   bool first = false;
   bool last = false;
 };
-
-// A graph for batches of one size, ready to run.
-template <typename Ids>
-struct PreparedGraph {
-  Ids ids;  // its graph has moved into the executor
-  std::vector<BoundInput> inputs;
-  std::unique_ptr<Executor> executor;
-};
-template <typename Ids>
-using PreparedGraphs = std::map<BatchSize, PreparedGraph<Ids>>;
-
-// The sizes to record graphs for: those of the options, whole and cut; and no samples, where a rank
-// without them runs the collectives of the model all the same.
-[[nodiscard]] std::set<BatchSize> TrainingSizes(const Model& model, const ReplicaOptions& options);
-[[nodiscard]] std::set<BatchSize> EvaluationSizes(const Model& model,
-                                                  const ReplicaOptions& options);
-
-// The error of a micro-batch of a size that is not among them.
-[[nodiscard]] Status NotPrepared(BatchSize size);
 
 class Replica {
  public:
@@ -110,6 +62,21 @@ class Replica {
   Status Encode(const BatchView& batch, float* rows);
   Status Replay(const BatchView& batch, const float* gradients, bool first);
 
+  // Where the model has sums over the update, in place of MicroStep(): all micro-batches of this
+  // rank pass segment 0, update_sum(0) becomes the sum over all ranks, and so on to the last one,
+  // which gives what MicroStep() gives. A batch is copied in segment 0, later ones do not read it;
+  // it keeps its activations until the update ends. REQUIRES: micro_batch <
+  // micro_steps_per_update; BeginSegments() before the first one of an update.
+  void BeginSegments();
+  Result<LossSums> RunSegment(const BatchView& batch, std::int64_t micro_batch,
+                              std::int64_t segment, float weight);
+  // After segment `sum`: of the micro-batches of this rank. To be overwritten.
+  [[nodiscard]] std::span<double> update_sum(std::int64_t sum) {
+    return update_sums_[static_cast<std::size_t>(sum)];
+  }
+  // The sums of the update go into the running statistics. ParametersChanged() comes later.
+  void AddToRunningStatistics();
+
   // Allocates what it returns; the calls above allocate nothing.
   Result<Evaluation> Evaluate(const BatchView& batch);
 
@@ -117,26 +84,31 @@ class Replica {
   [[nodiscard]] std::int64_t planned_bytes() const;
 
  private:
-  Replica(const Model& model, std::span<float> gradients, Precision precision);
-  Status PrepareExecutors(const ReplicaOptions& options, Communicator* comm);
-  template <typename Ids>
-  Status Prepare(BatchSize size, Result<Ids> recorded, KernelFactory& kernels,
-                 PreparedGraphs<Ids>& graphs);
-  Status AttachMemory();
+  Replica(const Model& model, std::span<float> gradients);
+  Status PrepareGraphs(const ReplicaOptions& options, Precision precision, Communicator* comm);
   void Bind(Executor& executor, std::span<const BoundInput> inputs, const BatchView& batch);
+  [[nodiscard]] static LossSums ReadSums(const PreparedGraph<TrainingGraph>& graph,
+                                         std::int64_t samples);
+  Status PrepareSegments(const ReplicaOptions& options);
+  Status CheckPlace(std::int64_t micro_batch, std::int64_t segment) const;
+
+  // A micro-batch of an update that runs segment by segment.
+  struct KeptBatch {
+    BatchMemory memory;
+    BatchView batch;  // in it
+  };
 
   const Model& model_;
   std::span<float> gradients_;
-  Precision precision_;
   HostBuffer parameter_memory_;
   std::span<float> parameters_;
   std::unique_ptr<CpuContext> context_;
   std::unique_ptr<KernelFactory> training_kernels_;
   std::unique_ptr<KernelFactory> evaluation_kernels_;
-  PreparedGraphs<TrainingGraph> training_;
-  PreparedGraphs<EncodingGraph> encoding_;
-  PreparedGraphs<EvaluationGraph> evaluation_;
-  HostBuffer arena_;
+  PreparedGraphs graphs_;
+  HostBuffer arena_;  // of one graph; of every micro-batch, where they run segment by segment
+  std::vector<KeptBatch> kept_;
+  std::vector<std::vector<double>> update_sums_;
   HostBuffer scratch_;
   // What the graphs' inputs `weight` and `update` look at.
   float weight_ = 0;

@@ -1,7 +1,6 @@
 #include "daemon/model/replica_cuda.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -43,47 +42,32 @@ Result<std::unique_ptr<CudaReplica>> CudaReplica::Create(CudaContext& context, c
 }
 
 Status CudaReplica::RecordGraphs(const ReplicaOptions& options, Precision precision) {
-  for (const BatchSize size : TrainingSizes(model_, options)) {
-    GACCD_RETURN_IF_ERROR(Keep(training_, size, model_.RecordTraining(size, precision)));
-    if (!model_.contrastive() || size.samples == 0) continue;
-    GACCD_RETURN_IF_ERROR(Keep(encoding_, size, model_.RecordEncoding(size, precision)));
-  }
-  for (const BatchSize size : EvaluationSizes(model_, options)) {
-    GACCD_RETURN_IF_ERROR(Keep(testing_, size, model_.RecordEvaluation(size, precision)));
-    const EvaluationGraph& ids = testing_[size].ids;
-    std::size_t bytes = 0;
-    for (const ValueId output : ids.Outputs()) bytes += BytesOf(ids.graph, output);
-    evaluation_bytes_ = std::max(evaluation_bytes_, bytes);
-  }
+  GACCD_RETURN_IF_ERROR(graphs_.Record(model_, options, precision, [](Graph& graph) {
+    FuseForCuda(graph);
+    return CheckCudaKernels(graph);
+  }));
+  CountMemory();
   return Status::Ok();
 }
 
-template <typename Entry, typename Ids>
-Status CudaReplica::Keep(std::map<BatchSize, Entry>& entries, BatchSize size,
-                         Result<Ids> recorded) {
-  GACCD_ASSIGN_OR_RETURN(Ids ids, std::move(recorded));
-  GACCD_RETURN_IF_ERROR(CheckCudaKernels(ids.graph));
-  FuseForCuda(ids.graph);
-  GACCD_ASSIGN_OR_RETURN(auto inputs, BindByName(ids.inputs, model_.sample()));
-  CountMemory(ids.graph, inputs);
-  entries[size].ids = std::move(ids);
-  entries[size].inputs = std::move(inputs);
-  return Status::Ok();
-}
-
-// Arena and input slots are as large as the largest batch needs.
-void CudaReplica::CountMemory(const Graph& graph, std::span<const BoundInput> inputs) {
-  for (const BoundInput& input : inputs) {
-    if (input.from == BoundInput::From::kUpdate) continue;  // it lies in the caller's memory
-    InputPlace& place = places_[PlaceOf(input)];
-    place.bytes = std::max(place.bytes, Aligned(graph.value(input.value).spec.bytes()));
-  }
-  slot_bytes_ = 0;
+// Input slots are as large as the largest batch needs.
+void CudaReplica::CountMemory() {
+  graphs_.ForEach([this](const auto& graph) {
+    for (const BoundInput& input : graph.inputs) {
+      if (input.from == BoundInput::From::kUpdate) continue;  // it lies in the caller's memory
+      InputPlace& place = places_[PlaceOf(input)];
+      place.bytes = std::max(place.bytes, Aligned(graph.graph().value(input.value).spec.bytes()));
+    }
+  });
   for (InputPlace& place : places_) {
     place.offset = slot_bytes_;
     slot_bytes_ += place.bytes;
   }
-  arena_bytes_ = std::max(arena_bytes_, PlanMemory(graph).arena_bytes);
+  for (const auto& [size, graph] : graphs_.all<EvaluationGraph>()) {
+    std::size_t bytes = 0;
+    for (const ValueId output : graph.ids.Outputs()) bytes += BytesOf(graph.graph(), output);
+    evaluation_bytes_ = std::max(evaluation_bytes_, bytes);
+  }
 }
 
 std::size_t CudaReplica::PlaceOf(const BoundInput& input) const {
@@ -101,71 +85,46 @@ void CudaReplica::Bind(Executor& executor, std::span<const BoundInput> inputs,
 }
 
 void CudaReplica::AddMemory(DeviceMemory* memory) const {
-  memory->Add("activations", arena_bytes_);
+  memory->Add("activations", graphs_.arena_bytes());
   memory->Add("micro-batches", kInputSlots * slot_bytes_);
-  memory->Add("scratch", scratch_bytes_);
+  memory->Add("scratch", graphs_.scratch_bytes());
 }
 
 Status CudaReplica::Prepare(const CudaReplicaBuffers& buffers, const CudaStepHooks& hooks) {
-  GACCD_RETURN_IF_ERROR(PrepareExecutors(buffers));
+  kernels_ = MakeCudaKernels(context_, &notes_, comm_);
+  const FlatBuffers flat{&model_.layout(), buffers.parameters, buffers.gradients};
+  GACCD_RETURN_IF_ERROR(graphs_.Prepare(flat, *kernels_, *kernels_));
   DeviceMemory memory;
   AddMemory(&memory);
   GACCD_RETURN_IF_ERROR(FitsOnGpu(memory));
   GACCD_RETURN_IF_ERROR(AttachMemory(buffers));
   hooks_ = hooks;
-  for (auto& [size, training] : training_) {
-    GACCD_RETURN_IF_ERROR(RecordSteps(size.samples, training));
+  for (auto& [size, training] : graphs_.all<TrainingGraph>()) {
+    GACCD_RETURN_IF_ERROR(RecordSteps(size.samples, training, &steps_[size]));
   }
   return Status::Ok();
 }
 
-Status CudaReplica::PrepareExecutors(const CudaReplicaBuffers& buffers) {
-  kernels_ = MakeCudaKernels(context_, &notes_, comm_);
-  const FlatBuffers flat{&model_.layout(), buffers.parameters, buffers.gradients};
-  const auto prepare = [&](auto& entries) -> Status {
-    for (auto& [size, entry] : entries) {
-      GACCD_ASSIGN_OR_RETURN(entry.executor,
-                             Executor::Prepare(std::move(entry.ids.graph), flat, *kernels_));
-    }
-    return Status::Ok();
-  };
-  GACCD_RETURN_IF_ERROR(prepare(training_));
-  GACCD_RETURN_IF_ERROR(prepare(encoding_));
-  GACCD_RETURN_IF_ERROR(prepare(testing_));
-  for (const Executor* executor : Executors()) {
-    scratch_bytes_ = std::max(scratch_bytes_, executor->scratch_bytes());
-  }
-  return Status::Ok();
-}
-
-std::vector<Executor*> CudaReplica::Executors() const {
-  std::vector<Executor*> executors;
-  for (const auto& [size, entry] : training_) executors.push_back(entry.executor.get());
-  for (const auto& [size, entry] : encoding_) executors.push_back(entry.executor.get());
-  for (const auto& [size, entry] : testing_) executors.push_back(entry.executor.get());
-  return executors;
-}
-
-// All executors share one arena: they run one after another on one stream.
 Status CudaReplica::AttachMemory(const CudaReplicaBuffers& buffers) {
-  GACCD_ASSIGN_OR_RETURN(arena_, AllocateBytes(arena_bytes_, "activations"));
-  GACCD_ASSIGN_OR_RETURN(scratch_, AllocateBytes(scratch_bytes_, "scratch"));
+  GACCD_ASSIGN_OR_RETURN(arena_, AllocateBytes(graphs_.arena_bytes(), "activations"));
+  GACCD_ASSIGN_OR_RETURN(scratch_, AllocateBytes(graphs_.scratch_bytes(), "scratch"));
   GACCD_ASSIGN_OR_RETURN(inputs_, AllocateBytes(kInputSlots * slot_bytes_, "micro-batches"));
   update_ = buffers.update;
-  for (Executor* executor : Executors()) executor->Attach(arena_.data(), scratch_.data());
-  for (auto& [size, entry] : training_) {
-    entry.executor->BindInput(entry.ids.weight, buffers.weight);
+  graphs_.Attach(arena_.data(), scratch_.data());
+  for (auto& [size, graph] : graphs_.all<TrainingGraph>()) {
+    graph.executor->BindInput(graph.ids.weight, buffers.weight);
   }
   return Status::Ok();
 }
 
-Status CudaReplica::RecordSteps(std::int64_t samples, Training& training) {
-  for (std::size_t s = 0; s < training.graphs.size(); ++s) {
+Status CudaReplica::RecordSteps(std::int64_t samples, PreparedGraph<TrainingGraph>& training,
+                                RecordedSteps* steps) {
+  for (std::size_t s = 0; s < steps->size(); ++s) {
     Bind(*training.executor, training.inputs, s);
     for (const bool first : {false, true}) {
       for (const bool last : {false, true}) {
         const StepPlace place{.first = first, .last = last};
-        GACCD_ASSIGN_OR_RETURN(training.graphs[s][PlaceIndex(place)],
+        GACCD_ASSIGN_OR_RETURN((*steps)[s][PlaceIndex(place)],
                                RecordStep(samples, training, place));
       }
     }
@@ -174,7 +133,8 @@ Status CudaReplica::RecordSteps(std::int64_t samples, Training& training) {
   return Status::Ok();
 }
 
-Result<std::vector<CudaGraph>> CudaReplica::RecordStep(std::int64_t samples, Training& training,
+Result<std::vector<CudaGraph>> CudaReplica::RecordStep(std::int64_t samples,
+                                                       PreparedGraph<TrainingGraph>& training,
                                                        StepPlace place) {
   Executor& executor = *training.executor;
   context_.SetOverlapsReductions(place.last);
@@ -203,7 +163,7 @@ Status CudaReplica::Upload(const BatchView& batch, int slot, cudaStream_t stream
     const std::int64_t row = is_tensor ? RowBytes(model_.sample().tensors[i], batch.length)
                                        : static_cast<std::int64_t>(sizeof *batch.ids);
     const std::int64_t bytes = batch.samples * row;
-    if (bytes > place.bytes) return NotPrepared(batch.size());
+    if (bytes > place.bytes) return PreparedGraphs::NotPrepared(batch.size());
     const void* from = is_tensor ? batch.tensors[i] : batch.ids;
     GACCD_RETURN_IF_ERROR(
         CudaStatus(cudaMemcpyAsync(to + place.offset, from, static_cast<std::size_t>(bytes),
@@ -214,12 +174,10 @@ Status CudaReplica::Upload(const BatchView& batch, int slot, cudaStream_t stream
 }
 
 Status CudaReplica::MicroStep(BatchSize size, int slot, StepPlace place) {
-  const auto found = training_.find(size);
-  if (found == training_.end()) return NotPrepared(size);
-  Training& training = found->second;
-  Executor& executor = *training.executor;
-  if (executor.collectives() > 0) Bind(executor, training.inputs, static_cast<std::size_t>(slot));
-  const auto& segments = training.graphs[static_cast<std::size_t>(slot)][PlaceIndex(place)];
+  GACCD_ASSIGN_OR_RETURN(auto* training, graphs_.Find<TrainingGraph>(size));
+  Executor& executor = *training->executor;
+  if (executor.collectives() > 0) Bind(executor, training->inputs, static_cast<std::size_t>(slot));
+  const auto& segments = steps_.at(size)[static_cast<std::size_t>(slot)][PlaceIndex(place)];
   for (std::size_t i = 0; i < segments.size(); ++i) {
     if (i > 0) {
       if (hooks_.before_collective) GACCD_RETURN_IF_ERROR(hooks_.before_collective());
@@ -232,9 +190,8 @@ Status CudaReplica::MicroStep(BatchSize size, int slot, StepPlace place) {
 }
 
 Status CudaReplica::Encode(BatchSize size, int slot, float* rows) {
-  const auto found = encoding_.find(size);
-  if (found == encoding_.end()) return NotPrepared(size);
-  auto& [ids, inputs, executor] = found->second;
+  GACCD_ASSIGN_OR_RETURN(auto* graph, graphs_.Find<EncodingGraph>(size));
+  const auto& [ids, inputs, executor] = *graph;
   Bind(*executor, inputs, static_cast<std::size_t>(slot));
   GACCD_RETURN_IF_ERROR(executor->Run(true));
   return CudaStatus(
@@ -244,9 +201,8 @@ Status CudaReplica::Encode(BatchSize size, int slot, float* rows) {
 }
 
 Status CudaReplica::Evaluate(BatchSize size, int slot, std::byte* host) {
-  const auto found = testing_.find(size);
-  if (found == testing_.end()) return NotPrepared(size);
-  auto& [ids, inputs, executor] = found->second;
+  GACCD_ASSIGN_OR_RETURN(auto* graph, graphs_.Find<EvaluationGraph>(size));
+  const auto& [ids, inputs, executor] = *graph;
   Bind(*executor, inputs, static_cast<std::size_t>(slot));
   GACCD_RETURN_IF_ERROR(executor->Run(true));
   for (const ValueId output : ids.Outputs()) {
@@ -260,25 +216,11 @@ Status CudaReplica::Evaluate(BatchSize size, int slot, std::byte* host) {
   return Status::Ok();
 }
 
-Evaluation CudaReplica::ReadEvaluation(BatchSize size, const std::byte* host) const {
-  const auto& [ids, inputs, executor] = testing_.at(size);
-  const Graph& graph = executor->graph();
-  const auto read = [&]<typename T>(std::optional<ValueId> id, std::vector<T> values) {
-    if (!id) return values;
-    const std::size_t bytes = BytesOf(graph, *id);
-    values.resize(bytes / sizeof(T));
-    std::memcpy(values.data(), host, bytes);
-    host += bytes;
-    return values;
-  };
-  // In the order of Outputs().
-  Evaluation evaluation{.samples = size.samples};
-  evaluation.loss_sum = read(ids.loss_sum, std::vector{0.0})[0];
-  evaluation.divisor = read(ids.divisor, std::vector{static_cast<double>(size.samples)})[0];
-  evaluation.ranks = read(ids.ranks, std::vector<std::int32_t>());
-  evaluation.best = read(ids.best, std::vector<std::int32_t>());
-  evaluation.prediction = read(ids.prediction, std::vector<float>());
-  return evaluation;
+Result<Evaluation> CudaReplica::ReadEvaluation(BatchSize size, const std::byte* host) {
+  GACCD_ASSIGN_OR_RETURN(const auto* graph, graphs_.Find<EvaluationGraph>(size));
+  return gaccd::ReadEvaluation(*graph, size.samples, [&](ValueId output) {
+    return std::exchange(host, host + BytesOf(graph->graph(), output));
+  });
 }
 
 }  // namespace gaccd

@@ -9,18 +9,17 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "collectives/base/cuda.h"
-#include "daemon/autograd/executor.h"
 #include "daemon/config/job.h"
 #include "daemon/device/cuda/cuda_context.h"
 #include "daemon/device/cuda/cuda_graph.h"
 #include "daemon/device/cuda/device_memory.h"
 #include "daemon/model/model.h"
+#include "daemon/model/prepared_graphs.h"
 #include "daemon/model/replica.h"
 
 namespace gaccd {
@@ -81,17 +80,15 @@ class CudaReplica {
   // evaluation_bytes() bytes.
   Status Evaluate(BatchSize size, int slot, std::byte* host);
   // Once they are done. REQUIRES: Evaluate(size) was the last one.
-  [[nodiscard]] Evaluation ReadEvaluation(BatchSize size, const std::byte* host) const;
+  Result<Evaluation> ReadEvaluation(BatchSize size, const std::byte* host);
   [[nodiscard]] std::size_t evaluation_bytes() const { return evaluation_bytes_; }
 
   // What Prepare() did otherwise than it should be, because a library does not offer it.
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
 
  private:
-  struct Training : PreparedGraph<TrainingGraph> {
-    // By slot, then by place: first + 2 * last; the segments between the collectives.
-    std::array<std::array<std::vector<CudaGraph>, 4>, kInputSlots> graphs;
-  };
+  // By slot, then by place: first + 2 * last; the segments between the collectives.
+  using RecordedSteps = std::array<std::array<std::vector<CudaGraph>, 4>, kInputSlots>;
   // A tensor of the batch that graphs read; where a slot has it.
   struct InputPlace {
     std::int64_t bytes = 0;   // of the largest batch, aligned; 0: no graph reads it
@@ -100,17 +97,14 @@ class CudaReplica {
 
   CudaReplica(CudaContext& context, const Model& model, Communicator* comm);
   Status RecordGraphs(const ReplicaOptions& options, Precision precision);
-  // What all graphs need, of whatever kind: kernels on the GPU, memory, the places of their inputs.
-  template <typename Entry, typename Ids>
-  Status Keep(std::map<BatchSize, Entry>& entries, BatchSize size, Result<Ids> recorded);
-  void CountMemory(const Graph& graph, std::span<const BoundInput> inputs);
+  void CountMemory();
   [[nodiscard]] std::size_t PlaceOf(const BoundInput& input) const;
   void Bind(Executor& executor, std::span<const BoundInput> inputs, std::size_t slot) const;
-  Status PrepareExecutors(const CudaReplicaBuffers& buffers);
-  [[nodiscard]] std::vector<Executor*> Executors() const;
   Status AttachMemory(const CudaReplicaBuffers& buffers);
-  Status RecordSteps(std::int64_t samples, Training& training);
-  Result<std::vector<CudaGraph>> RecordStep(std::int64_t samples, Training& training,
+  Status RecordSteps(std::int64_t samples, PreparedGraph<TrainingGraph>& training,
+                     RecordedSteps* steps);
+  Result<std::vector<CudaGraph>> RecordStep(std::int64_t samples,
+                                            PreparedGraph<TrainingGraph>& training,
                                             StepPlace place);
 
   CudaContext& context_;
@@ -119,11 +113,8 @@ class CudaReplica {
   CudaStepHooks hooks_;
   std::vector<std::string> notes_;
   std::unique_ptr<KernelFactory> kernels_;
-  std::map<BatchSize, Training> training_;
-  PreparedGraphs<EncodingGraph> encoding_;
-  PreparedGraphs<EvaluationGraph> testing_;
-  std::int64_t arena_bytes_ = 0;
-  std::int64_t scratch_bytes_ = 0;
+  PreparedGraphs graphs_;
+  std::map<BatchSize, RecordedSteps> steps_;
   std::vector<InputPlace> places_;  // by tensor of the sample, then of the ids
   std::int64_t slot_bytes_ = 0;
   std::size_t evaluation_bytes_ = 0;

@@ -32,11 +32,18 @@ Status BadData(const std::string& name, std::string_view what) {
 using ReadAt = std::function<Status(std::uint64_t offset, std::span<std::byte> out)>;
 
 constexpr std::string_view kFloat = "F32";
+constexpr std::string_view kLong = "I64";
+
+constexpr std::int64_t kMostCount = std::int64_t{1} << 24;  // all whole numbers up to it are floats
+
+bool IsCount(std::string_view name, std::span<const std::int64_t> shape) {
+  return shape.empty() && name.ends_with("num_batches_tracked");
+}
 
 // Of the types of the format; 0: not one of them.
 std::int64_t BytesOf(std::string_view dtype) {
   constexpr std::pair<std::string_view, std::int64_t> kTypes[] = {
-      {kFloat, 4}, {"F64", 8}, {"F16", 2}, {"BF16", 2}, {"I64", 8},
+      {kFloat, 4}, {"F64", 8}, {"F16", 2}, {"BF16", 2}, {kLong, 8},
       {"I32", 4},  {"I16", 2}, {"I8", 1},  {"U8", 1},   {"BOOL", 1}};
   const auto* const found = std::ranges::find(kTypes, dtype, [](const auto& t) { return t.first; });
   return found == std::end(kTypes) ? 0 : found->second;
@@ -121,7 +128,7 @@ Result<SafetensorsFile> Decode(const std::string& name, std::uint64_t size, cons
   std::string text(length, '\0');
   GACCD_RETURN_IF_ERROR(read_at(kLengthBytes, std::as_writable_bytes(std::span(text))));
   auto header = ParseSafetensorsHeader(text);
-  if (!header.ok()) return std::move(header).status().WithContext(name);
+  if (!header.ok()) return header.status().WithContext(name);
   const std::uint64_t data_start = kLengthBytes + length;
   GACCD_RETURN_IF_ERROR(
       CheckLayout(name, static_cast<std::int64_t>(size - data_start), header->entries));
@@ -129,6 +136,17 @@ Result<SafetensorsFile> Decode(const std::string& name, std::uint64_t size, cons
   SafetensorsFile file;
   file.metadata = std::move(header->metadata);
   for (SafetensorsEntry& entry : header->entries) {
+    const std::uint64_t begin = data_start + static_cast<std::uint64_t>(entry.begin);
+    if (entry.dtype == kLong && IsCount(entry.name, entry.shape)) {
+      std::int64_t count = 0;
+      GACCD_RETURN_IF_ERROR(read_at(begin, std::as_writable_bytes(std::span(&count, 1))));
+      if (count < 0 || count > kMostCount) {
+        return BadData(name, StrCat("tensor '", entry.name, "': expected a count from 0 to ",
+                                    kMostCount, ", found ", count));
+      }
+      file.tensors.push_back({std::move(entry.name), {}, {static_cast<float>(count)}});
+      continue;
+    }
     if (entry.dtype != kFloat) {
       file.others.push_back({std::move(entry.name), std::move(entry.dtype)});
       continue;
@@ -137,8 +155,7 @@ Result<SafetensorsFile> Decode(const std::string& name, std::uint64_t size, cons
     tensor.name = std::move(entry.name);
     tensor.shape = std::move(entry.shape);
     tensor.values.resize(static_cast<std::size_t>(entry.end - entry.begin) / sizeof(float));
-    GACCD_RETURN_IF_ERROR(read_at(data_start + static_cast<std::uint64_t>(entry.begin),
-                                  std::as_writable_bytes(std::span(tensor.values))));
+    GACCD_RETURN_IF_ERROR(read_at(begin, std::as_writable_bytes(std::span(tensor.values))));
   }
   return file;
 }
@@ -165,8 +182,9 @@ Result<SafetensorsHeader> HeaderOf(std::span<const TensorView> tensors,
       return wrong(tensor.name, StrCat("expected ", Elements(shape), " values for shape ",
                                        ToString(shape), ", found ", tensor.values.size()));
     }
-    const auto end = offset + static_cast<std::int64_t>(tensor.values.size_bytes());
-    header.entries.push_back({std::string(tensor.name), std::string(kFloat), shape, offset, end});
+    const std::string_view dtype = IsCount(tensor.name, shape) ? kLong : kFloat;
+    const std::int64_t end = offset + std::ssize(tensor.values) * BytesOf(dtype);
+    header.entries.push_back({std::string(tensor.name), std::string(dtype), shape, offset, end});
     offset = end;
   }
   return header;
@@ -179,6 +197,13 @@ Status WriteTo(const std::string& target, std::string_view header,
   GACCD_RETURN_IF_ERROR(file.Write(std::as_bytes(std::span(&length, 1))));
   GACCD_RETURN_IF_ERROR(file.Write(std::as_bytes(std::span(header))));
   for (const TensorView& tensor : tensors) {
+    if (IsCount(tensor.name, tensor.shape)) {
+      const float value = tensor.values[0];
+      const bool known = value >= 0 && value <= static_cast<float>(kMostCount);
+      const std::int64_t count = known ? static_cast<std::int64_t>(value) : kMostCount;
+      GACCD_RETURN_IF_ERROR(file.Write(std::as_bytes(std::span(&count, 1))));
+      continue;
+    }
     GACCD_RETURN_IF_ERROR(file.Write(std::as_bytes(tensor.values)));
   }
   return file.Commit();

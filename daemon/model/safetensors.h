@@ -1,5 +1,6 @@
 // Weights in the safetensors format, the one PyTorch users exchange. Values are read and written as
-// f32; tensors of other types are only named.
+// f32; tensors of other types are only named. Except the count of a batch norm, as PyTorch has it:
+// an I64 scalar whose name ends in "num_batches_tracked", an f32 here.
 //
 //   bytes 0..7  length of the header, u64 little endian, at most 16 MiB
 //   header      a JSON object: tensor name -> {"dtype", "shape", "data_offsets": [begin, end]}, and

@@ -4,13 +4,49 @@
 
 #include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"
+#include "daemon/nn/batch_norm.h"
+#include "daemon/nn/conv2d.h"
 #include "daemon/nn/embedding.h"
+#include "daemon/nn/image_layers.h"
 #include "daemon/nn/layer_norm.h"
 #include "daemon/nn/linear.h"
 #include "daemon/nn/simple_layers.h"
 
 namespace gaccd {
 namespace {
+
+// One value is for height and width. None: `none`. Only the first two count: CheckPairs().
+ImagePair PairOf(const std::vector<std::int64_t>& values, ImagePair none = {1, 1}) {
+  if (values.empty()) return none;
+  return {values.front(), values.size() == 1 ? values.front() : values[1]};
+}
+
+nn::Conv2dModuleOptions OptionsOf(const Conv2dSpec& spec) {
+  return {.in = spec.in_channels,
+          .out = spec.out_channels,
+          .kernel = PairOf(spec.kernel_size),
+          .convolution = {.stride = PairOf(spec.stride),
+                          .padding = PairOf(spec.padding, {0, 0}),
+                          .dilation = PairOf(spec.dilation),
+                          .groups = spec.groups},
+          .bias = spec.bias};
+}
+
+MaxPool2dOptions OptionsOf(const MaxPool2dSpec& spec) {
+  const ImagePair kernel = PairOf(spec.kernel_size);
+  return {.kernel = kernel,
+          .stride = PairOf(spec.stride, kernel),
+          .padding = PairOf(spec.padding, {0, 0}),
+          .dilation = PairOf(spec.dilation)};
+}
+
+AvgPool2dOptions OptionsOf(const AvgPool2dSpec& spec) {
+  const ImagePair kernel = PairOf(spec.kernel_size);
+  return {.kernel = kernel,
+          .stride = PairOf(spec.stride, kernel),
+          .padding = PairOf(spec.padding, {0, 0}),
+          .count_include_pad = spec.count_include_pad};
+}
 
 std::unique_ptr<const nn::Layer> MakeLayer(const nn::Scope& scope, const LayerSpec& layer) {
   using Made = std::unique_ptr<const nn::Layer>;
@@ -32,9 +68,52 @@ std::unique_ptr<const nn::Layer> MakeLayer(const nn::Scope& scope, const LayerSp
             return std::make_unique<nn::LayerNorm>(
                 scope, nn::LayerNormOptions{.width = spec.width, .epsilon = spec.epsilon});
           },
+          [&](const BatchNormSpec& spec) -> Made {
+            return std::make_unique<nn::BatchNorm>(
+                scope, nn::BatchNormOptions{.channels = spec.num_features,
+                                            .epsilon = spec.eps,
+                                            .momentum = spec.momentum,
+                                            .group = spec.stats == BatchStatistics::kWindow
+                                                         ? NormGroup::kUpdate
+                                                         : NormGroup::kNone});
+          },
           [&](const EmbeddingSpec& spec) -> Made {
             return std::make_unique<nn::Embedding>(
                 scope, nn::EmbeddingOptions{.rows = spec.rows, .width = spec.width});
+          },
+          [&](const SigmoidSpec&) -> Made {
+            return std::make_unique<nn::Activation>(scope, ActivationKind::kSigmoid);
+          },
+          [&](const HardswishSpec&) -> Made {
+            return std::make_unique<nn::Activation>(scope, ActivationKind::kHardswish);
+          },
+          [&](const LeakyReluSpec& spec) -> Made {
+            return std::make_unique<nn::LeakyRelu>(scope, spec.negative_slope);
+          },
+          [&](const UnflattenSpec& spec) -> Made {
+            return std::make_unique<nn::Unflatten>(scope,
+                                                   Shape{spec.channels, spec.height, spec.width});
+          },
+          [&](const Conv2dSpec& spec) -> Made {
+            return std::make_unique<nn::Conv2d>(scope, OptionsOf(spec));
+          },
+          [&](const MaxPool2dSpec& spec) -> Made {
+            return std::make_unique<nn::Pool2d>(scope,
+                                                std::make_shared<MaxPool2d>(OptionsOf(spec)));
+          },
+          [&](const AvgPool2dSpec& spec) -> Made {
+            return std::make_unique<nn::Pool2d>(scope,
+                                                std::make_shared<AvgPool2d>(OptionsOf(spec)));
+          },
+          [&](const AdaptiveAvgPool2dSpec& spec) -> Made {
+            return std::make_unique<nn::Pool2d>(
+                scope, std::make_shared<AdaptiveAvgPool2d>(PairOf(spec.output_size)));
+          },
+          [&](const GroupNormSpec& spec) -> Made {
+            return std::make_unique<nn::GroupNorm>(
+                scope,
+                nn::GroupNormOptions{
+                    .groups = spec.num_groups, .channels = spec.num_channels, .epsilon = spec.eps});
           },
           [&](const DropoutSpec& spec) -> Made {
             return std::make_unique<nn::Dropout>(scope, spec.p);
@@ -46,6 +125,8 @@ std::unique_ptr<const nn::Layer> MakeLayer(const nn::Scope& scope, const LayerSp
       },
       layer.kind);
 }
+
+constexpr std::int64_t kLargestExample = 256;  // height and width of images
 
 // How many tokens the first linear layer after a flatten of embedded tokens takes; 1 where there
 // is none, or their number is not whole.
@@ -85,6 +166,30 @@ LayerChain::LayerChain(const nn::Scope& scope, std::span<const LayerSpec> layers
     }
   }
   for (const LayerSpec& layer : layers) layers_.push_back(MakeLayer(scope / layer.name, layer));
+  if (vocabulary_ == 0) example_ = ExampleFeatures(scope.parameters(), layers);
+}
+
+// Images of the smallest square that the layers take, where nothing says which.
+Shape LayerChain::ExampleFeatures(const nn::ParameterList& parameters,
+                                  std::span<const LayerSpec> layers) const {
+  for (const LayerSpec& layer : layers) {
+    if (const auto* image = std::get_if<UnflattenSpec>(&layer.kind)) {
+      return {image->channels * image->height * image->width};
+    }
+    if (std::holds_alternative<LinearSpec>(layer.kind)) break;
+    const auto* conv = std::get_if<Conv2dSpec>(&layer.kind);
+    if (conv == nullptr) continue;
+    for (std::int64_t side = 1; side <= kLargestExample; ++side) {
+      const SampleSpec sample{
+          .tensors = {{"features", DType::kF32, {conv->in_channels, side, side}}}};
+      Graph graph;
+      nn::Recorder recorder(graph, parameters, sample, {});
+      (void)(*this)(recorder, recorder.Input("features"));
+      if (recorder.status().ok()) return sample.tensors[0].shape;
+    }
+    break;
+  }
+  return {widths().in};
 }
 
 ValueId LayerChain::operator()(nn::Recorder& recorder, ValueId value) const {
@@ -94,7 +199,7 @@ ValueId LayerChain::operator()(nn::Recorder& recorder, ValueId value) const {
 
 SampleSpec LayerChain::ExampleSample(std::string name) const {
   SampleSpec sample = TokenSample(tokens_, vocabulary_);
-  if (vocabulary_ == 0) sample = {.tensors = {{"", DType::kF32, {widths().in}}}};
+  if (vocabulary_ == 0) sample = {.tensors = {{"", DType::kF32, example_}}};
   sample.tensors[0].name = std::move(name);
   return sample;
 }

@@ -24,9 +24,13 @@ class LayerChain {
   [[nodiscard]] std::string Describe() const;
 
  private:
+  [[nodiscard]] Shape ExampleFeatures(const nn::ParameterList& parameters,
+                                      std::span<const LayerSpec> layers) const;
+
   std::vector<std::unique_ptr<const nn::Layer>> layers_;
   std::int64_t vocabulary_ = 0;  // 0: takes features
   std::int64_t tokens_ = 1;      // of a sample, where a flatten layer fixes their number
+  Shape example_;                // features of a sample
 };
 
 class LayerList final : public Network {

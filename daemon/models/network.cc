@@ -6,6 +6,7 @@
 #include "daemon/models/dual_encoder.h"
 #include "daemon/models/gpt.h"
 #include "daemon/models/layer_list.h"
+#include "daemon/models/resnet.h"
 
 namespace gaccd {
 
@@ -26,6 +27,7 @@ std::shared_ptr<const Network> MakeNetwork(const ModelSpec& spec) {
           [&](const MlpSpec& mlp) -> Made { return std::make_shared<LayerList>(LayersOf(mlp)); },
           [&](const GptSpec& gpt) -> Made { return std::make_shared<Gpt>(gpt); },
           [&](const BertSpec& bert) -> Made { return std::make_shared<Bert>(bert); },
+          [&](const ResnetSpec& resnet) -> Made { return std::make_shared<Resnet>(resnet); },
           [&](const DualEncoderSpec& dual) -> Made { return std::make_shared<DualEncoder>(dual); },
       },
       spec.architecture);

@@ -22,7 +22,7 @@ Linear::Linear(const Scope& scope, const LinearOptions& options) : Layer(scope),
 ValueId Linear::operator()(Recorder& recorder, ValueId input) const {
   const Shape& shape = recorder.shape(input);
   if (shape.size() != 2 || shape[1] != options_.in) {
-    const Shape sample(shape.empty() ? shape.end() : shape.begin() + 1, shape.end());
+    const Shape sample = recorder.SampleShape(input);
     const std::int64_t rows =
         shape.empty() ? 1 : shape[0] / std::max<std::int64_t>(recorder.samples(), 1);
     Check(recorder,

@@ -35,6 +35,7 @@ struct ParameterSpec {
   Shape shape;
   Initializer initializer;
   bool frozen = false;  // keeps its value
+  bool buffer = false;  // its layer changes it (FlatEntry)
 };
 
 // The position in the list of the model, which is the order of its flat buffers.

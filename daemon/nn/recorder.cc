@@ -1,11 +1,14 @@
 #include "daemon/nn/recorder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "collectives/base/strings.h"
 #include "daemon/autograd/function.h"
 #include "daemon/ops/cast.h"
+#include "daemon/ops/channels_last.h"
 #include "daemon/ops/dropout.h"
+#include "daemon/ops/reshape.h"
 
 namespace gaccd::nn {
 namespace {
@@ -87,11 +90,50 @@ ValueId Recorder::Dropout(std::string_view where, double probability, ValueId x)
 ValueId Recorder::Apply(std::string_view where, std::shared_ptr<const Function> function,
                         std::vector<ValueId> inputs) {
   if (!status_.ok()) return kNoValue;
+  const bool channels_last =
+      std::ranges::any_of(inputs, [this](ValueId input) { return channels_last_.contains(input); });
   auto outputs = graph_.Apply(std::move(function), std::move(inputs));
   Check(where, outputs.status());
   if (!outputs.ok()) return kNoValue;
-  for (const ValueId output : *outputs) graph_.Rename(output, std::string(where));
+  for (const ValueId output : *outputs) {
+    graph_.Rename(output, std::string(where));
+    if (channels_last && shape(output).size() == 4) channels_last_.insert(output);
+  }
   return (*outputs)[0];
+}
+
+ValueId Recorder::Image(std::string_view where, ValueId x) {
+  if (!status_.ok() || channels_last_.contains(x)) return x;
+  const Shape found = shape(x);
+  if (found.size() != 4) {
+    Check(where, {ErrorKind::kConfig,
+                  StrCat("expected images [channels, height, width], found ",
+                         ToString(SampleShape(x)), ": put an unflatten layer before it")});
+    return kNoValue;
+  }
+  const Shape last = {found[0], found[2], found[3], found[1]};
+  const bool same_order = found[1] == 1 || found[2] * found[3] == 1;
+  x = same_order ? Apply(where, std::make_shared<Reshape>(last), {x})
+                 : Apply(where, std::make_shared<ChannelsLast>(), {x});
+  if (x != kNoValue) channels_last_.insert(x);
+  return x;
+}
+
+ValueId Recorder::Plain(std::string_view where, ValueId x) {
+  if (!status_.ok() || !channels_last_.contains(x)) return x;
+  const Shape found = shape(x);
+  const Shape plain = {found[0], found[3], found[1], found[2]};
+  const bool same_order = found[3] == 1 || found[1] * found[2] == 1;
+  x = same_order ? Apply(where, std::make_shared<Reshape>(plain), {x})
+                 : Apply(where, std::make_shared<ChannelsFirst>(), {x});
+  channels_last_.erase(x);
+  return x;
+}
+
+Shape Recorder::SampleShape(ValueId x) const {
+  const Shape& found = shape(x);
+  if (channels_last_.contains(x)) return {found[3], found[1], found[2]};
+  return {found.empty() ? found.end() : found.begin() + 1, found.end()};
 }
 
 void Recorder::Check(std::string_view where, Status status) {

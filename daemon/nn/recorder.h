@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,8 +35,18 @@ struct GraphInput {
   ValueId value = kNoValue;
 };
 
+// Statistics of an update that a layer adds to its running ones when the update ends.
+struct RunningUpdate {
+  ValueId sums = kNoValue;  // an update_sum (ops/batch_norm.h)
+  double momentum = 0;
+  ParameterIndex mean = 0;  // buffers
+  ParameterIndex variance = 0;
+  ParameterIndex updates = 0;
+};
+
 struct RecorderOptions {
   std::int64_t samples = 1;
+  bool training = false;
   // Dropout is recorded, with masks of this seed.
   std::optional<std::uint64_t> dropout_seed = std::nullopt;
   DType activations = DType::kF32;  // to which f32 inputs of the batch are cast
@@ -62,6 +73,14 @@ class Recorder {
   ValueId Apply(std::string_view where, std::shared_ptr<const Function> function,
                 std::vector<ValueId> inputs);
 
+  // Images in the order that functions of images take, [N, H, W, C]; kConfig for what is none. What
+  // Apply() makes of such images, if it has four dimensions, is in this order, too.
+  ValueId Image(std::string_view where, ValueId x);
+  // The same values as data and users have them: images become [N, C, H, W].
+  ValueId Plain(std::string_view where, ValueId x);
+  // Of one sample as users have it: [C, H, W] for images in either order.
+  [[nodiscard]] Shape SampleShape(ValueId x) const;
+
   // Keeps `status` unless it is ok or there is a refusal already.
   void Check(std::string_view where, Status status);
 
@@ -71,6 +90,9 @@ class Recorder {
   // x with values dropped with this probability (ops/dropout.h), each call with masks of its own;
   // x itself where dropout is not recorded, or never drops.
   ValueId Dropout(std::string_view where, double probability, ValueId x);
+  [[nodiscard]] bool training() const { return options_.training; }
+  void AddRunningUpdate(const RunningUpdate& update) { running_.push_back(update); }
+  [[nodiscard]] const std::vector<RunningUpdate>& running_updates() const { return running_; }
   // What Input() has recorded so far.
   [[nodiscard]] const std::vector<GraphInput>& inputs() const { return inputs_; }
   // The type of activations.
@@ -86,9 +108,11 @@ class Recorder {
   const SampleSpec& sample_;
   RecorderOptions options_;
   std::vector<GraphInput> inputs_;
+  std::vector<RunningUpdate> running_;
   std::map<std::string, ValueId, std::less<>> seen_;  // by the modules: the input, or its cast
   std::map<ParameterIndex, ValueId> parameter_values_;
-  std::uint64_t dropouts_ = 0;  // recorded so far: the same for every number of samples
+  std::set<ValueId> channels_last_;  // images in that order
+  std::uint64_t dropouts_ = 0;       // recorded so far: the same for every number of samples
   Status status_;
 };
 

@@ -2,6 +2,7 @@
 
 #include "daemon/autograd/add.h"
 #include "daemon/ops/flatten.h"
+#include "daemon/ops/leaky_relu.h"
 #include "daemon/ops/pool_rows.h"
 #include "daemon/ops/relu.h"
 #include "daemon/ops/reshape.h"
@@ -9,6 +10,7 @@
 namespace gaccd::nn {
 
 ValueId Flatten::operator()(Recorder& recorder, ValueId input) const {
+  input = recorder.Plain(path(), input);
   const Shape& shape = recorder.shape(input);
   if (recorder.samples() > 0 && !shape.empty() && shape[0] != recorder.samples()) {
     return Apply(recorder, std::make_shared<Reshape>(Shape{recorder.samples(), Reshape::kRest}),
@@ -23,6 +25,10 @@ ValueId Activation::operator()(Recorder& recorder, ValueId input) const {
 
 ValueId Relu::operator()(Recorder& recorder, ValueId input) const {
   return Apply(recorder, std::make_shared<gaccd::Relu>(), {input});
+}
+
+ValueId LeakyRelu::operator()(Recorder& recorder, ValueId input) const {
+  return Apply(recorder, std::make_shared<gaccd::LeakyRelu>(slope_), {input});
 }
 
 ValueId FirstRow::operator()(Recorder& recorder, ValueId x, std::int64_t length) const {

@@ -6,15 +6,15 @@
 
 namespace gaccd::nn {
 
-// [B, a, b, ...] -> [B, a*b*...]; the rows of an embedding of sequences, [B T, width], become one
-// row for each of the B samples: [B, T*width].
+// [B, a, b, ...] -> [B, a*b*...], images in the order [C, H, W]; the rows of an embedding of
+// sequences, [B T, width], become one row for each of the B samples: [B, T*width].
 class Flatten final : public Layer {
  public:
   explicit Flatten(const Scope& scope) : Layer(scope) {}
   ValueId operator()(Recorder& recorder, ValueId input) const override;
 };
 
-// GELU (exact or by tanh), tanh, SiLU.
+// The kinds: ops/elementwise.h.
 class Activation final : public Layer {
  public:
   Activation(const Scope& scope, ActivationKind kind) : Layer(scope), kind_(kind) {}
@@ -28,6 +28,15 @@ class Relu final : public Layer {
  public:
   explicit Relu(const Scope& scope) : Layer(scope) {}
   ValueId operator()(Recorder& recorder, ValueId input) const override;
+};
+
+class LeakyRelu final : public Layer {
+ public:
+  LeakyRelu(const Scope& scope, double slope) : Layer(scope), slope_(static_cast<float>(slope)) {}
+  ValueId operator()(Recorder& recorder, ValueId input) const override;
+
+ private:
+  float slope_;
 };
 
 // Drops values in training, nothing in evaluations: [..] -> [..]

@@ -14,6 +14,10 @@ std::string_view Activation::name() const {
       return "tanh";
     case ActivationKind::kSilu:
       return "silu";
+    case ActivationKind::kSigmoid:
+      return "sigmoid";
+    case ActivationKind::kHardswish:
+      return "hardswish";
   }
   return "";
 }
@@ -25,7 +29,8 @@ OutputSpecs Activation::Infer(std::span<const ValueSpec> inputs) const {
 }
 
 Status Activation::Gradient(GradientScope& scope) const {
-  const ValueId kept = kind_ == ActivationKind::kTanh ? scope.output(0) : scope.input(0);
+  const bool keeps_y = kind_ == ActivationKind::kTanh || kind_ == ActivationKind::kSigmoid;
+  const ValueId kept = keeps_y ? scope.output(0) : scope.input(0);
   return scope.SetInputGradient(0, std::make_shared<ActivationGradient>(kind_),
                                 {scope.OutputGradient(0), kept});
 }
@@ -40,6 +45,10 @@ std::string_view ActivationGradient::name() const {
       return "tanh_gradient";
     case ActivationKind::kSilu:
       return "silu_gradient";
+    case ActivationKind::kSigmoid:
+      return "sigmoid_gradient";
+    case ActivationKind::kHardswish:
+      return "hardswish_gradient";
   }
   return "";
 }

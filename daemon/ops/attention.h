@@ -12,6 +12,7 @@
 #pragma once
 
 #include "daemon/autograd/function.h"
+#include "daemon/ops/function_row.h"
 
 namespace gaccd {
 
@@ -72,5 +73,14 @@ class AttentionGradient : public Function {
 
 // kConfig: Attention of these inputs has wider heads than its kernel for the GPU takes.
 Status CheckAttentionOnGpu(const Function& function, std::span<const ValueSpec> inputs);
+
+KernelResult MakeAttentionCpu(const KernelRequest& request);
+KernelResult MakeAttentionGradientCpu(const KernelRequest& request);
+KernelResult MakeAttentionCuda(const CudaRequest& request);
+KernelResult MakeAttentionGradientCuda(const CudaRequest& request);
+inline constexpr FunctionRow kAttentionRows[] = {
+    {"attention", MakeAttentionCpu, MakeAttentionCuda, nullptr, CheckAttentionOnGpu},
+    {"attention_gradient", MakesBf16(MakeAttentionGradientCpu), MakeAttentionGradientCuda},
+};
 
 }  // namespace gaccd

@@ -323,7 +323,7 @@ void ForEachHead(const Sizes& z, const void* lengths, const Run& run) {
 
 template <typename Tiles>
 KernelResult MakeForward(const KernelRequest& request, const Sizes& z, const Tiles& tiles) {
-  return std::unique_ptr<Kernel>(std::make_unique<CallKernel>(
+  return MakeCall(
       request,
       [z, tiles](const Call& c) {
         const bool packed = IsPackedAttention(c.inputs.size());
@@ -336,13 +336,13 @@ KernelResult MakeForward(const KernelRequest& request, const Sizes& z, const Til
                     });
         return Status::Ok();
       },
-      ForwardScratch<Tiles>(z, nullptr).pieces.bytes()));
+      ForwardScratch<Tiles>(z, nullptr).pieces.bytes());
 }
 
 // T: the type of the gradients.
 template <typename T, typename Tiles>
 KernelResult MakeBackward(const KernelRequest& request, const Sizes& z, const Tiles& tiles) {
-  return std::unique_ptr<Kernel>(std::make_unique<CallKernel>(
+  return MakeCall(
       request,
       [z, tiles](const Call& c) {
         const std::span<void* const> forward = std::span(c.inputs).subspan(3);
@@ -358,7 +358,7 @@ KernelResult MakeBackward(const KernelRequest& request, const Sizes& z, const Ti
                     });
         return Status::Ok();
       },
-      BackwardScratch<Tiles>(z, nullptr).pieces.bytes()));
+      BackwardScratch<Tiles>(z, nullptr).pieces.bytes());
 }
 
 Bf16AttentionTiles Bf16Tiles() { return {Bf16TileMathOf(Bf16OfCpu())}; }

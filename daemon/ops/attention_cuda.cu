@@ -13,7 +13,7 @@ namespace gaccd {
 namespace {
 
 constexpr int kSide = 16;
-constexpr unsigned kThreads = kSide * kSide;
+static_assert(kThreads == kSide * kSide);
 
 // Heads of up to kWidth values; kOwn rows of the block, kOther at a time of what it walks over.
 template <int kWidthOf, int kOwnOf, int kOtherOf>
@@ -104,7 +104,7 @@ __device__ inline void StoreRows(const float (&values)[kA][kC], T* to, std::int6
 }
 
 // Over the 16 threads of a row, which are half a warp.
-__device__ inline float RowSum(float value) {
+__device__ inline float TileRowSum(float value) {
   for (int bits = kSide / 2; bits > 0; bits /= 2) value += __shfl_xor_sync(kAllLanes, value, bits);
   return value;
 }
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(kThreads)
         weights[row][ColumnOfThread() + j * kSide] = p;
         total += p;
       }
-      totals[i] = totals[i] * factor + RowSum(total);
+      totals[i] = totals[i] * factor + TileRowSum(total);
       tops[i] = top;
 #pragma unroll
       for (int c = 0; c < Tile::kWidthEach; ++c) sums[i][c] *= factor;

@@ -32,7 +32,7 @@ Status EnqueueAttentionGradient(const KernelStream& on, DType dtype, const Atten
                                 const AttentionParts<void*>& out, float* scratch);
 
 // Around attention by a library (sdpa.h), which wants lengths in their range and leaves anything
-// beyond them: known[b] = lengths[b], or what it counts as; then zeros in the bf16 rows
+// beyond them: known[b] = lengths[b], or what it counts as; then zeros in the bf16 or fp16 rows
 // [B T, columns] and in lse [B, H, T] from there on.
 Status EnqueueKnownLengths(const KernelStream& on, const AttentionSize& size,
                            const std::int32_t* lengths, std::int32_t* known);

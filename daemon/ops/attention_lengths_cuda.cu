@@ -8,7 +8,6 @@
 namespace gaccd {
 namespace {
 
-constexpr unsigned kThreads = 256;
 // Blocks clear one part each of a sequence's tail.
 constexpr std::int64_t kMaxLengthParts = 64;
 constexpr std::int64_t kElementsPerPart = 16 * kThreads;
@@ -54,6 +53,7 @@ Status EnqueueKnownLengths(const KernelStream& on, const AttentionSize& size,
 
 Status EnqueueClearRows(const KernelStream& on, const AttentionSize& size,
                         const std::int32_t* known, std::int64_t columns, void* rows) {
+  // 0 has the same bits in fp16.
   return ClearTailsOf<Bf16>(on, size, known, 1, columns, rows);
 }
 

@@ -1,9 +1,9 @@
 // The makers of the kernels of attention: f32 by the kernels of attention_cuda.h, the reference;
-// bf16 by the library of the context, if there is one and it takes the sizes.
-#include <algorithm>
+// bf16 and fp16 by the library of the context, if there is one and it takes the sizes.
 #include <span>
 #include <utility>
 
+#include "collectives/base/strings.h"
 #include "daemon/device/cuda/sdpa.h"
 #include "daemon/ops/attention.h"
 #include "daemon/ops/attention_cuda.h"
@@ -42,8 +42,11 @@ const std::int32_t* LengthsOf(std::span<void* const> inputs) {
 }
 
 // What the library is asked for. inputs: those of Attention.
-SdpaSpec SpecOf(const AttentionSize& size, std::size_t inputs, bool backward) {
-  return {.backward = backward,
+SdpaSpec SpecOf(const CudaRequest& request, const AttentionSize& size, std::size_t inputs,
+                bool backward) {
+  return {.dtype = request.dtype(),
+          .backward = backward,
+          .deterministic = request.context.numerics().deterministic,
           .sequences = size.sequences,
           .heads = size.heads,
           .length = size.length,
@@ -53,15 +56,13 @@ SdpaSpec SpecOf(const AttentionSize& size, std::size_t inputs, bool backward) {
           .lengths = HasAttentionLengths(inputs)};
 }
 
-// The library's plan; null, with a note where there is a library, when an own kernel has to do it.
+// The library's plan; null, with a warning where there is a library, when an own kernel has to do
+// it.
 Result<PlanPointer> PlanFor(const CudaRequest& request, const SdpaSpec& spec) {
-  if (request.dtype() != DType::kBF16 || spec.sequences == 0) return PlanPointer();
+  if (spec.dtype == DType::kF32 || spec.sequences == 0) return PlanPointer();
   const auto own_kernel = [&](const Status& why) -> Result<PlanPointer> {
     if (why.kind() != ErrorKind::kUnavailable) return why;
-    const std::string note = "attention by a kernel of its own: " + why.message();
-    if (std::ranges::find(request.notes, note) == request.notes.end()) {
-      request.notes.push_back(note);
-    }
+    request.context.AddWarning(StrCat(kOwnAttention, why.message()));
     return PlanPointer();
   };
   const Result<SdpaLibrary*> library = request.context.sdpa();
@@ -74,8 +75,13 @@ Result<PlanPointer> PlanFor(const CudaRequest& request, const SdpaSpec& spec) {
 // Attention or its gradient by the library. Scratch: its workspace, then the lengths.
 class LibraryKernel : public Kernel {
  public:
-  LibraryKernel(PlanPointer plan, const KernelStream& on, const AttentionSize& size, bool backward)
-      : plan_(std::move(plan)), on_(on), size_(size), backward_(backward) {}
+  LibraryKernel(PlanPointer plan, const CudaRequest& request, const AttentionSize& size,
+                bool backward)
+      : plan_(std::move(plan)),
+        on_(request.on),
+        dtype_(request.dtype()),
+        size_(size),
+        backward_(backward) {}
 
   [[nodiscard]] std::int64_t scratch_bytes() const override {
     return LengthsOffset() + size_.sequences * static_cast<std::int64_t>(sizeof(std::int32_t));
@@ -87,11 +93,11 @@ class LibraryKernel : public Kernel {
     known_ =
         reinterpret_cast<std::int32_t*>(static_cast<char*>(operands.scratch) + LengthsOffset());
     const bool packed = IsPackedAttention(forward.size());
-    const auto in = PartsOf<const void*>(forward, packed, size_, DType::kBF16);
+    const auto in = PartsOf<const void*>(forward, packed, size_, dtype_);
     pointers_ = {.q = in.q, .k = in.k, .v = in.v, .lengths = known_};
     rows_.assign(operands.outputs.begin(), operands.outputs.end());
     if (backward_) {
-      const auto out = PartsOf<void*>(operands.outputs, packed, size_, DType::kBF16);
+      const auto out = PartsOf<void*>(operands.outputs, packed, size_, dtype_);
       pointers_.dy = operands.inputs[0];
       pointers_.y = operands.inputs[1];
       pointers_.lse = static_cast<float*>(operands.inputs[2]);
@@ -124,12 +130,13 @@ class LibraryKernel : public Kernel {
 
   PlanPointer plan_;
   KernelStream on_;
+  DType dtype_;
   AttentionSize size_;
   bool backward_;
   const std::int32_t* lengths_ = nullptr;
   std::int32_t* known_ = nullptr;
   SdpaPointers pointers_;
-  std::vector<void*> rows_;  // written, bf16
+  std::vector<void*> rows_;  // written, of dtype_
 };
 
 }  // namespace
@@ -139,30 +146,28 @@ KernelResult MakeAttentionCuda(const CudaRequest& request) {
   const AttentionSize size = SizeOf(options, request.outputs[0], request.inputs[0]);
   GACCD_RETURN_IF_ERROR(CheckAttentionOnGpu(request.function, request.inputs));
   GACCD_ASSIGN_OR_RETURN(PlanPointer plan,
-                         PlanFor(request, SpecOf(size, request.inputs.size(), false)));
+                         PlanFor(request, SpecOf(request, size, request.inputs.size(), false)));
   if (plan != nullptr) {
     return std::unique_ptr<Kernel>(
-        std::make_unique<LibraryKernel>(std::move(plan), request.on, size, /*backward=*/false));
+        std::make_unique<LibraryKernel>(std::move(plan), request, size, /*backward=*/false));
   }
-  return std::unique_ptr<Kernel>(std::make_unique<CallKernel>(
-      request, [on = request.on, dtype = request.dtype(), size](const Call& c) {
-        const bool packed = IsPackedAttention(c.inputs.size());
-        return EnqueueAttention(on, dtype, size,
-                                PartsOf<const void*>(c.inputs, packed, size, dtype),
-                                LengthsOf(c.inputs), c.outputs[0], c.out<float>(1));
-      }));
+  return MakeCall(request, [on = request.on, dtype = request.dtype(), size](const Call& c) {
+    const bool packed = IsPackedAttention(c.inputs.size());
+    return EnqueueAttention(on, dtype, size, PartsOf<const void*>(c.inputs, packed, size, dtype),
+                            LengthsOf(c.inputs), c.outputs[0], c.out<float>(1));
+  });
 }
 
 KernelResult MakeAttentionGradientCuda(const CudaRequest& request) {
   const auto& options = static_cast<const AttentionGradient&>(request.function).options();
   const AttentionSize size = SizeOf(options, request.inputs[0], request.inputs[3]);
   GACCD_ASSIGN_OR_RETURN(PlanPointer plan,
-                         PlanFor(request, SpecOf(size, request.inputs.size() - 3, true)));
+                         PlanFor(request, SpecOf(request, size, request.inputs.size() - 3, true)));
   if (plan != nullptr) {
     return std::unique_ptr<Kernel>(
-        std::make_unique<LibraryKernel>(std::move(plan), request.on, size, /*backward=*/true));
+        std::make_unique<LibraryKernel>(std::move(plan), request, size, /*backward=*/true));
   }
-  return std::unique_ptr<Kernel>(std::make_unique<CallKernel>(
+  return MakeCall(
       request,
       [on = request.on, dtype = request.dtype(), size](const Call& c) {
         const std::span<void* const> forward = std::span(c.inputs).subspan(3);
@@ -172,7 +177,7 @@ KernelResult MakeAttentionGradientCuda(const CudaRequest& request) {
             PartsOf<const void*>(forward, packed, size, dtype), LengthsOf(forward),
             PartsOf<void*>(c.outputs, packed, size, dtype), static_cast<float*>(c.scratch));
       },
-      static_cast<std::size_t>(size.sequences * size.heads * size.length) * sizeof(float)));
+      static_cast<std::size_t>(size.sequences * size.heads * size.length) * sizeof(float));
 }
 
 }  // namespace gaccd

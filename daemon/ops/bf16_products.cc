@@ -9,6 +9,7 @@
 #include "daemon/ops/activations.h"
 #include "daemon/ops/attention.h"
 #include "daemon/ops/cast.h"
+#include "daemon/ops/conv2d.h"
 #include "daemon/ops/layer_norm.h"
 #include "daemon/ops/linear.h"
 #include "daemon/ops/relu.h"
@@ -39,6 +40,15 @@ Bf16Product ProductOf(const Node& node) {
   }
   if (dynamic_cast<const LinearWeightGradient*>(function) != nullptr) return {node.function, 2};
   if (dynamic_cast<const BiasGradient*>(function) != nullptr) return {node.function, 1};
+  if (const auto* conv = dynamic_cast<const Conv2d*>(function)) {
+    return {std::make_shared<Conv2d>(conv->options(), LinearSums::kF32), 1};
+  }
+  if (const auto* gradient = dynamic_cast<const Conv2dInputGradient*>(function)) {
+    return {std::make_shared<Conv2dInputGradient>(gradient->options(), gradient->image(),
+                                                  LinearSums::kF32),
+            1};
+  }
+  if (dynamic_cast<const Conv2dWeightGradient*>(function) != nullptr) return {node.function, 2};
   if (const auto* attention = dynamic_cast<const Attention*>(function)) {
     return {std::make_shared<Attention>(Rounding(attention->options())), 0};
   }

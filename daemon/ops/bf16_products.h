@@ -5,11 +5,11 @@
 
 namespace gaccd {
 
-// Linear functions and their gradients, those of biases too, read their matrices rounded to bf16
-// and sum in f32; a value that several of them read is rounded once, by the function that makes it
-// where nothing else reads it. Attention rounds what it multiplies as it packs it. All else stays
-// f32: parameters and their gradients, sums of residuals, losses. To be called after Simplify().
-// kInternal when a function refuses what it then reads.
+// Linear functions, convolutions and their gradients, those of biases too, read their matrices
+// rounded to bf16 and sum in f32; a value that several of them read is rounded once, by the
+// function that makes it where nothing else reads it. Attention rounds what it multiplies as it
+// packs it. All else stays f32: parameters and their gradients, sums of residuals, losses. To be
+// called after Simplify(). kInternal when a function refuses what it then reads.
 Status RoundProductsToBf16(Graph& graph);
 
 }  // namespace gaccd

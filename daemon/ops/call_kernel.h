@@ -1,10 +1,10 @@
-// CallKernel: a kernel that puts one thing into a stream; what the makers of cuda_kernels.cc wrap a
-// function of kernels_cuda.h in.
+// CallKernel: a kernel that is one function of its operands; and MakeCall, what makers return.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -25,6 +25,11 @@ class CallKernel : public Kernel {
     template <typename T>
     [[nodiscard]] const T* in(std::size_t i) const {
       return static_cast<const T*>(inputs[i]);
+    }
+    // Null where the node has no such input.
+    template <typename T>
+    [[nodiscard]] const T* optional_in(std::size_t i) const {
+      return i < inputs.size() ? in<T>(i) : nullptr;
     }
     template <typename T>
     [[nodiscard]] T* out(std::size_t i) const {
@@ -73,5 +78,11 @@ class CallKernel : public Kernel {
   Call call_;
   Status bound_ = {ErrorKind::kInternal, "a kernel ran before it was bound"};
 };
+
+inline KernelResult MakeCall(const KernelRequest& request, CallKernel::Action run,
+                             std::size_t scratch_bytes = 0) {
+  return std::unique_ptr<Kernel>(
+      std::make_unique<CallKernel>(request, std::move(run), scratch_bytes));
+}
 
 }  // namespace gaccd

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "daemon/autograd/function.h"
+#include "daemon/ops/function_row.h"
 
 namespace gaccd {
 
@@ -16,6 +17,12 @@ class Cast : public Function {
 
  private:
   DType to_;
+};
+
+KernelResult MakeCastCpu(const KernelRequest& request);
+KernelResult MakeCastCuda(const CudaRequest& request);
+inline constexpr FunctionRow kCastRows[] = {
+    {"cast", MakesBf16(MakeCastCpu), MakeCastCuda},
 };
 
 }  // namespace gaccd

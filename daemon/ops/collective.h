@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "daemon/autograd/function.h"
+#include "daemon/ops/function_row.h"
 
 namespace gaccd {
 
@@ -157,6 +158,19 @@ class BroadcastGradient : public Function {
  private:
   int root_;
   GradConvention convention_;
+};
+
+KernelResult MakeCollectiveCpu(const KernelRequest& request, const CpuEnvironment& environment);
+KernelResult MakeCollectiveCuda(const CudaRequest& request);
+inline constexpr FunctionRow kCollectiveRows[] = {
+    {"all_gather", MakeCollectiveCpu, MakeCollectiveCuda},
+    {"all_reduce_mean", MakeCollectiveCpu, MakeCollectiveCuda},
+    {"all_reduce_sum", MakeCollectiveCpu, MakeCollectiveCuda},
+    {"broadcast", MakeCollectiveCpu, MakeCollectiveCuda},
+    {"broadcast_gradient", MakeCollectiveCpu, MakeCollectiveCuda},
+    {"divide_by_count", MakeCollectiveCpu, MakeCollectiveCuda},
+    {"own_rows", MakeCollectiveCpu, MakeCollectiveCuda},
+    {"reduce_scatter", MakeCollectiveCpu, MakeCollectiveCuda},
 };
 
 }  // namespace gaccd

@@ -1,6 +1,7 @@
 #include <cstring>
 
 #include "collectives/base/simd.h"
+#include "daemon/ops/collective.h"
 #include "daemon/ops/collective_kernels.h"
 #include "daemon/ops/cpu_kernels.h"
 

@@ -1,3 +1,4 @@
+#include "daemon/ops/collective.h"
 #include "daemon/ops/collective_kernels.h"
 #include "daemon/ops/cuda_request.h"
 

@@ -62,19 +62,15 @@ struct Setting {
   }
 };
 
-KernelResult Make(const Setting& setting, CallKernel::Action run) {
-  return std::unique_ptr<Kernel>(std::make_unique<CallKernel>(setting.request, std::move(run)));
-}
-
 KernelResult AllReduceSumOf(const Setting& setting) {
-  return Make(setting, [device = setting.device, x = setting.x](const Call& c) {
+  return MakeCall(setting.request, [device = setting.device, x = setting.x](const Call& c) {
     return device.comm->AllReduceSum(In(c, x), Out(c, x), device.stream);
   });
 }
 
 KernelResult AllReduceMeanOf(const Setting& setting) {
   const std::int64_t count = setting.function<AllReduceMean>().count();
-  return Make(setting, [device = setting.device, count, x = setting.x](const Call& c) {
+  return MakeCall(setting.request, [device = setting.device, count, x = setting.x](const Call& c) {
     GACCD_RETURN_IF_ERROR(device.comm->AllReduceSum(In(c, x), Out(c, x), device.stream));
     return device.divide(c.out<float>(0), static_cast<std::int64_t>(x.count), count,
                          c.out<float>(0));
@@ -86,8 +82,8 @@ KernelResult AllGatherOf(const Setting& setting) {
   GACCD_ASSIGN_OR_RETURN(auto parts,
                          Parts(request, *setting.device.comm, setting.function<AllGather>().rows(),
                                request.outputs[0]));
-  return Make(setting, [device = setting.device, parts = std::move(parts), x = setting.x,
-                        y = setting.y](const Call& c) {
+  return MakeCall(setting.request, [device = setting.device, parts = std::move(parts),
+                                    x = setting.x, y = setting.y](const Call& c) {
     return device.comm->AllGather(In(c, x), parts, Out(c, y), device.stream);
   });
 }
@@ -97,8 +93,8 @@ KernelResult ReduceScatterOf(const Setting& setting) {
   GACCD_ASSIGN_OR_RETURN(
       auto parts, Parts(request, *setting.device.comm, setting.function<ReduceScatter>().rows(),
                         request.inputs[0]));
-  return Make(setting, [device = setting.device, parts = std::move(parts), x = setting.x,
-                        y = setting.y](const Call& c) {
+  return MakeCall(setting.request, [device = setting.device, parts = std::move(parts),
+                                    x = setting.x, y = setting.y](const Call& c) {
     return device.comm->ReduceScatter(In(c, x), parts, Out(c, y), device.stream);
   });
 }
@@ -106,7 +102,7 @@ KernelResult ReduceScatterOf(const Setting& setting) {
 KernelResult BroadcastOf(const Setting& setting) {
   const int root = setting.function<Broadcast>().root();
   GACCD_RETURN_IF_ERROR(CheckRoot(root, *setting.device.comm));
-  return Make(setting, [device = setting.device, root, x = setting.x](const Call& c) {
+  return MakeCall(setting.request, [device = setting.device, root, x = setting.x](const Call& c) {
     if (device.comm->rank() == root) GACCD_RETURN_IF_ERROR(Copy(device, In(c, x), Out(c, x)));
     return device.comm->Broadcast(Out(c, x), root, device.stream);
   });
@@ -121,8 +117,8 @@ KernelResult BroadcastGradientOf(const Setting& setting) {
   // A reduction to one rank is a reduce-scatter that gives everything to it.
   std::vector<std::int64_t> elements(static_cast<std::size_t>(comm.size()));
   elements[static_cast<std::size_t>(function.root())] = static_cast<std::int64_t>(setting.x.count);
-  return Make(setting, [device = setting.device, x = setting.x, is_root, sum,
-                        elements = std::move(elements)](const Call& c) {
+  return MakeCall(setting.request, [device = setting.device, x = setting.x, is_root, sum,
+                                    elements = std::move(elements)](const Call& c) {
     MutableBuffer dx = Out(c, x);
     if (!is_root && dx.bytes() > 0) GACCD_RETURN_IF_ERROR(device.clear(dx.data, dx.bytes()));
     if (!sum) return is_root ? Copy(device, In(c, x), dx) : Status::Ok();
@@ -133,7 +129,7 @@ KernelResult BroadcastGradientOf(const Setting& setting) {
 
 KernelResult DivideByCountOf(const Setting& setting) {
   const std::int64_t count = setting.function<DivideByCount>().count();
-  return Make(setting, [device = setting.device, count, x = setting.x](const Call& c) {
+  return MakeCall(setting.request, [device = setting.device, count, x = setting.x](const Call& c) {
     return device.divide(c.in<float>(0), static_cast<std::int64_t>(x.count), count,
                          c.out<float>(0));
   });
@@ -145,7 +141,7 @@ KernelResult OwnRowsOf(const Setting& setting) {
   for (int r = 0; r < rows.rank; ++r) before += rows.rows[static_cast<std::size_t>(r)];
   const Shape& whole = setting.request.inputs[0].shape;
   const std::int64_t first = before * Elements(Shape(whole.begin() + 1, whole.end()));
-  return Make(setting, [device = setting.device, first, y = setting.y](const Call& c) {
+  return MakeCall(setting.request, [device = setting.device, first, y = setting.y](const Call& c) {
     return Copy(device, {c.in<float>(0) + first, y.count, y.dtype, y.memory}, Out(c, y));
   });
 }
@@ -153,8 +149,8 @@ KernelResult OwnRowsOf(const Setting& setting) {
 // What all of them are with one rank.
 KernelResult AloneOf(const Setting& setting) {
   const auto* mean = dynamic_cast<const AllReduceMean*>(&setting.request.function);
-  return Make(setting, [device = setting.device, x = setting.x, mean = mean != nullptr,
-                        count = mean != nullptr ? mean->count() : 1](const Call& c) {
+  return MakeCall(setting.request, [device = setting.device, x = setting.x, mean = mean != nullptr,
+                                    count = mean != nullptr ? mean->count() : 1](const Call& c) {
     if (!mean) return Copy(device, In(c, x), Out(c, x));
     return device.divide(c.in<float>(0), static_cast<std::int64_t>(x.count), count,
                          c.out<float>(0));

@@ -29,55 +29,6 @@ struct CpuEnvironment {
                                                             const CpuKernelOptions& options,
                                                             Communicator* comm = nullptr);
 
-// Makers, by function. The operands are what the function infers (Executor::Prepare checks that);
-// kInternal where a library refuses what the request asks for.
-KernelResult MakeAccumulateCpu(const KernelRequest& request);
-KernelResult MakeAddCpu(const KernelRequest& request);
-KernelResult MakeAddPositionsCpu(const KernelRequest& request);
-KernelResult MakeAttentionCpu(const KernelRequest& request);
-KernelResult MakeAttentionGradientCpu(const KernelRequest& request);
-KernelResult MakeBiasGradientCpu(const KernelRequest& request);
-KernelResult MakeCastCpu(const KernelRequest& request);
-KernelResult MakeCollectiveCpu(const KernelRequest& request, const CpuEnvironment& environment);
-KernelResult MakeDropoutCpu(const KernelRequest& request);
-KernelResult MakeEmbeddingCpu(const KernelRequest& request);
-KernelResult MakeEmbeddingGradientCpu(const KernelRequest& request);
-KernelResult MakeJoinColumnsCpu(const KernelRequest& request);
-KernelResult MakeJoinColumnsGradientCpu(const KernelRequest& request);
-KernelResult MakeFirstRowsCpu(const KernelRequest& request);
-KernelResult MakeFirstRowsGradientCpu(const KernelRequest& request);
-KernelResult MakeGeluCpu(const KernelRequest& request);
-KernelResult MakeGeluGradientCpu(const KernelRequest& request);
-KernelResult MakeGeluTanhCpu(const KernelRequest& request);
-KernelResult MakeGeluTanhGradientCpu(const KernelRequest& request);
-KernelResult MakeL2NormalizeCpu(const KernelRequest& request);
-KernelResult MakeL2NormalizeGradientCpu(const KernelRequest& request);
-KernelResult MakeLayerNormCpu(const KernelRequest& request);
-KernelResult MakeLayerNormGradientCpu(const KernelRequest& request);
-KernelResult MakeLinearCpu(const KernelRequest& request, const CpuEnvironment& environment);
-KernelResult MakeLinearInputGradientCpu(const KernelRequest& request,
-                                        const CpuEnvironment& environment);
-KernelResult MakeLinearWeightGradientCpu(const KernelRequest& request,
-                                         const CpuEnvironment& environment);
-KernelResult MakeMeanRowsCpu(const KernelRequest& request);
-KernelResult MakeMeanRowsGradientCpu(const KernelRequest& request);
-KernelResult MakeMeanSquaredErrorCpu(const KernelRequest& request);
-KernelResult MakeMeanSquaredErrorGradientCpu(const KernelRequest& request);
-KernelResult MakePositionsGradientCpu(const KernelRequest& request);
-KernelResult MakeReluCpu(const KernelRequest& request);
-KernelResult MakeReluGradientCpu(const KernelRequest& request);
-KernelResult MakeSiluCpu(const KernelRequest& request);
-KernelResult MakeSiluGradientCpu(const KernelRequest& request);
-KernelResult MakeSoftmaxCpu(const KernelRequest& request);
-KernelResult MakeSoftmaxCrossEntropyCpu(const KernelRequest& request);
-KernelResult MakeSoftmaxCrossEntropyGradientCpu(const KernelRequest& request);
-KernelResult MakeSoftmaxGradientCpu(const KernelRequest& request);
-KernelResult MakeTanhCpu(const KernelRequest& request);
-KernelResult MakeTanhGradientCpu(const KernelRequest& request);
-KernelResult MakeTokenCrossEntropyCpu(const KernelRequest& request);
-KernelResult MakeTokenCrossEntropyGradientCpu(const KernelRequest& request);
-KernelResult MakeZerosCpu(const KernelRequest& request);
-
 // values[i] = max(values[i], 0); a NaN stays.
 void ReluInPlace(float* values, std::int64_t elements);
 void ReluInPlace(Bf16* values, std::int64_t elements);

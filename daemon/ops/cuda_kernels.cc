@@ -11,10 +11,27 @@ namespace {
 struct Row {
   std::string_view name;
   CudaMaker make = nullptr;
+  StridedOperands strided;
 };
 constexpr auto kRows = FromFunctionTable<Row>([](const FunctionRow& row) {
-  return Row{row.name, row.cuda};
+  return Row{row.name, row.cuda, row.strided};
 });
+
+Status CheckStrides(const KernelRequest& request, const StridedOperands& strided) {
+  const auto only = [](std::span<const ValueSpec> operands, unsigned allowed) {
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      if (operands[i].row_stride > 0 && (allowed >> i & 1U) == 0) return false;
+    }
+    return true;
+  };
+  const bool in_place = request.function.can_run_in_place();
+  if (only(request.inputs, strided.inputs) && only(request.outputs, strided.outputs) &&
+      (!in_place || request.inputs[0].row_stride == request.outputs[0].row_stride)) {
+    return Status::Ok();
+  }
+  return {ErrorKind::kInternal, StrCat("'", request.function.name(),
+                                       "': its kernel does not take these strides of rows")};
+}
 
 class CudaKernelFactory : public KernelFactory {
  public:
@@ -27,6 +44,7 @@ class CudaKernelFactory : public KernelFactory {
       return Status(ErrorKind::kConfig,
                     StrCat("'", request.function.name(), "' has no kernel for the GPU"));
     }
+    GACCD_RETURN_IF_ERROR(CheckStrides(request, row->strided));
     if (sums_.data() == nullptr) {
       GACCD_ASSIGN_OR_RETURN(sums_, DeviceBuffer::Allocate(GridSums::kBytes, "sums of losses"));
     }

@@ -27,12 +27,12 @@ class CudaContext;
 // By the name of the function.
 [[nodiscard]] bool HasCudaKernel(std::string_view function);
 
-// kConfig, naming every function of the graph that has no kernel on the GPU, or the first layer
-// that its kernel does not take. Needs no GPU: at plan time.
+// Of a graph after FuseForCuda(): kConfig, naming every function that has no kernel on the GPU, or
+// the first layer that its kernel does not take. Needs no GPU: at plan time.
 Status CheckCudaKernels(const Graph& graph);
 
 // Replaces nodes by ones that the GPU does in fewer kernels, with the same result, by the fusion
-// rules of the function table. To be called on a recorded graph, after Simplify().
+// rules of the function table; then PadRows(). To be called on a recorded graph, after Simplify().
 void FuseForCuda(Graph& graph);
 
 }  // namespace gaccd

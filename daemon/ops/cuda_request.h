@@ -1,16 +1,24 @@
 // What the makers of kernels of the GPU get: the node, and what all of them need.
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/device/cuda/cuda_context.h"
-#include "daemon/ops/cuda_makers.h"
+#include "daemon/ops/call_kernel.h"
 #include "daemon/ops/kernels_cuda.h"
+#include "daemon/tensor/float_types.h"
 
 namespace gaccd {
 
 class Communicator;
+
+// REQUIRES: a matrix.
+[[nodiscard]] inline Matrix MatrixOf(const ValueSpec& spec) {
+  return {spec.shape[0], spec.shape[1], spec.row_stride};
+}
 
 struct CudaRequest : KernelRequest {
   CudaContext& context;  // outlives the kernel
@@ -23,7 +31,18 @@ struct CudaRequest : KernelRequest {
   [[nodiscard]] DType dtype() const { return inputs[0].dtype; }
   [[nodiscard]] std::int64_t elements() const { return Elements(inputs[0].shape); }
   // REQUIRES: the first input is a matrix.
-  [[nodiscard]] Matrix size() const { return {inputs[0].shape[0], inputs[0].shape[1]}; }
+  [[nodiscard]] Matrix size() const { return MatrixOf(inputs[0]); }
 };
+
+// A kernel whose run is run(T(), call), T the type of the first input: float, Bf16 or Fp16.
+template <typename Run>
+KernelResult MakeTypedCall(const CudaRequest& request, Run run, std::size_t scratch_bytes = 0) {
+  return MakeCall(
+      request,
+      [run = std::move(run), dtype = request.dtype()](const CallKernel::Call& c) {
+        return WithFloat(dtype, [&](auto t) { return run(t, c); });
+      },
+      scratch_bytes);
+}
 
 }  // namespace gaccd

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "daemon/autograd/function.h"
+#include "daemon/ops/function_row.h"
 
 namespace gaccd {
 
@@ -29,6 +30,12 @@ class Dropout : public Function {
 
  private:
   DropoutOptions options_;
+};
+
+KernelResult MakeDropoutCpu(const KernelRequest& request);
+KernelResult MakeDropoutCuda(const CudaRequest& request);
+inline constexpr FunctionRow kDropoutRows[] = {
+    {"dropout", MakeDropoutCpu, MakeDropoutCuda},
 };
 
 }  // namespace gaccd

@@ -1,6 +1,5 @@
 #include "collectives/base/simd.h"
 #include "daemon/ops/call_kernel.h"
-#include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/dropout.h"
 #include "daemon/ops/elementwise.h"
 
@@ -29,18 +28,17 @@ KernelResult MakeDropoutCpu(const KernelRequest& request) {
   const auto kept = DropoutMask::For(static_cast<double>(options.probability));
   const std::int64_t samples = request.inputs[1].shape[0];
   const std::int64_t elements = Elements(request.inputs[0].shape) / samples;
-  return std::unique_ptr<Kernel>(
-      std::make_unique<CallKernel>(request, [options, kept, samples, elements](const Call& c) {
-        DropoutMask mask = kept;
-        const auto update = static_cast<std::uint64_t>(*c.in<std::int64_t>(2));
-        mask.layer = StreamKey(StreamKey(options.seed, update), options.layer);
-        for (std::int64_t b = 0; b < samples; ++b) {
-          const std::uint64_t key = mask.SampleKey(c.in<std::int64_t>(1)[b]);
-          DropSample(mask, key, c.in<float>(0) + b * elements, elements,
-                     c.out<float>(0) + b * elements);
-        }
-        return Status::Ok();
-      }));
+  return MakeCall(request, [options, kept, samples, elements](const Call& c) {
+    DropoutMask mask = kept;
+    const auto update = static_cast<std::uint64_t>(*c.in<std::int64_t>(2));
+    mask.layer = StreamKey(StreamKey(options.seed, update), options.layer);
+    for (std::int64_t b = 0; b < samples; ++b) {
+      const std::uint64_t key = mask.SampleKey(c.in<std::int64_t>(1)[b]);
+      DropSample(mask, key, c.in<float>(0) + b * elements, elements,
+                 c.out<float>(0) + b * elements);
+    }
+    return Status::Ok();
+  });
 }
 
 }  // namespace gaccd

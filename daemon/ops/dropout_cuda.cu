@@ -1,14 +1,15 @@
 // Dropout: the key of a sample costs more than its elements, so a thread takes many of one sample.
-#include <algorithm>
-
 #include "daemon/device/cuda/launch.h"
-#include "daemon/ops/sequence_kernels_cuda.h"
+#include "daemon/ops/cuda_request.h"
+#include "daemon/ops/dropout.h"
+#include "daemon/ops/elementwise.h"
 #include "daemon/tensor/float_types.h"
 
 namespace gaccd {
 namespace {
 
-constexpr unsigned kThreads = 256;
+using Call = CallKernel::Call;
+
 constexpr std::int64_t kPairsPerThread = 8;
 
 template <typename T>
@@ -31,23 +32,22 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <typename T>
-Status DropoutOf(const KernelStream& on, const void* x, const std::int64_t* ids,
-                 const std::int64_t* update, std::int64_t samples, std::int64_t elements,
-                 const DropoutMask& mask, std::uint64_t seed, std::uint64_t layer, void* y) {
-  const std::int64_t parts = BlocksFor(elements, 2 * kThreads * kPairsPerThread);
-  return Launch(DropoutKernel<T>, {static_cast<unsigned>(samples * parts), kThreads}, on.stream,
-                "dropout", static_cast<const T*>(x), ids, update, elements, parts, mask, seed,
-                layer, static_cast<T*>(y));
-}
-
 }  // namespace
 
-Status EnqueueDropout(const KernelStream& on, DType dtype, const void* x, const std::int64_t* ids,
-                      const std::int64_t* update, std::int64_t samples, std::int64_t elements,
-                      const DropoutMask& mask, std::uint64_t seed, std::uint64_t layer, void* y) {
-  const auto enqueue = WithFloat(dtype, [](auto t) { return &DropoutOf<decltype(t)>; });
-  return enqueue(on, x, ids, update, samples, elements, mask, seed, layer, y);
+KernelResult MakeDropoutCuda(const CudaRequest& request) {
+  const DropoutOptions options = static_cast<const Dropout&>(request.function).options();
+  const std::int64_t samples = request.inputs[1].shape[0];
+  const std::int64_t elements = request.elements() / samples;
+  const std::int64_t parts = BlocksFor(elements, 2 * kThreads * kPairsPerThread);
+  const LaunchShape shape{static_cast<unsigned>(samples * parts), kThreads};
+  return MakeTypedCall(request, [=, stream = request.on.stream,
+                                 mask = DropoutMask::For(static_cast<double>(options.probability))](
+                                    auto t, const Call& c) {
+    using T = decltype(t);
+    return Launch(DropoutKernel<T>, shape, stream, "dropout", c.in<T>(0), c.in<std::int64_t>(1),
+                  c.in<std::int64_t>(2), elements, parts, mask, options.seed, options.layer,
+                  c.out<T>(0));
+  });
 }
 
 }  // namespace gaccd

@@ -25,49 +25,101 @@ struct IdentityFormula {  // a cast
   GACCD_HOST_DEVICE static float Of(float x) { return x; }
 };
 
-enum class ActivationKind : std::uint8_t { kGelu, kGeluTanh, kTanh, kSilu };
+enum class ActivationKind : std::uint8_t { kGelu, kGeluTanh, kTanh, kSilu, kSigmoid, kHardswish };
 
-// The activations of activations.h; their gradients take dy and x, of tanh dy and y.
-struct GeluFormula {
-  GACCD_HOST_DEVICE static float Of(float x) { return x * NormalDistribution(x).below; }
+// The activations of activations.h; their gradients take dy and x, of tanh and sigmoid dy and y.
+// Math: as ExactMath.
+template <typename Math>
+struct GeluOf {
+  GACCD_HOST_DEVICE static float Of(float x) { return x * NormalDistribution<Math>(x).below; }
 };
-struct GeluGradientFormula {
+template <typename Math>
+struct GeluGradientOf {
   GACCD_HOST_DEVICE static float Of(float dy, float x) {
-    const NormalAt at = NormalDistribution(x);
+    const NormalAt at = NormalDistribution<Math>(x);
     return dy * (at.below + x * at.density);
   }
 };
-struct GeluTanhFormula {
+template <typename Math>
+struct GeluTanhOf {
   static constexpr float kScale = 1.59576912F;  // 2 sqrt(2 / pi)
   static constexpr float kCubic = 0.044715F;
   // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u))
   GACCD_HOST_DEVICE static float GateOf(float x) {
-    return 1.0F / (1.0F + Exp(-kScale * (x + kCubic * x * x * x)));
+    return Math::Divide(1.0F, 1.0F + Math::Exp(-kScale * (x + kCubic * x * x * x)));
   }
   GACCD_HOST_DEVICE static float Of(float x) { return x * GateOf(x); }
 };
-struct GeluTanhGradientFormula {
+template <typename Math>
+struct GeluTanhGradientOf {
   GACCD_HOST_DEVICE static float Of(float dy, float x) {
-    const float gate = GeluTanhFormula::GateOf(x);
-    const float slope = GeluTanhFormula::kScale * (1.0F + 3.0F * GeluTanhFormula::kCubic * x * x);
+    using Forward = GeluTanhOf<Math>;
+    const float gate = Forward::GateOf(x);
+    const float slope = Forward::kScale * (1.0F + 3.0F * Forward::kCubic * x * x);
     return dy * (gate + x * gate * (1.0F - gate) * slope);
   }
 };
-struct TanhFormula {
-  GACCD_HOST_DEVICE static float Of(float x) { return Tanh(x); }
+template <typename Math>
+struct TanhOf {
+  GACCD_HOST_DEVICE static float Of(float x) { return Tanh<Math>(x); }
 };
-struct TanhGradientFormula {
+template <typename Math>
+struct TanhGradientOf {
   GACCD_HOST_DEVICE static float Of(float dy, float y) { return dy * (1.0F - y * y); }
 };
-struct SiluFormula {
-  GACCD_HOST_DEVICE static float Of(float x) { return x / (1.0F + Exp(-x)); }
+template <typename Math>
+struct SiluOf {
+  GACCD_HOST_DEVICE static float Of(float x) { return Math::Divide(x, 1.0F + Math::Exp(-x)); }
 };
-struct SiluGradientFormula {
+template <typename Math>
+struct SiluGradientOf {
   GACCD_HOST_DEVICE static float Of(float dy, float x) {
-    const float s = 1.0F / (1.0F + Exp(-x));
+    const float s = Math::Divide(1.0F, 1.0F + Math::Exp(-x));
     return dy * s * (1.0F + x * (1.0F - s));
   }
 };
+template <typename Math>
+struct SigmoidOf {
+  GACCD_HOST_DEVICE static float Of(float x) { return Math::Divide(1.0F, 1.0F + Math::Exp(-x)); }
+};
+template <typename Math>
+struct SigmoidGradientOf {
+  GACCD_HOST_DEVICE static float Of(float dy, float y) { return dy * (y * (1.0F - y)); }
+};
+template <typename Math>
+struct HardswishOf {
+  GACCD_HOST_DEVICE static float Of(float x) {
+    const float above = x >= 3.0F ? x : x * (x + 3.0F) * (1.0F / 6);
+    return x <= -3.0F ? 0.0F : above;
+  }
+};
+template <typename Math>
+struct HardswishGradientOf {
+  GACCD_HOST_DEVICE static float Of(float dy, float x) {
+    const float above = x > 3.0F ? dy : dy * (x * (1.0F / 3) + 0.5F);
+    return x < -3.0F ? 0.0F : above;
+  }
+};
+// Of leaky_relu.h.
+struct LeakyReluFormula {
+  float slope;
+  [[nodiscard]] GACCD_HOST_DEVICE float Of(float x) const { return x > 0 ? x : slope * x; }
+  [[nodiscard]] GACCD_HOST_DEVICE float GradientOf(float dy, float x) const {
+    return x > 0 ? dy : slope * dy;
+  }
+};
+using GeluFormula = GeluOf<ExactMath>;
+using GeluGradientFormula = GeluGradientOf<ExactMath>;
+using GeluTanhFormula = GeluTanhOf<ExactMath>;
+using GeluTanhGradientFormula = GeluTanhGradientOf<ExactMath>;
+using TanhFormula = TanhOf<ExactMath>;
+using TanhGradientFormula = TanhGradientOf<ExactMath>;
+using SiluFormula = SiluOf<ExactMath>;
+using SiluGradientFormula = SiluGradientOf<ExactMath>;
+using SigmoidFormula = SigmoidOf<ExactMath>;
+using SigmoidGradientFormula = SigmoidGradientOf<ExactMath>;
+using HardswishFormula = HardswishOf<ExactMath>;
+using HardswishGradientFormula = HardswishGradientOf<ExactMath>;
 
 // Dropout: the random numbers of a sample are a stream of their own; an element takes half of one.
 struct DropoutMask {
@@ -107,7 +159,7 @@ GACCD_HOST_DEVICE inline float SquaredErrorGradient(float slope, float y, float 
   return slope * (y - t);
 }
 
-// Rows of a softmax as the GPU computes them. `rest` is the sum of exp(z - top) over all classes
+// A row of a softmax. `rest` is the sum of exp(z - top) over all classes
 // but the label's, `label` = exp(z_label - top), top the largest logit. Keeping them apart, the
 // loss of a confident row (a tiny rest) has all its digits:
 //   loss = -log(label / (rest + label)) = log(1 + rest / label)

@@ -5,9 +5,13 @@
 
 #include "collectives/base/simd.h"
 #include "collectives/base/strings.h"
+#include "daemon/ops/activations.h"
+#include "daemon/ops/autograd_kernels.h"
 #include "daemon/ops/call_kernel.h"
+#include "daemon/ops/cast.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/elementwise.h"
+#include "daemon/ops/relu.h"
 #include "daemon/tensor/bf16.h"
 
 namespace gaccd {
@@ -59,39 +63,25 @@ KernelResult MakeLoop(const KernelRequest& request) {
   const auto run =
       request.outputs[0].dtype == DType::kBF16 ? &RunLoop<Bf16, Formula> : &RunLoop<float, Formula>;
   const std::int64_t elements = Elements(request.outputs[0].shape);
-  return std::unique_ptr<Kernel>(std::make_unique<CallKernel>(request, [=](const Call& c) {
+  return MakeCall(request, [=](const Call& c) {
     run(c, elements);
     return Status::Ok();
-  }));
+  });
 }
-
-class AccumulateKernel : public Kernel {
- public:
-  explicit AccumulateKernel(std::int64_t elements) : elements_(elements) {}
-  void Bind(const Operands& operands) override {
-    a_ = operands.in<float>(0);
-    gradient_ = operands.out<float>(0);
-  }
-  Status Run(OutputMask add) override {
-    if (add[0]) {
-      BinaryLoop<AddFormula>(a_, gradient_, gradient_, elements_);
-    } else {
-      std::copy_n(a_, elements_, gradient_);
-    }
-    return Status::Ok();
-  }
-
- private:
-  std::int64_t elements_;
-  const float* a_ = nullptr;
-  float* gradient_ = nullptr;
-};
 
 }  // namespace
 
 KernelResult MakeAccumulateCpu(const KernelRequest& request) {
-  return std::unique_ptr<Kernel>(
-      std::make_unique<AccumulateKernel>(Elements(request.outputs[0].shape)));
+  return MakeCall(request, [elements = Elements(request.outputs[0].shape)](const Call& c) {
+    const auto* a = c.in<float>(0);
+    auto* gradient = c.out<float>(0);
+    if (c.add[0]) {
+      BinaryLoop<AddFormula>(a, gradient, gradient, elements);
+    } else {
+      std::copy_n(a, elements, gradient);
+    }
+    return Status::Ok();
+  });
 }
 
 KernelResult MakeAddCpu(const KernelRequest& request) { return MakeLoop<AddFormula>(request); }
@@ -108,13 +98,13 @@ KernelResult MakeReluGradientCpu(const KernelRequest& request) {
   }
   const bool to_bf16 = request.outputs[0].dtype == DType::kBF16;
   const std::int64_t elements = Elements(request.outputs[0].shape);
-  return std::unique_ptr<Kernel>(std::make_unique<CallKernel>(request, [=](const Call& c) {
+  return MakeCall(request, [=](const Call& c) {
     const auto run = [&](auto* dx) {
       BinaryLoop<ReluGradientFormula>(c.in<float>(0), c.in<Bf16>(1), dx, elements);
     };
     to_bf16 ? run(c.out<Bf16>(0)) : run(c.out<float>(0));
     return Status::Ok();
-  }));
+  });
 }
 KernelResult MakeGeluCpu(const KernelRequest& request) { return MakeLoop<GeluFormula>(request); }
 KernelResult MakeGeluGradientCpu(const KernelRequest& request) {
@@ -134,19 +124,30 @@ KernelResult MakeSiluCpu(const KernelRequest& request) { return MakeLoop<SiluFor
 KernelResult MakeSiluGradientCpu(const KernelRequest& request) {
   return MakeLoop<SiluGradientFormula>(request);
 }
+KernelResult MakeSigmoidCpu(const KernelRequest& request) {
+  return MakeLoop<SigmoidFormula>(request);
+}
+KernelResult MakeSigmoidGradientCpu(const KernelRequest& request) {
+  return MakeLoop<SigmoidGradientFormula>(request);
+}
+KernelResult MakeHardswishCpu(const KernelRequest& request) {
+  return MakeLoop<HardswishFormula>(request);
+}
+KernelResult MakeHardswishGradientCpu(const KernelRequest& request) {
+  return MakeLoop<HardswishGradientFormula>(request);
+}
 
 KernelResult MakeZerosCpu(const KernelRequest& request) {
   std::vector<std::size_t> bytes;
   for (const ValueSpec& spec : request.outputs) {
     bytes.push_back(static_cast<std::size_t>(spec.bytes()));
   }
-  return std::unique_ptr<Kernel>(
-      std::make_unique<CallKernel>(request, [bytes = std::move(bytes)](const CallKernel::Call& c) {
-        for (std::size_t i = 0; i < bytes.size(); ++i) {
-          if (!c.add[i] && bytes[i] > 0) std::memset(c.outputs[i], 0, bytes[i]);
-        }
-        return Status::Ok();
-      }));
+  return MakeCall(request, [bytes = std::move(bytes)](const CallKernel::Call& c) {
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      if (!c.add[i] && bytes[i] > 0) std::memset(c.outputs[i], 0, bytes[i]);
+    }
+    return Status::Ok();
+  });
 }
 
 }  // namespace gaccd

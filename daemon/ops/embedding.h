@@ -1,5 +1,6 @@
 // Embedding: row n of the output is row ids[n] of a table.  table [V, D], ids N of them in [0, V):
-//   y[n] = table[ids[n]],   dtable[v] += sum of dy[n] over the n with ids[n] = v, in their order
+//   y[n] = table[ids[n]],   dtable[v] += sum of dy[n] over the n with ids[n] = v
+// in their order on the CPU, by parts of them on the GPU (kernels_cuda.h).
 // Data is checked when it is opened, so an id outside [0, V) is a mistake of ours: its row of y is
 // NaN and it takes no gradient; nothing outside the table is read or written.
 //
@@ -8,6 +9,7 @@
 #pragma once
 
 #include "daemon/autograd/function.h"
+#include "daemon/ops/function_row.h"
 
 namespace gaccd {
 
@@ -67,6 +69,21 @@ class PositionsGradient : public Function {
  private:
   std::int64_t length_;  // T
   std::int64_t rows_;    // P
+};
+
+KernelResult MakeEmbeddingCpu(const KernelRequest& request);
+KernelResult MakeEmbeddingGradientCpu(const KernelRequest& request);
+KernelResult MakeAddPositionsCpu(const KernelRequest& request);
+KernelResult MakePositionsGradientCpu(const KernelRequest& request);
+KernelResult MakeEmbeddingCuda(const CudaRequest& request);
+KernelResult MakeEmbeddingGradientCuda(const CudaRequest& request);
+KernelResult MakeAddPositionsCuda(const CudaRequest& request);
+KernelResult MakePositionsGradientCuda(const CudaRequest& request);
+inline constexpr FunctionRow kEmbeddingRows[] = {
+    {"embedding", MakeEmbeddingCpu, MakeEmbeddingCuda},
+    {"embedding_gradient", MakeEmbeddingGradientCpu, MakeEmbeddingGradientCuda},
+    {"add_positions", MakeAddPositionsCpu, MakeAddPositionsCuda},
+    {"positions_gradient", MakePositionsGradientCpu, MakePositionsGradientCuda},
 };
 
 }  // namespace gaccd

@@ -1,23 +1,16 @@
 // Embeddings and positions.
-#include <algorithm>
-#include <bit>
-
 #include "daemon/device/cuda/launch.h"
-#include "daemon/ops/sequence_kernels_cuda.h"
+#include "daemon/ops/cuda_request.h"
+#include "daemon/ops/embedding.h"
 #include "daemon/tensor/float_types.h"
+#include "daemon/tensor/vector_cuda.h"
 
 namespace gaccd {
 namespace {
 
-constexpr unsigned kThreads = 256;
-constexpr unsigned kWarps = kThreads / kWarp;
-constexpr unsigned kBlocksPerMultiprocessor = 8;
+using Call = CallKernel::Call;
 
-// Blocks for `items` of which a block takes `per_block` at once; loops cover the rest.
-unsigned BlocksOf(const KernelStream& on, std::int64_t items, std::int64_t per_block) {
-  const auto most = static_cast<unsigned>(on.multiprocessors) * kBlocksPerMultiprocessor;
-  return std::min(most, BlocksFor(items, per_block));
-}
+constexpr const char* kPositionsGradient = "positions_gradient";
 
 __device__ inline std::int64_t Thread() {
   return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -26,79 +19,41 @@ __device__ inline std::int64_t Threads() {
   return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
 }
 
-template <typename T>
+// A warp takes a row.
+template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     EmbeddingKernel(const std::int32_t* ids, std::int64_t count, const float* table,
                     std::int64_t rows, std::int64_t columns, T* y) {
   for (std::int64_t n = Thread() / kWarp; n < count; n += Threads() / kWarp) {
     const std::int64_t id = ids[n];
     const bool is_row = id >= 0 && id < rows;
-    for (std::int64_t c = threadIdx.x % kWarp; c < columns; c += kWarp) {
-      y[n * columns + c] = FromFloat<T>(is_row ? table[id * columns + c] : NAN);
+    for (std::int64_t c = threadIdx.x % kWarp * kWidth; c < columns; c += kWarp * kWidth) {
+      float values[kWidth];
+      for (float& value : values) value = NAN;
+      if (is_row) Load<Use::kAgain>(table + id * columns + c, values);
+      Store<Use::kAgain>(y + n * columns + c, values);
     }
   }
 }
 
-template <typename T>
-Status EmbeddingOf(const KernelStream& on, const std::int32_t* ids, std::int64_t count,
-                   const float* table, Matrix size, void* y) {
-  return Launch(EmbeddingKernel<T>, {BlocksOf(on, count, kWarps), kThreads}, on.stream, "embedding",
-                ids, count, table, size.rows, size.columns, static_cast<T*>(y));
-}
-
-// The lanes whose row of ids, from `first` on, has this id and comes before `end`.
-__device__ inline unsigned Matches(const std::int32_t* ids, std::int64_t first, std::int64_t end,
-                                   std::int32_t id) {
-  const std::int64_t n = first + threadIdx.x % kWarp;
-  return __ballot_sync(kAllLanes, n < end && ids[n] == id ? 1 : 0);
-}
-
-// A warp takes 32 columns of the sum for an id, at the first row that has it.
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    EmbeddingGradientKernel(const T* dy, const std::int32_t* ids, std::int64_t count,
-                            std::int64_t rows, std::int64_t columns, std::int64_t parts,
-                            float* dtable) {
-  const std::int64_t lane = threadIdx.x % kWarp;
-  for (std::int64_t item = Thread() / kWarp; item < count * parts; item += Threads() / kWarp) {
-    const std::int64_t n = item / parts;
-    const std::int64_t column = item % parts * kWarp + lane;
-    const std::int32_t id = ids[n];
-    bool is_first = id >= 0 && id < rows;
-    for (std::int64_t m = 0; is_first && m < n; m += kWarp) {
-      is_first = Matches(ids, m, n, id) == 0;
-    }
-    if (!is_first) continue;
-    float sum = 0;
-    for (std::int64_t first = n; first < count; first += kWarp) {
-      for (unsigned found = Matches(ids, first, count, id); found != 0; found &= found - 1) {
-        const std::int64_t m = first + std::countr_zero(found);
-        if (column < columns) sum += ToFloat(dy[m * columns + column]);
-      }
-    }
-    if (column < columns) dtable[id * columns + column] += sum;
-  }
-}
-
-template <typename T>
-Status EmbeddingGradientOf(const KernelStream& on, const void* dy, const std::int32_t* ids,
-                           std::int64_t count, Matrix size, float* dtable) {
-  const std::int64_t parts = (size.columns + kWarp - 1) / kWarp;
-  return Launch(EmbeddingGradientKernel<T>, {BlocksOf(on, count * parts, kWarps), kThreads},
-                on.stream, "embedding_gradient", static_cast<const T*>(dy), ids, count, size.rows,
-                size.columns, parts, dtable);
-}
-
-__global__ void __launch_bounds__(kThreads) ClearKernel(float* values, std::int64_t elements) {
-  for (std::int64_t i = Thread(); i < elements; i += Threads()) values[i] = 0;
-}
-
-template <typename T>
+// The place within a sequence is carried along: a division for each value would take longer than
+// its memory.
+template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     AddPositionsKernel(const T* x, const float* table, std::int64_t elements, std::int64_t sequence,
                        T* y) {
-  for (std::int64_t i = Thread(); i < elements; i += Threads()) {
-    y[i] = FromFloat<T>(ToFloat(x[i]) + table[i % sequence]);
+  const std::int64_t step = Threads() * kWidth;
+  const std::int64_t step_in_sequence = step % sequence;
+  std::int64_t place = Thread() * kWidth % sequence;
+  for (std::int64_t i = Thread() * kWidth; i < elements; i += step) {
+    float values[kWidth];
+    float added[kWidth];
+    Load<Use::kAgain>(x + i, values);
+    Load<Use::kAgain>(table + place, added);
+    for (int v = 0; v < kWidth; ++v) values[v] += added[v];
+    Store<Use::kAgain>(y + i, values);
+    place += step_in_sequence;
+    if (place >= sequence) place -= sequence;
   }
 }
 
@@ -117,42 +72,65 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-Status EnqueueEmbedding(const KernelStream& on, DType dtype, const std::int32_t* ids,
-                        std::int64_t count, const float* table, Matrix size, void* y) {
-  const auto enqueue = WithFloat(dtype, [](auto t) { return &EmbeddingOf<decltype(t)>; });
-  return enqueue(on, ids, count, table, size, y);
+KernelResult MakeEmbeddingCuda(const CudaRequest& request) {
+  return MakeCall(
+      request, [on = request.on, dtype = request.outputs[0].dtype, count = request.elements(),
+                size = MatrixOf(request.inputs[1])](const Call& c) {
+        return WithFloat(dtype, [&](auto t) {
+          using T = decltype(t);
+          const auto* table = c.in<float>(1);
+          T* y = c.out<T>(0);
+          const bool aligned =
+              IsVectorAligned(table) && IsVectorAligned(y) && size.columns % kVectorWidth<T> == 0;
+          return Launch(aligned ? EmbeddingKernel<T, kVectorWidth<T>> : EmbeddingKernel<T, 1>,
+                        {on.Blocks(count, kWarps), kThreads}, on.stream, "embedding",
+                        c.in<std::int32_t>(0), count, table, size.rows, size.columns, y);
+        });
+      });
 }
 
-Status EnqueueEmbeddingGradient(const KernelStream& on, DType dtype, const void* dy,
-                                const std::int32_t* ids, std::int64_t count, Matrix size,
-                                float* dtable, bool add) {
-  const std::int64_t elements = size.rows * size.columns;
-  if (!add) {
-    GACCD_RETURN_IF_ERROR(Launch(ClearKernel, {BlocksOf(on, elements, kThreads), kThreads},
-                                 on.stream, "embedding_gradient", dtable, elements));
+KernelResult MakeAddPositionsCuda(const CudaRequest& request) {
+  const std::int64_t length = static_cast<const AddPositions&>(request.function).length();
+  return MakeTypedCall(
+      request, [on = request.on, n = request.elements(),
+                sequence = length * request.size().columns](auto t, const Call& c) {
+        using T = decltype(t);
+        const T* x = c.in<T>(0);
+        const auto* table = c.in<float>(1);
+        T* y = c.out<T>(0);
+        // Sequences begin at multiples of their length.
+        const bool aligned = IsVectorAligned(x) && IsVectorAligned(table) && IsVectorAligned(y) &&
+                             n % sequence == 0 && sequence % kVectorWidth<T> == 0;
+        return Launch(aligned ? AddPositionsKernel<T, kVectorWidth<T>> : AddPositionsKernel<T, 1>,
+                      {on.Blocks(n, kThreads * (aligned ? kVectorWidth<T> : 1)), kThreads},
+                      on.stream, "add_positions", x, table, n, sequence, y);
+      });
+}
+
+KernelResult MakePositionsGradientCuda(const CudaRequest& request) {
+  const std::int64_t length = static_cast<const PositionsGradient&>(request.function).length();
+  const std::int64_t table = Elements(request.outputs[0].shape);
+  if (length == 1) {  // one sum over all rows for each column, which is a bias gradient
+    const Matrix size = MatrixOf(request.inputs[0]);
+    return MakeCall(
+        request,
+        [on = request.on, dtype = request.dtype(), size, table](const Call& c) -> Status {
+          float* const first_row = c.out<float>(0);
+          if (!c.add[0] && table > size.columns) {
+            const auto rest = static_cast<std::size_t>(table - size.columns) * sizeof(float);
+            GACCD_RETURN_IF_ERROR(CudaStatus(
+                cudaMemsetAsync(first_row + size.columns, 0, rest, on.stream), kPositionsGradient));
+          }
+          return EnqueueBiasGradient(on, dtype, c.inputs[0], size, first_row, c.add[0], c.scratch);
+        },
+        BiasGradientScratchBytes(size));
   }
-  const auto enqueue = WithFloat(dtype, [](auto t) { return &EmbeddingGradientOf<decltype(t)>; });
-  return enqueue(on, dy, ids, count, size, dtable);
-}
-
-Status EnqueueAddPositions(const KernelStream& on, DType dtype, const void* x, const float* table,
-                           std::int64_t elements, std::int64_t sequence, void* y) {
-  const LaunchShape shape{BlocksOf(on, elements, kThreads), kThreads};
-  return WithFloat(dtype, [&](auto t) {
+  return MakeTypedCall(request, [on = request.on, n = request.elements(), table,
+                                 sequence = length * request.size().columns](auto t,
+                                                                             const Call& c) {
     using T = decltype(t);
-    return Launch(AddPositionsKernel<T>, shape, on.stream, "add_positions",
-                  static_cast<const T*>(x), table, elements, sequence, static_cast<T*>(y));
-  });
-}
-
-Status EnqueuePositionsGradient(const KernelStream& on, DType dtype, const void* dy,
-                                std::int64_t elements, std::int64_t sequence, std::int64_t table,
-                                float* dtable, bool add) {
-  const LaunchShape shape{BlocksOf(on, table, kThreads), kThreads};
-  return WithFloat(dtype, [&](auto t) {
-    using T = decltype(t);
-    return Launch(PositionsGradientKernel<T>, shape, on.stream, "positions_gradient",
-                  static_cast<const T*>(dy), elements, sequence, table, dtable, add);
+    return Launch(PositionsGradientKernel<T>, {on.Blocks(table, kThreads), kThreads}, on.stream,
+                  kPositionsGradient, c.in<T>(0), n, sequence, table, c.out<float>(0), c.add[0]);
   });
 }
 

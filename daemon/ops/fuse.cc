@@ -9,6 +9,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/ops/cuda_kernels.h"
 #include "daemon/ops/function_table.h"
+#include "daemon/ops/pad_rows.h"
 
 namespace gaccd {
 namespace {
@@ -41,6 +42,18 @@ Status CheckTakenByCuda(const Graph& graph) {
 Fuser::Fuser(const Graph& graph)
     : graph_(graph), nodes_(graph.nodes().begin(), graph.nodes().end()) {}
 
+std::vector<std::size_t> Fuser::ReadersOf(ValueId value) const {
+  std::vector<std::size_t> readers;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (std::ranges::count(nodes_[i].inputs, value) > 0) readers.push_back(i);
+  }
+  return readers;
+}
+
+bool Fuser::IsActivation(ValueId value) const {
+  return graph_.value(value).kind == ValueKind::kActivation;
+}
+
 bool Fuser::WritesParameterGradient(std::size_t i) const {
   return graph_.value(nodes_[i].outputs[0]).kind == ValueKind::kParameterGradient;
 }
@@ -52,13 +65,10 @@ bool Fuser::MadeBefore(ValueId value, std::size_t place) const {
   return true;
 }
 
-bool Fuser::OnlySumIsRead(std::size_t loss, std::optional<std::size_t> reader) const {
-  for (std::size_t o = 1; o < nodes_[loss].outputs.size(); ++o) {
-    const ValueId output = nodes_[loss].outputs[o];
-    if (graph_.value(output).kind != ValueKind::kActivation) return false;
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      if (i != reader && std::ranges::count(nodes_[i].inputs, output) > 0) return false;
-    }
+bool Fuser::OnlyReadBy(ValueId value, std::optional<std::size_t> reader) const {
+  if (!IsActivation(value)) return false;
+  for (const std::size_t i : ReadersOf(value)) {
+    if (i != reader) return false;
   }
   return true;
 }
@@ -92,6 +102,7 @@ void FuseForCuda(Graph& graph) {
     if (row.fusion != nullptr) row.fusion(fuser);
   }
   graph.ReplaceNodes(std::move(fuser).Finish());
+  PadRows(graph);
 }
 
 }  // namespace gaccd

@@ -1,5 +1,5 @@
 // Fuser: the nodes of a graph while fusion rules merge them (FuseForCuda). A rule is next to the
-// function that it records, and in that function's row of the table (function_table.h).
+// function that it records, and in that function's row (function_row.h).
 #pragma once
 
 #include <cstddef>
@@ -32,36 +32,21 @@ class Fuser {
     return std::nullopt;
   }
 
+  // The nodes that read the value.
+  [[nodiscard]] std::vector<std::size_t> ReadersOf(ValueId value) const;
+  // No caller reads it.
+  [[nodiscard]] bool IsActivation(ValueId value) const;
+  [[nodiscard]] const ValueSpec& spec(ValueId value) const { return graph_.value(value).spec; }
   // Output 0 of node i is the gradient of a parameter: nobody reads it in this graph.
   [[nodiscard]] bool WritesParameterGradient(std::size_t i) const;
   // No node at `place` or after it makes the value.
   [[nodiscard]] bool MadeBefore(ValueId value, std::size_t place) const;
-  // Outputs of `loss` other than its first are read by no node but `reader`, and by no caller.
-  [[nodiscard]] bool OnlySumIsRead(std::size_t loss,
-                                   std::optional<std::size_t> reader = std::nullopt) const;
+  // No node but `reader` reads the value, and no caller does.
+  [[nodiscard]] bool OnlyReadBy(ValueId value,
+                                std::optional<std::size_t> reader = std::nullopt) const;
 
   void Replace(std::size_t i, Node node) { nodes_[i] = std::move(node); }
   void Erase(std::size_t i) { nodes_[i] = {}; }
-
-  // loss(input, target) -> (loss_sum, ...) and its gradient(..., target, dloss) -> dinput
-  //   => fused(input, target, dloss) -> (dinput, loss_sum), in place of the loss.
-  // The gradient reads the loss's second output, if there is one, or its input.
-  template <typename Loss, typename LossGradient, typename Fused>
-  void FuseLoss() {
-    for (std::size_t i = 0; i < size(); ++i) {
-      if (!Is<Loss>(i)) continue;
-      const Node& loss = nodes_[i];
-      const ValueId read = loss.outputs.size() > 1 ? loss.outputs[1] : loss.inputs[0];
-      const auto j = Find<LossGradient>([&](const Node& gradient) {
-        return gradient.inputs[0] == read && gradient.inputs[1] == loss.inputs[1];
-      });
-      if (!j || !MadeBefore(nodes_[*j].inputs[2], i) || !OnlySumIsRead(i, *j)) continue;
-      Replace(i, {std::make_shared<Fused>(),
-                  {loss.inputs[0], loss.inputs[1], nodes_[*j].inputs[2]},
-                  {nodes_[*j].outputs[0], loss.outputs[0]}});
-      Erase(*j);
-    }
-  }
 
   // The nodes that are left, in their order.
   [[nodiscard]] std::vector<Node> Finish() &&;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "daemon/autograd/function.h"
+#include "daemon/ops/function_row.h"
 
 namespace gaccd {
 
@@ -23,6 +24,15 @@ class JoinColumnsGradient : public Function {
 
  private:
   std::int64_t first_;  // A
+};
+
+KernelResult MakeJoinColumnsCpu(const KernelRequest& request);
+KernelResult MakeJoinColumnsGradientCpu(const KernelRequest& request);
+KernelResult MakeJoinColumnsCuda(const CudaRequest& request);
+KernelResult MakeJoinColumnsGradientCuda(const CudaRequest& request);
+inline constexpr FunctionRow kJoinColumnsRows[] = {
+    {"join_columns", MakeJoinColumnsCpu, MakeJoinColumnsCuda},
+    {"join_columns_gradient", MakeJoinColumnsGradientCpu, MakeJoinColumnsGradientCuda},
 };
 
 }  // namespace gaccd

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "daemon/ops/call_kernel.h"
-#include "daemon/ops/cpu_kernels.h"
+#include "daemon/ops/join_columns.h"
 
 namespace gaccd {
 namespace {
@@ -19,24 +19,22 @@ KernelResult MakeJoinColumnsCpu(const KernelRequest& request) {
   const std::int64_t rows = request.outputs[0].shape[0];
   const std::int64_t a = request.inputs[0].shape[1];
   const std::int64_t b = request.inputs[1].shape[1];
-  return std::unique_ptr<Kernel>(
-      std::make_unique<CallKernel>(request, [=](const CallKernel::Call& call) {
-        CopyColumns(call.in<float>(0), a, call.out<float>(0), a + b, a, rows);
-        CopyColumns(call.in<float>(1), b, call.out<float>(0) + a, a + b, b, rows);
-        return Status::Ok();
-      }));
+  return MakeCall(request, [=](const CallKernel::Call& call) {
+    CopyColumns(call.in<float>(0), a, call.out<float>(0), a + b, a, rows);
+    CopyColumns(call.in<float>(1), b, call.out<float>(0) + a, a + b, b, rows);
+    return Status::Ok();
+  });
 }
 
 KernelResult MakeJoinColumnsGradientCpu(const KernelRequest& request) {
   const std::int64_t rows = request.inputs[0].shape[0];
   const std::int64_t a = request.outputs[0].shape[1];
   const std::int64_t b = request.outputs[1].shape[1];
-  return std::unique_ptr<Kernel>(
-      std::make_unique<CallKernel>(request, [=](const CallKernel::Call& call) {
-        CopyColumns(call.in<float>(0), a + b, call.out<float>(0), a, a, rows);
-        CopyColumns(call.in<float>(0) + a, a + b, call.out<float>(1), b, b, rows);
-        return Status::Ok();
-      }));
+  return MakeCall(request, [=](const CallKernel::Call& call) {
+    CopyColumns(call.in<float>(0), a + b, call.out<float>(0), a, a, rows);
+    CopyColumns(call.in<float>(0) + a, a + b, call.out<float>(1), b, b, rows);
+    return Status::Ok();
+  });
 }
 
 }  // namespace gaccd

@@ -1,16 +1,13 @@
 // A thread for every value of y, or of dy.
-#include <algorithm>
 #include <memory>
 
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/call_kernel.h"
 #include "daemon/ops/cuda_request.h"
+#include "daemon/ops/join_columns.h"
 
 namespace gaccd {
 namespace {
-
-constexpr unsigned kThreads = 256;
-constexpr unsigned kBlocksPerMultiprocessor = 8;
 
 // a, b: `a_columns` and `b_columns` wide. kJoin: joined = (a, b); else a and b are parts of joined.
 template <bool kJoin, typename Part, typename Joined>
@@ -34,8 +31,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 LaunchShape ShapeFor(const CudaRequest& request, std::int64_t elements) {
-  const auto most = static_cast<unsigned>(request.on.multiprocessors) * kBlocksPerMultiprocessor;
-  return {std::min(most, BlocksFor(elements, kThreads)), kThreads};
+  return {request.on.Blocks(elements, kThreads), kThreads};
 }
 
 }  // namespace
@@ -44,25 +40,25 @@ KernelResult MakeJoinColumnsCuda(const CudaRequest& request) {
   const std::int64_t rows = request.outputs[0].shape[0];
   const std::int64_t a = request.inputs[0].shape[1];
   const std::int64_t b = request.inputs[1].shape[1];
-  return std::unique_ptr<Kernel>(std::make_unique<CallKernel>(
+  return MakeCall(
       request, [=, stream = request.on.stream,
                 shape = ShapeFor(request, rows * (a + b))](const CallKernel::Call& call) {
         return Launch(ColumnsKernel<true, const float, float>, shape, stream, "join columns",
                       call.in<float>(0), a, call.in<float>(1), b, call.out<float>(0), rows);
-      }));
+      });
 }
 
 KernelResult MakeJoinColumnsGradientCuda(const CudaRequest& request) {
   const std::int64_t rows = request.inputs[0].shape[0];
   const std::int64_t a = request.outputs[0].shape[1];
   const std::int64_t b = request.outputs[1].shape[1];
-  return std::unique_ptr<Kernel>(std::make_unique<CallKernel>(
-      request, [=, stream = request.on.stream,
-                shape = ShapeFor(request, rows * (a + b))](const CallKernel::Call& call) {
-        return Launch(ColumnsKernel<false, float, const float>, shape, stream,
-                      "gradient of joined columns", call.out<float>(0), a, call.out<float>(1), b,
-                      call.in<float>(0), rows);
-      }));
+  return MakeCall(request,
+                  [=, stream = request.on.stream,
+                   shape = ShapeFor(request, rows * (a + b))](const CallKernel::Call& call) {
+                    return Launch(ColumnsKernel<false, float, const float>, shape, stream,
+                                  "gradient of joined columns", call.out<float>(0), a,
+                                  call.out<float>(1), b, call.in<float>(0), rows);
+                  });
 }
 
 }  // namespace gaccd

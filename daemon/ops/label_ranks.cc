@@ -39,16 +39,15 @@ OutputSpecs LabelRanks::Infer(std::span<const ValueSpec> inputs) const {
 KernelResult MakeLabelRanksCpu(const KernelRequest& request) {
   const std::int64_t rows = request.inputs[0].shape[0];
   const auto classes = static_cast<std::int32_t>(request.inputs[0].shape[1]);
-  return std::unique_ptr<Kernel>(
-      std::make_unique<CallKernel>(request, [=](const CallKernel::Call& call) {
-        for (std::int64_t m = 0; m < rows; ++m) {
-          const RankAndBest found =
-              RankOf(call.in<float>(0) + m * classes, classes, call.in<std::int32_t>(1)[m]);
-          call.out<std::int32_t>(0)[m] = found.rank;
-          call.out<std::int32_t>(1)[m] = found.best;
-        }
-        return Status::Ok();
-      }));
+  return MakeCall(request, [=](const CallKernel::Call& call) {
+    for (std::int64_t m = 0; m < rows; ++m) {
+      const RankAndBest found =
+          RankOf(call.in<float>(0) + m * classes, classes, call.in<std::int32_t>(1)[m]);
+      call.out<std::int32_t>(0)[m] = found.rank;
+      call.out<std::int32_t>(1)[m] = found.best;
+    }
+    return Status::Ok();
+  });
 }
 
 }  // namespace gaccd

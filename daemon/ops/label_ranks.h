@@ -4,7 +4,7 @@
 #pragma once
 
 #include "daemon/autograd/function.h"
-#include "daemon/ops/cuda_makers.h"
+#include "daemon/ops/function_row.h"
 
 namespace gaccd {
 
@@ -19,5 +19,8 @@ class LabelRanks : public Function {
 
 KernelResult MakeLabelRanksCpu(const KernelRequest& request);
 KernelResult MakeLabelRanksCuda(const CudaRequest& request);
+inline constexpr FunctionRow kLabelRanksRows[] = {
+    {"label_ranks", MakeLabelRanksCpu, MakeLabelRanksCuda, nullptr, nullptr, kFirstInput},
+};
 
 }  // namespace gaccd

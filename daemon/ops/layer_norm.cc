@@ -59,6 +59,13 @@ OutputSpecs AddLayerNorm::Infer(std::span<const ValueSpec> inputs) const {
   return outputs;
 }
 
+OutputSpecs LayerNormGradientAdd::Infer(std::span<const ValueSpec> inputs) const {
+  GACCD_RETURN_IF_ERROR(CheckCount(inputs, 6));
+  const ValueSpec& x = inputs[1];
+  GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[5], x.shape, "the residual", x.dtype));
+  return LayerNormGradient().Infer(inputs.first(5));
+}
+
 void FuseAddLayerNorm(Fuser& fuser) {
   for (std::size_t i = 0; i < fuser.size(); ++i) {
     if (!fuser.Is<Add>(i)) continue;
@@ -72,6 +79,25 @@ void FuseAddLayerNorm(Fuser& fuser) {
     fuser.Replace(i, {std::make_shared<AddLayerNorm>(eps),
                       {add.inputs[0], add.inputs[1], norm.inputs[1], norm.inputs[2]},
                       {add.outputs[0], norm.outputs[0], norm.outputs[1], norm.outputs[2]}});
+    fuser.Erase(*j);
+  }
+}
+
+void FuseLayerNormGradientAdd(Fuser& fuser) {
+  for (std::size_t i = 0; i < fuser.size(); ++i) {
+    if (!fuser.Is<LayerNormGradient>(i)) continue;
+    Node fused = fuser.node(i);
+    const ValueId dx = fused.outputs[0];
+    const auto j = fuser.Find<Add>(
+        [&](const Node& add) { return add.inputs[0] == dx || add.inputs[1] == dx; });
+    if (!j || !fuser.OnlyReadBy(dx, *j)) continue;
+    const Node& add = fuser.node(*j);
+    const ValueId residual = add.inputs[add.inputs[0] == dx ? 1 : 0];
+    if (!fuser.MadeBefore(residual, i)) continue;
+    fused.function = std::make_shared<LayerNormGradientAdd>();
+    fused.inputs.push_back(residual);
+    fused.outputs[0] = add.outputs[0];
+    fuser.Replace(i, std::move(fused));
     fuser.Erase(*j);
   }
 }

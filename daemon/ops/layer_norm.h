@@ -9,6 +9,7 @@
 #pragma once
 
 #include "daemon/autograd/function.h"
+#include "daemon/ops/function_row.h"
 
 namespace gaccd {
 
@@ -53,8 +54,33 @@ class AddLayerNorm : public Function {
   float eps_;
 };
 
+// sum = dx + residual, rounded once, in one go with the gradient, on the GPU. Inputs: dy, x, gamma,
+// mean, rstd, residual. Outputs: sum, dgamma, dbeta.
+class LayerNormGradientAdd : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "layer_norm_gradient_add"; }
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] bool can_run_in_place() const override { return true; }
+  [[nodiscard]] bool can_accumulate(std::size_t output) const override { return output > 0; }
+};
+
 // add(x, residual) -> sum and layer_norm(sum, ...) => add_layer_norm, in place of the add.
 class Fuser;
 void FuseAddLayerNorm(Fuser& fuser);
+// layer_norm_gradient -> dx, read by nobody but add(dx, residual) or add(residual, dx), whose
+// residual was made before it => layer_norm_gradient_add, in place of the gradient.
+void FuseLayerNormGradientAdd(Fuser& fuser);
+
+KernelResult MakeLayerNormCpu(const KernelRequest& request);
+KernelResult MakeLayerNormGradientCpu(const KernelRequest& request);
+KernelResult MakeLayerNormCuda(const CudaRequest& request);
+KernelResult MakeAddLayerNormCuda(const CudaRequest& request);
+KernelResult MakeLayerNormGradientCuda(const CudaRequest& request);
+inline constexpr FunctionRow kLayerNormRows[] = {
+    {"layer_norm", MakesBf16(MakeLayerNormCpu), MakeLayerNormCuda},
+    {"add_layer_norm", nullptr, MakeAddLayerNormCuda, FuseAddLayerNorm},
+    {"layer_norm_gradient", MakeLayerNormGradientCpu, MakeLayerNormGradientCuda},
+    {"layer_norm_gradient_add", nullptr, MakeLayerNormGradientCuda, FuseLayerNormGradientAdd},
+};
 
 }  // namespace gaccd

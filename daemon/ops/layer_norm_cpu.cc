@@ -3,7 +3,6 @@
 
 #include "collectives/base/simd.h"
 #include "daemon/ops/call_kernel.h"
-#include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/layer_norm.h"
 #include "daemon/ops/row_reductions.h"
 #include "daemon/tensor/bf16.h"
@@ -100,26 +99,25 @@ Rows RowsOf(const KernelRequest& request) {
 KernelResult MakeLayerNormCpu(const KernelRequest& request) {
   const float eps = static_cast<const LayerNorm&>(request.function).eps();
   const bool bf16 = request.outputs[0].dtype == DType::kBF16;
-  return std::unique_ptr<Kernel>(
-      std::make_unique<CallKernel>(request, [size = RowsOf(request), eps, bf16](const Call& c) {
-        const auto run = [&](auto* y) {
-          Forward(c.in<float>(0), c.in<float>(1), c.in<float>(2), size, eps, y, c.out<float>(1),
-                  c.out<float>(2));
-        };
-        bf16 ? run(c.out<Bf16>(0)) : run(c.out<float>(0));
-        return Status::Ok();
-      }));
+  return MakeCall(request, [size = RowsOf(request), eps, bf16](const Call& c) {
+    const auto run = [&](auto* y) {
+      Forward(c.in<float>(0), c.in<float>(1), c.in<float>(2), size, eps, y, c.out<float>(1),
+              c.out<float>(2));
+    };
+    bf16 ? run(c.out<Bf16>(0)) : run(c.out<float>(0));
+    return Status::Ok();
+  });
 }
 
 KernelResult MakeLayerNormGradientCpu(const KernelRequest& request) {
   const Rows size = RowsOf(request);
-  return std::unique_ptr<Kernel>(std::make_unique<CallKernel>(
+  return MakeCall(
       request,
       [size](const Call& c) {
         Backward(c, size);
         return Status::Ok();
       },
-      static_cast<std::size_t>(size.columns) * 4 * sizeof(float)));
+      static_cast<std::size_t>(size.columns) * 4 * sizeof(float));
 }
 
 }  // namespace gaccd

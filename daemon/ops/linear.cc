@@ -100,13 +100,16 @@ double LinearWeightGradient::ProductFlops(std::span<const ValueSpec> inputs) con
 
 OutputSpecs BiasGradient::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
-  GACCD_RETURN_IF_ERROR(CheckMatrix(inputs[0], "the gradient"));
-  return std::vector<ValueSpec>{{{inputs[0].shape[1]}, DType::kF32}};
+  const bool is_image = inputs[0].shape.size() == 4;
+  GACCD_RETURN_IF_ERROR(is_image ? CheckImages(inputs[0], "the gradient")
+                                 : CheckMatrix(inputs[0], "the gradient"));
+  return std::vector<ValueSpec>{{{inputs[0].shape.back()}, DType::kF32}};
 }
 
 OutputSpecs LinearWeightBiasGradient::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_ASSIGN_OR_RETURN(std::vector<ValueSpec> outputs, LinearWeightGradient().Infer(inputs));
-  GACCD_ASSIGN_OR_RETURN(const std::vector<ValueSpec> bias, BiasGradient().Infer(inputs.first(1)));
+  GACCD_ASSIGN_OR_RETURN(const std::vector<ValueSpec> bias,
+                         BiasGradient().Infer(inputs.subspan(place_of_dy(), 1)));
   outputs.push_back(bias[0]);
   return outputs;
 }
@@ -117,18 +120,23 @@ double LinearWeightBiasGradient::ProductFlops(std::span<const ValueSpec> inputs)
 
 void FuseLinearGradients(Fuser& fuser) {
   for (std::size_t i = 0; i < fuser.size(); ++i) {
-    if (!fuser.Is<LinearWeightGradient>(i)) continue;
-    const ValueId dy = fuser.node(i).inputs[0];
-    const auto j = fuser.Find<BiasGradient>([&](const Node& node) { return node.inputs[0] == dy; });
-    if (!j || !fuser.WritesParameterGradient(i) || !fuser.WritesParameterGradient(*j)) continue;
-    // Both gradients are inputs of nothing, so the place is free; dy and x are there at the first.
-    const std::size_t place = std::min(i, *j);
-    if (!fuser.MadeBefore(fuser.node(i).inputs[1], place)) continue;
-    Node fused{std::make_shared<LinearWeightBiasGradient>(),
-               fuser.node(i).inputs,
-               {fuser.node(i).outputs[0], fuser.node(*j).outputs[0]}};
-    fuser.Erase(std::max(i, *j));
-    fuser.Replace(place, std::move(fused));
+    for (const WeightOrder order : {WeightOrder::kOutIn, WeightOrder::kInOut}) {
+      if (!fuser.Is<LinearWeightGradient>(i)) break;
+      auto function = std::make_shared<LinearWeightBiasGradient>(order);
+      const std::vector<ValueId>& factors = fuser.node(i).inputs;
+      const ValueId dy = factors[function->place_of_dy()];
+      const auto j =
+          fuser.Find<BiasGradient>([&](const Node& node) { return node.inputs[0] == dy; });
+      if (!j || !fuser.WritesParameterGradient(i) || !fuser.WritesParameterGradient(*j)) continue;
+      // Both gradients are inputs of nothing, so the place is free; dy and x are there at the
+      // first.
+      const std::size_t place = std::min(i, *j);
+      if (!fuser.MadeBefore(factors[0], place) || !fuser.MadeBefore(factors[1], place)) continue;
+      Node fused{
+          std::move(function), factors, {fuser.node(i).outputs[0], fuser.node(*j).outputs[0]}};
+      fuser.Erase(std::max(i, *j));
+      fuser.Replace(place, std::move(fused));
+    }
   }
 }
 

@@ -17,6 +17,7 @@
 #include <cstdint>
 
 #include "daemon/autograd/function.h"
+#include "daemon/ops/function_row.h"
 
 namespace gaccd {
 
@@ -79,6 +80,7 @@ class LinearWeightGradient : public Function {
   [[nodiscard]] bool can_accumulate(std::size_t) const override { return true; }
 };
 
+// Input: dy, or images [N, H, W, out] (conv2d.h).
 class BiasGradient : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "bias_gradient"; }
@@ -87,14 +89,46 @@ class BiasGradient : public Function {
 };
 
 // Both in one, for the GPU. Inputs: dy [M, out], x [M, in]. Outputs: dW [out, in], db [out].
+// kInOut: inputs x, dy; outputs dW [in, out], db [out].
 class LinearWeightBiasGradient : public Function {
  public:
+  explicit LinearWeightBiasGradient(WeightOrder order = WeightOrder::kOutIn) : order_(order) {}
+
   [[nodiscard]] std::string_view name() const override { return "linear_weight_bias_gradient"; }
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] double ProductFlops(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_accumulate(std::size_t) const override { return true; }
+
+  // Of dy among the inputs.
+  [[nodiscard]] std::size_t place_of_dy() const { return order_ == WeightOrder::kInOut ? 1 : 0; }
+
+ private:
+  WeightOrder order_;
 };
-// linear_weight_gradient(dy, x), bias_gradient(dy) -> one product with column sums.
+// linear_weight_gradient(dy, x) or (x, dy), bias_gradient(dy) -> one product with column sums.
 void FuseLinearGradients(Fuser& fuser);
+
+KernelResult MakeLinearCpu(const KernelRequest& request, const CpuEnvironment& environment);
+KernelResult MakeLinearInputGradientCpu(const KernelRequest& request,
+                                        const CpuEnvironment& environment);
+KernelResult MakeLinearWeightGradientCpu(const KernelRequest& request,
+                                         const CpuEnvironment& environment);
+KernelResult MakeBiasGradientCpu(const KernelRequest& request);
+KernelResult MakeLinearCuda(const CudaRequest& request);
+KernelResult MakeLinearInputGradientCuda(const CudaRequest& request);
+KernelResult MakeLinearWeightGradientCuda(const CudaRequest& request);
+KernelResult MakeBiasGradientCuda(const CudaRequest& request);
+KernelResult MakeLinearWeightBiasGradientCuda(const CudaRequest& request);
+inline constexpr FunctionRow kLinearRows[] = {
+    {"linear", TakesBf16(MakesBf16(MakeLinearCpu)), MakeLinearCuda, nullptr, nullptr, kFirstOfBoth},
+    {"linear_input_gradient", TakesBf16(MakeLinearInputGradientCpu), MakeLinearInputGradientCuda,
+     nullptr, nullptr, kFirstOfBoth},
+    {"linear_weight_gradient", TakesBf16(MakeLinearWeightGradientCpu), MakeLinearWeightGradientCuda,
+     nullptr, nullptr, kFirstInput},
+    {"bias_gradient", TakesBf16(MakeBiasGradientCpu), MakeBiasGradientCuda, nullptr, nullptr,
+     kFirstInput},
+    {"linear_weight_bias_gradient", nullptr, MakeLinearWeightBiasGradientCuda, FuseLinearGradients,
+     nullptr, kFirstInput},
+};
 
 }  // namespace gaccd

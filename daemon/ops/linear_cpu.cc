@@ -155,11 +155,10 @@ KernelResult MakeLinearWeightGradientCpu(const KernelRequest& request,
   const bool bf16 = request.inputs[0].dtype == DType::kBF16;
   if (!bf16 && a[0] >= kUnpreparedFromRows && a[0] * a[1] * b[1] >= kUnpreparedFromProduct) {
     GACCD_RETURN_IF_ERROR(PrepareTransposedProducts());
-    return std::unique_ptr<Kernel>(
-        std::make_unique<CallKernel>(request, [=](const CallKernel::Call& c) {
-          return TransposedProduct(c.in<float>(0), c.in<float>(1), a[1], b[1], a[0], c.add[0],
-                                   c.out<float>(0));
-        }));
+    return MakeCall(request, [=](const CallKernel::Call& c) {
+      return TransposedProduct(c.in<float>(0), c.in<float>(1), a[1], b[1], a[0], c.add[0],
+                               c.out<float>(0));
+    });
   }
   MatmulSpec spec{.m = a[1], .n = b[1], .k = a[0], .transpose_a = true, .bf16 = bf16};
   GACCD_ASSIGN_OR_RETURN(Matmul overwrite, Matmul::Prepare(environment.context, spec));
@@ -170,16 +169,16 @@ KernelResult MakeLinearWeightGradientCpu(const KernelRequest& request,
 }
 
 KernelResult MakeBiasGradientCpu(const KernelRequest& request) {
-  const Shape& dy = request.inputs[0].shape;
+  const std::int64_t columns = request.outputs[0].shape[0];
+  const std::int64_t rows = columns > 0 ? Elements(request.inputs[0].shape) / columns : 0;
   const bool bf16 = request.inputs[0].dtype == DType::kBF16;
-  return std::unique_ptr<Kernel>(
-      std::make_unique<CallKernel>(request, [=](const CallKernel::Call& c) {
-        const auto run = [&](const auto* values) {
-          SumRows(values, dy[0], dy[1], c.add[0], c.out<float>(0));
-        };
-        bf16 ? run(c.in<Bf16>(0)) : run(c.in<float>(0));
-        return Status::Ok();
-      }));
+  return MakeCall(request, [=](const CallKernel::Call& c) {
+    const auto run = [&](const auto* values) {
+      SumRows(values, rows, columns, c.add[0], c.out<float>(0));
+    };
+    bf16 ? run(c.in<Bf16>(0)) : run(c.in<float>(0));
+    return Status::Ok();
+  });
 }
 
 }  // namespace gaccd

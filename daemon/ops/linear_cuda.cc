@@ -1,29 +1,21 @@
 // The kernels of linear.h on the GPU. Where cuBLASLt cannot add bias and ReLU, or sums of columns,
-// in a product's own pass, a kernel of its own does it, and a line of the notes says so.
+// in a product's own pass, a kernel of its own does it, and a line of the notes says so. It also
+// does the sums where it is faster.
+#include "daemon/ops/linear_cuda.h"
+
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/device/cuda/matmul_cuda.h"
-#include "daemon/ops/cuda_request.h"
-#include "daemon/ops/linear.h"
+#include "daemon/device/cuda/matmul_fusion.h"
+#include "daemon/device/cuda/time_work.h"
 
 namespace gaccd {
 namespace {
 
 using MatmulPointer = std::unique_ptr<MatmulCuda>;
 constexpr auto kBackward = MatmulCuda::Pass::kBackward;
-
-// A weight or bias as the product reads it: f32, or its copy in 16 bits.
-Result<const void*> Parameter(const CudaContext& context, const void* parameter, DType dtype) {
-  if (dtype == DType::kF32 || parameter == nullptr) return parameter;
-  const void* copy = context.HalfCopyOf(static_cast<const float*>(parameter));
-  if (copy == nullptr) {
-    return Status(ErrorKind::kInternal, StrCat("expected a copy in 16 bits of the parameter at ",
-                                               parameter, ", found none"));
-  }
-  return copy;
-}
 
 // y = x W^T + b (inputs x, W, b), or dx = dy W (inputs dy, W): the second operand is a parameter.
 class ParameterProduct : public Kernel {
@@ -40,8 +32,8 @@ class ParameterProduct : public Kernel {
  private:
   Status BindOperands(const Operands& operands) {
     void* const bias = operands.inputs.size() > 2 ? operands.inputs[2] : nullptr;
-    GACCD_ASSIGN_OR_RETURN(const void* w, Parameter(context_, operands.inputs[1], dtype_));
-    GACCD_ASSIGN_OR_RETURN(const void* b, Parameter(context_, bias, dtype_));
+    GACCD_ASSIGN_OR_RETURN(const void* w, ParameterAs(context_, operands.inputs[1], dtype_));
+    GACCD_ASSIGN_OR_RETURN(const void* b, ParameterAs(context_, bias, dtype_));
     return matmul_->Bind(operands.inputs[0], w, b, operands.outputs[0], nullptr);
   }
 
@@ -68,14 +60,14 @@ class SeparateBiasKernel : public Kernel {
     GACCD_RETURN_IF_ERROR(bound_);
     GACCD_RETURN_IF_ERROR(matmul_->Run());
     if (bias_ != nullptr) return EnqueueAddBias(on_, dtype_, bias_, y_, size_, relu_);
-    return relu_ ? EnqueueRelu(on_, dtype_, y_, y_, size_.rows * size_.columns) : Status::Ok();
+    return relu_ ? EnqueueRelu(on_, dtype_, y_, y_, size_.rows * size_.row_stride()) : Status::Ok();
   }
 
  private:
   Status BindOperands(const Operands& operands) {
     void* const bias = operands.inputs.size() > 2 ? operands.inputs[2] : nullptr;
-    GACCD_ASSIGN_OR_RETURN(const void* w, Parameter(context_, operands.inputs[1], dtype_));
-    GACCD_ASSIGN_OR_RETURN(bias_, Parameter(context_, bias, dtype_));
+    GACCD_ASSIGN_OR_RETURN(const void* w, ParameterAs(context_, operands.inputs[1], dtype_));
+    GACCD_ASSIGN_OR_RETURN(bias_, ParameterAs(context_, bias, dtype_));
     y_ = operands.outputs[0];
     return matmul_->Bind(operands.inputs[0], w, nullptr, y_, nullptr);
   }
@@ -160,12 +152,16 @@ class WeightBiasGradientKernel : public Kernel {
   Status bound_;
 };
 
-// The same where cuBLASLt does not offer the sums.
+// The same by a product and a kernel.
 class SeparateBiasGradientKernel : public Kernel {
  public:
   SeparateBiasGradientKernel(std::unique_ptr<Kernel> weight, const KernelStream& on,
-                             const ValueSpec& dy)
-      : weight_(std::move(weight)), on_(on), dtype_(dy.dtype), size_{dy.shape[0], dy.shape[1]} {}
+                             std::size_t place_of_dy, const ValueSpec& dy)
+      : weight_(std::move(weight)),
+        on_(on),
+        place_of_dy_(place_of_dy),
+        dtype_(dy.dtype),
+        size_{dy.shape[0], dy.shape[1], dy.row_stride} {}
 
   [[nodiscard]] std::int64_t scratch_bytes() const override {
     return std::max(weight_->scratch_bytes(),
@@ -173,7 +169,7 @@ class SeparateBiasGradientKernel : public Kernel {
   }
   void Bind(const Operands& operands) override {
     weight_->Bind(operands);
-    dy_ = operands.inputs[0];
+    dy_ = operands.inputs[place_of_dy_];
     db_ = operands.out<float>(1);
     scratch_ = operands.scratch;
   }
@@ -185,12 +181,33 @@ class SeparateBiasGradientKernel : public Kernel {
  private:
   std::unique_ptr<Kernel> weight_;
   KernelStream on_;
+  std::size_t place_of_dy_;
   DType dtype_;
   Matrix size_;
   const void* dy_ = nullptr;
   float* db_ = nullptr;
   void* scratch_ = nullptr;
 };
+
+// Microseconds of the kernel.
+Result<double> TimeBiasGradient(const KernelStream& on, const ValueSpec& dy) {
+  const Matrix size{dy.shape[0], dy.shape[1]};
+  const auto allocate = [](std::size_t bytes) {
+    return DeviceBuffer::Allocate(bytes, "timing a bias gradient");
+  };
+  GACCD_ASSIGN_OR_RETURN(const DeviceBuffer from, allocate(static_cast<std::size_t>(dy.bytes())));
+  GACCD_ASSIGN_OR_RETURN(const DeviceBuffer sums,
+                         allocate(static_cast<std::size_t>(size.columns) * sizeof(float)));
+  GACCD_ASSIGN_OR_RETURN(const DeviceBuffer scratch, allocate(BiasGradientScratchBytes(size)));
+  const auto enqueue = [&] {
+    return EnqueueBiasGradient(on, dy.dtype, from.data(), size, sums.as<float>(), true,
+                               scratch.data());
+  };
+  GACCD_RETURN_IF_ERROR(enqueue());
+  const Result<double> taken = TimeWork(on.stream, enqueue);
+  (void)cudaStreamSynchronize(on.stream);  // before the memory goes, also after an error
+  return taken;
+}
 
 MatmulCudaSpec WeightGradientSpec(const KernelRequest& request) {
   const ValueSpec& dy = request.inputs[0];
@@ -200,7 +217,8 @@ MatmulCudaSpec WeightGradientSpec(const KernelRequest& request) {
           .k = dy.shape[0],
           .transpose_a = true,
           .ab = dy.dtype,
-          .c = DType::kF32};
+          .c = DType::kF32,
+          .stride_a = dy.row_stride};
 }
 
 MatmulCudaSpec Adding(MatmulCudaSpec spec) {
@@ -210,45 +228,67 @@ MatmulCudaSpec Adding(MatmulCudaSpec spec) {
 
 }  // namespace
 
-KernelResult MakeLinearCuda(const CudaRequest& request) {
+Result<const void*> ParameterAs(const CudaContext& context, const void* parameter, DType dtype) {
+  if (dtype == DType::kF32 || parameter == nullptr) return parameter;
+  const void* copy = context.HalfCopyOf(static_cast<const float*>(parameter));
+  if (copy == nullptr) {
+    return Status(ErrorKind::kInternal, StrCat("expected a copy in 16 bits of the parameter at ",
+                                               parameter, ", found none"));
+  }
+  return copy;
+}
+
+MatmulCudaSpec LinearSpec(const CudaRequest& request, WeightOrder order) {
   const ValueSpec& x = request.inputs[0];
+  return {.m = x.shape[0],
+          .n = request.outputs[0].shape[1],
+          .k = x.shape[1],
+          .transpose_b = order == WeightOrder::kOutIn,
+          .ab = x.dtype,
+          .c = x.dtype,
+          .bias = request.inputs.size() == 3,
+          .stride_a = x.row_stride,
+          .stride_c = request.outputs[0].row_stride};
+}
+
+MatmulCudaSpec LinearInputGradientSpec(const CudaRequest& request, WeightOrder order) {
+  const ValueSpec& dy = request.inputs[0];
+  return {.m = dy.shape[0],
+          .n = request.outputs[0].shape[1],
+          .k = dy.shape[1],
+          .transpose_b = order == WeightOrder::kInOut,
+          .ab = dy.dtype,
+          .c = dy.dtype,
+          .stride_a = dy.row_stride,
+          .stride_c = request.outputs[0].row_stride};
+}
+
+KernelResult MakeLinearCuda(const CudaRequest& request) {
   const auto& linear = static_cast<const Linear&>(request.function);
   const bool relu = linear.relu();
-  MatmulCudaSpec spec{.m = x.shape[0],
-                      .n = request.outputs[0].shape[1],
-                      .k = x.shape[1],
-                      .transpose_b = linear.order() == WeightOrder::kOutIn,
-                      .ab = x.dtype,
-                      .c = x.dtype,
-                      .bias = request.inputs.size() == 3,
-                      .relu = relu};
+  MatmulCudaSpec spec = LinearSpec(request, linear.order());
+  spec.relu = relu;
   GACCD_ASSIGN_OR_RETURN(MatmulPointer matmul, MatmulCuda::TryPrepare(request.context, spec));
   if (matmul != nullptr) {
     return std::unique_ptr<Kernel>(
-        std::make_unique<ParameterProduct>(std::move(matmul), request.context, x.dtype));
+        std::make_unique<ParameterProduct>(std::move(matmul), request.context, spec.ab));
   }
   request.notes.push_back(StrCat("cuBLASLt cannot run the ", ToText(spec),
                                  ": bias and ReLU are done by a kernel of its own"));
   spec.bias = spec.relu = false;
   GACCD_ASSIGN_OR_RETURN(matmul, MatmulCuda::Prepare(request.context, spec));
-  return std::unique_ptr<Kernel>(std::make_unique<SeparateBiasKernel>(
-      std::move(matmul), request.context, request.on, x.dtype, Matrix{spec.m, spec.n}, relu));
+  return std::unique_ptr<Kernel>(
+      std::make_unique<SeparateBiasKernel>(std::move(matmul), request.context, request.on, spec.ab,
+                                           Matrix{spec.m, spec.n, spec.stride_c}, relu));
 }
 
 KernelResult MakeLinearInputGradientCuda(const CudaRequest& request) {
-  const ValueSpec& dy = request.inputs[0];
   const WeightOrder order = static_cast<const LinearInputGradient&>(request.function).order();
+  const MatmulCudaSpec spec = LinearInputGradientSpec(request, order);
   GACCD_ASSIGN_OR_RETURN(MatmulPointer matmul,
-                         MatmulCuda::Prepare(request.context,
-                                             {.m = dy.shape[0],
-                                              .n = request.outputs[0].shape[1],
-                                              .k = dy.shape[1],
-                                              .transpose_b = order == WeightOrder::kInOut,
-                                              .ab = dy.dtype,
-                                              .c = dy.dtype},
-                                             kBackward));
+                         MatmulCuda::Prepare(request.context, spec, kBackward));
   return std::unique_ptr<Kernel>(
-      std::make_unique<ParameterProduct>(std::move(matmul), request.context, dy.dtype));
+      std::make_unique<ParameterProduct>(std::move(matmul), request.context, spec.ab));
 }
 
 KernelResult MakeLinearWeightGradientCuda(const CudaRequest& request) {
@@ -262,8 +302,19 @@ KernelResult MakeLinearWeightGradientCuda(const CudaRequest& request) {
 }
 
 KernelResult MakeLinearWeightBiasGradientCuda(const CudaRequest& request) {
-  MatmulCudaSpec spec = WeightGradientSpec(request);
-  spec.column_sums = true;
+  const std::size_t place =
+      static_cast<const LinearWeightBiasGradient&>(request.function).place_of_dy();
+  const ValueSpec& dy = request.inputs[place];
+  const auto separate = [&]() -> KernelResult {
+    GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Kernel> weight, MakeLinearWeightGradientCuda(request));
+    return std::unique_ptr<Kernel>(
+        std::make_unique<SeparateBiasGradientKernel>(std::move(weight), request.on, place, dy));
+  };
+  const MatmulCudaSpec plain = WeightGradientSpec(request);
+  MatmulCudaSpec spec = plain;
+  (place == 0 ? spec.column_sums : spec.column_sums_of_b) = true;
+  const bool timed = IsTimed(request.context.numerics());
+  if (!timed && !FillsTheGpu(request.context, spec)) return separate();
   GACCD_ASSIGN_OR_RETURN(MatmulPointer overwrite,
                          MatmulCuda::TryPrepare(request.context, spec, kBackward));
   GACCD_ASSIGN_OR_RETURN(MatmulPointer add,
@@ -272,12 +323,17 @@ KernelResult MakeLinearWeightBiasGradientCuda(const CudaRequest& request) {
     request.notes.push_back(StrCat("cuBLASLt has no bias gradient with the weight gradient [",
                                    spec.m, ", ", spec.n, "] from ", spec.k, " rows of ",
                                    Name(spec.ab), ": done by a kernel of its own"));
-    GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Kernel> weight, MakeLinearWeightGradientCuda(request));
-    return std::unique_ptr<Kernel>(std::make_unique<SeparateBiasGradientKernel>(
-        std::move(weight), request.on, request.inputs[0]));
+    return separate();
+  }
+  if (timed) {
+    GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Kernel> other, separate());
+    GACCD_ASSIGN_OR_RETURN(const std::optional<bool> faster,
+                           IsEpilogueFaster(request.context, spec, plain,
+                                            [&] { return TimeBiasGradient(request.on, dy); }));
+    if (!faster.value_or(FillsTheGpu(request.context, spec))) return other;
   }
   return std::unique_ptr<Kernel>(std::make_unique<WeightBiasGradientKernel>(
-      std::move(overwrite), std::move(add), request.on, spec.m));
+      std::move(overwrite), std::move(add), request.on, dy.shape[1]));
 }
 
 }  // namespace gaccd

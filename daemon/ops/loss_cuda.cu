@@ -1,21 +1,21 @@
-// The losses' smaller kernels: mean squared error, the gradient of a softmax from its
-// probabilities, and the ranks of labels.
+// Mean squared error, and the ranks of labels.
 #include <algorithm>
 
 #include "daemon/device/cuda/launch.h"
+#include "daemon/ops/cuda_request.h"
 #include "daemon/ops/elementwise.h"
-#include "daemon/ops/kernels_cuda.h"
+#include "daemon/ops/label_ranks.h"
+#include "daemon/ops/mean_squared_error.h"
 #include "daemon/tensor/float_types.h"
 #include "daemon/tensor/vector_cuda.h"
 
 namespace gaccd {
 namespace {
 
-constexpr unsigned kThreads = 256;
-constexpr unsigned kWarps = kThreads / kWarp;
+using Call = CallKernel::Call;
 
-unsigned BlocksOn(const KernelStream& on, unsigned wanted) {
-  return std::min({wanted, static_cast<unsigned>(on.multiprocessors) * 8, GridSums::kMaxBlocks});
+LaunchShape ShapeFor(const KernelStream& on, std::int64_t items, std::int64_t per_block) {
+  return {std::min(on.Blocks(items, per_block), GridSums::kMaxBlocks), kThreads};
 }
 
 // sum of (y - t)^2 of one vector; dy = slope (y - t) over it.
@@ -59,53 +59,15 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <typename T>
-Status SquaredErrorOf(const KernelStream& on, const void* y, const float* t, const float* dloss,
-                      Matrix size, double* loss_sum, void* dy) {
-  constexpr int kWidth = std::max(kVectorWidth<T>, kVectorWidth<float>);
-  const bool aligned = IsVectorAligned(y) && IsVectorAligned(t) && IsVectorAligned(dy);
-  const std::int64_t elements = size.rows * size.columns;
-  const unsigned blocks = BlocksOn(on, BlocksFor(elements, kThreads * (aligned ? kWidth : 1)));
-  return Launch(aligned ? SquaredErrorKernel<T, kWidth> : SquaredErrorKernel<T, 1>,
-                {blocks, kThreads}, on.stream, "mean_squared_error", static_cast<const T*>(y), t,
-                dloss, elements, size.columns, static_cast<T*>(dy), loss_sum, on.sums.arrived,
-                on.sums.partials);
-}
-
-// dz = (p - onehot(label)) weight; a warp a row. `out` may be p.
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    SoftmaxGradientKernel(const T* probabilities, const std::int32_t* labels, const float* dloss,
-                          std::int64_t rows, std::int64_t columns, T* out) {
-  const float weight = *dloss;
-  for (std::int64_t m = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
-       m < rows; m += static_cast<std::int64_t>(gridDim.x) * kWarps) {
-    const std::int64_t label = labels[m];
-    for (std::int64_t c = threadIdx.x % kWarp; c < columns; c += kWarp) {
-      const std::int64_t i = m * columns + c;
-      const float p = ToFloat(probabilities[i]);
-      out[i] = FromFloat<T>((c == label ? p - 1.0F : p) * weight);
-    }
-  }
-}
-
-template <typename T>
-Status SoftmaxGradientOf(const KernelStream& on, const void* probabilities,
-                         const std::int32_t* labels, const float* dloss, Matrix size, void* out) {
-  return Launch(SoftmaxGradientKernel<T>, {BlocksOn(on, BlocksFor(size.rows, kWarps)), kThreads},
-                on.stream, "softmax_cross_entropy_gradient", static_cast<const T*>(probabilities),
-                labels, dloss, size.rows, size.columns, static_cast<T*>(out));
-}
-
 // A warp a row; no lane reads outside of it, whatever the label.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     LabelRanksKernel(const T* logits, const std::int32_t* labels, std::int64_t rows, int columns,
-                     std::int32_t* ranks, std::int32_t* best) {
+                     std::int64_t stride, std::int32_t* ranks, std::int32_t* best) {
   const int lane = static_cast<int>(threadIdx.x % kWarp);
   for (std::int64_t m = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
        m < rows; m += static_cast<std::int64_t>(gridDim.x) * kWarps) {
-    const T* z = logits + m * columns;
+    const T* z = logits + m * stride;
     const int label = labels[m];
     const bool is_class = label >= 0 && label < columns;
     const float at_label = is_class ? ToFloat(z[label]) : 0.0F;
@@ -139,34 +101,36 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <typename T>
-Status LabelRanksOf(const KernelStream& on, const void* logits, const std::int32_t* labels,
-                    Matrix size, std::int32_t* ranks, std::int32_t* best) {
-  return Launch(LabelRanksKernel<T>, {BlocksOn(on, BlocksFor(size.rows, kWarps)), kThreads},
-                on.stream, "label_ranks", static_cast<const T*>(logits), labels, size.rows,
-                static_cast<int>(size.columns), ranks, best);
-}
-
 }  // namespace
 
-Status EnqueueMeanSquaredError(const KernelStream& on, DType dtype, const void* y, const float* t,
-                               const float* dloss, Matrix size, double* loss_sum, void* dy) {
-  const auto enqueue = WithFloat(dtype, [](auto t) { return &SquaredErrorOf<decltype(t)>; });
-  return enqueue(on, y, t, dloss, size, loss_sum, dy);
+// The loss, its gradient or both: dy is the first output, loss_sum the last one.
+KernelResult MakeMeanSquaredErrorCuda(const CudaRequest& request) {
+  const bool has_gradient = request.inputs.size() > 2;
+  const bool has_loss = request.outputs.back().dtype == DType::kF64;
+  return MakeTypedCall(
+      request, [=, on = request.on, size = request.size()](auto type, const Call& c) {
+        using T = decltype(type);
+        constexpr int kWidth = std::max(kVectorWidth<T>, kVectorWidth<float>);
+        const T* y = c.in<T>(0);
+        const auto* t = c.in<float>(1);
+        T* dy = has_gradient ? c.out<T>(0) : nullptr;
+        const bool aligned = IsVectorAligned(y) && IsVectorAligned(t) && IsVectorAligned(dy);
+        const std::int64_t elements = size.rows * size.columns;
+        return Launch(aligned ? SquaredErrorKernel<T, kWidth> : SquaredErrorKernel<T, 1>,
+                      ShapeFor(on, elements, kThreads * (aligned ? kWidth : 1)), on.stream,
+                      "mean_squared_error", y, t, c.optional_in<float>(2), elements, size.columns,
+                      dy, has_loss ? c.out<double>(c.outputs.size() - 1) : nullptr, on.sums.arrived,
+                      on.sums.partials);
+      });
 }
 
-Status EnqueueSoftmaxCrossEntropyGradient(const KernelStream& on, DType dtype,
-                                          const void* probabilities, const std::int32_t* labels,
-                                          const float* dloss, Matrix size, void* out) {
-  const auto enqueue = WithFloat(dtype, [](auto t) { return &SoftmaxGradientOf<decltype(t)>; });
-  return enqueue(on, probabilities, labels, dloss, size, out);
-}
-
-Status EnqueueLabelRanks(const KernelStream& on, DType dtype, const void* logits,
-                         const std::int32_t* labels, Matrix size, std::int32_t* ranks,
-                         std::int32_t* best) {
-  const auto enqueue = WithFloat(dtype, [](auto t) { return &LabelRanksOf<decltype(t)>; });
-  return enqueue(on, logits, labels, size, ranks, best);
+KernelResult MakeLabelRanksCuda(const CudaRequest& request) {
+  return MakeTypedCall(request, [on = request.on, size = request.size()](auto t, const Call& c) {
+    using T = decltype(t);
+    return Launch(LabelRanksKernel<T>, ShapeFor(on, size.rows, kWarps), on.stream, "label_ranks",
+                  c.in<T>(0), c.in<std::int32_t>(1), size.rows, static_cast<int>(size.columns),
+                  size.row_stride(), c.out<std::int32_t>(0), c.out<std::int32_t>(1));
+  });
 }
 
 }  // namespace gaccd

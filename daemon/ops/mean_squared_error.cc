@@ -1,5 +1,7 @@
 #include "daemon/ops/mean_squared_error.h"
 
+#include "daemon/ops/call_kernel.h"
+#include "daemon/ops/elementwise.h"
 #include "daemon/ops/fuse.h"
 #include "daemon/ops/shape_checks.h"
 
@@ -37,7 +39,45 @@ OutputSpecs MeanSquaredErrorFused::Infer(std::span<const ValueSpec> inputs) cons
 }
 
 void FuseMeanSquaredError(Fuser& fuser) {
-  fuser.FuseLoss<MeanSquaredError, MeanSquaredErrorGradient, MeanSquaredErrorFused>();
+  for (std::size_t i = 0; i < fuser.size(); ++i) {
+    if (!fuser.Is<MeanSquaredError>(i)) continue;
+    const Node& loss = fuser.node(i);
+    const auto j = fuser.Find<MeanSquaredErrorGradient>([&loss](const Node& gradient) {
+      return gradient.inputs[0] == loss.inputs[0] && gradient.inputs[1] == loss.inputs[1];
+    });
+    if (!j || !fuser.MadeBefore(fuser.node(*j).inputs[2], i)) continue;
+    fuser.Replace(i, {std::make_shared<MeanSquaredErrorFused>(),
+                      {loss.inputs[0], loss.inputs[1], fuser.node(*j).inputs[2]},
+                      {fuser.node(*j).outputs[0], loss.outputs[0]}});
+    fuser.Erase(*j);
+  }
+}
+
+KernelResult MakeMeanSquaredErrorCpu(const KernelRequest& request) {
+  const Shape& shape = request.inputs[0].shape;
+  return MakeCall(request,
+                  [elements = Elements(shape), columns = shape[1]](const CallKernel::Call& c) {
+                    double sum = 0;
+                    for (std::int64_t i = 0; i < elements; ++i) {
+                      sum += SquaredError(c.in<float>(0)[i], c.in<float>(1)[i]);
+                    }
+                    *c.out<double>(0) = sum / static_cast<double>(columns);
+                    return Status::Ok();
+                  });
+}
+
+KernelResult MakeMeanSquaredErrorGradientCpu(const KernelRequest& request) {
+  const Shape& shape = request.inputs[0].shape;
+  return MakeCall(request,
+                  [elements = Elements(shape), columns = shape[1]](const CallKernel::Call& c) {
+                    const auto* y = c.in<float>(0);
+                    const auto* t = c.in<float>(1);
+                    auto* dy = c.out<float>(0);
+                    const float slope = SquaredErrorSlope(*c.in<float>(2), columns);
+                    for (std::int64_t i = 0; i < elements; ++i)
+                      dy[i] = SquaredErrorGradient(slope, y[i], t[i]);
+                    return Status::Ok();
+                  });
 }
 
 }  // namespace gaccd

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "daemon/autograd/function.h"
+#include "daemon/ops/function_row.h"
 
 namespace gaccd {
 
@@ -30,6 +31,16 @@ class MeanSquaredErrorFused : public Function {
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 };
+// The loss and its gradient -> one pass.
 void FuseMeanSquaredError(Fuser& fuser);
+
+KernelResult MakeMeanSquaredErrorCpu(const KernelRequest& request);
+KernelResult MakeMeanSquaredErrorGradientCpu(const KernelRequest& request);
+KernelResult MakeMeanSquaredErrorCuda(const CudaRequest& request);
+inline constexpr FunctionRow kMeanSquaredErrorRows[] = {
+    {"mean_squared_error", MakeMeanSquaredErrorCpu, MakeMeanSquaredErrorCuda},
+    {"mean_squared_error_gradient", MakeMeanSquaredErrorGradientCpu, MakeMeanSquaredErrorCuda},
+    {"mean_squared_error_fused", nullptr, MakeMeanSquaredErrorCuda, FuseMeanSquaredError},
+};
 
 }  // namespace gaccd

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "daemon/autograd/function.h"
-#include "daemon/ops/cuda_makers.h"
+#include "daemon/ops/function_row.h"
 
 namespace gaccd {
 
@@ -23,5 +23,8 @@ class Multiply : public Function {
 
 KernelResult MakeMultiplyCpu(const KernelRequest& request);
 KernelResult MakeMultiplyCuda(const CudaRequest& request);
+inline constexpr FunctionRow kMultiplyRows[] = {
+    {"multiply", MakeMultiplyCpu, MakeMultiplyCuda},
+};
 
 }  // namespace gaccd

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <memory>
 
 #include "daemon/device/cuda/launch.h"
@@ -8,9 +7,6 @@
 
 namespace gaccd {
 namespace {
-
-constexpr unsigned kThreads = 256;
-constexpr unsigned kBlocksPerMultiprocessor = 8;
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
@@ -25,12 +21,10 @@ KernelResult MakeMultiply(const CudaRequest& request) {
   const auto factor = static_cast<T>(static_cast<const Multiply&>(request.function).factor());
   const std::int64_t elements = request.elements();
   const KernelStream on = request.on;
-  return std::unique_ptr<Kernel>(
-      std::make_unique<CallKernel>(request, [=](const CallKernel::Call& call) {
-        const auto most = static_cast<unsigned>(on.multiprocessors) * kBlocksPerMultiprocessor;
-        return Launch(MultiplyKernel<T>, {std::min(most, BlocksFor(elements, kThreads)), kThreads},
-                      on.stream, "multiply", call.in<T>(0), factor, call.out<T>(0), elements);
-      }));
+  return MakeCall(request, [=](const CallKernel::Call& call) {
+    return Launch(MultiplyKernel<T>, {on.Blocks(elements, kThreads), kThreads}, on.stream,
+                  "multiply", call.in<T>(0), factor, call.out<T>(0), elements);
+  });
 }
 
 }  // namespace

@@ -1,16 +1,19 @@
 // One row a sequence: a thread for every value that is written.
-#include <algorithm>
-
 #include "daemon/device/cuda/launch.h"
-#include "daemon/ops/sequence_kernels_cuda.h"
+#include "daemon/ops/cuda_request.h"
+#include "daemon/ops/pool_rows.h"
 #include "daemon/tensor/float_types.h"
 
 namespace gaccd {
 namespace {
 
-constexpr unsigned kThreads = 256;
-constexpr unsigned kBlocksPerMultiprocessor = 8;
+using Call = CallKernel::Call;
 
+struct SequenceSize {
+  std::int64_t count = 0, length = 0, columns = 0;  // sequences, rows of each
+};
+
+// lengths may be null.
 __device__ inline std::int64_t Known(const std::int32_t* lengths, std::int64_t b,
                                      std::int64_t length) {
   if (lengths == nullptr) return length;
@@ -56,50 +59,47 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <bool kMean>
-Status Pool(const KernelStream& on, const char* what, DType dtype, const void* x,
-            const std::int32_t* lengths, SequenceSize size, void* y) {
-  const auto most = static_cast<unsigned>(on.multiprocessors) * kBlocksPerMultiprocessor;
-  const LaunchShape shape{std::min(most, BlocksFor(size.count * size.columns, kThreads)), kThreads};
-  return WithFloat(dtype, [&](auto t) {
-    using T = decltype(t);
-    return Launch(PoolKernel<T, kMean>, shape, on.stream, what, static_cast<const T*>(x), lengths,
-                  size, static_cast<T*>(y));
-  });
+KernelResult MakePool(const CudaRequest& request, const char* what) {
+  const std::int64_t length = static_cast<const PoolRows&>(request.function).length();
+  const Shape& y = request.outputs[0].shape;
+  return MakeTypedCall(request,
+                       [what, stream = request.on.stream, size = SequenceSize{y[0], length, y[1]},
+                        shape = LaunchShape{request.on.Blocks(y[0] * y[1], kThreads), kThreads}](
+                           auto t, const Call& c) {
+                         using T = decltype(t);
+                         return Launch(PoolKernel<T, kMean>, shape, stream, what, c.in<T>(0),
+                                       c.optional_in<std::int32_t>(1), size, c.out<T>(0));
+                       });
 }
 
 template <bool kMean>
-Status PoolGradient(const KernelStream& on, const char* what, DType dtype, const void* dy,
-                    const std::int32_t* lengths, SequenceSize size, void* dx) {
-  const auto most = static_cast<unsigned>(on.multiprocessors) * kBlocksPerMultiprocessor;
-  const std::int64_t elements = size.count * size.length * size.columns;
-  const LaunchShape shape{std::min(most, BlocksFor(elements, kThreads)), kThreads};
-  return WithFloat(dtype, [&](auto t) {
-    using T = decltype(t);
-    return Launch(PoolGradientKernel<T, kMean>, shape, on.stream, what, static_cast<const T*>(dy),
-                  lengths, size, static_cast<T*>(dx));
-  });
+KernelResult MakePoolGradient(const CudaRequest& request, const char* what) {
+  const std::int64_t length = static_cast<const PoolRowsGradient&>(request.function).length();
+  const Shape& dy = request.inputs[0].shape;
+  const std::int64_t elements = dy[0] * length * dy[1];
+  return MakeTypedCall(
+      request, [what, stream = request.on.stream, size = SequenceSize{dy[0], length, dy[1]},
+                shape = LaunchShape{request.on.Blocks(elements, kThreads), kThreads}](
+                   auto t, const Call& c) {
+        using T = decltype(t);
+        return Launch(PoolGradientKernel<T, kMean>, shape, stream, what, c.in<T>(0),
+                      c.optional_in<std::int32_t>(1), size, c.out<T>(0));
+      });
 }
 
 }  // namespace
 
-Status EnqueueFirstRows(const KernelStream& on, DType dtype, const void* x, SequenceSize size,
-                        void* y) {
-  return Pool<false>(on, "first_rows", dtype, x, nullptr, size, y);
+KernelResult MakeFirstRowsCuda(const CudaRequest& request) {
+  return MakePool<false>(request, "first_rows");
 }
-
-Status EnqueueFirstRowsGradient(const KernelStream& on, DType dtype, const void* dy,
-                                SequenceSize size, void* dx) {
-  return PoolGradient<false>(on, "first_rows_gradient", dtype, dy, nullptr, size, dx);
+KernelResult MakeFirstRowsGradientCuda(const CudaRequest& request) {
+  return MakePoolGradient<false>(request, "first_rows_gradient");
 }
-
-Status EnqueueMeanRows(const KernelStream& on, DType dtype, const void* x,
-                       const std::int32_t* lengths, SequenceSize size, void* y) {
-  return Pool<true>(on, "mean_rows", dtype, x, lengths, size, y);
+KernelResult MakeMeanRowsCuda(const CudaRequest& request) {
+  return MakePool<true>(request, "mean_rows");
 }
-
-Status EnqueueMeanRowsGradient(const KernelStream& on, DType dtype, const void* dy,
-                               const std::int32_t* lengths, SequenceSize size, void* dx) {
-  return PoolGradient<true>(on, "mean_rows_gradient", dtype, dy, lengths, size, dx);
+KernelResult MakeMeanRowsGradientCuda(const CudaRequest& request) {
+  return MakePoolGradient<true>(request, "mean_rows_gradient");
 }
 
 }  // namespace gaccd

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "daemon/autograd/function.h"
+#include "daemon/ops/function_row.h"
 
 namespace gaccd {
 
@@ -44,6 +45,21 @@ class PoolRowsGradient : public Function {
  private:
   PoolKind kind_;
   std::int64_t length_;  // T
+};
+
+KernelResult MakeFirstRowsCpu(const KernelRequest& request);
+KernelResult MakeFirstRowsGradientCpu(const KernelRequest& request);
+KernelResult MakeMeanRowsCpu(const KernelRequest& request);
+KernelResult MakeMeanRowsGradientCpu(const KernelRequest& request);
+KernelResult MakeFirstRowsCuda(const CudaRequest& request);
+KernelResult MakeFirstRowsGradientCuda(const CudaRequest& request);
+KernelResult MakeMeanRowsCuda(const CudaRequest& request);
+KernelResult MakeMeanRowsGradientCuda(const CudaRequest& request);
+inline constexpr FunctionRow kPoolRows[] = {
+    {"first_rows", MakeFirstRowsCpu, MakeFirstRowsCuda},
+    {"first_rows_gradient", MakeFirstRowsGradientCpu, MakeFirstRowsGradientCuda},
+    {"mean_rows", MakeMeanRowsCpu, MakeMeanRowsCuda},
+    {"mean_rows_gradient", MakeMeanRowsGradientCpu, MakeMeanRowsGradientCuda},
 };
 
 }  // namespace gaccd

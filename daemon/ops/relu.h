@@ -5,6 +5,7 @@
 #pragma once
 
 #include "daemon/autograd/function.h"
+#include "daemon/ops/function_row.h"
 
 namespace gaccd {
 
@@ -27,6 +28,15 @@ class ReluGradient : public Function {
 
  private:
   bool to_bf16_;
+};
+
+KernelResult MakeReluCpu(const KernelRequest& request);
+KernelResult MakeReluGradientCpu(const KernelRequest& request);
+KernelResult MakeReluCuda(const CudaRequest& request);
+KernelResult MakeReluGradientCuda(const CudaRequest& request);
+inline constexpr FunctionRow kReluRows[] = {
+    {"relu", MakeReluCpu, MakeReluCuda},
+    {"relu_gradient", TakesBf16(MakesBf16(MakeReluGradientCpu)), MakeReluGradientCuda},
 };
 
 }  // namespace gaccd

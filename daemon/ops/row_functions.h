@@ -5,6 +5,7 @@
 #pragma once
 
 #include "daemon/autograd/function.h"
+#include "daemon/ops/function_row.h"
 
 namespace gaccd {
 
@@ -53,6 +54,21 @@ class L2NormalizeGradient : public Function {
 
  private:
   float eps_;
+};
+
+KernelResult MakeSoftmaxCpu(const KernelRequest& request);
+KernelResult MakeSoftmaxGradientCpu(const KernelRequest& request);
+KernelResult MakeL2NormalizeCpu(const KernelRequest& request);
+KernelResult MakeL2NormalizeGradientCpu(const KernelRequest& request);
+KernelResult MakeSoftmaxCuda(const CudaRequest& request);
+KernelResult MakeSoftmaxGradientCuda(const CudaRequest& request);
+KernelResult MakeL2NormalizeCuda(const CudaRequest& request);
+KernelResult MakeL2NormalizeGradientCuda(const CudaRequest& request);
+inline constexpr FunctionRow kRowFunctionRows[] = {
+    {"softmax", MakeSoftmaxCpu, MakeSoftmaxCuda},
+    {"softmax_gradient", MakeSoftmaxGradientCpu, MakeSoftmaxGradientCuda},
+    {"l2_normalize", MakeL2NormalizeCpu, MakeL2NormalizeCuda},
+    {"l2_normalize_gradient", MakeL2NormalizeGradientCpu, MakeL2NormalizeGradientCuda},
 };
 
 }  // namespace gaccd

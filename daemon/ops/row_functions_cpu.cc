@@ -3,7 +3,6 @@
 
 #include "collectives/base/simd.h"
 #include "daemon/ops/call_kernel.h"
-#include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/math.h"
 #include "daemon/ops/pool_rows.h"
 #include "daemon/ops/row_functions.h"
@@ -93,10 +92,6 @@ void MeanRowsGradient(const Sequences& z, const float* dy, const std::int32_t* l
     }
     std::fill_n(dx + known * z.columns, (z.length - known) * z.columns, 0.0F);
   }
-}
-
-KernelResult MakeCall(const KernelRequest& request, CallKernel::Action run) {
-  return std::unique_ptr<Kernel>(std::make_unique<CallKernel>(request, std::move(run)));
 }
 
 Sequences SequencesOf(const Shape& pooled, std::int64_t length) {

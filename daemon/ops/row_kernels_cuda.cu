@@ -1,22 +1,19 @@
 // Functions of rows: a warp takes a row, whose values it reads again from the cache for every sum.
-#include <float.h>
-
-#include <algorithm>
+#include <cstddef>
 
 #include "daemon/device/cuda/launch.h"
-#include "daemon/ops/sequence_kernels_cuda.h"
+#include "daemon/ops/cuda_request.h"
+#include "daemon/ops/layer_norm.h"
+#include "daemon/ops/row_functions.h"
 #include "daemon/tensor/float_types.h"
 
 namespace gaccd {
 namespace {
 
-constexpr unsigned kThreads = 256;
-constexpr unsigned kWarps = kThreads / kWarp;
-constexpr unsigned kBlocksPerMultiprocessor = 8;
+using Call = CallKernel::Call;
 
-LaunchShape ShapeFor(const KernelStream& on, std::int64_t rows) {
-  const auto most = static_cast<unsigned>(on.multiprocessors) * kBlocksPerMultiprocessor;
-  return {std::min(most, BlocksFor(rows, kWarps)), kThreads};
+LaunchShape ShapeFor(const CudaRequest& request) {
+  return {request.on.Blocks(request.inputs[0].shape[0], kWarps), kThreads};
 }
 
 // The rows of a warp, and the columns of a lane.
@@ -76,115 +73,6 @@ __global__ void __launch_bounds__(kThreads)
       rstds[n] = rstd;
     }
   }
-}
-
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    LayerNormInputKernel(const T* dy, const T* x, const float* gamma, const float* means,
-                         const float* rstds, std::int64_t rows, std::int64_t columns, T* dx) {
-  const auto count = static_cast<float>(columns);
-  for (std::int64_t n = FirstRow(); n < rows; n += RowStep()) {
-    const T* from = dy + n * columns;
-    const T* row = x + n * columns;
-    T* to = dx + n * columns;
-    const float mean = means[n];
-    const float rstd = rstds[n];
-    const float sum = RowSum(columns, [=](std::int64_t d) { return ToFloat(from[d]) * gamma[d]; });
-    const float product = RowSum(columns, [=](std::int64_t d) {
-      return ToFloat(from[d]) * gamma[d] * ((ToFloat(row[d]) - mean) * rstd);
-    });
-    ForColumns(columns, [=](std::int64_t d) {
-      const float h = (ToFloat(row[d]) - mean) * rstd;
-      to[d] =
-          FromFloat<T>(rstd * (ToFloat(from[d]) * gamma[d] - sum / count - h * (product / count)));
-    });
-  }
-}
-
-// Rows are cut into parts, whose sums are added in their order: so many rows a part at least, so
-// many parts at most.
-constexpr std::int64_t kRowsPerPart = 64;
-constexpr std::int64_t kMaxParts = 64;
-
-std::int64_t PartsOf(std::int64_t rows) {
-  return std::clamp<std::int64_t>(rows / kRowsPerPart, 1, kMaxParts);
-}
-
-// A block takes 32 columns of a part. sums: [parts, 2, columns], of gamma and beta.
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    LayerNormSumsKernel(const T* dy, const T* x, const float* means, const float* rstds,
-                        std::int64_t rows, std::int64_t columns, std::int64_t parts, float* sums) {
-  __shared__ float of_gamma[kWarps][kWarp];
-  __shared__ float of_beta[kWarps][kWarp];
-  const unsigned lane = threadIdx.x % kWarp;
-  const unsigned warp = threadIdx.x / kWarp;
-  const std::int64_t part = blockIdx.x % parts;
-  const std::int64_t column = blockIdx.x / parts * kWarp + lane;
-  const std::int64_t end = rows * (part + 1) / parts;
-  float gamma = 0;
-  float beta = 0;
-  if (column < columns) {
-#pragma unroll 4
-    for (std::int64_t n = rows * part / parts + warp; n < end; n += kWarps) {
-      const float g = ToFloat(dy[n * columns + column]);
-      gamma += g * ((ToFloat(x[n * columns + column]) - means[n]) * rstds[n]);
-      beta += g;
-    }
-  }
-  of_gamma[warp][lane] = gamma;
-  of_beta[warp][lane] = beta;
-  __syncthreads();
-  if (warp != 0 || column >= columns) return;
-  for (unsigned w = 1; w < kWarps; ++w) {
-    gamma += of_gamma[w][lane];
-    beta += of_beta[w][lane];
-  }
-  sums[2 * part * columns + column] = gamma;
-  sums[(2 * part + 1) * columns + column] = beta;
-}
-
-__global__ void __launch_bounds__(kThreads)
-    LayerNormAddKernel(const float* sums, std::int64_t parts, std::int64_t columns, float* dgamma,
-                       bool add_gamma, float* dbeta, bool add_beta) {
-  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (column >= columns) return;
-  float gamma = 0;
-  float beta = 0;
-  for (std::int64_t part = 0; part < parts; ++part) {
-    gamma += sums[2 * part * columns + column];
-    beta += sums[(2 * part + 1) * columns + column];
-  }
-  dgamma[column] = add_gamma ? dgamma[column] + gamma : gamma;
-  dbeta[column] = add_beta ? dbeta[column] + beta : beta;
-}
-
-// The sums are taken before dx is written, which may be dy.
-template <typename T>
-Status LayerNormGradientOf(const KernelStream& on, const void* dy, const void* x,
-                           const float* gamma, const float* mean, const float* rstd, Matrix size,
-                           const LayerNormGradients& to, float* sums) {
-  const std::int64_t parts = PartsOf(size.rows);
-  const unsigned blocks = BlocksFor(size.columns, kWarp) * static_cast<unsigned>(parts);
-  const auto* g = static_cast<const T*>(dy);
-  const auto* values = static_cast<const T*>(x);
-  GACCD_RETURN_IF_ERROR(Launch(LayerNormSumsKernel<T>, {blocks, kThreads}, on.stream,
-                               "layer_norm_gradient", g, values, mean, rstd, size.rows,
-                               size.columns, parts, sums));
-  GACCD_RETURN_IF_ERROR(Launch(LayerNormAddKernel, {BlocksFor(size.columns, kThreads), kThreads},
-                               on.stream, "layer_norm_gradient", sums, parts, size.columns,
-                               to.dgamma, to.add_gamma, to.dbeta, to.add_beta));
-  return Launch(LayerNormInputKernel<T>, ShapeFor(on, size.rows), on.stream, "layer_norm_gradient",
-                g, values, gamma, mean, rstd, size.rows, size.columns, static_cast<T*>(to.dx));
-}
-
-template <typename T>
-Status LayerNormOf(const KernelStream& on, const char* what, const void* x, const void* residual,
-                   void* sum, const float* gamma, const float* beta, Matrix size, float eps,
-                   void* y, float* mean, float* rstd) {
-  return Launch(LayerNormKernel<T>, ShapeFor(on, size.rows), on.stream, what,
-                static_cast<const T*>(x), static_cast<const T*>(residual), static_cast<T*>(sum),
-                gamma, beta, size.rows, size.columns, eps, static_cast<T*>(y), mean, rstd);
 }
 
 template <typename T>
@@ -253,72 +141,63 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// adds: the second input is added to the first one, and the first output is their sum.
+KernelResult MakeNorm(const CudaRequest& request, float eps, bool adds) {
+  return MakeTypedCall(request, [=, shape = ShapeFor(request), stream = request.on.stream,
+                                 size = request.size()](auto t, const Call& c) {
+    using T = decltype(t);
+    const std::size_t i = adds ? 1 : 0;
+    return Launch(LayerNormKernel<T>, shape, stream, adds ? "add_layer_norm" : "layer_norm",
+                  c.in<T>(0), adds ? c.in<T>(1) : nullptr, adds ? c.out<T>(0) : nullptr,
+                  c.in<float>(i + 1), c.in<float>(i + 2), size.rows, size.columns, eps, c.out<T>(i),
+                  c.out<float>(i + 1), c.out<float>(i + 2));
+  });
+}
+
 }  // namespace
 
-Status EnqueueLayerNorm(const KernelStream& on, DType dtype, const void* x, const float* gamma,
-                        const float* beta, Matrix size, float eps, void* y, float* mean,
-                        float* rstd) {
-  const auto enqueue = WithFloat(dtype, [](auto t) { return &LayerNormOf<decltype(t)>; });
-  return enqueue(on, "layer_norm", x, nullptr, nullptr, gamma, beta, size, eps, y, mean, rstd);
+KernelResult MakeLayerNormCuda(const CudaRequest& request) {
+  return MakeNorm(request, static_cast<const LayerNorm&>(request.function).eps(), false);
+}
+KernelResult MakeAddLayerNormCuda(const CudaRequest& request) {
+  return MakeNorm(request, static_cast<const AddLayerNorm&>(request.function).eps(), true);
 }
 
-Status EnqueueAddLayerNorm(const KernelStream& on, DType dtype, const void* x, const void* residual,
-                           const float* gamma, const float* beta, Matrix size, float eps, void* sum,
-                           void* y, float* mean, float* rstd) {
-  const auto enqueue = WithFloat(dtype, [](auto t) { return &LayerNormOf<decltype(t)>; });
-  return enqueue(on, "add_layer_norm", x, residual, sum, gamma, beta, size, eps, y, mean, rstd);
-}
-
-std::size_t LayerNormGradientScratchBytes(Matrix size) {
-  return static_cast<std::size_t>(2 * PartsOf(size.rows) * size.columns) * sizeof(float);
-}
-
-Status EnqueueLayerNormGradient(const KernelStream& on, DType dtype, const void* dy, const void* x,
-                                const float* gamma, const float* mean, const float* rstd,
-                                Matrix size, const LayerNormGradients& to, void* scratch) {
-  const auto enqueue = WithFloat(dtype, [](auto t) { return &LayerNormGradientOf<decltype(t)>; });
-  return enqueue(on, dy, x, gamma, mean, rstd, size, to, static_cast<float*>(scratch));
-}
-
-Status EnqueueSoftmax(const KernelStream& on, DType dtype, const void* x, Matrix size, void* y) {
-  const LaunchShape shape = ShapeFor(on, size.rows);
-  return WithFloat(dtype, [&](auto t) {
+KernelResult MakeSoftmaxCuda(const CudaRequest& request) {
+  return MakeTypedCall(request, [shape = ShapeFor(request), stream = request.on.stream,
+                                 size = request.size()](auto t, const Call& c) {
     using T = decltype(t);
-    return Launch(SoftmaxKernel<T>, shape, on.stream, "softmax", static_cast<const T*>(x),
-                  size.rows, size.columns, static_cast<T*>(y));
+    return Launch(SoftmaxKernel<T>, shape, stream, "softmax", c.in<T>(0), size.rows, size.columns,
+                  c.out<T>(0));
   });
 }
 
-Status EnqueueSoftmaxGradient(const KernelStream& on, DType dtype, const void* dy, const void* y,
-                              Matrix size, void* dx) {
-  const LaunchShape shape = ShapeFor(on, size.rows);
-  return WithFloat(dtype, [&](auto t) {
+KernelResult MakeSoftmaxGradientCuda(const CudaRequest& request) {
+  return MakeTypedCall(request, [shape = ShapeFor(request), stream = request.on.stream,
+                                 size = request.size()](auto t, const Call& c) {
     using T = decltype(t);
-    return Launch(SoftmaxRowGradientKernel<T>, shape, on.stream, "softmax_gradient",
-                  static_cast<const T*>(dy), static_cast<const T*>(y), size.rows, size.columns,
-                  static_cast<T*>(dx));
+    return Launch(SoftmaxRowGradientKernel<T>, shape, stream, "softmax_gradient", c.in<T>(0),
+                  c.in<T>(1), size.rows, size.columns, c.out<T>(0));
   });
 }
 
-Status EnqueueL2Normalize(const KernelStream& on, DType dtype, const void* x, Matrix size,
-                          float eps, void* y, float* norm) {
-  const LaunchShape shape = ShapeFor(on, size.rows);
-  return WithFloat(dtype, [&](auto t) {
+KernelResult MakeL2NormalizeCuda(const CudaRequest& request) {
+  const float eps = static_cast<const L2Normalize&>(request.function).eps();
+  return MakeTypedCall(request, [shape = ShapeFor(request), stream = request.on.stream,
+                                 size = request.size(), eps](auto t, const Call& c) {
     using T = decltype(t);
-    return Launch(L2NormalizeKernel<T>, shape, on.stream, "l2_normalize", static_cast<const T*>(x),
-                  size.rows, size.columns, eps, static_cast<T*>(y), norm);
+    return Launch(L2NormalizeKernel<T>, shape, stream, "l2_normalize", c.in<T>(0), size.rows,
+                  size.columns, eps, c.out<T>(0), c.out<float>(1));
   });
 }
 
-Status EnqueueL2NormalizeGradient(const KernelStream& on, DType dtype, const void* dy,
-                                  const void* y, const float* norm, Matrix size, float eps,
-                                  void* dx) {
-  const LaunchShape shape = ShapeFor(on, size.rows);
-  return WithFloat(dtype, [&](auto t) {
+KernelResult MakeL2NormalizeGradientCuda(const CudaRequest& request) {
+  const float eps = static_cast<const L2NormalizeGradient&>(request.function).eps();
+  return MakeTypedCall(request, [shape = ShapeFor(request), stream = request.on.stream,
+                                 size = request.size(), eps](auto t, const Call& c) {
     using T = decltype(t);
-    return Launch(L2NormalizeGradientKernel<T>, shape, on.stream, "l2_normalize_gradient",
-                  static_cast<const T*>(dy), static_cast<const T*>(y), norm, size.rows,
-                  size.columns, eps, static_cast<T*>(dx));
+    return Launch(L2NormalizeGradientKernel<T>, shape, stream, "l2_normalize_gradient", c.in<T>(0),
+                  c.in<T>(1), c.in<float>(2), size.rows, size.columns, eps, c.out<T>(0));
   });
 }
 

@@ -34,6 +34,16 @@ Status CheckSequences(const ValueSpec& spec, std::int64_t length, std::string_vi
                                      " each, found ", ToString(spec.shape))};
 }
 
+Status CheckImages(const ValueSpec& spec, std::string_view what) {
+  const Shape& shape = spec.shape;
+  if (IsFloat(spec.dtype) && shape.size() == 4 && shape[1] > 0 && shape[2] > 0 && shape[3] > 0) {
+    return Status::Ok();
+  }
+  return {ErrorKind::kConfig,
+          StrCat(what, ": expected f32, bf16 or fp16 images [N, height, width, channels], found ",
+                 Name(spec.dtype), " ", ToString(shape))};
+}
+
 Status CheckShapeIs(const ValueSpec& spec, const Shape& expected, std::string_view what,
                     DType dtype) {
   if (spec.dtype == dtype && spec.shape == expected) return Status::Ok();

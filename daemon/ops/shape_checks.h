@@ -17,6 +17,8 @@ Status CheckMatrix(const ValueSpec& spec, std::string_view what);
 Status CheckMatrix(const ValueSpec& spec, std::string_view what, DType dtype);
 // A matrix whose rows are those of sequences of `length` rows each, one after another.
 Status CheckSequences(const ValueSpec& spec, std::int64_t length, std::string_view what);
+// Images [N, H, W, C], f32, bf16 or fp16, of at least one pixel and channel.
+Status CheckImages(const ValueSpec& spec, std::string_view what);
 // Exactly this shape, f32 unless another type is given.
 Status CheckShapeIs(const ValueSpec& spec, const Shape& expected, std::string_view what,
                     DType dtype = DType::kF32);

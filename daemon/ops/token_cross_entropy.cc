@@ -1,6 +1,7 @@
 #include "daemon/ops/token_cross_entropy.h"
 
 #include "collectives/base/strings.h"
+#include "daemon/ops/fuse.h"
 #include "daemon/ops/shape_checks.h"
 
 namespace gaccd {
@@ -56,6 +57,45 @@ OutputSpecs TokenCrossEntropyGradient::Infer(std::span<const ValueSpec> inputs) 
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], {inputs[0].shape[0], 2}, "the statistics"));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[3], {1}, "the loss gradient"));
   return std::vector<ValueSpec>{inputs[0]};
+}
+
+OutputSpecs TokenCrossEntropyFused::Infer(std::span<const ValueSpec> inputs) const {
+  GACCD_RETURN_IF_ERROR(CheckInputs(inputs, 3, options_));
+  GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], {1}, "the loss gradient"));
+  const ValueSpec sum{{1}, DType::kF64};
+  return std::vector<ValueSpec>{inputs[0], sum, sum};
+}
+
+OutputSpecs TokenCrossEntropyLoss::Infer(std::span<const ValueSpec> inputs) const {
+  GACCD_RETURN_IF_ERROR(CheckInputs(inputs, 2, options_));
+  const ValueSpec sum{{1}, DType::kF64};
+  return std::vector<ValueSpec>{sum, sum};
+}
+
+void FuseTokenCrossEntropy(Fuser& fuser) {
+  for (std::size_t i = 0; i < fuser.size(); ++i) {
+    if (!fuser.Is<TokenCrossEntropy>(i)) continue;
+    const Node& loss = fuser.node(i);
+    const auto& options = static_cast<const TokenCrossEntropy&>(*loss.function).options();
+    const ValueId statistics = loss.outputs[2];
+    const auto gradient = fuser.Find<TokenCrossEntropyGradient>(
+        [statistics](const Node& node) { return node.inputs[2] == statistics; });
+    if (!fuser.OnlyReadBy(statistics, gradient)) continue;
+    if (!gradient) {
+      fuser.Replace(i, {std::make_shared<TokenCrossEntropyLoss>(options),
+                        loss.inputs,
+                        {loss.outputs[0], loss.outputs[1]}});
+      continue;
+    }
+    const ValueId dloss = fuser.node(*gradient).inputs[3];
+    if (!fuser.MadeBefore(dloss, i)) continue;
+    std::vector<ValueId> inputs = loss.inputs;
+    inputs.insert(inputs.begin() + 2, dloss);
+    fuser.Replace(i, {std::make_shared<TokenCrossEntropyFused>(options),
+                      std::move(inputs),
+                      {fuser.node(*gradient).outputs[0], loss.outputs[0], loss.outputs[1]}});
+    fuser.Erase(*gradient);
+  }
 }
 
 }  // namespace gaccd

@@ -1,5 +1,6 @@
-// Softmax cross-entropy with positions that are ignored, label smoothing and weights, as PyTorch's
-// cross_entropy(ignore_index, label_smoothing).  logits z [N, C], labels t [N], weights w [N] or 1:
+// Softmax cross-entropy, of one label a sample or one a token, with labels that are ignored, label
+// smoothing and weights, as PyTorch's cross_entropy(ignore_index, label_smoothing).  logits z [N,
+// C], labels t [N], weights w [N] or 1:
 //   loss_sum = sum_n w[n] ((1 - e) (lse[n] - z[n, t[n]]) + e / C sum_c (lse[n] - z[n, c]))
 //   weight_sum = sum_n w[n],  lse[n] = log sum_c exp z[n, c]
 // over the n whose label is not the ignored one. weight_sum, added up over the update, is what the
@@ -9,8 +10,11 @@
 #pragma once
 
 #include "daemon/autograd/function.h"
+#include "daemon/ops/function_row.h"
 
 namespace gaccd {
+
+class Fuser;
 
 struct TokenCrossEntropyOptions {
   std::int32_t ignored_label = -100;
@@ -47,6 +51,54 @@ class TokenCrossEntropyGradient : public Function {
 
  private:
   TokenCrossEntropyOptions options_;
+};
+
+// Loss and gradient in one pass over the logits, for the GPU. Inputs: logits, labels, dloss f32 [1]
+// and, if there are, weights. Outputs: dlogits, loss_sum, weight_sum.
+class TokenCrossEntropyFused : public Function {
+ public:
+  explicit TokenCrossEntropyFused(const TokenCrossEntropyOptions& options) : options_(options) {}
+
+  [[nodiscard]] std::string_view name() const override { return "token_cross_entropy_fused"; }
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] bool can_run_in_place() const override { return true; }
+
+  [[nodiscard]] const TokenCrossEntropyOptions& options() const { return options_; }
+
+ private:
+  TokenCrossEntropyOptions options_;
+};
+
+// Without statistics, for the GPU. Inputs: those of TokenCrossEntropy. Outputs: loss_sum,
+// weight_sum.
+class TokenCrossEntropyLoss : public Function {
+ public:
+  explicit TokenCrossEntropyLoss(const TokenCrossEntropyOptions& options) : options_(options) {}
+
+  [[nodiscard]] std::string_view name() const override { return "token_cross_entropy_loss"; }
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+
+  [[nodiscard]] const TokenCrossEntropyOptions& options() const { return options_; }
+
+ private:
+  TokenCrossEntropyOptions options_;
+};
+
+// The loss and its gradient -> one pass; a loss whose statistics nobody reads -> none. The GPU has
+// no kernel for others.
+void FuseTokenCrossEntropy(Fuser& fuser);
+
+KernelResult MakeTokenCrossEntropyCpu(const KernelRequest& request);
+KernelResult MakeTokenCrossEntropyGradientCpu(const KernelRequest& request);
+KernelResult MakeTokenCrossEntropyFusedCuda(const CudaRequest& request);
+KernelResult MakeTokenCrossEntropyLossCuda(const CudaRequest& request);
+inline constexpr FunctionRow kTokenCrossEntropyRows[] = {
+    {"token_cross_entropy", MakeTokenCrossEntropyCpu, nullptr},
+    {"token_cross_entropy_gradient", MakeTokenCrossEntropyGradientCpu, nullptr},
+    {"token_cross_entropy_fused", nullptr, MakeTokenCrossEntropyFusedCuda, FuseTokenCrossEntropy,
+     nullptr, kFirstOfBoth},
+    {"token_cross_entropy_loss", nullptr, MakeTokenCrossEntropyLossCuda, nullptr, nullptr,
+     kFirstInput},
 };
 
 }  // namespace gaccd

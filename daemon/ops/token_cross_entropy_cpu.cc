@@ -3,7 +3,6 @@
 
 #include "collectives/base/simd.h"
 #include "daemon/ops/call_kernel.h"
-#include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/elementwise.h"
 #include "daemon/ops/row_reductions.h"
 #include "daemon/ops/token_cross_entropy.h"
@@ -109,21 +108,19 @@ KernelResult MakeTokenCrossEntropyCpu(const KernelRequest& request) {
   const auto& function = static_cast<const TokenCrossEntropy&>(request.function);
   const Sizes size = SizesOf(function.options(), request.inputs[0]);
   const bool has_weights = request.inputs.size() == 3;
-  return std::unique_ptr<Kernel>(
-      std::make_unique<CallKernel>(request, [size, has_weights](const Call& c) {
-        return Forward(size, c.in<float>(0), c.in<std::int32_t>(1),
-                       has_weights ? c.in<float>(2) : nullptr, c);
-      }));
+  return MakeCall(request, [size, has_weights](const Call& c) {
+    return Forward(size, c.in<float>(0), c.in<std::int32_t>(1),
+                   has_weights ? c.in<float>(2) : nullptr, c);
+  });
 }
 
 KernelResult MakeTokenCrossEntropyGradientCpu(const KernelRequest& request) {
   const auto& function = static_cast<const TokenCrossEntropyGradient&>(request.function);
   const Sizes size = SizesOf(function.options(), request.inputs[0]);
   const bool has_weights = request.inputs.size() == 5;
-  return std::unique_ptr<Kernel>(
-      std::make_unique<CallKernel>(request, [size, has_weights](const Call& c) {
-        return Backward(size, has_weights ? c.in<float>(4) : nullptr, c);
-      }));
+  return MakeCall(request, [size, has_weights](const Call& c) {
+    return Backward(size, has_weights ? c.in<float>(4) : nullptr, c);
+  });
 }
 
 }  // namespace gaccd

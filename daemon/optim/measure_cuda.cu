@@ -11,13 +11,10 @@
 namespace gaccd {
 namespace {
 
-constexpr unsigned kThreads = 256;
 // The same on every GPU, so that the order of the sums is, too; enough for one wave on 132
 // multiprocessors with 8 blocks each.
 constexpr unsigned kNormBlocks = 1024;
 constexpr int kWidth = 4;
-
-__device__ inline bool IsFinite(double x) { return x - x == 0; }
 
 __global__ void __launch_bounds__(kWarp)
     AddToSumsKernel(UpdateControl* control, const double* loss_sum, const double* divisor,
@@ -35,25 +32,6 @@ __global__ void __launch_bounds__(kWarp)
     LimitKernel(const UpdateControl* control, float* parameter, float most) {
   if (threadIdx.x != 0 || control->verdict.idle != 0) return;
   if (*parameter > most) *parameter = most;
-}
-
-// The square of a finite float never overflows in double, so `squares` is finite exactly when all
-// values are.
-__device__ inline void Judge(double squares, UpdateControl* control) {
-  const UpdateInputs& inputs = control->inputs;
-  UpdateVerdict& verdict = control->verdict;
-  const UpdateSums& sums = control->sums;
-  const bool finite = IsFinite(squares) && IsFinite(sums.loss) && sums.divisor > 0 &&
-                      IsFinite(sums.divisor) && control->overflowed == 0;
-  const bool counted = sums.samples == inputs.effective_batch;
-  verdict.correction = DivisorCorrection(inputs.planned_divisor, sums.divisor);
-  verdict.norm = sqrt(squares) * verdict.correction;
-  const double clip = finite ? ClipFactor(verdict.norm, inputs.clip_norm) : 1.0;
-  verdict.gradient_scale = static_cast<float>(verdict.correction * clip);
-  verdict.finite = finite ? 1 : 0;
-  verdict.counted = counted ? 1 : 0;
-  if (!counted || (!finite && inputs.outlive == 0)) verdict.stopped = 1;
-  verdict.idle = !finite || verdict.stopped != 0 ? 1 : 0;
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -77,8 +55,11 @@ __global__ void __launch_bounds__(kThreads)
     const double value = gradient[i];
     sum += value * value;
   }
+  // The square of a finite float never overflows in double.
   double total = 0;
-  if (GridSum(BlockSum(sum), arrived, partials, &total) && threadIdx.x == 0) Judge(total, control);
+  if (GridSum(BlockSum(sum), arrived, partials, &total) && threadIdx.x == 0) {
+    JudgeUpdate(total, control);
+  }
 }
 
 template <typename Half>

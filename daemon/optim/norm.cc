@@ -1,7 +1,6 @@
 #include "daemon/optim/norm.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 
 #include "collectives/base/simd.h"
@@ -14,7 +13,7 @@ constexpr std::size_t kBlock = 4096;
 
 // Lane l takes the values l, l + 16, l + 32, ...; then the lanes are added in order.
 GACCD_SIMD_CLONES
-double SumOfSquares(const float* values, std::size_t n) {
+double SumOfBlock(const float* values, std::size_t n) {
   double lanes[kLanes] = {};
   std::size_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
@@ -34,13 +33,13 @@ double SumOfSquares(const float* values, std::size_t n) {
 
 }  // namespace
 
-GradientNorm GlobalNorm(std::span<const float> gradient) {
+double SumOfSquares(std::span<const float> gradient) {
   double sum = 0;
   for (std::size_t begin = 0; begin < gradient.size(); begin += kBlock) {
     const auto block = gradient.subspan(begin, std::min(kBlock, gradient.size() - begin));
-    sum += SumOfSquares(block.data(), block.size());
+    sum += SumOfBlock(block.data(), block.size());
   }
-  return {std::sqrt(sum), std::isfinite(sum)};
+  return sum;
 }
 
 }  // namespace gaccd

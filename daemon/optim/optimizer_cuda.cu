@@ -11,7 +11,7 @@ namespace gaccd {
 namespace {
 
 constexpr int kWidth = 4;  // floats in 16 bytes
-constexpr unsigned kThreads = kStepTileElements / kWidth;
+constexpr unsigned kStepThreads = kStepTileElements / kWidth;
 
 // What one thread has: kWidth values of parameters and gradient, or the last few, or none.
 struct Part {
@@ -85,7 +85,7 @@ __device__ inline typename Rule::Factors FactorsOf(const UpdateControl& control,
 // `second`: the second values of the state. All data is asked for before the verdict is looked at:
 // one wait for memory instead of two.
 template <typename Rule, typename Half>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kStepThreads)
     StepKernel(float* params, const float* gradient, float* first, float* second, Half* copy,
                std::int64_t elements, const StepTile* tiles, UpdateControl* control) {
   const Part part = PartOf(elements, tiles);
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kThreads)
   TellOverflow(p, control);
 }
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kStepThreads)
     AverageKernel(const float* params, float* averages, std::int64_t elements,
                   const StepTile* tiles, const UpdateControl* control) {
   const Part part = PartOf(elements, tiles);
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename Half>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kStepThreads)
     ExchangeKernel(float* params, float* averages, Half* copy, std::int64_t elements,
                    const StepTile* tiles) {
   const Part part = PartOf(elements, tiles);
@@ -141,8 +141,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 LaunchShape ShapeFor(std::int64_t elements, const StepTiles& tiles) {
-  if (tiles.data != nullptr) return {static_cast<unsigned>(tiles.count), kThreads};
-  return {BlocksFor(elements, kStepTileElements), kThreads};
+  if (tiles.data != nullptr) return {static_cast<unsigned>(tiles.count), kStepThreads};
+  return {BlocksFor(elements, kStepTileElements), kStepThreads};
 }
 
 }  // namespace

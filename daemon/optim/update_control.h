@@ -1,12 +1,13 @@
-// UpdateControl: the values that one update's kernels and the host exchange, in GPU memory, so that
-// the host need not wait inside an update. One writer a field:
-//   host, before the first micro-step     inputs
+// UpdateControl: the values that the engine and the device exchange in one update, in the memory of
+// the device, so that the host need not wait for a GPU inside an update. One writer a field:
+//   engine, before the first micro-step   inputs
 //   end of every micro-step               sums (summed over the ranks in the reduction)
-//   norm kernel                           verdict: the optimiser kernels obey it
+//   JudgeUpdate()                         verdict: the optimiser obeys it
 //   optimiser kernels                     overflowed: the next verdict tells
 // Plain data, the same on host and device. Other values that are summed over the ranks follow it.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -64,5 +65,24 @@ struct UpdateControl {
 };
 static_assert(offsetof(UpdateControl, sums) + sizeof(UpdateSums) == sizeof(UpdateControl));
 static_assert(std::is_trivially_copyable_v<UpdateControl>);
+
+// The verdict about an update on every device, from its inputs, its sums over all ranks and the sum
+// of squares of its reduced gradient, which is finite exactly when all values are.
+GACCD_HOST_DEVICE inline void JudgeUpdate(double squares, UpdateControl* control) {
+  const UpdateInputs& inputs = control->inputs;
+  const UpdateSums& sums = control->sums;
+  UpdateVerdict& verdict = control->verdict;
+  const bool finite = IsFinite(squares) && IsFinite(sums.loss / sums.divisor) && sums.divisor > 0 &&
+                      IsFinite(sums.divisor) && control->overflowed == 0;
+  const bool counted = sums.samples == inputs.effective_batch;
+  verdict.correction = DivisorCorrection(inputs.planned_divisor, sums.divisor);
+  verdict.norm = sqrt(squares) * verdict.correction;
+  const double clip = finite ? ClipFactor(verdict.norm, inputs.clip_norm) : 1.0;
+  verdict.gradient_scale = static_cast<float>(verdict.correction * clip);
+  verdict.finite = finite ? 1 : 0;
+  verdict.counted = counted ? 1 : 0;
+  if (!counted || (!finite && inputs.outlive == 0)) verdict.stopped = 1;
+  verdict.idle = !finite || verdict.stopped != 0 ? 1 : 0;
+}
 
 }  // namespace gaccd

@@ -1,9 +1,11 @@
-// Factors of the gradient of one update, written once for the host and the GPU kernels.
+// Factors of the gradient of one update, written once for CPUs and GPUs.
 #pragma once
 
 #include "daemon/tensor/host_device.h"
 
 namespace gaccd {
+
+[[nodiscard]] GACCD_HOST_DEVICE inline bool IsFinite(double x) { return x - x == 0; }
 
 // What clipping multiplies the gradient by: min(1, clip_norm / norm); 1 when clip_norm is 0 (do not
 // clip). torch.nn.utils.clip_grad_norm_ divides by (norm + 1e-6) instead, which shortens a clipped

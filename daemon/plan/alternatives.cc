@@ -21,11 +21,10 @@ std::int64_t SearchTo(std::int64_t count) {
 
 class Finder {
  public:
-  explicit Finder(const Plan& plan) : asked_(plan), exact_load_(LargestExactLoad(plan)) {}
+  explicit Finder(const Plan& plan)
+      : asked_(plan), exact_load_(LargestExactLoad(plan)), exact_time_(ExactTime(plan)) {}
 
-  [[nodiscard]] double Cost(const Plan& plan) const {
-    return static_cast<double>(plan.ranks_hi_samples()) / static_cast<double>(exact_load_);
-  }
+  [[nodiscard]] double Cost(const Plan& plan) const { return plan.slowest_time() / exact_time_; }
 
   [[nodiscard]] double Error(const Plan& plan) const {
     const auto target = static_cast<double>(asked_.request().target_batch);
@@ -46,6 +45,15 @@ class Finder {
       request.rounding = rounding;
       Add(request, found);
     }
+    return found;
+  }
+
+  [[nodiscard]] std::vector<Alternative> EqualLoads() const {
+    std::vector<Alternative> found;
+    PlanRequest request = asked_.request();
+    request.speeds.clear();
+    Add(request, found);
+    for (Alternative& one : found) one.cost_ratio = asked_.equal_loads_time() / exact_time_;
     return found;
   }
 
@@ -119,6 +127,12 @@ class Finder {
     return (plan.request().target_batch - 1) / plan.world() + 1;
   }
 
+  static double ExactTime(const Plan& plan) {
+    if (!plan.uneven()) return static_cast<double>(LargestExactLoad(plan));
+    const Result<Plan> exact = plan.ForSamples(plan.request().target_batch);
+    return (exact.ok() ? *exact : plan).slowest_time();
+  }
+
   [[nodiscard]] PlanRequest ExactRequest() const {
     PlanRequest request = asked_.request();
     request.rounding = Rounding::kExact;
@@ -127,6 +141,7 @@ class Finder {
 
   const Plan& asked_;
   std::int64_t exact_load_;
+  double exact_time_;
 };
 
 }  // namespace
@@ -139,7 +154,9 @@ Alternatives FindAlternatives(const Plan& plan) {
   found.nodes_from = SearchFrom(plan.request().nodes);
   found.nodes_to = SearchTo(plan.request().nodes);
   found.modes = finder.Modes();
-  if (found.divides) {
+  if (plan.uneven()) {
+    found.equal_loads = finder.EqualLoads();
+  } else if (found.divides) {
     found.micro_batches = finder.FullMicroBatches();
   } else {
     found.targets = finder.Targets();

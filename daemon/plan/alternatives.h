@@ -4,7 +4,8 @@
 // The target divides over the ranks when target % W == 0: every rank takes the same number of
 // samples. Cost is time per update, counted in samples of the slowest rank:
 //   cost = Load_max(alternative) / Load_max(exact plan of the request)
-// so ceil at 30 x 8 x 10 -> 3072 costs 20 / 13 = 1.54.
+// so ceil at 30 x 8 x 10 -> 3072 costs 20 / 13 = 1.54. Where the ranks have different speeds, cost
+// is that of Plan::slowest_time(), and what would divide evenly is not asked.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,7 @@ struct Alternatives {
   std::int64_t nodes_to = 0;
 
   std::vector<Alternative> modes;          // the three other roundings
+  std::vector<Alternative> equal_loads;    // plan.uneven(): the plan without speeds
   std::vector<Alternative> targets;        // the two multiples of W around the target, exact
   std::vector<Alternative> nodes;          // at most 3, the nearest that divide; ascending
   std::vector<Alternative> micro_batches;  // see FindAlternatives; ascending

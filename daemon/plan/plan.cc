@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "collectives/base/strings.h"
+#include "daemon/plan/speeds.h"
 
 namespace gaccd {
 namespace {
@@ -95,7 +97,32 @@ Result<Plan> Plan::Make(const PlanRequest& request) {
     GACCD_ASSIGN_OR_RETURN(plan.effective_batch_, Product("micro-steps", plan.accum_steps_,
                                                           "base batch", plan.base_batch_));
   }
+  GACCD_RETURN_IF_ERROR(plan.SplitUnevenly());
   return plan;
+}
+
+Status Plan::SplitUnevenly() {
+  std::vector<double>& speeds = request_.speeds;
+  if (speeds.empty()) return Status::Ok();
+  if (std::ssize(speeds) != world_) {
+    return {ErrorKind::kConfig,
+            StrCat("speeds: expected one for each of ", world_, " ranks, found ", speeds.size())};
+  }
+  GACCD_RETURN_IF_ERROR(CheckSpeeds(speeds));
+  if (effective_batch_ > kMostSamplesBySpeed) {
+    return {ErrorKind::kConfig, StrCat("speeds: expected a batch of at most ", kMostSamplesBySpeed,
+                                       " samples, found ", effective_batch_)};
+  }
+  if (std::ranges::adjacent_find(speeds, std::not_equal_to{}) == speeds.end()) {
+    speeds.clear();
+    return Status::Ok();
+  }
+  const SpeedSplit split = SplitBySpeed(speeds, effective_batch_, request_.micro_batch);
+  accum_steps_ = split.micro_steps;
+  offsets_.reserve(speeds.size() + 1);
+  offsets_.push_back(0);
+  for (const std::int64_t load : split.loads) offsets_.push_back(offsets_.back() + load);
+  return Status::Ok();
 }
 
 std::int64_t Plan::reference_batch() const {
@@ -126,24 +153,73 @@ double Plan::lr_factor() const {
 }
 
 double Plan::balance_ratio() const {
-  return static_cast<double>(effective_batch_) /
-         (static_cast<double>(world_) * static_cast<double>(ranks_hi_samples()));
+  if (!uneven()) {
+    return static_cast<double>(effective_batch_) /
+           (static_cast<double>(world_) * static_cast<double>(ranks_hi_samples()));
+  }
+  double sum = 0;
+  for (std::int64_t rank = 0; rank < world_; ++rank) {
+    sum += static_cast<double>(Load(rank)) / Speed(rank);
+  }
+  return sum / (static_cast<double>(world_) * slowest_time());
+}
+
+double Plan::Speed(std::int64_t rank) const {
+  return uneven() ? request_.speeds[static_cast<std::size_t>(rank)] : 1;
+}
+
+double Plan::slowest_time() const {
+  if (!uneven()) return static_cast<double>(ranks_hi_samples());
+  double slowest = 0;
+  for (std::int64_t rank = 0; rank < world_; ++rank) {
+    slowest = std::max(slowest, static_cast<double>(Load(rank)) / Speed(rank));
+  }
+  return slowest;
+}
+
+double Plan::equal_loads_time() const {
+  if (!uneven()) return slowest_time();
+  double slowest = 0;
+  for (std::int64_t rank = 0; rank < world_; ++rank) {
+    const std::int64_t load = EvenOffset(rank + 1) - EvenOffset(rank);
+    slowest = std::max(slowest, static_cast<double>(load) / Speed(rank));
+  }
+  return slowest;
 }
 
 std::int64_t Plan::ranks_hi() const {
+  if (uneven()) {
+    const std::int64_t most = ranks_hi_samples();
+    std::int64_t ranks = 0;
+    for (std::int64_t rank = 0; rank < world_; ++rank) ranks += Load(rank) == most ? 1 : 0;
+    return ranks;
+  }
   const std::int64_t rest = effective_batch_ % world_;
   return rest == 0 ? world_ : rest;
 }
 
-std::int64_t Plan::ranks_hi_samples() const { return CeilDiv(effective_batch_, world_); }
+std::int64_t Plan::ranks_hi_samples() const {
+  if (!uneven()) return CeilDiv(effective_batch_, world_);
+  std::int64_t most = 0;
+  for (std::int64_t rank = 0; rank < world_; ++rank) most = std::max(most, Load(rank));
+  return most;
+}
 
 std::int64_t Plan::ranks_lo_samples() const {
-  return ranks_lo() == 0 ? 0 : effective_batch_ / world_;
+  if (ranks_lo() == 0) return 0;
+  if (!uneven()) return effective_batch_ / world_;
+  std::int64_t least = effective_batch_;
+  for (std::int64_t rank = 0; rank < world_; ++rank) least = std::min(least, Load(rank));
+  return least;
+}
+
+std::int64_t Plan::EvenOffset(std::int64_t rank) const {
+  const Wide rest = effective_batch_ % world_;
+  return rank * (effective_batch_ / world_) + static_cast<std::int64_t>(rank * rest / world_);
 }
 
 std::int64_t Plan::Offset(std::int64_t rank) const {
-  const Wide rest = effective_batch_ % world_;
-  return rank * (effective_batch_ / world_) + static_cast<std::int64_t>(rank * rest / world_);
+  return uneven() ? offsets_[static_cast<std::size_t>(rank)] : EvenOffset(rank);
 }
 
 std::int64_t Plan::Load(std::int64_t rank) const { return Offset(rank + 1) - Offset(rank); }

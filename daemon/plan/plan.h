@@ -1,6 +1,6 @@
 // The plan: how many samples every rank takes in every micro-step of an update, so that the
-// effective batch is the one asked for. Pure arithmetic: no I/O, no MPI, no allocation that grows
-// with the world.
+// effective batch is the one asked for. Pure arithmetic: no I/O, no MPI, and without speeds no
+// allocation that grows with the world.
 //
 // W = nodes * gpus_per_node ranks, base = W * micro_batch, ratio = target / base.
 //   mode     micro-steps k                                      effective batch
@@ -13,10 +13,15 @@
 //   Load(i)   = q + (floor((i+1) r / W) - floor(i r / W))      r ranks take one more, spread evenly
 //   Offset(i) = i q + floor(i r / W)                           samples of the ranks before i
 //   MicroBatch(i, j) = Load(i) / k + (j < Load(i) % k)         sizes fall with j and may reach 0
+//
+// Where the ranks have different speeds the effective batch is the same, and Load(i) and k are
+// those of SplitBySpeed(); k is one number for all ranks, so that a slow rank has as many
+// micro-steps as a fast one, of fewer samples each.
 #pragma once
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "collectives/base/result.h"
 
@@ -36,6 +41,8 @@ struct PlanRequest {
   Rounding rounding = Rounding::kExact;
   LrRule lr_rule = LrRule::kNone;
   std::int64_t reference_batch = 0;  // for the learning-rate rule; 0 = the target batch
+  // Of every rank: samples in the time in which a rank of speed 1 computes one. Empty: all alike.
+  std::vector<double> speeds = {};
 
   bool operator==(const PlanRequest&) const = default;
 };
@@ -43,7 +50,9 @@ struct PlanRequest {
 class Plan {
  public:
   // Error kUsage for a count < 1 (reference_batch: < 0), kConfig when a product does not fit 63
-  // bits. The message names the field, with its value.
+  // bits, when there is not one speed a rank, CheckSpeeds() refuses one, or the batch is above
+  // kMostSamplesBySpeed. The message names the field, with its value. Equal speeds are none: the
+  // plan is the one without them.
   static Result<Plan> Make(const PlanRequest& request);
 
   [[nodiscard]] const PlanRequest& request() const { return request_; }
@@ -58,11 +67,20 @@ class Plan {
   [[nodiscard]] double ratio() const;        // target / base
   [[nodiscard]] double error_ratio() const;  // (effective - target) / target
   [[nodiscard]] double lr_factor() const;    // by the rule, of effective / reference batch
-  // Mean load / largest load: the share of the time in which a rank computes.
+  // Mean / largest time of a rank (time: load / speed): the share of the time in which it computes.
   [[nodiscard]] double balance_ratio() const;
 
+  // The ranks have different speeds.
+  [[nodiscard]] bool uneven() const { return !offsets_.empty(); }
+  [[nodiscard]] double Speed(std::int64_t rank) const;  // 1 unless uneven()
+  // Of an update: the largest load / speed, and what it would be with equal loads. The unit is the
+  // time of one sample at speed 1.
+  [[nodiscard]] double slowest_time() const;
+  [[nodiscard]] double equal_loads_time() const;
+
   // ranks_hi ranks take ranks_hi_samples; the others, ranks_lo, take ranks_lo_samples = hi - 1.
-  // When all take the same, ranks_hi == world, ranks_lo == 0 and ranks_lo_samples == 0.
+  // When all take the same, ranks_hi == world, ranks_lo == 0 and ranks_lo_samples == 0. uneven():
+  // ranks_hi take the largest load, and the fewest samples of another rank are ranks_lo_samples.
   [[nodiscard]] std::int64_t ranks_hi() const;
   [[nodiscard]] std::int64_t ranks_hi_samples() const;
   [[nodiscard]] std::int64_t ranks_lo() const { return world_ - ranks_hi(); }
@@ -75,17 +93,20 @@ class Plan {
 
   // The exact plan of one update of `samples` samples on the same ranks: the last, incomplete
   // cycle. The reference batch stays this plan's, so a linear rule lowers the rate with the
-  // samples.
+  // samples; so do the speeds.
   [[nodiscard]] Result<Plan> ForSamples(std::int64_t samples) const;
 
  private:
   Plan() = default;
+  Status SplitUnevenly();
+  [[nodiscard]] std::int64_t EvenOffset(std::int64_t rank) const;
 
   PlanRequest request_;
   std::int64_t world_ = 0;
   std::int64_t base_batch_ = 0;
   std::int64_t effective_batch_ = 0;
   std::int64_t accum_steps_ = 0;
+  std::vector<std::int64_t> offsets_;  // uneven(): of every rank, then the effective batch
 };
 
 }  // namespace gaccd

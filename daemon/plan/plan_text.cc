@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <iomanip>
+#include <span>
 #include <sstream>
 #include <string_view>
 #include <vector>
 
 #include "collectives/base/strings.h"
 #include "daemon/plan/alternatives.h"
+#include "daemon/plan/load_groups.h"
 
 namespace gaccd {
 namespace {
@@ -89,14 +91,53 @@ std::string Inputs(const Plan& plan, const PlanOrigins& from, RankKind kind) {
   return text;
 }
 
-// "192 ranks take 13 samples: 7 + 6"
-std::string RankLine(const Plan& plan, std::int64_t ranks, std::int64_t samples,
-                     std::size_t width) {
+// "192 ranks take 13 samples: 7 + 6", "80 ranks of speed 0.6 take 9 samples: 5 + 4"
+std::string RankLine(const Plan& plan, const LoadGroup& group, std::size_t width) {
   std::string text =
-      StrCat(Right(StrCat(ranks), width), ranks == 1 ? " rank takes " : " ranks take ");
-  if (samples == 0) return Field("", text + "none");
-  return Field("", text + StrCat(Counted(samples, "sample"), ": ",
-                                 MicroBatchText(samples, plan.accum_steps())));
+      StrCat(Right(StrCat(group.ranks), width), group.ranks == 1 ? " rank" : " ranks");
+  if (plan.uneven()) {
+    text += StrCat(" of speed ", group.least_speed);
+    if (group.most_speed > group.least_speed) text += StrCat(" to ", group.most_speed);
+  }
+  text += group.ranks == 1 ? " takes " : " take ";
+  if (group.samples == 0) return Field("", text + "none");
+  return Field("", text + StrCat(Counted(group.samples, "sample"), ": ",
+                                 MicroBatchText(group.samples, plan.accum_steps())));
+}
+
+// Of measured speeds nearly every rank has its own load: the largest ones are shown.
+std::string RankLines(const Plan& plan) {
+  constexpr std::size_t kMostLines = 6;
+  const std::vector<LoadGroup> groups = LoadGroups(plan);
+  const std::size_t shown = std::min(groups.size(), kMostLines);
+  std::int64_t most = 0;
+  std::int64_t others = plan.world();
+  for (const LoadGroup& group : std::span(groups).first(shown)) {
+    most = std::max(most, group.ranks);
+    others -= group.ranks;
+  }
+  std::string text;
+  for (const LoadGroup& group : std::span(groups).first(shown)) {
+    text += RankLine(plan, group, StrCat(most).size());
+  }
+  if (others == 0) return text;
+  return text + Field("", StrCat(others, " other ranks take ", groups.back().samples, " to ",
+                                 groups[shown].samples, " samples"));
+}
+
+std::string Balance(const Plan& plan) {
+  const double mean =
+      static_cast<double>(plan.effective_batch()) / static_cast<double>(plan.world());
+  if (!plan.uneven()) {
+    return Field("balance", StrCat(Percent(plan.balance_ratio()), " = mean load ", mean,
+                                   " / largest load ", plan.ranks_hi_samples()));
+  }
+  const double slowest = plan.slowest_time();
+  const double equal = plan.equal_loads_time();
+  return Field("time", StrCat(slowest, " = largest samples / speed of a rank; idle share ",
+                              Percent(1 - plan.balance_ratio()))) +
+         Field("",
+               StrCat("equal loads: ", equal, ", so a gain of ", Fixed(equal / slowest, 2), " x"));
 }
 
 std::string Decision(const Plan& plan) {
@@ -104,16 +145,7 @@ std::string Decision(const Plan& plan) {
       Field("micro-steps", StrCat(plan.accum_steps(), " per update, then one reduction"));
   text += Field("samples", StrCat(plan.effective_batch(), " per update, error ",
                                   ErrorPercent(plan.error_ratio())));
-  const std::size_t width = StrCat(std::max(plan.ranks_hi(), plan.ranks_lo())).size();
-  text += RankLine(plan, plan.ranks_hi(), plan.ranks_hi_samples(), width);
-  if (plan.ranks_lo() > 0) {
-    text += RankLine(plan, plan.ranks_lo(), plan.ranks_lo_samples(), width);
-  }
-  const double mean =
-      static_cast<double>(plan.effective_batch()) / static_cast<double>(plan.world());
-  text += Field("balance", StrCat(Percent(plan.balance_ratio()), " = mean load ", mean,
-                                  " / largest load ", plan.ranks_hi_samples()));
-  return text;
+  return text + RankLines(plan) + Balance(plan);
 }
 
 std::string LearningRate(const Plan& plan, const PlanOrigins& from) {
@@ -134,7 +166,9 @@ std::string LearningRate(const Plan& plan, const PlanOrigins& from) {
 // One line of the table of alternatives.
 std::string Row(const std::string& label, const Plan& plan, double error, double cost) {
   std::string loads = StrCat(plan.ranks_hi_samples());
-  if (plan.ranks_lo() > 0) loads += StrCat(" or ", plan.ranks_lo_samples());
+  if (plan.ranks_lo() > 0) {
+    loads += StrCat(plan.uneven() ? " to " : " or ", plan.ranks_lo_samples());
+  }
   return StrCat("  ", Left(label, 29), Cell(StrCat(plan.accum_steps()), 5),
                 Cell(StrCat(plan.effective_batch()), 9), Cell(ErrorPercent(error), 11),
                 Cell(Fixed(cost, 2), 7), "  ", loads, "\n");
@@ -186,12 +220,14 @@ std::string Remarks(const Plan& plan, const Alternatives& found, RankKind kind) 
 
 std::string WhatWouldDivide(const Plan& plan, RankKind kind) {
   const Alternatives found = FindAlternatives(plan);
+  const bool others = found.divides || plan.uneven();
   std::string text =
-      StrCat("\n", Left(found.divides ? "Other plans" : "What would make it divide", 31),
-             "steps  samples      error   load  per rank\n");
+      StrCat("\n", Left(others ? "Other plans" : "What would make it divide", 31),
+             "steps  samples      error   ", plan.uneven() ? "time" : "load", "  per rank\n");
   text += Row(StrCat(Name(plan.request().rounding), " (this plan)"), plan, plan.error_ratio(),
               found.asked_cost);
   text += ModeRows(found.modes);
+  for (const Alternative& other : found.equal_loads) text += Row("without --speed", other);
   for (const Alternative& other : found.targets) {
     text += Row(StrCat("--target-batch=", other.plan.request().target_batch), other);
   }
@@ -200,6 +236,9 @@ std::string WhatWouldDivide(const Plan& plan, RankKind kind) {
   }
   for (const Alternative& other : found.micro_batches) {
     text += Row(StrCat("--micro-batch=", other.plan.request().micro_batch), other);
+  }
+  if (plan.uneven()) {
+    return text + "time: samples / speed of the slowest rank, relative to the exact plan.\n";
   }
   return text + "load: samples of the busiest rank per update, relative to the exact plan.\n" +
          Remarks(plan, found, kind);

@@ -19,9 +19,8 @@ Result<bool> HasAttention(const Job& job) {
 
 Result<AttentionChoice> ChooseAttention(Communicator& over, Precision precision,
                                         const Result<SdpaOpener>& mine) {
-  if (precision != Precision::kBF16) {
-    return AttentionChoice{
-        .text = StrCat("attention: gaccd's own kernel, as in ", Name(precision), " always")};
+  if (precision == Precision::kF32) {
+    return AttentionChoice{.text = "attention: gaccd's own kernel, as in f32 always"};
   }
   const std::string why_not = mine.ok() ? "" : mine.status().message();
   GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> reasons, GatherText(over, why_not));
@@ -29,9 +28,10 @@ Result<AttentionChoice> ChooseAttention(Communicator& over, Precision precision,
   if (first == reasons.end()) return AttentionChoice{.library = *mine, .text = "attention: cuDNN"};
   const auto rank = static_cast<std::size_t>(first - reasons.begin());
   const auto missing = std::ranges::count_if(reasons, [](const auto& r) { return !r.empty(); });
-  return AttentionChoice{.text = StrCat("attention: gaccd's own kernel, slower than cuDNN, which ",
-                                        missing, " of ", reasons.size(), " ranks cannot use; rank ",
-                                        rank, " on ", over.topology().hosts[rank], ": ", *first)};
+  return AttentionChoice{.text = StrCat(kOwnAttention, missing, " of ", reasons.size(),
+                                        " ranks cannot use cuDNN; rank ", rank, " on ",
+                                        over.topology().hosts[rank], ": ", *first),
+                         .slow = true};
 }
 
 }  // namespace gaccd

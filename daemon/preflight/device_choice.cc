@@ -125,9 +125,11 @@ Result<DeviceChoice> ChooseDevice(Communicator& over, Device wanted, bool allow_
 
 Status CheckModelOnGpu(const Job& job) {
   GACCD_ASSIGN_OR_RETURN(const Model model, Model::MakeWithoutData(job.model));
-  GACCD_ASSIGN_OR_RETURN(const TrainingGraph training, model.RecordTraining({1}));
+  GACCD_ASSIGN_OR_RETURN(TrainingGraph training, model.RecordTraining({1}));
+  FuseForCuda(training.graph);
   GACCD_RETURN_IF_ERROR(CheckCudaKernels(training.graph));
-  GACCD_ASSIGN_OR_RETURN(const EvaluationGraph evaluation, model.RecordEvaluation({1}));
+  GACCD_ASSIGN_OR_RETURN(EvaluationGraph evaluation, model.RecordEvaluation({1}));
+  FuseForCuda(evaluation.graph);
   return CheckCudaKernels(evaluation.graph);
 }
 

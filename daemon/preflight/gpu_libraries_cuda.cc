@@ -1,6 +1,7 @@
 #include "collectives/base/shared_library.h"
 #include "collectives/comm/nccl_api.h"
 #include "daemon/device/cuda/cublaslt_api.h"
+#include "daemon/device/cuda/cudnn_api.h"
 #include "daemon/device/cuda/cudnn_plan.h"
 #include "daemon/preflight/gpu_libraries.h"
 
@@ -40,5 +41,11 @@ Status CheckGpuLibraries(bool with_nccl) {
 }
 
 Result<SdpaOpener> FindAttentionLibrary() { return FindCudnn(); }
+
+Status CheckAttentionLibrary() {
+  GACCD_RETURN_IF_ERROR(FindCudnn().status());
+  GACCD_ASSIGN_OR_RETURN(const CudnnApi* cudnn, LoadCudnn());
+  return CheckNvrtc(*cudnn);
+}
 
 }  // namespace gaccd

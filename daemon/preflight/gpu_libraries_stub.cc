@@ -9,8 +9,10 @@ Status CheckGpuLibraries(bool) {
   return {ErrorKind::kUnavailable, "this gaccd was built without CUDA"};
 }
 
-Result<SdpaOpener> FindAttentionLibrary() {
-  return Status(ErrorKind::kUnavailable, "this gaccd was built without CUDA");
+Result<SdpaOpener> FindAttentionLibrary() { return CheckAttentionLibrary(); }
+
+Status CheckAttentionLibrary() {
+  return {ErrorKind::kUnavailable, "this gaccd was built without CUDA"};
 }
 
 }  // namespace gaccd

@@ -45,20 +45,17 @@ void FillLibraries(RankReport& report) {
   report.onednn = OneDnnVersion();
 }
 
-// What it is for, too: "9.19.0, for attention in bf16".
-std::string CudnnText(const std::string& version) {
-  const Status usable = FindAttentionLibrary().status();
-  return StrCat(version, usable.ok() ? ", for attention in bf16" : ", not used: ",
-                usable.ok() ? "" : usable.message());
-}
-
 void FillGpuLibraries(RankReport& report) {
   for (const LibraryVersions& library : GpuLibraries()) {
     const std::string text = library.loaded ? ToText(*library.loaded) : "not found";
     if (library.name == "CUDA runtime") report.cuda = text;
     if (library.name == "CUDA driver") report.driver = text;
     if (library.name == "cuBLASLt") report.cublaslt = text;
-    if (library.name == "cuDNN") report.cudnn = CudnnText(text);
+    if (library.name == "cuDNN") {
+      report.cudnn = text;
+      const Status attention = CheckAttentionLibrary();
+      if (!attention.ok()) report.attention_problem = attention.message();
+    }
     if (library.name == "NCCL") report.nccl = text;
   }
 }
@@ -110,7 +107,7 @@ RankReport ReportOfThisRank(const Communicator& comm, const GpuProbe& probe,
 
 void TakeGpuLibraries(const RankReport& loaded, RankReport& report) {
   for (const auto field : {&RankReport::cuda, &RankReport::driver, &RankReport::cublaslt,
-                           &RankReport::cudnn, &RankReport::nccl}) {
+                           &RankReport::cudnn, &RankReport::attention_problem, &RankReport::nccl}) {
     report.*field = loaded.*field;
   }
 }

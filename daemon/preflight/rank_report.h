@@ -26,6 +26,7 @@ struct RankReport {
   std::string driver;
   std::string cublaslt;
   std::string cudnn;
+  std::string attention_problem;  // why cuDNN cannot compute attention; empty: it can
   std::string nccl;
 
   std::int64_t gpus = 0;  // that this process may use
@@ -61,6 +62,7 @@ void ForEachField(Report& report, const Visit& visit) {
   visit("driver", report.driver);
   visit("cublaslt", report.cublaslt);
   visit("cudnn", report.cudnn);
+  visit("attention_problem", report.attention_problem);
   visit("nccl", report.nccl);
   visit("gpus", report.gpus);
   visit("gpu", report.gpu);

@@ -34,6 +34,11 @@ std::string Gpu(const RankReport& report) {
   return StrCat(report.gpu, ", not usable: ", report.gpu_problem);
 }
 
+std::string Cudnn(const RankReport& report) {
+  if (report.attention_problem.empty()) return report.cudnn;
+  return StrCat(report.cudnn, ", not usable: ", report.attention_problem);
+}
+
 std::string Memlock(const RankReport& report) {
   return report.memlock_bytes < 0 ? "unlimited" : StrCat(report.memlock_bytes / 1024, " KiB");
 }
@@ -52,7 +57,7 @@ const std::vector<Column>& Columns() {
       {"CUDA runtime", [](const RankReport& r) { return r.cuda; }},
       {"driver", [](const RankReport& r) { return r.driver; }},
       {"cuBLASLt", [](const RankReport& r) { return r.cublaslt; }},
-      {"cuDNN", [](const RankReport& r) { return r.cudnn; }},
+      {"cuDNN", Cudnn},
       {"NCCL", [](const RankReport& r) { return r.nccl; }},
       {"GPU", Gpu},
       {"GPU memory",

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "collectives/base/strings.h"
+#include "daemon/device/cuda/sdpa.h"
 #include "daemon/preflight/number_list.h"
 
 namespace gaccd {
@@ -145,6 +146,11 @@ std::string OneOfManyGpus(const RankReport& report) {
       "use --gpus-per-node, without --gpus-per-task and --gpu-bind");
 }
 
+std::string SlowAttention(const RankReport& report) {
+  if (report.attention_problem.empty()) return {};
+  return StrCat(kOwnAttention, report.attention_problem, "; a model without it loses nothing");
+}
+
 std::string FewCpus(const RankReport& report) {
   const auto asked = Number(report.slurm_cpus_per_task);
   if (!asked || report.cpu_count >= *asked) return {};
@@ -170,6 +176,7 @@ RankVerdict JudgeRanks(Reports reports, const VerdictOptions& options) {
     if (!options.allow_gpu_sharing) JudgeSharing(reports, verdict);
     Warn(reports, OneOfManyGpus, verdict);
   }
+  if (on_gpus) Warn(reports, SlowAttention, verdict);
   Warn(reports, FewCpus, verdict);
   const bool network = ByValue(reports, [](const RankReport& r) { return r.host; }).size() > 1;
   if (network) Warn(reports, LimitedMemlock, verdict);

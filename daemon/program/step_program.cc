@@ -7,9 +7,9 @@ StepProgram Empty(const Plan& plan) {
   return {.samples = plan.effective_batch(), .micro_batches = plan.accum_steps()};
 }
 
-void AddOfEachMicroBatch(StepProgram* program, InstructionKind kind) {
+void AddOfEachMicroBatch(StepProgram* program, InstructionKind kind, std::int64_t segment = 0) {
   for (std::int64_t i = 0; i < program->micro_batches; ++i) {
-    program->instructions.push_back({kind, i});
+    program->instructions.push_back({kind, i, segment});
   }
 }
 
@@ -42,7 +42,23 @@ StepProgram TwoPassContrastive(const Plan& plan) {
   return program;
 }
 
-ProgramGenerator GeneratorOf(LossKind loss) {
+StepProgram SegmentBySegment(const Plan& plan, std::int64_t update_sums) {
+  StepProgram program = Empty(plan);
+  program.continues = false;
+  for (std::int64_t segment = 0; segment <= update_sums; ++segment) {
+    AddOfEachMicroBatch(&program, InstructionKind::kSegment, segment);
+    if (segment < update_sums) {
+      program.instructions.push_back({InstructionKind::kUpdateSum, 0, segment});
+    }
+  }
+  AddEnding(&program);
+  return program;
+}
+
+ProgramGenerator GeneratorOf(LossKind loss, std::int64_t update_sums) {
+  if (update_sums > 0) {
+    return [update_sums](const Plan& plan) { return SegmentBySegment(plan, update_sums); };
+  }
   return loss == LossKind::kContrastive ? TwoPassContrastive : PlainAccumulation;
 }
 

@@ -3,7 +3,9 @@
 // Immutable once made.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "daemon/config/job.h"
@@ -16,6 +18,8 @@ enum class InstructionKind : std::uint8_t {
   kEncode,     // of one micro-batch: forward
   kContrast,   // collective
   kMicroStep,  // of one micro-batch: forward, backward, accumulate
+  kSegment,    // of one micro-batch: a part of its micro-step
+  kUpdateSum,  // collective
   kReduce,     // collective
   kMeasure,
   kAudit,  // collective where the counts are wrong
@@ -26,6 +30,7 @@ enum class InstructionKind : std::uint8_t {
 struct Instruction {
   InstructionKind kind = InstructionKind::kMicroStep;
   std::int64_t micro_batch = 0;  // of those that have one
+  std::int64_t segment = 0;      // of kSegment; of kUpdateSum: the one before it
   bool operator==(const Instruction&) const = default;
 };
 
@@ -58,8 +63,13 @@ struct StepProgram {
 // there. Left inside, it begins again: the representations are not saved.
 [[nodiscard]] StepProgram TwoPassContrastive(const Plan& plan);
 
-using ProgramGenerator = StepProgram (*)(const Plan& plan);
-// That of a job with this loss.
-[[nodiscard]] ProgramGenerator GeneratorOf(LossKind loss);
+// For models with so many sums over the update, as the statistics of batch norms: all micro-batches
+// pass a segment of the graph, then the ranks add a sum, then all pass the next segment. Left
+// inside, it begins again: activations are not saved.
+[[nodiscard]] StepProgram SegmentBySegment(const Plan& plan, std::int64_t update_sums);
+
+using ProgramGenerator = std::function<StepProgram(const Plan& plan)>;
+// That of a job with this loss, and a model with so many sums over the update.
+[[nodiscard]] ProgramGenerator GeneratorOf(LossKind loss, std::int64_t update_sums);
 
 }  // namespace gaccd

@@ -3,20 +3,59 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <span>
 
 #include "collectives/base/print.h"
 #include "collectives/base/strings.h"
-#include "daemon/report/format_number.h"
-#include "daemon/report/scale.h"
 #include "daemon/telemetry/terminal.h"
 
 namespace gaccd {
 namespace {
 
 constexpr int kLabel = 10;  // columns of the labels at the left
+
+// Maps low..high to 0..1, straight or by logarithms; what is outside is at an edge.
+struct AxisScale {
+  double low = 0;
+  double high = 1;
+  bool logarithmic = false;
+
+  [[nodiscard]] double At(double value) const {
+    if (!logarithmic) return std::clamp((value - low) / (high - low), 0.0, 1.0);
+    return std::log(std::max(value, low) / low) / std::log(high / low);
+  }
+};
+
+// With room for these values. Logarithmic where all are above 0 and the largest one is 30 times the
+// smallest.
+AxisScale ScaleFor(double least, double most) {
+  if (least > 0 && most / least >= 30) {
+    return {.low = least / 1.1, .high = most * 1.1, .logarithmic = true};
+  }
+  // One value, or values beyond what can be subtracted, have a scale, too.
+  const double room = std::max(0.06 * (most / 2 - least / 2) * 2, std::abs(most) * 1e-3);
+  if (!(room > 0) || !std::isfinite(most - least + 2 * room)) return {.low = -1, .high = 1};
+  return {.low = least >= 0 && least - room < 0 ? 0 : least - room, .high = most + room};
+}
+
+std::string FormatNumber(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.4g", value);
+  return text.data();
+}
+
+// "1,228,800"
+std::string FormatCount(std::int64_t count) {
+  std::string text = std::to_string(count);
+  for (std::ptrdiff_t at = std::ssize(text) - 3; at > 0; at -= 3) {
+    text.insert(static_cast<std::size_t>(at), ",");
+  }
+  return text;
+}
 
 // Dots in characters: eight of them in one of braille, one in one of ASCII.
 class Canvas {
@@ -112,7 +151,8 @@ std::string PlotText(const std::string& title, const Curve& curve, const PlotSiz
       last = std::max(last, point.step);
     }
   }
-  const AxisScale y = ScaleFor(values, true);
+  const auto [least, most] = std::ranges::minmax(values);
+  const AxisScale y = ScaleFor(least, most);
   const double updates = std::max<double>(1, static_cast<double>(last - first));
   const auto x = [&](const CurvePoint& point) {
     return static_cast<double>(point.step - first) / updates;
@@ -129,8 +169,7 @@ std::string PlotText(const std::string& title, const Curve& curve, const PlotSiz
     }
   }
   std::string text = StrCat(title, ": last ", FormatNumber(pieces.back().back().value), ", from ",
-                            FormatNumber(*std::ranges::min_element(values)), " to ",
-                            FormatNumber(*std::ranges::max_element(values)),
+                            FormatNumber(least), " to ", FormatNumber(most),
                             y.logarithmic ? ", logarithmic" : "", "\n");
   for (int row = 0; row < size.rows; ++row) {
     const double share = 1 - static_cast<double>(row) / (size.rows - 1);

@@ -151,13 +151,19 @@ void ReportDataBuilder::AddSlowRank(std::int64_t step, const Event& event) {
   data_.slow.Add(step, sum);
 }
 
+// One that only saw others lost is shown until a rank knows more.
 void ReportDataBuilder::AddFailure(const Event& event) {
   RankFailure failure = FailureOf(event);
-  if (!failure.left_for_others && CountWithSame(failure, &attempt().failures)) return;
-  if (failure.left_for_others || attempt().failures.size() == kMaxFailures) {
+  std::vector<RankFailure>& known = attempt().failures;
+  if (!failure.left_for_others && !known.empty() && known.front().left_for_others) {
+    known.clear();
+    ++attempt().more_failures;
+  }
+  if (!failure.left_for_others && CountWithSame(failure, &known)) return;
+  if ((failure.left_for_others && !known.empty()) || known.size() == kMaxFailures) {
     ++attempt().more_failures;
   } else {
-    attempt().failures.push_back(std::move(failure));
+    known.push_back(std::move(failure));
   }
 }
 

@@ -33,10 +33,11 @@ struct AttemptData {
   std::optional<int> exit;
   std::string verdict;  // "requeue"; empty: it lives, or left no word
   std::string reason;
-  std::vector<RankFailure> failures;  // the first kMaxFailures, the first one first
-  std::int64_t more_failures = 0;     // after them, or of ranks that only saw others lost
-  std::vector<Change> changes;        // of the environment and of what was started
-  std::vector<Change> job_changes;    // lines of the job: only `before` or `after`
+  // The first kMaxFailures, the first one first. Where all only saw others lost, one of them.
+  std::vector<RankFailure> failures;
+  std::int64_t more_failures = 0;   // after them, or of ranks that only saw others lost
+  std::vector<Change> changes;      // of the environment and of what was started
+  std::vector<Change> job_changes;  // lines of the job: only `before` or `after`
 };
 inline constexpr std::size_t kMaxFailures = 6;
 

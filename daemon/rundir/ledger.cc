@@ -1,43 +1,56 @@
 #include "daemon/rundir/ledger.h"
 
 #include <fcntl.h>
-#include <google/protobuf/util/json_util.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <span>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
-#include "proto/ledger.pb.h"
 
 namespace gaccd {
 namespace {
 
 constexpr std::size_t kMaxReason = 1000;
 
-std::optional<LedgerEntry> Parse(std::string_view line) {
-  proto::LedgerEntry message;
-  google::protobuf::util::JsonParseOptions options;
-  options.ignore_unknown_fields = true;
-  const auto parsed =
-      google::protobuf::util::JsonStringToMessage(std::string(line), &message, options);
-  if (!parsed.ok() || message.attempt().empty()) return std::nullopt;
-  LedgerEntry entry{.attempt = message.attempt(),
-                    .started = message.start_ts(),
-                    .ended = message.end_ts(),
-                    .first = {message.first_step(), message.first_micro_step()},
-                    .last = {message.last_step(), message.last_micro_step()},
-                    .exit = message.exit(),
-                    .reason = message.reason()};
-  if (message.has_killed_step()) {
-    entry.killed = {.step = message.killed_step(), .memory_bytes = message.killed_memory_bytes()};
+// One description for both directions.
+void VisitFields(auto& fields, auto& entry) {
+  std::string verdict(Name(entry.next));
+  fields.Computed("v", 1);
+  fields("attempt", entry.attempt);
+  fields.When(!entry.started.empty(), [&] { fields("start_ts", entry.started); });
+  fields("end_ts", entry.ended);
+  // The newest checkpoint when the attempt began and when it ended; -1: there was none.
+  fields("first_step", entry.first.step);
+  fields("first_micro_step", entry.first.micro_step);
+  fields("last_step", entry.last.step);
+  fields("last_micro_step", entry.last.micro_step);
+  fields("exit", entry.exit);
+  fields("verdict", verdict);
+  fields("reason", entry.reason);
+  fields.Group("killed_step", entry.killed, [&](auto& killed) {
+    fields("killed_step", killed.step);
+    fields("killed_memory_bytes", killed.memory_bytes);
+  });
+  if constexpr (!std::is_const_v<std::remove_reference_t<decltype(entry)>>) {
+    for (const NextStep next : {NextStep::kDone, NextStep::kRequeue, NextStep::kNoRequeue}) {
+      if (verdict == Name(next)) entry.next = next;
+    }
   }
-  for (const NextStep next : {NextStep::kDone, NextStep::kRequeue, NextStep::kNoRequeue}) {
-    if (message.verdict() == Name(next)) entry.next = next;
-  }
+}
+
+std::optional<LedgerEntry> ParseEntry(std::string_view line) {
+  const std::optional<Json> object = Json::ParseObject(line);
+  if (!object) return std::nullopt;
+  LedgerEntry entry;
+  JsonFields fields(*object);
+  VisitFields(fields, entry);
+  if (!fields.problem().empty() || entry.attempt.empty()) return std::nullopt;
   return entry;
 }
 
@@ -60,33 +73,20 @@ std::vector<LedgerEntry> ReadLedger(const std::string& path) {
   std::string_view rest = *text;
   while (!rest.empty()) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
-    if (auto entry = Parse(rest.substr(0, end))) entries.push_back(*std::move(entry));
+    if (auto entry = ParseEntry(rest.substr(0, end))) entries.push_back(*std::move(entry));
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return entries;
 }
 
-Status AppendToLedger(const std::string& path, const LedgerEntry& entry, unsigned mode) {
-  proto::LedgerEntry message;
-  message.set_v(1);
-  message.set_attempt(entry.attempt);
-  if (!entry.started.empty()) message.set_start_ts(entry.started);
-  message.set_end_ts(entry.ended);
-  message.set_first_step(entry.first.step);
-  message.set_first_micro_step(entry.first.micro_step);
-  message.set_last_step(entry.last.step);
-  message.set_last_micro_step(entry.last.micro_step);
-  message.set_exit(entry.exit);
-  message.set_verdict(std::string(Name(entry.next)));
-  message.set_reason(entry.reason.substr(0, kMaxReason));
-  if (entry.killed) {
-    message.set_killed_step(entry.killed->step);
-    message.set_killed_memory_bytes(entry.killed->memory_bytes);
-  }
+Status AppendToLedger(const std::string& path, LedgerEntry entry, unsigned mode) {
+  entry.reason.resize(std::min(entry.reason.size(), kMaxReason));
+  JsonObject out;
+  VisitFields(out, std::as_const(entry));
   GACCD_ASSIGN_OR_RETURN(const FileDescriptor file,
                          OpenFile(path, O_RDWR | O_APPEND | O_CREAT, mode));
   // A line that a crash cut off must not swallow this one.
-  std::string line = FlatJson(message) + "\n";
+  std::string line = out.TakeLine();
   const off_t size = ::lseek(file.get(), 0, SEEK_END);
   char last = '\n';
   if (size > 0 && ::pread(file.get(), &last, 1, size - 1) == 1 && last != '\n') line = "\n" + line;

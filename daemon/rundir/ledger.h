@@ -1,4 +1,4 @@
-// <run>/ledger.jsonl: how each attempt ended, across restarts.
+// <run>/ledger.jsonl: how each attempt ended, across restarts; one line of flat JSON an attempt.
 #pragma once
 
 #include <string>
@@ -14,6 +14,6 @@ namespace gaccd {
 [[nodiscard]] std::vector<LedgerEntry> ReadLedger(const std::string& path);
 
 // One line, down to the disk; `mode` is that of a new file. kIo.
-Status AppendToLedger(const std::string& path, const LedgerEntry& entry, unsigned mode = 0600);
+Status AppendToLedger(const std::string& path, LedgerEntry entry, unsigned mode = 0600);
 
 }  // namespace gaccd

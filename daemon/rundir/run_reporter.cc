@@ -19,8 +19,6 @@
 #include "daemon/rundir/spare_space.h"
 #include "daemon/rundir/verdict.h"
 #include "daemon/telemetry/environment_text.h"
-#include "daemon/telemetry/event_lines.h"
-#include "daemon/telemetry/event_text.h"
 
 namespace gaccd {
 namespace {
@@ -65,8 +63,7 @@ Result<std::string> RunReporter::Impl::OpenFiles(const std::string& rank_table) 
   identity.job = folder->job();
   identity.attempt = folder->attempt();
   const auto notice = [who = identity](const LineStamp& before, const DroppedLines& dropped) {
-    return DroppedJson(who, {before.ts, before.seq, "warning"}, dropped.lines, dropped.total,
-                       dropped.reason);
+    return EventJson(who, {before.ts, before.seq, "warning"}, dropped);
   };
   GACCD_ASSIGN_OR_RETURN(
       events, EventLog::Start(folder->TakeEventFile(), dir + "/events.jsonl", modes.file, notice));
@@ -94,7 +91,7 @@ Status RunReporter::Impl::CompleteStatus(RunStatus& now) {
                                   .step = place.step.load(std::memory_order_relaxed),
                                   .micro_step = place.micro_step.load(std::memory_order_relaxed),
                                   .quiet_s = std::chrono::duration<double>(quiet).count()};
-  WriteEvent([&](const LineStamp& stamp) { return HeartbeatJson(identity, stamp, heartbeat); });
+  WriteEvent(heartbeat);
   return folder->owner().CheckInPlace();
 }
 
@@ -131,15 +128,14 @@ void RunReporter::Impl::StartOwnFiles() {
 }
 
 void RunReporter::Impl::WriteOwnSteps(const std::optional<RankStepRecord>& record) {
-  if (!record) return;
-  own_events->Write("info",
-                    [&](const LineStamp& stamp) { return RankStepJson(identity, stamp, *record); });
+  if (record) own_events->Write(identity, *record);
 }
 
-void RunReporter::Impl::OnLogLine(const LogLine& line) {
+void RunReporter::Impl::OnLogLine(LogLine line) {
+  line.step = log_step;
   if (events) {
     events->Write(line.level,
-                  [&](const LineStamp& stamp) { return LogJson(identity, stamp, line, log_step); });
+                  [&](const LineStamp& stamp) { return EventJson(identity, stamp, line); });
   }
   const std::string text = StrCat("gaccd: ", line.level, ": ", Printable(line.message));
   if (bar) {
@@ -159,8 +155,11 @@ void RunReporter::Impl::Print(std::string_view text) {
   out.Write(StrCat(text, "\n"));
 }
 
-void RunReporter::Impl::WriteEvent(const std::function<std::string(const LineStamp&)>& make_line) {
-  if (events) events->Write("info", make_line);
+void RunReporter::Impl::SetProgress(std::int64_t step, std::int64_t samples) {
+  SetLogStep(step);
+  place.step.store(step, std::memory_order_relaxed);
+  log_step = step;
+  if (options.guard != nullptr) options.guard->SetProgress(step, samples);
 }
 
 // Once a stall.
@@ -217,59 +216,49 @@ const std::string& RunReporter::attempt_dir() const { return impl_->attempt_dir;
 
 const RunIdentity& RunReporter::identity() const { return impl_->identity; }
 
-void RunReporter::ReportStage(const char* stage) {
-  SetPhase(stage, 0);
-  LogInfo(StrCat("starting: ", stage));
-  impl_->WriteEvent(
-      [&](const LineStamp& stamp) { return StartingJson(impl_->identity, stamp, stage); });
+EventLog* RunReporter::events() const { return impl_->events.get(); }
+
+void RunReporter::UpdateStatus(const std::function<void(RunStatus&)>& change) {
+  if (impl_->status) impl_->status->Update(change);
 }
 
-void RunReporter::ReportStart(const RunStart& start) {
+void RunReporter::Report(const StageRecord& stage) {
+  SetPhase(stage.stage, 0);
+  LogInfo(StrCat("starting: ", stage.stage));
+  impl_->WriteEvent(stage);
+}
+
+void RunReporter::Report(const RunStart& start) {
   LogInfo(StrCat("gaccd ", start.version, ", rank ", impl_->identity.rank, " of ", start.world,
                  " on ", impl_->identity.host, ", model ", start.model, ", ", start.parameters,
                  " parameters"));
-  impl_->WriteEvent(
-      [&](const LineStamp& stamp) { return RunStartJson(impl_->identity, stamp, start); });
+  impl_->WriteEvent(start);
   if (start.peak_flops > 0) {
     impl_->mfu_of_speed =
         start.flops_per_sample / (start.peak_flops * static_cast<double>(start.world));
   }
-  if (!impl_->status) return;
-  impl_->status->Update([&](RunStatus& now) {
-    now.device = start.device;
-    now.gpu = start.gpu;
-  });
+  Publish(start);
 }
 
-void RunReporter::ReportPlan(const Plan& plan, const std::string& text) {
-  impl_->WriteEvent(
-      [&](const LineStamp& stamp) { return PlanEventJson(impl_->identity, stamp, plan); });
-  impl_->Print(text.ends_with('\n') ? std::string_view(text).substr(0, text.size() - 1) : text);
+void RunReporter::Report(const PlanRecord& plan) {
+  const std::string_view text = plan.text;
+  impl_->WriteEvent(plan);
+  impl_->Print(text.ends_with('\n') ? text.substr(0, text.size() - 1) : text);
   if (impl_->leads()) LogInfo(StrCat("plan\n", text));
 }
 
-void RunReporter::ReportStep(const StepRecord& record) {
+void RunReporter::Report(const StepRecord& update) {
   Impl& impl = *impl_;
-  SetLogStep(record.step);
-  impl.place.step.store(record.step, std::memory_order_relaxed);
-  impl.last = record;
-  impl.log_step = record.step;
-  if (impl.options.guard != nullptr)
-    impl.options.guard->SetProgress(record.step, record.samples_total);
-  StepRates rates = impl.clock.Count(record);
+  impl.SetProgress(update.step, update.samples_total);
+  impl.last = update;
+  StepRates rates = impl.clock.Count(update);
   if (impl.mfu_of_speed > 0) rates.mfu_ratio = rates.samples_per_s * impl.mfu_of_speed;
   if (impl.leads()) {
-    impl.WriteEvent(
-        [&](const LineStamp& stamp) { return StepJson(impl.identity, stamp, record, rates); });
-    if (impl.status) {
-      impl.status->Update([&](RunStatus& now) {
-        now.state = "running";
-        now.last = record;
-        now.rates = rates;
-        now.last_step_ts = Timestamp();
-      });
-      if (!std::exchange(impl.has_step, true)) impl.status->WriteSoon();
-    }
+    StepRecord record = update;
+    record.rates = rates;
+    impl.WriteEvent(record);
+    Publish(record);
+    if (impl.status && !std::exchange(impl.has_step, true)) impl.status->WriteSoon();
     if (impl.bar) {
       impl.bar->Update({record.epoch, record.step, record.steps_total, record.loss,
                         rates.samples_per_s, rates.eta_s, record.lr});
@@ -278,84 +267,34 @@ void RunReporter::ReportStep(const StepRecord& record) {
     impl.ReportStall();
   }
   const Impl::Clock::time_point now = Impl::Clock::now();
-  if (impl.own_steps) impl.WriteOwnSteps(impl.own_steps->Add(record, now));
-  if (!impl.lines) impl.lines.emplace(impl.options.log_every, now - SecondsOf(record.dur_s));
-  const std::optional<double> rate = impl.lines->Due(record, now);
+  if (impl.own_steps) impl.WriteOwnSteps(impl.own_steps->Add(update, now));
+  if (!impl.lines) impl.lines.emplace(impl.options.log_every, now - SecondsOf(update.dur_s));
+  const std::optional<double> rate = impl.lines->Due(update, now);
   if (!rate) return;
   const double elapsed_s = std::chrono::duration<double>(now - impl.started).count();
-  const std::string line = StepLine(record, *rate, elapsed_s);
+  const std::string line = StepLine(update, *rate, elapsed_s);
   LogInfo(line);
   if (!impl.bar) impl.Print(line);
 }
 
-void RunReporter::ReportEval(const EvalRecord& record) {
-  const auto event = [&](std::string_view metric, double value) {
-    impl_->WriteEvent([&](const LineStamp& stamp) {
-      return EvalJson(impl_->identity, stamp, record, metric, value);
-    });
-  };
-  event("loss", record.loss);
-  for (const MetricValue& metric : record.metrics) event(metric.name, metric.value);
-  impl_->last_eval = record;
-  impl_->best = record.best;
-  if (impl_->status) {
-    impl_->status->Update([&](RunStatus& now) {
-      now.last_eval = record;
-      now.best = record.best;
-    });
-  }
-  LogAndPrint(EvalLine(record));
+void RunReporter::Report(const EvalRecord& eval) {
+  for (const MetricRecord& metric : MetricRecords(eval)) impl_->WriteEvent(metric);
+  impl_->last_eval = eval;
+  impl_->best = eval.best;
+  Publish(eval);
 }
 
-void RunReporter::ReportResume(const ResumeRecord& record) {
-  Impl& impl = *impl_;
-  impl.from = record;
-  impl.best = record.best;
-  if (impl.options.guard != nullptr)
-    impl.options.guard->SetProgress(record.step, record.samples_total);
-  SetLogStep(record.step);
-  impl.place.step.store(record.step, std::memory_order_relaxed);
-  impl.log_step = record.step;
-  impl.WriteEvent([&](const LineStamp& stamp) { return ResumeJson(impl.identity, stamp, record); });
-  if (impl.status) {
-    impl.status->Update([&](RunStatus& now) {
-      now.from_step = record.step;
-      now.from_samples = record.samples_total;
-      now.best = record.best;
-    });
-  }
-  LogAndPrint(ResumeLine(record));
+void RunReporter::Report(const ResumeRecord& resume) {
+  impl_->from = resume;
+  impl_->best = resume.best;
+  impl_->SetProgress(resume.step, resume.samples_total);
+  impl_->WriteEvent(resume);
+  Publish(resume);
 }
 
-void RunReporter::ReportWeights(const WeightsRecord& record) {
-  impl_->WriteEvent(
-      [&](const LineStamp& stamp) { return WeightsJson(impl_->identity, stamp, record); });
-}
-
-void RunReporter::ReportSave(const SaveRecord& record) {
-  Impl& impl = *impl_;
-  const char* level = record.reason.empty() ? "info" : "warning";
-  if (impl.events) {
-    impl.events->Write(
-        level, [&](const LineStamp& stamp) { return SaveJson(impl.identity, stamp, record); });
-  }
-  if (!impl.status) return;
-  impl.status->Update([&](RunStatus& now) {
-    now.failed_saves = record.failed_in_row;
-    if (!record.reason.empty()) return;
-    now.save_step = record.step;
-    now.save_ts = Timestamp();
-  });
-}
-
-void RunReporter::ReportMemory(const MemoryRecord& record) {
-  impl_->WriteEvent(
-      [&](const LineStamp& stamp) { return MemoryJson(impl_->identity, stamp, record); });
-}
-
-void RunReporter::ReportEarlyStop(const std::string& why) {
-  impl_->ended_early = why;
-  LogAndPrint(why);
+void RunReporter::Report(const EarlyStop& stop) {
+  impl_->ended_early = stop.why;
+  LogAndPrint(stop.why);
 }
 
 void RunReporter::SetPhase(const char* phase, std::int64_t micro_step) {

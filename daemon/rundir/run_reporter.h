@@ -13,6 +13,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -21,7 +22,10 @@
 #include "daemon/plan/plan.h"
 #include "daemon/rundir/run_folder.h"
 #include "daemon/rundir/verdict_guard.h"
+#include "daemon/telemetry/event_lines.h"
+#include "daemon/telemetry/event_log.h"
 #include "daemon/telemetry/events.h"
+#include "daemon/telemetry/run_status.h"
 
 namespace gaccd {
 
@@ -48,6 +52,11 @@ struct ReporterOptions {
   std::chrono::milliseconds end_limit{10'000};
 };
 
+// The run is complete before its last update: printed, and part of the verdict.
+struct EarlyStop {
+  std::string why;
+};
+
 class RunReporter {
  public:
   // Collective: rank 0 makes the folder; all ranks get the same error (kIo: cannot be written;
@@ -63,23 +72,21 @@ class RunReporter {
   [[nodiscard]] const std::string& attempt_dir() const;
   [[nodiscard]] const RunIdentity& identity() const;
 
-  // Local calls; on ranks other than 0 they only reach the text log.
-  // A stage of the start begins. `stage`: a literal.
-  void ReportStage(const char* stage);
-  void ReportStart(const RunStart& start);
-  // `text` is printed on stdout.
-  void ReportPlan(const Plan& plan, const std::string& text);
-  void ReportStep(const StepRecord& record);
-  void ReportEval(const EvalRecord& record);
-  // What this attempt continues from; before the first ReportStep().
-  void ReportResume(const ResumeRecord& record);
-  // Writes only the event.
-  void ReportWeights(const WeightsRecord& record);
-  // Writes the event and STATUS.json.
-  void ReportSave(const SaveRecord& record);
-  void ReportMemory(const MemoryRecord& record);
-  // The run is complete before its last update: printed, and part of the verdict.
-  void ReportEarlyStop(const std::string& why);
+  // Local calls; on ranks other than 0 they only reach the text log. Report() writes the event;
+  // what it changes in STATUS.json and its line for people follow from the record
+  // (event_record.h). These do more:
+  void Report(const StageRecord& stage);  // sets the phase
+  void Report(const RunStart& start);
+  void Report(const PlanRecord& plan);      // prints its text
+  void Report(const StepRecord& update);    // its rates are measured here
+  void Report(const EvalRecord& eval);      // an event for each metric
+  void Report(const ResumeRecord& resume);  // before the first update
+  void Report(const EarlyStop& stop);
+  template <EventRecord Record>
+  void Report(const Record& record) {
+    if (EventLog* const log = events()) log->Write(identity(), record);
+    Publish(record);
+  }
   // The current phase of this rank, for crash records and heartbeats: a literal ("compute",
   // "reduce"), and the micro-step. Wait-free.
   void SetPhase(const char* phase, std::int64_t micro_step);
@@ -98,6 +105,17 @@ class RunReporter {
 
  private:
   struct Impl;
+
+  template <typename Record>
+  void Publish(const Record& record) {
+    if constexpr (requires(RunStatus & status) { Apply(record, status); }) {
+      UpdateStatus([&](RunStatus& status) { Apply(record, status); });
+    }
+    if constexpr (requires { EventLine(record); }) LogAndPrint(EventLine(record));
+  }
+  [[nodiscard]] EventLog* events() const;  // null where this rank writes none
+  void UpdateStatus(const std::function<void(RunStatus&)>& change);
+
   explicit RunReporter(std::shared_ptr<Impl> impl);
   std::shared_ptr<Impl> impl_;  // shared with what still hangs in a call to the file system
 };

@@ -11,7 +11,6 @@
 #include "daemon/rundir/run_reporter_impl.h"
 #include "daemon/rundir/spare_space.h"
 #include "daemon/rundir/verdict.h"
-#include "daemon/telemetry/event_text.h"
 
 namespace gaccd {
 namespace {
@@ -50,7 +49,7 @@ void RunReporter::Impl::WriteFailure(const Status& outcome, const FailureFacts& 
                         .lost_ranks = LostRanks(facts)};
   const auto there =
       CreateFileOnce(CrashPath(attempt_dir, identity.rank),
-                     FailureJson(identity, {Timestamp(), 1, "error"}, failure) + "\n", modes.file);
+                     EventJson(identity, {Timestamp(), 1, "error"}, failure) + "\n", modes.file);
   if (!there.ok()) LogInfo(there.status().message());  // a folder that this node does not see
 }
 
@@ -71,11 +70,10 @@ void RunReporter::Impl::WriteVerdict(const Verdict& verdict) {
   if (final_write.ok()) {
     final_write = WriteVerdictOnce(attempt_dir, identity, verdict, modes.file).status();
   }
-  WriteEvent([&](const LineStamp& stamp) { return VerdictJson(identity, stamp, verdict); });
+  WriteEvent(verdict);
   events->Sync(kForTheDisk);
   status->Update([&](RunStatus& now) {
-    now.state = EndState(verdict);
-    now.verdict = verdict;
+    Apply(verdict, now);
     now.write_errors = final_write.ok() ? 0 : 1;
   });
   const Status closed = status->Finish();
@@ -98,8 +96,10 @@ void RunReporter::Impl::CloseForRankZero(const Status& outcome, FailureFacts fac
   now.last = last;
   now.last_eval = last_eval;
   now.best = best;
-  now.from_step = from.step;
-  now.from_samples = from.samples_total;
+  if (now.last.step == 0) {
+    now.last.step = from.step;
+    now.last.samples_total = from.samples_total;
+  }
   const Status written = WriteVerdictForRankZero(attempt_dir, identity, now,
                                                  VerdictOf(outcome, facts, dur_s), modes.file);
   if (!written.ok()) LogWarning(written.message());

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -69,13 +68,17 @@ struct RunReporter::Impl {
 
   Result<std::string> OpenFiles(const std::string& rank_table);
   void JoinFolder(const std::string& shared);
-  void OnLogLine(const LogLine& line);
+  void OnLogLine(LogLine line);
   void Print(std::string_view text);
-  void WriteEvent(const std::function<std::string(const LineStamp&)>& make_line);
+  void WriteEvent(const EventRecord auto& record) {
+    if (events) events->Write(identity, record);
+  }
   [[nodiscard]] std::int64_t steps_done() const { return std::max(last.step, from.step); }
   [[nodiscard]] std::int64_t samples_done() const {
     return std::max(last.samples_total, from.samples_total);
   }
+  // Updates and samples that are done, for the log, heartbeats and the guard.
+  void SetProgress(std::int64_t step, std::int64_t samples);
   Status CompleteStatus(RunStatus& now);
   void StartOwnFiles();
   void WriteOwnSteps(const std::optional<RankStepRecord>& record);

@@ -4,25 +4,21 @@
 #include <utility>
 
 #include "collectives/base/files.h"
-#include "collectives/base/thread.h"
 
 namespace gaccd {
-StatusFile::StatusFile(std::string path, RunStatus first, Beat beat,
-                       std::chrono::milliseconds period, unsigned mode)
-    : path_(std::move(path)),
-      beat_(std::move(beat)),
-      period_(period),
-      mode_(mode),
-      status_(std::move(first)) {}
+
+StatusFile::StatusFile(std::string path, RunStatus first, Beat beat, unsigned mode)
+    : path_(std::move(path)), beat_(std::move(beat)), mode_(mode), status_(std::move(first)) {}
 
 Result<std::unique_ptr<StatusFile>> StatusFile::Start(std::string path, RunStatus first, Beat beat,
                                                       std::chrono::milliseconds period,
                                                       unsigned mode) {
   GACCD_RETURN_IF_ERROR(ReplaceFile(path, StatusJson(first) + "\n", false, mode));
   std::unique_ptr<StatusFile> file(
-      new StatusFile(std::move(path), std::move(first), std::move(beat), period, mode));
-  GACCD_ASSIGN_OR_RETURN(file->thread_,
-                         StartThread("the status thread", [raw = file.get()] { raw->Run(); }));
+      new StatusFile(std::move(path), std::move(first), std::move(beat), mode));
+  GACCD_ASSIGN_OR_RETURN(file->worker_,
+                         WorkerThread::Start(
+                             "the status thread", [raw = file.get()] { raw->Write(); }, period));
   return file;
 }
 
@@ -33,37 +29,21 @@ void StatusFile::Update(const std::function<void(RunStatus&)>& change) {
   change(status_);
 }
 
-void StatusFile::WriteSoon() {
+void StatusFile::Write() {
+  RunStatus now;
   {
     const std::lock_guard lock(mutex_);
-    soon_ = true;
-  }
-  wake_.notify_all();
-}
-
-void StatusFile::Run() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    wake_.wait_for(lock, period_, [this] { return ending_ || soon_; });
-    if (ending_) return;
-    soon_ = false;
-    RunStatus now = status_;
+    now = status_;
     now.write_errors = failures_;
-    lock.unlock();
-    Status status = beat_(now);
-    if (status.ok()) status = ReplaceFile(path_, StatusJson(now) + "\n", false, mode_);
-    lock.lock();
-    if (!status.ok() && failures_++ == 0) first_failure_ = std::move(status);
   }
+  Status status = beat_(now);
+  if (status.ok()) status = ReplaceFile(path_, StatusJson(now) + "\n", false, mode_);
+  const std::lock_guard lock(mutex_);
+  if (!status.ok() && failures_++ == 0) first_failure_ = std::move(status);
 }
 
 void StatusFile::EndThread() {
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-  }
-  wake_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  if (worker_) worker_->End(WorkerThread::kNever);
 }
 
 Status StatusFile::Finish() {

@@ -3,16 +3,15 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 
 #include "collectives/base/files.h"
 #include "collectives/base/result.h"
-#include "daemon/telemetry/event_text.h"
+#include "collectives/base/worker_thread.h"
+#include "daemon/telemetry/run_status.h"
 
 namespace gaccd {
 
@@ -33,7 +32,7 @@ class StatusFile {
   // Changes what the next write says. Never waits for the disk.
   void Update(const std::function<void(RunStatus&)>& change);
   // The thread writes at once, instead of at the end of the period.
-  void WriteSoon();
+  void WriteSoon() { worker_->Wake(); }
   // Ends the thread and writes the last state, down to the disk.
   Status Finish();
 
@@ -42,23 +41,18 @@ class StatusFile {
   [[nodiscard]] Status first_failure() const;
 
  private:
-  StatusFile(std::string path, RunStatus first, Beat beat, std::chrono::milliseconds period,
-             unsigned mode);
-  void Run();
+  StatusFile(std::string path, RunStatus first, Beat beat, unsigned mode);
+  void Write();
   void EndThread();
 
   const std::string path_;
   const Beat beat_;
-  const std::chrono::milliseconds period_;
   const unsigned mode_;
   mutable std::mutex mutex_;  // of everything below
-  std::condition_variable wake_;
   RunStatus status_;
-  bool ending_ = false;
-  bool soon_ = false;
   std::int64_t failures_ = 0;
   Status first_failure_;
-  std::thread thread_;
+  std::unique_ptr<WorkerThread> worker_;
 };
 
 }  // namespace gaccd

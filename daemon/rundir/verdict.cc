@@ -41,7 +41,7 @@ class Records {
     if (attempt_dir_.empty()) return std::nullopt;
     const auto text = ReadStart(CrashPath(attempt_dir_, rank), kMaxLineBytes);
     if (!text.ok()) return std::nullopt;  // killed from outside: nothing could be left behind
-    auto failure = ParseFailureJson(*text);
+    auto failure = ReadEvent<Failure>(*text);
     if (!failure.ok()) return std::nullopt;
     return *std::move(failure);
   }
@@ -251,15 +251,11 @@ bool Suspects(const FailureFacts& facts, int rank) {
                      [&](const Suspect& suspect) { return suspect.rank == rank; });
 }
 
-const char* EndState(const Verdict& verdict) {
-  return verdict.verdict == "done" ? "done" : "failed";
-}
-
 Result<bool> WriteVerdictOnce(const std::string& attempt_dir, const RunIdentity& who,
                               const Verdict& verdict, unsigned mode) {
   const char* level = verdict.exit == 0 ? "info" : "error";
   return CreateFileOnce(attempt_dir + "/verdict.json",
-                        VerdictJson(who, {Timestamp(), 1, level}, verdict) + "\n", mode);
+                        EventJson(who, {Timestamp(), 1, level}, verdict) + "\n", mode);
 }
 
 Status WriteVerdictForRankZero(const std::string& attempt_dir, const RunIdentity& who,
@@ -271,8 +267,7 @@ Status WriteVerdictForRankZero(const std::string& attempt_dir, const RunIdentity
   GACCD_ASSIGN_OR_RETURN(const bool there, WriteVerdictOnce(attempt_dir, who, verdict, mode));
   if (there) return Status::Ok();
   last.attempt_dir = "attempts" + attempt_dir.substr(attempt_dir.rfind('/'));
-  last.state = EndState(verdict);
-  last.verdict = verdict;
+  Apply(verdict, last);
   const std::string run_dir = FolderOf(FolderOf(attempt_dir));
   return ReplaceFile(run_dir + "/STATUS.json", StatusJson(last) + "\n", true, mode);
 }

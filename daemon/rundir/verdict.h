@@ -4,8 +4,8 @@
 #include <string>
 
 #include "collectives/base/result.h"
-#include "daemon/telemetry/event_text.h"
-#include "daemon/telemetry/events.h"
+#include "daemon/telemetry/end_events.h"
+#include "daemon/telemetry/run_status.h"
 
 namespace gaccd {
 
@@ -32,8 +32,6 @@ namespace gaccd {
 void AddLostSeenByOthers(const std::string& attempt_dir, FailureFacts* facts);
 
 [[nodiscard]] bool Suspects(const FailureFacts& facts, int rank);
-// What STATUS.json calls it: "done" or "failed".
-[[nodiscard]] const char* EndState(const Verdict& verdict);
 
 // <attempt>/verdict.json, down to the disk. true: another rank has written it, that one stays.
 Result<bool> WriteVerdictOnce(const std::string& attempt_dir, const RunIdentity& who,

@@ -6,20 +6,13 @@
 #include "daemon/device/host_buffer.h"
 #include "daemon/engine/contrastive_window.h"
 #include "daemon/model/replica.h"
+#include "daemon/selftest/micro_batch_sizes.h"
 
 namespace gaccd {
 namespace {
 
 // How far the parameters of kStaleRows are from the others.
 constexpr float kStep = 0.01F;
-
-ReplicaOptions SizesOf(const Plan& plan, int rank) {
-  ReplicaOptions sizes{.micro_steps_per_update = plan.accum_steps()};
-  for (const std::int64_t step : {std::int64_t{0}, plan.accum_steps() - 1}) {
-    if (plan.MicroBatch(rank, step) > 0) sizes.micro_batches.insert(plan.MicroBatch(rank, step));
-  }
-  return sizes;
-}
 
 Status SetParameters(Replica& replica, std::span<const float> parameters, float factor) {
   std::ranges::transform(parameters, replica.parameters().begin(),
@@ -72,7 +65,7 @@ Result<std::vector<float>> ContrastiveGradient(Communicator& comm, const Model& 
                          HostBuffer::Allocate(parameters.size_bytes(), "gradients"));
   const std::span gradients(reinterpret_cast<float*>(memory.data()), parameters.size());
   GACCD_ASSIGN_OR_RETURN(auto replica,
-                         Replica::Create(model, gradients, SizesOf(plan, comm.rank())));
+                         Replica::Create(model, gradients, MicroBatchSizes(plan, comm.rank())));
   const ContrastiveModel loss = *model.contrastive();
   ContrastiveWindow window(loss, plan.effective_batch(), plan.Load(comm.rank()));
 

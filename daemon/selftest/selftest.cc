@@ -195,9 +195,9 @@ std::set<std::int64_t> MicroBatches(const std::vector<SelftestCase>& cases, int 
 template <typename Run>
 Status WithBench(const Setting& setting, Communicator& comm, const Run& run) {
   const ReplicaOptions sizes{.micro_batches = MicroBatches(setting.cases, comm.rank())};
-  GACCD_ASSIGN_OR_RETURN(
-      auto engine, MakeCpuEngine(comm, setting.model,
-                                 {.replica = sizes, .optimizer = {.lr = 1, .kind = SgdSpec{}}}));
+  GACCD_ASSIGN_OR_RETURN(auto engine,
+                         MakeEngine(comm, setting.model,
+                                    {.replica = sizes, .optimizer = {.lr = 1, .kind = SgdSpec{}}}));
   const auto elements = static_cast<std::size_t>(setting.model.layout().size());
   GACCD_ASSIGN_OR_RETURN(const HostBuffer memory,
                          HostBuffer::Allocate(elements * sizeof(float), "gradients"));

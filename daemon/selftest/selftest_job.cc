@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <limits>
 #include <mutex>
+#include <type_traits>
 #include <utility>
 
 #include "collectives/base/strings.h"
@@ -14,6 +15,7 @@
 #include "daemon/data/update_schedule.h"
 #include "daemon/selftest/contrastive_gradient.h"
 #include "daemon/selftest/selftest_room.h"
+#include "daemon/selftest/statistics_gradient.h"
 #include "daemon/train/batch_feed.h"
 #include "daemon/train/update.h"
 
@@ -49,15 +51,17 @@ using UpdateFunction = std::function<Status(Engine& engine, BatchFeed& feed, con
 Result<Gradient> GradientOf(const JobSetting& setting, Communicator& comm, const Plan& plan,
                             const UpdateFunction& update) {
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, setting.ScheduleOf(plan));
-  GACCD_ASSIGN_OR_RETURN(BatchFeed feed,
-                         BatchFeed::Make(setting.data, setting.order(), schedule, plan, comm.rank(),
-                                         GeneratorOf(KindOf(setting.job.model.loss))));
+  GACCD_ASSIGN_OR_RETURN(
+      BatchFeed feed,
+      BatchFeed::Make(setting.data, setting.order(), schedule, plan, comm.rank(),
+                      GeneratorOf(KindOf(setting.job.model.loss), setting.model.update_sums())));
   feed.GroupByLength(setting.model.sample().cuts);
   const ReplicaOptions sizes{.micro_batches = feed.BatchSizes(),
-                             .micro_steps_per_update = plan.accum_steps()};
+                             .micro_steps_per_update = plan.accum_steps(),
+                             .effective_batch = plan.effective_batch()};
   GACCD_ASSIGN_OR_RETURN(
       auto engine,
-      MakeCpuEngine(comm, setting.model, {.replica = sizes, .optimizer = setting.job.optimizer}));
+      MakeEngine(comm, setting.model, {.replica = sizes, .optimizer = setting.job.optimizer}));
   GACCD_RETURN_IF_ERROR(engine->SetParameters(setting.parameters));
   GACCD_RETURN_IF_ERROR(feed.Start(*engine, 0));
   GACCD_RETURN_IF_ERROR(update(*engine, feed, plan));
@@ -105,16 +109,26 @@ Result<Gradient> ReferenceOf(const JobSetting& setting, std::int64_t samples) {
   return GradientOf(setting, *alone, plan, RightUpdate);
 }
 
-Result<Gradient> MakeMistake(const JobSetting& setting, Communicator& comm, const Plan& plan,
-                             ContrastiveMistake mistake) {
+// The micro-batches of the update, read `passes` times.
+Result<std::unique_ptr<Prefetcher>> BatchesOf(const JobSetting& setting, const Plan& plan, int rank,
+                                              int passes) {
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, setting.ScheduleOf(plan));
   GACCD_ASSIGN_OR_RETURN(TrainIndices indices,
-                         TrainIndices::Make(setting.order(), schedule, plan, comm.rank(), 0,
-                                            TwoPassContrastive(plan).passes));
-  GACCD_ASSIGN_OR_RETURN(
-      auto batches,
-      Prefetcher::Start(setting.data, std::make_unique<TrainIndices>(std::move(indices))));
+                         TrainIndices::Make(setting.order(), schedule, plan, rank, 0, passes));
+  return Prefetcher::Start(setting.data, std::make_unique<TrainIndices>(std::move(indices)));
+}
+
+Result<Gradient> MakeMistake(const JobSetting& setting, Communicator& comm, const Plan& plan,
+                             ContrastiveMistake mistake) {
+  GACCD_ASSIGN_OR_RETURN(auto batches,
+                         BatchesOf(setting, plan, comm.rank(), TwoPassContrastive(plan).passes));
   return ContrastiveGradient(comm, setting.model, setting.parameters, plan, *batches, mistake);
+}
+
+Result<Gradient> MakeMistake(const JobSetting& setting, Communicator& comm, const Plan& plan,
+                             StatisticsMistake mistake) {
+  GACCD_ASSIGN_OR_RETURN(auto batches, BatchesOf(setting, plan, comm.rank(), 1));
+  return StatisticsGradient(comm, setting.model, setting.parameters, plan, *batches, mistake);
 }
 
 // What one rank finds, in the order of `test`: the right update, then the mistakes.
@@ -122,26 +136,39 @@ Status RunRank(const JobSetting& setting, const Gradient& reference, Communicato
                JobSelftest* test) {
   GACCD_ASSIGN_OR_RETURN(const Gradient right, GradientOf(setting, comm, test->plan, RightUpdate));
   test->right = Deviation(right, reference);
-  if (!setting.model.contrastive()) {
-    GACCD_ASSIGN_OR_RETURN(const Gradient wrong,
-                           GradientOf(setting, comm, test->plan, LastOnlyUpdate));
-    test->mistakes[0].deviation = Deviation(wrong, reference);
-    return Status::Ok();
-  }
   std::size_t i = 0;
-  for (const ContrastiveMistake mistake : kContrastiveMistakes) {
-    GACCD_ASSIGN_OR_RETURN(const Gradient wrong, MakeMistake(setting, comm, test->plan, mistake));
-    test->mistakes[i++].deviation = Deviation(wrong, reference);
-  }
+  const auto make = [&](const auto& mistakes) -> Status {
+    for (const auto mistake : mistakes) {
+      GACCD_ASSIGN_OR_RETURN(const Gradient wrong, MakeMistake(setting, comm, test->plan, mistake));
+      test->mistakes[i++].deviation = Deviation(wrong, reference);
+    }
+    return Status::Ok();
+  };
+  if (setting.model.contrastive()) return make(kContrastiveMistakes);
+  if (setting.model.update_sums() > 0) return make(kStatisticsMistakes);
+  GACCD_ASSIGN_OR_RETURN(const Gradient wrong,
+                         GradientOf(setting, comm, test->plan, LastOnlyUpdate));
+  test->mistakes[0].deviation = Deviation(wrong, reference);
   return Status::Ok();
 }
 
 std::vector<JobSelftest::Mistake> MistakesOf(const Model& model, const Plan& plan) {
   std::vector<JobSelftest::Mistake> mistakes;
-  for (const ContrastiveMistake mistake : kContrastiveMistakes) {
-    if (!model.contrastive() && mistake != ContrastiveMistake::kLastOnly) continue;
-    mistakes.push_back(
-        {.name = std::string(Name(mistake)), .has_effect = HasEffect(mistake, plan)});
+  const auto add = [&](auto mistake) {
+    bool has_effect = false;
+    if constexpr (std::is_same_v<decltype(mistake), StatisticsMistake>) {
+      has_effect = HasEffect(mistake, plan, model);
+    } else {
+      has_effect = HasEffect(mistake, plan);
+    }
+    mistakes.push_back({.name = std::string(Name(mistake)), .has_effect = has_effect});
+  };
+  if (model.contrastive()) {
+    std::ranges::for_each(kContrastiveMistakes, add);
+  } else if (model.update_sums() > 0) {
+    std::ranges::for_each(kStatisticsMistakes, add);
+  } else {
+    add(ContrastiveMistake::kLastOnly);
   }
   return mistakes;
 }

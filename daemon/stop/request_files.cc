@@ -10,14 +10,13 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
-#include "collectives/base/thread.h"
 
 namespace gaccd {
 
 struct RequestFiles::State {
   State(std::string folder, RequestFilesOptions how)
       : run_dir(std::move(folder)), options(std::move(how)) {}
-  void Run();
+  void Work();
   [[nodiscard]] StopRequest ReadRequests() const;
   [[nodiscard]] Status RemoveSave() const;
 
@@ -28,58 +27,45 @@ struct RequestFiles::State {
   std::condition_variable changed;
   bool looked = false;
   bool served = false;  // SAVE is to be removed
-  bool end = false;
-  bool ended = false;
 };
 
 RequestFiles::RequestFiles(std::string run_dir, RequestFilesOptions options) {
   constexpr std::chrono::seconds kFirstLook{1};
   if (run_dir.empty()) return;
   auto state = std::make_shared<State>(std::move(run_dir), std::move(options));
-  auto thread = StartThread("the thread of STOP and SAVE", [state] { state->Run(); });
-  if (!thread.ok()) {
+  auto worker = WorkerThread::Start(
+      "the thread of STOP and SAVE", [state] { state->Work(); }, state->options.pause);
+  if (!worker.ok()) {
     if (state->options.warn) {
       state->options.warn(
-          StrCat("the files STOP and SAVE are not checked: ", thread.status().message()));
+          StrCat("the files STOP and SAVE are not checked: ", worker.status().message()));
     }
     return;
   }
-  thread_ = *std::move(thread);
+  worker_ = *std::move(worker);
+  worker_->Wake();
   state_ = std::move(state);
   std::unique_lock lock(state_->mutex);
   state_->changed.wait_for(lock, kFirstLook, [this] { return state_->looked; });
 }
 
 RequestFiles::~RequestFiles() {
-  if (!state_) return;
-  bool ended = false;
-  {
-    std::unique_lock lock(state_->mutex);
-    state_->end = true;
-    state_->changed.notify_all();
-    ended = state_->changed.wait_for(lock, kPatience, [this] { return state_->ended; });
-  }
-  ended ? thread_.join() : thread_.detach();
+  if (worker_) worker_->End(kPatience);
 }
 
-void RequestFiles::State::Run() {
+void RequestFiles::State::Work() {
   std::unique_lock lock(mutex);
-  while (!end) {
-    const bool remove = std::exchange(served, false);
-    lock.unlock();
-    const Status removed = remove ? RemoveSave() : Status::Ok();
-    if (!removed.ok() && options.warn) {
-      options.warn(StrCat("the request is carried out, but its file cannot be removed: ",
-                          removed.message()));
-    }
-    const StopRequest found = ReadRequests();
-    lock.lock();
-    if (!served) request = found;  // else it may have seen the SAVE that was served meanwhile
-    looked = true;
-    changed.notify_all();
-    changed.wait_for(lock, options.pause, [this] { return served || end; });
+  const bool remove = std::exchange(served, false);
+  lock.unlock();
+  const Status removed = remove ? RemoveSave() : Status::Ok();
+  if (!removed.ok() && options.warn) {
+    options.warn(
+        StrCat("the request is carried out, but its file cannot be removed: ", removed.message()));
   }
-  ended = true;
+  const StopRequest found = ReadRequests();
+  lock.lock();
+  if (!served) request = found;  // else it may have seen the SAVE that was served meanwhile
+  looked = true;
   changed.notify_all();
 }
 
@@ -108,7 +94,7 @@ void RequestFiles::Saved() {
     state_->served = true;
     if (state_->request == StopRequest::kSave) state_->request = StopRequest::kNone;
   }
-  state_->changed.notify_all();
+  worker_->Wake();
 }
 
 }  // namespace gaccd

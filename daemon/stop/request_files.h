@@ -7,8 +7,8 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 
+#include "collectives/base/worker_thread.h"
 #include "daemon/stop/stop_signals.h"
 
 namespace gaccd {
@@ -45,7 +45,7 @@ class RequestFiles {
   struct State;  // shared with the thread
 
   std::shared_ptr<State> state_;  // null: there are no files
-  std::thread thread_;
+  std::unique_ptr<WorkerThread> worker_;
 };
 
 }  // namespace gaccd

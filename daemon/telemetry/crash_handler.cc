@@ -106,7 +106,7 @@ CrashHandler::CrashHandler(std::string path, const RunIdentity& who, const Place
       mode_(mode) {
   // Rendered once, with a time that is exchanged in the handler. Its "msg" comes last.
   const std::string time = "0000-00-00T00:00:00.000000Z";
-  const std::string line = FailureJson(who, {time, 1, "error"}, {});
+  const std::string line = EventJson(who, {time, 1, "error"}, Failure{});
   const std::size_t at = line.find(time);
   before_time_ = line.substr(0, at);
   after_time_ = line.substr(at + time.size());

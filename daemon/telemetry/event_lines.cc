@@ -41,7 +41,7 @@ std::string StepLine(const StepRecord& step, double samples_per_s, double elapse
                 " samples/s, ", DurationText(elapsed_s));
 }
 
-std::string EvalLine(const EvalRecord& eval) {
+std::string EventLine(const EvalRecord& eval) {
   return StrCat("epoch: ", eval.epoch, " eval: ", EvalText(eval));
 }
 
@@ -65,8 +65,15 @@ std::string MetricsText(std::span<const MetricValue> metrics, std::string_view b
   return text;
 }
 
-std::string ResumeLine(const ResumeRecord& resume) {
+std::string EventLine(const ResumeRecord& resume) {
   return StrCat("resumed after update ", resume.step, ", from checkpoint ", resume.generation);
+}
+
+std::string EventLine(const RebalanceRecord& change) {
+  char gain[32];
+  std::snprintf(gain, sizeof(gain), "%.2f", change.gain_ratio);
+  return StrCat("loads after update ", change.step, ": an update should become ", gain,
+                " times as fast; ", change.loads_before, " -> ", change.loads);
 }
 
 }  // namespace gaccd

@@ -33,6 +33,10 @@ class EventLog {
   // `make_line` gives the text of one line, without line break, for the stamp it gets: seq counts
   // from 1, lost lines included; ts never goes back within the file.
   void Write(std::string_view level, const LineMaker& make_line);
+  // The line of `record`, written by `who`.
+  void Write(const RunIdentity& who, const EventRecord auto& record) {
+    Write(LevelOf(record), [&](const LineStamp& stamp) { return EventJson(who, stamp, record); });
+  }
   // Waits until the file has it (Sync: the disk), but not longer than `limit`: whether it has.
   bool Flush(std::chrono::milliseconds limit) { return writer_->Flush(limit); }
   bool Sync(std::chrono::milliseconds limit) {

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "collectives/base/thread.h"
 
 namespace gaccd {
 namespace {
@@ -75,8 +74,8 @@ struct LineWriter::State {
   File file;  // the thread's
   const std::size_t most_bytes;
 
-  mutable std::mutex mutex;  // of everything below
-  std::condition_variable wake;
+  mutable std::mutex mutex;       // of everything below
+  std::condition_variable hurry;  // ends kGatherTime
   std::condition_variable changed;
   std::deque<Line> lines;
   std::size_t bytes = 0;      // of `lines`
@@ -84,10 +83,9 @@ struct LineWriter::State {
   std::int64_t overflow = 0;  // lines that did not fit
   std::int64_t syncs = 0;     // that were asked for
   std::int64_t synced = 0;
-  int flushes = 0;      // that wait
-  bool asleep = false;  // the thread: lines wake it only then
+  int flushes = 0;     // that wait
+  bool asleep = true;  // the thread: lines wake it only then
   bool end = false;
-  bool ended = false;
   std::optional<std::chrono::steady_clock::time_point> busy_since;
   std::int64_t dropped = 0;  // by the file, as of the last line that was handled
   std::int64_t failures = 0;
@@ -110,21 +108,18 @@ Result<std::unique_ptr<LineWriter>> LineWriter::Start(AppendFile file, NoticeMak
                                                       std::size_t most_bytes) {
   auto state = std::make_shared<State>(std::move(file), std::move(notice), most_bytes);
   std::unique_ptr<LineWriter> writer(new LineWriter(state));
-  GACCD_ASSIGN_OR_RETURN(writer->thread_,
-                         StartThread("the thread of a log", [state] { Run(*state); }));
+  GACCD_ASSIGN_OR_RETURN(
+      writer->worker_, WorkerThread::Start("the thread of a log", [state] { WriteLines(*state); }));
   return writer;
 }
 
 LineWriter::~LineWriter() {
-  if (!thread_.joinable()) return;
-  bool ended = false;
+  if (!worker_) return;
   {
-    std::unique_lock lock(state_->mutex);
+    const std::lock_guard lock(state_->mutex);
     state_->end = true;
-    state_->wake.notify_all();
-    ended = state_->changed.wait_for(lock, kPatience, [this] { return state_->ended; });
   }
-  ended ? thread_.join() : thread_.detach();
+  worker_->End(Flush(kPatience) ? kPatience : std::chrono::milliseconds(0));
 }
 
 void LineWriter::Add(std::string line, const LineStamp& stamp) {
@@ -141,9 +136,9 @@ void LineWriter::Add(std::string line, const LineStamp& stamp) {
   next.last_lost = state.tail.last_lost;
   state.bytes += BytesOf(next);
   state.lines.push_back(std::move(next));
-  const bool wake = state.asleep;
+  const bool wake = std::exchange(state.asleep, false);
   lock.unlock();  // the thread, awake, must not find it locked: on one core that takes two switches
-  if (wake) state.wake.notify_one();
+  if (wake) worker_->Wake();
 }
 
 bool LineWriter::Flush(std::chrono::milliseconds limit, Until until) {
@@ -151,19 +146,16 @@ bool LineWriter::Flush(std::chrono::milliseconds limit, Until until) {
   std::unique_lock lock(state.mutex);
   if (until == Until::kDisk) ++state.syncs;
   ++state.flushes;
-  state.wake.notify_one();
+  if (std::exchange(state.asleep, false)) worker_->Wake();
+  state.hurry.notify_one();
   const bool idle = state.changed.wait_for(lock, limit, [&] { return state.idle(); });
   --state.flushes;
   return idle;
 }
 
-void LineWriter::Run(State& state) {
+void LineWriter::WriteLines(State& state) {
   std::unique_lock lock(state.mutex);
-  for (;;) {
-    state.asleep = true;
-    state.wake.wait(lock, [&] { return state.has_work() || state.end; });
-    state.asleep = false;
-    if (!state.has_work()) break;
+  while (state.has_work()) {
     state.busy_since = std::chrono::steady_clock::now();
     const bool sync = !state.has_lines();
     const std::int64_t syncs = state.syncs;
@@ -178,10 +170,9 @@ void LineWriter::Run(State& state) {
     state.first_failure = state.file.first_failure();
     if (!state.idle()) continue;
     state.changed.notify_all();
-    state.wake.wait_for(lock, kGatherTime, [&] { return state.urgent(); });
+    state.hurry.wait_for(lock, kGatherTime, [&] { return state.urgent(); });
   }
-  state.ended = true;
-  state.changed.notify_all();
+  state.asleep = true;
 }
 
 std::int64_t LineWriter::dropped() const {

@@ -13,20 +13,13 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include "collectives/base/result.h"
+#include "collectives/base/worker_thread.h"
 #include "daemon/telemetry/append_file.h"
-#include "daemon/telemetry/event_text.h"
+#include "daemon/telemetry/run_events.h"
 
 namespace gaccd {
-
-// Lines that are lost, for the line that says so.
-struct DroppedLines {
-  std::int64_t lines = 0;  // since it was last said
-  std::int64_t total = 0;
-  std::string reason;  // of the first one
-};
 
 class LineWriter {
  public:
@@ -64,10 +57,10 @@ class LineWriter {
  private:
   struct State;  // shared with the thread
   explicit LineWriter(std::shared_ptr<State> state) : state_(std::move(state)) {}
-  static void Run(State& state);
+  static void WriteLines(State& state);
 
   const std::shared_ptr<State> state_;
-  std::thread thread_;
+  std::unique_ptr<WorkerThread> worker_;
 };
 
 }  // namespace gaccd

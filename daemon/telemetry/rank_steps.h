@@ -2,28 +2,12 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <optional>
 
 #include "collectives/base/process_memory.h"
-#include "daemon/telemetry/events.h"
+#include "daemon/telemetry/update_events.h"
 
 namespace gaccd {
-
-// Of one rank, over the updates since its line before.
-struct RankStepRecord {
-  std::int64_t step = 0;     // the newest of them
-  std::int64_t updates = 0;  // how many they are
-  double dur_max_s = 0;
-  // Means over them.
-  double dur_s = 0;
-  double data_s = 0;
-  double fwd_bwd_s = 0;
-  double reduce_s = 0;
-  double opt_s = 0;
-  double wait_s = 0;
-  std::int64_t memory_bytes = 0;  // now; ProcessMemory
-};
 
 // Not thread-safe.
 class RankSteps {

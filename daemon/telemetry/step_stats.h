@@ -7,8 +7,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "daemon/telemetry/event_text.h"
-#include "daemon/telemetry/events.h"
+#include "daemon/telemetry/update_events.h"
 
 namespace gaccd {
 

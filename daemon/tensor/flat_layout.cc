@@ -32,6 +32,11 @@ Result<std::size_t> FlatLayout::Add(std::string name, Shape shape, const Optimiz
   return entries_.size() - 1;
 }
 
+void FlatLayout::SetBuffer(std::size_t index) {
+  entries_[index].frozen = true;
+  entries_[index].buffer = true;
+}
+
 void FlatLayout::SetGroup(std::size_t index, const OptimizerGroup& group, bool frozen) {
   entries_[index].group = group;
   entries_[index].frozen = frozen;
@@ -45,7 +50,7 @@ std::int64_t FlatLayout::trainable_size() const {
 
 std::int64_t FlatLayout::parameters() const {
   std::int64_t sum = 0;
-  for (const FlatEntry& entry : entries_) sum += entry.elements;
+  for (const FlatEntry& entry : entries_) sum += entry.buffer ? 0 : entry.elements;
   return sum;
 }
 

@@ -34,6 +34,9 @@ struct FlatEntry {
   std::int64_t elements = 0;  // without padding
   OptimizerGroup group;
   bool frozen = false;  // keeps its value: no gradient (its place in the buffer is 0), no state
+  // Frozen for the optimiser; its layer changes it once an update, as the running mean of a batch
+  // norm. No parameter to people, but kept with them.
+  bool buffer = false;
 
   [[nodiscard]] std::int64_t padded_elements() const;
 };
@@ -45,14 +48,16 @@ class FlatLayout {
   // Appends a parameter and returns its index. kConfig when the name is taken or the shape is bad.
   Result<std::size_t> Add(std::string name, Shape shape, const OptimizerGroup& group = {},
                           bool frozen = false);
-  // REQUIRES: index < entries().size().
+  // The entry is a buffer.
+  void SetBuffer(std::size_t index);
+  // REQUIRES: index < entries().size(), no buffer.
   void SetGroup(std::size_t index, const OptimizerGroup& group, bool frozen);
 
   [[nodiscard]] std::span<const FlatEntry> entries() const { return entries_; }
   [[nodiscard]] std::int64_t size() const { return size_; }  // elements, with padding
   // Elements that are not frozen, with padding: what the optimiser keeps state for.
   [[nodiscard]] std::int64_t trainable_size() const;
-  // Elements without padding: what people call the number of parameters.
+  // Elements without padding and buffers: what people call the number of parameters.
   [[nodiscard]] std::int64_t parameters() const;
   [[nodiscard]] const FlatEntry* Find(std::string_view name) const;  // null if there is none
 

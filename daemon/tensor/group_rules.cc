@@ -36,6 +36,7 @@ Status ApplyGroupRules(const OptimizerSpec& spec, FlatLayout* layout) {
   }
   for (std::size_t i = 0; i < layout->entries().size(); ++i) {
     const FlatEntry& entry = layout->entries()[i];
+    if (entry.buffer) continue;
     OptimizerGroup group = entry.group;
     bool frozen = entry.frozen;
     for (const OptimizerGroupSpec& rule : spec.group) {
@@ -63,6 +64,7 @@ std::string DecayText(const FlatLayout& layout, const OptimizerSpec& spec) {
   };
   std::vector<Alike> all;
   for (const FlatEntry& entry : layout.entries()) {
+    if (entry.buffer) continue;
     const std::string decay =
         entry.frozen ? "frozen" : StrCat(entry.group.weight_decay.value_or(own));
     auto found = std::ranges::find(all, decay, &Alike::decay);

@@ -75,4 +75,23 @@ BatchMemory::BatchMemory(const SampleSpec& spec, std::int64_t samples)
   for (std::vector<std::byte>& memory : memory_) pointers_.push_back(memory.data());
 }
 
+std::int64_t BatchMemory::bytes() const {
+  std::size_t bytes = ids_.size() * sizeof(std::int64_t);
+  for (const std::vector<std::byte>& memory : memory_) bytes += memory.size();
+  return static_cast<std::int64_t>(bytes);
+}
+
+BatchView BatchMemory::Copy(const SampleSpec& spec, const BatchView& batch) {
+  BatchView copy = batch;
+  copy.tensors = pointers_;
+  copy.ids = ids_.data();
+  if (batch.samples == 0) return copy;
+  for (std::size_t t = 0; t < memory_.size(); ++t) {
+    const std::int64_t bytes = batch.samples * RowBytes(spec.tensors[t], batch.length);
+    std::copy_n(batch.tensor<std::byte>(t), bytes, memory_[t].data());
+  }
+  if (batch.ids != nullptr) std::copy_n(batch.ids, batch.samples, ids_.data());
+  return copy;
+}
+
 }  // namespace gaccd

@@ -105,10 +105,15 @@ class BatchMemory {
   [[nodiscard]] BatchView view() const {
     return {.samples = std::ssize(ids_), .tensors = pointers_, .ids = ids_.data()};
   }
+  // A copy of `batch`, in this memory. REQUIRES: `batch` has this spec and no more samples than
+  // this.
+  BatchView Copy(const SampleSpec& spec, const BatchView& batch);
   [[nodiscard]] std::span<std::int64_t> ids() { return ids_; }
   [[nodiscard]] std::span<const std::byte> bytes(std::size_t tensor) const {
     return memory_[tensor];
   }
+  // Of all tensors.
+  [[nodiscard]] std::int64_t bytes() const;
 
  private:
   std::vector<std::int64_t> ids_;

@@ -1,6 +1,7 @@
 // Shapes of values: sizes by dimension, row-major, in elements.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,6 +12,8 @@
 namespace gaccd {
 
 using Shape = std::vector<std::int64_t>;
+
+using ImagePair = std::array<std::int64_t, 2>;  // of height and of width, of images or kernels
 
 // Product of the sizes; 1 for a scalar. REQUIRES: no size negative, the product fits (see
 // CheckShape).
@@ -26,9 +29,14 @@ Status CheckShape(const Shape& shape, DType dtype);
 struct ValueSpec {
   Shape shape;
   DType dtype = DType::kF32;
+  // Of a matrix: elements from row to row, at least its columns. What lies between two rows, and
+  // after the last one, may be written by who writes the rows, and is read by nobody. 0: nothing
+  // lies there, as with all other values.
+  std::int64_t row_stride = 0;
 
   [[nodiscard]] std::int64_t bytes() const {
-    return Elements(shape) * static_cast<std::int64_t>(SizeOf(dtype));
+    const std::int64_t elements = row_stride > 0 ? shape[0] * row_stride : Elements(shape);
+    return elements * static_cast<std::int64_t>(SizeOf(dtype));
   }
   bool operator==(const ValueSpec&) const = default;
 };

@@ -1,5 +1,4 @@
-#include "daemon/train/announce.h"
-
+// What a TrainingRun prints when it begins and ends.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -14,7 +13,10 @@
 #include "daemon/preflight/gpu_libraries.h"
 #include "daemon/preflight/peak_flops.h"
 #include "daemon/telemetry/event_lines.h"
+#include "daemon/telemetry/log.h"
 #include "daemon/tensor/group_rules.h"
+#include "daemon/train/start_warnings.h"
+#include "daemon/train/training_run.h"
 
 namespace gaccd {
 namespace {
@@ -40,49 +42,6 @@ double MeanLength(const Dataset& data) {
   return sum / static_cast<double>(data.size());
 }
 
-RunStart StartRecord(const Flags& flags, const Session& session) {
-  const Setup& setup = *session.setup;
-  const Trainer& trainer = *setup.trainer;
-  const Communicator& comm = session.comm;
-  RunStart start{
-      .version = GaccdVersion(),
-      .git = GaccdRevision(),
-      .mpi = comm.size() > 1 ? MpiVersion() : "",
-      .comm = std::string(session.between_gpus ? session.between_gpus->name() : comm.name()),
-      .nodes = comm.topology().nodes,
-      .world = comm.size(),
-      .partition = session.slurm.partition,
-      .account = session.slurm.account,
-      .nodelist = session.slurm.nodelist,
-      .config_sha = JobDigest(setup.job, flags),
-      .model = trainer.model().Describe(),
-      .parameters = trainer.model().layout().parameters(),
-      .memory_planned_bytes = trainer.memory().planned,
-      .train_samples = trainer.data().train->size(),
-      .eval_samples = trainer.data().eval ? trainer.data().eval->size() : 0,
-      .device = std::string(Name(session.device.device)),
-      .device_reason = session.device.text,
-      .precision = std::string(Name(setup.job.precision))};
-  if (setup.job.optimizer.ema) start.ema_decay = setup.job.optimizer.ema->decay;
-  // Only rank 0 writes the record; what follows takes time, and asking for versions loads
-  // libraries.
-  if (comm.rank() != 0) return start;
-  start.flops_per_sample = MeanFlops(trainer.model(), *trainer.data().train);
-  if (!session.device.gpu) return start;
-  start.gpu = session.device.gpu->name;
-  start.peak_flops = PeakFlops(start.gpu, NumericsOf(setup.job));
-  start.gpu_memory_planned_bytes = trainer.memory().device;
-  for (const LibraryVersions& library : GpuLibraries()) {
-    const std::string version = library.loaded ? ToText(*library.loaded) : "";
-    if (library.name == "CUDA runtime") start.cuda = version;
-    if (library.name == "CUDA driver") start.driver = version;
-    if (library.name == "cuBLASLt") start.cublaslt = version;
-    if (library.name == "cuDNN") start.cudnn = version;
-    if (library.name == "NCCL") start.nccl = version;
-  }
-  return start;
-}
-
 // "best loss 0.2500 after update 16; w.safetensors has the last weights, after update 24".
 std::string BestText(const Flags& flags, const BestValue& best, std::int64_t updates) {
   std::string text =
@@ -96,24 +55,68 @@ std::string BestText(const Flags& flags, const BestValue& best, std::int64_t upd
 
 }  // namespace
 
-void Announce(const Flags& flags, const Session& session, RunReporter& reporter) {
-  const Setup& setup = *session.setup;
-  const Trainer& trainer = *setup.trainer;
+RunStart TrainingRun::StartRecord() const {
+  const SlurmEnvironment& slurm = session_.ranks.slurm;
+  const DeviceChoice& device = session_.device;
+  const TrainingData& data = trainer_->data();
+  RunStart start{.version = GaccdVersion(),
+                 .git = GaccdRevision(),
+                 .mpi = comm_.size() > 1 ? MpiVersion() : "",
+                 .comm = std::string(session_.device_comm().name()),
+                 .nodes = comm_.topology().nodes,
+                 .world = comm_.size(),
+                 .partition = slurm.partition,
+                 .account = slurm.account,
+                 .nodelist = slurm.nodelist,
+                 .config_sha = JobDigest(job_, flags_),
+                 .model = trainer_->model().Describe(),
+                 .parameters = trainer_->model().layout().parameters(),
+                 .memory_planned_bytes = trainer_->memory().planned,
+                 .train_samples = data.train->size(),
+                 .eval_samples = data.eval ? data.eval->size() : 0,
+                 .device = std::string(Name(device.device)),
+                 .device_reason = device.text,
+                 .precision = std::string(Name(job_.precision))};
+  if (job_.optimizer.ema) start.ema_decay = job_.optimizer.ema->decay;
+  // Only rank 0 writes the record; what follows takes time, and asking for versions loads
+  // libraries.
+  if (comm_.rank() != 0) return start;
+  start.flops_per_sample = MeanFlops(trainer_->model(), *data.train);
+  if (!device.gpu) return start;
+  start.gpu = device.gpu->name;
+  start.peak_flops = PeakFlops(start.gpu, NumericsOf(job_));
+  start.gpu_memory_planned_bytes = trainer_->memory().device;
+  for (const LibraryVersions& library : GpuLibraries()) {
+    const std::string version = library.loaded ? ToText(*library.loaded) : "";
+    if (library.name == "CUDA runtime") start.cuda = version;
+    if (library.name == "CUDA driver") start.driver = version;
+    if (library.name == "cuBLASLt") start.cublaslt = version;
+    if (library.name == "cuDNN") start.cudnn = version;
+    if (library.name == "NCCL") start.nccl = version;
+  }
+  return start;
+}
+
+void TrainingRun::Announce() const {
+  const Trainer& trainer = *trainer_;
+  RunReporter& reporter = *reporter_;
   const Dataset& data = *trainer.data().train;
   const Dataset* eval = trainer.data().eval.get();
   const MemoryUse& memory = trainer.memory();
-  const bool gpus = session.device.device == Device::kCuda;
-  reporter.ReportStart(StartRecord(flags, session));
-  reporter.ReportPlan(setup.plan,
-                      PlanText(setup.plan, {}, gpus ? RankKind::kGpu : RankKind::kRank));
-  reporter.LogAndPrint(session.device.text);
-  for (const std::string& note : {session.attention.text, session.bf16}) {
+  const bool gpus = session_.device.device == Device::kCuda;
+  reporter.Report(StartRecord());
+  reporter.Report(
+      PlanRecord{*plan_, PlanText(*plan_, {}, gpus ? RankKind::kGpu : RankKind::kRank)});
+  reporter.LogAndPrint(session_.device.text);
+  const AttentionChoice& attention = session_.attention;
+  if (attention.slow && comm_.rank() == 0) LogWarning(attention.text);
+  for (const std::string& note : {attention.slow ? "" : attention.text, session_.bf16}) {
     if (!note.empty()) reporter.LogAndPrint(note);
   }
   reporter.LogAndPrint(StrCat("model ", trainer.model().Describe(), ", ",
                               trainer.model().layout().parameters(), " parameters; ", data.size(),
                               " samples, ", trainer.schedule().updates(), " updates"));
-  if (const std::string decay = DecayText(trainer.model().layout(), setup.job.optimizer);
+  if (const std::string decay = DecayText(trainer.model().layout(), job_.optimizer);
       decay != "none") {
     reporter.LogAndPrint(StrCat("weight decay ", decay));
   }
@@ -122,15 +125,15 @@ void Announce(const Flags& flags, const Session& session, RunReporter& reporter)
   if (eval != nullptr && eval->conversions() != converted && !eval->conversions().empty()) {
     reporter.LogAndPrint(StrCat("and of the evaluation data: ", eval->conversions()));
   }
-  if (const auto& cuts = trainer.model().sample().cuts; !cuts.empty() && session.comm.rank() == 0) {
+  if (const auto& cuts = trainer.model().sample().cuts; !cuts.empty() && comm_.rank() == 0) {
     reporter.LogAndPrint(StrCat("micro-batches are grouped by length and cut to multiples of ",
                                 cuts.front(), " tokens; mean length ",
                                 std::lround(MeanLength(data))));
   }
-  if (setup.job.optimizer.ema) {
+  if (job_.optimizer.ema) {
     reporter.LogAndPrint(
         StrCat("evaluations and saved weights are those of the moving average, decay ",
-               setup.job.optimizer.ema->decay));
+               job_.optimizer.ema->decay));
   }
   reporter.LogAndPrint(
       StrCat("memory per rank: planned ", Megabytes(memory.planned), ", ",
@@ -152,20 +155,31 @@ void Announce(const Flags& flags, const Session& session, RunReporter& reporter)
                                 " are left out of the evaluation, ", eval->size(),
                                 " remain; the first: ", bad.front().why));
   }
-  if (session.init_weights && !session.resumed) {
-    reporter.ReportWeights(RecordOf(*session.init_weights));
-    reporter.LogAndPrint(ToText(*session.init_weights));
+  if (init_weights_ && !resumed_) {
+    reporter.Report(RecordOf(*init_weights_));
+    reporter.LogAndPrint(ToText(*init_weights_));
   }
-  for (const std::string& note : session.resume_notes) reporter.LogAndPrint(note);
-  if (session.resumed) reporter.ReportResume(*session.resumed);
+  for (const std::string& note : resume_notes_) reporter.LogAndPrint(note);
+  if (resumed_) reporter.Report(*resumed_);
 }
 
-void Conclude(const Flags& flags, const Session& session, const TrainingSummary& summary,
-              RunReporter& reporter) {
-  const MemoryUse& memory = session.setup->trainer->memory();
-  if (!summary.stopped_early.empty()) reporter.ReportEarlyStop(summary.stopped_early);
-  reporter.ReportMemory(
-      {.measured_bytes = summary.measured_memory, .planned_bytes = memory.planned});
+void TrainingRun::WarnOfMistakes(bool saves) const {
+  if (comm_.rank() != 0) return;
+  for (const std::string& warning :
+       ScheduleWarnings(job_, plan_->lr_factor(), trainer_->schedule().updates())) {
+    LogWarning(warning);
+  }
+  if (job_.evaluation.keep_best && !saves) {
+    LogWarning("evaluation.keep_best: this run saves no checkpoints");
+  }
+}
+
+void TrainingRun::Conclude(const TrainingSummary& summary) const {
+  RunReporter& reporter = *reporter_;
+  const MemoryUse& memory = trainer_->memory();
+  if (!summary.stopped_early.empty()) reporter.Report(EarlyStop{summary.stopped_early});
+  reporter.Report(
+      MemoryRecord{.measured_bytes = summary.measured_memory, .planned_bytes = memory.planned});
   reporter.LogAndPrint(StrCat("memory per rank: measured ", Megabytes(summary.measured_memory),
                               ", planned ", Megabytes(memory.planned)));
   if (summary.skipped > 0) {
@@ -176,8 +190,8 @@ void Conclude(const Flags& flags, const Session& session, const TrainingSummary&
         StrCat(summary.unlabelled, " updates were skipped: no label of them counts"));
   }
   if (!summary.metrics.empty()) reporter.LogAndPrint("test " + MetricsText(summary.metrics, " "));
-  const bool asked = flags.save_weights || session.setup->job.evaluation.keep_best;
-  if (asked && summary.best) reporter.LogAndPrint(BestText(flags, *summary.best, summary.updates));
+  const bool asked = flags_.save_weights || job_.evaluation.keep_best;
+  if (asked && summary.best) reporter.LogAndPrint(BestText(flags_, *summary.best, summary.updates));
 }
 
 }  // namespace gaccd

@@ -1,5 +1,6 @@
 #include "daemon/train/batch_feed.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace gaccd {
@@ -13,16 +14,24 @@ constexpr int kSlotsForDevices = 16;
 Result<BatchFeed> BatchFeed::Make(const Dataset& data, const SampleOrder& order,
                                   const UpdateSchedule& schedule, const Plan& plan, int rank,
                                   ProgramGenerator program) {
-  BatchFeed feed(data, order, schedule, {plan, program(plan)}, rank);
-  if (schedule.tail_samples() > 0) {
-    GACCD_ASSIGN_OR_RETURN(const Plan tail, plan.ForSamples(schedule.tail_samples()));
-    feed.tail_ = {tail, program(tail)};
-  }
+  BatchFeed feed(data, order, schedule, program, {plan, program(plan)}, rank);
+  GACCD_RETURN_IF_ERROR(feed.ChangePlan(plan));
   return feed;
+}
+
+Status BatchFeed::ChangePlan(const Plan& plan) {
+  work_ = {plan, program_(plan)};
+  if (schedule_.tail_samples() == 0) return Status::Ok();
+  GACCD_ASSIGN_OR_RETURN(const Plan tail, plan.ForSamples(schedule_.tail_samples()));
+  tail_ = {tail, program_(tail)};
+  return Status::Ok();
 }
 
 std::set<std::int64_t> BatchFeed::BatchSizes() const {
   std::set<std::int64_t> sizes;
+  for (std::int64_t size = 1; any_load_ && size <= work_.plan.request().micro_batch; ++size) {
+    sizes.insert(size);
+  }
   for (const Work* work : {&work_, tail_ ? &*tail_ : &work_}) {
     const Plan& plan = work->plan;
     // At most two sizes a plan, as they fall with the step.
@@ -34,11 +43,21 @@ std::set<std::int64_t> BatchFeed::BatchSizes() const {
   return sizes;
 }
 
+std::int64_t BatchFeed::most_micro_steps() const {
+  const std::int64_t steps = work_.plan.accum_steps();
+  return tail_ ? std::max(steps, tail_->plan.accum_steps()) : steps;
+}
+
+std::int64_t BatchFeed::most_samples() const {
+  return std::max(work_.plan.Load(rank_), tail_ ? tail_->plan.Load(rank_) : std::int64_t{0});
+}
+
 Result<std::unique_ptr<IndexSource>> BatchFeed::IndicesFrom(std::int64_t index) const {
   GACCD_ASSIGN_OR_RETURN(
       TrainIndices indices,
       TrainIndices::Make(order_, schedule_, work_.plan, rank_, index, work_.program.passes));
   if (groups_by_length()) indices.GroupByLength(*data_);
+  if (any_load_) indices.RoomForAnyLoad();
   return std::unique_ptr<IndexSource>(std::make_unique<TrainIndices>(std::move(indices)));
 }
 

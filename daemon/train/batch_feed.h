@@ -34,6 +34,10 @@ class BatchFeed {
   // Micro-batches hold samples of similar length, cut to one of these lengths (TrainIndices,
   // PrefetcherOptions). Empty: nothing is done. To be called before Start().
   void GroupByLength(std::vector<std::int64_t> cuts) { cuts_ = std::move(cuts); }
+  // ChangePlan() may be called. Memory and sizes are then those of any load. Before Start().
+  void PrepareForOtherLoads() { any_load_ = true; }
+  // Another plan of the same batch, micro-batch and ranks; from the next Start() on.
+  Status ChangePlan(const Plan& plan);
   [[nodiscard]] bool groups_by_length() const { return !cuts_.empty(); }
 
   // Smaller updates have a plan and a program of their own.
@@ -43,6 +47,11 @@ class BatchFeed {
   }
   // The sizes of the micro-batches, which the engine must be prepared for.
   [[nodiscard]] std::set<std::int64_t> BatchSizes() const;
+
+  // Of this rank in an update. A smaller update may have more of them where speeds differ.
+  [[nodiscard]] std::int64_t most_samples() const;
+  // Of the updates: a smaller one may have more of them where the ranks have different speeds.
+  [[nodiscard]] std::int64_t most_micro_steps() const;
 
   // From the first micro-batch of update `index` (from 0) on; may be called again. `engine` is the
   // same in every call and outlives this.
@@ -60,8 +69,13 @@ class BatchFeed {
   };
 
   BatchFeed(const Dataset& data, const SampleOrder& order, const UpdateSchedule& schedule,
-            Work work, int rank)
-      : data_(&data), order_(order), schedule_(schedule), work_(std::move(work)), rank_(rank) {}
+            ProgramGenerator program, Work work, int rank)
+      : data_(&data),
+        order_(order),
+        schedule_(schedule),
+        program_(program),
+        work_(std::move(work)),
+        rank_(rank) {}
   [[nodiscard]] const Work& WorkOf(const Update& update) const {
     return update.samples == work_.plan.effective_batch() ? work_ : *tail_;
   }
@@ -70,10 +84,12 @@ class BatchFeed {
   const Dataset* data_;
   SampleOrder order_;
   UpdateSchedule schedule_;
+  ProgramGenerator program_;
   Work work_;
   std::optional<Work> tail_;  // of the smaller updates
   int rank_;
   std::vector<std::int64_t> cuts_;
+  bool any_load_ = false;
   EngineRing ring_;
   EngineRing replay_ring_;
   std::unique_ptr<Prefetcher> batches_;

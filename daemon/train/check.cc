@@ -92,7 +92,7 @@ Status Judge(const std::vector<RankReport>& reports, const Flags& flags, bool le
 
 RanksOutcome RunCheck(const Flags& flags, const ErrorPrinter& print) {
   auto ranks = JoinRanks(flags, ProcessEnvironment());
-  if (!ranks.ok()) return {std::move(ranks).status()};
+  if (!ranks.ok()) return {ranks.status()};
   const auto reports = GatherReports(*ranks->comm);
   if (!reports.ok()) return {reports.status()};
   const bool lead = ranks->comm->rank() == 0;

@@ -29,6 +29,7 @@ void ControlWords::Pack(StopAgreement* stops, std::int64_t micro_steps,
                         std::int64_t updates_in_flight) {
   if (stops != nullptr) stops->Pack(words_, micro_steps, updates_in_flight);
   times_.Pack(std::span(words_).subspan(kStopWordCount));
+  sent_.push_back(timed_);
 }
 
 void ControlWords::Unpack(const UpdateInFlight& done, const UpdateResult& result,
@@ -38,6 +39,9 @@ void ControlWords::Unpack(const UpdateInFlight& done, const UpdateResult& result
   }
   if (peers != nullptr) peers->UpdateTook(std::chrono::duration<double>(result.dur_s));
   const auto straggler = times_.Unpack(result.control_words.subspan(kStopWordCount));
+  busy_update_ = sent_.front();
+  sent_.pop_front();
+  timed_ = done.update;
   times_.SetTimes({.data_s = result.data_s,
                    .compute_s = result.fwd_bwd_s,
                    .stopped_s = peers == nullptr ? 0 : peers->TakeStopped(),

@@ -83,10 +83,10 @@ Result<DoneRun> WithoutCheckpoint(const Request& request, const std::string& don
 }
 
 // Success where the job, with more updates, continues from the state in the manifest.
-Status CheckGoesOn(const Request& request, const Manifest& from) {
-  GACCD_RETURN_IF_ERROR(CheckSameModel(from, request.job));
-  GACCD_RETURN_IF_ERROR(CheckSameOptimizer(from, request.job));
-  return CheckSameSamples(from, request.job, request.plan, from.cursor.dataset_samples);
+Status CheckGoesOn(const Request& request, const Manifest& from, const Job& saved) {
+  GACCD_RETURN_IF_ERROR(CheckSameModel(saved, request.job));
+  GACCD_RETURN_IF_ERROR(CheckSameOptimizer(saved, request.job));
+  return CheckSameSamples(from, saved, request.job, request.plan, from.cursor.dataset_samples);
 }
 
 Result<DoneRun> Compare(const Request& request, const Manifest& newest, std::string text) {
@@ -99,7 +99,7 @@ Result<DoneRun> Compare(const Request& request, const Manifest& newest, std::str
   const bool early = end.step < before.updates() && PatienceIsOver(was.evaluation, end.best);
   const bool waits = early && PatienceIsOver(request.job.evaluation, end.best);
   if (!waits && now.updates() > (early ? end.step : before.updates())) {
-    const Status same = CheckGoesOn(request, newest);
+    const Status same = CheckGoesOn(request, newest, was);
     return same.ok() ? Result<DoneRun>(DoneRun{Next::kTrainOn}) : Refuse(request, same.message());
   }
   if (waits || now.updates() == before.updates()) {
@@ -119,7 +119,7 @@ Result<std::optional<Manifest>> NewestManifest(const std::string& folder) {
   GACCD_ASSIGN_OR_RETURN(const auto all, ListGenerations(folder));
   for (const Generation& one : all) {
     auto manifest = ReadManifest(folder, one);
-    if (manifest.ok() && CheckCursorOfJob(*manifest).ok()) {
+    if (manifest.ok() && CheckedJob(*manifest).ok()) {
       return std::optional<Manifest>(*std::move(manifest));
     }
   }

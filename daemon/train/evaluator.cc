@@ -131,7 +131,7 @@ Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, const Eval
                     .samples = static_cast<std::int64_t>(sums[0]),
                     .loss = sums[1] / sums[2],
                     .divisor = sums[2],
-                    .unit = unit_};
+                    .unit = std::string(unit_)};
   if (record.samples != data_.size()) {
     return Status(ErrorKind::kInternal, StrCat("evaluation: expected ", data_.size(),
                                                " samples, counted ", record.samples));

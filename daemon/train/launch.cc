@@ -10,6 +10,7 @@
 #include "collectives/bootstrap/world_check.h"
 #include "daemon/config/job_text.h"
 #include "daemon/config/plan_command.h"
+#include "daemon/config/speed_flag.h"
 #include "daemon/device/cpu/onednn_version.h"
 #include "daemon/preflight/descriptors.h"
 
@@ -95,9 +96,13 @@ Result<Plan> PlanForWorld(const Job& job, const Flags& flags, const Communicator
                                              " but the nodes have different numbers of ranks"));
   }
   // Nodes with different numbers of ranks: every rank counts as a node of its own.
-  GACCD_ASSIGN_OR_RETURN(const PlanRequest request,
+  GACCD_ASSIGN_OR_RETURN(PlanRequest request,
                          ToPlanRequest(job.batch, per_node > 0 ? topology.nodes : comm.size(),
                                        std::max<std::int64_t>(per_node, 1)));
+  if (flags.speed) {
+    GACCD_ASSIGN_OR_RETURN(const SpeedFlag speed, ParseSpeedFlag(*flags.speed));
+    GACCD_ASSIGN_OR_RETURN(request.speeds, SpeedsOfRanks(speed, topology.hosts));
+  }
   GACCD_ASSIGN_OR_RETURN(Plan plan, Plan::Make(request));
   if (flags.strict) GACCD_RETURN_IF_ERROR(RequireExact(plan));
   return plan;

@@ -66,14 +66,19 @@ Result<std::vector<Offender>> FindOffenders(Engine& engine, const FlatLayout& la
                            " cannot be computed again: the samples ended too early"));
     }
     if (batch->samples == 0) continue;
+    Offender offender{.micro_step = step,
+                      .where = "loss",
+                      .samples = {batch->ids, batch->ids + batch->samples},
+                      .bad_inputs = BadInputs(*batch, replay.spec)};
+    if (!engine.can_probe()) {
+      if (!offender.bad_inputs.empty()) offenders.push_back(std::move(offender));
+      continue;
+    }
     GACCD_ASSIGN_OR_RETURN(const double loss, engine.Probe(*batch));
     GACCD_RETURN_IF_ERROR(engine.GetGradients(gradients));
     std::string where = FirstBadParameter(layout, gradients);
     if (where.empty() && std::isfinite(loss)) continue;
-    Offender offender{.micro_step = step,
-                      .where = where.empty() ? "loss" : std::move(where),
-                      .samples = {batch->ids, batch->ids + batch->samples},
-                      .bad_inputs = BadInputs(*batch, replay.spec)};
+    if (!where.empty()) offender.where = std::move(where);
     offenders.push_back(std::move(offender));
   }
   return offenders;
@@ -93,7 +98,7 @@ std::string Describe(const std::vector<Offender>& offenders, std::int64_t steps)
 
 Result<SharedOffenders> ShareOffenders(Communicator& comm,
                                        const Result<std::vector<Offender>>& mine,
-                                       std::int64_t my_samples, std::int64_t steps) {
+                                       std::int64_t my_samples, std::int64_t steps, bool probed) {
   Status found = mine.status();
   // Survivors, ranks in trouble, samples that are not finite in the data.
   std::array<std::int64_t, 3> sums{my_samples, mine.ok() ? 0 : 1, 0};
@@ -113,9 +118,10 @@ Result<SharedOffenders> ShareOffenders(Communicator& comm,
                   StrCat("the values that are not finite were not found: ", sums[1],
                          " ranks could not search; ", agreement.status.message()));
   }
-  return SharedOffenders{.text = agreement.status.ok()
-                                     ? "every micro-batch is finite, but their sum overflows"
-                                     : agreement.status.message(),
+  const char* const none = probed ? "every micro-batch is finite, but their sum overflows"
+                                  : "all of its samples are finite in the data; micro-batches of "
+                                    "this model cannot be computed by themselves";
+  return SharedOffenders{.text = agreement.status.ok() ? none : agreement.status.message(),
                          .survivors = sums[0],
                          .bad_data = sums[2] > 0};
 }

@@ -35,7 +35,8 @@ struct Offender {
   std::vector<std::int64_t> bad_inputs;  // of these, with values that are not finite
 };
 
-// Local. Engine::Probe() of every micro-batch with samples.
+// Local. Engine::Probe() of every micro-batch with samples; where the engine cannot, those with bad
+// inputs.
 Result<std::vector<Offender>> FindOffenders(Engine& engine, const FlatLayout& layout,
                                             const UpdateReplay& replay);
 
@@ -56,6 +57,7 @@ struct SharedOffenders {
 // is that of all.
 Result<SharedOffenders> ShareOffenders(Communicator& comm,
                                        const Result<std::vector<Offender>>& mine,
-                                       std::int64_t my_samples, std::int64_t steps);
+                                       std::int64_t my_samples, std::int64_t steps,
+                                       bool probed = true);
 
 }  // namespace gaccd

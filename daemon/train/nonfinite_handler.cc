@@ -22,9 +22,9 @@ Result<SharedOffenders> NonfiniteHandler::LocateOffenders(const UpdateInFlight& 
     // For the text log of this rank: what the ranks found together is reported once.
     LogInfo(StrCat("update ", done.step(), ": ", Describe(*found, plan.accum_steps())));
   }
-  GACCD_ASSIGN_OR_RETURN(
-      SharedOffenders shared,
-      ShareOffenders(c_.comm, found, plan.Load(c_.comm.rank()), plan.accum_steps()));
+  GACCD_ASSIGN_OR_RETURN(SharedOffenders shared,
+                         ShareOffenders(c_.comm, found, plan.Load(c_.comm.rank()),
+                                        plan.accum_steps(), c_.engine.can_probe()));
   *mine = *std::move(found);
   return shared;
 }

@@ -34,16 +34,24 @@ std::string UpdatesText(const UpdateSchedule& schedule) {
   return text + Field("", epoch);
 }
 
-// Of rank 0, which has the most samples. Maps memory, and uses none of it.
+// Rank 0, unless the ranks have different speeds.
+int BusiestRank(const Plan& plan) {
+  int rank = 0;
+  while (plan.Load(rank) != plan.ranks_hi_samples()) ++rank;
+  return rank;
+}
+
+// Of rank `rank`, which has the most samples. Maps memory, and uses none of it.
 Result<std::int64_t> PlannedBytes(const Job& job, const Plan& plan, const Model& model,
-                                  const BatchFeed& feed, const Dataset* eval) {
+                                  const BatchFeed& feed, int rank, const Dataset* eval) {
   const auto comm = MakeSingle();
   ReplicaOptions replica{.micro_batches = feed.BatchSizes(),
-                         .micro_steps_per_update = plan.accum_steps(),
+                         .micro_steps_per_update = feed.most_micro_steps(),
                          .effective_batch = plan.effective_batch(),
-                         .rank_samples = plan.Load(0)};
+                         .rank_samples = feed.most_samples()};
   if (eval != nullptr) {
-    replica.eval_batches = EvalBatchSizes(ShardOf(eval->size(), 0, plan.world()), job.batch.micro);
+    replica.eval_batches =
+        EvalBatchSizes(ShardOf(eval->size(), rank, plan.world()), job.batch.micro);
   }
   GACCD_ASSIGN_OR_RETURN(const auto engine, MakeEngine(*comm, model,
                                                        {.replica = replica,
@@ -62,12 +70,19 @@ Status AddRun(const Job& job, const Plan& plan, std::string* text) {
   GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, BatchSpecOf(job, *data.train)));
   GACCD_RETURN_IF_ERROR(model.ApplyRules(job.optimizer));
   *text += Field("weight decay", DecayText(model.layout(), job.optimizer));
+  if (model.update_sums() > 0) {
+    *text += Field("statistics", StrCat("of the whole update: ", model.update_sums(),
+                                        " small reductions; the activations of"));
+    *text += Field(
+        "", StrCat("its ", plan.accum_steps(), " micro-batches are kept until the update ends"));
+  }
   const SampleOrder order(job.seed, data.train->size(), job.data.shuffle);
+  const int busiest = BusiestRank(plan);
   GACCD_ASSIGN_OR_RETURN(const BatchFeed feed,
-                         BatchFeed::Make(*data.train, order, schedule, plan, /*rank=*/0,
-                                         GeneratorOf(KindOf(job.model.loss))));
+                         BatchFeed::Make(*data.train, order, schedule, plan, busiest,
+                                         GeneratorOf(KindOf(job.model.loss), model.update_sums())));
   GACCD_ASSIGN_OR_RETURN(const std::int64_t bytes,
-                         PlannedBytes(job, plan, model, feed, data.eval.get()));
+                         PlannedBytes(job, plan, model, feed, busiest, data.eval.get()));
   *text +=
       Field("memory", StrCat(Megabytes(bytes), " a rank on a CPU: model, gradients, optimizer,"));
   *text += Field("", "activations; a checkpoint holds a copy while it is written");

@@ -72,17 +72,15 @@ void WaitForSpeaker(const Session& session) {
 
 }  // namespace
 
-RankStatus SharedStatus(Agreement agreement) {
-  return {std::move(agreement.status), true, agreement.reporting_rank};
-}
-
 bool PeersAreLost(const Session& session) {
   return !session.peers->lost().empty() || FailureOf(session).has_value();
 }
 
-FailureFacts FactsOf(const Status& outcome, const Session& session) {
+FailureFacts FactsOf(const Status& outcome, const Session& session,
+                     std::int64_t memory_planned_bytes) {
   FailureFacts facts;
   if (outcome.ok()) return facts;
+  facts.memory_planned_bytes = memory_planned_bytes;
   facts.rank = session.comm.rank();
   WaitForHeartbeat(session);
   facts.suspects = LostRanks(session);
@@ -92,9 +90,6 @@ FailureFacts FactsOf(const Status& outcome, const Session& session) {
   facts.hosts = session.comm.topology().hosts;
   const auto lost = session.peers->lost();
   facts.silent = !lost.empty() && lost.front().absence == Absence::kSilent;
-  if (session.setup && session.setup->trainer) {
-    facts.memory_planned_bytes = session.setup->trainer->memory().planned;
-  }
   if (const auto failure = FailureOf(session)) {
     facts.collective = Name(failure->entry.operation);
     facts.sequence = static_cast<std::int64_t>(failure->entry.sequence);
@@ -116,7 +111,7 @@ RanksOutcome ExitRank(RankStatus rank_status, Session& session, const ErrorPrint
       std::move(rank_status.status).WithContext(RankOnHost(comm.rank(), comm.topology().hosts));
   print(rank_status.status);
   WaitForSpeaker(session);
-  (session.between_gpus ? *session.between_gpus : comm).Abort(code);
+  session.device_comm().Abort(code);
   return {std::move(rank_status.status), true};
 }
 

@@ -44,6 +44,8 @@ std::optional<Straggler> RankTimes::Unpack(std::span<const double> control_words
     if (busy(r) > busy(slowest)) slowest = r;
   }
   if (!(busy(slowest) > 0)) return std::nullopt;
+  busy_s_.clear();
+  for (std::size_t r = 0; r < world_; ++r) busy_s_.push_back(part(kData)(r) + part(kCompute)(r));
   const auto excess = [&](const auto& time) { return time(slowest) - Median(time); };
   const double median = Median(busy);
   const Loss loss{.data_s = excess(part(kData)),

@@ -89,6 +89,8 @@ class RankTimes {
   void Pack(std::span<double> control_words) const;
   // After it, the same summed over the ranks. Empty while no rank has sent its times.
   std::optional<Straggler> Unpack(std::span<const double> control_words);
+  // data_s + fwd_bwd_s by rank, of the last Unpack(). Empty while no rank has sent its times.
+  [[nodiscard]] std::span<const double> busy_s() const { return busy_s_; }
 
  private:
   enum Part : std::size_t { kData, kCompute, kStopped, kParts };
@@ -118,7 +120,8 @@ class RankTimes {
   std::size_t world_;
   bool summed_;
   BusyTimes mine_;
-  std::vector<double> scratch_;   // by rank
+  std::vector<double> scratch_;  // by rank
+  std::vector<double> busy_s_;
   std::deque<Span> window_;       // the oldest first
   int window_updates_ = 0;        // of all spans
   std::set<int> warned_;          // slow ranks with a warning

@@ -1,53 +1,44 @@
-// What one rank of `gaccd train` owns.
+// Session: one rank among the others, as the verbs train, eval and predict share it.
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
-#include <vector>
 
+#include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
 #include "collectives/liveness/heartbeat/peer_watch.h"
-#include "daemon/checkpoint/writer.h"
+#include "daemon/config/flags.h"
 #include "daemon/config/job.h"
-#include "daemon/plan/plan.h"
+#include "daemon/engine/engine.h"
 #include "daemon/preflight/attention_choice.h"
 #include "daemon/preflight/device_choice.h"
-#include "daemon/rundir/verdict_guard.h"
-#include "daemon/stop/stop_agreement.h"
-#include "daemon/stop/stop_signals.h"
-#include "daemon/train/trainer.h"
-#include "daemon/train/weights.h"
-#include "slurm/environment.h"
+#include "daemon/train/launch.h"
 
 namespace gaccd {
 
-struct Setup {
-  Job job;
-  Plan plan;
-  std::unique_ptr<Trainer> trainer;  // null until the data is opened
-};
-
-// Everything of this rank. Members are freed from the last to the first: the trainer before the
-// communicator between its GPUs. It outlives the errors: what GPUs and network still
+// Members are freed from the last to the first. It outlives the errors: what GPUs and network still
 // hold may hang when it is freed, so a rank that was left alone ends before that.
 struct Session {
-  SlurmEnvironment slurm;
-  VerdictGuard* guard = nullptr;  // of rank 0, or null
-  Communicator& comm;
-  StopSignals* signals = nullptr;
-  std::unique_ptr<Communicator> between_gpus;  // several ranks on GPUs; over `comm`
-  DeviceChoice device;
+  // Finds the other ranks and begins to watch them.
+  static Result<Session> Join(const Flags& flags);
+
+  // Checks that all ranks have the same binary, job and flags. Collective.
+  Status CheckAllTheSame(const Flags& flags, const Job& job);
+  // Selects the device of each rank and the communicator between GPUs. Collective; the same result
+  // on every rank.
+  Status SelectDevice(const Flags& flags, const Job& job);
+  // Without timing of algorithms. REQUIRES: SelectDevice().
+  [[nodiscard]] EngineChoice MakeEngineChoice(const Flags& flags) const;
+  // Reduces gradients, of several GPUs or else of CPUs.
+  [[nodiscard]] Communicator& device_comm() { return between_gpus ? *between_gpus : comm; }
+
+  Ranks ranks;
+  Communicator& comm = *ranks.comm;
+  std::unique_ptr<PeerWatch> peers = {};
+  std::unique_ptr<Communicator> between_gpus = {};  // several ranks on GPUs; over `comm`
+  DeviceChoice device = {};
   AttentionChoice attention = {};  // on GPUs
   std::string bf16 = {};           // on CPUs: what computes it, for people
-  std::optional<Setup> setup;
-  std::optional<CheckpointLease> lease = {};  // to the checkpoints, until the checkpointer has it
-  std::unique_ptr<PeerWatch> peers;
-  std::optional<WeightsReport> init_weights = {};  // of --init-weights, on rank 0
-  std::vector<std::string> resume_notes = {};      // passed over checkpoints, changes of the job
-  std::optional<ResumeRecord> resumed = {};        // what the run continues from
-  bool was_done = false;  // the run was complete, and is given more updates
-  std::optional<StopAgreement> stops = {};
 };
 
 }  // namespace gaccd

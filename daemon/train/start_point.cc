@@ -1,10 +1,77 @@
 #include "daemon/train/start_point.h"
 
+#include <utility>
+
+#include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/train_state.h"
 #include "daemon/telemetry/log.h"
 
 namespace gaccd {
+namespace {
+
+AcceptManifest Accept(const SavedRun& run) {
+  return [&run](const Manifest& manifest, const Job& saved) -> Status {
+    GACCD_RETURN_IF_ERROR(CheckParameters(manifest, run.model.layout()));
+    GACCD_RETURN_IF_ERROR(CheckSameOptimizer(saved, run.job));
+    GACCD_RETURN_IF_ERROR(
+        CheckSameGroups(manifest, run.model.layout(), saved.optimizer, run.job.optimizer));
+    GACCD_RETURN_IF_ERROR(CheckFits(manifest, run.model.layout(), run.optimizer_elements()));
+    GACCD_RETURN_IF_ERROR(CheckSameModel(saved, run.job));
+    return CheckSameSamples(manifest, saved, run.job, run.plan, run.dataset_samples);
+  };
+}
+
+std::string Stripped(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+// Of a path given by name: there must be something whole.
+Result<ResumePoint> ResumeFrom(Communicator& comm, const SavedRun& run, const std::string& from) {
+  const std::string path = Stripped(from);
+  ResumePoint point;
+  if (auto generation = ParseGenerationName(path.substr(path.rfind('/') + 1))) {
+    generation->committed = true;
+    auto state = LoadGeneration(comm, FolderOf(path), *generation, Accept(run));
+    if (!state.ok()) return state.status().WithContext("--resume");
+    point.state = *std::move(state);
+    point.folder = FolderOf(path);
+    return point;
+  }
+  GACCD_ASSIGN_OR_RETURN(LoadOutcome outcome, LoadNewest(comm, path + "/ckpt", Accept(run)));
+  if (!outcome.state) {
+    return Status(ErrorKind::kData,
+                  StrCat("--resume: '", path, "/ckpt' holds no checkpoint that is complete"));
+  }
+  return ResumePoint{std::move(outcome.state), path + "/ckpt", std::move(outcome.refused)};
+}
+
+Result<ResumePoint> ResumeAuto(Communicator& comm, const SavedRun& run, const std::string& folder,
+                               std::int64_t since) {
+  GACCD_ASSIGN_OR_RETURN(LoadOutcome outcome, LoadNewest(comm, folder, Accept(run), since));
+  if (!outcome.state && outcome.damaged > 0) {
+    return Status(ErrorKind::kData,
+                  StrCat("'", folder, "' has ", outcome.damaged,
+                         " checkpoints and none is complete; --resume=never starts anew: ",
+                         outcome.refused.front()));
+  }
+  return ResumePoint{std::move(outcome.state), folder, std::move(outcome.refused)};
+}
+
+}  // namespace
+
+Result<ResumePoint> FindResumePoint(Communicator& comm, const SavedRun& run,
+                                    const ResumeSource& source) {
+  if (source.job_since && source.from != "auto") {
+    GACCD_ASSIGN_OR_RETURN(ResumePoint own,
+                           ResumeAuto(comm, run, source.folder, *source.job_since));
+    if (own.state) return own;
+  }
+  if (source.from == "never") return ResumePoint{};
+  if (source.from != "auto") return ResumeFrom(comm, run, source.from);
+  return ResumeAuto(comm, run, source.folder, 0);
+}
 
 Result<StartPoint> RestoreState(Engine& engine, const LoadedState& state, const SavedRun& run,
                                 std::int64_t updates, int rank) {
@@ -20,7 +87,8 @@ Result<StartPoint> RestoreState(Engine& engine, const LoadedState& state, const 
   StartPoint start{
       .updates = cursor.step, .samples = cursor.samples, .at_boundary = cursor.micro_step == 0};
   if (start.at_boundary) return start;
-  if (const Status same = CheckSameWindow(state.manifest, run.job, run.plan, run.by_length());
+  if (const Status same =
+          CheckSameWindow(state.manifest, state.job, run.job, run.plan, run.by_length());
       same.ok()) {
     const std::span<const float> accumulators = FloatsOf(state, kAccumulatorsBuffer);
     start.window = {.micro_step = cursor.micro_step,

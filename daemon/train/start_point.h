@@ -1,17 +1,41 @@
-// StartPoint: where a training begins: at the first update, or at that of a checkpoint.
+// Where a training begins: at the first update, or at that of a checkpoint.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "collectives/base/result.h"
+#include "collectives/comm/communicator.h"
 #include "daemon/accum/sample_ledger.h"
 #include "daemon/checkpoint/load.h"
 #include "daemon/engine/engine.h"
-#include "daemon/train/checkpointer.h"
+#include "daemon/train/training.h"
 
 namespace gaccd {
+
+// What a run continues from, if anything.
+struct ResumePoint {
+  std::optional<LoadedState> state;
+  std::string folder = {};         // in which it was found
+  std::vector<std::string> notes;  // for people: what was passed over, and why
+};
+
+struct ResumeSource {
+  std::string folder;  // of this run's checkpoints
+  // "auto", "never", or the path of a generation or of a run folder. auto looks in `folder` and
+  // starts anew only where no checkpoint was ever finished.
+  std::string from;
+  // Of an attempt after the first of a SLURM job: the writer epoch from which on the checkpoints
+  // belong to this job. They come before `from`, which is where the first attempt began.
+  std::optional<std::int64_t> job_since;
+};
+
+// kData when there are checkpoints and none is whole, kConfig when it belongs to another model or
+// would take other samples. Collective.
+Result<ResumePoint> FindResumePoint(Communicator& comm, const SavedRun& run,
+                                    const ResumeSource& source);
 
 // What a checkpoint inside an update holds of it, on this rank.
 struct RestoredWindow {

@@ -11,7 +11,7 @@
 #include "daemon/optim/schedule.h"
 #include "daemon/plan/plan.h"
 #include "daemon/rundir/safe_place.h"
-#include "daemon/train/run_checkpoints.h"
+#include "daemon/train/run_options.h"
 
 namespace gaccd {
 namespace {

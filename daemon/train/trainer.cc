@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/checkpoint/saved_job.h"
 #include "daemon/data/sample_order.h"
 #include "daemon/device/host_buffer.h"
 #include "daemon/optim/schedule.h"
@@ -33,12 +32,12 @@ Result<std::int64_t> FindUnlabelled(const Dataset& data, std::string_view name) 
                        data.size(), " samples"));
 }
 
-// One sample has no other to be compared with: its loss is 0, and so is its gradient.
-Status CheckContrasts(const UpdateSchedule& schedule) {
+// One sample has no other to be compared with: its contrastive loss is 0, its variance too.
+Status CheckTwoSamples(std::string_view what, const UpdateSchedule& schedule) {
   const bool always = schedule.request().batch == 1;
   if (!always && schedule.tail_samples() != 1) return Status::Ok();
   return {ErrorKind::kConfig,
-          StrCat("contrastive: expected at least 2 samples in every update, found 1 in ",
+          StrCat(what, ": expected at least 2 samples in every update, found 1 in ",
                  always ? "all of them: choose a larger target"
                         : "the last one of an epoch or of the run: choose another target, or "
                           "--last-cycle=drop")};
@@ -46,33 +45,14 @@ Status CheckContrasts(const UpdateSchedule& schedule) {
 
 }  // namespace
 
-Trainer::Trainer(Communicator& comm, const Job& job, const Plan& plan, TrainingData data,
-                 Model model, const UpdateSchedule& schedule, BatchFeed feed)
-    : comm_(comm),
-      job_(job),
-      plan_(plan),
-      data_(std::move(data)),
-      model_(std::move(model)),
-      schedule_(schedule),
-      words_(comm),
-      feed_(std::move(feed)),
-      best_(job.evaluation, Better::kSmaller) {
-  if (job.precision == Precision::kFP16) loss_scale_.emplace(job.loss_scale);
-  if (data_.eval != nullptr) {
-    evaluator_.emplace(comm, *data_.eval, plan.request().micro_batch,
-                       model_.divisor_unit(data_.eval_weighted), job.metric);
-    evaluator_->GroupByLength(model_.sample().cuts);
-  }
-}
-
-Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& job, const Plan& plan,
-                                               const BadRecordRules& bad_records) {
+Result<TrainingInputs> TrainingInputs::Open(Communicator& comm, const Job& job, const Plan& plan,
+                                            const BadRecordRules& bad_records) {
   GACCD_ASSIGN_OR_RETURN(TrainingData data, OpenTrainingData(job, bad_records));
-  return Open(comm, job, plan, std::move(data));
+  return Make(comm, job, plan, std::move(data));
 }
 
-Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& job, const Plan& plan,
-                                               TrainingData data) {
+Result<TrainingInputs> TrainingInputs::Make(Communicator& comm, const Job& job, const Plan& plan,
+                                            TrainingData data) {
   GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, BatchSpecOf(job, *data.train)));
   model.SetDropoutSeed(job.seed);
   GACCD_RETURN_IF_ERROR(model.ApplyRules(job.optimizer));
@@ -80,8 +60,9 @@ Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& jo
                          ScheduleOf(job, plan.effective_batch(), data.train->size()));
   GACCD_RETURN_IF_ERROR(CheckSchedule(job.schedule));
   if (KindOf(job.model.loss) == LossKind::kContrastive) {
-    GACCD_RETURN_IF_ERROR(CheckContrasts(schedule));
+    GACCD_RETURN_IF_ERROR(CheckTwoSamples("contrastive", schedule));
   }
+  if (model.update_sums() > 0) GACCD_RETURN_IF_ERROR(CheckTwoSamples("batch_norm", schedule));
   GACCD_ASSIGN_OR_RETURN(const std::int64_t unlabelled,
                          FindUnlabelled(*data.train, "training data"));
   if (data.eval != nullptr) {
@@ -90,39 +71,83 @@ Result<std::unique_ptr<Trainer>> Trainer::Open(Communicator& comm, const Job& jo
   const SampleOrder order(job.seed, data.train->size(), job.data.shuffle);
   GACCD_ASSIGN_OR_RETURN(BatchFeed feed,
                          BatchFeed::Make(*data.train, order, schedule, plan, comm.rank(),
-                                         GeneratorOf(KindOf(job.model.loss))));
+                                         GeneratorOf(KindOf(job.model.loss), model.update_sums())));
   feed.GroupByLength(model.sample().cuts);
-  std::unique_ptr<Trainer> trainer(
-      new Trainer(comm, job, plan, std::move(data), std::move(model), schedule, std::move(feed)));
-  trainer->unlabelled_ = unlabelled;
-  if (!trainer->evaluator_) return trainer;
-  auto better = trainer->evaluator_->FindBetter(job.evaluation.metric);
-  if (!better.ok()) return std::move(better).status().WithContext("evaluation.metric");
-  trainer->best_ = BestEvaluation(job.evaluation, *better);
+  TrainingInputs inputs{.job = job,
+                        .plan = plan,
+                        .data = std::move(data),
+                        .model = std::move(model),
+                        .schedule = schedule,
+                        .feed = std::move(feed),
+                        .unlabelled = unlabelled};
+  if (inputs.data.eval == nullptr) return inputs;
+  Evaluator& evaluator =
+      inputs.evaluator.emplace(comm, *inputs.data.eval, plan.request().micro_batch,
+                               inputs.model.divisor_unit(inputs.data.eval_weighted), job.metric);
+  evaluator.GroupByLength(inputs.model.sample().cuts);
+  auto better = evaluator.FindBetter(job.evaluation.metric);
+  if (!better.ok()) return better.status().WithContext("evaluation.metric");
+  inputs.better = *better;
+  return inputs;
+}
+
+double TrainingInputs::checkpoint_bytes() const {
+  const FlatLayout& layout = model.layout();
+  const std::int64_t state = StateElements(job.optimizer, layout.trainable_size());
+  return static_cast<double>(layout.size() + state) * sizeof(float);
+}
+
+Trainer::Trainer(Communicator& comm, TrainingInputs inputs, const TrainerOptions& options)
+    : comm_(comm),
+      inputs_(std::move(inputs)),
+      guards_(options.guards),
+      loads_(options.loads),
+      words_(comm),
+      feed_(std::move(inputs_.feed)),
+      evaluator_(std::move(inputs_.evaluator)),
+      best_(inputs_.job.evaluation, inputs_.better) {
+  if (inputs_.job.precision == Precision::kFP16) loss_scale_.emplace(inputs_.job.loss_scale);
+}
+
+Result<std::unique_ptr<Trainer>> Trainer::Make(Communicator& comm, TrainingInputs inputs,
+                                               const TrainerOptions& options) {
+  std::unique_ptr<Trainer> trainer(new Trainer(comm, std::move(inputs), options));
+  GACCD_RETURN_IF_ERROR(trainer->Prepare(
+      options.choice, options.device_comm == nullptr ? comm : *options.device_comm));
   return trainer;
 }
 
-Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {
-  GACCD_RETURN_IF_ERROR(CheckSameData(comm_, *data_.train, data_.eval.get()));
+Status Trainer::Prepare(const EngineChoice& choice, Communicator& device_comm) {
+  if (inputs_.model.update_sums() > 0 && guards_.on_nonfinite == OnNonfinite::kDropMicroBatch) {
+    return {ErrorKind::kConfig,
+            "on_nonfinite: drop-micro-batch does not go with statistics of the whole update, which "
+            "contain every micro-batch: expected stop or skip-update"};
+  }
+  GACCD_RETURN_IF_ERROR(CheckSameData(comm_, *inputs_.data.train, inputs_.data.eval.get()));
+  if (words_.measures() && TimesSaySpeed()) {
+    rebalancer_.emplace(static_cast<std::size_t>(comm_.size()), loads_.once, loads_.always);
+  }
+  if (loads_.any()) GACCD_RETURN_IF_ERROR(PrepareForOtherLoads());
   ReplicaOptions replica{.micro_batches = feed_.BatchSizes(),
-                         .micro_steps_per_update = plan_.accum_steps(),
-                         .effective_batch = plan_.effective_batch(),
-                         .rank_samples = plan_.Load(comm_.rank())};
+                         .micro_steps_per_update = feed_.most_micro_steps(),
+                         .effective_batch = inputs_.plan.effective_batch(),
+                         .rank_samples = feed_.most_samples()};
   if (evaluator_) replica.eval_batches = evaluator_->BatchSizes();
   GACCD_ASSIGN_OR_RETURN(
-      engine_, MakeEngine(device_comm == nullptr ? comm_ : *device_comm, model_,
+      engine_, MakeEngine(device_comm, inputs_.model,
                           {.replica = replica,
-                           .optimizer = job_.optimizer,
-                           .numerics = NumericsOf(job_),
+                           .optimizer = inputs_.job.optimizer,
+                           .numerics = NumericsOf(inputs_.job),
                            .choice = choice,
                            .control_word_count = words_.words().size(),
                            .tolerate_nonfinite = guards_.on_nonfinite != OnNonfinite::kStop ||
-                                                 loss_scale_ || unlabelled_ > 0,
+                                                 loss_scale_ || inputs_.unlabelled > 0,
                            .measure_process = true}));
-  replicas_.emplace(comm_, guards_.digest_every, schedule_.updates());
-  nonfinite_.emplace(NonfiniteContext{comm_, *engine_, model_.layout(), feed_, progress_,
-                                      words_.words(), loss_scale_ ? &*loss_scale_ : nullptr, job_},
-                     guards_.on_nonfinite);
+  replicas_.emplace(comm_, guards_.digest_every, inputs_.schedule.updates());
+  nonfinite_.emplace(
+      NonfiniteContext{comm_, *engine_, inputs_.model.layout(), feed_, progress_, words_.words(),
+                       loss_scale_ ? &*loss_scale_ : nullptr, inputs_.job},
+      guards_.on_nonfinite);
   const EngineMemory planned = engine_->memory();
   GACCD_RETURN_IF_ERROR(feed_.Start(*engine_, 0));
   memory_.process = planned.process_bytes;
@@ -130,13 +155,13 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator* device_comm) {
   memory_.planned = memory_.process + planned.host_bytes +
                     static_cast<std::int64_t>(feed_.batches().memory_bytes());
   return engine_->ChangeParameters([this](std::span<float> parameters) {
-    model_.Initialize(job_.seed, parameters);
+    inputs_.model.Initialize(inputs_.job.seed, parameters);
     return Status::Ok();
   });
 }
 
 Result<std::vector<float>> Trainer::Parameters() {
-  std::vector<float> parameters(static_cast<std::size_t>(model_.layout().size()));
+  std::vector<float> parameters(static_cast<std::size_t>(inputs_.model.layout().size()));
   GACCD_RETURN_IF_ERROR(engine_->GetParameters(parameters));
   return parameters;
 }
@@ -150,16 +175,16 @@ Result<std::vector<float>> Trainer::FinalParameters() {
 
 Status Trainer::Resume(const LoadedState& state) {
   GACCD_ASSIGN_OR_RETURN(
-      start_, RestoreState(*engine_, state, saved_run(), schedule_.updates(), comm_.rank()));
-  GACCD_ASSIGN_OR_RETURN(const Job saved, SavedJob(state.manifest));
+      start_, RestoreState(*engine_, state, saved_run(), inputs_.schedule.updates(), comm_.rank()));
+  const Job& saved = state.job;
   best_.Restore(state.manifest.cursor.best, saved.evaluation);
   const Plan& was = *state.manifest.plan;
   GACCD_ASSIGN_OR_RETURN(
       const UpdateSchedule before,
       ScheduleOf(saved, was.effective_batch(), state.manifest.cursor.dataset_samples));
-  const std::string jump =
-      LearningRateJump({saved, was.lr_factor(), before.updates()},
-                       {job_, plan_.lr_factor(), schedule_.updates()}, start_.updates);
+  const std::string jump = LearningRateJump(
+      {saved, was.lr_factor(), before.updates()},
+      {inputs_.job, inputs_.plan.lr_factor(), inputs_.schedule.updates()}, start_.updates);
   if (!jump.empty() && comm_.rank() == 0) LogWarning(jump);
   if (const auto& saved_scale = state.manifest.cursor.loss_scale; loss_scale_ && saved_scale) {
     loss_scale_->Restore(*saved_scale);
@@ -167,13 +192,16 @@ Status Trainer::Resume(const LoadedState& state) {
   return feed_.Start(*engine_, start_.updates);
 }
 
-Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Checkpointer* checkpointer) {
+Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary,
+                    RunCheckpointer* checkpointer) {
   progress_.reporter = &reporter;
   summary->updates = start_.updates;
   summary->samples = start_.samples;
-  CheckpointAndStop control(stops_, checkpointer, progress_, summary);
+  RunCheckpointer unsaved(comm_);
+  RunCheckpointer& control = checkpointer != nullptr ? *checkpointer : unsaved;
+  control.BeginRun(stops_, &progress_, summary);
   const auto is_complete = [&](std::int64_t step) {
-    return step == schedule_.updates() || best_.patience_is_over();
+    return step == inputs_.schedule.updates() || best_.patience_is_over();
   };
   if (start_.at_boundary && EvaluatesAfter(start_.updates)) {
     // The attempt before may have been stopped inside it.
@@ -191,7 +219,7 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Checkpointe
       GACCD_RETURN_IF_ERROR(ReportUntil(0, reporter, summary));
       return control.StopInside();
     }
-    const bool last = step == schedule_.updates();
+    const bool last = step == inputs_.schedule.updates();
     const bool evaluate = EvaluatesAfter(step);
     GACCD_ASSIGN_OR_RETURN(const bool save, control.SaveIsDue(step, last));
     const bool drain = last || evaluate || save || replicas_->Due(step);
@@ -200,8 +228,9 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Checkpointe
     if (decision.action != StopAction::kContinue) {
       GACCD_RETURN_IF_ERROR(ReportUntil(0, reporter, summary));
     }
-    if (last || schedule_.At(step - 1).epoch_end) {
-      GACCD_RETURN_IF_ERROR(CheckUnchangedData(comm_, *data_.train, data_.eval.get()));
+    if (last || inputs_.schedule.At(step - 1).epoch_end) {
+      GACCD_RETURN_IF_ERROR(
+          CheckUnchangedData(comm_, *inputs_.data.train, inputs_.data.eval.get()));
     }
     complete = last;
     if (evaluate && decision.action != StopAction::kExit) {
@@ -215,8 +244,12 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Checkpointe
     GACCD_RETURN_IF_ERROR(control.AtBoundary(
         step, save || KeepsBest(step) || complete || decision.action == StopAction::kSave,
         complete));
+    if (next_plan_ && !complete) {
+      GACCD_RETURN_IF_ERROR(ReportUntil(0, reporter, summary));
+      GACCD_RETURN_IF_ERROR(ChangeLoads(step, control, reporter));
+    }
   }
-  if (summary->updates < schedule_.updates()) {
+  if (summary->updates < inputs_.schedule.updates()) {
     summary->stopped_early = best_.WhyStopped();
     if (summary->updates == start_.updates) {
       summary->stopped_early +=
@@ -229,14 +262,14 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary, Checkpointe
   return control.Finish();
 }
 
-Status Trainer::Begin(std::int64_t index, CheckpointAndStop& control) {
-  const Update update = schedule_.At(index);
+Status Trainer::Begin(std::int64_t index, RunCheckpointer& control) {
+  const Update update = inputs_.schedule.At(index);
   const StepProgram& program = feed_.ProgramOf(update);
   const std::int64_t steps = program.computed;
   const auto window = std::exchange(start_.window, std::nullopt);  // of the first update alone
   const std::int64_t restored = window ? window->micro_step : 0;
-  const double lr =
-      LearningRate(job_.schedule, job_.optimizer.lr, plan_.lr_factor(), index, schedule_.updates());
+  const double lr = LearningRate(inputs_.job.schedule, inputs_.job.optimizer.lr,
+                                 inputs_.plan.lr_factor(), index, inputs_.schedule.updates());
   const double loss_scale = loss_scale_ ? loss_scale_->scale() : 1;
   in_flight_.push_back({.update = update,
                         .micro_steps = steps,
@@ -255,7 +288,7 @@ Status Trainer::Begin(std::int64_t index, CheckpointAndStop& control) {
   Status status = RunUpdate(*engine_, feed_.batches(), program,
                             {.update = index,
                              .lr = lr,
-                             .clip_norm = job_.clip_norm,
+                             .clip_norm = inputs_.job.clip_norm,
                              .loss_scale = loss_scale,
                              .control_words = words_.words()},
                             hooks);
@@ -291,13 +324,13 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
   summary->unlabelled += IsUnlabelled(found) ? 1 : 0;
   StepRecord record{.epoch = done.update.epoch + 1,
                     .step = done.step(),
-                    .steps_total = schedule_.updates(),
+                    .steps_total = inputs_.schedule.updates(),
                     .samples = found.samples,
                     .target = done.update.samples,
                     .samples_total = summary->samples,
                     .loss = found.loss,
                     .divisor = found.divisor,
-                    .unit = model_.divisor_unit(),
+                    .unit = std::string(inputs_.model.divisor_unit()),
                     .grad_norm = found.grad_norm,
                     .lr = done.lr,
                     .skipped = !found.finite,
@@ -311,35 +344,37 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
                          .growth_tracker = loss_scale_->state().growth_tracker};
   }
   words_.Unpack(done, found, stops_, progress_.peers, &record);
+  GACCD_RETURN_IF_ERROR(MeasureLoads());
   GACCD_ASSIGN_OR_RETURN(record.digest,
                          replicas_->Compare(*engine_, done.step(), &summary->failed_together));
-  reporter.ReportStep(record);
+  reporter.Report(record);
   return Status::Ok();
 }
 
 bool Trainer::EvaluatesAfter(std::int64_t step) const {
-  return evaluator_ && EvaluationIsDue(schedule_, job_.evaluation.every_updates, step);
+  return evaluator_ &&
+         EvaluationIsDue(inputs_.schedule, inputs_.job.evaluation.every_updates, step);
 }
 
 bool Trainer::KeepsBest(std::int64_t step) const {
-  return job_.evaluation.keep_best && best_.state().step == step;
+  return inputs_.job.evaluation.keep_best && best_.state().step == step;
 }
 
 Result<bool> Trainer::Evaluate(std::int64_t step, RunReporter& reporter, TrainingSummary* summary) {
-  const EvaluationTime now{.epoch = schedule_.At(step - 1).epoch + 1, .step = step};
+  const EvaluationTime now{.epoch = inputs_.schedule.At(step - 1).epoch + 1, .step = step};
   GACCD_RETURN_IF_ERROR(engine_->ExchangeAverages());
   GACCD_ASSIGN_OR_RETURN(std::optional<EvalRecord> record,
                          evaluator_->Evaluate(*engine_, now, stops_, progress_));
   GACCD_RETURN_IF_ERROR(engine_->ExchangeAverages());  // and back
   if (!record) return false;
   // Ranks that took another evaluation for the best would not save together.
-  double value = ValueOf(*record, job_.evaluation.metric);
+  double value = ValueOf(*record, inputs_.job.evaluation.metric);
   GACCD_RETURN_IF_ERROR(comm_.Broadcast(View(std::span(&value, 1)), 0));
   best_.Record(step, value);
   record->best = best_.best();
   summary->metrics = record->metrics;
   summary->best = record->best;
-  reporter.ReportEval(*record);
+  reporter.Report(*record);
   return true;
 }
 

@@ -19,47 +19,72 @@
 #include "daemon/plan/plan.h"
 #include "daemon/train/batch_feed.h"
 #include "daemon/train/best_evaluation.h"
-#include "daemon/train/checkpoint_and_stop.h"
 #include "daemon/train/control_words.h"
 #include "daemon/train/evaluator.h"
 #include "daemon/train/loss_scale.h"
 #include "daemon/train/nonfinite_handler.h"
+#include "daemon/train/rebalancer.h"
 #include "daemon/train/replica_check.h"
+#include "daemon/train/run_checkpointer.h"
 #include "daemon/train/start_point.h"
 #include "daemon/train/training.h"
 
 namespace gaccd {
 
+// What is known of a training on one rank before its device is.
+struct TrainingInputs {
+  // Checks the model and the schedule with data that was opened. Local: a rank may fail alone, so
+  // the caller lets all ranks agree on the result before the collective Trainer::Make(). `plan`
+  // belongs to this world: plan.world() == comm.size(). `comm` outlives the inputs.
+  static Result<TrainingInputs> Make(Communicator& comm, const Job& job, const Plan& plan,
+                                     TrainingData data);
+  // Opens the job's data as well, on this rank alone.
+  static Result<TrainingInputs> Open(Communicator& comm, const Job& job, const Plan& plan,
+                                     const BadRecordRules& bad_records = {});
+
+  // Of one checkpoint, over all ranks.
+  [[nodiscard]] double checkpoint_bytes() const;
+
+  Job job;
+  Plan plan;
+  TrainingData data;
+  Model model;
+  UpdateSchedule schedule;
+  BatchFeed feed;
+  std::optional<Evaluator> evaluator;  // with evaluation data
+  Better better = Better::kSmaller;    // of the values of evaluation.metric
+  // Training samples of which no label counts. An update of such samples alone is skipped.
+  std::int64_t unlabelled = 0;
+};
+
+struct TrainerOptions {
+  TrainGuards guards = {};
+  EngineChoice choice = {};
+  // Reduces the gradients (MakeNccl() for GPUs) and outlives the trainer; null: the communicator of
+  // all.
+  Communicator* device_comm = nullptr;
+  LoadChanges loads = {};
+};
+
 class Trainer {
  public:
-  // Checks the model and the schedule with data that was opened. Local: a rank may fail alone, so
-  // the caller lets all ranks agree on the result before the collective Prepare(). `plan` belongs
-  // to this world: plan.world() == comm.size(). `comm` must outlive the trainer.
-  static Result<std::unique_ptr<Trainer>> Open(Communicator& comm, const Job& job, const Plan& plan,
-                                               TrainingData data);
-  // Opens the job's data as well, on this rank alone.
-  static Result<std::unique_ptr<Trainer>> Open(Communicator& comm, const Job& job, const Plan& plan,
-                                               const BadRecordRules& bad_records = {});
-
-  // Before Prepare().
-  void SetGuards(const TrainGuards& guards) { guards_ = guards; }
   // Prepares every executor and allocates all memory, on the device that was chosen. Collective.
-  // device_comm reduces the gradients (MakeNccl() for GPUs) and must outlive the trainer; null: the
-  // communicator of Open(). kConfig when the job's numerics are not for this device.
-  Status Prepare(const EngineChoice& choice = {}, Communicator* device_comm = nullptr);
+  // kConfig when the job's numerics are not for this device. `comm` outlives the trainer.
+  static Result<std::unique_ptr<Trainer>> Make(Communicator& comm, TrainingInputs inputs,
+                                               const TrainerOptions& options = {});
 
-  // Before Run(), after Prepare(): continues from a checkpoint that was accepted for
-  // saved_run(). Of a checkpoint inside an update the same micro-steps continue where ranks and
-  // micro-batches are the same; else that update is begun again.
+  // Before Run(): continues from a checkpoint that was accepted for saved_run(). Of a checkpoint
+  // inside an update the same micro-steps continue where ranks and micro-batches are the same; else
+  // that update is begun again.
   Status Resume(const LoadedState& state);
   // What checkpoints of this training refer to. Valid as long as this object.
   [[nodiscard]] SavedRun saved_run() const {
     const LossScaleState* const loss_scale = loss_scale_ ? &loss_scale_->state() : nullptr;
-    return {job_, plan_, model_, data_.train->size(), best_.state(), loss_scale};
+    return {inputs_.job,   inputs_.plan, inputs_.model, inputs_.data.train->size(),
+            best_.state(), loss_scale};
   }
   [[nodiscard]] std::int64_t first_update() const { return start_.updates; }
-  // Training samples of which no label counts. An update of such samples alone is skipped.
-  [[nodiscard]] std::int64_t unlabelled() const { return unlabelled_; }
+  [[nodiscard]] std::int64_t unlabelled() const { return inputs_.unlabelled; }
   // The best evaluation so far, also before Resume()'s checkpoint.
   [[nodiscard]] std::optional<BestValue> best() const { return best_.best(); }
 
@@ -72,54 +97,62 @@ class Trainer {
   // boundaries `checkpointer` wants (null: never) and at the end. Collective. `summary` is kept up
   // to date, also on errors. kTempFail, kNoRequeue or kInterrupted, on all ranks alike: stopped as
   // SetStops() says.
-  Status Run(RunReporter& reporter, TrainingSummary* summary, Checkpointer* checkpointer = nullptr);
+  Status Run(RunReporter& reporter, TrainingSummary* summary,
+             RunCheckpointer* checkpointer = nullptr);
 
-  // The parameters as they are, in the order of model().layout(). REQUIRES: after Prepare().
+  // The parameters as they are, in the order of model().layout().
   Result<std::vector<float>> Parameters();
   // What is saved as the trained weights: their averages where the job has optimizer.ema.
   Result<std::vector<float>> FinalParameters();
   [[nodiscard]] Engine& engine() { return *engine_; }
-  [[nodiscard]] const Model& model() const { return model_; }
-  [[nodiscard]] const TrainingData& data() const { return data_; }
-  [[nodiscard]] const UpdateSchedule& schedule() const { return schedule_; }
+  [[nodiscard]] const Model& model() const { return inputs_.model; }
+  [[nodiscard]] const TrainingData& data() const { return inputs_.data; }
+  [[nodiscard]] const UpdateSchedule& schedule() const { return inputs_.schedule; }
   [[nodiscard]] const MemoryUse& memory() const { return memory_; }
-  void PlanMemoryOf(const Checkpointer& checkpointer) {
+  void PlanMemoryOf(const RunCheckpointer& checkpointer) {
     memory_.planned += static_cast<std::int64_t>(checkpointer.memory_bytes());
   }
 
  private:
-  Trainer(Communicator& comm, const Job& job, const Plan& plan, TrainingData data, Model model,
-          const UpdateSchedule& schedule, BatchFeed feed);
+  Trainer(Communicator& comm, TrainingInputs inputs, const TrainerOptions& options);
+  Status Prepare(const EngineChoice& choice, Communicator& device_comm);
   // Begins update `index`; its result may come later.
-  Status Begin(std::int64_t index, CheckpointAndStop& control);
+  Status Begin(std::int64_t index, RunCheckpointer& control);
   // Waits for the result of the oldest update in flight, and reports it.
   Status ReportOldest(RunReporter& reporter, TrainingSummary* summary);
   Status ReportUntil(int in_flight, RunReporter& reporter, TrainingSummary* summary);
   [[nodiscard]] bool EvaluatesAfter(std::int64_t step) const;
   // Whether the evaluation after update `step` is the best so far, and its weights are to be saved.
   [[nodiscard]] bool KeepsBest(std::int64_t step) const;
+  // The micro-steps of the model wait for no other rank.
+  [[nodiscard]] bool TimesSaySpeed() const;
+  // kConfig, on all ranks alike, where the loads of this training cannot change.
+  [[nodiscard]] Status PrepareForOtherLoads();
+  // Takes the times of the newest update; a better plan is kept for ChangeLoads().
+  Status MeasureLoads();
+  // After update `step`, none is under way: the next one has the loads of next_plan_.
+  Status ChangeLoads(std::int64_t step, RunCheckpointer& control, RunReporter& reporter);
   // After update `step`. false: left, as the ranks were asked to stop and there was no time for it.
   Result<bool> Evaluate(std::int64_t step, RunReporter& reporter, TrainingSummary* summary);
 
   Communicator& comm_;
-  Job job_;
-  Plan plan_;
-  TrainingData data_;
-  Model model_;
-  UpdateSchedule schedule_;
-  std::int64_t unlabelled_ = 0;
+  TrainingInputs inputs_;
   TrainGuards guards_;
+  LoadChanges loads_;
   MemoryUse memory_;
   ProgressNotifier progress_;
   StopAgreement* stops_ = nullptr;
   ControlWords words_;
   std::unique_ptr<Engine> engine_;
-  BatchFeed feed_;                      // may use memory of the engine
+  BatchFeed feed_;                      // of inputs_, as the next: may use memory of the engine
   std::optional<Evaluator> evaluator_;  // with evaluation data
   BestEvaluation best_;
   std::optional<LossScale> loss_scale_;  // of fp16
   std::optional<ReplicaCheck> replicas_;
   std::optional<NonfiniteHandler> nonfinite_;
+  std::optional<Rebalancer> rebalancer_;
+  std::optional<BetterPlan> next_plan_;
+  std::int64_t loads_since_ = 0;  // the first update (from 0) with these loads
   StartPoint start_;
   std::deque<UpdateInFlight> in_flight_;  // the oldest first
 };

@@ -1,4 +1,4 @@
-// The inputs of a training in addition to its job, and its results.
+// The inputs of a training in addition to its job, its results, and what its checkpoints refer to.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "daemon/checkpoint/manifest.h"
 #include "daemon/config/flags_spec.h"
+#include "daemon/config/job.h"
+#include "daemon/model/model.h"
+#include "daemon/optim/optimizer.h"
+#include "daemon/plan/plan.h"
 #include "daemon/telemetry/events.h"
 
 namespace gaccd {
@@ -27,6 +32,15 @@ struct TrainGuards {
   std::int64_t digest_every = 0;
 };
 
+// Whether the loads of the ranks follow their measured times: once, as --speed=measured says, or
+// always, as --rebalance=auto does. Neither: they are advice.
+struct LoadChanges {
+  bool once = false;
+  bool always = false;
+
+  [[nodiscard]] bool any() const { return once || always; }
+};
+
 // What was done so far.
 struct TrainingSummary {
   std::int64_t updates = 0;
@@ -38,6 +52,21 @@ struct TrainingSummary {
   std::string stopped_early;         // why the run ended before its last update; empty: it did not
   std::int64_t measured_memory = 0;  // at the end
   bool failed_together = false;      // Run()'s error is that of all ranks
+};
+
+// What the cursor of a run refers to. All of it outlives what uses it.
+struct SavedRun {
+  const Job& job;
+  const Plan& plan;
+  const Model& model;
+  std::int64_t dataset_samples = 0;
+  const BestSoFar& best;
+  const LossScaleState* loss_scale = nullptr;  // null: not fp16
+
+  [[nodiscard]] bool by_length() const { return !model.sample().cuts.empty(); }
+  [[nodiscard]] std::int64_t optimizer_elements() const {
+    return StateElements(job.optimizer, model.layout().trainable_size());
+  }
 };
 
 }  // namespace gaccd

@@ -55,6 +55,21 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const StepProgram& program
             batch, {.first = program.is_first(instruction), .last = program.is_last(instruction)}));
         break;
       }
+      // 1b. The same in parts, with statistics of the whole update between them.
+      case InstructionKind::kSegment: {
+        BatchView batch;
+        if (instruction.segment == 0) {
+          GACCD_ASSIGN_OR_RETURN(batch, NextBatch(batches, program, instruction, hooks));
+        }
+        GACCD_RETURN_IF_ERROR(
+            engine.RunSegment(batch, instruction.micro_batch, instruction.segment));
+        break;
+      }
+      case InstructionKind::kUpdateSum:
+        // It waits for the other ranks.
+        if (hooks.on_progress) hooks.on_progress(heartbeat::Phase::kReduce, position);
+        GACCD_RETURN_IF_ERROR(engine.SumOverUpdate());
+        break;
       // 2. Reduce once: gradients are sums, so the reduction is a plain sum.
       case InstructionKind::kReduce:
         if (hooks.on_progress) hooks.on_progress(heartbeat::Phase::kReduce, position);

@@ -1,6 +1,5 @@
 #include "daemon/train/verdict_command.h"
 
-#include <google/protobuf/struct.pb.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -19,7 +18,9 @@
 #include "daemon/rundir/ledger.h"
 #include "daemon/rundir/spare_space.h"
 #include "daemon/rundir/srun_errors.h"
+#include "daemon/telemetry/end_events.h"
 #include "daemon/telemetry/event_text.h"
+#include "daemon/telemetry/run_status.h"
 #include "slurm/hostlist.h"
 
 namespace gaccd {
@@ -48,30 +49,16 @@ std::string NodesOf(const std::string& hosts, const std::string& nodelist) {
   return found;
 }
 
-std::optional<Json> ReadJson(const std::string& path) {
-  const Result<std::string> text = ReadSmallFile(path, ErrorKind::kData);
-  return text.ok() ? Json::ParseObject(*text) : std::nullopt;
-}
-
-std::string Text(const Json& json, const char* key) {
-  const std::string* text = json.text(key);
-  return text == nullptr ? std::string() : *text;
-}
-
-std::int64_t Integer(const Json& json, const char* key) {
-  return json.integer<std::int64_t>(key).value_or(0);
-}
-
 std::optional<WrittenVerdict> ReadVerdict(const std::string& attempt_dir) {
-  const auto json = ReadJson(attempt_dir + "/verdict.json");
-  if (!json || Text(*json, "verdict").empty()) return std::nullopt;
-  WrittenVerdict written{
-      .exit = static_cast<int>(std::clamp<std::int64_t>(Integer(*json, "exit"), 0, 255)),
-      .reason = OnOneLine(Text(*json, "reason")),
-      .suspect_hosts = SafeHosts(Text(*json, "suspect_hosts"))};
-  if (json->boolean("first_killed").value_or(false)) {
-    written.killed = {.step = Integer(*json, "last_step"),
-                      .memory_bytes = Integer(*json, "first_memory_bytes")};
+  const Result<std::string> text = ReadSmallFile(attempt_dir + "/verdict.json", ErrorKind::kData);
+  if (!text.ok()) return std::nullopt;
+  const Result<Verdict> verdict = ReadEvent<Verdict>(*text);
+  if (!verdict.ok() || verdict->verdict.empty()) return std::nullopt;
+  WrittenVerdict written{.exit = std::clamp(verdict->exit, 0, 255),
+                         .reason = OnOneLine(verdict->reason),
+                         .suspect_hosts = SafeHosts(verdict->suspect_hosts)};
+  if (verdict->killed) {
+    written.killed = {.step = verdict->last_step, .memory_bytes = verdict->first->memory_bytes};
   }
   return written;
 }
@@ -83,10 +70,10 @@ std::string ReadSrunErrors(const std::string& attempt_dir) {
 }
 
 std::optional<LastStatus> ReadSign(const std::string& run_dir, const std::string& attempt) {
-  const auto json = ReadJson(run_dir + "/STATUS.json");
-  if (!json || !Text(*json, "attempt_dir").ends_with(attempt)) return std::nullopt;
-  return LastStatus{OnOneLine(Text(*json, "state")), OnOneLine(Text(*json, "host")),
-                    Integer(*json, "step")};
+  const Result<std::string> text = ReadSmallFile(run_dir + "/STATUS.json", ErrorKind::kData);
+  const auto status = text.ok() ? ReadStatus(*text) : std::nullopt;
+  if (!status || !status->attempt_dir.ends_with(attempt)) return std::nullopt;
+  return LastStatus{OnOneLine(status->state), OnOneLine(status->identity.host), status->last.step};
 }
 
 // When the first line of the events was written.
@@ -95,7 +82,8 @@ std::string StartOf(const std::string& attempt_dir) {
   const Result<std::string> start = ReadStart(attempt_dir + "/events.jsonl", kMaxLine);
   if (!start.ok()) return {};
   const auto json = Json::ParseObject(start->substr(0, start->find('\n')));
-  return json ? OnOneLine(Text(*json, "ts")) : std::string();
+  const std::string* const at = json ? json->text("ts") : nullptr;
+  return at == nullptr ? std::string() : OnOneLine(*at);
 }
 
 // That of the highest epoch, which may come before an older one: a run that was sent back, or

@@ -5,7 +5,6 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
-#include "daemon/checkpoint/saved_job.h"
 #include "daemon/checkpoint/saved_weights.h"
 #include "daemon/checkpoint/train_state.h"
 #include "daemon/data/class_names.h"
@@ -43,14 +42,13 @@ Result<Found> ReadFile(const WeightRequest& request, const std::string& path, co
 }
 
 // Rules say that another model is meant: only what no shape tells must be the same.
-Status CheckModelOf(const Manifest& manifest, const WeightRequest& request, const Job& job) {
+Status CheckModelOf(const Job& saved, const WeightRequest& request, const Job& job) {
   if (HasRules(request.rules)) {
-    GACCD_ASSIGN_OR_RETURN(const Job saved, SavedJob(manifest));
     const auto config = TransformersConfig(saved.model, saved.data.class_name);
     if (!config.ok()) return Status::Ok();  // neither gpt nor bert
     return CheckTransformersConfig(*config, job.model, request.rules.fresh);
   }
-  return request.same_loss ? CheckSameModel(manifest, job) : CheckSameNetwork(manifest, job);
+  return request.same_loss ? CheckSameModel(saved, job) : CheckSameNetwork(saved, job);
 }
 
 Result<Found> ReadCheckpoint(const WeightRequest& request, const Job& job) {
@@ -69,9 +67,8 @@ Result<Found> ReadCheckpoint(const WeightRequest& request, const Job& job) {
   Found found{.from = weights.generation.PathIn(place.folder),
               .file = {.tensors = std::move(weights.tensors), .others = {}, .metadata = {}},
               .step = weights.generation.step};
-  GACCD_RETURN_IF_ERROR(CheckModelOf(weights.manifest, request, job).WithContext(found.from));
-  GACCD_ASSIGN_OR_RETURN(const Job saved, SavedJob(weights.manifest));
-  found.file.metadata = ClassMetadata(saved.data.class_name);
+  GACCD_RETURN_IF_ERROR(CheckModelOf(weights.job, request, job).WithContext(found.from));
+  found.file.metadata = ClassMetadata(weights.job.data.class_name);
   return found;
 }
 

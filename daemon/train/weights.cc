@@ -118,7 +118,7 @@ class WeightMatcher {
     });
     if (batch_norm == 0) return "--unused-weights=NAMES: not used";
     return StrCat(batch_norm,
-                  " belong to batch norm, which gaccd does not compute: with "
+                  " belong to batch norm, which the model of the job does not have: with "
                   "--unused-weights the model runs without it and answers otherwise "
                   "than where it was trained");
   }

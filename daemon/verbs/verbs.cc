@@ -2,25 +2,29 @@
 
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "collectives/base/files.h"
 #include "collectives/base/print.h"
-#include "collectives/base/strings.h"
 #include "daemon/checkpoint/ckpt_command.h"
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
 #include "daemon/config/plan_command.h"
 #include "daemon/export/export_command.h"
+#include "daemon/infer/eval_command.h"
+#include "daemon/infer/predict_command.h"
 #include "daemon/preflight/device_choice.h"
 #include "daemon/report/plot.h"
 #include "daemon/report/report_command.h"
 #include "daemon/selftest/selftest_command.h"
 #include "daemon/submit/submit_command.h"
 #include "daemon/telemetry/log.h"
+#include "daemon/train/check.h"
 #include "daemon/train/planned_run.h"
 #include "daemon/train/start_warnings.h"
 #include "daemon/train/verdict_command.h"
 #include "daemon/verbs/loaded_libraries.h"
+#include "daemon/verbs/samples_command.h"
 #include "daemon/watch/doctor.h"
 #include "daemon/watch/logs_command.h"
 #include "daemon/watch/thin_events.h"
@@ -85,82 +89,97 @@ Status RunHelp(const Flags& flags) {
   return PrintOut(text);
 }
 
-WatchRequest WatchRequestOf(const Flags& flags) {
-  return {.folder = flags.words.empty() ? "." : flags.words[0],
+std::string FolderArgument(const Flags& flags) {
+  return flags.words.empty() ? "." : flags.words[0];
+}
+
+WatchRequest MakeWatchRequest(const Flags& flags) {
+  return {.folder = FolderArgument(flags),
           .json = flags.format == OutputFormat::kJson,
           .watch = flags.watch};
 }
 
-LogsRequest LogsRequestOf(const Flags& flags) {
-  return {.folder = flags.words.empty() ? "." : flags.words[0],
-          .attempt = flags.attempt.value_or(""),
-          .filter = {.rank = flags.rank,
-                     .host = flags.host.value_or(""),
-                     .least_level = static_cast<int>(flags.level)},
-          .events = flags.events,
-          .follow = flags.follow};
+Status RunSubmit(const Flags& flags) {
+  GACCD_RETURN_IF_ERROR(CheckPlannedDevice(flags));
+  return RunSubmitCommand(flags);
+}
+
+Status RunLogs(const Flags& flags) {
+  if (flags.compact) return RunThinCommand(FolderArgument(flags), *flags.compact);
+  return RunLogsCommand({.folder = FolderArgument(flags),
+                         .attempt = flags.attempt.value_or(""),
+                         .filter = {.rank = flags.rank,
+                                    .host = flags.host.value_or(""),
+                                    .least_level = static_cast<int>(flags.level)},
+                         .events = flags.events,
+                         .follow = flags.follow});
 }
 
 // REQUIRES: the format is one of export.
-ExportRequest ExportRequestOf(const Flags& flags) {
+Status RunExport(const Flags& flags) {
   constexpr int kFirst = static_cast<int>(OutputFormat::kCsv);
-  return {.folder = flags.words.empty() ? "." : flags.words[0],
-          .attempt = flags.attempt.value_or(""),
-          .format = static_cast<ExportFormat>(static_cast<int>(flags.format) - kFirst),
-          .out = flags.out.value_or("")};
+  return RunExportCommand(
+      {.folder = FolderArgument(flags),
+       .attempt = flags.attempt.value_or(""),
+       .format = static_cast<ExportFormat>(static_cast<int>(flags.format) - kFirst),
+       .out = flags.out.value_or("")});
 }
 
-Status RunPlainVerb(const Flags& flags) {
-  switch (flags.verb) {
-    case Verb::kPlan:
-      return RunPlan(flags);
-    case Verb::kHelp:
-      return RunHelp(flags);
-    case Verb::kVersion:
-      return PrintOut(VersionText(LoadedLibraries()));
-    case Verb::kSubmit:
-      GACCD_RETURN_IF_ERROR(CheckPlannedDevice(flags));
-      return RunSubmitCommand(flags);
-    case Verb::kSelftest:
-      return RunSelftest(flags);
-    case Verb::kCkpt:
-      return RunCkpt(flags);
-    case Verb::kVerdict:
-      return RunVerdict(flags);
-    case Verb::kRuns:
-      return RunRunsCommand(WatchRequestOf(flags));
-    case Verb::kStop:
-      return RunRequestCommand(WatchRequestOf(flags), RunRequest::kStop);
-    case Verb::kSave:
-      return RunRequestCommand(WatchRequestOf(flags), RunRequest::kSave);
-    case Verb::kLogs:
-      if (flags.compact) return RunThinCommand(WatchRequestOf(flags).folder, *flags.compact);
-      return RunLogsCommand(LogsRequestOf(flags));
-    case Verb::kExport:
-      return RunExportCommand(ExportRequestOf(flags));
-    case Verb::kReport:
-      return RunReportCommand(
-          {.folders = flags.words, .out = flags.out.value_or(""), .language = flags.language});
-    case Verb::kPlot:
-      return RunPlotCommand(WatchRequestOf(flags).folder);
-    case Verb::kTrain:
-    case Verb::kEval:
-    case Verb::kPredict:
-    case Verb::kCheck:
-    case Verb::kStatus:
-    case Verb::kDoctor:
-      break;
-  }
-  return {ErrorKind::kInternal, StrCat("the verb ", Name(flags.verb), " is not run here")};
+Status RunReport(const Flags& flags) {
+  return RunReportCommand(
+      {.folders = flags.words, .out = flags.out.value_or(""), .language = flags.language});
 }
+
+using PlainVerb = Status (*)(const Flags&);  // exits with 0 or with the error
+using ExitVerb = Result<int> (*)(const Flags&);
+using RanksVerb = RanksOutcome (*)(const Flags&, const ErrorPrinter&);
+struct VerbRun {
+  Verb verb;
+  std::variant<PlainVerb, ExitVerb, RanksVerb> run;
+};
+
+constexpr VerbRun kVerbRuns[] = {
+    {Verb::kPlan, RunPlan},
+    {Verb::kTrain, RunTrain},
+    {Verb::kSubmit, RunSubmit},
+    {Verb::kEval, RunEval},
+    {Verb::kPredict, RunPredict},
+    {Verb::kSamples, RunSamplesCommand},
+    {Verb::kSelftest, RunSelftest},
+    {Verb::kCheck, RunCheck},
+    {Verb::kCkpt, RunCkpt},
+    {Verb::kVerdict, RunVerdict},
+    {Verb::kStatus, [](const Flags& flags) { return RunStatusCommand(MakeWatchRequest(flags)); }},
+    {Verb::kRuns, [](const Flags& flags) { return RunRunsCommand(MakeWatchRequest(flags)); }},
+    {Verb::kStop,
+     [](const Flags& flags) {
+       return RunRequestCommand(MakeWatchRequest(flags), RunRequest::kStop);
+     }},
+    {Verb::kSave,
+     [](const Flags& flags) {
+       return RunRequestCommand(MakeWatchRequest(flags), RunRequest::kSave);
+     }},
+    {Verb::kLogs, RunLogs},
+    {Verb::kDoctor, [](const Flags& flags) { return RunDoctorCommand(FolderArgument(flags)); }},
+    {Verb::kExport, RunExport},
+    {Verb::kReport, RunReport},
+    {Verb::kPlot, [](const Flags& flags) { return RunPlotCommand(FolderArgument(flags)); }},
+    {Verb::kHelp, RunHelp},
+    {Verb::kVersion, [](const Flags&) { return PrintOut(VersionText(LoadedLibraries())); }}};
+static_assert(HasEveryVerb(kVerbRuns));
+
+Result<int> ExitOf(const Status& status) { return status.ok() ? Result<int>(0) : status; }
 
 }  // namespace
 
-Result<int> RunVerb(const Flags& flags) {
-  if (flags.verb == Verb::kStatus) return RunStatusCommand(WatchRequestOf(flags));
-  if (flags.verb == Verb::kDoctor) return RunDoctorCommand(WatchRequestOf(flags).folder);
-  GACCD_RETURN_IF_ERROR(RunPlainVerb(flags));
-  return 0;
+VerbOutcome RunVerb(const Flags& flags, const ErrorPrinter& print) {
+  const auto& run = kVerbRuns[static_cast<std::size_t>(flags.verb)].run;
+  if (const auto* on_ranks = std::get_if<RanksVerb>(&run)) {
+    const RanksOutcome outcome = (*on_ranks)(flags, print);
+    return {ExitOf(outcome.status), outcome.printed};
+  }
+  if (const auto* exits = std::get_if<ExitVerb>(&run)) return {(*exits)(flags)};
+  return {ExitOf(std::get<PlainVerb>(run)(flags))};
 }
 
 }  // namespace gaccd

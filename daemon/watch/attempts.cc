@@ -35,7 +35,9 @@ void FindStart(Attempt& attempt) {
   }
   struct stat info {};
   if (::stat(attempt.folder.c_str(), &info) == 0) {
-    attempt.started = std::chrono::system_clock::from_time_t(info.st_mtime);
+    const std::chrono::nanoseconds past_second(info.st_mtim.tv_nsec);
+    attempt.started = std::chrono::system_clock::from_time_t(info.st_mtim.tv_sec) +
+                      std::chrono::duration_cast<WallTime::duration>(past_second);
   }
 }
 

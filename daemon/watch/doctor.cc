@@ -11,6 +11,8 @@
 #include "collectives/base/strings.h"
 #include "daemon/rundir/host_names.h"
 #include "daemon/rundir/srun_errors.h"
+#include "daemon/telemetry/end_events.h"
+#include "daemon/telemetry/event_text.h"
 #include "daemon/watch/attempts.h"
 #include "daemon/watch/event_stream.h"
 #include "daemon/watch/slurm_facts.h"
@@ -64,12 +66,15 @@ std::string_view Code(const RankFailure& failure) {
   return std::string_view(failure.what).substr(0, failure.what.find(','));
 }
 
+// Where every rank only saw others lost, the first one names them.
 std::string FailuresText(const std::vector<RankFailure>& failures) {
   std::string text;
   std::size_t shown = 0;
   std::int64_t others = 0;
+  const bool has_cause = !std::ranges::all_of(failures, &RankFailure::left_for_others);
   for (const RankFailure& one : failures) {
-    if (one.left_for_others || shown == kMaxFailures) {
+    const bool is_cause = has_cause ? !one.left_for_others : shown == 0;
+    if (!is_cause || shown == kMaxFailures) {
       others += 1 + one.more_ranks;
       continue;
     }
@@ -101,19 +106,19 @@ bool IsDiskFull(const std::string& folder) {
 }  // namespace
 
 RankFailure FailureOf(const Event& event) {
+  const Result<Failure> read = ReadEvent<Failure>(event.line);
+  const Failure record = read.ok() ? *read : Failure();
   RankFailure failure{.at = event.at,
                       .rank = event.Whole("rank").value_or(-1),
                       .host = OnOneLine(event.Text("host")),
-                      .step = event.Whole("step").value_or(0),
-                      .message = OnOneLine(event.Text("msg"))};
-  const auto exit = event.Whole("exit").value_or(0);
+                      .step = record.step,
+                      .message = OnOneLine(record.message)};
   failure.left_for_others =
-      exit == static_cast<int>(ErrorKind::kUnavailable) && !event.Text("lost_ranks").empty();
-  const auto signal = event.Whole("signal");
-  failure.what = signal ? StrCat("signal ", *signal) : StrCat("exit ", exit);
-  for (const char* place : {"phase", "collective"}) {
-    const std::string where = OnOneLine(event.Text(place));
-    if (!where.empty()) failure.what += StrCat(", ", where);
+      record.exit == static_cast<int>(ErrorKind::kUnavailable) && !record.lost_ranks.empty();
+  failure.what =
+      record.signal != 0 ? StrCat("signal ", record.signal) : StrCat("exit ", record.exit);
+  for (const std::string& place : {record.phase, record.collective}) {
+    if (!place.empty()) failure.what += StrCat(", ", OnOneLine(place));
   }
   return failure;
 }

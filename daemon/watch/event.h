@@ -1,4 +1,5 @@
-// One line of events.jsonl, read back. The keys: daemon/telemetry/event_text.h.
+// One line of events.jsonl, read back: key by key, as a reader of many lines needs it. A whole
+// record: ReadEvent() in daemon/telemetry/event_text.h. The keys: daemon/telemetry/events.h.
 #pragma once
 
 #include <cstdint>

@@ -116,7 +116,7 @@ std::optional<Event> EventStream::Earliest() {
     records_.pop_front();
     return record;
   }
-  return before_line ? ranks_->Take() : std::exchange(ahead_, std::nullopt);
+  return before_line ? ranks_->Pop() : std::exchange(ahead_, std::nullopt);
 }
 
 bool EventStream::Next(Event* event) {

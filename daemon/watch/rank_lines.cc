@@ -1,5 +1,8 @@
 #include "daemon/watch/rank_lines.h"
 
+#include <memory>
+#include <optional>
+#include <tuple>
 #include <utility>
 
 #include "collectives/base/files.h"
@@ -24,40 +27,34 @@ std::vector<std::string> FilesOf(const std::string& folder) {
 
 }  // namespace
 
+RankLines::File::File(std::string path) : lines_(std::move(path), kRankPiece) {}
+
+bool RankLines::File::Advance() {
+  while (const auto line = lines_.Next()) {
+    if (ParseEvent(*line, &event_)) return true;
+    ++damaged_;
+  }
+  return false;
+}
+
+bool RankLines::File::IsBefore(const File& other) const {
+  return std::tie(event_.at, lines_.path()) < std::tie(other.event_.at, other.lines_.path());
+}
+
 RankLines::RankLines(const std::string& attempt) : folder_(attempt + "/ev") { Refresh(); }
 
 void RankLines::Refresh() {
   for (const std::string& name : FilesOf(folder_)) {
-    files_.try_emplace(name, LineReader(StrCat(folder_, "/", name), kRankPiece));
+    if (names_.insert(name).second) merger_.Add(std::make_unique<File>(StrCat(folder_, "/", name)));
   }
-  for (auto& [name, file] : files_) file.at_end = false;
+  merger_.Refresh();
 }
 
-void RankLines::Fill(File& file) {
-  Event event;
-  while (!file.ahead && !file.at_end) {
-    const auto line = file.lines.Next();
-    if (!line) {
-      file.at_end = true;
-    } else if (ParseEvent(*line, &event)) {
-      file.ahead = std::move(event);
-    } else {
-      ++damaged_;
-    }
-  }
+std::int64_t RankLines::damaged() const {
+  std::int64_t lines = 0;
+  for (const auto& file : merger_.sources()) lines += file->damaged();
+  return lines;
 }
-
-const Event* RankLines::Next() {
-  first_ = nullptr;
-  for (auto& [name, file] : files_) {
-    Fill(file);
-    const bool earlier = file.ahead && (first_ == nullptr || file.ahead->at < first_->ahead->at);
-    if (earlier) first_ = &file;
-  }
-  return first_ == nullptr ? nullptr : &*first_->ahead;
-}
-
-Event RankLines::Take() { return *std::exchange(first_->ahead, std::nullopt); }
 
 std::vector<Event> NewestRankLines(const std::string& attempt) {
   const std::string folder = attempt + "/ev";

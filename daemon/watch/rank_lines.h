@@ -2,13 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "daemon/watch/event.h"
 #include "daemon/watch/line_reader.h"
+#include "daemon/watch/merger.h"
 
 namespace gaccd {
 
@@ -20,26 +20,32 @@ class RankLines {
 
   // The earliest line that was not taken; null: the end so far, until Refresh(). Valid until the
   // next call.
-  [[nodiscard]] const Event* Next();
+  [[nodiscard]] const Event* Next() { return merger_.First(); }
   // REQUIRES: Next() is not null.
-  [[nodiscard]] Event Take();
+  [[nodiscard]] Event Pop() { return merger_.Pop(); }
   // Looks for files and lines that came since.
   void Refresh();
   // Lines that are none.
-  [[nodiscard]] std::int64_t damaged() const { return damaged_; }
+  [[nodiscard]] std::int64_t damaged() const;
 
  private:
-  struct File {
-    LineReader lines;
-    std::optional<Event> ahead;
-    bool at_end = false;  // as of the last Refresh()
+  class File {
+   public:
+    explicit File(std::string path);
+    bool Advance();
+    [[nodiscard]] Event& record() { return event_; }
+    [[nodiscard]] bool IsBefore(const File& other) const;
+    [[nodiscard]] std::int64_t damaged() const { return damaged_; }
+
+   private:
+    LineReader lines_;
+    Event event_;
+    std::int64_t damaged_ = 0;
   };
-  void Fill(File& file);
 
   std::string folder_;
-  std::map<std::string, File> files_;  // by name
-  File* first_ = nullptr;              // that of Next()
-  std::int64_t damaged_ = 0;
+  std::set<std::string> names_;  // of the files that are known
+  Merger<File> merger_;
 };
 
 // The newest line of each rank, by rank.

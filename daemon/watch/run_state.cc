@@ -2,19 +2,23 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
+#include <ranges>
 #include <utility>
 #include <vector>
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
-#include "daemon/config/flat_json.h"
 #include "daemon/rundir/host_names.h"
 #include "daemon/rundir/ledger.h"
 #include "daemon/rundir/next_step.h"
 #include "daemon/rundir/submissions.h"
+#include "daemon/telemetry/event_text.h"
+#include "daemon/telemetry/run_status.h"
 #include "daemon/watch/attempts.h"
 #include "daemon/watch/event_stream.h"
+#include "daemon/watch/line_reader.h"
 #include "daemon/watch/run_folders.h"
 
 namespace gaccd {
@@ -25,19 +29,15 @@ std::string OnOneLine(std::string text) {
   return Printable(text);
 }
 
-std::string Text(const Json& json, const char* key) {
-  const std::string* found = json.text(key);
-  return found == nullptr ? std::string() : OnOneLine(*found);
+double Age(WallTime at, WallTime now) { return std::max(0.0, SecondsBetween(at, now)); }
+
+std::optional<double> AgeOf(const std::string& ts, WallTime now) {
+  const auto at = ParseTimestamp(ts);
+  return at ? std::optional(Age(*at, now)) : std::nullopt;
 }
 
-std::int64_t Integer(const Json& json, const char* key) {
-  return json.integer<std::int64_t>(key).value_or(0);
-}
-
-std::optional<double> AgeOf(const Json& json, const char* key, WallTime now) {
-  const auto at = ParseTimestamp(Text(json, key));
-  if (!at) return std::nullopt;
-  return std::max(0.0, std::chrono::duration<double>(now - *at).count());
+std::optional<double> IfFinite(double value) {
+  return std::isfinite(value) ? std::optional(value) : std::nullopt;
 }
 
 RunPhase PhaseAfter(int exit, const RunState& state) {
@@ -58,8 +58,6 @@ RunPhase PhaseAfter(int exit, const RunState& state) {
 bool Lives(const RunState& state) {
   return state.phase == RunPhase::kStarting || state.phase == RunPhase::kRunning;
 }
-
-double Age(WallTime at, WallTime now) { return std::max(0.0, SecondsBetween(at, now)); }
 
 std::string JobOfAttempt(const std::string& attempt) {
   const std::string job = attempt.substr(std::min(attempt.find('-'), attempt.size() - 1) + 1);
@@ -138,64 +136,106 @@ void AddSubmission(const std::vector<LedgerEntry>& ledger, bool any, RunState& s
 // The verdict of an attempt whose rank 0 was killed: another rank, or the guard of rank 0, wrote
 // it, while STATUS.json still has what rank 0 was doing.
 void AddVerdict(RunState& state, WallTime now) {
-  const auto verdict =
+  const auto event =
       ReadEventFile(StrCat(state.folder, "/attempts/", state.attempt, "/verdict.json"));
-  const auto exit = verdict ? verdict->Whole("exit") : std::nullopt;
-  if (!exit || !std::in_range<int>(*exit)) return;
-  state.exit = static_cast<int>(*exit);
-  state.reason = OnOneLine(std::string(verdict->Text("reason")));
-  state.suspect_hosts = SafeHosts(std::string(verdict->Text("suspect_hosts")));
-  state.step = std::max(state.step, verdict->Whole("last_step").value_or(0));
-  state.samples_total = std::max(state.samples_total, verdict->Whole("samples_total").value_or(0));
-  state.age_s = Age(verdict->at, now);
+  if (!event || !event->Whole("exit")) return;
+  const auto verdict = ReadEvent<Verdict>(event->line);
+  if (!verdict.ok()) return;
+  state.exit = verdict->exit;
+  state.reason = OnOneLine(verdict->reason);
+  state.suspect_hosts = SafeHosts(verdict->suspect_hosts);
+  state.step = std::max(state.step, verdict->last_step);
+  state.samples_total = std::max(state.samples_total, verdict->samples_total);
+  state.age_s = Age(event->at, now);
+}
+
+// What the newest lines of an attempt's events say of its updates; false: nothing.
+bool AddLastUpdate(const Attempt& attempt, RunState& state) {
+  constexpr std::size_t kTail = std::size_t{256} << 10;
+  LineReader lines(attempt.folder + "/events.jsonl", kTail, LineReader::From::kLastPiece);
+  std::optional<StepRecord> update;
+  std::optional<BestValue> best;
+  Event event;
+  while (const auto line = lines.Next()) {
+    if (!ParseEvent(*line, &event)) continue;
+    if (event.name == StepRecord::kEvent) {
+      if (auto read = ReadEvent<StepRecord>(*line); read.ok()) update = *std::move(read);
+    } else if (event.name == MetricRecord::kEvent && event.Find("best_step")) {
+      if (auto read = ReadEvent<MetricRecord>(*line); read.ok() && read->best) {
+        best = {OnOneLine(read->metric), read->best->value, read->best->step};
+      }
+    }
+  }
+  if (!update) return false;
+  state.epoch = update->epoch;
+  state.step = update->step;
+  state.steps_total = update->steps_total;
+  state.target = update->target;
+  state.samples_total = update->samples_total;
+  state.loss = IfFinite(update->loss);
+  if (!state.best) state.best = std::move(best);
+  return true;
+}
+
+// STATUS.json is that of the newest attempt. Where that one was refused before its first update, or
+// is not there yet, the run still has what the attempts before it have done.
+void AddEarlierProgress(const std::vector<LedgerEntry>& ledger, RunState& state) {
+  const auto list = ListAttempts(state.folder);
+  const std::vector<Attempt> none;
+  for (const Attempt& attempt : std::views::reverse(list.ok() ? list->attempts : none)) {
+    if (AddLastUpdate(attempt, state)) return;
+    if (const auto verdict = ReadEventFile(attempt.folder + "/verdict.json")) {
+      state.step = verdict->Whole("last_step").value_or(0);
+      state.samples_total = verdict->Whole("samples_total").value_or(0);
+    }
+    if (state.step > 0) return;
+  }
+  for (const LedgerEntry& entry : ledger) state.step = std::max(state.step, entry.last.step);
 }
 
 Result<RunState> ReadStatusFile(const std::string& folder, WallTime now) {
   const std::string path = folder + "/STATUS.json";
   if (!PathExists(path)) return RunState{.folder = folder};
   GACCD_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, ErrorKind::kData));
-  const std::optional<Json> parsed = Json::ParseObject(text);
-  if (!parsed || Text(*parsed, "state").empty()) {
-    return Status(ErrorKind::kData, StrCat("'", path, "' is no state of a run"));
-  }
-  const Json& json = *parsed;
+  const std::optional<RunStatus> status = ReadStatus(text);
+  if (!status) return Status(ErrorKind::kData, StrCat("'", path, "' is no state of a run"));
+  const StepRecord& last = status->last;
   RunState state{.folder = folder,
-                 .run = Text(json, "run"),
-                 .job = Text(json, "job"),
-                 .host = Text(json, "host"),
-                 .attempt = Text(json, "attempt_dir"),
-                 .device = Text(json, "device"),
+                 .run = OnOneLine(status->identity.run),
+                 .job = OnOneLine(status->identity.job),
+                 .host = OnOneLine(status->identity.host),
+                 .attempt = OnOneLine(status->attempt_dir),
+                 .device = OnOneLine(status->device),
                  .has_status = true,
-                 .world = Integer(json, "world"),
-                 .epoch = Integer(json, "epoch"),
-                 .step = Integer(json, "step"),
-                 .steps_total = Integer(json, "steps_total"),
-                 .target = Integer(json, "target"),
-                 .samples_total = Integer(json, "samples_total"),
-                 .loss = json.number("loss"),
-                 .samples_per_s = json.number("wall_samples_per_s"),
-                 .dur_p50_s = json.number("dur_p50_s"),
-                 .eta_s = json.number("eta_s"),
-                 .save_step = json.integer<std::int64_t>("save_step"),
-                 .age_s = AgeOf(json, "ts", now).value_or(0),
-                 .step_age_s = AgeOf(json, "last_step_ts", now),
-                 .save_age_s = AgeOf(json, "save_ts", now),
-                 .failed_saves = Integer(json, "failed_saves"),
-                 .dropped_lines = Integer(json, "dropped_lines"),
-                 .failed_writes = Integer(json, "write_errors"),
-                 .exit = json.integer<int>("exit"),
-                 .reason = Text(json, "reason"),
-                 .suspect_hosts = SafeHosts(Text(json, "suspect_hosts"))};
+                 .world = status->world,
+                 .epoch = last.epoch,
+                 .step = last.step,
+                 .steps_total = last.steps_total,
+                 .target = last.target,
+                 .samples_total = last.samples_total,
+                 .loss = IfFinite(last.loss),
+                 .best = status->best,
+                 .samples_per_s = IfFinite(last.rates.wall_samples_per_s),
+                 .dur_p50_s = IfFinite(last.rates.dur_p50_s),
+                 .eta_s = IfFinite(last.rates.eta_s),
+                 .save_step = status->save_step,
+                 .age_s = AgeOf(status->ts, now).value_or(0),
+                 .step_age_s = AgeOf(status->last_step_ts, now),
+                 .save_age_s = AgeOf(status->save_ts, now),
+                 .failed_saves = status->failed_saves,
+                 .dropped_lines = status->dropped_lines,
+                 .failed_writes = status->write_errors,
+                 .exit = status->exit,
+                 .reason = OnOneLine(status->reason),
+                 .suspect_hosts = SafeHosts(status->suspect_hosts)};
   state.attempt.erase(0, state.attempt.rfind('/') + 1);
-  if (const auto value = json.number("best_value")) {
-    state.best = {Text(json, "best_metric"), *value, Integer(json, "best_step")};
-  }
+  if (state.best) state.best->metric = OnOneLine(state.best->metric);
   if (!state.exit && !state.attempt.empty()) AddVerdict(state, now);
   const bool stale = state.age_s > std::chrono::duration<double>(kStaleAfter).count();
-  state.phase = state.exit                          ? PhaseAfter(*state.exit, state)
-                : stale                             ? RunPhase::kStale
-                : Text(json, "state") == "starting" ? RunPhase::kStarting
-                                                    : RunPhase::kRunning;
+  state.phase = state.exit                    ? PhaseAfter(*state.exit, state)
+                : stale                       ? RunPhase::kStale
+                : status->state == "starting" ? RunPhase::kStarting
+                                              : RunPhase::kRunning;
   return state;
 }
 
@@ -234,6 +274,7 @@ Result<RunState> ReadRunState(const std::string& folder, WallTime now) {
   GACCD_ASSIGN_OR_RETURN(RunState state, ReadStatusFile(folder, now));
   const std::vector<LedgerEntry> ledger = ReadLedger(folder + "/ledger.jsonl");
   AddLedger(ledger, state, now);
+  if (state.step == 0) AddEarlierProgress(ledger, state);
   const bool any = state.has_status || state.exit.has_value();
   AddSubmission(ledger, any, state, now);
   if (!any && state.submitted.empty() && !state.no_rank_yet) return NoRunFolder(folder);

@@ -1,7 +1,7 @@
-// The state of a run by the files of its folder. The newest of these decides: STATUS.json, which
-// rank 0 writes every 10 s and at the end; ledger.jsonl, which the job script writes after an
-// attempt; the folders of attempts; and submit.jsonl, by `gaccd submit`. Reads files only; what
-// SLURM says: slurm_facts.h.
+// The state of a run by the files of its folder. Its progress is that of the newest attempt that
+// did an update. How it is, the newest of these decides: STATUS.json, which rank 0 writes every 10
+// s and at the end; ledger.jsonl, which the job script writes after an attempt; the folders of
+// attempts; and submit.jsonl, by `gaccd submit`. Reads files only; what SLURM says: slurm_facts.h.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "collectives/base/result.h"
-#include "daemon/telemetry/events.h"
+#include "daemon/telemetry/update_events.h"
 #include "daemon/watch/wall_time.h"
 
 namespace gaccd {

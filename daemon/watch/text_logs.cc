@@ -8,6 +8,7 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
+#include "daemon/watch/line_reader.h"
 
 namespace gaccd {
 namespace {
@@ -71,7 +72,10 @@ class TextLogs::Source {
     return record_.has_value();
   }
   [[nodiscard]] LogRecord& record() { return *record_; }
-  [[nodiscard]] const LogRecord& record() const { return *record_; }
+  [[nodiscard]] bool IsBefore(const Source& other) const {
+    return std::tie(record_->time, lines_.path()) <
+           std::tie(other.record_->time, other.lines_.path());
+  }
   [[nodiscard]] const LineReader& lines() const { return lines_; }
 
  private:
@@ -96,15 +100,12 @@ class TextLogs::Source {
 };
 
 TextLogs::TextLogs(Attempt attempt, LogFilter filter)
-    : attempt_(std::move(attempt)), filter_(std::move(filter)) {}
+    : attempt_(std::move(attempt)),
+      filter_(std::move(filter)),
+      merger_(std::make_unique<Merger<Source>>()) {}
 TextLogs::TextLogs(TextLogs&&) noexcept = default;
 TextLogs& TextLogs::operator=(TextLogs&&) noexcept = default;
 TextLogs::~TextLogs() = default;
-
-bool TextLogs::Later(const Source* a, const Source* b) {
-  return std::tie(b->record().time, b->lines().path()) <
-         std::tie(a->record().time, a->lines().path());
-}
 
 Result<TextLogs> TextLogs::Open(const Attempt& attempt, const LogFilter& filter) {
   TextLogs logs(attempt, filter);
@@ -124,26 +125,15 @@ Status TextLogs::Refresh() {
     const bool on_host =
         filter_.host.empty() || (index < hosts_.size() && IsHost(hosts_[index], filter_.host));
     if (!on_host || !names_.insert(name).second) continue;
-    sources_.push_back(std::make_unique<Source>(StrCat(folder, "/", name)));
+    merger_->Add(std::make_unique<Source>(StrCat(folder, "/", name)));
   }
-  heap_.clear();
-  for (const auto& source : sources_) {
-    if (source->Advance()) heap_.push_back(source.get());
-  }
-  std::ranges::make_heap(heap_, Later);
+  merger_->Refresh();
   return {};
 }
 
 bool TextLogs::Next(LogRecord* record) {
-  while (!heap_.empty()) {
-    std::ranges::pop_heap(heap_, Later);
-    Source* const source = heap_.back();
-    *record = std::move(source->record());
-    if (source->Advance()) {
-      std::ranges::push_heap(heap_, Later);
-    } else {
-      heap_.pop_back();
-    }
+  while (merger_->First() != nullptr) {
+    *record = merger_->Pop();
     if (record->level >= filter_.least_level) return true;
   }
   return false;
@@ -151,7 +141,7 @@ bool TextLogs::Next(LogRecord* record) {
 
 std::vector<std::string> TextLogs::notes() const {
   std::vector<std::string> notes;
-  for (const auto& source : sources_) {
+  for (const auto& source : merger_->sources()) {
     const LineReader& lines = source->lines();
     if (!lines.status().ok()) notes.push_back(lines.status().message());
     if (lines.torn_bytes() > 0) {

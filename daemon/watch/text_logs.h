@@ -11,7 +11,7 @@
 
 #include "collectives/base/result.h"
 #include "daemon/watch/attempts.h"
-#include "daemon/watch/line_reader.h"
+#include "daemon/watch/merger.h"
 
 namespace gaccd {
 
@@ -43,23 +43,20 @@ class TextLogs {
 
   // false: the end so far.
   bool Next(LogRecord* record);
-  // Looks for files and lines that were written since; then Next() may continue. REQUIRES: Next()
-  // has come to the end.
+  // Looks for files and lines that were written since; then Next() may continue.
   Status Refresh();
   // For people: files that could not be read, lines that are cut off.
   [[nodiscard]] std::vector<std::string> notes() const;
 
  private:
   class Source;
-  static bool Later(const Source* a, const Source* b);
   TextLogs(Attempt attempt, LogFilter filter);
 
   Attempt attempt_;
   LogFilter filter_;
   std::vector<std::string> hosts_;
   std::set<std::string> names_;  // of the files that are known
-  std::vector<std::unique_ptr<Source>> sources_;
-  std::vector<Source*> heap_;  // those that have a record, the oldest first
+  std::unique_ptr<Merger<Source>> merger_;
 };
 
 }  // namespace gaccd

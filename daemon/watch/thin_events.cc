@@ -159,7 +159,7 @@ Result<ThinnedEvents> ThinEvents(const std::string& run_dir, std::int64_t every)
   // As of a run: none begins meanwhile.
   auto owner = FolderOwner::Take(run_dir, MakeOwnerName(StrCat("compact-", ::getpid()), 0),
                                  {.own_job = {}, .other = {}});
-  if (!owner.ok()) return std::move(owner).status().WithContext("--compact");
+  if (!owner.ok()) return owner.status().WithContext("--compact");
   KeptSteps kept{.every = every};
   std::vector<FileSteps> steps(list.attempts.size());
   for (std::size_t i = 0; i < steps.size(); ++i) {

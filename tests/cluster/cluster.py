@@ -47,7 +47,7 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
-SchedulerParameters=batch_sched_delay=0
+SchedulerParameters=batch_sched_delay=0,sched_interval=2
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SlurmdParameters=config_overrides
@@ -131,7 +131,7 @@ class Cluster:
 
     # -- life ------------------------------------------------------------------------------------
 
-    def start(self, timeout=120):
+    def start(self, timeout=240):
         self._write_files()
         (self.dir / "disks").write_text("".join(
             f"{size} {self.dir}/work/{name}\n" for name, size in self.disks.items()))
@@ -207,7 +207,7 @@ class Cluster:
         """The node is gone at once, with all its processes; SLURM has to find out."""
         os.kill(self._pid(node), signal.SIGKILL)
 
-    def power_on(self, node, timeout=60):
+    def power_on(self, node, timeout=180):
         """A node that was powered off starts again, with an empty /tmp."""
         # SLURM learns that its jobs there are gone; by itself it asks only after SlurmdTimeout.
         self.run(["scontrol", "update", f"nodename={node}", "state=down", "reason=power"])
@@ -235,7 +235,7 @@ class Cluster:
         """Plugs the node's network cable in or out. In: waits until SLURM uses the node again."""
         self.run(["ip", "link", "set", f"v{node[1:]}", "up" if up else "down"])
         if up:
-            self._wait_back(node, timeout=60)
+            self._wait_back(node, timeout=180)
 
     def kill_controller(self):
         for process in self.processes("slurmctld", HEAD):

@@ -70,7 +70,7 @@ class Faults(ClusterTest):
         print(f"ended after {time.monotonic() - start:.1f} s", end=" ", flush=True)
         self.assertEqual(fields["JobState"], "FAILED")
         self.assertNotEqual(fields["ExitCode"], "0:0")
-        self.wait_until(lambda: not self.cluster.processes("gaccd"), 30, "no gaccd left")
+        self.wait_until(lambda: not self.cluster.processes("gaccd"), SLACK, "no gaccd left")
         return fields
 
     def _train(self, launcher, *flags):

@@ -43,7 +43,7 @@ class Smoke(ClusterTest):
 
     def test_processes_are_found_and_killed(self):
         job = self.cluster.sbatch(self._sleeper(), options=["-N4", "--ntasks-per-node=2"])
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while len(found := self.cluster.processes("sleep")) < 8 + 4:  # 4 of the nodes' own
             self.assertLess(time.monotonic(), deadline, found)
             time.sleep(0.2)
@@ -51,7 +51,7 @@ class Smoke(ClusterTest):
         self.assertEqual([p.rank for p in ranks], list(range(8)))
         self.assertEqual([p.node for p in ranks], ["n1", "n1", "n2", "n2", "n3", "n3", "n4", "n4"])
         ranks[5].signal(signal.SIGKILL)
-        fields = self.cluster.wait_job(job, timeout=60)
+        fields = self.cluster.wait_job(job, timeout=120)
         self.assertEqual(fields["JobState"], "FAILED")
         # srun returns the highest code, and the ranks it terminated (143) hide the killed one (137).
         self.assertIn(fields["ExitCode"], ("137:0", "143:0"))

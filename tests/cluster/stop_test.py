@@ -72,7 +72,7 @@ class Stopping(ClusterTest):
         ranks[-1].signal(signal.SIGSTOP)
         time.sleep(1)
         ranks[0].signal(signal.SIGTERM)
-        time.sleep(2.2)  # two signals within 2 s count as one request
+        time.sleep(5)  # two signals within 2 s count as one request, and a busy machine delivers late
         ranks[0].signal(signal.SIGTERM)
         ranks[-1].signal(signal.SIGCONT)
         verdict = self.wait_until(lambda: self._verdict(run), SLACK, "a verdict")

@@ -4,7 +4,6 @@
 A run is preempted, a rank of another one is killed; then arrays, chains, and what SLURM refuses.
 """
 
-import html
 import itertools
 import json
 import os
@@ -17,7 +16,8 @@ from pathlib import Path
 
 from support import EXAMPLES, FASHION_MNIST, ClusterTest, Run, main, program
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "export"))
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "unit" / name) for name in ("export", "report")]
+import report_page  # noqa: E402
 import scrape  # noqa: E402
 
 USER, GROUP = 5, 60  # games, in every Debian
@@ -167,18 +167,20 @@ class Submit(ClusterTest):
     def _assert_reported(self, folder, run, attempts):
         """The page tells of all attempts, and its figures are those of the events."""
         self._gaccd(folder, "report", run.dir)
-        page = (run.dir / "report.html").read_text()
-        text = html.unescape(re.sub("<[^>]*>", "|", page))
-        for attempt, verdict, why in zip(attempts, ("requeue", "norequeue", "done"), ("SIGTERM", "STOP", "")):
-            steps = [f"{event['step']:,}" for event in attempt.events("step")]
-            began_lasted = r"\|+[^|]*\|+[^|]*\|+"
-            self.assertRegex(text, rf"\|{attempt.attempt.name}{began_lasted}{steps[0]} – {steps[-1]}"
-                                   rf"\|+\d+\|+{verdict}\|+[^|]*\|+[^|]*{why}")  # the verdict in Chinese, too
+        (page,) = report_page.runs_of(run.dir / "report.html")
+        self.assertEqual(len(page["attempts"]), len(attempts))
+        for shown, attempt, verdict, why in zip(page["attempts"], attempts, ("requeue", "norequeue", "done"),
+                                               ("SIGTERM", "STOP", "")):
+            steps = [event["step"] for event in attempt.events("step")]
+            self.assertEqual((shown["name"], shown["first_step"], shown["last_step"], shown["verdict"]),
+                             (attempt.attempt.name, steps[0], steps[-1], verdict))
+            self.assertIsNotNone(shown["exit"])
+            self.assertIn(why, shown["reason"])
         last = attempts[-1].events("step")[-1]
-        self.assertIn(f"{last['samples_total']:,}|", text)
+        self.assertEqual(page["figures"]["samples"], last["samples_total"])
         losses = {}
-        for steps, values in re.findall(r"data-curve='loss' data-x='([^']*)' data-y='([^']*)'", page):
-            losses |= dict(zip(map(int, steps.split()), map(float, values.split()), strict=True))
+        for piece in page["curves"]["loss"]["pieces"]:
+            losses |= dict(zip(piece["steps"], piece["values"], strict=True))
         written = {event["step"]: event["loss"] for attempt in attempts for event in attempt.events("step")}
         self.assertEqual(losses, {step: written[step] for step in losses})
         self.assertLessEqual({attempt.events("step")[-1]["step"] for attempt in attempts}, losses.keys())

@@ -101,7 +101,7 @@ def _too_late(number, _frame):
 
 
 def main(nodes=4, needs=(), settings=None, disks=None):
-    """Runs the tests of the calling module on one new cluster; arguments: parts of the names of some.
+    """Runs the tests of the calling module on a new cluster; arguments: parts of the names of some.
 
     needs: paths without which the tests are skipped, for example a data set. settings, disks: of
     Cluster.
@@ -114,13 +114,14 @@ def main(nodes=4, needs=(), settings=None, disks=None):
         signal.signal(number, _too_late)
     signal.alarm(max(0, int(os.environ.get("GACCD_TEST_TIMEOUT", "0")) - 30))
     programs = [Path(os.environ[name]).parent for name in PROGRAMS if os.environ.get(name)]
+    loader = unittest.TestLoader()
+    loader.testNamePatterns = [f"*{name}*" for name in sys.argv[1:]] or None
+    suite = loader.loadTestsFromModule(sys.modules["__main__"])
+
     cluster = Cluster(nodes=nodes, keep=[SOURCE, *programs], settings=settings, disks=disks).start()
     ClusterTest.cluster = cluster
     passed = False
     try:
-        loader = unittest.TestLoader()
-        loader.testNamePatterns = [f"*{name}*" for name in sys.argv[1:]] or None
-        suite = loader.loadTestsFromModule(sys.modules["__main__"])
         passed = unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful()
         if not passed:
             cluster.print_logs()

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "daemon/ops/mean_squared_error.h"
-#include "tests/unit/engine/graph_bench.h"
+#include "tests/support/graph_bench.h"
 
 namespace gaccd::nn {
 namespace {

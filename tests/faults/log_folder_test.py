@@ -15,7 +15,7 @@ import time
 import unittest
 from pathlib import Path
 
-LIMIT_S = 60
+LIMIT_S = 120
 UPDATES = 3000
 JOB = """
 name: "log-folder"

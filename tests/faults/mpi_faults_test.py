@@ -15,8 +15,9 @@ import unittest
 
 BOUND = 5.0  # seconds; what the issue asks to be tested with
 AT_ONCE = 3.0  # well before the deadline of 0.7 * BOUND, also on a busy machine
-# The launcher's own time: it waits between SIGTERM and SIGKILL for a stopped process.
-LAUNCHER_SLACK = 8.0
+# The launcher's own time: it starts the ranks, and waits between SIGTERM and SIGKILL for a stopped process.
+# How soon the ranks themselves leave is in their records.
+LAUNCHER_SLACK = 30.0
 PROGRAM = sys.argv.pop(1)
 RECOVER = ["--enable-recovery"]  # mpirun leaves the survivors alone, so that they can speak
 
@@ -31,7 +32,7 @@ class Outcome:
 
 def run(fault, victim, ranks=4, nodes=(), mpirun=()):
     with tempfile.TemporaryDirectory() as directory:
-        command = ["timeout", "-k", "1", "40", "mpirun", "--allow-run-as-root", "--oversubscribe",
+        command = ["timeout", "-k", "1", "90", "mpirun", "--allow-run-as-root", "--oversubscribe",
                    "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", *mpirun,
                    "-n", str(ranks), PROGRAM, "faults", fault, str(victim), str(int(BOUND * 1000)),
                    directory, *map(str, nodes)]

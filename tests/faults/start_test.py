@@ -21,7 +21,7 @@ import unittest
 
 GACCD = os.path.abspath(sys.argv.pop(1))
 HOLD = os.path.abspath(sys.argv.pop(1))
-LIMIT_S = 60  # no case may need longer, hangs included
+LIMIT_S = 120  # no case may need longer, hangs included
 HOST = os.uname().nodename
 
 JOB = """
@@ -55,7 +55,7 @@ def wait_for(what, seconds=LIMIT_S):
 class StartTest(unittest.TestCase):
     def setUp(self):
         self.dir = tempfile.mkdtemp(prefix="gaccd-start-")
-        self.addCleanup(shutil.rmtree, self.dir)
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)  # a guard may still write there
         self.run_dir = self.path("run")
         self.write("labels", idx(0x801, (8,), [0, 1, 2, 0, 1, 2, 0, 1]))
         self.write("images", idx(0x803, (8, 2, 2), range(32)))
@@ -164,8 +164,9 @@ class StartTest(unittest.TestCase):
         self.assertRegex(verdict["reason"], r"no memory for .*: wanted 320\d+ bytes, \d+ are free")
 
     def test_a_rank_that_stops_while_it_opens_its_data(self):
-        for args, within in ((("--heartbeat-seconds=2",), 12),
-                             (("--heartbeat-seconds=0", "--bound=4"), 12)):
+        # Far below the bound of 300 s that would end it otherwise.
+        for args, within in ((("--heartbeat-seconds=2",), 40),
+                             (("--heartbeat-seconds=0", "--bound=4"), 40)):
             with self.subTest(args):
                 shutil.rmtree(self.run_dir, ignore_errors=True)
                 run = self.train(*args, ranks=4, hold="images", held_rank=2)

@@ -38,7 +38,9 @@ int gaccd::FuzzMatmulChoices(const std::uint8_t* data, std::size_t size) {
   }
   for (const MatmulChoice& choice : *choices) {
     FuzzCheck(Check(choice.spec).ok(), "a choice is for a product that may be asked for");
-    FuzzCheck(choice.microseconds >= 0 && choice.microseconds <= 1e9, "times are in range");
+    for (const double time : {choice.microseconds, choice.separate_microseconds}) {
+      FuzzCheck(time >= 0 && time <= 1e9, "times are in range");
+    }
   }
   const auto again = ParseMatmulChoices(ToText(key, *choices), key);
   FuzzCheck(again.ok() && again->size() == choices->size(), "what is written can be read");

@@ -47,6 +47,10 @@ WORLDS = {  # by job
     "momentum_ema": ["1x1", "1x3", "1x5"],
     "embedding_flatten": ["1x1", "1x3", "2x2"],
     "contrastive_tokens": ["1x1", "1x3", "2x2"],
+    "batch_norm": ["1x1", "1x3", "2x2", "1x5"],
+    "batch_norm_few": ["1x1", "1x4", "1x8"],
+    "resnet": ["1x1", "1x3", "2x2"],
+    "resnet_bottleneck": ["1x1", "1x5"],
 }
 
 
@@ -67,13 +71,15 @@ def write_data():
     labels = (features @ uniform(stream(70, 1, width * classes)).reshape(width, -1)).argmax(1)
     targets = numpy.sin(features[:, :outputs] * features[:, outputs:])
     pixels = stream(70, 2, samples * width) % numpy.uint64(256)
+    images = stream(70, 4, samples * 2 * 7 * 6) % numpy.uint64(256)
     tokens = (stream(70, 3, (samples + held_out) * 5) % numpy.uint64(11)).reshape(-1, 5)
     for name, values, kind in (
             ("features", features[:samples], "<f4"), ("eval_features", features[samples:], "<f4"),
             ("labels", labels[:samples], "<i8"), ("eval_labels", labels[samples:], "<i8"),
             ("targets", targets[:samples], "<f4"), ("eval_targets", targets[samples:], "<f4"),
             ("tokens", tokens[:samples], "<i4"), ("eval_tokens", tokens[samples:], "<i4"),
-            ("pixels", pixels.reshape(-1, width), "|u1")):
+            ("pixels", pixels.reshape(-1, width), "|u1"),
+            ("images", images.reshape(-1, 2, 7, 6), "|u1")):
         numpy.save(os.path.join(FOLDER, name + ".npy"), values.astype(kind))
 
 
@@ -132,24 +138,93 @@ def learning_rate(job, update, total, batch):
 
 def initialize(seed, network):
     """As Model::Initialize: parameter i from stream (seed, i), uniform in +-1/sqrt(in), f32;
-    of embeddings normal, 0.02."""
-    kinds = (torch.nn.Linear, torch.nn.Embedding)
+    of embeddings normal, 0.02. Buffers count; batch norms start as PyTorch's."""
+    kinds = (torch.nn.Linear, torch.nn.Embedding, torch.nn.Conv2d, torch.nn.BatchNorm1d,
+             torch.nn.BatchNorm2d)
     modules = [module for module in network.modules() if isinstance(module, kinds)]
-    parameters = [(module, p) for module in modules for p in module.parameters()]
+    parameters = [(module, p) for module in modules
+                  for p in [*module.parameters(), *module.buffers()]]
     for count, (module, parameter) in enumerate(parameters):
+        if isinstance(module, (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d)):
+            continue
         if isinstance(module, torch.nn.Embedding):
             values = (0.02 * normal(stream(seed, count, parameter.numel()))).astype(numpy.float32)
+        elif isinstance(module, torch.nn.Conv2d):
+            deviation = math.sqrt(2 / (module.out_channels * math.prod(module.kernel_size)))
+            values = (deviation * normal(stream(seed, count, parameter.numel()))).astype(numpy.float32)
         else:
             values = uniform(stream(seed, count, parameter.numel()))
             values = (values / math.sqrt(module.in_features)).astype(numpy.float32)
         parameter.data = torch.from_numpy(values.astype(numpy.float64)).view_as(parameter)
 
 
+class Block(torch.nn.Module):
+    """torchvision's BasicBlock and Bottleneck."""
+
+    def __init__(self, inputs, width, stride, bottleneck):
+        super().__init__()
+        out = 4 * width if bottleneck else width
+        sizes = [(inputs, width, 3, stride), (width, out, 3, 1)]
+        if bottleneck:
+            sizes = [(inputs, width, 1, 1), (width, width, 3, stride), (width, out, 1, 1)]
+        self.convolutions = len(sizes)
+        for i, (first, second, kernel, by) in enumerate(sizes, 1):
+            self.add_module(f"conv{i}", torch.nn.Conv2d(first, second, kernel, by, kernel // 2, bias=False))
+            self.add_module(f"bn{i}", torch.nn.BatchNorm2d(second))
+        if inputs != out or stride != 1:
+            self.downsample = torch.nn.Sequential(
+                torch.nn.Conv2d(inputs, out, 1, stride, bias=False), torch.nn.BatchNorm2d(out))
+
+    def forward(self, x):
+        y = x
+        for i in range(1, self.convolutions + 1):
+            y = getattr(self, f"bn{i}")(getattr(self, f"conv{i}")(y))
+            if i < self.convolutions:
+                y = y.relu()
+        return (y + (self.downsample(x) if hasattr(self, "downsample") else x)).relu()
+
+
+class Resnet(torch.nn.Module):
+    def __init__(self, spec):
+        super().__init__()
+        bottleneck, width, inputs = spec.block == spec.BOTTLENECK, spec.width, spec.width
+        self.small = spec.stem == spec.SMALL
+        kernel, stride = (3, 1) if self.small else (7, 2)
+        self.conv1 = torch.nn.Conv2d(spec.channels, width, kernel, stride, kernel // 2, bias=False)
+        self.bn1 = torch.nn.BatchNorm2d(width)
+        for stage, count in enumerate(spec.blocks):
+            blocks = []
+            for i in range(count):
+                blocks.append(Block(inputs, width, 2 if i == 0 and stage > 0 else 1, bottleneck))
+                inputs = 4 * width if bottleneck else width
+            self.add_module(f"layer{stage + 1}", torch.nn.Sequential(*blocks))
+            width *= 2
+        self.fc = torch.nn.Linear(inputs, spec.classes)
+
+    def forward(self, x):
+        x = self.bn1(self.conv1(x)).relu()
+        if not self.small:
+            x = torch.nn.functional.max_pool2d(x, 3, 2, 1)
+        for name, stage in self.named_children():
+            if name.startswith("layer"):
+                x = stage(x)
+        return self.fc(x.mean((2, 3)))
+
+
+def make_batch_norm(spec):
+    norm = torch.nn.BatchNorm1d(spec.num_features, spec.eps, spec.momentum)
+    if spec.stats == spec.FROZEN:
+        norm.eval()
+        norm.train = lambda mode=True: norm
+    return norm
+
+
 def make_layers(spec):
     layers = torch.nn.Sequential()
     for layer in spec:
         other = {"relu": lambda _: torch.nn.ReLU(), "flatten": lambda _: torch.nn.Flatten(),
-                 "embedding": lambda spec: torch.nn.Embedding(spec.rows, spec.width)}
+                 "embedding": lambda spec: torch.nn.Embedding(spec.rows, spec.width),
+                 "batch_norm": make_batch_norm}
         kind = layer.WhichOneof("kind")
         if kind in other:
             layers.add_module(layer.name, other[kind](getattr(layer, kind)))
@@ -186,7 +261,10 @@ class DualEncoder(torch.nn.Module):
 
 def make_network(job):
     dual = job.model.HasField("dual_encoder")
-    network = DualEncoder(job.model.dual_encoder) if dual else make_layers(job.model.layer)
+    if job.model.HasField("resnet"):
+        network = Resnet(job.model.resnet)
+    else:
+        network = DualEncoder(job.model.dual_encoder) if dual else make_layers(job.model.layer)
     initialize(job.seed, network)
     return network
 
@@ -243,7 +321,9 @@ def loss_sum(outputs, targets):
 
 def evaluate(network, features, targets):
     with torch.no_grad():
+        network.eval()
         outputs = network(features)
+        network.train()
         figures = [loss_sum(outputs, targets).item() / len(features)]
         if targets.dtype == torch.int64:
             figures.append((outputs.argmax(1) == targets).double().mean().item())
@@ -284,7 +364,7 @@ def train(job, ranks, out):
             out.write("eval %d %d %d %s\n"
                       % (epoch, update + 1, count, " ".join("%.12g" % f for f in figures)))
     # logit_scale is the last one here.
-    for name, parameter in sorted(average.named_parameters(), key=lambda p: p[0] == "logit_scale"):
+    for name, parameter in sorted(average.state_dict().items(), key=lambda p: p[0] == "logit_scale"):
         values = " ".join("%.9g" % value for value in parameter.reshape(-1).tolist())
         out.write("weight %s %s\n" % (name, values))
 

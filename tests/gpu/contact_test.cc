@@ -33,14 +33,6 @@ std::string Milliseconds(double seconds) {
   return StrCat(static_cast<std::int64_t>(seconds * 1e3), " ms");
 }
 
-// Memory of the GPU that is taken, of all processes.
-std::int64_t MiBTaken() {
-  std::size_t free = 0;
-  std::size_t total = 0;
-  EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
-  return static_cast<std::int64_t>((total - free) >> 20);
-}
-
 // One value in memory of the GPU.
 class DeviceInt {
  public:
@@ -146,6 +138,8 @@ TEST(Contact, ABf16ProductIsRight) {
   EXPECT_TRUE(equal);
 }
 
+// With one rank NCCL copies, without group, kernel or connection: what those cost is measured with
+// two (nccl_test.py). Here: the order behind events and streams.
 class ContactNccl : public testing::Test {
  protected:
   void SetUp() override {
@@ -154,19 +148,14 @@ class ContactNccl : public testing::Test {
       GTEST_SKIP() << LoadNccl().status().message();
     }
     over_ = MakeSingle();
-    const auto start = Clock::now();
-    taken_before_ = MiBTaken();
     auto comm = MakeNccl(*over_, {.api = NcclOfTest()});
     if (!comm.ok()) PrintRow("NCCL, one rank", false, "a communicator", comm.status().message());
     ASSERT_TRUE(IsOk(comm.status()));
     comm_ = *std::move(comm);
-    PrintFact(StrCat("NCCL of one rank after ", Milliseconds(SecondsSince(start)), ", ",
-                     MiBTaken() - taken_before_, " MiB"));
   }
 
   std::unique_ptr<Communicator> over_;
   std::unique_ptr<Communicator> comm_;
-  std::int64_t taken_before_ = 0;
 };
 
 TEST_F(ContactNccl, AnAllReduceBehindAMarkOfAGraph) {
@@ -186,29 +175,20 @@ TEST_F(ContactNccl, AnAllReduceBehindAMarkOfAGraph) {
   });
   ASSERT_TRUE(IsOk(graph.status()));
   int right = 0;
-  double host_seconds = 0;  // of the calls, but for the first
   for (int update = 1; update <= 5; ++update) {
     ASSERT_TRUE(IsOk(graph->Launch(compute->get())));
     ASSERT_EQ(cudaStreamWaitEvent(reduce->get(), mark->get(), 0), cudaSuccess);
-    const auto start = Clock::now();
     ASSERT_TRUE(IsOk(comm_->AllReduceSum({in->data(), kCount, DType::kI32, MemoryKind::kCuda},
                                          {out->data(), kCount, DType::kI32, MemoryKind::kCuda},
                                          reduce->handle())));
-    if (update > 1) host_seconds += SecondsSince(start);
     std::int32_t found = 0;
     ASSERT_EQ(cudaMemcpyAsync(&found, out->as<std::int32_t>() + kCount - 1, sizeof found,
                               cudaMemcpyDeviceToHost, reduce->get()),
               cudaSuccess);
     ASSERT_EQ(cudaStreamSynchronize(reduce->get()), cudaSuccess);
     ASSERT_EQ(cudaStreamSynchronize(compute->get()), cudaSuccess);
-    if (update == 1) {
-      PrintFact(StrCat("first collective after ", Milliseconds(SecondsSince(start)), ", ",
-                       MiBTaken() - taken_before_, " MiB with the buffers of 8 MiB"));
-    }
     if (found == update) ++right;
   }
-  PrintFact(StrCat("a group of NCCL takes ", static_cast<int>(host_seconds / 4 * 1e6),
-                   " us of the host"));
   PrintRow("all-reduce of one rank after a mark inside a graph", right == 5, "5 of 5 updates",
            StrCat(right, " of 5"));
   EXPECT_EQ(right, 5);

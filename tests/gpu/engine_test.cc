@@ -15,8 +15,8 @@
 #include "collectives/comm/nccl_comm.h"
 #include "daemon/device/cuda/device_memory.h"
 #include "tests/gpu/gpu_test.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/engine/model_bench.h"
+#include "tests/support/model_bench.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -60,17 +60,11 @@ class Rank {
     options.numerics = {.precision = precision, .deterministic = true};
     options.choice = {.device = device, .cublaslt = CublasLtOfTest()};
     if (overlap) {
-      auto nccl = MakeNccl(*comm_, {.api = NcclOfTest()});
-      EXPECT_TRUE(nccl.ok()) << nccl.status().message();
-      if (!nccl.ok()) return;
-      nccl_ = std::move(*nccl);
+      nccl_ = ValueOrThrow(MakeNccl(*comm_, {.api = NcclOfTest()}));
       options.choice.always_overlap = true;
       options.choice.bucket_elements = 1;
     }
-    auto made = MakeEngine(overlap ? *nccl_ : *comm_, problem.model, options);
-    EXPECT_TRUE(made.ok()) << made.status().message();
-    if (!made.ok()) return;
-    engine_ = std::move(*made);
+    engine_ = ValueOrThrow(MakeEngine(overlap ? *nccl_ : *comm_, problem.model, options));
     std::vector<float> weights(elements_);
     problem.model.Initialize(kSeed, weights);
     Check(engine_->SetParameters(weights));
@@ -129,8 +123,7 @@ const std::set<std::int64_t> kSizes{33, 32, 9, 107};
 std::vector<float> BigBatch(Problem& problem, Device device, Precision precision) {
   Rank rank(problem, device, precision, kStill, kSizes);
   if (!rank.made()) return {};
-  const auto result = rank.Update(problem.samples, kBig, {});
-  EXPECT_TRUE(result.ok()) << result.status().message();
+  EXPECT_OK(rank.Update(problem.samples, kBig, {}));
   return rank.Gradients();
 }
 
@@ -174,10 +167,9 @@ TEST_P(EngineTest, RaggedMicroBatchesAreOneBigBatch) {
   Rank gpu(problem, Device::kCuda, precision, kStill, kSizes);
   ASSERT_TRUE(gpu.made());
   for (int again = 0; again < 3; ++again) {  // over what the update before left behind
-    const auto result = gpu.Update(problem.samples, kRagged, {});
-    ASSERT_TRUE(result.ok()) << result.status().message();
-    ASSERT_TRUE(result->has_value());
-    EXPECT_EQ((*result)->samples, 107);
+    const auto result = ValueOrThrow(gpu.Update(problem.samples, kRagged, {}));
+    ASSERT_TRUE(result.has_value());
+    EXPECT_EQ(result->samples, 107);
     EXPECT_LT(RelativeDifference(gpu.Gradients(), expected), kSameInPieces);
   }
 }
@@ -205,9 +197,8 @@ TEST_P(EngineTest, LastMicroBatchOnlyIsCaughtByTheAudit) {
   const std::vector<float> expected = BigBatch(problem, Device::kCuda, GetParam().precision);
   Rank gpu(problem, Device::kCuda, GetParam().precision, kStill, kSizes);
   ASSERT_TRUE(gpu.made());
-  const auto result = gpu.Update(problem.samples, kRagged, {}, 0, /*every_step_is_first=*/true);
-  ASSERT_FALSE(result.ok());
-  EXPECT_THAT(result, HasKind(ErrorKind::kInternal));
+  EXPECT_THAT(gpu.Update(problem.samples, kRagged, {}, 0, /*every_step_is_first=*/true),
+              HasKind(ErrorKind::kInternal));
   EXPECT_GT(RelativeDifference(gpu.Gradients(), expected), 100 * kSameInPieces);
 }
 
@@ -267,9 +258,8 @@ TEST_P(EngineTest, AnEvaluationShowsAParameterThatIsNotFinite) {
   std::vector<float> weights = gpu.Parameters();
   weights[0] = std::numeric_limits<float>::quiet_NaN();
   Rank::Check(gpu.engine().SetParameters(weights));
-  const auto found = gpu.engine().Evaluate(problem.samples.View(0, 50));
-  ASSERT_TRUE(found.ok()) << found.status().message();
-  EXPECT_FALSE(std::isfinite(found->loss_sum));
+  const auto found = ValueOrThrow(gpu.engine().Evaluate(problem.samples.View(0, 50)));
+  EXPECT_FALSE(std::isfinite(found.loss_sum));
 }
 
 TEST_P(EngineTest, ABadValueStopsAndKeepsTheParameters) {
@@ -279,9 +269,7 @@ TEST_P(EngineTest, ABadValueStopsAndKeepsTheParameters) {
   ASSERT_TRUE(gpu.Update(problem.samples, kRagged, {.lr = 0.1}).ok());
   const std::vector<float> before = gpu.Parameters();
   problem.samples.features[40 * 48] = std::numeric_limits<float>::quiet_NaN();
-  const auto result = gpu.Update(problem.samples, kRagged, {.lr = 0.1});
-  ASSERT_FALSE(result.ok());
-  EXPECT_THAT(result, HasKind(ErrorKind::kNoRequeue));
+  EXPECT_THAT(gpu.Update(problem.samples, kRagged, {.lr = 0.1}), HasKind(ErrorKind::kNoRequeue));
   EXPECT_EQ(gpu.Parameters(), before);
 }
 
@@ -301,8 +289,7 @@ TEST_P(EngineTest, ReductionsDuringTheBackwardChangeNothing) {
   for (int update = 0; update < updates; ++update) {
     const UpdateSettings settings{.lr = sgd.lr, .clip_norm = 1};
     for (Rank* rank : {&plain, &overlapped}) {
-      const auto result = rank->Update(problem.samples, kRagged, settings, update % 90);
-      ASSERT_TRUE(result.ok()) << result.status().message();
+      ASSERT_OK(rank->Update(problem.samples, kRagged, settings, update % 90));
     }
   }
   const bool equal = overlapped.Parameters() == plain.Parameters();

@@ -14,7 +14,7 @@ namespace gaccd {
 // null: the library of this machine.
 [[nodiscard]] const CublasLtApi* CublasLtOfTest();
 [[nodiscard]] const NcclApi* NcclOfTest();
-// The library of attention in bf16. kUnavailable, with the reason, where there is none.
+// The library of attention in bf16 and fp16. kUnavailable, with the reason, where there is none.
 [[nodiscard]] Result<SdpaOpener> SdpaOfTest();
 
 // |found - expected| / |expected|, over all elements; NaN when any element is.

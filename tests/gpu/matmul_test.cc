@@ -5,6 +5,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/matmul_choices.h"
 #include "tests/gpu/gpu_test.h"
+#include "tests/support/status_matchers.h"
 #include "tests/unit/device/matmul_support.h"
 
 namespace gaccd {
@@ -15,15 +16,12 @@ class MatmulTest : public testing::TestWithParam<bool> {
   void SetUp() override {
     const CublasLtApi* api = CublasLtOfTest();
     if (api == nullptr) {
-      auto loaded = LoadCublasLt();
-      ASSERT_TRUE(loaded.ok()) << loaded.status().message();
-      api = *loaded;
+      auto loaded = ValueOrThrow(LoadCublasLt());
+      api = loaded;
     }
-    auto context = CudaContext::Create(
+    context_ = ValueOrThrow(CudaContext::Create(
         {.numerics = {.deterministic = GetParam(), .time_algorithms = !GetParam()},
-         .cublaslt = api});
-    ASSERT_TRUE(context.ok()) << context.status().message();
-    context_ = std::move(*context);
+         .cublaslt = api}));
   }
 
   // Whether there is an algorithm; if so, its result is checked.
@@ -78,7 +76,7 @@ TEST_P(MatmulTest, EveryCombination) {
   constexpr std::int64_t kSizes[][3] = {{1, 1, 1}, {17, 1, 3}, {3, 2, 65}, {8, 16, 24}};
   int ran = 0;
   int missing = 0;
-  for (unsigned bits = 0; bits < 256; ++bits) {
+  for (unsigned bits = 0; bits < 512; ++bits) {
     const auto bit = [&](unsigned i) { return ((bits >> i) & 1U) != 0; };
     MatmulCudaSpec spec{.transpose_a = bit(0),
                         .transpose_b = bit(1),
@@ -87,7 +85,8 @@ TEST_P(MatmulTest, EveryCombination) {
                         .bias = bit(4),
                         .relu = bit(5),
                         .accumulate = bit(6),
-                        .column_sums = bit(7)};
+                        .column_sums = bit(7),
+                        .column_sums_of_b = bit(8)};
     if (spec.ab == DType::kF32 && spec.c == DType::kBF16) continue;
     for (const auto& [m, n, k] : kSizes) {
       spec.m = m;
@@ -103,6 +102,39 @@ TEST_P(MatmulTest, EveryCombination) {
            "the bits of the plain loop, for all that are offered",
            StrCat(ran, " offered, ", missing, " not"));
   EXPECT_GT(ran, 40);
+}
+
+// The epilogues of GELU at the widths of a transformer; those that the library lacks are printed.
+// In 16 bits the library may take an approximate tanh.
+TEST_P(MatmulTest, Gelu) {
+  int ran = 0;
+  for (const DType type : {DType::kF32, DType::kBF16, DType::kFP16}) {
+    for (unsigned bits = 0; bits < 16; ++bits) {
+      const MatmulCudaSpec spec{.m = 40,
+                                .n = 96,
+                                .k = 64,
+                                .transpose_b = (bits & 1U) != 0,
+                                .ab = type,
+                                .c = type,
+                                .bias = (bits & 2U) != 0,
+                                .gelu = static_cast<MatmulGelu>(bits / 4)};
+      if (spec.gelu == MatmulGelu::kNone || !Check(spec).ok()) continue;
+      const auto matmul = ValueOrThrow(MatmulCuda::TryPrepare(*context_, spec));
+      if (matmul == nullptr) {
+        PrintFact("cuBLASLt offers no " + ToText(spec));
+        continue;
+      }
+      const MatmulExample example = MakeExample(spec, bits);
+      const MatmulOperands operands(example);
+      ASSERT_TRUE(operands.Bind(*matmul).ok() && matmul->Run().ok()) << ToText(spec);
+      ExpectNear(operands.Results(context_->compute()), example,
+                 type == DType::kF32 ? 1e-6 : 0x1p-6);
+      ++ran;
+    }
+  }
+  for (const std::string& warning : context_->choices().TakeWarnings()) PrintFact(warning);
+  PrintRow(GetParam() ? "products with GELU, deterministic" : "products with GELU", !HasFailure(),
+           "the plain loop, for all that are offered", StrCat(ran, " offered of 30"));
 }
 
 // Deep and thin products, as gradients of weights are: libraries split k, and have left out its

@@ -74,21 +74,26 @@ Status RepeatSums(Communicator& comm, int times) {
   GACCD_ASSIGN_OR_RETURN(const CudaStream stream, CudaStream::Create());
   GACCD_RETURN_IF_ERROR(CudaStatus(
       cudaMemcpy(in->data(), values.data(), 4 * kCount, cudaMemcpyHostToDevice), "copy of values"));
-  double seconds = 0;  // of the sums, but for the first
+  double first = 0, seconds = 0, host = 0;  // the others: of the calls alone in `host`
   for (int i = 0; i < times; ++i) {
     const auto start = std::chrono::steady_clock::now();
     GACCD_RETURN_IF_ERROR(comm.AllReduceSum({in->data(), kCount, DType::kF32, MemoryKind::kCuda},
                                             {out->data(), kCount, DType::kF32, MemoryKind::kCuda},
                                             stream.handle()));
+    if (i > 0) host += SecondsSince(start);
     GACCD_RETURN_IF_ERROR(CudaStatus(cudaStreamSynchronize(stream.get()), "wait for a sum"));
-    if (i > 0) seconds += SecondsSince(start);
+    (i > 0 ? seconds : first) += SecondsSince(start);
     GACCD_RETURN_IF_ERROR(comm.Poll());
     GACCD_RETURN_IF_ERROR(CudaStatus(
         cudaMemcpy(values.data(), out->data(), 4 * kCount, cudaMemcpyDeviceToHost), "copy back"));
     const std::string_view bytes(reinterpret_cast<const char*>(values.data()), 4 * kCount);
     std::printf("digest of the repeated sums: %zx\n", std::hash<std::string_view>{}(bytes));
   }
-  if (times > 1) std::printf("a sum of 64 MB takes %.0f us\n", 1e6 * seconds / (times - 1));
+  if (times > 1) {
+    const double micro = 1e6 / (times - 1);
+    std::printf("a sum of 64 MB takes %.0f us, %.0f us of the host; the first one %.0f ms\n",
+                micro * seconds, micro * host, 1e3 * first);
+  }
   return Status::Ok();
 }
 
@@ -100,12 +105,26 @@ Status CheckGradients(Communicator& comm, int gpu) {
   return Status::Ok();
 }
 
+// Memory of a GPU that is taken by all its processes, when every rank has come here.
+Result<std::int64_t> MiBTaken(Communicator& over, int device) {
+  GACCD_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(device), "use the GPU"));
+  GACCD_RETURN_IF_ERROR(CudaStatus(cudaFree(nullptr), "start CUDA"));
+  GACCD_RETURN_IF_ERROR(over.Barrier());
+  std::size_t free = 0;
+  std::size_t total = 0;
+  GACCD_RETURN_IF_ERROR(CudaStatus(cudaMemGetInfo(&free, &total), "memory of the GPU"));
+  return static_cast<std::int64_t>((total - free) >> 20);
+}
+
 Status RunOn(Communicator& over, const Arguments& arguments) {
   NcclOptions options = arguments.nccl;
   options.gpu_sharing = arguments.share;
   GACCD_ASSIGN_OR_RETURN(const GpuFacts gpu, AssignGpu(over, arguments.share));
   options.device = gpu.device;
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t before, MiBTaken(over, gpu.device));
+  const auto start = std::chrono::steady_clock::now();
   GACCD_ASSIGN_OR_RETURN(const auto comm, MakeNccl(over, options));
+  const double seconds = SecondsSince(start);
   if (arguments.repeat > 0) {
     GACCD_RETURN_IF_ERROR(RepeatSums(*comm, arguments.repeat));
   } else if (arguments.gradients) {
@@ -114,18 +133,17 @@ Status RunOn(Communicator& over, const Arguments& arguments) {
     GACCD_ASSIGN_OR_RETURN(const auto copies, tests::DeviceCopies::Make(*comm));
     GACCD_RETURN_IF_ERROR(tests::RunConformance(*copies, arguments.suite));
   }
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t after, MiBTaken(over, gpu.device));
+  std::printf("NCCL starts in %.0f ms, takes %lld MiB of the GPU for all its ranks\n",
+              1e3 * seconds, static_cast<long long>(after - before));
   std::printf("rank %d of %d on GPU %d (%s): all cases passed\n", over.rank(), over.size(),
               gpu.device, gpu.name.c_str());
   return over.Barrier();
 }
 
 Status RunCases(const Arguments& arguments) {
-  if (!arguments.nccl.windows) {
-    ApplySettings(MissingSettings(NcclSettings(), ProcessEnvironment()));
-  }
-  if (arguments.share) {
-    ApplySettings(NcclSharingSettings(ProcessEnvironment(), HostAndProcess()));
-  }
+  if (!arguments.nccl.windows) ApplySettings(MissingSettings(NcclSettings(), ProcessEnvironment()));
+  if (arguments.share) ApplySettings(NcclSharingSettings(ProcessEnvironment(), HostAndProcess()));
   GACCD_ASSIGN_OR_RETURN(const std::unique_ptr<MpiSession> session,
                          MpiSession::Start({}, ProcessEnvironment()));
   CommOptions options;

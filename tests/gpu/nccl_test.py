@@ -21,7 +21,8 @@ class NcclConformance(unittest.TestCase):
             codes = [run.code(rank) for rank in range(ranks)]
             self.assertEqual(codes, [0] * ranks, run.output())
             self.assertEqual(run.output().count("all cases passed"), ranks, run.output())
-            self.times = re.findall(r"a sum of 64 MB takes (\d+ us)", run.output())
+            self.times = re.findall(r"a sum of 64 MB takes (.*)", run.output())
+            self.starts = re.findall(r"NCCL starts in .*", run.output())
             return set(re.findall(r"digest of the repeated sums: (\w+)", run.output()))
 
     def test_two_ranks(self):
@@ -53,6 +54,7 @@ class NcclConformance(unittest.TestCase):
             digests |= self.check(ranks, "repeat=100", *arguments, environment=environment)
         support.print_row(f"bits of 2 x 100 sums of 64 MB, {title}", len(digests) == 1,
                           "1 digest", f"{len(digests)}")
+        print(f"\nFACT {title}: {self.starts[0]}; a sum of 64 MB: {self.times[0]}")
         self.assertEqual(len(digests), 1)
 
     def test_bits_repeat(self):

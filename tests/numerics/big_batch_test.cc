@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
-#include "tests/unit/train/engine_runs.h"
+#include "tests/support/engine_runs.h"
 
 namespace gaccd::tests {
 namespace {
@@ -53,6 +56,7 @@ EngineCase BigBatchOf(EngineCase test) {
   test.nodes = test.ranks = 1;
   test.micro = test.target;
   test.rounding = Rounding::kExact;
+  test.speeds.clear();
   return test;
 }
 
@@ -75,7 +79,9 @@ void Compare(const EngineRun& found, const EngineRun& expected, Worst* worst) {
   keep(&worst->parameters, Distance(found.parameters, expected.parameters));
 }
 
-Worst RunBigBatch(const EngineCase& test, const EngineRunOptions& options) {
+using OptionsOfRank = std::function<EngineRunOptions(int rank)>;
+
+Worst RunBigBatch(const EngineCase& test, const OptionsOfRank& options) {
   Result<EngineRun> expected = Status(ErrorKind::kInternal, "did not run");
   const auto one = MakeSingle();
   expected = RunEngine(*one, BigBatchOf(test), {}, {.gradients = true});
@@ -83,16 +89,21 @@ Worst RunBigBatch(const EngineCase& test, const EngineRunOptions& options) {
   Worst worst;
   if (!expected.ok()) return worst;
   std::mutex mutex;
-  const Status status = RunThreadRanks(
-      test.ranks, {.comm = {}, .ranks_per_node = test.ranks / test.nodes},
-      [&](Communicator& comm) -> Status {
-        GACCD_ASSIGN_OR_RETURN(const EngineRun found, RunEngine(comm, test, {}, options));
-        const std::lock_guard lock(mutex);
-        Compare(found, *expected, &worst);
-        return Status::Ok();
-      });
+  const Status status =
+      RunThreadRanks(test.ranks, {.comm = {}, .ranks_per_node = test.ranks / test.nodes},
+                     [&](Communicator& comm) -> Status {
+                       GACCD_ASSIGN_OR_RETURN(const EngineRun found,
+                                              RunEngine(comm, test, {}, options(comm.rank())));
+                       const std::lock_guard lock(mutex);
+                       Compare(found, *expected, &worst);
+                       return Status::Ok();
+                     });
   EXPECT_TRUE(status.ok()) << status.message();
   return worst;
+}
+
+Worst RunBigBatch(const EngineCase& test, const EngineRunOptions& options) {
+  return RunBigBatch(test, [&](int) { return options; });
 }
 
 void ExpectSame(const EngineCase& test) {
@@ -145,16 +156,9 @@ TEST(BigBatchPublishedTest, ThirtyNodesOfEightTrain3072Exactly) {
 TEST(BigBatchWrongTest, ForgottenMicroStepsFailTheSameComparison) {
   const auto forget = [](Engine& engine, Prefetcher& batches, const Plan& plan,
                          UpdateSettings settings) -> Status {
-    settings.samples = plan.effective_batch();
-    GACCD_RETURN_IF_ERROR(engine.Begin(settings));
-    for (std::int64_t step = 0; step < plan.accum_steps(); ++step) {
-      GACCD_RETURN_IF_ERROR(engine.MicroStep(*batches.Next(), {.first = true, .last = false}));
-    }
-    GACCD_RETURN_IF_ERROR(engine.Reduce());
-    GACCD_RETURN_IF_ERROR(engine.MeasureGradient());
-    GACCD_RETURN_IF_ERROR(engine.Audit());
-    GACCD_RETURN_IF_ERROR(engine.Optimize());
-    return engine.End();
+    return UpdateByHand(engine, plan, settings, [&](std::int64_t /*step*/) {
+      return engine.MicroStep(*batches.Next(), {.first = true, .last = false});
+    });
   };
   for (const Scenario& scenario : kScenarios) {
     const EngineCase test = CaseOf(scenario);
@@ -162,6 +166,63 @@ TEST(BigBatchWrongTest, ForgottenMicroStepsFailTheSameComparison) {
     const Worst worst = RunBigBatch(test, {.gradients = true, .update = forget});
     EXPECT_GT(worst.gradients, 1000 * kSame) << scenario.name;
     EXPECT_GT(worst.parameters, 1000 * kSame) << scenario.name;
+  }
+}
+
+EngineCase UnevenCaseOf(const Scenario& scenario, std::vector<double> speeds) {
+  EngineCase test = CaseOf(scenario);
+  test.speeds = std::move(speeds);
+  return test;
+}
+
+const EngineCase kUneven[] = {
+    UnevenCaseOf({"two_speeds", 1, 4, 10, 37}, {1, 1, 0.6, 0.6}),
+    UnevenCaseOf({"a_rank_without_samples", 1, 3, 3, 17}, {1, 0.01, 0.7}),
+    UnevenCaseOf({"more_micro_steps", 2, 6, 5, 128}, {0.2, 1, 0.9, 1, 3, 0.5}),
+    UnevenCaseOf({"target_below_world", 1, 6, 4, 5}, {1, 1, 1, 2, 2, 1}),
+};
+
+TEST(BigBatchUnevenTest, LoadsBySpeedAreOneBigBatch) {
+  for (EngineCase test : kUneven) {
+    ExpectSame(test);
+    test.optimizer = {.lr = 0.003, .kind = AdamWSpec{}};
+    test.clip_norm = 0.3;
+    ExpectSame(test);
+  }
+}
+
+TEST(BigBatchUnevenTest, ThirtyNodesOfWhichTenAreSlowTrain3072Exactly) {
+  std::vector<double> speeds(160, 1);
+  speeds.resize(240, 0.6);
+  ExpectSame(UnevenCaseOf({"published", 30, 240, 10, 3072}, speeds));
+}
+
+// One update where the gradient of rank r counts weight(plan, r) times, as its loss scale is not
+// taken out again: after the sum that of rank 0 is, whose weight is 1.
+OptionsOfRank Weighted(const std::function<double(const Plan& plan, int rank)>& weight) {
+  return [weight](int rank) {
+    return EngineRunOptions{.gradients = true,
+                            .update = [weight, rank](Engine& engine, Prefetcher& batches,
+                                                     const Plan& plan, UpdateSettings settings) {
+                              settings.loss_scale = weight(plan, rank) / weight(plan, 0);
+                              return RunUpdate(engine, batches, PlainAccumulation(plan), settings);
+                            }};
+  };
+}
+
+// Weights of ranks in place of samples are far outside of the comparison, though every sample is
+// counted.
+TEST(BigBatchUnevenTest, WeightsBySpeedAndMeansOfMeansFailTheSameComparison) {
+  const auto by_speed = [](const Plan& plan, int rank) { return plan.Speed(rank); };
+  const auto mean_of_means = [](const Plan& plan, int rank) {
+    return 1.0 / static_cast<double>(std::max<std::int64_t>(1, plan.Load(rank)));
+  };
+  const auto none = [](const Plan&, int) { return 1.0; };
+  for (const EngineCase& test : kUneven) {
+    if (test.target < test.ranks) continue;
+    EXPECT_LT(RunBigBatch(test, Weighted(none)).gradients, kSame);
+    EXPECT_GT(RunBigBatch(test, Weighted(by_speed)).gradients, 1000 * kSame) << test.target;
+    EXPECT_GT(RunBigBatch(test, Weighted(mean_of_means)).gradients, 1000 * kSame) << test.target;
   }
 }
 

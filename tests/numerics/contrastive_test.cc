@@ -14,7 +14,7 @@
 #include "daemon/engine/engine.h"
 #include "daemon/selftest/contrastive_gradient.h"
 #include "daemon/train/update.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -237,10 +237,9 @@ ReplicaOptions SizesOf(const Plan& plan, int rank) {
 }
 
 Result<std::unique_ptr<Engine>> EngineOf(const PairSetting& setting, Communicator& comm) {
-  GACCD_ASSIGN_OR_RETURN(auto engine,
-                         MakeCpuEngine(comm, setting.model,
-                                       {.replica = SizesOf(setting.plan, comm.rank()),
-                                        .optimizer = {.lr = 0.01, .kind = AdamWSpec{}}}));
+  GACCD_ASSIGN_OR_RETURN(auto engine, MakeEngine(comm, setting.model,
+                                                 {.replica = SizesOf(setting.plan, comm.rank()),
+                                                  .optimizer = {.lr = 0.01, .kind = AdamWSpec{}}}));
   GACCD_RETURN_IF_ERROR(engine->SetParameters(setting.parameters));
   return engine;
 }
@@ -326,12 +325,11 @@ TEST(ContrastiveUpdatesTest, TheScaleStaysAtItsLimit) {
   const auto scale = static_cast<std::size_t>(setting.model.contrastive()->log_scale);
   setting.parameters[scale] = std::log(150.0F);
   const auto comm = MakeSingle();
-  auto engine = EngineOf(setting, *comm);
-  ASSERT_TRUE(engine.ok()) << engine.status().message();
+  auto engine = ValueOrThrow(EngineOf(setting, *comm));
   auto batches = setting.Batches(0, 1);
-  ASSERT_TRUE(RunUpdate(**engine, **batches, TwoPassContrastive(setting.plan), {.lr = 1e-6}).ok());
-  ASSERT_TRUE((*engine)->TakeResult(true).ok());
-  ASSERT_TRUE((*engine)->GetParameters(setting.parameters).ok());
+  ASSERT_TRUE(RunUpdate(*engine, **batches, TwoPassContrastive(setting.plan), {.lr = 1e-6}).ok());
+  ASSERT_TRUE(engine->TakeResult(true).ok());
+  ASSERT_TRUE(engine->GetParameters(setting.parameters).ok());
   EXPECT_EQ(setting.parameters[scale], std::log(100.0F));
 }
 
@@ -339,15 +337,13 @@ TEST(ContrastiveUpdatesTest, TheScaleStaysAtItsLimit) {
 TEST(ContrastiveUpdatesTest, AProbeComparesTheSamplesOfItsMicroBatch) {
   const PairSetting setting({"", 1, 10, 20});
   const auto comm = MakeSingle();
-  auto engine = EngineOf(setting, *comm);
-  ASSERT_TRUE(engine.ok()) << engine.status().message();
+  auto engine = ValueOrThrow(EngineOf(setting, *comm));
   auto batches = setting.Batches(0, 1);
   const BatchView* batch = (*batches)->Next();
-  const auto loss = (*engine)->Probe(*batch);
-  ASSERT_TRUE(loss.ok()) << loss.status().message();
-  EXPECT_NEAR(*loss / 10, Definition(PairSetting({"", 1, 10, 10})).Loss(), 1e-5);
+  const auto loss = ValueOrThrow(engine->Probe(*batch));
+  EXPECT_NEAR(loss / 10, Definition(PairSetting({"", 1, 10, 10})).Loss(), 1e-5);
   batch->tensor<float>(0)[0] = std::nanf("");
-  EXPECT_TRUE(std::isnan((*engine)->Probe(*batch).value()));
+  EXPECT_TRUE(std::isnan(engine->Probe(*batch).value()));
 }
 
 }  // namespace

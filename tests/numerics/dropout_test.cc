@@ -9,7 +9,8 @@
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
 #include "daemon/autograd/function.h"
-#include "tests/unit/train/engine_runs.h"
+#include "tests/support/engine_runs.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd::tests {
 namespace {
@@ -31,9 +32,7 @@ EngineCase CaseOf(int ranks, std::int64_t micro, bool tokens) {
 
 EngineRun BigBatch(bool tokens) {
   const EngineCase test = CaseOf(1, 23, tokens);
-  auto run = RunEngine(*MakeSingle(), test, {}, {.gradients = true});
-  EXPECT_TRUE(run.ok()) << run.status().message();
-  return *std::move(run);
+  return ValueOrThrow(RunEngine(*MakeSingle(), test, {}, {.gradients = true}));
 }
 
 // The largest deviation over ranks and updates.
@@ -41,7 +40,7 @@ double Deviation(const EngineCase& test, const EngineRun& expected,
                  const EngineRunOptions& options) {
   double worst = 0;
   std::mutex mutex;
-  const Status status = RunThreadRanks(test.ranks, {}, [&](Communicator& comm) -> Status {
+  ExpectOk(RunThreadRanks(test.ranks, {}, [&](Communicator& comm) -> Status {
     EngineRunOptions mine = options;
     mine.gradients = true;
     GACCD_ASSIGN_OR_RETURN(const EngineRun found, RunEngine(comm, test, {}, mine));
@@ -53,8 +52,7 @@ double Deviation(const EngineCase& test, const EngineRun& expected,
     worst = std::max(worst, Distance(found.parameters, expected.parameters));
     worst = std::max(worst, std::abs(found.evaluation.loss_sum / expected.evaluation.loss_sum - 1));
     return Status::Ok();
-  });
-  EXPECT_TRUE(status.ok()) << status.message();
+  }));
   return worst;
 }
 
@@ -91,23 +89,16 @@ TEST(DropoutWrongTest, OtherKeysFailTheSameComparison) {
     const auto update = [key](Engine& engine, Prefetcher& batches, const Plan& plan,
                               UpdateSettings settings) -> Status {
       const auto rank = static_cast<std::int64_t>(settings.control_words[0] / 1000) - 1;
-      settings.samples = plan.effective_batch();
       if (key == Key::kOneUpdate) settings.update = 0;
-      GACCD_RETURN_IF_ERROR(engine.Begin(settings));
-      for (std::int64_t step = 0; step < plan.accum_steps(); ++step) {
+      return UpdateByHand(engine, plan, settings, [&](std::int64_t step) -> Status {
         BatchView batch = *batches.Next();
         std::vector<std::int64_t> ids(batch.ids, batch.ids + batch.samples);
         if (key == Key::kPlace) std::iota(ids.begin(), ids.end(), 0);
         for (std::int64_t& id : ids) id += key == Key::kRank ? 1000 * rank : 0;
         batch.ids = ids.data();
-        GACCD_RETURN_IF_ERROR(
-            engine.MicroStep(batch, {.first = step == 0, .last = step + 1 == plan.accum_steps()}));
-      }
-      GACCD_RETURN_IF_ERROR(engine.Reduce());
-      GACCD_RETURN_IF_ERROR(engine.MeasureGradient());
-      GACCD_RETURN_IF_ERROR(engine.Audit());
-      GACCD_RETURN_IF_ERROR(engine.Optimize());
-      return engine.End();
+        return engine.MicroStep(batch,
+                                {.first = step == 0, .last = step + 1 == plan.accum_steps()});
+      });
     };
     const double found = Deviation(CaseOf(3, 4, /*tokens=*/false), expected, {.update = update});
     if (key == Key::kRight) {

@@ -1,4 +1,4 @@
-// Functions against PyTorch in double precision (tests/golden/make_functions.py).
+// Functions against PyTorch in double precision (tests/golden/make_functions.py, make_images.py).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,12 +9,18 @@
 
 #include "daemon/ops/activations.h"
 #include "daemon/ops/attention.h"
+#include "daemon/ops/channels_last.h"
+#include "daemon/ops/conv2d.h"
 #include "daemon/ops/embedding.h"
+#include "daemon/ops/flatten.h"
+#include "daemon/ops/group_norm.h"
 #include "daemon/ops/layer_norm.h"
+#include "daemon/ops/leaky_relu.h"
 #include "daemon/ops/mean_squared_error.h"
+#include "daemon/ops/pool2d.h"
 #include "daemon/ops/row_functions.h"
 #include "daemon/ops/token_cross_entropy.h"
-#include "tests/unit/engine/graph_bench.h"
+#include "tests/support/graph_bench.h"
 
 namespace gaccd {
 namespace {
@@ -103,6 +109,38 @@ struct Tested {
   std::vector<std::string> inputs;
 };
 
+// The numbers that a function of images is made with: see make_images.py.
+Tested ImageFunctionOf(const std::string& name, const std::vector<float>& numbers) {
+  const auto pair = [&](std::size_t i) {
+    return ImagePair{static_cast<std::int64_t>(numbers[i]),
+                     static_cast<std::int64_t>(numbers[i + 1])};
+  };
+  if (name.starts_with("conv2d")) {
+    const Conv2dOptions options{.stride = pair(0),
+                                .padding = pair(2),
+                                .dilation = pair(4),
+                                .groups = static_cast<std::int64_t>(numbers[6])};
+    return {std::make_shared<Conv2d>(options), {"x", "weight", "bias"}};
+  }
+  if (name.starts_with("max_pool2d")) {
+    const MaxPool2dOptions options{
+        .kernel = pair(0), .stride = pair(2), .padding = pair(4), .dilation = pair(6)};
+    return {std::make_shared<MaxPool2d>(options), {"x"}};
+  }
+  if (name.starts_with("avg_pool2d")) {
+    const AvgPool2dOptions options{.kernel = pair(0),
+                                   .stride = pair(2),
+                                   .padding = pair(4),
+                                   .count_include_pad = numbers[6] != 0};
+    return {std::make_shared<AvgPool2d>(options), {"x"}};
+  }
+  if (name.starts_with("adaptive_avg_pool2d")) {
+    return {std::make_shared<AdaptiveAvgPool2d>(pair(0)), {"x"}};
+  }
+  return {std::make_shared<GroupNorm>(static_cast<std::int64_t>(numbers[0])),
+          {"x", "gamma", "beta"}};
+}
+
 Tested FunctionOf(const std::string& name) {
   const auto activation = [](ActivationKind kind) {
     return Tested{std::make_shared<Activation>(kind), {"x"}};
@@ -119,6 +157,9 @@ Tested FunctionOf(const std::string& name) {
   if (name == "gelu_tanh") return activation(ActivationKind::kGeluTanh);
   if (name == "tanh") return activation(ActivationKind::kTanh);
   if (name == "silu") return activation(ActivationKind::kSilu);
+  if (name == "sigmoid") return activation(ActivationKind::kSigmoid);
+  if (name == "hardswish") return activation(ActivationKind::kHardswish);
+  if (name == "leaky_relu") return {std::make_shared<LeakyRelu>(), {"x"}};
   if (name == "embedding") return {std::make_shared<Embedding>(), {"ids", "table"}};
   if (name == "layer_norm") return {std::make_shared<LayerNorm>(), {"x", "gamma", "beta"}};
   if (name == "softmax") return {std::make_shared<Softmax>(), {"x"}};
@@ -129,31 +170,55 @@ Tested FunctionOf(const std::string& name) {
   return attention(name == "attention_causal");
 }
 
-TEST(FunctionsGoldenTest, EqualPyTorch) {
-  const auto cases = ReadCases(GACCD_GOLDEN_DIR "/functions.txt");
-  EXPECT_EQ(cases.size(), 14U);
-  for (const auto& [name, golden] : cases) {
-    SCOPED_TRACE(name);
-    Recorded recorded(golden);
-    GraphBench& bench = recorded.bench;
+// Records the function of a case. Images are [N, C, H, W] in the file.
+ValueId Record(const std::string& name, const GoldenCase& golden, Recorded& recorded) {
+  GraphBench& bench = recorded.bench;
+  if (!golden.ids.contains("options")) {
     const Tested t = FunctionOf(name);
-    const ValueId y = bench.Apply(t.function, recorded.At(t.inputs));
-    const bool is_loss = golden.out.shape == Shape{1};
-    if (!is_loss) bench.graph().MarkOutput(y);
-    bench.PrepareTraining(is_loss ? y
-                                  : bench.Apply(std::make_shared<MeanSquaredError>(),
-                                                {y, recorded.At({"targets"})[0]}));
-    bench.Run();
-    if (is_loss) {
-      EXPECT_NEAR(bench.objective() / static_cast<double>(golden.out.values[0]), 1, 3e-7);
-    } else {
-      const auto* found = bench.executor().Output<float>(y);
-      EXPECT_LT(RelativeError({found, golden.out.values.size()}, golden.out.values), 5e-7);
-    }
-    for (const auto& [input, gradient] : golden.gradients) {
-      EXPECT_LT(RelativeError(bench.gradient(input), gradient.values), 1e-6) << input;
-    }
+    return bench.Apply(t.function, recorded.At(t.inputs));
   }
+  const Tested t = ImageFunctionOf(name, golden.ids.at("options").values);
+  std::vector<ValueId> inputs = recorded.At(t.inputs);
+  inputs[0] = bench.Apply(std::make_shared<ChannelsLast>(), {inputs[0]});
+  const ValueId y = bench.Apply(t.function, std::move(inputs));
+  return bench.Apply(std::make_shared<Flatten>(),
+                     {bench.Apply(std::make_shared<ChannelsFirst>(), {y})});
+}
+
+void ExpectEqual(const std::string& name, const GoldenCase& golden) {
+  Recorded recorded(golden);
+  GraphBench& bench = recorded.bench;
+  const ValueId y = Record(name, golden, recorded);
+  const bool is_loss = golden.out.shape == Shape{1};
+  if (!is_loss) bench.graph().MarkOutput(y);
+  bench.PrepareTraining(is_loss ? y
+                                : bench.Apply(std::make_shared<MeanSquaredError>(),
+                                              {y, recorded.At({"targets"})[0]}));
+  bench.Run();
+  if (is_loss) {
+    EXPECT_NEAR(bench.objective() / static_cast<double>(golden.out.values[0]), 1, 3e-7);
+  } else {
+    const auto* found = bench.executor().Output<float>(y);
+    EXPECT_LT(RelativeError({found, golden.out.values.size()}, golden.out.values), 5e-7);
+  }
+  for (const auto& [input, gradient] : golden.gradients) {
+    EXPECT_LT(RelativeError(bench.gradient(input), gradient.values), 1e-6) << input;
+  }
+}
+
+void ExpectAllEqual(const std::string& file, std::size_t cases) {
+  const auto read = ReadCases(file);
+  EXPECT_EQ(read.size(), cases);
+  for (const auto& [name, golden] : read) {
+    SCOPED_TRACE(name);
+    ExpectEqual(name, golden);
+  }
+}
+
+TEST(FunctionsGoldenTest, EqualPyTorch) { ExpectAllEqual(GACCD_GOLDEN_DIR "/functions.txt", 14); }
+
+TEST(FunctionsGoldenTest, FunctionsOfImagesEqualPyTorch) {
+  ExpectAllEqual(GACCD_GOLDEN_DIR "/images.txt", 47);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 
 #include "daemon/device/cpu/bf16_of_cpu.h"
 #include "daemon/tensor/random.h"
-#include "tests/unit/engine/model_bench.h"
+#include "tests/support/model_bench.h"
 
 namespace gaccd {
 namespace {

@@ -29,7 +29,7 @@ def gaccd(ranks, *args, code=0, cwd=MODELS):
         command = [MPIRUN, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca",
                    "mpi_yield_when_idle", "1", "-n", str(ranks), *command]
     done = subprocess.run([str(word) for word in command], cwd=cwd, env=env, text=True,
-                          capture_output=True, timeout=60, check=False)
+                          capture_output=True, timeout=200, check=False)
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     return done.stdout if code == 0 else done.stderr
 

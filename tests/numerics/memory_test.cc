@@ -7,7 +7,7 @@
 
 #include "daemon/device/cpu/bf16_of_cpu.h"
 #include "daemon/device/host_buffer.h"
-#include "tests/unit/engine/model_bench.h"
+#include "tests/support/model_bench.h"
 
 namespace gaccd {
 namespace {

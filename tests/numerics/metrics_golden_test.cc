@@ -12,6 +12,7 @@
 #include "collectives/comm/threads.h"
 #include "daemon/data/index_source.h"
 #include "daemon/train/evaluator.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -118,9 +119,9 @@ Result<Values> EvaluateOn(Communicator& comm, const Setting& setting, const Data
   Evaluator evaluator(comm, data, batch, "tokens", setting.metrics);
   GACCD_ASSIGN_OR_RETURN(const Model model, Model::Make(setting.model, data.spec()));
   GACCD_ASSIGN_OR_RETURN(const auto engine,
-                         MakeCpuEngine(comm, model,
-                                       {.replica = {.eval_batches = evaluator.BatchSizes()},
-                                        .optimizer = {.lr = 1, .kind = SgdSpec{}}}));
+                         MakeEngine(comm, model,
+                                    {.replica = {.eval_batches = evaluator.BatchSizes()},
+                                     .optimizer = {.lr = 1, .kind = SgdSpec{}}}));
   std::vector<float> parameters(static_cast<std::size_t>(model.layout().size()));
   std::ranges::copy(setting.parameters, parameters.begin());
   GACCD_RETURN_IF_ERROR(engine->SetParameters(parameters));
@@ -153,27 +154,25 @@ bool IsOfCounts(const std::string& name) {
 }
 
 void ExpectGolden(const Setting& setting, const Values& golden) {
-  const auto alone = EvaluateOn(*MakeSingle(), setting, setting.data, 41);
-  ASSERT_TRUE(alone.ok()) << alone.status().message();
-  ASSERT_EQ(alone->size(), setting.metrics.size());
-  for (const auto& [name, value] : *alone) {
+  const auto alone = ValueOrThrow(EvaluateOn(*MakeSingle(), setting, setting.data, 41));
+  ASSERT_EQ(alone.size(), setting.metrics.size());
+  for (const auto& [name, value] : alone) {
     // The loss is a sum of f32 logarithms; counts, and targets in f64, are as exact as the file.
     EXPECT_NEAR(value, golden.at(name), name == "perplexity" ? 1e-6 : 1e-11) << name;
   }
   for (const int ranks : {1, 2, 3, 5, 7}) {
     for (const std::int64_t batch : {1, 2, 4, 9}) {
       std::mutex mutex;
-      const Status status = RunThreadRanks(ranks, {}, [&](Communicator& comm) -> Status {
+      ExpectOk(RunThreadRanks(ranks, {}, [&](Communicator& comm) -> Status {
         GACCD_ASSIGN_OR_RETURN(const Values found, EvaluateOn(comm, setting, setting.data, batch));
         const std::scoped_lock lock(mutex);
         for (const auto& [name, value] : found) {
           const double tolerance = IsOfCounts(name) ? 0 : 1e-11;
-          EXPECT_NEAR(value, alone->at(name), tolerance)
+          EXPECT_NEAR(value, alone.at(name), tolerance)
               << name << ", " << ranks << " ranks, batch " << batch;
         }
         return Status::Ok();
-      });
-      EXPECT_TRUE(status.ok()) << status.message();
+      }));
     }
   }
 }

@@ -67,7 +67,7 @@ class ModelMemory(unittest.TestCase):
                     output = subprocess.run([*(launch if ranks > 1 else []), GACCD, "train",
                                              f"--job={job}", f"--precision={precision}",
                                              "--allow-emulation"], check=True, text=True,
-                                            timeout=60, capture_output=True).stdout
+                                            timeout=200, capture_output=True).stdout
                     found = re.search(r"measured ([\d.]+) MB, planned ([\d.]+) MB", output)
                     self.assertTrue(found, output)
                     measured, planned = map(float, found.groups())

@@ -23,8 +23,8 @@
 #include "daemon/ops/bf16_products.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/reshape.h"
-#include "daemon/ops/softmax_cross_entropy.h"
 #include "daemon/ops/token_cross_entropy.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -118,18 +118,15 @@ class Training {
           recorder.Apply(name, std::make_shared<Reshape>(Shape{rows}), {recorder.Input(name)}));
     }
     const bool weighted = inputs.size() == 3;
-    std::shared_ptr<const Function> function = std::make_shared<SoftmaxCrossEntropy>();
-    if (weighted) function = std::make_shared<TokenCrossEntropy>(options);
-    const ValueId loss = recorder.Apply("loss", function, inputs);
+    const ValueId loss =
+        recorder.Apply("loss", std::make_shared<TokenCrossEntropy>(options), inputs);
     ASSERT_TRUE(recorder.status().ok()) << recorder.status().message();
     graph.MarkOutput(logits_);
     graph.MarkOutput(loss);
     const ValueId weight = graph.AddInput("weight", {{1}, DType::kF32});
-    const Status recorded = RecordGradients(graph, loss, weight);
-    ASSERT_TRUE(recorded.ok()) << recorded.message();
+    ASSERT_OK(RecordGradients(graph, loss, weight));
     if (precision == Precision::kBF16) {
-      const Status rounded = RoundProductsToBf16(graph);
-      ASSERT_TRUE(rounded.ok()) << rounded.message();
+      ASSERT_OK(RoundProductsToBf16(graph));
     }
 
     auto context = Value(CpuContext::Create());
@@ -141,8 +138,7 @@ class Training {
     const HostBuffer scratch =
         Value(HostBuffer::Allocate(static_cast<std::size_t>(executor->scratch_bytes()), "scratch"));
     executor->Attach(arena.data(), scratch.data());
-    const Status packed = context->packed_weights().Repack();
-    ASSERT_TRUE(packed.ok()) << packed.message();
+    ASSERT_OK(context->packed_weights().Repack());
     float divisor = weighted ? 0 : static_cast<float>(rows);
     for (std::size_t i = 0; weighted && i < tensors.at("labels").size(); ++i) {
       if (tensors.at("labels")[i] == options.ignored_label) continue;
@@ -153,8 +149,7 @@ class Training {
     for (const nn::GraphInput& input : recorder.inputs()) {
       executor->BindInput(input.value, tensors.at(input.name).data());
     }
-    const Status run = executor->Run(true);
-    ASSERT_TRUE(run.ok()) << run.message();
+    ASSERT_OK(executor->Run(true));
     const float* output = executor->Output<float>(logits_);
     logit_values_.assign(output, output + Elements(executor->graph().value(logits_).spec.shape));
   }

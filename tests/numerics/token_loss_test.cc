@@ -11,9 +11,9 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
-#include "daemon/optim/norm.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/train/engine_runs.h"
+#include "daemon/optim/update_math.h"
+#include "tests/support/engine_runs.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd::tests {
 namespace {
@@ -188,17 +188,11 @@ Expected Expect(const EngineCase& ragged) {
     GACCD_ASSIGN_OR_RETURN(const Plan cut, other.ForSamples(batch.samples));
     MakeMistakes(reference, tokens, cut, expected.gradients.back(), &expected);
     reference.Step(gradient, settings.lr * ClipFactor(expected.norms.back(), settings.clip_norm));
-    settings.samples = plan.effective_batch();
-    GACCD_RETURN_IF_ERROR(engine.Begin(settings));
-    GACCD_RETURN_IF_ERROR(engine.MicroStep(batch, {.first = true, .last = true}));
-    GACCD_RETURN_IF_ERROR(engine.Reduce());
-    GACCD_RETURN_IF_ERROR(engine.MeasureGradient());
-    GACCD_RETURN_IF_ERROR(engine.Audit());
-    GACCD_RETURN_IF_ERROR(engine.Optimize());
-    return engine.End();
+    return UpdateByHand(engine, plan, settings, [&](std::int64_t /*step*/) {
+      return engine.MicroStep(batch, {.first = true, .last = true});
+    });
   };
-  const auto run = RunEngine(*MakeSingle(), test, {}, {.update = update});
-  EXPECT_TRUE(run.ok()) << run.status().message();
+  EXPECT_OK(RunEngine(*MakeSingle(), test, {}, {.update = update}));
   expected.parameters = Floats(reference.parameters);
   return expected;
 }
@@ -229,13 +223,12 @@ TEST_P(TokenLossTest, IsTheMeanOverTheWholeUpdate) {
     EXPECT_GT(expected.mean_of_means, 1000 * kSameTokens);
     EXPECT_GT(expected.per_sample, 1000 * kSameTokens);
     std::mutex mutex;
-    const Status status = RunThreadRanks(ranks, {}, [&](Communicator& comm) -> Status {
+    ExpectOk(RunThreadRanks(ranks, {}, [&](Communicator& comm) -> Status {
       GACCD_ASSIGN_OR_RETURN(const EngineRun found, RunEngine(comm, test, {}, {.gradients = true}));
       const std::lock_guard lock(mutex);
       ExpectSame(found, expected);
       return Status::Ok();
-    });
-    EXPECT_TRUE(status.ok()) << status.message();
+    }));
   }
 }
 
@@ -249,30 +242,22 @@ TEST(TokenWindowTest, KeepsTheCount) {
   const auto elements = static_cast<std::size_t>(ModelOf(test).layout().size());
   const auto update = [elements](Engine& engine, Prefetcher& batches, const Plan& plan,
                                  UpdateSettings settings) -> Status {
-    settings.samples = plan.effective_batch();
-    GACCD_RETURN_IF_ERROR(engine.Begin(settings));
-    for (std::int64_t step = 0; step < plan.accum_steps(); ++step) {
+    return UpdateByHand(engine, plan, settings, [&](std::int64_t step) -> Status {
       GACCD_RETURN_IF_ERROR(engine.MicroStep(
           *batches.Next(), {.first = step == 0, .last = step + 1 == plan.accum_steps()}));
       GACCD_ASSIGN_OR_RETURN(const WindowShare share, engine.Window());
       std::vector<float> gradients(elements);
       GACCD_RETURN_IF_ERROR(engine.Read(EngineBuffer::kGradients, 0, gradients));
       GACCD_RETURN_IF_ERROR(engine.SetWindow(std::vector<float>(gradients.size()), {}));
-      GACCD_RETURN_IF_ERROR(engine.SetWindow(gradients, share));
-    }
-    GACCD_RETURN_IF_ERROR(engine.Reduce());
-    GACCD_RETURN_IF_ERROR(engine.MeasureGradient());
-    GACCD_RETURN_IF_ERROR(engine.Audit());
-    GACCD_RETURN_IF_ERROR(engine.Optimize());
-    return engine.End();
+      return engine.SetWindow(gradients, share);
+    });
   };
-  const Status status = RunThreadRanks(3, {}, [&](Communicator& comm) -> Status {
+  ExpectOk(RunThreadRanks(3, {}, [&](Communicator& comm) -> Status {
     GACCD_ASSIGN_OR_RETURN(const EngineRun found,
                            RunEngine(comm, test, {}, {.gradients = true, .update = update}));
     ExpectSame(found, expected);
     return Status::Ok();
-  });
-  EXPECT_TRUE(status.ok()) << status.message();
+  }));
 }
 
 // Sample 0 has no label: in an update of its own, nothing can be divided by.
@@ -282,12 +267,11 @@ TEST(TokenDivisorTest, OfZeroIsAnErrorOrASkippedUpdate) {
   test.updates = 3;  // of the samples 0, 1, 2
   for (const bool outlive : {false, true}) {
     test.tolerate_nonfinite = outlive;
-    const Status status = RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
+    ExpectOk(RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
       const auto found = RunEngine(comm, test, {});
       EXPECT_EQ(found.ok(), outlive);
       if (!found.ok()) {
-        EXPECT_THAT(found, HasKind(ErrorKind::kData));
-        EXPECT_THAT(found, HasMessage(::testing::HasSubstr("nothing to train on")));
+        EXPECT_THAT(found, IsError(ErrorKind::kData, "nothing to train on"));
         return Status::Ok();
       }
       const auto skipped =
@@ -295,8 +279,7 @@ TEST(TokenDivisorTest, OfZeroIsAnErrorOrASkippedUpdate) {
       EXPECT_EQ(skipped, 1);
       EXPECT_TRUE(std::isfinite(Distance(found->parameters, found->parameters)));
       return Status::Ok();
-    });
-    EXPECT_TRUE(status.ok()) << status.message();
+    }));
   }
 }
 

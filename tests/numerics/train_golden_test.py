@@ -71,7 +71,8 @@ def read_safetensors(path):
     for name, tensor in json.loads(content[8:8 + size]).items():
         if name != "__metadata__":
             begin, end = (8 + size + offset for offset in tensor["data_offsets"])
-            tensors[name] = [x for (x,) in struct.iter_unpack("<f", content[begin:end])]
+            kind = "<q" if tensor["dtype"] == "I64" else "<f"
+            tensors[name] = [x for (x,) in struct.iter_unpack(kind, content[begin:end])]
     return tensors
 
 
@@ -114,7 +115,7 @@ class TrainGolden(unittest.TestCase):
     def run_ranks(self, cwd, *command):
         env = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
         done = subprocess.run([str(word) for word in command], cwd=cwd, env=env, text=True,
-                              capture_output=True, timeout=60)
+                              capture_output=True, timeout=200)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def run_and_compare(self, golden, folder, *command):

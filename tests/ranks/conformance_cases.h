@@ -23,9 +23,7 @@ namespace gaccd::tests {
 [[nodiscard]] Status CheckReduceScatterRagged(Communicator& comm,
                                               const ConformanceOptions& options);
 [[nodiscard]] Status CheckBroadcastRoots(Communicator& comm, const ConformanceOptions& options);
-[[nodiscard]] Status CheckAllReduceMax(Communicator& comm, const ConformanceOptions& options);
 [[nodiscard]] Status CheckBf16Sums(Communicator& comm, const ConformanceOptions& options);
-[[nodiscard]] Status CheckSendReceive(Communicator& comm, const ConformanceOptions& options);
 [[nodiscard]] Status CheckBarrierOrder(Communicator& comm, const ConformanceOptions& options);
 [[nodiscard]] Status CheckAllocate(Communicator& comm, const ConformanceOptions& options);
 [[nodiscard]] Status CheckSplit(Communicator& comm, const ConformanceOptions& options);

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "tests/ranks/nccl_ranks.h"
-#include "tests/unit/train/engine_cuda_cases.h"
-#include "tests/unit/train/engine_on_gpu.h"
+#include "tests/support/engine_cuda_cases.h"
+#include "tests/support/engine_on_gpu.h"
 
 namespace gaccd::tests {
 

@@ -12,12 +12,10 @@
 #include "daemon/train/update.h"
 #include "tests/ranks/cuda_engine_ranks.h"
 #include "tests/sanitized.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd::tests {
 namespace {
-
-using ::testing::HasSubstr;
 
 std::vector<EngineCase> AllCases() {
   std::vector<EngineCase> all = CasesOf(3);
@@ -135,9 +133,8 @@ TEST(CudaEngineOneRank, WithCollectives) {
   with.collectives = true;
   const EngineChoice cuda{.device = Device::kCuda, .cublaslt = &standin::StandInCublasLt()};
   for (const EngineChoice& choice : {EngineChoice{}, cuda}) {
-    const auto found = RunEngine(*MakeSingle(), with, choice);
-    ASSERT_TRUE(found.ok()) << found.status().message();
-    ExpectSame(*found, *RunEngine(*MakeSingle(), test, {}), kSame);
+    const auto found = ValueOrThrow(RunEngine(*MakeSingle(), with, choice));
+    ExpectSame(found, *RunEngine(*MakeSingle(), test, {}), kSame);
   }
 }
 
@@ -218,8 +215,7 @@ TEST(CudaEngineMemory, ChannelsOfNcclCount) {
     for (const RankOutcome& outcome : RunCudaRanks(test)) {
       EXPECT_EQ(outcome.run.ok(), channels < kRoom) << channels;
       if (outcome.run.ok()) continue;
-      EXPECT_THAT(outcome.run, HasKind(ErrorKind::kConfig));
-      EXPECT_THAT(outcome.run, HasMessage(HasSubstr("does not fit on the GPU")));
+      EXPECT_THAT(outcome.run, IsError(ErrorKind::kConfig, "does not fit on the GPU"));
     }
   }
   ResetGpus(1);
@@ -275,7 +271,6 @@ TEST_P(CudaEnginesTest, NanOnOneRankStopsAllAlike) {
       }};
   for (const auto& run : RunCpuRanks(test, options)) EXPECT_FALSE(run.ok());
   for (const RankOutcome& outcome : RunCudaRanks(test, {.options = [&](int) { return options; }})) {
-    ASSERT_FALSE(outcome.run.ok());
     EXPECT_THAT(outcome.run, HasKind(ErrorKind::kNoRequeue));
   }
   ASSERT_EQ(left.size(), 4U);
@@ -301,10 +296,8 @@ TEST_P(CudaEnginesTest, ALostMicroBatchIsNamedOnEveryRank) {
     }};
   };
   for (const RankOutcome& outcome : RunCudaRanks(GetParam(), {.options = lose})) {
-    ASSERT_FALSE(outcome.run.ok());
-    EXPECT_THAT(outcome.run, HasKind(ErrorKind::kInternal));
-    EXPECT_THAT(outcome.run, HasMessage(HasSubstr("the plan has 33 samples")));
-    EXPECT_THAT(outcome.run, HasMessage(HasSubstr("rank 0: 16, rank 1: 13")));
+    EXPECT_THAT(outcome.run,
+                IsError(ErrorKind::kInternal, "the plan has 33 samples", "rank 0: 16, rank 1: 13"));
   }
 }
 

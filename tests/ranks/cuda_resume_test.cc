@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "tests/ranks/cuda_engine_ranks.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/train/resume_fixture.h"
+#include "tests/support/resume_fixture.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd::tests {
 namespace {
@@ -33,13 +33,12 @@ class CudaResumeTest : public ResumeTest, public ::testing::WithParamInterface<P
   // From the checkpoint that `from` names, after `first` updates.
   void ExpectSameEnd(const Job& job, const Trained& plain, const std::string& from,
                      std::int64_t first) {
-    const auto resumed = Train(job, kRanks, 0, from);
-    ASSERT_TRUE(resumed.ok()) << resumed.status().message();
-    EXPECT_EQ(resumed->first, first);
-    EXPECT_EQ(resumed->summary.updates, kUpdates);
-    EXPECT_EQ(resumed->summary.samples, plain.summary.samples);
-    EXPECT_EQ(resumed->weights, plain.weights) << "from update " << first;
-    EXPECT_EQ(resumed->steps,
+    const auto resumed = ValueOrThrow(Train(job, kRanks, 0, from));
+    EXPECT_EQ(resumed.first, first);
+    EXPECT_EQ(resumed.summary.updates, kUpdates);
+    EXPECT_EQ(resumed.summary.samples, plain.summary.samples);
+    EXPECT_EQ(resumed.weights, plain.weights) << "from update " << first;
+    EXPECT_EQ(resumed.steps,
               std::vector<std::string>(plain.steps.begin() + first, plain.steps.end()));
   }
 };
@@ -48,23 +47,20 @@ INSTANTIATE_TEST_SUITE_P(All, CudaResumeTest, ::testing::Values(Precision::kF32,
 
 TEST_P(CudaResumeTest, TheSameBitsFromEveryCheckpoint) {
   const Job job = JobInPrecision();
-  const auto plain = Train(job, kRanks, 0, "never");
-  ASSERT_TRUE(plain.ok()) << plain.status().message();
-  const auto whole = Train(job, kRanks, 3, "never");
-  ASSERT_TRUE(whole.ok()) << whole.status().message();
-  EXPECT_EQ(whole->weights, plain->weights);
-  for (const std::int64_t step : {3, 6, 11}) ExpectSameEnd(job, *plain, PathOf(step), step);
+  const auto plain = ValueOrThrow(Train(job, kRanks, 0, "never"));
+  const auto whole = ValueOrThrow(Train(job, kRanks, 3, "never"));
+  EXPECT_EQ(whole.weights, plain.weights);
+  for (const std::int64_t step : {3, 6, 11}) ExpectSameEnd(job, plain, PathOf(step), step);
 }
 
 TEST_P(CudaResumeTest, TheSameBitsWhereverItWasStopped) {
   const Job job = JobInPrecision();
-  const auto plain = Train(job, kRanks, 0, "never");
-  ASSERT_TRUE(plain.ok()) << plain.status().message();
+  const auto plain = ValueOrThrow(Train(job, kRanks, 0, "never"));
   for (const Place& stop :
        {Place{.update = 4, .done = 2}, Place{.update = 6, .done = 1, .at_boundary = true}}) {
     std::filesystem::remove_all(ckpt());
     ASSERT_THAT(Train(job, kRanks, 100, "never", stop), HasKind(ErrorKind::kTempFail));
-    ExpectSameEnd(job, *plain, "auto", stop.at_boundary ? stop.update : stop.update - 1);
+    ExpectSameEnd(job, plain, "auto", stop.at_boundary ? stop.update : stop.update - 1);
   }
 }
 

@@ -15,17 +15,15 @@
 #include "daemon/config/job_text.h"
 #include "daemon/device/cpu/bf16_of_cpu.h"
 #include "tests/ranks/cuda_engine_ranks.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/data/file_util.h"
-#include "tests/unit/train/engine_runs.h"
-#include "tests/unit/train/fp16_golden.h"
-#include "tests/unit/train/rank_training.h"
-#include "tests/unit/train/small_regression.h"
+#include "tests/support/engine_runs.h"
+#include "tests/support/file_util.h"
+#include "tests/support/fp16_golden.h"
+#include "tests/support/rank_training.h"
+#include "tests/support/small_regression.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd::tests {
 namespace {
-
-using ::testing::HasSubstr;
 
 // A value within an f32 error of the middle between two fp16 is rounded to either, and training
 // continues from there.
@@ -44,16 +42,13 @@ Job ClippedJob() {
 
 Trained TrainOnGpus(const Job& job, const Training& training) {
   Trained trained(training.ranks);
-  const Status status = RunOnGpus(
-      training.ranks, [&](Communicator& over, const EngineChoice& choice, Communicator* nccl) {
-        trained.status[static_cast<std::size_t>(over.rank())] =
-            TrainOnRank(over, job, training, choice, nccl, &trained);
-        return Status::Ok();
-      });
-  EXPECT_TRUE(status.ok()) << status.message();
-  for (int device = -1; device < training.ranks; ++device) {
-    EXPECT_EQ(standin::LiveBytes(device), 0);
-  }
+  ExpectOk(RunOnGpus(training.ranks,
+                     [&](Communicator& over, const EngineChoice& choice, Communicator* nccl) {
+                       trained.status[static_cast<std::size_t>(over.rank())] =
+                           TrainOnRank(over, job, training, choice, nccl, &trained);
+                       return Status::Ok();
+                     }));
+  for (int device = -1; device < training.ranks; ++device) EXPECT_EQ(standin::LiveBytes(device), 0);
   return trained;
 }
 
@@ -89,9 +84,7 @@ TEST(CudaTrainer, Tf32AndFp16AreTakenOnGpusOnly) {
   fp16.precision = Precision::kFP16;
   for (const auto& [job, words] : {std::pair(tf32, "TF32"), std::pair(fp16, "fp16")}) {
     EXPECT_TRUE(TrainOnGpus(job, {.ranks = 1}).status[0].ok());
-    const Status refused = Train(job, {.ranks = 1}).status[0];
-    EXPECT_THAT(refused, HasKind(ErrorKind::kConfig));
-    EXPECT_THAT(refused, HasMessage(HasSubstr(words)));
+    EXPECT_THAT(Train(job, {.ranks = 1}).status[0], IsError(ErrorKind::kConfig, words));
   }
 }
 
@@ -129,13 +122,12 @@ std::vector<std::map<std::string, double>> EventsOf(const std::string& run_dir) 
 // The scale grows over its limit again and again: of 36 updates 10 are skipped. On 3 ragged ranks,
 // too, where the samples that overflow are seldom on all of them.
 TEST(CudaTrainer, Fp16TrainsWhatPyTorchAndItsGradScalerTrain) {
-  const auto job = LoadJob(GACCD_GOLDEN_DIR "/fp16.txtpb");
-  ASSERT_TRUE(job.ok()) << job.status().message();
+  const auto job = ValueOrThrow(LoadJob(GACCD_GOLDEN_DIR "/fp16.txtpb"));
   const std::vector<Fp16Step> golden = ReadFp16Steps(GACCD_GOLDEN_DIR "/fp16.txt");
   for (const int ranks : {1, 3}) {
     const TempFolder folder;
-    const Trained trained = TrainOnGpus(
-        *job, {.ranks = ranks, .guards = {.digest_every = 1}, .run_dir = folder.path()});
+    const Trained trained =
+        TrainOnGpus(job, {.ranks = ranks, .guards = {.digest_every = 1}, .run_dir = folder.path()});
     ASSERT_TRUE(trained.status[0].ok()) << trained.status[0].message();
     auto found = EventsOf(folder.path());
     ASSERT_EQ(found.size(), golden.size());
@@ -188,9 +180,7 @@ TEST(CudaTrainer, DivergenceNamesTheUpdateOnEveryRank) {
   const Trained expected = Train(job, {.ranks = 2});
   const Trained found = TrainOnGpus(job, {.ranks = 2});
   for (const Trained* trained : {&expected, &found}) {
-    ASSERT_FALSE(trained->status[0].ok());
-    EXPECT_THAT(trained->status[0], HasKind(ErrorKind::kNoRequeue));
-    EXPECT_THAT(trained->status[0], HasMessage(HasSubstr("update 2: training diverged")));
+    EXPECT_THAT(trained->status[0], IsError(ErrorKind::kNoRequeue, "update 2: training diverged"));
     EXPECT_EQ(trained->summary[0].updates, 1);
   }
   EXPECT_LE(Distance(found.weights[0], expected.weights[0]), 1e-5);
@@ -284,10 +274,9 @@ TEST_F(CudaTrainerGuards, Fp16EndsBelowTheLeastScale) {
   job.loss_scale = {.init_scale = 4, .growth_interval = 3, .least_scale = 2};
   job.epochs = 3;  // updates 2, 5 and 8
   const Trained trained = TrainOnGpus(job, {});
-  EXPECT_THAT(trained.status[0], HasKind(ErrorKind::kNoRequeue));
-  EXPECT_THAT(trained.status[0], HasMessage(HasSubstr("update 5: training diverged")));
-  EXPECT_THAT(trained.status[0], HasMessage(HasSubstr("loss_scale.least_scale, 2, found 1;")));
-  EXPECT_THAT(trained.status[0], HasMessage(HasSubstr("rank 1 on node0: micro-batch 1 of 3")));
+  EXPECT_THAT(trained.status[0], IsError(ErrorKind::kNoRequeue, "update 5: training diverged",
+                                         "loss_scale.least_scale, 2, found 1;",
+                                         "rank 1 on node0: micro-batch 1 of 3"));
   EXPECT_EQ(trained.summary[0].updates, 4);
 }
 
@@ -296,9 +285,9 @@ TEST_F(CudaTrainerGuards, Fp16StopsAtALossThatIsNotFinite) {
   Job job = JobWith({.lr = 0.05, .kind = SgdSpec{}}, {.features = 1});
   job.precision = Precision::kFP16;
   const Trained trained = TrainOnGpus(job, {});
-  EXPECT_THAT(trained.status[0], HasKind(ErrorKind::kNoRequeue));
-  EXPECT_THAT(trained.status[0], HasMessage(HasSubstr("update 2: training diverged: the loss is")));
-  EXPECT_THAT(trained.status[0], HasMessage(HasSubstr("rank 1 on node0: micro-batch 3 of 3")));
+  EXPECT_THAT(trained.status[0],
+              IsError(ErrorKind::kNoRequeue, "update 2: training diverged: the loss is",
+                      "rank 1 on node0: micro-batch 3 of 3"));
 }
 
 // Update 3 is on its way already when update 2 is found to be bad.
@@ -307,12 +296,10 @@ TEST_F(CudaTrainerGuards, StopNamesTheOffender) {
   const Trained expected = Train(job, {});
   const Trained found = TrainOnGpus(job, {});
   for (const Trained* trained : {&expected, &found}) {
-    ASSERT_FALSE(trained->status[0].ok());
-    EXPECT_THAT(trained->status[0], HasKind(ErrorKind::kNoRequeue));
-    EXPECT_THAT(trained->status[0], HasMessage(HasSubstr("update 2: training diverged")));
-    EXPECT_THAT(trained->status[0], HasMessage(HasSubstr("rank 1 on node0: micro-batch 3 of 3: the "
-                                                         "gradient of fc1.weight is not finite; "
-                                                         "samples 52, 53, 54")));
+    EXPECT_THAT(trained->status[0], IsError(ErrorKind::kNoRequeue, "update 2: training diverged",
+                                            "rank 1 on node0: micro-batch 3 of 3: the "
+                                            "gradient of fc1.weight is not finite; "
+                                            "samples 52, 53, 54"));
     EXPECT_EQ(trained->summary[0].updates, 1);
   }
   EXPECT_LE(Distance(found.weights[0], expected.weights[0]), 1e-5);

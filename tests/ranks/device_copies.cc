@@ -146,40 +146,27 @@ Status DeviceCopies::Run(const ConstBuffer& in, const MutableBuffer& out,
   return CopyOut(out, out_);
 }
 
-Status DeviceCopies::AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle) {
+Status DeviceCopies::DoAllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle) {
   return Run(in, out, [&](ConstBuffer from, MutableBuffer to) {
     return inner_->AllReduceSum(from, to, stream_.handle());
   });
 }
 
-Status DeviceCopies::AllReduceMax(ConstBuffer in, MutableBuffer out, StreamHandle) {
-  return Run(in, out, [&](ConstBuffer from, MutableBuffer to) {
-    return inner_->AllReduceMax(from, to, stream_.handle());
-  });
-}
-
-Status DeviceCopies::SendReceive(ConstBuffer in, int to, MutableBuffer out, int from,
-                                 StreamHandle) {
-  return Run(in, out, [&](ConstBuffer sent, MutableBuffer received) {
-    return inner_->SendReceive(sent, to, received, from, stream_.handle());
-  });
-}
-
-Status DeviceCopies::AllGather(ConstBuffer in, std::span<const std::int64_t> counts,
-                               MutableBuffer out, StreamHandle) {
+Status DeviceCopies::DoAllGather(ConstBuffer in, std::span<const std::int64_t> counts,
+                                 MutableBuffer out, StreamHandle) {
   return Run(in, out, [&](ConstBuffer from, MutableBuffer to) {
     return inner_->AllGather(from, counts, to, stream_.handle());
   });
 }
 
-Status DeviceCopies::ReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts,
-                                   MutableBuffer out, StreamHandle) {
+Status DeviceCopies::DoReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts,
+                                     MutableBuffer out, StreamHandle) {
   return Run(in, out, [&](ConstBuffer from, MutableBuffer to) {
     return inner_->ReduceScatter(from, counts, to, stream_.handle());
   });
 }
 
-Status DeviceCopies::Broadcast(MutableBuffer buffer, int root, StreamHandle) {
+Status DeviceCopies::DoBroadcast(MutableBuffer buffer, int root, StreamHandle) {
   return Run(buffer, buffer, [&](ConstBuffer, MutableBuffer both) {
     return inner_->Broadcast(both, root, stream_.handle());
   });

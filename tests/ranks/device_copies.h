@@ -27,15 +27,6 @@ class DeviceCopies final : public Communicator {
   [[nodiscard]] int size() const override { return inner_->size(); }
   [[nodiscard]] const Topology& topology() const override { return inner_->topology(); }
   Result<std::unique_ptr<CommMemory>> Allocate(std::size_t bytes) override;
-  Status AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream) override;
-  Status AllReduceMax(ConstBuffer in, MutableBuffer out, StreamHandle stream) override;
-  Status SendReceive(ConstBuffer in, int to, MutableBuffer out, int from,
-                     StreamHandle stream) override;
-  Status AllGather(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
-                   StreamHandle stream) override;
-  Status ReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
-                       StreamHandle stream) override;
-  Status Broadcast(MutableBuffer buffer, int root, StreamHandle stream) override;
   Status Poll() override { return inner_->Poll(); }
   Status Barrier() override { return inner_->Barrier(); }
   Result<std::unique_ptr<Communicator>> Split(int color, int key) override;
@@ -62,6 +53,13 @@ class DeviceCopies final : public Communicator {
       : inner_(inner), owned_(std::move(owned)), stream_(std::move(stream)) {}
   static Result<std::unique_ptr<Communicator>> Wrap(Communicator* inner,
                                                     std::unique_ptr<Communicator> owned);
+
+  Status DoAllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream) override;
+  Status DoAllGather(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
+                     StreamHandle stream) override;
+  Status DoReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
+                         StreamHandle stream) override;
+  Status DoBroadcast(MutableBuffer buffer, int root, StreamHandle stream) override;
 
   Status CopyIn(const ConstBuffer& host, Slot* slot);
   Status CheckInput(const ConstBuffer& host, const Slot& slot);

@@ -21,8 +21,8 @@ struct Files {
 };
 
 Status Train(Communicator& comm, const Job& job, const Plan& plan, const Files& files) {
-  GACCD_ASSIGN_OR_RETURN(const auto trainer, Trainer::Open(comm, job, plan));
-  GACCD_RETURN_IF_ERROR(trainer->Prepare());
+  GACCD_ASSIGN_OR_RETURN(auto inputs, TrainingInputs::Open(comm, job, plan));
+  GACCD_ASSIGN_OR_RETURN(const auto trainer, Trainer::Make(comm, std::move(inputs)));
   if (!files.init_weights.empty()) {
     LoadedWeights loaded;
     GACCD_RETURN_IF_ERROR(LoadWeightsTogether(comm, trainer->engine(), trainer->model(), job,

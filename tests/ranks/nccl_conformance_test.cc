@@ -8,6 +8,7 @@
 #include "tests/ranks/conformance.h"
 #include "tests/ranks/device_copies.h"
 #include "tests/ranks/nccl_ranks.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -43,8 +44,7 @@ class NcclConformanceTest : public ::testing::TestWithParam<std::size_t> {
 
 TEST_P(NcclConformanceTest, DeviceBuffersOnOneToFourRanks) {
   for (int ranks = 1; ranks <= 4; ++ranks) {
-    const Status status = RunOnDevice(ranks, {}, Case(), kSmall);
-    EXPECT_TRUE(status.ok()) << Case().name << ", " << ranks << " ranks: " << status.message();
+    EXPECT_OK(RunOnDevice(ranks, {}, Case(), kSmall)) << Case().name << ", " << ranks << " ranks";
   }
 }
 
@@ -52,16 +52,14 @@ TEST_P(NcclConformanceTest, DeviceBuffersInTinyMessages) {
   NcclRanks options;
   options.nccl.message_elements = 7;
   options.group.comm.segment_elements = 7;
-  const Status status = RunOnDevice(3, options, Case(), {.largest = 300});
-  EXPECT_TRUE(status.ok()) << Case().name << ": " << status.message();
+  EXPECT_OK(RunOnDevice(3, options, Case(), {.largest = 300})) << Case().name;
 }
 
 TEST_P(NcclConformanceTest, DeviceBuffersOnSeveralNodesAndRoots) {
   NcclRanks options;
   options.group.ranks_per_node = 3;
   options.nccl.ranks_per_root = 2;
-  const Status status = RunOnDevice(4, options, Case(), {.largest = 1000});
-  EXPECT_TRUE(status.ok()) << Case().name << ": " << status.message();
+  EXPECT_OK(RunOnDevice(4, options, Case(), {.largest = 1000})) << Case().name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, NcclConformanceTest,
@@ -69,11 +67,10 @@ INSTANTIATE_TEST_SUITE_P(Cases, NcclConformanceTest,
 
 TEST(NcclConformance, AllCasesOnOneCommunicator) {
   ResetGpus(4);
-  const Status status = RunNcclRanks(4, {}, [](Communicator& comm, Communicator&) -> Status {
+  ExpectOk(RunNcclRanks(4, {}, [](Communicator& comm, Communicator&) -> Status {
     GACCD_ASSIGN_OR_RETURN(const auto copies, DeviceCopies::Make(comm));
     return tests::RunConformance(*copies, {.largest = 5000});
-  });
-  EXPECT_TRUE(status.ok()) << status.message();
+  }));
 }
 
 TEST(NcclConformance, HostBuffersGoOverTheHost) {
@@ -81,9 +78,9 @@ TEST(NcclConformance, HostBuffersGoOverTheHost) {
     // These fill what Allocate() gives, which is not the host's.
     if (test.name == "allocate" || test.name.ends_with("allocated memory")) continue;
     ResetGpus(3);
-    const Status status = RunNcclRanks(
-        3, {}, [&](Communicator& comm, Communicator&) { return test.run(comm, kSmall); });
-    EXPECT_TRUE(status.ok()) << test.name << ": " << status.message();
+    EXPECT_OK(RunNcclRanks(
+        3, {}, [&](Communicator& comm, Communicator&) { return test.run(comm, kSmall); }))
+        << test.name << ": ";
     EXPECT_EQ(standin::CountNccl()["ncclGroupStart"], 0) << test.name;
   }
 }
@@ -137,14 +134,13 @@ TEST(NcclConformance, OneRootOrSeveral) {
 TEST(NcclConformance, WindowsWhereNcclOffersThem) {
   for (const bool offered : {true, false}) {
     ResetGpus(2, {.windows = offered});
-    const Status status = RunNcclRanks(2, {}, [](Communicator& comm, Communicator&) -> Status {
+    ExpectOk(RunNcclRanks(2, {}, [](Communicator& comm, Communicator&) -> Status {
       GACCD_ASSIGN_OR_RETURN(const auto kept, comm.Allocate(5000));
       GACCD_ASSIGN_OR_RETURN(auto freed, comm.Allocate(100));
       freed.reset();
       GACCD_ASSIGN_OR_RETURN(const auto copies, DeviceCopies::Make(comm));
       return tests::ConformanceCases()[2].run(*copies, {.largest = 1000});
-    });
-    EXPECT_TRUE(status.ok()) << status.message();
+    }));
     auto counts = standin::CountNccl();
     EXPECT_EQ(counts["ncclCommWindowRegister"], 8);
     EXPECT_EQ(counts["ncclCommWindowDeregister"], offered ? 8 : 0);
@@ -155,13 +151,12 @@ TEST(NcclConformance, WindowsWhereNcclOffersThem) {
 // NCCL picks its kernel by the window, so that a window on some ranks only would be a hang.
 TEST(NcclConformance, WindowsOnAllRanksOrOnNone) {
   ResetGpus(3, {.no_window_rank = 1});
-  const Status status = RunNcclRanks(3, {}, [](Communicator& comm, Communicator& over) -> Status {
+  ExpectOk(RunNcclRanks(3, {}, [](Communicator& comm, Communicator& over) -> Status {
     GACCD_ASSIGN_OR_RETURN(const auto memory, comm.Allocate(5000));
     GACCD_RETURN_IF_ERROR(over.Barrier());
     EXPECT_EQ(standin::CountNccl()["ncclCommWindowDeregister"], 2);
     return over.Barrier();
-  });
-  EXPECT_TRUE(status.ok()) << status.message();
+  }));
 }
 
 // On one GPU there is nothing to map, and NCCL's windows need ranks of one node.
@@ -169,23 +164,21 @@ TEST(NcclConformance, NoWindowsWhereRanksShareAGpu) {
   ResetGpus(1);
   NcclRanks options;
   options.nccl.gpu_sharing = true;
-  const Status status = RunNcclRanks(
-      1, options, [](Communicator& comm, Communicator&) { return comm.Allocate(5000).status(); });
-  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_OK(RunNcclRanks(
+      1, options, [](Communicator& comm, Communicator&) { return comm.Allocate(5000).status(); }));
   EXPECT_EQ(standin::CountNccl()["ncclCommWindowRegister"], 0);
 }
 
 // Memory may outlive its communicator.
 TEST(NcclConformance, MemoryAfterItsCommunicator) {
   ResetGpus(2);
-  const Status status = RunThreadRanks(2, {}, [](Communicator& over) -> Status {
+  ExpectOk(RunThreadRanks(2, {}, [](Communicator& over) -> Status {
     std::unique_ptr<CommMemory> memory;
     GACCD_ASSIGN_OR_RETURN(const auto comm,
                            MakeNccl(over, {.device = over.rank(), .api = StandInNccl()}));
     GACCD_ASSIGN_OR_RETURN(memory, comm->Allocate(100));
     return Status::Ok();
-  });
-  EXPECT_TRUE(status.ok()) << status.message();
+  }));
   ResetGpus(1);
 }
 

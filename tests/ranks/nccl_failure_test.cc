@@ -13,17 +13,18 @@
 #include "tests/ranks/device_copies.h"
 #include "tests/ranks/nccl_ranks.h"
 #include "tests/sanitized.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
 
 using std::chrono::milliseconds;
-using ::testing::HasSubstr;
 using tests::NcclRanks;
 using tests::ResetGpus;
 
-constexpr milliseconds kBound{tests::kSanitized ? 4'000 : 1'500};
+// Not so short that a rank that comes is late on a busy machine, or its watch without a sign of
+// life.
+constexpr milliseconds kBound{tests::kSanitized ? 8'000 : 3'000};
 // For tests that must not wait for the deadline. A busy machine needs far less than kGpuAtOnce.
 constexpr milliseconds kGpuLongBound{60'000};
 constexpr milliseconds kGpuAtOnce{20'000};
@@ -63,9 +64,7 @@ std::vector<NcclOutcome> RunUntilAllFail(int ranks, const NcclRanks& asked,
 }
 
 void ExpectUnavailable(const NcclOutcome& outcome, const std::string& part) {
-  ASSERT_FALSE(outcome.status.ok());
-  EXPECT_THAT(outcome.status, HasKind(ErrorKind::kUnavailable));
-  EXPECT_THAT(outcome.status, HasMessage(HasSubstr(part)));
+  ASSERT_THAT(outcome.status, IsError(ErrorKind::kUnavailable, part));
   EXPECT_LT(outcome.took, kGpuAtOnce) << outcome.status.message();
 }
 
@@ -313,7 +312,6 @@ TEST_F(NcclFailureTest, BrokenGpuIsNamed) {
     if (comm.rank() == 0) standin::FailDevice(0, cudaErrorIllegalAddress);
     return SumOnDevice(comm);
   });
-  ASSERT_FALSE(outcomes[0].status.ok());
   EXPECT_THAT(outcomes[0].status, HasMessage(HasSubstr("cudaErrorIllegalAddress")));
   // That rank did not come; or its watch was the first to notice, and gave up.
   ExpectUnavailable(outcomes[1], "rank 1 on node0, GPU 1: all-reduce #1");

@@ -13,6 +13,7 @@
 #include "collectives/base/strings.h"
 #include "collectives/bucket/bucket_reducer.h"
 #include "tests/ranks/nccl_ranks.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -135,9 +136,8 @@ TEST(NcclOverlap, BucketsAreSummedBehindTheirGradientsInOneOrder) {
   for (const std::uint64_t seed : {1, 2, 3}) {
     ResetGpus(kRanks);
     standin::SetDelays(seed, 300);
-    const Status status = RunNcclRanks(
-        kRanks, {}, [&](Communicator& comm, Communicator&) { return RunSteps(comm, seed, 4); });
-    EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_OK(RunNcclRanks(
+        kRanks, {}, [&](Communicator& comm, Communicator&) { return RunSteps(comm, seed, 4); }));
     EXPECT_EQ(standin::CountNccl()["ncclAllReduce"], 4 * 4 * kRanks);
   }
 }
@@ -145,7 +145,7 @@ TEST(NcclOverlap, BucketsAreSummedBehindTheirGradientsInOneOrder) {
 // Many collectives in flight at once, on one stream, without a wait in between.
 TEST(NcclOverlap, ManyInFlight) {
   ResetGpus(kRanks);
-  const Status status = RunNcclRanks(kRanks, {}, [](Communicator& comm, Communicator&) -> Status {
+  ExpectOk(RunNcclRanks(kRanks, {}, [](Communicator& comm, Communicator&) -> Status {
     GACCD_ASSIGN_OR_RETURN(const CudaStream stream, CudaStream::Create());
     GACCD_ASSIGN_OR_RETURN(const DeviceBuffer data, DeviceBuffer::Allocate(8, "data"));
     const std::int64_t one = 1;
@@ -161,14 +161,13 @@ TEST(NcclOverlap, ManyInFlight) {
     GACCD_RETURN_IF_ERROR(CudaStatus(cudaStreamSynchronize(stream.get()), "wait"));
     EXPECT_EQ(found, expected);
     return comm.Poll();
-  });
-  EXPECT_TRUE(status.ok()) << status.message();
+  }));
 }
 
 // NCCL splits only what is idle: the stand-in stops the process otherwise.
 TEST(NcclOverlap, SplitWaitsForWhatIsInFlight) {
   ResetGpus(2);
-  const Status status = RunNcclRanks(2, {}, [](Communicator& comm, Communicator&) -> Status {
+  ExpectOk(RunNcclRanks(2, {}, [](Communicator& comm, Communicator&) -> Status {
     GACCD_ASSIGN_OR_RETURN(const CudaStream stream, CudaStream::Create());
     GACCD_ASSIGN_OR_RETURN(const DeviceBuffer data, DeviceBuffer::Allocate(8, "data"));
     GACCD_RETURN_IF_ERROR(CudaStatus(
@@ -179,8 +178,7 @@ TEST(NcclOverlap, SplitWaitsForWhatIsInFlight) {
     GACCD_RETURN_IF_ERROR(comm.AllReduceSum(buffer, buffer, stream.handle()));
     GACCD_ASSIGN_OR_RETURN(const auto part, comm.Split(0, 0));
     return comm.Poll();
-  });
-  EXPECT_TRUE(status.ok()) << status.message();
+  }));
 }
 
 }  // namespace

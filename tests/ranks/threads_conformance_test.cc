@@ -5,6 +5,7 @@
 #include "collectives/comm/threads.h"
 #include "tests/ranks/conformance.h"
 #include "tests/sanitized.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -16,8 +17,7 @@ class ConformanceTest : public ::testing::TestWithParam<std::size_t> {
 
 TEST_P(ConformanceTest, Single) {
   const auto comm = MakeSingle();
-  const Status status = Case().run(*comm, {});
-  EXPECT_TRUE(status.ok()) << Case().name << ": " << status.message();
+  EXPECT_OK(Case().run(*comm, {})) << Case().name;
 }
 
 TEST_P(ConformanceTest, OneToEightThreads) {
@@ -41,9 +41,8 @@ INSTANTIATE_TEST_SUITE_P(Cases, ConformanceTest,
 
 // All in one run on the same communicator, as a run does.
 TEST(Conformance, AllCasesOnOneCommunicator) {
-  const Status status = RunThreadRanks(
-      4, {}, [](Communicator& comm) { return tests::RunConformance(comm, {.largest = 5000}); });
-  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_OK(RunThreadRanks(
+      4, {}, [](Communicator& comm) { return tests::RunConformance(comm, {.largest = 5000}); }));
 }
 
 // The size of the published case: more ranks than the machine has cores by far. Sanitizers get by

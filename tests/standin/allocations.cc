@@ -132,9 +132,7 @@ void Free(void* base, MemoryKind kind, const char* function) {
   Registry& registry = Get();
   const std::lock_guard lock(registry.mutex);
   const auto at = registry.all.find(static_cast<std::byte*>(base));
-  if (at == registry.all.end()) {
-    Fatal(StrCat(function, " of a pointer that was never allocated"));
-  }
+  if (at == registry.all.end()) Fatal(StrCat(function, " of a pointer that was never allocated"));
   Allocation& a = *at->second;
   if (a.kind != kind) Fatal(StrCat(function, " of ", Describe(a)));
   if (!a.live.load(std::memory_order_relaxed)) Fatal(StrCat(function, " twice of ", Describe(a)));

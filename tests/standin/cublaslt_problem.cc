@@ -23,6 +23,11 @@ CublasLtOptions SetupOptions() {
   return Setup().options;
 }
 
+bool HasAux(const Description& d) {
+  return d.epilogue == CUBLASLT_EPILOGUE_GELU_AUX ||
+         d.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || d.epilogue == CUBLASLT_EPILOGUE_DGELU;
+}
+
 cublasStatus_t Invalid(const std::string& why) {
   std::fprintf(stderr, "stand-in cuBLASLt: %s\n", why.c_str());
   return CUBLAS_STATUS_INVALID_VALUE;
@@ -61,11 +66,20 @@ cublasStatus_t CheckProblem(const Description& d, const Layout& a, const Layout&
     case CUBLASLT_EPILOGUE_RELU:
     case CUBLASLT_EPILOGUE_BIAS:
     case CUBLASLT_EPILOGUE_RELU_BIAS:
+    case CUBLASLT_EPILOGUE_GELU:
+    case CUBLASLT_EPILOGUE_GELU_BIAS:
+    case CUBLASLT_EPILOGUE_GELU_AUX:
+    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
+    case CUBLASLT_EPILOGUE_DGELU:
     case CUBLASLT_EPILOGUE_BGRADA:
     case CUBLASLT_EPILOGUE_BGRADB:
       break;
     default:
       return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  if (HasAux(d) && (d.aux_ld % 8 != 0 || d.aux_ld < out.rows)) {
+    return Invalid(StrCat("the leading dimension of aux is ", d.aux_ld, ", D has ", out.rows,
+                          " rows, wanted are at least as many and a multiple of 8"));
   }
   return SetupOptions().not_supported.contains(static_cast<cublasLtEpilogue_t>(d.epilogue))
              ? CUBLAS_STATUS_NOT_SUPPORTED

@@ -20,6 +20,8 @@ struct Description {
   std::uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   void* bias = nullptr;
   std::int32_t bias_type = -1;
+  void* aux = nullptr;
+  std::int64_t aux_ld = 0;
   std::int32_t multiprocessors = 0;
 };
 
@@ -48,6 +50,9 @@ struct CublasLtSetup {
 };
 CublasLtSetup& Setup();
 CublasLtOptions SetupOptions();
+
+// Whether the epilogue has a matrix of its own, the input of GELU.
+bool HasAux(const Description& d);
 
 // Tells why on stderr.
 cublasStatus_t Invalid(const std::string& why);

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstring>
 #include <mutex>
-#include <thread>
 #include <tuple>
 
 #include "collectives/base/strings.h"
@@ -73,6 +71,10 @@ cublasStatus_t DescSet(cublasLtMatmulDesc_t handle, cublasLtMatmulDescAttributes
       return Set(&description.multiprocessors, value, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
       return Set(&description.bias_type, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+      return Set(&description.aux, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+      return Set(&description.aux_ld, value, bytes);
     default:
       Fatal(StrCat("cublasLt: attribute ", static_cast<int>(attribute), " of a product"));
   }
@@ -195,20 +197,16 @@ Touches Touched(const void* data, const Layout& layout) {
 }
 
 Epilogue EpilogueOf(std::uint32_t epilogue) {
-  switch (epilogue) {
-    case CUBLASLT_EPILOGUE_RELU:
-      return Epilogue::kRelu;
-    case CUBLASLT_EPILOGUE_BIAS:
-      return Epilogue::kBias;
-    case CUBLASLT_EPILOGUE_RELU_BIAS:
-      return Epilogue::kReluBias;
-    case CUBLASLT_EPILOGUE_BGRADA:
-      return Epilogue::kSumsOfA;
-    case CUBLASLT_EPILOGUE_BGRADB:
-      return Epilogue::kSumsOfB;
-    default:
-      return Epilogue::kNone;
-  }
+  if (epilogue == CUBLASLT_EPILOGUE_BGRADA) return Epilogue::kSumsOfA;
+  if (epilogue == CUBLASLT_EPILOGUE_BGRADB) return Epilogue::kSumsOfB;
+  if (epilogue == CUBLASLT_EPILOGUE_DGELU) return Epilogue::kGeluGradient;
+  if ((epilogue & CUBLASLT_EPILOGUE_GELU) != 0) return Epilogue::kGelu;
+  return (epilogue & CUBLASLT_EPILOGUE_RELU) != 0 ? Epilogue::kRelu : Epilogue::kNone;
+}
+
+// Whether the vector of BIAS_POINTER is read or written.
+bool HasVector(const Product& p) {
+  return p.adds_bias || p.epilogue == Epilogue::kSumsOfA || p.epilogue == Epilogue::kSumsOfB;
 }
 
 Split SplitOf(int algorithm) {
@@ -240,9 +238,11 @@ cublasStatus_t CheckPointers(const Call& call, const void* workspace, std::size_
   if (p.c.data == p.d.data && call.c.ld != call.d.ld) {
     return Invalid("C and D are the same memory with different layouts");
   }
-  const bool vector = p.epilogue != Epilogue::kNone && p.epilogue != Epilogue::kRelu;
-  if (vector && (p.bias == nullptr || !Aligned(p.bias, 16))) {
+  if (HasVector(p) && (p.bias == nullptr || !Aligned(p.bias, 16))) {
     return Invalid(StrCat("the bias vector is at ", p.bias, ", wanted is a multiple of 16"));
+  }
+  if (HasAux(call.description) && (p.aux.data == nullptr || !Aligned(p.aux.data, 16))) {
+    return Invalid(StrCat("aux is at ", p.aux.data, ", wanted is a multiple of 16"));
   }
   const std::size_t wanted = WorkspaceOf(call.algorithm, call.d);
   if (wanted > bytes || (wanted > 0 && !Aligned(workspace, 16))) {
@@ -257,7 +257,11 @@ std::vector<Touches> TouchedBy(const Call& call, void* workspace) {
   std::vector<Touches> touches = {Touched(p.a.data, call.a), Touched(p.b.data, call.b),
                                   Touched(p.d.data, call.d)};
   if (p.beta != 0) touches.push_back(Touched(p.c.data, call.c));
-  if (p.epilogue != Epilogue::kNone && p.epilogue != Epilogue::kRelu) {
+  if (HasAux(call.description)) {
+    touches.push_back(
+        Touched(p.aux.data, {call.d.type, call.d.rows, call.d.columns, call.description.aux_ld}));
+  }
+  if (HasVector(p)) {
     const std::int64_t values = p.epilogue == Epilogue::kSumsOfB ? p.n : p.m;
     touches.push_back({p.bias, static_cast<std::size_t>(values) * SizeOf(call.d.type)});
   }
@@ -272,13 +276,16 @@ cublasStatus_t Start(const Call& call, void* workspace, cudaStream_t stream) {
   {
     const std::lock_guard lock(Setup().mutex);
     const CublasLtOptions& options = Setup().options;
+    const auto epilogue = static_cast<cublasLtEpilogue_t>(call.description.epilogue);
     if (options.fastest >= 0 && options.fastest != call.algorithm) delay_us = options.delay_us;
+    if (options.slow.contains(epilogue)) delay_us += options.delay_us;
     ++Setup().counters.products;
+    ++Setup().counters.products_with[epilogue];
     ++Setup().counters.products_of[static_cast<std::size_t>(call.algorithm)];
   }
   const bool limited = call.description.multiprocessors > 0;
   const auto run = [product = call.product, delay_us, limited] {
-    if (delay_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
+    Spend(delay_us);
     if (limited) {
       const std::lock_guard lock(Setup().mutex);
       ++Setup().counters.ran_limited;
@@ -328,10 +335,13 @@ cublasStatus_t Matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
   std::memcpy(&p.beta, beta, sizeof(float));
   p.tf32 = call.description.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
   p.epilogue = EpilogueOf(call.description.epilogue);
+  p.adds_bias = (call.description.epilogue & CUBLASLT_EPILOGUE_BIAS) != 0;
+  if (HasAux(call.description)) p.aux = {call.description.aux, p.d.type, call.description.aux_ld};
   p.bias = call.description.bias;
   p.split = SplitOf(call.algorithm);
   p.workspace = static_cast<float*>(workspace);
   if (call.algorithm == SetupOptions().drops_tail && p.k > 8) p.k -= p.k % 8;
+  p.erf_gelu = call.algorithm == SetupOptions().erf_gelu;
   if (const cublasStatus_t status = CheckPointers(call, workspace, bytes);
       status != CUBLAS_STATUS_SUCCESS) {
     return status;

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -29,8 +30,10 @@ struct CublasLtOptions {
   bool one_refuses = false;
   // The algorithm that leaves out the last k % 8 terms. -1: none.
   int drops_tail = -1;
+  int erf_gelu = -1;  // whose GELU is the one with erf
   // The algorithm that is fastest: all others take `delay_us` longer. -1: none is slowed down.
   int fastest = -1;
+  std::set<cublasLtEpilogue_t> slow;  // all products with such an epilogue do, too
   int delay_us = 300;
 };
 // Also sets the counters to 0. Not to be called while products run.
@@ -43,6 +46,7 @@ struct CublasLtCounters {
   // With a limit of multiprocessors, that ran, also in graphs.
   std::int64_t ran_limited = 0;
   std::vector<std::int64_t> products_of = std::vector<std::int64_t>(5);  // by algorithm
+  std::map<cublasLtEpilogue_t, std::int64_t> products_with;              // by epilogue
 };
 CublasLtCounters CountCublasLt();
 

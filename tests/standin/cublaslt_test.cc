@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <cmath>
@@ -162,9 +163,8 @@ class Problem {
     const auto at = static_cast<std::size_t>(column * ldd_ + row);
     double value = c_.alpha * sum;
     if (c_.beta != 0) value += c_.beta * Stored(d_[at], c_.cd);
-    const bool bias =
-        c_.epilogue == CUBLASLT_EPILOGUE_BIAS || c_.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
-    if (bias) value += Stored(bias_[static_cast<std::size_t>(row)], c_.cd);
+    if ((c_.epilogue & CUBLASLT_EPILOGUE_BIAS) != 0)
+      value += Stored(bias_[static_cast<std::size_t>(row)], c_.cd);
     const bool relu =
         c_.epilogue == CUBLASLT_EPILOGUE_RELU || c_.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
     return relu ? std::max(value, 0.0) : value;
@@ -322,6 +322,61 @@ TEST_F(CublasLtTest, AnAlgorithmOfAnotherProblemIsRefused) {
   EXPECT_EQ(bf16.Run(nullptr, &candidates[0].algo), CUBLAS_STATUS_INVALID_VALUE);
 }
 
+// aux is [m, n], as D, with rows between: column * ld + row.
+TEST_F(CublasLtTest, GeluKeepsItsInputAndTakesItsSlopeThere) {
+  const Stream stream;
+  constexpr std::int64_t kLd = 16;
+  const auto gelu = [](double x) {
+    return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+  };
+  for (const bool gradient : {false, true}) {
+    Problem problem(
+        {.m = 9, .epilogue = gradient ? CUBLASLT_EPILOGUE_DGELU : CUBLASLT_EPILOGUE_GELU_AUX_BIAS});
+    const std::vector<float> before = Random(kLd * 7, 9);
+    const OnDevice<float> aux(before);
+    problem.Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, kLd);
+    problem.Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, static_cast<void*>(aux.data()));
+    ASSERT_EQ(problem.Run(stream), CUBLAS_STATUS_SUCCESS);
+    EXPECT_CUDA(cudaStreamSynchronize(stream));
+    const std::vector<float> after = aux.Values();
+    const std::vector<float> d = problem.D();
+    for (std::int64_t column = 0; column < 7; ++column) {
+      for (std::int64_t row = 0; row < kLd; ++row) {
+        const auto at = static_cast<std::size_t>(column * kLd + row);
+        const double x = double{before[at]};
+        if (gradient || row >= 9) {
+          EXPECT_EQ(after[at], before[at]);
+        }
+        if (row >= 9) continue;
+        const double sum = problem.Wanted(row, column);
+        const float found = d[static_cast<std::size_t>(column * 12 + row)];
+        if (gradient) {
+          EXPECT_NEAR(found, sum * (gelu(x + 1e-4) - gelu(x - 1e-4)) / 2e-4, 1e-4);
+        } else {
+          EXPECT_NEAR(after[at], sum, 2e-5);
+          EXPECT_NEAR(found, gelu(sum), 2e-5);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CublasLtTest, RefusesABadAux) {
+  Problem problem({.m = 9, .epilogue = CUBLASLT_EPILOGUE_DGELU});
+  const OnDevice<float> aux(std::vector<float>(16 * 7 + 4));
+  const auto run = [&](std::int64_t ld, void* pointer) {
+    problem.Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, ld);
+    problem.Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, pointer);
+    return problem.Run(nullptr);
+  };
+  EXPECT_EQ(run(16, aux.data()), CUBLAS_STATUS_SUCCESS);
+  EXPECT_EQ(run(8, aux.data()), CUBLAS_STATUS_INVALID_VALUE) << "fewer than rows";
+  EXPECT_EQ(run(12, aux.data()), CUBLAS_STATUS_INVALID_VALUE) << "no multiple of 8";
+  EXPECT_EQ(run(16, aux.data() + 1), CUBLAS_STATUS_INVALID_VALUE) << "at a multiple of 4";
+  EXPECT_EQ(run(16, nullptr), CUBLAS_STATUS_INVALID_VALUE);
+  EXPECT_CUDA(cudaDeviceSynchronize());
+}
+
 TEST_F(CublasLtTest, RefusesWhatTheRealOneRefuses) {
   Problem problem({.m = 8, .n = 8, .k = 8, .epilogue = CUBLASLT_EPILOGUE_BIAS, .gap = 0});
   const auto candidates = problem.Candidates(16);
@@ -366,20 +421,24 @@ TEST_F(CublasLtTest, SplitInAnyOrderGivesOtherBitsFromRunToRun) {
   EXPECT_NE(results[2], results[3]);
 }
 
+// By the clock of the stand-in: the machine's own counts whatever else runs on it.
 TEST_F(CublasLtTest, TheFastestIsTheOneThatWasNamed) {
+  const standin::VirtualClock clock;
   standin::SetCublasLt({.fastest = 1, .delay_us = 30000});
   const Stream stream;
+  const Event begin(cudaEventDefault);
+  const Event end(cudaEventDefault);
   Problem problem({.m = 8, .n = 8, .k = 8, .gap = 0});
   const auto candidates = problem.Candidates(16);
-  std::vector<double> seconds;
+  std::vector<float> milliseconds;
   for (const auto& candidate : candidates) {
-    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_CUDA(cudaEventRecord(begin, stream));
     ASSERT_EQ(problem.Run(stream, &candidate.algo), CUBLAS_STATUS_SUCCESS);
+    EXPECT_CUDA(cudaEventRecord(end, stream));
     EXPECT_CUDA(cudaStreamSynchronize(stream));
-    seconds.push_back(
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    EXPECT_CUDA(cudaEventElapsedTime(&milliseconds.emplace_back(), begin, end));
   }
-  EXPECT_EQ(std::min_element(seconds.begin(), seconds.end()) - seconds.begin(), 1);
+  EXPECT_EQ(std::ranges::min_element(milliseconds) - milliseconds.begin(), 1);
   EXPECT_EQ(standin::CountCublasLt().products_of, (std::vector<std::int64_t>{1, 1, 1, 1, 0}));
 }
 

@@ -54,9 +54,7 @@ cudaError_t RecordEvent(cudaEvent_t event_handle, cudaStream_t stream_handle, un
     Post(stream, std::move(work));
     return cudaSuccess;
   }
-  if (flags == cudaEventRecordExternal) {
-    return AddEventNode(stream, event, NodeType::kEventRecord);
-  }
+  if (flags == cudaEventRecordExternal) return AddEventNode(stream, event, NodeType::kEventRecord);
   if (stream.capture->invalid) return Leave(cudaErrorStreamCaptureInvalidated);
   event.capture_id = stream.capture->id;
   event.capture_nodes = stream.frontier;

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <numbers>
 #include <utility>
 #include <vector>
 
@@ -161,10 +162,38 @@ void SumOverK(const Product& p, const std::vector<float>& a, const std::vector<f
   }
 }
 
+// GELU(x), or its slope there.
+double Gelu(double x, bool slope, bool with_erf) {
+  if (with_erf) {
+    const double below = 0.5 * std::erfc(-x / std::numbers::sqrt2);
+    const double density = std::exp(-0.5 * x * x) / std::sqrt(2 * std::numbers::pi);
+    return slope ? below + x * density : x * below;
+  }
+  const double scale = std::sqrt(2 / std::numbers::pi);
+  const double t = std::tanh(scale * (x + 0.044715 * x * x * x));
+  if (!slope) return 0.5 * x * (1 + t);
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * scale * (1 + 3 * 0.044715 * x * x);
+}
+
+// After the bias, of the value at column * ld + row of D and aux.
+float Activate(const Product& p, float value, std::int64_t row, std::int64_t column) {
+  const std::int64_t at = column * p.aux.ld + row;
+  switch (p.epilogue) {
+    case Epilogue::kRelu:
+      return value > 0 ? value : 0;  // the worst that a device may do with a NaN
+    case Epilogue::kGelu:
+      if (p.aux.data != nullptr) Store(p.aux.data, p.aux.type, at, value);
+      return static_cast<float>(Gelu(double{value}, false, p.erf_gelu));
+    case Epilogue::kGeluGradient:
+      return value *
+             static_cast<float>(Gelu(double{Load(p.aux.data, p.aux.type, at)}, true, p.erf_gelu));
+    default:
+      return value;
+  }
+}
+
 void Finish(const Product& p, const std::vector<float>& sums) {
   const bool scaled = p.split == Split::kInAnyOrder && p.beta != 0;
-  const bool bias = p.epilogue == Epilogue::kBias || p.epilogue == Epilogue::kReluBias;
-  const bool relu = p.epilogue == Epilogue::kRelu || p.epilogue == Epilogue::kReluBias;
   for (std::int64_t column = 0; column < p.n; ++column) {
     for (std::int64_t row = 0; row < p.m; ++row) {
       float value = sums[static_cast<std::size_t>(column * p.m + row)];
@@ -172,9 +201,8 @@ void Finish(const Product& p, const std::vector<float>& sums) {
         value *= p.alpha;
         if (p.beta != 0) value += p.beta * Load(p.c.data, p.c.type, column * p.c.ld + row);
       }
-      if (bias) value += Load(p.bias, p.d.type, row);
-      if (relu) value = value > 0 ? value : 0;  // the worst that a device may do with a NaN
-      Store(p.d.data, p.d.type, column * p.d.ld + row, value);
+      if (p.adds_bias) value += Load(p.bias, p.d.type, row);
+      Store(p.d.data, p.d.type, column * p.d.ld + row, Activate(p, value, row, column));
     }
   }
 }

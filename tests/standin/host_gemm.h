@@ -20,7 +20,7 @@ struct Matrix {
   std::int64_t ld = 0;
 };
 
-enum class Epilogue { kNone, kRelu, kBias, kReluBias, kSumsOfA, kSumsOfB };
+enum class Epilogue { kNone, kRelu, kSumsOfA, kSumsOfB, kGelu, kGeluGradient };
 
 // How a product that is split along k adds up its two parts.
 enum class Split { kNone, kInOrder, kInAnyOrder };
@@ -37,14 +37,18 @@ struct Product {
   float beta = 0;
   bool tf32 = false;  // f32 inputs are rounded to 10 bits of mantissa first
   Epilogue epilogue = Epilogue::kNone;
+  bool adds_bias = false;  // before RELU or GELU
   // In: m values, one a row of D. Out: sums over k of op(A), m values, or of op(B), n values.
   // Always of D's type.
   void* bias = nullptr;
+  // The input of GELU, [m, n] as D: written by kGelu where it is there, read by kGeluGradient.
+  Matrix aux;
+  bool erf_gelu = false;  // GELU with erf instead of tanh
   Split split = Split::kNone;
   float* workspace = nullptr;  // m * n values when the product is split
 };
 
-// D = epilogue(alpha op(A) op(B) + beta C). D may be C.
+// D = epilogue(alpha op(A) op(B) + beta C). D may be C. GELU is the one with tanh.
 void Multiply(const Product& product);
 
 [[nodiscard]] float RoundToTf32(float value);

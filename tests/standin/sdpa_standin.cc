@@ -9,7 +9,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/cuda_context.h"
-#include "daemon/tensor/bf16.h"
+#include "daemon/tensor/float_types.h"
 #include "tests/standin/fatal.h"
 #include "tests/standin/standin.h"
 
@@ -28,7 +28,8 @@ Setup& TheSetup() {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// One head of one sequence, and where its rows and sums lie.
+// One head of one sequence, and where its rows, of type Half, and sums lie.
+template <typename Half>
 struct Head {
   const SdpaSpec& z;
   const SdpaPointers& at;
@@ -46,11 +47,11 @@ struct Head {
   [[nodiscard]] T* Row(T* first, std::int64_t i, std::int64_t step) const {
     return first + (sequence * z.length + i) * step + head * z.width;
   }
-  [[nodiscard]] const Bf16* In(const void* first, std::int64_t i) const {
-    return Row(static_cast<const Bf16*>(first), i, z.step);
+  [[nodiscard]] const Half* In(const void* first, std::int64_t i) const {
+    return Row(static_cast<const Half*>(first), i, z.step);
   }
-  [[nodiscard]] Bf16* Out(void* first, std::int64_t i) const {
-    return Row(static_cast<Bf16*>(first), i, z.heads * z.width);
+  [[nodiscard]] Half* Out(void* first, std::int64_t i) const {
+    return Row(static_cast<Half*>(first), i, z.heads * z.width);
   }
   [[nodiscard]] float& Sum(std::int64_t i) const {
     return at.lse[(sequence * z.heads + head) * z.length + i];
@@ -58,7 +59,7 @@ struct Head {
   [[nodiscard]] bool Sees(std::int64_t i, std::int64_t j) const {
     return i < known && j < known && (!z.causal || j <= i);
   }
-  [[nodiscard]] double Dot(const Bf16* a, const Bf16* b) const {
+  [[nodiscard]] double Dot(const Half* a, const Half* b) const {
     double sum = 0;
     for (std::int64_t d = 0; d < z.width; ++d) {
       sum += static_cast<double>(ToFloat(a[d])) * static_cast<double>(ToFloat(b[d]));
@@ -71,13 +72,15 @@ struct Head {
 };
 
 // to = values, or NaN from the length on.
-void Store(const Head& h, std::int64_t i, const double* values, Bf16* to) {
+template <typename Half>
+void Store(const Head<Half>& h, std::int64_t i, const double* values, Half* to) {
   for (std::int64_t d = 0; d < h.z.width; ++d) {
-    to[d] = ToBf16(i < h.known ? static_cast<float>(values[d]) : kNan);
+    to[d] = FromFloat<Half>(i < h.known ? static_cast<float>(values[d]) : kNan);
   }
 }
 
-void Forward(const Head& h) {
+template <typename Half>
+void Forward(const Head<Half>& h) {
   for (std::int64_t i = 0; i < h.z.length; ++i) {
     std::vector<double> y(static_cast<std::size_t>(h.z.width));
     double sum = 0;
@@ -85,7 +88,7 @@ void Forward(const Head& h) {
       if (!h.Sees(i, j)) continue;
       const double p = std::exp(h.Score(i, j));
       sum += p;
-      const Bf16* v = h.In(h.at.v, j);
+      const Half* v = h.In(h.at.v, j);
       for (std::size_t d = 0; d < y.size(); ++d) y[d] += p * static_cast<double>(ToFloat(v[d]));
     }
     for (double& value : y) value /= sum;
@@ -94,13 +97,14 @@ void Forward(const Head& h) {
   }
 }
 
-void Backward(const Head& h) {
+template <typename Half>
+void Backward(const Head<Half>& h) {
   const auto width = static_cast<std::size_t>(h.z.width);
   const std::size_t all = static_cast<std::size_t>(h.z.length) * width;
   std::vector<double> dq(all), dk(all), dv(all);
   const double scale = 1 / std::sqrt(static_cast<double>(h.z.width));
   for (std::int64_t i = 0; i < h.z.length; ++i) {
-    const Bf16* dy = h.Out(const_cast<void*>(h.at.dy), i);
+    const Half* dy = h.Out(const_cast<void*>(h.at.dy), i);
     const double delta = h.Dot(dy, h.Out(h.at.y, i));
     for (std::int64_t j = 0; j < h.z.length; ++j) {
       // Sums that are not finite reach the gradients also where nothing is seen.
@@ -118,18 +122,25 @@ void Backward(const Head& h) {
   }
   for (std::int64_t i = 0; i < h.z.length; ++i) {
     const std::size_t row = static_cast<std::size_t>(i) * width;
-    Store(h, i, &dq[row], h.Row(static_cast<Bf16*>(h.at.dq), i, h.z.step));
-    Store(h, i, &dk[row], h.Row(static_cast<Bf16*>(h.at.dk), i, h.z.step));
-    Store(h, i, &dv[row], h.Row(static_cast<Bf16*>(h.at.dv), i, h.z.step));
+    Store(h, i, &dq[row], h.Row(static_cast<Half*>(h.at.dq), i, h.z.step));
+    Store(h, i, &dk[row], h.Row(static_cast<Half*>(h.at.dk), i, h.z.step));
+    Store(h, i, &dv[row], h.Row(static_cast<Half*>(h.at.dv), i, h.z.step));
   }
+}
+
+// As cuDNN's on Hopper: for a deterministic gradient two bytes a pair of rows, else dq in f32. Not
+// a multiple of anything.
+std::int64_t WorkspaceOf(const SdpaSpec& z) {
+  if (!z.backward) return 0;
+  const std::int64_t rows = z.sequences * z.heads * z.length;
+  return 1001 + rows * (z.deterministic ? 2 * z.length : 4 * z.width);
 }
 
 class Plan final : public SdpaPlan {
  public:
   Plan(const SdpaSpec& spec, cudaStream_t stream) : spec_(spec), stream_(stream) {}
 
-  // Not a multiple of anything.
-  [[nodiscard]] std::int64_t workspace_bytes() const override { return spec_.backward ? 1001 : 0; }
+  [[nodiscard]] std::int64_t workspace_bytes() const override { return WorkspaceOf(spec_); }
   void Bind(const SdpaPointers& pointers, void* workspace) override {
     pointers_ = pointers;
     workspace_ = workspace;
@@ -143,8 +154,10 @@ class Plan final : public SdpaPlan {
                       bytes = workspace_bytes()] {
       std::fill_n(static_cast<std::uint8_t*>(workspace), bytes, std::uint8_t{0xff});
       for (std::int64_t n = 0; n < spec.sequences * spec.heads; ++n) {
-        const Head head(spec, at, n);
-        spec.backward ? Backward(head) : Forward(head);
+        WithHalf(spec.dtype, [&]<typename Half>(Half) {
+          const Head<Half> head(spec, at, n);
+          spec.backward ? Backward(head) : Forward(head);
+        });
       }
       const std::lock_guard lock(TheSetup().mutex);
       ++TheSetup().counters.ran;
@@ -169,12 +182,13 @@ class Plan final : public SdpaPlan {
   [[nodiscard]] std::vector<Touches> Touched() const {
     const std::int64_t rows = spec_.sequences * spec_.length;
     const auto last = static_cast<std::size_t>((rows - 1) * spec_.step + spec_.heads * spec_.width);
-    const auto plain = static_cast<std::size_t>(rows * spec_.heads * spec_.width) * sizeof(Bf16);
+    const auto plain =
+        static_cast<std::size_t>(rows * spec_.heads * spec_.width) * SizeOf(spec_.dtype);
     const SdpaPointers& p = pointers_;
     std::vector<Touches> touched = {
-        {p.q, last * sizeof(Bf16)},
-        {p.k, last * sizeof(Bf16)},
-        {p.v, last * sizeof(Bf16)},
+        {p.q, last * SizeOf(spec_.dtype)},
+        {p.k, last * SizeOf(spec_.dtype)},
+        {p.v, last * SizeOf(spec_.dtype)},
         {p.y, plain},
         {p.lse, static_cast<std::size_t>(rows * spec_.heads) * sizeof(float)}};
     if (spec_.lengths) {
@@ -183,7 +197,7 @@ class Plan final : public SdpaPlan {
     }
     if (!spec_.backward) return touched;
     touched.push_back({p.dy, plain});
-    for (const void* out : {p.dq, p.dk, p.dv}) touched.push_back({out, last * sizeof(Bf16)});
+    for (const void* out : {p.dq, p.dk, p.dv}) touched.push_back({out, last * SizeOf(spec_.dtype)});
     touched.push_back({workspace_, static_cast<std::size_t>(workspace_bytes())});
     return touched;
   }
@@ -207,9 +221,12 @@ class Library final : public SdpaLibrary {
       return refused("heads of up to 128 values, a multiple of 8");
     }
     if (spec.backward && spec.length == 1) return refused("at least 2 rows");
+    GACCD_RETURN_IF_ERROR(CheckWorkspace(spec, WorkspaceOf(spec)));
     const std::lock_guard lock(TheSetup().mutex);
     if (spec.backward && TheSetup().options.refuses_backward) return refused("no engine");
     ++TheSetup().counters.plans;
+    if (spec.deterministic) ++TheSetup().counters.deterministic;
+    if (spec.dtype == DType::kFP16) ++TheSetup().counters.fp16;
     return std::unique_ptr<SdpaPlan>(std::make_unique<Plan>(spec, stream_));
   }
 

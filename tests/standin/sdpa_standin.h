@@ -22,7 +22,9 @@ void SetSdpa(const SdpaOptions& options = {});
 
 struct SdpaCounters {
   std::int64_t plans = 0;
-  std::int64_t ran = 0;  // also in graphs
+  std::int64_t deterministic = 0;  // of the plans
+  std::int64_t fp16 = 0;           // of the plans
+  std::int64_t ran = 0;            // also in graphs
 };
 SdpaCounters CountSdpa();
 

@@ -4,12 +4,16 @@
 #include <chrono>
 #include <thread>
 
+#include "tests/standin/standin.h"
+
 namespace gaccd::standin {
 namespace {
 
 constinit std::atomic<std::uint64_t> delay_seed{0};
 constinit std::atomic<int> delay_us{0};
 constinit std::atomic<std::uint64_t> threads_seen{0};
+constinit std::atomic<bool> is_virtual{false};
+constinit std::atomic<std::int64_t> spent_ns{0};
 
 // splitmix64
 std::uint64_t Next(std::uint64_t& state) {
@@ -47,6 +51,26 @@ void MaybeDelay() {
   if ((random & 1U) == 0) return;  // half of the work is not late
   std::this_thread::sleep_for(
       std::chrono::microseconds((random >> 8) % (static_cast<std::uint64_t>(most) + 1)));
+}
+
+VirtualClock::VirtualClock() {
+  spent_ns.store(0, std::memory_order_relaxed);
+  is_virtual.store(true, std::memory_order_relaxed);
+}
+
+VirtualClock::~VirtualClock() { is_virtual.store(false, std::memory_order_relaxed); }
+
+void Spend(int microseconds) {
+  if (microseconds <= 0) return;
+  if (!is_virtual.load(std::memory_order_relaxed)) {
+    return std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
+  }
+  spent_ns.fetch_add(std::int64_t{1000} * microseconds, std::memory_order_relaxed);
+}
+
+std::int64_t DeviceNanoseconds() {
+  if (is_virtual.load(std::memory_order_relaxed)) return spent_ns.load(std::memory_order_relaxed);
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 bool RunBackwards() { return delay_us.load(std::memory_order_relaxed) > 0 && (Random() & 2U) != 0; }

@@ -4,9 +4,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <climits>
 #include <deque>
+
+#include "tests/standin/settings.h"
 
 namespace gaccd::standin {
 
@@ -19,9 +20,7 @@ void FutexWake(std::atomic<std::uint32_t>& word) {
 }
 
 void Point::Reach() {
-  nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(
-                    std::chrono::steady_clock::now().time_since_epoch())
-                    .count();
+  nanoseconds = DeviceNanoseconds();
   signal.Reach(1);
 }
 

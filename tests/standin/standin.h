@@ -48,6 +48,18 @@ void FailDevice(int device, cudaError_t error);
 // and threads of some kernels run in reverse order. 0 microseconds: no delays.
 void SetDelays(std::uint64_t seed, int max_microseconds);
 
+// While one lives, events are stamped with what Spend() was given in all streams, and not with the
+// machine's time: nothing sleeps, and a time that is measured does not depend on the load.
+class VirtualClock {
+ public:
+  VirtualClock();
+  ~VirtualClock();
+  VirtualClock(const VirtualClock&) = delete;
+  VirtualClock& operator=(const VirtualClock&) = delete;
+};
+// A piece of work takes so long: it sleeps, or adds to the virtual clock.
+void Spend(int microseconds);
+
 // Since Reset(), of all threads.
 struct Counters {
   std::int64_t host_waits = 0;  // calls that wait for a device, whether or not there was work

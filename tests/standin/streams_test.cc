@@ -17,10 +17,22 @@ using StreamsDeathTest = StreamsTest;
 
 constexpr int kSize = 1000;
 
-void Sleep(void* milliseconds) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(*static_cast<int*>(milliseconds)));
-}
-int long_time_ms = 30;
+// Work of a stream that lasts until the test opens it, however long the test itself takes.
+class Gate {
+ public:
+  void Open() { open_ = true; }
+  [[nodiscard]] cudaError_t HoldUp(cudaStream_t stream) {
+    const cudaHostFn_t wait = [](void* gate) {
+      while (!static_cast<Gate*>(gate)->open_) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    };
+    return cudaLaunchHostFunc(stream, wait, this);
+  }
+
+ private:
+  std::atomic<bool> open_ = false;
+};
 
 TEST_F(StreamsTest, WorkOfOneStreamRunsInOrder) {
   standin::SetDelays(1, 300);
@@ -81,6 +93,7 @@ TEST_F(StreamsTest, AMissingWaitIsVisible) {
 #endif
 
 TEST_F(StreamsTest, AWaitMeansTheRecordBeforeIt) {
+  Gate gate;
   const Stream slow;
   const Stream other;
   const Event event;
@@ -88,19 +101,21 @@ TEST_F(StreamsTest, AWaitMeansTheRecordBeforeIt) {
   EXPECT_CUDA(cudaStreamSynchronize(other));
   EXPECT_CUDA(cudaEventRecord(event, slow));
   EXPECT_CUDA(cudaStreamWaitEvent(other, event, 0));
-  EXPECT_CUDA(cudaLaunchHostFunc(slow, &Sleep, &long_time_ms));
+  EXPECT_CUDA(gate.HoldUp(slow));
   EXPECT_CUDA(cudaEventRecord(event, slow));  // later than the wait: does not concern it
   EXPECT_CUDA(cudaStreamSynchronize(other));
   EXPECT_EQ(cudaEventQuery(event), cudaErrorNotReady);
   EXPECT_EQ(cudaGetLastError(), cudaErrorNotReady) << "as the real one does";
   EXPECT_EQ(cudaStreamQuery(slow), cudaErrorNotReady);
   EXPECT_EQ(cudaGetLastError(), cudaErrorNotReady);
+  gate.Open();
   EXPECT_CUDA(cudaEventSynchronize(event));
   EXPECT_CUDA(cudaEventQuery(event));
   EXPECT_CUDA(cudaStreamQuery(slow));
 }
 
 TEST_F(StreamsTest, EventsTellTheTime) {
+  Gate gate;
   const Stream stream;
   const Event start(cudaEventDefault);
   const Event stop(cudaEventDefault);
@@ -108,10 +123,14 @@ TEST_F(StreamsTest, EventsTellTheTime) {
   float milliseconds = 0;
   EXPECT_EQ(cudaEventElapsedTime(&milliseconds, start, stop), cudaErrorInvalidResourceHandle);
   EXPECT_CUDA(cudaEventRecord(start, stream));
-  EXPECT_CUDA(cudaLaunchHostFunc(stream, &Sleep, &long_time_ms));
+  EXPECT_CUDA(gate.HoldUp(stream));
   EXPECT_CUDA(cudaEventRecord(stop, stream));
   EXPECT_CUDA(cudaEventRecord(untimed, stream));
   EXPECT_EQ(cudaEventElapsedTime(&milliseconds, start, stop), cudaErrorNotReady);
+  while (cudaEventQuery(start) != cudaSuccess) std::this_thread::yield();
+  (void)cudaGetLastError();
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  gate.Open();
   EXPECT_CUDA(cudaStreamSynchronize(stream));
   EXPECT_CUDA(cudaEventElapsedTime(&milliseconds, start, stop));
   EXPECT_GE(milliseconds, 30);
@@ -119,6 +138,7 @@ TEST_F(StreamsTest, EventsTellTheTime) {
 }
 
 TEST_F(StreamsTest, TheNullStreamWaitsOnlyForBlockingStreams) {
+  Gate gate;
   cudaStream_t blocking = nullptr;
   EXPECT_CUDA(cudaStreamCreate(&blocking));
   const Stream nonblocking;
@@ -136,10 +156,12 @@ TEST_F(StreamsTest, TheNullStreamWaitsOnlyForBlockingStreams) {
   EXPECT_CUDA(cudaMemset(memory.data(), 0, 4));
   EXPECT_CUDA(cudaStreamSynchronize(nullptr));
   EXPECT_EQ(done, 1);
+  EXPECT_CUDA(gate.HoldUp(nonblocking));
   EXPECT_CUDA(cudaLaunchHostFunc(nonblocking, add, &second));
   EXPECT_CUDA(cudaMemset(memory.data(), 0, 4));
   EXPECT_CUDA(cudaStreamSynchronize(nullptr));
   EXPECT_EQ(done, 1);
+  gate.Open();
   EXPECT_CUDA(cudaDeviceSynchronize());
   EXPECT_EQ(done, 3);
   EXPECT_CUDA(cudaStreamDestroy(blocking));

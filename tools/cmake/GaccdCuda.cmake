@@ -26,7 +26,7 @@ if(NOT GACCD_WITH_CUDA STREQUAL "OFF")
 endif()
 
 # cudnn-frontend, headers only, describes attention to cuDNN. tools/dev/cudnn_frontend fetches it; without
-# it attention in bf16 is computed by a kernel of gaccd's own, and a job says so.
+# it attention in bf16 and fp16 is computed by a kernel of gaccd's own, and a job says so.
 option(GACCD_WITH_CUDNN_FRONTEND "Describe attention to cuDNN, if cudnn-frontend is found" ON)
 set(GACCD_CUDNN_FRONTEND_FOUND OFF)
 if(GACCD_CUDA_FOUND AND GACCD_WITH_CUDNN_FRONTEND)
@@ -72,13 +72,38 @@ endif()
 
 set(GACCD_KERNELS_OF "" CACHE PATH "Link the kernels that nvcc made in this build folder: sanitizers do not change them")
 
-# gaccd_cuda_kernels(NAME SOURCES file.cu... [LIBS target...])
-# The kernels of one folder, compiled twice: by nvcc for gaccd_gpu, and as plain C++ over the
+# Sets `result` to files that include `batch` of the sources each: CMake's unity builds do so for .cu
+# files only since 3.31.
+function(gaccd_unity_sources result name batch)
+  set(sources ${ARGN})
+  set(files "")
+  while(sources)
+    list(LENGTH files number)
+    set(includes "")
+    foreach(unused RANGE 1 ${batch})
+      if(sources)
+        list(POP_FRONT sources source)
+        string(APPEND includes "#include \"${source}\"\n")
+      endif()
+    endforeach()
+    set(file "${CMAKE_CURRENT_BINARY_DIR}/${name}_${number}.cu")
+    file(CONFIGURE OUTPUT "${file}" CONTENT "${includes}")
+    list(APPEND files "${file}")
+  endwhile()
+  set(${result} ${files} PARENT_SCOPE)
+endfunction()
+
+# gaccd_cuda_kernels(NAME SOURCES file.cu... [BATCH n] [LIBS target...])
+# The kernels of one folder, n files at once (nvcc takes 4 s for the headers of each), compiled twice: by nvcc for gaccd_gpu, and as plain C++ over the
 # emulation in tests/standin for gaccd_gpu_standin (there as target NAME_standin).
 function(gaccd_cuda_kernels name)
-  cmake_parse_arguments(arg "" "" "SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(arg "" "BATCH" "SOURCES;LIBS" ${ARGN})
   if(NOT GACCD_CUDA_FOUND)
     return()
+  endif()
+  list(TRANSFORM arg_SOURCES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
+  if(arg_BATCH)
+    gaccd_unity_sources(arg_SOURCES ${name} ${arg_BATCH} ${arg_SOURCES})
   endif()
   if(GACCD_KERNELS_OF)
     file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}")
@@ -94,7 +119,6 @@ function(gaccd_cuda_kernels name)
   endif()
   target_link_libraries(gaccd_gpu INTERFACE ${name})
   set_property(GLOBAL APPEND PROPERTY GACCD_CUDA_KERNELS ${name})
-  list(TRANSFORM arg_SOURCES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
   set_property(GLOBAL PROPERTY GACCD_SOURCES_OF_${name} ${arg_SOURCES})
   set_property(GLOBAL PROPERTY GACCD_LIBS_OF_${name} ${arg_LIBS})
 endfunction()

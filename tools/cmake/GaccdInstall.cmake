@@ -47,7 +47,7 @@ set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "trains neural networks on a SLURM cluster
 set(CPACK_PACKAGE_DESCRIPTION "Runs by srun or mpirun, one process for a GPU or a core. Every update has
 exactly the batch that was asked for, on any number of ranks.
 /usr/share/gaccd/tools/prepare makes token arrays of text, the Python module
-gaccd submits trainings and follows them.")
+gaccd submits trainings and follows them, gaccd.torch makes updates of PyTorch exact.")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_VERBATIM_VARIABLES ON)
@@ -56,5 +56,5 @@ set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_DEPENDS "python3:any")  # of tools/prepare and the module
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "openmpi-bin, python3-venv")
-set(CPACK_DEBIAN_PACKAGE_SUGGESTS "slurm-client, dataset-fashion-mnist, bash-completion")
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "slurm-client, dataset-fashion-mnist, bash-completion, python3-torch")
 include(CPack)

@@ -1,8 +1,9 @@
 # Half of a compilation here is reading the headers of the standard library and of GoogleTest. They are
 # compiled once, for libraries and for programs, and every target of ours reuses that.
 set(GACCD_STANDARD_HEADERS
-  <algorithm> <array> <chrono> <filesystem> <fstream> <functional> <map> <memory> <optional> <span> <sstream>
-  <string> <string_view> <unordered_map> <utility> <variant> <vector>)
+  <algorithm> <array> <atomic> <bit> <charconv> <chrono> <cmath> <condition_variable> <filesystem> <fstream>
+  <functional> <limits> <map> <memory> <mutex> <numeric> <optional> <set> <span> <sstream> <string> <string_view>
+  <thread> <unordered_map> <utility> <variant> <vector>)
 
 # gaccd_precompile(NAME HEADERS header... [OPTIONS flag...] [LIBS target...]): a target of which others may
 # reuse the precompiled headers.

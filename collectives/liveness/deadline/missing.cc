@@ -47,10 +47,6 @@ std::string_view Name(Operation operation) {
       return "nothing";
     case Operation::kAllReduce:
       return "all-reduce";
-    case Operation::kAllReduceMax:
-      return "all-reduce of maxima";
-    case Operation::kSendReceive:
-      return "send and receive";
     case Operation::kAllGather:
       return "all-gather";
     case Operation::kReduceScatter:

@@ -19,11 +19,9 @@ namespace gaccd {
 enum class Operation : std::uint8_t {
   kNone,
   kAllReduce,
-  kAllReduceMax,
   kAllGather,
   kReduceScatter,
   kBroadcast,
-  kSendReceive,
   kBarrier,
   kAllocate,
   kSplit,

@@ -21,6 +21,7 @@ PackedWeights::Packing PackedWeights::PackingOf(const dnnl::memory::desc& plain,
   using Tag = dnnl::memory::format_tag;
   using Type = dnnl::memory::data_type;
   const auto dims = plain.dims();
+  if (dims.size() != 2) return Packing::kReorder;
   if (dims[0] % 16 != 0 || dims[1] % 64 != 0) return Packing::kReorder;
   const bool transposed = plain == Desc(dims, Type::f32, Tag::ba);
   if (packed == Desc(dims, Type::bf16, Tag::BA16a64b2a)) {

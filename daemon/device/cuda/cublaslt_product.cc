@@ -97,31 +97,48 @@ Status CublasLtProduct::Describe() {
     const std::int32_t count = spec_.multiprocessors;
     GACCD_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, count, "set SM_COUNT_TARGET"));
   }
-  if (spec_.bias || spec_.column_sums) {
+  if (spec_.bias || spec_.writes_sums()) {
     GACCD_RETURN_IF_ERROR(SetBiasPointer(WorstBias(*context_)));
   }
+  if (spec_.has_aux()) {
+    const std::int64_t columns = spec_.n;
+    GACCD_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, columns, "set AUX_LD"));
+    GACCD_RETURN_IF_ERROR(
+        SetAuxPointer(context_->workspace().as<std::byte>() + AlignmentOf(spec_.c)));
+  }
   GACCD_RETURN_IF_ERROR(SetLayout(&layout_a_, spec_.ab, spec_.transpose_a ? spec_.k : spec_.m,
-                                  spec_.transpose_a ? spec_.m : spec_.k));
+                                  spec_.columns_a(), spec_.stride_a));
   GACCD_RETURN_IF_ERROR(SetLayout(&layout_b_, spec_.ab, spec_.transpose_b ? spec_.n : spec_.k,
-                                  spec_.transpose_b ? spec_.k : spec_.n));
-  return SetLayout(&layout_c_, spec_.c, spec_.m, spec_.n);
+                                  spec_.transpose_b ? spec_.k : spec_.n, 0));
+  return SetLayout(&layout_c_, spec_.c, spec_.m, spec_.n, spec_.stride_c);
 }
 
 cublasLtEpilogue_t CublasLtProduct::Epilogue() const {
   if (spec_.column_sums) return CUBLASLT_EPILOGUE_BGRADB;
+  if (spec_.column_sums_of_b) return CUBLASLT_EPILOGUE_BGRADA;
+  switch (spec_.gelu) {
+    case MatmulGelu::kApply:
+      return spec_.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    case MatmulGelu::kKeep:
+      return spec_.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case MatmulGelu::kGradient:
+      return CUBLASLT_EPILOGUE_DGELU;
+    case MatmulGelu::kNone:
+      break;
+  }
   if (spec_.bias) return spec_.relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
   return spec_.relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-// `rows` and `columns` of the row-major matrix.
+// `rows`, `columns` and `stride` of the row-major matrix.
 Status CublasLtProduct::SetLayout(Owned<cublasLtMatrixLayout_t>* layout, DType dtype,
-                                  std::int64_t rows, std::int64_t columns) {
+                                  std::int64_t rows, std::int64_t columns, std::int64_t stride) {
   const CublasLtApi& api = context_->cublaslt();
   cublasLtMatrixLayout_t created = nullptr;
   GACCD_RETURN_IF_ERROR(CublasLtStatus(
       api,
       api.MatrixLayoutCreate(&created, CudaType(dtype), static_cast<std::uint64_t>(columns),
-                             static_cast<std::uint64_t>(rows), columns),
+                             static_cast<std::uint64_t>(rows), stride > 0 ? stride : columns),
       "cublasLtMatrixLayoutCreate"));
   layout->reset(created);
   return Status::Ok();
@@ -194,16 +211,30 @@ Status CublasLtProduct::SetBiasPointer(const void* pointer) {
       "set BIAS_POINTER");
 }
 
+Status CublasLtProduct::SetAuxPointer(const void* pointer) {
+  const CublasLtApi& api = context_->cublaslt();
+  return CublasLtStatus(
+      api,
+      api.MatmulDescSetAttribute(description_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                 &pointer, sizeof(pointer)),
+      "set EPILOGUE_AUX_POINTER");
+}
+
 Status CublasLtProduct::Bind(const MatmulPointers& pointers) {
   const std::uint32_t ab = AlignmentOf(spec_.ab);
   GACCD_RETURN_IF_ERROR(CheckPointer(spec_, "A", pointers.a, ab));
   GACCD_RETURN_IF_ERROR(CheckPointer(spec_, "B", pointers.b, ab));
   GACCD_RETURN_IF_ERROR(CheckPointer(spec_, "C", pointers.c, AlignmentOf(spec_.c)));
-  if (spec_.bias || spec_.column_sums) {
+  if (spec_.bias || spec_.writes_sums()) {
     const void* const bias = spec_.bias ? pointers.bias : pointers.sums;
     GACCD_RETURN_IF_ERROR(
         CheckPointer(spec_, spec_.bias ? "bias" : "column sums", bias, kBiasAlignment));
     Status status = SetBiasPointer(bias);
+    if (!status.ok()) return std::move(status).WithContext(ToText(spec_));
+  }
+  if (spec_.has_aux()) {
+    GACCD_RETURN_IF_ERROR(CheckPointer(spec_, "aux", pointers.aux, AlignmentOf(spec_.c)));
+    Status status = SetAuxPointer(pointers.aux);
     if (!status.ok()) return std::move(status).WithContext(ToText(spec_));
   }
   pointers_ = pointers;

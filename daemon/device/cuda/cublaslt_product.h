@@ -12,7 +12,9 @@
 //   D', C'          C        [m, n]                     [n, m], n
 //   bias (rows of D')             one value a column of C: n
 //   BGRADB (columns of D')        sums over k of B' = op(A)^T: one value a row of op(A): m.
-//                                 BGRADA would be the sums of our B.
+//   aux of GELU, as D'            [m, n]                         [n, m], n
+//   BGRADA (rows of D')           sums over k of A' = op(B)^T: one value a column of op(B): n
+// With a stride of A or C, that is its ld.
 #pragma once
 
 #include <cublasLt.h>
@@ -50,7 +52,8 @@ struct MatmulPointers {
   const void* b = nullptr;
   void* c = nullptr;
   const void* bias = nullptr;  // only read with spec.bias
-  float* sums = nullptr;       // only written with spec.column_sums
+  float* sums = nullptr;       // only written with spec.writes_sums()
+  void* aux = nullptr;         // written with MatmulGelu::kKeep, read with kGradient
 };
 
 // Movable; used by the thread of its context, which must outlive it.
@@ -87,9 +90,10 @@ class CublasLtProduct {
   CublasLtProduct(CudaContext& context, const MatmulCudaSpec& spec);
   Status Describe();
   Status SetLayout(Owned<cublasLtMatrixLayout_t>* layout, DType dtype, std::int64_t rows,
-                   std::int64_t columns);
+                   std::int64_t columns, std::int64_t stride);
   Status SetPreference();
   Status SetBiasPointer(const void* pointer);
+  Status SetAuxPointer(const void* pointer);
   [[nodiscard]] cublasLtEpilogue_t Epilogue() const;
 
   CudaContext* context_;

@@ -1,5 +1,6 @@
 #include "daemon/device/cuda/cuda_context.h"
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 
@@ -95,6 +96,12 @@ Result<SdpaLibrary*> CudaContext::sdpa() {
   }
   GACCD_RETURN_IF_ERROR(sdpa_started_);
   return sdpa_.get();
+}
+
+void CudaContext::AddWarning(std::string warning) {
+  if (std::ranges::find(warnings_, warning) == warnings_.end()) {
+    warnings_.push_back(std::move(warning));
+  }
 }
 
 int CudaContext::multiprocessors_left() const {

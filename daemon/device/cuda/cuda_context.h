@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "collectives/base/cuda.h"
 #include "collectives/base/result.h"
@@ -26,7 +28,8 @@ struct CudaNumerics {
   bool time_algorithms = false;
 };
 
-// Deterministic wins: a choice by the clock differs from run to run.
+// Deterministic wins: a choice by the clock differs from run to run, and from rank to rank, each of
+// which times for itself.
 [[nodiscard]] constexpr bool IsTimed(const CudaNumerics& numerics) {
   return numerics.time_algorithms && !numerics.deterministic;
 }
@@ -75,6 +78,9 @@ class CudaContext {
   // The library of attention, which starts at the first call; null where the options name none.
   // kUnavailable: it does not start, also at later calls.
   Result<SdpaLibrary*> sdpa();
+  // What people must know of the kernels that were made: each text once.
+  void AddWarning(std::string warning);
+  [[nodiscard]] std::vector<std::string> TakeWarnings() { return std::exchange(warnings_, {}); }
 
   // bf16 and fp16 training: the f32 parameters at `master` have a copy of as many elements in that
   // type at `copy`, kept up to date by the optimiser. Both outlive the context's kernels.
@@ -101,6 +107,7 @@ class CudaContext {
   std::unique_ptr<MatmulChoices> choices_;
   std::unique_ptr<SdpaLibrary> sdpa_;
   Status sdpa_started_;
+  std::vector<std::string> warnings_;
   const float* master_ = nullptr;
   std::int64_t master_elements_ = 0;
   void* half_copy_ = nullptr;

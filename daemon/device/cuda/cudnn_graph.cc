@@ -39,11 +39,15 @@ Status Try(const SdpaSpec& spec, const Call& call) {
   }
 }
 
+fe::DataType_t TypeOf(const SdpaSpec& spec) {
+  return spec.dtype == DType::kFP16 ? fe::DataType_t::HALF : fe::DataType_t::BFLOAT16;
+}
+
 // [B, H, T, D] as the frontend names dimensions, in rows `step` values apart.
 fe::graph::Tensor_attributes Rows(const SdpaSpec& spec, Uid uid, std::int64_t step) {
   return fe::graph::Tensor_attributes()
       .set_uid(uid)
-      .set_data_type(fe::DataType_t::BFLOAT16)
+      .set_data_type(TypeOf(spec))
       .set_dim({spec.sequences, spec.heads, spec.length, spec.width})
       .set_stride({spec.length * step, spec.width, step, 1});
 }
@@ -100,7 +104,7 @@ void Describe(const SdpaSpec& spec, fe::graph::Graph& graph) {
   auto attributes = AttributesOf<fe::graph::SDPA_backward_attributes>(spec, graph);
   const auto [dq, dk, dv] = graph.sdpa_backward(
       q, k, v, graph.tensor(Rows(spec, kY, row)), graph.tensor(Rows(spec, kDy, row)),
-      graph.tensor(Sums(spec)), attributes.set_deterministic_algorithm(true));
+      graph.tensor(Sums(spec)), attributes.set_deterministic_algorithm(spec.deterministic));
   SetOutput(dq, Rows(spec, kDq, spec.step));
   SetOutput(dk, Rows(spec, kDk, spec.step));
   SetOutput(dv, Rows(spec, kDv, spec.step));
@@ -138,7 +142,7 @@ Result<std::unique_ptr<CudnnGraph>> CudnnGraph::Create(const CudnnApi& api,
   parts->handle = target.handle;
   fe::graph::Graph& graph = parts->graph;
   // Recorded graphs keep no plan alive: SdpaPlan says that the plan has to stay.
-  graph.set_io_data_type(fe::DataType_t::BFLOAT16)
+  graph.set_io_data_type(TypeOf(spec))
       .set_intermediate_data_type(fe::DataType_t::FLOAT)
       .set_compute_data_type(fe::DataType_t::FLOAT)
       .set_sm_version(target.compute_capability)

@@ -11,7 +11,7 @@
 namespace gaccd {
 namespace {
 
-constexpr std::int64_t kBf16Bytes = 2;
+constexpr std::int64_t kHalfBytes = 2;  // of bf16 and fp16
 
 class CudnnPlan final : public SdpaPlan {
  public:
@@ -40,7 +40,7 @@ class CudnnPlan final : public SdpaPlan {
 Status RunOnce(CudnnGraph& graph, const SdpaSpec& spec, cudaStream_t stream) {
   const std::int64_t rows = spec.sequences * spec.length;
   const std::int64_t row = spec.heads * spec.width;
-  const auto bytes = static_cast<std::size_t>(3 * rows * row * kBf16Bytes);
+  const auto bytes = static_cast<std::size_t>(3 * rows * row * kHalfBytes);
   // Zeros are q, k, v, y and dy, which may lie in each other; `out` is what is written.
   GACCD_ASSIGN_OR_RETURN(const DeviceBuffer in, DeviceBuffer::Allocate(bytes, "attention"));
   GACCD_ASSIGN_OR_RETURN(const DeviceBuffer out, DeviceBuffer::Allocate(bytes, "attention"));
@@ -59,7 +59,7 @@ Status RunOnce(CudnnGraph& graph, const SdpaSpec& spec, cudaStream_t stream) {
   GACCD_ASSIGN_OR_RETURN(
       const DeviceBuffer workspace,
       DeviceBuffer::Allocate(static_cast<std::size_t>(graph.workspace_bytes()) + 1, "attention"));
-  const std::int64_t part = spec.step == row ? rows * row * kBf16Bytes : row * kBf16Bytes;
+  const std::int64_t part = spec.step == row ? rows * row * kHalfBytes : row * kHalfBytes;
   auto* const to = out.as<std::byte>();
   const SdpaPointers pointers{.q = in.data(),
                               .k = in.as<std::byte>() + part,
@@ -113,12 +113,7 @@ class CudnnLibrary final : public SdpaLibrary {
         .handle = handle_, .device = {}, .compute_capability = context_.compute_capability()};
     GACCD_ASSIGN_OR_RETURN(auto graph, CudnnGraph::Create(api_, target, spec));
     GACCD_RETURN_IF_ERROR(graph->Compile());
-    if (graph->workspace_bytes() > kMaxSdpaWorkspace) {
-      return Status(ErrorKind::kUnavailable,
-                    StrCat("cuDNN's ", ToText(spec), " wants a workspace of ",
-                           graph->workspace_bytes() >> 20, " MiB, at most ",
-                           kMaxSdpaWorkspace >> 20, " are given; a smaller micro-batch helps"));
-    }
+    GACCD_RETURN_IF_ERROR(CheckWorkspace(spec, graph->workspace_bytes()));
     GACCD_RETURN_IF_ERROR(RunOnce(*graph, spec, context_.compute()));
     return graph;
   }

@@ -17,9 +17,12 @@
 
 namespace gaccd {
 
+constexpr unsigned kThreads = 256;  // of a block, where a kernel does not say otherwise
+constexpr unsigned kWarps = kThreads / 32;
+
 struct LaunchShape {
   unsigned blocks = 1;
-  unsigned threads = 256;  // per block
+  unsigned threads = kThreads;  // per block
 };
 
 // The number of blocks for `work` items of which each block takes `per_block`; at least 1.

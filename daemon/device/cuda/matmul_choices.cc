@@ -73,6 +73,13 @@ void MatmulChoices::Add(const MatmulChoice& choice, Source source) {
   unsaved_ = true;
 }
 
+void MatmulChoices::SetSeparate(const MatmulCudaSpec& spec, double microseconds) {
+  const auto at = std::ranges::find(made_, spec, &MatmulChoice::spec);
+  if (at == made_.end()) return;
+  at->separate_microseconds = microseconds;
+  unsaved_ = true;
+}
+
 void MatmulChoices::AddWarning(std::string warning) {
   if (std::ranges::find(warnings_, warning) == warnings_.end()) {
     warnings_.push_back(std::move(warning));

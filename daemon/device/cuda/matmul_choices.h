@@ -33,6 +33,9 @@ struct MatmulChoice {
   MatmulCudaSpec spec;
   cublasLtMatmulAlgo_t algorithm{};
   double microseconds = 0;  // of one product; 0: it was not timed
+  // Of a product with an epilogue: of what the epilogue replaces, the product without it and a
+  // kernel; 0: not timed.
+  double separate_microseconds = 0;
 };
 
 // The text of the file, and its check. kData, with the line, when it is not whole or not for `key`.
@@ -57,6 +60,8 @@ class MatmulChoices {
   // From now on Find() gives it. A newly timed one goes to the file with the next Save().
   enum class Source : std::uint8_t { kTimed, kKept, kUntimed };
   void Add(const MatmulChoice& choice, Source source);
+  // Of a choice that Find() gives; goes to the file with the next Save().
+  void SetSeparate(const MatmulCudaSpec& spec, double microseconds);
 
   // Adds this process's choices to the file. Call it when all products are prepared, not after each
   // one. It is a note, no error, when the file cannot be written: the choices only save time.

@@ -1,9 +1,11 @@
 // The text of the kept choices:
-//   gaccd matmul choices 2
+//   gaccd matmul choices 3
 //   gpu NVIDIA H200
 //   ...                              the rest of the key, one line each
-//   <m> <n> <k> <8 flags and types> <multiprocessors> <microseconds> <algorithm, hex> <checksum of
-//   the line, hex> end <number of choices>
+//   <m> <n> <k> <10 flags and types> <multiprocessors> <stride of A> <stride of C>
+//   <microseconds> <separate microseconds>
+//   <algorithm, hex> <checksum of the line, hex>
+//   end <number of choices>
 #include <array>
 #include <bit>
 #include <charconv>
@@ -36,7 +38,7 @@ bool FromHex(std::string_view text, Bytes* bytes) {
 }
 
 std::string Header(const MatmulChoicesKey& key) {
-  return StrCat("gaccd matmul choices 2\ngpu ", key.gpu_name, "\ncompute_capability ",
+  return StrCat("gaccd matmul choices 3\ngpu ", key.gpu_name, "\ncompute_capability ",
                 key.compute_capability, "\nmultiprocessors ", key.multiprocessors, "\ncublaslt ",
                 key.cublaslt_version, "\ndriver ", key.driver_version, "\ntf32 ", key.tf32,
                 "\nworkspace ", CudaContext::kWorkspaceBytes, "\n");
@@ -44,11 +46,12 @@ std::string Header(const MatmulChoicesKey& key) {
 
 std::string Line(const MatmulChoice& choice) {
   const MatmulCudaSpec& s = choice.spec;
-  const std::string content =
-      StrCat(s.m, " ", s.n, " ", s.k, " ", s.transpose_a, " ", s.transpose_b, " ", Name(s.ab), " ",
-             Name(s.c), " ", s.bias, " ", s.relu, " ", s.accumulate, " ", s.column_sums, " ",
-             s.multiprocessors, " ", choice.microseconds, " ",
-             Hex(std::as_bytes(std::span(&choice.algorithm, 1))));
+  const std::string content = StrCat(
+      s.m, " ", s.n, " ", s.k, " ", s.transpose_a, " ", s.transpose_b, " ", Name(s.ab), " ",
+      Name(s.c), " ", s.bias, " ", s.relu, " ", s.accumulate, " ", s.column_sums, " ",
+      s.column_sums_of_b, " ", static_cast<int>(s.gelu), " ", s.multiprocessors, " ", s.stride_a,
+      " ", s.stride_c, " ", choice.microseconds, " ", choice.separate_microseconds, " ",
+      Hex(std::as_bytes(std::span(&choice.algorithm, 1))));
   std::array<char, 17> sum{};
   std::to_chars(sum.data(), sum.data() + 16, Fnv1a(content), 16);
   return StrCat(content, " ", sum.data(), "\n");
@@ -115,8 +118,13 @@ std::optional<MatmulChoice> ParseLine(std::string_view line) {
   s.relu = words.Flag();
   s.accumulate = words.Flag();
   s.column_sums = words.Flag();
+  s.column_sums_of_b = words.Flag();
+  s.gelu = static_cast<MatmulGelu>(words.InRange<int>(0, 3));
   s.multiprocessors = words.InRange<int>(0, 10'000);
+  s.stride_a = words.InRange<std::int64_t>(0, kMaxSize);
+  s.stride_c = words.InRange<std::int64_t>(0, kMaxSize);
   choice.microseconds = words.InRange<double>(0, 1e9);
+  choice.separate_microseconds = words.InRange<double>(0, 1e9);
   Bytes bytes{};
   if (!FromHex(words.Next(), &bytes) || !words.good() || !Check(s).ok()) return std::nullopt;
   choice.algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(bytes);

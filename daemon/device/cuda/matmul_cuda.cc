@@ -57,8 +57,9 @@ Result<std::unique_ptr<MatmulCuda>> MatmulCuda::Prepare(CudaContext& context,
                 StrCat(ToText(spec), ": cuBLASLt has no algorithm for it that runs on this GPU"));
 }
 
-Status MatmulCuda::Bind(const void* a, const void* b, const void* bias, void* c, float* sums) {
-  const MatmulPointers pointers{.a = a, .b = b, .c = c, .bias = bias, .sums = sums};
+Status MatmulCuda::Bind(const void* a, const void* b, const void* bias, void* c, float* sums,
+                        void* aux) {
+  const MatmulPointers pointers{.a = a, .b = b, .c = c, .bias = bias, .sums = sums, .aux = aux};
   GACCD_RETURN_IF_ERROR(parts_->alone.product.Bind(pointers));
   return parts_->overlapping ? parts_->overlapping->product.Bind(pointers) : Status::Ok();
 }

@@ -1,5 +1,6 @@
 // MatmulCuda: one prepared matrix product on the GPU,
-//   C = op(A) op(B) (+ C) (+ bias, then ReLU),  and in the same pass the column sums of A or none.
+//   C = op(A) op(B) (+ C) (+ bias, then ReLU or GELU),  and in the same pass the column sums of A
+//   or B; or, with the input of a GELU, C = op(A) op(B) gelu'(aux).
 // All matrices are row-major in memory, as in daemon/device/cpu/matmul.h; a transposed operand is
 // read as if it were transposed. Prepared once (the algorithm is chosen then), run many times on
 // CudaContext::compute(), also while that stream is being captured.
@@ -34,10 +35,12 @@ class MatmulCuda {
                                                         Pass pass = Pass::kForward);
   ~MatmulCuda();
 
-  // `bias`: ignored unless spec.bias; `sums` unless spec.column_sums. Both 16-byte aligned; f32 at
+  // `bias`: ignored unless spec.bias; `sums` unless spec.writes_sums(); `aux` unless
+  // spec.has_aux(), it is aligned as C is. The first two 16-byte aligned; f32 at
   // multiples of 64 bytes, bf16 of 32 (AlignmentOf() in cublaslt_product.h): kInternal otherwise.
   // Cheap: may be called before every Run().
-  Status Bind(const void* a, const void* b, const void* bias, void* c, float* sums);
+  Status Bind(const void* a, const void* b, const void* bias, void* c, float* sums,
+              void* aux = nullptr);
   // Enqueues the product. kInternal before Bind(). A recorded graph keeps the operands of its
   // moment, and works on after this object is gone; the context must stay.
   Status Run();

@@ -9,6 +9,16 @@
 
 namespace gaccd {
 
+// GELU in its tanh form (daemon/ops/activations.h) in a product's own pass.
+enum class MatmulGelu : std::uint8_t {
+  kNone,
+  kApply,     // C = gelu(op(A) op(B) + bias)
+  kKeep,      // the same, and aux = op(A) op(B) + bias, rounded to the type of C
+  kGradient,  // C = op(A) op(B) * gelu'(aux)
+};
+
+inline constexpr std::int64_t kAuxColumns = 8;  // cuBLASLt's CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD
+
 // C = op(A) op(B), row-major. All fields take part in the choice of an algorithm.
 struct MatmulCudaSpec {
   std::int64_t m = 0;  // C is [m, n]
@@ -25,9 +35,24 @@ struct MatmulCudaSpec {
   // [m]: sum over k of A[k, m]. That is the bias gradient with a weight gradient. It overwrites,
   // also with accumulate: the library cannot add there.
   bool column_sums = false;
+  // The same of B, which is then not transposed: f32 [n], sum over k of B[k, n]. One of the two.
+  bool column_sums_of_b = false;
+  // Without the others, but for the bias of the first two. aux: [m, n] of C's type, n a multiple of
+  // kAuxColumns.
+  MatmulGelu gelu = MatmulGelu::kNone;
   int multiprocessors = 0;  // of those that it may count on; 0: all of the GPU's
+  // Elements from row to row of A as it is stored, and of C, where that is more than their columns;
+  // 0: it is not.
+  std::int64_t stride_a = 0;
+  std::int64_t stride_c = 0;
+
+  [[nodiscard]] std::int64_t columns_a() const { return transpose_a ? m : k; }  // as stored
 
   bool operator==(const MatmulCudaSpec&) const = default;
+  [[nodiscard]] bool writes_sums() const { return column_sums || column_sums_of_b; }
+  [[nodiscard]] bool has_aux() const {
+    return gelu == MatmulGelu::kKeep || gelu == MatmulGelu::kGradient;
+  }
 };
 
 // "product [32, 784] x [784, 512]: A bf16, B bf16 transposed, C bf16, bias, ReLU"

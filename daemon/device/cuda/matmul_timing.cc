@@ -91,7 +91,7 @@ Result<std::optional<cublasLtMatmulAlgo_t>> ChooseAlgorithm(CublasLtProduct& pro
   }
   Result<Choice> made = Choose(product);
   product.Unbind();  // from the memory of the trial
-  if (!made.ok()) return std::move(made).status();
+  if (!made.ok()) return made.status();
   if (!made->choice.has_value()) return std::optional<cublasLtMatmulAlgo_t>();
   choices.Add(*made->choice, made->source);
   return std::optional(made->choice->algorithm);

@@ -2,35 +2,62 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "collectives/base/strings.h"
-#include "daemon/device/cuda/cuda_graph.h"
 #include "daemon/device/cuda/fill_random.h"
 #include "daemon/device/cuda/matmul_choices.h"
+#include "daemon/device/cuda/time_work.h"
 
 namespace gaccd {
 namespace {
 
-constexpr double kRoundMicroseconds = 200;  // long against the clock's 0.5 us
-constexpr int kMaxRuns = 20;                // products in one round
-constexpr int kRounds = 3;
-constexpr double kHopeless = 3;  // times the best: not timed any further
 // Looked at from each end of a matrix. All its tiles go through k alike.
 constexpr std::int64_t kMaxLookedAt = 1 << 20;
 
-std::uint32_t BitsOfOne(DType dtype) {
-  if (dtype == DType::kF32) return 0x3F800000;
-  return dtype == DType::kBF16 ? 0x3F80 : 0x3C00;
+// A number as bits of each type, and by how many units in the last place it may be off.
+struct Number {
+  std::uint32_t f32, bf16, fp16;
+  std::uint32_t f32_units = 0, half_units = 0;
+
+  [[nodiscard]] std::uint32_t bits(DType dtype) const {
+    if (dtype == DType::kF32) return f32;
+    return dtype == DType::kBF16 ? bf16 : fp16;
+  }
+  [[nodiscard]] std::uint32_t units(DType dtype) const {
+    return dtype == DType::kF32 ? f32_units : half_units;
+  }
+};
+constexpr Number kOne{0x3F800000, 0x3F80, 0x3C00};
+// 0.841192 and 1.082964, of tanh: with erf they are 0.841345 and 1.083316. In 16 bits the library
+// may take an approximate tanh.
+constexpr Number kGeluOfOne{0x3F57585C, 0x3F57, 0x3ABB, 16, 4};
+constexpr Number kGeluSlopeAtOne{0x3F8A9E91, 0x3F8B, 0x3C55, 16, 4};
+
+const Number& ExpectedOf(MatmulGelu gelu) {
+  if (gelu == MatmulGelu::kNone) return kOne;
+  return gelu == MatmulGelu::kGradient ? kGeluSlopeAtOne : kGeluOfOne;
 }
 
 // `count` ones, as bytes.
 std::vector<std::byte> Ones(DType dtype, std::int64_t count) {
-  const std::uint32_t one = BitsOfOne(dtype);
+  const std::uint32_t one = kOne.bits(dtype);
   const std::size_t size = SizeOf(dtype);
   std::vector<std::byte> bytes(static_cast<std::size_t>(count) * size);
   for (std::size_t at = 0; at < bytes.size(); at += size) std::memcpy(&bytes[at], &one, size);
   return bytes;
+}
+
+// Whether all values in `bytes` are at most `units` away from the one of these bits, whose sign
+// they have then.
+template <typename Bits>
+bool AreAll(const std::vector<std::byte>& bytes, std::uint32_t bits, std::uint32_t units) {
+  bool all = true;
+  for (std::size_t at = 0; at < bytes.size(); at += sizeof(Bits)) {
+    Bits found{};
+    std::memcpy(&found, &bytes[at], sizeof found);
+    all &= found - bits + units <= 2 * units;  // modulo 2^32
+  }
+  return all;
 }
 
 }  // namespace
@@ -47,50 +74,59 @@ Result<MatmulTrial> MatmulTrial::Create(CublasLtProduct& product) {
   MatmulTrial trial(product);
   GACCD_RETURN_IF_ERROR(trial.Allocate());
   const MatmulCudaSpec& spec = product.spec();
-  GACCD_RETURN_IF_ERROR(trial.SetLastTerm(trial.a_, spec.transpose_a, spec.m, spec.k));
-  GACCD_RETURN_IF_ERROR(trial.SetLastTerm(trial.b_, !spec.transpose_b, spec.n, spec.k));
-  // The same memory serves as bias [n], of the type of C, or as column sums [m] in f32.
+  GACCD_RETURN_IF_ERROR(trial.SetLastTerm(trial.a_, spec.transpose_a));
+  GACCD_RETURN_IF_ERROR(trial.SetLastTerm(trial.b_, !spec.transpose_b));
+  // The same memory serves as bias [n], of the type of C, or as column sums in f32.
   GACCD_RETURN_IF_ERROR(product.Bind({.a = trial.a_.data,
                                       .b = trial.b_.data,
                                       .c = trial.c_.data,
                                       .bias = trial.vector_.data,
-                                      .sums = reinterpret_cast<float*>(trial.vector_.data)}));
-  GACCD_ASSIGN_OR_RETURN(trial.start_, CudaEvent::Create(CudaEvent::Kind::kTiming));
-  GACCD_ASSIGN_OR_RETURN(trial.stop_, CudaEvent::Create(CudaEvent::Kind::kTiming));
+                                      .sums = reinterpret_cast<float*>(trial.vector_.data),
+                                      .aux = trial.aux_.data}));
+  if (spec.gelu == MatmulGelu::kGradient) GACCD_RETURN_IF_ERROR(trial.SetOnes(trial.aux_));
   return trial;
 }
 
 Status MatmulTrial::Allocate() {
   const MatmulCudaSpec& spec = product_->spec();
-  const auto add = [](Operand* operand, DType dtype, std::int64_t values, std::size_t offset) {
+  const auto add = [](Operand* operand, DType dtype, std::int64_t rows, std::int64_t columns,
+                      std::int64_t stride, std::size_t offset) {
     operand->dtype = dtype;
-    operand->values = values;
-    auto buffer = DeviceBuffer::Allocate(static_cast<std::size_t>(values) * SizeOf(dtype) + offset,
-                                         "trying algorithms of a matrix product");
+    operand->rows = rows;
+    operand->columns = columns;
+    operand->stride = stride > 0 ? stride : columns;
+    auto buffer =
+        DeviceBuffer::Allocate(operand->bytes() + offset, "trying algorithms of a matrix product");
     if (!buffer.ok()) return buffer.status();
     operand->buffer = *std::move(buffer);
     operand->data = operand->buffer.as<std::byte>() + offset;
     return Status::Ok();
   };
-  GACCD_RETURN_IF_ERROR(add(&a_, spec.ab, spec.m * spec.k, AlignmentOf(spec.ab)));
-  GACCD_RETURN_IF_ERROR(add(&b_, spec.ab, spec.k * spec.n, AlignmentOf(spec.ab)));
-  GACCD_RETURN_IF_ERROR(add(&c_, spec.c, spec.m * spec.n, AlignmentOf(spec.c)));
-  return add(&vector_, DType::kF32, spec.column_sums ? spec.m : spec.n, kBiasAlignment);
+  const std::int64_t rows_a = spec.transpose_a ? spec.k : spec.m;
+  const std::int64_t rows_b = spec.transpose_b ? spec.n : spec.k;
+  const std::int64_t columns_b = spec.transpose_b ? spec.k : spec.n;
+  GACCD_RETURN_IF_ERROR(
+      add(&a_, spec.ab, rows_a, spec.columns_a(), spec.stride_a, AlignmentOf(spec.ab)));
+  GACCD_RETURN_IF_ERROR(add(&b_, spec.ab, rows_b, columns_b, 0, AlignmentOf(spec.ab)));
+  GACCD_RETURN_IF_ERROR(add(&c_, spec.c, spec.m, spec.n, spec.stride_c, AlignmentOf(spec.c)));
+  if (spec.has_aux()) {
+    GACCD_RETURN_IF_ERROR(add(&aux_, spec.c, spec.m, spec.n, 0, AlignmentOf(spec.c)));
+  }
+  const std::int64_t sums = spec.column_sums ? spec.m : spec.n;
+  return add(&vector_, DType::kF32, 1, sums, 0, kBiasAlignment);
 }
 
-Status MatmulTrial::SetLastTerm(const Operand& operand, bool k_is_rows, std::int64_t others,
-                                std::int64_t k) {
+Status MatmulTrial::SetLastTerm(const Operand& operand, bool k_is_rows) {
   const std::size_t size = SizeOf(operand.dtype);
-  const auto count = static_cast<std::size_t>(others);
-  const std::vector<std::byte> ones = Ones(operand.dtype, others);
-  const std::size_t last = static_cast<std::size_t>(k - 1) * size;
-  // Stored [k, others]: the last row. Stored [others, k]: the last value of each row.
+  const auto rows = static_cast<std::size_t>(operand.rows);
+  const auto columns = static_cast<std::size_t>(operand.columns);
+  const std::vector<std::byte> ones =
+      Ones(operand.dtype, k_is_rows ? operand.columns : operand.rows);
   const cudaError_t error =
-      k_is_rows
-          ? cudaMemcpyAsync(operand.data + last * count, ones.data(), count * size,
-                            cudaMemcpyHostToDevice, stream_)
-          : cudaMemcpy2DAsync(operand.data + last, static_cast<std::size_t>(k) * size, ones.data(),
-                              size, size, count, cudaMemcpyHostToDevice, stream_);
+      k_is_rows ? cudaMemcpyAsync(operand.data + (rows - 1) * operand.pitch(), ones.data(),
+                                  ones.size(), cudaMemcpyHostToDevice, stream_)
+                : cudaMemcpy2DAsync(operand.data + (columns - 1) * size, operand.pitch(),
+                                    ones.data(), size, size, rows, cudaMemcpyHostToDevice, stream_);
   GACCD_RETURN_IF_ERROR(CudaStatus(error, "write the last term of a product on trial"));
   return CudaStatus(cudaStreamSynchronize(stream_), "write the last term of a product on trial");
 }
@@ -100,40 +136,68 @@ Result<bool> MatmulTrial::IsSound(const cublasLtMatmulAlgo_t& algorithm) {
   // What is added to must be 0; what is written must be written: NaN until then.
   const auto clear = [&](const Operand& operand, bool is_added_to) {
     return CudaStatus(
-        cudaMemsetAsync(operand.data, is_added_to ? 0 : 0xFF,
-                        static_cast<std::size_t>(operand.values) * SizeOf(operand.dtype), stream_),
+        cudaMemsetAsync(operand.data, is_added_to ? 0 : 0xFF, operand.bytes(), stream_),
         "clear a product on trial");
   };
   GACCD_RETURN_IF_ERROR(clear(c_, spec.accumulate));
-  if (spec.column_sums) GACCD_RETURN_IF_ERROR(clear(vector_, false));
+  if (spec.writes_sums()) GACCD_RETURN_IF_ERROR(clear(vector_, false));
+  if (spec.gelu == MatmulGelu::kKeep) GACCD_RETURN_IF_ERROR(clear(aux_, false));
   const cublasStatus_t status = product_->Enqueue(algorithm);
   if (IsNotOffered(status)) return false;
   GACCD_RETURN_IF_ERROR(ToStatus(status));
   GACCD_RETURN_IF_ERROR(CudaStatus(cudaStreamSynchronize(stream_), ToText(spec) + " on trial"));
-  GACCD_ASSIGN_OR_RETURN(bool sound, IsAllOnes(c_));
-  if (sound && spec.column_sums) {
-    GACCD_ASSIGN_OR_RETURN(sound, IsAllOnes(vector_));
+  const Number& c = ExpectedOf(spec.gelu);
+  GACCD_ASSIGN_OR_RETURN(bool sound, Holds(c_, c.bits(spec.c), c.units(spec.c)));
+  if (sound && spec.writes_sums()) {
+    GACCD_ASSIGN_OR_RETURN(sound, Holds(vector_, kOne.f32, 0));
+  }
+  if (sound && spec.has_aux()) {  // one that is read is as it was
+    GACCD_ASSIGN_OR_RETURN(sound, Holds(aux_, kOne.bits(spec.c), 0));
   }
   if (!sound) {
-    product_->context().choices().AddWarning(
-        StrCat(ToText(spec), ": an algorithm of cuBLASLt leaves out the last of its ", spec.k,
-               " terms, and is not used"));
+    product_->context().choices().AddWarning(StrCat(
+        ToText(spec), ": an algorithm of cuBLASLt leaves out the last of its ", spec.k, " terms",
+        spec.gelu == MatmulGelu::kNone ? "" : " or computes another GELU", ", and is not used"));
   }
   return sound;
 }
 
-Result<bool> MatmulTrial::IsAllOnes(const Operand& operand) {
-  const std::int64_t count = std::min(operand.values, kMaxLookedAt);
-  const std::vector<std::byte> ones = Ones(operand.dtype, count);
-  std::vector<std::byte> found(ones.size());
-  for (const std::int64_t first : {std::int64_t{0}, operand.values - count}) {
-    const std::byte* const from =
-        operand.data + static_cast<std::size_t>(first) * SizeOf(operand.dtype);
+MatmulTrial::Ends MatmulTrial::LookedAt(const Operand& operand) {
+  Ends part;
+  part.columns = std::min(operand.columns, kMaxLookedAt);
+  part.rows = std::min(operand.rows, kMaxLookedAt / part.columns);
+  part.first[1] = static_cast<std::size_t>(operand.rows - part.rows) * operand.pitch() +
+                  static_cast<std::size_t>(operand.columns - part.columns) * SizeOf(operand.dtype);
+  return part;
+}
+
+Status MatmulTrial::SetOnes(const Operand& operand) {
+  const auto [rows, columns, ends] = LookedAt(operand);
+  const std::vector<std::byte> ones = Ones(operand.dtype, rows * columns);
+  const std::size_t width = static_cast<std::size_t>(columns) * SizeOf(operand.dtype);
+  for (const std::size_t first : ends) {
     GACCD_RETURN_IF_ERROR(CudaStatus(
-        cudaMemcpyAsync(found.data(), from, found.size(), cudaMemcpyDeviceToHost, stream_),
+        cudaMemcpy2DAsync(operand.data + first, operand.pitch(), ones.data(), width, width,
+                          static_cast<std::size_t>(rows), cudaMemcpyHostToDevice, stream_),
+        "write the aux of a product on trial"));
+  }
+  return CudaStatus(cudaStreamSynchronize(stream_), "write the aux of a product on trial");
+}
+
+Result<bool> MatmulTrial::Holds(const Operand& operand, std::uint32_t bits, std::uint32_t units) {
+  const auto [rows, columns, ends] = LookedAt(operand);
+  const std::size_t size = SizeOf(operand.dtype);
+  const std::size_t width = static_cast<std::size_t>(columns) * size;
+  std::vector<std::byte> found(static_cast<std::size_t>(rows) * width);
+  for (const std::size_t first : ends) {
+    GACCD_RETURN_IF_ERROR(CudaStatus(
+        cudaMemcpy2DAsync(found.data(), width, operand.data + first, operand.pitch(), width,
+                          static_cast<std::size_t>(rows), cudaMemcpyDeviceToHost, stream_),
         "read a product on trial"));
     GACCD_RETURN_IF_ERROR(CudaStatus(cudaStreamSynchronize(stream_), "read a product on trial"));
-    if (found != ones) return false;
+    const bool all = size == 4 ? AreAll<std::uint32_t>(found, bits, units)
+                               : AreAll<std::uint16_t>(found, bits, units);
+    if (!all) return false;
   }
   return true;
 }
@@ -146,39 +210,12 @@ Status MatmulTrial::FillRandomly() {
 }
 
 Result<double> MatmulTrial::Time(const cublasLtMatmulAlgo_t& algorithm, double best) {
-  const auto once = [&] { return ToStatus(product_->Enqueue(algorithm)); };
-  GACCD_ASSIGN_OR_RETURN(const double single, Measure(once));
-  if (single > kHopeless * best && single > kRoundMicroseconds) return single;
-  const int runs = static_cast<int>(
-      std::clamp(kRoundMicroseconds / std::max(single, 1.0), 1.0, double{kMaxRuns}));
-  GACCD_ASSIGN_OR_RETURN(const CudaGraph graph, CudaGraph::Capture(stream_, [&] {
-                           for (int i = 0; i < runs; ++i) GACCD_RETURN_IF_ERROR(once());
-                           return Status::Ok();
-                         }));
-  GACCD_RETURN_IF_ERROR(graph.Launch(stream_));  // the first launch also uploads it
-  double least = std::numeric_limits<double>::infinity();
-  for (int round = 0; round < kRounds; ++round) {
-    GACCD_ASSIGN_OR_RETURN(const double all, Measure([&] { return graph.Launch(stream_); }));
-    least = std::min(least, all / runs);
-  }
-  return least;
+  return TimeWork(
+      stream_, [&] { return ToStatus(product_->Enqueue(algorithm)); }, best);
 }
 
 Status MatmulTrial::ToStatus(cublasStatus_t status) const {
   return CublasLtStatus(product_->context().cublaslt(), status, ToText(product_->spec()));
-}
-
-template <typename Work>
-Result<double> MatmulTrial::Measure(const Work& work) {
-  const char* const what = "time a matrix product";
-  float milliseconds = 0;
-  GACCD_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(start_.get(), stream_), what));
-  GACCD_RETURN_IF_ERROR(work());
-  GACCD_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(stop_.get(), stream_), what));
-  GACCD_RETURN_IF_ERROR(CudaStatus(cudaEventSynchronize(stop_.get()), what));
-  GACCD_RETURN_IF_ERROR(
-      CudaStatus(cudaEventElapsedTime(&milliseconds, start_.get(), stop_.get()), what));
-  return 1e3 * double{milliseconds};
 }
 
 }  // namespace gaccd

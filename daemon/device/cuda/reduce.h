@@ -13,10 +13,11 @@ inline constexpr unsigned kAllLanes = 0xffffffffU;
 // last block sets it back.
 struct GridSums {
   static constexpr unsigned kMaxBlocks = 2048;
-  static constexpr std::size_t kBytes = 256 + kMaxBlocks * sizeof(double);
+  static constexpr unsigned kMaxSums = 2;  // of one kernel
+  static constexpr std::size_t kBytes = 256 + kMaxSums * kMaxBlocks * sizeof(double);
 
   unsigned* arrived = nullptr;
-  double* partials = nullptr;  // kMaxBlocks of them
+  double* partials = nullptr;  // kMaxSums * kMaxBlocks of them
 
   // `memory`: kBytes of GPU memory, zeroed before the first use, aligned to 256 bytes.
   [[nodiscard]] static GridSums At(void* memory) {
@@ -51,26 +52,39 @@ __device__ inline double BlockSum(double value) {
   return WarpSum(lane < blockDim.x / kWarp ? warps[lane] : 0.0);
 }
 
-// Adds up what thread 0 of every block brings. True in all threads of the block that came last,
-// whose thread 0 then has the sum in *total. REQUIRES: gridDim.x <= kMaxBlocks; once in a kernel.
-__device__ inline bool GridSum(double of_block, unsigned* arrived, double* partials,
-                               double* total) {
+// Adds up what thread 0 of every block brings in `sums`. True in all threads of the block that came
+// last, whose thread 0 then has the sums over the grid there. REQUIRES: gridDim.x <= kMaxBlocks;
+// once in a kernel.
+template <unsigned kSums>
+__device__ inline bool GridSum(double (&sums)[kSums], unsigned* arrived, double* partials) {
+  static_assert(kSums <= GridSums::kMaxSums);
   __shared__ bool is_last;
   if (threadIdx.x == 0) {
-    partials[blockIdx.x] = of_block;
-    __threadfence();  // the partial sum is there before the block is counted
+    for (unsigned s = 0; s < kSums; ++s) partials[s * gridDim.x + blockIdx.x] = sums[s];
+    __threadfence();  // the partial sums are there before the block is counted
     is_last = atomicAdd(arrived, 1U) == gridDim.x - 1;
   }
   __syncthreads();
   if (!is_last) return false;
   __threadfence();
-  double sum = 0;
-  for (unsigned i = threadIdx.x; i < gridDim.x; i += blockDim.x) {
-    sum += static_cast<volatile double*>(partials)[i];  // not from a cache of this multiprocessor
+  const volatile double* of_blocks = partials;  // not from a cache of this multiprocessor
+  for (unsigned s = 0; s < kSums; ++s) {
+    double sum = 0;
+    for (unsigned i = threadIdx.x; i < gridDim.x; i += blockDim.x) {
+      sum += of_blocks[s * gridDim.x + i];
+    }
+    if (s > 0) __syncthreads();  // BlockSum() uses the same memory again
+    sums[s] = BlockSum(sum);
   }
-  *total = BlockSum(sum);
   if (threadIdx.x == 0) *arrived = 0;
   return true;
+}
+__device__ inline bool GridSum(double of_block, unsigned* arrived, double* partials,
+                               double* total) {
+  double sums[1] = {of_block};
+  const bool is_last = GridSum(sums, arrived, partials);
+  *total = sums[0];
+  return is_last;
 }
 
 #endif

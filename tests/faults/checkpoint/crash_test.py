@@ -37,7 +37,7 @@ def probe(folder, words=(), kind="", at=0, count=None, reads="", watched=None):
         environment.update(LD_PRELOAD=LIBRARY, FAULT_FOLDER=watched or folder, FAULT_KIND=kind,
                            FAULT_AT=str(at), FAULT_COUNT=count or "", FAULT_READS=reads)
     done = subprocess.run([PROBE, folder, str(RANKS), *words], env=environment,
-                          capture_output=True, text=True, timeout=60)
+                          capture_output=True, text=True, timeout=200)
     return done, [line.split() for line in done.stdout.splitlines()]
 
 

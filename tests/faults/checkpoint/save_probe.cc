@@ -12,7 +12,7 @@
 #include <string>
 
 #include "collectives/base/strings.h"
-#include "tests/unit/checkpoint/small_run.h"
+#include "tests/support/small_run.h"
 
 namespace gaccd {
 namespace {

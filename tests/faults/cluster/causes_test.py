@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import time
 import unittest
 from pathlib import Path
 
@@ -51,12 +52,13 @@ class Causes(support.ClusterTest):
             training.poll()
             lines = path.read_text().splitlines() if path.exists() else []
             return len(lines) >= count and [json.loads(line) for line in lines]
-        ledger = training.wait(entries, 90, f"{count} ended attempts")
+        ledger = training.wait(entries, 180, f"{count} ended attempts")
         return [(a.verdict(), e) for a, e in zip(training.attempts(), ledger)]
 
     def _kill_two(self, name, *victims):
         training = self._training(name, "--epochs=100000").submit()
-        training.wait(lambda: training.step() >= 10, 60, "the first updates")
+        training.wait(lambda: training.step() >= 10, 120, "the first updates")
+        time.sleep(2)  # all have sent their memory with a heartbeat, every 250 ms
         ranks = training.ranks()
         for victim in victims:
             ranks[victim].signal(signal.SIGKILL)
@@ -74,7 +76,7 @@ class Causes(support.ClusterTest):
         self.assertIn("; srun: n", entry["reason"])
         self.assertIn(": Killed", entry["reason"])
         out = training.folder / f"slurm-{training.id}.out"
-        training.wait(lambda: "excnodelist=" in out.read_text(), 20, "the advice of slurm/launch")
+        training.wait(lambda: "excnodelist=" in out.read_text(), 60, "the advice of slurm/launch")
         excluded = re.search(r"excnodelist=(\S+)", out.read_text())
         self.assertEqual(sorted(excluded[1].split(",")), sorted(hosts.split(",")))
 
@@ -93,8 +95,8 @@ class Causes(support.ClusterTest):
         large = training.folder / "large.txtpb"  # 26 MB of parameters and their like
         large.write_text(self.job.path.read_text().replace(": 32 ", ": 2048 "))
         training.job = dataclasses.replace(self.job, path=large)
-        self.addCleanup(lambda: training.wait(lambda: not (group / "cgroup.procs").read_text(), 20, "its end"))
-        (group / "memory.limit_in_bytes").write_text(str(32 << 20))
+        self.addCleanup(lambda: training.wait(lambda: not (group / "cgroup.procs").read_text(), 60, "its end"))
+        (group / "memory.limit_in_bytes").write_text(str(48 << 20))
         wrapper = training.folder / "gaccd"
         wrapper.write_text(WRAPPER % {"victim": VICTIM, "group": group, "gaccd": support.program("GACCD")})
         wrapper.chmod(0o755)

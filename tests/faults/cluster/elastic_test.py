@@ -51,7 +51,7 @@ class Elastic(support.ClusterTest):
 
     def _stop(self, run, update):
         """As a preemption does: SIGTERM to all ranks. The job is cancelled, to be sent elsewhere."""
-        run.wait(lambda: (run.poll(), run.step() >= update)[1], 60, f"update {update}", 0.01)
+        run.wait(lambda: (run.poll(), run.step() >= update)[1], 120, f"update {update}", 0.01)
         self.cluster.run(["scancel", run.id])
         run.wait_ended()
         verdict = run.last().verdict()

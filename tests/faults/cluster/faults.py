@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 
 MOMENTS = ["start-up", "micro-step", "reduction", "save", "evaluation"]
-WAIT = 60  # seconds for a moment to come
+WAIT = 120  # seconds for a moment to come
 # A start that a lost node holds up ends after 300 s, by SLURM's PMIx plugin and by gaccd's own bound.
 # So long no test waits.
 START_BOUND = {"SLURM_PMIX_TIMEOUT": "20"}
@@ -145,9 +145,9 @@ def wait_saved(training):
     """Until SLURM has saved that the job runs; a controller that forgot that starts the job twice."""
     state = training.cluster.dir / "state" / "job_state"
     # Written when srun is called; the step's creation makes SLURM save its state, after seconds.
-    srun = training.wait(training.last, 30, "an attempt").path / "srun.err"
+    srun = training.wait(training.last, WAIT, "an attempt").path / "srun.err"
     training.wait(lambda: state.exists() and srun.exists() and
-                  state.stat().st_mtime > srun.stat().st_ctime, 30, "saved state")
+                  state.stat().st_mtime > srun.stat().st_ctime, WAIT, "saved state")
 
 
 def restart_controller(training, _victim):
@@ -195,8 +195,9 @@ class Fault:
         return self.do.__name__
 
 
-# A dead process is named within 1 s, a silent one within 5 s and the pause between two looks.
-DEAD, SILENT, STOPPED = 1, 6, 3
+# A dead process is named within 1 s, a silent one within 5 s and the pause between two looks. On two slow
+# cores with eight ranks, in seconds more: what SLURM's programs take counts, too.
+DEAD, SILENT, STOPPED = 2, 8, 6
 # The ranks of a slurmstepd that was killed live for a second more.
 FAULTS = [Fault(kill_rank, DEAD, 69, "{who} has ended"),
           Fault(stop_rank, SILENT, 69, "{who} has been silent"),

@@ -196,7 +196,7 @@ class Faults(support.ClusterTest):
         training.job = type(self.job)(**{**vars(self.job), "epochs": epochs or self.job.epochs})
         training.seen_dir = self.cluster.path(f"{disk}/run")
         training.submit()
-        training.wait(lambda: (training.poll(), training.committed >= 20)[1], 60, "two checkpoints")
+        training.wait(lambda: (training.poll(), training.committed >= 20)[1], 120, "two checkpoints")
         return training, training.seen_dir / "ckpt"
 
     def _at(self, moment, name, on=("n2", "n3", "n4")):
@@ -231,7 +231,7 @@ class Faults(support.ClusterTest):
             named = attempt and named_after(attempt, since)
             row[3] = f"{named:.2f} s" if named is not None else "-"
             if not (moment == "start-up" and fault.whole_node):  # the cut node's own wait for long
-                training.wait(lambda: not self._left(training, victim), 30, "all ranks gone", 0.05)
+                training.wait(lambda: not self._left(training, victim), 90, "all ranks gone", 0.05)
             verdict = attempt and attempt.verdict()
             row[6] = f"{verdict['exit']} {verdict.get('suspect_hosts', '')}" if verdict else "-"
             # At the start the ranks may not know each other, so that nobody can write one.

@@ -39,10 +39,7 @@ std::vector<T> ReduceInRankOrder(const Calls& calls, std::size_t first, std::siz
   std::vector<T> result(start, start + count);
   for (const NcclCall* call : std::span(calls).subspan(1)) {
     const T* in = static_cast<const T*>(call->in) + first;
-    for (std::size_t i = 0; i < count; ++i) {
-      if (!call->max) result[i] = static_cast<T>(result[i] + in[i]);
-      if (call->max && result[i] < in[i]) result[i] = in[i];
-    }
+    for (std::size_t i = 0; i < count; ++i) result[i] = static_cast<T>(result[i] + in[i]);
   }
   return result;
 }
@@ -126,37 +123,7 @@ void RunCall(const Calls& calls) {
       return Gather(calls);
     case Move::kBroadcast:
       return SendFromRoot(calls);
-    case Move::kSend:
-    case Move::kReceive:
-      NcclFatal("a send or receive in one group with collectives");
   }
-}
-
-bool RunTransfers(const std::vector<const Launch*>& launches) {
-  // By (from, to), in the order of the calls.
-  std::map<std::pair<int, int>, Calls> sent;
-  std::map<std::pair<int, int>, Calls> received;
-  for (int rank = 0; rank < std::ssize(launches); ++rank) {
-    for (const NcclCall& call : *launches[static_cast<std::size_t>(rank)]) {
-      if (call.move < Move::kSend) return false;
-      if (call.move == Move::kSend) sent[{rank, call.root}].push_back(&call);
-      if (call.move == Move::kReceive) received[{call.root, rank}].push_back(&call);
-    }
-  }
-  const auto fit = [](const auto& a, const auto& b) {
-    return a.first == b.first &&
-           std::ranges::equal(a.second, b.second, [](const NcclCall* x, const NcclCall* y) {
-             return x->count == y->count && x->type == y->type;
-           });
-  };
-  if (!std::ranges::equal(sent, received, fit)) return false;
-  for (const auto& [route, calls] : sent) {
-    for (std::size_t i = 0; i < calls.size(); ++i) {
-      const std::size_t bytes = calls[i]->count * SizeOfNccl(calls[i]->type);
-      if (bytes > 0) std::memcpy(received.at(route)[i]->out, calls[i]->in, bytes);
-    }
-  }
-  return true;
 }
 
 }  // namespace gaccd::standin

@@ -107,9 +107,7 @@ ncclResult_t CommFinalize(ncclComm_t handle) {
 
 // Lets go of the lock: the memory is free only when the GPU does not use it any more.
 void Remove(ncclComm& comm, std::unique_lock<std::mutex>& lock) {
-  if (comm.group != nullptr) {
-    comm.group->members[static_cast<std::size_t>(comm.rank)] = nullptr;
-  }
+  if (comm.group != nullptr) comm.group->members[static_cast<std::size_t>(comm.rank)] = nullptr;
   void* const channels = comm.channels;
   Library().comms.erase(&comm);
   lock.unlock();
@@ -275,9 +273,8 @@ ncclResult_t Add(const char* function, const NcclCall& call, ncclComm_t handle,
 
 ncclResult_t AllReduce(const void* in, void* out, std::size_t count, ncclDataType_t type,
                        ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
-  if (op != ncclSum && op != ncclMax) return ncclInvalidArgument;  // ncclAvg is never right here
-  return Add("ncclAllReduce", {Move::kAllReduce, in, out, count, type, 0, op == ncclMax}, comm,
-             stream);
+  if (op != ncclSum) return ncclInvalidArgument;  // ncclAvg is never right here
+  return Add("ncclAllReduce", {Move::kAllReduce, in, out, count, type, 0}, comm, stream);
 }
 
 ncclResult_t AllGather(const void* in, void* out, std::size_t count, ncclDataType_t type,
@@ -302,42 +299,16 @@ ncclResult_t Broadcast(const void* in, void* out, std::size_t count, ncclDataTyp
   return Add("ncclBroadcast", {Move::kBroadcast, in, out, count, type, root}, comm, stream);
 }
 
-ncclResult_t Send(const void* in, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-                  cudaStream_t stream) {
-  return Add("ncclSend", {Move::kSend, in, nullptr, count, type, peer}, comm, stream);
-}
-
-ncclResult_t Recv(void* out, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-                  cudaStream_t stream) {
-  return Add("ncclRecv", {Move::kReceive, nullptr, out, count, type, peer}, comm, stream);
-}
-
 }  // namespace
 
 const NcclApi* StandInNccl() {
-  static const NcclApi api = {GetVersion,
-                              GetUniqueId,
-                              CommInitRankConfig,
-                              CommInitRankScalable,
-                              CommFinalize,
-                              CommDestroy,
-                              CommAbort,
-                              CommGetAsyncError,
-                              GetErrorString,
-                              GetLastError,
-                              MemAlloc,
-                              MemFree,
-                              CommWindowRegister,
-                              CommWindowDeregister,
-                              GroupStart,
-                              GroupEnd,
-                              AllReduce,
-                              AllGather,
-                              ReduceScatter,
-                              Reduce,
-                              Broadcast,
-                              Send,
-                              Recv};
+  static const NcclApi api = {
+      GetVersion,  GetUniqueId, CommInitRankConfig, CommInitRankScalable, CommFinalize,
+      CommDestroy, CommAbort,   CommGetAsyncError,  GetErrorString,       GetLastError,
+      MemAlloc,    MemFree,     CommWindowRegister, CommWindowDeregister, GroupStart,
+      GroupEnd,    AllReduce,   AllGather,          ReduceScatter,        Reduce,
+      Broadcast,
+  };
   return &api;
 }
 

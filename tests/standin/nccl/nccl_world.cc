@@ -14,14 +14,8 @@ namespace {
 // What the ranks do when all are there. REQUIRES the lock.
 void RunMeeting(Group& group, Meeting& meeting) {
   const Launch& first = *meeting.launches.front();
-  const bool transfers = std::ranges::any_of(
-      meeting.launches, [](const Launch* launch) { return launch->front().move >= Move::kSend; });
-  if (transfers && RunTransfers(meeting.launches)) {
-    meeting.done = true;
-    return;
-  }
   for (const Launch* launch : meeting.launches) {
-    const bool same = !transfers && launch->size() == first.size() &&
+    const bool same = launch->size() == first.size() &&
                       std::equal(first.begin(), first.end(), launch->begin(),
                                  [](const auto& a, const auto& b) { return a.Matches(b); });
     if (same) continue;
@@ -98,10 +92,8 @@ std::vector<Touches> TouchesOf(const Launch& launch, const ncclComm& comm) {
   for (const NcclCall& call : launch) {
     const std::size_t part = call.count * SizeOfNccl(call.type);
     const std::size_t whole = part * static_cast<std::size_t>(comm.group->size);
-    const bool sends =
-        call.move != Move::kReceive && (call.move != Move::kBroadcast || call.root == comm.rank);
-    const bool receives =
-        call.move != Move::kSend && (call.move != Move::kReduce || call.root == comm.rank);
+    const bool sends = call.move != Move::kBroadcast || call.root == comm.rank;
+    const bool receives = call.move != Move::kReduce || call.root == comm.rank;
     if (sends) touches.push_back({call.in, call.move == Move::kReduceScatter ? whole : part});
     if (receives) touches.push_back({call.out, call.move == Move::kAllGather ? whole : part});
   }

@@ -20,7 +20,7 @@ namespace gaccd::standin {
 
 [[noreturn]] void NcclFatal(const std::string& message);
 
-enum class Move { kAllReduce, kAllGather, kReduceScatter, kReduce, kBroadcast, kSend, kReceive };
+enum class Move { kAllReduce, kAllGather, kReduceScatter, kReduce, kBroadcast };
 
 // One call of a collective by one rank.
 struct NcclCall {
@@ -29,13 +29,11 @@ struct NcclCall {
   void* out = nullptr;
   std::size_t count = 0;
   ncclDataType_t type = ncclFloat32;
-  int root = 0;      // of kSend and kReceive: the other rank
-  bool max = false;  // in place of the sum
+  int root = 0;
 
   // What all ranks must agree on.
   [[nodiscard]] bool Matches(const NcclCall& other) const {
-    return move == other.move && count == other.count && type == other.type && root == other.root &&
-           max == other.max;
+    return move == other.move && count == other.count && type == other.type && root == other.root;
   }
 };
 using Launch = std::vector<NcclCall>;  // one group
@@ -43,8 +41,6 @@ using Launch = std::vector<NcclCall>;  // one group
 [[nodiscard]] std::size_t SizeOfNccl(ncclDataType_t type);
 // The i-th calls of all ranks, by rank, which match.
 void RunCall(const std::vector<const NcclCall*>& calls);
-// Sends and receives of all ranks. False: some have no counterpart of the same size.
-bool RunTransfers(const std::vector<const Launch*>& launches);
 
 // The n-th launch of all ranks of a group.
 struct Meeting {

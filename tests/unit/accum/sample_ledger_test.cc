@@ -11,12 +11,10 @@
 
 #include "collectives/comm/threads.h"
 #include "daemon/plan/plan.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
-
-using testing::HasSubstr;
 
 ThreadGroupOptions Short() {
   return {.comm = {.bound = std::chrono::seconds(20)}, .ranks_per_node = 0};
@@ -46,7 +44,7 @@ TEST(SampleLedgerTest, RaggedLoadsOfAPlanAddUp) {
   const auto plan =
       Plan::Make({.nodes = 1, .gpus_per_node = 5, .micro_batch = 4, .target_batch = 33});
   ASSERT_TRUE(plan.ok());
-  const Status status = RunThreadRanks(5, Short(), [&](Communicator& comm) -> Status {
+  ExpectOk(RunThreadRanks(5, Short(), [&](Communicator& comm) -> Status {
     SampleLedger ledger;
     for (int update = 0; update < 3; ++update) {
       for (std::int64_t step = 0; step < plan->accum_steps(); ++step) {
@@ -55,30 +53,25 @@ TEST(SampleLedgerTest, RaggedLoadsOfAPlanAddUp) {
       GACCD_RETURN_IF_ERROR(SumAndAudit(ledger, comm, plan->effective_batch()));
     }
     return Status::Ok();
-  });
-  EXPECT_TRUE(status.ok()) << status.message();
+  }));
 }
 
 // A rank that skips a micro-batch is named by its count, and every rank learns it.
 TEST(SampleLedgerTest, MismatchNamesBothSumsAndAllCountsOnEveryRank) {
   std::mutex mutex;
   std::vector<Status> seen;
-  const Status status = RunThreadRanks(3, Short(), [&](Communicator& comm) {
+  ExpectOk(RunThreadRanks(3, Short(), [&](Communicator& comm) {
     SampleLedger ledger;
     ledger.Add(comm.rank() == 1 ? 9 : 13);
     Status audit = SumAndAudit(ledger, comm, 39);
     const std::lock_guard lock(mutex);
     seen.push_back(std::move(audit));
     return Status::Ok();
-  });
-  EXPECT_TRUE(status.ok()) << status.message();
+  }));
   ASSERT_EQ(seen.size(), 3u);
   for (const Status& audit : seen) {
-    ASSERT_FALSE(audit.ok());
-    EXPECT_THAT(audit, HasKind(ErrorKind::kInternal));
-    EXPECT_THAT(audit, HasMessage(HasSubstr("the plan has 39 samples")));
-    EXPECT_THAT(audit, HasMessage(HasSubstr("the ranks counted 35")));
-    EXPECT_THAT(audit, HasMessage(HasSubstr("rank 0: 13, rank 1: 9, rank 2: 13")));
+    EXPECT_THAT(audit, IsError(ErrorKind::kInternal, "the plan has 39 samples",
+                               "the ranks counted 35", "rank 0: 13, rank 1: 9, rank 2: 13"));
   }
 }
 
@@ -92,10 +85,7 @@ TEST(SampleLedgerTest, CountsBeyond32Bits) {
 TEST(SampleLedgerTest, InverseCountNeedsASample) {
   EXPECT_EQ(*InverseCount(3072), 1.0 / 3072);
   for (const std::int64_t count : {0, -1}) {
-    const auto inverse = InverseCount(count);
-    ASSERT_FALSE(inverse.ok());
-    EXPECT_THAT(inverse, HasKind(ErrorKind::kInternal));
-    EXPECT_THAT(inverse, HasMessage(HasSubstr(std::to_string(count))));
+    EXPECT_THAT(InverseCount(count), IsError(ErrorKind::kInternal, std::to_string(count)));
   }
 }
 

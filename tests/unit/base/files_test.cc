@@ -10,14 +10,11 @@
 #include <filesystem>
 #include <thread>
 
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/temp_folder.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 
 namespace gaccd {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 class FilesTest : public ::testing::Test {
  protected:
@@ -32,9 +29,8 @@ std::span<const std::byte> Bytes(std::string_view text) { return std::as_bytes(s
 
 TEST_F(FilesTest, ADurableFileAppearsWholeOrNotAtAll) {
   {
-    auto file = DurableFile::Create(Path("a"));
-    ASSERT_TRUE(file.ok()) << file.status().message();
-    ASSERT_TRUE(file->Write(Bytes("half")).ok());
+    auto file = ValueOrThrow(DurableFile::Create(Path("a")));
+    ASSERT_TRUE(file.Write(Bytes("half")).ok());
     EXPECT_FALSE(std::filesystem::exists(Path("a")));
   }
   EXPECT_THAT(Names(), ElementsAre());
@@ -53,9 +49,7 @@ TEST_F(FilesTest, ReplaceFileLeavesOldOrNew) {
     ASSERT_TRUE(ReplaceFile(Path("a"), "second", durable).ok());
     EXPECT_EQ(*ReadStart(Path("a"), 3), "sec");
     EXPECT_THAT(Names(), ElementsAre("a"));
-    const Status failed = ReplaceFile(Path("no/a"), "x", durable);
-    EXPECT_THAT(failed, HasKind(ErrorKind::kIo));
-    EXPECT_THAT(failed, HasMessage(HasSubstr("No such file")));
+    EXPECT_THAT(ReplaceFile(Path("no/a"), "x", durable), IsError(ErrorKind::kIo, "No such file"));
   }
 }
 
@@ -82,24 +76,22 @@ TEST_F(FilesTest, ATemporaryFileIsAlwaysANewOne) {
   }
   std::vector<TemporaryFile> all;
   for (int i = 0; i < 50; ++i) {
-    auto one = CreateTemporary(Path("b"));
-    ASSERT_TRUE(one.ok()) << one.status().message();
-    all.push_back(*std::move(one));
+    auto one = ValueOrThrow(CreateTemporary(Path("b")));
+    all.push_back(std::move(one));
   }
   EXPECT_EQ(Names().size(), 51u) << "each its own";
 }
 
 TEST_F(FilesTest, InputFileReadsExactlyWhatItPromises) {
   ASSERT_TRUE(ReplaceFile(Path("a"), "0123456789", false).ok());
-  const auto file = InputFile::Open(Path("a"));
-  ASSERT_TRUE(file.ok());
-  EXPECT_EQ(file->size(), 10u);
+  const auto file = ValueOrThrow(InputFile::Open(Path("a")));
+  EXPECT_EQ(file.size(), 10u);
   std::string text(4, ' ');
-  ASSERT_TRUE(file->ReadAt(3, std::as_writable_bytes(std::span(text))).ok());
+  ASSERT_TRUE(file.ReadAt(3, std::as_writable_bytes(std::span(text))).ok());
   EXPECT_EQ(text, "3456");
   ASSERT_EQ(::truncate(Path("a").c_str(), 5), 0);
-  const Status shorter = file->ReadAt(3, std::as_writable_bytes(std::span(text)));
-  EXPECT_THAT(shorter, HasMessage(HasSubstr("found its end at 5")));
+  EXPECT_THAT(file.ReadAt(3, std::as_writable_bytes(std::span(text))),
+              HasMessage(HasSubstr("found its end at 5")));
 }
 
 TEST_F(FilesTest, OnlyRegularFilesAreRead) {
@@ -131,9 +123,8 @@ TEST_F(FilesTest, SmallFilesAreBounded) {
   ASSERT_TRUE(ReplaceFile(Path("most"), std::string(kMaxTextBytes, 'x'), false).ok());
   EXPECT_EQ(ReadSmallFile(Path("most"), ErrorKind::kConfig)->size(), kMaxTextBytes);
   ASSERT_TRUE(ReplaceFile(Path("more"), std::string(kMaxTextBytes + 1, 'x'), false).ok());
-  const auto more = ReadSmallFile(Path("more"), ErrorKind::kConfig);
-  EXPECT_THAT(more, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(more, HasMessage(HasSubstr("found 1048577")));
+  EXPECT_THAT(ReadSmallFile(Path("more"), ErrorKind::kConfig),
+              IsError(ErrorKind::kConfig, "found 1048577"));
 }
 
 TEST_F(FilesTest, FoldersAreMadeAndListedWithinABound) {
@@ -187,9 +178,8 @@ TEST_F(FilesTest, FilesAreForTheirUserOnly) {
 }
 
 TEST_F(FilesTest, AFullDeviceIsAnError) {
-  const auto full = OpenFile("/dev/full", O_WRONLY);
-  ASSERT_TRUE(full.ok());
-  EXPECT_THAT(WriteAll(full->get(), "x", "/dev/full"), HasMessage(HasSubstr("No space left")));
+  const auto full = ValueOrThrow(OpenFile("/dev/full", O_WRONLY));
+  EXPECT_THAT(WriteAll(full.get(), "x", "/dev/full"), HasMessage(HasSubstr("No space left")));
 }
 
 }  // namespace

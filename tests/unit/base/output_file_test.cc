@@ -11,22 +11,18 @@
 #include <filesystem>
 
 #include "collectives/base/files.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/temp_folder.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 
 namespace gaccd {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 class OutputFileTest : public ::testing::Test {
  protected:
   [[nodiscard]] std::string Path(const std::string& name) const { return temp_.Path(name); }
   static std::string Refusal(const std::string& path) {
     const Status status = CheckOutputFile(path);
-    EXPECT_THAT(status, HasKind(ErrorKind::kIo));
-    EXPECT_THAT(status, HasMessage(HasSubstr("'" + path + "'")));
+    EXPECT_THAT(status, IsError(ErrorKind::kIo, "'" + path + "'"));
     return status.message();
   }
 

@@ -1,12 +1,14 @@
 #include "collectives/base/result.h"
 
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include "collectives/base/strings.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -86,6 +88,52 @@ TEST(Result, HoldsWhatCanOnlyBeMoved) {
   EXPECT_EQ(*taken, 5);
 }
 
+// Counts how many of it live.
+struct Counted {
+  explicit Counted(int* count) : living(count) { ++*living; }
+  Counted(const Counted& other) : living(other.living) { ++*living; }
+  Counted& operator=(const Counted&) = default;
+  ~Counted() { --*living; }
+  int* living;
+};
+
+TEST(Result, CopiesMovesAndEndsItsValueOnce) {
+  int living = 0;
+  {
+    Result<Counted> first = Counted(&living);
+    EXPECT_EQ(living, 1);
+    Result<Counted> copy = first;
+    EXPECT_EQ(living, 2);
+    Result<Counted> moved = std::move(copy);
+    EXPECT_EQ(living, 3);  // a value that was moved from ends with its result
+    moved = Status(ErrorKind::kIo, "disk full");
+    EXPECT_EQ(living, 2);
+    EXPECT_THAT(moved, HasMessage("disk full"));
+    moved = first;
+    EXPECT_EQ(living, 3);
+    EXPECT_TRUE(moved.ok());
+  }
+  EXPECT_EQ(living, 0);
+}
+
+TEST(Result, ErrorsOutliveWhatTheyAreCopiedFrom) {
+  Status kept;
+  {
+    const Result<std::string> wrong = Status(ErrorKind::kData, "row 3");
+    kept = wrong.status();
+    const Result<std::string> copy = wrong;
+    EXPECT_THAT(copy, IsError(ErrorKind::kData, "row 3"));
+  }
+  EXPECT_THAT(kept, IsError(ErrorKind::kData, "row 3"));
+  const Status moved = std::move(kept);
+  EXPECT_THAT(moved, HasMessage("row 3"));
+}
+
+TEST(Result, ASuccessWithoutAValueIsAnError) {
+  const Result<int> nothing = Status::Ok();
+  EXPECT_THAT(nothing, IsError(ErrorKind::kInternal, "found neither"));
+}
+
 TEST(StatusMatchersTest, MayBeAskedOfASuccess) {
   const Status good;
   const Result<int> value = 1;
@@ -105,6 +153,27 @@ TEST(StatusMatchers, MayBeAskedOfASuccess) {
   EXPECT_THAT(failed, testing::Not(HasMessage("row")));
   EXPECT_THAT(Status::Ok(), testing::Not(HasKind(ErrorKind::kData)));
   EXPECT_THAT(Result<int>(3), testing::Not(HasMessage("")));
+}
+
+TEST(StatusMatchers, EachPartOfAMessageCounts) {
+  const Status failed(ErrorKind::kData, "expected 3, found 2");
+  EXPECT_THAT(failed, IsError(ErrorKind::kData));
+  EXPECT_THAT(failed, IsError(ErrorKind::kData, "3", std::string("found 2"), Not(HasSubstr("4"))));
+  EXPECT_THAT(failed, Not(IsError(ErrorKind::kIo, "3", "found 2")));
+  EXPECT_THAT(failed, Not(IsError(ErrorKind::kData, "4", "found 2")));
+  EXPECT_THAT(failed, Not(IsError(ErrorKind::kData, "3", "found 1")));
+  EXPECT_THAT(failed, Not(IsError(ErrorKind::kData, "3", Not(HasSubstr("2")))));
+  EXPECT_THAT(Status::Ok(), Not(IsError(ErrorKind::kData, "")));
+}
+
+TEST(StatusMatchers, AnErrorFailsTheTest) {
+  const Result<int> failed = Status(ErrorKind::kData, "row 3");
+  EXPECT_THAT(failed, Not(IsOk()));
+  EXPECT_THAT(Result<int>(3), IsOk());
+  EXPECT_EQ(ValueOrThrow(Result<int>(3)), 3);
+  EXPECT_THROW((void)ValueOrThrow(failed), std::runtime_error);
+  EXPECT_NONFATAL_FAILURE(ExpectOk(Status(ErrorKind::kData, "row 3")), "row 3");
+  ExpectOk(Status::Ok());
 }
 
 }  // namespace

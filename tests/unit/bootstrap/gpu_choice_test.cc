@@ -6,12 +6,10 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
-
-using ::testing::HasSubstr;
 
 std::vector<GpuFacts> Gpus(const std::vector<std::string>& uuids) {
   std::vector<GpuFacts> gpus;
@@ -41,10 +39,8 @@ TEST(GpuChoice, TheOnlyOneIsItsOwn) {
 }
 
 TEST(GpuChoice, FewerGpusThanRanks) {
-  const auto refused = ChooseGpu(Gpus({"a", "b"}), LocalRank(2, 3), false);
-  ASSERT_FALSE(refused.ok());
-  EXPECT_THAT(refused, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(refused, HasMessage(HasSubstr("2 GPUs for 3 ranks")));
+  EXPECT_THAT(ChooseGpu(Gpus({"a", "b"}), LocalRank(2, 3), false),
+              IsError(ErrorKind::kConfig, "2 GPUs for 3 ranks"));
   EXPECT_EQ(ChooseGpu(Gpus({"a", "b"}), LocalRank(2, 3), true)->uuid, "a");
 }
 
@@ -56,14 +52,13 @@ Status Agree(const std::vector<Result<std::vector<GpuFacts>>>& seen, bool sharin
   chosen->resize(seen.size());
   ThreadGroupOptions options;
   options.ranks_per_node = ranks_per_node;
-  const Status run = RunThreadRanks(ranks, options, [&](Communicator& over) {
+  ExpectOk(RunThreadRanks(ranks, options, [&](Communicator& over) {
     const auto rank = static_cast<std::size_t>(over.rank());
     const auto gpu = AgreeOnGpu(over, seen[rank], sharing);
     statuses[rank] = gpu.status();
     if (gpu.ok()) (*chosen)[rank] = gpu->uuid;
     return Status::Ok();
-  });
-  EXPECT_TRUE(run.ok()) << run.message();
+  }));
   for (const Status& status : statuses) {
     EXPECT_EQ(status.ok(), statuses[0].ok());
     if (status.ok() || statuses[0].ok()) continue;
@@ -75,33 +70,26 @@ Status Agree(const std::vector<Result<std::vector<GpuFacts>>>& seen, bool sharin
 
 TEST(GpuAgreement, OneGpuARankOnTwoNodes) {
   std::vector<std::string> chosen;
-  const Status status = Agree(
-      {Gpus({"a", "b"}), Gpus({"a", "b"}), Gpus({"c", "d"}), Gpus({"c", "d"})}, false, 2, &chosen);
-  ASSERT_TRUE(status.ok()) << status.message();
+  ASSERT_OK(Agree({Gpus({"a", "b"}), Gpus({"a", "b"}), Gpus({"c", "d"}), Gpus({"c", "d"})}, false,
+                  2, &chosen));
   EXPECT_THAT(chosen, ::testing::ElementsAre("a", "b", "c", "d"));
 }
 
 TEST(GpuAgreement, OneGpuTwiceIsRefusedWithBothRanks) {
   std::vector<std::string> chosen;
   const std::vector<Result<std::vector<GpuFacts>>> seen = {Gpus({"a"}), Gpus({"b"}), Gpus({"a"})};
-  const Status status = Agree(seen, false, 0, &chosen);
-  ASSERT_FALSE(status.ok());
-  EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(
-      status,
-      HasMessage(HasSubstr("rank 0 on node0 and rank 2 on node0 both use GPU 0 (NVIDIA H200, a)")));
+  EXPECT_THAT(Agree(seen, false, 0, &chosen),
+              IsError(ErrorKind::kConfig,
+                      "rank 0 on node0 and rank 2 on node0 both use GPU 0 (NVIDIA H200, a)"));
   ASSERT_TRUE(Agree(seen, true, 0, &chosen).ok());
   EXPECT_THAT(chosen, ::testing::ElementsAre("a", "b", "a"));
 }
 
 TEST(GpuAgreement, RankWithoutAGpuFailsAll) {
   std::vector<std::string> chosen;
-  const Status status =
-      Agree({Gpus({"a"}), Status(ErrorKind::kUnavailable, "no GPU: no driver")}, true, 1, &chosen);
-  ASSERT_FALSE(status.ok());
-  EXPECT_THAT(status, HasKind(ErrorKind::kUnavailable));
-  EXPECT_THAT(status, HasMessage(HasSubstr("rank 1 on node1")));
-  EXPECT_THAT(status, HasMessage(HasSubstr("no GPU: no driver")));
+  EXPECT_THAT(
+      Agree({Gpus({"a"}), Status(ErrorKind::kUnavailable, "no GPU: no driver")}, true, 1, &chosen),
+      IsError(ErrorKind::kUnavailable, "rank 1 on node1", "no GPU: no driver"));
 }
 
 }  // namespace

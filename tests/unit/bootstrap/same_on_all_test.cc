@@ -4,7 +4,7 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 // The errors of all ranks, by rank; empty where there was none.
 std::vector<std::string> CheckOn(const std::vector<std::string>& digests) {
   std::vector<std::string> messages(digests.size());
-  const Status run = RunThreadRanks(static_cast<int>(digests.size()), {}, [&](Communicator& comm) {
+  ExpectOk(RunThreadRanks(static_cast<int>(digests.size()), {}, [&](Communicator& comm) {
     const auto rank = static_cast<std::size_t>(comm.rank());
     const Status status = CheckSameOnAllRanks(comm, "flags", digests[rank]);
     if (!status.ok()) {
@@ -20,8 +20,7 @@ std::vector<std::string> CheckOn(const std::vector<std::string>& digests) {
       messages[rank] = status.message();
     }
     return Status::Ok();
-  });
-  EXPECT_TRUE(run.ok()) << run.message();
+  }));
   return messages;
 }
 
@@ -58,9 +57,8 @@ TEST(SameOnAllRanksTest, ManyOddRanksAreCounted) {
 
 TEST(SameOnAllRanksTest, TooLongADigestIsRefused) {
   const auto comm = MakeSingle();
-  const Status status = CheckSameOnAllRanks(*comm, "binary", std::string(129, 'x'));
-  ASSERT_FALSE(status.ok());
-  EXPECT_THAT(status, HasKind(ErrorKind::kInternal));
+  EXPECT_THAT(CheckSameOnAllRanks(*comm, "binary", std::string(129, 'x')),
+              HasKind(ErrorKind::kInternal));
 }
 
 }  // namespace

@@ -5,12 +5,11 @@
 
 #include <map>
 
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
 
-using ::testing::HasSubstr;
 using Variables = std::map<std::string, std::string>;
 
 Environment Env(Variables values) {
@@ -29,22 +28,17 @@ TEST(CheckWorldTest, AgreesWithTheLauncher) {
 }
 
 TEST(CheckWorldTest, AMismatchSaysBothValues) {
-  const Status status = CheckWorld(2, Env({{"SLURM_STEP_NUM_TASKS", "8"}}));
-  ASSERT_FALSE(status.ok());
-  EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(status, HasMessage(HasSubstr("MPI has 2 ranks but SLURM_STEP_NUM_TASKS=8")));
-  const Status mpirun = CheckWorld(3, Env({{"OMPI_COMM_WORLD_SIZE", "4"}}));
-  ASSERT_FALSE(mpirun.ok());
-  EXPECT_THAT(mpirun, HasMessage(HasSubstr("MPI has 3 ranks but OMPI_COMM_WORLD_SIZE=4")));
+  EXPECT_THAT(CheckWorld(2, Env({{"SLURM_STEP_NUM_TASKS", "8"}})),
+              IsError(ErrorKind::kConfig, "MPI has 2 ranks but SLURM_STEP_NUM_TASKS=8"));
+  EXPECT_THAT(CheckWorld(3, Env({{"OMPI_COMM_WORLD_SIZE", "4"}})),
+              HasMessage(HasSubstr("MPI has 3 ranks but OMPI_COMM_WORLD_SIZE=4")));
 }
 
 TEST(CheckWorldTest, AWorldOfOneInALargerJobGetsAHint) {
   for (const char* variable : {"SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"}) {
-    const Status status = CheckWorld(1, Env({{variable, "8"}}));
-    ASSERT_FALSE(status.ok()) << variable;
-    EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
-    EXPECT_THAT(status, HasMessage(HasSubstr("MPI has 1 rank but")));
-    EXPECT_THAT(status, HasMessage(HasSubstr("srun --mpi=pmix")));
+    EXPECT_THAT(CheckWorld(1, Env({{variable, "8"}})),
+                IsError(ErrorKind::kConfig, "MPI has 1 rank but", "srun --mpi=pmix"))
+        << variable;
   }
 }
 
@@ -64,19 +58,15 @@ TEST(CheckWorldTest, TheStepOfMpirunsDaemonsDoesNotCount) {
 
 TEST(CheckWorldTest, NonsenseIsRefused) {
   for (const char* value : {"", "four", "0", "-4", "4x", "99999999999999999999"}) {
-    const Status status = CheckWorld(4, Env({{"SLURM_STEP_NUM_TASKS", value}}));
-    ASSERT_FALSE(status.ok()) << value;
-    EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
-    EXPECT_THAT(status, HasMessage(HasSubstr(value)));
+    EXPECT_THAT(CheckWorld(4, Env({{"SLURM_STEP_NUM_TASKS", value}})),
+                IsError(ErrorKind::kConfig, value))
+        << value;
   }
 }
 
 TEST(CheckLauncherTest, AStepWithoutMpiIsRefusedBeforeMpiStarts) {
-  const Status status = CheckLauncher(Env({{"SLURM_STEP_NUM_TASKS", "8"}}));
-  ASSERT_FALSE(status.ok());
-  EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(status, HasMessage(HasSubstr("8 tasks")));
-  EXPECT_THAT(status, HasMessage(HasSubstr("srun --mpi=pmix")));
+  EXPECT_THAT(CheckLauncher(Env({{"SLURM_STEP_NUM_TASKS", "8"}})),
+              IsError(ErrorKind::kConfig, "8 tasks", "srun --mpi=pmix"));
   EXPECT_TRUE(CheckLauncher(Env({{"SLURM_STEP_NUM_TASKS", "8"}, {"PMIX_RANK", "3"}})).ok());
   EXPECT_TRUE(CheckLauncher(Env({{"SLURM_STEP_NUM_TASKS", "1"}})).ok());
   EXPECT_TRUE(CheckLauncher(Env({})).ok());

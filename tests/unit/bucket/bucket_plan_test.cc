@@ -7,11 +7,10 @@
 #include <numeric>
 #include <random>
 
+#include "tests/support/status_matchers.h"
+
 namespace gaccd {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 std::vector<std::pair<std::size_t, std::size_t>> Ranges(const BucketPlan& plan) {
   std::vector<std::pair<std::size_t, std::size_t>> ranges;
@@ -21,9 +20,7 @@ std::vector<std::pair<std::size_t, std::size_t>> Ranges(const BucketPlan& plan) 
 
 BucketPlan MakePlan(const std::vector<GradientSlot>& gradients, std::size_t elements,
                     std::size_t bucket) {
-  auto plan = BucketPlan::Make(gradients, elements, bucket);
-  EXPECT_TRUE(plan.ok()) << plan.status().message();
-  return std::move(plan).value();
+  return ValueOrThrow(BucketPlan::Make(gradients, elements, bucket));
 }
 
 // Three layers with weight and bias in forward order; backward finishes bias before weight.
@@ -31,11 +28,10 @@ const std::vector<GradientSlot> kLayers = {{0, 100, 5},  {100, 10, 4}, {110, 50,
                                            {160, 10, 2}, {170, 20, 1}, {190, 2, 0}};
 
 TEST(BucketPlan, OneBucketByDefault) {
-  const auto plan = BucketPlan::Make(kLayers, 192);
-  ASSERT_TRUE(plan.ok());
-  EXPECT_THAT(Ranges(*plan), ElementsAre(std::pair(0, 192)));
-  EXPECT_EQ(plan->buckets()[0].gradients, 6);
-  EXPECT_THAT(plan->bucket_of(), ElementsAre(0, 0, 0, 0, 0, 0));
+  const auto plan = ValueOrThrow(BucketPlan::Make(kLayers, 192));
+  EXPECT_THAT(Ranges(plan), ElementsAre(std::pair(0, 192)));
+  EXPECT_EQ(plan.buckets()[0].gradients, 6);
+  EXPECT_THAT(plan.bucket_of(), ElementsAre(0, 0, 0, 0, 0, 0));
 }
 
 TEST(BucketPlan, FillsFromTheTopLayerDown) {

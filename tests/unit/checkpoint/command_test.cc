@@ -12,16 +12,12 @@
 #include "daemon/checkpoint/saved_job.h"
 #include "daemon/checkpoint/train_state.h"
 #include "daemon/model/safetensors.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/checkpoint/small_run.h"
-#include "tests/unit/temp_folder.h"
+#include "tests/support/small_run.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 
 namespace gaccd {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 class CkptCommandTest : public ::testing::Test {
  protected:
@@ -75,15 +71,14 @@ TEST_F(CkptCommandTest, VerifyNamesWhatIsDamaged) {
 TEST_F(CkptCommandTest, VerifyIsAsStrictAsAResume) {
   const auto comm = MakeSingle();
   const auto damaged = [&](const std::string& folder, const std::string& why) {
-    const auto found = RunCkptCommand({.action = CkptAction::kVerify, .path = folder});
-    ASSERT_TRUE(found.ok()) << found.status().message();
-    EXPECT_THAT(found->verdict, IsError(ErrorKind::kData, "1 of 1"));
-    EXPECT_THAT(found->text, AllOf(HasSubstr("000009-e000001: damaged"), HasSubstr(why)));
-    const auto loaded = LoadNewest(*comm, folder, AcceptAll);
-    ASSERT_TRUE(loaded.ok()) << loaded.status().message();
-    EXPECT_FALSE(loaded->state);
-    EXPECT_EQ(loaded->damaged, 1);
-    EXPECT_THAT(loaded->refused, testing::ElementsAre(HasSubstr(why)));
+    const auto found =
+        ValueOrThrow(RunCkptCommand({.action = CkptAction::kVerify, .path = folder}));
+    EXPECT_THAT(found.verdict, IsError(ErrorKind::kData, "1 of 1"));
+    EXPECT_THAT(found.text, AllOf(HasSubstr("000009-e000001: damaged"), HasSubstr(why)));
+    const auto loaded = ValueOrThrow(LoadNewest(*comm, folder, AcceptAll));
+    EXPECT_FALSE(loaded.state);
+    EXPECT_EQ(loaded.damaged, 1);
+    EXPECT_THAT(loaded.refused, testing::ElementsAre(HasSubstr(why)));
   };
   for (const std::size_t at : {std::size_t{0}, std::size_t{899}, std::size_t{912 + 9}}) {
     const TempFolder folder;
@@ -159,13 +154,12 @@ TEST_F(CkptCommandTest, PruneRemovesByThePolicyUnlessARunWrites) {
       .action = CkptAction::kPrune, .path = folder_.path(), .keep = {.newest = 1}};
   {
     const auto lease = WriterLease::Take(folder_.Path("ckpt"), MakeOwnerName("55", 0));
-    const auto refused = RunCkptCommand(request);
-    EXPECT_THAT(refused, IsError(ErrorKind::kConfig, "job 55"));
+    EXPECT_THAT(RunCkptCommand(request), IsError(ErrorKind::kConfig, "job 55"));
   }
   {
     const auto run = FolderOwner::Take(folder_.path(), MakeOwnerName("56", 0));
-    const auto refused = RunCkptCommand(request);
-    EXPECT_THAT(refused, IsError(ErrorKind::kConfig, "job 56")) << "it may be about to resume";
+    EXPECT_THAT(RunCkptCommand(request), IsError(ErrorKind::kConfig, "job 56"))
+        << "it may be about to resume";
   }
   EXPECT_EQ(Run(request).text,
             "removed step-000000000006-e000001\nremoved step-000000000003-e000001\n");
@@ -214,13 +208,12 @@ TEST_F(CkptCommandTest, ExportsTheNewestThatIsWhole) {
   const CkptOutput output = Run({.action = CkptAction::kExport, .out = out});
   EXPECT_THAT(output.text, AllOf(HasSubstr("step-000000000009-e000001: "),
                                  HasSubstr("the parameters after 6 updates")));
-  const auto file = ReadSafetensors(out);
-  ASSERT_TRUE(file.ok()) << file.status().message();
-  ASSERT_EQ(file->tensors.size(), 2u);
+  const auto file = ValueOrThrow(ReadSafetensors(out));
+  ASSERT_EQ(file.tensors.size(), 2u);
   const Bytes parameters = run_.Parameters(6);
-  EXPECT_EQ(file->tensors[1].name, "a.bias");
-  EXPECT_EQ(std::memcmp(file->tensors[0].values.data(), parameters.data(), 3600), 0);
-  EXPECT_EQ(std::memcmp(file->tensors[1].values.data(), parameters.data() + 4 * 912, 40), 0);
+  EXPECT_EQ(file.tensors[1].name, "a.bias");
+  EXPECT_EQ(std::memcmp(file.tensors[0].values.data(), parameters.data(), 3600), 0);
+  EXPECT_EQ(std::memcmp(file.tensors[1].values.data(), parameters.data() + 4 * 912, 40), 0);
   // A generation that was asked for by name is not replaced by another.
   const auto named = RunCkptCommand({.action = CkptAction::kExport,
                                      .path = folder_.Path("ckpt") + "/step-000000000009-e000001",
@@ -254,14 +247,13 @@ TEST_F(CkptCommandTest, ExportsTheAveragesUnlessAskedForTheWeights) {
         const bool averaged = step > 0 && !raw;
         EXPECT_THAT(Run(request).text, HasSubstr(averaged ? "the averaged parameters after 6"
                                                           : ": the parameters after "));
-        const auto file = ReadSafetensors(request.out);
-        ASSERT_TRUE(file.ok()) << file.status().message();
+        const auto file = ValueOrThrow(ReadSafetensors(request.out));
         const Bytes parameters = run.Parameters(step);
         const Bytes state = run.Optimizer(step);
-        EXPECT_EQ(file->tensors[0].values, averaged && !frozen ? values_of(state, trainable, 900)
-                                                               : values_of(parameters, 0, 900));
-        EXPECT_EQ(file->tensors[1].values, averaged ? values_of(state, 2 * trainable - 16, 10)
-                                                    : values_of(parameters, 912, 10));
+        EXPECT_EQ(file.tensors[0].values, averaged && !frozen ? values_of(state, trainable, 900)
+                                                              : values_of(parameters, 0, 900));
+        EXPECT_EQ(file.tensors[1].values, averaged ? values_of(state, 2 * trainable - 16, 10)
+                                                   : values_of(parameters, 912, 10));
       }
     }
   }
@@ -295,27 +287,28 @@ TEST_F(CkptCommandTest, ExportWritesOnlyWhereAFileOfWeightsBelongs) {
 // Everything fits: sizes, digests, CRCs. But parameters are measured by one buffer, and another one
 // of 64 bytes bears the name of theirs.
 TEST_F(CkptCommandTest, ExportDoesNotReadBehindAForgedBuffer) {
-  auto manifest = ReadManifest(folder_.Path("ckpt"), {.epoch = 1, .step = 9, .committed = true});
-  ASSERT_TRUE(manifest.ok());
+  auto manifest =
+      ValueOrThrow(ReadManifest(folder_.Path("ckpt"), {.epoch = 1, .step = 9, .committed = true}));
   const Generation forged{.epoch = 1, .step = 12};
-  manifest->cursor.step = forged.step;
-  manifest->buffers = {{"decoy", manifest->buffers[0].bytes}, {"parameters", 64}};
-  for (std::int64_t rank = 0; rank < manifest->world(); ++rank) {
+  manifest.cursor.step = forged.step;
+  manifest.buffers = {{"decoy", manifest.buffers[0].bytes}, {"parameters", 64}};
+  for (std::int64_t rank = 0; rank < manifest.world(); ++rank) {
     std::vector<Bytes> bytes;
-    for (const BufferSpec& buffer : manifest->buffers) {
-      bytes.emplace_back(PartOf(buffer, rank, manifest->world()).bytes);
+    for (const BufferSpec& buffer : manifest.buffers) {
+      bytes.emplace_back(PartOf(buffer, rank, manifest.world()).bytes);
     }
     const std::vector<std::span<const std::byte>> parts(bytes.begin(), bytes.end());
     const auto record =
-        WriteShardOf(folder_.Path("ckpt"), forged, IdentityOf(*manifest, rank), parts, {});
+        WriteShardOf(folder_.Path("ckpt"), forged, IdentityOf(manifest, rank), parts, {});
     ASSERT_TRUE(record.ok()) << record.status().message();
-    manifest->shards[static_cast<std::size_t>(rank)] = *record;
+    manifest.shards[static_cast<std::size_t>(rank)] = *record;
   }
   const std::string path = StrCat(folder_.Path("ckpt"), "/", forged.name());
-  ASSERT_TRUE(ReplaceFile(StrCat(path, "/", kManifestName), EncodeManifest(*manifest), false).ok());
-  const auto exported = RunCkptCommand(
-      {.action = CkptAction::kExport, .path = path, .out = folder_.path() + "/w.safetensors"});
-  EXPECT_THAT(exported, IsError(ErrorKind::kData, "found decoy"));
+  ASSERT_TRUE(ReplaceFile(StrCat(path, "/", kManifestName), EncodeManifest(manifest), false).ok());
+  EXPECT_THAT(
+      RunCkptCommand(
+          {.action = CkptAction::kExport, .path = path, .out = folder_.path() + "/w.safetensors"}),
+      IsError(ErrorKind::kData, "found decoy"));
 }
 
 TEST_F(CkptCommandTest, WrongUse) {
@@ -333,12 +326,12 @@ TEST_F(CkptCommandTest, WrongUse) {
 }
 
 TEST(MakeCkptRequestTest, WordsBecomeARequest) {
-  const auto made = MakeCkptRequest(std::vector<std::string>{"export", "p"}, "o", {.newest = 5});
-  ASSERT_TRUE(made.ok());
-  EXPECT_EQ(made->action, CkptAction::kExport);
-  EXPECT_EQ(made->path, "p");
-  EXPECT_EQ(made->out, "o");
-  EXPECT_EQ(made->keep.newest, 5);
+  const auto made =
+      ValueOrThrow(MakeCkptRequest(std::vector<std::string>{"export", "p"}, "o", {.newest = 5}));
+  EXPECT_EQ(made.action, CkptAction::kExport);
+  EXPECT_EQ(made.path, "p");
+  EXPECT_EQ(made.out, "o");
+  EXPECT_EQ(made.keep.newest, 5);
   for (const std::vector<std::string>& words :
        std::vector<std::vector<std::string>>{{}, {"ls"}, {"rm", "p"}}) {
     EXPECT_THAT(MakeCkptRequest(words, "", {}), IsError(ErrorKind::kUsage, "expected"));

@@ -10,14 +10,12 @@
 #include "daemon/checkpoint/crc32c.h"
 #include "daemon/checkpoint/saved_job.h"
 #include "daemon/checkpoint/shard.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/checkpoint/small_run.h"
-#include "tests/unit/temp_folder.h"
+#include "tests/support/small_run.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 
 namespace gaccd {
 namespace {
-
-using ::testing::HasSubstr;
 
 std::span<const std::byte> AsBytes(std::string_view text) { return std::as_bytes(std::span(text)); }
 
@@ -97,17 +95,16 @@ Manifest SmallManifest() {
 
 TEST(ManifestTest, ComesBackAsItWas) {
   const Manifest manifest = SmallManifest();
-  const auto again = DecodeManifest("m", EncodeManifest(manifest));
-  ASSERT_TRUE(again.ok()) << again.status().message();
-  EXPECT_EQ(again->cursor, manifest.cursor);
-  EXPECT_EQ(again->writer_epoch, 2);
-  EXPECT_EQ(again->program, "p");
-  EXPECT_EQ(again->job_text, "j");
-  EXPECT_EQ(again->plan->effective_batch(), 64);
-  EXPECT_EQ(again->parameters, manifest.parameters);
-  EXPECT_EQ(again->buffers, manifest.buffers);
-  EXPECT_EQ(again->shards, manifest.shards);
-  EXPECT_EQ(EncodeManifest(*again), EncodeManifest(manifest));
+  const auto again = ValueOrThrow(DecodeManifest("m", EncodeManifest(manifest)));
+  EXPECT_EQ(again.cursor, manifest.cursor);
+  EXPECT_EQ(again.writer_epoch, 2);
+  EXPECT_EQ(again.program, "p");
+  EXPECT_EQ(again.job_text, "j");
+  EXPECT_EQ(again.plan->effective_batch(), 64);
+  EXPECT_EQ(again.parameters, manifest.parameters);
+  EXPECT_EQ(again.buffers, manifest.buffers);
+  EXPECT_EQ(again.shards, manifest.shards);
+  EXPECT_EQ(EncodeManifest(again), EncodeManifest(manifest));
 }
 
 // A manifest of a run without groups has the bytes it had before there were any.
@@ -119,9 +116,8 @@ TEST(ManifestTest, GroupsComeBackAndTakeNoRoomWithoutThem) {
   EXPECT_EQ(EncodeManifest(manifest).size(), plain + 9);
   parameter.group = {.weight_decay = 0.25, .lr_factor = 0.5};
   parameter.frozen = true;
-  const auto again = DecodeManifest("m", EncodeManifest(manifest));
-  ASSERT_TRUE(again.ok()) << again.status().message();
-  EXPECT_EQ(again->parameters, manifest.parameters);
+  const auto again = ValueOrThrow(DecodeManifest("m", EncodeManifest(manifest)));
+  EXPECT_EQ(again.parameters, manifest.parameters);
 }
 
 TEST(ManifestTest, RefusesWhatCannotBe) {
@@ -198,7 +194,7 @@ TEST(ManifestTest, CountersFollowFromItsOwnJob) {
     for (ShardRecord& shard : manifest.shards) shard.window.samples = 4;  // 32 in 8 micro-steps
     change(manifest);
     EXPECT_TRUE(DecodeManifest("m", EncodeManifest(manifest)).ok());
-    const Status status = CheckCursorOfJob(manifest);
+    const Status status = CheckedJob(manifest).status();
     EXPECT_TRUE(status.ok() || status.kind() == ErrorKind::kData);
     return status.ok() ? "" : status.message();
   };
@@ -234,15 +230,14 @@ TEST(ManifestTest, CountersFollowFromItsOwnJob) {
 TEST(ManifestTest, ParametersLieInTheBufferTheyAreReadFrom) {
   Manifest manifest = SmallManifest();
   manifest.buffers = {{"decoy", 100}, {"parameters", 0}};
-  const auto decoded = DecodeManifest("m", EncodeManifest(manifest));
-  EXPECT_THAT(decoded, IsError(ErrorKind::kData, "found decoy"));
+  EXPECT_THAT(DecodeManifest("m", EncodeManifest(manifest)),
+              IsError(ErrorKind::kData, "found decoy"));
 }
 
 TEST(ManifestTest, AMillionEmptyEntriesAreRefusedUnread) {
   Manifest manifest = SmallManifest();
   manifest.buffers.resize(1'000'000);
-  const auto decoded = DecodeManifest("m", EncodeManifest(manifest));
-  EXPECT_THAT(decoded, IsError(ErrorKind::kData, "fields"));
+  EXPECT_THAT(DecodeManifest("m", EncodeManifest(manifest)), IsError(ErrorKind::kData, "fields"));
 }
 
 TEST(ManifestTest, AnyChangedOrMissingByteIsFound) {
@@ -274,25 +269,23 @@ class ShardTest : public ::testing::Test {
 };
 
 TEST_F(ShardTest, ComesBackAsItWasAndSha256sumAgrees) {
-  const auto record = WriteShard(path_, identity_, parts_, 0600);
-  ASSERT_TRUE(record.ok()) << record.status().message();
-  EXPECT_EQ(record->bytes, std::filesystem::file_size(path_));
+  const auto record = ValueOrThrow(WriteShard(path_, identity_, parts_, 0600));
+  EXPECT_EQ(record.bytes, std::filesystem::file_size(path_));
   Bytes one(one_.size());
   Bytes two(two_.size());
   const std::vector<std::span<std::byte>> out{one, two};
-  const Status read = ReadShardFile(path_, identity_, &*record, out);
-  EXPECT_TRUE(read.ok()) << read.message();
+  EXPECT_OK(ReadShardFile(path_, identity_, &record, out));
   EXPECT_EQ(one, one_);
   EXPECT_EQ(two, two_);
   const std::string command =
-      StrCat("echo '", Hex(record->sha256), "  ", path_, "' | sha256sum --check --quiet");
+      StrCat("echo '", Hex(record.sha256), "  ", path_, "' | sha256sum --check --quiet");
   EXPECT_EQ(std::system(command.c_str()), 0);
 }
 
 TEST_F(ShardTest, IsNeverOverwritten) {
   ASSERT_TRUE(WriteShard(path_, identity_, parts_, 0600).ok());
-  const auto again = WriteShard(path_, identity_, parts_, 0600);
-  EXPECT_THAT(again, IsError(ErrorKind::kIo, "never overwritten"));
+  EXPECT_THAT(WriteShard(path_, identity_, parts_, 0600),
+              IsError(ErrorKind::kIo, "never overwritten"));
   EXPECT_TRUE(ReadShardFile(path_, identity_, nullptr, {}).ok());
 }
 

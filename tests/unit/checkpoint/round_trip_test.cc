@@ -3,16 +3,12 @@
 
 #include <cstring>
 
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/checkpoint/small_run.h"
-#include "tests/unit/temp_folder.h"
+#include "tests/support/small_run.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 
 namespace gaccd {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 TEST(RoundTripTest, AnyNumberOfRanksLoadsWhatAnyNumberSaved) {
   const SmallRun run;
@@ -122,15 +118,16 @@ TEST(RoundTripTest, WhatTheJobCannotUseEndsTheSearch) {
   ASSERT_TRUE(SaveSteps(SmallRun(), 1, {.folder = folder.Path("ckpt")}, {1, 2}).ok());
   const auto comm = MakeSingle();
   int asked = 0;
-  const auto refused = LoadNewest(*comm, folder.Path("ckpt"), [&](const Manifest&) {
+  const auto refused = LoadNewest(*comm, folder.Path("ckpt"), [&](const Manifest&, const Job&) {
     ++asked;
     return Status(ErrorKind::kConfig, "another model");
   });
   EXPECT_THAT(refused, HasKind(ErrorKind::kConfig));
   EXPECT_EQ(asked, 1);
-  const auto older = LoadNewest(*comm, folder.Path("ckpt"), [&](const Manifest& manifest) {
-    return manifest.cursor.step == 2 ? Status(ErrorKind::kData, "not this one") : Status::Ok();
-  });
+  const auto older =
+      LoadNewest(*comm, folder.Path("ckpt"), [&](const Manifest& manifest, const Job&) {
+        return manifest.cursor.step == 2 ? Status(ErrorKind::kData, "not this one") : Status::Ok();
+      });
   ASSERT_TRUE(older.ok() && older->state);
   EXPECT_EQ(older->state->generation.step, 1);
   EXPECT_THAT(older->refused, ElementsAre("step-000000000002-e000001: not this one"));
@@ -140,9 +137,8 @@ TEST(RoundTripTest, AFolderWithoutGenerationsIsAFreshStart) {
   const TempFolder folder;
   const auto comm = MakeSingle();
   for (const std::string& path : {folder.path(), folder.path() + "/none"}) {
-    const auto outcome = LoadNewest(*comm, path, AcceptAll);
-    ASSERT_TRUE(outcome.ok()) << outcome.status().message();
-    EXPECT_FALSE(outcome->state);
+    const auto outcome = ValueOrThrow(LoadNewest(*comm, path, AcceptAll));
+    EXPECT_FALSE(outcome.state);
   }
 }
 

@@ -4,8 +4,8 @@
 
 #include "daemon/checkpoint/train_state.h"
 #include "daemon/config/job_text.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/train/small_regression.h"
+#include "tests/support/small_regression.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -33,10 +33,10 @@ TEST(RunStateTest, AWindowIsContinuedOnlyByTheSameMicroSteps) {
                             .job_text = JobText(saved.job),
                             .plan = Plan::Make(saved.request).value(),
                             .has_divisors = now.has_divisors};
-    return CheckSameWindow(manifest, now.job, Plan::Make(now.request).value(), now.by_length);
+    return CheckSameWindow(manifest, saved.job, now.job, Plan::Make(now.request).value(),
+                           now.by_length);
   };
-  const Status same = check([](WindowOfRun&) {});
-  EXPECT_TRUE(same.ok()) << same.message();
+  EXPECT_OK(check([](WindowOfRun&) {}));
   struct {
     const char* what;
     std::function<void(WindowOfRun&)> change;

@@ -10,24 +10,17 @@
 #include "daemon/checkpoint/lease.h"
 #include "daemon/checkpoint/save_task.h"
 #include "daemon/checkpoint/shard.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/checkpoint/small_run.h"
-#include "tests/unit/temp_folder.h"
+#include "tests/support/small_run.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 
 namespace gaccd {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::StartsWith;
-
 std::vector<std::string> Names(const std::string& folder) {
   std::vector<std::string> names;
-  const auto all = ListGenerations(folder);
-  EXPECT_TRUE(all.ok());
-  for (const Generation& one : *all) {
+  const auto all = ValueOrThrow(ListGenerations(folder));
+  for (const Generation& one : all) {
     names.push_back(StrCat(one.committed ? "" : "unfinished ", one.name()));
   }
   return names;
@@ -89,11 +82,9 @@ TEST(WriterTest, RanksThatSaveDifferentUpdatesCommitNothing) {
     for (int i = 0; i < 20'000 && !PathExists(shard); ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    const Status status = writer->Finish();
-    EXPECT_THAT(status, HasKind(ErrorKind::kInternal));
-    EXPECT_THAT(status,
-                HasMessage(HasSubstr(StrCat("expected all ranks to save step ", 4 + comm.rank(),
-                                            ", found ", 5 - comm.rank()))));
+    EXPECT_THAT(writer->Finish(), IsError(ErrorKind::kInternal,
+                                          StrCat("expected all ranks to save step ",
+                                                 4 + comm.rank(), ", found ", 5 - comm.rank())));
     ++refused;
     return comm.Barrier();
   });
@@ -130,9 +121,7 @@ TEST(WriterTest, AFailureOnOneRankGivesTheSaveUpEverywhereAndTrainingGoesOn) {
     const auto listen = [&](const SaveEvent& event) {
       if (event.status.ok()) return;
       ++reported;
-      EXPECT_THAT(event.status, HasKind(ErrorKind::kIo));
-      EXPECT_THAT(event.status, HasMessage(AllOf(HasSubstr("rank 1 on node0: "),
-                                                 HasSubstr("never overwritten"))));
+      EXPECT_THAT(event.status, IsError(ErrorKind::kIo, "rank 1 on node0: ", "never overwritten"));
       EXPECT_EQ(event.failed_in_row, 1);
     };
     GACCD_ASSIGN_OR_RETURN(auto writer, StartWriter(comm, {.folder = folder.Path("ckpt")},
@@ -190,9 +179,7 @@ TEST(WriterTest, ALackOfMemoryOnOneRankIsTheFailureOfTheSaveOnAll) {
                          [](std::uint64_t, std::span<std::byte>) { return Status::Ok(); }});
     }
     EXPECT_TRUE(writer->Save(SmallRun().CursorAt(5), sources).ok());
-    const Status failed = writer->Finish();
-    EXPECT_THAT(failed, HasKind(ErrorKind::kConfig));
-    EXPECT_THAT(failed, HasMessage(HasSubstr("rank 1 on node0: no memory for ")));
+    EXPECT_THAT(writer->Finish(), IsError(ErrorKind::kConfig, "rank 1 on node0: no memory for "));
     return Status::Ok();
   });
   ASSERT_TRUE(status.ok()) << status.message();
@@ -214,14 +201,9 @@ TEST(WriterTest, TooManyFailuresInARowEndTheRun) {
       while (writer->pending()) GACCD_RETURN_IF_ERROR(writer->Poll());
       return Status::Ok();
     };
-    for (const std::int64_t step : {1, 2, 3, 4, 5}) {
-      const Status saved = save(step);
-      EXPECT_TRUE(saved.ok()) << step << ": " << saved.message();
-    }
-    const Status third = save(6);
-    EXPECT_THAT(third, HasKind(ErrorKind::kIo));
-    EXPECT_THAT(third, HasMessage(AllOf(StartsWith("rank 0 on node0: '"),
-                                        HasSubstr("; 3 saves failed in a row"))))
+    for (const std::int64_t step : {1, 2, 3, 4, 5}) EXPECT_OK(save(step)) << step;
+    EXPECT_THAT(save(6), IsError(ErrorKind::kIo, StartsWith("rank 0 on node0: '"),
+                                 "; 3 saves failed in a row"))
         << "the cause first";
     return Status::Ok();
   });
@@ -230,27 +212,24 @@ TEST(WriterTest, TooManyFailuresInARowEndTheRun) {
 
 TEST(LeaseTest, TheSecondWriterIsRefusedAndToldWhoTheFirstIs) {
   const TempFolder folder;
-  const auto first = WriterLease::Take(folder.path(), MakeOwnerName("123", 0));
-  ASSERT_TRUE(first.ok()) << first.status().message();
-  EXPECT_EQ(first->epoch(), 1);
+  const auto first = ValueOrThrow(WriterLease::Take(folder.path(), MakeOwnerName("123", 0)));
+  EXPECT_EQ(first.epoch(), 1);
   const auto start = std::chrono::steady_clock::now();
   const auto second = WriterLease::Take(folder.path(), MakeOwnerName("124", 0));
   EXPECT_LT(std::chrono::steady_clock::now() - start, OwnerPatience().own_job) << "another job's";
-  EXPECT_THAT(second, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(second, HasMessage(HasSubstr("is in use by job 123 (process ")));
-  EXPECT_TRUE(first->Check().ok());
+  EXPECT_THAT(second, IsError(ErrorKind::kConfig, "is in use by job 123 (process "));
+  EXPECT_TRUE(first.Check().ok());
 }
 
 TEST(LeaseTest, AnotherFolderInItsPlaceIsNotWritten) {
   const TempFolder folder;
   const std::string path = folder.path() + "/ckpt";
   std::filesystem::create_directory(path);
-  const auto lease = WriterLease::Take(path, Me());
-  ASSERT_TRUE(lease.ok());
-  EXPECT_TRUE(lease->Check().ok());
+  const auto lease = ValueOrThrow(WriterLease::Take(path, Me()));
+  EXPECT_TRUE(lease.Check().ok());
   std::filesystem::rename(path, folder.path() + "/moved");
   std::filesystem::create_directory(path);
-  EXPECT_THAT(lease->Check(), HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(lease.Check(), HasKind(ErrorKind::kConfig));
 }
 
 TEST(LeaseTest, EpochsRiseAndSurviveALostClaim) {
@@ -266,10 +245,9 @@ TEST(LeaseTest, TheLastEpochHoldsAndNoneFollows) {
   const TempFolder folder;
   (void)folder.Write(".epoch-999999998", "job 9 process 1 on n2\n");
   {
-    const auto lease = WriterLease::Take(folder.path(), Me());
-    ASSERT_TRUE(lease.ok()) << lease.status().message();
-    EXPECT_EQ(lease->epoch(), 999'999'999);
-    EXPECT_TRUE(lease->Check().ok());
+    const auto lease = ValueOrThrow(WriterLease::Take(folder.path(), Me()));
+    EXPECT_EQ(lease.epoch(), 999'999'999);
+    EXPECT_TRUE(lease.Check().ok());
   }
   EXPECT_THAT(WriterLease::Take(folder.path(), Me()), HasKind(ErrorKind::kData));
 }
@@ -285,9 +263,8 @@ TEST(LeaseTest, ADeadOwnerOfThisHostIsNoObstacle) {
   siginfo_t info{};
   ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
   {
-    const auto lease = WriterLease::Take(folder.path(), Me());
-    ASSERT_TRUE(lease.ok()) << lease.status().message();
-    EXPECT_EQ(lease->epoch(), 2);
+    const auto lease = ValueOrThrow(WriterLease::Take(folder.path(), Me()));
+    EXPECT_EQ(lease.epoch(), 2);
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
@@ -309,11 +286,9 @@ TEST(LeaseTest, AWriterThatWasReplacedNeverCommits) {
     }
     GACCD_RETURN_IF_ERROR(comm.Barrier());
     GACCD_RETURN_IF_ERROR(run.SaveAt(*writer, 2));
-    const Status lost = writer->Finish();
-    EXPECT_THAT(lost, HasKind(ErrorKind::kConfig));
-    EXPECT_THAT(lost,
-                HasMessage(HasSubstr("was taken over: this run has writer epoch 1, found 2")));
-    EXPECT_THAT(lost, HasMessage(HasSubstr("job 7 on n2")));
+    EXPECT_THAT(writer->Finish(),
+                IsError(ErrorKind::kConfig, "was taken over: this run has writer epoch 1, found 2",
+                        "job 7 on n2"));
     return Status::Ok();
   });
   ASSERT_TRUE(status.ok()) << status.message();

@@ -7,17 +7,13 @@
 #include <limits>
 #include <vector>
 
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
 
-using ::testing::HasSubstr;
-
 void ExpectRefused(const Status& status, const std::string& part) {
-  ASSERT_FALSE(status.ok());
-  EXPECT_THAT(status, HasKind(ErrorKind::kInternal));
-  EXPECT_THAT(status, HasMessage(HasSubstr(part)));
+  EXPECT_THAT(status, IsError(ErrorKind::kInternal, part));
 }
 
 class ChecksTest : public ::testing::Test {

@@ -7,12 +7,10 @@
 
 #include "collectives/comm/communicator.h"
 #include "collectives/comm/host_memory.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
-
-using ::testing::HasSubstr;
 
 TEST(Single, RefusesWrongArguments) {
   const auto comm = MakeSingle();
@@ -28,17 +26,13 @@ TEST(Single, RefusesWrongArguments) {
 TEST(Single, AfterAbortOnlyAnswersWithTheError) {
   const auto comm = MakeSingle();
   comm->Abort(70);
-  const Status status = comm->Barrier();
-  ASSERT_FALSE(status.ok());
-  EXPECT_THAT(status, HasKind(ErrorKind::kUnavailable));
-  EXPECT_THAT(status, HasMessage(HasSubstr("exit code 70")));
+  EXPECT_THAT(comm->Barrier(), IsError(ErrorKind::kUnavailable, "exit code 70"));
   EXPECT_FALSE(comm->Allocate(4).ok());
   EXPECT_FALSE(comm->Split(0, 0).ok());
 }
 
 TEST(HostMemory, SaysSoWhenThereIsNone) {
   const auto memory = AllocateHostMemory(std::size_t{1} << 62);
-  ASSERT_FALSE(memory.ok());
   EXPECT_THAT(memory, HasKind(ErrorKind::kConfig));
   EXPECT_THAT(
       memory,

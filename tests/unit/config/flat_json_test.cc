@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <span>
+#include <vector>
 
 #include "proto/job.pb.h"
 #include "proto/plan.pb.h"
@@ -45,6 +47,14 @@ TEST(FlatJsonTest, OtherScalars) {
   job.Clear();
   job.mutable_batch();  // not flat: visible as null, never invalid JSON
   EXPECT_EQ(FlatJson(job), R"({"batch":null})");
+}
+
+TEST(JsonObjectTest, WritesListsOfIntegers) {
+  JsonObject out;
+  const std::vector<std::int64_t> values = {7, -6, std::numeric_limits<std::int64_t>::max()};
+  out("values", std::span<const std::int64_t>(values));
+  out("none", std::span<const std::int64_t>());
+  EXPECT_EQ(out.Take(), R"({"values":[7,-6,9223372036854775807],"none":[]})");
 }
 
 TEST(JsonObjectTest, WritesKeyByKey) {

@@ -11,13 +11,12 @@
 #include "daemon/config/job_text.h"
 #include "daemon/config/spelled.h"
 #include "proto/job.pb.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 #include "tests/unit/config/job_text_util.h"
 
 namespace gaccd {
 namespace {
 
-using ::testing::HasSubstr;
 using tests::Error;
 using tests::kFull;
 using tests::kMinimal;
@@ -135,13 +134,12 @@ TEST(JobOverlayTest, TheStructsHaveTheDefaultsAndNamesOfTheDescription) {
 // What only GPUs do is refused before anything runs; with device auto it is not known yet.
 TEST(JobOverlayTest, PredictionsNeedNoTargets) {
   const std::string unlabelled = With(kFull, "classes: 10", "");
-  const auto job = ParseJobText(unlabelled, "job.txtpb", Verb::kPredict);
-  ASSERT_TRUE(job.ok()) << job.status().message();
-  EXPECT_TRUE(OverlayFlags(*job, {.verb = Verb::kPredict}).ok());
+  const auto job = ValueOrThrow(ParseJobText(unlabelled, "job.txtpb", Verb::kPredict));
+  EXPECT_TRUE(OverlayFlags(job, {.verb = Verb::kPredict}).ok());
   for (const Verb verb : {Verb::kTrain, Verb::kEval}) {
     const auto refused = IsError(ErrorKind::kConfig, "softmax_cross_entropy needs labels");
     EXPECT_THAT(ParseJobText(unlabelled, "job.txtpb", verb), refused);
-    EXPECT_THAT(OverlayFlags(*job, {.verb = verb}), refused);
+    EXPECT_THAT(OverlayFlags(job, {.verb = verb}), refused);
   }
 }
 
@@ -196,6 +194,8 @@ TEST(JobDigestTest, EveryFlagThatRanksShareCounts) {
                               {.allow_gpu_sharing = true},
                               {.allow_emulation = true},
                               {.time_algorithms = true},
+                              {.speed = "n1:0.5"},
+                              {.rebalance = Rebalance::kAuto},
                               {.resume = "never"},
                               {.save_every_updates = 1},
                               {.stop_signals = "TERM"},

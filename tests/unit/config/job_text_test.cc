@@ -9,16 +9,13 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 #include "tests/unit/config/job_text_util.h"
-#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::Not;
-using ::testing::StartsWith;
 using tests::Error;
 using tests::kFull;
 using tests::kMinimal;

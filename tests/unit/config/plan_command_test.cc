@@ -8,16 +8,11 @@
 
 #include "daemon/config/help.h"
 #include "daemon/config/plan_proto.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/temp_folder.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 
 namespace gaccd {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
-using ::testing::StartsWith;
 
 Flags Published() {
   Flags flags;
@@ -70,11 +65,9 @@ TEST(PlanCommandTest, StrictRefusesWhatIsNotExactButStillPrintsIt) {
   flags.strict = true;
   EXPECT_TRUE(MakePlanOutput(flags)->verdict.ok());
   flags.job_fields.push_back({"batch.rounding", "ceil"});
-  const Result<PlanOutput> output = MakePlanOutput(flags);
-  ASSERT_TRUE(output.ok());
-  EXPECT_THAT(output->text, HasSubstr("4800"));
-  EXPECT_THAT(output->verdict, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(output->verdict, HasMessage(HasSubstr("4800 for the target 3072")));
+  const auto output = ValueOrThrow(MakePlanOutput(flags));
+  EXPECT_THAT(output.text, HasSubstr("4800"));
+  EXPECT_THAT(output.verdict, IsError(ErrorKind::kConfig, "4800 for the target 3072"));
   flags.job_fields.push_back({"batch.target", "4800"});  // ceil happens to be exact
   EXPECT_TRUE(MakePlanOutput(flags)->verdict.ok());
 }
@@ -142,10 +135,9 @@ TEST(HelpTest, EveryVerbIsExplained) {
 }
 
 TEST(HelpTest, OfTheJobOnlyWhatIsAsked) {
-  const auto csv = JobHelpOf("csv");
-  ASSERT_TRUE(csv.ok()) << csv.status().message();
-  EXPECT_THAT(*csv, AllOf(HasSubstr("  data.train.csv.path"), HasSubstr("  data.eval.csv.classes"),
-                          Not(HasSubstr("npy"))));
+  const auto csv = ValueOrThrow(JobHelpOf("csv"));
+  EXPECT_THAT(csv, AllOf(HasSubstr("  data.train.csv.path"), HasSubstr("  data.eval.csv.classes"),
+                         Not(HasSubstr("npy"))));
   EXPECT_THAT(*JobHelpOf("layer[3].linear"),
               AllOf(HasSubstr("  model.layer[0].linear.in"), Not(HasSubstr("embedding"))));
   EXPECT_THAT(*JobHelpOf("optimizer.lr"),

@@ -6,14 +6,12 @@
 #include <set>
 
 #include "collectives/base/strings.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/file_util.h"
+#include "tests/support/status_matchers.h"
 #include "tests/unit/data/dataset_util.h"
-#include "tests/unit/data/file_util.h"
 
 namespace gaccd {
 namespace {
-
-using testing::HasSubstr;
 
 constexpr int kSamples = 200;
 constexpr int kWidth = 3;
@@ -51,12 +49,11 @@ TEST_F(BadRecordsTest, OthersTakeTheirPlaces) {
   const auto open = [&](std::uint64_t seed) {
     return OpenDataset(source, {}, {.policy = OnBadRecord::kSkip, .quota = 5, .seed = seed});
   };
-  const auto dataset = open(1);
-  ASSERT_TRUE(dataset.ok()) << dataset.status().message();
-  EXPECT_EQ((*dataset)->size(), kSamples);
-  ASSERT_EQ((*dataset)->bad_records().size(), bad.size());
-  const Batch batch = Gather(**dataset, AllSamples());
-  const auto* record = (*dataset)->bad_records().data();
+  const auto dataset = ValueOrThrow(open(1));
+  EXPECT_EQ(dataset->size(), kSamples);
+  ASSERT_EQ(dataset->bad_records().size(), bad.size());
+  const Batch batch = Gather(*dataset, AllSamples());
+  const auto* record = dataset->bad_records().data();
   for (int s = 0; s < kSamples; ++s) {
     auto expected = static_cast<std::int64_t>(s);
     if (bad.contains(s)) {
@@ -76,7 +73,7 @@ TEST_F(BadRecordsTest, OthersTakeTheirPlaces) {
   const auto other = open(2);
   int same = 0;
   for (std::size_t i = 0; i < bad.size(); ++i) {
-    const std::int64_t first = (*dataset)->bad_records()[i].replacement;
+    const std::int64_t first = dataset->bad_records()[i].replacement;
     EXPECT_EQ((*again)->bad_records()[i].replacement, first);
     same += (*other)->bad_records()[i].replacement == first ? 1 : 0;
   }
@@ -86,31 +83,30 @@ TEST_F(BadRecordsTest, OthersTakeTheirPlaces) {
 TEST_F(BadRecordsTest, TheQuotaCountsRecords) {
   const NpySpec source = Source({7, 64, 199}, {0, 7, 130});
   for (const std::int64_t quota : {0, 1, 4}) {
-    const auto dataset = OpenDataset(source, {}, {.policy = OnBadRecord::kSkip, .quota = quota});
-    ASSERT_FALSE(dataset.ok()) << quota;
-    EXPECT_THAT(dataset, HasKind(ErrorKind::kData));
-    EXPECT_THAT(dataset, HasMessage(HasSubstr(StrCat("at most ", quota, " may"))));
+    EXPECT_THAT(OpenDataset(source, {}, {.policy = OnBadRecord::kSkip, .quota = quota}),
+                IsError(ErrorKind::kData, StrCat("at most ", quota, " may")))
+        << quota;
   }
 }
 
 TEST_F(BadRecordsTest, LeftOutOfTheSet) {
   const std::set<int> bad = {0, 7, 8, 64, 199};
-  const auto dataset = OpenDataset(Source({7, 8, 199}, {0, 64}), {},
-                                   {.policy = OnBadRecord::kSkip, .quota = 5, .leave_out = true});
-  ASSERT_TRUE(dataset.ok()) << dataset.status().message();
-  ASSERT_EQ((*dataset)->size(), kSamples - 5);
+  const auto dataset =
+      ValueOrThrow(OpenDataset(Source({7, 8, 199}, {0, 64}), {},
+                               {.policy = OnBadRecord::kSkip, .quota = 5, .leave_out = true}));
+  ASSERT_EQ(dataset->size(), kSamples - 5);
   std::vector<std::int64_t> all = AllSamples();
   all.resize(kSamples - 5);
-  const Batch batch = Gather(**dataset, all);
+  const Batch batch = Gather(*dataset, all);
   std::size_t at = 0;
   for (int s = 0; s < kSamples; ++s) {
     if (bad.contains(s)) continue;
     EXPECT_EQ(batch.features[at * kWidth], static_cast<float>(s));
     EXPECT_EQ(batch.labels[at++], s % 10);
   }
-  ASSERT_EQ((*dataset)->bad_records().size(), 5U);
-  EXPECT_EQ((*dataset)->bad_records()[4].sample, 199);
-  EXPECT_EQ((*dataset)->bad_records()[4].replacement, BadRecord::kLeftOut);
+  ASSERT_EQ(dataset->bad_records().size(), 5U);
+  EXPECT_EQ(dataset->bad_records()[4].sample, 199);
+  EXPECT_EQ(dataset->bad_records()[4].replacement, BadRecord::kLeftOut);
 }
 
 // Replaced where every batch must stay exact, left out where a mean is taken.
@@ -122,14 +118,13 @@ TEST_F(BadRecordsTest, BothSetsOfAJobShareTheQuota) {
   job.data = {.train = NpySpec{folder_.Path("train"), train.targets, 10}, .eval = eval};
   BadRecordRules rules{.policy = OnBadRecord::kSkip, .quota = 4};
   // Both read the labels of the second call, of which one is damaged.
-  const auto opened = OpenTrainingData(job, {.policy = OnBadRecord::kSkip, .quota = 5});
-  ASSERT_TRUE(opened.ok()) << opened.status().message();
-  EXPECT_EQ(opened->train->size(), kSamples);
-  EXPECT_EQ(opened->train->bad_records().size(), 3U);
-  EXPECT_EQ(opened->eval->size(), kSamples - 2);
-  const auto refused = OpenTrainingData(job, rules);
-  ASSERT_FALSE(refused.ok());
-  EXPECT_THAT(refused, HasMessage(HasSubstr("at most 4 may be skipped, found one more: ")));
+  const auto opened =
+      ValueOrThrow(OpenTrainingData(job, {.policy = OnBadRecord::kSkip, .quota = 5}));
+  EXPECT_EQ(opened.train->size(), kSamples);
+  EXPECT_EQ(opened.train->bad_records().size(), 3U);
+  EXPECT_EQ(opened.eval->size(), kSamples - 2);
+  EXPECT_THAT(OpenTrainingData(job, rules),
+              HasMessage(HasSubstr("at most 4 may be skipped, found one more: ")));
   rules.policy = OnBadRecord::kStop;
   EXPECT_FALSE(OpenTrainingData(job, rules).ok());
   job.data.eval.reset();
@@ -145,19 +140,17 @@ TEST_F(BadRecordsTest, SomethingMustBeLeft) {
   std::set<int> all;
   for (int s = 0; s < kSamples; ++s) all.insert(s);
   const BadRecordRules rules{.policy = OnBadRecord::kSkip, .quota = 1000};
-  const auto none = OpenDataset(Source(all, {}), {}, rules);
-  ASSERT_FALSE(none.ok());
-  EXPECT_THAT(none, HasMessage(HasSubstr("all 200 records are damaged")));
+  EXPECT_THAT(OpenDataset(Source(all, {}), {}, rules),
+              HasMessage(HasSubstr("all 200 records are damaged")));
   all.erase(150);
-  const auto one = OpenDataset(Source(all, {}), {}, rules);
-  ASSERT_TRUE(one.ok()) << one.status().message();
-  for (const float feature : Gather(**one, AllSamples()).features) EXPECT_EQ(feature, 150);
+  const auto one = ValueOrThrow(OpenDataset(Source(all, {}), {}, rules));
+  for (const float feature : Gather(*one, AllSamples()).features) EXPECT_EQ(feature, 150);
 }
 
 TEST_F(BadRecordsTest, WithoutDamageNothingIsWrapped) {
-  const auto dataset = OpenDataset(Source({}, {}), {}, {.policy = OnBadRecord::kSkip, .quota = 10});
-  ASSERT_TRUE(dataset.ok());
-  EXPECT_TRUE((*dataset)->bad_records().empty());
+  const auto dataset =
+      ValueOrThrow(OpenDataset(Source({}, {}), {}, {.policy = OnBadRecord::kSkip, .quota = 10}));
+  EXPECT_TRUE(dataset->bad_records().empty());
 }
 
 }  // namespace

@@ -6,15 +6,12 @@
 #include <fstream>
 #include <limits>
 
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/file_util.h"
+#include "tests/support/status_matchers.h"
 #include "tests/unit/data/dataset_util.h"
-#include "tests/unit/data/file_util.h"
 
 namespace gaccd {
 namespace {
-
-using testing::AllOf;
-using testing::HasSubstr;
 
 class ChangedFilesTest : public testing::Test {
  protected:
@@ -109,12 +106,11 @@ TEST_F(ChangedFilesTest, SeenBehindDamagedRecords) {
   features[3] = std::numeric_limits<float>::quiet_NaN();
   (void)folder_.Write("features", Npy("(6, 2)", features));
   for (const bool leave_out : {false, true}) {
-    const auto dataset = OpenDataset(
-        Source(), {}, {.policy = OnBadRecord::kSkip, .quota = 1, .leave_out = leave_out});
-    ASSERT_TRUE(dataset.ok()) << dataset.status().message();
-    EXPECT_EQ(Change(**dataset), "unchanged");
+    const auto dataset = ValueOrThrow(OpenDataset(
+        Source(), {}, {.policy = OnBadRecord::kSkip, .quota = 1, .leave_out = leave_out}));
+    EXPECT_EQ(Change(*dataset), "unchanged");
     SetTime(features_, 2'000'000'000 + (leave_out ? 1 : 0));
-    EXPECT_THAT(Change(**dataset), HasSubstr("was changed"));
+    EXPECT_THAT(Change(*dataset), HasSubstr("was changed"));
   }
 }
 

@@ -7,16 +7,11 @@
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/data/prepared.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/temp_folder.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 
 namespace gaccd {
 namespace {
-
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
 
 class ClassNamesTest : public testing::Test {
  protected:

@@ -1,13 +1,10 @@
 #include "collectives/base/strings.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/file_util.h"
+#include "tests/support/status_matchers.h"
 #include "tests/unit/data/dataset_util.h"
-#include "tests/unit/data/file_util.h"
 
 namespace gaccd {
 namespace {
-
-using testing::ElementsAre;
-using testing::HasSubstr;
 
 class CsvTest : public testing::Test {
  protected:
@@ -92,9 +89,9 @@ TEST_F(CsvTest, ValuesThatAreNotFiniteAreBadRecords) {
   const CsvSpec source = Source("a,b\n1,2\n\nnan,3\n5,6\n");
   EXPECT_THAT(Refused(ErrorKind::kData, source), HasSubstr("in line 4, column 1"));
   EXPECT_THAT(Error("1,2,3\n4,5,inf\n", 2), HasSubstr("in line 2, column 3"));
-  const auto skipped = OpenDataset(source, {}, {.policy = OnBadRecord::kSkip, .quota = 1});
-  ASSERT_TRUE(skipped.ok()) << skipped.status().message();
-  EXPECT_EQ((*skipped)->bad_records().size(), 1U);
+  const auto skipped =
+      ValueOrThrow(OpenDataset(source, {}, {.policy = OnBadRecord::kSkip, .quota = 1}));
+  EXPECT_EQ(skipped->bad_records().size(), 1U);
 }
 
 }  // namespace

@@ -10,14 +10,12 @@
 #include "daemon/data/index_source.h"
 #include "daemon/data/prefetcher.h"
 #include "daemon/data/tokens.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
 
-using testing::ElementsAre;
 using testing::ElementsAreArray;
-using testing::IsEmpty;
 
 // Sample i has (37 i + 11) % 50 + 1 tokens, which are all i.
 class TextDataset final : public Dataset {
@@ -154,10 +152,9 @@ TEST(GroupByLengthTest, AMicroBatchIsCutToTheFirstLengthThatHoldsIt) {
   for (const std::vector<std::int64_t>& cuts : {std::vector<std::int64_t>{16, 32, 48}, {20}, {}}) {
     auto indices = std::make_unique<EvalIndices>(EvalShard{.first = 0, .count = 61}, 3);
     indices->GroupByLength(data);
-    auto prefetcher = Prefetcher::Start(data, std::move(indices), {.cuts = cuts});
-    ASSERT_TRUE(prefetcher.ok());
+    auto prefetcher = ValueOrThrow(Prefetcher::Start(data, std::move(indices), {.cuts = cuts}));
     std::map<std::int64_t, int> seen;
-    while (const BatchView* batch = (*prefetcher)->Next()) {
+    while (const BatchView* batch = prefetcher->Next()) {
       std::int64_t longest = 0;
       for (std::int64_t i = 0; i < batch->samples; ++i) {
         longest = std::max(longest, data.Length(batch->ids[i]));

@@ -2,14 +2,12 @@
 
 #include <sys/stat.h>
 
+#include "tests/support/file_util.h"
+#include "tests/support/status_matchers.h"
 #include "tests/unit/data/dataset_util.h"
-#include "tests/unit/data/file_util.h"
 
 namespace gaccd {
 namespace {
-
-using testing::AllOf;
-using testing::HasSubstr;
 
 const std::string kImages = IdxHeader(8, {5, 2, 3}) + Counting(30);
 const std::string kLabels = IdxHeader(8, {5}) + Counting(5);

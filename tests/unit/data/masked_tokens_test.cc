@@ -11,7 +11,7 @@
 
 #include "daemon/data/index_source.h"
 #include "daemon/data/prefetcher.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {

@@ -13,14 +13,11 @@
 #include "collectives/base/strings.h"
 #include "daemon/data/dataset.h"
 #include "daemon/data/idx.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/data/file_util.h"
+#include "tests/support/file_util.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 Status NoTick() { return Status::Ok(); }
 
@@ -39,15 +36,13 @@ class NodeShareTest : public ::testing::Test {
 TEST_F(NodeShareTest, TheOthersReadWhatTheLeaderUnpacked) {
   const std::string path = Images("a name with spaces.gz");
   NodeShare leader = NodeShare::Leader(NoTick);
-  const auto unpacked = LoadIdx(path, &leader);
-  ASSERT_TRUE(unpacked.ok()) << unpacked.status().message();
+  const auto unpacked = ValueOrThrow(LoadIdx(path, &leader));
   std::filesystem::remove(path);  // they need it no more
   NodeShare other = NodeShare::Follower(leader.Text(), NoTick);
-  const auto mapped = LoadIdx(path, &other);
-  ASSERT_TRUE(mapped.ok()) << mapped.status().message();
-  EXPECT_EQ(mapped->shape, (Shape{50, 8}));
-  EXPECT_EQ(TextOf(*mapped), Counting(400));
-  EXPECT_EQ(TextOf(*unpacked), Counting(400));
+  const auto mapped = ValueOrThrow(LoadIdx(path, &other));
+  EXPECT_EQ(mapped.shape, (Shape{50, 8}));
+  EXPECT_EQ(TextOf(mapped), Counting(400));
+  EXPECT_EQ(TextOf(unpacked), Counting(400));
   EXPECT_EQ(leader.note() + other.note(), "");
   EXPECT_TRUE(LoadIdx(path, &leader).ok());  // nor does the leader, for a second set of it
 }
@@ -77,9 +72,8 @@ TEST_F(NodeShareTest, MemoryOutOfReachIsUnpackedAgain) {
   const std::string other_file = StrCat("unpacked /proc/self/exe 1:1 416 ", path, "\n");
   for (const std::string& stale : {text, other_file, std::string("unpacked\nfinite\n\n \n")}) {
     NodeShare other = NodeShare::Follower(stale, NoTick);
-    const auto own = LoadIdx(path, &other);
-    ASSERT_TRUE(own.ok()) << own.status().message();
-    EXPECT_EQ(TextOf(*own), Counting(400));
+    const auto own = ValueOrThrow(LoadIdx(path, &other));
+    EXPECT_EQ(TextOf(own), Counting(400));
     EXPECT_EQ(other.note().empty(), stale.size() < 30);
   }
 }
@@ -95,9 +89,8 @@ TEST_F(NodeShareTest, WhatIsDamagedIsNotPublished) {
 TEST_F(NodeShareTest, AnErrorOfTheOthersEndsTheOpening) {
   NodeShare leader =
       NodeShare::Leader([] { return Status(ErrorKind::kUnavailable, "rank 3 is lost"); });
-  const Status status = LoadIdx(Images("images.gz"), &leader).status();
-  EXPECT_THAT(status, HasKind(ErrorKind::kUnavailable));
-  EXPECT_THAT(status, HasMessage(HasSubstr("rank 3 is lost")));
+  EXPECT_THAT(LoadIdx(Images("images.gz"), &leader).status(),
+              IsError(ErrorKind::kUnavailable, "rank 3 is lost"));
 }
 
 // Values are looked at once a node: what was finite for the leader is not read by the others.

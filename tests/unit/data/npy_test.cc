@@ -2,15 +2,12 @@
 
 #include <limits>
 
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/file_util.h"
+#include "tests/support/status_matchers.h"
 #include "tests/unit/data/dataset_util.h"
-#include "tests/unit/data/file_util.h"
 
 namespace gaccd {
 namespace {
-
-using testing::AllOf;
-using testing::HasSubstr;
 
 template <typename T>
 std::string Values(const std::vector<T>& values) {
@@ -65,15 +62,14 @@ TEST_F(NpyTest, OnlyTheTrainingDataMayHaveWeights) {
   job.data.eval = train;
   train.weights = folder_.Write("w", Head("<f4", "(3,)") + Values<float>({0.5F, 0, 2}));
   job.data.train = train;
-  const auto opened = OpenTrainingData(job);
-  ASSERT_TRUE(opened.ok()) << opened.status().message();
-  EXPECT_FALSE(opened->eval_weighted);
-  EXPECT_EQ(opened->eval->spec(), opened->train->spec());
-  BatchMemory memory(opened->eval->spec(), 2);
-  opened->eval->Gather(std::vector<std::int64_t>{2, 0}, memory.view());
-  EXPECT_THAT(gaccd::Values<float>(opened->eval->spec(), memory, "weights"),
+  const auto opened = ValueOrThrow(OpenTrainingData(job));
+  EXPECT_FALSE(opened.eval_weighted);
+  EXPECT_EQ(opened.eval->spec(), opened.train->spec());
+  BatchMemory memory(opened.eval->spec(), 2);
+  opened.eval->Gather(std::vector<std::int64_t>{2, 0}, memory.view());
+  EXPECT_THAT(gaccd::Values<float>(opened.eval->spec(), memory, "weights"),
               testing::ElementsAre(1, 1));
-  EXPECT_THAT(gaccd::Values<std::int32_t>(opened->eval->spec(), memory, "labels"),
+  EXPECT_THAT(gaccd::Values<std::int32_t>(opened.eval->spec(), memory, "labels"),
               testing::ElementsAre(1, 2));
   std::swap(job.data.train, *job.data.eval);
   EXPECT_THAT(OpenTrainingData(job), HasKind(ErrorKind::kConfig));
@@ -269,17 +265,13 @@ TEST_F(NpyTest, RelativePathsAreThoseOfTheJobsFolderToo) {
   const auto name = [](const std::string& path) { return path.substr(path.rfind('/') + 1); };
   Job job;
   job.data.train = NpySpec{name(absolute.features), name(absolute.targets), 3};
-  const auto nowhere = OpenTrainingData(job);
-  EXPECT_THAT(nowhere, HasKind(ErrorKind::kIo));
-  EXPECT_THAT(nowhere,
-              HasMessage(AllOf(HasSubstr(name(absolute.features)),
-                               HasSubstr("in the current folder /"), HasSubstr("No such file"))));
+  EXPECT_THAT(OpenTrainingData(job), IsError(ErrorKind::kIo, name(absolute.features),
+                                             "in the current folder /", "No such file"));
   job.folder = folder_.Path("no-such-folder");
   EXPECT_THAT(OpenTrainingData(job), HasMessage(HasSubstr("or in the job's folder " + job.folder)));
   job.folder = absolute.features.substr(0, absolute.features.rfind('/'));
-  const auto opened = OpenTrainingData(job);
-  ASSERT_TRUE(opened.ok()) << opened.status().message();
-  EXPECT_EQ(opened->train->size(), 3);
+  const auto opened = ValueOrThrow(OpenTrainingData(job));
+  EXPECT_EQ(opened.train->size(), 3);
 }
 
 TEST_F(NpyTest, RefusesMissingFiles) {

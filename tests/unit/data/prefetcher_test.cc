@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "daemon/data/dataset.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace {
 std::atomic<std::int64_t> allocations{0};
@@ -69,10 +69,8 @@ class RaggedSource final : public IndexSource {
 
 std::unique_ptr<Prefetcher> Started(const Dataset& dataset, std::int64_t batches, int slots,
                                     int held = 0) {
-  auto prefetcher = Prefetcher::Start(dataset, std::make_unique<RaggedSource>(batches),
-                                      {.slots = slots, .held = held});
-  EXPECT_TRUE(prefetcher.ok()) << prefetcher.status().message();
-  return std::move(prefetcher).value();
+  return ValueOrThrow(Prefetcher::Start(dataset, std::make_unique<RaggedSource>(batches),
+                                        {.slots = slots, .held = held}));
 }
 
 void ExpectBatch(const BatchView* view, std::int64_t batch) {
@@ -158,15 +156,14 @@ TEST(PrefetcherTest, UsesTheMemoryItIsGiven) {
   const CountingDataset dataset;
   alignas(64) std::byte memory[4 * (64 + 64 + 64)];
   std::size_t asked = 0;
-  const auto prefetcher = Prefetcher::Start(dataset, std::make_unique<RaggedSource>(20),
-                                            {.slots = 4, .memory = [&](std::size_t bytes) {
-                                               asked = bytes;
-                                               return Result<std::byte*>(memory);
-                                             }});
-  ASSERT_TRUE(prefetcher.ok());
+  const auto prefetcher = ValueOrThrow(Prefetcher::Start(
+      dataset, std::make_unique<RaggedSource>(20), {.slots = 4, .memory = [&](std::size_t bytes) {
+                                                      asked = bytes;
+                                                      return Result<std::byte*>(memory);
+                                                    }}));
   EXPECT_EQ(asked, sizeof memory);
   for (std::int64_t b = 0; b < 20; ++b) {
-    const BatchView* view = (*prefetcher)->Next();
+    const BatchView* view = prefetcher->Next();
     ExpectBatch(view, b);
     EXPECT_EQ(view->tensors[0], memory + 192 * (b % 4));
   }
@@ -174,7 +171,6 @@ TEST(PrefetcherTest, UsesTheMemoryItIsGiven) {
       Prefetcher::Start(dataset, std::make_unique<RaggedSource>(20), {.memory = [](std::size_t) {
                           return Result<std::byte*>(Status(ErrorKind::kOs, "none left"));
                         }});
-  ASSERT_FALSE(refused.ok());
   EXPECT_THAT(refused, HasMessage("none left"));
 }
 
@@ -221,15 +217,11 @@ class HugeSource final : public IndexSource {
 TEST(PrefetcherTest, RefusesARingThatCannotBe) {
   const CountingDataset dataset;
   for (const int slots : {-8, 0, 1, 3, 12}) {
-    const auto prefetcher =
-        Prefetcher::Start(dataset, std::make_unique<RaggedSource>(1), {.slots = slots});
-    ASSERT_FALSE(prefetcher.ok());
-    EXPECT_THAT(prefetcher, HasKind(ErrorKind::kConfig));
-    EXPECT_THAT(prefetcher, HasMessage(testing::HasSubstr(std::to_string(slots))));
+    EXPECT_THAT(Prefetcher::Start(dataset, std::make_unique<RaggedSource>(1), {.slots = slots}),
+                IsError(ErrorKind::kConfig, std::to_string(slots)));
   }
-  const auto huge = Prefetcher::Start(dataset, std::make_unique<HugeSource>());
-  ASSERT_FALSE(huge.ok());
-  EXPECT_THAT(huge, HasMessage(testing::HasSubstr("does not fit")));
+  EXPECT_THAT(Prefetcher::Start(dataset, std::make_unique<HugeSource>()),
+              HasMessage(testing::HasSubstr("does not fit")));
 }
 
 }  // namespace

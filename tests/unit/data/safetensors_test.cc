@@ -12,15 +12,11 @@
 #include "collectives/base/json.h"
 #include "collectives/base/strings.h"
 #include "daemon/model/safetensors_header.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/data/file_util.h"
+#include "tests/support/file_util.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
-
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
 
 std::string FileBytes(std::string_view header, std::string_view data) {
   const std::uint64_t length = header.size();
@@ -43,8 +39,7 @@ std::string Refused(std::string_view file) {
   const auto decoded = Decoded(file);
   EXPECT_FALSE(decoded.ok()) << file;
   if (decoded.ok()) return "";
-  EXPECT_THAT(decoded, HasKind(ErrorKind::kData));
-  EXPECT_THAT(decoded, HasMessage(HasSubstr("weights: ")));
+  EXPECT_THAT(decoded, IsError(ErrorKind::kData, "weights: "));
   return decoded.status().message();
 }
 
@@ -73,14 +68,13 @@ TEST(SafetensorsTest, WritesAndReadsBack) {
   EXPECT_EQ(mode(), std::filesystem::perms(0640));
   ASSERT_TRUE(WriteSafetensors(path, tensors).ok());
   EXPECT_EQ(mode(), std::filesystem::perms(0600)) << "for their user only";
-  const auto file = ReadSafetensors(path);
-  ASSERT_TRUE(file.ok()) << file.status().message();
-  EXPECT_EQ(file->metadata.at("format"), "pt");
-  ASSERT_EQ(file->tensors.size(), tensors.size());
+  const auto file = ValueOrThrow(ReadSafetensors(path));
+  EXPECT_EQ(file.metadata.at("format"), "pt");
+  ASSERT_EQ(file.tensors.size(), tensors.size());
   for (const TensorView& expected : tensors) {
-    const auto found = std::find_if(file->tensors.begin(), file->tensors.end(),
+    const auto found = std::find_if(file.tensors.begin(), file.tensors.end(),
                                     [&](const auto& t) { return t.name == expected.name; });
-    ASSERT_NE(found, file->tensors.end()) << expected.name;
+    ASSERT_NE(found, file.tensors.end()) << expected.name;
     EXPECT_TRUE(std::equal(expected.shape.begin(), expected.shape.end(), found->shape.begin(),
                            found->shape.end()));
     EXPECT_TRUE(std::equal(expected.values.begin(), expected.values.end(), found->values.begin(),
@@ -114,9 +108,8 @@ TEST(SafetensorsTest, ReplacesTheWholeFileOrNothing) {
 
 TEST(SafetensorsTest, SaysWhyItCannotWrite) {
   const TempFolder folder;
-  const Status missing = WriteSafetensors(folder.Path("no/w"), Tensors());
-  EXPECT_THAT(missing, HasKind(ErrorKind::kIo));
-  EXPECT_THAT(missing, HasMessage(HasSubstr("No such file")));
+  EXPECT_THAT(WriteSafetensors(folder.Path("no/w"), Tensors()),
+              IsError(ErrorKind::kIo, "No such file"));
   std::filesystem::create_directory(folder.Path("dir"));
   EXPECT_THAT(WriteSafetensors(folder.Path("dir"), Tensors()),
               HasMessage(HasSubstr("found a folder")));
@@ -138,19 +131,18 @@ TEST(SafetensorsTest, SaysWhyItCannotWrite) {
 
 TEST(SafetensorsTest, ReadsWhatOthersWrite) {
   const std::string data = Raw(std::span<const float>(kValues));
-  const auto file = Decoded(FileBytes(
+  const auto file = ValueOrThrow(Decoded(FileBytes(
       std::string("{ \"b\\u00e9\\ud83d\\ude42\" : {\"shape\" : [ 2 , 2 ],\t\"data_offsets\":"
                   "[8, 24],\n\"dtype\":\"F32\"} , ") +
           TensorEntry("a", "[2]", 0, 8) +
           ", \"__metadata__\": {\"x\": \"1\", \"y\": \"\\/\\b\"}}   ",
-      data));
-  ASSERT_TRUE(file.ok()) << file.status().message();
-  ASSERT_EQ(file->tensors.size(), 2U);
-  EXPECT_EQ(file->tensors[0].name, "a");
-  EXPECT_THAT(file->tensors[0].values, ElementsAre(1.5F, -2));
-  EXPECT_EQ(file->tensors[1].name, "b\xc3\xa9\xf0\x9f\x99\x82");
-  EXPECT_THAT(file->tensors[1].shape, ElementsAre(2, 2));
-  EXPECT_EQ(file->metadata.at("y"), "/\b");
+      data)));
+  ASSERT_EQ(file.tensors.size(), 2U);
+  EXPECT_EQ(file.tensors[0].name, "a");
+  EXPECT_THAT(file.tensors[0].values, ElementsAre(1.5F, -2));
+  EXPECT_EQ(file.tensors[1].name, "b\xc3\xa9\xf0\x9f\x99\x82");
+  EXPECT_THAT(file.tensors[1].shape, ElementsAre(2, 2));
+  EXPECT_EQ(file.metadata.at("y"), "/\b");
   EXPECT_TRUE(Decoded(FileBytes("{}", "")).ok());
 }
 
@@ -192,17 +184,16 @@ TEST(SafetensorsTest, RefusesBadLayouts) {
 }
 
 TEST(SafetensorsTest, NamesTensorsOfOtherTypes) {
-  const auto file = Decoded(FileBytes(
+  const auto file = ValueOrThrow(Decoded(FileBytes(
       StrCat("{", TensorEntry("ids", "[1,2]", 0, 16, "I64"), ",", TensorEntry("a", "[1]", 16, 20),
              ",", TensorEntry("b", "[3]", 20, 26, "BF16"), "}"),
-      std::string(26, '\0')));
-  ASSERT_TRUE(file.ok()) << file.status().message();
-  ASSERT_EQ(file->tensors.size(), 1U);
-  EXPECT_EQ(file->tensors[0].name, "a");
-  ASSERT_EQ(file->others.size(), 2U);
-  EXPECT_EQ(file->others[0].name, "ids");
-  EXPECT_EQ(file->others[0].dtype, "I64");
-  EXPECT_EQ(file->others[1].dtype, "BF16");
+      std::string(26, '\0'))));
+  ASSERT_EQ(file.tensors.size(), 1U);
+  EXPECT_EQ(file.tensors[0].name, "a");
+  ASSERT_EQ(file.others.size(), 2U);
+  EXPECT_EQ(file.others[0].name, "ids");
+  EXPECT_EQ(file.others[0].dtype, "I64");
+  EXPECT_EQ(file.others[1].dtype, "BF16");
 }
 
 TEST(SafetensorsTest, RefusesBadHeaders) {
@@ -318,11 +309,10 @@ else:
 )py");
   const std::string copy = folder.Path("copy.safetensors");
   ASSERT_EQ(std::system(StrCat("python3 ", script, " ", path, " ", copy).c_str()), 0);
-  const auto file = ReadSafetensors(copy);
-  ASSERT_TRUE(file.ok()) << file.status().message();
-  EXPECT_EQ(file->tensors.at(0).name, "b\xe2\x82\xac");
-  EXPECT_THAT(file->tensors[0].shape, ElementsAre(1, 2));
-  EXPECT_THAT(file->tensors[0].values, ElementsAre(0.25F, -8));
+  const auto file = ValueOrThrow(ReadSafetensors(copy));
+  EXPECT_EQ(file.tensors.at(0).name, "b\xe2\x82\xac");
+  EXPECT_THAT(file.tensors[0].shape, ElementsAre(1, 2));
+  EXPECT_THAT(file.tensors[0].values, ElementsAre(0.25F, -8));
 }
 
 }  // namespace

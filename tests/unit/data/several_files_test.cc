@@ -8,16 +8,12 @@
 #include "collectives/base/hex.h"
 #include "collectives/base/sha256.h"
 #include "collectives/base/strings.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/file_util.h"
+#include "tests/support/status_matchers.h"
 #include "tests/unit/data/dataset_util.h"
-#include "tests/unit/data/file_util.h"
 
 namespace gaccd {
 namespace {
-
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
 
 std::string IntegersFile(std::string_view descr, std::string_view shape,
                          const std::vector<std::int32_t>& values) {
@@ -67,20 +63,18 @@ TEST_F(SeveralFilesTest, SamplesGoOnFromPartToPart) {
   WritePart("part-b", 20, 2);  // in the order of the names, not of writing
   WritePart("part-a", 10, 3);
   WritePart("part-c", 30, 1);
-  const auto data = Open(Source());
-  ASSERT_TRUE(data.ok()) << data.status().message();
-  EXPECT_EQ((*data)->size(), 6);
-  EXPECT_THAT(Tokens(**data, {0, 1, 2, 3, 4, 5}),
+  const auto data = ValueOrThrow(Open(Source()));
+  EXPECT_EQ(data->size(), 6);
+  EXPECT_THAT(Tokens(*data, {0, 1, 2, 3, 4, 5}),
               ElementsAre(10, 0, 11, 1, 12, 2, 20, 0, 21, 1, 30, 0));
-  EXPECT_THAT(Tokens(**data, {5, 0, 4, 3, 1}), ElementsAre(30, 0, 10, 0, 21, 1, 20, 0, 11, 1));
-  EXPECT_TRUE((*data)->CheckUnchanged().ok());
+  EXPECT_THAT(Tokens(*data, {5, 0, 4, 3, 1}), ElementsAre(30, 0, 10, 0, 21, 1, 20, 0, 11, 1));
+  EXPECT_TRUE(data->CheckUnchanged().ok());
 }
 
 TEST_F(SeveralFilesTest, ManyRowsOfOnePartAreReadInPieces) {
   WritePart("part-a", 0, 90);
   WritePart("part-b", 5, 3);
-  const auto data = Open(Source());
-  ASSERT_TRUE(data.ok()) << data.status().message();
+  const auto data = ValueOrThrow(Open(Source()));
   std::vector<std::int64_t> samples;
   std::vector<std::int32_t> expected;
   for (std::int64_t i = 0; i < 93; ++i) {
@@ -88,7 +82,7 @@ TEST_F(SeveralFilesTest, ManyRowsOfOnePartAreReadInPieces) {
     const auto own = static_cast<std::int32_t>(92 - i >= 90 ? 2 - i : 92 - i);
     expected.insert(expected.end(), {92 - i >= 90 ? 5 + own : own, own});
   }
-  EXPECT_EQ(Tokens(**data, samples), expected);
+  EXPECT_EQ(Tokens(*data, samples), expected);
 }
 
 TEST_F(SeveralFilesTest, DamagedRecordsHaveOneQuota) {
@@ -96,11 +90,10 @@ TEST_F(SeveralFilesTest, DamagedRecordsHaveOneQuota) {
   WritePart("part-b", 97, 4);  // so is the fourth
   const BadRecordRules one{.policy = OnBadRecord::kSkip, .quota = 1};
   EXPECT_THAT(ErrorOf(Source(), one), HasSubstr("at most 1 may be skipped"));
-  const auto data = Open(Source(), {.policy = OnBadRecord::kSkip, .quota = 2});
-  ASSERT_TRUE(data.ok()) << data.status().message();
-  ASSERT_EQ((*data)->bad_records().size(), 2U);
-  EXPECT_EQ((*data)->bad_records()[1].sample, 3 + 3);
-  EXPECT_GE((*data)->bad_records()[1].replacement, 3);
+  const auto data = ValueOrThrow(Open(Source(), {.policy = OnBadRecord::kSkip, .quota = 2}));
+  ASSERT_EQ(data->bad_records().size(), 2U);
+  EXPECT_EQ(data->bad_records()[1].sample, 3 + 3);
+  EXPECT_GE(data->bad_records()[1].replacement, 3);
 }
 
 TEST_F(SeveralFilesTest, RefusesFilesThatDoNotFitTogether) {
@@ -128,9 +121,8 @@ TEST_F(SeveralFilesTest, AreLookedForInTheFolderOfTheJob) {
   WritePart("part-a", 10, 3);
   const TokensSpec source{.tokens = "part-*.tokens.npy", .lengths = {}, .vocabulary = 100};
   EXPECT_FALSE(OpenDataset(source, {}).ok());
-  const auto data = OpenDataset(source, {}, {}, nullptr, folder_.path());
-  ASSERT_TRUE(data.ok()) << data.status().message();
-  EXPECT_EQ((*data)->size(), 3);
+  const auto data = ValueOrThrow(OpenDataset(source, {}, {}, nullptr, folder_.path()));
+  EXPECT_EQ(data->size(), 3);
 }
 
 TEST_F(SeveralFilesTest, ConversionsOfEveryPartAreSaid) {
@@ -162,8 +154,7 @@ TEST_F(SeveralFilesTest, MaskedDataIsEvaluatedOnTokensThatHaveLabels) {
   masked.masked = MaskedTokensSpec{.mask_token = 4};
   job.data.train = masked;
   job.data.eval = labelled;
-  const auto opened = OpenTrainingData(job);
-  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  ASSERT_OK(OpenTrainingData(job));
   job.data.train = labelled;
   job.data.eval = Source();
   EXPECT_THAT(OpenTrainingData(job),

@@ -2,12 +2,11 @@
 
 #include <cmath>
 
+#include "tests/support/status_matchers.h"
 #include "tests/unit/data/dataset_util.h"
 
 namespace gaccd {
 namespace {
-
-using testing::HasSubstr;
 
 TEST(SyntheticTest, EverySampleIsAFunctionOfSeedAndNumber) {
   const SyntheticSpec source{.samples = 100, .features = 3, .outputs = 2, .seed = 5};

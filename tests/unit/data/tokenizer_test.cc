@@ -9,8 +9,8 @@
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/temp_folder.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 
 namespace gaccd {
 namespace {

@@ -4,16 +4,12 @@
 #include <cmath>
 #include <numeric>
 
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/file_util.h"
+#include "tests/support/status_matchers.h"
 #include "tests/unit/data/dataset_util.h"
-#include "tests/unit/data/file_util.h"
 
 namespace gaccd {
 namespace {
-
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
 
 template <typename T>
 std::string Npy(std::string_view descr, std::string_view shape, const std::vector<T>& values) {
@@ -170,11 +166,11 @@ TEST_F(TokensTest, EveryIdIsChecked) {
           HasSubstr("t: expected tokens in [0, 10), found " + std::to_string(bad) + " for sample " +
                     std::to_string(at / 7) + ", column " + std::to_string(at % 7)));
       // Or another sample takes its place.
-      const auto data = OpenDataset(source, {}, {.policy = OnBadRecord::kSkip, .quota = 1});
-      ASSERT_TRUE(data.ok()) << data.status().message();
-      ASSERT_EQ((*data)->bad_records().size(), 1U);
-      EXPECT_EQ((*data)->bad_records()[0].sample, at / 7);
-      EXPECT_THAT(Read(**data, "tokens", {at / 7}), ElementsAre(9, 9, 9, 9, 9, 9, 9));
+      const auto data =
+          ValueOrThrow(OpenDataset(source, {}, {.policy = OnBadRecord::kSkip, .quota = 1}));
+      ASSERT_EQ(data->bad_records().size(), 1U);
+      EXPECT_EQ(data->bad_records()[0].sample, at / 7);
+      EXPECT_THAT(Read(*data, "tokens", {at / 7}), ElementsAre(9, 9, 9, 9, 9, 9, 9));
       ids[static_cast<std::size_t>(at)] = 9;
     }
   }

@@ -10,18 +10,14 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/data/index_source.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
 
-using testing::HasSubstr;
-
 UpdateSchedule MakeSchedule(std::int64_t size, std::int64_t batch, std::int64_t epochs,
                             LastCycle last_cycle, std::int64_t max_updates = 0) {
-  auto schedule = UpdateSchedule::Make({size, batch, epochs, max_updates, last_cycle});
-  EXPECT_TRUE(schedule.ok()) << schedule.status().message();
-  return std::move(schedule).value();
+  return ValueOrThrow(UpdateSchedule::Make({size, batch, epochs, max_updates, last_cycle}));
 }
 
 Plan MakePlan(std::int64_t world, std::int64_t micro, std::int64_t batch) {
@@ -114,7 +110,6 @@ TEST(UpdateScheduleTest, ADataSetOfExactlyOneBatch) {
 TEST(UpdateScheduleTest, RefusesWhatCannotBe) {
   const auto refused = [](const ScheduleRequest& request) {
     const auto schedule = UpdateSchedule::Make(request);
-    EXPECT_FALSE(schedule.ok());
     EXPECT_THAT(schedule, HasKind(ErrorKind::kConfig));
     return schedule.status().message();
   };
@@ -181,22 +176,21 @@ std::vector<std::vector<std::int64_t>> DrawnBy(const UpdateSchedule& schedule,
       static_cast<std::size_t>(schedule.updates() - first_update));
   std::vector<std::int64_t> micro(static_cast<std::size_t>(plan.request().micro_batch));
   for (std::int64_t rank = 0; rank < plan.world(); ++rank) {
-    auto source = TrainIndices::Make(order, schedule, plan, rank, first_update);
-    EXPECT_TRUE(source.ok()) << source.status().message();
-    EXPECT_LE(source->max_samples(), plan.request().micro_batch);
+    auto source = ValueOrThrow(TrainIndices::Make(order, schedule, plan, rank, first_update));
+    EXPECT_LE(source.max_samples(), plan.request().micro_batch);
     for (std::int64_t u = first_update; u < schedule.updates(); ++u) {
       const std::int64_t samples = schedule.At(u).samples;
       const std::int64_t steps = plan.ForSamples(samples).value().accum_steps();
       for (std::int64_t j = 0; j < steps; ++j) {
-        const std::int64_t count = source->Next(micro);
+        const std::int64_t count = source.Next(micro);
         EXPECT_GE(count, 0);
-        EXPECT_LE(count, source->max_samples());
+        EXPECT_LE(count, source.max_samples());
         auto& update = drawn[static_cast<std::size_t>(u - first_update)];
         update.insert(update.end(), micro.begin(), micro.begin() + count);
       }
     }
-    EXPECT_EQ(source->Next(micro), IndexSource::kEnd);
-    EXPECT_EQ(source->Next(micro), IndexSource::kEnd);
+    EXPECT_EQ(source.Next(micro), IndexSource::kEnd);
+    EXPECT_EQ(source.Next(micro), IndexSource::kEnd);
   }
   return drawn;
 }

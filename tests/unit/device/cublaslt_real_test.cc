@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <tuple>
 
 #include "collectives/base/shared_library.h"
 #include "collectives/base/strings.h"
@@ -148,6 +149,32 @@ TEST_F(RealCublasLt, HoldsAForwardLayer) {
             CUBLAS_COMPUTE_32F_FAST_TF32);
 }
 
+TEST_F(RealCublasLt, HoldsGelu) {
+  const std::unique_ptr<CudaContext> context = MakeContext();
+  for (const auto& [gelu, bias, epilogue] :
+       {std::tuple{MatmulGelu::kApply, true, CUBLASLT_EPILOGUE_GELU_BIAS},
+        std::tuple{MatmulGelu::kApply, false, CUBLASLT_EPILOGUE_GELU},
+        std::tuple{MatmulGelu::kKeep, true, CUBLASLT_EPILOGUE_GELU_AUX_BIAS},
+        std::tuple{MatmulGelu::kKeep, false, CUBLASLT_EPILOGUE_GELU_AUX},
+        std::tuple{MatmulGelu::kGradient, false, CUBLASLT_EPILOGUE_DGELU}}) {
+    const MatmulCudaSpec spec{.m = 33,
+                              .n = 24,
+                              .k = 5,
+                              .ab = DType::kBF16,
+                              .c = DType::kBF16,
+                              .bias = bias,
+                              .gelu = gelu};
+    CublasLtProduct product = CublasLtProduct::Create(*context, spec).value();
+    EXPECT_TRUE(product.Candidates().ok());
+    ExpectLayout(seen.d, CUDA_R_16BF, 24, 33);
+    EXPECT_EQ(Description<std::uint32_t>(CUBLASLT_MATMUL_DESC_EPILOGUE), epilogue);
+    EXPECT_EQ(Description<std::int64_t>(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD),
+              spec.has_aux() ? 24 : 0);
+    const auto aux = Description<std::uintptr_t>(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER);
+    EXPECT_EQ(aux % 64, spec.has_aux() ? 32U : 0U) << "as little as activations are aligned";
+  }
+}
+
 TEST_F(RealCublasLt, ReductionsThatAreAllowed) {
   struct Case {
     DType c;
@@ -173,7 +200,7 @@ TEST_F(RealCublasLt, ReductionsThatAreAllowed) {
 TEST_F(RealCublasLt, TakesEverySpec) {
   const std::unique_ptr<CudaContext> context = MakeContext();
   int taken = 0;
-  for (unsigned bits = 0; bits < 256; ++bits) {
+  for (unsigned bits = 0; bits < 512; ++bits) {
     const auto bit = [&](unsigned i) { return ((bits >> i) & 1U) != 0; };
     const MatmulCudaSpec spec{.m = 33,
                               .n = 7,
@@ -185,13 +212,14 @@ TEST_F(RealCublasLt, TakesEverySpec) {
                               .bias = bit(4),
                               .relu = bit(5),
                               .accumulate = bit(6),
-                              .column_sums = bit(7)};
+                              .column_sums = bit(7),
+                              .column_sums_of_b = bit(8)};
     if (!Check(spec).ok()) continue;
     Result<CublasLtProduct> product = CublasLtProduct::Create(*context, spec);
     ASSERT_TRUE(product.ok()) << product.status().message();
     ++taken;
   }
-  EXPECT_EQ(taken, 80);
+  EXPECT_EQ(taken, 88);
 }
 
 }  // namespace

@@ -2,12 +2,16 @@
 // on a GPU that is only described. That covers the graph, its strides and masks, the heuristics and
 // the library's own checks; compiling and running need a GPU (tests/gpu).
 #include <cudnn_version.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+
+#include <filesystem>
 
 #include "collectives/base/shared_library.h"
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/cudnn_graph.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 
 namespace gaccd {
 namespace {
@@ -66,14 +70,15 @@ SdpaSpec SpecOf(std::int64_t length, std::int64_t width, bool packed = true) {
 
 TEST_F(RealCudnn, HasAnEngineForEveryAttention) {
   for (const Gpu& gpu : kGpus) {
-    for (unsigned bits = 0; bits < 16; ++bits) {
+    for (unsigned bits = 0; bits < 64; ++bits) {
       const auto bit = [&](unsigned i) { return ((bits >> i) & 1U) != 0; };
       SdpaSpec spec = SpecOf(bit(0) ? 77 : 1024, bit(0) ? 8 : 64, /*packed=*/!bit(0));
       spec.causal = bit(1);
       spec.lengths = bit(2);
       spec.backward = bit(3);
-      const Status status = Ask(gpu, spec);
-      EXPECT_TRUE(status.ok()) << gpu.name << ": " << status.message();
+      spec.dtype = bit(4) ? DType::kFP16 : DType::kBF16;
+      spec.deterministic = bit(5);
+      EXPECT_OK(Ask(gpu, spec)) << gpu.name;
     }
   }
 }
@@ -98,6 +103,22 @@ TEST(CudnnVersion, OlderOrOfAnotherMajorIsRefusedWithBothVersions) {
               IsError(ErrorKind::kUnavailable, "cuDNN: expected 9.x, found 10.1.0"));
 }
 
+// NVRTC of CUDA 990, which no machine has: libc by its name.
+TEST(Nvrtc, IsLookedForByNameAndWhereCudnnLooks) {
+  Dl_info libc{};
+  ASSERT_NE(::dladdr(::dlsym(RTLD_DEFAULT, "qsort"), &libc), 0);
+  for (const char* folder : {"cudnn", "cuda_nvrtc", "cu990"}) {
+    const TempFolder root;
+    std::filesystem::create_directories(root.Path("cudnn/lib"));
+    EXPECT_THAT(CheckNvrtc(990'000, root.Path("cudnn/lib")),
+                IsError(ErrorKind::kUnavailable, "cannot load libnvrtc.so.990"));
+    const std::filesystem::path library = root.Path(StrCat(folder, "/lib/libnvrtc.so.990"));
+    std::filesystem::create_directories(library.parent_path());
+    std::filesystem::create_symlink(std::filesystem::canonical(libc.dli_fname), library);
+    EXPECT_TRUE(CheckNvrtc(990'000, root.Path("cudnn/lib")).ok()) << folder;
+  }
+}
+
 TEST(SdpaSpec, OneThatContradictsItselfIsRefused) {
   EXPECT_TRUE(Check(SpecOf(8, 8)).ok());
   EXPECT_TRUE(Check(SpecOf(8, 8, false)).ok());
@@ -105,6 +126,9 @@ TEST(SdpaSpec, OneThatContradictsItselfIsRefused) {
   spec.step = 40;
   EXPECT_THAT(Check(spec), IsError(ErrorKind::kInternal, "distance of 16 or 48, found 40"));
   EXPECT_THAT(Check(SpecOf(0, 8)), HasKind(ErrorKind::kInternal));
+  spec = SpecOf(8, 8);
+  spec.dtype = DType::kF32;
+  EXPECT_THAT(Check(spec), IsError(ErrorKind::kInternal, "bf16 or fp16"));
 }
 
 }  // namespace

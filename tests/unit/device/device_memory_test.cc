@@ -3,12 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
-
-using ::testing::HasSubstr;
 
 DeviceMemory Example() {
   DeviceMemory memory;
@@ -35,11 +33,9 @@ TEST(DeviceMemory, FitsToTheByte) {
   const DeviceMemory memory = Example();
   const std::int64_t wanted = memory.bytes() + DeviceMemory::kReserveBytes;
   EXPECT_TRUE(memory.Fits(wanted, wanted).ok());
-  const Status status = memory.Fits(wanted - 1, wanted);
-  ASSERT_FALSE(status.ok());
-  EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(status, HasMessage(HasSubstr("wanted 5641338880 bytes (5.3 GiB), found 5641338879")));
-  EXPECT_THAT(status, HasMessage(HasSubstr("parameters 4194304, activations 5368709120")));
+  EXPECT_THAT(memory.Fits(wanted - 1, wanted),
+              IsError(ErrorKind::kConfig, "wanted 5641338880 bytes (5.3 GiB), found 5641338879",
+                      "parameters 4194304, activations 5368709120"));
 }
 
 }  // namespace

@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 
 #include "tests/standin/standin.h"
 
@@ -112,14 +110,14 @@ cublasStatus_t Matmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void*, const
   if (one == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
   ++fake.runs[one->id];
   if (one->runs != CUBLAS_STATUS_SUCCESS) return one->runs;
-  const auto time = std::chrono::microseconds(one->microseconds);
+  const int time = one->microseconds;
   const cudaError_t error = standin::Enqueue(
       stream, "fake product",
       [time, a, d, drops_tail = one->drops_tail, layout = *reinterpret_cast<FakeLayout*>(layout)] {
         const auto* words = static_cast<const std::uint16_t*>(a);
         fake.distinct.insert(words, words + fake.looked_at);
         if (!drops_tail) FillWithOnes(d, layout);
-        std::this_thread::sleep_for(time);
+        standin::Spend(time);
       },
       {{a, 0}, {b, 0}, {d, 0}, {workspace, 0}});
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;

@@ -11,14 +11,12 @@
 #include <sstream>
 
 #include "collectives/base/strings.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
 
-using ::testing::Contains;
 using ::testing::Field;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using Source = MatmulChoices::Source;
 
 MatmulChoicesKey Key() {
@@ -90,14 +88,24 @@ TEST_F(MatmulChoicesTest, EveryFieldOfTheSpecIsKept) {
     choice.spec.relu = epilogue && (bits & 32U) != 0;
     choice.spec.accumulate = !epilogue && (bits & 16U) != 0;
     choice.spec.column_sums = !epilogue && choice.spec.transpose_a && (bits & 32U) != 0;
+    choice.spec.column_sums_of_b =
+        !epilogue && !choice.spec.transpose_b && !choice.spec.column_sums && (bits & 32U) != 0;
+    choice.spec.gelu =
+        epilogue && !choice.spec.relu ? static_cast<MatmulGelu>(bits % 3) : MatmulGelu::kNone;
+    choice.spec.n = choice.spec.has_aux() ? 8 : 7;
     choice.spec.multiprocessors = static_cast<int>(bits);
+    choice.spec.stride_a = bits % 3 == 0 ? 0 : std::int64_t{1} << 34;
+    choice.spec.stride_c = bits % 5 == 0 ? 0 : 8 + bits;
+    choice.separate_microseconds = bits;
     choice.microseconds = 1e-3;
     choices.push_back(choice);
   }
-  const auto parsed = ParseMatmulChoices(ToText(Key(), choices), Key());
-  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
-  ASSERT_EQ(parsed->size(), choices.size());
-  for (std::size_t i = 0; i < choices.size(); ++i) EXPECT_EQ((*parsed)[i].spec, choices[i].spec);
+  const auto parsed = ValueOrThrow(ParseMatmulChoices(ToText(Key(), choices), Key()));
+  ASSERT_EQ(parsed.size(), choices.size());
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    EXPECT_EQ(parsed[i].spec, choices[i].spec);
+    EXPECT_EQ(parsed[i].separate_microseconds, choices[i].separate_microseconds);
+  }
 }
 
 TEST_F(MatmulChoicesTest, WithoutAFolderNothingIsWritten) {
@@ -117,6 +125,19 @@ TEST_F(MatmulChoicesTest, OnlyTimedChoicesAreWritten) {
     EXPECT_EQ(choices.timed(), 0);
   }
   EXPECT_FALSE(std::filesystem::exists(File()));
+}
+
+TEST_F(MatmulChoicesTest, WhatAnEpilogueReplacesIsAddedToAKeptChoice) {
+  Keep(32, 0xa5);
+  {
+    MatmulChoices choices(folder_, Key());
+    choices.Add(*choices.FindKept(Choice(32, 0).spec), Source::kKept);
+    choices.SetSeparate(Choice(32, 0).spec, 7.5);
+    EXPECT_EQ(choices.Find(Choice(32, 0).spec)->separate_microseconds, 7.5);
+  }
+  const MatmulChoices again(folder_, Key());
+  EXPECT_EQ(again.FindKept(Choice(32, 0).spec)->separate_microseconds, 7.5);
+  EXPECT_EQ(again.FindKept(Choice(32, 0).spec)->microseconds, 3.25);
 }
 
 TEST_F(MatmulChoicesTest, DestructorSaves) {
@@ -218,10 +239,9 @@ TEST_F(MatmulChoicesTest, ManyProcessesWriteAtTheSameTime) {
     ASSERT_EQ(waitpid(child, &state, 0), child);
     EXPECT_TRUE(WIFEXITED(state) && WEXITSTATUS(state) == 0);
   }
-  const auto last = ParseMatmulChoices(Read(), Key());
-  ASSERT_TRUE(last.ok()) << last.status().message();
-  EXPECT_GE(last->size(), 2U);
-  EXPECT_THAT(*last, Contains(Field(&MatmulChoice::spec, Choice(1000, 1).spec)));
+  const auto last = ValueOrThrow(ParseMatmulChoices(Read(), Key()));
+  EXPECT_GE(last.size(), 2U);
+  EXPECT_THAT(last, Contains(Field(&MatmulChoice::spec, Choice(1000, 1).spec)));
   std::size_t files = 0;
   for ([[maybe_unused]] const auto& file : std::filesystem::directory_iterator(folder_)) ++files;
   EXPECT_EQ(files, 1U) << "temporary files are left";

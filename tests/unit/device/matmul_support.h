@@ -18,7 +18,8 @@ struct MatmulExample {
   std::vector<float> a, b, bias;  // row-major as the spec says
   std::vector<float> c_before;    // [m, n], what accumulation finds
   std::vector<double> c;          // [m, n], rounded
-  std::vector<double> sums;       // [m]
+  std::vector<double> sums;       // [m], or [n] of B
+  std::vector<float> aux;         // [m, n]: GELU's input, as it is kept or found
 };
 
 MatmulExample MakeExample(const MatmulCudaSpec& spec, unsigned seed);
@@ -28,7 +29,8 @@ class MatmulOperands {
  public:
   explicit MatmulOperands(const MatmulExample& example);
   Status Bind(MatmulCuda& matmul) const;
-  // C, and the sums after it. Waits for `stream`.
+  // C, and the sums or the kept aux after it. Waits for `stream`. Fails the test where something
+  // was written between the rows of C.
   [[nodiscard]] std::vector<double> Results(cudaStream_t stream) const;
 
  private:
@@ -36,13 +38,18 @@ class MatmulOperands {
     DeviceBuffer buffer;
     std::byte* data = nullptr;
   };
-  static Operand Put(const std::vector<float>& values, DType dtype, std::size_t offset);
+  // Rows of `columns` values, `stride` apart (0: columns), with NaN between them.
+  static Operand Put(const std::vector<float>& values, DType dtype, std::size_t offset,
+                     std::int64_t columns = 1, std::int64_t stride = 0);
 
   MatmulCudaSpec spec_;
-  Operand a_, b_, bias_, c_, sums_;
+  Operand a_, b_, bias_, c_, sums_, aux_;
 };
 
-// C and the sums, as Results() gives them.
+// C, the sums and the kept aux, as Results() gives them.
 [[nodiscard]] std::vector<double> Expected(const MatmulExample& example);
+// `found` is Expected(), C of GELU but for its last bit in 16 bits, 1e-6 in f32, and `extra`,
+// relative to max(1, |c|).
+void ExpectNear(const std::vector<double>& found, const MatmulExample& example, double extra = 0);
 
 }  // namespace gaccd

@@ -11,16 +11,11 @@
 #include "daemon/device/cuda/matmul_choices.h"
 #include "daemon/device/cuda/matmul_cuda.h"
 #include "tests/standin/standin.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 #include "tests/unit/device/fake_cublaslt.h"
 
 namespace gaccd {
 namespace {
-
-using ::testing::Contains;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 constexpr MatmulCudaSpec kSpec{.m = 8, .n = 16, .k = 32, .bias = true};
 constexpr MatmulCudaSpec kOther{.m = 9, .n = 16, .k = 32, .bias = true};
@@ -70,6 +65,7 @@ class MatmulTimingTest : public ::testing::Test {
     return {};
   }
 
+  const standin::VirtualClock clock_;
   FakeCublasLt& fake_ = ResetFakeCublasLt();
   const std::string folder_ = StrCat(::testing::TempDir(), "gaccd-timing-", getpid());
 };
@@ -194,9 +190,8 @@ TEST_F(MatmulTimingTest, EnvironmentThatChangesTheLibraryIsToldAndNothingIsKept)
 
 TEST_F(MatmulTimingTest, OlderLibraryIsRefused) {
   fake_.version = 120900;
-  const auto context = CudaContext::Create({.cublaslt = &FakeCublasLtApi()});
-  ASSERT_FALSE(context.ok());
-  EXPECT_THAT(context, HasMessage(HasSubstr("found 12.9.0")));
+  EXPECT_THAT(CudaContext::Create({.cublaslt = &FakeCublasLtApi()}),
+              HasMessage(HasSubstr("found 12.9.0")));
 }
 
 TEST_F(MatmulTimingTest, CandidatesThatDoNotRunOrNeedTooMuchAreLeftOut) {
@@ -208,9 +203,8 @@ TEST_F(MatmulTimingTest, CandidatesThatDoNotRunOrNeedTooMuchAreLeftOut) {
   fake_.offered[0].runs = CUBLAS_STATUS_ARCH_MISMATCH;
   for (const bool deterministic : {false, true}) {
     const auto context = MakeContext({.deterministic = deterministic});
-    const auto none = MatmulCuda::Prepare(*context, MatmulCudaSpec{.m = 1, .n = 1, .k = 1});
-    ASSERT_FALSE(none.ok());
-    EXPECT_THAT(none, HasMessage(HasSubstr("no algorithm for it that runs")));
+    EXPECT_THAT(MatmulCuda::Prepare(*context, MatmulCudaSpec{.m = 1, .n = 1, .k = 1}),
+                HasMessage(HasSubstr("no algorithm for it that runs")));
   }
 }
 
@@ -259,9 +253,8 @@ TEST_F(MatmulTimingTest, EveryFailureOfCublasLtComesBack) {
       if (context.ok()) {
         const auto matmul = MatmulCuda::Prepare(**context, kSpec);
         if (matmul.ok()) break;
-        EXPECT_THAT(matmul, HasKind(ErrorKind::kUnavailable));
-        EXPECT_THAT(matmul, HasMessage(HasSubstr("the status set in the fake")));
-        EXPECT_THAT(matmul, HasMessage(HasSubstr("[8, 32] x [32, 16]")));
+        EXPECT_THAT(matmul, IsError(ErrorKind::kUnavailable, "the status set in the fake",
+                                    "[8, 32] x [32, 16]"));
         EXPECT_EQ(fake_.live, 1) << function;  // the handle of the context
         EXPECT_EQ(standin::LiveBytes(0), std::int64_t{CudaContext::kWorkspaceBytes}) << function;
       }
@@ -290,8 +283,7 @@ TEST_F(MatmulTimingTest, EveryFailureOfCudaComesBack) {
       if (context.ok()) {
         const auto matmul = MatmulCuda::Prepare(**context, kSpec);
         if (matmul.ok()) break;
-        EXPECT_THAT(matmul, HasKind(ErrorKind::kUnavailable));
-        EXPECT_THAT(matmul, HasMessage(HasSubstr("cudaErrorUnknown")));
+        EXPECT_THAT(matmul, IsError(ErrorKind::kUnavailable, "cudaErrorUnknown"));
         EXPECT_EQ(standin::LiveBytes(0), std::int64_t{CudaContext::kWorkspaceBytes}) << function;
       } else {
         EXPECT_THAT(context, HasMessage(HasSubstr("cudaErrorUnknown")));
@@ -310,9 +302,8 @@ TEST_F(MatmulTimingTest, EveryFailureOfCudaComesBack) {
 TEST_F(MatmulTimingTest, GpuThatFailsIsNotTakenForARefusal) {
   const auto context = MakeContext();
   standin::FailKernel(1, cudaErrorIllegalAddress);
-  const auto matmul = MatmulCuda::Prepare(*context, kSpec);
-  ASSERT_FALSE(matmul.ok());
-  EXPECT_THAT(matmul, HasMessage(HasSubstr("cudaErrorIllegalAddress")));
+  EXPECT_THAT(MatmulCuda::Prepare(*context, kSpec),
+              HasMessage(HasSubstr("cudaErrorIllegalAddress")));
 }
 
 TEST_F(MatmulTimingTest, FailedRunNamesTheProduct) {
@@ -323,9 +314,7 @@ TEST_F(MatmulTimingTest, FailedRunNamesTheProduct) {
       matmul->Bind(memory.data(), memory.data(), memory.data(), memory.data(), nullptr).ok());
   fake_.failing = "cublasLtMatmul";
   fake_.failing_call = 1;
-  const Status status = matmul->Run();
-  EXPECT_THAT(status, HasKind(ErrorKind::kUnavailable));
-  EXPECT_THAT(status, HasMessage(HasSubstr("product [8, 32] x [32, 16]: A f32")));
+  EXPECT_THAT(matmul->Run(), IsError(ErrorKind::kUnavailable, "product [8, 32] x [32, 16]: A f32"));
   EXPECT_TRUE(matmul->Run().ok());
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 }

@@ -3,13 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 LibraryVersions Library(const char* name, int compiled, int loaded) {
   return {.name = name, .compiled = VersionOfCode(compiled), .loaded = VersionOfCode(loaded)};
@@ -28,13 +25,10 @@ TEST(Versions, TooOldIsRefusedWithBothVersions) {
       Library("cuBLASLt", 130100, 129105), Library("cuDNN", 91900, 91900),
       Library("NCCL", 22809, 22605), Library("other NCCL", 22809, 22703)};
   libraries[2].oldest = libraries[3].oldest = VersionOfCode(22700);
-  const Status status = CheckNotOlder(libraries);
-  ASSERT_FALSE(status.ok());
-  EXPECT_THAT(status, HasKind(ErrorKind::kUnavailable));
-  EXPECT_THAT(status, HasMessage(HasSubstr("cuBLASLt: expected 13.0.0 or newer, found 12.91.5")));
-  EXPECT_THAT(status, HasMessage(HasSubstr("NCCL: expected 2.27.0 or newer, found 2.26.5")));
-  EXPECT_THAT(status, HasMessage(Not(HasSubstr("cuDNN"))));
-  EXPECT_THAT(status, HasMessage(Not(HasSubstr("other"))));
+  EXPECT_THAT(CheckNotOlder(libraries),
+              IsError(ErrorKind::kUnavailable, "cuBLASLt: expected 13.0.0 or newer, found 12.91.5",
+                      "NCCL: expected 2.27.0 or newer, found 2.26.5", Not(HasSubstr("cuDNN")),
+                      Not(HasSubstr("other"))));
 }
 
 TEST(Versions, NewerAndMissingArePassed) {

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/unit/engine/model_bench.h"
-#include "tests/unit/optim/own_state.h"
+#include "tests/support/model_bench.h"
+#include "tests/support/own_state.h"
 
 namespace {
 thread_local bool counting = false;

@@ -8,7 +8,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/ops/mean_squared_error.h"
-#include "tests/unit/engine/graph_bench.h"
+#include "tests/support/graph_bench.h"
 
 namespace gaccd {
 namespace {

@@ -1,23 +1,18 @@
 // Every function's gradient against central differences of the objective that the same graph
-// computes. A new function gets a line in kCases, or in
-// sequence_cases.cc.
+// computes. A new function gets a line in graph_cases.cc or image_cases.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 
 #include "collectives/base/strings.h"
 #include "daemon/autograd/add.h"
-#include "daemon/ops/flatten.h"
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
-#include "daemon/ops/relu.h"
-#include "daemon/ops/reshape.h"
-#include "daemon/ops/softmax_cross_entropy.h"
-#include "tests/unit/engine/graph_bench.h"
+#include "tests/support/graph_bench.h"
+#include "tests/support/graph_cases.h"
+#include "tests/support/image_cases.h"
 #include "tests/unit/engine/scale_function.h"
-#include "tests/unit/engine/sequence_cases.h"
 
 namespace gaccd {
 namespace {
@@ -41,140 +36,28 @@ ValueId Distance(GraphBench& bench, ValueId y) {
   return bench.Apply(std::make_shared<MeanSquaredError>(), {y, t});
 }
 
-// Moves every value at least 0.25 away from 0, where ReLU has no derivative.
-void KeepOffZero(std::span<float> values) {
-  for (float& value : values) value += value < 0 ? -0.25F : 0.25F;
-}
-
-ValueId LinearOf(GraphBench& bench, ValueId x, const std::string& name, const CaseSize& size,
-                 bool bias) {
-  std::vector<ValueId> inputs = {x, bench.Parameter(name + ".w", {size.out, size.in})};
-  if (bias) inputs.push_back(bench.Parameter(name + ".b", {size.out}));
-  return bench.Apply(std::make_shared<Linear>(), std::move(inputs));
+// A value that is no parameter.
+ValueId ActivationOf(GraphBench& bench, const CaseSize& s) {
+  return bench.Apply(std::make_shared<Linear>(),
+                     {bench.Input("x", {s.rows, s.in}), bench.Parameter("fc.w", {s.out, s.in}),
+                      bench.Parameter("fc.b", {s.out})});
 }
 
 ValueId ScaleOf(GraphBench& bench, ValueId x, ValueId gain, ValueId shift, bool accumulate = true) {
   return bench.Apply(std::make_shared<Scale>(accumulate), {x, gain, shift});
 }
 
-using Case = GraphCase;
-
-const Case kCases[] = {
-    {"linear_with_bias",
-     [](GraphBench& bench, const CaseSize& s) {
-       const ValueId x = bench.Parameter("x", {s.rows, s.in});
-       return Distance(bench, LinearOf(bench, x, "fc", s, true));
-     }},
-    {"linear_without_bias",
-     [](GraphBench& bench, const CaseSize& s) {
-       const ValueId x = bench.Parameter("x", {s.rows, s.in});
-       return Distance(bench, LinearOf(bench, x, "fc", s, false));
-     }},
-    {"linear_of_transposed_weight",  // after another, so that there is an input gradient
-     [](GraphBench& bench, const CaseSize& s) {
-       const ValueId x = LinearOf(bench, bench.Input("x", {s.rows, s.in}), "fc", s, true);
-       const ValueId w = bench.Parameter("w", {s.out, s.in});
-       const ValueId b = bench.Parameter("b", {s.in});
-       const auto linear = std::make_shared<Linear>(false, WeightOrder::kInOut);
-       return Distance(bench, bench.Apply(linear, {x, w, b}));
-     }},
-    {"linear_of_linear",
-     [](GraphBench& bench, const CaseSize& s) {
-       const ValueId x = bench.Input("x", {s.rows, s.in});
-       const ValueId y = LinearOf(bench, x, "fc1", s, true);
-       return Distance(bench, LinearOf(bench, y, "fc2", {s.rows, s.out, s.in}, true));
-     }},
-    {"linear_then_relu",  // one folded node; biases of +-3 hold every unit clear of 0
-     [](GraphBench& bench, const CaseSize& s) {
-       const ValueId x = bench.Input("x", {s.rows, s.in});
-       const ValueId w = bench.Parameter("w", {s.out, s.in}, 1.0 / static_cast<double>(s.in));
-       const ValueId b = bench.Parameter("b", {s.out});
-       for (float& value : bench.parameter("b")) value += value < 0 ? -2.0F : 2.0F;
-       const ValueId y = bench.Apply(std::make_shared<Linear>(), {x, w, b});
-       return Distance(bench, bench.Apply(std::make_shared<Relu>(), {y}));
-     }},
-    {"relu",
-     [](GraphBench& bench, const CaseSize& s) {
-       const ValueId x = bench.Parameter("x", {s.rows, s.in});
-       KeepOffZero(bench.parameter("x"));
-       return Distance(bench, bench.Apply(std::make_shared<Relu>(), {x}));
-     }},
-    {"flatten",
-     [](GraphBench& bench, const CaseSize& s) {
-       const ValueId x = bench.Parameter("x", {s.rows, s.in, 3});
-       const ValueId y = bench.Apply(std::make_shared<Flatten>(), {x});
-       return Distance(bench, LinearOf(bench, y, "fc", {s.rows, s.in * 3, s.out}, true));
-     }},
-    {"flatten_of_activation",
-     [](GraphBench& bench, const CaseSize& s) {
-       const ValueId x = bench.Parameter("x", {s.rows, s.in, 3});
-       KeepOffZero(bench.parameter("x"));
-       const ValueId y = bench.Apply(std::make_shared<Relu>(), {x});
-       return Distance(bench, bench.Apply(std::make_shared<Flatten>(), {y}));
-     }},
-    {"reshape_of_parameter",
-     [](GraphBench& bench, const CaseSize& s) {
-       const ValueId x = bench.Parameter("x", {3, s.rows, 2, s.in});
-       const ValueId y =
-           bench.Apply(std::make_shared<Reshape>(Shape{Reshape::kRest, s.in * 2}), {x});
-       return Distance(bench, LinearOf(bench, y, "fc", {s.rows * 3, s.in * 2, s.out}, true));
-     }},
-    {"linear_of_sequences",  // [B, T, in] -> [B T, in] -> [B T, in] -> [B, T, in], plus x
-     [](GraphBench& bench, const CaseSize& s) {
-       const ValueId x = bench.Parameter("x", {s.rows, 2, s.in});
-       const ValueId rows = bench.Apply(std::make_shared<Reshape>(Shape{-1, s.in}), {x});
-       const ValueId y = LinearOf(bench, rows, "fc", {s.rows * 2, s.in, s.in}, true);
-       const ValueId back = bench.Apply(std::make_shared<Reshape>(Shape{s.rows, 2, s.in}), {y});
-       const ValueId sum = bench.Apply(std::make_shared<Add>(), {back, x});
-       return Distance(bench, bench.Apply(std::make_shared<Flatten>(), {sum}));
-     }},
-    {"softmax_cross_entropy",
-     [](GraphBench& bench, const CaseSize& s) {
-       const ValueId z = bench.Parameter("z", {s.rows, s.out + 1}, 3);
-       const ValueId labels = bench.Labels(s.rows, s.out + 1);
-       return bench.Apply(std::make_shared<SoftmaxCrossEntropy>(), {z, labels});
-     }},
-    {"mean_squared_error",
-     [](GraphBench& bench, const CaseSize& s) {
-       return Distance(bench, bench.Parameter("y", {s.rows, s.out}));
-     }},
-    {"add_of_parameters",
-     [](GraphBench& bench, const CaseSize& s) {
-       const ValueId a = bench.Parameter("a", {s.rows, s.in});
-       const ValueId b = bench.Parameter("b", {s.rows, s.in});
-       return Distance(bench, bench.Apply(std::make_shared<Add>(), {a, b}));
-     }},
-    {"add_of_itself",
-     [](GraphBench& bench, const CaseSize& s) {
-       const ValueId a = bench.Parameter("a", {s.rows, s.in});
-       return Distance(bench, bench.Apply(std::make_shared<Add>(), {a, a}));
-     }},
-    {"value_with_two_users",  // a residual connection: relu(y) + y
-     [](GraphBench& bench, const CaseSize& s) {
-       const ValueId x = bench.Parameter("x", {s.rows, s.in});
-       KeepOffZero(bench.parameter("x"));
-       const ValueId zero = bench.Parameter("zero", {s.rows, s.in}, 0);
-       const ValueId y = bench.Apply(std::make_shared<Add>(), {x, zero});
-       const ValueId r = bench.Apply(std::make_shared<Relu>(), {y});
-       return Distance(bench, bench.Apply(std::make_shared<Add>(), {r, y}));
-     }},
-    {"parameter_used_twice",
-     [](GraphBench& bench, const CaseSize& s) {
-       const ValueId x = bench.Input("x", {s.rows, s.in});
-       const ValueId w = bench.Parameter("w", {s.in, s.in}, 1.0 / static_cast<double>(s.in));
-       const ValueId b = bench.Parameter("b", {s.in});
-       const ValueId y = bench.Apply(std::make_shared<Linear>(), {x, w, b});
-       return Distance(bench, bench.Apply(std::make_shared<Linear>(), {y, w, b}));
-     }},
+// Of a function that only this test has.
+const GraphCase kScaleCases[] = {
     {"three_gradients_in_one_node",  // of an activation and two parameters
      [](GraphBench& bench, const CaseSize& s) {
-       const ValueId x = LinearOf(bench, bench.Input("x", {s.rows, s.in}), "fc", s, true);
+       const ValueId x = ActivationOf(bench, s);
        return Distance(bench, ScaleOf(bench, x, bench.Parameter("gain", {s.out}),
                                       bench.Parameter("shift", {s.out})));
      }},
     {"three_gradients_by_accumulate_nodes",
      [](GraphBench& bench, const CaseSize& s) {
-       const ValueId x = LinearOf(bench, bench.Input("x", {s.rows, s.in}), "fc", s, true);
+       const ValueId x = ActivationOf(bench, s);
        return Distance(bench, ScaleOf(bench, x, bench.Parameter("gain", {s.out}),
                                       bench.Parameter("shift", {s.out}), false));
      }},
@@ -240,12 +123,15 @@ double Largest(std::span<const float> values) {
   return static_cast<double>(largest);
 }
 
-class GradientsTest : public testing::TestWithParam<std::tuple<Case, CaseSize>> {
+class GradientsTest : public testing::TestWithParam<std::tuple<GraphCase, CaseSize>> {
  protected:
   void SetUp() override {
     const auto& [test_case, size] = GetParam();
     bench_.PrepareTraining(test_case.record(bench_, size), {.own_kernel = MakeScaleKernel});
     ASSERT_FALSE(HasFatalFailure());
+    // Holds every unit of a ReLU clear of its corner.
+    if (bench_.layout().Find("fc1.b") == nullptr) return;
+    for (float& value : bench_.parameter("fc1.b")) value += value < 0 ? -3.0F : 3.0F;
   }
   GraphBench bench_;
 };
@@ -283,19 +169,34 @@ TEST_P(GradientsTest, LaterMicroStepsAdd) {
   }
 }
 
-std::string TestName(const testing::TestParamInfo<std::tuple<Case, CaseSize>>& info) {
+std::string TestName(const testing::TestParamInfo<std::tuple<GraphCase, CaseSize>>& info) {
   const auto& [test_case, size] = info.param;
   return StrCat(test_case.name, "_", size.rows, "x", size.in, "x", size.out);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GradientsTest,
-                         testing::Combine(testing::ValuesIn(kCases), testing::ValuesIn(kSizes)),
+INSTANTIATE_TEST_SUITE_P(Scale, GradientsTest,
+                         testing::Combine(testing::ValuesIn(kScaleCases),
+                                          testing::ValuesIn(kSizes)),
+                         TestName);
+
+INSTANTIATE_TEST_SUITE_P(Layers, GradientsTest,
+                         testing::Combine(testing::ValuesIn(LayerCases().begin(),
+                                                            LayerCases().end()),
+                                          testing::ValuesIn(kSizes)),
                          TestName);
 
 INSTANTIATE_TEST_SUITE_P(Sequences, GradientsTest,
                          testing::Combine(testing::ValuesIn(SequenceCases().begin(),
                                                             SequenceCases().end()),
                                           testing::ValuesIn(kSizes)),
+                         TestName);
+
+const CaseSize kImageSizes[] = {{1, 1, 1}, {2, 3, 4}, {3, 8, 9}};
+
+INSTANTIATE_TEST_SUITE_P(Images, GradientsTest,
+                         testing::Combine(testing::ValuesIn(ImageCases().begin(),
+                                                            ImageCases().end()),
+                                          testing::ValuesIn(kImageSizes)),
                          TestName);
 
 }  // namespace

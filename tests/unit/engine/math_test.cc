@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "daemon/ops/elementwise.h"
+
 namespace gaccd {
 namespace {
 
@@ -75,6 +77,42 @@ TEST(MathTest, NormalDistribution) {
   EXPECT_TRUE(std::isnan(NormalDistribution(kNan).below));
 }
 
+// As far off as the GPU's own exponential and division may be, either way.
+template <int kSign>
+struct ApproximateMath {
+  static float Exp(float x) { return gaccd::Exp(x) * (1 + kSign * 0x1p-20F); }
+  static float Divide(float a, float b) { return a / b * (1 - kSign * 0x1p-21F); }
+};
+
+// What kernels of 16 bits compute with those is, before it is rounded, off by much less than half a
+// unit of fp16, 2^-12.
+TEST(MathTest, ApproximateOnesAreGoodFor16Bits) {
+  const auto check = [](const char* name, auto exact, auto low, auto high) {
+    for (int i = -80'000; i <= 80'000; ++i) {
+      const float x = 1e-4F * static_cast<float>(i);
+      const float expected = exact(x);
+      for (const float found : {low(x), high(x)}) {
+        ASSERT_NEAR(found, expected, 0x1p-14F * std::abs(expected) + 0x1p-18F) << name << " " << x;
+      }
+    }
+  };
+  using Low = ApproximateMath<-1>;
+  using High = ApproximateMath<1>;
+  check("gelu", GeluFormula::Of, GeluOf<Low>::Of, GeluOf<High>::Of);
+  check("gelu_tanh", GeluTanhFormula::Of, GeluTanhOf<Low>::Of, GeluTanhOf<High>::Of);
+  check("tanh", TanhFormula::Of, TanhOf<Low>::Of, TanhOf<High>::Of);
+  check("silu", SiluFormula::Of, SiluOf<Low>::Of, SiluOf<High>::Of);
+  const auto at_one = [](float (*gradient)(float, float)) {
+    return [gradient](float x) { return gradient(1, x); };
+  };
+  check("gelu'", at_one(GeluGradientFormula::Of), at_one(GeluGradientOf<Low>::Of),
+        at_one(GeluGradientOf<High>::Of));
+  check("gelu_tanh'", at_one(GeluTanhGradientFormula::Of), at_one(GeluTanhGradientOf<Low>::Of),
+        at_one(GeluTanhGradientOf<High>::Of));
+  check("silu'", at_one(SiluGradientFormula::Of), at_one(SiluGradientOf<Low>::Of),
+        at_one(SiluGradientOf<High>::Of));
+}
+
 TEST(MathTest, BeyondTheRange) {
   EXPECT_EQ(Exp(0), 1);
   EXPECT_EQ(Exp(89), kInfinity);
@@ -86,9 +124,7 @@ TEST(MathTest, BeyondTheRange) {
   EXPECT_EQ(Tanh(kInfinity), 1);
   EXPECT_EQ(Tanh(-kInfinity), -1);
   EXPECT_EQ(Tanh(20), 1);
-  for (const float zero : {0.0F, -0.0F}) {
-    EXPECT_EQ(std::signbit(Tanh(zero)), std::signbit(zero));
-  }
+  for (const float zero : {0.0F, -0.0F}) EXPECT_EQ(std::signbit(Tanh(zero)), std::signbit(zero));
   for (const auto formula : {Exp, Tanh}) EXPECT_TRUE(std::isnan(formula(kNan)));
 }
 

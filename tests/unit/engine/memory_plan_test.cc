@@ -13,7 +13,7 @@
 #include "daemon/autograd/function.h"
 #include "daemon/ops/flatten.h"
 #include "daemon/ops/relu.h"
-#include "tests/unit/engine/graph_bench.h"
+#include "tests/support/graph_bench.h"
 
 namespace gaccd {
 namespace {
@@ -235,9 +235,7 @@ TEST(MemoryPlanTest, RealKernelsComputeTheSameWithoutSharing) {
     std::vector<std::vector<float>> expected;
     for (int i = 0; i < 3; ++i) {
       values.push_back(bench.Parameter(StrCat("p", i), {6, 4, 5}));
-      for (float& p : bench.parameter(StrCat("p", i))) {
-        p = static_cast<float>(dice(-9, 9));
-      }
+      for (float& p : bench.parameter(StrCat("p", i))) p = static_cast<float>(dice(-9, 9));
       const auto content = bench.parameter(StrCat("p", i));
       expected.emplace_back(content.begin(), content.end());
     }

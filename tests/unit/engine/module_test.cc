@@ -8,13 +8,10 @@
 #include "daemon/model/graph_inputs.h"
 #include "daemon/nn/linear.h"
 #include "daemon/tensor/random.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd::nn {
 namespace {
-
-using testing::AllOf;
-using testing::HasSubstr;
 
 // Two linear layers, the second inside a block of its own.
 class Pair : public Module {
@@ -63,8 +60,7 @@ TEST(ModuleTest, TheFirstRefusalIsKeptAndNamesItsModule) {
   Recorder recorder(graph, list, sample, {.samples = 5});
   EXPECT_EQ(pair(recorder, recorder.Input("features")), kNoValue);
   EXPECT_EQ(recorder.Input("tokens"), kNoValue);
-  EXPECT_THAT(recorder, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(recorder, HasMessage(AllOf(HasSubstr("'pair.first'"), HasSubstr("[9]"))));
+  EXPECT_THAT(recorder, IsError(ErrorKind::kConfig, "'pair.first'", "[9]"));
   EXPECT_TRUE(graph.nodes().empty());
 
   Recorder other(graph, list, sample, {});
@@ -87,16 +83,15 @@ TEST(ModuleTest, InputsAreBoundByName) {
   EXPECT_EQ(graph.value(ids).spec, (ValueSpec{{5}, DType::kI64}));
   EXPECT_EQ(graph.value(update).spec, (ValueSpec{{1}, DType::kI64}));
 
-  const auto bound = BindByName(recorder.inputs(), sample);
-  ASSERT_TRUE(bound.ok());
-  ASSERT_EQ(bound->size(), 3U);
-  EXPECT_TRUE((*bound)[0].value == tokens && (*bound)[0].from == From::kTensor);
-  EXPECT_EQ((*bound)[0].tensor, 1U);
-  EXPECT_TRUE((*bound)[1].value == ids && (*bound)[1].from == From::kSampleIds);
-  EXPECT_TRUE((*bound)[2].value == update && (*bound)[2].from == From::kUpdate);
+  const auto bound = ValueOrThrow(BindByName(recorder.inputs(), sample));
+  ASSERT_EQ(bound.size(), 3U);
+  EXPECT_TRUE(bound[0].value == tokens && bound[0].from == From::kTensor);
+  EXPECT_EQ(bound[0].tensor, 1U);
+  EXPECT_TRUE(bound[1].value == ids && bound[1].from == From::kSampleIds);
+  EXPECT_TRUE(bound[2].value == update && bound[2].from == From::kUpdate);
 
-  const auto refused = BindByName(recorder.inputs(), {.tensors = {{"labels", DType::kI32, {}}}});
-  EXPECT_THAT(refused, HasMessage(HasSubstr("'tokens'")));
+  EXPECT_THAT(BindByName(recorder.inputs(), {.tensors = {{"labels", DType::kI32, {}}}}),
+              HasMessage(HasSubstr("'tokens'")));
 }
 
 TEST(InitializeTest, IsAFunctionOfSeedAndParameter) {

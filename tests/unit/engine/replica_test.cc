@@ -8,14 +8,12 @@
 #include <limits>
 
 #include "daemon/device/cpu/bf16_of_cpu.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/engine/graph_bench.h"
-#include "tests/unit/engine/model_bench.h"
+#include "tests/support/graph_bench.h"
+#include "tests/support/model_bench.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
-
-using testing::HasSubstr;
 
 std::vector<float> Copy(std::span<const float> values) { return {values.begin(), values.end()}; }
 
@@ -67,23 +65,16 @@ TEST(ReplicaTest, AnUnknownBatchSizeIsInternal) {
   const Model model = MakeMlp({12, 16, 5});
   Samples samples(SampleOf({12, 16, 5}, LossKind::kSoftmaxCrossEntropy), 9, 3);
   BenchTrainer trainer(model, {.micro_batches = {7}, .eval_batches = {4}});
-  const auto step = trainer.replica().MicroStep(samples.All(), 1, true);
-  ASSERT_FALSE(step.ok());
-  EXPECT_THAT(step, HasKind(ErrorKind::kInternal));
-  EXPECT_THAT(step, HasMessage(HasSubstr("9 samples")));
-  const auto evaluation = trainer.replica().Evaluate(samples.View(0, 7));
-  ASSERT_FALSE(evaluation.ok());
-  EXPECT_THAT(evaluation, HasKind(ErrorKind::kInternal));
-  EXPECT_THAT(evaluation, HasMessage(HasSubstr("7 samples")));
+  EXPECT_THAT(trainer.replica().MicroStep(samples.All(), 1, true),
+              IsError(ErrorKind::kInternal, "9 samples"));
+  EXPECT_THAT(trainer.replica().Evaluate(samples.View(0, 7)),
+              IsError(ErrorKind::kInternal, "7 samples"));
 }
 
 TEST(ReplicaTest, RefusesAGradientBufferOfAnotherSize) {
   const Model model = MakeMlp({12, 16, 5});
   std::vector<float> gradients(10);
-  const auto replica = Replica::Create(model, gradients, {});
-  ASSERT_FALSE(replica.ok());
-  EXPECT_THAT(replica, HasKind(ErrorKind::kInternal));
-  EXPECT_THAT(replica, HasMessage(HasSubstr("found 10")));
+  EXPECT_THAT(Replica::Create(model, gradients, {}), IsError(ErrorKind::kInternal, "found 10"));
 }
 
 TEST(ReplicaTest, EvaluationDoesNotTouchTheGradients) {
@@ -92,20 +83,18 @@ TEST(ReplicaTest, EvaluationDoesNotTouchTheGradients) {
   BenchTrainer trainer(model, {.micro_batches = {7}, .eval_batches = {7, 3}});
   const double loss = trainer.MicroStep(samples.All(), 0.25F, true);
   const std::vector<float> expected = Copy(trainer.gradients());
-  const auto evaluation = trainer.replica().Evaluate(samples.All());
-  ASSERT_TRUE(evaluation.ok()) << evaluation.status().message();
-  EXPECT_EQ(evaluation->samples, 7);
-  EXPECT_NEAR(evaluation->loss_sum, loss, 1e-6 * loss);
+  const auto evaluation = ValueOrThrow(trainer.replica().Evaluate(samples.All()));
+  EXPECT_EQ(evaluation.samples, 7);
+  EXPECT_NEAR(evaluation.loss_sum, loss, 1e-6 * loss);
   EXPECT_EQ(RelativeError(trainer.gradients(), expected), 0);
 
   // What is found of a sample does not depend on the others.
-  const auto head = trainer.replica().Evaluate(samples.View(0, 3));
-  ASSERT_TRUE(head.ok());
-  ASSERT_EQ(evaluation->ranks.size(), 7U);
-  EXPECT_THAT(head->ranks,
-              testing::ElementsAreArray(evaluation->ranks.begin(), evaluation->ranks.begin() + 3));
-  EXPECT_THAT(head->best,
-              testing::ElementsAreArray(evaluation->best.begin(), evaluation->best.begin() + 3));
+  const auto head = ValueOrThrow(trainer.replica().Evaluate(samples.View(0, 3)));
+  ASSERT_EQ(evaluation.ranks.size(), 7U);
+  EXPECT_THAT(head.ranks,
+              testing::ElementsAreArray(evaluation.ranks.begin(), evaluation.ranks.begin() + 3));
+  EXPECT_THAT(head.best,
+              testing::ElementsAreArray(evaluation.best.begin(), evaluation.best.begin() + 3));
 }
 
 TEST(ReplicaTest, AnEvaluationRanksTheLabels) {
@@ -118,10 +107,10 @@ TEST(ReplicaTest, AnEvaluationRanksTheLabels) {
   std::vector<float> features = {1, 2, 3, 3, 2, 1, 0, 5, 0, -1, -2, -3, 1, NAN, 2};
   std::vector<std::int32_t> labels = {2, 0, 2, 1, 2};
   void* const tensors[] = {features.data(), labels.data()};
-  const auto evaluation = trainer.replica().Evaluate({.samples = 5, .tensors = tensors});
-  ASSERT_TRUE(evaluation.ok());
-  EXPECT_THAT(evaluation->ranks, testing::ElementsAre(0, 0, 2, 1, 3));
-  EXPECT_THAT(evaluation->best, testing::ElementsAre(2, 0, 1, 0, -1));
+  const auto evaluation =
+      ValueOrThrow(trainer.replica().Evaluate({.samples = 5, .tensors = tensors}));
+  EXPECT_THAT(evaluation.ranks, testing::ElementsAre(0, 0, 2, 1, 3));
+  EXPECT_THAT(evaluation.best, testing::ElementsAre(2, 0, 1, 0, -1));
 }
 
 TEST(ReplicaTest, AnEvaluationOfTargetsGivesThePrediction) {
@@ -134,10 +123,10 @@ TEST(ReplicaTest, AnEvaluationOfTargetsGivesThePrediction) {
   std::vector<float> features = {1, 2, 3, 4};
   std::vector<float> targets = {1, 1, 1, 1};
   void* const tensors[] = {features.data(), targets.data()};
-  const auto evaluation = trainer.replica().Evaluate({.samples = 2, .tensors = tensors});
-  ASSERT_TRUE(evaluation.ok());
-  EXPECT_THAT(evaluation->prediction, testing::ElementsAre(2, -2, 6, -4));
-  EXPECT_TRUE(evaluation->ranks.empty());
+  const auto evaluation =
+      ValueOrThrow(trainer.replica().Evaluate({.samples = 2, .tensors = tensors}));
+  EXPECT_THAT(evaluation.prediction, testing::ElementsAre(2, -2, 6, -4));
+  EXPECT_TRUE(evaluation.ranks.empty());
 }
 
 // Replicas made for other sets of sizes plan other memory and other products; what a micro-batch

@@ -11,7 +11,7 @@
 #include "daemon/ops/pool_rows.h"
 #include "daemon/ops/row_functions.h"
 #include "daemon/ops/token_cross_entropy.h"
-#include "tests/unit/engine/graph_bench.h"
+#include "tests/support/graph_bench.h"
 
 namespace gaccd {
 namespace {

@@ -13,16 +13,13 @@
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
 #include "daemon/ops/relu.h"
-#include "daemon/ops/softmax_cross_entropy.h"
-#include "tests/unit/engine/graph_bench.h"
+#include "daemon/ops/token_cross_entropy.h"
+#include "tests/support/graph_bench.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
 
-using testing::AllOf;
-using testing::Contains;
-using testing::ElementsAre;
-using testing::Not;
 using testing::UnorderedElementsAre;
 
 // The functions that get a kernel, in their order; a folded one with what it does too.
@@ -115,7 +112,7 @@ TEST(SimplifyTest, DropsWhatNobodyNeeds) {
     bench.Apply(std::make_shared<Relu>(), {bench.Apply(std::make_shared<Relu>(), {y})});
     const ValueId ranks = bench.Apply(std::make_shared<LabelRanks>(), {r, labels});
     if (keep_ranks) bench.graph().MarkOutput(ranks);
-    bench.PrepareTraining(bench.Apply(std::make_shared<SoftmaxCrossEntropy>(), {r, labels}));
+    bench.PrepareTraining(bench.Apply(std::make_shared<TokenCrossEntropy>(), {r, labels}));
   };
   GraphBench without;
   record(without, false);

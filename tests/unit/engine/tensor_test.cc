@@ -9,12 +9,10 @@
 #include "daemon/tensor/group_rules.h"
 #include "daemon/tensor/random.h"
 #include "daemon/tensor/shape.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
-
-using testing::HasSubstr;
 
 TEST(ShapeTest, CountsElementsAndPrints) {
   EXPECT_EQ(Elements({}), 1);
@@ -30,9 +28,7 @@ TEST(ShapeTest, RefusesWhatIsNegativeOrTooLarge) {
   EXPECT_TRUE(CheckShape({std::int64_t{1} << 46}, DType::kF32).ok());
 
   const Status negative = CheckShape({4, -3}, DType::kF32);
-  EXPECT_THAT(negative, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(negative, HasMessage(HasSubstr("[4, -3]")));
-  EXPECT_THAT(negative, HasMessage(HasSubstr("-3 is negative")));
+  EXPECT_THAT(negative, IsError(ErrorKind::kConfig, "[4, -3]", "-3 is negative"));
 
   constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
   const std::vector<Shape> too_large = {
@@ -42,10 +38,8 @@ TEST(ShapeTest, RefusesWhatIsNegativeOrTooLarge) {
       {std::int64_t{1} << 32, std::int64_t{1} << 32},      // wraps around to 0
       {0, std::int64_t{1} << 32, std::int64_t{1} << 32}};  // empty, but its parts overflow
   for (const Shape& shape : too_large) {
-    const Status status = CheckShape(shape, DType::kF32);
-    ASSERT_FALSE(status.ok()) << ToString(shape);
-    EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
-    EXPECT_THAT(status, HasMessage(HasSubstr(ToString(shape))));
+    EXPECT_THAT(CheckShape(shape, DType::kF32), IsError(ErrorKind::kConfig, ToString(shape)))
+        << ToString(shape);
   }
 }
 
@@ -73,15 +67,10 @@ TEST(FlatLayoutTest, PutsEveryParameterAtACacheLine) {
 TEST(FlatLayoutTest, RefusesATakenNameAndABadShape) {
   FlatLayout layout;
   ASSERT_TRUE(layout.Add("fc1.weight", {3}).ok());
-  const auto twice = layout.Add("fc1.weight", {4});
-  ASSERT_FALSE(twice.ok());
-  EXPECT_THAT(twice, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(twice, HasMessage(HasSubstr("'fc1.weight'")));
+  EXPECT_THAT(layout.Add("fc1.weight", {4}), IsError(ErrorKind::kConfig, "'fc1.weight'"));
 
-  const auto huge = layout.Add("fc2.weight", {std::int64_t{1} << 40, std::int64_t{1} << 40});
-  ASSERT_FALSE(huge.ok());
-  EXPECT_THAT(huge, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(huge, HasMessage(HasSubstr("fc2.weight")));
+  EXPECT_THAT(layout.Add("fc2.weight", {std::int64_t{1} << 40, std::int64_t{1} << 40}),
+              IsError(ErrorKind::kConfig, "fc2.weight"));
   EXPECT_EQ(layout.size(), 16);  // as before
 }
 

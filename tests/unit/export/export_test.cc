@@ -14,16 +14,13 @@
 #include "daemon/export/text_sink.h"
 #include "daemon/watch/event_stream.h"
 #include "proto/tensorboard.pb.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/watch/run_files.h"
+#include "tests/support/run_files.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
 
 using nlohmann::json;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
 using testing::Pair;
 
 std::string StepKeys(int step, double loss) {
@@ -64,11 +61,10 @@ class ExportTest : public testing::Test {
     return text;
   }
   static RunFigures Sum(const RunFiles& run) {
-    auto stream = EventStream::Open(run.path());
-    EXPECT_TRUE(stream.ok()) << stream.status().message();
+    auto stream = ValueOrThrow(EventStream::Open(run.path()));
     FigureSum sum;
     Event event;
-    while (stream->Next(&event)) sum.Add(event);
+    while (stream.Next(&event)) sum.Add(event);
     return std::move(sum).Take();
   }
   void WriteStatus(const RunFiles& run, std::string_view more) {

@@ -12,13 +12,11 @@
 #include "collectives/base/hex.h"
 #include "collectives/base/sha256.h"
 #include "daemon/export/prometheus.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/watch/run_files.h"
+#include "tests/support/run_files.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
-
-using testing::HasSubstr;
 
 class PrometheusStateTest : public testing::Test {
  protected:

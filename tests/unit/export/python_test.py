@@ -20,7 +20,7 @@ ENVIRONMENT = pathlib.Path(__file__).resolve().parents[3] / "tools/dev/test_pyth
 
 def use_environment():
     """Starts this script again with the Python of that environment."""
-    folder = subprocess.run([ENVIRONMENT, "--folder"], text=True, capture_output=True, timeout=20,
+    folder = subprocess.run([ENVIRONMENT, "--folder"], text=True, capture_output=True, timeout=60,
                             check=True).stdout.strip()
     if sys.prefix == folder:
         return

@@ -22,6 +22,10 @@ def missing():
     return [name for name in PROGRAMS if shutil.which(name) is None]
 
 
+class ServerEnded(Exception):
+    pass
+
+
 def _free_port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
@@ -29,7 +33,7 @@ def _free_port():
 
 
 def _get(url):
-    with urllib.request.urlopen(url, timeout=5) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return answer.read().decode()
 
 
@@ -54,10 +58,18 @@ class Prometheus:
         self.folder, self.rules, self.servers = folder, rules, []
 
     def __enter__(self):
+        for _ in range(4):
+            try:
+                return self._begin()
+            except ServerEnded:  # another program may have taken a port that was free a moment ago
+                pass
+        return self._begin()
+
+    def _begin(self):
         self.work = tempfile.TemporaryDirectory()
         nodes, self.port = _free_port(), _free_port()
         config = pathlib.Path(self.work.name) / "prometheus.yml"
-        config.write_text("global: {scrape_interval: 1s}\nscrape_configs:\n"
+        config.write_text("global: {scrape_interval: 2s}\nscrape_configs:\n"
                           f"  - {{job_name: node, static_configs: [{{targets: ['127.0.0.1:{nodes}']}}]}}\n"
                           + (f"rule_files: ['{self.rules}']\n" if self.rules else ""))
         try:
@@ -65,8 +77,8 @@ class Prometheus:
                         f"--collector.textfile.directory={self.folder}", f"--web.listen-address=127.0.0.1:{nodes}")
             self._start("prometheus", f"--config.file={config}", f"--storage.tsdb.path={self.work.name}/data",
                         f"--web.listen-address=127.0.0.1:{self.port}")
-            self.scraped = _wait_for(lambda: _get(f"http://127.0.0.1:{nodes}/metrics"))
-            _wait_for(lambda: self.query("node_textfile_scrape_error"))
+            self.scraped = _wait_for(lambda: self._alive() and _get(f"http://127.0.0.1:{nodes}/metrics"))
+            _wait_for(lambda: self._alive() and self._rows("node_textfile_scrape_error"))
         except BaseException:
             self.__exit__()
             raise
@@ -75,11 +87,23 @@ class Prometheus:
     def __exit__(self, *_error):
         for server in self.servers:
             server.terminate()
-            server.wait(20)
+            server.wait(60)
+        self.servers = []
         self.work.cleanup()
 
     def query(self, text):
-        """The rows of an instant query: their labels, and a value as text."""
+        """The rows of an instant query, at least one: their labels, and a value as text.
+
+        After a scrape that took too long there are none until the next one.
+        """
+        return _wait_for(lambda: self._rows(text))
+
+    def _alive(self):
+        if any(server.poll() is not None for server in self.servers):
+            raise ServerEnded
+        return True
+
+    def _rows(self, text):
         url = f"http://127.0.0.1:{self.port}/api/v1/query?" + urllib.parse.urlencode({"query": text})
         return [(row["metric"], row["value"][1]) for row in json.loads(_get(url))["data"]["result"]]
 

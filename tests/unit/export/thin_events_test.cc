@@ -11,15 +11,11 @@
 #include "daemon/export/prometheus.h"
 #include "daemon/rundir/folder_owner.h"
 #include "daemon/watch/event_stream.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/watch/run_files.h"
+#include "tests/support/run_files.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
-
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
 
 class ThinEventsTest : public testing::Test {
  protected:
@@ -75,14 +71,13 @@ class ThinEventsTest : public testing::Test {
 
 TEST_F(ThinEventsTest, FiguresStayWhatTheyWere) {
   const std::string before = Figures();
-  const auto done = ThinEvents(run_.path(), 100);
-  ASSERT_TRUE(done.ok()) << done.status().message();
+  const auto done = ValueOrThrow(ThinEvents(run_.path(), 100));
   EXPECT_EQ(Figures(), before);
   EXPECT_THAT(steps_, ElementsAre(1, 100, 171, 200, 245, 300, 246, 300, 322));
   EXPECT_THAT(notes_, IsEmpty());
-  EXPECT_EQ(done->updates, 377);
-  EXPECT_EQ(done->kept_updates, 9);
-  EXPECT_LT(done->bytes, done->bytes_before / 5);
+  EXPECT_EQ(done.updates, 377);
+  EXPECT_EQ(done.kept_updates, 9);
+  EXPECT_LT(done.bytes, done.bytes_before / 5);
   const std::string events = TextIn(run_.Path("attempts/000-812/events.jsonl"));
   EXPECT_THAT(events, HasSubstr(R"("ev":"save")"));
   ASSERT_TRUE(ThinEvents(run_.path(), 1000).ok());
@@ -117,8 +112,7 @@ TEST_F(ThinEventsTest, ALivingRunIsRefusedAndItsFilesStay) {
   const std::string name = run_.Path("attempts/001-812/events.jsonl");
   const std::string before = TextIn(name);
   {
-    const auto owner = FolderOwner::Take(run_.path(), MakeOwnerName("812", 1));
-    ASSERT_TRUE(owner.ok()) << owner.status().message();
+    const auto owner = ValueOrThrow(FolderOwner::Take(run_.path(), MakeOwnerName("812", 1)));
     EXPECT_THAT(ThinEvents(run_.path(), 100).status(), IsError(ErrorKind::kConfig, "job 812"));
   }
   EXPECT_EQ(TextIn(name), before);

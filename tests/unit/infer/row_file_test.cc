@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "collectives/comm/threads.h"
-#include "tests/unit/temp_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace gaccd {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -22,21 +22,17 @@ TEST(EntryTest, PackedFormKeepsNumberAndOperation) {
 TEST(MissingErrorTest, NamesRankHostAndReason) {
   const std::vector<MissingRank> missing = {
       {1, Absence::kBehind}, {2, Absence::kEnded}, {3, Absence::kStalled}};
-  const Status status =
-      MissingError(kOwn, milliseconds(3520), milliseconds(5000), missing, Hosts());
-  EXPECT_THAT(status, HasKind(ErrorKind::kUnavailable));
   EXPECT_THAT(
-      status,
-      HasMessage(
-          "all-reduce #17 ended after 3.5 s (bound 5 s): rank 1 on n0 did not enter all-reduce "
-          "#17; rank 2 on n1 has ended (its process does not exist); rank 3 on n1 entered "
-          "all-reduce #17 and stopped in it"));
+      MissingError(kOwn, milliseconds(3520), milliseconds(5000), missing, Hosts()),
+      IsError(ErrorKind::kUnavailable,
+              "all-reduce #17 ended after 3.5 s (bound 5 s): rank 1 on n0 did not enter all-reduce "
+              "#17; rank 2 on n1 has ended (its process does not exist); rank 3 on n1 entered "
+              "all-reduce #17 and stopped in it"));
 }
 
 TEST(MissingErrorTest, NobodyIsMissing) {
-  const Status status = MissingError(kOwn, milliseconds(3500), milliseconds(5000), {}, Hosts());
   EXPECT_THAT(
-      status,
+      MissingError(kOwn, milliseconds(3500), milliseconds(5000), {}, Hosts()),
       HasMessage(
           "all-reduce #17 ended after 3.5 s (bound 5 s): every rank entered it, but it did not "
           "complete"));
@@ -65,11 +61,10 @@ TEST(OffendersTest, ThoseWhoGaveUpAreNamedOnlyAlone) {
 }
 
 TEST(MismatchErrorTest, NamesBothOperations) {
-  const Status status = MismatchError(kOwn, 0, {17, Operation::kBroadcast}, 2, Hosts());
-  EXPECT_THAT(status, HasKind(ErrorKind::kInternal));
   EXPECT_THAT(
-      status,
-      HasMessage("rank 2 on n1 entered broadcast #17 where rank 0 on n0 entered all-reduce #17"));
+      MismatchError(kOwn, 0, {17, Operation::kBroadcast}, 2, Hosts()),
+      IsError(ErrorKind::kInternal,
+              "rank 2 on n1 entered broadcast #17 where rank 0 on n0 entered all-reduce #17"));
 }
 
 }  // namespace

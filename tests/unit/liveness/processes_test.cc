@@ -22,7 +22,7 @@ pid_t StartSleeper() {
 }
 
 std::vector<int> EndedSoon(const PeerProcesses& peers) {
-  for (int i = 0; i < 200 && peers.Ended().empty(); ++i) {
+  for (int i = 0; i < 12'000 && peers.Ended().empty(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   return peers.Ended();

@@ -12,7 +12,7 @@
 #include "collectives/comm/threads.h"
 #include "daemon/metrics/metric.h"
 #include "daemon/tensor/random.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {

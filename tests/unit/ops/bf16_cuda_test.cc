@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <memory>
+#include <tuple>
 
 #include "collectives/base/strings.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/engine/model_bench.h"
-#include "tests/unit/ops/gpu_bench.h"
+#include "daemon/autograd/function.h"
+#include "tests/support/gpu_bench.h"
+#include "tests/support/model_bench.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -148,22 +151,21 @@ TEST_P(Bf16Cuda, TrainsLikeF32) {
   const double loss = cpu.MicroStep(samples.All(), kLossWeight, true);
   const HostReference reference(widths, model, cpu, samples, GetParam());
 
-  auto recorded = model.RecordTraining({33}, Precision::kBF16);
-  ASSERT_TRUE(recorded.ok()) << recorded.status().message();
+  auto recorded = ValueOrThrow(model.RecordTraining({33}, Precision::kBF16));
   for (const bool fuse : {false, true}) {
-    GpuBench gpu(recorded->graph, model.layout(), cpu.parameters(),
+    GpuBench gpu(recorded.graph, model.layout(), cpu.parameters(),
                  {.fuse = fuse, .copy = DType::kBF16});
     ASSERT_FALSE(HasFatalFailure());
-    gpu.BindInput(InputOf(recorded->inputs, "features"), std::span<const float>(samples.features));
-    gpu.BindInput(recorded->weight, std::span(&kLossWeight, 1));
+    gpu.BindInput(InputOf(recorded.inputs, "features"), std::span<const float>(samples.features));
+    gpu.BindInput(recorded.weight, std::span(&kLossWeight, 1));
     if (GetParam() == LossKind::kSoftmaxCrossEntropy) {
-      gpu.BindInput(InputOf(recorded->inputs, "labels"),
+      gpu.BindInput(InputOf(recorded.inputs, "labels"),
                     std::span<const std::int32_t>(samples.labels));
     } else {
-      gpu.BindInput(InputOf(recorded->inputs, "targets"), std::span<const float>(samples.targets));
+      gpu.BindInput(InputOf(recorded.inputs, "targets"), std::span<const float>(samples.targets));
     }
     gpu.Run();
-    EXPECT_NEAR(gpu.Output<double>(recorded->loss_sum) / loss, 1, 4e-3);
+    EXPECT_NEAR(gpu.Output<double>(recorded.loss_sum) / loss, 1, 4e-3);
     const std::vector<float> gradients = gpu.gradients();
     for (const FlatEntry& entry : model.layout().entries()) {
       const auto part = [&](std::span<const float> all) {
@@ -182,48 +184,101 @@ INSTANTIATE_TEST_SUITE_P(All, Bf16Cuda,
                          testing::Values(LossKind::kSoftmaxCrossEntropy,
                                          LossKind::kMeanSquaredError));
 
+// A GPT with the fused functions against the single ones: the same but for roundings that a fused
+// function does not do, of GELU's input before its output.
+TEST(Bf16GraphCuda, AGptIsTheSameWithFusedFunctions) {
+  const GptSpec spec{.vocabulary = 33, .context = 8, .layers = 2, .heads = 2, .width = 16};
+  const Result<Model> model =
+      Model::MakeWithoutData({.loss = SoftmaxCrossEntropySpec{}, .architecture = spec});
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  std::vector<float> parameters(static_cast<std::size_t>(model->layout().size()));
+  model->Initialize(1, parameters);
+  for (const FlatEntry& entry : model->layout().entries()) {
+    if (entry.name.find(".c_fc.") == std::string::npos)
+      continue;  // GELU's input is near 0 at the start
+    for (std::int64_t i = 0; i < entry.elements; ++i) {
+      float& value = parameters[static_cast<std::size_t>(entry.offset + i)];
+      value =
+          16 * value + (entry.name.ends_with("bias") ? 0.1F * static_cast<float>(i % 9 - 4) : 0);
+    }
+  }
+  std::vector<std::int32_t> tokens;
+  std::vector<std::int32_t> labels;
+  for (std::int32_t i = 0; i < 3 * 8; ++i) {
+    tokens.push_back(i * i % 33);
+    labels.push_back((i + 1) * (i + 1) % 33);
+  }
+  for (const auto& [precision, type, tolerance] :
+       {std::tuple{Precision::kF32, DType::kF32, 3e-6},
+        std::tuple{Precision::kBF16, DType::kBF16, 2e-2},
+        std::tuple{Precision::kFP16, DType::kFP16, 3e-3}}) {
+    auto recorded = ValueOrThrow(model->RecordTraining({3}, precision));
+    const auto run = [&](bool fuse) {
+      auto gpu = std::make_unique<GpuBench>(recorded.graph, model->layout(), parameters,
+                                            GpuBench::Options{.fuse = fuse, .copy = type});
+      EXPECT_EQ(
+          std::ranges::count_if(gpu->graph().nodes(),
+                                [](const Node& node) {
+                                  return node.function->name().starts_with("linear_gelu_tanh");
+                                }),
+          fuse ? 4 : 0);
+      gpu->BindInput(InputOf(recorded.inputs, "tokens"), std::span<const std::int32_t>(tokens));
+      gpu->BindInput(InputOf(recorded.inputs, "labels"), std::span<const std::int32_t>(labels));
+      gpu->BindInput(recorded.weight, std::span(&kLossWeight, 1));
+      gpu->Run();
+      return gpu;
+    };
+    const auto single = run(false);
+    const auto fused = run(true);
+    const double loss = single->Output<double>(recorded.loss_sum);
+    EXPECT_NEAR(fused->Output<double>(recorded.loss_sum) / loss, 1, tolerance);
+    const std::vector<float> expected = single->gradients();
+    const std::vector<float> found = fused->gradients();
+    for (const FlatEntry& entry : model->layout().entries()) {
+      const auto part = [&](std::span<const float> all) {
+        return all.subspan(static_cast<std::size_t>(entry.offset),
+                           static_cast<std::size_t>(entry.elements));
+      };
+      EXPECT_LT(RelativeError(part(found), part(expected)), tolerance) << entry.name;
+    }
+  }
+}
+
 TEST(Bf16GraphCuda, EvaluatesLikeF32) {
   const std::vector<std::int64_t> widths = {40, 64, 10};
   const Model model = MakeMlp(widths);
   Samples samples(SampleOf(widths, LossKind::kSoftmaxCrossEntropy), 50, 5);
   BenchTrainer cpu(model, {.eval_batches = {50}});
-  const auto expected = cpu.replica().Evaluate(samples.All());
-  ASSERT_TRUE(expected.ok()) << expected.status().message();
+  const auto expected = ValueOrThrow(cpu.replica().Evaluate(samples.All()));
   for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
-    auto recorded = model.RecordEvaluation({50}, precision);
-    ASSERT_TRUE(recorded.ok()) << recorded.status().message();
+    auto recorded = ValueOrThrow(model.RecordEvaluation({50}, precision));
     for (const bool fuse : {false, true}) {
-      GpuBench gpu(recorded->graph, model.layout(), cpu.parameters(),
+      GpuBench gpu(recorded.graph, model.layout(), cpu.parameters(),
                    {.fuse = fuse, .copy = DType::kBF16});
       ASSERT_FALSE(HasFatalFailure());
-      gpu.BindInput(InputOf(recorded->inputs, "features"),
-                    std::span<const float>(samples.features));
-      gpu.BindInput(InputOf(recorded->inputs, "labels"),
+      gpu.BindInput(InputOf(recorded.inputs, "features"), std::span<const float>(samples.features));
+      gpu.BindInput(InputOf(recorded.inputs, "labels"),
                     std::span<const std::int32_t>(samples.labels));
       gpu.Run();
       const bool exact = precision == Precision::kF32;
-      EXPECT_NEAR(gpu.Output<double>(*recorded->loss_sum) / expected->loss_sum, 1,
+      EXPECT_NEAR(gpu.Output<double>(*recorded.loss_sum) / expected.loss_sum, 1,
                   exact ? 1e-6 : 4e-3);
-      const auto ranks = gpu.Output<std::array<std::int32_t, 50>>(*recorded->ranks);
+      const auto ranks = gpu.Output<std::array<std::int32_t, 50>>(*recorded.ranks);
       EXPECT_NEAR(static_cast<double>(std::ranges::count(ranks, 0)),
-                  static_cast<double>(std::ranges::count(expected->ranks, 0)), exact ? 0 : 3);
+                  static_cast<double>(std::ranges::count(expected.ranks, 0)), exact ? 0 : 3);
     }
   }
 }
 
 TEST(Bf16GraphCuda, WithoutTheCopyOfTheWeightsItIsAnError) {
   const Model model = MakeMlp({4, 4});
-  auto recorded = model.RecordTraining({2}, Precision::kBF16);
-  ASSERT_TRUE(recorded.ok());
+  auto recorded = ValueOrThrow(model.RecordTraining({2}, Precision::kBF16));
   const std::vector<float> parameters(static_cast<std::size_t>(model.layout().size()));
-  GpuBench gpu(recorded->graph, model.layout(), parameters, {.copy = DType::kF32});
+  GpuBench gpu(recorded.graph, model.layout(), parameters, {.copy = DType::kF32});
   ASSERT_FALSE(testing::Test::HasFatalFailure());
   const std::vector<float> features(8);
-  gpu.BindInput(InputOf(recorded->inputs, "features"), std::span(features));
-  const Status status = gpu.Enqueue(true);
-  ASSERT_FALSE(status.ok());
-  EXPECT_THAT(status, HasKind(ErrorKind::kInternal));
-  EXPECT_THAT(status, HasMessage(testing::HasSubstr("copy in 16 bits")));
+  gpu.BindInput(InputOf(recorded.inputs, "features"), std::span(features));
+  EXPECT_THAT(gpu.Enqueue(true), IsError(ErrorKind::kInternal, "copy in 16 bits"));
 }
 
 }  // namespace

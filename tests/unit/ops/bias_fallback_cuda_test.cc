@@ -1,58 +1,221 @@
 // Where cuBLASLt does not offer an epilogue, or offers one that does not run: only the stand-in can
 // refuse.
+#include <set>
+#include <string>
+
+#include "daemon/ops/activations.h"
+#include "daemon/ops/embedding.h"
 #include "daemon/ops/linear.h"
 #include "daemon/ops/relu.h"
-#include "daemon/ops/softmax_cross_entropy.h"
+#include "daemon/ops/token_cross_entropy.h"
 #include "tests/standin/cublaslt_standin.h"
-#include "tests/unit/ops/gpu_bench.h"
+#include "tests/standin/standin.h"
+#include "tests/support/gpu_bench.h"
 
 namespace gaccd {
 namespace {
 
-// Two layers; `out` is the width of the second one.
-void Prepare(GraphBench& host, std::int64_t samples, std::int64_t out) {
-  const ValueId x = host.Input("x", {samples, 17});
-  const ValueId w1 = host.Parameter("w1", {11, 17});
-  const ValueId b1 = host.Parameter("b1", {11});
-  const ValueId h =
-      host.Apply(std::make_shared<Relu>(), {host.Apply(std::make_shared<Linear>(), {x, w1, b1})});
-  const ValueId w2 = host.Parameter("w2", {out, 11});
-  const ValueId b2 = host.Parameter("b2", {out});
-  const ValueId z = host.Apply(std::make_shared<Linear>(), {h, w2, b2});
+constexpr auto kDefault = CUBLASLT_EPILOGUE_DEFAULT;
+
+struct Sizes {
+  std::int64_t samples, in, hidden, out;
+};
+// The gradient of the first weight has 2 x 2 tiles, enough for the 4 multiprocessors of the
+// stand-in GPU; that of the second one has 2.
+constexpr Sizes kMany{300, 130, 129, 9};
+
+// Two layers.
+void Prepare(GraphBench& host, WeightOrder order, const Sizes& sizes) {
+  const auto layer = [&](const std::string& name, ValueId x, std::int64_t in, std::int64_t width) {
+    const bool in_out = order == WeightOrder::kInOut;
+    const Shape shape = in_out ? Shape{in, width} : Shape{width, in};
+    return host.Apply(
+        std::make_shared<Linear>(false, order),
+        {x, host.Parameter("w" + name, shape, 0.1), host.Parameter("b" + name, {width})});
+  };
+  const ValueId x = host.Input("x", {sizes.samples, sizes.in});
+  const ValueId h = host.Apply(std::make_shared<Relu>(), {layer("1", x, sizes.in, sizes.hidden)});
   host.PrepareTraining(
-      host.Apply(std::make_shared<SoftmaxCrossEntropy>(), {z, host.Labels(samples, out)}));
+      host.Apply(std::make_shared<TokenCrossEntropy>(),
+                 {layer("2", h, sizes.hidden, sizes.out), host.Labels(sizes.samples, sizes.out)}));
 }
 
-void ExpectSameGradients(const standin::CublasLtOptions& options, std::size_t notes) {
-  for (const auto& [samples, out] : {std::pair<std::int64_t, std::int64_t>{300, 9}, {1, 2}}) {
+// The products with this epilogue that a micro-step runs.
+std::int64_t RunsWith(GraphBench& host, GpuBench& gpu, cublasLtEpilogue_t epilogue) {
+  const auto before = standin::CountCublasLt().products_with;
+  for (const bool first : {true, false}) {
+    host.Run(first);
+    gpu.Run(first);
+    EXPECT_LT(gpu.ErrorOfGradients(host), 3e-6);
+  }
+  const auto count = [&](const auto& products) {
+    const auto found = products.find(epilogue);
+    return found == products.end() ? 0 : found->second;
+  };
+  return (count(standin::CountCublasLt().products_with) - count(before)) / 2;
+}
+
+class LinearCuda : public testing::TestWithParam<WeightOrder> {
+ protected:
+  void TearDown() override { standin::SetCublasLt(); }
+  [[nodiscard]] static cublasLtEpilogue_t Sums() {
+    return GetParam() == WeightOrder::kOutIn ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_BGRADA;
+  }
+  static void ExpectSameGradients(const standin::CublasLtOptions& options, std::size_t notes,
+                                  std::int64_t with_sums) {
+    for (const Sizes& sizes : {kMany, Sizes{1, 130, 129, 2}}) {
+      GraphBench host;
+      Prepare(host, GetParam(), sizes);
+      standin::SetCublasLt(options);
+      GpuBench gpu(host, {});
+      ASSERT_FALSE(HasFatalFailure());
+      EXPECT_EQ(gpu.notes().size(), notes);
+      EXPECT_EQ(RunsWith(host, gpu, Sums()), with_sums) << sizes.samples;
+    }
+  }
+};
+
+TEST_P(LinearCuda, EpiloguesThatAreThere) { ExpectSameGradients({}, 0, 1); }
+
+TEST_P(LinearCuda, BiasGradientByAnOwnKernel) {
+  ExpectSameGradients({.not_supported = {Sums()}}, 1, 0);
+  ExpectSameGradients({.refused = {Sums()}}, 1, 0);
+}
+
+TEST_P(LinearCuda, BiasAndReluByAnOwnKernel) {
+  const std::set<cublasLtEpilogue_t> bias = {CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_RELU_BIAS};
+  ExpectSameGradients({.not_supported = bias}, 2, 1);
+  ExpectSameGradients({.refused = bias}, 2, 1);
+}
+
+TEST_P(LinearCuda, InFewTilesTheBiasGradientIsOfAKernel) {
+  GraphBench host;
+  Prepare(host, GetParam(), {300, 127, 129, 9});
+  GpuBench gpu(host, {});
+  ASSERT_FALSE(HasFatalFailure());
+  EXPECT_TRUE(gpu.notes().empty());
+  EXPECT_EQ(RunsWith(host, gpu, Sums()), 0);
+}
+
+// By the clock, also where the tiles are few.
+TEST_P(LinearCuda, TheFasterWayOfABiasGradient) {
+  const standin::VirtualClock clock;
+  for (const bool sums_are_slow : {true, false}) {
     GraphBench host;
-    Prepare(host, samples, out);
+    Prepare(host, GetParam(), {40, 130, 129, 9});
+    standin::SetCublasLt({.slow = {sums_are_slow ? Sums() : kDefault}, .delay_us = 50'000});
+    GpuBench gpu(host, {.numerics = {.time_algorithms = true}});
+    ASSERT_FALSE(HasFatalFailure());
+    EXPECT_TRUE(gpu.notes().empty());
+    EXPECT_EQ(RunsWith(host, gpu, Sums()), sums_are_slow ? 0 : 2);
+  }
+}
+
+// Two layers with GELU between; and the products that keep its input, and that take its slope.
+class GeluCuda : public testing::TestWithParam<WeightOrder> {
+ protected:
+  void SetUp() override {
+    const auto layer = [&](const std::string& name, ValueId x, std::int64_t in, std::int64_t out) {
+      const Shape shape = GetParam() == WeightOrder::kInOut ? Shape{in, out} : Shape{out, in};
+      return host_.Apply(
+          std::make_shared<Linear>(false, GetParam()),
+          {x, host_.Parameter("w" + name, shape, 0.5), host_.Parameter("b" + name, {out})});
+    };
+    const ValueId x = host_.Input("x", {33, 17});
+    const ValueId y = host_.Apply(std::make_shared<Activation>(ActivationKind::kGeluTanh),
+                                  {layer("1", x, 17, 24)});
+    host_.PrepareTraining(host_.Apply(std::make_shared<TokenCrossEntropy>(),
+                                      {layer("2", y, 24, 9), host_.Labels(33, 9)}));
+  }
+  void TearDown() override { standin::SetCublasLt(); }
+
+  GraphBench host_;
+};
+
+constexpr auto kKeep = CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+constexpr auto kSlope = CUBLASLT_EPILOGUE_DGELU;
+
+TEST_P(GeluCuda, InTheProducts) {
+  GpuBench gpu(host_, {});
+  ASSERT_FALSE(HasFatalFailure());
+  EXPECT_TRUE(gpu.notes().empty());
+  EXPECT_EQ(RunsWith(host_, gpu, kKeep), 1);
+  EXPECT_EQ(RunsWith(host_, gpu, kSlope), 1);
+}
+
+// Not offered, or offered and refused when they run.
+TEST_P(GeluCuda, ByAnOwnKernel) {
+  for (const standin::CublasLtOptions& options :
+       {standin::CublasLtOptions{.not_supported = {kKeep, kSlope}},
+        standin::CublasLtOptions{.refused = {kKeep, kSlope}}}) {
     standin::SetCublasLt(options);
-    GpuBench gpu(host, {});
+    GpuBench gpu(host_, {});
+    ASSERT_FALSE(HasFatalFailure());
+    EXPECT_EQ(gpu.notes().size(), 2U);
+    for (const std::string& note : gpu.notes()) {
+      EXPECT_NE(note.find("GELU is done by a kernel of its own"), std::string::npos) << note;
+    }
+    EXPECT_EQ(RunsWith(host_, gpu, kKeep), 0);
+    EXPECT_EQ(RunsWith(host_, gpu, kSlope), 0);
+  }
+}
+
+// A head of an odd vocabulary with a bias, in 16 bits: with rows that have a stride as without, but
+// for the order of the sums in the loss, whatever the epilogues are.
+TEST(OddVocabularyCuda, WithAStride) {
+  constexpr std::int64_t kVocabulary = 1030;
+  const std::set<cublasLtEpilogue_t> own = {CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_BGRADB};
+  for (const auto& not_supported : {std::set<cublasLtEpilogue_t>{}, own}) {
+    GraphBench host;
+    const ValueId table = host.Parameter("table", {7, 24});
+    const ValueId x = host.Apply(std::make_shared<Embedding>(DType::kBF16),
+                                 {host.Ids("ids", {7}, {1, 0, 3, 2, 5, 6, 4}), table});
+    const ValueId z =
+        host.Apply(std::make_shared<Linear>(),
+                   {x, host.Parameter("w", {kVocabulary, 24}), host.Parameter("b", {kVocabulary})});
+    host.RecordTraining(host.Apply(
+        std::make_shared<TokenCrossEntropy>(TokenCrossEntropyOptions{.label_smoothing = 0.25F}),
+        {z, host.Labels(7, kVocabulary)}));
+    standin::SetCublasLt({.not_supported = not_supported});
+    GpuBench padded(host, {.copy = DType::kBF16});
+    GpuBench dense(host, {.copy = DType::kBF16, .dense = true});
     ASSERT_FALSE(::testing::Test::HasFatalFailure());
-    EXPECT_EQ(gpu.notes().size(), notes);
+    EXPECT_EQ(padded.graph().value(z).spec.row_stride, 1088);
+    EXPECT_EQ(dense.graph().value(z).spec.row_stride, 0);
     for (const bool first : {true, false}) {
-      host.Run(first);
-      gpu.Run(first);
-      EXPECT_LT(gpu.ErrorOfGradients(host), 3e-6) << samples;
+      padded.Run(first);
+      dense.Run(first);
+      EXPECT_NEAR(
+          padded.Output<double>(host.objective_id()) / dense.Output<double>(host.objective_id()), 1,
+          1e-6);
+      EXPECT_LT(RelativeError(padded.written_gradients(), dense.written_gradients()), 1e-4);
     }
     standin::SetCublasLt();
   }
 }
 
-TEST(LinearCuda, EpiloguesThatAreThere) { ExpectSameGradients({}, 0); }
-
-TEST(LinearCuda, BiasGradientByAnOwnKernel) {
-  const std::set<cublasLtEpilogue_t> sums = {CUBLASLT_EPILOGUE_BGRADA, CUBLASLT_EPILOGUE_BGRADB};
-  ExpectSameGradients({.not_supported = sums}, 2);
-  ExpectSameGradients({.refused = sums}, 2);
+TEST_P(GeluCuda, TheFasterWay) {
+  const standin::VirtualClock clock;
+  for (const bool fused_is_slow : {true, false}) {
+    using Epilogues = std::set<cublasLtEpilogue_t>;
+    standin::SetCublasLt({.slow = fused_is_slow ? Epilogues{kKeep, kSlope}
+                                                : Epilogues{CUBLASLT_EPILOGUE_BIAS, kDefault},
+                          .delay_us = 50'000});
+    GpuBench gpu(host_, {.numerics = {.time_algorithms = true}});
+    ASSERT_FALSE(HasFatalFailure());
+    EXPECT_TRUE(gpu.notes().empty());
+    EXPECT_EQ(RunsWith(host_, gpu, kKeep), fused_is_slow ? 0 : 1);
+    EXPECT_EQ(RunsWith(host_, gpu, kSlope), fused_is_slow ? 0 : 1);
+  }
 }
 
-TEST(LinearCuda, BiasAndReluByAnOwnKernel) {
-  const std::set<cublasLtEpilogue_t> bias = {CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_RELU_BIAS};
-  ExpectSameGradients({.not_supported = bias}, 2);
-  ExpectSameGradients({.refused = bias}, 2);
-}
+constexpr auto kOrderName = [](const auto& order) {
+  return order.param == WeightOrder::kOutIn ? "out_in" : "in_out";
+};
+INSTANTIATE_TEST_SUITE_P(Orders, GeluCuda,
+                         testing::Values(WeightOrder::kOutIn, WeightOrder::kInOut), kOrderName);
+INSTANTIATE_TEST_SUITE_P(Orders, LinearCuda,
+                         testing::Values(WeightOrder::kOutIn, WeightOrder::kInOut), kOrderName);
 
 }  // namespace
 }  // namespace gaccd

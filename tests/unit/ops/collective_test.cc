@@ -12,12 +12,10 @@
 #include "daemon/autograd/executor.h"
 #include "daemon/device/cpu/cpu_context.h"
 #include "daemon/ops/cpu_kernels.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
-
-using testing::HasSubstr;
 
 ValueSpec F32(Shape shape) { return {std::move(shape), DType::kF32}; }
 
@@ -89,14 +87,13 @@ TEST(Collective, NeedsItsCommunicator) {
 }
 
 TEST(Collective, TheMeanDividesByTheCountAndNotByTheRanks) {
-  const Status status = RunThreadRanks(3, {}, [](Communicator& comm) {
+  ExpectOk(RunThreadRanks(3, {}, [](Communicator& comm) {
     const float mine = 1.0F + static_cast<float>(comm.rank());
     GACCD_ASSIGN_OR_RETURN(const std::vector<float> y,
                            RunOn(&comm, std::make_shared<AllReduceMean>(4), {2}, {mine, 10}));
     EXPECT_EQ(y, (std::vector<float>{6.0F / 4, 30.0F / 4}));
     return Status::Ok();
-  });
-  EXPECT_TRUE(status.ok()) << status.message();
+  }));
 }
 
 // 2^24 + 1 is no float; a quotient by 2^24 differs in the last place.
@@ -105,10 +102,9 @@ TEST(Collective, TheMeanDividesByCountsThatAreNoFloat) {
   const auto comm = MakeSingle();
   std::vector<float> x;
   for (int i = 0; i < 1000; ++i) x.push_back(1.0F + static_cast<float>(i) / 1000.0F);
-  const auto y = RunOn(comm.get(), std::make_shared<AllReduceMean>(count), {1000}, x);
-  ASSERT_TRUE(y.ok()) << y.status().message();
+  const auto y = ValueOrThrow(RunOn(comm.get(), std::make_shared<AllReduceMean>(count), {1000}, x));
   for (std::size_t i = 0; i < x.size(); ++i) {
-    EXPECT_EQ((*y)[i], static_cast<float>(static_cast<double>(x[i]) / static_cast<double>(count)));
+    EXPECT_EQ(y[i], static_cast<float>(static_cast<double>(x[i]) / static_cast<double>(count)));
   }
 }
 

@@ -2,13 +2,16 @@
 #include <cstring>
 #include <limits>
 
+#include "daemon/autograd/add.h"
+#include "daemon/ops/autograd_kernels.h"
 #include "daemon/ops/elementwise.h"
-#include "tests/unit/ops/on_gpu.h"
+#include "daemon/ops/relu.h"
+#include "tests/support/gpu_bench.h"
 
 namespace gaccd {
 namespace {
 
-using ElementwiseCuda = KernelTest;
+using ElementwiseCuda = MakerTest;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -39,11 +42,13 @@ TEST_F(ElementwiseCuda, AllSizesTypesAndAlignments) {
         const GpuFloats ga(dtype, a, shift);
         const GpuFloats gb(dtype, b);
         const GpuFloats out(dtype, n);
-        EXPECT_OK(EnqueueAdd(on_, dtype, ga.data(), gb.data(), out.data(), elements));
+        const Operand a_of{{{elements}, dtype}, ga.data()};
+        const Operand b_of{{{elements}, dtype}, gb.data()};
+        EXPECT_OK(RunNode(MakeAddCuda, Add(), {a_of, b_of}, {out.data()}));
         ExpectSame(out.Values(), Stored(dtype, Map(a, b, AddFormula::Of)));
-        EXPECT_OK(EnqueueReluGradient(on_, dtype, ga.data(), gb.data(), out.data(), elements));
+        EXPECT_OK(RunNode(MakeReluGradientCuda, ReluGradient(), {a_of, b_of}, {out.data()}));
         ExpectSame(out.Values(), Map(a, b, ReluGradientFormula::Of));
-        EXPECT_OK(EnqueueRelu(on_, dtype, ga.data(), ga.data(), elements));  // in place
+        EXPECT_OK(RunNode(MakeReluCuda, Relu(), {a_of}, {ga.data()}));  // in place
         ExpectSame(ga.Values(), Map(a, b, [](float x, float) { return ReluFormula::Of(x); }));
       }
     }
@@ -102,7 +107,8 @@ TEST_F(ElementwiseCuda, NanAndInfinity) {
     const GpuFloats y(dtype, x.size());
     EXPECT_OK(EnqueueRelu(on_, dtype, gx.data(), y.data(), n));
     ExpectSame(y.Values(), Stored(dtype, {kNan, kInfinity, 0, 0, 1e-40F, 3e38F, 0}));
-    EXPECT_OK(EnqueueAdd(on_, dtype, gx.data(), gx.data(), y.data(), n));
+    const Operand x_of{{{n}, dtype}, gx.data()};
+    EXPECT_OK(RunNode(MakeAddCuda, Add(), {x_of, x_of}, {y.data()}));
     ExpectSame(y.Values(), Stored(dtype, Map(x, x, AddFormula::Of)));
   }
 }

@@ -7,7 +7,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/ops/tile_product_cpu.h"
 #include "daemon/tensor/bf16.h"
-#include "tests/unit/engine/graph_bench.h"
+#include "tests/support/graph_bench.h"
 
 namespace gaccd {
 namespace {

@@ -10,14 +10,13 @@
 #include <random>
 #include <vector>
 
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/own_state.h"
+#include "tests/support/status_matchers.h"
 #include "tests/unit/optim/every_optimizer.h"
-#include "tests/unit/optim/own_state.h"
 
 namespace gaccd {
 namespace {
 
-using ::testing::HasSubstr;
 using tests::kEveryOptimizer;
 using tests::MakeOptimizer;
 
@@ -40,10 +39,9 @@ TEST(OptimizerTest, StateIsKnownBefore) {
   EXPECT_EQ(StateElements(kAdamW, 1000), 2000);
   EXPECT_EQ(StateElements({.lr = 0.1, .kind = SgdSpec{}, .ema = EmaSpec{0.5}}, 1000), 1000);
   for (const auto& [name, spec] : kEveryOptimizer) {
-    auto optimizer = MakeOptimizer(spec, OptimizerRanges::One(37));
-    ASSERT_TRUE(optimizer.ok());
-    EXPECT_EQ(std::ssize((*optimizer)->state()), StateElements(spec, 37));
-    for (const float value : (*optimizer)->state()) EXPECT_EQ(value, 0);
+    auto optimizer = ValueOrThrow(MakeOptimizer(spec, OptimizerRanges::One(37)));
+    EXPECT_EQ(std::ssize(optimizer->state()), StateElements(spec, 37));
+    for (const float value : optimizer->state()) EXPECT_EQ(value, 0);
   }
 }
 
@@ -69,19 +67,17 @@ TEST(OptimizerTest, GradientScaleIsTheSameAsAScaledGradient) {
 TEST(OptimizerTest, ResultDoesNotDependOnThePlaceInTheBuffer) {
   for (const auto& [name, spec] : kEveryOptimizer) {
     constexpr std::size_t kCount = 67;
-    auto whole = MakeOptimizer(spec, OptimizerRanges::One(kCount));
-    ASSERT_TRUE(whole.ok());
+    auto whole = ValueOrThrow(MakeOptimizer(spec, OptimizerRanges::One(kCount)));
     std::vector<float> params = Random(kCount, 1);
     const std::vector<float> start = params;
     std::vector<std::vector<float>> gradients;
     for (unsigned u = 0; u < 3; ++u) gradients.push_back(Random(kCount, 10 + u));
-    for (const auto& gradient : gradients) (*whole)->Step(params, gradient, 0.05, 1);
+    for (const auto& gradient : gradients) whole->Step(params, gradient, 0.05, 1);
     for (std::size_t i = 0; i < kCount; ++i) {
-      auto one = MakeOptimizer(spec, OptimizerRanges::One(1));
-      ASSERT_TRUE(one.ok());
+      auto one = ValueOrThrow(MakeOptimizer(spec, OptimizerRanges::One(1)));
       float param = start[i];
       for (const auto& gradient : gradients) {
-        (*one)->Step(std::span(&param, 1), std::span(&gradient[i], 1), 0.05, 1);
+        one->Step(std::span(&param, 1), std::span(&gradient[i], 1), 0.05, 1);
       }
       ASSERT_EQ(param, params[i]) << name << " place " << i;
     }
@@ -118,11 +114,10 @@ TEST(OptimizerTest, TellsAsItGoesWhichParametersAreNew) {
 
 TEST(OptimizerTest, PaddingStaysZero) {
   for (const auto& [name, spec] : kEveryOptimizer) {
-    auto optimizer = MakeOptimizer(spec, OptimizerRanges::One(40));
-    ASSERT_TRUE(optimizer.ok());
+    auto optimizer = ValueOrThrow(MakeOptimizer(spec, OptimizerRanges::One(40)));
     std::vector<float> params(40, 0);
     const std::vector<float> gradient(40, 0);
-    for (int u = 0; u < 3; ++u) (*optimizer)->Step(params, gradient, 0.1, 1);
+    for (int u = 0; u < 3; ++u) optimizer->Step(params, gradient, 0.1, 1);
     EXPECT_EQ(params, std::vector<float>(40, 0));
   }
 }
@@ -138,12 +133,11 @@ TEST(OptimizerTest, StateAndCountAreAllThatContinues) {
     for (unsigned u = 0; u < 6; ++u) (*straight)->Step(a, Random(50, 20 + u), 0.1, 1);
     for (unsigned u = 0; u < 3; ++u) (*first)->Step(b, Random(50, 20 + u), 0.1, 1);
     std::vector<float> state((*first)->state().begin(), (*first)->state().end());
-    auto second = MakeOptimizer(spec, OptimizerRanges::One(50), state);
-    ASSERT_TRUE(second.ok());
-    (*second)->set_updates((*first)->updates());
-    for (unsigned u = 3; u < 6; ++u) (*second)->Step(b, Random(50, 20 + u), 0.1, 1);
+    auto second = ValueOrThrow(MakeOptimizer(spec, OptimizerRanges::One(50), state));
+    second->set_updates((*first)->updates());
+    for (unsigned u = 3; u < 6; ++u) second->Step(b, Random(50, 20 + u), 0.1, 1);
     EXPECT_EQ(a, b) << name;
-    EXPECT_EQ((*second)->updates(), 6);
+    EXPECT_EQ(second->updates(), 6);
   }
 }
 
@@ -240,17 +234,14 @@ TEST(OptimizerTest, AveragesAreOfWhatEveryUpdateLeft) {
 }
 
 TEST(OptimizerTest, NoParametersIsFine) {
-  auto optimizer = MakeOptimizer(kAdamW, OptimizerRanges::One(0));
-  ASSERT_TRUE(optimizer.ok());
-  (*optimizer)->Step({}, {}, 0.1, 1);
-  EXPECT_EQ((*optimizer)->updates(), 1);
+  auto optimizer = ValueOrThrow(MakeOptimizer(kAdamW, OptimizerRanges::One(0)));
+  optimizer->Step({}, {}, 0.1, 1);
+  EXPECT_EQ(optimizer->updates(), 1);
 }
 
 void ExpectRefused(const OptimizerSpec& spec, const char* text) {
-  const auto optimizer = MakeOptimizer(spec, OptimizerRanges::One(4));
-  ASSERT_FALSE(optimizer.ok()) << text;
-  EXPECT_THAT(optimizer, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(optimizer, HasMessage(HasSubstr(text)));
+  EXPECT_THAT(MakeOptimizer(spec, OptimizerRanges::One(4)), IsError(ErrorKind::kConfig, text))
+      << text;
 }
 
 TEST(OptimizerTest, EveryOneRefusesANegativeWeightDecay) {
@@ -278,10 +269,8 @@ TEST(OptimizerTest, RefusesBadValuesByName) {
 
 TEST(OptimizerTest, RefusesAStateOfTheWrongSize) {
   std::vector<float> state(7);
-  const auto optimizer = MakeOptimizer(kAdamW, OptimizerRanges::One(4), state);
-  ASSERT_FALSE(optimizer.ok());
-  EXPECT_THAT(optimizer, HasKind(ErrorKind::kInternal));
-  EXPECT_THAT(optimizer, HasMessage(HasSubstr("expected 8 values of state, found 7")));
+  EXPECT_THAT(MakeOptimizer(kAdamW, OptimizerRanges::One(4), state),
+              IsError(ErrorKind::kInternal, "expected 8 values of state, found 7"));
   EXPECT_FALSE(MakeOptimizer(kAdamW, OptimizerRanges::One(-1)).ok());
 }
 

@@ -7,12 +7,10 @@
 #include <limits>
 #include <numbers>
 
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
-
-using testing::HasSubstr;
 
 TEST(ScheduleTest, ConstantIsRateTimesFactor) {
   for (const std::int64_t u : {0, 7, 99}) {
@@ -66,10 +64,7 @@ TEST(ScheduleTest, StepFallsEverySoManyUpdates) {
 }
 
 void ExpectRefused(const ScheduleSpec& spec, const char* text) {
-  const Status status = CheckSchedule(spec);
-  ASSERT_FALSE(status.ok()) << text;
-  EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(status, HasMessage(HasSubstr(text)));
+  EXPECT_THAT(CheckSchedule(spec), IsError(ErrorKind::kConfig, text)) << text;
 }
 
 TEST(ScheduleTest, RefusesBadValuesByName) {

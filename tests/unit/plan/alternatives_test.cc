@@ -8,24 +8,18 @@
 #include <string>
 
 #include "daemon/plan/plan_text.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
-
 Plan MakePlan(std::int64_t nodes, std::int64_t gpus, std::int64_t micro, std::int64_t target,
               Rounding rounding = Rounding::kExact) {
-  Result<Plan> plan = Plan::Make({.nodes = nodes,
+  return ValueOrThrow(Plan::Make({.nodes = nodes,
                                   .gpus_per_node = gpus,
                                   .micro_batch = micro,
                                   .target_batch = target,
-                                  .rounding = rounding});
-  EXPECT_TRUE(plan.ok()) << plan.status().message();
-  return *plan;
+                                  .rounding = rounding}));
 }
 
 template <typename Field>

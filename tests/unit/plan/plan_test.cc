@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -29,11 +29,7 @@ PlanRequest Request(std::int64_t nodes, std::int64_t gpus, std::int64_t micro, s
           .rounding = rounding};
 }
 
-Plan MakePlan(const PlanRequest& request) {
-  Result<Plan> plan = Plan::Make(request);
-  EXPECT_TRUE(plan.ok()) << plan.status().message();
-  return *plan;
-}
+Plan MakePlan(const PlanRequest& request) { return ValueOrThrow(Plan::Make(request)); }
 
 std::string Describe(const PlanRequest& request) {
   return std::to_string(request.nodes) + "x" + std::to_string(request.gpus_per_node) + "x" +
@@ -263,12 +259,11 @@ TEST(PlanTest, LearningRateFactorFollowsTheRule) {
 TEST(PlanTest, TheLastCycleIsAnExactPlanOfFewerSamples) {
   PlanRequest request = Request(4, 2, 32, 1000, Rounding::kNearest);
   request.lr_rule = LrRule::kLinear;
-  const Result<Plan> last = MakePlan(request).ForSamples(250);
-  ASSERT_TRUE(last.ok());
-  EXPECT_EQ(last->effective_batch(), 250);
-  EXPECT_EQ(last->accum_steps(), 1);
-  EXPECT_DOUBLE_EQ(last->lr_factor(), 0.25);
-  EXPECT_FALSE(last->ForSamples(0).ok());
+  const auto last = ValueOrThrow(MakePlan(request).ForSamples(250));
+  EXPECT_EQ(last.effective_batch(), 250);
+  EXPECT_EQ(last.accum_steps(), 1);
+  EXPECT_DOUBLE_EQ(last.lr_factor(), 0.25);
+  EXPECT_FALSE(last.ForSamples(0).ok());
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ TEST(StepProgramTest, OneMicroBatchIsFirstAndLast) {
 }
 
 TEST(StepProgramTest, ContrastiveUpdatesEncodeAllBeforeTheFirstMicroStep) {
-  const StepProgram program = GeneratorOf(LossKind::kContrastive)(PlanOf(2, 4, 16));
+  const StepProgram program = GeneratorOf(LossKind::kContrastive, 0)(PlanOf(2, 4, 16));
   const std::vector<Instruction> expected = {
       {InstructionKind::kEncode, 0},    {InstructionKind::kEncode, 1},
       {InstructionKind::kContrast},     {InstructionKind::kMicroStep, 0},
@@ -41,6 +41,24 @@ TEST(StepProgramTest, ContrastiveUpdatesEncodeAllBeforeTheFirstMicroStep) {
   EXPECT_EQ(program.instructions, expected);
   EXPECT_EQ(program.computed, 5);
   EXPECT_EQ(program.passes, 2);
+  EXPECT_FALSE(program.continues);
+}
+
+TEST(StepProgramTest, AllMicroBatchesPassASegmentBeforeTheNextOne) {
+  const StepProgram program = GeneratorOf(LossKind::kMeanSquaredError, 2)(PlanOf(3, 4, 24));
+  std::vector<Instruction> expected;
+  for (const std::int64_t segment : {0, 1, 2}) {
+    expected.push_back({InstructionKind::kSegment, 0, segment});
+    expected.push_back({InstructionKind::kSegment, 1, segment});
+    if (segment < 2) expected.push_back({InstructionKind::kUpdateSum, 0, segment});
+  }
+  for (const auto kind : {InstructionKind::kReduce, InstructionKind::kMeasure,
+                          InstructionKind::kAudit, InstructionKind::kStep, InstructionKind::kEnd}) {
+    expected.push_back({kind});
+  }
+  EXPECT_EQ(program.instructions, expected);
+  EXPECT_EQ(program.computed, 8);
+  EXPECT_EQ(program.passes, 1);
   EXPECT_FALSE(program.continues);
 }
 

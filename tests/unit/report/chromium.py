@@ -38,7 +38,7 @@ class Chromium:
     def close(self):
         self.requests.close()
         self.process.terminate()
-        self.process.wait(20)
+        self.process.wait(60)
         self.answers.close()
         self.profile.cleanup()
 

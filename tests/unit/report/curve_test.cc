@@ -1,4 +1,4 @@
-// Curves in bounded memory, and their axes.
+// Curves in bounded memory.
 #include "daemon/report/curve.h"
 
 #include <gmock/gmock.h>
@@ -6,9 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-
-#include "daemon/report/format_number.h"
-#include "daemon/report/scale.h"
 
 namespace gaccd {
 namespace {
@@ -81,57 +78,6 @@ TEST(CurveTest, StretchSumsLoseNothing) {
   EXPECT_EQ(all, 500 * 1001 + 51);
   EXPECT_LE(sums.sums().size(), 10U);
   EXPECT_EQ(sums.width(), 128);
-}
-
-TEST(ScaleTest, HasRoomAndRoundTicks) {
-  const AxisScale straight = ScaleFor({2, 7.3, 4}, true);
-  EXPECT_FALSE(straight.logarithmic);
-  EXPECT_LT(straight.At(7.3), 1);
-  EXPECT_GT(straight.At(2), 0);
-  EXPECT_THAT(Ticks(straight, 5), ElementsAre(2, 4, 6));
-  const AxisScale wide = ScaleFor({0.01, 10, 0.5}, true);
-  EXPECT_TRUE(wide.logarithmic);
-  EXPECT_NEAR(wide.At(std::sqrt(0.01 * 10)), 0.5, 1e-9);
-  EXPECT_THAT(Ticks(wide, 5), ElementsAre(0.01, 0.1, 1, 10));
-  EXPECT_THAT(Ticks(ScaleFor({0.12, 7}, true), 5), ElementsAre(0.2, 0.5, 1, 2, 5));
-  EXPECT_FALSE(ScaleFor({0.01, 10}, false).logarithmic);
-  EXPECT_FALSE(ScaleFor({-1, 100}, true).logarithmic);
-}
-
-TEST(ScaleTest, OddValuesHaveOneToo) {
-  for (const std::vector<double>& values :
-       {std::vector<double>{}, {0}, {5}, {-3, -3}, {1e308, -1e308}, {1e-320, 2e-320}}) {
-    for (const bool logarithmic : {false, true}) {
-      const AxisScale scale = ScaleFor(values, logarithmic);
-      EXPECT_LT(scale.low, scale.high);
-      EXPECT_LE(Ticks(scale, 5).size(), 101U);
-      for (const double value : values) EXPECT_TRUE(std::isfinite(scale.At(value)));
-    }
-  }
-}
-
-// The same learning rate in all updates: one tick, at its value.
-TEST(ScaleTest, OneValueHasOneTick) {
-  for (const double value : {0.001, 3e-4, -2.0, 0.0, 1.0}) {
-    const AxisScale scale = ScaleFor({value, value, value}, true);
-    ASSERT_EQ(Ticks(scale, 5).size(), 1U) << value;
-    EXPECT_EQ(FormatNumber(Ticks(scale, 5)[0]), FormatNumber(value));
-  }
-  EXPECT_GT(Ticks(ScaleFor({0.001, 0.0011}, true), 5).size(), 1U);
-}
-
-TEST(NumberWordsTest, AreWhatPeopleRead) {
-  EXPECT_EQ(FormatCount(1'228'800), "1,228,800");
-  EXPECT_EQ(FormatCount(-1234), "-1,234");
-  EXPECT_EQ(FormatCount(999), "999");
-  EXPECT_EQ(FormatSeconds(2.5e-17), "0 s");
-  EXPECT_EQ(FormatSeconds(0.842), "842 ms");
-  EXPECT_EQ(FormatSeconds(12.34), "12.3 s");
-  EXPECT_EQ(FormatSeconds(7384), "2:03:04");
-  EXPECT_EQ(FormatBytes(1.25e9), "1.25 GB");
-  EXPECT_EQ(FormatPercent(0.1234), "12.3 %");
-  EXPECT_EQ(FormatSignedPercent(0.5625), "+56.2 %");
-  EXPECT_EQ(FormatSignedPercent(0), "0 %");
 }
 
 }  // namespace

@@ -8,10 +8,10 @@
 #include <cmath>
 #include <sstream>
 
+#include "tests/support/status_matchers.h"
+
 namespace gaccd {
 namespace {
-
-using testing::HasSubstr;
 
 std::vector<std::string> LinesOf(const std::string& text) {
   std::vector<std::string> lines;
@@ -66,6 +66,30 @@ TEST(PlotTest, BrailleHasEightDotsACharacter) {
   const auto steep = LinesOf(PlotText("loss", curve, {.columns = 40, .rows = 40}));
   EXPECT_THAT(steep[3], testing::EndsWith("⡰"))
       << "the lowest of the left column, then the middle two";
+}
+
+std::string PlotOf(const std::vector<double>& values) {
+  Curve curve;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    curve.Add(static_cast<std::int64_t>(i), values[i]);
+  }
+  return PlotText("loss", curve, {.utf8 = false});
+}
+
+TEST(PlotTest, ValuesFarApartAreLogarithmic) {
+  EXPECT_THAT(PlotOf({0.01, 10, 0.5}), HasSubstr("from 0.01 to 10, logarithmic"));
+  EXPECT_THAT(PlotOf({0.1, 2}), Not(HasSubstr("logarithmic")));
+  EXPECT_THAT(PlotOf({-1, 100}), Not(HasSubstr("logarithmic")));
+}
+
+TEST(PlotTest, OddValuesAreDrawnToo) {
+  for (const std::vector<double>& values :
+       {std::vector<double>{0}, {5}, {-3, -3}, {1e308, -1e308}, {1e-320, 2e-320}}) {
+    const auto lines = LinesOf(PlotOf(values));
+    ASSERT_EQ(lines.size(), 1 + 13 + 1);
+    EXPECT_TRUE(std::ranges::any_of(
+        lines, [](const std::string& line) { return line.find('*') != std::string::npos; }));
+  }
 }
 
 TEST(PlotTest, AStoryHasItsLossAndItsMetrics) {

@@ -3,13 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 #include "tests/unit/slurm/fake_env.h"
 
 namespace gaccd {
 namespace {
-
-using ::testing::HasSubstr;
 
 TEST(SlurmEnvironment, OutsideAJob) {
   const SlurmEnvironment env = MustRead({});
@@ -72,10 +70,9 @@ TEST(SlurmEnvironment, EveryNumberIsReadStrictly) {
     for (const char* value : {"x", "-1", "+1", " 1", "1 ", "1.5", "0x1", "9223372036854775808"}) {
       Variables variables = Step();
       variables = With(variables, name, value);
-      const auto env = SlurmEnvironment::Read(LookupIn(variables));
-      ASSERT_FALSE(env.ok()) << name << "=" << value;
-      EXPECT_THAT(env, HasKind(ErrorKind::kConfig));
-      EXPECT_THAT(env, HasMessage(HasSubstr(std::string(name) + "=" + value)));
+      EXPECT_THAT(SlurmEnvironment::Read(LookupIn(variables)),
+                  IsError(ErrorKind::kConfig, std::string(name) + "=" + value))
+          << name << "=" << value;
     }
   }
 }
@@ -94,12 +91,11 @@ TEST(SlurmEnvironment, EmptyIsNotSet) {
 }
 
 TEST(TasksPerNode, Parses) {
-  const auto tasks = ParseTasksPerNode("8(x30),7,2(x2)");
-  ASSERT_TRUE(tasks.ok());
-  EXPECT_EQ(tasks->min, 2);
-  EXPECT_EQ(tasks->max, 8);
-  EXPECT_EQ(tasks->tasks, 251);
-  EXPECT_EQ(tasks->nodes, 33);
+  const auto tasks = ValueOrThrow(ParseTasksPerNode("8(x30),7,2(x2)"));
+  EXPECT_EQ(tasks.min, 2);
+  EXPECT_EQ(tasks.max, 8);
+  EXPECT_EQ(tasks.tasks, 251);
+  EXPECT_EQ(tasks.nodes, 33);
 }
 
 TEST(TasksPerNode, Refuses) {

@@ -40,7 +40,7 @@ if [[ -n ${RANKS_TAKE_SIGNALS:-} ]]; then
   touch "$GACCD_ATTEMPT_DIR/events.jsonl"
 fi
 [[ -z ${SIGNAL_PARENT:-} ]] || kill -"$SIGNAL_PARENT" "$PPID"
-for ((i = 0; i < 200 && ${RANKS_TAKE_SIGNALS:-0}; i++)); do /bin/sleep 0.05; done
+for ((i = 0; i < 1200 && ${RANKS_TAKE_SIGNALS:-0}; i++)); do /bin/sleep 0.05; done
 exit "${SRUN_RC:-0}"
 """
 # Says of an attempt what GACCD_SAYS says, lines apart by \n; unset: that an srun that returned 0 is done.
@@ -102,7 +102,7 @@ class WithStandIns(unittest.TestCase):
                 "SLURM_JOB_NAME": "demo", "SLURM_SUBMIT_DIR": str(self.dir), "SLURM_NTASKS": "8",
                 **env}
         return subprocess.run([str(c) for c in command], env=full, cwd="/", text=True,
-                              capture_output=True, timeout=30)
+                              capture_output=True, timeout=120)
 
     def launch(self, *args, **env):
         return self.start([SLURM / "launch", self.job, *args], **env)

@@ -4,21 +4,18 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
-
 TEST(RunProgram, HandsOverWhatItIsGivenAndGets) {
-  const auto done = RunProgram({"bash", "-c", "cat; echo \"$1\" >&2; exit 3", "-", "a $(b)"}, "in",
-                               std::chrono::seconds(60));
-  ASSERT_TRUE(done.ok());
-  EXPECT_EQ(done->exit, 3);
-  EXPECT_EQ(done->out, "in");
-  EXPECT_EQ(done->err, "a $(b)\n");
+  const auto done =
+      ValueOrThrow(RunProgram({"bash", "-c", "cat; echo \"$1\" >&2; exit 3", "-", "a $(b)"}, "in",
+                              std::chrono::seconds(60)));
+  EXPECT_EQ(done.exit, 3);
+  EXPECT_EQ(done.out, "in");
+  EXPECT_EQ(done.err, "a $(b)\n");
   EXPECT_EQ(RunProgram({"bash", "-c", "kill -9 $$"}, "", std::chrono::seconds(60))->exit, 137);
 }
 

@@ -4,12 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "collectives/comm/threads.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
-
-using testing::ElementsAre;
-using testing::HasSubstr;
 
 constexpr double kNow = 1'800'000'000;
 const std::vector<std::string> kClockHosts{"n0", "n1", "n2", "n3", "n4"};

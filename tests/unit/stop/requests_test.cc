@@ -7,15 +7,17 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <thread>
 #include <vector>
 
+#include "collectives/base/result.h"
 #include "collectives/base/thread.h"
 #include "daemon/device/cpu/matmul.h"
 #include "daemon/stop/request_files.h"
 #include "daemon/stop/stop_signals.h"
 #include "daemon/stop/time_left.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -28,28 +30,26 @@ TEST(ParseSignals, NamesWithAndWithoutSig) {
   EXPECT_EQ(*ParseSignals("TERM,TERM"), (std::vector<int>{SIGTERM}));
   EXPECT_EQ(*ParseSignals(""), std::vector<int>{});
   for (const char* wrong : {"KILL", "HUP", "usr2", "USR2;TERM", ",", "15", "SIG"}) {
-    const auto parsed = ParseSignals(wrong);
-    ASSERT_FALSE(parsed.ok()) << wrong;
-    EXPECT_THAT(parsed, HasKind(ErrorKind::kUsage));
+    EXPECT_THAT(ParseSignals(wrong), HasKind(ErrorKind::kUsage)) << wrong;
   }
 }
 
 TEST(StopSignals, OneStopsTwoStopNowAndHupSaves) {
-  auto signals = StopSignals::Install({SIGUSR2, SIGTERM}, std::chrono::milliseconds(0));
-  ASSERT_TRUE(signals.ok());
-  EXPECT_EQ((*signals)->request(), StopRequest::kNone);
+  auto signals =
+      ValueOrThrow(StopSignals::Install({SIGUSR2, SIGTERM}, std::chrono::milliseconds(0)));
+  EXPECT_EQ(signals->request(), StopRequest::kNone);
   raise(SIGHUP);
-  EXPECT_EQ((*signals)->request(), StopRequest::kSave);
-  (*signals)->Saved();
-  EXPECT_EQ((*signals)->request(), StopRequest::kNone);
+  EXPECT_EQ(signals->request(), StopRequest::kSave);
+  signals->Saved();
+  EXPECT_EQ(signals->request(), StopRequest::kNone);
   raise(SIGUSR2);
-  EXPECT_EQ((*signals)->request(), StopRequest::kStop);
-  EXPECT_EQ((*signals)->stop_signal(), SIGUSR2);
-  (*signals)->Saved();
-  EXPECT_EQ((*signals)->request(), StopRequest::kStop) << "a request to stop is not forgotten";
+  EXPECT_EQ(signals->request(), StopRequest::kStop);
+  EXPECT_EQ(signals->stop_signal(), SIGUSR2);
+  signals->Saved();
+  EXPECT_EQ(signals->request(), StopRequest::kStop) << "a request to stop is not forgotten";
   raise(SIGTERM);
-  EXPECT_EQ((*signals)->request(), StopRequest::kStopNow);
-  EXPECT_EQ(SignalName((*signals)->stop_signal()), "SIGTERM");
+  EXPECT_EQ(signals->request(), StopRequest::kStopNow);
+  EXPECT_EQ(SignalName(signals->stop_signal()), "SIGTERM");
 }
 
 // Hundreds of them, some while oneDNN's stack pointer is in a buffer.
@@ -58,34 +58,49 @@ TEST(StopSignals, ASignalInAProductLeavesTheHeapAsItIs) {
   constexpr std::int64_t kDepth = 512;
   const std::vector<float> ones(kDepth * kSide, 1);
   std::vector<float> sums(kSide * kSide);
-  auto signals = StopSignals::Install({SIGTERM});
-  ASSERT_TRUE(signals.ok());
+  auto signals = ValueOrThrow(StopSignals::Install({SIGTERM}));
   std::atomic<bool> over{false};
-  auto sender = StartThread("the sender", [&over, to = pthread_self()] {
+  auto sender = ValueOrThrow(StartThread("the sender", [&over, to = pthread_self()] {
     while (!over) {
       pthread_kill(to, SIGHUP);
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
-  });
-  ASSERT_TRUE(sender.ok());
+  }));
   for (int i = 0; i < 1000; ++i) {
     EXPECT_TRUE(
         TransposedProduct(ones.data(), ones.data(), kSide, kSide, kDepth, false, sums.data()).ok());
   }
   over = true;
-  sender->join();
+  sender.join();
   EXPECT_EQ(sums, std::vector<float>(kSide * kSide, kDepth));
-  EXPECT_EQ((*signals)->request(), StopRequest::kSave);
+  EXPECT_EQ(signals->request(), StopRequest::kSave);
+}
+
+// Runs `body` again, until it took less than `most`: a busy machine may stop it between two
+// signals.
+template <typename Body>
+void Within(std::chrono::milliseconds most, const Body& body) {
+  std::chrono::steady_clock::time_point start;
+  do {
+    start = std::chrono::steady_clock::now();
+    body();
+  } while (std::chrono::steady_clock::now() - start >= most);
 }
 
 TEST(StopSignals, ABurstIsOneRequest) {
-  auto signals = StopSignals::Install({SIGUSR2, SIGTERM}, std::chrono::milliseconds(200));
-  ASSERT_TRUE(signals.ok());
-  EXPECT_FALSE((*signals)->term_time());
-  const auto before = std::chrono::steady_clock::now();
-  raise(SIGUSR2);
-  raise(SIGUSR2);
-  raise(SIGTERM);
+  constexpr std::chrono::milliseconds kBurst{200};
+  Result<std::unique_ptr<StopSignals>> signals = std::unique_ptr<StopSignals>();
+  std::chrono::steady_clock::time_point before;
+  Within(kBurst, [&] {
+    (*signals).reset();  // the handlers of before come back first
+    signals = StopSignals::Install({SIGUSR2, SIGTERM}, kBurst);
+    ASSERT_TRUE(signals.ok());
+    EXPECT_FALSE((*signals)->term_time());
+    before = std::chrono::steady_clock::now();
+    raise(SIGUSR2);
+    raise(SIGUSR2);
+    raise(SIGTERM);
+  });
   EXPECT_EQ((*signals)->request(), StopRequest::kStop) << "slurmstepd and srun both hand it on";
   EXPECT_TRUE((*signals)->came(SIGUSR2) && (*signals)->came(SIGTERM));
   EXPECT_FALSE((*signals)->came(SIGINT));
@@ -93,16 +108,21 @@ TEST(StopSignals, ABurstIsOneRequest) {
   ASSERT_TRUE(first);
   EXPECT_GE(*first, before);
   EXPECT_LE(*first, std::chrono::steady_clock::now());
-  usleep(250'000);
+  std::this_thread::sleep_for(kBurst + std::chrono::milliseconds(50));
   raise(SIGTERM);
   EXPECT_EQ((*signals)->request(), StopRequest::kStopNow);
   EXPECT_EQ((*signals)->term_time(), first) << "counts from the first";
 }
 
 TEST(StopSignals, CtrlCTwiceStopsNowSooner) {
-  auto signals = StopSignals::Install({SIGTERM}, std::chrono::milliseconds(2000));
-  raise(SIGINT);
-  raise(SIGINT);
+  Result<std::unique_ptr<StopSignals>> signals = std::unique_ptr<StopSignals>();
+  Within(std::chrono::milliseconds(100), [&] {
+    (*signals).reset();
+    signals = StopSignals::Install({SIGTERM}, std::chrono::milliseconds(2000));
+    ASSERT_TRUE(signals.ok());
+    raise(SIGINT);
+    raise(SIGINT);
+  });
   EXPECT_EQ((*signals)->request(), StopRequest::kStop);
   usleep(150'000);
   raise(SIGINT);
@@ -115,8 +135,7 @@ TEST(StopSignals, TheOldHandlersComeBackAndANewOneStartsFresh) {
   mine.sa_handler = SIG_IGN;
   ASSERT_EQ(sigaction(SIGUSR2, &mine, nullptr), 0);
   {
-    auto signals = StopSignals::Install({SIGUSR2});
-    ASSERT_TRUE(signals.ok());
+    const auto signals = ValueOrThrow(StopSignals::Install({SIGUSR2}));
     raise(SIGUSR2);
   }
   raise(SIGUSR2);  // ignored again: the test continues
@@ -143,7 +162,7 @@ TEST(TimeLeft, ASaveNeedsItsTimeAndAReserve) {
 
 template <typename Condition>
 bool Becomes(const Condition& condition) {
-  for (int i = 0; i < 2000 && !condition(); ++i) usleep(5'000);
+  for (int i = 0; i < 12'000 && !condition(); ++i) usleep(5'000);
   return condition();
 }
 

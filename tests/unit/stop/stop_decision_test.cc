@@ -5,7 +5,7 @@
 
 #include "daemon/stop/stop_agreement.h"
 #include "daemon/stop/stop_words.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -118,11 +118,10 @@ TEST(Decide, TheReasonNamesWhatCame) {
   const StopDecision decision =
       DecideAtBoundary({.stop = 3, .signals = {3, 0, 0, 1}}, true, kWorld);
   EXPECT_EQ(decision.reason, "SIGTERM (3 of 4 ranks), SIGUSR2 (1 of 4 ranks)");
-  const Status left = decision.ToStatus("after update 7", true);
-  EXPECT_THAT(left, HasKind(ErrorKind::kTempFail));
   EXPECT_THAT(
-      left, HasMessage(
-                "stopped by SIGTERM (3 of 4 ranks), SIGUSR2 (1 of 4 ranks) after update 7, saved"));
+      decision.ToStatus("after update 7", true),
+      IsError(ErrorKind::kTempFail,
+              "stopped by SIGTERM (3 of 4 ranks), SIGUSR2 (1 of 4 ranks) after update 7, saved"));
 }
 
 TEST(Decide, WhyNothingIsSavedIsSaid) {

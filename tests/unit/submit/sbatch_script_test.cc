@@ -4,14 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "daemon/submit/sweep.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
-
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
 
 SbatchScript SmallScript() {
   return {.plan = "2 nodes x 3 = 6 ranks",
@@ -77,9 +73,8 @@ TEST(SbatchScript, APercentSignInAPathIsNoPattern) {
 
 TEST(SbatchScript, ATaskOfAnArrayKnowsItsRun) {
   SbatchScript script = SmallScript();
-  const auto tasks = MakeSweep({{"optimizer.lr", {"0.1", "0.01"}}});
-  ASSERT_TRUE(tasks.ok());
-  script.tasks = *tasks;
+  const auto tasks = ValueOrThrow(MakeSweep({{"optimizer.lr", {"0.1", "0.01"}}}));
+  script.tasks = tasks;
   const std::string text = Render(script);
   for (const char* part :
        {"#SBATCH --array=0-1\n", "/slurm-%A_%a.out\n",
@@ -119,24 +114,23 @@ TEST(CheckRunFolder, RefusesWhereSlurmCannotWrite) {
 }
 
 TEST(Sweep, IsEveryCombinationWithAFolderOfItsOwn) {
-  const auto tasks = MakeSweep({{"optimizer.lr", {"0.1", "0.01"}}, {"seed", {"1", "2", "3"}}});
-  ASSERT_TRUE(tasks.ok());
-  ASSERT_EQ(tasks->size(), 6);
-  EXPECT_EQ((*tasks)[0].folder, "0-optimizer.lr=0.1,seed=1");
-  EXPECT_EQ((*tasks)[4].folder, "4-optimizer.lr=0.01,seed=2");
-  EXPECT_THAT((*tasks)[4].train_arguments,
+  const auto tasks =
+      ValueOrThrow(MakeSweep({{"optimizer.lr", {"0.1", "0.01"}}, {"seed", {"1", "2", "3"}}}));
+  ASSERT_EQ(tasks.size(), 6);
+  EXPECT_EQ(tasks[0].folder, "0-optimizer.lr=0.1,seed=1");
+  EXPECT_EQ(tasks[4].folder, "4-optimizer.lr=0.01,seed=2");
+  EXPECT_THAT(tasks[4].train_arguments,
               ElementsAre("--set", "optimizer.lr=0.01", "--set", "seed=2"));
-  EXPECT_EQ((*tasks)[4].job_fields[1].value, "2");
+  EXPECT_EQ(tasks[4].job_fields[1].value, "2");
 }
 
 TEST(Sweep, FoldersSortAndAreSafe) {
   std::vector<std::string> values(11, std::string(200, 'x'));
   values[3] = "a/../b c$(d)";
-  const auto tasks = MakeSweep({{"name", values}});
-  ASSERT_TRUE(tasks.ok());
-  EXPECT_EQ((*tasks)[3].folder, "03-name=a_.._b_c__d_");
-  EXPECT_EQ((*tasks)[10].folder.size(), 120);
-  EXPECT_EQ((*tasks)[10].folder.substr(0, 8), "10-name=");
+  const auto tasks = ValueOrThrow(MakeSweep({{"name", values}}));
+  EXPECT_EQ(tasks[3].folder, "03-name=a_.._b_c__d_");
+  EXPECT_EQ(tasks[10].folder.size(), 120);
+  EXPECT_EQ(tasks[10].folder.substr(0, 8), "10-name=");
 }
 
 TEST(Sweep, HasABound) {

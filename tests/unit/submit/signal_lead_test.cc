@@ -3,13 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/watch/run_files.h"
+#include "tests/support/run_files.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
-
-using testing::HasSubstr;
 
 TEST(LeadOf, FollowsFromWhatWasMeasured) {
   EXPECT_EQ(LeadOf(MeasuredTimes{.update_p99_s = 10.2, .save_s = 40}, {}).seconds, 161);
@@ -38,14 +36,12 @@ TEST(ParseTimeLimit, TakesWhatSbatchTakes) {
       {"90", 5400},      {"90:30", 5430},      {"24:00:00", 86'400},
       {"2-12", 216'000}, {"2-12:30", 217'800}, {"1-00:00:10", 86'410}};
   for (const auto& [text, seconds] : cases) {
-    const auto parsed = ParseTimeLimit(text);
-    ASSERT_TRUE(parsed.ok()) << text;
-    EXPECT_EQ(*parsed, seconds) << text;
+    const auto parsed = ValueOrThrow(ParseTimeLimit(text));
+    EXPECT_EQ(parsed, seconds) << text;
   }
   for (const char* none : {"0", "UNLIMITED", "INFINITE"}) {
-    const auto parsed = ParseTimeLimit(none);
-    ASSERT_TRUE(parsed.ok()) << none;
-    EXPECT_EQ(*parsed, std::nullopt) << none;
+    const auto parsed = ValueOrThrow(ParseTimeLimit(none));
+    EXPECT_EQ(parsed, std::nullopt) << none;
   }
   for (const char* wrong : {"", "x", "-1", "1:2:3:4", "1h", "10 ", "1-", "123456789012"}) {
     EXPECT_THAT(ParseTimeLimit(wrong), HasKind(ErrorKind::kUsage)) << wrong;

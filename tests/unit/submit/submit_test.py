@@ -12,6 +12,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "report"))
+import report_page  # noqa: E402
+
 SLURM = pathlib.Path(__file__).resolve().parents[3] / "slurm"
 JOB = SLURM / "examples" / "linear.txtpb"
 LAUNCH = SLURM / "launch"
@@ -111,13 +114,14 @@ class Submit(unittest.TestCase):
         waits = {"SQUEUE": "17|17|PENDING|Resources\\n"}
         said = self.call("status", run, **waits)
         self.assertEqual(said.returncode, 0)
-        self.assertRegex(said.stdout, r"state +submitted.*\nsubmitted +job 17, 0:0\d ago")
+        self.assertRegex(said.stdout, r"state +submitted.*\nsubmitted +job 17, \d:\d\d ago")
         self.assertRegex(self.call("runs", self.runs, **waits).stdout, r"r50 +submitted")
         self.assertIn("job 17 is PENDING (Resources)", self.call("doctor", run, **waits).stdout)
         self.assertEqual(self.call("report", run).returncode, 0)
-        page = (run / "report.html").read_text()
-        for words in ("submitted", "17 · ", "squeue --jobs=17", "gaccd status --watch"):
-            self.assertIn(words, page)
+        (page,) = report_page.runs_of(run / "report.html")
+        self.assertEqual((page["phase"], page["job"]), ("submitted", "17"))
+        self.assertIn("squeue --jobs=17", page["advice"][0]["en"])
+        self.assertIn("gaccd status --watch", page["next_command"])
         again = self.submit("--run=r50", "--dry-run")
         self.assertIn(f"job 17 of '{run}' has not begun", again.stderr)
         self.assertIn("remove the file", self.call("stop", run).stdout)
@@ -229,7 +233,8 @@ class Submit(unittest.TestCase):
                           for i, name in enumerate(folders)])
         for i, name in enumerate(folders):
             self.assertEqual(self.jobs(sweep / name), [f"17_{i}"])
-        got = self.start(sweep / "submit.sbatch", SLURM_ARRAY_TASK_ID="1", SLURM_ARRAY_JOB_ID="17")
+        got = self.start(sweep / "submit.sbatch", SLURM_JOB_ID="19", SLURM_ARRAY_TASK_ID="1",
+                         SLURM_ARRAY_JOB_ID="17")
         self.assertIn(f"--run-dir={sweep}/{folders[1]}", got)
         self.assertEqual(got[-4:], ["--set", "seed=3", "--set", "optimizer.lr=0.01"])
         for task in ("", "2", "$(touch CANARY)"):
@@ -237,7 +242,6 @@ class Submit(unittest.TestCase):
                                  capture_output=True, timeout=60)
             self.assertEqual(bad.returncode, 78)
         self.assertEqual(len(self.call("runs", sweep).stdout.splitlines()), 3)
-        (sweep / folders[1] / "ledger.jsonl").unlink(missing_ok=True)  # of the start above
         above = self.call("runs", self.runs, SQUEUE="18|17_0|PENDING|None\\n19|17_1|RUNNING|None\\n").stdout
         self.assertRegex(above, rf"sweep/{folders[0]} +submitted")
         self.assertRegex(above, rf"sweep/{folders[1]} +starting")

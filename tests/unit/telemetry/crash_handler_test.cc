@@ -19,8 +19,8 @@
 
 #include "collectives/base/thread.h"
 #include "daemon/data/mapped_file.h"
+#include "tests/support/temp_folder.h"
 #include "tests/unit/telemetry/json.h"
-#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {

@@ -13,30 +13,24 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 #include "tests/unit/telemetry/json.h"
-#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
 using testing_json::Lines;
 
 FileDescriptor Append(const std::string& path) {
-  auto file = OpenFile(path, O_WRONLY | O_APPEND | O_CREAT);
-  EXPECT_TRUE(file.ok());
-  return std::move(file).value();
+  return ValueOrThrow(OpenFile(path, O_WRONLY | O_APPEND | O_CREAT));
 }
 
 constexpr std::chrono::seconds kLong{60};
 
 std::unique_ptr<EventLog> Start(FileDescriptor file, const std::string& path,
                                 EventLog::NoticeMaker notice = nullptr) {
-  auto log = EventLog::Start(std::move(file), path, kFileMode, std::move(notice));
-  EXPECT_TRUE(log.ok()) << log.status().message();
-  return *std::move(log);
+  return ValueOrThrow(EventLog::Start(std::move(file), path, kFileMode, std::move(notice)));
 }
 
 std::function<std::string(const LineStamp&)> Line(const std::string& text) {
@@ -84,16 +78,14 @@ TEST(EventLogTest, LinesOfThreadsStayWholeAndInOrder) {
 }
 
 TEST(EventLogTest, FullDiskIsCountedAndNamed) {
-  auto full = OpenFile("/dev/full", O_WRONLY | O_APPEND);
-  ASSERT_TRUE(full.ok());
-  const auto started = Start(std::move(full).value(), "/run/events.jsonl");
+  auto full = ValueOrThrow(OpenFile("/dev/full", O_WRONLY | O_APPEND));
+  const auto started = Start(std::move(full), "/run/events.jsonl");
   EventLog& log = *started;
   log.Write("info", Line("a"));
   log.Write("info", Line("b"));
   ASSERT_TRUE(log.Sync(kLong));
   EXPECT_EQ(log.failures(), 2);
-  EXPECT_THAT(log.first_failure(), HasKind(ErrorKind::kIo));
-  EXPECT_THAT(log.first_failure(), HasMessage(HasSubstr("'/run/events.jsonl': No space left")));
+  EXPECT_THAT(log.first_failure(), IsError(ErrorKind::kIo, "'/run/events.jsonl': No space left"));
 }
 
 // A disk that fills up in the middle of a line and is emptied later: the half line stays alone.

@@ -7,17 +7,17 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "daemon/telemetry/event_lines.h"
+#include "daemon/telemetry/events.h"
+#include "daemon/telemetry/run_status.h"
+#include "tests/support/status_matchers.h"
 #include "tests/unit/telemetry/json.h"
 
 namespace gaccd {
 namespace {
 
-using testing::HasSubstr;
-using testing::MatchesRegex;
-using testing::Not;
-using testing::StartsWith;
 using namespace testing_json;  // NOLINT
 
 const RunIdentity kWho{"r50-3072", "8123456", 1, 0, "gpu-a001"};
@@ -45,7 +45,9 @@ StepRecord SomeStep() {
 }
 
 TEST(EventTextTest, StepLineHasTheKeysOfTheSchemaInOrder) {
-  EXPECT_EQ(StepJson(kWho, kStamp, SomeStep(), {3648, 0.8388, 0.912, 75451}),
+  StepRecord step = SomeStep();
+  step.rates = {3648, 0.8388, 0.912, 75451};
+  EXPECT_EQ(EventJson(kWho, kStamp, step),
             R"({"v":1,"ts":"2026-11-20T03:14:05.123456Z","run":"r50-3072","job":"8123456",)"
             R"("attempt":1,"rank":0,"host":"gpu-a001","ev":"step","lvl":"info","seq":412,)"
             R"("epoch":2,"step":400,"steps_total":90000,"samples":3072,"target":3072,)"
@@ -67,7 +69,7 @@ TEST(EventTextTest, ALineOfARankHasItsTimesAndItsMemory) {
                               .opt_s = 0.0295,
                               .wait_s = 0.0412,
                               .memory_bytes = 1 << 30};
-  EXPECT_EQ(RankStepJson({"r50", "812", 1, 17, "n3"}, kStamp, record),
+  EXPECT_EQ(EventJson({"r50", "812", 1, 17, "n3"}, kStamp, record),
             R"({"v":1,"ts":"2026-11-20T03:14:05.123456Z","run":"r50","job":"812","attempt":1,)"
             R"("rank":17,"host":"n3","ev":"rank_step","lvl":"info","seq":412,"step":400,)"
             R"("updates":70,"dur_s":0.8421,"dur_max_s":1.5,"data_s":0.0112,"fwd_bwd_s":0.691,)"
@@ -76,9 +78,9 @@ TEST(EventTextTest, ALineOfARankHasItsTimesAndItsMemory) {
 
 TEST(EventTextTest, OfFp16TheLossScaleIsTold) {
   StepRecord step = SomeStep();
-  EXPECT_EQ(Parse(StepJson(kWho, kStamp, step, {})).count("loss_scale"), 0U);
+  EXPECT_EQ(Parse(EventJson(kWho, kStamp, step)).count("loss_scale"), 0U);
   step.loss_scale = {.scale = 65536, .growth_tracker = 7};
-  const Object line = Parse(StepJson(kWho, kStamp, step, {}));
+  const Object line = Parse(EventJson(kWho, kStamp, step));
   EXPECT_EQ(Number(line, "loss_scale"), 65536);
   EXPECT_EQ(Number(line, "growth_tracker"), 7);
 }
@@ -89,7 +91,7 @@ TEST(EventTextTest, NotFiniteIsNullAndSaysSo) {
   step.grad_norm = std::numeric_limits<double>::infinity();
   step.skipped = true;
   step.wait_s.reset();
-  const Object line = Parse(StepJson(kWho, kStamp, step, {}));
+  const Object line = Parse(EventJson(kWho, kStamp, step));
   EXPECT_TRUE(IsNull(line, "loss"));
   EXPECT_TRUE(IsNull(line, "grad_norm"));
   EXPECT_FALSE(Bool(line, "loss_finite"));
@@ -99,9 +101,8 @@ TEST(EventTextTest, NotFiniteIsNullAndSaysSo) {
 }
 
 TEST(EventTextTest, PlanLineIsTheEnvelopeAndThePlan) {
-  const auto plan = Plan::Make({.nodes = 30, .target_batch = 3072});
-  ASSERT_TRUE(plan.ok());
-  const Object line = Parse(PlanEventJson(kWho, kStamp, *plan));
+  const auto plan = ValueOrThrow(Plan::Make({.nodes = 30, .target_batch = 3072}));
+  const Object line = Parse(EventJson(kWho, kStamp, PlanRecord{plan, ""}));
   EXPECT_EQ(Text(line, "ev"), "plan");
   EXPECT_EQ(Text(line, "mode"), "exact");
   EXPECT_EQ(Number(line, "effective_batch"), 3072);
@@ -112,7 +113,7 @@ TEST(EventTextTest, RunStartLeavesOutWhatIsNotThere) {
   RunStart start;
   start.version = "0.1.0";
   start.world = 4;
-  const Object line = Parse(RunStartJson(kWho, kStamp, start));
+  const Object line = Parse(EventJson(kWho, kStamp, start));
   EXPECT_EQ(Text(line, "ev"), "run_start");
   EXPECT_EQ(Number(line, "world"), 4);
   for (const char* key :
@@ -127,7 +128,7 @@ TEST(EventTextTest, RunStartSaysWhatItRunsOn) {
   start.device = "cpu";
   start.device_reason = "device cpu: no NVIDIA driver";
   start.precision = "f32";
-  Object line = Parse(RunStartJson(kWho, kStamp, start));
+  Object line = Parse(EventJson(kWho, kStamp, start));
   EXPECT_EQ(Text(line, "device"), "cpu");
   EXPECT_EQ(Text(line, "device_reason"), "device cpu: no NVIDIA driver");
   EXPECT_EQ(Text(line, "precision"), "f32");
@@ -142,7 +143,7 @@ TEST(EventTextTest, RunStartSaysWhatItRunsOn) {
   start.cublaslt = "13.1.2";
   start.cudnn = "9.19.0";
   start.nccl = "2.28.9";
-  line = Parse(RunStartJson(kWho, kStamp, start));
+  line = Parse(EventJson(kWho, kStamp, start));
   EXPECT_EQ(Text(line, "gpu"), "NVIDIA H200");
   EXPECT_EQ(Number(line, "flops_per_sample"), 5.1e9);
   EXPECT_EQ(Number(line, "peak_flops"), 989.4e12);
@@ -155,23 +156,26 @@ TEST(EventTextTest, RunStartSaysWhatItRunsOn) {
 }
 
 TEST(EventTextTest, EvalAndVerdict) {
-  EvalRecord eval;
-  eval.step = 60;
-  eval.samples = 10'000;
-  eval.divisor = 51'234;
-  eval.unit = "tokens";
-  const Object line = Parse(EvalJson(kWho, kStamp, eval, "accuracy", 0.8841));
+  const EvalRecord eval{.step = 60,
+                        .samples = 10'000,
+                        .loss = 0.5,
+                        .divisor = 51'234,
+                        .unit = "tokens",
+                        .metrics = {{"accuracy", 0.8841}},
+                        .best = BestValue{.metric = "loss", .value = 0.25, .step = 40}};
+  const std::vector<MetricRecord> records = MetricRecords(eval);
+  ASSERT_EQ(records.size(), 2U);
+  const Object line = Parse(EventJson(kWho, kStamp, records[1]));
   EXPECT_EQ(Text(line, "metric"), "accuracy");
   EXPECT_EQ(Number(line, "value"), 0.8841);
   EXPECT_TRUE(Bool(line, "value_finite"));
   EXPECT_EQ(Number(line, "divisor"), 51'234);
   EXPECT_EQ(Text(line, "unit"), "tokens");
-  eval.best = {.metric = "loss", .value = 0.25, .step = 40};
-  EXPECT_THAT(EvalJson(kWho, kStamp, eval, "loss", 0.5),
+  EXPECT_EQ(line.count("best_step"), 0U);
+  EXPECT_THAT(EventJson(kWho, kStamp, records[0]),
               HasSubstr(R"("best_step":40,"best_value":0.25})"));
-  EXPECT_THAT(EvalJson(kWho, kStamp, eval, "accuracy", 0.5), Not(HasSubstr("best")));
   const Object verdict =
-      Parse(VerdictJson(kWho, kStamp, {"requeue", 69, "rank 3 is gone", 17, 17'000, 2.5}));
+      Parse(EventJson(kWho, kStamp, Verdict{"requeue", 69, "rank 3 is gone", 17, 17'000, 2.5}));
   EXPECT_EQ(Text(verdict, "verdict"), "requeue");
   EXPECT_EQ(Number(verdict, "exit"), 69);
   EXPECT_EQ(Text(verdict, "reason"), "rank 3 is gone");
@@ -179,10 +183,11 @@ TEST(EventTextTest, EvalAndVerdict) {
 }
 
 TEST(EventTextTest, StartHeartbeatAndMemoryHaveTheKeysOfTheSchema) {
-  EXPECT_THAT(StartingJson(kWho, kStamp, "data"), HasSubstr(R"(,"seq":412,"stage":"data"})"));
-  EXPECT_THAT(HeartbeatJson(kWho, kStamp, {"reduce", 7, 3, 30.5}),
+  EXPECT_THAT(EventJson(kWho, kStamp, StageRecord{"data"}),
+              HasSubstr(R"(,"seq":412,"stage":"data"})"));
+  EXPECT_THAT(EventJson(kWho, kStamp, HeartbeatRecord{"reduce", 7, 3, 30.5}),
               HasSubstr(R"(,"seq":412,"phase":"reduce","step":7,"micro_step":3,"quiet_s":30.5})"));
-  EXPECT_THAT(MemoryJson(kWho, kStamp, {36'200'000, 35'800'000}),
+  EXPECT_THAT(EventJson(kWho, kStamp, MemoryRecord{36'200'000, 35'800'000}),
               HasSubstr(R"(,"seq":412,"measured_bytes":36200000,"planned_bytes":35800000})"));
 }
 
@@ -197,40 +202,76 @@ TEST(EventTextTest, SaveResumeAndWeightsHaveTheKeysOfTheSchema) {
   const std::string start =
       R"({"v":1,"ts":"2026-11-20T03:14:05.123456Z","run":"r50-3072","job":"8123456",)"
       R"("attempt":1,"rank":0,"host":"gpu-a001",)";
-  EXPECT_EQ(SaveJson(kWho, kStamp, save),
+  EXPECT_EQ(EventJson(kWho, kStamp, save),
             start + R"("ev":"save","lvl":"info","seq":412,"step":20,"micro_step":3,)"
                     R"("generation":"step-000000000020-micro-000003-e000002","writer_epoch":2,)"
                     R"("ok":true,"bytes":8036472,"stall_s":0.004,"dur_s":0.52})");
   save.reason = "no space left";
   save.failed_in_row = 2;
-  const Object failed = Parse(SaveJson(kWho, kStamp, save));
+  const Object failed = Parse(EventJson(kWho, kStamp, save));
   EXPECT_FALSE(Bool(failed, "ok"));
   EXPECT_EQ(Text(failed, "reason"), "no space left");
   EXPECT_EQ(Number(failed, "failed_in_row"), 2);
-  EXPECT_EQ(ResumeJson(kWho, kStamp,
-                       {.generation = "step-000000000020-e000002",
-                        .folder = "runs/a/ckpt",
-                        .step = 20,
-                        .writer_epoch = 2,
-                        .samples_total = 61'440,
-                        .skipped_checkpoints = 1,
-                        .bytes = 8'036'472,
-                        .dur_s = 0.3}),
+  EXPECT_EQ(EventJson(kWho, kStamp,
+                      ResumeRecord{.generation = "step-000000000020-e000002",
+                                   .folder = "runs/a/ckpt",
+                                   .step = 20,
+                                   .writer_epoch = 2,
+                                   .samples_total = 61'440,
+                                   .skipped_checkpoints = 1,
+                                   .bytes = 8'036'472,
+                                   .dur_s = 0.3}),
             start +
                 R"("ev":"resume","lvl":"info","seq":412,"step":20,"micro_step":0,)"
                 R"("generation":"step-000000000020-e000002","folder":"runs/a/ckpt",)"
                 R"("writer_epoch":2,"samples_total":61440,"skipped_checkpoints":1,"bytes":8036472,)"
                 R"("dur_s":0.3})");
-  EXPECT_EQ(WeightsJson(kWho, kStamp,
-                        {.file = "bert.safetensors",
-                         .parameters = 39,
-                         .loaded = 37,
-                         .fresh = "classifier.weight [3, 12], classifier.bias [3]",
-                         .unused = "cls.bias"}),
+  EXPECT_EQ(EventJson(kWho, kStamp,
+                      WeightsRecord{.file = "bert.safetensors",
+                                    .parameters = 39,
+                                    .loaded = 37,
+                                    .fresh = "classifier.weight [3, 12], classifier.bias [3]",
+                                    .unused = "cls.bias"}),
             start + R"("ev":"weights","lvl":"info","seq":412,"file":"bert.safetensors",)"
                     R"("parameters":39,"loaded":37,)"
                     R"("fresh":"classifier.weight [3, 12], classifier.bias [3]",)"
                     R"("unused":"cls.bias"})");
+}
+
+template <typename Record>
+void ReadsBack(const Record& record) {
+  const std::string line = EventJson(kWho, kStamp, record);
+  const auto back = ValueOrThrow(ReadEvent<Record>(line));
+  EXPECT_EQ(EventJson(kWho, kStamp, back), line);
+}
+
+TEST(EventTextTest, ARecordReadsBackAsItWasWritten) {
+  StepRecord step = SomeStep();
+  ReadsBack(step);
+  step.grad_norm = std::numeric_limits<double>::quiet_NaN();
+  step.unit = "tokens";
+  step.skipped = true;
+  step.loss_scale = {.scale = 65536, .growth_tracker = 7};
+  step.straggler = {.rank = 3, .host = "n1", .phase = "data", .ratio = 1.5};
+  step.digest = "0123456789abcdef";
+  step.rates = {3648, 0.8388, 0.912, 75451, 0.25};
+  ReadsBack(step);
+  ReadsBack(RankStepRecord{.step = 4, .updates = 2, .dur_s = 0.5, .memory_bytes = 1 << 20});
+  ReadsBack(MetricRecord{.step = 6, .metric = "loss", .value = 0.5, .best = {{"loss", 0.25, 4}}});
+  ReadsBack(RunStart{.git = "abc", .world = 4, .peak_flops = 1e15, .ema_decay = 0.999});
+  ReadsBack(SaveRecord{.generation = "g", .step = 2, .reason = "full", .failed_in_row = 2});
+  ReadsBack(ResumeRecord{.generation = "g", .folder = "f", .step = 20, .dur_s = 0.3});
+  ReadsBack(WeightsRecord{.file = "w", .parameters = 39, .loaded = 37, .fresh = "a [3]"});
+  ReadsBack(HeartbeatRecord{"reduce", 7, 3, 30.5});
+  ReadsBack(DroppedLines{3, 5, "no space left"});
+  ReadsBack(Failure{.exit = 74, .phase = "reduce", .sequence = 7, .message = "x"});
+  Verdict verdict{.verdict = "requeue", .exit = 69, .reason = "lost", .suspect_hosts = "n1,n2"};
+  ReadsBack(verdict);
+  verdict.first = Suspect{.rank = 3, .host = "n1", .memory_bytes = 5};
+  verdict.first_failure = Failure{.exit = 74, .message = "x"};
+  verdict.lost_ranks = {3, 7};
+  verdict.killed = true;
+  ReadsBack(verdict);
 }
 
 // Loki and Fluent Bit give up on long lines: whatever the texts are, a line stays below 4096 bytes.
@@ -241,25 +282,28 @@ TEST(EventTextTest, LinesStayShort) {
     const RunIdentity who{text, text, 1'000'000, 239, text};
     RunStart start{text, text, text, text, 1,    1,   text, text, text, text, text, 1,    1,   1, 1,
                    1,    1,    text, text, text, 0.9, text, 1,    text, text, text, text, text};
-    EXPECT_LT(RunStartJson(who, kStamp, start).size(), kMaxLineBytes);
+    EXPECT_LT(EventJson(who, kStamp, start).size(), kMaxLineBytes);
     const LogLine log{"warning", text, 1, text};
-    EXPECT_LT(LogJson(who, kStamp, log, 1).size(), kMaxLineBytes);
-    EXPECT_LT(VerdictJson(who, kStamp, {"fail", 70, text, 1, 1, 1}).size(), kMaxLineBytes);
-    EXPECT_LT(StepJson(who, kStamp, SomeStep(), {}).size(), kMaxLineBytes);
-    EXPECT_LT(SaveJson(who, kStamp, {.generation = text, .reason = text}).size(), kMaxLineBytes);
-    EXPECT_LT(ResumeJson(who, kStamp, {.generation = text, .folder = text}).size(), kMaxLineBytes);
-    EXPECT_LT(WeightsJson(who, kStamp, {text, 1, 1, text, text}).size(), kMaxLineBytes);
-    Parse(LogJson(who, kStamp, log, 1));
-    EXPECT_EQ(LogJson(who, kStamp, log, 1).find('\n'), std::string::npos);
+    EXPECT_LT(EventJson(who, kStamp, log).size(), kMaxLineBytes);
+    EXPECT_LT(EventJson(who, kStamp, Verdict{"fail", 70, text, 1, 1, 1}).size(), kMaxLineBytes);
+    EXPECT_LT(EventJson(who, kStamp, SomeStep()).size(), kMaxLineBytes);
+    EXPECT_LT(EventJson(who, kStamp, SaveRecord{.generation = text, .reason = text}).size(),
+              kMaxLineBytes);
+    EXPECT_LT(EventJson(who, kStamp, ResumeRecord{.generation = text, .folder = text}).size(),
+              kMaxLineBytes);
+    EXPECT_LT(EventJson(who, kStamp, WeightsRecord{text, 1, 1, text, text}).size(), kMaxLineBytes);
+    Parse(EventJson(who, kStamp, log));
+    EXPECT_EQ(EventJson(who, kStamp, log).find('\n'), std::string::npos);
   }
 }
 
 TEST(EventTextTest, ShortTextsAreNotCut) {
   const std::string message(1200, 'x');
-  const Object line = Parse(LogJson(kWho, kStamp, {"warning", "a.cc", 7, message}, 3));
+  const Object line = Parse(EventJson(kWho, kStamp, LogLine{"warning", "a.cc", 7, message, 3}));
   EXPECT_EQ(Text(line, "msg"), message);
   EXPECT_EQ(Number(line, "line"), 7);
-  const Object cut = Parse(LogJson(kWho, kStamp, {"warning", "a.cc", 7, message + "y"}, 3));
+  const std::string longer = message + "y";
+  const Object cut = Parse(EventJson(kWho, kStamp, LogLine{"warning", "a.cc", 7, longer}));
   EXPECT_THAT(Text(cut, "msg"), testing::EndsWith("xxx..."));
 }
 
@@ -307,7 +351,14 @@ TEST(EventTextTest, StatusSaysWhatIsKnown) {
   EXPECT_EQ(Number(saved, "save_step"), 390);
   EXPECT_EQ(Text(saved, "save_ts"), status.last_step_ts);
   EXPECT_EQ(Number(saved, "failed_saves"), 1);
-  status.verdict = {"fail", 70, "broken", 400, 1, 1};
+  const std::optional<RunStatus> back = ReadStatus(StatusJson(status));
+  ASSERT_TRUE(back.has_value());
+  EXPECT_EQ(back->last.step, 400);
+  EXPECT_EQ(back->last.loss, 2.31407);
+  EXPECT_EQ(back->best->step, 300);
+  EXPECT_EQ(back->save_step, 390);
+  EXPECT_EQ(back->exit, std::nullopt);
+  Apply(Verdict{"fail", 70, "broken", 400, 1, 1}, status);
   EXPECT_EQ(Number(Parse(StatusJson(status)), "exit"), 70);
 }
 

@@ -15,15 +15,13 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/telemetry/event_log.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/temp_folder.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 
 namespace gaccd {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::ElementsAre;
-using testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kLongWait{60};
 
@@ -69,15 +67,14 @@ class HangingFile {
 };
 
 std::unique_ptr<LineWriter> Start(AppendFile file, std::size_t most_bytes) {
-  auto writer = LineWriter::Start(
+  auto writer = ValueOrThrow(LineWriter::Start(
       std::move(file),
       [](const LineStamp& last, const DroppedLines& dropped) {
         return StrCat(last.seq, " lost ", dropped.lines, " of ", dropped.total, ": ",
                       dropped.reason);
       },
-      most_bytes);
-  EXPECT_TRUE(writer.ok()) << writer.status().message();
-  return *std::move(writer);
+      most_bytes));
+  return writer;
 }
 
 void WaitForStall(const LineWriter& writer) {
@@ -134,9 +131,8 @@ TEST(LineWriterTest, AThreadThatHangsIsLeftBehindWithWhatItUses) {
 TEST(LineWriterTest, LinesAreWrittenWithoutFlush) {
   const TempFolder dir;
   const std::string path = dir.path() + "/lines";
-  auto file = OpenFile(path, O_WRONLY | O_APPEND | O_CREAT);
-  ASSERT_TRUE(file.ok());
-  const auto writer = Start(AppendFile(*std::move(file), path), LineWriter::kMaxBytes);
+  auto file = ValueOrThrow(OpenFile(path, O_WRONLY | O_APPEND | O_CREAT));
+  const auto writer = Start(AppendFile(std::move(file), path), LineWriter::kMaxBytes);
   std::string expected;
   for (const auto pause : {0ms, 1ms, 1ms, 4 * LineWriter::kGatherTime, 1ms}) {
     std::this_thread::sleep_for(pause);  // the thread of the writer gathers lines, or sleeps
@@ -155,17 +151,15 @@ TEST(LineWriterTest, WhatWaitsIsWrittenAtTheEnd) {
   const std::string path = dir.path() + "/lines";
   std::string expected;
   {
-    auto file = OpenFile(path, O_WRONLY | O_APPEND | O_CREAT);
-    ASSERT_TRUE(file.ok());
-    const auto writer = Start(AppendFile(*std::move(file), path), LineWriter::kMaxBytes);
+    auto file = ValueOrThrow(OpenFile(path, O_WRONLY | O_APPEND | O_CREAT));
+    const auto writer = Start(AppendFile(std::move(file), path), LineWriter::kMaxBytes);
     for (int i = 0; i < 1000; ++i) {
       writer->Add(StrCat(i));
       expected += StrCat(i, "\n");
     }
   }
-  const auto text = ReadSmallFile(path, ErrorKind::kData);
-  ASSERT_TRUE(text.ok());
-  EXPECT_EQ(*text, expected);
+  const auto text = ValueOrThrow(ReadSmallFile(path, ErrorKind::kData));
+  EXPECT_EQ(text, expected);
 }
 
 // Stamps are given when a line is made, and the clock of lost ones does not go back either.

@@ -14,13 +14,11 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/telemetry/event_lines.h"
+#include "tests/support/status_matchers.h"
 #include "tests/unit/telemetry/pty.h"
 
 namespace gaccd {
 namespace {
-
-using testing::HasSubstr;
-using testing::Not;
 
 const ProgressState kState{2, 1350, 3000, 0.41274, 12304, 94, 0.1};
 
@@ -160,7 +158,7 @@ TEST_F(ProgressTest, AWarningDoesNotWaitForATerminalThatDoesNotRead) {
     bar.Update(kState);
     bar.PrintAbove("another");
   });
-  EXPECT_EQ(warnings.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  EXPECT_EQ(warnings.wait_for(std::chrono::seconds(60)), std::future_status::ready);
   pty_.Type("\x11");
   warnings.wait();
   while (!terminal.Ready()) std::this_thread::yield();
@@ -174,7 +172,7 @@ TEST_F(ProgressTest, WhatATerminalNeverTakesIsCounted) {
   auto lines = std::async(std::launch::async, [&] {
     for (int i = 0; i < 1000; ++i) output.Write(line + "\n");
   });
-  EXPECT_EQ(lines.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  EXPECT_EQ(lines.wait_for(std::chrono::seconds(60)), std::future_status::ready);
   std::string shown = pty_.Read();
   lines.wait();
   for (bool flushed = false; !flushed; shown += pty_.Read()) flushed = output.Flush();

@@ -15,8 +15,8 @@
 #include "collectives/comm/threads.h"
 #include "daemon/rundir/run_reporter.h"
 #include "daemon/telemetry/log.h"
+#include "tests/support/temp_folder.h"
 #include "tests/unit/telemetry/json.h"
-#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 
@@ -55,17 +55,17 @@ inline Status FiveSteps(Communicator& comm, const ReporterOptions& options) {
   start.flops_per_sample = 50e6;
   start.peak_flops = 1e12;
   start.device = "cpu";
-  (*reporter)->ReportStart(start);
+  (*reporter)->Report(start);
   const auto plan = Plan::Make({.nodes = 1, .gpus_per_node = 4, .target_batch = 1000});
-  (*reporter)->ReportPlan(*plan, "THE PLAN\n");
-  for (std::int64_t step = 1; step <= 5; ++step) (*reporter)->ReportStep(StepAt(step, 5));
+  (*reporter)->Report(PlanRecord{*plan, "THE PLAN\n"});
+  for (std::int64_t step = 1; step <= 5; ++step) (*reporter)->Report(StepAt(step, 5));
   EvalRecord eval;
   eval.step = 5;
   eval.samples = 10'000;
   eval.divisor = 10'000;
   eval.loss = 0.45;
   eval.metrics = {{"accuracy", 0.8841}};
-  (*reporter)->ReportEval(eval);
+  (*reporter)->Report(eval);
   LogWarning("look here");
   (*reporter)->Finish(Status::Ok());
   return (*reporter)->write_status();

@@ -16,9 +16,10 @@
 #include "collectives/comm/threads.h"
 #include "daemon/rundir/run_reporter.h"
 #include "daemon/telemetry/log.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 #include "tests/unit/telemetry/json.h"
 #include "tests/unit/telemetry/run_child.h"
-#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {
@@ -26,8 +27,6 @@ namespace {
 class RunFailuresTest : public RunReporterTest {};
 
 using namespace testing_json;  // NOLINT
-using testing::HasSubstr;
-using testing::Not;
 namespace fs = std::filesystem;
 
 // Four ranks; rank 0 ends without a word when the others learn that it is lost.
@@ -36,8 +35,8 @@ TEST_F(RunFailuresTest, WithoutRankZeroAnotherRankWritesTheVerdict) {
     return RunThreadRanks(4, TwoNodes(), [&](Communicator& comm) -> Status {
       auto reporter = RunReporter::Start(comm, Options(Run()));
       if (!reporter.ok()) return reporter.status();
-      (*reporter)->ReportStep(StepAt(3, 5));
-      (*reporter)->ReportEval({.step = 3, .loss = 0.5, .best = BestValue{"loss", 0.25, 2}});
+      (*reporter)->Report(StepAt(3, 5));
+      (*reporter)->Report(EvalRecord{.step = 3, .loss = 0.5, .best = BestValue{"loss", 0.25, 2}});
       (*reporter)->SetPhase("reduce", 1);
       if (comm.rank() == 0) {
         // Not destroyed: it has died. Its hook would be used after the test's end.
@@ -109,7 +108,7 @@ TEST_F(RunFailuresTest, ACrashLeavesARecord) {
     const auto comm = MakeSingle();
     auto reporter = RunReporter::Start(*comm, Options(Run()));
     if (!reporter.ok()) return reporter.status();
-    (*reporter)->ReportStep(StepAt(2, 5));
+    (*reporter)->Report(StepAt(2, 5));
     (*reporter)->SetPhase("compute", 4);
     std::abort();
   });
@@ -128,7 +127,7 @@ TEST_F(RunFailuresTest, AFolderThatHangsHoldsUpNeitherTheStepsNorTheEnd) {
     auto reporter = RunReporter::Start(*comm, options);
     if (!reporter.ok()) return reporter.status();
     ReplaceOpenFile(Latest() + "/events.jsonl", HangingPipe());
-    for (std::int64_t step = 1; step <= 5; ++step) (*reporter)->ReportStep(StepAt(step, 5));
+    for (std::int64_t step = 1; step <= 5; ++step) (*reporter)->Report(StepAt(step, 5));
     (*reporter)->Finish({ErrorKind::kTempFail, "SIGTERM"});
     const Status& left = (*reporter)->close_status();
     if (left.ok()) return {ErrorKind::kInternal, "nothing was said"};

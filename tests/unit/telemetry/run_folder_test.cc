@@ -16,14 +16,13 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/watch/attempts.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 #include "tests/unit/telemetry/json.h"
-#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {
 
-using testing::HasSubstr;
 using testing_json::Content;
 namespace fs = std::filesystem;
 
@@ -40,19 +39,18 @@ std::string Latest(const std::string& run_dir) {
 TEST(RunFolderTest, MakesTheLayout) {
   const TempFolder dir;
   const std::string run_dir = dir.path() + "/deep/er/run";
-  auto folder = RunFolder::Create(Request(run_dir));
-  ASSERT_TRUE(folder.ok()) << folder.status().message();
+  auto folder = ValueOrThrow(RunFolder::Create(Request(run_dir)));
   const std::string name = StrCat("000-local-", ::getpid());
-  EXPECT_EQ(folder->attempt_dir(), fs::canonical(run_dir).string() + "/attempts/" + name);
-  EXPECT_EQ(folder->job(), StrCat("local-", ::getpid()));
+  EXPECT_EQ(folder.attempt_dir(), fs::canonical(run_dir).string() + "/attempts/" + name);
+  EXPECT_EQ(folder.job(), StrCat("local-", ::getpid()));
   EXPECT_EQ(Latest(run_dir), name);
-  EXPECT_TRUE(fs::is_directory(folder->log_dir()));
-  EXPECT_EQ(fs::file_size(folder->attempt_dir() + "/events.jsonl"), 0u);
-  for (const std::string& place : {run_dir, folder->attempt_dir()}) {
+  EXPECT_TRUE(fs::is_directory(folder.log_dir()));
+  EXPECT_EQ(fs::file_size(folder.attempt_dir() + "/events.jsonl"), 0u);
+  for (const std::string& place : {run_dir, folder.attempt_dir()}) {
     EXPECT_THAT(Content(place + "/job.txtpb"), HasSubstr("\nname: \"a\"\n"));
     EXPECT_THAT(Content(place + "/plan.txtpb"), HasSubstr("\nmode: \"exact\"\n"));
   }
-  EXPECT_TRUE(folder->TakeEventFile().valid());
+  EXPECT_TRUE(folder.TakeEventFile().valid());
 }
 
 // Of everything below `path`, links apart.
@@ -90,18 +88,16 @@ TEST(RunFolderTest, AnUnsafePlaceIsRefused) {
   const TempFolder dir;
   ASSERT_EQ(::chown(dir.path().c_str(), 4711, static_cast<gid_t>(-1)), 0);
   ASSERT_EQ(::chmod(dir.path().c_str(), 0777), 0);
-  const auto folder = RunFolder::Create(Request(dir.path() + "/run"));
-  EXPECT_THAT(folder, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(folder, HasMessage(HasSubstr("belongs to user 4711 and has mode 0777")));
+  EXPECT_THAT(RunFolder::Create(Request(dir.path() + "/run")),
+              IsError(ErrorKind::kConfig, "belongs to user 4711 and has mode 0777"));
 }
 
 TEST(RunFolderTest, EveryAttemptHasItsOwnFolder) {
   const TempFolder dir;
   for (int attempt = 0; attempt < 3; ++attempt) {
-    auto folder = RunFolder::Create(Request(dir.path()));
-    ASSERT_TRUE(folder.ok()) << folder.status().message();
-    EXPECT_EQ(folder->attempt(), attempt);
-    Write(folder->attempt_dir() + "/events.jsonl", StrCat("attempt ", attempt));
+    auto folder = ValueOrThrow(RunFolder::Create(Request(dir.path())));
+    EXPECT_EQ(folder.attempt(), attempt);
+    Write(folder.attempt_dir() + "/events.jsonl", StrCat("attempt ", attempt));
   }
   for (int attempt = 0; attempt < 3; ++attempt) {
     const std::string name = StrCat("00", attempt, "-local-", ::getpid());
@@ -118,12 +114,10 @@ TEST(RunFolderTest, CountsTheAttemptsThatReadersList) {
        {"005-", "005-.2", "1234567890-7", "05-7", "-005-7", "0x5-7", "005-7", "005-7.2"}) {
     const TempFolder dir;
     fs::create_directories(StrCat(dir.path(), "/attempts/", name));
-    const auto folder = RunFolder::Create(Request(dir.path()));
-    ASSERT_TRUE(folder.ok()) << folder.status().message();
-    const auto list = ListAttempts(dir.path());
-    ASSERT_TRUE(list.ok());
-    EXPECT_EQ(folder->attempt(), std::string_view(name).starts_with("005-7") ? 6 : 0) << name;
-    EXPECT_EQ(list->attempts.size(), folder->attempt() > 0 ? 2U : 1U) << name;
+    const auto folder = ValueOrThrow(RunFolder::Create(Request(dir.path())));
+    const auto list = ValueOrThrow(ListAttempts(dir.path()));
+    EXPECT_EQ(folder.attempt(), std::string_view(name).starts_with("005-7") ? 6 : 0) << name;
+    EXPECT_EQ(list.attempts.size(), folder.attempt() > 0 ? 2U : 1U) << name;
   }
 }
 
@@ -131,15 +125,13 @@ TEST(RunFolderTest, SlurmNamesTheAttempt) {
   const TempFolder dir;
   const AttemptSource source{.attempt_dir = {}, .slurm_job_id = "8123456", .restart_count = 2};
   {
-    auto folder = RunFolder::Create(Request(dir.path(), source));
-    ASSERT_TRUE(folder.ok());
+    auto folder = ValueOrThrow(RunFolder::Create(Request(dir.path(), source)));
     EXPECT_EQ(Latest(dir.path()), "002-8123456");
-    EXPECT_EQ(folder->attempt(), 2);
-    EXPECT_EQ(folder->job(), "8123456");
+    EXPECT_EQ(folder.attempt(), 2);
+    EXPECT_EQ(folder.job(), "8123456");
   }
   // A second run of the same job leaves the files of the first alone.
-  auto second = RunFolder::Create(Request(dir.path(), source));
-  ASSERT_TRUE(second.ok());
+  const auto folder = ValueOrThrow(RunFolder::Create(Request(dir.path(), source)));
   EXPECT_EQ(Latest(dir.path()), "002-8123456.2");
 }
 
@@ -147,59 +139,46 @@ TEST(RunFolderTest, TakesTheFolderOfTheBatchScript) {
   const TempFolder dir;
   const std::string made = dir.path() + "/attempts/001-77";
   fs::create_directories(made);
-  auto folder = RunFolder::Create(
-      Request(dir.path(), {.attempt_dir = made, .slurm_job_id = "77", .restart_count = 1}));
-  ASSERT_TRUE(folder.ok()) << folder.status().message();
-  EXPECT_EQ(folder->attempt_dir(), fs::canonical(made).string());
-  EXPECT_EQ(folder->attempt(), 1);
+  auto folder = ValueOrThrow(RunFolder::Create(
+      Request(dir.path(), {.attempt_dir = made, .slurm_job_id = "77", .restart_count = 1})));
+  EXPECT_EQ(folder.attempt_dir(), fs::canonical(made).string());
+  EXPECT_EQ(folder.attempt(), 1);
 }
 
 TEST(RunFolderTest, RefusesAnAttemptFolderOfAnotherRun) {
   const TempFolder dir;
   const std::string other = dir.path() + "/other/attempts/001-77";
   fs::create_directories(other);
-  const auto folder =
-      RunFolder::Create(Request(dir.path() + "/run", {.attempt_dir = other, .slurm_job_id = "77"}));
-  ASSERT_FALSE(folder.ok());
-  EXPECT_THAT(folder, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(folder, HasMessage(HasSubstr(other)));
+  EXPECT_THAT(
+      RunFolder::Create(Request(dir.path() + "/run", {.attempt_dir = other, .slurm_job_id = "77"})),
+      IsError(ErrorKind::kConfig, other));
 }
 
 TEST(RunFolderTest, LeavesAJobTextOfTheUserAlone) {
   const TempFolder dir;
   Write(dir.path() + "/job.txtpb", "# mine\n");
-  auto folder = RunFolder::Create(Request(dir.path()));
-  ASSERT_TRUE(folder.ok());
+  auto folder = ValueOrThrow(RunFolder::Create(Request(dir.path())));
   EXPECT_EQ(Content(dir.path() + "/job.txtpb"), "# mine\n");
-  EXPECT_THAT(Content(folder->attempt_dir() + "/job.txtpb"), HasSubstr("name: \"a\""));
+  EXPECT_THAT(Content(folder.attempt_dir() + "/job.txtpb"), HasSubstr("name: \"a\""));
 }
 
 TEST(RunFolderTest, NamesThePathAndTheReasonWhenItCannotWrite) {
   const TempFolder dir;
   Write(dir.path() + "/file", "");
-  const auto under_file = RunFolder::Create(Request(dir.path() + "/file/run"));
-  ASSERT_FALSE(under_file.ok());
-  EXPECT_THAT(under_file, HasKind(ErrorKind::kIo));
-  EXPECT_THAT(under_file, HasMessage(HasSubstr(dir.path() + "/file")));
-  EXPECT_THAT(under_file, HasMessage(HasSubstr("Not a directory")));
-  const auto in_proc = RunFolder::Create(Request("/proc/gaccd-run"));
-  ASSERT_FALSE(in_proc.ok());
-  EXPECT_THAT(in_proc, HasKind(ErrorKind::kIo));
-  EXPECT_THAT(in_proc, HasMessage(HasSubstr("/proc/gaccd-run")));
+  EXPECT_THAT(RunFolder::Create(Request(dir.path() + "/file/run")),
+              IsError(ErrorKind::kIo, dir.path() + "/file", "Not a directory"));
+  EXPECT_THAT(RunFolder::Create(Request("/proc/gaccd-run")),
+              IsError(ErrorKind::kIo, "/proc/gaccd-run"));
 }
 
 TEST(RunFolderTest, RefusesASecondLiveRunAndNamesTheFirst) {
   const TempFolder dir;
   const AttemptSource first{.attempt_dir = {}, .slurm_job_id = "41"};
-  auto owner = RunFolder::Create(Request(dir.path(), first));
-  ASSERT_TRUE(owner.ok());
-  const auto second =
-      RunFolder::Create(Request(dir.path(), {.attempt_dir = {}, .slurm_job_id = "42"}));
-  ASSERT_FALSE(second.ok());
-  EXPECT_THAT(second, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(second, HasMessage(HasSubstr(StrCat("job 41 (process ", ::getpid()))));
+  auto owner = ValueOrThrow(RunFolder::Create(Request(dir.path(), first)));
+  EXPECT_THAT(RunFolder::Create(Request(dir.path(), {.attempt_dir = {}, .slurm_job_id = "42"})),
+              IsError(ErrorKind::kConfig, StrCat("job 41 (process ", ::getpid())));
   EXPECT_FALSE(fs::exists(dir.path() + "/attempts/000-42")) << "the refused run wrote something";
-  owner->owner().Release();
+  owner.owner().Release();
   EXPECT_TRUE(
       RunFolder::Create(Request(dir.path(), {.attempt_dir = {}, .slurm_job_id = "42"})).ok());
 }
@@ -216,8 +195,7 @@ TEST(RunFolderTest, AKilledRunDoesNotBlock) {
   ASSERT_EQ(::waitpid(child, &result, 0), child);
   ASSERT_EQ(result, 0);
   ASSERT_THAT(Content(dir.path() + "/.owner"), HasSubstr(StrCat("pid ", child)));
-  const auto folder = RunFolder::Create(Request(dir.path()));
-  EXPECT_TRUE(folder.ok()) << folder.status().message();
+  const auto folder = ValueOrThrow(RunFolder::Create(Request(dir.path())));
 }
 
 class ForeignOwnerTest : public testing::Test {
@@ -237,9 +215,7 @@ class ForeignOwnerTest : public testing::Test {
 
 TEST_F(ForeignOwnerTest, AFreshOneBlocks) {
   WriteOwner("41", 20);
-  const auto folder = Create("42", 0);
-  ASSERT_FALSE(folder.ok());
-  EXPECT_THAT(folder,
+  EXPECT_THAT(Create("42", 0),
               HasMessage(HasSubstr("job 41 (process 123 on elsewhere), whose last heartbeat")));
 }
 
@@ -255,12 +231,11 @@ TEST_F(ForeignOwnerTest, ARequeuedJobTakesItsFolderBackAtOnce) {
 }
 
 TEST_F(ForeignOwnerTest, ASignOfLifeMakesItFresh) {
-  auto mine = Create("42", 0);
-  ASSERT_TRUE(mine.ok());
+  auto mine = ValueOrThrow(Create("42", 0));
   const std::string path = dir_.path() + "/.owner";
   const auto old = fs::file_time_type::clock::now() - std::chrono::seconds(500);
   fs::last_write_time(path, old);
-  mine->owner().Beat();
+  mine.owner().Beat();
   EXPECT_GT(fs::last_write_time(path), old + std::chrono::seconds(400));
 }
 
@@ -291,13 +266,12 @@ class BusyFolderTest : public testing::Test {
   // without one, until this call returns.
   Status Take(const std::string& job, std::optional<std::chrono::milliseconds> held,
               OwnerPatience patience) {
-    auto first = FolderOwner::Take(dir_.path(), MakeOwnerName(job, 0));
-    EXPECT_TRUE(first.ok());
+    auto first = ValueOrThrow(FolderOwner::Take(dir_.path(), MakeOwnerName(job, 0)));
     const auto start = Clock::now();
     std::jthread ending([&] {
       if (!held) return;
       std::this_thread::sleep_for(*held);
-      first->Release();
+      first.Release();
     });
     Status status = FolderOwner::Take(dir_.path(), MakeOwnerName("7", 1), patience).status();
     waited_ = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
@@ -315,17 +289,14 @@ TEST_F(BusyFolderTest, TheAttemptBeforeIsWaitedFor) {
 }
 
 TEST_F(BusyFolderTest, AnAttemptBeforeThatDoesNotEndIsForTheQueue) {
-  const Status status = Take("7", {}, {.own_job = kShort});
-  ASSERT_FALSE(status.ok());
-  EXPECT_THAT(status, HasKind(ErrorKind::kTempFail));
-  EXPECT_THAT(status, HasMessage(HasSubstr("attempt 0 of this job")));
+  EXPECT_THAT(Take("7", {}, {.own_job = kShort}),
+              IsError(ErrorKind::kTempFail, "attempt 0 of this job"));
 }
 
 // A controller that lost its state starts the same attempt twice; two steps of one job are two
 // runs.
 TEST_F(BusyFolderTest, ASecondStartOfTheSameStepIsForTheQueueAnotherStepIsRefused) {
-  const auto first = FolderOwner::Take(dir_.path(), MakeOwnerName("7", 0, 0));
-  ASSERT_TRUE(first.ok());
+  const auto owner = ValueOrThrow(FolderOwner::Take(dir_.path(), MakeOwnerName("7", 0, 0)));
   const OwnerPatience patience{.own_job = kShort, .other = kShort};
   const auto take = [&](std::int64_t step) {
     return FolderOwner::Take(dir_.path(), MakeOwnerName("7", 0, step), patience).status().kind();
@@ -337,10 +308,7 @@ TEST_F(BusyFolderTest, ASecondStartOfTheSameStepIsForTheQueueAnotherStepIsRefuse
 
 TEST_F(BusyFolderTest, AnotherRunIsRefusedSoonAndOneThatJustEndsIsNot) {
   EXPECT_LE(OwnerPatience().other, std::chrono::seconds(1));
-  const Status status = Take("8", {}, {.other = kShort});
-  ASSERT_FALSE(status.ok());
-  EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(status, HasMessage(HasSubstr("in use by job 8")));
+  EXPECT_THAT(Take("8", {}, {.other = kShort}), IsError(ErrorKind::kConfig, "in use by job 8"));
   EXPECT_LT(waited_, kLong);
   EXPECT_TRUE(Take("8", kShort, {.other = kLong}).ok());
 }
@@ -350,24 +318,22 @@ TEST(FolderOwnerTest, AnotherFolderInItsPlaceIsNotOurs) {
   const TempFolder dir;
   const std::string run = dir.path() + "/run";
   fs::create_directory(run);
-  const auto owner = FolderOwner::Take(run, MakeOwnerName("77", 0));
-  ASSERT_TRUE(owner.ok());
-  EXPECT_TRUE(owner->CheckInPlace().ok());
+  const auto owner = ValueOrThrow(FolderOwner::Take(run, MakeOwnerName("77", 0)));
+  EXPECT_TRUE(owner.CheckInPlace().ok());
   fs::rename(run, dir.path() + "/moved");
-  EXPECT_TRUE(owner->CheckInPlace().ok()) << "what is missing fails by itself";
+  EXPECT_TRUE(owner.CheckInPlace().ok()) << "what is missing fails by itself";
   fs::create_directory(run);
-  EXPECT_THAT(owner->CheckInPlace(), HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(owner->CheckInPlace(), HasMessage(HasSubstr(run)));
+  EXPECT_THAT(owner.CheckInPlace(), IsError(ErrorKind::kConfig, run));
   // As on a file system that numbers its folders anew.
   fs::copy(dir.path() + "/moved/.owner", run);
-  EXPECT_TRUE(owner->CheckInPlace().ok());
+  EXPECT_TRUE(owner.CheckInPlace().ok());
   if (::geteuid() == 0) {
     ASSERT_EQ(::chown(run.c_str(), 4711, static_cast<gid_t>(-1)), 0);
-    EXPECT_THAT(owner->CheckInPlace(), HasMessage(HasSubstr("4711"))) << "a copy made by somebody";
+    EXPECT_THAT(owner.CheckInPlace(), HasMessage(HasSubstr("4711"))) << "a copy made by somebody";
   }
   fs::remove_all(run);
   fs::rename(dir.path() + "/moved", run);
-  EXPECT_TRUE(owner->CheckInPlace().ok());
+  EXPECT_TRUE(owner.CheckInPlace().ok());
 }
 
 TEST(FolderOwnerTest, OtherFilesAreNotTaken) {

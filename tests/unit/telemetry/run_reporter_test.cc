@@ -17,6 +17,7 @@
 #include <functional>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,21 +25,17 @@
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
 #include "daemon/telemetry/log.h"
-#include "tests/unit/base/status_matchers.h"
+#include "daemon/watch/event_stream.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 #include "tests/unit/telemetry/json.h"
 #include "tests/unit/telemetry/pty.h"
 #include "tests/unit/telemetry/run_child.h"
-#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {
 
 using namespace testing_json;  // NOLINT
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
-using testing::StartsWith;
 namespace fs = std::filesystem;
 
 TEST_F(RunReporterTest, AFileGetsLinesAndNoBar) {
@@ -54,12 +51,13 @@ TEST_F(RunReporterTest, AFileGetsLinesAndNoBar) {
     return AllOf(StartsWith(StrCat("epoch: 1 step: ", number, ", loss is ", loss, ", lr 0.01, ")),
                  HasSubstr(" samples/s, 0:0"));
   };
-  EXPECT_THAT(lines,
-              ElementsAre("THE PLAN", step(2, "1.000000"), step(4, "0.500000"), step(5, "0.400000"),
-                          "epoch: 1 eval: accuracy is 0.8841, loss is 0.450000 "
-                          "(mean of 10000 samples)",
-                          "gaccd: warning: look here", "done: 5 updates, 5000 samples in 0:00",
-                          StartsWith("logs: " + fs::canonical(Run()).string())));
+  EXPECT_THAT(
+      lines,
+      ElementsAre("THE PLAN", step(2, "1.000000"), step(4, "0.500000"), step(5, "0.400000"),
+                  "epoch: 1 eval: accuracy is 0.8841, loss is 0.450000 "
+                  "(mean of 10000 samples)",
+                  "gaccd: warning: look here", StartsWith("done: 5 updates, 5000 samples in 0:"),
+                  StartsWith("logs: " + fs::canonical(Run()).string())));
 }
 
 TEST_F(RunReporterTest, ARunThatSaysNothingStillTellsWhatItIsAt) {
@@ -70,7 +68,7 @@ TEST_F(RunReporterTest, ARunThatSaysNothingStillTellsWhatItIsAt) {
     options.status_period = std::chrono::milliseconds(5);
     options.most_quiet = std::chrono::milliseconds(50);
     GACCD_ASSIGN_OR_RETURN(const auto reporter, RunReporter::Start(*comm, options));
-    reporter->ReportStage("data");
+    reporter->Report(StageRecord{"data"});
     while (events().size() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     std::_Exit(0);
   });
@@ -136,18 +134,72 @@ TEST_F(RunReporterTest, TheFolderTellsTheWholeRun) {
   EXPECT_THAT(log, HasSubstr("] look here"));
 }
 
+// All that a new event takes: its record, here with a line for people and what it changes in
+// STATUS.json, and its report.
+struct FanRecord {
+  static constexpr const char* kEvent = "fan";
+
+  std::string name;
+  std::int64_t turns_per_s = 0;
+  std::optional<double> load_ratio;
+  bool stopped = false;
+
+  [[nodiscard]] std::string_view level() const { return stopped ? "warning" : "info"; }
+  static void VisitFields(auto& fields, auto& fan) {
+    fields.Text("name", fan.name, kMaxName);
+    fields("turns_per_s", fan.turns_per_s);
+    fields("load_ratio", fan.load_ratio);
+    fields("stopped", fan.stopped);
+  }
+};
+std::string EventLine(const FanRecord& fan) {
+  return StrCat("fan ", fan.name, " turns ", fan.turns_per_s, " times a second");
+}
+void Apply(const FanRecord& fan, RunStatus& status) { status.gpu = StrCat("behind ", fan.name); }
+
+TEST_F(RunReporterTest, ANewEventIsARecordAndItsReport) {
+  const Child child = RunIntoFile(dir_.path() + "/out", [&] {
+    const auto comm = MakeSingle();
+    const auto reporter = RunReporter::Start(*comm, Options(Run()));
+    if (!reporter.ok()) return reporter.status();
+    (*reporter)->Report(FanRecord{.name = "front", .turns_per_s = 50, .load_ratio = 0.25});
+    (*reporter)->Report(FanRecord{.name = "rear", .stopped = true});
+    (*reporter)->Finish(Status::Ok());
+    return (*reporter)->write_status();
+  });
+  EXPECT_EQ(child.exit, 0) << child.out;
+  EXPECT_THAT(child.out, HasSubstr("fan front turns 50 times a second\n"));
+  EXPECT_EQ(ReadStatus(Content(Run() + "/STATUS.json"))->gpu, "behind rear");
+  auto stream = ValueOrThrow(EventStream::Open(Run()));
+  Event event;
+  ASSERT_TRUE(stream.Next(&event));
+  EXPECT_EQ(event.name, "fan");
+  EXPECT_THAT(event.line, HasSubstr(R"(,"name":"front","turns_per_s":50,"load_ratio":0.25,)"
+                                    R"("stopped":false})"));
+  const auto front = ValueOrThrow(ReadEvent<FanRecord>(event.line));
+  EXPECT_EQ(front.name, "front");
+  EXPECT_EQ(front.turns_per_s, 50);
+  EXPECT_EQ(front.load_ratio, 0.25);
+  EXPECT_THAT(ReadEvent<MemoryRecord>(event.line), HasKind(ErrorKind::kData)) << "another event";
+  ASSERT_TRUE(stream.Next(&event));
+  EXPECT_EQ(event.Text("lvl"), "warning");
+  const auto rear = ValueOrThrow(ReadEvent<FanRecord>(event.line));
+  EXPECT_TRUE(rear.stopped);
+  EXPECT_EQ(rear.load_ratio, std::nullopt);
+}
+
 // Stopped before its first update: it has what the attempt before had done.
 TEST_F(RunReporterTest, AResumeAndASaveAreEvents) {
   const Child child = RunIntoFile(dir_.path() + "/out", [&] {
     const auto comm = MakeSingle();
     auto reporter = RunReporter::Start(*comm, Options(Run()));
     if (!reporter.ok()) return reporter.status();
-    (*reporter)->ReportResume({.generation = "step-000000000020-e000001",
-                               .step = 20,
-                               .samples_total = 20'000,
-                               .best = BestValue{"mae", 0.125, 16}});
-    (*reporter)->ReportSave({.generation = "step-000000000020-e000002", .step = 20});
-    (*reporter)->ReportSave({.step = 21, .reason = "no space left", .failed_in_row = 1});
+    (*reporter)->Report(ResumeRecord{.generation = "step-000000000020-e000001",
+                                     .step = 20,
+                                     .samples_total = 20'000,
+                                     .best = BestValue{"mae", 0.125, 16}});
+    (*reporter)->Report(SaveRecord{.generation = "step-000000000020-e000002", .step = 20});
+    (*reporter)->Report(SaveRecord{.step = 21, .reason = "no space left", .failed_in_row = 1});
     (*reporter)->Finish({ErrorKind::kTempFail, "SIGTERM"});
     return (*reporter)->write_status();
   });
@@ -166,6 +218,7 @@ TEST_F(RunReporterTest, AResumeAndASaveAreEvents) {
   EXPECT_EQ(Number(verdict, "samples_total"), 20'000);
   const Object status = Parse(Content(Run() + "/STATUS.json"));
   EXPECT_EQ(Number(status, "save_step"), 20) << "of the one that was committed";
+  EXPECT_TRUE(ParseTimestamp(Text(status, "save_ts")).has_value());
   EXPECT_EQ(Number(status, "failed_saves"), 1);
   EXPECT_EQ(Number(status, "step"), 20);
   EXPECT_EQ(Number(status, "best_value"), 0.125) << "of the attempt before";
@@ -196,7 +249,7 @@ TEST_F(RunReporterTest, QuietAndWithoutAFolderSaysNothing) {
     const auto comm = MakeSingle();
     auto reporter = RunReporter::Start(*comm, options);
     if (!reporter.ok()) return reporter.status();
-    (*reporter)->ReportStep(StepAt(1, 1));
+    (*reporter)->Report(StepAt(1, 1));
     (*reporter)->Finish(Status::Ok());
     return (*reporter)->write_status();
   });
@@ -212,7 +265,7 @@ TEST_F(RunReporterTest, AFailedRunSaysWhy) {
     StepRecord step = StepAt(1, 5);
     step.loss = std::numeric_limits<double>::quiet_NaN();
     step.skipped = true;
-    (*reporter)->ReportStep(step);
+    (*reporter)->Report(step);
     (*reporter)->Finish({ErrorKind::kNoRequeue, "training diverged"});
     return Status::Ok();
   });
@@ -244,7 +297,7 @@ TEST_F(RunReporterTest, AFullDiskDoesNotStopTraining) {
     auto reporter = RunReporter::Start(*comm, Options(Run()));
     if (!reporter.ok()) return reporter.status();
     ReplaceOpenFile(Latest() + "/events.jsonl", ::open("/dev/full", O_WRONLY | O_CLOEXEC));
-    for (std::int64_t step = 1; step <= 5; ++step) (*reporter)->ReportStep(StepAt(step, 5));
+    for (std::int64_t step = 1; step <= 5; ++step) (*reporter)->Report(StepAt(step, 5));
     (*reporter)->Finish(Status::Ok());
     return (*reporter)->write_status().ok() ? Status(ErrorKind::kInternal, "no error was kept")
                                             : Status::Ok();
@@ -267,8 +320,8 @@ TEST_F(RunReporterTest, AllRanksGetTheSameFolder) {
       if (!reporter.ok()) return reporter.status();
       if ((*reporter)->attempt_dir().empty()) return {ErrorKind::kInternal, "no folder"};
       RunStart start{.world = comm.size(), .flops_per_sample = 50e6, .peak_flops = 1e12};
-      (*reporter)->ReportStart(start);
-      (*reporter)->ReportStep(StepAt(1, 1));
+      (*reporter)->Report(start);
+      (*reporter)->Report(StepAt(1, 1));
       (*reporter)->Finish(Status::Ok());
       return Status::Ok();
     });
@@ -287,19 +340,17 @@ TEST_F(RunReporterTest, AllRanksGetTheSameError) {
   const Child child = RunIntoFile(dir_.path() + "/out", [&] {
     std::mutex mutex;
     std::vector<Status> seen;
-    const Status ran = RunThreadRanks(3, TwoNodes(), [&](Communicator& comm) {
+    ExpectOk(RunThreadRanks(3, TwoNodes(), [&](Communicator& comm) {
       auto reporter = RunReporter::Start(comm, Options("/proc/no/run"));
       const std::lock_guard lock(mutex);
       seen.push_back(reporter.status());
       return Status::Ok();
-    });
-    EXPECT_TRUE(ran.ok()) << ran.message();
+    }));
     EXPECT_EQ(seen.size(), 3u);
     for (const Status& status : seen) {
       EXPECT_FALSE(status.ok());
       if (status.ok()) continue;
-      EXPECT_THAT(status, HasKind(ErrorKind::kIo));
-      EXPECT_THAT(status, HasMessage(HasSubstr("/proc/no")));
+      EXPECT_THAT(status, IsError(ErrorKind::kIo, "/proc/no"));
     }
     return Status::Ok();
   });

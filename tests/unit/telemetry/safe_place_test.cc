@@ -7,14 +7,12 @@
 
 #include <filesystem>
 
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/temp_folder.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 
 namespace gaccd {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
 namespace fs = std::filesystem;
 
 constexpr uid_t kSomebody = 4711;
@@ -57,9 +55,8 @@ TEST_F(SafePlaceTest, FoldersOfOthers) {
     const Status status = CheckSafePlace(Run());
     EXPECT_EQ(status.ok(), test.safe) << test.owner << " " << std::oct << test.mode;
     if (status.ok()) continue;
-    EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
-    EXPECT_THAT(status, HasMessage(AllOf(HasSubstr(Scratch() + "' belongs to user 4711"),
-                                         HasSubstr("mode 0777"))));
+    EXPECT_THAT(status,
+                IsError(ErrorKind::kConfig, Scratch() + "' belongs to user 4711", "mode 0777"));
   }
 }
 
@@ -85,9 +82,7 @@ TEST_F(SafePlaceTest, ALinkOfAnotherUser) {
   const std::string link = dir_.path() + "/link";
   fs::create_symlink(Run(), link);
   ASSERT_EQ(::lchown(link.c_str(), kSomebody, static_cast<gid_t>(-1)), 0);
-  const Status status = CheckSafePlace(link);
-  ASSERT_FALSE(status.ok());
-  EXPECT_THAT(status, HasMessage(HasSubstr(link + "' is a link made by user 4711")));
+  EXPECT_THAT(CheckSafePlace(link), HasMessage(HasSubstr(link + "' is a link made by user 4711")));
 }
 
 // Written with a slash after it, or with more of the path after it, a link is still a link.
@@ -100,9 +95,8 @@ TEST_F(SafePlaceTest, ALinkOfAnotherUserInThePath) {
   for (const std::string& path :
        {link + "/", link + "/run", link + "//run/", Scratch() + "/../link/./run",
         dir_.path() + "/own", link + "/not-there-yet"}) {
-    const Status status = CheckSafePlace(path);
-    EXPECT_THAT(status, HasKind(ErrorKind::kConfig)) << path;
-    EXPECT_THAT(status, HasMessage(HasSubstr("' is a link made by user 4711"))) << path;
+    EXPECT_THAT(CheckSafePlace(path), IsError(ErrorKind::kConfig, "' is a link made by user 4711"))
+        << path;
   }
 }
 

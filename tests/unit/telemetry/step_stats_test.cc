@@ -5,6 +5,8 @@
 #include <chrono>
 #include <thread>
 
+#include "daemon/telemetry/rank_steps.h"
+
 namespace gaccd {
 namespace {
 

@@ -15,16 +15,13 @@
 #include <vector>
 
 #include "daemon/telemetry/log.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 #include "tests/unit/telemetry/json.h"
-#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {
 
-using testing::AnyOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::MatchesRegex;
 using testing_json::Content;
 using testing_json::Lines;
 namespace fs = std::filesystem;

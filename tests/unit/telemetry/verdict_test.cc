@@ -8,17 +8,15 @@
 #include <fstream>
 #include <string>
 
+#include "daemon/telemetry/event_text.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 #include "tests/unit/telemetry/json.h"
-#include "tests/unit/temp_folder.h"
 
 namespace gaccd {
 namespace {
 
 using namespace testing_json;  // NOLINT
-using testing::EndsWith;
-using testing::HasSubstr;
-using testing::Not;
-using testing::StartsWith;
 namespace fs = std::filesystem;
 
 const RunIdentity kThree{"run", "77", 0, 3, "n1"};
@@ -31,7 +29,7 @@ class VerdictTest : public testing::Test {
   [[nodiscard]] std::string Run() const { return dir_.path() + "/run"; }
   [[nodiscard]] std::string Attempt() const { return Run() + "/attempts/000-77"; }
   void Leave(const Failure& failure, int rank = 3) const {
-    std::ofstream(CrashPath(Attempt(), rank)) << FailureJson(kThree, {"ts", 1, "error"}, failure);
+    std::ofstream(CrashPath(Attempt(), rank)) << EventJson(kThree, {"ts", 1, "error"}, failure);
   }
 
   TempFolder dir_;
@@ -54,7 +52,7 @@ TEST_F(VerdictTest, SuspectsOfARankThatLeftNothing) {
   EXPECT_EQ(verdict.suspect_hosts, "n1,n2");
   EXPECT_EQ(verdict.first->rank, 3);
   EXPECT_FALSE(verdict.first_failure);
-  const Object line = Parse(VerdictJson(kThree, {"ts", 1, "error"}, verdict));
+  const Object line = Parse(EventJson(kThree, {"ts", 1, "error"}, verdict));
   EXPECT_EQ(Text(line, "suspect_hosts"), "n1,n2");
   EXPECT_EQ(Text(line, "first_host"), "n1");
   EXPECT_EQ(line.count("first_msg"), 0u);
@@ -67,7 +65,7 @@ TEST_F(VerdictTest, WhatTheLostRankSaidIsTheCause) {
               StartsWith("rank 3 on n1 has ended; rank 3 itself (signal 7): SIGBUS: memory"));
   EXPECT_EQ(verdict.exit, 69);
   EXPECT_EQ(verdict.suspect_hosts, "n1,n2");
-  const Object line = Parse(VerdictJson(kThree, {"ts", 1, "error"}, verdict));
+  const Object line = Parse(EventJson(kThree, {"ts", 1, "error"}, verdict));
   EXPECT_EQ(Number(line, "first_rank"), 3);
   EXPECT_EQ(Number(line, "first_signal"), SIGBUS);
 }
@@ -90,7 +88,7 @@ TEST_F(VerdictTest, AllThatEndedTogetherAreNamed) {
   EXPECT_EQ(verdict.suspect_hosts, "n1,n2");
   EXPECT_THAT(verdict.reason, StartsWith("rank 3 on n1 has ended; "));
   EXPECT_THAT(verdict.reason, HasSubstr("; rank 7 on n2 was lost, too"));
-  EXPECT_EQ(Text(Parse(VerdictJson(kThree, {"ts", 1, "error"}, verdict)), "lost_ranks"), "3,7");
+  EXPECT_EQ(Text(Parse(EventJson(kThree, {"ts", 1, "error"}, verdict)), "lost_ranks"), "3,7");
 }
 
 TEST_F(VerdictTest, ARankThatIsKilledLeavesNothingButItsMemory) {
@@ -99,7 +97,7 @@ TEST_F(VerdictTest, ARankThatIsKilledLeavesNothingButItsMemory) {
   Verdict verdict = MakeVerdict(kLost, facts, Attempt());
   EXPECT_THAT(verdict.reason, HasSubstr("was killed from outside (SIGKILL"));
   EXPECT_THAT(verdict.reason, HasSubstr("its memory was 412.3 MB, planned 401.0 MB"));
-  const Object line = Parse(VerdictJson(kThree, {"ts", 1, "error"}, verdict));
+  const Object line = Parse(EventJson(kThree, {"ts", 1, "error"}, verdict));
   EXPECT_TRUE(Bool(line, "first_killed"));
   EXPECT_EQ(Number(line, "first_memory_bytes"), 412'300'000);
   EXPECT_EQ(Number(line, "memory_planned_bytes"), 401'000'000);
@@ -180,7 +178,7 @@ TEST_F(VerdictTest, ADamagedRecordIsNoRecord) {
     std::ofstream(CrashPath(Attempt(), 3)) << text;
     EXPECT_EQ(MakeVerdict(kLost, facts_, Attempt()).suspect_hosts, "n1,n2") << text;
   }
-  EXPECT_FALSE(ParseFailureJson(std::string(4000, '[')).ok());
+  EXPECT_FALSE(ReadEvent<Failure>(std::string(4000, '[')).ok());
 }
 
 TEST_F(VerdictTest, ARecordReadsBackAsItWas) {
@@ -193,16 +191,16 @@ TEST_F(VerdictTest, ARecordReadsBackAsItWas) {
                   .sequence = 1'000'000'000'000,
                   .message = "a \"b\"\n\x1b",
                   .lost_ranks = {3, 239}};
-  const auto back = ParseFailureJson(FailureJson(kThree, {"ts", 1, "error"}, failure));
-  ASSERT_TRUE(back.ok()) << back.status().message();
-  EXPECT_EQ(back->exit, 74);
-  EXPECT_EQ(back->step, 12);
-  EXPECT_EQ(back->phase, "reduce");
-  EXPECT_EQ(back->micro_step, 3);
-  EXPECT_EQ(back->collective, "all_reduce_sum");
-  EXPECT_EQ(back->sequence, 1'000'000'000'000);
-  EXPECT_EQ(back->message, failure.message);
-  EXPECT_EQ(back->lost_ranks, failure.lost_ranks);
+  const auto back =
+      ValueOrThrow(ReadEvent<Failure>(EventJson(kThree, {"ts", 1, "error"}, failure)));
+  EXPECT_EQ(back.exit, 74);
+  EXPECT_EQ(back.step, 12);
+  EXPECT_EQ(back.phase, "reduce");
+  EXPECT_EQ(back.micro_step, 3);
+  EXPECT_EQ(back.collective, "all_reduce_sum");
+  EXPECT_EQ(back.sequence, 1'000'000'000'000);
+  EXPECT_EQ(back.message, failure.message);
+  EXPECT_EQ(back.lost_ranks, failure.lost_ranks);
 }
 
 TEST_F(VerdictTest, OneOfManyRanksStandsInForRankZero) {

@@ -12,13 +12,10 @@
 #include "daemon/rundir/ledger.h"
 #include "daemon/rundir/srun_errors.h"
 #include "daemon/train/verdict_command.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
 
 TEST(JudgeAttempt, EveryCode) {
   const std::pair<int, NextStep> table[] = {
@@ -241,10 +238,43 @@ TEST_F(VerdictCommand, SaysWhatToDoAndKeepsTheLedger) {
   EXPECT_EQ(entries[1].next, NextStep::kDone);
 }
 
+TEST_F(VerdictCommand, TheLedgerHasALineAnAttempt) {
+  const std::string path = run_ + "/ledger.jsonl";
+  LedgerEntry entry{.attempt = "000-7",
+                    .started = "2026-11-20T01:02:03.000004Z",
+                    .ended = "2026-11-20T02:02:03.000004Z",
+                    .last = {15, 2},
+                    .exit = 69,
+                    .next = NextStep::kRequeue,
+                    .reason = "a \"b\"\n",
+                    .killed = KilledRank{.step = 17, .memory_bytes = 5}};
+  ASSERT_TRUE(AppendToLedger(path, entry).ok());
+  ASSERT_TRUE(AppendToLedger(path, {.attempt = "001-7", .ended = "x"}).ok());
+  EXPECT_EQ(Read(path),
+            R"({"v":1,"attempt":"000-7","start_ts":"2026-11-20T01:02:03.000004Z",)"
+            R"("end_ts":"2026-11-20T02:02:03.000004Z","first_step":-1,"first_micro_step":0,)"
+            R"("last_step":15,"last_micro_step":2,"exit":69,"verdict":"requeue",)"
+            R"("reason":"a \"b\"\n","killed_step":17,"killed_memory_bytes":5})"
+            "\n"
+            R"({"v":1,"attempt":"001-7","end_ts":"x","first_step":-1,"first_micro_step":0,)"
+            R"("last_step":-1,"last_micro_step":0,"exit":0,"verdict":"fail","reason":""})"
+            "\n");
+  Write(path, Read(path) + R"({"attempt":"002-7","exit":"x"})" + "\n");
+  const std::vector<LedgerEntry> entries = ReadLedger(path);
+  ASSERT_EQ(entries.size(), 2U) << "the third is no entry";
+  EXPECT_EQ(entries[0].last, entry.last);
+  EXPECT_EQ(entries[0].next, NextStep::kRequeue);
+  EXPECT_EQ(entries[0].reason, entry.reason);
+  ASSERT_TRUE(entries[0].killed.has_value());
+  EXPECT_EQ(entries[0].killed->memory_bytes, 5);
+  EXPECT_EQ(entries[1].killed, std::nullopt);
+}
+
 TEST_F(VerdictCommand, RemembersWhereARankWasKilled) {
   const auto verdict = [](int memory) {
     return StrCat(R"({"verdict":"requeue","exit":69,"reason":"x","suspect_hosts":"n3",)",
-                  R"("last_step":20,"first_killed":true,"first_memory_bytes":)", memory, "}");
+                  R"("last_step":20,"first_rank":5,"first_killed":true,"first_memory_bytes":)",
+                  memory, "}");
   };
   const std::string first = Attempt("000-7", verdict(5'000'000));
   Write(first + "/srun.err", "srun: error: n3: task 5: Killed\n");
@@ -386,9 +416,7 @@ TEST_F(VerdictCommand, SrunThatStartedNothingIsNotDone) {
 
 TEST_F(VerdictCommand, AWrongFolderIsAnError) {
   for (const std::string& dir : {run_, run_ + "/attempts/none", std::string("/")}) {
-    const auto text = RunVerdictCommand({.attempt_dir = dir, .srun_rc = 0});
-    ASSERT_FALSE(text.ok());
-    EXPECT_THAT(text, HasKind(ErrorKind::kUsage));
+    EXPECT_THAT(RunVerdictCommand({.attempt_dir = dir, .srun_rc = 0}), HasKind(ErrorKind::kUsage));
   }
 }
 

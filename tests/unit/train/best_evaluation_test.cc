@@ -11,12 +11,12 @@
 #include <utility>
 #include <vector>
 
-#include "tests/unit/train/resume_fixture.h"
+#include "tests/support/resume_fixture.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::Field;
 using BestEvaluationRunTest = tests::ResumeTest;
 using tests::SmallJob;
@@ -66,16 +66,14 @@ TEST(BestEvaluationTest, PatienceWaitsForTheLeastChange) {
 TEST_F(BestEvaluationRunTest, EvaluatesEverySoManyUpdatesAsWell) {
   Job job = SmallJob();
   job.evaluation.every_updates = 3;
-  const auto whole = Train(job, 3, 5, "never");
-  ASSERT_TRUE(whole.ok()) << whole.status().message();
+  const auto whole = ValueOrThrow(Train(job, 3, 5, "never"));
   std::vector<std::string> steps;
-  for (const std::string& eval : whole->evals) steps.push_back(eval.substr(0, eval.find(' ')));
+  for (const std::string& eval : whole.evals) steps.push_back(eval.substr(0, eval.find(' ')));
   EXPECT_THAT(steps, ElementsAre("3", "6", "8", "9", "12", "15", "16", "18", "21", "24"));
   for (const auto& [from, done] : {std::pair(10, 4), std::pair(15, 5)}) {
-    const auto resumed = Train(job, 3, 0, PathOf(from));
-    ASSERT_TRUE(resumed.ok()) << resumed.status().message();
-    EXPECT_EQ(resumed->evals,
-              std::vector<std::string>(whole->evals.begin() + done, whole->evals.end()));
+    const auto resumed = ValueOrThrow(Train(job, 3, 0, PathOf(from)));
+    EXPECT_EQ(resumed.evals,
+              std::vector<std::string>(whole.evals.begin() + done, whole.evals.end()));
   }
 }
 
@@ -90,22 +88,20 @@ Job JobThatGoesUpAgain() {
 TEST_F(BestEvaluationRunTest, ARunWhosePatienceIsOverEndsAtTheSameUpdateFromAnyCheckpoint) {
   Job job = JobThatGoesUpAgain();
   job.evaluation = {.every_updates = 1, .patience = 3};
-  const auto whole = Train(job, 3, 1, "never");
-  ASSERT_TRUE(whole.ok()) << whole.status().message();
-  EXPECT_EQ(whole->summary.stopped_early, "stopped early: no better loss for 3 evaluations");
-  const std::int64_t end = whole->summary.updates;
+  const auto whole = ValueOrThrow(Train(job, 3, 1, "never"));
+  EXPECT_EQ(whole.summary.stopped_early, "stopped early: no better loss for 3 evaluations");
+  const std::int64_t end = whole.summary.updates;
   ASSERT_LT(end, 24);
-  EXPECT_EQ(whole->summary.best->step, end - 3);
+  EXPECT_EQ(whole.summary.best->step, end - 3);
   for (const std::int64_t step : {end - 4, end - 2, end - 1, end}) {
-    const auto resumed = Train(job, 3, 0, PathOf(step));
-    ASSERT_TRUE(resumed.ok()) << resumed.status().message();
-    EXPECT_EQ(resumed->summary.updates, end) << "from update " << step;
-    EXPECT_EQ(resumed->summary.best->step, end - 3);
-    EXPECT_EQ(std::ssize(resumed->steps), end - step);
-    EXPECT_EQ(resumed->weights, whole->weights);
+    const auto resumed = ValueOrThrow(Train(job, 3, 0, PathOf(step)));
+    EXPECT_EQ(resumed.summary.updates, end) << "from update " << step;
+    EXPECT_EQ(resumed.summary.best->step, end - 3);
+    EXPECT_EQ(std::ssize(resumed.steps), end - step);
+    EXPECT_EQ(resumed.weights, whole.weights);
     const bool says =
-        resumed->summary.stopped_early.find("raise evaluation.patience") != std::string::npos;
-    EXPECT_EQ(says, step == end) << "where nothing is trained: " << resumed->summary.stopped_early;
+        resumed.summary.stopped_early.find("raise evaluation.patience") != std::string::npos;
+    EXPECT_EQ(says, step == end) << "where nothing is trained: " << resumed.summary.stopped_early;
   }
   job.evaluation.patience = 0;
   EXPECT_EQ(Train(job, 3, 0, PathOf(end))->summary.updates, 24) << "when it is asked to";
@@ -117,15 +113,13 @@ TEST_F(BestEvaluationRunTest, TheDirectionIsThatOfTheMetric) {
   Job job = JobThatGoesUpAgain();
   job.metric = {MseSpec{}, R2Spec{}};
   job.evaluation = {.every_updates = 1, .metric = "mse"};
-  const auto by_error = Train(job, 1, 0, "never");
-  ASSERT_TRUE(by_error.ok()) << by_error.status().message();
+  const auto by_error = ValueOrThrow(Train(job, 1, 0, "never"));
   job.evaluation.metric = "r2";
-  const auto by_r2 = Train(job, 1, 0, "never");
-  ASSERT_TRUE(by_r2.ok()) << by_r2.status().message();
-  EXPECT_EQ(by_r2->summary.best->metric, "r2");
-  EXPECT_LT(by_r2->summary.best->step, 24);
-  EXPECT_NEAR(static_cast<double>(by_r2->summary.best->step),
-              static_cast<double>(by_error->summary.best->step), 2);
+  const auto by_r2 = ValueOrThrow(Train(job, 1, 0, "never"));
+  EXPECT_EQ(by_r2.summary.best->metric, "r2");
+  EXPECT_LT(by_r2.summary.best->step, 24);
+  EXPECT_NEAR(static_cast<double>(by_r2.summary.best->step),
+              static_cast<double>(by_error.summary.best->step), 2);
 }
 
 // No checkpoint is due where the best one is.
@@ -133,10 +127,9 @@ TEST_F(BestEvaluationRunTest, TheCheckpointOfTheBestEvaluationIsKept) {
   Job job = JobThatGoesUpAgain();
   job.evaluation = {.every_updates = 1, .metric = "mse", .keep_best = true};
   job.metric = {MseSpec{}};
-  const auto whole = Train(job, 3, 20, "never");
-  ASSERT_TRUE(whole.ok()) << whole.status().message();
-  ASSERT_TRUE(whole->summary.best);
-  const BestValue best = *whole->summary.best;
+  const auto whole = ValueOrThrow(Train(job, 3, 20, "never"));
+  ASSERT_TRUE(whole.summary.best);
+  const BestValue best = *whole.summary.best;
   EXPECT_EQ(best.metric, "mse");
   ASSERT_LT(best.step, 20);
   const auto bests_after = [&](std::int64_t epoch) -> BestSoFar {
@@ -150,21 +143,18 @@ TEST_F(BestEvaluationRunTest, TheCheckpointOfTheBestEvaluationIsKept) {
                                        .reference = best.value,
                                        .waited = 24 - best.step}));
   double least = std::numeric_limits<double>::max();
-  for (const std::string& eval : whole->evals) {
+  for (const std::string& eval : whole.evals) {
     least = std::min(least, std::stod(eval.substr(eval.find(' '))));
   }
   EXPECT_EQ(best.value, least);
 
-  const auto resumed = Train(job, 3, 20, PathOf(20));
-  ASSERT_TRUE(resumed.ok()) << resumed.status().message();
+  ASSERT_OK(Train(job, 3, 20, PathOf(20)));
   EXPECT_EQ(bests_after(2), bests_after(1));
   keep_ = 1;
   ASSERT_TRUE(Train(job, 3, 20, PathOf(20)).ok());
-  const auto left = ListGenerations(ckpt());
-  ASSERT_TRUE(left.ok()) << left.status().message();
-  EXPECT_THAT(*left,
-              ElementsAre(Field(&Generation::step, 24), Field(&Generation::step, best.step)));
-  EXPECT_EQ(FindBest(ckpt(), *left), left->back());
+  const auto left = ValueOrThrow(ListGenerations(ckpt()));
+  EXPECT_THAT(left, ElementsAre(Field(&Generation::step, 24), Field(&Generation::step, best.step)));
+  EXPECT_EQ(FindBest(ckpt(), left), left.back());
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include "tests/standin/cublaslt_standin.h"
 #include "tests/standin/sdpa_standin.h"
 #include "tests/standin/standin.h"
-#include "tests/unit/train/engine_runs.h"
+#include "tests/support/engine_runs.h"
 
 namespace gaccd::tests {
 namespace {

@@ -6,25 +6,21 @@
 #include "daemon/optim/digest.h"
 #include "daemon/train/update.h"
 #include "tests/sanitized.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/train/engine_cuda_cases.h"
-#include "tests/unit/train/engine_on_gpu.h"
+#include "tests/support/engine_cuda_cases.h"
+#include "tests/support/engine_on_gpu.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd::tests {
 namespace {
-
-using ::testing::HasSubstr;
 
 class CudaEngineCases : public CudaEngineTest, public ::testing::WithParamInterface<EngineCase> {};
 INSTANTIATE_TEST_SUITE_P(One, CudaEngineCases, ::testing::ValuesIn(CasesOf(1)),
                          [](const auto& test) { return test.param.name; });
 
 TEST_P(CudaEngineCases, DoesWhatTheCpuDoes) {
-  const auto expected = RunOn({}, GetParam());
-  ASSERT_TRUE(expected.ok()) << expected.status().message();
-  const auto found = RunOn(Cuda(), GetParam());
-  ASSERT_TRUE(found.ok()) << found.status().message();
-  ExpectSame(*found, *expected, kSame);
+  const auto expected = ValueOrThrow(RunOn({}, GetParam()));
+  const auto found = ValueOrThrow(RunOn(Cuda(), GetParam()));
+  ExpectSame(found, expected, kSame);
 }
 
 // Inside every update the accumulators are read, lost and set again, as a checkpoint does it.
@@ -50,12 +46,10 @@ TEST_F(CudaEngineTest, AWindowGoesOnAsItWas) {
   for (const EngineChoice& choice : {EngineChoice{}, Cuda()}) {
     EngineCase exact = test;
     exact.numerics.deterministic = true;
-    const auto plain = RunOn(choice, exact);
-    ASSERT_TRUE(plain.ok()) << plain.status().message();
-    const auto found = RunOn(choice, exact, {.update = with_window});
-    ASSERT_TRUE(found.ok()) << found.status().message();
-    EXPECT_EQ(found->parameters, plain->parameters) << Name(choice.device);
-    EXPECT_EQ(found->results.back().loss, plain->results.back().loss);
+    const auto plain = ValueOrThrow(RunOn(choice, exact));
+    const auto found = ValueOrThrow(RunOn(choice, exact, {.update = with_window}));
+    EXPECT_EQ(found.parameters, plain.parameters) << Name(choice.device);
+    EXPECT_EQ(found.results.back().loss, plain.results.back().loss);
   }
 }
 
@@ -63,14 +57,13 @@ TEST_F(CudaEngineTest, AWindowGoesOnAsItWas) {
 TEST_P(CudaEngineCases, DelaysChangeNothing) {
   EngineCase test = GetParam();
   test.numerics.deterministic = true;  // no algorithm is chosen by its time
-  const auto expected = RunOn(Cuda(), test);
-  ASSERT_TRUE(expected.ok()) << expected.status().message();
+  const auto expected = ValueOrThrow(RunOn(Cuda(), test));
   for (std::uint64_t seed = 1; seed <= (kSanitized ? 1 : 3); ++seed) {
     standin::SetDelays(seed, 100);
     const auto found = RunOn(Cuda(), test);
     standin::SetDelays(0, 0);
     ASSERT_TRUE(found.ok()) << found.status().message();
-    EXPECT_EQ(Distance(found->parameters, expected->parameters), 0) << "seed " << seed;
+    EXPECT_EQ(Distance(found->parameters, expected.parameters), 0) << "seed " << seed;
   }
 }
 
@@ -78,21 +71,19 @@ TEST_P(CudaEngineCases, DelaysChangeNothing) {
 // to. The loss scale of fp16 is seen in nothing.
 TEST_P(CudaEngineCases, In16BitsItStaysNearF32) {
   EngineCase test = GetParam();
-  const auto expected = RunOn({}, test, {.gradients = true});
-  ASSERT_TRUE(expected.ok()) << expected.status().message();
+  const auto expected = ValueOrThrow(RunOn({}, test, {.gradients = true}));
   for (const bool fp16 : {false, true}) {
     test.numerics.precision = fp16 ? Precision::kFP16 : Precision::kBF16;
     test.loss_scale = fp16 ? 1024 : 1;
     const double rounding = fp16 ? 1.0 / 8 : 1;
-    const auto found = RunOn(Cuda(), test, {.gradients = true});
-    ASSERT_TRUE(found.ok()) << found.status().message();
-    EXPECT_NEAR(found->results[0].loss / expected->results[0].loss, 1, 0.02 * rounding);
-    EXPECT_NE(found->results[0].loss, expected->results[0].loss);
-    EXPECT_NEAR(found->results[0].grad_norm / expected->results[0].grad_norm, 1, 0.1 * rounding);
-    EXPECT_LE(Distance(found->gradients[0], expected->gradients[0]), 0.2 * rounding);
-    EXPECT_NEAR(Projection(found->gradients[0], expected->gradients[0]), 1, 0.02 * rounding);
-    EXPECT_LE(Distance(found->parameters, expected->parameters), 0.1 * rounding);
-    EXPECT_LT(found->results.back().loss, 1.1 * expected->results.back().loss);
+    const auto found = ValueOrThrow(RunOn(Cuda(), test, {.gradients = true}));
+    EXPECT_NEAR(found.results[0].loss / expected.results[0].loss, 1, 0.02 * rounding);
+    EXPECT_NE(found.results[0].loss, expected.results[0].loss);
+    EXPECT_NEAR(found.results[0].grad_norm / expected.results[0].grad_norm, 1, 0.1 * rounding);
+    EXPECT_LE(Distance(found.gradients[0], expected.gradients[0]), 0.2 * rounding);
+    EXPECT_NEAR(Projection(found.gradients[0], expected.gradients[0]), 1, 0.02 * rounding);
+    EXPECT_LE(Distance(found.parameters, expected.parameters), 0.1 * rounding);
+    EXPECT_LT(found.results.back().loss, 1.1 * expected.results.back().loss);
   }
 }
 
@@ -104,7 +95,7 @@ TEST_P(CudaEngineCases, AProbeFindsWhatTheCpuFinds) {
     const auto update = [&](Engine& engine, Prefetcher& batches, const Plan& plan,
                             const UpdateSettings& settings) -> Status {
       if (settings.update == 0) {
-        return RunUpdate(engine, batches, GeneratorOf(test.loss)(plan), settings);
+        return RunUpdate(engine, batches, GeneratorOf(test.loss, 0)(plan), settings);
       }
       GACCD_ASSIGN_OR_RETURN(*loss, engine.Probe(*batches.Next()));
       gradients->resize(static_cast<std::size_t>(ModelOf(test).layout().size()));
@@ -129,10 +120,9 @@ TEST_F(CudaEngineTest, TheHostDoesNotWaitInsideAnUpdate) {
   standin::Counters before;
   standin::Counters after;
   const EngineCase test{.micro = 5, .target = 23, .updates = 30};
-  const auto run = RunOn(Cuda(), test,
-                         {.before_updates = [&] { before = standin::Count(); },
-                          .after_updates = [&] { after = standin::Count(); }});
-  ASSERT_TRUE(run.ok()) << run.status().message();
+  ASSERT_OK(RunOn(Cuda(), test,
+                  {.before_updates = [&] { before = standin::Count(); },
+                   .after_updates = [&] { after = standin::Count(); }}));
   EXPECT_EQ(after.host_waits, before.host_waits);
   EXPECT_EQ(after.mallocs, before.mallocs);
   // A micro-step is one launch of a graph; in addition two copies, and none of its kernels. An
@@ -151,10 +141,8 @@ TEST_F(CudaEngineTest, AWaitWouldBeCounted) {
 }
 
 TEST_F(CudaEngineTest, RefusesNumericsThatACpuHasNot) {
-  const auto run = RunOn({}, {.micro = 8, .target = 8, .updates = 1, .numerics = {.tf32 = true}});
-  ASSERT_FALSE(run.ok());
-  EXPECT_THAT(run, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(run, HasMessage(HasSubstr("CPU")));
+  EXPECT_THAT(RunOn({}, {.micro = 8, .target = 8, .updates = 1, .numerics = {.tf32 = true}}),
+              IsError(ErrorKind::kConfig, "CPU"));
 }
 
 TEST_F(CudaEngineTest, AsksForTheResult) {
@@ -170,10 +158,7 @@ TEST_F(CudaEngineTest, AsksForTheResult) {
       }
       return Status::Ok();
     };
-    const auto run = RunOn(choice, test, {.update = begin});
-    ASSERT_FALSE(run.ok());
-    EXPECT_THAT(run, HasKind(ErrorKind::kInternal));
-    EXPECT_THAT(run, HasMessage(HasSubstr("results")));
+    EXPECT_THAT(RunOn(choice, test, {.update = begin}), IsError(ErrorKind::kInternal, "results"));
     EXPECT_EQ(updates, choice.device == Device::kCpu ? 1 : 2);
   }
 }
@@ -229,10 +214,7 @@ TEST_F(CudaEngineTest, AFailingKernelEndsTheRun) {
   for (const int nth : {1, 10, 100, 200}) {
     standin::Reset();
     standin::FailKernel(nth, cudaErrorIllegalAddress);
-    const auto run = RunOn(Cuda(), test);
-    ASSERT_FALSE(run.ok());
-    EXPECT_THAT(run, HasKind(ErrorKind::kUnavailable));
-    EXPECT_THAT(run, HasMessage(HasSubstr("cudaErrorIllegalAddress")));
+    EXPECT_THAT(RunOn(Cuda(), test), IsError(ErrorKind::kUnavailable, "cudaErrorIllegalAddress"));
   }
   standin::Reset();
 }

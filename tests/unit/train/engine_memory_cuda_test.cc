@@ -4,23 +4,17 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/device_memory.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/train/engine_on_gpu.h"
+#include "tests/support/engine_on_gpu.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd::tests {
 namespace {
-
-using ::testing::HasSubstr;
 
 TEST_F(CudaEngineTest, TooLittleMemoryIsRefusedWithTheBytes) {
   standin::Reset({.memory_bytes = std::size_t{300} << 20});
   EngineCase test{.micro = 8, .target = 8, .updates = 1};
   test.widths = {12, 4096, 4096, 5};  // 16.8 M parameters: 64 MiB each of four kinds
-  const auto run = RunOn(Cuda(), test);
-  ASSERT_FALSE(run.ok());
-  EXPECT_THAT(run, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(run, HasMessage(HasSubstr("gradients")));
-  EXPECT_THAT(run, HasMessage(HasSubstr("optimiser state")));
+  EXPECT_THAT(RunOn(Cuda(), test), IsError(ErrorKind::kConfig, "gradients", "optimiser state"));
 }
 
 // For micro-batches of 8 and an evaluation of 100.
@@ -42,28 +36,24 @@ TEST_F(CudaEngineTest, ScratchCountsToo) {
   const Model model = ModelOf(test);
   std::int64_t planned = 0;
   {
-    const auto engine = MakeEngineFor(*comm, model, test);
-    ASSERT_TRUE(engine.ok()) << engine.status().message();
-    planned = (*engine)->memory().device_bytes;
+    const auto engine = ValueOrThrow(MakeEngineFor(*comm, model, test));
+    planned = engine->memory().device_bytes;
   }
   constexpr std::int64_t kScratch = 65'536 * 4;
   const auto enough = static_cast<std::size_t>(planned + DeviceMemory::kReserveBytes + 65'536);
   standin::Reset({.memory_bytes = enough});
   EXPECT_TRUE(MakeEngineFor(*comm, model, test).ok());
   standin::Reset({.memory_bytes = enough - kScratch / 2});
-  const auto engine = MakeEngineFor(*comm, model, test);
-  ASSERT_FALSE(engine.ok());
-  EXPECT_THAT(engine, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(engine, HasMessage(HasSubstr(StrCat("scratch ", kScratch))));
+  EXPECT_THAT(MakeEngineFor(*comm, model, test),
+              IsError(ErrorKind::kConfig, StrCat("scratch ", kScratch)));
 }
 
 TEST_F(CudaEngineTest, PlansWhatItAllocates) {
   const EngineCase test{.micro = 8, .target = 8, .updates = 1};
   const auto comm = MakeSingle();
   const Model model = ModelOf(test);
-  const auto engine = MakeEngineFor(*comm, model, test);
-  ASSERT_TRUE(engine.ok()) << engine.status().message();
-  const auto planned = static_cast<double>((*engine)->memory().device_bytes);
+  const auto engine = ValueOrThrow(MakeEngineFor(*comm, model, test));
+  const auto planned = static_cast<double>(engine->memory().device_bytes);
   EXPECT_NEAR(static_cast<double>(standin::LiveBytes(0)) / planned, 1, 0.001);
   EXPECT_GT(planned, 3 * 4 * static_cast<double>(model.layout().size()));
 }

@@ -10,13 +10,11 @@
 #include "collectives/comm/threads.h"
 #include "daemon/device/cpu/bf16_of_cpu.h"
 #include "daemon/train/update.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/train/engine_runs.h"
+#include "tests/support/engine_runs.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd::tests {
 namespace {
-
-using ::testing::HasSubstr;
 
 // The run of every rank.
 std::vector<Result<EngineRun>> RunRanks(const EngineCase& test,
@@ -106,9 +104,8 @@ TEST(EngineTest, ControlWordsOfAnotherSizeAreRefused) {
         return engine.Begin(settings);
       }};
   const auto runs = RunRanks({}, options);
-  ASSERT_FALSE(runs[0].ok());
-  EXPECT_THAT(runs[0], HasKind(ErrorKind::kInternal));
-  EXPECT_THAT(runs[0], HasMessage(HasSubstr("control words: expected 3 elements, found 2")));
+  EXPECT_THAT(runs[0],
+              IsError(ErrorKind::kInternal, "control words: expected 3 elements, found 2"));
 }
 
 // What repeating an update without a micro-batch must not do: keep the divisor of all samples, or
@@ -129,8 +126,7 @@ TEST(EngineTest, DroppedMicroBatchesWithAWrongDivisorAreCaught) {
          RunRanks({.ranks = 3, .micro = 5, .target = 33, .updates = 1}, options)) {
       EXPECT_EQ(run.ok(), reported == 29) << reported;
       if (run.ok()) continue;
-      EXPECT_THAT(run, HasKind(ErrorKind::kInternal));
-      EXPECT_THAT(run, HasMessage(HasSubstr("rank 1: ")));
+      EXPECT_THAT(run, IsError(ErrorKind::kInternal, "rank 1: "));
     }
   }
 }
@@ -196,8 +192,8 @@ TEST(EngineTest, AFailedAuditChangesNothing) {
     };
     const Status status = RunEngine(comm, test, {}, {.update = update}).status();
     EXPECT_EQ(updates, 2);
-    EXPECT_THAT(status, HasMessage(HasSubstr("the plan has 33 samples")));
-    EXPECT_THAT(status, HasMessage(HasSubstr("the ranks counted 29")));
+    EXPECT_THAT(status, HasMessage(AllOf(HasSubstr("the plan has 33 samples"),
+                                         HasSubstr("the ranks counted 29"))));
     return Status::Ok();
   });
 }

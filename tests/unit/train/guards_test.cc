@@ -12,16 +12,15 @@
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
 #include "daemon/train/trainer.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/data/file_util.h"
-#include "tests/unit/train/engine_runs.h"
-#include "tests/unit/train/rank_training.h"
-#include "tests/unit/train/step_events.h"
+#include "tests/support/engine_runs.h"
+#include "tests/support/file_util.h"
+#include "tests/support/rank_training.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/step_events.h"
 
 namespace gaccd {
 namespace {
 
-using ::testing::HasSubstr;
 using tests::Distance;
 using tests::OfSteps;
 using tests::Train;
@@ -105,11 +104,9 @@ TEST_F(GuardsTest, StopNamesRankMicroBatchLayerAndSamples) {
   Job job = JobOf(33, {20});
   job.batch.target = 33;  // rank 1 takes samples 11 to 21 as 4 + 4 + 3
   for (const Status& status : Train(job, {}).status) {
-    ASSERT_FALSE(status.ok());
-    EXPECT_THAT(status, HasKind(ErrorKind::kNoRequeue));
-    EXPECT_THAT(status, HasMessage(HasSubstr("update 1: training diverged")));
-    EXPECT_THAT(status, HasMessage(HasSubstr("rank 1 on node0: micro-batch 3 of 3: the gradient of "
-                                             "fc1.weight is not finite; samples 19, 20, 21")));
+    EXPECT_THAT(status, IsError(ErrorKind::kNoRequeue, "update 1: training diverged",
+                                "rank 1 on node0: micro-batch 3 of 3: the gradient of "
+                                "fc1.weight is not finite; samples 19, 20, 21"));
   }
 }
 
@@ -147,9 +144,8 @@ TEST_F(GuardsTest, TooManySkippedUpdatesInARowStop) {
   for (const OnNonfinite policy : {OnNonfinite::kSkipUpdate, OnNonfinite::kDropMicroBatch}) {
     const Trained found = Train(job, {.guards = {.on_nonfinite = policy}});
     for (std::size_t r = 0; r < 3; ++r) {
-      ASSERT_FALSE(found.status[r].ok());
-      EXPECT_THAT(found.status[r], HasKind(ErrorKind::kNoRequeue));
-      EXPECT_THAT(found.status[r], HasMessage(HasSubstr("11 updates in a row were not finite")));
+      EXPECT_THAT(found.status[r],
+                  IsError(ErrorKind::kNoRequeue, "11 updates in a row were not finite"));
       EXPECT_EQ(found.summary[r].updates, 10);
       EXPECT_EQ(found.summary[r].skipped, 10);
     }
@@ -228,10 +224,7 @@ TEST_F(GuardsTest, ARepeatedUpdateKeepsItsDropout) {
 TEST_F(GuardsTest, DamagedRecordsAreReplacedAlikeOnAllTopologies) {
   Job job = JobWithNan(33, {2, 30});
   job.batch.target = 11;
-  for (const Status& status : Train(job, {}).status) {
-    ASSERT_FALSE(status.ok());
-    EXPECT_THAT(status, HasKind(ErrorKind::kData));
-  }
+  for (const Status& status : Train(job, {}).status) EXPECT_THAT(status, HasKind(ErrorKind::kData));
   const BadRecordRules skip{.policy = OnBadRecord::kSkip, .quota = 2, .seed = 5};
   const Trained one = Train(job, {.ranks = 1, .bad_records = skip});
   const Trained five = Train(job, {.ranks = 5, .bad_records = skip});
@@ -274,10 +267,9 @@ TEST_F(GuardsTest, AReplicaThatDiffersIsNamed) {
     const Status& status = found.status[r];
     ASSERT_FALSE(status.ok());
     EXPECT_TRUE(found.summary[r].failed_together) << "reported once";
-    EXPECT_THAT(status, HasKind(ErrorKind::kInternal));
-    EXPECT_THAT(status, HasMessage(HasSubstr("after update 2: the digest of the parameters")));
-    EXPECT_THAT(status, HasMessage(HasSubstr("2 of 3 ranks (rank 0 on node0)")));
-    EXPECT_THAT(status, HasMessage(HasSubstr(", rank 1 on node0 has '")));
+    EXPECT_THAT(status,
+                IsError(ErrorKind::kInternal, "after update 2: the digest of the parameters",
+                        "2 of 3 ranks (rank 0 on node0)", ", rank 1 on node0 has '"));
     EXPECT_THAT(status, HasMessage(::testing::Not(HasSubstr("rank 2"))));
   }
   // Nobody looks.

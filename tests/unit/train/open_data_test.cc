@@ -15,13 +15,11 @@
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
 #include "daemon/telemetry/log.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/data/file_util.h"
+#include "tests/support/file_util.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
-
-using ::testing::HasSubstr;
 
 constexpr std::uint32_t kFileSamples = 300;
 constexpr std::uint32_t kFileFeatures = 12;
@@ -76,8 +74,7 @@ class OpenDataTest : public ::testing::Test {
       }
       return Status::Ok();
     };
-    const Status run = RunThreadRanks(ranks, {.comm = {}, .ranks_per_node = ranks_per_node}, body);
-    EXPECT_TRUE(run.ok()) << run.message();
+    EXPECT_OK(RunThreadRanks(ranks, {.comm = {}, .ranks_per_node = ranks_per_node}, body));
     return opened;
   }
 
@@ -99,9 +96,8 @@ TEST_F(OpenDataTest, EveryRankHasTheSameBytes) {
   Job job = JobOf(Source("a"));
   job.data.normalize.scale = 0.5;
   std::vector<std::int32_t> labels;
-  const auto alone = OpenTrainingData(job);
-  ASSERT_TRUE(alone.ok());
-  const std::vector<float> features = AllFeatures(*alone->train, &labels);
+  const auto alone = ValueOrThrow(OpenTrainingData(job));
+  const std::vector<float> features = AllFeatures(*alone.train, &labels);
   for (const int per_node : {1, 2, 5}) {  // 1: nothing to share
     for (const Opened& rank : Open(job, 5, per_node)) {
       ASSERT_TRUE(rank.status.ok()) << rank.status.message();
@@ -116,9 +112,8 @@ TEST_F(OpenDataTest, WhatTheLeaderFindsEndsAllRanksAlike) {
   IdxSpec source = Source("broken");
   source.classes = 9;
   for (const Opened& rank : Open(JobOf(source), 4, 2)) {
-    EXPECT_THAT(rank.status, HasKind(ErrorKind::kData));
-    EXPECT_THAT(rank.status, HasMessage(HasSubstr("rank 0 on node0: ")));
-    EXPECT_THAT(rank.status, HasMessage(HasSubstr("expected labels in [0, 9), found 9")));
+    EXPECT_THAT(rank.status, IsError(ErrorKind::kData,
+                                     "rank 0 on node0: ", "expected labels in [0, 9), found 9"));
   }
 }
 

@@ -5,13 +5,11 @@
 
 #include "daemon/preflight/number_list.h"
 #include "daemon/preflight/rank_table.h"
+#include "tests/support/status_matchers.h"
 #include "tests/unit/train/rank_reports.h"
 
 namespace gaccd {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 std::ptrdiff_t Lines(const std::string& text) { return std::ranges::count(text, '\n'); }
 

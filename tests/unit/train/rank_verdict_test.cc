@@ -3,14 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/status_matchers.h"
 #include "tests/unit/train/rank_reports.h"
 
 namespace gaccd {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
-using ::testing::StartsWith;
 
 RankVerdict Judge(const std::vector<RankReport>& reports, const VerdictOptions& options = {}) {
   return JudgeRanks(reports, options);
@@ -66,6 +63,23 @@ TEST(RankVerdict, OtherLibraries) {
       if (test.only_on_gpus) {
         EXPECT_THAT(Judge(reports, {.gpus_matter = false}).errors, IsEmpty());
       }
+    }
+  }
+}
+
+TEST(RankVerdict, SlowAttentionIsAWarning) {
+  for (const int gpus : {0, 2}) {
+    auto reports = MakeReports(2, 2, gpus);
+    for (RankReport& report : reports) report.attention_problem = "no libnvrtc.so.13";
+    const RankVerdict verdict = Judge(reports);
+    EXPECT_THAT(verdict.errors, IsEmpty());
+    if (gpus == 0) {
+      EXPECT_THAT(verdict.warnings, IsEmpty());
+    } else {
+      EXPECT_THAT(verdict.warnings,
+                  ElementsAre("ranks 0-3 on n[1-2]: attention by gaccd's own kernel, some 15 to "
+                              "20 times slower (estimate): no libnvrtc.so.13; a model without it "
+                              "loses nothing"));
     }
   }
 }

@@ -12,17 +12,14 @@
 #include <vector>
 
 #include "daemon/device/cpu/bf16_of_cpu.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/data/file_util.h"
-#include "tests/unit/train/engine_runs.h"
-#include "tests/unit/train/resume_fixture.h"
+#include "tests/support/engine_runs.h"
+#include "tests/support/file_util.h"
+#include "tests/support/resume_fixture.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
 
-using ::testing::EndsWith;
-using ::testing::HasSubstr;
-using ::testing::Not;
 using tests::Distance;
 using tests::Place;
 using tests::ResumeTest;
@@ -37,26 +34,22 @@ TEST_P(ResumePrecisionTest, TheSameBitsFromEveryCheckpointOnTheSameRanks) {
   }
   Job job = SmallJob();
   job.precision = GetParam();
-  const auto last = Train(job, 3, 0, "never");
-  ASSERT_TRUE(last.ok()) << last.status().message();
+  const auto last = ValueOrThrow(Train(job, 3, 0, "never"));
   job.optimizer.ema = EmaSpec{0.75};
-  const auto plain = Train(job, 3, 0, "never");
-  ASSERT_TRUE(plain.ok()) << plain.status().message();
-  EXPECT_EQ(plain->weights, last->weights) << "to average changes nothing";
-  EXPECT_NE(plain->averaged, plain->weights);
-  EXPECT_NE(plain->evals, last->evals) << "evaluations use the average";
-  const auto whole = Train(job, 3, 5, "never");
-  ASSERT_TRUE(whole.ok()) << whole.status().message();
-  EXPECT_EQ(whole->weights, plain->weights) << "saving changes nothing";
+  const auto plain = ValueOrThrow(Train(job, 3, 0, "never"));
+  EXPECT_EQ(plain.weights, last.weights) << "to average changes nothing";
+  EXPECT_NE(plain.averaged, plain.weights);
+  EXPECT_NE(plain.evals, last.evals) << "evaluations use the average";
+  const auto whole = ValueOrThrow(Train(job, 3, 5, "never"));
+  EXPECT_EQ(whole.weights, plain.weights) << "saving changes nothing";
   for (const std::int64_t step : {5, 10, 15, 20, 24}) {
-    const auto resumed = Train(job, 3, 0, PathOf(step));
-    ASSERT_TRUE(resumed.ok()) << resumed.status().message();
-    EXPECT_EQ(resumed->first, step);
-    EXPECT_EQ(resumed->weights, plain->weights) << "from update " << step;
-    EXPECT_EQ(resumed->averaged, plain->averaged) << "from update " << step;
-    EXPECT_EQ(resumed->evals.back(), plain->evals.back());
-    EXPECT_EQ(resumed->summary.updates, 24);
-    EXPECT_EQ(resumed->summary.samples, 3 * 230);
+    const auto resumed = ValueOrThrow(Train(job, 3, 0, PathOf(step)));
+    EXPECT_EQ(resumed.first, step);
+    EXPECT_EQ(resumed.weights, plain.weights) << "from update " << step;
+    EXPECT_EQ(resumed.averaged, plain.averaged) << "from update " << step;
+    EXPECT_EQ(resumed.evals.back(), plain.evals.back());
+    EXPECT_EQ(resumed.summary.updates, 24);
+    EXPECT_EQ(resumed.summary.samples, 3 * 230);
   }
 }
 
@@ -67,29 +60,25 @@ INSTANTIATE_TEST_SUITE_P(All, ResumePrecisionTest,
 // micro-steps, the update at the end of an epoch 6 samples in 1.
 TEST_F(ResumeTest, InsideAnUpdateTheSameMicroStepsGoOn) {
   const Job job = SmallJob();
-  const auto plain = Train(job, 3, 0, "never");
-  ASSERT_TRUE(plain.ok()) << plain.status().message();
+  const auto plain = ValueOrThrow(Train(job, 3, 0, "never"));
   const Place stops[] = {{1, 1}, {4, 2}, {4, 1}, {19, 2}};
   for (const Place& stop : stops) {
     std::filesystem::remove_all(ckpt());
     const auto left = Train(job, 3, 100, "never", stop);
-    ASSERT_FALSE(left.ok());
-    EXPECT_THAT(left, HasKind(ErrorKind::kTempFail));
+    ASSERT_THAT(left, HasKind(ErrorKind::kTempFail));
     const Generation window{.epoch = 1, .step = stop.update - 1, .micro_step = stop.done};
     ASSERT_TRUE(std::filesystem::exists(ckpt() + "/" + window.name() + "/MANIFEST"))
         << left.status().message();
-    const auto resumed = Train(job, 3, 0, "auto");
-    ASSERT_TRUE(resumed.ok()) << resumed.status().message();
-    EXPECT_EQ(resumed->first, stop.update - 1);
-    EXPECT_EQ(resumed->weights, plain->weights) << stop.update << ", " << stop.done;
-    EXPECT_EQ(resumed->steps,
-              std::vector<std::string>(plain->steps.begin() + stop.update - 1, plain->steps.end()));
-    EXPECT_EQ(resumed->summary.samples, 3 * 230);
+    const auto resumed = ValueOrThrow(Train(job, 3, 0, "auto"));
+    EXPECT_EQ(resumed.first, stop.update - 1);
+    EXPECT_EQ(resumed.weights, plain.weights) << stop.update << ", " << stop.done;
+    EXPECT_EQ(resumed.steps,
+              std::vector<std::string>(plain.steps.begin() + stop.update - 1, plain.steps.end()));
+    EXPECT_EQ(resumed.summary.samples, 3 * 230);
     // Other ranks or micro-batches have other micro-steps: the update begins again.
-    const auto other = Train(job, 2, 0, "auto");
-    ASSERT_TRUE(other.ok()) << other.status().message();
-    EXPECT_LT(Distance(other->weights, plain->weights), 1e-5);
-    EXPECT_EQ(other->summary.samples, 3 * 230);
+    const auto other = ValueOrThrow(Train(job, 2, 0, "auto"));
+    EXPECT_LT(Distance(other.weights, plain.weights), 1e-5);
+    EXPECT_EQ(other.summary.samples, 3 * 230);
   }
 }
 
@@ -154,38 +143,33 @@ TEST_F(TextsTest, AnUpdateWithoutALabelIsSkippedAlsoAfterAResume) {
   job.data.shuffle = false;
   std::get<BertSpec>(job.model.architecture).head = BertHead::kMaskedLm;
   std::get<BertSpec>(job.model.architecture).classes = BertSpec().classes;
-  const auto plain = Train(job, 2, 1, "never");
-  ASSERT_TRUE(plain.ok()) << plain.status().message();
-  EXPECT_EQ(plain->summary.updates, 5);
-  EXPECT_EQ(plain->summary.unlabelled, 1);
-  EXPECT_EQ(plain->summary.skipped, 0);
-  EXPECT_EQ(plain->summary.samples, kSamples - 14) << "that changed the parameters";
+  const auto plain = ValueOrThrow(Train(job, 2, 1, "never"));
+  EXPECT_EQ(plain.summary.updates, 5);
+  EXPECT_EQ(plain.summary.unlabelled, 1);
+  EXPECT_EQ(plain.summary.skipped, 0);
+  EXPECT_EQ(plain.summary.samples, kSamples - 14) << "that changed the parameters";
   for (const std::int64_t step : {1, 2, 3}) {
-    const auto resumed = Train(job, 2, 0, PathOf(step));
-    ASSERT_TRUE(resumed.ok()) << resumed.status().message();
-    EXPECT_EQ(resumed->weights, plain->weights) << "AdamW counts the updates that it did";
-    EXPECT_EQ(resumed->summary.unlabelled, step == 1 ? 1 : 0);
+    const auto resumed = ValueOrThrow(Train(job, 2, 0, PathOf(step)));
+    EXPECT_EQ(resumed.weights, plain.weights) << "AdamW counts the updates that it did";
+    EXPECT_EQ(resumed.summary.unlabelled, step == 1 ? 1 : 0);
   }
 }
 
 TEST_F(TextsTest, InsideAnUpdateTheSameMicroStepsGoOnUnlessTheyAreGroupedOtherwise) {
   const Job job = TextJob();
-  const auto plain = Train(job, 2, 0, "never");
-  ASSERT_TRUE(plain.ok()) << plain.status().message();
+  const auto plain = ValueOrThrow(Train(job, 2, 0, "never"));
   for (const Place& stop : {Place{1, 1}, Place{3, 2}}) {
     std::filesystem::remove_all(ckpt());
     ASSERT_THAT(Train(job, 2, 100, "never", stop), HasKind(ErrorKind::kTempFail));
-    const auto resumed = Train(job, 2, 0, "auto");
-    ASSERT_TRUE(resumed.ok()) << resumed.status().message();
-    EXPECT_EQ(resumed->weights, plain->weights);
-    EXPECT_THAT(resumed->warnings, Not(HasSubstr("restarts")));
+    const auto resumed = ValueOrThrow(Train(job, 2, 0, "auto"));
+    EXPECT_EQ(resumed.weights, plain.weights);
+    EXPECT_THAT(resumed.warnings, Not(HasSubstr("restarts")));
     Job whole = job;
     whole.batch.group_by_length = false;
-    const auto other = Train(whole, 2, 0, "auto");
-    ASSERT_TRUE(other.ok()) << other.status().message();
-    EXPECT_THAT(other->warnings, HasSubstr("grouping by length on, this job has off"));
-    EXPECT_LT(Distance(other->weights, plain->weights), 1e-5);
-    EXPECT_EQ(other->summary.samples, 60);
+    const auto other = ValueOrThrow(Train(whole, 2, 0, "auto"));
+    EXPECT_THAT(other.warnings, HasSubstr("grouping by length on, this job has off"));
+    EXPECT_LT(Distance(other.weights, plain.weights), 1e-5);
+    EXPECT_EQ(other.summary.samples, 60);
   }
 }
 
@@ -216,30 +200,26 @@ class HugeSampleTest : public ResumeTest {
 TEST_F(HugeSampleTest, AWindowThatIsNotFiniteIsBegunAgain) {
   Job job = JobWith(std::numeric_limits<float>::max());
   job.batch.micro = 2;
-  const auto plain = Train(job, 2, 100, "never");
-  ASSERT_TRUE(plain.ok()) << plain.status().message();
-  EXPECT_EQ(plain->summary.skipped, 1);
+  const auto plain = ValueOrThrow(Train(job, 2, 100, "never"));
+  EXPECT_EQ(plain.summary.skipped, 1);
   std::filesystem::remove_all(ckpt());
-  const auto left = Train(job, 2, 100, "never", {2, 1});
-  ASSERT_THAT(left, IsError(ErrorKind::kTempFail, "inside update 2"));
+  EXPECT_THAT(Train(job, 2, 100, "never", {2, 1}),
+              IsError(ErrorKind::kTempFail, "inside update 2"));
   EXPECT_TRUE(std::filesystem::exists(PathOf(1) + "/MANIFEST"));
-  const auto resumed = Train(job, 2, 0, "auto");
-  ASSERT_TRUE(resumed.ok()) << resumed.status().message();
-  EXPECT_EQ(resumed->first, 1);
-  EXPECT_EQ(resumed->weights, plain->weights);
+  const auto resumed = ValueOrThrow(Train(job, 2, 0, "auto"));
+  EXPECT_EQ(resumed.first, 1);
+  EXPECT_EQ(resumed.weights, plain.weights);
 }
 
 // AdamW counts the updates that it did, not those that were left out.
 TEST_F(HugeSampleTest, AfterASkippedUpdateTheSameBits) {
   const Job job = JobWith(1e30F);  // its gradient is not finite
-  const auto plain = Train(job, 2, 3, "never");
-  ASSERT_TRUE(plain.ok()) << plain.status().message();
-  EXPECT_EQ(plain->summary.skipped, 1);
-  const auto resumed = Train(job, 2, 0, PathOf(3));
-  ASSERT_TRUE(resumed.ok()) << resumed.status().message();
-  EXPECT_EQ(resumed->first, 3);
-  EXPECT_EQ(resumed->weights, plain->weights);
-  EXPECT_EQ(resumed->summary.samples, plain->summary.samples);
+  const auto plain = ValueOrThrow(Train(job, 2, 3, "never"));
+  EXPECT_EQ(plain.summary.skipped, 1);
+  const auto resumed = ValueOrThrow(Train(job, 2, 0, PathOf(3)));
+  EXPECT_EQ(resumed.first, 3);
+  EXPECT_EQ(resumed.weights, plain.weights);
+  EXPECT_EQ(resumed.summary.samples, plain.summary.samples);
 }
 
 // A rule for the learning rate is no matter of which micro-steps there are.
@@ -247,64 +227,57 @@ TEST_F(ResumeTest, InsideAnUpdateWithALearningRateRule) {
   Job job = SmallJob();
   job.batch.lr_rule = LrRule::kLinear;
   ASSERT_FALSE(Train(job, 3, 100, "never", {4, 2}).ok());
-  const auto resumed = Train(job, 3, 0, "auto");
-  ASSERT_TRUE(resumed.ok()) << resumed.status().message();
-  EXPECT_EQ(resumed->warnings, "");
-  const auto other = Train(job, 2, 0, "auto");
-  ASSERT_TRUE(other.ok()) << other.status().message();
-  EXPECT_EQ(other->warnings,
+  const auto resumed = ValueOrThrow(Train(job, 3, 0, "auto"));
+  EXPECT_EQ(resumed.warnings, "");
+  const auto other = ValueOrThrow(Train(job, 2, 0, "auto"));
+  EXPECT_EQ(other.warnings,
             "update 4 restarts, 2 micro-steps of it are lost: the checkpoint belongs to another "
             "run: it has ranks 3, this job has 2\n");
 }
 
 TEST_F(ResumeTest, WithoutTimeForTheAccumulatorsTheUpdateIsRepeated) {
   const Job job = SmallJob();
-  const auto plain = Train(job, 3, 0, "never");
-  ASSERT_TRUE(plain.ok()) << plain.status().message();
-  const auto left = Train(job, 3, 100, "never", {4, 2, StopAction::kSaveBeforeStop});
-  EXPECT_THAT(left, HasMessage(EndsWith(
-                        "stopped by the test inside update 4 after micro-step 2, which is to be "
-                        "repeated (its accumulators are not saved), saved")));
+  const auto plain = ValueOrThrow(Train(job, 3, 0, "never"));
+  EXPECT_THAT(
+      Train(job, 3, 100, "never", {4, 2, StopAction::kSaveBeforeStop}),
+      HasMessage(EndsWith("stopped by the test inside update 4 after micro-step 2, which is to be "
+                          "repeated (its accumulators are not saved), saved")));
   ASSERT_TRUE(std::filesystem::exists(PathOf(3) + "/MANIFEST"));
-  const auto resumed = Train(job, 3, 0, "auto");
-  ASSERT_TRUE(resumed.ok()) << resumed.status().message();
-  EXPECT_EQ(resumed->first, 3);
-  EXPECT_EQ(resumed->weights, plain->weights);
-  EXPECT_EQ(resumed->summary.samples, 3 * 230);
+  const auto resumed = ValueOrThrow(Train(job, 3, 0, "auto"));
+  EXPECT_EQ(resumed.first, 3);
+  EXPECT_EQ(resumed.weights, plain.weights);
+  EXPECT_EQ(resumed.summary.samples, 3 * 230);
 }
 
 TEST_F(ResumeTest, ARequestInTheLastUpdateLeavesTheRunComplete) {
   Job job = SmallJob();
   job.data.eval.reset();
   job.max_updates = 7;
-  const auto before = Train(job, 2, 100, "never", {.update = 6, .done = 1, .at_boundary = true});
-  EXPECT_THAT(before, HasMessage(EndsWith("stopped by the test after update 6, saved")));
-  const auto last = Train(job, 2, 100, "auto", {.update = 7, .done = 1, .at_boundary = true});
-  ASSERT_TRUE(last.ok()) << last.status().message();
-  EXPECT_EQ(last->first, 6);
+  EXPECT_THAT(Train(job, 2, 100, "never", {.update = 6, .done = 1, .at_boundary = true}),
+              HasMessage(EndsWith("stopped by the test after update 6, saved")));
+  const auto last =
+      ValueOrThrow(Train(job, 2, 100, "auto", {.update = 7, .done = 1, .at_boundary = true}));
+  EXPECT_EQ(last.first, 6);
 }
 
 // After updates 8, 16 and 24.
 TEST_F(ResumeTest, AnEvaluationThatWasLeftIsRepeated) {
   Job job = SmallJob();
   job.optimizer.ema = EmaSpec{0.75};  // evaluations use the averages, training is not
-  const auto plain = Train(job, 3, 0, "never");
-  ASSERT_TRUE(plain.ok()) << plain.status().message();
-  const auto left = Train(job, 3, 100, "never", {.evaluation = 1});
-  EXPECT_THAT(left, HasMessage(EndsWith("stopped by the test after update 8, saved")));
-  const auto resumed = Train(job, 3, 0, "auto");
-  ASSERT_TRUE(resumed.ok()) << resumed.status().message();
-  EXPECT_EQ(resumed->first, 8);
-  EXPECT_EQ(resumed->evaluations, 3);
-  EXPECT_EQ(resumed->weights, plain->weights);
-  EXPECT_EQ(resumed->averaged, plain->averaged);
+  const auto plain = ValueOrThrow(Train(job, 3, 0, "never"));
+  EXPECT_THAT(Train(job, 3, 100, "never", {.evaluation = 1}),
+              HasMessage(EndsWith("stopped by the test after update 8, saved")));
+  const auto resumed = ValueOrThrow(Train(job, 3, 0, "auto"));
+  EXPECT_EQ(resumed.first, 8);
+  EXPECT_EQ(resumed.evaluations, 3);
+  EXPECT_EQ(resumed.weights, plain.weights);
+  EXPECT_EQ(resumed.averaged, plain.averaged);
   // Inside the update after it, it was done.
   ASSERT_FALSE(Train(job, 3, 100, "never", {9, 1}).ok());
   std::filesystem::remove_all(PathOf(8));
-  const auto inside = Train(job, 3, 0, "auto");
-  ASSERT_TRUE(inside.ok()) << inside.status().message();
-  EXPECT_EQ(inside->first, 8);
-  EXPECT_EQ(inside->evaluations, 2);
+  const auto inside = ValueOrThrow(Train(job, 3, 0, "auto"));
+  EXPECT_EQ(inside.first, 8);
+  EXPECT_EQ(inside.evaluations, 2);
 }
 
 // The cosine of 24 updates has ended at a tenth; of 48 it is in its middle there.
@@ -313,10 +286,9 @@ TEST_F(ResumeTest, MoreEpochsAfterACosineMakeTheLearningRateJump) {
   ASSERT_TRUE(Train(job, 2, 12, "never").ok());
   EXPECT_THAT(Train(job, 2, 0, PathOf(12))->warnings, Not(HasSubstr("learning rate")));
   job.epochs = 6;
-  const auto longer = Train(job, 2, 0, PathOf(24));
-  ASSERT_TRUE(longer.ok()) << longer.status().message();
-  EXPECT_THAT(longer->warnings, HasSubstr("the learning rate jumps from 0.001 to"));
-  EXPECT_THAT(longer->warnings, HasSubstr("at update 25"));
+  const auto longer = ValueOrThrow(Train(job, 2, 0, PathOf(24)));
+  EXPECT_THAT(longer.warnings, HasSubstr("the learning rate jumps from 0.001 to"));
+  EXPECT_THAT(longer.warnings, HasSubstr("at update 25"));
   job.schedule = {};
   EXPECT_THAT(Train(job, 2, 0, PathOf(24))->warnings, HasSubstr("learning rate jumps"))
       << "up from the end of the cosine";
@@ -330,44 +302,37 @@ TEST_F(ResumeTest, AFinishedRunThatLeftASmallerUpdateBehindIsNotExtended) {
   job.epochs = 1;
   ASSERT_TRUE(Train(job, 2, 4, "never").ok());
   job.epochs = 2;
-  const auto refused = Train(job, 2, 0, "auto");
-  EXPECT_THAT(refused, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(refused,
-              HasMessage(HasSubstr("its update 8 took 6 samples, in this job it takes 32")));
-  const auto before = Train(job, 2, 0, PathOf(4));
-  ASSERT_TRUE(before.ok()) << before.status().message();
-  EXPECT_EQ(before->summary.samples, 2 * 230);
+  EXPECT_THAT(Train(job, 2, 0, "auto"),
+              IsError(ErrorKind::kConfig, "its update 8 took 6 samples, in this job it takes 32"));
+  const auto before = ValueOrThrow(Train(job, 2, 0, PathOf(4)));
+  EXPECT_EQ(before.summary.samples, 2 * 230);
 }
 
 TEST_F(ResumeTest, OnOtherRanksAndMicroBatchesEqualToRounding) {
   Job job = SmallJob();
-  const auto whole = Train(job, 4, 7, "never");
-  ASSERT_TRUE(whole.ok()) << whole.status().message();
+  const auto whole = ValueOrThrow(Train(job, 4, 7, "never"));
   for (const int ranks : {1, 2, 3, 5}) {
     for (const std::int64_t micro : {2, 9}) {
       job.batch.micro = micro;
-      const auto resumed = Train(job, ranks, 0, PathOf(14));
-      ASSERT_TRUE(resumed.ok()) << resumed.status().message();
-      EXPECT_LT(Distance(resumed->weights, whole->weights), 1e-5) << ranks << " x " << micro;
-      EXPECT_EQ(resumed->summary.samples, 3 * 230);
+      const auto resumed = ValueOrThrow(Train(job, ranks, 0, PathOf(14)));
+      EXPECT_LT(Distance(resumed.weights, whole.weights), 1e-5) << ranks << " x " << micro;
+      EXPECT_EQ(resumed.summary.samples, 3 * 230);
     }
   }
 }
 
 TEST_F(ResumeTest, AutoTakesTheNewestThatIsWholeAndSaysWhatItPassedOver) {
   const Job job = SmallJob();
-  const auto whole = Train(job, 2, 6, "auto");
-  ASSERT_TRUE(whole.ok()) << whole.status().message();
-  EXPECT_EQ(whole->first, 0) << "nothing there: a fresh start";
+  const auto whole = ValueOrThrow(Train(job, 2, 6, "auto"));
+  EXPECT_EQ(whole.first, 0) << "nothing there: a fresh start";
   std::filesystem::remove_all(PathOf(24));
   std::filesystem::resize_file(PathOf(18) + "/shard-00001-of-00002.bin", 99);
   std::ofstream(ckpt() + "/LATEST") << "step-000000000006-e000001\n";  // a hint, and wrong
-  const auto resumed = Train(job, 2, 0, "auto");
-  ASSERT_TRUE(resumed.ok()) << resumed.status().message();
-  EXPECT_EQ(resumed->first, 12);
-  EXPECT_EQ(resumed->weights, whole->weights);
-  ASSERT_EQ(resumed->notes.size(), 1u);
-  EXPECT_THAT(resumed->notes[0], HasSubstr("step-000000000018-e000001: "));
+  const auto resumed = ValueOrThrow(Train(job, 2, 0, "auto"));
+  EXPECT_EQ(resumed.first, 12);
+  EXPECT_EQ(resumed.weights, whole.weights);
+  ASSERT_EQ(resumed.notes.size(), 1u);
+  EXPECT_THAT(resumed.notes[0], HasSubstr("step-000000000018-e000001: "));
   EXPECT_EQ(Train(job, 2, 0, "never")->first, 0);
   EXPECT_EQ(Train(job, 2, 0, folder_)->first, 12) << "a run folder by name";
   EXPECT_THAT(Train(job, 2, 0, PathOf(18)), HasKind(ErrorKind::kData))
@@ -375,8 +340,8 @@ TEST_F(ResumeTest, AutoTakesTheNewestThatIsWholeAndSaysWhatItPassedOver) {
   for (const std::int64_t step : {6, 12})
     std::filesystem::resize_file(PathOf(step) + "/MANIFEST", 9);
   const auto none = Train(job, 2, 0, "auto");
-  EXPECT_THAT(none, HasKind(ErrorKind::kData)) << "not silently from the start";
-  EXPECT_THAT(none, HasMessage(HasSubstr("3 checkpoints and none is complete")));
+  EXPECT_THAT(none, IsError(ErrorKind::kData, "3 checkpoints and none is complete"))
+      << "not silently from the start";
 }
 
 // What --resume says is where the first attempt of a SLURM job begins; after a requeue the job
@@ -390,12 +355,10 @@ TEST_F(ResumeTest, ARequeuedJobGoesOnFromItsOwnCheckpoints) {
       job_id_ = StrCat("81", in_vain, from.size());
       const std::int64_t begin = from == "never" ? 0 : 10;
       for (restarts_ = 0; restarts_ < in_vain; ++restarts_) EndBeforeTheFirstSave();
-      const auto left = Train(job, 2, 100, from, {begin + 3, 1});
-      ASSERT_THAT(left, HasKind(ErrorKind::kTempFail));
+      EXPECT_THAT(Train(job, 2, 100, from, {begin + 3, 1}), HasKind(ErrorKind::kTempFail));
       ++restarts_;
-      const auto last = Train(job, 2, 100, from);
-      ASSERT_TRUE(last.ok()) << last.status().message();
-      EXPECT_EQ(last->first, begin + 2) << "--resume=" << from << " after " << in_vain;
+      const auto last = ValueOrThrow(Train(job, 2, 100, from));
+      EXPECT_EQ(last.first, begin + 2) << "--resume=" << from << " after " << in_vain;
     }
   }
 }

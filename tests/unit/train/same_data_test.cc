@@ -8,13 +8,11 @@
 #include <vector>
 
 #include "collectives/comm/threads.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/data/file_util.h"
+#include "tests/support/file_util.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
-
-using ::testing::HasSubstr;
 
 SyntheticSpec Usual() { return {.samples = 230, .features = 10, .outputs = 2, .seed = 3}; }
 
@@ -31,20 +29,14 @@ Status Compare(const SourceSpec& other, const SourceSpec& other_eval,
   });
 }
 
-TEST(SameDataTest, EqualCopiesAreFine) {
-  const Status status = Compare(Usual(), Usual());
-  EXPECT_TRUE(status.ok()) << status.message();
-}
+TEST(SameDataTest, EqualCopiesAreFine) { EXPECT_OK(Compare(Usual(), Usual())); }
 
 TEST(SameDataTest, ACopyOfAnotherSizeIsNamedWithItsRank) {
   SyntheticSpec stale = Usual();
   stale.samples = 229;
-  const Status status = Compare(stale, Usual());
-  EXPECT_THAT(status, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(status, HasMessage(HasSubstr("training data must be the same on all ranks")));
-  EXPECT_THAT(status, HasMessage(HasSubstr("have '230 samples")));
-  EXPECT_THAT(status, HasMessage(HasSubstr("rank 2 on ")));
-  EXPECT_THAT(status, HasMessage(HasSubstr("has '229 samples")));
+  EXPECT_THAT(Compare(stale, Usual()),
+              IsError(ErrorKind::kConfig, "training data must be the same on all ranks",
+                      "have '230 samples", "rank 2 on ", "has '229 samples"));
 }
 
 TEST(SameDataTest, ACopyWithOtherContentIsNamed) {

@@ -9,7 +9,7 @@
 
 #include "daemon/checkpoint/manifest.h"
 #include "daemon/checkpoint/shard.h"
-#include "tests/unit/train/resume_fixture.h"
+#include "tests/support/resume_fixture.h"
 
 namespace gaccd {
 namespace {
@@ -34,11 +34,11 @@ TEST_F(SavingTest, ASaveAtEveryUpdateIsCommittedOneUpdateLater) {
     return done();
   };
   int committed = 0;
-  auto helpers_need = 2 * kTick;
+  auto helpers_need = 10 * kTick;
   look_ = [&](int rank, std::int64_t update) {
     if (rank != 0 || update < 2) return;
     const std::string manifest = StrCat(PathOf(update - 2), "/", kManifestName);
-    if (update > 2 && wait(100 * kTick, [&] { return std::filesystem::exists(manifest); })) {
+    if (update > 2 && wait(500 * kTick, [&] { return std::filesystem::exists(manifest); })) {
       ++committed;
     }
     const std::string before = PathOf(update - 1);

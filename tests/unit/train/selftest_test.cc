@@ -8,7 +8,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/selftest/selftest_room.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -28,13 +28,12 @@ INSTANTIATE_TEST_SUITE_P(All, SelftestPlans,
 
 TEST_P(SelftestPlans, RightWayIsRightAndMistakesAreCaught) {
   const Setting& setting = GetParam();
-  const auto cases = RunSelftestCases({.nodes = setting.nodes,
-                                       .gpus_per_node = setting.gpus_per_node,
-                                       .micro_batch = setting.micro_batch,
-                                       .target_batch = setting.target});
-  ASSERT_TRUE(cases.ok()) << cases.status().message();
-  ASSERT_EQ(cases->size(), 4U);
-  for (const SelftestCase& test : *cases) {
+  const auto cases = ValueOrThrow(RunSelftestCases({.nodes = setting.nodes,
+                                                    .gpus_per_node = setting.gpus_per_node,
+                                                    .micro_batch = setting.micro_batch,
+                                                    .target_batch = setting.target}));
+  ASSERT_EQ(cases.size(), 4U);
+  for (const SelftestCase& test : cases) {
     SCOPED_TRACE(Name(test.plan.request().rounding));
     EXPECT_LE(test.right, 1e-6);
     if (test.mean_of_means_shows()) {

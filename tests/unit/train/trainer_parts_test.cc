@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/base/hex.h"
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
 #include "daemon/telemetry/log.h"
@@ -19,15 +20,12 @@
 #include "daemon/train/nonfinite.h"
 #include "daemon/train/nonfinite_handler.h"
 #include "daemon/train/replica_check.h"
-#include "tests/unit/base/status_matchers.h"
+#include "tests/support/status_matchers.h"
 #include "tests/unit/train/fake_engine.h"
 
 namespace gaccd {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::Not;
-using ::testing::StartsWith;
 using tests::EmptyDataset;
 using tests::FakeEngine;
 
@@ -63,7 +61,7 @@ TEST(BatchFeedTest, TwoPassesReadEveryUpdateTwice) {
   BatchFeed feed = *BatchFeed::Make(data, SampleOrder(7, kSamples, true), Schedule(), PlanOf(2), 1,
                                     TwoPassContrastive);
   BatchFeed once = FeedOf(data, 2, 1);
-  FakeEngine engine;
+  FakeEngine<> engine;
   ASSERT_TRUE(feed.Start(engine, 0).ok());
   ASSERT_TRUE(once.Start(engine, 0).ok());
   const UpdateSchedule schedule = Schedule();
@@ -75,12 +73,26 @@ TEST(BatchFeedTest, TwoPassesReadEveryUpdateTwice) {
   }
 }
 
+// Of 4 samples each rank takes one; of the last 3 the fast rank takes all, in 3 micro-steps.
+TEST(BatchFeedTest, ASmallerUpdateMayHaveMoreMicroStepsWhereSpeedsDiffer) {
+  const EmptyDataset data(7);
+  const Plan plan = *Plan::Make({.nodes = 1,
+                                 .gpus_per_node = 4,
+                                 .micro_batch = 1,
+                                 .target_batch = 4,
+                                 .speeds = {4, 1, 1, 1}});
+  EXPECT_EQ(plan.accum_steps(), 1);
+  const auto schedule = UpdateSchedule::Make({.dataset_size = 7, .batch = 4, .epochs = 1});
+  const auto feed = BatchFeed::Make(data, SampleOrder(7, 7, true), *schedule, plan, 0);
+  EXPECT_EQ(feed->most_micro_steps(), 3);
+}
+
 TEST(BatchFeedTest, TheRanksTakeEverySampleOnceAnEpoch) {
   const EmptyDataset data(kSamples);
   const UpdateSchedule schedule = Schedule();
   std::map<std::int64_t, int> taken;
   for (int rank = 0; rank < 3; ++rank) {
-    FakeEngine engine;
+    FakeEngine<> engine;
     BatchFeed feed = FeedOf(data, 3, rank);
     ASSERT_TRUE(feed.Start(engine, 0).ok());
     std::set<std::int64_t> sizes;
@@ -90,10 +102,9 @@ TEST(BatchFeedTest, TheRanksTakeEverySampleOnceAnEpoch) {
       const std::int64_t steps = feed.PlanOf(update).accum_steps();
       first.push_back(Take(feed.batches(), steps, &sizes));
       for (const std::int64_t id : first.back()) ++taken[id];
-      const auto replay = feed.Replay(engine, update);
-      ASSERT_TRUE(replay.ok()) << replay.status().message();
-      EXPECT_EQ(replay->steps, steps);
-      EXPECT_EQ(Take(*replay->batches, steps), first.back()) << "update " << u;
+      const auto replay = ValueOrThrow(feed.Replay(engine, update));
+      EXPECT_EQ(replay.steps, steps);
+      EXPECT_EQ(Take(*replay.batches, steps), first.back()) << "update " << u;
     }
     EXPECT_EQ(feed.BatchSizes(), sizes) << "rank " << rank;
     ASSERT_TRUE(feed.Start(engine, 4).ok());
@@ -114,37 +125,36 @@ TEST(ReplicaCheckTest, IsDueEverySoManyUpdatesAndAtTheEnd) {
 }
 
 TEST(ReplicaCheckTest, ADigestThatDiffersIsFoundByAllRanks) {
-  class Other : public FakeEngine {
+  class Other : public tests::FakeBackend {
    public:
-    explicit Other(std::uint64_t digest) : digest_(digest) {}
-    Result<std::uint64_t> Digest() override { return digest_; }
-
-   private:
-    std::uint64_t digest_;
+    Status CopyOut(std::string_view, EngineBuffer, std::int64_t, std::span<float> to) override {
+      std::ranges::fill(to, parameter);
+      return Status::Ok();
+    }
+    float parameter = 5;
   };
   for (const bool equal : {true, false}) {
-    const Status status = RunThreadRanks(3, {}, [&](Communicator& comm) -> Status {
-      Other engine(comm.rank() == 2 && !equal ? 6 : 5);
+    ExpectOk(RunThreadRanks(3, {}, [&](Communicator& comm) -> Status {
+      FakeEngine<Other> engine;
+      if (comm.rank() == 2 && !equal) engine->parameter = 6;
       bool differ = false;
       const auto text = ReplicaCheck(comm, 1, 9).Compare(engine, 3, &differ);
       EXPECT_EQ(text.ok(), equal);
       EXPECT_EQ(differ, !equal);
       if (equal) {
-        EXPECT_EQ(*text, "0000000000000005");
+        EXPECT_EQ(*text, Hex((*engine).Digest().value()));
       } else {
-        EXPECT_THAT(text, HasKind(ErrorKind::kInternal));
-        EXPECT_THAT(text, HasMessage(StartsWith("after update 3: ")));
-        EXPECT_THAT(text, HasMessage(HasSubstr("rank 2 on ")));
+        EXPECT_THAT(text,
+                    IsError(ErrorKind::kInternal, StartsWith("after update 3: "), "rank 2 on "));
       }
       return Status::Ok();
-    });
-    EXPECT_TRUE(status.ok()) << status.message();
+    }));
   }
 }
 
 // Times are reported one update late.
 TEST(ControlWordsTest, TheSlowRankIsInTheRecord) {
-  const Status status = RunThreadRanks(3, {}, [](Communicator& comm) -> Status {
+  ExpectOk(RunThreadRanks(3, {}, [](Communicator& comm) -> Status {
     ControlWords words(comm);
     for (int update = 1; update <= 2; ++update) {
       words.Pack(nullptr, 1, 0);
@@ -163,51 +173,31 @@ TEST(ControlWordsTest, TheSlowRankIsInTheRecord) {
       EXPECT_EQ(record.wait_s, comm.rank() == 1 ? 0 : 2);
     }
     return Status::Ok();
-  });
-  EXPECT_TRUE(status.ok()) << status.message();
+  }));
 }
 
-// The loss of a micro-batch with sample 3 is not finite. Counts the samples of an update.
-class PoisonedEngine final : public FakeEngine {
+// The loss of a micro-batch with sample 3 is not finite.
+class PoisonedBackend final : public tests::FakeBackend {
  public:
-  static bool Bad(const BatchView& batch) {
-    return std::find(batch.ids, batch.ids + batch.samples, 3) != batch.ids + batch.samples;
+  Status MicroStep(const BatchView& batch, StepPlace place, std::int64_t first,
+                   const float* row_gradients) override {
+    ++micro_steps;
+    const std::int64_t* const end = batch.ids + batch.samples;
+    if (std::find(batch.ids, end, 3) != end) page.sums.loss = std::nan("");
+    return FakeBackend::MicroStep(batch, place, first, row_gradients);
   }
-  Result<double> Probe(const BatchView& batch) override {
-    ++probes;
-    return Bad(batch) ? std::nan("") : 1.0;
-  }
-  Status Begin(const UpdateSettings& settings) override {
-    expected = settings.samples;
-    counted = 0;
-    finite = true;
-    return {};
-  }
-  Status MicroStep(const BatchView& batch, StepPlace) override {
-    counted += batch.samples;
-    finite = finite && !Bad(batch);
-    return {};
-  }
-  Result<std::optional<UpdateResult>> TakeResult(bool) override {
-    return std::optional(
-        UpdateResult{.samples = counted, .divisor = 20, .finite = finite && stays_finite});
-  }
-  std::int64_t expected = 0;
-  std::int64_t counted = 0;
-  bool finite = true;
-  bool stays_finite = true;
-  int probes = 0;
+  int micro_steps = 0;
 };
 
 // One rank, update 1: samples 0 to 19, 4 at once.
 struct Alone {
   explicit Alone(OnNonfinite policy)
-      : handler({*comm, engine, layout, feed, notes, {}, nullptr, job}, policy) {}
+      : handler({*comm, engine, tests::ModelOfFakes().layout(), feed, notes, {}, nullptr, job},
+                policy) {}
   Job job;
   std::unique_ptr<Communicator> comm = MakeSingle();
   EmptyDataset data{kSamples};
-  PoisonedEngine engine;
-  FlatLayout layout;
+  FakeEngine<PoisonedBackend> engine;
   ProgressNotifier notes;
   BatchFeed feed =
       *BatchFeed::Make(data, SampleOrder(7, kSamples, false), Schedule(), PlanOf(1), 0);
@@ -221,33 +211,29 @@ TEST(NonfiniteHandlerTest, SkipsUpdatesUntilThereAreTooMany) {
     UpdateResult result{.divisor = 20, .finite = false};
     const auto most = finite_after > 0 ? finite_after : NonfiniteHandler::kMaxInARow;
     for (std::int64_t i = 0; i < most; ++i) {
-      const Status status = a.handler.Settle(a.first, &result);
-      EXPECT_TRUE(status.ok()) << status.message();
+      EXPECT_OK(a.handler.Settle(a.first, &result));
       EXPECT_FALSE(result.finite);
     }
     result.finite = finite_after > 0;
     const Status status = a.handler.Settle(a.first, &result);
     EXPECT_EQ(status.ok(), finite_after > 0);
     if (status.ok()) continue;
-    EXPECT_THAT(status, HasKind(ErrorKind::kNoRequeue));
-    EXPECT_THAT(status, HasMessage(HasSubstr("11 updates in a row were not finite")));
+    EXPECT_THAT(status, IsError(ErrorKind::kNoRequeue, "11 updates in a row were not finite"));
   }
 }
 
 TEST(NonfiniteHandlerTest, RepeatsAnUpdateWithoutTheOffenders) {
   Alone a(OnNonfinite::kDropMicroBatch);
   UpdateResult result{.samples = 20, .divisor = 20, .finite = false};
-  const Status status = a.handler.Settle(a.first, &result);
-  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_OK(a.handler.Settle(a.first, &result));
   EXPECT_TRUE(result.finite);
   EXPECT_EQ(result.samples, 16);
-  EXPECT_EQ(a.engine.expected, 16) << "the divisor of what is left";
+  EXPECT_EQ(a.engine->page.inputs.effective_batch, 16) << "the divisor of what is left";
 
-  a.engine.stays_finite = false;
+  a.engine->squares = NAN;
   result = {.samples = 20, .divisor = 20, .finite = false};
-  const Status again = a.handler.Settle(a.first, &result);
-  EXPECT_THAT(again, HasKind(ErrorKind::kNoRequeue));
-  EXPECT_THAT(again, HasMessage(HasSubstr("also without the 4 samples")));
+  EXPECT_THAT(a.handler.Settle(a.first, &result),
+              IsError(ErrorKind::kNoRequeue, "also without the 4 samples"));
 }
 
 // Nobody is looked for, and nothing is repeated. It is no sign of a training that diverges.
@@ -259,12 +245,11 @@ TEST(NonfiniteHandlerTest, SkipsUpdatesWithoutLabelsWhateverThePolicy) {
     SetLogHook([&](const LogLine& line) { warnings.emplace_back(line.message); });
     for (std::int64_t i = 0; i < 2 * NonfiniteHandler::kMaxInARow; ++i) {
       UpdateResult result{.samples = 20, .divisor = 0, .loss = NAN, .finite = false};
-      const Status status = a.handler.Settle(a.first, &result);
-      EXPECT_TRUE(status.ok()) << status.message();
+      EXPECT_OK(a.handler.Settle(a.first, &result));
       EXPECT_FALSE(result.finite);
     }
     SetLogHook({});
-    EXPECT_EQ(a.engine.probes, 0);
+    EXPECT_EQ(a.engine->micro_steps, 0);
     ASSERT_EQ(warnings.size(), 5U) << "of the updates 1, 2, 4, 8 and 16";
     EXPECT_THAT(warnings[0], HasSubstr("update 1 is skipped: none of its 20 samples"));
     EXPECT_THAT(warnings[4], HasSubstr("so far: 16"));
@@ -287,13 +272,12 @@ TEST(NonfiniteHandlerTest, WhatToChangeIsSaid) {
 TEST(NonfiniteHandlerTest, ExplainsOnlyWhatWasNotFinite) {
   Alone a(OnNonfinite::kStop);
   EXPECT_THAT(a.handler.Explain(a.first, {ErrorKind::kInternal, "audit"}), HasMessage("audit"));
-  EXPECT_EQ(a.engine.probes, 0);
+  EXPECT_EQ(a.engine->micro_steps, 0);
   const Status status = a.handler.Explain(a.first, {ErrorKind::kNoRequeue, "diverged"});
-  EXPECT_EQ(a.engine.probes, 5);
-  EXPECT_THAT(status, HasKind(ErrorKind::kNoRequeue));
-  EXPECT_THAT(status, HasMessage(StartsWith("diverged; ")));
-  EXPECT_THAT(status, HasMessage(HasSubstr("micro-batch 1 of 5: the loss is not finite; samples 0, "
-                                           "1, 2, 3")));
+  EXPECT_EQ(a.engine->micro_steps, 5);
+  EXPECT_THAT(status, IsError(ErrorKind::kNoRequeue, StartsWith("diverged; "),
+                              "micro-batch 1 of 5: the loss is not finite; samples 0, "
+                              "1, 2, 3"));
 }
 
 }  // namespace

@@ -14,12 +14,12 @@
 #include "collectives/comm/threads.h"
 #include "daemon/train/weight_source.h"
 #include "daemon/train/weights.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/temp_folder.h"
-#include "tests/unit/train/engine_runs.h"
-#include "tests/unit/train/rank_training.h"
-#include "tests/unit/train/small_regression.h"
-#include "tests/unit/train/step_events.h"
+#include "tests/support/engine_runs.h"
+#include "tests/support/rank_training.h"
+#include "tests/support/small_regression.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/step_events.h"
+#include "tests/support/temp_folder.h"
 
 namespace gaccd {
 namespace {
@@ -111,10 +111,8 @@ TEST(Trainer, RefusesEvaluationDataOfAnotherKind) {
   Job job = SmallJob(37, 4);
   std::get<SyntheticSpec>(*job.data.eval).outputs = 3;
   const auto comm = MakeSingle();
-  const auto trainer = Trainer::Open(*comm, job, *MakePlan(job, 1));
-  ASSERT_FALSE(trainer.ok());
-  EXPECT_THAT(trainer, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(trainer, HasMessage(::testing::HasSubstr("targets f32 [2], found")));
+  EXPECT_THAT(TrainingInputs::Open(*comm, job, *MakePlan(job, 1)),
+              IsError(ErrorKind::kConfig, "targets f32 [2], found"));
 }
 
 TEST(Trainer, TheBestEvaluationIsToldByAMetricOfTheJob) {
@@ -122,10 +120,10 @@ TEST(Trainer, TheBestEvaluationIsToldByAMetricOfTheJob) {
   job.evaluation.metric = "r2";
   const auto comm = MakeSingle();
   const Plan plan = *MakePlan(job, 1);
-  EXPECT_THAT(Trainer::Open(*comm, job, plan),
+  EXPECT_THAT(TrainingInputs::Open(*comm, job, plan),
               IsError(ErrorKind::kConfig, "evaluation.metric: expected one of loss, found r2"));
   job.metric = {MseSpec{}, R2Spec{}};
-  EXPECT_TRUE(Trainer::Open(*comm, job, plan).ok());
+  EXPECT_TRUE(TrainingInputs::Open(*comm, job, plan).ok());
 }
 
 // A sample alone has no other to be compared with: loss and gradient are 0.
@@ -141,7 +139,7 @@ TEST(Trainer, RefusesAContrastiveUpdateOfOneSample) {
   const auto comm = MakeSingle();
   const auto open = [&](std::int64_t target) {
     job.batch.target = target;
-    return Trainer::Open(*comm, job, *MakePlan(job, 1));
+    return TrainingInputs::Open(*comm, job, *MakePlan(job, 1));
   };
   EXPECT_TRUE(open(37).ok()) << "6 of 37 and one of 8";
   EXPECT_THAT(open(1), IsError(ErrorKind::kConfig, "a larger target"));
@@ -172,27 +170,27 @@ TEST(Trainer, RefusesDataWithoutAnyLabelBeforeItTrains) {
   const Job job = SmallJob(37, 4);
   const auto comm = MakeSingle();
   const auto open = [&](std::int64_t train, std::int64_t eval) {
-    return Trainer::Open(*comm, job, *MakePlan(job, 1),
-                         {.train = std::make_unique<PartlyUnlabelled>(100, train),
-                          .eval = std::make_unique<PartlyUnlabelled>(41, eval)});
+    return TrainingInputs::Make(*comm, job, *MakePlan(job, 1),
+                                {.train = std::make_unique<PartlyUnlabelled>(100, train),
+                                 .eval = std::make_unique<PartlyUnlabelled>(41, eval)});
   };
-  const auto trainer = open(99, 40);
-  ASSERT_TRUE(trainer.ok()) << trainer.status().message();
-  EXPECT_EQ((*trainer)->unlabelled(), 99);
+  const auto trainer = ValueOrThrow(open(99, 40));
+  EXPECT_EQ(trainer.unlabelled, 99);
   EXPECT_THAT(open(99, 41), IsError(ErrorKind::kData, "evaluation data has no label"));
   EXPECT_THAT(open(100, 40), IsError(ErrorKind::kData, "training data has no label"));
 }
 
 TEST(Trainer, LoadsWeightsThatWereSaved) {
-  const std::string path = ::testing::TempDir() + "trainer_test.safetensors";
+  const TempFolder folder;
+  const std::string path = folder.Path("weights");
   const auto comm = MakeSingle();
   std::vector<std::vector<float>> parameters;
   for (const std::uint64_t seed : {1U, 2U}) {
     Job job = SmallJob(37, 4);
     job.seed = seed;
-    const auto trainer = Trainer::Open(*comm, job, *MakePlan(job, 1));
+    const auto trainer =
+        Trainer::Make(*comm, TrainingInputs::Open(*comm, job, *MakePlan(job, 1)).value());
     ASSERT_TRUE(trainer.ok()) << trainer.status().message();
-    ASSERT_TRUE((*trainer)->Prepare().ok());
     parameters.push_back((*trainer)->Parameters().value());
     LoadedWeights loaded;
     const Status moved = seed == 1
@@ -211,11 +209,8 @@ TEST(Trainer, LoadsWeightsThatWereSaved) {
 TEST(Trainer, RefusesDataSmallerThanTheBatch) {
   const Job job = SmallJob(231, 4);
   const auto comm = MakeSingle();
-  const auto trainer = Trainer::Open(*comm, job, *MakePlan(job, 1));
-  ASSERT_FALSE(trainer.ok());
-  EXPECT_THAT(trainer, HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(trainer, HasMessage(::testing::HasSubstr("230")));
-  EXPECT_THAT(trainer, HasMessage(::testing::HasSubstr("231")));
+  EXPECT_THAT(TrainingInputs::Open(*comm, job, *MakePlan(job, 1)),
+              IsError(ErrorKind::kConfig, "230", "231"));
 }
 
 TEST(Agree, AllGetTheErrorOfTheLowestRank) {
@@ -233,8 +228,7 @@ TEST(Agree, AllGetTheErrorOfTheLowestRank) {
   ASSERT_EQ(agreements.size(), 4U);
   for (const Agreement& agreement : agreements) {
     EXPECT_EQ(agreement.reporting_rank, 2);
-    EXPECT_THAT(agreement.status, HasKind(ErrorKind::kData));
-    EXPECT_THAT(agreement.status, HasMessage("rank 2 on node1: bad file 2"));
+    EXPECT_THAT(agreement.status, IsError(ErrorKind::kData, "rank 2 on node1: bad file 2"));
   }
 }
 

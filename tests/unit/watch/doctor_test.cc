@@ -5,16 +5,11 @@
 #include <gtest/gtest.h>
 
 #include "daemon/watch/advice.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/watch/run_files.h"
+#include "tests/support/run_files.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
-
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
 
 class DoctorTest : public testing::Test {
  protected:
@@ -64,6 +59,21 @@ TEST_F(DoctorTest, NamesTheFirstFailureTheHostsAndTheExcludeLine) {
   EXPECT_THAT(text, HasSubstr("n3, in 2 of 2 attempts"));
   EXPECT_THAT(text, Not(HasSubstr("\nforged")));
   EXPECT_EQ(ExitOf(found.state.phase), 1);
+}
+
+// Rank 0 was silent too long and lived: no rank failed by itself, but somebody was the first to see
+// it.
+TEST_F(DoctorTest, WhereAllOnlySawOthersLostTheFirstRecordIsShown) {
+  State(R"(,"state":"failed","exit":69,"reason":"a rank was lost")");
+  run_.Event("001-812", 1, "run_start");
+  for (const int rank : {0, 3, 2, 1}) {
+    run_.Crash("001-812", 54 - rank, rank,
+               StrCat(R"(,"exit":69,"lost_ranks":"0","msg":"rank )", rank, R"( lost rank 0")"));
+  }
+  const std::string text = Text();
+  EXPECT_THAT(text, HasSubstr("rank 3 lost rank 0"));
+  EXPECT_THAT(text, Not(HasSubstr("rank 2 lost rank 0")));
+  EXPECT_THAT(text, HasSubstr("and 3 ranks that exited"));
 }
 
 // All ranks agree on an error, and each leaves a record of it.
@@ -170,11 +180,11 @@ TEST(Advise, AFullDiskIsSaidFirst) {
 TEST_F(DoctorTest, AJobThatEndedBeforeAnyRankWroteIsDiagnosed) {
   run_.Append("submit.jsonl", StrCat(R"({"v":1,"ts":")", At(1), R"(","jobs":"812"})", "\n"));
   EXPECT_THAT(Text(), HasSubstr("squeue --jobs=812"));
-  auto found = Diagnose(run_.path(), *ParseTimestamp(At(61)), [](std::span<const std::string>) {
-    return std::optional(JobStates{{"812", {"FAILED", "", "78:0"}}});
-  });
-  ASSERT_TRUE(found.ok());
-  EXPECT_THAT(DiagnosisText(*found),
+  auto found =
+      ValueOrThrow(Diagnose(run_.path(), *ParseTimestamp(At(61)), [](std::span<const std::string>) {
+        return std::optional(JobStates{{"812", {"FAILED", "", "78:0"}}});
+      }));
+  EXPECT_THAT(DiagnosisText(found),
               AllOf(HasSubstr("FAILED (exit 78:0)"), HasSubstr("slurm-*.out")));
   run_.Append("attempts/000-812/srun.err", "srun: error: n2: task 3: No such file\n");
   run_.Append("ledger.jsonl",

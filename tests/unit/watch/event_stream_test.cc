@@ -5,17 +5,13 @@
 #include <gtest/gtest.h>
 
 #include "daemon/telemetry/event_text.h"
+#include "daemon/telemetry/update_events.h"
 #include "daemon/watch/rank_lines.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/watch/run_files.h"
+#include "tests/support/run_files.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
-
-using testing::Contains;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
 
 // "000-812 step@7": attempt, event and second.
 std::vector<std::string> Rest(EventStream& stream) {
@@ -30,16 +26,14 @@ std::vector<std::string> Rest(EventStream& stream) {
 
 EventStream OpenStream(const RunFiles& run, std::string_view only = "",
                        EventStream::OfRanks of_ranks = EventStream::OfRanks::kLeftOut) {
-  auto stream = EventStream::Open(run.path(), only, of_ranks);
-  EXPECT_TRUE(stream.ok()) << stream.status().message();
-  return *std::move(stream);
+  return ValueOrThrow(EventStream::Open(run.path(), only, of_ranks));
 }
 
 TEST(ParseEvent, ReadsWhatTheReporterWrites) {
   const RunIdentity who{.run = "a\"b\n", .job = "812", .attempt = 1, .rank = 3, .host = "n1"};
   StepRecord step{.step = 12, .loss = std::nan(""), .grad_norm = 0.5, .skipped = true};
   Event event;
-  ASSERT_TRUE(ParseEvent(StepJson(who, {At(5), 7, "info"}, step, {}), &event));
+  ASSERT_TRUE(ParseEvent(EventJson(who, {At(5), 7, "info"}, step), &event));
   EXPECT_EQ(event.name, "step");
   EXPECT_EQ(event.at, *ParseTimestamp(At(5)));
   EXPECT_EQ(event.Text("run"), "a\"b\n");

@@ -9,15 +9,11 @@
 
 #include "collectives/base/files.h"
 #include "daemon/watch/logs_command.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/watch/run_files.h"
+#include "tests/support/run_files.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
-
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
 
 class LogsTest : public testing::Test {
  protected:

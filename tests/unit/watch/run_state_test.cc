@@ -15,15 +15,12 @@
 #include "daemon/watch/run_folders.h"
 #include "daemon/watch/state_text.h"
 #include "daemon/watch/watch_command.h"
-#include "tests/unit/base/status_matchers.h"
-#include "tests/unit/temp_folder.h"
-#include "tests/unit/watch/run_files.h"
+#include "tests/support/run_files.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 
 namespace gaccd {
 namespace {
-
-using testing::HasSubstr;
-using testing::Not;
 
 constexpr std::string_view kWritten = "2026-11-20T03:04:05.123456Z";
 
@@ -136,12 +133,11 @@ TEST_F(RunStateTest, WhatWasSubmittedIsShownUntilItBegins) {
     ASSERT_TRUE(AppendSubmission(folder_.path(), {at, jobs}, 0600).ok());
   };
   submit("2026-11-20T03:04:00.000000Z", "811");
-  auto state = ReadRunState(folder_.path(), After(0));
-  ASSERT_TRUE(state.ok());
-  EXPECT_EQ(Name(state->phase), "submitted");
-  EXPECT_EQ(ExitOf(state->phase), 0);
-  EXPECT_THAT(StateText(*state), HasSubstr("job 811, 0:05 ago"));
-  EXPECT_THAT(RunsTable(std::vector<RunState>{*state}), HasSubstr("submitted"));
+  auto state = ValueOrThrow(ReadRunState(folder_.path(), After(0)));
+  EXPECT_EQ(Name(state.phase), "submitted");
+  EXPECT_EQ(ExitOf(state.phase), 0);
+  EXPECT_THAT(StateText(state), HasSubstr("job 811, 0:05 ago"));
+  EXPECT_THAT(RunsTable(std::vector<RunState>{state}), HasSubstr("submitted"));
   // The run has begun since; then it ended, and was submitted again.
   EXPECT_EQ(Name(Read(StatusOf("running", ""), 1).phase), "running");
   EXPECT_EQ(Name(Read(StatusOf("failed", R"(,"exit":70)"), 1).phase), "failed");
@@ -293,6 +289,48 @@ TEST_F(RunStateTest, TextAndJsonShowTheFigures) {
   EXPECT_THAT(json, HasSubstr(R"("save_step":20)"));
   EXPECT_THAT(json, Not(HasSubstr("exit")));
   EXPECT_THAT(RunsTable(std::vector<RunState>{state}), HasSubstr("30/120"));
+}
+
+// STATUS.json is that of the newest attempt; one that was refused before its first update has done
+// nothing itself.
+TEST(RefusedAttempt, HidesNoProgressOfTheAttemptsBefore) {
+  RunFiles run;
+  const auto update = [](int step) {
+    return StrCat(R"(,"epoch":2,"step":)", step, R"(,"steps_total":120,"samples":32,"target":32,)",
+                  R"("samples_total":)", 32 * step, R"(,"loss":1.5)");
+  };
+  run.Event("000-811", 1, "step", update(39));
+  run.Event("000-811", 2, "step", update(40));
+  run.Event("000-811", 3, "eval",
+            R"(,"step":40,"metric":"mae","value":0.5,"best_step":36,"best_value":0.25)");
+  run.Event("000-811", 4, "verdict", R"(,"verdict":"requeue","exit":75,"last_step":40)");
+  run.Event("001-812", 9, "verdict", R"(,"verdict":"fail","exit":78,"last_step":0)");
+  run.Append("STATUS.json", StatusOf("failed", R"(,"exit":78,"reason":"another model")"));
+  const auto state = ValueOrThrow(ReadRunState(run.path(), After(1)));
+  EXPECT_EQ(Name(state.phase), "failed");
+  EXPECT_EQ(state.attempt, "001-812");
+  EXPECT_EQ(state.reason, "another model");
+  EXPECT_EQ(state.epoch, 2);
+  EXPECT_EQ(state.step, 40);
+  EXPECT_EQ(state.samples_total, 1280);
+  EXPECT_EQ(state.loss, 1.5);
+  EXPECT_THAT(RunsTable(std::vector<RunState>{state}), HasSubstr("failed  40/120  1.5"));
+  EXPECT_THAT(StateText(state), HasSubstr("best      mae 0.25 @ 36"));
+}
+
+TEST(RefusedAttempt, HasTheProgressOfTheVerdictOrTheLedgerWhereEventsAreGone) {
+  const RunFiles run;
+  run.Append("STATUS.json", StatusOf("failed", R"(,"exit":78,"reason":"another model")"));
+  const LedgerEntry before{.attempt = "000-811", .last = {.step = 36}, .exit = 75};
+  ASSERT_TRUE(AppendToLedger(run.Path("ledger.jsonl"), before).ok());
+  EXPECT_EQ(ReadRunState(run.path(), After(1))->step, 36) << "its newest checkpoint";
+  run.Append("attempts/000-811/verdict.json",
+             RunFiles::Line(4, "verdict", 1,
+                            R"(,"verdict":"requeue","exit":75,"last_step":40,"samples_total":7)"));
+  const auto state = ReadRunState(run.path(), After(1));
+  EXPECT_EQ(state->step, 40);
+  EXPECT_EQ(state->samples_total, 7);
+  EXPECT_EQ(state->exit, 78);
 }
 
 // By one rule, the job's: what `gaccd status` shows, and --best exports.

@@ -9,12 +9,11 @@
 #include <utility>
 
 #include "daemon/watch/run_folders.h"
-#include "tests/unit/temp_folder.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 
 namespace gaccd {
 namespace {
-
-using testing::HasSubstr;
 
 TEST(FindRunFolders, AreThoseInTheFolderAndInThoseOfASweep) {
   const TempFolder top;
@@ -26,10 +25,9 @@ TEST(FindRunFolders, AreThoseInTheFolderAndInThoseOfASweep) {
         "a/ckpt/STATUS.json", "other/x/y/STATUS.json"}) {
     std::ofstream(top.Path(name)) << "";
   }
-  const auto found = FindRunFolders(top.path());
-  ASSERT_TRUE(found.ok());
-  EXPECT_THAT(found->folders, testing::ElementsAre(top.Path("a"), top.Path("sweep/0-lr=1"),
-                                                   top.Path("sweep/1-lr=2")));
+  const auto found = ValueOrThrow(FindRunFolders(top.path()));
+  EXPECT_THAT(found.folders, testing::ElementsAre(top.Path("a"), top.Path("sweep/0-lr=1"),
+                                                  top.Path("sweep/1-lr=2")));
 }
 
 // What AddSlurmFacts() makes of a run, where SLURM knows these jobs.

@@ -7,22 +7,22 @@
 namespace gaccd {
 namespace {
 
-constexpr unsigned kThreads = 512;
+constexpr unsigned kCopyThreads = 512;
 constexpr int kPieces = 4;  // 16-byte loads of a thread that are in_flight together
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kCopyThreads)
     CopyKernel(const uint4* from, uint4* to, std::int64_t count) {
   const std::int64_t first =
-      static_cast<std::int64_t>(blockIdx.x) * kThreads * kPieces + threadIdx.x;
+      static_cast<std::int64_t>(blockIdx.x) * kCopyThreads * kPieces + threadIdx.x;
   uint4 pieces[kPieces];
 #pragma unroll
   for (int p = 0; p < kPieces; ++p) {
-    const std::int64_t i = first + static_cast<std::int64_t>(p) * kThreads;
+    const std::int64_t i = first + static_cast<std::int64_t>(p) * kCopyThreads;
     if (i < count) pieces[p] = from[i];
   }
 #pragma unroll
   for (int p = 0; p < kPieces; ++p) {
-    const std::int64_t i = first + static_cast<std::int64_t>(p) * kThreads;
+    const std::int64_t i = first + static_cast<std::int64_t>(p) * kCopyThreads;
     if (i < count) to[i] = pieces[p];
   }
 }
@@ -32,8 +32,8 @@ __global__ void __launch_bounds__(kThreads)
 Status EnqueueCopy(cudaStream_t stream, const void* from, void* to, std::int64_t bytes) {
   const std::int64_t count = bytes / 16;
   return Launch(CopyKernel,
-                {BlocksFor(count, static_cast<long long>(kThreads) * kPieces), kThreads}, stream,
-                "copy", static_cast<const uint4*>(from), static_cast<uint4*>(to), count);
+                {BlocksFor(count, static_cast<long long>(kCopyThreads) * kPieces), kCopyThreads},
+                stream, "copy", static_cast<const uint4*>(from), static_cast<uint4*>(to), count);
 }
 
 }  // namespace gaccd

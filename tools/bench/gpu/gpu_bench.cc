@@ -55,10 +55,15 @@ MadeCase Open(std::istringstream& words) {
   if (name == "adamw") return MakeAdamWCase(arguments);
   if (name == "norm") return MakeNormCase(arguments);
   if (name == "entropy") return MakeEntropyCase(arguments);
+  if (name == "embedding") return MakeEmbeddingCase(arguments);
+  if (name == "layer_norm") return MakeLayerNormCase(arguments);
   if (name == "gemm") return MakeGemmCase(arguments);
+  if (name == "attention") return MakeAttentionCase(arguments);
   if (name == "step") return MakeStepCase(arguments);
-  return Status(ErrorKind::kUsage,
-                StrCat("expected copy, adamw, norm, entropy, gemm or step, found '", name, "'"));
+  return Status(
+      ErrorKind::kUsage,
+      StrCat("expected copy, adamw, norm, entropy, embedding, layer_norm, gemm, attention ",
+             "or step, found '", name, "'"));
 }
 
 std::string ErrorLine(const Status& status) {

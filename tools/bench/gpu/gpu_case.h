@@ -49,17 +49,31 @@ MadeCase MakeCopyCase(const CaseArguments& arguments);     // way=memcpy|kernel 
 MadeCase MakeAdamWCase(const CaseArguments& arguments);    // precision=f32|bf16 elements=
 MadeCase MakeNormCase(const CaseArguments& arguments);     // elements=
 MadeCase MakeEntropyCase(const CaseArguments& arguments);  // precision=f32|bf16 rows= columns=
-// part=forward|input|weight rows= in= out= precision=f32|tf32|bf16 choice=first|timed
-// bias_gradient=none|epilogue|kernel (of weight). proof(): the floating-point operations.
+// The gradient of an embedding from bf16, added to what its table has: rows= columns= table=
+// ids=random|equal. proof(): a value of it.
+MadeCase MakeEmbeddingCase(const CaseArguments& arguments);
+// The gradient of layer norm in bf16 plus that of a residual: rows= columns=. proof(): a value of
+// it.
+MadeCase MakeLayerNormCase(const CaseArguments& arguments);
+// part=forward|input|weight|weight_in_out rows= in= out= precision=f32|tf32|bf16 choice=first|timed
+// with=none|epilogue|kernel: GELU, its gradient, or for weights the bias gradient. proof(): the
+// floating-point operations of the product.
 MadeCase MakeGemmCase(const CaseArguments& arguments);
+// Causal attention: part=forward|gradient sequences= length= heads= width= precision=bf16|fp16
+// by=library|kernel bits=any|deterministic. proof(): its floating-point operations.
+MadeCase MakeAttentionCase(const CaseArguments& arguments);
 // model=mlp|gpt|bert precision=f32|bf16 micro= k= updates=; a transformer's vocabulary= context=
-// layers= heads= width=. 784-512-512-10 with SGD, or a transformer with AdamW; one piece is a
-// micro-step, its share of reduction and optimiser included.
+// layers= heads= width=; choice=first|timed, of the products' algorithms. 784-512-512-10 with SGD,
+// or a transformer with AdamW; one piece is a micro-step, its share of reduction and optimiser
+// included.
 MadeCase MakeStepCase(const CaseArguments& arguments);
 
 // The median of `repeats` times of what `enqueue` puts into the stream, after a warm-up.
 Result<double> MedianSeconds(cudaStream_t stream, int repeats,
                              const std::function<Status()>& enqueue);
+// GPU memory of random values; GPU memory with a copy of memory of the host.
+Result<DeviceBuffer> RandomBuffer(std::size_t bytes, bool bf16, const char* what);
+Result<DeviceBuffer> BufferOfOne(const void* value, std::size_t bytes, const char* what);
 // The libraries of this machine, where null is cuBLASLt's: libraries_of_bench.cc; or stand-ins.
 [[nodiscard]] const CublasLtApi* CublasLtOfBench();
 [[nodiscard]] Result<SdpaOpener> SdpaOfBench();

@@ -51,12 +51,13 @@ class StepCase final : public GpuCase {
       : comm_(MakeSingle()), model_(std::move(model)), micro_(micro), k_(k), updates_(updates) {}
 
   // `optimizer`: with its learning rate.
-  Status Prepare(bool bf16, const OptimizerSpec& optimizer) {
+  Status Prepare(bool bf16, bool timed, const OptimizerSpec& optimizer) {
     EngineOptions options;
     options.replica = {.micro_batches = {micro_}, .micro_steps_per_update = k_};
     options.optimizer = optimizer;
     options.numerics.precision = bf16 ? Precision::kBF16 : Precision::kF32;
-    options.choice = {.device = Device::kCuda, .cublaslt = CublasLtOfBench()};
+    options.choice = {
+        .device = Device::kCuda, .time_algorithms = timed, .cublaslt = CublasLtOfBench()};
     if (bf16) {
       GACCD_ASSIGN_OR_RETURN(options.choice.sdpa, SdpaOfBench());
     }
@@ -163,12 +164,14 @@ MadeCase MakeStepCase(const CaseArguments& arguments) {
   GACCD_ASSIGN_OR_RETURN(const std::int64_t k, arguments.Count("k"));
   GACCD_ASSIGN_OR_RETURN(const std::int64_t updates, arguments.Count("updates"));
   GACCD_ASSIGN_OR_RETURN(const bool bf16, arguments.Either("precision", "f32", "bf16"));
+  GACCD_ASSIGN_OR_RETURN(const bool timed, arguments.Either("choice", "first", "timed"));
   GACCD_ASSIGN_OR_RETURN(const ModelSpec spec, SpecOf(arguments));
   GACCD_ASSIGN_OR_RETURN(Model model, Model::MakeWithoutData(spec));
   auto made = std::make_unique<StepCase>(std::move(model), micro, k, updates);
   const bool mlp = arguments.Text("model") == "mlp";
-  GACCD_RETURN_IF_ERROR(made->Prepare(bf16, mlp ? OptimizerSpec{.lr = 0.01, .kind = SgdSpec{}}
-                                                : OptimizerSpec{.lr = 3e-4, .kind = AdamWSpec{}}));
+  GACCD_RETURN_IF_ERROR(made->Prepare(bf16, timed,
+                                      mlp ? OptimizerSpec{.lr = 0.01, .kind = SgdSpec{}}
+                                          : OptimizerSpec{.lr = 3e-4, .kind = AdamWSpec{}}));
   return CasePtr(std::move(made));
 }
 

@@ -1,0 +1,107 @@
+#include "daemon/config/speed_flag.h"
+
+#include <cstddef>
+#include <set>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "daemon/plan/speeds.h"
+#include "slurm/hostlist.h"
+
+namespace gaccd {
+namespace {
+
+Status WrongItem(std::string_view item, std::string_view what) {
+  return {ErrorKind::kUsage, StrCat("--speed: '", item, "': ", what)};
+}
+
+// The first comma from `at` on that is outside of brackets, or the end.
+std::size_t EndOfItem(std::string_view text, std::size_t at) {
+  for (bool inside = false; at < text.size(); ++at) {
+    if (text[at] == '[') inside = true;
+    if (text[at] == ']') inside = false;
+    if (text[at] == ',' && !inside) break;
+  }
+  return at;
+}
+
+std::string_view WithoutDomain(std::string_view host) { return host.substr(0, host.find('.')); }
+
+}  // namespace
+
+Result<SpeedFlag> ParseSpeedFlag(std::string_view text) {
+  if (text == "measured") return SpeedFlag{.measured = true, .hosts = {}};
+  SpeedFlag flag;
+  std::set<std::string> named;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = EndOfItem(text, at);
+    const std::string_view item = text.substr(at, end - at);
+    at = end + 1;
+    const std::size_t colon = item.rfind(':');
+    if (colon == std::string_view::npos) {
+      return WrongItem(item, "expected HOSTS:SPEED, as n[1-20]:1, or 'measured' alone");
+    }
+    const Result<double> speed = ParseSpeed(item.substr(colon + 1));
+    if (!speed.ok()) return WrongItem(item, speed.status().message());
+    auto hosts = ExpandHostlist(item.substr(0, colon));
+    if (!hosts.ok()) return WrongItem(item, hosts.status().message());
+    for (std::string& host : *hosts) {
+      if (!named.insert(host).second) return WrongItem(item, StrCat("host ", host, " comes twice"));
+      flag.hosts.push_back({std::move(host), *speed});
+    }
+  }
+  return flag;
+}
+
+Result<std::vector<double>> SpeedsOfRanks(const SpeedFlag& flag,
+                                          std::span<const std::string> host_of) {
+  std::vector<double> speeds;
+  if (flag.measured) return speeds;
+  speeds.assign(host_of.size(), 1.0);
+  std::vector<std::string_view> named(host_of.size());  // by rank: as the list has it
+  for (const HostSpeed& one : flag.hosts) {
+    bool found = false;
+    for (std::size_t rank = 0; rank < host_of.size(); ++rank) {
+      if (host_of[rank] != one.host && WithoutDomain(host_of[rank]) != one.host) continue;
+      if (!named[rank].empty()) {
+        return Status(ErrorKind::kConfig,
+                      StrCat("--speed: expected host ", host_of[rank], " once, found it as ",
+                             named[rank], " and as ", one.host));
+      }
+      found = true;
+      named[rank] = one.host;
+      speeds[rank] = one.speed;
+    }
+    if (found) continue;
+    const std::set<std::string_view> hosts(host_of.begin(), host_of.end());
+    return Status(
+        ErrorKind::kConfig,
+        StrCat("--speed names host ", one.host, ", on which no rank runs: expected one of ",
+               hosts.size(), " hosts, the first of which is ", *hosts.begin()));
+  }
+  return speeds;
+}
+
+Result<std::vector<double>> SpeedsOfNodes(const SpeedFlag& flag, std::int64_t nodes,
+                                          std::int64_t ranks_per_node) {
+  std::vector<double> speeds;
+  if (flag.measured) return speeds;
+  if (std::ssize(flag.hosts) > nodes) {
+    return Status(ErrorKind::kConfig,
+                  StrCat("--speed: expected at most ", nodes, " hosts, as many as nodes, found ",
+                         flag.hosts.size()));
+  }
+  // Checked before it is allocated: neither count has a limit here.
+  constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
+  if (nodes > kMostRanks / ranks_per_node) {
+    return Status(ErrorKind::kConfig, StrCat("--speed: expected at most ", kMostRanks,
+                                             " ranks, found ", nodes, " nodes x ", ranks_per_node));
+  }
+  for (const HostSpeed& one : flag.hosts) {
+    speeds.insert(speeds.end(), static_cast<std::size_t>(ranks_per_node), one.speed);
+  }
+  speeds.resize(static_cast<std::size_t>(nodes * ranks_per_node), 1.0);
+  return speeds;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,84 @@
+// The verbs in one table, from which parsing, help, the manual page and the completion for bash
+// follow. What each runs: daemon/verbs/verbs.cc.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "collectives/base/environment.h"
+#include "collectives/base/result.h"
+#include "daemon/config/flags_spec.h"
+
+namespace gaccd {
+
+enum class Verb : std::uint8_t {
+  kPlan,
+  kTrain,
+  kSubmit,
+  kEval,
+  kPredict,
+  kSamples,
+  kSelftest,
+  kCheck,
+  kCkpt,
+  kVerdict,
+  kStatus,
+  kRuns,
+  kStop,
+  kSave,
+  kLogs,
+  kDoctor,
+  kExport,
+  kReport,
+  kPlot,
+  kHelp,
+  kVersion  // the last
+};
+
+// What a verb takes. A flag says itself which verbs take it (`verbs` in proto/field.proto).
+struct VerbArguments {
+  std::size_t words = 0;          // at most; arguments without dashes
+  std::string_view actions;       // what the first word can be, "ls verify"; empty: anything
+  std::string_view json_actions;  // those with a format other than the first; empty: all
+  OutputFormat first_format = OutputFormat::kText;
+  OutputFormat last_format = OutputFormat::kText;
+  bool flags_of_train = false;  // in addition to its own, for the command line of a training
+};
+
+struct VerbRow {
+  Verb verb;
+  std::string_view name;
+  std::string_view summary;
+  VerbArguments takes;
+  std::string_view usage;  // after "gaccd name"; the flags follow from proto/
+};
+[[nodiscard]] std::span<const VerbRow> VerbTable();  // in the order of Verb
+[[nodiscard]] const VerbRow& GetVerbRow(Verb verb);
+[[nodiscard]] inline std::string_view Name(Verb verb) { return GetVerbRow(verb).name; }
+
+// Whether a table has one row for every verb, in the order of Verb, so that it can be indexed.
+template <typename Rows>
+consteval bool HasEveryVerb(const Rows& rows) {
+  std::size_t next = 0;
+  for (const auto& row : rows) {
+    if (row.verb != static_cast<Verb>(next++)) return false;
+  }
+  return next == static_cast<std::size_t>(Verb::kVersion) + 1;
+}
+
+// Whether a word is in a list of words with blanks between them.
+[[nodiscard]] bool HasWord(std::string_view list, std::string_view word);
+
+// kUsage with the verbs there are.
+[[nodiscard]] Result<Verb> ParseVerb(std::string_view word);
+
+// The verb when only flags are given: inside a SLURM step (SLURM_STEP_ID and SLURM_PROCID) or under
+// mpirun (OMPI_COMM_WORLD_SIZE) train, elsewhere plan. Without any argument it is help where this
+// is plan.
+[[nodiscard]] Verb DefaultVerb(const Environment& environment);
+
+inline constexpr std::size_t kMaxReportedRuns = 32;
+
+}  // namespace gaccd

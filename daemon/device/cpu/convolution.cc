@@ -1,0 +1,187 @@
+#include "daemon/device/cpu/convolution.h"
+
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "daemon/device/cpu/packed_weights.h"
+
+namespace gaccd {
+namespace {
+
+using Dims = dnnl::memory::dims;
+using Tag = dnnl::memory::format_tag;
+using Desc = dnnl::memory::desc;
+using Type = dnnl::memory::data_type;
+using Forward = dnnl::convolution_forward;
+using BackwardData = dnnl::convolution_backward_data;
+using BackwardWeights = dnnl::convolution_backward_weights;
+
+constexpr auto kAlgorithm = dnnl::algorithm::convolution_direct;
+constexpr std::int64_t kAlignment = 64;
+
+Dims WeightDims(const ConvolutionSpec& spec) {
+  const std::int64_t in = spec.in / spec.groups;
+  if (spec.groups == 1) return {spec.out, in, spec.kernel[0], spec.kernel[1]};
+  return {spec.groups, spec.out / spec.groups, in, spec.kernel[0], spec.kernel[1]};
+}
+
+// What oneDNN is asked for.
+struct Descriptions {
+  Desc x, y, weight, plain_weight, bias;
+  Dims stride, dilation, padding;
+
+  Descriptions(ConvolutionKind kind, const ConvolutionSpec& spec) {
+    const Type rounded = spec.bf16 ? Type::bf16 : Type::f32;
+    const bool writes_x = kind == ConvolutionKind::kInputGradient;
+    const bool writes_y = kind == ConvolutionKind::kForward;
+    const bool writes_weight = kind == ConvolutionKind::kWeightGradient;
+    x = Desc({spec.images, spec.in, spec.image[0], spec.image[1]}, writes_x ? Type::f32 : rounded,
+             Tag::nhwc);
+    y = Desc({spec.images, spec.out, spec.result[0], spec.result[1]},
+             writes_y ? Type::f32 : rounded, Tag::nhwc);
+    const Dims dims = WeightDims(spec);
+    weight = Desc(dims, writes_weight ? Type::f32 : rounded, Tag::any);
+    plain_weight = Desc(dims, Type::f32, spec.groups == 1 ? Tag::oihw : Tag::goihw);
+    if (spec.bias) bias = Desc({spec.out}, Type::f32, Tag::a);
+    stride = {spec.stride[0], spec.stride[1]};
+    dilation = {spec.dilation[0] - 1, spec.dilation[1] - 1};
+    padding = {spec.padding[0], spec.padding[1]};
+  }
+};
+
+dnnl::primitive_attr OwnScratch() {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return attributes;
+}
+
+Forward::primitive_desc ForwardDesc(const Descriptions& d, const dnnl::engine& engine) {
+  const auto kind = dnnl::prop_kind::forward_training;
+  const Forward::desc desc = d.bias.get_size() > 0
+                                 ? Forward::desc(kind, kAlgorithm, d.x, d.weight, d.bias, d.y,
+                                                 d.stride, d.dilation, d.padding, d.padding)
+                                 : Forward::desc(kind, kAlgorithm, d.x, d.weight, d.y, d.stride,
+                                                 d.dilation, d.padding, d.padding);
+  return {desc, OwnScratch(), engine};
+}
+
+// The forward convolution that oneDNN wants to see with a gradient: types as it computes them.
+Forward::primitive_desc HintFor(const ConvolutionSpec& spec, const dnnl::engine& engine) {
+  ConvolutionSpec hint = spec;
+  hint.bias = false;
+  return ForwardDesc(Descriptions(ConvolutionKind::kForward, hint), engine);
+}
+
+}  // namespace
+
+std::string ToText(const ConvolutionSpec& spec) {
+  return StrCat("convolution of ", spec.images, " images [", spec.in, ", ", spec.image[0], ", ",
+                spec.image[1], "], weight [", spec.out, ", ", spec.in / spec.groups, ", ",
+                spec.kernel[0], ", ", spec.kernel[1], "]", spec.bf16 ? ", bf16" : "");
+}
+
+Result<Convolution> Convolution::Prepare(CpuContext& context, ConvolutionKind kind,
+                                         const ConvolutionSpec& spec, const float* weight) {
+  try {
+    Convolution convolution;
+    GACCD_RETURN_IF_ERROR(convolution.Make(context, kind, spec, weight));
+    return convolution;
+  } catch (const dnnl::error& error) {
+    return Status(ErrorKind::kInternal, StrCat("oneDNN ", ToText(spec), ": ", error.what()));
+  }
+}
+
+template <typename PrimitiveDesc>
+void Convolution::SetMain(const PrimitiveDesc& desc, const dnnl::engine& engine,
+                          dnnl::primitive primitive) {
+  main_.primitive = std::move(primitive);
+  scratch_ = dnnl::memory(desc.scratchpad_desc(), engine, nullptr);
+  scratch_bytes_ = static_cast<std::int64_t>(desc.scratchpad_desc().get_size());
+  main_.args.push_back({DNNL_ARG_SCRATCHPAD, scratch_.get()});
+}
+
+Status Convolution::Make(CpuContext& context, ConvolutionKind kind, const ConvolutionSpec& spec,
+                         const float* weight) {
+  const dnnl::engine& engine = context.engine();
+  const Descriptions d(kind, spec);
+  stream_ = context.stream();
+  x_ = dnnl::memory(d.x, engine, nullptr);
+  y_ = dnnl::memory(d.y, engine, nullptr);
+  const auto pack = [&](const Desc& packed) -> Status {
+    GACCD_ASSIGN_OR_RETURN(weight_, context.packed_weights().Get(weight, d.plain_weight, packed));
+    main_.args.push_back({DNNL_ARG_WEIGHTS, weight_.get()});
+    return Status::Ok();
+  };
+  if (kind == ConvolutionKind::kForward) {
+    const Forward::primitive_desc desc = ForwardDesc(d, engine);
+    SetMain(desc, engine, Forward(desc));
+    GACCD_RETURN_IF_ERROR(pack(desc.weights_desc()));
+    if (spec.bias) {
+      bias_ = dnnl::memory(d.bias, engine, nullptr);
+      main_.args.push_back({DNNL_ARG_BIAS, bias_.get()});
+    }
+    main_.args.insert(main_.args.end(), {{DNNL_ARG_SRC, x_.get()}, {DNNL_ARG_DST, y_.get()}});
+    return Status::Ok();
+  }
+  const Forward::primitive_desc hint = HintFor(spec, engine);
+  if (kind == ConvolutionKind::kInputGradient) {
+    const BackwardData::primitive_desc desc(
+        {kAlgorithm, d.x, d.weight, d.y, d.stride, d.dilation, d.padding, d.padding}, OwnScratch(),
+        engine, hint);
+    SetMain(desc, engine, BackwardData(desc));
+    main_.args.insert(main_.args.end(),
+                      {{DNNL_ARG_DIFF_DST, y_.get()}, {DNNL_ARG_DIFF_SRC, x_.get()}});
+    return pack(desc.weights_desc());
+  }
+  const BackwardWeights::primitive_desc desc(
+      {kAlgorithm, d.x, d.weight, d.y, d.stride, d.dilation, d.padding, d.padding}, OwnScratch(),
+      engine, hint);
+  SetMain(desc, engine, BackwardWeights(desc));
+  weight_ = dnnl::memory(desc.diff_weights_desc(), engine, nullptr);
+  plain_gradient_ = dnnl::memory(d.plain_weight, engine, nullptr);
+  main_.args.insert(main_.args.end(), {{DNNL_ARG_SRC, x_.get()},
+                                       {DNNL_ARG_DIFF_DST, y_.get()},
+                                       {DNNL_ARG_DIFF_WEIGHTS, weight_.get()}});
+  const auto size = static_cast<std::int64_t>(desc.diff_weights_desc().get_size());
+  gradient_bytes_ = (size + kAlignment - 1) / kAlignment * kAlignment;
+  scratch_bytes_ += gradient_bytes_;
+  dnnl::post_ops sum;
+  sum.append_sum(1.0F);
+  dnnl::primitive_attr adding;
+  adding.set_post_ops(sum);
+  const std::vector<dnnl_exec_arg_t> args = {{DNNL_ARG_FROM, weight_.get()},
+                                             {DNNL_ARG_TO, plain_gradient_.get()}};
+  overwrite_ = {dnnl::reorder(weight_, plain_gradient_), args};
+  add_ = {dnnl::reorder(weight_, plain_gradient_, adding), args};
+  return Status::Ok();
+}
+
+void Convolution::Bind(const void* x_or_dx, const void* y_or_dy, const float* bias,
+                       float* weight_gradient, void* scratch) {
+  // oneDNN's handles are mutable; it only reads what a kind does not write.
+  x_.set_data_handle(const_cast<void*>(x_or_dx));
+  y_.set_data_handle(const_cast<void*>(y_or_dy));
+  if (bias_) bias_.set_data_handle(const_cast<float*>(bias));
+  auto* const memory = static_cast<std::byte*>(scratch);
+  if (plain_gradient_) {
+    plain_gradient_.set_data_handle(weight_gradient);
+    weight_.set_data_handle(memory);
+  }
+  scratch_.set_data_handle(memory + gradient_bytes_);
+}
+
+Status Convolution::Execute(const Step& step) const {
+  const dnnl_status_t status = dnnl_primitive_execute(
+      step.primitive.get(), stream_.get(), static_cast<int>(step.args.size()), step.args.data());
+  if (status == dnnl_success) return Status::Ok();
+  return {ErrorKind::kInternal,
+          StrCat("oneDNN convolution: dnnl_status_t ", static_cast<int>(status))};
+}
+
+Status Convolution::Run(bool add) {
+  GACCD_RETURN_IF_ERROR(Execute(main_));
+  if (!plain_gradient_) return Status::Ok();
+  return Execute(add ? add_ : overwrite_);
+}
+
+}  // namespace gaccd

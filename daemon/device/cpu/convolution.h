@@ -1,0 +1,76 @@
+// Convolution: one prepared convolution of images on the CPU, or one of its gradients, by oneDNN.
+// Images lie as [N, H, W, C], weights as [O, C / groups, KH, KW] (with OH, OW the size of y):
+//   kForward         y [N, OH, OW, O] = x * W (+ bias)
+//   kInputGradient   dx [N, H, W, C] of dy and W
+//   kWeightGradient  dW, or dW += , of dy and x
+// f32; with bf16 the images that are read are, and the weight is rounded to it: sums are f32.
+// Prepared once, run many times; a run allocates nothing of ours.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <dnnl.hpp>
+#include <vector>
+
+#include "collectives/base/result.h"
+#include "daemon/device/cpu/cpu_context.h"
+
+namespace gaccd {
+
+enum class ConvolutionKind : std::uint8_t { kForward, kInputGradient, kWeightGradient };
+
+// Pairs: of height and of width.
+struct ConvolutionSpec {
+  using Pair = std::array<std::int64_t, 2>;
+
+  std::int64_t images = 0, in = 0, out = 0, groups = 1;  // N, C, O
+  Pair image{}, result{}, kernel{};                      // H and W, OH and OW, KH and KW
+  Pair stride{1, 1}, padding{0, 0}, dilation{1, 1};
+  bool bias = false;  // kForward
+  bool bf16 = false;
+};
+
+// "convolution of 32 images [64, 28, 28], weight [128, 64, 3, 3]"
+[[nodiscard]] std::string ToText(const ConvolutionSpec& spec);
+
+class Convolution {
+ public:
+  // weight: f32, used through a packed copy (see PackedWeights); null for kWeightGradient.
+  // `context` must outlive it. kInternal when oneDNN refuses (bf16: also a CPU for which
+  // Bf16OfCpu() is kNone); kOs without memory for a packed copy.
+  // REQUIRES: not a kernel of 1 x 1 without padding and with a stride above 1. oneDNN gathers what
+  // such a kernel reads, for narrow weight gradients beyond its memory
+  // (github.com/uxlfoundation/oneDNN/issues/6035): gather first.
+  static Result<Convolution> Prepare(CpuContext& context, ConvolutionKind kind,
+                                     const ConvolutionSpec& spec, const float* weight);
+
+  [[nodiscard]] std::int64_t scratch_bytes() const { return scratch_bytes_; }
+
+  // The operands that the kind has; `scratch` has scratch_bytes(), 64-byte aligned. Cheap.
+  void Bind(const void* x_or_dx, const void* y_or_dy, const float* bias, float* weight_gradient,
+            void* scratch);
+  // add: kWeightGradient adds to dW. kInternal when oneDNN fails. REQUIRES: Bind().
+  Status Run(bool add = false);
+
+ private:
+  struct Step {
+    dnnl::primitive primitive;
+    std::vector<dnnl_exec_arg_t> args;
+  };
+
+  Convolution() = default;
+  Status Make(CpuContext& context, ConvolutionKind kind, const ConvolutionSpec& spec,
+              const float* weight);
+  template <typename PrimitiveDesc>
+  void SetMain(const PrimitiveDesc& desc, const dnnl::engine& engine, dnnl::primitive primitive);
+  Status Execute(const Step& step) const;
+
+  dnnl::stream stream_;
+  Step main_;
+  Step overwrite_, add_;  // kWeightGradient: from oneDNN's layout to the plain one
+  dnnl::memory x_, y_, weight_, bias_, plain_gradient_, scratch_;
+  std::int64_t gradient_bytes_ = 0;  // of dW in oneDNN's layout, at the start of the scratch
+  std::int64_t scratch_bytes_ = 0;
+};
+
+}  // namespace gaccd

@@ -1,0 +1,252 @@
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <new>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "collectives/bucket/bucket_reducer.h"
+#include "daemon/config/job_checks.h"
+#include "daemon/device/host_buffer.h"
+#include "daemon/engine/backend.h"
+#include "daemon/engine/gradient_reducer.h"
+#include "daemon/optim/norm.h"
+#include "daemon/optim/optimizer.h"
+
+namespace gaccd {
+namespace {
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(Communicator& comm, const Model& model)
+      : comm_(comm), model_(model), contrastive_(model.contrastive()) {}
+
+  Status Create(const EngineOptions& options);
+
+  [[nodiscard]] std::string_view device() const override { return "cpu"; }
+  [[nodiscard]] EngineMemory memory() const override {
+    return {.host_bytes = replica_->planned_bytes() +
+                          static_cast<std::int64_t>(optimizer_->state().size_bytes()),
+            .process_bytes = process_bytes_};
+  }
+  [[nodiscard]] bool immediate() const override { return true; }
+  [[nodiscard]] int held_batches() const override { return 0; }
+  Result<std::byte*> HostMemory(std::size_t /*bytes*/) override { return nullptr; }
+
+  Status CopyIn(std::string_view /*what*/, EngineBuffer to, std::span<const float> from) override {
+    std::ranges::copy(from, Buffer(to).begin());
+    return Status::Ok();
+  }
+  Status CopyOut(std::string_view /*what*/, EngineBuffer from, std::int64_t first,
+                 std::span<float> to) override {
+    std::ranges::copy(Buffer(from).subspan(static_cast<std::size_t>(first), to.size()), to.begin());
+    return Status::Ok();
+  }
+  [[nodiscard]] std::span<float> host_parameters() override { return replica_->parameters(); }
+  Status ParametersChanged() override { return replica_->ParametersChanged(); }
+  Status ExchangeAverages() override {
+    const bool changed = optimizer_->ExchangeAverages(replica_->parameters());
+    return changed ? replica_->ParametersChanged() : Status::Ok();
+  }
+  [[nodiscard]] std::int64_t updates() const override { return optimizer_->updates(); }
+  void set_updates(std::int64_t updates) override { optimizer_->set_updates(updates); }
+
+  // One page for all: the control itself, as one update is over before the next one begins.
+  [[nodiscard]] UpdateSlot Slot(std::size_t index) override {
+    return {.index = index, .page = control_, .control_words = control_words()};
+  }
+  Status Begin(const UpdateSlot& slot, double lr) override;
+  Status SetInputs(const UpdateSlot& /*slot*/) override { return Status::Ok(); }
+  Result<bool> Idle(const UpdateSlot& /*slot*/) override { return true; }
+  Status MicroStep(const BatchView& batch, StepPlace place, std::int64_t first,
+                   const float* row_gradients) override;
+  Result<UpdateSums> Sums() override { return control_->sums; }
+  Status SetSums(const UpdateSums& sums) override {
+    control_->sums = sums;
+    return Status::Ok();
+  }
+  Status RunSegment(const BatchView& batch, std::int64_t micro_batch,
+                    std::int64_t segment) override;
+  Status SumOverRanks(std::int64_t segment) override {
+    const MutableBuffer sum = View(replica_->update_sum(segment));
+    return comm_.AllReduceSum(sum, sum);
+  }
+  Status Reduce(const UpdateSlot& slot) override;
+  Status Measure() override {
+    JudgeUpdate(SumOfSquares(replica_->gradients()), control_);
+    return Status::Ok();
+  }
+  Status Optimize(const ParameterLimit* limit) override;
+  Status End(const UpdateSlot& /*slot*/) override {
+    Mark(UpdateMark::kEnd);
+    return reducer_->NextCycle();
+  }
+  Result<bool> Finished(const UpdateSlot& /*slot*/, bool /*wait*/) override { return true; }
+  Result<double> Seconds(const UpdateSlot& /*slot*/, UpdateMark from, UpdateMark to) override {
+    return std::chrono::duration<double>(mark(to) - mark(from)).count();
+  }
+
+  Status Encode(const BatchView& batch, std::int64_t /*first*/, float* rows) override {
+    return replica_->Encode(batch, rows);
+  }
+  Result<float> FetchRows(std::span<float> /*rows*/) override {
+    return parameter(contrastive_->log_scale);
+  }
+  Status SetRowGradients(std::span<const float> gradients, const ContrastiveSums& sums) override;
+  Status SetScaleGradient() override;
+
+  Result<Evaluation> Evaluate(const BatchView& batch) override { return replica_->Evaluate(batch); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  [[nodiscard]] std::span<float> Buffer(EngineBuffer buffer) {
+    return buffer == EngineBuffer::kParameters  ? replica_->parameters()
+           : buffer == EngineBuffer::kOptimizer ? optimizer_->state()
+                                                : replica_->gradients();
+  }
+  [[nodiscard]] float& parameter(std::int64_t element) {
+    return replica_->parameters()[static_cast<std::size_t>(element)];
+  }
+  [[nodiscard]] Clock::time_point& mark(UpdateMark mark) {
+    return marks_[static_cast<std::size_t>(mark)];
+  }
+  void Mark(UpdateMark which) { mark(which) = Clock::now(); }
+  [[nodiscard]] std::span<double> control_words() {
+    return {reinterpret_cast<double*>(control_ + 1), control_word_count_};
+  }
+
+  Communicator& comm_;
+  const Model& model_;
+  const std::optional<ContrastiveModel> contrastive_;
+  std::unique_ptr<CommMemory> gradient_memory_;
+  std::unique_ptr<Replica> replica_;
+  std::optional<BucketReducer> reducer_;
+  HostBuffer state_memory_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::int64_t process_bytes_ = 0;
+  std::unique_ptr<std::byte[]> control_memory_;
+  UpdateControl* control_ = nullptr;  // followed by the control words
+  std::size_t control_word_count_ = 0;
+  double lr_ = 0;
+  float log_scale_gradient_ = 0;
+  std::array<Clock::time_point, 4> marks_;
+};
+
+Status CpuBackend::Create(const EngineOptions& options) {
+  const auto elements = static_cast<std::size_t>(model_.layout().size());
+  GACCD_ASSIGN_OR_RETURN(gradient_memory_, comm_.Allocate(elements * sizeof(float)));
+  const std::span gradients(static_cast<float*>(gradient_memory_->data()), elements);
+  GACCD_ASSIGN_OR_RETURN(replica_, Replica::Create(model_, gradients, options.replica,
+                                                   options.numerics.precision, &comm_));
+  if (options.measure_process) {  // no buffer is used yet, but shared gradients were zeroed
+    GACCD_ASSIGN_OR_RETURN(process_bytes_, ResidentBytes());
+    process_bytes_ -= ResidentBytesOf(std::as_bytes(gradients));
+  }
+  // Nothing is sent during the backward pass here: one message.
+  GACCD_ASSIGN_OR_RETURN(reducer_,
+                         MakeGradientReducer(comm_, model_.layout(), View(gradients), kOneBucket));
+  OptimizerRanges ranges = OptimizerRanges::Of(model_.layout());
+  const auto state = static_cast<std::size_t>(StateElements(options.optimizer, ranges.elements()));
+  GACCD_ASSIGN_OR_RETURN(state_memory_,
+                         HostBuffer::Allocate(state * sizeof(float), "optimiser state"));
+  GACCD_ASSIGN_OR_RETURN(optimizer_,
+                         MakeOptimizer(options.optimizer, std::move(ranges),
+                                       {reinterpret_cast<float*>(state_memory_.data()), state}));
+  control_word_count_ = options.control_word_count;
+  control_memory_ =
+      std::make_unique<std::byte[]>(sizeof(UpdateControl) + control_word_count_ * sizeof(double));
+  control_ = new (control_memory_.get()) UpdateControl;
+  return Status::Ok();
+}
+
+Status CpuBackend::Begin(const UpdateSlot& slot, double lr) {
+  lr_ = lr;
+  replica_->SetUpdate(slot.page->inputs.update);
+  control_->sums = {};
+  replica_->BeginSegments();
+  Mark(UpdateMark::kBegin);
+  return Status::Ok();
+}
+
+Status CpuBackend::MicroStep(const BatchView& batch, StepPlace place, std::int64_t /*first*/,
+                             const float* row_gradients) {
+  UpdateSums& sums = control_->sums;
+  sums.samples += static_cast<double>(batch.samples);
+  if (contrastive_) {
+    GACCD_RETURN_IF_ERROR(replica_->Replay(batch, row_gradients, place.first));
+    sums.divisor += static_cast<double>(batch.samples);
+    return place.last ? SetScaleGradient() : Status::Ok();
+  }
+  GACCD_ASSIGN_OR_RETURN(
+      const LossSums found,
+      replica_->MicroStep(batch, control_->inputs.prediction_weight, place.first));
+  sums.loss += found.loss_sum;
+  sums.divisor += found.divisor;
+  return Status::Ok();
+}
+
+Status CpuBackend::RunSegment(const BatchView& batch, std::int64_t micro_batch,
+                              std::int64_t segment) {
+  UpdateSums& sums = control_->sums;
+  if (segment == 0) sums.samples += static_cast<double>(batch.samples);
+  GACCD_ASSIGN_OR_RETURN(
+      const LossSums found,
+      replica_->RunSegment(batch, micro_batch, segment, control_->inputs.prediction_weight));
+  sums.loss += found.loss_sum;
+  sums.divisor += found.divisor;
+  return Status::Ok();
+}
+
+Status CpuBackend::Reduce(const UpdateSlot& /*slot*/) {
+  Mark(UpdateMark::kComputed);
+  GACCD_RETURN_IF_ERROR(reducer_->ReduceAll());
+  constexpr std::size_t kSums = sizeof(UpdateSums) / sizeof(double);
+  const auto view =
+      View(std::span(reinterpret_cast<double*>(&control_->sums), kSums + control_word_count_));
+  GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(view, view));
+  Mark(UpdateMark::kReduced);
+  return Status::Ok();
+}
+
+Status CpuBackend::Optimize(const ParameterLimit* limit) {
+  if (control_->verdict.idle != 0) return Status::Ok();
+  optimizer_->Step(replica_->parameters(), replica_->gradients(), lr_,
+                   control_->verdict.gradient_scale,
+                   [this](std::int64_t end) { replica_->ParametersChangedUpTo(end); });
+  if (limit != nullptr) {
+    float& value = parameter(limit->element);
+    value = std::min(value, limit->most);
+  }
+  optimizer_->Average(replica_->parameters());
+  if (model_.update_sums() > 0) replica_->AddToRunningStatistics();
+  return replica_->ParametersChanged();
+}
+
+Status CpuBackend::SetRowGradients(std::span<const float> /*gradients*/,
+                                   const ContrastiveSums& sums) {
+  control_->sums.loss = sums.loss;
+  log_scale_gradient_ = static_cast<float>(sums.log_scale_gradient);
+  return Status::Ok();
+}
+
+// Of the own samples: the reduction adds those of the others.
+Status CpuBackend::SetScaleGradient() {
+  if (!contrastive_->learns_scale) return Status::Ok();
+  replica_->gradients()[static_cast<std::size_t>(contrastive_->log_scale)] = log_scale_gradient_;
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<BackendPtr> MakeCpuBackend(Communicator& comm, const Model& model,
+                                  const EngineOptions& options) {
+  // Nothing is replaced by another kind of arithmetic in silence.
+  GACCD_RETURN_IF_ERROR(CheckNumericsOfCpu(options.numerics, "this engine runs on CPUs"));
+  auto backend = std::make_unique<CpuBackend>(comm, model);
+  GACCD_RETURN_IF_ERROR(backend->Create(options));
+  return BackendPtr(backend.release());
+}
+
+}  // namespace gaccd

@@ -1,0 +1,169 @@
+// What the GPU is asked for in an update, and between updates.
+#include "daemon/engine/backend_cuda.h"
+
+namespace gaccd {
+
+Status CudaBackend::Begin(const UpdateSlot& slot, double lr) {
+  GACCD_RETURN_IF_ERROR(slots_->Mark(slot, UpdateMark::kBegin, context_->compute()));
+  optimizer_->Prepare(lr, &slot.page->inputs);
+  return SetInputs(slot);
+}
+
+Result<bool> CudaBackend::Idle(const UpdateSlot& slot) {
+  GACCD_ASSIGN_OR_RETURN(const bool begun, waiter_.Happened(slots_->event(slot, UpdateMark::kBegin),
+                                                            "start of an update"));
+  GACCD_ASSIGN_OR_RETURN(const bool idle, uploads_->Idle());
+  return begun && idle;
+}
+
+Status CudaBackend::MicroStep(const BatchView& batch, StepPlace place, std::int64_t first,
+                              const float* /*row_gradients*/) {
+  if (rows_ != nullptr) GACCD_RETURN_IF_ERROR(rows_->Select(first, batch.samples));
+  if (batch.samples == 0 && model_.has_collectives()) {
+    GACCD_RETURN_IF_ERROR(replica_->MicroStep({}, /*slot=*/0, place));
+  } else if (batch.samples == 0) {
+    GACCD_RETURN_IF_ERROR(EmptyMicroStep(place));
+  } else {
+    GACCD_ASSIGN_OR_RETURN(const int slot, uploads_->Upload(batch));
+    GACCD_RETURN_IF_ERROR(replica_->MicroStep(batch.size(), slot, place));
+    GACCD_RETURN_IF_ERROR(uploads_->Release(slot));
+  }
+  return uploads_->NextCall();
+}
+
+Status CudaBackend::EmptyMicroStep(StepPlace place) {
+  cudaStream_t stream = context_->compute();
+  if (place.first) {
+    GACCD_RETURN_IF_ERROR(
+        CudaStatus(cudaMemsetAsync(gradients_, 0, elements() * sizeof(float), stream),
+                   "gradients without samples"));
+  }
+  GACCD_RETURN_IF_ERROR(EndMicroStep(nullptr, nullptr, 0, place));
+  return place.last && reduction_ != nullptr ? reduction_->MarkAll() : Status::Ok();
+}
+
+// The loss of a contrastive update is that of all its samples, and so is the gradient of log t.
+Status CudaBackend::EndMicroStep(const double* loss_sum, const double* divisor,
+                                 std::int64_t samples, StepPlace place) {
+  if (rows_ != nullptr) {
+    if (place.first) loss_sum = rows_->loss();
+    if (place.last) GACCD_RETURN_IF_ERROR(SetScaleGradient());
+  }
+  return AddToSums(context_->compute(), control(), loss_sum, divisor, samples, place.first);
+}
+
+Status CudaBackend::Reduce(const UpdateSlot& slot) {
+  cudaStream_t compute = context_->compute();
+  GACCD_RETURN_IF_ERROR(CudaSlots::SendControlWords(slot, control(), compute));
+  GACCD_RETURN_IF_ERROR(slots_->Mark(slot, UpdateMark::kComputed, compute));
+  if (reduction_ == nullptr) return slots_->Mark(slot, UpdateMark::kReduced, compute);
+  const CudaEvent& computed = slots_->event(slot, UpdateMark::kComputed);
+  if (!overlaps()) GACCD_RETURN_IF_ERROR(waiter_.Wait(computed, "micro-steps"));
+  GACCD_RETURN_IF_ERROR(reduction_->Enqueue(computed));
+  GACCD_RETURN_IF_ERROR(slots_->Mark(slot, UpdateMark::kReduced, context_->reduce()));
+  return CudaStatus(
+      cudaStreamWaitEvent(compute, slots_->event(slot, UpdateMark::kReduced).get(), 0),
+      "wait for the reduction");
+}
+
+Status CudaBackend::Measure() {
+  return MeasureGradient(context_->compute(), gradients_, model_.layout().size(), control(),
+                         norm_scratch_.data());
+}
+
+Status CudaBackend::Optimize(const ParameterLimit* limit) {
+  cudaStream_t stream = context_->compute();
+  GACCD_RETURN_IF_ERROR(optimizer_->Step(stream, control()));
+  if (limit != nullptr) {
+    GACCD_RETURN_IF_ERROR(
+        LimitParameter(stream, control(), parameters_.as<float>() + limit->element, limit->most));
+  }
+  return optimizer_->Average(stream, control());
+}
+
+Status CudaBackend::End(const UpdateSlot& slot) {
+  if (reduction_ != nullptr) GACCD_RETURN_IF_ERROR(reduction_->NextCycle());
+  GACCD_RETURN_IF_ERROR(slots_->Fetch(slot, control(), context_->compute()));
+  return slots_->Mark(slot, UpdateMark::kEnd, context_->compute());
+}
+
+Result<bool> CudaBackend::Finished(const UpdateSlot& slot, bool wait) {
+  const CudaEvent& end = slots_->event(slot, UpdateMark::kEnd);
+  if (!wait) return waiter_.Happened(end, "update");
+  GACCD_RETURN_IF_ERROR(waiter_.Wait(end, "update"));
+  return true;
+}
+
+Status CudaBackend::Encode(const BatchView& batch, std::int64_t first, float* /*rows*/) {
+  if (batch.samples > 0) {
+    GACCD_ASSIGN_OR_RETURN(float* const rows, rows_->At(first, batch.samples));
+    GACCD_ASSIGN_OR_RETURN(const int slot, uploads_->Upload(batch));
+    GACCD_RETURN_IF_ERROR(replica_->Encode(batch.size(), slot, rows));
+    GACCD_RETURN_IF_ERROR(uploads_->Release(slot));
+  }
+  return uploads_->NextCall();
+}
+
+Result<UpdateSums> CudaBackend::Sums() {
+  cudaStream_t stream = context_->compute();
+  auto* sums = found_.as<UpdateSums>();
+  GACCD_RETURN_IF_ERROR(CudaStatus(
+      cudaMemcpyAsync(sums, &control()->sums, sizeof *sums, cudaMemcpyDeviceToHost, stream),
+      "sums of an update"));
+  GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(stream, "sums of an update"));
+  return *sums;
+}
+
+Status CudaBackend::SetSums(const UpdateSums& sums) {
+  cudaStream_t stream = context_->compute();
+  auto* from = found_.as<UpdateSums>();
+  *from = sums;
+  GACCD_RETURN_IF_ERROR(CudaStatus(
+      cudaMemcpyAsync(&control()->sums, from, sizeof *from, cudaMemcpyHostToDevice, stream),
+      "sums of an update"));
+  return waiter_.WaitForStream(stream, "sums of an update");
+}
+
+Result<Evaluation> CudaBackend::Evaluate(const BatchView& batch) {
+  constexpr int kSlot = 0;
+  cudaStream_t stream = context_->compute();
+  GACCD_RETURN_IF_ERROR(replica_->Upload(batch, kSlot, stream));
+  auto* found = found_.as<std::byte>();
+  GACCD_RETURN_IF_ERROR(replica_->Evaluate(batch.size(), kSlot, found));
+  GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(stream, "evaluation"));
+  return replica_->ReadEvaluation(batch.size(), found);
+}
+
+// The caller has checked the number of elements.
+Status CudaBackend::CopyIn(std::string_view what, EngineBuffer to, std::span<const float> from) {
+  if (from.empty()) return Status::Ok();
+  GACCD_RETURN_IF_ERROR(CudaStatus(cudaMemcpyAsync(Buffer(to), from.data(), from.size_bytes(),
+                                                   cudaMemcpyHostToDevice, context_->compute()),
+                                   what));
+  return waiter_.WaitForStream(context_->compute(), what);
+}
+
+Status CudaBackend::CopyOut(std::string_view what, EngineBuffer from, std::int64_t first,
+                            std::span<float> to) {
+  if (to.empty()) return Status::Ok();
+  // A copy to memory that is not page-locked blocks; what it would wait for is waited for here.
+  GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(context_->compute(), what));
+  GACCD_RETURN_IF_ERROR(CudaStatus(cudaMemcpyAsync(to.data(), Buffer(from) + first, to.size_bytes(),
+                                                   cudaMemcpyDeviceToHost, context_->compute()),
+                                   what));
+  return waiter_.WaitForStream(context_->compute(), what);
+}
+
+Status CudaBackend::ParametersChanged() {
+  if (activations() == DType::kF32) return Status::Ok();
+  return CastTo(activations(), context_->compute(), parameters_.as<float>(), model_.layout().size(),
+                half_copy_.data());
+}
+
+Result<std::byte*> CudaBackend::HostMemory(std::size_t bytes) {
+  GACCD_ASSIGN_OR_RETURN(PinnedBuffer memory, PinnedBuffer::Allocate(bytes, "micro-batches"));
+  host_memory_.push_back(std::move(memory));
+  return host_memory_.back().as<std::byte>();
+}
+
+}  // namespace gaccd

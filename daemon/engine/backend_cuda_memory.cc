@@ -1,0 +1,196 @@
+// How the backend on a GPU comes to be, and its memory.
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "daemon/device/cuda/matmul_choices.h"
+#include "daemon/device/host_buffer.h"
+#include "daemon/engine/backend_cuda.h"
+#include "daemon/telemetry/log.h"
+
+namespace gaccd {
+namespace {
+
+// Less than it takes until the silence of this rank ends the others.
+constexpr std::chrono::milliseconds kTimeToLeave{1'000};
+
+}  // namespace
+
+// Nothing is freed while the GPU may still work on it: to free memory would wait for its kernels,
+// as would the end of a stream. And nothing is waited for that may never end: a communicator that
+// has given up takes its kernels off the GPU soon or, with windows, not at all.
+bool CudaBackend::Finish() {
+  if (context_ == nullptr) return true;
+  for (cudaStream_t stream : {context_->copy(), context_->compute(), context_->reduce()}) {
+    if (waiter_.WaitForStream(stream, "end of the engine").ok()) continue;
+    if (!DeviceWaiter::EndsWithin(stream, kTimeToLeave)) return false;
+  }
+  return true;
+}
+
+Status CudaBackend::Create() {
+  // Collective first, so that a rank that fails alone does not leave the others waiting in it.
+  const Status mine = CreateLocally();
+  const Status gradients = AllocateGradients();
+  GACCD_RETURN_IF_ERROR(ReduceOnce(mine.ok() ? gradients : mine));
+  GACCD_RETURN_IF_ERROR(FitsOnGpu(PlannedMemory(/*gradients=*/false)));
+  GACCD_RETURN_IF_ERROR(PrepareReplica());
+  if (options_.measure_process) {
+    GACCD_ASSIGN_OR_RETURN(process_bytes_, ResidentBytes());
+  }
+  return Status::Ok();
+}
+
+Status CudaBackend::CreateLocally() {
+  if (reduces() && comm_.memory() != MemoryKind::kCuda) {
+    return {ErrorKind::kInternal, StrCat("engine: expected a communicator of GPUs for ",
+                                         comm_.size(), " ranks, found ", comm_.name())};
+  }
+  GACCD_ASSIGN_OR_RETURN(
+      context_, CudaContext::Create(
+                    {.device = options_.choice.gpu,
+                     .numerics = {.tf32 = options_.numerics.tf32,
+                                  .deterministic = options_.numerics.deterministic,
+                                  .time_algorithms = options_.choice.time_algorithms},
+                     .reduction_multiprocessors =
+                         reduces() && overlaps() ? options_.choice.reduction_multiprocessors : 0,
+                     .choices_folder = options_.choice.choices_folder,
+                     .cublaslt = options_.choice.cublaslt,
+                     .sdpa = options_.choice.sdpa}));
+  GACCD_ASSIGN_OR_RETURN(replica_, CudaReplica::Create(*context_, model_, options_.replica,
+                                                       options_.numerics.precision, &comm_));
+  if (const auto loss = model_.contrastive()) {
+    rows_ = std::make_unique<CudaRows>(*loss, options_.replica, context_->compute());
+  }
+  return FitsOnGpu(PlannedMemory());
+}
+
+// NCCL allocates memory for its channels at the first collective of each algorithm: before the
+// memory of the job is checked. Collective; reduces nothing if a rank has failed. Returns this
+// rank's status: the caller tells the other ranks.
+Status CudaBackend::ReduceOnce(const Status& mine) {
+  if (!reduces()) return mine;
+  std::int64_t failed = mine.ok() ? 0 : 1;
+  const MutableBuffer counted = View(std::span(&failed, 1));
+  const Status agreed = comm_.AllReduceSum(counted, counted);
+  GACCD_RETURN_IF_ERROR(mine);
+  GACCD_RETURN_IF_ERROR(agreed);
+  if (failed > 0) return Status::Ok();
+  // NCCL takes different algorithms for small and for large messages. The gradients are all zero.
+  const std::size_t largest = overlaps() ? options_.choice.bucket_elements : elements();
+  for (const std::size_t most : {std::size_t{1}, largest}) {
+    const MutableBuffer part{gradients_, std::min(most, elements()), DType::kF32,
+                             MemoryKind::kCuda};
+    GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(part, part, {context_->reduce()}));
+  }
+  return waiter_.WaitForStream(context_->reduce(), "first reduction");
+}
+
+DeviceMemory CudaBackend::PlannedMemory(bool gradients) const {
+  const auto floats = [](std::size_t count) {
+    return static_cast<std::int64_t>(count * sizeof(float));
+  };
+  DeviceMemory memory;
+  memory.Add("parameters", floats(elements()));
+  if (activations() != DType::kF32) memory.Add("parameters", floats(elements()) / 2);
+  if (gradients) memory.Add("gradients", floats(elements()));
+  memory.Add("optimiser state", floats(state_elements()));
+  replica_->AddMemory(&memory);
+  if (rows_ != nullptr) rows_->AddMemory(&memory);
+  memory.Add("control", static_cast<std::int64_t>(words_bytes() + NormScratchBytes()));
+  memory.Add("control", CudaOptimizer::TableBytes(OptimizerRanges::Of(model_.layout()),
+                                                  model_.layout().size()));
+  return memory;
+}
+
+EngineMemory CudaBackend::memory() const {
+  return {.host_bytes = slots_->bytes() + static_cast<std::int64_t>(found_.bytes()),
+          .device_bytes = PlannedMemory().bytes() + context_->device_bytes(),
+          .process_bytes = process_bytes_};
+}
+
+Status CudaBackend::AllocateGradients() {
+  const std::size_t bytes = elements() * sizeof(float);
+  if (comm_.memory() == MemoryKind::kCuda) {
+    GACCD_ASSIGN_OR_RETURN(shared_gradients_, comm_.Allocate(bytes));
+    gradients_ = static_cast<float*>(shared_gradients_->data());
+    return Status::Ok();
+  }
+  GACCD_ASSIGN_OR_RETURN(own_gradients_, DeviceBuffer::Allocate(bytes, "gradients"));
+  gradients_ = own_gradients_.as<float>();
+  return Status::Ok();
+}
+
+Status CudaBackend::PrepareReplica() {
+  const std::size_t bytes = elements() * sizeof(float);
+  GACCD_ASSIGN_OR_RETURN(parameters_, DeviceBuffer::Allocate(bytes, "parameters"));
+  GACCD_ASSIGN_OR_RETURN(
+      state_, DeviceBuffer::Allocate(state_elements() * sizeof(float), "optimiser state"));
+  GACCD_ASSIGN_OR_RETURN(words_, DeviceBuffer::Allocate(words_bytes(), "control"));
+  GACCD_ASSIGN_OR_RETURN(norm_scratch_, DeviceBuffer::Allocate(NormScratchBytes(), "norm"));
+  if (activations() != DType::kF32) {
+    GACCD_ASSIGN_OR_RETURN(half_copy_, DeviceBuffer::Allocate(bytes / 2, "copy of parameters"));
+    context_->SetHalfCopy(parameters_.as<float>(), model_.layout().size(), half_copy_.data());
+  }
+  GACCD_ASSIGN_OR_RETURN(
+      optimizer_, CudaOptimizer::Create(options_.optimizer, OptimizerRanges::Of(model_.layout()),
+                                        {.parameters = parameters_.as<float>(),
+                                         .gradient = gradients_,
+                                         .state = state_.as<float>(),
+                                         .copy = half_copy_.data(),
+                                         .copy_type = activations(),
+                                         .elements = model_.layout().size()}));
+  if (rows_ != nullptr) GACCD_RETURN_IF_ERROR(rows_->Allocate());
+  CudaStepHooks hooks;
+  if (reduces()) {
+    GACCD_ASSIGN_OR_RETURN(
+        reduction_, CudaReduction::Create(comm_, *context_, model_.layout(), gradients_, control(),
+                                          {.bucket_elements = options_.choice.bucket_elements,
+                                           .control_word_count = options_.control_word_count,
+                                           .overlap = overlaps()}));
+    hooks.ready = [this](std::size_t parameter) { return reduction_->Ready(parameter); };
+  }
+  if (!overlaps()) {
+    hooks.before_collective = [this] {
+      return waiter_.WaitForStream(context_->compute(), "micro-step before a collective operation");
+    };
+  }
+  hooks.finish = [this](const double* loss_sum, const double* divisor, std::int64_t samples,
+                        StepPlace place) -> Status {
+    GACCD_RETURN_IF_ERROR(EndMicroStep(loss_sum, divisor, samples, place));
+    return place.last && reduction_ != nullptr ? reduction_->EndOfRecording() : Status::Ok();
+  };
+  GACCD_RETURN_IF_ERROR(replica_->Prepare(
+      {.parameters = parameters_.as<float>(),
+       .gradients = gradients_,
+       .weight = rows_ != nullptr ? rows_->gradient() : &control()->inputs.prediction_weight,
+       .update = &control()->inputs.update},
+      hooks));
+  for (const std::string& note : replica_->notes()) LogInfo(note);
+  MatmulChoices& choices = context_->choices();
+  if (choices.timed() > 0) {
+    LogInfo(StrCat("timed the algorithms of ", choices.timed(), " matrix products",
+                   choices.path().empty() ? "" : "; later runs take them from ", choices.path()));
+  }
+  choices.Save();
+  for (const std::string& note : context_->choices().TakeNotes()) LogInfo(note);
+  for (const std::string& warning : context_->choices().TakeWarnings()) LogWarning(warning);
+  for (const std::string& warning : context_->TakeWarnings()) LogWarning(warning);
+  GACCD_ASSIGN_OR_RETURN(uploads_, BatchUploads::Create(*context_, *replica_, waiter_));
+  GACCD_ASSIGN_OR_RETURN(slots_, CudaSlots::Create(options_.control_word_count));
+  GACCD_ASSIGN_OR_RETURN(
+      found_, PinnedBuffer::Allocate(std::max(sizeof(UpdateSums), replica_->evaluation_bytes()),
+                                     "evaluation"));
+  return Status::Ok();
+}
+
+Result<BackendPtr> MakeCudaBackend(Communicator& comm, const Model& model,
+                                   const EngineOptions& options) {
+  auto* const backend = new CudaBackend(comm, model, options);
+  BackendPtr owner(backend);
+  GACCD_RETURN_IF_ERROR(backend->Create());
+  return owner;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,80 @@
+// Updates that run segment by segment, as their graphs have sums over the update.
+#include <algorithm>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "daemon/model/replica.h"
+#include "daemon/ops/batch_norm.h"
+
+namespace gaccd {
+
+Status Replica::PrepareSegments(const ReplicaOptions& options) {
+  const auto most = options.micro_batches.empty() ? 0 : *options.micro_batches.rbegin();
+  for (std::int64_t i = 0; i < options.micro_steps_per_update; ++i) {
+    kept_.push_back({BatchMemory(model_.sample(), most), {}});
+  }
+  if (graphs_.all<TrainingGraph>().empty()) return Status::Ok();  // evaluates only
+  const Executor& executor = *graphs_.all<TrainingGraph>().begin()->second.executor;
+  for (std::size_t sum = 0; sum < executor.update_sums(); ++sum) {
+    update_sums_.emplace_back(executor.update_sum(sum).elements);
+  }
+  return Status::Ok();
+}
+
+void Replica::BeginSegments() {
+  for (std::vector<double>& sum : update_sums_) std::ranges::fill(sum, 0.0);
+}
+
+Status Replica::CheckPlace(std::int64_t micro_batch, std::int64_t segment) const {
+  if (micro_batch >= 0 && micro_batch < std::ssize(kept_) && segment >= 0 &&
+      segment <= model_.update_sums()) {
+    return Status::Ok();
+  }
+  return {ErrorKind::kInternal,
+          StrCat("expected a micro-batch below ", kept_.size(), " and a segment up to ",
+                 model_.update_sums(), ", found ", micro_batch, " and ", segment)};
+}
+
+Result<LossSums> Replica::RunSegment(const BatchView& batch, std::int64_t micro_batch,
+                                     std::int64_t segment, float weight) {
+  GACCD_RETURN_IF_ERROR(CheckPlace(micro_batch, segment));
+  KeptBatch& kept = kept_[static_cast<std::size_t>(micro_batch)];
+  if (segment == 0) kept.batch = kept.memory.Copy(model_.sample(), batch);
+  const bool first = micro_batch == 0;
+  if (kept.batch.samples == 0) {
+    if (first && segment == 0) std::ranges::fill(gradients_, 0.0F);
+    return LossSums{};
+  }
+  GACCD_ASSIGN_OR_RETURN(auto* graph, graphs_.Find<TrainingGraph>(kept.batch.size()));
+  const auto& [ids, inputs, executor] = *graph;
+  weight_ = weight;
+  executor->Attach(arena_.data() + graphs_.arena_bytes() * micro_batch, scratch_.data());
+  Bind(*executor, inputs, kept.batch);
+  const auto place = [&](std::int64_t sum) {
+    return executor->update_sum(static_cast<std::size_t>(sum));
+  };
+  if (segment > 0) std::ranges::copy(update_sum(segment - 1), place(segment - 1).all);
+  GACCD_RETURN_IF_ERROR(executor->RunSegment(static_cast<std::size_t>(segment), first));
+  if (segment < model_.update_sums()) {
+    const std::span<double> sum = update_sum(segment);
+    const double* const own = place(segment).own;
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += own[i];
+    return LossSums{};
+  }
+  return ReadSums(*graph, kept.batch.samples);
+}
+
+void Replica::AddToRunningStatistics() {
+  const auto& graph = graphs_.all<TrainingGraph>().begin()->second;
+  const auto buffer = [this](nn::ParameterIndex index) {
+    return parameters_.data() + model_.layout().entries()[index].offset;
+  };
+  for (const nn::RunningUpdate& running : graph.ids.running) {
+    AddToRunning(update_sums_[graph.executor->FindUpdateSum(running.sums)], running.momentum,
+                 {.mean = buffer(running.mean),
+                  .variance = buffer(running.variance),
+                  .updates = buffer(running.updates)});
+  }
+}
+
+}  // namespace gaccd

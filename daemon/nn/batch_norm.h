@@ -1,0 +1,35 @@
+// nn::BatchNorm of images or of vectors, by channel: weight, at first 1, and bias, at first 0;
+// buffers running_mean, at first 0, running_var, at first 1, and num_batches_tracked, the updates
+// so far. The functions are in ops/batch_norm.h.
+#pragma once
+
+#include "daemon/nn/module.h"
+#include "daemon/ops/batch_norm.h"
+
+namespace gaccd::nn {
+
+struct BatchNormOptions {
+  std::int64_t channels = 0;
+  double epsilon = 1e-5;
+  double momentum = 0.1;
+  // In training: of the whole update, or the running ones as they are.
+  NormGroup group = NormGroup::kUpdate;
+};
+
+class BatchNorm final : public Layer {
+ public:
+  BatchNorm(const Scope& scope, const BatchNormOptions& options);
+
+  // [M, channels] or images of them -> the same
+  ValueId operator()(Recorder& recorder, ValueId input) const override;
+
+ private:
+  BatchNormOptions options_;
+  ParameterIndex weight_;
+  ParameterIndex bias_;
+  ParameterIndex mean_;
+  ParameterIndex variance_;
+  ParameterIndex updates_;
+};
+
+}  // namespace gaccd::nn

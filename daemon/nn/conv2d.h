@@ -1,0 +1,39 @@
+// nn::Conv2d: as PyTorch's. The function is in ops/conv2d.h.
+#pragma once
+
+#include <optional>
+
+#include "daemon/nn/module.h"
+#include "daemon/ops/conv2d.h"
+
+namespace gaccd::nn {
+
+struct Conv2dModuleOptions {
+  std::int64_t in = 0;
+  std::int64_t out = 0;
+  ImagePair kernel{1, 1};
+  Conv2dOptions convolution = {};
+  bool bias = true;
+  // The weight starts normal with this deviation; otherwise as in PyTorch's nn.Conv2d.
+  std::optional<double> deviation = {};
+};
+
+class Conv2d final : public Layer {
+ public:
+  // weight [out, in / groups, KH, KW] and bias [out], both uniform in +-1/sqrt(fan in), fan in =
+  // in / groups KH KW, unless there is a deviation.
+  Conv2d(const Scope& scope, const Conv2dModuleOptions& options);
+
+  // Images of `in` channels -> of `out`
+  ValueId operator()(Recorder& recorder, ValueId input) const override;
+  [[nodiscard]] std::optional<Widths> widths() const override {
+    return Widths{options_.in, options_.out};
+  }
+
+ private:
+  Conv2dModuleOptions options_;
+  ParameterIndex weight_;
+  std::optional<ParameterIndex> bias_;
+};
+
+}  // namespace gaccd::nn

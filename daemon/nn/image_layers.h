@@ -1,0 +1,48 @@
+// Layers of images without products: pooling, GroupNorm, and images of plain features.
+#pragma once
+
+#include "daemon/nn/module.h"
+#include "daemon/ops/pool2d.h"
+
+namespace gaccd::nn {
+
+// The values of a sample, of any shape, as an image [channels, height, width].
+class Unflatten final : public Layer {
+ public:
+  Unflatten(const Scope& scope, const Shape& image) : Layer(scope), image_(image) {}
+  ValueId operator()(Recorder& recorder, ValueId input) const override;
+
+ private:
+  Shape image_;
+};
+
+// Images -> images: MaxPool2d, AvgPool2d, AdaptiveAvgPool2d.
+class Pool2d final : public Layer {
+ public:
+  Pool2d(const Scope& scope, std::shared_ptr<const Function> function)
+      : Layer(scope), function_(std::move(function)) {}
+  ValueId operator()(Recorder& recorder, ValueId input) const override;
+
+ private:
+  std::shared_ptr<const Function> function_;
+};
+
+struct GroupNormOptions {
+  std::int64_t groups = 1;
+  std::int64_t channels = 0;
+  double epsilon = 1e-5;
+};
+
+// weight [channels], at first 1, and bias [channels], at first 0. The function: ops/group_norm.h.
+class GroupNorm final : public Layer {
+ public:
+  GroupNorm(const Scope& scope, const GroupNormOptions& options);
+  ValueId operator()(Recorder& recorder, ValueId input) const override;
+
+ private:
+  GroupNormOptions options_;
+  ParameterIndex weight_;
+  ParameterIndex bias_;
+};
+
+}  // namespace gaccd::nn

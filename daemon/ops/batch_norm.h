@@ -1,0 +1,107 @@
+// Batch normalisation by channel, as PyTorch's:  x [..., C], images channels last
+//   S1 = sum x, S2 = sum x^2, n = how many, by channel: over a group of samples, for all the same
+//   mean = S1 / n,  var = S2 / n - mean^2,  rstd = 1 / sqrt(var + eps),  h = (x - mean) rstd
+//   y = h gamma + beta
+// Backward, with db = sum dy and dg = sum dy h over the same group:
+//   dx = gamma rstd (dy - db / n - h dg / n)
+//   dgamma += dg and dbeta += db of the own samples alone, as every parameter gradient
+// The group is all samples of an update, on all ranks (UpdateSum), or there is none: mean and var
+// are given, and dx = gamma rstd dy.
+//
+// Sums are f64 of f32 values, so that S2 / n - mean^2 has 5 digits where |mean| is 1e5 deviations.
+// x, y and their gradients are f32. Layout of the sums, f64 [2 C + 1]: S1, S2, n.
+#pragma once
+
+#include "daemon/autograd/function.h"
+#include "daemon/ops/function_row.h"
+
+namespace gaccd {
+
+// x -> the sums of these samples. No gradient of its own: BatchNorm has it.
+class ChannelSums : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "channel_sums"; }
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+};
+
+// mean, var, f32 [C] -> sums with this mean and variance.
+class FixedSums : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "fixed_sums"; }
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+};
+
+// f64 [n] -> its sum over all micro-batches of an update, on all ranks. A graph is cut here: who
+// runs it writes the output (Executor::update_sum()).
+class UpdateSum : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "update_sum"; }
+  [[nodiscard]] bool is_update_sum() const override { return true; }
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+};
+
+enum class NormGroup : std::uint8_t { kUpdate, kNone };
+
+// Inputs: x, sums, gamma, beta. Output: y.
+class BatchNorm : public Function {
+ public:
+  BatchNorm(float eps, NormGroup group) : eps_(eps), group_(group) {}
+
+  [[nodiscard]] std::string_view name() const override { return "batch_norm"; }
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+  [[nodiscard]] bool can_run_in_place() const override { return true; }
+  [[nodiscard]] float eps() const { return eps_; }
+
+ private:
+  float eps_;
+  NormGroup group_;
+};
+
+// Inputs: dy, x, sums. Outputs: db and dg of these samples, f64 [2 C]; dgamma, dbeta.
+class BatchNormGradientSums : public Function {
+ public:
+  explicit BatchNormGradientSums(float eps) : eps_(eps) {}
+  [[nodiscard]] std::string_view name() const override { return "batch_norm_gradient_sums"; }
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] bool can_accumulate(std::size_t output) const override { return output > 0; }
+  [[nodiscard]] float eps() const { return eps_; }
+
+ private:
+  float eps_;
+};
+
+// Inputs: dy, x, sums, gamma and, where the statistics are those of the group, its db and dg.
+// Output: dx.
+class BatchNormInputGradient : public Function {
+ public:
+  explicit BatchNormInputGradient(float eps) : eps_(eps) {}
+  [[nodiscard]] std::string_view name() const override { return "batch_norm_input_gradient"; }
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] bool can_run_in_place() const override { return true; }
+  [[nodiscard]] float eps() const { return eps_; }
+
+ private:
+  float eps_;
+};
+
+// What a layer keeps for evaluations: once an update  mean = (1 - m) mean + m S1 / n,  the same of
+// the variance with n / (n - 1) times that of the group, as PyTorch; and how many updates there
+// were.
+struct RunningStatistics {
+  float* mean = nullptr;  // [channels]
+  float* variance = nullptr;
+  float* updates = nullptr;
+};
+void AddToRunning(std::span<const double> sums, double momentum, const RunningStatistics& running);
+
+KernelResult MakeBatchNormCpu(const KernelRequest& request);
+inline constexpr FunctionRow kBatchNormRows[] = {
+    {"channel_sums", MakeBatchNormCpu, nullptr},
+    {"fixed_sums", MakeBatchNormCpu, nullptr},
+    {"batch_norm", MakeBatchNormCpu, nullptr},
+    {"batch_norm_gradient_sums", MakeBatchNormCpu, nullptr},
+    {"batch_norm_input_gradient", MakeBatchNormCpu, nullptr},
+};
+
+}  // namespace gaccd

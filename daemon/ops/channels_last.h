@@ -1,0 +1,34 @@
+// The order of images in memory: [N, C, H, W], as PyTorch's and as data has them, and channels
+// last, [N, H, W, C], as the functions of images have them: their loops and the libraries' products
+// then read and write rows of channels. Each is the gradient of the other.
+#pragma once
+
+#include "daemon/autograd/function.h"
+#include "daemon/ops/function_row.h"
+
+namespace gaccd {
+
+class ChannelsLast : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "channels_last"; }
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+};
+
+class ChannelsFirst : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "channels_first"; }
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+};
+
+KernelResult MakeChannelsLastCpu(const KernelRequest& request);
+KernelResult MakeChannelsFirstCpu(const KernelRequest& request);
+KernelResult MakeChannelsLastCuda(const CudaRequest& request);
+KernelResult MakeChannelsFirstCuda(const CudaRequest& request);
+inline constexpr FunctionRow kChannelsLastRows[] = {
+    {"channels_last", MakeChannelsLastCpu, MakeChannelsLastCuda},
+    {"channels_first", MakeChannelsFirstCpu, MakeChannelsFirstCuda},
+};
+
+}  // namespace gaccd

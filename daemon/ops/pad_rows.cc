@@ -1,0 +1,70 @@
+#include "daemon/ops/pad_rows.h"
+
+#include <string_view>
+#include <vector>
+
+#include "daemon/autograd/function.h"
+#include "daemon/ops/function_table.h"
+
+namespace gaccd {
+namespace {
+
+struct Row {
+  std::string_view name;
+  StridedOperands strided;
+};
+constexpr auto kRows = FromFunctionTable<Row>([](const FunctionRow& row) {
+  return Row{row.name, row.strided};
+});
+
+constexpr std::int64_t kMinColumns = 1024;  // below, padding costs more memory than it wins time
+constexpr std::int64_t kElements = 64;
+
+std::int64_t StrideFor(const Value& value) {
+  const ValueSpec& spec = value.spec;
+  const bool is_matrix = value.kind == ValueKind::kActivation && spec.shape.size() == 2;
+  return is_matrix ? RowStrideFor(spec.dtype, spec.shape[1]) : 0;
+}
+
+// Takes away what this node cannot have; whether that was anything.
+bool Restrict(const Node& node, std::vector<bool>& padded) {
+  const Row* row = FindRow(kRows, node.function->name());
+  const StridedOperands strided = row != nullptr ? row->strided : StridedOperands{};
+  bool changed = false;
+  const auto keep = [&](const std::vector<ValueId>& operands, unsigned allowed) {
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      if (!padded[Index(operands[i])] || (allowed >> i & 1U) != 0) continue;
+      padded[Index(operands[i])] = false;
+      changed = true;
+    }
+  };
+  keep(node.inputs, strided.inputs);
+  keep(node.outputs, strided.outputs);
+  if (!node.function->can_run_in_place()) return changed;
+  const std::size_t in = Index(node.inputs[0]);
+  const std::size_t out = Index(node.outputs[0]);
+  if (padded[in] == padded[out]) return changed;
+  padded[in] = padded[out] = false;
+  return true;
+}
+
+}  // namespace
+
+std::int64_t RowStrideFor(DType dtype, std::int64_t columns) {
+  if (SizeOf(dtype) != 2 || columns < kMinColumns || columns % 8 == 0) return 0;
+  return (columns + kElements - 1) / kElements * kElements;
+}
+
+void PadRows(Graph& graph) {
+  std::vector<bool> padded;
+  for (const Value& value : graph.values()) padded.push_back(StrideFor(value) > 0);
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const Node& node : graph.nodes()) changed = Restrict(node, padded) || changed;
+  }
+  for (std::size_t v = 0; v < padded.size(); ++v) {
+    if (padded[v]) graph.SetRowStride(static_cast<ValueId>(v), StrideFor(graph.values()[v]));
+  }
+}
+
+}  // namespace gaccd

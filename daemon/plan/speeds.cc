@@ -1,0 +1,159 @@
+#include "daemon/plan/speeds.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <functional>
+#include <numeric>
+#include <system_error>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+double TimeOf(std::int64_t samples, double speed) { return static_cast<double>(samples) / speed; }
+
+// The most samples, at most `limit`, that a rank of this speed takes no longer than `time` for.
+std::int64_t MostWithin(double time, double speed, std::int64_t limit) {
+  auto most = static_cast<std::int64_t>(std::min(time * speed, static_cast<double>(limit)));
+  while (most < limit && TimeOf(most + 1, speed) <= time) ++most;
+  while (most > 0 && TimeOf(most, speed) > time) --most;
+  return most;
+}
+
+bool AllTakenWithin(double time, std::span<const double> speeds, std::int64_t samples) {
+  std::int64_t left = samples;
+  for (const double speed : speeds) {
+    left -= MostWithin(time, speed, left);
+    if (left == 0) return true;
+  }
+  return false;
+}
+
+// The smallest double within which the ranks take all samples.
+double SmallestTime(std::span<const double> speeds, std::int64_t samples) {
+  const auto ranks = static_cast<std::int64_t>(speeds.size());
+  double too_short = 0;
+  double enough = TimeOf((samples - 1) / ranks + 1, *std::ranges::min_element(speeds));
+  for (;;) {
+    const double middle = too_short + (enough - too_short) / 2;
+    if (middle <= too_short || middle >= enough) return enough;
+    (AllTakenWithin(middle, speeds, samples) ? enough : too_short) = middle;
+  }
+}
+
+// The fewest with which ranks that take at most most[r] samples take all of them.
+std::int64_t FewestMicroSteps(std::span<const std::int64_t> most, std::int64_t samples,
+                              std::int64_t micro_batch) {
+  const auto suffices = [&](std::int64_t steps) {
+    std::int64_t left = samples;
+    for (const std::int64_t load : most) {
+      const bool whole = load / micro_batch < steps;
+      left -= std::min(left, whole ? load : steps * micro_batch);
+    }
+    return left == 0;
+  };
+  std::int64_t too_few = 0;
+  std::int64_t enough = (*std::ranges::max_element(most) - 1) / micro_batch + 1;
+  while (enough - too_few > 1) {
+    const std::int64_t middle = too_few + (enough - too_few) / 2;
+    (suffices(middle) ? enough : too_few) = middle;
+  }
+  return enough;
+}
+
+// Takes `excess` samples from the loads, of the fastest ranks first, and evenly from those of one
+// speed, which have one load.
+void TakeFromFastest(std::span<const double> speeds, std::int64_t excess,
+                     std::vector<std::int64_t>* loads) {
+  std::vector<std::size_t> ranks(speeds.size());
+  std::iota(ranks.begin(), ranks.end(), std::size_t{0});
+  std::ranges::stable_sort(ranks, std::greater{}, [&](std::size_t rank) { return speeds[rank]; });
+  for (std::size_t first = 0; first < ranks.size() && excess > 0;) {
+    std::size_t end = first;
+    while (end < ranks.size() && speeds[ranks[end]] == speeds[ranks[first]]) ++end;
+    const auto alike = static_cast<std::int64_t>(end - first);
+    const std::int64_t all = alike * (*loads)[ranks[first]];
+    const std::int64_t kept = all - std::min(all, excess);
+    excess -= all - kept;
+    for (std::int64_t i = 0; i < alike; ++i) {
+      (*loads)[ranks[first + static_cast<std::size_t>(i)]] =
+          kept / alike + (i + 1) * (kept % alike) / alike - i * (kept % alike) / alike;
+    }
+    first = end;
+  }
+}
+
+}  // namespace
+
+Status CheckSpeeds(std::span<const double> speeds) {
+  for (std::size_t rank = 0; rank < speeds.size(); ++rank) {
+    const double speed = speeds[rank];
+    if (speed >= kLeastSpeed && speed <= kMostSpeed) continue;
+    return {ErrorKind::kConfig, StrCat("speed of rank ", rank, ": expected a number from ",
+                                       kLeastSpeed, " to ", kMostSpeed, ", found ", speed)};
+  }
+  return Status::Ok();
+}
+
+SpeedSplit SplitBySpeed(std::span<const double> speeds, std::int64_t samples,
+                        std::int64_t micro_batch) {
+  const double time = SmallestTime(speeds, samples);
+  SpeedSplit split;
+  for (const double speed : speeds) split.loads.push_back(MostWithin(time, speed, samples));
+  split.micro_steps = FewestMicroSteps(split.loads, samples, micro_batch);
+  std::int64_t excess = -samples;
+  for (std::int64_t& load : split.loads) {
+    if (load / micro_batch >= split.micro_steps) load = split.micro_steps * micro_batch;
+    excess += load;
+  }
+  TakeFromFastest(speeds, excess, &split.loads);
+  return split;
+}
+
+std::string SpeedsText(std::span<const double> speeds) {
+  std::string text;
+  for (std::size_t first = 0; first < speeds.size();) {
+    std::size_t end = first;
+    while (end < speeds.size() && speeds[end] == speeds[first]) ++end;
+    char number[32];
+    const auto written = std::to_chars(number, number + sizeof number, speeds[first]);
+    text += StrCat(text.empty() ? "" : ",", end - first, "x",
+                   std::string_view(number, static_cast<std::size_t>(written.ptr - number)));
+    first = end;
+  }
+  return text;
+}
+
+Result<double> ParseSpeed(std::string_view text) {
+  double speed = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), speed);
+  const bool whole = read.ec == std::errc() && read.ptr == text.data() + text.size();
+  if (whole && speed >= kLeastSpeed && speed <= kMostSpeed) return speed;
+  return Status(ErrorKind::kConfig, StrCat("expected a speed from ", kLeastSpeed, " to ",
+                                           kMostSpeed, ", found '", text, "'"));
+}
+
+Result<std::vector<double>> ParseSpeeds(std::string_view text, std::int64_t ranks) {
+  std::vector<double> speeds;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    const std::string_view part = text.substr(at, end - at);
+    const std::size_t times = std::min(part.find('x'), part.size());
+    std::int64_t count = 0;
+    const auto read = std::from_chars(part.data(), part.data() + times, count);
+    const bool whole = read.ec == std::errc() && read.ptr == part.data() + times;
+    if (!whole || times == part.size() || count < 1 || count > ranks - std::ssize(speeds)) {
+      return Status(ErrorKind::kConfig,
+                    StrCat("speeds: expected NxS for at most ", ranks, " ranks, found '", part,
+                           "' after ", speeds.size(), " of them"));
+    }
+    GACCD_ASSIGN_OR_RETURN(const double speed, ParseSpeed(part.substr(times + 1)));
+    speeds.insert(speeds.end(), static_cast<std::size_t>(count), speed);
+    at = end + 1;
+  }
+  return speeds;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,90 @@
+// Events of checkpoints and of what a run begins with. Durations are seconds.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "daemon/telemetry/event_record.h"
+#include "daemon/telemetry/update_events.h"
+
+namespace gaccd {
+
+// A checkpoint that was committed, or given up.
+struct SaveRecord {
+  static constexpr const char* kEvent = "save";
+
+  std::string generation;  // its folder's name
+  std::int64_t step = 0;   // updates it holds
+  std::int64_t micro_step = 0;
+  std::int64_t writer_epoch = 0;
+  std::string reason;  // why it failed; empty: committed
+  std::int64_t failed_in_row = 0;
+  std::int64_t bytes = 0;  // of all ranks
+  double stall_s = 0;      // how long training waited
+  double dur_s = 0;        // from its boundary until it was known to be committed
+
+  [[nodiscard]] std::string_view level() const { return reason.empty() ? "info" : "warning"; }
+  static void VisitFields(auto& fields, auto& save) {
+    fields("step", save.step);
+    fields("micro_step", save.micro_step);
+    fields.Text("generation", save.generation, kMaxName);
+    fields("writer_epoch", save.writer_epoch);
+    fields.Computed("ok", save.reason.empty());
+    fields.Text("reason", save.reason, kMaxMessage);
+    fields.NotZero("failed_in_row", save.failed_in_row);
+    fields("bytes", save.bytes);
+    fields("stall_s", save.stall_s);
+    fields("dur_s", save.dur_s);
+  }
+};
+
+// What --init-weights gave the model. Names with shapes, "a [3, 12], b [3]".
+struct WeightsRecord {
+  static constexpr const char* kEvent = "weights";
+
+  std::string file;
+  std::int64_t parameters = 0;  // of the model
+  std::int64_t loaded = 0;      // of these
+  std::string fresh;            // the others
+  std::string unused;           // tensors of the file, without shapes
+
+  static void VisitFields(auto& fields, auto& weights) {
+    fields.Text("file", weights.file, kMaxList);
+    fields("parameters", weights.parameters);
+    fields("loaded", weights.loaded);
+    fields.Text("fresh", weights.fresh, kMaxList);
+    fields.Text("unused", weights.unused, kMaxList);
+  }
+};
+
+// What an attempt continues from.
+struct ResumeRecord {
+  static constexpr const char* kEvent = "resume";
+
+  std::string generation;
+  std::string folder;  // in which it was found
+  std::int64_t step = 0;
+  std::int64_t micro_step = 0;
+  std::int64_t writer_epoch = 0;
+  std::int64_t samples_total = 0;        // used before
+  std::int64_t skipped_checkpoints = 0;  // newer checkpoints that are damaged
+  std::int64_t bytes = 0;                // of all ranks
+  double dur_s = 0;                      // to find, verify and load it
+  std::optional<BestValue> best = {};    // evaluation before it; not in the event
+
+  static void VisitFields(auto& fields, auto& resume) {
+    fields("step", resume.step);
+    fields("micro_step", resume.micro_step);
+    fields.Text("generation", resume.generation, kMaxName);
+    fields.Text("folder", resume.folder, kMaxMessage);
+    fields("writer_epoch", resume.writer_epoch);
+    fields("samples_total", resume.samples_total);
+    fields("skipped_checkpoints", resume.skipped_checkpoints);
+    fields("bytes", resume.bytes);
+    fields("dur_s", resume.dur_s);
+  }
+};
+
+}  // namespace gaccd

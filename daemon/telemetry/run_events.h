@@ -1,0 +1,164 @@
+// Events of the run as a whole: how it starts, what it does when nothing else is written, its log.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "daemon/plan/plan.h"
+#include "daemon/telemetry/event_record.h"
+
+namespace gaccd {
+
+class JsonObject;
+
+struct RunStart {
+  static constexpr const char* kEvent = "run_start";
+
+  std::string version;
+  std::string git;
+  std::string mpi;   // library version; empty when MPI is not used
+  std::string comm;  // name of the communicator
+  std::int64_t nodes = 1;
+  std::int64_t world = 1;
+  std::string partition;  // SLURM; empty outside
+  std::string account;
+  std::string nodelist;
+  std::string config_sha;  // digest of the resolved job
+  std::string model;       // for people, for example "784-512-512-10"
+  std::int64_t parameters = 0;
+  double flops_per_sample = 0;  // of its matrix products, in the mean: Model::FlopsPerSample()
+  double peak_flops = 0;        // per second, of a rank's GPU; 0 = not known
+  std::int64_t memory_planned_bytes = 0;  // of this rank; 0 = not known
+  std::int64_t train_samples = 0;
+  std::int64_t eval_samples = 0;
+  std::string device;                    // "cpu", "cuda"
+  std::string device_reason;             // "device cpu: no NVIDIA driver"
+  std::string precision;                 // "f32", "bf16"
+  std::optional<double> ema_decay = {};  // of the average of the weights, where there is one
+  std::string gpu;                       // of rank 0, as the versions; empty on CPUs
+  std::int64_t gpu_memory_planned_bytes = 0;
+  std::string cuda;
+  std::string driver;  // the CUDA version that the driver knows
+  std::string cublaslt;
+  std::string cudnn;  // where it is loaded: for attention in bf16
+  std::string nccl;
+
+  static void VisitFields(auto& fields, auto& start) {
+    fields.Text("version", start.version, kMaxName);
+    fields.Text("git", start.git, kMaxName);
+    fields.Text("mpi", start.mpi, kMaxName);
+    fields.Text("comm", start.comm, kMaxName);
+    fields("nodes", start.nodes);
+    fields("world", start.world);
+    fields.Text("partition", start.partition, kMaxName);
+    fields.Text("account", start.account, kMaxName);
+    fields.Text("nodelist", start.nodelist, kMaxList);
+    fields.Text("config_sha", start.config_sha, 2 * kMaxName);
+    fields.Text("model", start.model, kMaxName);
+    fields("parameters", start.parameters);
+    fields("flops_per_sample", start.flops_per_sample);
+    fields.When(start.peak_flops > 0, [&] { fields("peak_flops", start.peak_flops); });
+    fields.NotZero("memory_planned_bytes", start.memory_planned_bytes);
+    fields("train_samples", start.train_samples);
+    fields("eval_samples", start.eval_samples);
+    fields.Text("device", start.device, kMaxWord);
+    fields.Text("device_reason", start.device_reason, kMaxList / 2);
+    fields.Text("precision", start.precision, kMaxWord);
+    fields("ema_decay", start.ema_decay);
+    fields.Text("gpu", start.gpu, kMaxName);
+    fields.NotZero("gpu_memory_planned_bytes", start.gpu_memory_planned_bytes);
+    fields.Text("cuda", start.cuda, kMaxWord);
+    fields.Text("driver", start.driver, kMaxWord);
+    fields.Text("cublaslt", start.cublaslt, kMaxWord);
+    fields.Text("cudnn", start.cudnn, kMaxWord);
+    fields.Text("nccl", start.nccl, kMaxWord);
+  }
+};
+
+// The resolved plan; only written.
+struct PlanRecord {
+  static constexpr const char* kEvent = "plan";
+
+  const Plan& plan;
+  std::string text;  // for people; printed, not an event
+
+  static void VisitFields(JsonObject& fields, const PlanRecord& record);
+};
+
+// A stage of the start begins; only written.
+struct StageRecord {
+  static constexpr const char* kEvent = "starting";
+
+  const char* stage = "";  // a literal: "data", "device", "memory", "checkpoint"
+
+  static void VisitFields(auto& fields, auto& record) {
+    fields.Text("stage", record.stage, kMaxName);
+  }
+};
+
+// What rank 0 is doing, written when there was no other event for a while.
+struct HeartbeatRecord {
+  static constexpr const char* kEvent = "heartbeat";
+
+  std::string phase;  // "compute", "reduce"; before the first update a stage of the start
+  std::int64_t step = 0;
+  std::int64_t micro_step = 0;
+  double quiet_s = 0;  // since the line before
+
+  static void VisitFields(auto& fields, auto& heartbeat) {
+    fields.Text("phase", heartbeat.phase, kMaxName);
+    fields("step", heartbeat.step);
+    fields("micro_step", heartbeat.micro_step);
+    fields("quiet_s", heartbeat.quiet_s);
+  }
+};
+
+// At the end, of rank 0.
+struct MemoryRecord {
+  static constexpr const char* kEvent = "memory";
+
+  std::int64_t measured_bytes = 0;  // resident, less what the process shares
+  std::int64_t planned_bytes = 0;
+
+  static void VisitFields(auto& fields, auto& memory) {
+    fields("measured_bytes", memory.measured_bytes);
+    fields("planned_bytes", memory.planned_bytes);
+  }
+};
+
+// A warning of the text log; only written.
+struct LogLine {
+  static constexpr const char* kEvent = "log";
+
+  std::string_view level;  // "warning"
+  std::string_view file;   // name without folders
+  int line = 0;
+  std::string_view message;
+  std::int64_t step = 0;  // updates done; the reporter sets it
+
+  static void VisitFields(auto& fields, auto& log) {
+    fields("step", log.step);
+    fields.Text("file", log.file, kMaxName);
+    fields("line", log.line);
+    fields.Text("msg", log.message, kMaxMessage);
+  }
+};
+
+// Lines of this file before this one are lost; its seq and ts are those of the last of them.
+struct DroppedLines {
+  static constexpr const char* kEvent = "dropped";
+
+  std::int64_t lines = 0;  // since it was last said
+  std::int64_t total = 0;  // since the start
+  std::string reason;      // of the first one ever
+
+  static void VisitFields(auto& fields, auto& dropped) {
+    fields("lines", dropped.lines);
+    fields("lines_total", dropped.total);
+    fields.Text("reason", dropped.reason, kMaxMessage);
+  }
+};
+
+}  // namespace gaccd

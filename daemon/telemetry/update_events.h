@@ -1,0 +1,223 @@
+// Events of updates and evaluations. Durations are seconds.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/telemetry/event_record.h"
+
+namespace gaccd {
+
+struct SlowRank {
+  int rank = 0;
+  std::string host;
+  std::string phase;  // "data", "compute", "stopped"
+  double ratio = 1;   // its busy time / the median over the ranks
+};
+
+// Of an update in fp16.
+struct LossScaleRecord {
+  double scale = 1;  // what its loss was multiplied with
+  // Updates since it changed, this one included; 0: it changes now.
+  std::int64_t growth_tracker = 0;
+};
+
+// What the reporter measures over steps.
+struct StepRates {
+  double samples_per_s = 0;  // of the last update
+  double dur_p50_s = 0;
+  double dur_p99_s = 0;
+  double eta_s = 0;
+  std::optional<double> mfu_ratio;  // of the last update, over the peak of all GPUs
+  double wall_samples_per_s = 0;    // since the first update of this attempt, saves included
+};
+
+// One update; loss and grad_norm are null in JSON when they are not finite, and loss_finite and
+// grad_finite say so. The straggler is that of the newest update whose times all ranks knew when
+// this one began: the one before, on GPUs the one before that.
+struct StepRecord {
+  static constexpr const char* kEvent = "step";
+
+  std::int64_t epoch = 1;          // counted from 1
+  std::int64_t step = 0;           // updates done, this one included
+  std::int64_t steps_total = 0;    // of the whole run
+  std::int64_t samples = 0;        // counted by the audit over all ranks
+  std::int64_t target = 0;         // planned for this update
+  std::int64_t samples_total = 0;  // of the run so far, this update included
+  double loss = 0;                 // sum over `divisor`
+  double divisor = 0;              // how many units count
+  std::string unit = "samples";    // or "tokens", "weights"
+  double grad_norm = 0;            // before clipping
+  double lr = 0;
+  bool skipped = false;                       // the gradient was not finite: no optimiser step
+  std::optional<LossScaleRecord> loss_scale;  // of fp16
+  // dur_s = data_s + fwd_bwd_s + reduce_s + opt_s (+ what lies between).
+  double dur_s = 0;
+  double data_s = 0;
+  double fwd_bwd_s = 0;
+  double reduce_s = 0;
+  double opt_s = 0;
+  // The rank that was busy for longest, and how long this one waited for it.
+  std::optional<SlowRank> straggler;
+  std::optional<double> wait_s;
+  std::string digest;    // of the parameters after this update, 16 hex digits; empty: not taken
+  StepRates rates = {};  // the reporter sets them
+
+  static void VisitFields(auto& fields, auto& update) {
+    fields("epoch", update.epoch);
+    fields("step", update.step);
+    fields("steps_total", update.steps_total);
+    fields("samples", update.samples);
+    fields("target", update.target);
+    fields("samples_total", update.samples_total);
+    fields("loss", update.loss);
+    fields.Computed("loss_finite", std::isfinite(update.loss));
+    fields("divisor", update.divisor);
+    fields.Text("unit", update.unit, kMaxWord);
+    fields("grad_norm", update.grad_norm);
+    fields.Computed("grad_finite", std::isfinite(update.grad_norm));
+    fields("lr", update.lr);
+    fields("skipped", update.skipped);
+    fields.Group("loss_scale", update.loss_scale, [&](auto& scale) {
+      fields("loss_scale", scale.scale);
+      fields("growth_tracker", scale.growth_tracker);
+    });
+    fields("dur_s", update.dur_s);
+    fields("data_s", update.data_s);
+    fields("fwd_bwd_s", update.fwd_bwd_s);
+    fields("reduce_s", update.reduce_s);
+    fields("opt_s", update.opt_s);
+    fields("wait_s", update.wait_s);
+    fields("samples_per_s", update.rates.samples_per_s);
+    fields("dur_p50_s", update.rates.dur_p50_s);
+    fields("dur_p99_s", update.rates.dur_p99_s);
+    fields("eta_s", update.rates.eta_s);
+    fields("mfu_ratio", update.rates.mfu_ratio);
+    fields.Group("straggler_rank", update.straggler, [&](auto& straggler) {
+      fields("straggler_rank", straggler.rank);
+      fields.Text("straggler_host", straggler.host, kMaxName);
+      fields.Text("straggler_phase", straggler.phase, kMaxWord);
+      fields("straggler_ratio", straggler.ratio);
+    });
+    fields.Text("digest", update.digest, kMaxWord);
+  }
+};
+
+// The loads of the ranks change from the next update on, as their measured times say. Loads and
+// speeds by rank, "160x14,80x9".
+struct RebalanceRecord {
+  static constexpr const char* kEvent = "rebalance";
+
+  std::int64_t step = 0;  // updates done with the loads before
+  double gain_ratio = 1;  // how many times as fast an update should become
+  double idle_ratio = 0;  // share of the time in which a rank should wait
+  std::int64_t accum_steps = 1;
+  std::string loads_before;
+  std::string loads;
+  std::string speeds;
+
+  static void VisitFields(auto& fields, auto& change) {
+    fields("step", change.step);
+    fields("gain_ratio", change.gain_ratio);
+    fields("idle_ratio", change.idle_ratio);
+    fields("accum_steps", change.accum_steps);
+    fields.Text("loads_before", change.loads_before, kMaxList);
+    fields.Text("loads", change.loads, kMaxList);
+    fields.Text("speeds", change.speeds, kMaxList);
+  }
+};
+
+// Of one rank, over the updates since its line before.
+struct RankStepRecord {
+  static constexpr const char* kEvent = "rank_step";
+
+  std::int64_t step = 0;     // the newest of them
+  std::int64_t updates = 0;  // how many they are
+  double dur_max_s = 0;
+  // Means over them.
+  double dur_s = 0;
+  double data_s = 0;
+  double fwd_bwd_s = 0;
+  double reduce_s = 0;
+  double opt_s = 0;
+  double wait_s = 0;
+  std::int64_t memory_bytes = 0;  // now; ProcessMemory
+
+  static void VisitFields(auto& fields, auto& rank) {
+    fields("step", rank.step);
+    fields("updates", rank.updates);
+    fields("dur_s", rank.dur_s);
+    fields("dur_max_s", rank.dur_max_s);
+    fields("data_s", rank.data_s);
+    fields("fwd_bwd_s", rank.fwd_bwd_s);
+    fields("reduce_s", rank.reduce_s);
+    fields("opt_s", rank.opt_s);
+    fields("wait_s", rank.wait_s);
+    fields.NotZero("memory_bytes", rank.memory_bytes);
+  }
+};
+
+// Of an evaluation: "accuracy", "f1_macro", ... (daemon/metrics/metric.h).
+struct MetricValue {
+  std::string name;
+  double value = 0;
+};
+
+// The best evaluation of a run so far.
+struct BestValue {
+  std::string metric;  // "loss", "accuracy", ...
+  double value = 0;
+  std::int64_t step = 0;  // updates before it; of equal values the first one
+};
+
+// An evaluation; its events are MetricRecords.
+struct EvalRecord {
+  std::int64_t epoch = 1;
+  std::int64_t step = 0;
+  std::int64_t samples = 0;
+  double loss = 0;                   // sum over `divisor`
+  double divisor = 0;                // how many units count
+  std::string unit = "samples";      // or "tokens", "weights"
+  std::vector<MetricValue> metrics;  // as the job names them
+  double dur_s = 0;
+  std::optional<BestValue> best = {};  // of a training, this one included
+};
+
+// One metric of an evaluation; its value is null in JSON when it is no number.
+struct MetricRecord {
+  static constexpr const char* kEvent = "eval";
+
+  std::int64_t epoch = 1;
+  std::int64_t step = 0;
+  std::string metric;
+  double value = 0;
+  std::int64_t samples = 0;
+  double divisor = 0;
+  std::string unit;
+  double dur_s = 0;
+  std::optional<BestValue> best = {};  // where `metric` decides which evaluation is the best
+
+  static void VisitFields(auto& fields, auto& eval) {
+    fields("epoch", eval.epoch);
+    fields("step", eval.step);
+    fields("metric", eval.metric);
+    fields("value", eval.value);
+    fields.Computed("value_finite", std::isfinite(eval.value));
+    fields("samples", eval.samples);
+    fields("divisor", eval.divisor);
+    fields.Text("unit", eval.unit, kMaxWord);
+    fields("dur_s", eval.dur_s);
+    fields.Group("best_step", eval.best, [&](auto& best) {
+      fields("best_step", best.step);
+      fields("best_value", best.value);
+    });
+  }
+};
+
+// One record a metric, "loss" first.
+[[nodiscard]] std::vector<MetricRecord> MetricRecords(const EvalRecord& eval);
+
+}  // namespace gaccd

@@ -1,0 +1,84 @@
+// How a Trainer follows the measured times of the ranks.
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "daemon/plan/load_groups.h"
+#include "daemon/plan/speeds.h"
+#include "daemon/telemetry/event_lines.h"
+#include "daemon/telemetry/log.h"
+#include "daemon/train/trainer.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::int64_t kMostPreparedSizes = 64;  // of micro-batches
+
+RebalanceRecord ChangeRecord(std::int64_t step, const Plan& before, const BetterPlan& better) {
+  const PlanRequest& request = better.plan.request();
+  return {.step = step,
+          .gain_ratio = better.gain,
+          .idle_ratio = 1 - better.plan.balance_ratio(),
+          .accum_steps = better.plan.accum_steps(),
+          .loads_before = LoadsText(before),
+          .loads = LoadsText(better.plan),
+          .speeds = SpeedsText(request.speeds)};
+}
+
+}  // namespace
+
+bool Trainer::TimesSaySpeed() const {
+  const Model& model = inputs_.model;
+  return !model.has_collectives() && !model.contrastive() && model.update_sums() == 0;
+}
+
+Status Trainer::PrepareForOtherLoads() {
+  const auto refuse = [](const std::string& why) -> Status {
+    return {ErrorKind::kConfig, "--rebalance=auto and --speed=measured: " + why};
+  };
+  if (!words_.measures()) {
+    return refuse(StrCat("expected 2 to ", RankTimes::kMaxRanks, " ranks, found ", comm_.size()));
+  }
+  if (!TimesSaySpeed()) {
+    return refuse("the micro-steps of this model wait for other ranks, so their times say nothing");
+  }
+  const std::int64_t micro_batch = inputs_.plan.request().micro_batch;
+  if (micro_batch > kMostPreparedSizes) {
+    return refuse(StrCat("every size of a micro-batch is prepared, expected at most ",
+                         kMostPreparedSizes, " samples, found ", micro_batch));
+  }
+  feed_.PrepareForOtherLoads();
+  return Status::Ok();
+}
+
+Status Trainer::MeasureLoads() {
+  const Update& timed = words_.busy_update();
+  if (!rebalancer_ || words_.busy_s().empty() || timed.index < loads_since_ ||
+      timed.samples != inputs_.plan.effective_batch()) {
+    return Status::Ok();
+  }
+  GACCD_ASSIGN_OR_RETURN(auto better, rebalancer_->Add(words_.busy_s(), inputs_.plan));
+  if (!better) return Status::Ok();
+  if (better->apply) {
+    next_plan_ = std::move(better);
+    return Status::Ok();
+  }
+  if (comm_.rank() == 0) {
+    LogInfo(StrCat("advice: ", EventLine(ChangeRecord(timed.index + 1, inputs_.plan, *better)),
+                   "; --rebalance=auto takes them"));
+  }
+  return Status::Ok();
+}
+
+Status Trainer::ChangeLoads(std::int64_t step, RunCheckpointer& control, RunReporter& reporter) {
+  const BetterPlan better = *std::exchange(next_plan_, std::nullopt);
+  const RebalanceRecord record = ChangeRecord(step, inputs_.plan, better);
+  GACCD_RETURN_IF_ERROR(feed_.ChangePlan(better.plan));
+  GACCD_RETURN_IF_ERROR(feed_.Start(*engine_, step));
+  inputs_.plan = better.plan;
+  loads_since_ = step;
+  control.PlanChanged();
+  reporter.Report(record);
+  return Status::Ok();
+}
+
+}  // namespace gaccd

@@ -1,0 +1,75 @@
+#include "daemon/train/rebalancer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace gaccd {
+namespace {
+
+constexpr double kSteps = 1000;  // of the rounded speeds
+
+// The lower one of the two in the middle.
+double MedianOf(std::vector<double>* values) {
+  const auto middle = values->begin() + (std::ssize(*values) - 1) / 2;
+  std::nth_element(values->begin(), middle, values->end());
+  return *middle;
+}
+
+double TimeUnder(const Plan& plan, std::span<const double> speeds) {
+  double slowest = 0;
+  for (std::size_t rank = 0; rank < speeds.size(); ++rank) {
+    const auto load = static_cast<double>(plan.Load(static_cast<std::int64_t>(rank)));
+    slowest = std::max(slowest, load / speeds[rank]);
+  }
+  return slowest;
+}
+
+}  // namespace
+
+std::vector<double> Rebalancer::Speeds(const Plan& plan) {
+  std::vector<double> speeds;
+  double fastest = 0;
+  for (std::vector<double>& rates : rates_) {
+    speeds.push_back(rates.empty() ? 0 : MedianOf(&rates));
+    fastest = std::max(fastest, speeds.back());
+  }
+  // A rank without samples keeps what the plan says, in the unit of the others: the fastest has 1.
+  double fastest_planned = 0;
+  for (std::int64_t rank = 0; rank < std::ssize(speeds); ++rank) {
+    fastest_planned = std::max(fastest_planned, plan.Speed(rank));
+  }
+  for (std::size_t rank = 0; rank < speeds.size(); ++rank) {
+    double& speed = speeds[rank];
+    const double planned = plan.Speed(static_cast<std::int64_t>(rank)) / fastest_planned;
+    const double measured = std::round(kSteps * speed / fastest) / kSteps;
+    speed = std::max(speed > 0 ? measured : planned, kLeastSpeedMeasured);
+  }
+  return speeds;
+}
+
+Result<std::optional<BetterPlan>> Rebalancer::Add(std::span<const double> busy_s,
+                                                  const Plan& plan) {
+  if (++seen_ <= kWarmUp) return std::optional<BetterPlan>();
+  for (std::size_t rank = 0; rank < rates_.size(); ++rank) {
+    const std::int64_t load = plan.Load(static_cast<std::int64_t>(rank));
+    if (load > 0 && busy_s[rank] > 0) {
+      rates_[rank].push_back(static_cast<double>(load) / busy_s[rank]);
+    }
+  }
+  if (seen_ < kWarmUp + kUpdates) return std::optional<BetterPlan>();
+  PlanRequest request = plan.request();
+  request.speeds = Speeds(plan);
+  for (std::vector<double>& rates : rates_) rates.clear();
+  seen_ = kWarmUp;
+  const double now = TimeUnder(plan, request.speeds);
+  GACCD_ASSIGN_OR_RETURN(Plan better, Plan::Make(request));
+  const double gain = now / TimeUnder(better, request.speeds);
+  if (gain < kLeastGain) return std::optional<BetterPlan>();
+  const bool apply = always_ || std::exchange(once_, false);
+  if (apply) seen_ = 0;
+  if (!apply && std::exchange(advised_, true)) return std::optional<BetterPlan>();
+  return std::optional(BetterPlan{std::move(better), gain, apply});
+}
+
+}  // namespace gaccd

@@ -1,0 +1,98 @@
+#include "daemon/train/run_options.h"
+
+#include <chrono>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "daemon/config/job_text.h"
+#include "daemon/telemetry/log.h"
+
+namespace gaccd {
+namespace {
+
+// Where the timed choices of algorithms are kept from run to run, or nothing.
+std::string CacheFolder(const Environment& environment) {
+  if (const auto own = environment("GACCD_CACHE_DIR")) return *own;
+  if (const auto cache = environment("XDG_CACHE_HOME")) return *cache + "/gaccd";
+  if (const auto home = environment("HOME")) return *home + "/.cache/gaccd";
+  return {};
+}
+
+// "a,b" -> a, b.
+std::vector<std::string> SplitList(const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, ',');) {
+    if (!part.empty()) parts.push_back(part);
+  }
+  return parts;
+}
+
+// kUsage: checkpoints without a run folder.
+Status CheckCheckpointFlags(const Flags& flags) {
+  if (flags.run_dir) return Status::Ok();
+  const bool asked = flags.save_every_updates > 0 || flags.save_every_seconds.value_or(0) > 0;
+  const bool resumes = flags.resume != "auto" && flags.resume != "never";
+  if (!asked && !resumes) return Status::Ok();
+  return {ErrorKind::kUsage, "checkpoints need --run-dir=DIR: they are kept in DIR/ckpt"};
+}
+
+Status CheckWeightFlags(const Flags& flags) {
+  if (flags.init_weights || !(flags.new_weights || flags.unused_weights)) return Status::Ok();
+  return {ErrorKind::kUsage, "--new-weights and --unused-weights need --init-weights=PATH"};
+}
+
+}  // namespace
+
+Result<Job> ReadTrainingJob(const Flags& flags) {
+  if (!flags.job) return Status(ErrorKind::kUsage, "train needs --job=FILE");
+  GACCD_RETURN_IF_ERROR(CheckCheckpointFlags(flags));
+  GACCD_RETURN_IF_ERROR(CheckWeightFlags(flags));
+  GACCD_ASSIGN_OR_RETURN(Job job, LoadJob(*flags.job));
+  return OverlayFlags(std::move(job), flags);
+}
+
+WeightRules WeightRulesOf(const Flags& flags) {
+  return {.fresh = SplitList(flags.new_weights.value_or("")),
+          .unused = SplitList(flags.unused_weights.value_or(""))};
+}
+
+SavePolicy SavePolicyOf(const Flags& flags) {
+  return {.every_updates = flags.save_every_updates,
+          .every_seconds = flags.save_every_seconds.value_or(kDefaultSaveSeconds)};
+}
+
+CheckpointOptions CheckpointOptionsOf(const Flags& flags, const Job& job) {
+  return {
+      .folder = *flags.run_dir + "/ckpt",
+      .group_access = flags.group_access,
+      .keep = {.newest = flags.keep, .every = flags.keep_every, .best = job.evaluation.keep_best},
+      .fail_limit = flags.failed_saves};
+}
+
+StopOptions StopOptionsOf(const Flags& flags, const SlurmEnvironment& slurm, const Clocks& clocks,
+                          StopSignals* signals, bool checkpoints, double checkpoint_bytes) {
+  // Until a save was measured: a second for its fixed cost, and the bytes over a slow disk. Too
+  // little does no harm: a save that is cut off leaves the one before.
+  constexpr double kBytesPerSecond = 200e6;
+  std::optional<Clocks::Steady::time_point> job_end;
+  if (slurm.end_time_s) job_end = clocks.Deadline(*slurm.end_time_s);
+  return {.signals = signals,
+          .run_dir = flags.run_dir.value_or(""),
+          .job_end = job_end,
+          .term_budget = std::chrono::seconds(flags.term_budget),
+          .checkpoints = checkpoints,
+          .warn = [](const std::string& text) { LogWarning(text); },
+          .save_guess = std::chrono::duration<double>(1 + checkpoint_bytes / kBytesPerSecond)};
+}
+
+void SetTiming(const Flags& flags, const Environment& environment, EngineChoice* choice) {
+  // Times taken together with another rank on the same GPU say nothing.
+  if (choice->device == Device::kCpu || choice->gpu_sharing) return;
+  const std::string folder = CacheFolder(environment);
+  choice->time_algorithms = flags.time_algorithms.value_or(!folder.empty());
+  if (choice->time_algorithms) choice->choices_folder = folder;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,37 @@
+// What the flags of `gaccd train` become: its job, and the options of its parts.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "collectives/base/environment.h"
+#include "collectives/base/result.h"
+#include "daemon/checkpoint/writer.h"
+#include "daemon/config/flags.h"
+#include "daemon/config/job.h"
+#include "daemon/engine/engine.h"
+#include "daemon/stop/clocks.h"
+#include "daemon/stop/stop_agreement.h"
+#include "daemon/train/save_clock.h"
+#include "daemon/train/weights.h"
+#include "slurm/environment.h"
+
+namespace gaccd {
+
+// The job of --job with the values of --set, and a check of the flags that go with it. To be called
+// once: the run must use the job that NCCL was configured for.
+Result<Job> ReadTrainingJob(const Flags& flags);
+// The rules of --new-weights and --unused-weights.
+[[nodiscard]] WeightRules WeightRulesOf(const Flags& flags);
+[[nodiscard]] SavePolicy SavePolicyOf(const Flags& flags);
+// REQUIRES: flags.run_dir.
+[[nodiscard]] CheckpointOptions CheckpointOptionsOf(const Flags& flags, const Job& job);
+// checkpoint_bytes: of one rank.
+[[nodiscard]] StopOptions StopOptionsOf(const Flags& flags, const SlurmEnvironment& slurm,
+                                        const Clocks& clocks, StopSignals* signals,
+                                        bool checkpoints, double checkpoint_bytes);
+// Whether a training on a GPU times the algorithms of products, and where they are kept: as
+// --time-algorithms says; without it, where there is a folder for them.
+void SetTiming(const Flags& flags, const Environment& environment, EngineChoice* choice);
+
+}  // namespace gaccd

@@ -1,0 +1,342 @@
+#include "daemon/train/training_run.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <new>
+#include <utility>
+
+#include "collectives/base/process_memory.h"
+#include "collectives/base/seconds.h"
+#include "collectives/base/strings.h"
+#include "collectives/bootstrap/agree.h"
+#include "daemon/checkpoint/train_state.h"
+#include "daemon/config/help.h"
+#include "daemon/config/job_text.h"
+#include "daemon/config/plan_proto.h"
+#include "daemon/data/class_names.h"
+#include "daemon/data/tokenizer.h"
+#include "daemon/model/safetensors.h"
+#include "daemon/rundir/agreement.h"
+#include "daemon/telemetry/log.h"
+#include "daemon/train/done_marker.h"
+#include "daemon/train/final_weights.h"
+#include "daemon/train/open_data.h"
+#include "daemon/train/run_options.h"
+#include "daemon/train/start_warnings.h"
+#include "daemon/train/storage_limits.h"
+#include "daemon/train/weight_source.h"
+
+namespace gaccd {
+namespace {
+
+// All ranks of a stopped run exit with the same status; after other errors of a training some may
+// be lost.
+bool StopsAllRanks(const Status& status) {
+  return status.kind() == ErrorKind::kNoRequeue || status.kind() == ErrorKind::kTempFail ||
+         status.kind() == ErrorKind::kInterrupted;
+}
+
+RankStatus TrainingStatus(Status status) {
+  const bool shared = status.ok() || StopsAllRanks(status);
+  return {std::move(status), shared};
+}
+
+}  // namespace
+
+RankStatus TrainingRun::RunStages(std::initializer_list<Stage> stages) {
+  for (const Stage stage : stages) {
+    if (RankStatus done = (this->*stage)(); !done.status.ok()) return done;
+  }
+  return {};
+}
+
+RankStatus TrainingRun::Run(Result<Job> job) {
+  if (RankStatus planned = MakePlan(std::move(job)); !planned.status.ok()) return planned;
+  if (RankStatus ready = RunStages({&TrainingRun::ResolveJob, &TrainingRun::CheckFolder});
+      !ready.status.ok() || is_complete_) {
+    return ready;
+  }
+  return RunInFolder();
+}
+
+RankStatus TrainingRun::MakePlan(Result<Job> job) {
+  auto plan = job.ok() ? PlanForWorld(*job, flags_, comm_) : job.status();
+  if (Agreement read = AgreeOn(comm_, plan.status()); !read.status.ok()) return read;
+  job_ = *std::move(job);
+  plan_ = *std::move(plan);
+  return session_.CheckAllTheSame(flags_, job_);
+}
+
+RankStatus TrainingRun::ResolveJob() {
+  Result<std::string> mine = std::string();
+  if (comm_.rank() == 0) {
+    const auto names = ReadClassNames(job_);
+    mine = names.ok() ? Result<std::string>(ClassNamesText(names->names)) : names.status();
+  }
+  GACCD_ASSIGN_OR_RETURN(const std::string names, ShareFromRankZero(comm_, mine));
+  job_ = WithAbsolutePaths(job_);
+  job_.data.class_name = ParseClassNames(names);
+  return {};
+}
+
+RankStatus TrainingRun::CheckFolder() {
+  if (!flags_.run_dir) return {};
+  GACCD_ASSIGN_OR_RETURN(const DoneRun done, FindDone(comm_, flags_, job_, *plan_,
+                                                      session_.ranks.slurm.restart_count > 0));
+  was_complete_ = done.next == DoneRun::Next::kTrainOn;
+  is_complete_ = done.next == DoneRun::Next::kNothing;
+  if (is_complete_) {
+    if (comm_.rank() == 0) std::printf("%s\n", Printable(done.text).c_str());
+    return {};
+  }
+  return AgreeOn(comm_, comm_.rank() == 0 ? CheckNotStopped(*flags_.run_dir) : Status::Ok());
+}
+
+RankStatus TrainingRun::RunInFolder() {
+  // Before the folder is made, and said where it then has its log.
+  std::vector<std::string> warnings;
+  if (comm_.rank() == 0) {
+    warnings = PlaceWarnings(flags_);
+    std::string launcher = LauncherWarning(ProcessEnvironment(), comm_.size(), flags_);
+    if (!launcher.empty()) warnings.push_back(std::move(launcher));
+  }
+  GACCD_ASSIGN_OR_RETURN(
+      reporter_,
+      RunReporter::Start(comm_, {.run_dir = flags_.run_dir.value_or(""),
+                                 .run_name = job_.name,
+                                 .job_text = JobText(job_),
+                                 .plan_text = PlanTxtpb(*plan_),
+                                 .attempt = AttemptOf(session_.ranks.slurm),
+                                 .log_every = job_.log_every,
+                                 .group_access = flags_.group_access,
+                                 .guard = guard_,
+                                 .end_limit = LimitOfVerdict(std::chrono::seconds(flags_.bound))}));
+  for (const std::string& warning : warnings) LogWarning(warning);
+  RankStatus ended = TrainWithinMemory();
+  reporter_->Finish(ended.status,
+                    FactsOf(ended.status, session_, trainer_ ? trainer_->memory().planned : 0));
+  AddStorageProblem(reporter_->close_status(), ended);
+  reporter_.reset();
+  return ended;
+}
+
+RankStatus TrainingRun::TrainWithinMemory() {
+  try {
+    RankStatus ready = RunStages(
+        {&TrainingRun::CompareClocks, &TrainingRun::AcquireLease, &TrainingRun::CheckSaveWeights,
+         &TrainingRun::RemoveDoneMarker, &TrainingRun::OpenData, &TrainingRun::SelectDevice,
+         &TrainingRun::MakeTrainer, &TrainingRun::LoadInitWeights, &TrainingRun::Resume});
+    return ready.status.ok() ? Train() : ready;
+  } catch (const std::bad_alloc&) {
+    return NoMemory("the data, the model or their copies", 0);
+  }
+}
+
+RankStatus TrainingRun::CompareClocks() {
+  GACCD_ASSIGN_OR_RETURN(clocks_, Clocks::Compare(comm_, Clocks::SystemSeconds));
+  const std::string other_time = clocks_->Warning(comm_.topology().hosts);
+  if (comm_.rank() == 0 && !other_time.empty()) LogWarning(other_time);
+  return {};
+}
+
+RankStatus TrainingRun::AcquireLease() {
+  if (!flags_.run_dir || !SavePolicyOf(flags_).on()) return {};
+  const AttemptSource attempt = AttemptOf(session_.ranks.slurm);
+  const OwnerName me = MakeOwnerName(attempt.slurm_job_id.value_or(StrCat("local-", ::getpid())),
+                                     attempt.restart_count, attempt.step_id);
+  GACCD_ASSIGN_OR_RETURN(lease_,
+                         CheckpointWriter::Claim(comm_, CheckpointOptionsOf(flags_, job_), me));
+  return {};
+}
+
+RankStatus TrainingRun::CheckSaveWeights() {
+  Status fits;
+  if (flags_.save_weights && comm_.rank() == 0) {
+    fits = CheckWeightsFile(*flags_.save_weights).WithContext("--save-weights");
+  }
+  return AgreeOn(comm_, fits);
+}
+
+// Stopped from here on, the run is to be requeued.
+RankStatus TrainingRun::RemoveDoneMarker() {
+  if (!was_complete_) return {};
+  return AgreeOn(comm_, comm_.rank() == 0 ? RemoveDone(*flags_.run_dir) : Status::Ok());
+}
+
+RankStatus TrainingRun::OpenData() {
+  reporter_->Report(StageRecord{"data"});
+  const Status fits = comm_.rank() == 0
+                          ? CheckTokenizers(job_, WeightsFileOf(flags_.init_weights.value_or("")))
+                          : Status::Ok();
+  if (Agreement all = AgreeOn(comm_, fits); !all.status.ok()) return all;
+  const BadRecordRules rules{
+      .policy = flags_.on_bad_record, .quota = flags_.bad_record_quota, .seed = job_.seed};
+  TrainingData data;
+  Agreement opened = OpenSharedData(comm_, job_, rules, &data);
+  if (!opened.status.ok()) return opened;
+  auto inputs = TrainingInputs::Make(comm_, job_, *plan_, std::move(data));
+  if (inputs.ok()) inputs_.emplace(*std::move(inputs));
+  opened = AgreeOn(comm_, inputs.status());
+  if (!opened.status.ok()) return opened;
+  checkpoint_bytes_ = inputs_->checkpoint_bytes();
+  stops_.emplace(comm_, StopOptionsOf(flags_, session_.ranks.slurm, *clocks_, signals_,
+                                      lease_.has_value(), checkpoint_bytes_ / comm_.size()));
+  return TrainingStatus(stops_->AfterStage("while the data was opened"));
+}
+
+RankStatus TrainingRun::SelectDevice() {
+  reporter_->Report(StageRecord{"device"});
+  return session_.SelectDevice(flags_, job_);
+}
+
+RankStatus TrainingRun::MakeTrainer() {
+  reporter_->Report(StageRecord{"memory"});
+  TrainerOptions options{
+      .guards = {.on_nonfinite = flags_.on_nonfinite, .digest_every = flags_.digest_every},
+      .choice = session_.MakeEngineChoice(flags_),
+      .device_comm = &session_.device_comm(),
+      .loads = {.once = flags_.speed == "measured",
+                .always = flags_.rebalance == Rebalance::kAuto}};
+  SetTiming(flags_, ProcessEnvironment(), &options.choice);
+  auto trainer = Trainer::Make(comm_, *std::move(inputs_), options);
+  if (trainer.ok()) trainer_ = *std::move(trainer);
+  return AgreeOn(comm_, trainer.status());
+}
+
+RankStatus TrainingRun::LoadInitWeights() {
+  if (!flags_.init_weights) return {};
+  LoadedWeights loaded;
+  Agreement all =
+      LoadWeightsTogether(comm_, trainer_->engine(), trainer_->model(), job_,
+                          {.path = *flags_.init_weights, .rules = WeightRulesOf(flags_)}, &loaded);
+  if (comm_.rank() == 0) init_weights_ = std::move(loaded.report);
+  return all;
+}
+
+RankStatus TrainingRun::Resume() {
+  reporter_->Report(StageRecord{"checkpoint"});
+  return AgreeOn(comm_, ResumeOnRank());
+}
+
+Status TrainingRun::ResumeOnRank() {
+  if (!flags_.run_dir) return Status::Ok();
+  const auto start = std::chrono::steady_clock::now();
+  const bool requeued = session_.ranks.slurm.restart_count > 0;
+  ResumeSource source{
+      .folder = CheckpointOptionsOf(flags_, job_).folder, .from = flags_.resume, .job_since = {}};
+  if (requeued && lease_) source.job_since = lease_->job_since;
+  GACCD_ASSIGN_OR_RETURN(const ResumePoint point,
+                         FindResumePoint(comm_, trainer_->saved_run(), source));
+  for (const std::string& note : point.notes) {
+    resume_notes_.push_back(StrCat("checkpoint skipped: ", note));
+  }
+  if (!point.state) return Status::Ok();
+  const Generation& from = point.state->generation;
+  // A job that was requeued has it on its command line all the same.
+  if (flags_.init_weights && !requeued && comm_.rank() == 0) {
+    LogWarning(StrCat("--init-weights=", *flags_.init_weights,
+                      " is ignored: the run resumes from checkpoint ", from.PathIn(point.folder),
+                      "; --resume=never starts anew"));
+  }
+  const std::string changed = JobDifferences(point.state->job, job_);
+  if (!changed.empty()) {
+    resume_notes_.push_back(StrCat("the job has changed since the checkpoint: ", changed));
+  }
+  GACCD_RETURN_IF_ERROR(trainer_->Resume(*point.state));
+  resumed_ = {.generation = from.name(),
+              .folder = point.folder,
+              .step = from.step,
+              .micro_step = from.micro_step,
+              .writer_epoch = from.epoch,
+              .samples_total = point.state->manifest.cursor.samples,
+              .skipped_checkpoints = static_cast<std::int64_t>(point.notes.size()),
+              .best = trainer_->best()};
+  for (const BufferSpec& buffer : point.state->manifest.buffers) {
+    const std::int64_t parts = buffer.per_rank ? point.state->manifest.world() : 1;
+    resumed_->bytes += static_cast<std::int64_t>(buffer.bytes) * parts;
+  }
+  resumed_->dur_s = SecondsSince(start);
+  return Status::Ok();
+}
+
+RankStatus TrainingRun::Train() {
+  const auto started = StartCheckpointer();
+  if (started.ok()) trainer_->PlanMemoryOf(**started);
+  Announce();
+  WarnOfMistakes(/*saves=*/!started.ok() || (*started)->saves());
+  GACCD_RETURN_IF_ERROR(started.status());
+  RunCheckpointer& checkpointer = **started;
+  if (Status stop = stops_->AfterStage("before the first update"); !stop.ok()) {
+    return TrainingStatus(std::move(stop));
+  }
+  stops_->AddPeriodicWork([&checkpointer] { return checkpointer.Poll(); });
+  TrainingSummary summary;
+  trainer_->SetPeerWatch(session_.peers.get());
+  trainer_->SetStops(&*stops_);
+  if (Status status = trainer_->Run(*reporter_, &summary, &checkpointer); !status.ok()) {
+    // What the helper is at is not waited for: the other ranks are gone.
+    if (PeersAreLost(session_)) checkpointer.Abandon();
+    if (summary.failed_together) return status;
+    return TrainingStatus(std::move(status));
+  }
+  Agreement written =
+      AgreeOn(comm_, comm_.rank() == 0 ? WriteResults(summary, checkpointer) : Status::Ok());
+  if (written.status.ok()) Conclude(summary);
+  return written;
+}
+
+Result<std::unique_ptr<RunCheckpointer>> TrainingRun::StartCheckpointer() {
+  if (!lease_) return std::make_unique<RunCheckpointer>(comm_);
+  CheckpointOptions checkpoints = CheckpointOptionsOf(flags_, job_);
+  checkpoints.end_patience = LimitOfLastSave(std::chrono::seconds(flags_.bound), checkpoint_bytes_);
+  checkpoints.give_up = [this] {
+    if (stops_->asked_twice()) return GiveUp::kAsked;
+    return stops_->out_of_time() ? GiveUp::kNoTime : GiveUp::kNo;
+  };
+  return RunCheckpointer::Start(
+      comm_, trainer_->saved_run(), trainer_->engine(),
+      {.checkpoints = std::move(checkpoints),
+       .policy = SavePolicyOf(flags_),
+       .program = StrCat("gaccd ", GaccdVersion(), " ", GaccdRevision()),
+       .on_save = [this](const SaveRecord& save) { reporter_->Report(save); }},
+      *std::move(lease_), trainer_->first_update());
+}
+
+Status TrainingRun::WriteResults(const TrainingSummary& summary,
+                                 const RunCheckpointer& checkpointer) {
+  const auto limit = LimitOfResults(std::chrono::seconds(flags_.bound));
+  const unsigned mode = flags_.group_access ? kGroupMayRead.file : kFileMode;
+  if (flags_.save_weights) {
+    GACCD_ASSIGN_OR_RETURN(std::vector<float> parameters, trainer_->FinalParameters());
+    GACCD_RETURN_IF_ERROR(
+        SaveFinalWeights(trainer_->model().layout(), std::move(parameters),
+                         {.path = *flags_.save_weights,
+                          .mode = mode,
+                          .class_names = job_.data.class_name,
+                          .limit = limit,
+                          .checkpoint = CheckpointAfter(summary.updates, checkpointer),
+                          .run_dir = flags_.run_dir.value_or("")}));
+  }
+  if (!flags_.run_dir) return Status::Ok();
+  return WriteWithin(
+      limit, *flags_.run_dir,
+      [run_dir = *flags_.run_dir, job = job_, mode,
+       text = StrCat(summary.updates, " updates, ", summary.samples, " samples",
+                     summary.stopped_early.empty() ? "" : "; ", summary.stopped_early)] {
+        return MarkDone(run_dir, text, job, mode);
+      });
+}
+
+std::string TrainingRun::CheckpointAfter(std::int64_t updates,
+                                         const RunCheckpointer& checkpointer) const {
+  const std::optional<Generation>& saved = checkpointer.last_saved();
+  if (saved && saved->step == updates && saved->micro_step == 0) {
+    return saved->PathIn(CheckpointOptionsOf(flags_, job_).folder);
+  }
+  if (!resumed_ || resumed_->step != updates || resumed_->micro_step != 0) return {};
+  return StrCat(resumed_->folder, "/", resumed_->generation);
+}
+
+}  // namespace gaccd

@@ -1,0 +1,129 @@
+#include "daemon/verbs/samples_command.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/base/print.h"
+#include "collectives/base/strings.h"
+#include "daemon/config/flat_json.h"
+#include "daemon/config/plan_command.h"
+#include "daemon/data/dataset.h"
+#include "daemon/data/index_source.h"
+#include "daemon/data/node_share.h"
+#include "daemon/data/sample_order.h"
+#include "daemon/data/update_schedule.h"
+
+namespace gaccd {
+namespace {
+
+// What one rank takes in one update.
+struct RankSamples {
+  std::int64_t rank = 0;
+  std::vector<std::int64_t> micro_batches;  // sizes
+  std::vector<std::int64_t> samples;
+};
+
+struct PlannedSamples {
+  Plan plan;
+  UpdateSchedule schedule;
+  SampleOrder order;
+
+  [[nodiscard]] Result<RankSamples> OfRank(const Update& update, std::int64_t rank) const {
+    GACCD_ASSIGN_OR_RETURN(const Plan own, update.samples == plan.effective_batch()
+                                               ? Result<Plan>(plan)
+                                               : plan.ForSamples(update.samples));
+    GACCD_ASSIGN_OR_RETURN(TrainIndices indices,
+                           TrainIndices::Make(order, schedule, plan, rank, update.index));
+    RankSamples taken{.rank = rank};
+    std::vector<std::int64_t> next(static_cast<std::size_t>(indices.max_samples()));
+    for (std::int64_t step = 0; step < own.accum_steps(); ++step) {
+      const std::int64_t count = indices.Next(next);
+      taken.micro_batches.push_back(count);
+      taken.samples.insert(taken.samples.end(), next.begin(), next.begin() + count);
+    }
+    return taken;
+  }
+};
+
+Result<std::int64_t> DatasetSize(const Flags& flags, const Job& job) {
+  if (flags.dataset_size) return *flags.dataset_size;
+  if (!flags.job) {
+    return Status(ErrorKind::kUsage, "samples needs --dataset-size=N or --job=FILE");
+  }
+  NodeShare unchecked = NodeShare::Unchecked();
+  GACCD_ASSIGN_OR_RETURN(const TrainingData data, OpenTrainingData(job, {}, &unchecked));
+  return data.train->size();
+}
+
+std::string JsonLine(const UpdateSchedule& schedule, const Update& update,
+                     const RankSamples& taken) {
+  JsonObject line;
+  line("update", update.index + 1);
+  line("updates", schedule.updates());
+  line("epoch", update.epoch + 1);
+  line("epoch_end", update.epoch_end);
+  line("update_samples", update.samples);
+  line("rank", taken.rank);
+  line("micro_batches", std::span<const std::int64_t>(taken.micro_batches));
+  line("samples", std::span<const std::int64_t>(taken.samples));
+  return line.TakeLine();
+}
+
+// "  rank 3: 17 4 | 5", a bar between micro-batches.
+std::string TextLine(const RankSamples& taken) {
+  std::string text = StrCat("  rank ", taken.rank, ":");
+  auto next = taken.samples.begin();
+  for (std::size_t step = 0; step < taken.micro_batches.size(); ++step) {
+    if (step > 0) text += " |";
+    for (std::int64_t i = 0; i < taken.micro_batches[step]; ++i) text += StrCat(" ", *next++);
+  }
+  return text + "\n";
+}
+
+// Of one rank, or of all.
+Status PrintUpdate(const PlannedSamples& planned, const Update& update, const Flags& flags) {
+  const bool json = flags.format == OutputFormat::kJson;
+  std::string text;
+  if (!json) {
+    text = StrCat("update ", update.index + 1, " of ", planned.schedule.updates(), ", epoch ",
+                  update.epoch + 1, ": ", update.samples, " samples\n");
+  }
+  const std::int64_t first = flags.rank.value_or(0);
+  const std::int64_t end = flags.rank ? first + 1 : planned.plan.world();
+  for (std::int64_t rank = first; rank < end; ++rank) {
+    GACCD_ASSIGN_OR_RETURN(const RankSamples taken, planned.OfRank(update, rank));
+    text += json ? JsonLine(planned.schedule, update, taken) : TextLine(taken);
+  }
+  return PrintOut(text);
+}
+
+}  // namespace
+
+Status RunSamplesCommand(const Flags& flags) {
+  GACCD_ASSIGN_OR_RETURN(const PlanOutput output, MakePlanOutput(flags));
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t size, DatasetSize(flags, output.job));
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule,
+                         ScheduleOf(output.job, output.plan.effective_batch(), size));
+  if (flags.rank && *flags.rank >= output.plan.world()) {
+    return {ErrorKind::kUsage,
+            StrCat("--rank must be below ", output.plan.world(), ", found ", *flags.rank)};
+  }
+  if (flags.first_update > schedule.updates()) {
+    return {ErrorKind::kUsage, StrCat("--first-update must be at most ", schedule.updates(),
+                                      ", the updates of the run, found ", flags.first_update)};
+  }
+  const PlannedSamples planned{output.plan, schedule,
+                               SampleOrder(output.job.seed, size, output.job.data.shuffle)};
+  const std::int64_t first = flags.first_update - 1;
+  const std::int64_t left = schedule.updates() - first;
+  const std::int64_t end = first + std::min(left, flags.updates.value_or(left));
+  for (std::int64_t index = first; index < end; ++index) {
+    GACCD_RETURN_IF_ERROR(PrintUpdate(planned, schedule.At(index), flags));
+  }
+  return Status::Ok();
+}
+
+}  // namespace gaccd

@@ -1,0 +1,442 @@
+"""One rank of PyTorch for python_loop_test.py: python_loop_ranks.py CASES RANK WORLD FOLDER
+
+CASES is a JSON file with a list of cases, {"do": a function of this file, ...}. Results go to FOLDER/RANK.json, a list
+of the same length. A check that fails raises, and the rank exits.
+"""
+import json
+import os
+import struct
+import sys
+from pathlib import Path
+from unittest import mock
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import numpy  # noqa: E402
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from torch.nn.functional import cross_entropy, gelu, layer_norm, mse_loss  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+from torch.utils.data import DataLoader, Dataset  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools" / "python"))
+
+import gaccd  # noqa: E402
+import gaccd.torch  # noqa: E402
+from gaccd.torch import AuditError, ExactBatches, accumulate, all_gather, all_reduce_sum  # noqa: E402
+
+
+class Arrays(Dataset):
+    """Rows of arrays, with their position."""
+
+    def __init__(self, paths):
+        self.arrays = [torch.from_numpy(numpy.load(path)) for path in paths]
+
+    def __len__(self):
+        return len(self.arrays[0])
+
+    def __getitem__(self, i):
+        return (i, *(array[i] for array in self.arrays))
+
+
+class Gpt(torch.nn.Module):
+    """GPT-2, with parameters as gaccd and Hugging Face call them; dots are dashes."""
+
+    def __init__(self, tensors, heads=3):
+        super().__init__()
+        self.heads, self.layers = heads, 1 + max(int(n.split(".")[2]) for n in tensors if ".h." in n)
+        for name, tensor in tensors.items():
+            self.register_parameter(name.replace(".", "-"), torch.nn.Parameter(tensor))
+
+    def the(self, *name):
+        return getattr(self, "-".join(("transformer", *name)))
+
+    def linear(self, x, *name):
+        return x @ self.the(*name, "weight") + self.the(*name, "bias")
+
+    def norm(self, x, *name):
+        return layer_norm(x, x.shape[-1:], self.the(*name, "weight"), self.the(*name, "bias"), 1e-5)
+
+    def attend(self, x, block):
+        rows, length, width = x.shape
+        q, k, v = (part.view(rows, length, self.heads, -1).transpose(1, 2)
+                   for part in self.linear(x, *block, "attn", "c_attn").split(width, dim=2))
+        scores = q @ k.transpose(2, 3) / (width // self.heads) ** 0.5
+        later = torch.ones(length, length, dtype=torch.bool).triu(1)
+        mixed = scores.masked_fill(later, float("-inf")).softmax(-1) @ v
+        return self.linear(mixed.transpose(1, 2).reshape(x.shape), *block, "attn", "c_proj")
+
+    def forward(self, tokens):
+        tokens = tokens.long()
+        x = self.the("wte", "weight")[tokens] + self.the("wpe", "weight")[:tokens.shape[1]]
+        for layer in range(self.layers):
+            block = ("h", str(layer))
+            x = x + self.attend(self.norm(x, *block, "ln_1"), block)
+            hidden = gelu(self.linear(self.norm(x, *block, "ln_2"), *block, "mlp", "c_fc"), approximate="tanh")
+            x = x + self.linear(hidden, *block, "mlp", "c_proj")
+        return self.norm(x, "ln_f") @ self.the("wte", "weight").T
+
+
+def read_safetensors(path):
+    content = Path(path).read_bytes()
+    (size,) = struct.unpack_from("<Q", content)
+    tensors = {}
+    for name, tensor in json.loads(content[8:8 + size]).items():
+        if name != "__metadata__":
+            begin, end = (8 + size + offset for offset in tensor["data_offsets"])
+            values = numpy.frombuffer(content[begin:end], dtype="<f4").reshape(tensor["shape"])
+            tensors[name] = torch.from_numpy(values.copy())
+    return tensors
+
+
+def make_model(weights):
+    tensors = read_safetensors(weights)
+    if any(name.startswith("transformer") for name in tensors):
+        return Gpt(tensors)
+    model = torch.nn.Sequential()
+    for name in dict.fromkeys(name.split(".")[0] for name in tensors):
+        rows, columns = tensors[f"{name}.weight"].shape
+        if len(model):
+            model.add_module(f"relu_{name}", torch.nn.ReLU())
+        model.add_module(name, torch.nn.Linear(columns, rows))
+    model.load_state_dict(tensors)
+    return model
+
+
+def losses_of(case, model, batch):
+    """(losses, weights) of a micro-batch, for each sample or token."""
+    x, y, *weights = batch
+    if case["loss"] == "mse":
+        return mse_loss(model(x), y, reduction="none").mean(1), None
+    if case["loss"] == "labels":
+        return cross_entropy(model(x), y, reduction="none"), (weights or [None])[0]
+    logits = model(x)  # of tokens, of which -1 does not count
+    losses = cross_entropy(logits.flatten(0, 1), y.long().flatten(), reduction="none", ignore_index=-1)
+    return losses.view(y.shape), weights[0] * (y != -1)
+
+
+class Training:
+    """A case of the job of the test, and its loop, with what a variant does wrong in it."""
+
+    def __init__(self, case, rank, world):
+        self.case, self.rank, self.world = case, rank, world
+        plan = gaccd.plan(nodes=1, gpus_per_node=world, micro_batch=case["micro"], target=case["target"],
+                          gaccd=case["gaccd"])
+        data = Arrays(case["data"])
+        self.batches = ExactBatches(data, plan, rank, case["seed"], epochs=case["epochs"],
+                                    last_cycle=case["last_cycle"], shuffle=case["shuffle"])
+        self.loader = DataLoader(data, batch_sampler=self.batches, num_workers=case.get("workers", 0))
+        self.model = DistributedDataParallel(make_model(case["weights"]),
+                                             gradient_as_bucket_view=case.get("bucket_view", False))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=case["lr"], momentum=case["momentum"])
+        self.reductions = 0
+        self.model.register_comm_hook(None, self.reduce)
+
+    def reduce(self, _, bucket):
+        """DDP's own reduction, counted."""
+        self.reductions += 1
+        averaged = dist.all_reduce(bucket.buffer().div_(self.world), async_op=True).get_future()
+        return averaged.then(lambda done: done.value()[0])
+
+    def load(self, path):
+        saved = torch.load(path)
+        self.model.module.load_state_dict(saved["model"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        self.batches.load_state_dict(saved["batches"])
+
+    def save(self, path):
+        torch.save({"model": self.model.module.state_dict(), "optimizer": self.optimizer.state_dict(),
+                    "batches": self.batches.state_dict()}, path)
+
+    def backward(self, window, batch, first):
+        variant, bad = self.case.get("variant"), self.rank == self.world - 1
+        if variant == "lost micro-batch" and bad and first:
+            return
+        losses, weights = losses_of(self.case, self.model, batch)
+        if variant == "mean of means":
+            window.backward(losses.mean(), samples=len(losses))
+        elif variant == "sums with counts":
+            weights = torch.ones_like(losses) if weights is None else weights
+            window.backward((losses * weights).sum(), samples=len(losses), count=weights.sum())
+        elif variant == "weights on one rank only" and bad:
+            window.backward(losses, torch.ones_like(losses))
+        elif variant == "errors that cancel" and first and self.rank > 0:
+            window.backward(losses.sum(), samples=len(losses) + (-1 if bad else 1))
+        elif variant == "samples counted twice" and bad:
+            window.backward(losses.sum(), samples=2 * len(losses))
+        else:
+            window.backward(losses, weights)
+        if variant == "zero_grad in between" and bad and first:
+            self.optimizer.zero_grad()
+        if variant == "reduced again" and first:
+            for parameter in self.model.parameters():
+                dist.all_reduce(parameter.grad)
+
+    def run(self):
+        found = []
+        for update in self.batches.updates(self.loader):
+            if update.number > self.case.get("stop_after", update.updates):
+                break
+            self.reductions, taken = 0, []
+            with accumulate(self.model, update) as window:
+                if self.case.get("variant") == "a rank that skips" and self.rank == self.world - 1:
+                    update = None
+                for step, (indices, *batch) in enumerate(window if update else ()):
+                    taken.append(indices.tolist())
+                    self.backward(window, batch, step == 0)
+            assert self.reductions == 1, f"{self.reductions} reductions in an update"
+            norm = torch.stack([p.grad.norm() for p in self.model.parameters()]).norm().item()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            found.append({"samples": taken, "loss": window.loss, "grad_norm": norm})
+        return found
+
+
+def train(case, rank, world):
+    training = Training(case, rank, world)
+    if "load" in case:
+        training.load(case["load"])
+    before = [p.detach().clone() for p in training.model.parameters()]
+    try:
+        updates = training.run()
+    except AuditError as error:
+        assert all(torch.equal(a, b) for a, b in zip(before, training.model.parameters())), "the optimiser stepped"
+        return {"error": str(error), "expected": error.expected, "found": error.found}
+    if "save" in case and rank == 0:
+        training.save(case["save"])
+    weights = {name.replace("-", "."): p.flatten().tolist()
+               for name, p in training.model.module.named_parameters()}
+    return {"updates": updates, "weights": weights}
+
+
+def train_with_wrong_factor(case, rank, world):
+    """As if DDP summed: every rank counts 1 / world."""
+    scaled = mock.patch.object(gaccd.torch.Accumulation, "backward", autospec=True,
+                               side_effect=lambda self, *args, own=gaccd.torch.Accumulation.backward, **more:
+                               (setattr(self, "_world", 1), own(self, *args, **more), setattr(self, "_world", world)))
+    with scaled:
+        return train(case, rank, world)
+
+
+class Branches(torch.nn.Module):
+    """A buffer, a parameter that only some samples use, and one that none uses."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.register_buffer("steps", torch.zeros(1))
+        self.always, self.sometimes, self.never = (torch.nn.Linear(2, 1) for _ in range(3))
+
+    def forward(self, x):
+        y = self.always(x)
+        return y + self.sometimes(x) if (x > 0).any() else y
+
+
+def unused_parameters(case, rank, world):
+    """Ranks without samples, in a model with find_unused_parameters: the gradients of one big batch."""
+    torch.manual_seed(2)
+    x = torch.randn(40, 2)
+    plan = gaccd.plan(nodes=1, gpus_per_node=world, micro_batch=1, target=2, gaccd=case["gaccd"])
+    batches = ExactBatches(40, plan, rank, seed=3)
+    model = DistributedDataParallel(Branches(), find_unused_parameters=True)
+    whole = Branches()
+    for update in batches.updates([torch.stack([x[i] for i in one]) for one in batches]):
+        with accumulate(model, update) as window:
+            for batch in window:
+                window.backward(model(batch)[:, 0] ** 2)
+        taken = [None] * world
+        dist.all_gather_object(taken, [i for one in update.micro_batches for i in one])
+        whole.zero_grad(set_to_none=True)
+        sum(whole(x[i:i + 1])[0, 0] ** 2 / update.samples for one in taken for i in one).backward()
+        for (name, p), q in zip(model.module.named_parameters(), whole.parameters()):
+            if q.grad is None:
+                assert p.grad is None, name
+            else:
+                torch.testing.assert_close(p.grad, q.grad, msg=name)
+    return {"updates": batches.done}
+
+
+class Contrastive(torch.nn.Module):
+    """Rows of two kinds, each of which finds its partner among all rows of the update; the scale is learned."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.a, self.b = torch.nn.Linear(4, 3), torch.nn.Linear(2, 3)
+        self.scale = torch.nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x, y):
+        return self.scale, torch.nn.functional.normalize(self.a(x)), torch.nn.functional.normalize(self.b(y))
+
+    @staticmethod
+    def losses(scale, a, b):
+        logits, same = scale * a @ b.T, torch.arange(len(a))
+        return (cross_entropy(logits, same, reduction="none") + cross_entropy(logits.T, same, reduction="none")) / 2
+
+
+def contrastive(case, rank, world):
+    """The gradient of one big batch over ragged ranks, of representations and scale; it is not otherwise."""
+    torch.manual_seed(6)
+    x, y = torch.randn(40, 4), torch.randn(40, 2)
+    plan = gaccd.plan(nodes=1, gpus_per_node=world, micro_batch=5, target=11, gaccd=case["gaccd"])
+    right = {}
+    for convention, parts in (("per_rank_loss", world), ("replicated_loss", 1)):
+        batches = ExactBatches(33, plan, rank, seed=3)
+        model, whole = DistributedDataParallel(Contrastive()), Contrastive()
+        right[convention] = True
+        for update in batches.updates([torch.tensor(one) for one in batches]):
+            with accumulate(model, update) as window:
+                for rows in window:
+                    scale, *both = model(x[rows], y[rows])
+                    a, b = (all_gather(one, convention) for one in both)
+                    window.backward(Contrastive.losses(scale, a, b).sum() / parts, samples=len(rows))
+            rows = all_gather(torch.tensor(update.micro_batches[0]))
+            whole.zero_grad()
+            loss = Contrastive.losses(*whole(x[rows], y[rows])).mean()
+            loss.backward()
+            for p, q in zip(model.module.parameters(), whole.parameters()):
+                right[convention] &= torch.allclose(p.grad, q.grad, rtol=1e-5, atol=1e-6)
+            right[convention] &= abs(window.loss - loss.item()) < 1e-6
+    return right
+
+
+def raised(kind, call, *args, **more):
+    try:
+        call(*args, **more)
+    except kind as error:
+        return str(error)
+    raise AssertionError(f"no {kind.__name__}")
+
+
+class Scaler:
+    """torch.cuda.amp.GradScaler needs a GPU."""
+
+    @staticmethod
+    def scale(loss):
+        return 8 * loss
+
+
+def scaler(case, rank, world):
+    """The gradient is scaled, the loss is not."""
+    plan = gaccd.plan(nodes=1, gpus_per_node=world, micro_batch=1, target=6, gaccd=case["gaccd"])
+    batches = ExactBatches(6, plan, rank)
+    model = DistributedDataParallel(torch.nn.Linear(1, 1, bias=False))
+    torch.nn.init.ones_(model.module.weight)
+    for update in batches.updates([torch.tensor(one).float() for one in batches]):
+        with accumulate(model, update) as window:
+            for x in window:
+                window.backward(model(x[:, None])[:, 0], scaler=Scaler)
+        return [model.module.weight.grad.item(), window.loss]
+
+
+def refusals(case, rank, world):
+    """What is refused at once, with what was expected and found."""
+    def plan(world, target):
+        return gaccd.plan(nodes=1, gpus_per_node=world, micro_batch=4, target=target, gaccd=case["gaccd"])
+
+    model = DistributedDataParallel(torch.nn.Linear(1, 1))
+    still = DistributedDataParallel(torch.nn.Linear(1, 1), static_graph=True)
+    batches = ExactBatches(16, plan(world, 16), rank)
+    window = accumulate(model, batches.at(1))
+    two = torch.ones(2, 1)
+
+    def without_weights():
+        update = next(batches.updates(batches))
+        with accumulate(model, update) as window:
+            for indices in window:
+                losses = model(torch.ones(len(indices), 1))[:, 0]
+                window.backward(losses, torch.zeros_like(losses))
+
+    return [raised(ValueError, window.backward, two.mean()), raised(ValueError, window.backward, two),
+            raised(ValueError, window.backward, two, torch.ones(3, 1)),
+            raised(ValueError, window.backward, two[:, 0], samples=3),
+            raised(ValueError, window.backward, two, two, count=2),
+            raised(ValueError, accumulate, model, ExactBatches(16, plan(world + 1, 16), rank).at(1)),
+            raised(ValueError, accumulate, model, ExactBatches(16, plan(world, 16), (rank + 1) % world).at(1)),
+            raised(ValueError, accumulate, still, ExactBatches(16, plan(world, 2), rank).at(1)),
+            raised(ValueError, without_weights)]
+
+
+def finite_differences(case, rank, world):
+    """dJ/dx of all_gather and all_reduce_sum, by perturbing every value on every rank, in double precision."""
+    generator = torch.Generator().manual_seed(5)
+    rows = [(2, 0, 3, 1, 2)[r] if world > 1 else 2 for r in range(world)]
+    worst, other = 0.0, []
+    for operation in ("all_gather", "all_reduce_sum"):
+        sizes = rows if operation == "all_gather" else [2] * world
+        starts = [torch.randn(size, 3, generator=generator, dtype=torch.float64) for size in sizes]
+        factors = [torch.randn(sum(rows) if operation == "all_gather" else 2, 3, generator=generator,
+                               dtype=torch.float64) for _ in range(world)]
+
+        def loss(x, convention):
+            call = all_gather if operation == "all_gather" else all_reduce_sum
+            y = call(x, convention)
+            factor = factors[rank] if convention == "per_rank_loss" else factors[0]
+            return (factor * y.sin() * y).sum()
+
+        def objective(x, convention):
+            value = loss(x, convention).detach()
+            if convention == "per_rank_loss":
+                dist.all_reduce(value)
+            return value.item()
+
+        gradients = {}
+        for convention in ("per_rank_loss", "replicated_loss"):
+            x = starts[rank].clone().requires_grad_()
+            before = x.detach().clone()
+            loss(x, convention).backward()
+            assert torch.equal(x.detach(), before), "the input was changed"
+            gradients[convention] = x.grad
+            for r in range(world):
+                for i in range(starts[r].numel()):
+                    values = []
+                    for step in (1e-6, -1e-6):
+                        moved = starts[rank].clone()
+                        if r == rank:
+                            moved.view(-1)[i] += step
+                        values.append(objective(moved, convention))
+                    if r == rank:
+                        numeric = (values[0] - values[1]) / 2e-6
+                        worst = max(worst, abs(numeric - x.grad.view(-1)[i].item()))
+        if sizes[rank]:
+            other.append((gradients["per_rank_loss"] - gradients["replicated_loss"]).abs().max().item())
+    return {"worst": worst, "other": other}
+
+
+def gradcheck(case, rank, world):
+    """First and second derivatives by PyTorch's own check, which can perturb one rank alone."""
+    x = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)
+    for operation in (all_gather, all_reduce_sum):
+        for convention in gaccd.torch.collectives.CONVENTIONS:
+            def call(x, operation=operation, convention=convention):
+                return operation(x, convention) ** 3
+            assert torch.autograd.gradcheck(call, x) and torch.autograd.gradgradcheck(call, x)
+
+
+def gathered_rows(case, rank, world):
+    """Values, types, empty results and refusals of all_gather."""
+    mine = torch.arange(rank + 1) + 10 * rank
+    expected = torch.cat([torch.arange(r + 1) + 10 * r for r in range(world)])
+    assert torch.equal(all_gather(mine), expected)
+    assert all_gather(torch.zeros(0, 4)).shape == (0, 4)
+    total = all_reduce_sum(torch.full((2,), rank + 1.0))
+    assert torch.equal(total, torch.full((2,), world * (world + 1) / 2))
+    convention = raised(ValueError, all_gather, mine, "mean")
+    number = raised(ValueError, all_gather, torch.tensor(1.0))
+    sizes = raised(ValueError, all_gather, torch.zeros(1, 2 + (rank == 1))) if world > 1 else ""
+    return {"convention": convention, "number": number, "sizes": sizes}
+
+
+def main():
+    cases, rank, world, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world)
+    results = [globals()[case["do"]](case, rank, world) for case in json.loads(Path(cases).read_text())]
+    (folder / f"{rank}.json").write_text(json.dumps(results))
+    dist.barrier()
+    os._exit(0)  # PyTorch's own teardown of gloo aborts now and then
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,400 @@
+"""gaccd.torch against gaccd itself: python_loop_test.py GACCD
+
+The same job, data and initial weights are trained by `gaccd train --local-ranks=N` and by PyTorch with
+DistributedDataParallel over gloo on N ranks (python_loop_ranks.py). Needs a Python with torch: sys.executable, the
+one that GACCD_TORCH_PYTHON names, or Debian's (python3-torch); without one the test is skipped: exit code 77.
+"""
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+GOLDEN, MODELS = ROOT / "tests/golden/train", ROOT / "tests/golden/models"
+RANKS = HERE / "python_loop_ranks.py"
+LAUNCHER_VARIABLES = ("SLURM_", "OMPI_", "PMIX_", "PMI_", "MASTER_")
+WORLDS = (1, 3, 5)
+SKIPPED = 77
+LOSS, WEIGHTS = 1e-6, 4e-6  # of single precision; the norm of a gradient is a sum in another order
+MODEL = """model {{
+  layer {{ name: "fc1" linear {{ in: 6 out: 8 }} }}
+  layer {{ name: "relu1" relu {{}} }}
+  layer {{ name: "fc2" linear {{ in: 8 out: {out} }} }}
+  loss {{ {loss} {{}} }}
+}}
+"""
+GPT = "model { gpt { vocabulary: 23 context: 10 layers: 2 heads: 3 width: 12 } loss { softmax_cross_entropy {} } }\n"
+LABELS = MODEL.format(out=4, loss="softmax_cross_entropy")
+TARGETS = MODEL.format(out=3, loss="mean_squared_error")
+OF_LABELS = 'npy { features: "features.npy" targets: "labels.npy" classes: 4 }'
+OF_WEIGHTED = 'npy { features: "features.npy" targets: "labels.npy" weights: "weights.npy" classes: 4 }'
+OF_TARGETS = 'npy { features: "features.npy" targets: "targets.npy" }'
+OF_TOKENS = ('tokens { tokens: "gpt_tokens.npy" labels: "gpt_some_labels.npy" weights: "gpt_weights.npy" '
+             "ignored_label: -1 vocabulary: 23 }")
+# 53 samples (of text 31), so that every job has smaller updates; on 3 and 5 ranks most updates are ragged.
+JOBS = {
+    "ragged": dict(model=LABELS, source=OF_LABELS, loss="labels", data=("features", "labels"), target=17, micro=2,
+                   epochs=3, seed=7, lr=0.3, momentum=0.9),  # the last update of an epoch has 2 samples
+    "carry": dict(model=TARGETS, source=OF_TARGETS, loss="mse", data=("features", "targets"), target=19, micro=4,
+                  epochs=4, seed=3, last_cycle="carry", lr=0.2, momentum=0.8),
+    "drop": dict(model=TARGETS, source=OF_TARGETS, loss="mse", data=("features", "targets"), target=12, micro=1,
+                 epochs=2, last_cycle="drop", shuffle=False, lr=0.2, momentum=0),
+    "few": dict(model=LABELS, source=OF_LABELS, loss="labels", data=("features", "labels"), target=2, micro=1,
+                epochs=1, seed=5, lr=0.1, momentum=0.5),
+    "weighted": dict(model=LABELS, source=OF_WEIGHTED, loss="labels", data=("features", "labels", "weights"),
+                     target=16, micro=3, epochs=3, seed=9, lr=0.3, momentum=0.9),
+    "tokens": dict(model=GPT, source=OF_TOKENS, loss="tokens", target=8, micro=3, epochs=3, seed=4, lr=0.05,
+                   momentum=0.9, data=("gpt_tokens", "gpt_some_labels", "gpt_weights"), weights="gpt_mini.init"),
+}
+
+
+def environment(**more):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
+    return kept | {"GLOO_SOCKET_IFNAME": "lo", "PATH": f"{Path(GACCD).parent}:{kept['PATH']}"} | more
+
+
+def gaccd(*arguments, cwd):
+    done = subprocess.run([GACCD, *map(str, arguments)], cwd=cwd, env=environment(), text=True, capture_output=True,
+                          timeout=200, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def run_ranks(world, cases, folder):
+    """The results of every rank."""
+    folder.mkdir()
+    (folder / "cases").write_text(json.dumps(cases))
+    with open(folder / "said", "wb") as said:
+        ranks = [subprocess.Popen([sys.executable, "-B", RANKS, folder / "cases", str(rank), str(world), folder],
+                                  env=environment(), stdout=said, stderr=said) for rank in range(world)]
+        deadline = time.monotonic() + 300
+        while any(rank.poll() is None for rank in ranks):
+            if time.monotonic() > deadline or any(rank.poll() for rank in ranks):
+                break
+            time.sleep(0.05)
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    codes = [rank.returncode for rank in ranks]
+    assert codes == [0] * world, f"{codes}\n{(folder / 'said').read_text()}"
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(world)]
+
+
+def order_of_epoch(seed, epoch, size):
+    sys.path.insert(0, str(ROOT / "tests/golden"))
+    import gaccd_random  # of which PyTorch's golden values are made
+    return gaccd_random.order_of_epoch(seed, epoch, size, True)
+
+
+class Reference:
+    """A job that gaccd itself has trained, on one world."""
+
+    def __init__(self, name, world, folder):
+        spec = JOBS[name]
+        self.home = MODELS if "weights" in spec else folder
+        job = folder / f"{name}.txtpb"
+        job.write_text(f'name: "{name}"\n{spec["model"]}data {{ train {{ {spec["source"]} }} '
+                       f'shuffle: {str(spec.get("shuffle", True)).lower()} }}\n'
+                       f'batch {{ target: {spec["target"]} micro: {spec["micro"]} '
+                       f'last_cycle: {spec.get("last_cycle", "update").upper()} }}\n'
+                       f'optimizer {{ lr: {spec["lr"]} sgd {{ momentum: {spec["momentum"]} }} }}\n'
+                       f'epochs: {spec["epochs"]} seed: {spec.get("seed", 1)}\n')
+        run = folder / f"{name}-{world}"
+        flags = [f"--job={job}", "--device=cpu", f"--run-dir={run}", f"--save-weights={run}/weights"]
+        self.init = MODELS / spec.get("weights", "") if "weights" in spec else folder / f"{name}.init"
+        if not self.init.exists():  # gaccd's own initial weights, after updates that change nothing
+            gaccd("train", f"--job={job}", "--device=cpu", f"--run-dir={run}-init", "--max-updates=1", "--set",
+                  "optimizer.lr=1e-30", f"--save-weights={self.init}", cwd=self.home)
+        gaccd("train", f"--local-ranks={world}", f"--init-weights={self.init}", *flags, cwd=self.home)
+        (events,) = run.glob("attempts/0*/events.jsonl")
+        self.steps = [e for e in map(json.loads, events.read_text().splitlines()) if e["ev"] == "step"]
+        self.weights = run / "weights"
+        self.samples = [json.loads(line) for line in
+                        gaccd("samples", f"--job={job}", "--format=json", f"--gpus-per-node={world}",
+                              cwd=self.home).splitlines()]
+        self.case = {"do": "train", "gaccd": GACCD, "seed": 1, "shuffle": True,
+                     "last_cycle": "update", **spec, "weights": str(self.init),
+                     "data": [str(self.home / f"{one}.npy") for one in spec["data"]]}
+
+
+class PythonLoop(unittest.TestCase):
+    references = {}  # by job and world
+
+    @classmethod
+    def setUpClass(cls):
+        import numpy
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.dir = Path(folder.name)
+        for name in ("features", "labels", "targets"):
+            (cls.dir / f"{name}.npy").write_bytes((GOLDEN / f"{name}.npy").read_bytes())
+        numpy.save(cls.dir / "weights.npy", numpy.arange(53, dtype="<f4") % 5 / 2)
+
+    def reference(self, name, world):
+        if (name, world) not in self.references:
+            self.references[name, world] = Reference(name, world, self.dir)
+        return self.references[name, world]
+
+    def assert_near(self, found, expected, tolerance, what):
+        self.assertLessEqual(abs(found - expected), tolerance * max(1, abs(expected)), f"{what}: {found} != {expected}")
+
+    def differs(self, found, reference):
+        """Whether a loss is further off than the tolerance."""
+        return any(abs(a["loss"] - b["loss"]) > 10 * LOSS for a, b in zip(found, reference.steps))
+
+    def compare(self, results, reference, world, first=0):
+        """Losses, norms of gradients and samples of every update; results: one case, by rank."""
+        self.assertEqual({len(result["updates"]) for result in results}, {len(reference.steps) - first})
+        for number, step in enumerate(reference.steps[first:], first):
+            ranks = [result["updates"][number - first] for result in results]
+            for rank in ranks:
+                self.assert_near(rank["loss"], step["loss"], LOSS, f"loss of update {number + 1}")
+                self.assert_near(rank["grad_norm"], step["grad_norm"], WEIGHTS, f"gradient of update {number + 1}")
+            planned = reference.samples[number * world:(number + 1) * world]
+            self.assertEqual(sum(len(line["samples"]) for line in planned), step["samples"])
+            self.assertEqual([[len(one) for one in rank["samples"]] for rank in ranks],
+                             [[size for size in line["micro_batches"] if size] for line in planned])
+            self.assertEqual([sum(rank["samples"], []) for rank in ranks], [line["samples"] for line in planned])
+
+    def compare_weights(self, results, reference):
+        sys.path.insert(0, str(HERE))
+        from train_golden_test import read_safetensors
+        for name, expected in read_safetensors(reference.weights).items():
+            for result in results:
+                for a, b in zip(result["weights"][name], expected):
+                    self.assert_near(a, b, WEIGHTS, name)
+
+    def test_trainings_are_those_of_gaccd(self):
+        for world in WORLDS:
+            references = [self.reference(name, world) for name in JOBS]
+            cases = [one.case for one in references]
+            cases += [self.reference("weighted", world).case | {"variant": "sums with counts", "workers": 2},
+                      self.reference("ragged", world).case | {"bucket_view": True, "workers": 1}]
+            references += [self.reference("weighted", world), self.reference("ragged", world)]
+            results = run_ranks(world, cases, self.dir / f"trained-{world}")
+            for number, reference in enumerate(references):
+                with self.subTest(world=world, job=list(JOBS)[number] if number < len(JOBS) else number):
+                    of_case = [rank[number] for rank in results]
+                    self.compare(of_case, reference, world)
+                    self.compare_weights(of_case, reference)
+
+    def test_a_run_continues_on_any_world(self):
+        for name in ("ragged", "carry", "tokens"):
+            saved, first = None, 0
+            for world, stop in ((5, 3), (1, 6), (3, None)):
+                reference = self.reference(name, world)
+                case = dict(reference.case)
+                if saved is not None:
+                    case["load"] = saved
+                if stop is not None:
+                    saved = case["save"] = str(self.dir / f"{name}-after-{stop}")
+                    case["stop_after"] = stop
+                results = [rank[0] for rank in run_ranks(world, [case], self.dir / f"resumed-{name}-{world}")]
+                with self.subTest(job=name, world=world):
+                    part = Reference.__new__(Reference)
+                    part.steps, part.samples = reference.steps[:stop], reference.samples
+                    self.compare(results, part, world, first)
+                first = stop
+            self.compare_weights(results, self.reference(name, 3))
+
+    def test_what_is_wrong_is_found(self):
+        """By the audit, on every rank, before the optimiser steps; or by other losses than gaccd's."""
+        world, reference = 3, self.reference("ragged", 3)
+        audited = {  # expected, found, and what the message names; rank 2 does it wrong
+            "lost micro-batch": (17, 15, "samples over all ranks (rank 2: 4 of 6)"),
+            "samples counted twice": (17, 23, "samples over all ranks (rank 2: 12 of 6)"),
+            "errors that cancel": (17, 17, "samples over all ranks (rank 1: 7 of 6, rank 2: 5 of 6)"),
+            "a rank that skips": (17, 11, "samples over all ranks (rank 2: 0 of 6)"),
+            "weights on one rank only": (0, 6, "micro-batches without weights or a count"),
+            "zero_grad in between": (0, 1, "something else than backward() changed gradients"),
+        }
+        cases = [reference.case | {"variant": variant} for variant in audited]
+        cases += [reference.case | {"variant": "mean of means"}, reference.case | {"do": "train_with_wrong_factor"},
+                  reference.case | {"variant": "reduced again", "stop_after": 3},  # in those all ranks have samples
+                  reference.case]
+        results = run_ranks(world, cases, self.dir / "wrong")
+        for number, (variant, (expected, counted, text)) in enumerate(audited.items()):
+            for rank in results:
+                with self.subTest(variant=variant):
+                    found = rank[number]
+                    self.assertEqual((found["expected"], found["found"]), (expected, counted), found)
+                    self.assertIn("update 1: ", found["error"])
+                    self.assertIn(text, found["error"])
+        *wrong, right = results[0][len(audited):]
+        for one in wrong:
+            self.assertTrue(self.differs(one["updates"], reference))
+        self.assertFalse(self.differs(right["updates"], reference))
+
+    def test_collectives_have_the_gradients_of_both_conventions(self):
+        for world in WORLDS:
+            checks = ["finite_differences", "gathered_rows", *(["gradcheck"] if world == 1 else [])]
+            results = run_ranks(world, [{"do": do} for do in checks], self.dir / f"collectives-{world}")
+            for rank, (found, refused, *_) in enumerate(results):
+                with self.subTest(world=world, rank=rank):
+                    self.assertLess(found["worst"], 1e-7)
+                    self.assertTrue(world == 1 or min(found["other"]) > 0.01, "both conventions give the same")
+                    self.assertIn("found mean", refused["convention"])
+                    self.assertIn("found a single number", refused["number"])
+                    self.assertTrue(world == 1 or "of 2 values" in refused["sizes"] and "found 3 on rank 1" in
+                                    refused["sizes"], refused)
+
+    def test_models_with_branches_and_refusals(self):
+        results = run_ranks(3, [{"do": do, "gaccd": GACCD} for do in
+                                ("unused_parameters", "scaler", "refusals", "contrastive")],
+                            self.dir / "branches")
+        for branches, scaled, refused, contrastive in results:
+            self.assertEqual(contrastive, {"per_rank_loss": True, "replicated_loss": False})
+            self.assertEqual(branches, {"updates": 20})
+            self.assertEqual(scaled, [8 * 2.5, 2.5])  # of inputs 0 to 5
+            parts = ("without samples=", "found losses of shape [2, 1]", "shape [2, 1], as the losses, found [3, 1]",
+                     "expected 3 samples, found losses of 2", "found both", "expected 4 ranks (the plan), found 3",
+                     "expected the samples of rank", "at least 3 samples in an update, found 2",
+                     "update 1: expected a sum of weights above 0, found 0")
+            for text, part in zip(refused, parts, strict=True):
+                self.assertIn(part, text)
+
+
+class Example(unittest.TestCase):
+    EXAMPLE = ROOT / "tools/python/examples/ddp.py"
+
+    def losses(self, world):
+        """As torchrun starts it, which fails where PyTorch 1.13 meets Python 3.11."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = str(free.getsockname()[1])
+        ranks = [subprocess.Popen([sys.executable, "-B", self.EXAMPLE], stdout=subprocess.PIPE, text=True,
+                                  env=environment(PYTHONPATH=str(ROOT / "tools/python"), RANK=str(rank),
+                                                  WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", MASTER_PORT=port))
+                 for rank in range(world)]
+        self.addCleanup(lambda: [rank.kill() for rank in ranks])
+        said = [rank.communicate(timeout=200)[0] for rank in ranks]
+        self.assertEqual([rank.returncode for rank in ranks], [0] * world)
+        return [float(line.split()[3]) for line in said[0].splitlines() if line.startswith("epoch")]
+
+    def test_it_is_the_same_on_any_world(self):
+        alone = self.losses(1)
+        self.assertEqual(len(alone), 5)
+        self.assertLess(alone[-1], alone[0])
+        for found, expected in zip(self.losses(3), alone):
+            self.assertLessEqual(abs(found - expected), 1e-6 + 1e-6)  # and what is printed has 6 digits
+
+    def test_the_page_shows_its_lines(self):
+        page, example = (path.read_text() for path in (ROOT / "daemon/docs/pytorch.md", self.EXAMPLE))
+        changed = [line[1:] for line in page.splitlines() if line.startswith("+")]
+        self.assertEqual(len(changed), 10)
+        for line in changed:
+            self.assertIn(f"\n{line}\n", example)
+
+
+class Samples(unittest.TestCase):
+    """Which samples: for many seeds, sizes and worlds."""
+
+    @classmethod
+    def setUpClass(cls):
+        sys.path.insert(0, str(ROOT / "tools/python"))
+        import gaccd.torch.batches
+        cls.gaccd, cls.module = gaccd, gaccd.torch.batches
+
+    def plan(self, world, micro, target, **more):
+        return self.gaccd.plan(nodes=1, gpus_per_node=world, micro_batch=micro, target=target, gaccd=GACCD, **more)
+
+    def test_updates_are_slices_of_the_order(self):
+        draw = random.Random(1)
+        for _ in range(40):
+            size, world, epochs = draw.randrange(1, 400), draw.randrange(1, 10), draw.randrange(1, 4)
+            target, micro, seed = draw.randrange(1, size + 1), draw.randrange(1, 9), draw.randrange(1 << 64)
+            cycle = draw.choice(("update", "carry", "drop"))
+            orders = [order_of_epoch(seed, epoch, size) for epoch in range(epochs)]
+            if cycle == "drop":
+                orders = [order[:size // target * target] for order in orders]
+            parts = [sum(orders, [])] if cycle == "carry" else orders
+            expected = [part[i:i + target] for part in parts for i in range(0, len(part), target)]
+            plan = self.plan(world, micro, target)
+            ranks = [self.module.ExactBatches(size, plan, rank, seed, epochs=epochs, last_cycle=cycle)
+                     for rank in range(world)]
+            with self.subTest(size=size, world=world, target=target, cycle=cycle, seed=seed):
+                self.assertEqual([rank.total for rank in ranks], [len(expected)] * world)
+                for number, samples in enumerate(expected, 1):
+                    updates = [rank.at(number) for rank in ranks]
+                    taken = [list(one) for update in updates for one in update.micro_batches]
+                    self.assertEqual(sum(taken, []), samples)
+                    self.assertLessEqual(max(map(len, taken)), micro)
+                    own = plan if len(samples) == target else plan.for_samples(len(samples))
+                    self.assertEqual([update.rank_samples for update in updates],
+                                     [rank.samples for rank in own.ranks])
+                    self.assertEqual([[len(one) for one in update.micro_batches] for update in updates],
+                                     [[size for size in rank.micro_batches if size] for rank in own.ranks])
+
+    def test_the_published_plan(self):
+        plan = self.gaccd.plan(nodes=30, gpus_per_node=8, micro_batch=10, target=3072, gaccd=GACCD)
+        self.assertEqual((plan.world, plan.accum_steps, plan.effective_batch), (240, 2, 3072))
+        self.assertEqual(sorted({rank.micro_batches for rank in plan.ranks}), [(6, 6), (7, 6)])
+        self.assertEqual(sum(rank.samples for rank in plan.ranks), 3072)
+        self.assertEqual([rank.first for rank in plan.ranks],
+                         [sum(rank.samples for rank in plan.ranks[:i]) for i in range(240)])
+        tail = plan.for_samples(100)
+        self.assertEqual((tail.effective_batch, tail.reference_batch, len(tail.ranks)), (100, 3072, 240))
+        self.assertEqual(sum(rank.samples for rank in tail.ranks), 100)
+        self.assertEqual(self.plan(4, 5, 27, rounding="ceil").effective_batch, 40)
+        with self.assertRaisesRegex(self.gaccd.GaccdError, "--micro-batch=0: must be at least 1"):
+            self.plan(1, 0, 1)
+
+    def test_a_state_belongs_to_its_run(self):
+        batches = self.module.ExactBatches(range(50), self.plan(3, 2, 16), 1, seed=2, epochs=2)
+        self.assertEqual(batches.total, 8)
+        everything = list(batches)
+        for update in batches.updates(everything[:1]):
+            self.assertEqual(len(list(update.batches)), 1)
+            break
+        self.assertEqual(batches.state_dict()["updates"], 0)
+        with self.assertRaisesRegex(RuntimeError, "update 1 was left .* expected 1 complete updates, found 0"):
+            for update in batches.updates(everything):
+                pass
+        batches.load_state_dict(batches.state_dict() | {"updates": 3})
+        done = sum(len(batches.at(number).micro_batches) for number in (1, 2, 3))
+        self.assertEqual(list(batches), everything[done:])
+        for wrong, text in (({"seed": 3}, "seed 2, found 3"), ({"batch": 15}, "batch 16, found 15"),
+                            ({"updates": 9}, "0 to 8 complete updates, found 9")):
+            with self.assertRaisesRegex(ValueError, text):
+                batches.load_state_dict(batches.state_dict() | wrong)
+        with self.assertRaisesRegex(self.gaccd.GaccdError, "below 3, found 3"):
+            self.module.ExactBatches(50, self.plan(3, 2, 16), 3)
+
+    def test_gaccd_is_asked_for_many_updates_at_once(self):
+        plan = self.plan(2, 4, 10)
+        whole = self.module.ExactBatches(100, plan, 1, epochs=3)
+        calls, own = [], self.module.call
+        self.module.CHUNK_UPDATES, before = 7, self.module.CHUNK_UPDATES
+        self.module.call = lambda command: calls.append(command) or own(command)
+        try:
+            cut = self.module.ExactBatches(100, plan, 1, epochs=3)
+            self.assertEqual(list(cut), list(whole))
+            self.assertEqual(len(calls), 5)
+            for update in cut.updates(cut):  # iterates and asks in turn
+                self.assertEqual([tuple(one) for one in update.batches], list(whole.at(update.number).micro_batches))
+                update.complete()
+            self.assertLessEqual(len(calls), 10)
+        finally:
+            self.module.call, self.module.CHUNK_UPDATES = own, before
+
+
+def python_with_torch():
+    for python in (os.environ.get("GACCD_TORCH_PYTHON"), sys.executable, "/usr/bin/python3"):
+        if python and subprocess.run([python, "-c", "import torch"], capture_output=True, check=False).returncode == 0:
+            return python
+    print("no Python with torch; GACCD_TORCH_PYTHON may name one, Debian's is python3-torch")
+    sys.exit(SKIPPED)
+
+
+if __name__ == "__main__":
+    GACCD = os.path.abspath(sys.argv[1])
+    if "GACCD_TORCH_FOUND" not in os.environ:
+        python = python_with_torch()
+        os.execve(python, [python, "-B", *sys.argv], os.environ | {"GACCD_TORCH_FOUND": "1"})
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])

@@ -1,0 +1,132 @@
+#include "tests/support/image_cases.h"
+
+#include "daemon/ops/activations.h"
+#include "daemon/ops/cast.h"
+#include "daemon/ops/channels_last.h"
+#include "daemon/ops/conv2d.h"
+#include "daemon/ops/flatten.h"
+#include "daemon/ops/group_norm.h"
+#include "daemon/ops/leaky_relu.h"
+#include "daemon/ops/mean_squared_error.h"
+#include "daemon/ops/pool2d.h"
+
+namespace gaccd {
+namespace {
+
+// A parameter, so that the gradient can be seen: [rows, height, width, channels].
+ValueId Images(GraphBench& bench, const CaseSize& s, std::int64_t height, std::int64_t width,
+               double limit = 1) {
+  const ValueId x = bench.Parameter("x", {s.rows, height, width, 2 * s.in}, limit);
+  return s.dtype == DType::kF32 ? x : bench.Apply(std::make_shared<Cast>(s.dtype), {x});
+}
+
+ValueId DistanceOfImages(GraphBench& bench, ValueId y) {
+  const ValueId flat = bench.Apply(std::make_shared<Flatten>(), {y});
+  const Shape shape = bench.graph().value(flat).spec.shape;
+  return bench.Apply(std::make_shared<MeanSquaredError>(), {flat, bench.Input("targets", shape)});
+}
+
+ValueId Convolve(GraphBench& bench, const CaseSize& s, const Conv2dOptions& options,
+                 ImagePair kernel, bool bias = true) {
+  const Shape weight = {2 * s.out, 2 * s.in / options.groups, kernel[0], kernel[1]};
+  const double limit = 1 / static_cast<double>(weight[1] * kernel[0] * kernel[1]);
+  std::vector<ValueId> inputs = {Images(bench, s, 5, 4), bench.Parameter("weight", weight, limit)};
+  if (bias) inputs.push_back(bench.Parameter("bias", {weight[0]}));
+  return DistanceOfImages(bench, bench.Apply(std::make_shared<Conv2d>(options), std::move(inputs)));
+}
+
+ValueId AverageOf(GraphBench& bench, const CaseSize& s, const AvgPool2dOptions& options) {
+  return DistanceOfImages(
+      bench, bench.Apply(std::make_shared<AvgPool2d>(options), {Images(bench, s, 5, 4)}));
+}
+
+ValueId NormOf(GraphBench& bench, const CaseSize& s, std::int64_t groups) {
+  const ValueId x = Images(bench, s, 2, 3, 3);
+  const ValueId gamma = bench.Parameter("gamma", {2 * s.in});
+  const ValueId beta = bench.Parameter("beta", {2 * s.in});
+  // A large eps, as with layer_norm.
+  return DistanceOfImages(bench,
+                          bench.Apply(std::make_shared<GroupNorm>(groups, 1.0F), {x, gamma, beta}));
+}
+
+const GraphCase kImageCases[] = {
+    {"conv2d",
+     [](GraphBench& b, const CaseSize& s) {
+       return Convolve(b, s, {.padding = {1, 1}}, {3, 3});
+     }},
+    {"conv2d_of_a_point",
+     [](GraphBench& b, const CaseSize& s) {
+       return Convolve(b, s, {}, {1, 1});
+     }},
+    {"conv2d_of_a_point_with_stride",
+     [](GraphBench& b, const CaseSize& s) {
+       return Convolve(b, s, {.stride = {2, 2}}, {1, 1}, false);
+     }},
+    {"conv2d_in_groups",
+     [](GraphBench& b, const CaseSize& s) {
+       return Convolve(b, s, {.stride = {2, 1}, .padding = {1, 0}, .groups = 2}, {3, 2});
+     }},
+    {"conv2d_dilated",
+     [](GraphBench& b, const CaseSize& s) {
+       return Convolve(b, s, {.padding = {2, 1}, .dilation = {2, 1}}, {3, 3}, false);
+     }},
+    {"two_convolutions_of_one_weight",  // one node overwrites the gradients, the other adds
+     [](GraphBench& b, const CaseSize& s) {
+       const std::int64_t width = 2 * s.in;
+       const ValueId w =
+           b.Parameter("weight", {width, width, 3, 1}, 1.5 / static_cast<double>(width));
+       const auto conv = std::make_shared<Conv2d>(Conv2dOptions{.padding = {1, 0}});
+       const ValueId bias = b.Parameter("bias", {width});
+       const ValueId y = b.Apply(conv, {Images(b, s, 3, 2), w, bias});
+       return DistanceOfImages(b, b.Apply(conv, {y, w, bias}));
+     }},
+    {"channels_last_and_first",
+     [](GraphBench& b, const CaseSize& s) {
+       const ValueId x = Images(b, s, 3, 4);
+       const ValueId first = b.Apply(std::make_shared<ChannelsFirst>(), {x});
+       const auto silu = std::make_shared<Activation>(ActivationKind::kSilu);
+       const ValueId y = b.Apply(std::make_shared<ChannelsLast>(), {b.Apply(silu, {first})});
+       return DistanceOfImages(b, b.Apply(std::make_shared<Flatten>(), {y}));
+     }},
+    {"avg_pool2d",
+     [](GraphBench& b, const CaseSize& s) {
+       return AverageOf(b, s, {.kernel = {3, 2}, .stride = {2, 1}, .padding = {1, 1}});
+     }},
+    {"avg_pool2d_without_padding",
+     [](GraphBench& b, const CaseSize& s) {
+       return AverageOf(
+           b, s,
+           {.kernel = {3, 2}, .stride = {2, 3}, .padding = {1, 1}, .count_include_pad = false});
+     }},
+    {"adaptive_avg_pool2d",
+     [](GraphBench& b, const CaseSize& s) {
+       return DistanceOfImages(
+           b, b.Apply(std::make_shared<AdaptiveAvgPool2d>(ImagePair{3, 3}), {Images(b, s, 5, 4)}));
+     }},
+    {"group_norm", [](GraphBench& b, const CaseSize& s) { return NormOf(b, s, 2); }},
+    {"group_norm_of_one_group", [](GraphBench& b, const CaseSize& s) { return NormOf(b, s, 1); }},
+    {"max_pool2d",
+     [](GraphBench& b, const CaseSize& s) {
+       // Values whose order no step of a difference changes.
+       const ValueId x = b.Parameter("x", {s.rows, 5, 4, 2 * s.in});
+       std::span<float> values = b.parameter("x");
+       for (std::size_t i = 0; i < values.size(); ++i) {
+         values[i] = static_cast<float>(i * 7 % 23) / 8 - 1;
+       }
+       const MaxPool2dOptions options{.kernel = {3, 3}, .stride = {2, 1}, .padding = {1, 1}};
+       return DistanceOfImages(b, b.Apply(std::make_shared<MaxPool2d>(options), {x}));
+     }},
+    {"leaky_relu",
+     [](GraphBench& b, const CaseSize& s) {
+       const ValueId x = b.Parameter("x", {s.rows, s.in});
+       for (float& value : b.parameter("x")) value += value < 0 ? -0.25F : 0.25F;
+       const ValueId y = b.Apply(std::make_shared<LeakyRelu>(0.25F), {x});
+       return DistanceOfImages(b, y);
+     }},
+};
+
+}  // namespace
+
+std::span<const GraphCase> ImageCases() { return kImageCases; }
+
+}  // namespace gaccd

@@ -1,0 +1,13 @@
+// The functions of images in small graphs, for tests of their gradients on every device.
+#pragma once
+
+#include <span>
+
+#include "tests/support/graph_cases.h"
+
+namespace gaccd {
+
+// `rows` is the number of images, 2 `in` the channels, 2 `out` those of a result.
+[[nodiscard]] std::span<const GraphCase> ImageCases();
+
+}  // namespace gaccd

@@ -1,0 +1,85 @@
+// A whole training on ranks that are threads.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/comm/threads.h"
+#include "daemon/train/trainer.h"
+
+namespace gaccd::tests {
+
+struct Training {
+  int ranks = 3;
+  TrainGuards guards = {};
+  std::string run_dir = {};  // of the events; empty: none
+  BadRecordRules bad_records = {};
+  // Between Trainer::Make() and Run().
+  std::function<Status(int rank, Trainer&)> before = nullptr;
+  std::vector<double> speeds = {};  // by rank
+  LoadChanges loads = {};
+  // In place of the job's data.
+  std::function<std::unique_ptr<Dataset>(int rank)> data = nullptr;
+};
+
+// By rank.
+struct Trained {
+  explicit Trained(int ranks)
+      : status(static_cast<std::size_t>(ranks)),
+        summary(status.size()),
+        weights(status.size()),
+        memory(status.size()) {}
+
+  std::vector<Status> status;
+  std::vector<TrainingSummary> summary;
+  std::vector<std::vector<float>> weights;  // FinalParameters()
+  std::vector<MemoryUse> memory;
+};
+
+inline Result<Plan> MakePlan(const Job& job, int ranks, const std::vector<double>& speeds = {}) {
+  return Plan::Make({.nodes = 1,
+                     .gpus_per_node = ranks,
+                     .micro_batch = job.batch.micro,
+                     .target_batch = *job.batch.target,
+                     .lr_rule = job.batch.lr_rule,
+                     .speeds = speeds});
+}
+
+inline Status TrainOnRank(Communicator& comm, const Job& job, const Training& training,
+                          const EngineChoice& choice, Communicator* device_comm, Trained* trained) {
+  const auto rank = static_cast<std::size_t>(comm.rank());
+  GACCD_ASSIGN_OR_RETURN(const Plan plan, MakePlan(job, comm.size(), training.speeds));
+  GACCD_ASSIGN_OR_RETURN(TrainingData data, OpenTrainingData(job, training.bad_records));
+  if (training.data) data.train = training.data(comm.rank());
+  GACCD_ASSIGN_OR_RETURN(auto inputs, TrainingInputs::Make(comm, job, plan, std::move(data)));
+  GACCD_ASSIGN_OR_RETURN(auto trainer,
+                         Trainer::Make(comm, std::move(inputs),
+                                       {training.guards, choice, device_comm, training.loads}));
+  trained->memory[rank] = trainer->memory();
+  if (training.before) GACCD_RETURN_IF_ERROR(training.before(comm.rank(), *trainer));
+  GACCD_ASSIGN_OR_RETURN(auto reporter,
+                         RunReporter::Start(comm, {.run_dir = training.run_dir, .quiet = true}));
+  const Status status = trainer->Run(*reporter, &trained->summary[rank]);
+  reporter->Finish(status);
+  GACCD_ASSIGN_OR_RETURN(trained->weights[rank], trainer->FinalParameters());
+  return status;
+}
+
+// On CPUs. Every rank has its own status, so this is for errors that all ranks find.
+inline Trained Train(const Job& job, const Training& training) {
+  Trained trained(training.ranks);
+  const Status status = RunThreadRanks(training.ranks, {}, [&](Communicator& comm) {
+    trained.status[static_cast<std::size_t>(comm.rank())] =
+        TrainOnRank(comm, job, training, {}, nullptr, &trained);
+    return Status::Ok();
+  });
+  EXPECT_TRUE(status.ok()) << status.message();
+  return trained;
+}
+
+}  // namespace gaccd::tests

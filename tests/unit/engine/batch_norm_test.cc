@@ -1,0 +1,132 @@
+// Batch norms of one micro-batch: values against the formulas, gradients against differences. Whole
+// updates of several ranks: tests/golden/train/batch_norm.txtpb.
+#include "daemon/ops/batch_norm.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "daemon/ops/flatten.h"
+#include "daemon/ops/mean_squared_error.h"
+#include "tests/support/graph_bench.h"
+#include "tests/support/status_matchers.h"
+
+namespace gaccd {
+namespace {
+
+constexpr float kEps = 1e-3F;
+
+class BatchNormTest : public testing::TestWithParam<Shape> {
+ protected:
+  // The mean squared distance of the normalised x from fixed targets.
+  void Record(NormGroup group) {
+    const Shape& shape = GetParam();
+    const Shape channels = {shape.back()};
+    const ValueId x = bench_.Parameter("x", shape);
+    ValueId sums = bench_.Apply(std::make_shared<ChannelSums>(), {x});
+    if (group == NormGroup::kUpdate) sums = bench_.Apply(std::make_shared<UpdateSum>(), {sums});
+    if (group == NormGroup::kNone) {
+      sums = bench_.Apply(
+          std::make_shared<FixedSums>(),
+          {bench_.Input("mean", channels),
+           bench_.Input("variance", channels,
+                        std::vector<float>(static_cast<std::size_t>(shape.back()), 2))});
+    }
+    y_ = bench_.Apply(
+        std::make_shared<BatchNorm>(kEps, group),
+        {x, sums, bench_.Parameter("gamma", channels), bench_.Parameter("beta", channels)});
+    bench_.graph().MarkOutput(y_);
+    const ValueId rows = bench_.Apply(std::make_shared<Flatten>(), {y_});
+    const ValueId targets = bench_.Input("targets", bench_.graph().value(rows).spec.shape);
+    bench_.PrepareTraining(bench_.Apply(std::make_shared<MeanSquaredError>(), {rows, targets}));
+  }
+  [[nodiscard]] std::size_t channels() const { return static_cast<std::size_t>(GetParam().back()); }
+  void ExpectDifferences() {
+    bench_.Run();
+    const std::vector<float> analytic(bench_.gradients().begin(), bench_.gradients().end());
+    constexpr float kStep = 1.0F / 128;
+    for (std::size_t i = 0; i < bench_.parameters().size(); ++i) {
+      const float value = bench_.parameters()[i];
+      const auto at = [&](float moved) {
+        bench_.parameters()[i] = moved;
+        bench_.Run();
+        return bench_.objective() * GraphBench::kWeight;
+      };
+      const double rise = at(value + kStep) - at(value - kStep);
+      bench_.parameters()[i] = value;
+      EXPECT_NEAR(analytic[i], rise / (2 * kStep), 2e-4) << i;
+    }
+  }
+  GraphBench bench_;
+  ValueId y_ = 0;
+};
+
+TEST_P(BatchNormTest, NormalisesByTheStatisticsOfItsChannel) {
+  Record(NormGroup::kUpdate);
+  for (float& value : bench_.parameter("x")) value += 1e4F;  // many deviations from 0
+  bench_.Run();
+  const std::span<const float> x = bench_.parameter("x");
+  std::vector<double> mean(channels()), variance(channels());
+  const double n = static_cast<double>(x.size() / channels());
+  for (std::size_t i = 0; i < x.size(); ++i) mean[i % channels()] += double{x[i]} / n;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    variance[i % channels()] += std::pow(double{x[i]} - mean[i % channels()], 2) / n;
+  }
+  const auto* y = bench_.executor().Output<float>(y_);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::size_t c = i % channels();
+    const double h = (double{x[i]} - mean[c]) / std::sqrt(variance[c] + double{kEps});
+    EXPECT_NEAR(y[i], h * bench_.parameter("gamma")[c] + bench_.parameter("beta")[c], 2e-3) << i;
+  }
+}
+
+TEST_P(BatchNormTest, GradientsThroughTheStatisticsEqualDifferences) {
+  Record(NormGroup::kUpdate);
+  ExpectDifferences();
+}
+
+TEST_P(BatchNormTest, GradientsWithFixedStatisticsEqualDifferences) {
+  Record(NormGroup::kNone);
+  ExpectDifferences();
+}
+
+TEST_P(BatchNormTest, ALaterMicroStepAddsToTheGradients) {
+  Record(NormGroup::kUpdate);
+  bench_.Run();
+  const float gamma = bench_.gradient("gamma")[0], beta = bench_.gradient("beta")[0];
+  bench_.Run(false);
+  EXPECT_FLOAT_EQ(bench_.gradient("gamma")[0], 2 * gamma);
+  EXPECT_FLOAT_EQ(bench_.gradient("beta")[0], 2 * beta);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, BatchNormTest,
+                         testing::Values(Shape{5, 3}, Shape{4, 17}, Shape{2, 3, 11},
+                                         Shape{3, 2, 3, 5}));
+
+TEST(UpdateSumTest, AGraphWithSumsOverTheUpdateRunsSegmentBySegment) {
+  GraphBench bench;
+  const ValueId x = bench.Parameter("x", {4, 2});
+  const ValueId sums = bench.Apply(std::make_shared<UpdateSum>(),
+                                   {bench.Apply(std::make_shared<ChannelSums>(), {x})});
+  bench.graph().MarkOutput(sums);
+  bench.Prepare({});
+  EXPECT_EQ(bench.executor().update_sums(), 1U);
+  EXPECT_EQ(bench.executor().collectives(), 0U);
+  EXPECT_EQ(bench.executor().FindUpdateSum(sums), 0U);
+  EXPECT_THAT(bench.executor().Run(true), IsError(ErrorKind::kInternal, "segment by segment"));
+}
+
+TEST(RunningStatisticsTest, AddOnceAnUpdateWithTheUnbiasedVariance) {
+  // Two channels, n = 4: x = 1 1 3 3 and 2 2 2 2.
+  const std::vector<double> sums = {8, 8, 20, 16, 4};
+  std::vector<float> mean = {0, 1}, variance = {1, 1};
+  float updates = 6;
+  AddToRunning(sums, 0.25, {mean.data(), variance.data(), &updates});
+  EXPECT_THAT(mean, testing::ElementsAre(0.5F, 1.25F));
+  EXPECT_THAT(variance, testing::ElementsAre(testing::FloatEq(0.75F + 0.25F * 4 / 3), 0.75F));
+  EXPECT_EQ(updates, 7);
+}
+
+}  // namespace
+}  // namespace gaccd

@@ -1,0 +1,140 @@
+// The gradient of layer norm, with and without that of a residual, against references in double.
+#include <cmath>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "daemon/ops/kernels_cuda.h"
+#include "tests/support/on_gpu.h"
+
+namespace gaccd {
+namespace {
+
+using LayerNormCuda = KernelTest;
+
+struct NormExample {
+  DType dtype;
+  Matrix size;
+  std::vector<float> dy, x, residual;  // as stored
+  std::vector<float> gamma, mean, rstd;
+};
+
+NormExample MakeNormExample(DType dtype, Matrix size) {
+  const auto elements = static_cast<std::size_t>(size.rows * size.columns);
+  const auto rows = static_cast<std::size_t>(size.rows);
+  const auto values = [&](std::uint64_t seed, double limit) {
+    return Stored(dtype, RandomValues(seed, elements, limit));
+  };
+  NormExample example{dtype,
+                      size,
+                      values(1, 1),
+                      values(2, 3),
+                      values(3, 2),
+                      RandomValues(4, static_cast<std::size_t>(size.columns), 1),
+                      RandomValues(5, rows, 0.5),
+                      RandomValues(6, rows, 0.1)};
+  for (float& rstd : example.rstd) rstd += 0.6F;  // the formula holds for any
+  return example;
+}
+
+struct NormReference {
+  std::vector<double> dx, dgamma, dbeta;
+};
+
+NormReference ReferenceOf(const NormExample& example) {
+  const auto columns = static_cast<std::size_t>(example.size.columns);
+  NormReference reference{{}, std::vector<double>(columns), std::vector<double>(columns)};
+  for (std::size_t n = 0; n < example.mean.size(); ++n) {
+    const auto at = [&](const std::vector<float>& values, std::size_t d) {
+      return static_cast<double>(values[n * columns + d]);
+    };
+    const auto rstd = static_cast<double>(example.rstd[n]);
+    const auto h = [&](std::size_t d) {
+      return (at(example.x, d) - static_cast<double>(example.mean[n])) * rstd;
+    };
+    double sum = 0;
+    double product = 0;
+    for (std::size_t d = 0; d < columns; ++d) {
+      const double g = at(example.dy, d) * static_cast<double>(example.gamma[d]);
+      sum += g / static_cast<double>(columns);
+      product += g * h(d) / static_cast<double>(columns);
+      reference.dgamma[d] += at(example.dy, d) * h(d);
+      reference.dbeta[d] += at(example.dy, d);
+    }
+    for (std::size_t d = 0; d < columns; ++d) {
+      const double g = at(example.dy, d) * static_cast<double>(example.gamma[d]);
+      reference.dx.push_back(rstd * (g - sum - h(d) * product));
+    }
+  }
+  return reference;
+}
+
+struct Found {
+  std::vector<float> dx, dgamma, dbeta;
+  bool operator==(const Found&) const = default;
+};
+
+// In place of dy, or of the residual. Overwrites the gradient of gamma and adds to that of beta,
+// which is 5.
+enum class Into { kDy, kResidual };
+Found GradientOf(const KernelStream& on, const NormExample& example, bool add_residual,
+                 std::size_t shift, Into into = Into::kDy) {
+  const GpuFloats dy(example.dtype, example.dy, shift);
+  const GpuFloats x(example.dtype, example.x, shift);
+  const GpuFloats residual(example.dtype, example.residual, shift);
+  const GpuFloats& dx = into == Into::kDy ? dy : residual;
+  const GpuArray<float> gamma(example.gamma);
+  const GpuArray<float> mean(example.mean);
+  const GpuArray<float> rstd(example.rstd);
+  const GpuArray<float> dgamma(std::vector<float>(example.gamma.size(), 1e9F));
+  const GpuArray<float> dbeta(std::vector<float>(example.gamma.size(), 5));
+  const GpuArray<float> scratch(
+      std::vector<float>(LayerNormGradientScratchBytes(example.size) / sizeof(float), 1e9F));
+  const LayerNormGradients to{dx.data(), dgamma.data(), dbeta.data(), false, true};
+  EXPECT_OK(EnqueueLayerNormGradient(on, example.dtype, dy.data(), x.data(),
+                                     add_residual ? residual.data() : nullptr, gamma.data(),
+                                     mean.data(), rstd.data(), example.size, to, scratch.data()));
+  return {dx.Values(), dgamma.Values(), dbeta.Values()};
+}
+
+void CheckNorm(const KernelStream& on, DType dtype, Matrix size, std::size_t shift = 0) {
+  SCOPED_TRACE(StrCat(Name(dtype), " ", size.rows, " x ", size.columns, " shift ", shift));
+  const NormExample example = MakeNormExample(dtype, size);
+  const NormReference expected = ReferenceOf(example);
+  for (const bool add_residual : {false, true}) {
+    const Found found = GradientOf(on, example, add_residual, shift);
+    for (std::size_t i = 0; i < found.dx.size(); ++i) {
+      const double wanted =
+          expected.dx[i] + (add_residual ? static_cast<double>(example.residual[i]) : 0);
+      ASSERT_NEAR(static_cast<double>(found.dx[i]), wanted,
+                  1.01 * RoundingOf(dtype) * std::abs(wanted) + 2e-6)
+          << "dx " << i;
+    }
+    const double allowed = 2e-7 * static_cast<double>(size.rows) + 1e-6;
+    for (std::size_t d = 0; d < found.dgamma.size(); ++d) {
+      ASSERT_NEAR(static_cast<double>(found.dgamma[d]), expected.dgamma[d], 3 * allowed) << d;
+      ASSERT_NEAR(static_cast<double>(found.dbeta[d]), 5 + expected.dbeta[d], allowed) << d;
+    }
+    if (!add_residual) continue;
+    const bool again = found == GradientOf(on, example, add_residual, shift, Into::kResidual);
+    EXPECT_TRUE(again) << "other bits in place of the residual";
+  }
+}
+
+TEST_F(LayerNormCuda, Gradients) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const std::int64_t columns : {1, 33, 768, 1024, 5000}) {
+      for (const std::int64_t rows : {1, 63, 64}) {
+        if (columns < 5000 || rows < 64) CheckNorm(on_, dtype, {rows, columns});
+      }
+    }
+    CheckNorm(on_, dtype, {1000, 33});
+    CheckNorm(on_, dtype, {40, 1024}, 1);
+    CheckNorm(on_, dtype, {3, 5000}, 1);
+  }
+  CheckNorm(on_, DType::kBF16, {500, 768});
+  CheckNorm(on_, DType::kFP16, {64, 768});
+  CheckNorm(on_, DType::kF32, {13000, 2});  // more rows than parts
+}
+
+}  // namespace
+}  // namespace gaccd

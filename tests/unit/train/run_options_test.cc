@@ -1,0 +1,83 @@
+// What the flags of a run become.
+#include "daemon/train/run_options.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "collectives/comm/communicator.h"
+
+namespace gaccd {
+namespace {
+
+TEST(StopOptionsTest, HaveWhatTheFlagsAndTheJobStepSay) {
+  const auto comm = MakeSingle();
+  const auto before = Clocks::Steady::now();
+  const auto clocks = Clocks::Compare(*comm, [] { return 999'940.0; });
+  const auto after = Clocks::Steady::now();
+  ASSERT_TRUE(clocks.ok()) << clocks.status().message();
+
+  SlurmEnvironment slurm;
+  const StopOptions plain = StopOptionsOf({}, slurm, *clocks, nullptr, false, 0);
+  EXPECT_EQ(plain.run_dir, "");
+  EXPECT_FALSE(plain.job_end.has_value());
+  EXPECT_EQ(plain.term_budget.count(), static_cast<double>(Flags().term_budget));
+  EXPECT_FALSE(plain.checkpoints);
+  EXPECT_TRUE(plain.warn);
+
+  slurm.end_time_s = 1'000'000;
+  Flags flags;
+  flags.run_dir = "/run";
+  flags.term_budget = 7;
+  const StopOptions options = StopOptionsOf(flags, slurm, *clocks, nullptr, true, 400e6);
+  EXPECT_EQ(options.run_dir, "/run");
+  ASSERT_TRUE(options.job_end.has_value());
+  EXPECT_GE(*options.job_end, before + std::chrono::seconds(60));
+  EXPECT_LE(*options.job_end, after + std::chrono::seconds(60));
+  EXPECT_EQ(options.term_budget.count(), 7);
+  EXPECT_TRUE(options.checkpoints);
+  EXPECT_DOUBLE_EQ(options.save_guess.count(), 3);
+}
+
+Environment Variables(const std::map<std::string, std::string>& values) {
+  return [values](const std::string& name) -> std::optional<std::string> {
+    const auto found = values.find(name);
+    return found == values.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+TEST(TimingTest, IsOnWhereChoicesAreKeptUnlessTheFlagSaysOtherwise) {
+  const Environment home = Variables({{"HOME", "/home/a"}});
+  const Environment nowhere = Variables({});
+  struct Case {
+    std::optional<bool> flag;
+    Environment environment;
+    bool times;
+    std::string folder;
+  };
+  for (const Case& one :
+       {Case{{}, home, true, "/home/a/.cache/gaccd"},
+        Case{{}, Variables({{"HOME", "/a"}, {"XDG_CACHE_HOME", "/b"}}), true, "/b/gaccd"},
+        Case{{}, Variables({{"HOME", "/a"}, {"GACCD_CACHE_DIR", "/c"}}), true, "/c"},
+        Case{{}, nowhere, false, ""}, Case{true, nowhere, true, ""}, Case{false, home, false, ""},
+        Case{true, home, true, "/home/a/.cache/gaccd"}}) {
+    Flags flags;
+    flags.time_algorithms = one.flag;
+    EngineChoice choice{.device = Device::kCuda};
+    SetTiming(flags, one.environment, &choice);
+    EXPECT_EQ(choice.time_algorithms, one.times);
+    EXPECT_EQ(choice.choices_folder, one.folder);
+    for (EngineChoice none : {EngineChoice{.device = Device::kCpu},
+                              EngineChoice{.device = Device::kCuda, .gpu_sharing = true}}) {
+      SetTiming(flags, one.environment, &none);
+      EXPECT_FALSE(none.time_algorithms);
+      EXPECT_EQ(none.choices_folder, "");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gaccd

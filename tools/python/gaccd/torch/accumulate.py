@@ -1,0 +1,205 @@
+"""One update over micro-batches and ranks."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from types import TracebackType
+from typing import Any, Iterator, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from .batches import Update
+
+
+class AuditError(Exception):
+    """What was counted over all ranks is not the plan. It is raised on every rank, before the optimiser steps."""
+
+    def __init__(self, what: str, expected: float, found: float) -> None:
+        super().__init__(f"{what}: expected {expected:g}, found {found:g}")
+        self.expected, self.found = expected, found
+
+
+class _TouchParameters(torch.nn.Module):
+    """In place of a model that has no samples. All gradients are 0, also where a parameter is not finite."""
+
+    def __init__(self, own: torch.nn.Module, parameters: Sequence[Tensor]) -> None:
+        super().__init__()
+        self._own, self._touched = (own,), tuple(parameters)  # not registered as parts of this module
+
+    def forward(self, zero: Tensor) -> Tensor:
+        return sum((parameter.sum() * 0 for parameter in self._touched), zero)
+
+    def named_buffers(self, *args: Any, **more: Any) -> Iterator[tuple[str, Tensor]]:
+        """Those that DDP broadcasts."""
+        buffers: Iterator[tuple[str, Tensor]] = self._own[0].named_buffers(*args, **more)
+        return buffers
+
+
+class Accumulation:
+    """See accumulate(). Made for one update; loss is the mean over the update when it is complete."""
+
+    def __init__(self, model: torch.nn.Module, update: Update) -> None:
+        self._model, self._update = model, update
+        self._parallel = model if isinstance(model, DistributedDataParallel) else None
+        self._group = None if self._parallel is None else self._parallel.process_group
+        self._world = 1 if self._parallel is None else dist.get_world_size(self._group)
+        if self._world != update.world:
+            raise ValueError(f"expected {update.world} ranks (the plan), found {self._world}")
+        rank = 0 if self._parallel is None else dist.get_rank(self._group)
+        if rank != update.rank:
+            raise ValueError(f"expected the samples of rank {rank}, found those of rank {update.rank}")
+        if self._parallel is not None and self._parallel.static_graph and update.samples < update.world:
+            raise ValueError("static_graph=True needs samples on every rank: expected at least "
+                             f"{update.world} samples in an update, found {update.samples}")
+        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._device = self._parameters[0].device
+        self._last = self._reduced = self._disturbed = False
+        self._marks: list[tuple[int, int] | None] | None = None
+        self._samples = self._weighted = self._plain = 0
+        self._weight = torch.zeros((), dtype=torch.float64, device=self._device)
+        self._loss_sum = torch.zeros_like(self._weight)
+        self.loss = float("nan")
+
+    def __enter__(self) -> Accumulation:
+        self._model.zero_grad(set_to_none=True)
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        """The micro-batches of this rank. DDP reduces after the last one alone."""
+        steps = len(self._update.micro_batches)
+        for step, batch in enumerate(self._update.batches, 1):
+            self._last = step == steps
+            with nullcontext() if self._last or self._parallel is None else self._parallel.no_sync():
+                yield batch
+
+    def backward(self, losses: Tensor, weights: Tensor | None = None, *, samples: int | None = None,
+                 count: Tensor | float | None = None, scaler: Any = None) -> None:
+        """The gradient of one micro-batch; once for each.
+
+        losses: one for each sample (reduction="none"), or with weights of the same shape, as 1 for tokens that count
+        and 0 for others, of which the first dimension is the samples; or one number, the sum, with `samples` and, where
+        it is no mean over samples, `count`, its share of the divisor. The gradient of the update is that of the sum
+        over all ranks, divided by the sum of the weights or counts, else by the samples. Either all micro-batches have
+        weights or none. scaler: a GradScaler.
+        """
+        if weights is not None and count is not None:
+            raise ValueError("expected weights or a count, found both")
+        total, found = self._total_of(losses, weights, samples)
+        self._check_gradients()
+        if weights is not None:
+            count = weights.detach().sum(dtype=torch.float64)
+        self._samples += found
+        self._weighted += count is not None
+        self._plain += count is None
+        self._weight += found if count is None else torch.as_tensor(count).detach()
+        self._loss_sum += total.detach()
+        scaled = total * (self._world / self._update.samples)  # DDP divides by the world
+        (scaled if scaler is None else scaler.scale(scaled)).backward()
+        self._reduced = self._last
+        self._marks = self._gradients()
+
+    @staticmethod
+    def _total_of(losses: Tensor, weights: Tensor | None, samples: int | None) -> tuple[Tensor, int]:
+        """The sum, and of how many samples."""
+        if weights is not None and weights.shape != losses.shape:
+            raise ValueError(f"expected weights of shape {list(losses.shape)}, as the losses, found "
+                             f"{list(weights.shape)}")
+        if losses.dim() == 0:
+            if samples is None:
+                raise ValueError('expected a loss for each sample (reduction="none"), or their sum with samples=, '
+                                 "found one number without samples=")
+            return losses, samples
+        if losses.dim() > 1 and weights is None:
+            raise ValueError(f"expected one loss for each sample, or weights, found losses of shape "
+                             f"{list(losses.shape)}")
+        if samples is not None and samples != len(losses):
+            raise ValueError(f"expected {samples} samples, found losses of {len(losses)}")
+        products = losses if weights is None else losses * weights
+        return products.sum(dtype=torch.promote_types(products.dtype, torch.float32)), len(losses)
+
+    def _gradients(self) -> list[tuple[int, int] | None]:
+        grads = [parameter.grad for parameter in self._parameters]
+        return [None if grad is None else (id(grad), grad._version) for grad in grads]
+
+    def _check_gradients(self) -> None:
+        """Nothing but backward() may change a gradient within an update: zero_grad() loses micro-batches."""
+        self._disturbed |= self._marks is not None and self._marks != self._gradients()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        if kind is None:
+            self._complete()
+
+    def _complete(self) -> None:
+        self._check_gradients()
+        if self._parallel is not None and not self._reduced:
+            self._reduce_without_samples(self._parallel)
+        self._audit()
+        self._update.complete()
+
+    def _reduce_without_samples(self, model: DistributedDataParallel) -> None:
+        """Takes part in the reduction of the others, by DDP's own forward and backward, and adds nothing."""
+        touched = self._parameters[:1] if model.find_unused_parameters else self._parameters
+        own = model.module
+        model.module = _TouchParameters(own, touched)
+        try:
+            output = model(torch.zeros((), device=self._device))
+        finally:
+            model.module = own
+        output.backward()
+
+    def _audit(self) -> None:
+        planned = self._update.rank_samples
+        counts = torch.tensor([self._samples, abs(self._samples - planned), self._disturbed, self._weighted,
+                               self._plain], dtype=torch.float64, device=self._device)
+        totals = torch.cat([counts, torch.stack([self._weight, self._loss_sum])])
+        if self._parallel is not None:
+            dist.all_reduce(totals, group=self._group)
+        samples, wrong, disturbed, weighted, plain, weight, loss = totals.tolist()
+        what = f"update {self._update.number}"
+        if samples != self._update.samples or wrong != 0:
+            raise AuditError(f"{what}: samples over all ranks{self._wrong_ranks(planned)}", self._update.samples,
+                             samples)
+        if disturbed != 0:
+            raise AuditError(f"{what}: ranks where something else than backward() changed gradients", 0, disturbed)
+        if weighted != 0 and plain != 0:
+            raise AuditError(f"{what}: micro-batches without weights or a count, where others have them", 0, plain)
+        if not weight > 0:
+            raise ValueError(f"{what}: expected a sum of weights above 0, found {weight:g}; update.complete() skips it")
+        if weight != samples:
+            grads = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+            torch._foreach_mul_(grads, samples / weight)
+        self.loss = loss / weight
+
+    def _wrong_ranks(self, planned: int) -> str:
+        """ " (rank 2: 3 of 4)"; all ranks know that they differ, so all of them are here."""
+        own = torch.tensor([self._samples, planned], device=self._device)
+        every = [torch.zeros_like(own) for _ in range(self._world)]
+        if self._parallel is None:
+            every = [own]
+        else:
+            dist.all_gather(every, own, group=self._group)
+        pairs = [pair.tolist() for pair in every]
+        wrong = [f"rank {rank}: {found} of {expected}" for rank, (found, expected) in enumerate(pairs)
+                 if found != expected]
+        return f" ({', '.join(wrong)})" if wrong else ""
+
+
+def accumulate(model: torch.nn.Module, update: Update) -> Accumulation:
+    """A context in which the micro-batches of one update become one gradient, that of one big batch.
+
+        for update in batches.updates(loader):
+            with accumulate(model, update) as window:
+                for x, y in window:
+                    window.backward(cross_entropy(model(x), y, reduction="none"))
+            optimizer.step()
+
+    It sets the gradients to None; ranks reduce once, with the last micro-batch, as DDP does; a rank without samples
+    takes part. When it ends, the gradient of every rank is the sum over all samples divided by their number (or by
+    the sum of their weights), and the samples counted over all ranks equal the plan: AuditError otherwise, on all
+    ranks. model: with DistributedDataParallel, without a communication hook; any module on one rank.
+    """
+    return Accumulation(model, update)

@@ -1,0 +1,111 @@
+"""Which samples a rank takes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, Iterable, Iterator, Mapping, Sized
+
+from ..plan import Plan
+from ..run import call
+
+CHUNK_SAMPLES = 1 << 16  # that one call of gaccd gives, unless one update has more
+CHUNK_UPDATES = 1 << 10
+
+
+@dataclass(frozen=True)
+class Update:
+    """One update as one rank takes part in it."""
+
+    number: int  # from 1, as in gaccd's events
+    updates: int  # of the whole run
+    epoch: int  # of its first sample, from 1
+    epoch_end: bool  # whether it is the last one that uses samples of the epoch
+    samples: int  # of all ranks together
+    rank: int
+    world: int
+    micro_batches: tuple[tuple[int, ...], ...]  # this rank's, that are not empty: positions in the data set
+    batches: Iterable[Any] = field(default=(), repr=False)  # the same, loaded
+    owner: ExactBatches | None = field(default=None, repr=False)
+
+    @property
+    def rank_samples(self) -> int:
+        return sum(map(len, self.micro_batches))
+
+    def complete(self) -> None:
+        """Its gradient is whole: a state_dict() from now on continues after it. accumulate() calls this."""
+        if self.owner is not None:
+            self.owner.done = self.number
+
+
+class ExactBatches:
+    """A batch sampler: this rank's micro-batches of every update, those that gaccd itself takes.
+
+    The order of the samples is a function of seed and epoch alone, so it is the same on any world. A rank has no
+    micro-batch in an update with fewer samples than ranks; updates() gives that update all the same.
+    last_cycle: the samples that are left at the end of an epoch make one smaller update ("update"), go into the next
+    epoch ("carry") or are not used ("drop"). max_updates: 0 for all. `done` counts the updates that are complete;
+    iteration begins after them.
+    """
+
+    def __init__(self, dataset: Sized | int, plan: Plan, rank: int, seed: int = 1, *, epochs: int = 1,
+                 max_updates: int = 0, last_cycle: str = "update", shuffle: bool = True) -> None:
+        self.plan, self.rank, self.done = plan, rank, 0
+        size = dataset if isinstance(dataset, int) else len(dataset)
+        self._identity = {"dataset_size": size, "batch": plan.effective_batch, "seed": seed, "shuffle": shuffle,
+                          "last_cycle": last_cycle}
+        self._command = [plan.gaccd, "samples", "--format=json", *plan.flags, f"--rank={rank}",
+                         f"--dataset-size={size}", f"--seed={seed}", f"--epochs={epochs}",
+                         f"--max-updates={max_updates}", f"--last-cycle={last_cycle}",
+                         f"--set=data.shuffle={str(shuffle).lower()}"]
+        load = -(-plan.effective_batch // plan.world)
+        self._chunk = max(1, min(CHUNK_UPDATES, CHUNK_SAMPLES // load))
+        self._chunks: dict[int, list[Update]] = {}
+        self.total = self.at(1).updates
+
+    def at(self, number: int) -> Update:
+        """An update of the run, from 1."""
+        chunk, place = divmod(number - 1, self._chunk)
+        if chunk not in self._chunks:
+            oldest = self.done // self._chunk
+            self._chunks = {one: updates for one, updates in self._chunks.items() if one >= oldest}
+            self._chunks[chunk] = self._ask(chunk * self._chunk + 1)
+        return self._chunks[chunk][place]
+
+    def _ask(self, first: int) -> list[Update]:
+        text = call([*self._command, f"--first-update={first}", f"--updates={self._chunk}"])
+        return [self._parse(json.loads(line)) for line in text.splitlines()]
+
+    def _parse(self, line: Mapping[str, Any]) -> Update:
+        samples = iter(line["samples"])
+        micro_batches = tuple(tuple(islice(samples, size)) for size in line["micro_batches"] if size > 0)
+        return Update(line["update"], line["updates"], line["epoch"], line["epoch_end"], line["update_samples"],
+                      line["rank"], self.plan.world, micro_batches)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for number in range(self.done + 1, self.total + 1):
+            yield from (list(one) for one in self.at(number).micro_batches)
+
+    def updates(self, loader: Iterable[Any]) -> Iterator[Update]:
+        """The updates that are not done. loader: a DataLoader with this as its batch_sampler."""
+        batches = iter(loader)
+        for number in range(self.done + 1, self.total + 1):
+            update = self.at(number)
+            yield replace(update, batches=islice(batches, len(update.micro_batches)), owner=self)
+            if self.done != number:
+                raise RuntimeError(f"update {number} was left before it was complete: expected {number} complete "
+                                   f"updates, found {self.done}")
+
+    def state_dict(self) -> dict[str, Any]:
+        """What continues this run on any number of ranks: for the checkpoint."""
+        return {"updates": self.done, **self._identity}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """ValueError for the state of another run: another data set size, batch, seed or order."""
+        for name, expected in self._identity.items():
+            if state[name] != expected:
+                raise ValueError(f"the state belongs to another run: expected {name} {expected}, found {state[name]}")
+        if not 0 <= state["updates"] <= self.total:
+            raise ValueError(f"expected 0 to {self.total} complete updates, found {state['updates']}")
+        self.done = state["updates"]
