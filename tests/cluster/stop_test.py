@@ -62,7 +62,8 @@ class Stopping(ClusterTest):
         step = run.events("step")[-1]["step"]
         self.wait_until(lambda: run.events("step")[-1]["step"] > step + 3, SLACK, "it continues")
         self.cluster.run(["scancel", "--signal=HUP", run.job])
-        self.wait_until(lambda: len(self._checkpoints(run)) == 2, SLACK, "another one, by SIGHUP")
+        # The signal may reach the ranks on both sides of an update's end: then there are two more.
+        self.wait_until(lambda: len(self._checkpoints(run)) > 1, SLACK, "another one, by SIGHUP")
         self._cancel(run)
 
     def test_a_second_signal_leaves_without_a_save(self):

@@ -196,7 +196,7 @@ class Hang(unittest.TestCase):
                                       rf"not saved: .*the file system of '{self.mount}/run/ckpt' does not answer")
 
     def test_a_run_that_is_complete_while_the_folder_hangs(self):
-        run = self.train("--save-every-seconds=0", "--max-updates=2500")
+        run = self.train("--save-every-seconds=0", "--max-updates=30000")  # some seconds: hang() comes in time
         self.hang()
         code = self.end(run, LIMIT_S)
         self.assertEqual(code, 75, self.said())
