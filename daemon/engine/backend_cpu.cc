@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <new>
 #include <optional>
 #include <utility>
@@ -74,7 +75,9 @@ class CpuBackend final : public Backend {
   }
   Status Reduce(const UpdateSlot& slot) override;
   Status Measure() override {
-    JudgeUpdate(SumOfSquares(replica_->gradients()), control_);
+    // Statistics that would not be finite make an update that is not.
+    const bool finite = model_.update_sums() == 0 || replica_->RunningStatisticsStayFinite();
+    JudgeUpdate(finite ? SumOfSquares(replica_->gradients()) : NAN, control_);
     return Status::Ok();
   }
   Status Optimize(const ParameterLimit* limit) override;

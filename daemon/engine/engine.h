@@ -60,7 +60,7 @@ struct UpdateResult {
   double dur_s = 0;          // = data_s + fwd_bwd_s + reduce_s + opt_s
   double data_s = 0;         // waiting for micro-batches
   double fwd_bwd_s = 0;
-  double reduce_s = 0;  // the part that does not overlap the last backward
+  double reduce_s = 0;  // the part that does not overlap the last backward, and SumOverUpdate()
   double opt_s = 0;     // norm, audit, clip, step
   // UpdateSettings::control_words, summed over the ranks. Valid until the next Begin().
   std::span<const double> control_words = {};
@@ -188,6 +188,7 @@ class Engine final {
     std::int64_t optimizer_updates = 0;  // before it
     std::int64_t counted = 0;            // samples of this rank, by the host
     double data_s = 0;                   // while the device had nothing to do
+    double sums_s = 0;                   // of SumOverUpdate()
   };
 
   [[nodiscard]] static std::string_view Name(Phase phase);

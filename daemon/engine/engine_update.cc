@@ -71,6 +71,7 @@ Status Engine::Begin(const UpdateSettings& settings) {
   update.optimizer_updates = backend_->updates();
   update.counted = 0;
   update.data_s = 0;
+  update.sums_s = 0;
   update.slot.page->inputs = {
       .clip_norm = settings.clip_norm,
       .effective_batch = static_cast<double>(settings.samples),
@@ -147,7 +148,11 @@ Status Engine::RunSegment(const BatchView& batch, std::int64_t micro_batch, std:
 
 Status Engine::SumOverUpdate() {
   GACCD_RETURN_IF_ERROR(Expect("SumOverUpdate", {Phase::kMicroStep}));
-  return backend_->SumOverRanks(segment_++);
+  // Waiting for other ranks, not for data.
+  GACCD_RETURN_IF_ERROR(CountWaiting());
+  GACCD_RETURN_IF_ERROR(backend_->SumOverRanks(segment_++));
+  current().sums_s += host_.Lap();
+  return Status::Ok();
 }
 
 Status Engine::Accumulate(const BatchView& batch, StepPlace place) {
@@ -261,8 +266,10 @@ Result<UpdateResult> Engine::ResultOf(const InFlight& update) {
   GACCD_ASSIGN_OR_RETURN(const double steps_s, seconds(UpdateMark::kBegin, UpdateMark::kComputed));
   GACCD_ASSIGN_OR_RETURN(result.reduce_s, seconds(UpdateMark::kComputed, UpdateMark::kReduced));
   GACCD_ASSIGN_OR_RETURN(result.opt_s, seconds(UpdateMark::kReduced, UpdateMark::kEnd));
-  result.data_s = std::min(update.data_s, steps_s);
-  result.fwd_bwd_s = steps_s - result.data_s;
+  const double sums_s = std::min(update.sums_s, steps_s);
+  result.data_s = std::min(update.data_s, steps_s - sums_s);
+  result.fwd_bwd_s = steps_s - sums_s - result.data_s;
+  result.reduce_s += sums_s;
   result.dur_s = result.data_s + result.fwd_bwd_s + result.reduce_s + result.opt_s;
   return result;
 }

@@ -147,9 +147,7 @@ Result<Model> Model::Make(std::shared_ptr<const Network> network, LossKind loss,
   }
   GACCD_RETURN_IF_ERROR(CheckVocabulary(*model.network_, sample));
   GACCD_RETURN_IF_ERROR(model.AddParameters());
-  GACCD_ASSIGN_OR_RETURN(const TrainingGraph one, model.RecordTraining({1}));
-  model.has_collectives_ = HasCollectives(one.graph);
-  model.update_sums_ = static_cast<std::int64_t>(CountUpdateSums(one.graph));
+  GACCD_RETURN_IF_ERROR(model.CountCollectives());
   if (loss == LossKind::kContrastive && model.update_sums_ > 0) {
     return Status(ErrorKind::kConfig,
                   "loss: contrastive does not go with statistics of the whole update yet: expected "
@@ -184,8 +182,17 @@ Status Model::AddParameters() {
   return Status::Ok();
 }
 
+Status Model::CountCollectives() {
+  GACCD_ASSIGN_OR_RETURN(const TrainingGraph one, RecordTraining({1}));
+  has_collectives_ = HasCollectives(one.graph);
+  update_sums_ = static_cast<std::int64_t>(CountUpdateSums(one.graph));
+  return Status::Ok();
+}
+
 Status Model::ApplyRules(const OptimizerSpec& optimizer) {
-  return ApplyGroupRules(optimizer, &layout_);
+  GACCD_RETURN_IF_ERROR(ApplyGroupRules(optimizer, &layout_));
+  // Below the lowest parameter that is not frozen there is no gradient, and no sum of one.
+  return update_sums_ > 0 ? CountCollectives() : Status::Ok();
 }
 
 Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, BatchSize size,

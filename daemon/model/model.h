@@ -180,6 +180,7 @@ class Model {
   static Status MarkPrediction(const Forward& forward, EvaluationGraph* evaluation);
   Status RecordPredictions(const Forward& forward, EvaluationGraph* evaluation) const;
   Status AddParameters();
+  Status CountCollectives();
 
   std::shared_ptr<const Network> network_;
   LossKind loss_;

@@ -76,6 +76,8 @@ class Replica {
   }
   // The sums of the update go into the running statistics. ParametersChanged() comes later.
   void AddToRunningStatistics();
+  // Whether all of them would be finite; the same on all ranks.
+  [[nodiscard]] bool RunningStatisticsStayFinite();
 
   // Allocates what it returns; the calls above allocate nothing.
   Result<Evaluation> Evaluate(const BatchView& batch);
@@ -91,6 +93,9 @@ class Replica {
                                          std::int64_t samples);
   Status PrepareSegments(const ReplicaOptions& options);
   Status CheckPlace(std::int64_t micro_batch, std::int64_t segment) const;
+
+  // call(sums, momentum, RunningStatistics) of each batch norm.
+  void ForEachRunning(auto&& call);
 
   // A micro-batch of an update that runs segment by segment.
   struct KeptBatch {

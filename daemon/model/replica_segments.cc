@@ -15,6 +15,11 @@ Status Replica::PrepareSegments(const ReplicaOptions& options) {
   }
   if (graphs_.all<TrainingGraph>().empty()) return Status::Ok();  // evaluates only
   const Executor& executor = *graphs_.all<TrainingGraph>().begin()->second.executor;
+  if (const auto found = static_cast<std::int64_t>(executor.update_sums());
+      found != model_.update_sums()) {
+    return {ErrorKind::kInternal, StrCat("expected ", model_.update_sums(),
+                                         " sums over the update in a graph, found ", found)};
+  }
   for (std::size_t sum = 0; sum < executor.update_sums(); ++sum) {
     update_sums_.emplace_back(executor.update_sum(sum).elements);
   }
@@ -64,17 +69,25 @@ Result<LossSums> Replica::RunSegment(const BatchView& batch, std::int64_t micro_
   return ReadSums(*graph, kept.batch.samples);
 }
 
-void Replica::AddToRunningStatistics() {
+void Replica::ForEachRunning(auto&& call) {
   const auto& graph = graphs_.all<TrainingGraph>().begin()->second;
   const auto buffer = [this](nn::ParameterIndex index) {
     return parameters_.data() + model_.layout().entries()[index].offset;
   };
   for (const nn::RunningUpdate& running : graph.ids.running) {
-    AddToRunning(update_sums_[graph.executor->FindUpdateSum(running.sums)], running.momentum,
-                 {.mean = buffer(running.mean),
-                  .variance = buffer(running.variance),
-                  .updates = buffer(running.updates)});
+    call(update_sums_[graph.executor->FindUpdateSum(running.sums)], running.momentum,
+         RunningStatistics{.mean = buffer(running.mean),
+                           .variance = buffer(running.variance),
+                           .updates = buffer(running.updates)});
   }
+}
+
+void Replica::AddToRunningStatistics() { ForEachRunning(AddToRunning); }
+
+bool Replica::RunningStatisticsStayFinite() {
+  bool finite = true;
+  ForEachRunning([&](const auto&... of) { finite = finite && StaysFinite(of...); });
+  return finite;
 }
 
 }  // namespace gaccd

@@ -1,6 +1,7 @@
 #include "daemon/ops/batch_norm.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "collectives/base/strings.h"
 #include "daemon/ops/shape_checks.h"
@@ -106,18 +107,38 @@ OutputSpecs BatchNormInputGradient::Infer(std::span<const ValueSpec> inputs) con
   return std::vector<ValueSpec>{x};
 }
 
-void AddToRunning(std::span<const double> sums, double momentum, const RunningStatistics& running) {
+namespace {
+
+// Calls set(channel, mean, variance) with what AddToRunning() makes of them.
+void ForEachNext(std::span<const double> sums, double momentum, const RunningStatistics& running,
+                 auto&& set) {
   const std::size_t channels = (sums.size() - 1) / 2;
   const double n = sums[2 * channels];
   for (std::size_t c = 0; c < channels; ++c) {
     const double mean = sums[c] / n;
     const double variance = std::max(sums[channels + c] / n - mean * mean, 0.0);
     const double unbiased = n > 1 ? variance * n / (n - 1) : variance;
-    running.mean[c] = static_cast<float>((1 - momentum) * running.mean[c] + momentum * mean);
-    running.variance[c] =
-        static_cast<float>((1 - momentum) * running.variance[c] + momentum * unbiased);
+    set(c, static_cast<float>((1 - momentum) * running.mean[c] + momentum * mean),
+        static_cast<float>((1 - momentum) * running.variance[c] + momentum * unbiased));
   }
+}
+
+}  // namespace
+
+void AddToRunning(std::span<const double> sums, double momentum, const RunningStatistics& running) {
+  ForEachNext(sums, momentum, running, [&](std::size_t c, float mean, float variance) {
+    running.mean[c] = mean;
+    running.variance[c] = variance;
+  });
   *running.updates += 1;
+}
+
+bool StaysFinite(std::span<const double> sums, double momentum, const RunningStatistics& running) {
+  bool finite = true;
+  ForEachNext(sums, momentum, running, [&](std::size_t, float mean, float variance) {
+    finite = finite && std::isfinite(mean) && std::isfinite(variance);
+  });
+  return finite;
 }
 
 }  // namespace gaccd

@@ -94,6 +94,9 @@ struct RunningStatistics {
   float* updates = nullptr;
 };
 void AddToRunning(std::span<const double> sums, double momentum, const RunningStatistics& running);
+// Whether all of it would be finite in float32.
+[[nodiscard]] bool StaysFinite(std::span<const double> sums, double momentum,
+                               const RunningStatistics& running);
 
 KernelResult MakeBatchNormCpu(const KernelRequest& request);
 inline constexpr FunctionRow kBatchNormRows[] = {

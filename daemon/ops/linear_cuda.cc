@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "daemon/device/cuda/fill_random.h"
 #include "daemon/device/cuda/matmul_fusion.h"
 #include "daemon/device/cuda/time_work.h"
 
@@ -191,7 +192,7 @@ class SeparateBiasGradientKernel : public Kernel {
 
 // Microseconds of the kernel.
 Result<double> TimeBiasGradient(const KernelStream& on, const ValueSpec& dy) {
-  const Matrix size{dy.shape[0], dy.shape[1]};
+  const Matrix size{dy.shape[0], dy.shape[1], dy.row_stride};
   const auto allocate = [](std::size_t bytes) {
     return DeviceBuffer::Allocate(bytes, "timing a bias gradient");
   };
@@ -199,6 +200,7 @@ Result<double> TimeBiasGradient(const KernelStream& on, const ValueSpec& dy) {
   GACCD_ASSIGN_OR_RETURN(const DeviceBuffer sums,
                          allocate(static_cast<std::size_t>(size.columns) * sizeof(float)));
   GACCD_ASSIGN_OR_RETURN(const DeviceBuffer scratch, allocate(BiasGradientScratchBytes(size)));
+  GACCD_RETURN_IF_ERROR(FillRandom(from, dy.dtype));
   const auto enqueue = [&] {
     return EnqueueBiasGradient(on, dy.dtype, from.data(), size, sums.as<float>(), true,
                                scratch.data());

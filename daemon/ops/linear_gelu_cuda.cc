@@ -7,6 +7,7 @@
 
 #include "collectives/base/cuda.h"
 #include "collectives/base/strings.h"
+#include "daemon/device/cuda/fill_random.h"
 #include "daemon/device/cuda/matmul_fusion.h"
 #include "daemon/device/cuda/time_work.h"
 #include "daemon/ops/linear_cuda.h"
@@ -98,6 +99,8 @@ Result<double> TimeGelu(const KernelStream& on, const MatmulCudaSpec& spec) {
   const auto allocate = [&] { return DeviceBuffer::Allocate(bytes, "timing GELU"); };
   GACCD_ASSIGN_OR_RETURN(const DeviceBuffer in, allocate());
   GACCD_ASSIGN_OR_RETURN(const DeviceBuffer out, allocate());
+  GACCD_RETURN_IF_ERROR(FillRandom(in, spec.c));
+  GACCD_RETURN_IF_ERROR(FillRandom(out, spec.c));
   const auto enqueue = [&] { return EnqueueGelu(on, spec, out.data(), in.data(), out.data()); };
   GACCD_RETURN_IF_ERROR(enqueue());
   const Result<double> taken = TimeWork(on.stream, enqueue);

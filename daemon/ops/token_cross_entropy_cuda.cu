@@ -297,7 +297,9 @@ __global__ void __launch_bounds__(kWideThreads<T>, kWideBlocks<T>)
       Unpack(raw, p);
 #pragma unroll
       for (int v = 0; v < kWidth; ++v) {
-        p[v] = Exp<T>(p[v] - row.top) * written.scale - written.everywhere;
+        // What is read behind a row may be NaN; a product that reads whole vectors must see zeros.
+        p[v] = first + v < columns ? Exp<T>(p[v] - row.top) * written.scale - written.everywhere
+                                   : 0.0F;
       }
       Store<Use::kStream>(to + first, p);
       if (label >= first && label < first + kWidth) to[label] = FromFloat<T>(written.at_label);

@@ -32,6 +32,7 @@ std::string_view RankTimes::PhaseOf(const Loss& loss) {
 }
 
 std::optional<Straggler> RankTimes::Unpack(std::span<const double> control_words) {
+  busy_s_.clear();
   if (!summed_) return std::nullopt;
   const auto part = [&](Part which) {
     return [control_words, which](std::size_t r) { return control_words[kParts * r + which]; };
@@ -44,7 +45,6 @@ std::optional<Straggler> RankTimes::Unpack(std::span<const double> control_words
     if (busy(r) > busy(slowest)) slowest = r;
   }
   if (!(busy(slowest) > 0)) return std::nullopt;
-  busy_s_.clear();
   for (std::size_t r = 0; r < world_; ++r) busy_s_.push_back(part(kData)(r) + part(kCompute)(r));
   const auto excess = [&](const auto& time) { return time(slowest) - Median(time); };
   const double median = Median(busy);

@@ -27,7 +27,7 @@ double TimeUnder(const Plan& plan, std::span<const double> speeds) {
 
 }  // namespace
 
-std::vector<double> Rebalancer::Speeds(const Plan& plan) {
+std::vector<double> Rebalancer::Measured(const Plan& plan) {
   std::vector<double> speeds;
   double fastest = 0;
   for (std::vector<double>& rates : rates_) {
@@ -43,7 +43,7 @@ std::vector<double> Rebalancer::Speeds(const Plan& plan) {
     double& speed = speeds[rank];
     const double planned = plan.Speed(static_cast<std::int64_t>(rank)) / fastest_planned;
     const double measured = std::round(kSteps * speed / fastest) / kSteps;
-    speed = std::max(speed > 0 ? measured : planned, kLeastSpeedMeasured);
+    speed = std::max(speed > 0 ? measured : planned, 1 / kSteps);
   }
   return speeds;
 }
@@ -51,6 +51,7 @@ std::vector<double> Rebalancer::Speeds(const Plan& plan) {
 Result<std::optional<BetterPlan>> Rebalancer::Add(std::span<const double> busy_s,
                                                   const Plan& plan) {
   if (++seen_ <= kWarmUp) return std::optional<BetterPlan>();
+  slowest_s_.push_back(*std::ranges::max_element(busy_s));
   for (std::size_t rank = 0; rank < rates_.size(); ++rank) {
     const std::int64_t load = plan.Load(static_cast<std::int64_t>(rank));
     if (load > 0 && busy_s[rank] > 0) {
@@ -58,16 +59,28 @@ Result<std::optional<BetterPlan>> Rebalancer::Add(std::span<const double> busy_s
     }
   }
   if (seen_ < kWarmUp + kUpdates) return std::optional<BetterPlan>();
-  PlanRequest request = plan.request();
-  request.speeds = Speeds(plan);
+  const std::vector<double> measured = Measured(plan);
+  const double slowest_s = MedianOf(&slowest_s_);
   for (std::vector<double>& rates : rates_) rates.clear();
+  slowest_s_.clear();
   seen_ = kWarmUp;
-  const double now = TimeUnder(plan, request.speeds);
+  if (std::optional<Changed> last = std::exchange(changed_, std::nullopt);
+      last && slowest_s > last->slowest_s) {
+    seen_ = 0;
+    once_ = always_ = false;
+    return std::optional(BetterPlan{std::move(last->before), slowest_s / last->slowest_s, true});
+  }
+  PlanRequest request = plan.request();
+  request.speeds = measured;
+  for (double& speed : request.speeds) speed = std::max(speed, kLeastSpeedMeasured);
   GACCD_ASSIGN_OR_RETURN(Plan better, Plan::Make(request));
-  const double gain = now / TimeUnder(better, request.speeds);
+  const double gain = TimeUnder(plan, measured) / TimeUnder(better, measured);
   if (gain < kLeastGain) return std::optional<BetterPlan>();
   const bool apply = always_ || std::exchange(once_, false);
-  if (apply) seen_ = 0;
+  if (apply) {
+    seen_ = 0;
+    changed_ = {plan, slowest_s};
+  }
   if (!apply && std::exchange(advised_, true)) return std::optional<BetterPlan>();
   return std::optional(BetterPlan{std::move(better), gain, apply});
 }

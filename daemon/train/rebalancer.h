@@ -2,13 +2,16 @@
 // give it the same times (ControlWords), in the same updates, and so decide the same.
 //
 // Speeds: of every rank the median over kUpdates updates of samples / busy time, relative to the
-// fastest rank, rounded to thousandths, at least kLeastSpeedMeasured: reading that is done while a
-// rank waits for the others is not in its busy time, so that ranks bound by their data look faster
-// than they are. A rank without samples keeps the speed of the plan. The first kWarmUp updates
-// after a start or a change of loads are not counted.
+// fastest rank, rounded to thousandths. A rank without samples keeps the speed of the plan. The
+// first kWarmUp updates after a start or a change of loads are not counted.
 //
-// The better plan is that of these speeds (SplitBySpeed). Its gain: the time of the slowest rank
-// under the loads as they are, over that under the better ones.
+// The better plan is that of these speeds (SplitBySpeed), of at least kLeastSpeedMeasured: reading
+// that is done while a rank waits for the others is not in its busy time, so that ranks bound by
+// their data look faster than they are. Its gain: the time of the slowest rank under the loads as
+// they are, over that under the better ones, by the speeds as measured.
+//
+// A micro-step has a cost of its own that speeds do not show: when the slowest rank takes longer
+// after a change than before, the loads before it are the better plan, and no other is applied.
 #pragma once
 
 #include <cstddef>
@@ -43,9 +46,17 @@ class Rebalancer {
   Result<std::optional<BetterPlan>> Add(std::span<const double> busy_s, const Plan& plan);
 
  private:
-  [[nodiscard]] std::vector<double> Speeds(const Plan& plan);
+  // Loads that were applied: what was before.
+  struct Changed {
+    Plan before;
+    double slowest_s = 0;  // the median of the longest busy time of a rank
+  };
+  // Relative to the fastest rank.
+  [[nodiscard]] std::vector<double> Measured(const Plan& plan);
 
   std::vector<std::vector<double>> rates_;  // by rank: samples a second, of each update
+  std::vector<double> slowest_s_;           // of each update: the longest busy time
+  std::optional<Changed> changed_;          // since then not compared
   int seen_ = 0;                            // updates since the last change, or decision
   bool once_;
   bool always_;

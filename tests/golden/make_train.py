@@ -49,6 +49,7 @@ WORLDS = {  # by job
     "contrastive_tokens": ["1x1", "1x3", "2x2"],
     "batch_norm": ["1x1", "1x3", "2x2", "1x5"],
     "batch_norm_few": ["1x1", "1x4", "1x8"],
+    "batch_norm_frozen": ["1x1", "1x3", "1x7"],
     "resnet": ["1x1", "1x3", "2x2"],
     "resnet_bottleneck": ["1x1", "1x5"],
 }

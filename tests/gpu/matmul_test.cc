@@ -104,6 +104,27 @@ TEST_P(MatmulTest, EveryCombination) {
   EXPECT_GT(ran, 40);
 }
 
+// Rows of logits are 64 elements' multiples apart, for a vocabulary that is none: what lies between
+// is NaN here, and must not be read nor written.
+TEST_P(MatmulTest, RowsWithAStride) {
+  for (const DType type : {DType::kBF16, DType::kFP16}) {
+    const MatmulCudaSpec logits{
+        .m = 72, .n = 1001, .k = 64, .transpose_b = true, .ab = type, .c = type, .stride_c = 1024};
+    const MatmulCudaSpec dx{.m = 72, .n = 64, .k = 1001, .ab = type, .c = type, .stride_a = 1024};
+    const MatmulCudaSpec dw{.m = 1001,
+                            .n = 64,
+                            .k = 72,
+                            .transpose_a = true,
+                            .ab = type,
+                            .accumulate = true,
+                            .stride_a = 1024};
+    for (const MatmulCudaSpec& spec : {logits, dx, dw}) EXPECT_TRUE(Try(spec, 5)) << ToText(spec);
+  }
+  for (const std::string& warning : context_->choices().TakeWarnings()) PrintFact(warning);
+  PrintRow(GetParam() ? "rows with a stride, deterministic" : "rows with a stride", !HasFailure(),
+           "the bits of the plain loop", "");
+}
+
 // The epilogues of GELU at the widths of a transformer; those that the library lacks are printed.
 // In 16 bits the library may take an approximate tanh.
 TEST_P(MatmulTest, Gelu) {

@@ -74,6 +74,8 @@ Status RepeatSums(Communicator& comm, int times) {
   GACCD_ASSIGN_OR_RETURN(const CudaStream stream, CudaStream::Create());
   GACCD_RETURN_IF_ERROR(CudaStatus(
       cudaMemcpy(in->data(), values.data(), 4 * kCount, cudaMemcpyHostToDevice), "copy of values"));
+  // From pageable memory it may return before the copy ends, and the stream does not wait for it.
+  GACCD_RETURN_IF_ERROR(CudaStatus(cudaDeviceSynchronize(), "copy of values"));
   double first = 0, seconds = 0, host = 0;  // the others: of the calls alone in `host`
   for (int i = 0; i < times; ++i) {
     const auto start = std::chrono::steady_clock::now();

@@ -243,6 +243,16 @@ cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
   return Fill(to, value, bytes, nullptr, __func__);
 }
 
+cudaError_t cudaMemset2DAsync(void* to, std::size_t pitch, int value, std::size_t width,
+                              std::size_t height, cudaStream_t stream) {
+  for (std::size_t row = 0; row < height; ++row) {
+    const cudaError_t error =
+        cudaMemsetAsync(static_cast<std::byte*>(to) + row * pitch, value, width, stream);
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
   if (const cudaError_t error = Enter(__func__); error != cudaSuccess) return error;
   return Fill(to, value, bytes, stream, __func__);

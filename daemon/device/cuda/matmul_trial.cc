@@ -74,6 +74,7 @@ Result<MatmulTrial> MatmulTrial::Create(CublasLtProduct& product) {
   MatmulTrial trial(product);
   GACCD_RETURN_IF_ERROR(trial.Allocate());
   const MatmulCudaSpec& spec = product.spec();
+  GACCD_RETURN_IF_ERROR(trial.FillGapsOfA());
   GACCD_RETURN_IF_ERROR(trial.SetLastTerm(trial.a_, spec.transpose_a));
   GACCD_RETURN_IF_ERROR(trial.SetLastTerm(trial.b_, !spec.transpose_b));
   // The same memory serves as bias [n], of the type of C, or as column sums in f32.
@@ -114,6 +115,15 @@ Status MatmulTrial::Allocate() {
   }
   const std::int64_t sums = spec.column_sums ? spec.m : spec.n;
   return add(&vector_, DType::kF32, 1, sums, 0, kBiasAlignment);
+}
+
+// What lies between two rows is NaN: an algorithm that reads it is not sound.
+Status MatmulTrial::FillGapsOfA() {
+  const std::size_t row = static_cast<std::size_t>(a_.columns) * SizeOf(a_.dtype);
+  if (a_.pitch() == row) return Status::Ok();
+  return CudaStatus(cudaMemset2DAsync(a_.data + row, a_.pitch(), 0xFF, a_.pitch() - row,
+                                      static_cast<std::size_t>(a_.rows), stream_),
+                    "fill the gaps of a product on trial");
 }
 
 Status MatmulTrial::SetLastTerm(const Operand& operand, bool k_is_rows) {
@@ -157,7 +167,8 @@ Result<bool> MatmulTrial::IsSound(const cublasLtMatmulAlgo_t& algorithm) {
   if (!sound) {
     product_->context().choices().AddWarning(StrCat(
         ToText(spec), ": an algorithm of cuBLASLt leaves out the last of its ", spec.k, " terms",
-        spec.gelu == MatmulGelu::kNone ? "" : " or computes another GELU", ", and is not used"));
+        spec.gelu == MatmulGelu::kNone ? "" : " or computes another GELU",
+        spec.stride_a > 0 ? " or reads beyond a row" : "", ", and is not used"));
   }
   return sound;
 }

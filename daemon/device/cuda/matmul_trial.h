@@ -59,6 +59,7 @@ class MatmulTrial {
 
   explicit MatmulTrial(CublasLtProduct& product);
   Status Allocate();
+  Status FillGapsOfA();
   static Ends LookedAt(const Operand& operand);
   // Ones in the last of the k terms of an operand, stored [k, others] or [others, k].
   Status SetLastTerm(const Operand& operand, bool k_is_rows);

@@ -132,12 +132,13 @@ MatmulOperands::Operand MatmulOperands::Put(const std::vector<float>& values, DT
                                             std::size_t offset, std::int64_t columns,
                                             std::int64_t stride) {
   std::vector<float> rows;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    rows.push_back(values[i]);
-    const bool ends_row = (static_cast<std::int64_t>(i) + 1) % columns == 0;
-    if (ends_row && stride > 0) rows.resize(rows.size() + Count(stride - columns), NAN);
+  if (stride > 0) {
+    for (auto row = values.begin(); row != values.end(); row += columns) {
+      rows.insert(rows.end(), row, row + columns);
+      rows.resize(rows.size() + Count(stride - columns), NAN);
+    }
   }
-  const std::vector<std::byte> bytes = InMemory(rows, dtype);
+  const std::vector<std::byte> bytes = InMemory(stride > 0 ? rows : values, dtype);
   Operand operand;
   operand.buffer = DeviceBuffer::Allocate(bytes.size() + offset, "operand").value();
   operand.data = operand.buffer.as<std::byte>() + offset;

@@ -213,6 +213,48 @@ TEST(RebalancerTest, ARankWithoutSamplesIsNotTakenForFast) {
   }
 }
 
+// {loads by rank}: seconds under these seconds a sample and a micro-step.
+std::vector<double> TimesBy(const Plan& plan, std::span<const double> of_sample, double of_step) {
+  std::vector<double> busy;
+  for (std::int64_t rank = 0; rank < std::ssize(of_sample); ++rank) {
+    busy.push_back(of_sample[static_cast<std::size_t>(rank)] *
+                       static_cast<double>(plan.Load(rank)) +
+                   of_step * static_cast<double>(plan.accum_steps()));
+  }
+  return busy;
+}
+
+// Ranks slower than kLeastSpeedMeasured, rightly given: loads that treat them as faster are worse.
+TEST(RebalancerTest, LoadsOfVerySlowRanksAreNotMadeWorse) {
+  const Plan plan = *Plan::Make({.nodes = 5,
+                                 .gpus_per_node = 1,
+                                 .micro_batch = 100,
+                                 .target_batch = 120,
+                                 .speeds = {1, 0.05, 0.05, 0.05, 0.05}});
+  const std::vector<double> of_sample = {1, 20, 20, 20, 20};
+  Rebalancer rebalancer(5, true, true);
+  for (int update = 0; update < 100; ++update) {
+    EXPECT_FALSE(*rebalancer.Add(TimesBy(plan, of_sample, 0), plan)) << update;
+  }
+}
+
+// Equal loads take one micro-step, those by speed two, which cost more than they save.
+TEST(RebalancerTest, AChangeThatDoesNotHelpIsTakenBackForGood) {
+  const Plan equal =
+      *Plan::Make({.nodes = 2, .gpus_per_node = 1, .micro_batch = 10, .target_batch = 20});
+  ASSERT_EQ(equal.accum_steps(), 1);
+  Plan plan = equal;
+  std::vector<std::string> loads;
+  Rebalancer rebalancer(2, true, true);
+  for (int update = 0; update < 200; ++update) {
+    const auto better = rebalancer.Add(TimesBy(plan, std::vector{1.0, 3.0}, 30), plan);
+    if (!*better || !(*better)->apply) continue;
+    plan = (*better)->plan;
+    loads.push_back(LoadsText(plan));
+  }
+  EXPECT_THAT(loads, testing::ElementsAre(testing::Ne(LoadsText(equal)), LoadsText(equal)));
+}
+
 // A gain below kLeastGain is noise.
 TEST(RebalancerTest, NearlyEqualRanksKeepTheirLoads) {
   const Plan plan =
