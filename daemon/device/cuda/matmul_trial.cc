@@ -165,10 +165,10 @@ Result<bool> MatmulTrial::IsSound(const cublasLtMatmulAlgo_t& algorithm) {
     GACCD_ASSIGN_OR_RETURN(sound, Holds(aux_, kOne.bits(spec.c), 0));
   }
   if (!sound) {
-    product_->context().choices().AddWarning(StrCat(
-        ToText(spec), ": an algorithm of cuBLASLt leaves out the last of its ", spec.k, " terms",
-        spec.gelu == MatmulGelu::kNone ? "" : " or computes another GELU",
-        spec.stride_a > 0 ? " or reads beyond a row" : "", ", and is not used"));
+    product_->context().choices().AddWarning(
+        StrCat(ToText(spec), ": an algorithm of cuBLASLt leaves out the last of its ", spec.k,
+               " terms", spec.gelu == MatmulGelu::kNone ? "" : " or computes another GELU",
+               spec.stride_a > 0 ? " or reads beyond a row" : "", ", and is not used"));
   }
   return sound;
 }
