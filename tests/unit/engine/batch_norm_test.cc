@@ -128,5 +128,16 @@ TEST(RunningStatisticsTest, AddOnceAnUpdateWithTheUnbiasedVariance) {
   EXPECT_EQ(updates, 7);
 }
 
+// Inputs about 1e20 have a variance that float32 does not hold, while loss and gradients are finite.
+TEST(RunningStatisticsTest, WhatFloat32DoesNotHoldIsSeenBefore) {
+  std::vector<float> mean = {0}, variance = {1};
+  float updates = 0;
+  const RunningStatistics running{mean.data(), variance.data(), &updates};
+  EXPECT_TRUE(StaysFinite(std::vector<double>{2e18, 2e36, 2}, 0.5, running));
+  EXPECT_FALSE(StaysFinite(std::vector<double>{0, 2e40, 2}, 0.5, running));
+  EXPECT_FALSE(StaysFinite(std::vector<double>{NAN, 1, 2}, 0.5, running));
+  EXPECT_EQ(variance[0], 1) << "nothing is changed";
+}
+
 }  // namespace
 }  // namespace gaccd
