@@ -425,7 +425,18 @@ def gathered_rows(case, rank, world):
     convention = raised(ValueError, all_gather, mine, "mean")
     number = raised(ValueError, all_gather, torch.tensor(1.0))
     sizes = raised(ValueError, all_gather, torch.zeros(1, 2 + (rank == 1))) if world > 1 else ""
-    return {"convention": convention, "number": number, "sizes": sizes}
+    shapes = raised(ValueError, all_gather, torch.zeros(2, 3 - (rank == 1), 2 + (rank == 1))) if world > 1 else ""
+    types = raised(ValueError, all_gather, torch.zeros(1, 2).to([torch.float32, torch.float64][rank == 1])
+                   ) if world > 1 else ""
+    # A constant without rows on every other rank: these take part in the backward all the same.
+    x = torch.ones(2, 3, requires_grad=True) if rank % 2 == 0 else torch.zeros(0, 3)
+    y = all_gather(x)
+    assert y.requires_grad
+    (y.sum() * (rank + 1)).backward()
+    assert x.grad is None if rank % 2 else torch.equal(x.grad, torch.full((2, 3), world * (world + 1) / 2))
+    with torch.no_grad():
+        assert not all_gather(x).requires_grad
+    return {"convention": convention, "number": number, "sizes": sizes, "shapes": shapes, "types": types}
 
 
 def main():

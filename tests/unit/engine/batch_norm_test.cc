@@ -128,7 +128,8 @@ TEST(RunningStatisticsTest, AddOnceAnUpdateWithTheUnbiasedVariance) {
   EXPECT_EQ(updates, 7);
 }
 
-// Inputs about 1e20 have a variance that float32 does not hold, while loss and gradients are finite.
+// Inputs about 1e20 have a variance that float32 does not hold, while loss and gradients are
+// finite.
 TEST(RunningStatisticsTest, WhatFloat32DoesNotHoldIsSeenBefore) {
   std::vector<float> mean = {0}, variance = {1};
   float updates = 0;

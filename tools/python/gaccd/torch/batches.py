@@ -99,13 +99,18 @@ class ExactBatches:
 
     def state_dict(self) -> dict[str, Any]:
         """What continues this run on any number of ranks: for the checkpoint."""
-        return {"updates": self.done, **self._identity}
+        return {"updates": self.done, "samples": self.at(self.done).samples if self.done else 0, **self._identity}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """ValueError for the state of another run: another data set size, batch, seed or order."""
+        """ValueError for the state of another run: another data set size, batch, seed or order, or a length by which
+        its last update had more or fewer samples than here, so that some would be lost or used twice."""
         for name, expected in self._identity.items():
             if state[name] != expected:
                 raise ValueError(f"the state belongs to another run: expected {name} {expected}, found {state[name]}")
         if not 0 <= state["updates"] <= self.total:
             raise ValueError(f"expected 0 to {self.total} complete updates, found {state['updates']}")
+        samples = self.at(state["updates"]).samples if state["updates"] else 0
+        if samples != state["samples"]:
+            raise ValueError(f"the state belongs to a run of another length: expected {samples} samples in update "
+                             f"{state['updates']}, found {state['samples']}")
         self.done = state["updates"]

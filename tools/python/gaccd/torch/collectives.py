@@ -61,21 +61,29 @@ class _AllGather(torch.autograd.Function):
         return total.narrow(0, sum(ctx.rows[:rank]), ctx.rows[rank]), None, None, None
 
 
-def _rows_by_rank(x: Tensor, group: Any) -> list[int]:
-    """ValueError on all ranks where their rows have different sizes."""
+MOST_DIMENSIONS = 8
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.uint8, torch.int8, torch.int16, torch.int32,
+          torch.int64, torch.bool, torch.complex64, torch.complex128)
+
+
+def _rows_by_rank(x: Tensor, group: Any) -> tuple[list[int], bool]:
+    """And whether x needs a gradient on any rank. ValueError on all ranks where they differ in type or shape of a row."""
     if x.dim() == 0:
         raise ValueError("expected a tensor with rows, found a single number")
-    row = 1
-    for size in x.shape[1:]:
-        row *= size
-    own = torch.tensor([len(x), row], device=x.device)
+    if x.dim() > MOST_DIMENSIONS or x.dtype not in DTYPES:
+        raise ValueError(f"expected at most {MOST_DIMENSIONS} dimensions of a plain type, found {x.dim()} of {x.dtype}")
+    row = [*x.shape[1:], *[-1] * (MOST_DIMENSIONS - x.dim())]
+    own = torch.tensor([len(x), x.requires_grad, DTYPES.index(x.dtype), *row], device=x.device)
     every = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
     dist.all_gather(every, own, group=group)
-    rows, sizes = zip(*(one.tolist() for one in every))
-    for rank, size in enumerate(sizes):
-        if size != sizes[0]:
-            raise ValueError(f"expected rows of {sizes[0]} values, as on rank 0, found {size} on rank {rank}")
-    return list(rows)
+    found = [one.tolist() for one in every]
+
+    def described(one: list[int]) -> str:
+        return f"{DTYPES[one[2]]} rows of shape {[size for size in one[3:] if size >= 0]}"
+    for rank, one in enumerate(found):
+        if one[2:] != found[0][2:]:
+            raise ValueError(f"expected {described(found[0])}, as on rank 0, found {described(one)} on rank {rank}")
+    return [one[0] for one in found], any(one[1] for one in found)
 
 
 def all_reduce_sum(x: Tensor, convention: str = "per_rank_loss", group: Any = None) -> Tensor:
@@ -91,8 +99,12 @@ def all_gather(x: Tensor, convention: str = "per_rank_loss", group: Any = None) 
     """y = the rows of all ranks, in the order of the ranks. Gradient: dx = own rows of the sum over ranks of dy_r; of a
     replicated loss: dx = own rows of dy.
 
-    The number of rows may differ by rank and may be 0; the sizes of the other dimensions may not.
+    The number of rows may differ by rank and may be 0; the type and the sizes of the other dimensions may not. Where x
+    needs a gradient on one rank, all ranks take part in the backward.
     """
     replicated = _check(convention)
-    result: Tensor = _AllGather.apply(x, _rows_by_rank(x, group), replicated, group)
+    rows, needs_gradient = _rows_by_rank(x, group)
+    if needs_gradient and torch.is_grad_enabled() and not x.requires_grad:
+        x = x.detach().requires_grad_()
+    result: Tensor = _AllGather.apply(x, rows, replicated, group)
     return result
