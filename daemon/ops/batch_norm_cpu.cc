@@ -120,16 +120,20 @@ Status RunFixedSums(const Call& c, std::int64_t channels) {
   return Status::Ok();
 }
 
-// Scratch of these: up to 4 floats a channel, and 2 doubles.
+// Scratch of these: up to 4 floats a channel, and 2 doubles. The loops take the mean in float32;
+// what is missing of it, as it may be many deviations, goes into what they add.
 Status RunNorm(const Call& c, Rows size, double eps) {
   auto* const mean = static_cast<float*>(c.scratch);
   float* const scale = mean + size.channels;
+  float* const shift = scale + size.channels;
   for (std::int64_t i = 0; i < size.channels; ++i) {
     const ChannelMoments moments = ComputeMoments(c.in<double>(1), size, i, eps);
+    const double factor = moments.rstd * c.in<float>(2)[i];
     mean[i] = static_cast<float>(moments.mean);
-    scale[i] = static_cast<float>(moments.rstd * c.in<float>(2)[i]);
+    scale[i] = static_cast<float>(factor);
+    shift[i] = static_cast<float>(c.in<float>(3)[i] + (mean[i] - moments.mean) * factor);
   }
-  ScaleChannels(c.in<float>(0), size, mean, scale, c.in<float>(3), c.out<float>(0));
+  ScaleChannels(c.in<float>(0), size, mean, scale, shift, c.out<float>(0));
   return Status::Ok();
 }
 
@@ -147,7 +151,9 @@ Status RunGradientSums(const Call& c, Rows size, double eps) {
     to = static_cast<float>((c.add[output] ? to : 0.0) + value);
   };
   for (std::int64_t i = 0; i < size.channels; ++i) {
-    found[size.channels + i] *= ComputeMoments(sums, size, i, eps).rstd;
+    const ChannelMoments moments = ComputeMoments(sums, size, i, eps);
+    double& dgamma = found[size.channels + i];
+    dgamma = (dgamma + (mean[i] - moments.mean) * found[i]) * moments.rstd;
     put(1, i, found[size.channels + i]);
     put(2, i, found[i]);
   }
@@ -170,7 +176,8 @@ Status RunInputGradient(const Call& c, Rows size, double eps) {
     mean[i] = static_cast<float>(moments.mean);
     scale[i] = static_cast<float>(factor);
     slope[i] = static_cast<float>(factor * moments.rstd * dg / n);
-    offset[i] = static_cast<float>(factor * db / n);
+    const double missing = mean[i] - moments.mean;
+    offset[i] = static_cast<float>(factor * (db + missing * moments.rstd * dg) / n);
   }
   InputGradients(c.in<float>(0), c.in<float>(1), size, mean, scale, slope, offset, c.out<float>(0));
   return Status::Ok();

@@ -77,7 +77,7 @@ TEST_P(BatchNormTest, NormalisesByTheStatisticsOfItsChannel) {
   for (std::size_t i = 0; i < x.size(); ++i) {
     const std::size_t c = i % channels();
     const double h = (double{x[i]} - mean[c]) / std::sqrt(variance[c] + double{kEps});
-    EXPECT_NEAR(y[i], h * bench_.parameter("gamma")[c] + bench_.parameter("beta")[c], 2e-3) << i;
+    EXPECT_NEAR(y[i], h * bench_.parameter("gamma")[c] + bench_.parameter("beta")[c], 2e-6) << i;
   }
 }
 
