@@ -94,8 +94,9 @@ function(gaccd_unity_sources result name batch)
 endfunction()
 
 # gaccd_cuda_kernels(NAME SOURCES file.cu... [BATCH n] [LIBS target...])
-# The kernels of one folder, n files at once (nvcc takes 4 s for the headers of each), compiled twice: by nvcc for gaccd_gpu, and as plain C++ over the
-# emulation in tests/standin for gaccd_gpu_standin (there as target NAME_standin).
+# The kernels of one folder, n files at once (nvcc reads the headers of each anew), compiled twice: by nvcc
+# for gaccd_gpu, and as plain C++ over the emulation in tests/standin for gaccd_gpu_standin (there as target
+# NAME_standin).
 function(gaccd_cuda_kernels name)
   cmake_parse_arguments(arg "" "BATCH" "SOURCES;LIBS" ${ARGN})
   if(NOT GACCD_CUDA_FOUND)

@@ -213,7 +213,7 @@ TEST(RebalancerTest, ARankWithoutSamplesIsNotTakenForFast) {
   }
 }
 
-// {loads by rank}: seconds under these seconds a sample and a micro-step.
+// Busy seconds of every rank: its seconds a sample, and the same for each micro-step.
 std::vector<double> TimesBy(const Plan& plan, std::span<const double> of_sample, double of_step) {
   std::vector<double> busy;
   for (std::int64_t rank = 0; rank < std::ssize(of_sample); ++rank) {
