@@ -6,6 +6,7 @@
 
 #include "collectives/base/result.h"
 #include "daemon/checkpoint/generations.h"
+#include "daemon/config/job.h"
 #include "daemon/model/safetensors.h"
 
 namespace gaccd {
