@@ -22,7 +22,7 @@ std::uint16_t Truncated(float value, DType dtype) {
 }  // namespace
 
 Status FillRandom(const DeviceBuffer& buffer, DType dtype) {
-  constexpr std::size_t kPattern = std::size_t{16} << 20;
+  constexpr std::size_t kPattern = std::size_t{1} << 20;  // drawn on the host, then repeated
   const std::size_t pattern = std::min(kPattern, buffer.bytes());
   std::vector<std::byte> host(pattern);
   std::mt19937 random(1);

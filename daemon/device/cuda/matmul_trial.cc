@@ -11,8 +11,9 @@
 namespace gaccd {
 namespace {
 
-// Looked at from each end of a matrix. All its tiles go through k alike.
-constexpr std::int64_t kMaxLookedAt = 1 << 20;
+// Looked at from each end of a matrix, at least a tile. All tiles go through k alike, and reading
+// more would make the choice of algorithms slow: dozens of them for each product.
+constexpr std::int64_t kMaxLookedAt = 1 << 16;
 
 // A number as bits of each type, and by how many units in the last place it may be off.
 struct Number {
