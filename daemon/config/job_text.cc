@@ -255,6 +255,7 @@ Result<PlanRequest> ToPlanRequest(const BatchSpec& batch, std::int64_t nodes,
 std::string JobDifferences(Job was, const Job& now) {
   was.name = now.name;
   was.log_every = now.log_every;
+  was.noise_scale_every = now.noise_scale_every;
   was.folder = now.folder;
   if (was.data.class_name.empty()) was.data.class_name = now.data.class_name;
   const proto::Job before = ToProto(WithAbsolutePaths(was));

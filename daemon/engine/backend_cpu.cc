@@ -204,6 +204,10 @@ Status CpuBackend::RunSegment(const BatchView& batch, std::int64_t micro_batch,
 
 Status CpuBackend::Reduce(const UpdateSlot& /*slot*/) {
   Mark(UpdateMark::kComputed);
+  if (UpdateSums& sums = control_->sums; control_->inputs.measure_noise != 0 && sums.samples > 0) {
+    sums.squares_per_sample = SumOfSquares(replica_->gradients()) / sums.samples;
+    sums.ranks = 1;
+  }
   GACCD_RETURN_IF_ERROR(reducer_->ReduceAll());
   constexpr std::size_t kSums = sizeof(UpdateSums) / sizeof(double);
   const auto view =

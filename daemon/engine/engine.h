@@ -28,6 +28,7 @@
 
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
+#include "daemon/accum/noise_scale.h"
 #include "daemon/accum/sample_ledger.h"
 #include "daemon/engine/backend.h"
 #include "daemon/engine/contrastive_window.h"
@@ -49,6 +50,7 @@ struct UpdateSettings {
   // EngineOptions::control_word_count values that are summed over the ranks on the way. Read in
   // Reduce(), as late as can be; valid until then.
   std::span<const double> control_words = {};
+  bool measure_noise = false;  // UpdateResult::noise; REQUIRES: Engine::can_measure_noise()
 };
 
 struct UpdateResult {
@@ -62,6 +64,8 @@ struct UpdateResult {
   double fwd_bwd_s = 0;
   double reduce_s = 0;  // the part that does not overlap the last backward, and SumOverUpdate()
   double opt_s = 0;     // norm, audit, clip, step
+  // Of a finite update in which two ranks or more had samples, where it was asked for.
+  std::optional<GradientNoise> noise = {};
   // UpdateSettings::control_words, summed over the ranks. Valid until the next Begin().
   std::span<const double> control_words = {};
 };
@@ -158,6 +162,11 @@ class Engine final {
   // sums over the update.
   [[nodiscard]] bool can_probe() const {
     return !model_.has_collectives() && model_.update_sums() == 0;
+  }
+
+  // Whether the gradient of the own samples is there before the reduction, and is a sum over them.
+  [[nodiscard]] bool can_measure_noise() const {
+    return backend_->immediate() && !model_.contrastive();
   }
 
   // Sums over `batch`, and what metrics are counted from. May wait for the device. REQUIRES: no

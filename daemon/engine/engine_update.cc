@@ -78,7 +78,8 @@ Status Engine::Begin(const UpdateSettings& settings) {
       .planned_divisor = static_cast<double>(predictions) / settings.loss_scale,
       .update = settings.update,
       .prediction_weight = static_cast<float>(weight * settings.loss_scale),
-      .outlive = options_.tolerate_nonfinite ? 1 : 0};
+      .outlive = options_.tolerate_nonfinite ? 1 : 0,
+      .measure_noise = settings.measure_noise ? 1 : 0};
   loss_scale_ = settings.loss_scale;
   segment_ = 0;
   if (contrastive_) contrastive_->Begin();
@@ -260,6 +261,12 @@ Result<UpdateResult> Engine::ResultOf(const InFlight& update) {
                       .grad_norm = page.verdict.norm,
                       .finite = page.verdict.finite != 0,
                       .control_words = update.slot.control_words};
+  if (result.finite && update.settings.measure_noise) {
+    const double correction = page.verdict.correction;
+    result.noise =
+        EstimateNoise(page.verdict.norm, page.sums.squares_per_sample * correction * correction,
+                      std::llround(page.sums.ranks), result.samples);
+  }
   const auto seconds = [&](UpdateMark from, UpdateMark to) {
     return backend_->Seconds(update.slot, from, to);
   };

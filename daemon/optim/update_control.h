@@ -31,9 +31,10 @@ struct UpdateInputs {
   std::int64_t update = 0;     // its number since the start
   // Factors of the optimiser's rule for every group; gradient_scale is ignored: the verdict has it.
   GroupFactors factors[kMaxOptimizerGroups]{};
-  float prediction_weight = 0;  // loss scale / N, N: the predictions of these samples
-  float average_rate = 0;       // AverageRate() of this update; 0 where there is no average
-  std::int32_t outlive = 0;     // 1: after an update that is not finite the next one continues
+  float prediction_weight = 0;     // loss scale / N, N: the predictions of these samples
+  float average_rate = 0;          // AverageRate() of this update; 0 where there is no average
+  std::int32_t outlive = 0;        // 1: after an update that is not finite the next one continues
+  std::int32_t measure_noise = 0;  // 1: the reduction sums the squares of the ranks, too
 };
 
 // Doubles, because one reduction carries both: counts are exact up to 2^53.
@@ -41,6 +42,10 @@ struct UpdateSums {
   double loss = 0;     // sum over predictions, not weighted
   double divisor = 0;  // D: predictions that count, or the sum of their weights
   double samples = 0;  // counted where they are computed
+  // Where inputs.measure_noise: |the accumulated gradient|^2 / samples of a rank, and 1 for each
+  // rank that has samples (accum/noise_scale.h).
+  double squares_per_sample = 0;
+  double ranks = 0;
 };
 
 struct UpdateVerdict {

@@ -76,4 +76,15 @@ std::string EventLine(const RebalanceRecord& change) {
                 " times as fast; ", change.loads_before, " -> ", change.loads);
 }
 
+std::string EventLine(const NoiseScaleRecord& noise) {
+  const std::string start = StrCat("noise scale after update ", noise.step, ": ");
+  const std::string end = StrCat(" (mean of ", noise.measured, " measurements)");
+  if (!noise.noise_scale) return start + "too noisy to tell yet" + end;
+  char samples[32];
+  std::snprintf(samples, sizeof(samples), "%.3g", *noise.noise_scale);
+  const bool larger = *noise.noise_scale > static_cast<double>(noise.target);
+  return StrCat(start, samples, " samples, the effective batch is ", noise.target,
+                ": a larger one ", larger ? "saves updates" : "saves few updates", end);
+}
+
 }  // namespace gaccd

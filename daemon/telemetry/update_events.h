@@ -106,6 +106,27 @@ struct StepRecord {
   }
 };
 
+// The gradient noise scale (accum/noise_scale.h), averaged over its measurements in this attempt.
+struct NoiseScaleRecord {
+  static constexpr const char* kEvent = "noise_scale";
+
+  std::int64_t step = 0;      // the newest update that was measured
+  std::int64_t measured = 0;  // updates
+  std::int64_t target = 0;    // samples of that update
+  double gradient_variance = 0;
+  double gradient_square = 0;
+  std::optional<double> noise_scale;  // samples; nothing while the square is not above 0
+
+  static void VisitFields(auto& fields, auto& noise) {
+    fields("step", noise.step);
+    fields("measured", noise.measured);
+    fields("target", noise.target);
+    fields("gradient_variance", noise.gradient_variance);
+    fields("gradient_square", noise.gradient_square);
+    fields("noise_scale", noise.noise_scale);
+  }
+};
+
 // The loads of the ranks change from the next update on, as their measured times say. Loads and
 // speeds by rank, "160x14,80x9".
 struct RebalanceRecord {

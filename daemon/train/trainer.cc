@@ -143,6 +143,7 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator& device_comm) {
                            .tolerate_nonfinite = guards_.on_nonfinite != OnNonfinite::kStop ||
                                                  loss_scale_ || inputs_.unlabelled > 0,
                            .measure_process = true}));
+  GACCD_RETURN_IF_ERROR(CheckNoiseScale());
   replicas_.emplace(comm_, guards_.digest_every, inputs_.schedule.updates());
   nonfinite_.emplace(
       NonfiniteContext{comm_, *engine_, inputs_.model.layout(), feed_, progress_, words_.words(),
@@ -271,6 +272,7 @@ Status Trainer::Begin(std::int64_t index, RunCheckpointer& control) {
   const double lr = LearningRate(inputs_.job.schedule, inputs_.job.optimizer.lr,
                                  inputs_.plan.lr_factor(), index, inputs_.schedule.updates());
   const double loss_scale = loss_scale_ ? loss_scale_->scale() : 1;
+  const std::int64_t noise_every = inputs_.job.noise_scale_every;
   in_flight_.push_back({.update = update,
                         .micro_steps = steps,
                         .restored = restored,
@@ -290,7 +292,8 @@ Status Trainer::Begin(std::int64_t index, RunCheckpointer& control) {
                              .lr = lr,
                              .clip_norm = inputs_.job.clip_norm,
                              .loss_scale = loss_scale,
-                             .control_words = words_.words()},
+                             .control_words = words_.words(),
+                             .measure_noise = noise_every > 0 && (index + 1) % noise_every == 0},
                             hooks);
   // What a device fails at is the oldest update that it has not finished.
   return std::move(status).WithContext(StrCat("update ", in_flight_.front().step()));
@@ -348,7 +351,29 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
   GACCD_ASSIGN_OR_RETURN(record.digest,
                          replicas_->Compare(*engine_, done.step(), &summary->failed_together));
   reporter.Report(record);
+  if (found.noise) ReportNoise(done, *found.noise, reporter);
   return Status::Ok();
+}
+
+Status Trainer::CheckNoiseScale() const {
+  if (inputs_.job.noise_scale_every == 0 || engine_->can_measure_noise()) return Status::Ok();
+  return {ErrorKind::kConfig,
+          StrCat("noise_scale_every: ", inputs_.job.noise_scale_every,
+                 " needs the gradient of every rank before the reduction, as a sum over its "
+                 "samples: expected CPUs and no contrastive loss, found ",
+                 inputs_.model.contrastive() ? "a contrastive loss" : engine_->device())};
+}
+
+void Trainer::ReportNoise(const UpdateInFlight& done, const GradientNoise& found,
+                          RunReporter& reporter) {
+  noise_.Add(found);
+  const GradientNoise average = noise_.average();
+  reporter.Report(NoiseScaleRecord{.step = done.step(),
+                                   .measured = noise_.measured(),
+                                   .target = done.update.samples,
+                                   .gradient_variance = average.variance,
+                                   .gradient_square = average.square,
+                                   .noise_scale = noise_.samples()});
 }
 
 bool Trainer::EvaluatesAfter(std::int64_t step) const {

@@ -11,6 +11,7 @@
 
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
+#include "daemon/accum/noise_scale.h"
 #include "daemon/config/job.h"
 #include "daemon/data/dataset.h"
 #include "daemon/data/update_schedule.h"
@@ -130,6 +131,9 @@ class Trainer {
   [[nodiscard]] Status PrepareForOtherLoads();
   // Takes the times of the newest update; a better plan is kept for ChangeLoads().
   Status MeasureLoads();
+  // kConfig where job.noise_scale_every asks for what this engine or this loss does not give.
+  [[nodiscard]] Status CheckNoiseScale() const;
+  void ReportNoise(const UpdateInFlight& done, const GradientNoise& found, RunReporter& reporter);
   // After update `step`, none is under way: the next one has the loads of next_plan_.
   Status ChangeLoads(std::int64_t step, RunCheckpointer& control, RunReporter& reporter);
   // After update `step`. false: left, as the ranks were asked to stop and there was no time for it.
@@ -153,6 +157,7 @@ class Trainer {
   std::optional<Rebalancer> rebalancer_;
   std::optional<BetterPlan> next_plan_;
   std::int64_t loads_since_ = 0;  // the first update (from 0) with these loads
+  NoiseScale noise_;
   StartPoint start_;
   std::deque<UpdateInFlight> in_flight_;  // the oldest first
 };

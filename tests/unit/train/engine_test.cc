@@ -4,7 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <numeric>
 #include <thread>
+#include <vector>
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
@@ -48,6 +53,81 @@ TEST(EngineTest, ControlWordsAreSummedOverTheRanks) {
             EXPECT_EQ(run->control_words[u][i], expected) << "update " << u + 1;
           }
         }
+      }
+    }
+  }
+}
+
+// The noise of an update follows from the accumulated gradients of the ranks before the reduction;
+// `update` is RunUpdate() that takes them down.
+struct RankShare {
+  std::vector<float> gradient;
+  double samples = 0;
+};
+
+GradientNoise NoiseOf(const std::vector<RankShare>& shares, double norm) {
+  std::vector<double> sum(shares[0].gradient.size());
+  double batch = 0;
+  for (const RankShare& share : shares) {
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += share.gradient[i];
+    batch += share.samples;
+  }
+  // Of a sample: what the optimiser sees of it, times the number of samples.
+  const double unit =
+      batch * norm / std::sqrt(std::inner_product(sum.begin(), sum.end(), sum.begin(), 0.0));
+  double of_ranks = 0;
+  double ranks = 0;
+  for (const RankShare& share : shares) {
+    if (share.samples == 0) continue;
+    double square = 0;
+    for (const float g : share.gradient) square += unit * g * unit * g;
+    of_ranks += square / share.samples / batch;
+    ranks += 1;
+  }
+  return {.variance = (of_ranks - norm * norm) * batch / (ranks - 1),
+          .square = (ranks * norm * norm - of_ranks) / (ranks - 1)};
+}
+
+TEST(EngineTest, GradientNoiseOfRaggedRanks) {
+  // 3 ranks with 13, 12 and 12 samples; 5 with 1, 1, 1, 0 and 0.
+  for (EngineCase test :
+       {EngineCase{.ranks = 3, .micro = 5, .target = 37, .updates = 3},
+        EngineCase{.ranks = 5, .micro = 5, .target = 3, .updates = 2},
+        EngineCase{
+            .ranks = 3, .micro = 5, .target = 37, .updates = 2, .tokens = 6, .token_weights = true},
+        EngineCase{.ranks = 1, .micro = 5, .target = 37, .updates = 2}}) {
+    SCOPED_TRACE(StrCat(test.ranks, " ranks, ", test.target, " samples"));
+    std::mutex mutex;
+    std::map<std::int64_t, std::vector<RankShare>> shares;  // by update
+    EngineRunOptions options;
+    options.update = [&](Engine& engine, Prefetcher& batches, const Plan& plan,
+                         UpdateSettings settings) {
+      settings.measure_noise = settings.update > 0;
+      return UpdateByHand(engine, plan, settings, [&](std::int64_t step) -> Status {
+        const bool last = step + 1 == plan.accum_steps();
+        GACCD_RETURN_IF_ERROR(
+            engine.MicroStep(*batches.Next(), {.first = step == 0, .last = last}));
+        if (!last) return Status::Ok();
+        GACCD_ASSIGN_OR_RETURN(const WindowShare window, engine.Window());
+        RankShare share{.samples = static_cast<double>(window.samples)};
+        share.gradient.resize(static_cast<std::size_t>(ModelOf(test).layout().size()));
+        GACCD_RETURN_IF_ERROR(engine.Read(EngineBuffer::kGradients, 0, share.gradient));
+        const std::scoped_lock lock(mutex);
+        shares[settings.update].push_back(std::move(share));
+        return Status::Ok();
+      });
+    };
+    for (const auto& run : RunRanks(test, options)) {
+      ASSERT_TRUE(run.ok()) << run.status().message();
+      ASSERT_FALSE(run->results[0].noise.has_value());  // not asked for
+      for (std::int64_t u = 1; u < test.updates; ++u) {
+        const UpdateResult& result = run->results[static_cast<std::size_t>(u)];
+        ASSERT_EQ(result.noise.has_value(), test.ranks > 1);
+        if (!result.noise) continue;
+        const GradientNoise expected = NoiseOf(shares[u], result.grad_norm);
+        EXPECT_NEAR(result.noise->variance / expected.variance, 1, 1e-5);
+        EXPECT_NEAR(result.noise->square, expected.square,
+                    1e-5 * (std::abs(expected.square) + expected.variance));
       }
     }
   }

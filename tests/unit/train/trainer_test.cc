@@ -126,8 +126,7 @@ TEST(Trainer, TheBestEvaluationIsToldByAMetricOfTheJob) {
   EXPECT_TRUE(TrainingInputs::Open(*comm, job, plan).ok());
 }
 
-// A sample alone has no other to be compared with: loss and gradient are 0.
-TEST(Trainer, RefusesAContrastiveUpdateOfOneSample) {
+Job ContrastiveJob() {
   Job job = SmallJob(37, 4);
   const auto tower = [](const char* input, std::int64_t in) {
     return TowerSpec{input, {{"fc", LinearSpec{in, 4, true}}}};
@@ -136,6 +135,12 @@ TEST(Trainer, RefusesAContrastiveUpdateOfOneSample) {
                .architecture = DualEncoderSpec{
                    .a = tower("features", 10), .b = tower("targets", 2), .width = 3}};
   job.data.eval.reset();
+  return job;
+}
+
+// A sample alone has no other to be compared with: loss and gradient are 0.
+TEST(Trainer, RefusesAContrastiveUpdateOfOneSample) {
+  Job job = ContrastiveJob();
   const auto comm = MakeSingle();
   const auto open = [&](std::int64_t target) {
     job.batch.target = target;
@@ -146,6 +151,34 @@ TEST(Trainer, RefusesAContrastiveUpdateOfOneSample) {
   EXPECT_THAT(open(229), IsError(ErrorKind::kConfig, "--last-cycle=drop")) << "one is left";
   job.batch.last_cycle = LastCycle::kDrop;
   EXPECT_TRUE(open(229).ok());
+}
+
+// Measuring changes nothing of the training.
+TEST(Trainer, MeasuresTheNoiseScaleInEveryNthUpdate) {
+  Job job = SmallJob(37, 4);
+  const Trained plain = Train(job, {.ranks = 3});
+  job.noise_scale_every = 4;
+  const TempFolder folder;
+  const Trained measured = Train(job, {.ranks = 3, .run_dir = folder.path()});
+  ASSERT_TRUE(measured.status[0].ok()) << measured.status[0].message();
+  EXPECT_EQ(measured.weights, plain.weights);
+  // 14 updates.
+  EXPECT_EQ(tests::OfEvents(folder.path(), "noise_scale", "step"),
+            (std::vector<std::string>{"4", "8", "12"}));
+  EXPECT_EQ(tests::OfEvents(folder.path(), "noise_scale", "measured"),
+            (std::vector<std::string>{"1", "2", "3"}));
+  for (const std::string& variance :
+       tests::OfEvents(folder.path(), "noise_scale", "gradient_variance")) {
+    EXPECT_GT(std::stod(variance), 0);
+  }
+}
+
+TEST(Trainer, RefusesTheNoiseScaleOfAContrastiveLoss) {
+  Job job = ContrastiveJob();
+  job.noise_scale_every = 1;
+  const auto comm = MakeSingle();
+  EXPECT_THAT(Trainer::Make(*comm, TrainingInputs::Open(*comm, job, *MakePlan(job, 1)).value()),
+              IsError(ErrorKind::kConfig, "noise_scale_every: 1", "found a contrastive loss"));
 }
 
 // Targets, of which so many samples have none that counts.
