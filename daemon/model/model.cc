@@ -6,6 +6,7 @@
 #include "daemon/autograd/function.h"
 #include "daemon/autograd/simplify.h"
 #include "daemon/nn/recorder.h"
+#include "daemon/ops/batch_norm.h"
 #include "daemon/ops/cast.h"
 #include "daemon/ops/label_ranks.h"
 #include "daemon/ops/mean_squared_error.h"
@@ -186,6 +187,7 @@ Status Model::CountCollectives() {
   GACCD_ASSIGN_OR_RETURN(const TrainingGraph one, RecordTraining({1}));
   has_collectives_ = HasCollectives(one.graph);
   update_sums_ = static_cast<std::int64_t>(CountUpdateSums(one.graph));
+  normalised_values_ = LeastChannelValues(one.graph);
   return Status::Ok();
 }
 

@@ -144,6 +144,9 @@ class Model {
   // Sums over the update (Function::is_update_sum) in graphs for training, which run segment by
   // segment then.
   [[nodiscard]] std::int64_t update_sums() const { return update_sums_; }
+  // Values of a channel that one sample gives to a batch norm over the update, H W of an image: the
+  // least of all. 0: there is none. A variance needs 2 in every update.
+  [[nodiscard]] std::int64_t normalised_values() const { return normalised_values_; }
 
   [[nodiscard]] WeightNames weight_names() const { return network_->weight_names(); }
 
@@ -189,6 +192,7 @@ class Model {
   FlatLayout layout_;
   bool has_collectives_ = false;
   std::int64_t update_sums_ = 0;
+  std::int64_t normalised_values_ = 0;
   std::int64_t predictions_ = 1;
   std::uint64_t dropout_seed_ = 0;
   std::optional<Answer> inference_;  // MakeForInference()

@@ -32,6 +32,17 @@ OutputSpecs ChannelSums::Infer(std::span<const ValueSpec> inputs) const {
   return std::vector<ValueSpec>{SumsSpec(inputs[0])};
 }
 
+std::int64_t LeastChannelValues(const Graph& graph) {
+  std::int64_t least = 0;
+  for (const Node& node : graph.nodes()) {
+    if (dynamic_cast<const ChannelSums*>(node.function.get()) == nullptr) continue;
+    const Shape& x = graph.value(node.inputs[0]).spec.shape;
+    const std::int64_t values = Elements(x) / x.back();
+    least = least == 0 ? values : std::min(least, values);
+  }
+  return least;
+}
+
 OutputSpecs FixedSums::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 2));
   const Shape& mean = inputs[0].shape;

@@ -24,6 +24,9 @@ class ChannelSums : public Function {
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
 };
 
+// Values of a channel in the input of a ChannelSums of the graph, the least of all; 0: it has none.
+[[nodiscard]] std::int64_t LeastChannelValues(const Graph& graph);
+
 // mean, var, f32 [C] -> sums with this mean and variance.
 class FixedSums : public Function {
  public:

@@ -12,6 +12,27 @@ struct Windowing {
   ImagePair kernel, stride, padding, dilation;
 };
 
+PoolAxis AxisOf(const Windowing& w, std::size_t i, std::int64_t in, bool counts_padding) {
+  const std::int64_t covered = w.dilation[i] * (w.kernel[i] - 1) + 1;
+  return {.in = in,
+          .out = (in + 2 * w.padding[i] - covered) / w.stride[i] + 1,
+          .kernel = w.kernel[i],
+          .stride = w.stride[i],
+          .padding = w.padding[i],
+          .dilation = w.dilation[i],
+          .counts_padding = counts_padding};
+}
+
+// Whether a window along dimension i takes values of padding alone: dilation may step over a small
+// image.
+bool LiesInPadding(const Windowing& w, std::size_t i, std::int64_t in) {
+  const PoolAxis axis = AxisOf(w, i, in, false);
+  for (std::int64_t o = 0; o < axis.out; ++o) {
+    if (axis.Begin(o) >= axis.End(o)) return true;
+  }
+  return false;
+}
+
 Status CheckWindowing(const Windowing& w, const ValueSpec& x) {
   GACCD_RETURN_IF_ERROR(CheckImages(x, "the input"));
   for (const std::size_t i : {0, 1}) {
@@ -32,19 +53,16 @@ Status CheckWindowing(const Windowing& w, const ValueSpec& x) {
                      " of an image of ", x.shape[1], " x ", x.shape[2], " with padding ",
                      w.padding[0], " x ", w.padding[1], ", found ", covered)};
     }
+    if (LiesInPadding(w, i, x.shape[1 + i])) {
+      return {ErrorKind::kConfig, StrCat("a window of ", w.kernel[0], " x ", w.kernel[1],
+                                         " with dilation ", w.dilation[0], " x ", w.dilation[1],
+                                         ": expected a value of the image in every"
+                                         " window, found one in padding alone, along ",
+                                         x.shape[1 + i], i == 0 ? " rows" : " columns",
+                                         " with padding ", w.padding[i])};
+    }
   }
   return Status::Ok();
-}
-
-PoolAxis AxisOf(const Windowing& w, std::size_t i, std::int64_t in, bool counts_padding) {
-  const std::int64_t covered = w.dilation[i] * (w.kernel[i] - 1) + 1;
-  return {.in = in,
-          .out = (in + 2 * w.padding[i] - covered) / w.stride[i] + 1,
-          .kernel = w.kernel[i],
-          .stride = w.stride[i],
-          .padding = w.padding[i],
-          .dilation = w.dilation[i],
-          .counts_padding = counts_padding};
 }
 
 PoolWindows WindowsOf(const Windowing& w, const Shape& x, bool counts_padding) {

@@ -1,5 +1,10 @@
 #include "daemon/program/step_program.h"
 
+#include <algorithm>
+#include <span>
+
+#include "collectives/base/strings.h"
+
 namespace gaccd {
 namespace {
 
@@ -22,7 +27,25 @@ void AddEnding(StepProgram* program) {
   }
 }
 
+bool EndsPass(const Instruction& instruction) {
+  return instruction.kind == InstructionKind::kContrast ||
+         instruction.kind == InstructionKind::kUpdateSum;
+}
+
 }  // namespace
+
+std::string DescribePosition(const StepProgram& program, std::int64_t position) {
+  if (program.continues) return StrCat("after micro-step ", position);
+  const std::span all =
+      std::span(program.instructions).first(static_cast<std::size_t>(program.computed));
+  const std::span before = all.first(static_cast<std::size_t>(position) - 1);
+  const Instruction& last = all[before.size()];
+  const auto pass = 1 + std::ranges::count_if(before, EndsPass);
+  const std::string of_passes = StrCat(pass, " of ", 1 + std::ranges::count_if(all, EndsPass));
+  if (EndsPass(last)) return StrCat("after pass ", of_passes);
+  return StrCat("after micro-step ", last.micro_batch + 1, " of ", program.micro_batches,
+                " in pass ", of_passes);
+}
 
 StepProgram PlainAccumulation(const Plan& plan) {
   StepProgram program = Empty(plan);

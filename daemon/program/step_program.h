@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "daemon/config/job.h"
@@ -53,6 +54,12 @@ struct StepProgram {
     return instruction.micro_batch + 1 == micro_batches;
   }
 };
+
+// Where an update is after so many instructions, for people: "after micro-step 2". Of a program
+// that does not continue: "after micro-step 2 of 18 in pass 3 of 7", a pass being what all
+// micro-batches go through between two collectives, or "after pass 3 of 7". REQUIRES: 1 <= position
+// <= computed.
+[[nodiscard]] std::string DescribePosition(const StepProgram& program, std::int64_t position);
 
 // A micro-step for each micro-batch. Inside it the live buffers are the accumulators, the count of
 // samples and the sum of losses (WindowShare).

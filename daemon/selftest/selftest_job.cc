@@ -38,18 +38,22 @@ struct JobSetting {
 
 using Gradient = std::vector<float>;
 
-Result<Gradient> TakeGradient(Engine& engine, std::size_t elements) {
+Result<UpdateOutcome> TakeOutcome(Engine& engine, const Model& model) {
   GACCD_RETURN_IF_ERROR(engine.TakeResult(/*wait=*/true).status());
-  Gradient gradient(elements);
-  GACCD_RETURN_IF_ERROR(engine.GetGradients(gradient));
-  return gradient;
+  UpdateOutcome outcome{.gradient = Gradient(static_cast<std::size_t>(model.layout().size()))};
+  GACCD_RETURN_IF_ERROR(engine.GetGradients(outcome.gradient));
+  if (model.update_sums() == 0) return outcome;
+  Gradient parameters(outcome.gradient.size());
+  GACCD_RETURN_IF_ERROR(engine.GetParameters(parameters));
+  outcome.running = RunningValues(model, parameters);
+  return outcome;
 }
 
 // Of one update; the learning rate is 0.
 using UpdateFunction = std::function<Status(Engine& engine, BatchFeed& feed, const Plan& plan)>;
 
-Result<Gradient> GradientOf(const JobSetting& setting, Communicator& comm, const Plan& plan,
-                            const UpdateFunction& update) {
+Result<UpdateOutcome> OutcomeOf(const JobSetting& setting, Communicator& comm, const Plan& plan,
+                                const UpdateFunction& update) {
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, setting.ScheduleOf(plan));
   GACCD_ASSIGN_OR_RETURN(
       BatchFeed feed,
@@ -65,7 +69,7 @@ Result<Gradient> GradientOf(const JobSetting& setting, Communicator& comm, const
   GACCD_RETURN_IF_ERROR(engine->SetParameters(setting.parameters));
   GACCD_RETURN_IF_ERROR(feed.Start(*engine, 0));
   GACCD_RETURN_IF_ERROR(update(*engine, feed, plan));
-  return TakeGradient(*engine, setting.parameters.size());
+  return TakeOutcome(*engine, setting.model);
 }
 
 Status RightUpdate(Engine& engine, BatchFeed& feed, const Plan& plan) {
@@ -100,13 +104,19 @@ double Deviation(const Gradient& found, const Gradient& reference) {
   return std::isnan(deviation) ? std::numeric_limits<double>::infinity() : deviation;
 }
 
-Result<Gradient> ReferenceOf(const JobSetting& setting, std::int64_t samples) {
+double Deviation(const UpdateOutcome& found, const UpdateOutcome& reference) {
+  const double of_gradient = Deviation(found.gradient, reference.gradient);
+  return found.running.empty() ? of_gradient
+                               : std::max(of_gradient, Deviation(found.running, reference.running));
+}
+
+Result<UpdateOutcome> ReferenceOf(const JobSetting& setting, std::int64_t samples) {
   GACCD_ASSIGN_OR_RETURN(
       const Plan plan,
       Plan::Make(
           {.nodes = 1, .gpus_per_node = 1, .micro_batch = samples, .target_batch = samples}));
   const auto alone = MakeSingle();
-  return GradientOf(setting, *alone, plan, RightUpdate);
+  return OutcomeOf(setting, *alone, plan, RightUpdate);
 }
 
 // The micro-batches of the update, read `passes` times.
@@ -118,36 +128,41 @@ Result<std::unique_ptr<Prefetcher>> BatchesOf(const JobSetting& setting, const P
   return Prefetcher::Start(setting.data, std::make_unique<TrainIndices>(std::move(indices)));
 }
 
-Result<Gradient> MakeMistake(const JobSetting& setting, Communicator& comm, const Plan& plan,
-                             ContrastiveMistake mistake) {
+Result<UpdateOutcome> MakeMistake(const JobSetting& setting, Communicator& comm, const Plan& plan,
+                                  ContrastiveMistake mistake) {
   GACCD_ASSIGN_OR_RETURN(auto batches,
                          BatchesOf(setting, plan, comm.rank(), TwoPassContrastive(plan).passes));
-  return ContrastiveGradient(comm, setting.model, setting.parameters, plan, *batches, mistake);
+  GACCD_ASSIGN_OR_RETURN(
+      Gradient gradient,
+      ContrastiveGradient(comm, setting.model, setting.parameters, plan, *batches, mistake));
+  return UpdateOutcome{.gradient = std::move(gradient)};
 }
 
-Result<Gradient> MakeMistake(const JobSetting& setting, Communicator& comm, const Plan& plan,
-                             StatisticsMistake mistake) {
+Result<UpdateOutcome> MakeMistake(const JobSetting& setting, Communicator& comm, const Plan& plan,
+                                  StatisticsMistake mistake) {
   GACCD_ASSIGN_OR_RETURN(auto batches, BatchesOf(setting, plan, comm.rank(), 1));
-  return StatisticsGradient(comm, setting.model, setting.parameters, plan, *batches, mistake);
+  return StatisticsUpdate(comm, setting.model, setting.parameters, plan, *batches, mistake);
 }
 
 // What one rank finds, in the order of `test`: the right update, then the mistakes.
-Status RunRank(const JobSetting& setting, const Gradient& reference, Communicator& comm,
+Status RunRank(const JobSetting& setting, const UpdateOutcome& reference, Communicator& comm,
                JobSelftest* test) {
-  GACCD_ASSIGN_OR_RETURN(const Gradient right, GradientOf(setting, comm, test->plan, RightUpdate));
+  GACCD_ASSIGN_OR_RETURN(const UpdateOutcome right,
+                         OutcomeOf(setting, comm, test->plan, RightUpdate));
   test->right = Deviation(right, reference);
   std::size_t i = 0;
   const auto make = [&](const auto& mistakes) -> Status {
     for (const auto mistake : mistakes) {
-      GACCD_ASSIGN_OR_RETURN(const Gradient wrong, MakeMistake(setting, comm, test->plan, mistake));
+      GACCD_ASSIGN_OR_RETURN(const UpdateOutcome wrong,
+                             MakeMistake(setting, comm, test->plan, mistake));
       test->mistakes[i++].deviation = Deviation(wrong, reference);
     }
     return Status::Ok();
   };
   if (setting.model.contrastive()) return make(kContrastiveMistakes);
   if (setting.model.update_sums() > 0) return make(kStatisticsMistakes);
-  GACCD_ASSIGN_OR_RETURN(const Gradient wrong,
-                         GradientOf(setting, comm, test->plan, LastOnlyUpdate));
+  GACCD_ASSIGN_OR_RETURN(const UpdateOutcome wrong,
+                         OutcomeOf(setting, comm, test->plan, LastOnlyUpdate));
   test->mistakes[0].deviation = Deviation(wrong, reference);
   return Status::Ok();
 }
@@ -197,8 +212,12 @@ Result<JobSelftest> RunJobSelftest(const Job& job, const PlanRequest& request) {
   JobSetting setting{job, *data.train, model,
                      std::vector<float>(static_cast<std::size_t>(model.layout().size()))};
   model.Initialize(job.seed, setting.parameters);
-  GACCD_ASSIGN_OR_RETURN(const Gradient reference, ReferenceOf(setting, plan.effective_batch()));
-  JobSelftest worst{.plan = plan, .model = model.Describe(), .mistakes = MistakesOf(model, plan)};
+  GACCD_ASSIGN_OR_RETURN(const UpdateOutcome reference,
+                         ReferenceOf(setting, plan.effective_batch()));
+  JobSelftest worst{.plan = plan,
+                    .model = model.Describe(),
+                    .has_statistics = model.update_sums() > 0,
+                    .mistakes = MistakesOf(model, plan)};
   std::mutex mutex;
   const auto body = [&](Communicator& comm) -> Status {
     JobSelftest mine = worst;
@@ -235,10 +254,11 @@ std::string JobSelftestJson(const JobSelftest& test) {
 }
 
 std::string JobSelftestText(const JobSelftest& test) {
-  std::string text = StrCat(
-      "selftest of the job: ", test.model, "\n", test.plan.world(), " ranks as threads, ",
-      test.plan.accum_steps(), " micro-steps, ", test.plan.effective_batch(), " samples\n",
-      "gradient of the first update against one big batch on one rank: |g - g_ref| / |g_ref|\n\n");
+  std::string text =
+      StrCat("selftest of the job: ", test.model, "\n", test.plan.world(), " ranks as threads, ",
+             test.plan.accum_steps(), " micro-steps, ", test.plan.effective_batch(), " samples\n",
+             "gradient", test.has_statistics ? " and running statistics" : "",
+             " of the first update against one big batch on one rank: |g - g_ref| / |g_ref|\n\n");
   const auto add = [&](const std::string& name, double deviation, const char* verdict) {
     char line[96];
     std::snprintf(line, sizeof line, "  %-24s %.1e %s\n", name.c_str(), deviation, verdict);

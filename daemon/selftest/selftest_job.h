@@ -16,12 +16,14 @@ struct JobSelftest {
   struct Mistake {
     std::string name;
     double deviation = 0;
-    bool has_effect = true;  // it changes the gradient of this plan
+    bool has_effect = true;  // it changes the update of this plan
   };
 
   Plan plan;
-  std::string model;  // for people
-  // |g - g_ref| / |g_ref| over the whole gradient, the largest over the ranks.
+  std::string model;            // for people
+  bool has_statistics = false;  // of the whole update
+  // |g - g_ref| / |g_ref| over the whole gradient, the largest over the ranks; or of the running
+  // statistics, where that is more.
   double right = 0;
   std::vector<Mistake> mistakes;
 

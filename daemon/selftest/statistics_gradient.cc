@@ -1,32 +1,158 @@
 #include "daemon/selftest/statistics_gradient.h"
 
 #include <algorithm>
+#include <string>
 
 #include "collectives/base/strings.h"
 #include "daemon/device/host_buffer.h"
 #include "daemon/model/replica.h"
+#include "daemon/ops/batch_norm.h"
 #include "daemon/selftest/micro_batch_sizes.h"
 
 namespace gaccd {
 namespace {
 
-// The first sums are the statistics themselves; those of their gradients follow.
-std::int64_t ForwardSums(const Model& model) {
-  const auto one = model.RecordTraining({1});
-  return one.ok() ? std::ssize(one->running) : 0;  // Make() has recorded it, too
+// In the order of the sums: the first ones are the statistics; those of their gradients follow.
+std::vector<nn::RunningUpdate> RunningUpdates(const Model& model) {
+  auto one = model.RecordTraining({1});
+  return one.ok() ? std::move(one->running) : std::vector<nn::RunningUpdate>();  // Make() did it
 }
 
-// The sums between segments, as the mistake has them.
-Status Sum(Communicator& comm, Replica& replica, std::int64_t forward, std::int64_t segment,
-           StatisticsMistake mistake) {
-  const std::span<double> sum = replica.update_sum(segment);
-  const bool of_gradient = segment >= forward;
-  if (mistake == StatisticsMistake::kConstant && of_gradient) std::ranges::fill(sum, 0.0);
-  const bool own = mistake == StatisticsMistake::kOwnRank ||
-                   mistake == StatisticsMistake::kOwnMicroBatch ||
-                   (mistake == StatisticsMistake::kOwnGradient && of_gradient);
-  return own ? Status::Ok() : comm.AllReduceSum(View(sum), View(sum));
+template <typename T>
+std::span<T> ValuesOf(const FlatEntry& entry, std::span<T> values) {
+  return values.subspan(static_cast<std::size_t>(entry.offset),
+                        static_cast<std::size_t>(entry.elements));
 }
+
+// Scale and shift of a batch norm, those that are trained.
+std::vector<const FlatEntry*> TrainedOf(const nn::RunningUpdate& norm, const FlatLayout& layout) {
+  std::string prefix = layout.entries()[norm.mean].name;
+  prefix.resize(prefix.size() - std::string_view("running_mean").size());
+  std::vector<const FlatEntry*> trained;
+  for (const char* name : {"weight", "bias"}) {
+    const FlatEntry* entry = layout.Find(prefix + name);
+    if (entry != nullptr && !entry->frozen) trained.push_back(entry);
+  }
+  return trained;
+}
+
+double PlannedSamples(const Plan& plan) {
+  return static_cast<double>(plan.world() * plan.accum_steps() * plan.request().micro_batch);
+}
+
+// One rank's part of an update with a mistake.
+class WrongUpdate {
+ public:
+  WrongUpdate(Communicator& comm, const Model& model, const Plan& plan, StatisticsMistake mistake,
+              Replica& replica)
+      : comm_(comm),
+        model_(model),
+        plan_(plan),
+        mistake_(mistake),
+        replica_(replica),
+        running_(RunningUpdates(model)),
+        weight_(static_cast<float>(
+            1.0 / static_cast<double>(plan.effective_batch() * model.predictions()))) {}
+
+  Status Run(Prefetcher& batches) {
+    const std::int64_t steps = plan_.accum_steps();
+    if (mistake_ != StatisticsMistake::kOwnMicroBatch) return RunSteps(batches, 0, steps);
+    for (std::int64_t step = 0; step < steps; ++step) {
+      GACCD_RETURN_IF_ERROR(RunSteps(batches, step, step + 1));
+    }
+    return Status::Ok();
+  }
+
+  // The gradients become those of all ranks.
+  Status Reduce() {
+    const std::span<float> gradients = replica_.gradients();
+    if (mistake_ == StatisticsMistake::kEveryRank) {
+      for (const nn::RunningUpdate& norm : running_) {
+        for (const FlatEntry* entry : TrainedOf(norm, model_.layout())) {
+          const auto view = View(ValuesOf(*entry, gradients));
+          GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(view, view));
+        }
+      }
+    }
+    return comm_.AllReduceSum(View(gradients), View(gradients));
+  }
+
+  // After Run().
+  std::vector<float> Running() {
+    if (mistake_ == StatisticsMistake::kInvertedMomentum) {
+      for (std::size_t i = 0; i < running_.size(); ++i) {
+        Add(replica_.update_sum(static_cast<std::int64_t>(i)), running_[i],
+            1 - running_[i].momentum);
+      }
+    } else if (mistake_ != StatisticsMistake::kRunningEachStep) {
+      return {};
+    }
+    return RunningValues(model_, replica_.parameters());
+  }
+
+ private:
+  Status RunSteps(Prefetcher& batches, std::int64_t first, std::int64_t last) {
+    replica_.BeginSegments();
+    for (std::int64_t segment = 0; segment <= model_.update_sums(); ++segment) {
+      for (std::int64_t step = first; step < last; ++step) {
+        const BatchView batch = segment == 0 ? *batches.Next() : BatchView{};
+        GACCD_RETURN_IF_ERROR(RunStep(batch, step, segment));
+      }
+      if (segment < model_.update_sums()) GACCD_RETURN_IF_ERROR(Sum(segment));
+    }
+    return Status::Ok();
+  }
+
+  Status RunStep(const BatchView& batch, std::int64_t step, std::int64_t segment) {
+    if (mistake_ != StatisticsMistake::kRunningEachStep || !IsStatistics(segment)) {
+      return replica_.RunSegment(batch, step, segment, weight_).status();
+    }
+    const std::span<double> sum = replica_.update_sum(segment);
+    std::vector<double> own(sum.begin(), sum.end());
+    GACCD_RETURN_IF_ERROR(replica_.RunSegment(batch, step, segment, weight_).status());
+    for (std::size_t i = 0; i < own.size(); ++i) own[i] = sum[i] - own[i];
+    GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(View(std::span(own)), View(std::span(own))));
+    const nn::RunningUpdate& norm = running_[static_cast<std::size_t>(segment)];
+    Add(own, norm, norm.momentum);
+    return Status::Ok();
+  }
+
+  // The sum after a segment, as the mistake has it.
+  Status Sum(std::int64_t segment) {
+    const std::span<double> sum = replica_.update_sum(segment);
+    const bool of_gradient = !IsStatistics(segment);
+    if (mistake_ == StatisticsMistake::kConstant && of_gradient) std::ranges::fill(sum, 0.0);
+    const bool own = mistake_ == StatisticsMistake::kOwnRank ||
+                     mistake_ == StatisticsMistake::kOwnMicroBatch ||
+                     (mistake_ == StatisticsMistake::kOwnGradient && of_gradient);
+    if (!own) GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(View(sum), View(sum)));
+    if (mistake_ == StatisticsMistake::kPlannedCount && !of_gradient) {
+      sum.back() *= PlannedSamples(plan_) / static_cast<double>(plan_.effective_batch());
+    }
+    return Status::Ok();
+  }
+
+  [[nodiscard]] bool IsStatistics(std::int64_t segment) const {
+    return segment < std::ssize(running_);
+  }
+  void Add(std::span<const double> sums, const nn::RunningUpdate& norm, double momentum) {
+    const auto buffer = [&](nn::ParameterIndex index) {
+      return ValuesOf(model_.layout().entries()[index], replica_.parameters()).data();
+    };
+    AddToRunning(sums, momentum,
+                 {.mean = buffer(norm.mean),
+                  .variance = buffer(norm.variance),
+                  .updates = buffer(norm.updates)});
+  }
+
+  Communicator& comm_;
+  const Model& model_;
+  const Plan& plan_;
+  StatisticsMistake mistake_;
+  Replica& replica_;
+  std::vector<nn::RunningUpdate> running_;
+  float weight_;
+};
 
 }  // namespace
 
@@ -36,32 +162,62 @@ std::string_view Name(StatisticsMistake mistake) {
       return "statistics of a rank";
     case StatisticsMistake::kOwnMicroBatch:
       return "of a micro-batch";
+    case StatisticsMistake::kPlannedCount:
+      return "with the planned count";
     case StatisticsMistake::kConstant:
       return "as constants";
     case StatisticsMistake::kOwnGradient:
       return "gradient of a rank";
+    case StatisticsMistake::kEveryRank:
+      return "added by every rank";
+    case StatisticsMistake::kRunningEachStep:
+      return "running, each micro-step";
+    case StatisticsMistake::kInvertedMomentum:
+      return "inverted momentum";
   }
   return "";
 }
 
 bool HasEffect(StatisticsMistake mistake, const Plan& plan, const Model& model) {
-  const bool has_gradient = model.update_sums() > ForwardSums(model);
+  const std::vector<nn::RunningUpdate> running = RunningUpdates(model);
+  const bool has_gradient = model.update_sums() > std::ssize(running);
   switch (mistake) {
     case StatisticsMistake::kOwnRank:
       return plan.world() > 1;
-    case StatisticsMistake::kOwnGradient:
-      return plan.world() > 1 && has_gradient;
     case StatisticsMistake::kOwnMicroBatch:
       return plan.world() > 1 || plan.accum_steps() > 1;
+    case StatisticsMistake::kPlannedCount:
+      return PlannedSamples(plan) != static_cast<double>(plan.effective_batch());
     case StatisticsMistake::kConstant:
       return has_gradient;
+    case StatisticsMistake::kOwnGradient:
+      return plan.world() > 1 && has_gradient;
+    case StatisticsMistake::kEveryRank:
+      return plan.world() > 1 && std::ranges::any_of(running, [&](const auto& norm) {
+               return !TrainedOf(norm, model.layout()).empty();
+             });
+    case StatisticsMistake::kRunningEachStep:
+      return plan.accum_steps() > 1;
+    case StatisticsMistake::kInvertedMomentum:
+      return std::ranges::any_of(running, [](const auto& norm) { return norm.momentum != 0.5; });
   }
   return false;
 }
 
-Result<std::vector<float>> StatisticsGradient(Communicator& comm, const Model& model,
-                                              std::span<const float> parameters, const Plan& plan,
-                                              Prefetcher& batches, StatisticsMistake mistake) {
+std::vector<float> RunningValues(const Model& model, std::span<const float> parameters) {
+  std::vector<float> values;
+  for (const nn::RunningUpdate& norm : RunningUpdates(model)) {
+    for (const nn::ParameterIndex index : {norm.mean, norm.variance}) {
+      const auto part = ValuesOf(model.layout().entries()[index], parameters);
+      values.insert(values.end(), part.begin(), part.end());
+    }
+  }
+  return values;
+}
+
+Result<UpdateOutcome> StatisticsUpdate(Communicator& comm, const Model& model,
+                                       std::span<const float> parameters, const Plan& plan,
+                                       Prefetcher& batches, StatisticsMistake mistake) {
   GACCD_ASSIGN_OR_RETURN(const HostBuffer memory,
                          HostBuffer::Allocate(parameters.size_bytes(), "gradients"));
   const std::span gradients(reinterpret_cast<float*>(memory.data()), parameters.size());
@@ -69,29 +225,11 @@ Result<std::vector<float>> StatisticsGradient(Communicator& comm, const Model& m
                          Replica::Create(model, gradients, MicroBatchSizes(plan, comm.rank())));
   std::ranges::copy(parameters, replica->parameters().begin());
   GACCD_RETURN_IF_ERROR(replica->ParametersChanged());
-  const auto weight =
-      static_cast<float>(1.0 / static_cast<double>(plan.effective_batch() * model.predictions()));
-  const std::int64_t steps = plan.accum_steps();
-  const std::int64_t forward = ForwardSums(model);
-  const auto run = [&](std::int64_t first, std::int64_t last) -> Status {
-    replica->BeginSegments();
-    for (std::int64_t segment = 0; segment <= model.update_sums(); ++segment) {
-      for (std::int64_t step = first; step < last; ++step) {
-        const BatchView batch = segment == 0 ? *batches.Next() : BatchView{};
-        GACCD_RETURN_IF_ERROR(replica->RunSegment(batch, step, segment, weight).status());
-      }
-      if (segment == model.update_sums()) break;
-      GACCD_RETURN_IF_ERROR(Sum(comm, *replica, forward, segment, mistake));
-    }
-    return Status::Ok();
-  };
-  if (mistake != StatisticsMistake::kOwnMicroBatch) {
-    GACCD_RETURN_IF_ERROR(run(0, steps));
-  } else {
-    for (std::int64_t step = 0; step < steps; ++step) GACCD_RETURN_IF_ERROR(run(step, step + 1));
-  }
-  GACCD_RETURN_IF_ERROR(comm.AllReduceSum(View(gradients), View(gradients)));
-  return std::vector<float>(gradients.begin(), gradients.end());
+  WrongUpdate update(comm, model, plan, mistake, *replica);
+  GACCD_RETURN_IF_ERROR(update.Run(batches));
+  GACCD_RETURN_IF_ERROR(update.Reduce());
+  return UpdateOutcome{.gradient = {gradients.begin(), gradients.end()},
+                       .running = update.Running()};
 }
 
 }  // namespace gaccd

@@ -63,8 +63,10 @@ std::string DecayText(const FlatLayout& layout, const OptimizerSpec& spec) {
     int count = 0;
   };
   std::vector<Alike> all;
+  std::size_t parameters = 0;
   for (const FlatEntry& entry : layout.entries()) {
     if (entry.buffer) continue;
+    ++parameters;
     const std::string decay =
         entry.frozen ? "frozen" : StrCat(entry.group.weight_decay.value_or(own));
     auto found = std::ranges::find(all, decay, &Alike::decay);
@@ -75,8 +77,8 @@ std::string DecayText(const FlatLayout& layout, const OptimizerSpec& spec) {
   std::string text;
   for (const Alike& one : all) {
     text += StrCat(text.empty() ? "" : "; ", one.decay, one.decay == "frozen" ? ": " : " of ",
-                   one.count, text.empty() ? StrCat(" of ", layout.entries().size()) : "", ", ",
-                   one.first, " first");
+                   one.count, text.empty() ? StrCat(" of ", parameters) : "", ", ", one.first,
+                   " first");
   }
   return text;
 }

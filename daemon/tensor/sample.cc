@@ -1,6 +1,7 @@
 #include "daemon/tensor/sample.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "collectives/base/strings.h"
@@ -70,14 +71,18 @@ BatchView Rows(const SampleSpec& spec, const BatchView& batch, std::size_t first
 BatchMemory::BatchMemory(const SampleSpec& spec, std::int64_t samples)
     : ids_(static_cast<std::size_t>(samples)) {
   for (const TensorSpec& tensor : spec.tensors) {
-    memory_.emplace_back(static_cast<std::size_t>(samples * tensor.bytes()));
+    const auto bytes = static_cast<std::size_t>(samples * tensor.bytes());
+    // The system's pages are zeroed where they are read; a vector would write them.
+    auto* const data = static_cast<std::byte*>(std::calloc(bytes, 1));
+    if (data == nullptr && bytes > 0) throw std::bad_alloc();
+    memory_.push_back({std::unique_ptr<std::byte, Free>(data), bytes});
+    pointers_.push_back(data);
   }
-  for (std::vector<std::byte>& memory : memory_) pointers_.push_back(memory.data());
 }
 
 std::int64_t BatchMemory::bytes() const {
   std::size_t bytes = ids_.size() * sizeof(std::int64_t);
-  for (const std::vector<std::byte>& memory : memory_) bytes += memory.size();
+  for (const Memory& memory : memory_) bytes += memory.bytes;
   return static_cast<std::int64_t>(bytes);
 }
 
@@ -88,7 +93,7 @@ BatchView BatchMemory::Copy(const SampleSpec& spec, const BatchView& batch) {
   if (batch.samples == 0) return copy;
   for (std::size_t t = 0; t < memory_.size(); ++t) {
     const std::int64_t bytes = batch.samples * RowBytes(spec.tensors[t], batch.length);
-    std::copy_n(batch.tensor<std::byte>(t), bytes, memory_[t].data());
+    std::copy_n(batch.tensor<std::byte>(t), bytes, memory_[t].data.get());
   }
   if (batch.ids != nullptr) std::copy_n(batch.ids, batch.samples, ids_.data());
   return copy;

@@ -7,6 +7,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -96,7 +98,8 @@ struct BatchView {
 [[nodiscard]] BatchView Rows(const SampleSpec& spec, const BatchView& batch, std::size_t first,
                              std::size_t count, std::span<void*> tensors);
 
-// A batch with memory of its own; ids and values are 0 at first.
+// A batch with memory of its own; ids and values are 0 at first. What is never written needs no
+// physical memory.
 class BatchMemory {
  public:
   BatchMemory(const SampleSpec& spec, std::int64_t samples);
@@ -110,14 +113,22 @@ class BatchMemory {
   BatchView Copy(const SampleSpec& spec, const BatchView& batch);
   [[nodiscard]] std::span<std::int64_t> ids() { return ids_; }
   [[nodiscard]] std::span<const std::byte> bytes(std::size_t tensor) const {
-    return memory_[tensor];
+    return {memory_[tensor].data.get(), memory_[tensor].bytes};
   }
   // Of all tensors.
   [[nodiscard]] std::int64_t bytes() const;
 
  private:
+  struct Free {
+    void operator()(std::byte* data) const { std::free(data); }
+  };
+  struct Memory {
+    std::unique_ptr<std::byte, Free> data;
+    std::size_t bytes = 0;
+  };
+
   std::vector<std::int64_t> ids_;
-  std::vector<std::vector<std::byte>> memory_;  // by tensor
+  std::vector<Memory> memory_;  // by tensor
   std::vector<void*> pointers_;
 };
 

@@ -89,7 +89,8 @@ Result<bool> RunCheckpointer::LeavesUpdate(std::int64_t index, std::int64_t done
   GACCD_ASSIGN_OR_RETURN(const StopDecision here,
                          stops_->BetweenMicroSteps(done, program.computed));
   if (!here.stops()) return false;
-  left_ = {.index = index, .done = done, .decision = here};
+  left_ = {
+      .index = index, .done = done, .place = DescribePosition(program, done), .decision = here};
   if (here.action == StopAction::kSaveStop && !program.continues) {
     left_->decision.action = StopAction::kSaveBeforeStop;
   }
@@ -198,8 +199,8 @@ Status RunCheckpointer::Stop(const std::string& where, const StopDecision& decis
 
 Status RunCheckpointer::StopInside() {
   const bool repeated = left_->decision.action == StopAction::kSaveBeforeStop;
-  return Stop(StrCat("inside update ", left_->index + 1, " after micro-step ", left_->done,
-                     repeated ? ", which is to be repeated (its accumulators are not saved)" : ""),
+  return Stop(StrCat("inside update ", left_->index + 1, " ", left_->place,
+                     repeated ? ", which is to be repeated (nothing of it is saved)" : ""),
               left_->decision);
 }
 

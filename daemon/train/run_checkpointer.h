@@ -94,7 +94,8 @@ class RunCheckpointer {
   enum class When : std::uint8_t { kNow, kWhenTheDiskAnswers };
   struct Window {
     std::int64_t index = 0;  // the update, from 0
-    std::int64_t done = 0;   // micro-steps of it
+    std::int64_t done = 0;   // position in its program: micro-steps, where it continues
+    std::string place;       // the same for people
     StopDecision decision;
   };
 

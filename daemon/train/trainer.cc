@@ -32,7 +32,8 @@ Result<std::int64_t> FindUnlabelled(const Dataset& data, std::string_view name) 
                        data.size(), " samples"));
 }
 
-// One sample has no other to be compared with: its contrastive loss is 0, its variance too.
+// One sample has no other to be compared with: its contrastive loss is 0, and so is a variance over
+// one value of it.
 Status CheckTwoSamples(std::string_view what, const UpdateSchedule& schedule) {
   const bool always = schedule.request().batch == 1;
   if (!always && schedule.tail_samples() != 1) return Status::Ok();
@@ -62,7 +63,9 @@ Result<TrainingInputs> TrainingInputs::Make(Communicator& comm, const Job& job, 
   if (KindOf(job.model.loss) == LossKind::kContrastive) {
     GACCD_RETURN_IF_ERROR(CheckTwoSamples("contrastive", schedule));
   }
-  if (model.update_sums() > 0) GACCD_RETURN_IF_ERROR(CheckTwoSamples("batch_norm", schedule));
+  if (model.normalised_values() == 1) {
+    GACCD_RETURN_IF_ERROR(CheckTwoSamples("batch_norm of one value a channel", schedule));
+  }
   GACCD_ASSIGN_OR_RETURN(const std::int64_t unlabelled,
                          FindUnlabelled(*data.train, "training data"));
   if (data.eval != nullptr) {

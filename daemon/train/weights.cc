@@ -63,21 +63,23 @@ class WeightMatcher {
 
   // After all tensors were placed.
   Result<WeightsReport> Report(const std::string& from) {
-    WeightsReport report{.from = from, .parameters = layout_.entries().size()};
+    WeightsReport report{.from = from};
     std::vector<std::string> missing;
     for (const FlatEntry& entry : layout_.entries()) {
+      ++(entry.buffer ? report.buffers : report.parameters);
       if (IsFresh(entry)) {
         report.fresh.push_back(Shown(entry));
-      } else if (!taken_.contains(entry.name)) {
-        missing.push_back(Shown(entry));
+        continue;
       }
+      ++(entry.buffer ? report.loaded_buffers : report.loaded);
+      if (!taken_.contains(entry.name)) missing.push_back(Shown(entry));
     }
     std::vector<std::string> problems;
     if (!wrong_.empty()) problems.push_back(FirstOf(wrong_) + HintForOtherShapes());
     if (!missing.empty()) {
-      problems.push_back(StrCat("no tensor for ", missing.size(), " of ", report.parameters,
-                                " parameters: ", FirstOf(missing),
-                                " (--new-weights=NAMES: newly initialised)"));
+      problems.push_back(StrCat("no tensor for ", missing.size(), " of ", layout_.entries().size(),
+                                report.buffers > 0 ? " parameters and buffers: " : " parameters: ",
+                                FirstOf(missing), " (--new-weights=NAMES: newly initialised)"));
     }
     if (!left_over_.empty()) {
       problems.push_back(StrCat("no parameter for ", left_over_.size(),
@@ -187,8 +189,12 @@ Status CheckRules(const std::string& from, const SafetensorsFile& file, const Fl
 }  // namespace
 
 std::string ToText(const WeightsReport& report) {
-  std::string text = StrCat("weights ", report.from, ": ", report.parameters - report.fresh.size(),
-                            " of ", report.parameters, " parameters are loaded");
+  std::string text = StrCat("weights ", report.from, ": ", report.loaded, " of ", report.parameters,
+                            " parameters");
+  if (report.buffers > 0) {
+    text += StrCat(" and ", report.loaded_buffers, " of ", report.buffers, " buffers");
+  }
+  text += " are loaded";
   if (!report.fresh.empty()) text += "; newly initialised: " + FirstOf(report.fresh);
   if (!report.unused.empty()) text += "; not used: " + FirstOf(report.unused);
   return text;
@@ -197,7 +203,7 @@ std::string ToText(const WeightsReport& report) {
 WeightsRecord RecordOf(const WeightsReport& report) {
   return {.file = report.from,
           .parameters = static_cast<std::int64_t>(report.parameters),
-          .loaded = static_cast<std::int64_t>(report.parameters - report.fresh.size()),
+          .loaded = static_cast<std::int64_t>(report.loaded),
           .fresh = Joined(report.fresh, ", "),
           .unused = Joined(report.unused, ", ")};
 }

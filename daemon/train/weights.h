@@ -24,13 +24,17 @@ struct WeightRules {
 // What was taken from where, and what was not.
 struct WeightsReport {
   std::string from;                             // the file
-  std::size_t parameters = 0;                   // of the model
-  std::vector<std::string> fresh;               // of these, "classifier.weight [3, 12]"
+  std::size_t parameters = 0;                   // of the model, without buffers
+  std::size_t loaded = 0;                       // of these
+  std::size_t buffers = 0;                      // of the model, as running statistics
+  std::size_t loaded_buffers = 0;               // of these
+  std::vector<std::string> fresh;               // of both, "classifier.weight [3, 12]"
   std::vector<std::string> unused;              // tensors of the file
   std::map<std::string, std::string> metadata;  // of the file
 };
 // "weights bert.safetensors: 37 of 39 parameters are loaded; newly initialised: classifier.weight
-// [3, 12], classifier.bias [3]; not used: cls.predictions.bias and 6 more"
+// [3, 12], classifier.bias [3]; not used: cls.predictions.bias and 6 more"; of a model with buffers
+// "62 of 62 parameters and 60 of 60 buffers are loaded".
 [[nodiscard]] std::string ToText(const WeightsReport& report);
 // The same for programs: with all names.
 [[nodiscard]] WeightsRecord RecordOf(const WeightsReport& report);

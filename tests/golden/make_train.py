@@ -13,6 +13,8 @@ NAME.txt: one line a record, a key, then values.
   worlds 1x1 2x3           nodes x ranks a node that must give what follows
   step EPOCH STEP SAMPLES SAMPLES_TOTAL LR LOSS GRAD_NORM     before clipping
   eval EPOCH STEP SAMPLES LOSS [ACCURACY]    of the averaged weights, where the job has an average
+  gradient STEP VALUES...  of all parameters, in their order
+  buffers STEP VALUES...   running means and variances after it
   weight NAME VALUES...    after the last update; as well
 """
 import fnmatch
@@ -51,8 +53,14 @@ WORLDS = {  # by job
     "batch_norm_few": ["1x1", "1x4", "1x8"],
     "batch_norm_frozen": ["1x1", "1x3", "1x7"],
     "resnet": ["1x1", "1x3", "2x2"],
+    "batch_norm_ema": ["1x1", "1x3", "2x2"],
+    "batch_norm_five": ["1x1", "1x7"],
+    "batch_norm_240": ["30x8"],
     "resnet_bottleneck": ["1x1", "1x5"],
+    "resnet_one_image": ["1x1", "1x3"],
+    "resnet18": ["1x1", "1x7", "2x2"],
 }
+GRADIENTS = ["batch_norm_five"]  # of these, gradients and buffers after every update, too
 
 
 def job_message():
@@ -73,6 +81,8 @@ def write_data():
     targets = numpy.sin(features[:, :outputs] * features[:, outputs:])
     pixels = stream(70, 2, samples * width) % numpy.uint64(256)
     images = stream(70, 4, samples * 2 * 7 * 6) % numpy.uint64(256)
+    many = (stream(70, 5, 3072 * 4) % numpy.uint64(256)).reshape(-1, 4)
+    many_labels = many.argmax(1)
     tokens = (stream(70, 3, (samples + held_out) * 5) % numpy.uint64(11)).reshape(-1, 5)
     for name, values, kind in (
             ("features", features[:samples], "<f4"), ("eval_features", features[samples:], "<f4"),
@@ -80,7 +90,8 @@ def write_data():
             ("targets", targets[:samples], "<f4"), ("eval_targets", targets[samples:], "<f4"),
             ("tokens", tokens[:samples], "<i4"), ("eval_tokens", tokens[samples:], "<i4"),
             ("pixels", pixels.reshape(-1, width), "|u1"),
-            ("images", images.reshape(-1, 2, 7, 6), "|u1")):
+            ("images", images.reshape(-1, 2, 7, 6), "|u1"),
+            ("many", many, "|u1"), ("many_labels", many_labels, "|u1")):
         numpy.save(os.path.join(FOLDER, name + ".npy"), values.astype(kind))
 
 
@@ -193,7 +204,7 @@ class Resnet(torch.nn.Module):
         kernel, stride = (3, 1) if self.small else (7, 2)
         self.conv1 = torch.nn.Conv2d(spec.channels, width, kernel, stride, kernel // 2, bias=False)
         self.bn1 = torch.nn.BatchNorm2d(width)
-        for stage, count in enumerate(spec.blocks):
+        for stage, count in enumerate(spec.blocks or {18: [2, 2, 2, 2]}[spec.depth]):
             blocks = []
             for i in range(count):
                 blocks.append(Block(inputs, width, 2 if i == 0 and stage > 0 else 1, bottleneck))
@@ -311,7 +322,13 @@ def make_average(spec, network):
         return network, lambda: None
     averaged = torch.optim.swa_utils.AveragedModel(
         network, avg_fn=lambda a, w, _: torch.lerp(a, w, 1 - spec.ema.decay))
-    return averaged.module, lambda: averaged.update_parameters(network)
+
+    def update():
+        averaged.update_parameters(network)
+        # As newer versions: buffers are those of the network.
+        for mine, its in zip(averaged.module.buffers(), network.buffers()):
+            mine.copy_(its)
+    return averaged.module, update
 
 
 def loss_sum(outputs, targets):
@@ -329,6 +346,13 @@ def evaluate(network, features, targets):
         if targets.dtype == torch.int64:
             figures.append((outputs.argmax(1) == targets).double().mean().item())
         return figures
+
+
+def write_gradients(update, network, out):
+    gradients = torch.cat([p.grad.reshape(-1) for p in network.parameters()])
+    buffers = torch.cat([b for b in network.buffers() if b.dim() > 0])
+    for name, values in (("gradient", gradients), ("buffers", buffers)):
+        out.write("%s %d %s\n" % (name, update, " ".join("%.9g" % v for v in values.tolist())))
 
 
 def train(job, ranks, out):
@@ -358,6 +382,8 @@ def train(job, ranks, out):
         total += len(samples)
         out.write("step %d %d %d %d %.12g %.12g %.12g\n"
                   % (epoch, update + 1, len(samples), total, lr, loss.item(), norm.item()))
+        if job.name in GRADIENTS:
+            write_gradients(update + 1, network, out)
         last = update + 1 == len(updates)
         if job.data.HasField("eval") and (last or updates[update + 1][0] > epoch):
             figures = evaluate(average, *load(job.data.eval, job.data.normalize))

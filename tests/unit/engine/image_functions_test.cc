@@ -391,6 +391,11 @@ TEST(ImageRefusalsTest, Pooling) {
   ExpectRefusal(MaxPool2d({.kernel = {3, 3}, .padding = {2, 0}}), {x},
                 "a padding of at most half of the kernel, found kernel 3, stride 1, dilation 1, "
                 "padding 2");
+  ExpectRefusal(MaxPool2d({.kernel = {2, 2}, .padding = {1, 0}, .dilation = {5, 1}}), {x},
+                "a value of the image in every window, found one in padding alone, along 4 rows "
+                "with padding 1");
+  const auto wide = MaxPool2d({.kernel = {2, 2}, .padding = {1, 0}, .dilation = {4, 1}});
+  EXPECT_TRUE(wide.Infer(std::vector<ValueSpec>{x}).ok());
   ExpectRefusal(AvgPool2d({.kernel = {2, 2}, .stride = {1, 0}}), {x}, "stride 0");
   ExpectRefusal(AvgPool2d({}), {ImagesOf({2, 30})}, "images [N, height, width, channels]");
   ExpectRefusal(AdaptiveAvgPool2d({0, 1}), {x}, "at least 1 x 1, found 0 x 1");

@@ -71,6 +71,22 @@ TEST(ReplicaTest, AnUnknownBatchSizeIsInternal) {
               IsError(ErrorKind::kInternal, "7 samples"));
 }
 
+// A plan makes a replica to know its memory, which may be larger than the machine's.
+TEST(ReplicaTest, MicroBatchesThatAreKeptNeedNoMemoryBeforeTheyAreThere) {
+  constexpr std::int64_t kWidth = 1 << 16;
+  const ModelSpec spec{
+      .layer = {{"bn", BatchNormSpec{.num_features = kWidth}}, {"fc", LinearSpec{kWidth, 2, true}}},
+      .loss = SoftmaxCrossEntropySpec{}};
+  const Model model = ValueOrThrow(Model::Make(spec, LabelledSample({kWidth}, 2)));
+  std::vector<float> gradients(static_cast<std::size_t>(model.layout().size()));
+  const std::int64_t before = ValueOrThrow(ResidentBytes());
+  const auto replica = ValueOrThrow(
+      Replica::Create(model, gradients, {.micro_batches = {8}, .micro_steps_per_update = 64}));
+  const std::int64_t kept = 64 * 8 * kWidth * std::int64_t{sizeof(float)};
+  EXPECT_GT(replica->planned_bytes(), kept);
+  EXPECT_LT(ValueOrThrow(ResidentBytes()) - before, kept / 4);
+}
+
 TEST(ReplicaTest, RefusesAGradientBufferOfAnotherSize) {
   const Model model = MakeMlp({12, 16, 5});
   std::vector<float> gradients(10);

@@ -102,6 +102,9 @@ TEST(GroupRulesTest, TheLastRuleThatGivesAValueCounts) {
   FlatLayout plain;
   ASSERT_TRUE(plain.Add("fc1.weight", {4}).ok());
   EXPECT_EQ(DecayText(plain, spec), "0.1 of 1 of 1, fc1.weight first");
+  ASSERT_TRUE(plain.Add("bn1.running_mean", {4}, kNoDecay, /*frozen=*/true).ok());
+  plain.SetBuffer(1);
+  EXPECT_EQ(DecayText(plain, spec), "0.1 of 1 of 1, fc1.weight first") << "buffers do not count";
   spec.kind = SgdSpec{};
   EXPECT_EQ(DecayText(plain, spec), "none");
 }

@@ -62,5 +62,20 @@ TEST(StepProgramTest, AllMicroBatchesPassASegmentBeforeTheNextOne) {
   EXPECT_FALSE(program.continues);
 }
 
+TEST(StepProgramTest, APositionIsDescribedByMicroStepsAndPasses) {
+  const Plan plan = PlanOf(3, 4, 24);
+  const StepProgram plain = PlainAccumulation(plan);
+  EXPECT_EQ(DescribePosition(plain, 1), "after micro-step 1");
+  const StepProgram segments = SegmentBySegment(plan, 2);
+  EXPECT_EQ(DescribePosition(segments, 1), "after micro-step 1 of 2 in pass 1 of 3");
+  EXPECT_EQ(DescribePosition(segments, 2), "after micro-step 2 of 2 in pass 1 of 3");
+  EXPECT_EQ(DescribePosition(segments, 3), "after pass 1 of 3");
+  EXPECT_EQ(DescribePosition(segments, 4), "after micro-step 1 of 2 in pass 2 of 3");
+  EXPECT_EQ(DescribePosition(segments, 7), "after micro-step 1 of 2 in pass 3 of 3");
+  const StepProgram contrastive = TwoPassContrastive(plan);
+  EXPECT_EQ(DescribePosition(contrastive, 3), "after pass 1 of 2");
+  EXPECT_EQ(DescribePosition(contrastive, 4), "after micro-step 1 of 2 in pass 2 of 2");
+}
+
 }  // namespace
 }  // namespace gaccd

@@ -241,7 +241,7 @@ TEST_F(ResumeTest, WithoutTimeForTheAccumulatorsTheUpdateIsRepeated) {
   EXPECT_THAT(
       Train(job, 3, 100, "never", {4, 2, StopAction::kSaveBeforeStop}),
       HasMessage(EndsWith("stopped by the test inside update 4 after micro-step 2, which is to be "
-                          "repeated (its accumulators are not saved), saved")));
+                          "repeated (nothing of it is saved), saved")));
   ASSERT_TRUE(std::filesystem::exists(PathOf(3) + "/MANIFEST"));
   const auto resumed = ValueOrThrow(Train(job, 3, 0, "auto"));
   EXPECT_EQ(resumed.first, 3);

@@ -92,8 +92,12 @@ TEST(RunCheckpointerTest, AWindowThatCannotContinueIsRepeated) {
   StopInsideAgreement stops(*comm, StopAction::kSaveStop);
   RunCheckpointer control(*comm);
   control.BeginRun(&stops, &progress, &summary);
-  EXPECT_TRUE(control.LeavesUpdate(6, 2, {.computed = 5, .continues = false}).value());
-  EXPECT_THAT(control.StopInside(), HasMessage(HasSubstr("is to be repeated")));
+  const StepProgram program = SegmentBySegment(
+      *Plan::Make({.nodes = 1, .gpus_per_node = 1, .micro_batch = 4, .target_batch = 12}), 1);
+  EXPECT_TRUE(control.LeavesUpdate(6, 5, program).value());
+  EXPECT_THAT(control.StopInside(),
+              HasMessage(HasSubstr("inside update 7 after micro-step 1 of 3 in pass 2 of 2, which "
+                                   "is to be repeated (nothing of it is saved)")));
 }
 
 // The generation has these buffers, with the values of FakeBackend.

@@ -7,7 +7,9 @@
 #include <string>
 
 #include "collectives/base/strings.h"
+#include "daemon/selftest/selftest_job.h"
 #include "daemon/selftest/selftest_room.h"
+#include "daemon/selftest/statistics_gradient.h"
 #include "tests/support/status_matchers.h"
 
 namespace gaccd {
@@ -96,6 +98,61 @@ TEST(SelftestCase, ToleranceGrowsWithTheMicroSteps) {
   SelftestCase bad = test;
   bad.right = 2e-5;
   EXPECT_FALSE(bad.passed());
+}
+
+// 3 ranks take 17 samples as 2 + 2 + 2, 2 + 2 + 2 and 2 + 2 + 1.
+Job NormJob(std::int64_t target) {
+  Job job;
+  job.model = {.layer = {{"fc1", LinearSpec{6, 8, true}},
+                         {"bn1", BatchNormSpec{.num_features = 8}},
+                         {"relu", ReluSpec{}},
+                         {"fc2", LinearSpec{8, 5, true}},
+                         {"bn2", BatchNormSpec{.num_features = 5, .momentum = 0.3}},
+                         {"fc3", LinearSpec{5, 2, true}}},
+               .loss = MeanSquaredErrorSpec{}};
+  job.data.train = SyntheticSpec{.samples = 60, .features = 6, .outputs = 2, .seed = 3};
+  job.batch = {.target = target, .micro = 2};
+  job.optimizer = {.lr = 0.1, .kind = SgdSpec{}};
+  return job;
+}
+
+JobSelftest SelftestOf(const Job& job, int ranks) {
+  const PlanRequest request{.nodes = 1,
+                            .gpus_per_node = ranks,
+                            .micro_batch = job.batch.micro,
+                            .target_batch = *job.batch.target};
+  return ValueOrThrow(RunJobSelftest(job, request));
+}
+
+TEST(JobSelftest, EveryMistakeOfABatchNormIsCaught) {
+  const JobSelftest test = SelftestOf(NormJob(17), 3);
+  EXPECT_TRUE(test.passed());
+  EXPECT_LE(test.right, 1e-6);
+  EXPECT_EQ(test.mistakes.size(), std::size(kStatisticsMistakes));
+  for (const JobSelftest::Mistake& mistake : test.mistakes) {
+    EXPECT_TRUE(mistake.has_effect) << mistake.name;
+    EXPECT_GT(mistake.deviation, 1e-3) << mistake.name;
+    EXPECT_LT(mistake.deviation, 100) << mistake.name;
+  }
+  EXPECT_THAT(JobSelftestText(test), testing::HasSubstr("gradient and running statistics of"));
+}
+
+TEST(JobSelftest, AMistakeOfABatchNormMayHaveNoEffect) {
+  const auto without_effect = [](const JobSelftest& test) {
+    std::vector<std::string> names;
+    for (const JobSelftest::Mistake& mistake : test.mistakes) {
+      if (mistake.has_effect) continue;
+      names.push_back(mistake.name);
+      EXPECT_LT(mistake.deviation, test.tolerance()) << mistake.name;
+    }
+    EXPECT_TRUE(test.passed());
+    return names;
+  };
+  EXPECT_THAT(without_effect(SelftestOf(NormJob(18), 3)),
+              testing::ElementsAre("with the planned count"));
+  EXPECT_THAT(
+      without_effect(SelftestOf(NormJob(17), 1)),
+      testing::ElementsAre("statistics of a rank", "gradient of a rank", "added by every rank"));
 }
 
 TEST(SelftestRoom, AsManyRanksAsFit) {

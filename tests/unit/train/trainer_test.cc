@@ -181,6 +181,27 @@ TEST(Trainer, RefusesTheNoiseScaleOfAContrastiveLoss) {
               IsError(ErrorKind::kConfig, "noise_scale_every: 1", "found a contrastive loss"));
 }
 
+// A variance needs two values of a channel: two samples, or an image of two pixels.
+TEST(Trainer, RefusesABatchNormOfOneValueInAnUpdate) {
+  const auto open = [](const Shape& image, std::int64_t target) {
+    Job job = SmallJob(37, 4);
+    const std::vector<LayerSpec> head = {{"image", UnflattenSpec{image[0], image[1], image[2]}},
+                                         {"bn", BatchNormSpec{.num_features = image[0]}},
+                                         {"flatten", FlattenSpec{}},
+                                         {"fc", LinearSpec{10, 2, true}}};
+    job.model.layer = head;
+    job.batch.target = target;
+    const auto comm = MakeSingle();
+    return TrainingInputs::Open(*comm, job, *MakePlan(job, 1));
+  };
+  EXPECT_TRUE(open({10, 1, 1}, 37).ok()) << "6 of 37 and one of 8";
+  EXPECT_THAT(open({10, 1, 1}, 1), IsError(ErrorKind::kConfig, "batch_norm of one value a channel",
+                                           "at least 2 samples", "a larger target"));
+  EXPECT_THAT(open({10, 1, 1}, 229), IsError(ErrorKind::kConfig, "--last-cycle=drop"));
+  EXPECT_TRUE(open({5, 1, 2}, 229).ok()) << "one image is left";
+  EXPECT_TRUE(open({5, 1, 2}, 1).ok());
+}
+
 // Targets, of which so many samples have none that counts.
 class PartlyUnlabelled final : public Dataset {
  public:

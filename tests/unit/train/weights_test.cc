@@ -197,6 +197,22 @@ TEST_F(Weights, ANewHeadKeepsItsInitialValuesWhereThatIsAsked) {
   EXPECT_TRUE(load({.fresh = {"fc.*"}}).ok());
 }
 
+TEST_F(Weights, BuffersAreCountedByThemselves) {
+  ASSERT_TRUE(layout_.Add("bn.running_mean", {3}, kNoDecay, /*frozen=*/true).ok());
+  ASSERT_TRUE(layout_.Add("bn.running_var", {3}, kNoDecay, /*frozen=*/true).ok());
+  for (const std::size_t buffer : {2, 3}) layout_.SetBuffer(buffer);
+  parameters_.resize(static_cast<std::size_t>(layout_.size()));
+  ASSERT_TRUE(SaveParameters(Path(), layout_, parameters_).ok());
+  std::vector<float> loaded(parameters_.size());
+  const auto report =
+      ValueOrThrow(LoadParameters(Path(), layout_, loaded, {}, {.fresh = {"*_var", "fc.bias"}}));
+  EXPECT_THAT(ToText(report),
+              testing::HasSubstr(": 1 of 2 parameters and 1 of 2 buffers are loaded; newly "
+                                 "initialised: fc.bias [3], bn.running_var [3]"));
+  EXPECT_EQ(RecordOf(report).parameters, 2);
+  EXPECT_EQ(RecordOf(report).loaded, 1);
+}
+
 TEST_F(Weights, TensorsAreLeftOverWhereThatIsAsked) {
   const std::vector<std::int64_t> shape = {3, 2};
   const std::vector<std::int64_t> three = {3};
