@@ -75,6 +75,12 @@ Status CheckCount(const char* operation, const char* name, std::size_t expected,
   return Wrong(operation, StrCat("'", name, "' must have ", expected, " elements, found ", found));
 }
 
+// Where the part of this rank begins.
+const void* PartOf(const ConstBuffer& whole, std::span<const std::int64_t> counts, int rank) {
+  if (whole.count == 0) return whole.data;
+  return static_cast<const std::byte*>(whole.data) + OffsetOf(counts, rank) * SizeOf(whole.dtype);
+}
+
 }  // namespace
 
 Status CheckAllReduce(const ConstBuffer& in, const MutableBuffer& out, MemoryKind memory) {
@@ -99,7 +105,11 @@ Status CheckAllGather(const ConstBuffer& in, std::span<const std::int64_t> count
   GACCD_ASSIGN_OR_RETURN(const std::size_t total, Total(kOp, counts, size));
   GACCD_RETURN_IF_ERROR(CheckCount(
       kOp, "in", static_cast<std::size_t>(counts[static_cast<std::size_t>(rank)]), in.count));
-  return CheckCount(kOp, "out", total, out.count);
+  GACCD_RETURN_IF_ERROR(CheckCount(kOp, "out", total, out.count));
+  if (in.data != PartOf(out, counts, rank) && Overlap(in, out)) {
+    return Wrong(kOp, "'in' must be this rank's part of 'out' or apart, found another overlap");
+  }
+  return Status::Ok();
 }
 
 Status CheckReduceScatter(const ConstBuffer& in, std::span<const std::int64_t> counts,
@@ -113,7 +123,9 @@ Status CheckReduceScatter(const ConstBuffer& in, std::span<const std::int64_t> c
   GACCD_RETURN_IF_ERROR(CheckCount(kOp, "in", total, in.count));
   GACCD_RETURN_IF_ERROR(CheckCount(
       kOp, "out", static_cast<std::size_t>(counts[static_cast<std::size_t>(rank)]), out.count));
-  if (Overlap(in, out)) return Wrong(kOp, "'in' and 'out' must be apart, found an overlap");
+  if (out.data != PartOf(in, counts, rank) && Overlap(in, out)) {
+    return Wrong(kOp, "'out' must be this rank's part of 'in' or apart, found another overlap");
+  }
   return Status::Ok();
 }
 

@@ -18,12 +18,14 @@ namespace gaccd {
 [[nodiscard]] Status CheckAllReduce(const ConstBuffer& in, const MutableBuffer& out,
                                     MemoryKind memory = MemoryKind::kHost);
 
-// counts: one per rank, none negative; in has counts[rank] elements and out their sum.
+// counts: one per rank, none negative; in has counts[rank] elements and out their sum; in is this
+// rank's part of out, or they do not overlap.
 [[nodiscard]] Status CheckAllGather(const ConstBuffer& in, std::span<const std::int64_t> counts,
                                     const MutableBuffer& out, int rank, int size,
                                     MemoryKind memory = MemoryKind::kHost);
 
-// counts: as above; in has their sum and out counts[rank] elements; in and out do not overlap.
+// counts: as above; in has their sum and out counts[rank] elements; out is this rank's part of in,
+// or they do not overlap.
 [[nodiscard]] Status CheckReduceScatter(const ConstBuffer& in, std::span<const std::int64_t> counts,
                                         const MutableBuffer& out, int rank, int size,
                                         MemoryKind memory = MemoryKind::kHost);

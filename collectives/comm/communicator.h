@@ -96,12 +96,14 @@ class Communicator {
   Status AllReduceSums(std::span<const MutableBuffer> buffers, StreamHandle stream = {});
 
   // out = in of rank 0, in of rank 1, ... ; counts[r] = elements of rank r (may be 0; equal on all
-  // ranks); in.count == counts[rank()], out.count == their sum.
+  // ranks); in.count == counts[rank()], out.count == their sum. `in` is this rank's part of `out`,
+  // or apart from it.
   Status AllGather(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
                    StreamHandle stream = {});
 
-  // The reverse: in.count == sum of counts; rank r receives the sum over ranks of its part.
-  // `in` is not changed; in and out do not overlap.
+  // The reverse: in.count == sum of counts; rank r receives the sum over ranks of its part, added
+  // as AllReduceSum() adds where all ranks are on one node. `out` is this rank's part of `in`, of
+  // which nothing else is changed then, or apart from it.
   Status ReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
                        StreamHandle stream = {});
 

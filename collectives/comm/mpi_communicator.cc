@@ -180,8 +180,9 @@ Status MpiCommunicator::DoAllGather(ConstBuffer in, std::span<const std::int64_t
 
 Status MpiCommunicator::DoReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts,
                                         MutableBuffer out, StreamHandle) {
-  return Run(Operation::kReduceScatter, ShapeOf(counts, in.dtype), kPrivate, [&] {
-    return one_node() ? ScatterOnNode(in, counts, out) : ScatterAcross(in, counts, out);
+  const std::int64_t place = one_node() ? node_->PlaceOf(in) : kPrivate;
+  return Run(Operation::kReduceScatter, ShapeOf(counts, in.dtype), place, [&] {
+    return one_node() ? ScatterOnNode(in, counts, out, place) : ScatterAcross(in, counts, out);
   });
 }
 

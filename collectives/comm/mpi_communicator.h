@@ -5,6 +5,8 @@
 //                    its slice and writes it to all        all nodes) sums slice l inside the node,
 //                    other: through staging memory         then between nodes by MPI, then writes
 //                                                          it to all ranks of its node
+//   reduce-scatter   Allocate() memory: each rank sums     non-blocking MPI collectives
+//                    its part; other: staging memory
 //   all others       through staging memory                non-blocking MPI collectives
 //
 // bf16 between nodes is added as f32 in a buffer of its own: MPI knows no bf16.
@@ -72,7 +74,9 @@ class MpiCommunicator final : public Communicator {
 
   // mpi_one_node.cc
   Status GatherOnNode(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out);
-  Status ScatterOnNode(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out);
+  Status ScatterOnNode(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
+                       std::int64_t place);
+  Status ScatterInPlace(std::int64_t place, std::size_t begin, MutableBuffer out);
   Status BroadcastOnNode(MutableBuffer buffer, int root);
 
   // mpi_many_nodes.cc

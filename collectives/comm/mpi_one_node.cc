@@ -51,13 +51,14 @@ Status MpiCommunicator::GatherOnNode(ConstBuffer in, std::span<const std::int64_
 }
 
 Status MpiCommunicator::ScatterOnNode(ConstBuffer in, std::span<const std::int64_t> counts,
-                                      MutableBuffer out) {
+                                      MutableBuffer out, std::int64_t place) {
   const std::size_t width = SizeOf(in.dtype);
   const std::size_t step = StagedElements(in.dtype);
   const std::size_t begin = OffsetOf(counts, rank_);
   const auto* from = static_cast<const std::byte*>(in.data);
   auto* to = static_cast<std::byte*>(out.data);
   GACCD_RETURN_IF_ERROR(watch_->BarrierAndCheck());
+  if (watch_->SamePlace()) return ScatterInPlace(place, begin, out);
   for (std::size_t first = 0; first < in.count; first += step) {
     const std::size_t half = NextHalf();
     const Intersection piece = Intersect(first, step, 0, in.count);
@@ -70,6 +71,18 @@ Status MpiCommunicator::ScatterOnNode(ConstBuffer in, std::span<const std::int64
         SumRange(in.dtype, StagingOfAll(half), own.begin - first, {&sum, 1}, 0, own.count));
   }
   return Status::Ok();
+}
+
+// Everybody's data is visible and complete. Nobody else reads or writes this rank's part of any
+// input, so that `out` may be one of them.
+Status MpiCommunicator::ScatterInPlace(std::int64_t place, std::size_t begin, MutableBuffer out) {
+  for (int i = 0; i < node_->size(); ++i) {
+    copies_[static_cast<std::size_t>(i)] = node_->AtPlace(place, i);
+  }
+  if (out.count > 0) {
+    GACCD_RETURN_IF_ERROR(SumRange(out.dtype, copies_, begin, {&out.data, 1}, 0, out.count));
+  }
+  return watch_->NodeBarrier();
 }
 
 Status MpiCommunicator::BroadcastOnNode(MutableBuffer buffer, int root) {

@@ -17,7 +17,7 @@
 namespace gaccd {
 
 // out[out_first + i] = sum over inputs of input[in_first + i], 0 <= i < count, for every out. An
-// output may be one of the inputs if in_first == out_first. REQUIRES: inputs not empty. kInternal,
+// output may be those elements of an input. REQUIRES: inputs not empty. kInternal,
 // and nothing written: u8, fp16.
 Status SumRange(DType dtype, std::span<const void* const> inputs, std::size_t in_first,
                 std::span<void* const> outputs, std::size_t out_first, std::size_t count);

@@ -120,9 +120,12 @@ Status CheckpointWriter::Stage(PendingSave& save, std::span<const BufferSource> 
   try {
     if (slot.bytes.size() < payload) slot.bytes.resize(payload);
   } catch (const std::bad_alloc&) {
-    const std::lock_guard lock(state_->mutex);
-    slot.busy = false;
-    save.result = NoMemory("a copy of this rank's part of a checkpoint", payload);
+    {
+      const std::lock_guard lock(state_->mutex);
+      slot.busy = false;
+      save.result = NoMemory("a copy of this rank's part of a checkpoint", payload);
+    }
+    for (const BufferSource& source : sources) GACCD_RETURN_IF_ERROR(source.copy(0, {}));
     return Status::Ok();
   }
   std::uint64_t done = 0;

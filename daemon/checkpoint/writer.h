@@ -42,7 +42,8 @@
 namespace gaccd {
 
 // Where the bytes of a buffer come from: any range of it, copied when asked. For device memory that
-// is a copy to the host; only this rank's part is asked for.
+// is a copy to the host; only this rank's part is asked for. May be collective: every save asks
+// every rank once, at worst for nothing.
 struct BufferSource {
   BufferSpec spec;
   std::function<Status(std::uint64_t offset, std::span<std::byte> out)> copy;

@@ -249,6 +249,12 @@ Status CheckNumericsOfCpu(const Numerics& numerics, std::string_view why_cpu) {
   return {};
 }
 
+Status CheckShardingOfGpu(Sharding shard, std::string_view why_gpu) {
+  if (shard == Sharding::kNone) return {};
+  return Bad(StrCat("shard: only CPUs shard the optimizer so far, expected none, found ",
+                    Name(shard), ", and ", why_gpu));
+}
+
 Status CheckOneArchitecture(const ModelSpec& model) {
   const bool has_layers = !model.layer.empty();
   if (has_layers == std::holds_alternative<std::monostate>(model.architecture)) return {};
@@ -274,8 +280,8 @@ Status CheckWholeJob(const Job& job, Verb verb) {
                       job.loss_scale.least_scale, ", found ", job.loss_scale.init_scale));
   }
   GACCD_RETURN_IF_ERROR(CheckEvaluation(job));
-  return job.device == Device::kCpu ? CheckNumericsOfCpu(NumericsOf(job), "device is cpu")
-                                    : Status();
+  if (job.device == Device::kCpu) return CheckNumericsOfCpu(NumericsOf(job), "device is cpu");
+  return job.device == Device::kCuda ? CheckShardingOfGpu(job.shard, "device is cuda") : Status();
 }
 
 }  // namespace gaccd

@@ -58,7 +58,8 @@ class Backend {
   // destructor must not be called.
   virtual bool Finish() { return true; }
 
-  // The buffers; `what` names the copy in errors. These wait for the device.
+  // The buffers; `what` names the copy in errors. These wait for the device. A sharded optimiser's
+  // state is whole here, too: CopyOut() of it is collective, and so is that of reduced gradients.
   virtual Status CopyIn(std::string_view what, EngineBuffer to, std::span<const float> from) = 0;
   virtual Status CopyOut(std::string_view what, EngineBuffer from, std::int64_t first,
                          std::span<float> to) = 0;

@@ -12,6 +12,7 @@
 #include "daemon/device/host_buffer.h"
 #include "daemon/engine/backend.h"
 #include "daemon/engine/gradient_reducer.h"
+#include "daemon/engine/shard_exchange.h"
 #include "daemon/optim/norm.h"
 #include "daemon/optim/optimizer.h"
 
@@ -36,19 +37,29 @@ class CpuBackend final : public Backend {
   Result<std::byte*> HostMemory(std::size_t /*bytes*/) override { return nullptr; }
 
   Status CopyIn(std::string_view /*what*/, EngineBuffer to, std::span<const float> from) override {
-    std::ranges::copy(from, Buffer(to).begin());
+    if (shards_ && to == EngineBuffer::kOptimizer) {
+      shards_->KeepOwn(from, optimizer_->state());
+    } else {
+      std::ranges::copy(from, Buffer(to).begin());
+    }
     return Status::Ok();
   }
   Status CopyOut(std::string_view /*what*/, EngineBuffer from, std::int64_t first,
                  std::span<float> to) override {
+    if (shards_ && from == EngineBuffer::kOptimizer) {
+      return shards_->GatherState(optimizer_->state(), first, to);
+    }
+    if (shards_ && from == EngineBuffer::kGradients && reduced_) {
+      GACCD_RETURN_IF_ERROR(shards_->Gather(replica_->gradients()));
+    }
     std::ranges::copy(Buffer(from).subspan(static_cast<std::size_t>(first), to.size()), to.begin());
     return Status::Ok();
   }
   [[nodiscard]] std::span<float> host_parameters() override { return replica_->parameters(); }
   Status ParametersChanged() override { return replica_->ParametersChanged(); }
   Status ExchangeAverages() override {
-    const bool changed = optimizer_->ExchangeAverages(replica_->parameters());
-    return changed ? replica_->ParametersChanged() : Status::Ok();
+    if (!optimizer_->ExchangeAverages(Own(replica_->parameters()))) return Status::Ok();
+    return OwnParametersChanged();
   }
   [[nodiscard]] std::int64_t updates() const override { return optimizer_->updates(); }
   void set_updates(std::int64_t updates) override { optimizer_->set_updates(updates); }
@@ -74,12 +85,7 @@ class CpuBackend final : public Backend {
     return comm_.AllReduceSum(sum, sum);
   }
   Status Reduce(const UpdateSlot& slot) override;
-  Status Measure() override {
-    // Statistics that would not be finite make an update that is not.
-    const bool finite = model_.update_sums() == 0 || replica_->RunningStatisticsStayFinite();
-    JudgeUpdate(finite ? SumOfSquares(replica_->gradients()) : NAN, control_);
-    return Status::Ok();
-  }
+  Status Measure() override;
   Status Optimize(const ParameterLimit* limit) override;
   Status End(const UpdateSlot& /*slot*/) override {
     Mark(UpdateMark::kEnd);
@@ -109,6 +115,11 @@ class CpuBackend final : public Backend {
            : buffer == EngineBuffer::kOptimizer ? optimizer_->state()
                                                 : replica_->gradients();
   }
+  // Of a buffer what this rank updates: all of it, unless the optimiser is sharded.
+  [[nodiscard]] std::span<float> Own(std::span<float> whole) const {
+    return shards_ ? shards_->Own(whole) : whole;
+  }
+  Status OwnParametersChanged();
   [[nodiscard]] float& parameter(std::int64_t element) {
     return replica_->parameters()[static_cast<std::size_t>(element)];
   }
@@ -126,6 +137,8 @@ class CpuBackend final : public Backend {
   std::unique_ptr<CommMemory> gradient_memory_;
   std::unique_ptr<Replica> replica_;
   std::optional<BucketReducer> reducer_;
+  std::optional<ShardExchange> shards_;  // none: every rank has all of the optimiser's state
+  bool reduced_ = false;                 // the gradients are those of all ranks
   HostBuffer state_memory_;
   std::unique_ptr<Optimizer> optimizer_;
   std::int64_t process_bytes_ = 0;
@@ -150,7 +163,12 @@ Status CpuBackend::Create(const EngineOptions& options) {
   // Nothing is sent during the backward pass here: one message.
   GACCD_ASSIGN_OR_RETURN(reducer_,
                          MakeGradientReducer(comm_, model_.layout(), View(gradients), kOneBucket));
-  OptimizerRanges ranges = OptimizerRanges::Of(model_.layout());
+  const FlatLayout& layout = model_.layout();
+  if (options.shard == Sharding::kOptimizer && comm_.size() > 1) {
+    shards_.emplace(comm_, layout, StateElements(options.optimizer, 1));
+  }
+  OptimizerRanges ranges =
+      shards_ ? OptimizerRanges::Of(layout, shards_->own()) : OptimizerRanges::Of(layout);
   const auto state = static_cast<std::size_t>(StateElements(options.optimizer, ranges.elements()));
   GACCD_ASSIGN_OR_RETURN(state_memory_,
                          HostBuffer::Allocate(state * sizeof(float), "optimiser state"));
@@ -168,6 +186,7 @@ Status CpuBackend::Begin(const UpdateSlot& slot, double lr) {
   lr_ = lr;
   replica_->SetUpdate(slot.page->inputs.update);
   control_->sums = {};
+  reduced_ = false;
   replica_->BeginSegments();
   Mark(UpdateMark::kBegin);
   return Status::Ok();
@@ -177,6 +196,7 @@ Status CpuBackend::MicroStep(const BatchView& batch, StepPlace place, std::int64
                              const float* row_gradients) {
   UpdateSums& sums = control_->sums;
   sums.samples += static_cast<double>(batch.samples);
+  reduced_ = false;
   if (contrastive_) {
     GACCD_RETURN_IF_ERROR(replica_->Replay(batch, row_gradients, place.first));
     sums.divisor += static_cast<double>(batch.samples);
@@ -208,7 +228,8 @@ Status CpuBackend::Reduce(const UpdateSlot& /*slot*/) {
     sums.squares_per_sample = SumOfSquares(replica_->gradients()) / sums.samples;
     sums.ranks = 1;
   }
-  GACCD_RETURN_IF_ERROR(reducer_->ReduceAll());
+  GACCD_RETURN_IF_ERROR(shards_ ? shards_->Reduce(replica_->gradients()) : reducer_->ReduceAll());
+  reduced_ = true;
   constexpr std::size_t kSums = sizeof(UpdateSums) / sizeof(double);
   const auto view =
       View(std::span(reinterpret_cast<double*>(&control_->sums), kSums + control_word_count_));
@@ -217,17 +238,37 @@ Status CpuBackend::Reduce(const UpdateSlot& /*slot*/) {
   return Status::Ok();
 }
 
+Status CpuBackend::Measure() {
+  const std::span<const float> own = Own(replica_->gradients());
+  double squares = 0;
+  if (shards_) {
+    GACCD_ASSIGN_OR_RETURN(squares, shards_->SumOfSquares(own));
+  } else {
+    squares = SumOfSquares(own);
+  }
+  // Statistics that would not be finite make an update that is not.
+  const bool finite = model_.update_sums() == 0 || replica_->RunningStatisticsStayFinite();
+  JudgeUpdate(finite ? squares : NAN, control_);
+  return Status::Ok();
+}
+
 Status CpuBackend::Optimize(const ParameterLimit* limit) {
   if (control_->verdict.idle != 0) return Status::Ok();
-  optimizer_->Step(replica_->parameters(), replica_->gradients(), lr_,
-                   control_->verdict.gradient_scale,
-                   [this](std::int64_t end) { replica_->ParametersChangedUpTo(end); });
+  StepProgress progress;
+  if (!shards_) progress = [this](std::int64_t end) { replica_->ParametersChangedUpTo(end); };
+  optimizer_->Step(Own(replica_->parameters()), Own(replica_->gradients()), lr_,
+                   control_->verdict.gradient_scale, progress);
   if (limit != nullptr) {
     float& value = parameter(limit->element);
     value = std::min(value, limit->most);
   }
-  optimizer_->Average(replica_->parameters());
+  optimizer_->Average(Own(replica_->parameters()));
   if (model_.update_sums() > 0) replica_->AddToRunningStatistics();
+  return OwnParametersChanged();
+}
+
+Status CpuBackend::OwnParametersChanged() {
+  if (shards_) GACCD_RETURN_IF_ERROR(shards_->Gather(replica_->parameters()));
   return replica_->ParametersChanged();
 }
 

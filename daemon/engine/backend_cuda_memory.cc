@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "daemon/config/job_checks.h"
 #include "daemon/device/cuda/matmul_choices.h"
 #include "daemon/device/host_buffer.h"
 #include "daemon/engine/backend_cuda.h"
@@ -187,6 +188,7 @@ Status CudaBackend::PrepareReplica() {
 
 Result<BackendPtr> MakeCudaBackend(Communicator& comm, const Model& model,
                                    const EngineOptions& options) {
+  GACCD_RETURN_IF_ERROR(CheckShardingOfGpu(options.shard, "this engine runs on a GPU"));
   auto* const backend = new CudaBackend(comm, model, options);
   BackendPtr owner(backend);
   GACCD_RETURN_IF_ERROR(backend->Create());

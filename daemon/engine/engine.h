@@ -11,6 +11,11 @@
 // part of what the optimiser multiplies the gradient with, as the clip factor. Where all count, it
 // is 1.
 //
+// A sharded optimiser (EngineOptions::shard): every rank keeps the state and the averages of its
+// own part of the parameters. The gradients are reduced and scattered, each rank steps its part,
+// and the parameters are gathered; the bits are those of an unsharded update where the sums of the
+// communicator are. Measure(), Optimize() and what is marked (sharded: collective) exchange, too.
+//
 // One per rank, used by the thread that made it. A phase out of order is kInternal. After an error
 // only the destructor may be called; after one of TakeResult() also Probe() and what reads
 // parameters, state and gradients.
@@ -63,7 +68,7 @@ struct UpdateResult {
   double data_s = 0;         // waiting for micro-batches
   double fwd_bwd_s = 0;
   double reduce_s = 0;  // the part that does not overlap the last backward, and SumOverUpdate()
-  double opt_s = 0;     // norm, audit, clip, step
+  double opt_s = 0;     // norm, audit, clip, step; a sharded optimiser's gathers
   // Of a finite update in which two ranks or more had samples, where it was asked for.
   std::optional<GradientNoise> noise = {};
   // UpdateSettings::control_words, summed over the ranks. Valid until the next Begin().
@@ -89,16 +94,17 @@ class Engine final {
   Status SetOptimizer(std::span<const float> state, std::int64_t updates);
   // Where the optimiser averages the parameters (optimizer.ema) and an update was done, they and
   // the averages change places, and back at the next call. Between the two only Evaluate() and
-  // GetParameters(). REQUIRES: no update has begun and not ended.
+  // GetParameters(). REQUIRES: no update has begun and not ended. (Sharded: collective.)
   Status ExchangeAverages() { return backend_->ExchangeAverages(); }
   // The gradients: of the update whose result was taken last, summed over the ranks, before
-  // clipping, those of its loss; or of the last Probe().
+  // clipping, those of its loss (sharded: collective); or of the last Probe().
   Status GetGradients(std::span<float> gradients);
   // Of the parameters (DigestOf() in daemon/optim/digest.h). Waits for the device.
   Result<std::uint64_t> Digest();
 
   // Elements [first, first + out.size()) of a buffer: in a checkpoint every rank saves a part.
-  // Waits for the device; kInternal when the buffer has not so many.
+  // Waits for the device; kInternal when the buffer has not so many. (Sharded: of kOptimizer
+  // collective; each rank asks for what it wants, or for nothing.)
   Status Read(EngineBuffer buffer, std::int64_t first, std::span<float> out);
   // An update that has begun counts when it has ended.
   [[nodiscard]] std::int64_t optimizer_updates() const;

@@ -2,14 +2,16 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 
 #include "collectives/base/simd.h"
+#include "daemon/tensor/flat_layout.h"
 
 namespace gaccd {
 namespace {
 
 constexpr std::size_t kLanes = 16;
-constexpr std::size_t kBlock = 4096;
+constexpr std::size_t kBlock = FlatLayout::kBlock;
 
 // Lane l takes the values l, l + 16, l + 32, ...; then the lanes are added in order.
 GACCD_SIMD_CLONES
@@ -31,15 +33,30 @@ double SumOfBlock(const float* values, std::size_t n) {
   return sum;
 }
 
+// use(sum of squares) for every block, in order.
+template <typename Use>
+void ForBlocks(std::span<const float> gradient, const Use& use) {
+  for (std::size_t begin = 0; begin < gradient.size(); begin += kBlock) {
+    const auto block = gradient.subspan(begin, std::min(kBlock, gradient.size() - begin));
+    use(SumOfBlock(block.data(), block.size()));
+  }
+}
+
 }  // namespace
 
 double SumOfSquares(std::span<const float> gradient) {
   double sum = 0;
-  for (std::size_t begin = 0; begin < gradient.size(); begin += kBlock) {
-    const auto block = gradient.subspan(begin, std::min(kBlock, gradient.size() - begin));
-    sum += SumOfBlock(block.data(), block.size());
-  }
+  ForBlocks(gradient, [&](double of_block) { sum += of_block; });
   return sum;
+}
+
+void SquaresOfBlocks(std::span<const float> gradient, std::span<double> sums) {
+  auto next = sums.begin();
+  ForBlocks(gradient, [&](double of_block) { *next++ = of_block; });
+}
+
+double SumInOrder(std::span<const double> sums) {
+  return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 
 }  // namespace gaccd

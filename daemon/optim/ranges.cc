@@ -1,18 +1,26 @@
 #include "daemon/optim/ranges.h"
 
+#include <algorithm>
+
 namespace gaccd {
 
 OptimizerRanges OptimizerRanges::Of(const FlatLayout& layout) {
+  return Of(layout, {.elements = layout.size()});
+}
+
+OptimizerRanges OptimizerRanges::Of(const FlatLayout& layout, const ShardPart& part) {
   OptimizerRanges ranges;
   for (const FlatEntry& entry : layout.entries()) {
-    if (entry.frozen) continue;
-    const std::int64_t elements = entry.padded_elements();
+    const std::int64_t first = std::max(entry.offset - part.first, std::int64_t{0});
+    const std::int64_t end =
+        std::min(entry.offset + entry.padded_elements() - part.first, part.elements);
+    if (entry.frozen || first >= end) continue;
+    const std::int64_t elements = end - first;
     OptimizerRange* last = ranges.ranges_.empty() ? nullptr : &ranges.ranges_.back();
-    if (last != nullptr && last->group == entry.group &&
-        last->first + last->elements == entry.offset) {
+    if (last != nullptr && last->group == entry.group && last->first + last->elements == first) {
       last->elements += elements;
     } else {
-      ranges.ranges_.push_back({entry.offset, elements, ranges.elements_, entry.group});
+      ranges.ranges_.push_back({first, elements, ranges.elements_, entry.group});
     }
     ranges.elements_ += elements;
   }

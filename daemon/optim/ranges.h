@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "daemon/tensor/flat_layout.h"
+#include "daemon/tensor/shard_layout.h"
 
 namespace gaccd {
 
@@ -22,11 +23,13 @@ class OptimizerRanges {
  public:
   // Everything that is not frozen, with its padding; neighbours of one group are one range.
   [[nodiscard]] static OptimizerRanges Of(const FlatLayout& layout);
+  // The same of one part: elements and places in the state count from its beginning.
+  [[nodiscard]] static OptimizerRanges Of(const FlatLayout& layout, const ShardPart& part);
   // One range from 0 on, treated as the optimiser says.
   [[nodiscard]] static OptimizerRanges One(std::int64_t elements);
 
   [[nodiscard]] std::span<const OptimizerRange> all() const { return ranges_; }
-  // Elements of all ranges: FlatLayout::trainable_size().
+  // Elements of all ranges: of a layout its trainable_size().
   [[nodiscard]] std::int64_t elements() const { return elements_; }
 
  private:

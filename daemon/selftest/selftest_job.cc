@@ -63,9 +63,10 @@ Result<UpdateOutcome> OutcomeOf(const JobSetting& setting, Communicator& comm, c
   const ReplicaOptions sizes{.micro_batches = feed.BatchSizes(),
                              .micro_steps_per_update = plan.accum_steps(),
                              .effective_batch = plan.effective_batch()};
-  GACCD_ASSIGN_OR_RETURN(
-      auto engine,
-      MakeEngine(comm, setting.model, {.replica = sizes, .optimizer = setting.job.optimizer}));
+  GACCD_ASSIGN_OR_RETURN(auto engine, MakeEngine(comm, setting.model,
+                                                 {.replica = sizes,
+                                                  .optimizer = setting.job.optimizer,
+                                                  .shard = setting.job.shard}));
   GACCD_RETURN_IF_ERROR(engine->SetParameters(setting.parameters));
   GACCD_RETURN_IF_ERROR(feed.Start(*engine, 0));
   GACCD_RETURN_IF_ERROR(update(*engine, feed, plan));

@@ -44,12 +44,14 @@ std::optional<std::int64_t> NodesOf(const Flags& flags) {
 }
 
 // A lower bound of what the ranks of a node hold; 0 where it is not known without the data.
-std::int64_t LeastMemoryMib(const Job& job, std::int64_t ranks) {
+std::int64_t LeastMemoryMib(const Job& job, std::int64_t nodes, std::int64_t ranks) {
   const auto model = Model::MakeWithoutData(job.model);
   if (!model.ok()) return 0;
   const std::int64_t parameters = model->layout().size();
-  const std::int64_t values = 2 * parameters + StateElements(job.optimizer, parameters);
-  return (4 * values * ranks) >> 20;
+  const std::int64_t state = StateElements(job.optimizer, parameters);
+  // Sharded, each of all ranks has its part of it.
+  const std::int64_t states = job.shard == Sharding::kNone ? state * ranks : state / nodes;
+  return (4 * (2 * parameters * ranks + states)) >> 20;
 }
 
 void AddMissingFiles(const Flags& flags, const Job& job, std::vector<std::string>* problems) {
@@ -83,7 +85,8 @@ Result<std::vector<std::string>> StartProblems(const Flags& flags, const Job& jo
   GACCD_ASSIGN_OR_RETURN(shape.time_limit_s, GivenTimeLimit(flags));
   std::vector<std::string> problems = StartWarnings(site, PartitionOf(flags), shape);
   const std::int64_t ranks = flags.gpus_per_node.value_or(kDefaultGpusPerNode);
-  const std::int64_t least_mib = gpus || !shape.memory_mib ? 0 : LeastMemoryMib(job, ranks);
+  const std::int64_t least_mib =
+      gpus || !shape.memory_mib ? 0 : LeastMemoryMib(job, shape.nodes.value_or(1), ranks);
   if (least_mib > shape.memory_mib.value_or(0)) {
     problems.push_back(StrCat("--mem: the ", ranks, " ranks of a node need at least ", least_mib,
                               " MiB for weights, gradients and the optimizer, the job asks for ",

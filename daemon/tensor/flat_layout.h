@@ -44,6 +44,9 @@ struct FlatEntry {
 class FlatLayout {
  public:
   static constexpr std::int64_t kAlignment = 16;  // elements
+  // What is summed or cut over a whole buffer goes by blocks of so many elements, the last of which
+  // may be shorter, so that it does not depend on the number of ranks.
+  static constexpr std::int64_t kBlock = 1024;
 
   // Appends a parameter and returns its index. kConfig when the name is taken or the shape is bad.
   Result<std::size_t> Add(std::string name, Shape shape, const OptimizerGroup& group = {},

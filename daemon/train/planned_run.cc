@@ -1,5 +1,6 @@
 #include "daemon/train/planned_run.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "collectives/base/strings.h"
@@ -7,7 +8,9 @@
 #include "daemon/data/index_source.h"
 #include "daemon/data/node_share.h"
 #include "daemon/data/sample_order.h"
+#include "daemon/optim/optimizer.h"
 #include "daemon/tensor/group_rules.h"
+#include "daemon/tensor/shard_layout.h"
 #include "daemon/train/trainer.h"
 
 namespace gaccd {
@@ -41,6 +44,47 @@ int BusiestRank(const Plan& plan) {
   return rank;
 }
 
+// The state of the optimiser for so many parameters.
+std::int64_t StateBytes(const Job& job, std::int64_t parameters) {
+  return StateElements(job.optimizer, parameters) * std::int64_t{sizeof(float)};
+}
+
+// That of the rank that has the most of it.
+std::int64_t StateOfARank(const Job& job, const FlatLayout& layout, std::int64_t world) {
+  if (job.shard == Sharding::kNone) return StateBytes(job, layout.trainable_size());
+  const ShardLayout shards = ShardLayout::Make(layout, static_cast<int>(world));
+  return StateBytes(
+      job, std::ranges::max(shards.parts(), {}, &ShardPart::state_elements).state_elements);
+}
+
+// What a rank keeps of the model, and what it must at least send in an update, whichever way the
+// sums take: of W ranks each sends (W - 1) / W of what is reduced and scattered, or gathered.
+std::string BytesText(const Job& job, const FlatLayout& layout, std::int64_t world) {
+  const std::int64_t parameters = layout.size() * std::int64_t{sizeof(float)};
+  const std::int64_t blocks = (layout.size() + FlatLayout::kBlock - 1) / FlatLayout::kBlock;
+  const auto sent = [world](std::int64_t bytes) {
+    return Megabytes(bytes / world * (world - 1) + bytes % world * (world - 1) / world);
+  };
+  const std::string weights = StrCat("a rank: weights ", Megabytes(parameters), ", gradients ",
+                                     Megabytes(parameters), ", optimizer ");
+  const std::string state = Megabytes(StateOfARank(job, layout, world));
+  if (job.shard == Sharding::kNone) {
+    return Field("sharding", "none: every rank keeps the whole state of the optimizer") +
+           Field("bytes", weights + state) +
+           Field("wire", StrCat("a rank sends ", sent(2 * parameters),
+                                " an update: one all-reduce of the gradients"));
+  }
+  const std::int64_t norm = blocks * std::int64_t{sizeof(double)};
+  return Field("sharding", "optimizer: every rank keeps the state of its own part") +
+         Field("bytes", StrCat(weights, state, " of ",
+                               Megabytes(StateBytes(job, layout.trainable_size())))) +
+         Field("wire", StrCat("a rank sends ", sent(2 * parameters + norm),
+                              " an update: gradients reduced")) +
+         Field("", StrCat("and scattered ", sent(parameters), ", norms of blocks gathered ",
+                          sent(norm), ",")) +
+         Field("", StrCat("parameters gathered ", sent(parameters)));
+}
+
 // Of rank `rank`, which has the most samples. Maps memory, and uses none of it.
 Result<std::int64_t> PlannedBytes(const Job& job, const Plan& plan, const Model& model,
                                   const BatchFeed& feed, int rank, const Dataset* eval) {
@@ -58,7 +102,9 @@ Result<std::int64_t> PlannedBytes(const Job& job, const Plan& plan, const Model&
                                                         .optimizer = job.optimizer,
                                                         .numerics = {},
                                                         .choice = {.device = Device::kCpu}}));
-  return engine->memory().host_bytes;
+  const FlatLayout& layout = model.layout();
+  return engine->memory().host_bytes - StateBytes(job, layout.trainable_size()) +
+         StateOfARank(job, layout, plan.world());
 }
 
 Status AddRun(const Job& job, const Plan& plan, std::string* text) {
@@ -76,6 +122,7 @@ Status AddRun(const Job& job, const Plan& plan, std::string* text) {
     *text += Field(
         "", StrCat("its ", plan.accum_steps(), " micro-batches are kept until the update ends"));
   }
+  if (plan.world() > 1) *text += BytesText(job, model.layout(), plan.world());
   const SampleOrder order(job.seed, data.train->size(), job.data.shuffle);
   const int busiest = BusiestRank(plan);
   GACCD_ASSIGN_OR_RETURN(const BatchFeed feed,

@@ -140,6 +140,7 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator& device_comm) {
       engine_, MakeEngine(device_comm, inputs_.model,
                           {.replica = replica,
                            .optimizer = inputs_.job.optimizer,
+                           .shard = inputs_.job.shard,
                            .numerics = NumericsOf(inputs_.job),
                            .choice = choice,
                            .control_word_count = words_.words().size(),

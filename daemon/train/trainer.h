@@ -104,6 +104,7 @@ class Trainer {
   // The parameters as they are, in the order of model().layout().
   Result<std::vector<float>> Parameters();
   // What is saved as the trained weights: their averages where the job has optimizer.ema.
+  // Collective.
   Result<std::vector<float>> FinalParameters();
   [[nodiscard]] Engine& engine() { return *engine_; }
   [[nodiscard]] const Model& model() const { return inputs_.model; }

@@ -281,8 +281,13 @@ RankStatus TrainingRun::Train() {
     if (summary.failed_together) return status;
     return TrainingStatus(std::move(status));
   }
+  std::vector<float> parameters;
+  if (flags_.save_weights) {
+    GACCD_ASSIGN_OR_RETURN(parameters, trainer_->FinalParameters());
+  }
   Agreement written =
-      AgreeOn(comm_, comm_.rank() == 0 ? WriteResults(summary, checkpointer) : Status::Ok());
+      AgreeOn(comm_, comm_.rank() == 0 ? WriteResults(summary, checkpointer, std::move(parameters))
+                                       : Status::Ok());
   if (written.status.ok()) Conclude(summary);
   return written;
 }
@@ -305,13 +310,13 @@ Result<std::unique_ptr<RunCheckpointer>> TrainingRun::StartCheckpointer() {
 }
 
 Status TrainingRun::WriteResults(const TrainingSummary& summary,
-                                 const RunCheckpointer& checkpointer) {
+                                 const RunCheckpointer& checkpointer,
+                                 std::vector<float> final_parameters) {
   const auto limit = LimitOfResults(std::chrono::seconds(flags_.bound));
   const unsigned mode = flags_.group_access ? kGroupMayRead.file : kFileMode;
   if (flags_.save_weights) {
-    GACCD_ASSIGN_OR_RETURN(std::vector<float> parameters, trainer_->FinalParameters());
     GACCD_RETURN_IF_ERROR(
-        SaveFinalWeights(trainer_->model().layout(), std::move(parameters),
+        SaveFinalWeights(trainer_->model().layout(), std::move(final_parameters),
                          {.path = *flags_.save_weights,
                           .mode = mode,
                           .class_names = job_.data.class_name,

@@ -78,7 +78,8 @@ class TrainingRun {
   void WarnOfMistakes(bool saves) const;
   [[nodiscard]] RunStart StartRecord() const;
   // On rank 0: --save-weights and the marker of a complete run.
-  Status WriteResults(const TrainingSummary& summary, const RunCheckpointer& checkpointer);
+  Status WriteResults(const TrainingSummary& summary, const RunCheckpointer& checkpointer,
+                      std::vector<float> final_parameters);
   // The path of the checkpoint that holds the state after `updates` updates: the last that was
   // saved, or the one that the run continued from. Empty: there is none.
   [[nodiscard]] std::string CheckpointAfter(std::int64_t updates,

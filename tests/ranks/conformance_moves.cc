@@ -34,6 +34,16 @@ Status CheckGather(Communicator& comm, Notes& notes, const std::vector<std::int6
   notes.Expect(out == expected, "all-gather of ", total, " ", Name(DTypeOf<T>),
                " has wrong rows, or wrote past its output");
   notes.Expect(in == DataOf<T>(comm.rank(), in.size()), "all-gather changed its input");
+
+  std::vector<T> whole(total, T{77});
+  const auto own = std::span(whole).subspan(
+      static_cast<std::size_t>(std::reduce(counts.begin(), counts.begin() + comm.rank())),
+      in.size());
+  std::ranges::copy(in, own.begin());
+  GACCD_RETURN_IF_ERROR(
+      comm.AllGather(View(std::span<const T>(own)), counts, View(std::span(whole))));
+  expected.pop_back();
+  notes.Expect(whole == expected, "all-gather in place of ", total, " has wrong rows");
   return Status::Ok();
 }
 

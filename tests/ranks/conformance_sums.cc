@@ -54,6 +54,22 @@ Status CheckOneSize(Communicator& comm, Notes& notes, std::size_t count) {
   return Status::Ok();
 }
 
+// `in`: filled by this rank.
+template <typename T>
+Status CheckScatterInPlace(Communicator& comm, Notes& notes,
+                           const std::vector<std::int64_t>& counts, std::span<T> in,
+                           std::size_t first) {
+  const auto own =
+      in.subspan(first, static_cast<std::size_t>(counts[static_cast<std::size_t>(comm.rank())]));
+  const std::vector<T> before(in.begin(), in.begin() + static_cast<std::ptrdiff_t>(first));
+  GACCD_RETURN_IF_ERROR(
+      comm.ReduceScatter(View(std::span<const T>(in)), counts, View(std::span<T>(own))));
+  ExpectSum(notes, std::span<const T>(own), comm.size(), first, "reduce-scatter in place");
+  notes.Expect(std::ranges::equal(before, in.first(first)),
+               "reduce-scatter in place wrote before its part at ", first);
+  return Status::Ok();
+}
+
 template <typename T>
 Status CheckScatter(Communicator& comm, Notes& notes, const std::vector<std::int64_t>& counts) {
   const auto total = static_cast<std::size_t>(std::reduce(counts.begin(), counts.end()));
@@ -69,7 +85,7 @@ Status CheckScatter(Communicator& comm, Notes& notes, const std::vector<std::int
   ExpectSum(notes, std::span<const T>(out).first(mine), comm.size(), first, "reduce-scatter");
   notes.Expect(out[mine] == T{77}, "reduce-scatter wrote past its output of ", mine);
   ExpectUnchanged(notes, std::span<const T>(in), comm.rank(), "reduce-scatter");
-  return Status::Ok();
+  return CheckScatterInPlace(comm, notes, counts, std::span(in), first);
 }
 
 // Notes a difference of `bits` between ranks.
@@ -214,6 +230,20 @@ Status CheckReduceScatterRagged(Communicator& comm, const ConformanceOptions& op
     GACCD_RETURN_IF_ERROR(CheckScatter<double>(comm, notes, counts));
     GACCD_RETURN_IF_ERROR(CheckScatter<std::int32_t>(comm, notes, counts));
     GACCD_RETURN_IF_ERROR(CheckScatter<std::int64_t>(comm, notes, counts));
+    // In memory where communicators need no copies.
+    const auto total = static_cast<std::size_t>(std::reduce(counts.begin(), counts.end()));
+    if (total == 0) continue;
+    GACCD_ASSIGN_OR_RETURN(const auto memory, comm.Allocate(total * sizeof(float)));
+    const std::span shared(static_cast<float*>(memory->data()), total);
+    Fill(shared, comm.rank());
+    const auto first =
+        static_cast<std::size_t>(std::reduce(counts.begin(), counts.begin() + comm.rank()));
+    std::vector<float> apart(
+        static_cast<std::size_t>(counts[static_cast<std::size_t>(comm.rank())]));
+    GACCD_RETURN_IF_ERROR(
+        comm.ReduceScatter(View(std::span<const float>(shared)), counts, View(std::span(apart))));
+    ExpectSum(notes, std::span<const float>(apart), comm.size(), first, "reduce-scatter of shared");
+    GACCD_RETURN_IF_ERROR(CheckScatterInPlace(comm, notes, counts, shared, first));
   }
   return notes.status();
 }

@@ -34,8 +34,9 @@ Status Train(Communicator& comm, const Job& job, const Plan& plan, const Files& 
   TrainingSummary summary;
   const Status status = trainer->Run(*reporter, &summary);
   reporter->Finish(status);
-  if (!status.ok() || comm.rank() != 0) return status;
+  GACCD_RETURN_IF_ERROR(status);
   GACCD_ASSIGN_OR_RETURN(const std::vector<float> parameters, trainer->FinalParameters());
+  if (comm.rank() != 0) return Status::Ok();
   return SaveParameters(StrCat(files.out, "/weights"), trainer->model().layout(), parameters);
 }
 

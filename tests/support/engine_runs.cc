@@ -186,6 +186,7 @@ Result<std::unique_ptr<Engine>> EngineOf(Communicator& comm, const EngineCase& t
   GACCD_ASSIGN_OR_RETURN(auto engine, MakeEngine(comm, setting.model,
                                                  {.replica = replica,
                                                   .optimizer = test.optimizer,
+                                                  .shard = test.shard,
                                                   .numerics = test.numerics,
                                                   .choice = choice,
                                                   .control_word_count = test.control_words,

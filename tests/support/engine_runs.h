@@ -53,6 +53,7 @@ struct EngineCase {
   // same.
   bool collectives = false;
   bool evaluate = true;  // not with collectives
+  Sharding shard = Sharding::kNone;
 };
 
 inline void PrintTo(const EngineCase& test, std::ostream* out) { *out << test.name; }

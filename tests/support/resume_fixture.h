@@ -108,14 +108,14 @@ class ResumeTest : public ::testing::Test {
       trainer->SetStops(&stops);
       GACCD_RETURN_IF_ERROR(trainer->Run(*reporter, &summary, checkpointer.get()));
       reporter->Finish(Status::Ok());
-      if (comm.rank() == 0) {
-        trained.summary = summary;
-        trained.first = trainer->first_update();
-        trained.notes = point.notes;
-        trained.evaluations = stops.evaluations();
-        GACCD_ASSIGN_OR_RETURN(trained.averaged, trainer->FinalParameters());
-        GACCD_ASSIGN_OR_RETURN(trained.weights, trainer->Parameters());
-      }
+      GACCD_ASSIGN_OR_RETURN(std::vector<float> averaged, trainer->FinalParameters());
+      if (comm.rank() != 0) return Status::Ok();
+      trained.summary = summary;
+      trained.first = trainer->first_update();
+      trained.notes = point.notes;
+      trained.evaluations = stops.evaluations();
+      trained.averaged = std::move(averaged);
+      GACCD_ASSIGN_OR_RETURN(trained.weights, trainer->Parameters());
       return Status::Ok();
     };
     const Status status = RunRanks(ranks, train);

@@ -1,0 +1,63 @@
+#include "daemon/tensor/shard_layout.h"
+
+#include <algorithm>
+
+namespace gaccd {
+namespace {
+
+std::int64_t BlocksOf(std::int64_t elements) {
+  return (elements + FlatLayout::kBlock - 1) / FlatLayout::kBlock;
+}
+
+// Trainable elements before `element`.
+std::int64_t TrainableBefore(const FlatLayout& layout, std::int64_t element) {
+  std::int64_t sum = 0;
+  for (const FlatEntry& entry : layout.entries()) {
+    if (entry.offset >= element) break;
+    if (!entry.frozen) sum += std::min(entry.padded_elements(), element - entry.offset);
+  }
+  return sum;
+}
+
+// The first block before which at least so many trainable elements lie, or the end of the buffer.
+std::int64_t BlockAfter(const FlatLayout& layout, std::int64_t trainable) {
+  std::int64_t before = 0;
+  for (const FlatEntry& entry : layout.entries()) {
+    if (before >= trainable) break;
+    if (entry.frozen) continue;
+    if (before + entry.padded_elements() >= trainable) {
+      const std::int64_t end = entry.offset + trainable - before;
+      return std::min(layout.size(), BlocksOf(end) * FlatLayout::kBlock);
+    }
+    before += entry.padded_elements();
+  }
+  return 0;
+}
+
+// ceil(trainable rank / world), without overflow.
+std::int64_t ShareBefore(std::int64_t trainable, std::int64_t rank, std::int64_t world) {
+  return trainable / world * rank + (trainable % world * rank + world - 1) / world;
+}
+
+}  // namespace
+
+ShardLayout ShardLayout::Make(const FlatLayout& layout, int world) {
+  ShardLayout made;
+  const std::int64_t trainable = layout.trainable_size();
+  ShardPart part;
+  for (int rank = 0; rank < world; ++rank) {
+    const std::int64_t end = rank + 1 == world
+                                 ? layout.size()
+                                 : BlockAfter(layout, ShareBefore(trainable, rank + 1, world));
+    part.elements = end - part.first;
+    part.state_elements = TrainableBefore(layout, end) - part.state_first;
+    made.parts_.push_back(part);
+    made.elements_.push_back(part.elements);
+    made.blocks_.push_back(BlocksOf(part.elements));
+    part.first = end;
+    part.state_first += part.state_elements;
+  }
+  return made;
+}
+
+}  // namespace gaccd

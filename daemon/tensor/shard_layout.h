@@ -1,0 +1,42 @@
+// ShardLayout: which part of the flat buffers each rank owns where the optimiser is sharded
+// (job: shard). The parts are neighbours in the order of the ranks, cover the buffer, and begin at
+// blocks: rank r's at the first block before which at least r / world of the trainable elements
+// lie. So the state of a rank, which frozen parameters have none of, is 1 / world of the whole
+// within a block. A rank may own nothing.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "daemon/tensor/flat_layout.h"
+
+namespace gaccd {
+
+struct ShardPart {
+  std::int64_t first = 0;  // element of the flat buffers
+  std::int64_t elements = 0;
+  // Of those the trainable ones: their places in every buffer of the optimiser's state.
+  std::int64_t state_first = 0;
+  std::int64_t state_elements = 0;
+
+  friend bool operator==(const ShardPart&, const ShardPart&) = default;
+};
+
+class ShardLayout {
+ public:
+  // REQUIRES: world > 0.
+  [[nodiscard]] static ShardLayout Make(const FlatLayout& layout, int world);
+
+  [[nodiscard]] std::span<const ShardPart> parts() const { return parts_; }  // by rank
+  // By rank, as collectives ask for them: elements, and blocks of FlatLayout::kBlock.
+  [[nodiscard]] std::span<const std::int64_t> elements() const { return elements_; }
+  [[nodiscard]] std::span<const std::int64_t> blocks() const { return blocks_; }
+
+ private:
+  std::vector<ShardPart> parts_;
+  std::vector<std::int64_t> elements_;
+  std::vector<std::int64_t> blocks_;
+};
+
+}  // namespace gaccd

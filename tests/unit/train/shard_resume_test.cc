@@ -1,0 +1,108 @@
+// Trainings with a sharded optimiser: saved, resumed on other ranks and unsharded, and back.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "collectives/base/files.h"
+#include "daemon/checkpoint/shard.h"
+#include "daemon/selftest/selftest_job.h"
+#include "tests/support/resume_fixture.h"
+#include "tests/support/status_matchers.h"
+
+namespace gaccd {
+namespace {
+
+using tests::Place;
+using tests::ResumeTest;
+using tests::SmallJob;
+
+class ShardResumeTest : public ResumeTest {
+ protected:
+  // 6 blocks of parameters, a part of which is frozen.
+  static Job MediumJob(Sharding shard) {
+    Job job = SmallJob();
+    job.model.layer = {{"fc1", LinearSpec{10, 96, true}},
+                       {"relu1", ReluSpec{}},
+                       {"fc2", LinearSpec{96, 50, true}},
+                       {"relu2", ReluSpec{}},
+                       {"fc3", LinearSpec{50, 2, true}}};
+    job.optimizer.group = {{.match = "fc1.weight", .freeze = true}};
+    job.optimizer.ema = EmaSpec{0.75};
+    job.clip_norm = 0.1;
+    job.shard = shard;
+    return job;
+  }
+  // With statistics of whole updates.
+  static Job Normalized(Job job) {
+    job.model.layer.insert(job.model.layer.begin() + 1, {"norm", BatchNormSpec{96}});
+    return job;
+  }
+};
+
+TEST_F(ShardResumeTest, CheckpointsAndResultsAreThoseOfAnUnshardedRun) {
+  for (const bool normalized : {false, true}) {
+    const auto job = [&](Sharding shard) {
+      return normalized ? Normalized(MediumJob(shard)) : MediumJob(shard);
+    };
+    const auto plain = ValueOrThrow(Train(job(Sharding::kNone), 5, 8, "never"));
+    const std::string unsharded = folder_ + "/unsharded";
+    std::filesystem::rename(ckpt(), unsharded);
+    const auto sharded = ValueOrThrow(Train(job(Sharding::kOptimizer), 5, 8, "never"));
+    EXPECT_EQ(sharded.weights, plain.weights);
+    EXPECT_EQ(sharded.averaged, plain.averaged);
+    EXPECT_EQ(sharded.evals, plain.evals);
+    for (const std::int64_t step : {8, 16, 24}) {
+      for (int rank = 0; rank < 5; ++rank) {
+        const std::string name =
+            StrCat("/", Generation{.epoch = 1, .step = step}.name(), "/", ShardName(rank, 5));
+        EXPECT_EQ(ValueOrThrow(ReadStart(ckpt() + name, 1 << 20)),
+                  ValueOrThrow(ReadStart(unsharded + name, 1 << 20)))
+            << name;
+      }
+    }
+    // Either continues the other's: what is right on so many ranks an unsharded run knows.
+    const std::string there = PathOf(8);
+    const std::string other = unsharded + there.substr(ckpt().size());
+    for (const int ranks : {1, 3, 7}) {
+      const auto expected = ValueOrThrow(Train(job(Sharding::kNone), ranks, 0, other));
+      const auto resumed = ValueOrThrow(Train(job(Sharding::kOptimizer), ranks, 0, there));
+      EXPECT_EQ(resumed.first, 8);
+      EXPECT_EQ(resumed.weights, expected.weights) << ranks << " ranks";
+      EXPECT_EQ(resumed.averaged, expected.averaged) << ranks << " ranks";
+      EXPECT_EQ(resumed.evals, expected.evals) << ranks << " ranks";
+    }
+    const auto back = ValueOrThrow(Train(job(Sharding::kNone), 5, 0, there));
+    EXPECT_EQ(back.weights, plain.weights);
+    const auto again = ValueOrThrow(Train(job(Sharding::kOptimizer), 5, 0, other));
+    EXPECT_EQ(again.averaged, plain.averaged);
+    std::filesystem::remove_all(unsharded);
+    std::filesystem::remove_all(ckpt());
+  }
+}
+
+TEST_F(ShardResumeTest, InsideAnUpdateTheSameMicroStepsGoOn) {
+  const auto plain = ValueOrThrow(Train(MediumJob(Sharding::kNone), 3, 0, "never"));
+  for (const Place& stop : {Place{1, 1}, Place{4, 2}}) {
+    std::filesystem::remove_all(ckpt());
+    ASSERT_THAT(Train(MediumJob(Sharding::kOptimizer), 3, 100, "never", stop),
+                HasKind(ErrorKind::kTempFail));
+    for (const Sharding shard : {Sharding::kNone, Sharding::kOptimizer}) {
+      const auto resumed = ValueOrThrow(Train(MediumJob(shard), 3, 0, "auto"));
+      EXPECT_EQ(resumed.first, stop.update - 1);
+      EXPECT_EQ(resumed.weights, plain.weights) << stop.update << ", " << stop.done;
+      EXPECT_EQ(resumed.averaged, plain.averaged);
+    }
+  }
+}
+
+TEST_F(ShardResumeTest, TheSelftestOfAShardedJobPasses) {
+  const auto test = ValueOrThrow(
+      RunJobSelftest(MediumJob(Sharding::kOptimizer),
+                     {.nodes = 1, .gpus_per_node = 7, .micro_batch = 2, .target_batch = 33}));
+  EXPECT_TRUE(test.passed()) << JobSelftestText(test);
+}
+
+}  // namespace
+}  // namespace gaccd
