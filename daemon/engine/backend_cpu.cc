@@ -75,8 +75,9 @@ class CpuBackend final : public Backend {
   }
   Status Reduce(const UpdateSlot& slot) override;
   Status Measure() override {
+    replica_->TakeMicroStatistics();
     // Statistics that would not be finite make an update that is not.
-    const bool finite = model_.update_sums() == 0 || replica_->RunningStatisticsStayFinite();
+    const bool finite = replica_->RunningStatisticsStayFinite();
     JudgeUpdate(finite ? SumOfSquares(replica_->gradients()) : NAN, control_);
     return Status::Ok();
   }
@@ -223,7 +224,7 @@ Status CpuBackend::Optimize(const ParameterLimit* limit) {
     value = std::min(value, limit->most);
   }
   optimizer_->Average(replica_->parameters());
-  if (model_.update_sums() > 0) replica_->AddToRunningStatistics();
+  replica_->AddToRunningStatistics();
   return replica_->ParametersChanged();
 }
 

@@ -1,5 +1,6 @@
 #include "daemon/model/model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "collectives/base/strings.h"
@@ -186,6 +187,12 @@ Status Model::CountCollectives() {
   GACCD_ASSIGN_OR_RETURN(const TrainingGraph one, RecordTraining({1}));
   has_collectives_ = HasCollectives(one.graph);
   update_sums_ = static_cast<std::int64_t>(CountUpdateSums(one.graph));
+  has_running_statistics_ = !one.running.empty();
+  micro_values_ = 0;
+  for (const nn::RunningUpdate& running : one.running) {
+    if (running.sums != nn::kNoValue) continue;
+    micro_values_ = micro_values_ == 0 ? running.values : std::min(micro_values_, running.values);
+  }
   return Status::Ok();
 }
 
@@ -209,6 +216,7 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, BatchSize
   Forward forward{};
   forward.prediction = inference_ == Answer::kEmbeddings ? network_->RecordEmbedding(recorder)
                                                          : network_->Record(recorder);
+  forward.running = recorder.running_updates();
   if (inference_) {
     GACCD_RETURN_IF_ERROR(recorder.status());
     forward.inputs = recorder.inputs();
@@ -235,7 +243,6 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, BatchSize
   if (recorder.HasTensor(kWeights)) forward.weights = rows_of(kWeights);
   GACCD_RETURN_IF_ERROR(recorder.status());
   forward.inputs = recorder.inputs();
-  forward.running = recorder.running_updates();
   return forward;
 }
 
@@ -276,6 +283,7 @@ Result<TrainingGraph> Model::RecordTraining(BatchSize size, Precision precision)
   TrainingGraph training{};
   Graph& graph = training.graph;
   GACCD_ASSIGN_OR_RETURN(Forward forward, RecordForward(graph, For::kTraining, size, precision));
+  training.running = std::move(forward.running);
   if (loss_ == LossKind::kContrastive) {
     training.inputs = std::move(forward.inputs);
     training.weight = graph.AddInput("gradient", graph.value(forward.prediction).spec);
@@ -287,7 +295,6 @@ Result<TrainingGraph> Model::RecordTraining(BatchSize size, Precision precision)
   training.weight = graph.AddInput("weight", {{1}, DType::kF32});
   GACCD_ASSIGN_OR_RETURN(const Loss loss, RecordLoss(graph, For::kTraining, forward));
   training.inputs = std::move(forward.inputs);
-  training.running = std::move(forward.running);
   training.loss_sum = loss.sum;
   training.divisor = loss.divisor;
   GACCD_RETURN_IF_ERROR(RecordGradients(graph, loss.sum, training.weight));

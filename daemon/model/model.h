@@ -144,6 +144,11 @@ class Model {
   // Sums over the update (Function::is_update_sum) in graphs for training, which run segment by
   // segment then.
   [[nodiscard]] std::int64_t update_sums() const { return update_sums_; }
+  // Layers have statistics that an update changes (nn::RunningUpdate).
+  [[nodiscard]] bool has_running_statistics() const { return has_running_statistics_; }
+  // The fewest values of a channel in one sample, of layers that normalise each micro-batch by
+  // itself: the model then depends on what the micro-batches are. 0: there are none.
+  [[nodiscard]] std::int64_t micro_values() const { return micro_values_; }
 
   [[nodiscard]] WeightNames weight_names() const { return network_->weight_names(); }
 
@@ -189,6 +194,8 @@ class Model {
   FlatLayout layout_;
   bool has_collectives_ = false;
   std::int64_t update_sums_ = 0;
+  bool has_running_statistics_ = false;
+  std::int64_t micro_values_ = 0;
   std::int64_t predictions_ = 1;
   std::uint64_t dropout_seed_ = 0;
   std::optional<Answer> inference_;  // MakeForInference()

@@ -32,8 +32,9 @@ Status PreparedGraphs::Record(const Model& model, const ReplicaOptions& options,
                               Precision precision, const Rewrite& rewrite) {
   std::set<BatchSize> training = WholeAndCut(options.micro_batches, model.sample());
   if (model.has_collectives()) training.insert(BatchSize{});
-  // A rank without samples takes part in the sums of the update, too: it knows them from a graph.
-  if (model.update_sums() > 0 && training.empty() && options.effective_batch > 0) {
+  // A rank without samples takes part in the statistics of the update, too: it knows them from a
+  // graph.
+  if (model.has_running_statistics() && training.empty() && options.effective_batch > 0) {
     training.insert(BatchSize{1});
   }
   for (const BatchSize size : training) {

@@ -1,4 +1,5 @@
-// Updates that run segment by segment, as their graphs have sums over the update.
+// Updates that run segment by segment, as their graphs have sums over the update; and the running
+// statistics of any update.
 #include <algorithm>
 #include <utility>
 
@@ -70,15 +71,39 @@ Result<LossSums> Replica::RunSegment(const BatchView& batch, std::int64_t micro_
 }
 
 void Replica::ForEachRunning(auto&& call) {
+  if (graphs_.all<TrainingGraph>().empty()) return;
   const auto& graph = graphs_.all<TrainingGraph>().begin()->second;
   const auto buffer = [this](nn::ParameterIndex index) {
     return parameters_.data() + model_.layout().entries()[index].offset;
   };
+  auto micro = micro_sums_.begin();
   for (const nn::RunningUpdate& running : graph.ids.running) {
-    call(update_sums_[graph.executor->FindUpdateSum(running.sums)], running.momentum,
+    const bool of_update = running.sums != nn::kNoValue;
+    call(of_update ? NormGroup::kUpdate : NormGroup::kMicroBatch,
+         of_update ? update_sums_[graph.executor->FindUpdateSum(running.sums)] : *micro++,
+         running.momentum,
          RunningStatistics{.mean = buffer(running.mean),
                            .variance = buffer(running.variance),
                            .updates = buffer(running.updates)});
+  }
+}
+
+void Replica::TakeMicroStatistics() {
+  if (model_.micro_values() == 0 || graphs_.all<TrainingGraph>().empty()) return;
+  const auto& running = graphs_.all<TrainingGraph>().begin()->second.ids.running;
+  micro_sums_.resize(running.size());
+  auto sums = micro_sums_.begin();
+  for (const nn::RunningUpdate& of_layer : running) {
+    if (of_layer.sums != nn::kNoValue) continue;
+    sums->clear();
+    for (const auto index : {of_layer.mean, of_layer.variance, of_layer.updates}) {
+      const FlatEntry& entry = model_.layout().entries()[index];
+      const auto place = gradients_.subspan(static_cast<std::size_t>(entry.offset),
+                                            static_cast<std::size_t>(entry.elements));
+      sums->insert(sums->end(), place.begin(), place.end());
+      std::ranges::fill(place, 0.0F);
+    }
+    ++sums;
   }
 }
 

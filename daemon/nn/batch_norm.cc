@@ -1,5 +1,7 @@
 #include "daemon/nn/batch_norm.h"
 
+#include <array>
+
 #include "collectives/base/strings.h"
 
 namespace gaccd::nn {
@@ -25,21 +27,34 @@ ValueId BatchNorm::operator()(Recorder& recorder, ValueId input) const {
           {ErrorKind::kConfig, StrCat("batch_norm.num_features is ", options_.channels,
                                       ", but its input has the shape ", ToString(sample))});
   }
-  const bool of_update = recorder.training() && options_.group == NormGroup::kUpdate;
-  ValueId sums = kNoValue;
-  if (of_update) {
-    const ValueId own = Apply(recorder, std::make_shared<ChannelSums>(), {input});
-    sums = Apply(recorder, std::make_shared<UpdateSum>(), {own});
-    recorder.AddRunningUpdate({sums, options_.momentum, mean_, variance_, updates_});
+  const NormGroup group = recorder.training() ? options_.group : NormGroup::kNone;
+  const ValueId sums = group != NormGroup::kNone
+                           ? GroupSums(recorder, input)
+                           : Apply(recorder, std::make_shared<FixedSums>(),
+                                   {recorder.Parameter(mean_), recorder.Parameter(variance_)});
+  return Apply(recorder,
+               std::make_shared<gaccd::BatchNorm>(static_cast<float>(options_.epsilon), group),
+               {input, sums, recorder.Parameter(weight_), recorder.Parameter(bias_)});
+}
+
+ValueId BatchNorm::GroupSums(Recorder& recorder, ValueId input) const {
+  const std::int64_t rows = Elements(recorder.shape(input)) / options_.channels;
+  RunningUpdate running{.values = recorder.samples() > 0 ? rows / recorder.samples() : 0,
+                        .momentum = options_.momentum,
+                        .mean = mean_,
+                        .variance = variance_,
+                        .updates = updates_};
+  ValueId sums = Apply(recorder, std::make_shared<ChannelSums>(), {input});
+  if (options_.group == NormGroup::kUpdate) {
+    sums = Apply(recorder, std::make_shared<UpdateSum>(), {sums});
+    running.sums = sums;
   } else {
-    sums = Apply(recorder, std::make_shared<FixedSums>(),
-                 {recorder.Parameter(mean_), recorder.Parameter(variance_)});
+    const std::array buffers = {mean_, variance_, updates_};
+    recorder.AddToBuffers(StrCat("layer '", path(), "'"), std::make_shared<MicroStatistics>(),
+                          {sums}, buffers);
   }
-  return Apply(
-      recorder,
-      std::make_shared<gaccd::BatchNorm>(static_cast<float>(options_.epsilon),
-                                         of_update ? NormGroup::kUpdate : NormGroup::kNone),
-      {input, sums, recorder.Parameter(weight_), recorder.Parameter(bias_)});
+  recorder.AddRunningUpdate(running);
+  return sums;
 }
 
 }  // namespace gaccd::nn

@@ -102,6 +102,14 @@ ValueId Recorder::Apply(std::string_view where, std::shared_ptr<const Function> 
   return (*outputs)[0];
 }
 
+void Recorder::AddToBuffers(std::string_view where, std::shared_ptr<const Function> function,
+                            std::vector<ValueId> inputs, std::span<const ParameterIndex> buffers) {
+  std::vector<std::optional<ValueId>> targets;
+  for (const ParameterIndex buffer : buffers) targets.emplace_back(Parameter(buffer));
+  if (!status_.ok()) return;
+  Check(where, graph_.ApplyToGradients(std::move(function), std::move(inputs), targets).status());
+}
+
 ValueId Recorder::Image(std::string_view where, ValueId x) {
   if (!status_.ok() || channels_last_.contains(x)) return x;
   const Shape found = shape(x);

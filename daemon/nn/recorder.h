@@ -35,9 +35,11 @@ struct GraphInput {
   ValueId value = kNoValue;
 };
 
-// Statistics of an update that a layer adds to its running ones when the update ends.
+// Statistics of an update that a layer adds to its running ones when the update ends
+// (ops/batch_norm.h).
 struct RunningUpdate {
-  ValueId sums = kNoValue;  // an update_sum (ops/batch_norm.h)
+  ValueId sums = kNoValue;  // an update_sum; none: of micro-batches, as gradients of the buffers
+  std::int64_t values = 0;  // of a channel, in one sample
   double momentum = 0;
   ParameterIndex mean = 0;  // buffers
   ParameterIndex variance = 0;
@@ -72,6 +74,10 @@ class Recorder {
   // Output 0 of function(inputs). `where` is put before an error: "layer 'fc1'".
   ValueId Apply(std::string_view where, std::shared_ptr<const Function> function,
                 std::vector<ValueId> inputs);
+  // What output i of function(inputs) is in the micro-steps of an update is added as the gradient
+  // of buffers[i], whose place in the flat gradients is free.
+  void AddToBuffers(std::string_view where, std::shared_ptr<const Function> function,
+                    std::vector<ValueId> inputs, std::span<const ParameterIndex> buffers);
 
   // Images in the order that functions of images take, [N, H, W, C]; kConfig for what is none. What
   // Apply() makes of such images, if it has four dimensions, is in this order, too.

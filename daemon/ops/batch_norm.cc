@@ -53,6 +53,14 @@ OutputSpecs UpdateSum::Infer(std::span<const ValueSpec> inputs) const {
   return std::vector<ValueSpec>{inputs[0]};
 }
 
+OutputSpecs MicroStatistics::Infer(std::span<const ValueSpec> inputs) const {
+  GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
+  const std::int64_t channels = (Elements(inputs[0].shape) - 1) / 2;
+  GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[0], {2 * channels + 1}, "the sums", DType::kF64));
+  const ValueSpec by_channel{{channels}, DType::kF32};
+  return std::vector<ValueSpec>{by_channel, by_channel, {{}, DType::kF32}};
+}
+
 OutputSpecs BatchNorm::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 4));
   const ValueSpec& x = inputs[0];
@@ -76,6 +84,7 @@ Status BatchNorm::Gradient(GradientScope& scope) const {
                              {std::nullopt, target(2), target(3)}));
   if (!scope.NeedsGradient(0)) return Status::Ok();
   std::vector<ValueId> inputs = {dy, x, sums, scope.input(2)};
+  if (group_ == NormGroup::kMicroBatch) inputs.push_back(own[0]);
   if (group_ == NormGroup::kUpdate) {
     GACCD_ASSIGN_OR_RETURN(const std::vector<ValueId> all,
                            graph.Apply(std::make_shared<UpdateSum>(), {own[0]}));
@@ -107,17 +116,24 @@ OutputSpecs BatchNormInputGradient::Infer(std::span<const ValueSpec> inputs) con
   return std::vector<ValueSpec>{x};
 }
 
+double UnbiasedVariance(double sum, double squares, double n) {
+  const double mean = sum / n;
+  const double variance = std::max(squares / n - mean * mean, 0.0);
+  return n > 1 ? variance * n / (n - 1) : variance;
+}
+
 namespace {
 
 // Calls set(channel, mean, variance) with what AddToRunning() makes of them.
-void ForEachNext(std::span<const double> sums, double momentum, const RunningStatistics& running,
-                 auto&& set) {
+void ForEachNext(NormGroup group, std::span<const double> sums, double momentum,
+                 const RunningStatistics& running, auto&& set) {
   const std::size_t channels = (sums.size() - 1) / 2;
   const double n = sums[2 * channels];
   for (std::size_t c = 0; c < channels; ++c) {
     const double mean = sums[c] / n;
-    const double variance = std::max(sums[channels + c] / n - mean * mean, 0.0);
-    const double unbiased = n > 1 ? variance * n / (n - 1) : variance;
+    const double unbiased = group == NormGroup::kMicroBatch
+                                ? sums[channels + c] / n
+                                : UnbiasedVariance(sums[c], sums[channels + c], n);
     set(c, static_cast<float>((1 - momentum) * running.mean[c] + momentum * mean),
         static_cast<float>((1 - momentum) * running.variance[c] + momentum * unbiased));
   }
@@ -125,17 +141,19 @@ void ForEachNext(std::span<const double> sums, double momentum, const RunningSta
 
 }  // namespace
 
-void AddToRunning(std::span<const double> sums, double momentum, const RunningStatistics& running) {
-  ForEachNext(sums, momentum, running, [&](std::size_t c, float mean, float variance) {
+void AddToRunning(NormGroup group, std::span<const double> sums, double momentum,
+                  const RunningStatistics& running) {
+  ForEachNext(group, sums, momentum, running, [&](std::size_t c, float mean, float variance) {
     running.mean[c] = mean;
     running.variance[c] = variance;
   });
   *running.updates += 1;
 }
 
-bool StaysFinite(std::span<const double> sums, double momentum, const RunningStatistics& running) {
+bool StaysFinite(NormGroup group, std::span<const double> sums, double momentum,
+                 const RunningStatistics& running) {
   bool finite = true;
-  ForEachNext(sums, momentum, running, [&](std::size_t, float mean, float variance) {
+  ForEachNext(group, sums, momentum, running, [&](std::size_t, float mean, float variance) {
     finite = finite && std::isfinite(mean) && std::isfinite(variance);
   });
   return finite;

@@ -5,8 +5,8 @@
 // Backward, with db = sum dy and dg = sum dy h over the same group:
 //   dx = gamma rstd (dy - db / n - h dg / n)
 //   dgamma += dg and dbeta += db of the own samples alone, as every parameter gradient
-// The group is all samples of an update, on all ranks (UpdateSum), or there is none: mean and var
-// are given, and dx = gamma rstd dy.
+// The group is all samples of an update, on all ranks (UpdateSum), or those of the micro-batch, or
+// there is none: mean and var are given, and dx = gamma rstd dy.
 //
 // Sums are f64 of f32 values, so that S2 / n - mean^2 has 5 digits where |mean| is 1e5 deviations.
 // x, y and their gradients are f32. Layout of the sums, f64 [2 C + 1]: S1, S2, n.
@@ -40,7 +40,19 @@ class UpdateSum : public Function {
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
 };
 
-enum class NormGroup : std::uint8_t { kUpdate, kNone };
+enum class NormGroup : std::uint8_t { kUpdate, kMicroBatch, kNone };
+
+// The sums of a micro-batch -> what it adds to the running statistics where it is a group of its
+// own: S1 and n var n / (n - 1), f32 [C], and n, f32 []. No gradient.
+//
+// These accumulate over the update as the gradients of the layer's buffers, which the optimizer
+// leaves alone: so they are reduced with the gradients, and saved inside an update.
+class MicroStatistics : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "micro_statistics"; }
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] bool can_accumulate(std::size_t /*output*/) const override { return true; }
+};
 
 // Inputs: x, sums, gamma, beta. Output: y.
 class BatchNorm : public Function {
@@ -85,23 +97,29 @@ class BatchNormInputGradient : public Function {
   float eps_;
 };
 
+// n / (n - 1) times the variance of a channel, from its sums; of one value 0.
+[[nodiscard]] double UnbiasedVariance(double sum, double squares, double n);
+
 // What a layer keeps for evaluations: once an update  mean = (1 - m) mean + m S1 / n,  the same of
 // the variance with n / (n - 1) times that of the group, as PyTorch; and how many updates there
-// were.
+// were. Of micro-batches: the means over them of both, weighted by n. Their sums have, in place of
+// S2, the sum of n var n / (n - 1), and are those of the update.
 struct RunningStatistics {
   float* mean = nullptr;  // [channels]
   float* variance = nullptr;
   float* updates = nullptr;
 };
-void AddToRunning(std::span<const double> sums, double momentum, const RunningStatistics& running);
+void AddToRunning(NormGroup group, std::span<const double> sums, double momentum,
+                  const RunningStatistics& running);
 // Whether all of it would be finite in float32.
-[[nodiscard]] bool StaysFinite(std::span<const double> sums, double momentum,
+[[nodiscard]] bool StaysFinite(NormGroup group, std::span<const double> sums, double momentum,
                                const RunningStatistics& running);
 
 KernelResult MakeBatchNormCpu(const KernelRequest& request);
 inline constexpr FunctionRow kBatchNormRows[] = {
     {"channel_sums", MakeBatchNormCpu, nullptr},
     {"fixed_sums", MakeBatchNormCpu, nullptr},
+    {"micro_statistics", MakeBatchNormCpu, nullptr},
     {"batch_norm", MakeBatchNormCpu, nullptr},
     {"batch_norm_gradient_sums", MakeBatchNormCpu, nullptr},
     {"batch_norm_input_gradient", MakeBatchNormCpu, nullptr},

@@ -120,6 +120,23 @@ Status RunFixedSums(const Call& c, std::int64_t channels) {
   return Status::Ok();
 }
 
+// Adds, or overwrites.
+void Put(const Call& c, std::size_t output, std::int64_t i, double value) {
+  float& to = c.out<float>(output)[i];
+  to = static_cast<float>((c.add[output] ? to : 0.0) + value);
+}
+
+Status RunMicroStatistics(const Call& c, std::int64_t channels) {
+  const auto* const sums = c.in<double>(0);
+  const double n = sums[2 * channels];
+  for (std::int64_t i = 0; i < channels; ++i) {
+    Put(c, 0, i, sums[i]);
+    Put(c, 1, i, n > 0 ? n * UnbiasedVariance(sums[i], sums[channels + i], n) : 0);
+  }
+  Put(c, 2, 0, n);
+  return Status::Ok();
+}
+
 // Scratch of these: up to 4 floats a channel, and 2 doubles. The loops take the mean in float32;
 // what is missing of it, as it may be many deviations, goes into what they add.
 Status RunNorm(const Call& c, Rows size, double eps) {
@@ -146,16 +163,12 @@ Status RunGradientSums(const Call& c, Rows size, double eps) {
   }
   std::fill_n(found, 2 * size.channels, 0.0);
   SumGradients(c.in<float>(0), c.in<float>(1), size, mean, found);
-  const auto put = [&c](std::size_t output, std::int64_t i, double value) {
-    float& to = c.out<float>(output)[i];
-    to = static_cast<float>((c.add[output] ? to : 0.0) + value);
-  };
   for (std::int64_t i = 0; i < size.channels; ++i) {
     const ChannelMoments moments = ComputeMoments(sums, size, i, eps);
     double& dgamma = found[size.channels + i];
     dgamma = (dgamma + (mean[i] - moments.mean) * found[i]) * moments.rstd;
-    put(1, i, found[size.channels + i]);
-    put(2, i, found[i]);
+    Put(c, 1, i, found[size.channels + i]);
+    Put(c, 2, i, found[i]);
   }
   return Status::Ok();
 }
@@ -199,6 +212,11 @@ KernelResult MakeBatchNormCpu(const KernelRequest& request) {
   if (function.name() == "fixed_sums") {
     return MakeCall(request, [channels = request.inputs[0].shape[0]](const Call& c) {
       return RunFixedSums(c, channels);
+    });
+  }
+  if (function.name() == "micro_statistics") {
+    return MakeCall(request, [channels = request.outputs[0].shape[0]](const Call& c) {
+      return RunMicroStatistics(c, channels);
     });
   }
   const bool forward = function.name() == "batch_norm";

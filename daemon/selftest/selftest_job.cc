@@ -194,6 +194,12 @@ Result<JobSelftest> RunJobSelftest(const Job& job, const PlanRequest& request) {
   GACCD_ASSIGN_OR_RETURN(const TrainingData data, OpenTrainingData(job));
   GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, BatchSpecOf(job, *data.train)));
   GACCD_RETURN_IF_ERROR(model.ApplyRules(job.optimizer));
+  if (model.micro_values() > 0) {
+    return Status(
+        ErrorKind::kConfig,
+        "batch_norm: with statistics of each micro-batch (MICRO) an update is not that of "
+        "one big batch, which the selftest compares with");
+  }
   JobSetting setting{job, *data.train, model,
                      std::vector<float>(static_cast<std::size_t>(model.layout().size()))};
   model.Initialize(job.seed, setting.parameters);

@@ -8,6 +8,7 @@
 #include "daemon/data/node_share.h"
 #include "daemon/data/sample_order.h"
 #include "daemon/tensor/group_rules.h"
+#include "daemon/train/batch_statistics.h"
 #include "daemon/train/trainer.h"
 
 namespace gaccd {
@@ -76,6 +77,13 @@ Status AddRun(const Job& job, const Plan& plan, std::string* text) {
     *text += Field(
         "", StrCat("its ", plan.accum_steps(), " micro-batches are kept until the update ends"));
   }
+  if (model.micro_values() > 0) {
+    *text += Field("statistics", StrCat("MICRO, of each micro-batch by itself, ",
+                                        MicroBatchesText(plan), ": the result is"));
+    *text += Field("", StrCat("not that of one batch of ", plan.effective_batch(),
+                              ", and depends on ranks and micro-batch"));
+  }
+  GACCD_RETURN_IF_ERROR(CheckBatchStatistics(model, plan, schedule));
   const SampleOrder order(job.seed, data.train->size(), job.data.shuffle);
   const int busiest = BusiestRank(plan);
   GACCD_ASSIGN_OR_RETURN(const BatchFeed feed,

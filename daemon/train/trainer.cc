@@ -9,6 +9,7 @@
 #include "daemon/device/host_buffer.h"
 #include "daemon/optim/schedule.h"
 #include "daemon/telemetry/log.h"
+#include "daemon/train/batch_statistics.h"
 #include "daemon/train/same_data.h"
 #include "daemon/train/start_warnings.h"
 #include "daemon/train/update.h"
@@ -63,6 +64,7 @@ Result<TrainingInputs> TrainingInputs::Make(Communicator& comm, const Job& job, 
     GACCD_RETURN_IF_ERROR(CheckTwoSamples("contrastive", schedule));
   }
   if (model.update_sums() > 0) GACCD_RETURN_IF_ERROR(CheckTwoSamples("batch_norm", schedule));
+  GACCD_RETURN_IF_ERROR(CheckBatchStatistics(model, plan, schedule));
   GACCD_ASSIGN_OR_RETURN(const std::int64_t unlabelled,
                          FindUnlabelled(*data.train, "training data"));
   if (data.eval != nullptr) {
@@ -124,7 +126,7 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator& device_comm) {
             "contain every micro-batch: expected stop or skip-update"};
   }
   GACCD_RETURN_IF_ERROR(CheckSameData(comm_, *inputs_.data.train, inputs_.data.eval.get()));
-  if (words_.measures() && TimesSaySpeed()) {
+  if (words_.measures() && TimesSaySpeed() && inputs_.model.micro_values() == 0) {
     rebalancer_.emplace(static_cast<std::size_t>(comm_.size()), loads_.once, loads_.always);
   }
   if (loads_.any()) GACCD_RETURN_IF_ERROR(PrepareForOtherLoads());
@@ -186,6 +188,11 @@ Status Trainer::Resume(const LoadedState& state) {
       {saved, was.lr_factor(), before.updates()},
       {inputs_.job, inputs_.plan.lr_factor(), inputs_.schedule.updates()}, start_.updates);
   if (!jump.empty() && comm_.rank() == 0) LogWarning(jump);
+  if (inputs_.model.micro_values() > 0 && comm_.rank() == 0 &&
+      MicroBatchesText(was) != MicroBatchesText(inputs_.plan)) {
+    LogWarning(StrCat("batch_norm normalises micro-batches ", MicroBatchesText(inputs_.plan),
+                      " from here on, before the resume ", MicroBatchesText(was)));
+  }
   if (const auto& saved_scale = state.manifest.cursor.loss_scale; loss_scale_ && saved_scale) {
     loss_scale_->Restore(*saved_scale);
   }
