@@ -187,7 +187,7 @@ Status Model::CountCollectives() {
   GACCD_ASSIGN_OR_RETURN(const TrainingGraph one, RecordTraining({1}));
   has_collectives_ = HasCollectives(one.graph);
   update_sums_ = static_cast<std::int64_t>(CountUpdateSums(one.graph));
-  has_running_statistics_ = !one.running.empty();
+  running_ = one.running;
   micro_values_ = 0;
   for (const nn::RunningUpdate& running : one.running) {
     if (running.sums != nn::kNoValue) continue;
@@ -203,12 +203,14 @@ Status Model::ApplyRules(const OptimizerSpec& optimizer) {
 }
 
 Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, BatchSize size,
-                                            Precision precision) const {
+                                            Precision precision,
+                                            std::int64_t update_samples) const {
   const std::int64_t samples = size.samples;
   const SampleSpec sample = CutTo(sample_, size.length);
   nn::Recorder recorder(
       graph, network_->parameters(), sample,
       {.samples = samples,
+       .update_samples = update_samples,
        .training = purpose == For::kTraining,
        .dropout_seed = purpose == For::kTraining ? std::optional(dropout_seed_) : std::nullopt,
        .activations = ActivationsOf(precision),
@@ -279,10 +281,12 @@ double Model::FlopsPerSample(std::int64_t length) const {
   return one.ok() ? ProductFlops(one->graph) : 0;  // Make() has recorded it, too
 }
 
-Result<TrainingGraph> Model::RecordTraining(BatchSize size, Precision precision) const {
+Result<TrainingGraph> Model::RecordTraining(BatchSize size, Precision precision,
+                                            std::int64_t update_samples) const {
   TrainingGraph training{};
   Graph& graph = training.graph;
-  GACCD_ASSIGN_OR_RETURN(Forward forward, RecordForward(graph, For::kTraining, size, precision));
+  GACCD_ASSIGN_OR_RETURN(Forward forward,
+                         RecordForward(graph, For::kTraining, size, precision, update_samples));
   training.running = std::move(forward.running);
   if (loss_ == LossKind::kContrastive) {
     training.inputs = std::move(forward.inputs);

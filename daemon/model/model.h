@@ -118,8 +118,10 @@ class Model {
   // ops/linear.h). For GPUs: on CPUs only products are bf16 (ops/bf16_products.h).
   // REQUIRES: samples >= 1; for training also 0, where the model has collectives: what a rank
   // without samples runs. size.length: one of sample().cuts, or 0.
+  // update_samples: of the largest update; 0: the batch is all of it.
   [[nodiscard]] Result<TrainingGraph> RecordTraining(BatchSize size,
-                                                     Precision precision = Precision::kF32) const;
+                                                     Precision precision = Precision::kF32,
+                                                     std::int64_t update_samples = 0) const;
   // REQUIRES: contrastive().
   [[nodiscard]] Result<EncodingGraph> RecordEncoding(BatchSize size,
                                                      Precision precision = Precision::kF32) const;
@@ -144,8 +146,8 @@ class Model {
   // Sums over the update (Function::is_update_sum) in graphs for training, which run segment by
   // segment then.
   [[nodiscard]] std::int64_t update_sums() const { return update_sums_; }
-  // Layers have statistics that an update changes (nn::RunningUpdate).
-  [[nodiscard]] bool has_running_statistics() const { return has_running_statistics_; }
+  // Of the layers with statistics that an update changes; `sums` belongs to no graph.
+  [[nodiscard]] std::span<const nn::RunningUpdate> running_statistics() const { return running_; }
   // The fewest values of a channel in one sample, of layers that normalise each micro-batch by
   // itself: the model then depends on what the micro-batches are. 0: there are none.
   [[nodiscard]] std::int64_t micro_values() const { return micro_values_; }
@@ -178,8 +180,8 @@ class Model {
     std::optional<ValueId> divisor;
   };
   enum class For : std::uint8_t { kTraining, kEvaluation };
-  Result<Forward> RecordForward(Graph& graph, For purpose, BatchSize size,
-                                Precision precision) const;
+  Result<Forward> RecordForward(Graph& graph, For purpose, BatchSize size, Precision precision,
+                                std::int64_t update_samples = 0) const;
   Result<Loss> RecordLoss(Graph& graph, For purpose, const Forward& forward) const;
   Result<EvaluationGraph> RecordPrediction(BatchSize size, Precision precision) const;
   static Status MarkPrediction(const Forward& forward, EvaluationGraph* evaluation);
@@ -194,7 +196,7 @@ class Model {
   FlatLayout layout_;
   bool has_collectives_ = false;
   std::int64_t update_sums_ = 0;
-  bool has_running_statistics_ = false;
+  std::vector<nn::RunningUpdate> running_;
   std::int64_t micro_values_ = 0;
   std::int64_t predictions_ = 1;
   std::uint64_t dropout_seed_ = 0;

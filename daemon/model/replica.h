@@ -75,7 +75,7 @@ class Replica {
     return update_sums_[static_cast<std::size_t>(sum)];
   }
 
-  // Of models with running statistics (Model::has_running_statistics), once an update, after the
+  // Of models with running statistics (Model::running_statistics), once an update, after the
   // reduction of the gradients. First this: statistics of micro-batches leave gradients(), where
   // zeros remain.
   void TakeMicroStatistics();
@@ -119,11 +119,12 @@ class Replica {
   HostBuffer arena_;  // of one graph; of every micro-batch, where they run segment by segment
   std::vector<KeptBatch> kept_;
   std::vector<std::vector<double>> update_sums_;
-  std::vector<std::vector<double>> micro_sums_;  // TakeMicroStatistics(), by layer that has them
+  std::vector<std::vector<double>> part_sums_;  // by layer: of its micro-batches or runs
   HostBuffer scratch_;
-  // What the graphs' inputs `weight` and `update` look at.
+  // What the graphs' inputs of these names look at.
   float weight_ = 0;
   std::int64_t update_ = 0;
+  std::int64_t position_ = 0;
 };
 
 }  // namespace gaccd

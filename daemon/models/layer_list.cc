@@ -74,7 +74,8 @@ std::unique_ptr<const nn::Layer> MakeLayer(const nn::Scope& scope, const LayerSp
                 scope, nn::BatchNormOptions{.channels = spec.num_features,
                                             .epsilon = spec.eps,
                                             .momentum = spec.momentum,
-                                            .group = GroupOf(spec.stats)});
+                                            .group = GroupOf(spec.stats),
+                                            .run_size = spec.ghost_size});
           },
           [&](const EmbeddingSpec& spec) -> Made {
             return std::make_unique<nn::Embedding>(

@@ -12,6 +12,8 @@ namespace gaccd {
       return NormGroup::kUpdate;
     case BatchStatistics::kMicro:
       return NormGroup::kMicroBatch;
+    case BatchStatistics::kGhost:
+      return NormGroup::kRuns;
     case BatchStatistics::kFrozen:
       break;
   }

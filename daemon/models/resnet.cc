@@ -34,7 +34,8 @@ std::shared_ptr<const nn::Layer> MakeNorm(const nn::Scope& scope, const ResnetSp
         scope, nn::GroupNormOptions{.groups = spec.groups, .channels = channels});
   }
   return std::make_shared<nn::BatchNorm>(
-      scope, nn::BatchNormOptions{.channels = channels, .group = GroupOf(spec.stats)});
+      scope, nn::BatchNormOptions{
+                 .channels = channels, .group = GroupOf(spec.stats), .run_size = spec.ghost_size});
 }
 
 // Kaiming's normal values of the fan out, as torchvision's.

@@ -12,8 +12,10 @@ struct BatchNormOptions {
   std::int64_t channels = 0;
   double epsilon = 1e-5;
   double momentum = 0.1;
-  // In training: of the whole update, of each micro-batch, or the running ones as they are.
+  // In training: of the whole update, of runs of its samples, of each micro-batch, or the running
+  // ones as they are.
   NormGroup group = NormGroup::kUpdate;
+  std::int64_t run_size = 0;  // of kRuns
 };
 
 class BatchNorm final : public Layer {
@@ -25,7 +27,7 @@ class BatchNorm final : public Layer {
 
  private:
   // The sums that normalise `input` in training.
-  ValueId GroupSums(Recorder& recorder, ValueId input) const;
+  ValueId GroupSums(Recorder& recorder, ValueId input, const NormRuns& runs) const;
 
   BatchNormOptions options_;
   ParameterIndex weight_;

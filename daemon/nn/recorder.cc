@@ -17,7 +17,7 @@ namespace {
 std::optional<ValueSpec> FindInput(const SampleSpec& sample, std::string_view name,
                                    std::int64_t samples) {
   if (name == kSampleIds) return ValueSpec{{samples}, DType::kI64};
-  if (name == kUpdate) return ValueSpec{{1}, DType::kI64};
+  if (name == kUpdate || name == kPosition) return ValueSpec{{1}, DType::kI64};
   const TensorSpec* tensor = sample.Find(name);
   if (tensor == nullptr) return std::nullopt;
   ValueSpec spec{tensor->shape, tensor->dtype};

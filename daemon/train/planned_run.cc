@@ -72,7 +72,7 @@ Status AddRun(const Job& job, const Plan& plan, std::string* text) {
   GACCD_RETURN_IF_ERROR(model.ApplyRules(job.optimizer));
   *text += Field("weight decay", DecayText(model.layout(), job.optimizer));
   if (model.update_sums() > 0) {
-    *text += Field("statistics", StrCat("of the whole update: ", model.update_sums(),
+    *text += Field("statistics", StrCat(UpdateSumsText(model), ": ", model.update_sums(),
                                         " small reductions; the activations of"));
     *text += Field(
         "", StrCat("its ", plan.accum_steps(), " micro-batches are kept until the update ends"));

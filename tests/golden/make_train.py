@@ -53,7 +53,10 @@ WORLDS = {  # by job
     "batch_norm_few": ["1x1", "1x4", "1x8"],
     "batch_norm_frozen": ["1x1", "1x3", "1x7"],
     "batch_norm_micro": ["1x3", "3x1"],
+    "batch_norm_mixed": ["1x2"],
+    "batch_norm_ghost": ["1x1", "1x3", "1x7"],
     "resnet_micro": ["1x7"],
+    "resnet_ghost": ["1x1", "1x3", "1x17"],
     "resnet": ["1x1", "1x3", "2x2"],
     "resnet_bottleneck": ["1x1", "1x5"],
 }
@@ -206,8 +209,8 @@ class PartsNorm2d(PartsNorm, torch.nn.BatchNorm2d):
 def make_norm(kinds, spec, channels, **options):
     """kinds: of the whole batch, and of parts."""
     stats = spec.DESCRIPTOR.fields_by_name["stats"].enum_type.values_by_number[spec.stats].name
-    norm = kinds[stats == "MICRO"](channels, **options)
-    norm.stats = stats
+    norm = kinds[stats in ("MICRO", "GHOST")](channels, **options)
+    norm.stats, norm.ghost_size = stats, spec.ghost_size
     if stats == "FROZEN":
         norm.eval()
         norm.train = lambda mode=True: norm
@@ -399,7 +402,9 @@ def train(job, ranks, out):
         optimizer.zero_grad()
         parts = [n for n in micro_batches(job.batch, ranks, len(samples)) if n > 0]
         for layer in in_parts:
-            layer.begin_update([] if accumulates else parts)
+            ghosts = [layer.ghost_size] * (len(samples) // layer.ghost_size)
+            ghosts.append(len(samples) - sum(ghosts))
+            layer.begin_update([] if accumulates else parts if layer.stats == "MICRO" else ghosts)
         loss = 0
         if isinstance(network, DualEncoder):
             loss = network.loss(features[samples], targets[samples])

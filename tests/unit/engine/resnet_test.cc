@@ -69,18 +69,18 @@ TEST(ResnetTest, NormsOfMicroBatchesNeedNoSumOverTheUpdate) {
   const auto window = Model::Make(spec, Images({8, 8}));
   ASSERT_TRUE(window.ok()) << window.status().message();
   EXPECT_EQ(window->micro_values(), 0);
-  EXPECT_TRUE(window->has_running_statistics());
+  EXPECT_EQ(window->running_statistics().size(), 6U);
   resnet.stats = BatchStatistics::kMicro;
   const auto model = Model::Make(spec, Images({8, 8}));
   ASSERT_TRUE(model.ok()) << model.status().message();
   EXPECT_EQ(model->update_sums(), 0);
   EXPECT_EQ(model->micro_values(), 4 * 4) << "pixels of the last stage";
-  EXPECT_TRUE(model->has_running_statistics());
+  EXPECT_EQ(model->running_statistics().size(), 6U);
   resnet.stats = BatchStatistics::kFrozen;
   const auto frozen = Model::Make(spec, Images({8, 8}));
   ASSERT_TRUE(frozen.ok()) << frozen.status().message();
   EXPECT_EQ(frozen->micro_values(), 0);
-  EXPECT_FALSE(frozen->has_running_statistics());
+  EXPECT_TRUE(frozen->running_statistics().empty());
 }
 
 TEST(ResnetTest, GroupNormsNeedNoSumOverTheUpdate) {
