@@ -70,7 +70,8 @@ void TrainIndices::EnterUpdate() {
   const Update update = schedule_.At(update_);
   in_tail_ = update.samples != schedule_.request().batch;
   const Plan& plan = in_tail_ ? *tail_ : full_;
-  position_ = update.first + plan.Offset(rank_);
+  begin_ = update.first;
+  position_ = begin_ + plan.Offset(rank_);
   step_ = 0;
   if (by_length_ == nullptr) return;
   grouped_.resize(static_cast<std::size_t>(plan.Load(rank_)));
@@ -91,6 +92,7 @@ std::int64_t TrainIndices::Next(std::span<std::int64_t> out) {
   if (update_ >= schedule_.updates()) return kEnd;
   const Plan& plan = in_tail_ ? *tail_ : full_;
   draw_ = StreamKey(order_.seed(), static_cast<std::uint64_t>(update_));
+  in_update_ = position_ - begin_;
   const std::int64_t samples = plan.MicroBatch(rank_, step_);
   const auto count = static_cast<std::size_t>(samples);
   if (by_length_ == nullptr) {

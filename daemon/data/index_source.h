@@ -31,6 +31,8 @@ class IndexSource {
 
   // BatchView::draw of the micro-batch that Next() gave.
   [[nodiscard]] virtual std::uint64_t draw() const { return 0; }
+  // BatchView::position of it.
+  [[nodiscard]] virtual std::int64_t position() const { return 0; }
 };
 
 // Training: for every update from `first_update` on, every micro-step of `rank`. In an update of n
@@ -56,6 +58,7 @@ class TrainIndices final : public IndexSource {
   [[nodiscard]] std::int64_t max_samples() const override;
   std::int64_t Next(std::span<std::int64_t> out) override;
   [[nodiscard]] std::uint64_t draw() const override { return draw_; }
+  [[nodiscard]] std::int64_t position() const override { return in_update_; }
 
  private:
   TrainIndices(const SampleOrder& order, const UpdateSchedule& schedule, const Plan& plan,
@@ -74,7 +77,9 @@ class TrainIndices final : public IndexSource {
   bool any_load_ = false;
   bool in_tail_ = false;
   std::int64_t step_ = 0;
-  std::int64_t position_ = 0;  // run position of the next sample of this rank
+  std::int64_t position_ = 0;   // run position of the next sample of this rank
+  std::int64_t begin_ = 0;      // run position of the update
+  std::int64_t in_update_ = 0;  // position() of what Next() gave
   const Dataset* by_length_ = nullptr;
   std::vector<std::int64_t> grouped_;  // by_length_: this rank's samples of the update
   std::size_t taken_ = 0;              // of grouped_

@@ -239,6 +239,11 @@ Status CpuBackend::Reduce(const UpdateSlot& /*slot*/) {
 }
 
 Status CpuBackend::Measure() {
+  // Those of micro-batches lie among the gradients of all parts.
+  if (shards_ && model_.micro_values() > 0) {
+    GACCD_RETURN_IF_ERROR(shards_->Gather(replica_->gradients()));
+  }
+  replica_->TakeMicroStatistics();
   const std::span<const float> own = Own(replica_->gradients());
   double squares = 0;
   if (shards_) {
@@ -247,7 +252,7 @@ Status CpuBackend::Measure() {
     squares = SumOfSquares(own);
   }
   // Statistics that would not be finite make an update that is not.
-  const bool finite = model_.update_sums() == 0 || replica_->RunningStatisticsStayFinite();
+  const bool finite = replica_->RunningStatisticsStayFinite();
   JudgeUpdate(finite ? squares : NAN, control_);
   return Status::Ok();
 }
@@ -263,7 +268,7 @@ Status CpuBackend::Optimize(const ParameterLimit* limit) {
     value = std::min(value, limit->most);
   }
   optimizer_->Average(Own(replica_->parameters()));
-  if (model_.update_sums() > 0) replica_->AddToRunningStatistics();
+  replica_->AddToRunningStatistics();
   return OwnParametersChanged();
 }
 

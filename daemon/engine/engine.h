@@ -172,7 +172,7 @@ class Engine final {
 
   // Whether the gradient of the own samples is there before the reduction, and is a sum over them.
   [[nodiscard]] bool can_measure_noise() const {
-    return backend_->immediate() && !model_.contrastive();
+    return backend_->immediate() && !model_.contrastive() && model_.micro_values() == 0;
   }
 
   // Sums over `batch`, and what metrics are counted from. May wait for the device. REQUIRES: no

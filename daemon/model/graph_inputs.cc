@@ -13,6 +13,8 @@ Result<std::vector<BoundInput>> BindByName(std::span<const nn::GraphInput> input
       next.from = BoundInput::From::kSampleIds;
     } else if (input.name == nn::kUpdate) {
       next.from = BoundInput::From::kUpdate;
+    } else if (input.name == nn::kPosition) {
+      next.from = BoundInput::From::kPosition;
     } else {
       const TensorSpec* tensor = sample.Find(input.name);
       if (tensor == nullptr) {

@@ -13,7 +13,7 @@
 namespace gaccd {
 
 struct BoundInput {
-  enum class From { kTensor, kSampleIds, kUpdate };
+  enum class From { kTensor, kSampleIds, kUpdate, kPosition };
 
   ValueId value;
   From from = From::kTensor;

@@ -1,12 +1,12 @@
 #include "daemon/model/model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "collectives/base/strings.h"
 #include "daemon/autograd/function.h"
 #include "daemon/autograd/simplify.h"
 #include "daemon/nn/recorder.h"
-#include "daemon/ops/batch_norm.h"
 #include "daemon/ops/cast.h"
 #include "daemon/ops/label_ranks.h"
 #include "daemon/ops/mean_squared_error.h"
@@ -187,7 +187,14 @@ Status Model::CountCollectives() {
   GACCD_ASSIGN_OR_RETURN(const TrainingGraph one, RecordTraining({1}));
   has_collectives_ = HasCollectives(one.graph);
   update_sums_ = static_cast<std::int64_t>(CountUpdateSums(one.graph));
-  normalised_values_ = LeastChannelValues(one.graph);
+  running_ = one.running;
+  micro_values_ = 0;
+  normalised_values_ = 0;
+  for (const nn::RunningUpdate& running : one.running) {
+    if (running.run_size > 0) continue;
+    std::int64_t& least = running.sums == nn::kNoValue ? micro_values_ : normalised_values_;
+    least = least == 0 ? running.values : std::min(least, running.values);
+  }
   return Status::Ok();
 }
 
@@ -198,12 +205,14 @@ Status Model::ApplyRules(const OptimizerSpec& optimizer) {
 }
 
 Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, BatchSize size,
-                                            Precision precision) const {
+                                            Precision precision,
+                                            std::int64_t update_samples) const {
   const std::int64_t samples = size.samples;
   const SampleSpec sample = CutTo(sample_, size.length);
   nn::Recorder recorder(
       graph, network_->parameters(), sample,
       {.samples = samples,
+       .update_samples = update_samples,
        .training = purpose == For::kTraining,
        .dropout_seed = purpose == For::kTraining ? std::optional(dropout_seed_) : std::nullopt,
        .activations = ActivationsOf(precision),
@@ -211,6 +220,7 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, BatchSize
   Forward forward{};
   forward.prediction = inference_ == Answer::kEmbeddings ? network_->RecordEmbedding(recorder)
                                                          : network_->Record(recorder);
+  forward.running = recorder.running_updates();
   if (inference_) {
     GACCD_RETURN_IF_ERROR(recorder.status());
     forward.inputs = recorder.inputs();
@@ -237,7 +247,6 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, BatchSize
   if (recorder.HasTensor(kWeights)) forward.weights = rows_of(kWeights);
   GACCD_RETURN_IF_ERROR(recorder.status());
   forward.inputs = recorder.inputs();
-  forward.running = recorder.running_updates();
   return forward;
 }
 
@@ -274,10 +283,13 @@ double Model::FlopsPerSample(std::int64_t length) const {
   return one.ok() ? ProductFlops(one->graph) : 0;  // Make() has recorded it, too
 }
 
-Result<TrainingGraph> Model::RecordTraining(BatchSize size, Precision precision) const {
+Result<TrainingGraph> Model::RecordTraining(BatchSize size, Precision precision,
+                                            std::int64_t update_samples) const {
   TrainingGraph training{};
   Graph& graph = training.graph;
-  GACCD_ASSIGN_OR_RETURN(Forward forward, RecordForward(graph, For::kTraining, size, precision));
+  GACCD_ASSIGN_OR_RETURN(Forward forward,
+                         RecordForward(graph, For::kTraining, size, precision, update_samples));
+  training.running = std::move(forward.running);
   if (loss_ == LossKind::kContrastive) {
     training.inputs = std::move(forward.inputs);
     training.weight = graph.AddInput("gradient", graph.value(forward.prediction).spec);
@@ -289,7 +301,6 @@ Result<TrainingGraph> Model::RecordTraining(BatchSize size, Precision precision)
   training.weight = graph.AddInput("weight", {{1}, DType::kF32});
   GACCD_ASSIGN_OR_RETURN(const Loss loss, RecordLoss(graph, For::kTraining, forward));
   training.inputs = std::move(forward.inputs);
-  training.running = std::move(forward.running);
   training.loss_sum = loss.sum;
   training.divisor = loss.divisor;
   GACCD_RETURN_IF_ERROR(RecordGradients(graph, loss.sum, training.weight));

@@ -118,8 +118,10 @@ class Model {
   // ops/linear.h). For GPUs: on CPUs only products are bf16 (ops/bf16_products.h).
   // REQUIRES: samples >= 1; for training also 0, where the model has collectives: what a rank
   // without samples runs. size.length: one of sample().cuts, or 0.
+  // update_samples: of the largest update; 0: the batch is all of it.
   [[nodiscard]] Result<TrainingGraph> RecordTraining(BatchSize size,
-                                                     Precision precision = Precision::kF32) const;
+                                                     Precision precision = Precision::kF32,
+                                                     std::int64_t update_samples = 0) const;
   // REQUIRES: contrastive().
   [[nodiscard]] Result<EncodingGraph> RecordEncoding(BatchSize size,
                                                      Precision precision = Precision::kF32) const;
@@ -144,9 +146,13 @@ class Model {
   // Sums over the update (Function::is_update_sum) in graphs for training, which run segment by
   // segment then.
   [[nodiscard]] std::int64_t update_sums() const { return update_sums_; }
-  // Values of a channel that one sample gives to a batch norm over the update, H W of an image: the
-  // least of all. 0: there is none. A variance needs 2 in every update.
+  // Of the layers with statistics that an update changes; `sums` belongs to no graph.
+  [[nodiscard]] std::span<const nn::RunningUpdate> running_statistics() const { return running_; }
+  // The fewest values of a channel in one sample, H W of an image: of layers that normalise the
+  // whole update, which needs 2 of them; and of layers that normalise each micro-batch by itself:
+  // the model then depends on what the micro-batches are. 0: there are none.
   [[nodiscard]] std::int64_t normalised_values() const { return normalised_values_; }
+  [[nodiscard]] std::int64_t micro_values() const { return micro_values_; }
 
   [[nodiscard]] WeightNames weight_names() const { return network_->weight_names(); }
 
@@ -176,8 +182,8 @@ class Model {
     std::optional<ValueId> divisor;
   };
   enum class For : std::uint8_t { kTraining, kEvaluation };
-  Result<Forward> RecordForward(Graph& graph, For purpose, BatchSize size,
-                                Precision precision) const;
+  Result<Forward> RecordForward(Graph& graph, For purpose, BatchSize size, Precision precision,
+                                std::int64_t update_samples = 0) const;
   Result<Loss> RecordLoss(Graph& graph, For purpose, const Forward& forward) const;
   Result<EvaluationGraph> RecordPrediction(BatchSize size, Precision precision) const;
   static Status MarkPrediction(const Forward& forward, EvaluationGraph* evaluation);
@@ -192,6 +198,8 @@ class Model {
   FlatLayout layout_;
   bool has_collectives_ = false;
   std::int64_t update_sums_ = 0;
+  std::vector<nn::RunningUpdate> running_;
+  std::int64_t micro_values_ = 0;
   std::int64_t normalised_values_ = 0;
   std::int64_t predictions_ = 1;
   std::uint64_t dropout_seed_ = 0;

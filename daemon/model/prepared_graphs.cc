@@ -32,12 +32,14 @@ Status PreparedGraphs::Record(const Model& model, const ReplicaOptions& options,
                               Precision precision, const Rewrite& rewrite) {
   std::set<BatchSize> training = WholeAndCut(options.micro_batches, model.sample());
   if (model.has_collectives()) training.insert(BatchSize{});
-  // A rank without samples takes part in the sums of the update, too: it knows them from a graph.
-  if (model.update_sums() > 0 && training.empty() && options.effective_batch > 0) {
+  // A rank without samples takes part in the statistics of the update, too: it knows them from a
+  // graph.
+  if (!model.running_statistics().empty() && training.empty() && options.effective_batch > 0) {
     training.insert(BatchSize{1});
   }
   for (const BatchSize size : training) {
-    GACCD_RETURN_IF_ERROR(Add(model, size, model.RecordTraining(size, precision), rewrite));
+    GACCD_RETURN_IF_ERROR(
+        Add(model, size, model.RecordTraining(size, precision, options.effective_batch), rewrite));
     if (!model.contrastive() || size.samples == 0) continue;
     GACCD_RETURN_IF_ERROR(Add(model, size, model.RecordEncoding(size, precision), rewrite));
   }

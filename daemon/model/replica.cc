@@ -77,6 +77,10 @@ void Replica::Bind(Executor& executor, std::span<const BoundInput> inputs, const
       case BoundInput::From::kUpdate:
         memory = &update_;
         break;
+      case BoundInput::From::kPosition:
+        position_ = batch.position;
+        memory = &position_;
+        break;
     }
     executor.BindInput(input.value, memory);
   }
@@ -134,6 +138,7 @@ Result<Evaluation> Replica::Evaluate(const BatchView& batch) {
 std::int64_t Replica::planned_bytes() const {
   std::int64_t kept = 0;
   for (const KeptBatch& batch : kept_) kept += batch.memory.bytes();
+  for (const std::vector<double>& sum : update_sums_) kept += std::ssize(sum) * sizeof(double);
   return static_cast<std::int64_t>(parameter_memory_.bytes() + gradients_.size_bytes() +
                                    arena_.bytes() + scratch_.bytes()) +
          context_->packed_weights().bytes() + kept;

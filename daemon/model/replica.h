@@ -74,6 +74,11 @@ class Replica {
   [[nodiscard]] std::span<double> update_sum(std::int64_t sum) {
     return update_sums_[static_cast<std::size_t>(sum)];
   }
+
+  // Of models with running statistics (Model::running_statistics), once an update, after the
+  // reduction of the gradients. First this: statistics of micro-batches leave gradients(), where
+  // zeros remain.
+  void TakeMicroStatistics();
   // The sums of the update go into the running statistics. ParametersChanged() comes later.
   void AddToRunningStatistics();
   // Whether all of them would be finite; the same on all ranks.
@@ -94,7 +99,7 @@ class Replica {
   Status PrepareSegments(const ReplicaOptions& options);
   Status CheckPlace(std::int64_t micro_batch, std::int64_t segment) const;
 
-  // call(sums, momentum, RunningStatistics) of each batch norm.
+  // call(group, sums, momentum, RunningStatistics) of each batch norm.
   void ForEachRunning(auto&& call);
 
   // A micro-batch of an update that runs segment by segment.
@@ -114,10 +119,12 @@ class Replica {
   HostBuffer arena_;  // of one graph; of every micro-batch, where they run segment by segment
   std::vector<KeptBatch> kept_;
   std::vector<std::vector<double>> update_sums_;
+  std::vector<std::vector<double>> part_sums_;  // by layer: of its micro-batches or runs
   HostBuffer scratch_;
-  // What the graphs' inputs `weight` and `update` look at.
+  // What the graphs' inputs of these names look at.
   float weight_ = 0;
   std::int64_t update_ = 0;
+  std::int64_t position_ = 0;
 };
 
 }  // namespace gaccd

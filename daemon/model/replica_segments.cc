@@ -1,4 +1,5 @@
-// Updates that run segment by segment, as their graphs have sums over the update.
+// Updates that run segment by segment, as their graphs have sums over the update; and the running
+// statistics of any update.
 #include <algorithm>
 #include <utility>
 
@@ -70,15 +71,46 @@ Result<LossSums> Replica::RunSegment(const BatchView& batch, std::int64_t micro_
 }
 
 void Replica::ForEachRunning(auto&& call) {
+  if (graphs_.all<TrainingGraph>().empty()) return;
   const auto& graph = graphs_.all<TrainingGraph>().begin()->second;
   const auto buffer = [this](nn::ParameterIndex index) {
     return parameters_.data() + model_.layout().entries()[index].offset;
   };
-  for (const nn::RunningUpdate& running : graph.ids.running) {
-    call(update_sums_[graph.executor->FindUpdateSum(running.sums)], running.momentum,
+  part_sums_.resize(graph.ids.running.size());
+  for (std::size_t layer = 0; layer < part_sums_.size(); ++layer) {
+    const nn::RunningUpdate& running = graph.ids.running[layer];
+    const bool of_update = running.sums != nn::kNoValue;
+    std::span<const double> sums = part_sums_[layer];
+    if (of_update) sums = update_sums_[graph.executor->FindUpdateSum(running.sums)];
+    if (running.run_size > 0) {
+      const std::int64_t channels = model_.layout().entries()[running.mean].elements;
+      part_sums_[layer].resize(static_cast<std::size_t>(2 * channels + 1));
+      AddRuns(sums, part_sums_[layer]);
+      sums = part_sums_[layer];
+    }
+    const bool whole = of_update && running.run_size == 0;
+    call(whole ? NormGroup::kUpdate : NormGroup::kMicroBatch, sums, running.momentum,
          RunningStatistics{.mean = buffer(running.mean),
                            .variance = buffer(running.variance),
                            .updates = buffer(running.updates)});
+  }
+}
+
+void Replica::TakeMicroStatistics() {
+  if (model_.micro_values() == 0 || graphs_.all<TrainingGraph>().empty()) return;
+  const auto& layers = graphs_.all<TrainingGraph>().begin()->second.ids.running;
+  part_sums_.resize(layers.size());
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    const nn::RunningUpdate& running = layers[layer];
+    if (running.sums != nn::kNoValue) continue;
+    part_sums_[layer].clear();
+    for (const auto index : {running.mean, running.variance, running.updates}) {
+      const FlatEntry& entry = model_.layout().entries()[index];
+      const auto place = gradients_.subspan(static_cast<std::size_t>(entry.offset),
+                                            static_cast<std::size_t>(entry.elements));
+      part_sums_[layer].insert(part_sums_[layer].end(), place.begin(), place.end());
+      std::ranges::fill(place, 0.0F);
+    }
   }
 }
 

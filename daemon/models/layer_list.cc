@@ -4,6 +4,7 @@
 
 #include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"
+#include "daemon/models/norm_group.h"
 #include "daemon/nn/batch_norm.h"
 #include "daemon/nn/conv2d.h"
 #include "daemon/nn/embedding.h"
@@ -73,9 +74,8 @@ std::unique_ptr<const nn::Layer> MakeLayer(const nn::Scope& scope, const LayerSp
                 scope, nn::BatchNormOptions{.channels = spec.num_features,
                                             .epsilon = spec.eps,
                                             .momentum = spec.momentum,
-                                            .group = spec.stats == BatchStatistics::kWindow
-                                                         ? NormGroup::kUpdate
-                                                         : NormGroup::kNone});
+                                            .group = GroupOf(spec.stats),
+                                            .run_size = spec.ghost_size});
           },
           [&](const EmbeddingSpec& spec) -> Made {
             return std::make_unique<nn::Embedding>(

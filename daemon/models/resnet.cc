@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "collectives/base/strings.h"
+#include "daemon/models/norm_group.h"
 #include "daemon/nn/batch_norm.h"
 #include "daemon/ops/reshape.h"
 
@@ -32,10 +33,9 @@ std::shared_ptr<const nn::Layer> MakeNorm(const nn::Scope& scope, const ResnetSp
     return std::make_shared<nn::GroupNorm>(
         scope, nn::GroupNormOptions{.groups = spec.groups, .channels = channels});
   }
-  const bool of_update = spec.stats == BatchStatistics::kWindow;
   return std::make_shared<nn::BatchNorm>(
-      scope, nn::BatchNormOptions{.channels = channels,
-                                  .group = of_update ? NormGroup::kUpdate : NormGroup::kNone});
+      scope, nn::BatchNormOptions{
+                 .channels = channels, .group = GroupOf(spec.stats), .run_size = spec.ghost_size});
 }
 
 // Kaiming's normal values of the fan out, as torchvision's.

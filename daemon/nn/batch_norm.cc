@@ -1,5 +1,9 @@
 #include "daemon/nn/batch_norm.h"
 
+#include <array>
+#include <utility>
+#include <vector>
+
 #include "collectives/base/strings.h"
 
 namespace gaccd::nn {
@@ -25,21 +29,46 @@ ValueId BatchNorm::operator()(Recorder& recorder, ValueId input) const {
           {ErrorKind::kConfig, StrCat("batch_norm.num_features is ", options_.channels,
                                       ", but its input has the shape ", ToString(sample))});
   }
-  const bool of_update = recorder.training() && options_.group == NormGroup::kUpdate;
-  ValueId sums = kNoValue;
-  if (of_update) {
-    const ValueId own = Apply(recorder, std::make_shared<ChannelSums>(), {input});
-    sums = Apply(recorder, std::make_shared<UpdateSum>(), {own});
-    recorder.AddRunningUpdate({sums, options_.momentum, mean_, variance_, updates_});
-  } else {
-    sums = Apply(recorder, std::make_shared<FixedSums>(),
-                 {recorder.Parameter(mean_), recorder.Parameter(variance_)});
+  const NormGroup group = recorder.training() ? options_.group : NormGroup::kNone;
+  NormRuns runs;
+  if (group == NormGroup::kRuns) {
+    runs = {.size = options_.run_size,
+            .count = (recorder.update_samples() + options_.run_size - 1) / options_.run_size,
+            .samples = recorder.samples()};
   }
-  return Apply(
-      recorder,
-      std::make_shared<gaccd::BatchNorm>(static_cast<float>(options_.epsilon),
-                                         of_update ? NormGroup::kUpdate : NormGroup::kNone),
-      {input, sums, recorder.Parameter(weight_), recorder.Parameter(bias_)});
+  const ValueId sums = group != NormGroup::kNone
+                           ? GroupSums(recorder, input, runs)
+                           : Apply(recorder, std::make_shared<FixedSums>(),
+                                   {recorder.Parameter(mean_), recorder.Parameter(variance_)});
+  std::vector<ValueId> inputs = {input, sums, recorder.Parameter(weight_),
+                                 recorder.Parameter(bias_)};
+  if (runs.size > 0) inputs.push_back(recorder.Input(kPosition));
+  const auto epsilon = static_cast<float>(options_.epsilon);
+  return Apply(recorder, std::make_shared<gaccd::BatchNorm>(epsilon, group, runs),
+               std::move(inputs));
+}
+
+ValueId BatchNorm::GroupSums(Recorder& recorder, ValueId input, const NormRuns& runs) const {
+  const std::int64_t rows = Elements(recorder.shape(input)) / options_.channels;
+  RunningUpdate running{.run_size = runs.size,
+                        .values = recorder.samples() > 0 ? rows / recorder.samples() : 0,
+                        .momentum = options_.momentum,
+                        .mean = mean_,
+                        .variance = variance_,
+                        .updates = updates_};
+  std::vector<ValueId> inputs = {input};
+  if (runs.size > 0) inputs.push_back(recorder.Input(kPosition));
+  ValueId sums = Apply(recorder, std::make_shared<ChannelSums>(runs), std::move(inputs));
+  if (options_.group == NormGroup::kMicroBatch) {
+    const std::array buffers = {mean_, variance_, updates_};
+    recorder.AddToBuffers(StrCat("layer '", path(), "'"), std::make_shared<MicroStatistics>(),
+                          {sums}, buffers);
+  } else {
+    sums = Apply(recorder, std::make_shared<UpdateSum>(), {sums});
+    running.sums = sums;
+  }
+  recorder.AddRunningUpdate(running);
+  return sums;
 }
 
 }  // namespace gaccd::nn

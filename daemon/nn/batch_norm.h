@@ -12,8 +12,10 @@ struct BatchNormOptions {
   std::int64_t channels = 0;
   double epsilon = 1e-5;
   double momentum = 0.1;
-  // In training: of the whole update, or the running ones as they are.
+  // In training: of the whole update, of runs of its samples, of each micro-batch, or the running
+  // ones as they are.
   NormGroup group = NormGroup::kUpdate;
+  std::int64_t run_size = 0;  // of kRuns
 };
 
 class BatchNorm final : public Layer {
@@ -24,6 +26,9 @@ class BatchNorm final : public Layer {
   ValueId operator()(Recorder& recorder, ValueId input) const override;
 
  private:
+  // The sums that normalise `input` in training.
+  ValueId GroupSums(Recorder& recorder, ValueId input, const NormRuns& runs) const;
+
   BatchNormOptions options_;
   ParameterIndex weight_;
   ParameterIndex bias_;

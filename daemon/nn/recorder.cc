@@ -17,7 +17,7 @@ namespace {
 std::optional<ValueSpec> FindInput(const SampleSpec& sample, std::string_view name,
                                    std::int64_t samples) {
   if (name == kSampleIds) return ValueSpec{{samples}, DType::kI64};
-  if (name == kUpdate) return ValueSpec{{1}, DType::kI64};
+  if (name == kUpdate || name == kPosition) return ValueSpec{{1}, DType::kI64};
   const TensorSpec* tensor = sample.Find(name);
   if (tensor == nullptr) return std::nullopt;
   ValueSpec spec{tensor->shape, tensor->dtype};
@@ -100,6 +100,14 @@ ValueId Recorder::Apply(std::string_view where, std::shared_ptr<const Function> 
     if (channels_last && shape(output).size() == 4) channels_last_.insert(output);
   }
   return (*outputs)[0];
+}
+
+void Recorder::AddToBuffers(std::string_view where, std::shared_ptr<const Function> function,
+                            std::vector<ValueId> inputs, std::span<const ParameterIndex> buffers) {
+  std::vector<std::optional<ValueId>> targets;
+  for (const ParameterIndex buffer : buffers) targets.emplace_back(Parameter(buffer));
+  if (!status_.ok()) return;
+  Check(where, graph_.ApplyToGradients(std::move(function), std::move(inputs), targets).status());
 }
 
 ValueId Recorder::Image(std::string_view where, ValueId x) {

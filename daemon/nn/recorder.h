@@ -28,6 +28,7 @@ inline constexpr ValueId kNoValue = -1;
 // Inputs that every batch has, whatever its samples are made of.
 inline constexpr std::string_view kSampleIds = "sample_ids";  // i64 [samples]: numbers in the data
 inline constexpr std::string_view kUpdate = "update";         // i64 [1]: number since the start
+inline constexpr std::string_view kPosition = "position";     // i64 [1]: BatchView::position
 
 // An input of a graph that is bound anew for every batch.
 struct GraphInput {
@@ -35,9 +36,12 @@ struct GraphInput {
   ValueId value = kNoValue;
 };
 
-// Statistics of an update that a layer adds to its running ones when the update ends.
+// Statistics of an update that a layer adds to its running ones when the update ends
+// (ops/batch_norm.h).
 struct RunningUpdate {
-  ValueId sums = kNoValue;  // an update_sum (ops/batch_norm.h)
+  ValueId sums = kNoValue;    // an update_sum; none: of micro-batches, as gradients of the buffers
+  std::int64_t run_size = 0;  // samples of each run that the sums belong to; 0: there are none
+  std::int64_t values = 0;    // of a channel, in one sample
   double momentum = 0;
   ParameterIndex mean = 0;  // buffers
   ParameterIndex variance = 0;
@@ -46,6 +50,7 @@ struct RunningUpdate {
 
 struct RecorderOptions {
   std::int64_t samples = 1;
+  std::int64_t update_samples = 0;  // of the largest update; 0: as `samples`
   bool training = false;
   // Dropout is recorded, with masks of this seed.
   std::optional<std::uint64_t> dropout_seed = std::nullopt;
@@ -60,8 +65,8 @@ class Recorder {
   Recorder(Graph& graph, const ParameterList& parameters, const SampleSpec& sample,
            const RecorderOptions& options);
 
-  // The tensor of the batch of this name, [samples, ...], kSampleIds or kUpdate; kConfig when the
-  // data has none.
+  // The tensor of the batch of this name, [samples, ...], kSampleIds, kUpdate or kPosition; kConfig
+  // when the data has none.
   ValueId Input(std::string_view name);
   // Whether the samples have a tensor of this name.
   [[nodiscard]] bool HasTensor(std::string_view name) const;
@@ -72,6 +77,10 @@ class Recorder {
   // Output 0 of function(inputs). `where` is put before an error: "layer 'fc1'".
   ValueId Apply(std::string_view where, std::shared_ptr<const Function> function,
                 std::vector<ValueId> inputs);
+  // What output i of function(inputs) is in the micro-steps of an update is added as the gradient
+  // of buffers[i], whose place in the flat gradients is free.
+  void AddToBuffers(std::string_view where, std::shared_ptr<const Function> function,
+                    std::vector<ValueId> inputs, std::span<const ParameterIndex> buffers);
 
   // Images in the order that functions of images take, [N, H, W, C]; kConfig for what is none. What
   // Apply() makes of such images, if it has four dimensions, is in this order, too.
@@ -87,6 +96,9 @@ class Recorder {
   // The shape of a value; empty for kNoValue.
   [[nodiscard]] const Shape& shape(ValueId value) const;
   [[nodiscard]] std::int64_t samples() const { return options_.samples; }
+  [[nodiscard]] std::int64_t update_samples() const {
+    return options_.update_samples > 0 ? options_.update_samples : options_.samples;
+  }
   // x with values dropped with this probability (ops/dropout.h), each call with masks of its own;
   // x itself where dropout is not recorded, or never drops.
   ValueId Dropout(std::string_view where, double probability, ValueId x);

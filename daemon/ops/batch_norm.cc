@@ -16,31 +16,39 @@ Status CheckChannels(const ValueSpec& x) {
                  Name(x.dtype), " ", ToString(x.shape))};
 }
 
-ValueSpec SumsSpec(const ValueSpec& x) { return {{2 * x.shape.back() + 1}, DType::kF64}; }
-ValueSpec GradientSumsSpec(const ValueSpec& x) { return {{2 * x.shape.back()}, DType::kF64}; }
+ValueSpec SumsSpec(const ValueSpec& x, const NormRuns& runs) {
+  return {{runs.count * (2 * x.shape.back() + 1)}, DType::kF64};
+}
+ValueSpec GradientSumsSpec(const ValueSpec& x, const NormRuns& runs) {
+  return {{runs.count * 2 * x.shape.back()}, DType::kF64};
+}
 
-Status CheckNormOperands(const ValueSpec& x, const ValueSpec& sums) {
+// Without the position, which is the last input where there are runs.
+Result<std::span<const ValueSpec>> WithoutPosition(std::span<const ValueSpec> inputs,
+                                                   const NormRuns& runs) {
+  if (runs.size == 0) return inputs;
+  if (inputs.empty()) return Status(ErrorKind::kInternal, "expected the position as an input");
+  GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs.back(), {1}, "the position", DType::kI64));
+  return inputs.first(inputs.size() - 1);
+}
+
+Status CheckNormOperands(const ValueSpec& x, const ValueSpec& sums, const NormRuns& runs) {
   GACCD_RETURN_IF_ERROR(CheckChannels(x));
-  return CheckShapeIs(sums, SumsSpec(x).shape, "the sums", DType::kF64);
+  if (runs.size > 0 &&
+      (runs.samples <= 0 || Elements(x.shape) / x.shape.back() % runs.samples != 0)) {
+    return {ErrorKind::kInternal,
+            StrCat("expected the rows of ", runs.samples, " samples, found ", ToString(x.shape))};
+  }
+  return CheckShapeIs(sums, SumsSpec(x, runs).shape, "the sums", DType::kF64);
 }
 
 }  // namespace
 
-OutputSpecs ChannelSums::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs ChannelSums::Infer(std::span<const ValueSpec> all) const {
+  GACCD_ASSIGN_OR_RETURN(const auto inputs, WithoutPosition(all, runs_));
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
-  GACCD_RETURN_IF_ERROR(CheckChannels(inputs[0]));
-  return std::vector<ValueSpec>{SumsSpec(inputs[0])};
-}
-
-std::int64_t LeastChannelValues(const Graph& graph) {
-  std::int64_t least = 0;
-  for (const Node& node : graph.nodes()) {
-    if (dynamic_cast<const ChannelSums*>(node.function.get()) == nullptr) continue;
-    const Shape& x = graph.value(node.inputs[0]).spec.shape;
-    const std::int64_t values = Elements(x) / x.back();
-    least = least == 0 ? values : std::min(least, values);
-  }
-  return least;
+  GACCD_RETURN_IF_ERROR(CheckNormOperands(inputs[0], SumsSpec(inputs[0], runs_), runs_));
+  return std::vector<ValueSpec>{SumsSpec(inputs[0], runs_)};
 }
 
 OutputSpecs FixedSums::Infer(std::span<const ValueSpec> inputs) const {
@@ -64,10 +72,19 @@ OutputSpecs UpdateSum::Infer(std::span<const ValueSpec> inputs) const {
   return std::vector<ValueSpec>{inputs[0]};
 }
 
-OutputSpecs BatchNorm::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs MicroStatistics::Infer(std::span<const ValueSpec> inputs) const {
+  GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
+  const std::int64_t channels = (Elements(inputs[0].shape) - 1) / 2;
+  GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[0], {2 * channels + 1}, "the sums", DType::kF64));
+  const ValueSpec by_channel{{channels}, DType::kF32};
+  return std::vector<ValueSpec>{by_channel, by_channel, {{}, DType::kF32}};
+}
+
+OutputSpecs BatchNorm::Infer(std::span<const ValueSpec> all) const {
+  GACCD_ASSIGN_OR_RETURN(const auto inputs, WithoutPosition(all, runs_));
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 4));
   const ValueSpec& x = inputs[0];
-  GACCD_RETURN_IF_ERROR(CheckNormOperands(x, inputs[1]));
+  GACCD_RETURN_IF_ERROR(CheckNormOperands(x, inputs[1], runs_));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], {x.shape.back()}, "gamma"));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[3], {x.shape.back()}, "beta"));
   return std::vector<ValueSpec>{x};
@@ -81,54 +98,68 @@ Status BatchNorm::Gradient(GradientScope& scope) const {
   const auto target = [&](std::size_t input) {
     return scope.NeedsGradient(input) ? std::optional(scope.input(input)) : std::nullopt;
   };
+  const auto with_position = [&](std::vector<ValueId> inputs) {
+    if (runs_.size > 0) inputs.push_back(scope.input(4));
+    return inputs;
+  };
   GACCD_ASSIGN_OR_RETURN(
       const std::vector<ValueId> own,
-      graph.ApplyToGradients(std::make_shared<BatchNormGradientSums>(eps_), {dy, x, sums},
-                             {std::nullopt, target(2), target(3)}));
+      graph.ApplyToGradients(std::make_shared<BatchNormGradientSums>(eps_, runs_),
+                             with_position({dy, x, sums}), {std::nullopt, target(2), target(3)}));
   if (!scope.NeedsGradient(0)) return Status::Ok();
   std::vector<ValueId> inputs = {dy, x, sums, scope.input(2)};
-  if (group_ == NormGroup::kUpdate) {
+  if (group_ == NormGroup::kMicroBatch) inputs.push_back(own[0]);
+  if (group_ == NormGroup::kUpdate || group_ == NormGroup::kRuns) {
     GACCD_ASSIGN_OR_RETURN(const std::vector<ValueId> all,
                            graph.Apply(std::make_shared<UpdateSum>(), {own[0]}));
     inputs.push_back(all[0]);
   }
-  return scope.SetInputGradient(0, std::make_shared<BatchNormInputGradient>(eps_),
-                                std::move(inputs));
+  return scope.SetInputGradient(0, std::make_shared<BatchNormInputGradient>(eps_, runs_),
+                                with_position(std::move(inputs)));
 }
 
-OutputSpecs BatchNormGradientSums::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs BatchNormGradientSums::Infer(std::span<const ValueSpec> all) const {
+  GACCD_ASSIGN_OR_RETURN(const auto inputs, WithoutPosition(all, runs_));
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 3));
   const ValueSpec& x = inputs[1];
-  GACCD_RETURN_IF_ERROR(CheckNormOperands(x, inputs[2]));
+  GACCD_RETURN_IF_ERROR(CheckNormOperands(x, inputs[2], runs_));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[0], x.shape, "the gradient"));
   const ValueSpec parameter{{x.shape.back()}, DType::kF32};
-  return std::vector<ValueSpec>{GradientSumsSpec(x), parameter, parameter};
+  return std::vector<ValueSpec>{GradientSumsSpec(x, runs_), parameter, parameter};
 }
 
-OutputSpecs BatchNormInputGradient::Infer(std::span<const ValueSpec> inputs) const {
+OutputSpecs BatchNormInputGradient::Infer(std::span<const ValueSpec> all) const {
+  GACCD_ASSIGN_OR_RETURN(const auto inputs, WithoutPosition(all, runs_));
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, inputs.size() > 4 ? 5 : 4));
   const ValueSpec& x = inputs[1];
-  GACCD_RETURN_IF_ERROR(CheckNormOperands(x, inputs[2]));
+  GACCD_RETURN_IF_ERROR(CheckNormOperands(x, inputs[2], runs_));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[0], x.shape, "the gradient"));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[3], {x.shape.back()}, "gamma"));
   if (inputs.size() > 4) {
-    GACCD_RETURN_IF_ERROR(
-        CheckShapeIs(inputs[4], GradientSumsSpec(x).shape, "the gradient sums", DType::kF64));
+    GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[4], GradientSumsSpec(x, runs_).shape,
+                                       "the gradient sums", DType::kF64));
   }
   return std::vector<ValueSpec>{x};
+}
+
+double UnbiasedVariance(double sum, double squares, double n) {
+  const double mean = sum / n;
+  const double variance = std::max(squares / n - mean * mean, 0.0);
+  return n > 1 ? variance * n / (n - 1) : variance;
 }
 
 namespace {
 
 // Calls set(channel, mean, variance) with what AddToRunning() makes of them.
-void ForEachNext(std::span<const double> sums, double momentum, const RunningStatistics& running,
-                 auto&& set) {
+void ForEachNext(NormGroup group, std::span<const double> sums, double momentum,
+                 const RunningStatistics& running, auto&& set) {
   const std::size_t channels = (sums.size() - 1) / 2;
   const double n = sums[2 * channels];
   for (std::size_t c = 0; c < channels; ++c) {
     const double mean = sums[c] / n;
-    const double variance = std::max(sums[channels + c] / n - mean * mean, 0.0);
-    const double unbiased = n > 1 ? variance * n / (n - 1) : variance;
+    const double unbiased = group == NormGroup::kUpdate
+                                ? UnbiasedVariance(sums[c], sums[channels + c], n)
+                                : sums[channels + c] / n;
     set(c, static_cast<float>((1 - momentum) * running.mean[c] + momentum * mean),
         static_cast<float>((1 - momentum) * running.variance[c] + momentum * unbiased));
   }
@@ -136,20 +167,38 @@ void ForEachNext(std::span<const double> sums, double momentum, const RunningSta
 
 }  // namespace
 
-void AddToRunning(std::span<const double> sums, double momentum, const RunningStatistics& running) {
-  ForEachNext(sums, momentum, running, [&](std::size_t c, float mean, float variance) {
+void AddToRunning(NormGroup group, std::span<const double> sums, double momentum,
+                  const RunningStatistics& running) {
+  ForEachNext(group, sums, momentum, running, [&](std::size_t c, float mean, float variance) {
     running.mean[c] = mean;
     running.variance[c] = variance;
   });
   *running.updates += 1;
 }
 
-bool StaysFinite(std::span<const double> sums, double momentum, const RunningStatistics& running) {
+bool StaysFinite(NormGroup group, std::span<const double> sums, double momentum,
+                 const RunningStatistics& running) {
   bool finite = true;
-  ForEachNext(sums, momentum, running, [&](std::size_t, float mean, float variance) {
+  ForEachNext(group, sums, momentum, running, [&](std::size_t, float mean, float variance) {
     finite = finite && std::isfinite(mean) && std::isfinite(variance);
   });
   return finite;
+}
+
+void AddRuns(std::span<const double> runs, std::span<double> total) {
+  const std::size_t width = total.size();
+  const std::size_t channels = (width - 1) / 2;
+  std::ranges::fill(total, 0.0);
+  for (std::size_t at = 0; at + width <= runs.size(); at += width) {
+    const std::span<const double> sums = runs.subspan(at, width);
+    const double n = sums[2 * channels];
+    if (n == 0) continue;  // a smaller update has fewer of them
+    for (std::size_t c = 0; c < channels; ++c) {
+      total[c] += sums[c];
+      total[channels + c] += n * UnbiasedVariance(sums[c], sums[channels + c], n);
+    }
+    total[2 * channels] += n;
+  }
 }
 
 }  // namespace gaccd

@@ -5,11 +5,15 @@
 // Backward, with db = sum dy and dg = sum dy h over the same group:
 //   dx = gamma rstd (dy - db / n - h dg / n)
 //   dgamma += dg and dbeta += db of the own samples alone, as every parameter gradient
-// The group is all samples of an update, on all ranks (UpdateSum), or there is none: mean and var
-// are given, and dx = gamma rstd dy.
+// The group is all samples of an update, on all ranks (UpdateSum), or those of a run of samples of
+// the update, or those of the micro-batch, or there is none: mean and var are given, and
+// dx = gamma rstd dy.
 //
 // Sums are f64 of f32 values, so that S2 / n - mean^2 has 5 digits where |mean| is 1e5 deviations.
-// x, y and their gradients are f32. Layout of the sums, f64 [2 C + 1]: S1, S2, n.
+// x, y and their gradients are f32. Layout of the sums, f64 [2 C + 1]: S1, S2, n; of db and dg, f64
+// [2 C]. With runs: [runs, 2 C + 1] and [runs, 2 C], as vectors, zero for runs that the micro-batch
+// has no part of; and the last input of each function is the position of its first sample in the
+// update, i64 [1].
 #pragma once
 
 #include "daemon/autograd/function.h"
@@ -17,15 +21,25 @@
 
 namespace gaccd {
 
+// Each `size` samples in a row of the update are a group, wherever they are computed; the last
+// group may have fewer.
+struct NormRuns {
+  std::int64_t size = 0;     // 0: there are none
+  std::int64_t count = 1;    // of the largest update
+  std::int64_t samples = 0;  // of the micro-batch
+};
+
 // x -> the sums of these samples. No gradient of its own: BatchNorm has it.
 class ChannelSums : public Function {
  public:
+  explicit ChannelSums(const NormRuns& runs = {}) : runs_(runs) {}
+  [[nodiscard]] const NormRuns& runs() const { return runs_; }
   [[nodiscard]] std::string_view name() const override { return "channel_sums"; }
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
-};
 
-// Values of a channel in the input of a ChannelSums of the graph, the least of all; 0: it has none.
-[[nodiscard]] std::int64_t LeastChannelValues(const Graph& graph);
+ private:
+  NormRuns runs_;
+};
 
 // mean, var, f32 [C] -> sums with this mean and variance.
 class FixedSums : public Function {
@@ -43,68 +57,96 @@ class UpdateSum : public Function {
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
 };
 
-enum class NormGroup : std::uint8_t { kUpdate, kNone };
+enum class NormGroup : std::uint8_t { kUpdate, kRuns, kMicroBatch, kNone };
+
+// The sums of a micro-batch -> what it adds to the running statistics where it is a group of its
+// own: S1 and n var n / (n - 1), f32 [C], and n, f32 []. No gradient.
+//
+// These accumulate over the update as the gradients of the layer's buffers, which the optimizer
+// leaves alone: so they are reduced with the gradients, and saved inside an update.
+class MicroStatistics : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "micro_statistics"; }
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] bool can_accumulate(std::size_t /*output*/) const override { return true; }
+};
 
 // Inputs: x, sums, gamma, beta. Output: y.
 class BatchNorm : public Function {
  public:
-  BatchNorm(float eps, NormGroup group) : eps_(eps), group_(group) {}
+  BatchNorm(float eps, NormGroup group, const NormRuns& runs = {})
+      : eps_(eps), group_(group), runs_(runs) {}
 
   [[nodiscard]] std::string_view name() const override { return "batch_norm"; }
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
   [[nodiscard]] float eps() const { return eps_; }
+  [[nodiscard]] const NormRuns& runs() const { return runs_; }
 
  private:
   float eps_;
   NormGroup group_;
+  NormRuns runs_;
 };
 
 // Inputs: dy, x, sums. Outputs: db and dg of these samples, f64 [2 C]; dgamma, dbeta.
 class BatchNormGradientSums : public Function {
  public:
-  explicit BatchNormGradientSums(float eps) : eps_(eps) {}
+  explicit BatchNormGradientSums(float eps, const NormRuns& runs = {}) : eps_(eps), runs_(runs) {}
   [[nodiscard]] std::string_view name() const override { return "batch_norm_gradient_sums"; }
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_accumulate(std::size_t output) const override { return output > 0; }
   [[nodiscard]] float eps() const { return eps_; }
+  [[nodiscard]] const NormRuns& runs() const { return runs_; }
 
  private:
   float eps_;
+  NormRuns runs_;
 };
 
 // Inputs: dy, x, sums, gamma and, where the statistics are those of the group, its db and dg.
 // Output: dx.
 class BatchNormInputGradient : public Function {
  public:
-  explicit BatchNormInputGradient(float eps) : eps_(eps) {}
+  explicit BatchNormInputGradient(float eps, const NormRuns& runs = {}) : eps_(eps), runs_(runs) {}
   [[nodiscard]] std::string_view name() const override { return "batch_norm_input_gradient"; }
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
   [[nodiscard]] float eps() const { return eps_; }
+  [[nodiscard]] const NormRuns& runs() const { return runs_; }
 
  private:
   float eps_;
+  NormRuns runs_;
 };
+
+// n / (n - 1) times the variance of a channel, from its sums; of one value 0.
+[[nodiscard]] double UnbiasedVariance(double sum, double squares, double n);
 
 // What a layer keeps for evaluations: once an update  mean = (1 - m) mean + m S1 / n,  the same of
 // the variance with n / (n - 1) times that of the group, as PyTorch; and how many updates there
-// were.
+// were. Of runs and micro-batches: the means over them of both, weighted by n. Their sums have, in
+// place of S2, the sum of n var n / (n - 1), and are those of the update.
 struct RunningStatistics {
   float* mean = nullptr;  // [channels]
   float* variance = nullptr;
   float* updates = nullptr;
 };
-void AddToRunning(std::span<const double> sums, double momentum, const RunningStatistics& running);
+void AddToRunning(NormGroup group, std::span<const double> sums, double momentum,
+                  const RunningStatistics& running);
 // Whether all of it would be finite in float32.
-[[nodiscard]] bool StaysFinite(std::span<const double> sums, double momentum,
+[[nodiscard]] bool StaysFinite(NormGroup group, std::span<const double> sums, double momentum,
                                const RunningStatistics& running);
+
+// The sums of runs -> such sums, f64 [2 C + 1].
+void AddRuns(std::span<const double> runs, std::span<double> total);
 
 KernelResult MakeBatchNormCpu(const KernelRequest& request);
 inline constexpr FunctionRow kBatchNormRows[] = {
     {"channel_sums", MakeBatchNormCpu, nullptr},
     {"fixed_sums", MakeBatchNormCpu, nullptr},
+    {"micro_statistics", MakeBatchNormCpu, nullptr},
     {"batch_norm", MakeBatchNormCpu, nullptr},
     {"batch_norm_gradient_sums", MakeBatchNormCpu, nullptr},
     {"batch_norm_input_gradient", MakeBatchNormCpu, nullptr},

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "collectives/base/simd.h"
+#include "collectives/base/strings.h"
 #include "daemon/ops/batch_norm.h"
 #include "daemon/ops/call_kernel.h"
 
@@ -101,12 +102,47 @@ void InputGradients(const float* dy, const float* x, Rows size, const float* mea
   }
 }
 
-Status RunSums(const Call& c, Rows size) {
-  auto* const sums = c.out<double>(0);
-  std::fill_n(sums, 2 * size.channels, 0.0);
-  SumChannels(c.in<float>(0), size, sums);
-  sums[2 * size.channels] = static_cast<double>(size.rows);
+// What a micro-batch has of one group.
+struct Part {
+  std::int64_t group = 0;
+  std::int64_t first = 0;  // element of x
+  Rows size;
+  bool later = false;  // not the first part
+
+  // Of its group, in a vector of them.
+  [[nodiscard]] auto* sums(auto* all) const { return all + group * (2 * size.channels + 1); }
+  [[nodiscard]] auto* gradient_sums(auto* all) const { return all + group * 2 * size.channels; }
+};
+
+// Calls run(part) for each, in their order. position: of the first sample, where there are runs.
+Status ForEachPart(Rows size, const NormRuns& runs, std::int64_t position, auto&& run) {
+  if (runs.size == 0) {
+    run(Part{.size = size});
+    return Status::Ok();
+  }
+  if (position < 0 || (position + runs.samples - 1) / runs.size >= runs.count) {
+    return {ErrorKind::kInternal,
+            StrCat("batch_norm: expected ", runs.samples, " samples within ", runs.count,
+                   " runs of ", runs.size, ", found them from position ", position, " on")};
+  }
+  const std::int64_t rows = size.rows / runs.samples;  // of one
+  for (std::int64_t sample = 0; sample < runs.samples;) {
+    const std::int64_t group = (position + sample) / runs.size;
+    const std::int64_t end = std::min((group + 1) * runs.size - position, runs.samples);
+    run(Part{.group = group,
+             .first = sample * rows * size.channels,
+             .size = {(end - sample) * rows, size.channels},
+             .later = sample > 0});
+    sample = end;
+  }
   return Status::Ok();
+}
+
+// The sums of groups without a part are 0.
+void SumPart(const Call& c, const Part& part, double /*eps*/) {
+  auto* const sums = part.sums(c.out<double>(0));
+  SumChannels(c.in<float>(0) + part.first, part.size, sums);
+  sums[2 * part.size.channels] = static_cast<double>(part.size.rows);
 }
 
 Status RunFixedSums(const Call& c, std::int64_t channels) {
@@ -120,67 +156,89 @@ Status RunFixedSums(const Call& c, std::int64_t channels) {
   return Status::Ok();
 }
 
+// Adds, or overwrites.
+void Put(const Call& c, std::size_t output, std::int64_t i, double value, bool later = false) {
+  float& to = c.out<float>(output)[i];
+  to = static_cast<float>((later || c.add[output] ? to : 0.0) + value);
+}
+
+Status RunMicroStatistics(const Call& c, std::int64_t channels) {
+  const auto* const sums = c.in<double>(0);
+  const double n = sums[2 * channels];
+  for (std::int64_t i = 0; i < channels; ++i) {
+    Put(c, 0, i, sums[i]);
+    Put(c, 1, i, n > 0 ? n * UnbiasedVariance(sums[i], sums[channels + i], n) : 0);
+  }
+  Put(c, 2, 0, n);
+  return Status::Ok();
+}
+
 // Scratch of these: up to 4 floats a channel, and 2 doubles. The loops take the mean in float32;
 // what is missing of it, as it may be many deviations, goes into what they add.
-Status RunNorm(const Call& c, Rows size, double eps) {
+void NormPart(const Call& c, const Part& part, double eps) {
+  const std::int64_t channels = part.size.channels;
   auto* const mean = static_cast<float*>(c.scratch);
-  float* const scale = mean + size.channels;
-  float* const shift = scale + size.channels;
-  for (std::int64_t i = 0; i < size.channels; ++i) {
-    const ChannelMoments moments = ComputeMoments(c.in<double>(1), size, i, eps);
+  float* const scale = mean + channels;
+  float* const shift = scale + channels;
+  const auto* const sums = part.sums(c.in<double>(1));
+  for (std::int64_t i = 0; i < channels; ++i) {
+    const ChannelMoments moments = ComputeMoments(sums, part.size, i, eps);
     const double factor = moments.rstd * c.in<float>(2)[i];
     mean[i] = static_cast<float>(moments.mean);
     scale[i] = static_cast<float>(factor);
     shift[i] = static_cast<float>(c.in<float>(3)[i] + (mean[i] - moments.mean) * factor);
   }
-  ScaleChannels(c.in<float>(0), size, mean, scale, shift, c.out<float>(0));
-  return Status::Ok();
+  ScaleChannels(c.in<float>(0) + part.first, part.size, mean, scale, shift,
+                c.out<float>(0) + part.first);
 }
 
-Status RunGradientSums(const Call& c, Rows size, double eps) {
+void GradientSumsPart(const Call& c, const Part& part, double eps) {
+  const std::int64_t channels = part.size.channels;
   auto* const mean = static_cast<float*>(c.scratch);
-  const auto* const sums = c.in<double>(2);
-  auto* const found = c.out<double>(0);
-  for (std::int64_t i = 0; i < size.channels; ++i) {
-    mean[i] = static_cast<float>(ComputeMoments(sums, size, i, eps).mean);
+  const auto* const sums = part.sums(c.in<double>(2));
+  auto* const found = part.gradient_sums(c.out<double>(0));
+  for (std::int64_t i = 0; i < channels; ++i) {
+    mean[i] = static_cast<float>(ComputeMoments(sums, part.size, i, eps).mean);
   }
-  std::fill_n(found, 2 * size.channels, 0.0);
-  SumGradients(c.in<float>(0), c.in<float>(1), size, mean, found);
-  const auto put = [&c](std::size_t output, std::int64_t i, double value) {
-    float& to = c.out<float>(output)[i];
-    to = static_cast<float>((c.add[output] ? to : 0.0) + value);
-  };
-  for (std::int64_t i = 0; i < size.channels; ++i) {
-    const ChannelMoments moments = ComputeMoments(sums, size, i, eps);
-    double& dgamma = found[size.channels + i];
+  SumGradients(c.in<float>(0) + part.first, c.in<float>(1) + part.first, part.size, mean, found);
+  for (std::int64_t i = 0; i < channels; ++i) {
+    const ChannelMoments moments = ComputeMoments(sums, part.size, i, eps);
+    double& dgamma = found[channels + i];
     dgamma = (dgamma + (mean[i] - moments.mean) * found[i]) * moments.rstd;
-    put(1, i, found[size.channels + i]);
-    put(2, i, found[i]);
+    Put(c, 1, i, dgamma, part.later);
+    Put(c, 2, i, found[i], part.later);
   }
-  return Status::Ok();
 }
 
-Status RunInputGradient(const Call& c, Rows size, double eps) {
+void InputGradientPart(const Call& c, const Part& part, double eps, bool of_group) {
+  const std::int64_t channels = part.size.channels;
   auto* const mean = static_cast<float*>(c.scratch);
-  float* const scale = mean + size.channels;
-  float* const slope = scale + size.channels;
-  float* const offset = slope + size.channels;
-  const auto* const sums = c.in<double>(2);
-  const auto* const of_group = c.optional_in<double>(4);
-  const double n = sums[2 * size.channels];
-  for (std::int64_t i = 0; i < size.channels; ++i) {
-    const ChannelMoments moments = ComputeMoments(sums, size, i, eps);
+  float* const scale = mean + channels;
+  float* const slope = scale + channels;
+  float* const offset = slope + channels;
+  const auto* const sums = part.sums(c.in<double>(2));
+  const auto* const gradient_sums = of_group ? part.gradient_sums(c.in<double>(4)) : nullptr;
+  const double n = sums[2 * channels];
+  for (std::int64_t i = 0; i < channels; ++i) {
+    const ChannelMoments moments = ComputeMoments(sums, part.size, i, eps);
     const double factor = moments.rstd * c.in<float>(3)[i];
-    const double db = of_group != nullptr ? of_group[i] : 0;
-    const double dg = of_group != nullptr ? of_group[size.channels + i] : 0;
+    const double db = of_group ? gradient_sums[i] : 0;
+    const double dg = of_group ? gradient_sums[channels + i] : 0;
     mean[i] = static_cast<float>(moments.mean);
     scale[i] = static_cast<float>(factor);
     slope[i] = static_cast<float>(factor * moments.rstd * dg / n);
     const double missing = mean[i] - moments.mean;
     offset[i] = static_cast<float>(factor * (db + missing * moments.rstd * dg) / n);
   }
-  InputGradients(c.in<float>(0), c.in<float>(1), size, mean, scale, slope, offset, c.out<float>(0));
-  return Status::Ok();
+  InputGradients(c.in<float>(0) + part.first, c.in<float>(1) + part.first, part.size, mean, scale,
+                 slope, offset, c.out<float>(0) + part.first);
+}
+
+void GroupGradientPart(const Call& c, const Part& part, double eps) {
+  InputGradientPart(c, part, eps, true);
+}
+void FixedGradientPart(const Call& c, const Part& part, double eps) {
+  InputGradientPart(c, part, eps, false);
 }
 
 Rows RowsOf(const ValueSpec& x) {
@@ -188,31 +246,51 @@ Rows RowsOf(const ValueSpec& x) {
   return {Elements(x.shape) / channels, channels};
 }
 
+using RunPart = void(const Call& c, const Part& part, double eps);
+
+// A kernel of one call of `run` for each part. x: its place among the inputs.
+KernelResult MakeParts(const KernelRequest& request, std::size_t x, const NormRuns& runs,
+                       RunPart* run, double eps = 0) {
+  const Rows size = RowsOf(request.inputs[x]);
+  const bool adds_sums = request.outputs[0].dtype == DType::kF64;
+  const std::int64_t sums = adds_sums ? Elements(request.outputs[0].shape) : 0;
+  const auto scratch = static_cast<std::size_t>(size.channels) * 4 * sizeof(float);
+  return MakeCall(
+      request,
+      [=](const Call& c) {
+        if (sums > 0) std::fill_n(c.out<double>(0), sums, 0.0);
+        const std::int64_t position = runs.size > 0 ? *c.in<std::int64_t>(c.inputs.size() - 1) : 0;
+        return ForEachPart(size, runs, position, [&](const Part& part) { run(c, part, eps); });
+      },
+      scratch);
+}
+
 }  // namespace
 
 KernelResult MakeBatchNormCpu(const KernelRequest& request) {
   const Function& function = request.function;
-  if (function.name() == "channel_sums") {
-    return MakeCall(request,
-                    [size = RowsOf(request.inputs[0])](const Call& c) { return RunSums(c, size); });
+  if (const auto* sums = dynamic_cast<const ChannelSums*>(&function)) {
+    return MakeParts(request, 0, sums->runs(), &SumPart);
+  }
+  if (const auto* norm = dynamic_cast<const BatchNorm*>(&function)) {
+    return MakeParts(request, 0, norm->runs(), &NormPart, double{norm->eps()});
+  }
+  if (const auto* sums = dynamic_cast<const BatchNormGradientSums*>(&function)) {
+    return MakeParts(request, 1, sums->runs(), &GradientSumsPart, double{sums->eps()});
+  }
+  if (const auto* gradient = dynamic_cast<const BatchNormInputGradient*>(&function)) {
+    const bool of_group = request.inputs.size() > 4;
+    return MakeParts(request, 1, gradient->runs(),
+                     of_group ? &GroupGradientPart : &FixedGradientPart, double{gradient->eps()});
   }
   if (function.name() == "fixed_sums") {
     return MakeCall(request, [channels = request.inputs[0].shape[0]](const Call& c) {
       return RunFixedSums(c, channels);
     });
   }
-  const bool forward = function.name() == "batch_norm";
-  const Rows size = RowsOf(request.inputs[forward ? 0 : 1]);
-  const auto scratch = static_cast<std::size_t>(size.channels) * 4 * sizeof(float);
-  const auto make = [&](auto* run, float eps) {
-    return MakeCall(
-        request, [size, run, eps](const Call& c) { return run(c, size, double{eps}); }, scratch);
-  };
-  if (forward) return make(&RunNorm, static_cast<const BatchNorm&>(function).eps());
-  if (function.name() == "batch_norm_gradient_sums") {
-    return make(&RunGradientSums, static_cast<const BatchNormGradientSums&>(function).eps());
-  }
-  return make(&RunInputGradient, static_cast<const BatchNormInputGradient&>(function).eps());
+  return MakeCall(request, [channels = request.outputs[0].shape[0]](const Call& c) {
+    return RunMicroStatistics(c, channels);
+  });
 }
 
 }  // namespace gaccd

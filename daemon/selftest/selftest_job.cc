@@ -168,12 +168,39 @@ Status RunRank(const JobSetting& setting, const UpdateOutcome& reference, Commun
   return Status::Ok();
 }
 
+// Whether ranks, or their micro-batches, have parts of one group of a batch norm: else statistics
+// of each by itself are right.
+bool SharesGroups(const Model& model, const Plan& plan, bool micro_batches) {
+  const auto cuts_a_group = [&](std::int64_t position) {
+    return std::ranges::any_of(model.running_statistics(), [&](const nn::RunningUpdate& running) {
+      return position > 0 && position < plan.effective_batch() &&
+             (running.run_size == 0 || position % running.run_size != 0);
+    });
+  };
+  for (std::int64_t rank = 0; rank < plan.world(); ++rank) {
+    std::int64_t position = plan.Offset(rank);
+    for (std::int64_t step = 0; step < (micro_batches ? plan.accum_steps() : 1); ++step) {
+      if (cuts_a_group(position)) return true;
+      position += plan.MicroBatch(rank, step);
+    }
+  }
+  return false;
+}
+
+bool HasEffectOnGroups(StatisticsMistake mistake, const Plan& plan, const Model& model) {
+  const bool of_groups = mistake == StatisticsMistake::kOwnRank ||
+                         mistake == StatisticsMistake::kOwnMicroBatch ||
+                         mistake == StatisticsMistake::kOwnGradient;
+  return HasEffect(mistake, plan, model) &&
+         (!of_groups || SharesGroups(model, plan, mistake == StatisticsMistake::kOwnMicroBatch));
+}
+
 std::vector<JobSelftest::Mistake> MistakesOf(const Model& model, const Plan& plan) {
   std::vector<JobSelftest::Mistake> mistakes;
   const auto add = [&](auto mistake) {
     bool has_effect = false;
     if constexpr (std::is_same_v<decltype(mistake), StatisticsMistake>) {
-      has_effect = HasEffect(mistake, plan, model);
+      has_effect = HasEffectOnGroups(mistake, plan, model);
     } else {
       has_effect = HasEffect(mistake, plan);
     }
@@ -210,6 +237,12 @@ Result<JobSelftest> RunJobSelftest(const Job& job, const PlanRequest& request) {
   GACCD_ASSIGN_OR_RETURN(const TrainingData data, OpenTrainingData(job));
   GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, BatchSpecOf(job, *data.train)));
   GACCD_RETURN_IF_ERROR(model.ApplyRules(job.optimizer));
+  if (model.micro_values() > 0) {
+    return Status(
+        ErrorKind::kConfig,
+        "batch_norm: with statistics of each micro-batch (MICRO) an update is not that of "
+        "one big batch, which the selftest compares with");
+  }
   JobSetting setting{job, *data.train, model,
                      std::vector<float>(static_cast<std::size_t>(model.layout().size()))};
   model.Initialize(job.seed, setting.parameters);

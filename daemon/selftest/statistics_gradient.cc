@@ -139,10 +139,14 @@ class WrongUpdate {
     const auto buffer = [&](nn::ParameterIndex index) {
       return ValuesOf(model_.layout().entries()[index], replica_.parameters()).data();
     };
-    AddToRunning(sums, momentum,
-                 {.mean = buffer(norm.mean),
-                  .variance = buffer(norm.variance),
-                  .updates = buffer(norm.updates)});
+    const RunningStatistics values{.mean = buffer(norm.mean),
+                                   .variance = buffer(norm.variance),
+                                   .updates = buffer(norm.updates)};
+    if (norm.run_size == 0) return AddToRunning(NormGroup::kUpdate, sums, momentum, values);
+    const std::int64_t channels = model_.layout().entries()[norm.mean].elements;
+    std::vector<double> total(static_cast<std::size_t>(2 * channels + 1));
+    AddRuns(sums, total);
+    AddToRunning(NormGroup::kRuns, total, momentum, values);
   }
 
   Communicator& comm_;
@@ -187,7 +191,8 @@ bool HasEffect(StatisticsMistake mistake, const Plan& plan, const Model& model) 
     case StatisticsMistake::kOwnMicroBatch:
       return plan.world() > 1 || plan.accum_steps() > 1;
     case StatisticsMistake::kPlannedCount:
-      return PlannedSamples(plan) != static_cast<double>(plan.effective_batch());
+      return std::ranges::all_of(running, [](const auto& norm) { return norm.run_size == 0; }) &&
+             PlannedSamples(plan) != static_cast<double>(plan.effective_batch());
     case StatisticsMistake::kConstant:
       return has_gradient;
     case StatisticsMistake::kOwnGradient:

@@ -84,6 +84,7 @@ struct BatchView {
   // For what is drawn when samples are read: a function of the job's seed and of the update; 0 in
   // evaluations.
   std::uint64_t draw = 0;
+  std::int64_t position = 0;  // of the first sample in its update, from 0; 0 in evaluations
 
   [[nodiscard]] BatchSize size() const { return {samples, length}; }
 

@@ -41,6 +41,9 @@ Status Trainer::PrepareForOtherLoads() {
   if (!TimesSaySpeed()) {
     return refuse("the micro-steps of this model wait for other ranks, so their times say nothing");
   }
+  if (inputs_.model.micro_values() > 0) {
+    return refuse("other loads change the micro-batches, whose statistics batch_norm has (MICRO)");
+  }
   const std::int64_t micro_batch = inputs_.plan.request().micro_batch;
   if (micro_batch > kMostPreparedSizes) {
     return refuse(StrCat("every size of a micro-batch is prepared, expected at most ",

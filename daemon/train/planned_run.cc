@@ -11,6 +11,7 @@
 #include "daemon/optim/optimizer.h"
 #include "daemon/tensor/group_rules.h"
 #include "daemon/tensor/shard_layout.h"
+#include "daemon/train/batch_statistics.h"
 #include "daemon/train/trainer.h"
 
 namespace gaccd {
@@ -117,12 +118,19 @@ Status AddRun(const Job& job, const Plan& plan, std::string* text) {
   GACCD_RETURN_IF_ERROR(model.ApplyRules(job.optimizer));
   *text += Field("weight decay", DecayText(model.layout(), job.optimizer));
   if (model.update_sums() > 0) {
-    *text += Field("statistics", StrCat("of the whole update: ", model.update_sums(),
+    *text += Field("statistics", StrCat(UpdateSumsText(model), ": ", model.update_sums(),
                                         " small reductions; the activations of"));
     *text += Field(
         "", StrCat("its ", plan.accum_steps(), " micro-batches are kept until the update ends"));
   }
+  if (model.micro_values() > 0) {
+    *text += Field("statistics", StrCat("MICRO, of each micro-batch by itself, ",
+                                        MicroBatchesText(plan), ": the result is"));
+    *text += Field("", StrCat("not that of one batch of ", plan.effective_batch(),
+                              ", and depends on ranks and micro-batch"));
+  }
   if (plan.world() > 1) *text += BytesText(job, model.layout(), plan.world());
+  GACCD_RETURN_IF_ERROR(CheckBatchStatistics(model, plan, schedule));
   const SampleOrder order(job.seed, data.train->size(), job.data.shuffle);
   const int busiest = BusiestRank(plan);
   GACCD_ASSIGN_OR_RETURN(const BatchFeed feed,

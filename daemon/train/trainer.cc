@@ -9,6 +9,7 @@
 #include "daemon/device/host_buffer.h"
 #include "daemon/optim/schedule.h"
 #include "daemon/telemetry/log.h"
+#include "daemon/train/batch_statistics.h"
 #include "daemon/train/same_data.h"
 #include "daemon/train/start_warnings.h"
 #include "daemon/train/update.h"
@@ -66,6 +67,7 @@ Result<TrainingInputs> TrainingInputs::Make(Communicator& comm, const Job& job, 
   if (model.normalised_values() == 1) {
     GACCD_RETURN_IF_ERROR(CheckTwoSamples("batch_norm of one value a channel", schedule));
   }
+  GACCD_RETURN_IF_ERROR(CheckBatchStatistics(model, plan, schedule));
   GACCD_ASSIGN_OR_RETURN(const std::int64_t unlabelled,
                          FindUnlabelled(*data.train, "training data"));
   if (data.eval != nullptr) {
@@ -127,7 +129,7 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator& device_comm) {
             "contain every micro-batch: expected stop or skip-update"};
   }
   GACCD_RETURN_IF_ERROR(CheckSameData(comm_, *inputs_.data.train, inputs_.data.eval.get()));
-  if (words_.measures() && TimesSaySpeed()) {
+  if (words_.measures() && TimesSaySpeed() && inputs_.model.micro_values() == 0) {
     rebalancer_.emplace(static_cast<std::size_t>(comm_.size()), loads_.once, loads_.always);
   }
   if (loads_.any()) GACCD_RETURN_IF_ERROR(PrepareForOtherLoads());
@@ -191,6 +193,11 @@ Status Trainer::Resume(const LoadedState& state) {
       {saved, was.lr_factor(), before.updates()},
       {inputs_.job, inputs_.plan.lr_factor(), inputs_.schedule.updates()}, start_.updates);
   if (!jump.empty() && comm_.rank() == 0) LogWarning(jump);
+  if (inputs_.model.micro_values() > 0 && comm_.rank() == 0 &&
+      MicroBatchesText(was) != MicroBatchesText(inputs_.plan)) {
+    LogWarning(StrCat("batch_norm normalises micro-batches ", MicroBatchesText(inputs_.plan),
+                      " from here on, before the resume ", MicroBatchesText(was)));
+  }
   if (const auto& saved_scale = state.manifest.cursor.loss_scale; loss_scale_ && saved_scale) {
     loss_scale_->Restore(*saved_scale);
   }
@@ -364,8 +371,10 @@ Status Trainer::CheckNoiseScale() const {
   return {ErrorKind::kConfig,
           StrCat("noise_scale_every: ", inputs_.job.noise_scale_every,
                  " needs the gradient of every rank before the reduction, as a sum over its "
-                 "samples: expected CPUs and no contrastive loss, found ",
-                 inputs_.model.contrastive() ? "a contrastive loss" : engine_->device())};
+                 "samples: expected CPUs, no contrastive loss and no statistics of micro-batches, found ",
+                 inputs_.model.contrastive()         ? "a contrastive loss"
+                 : inputs_.model.micro_values() > 0 ? "batch norms with stats MICRO"
+                                                    : engine_->device())};
 }
 
 void Trainer::ReportNoise(const UpdateInFlight& done, const GradientNoise& found,

@@ -6,7 +6,8 @@ Run with Debian's python3-torch and python3-protobuf (the committed files are fr
 
 PyTorch knows neither ranks nor micro-batches: it trains in double precision, every update is one
 batch, and the loss of an update is the sum over its samples / their number. Only the rounding modes
-need to know how many ranks there are, as the effective batch depends on it.
+need to know how many ranks there are, as the effective batch depends on it, and batch norms over
+micro-batches: where all are, PyTorch accumulates the gradients of one after the other.
 
 NAME.txt: one line a record, a key, then values.
   torch VERSION
@@ -18,6 +19,7 @@ NAME.txt: one line a record, a key, then values.
   weight NAME VALUES...    after the last update; as well
 """
 import fnmatch
+import functools
 import math
 import os
 import subprocess
@@ -52,6 +54,11 @@ WORLDS = {  # by job
     "batch_norm": ["1x1", "1x3", "2x2", "1x5"],
     "batch_norm_few": ["1x1", "1x4", "1x8"],
     "batch_norm_frozen": ["1x1", "1x3", "1x7"],
+    "batch_norm_micro": ["1x3", "3x1"],
+    "batch_norm_mixed": ["1x2"],
+    "batch_norm_ghost": ["1x1", "1x3", "1x7"],
+    "resnet_micro": ["1x7"],
+    "resnet_ghost": ["1x1", "1x3", "1x17"],
     "resnet": ["1x1", "1x3", "2x2"],
     "batch_norm_ema": ["1x1", "1x3", "2x2"],
     "batch_norm_five": ["1x1", "1x7"],
@@ -170,10 +177,61 @@ def initialize(seed, network):
         parameter.data = torch.from_numpy(values.astype(numpy.float64)).view_as(parameter)
 
 
+def micro_batches(batch, ranks, samples):
+    """The sizes of all micro-batches of an update, in the order of its samples: daemon/plan/plan.h."""
+    steps = max(1, math.ceil(math.ceil(samples / ranks) / batch.micro))
+    loads = [(i + 1) * samples // ranks - i * samples // ranks for i in range(ranks)]
+    return [load // steps + (j < load % steps) for load in loads for j in range(steps)]
+
+
+class PartsNorm:
+    """Normalises parts of its batch by themselves. The running statistics change in end_update(), by
+    the means over the parts of all its batches since, weighted by samples."""
+
+    def begin_update(self, sizes):
+        self.sizes, self.found = sizes, []
+
+    def forward(self, x):
+        if not self.training:
+            return super().forward(x)
+        parts = x.split([n for n in self.sizes if n > 0]) if self.sizes else [x]
+        for part in parts:
+            var, mean = torch.var_mean(part.detach().transpose(0, 1).flatten(1), 1)
+            self.found.append((len(part), mean, var))
+        return torch.cat([torch.nn.functional.batch_norm(
+            part, None, None, self.weight, self.bias, True, 0, self.eps) for part in parts])
+
+    def end_update(self):
+        samples = sum(n for n, _, _ in self.found)
+        for running, values in ((self.running_mean, 1), (self.running_var, 2)):
+            mean = sum(one[0] * one[values] for one in self.found) / samples
+            running.lerp_(mean, self.momentum)
+        self.num_batches_tracked += 1
+
+
+class PartsNorm1d(PartsNorm, torch.nn.BatchNorm1d):
+    pass
+
+
+class PartsNorm2d(PartsNorm, torch.nn.BatchNorm2d):
+    pass
+
+
+def make_norm(kinds, spec, channels, **options):
+    """kinds: of the whole batch, and of parts."""
+    stats = spec.DESCRIPTOR.fields_by_name["stats"].enum_type.values_by_number[spec.stats].name
+    norm = kinds[stats in ("MICRO", "GHOST")](channels, **options)
+    norm.stats, norm.ghost_size = stats, spec.ghost_size
+    if stats == "FROZEN":
+        norm.eval()
+        norm.train = lambda mode=True: norm
+    return norm
+
+
 class Block(torch.nn.Module):
     """torchvision's BasicBlock and Bottleneck."""
 
-    def __init__(self, inputs, width, stride, bottleneck):
+    def __init__(self, norm, inputs, width, stride, bottleneck):
         super().__init__()
         out = 4 * width if bottleneck else width
         sizes = [(inputs, width, 3, stride), (width, out, 3, 1)]
@@ -182,10 +240,10 @@ class Block(torch.nn.Module):
         self.convolutions = len(sizes)
         for i, (first, second, kernel, by) in enumerate(sizes, 1):
             self.add_module(f"conv{i}", torch.nn.Conv2d(first, second, kernel, by, kernel // 2, bias=False))
-            self.add_module(f"bn{i}", torch.nn.BatchNorm2d(second))
+            self.add_module(f"bn{i}", norm(second))
         if inputs != out or stride != 1:
             self.downsample = torch.nn.Sequential(
-                torch.nn.Conv2d(inputs, out, 1, stride, bias=False), torch.nn.BatchNorm2d(out))
+                torch.nn.Conv2d(inputs, out, 1, stride, bias=False), norm(out))
 
     def forward(self, x):
         y = x
@@ -203,11 +261,12 @@ class Resnet(torch.nn.Module):
         self.small = spec.stem == spec.SMALL
         kernel, stride = (3, 1) if self.small else (7, 2)
         self.conv1 = torch.nn.Conv2d(spec.channels, width, kernel, stride, kernel // 2, bias=False)
-        self.bn1 = torch.nn.BatchNorm2d(width)
+        norm = functools.partial(make_norm, (torch.nn.BatchNorm2d, PartsNorm2d), spec)
+        self.bn1 = norm(width)
         for stage, count in enumerate(spec.blocks or {18: [2, 2, 2, 2]}[spec.depth]):
             blocks = []
             for i in range(count):
-                blocks.append(Block(inputs, width, 2 if i == 0 and stage > 0 else 1, bottleneck))
+                blocks.append(Block(norm, inputs, width, 2 if i == 0 and stage > 0 else 1, bottleneck))
                 inputs = 4 * width if bottleneck else width
             self.add_module(f"layer{stage + 1}", torch.nn.Sequential(*blocks))
             width *= 2
@@ -224,11 +283,8 @@ class Resnet(torch.nn.Module):
 
 
 def make_batch_norm(spec):
-    norm = torch.nn.BatchNorm1d(spec.num_features, spec.eps, spec.momentum)
-    if spec.stats == spec.FROZEN:
-        norm.eval()
-        norm.train = lambda mode=True: norm
-    return norm
+    return make_norm((torch.nn.BatchNorm1d, PartsNorm1d), spec, spec.num_features, eps=spec.eps,
+                     momentum=spec.momentum)
 
 
 def make_layers(spec):
@@ -362,20 +418,34 @@ def train(job, ranks, out):
     network = make_network(job)
     optimizer = make_optimizer(job.optimizer, network)
     average, update_average = make_average(job.optimizer, network)
+    norms = [module for module in network.modules() if hasattr(module, "stats")]
+    in_parts = [norm for norm in norms if isinstance(norm, PartsNorm)]
+    accumulates = in_parts and all(norm.stats in ("MICRO", "FROZEN") for norm in norms)
     total = 0
     for update, (epoch, samples) in enumerate(updates):
         optimizer.zero_grad()
+        parts = [n for n in micro_batches(job.batch, ranks, len(samples)) if n > 0]
+        for layer in in_parts:
+            ghosts = [layer.ghost_size] * (len(samples) // layer.ghost_size)
+            ghosts.append(len(samples) - sum(ghosts))
+            layer.begin_update([] if accumulates else parts if layer.stats == "MICRO" else ghosts)
+        loss = 0
         if isinstance(network, DualEncoder):
             loss = network.loss(features[samples], targets[samples])
+            loss.backward()
         else:
-            loss = loss_sum(network(features[samples]), targets[samples]) / len(samples)
-        loss.backward()
+            for part in torch.tensor(samples).split(parts if accumulates else [len(samples)]):
+                part_loss = loss_sum(network(features[part]), targets[part]) / len(samples)
+                part_loss.backward()
+                loss += part_loss.detach()
         trained = [p for p in network.parameters() if p.requires_grad]
         norm = torch.nn.utils.clip_grad_norm_(trained, job.clip_norm or math.inf)
         lr = learning_rate(job, update, len(updates), batch)
         for group in optimizer.param_groups:
             group["lr"] = lr * group.get("lr_factor", 1)
         optimizer.step()
+        for layer in in_parts:
+            layer.end_update()
         if isinstance(network, DualEncoder):
             network.after_step()
         update_average()
@@ -406,7 +476,8 @@ if __name__ == "__main__":
         with open(os.path.join(FOLDER, case + ".txtpb")) as text:
             parsed = text_format.Parse(text.read(), Job())
         counts = {math.prod(map(int, world.split("x"))) for world in worlds}
-        assert parsed.batch.rounding == parsed.batch.EXACT or len(counts) == 1
+        by_ranks = parsed.batch.rounding != parsed.batch.EXACT or "MICRO" in str(parsed)
+        assert not by_ranks or len(counts) == 1
         with open(os.path.join(FOLDER, case + ".txt"), "w") as file:
             file.write("torch %s\nworlds %s\n" % (torch.__version__, " ".join(worlds)))
             train(parsed, counts.pop(), file)

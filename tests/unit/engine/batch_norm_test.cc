@@ -91,6 +91,13 @@ TEST_P(BatchNormTest, GradientsWithFixedStatisticsEqualDifferences) {
   ExpectDifferences();
 }
 
+// Here the update has one micro-batch; a graph of such norms alone has no segments.
+TEST_P(BatchNormTest, AMicroBatchByItselfIsAnUpdateOfItAlone) {
+  Record(NormGroup::kMicroBatch);
+  EXPECT_EQ(bench_.executor().update_sums(), 0U);
+  ExpectDifferences();
+}
+
 TEST_P(BatchNormTest, ALaterMicroStepAddsToTheGradients) {
   Record(NormGroup::kUpdate);
   bench_.Run();
@@ -122,9 +129,45 @@ TEST(RunningStatisticsTest, AddOnceAnUpdateWithTheUnbiasedVariance) {
   const std::vector<double> sums = {8, 8, 20, 16, 4};
   std::vector<float> mean = {0, 1}, variance = {1, 1};
   float updates = 6;
-  AddToRunning(sums, 0.25, {mean.data(), variance.data(), &updates});
+  AddToRunning(NormGroup::kUpdate, sums, 0.25, {mean.data(), variance.data(), &updates});
   EXPECT_THAT(mean, testing::ElementsAre(0.5F, 1.25F));
   EXPECT_THAT(variance, testing::ElementsAre(testing::FloatEq(0.75F + 0.25F * 4 / 3), 0.75F));
+  EXPECT_EQ(updates, 7);
+}
+
+// Two channels, micro-batches of two values: 1 3 and 2 2, then 5 9 and 0 6.
+TEST(MicroStatisticsTest, AddUpOverTheMicroBatchesOfAnUpdate) {
+  GraphBench bench;
+  const ValueId x = bench.Parameter("x", {2, 2});
+  const ValueId sums = bench.Apply(std::make_shared<ChannelSums>(), {x});
+  ASSERT_OK(bench.graph()
+                .ApplyToGradients(std::make_shared<MicroStatistics>(), {sums},
+                                  {bench.Parameter("mean", {2}), bench.Parameter("variance", {2}),
+                                   bench.Parameter("n", {})})
+                .status());
+  bench.Prepare({});
+  const auto run = [&](const std::vector<float>& values, bool first) {
+    std::ranges::copy(values, bench.parameter("x").begin());
+    bench.Run(first);
+  };
+  run({1, 2, 3, 2}, true);
+  EXPECT_THAT(bench.gradient("mean"), testing::ElementsAre(4, 4));
+  EXPECT_THAT(bench.gradient("variance"), testing::ElementsAre(2 * 2, 0)) << "n - 1 = 1";
+  run({5, 0, 9, 6}, false);
+  EXPECT_THAT(bench.gradient("mean"), testing::ElementsAre(18, 10));
+  EXPECT_THAT(bench.gradient("variance"), testing::ElementsAre(4 + 2 * 8, 2 * 18));
+  EXPECT_THAT(bench.gradient("n"), testing::ElementsAre(4));
+  run({1, 2, 3, 2}, true);
+  EXPECT_THAT(bench.gradient("n"), testing::ElementsAre(2)) << "another update";
+}
+
+TEST(RunningStatisticsTest, OfMicroBatchesAreMeansOverThem) {
+  const std::vector<double> sums = {18, 10, 20, 36, 4};  // as above
+  std::vector<float> mean = {0, 1}, variance = {1, 1};
+  float updates = 6;
+  AddToRunning(NormGroup::kMicroBatch, sums, 0.25, {mean.data(), variance.data(), &updates});
+  EXPECT_THAT(mean, testing::ElementsAre(4.5F / 4, 0.75F + 2.5F / 4));
+  EXPECT_THAT(variance, testing::ElementsAre(0.75F + 5.0F / 4, 0.75F + 9.0F / 4));
   EXPECT_EQ(updates, 7);
 }
 
@@ -134,9 +177,9 @@ TEST(RunningStatisticsTest, WhatFloat32DoesNotHoldIsSeenBefore) {
   std::vector<float> mean = {0}, variance = {1};
   float updates = 0;
   const RunningStatistics running{mean.data(), variance.data(), &updates};
-  EXPECT_TRUE(StaysFinite(std::vector<double>{2e18, 2e36, 2}, 0.5, running));
-  EXPECT_FALSE(StaysFinite(std::vector<double>{0, 2e40, 2}, 0.5, running));
-  EXPECT_FALSE(StaysFinite(std::vector<double>{NAN, 1, 2}, 0.5, running));
+  EXPECT_TRUE(StaysFinite(NormGroup::kUpdate, std::vector<double>{2e18, 2e36, 2}, 0.5, running));
+  EXPECT_FALSE(StaysFinite(NormGroup::kUpdate, std::vector<double>{0, 2e40, 2}, 0.5, running));
+  EXPECT_FALSE(StaysFinite(NormGroup::kUpdate, std::vector<double>{NAN, 1, 2}, 0.5, running));
   EXPECT_EQ(variance[0], 1) << "nothing is changed";
 }
 

@@ -63,6 +63,26 @@ TEST(ResnetTest, TakesGreyImagesWithoutChannelsAndSquareOnesAsVectors) {
   EXPECT_THAT(Model::Make(Small(3), Images({1, 8, 8})), IsError(ErrorKind::kConfig, "[1, 8, 8]"));
 }
 
+TEST(ResnetTest, NormsOfMicroBatchesNeedNoSumOverTheUpdate) {
+  ModelSpec spec = Small(1);
+  auto& resnet = std::get<ResnetSpec>(spec.architecture);
+  const auto window = Model::Make(spec, Images({8, 8}));
+  ASSERT_TRUE(window.ok()) << window.status().message();
+  EXPECT_EQ(window->micro_values(), 0);
+  EXPECT_EQ(window->running_statistics().size(), 6U);
+  resnet.stats = BatchStatistics::kMicro;
+  const auto model = Model::Make(spec, Images({8, 8}));
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_EQ(model->update_sums(), 0);
+  EXPECT_EQ(model->micro_values(), 4 * 4) << "pixels of the last stage";
+  EXPECT_EQ(model->running_statistics().size(), 6U);
+  resnet.stats = BatchStatistics::kFrozen;
+  const auto frozen = Model::Make(spec, Images({8, 8}));
+  ASSERT_TRUE(frozen.ok()) << frozen.status().message();
+  EXPECT_EQ(frozen->micro_values(), 0);
+  EXPECT_TRUE(frozen->running_statistics().empty());
+}
+
 TEST(ResnetTest, GroupNormsNeedNoSumOverTheUpdate) {
   ModelSpec spec = Small(1);
   std::get<ResnetSpec>(spec.architecture).groups = 2;

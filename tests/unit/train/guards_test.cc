@@ -204,6 +204,26 @@ TEST_F(GuardsTest, DroppingInTheMiddleOfATraining) {
   for (const float weight : found.weights[0]) ASSERT_TRUE(std::isfinite(weight));
 }
 
+// Batch norms of micro-batches normalise the huge sample too: its variance alone does not fit. It
+// goes with its micro-batch, and the statistics are those of the others.
+TEST_F(GuardsTest, ADroppedMicroBatchLeavesNoStatistics) {
+  const auto normalised = [](Job job, std::int64_t target) {
+    job.model.layer.insert(
+        job.model.layer.begin() + 1,
+        {"bn", BatchNormSpec{.num_features = 16, .stats = BatchStatistics::kMicro}});
+    job.batch.target = target;
+    return job;
+  };
+  const Trained expected = Train(normalised(JobOf(32, {}, {8, 9, 10, 11}), 28), {.ranks = 1});
+  const Trained found =
+      Train(normalised(JobOf(32, {9}), 32),
+            {.ranks = 2, .guards = {.on_nonfinite = OnNonfinite::kDropMicroBatch}});
+  ExpectAllWell(expected);
+  ExpectAllWell(found);
+  EXPECT_EQ(found.summary[0].samples, 28);
+  EXPECT_LE(Distance(found.weights[0], expected.weights[0]), 1e-6);
+}
+
 // Update 3 is repeated without its last sample, and drops the units that it dropped before.
 TEST_F(GuardsTest, ARepeatedUpdateKeepsItsDropout) {
   const auto with_dropout = [](Job job) {

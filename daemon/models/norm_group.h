@@ -1,0 +1,23 @@
+// Which samples the batch norms of a job normalise together.
+#pragma once
+
+#include "daemon/config/job.h"
+#include "daemon/ops/batch_norm.h"
+
+namespace gaccd {
+
+[[nodiscard]] constexpr NormGroup GroupOf(BatchStatistics statistics) {
+  switch (statistics) {
+    case BatchStatistics::kWindow:
+      return NormGroup::kUpdate;
+    case BatchStatistics::kMicro:
+      return NormGroup::kMicroBatch;
+    case BatchStatistics::kGhost:
+      return NormGroup::kRuns;
+    case BatchStatistics::kFrozen:
+      break;
+  }
+  return NormGroup::kNone;
+}
+
+}  // namespace gaccd
