@@ -61,6 +61,7 @@ void RemoveDropout(ModelSpec* model) {
   std::erase_if(model->layer, is_dropout);
   if (auto* gpt = std::get_if<GptSpec>(&model->architecture)) gpt->dropout = 0;
   if (auto* bert = std::get_if<BertSpec>(&model->architecture)) bert->dropout = 0;
+  if (auto* vit = std::get_if<VitSpec>(&model->architecture)) vit->dropout = 0;
   if (auto* dual = std::get_if<DualEncoderSpec>(&model->architecture)) {
     std::erase_if(dual->a.layer, is_dropout);
     std::erase_if(dual->b.layer, is_dropout);

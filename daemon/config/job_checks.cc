@@ -143,6 +143,18 @@ Status CheckWidthOfHeads(std::string_view field, std::int64_t width, std::int64_
   return Bad(StrCat("model.", field, ".heads: must divide the width ", width, ", found ", heads));
 }
 
+Status CheckVit(const VitSpec& vit) {
+  if (vit.image_size % vit.patch_size != 0) {
+    return Bad(StrCat("model.vit.patch_size: must divide the image_size ", vit.image_size,
+                      ", found ", vit.patch_size));
+  }
+  if (static_cast<double>(vit.width) * vit.mlp_ratio < 1) {
+    return Bad(StrCat("model.vit.mlp_ratio: expected at least 1 / width = 1 / ", vit.width,
+                      ", found ", vit.mlp_ratio));
+  }
+  return CheckWidthOfHeads("vit", vit.width, vit.heads);
+}
+
 Status CheckArchitecture(const ModelSpec& model) {
   if (const auto* mlp = std::get_if<MlpSpec>(&model.architecture); mlp && mlp->widths.size() < 2) {
     return Bad(StrCat("model.mlp.widths: expected at least 2, found ", mlp->widths.size()));
@@ -163,6 +175,7 @@ Status CheckArchitecture(const ModelSpec& model) {
   if (const auto* bert = std::get_if<BertSpec>(&model.architecture)) {
     return CheckWidthOfHeads("bert", bert->width, bert->heads);
   }
+  if (const auto* vit = std::get_if<VitSpec>(&model.architecture)) return CheckVit(*vit);
   if (const auto* dual = std::get_if<DualEncoderSpec>(&model.architecture)) {
     return CheckDualEncoder(*dual);
   }

@@ -7,6 +7,7 @@
 #include "daemon/models/gpt.h"
 #include "daemon/models/layer_list.h"
 #include "daemon/models/resnet.h"
+#include "daemon/models/vit.h"
 
 namespace gaccd {
 
@@ -28,6 +29,7 @@ std::shared_ptr<const Network> MakeNetwork(const ModelSpec& spec) {
           [&](const GptSpec& gpt) -> Made { return std::make_shared<Gpt>(gpt); },
           [&](const BertSpec& bert) -> Made { return std::make_shared<Bert>(bert); },
           [&](const ResnetSpec& resnet) -> Made { return std::make_shared<Resnet>(resnet); },
+          [&](const VitSpec& vit) -> Made { return std::make_shared<Vit>(vit); },
           [&](const DualEncoderSpec& dual) -> Made { return std::make_shared<DualEncoder>(dual); },
       },
       spec.architecture);

@@ -4,8 +4,8 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/models/norm_group.h"
+#include "daemon/models/images.h"
 #include "daemon/nn/batch_norm.h"
-#include "daemon/ops/reshape.h"
 
 namespace gaccd {
 namespace {
@@ -128,26 +128,8 @@ Resnet::Resnet(const ResnetSpec& spec)
       flatten_(nn::Scope(parameters_, "flatten")),
       fc_(nn::Scope(parameters_, "fc"), {.in = LastWidth(spec_), .out = spec_.classes}) {}
 
-// Grey images may lack the channels, and square ones be plain vectors.
-ValueId Resnet::RecordImage(nn::Recorder& recorder) const {
-  const ValueId features = recorder.Input("features");
-  Shape image = recorder.SampleShape(features);
-  if (image.size() == 3) return features;
-  if (image.size() == 2) {
-    image.insert(image.begin(), 1);
-  } else {
-    const std::int64_t pixels = Elements(image) / spec_.channels;
-    const auto side =
-        static_cast<std::int64_t>(std::lround(std::sqrt(static_cast<double>(pixels))));
-    image = {spec_.channels, side, side};
-  }
-  Shape images = {recorder.samples()};
-  images.insert(images.end(), image.begin(), image.end());
-  return recorder.Apply("images", std::make_shared<Reshape>(images), {features});
-}
-
 ValueId Resnet::Record(nn::Recorder& recorder) const {
-  ValueId x = relu_(recorder, stem_(recorder, RecordImage(recorder)));
+  ValueId x = relu_(recorder, stem_(recorder, RecordImages(recorder, spec_.channels)));
   if (!IsSmall(spec_)) x = max_pool_(recorder, x);
   for (const ResnetBlockModule& block : blocks_) x = block(recorder, x);
   return fc_(recorder, flatten_(recorder, mean_(recorder, x)));

@@ -59,8 +59,6 @@ class Resnet final : public Network {
   [[nodiscard]] std::string Describe() const override;
 
  private:
-  ValueId RecordImage(nn::Recorder& recorder) const;
-
   ResnetSpec spec_;
   ConvNorm stem_;
   nn::Relu relu_;

@@ -55,7 +55,8 @@ class AddPositions : public Function {
   std::int64_t length_;  // T
 };
 
-// Input: dy [B T, D]. Output: dtable f32 [rows, D].
+// Input: dy [B T, D]. Output: dtable f32 [rows, D], of the first rows of each sequence if they are
+// fewer than T.
 class PositionsGradient : public Function {
  public:
   PositionsGradient(std::int64_t length, std::int64_t rows) : length_(length), rows_(rows) {}

@@ -87,7 +87,7 @@ KernelResult MakePositionsGradientCpu(const KernelRequest& request) {
   return MakeCall(request, [all, sequence, table](const Call& c) {
     if (!c.add[0]) std::fill_n(c.out<float>(0), table, 0.0F);
     for (std::int64_t i = 0; i < all; i += sequence) {
-      AddRow(c.in<float>(0) + i, sequence, c.out<float>(0));
+      AddRow(c.in<float>(0) + i, std::min(sequence, table), c.out<float>(0));
     }
     return Status::Ok();
   });

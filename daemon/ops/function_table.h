@@ -30,6 +30,7 @@
 #include "daemon/ops/multiply.h"
 #include "daemon/ops/pool2d.h"
 #include "daemon/ops/pool_rows.h"
+#include "daemon/ops/prepend_row.h"
 #include "daemon/ops/relu.h"
 #include "daemon/ops/row_functions.h"
 #include "daemon/ops/token_cross_entropy.h"
@@ -38,14 +39,15 @@ namespace gaccd {
 
 // Fusion rules run in this order.
 inline constexpr std::span<const FunctionRow> kFunctions[] = {
-    kAutogradRows,   kActivationRows,  kAttentionRows,
-    kBatchNormRows,  kCastRows,        kChannelsLastRows,
-    kCollectiveRows, kConv2dRows,      kDropoutRows,
-    kEmbeddingRows,  kGroupNormRows,   kJoinColumnsRows,
-    kLabelRanksRows, kLayerNormRows,   kLeakyReluRows,
-    kLinearGeluRows, kLinearRows,      kMeanSquaredErrorRows,
-    kMultiplyRows,   kPool2dRows,      kPoolRows,
-    kReluRows,       kRowFunctionRows, kTokenCrossEntropyRows,
+    kAutogradRows,          kActivationRows, kAttentionRows,
+    kBatchNormRows,         kCastRows,       kChannelsLastRows,
+    kCollectiveRows,        kConv2dRows,     kDropoutRows,
+    kEmbeddingRows,         kGroupNormRows,  kJoinColumnsRows,
+    kLabelRanksRows,        kLayerNormRows,  kLeakyReluRows,
+    kLinearGeluRows,        kLinearRows,     kMeanSquaredErrorRows,
+    kMultiplyRows,          kPool2dRows,     kPoolRows,
+    kPrependRowRows,        kReluRows,       kRowFunctionRows,
+    kTokenCrossEntropyRows,
 };
 
 consteval std::size_t CountFunctions() {

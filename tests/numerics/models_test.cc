@@ -1,5 +1,6 @@
-// GPT-2 and BERT against Hugging Face's in double precision (tests/golden/make_models.py): logits
-// and the gradient of every parameter, from weights files with Hugging Face's names.
+// GPT-2 and BERT against Hugging Face's in double precision (tests/golden/make_models.py), Vision
+// Transformers against timm's (make_vit.py): logits and the gradient of every parameter, from
+// weights files with their names.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,15 +42,30 @@ T Value(Result<T> result) {
   return std::move(result).value();
 }
 
-// The first `count` values of an array of 4 bytes an element; those of floats as their bits.
-std::vector<std::int32_t> ReadNpy(const std::string& file, std::size_t count) {
+// The first `count` elements of an array.
+template <typename T>
+std::vector<T> ReadElements(const std::string& file, std::size_t count) {
   std::ifstream in(PathOf(file), std::ios::binary);
   EXPECT_TRUE(in.good()) << file;
   constexpr std::streamoff kHeader = 128;
   in.seekg(kHeader);
-  std::vector<std::int32_t> values(count);
-  in.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(count * 4));
+  std::vector<T> values(count);
+  in.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(count * sizeof(T)));
   EXPECT_TRUE(in.good()) << file;
+  return values;
+}
+
+// Of 4 bytes an element; those of floats as their bits.
+std::vector<std::int32_t> ReadNpy(const std::string& file, std::size_t count) {
+  return ReadElements<std::int32_t>(file, count);
+}
+
+// Pixels as the jobs normalize them, as their bits.
+std::vector<std::int32_t> ReadPixels(const std::string& file, std::size_t count) {
+  std::vector<std::int32_t> values;
+  for (const std::uint8_t pixel : ReadElements<std::uint8_t>(file, count)) {
+    values.push_back(std::bit_cast<std::int32_t>(static_cast<float>((pixel / 255.0 - 0.5) / 0.25)));
+  }
   return values;
 }
 
@@ -270,6 +286,33 @@ TEST(ModelsTest, BertIsThatOfHuggingFace) {
   tensors.erase("weights");
   run.Train(sample, tensors, {}, Precision::kBF16);
   run.Compare("bert_bf16", Training::kOtherRounding);
+}
+
+TEST(ModelsTest, VitIsThatOfTimm) {
+  const Shape image = {3, 8, 8};
+  const SampleSpec sample{
+      .tensors = {{"features", DType::kF32, image}, {"labels", DType::kI32, {}}}};
+  const std::map<std::string, std::vector<std::int32_t>> tensors = {
+      {"features",
+       ReadPixels("vit_images.npy", static_cast<std::size_t>(kSamples * Elements(image)))},
+      {"labels", ReadNpy("vit_labels.npy", kSamples)}};
+  const VitSpec of_token{
+      .image_size = 8, .patch_size = 2, .width = 12, .depth = 2, .heads = 3, .classes = 4};
+  VitSpec of_mean = of_token;
+  of_mean.patch_size = 4;
+  of_mean.depth = 1;
+  of_mean.heads = 2;
+  of_mean.mlp_ratio = 2.5;
+  of_mean.pool = VitPool::kAvg;
+  Training mean({.architecture = of_mean}, "vitavg_mini");
+  mean.Train(sample, tensors);
+  mean.Compare("vitavg_mini");
+  Training run({.architecture = of_token}, "vit_mini");
+  run.Train(sample, tensors);
+  run.Compare("vit_mini");
+  if (Bf16OfCpu() == CpuBf16::kNone) GTEST_SKIP() << "bf16: this CPU has " << Name(Bf16OfCpu());
+  run.Train(sample, tensors, {}, Precision::kBF16);
+  run.Compare("vit_bf16", Training::kOtherRounding);
 }
 
 }  // namespace

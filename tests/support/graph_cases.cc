@@ -19,6 +19,7 @@
 #include "daemon/ops/mean_squared_error.h"
 #include "daemon/ops/multiply.h"
 #include "daemon/ops/pool_rows.h"
+#include "daemon/ops/prepend_row.h"
 #include "daemon/ops/relu.h"
 #include "daemon/ops/reshape.h"
 #include "daemon/ops/row_functions.h"
@@ -223,6 +224,18 @@ const GraphCase kCases[] = {
        const ValueId lengths = bench.Ids("lengths", {3}, {(rows + 1) / 2, 0, rows});
        return Distance(
            bench, bench.Apply(std::make_shared<PoolRows>(PoolKind::kMean, s.rows), {x, lengths}));
+     }},
+    {"prepend_row",  // a parameter of another shape, as a class token
+     [](GraphBench& bench, const CaseSize& s) {
+       const ValueId x = Float(bench, s, "x", {3 * s.rows, s.in});
+       const ValueId row = bench.Apply(std::make_shared<Reshape>(Shape{1, s.in}),
+                                       {bench.Parameter("row", {1, 1, s.in})});
+       return Distance(bench, bench.Apply(std::make_shared<PrependRow>(s.rows), {x, row}));
+     }},
+    {"drop_first_row",
+     [](GraphBench& bench, const CaseSize& s) {
+       const ValueId x = Float(bench, s, "x", {3 * (s.rows + 1), s.in});
+       return Distance(bench, bench.Apply(std::make_shared<DropFirstRow>(s.rows + 1), {x}));
      }},
     {"dropout",
      [](GraphBench& bench, const CaseSize& s) {

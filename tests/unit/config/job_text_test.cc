@@ -245,6 +245,12 @@ TEST(JobTextTest, ArchitecturesInsteadOfLayers) {
               HasSubstr("has layers and an architecture"));
   EXPECT_THAT(Error(with("gpt { heads: 5 width: 64 }")),
               HasSubstr("model.gpt.heads: must divide the width 64, found 5"));
+  EXPECT_THAT(Error(with("vit { image_size: 30 patch_size: 4 }")),
+              HasSubstr("model.vit.patch_size: must divide the image_size 30, found 4"));
+  EXPECT_THAT(Error(with("vit { width: 64 }")),
+              HasSubstr("model.vit.heads: must divide the width 64, found 12"));
+  EXPECT_THAT(Error(with("vit { width: 24 mlp_ratio: 0.03 }")),
+              HasSubstr("model.vit.mlp_ratio: expected at least 1 / width = 1 / 24, found 0.03"));
   EXPECT_THAT(Error(with("mlp { widths: [10, 0, 1] }")),
               HasSubstr("model.mlp.widths[1]: must be at least 1, found 0"));
   EXPECT_THAT(Error(with("mlp { widths: 10 }")), HasSubstr("expected at least 2, found 1"));

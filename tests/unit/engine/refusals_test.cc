@@ -10,6 +10,7 @@
 #include "daemon/ops/join_columns.h"
 #include "daemon/ops/layer_norm.h"
 #include "daemon/ops/pool_rows.h"
+#include "daemon/ops/prepend_row.h"
 #include "daemon/ops/row_functions.h"
 #include "daemon/ops/token_cross_entropy.h"
 #include "tests/support/status_matchers.h"
@@ -112,6 +113,14 @@ TEST(RefusalsTest, PoolRows) {
   ExpectRefused(PoolRows(PoolKind::kMean, 3), {F32({6, 2}), I32({3})}, "the lengths");
   ExpectRefused(PoolRows(PoolKind::kFirst, 3), {F32({6, 2}), I32({2})}, "expected 1 inputs");
   ExpectRefused(PoolRowsGradient(PoolKind::kMean, 0), {F32({6, 2})}, "at least 1, found 0");
+}
+
+TEST(RefusalsTest, PrependRow) {
+  ExpectRefused(PrependRow(4), {F32({6, 2})}, "sequences of 4");
+  ExpectRefused(PrependRow(3), {F32({6, 2}), F32({2})}, "the row: expected f32 [1, 2]");
+  ExpectRefused(PrependRow(3), {F32({6, 2}), F32({1, 2}), F32({1, 2})}, "expected 2 inputs");
+  ExpectRefused(DropFirstRow(4), {F32({6, 2})}, "sequences of 4");
+  ExpectRefused(DropFirstRow(1), {F32({6, 2})}, "at least 2, found 1");
 }
 
 TEST(RefusalsTest, Dropout) {
