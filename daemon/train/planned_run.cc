@@ -3,12 +3,12 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "collectives/comm/communicator.h"
-#include "daemon/data/index_source.h"
 #include "daemon/data/node_share.h"
-#include "daemon/data/sample_order.h"
+#include "daemon/engine/planned_memory.h"
+#include "daemon/plan/memory_table.h"
 #include "daemon/tensor/group_rules.h"
-#include "daemon/train/trainer.h"
+#include "daemon/train/memory_choice.h"
+#include "daemon/train/run_options.h"
 
 namespace gaccd {
 namespace {
@@ -34,55 +34,49 @@ std::string UpdatesText(const UpdateSchedule& schedule) {
   return text + Field("", epoch);
 }
 
-// Rank 0, unless the ranks have different speeds.
-int BusiestRank(const Plan& plan) {
-  int rank = 0;
-  while (plan.Load(rank) != plan.ranks_hi_samples()) ++rank;
-  return rank;
+struct OpenedRun {
+  TrainingData data;
+  Model model;
+  UpdateSchedule schedule;
+
+  [[nodiscard]] PlannedTraining Of(const Job& job) const {
+    return {.job = job, .model = model, .data = data, .schedule = schedule};
+  }
+};
+
+Result<OpenedRun> Open(const Job& job, const Plan& plan) {
+  NodeShare unchecked = NodeShare::Unchecked();
+  GACCD_ASSIGN_OR_RETURN(TrainingData data, OpenTrainingData(job, {}, &unchecked));
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule,
+                         ScheduleOf(job, plan.effective_batch(), data.train->size()));
+  GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, BatchSpecOf(job, *data.train)));
+  GACCD_RETURN_IF_ERROR(model.ApplyRules(job.optimizer));
+  return OpenedRun{std::move(data), std::move(model), schedule};
 }
 
 // Of rank `rank`, which has the most samples. Maps memory, and uses none of it.
-Result<std::int64_t> PlannedBytes(const Job& job, const Plan& plan, const Model& model,
-                                  const BatchFeed& feed, int rank, const Dataset* eval) {
-  const auto comm = MakeSingle();
-  ReplicaOptions replica{.micro_batches = feed.BatchSizes(),
-                         .micro_steps_per_update = feed.most_micro_steps(),
-                         .effective_batch = plan.effective_batch(),
-                         .rank_samples = feed.most_samples()};
-  if (eval != nullptr) {
-    replica.eval_batches =
-        EvalBatchSizes(ShardOf(eval->size(), rank, plan.world()), job.batch.micro);
-  }
-  GACCD_ASSIGN_OR_RETURN(const auto engine, MakeEngine(*comm, model,
-                                                       {.replica = replica,
-                                                        .optimizer = job.optimizer,
-                                                        .numerics = {},
-                                                        .choice = {.device = Device::kCpu}}));
-  return engine->memory().host_bytes;
+Result<std::int64_t> PlannedBytes(const PlannedTraining& training, const Plan& plan) {
+  GACCD_ASSIGN_OR_RETURN(const ReplicaOptions sizes,
+                         EngineSizes(training, plan, BusiestRank(plan)));
+  GACCD_ASSIGN_OR_RETURN(const EngineMemory memory,
+                         PlanEngineMemory(training.model, {.replica = sizes,
+                                                           .optimizer = training.job.optimizer,
+                                                           .numerics = {},
+                                                           .choice = {.device = Device::kCpu}}));
+  return memory.host_bytes;
 }
 
 Status AddRun(const Job& job, const Plan& plan, std::string* text) {
-  NodeShare unchecked = NodeShare::Unchecked();
-  GACCD_ASSIGN_OR_RETURN(const TrainingData data, OpenTrainingData(job, {}, &unchecked));
-  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule,
-                         ScheduleOf(job, plan.effective_batch(), data.train->size()));
-  *text += UpdatesText(schedule);
-  GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, BatchSpecOf(job, *data.train)));
-  GACCD_RETURN_IF_ERROR(model.ApplyRules(job.optimizer));
-  *text += Field("weight decay", DecayText(model.layout(), job.optimizer));
-  if (model.update_sums() > 0) {
-    *text += Field("statistics", StrCat("of the whole update: ", model.update_sums(),
+  GACCD_ASSIGN_OR_RETURN(const OpenedRun run, Open(job, plan));
+  *text += UpdatesText(run.schedule);
+  *text += Field("weight decay", DecayText(run.model.layout(), job.optimizer));
+  if (run.model.update_sums() > 0) {
+    *text += Field("statistics", StrCat("of the whole update: ", run.model.update_sums(),
                                         " small reductions; the activations of"));
     *text += Field(
         "", StrCat("its ", plan.accum_steps(), " micro-batches are kept until the update ends"));
   }
-  const SampleOrder order(job.seed, data.train->size(), job.data.shuffle);
-  const int busiest = BusiestRank(plan);
-  GACCD_ASSIGN_OR_RETURN(const BatchFeed feed,
-                         BatchFeed::Make(*data.train, order, schedule, plan, busiest,
-                                         GeneratorOf(KindOf(job.model.loss), model.update_sums())));
-  GACCD_ASSIGN_OR_RETURN(const std::int64_t bytes,
-                         PlannedBytes(job, plan, model, feed, busiest, data.eval.get()));
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t bytes, PlannedBytes(run.Of(job), plan));
   *text +=
       Field("memory", StrCat(Megabytes(bytes), " a rank on a CPU: model, gradients, optimizer,"));
   *text += Field("", "activations; a checkpoint holds a copy while it is written");
@@ -97,6 +91,19 @@ std::string PlannedRunText(const Job& job, const Plan& plan) {
     text += Field("not known", known.message());
   }
   return text;
+}
+
+Result<Plan> ChoosePlan(const Job& job, const Plan& whole, const Flags& flags, std::string* table) {
+  GACCD_ASSIGN_OR_RETURN(const OpenedRun run, Open(job, whole));
+  PlannedTraining training = run.Of(job);
+  training.saves = flags.run_dir.has_value() && SavePolicyOf(flags).on();
+  training.any_load = flags.speed == "measured" || flags.rebalance == Rebalance::kAuto;
+  GACCD_ASSIGN_OR_RETURN(const ChosenPlan chosen, ChooseForPlan(training, whole, MemoryOf(flags)));
+  *table = MemoryTableText(chosen.choice,
+                           {.flops_per_sample = run.model.FlopsPerSample(),
+                            .parameters = run.model.layout().parameters()},
+                           chosen.limit.text);
+  return chosen.choice.plan();
 }
 
 }  // namespace gaccd
