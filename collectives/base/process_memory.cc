@@ -37,7 +37,7 @@ bool ReadKib(const char* path, std::initializer_list<KibLine> wanted) {
 }
 
 // "MemAvailable:   1234 kB" of a file of /proc, in bytes.
-std::optional<std::uint64_t> ReadKibOf(const char* path, std::string_view key) {
+std::optional<std::uint64_t> ReadKibOf(const std::string& path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     unsigned long long kib = 0;
@@ -53,17 +53,64 @@ std::optional<std::uint64_t> ReadNumber(const std::string& path) {
   return file >> value ? std::optional(value) : std::nullopt;  // "max" is no number
 }
 
-// Of the memory cgroup, version 2, that this process is in.
-std::optional<std::uint64_t> FreeInCgroup() {
-  std::ifstream file("/proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with("0::")) continue;
-    const std::string folder = StrCat("/sys/fs/cgroup", line.substr(3));
-    const auto most = ReadNumber(folder + "/memory.max");
-    const auto used = ReadNumber(folder + "/memory.current");
-    if (most && used) return *most - std::min(*most, *used);
+// How a version of the memory cgroups calls its files.
+struct CgroupFiles {
+  std::string folder;  // of all groups
+  std::string most, used;
+  std::string_view inactive, active;  // lines of memory.stat: pages of files
+};
+
+// What is left in one group; nothing: it has no limit.
+std::optional<std::uint64_t> FreeInGroup(const CgroupFiles& files, const std::string& group) {
+  const std::string folder = StrCat(files.folder, group, "/");
+  const auto most = ReadNumber(folder + files.most);
+  const auto used = ReadNumber(folder + files.used);
+  if (!most || !used) return std::nullopt;
+  std::uint64_t held = *used;
+  std::ifstream stat(folder + "memory.stat");
+  std::string key;
+  for (std::uint64_t value = 0; stat >> key >> value;) {
+    if (key == files.inactive || key == files.active) held -= std::min(held, value);
   }
-  return std::nullopt;
+  return *most - std::min(*most, held);
+}
+
+// Of a group and of those around it. Where a container sees only its own part of the tree, the path
+// leads nowhere, and the top is its own group.
+void LimitByGroups(const CgroupFiles& files, std::string group, SharedMemory* memory) {
+  for (;;) {
+    const auto free = FreeInGroup(files, group);
+    if (free && *free < memory->free_bytes) {
+      *memory = {*free, StrCat("the cgroup ", group.empty() ? "/" : group)};
+    }
+    const std::size_t slash = group.rfind('/');
+    if (slash == std::string::npos) return;
+    group.resize(slash);
+  }
+}
+
+}  // namespace
+
+std::optional<SharedMemory> FreeSharedMemory(const std::string& root) {
+  const auto available = ReadKibOf(root + "/proc/meminfo", "MemAvailable:");
+  if (!available) return std::nullopt;
+  SharedMemory memory{*available, "this machine"};
+  const std::string mount = root + "/sys/fs/cgroup";
+  const CgroupFiles version_2{mount, "memory.max", "memory.current", "inactive_file",
+                              "active_file"};
+  const CgroupFiles version_1{mount + "/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+                              "total_inactive_file", "total_active_file"};
+  std::ifstream groups(root + "/proc/self/cgroup");  // "4:memory:/slurm/job_7", "0::/slurm/job_7"
+  for (std::string line; std::getline(groups, line);) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string kinds = StrCat(",", line.substr(first + 1, second - first - 1), ",");
+    const std::string group = line.substr(second + 1);
+    if (kinds == ",,") LimitByGroups(version_2, group, &memory);
+    if (kinds.find(",memory,") != std::string::npos) LimitByGroups(version_1, group, &memory);
+  }
+  return memory;
 }
 
 std::optional<std::uint64_t> FreeAddressSpace() {
@@ -72,8 +119,6 @@ std::optional<std::uint64_t> FreeAddressSpace() {
   const std::uint64_t used = ReadKibOf("/proc/self/status", "VmSize:").value_or(0);
   return limit.rlim_cur - std::min<std::uint64_t>(limit.rlim_cur, used);
 }
-
-}  // namespace
 
 std::int64_t ProcessMemory::Bytes() {
   constexpr int kCalls = 64;  // other processes begin to use the memory as well
@@ -89,12 +134,9 @@ std::int64_t ProcessMemory::Bytes() {
 }
 
 std::optional<std::uint64_t> FreeMemoryBytes() {
-  std::optional<std::uint64_t> least = ReadKibOf("/proc/meminfo", "MemAvailable:");
-  if (!least) return std::nullopt;
-  for (const auto& other : {FreeInCgroup(), FreeAddressSpace()}) {
-    if (other) least = std::min(*least, *other);
-  }
-  return least;
+  const auto shared = FreeSharedMemory();
+  if (!shared) return std::nullopt;
+  return std::min(shared->free_bytes, FreeAddressSpace().value_or(shared->free_bytes));
 }
 
 Status NoMemory(std::string_view what, std::uint64_t bytes) {

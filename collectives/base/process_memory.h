@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "collectives/base/result.h"
@@ -23,8 +24,23 @@ class ProcessMemory {
   int calls_ = 0;
 };
 
-// Bytes that the system can still give to this process: the least of what is available on the
-// machine, in its memory cgroup, and below RLIMIT_AS. Nothing where /proc/meminfo cannot be read.
+// Memory that the processes of a job on this machine share.
+struct SharedMemory {
+  std::uint64_t free_bytes = 0;
+  std::string limit;  // what says so: "this machine", "the cgroup /slurm/job_7"
+};
+
+// What the system can still give: the least of what is available on the machine, and of what is
+// left in each memory cgroup of this process, of version 1 or 2, and in those around it. Pages of
+// files count as free there, as the kernel takes them back. Nothing where /proc/meminfo cannot be
+// read. `root`: before /proc and /sys, for tests.
+[[nodiscard]] std::optional<SharedMemory> FreeSharedMemory(const std::string& root = {});
+
+// Bytes that this process may still map below RLIMIT_AS; nothing: it has no such limit.
+[[nodiscard]] std::optional<std::uint64_t> FreeAddressSpace();
+
+// Bytes that the system can still give to this process: the least of FreeSharedMemory()
+// and FreeAddressSpace(). Nothing where /proc/meminfo cannot be read.
 [[nodiscard]] std::optional<std::uint64_t> FreeMemoryBytes();
 
 // The system refused `bytes` (0: not known how many) for `what`: kConfig, with the bytes that are

@@ -12,6 +12,7 @@
 #include "daemon/config/arguments.h"
 #include "daemon/config/fields.h"
 #include "daemon/config/flags_proto.h"
+#include "daemon/config/memory_flag.h"
 #include "daemon/stop/stop_signals.h"
 #include "proto/flags.pb.h"
 #include "proto/job.pb.h"
@@ -23,6 +24,7 @@ constexpr std::string_view kHelpFlags[] = {"help", "h", "version"};
 // Flags of glog that are useful here; gflags only knows them in programs that link glog.
 constexpr std::string_view kLogFlags[] = {"v", "vmodule", "minloglevel", "stderrthreshold"};
 constexpr std::string_view kSet = "set";
+constexpr std::string_view kMicroBatch = "batch.micro";
 
 template <typename List, typename T>
 bool Holds(const List& list, const T& one) {
@@ -45,6 +47,12 @@ std::vector<KnownFlag> AllKnown() {
 // Checked against the description of a job; the job itself comes later.
 Status StoreJobField(std::string_view path, const std::string& value, const std::string& given,
                      Flags& flags) {
+  if (path == kMicroBatch) {  // the last one counts
+    flags.micro_batch_auto = value == "auto";
+    std::erase_if(flags.job_fields,
+                  [](const JobField& field) { return field.path == kMicroBatch; });
+    if (flags.micro_batch_auto) return {};
+  }
   proto::Job any;
   GACCD_RETURN_IF_ERROR(SetField(any, path, value, ListElement::kAny));
   flags.job_fields.push_back({std::string(path), value, given});
@@ -83,6 +91,7 @@ Status Store(const FlagValue& flag, const std::string& given, proto::Flags& mess
     return taken ? Status() : Status(ErrorKind::kUsage, "is refused by glog");
   }
   if (!row->job_path.empty()) return StoreJobField(row->job_path, flag.value, given, flags);
+  if (flag.name == "memory") GACCD_RETURN_IF_ERROR(ParseMemory(flag.value).status());
   if (flag.name == "stop-signals") GACCD_RETURN_IF_ERROR(ParseSignals(flag.value).status());
   std::string field = row->name;
   std::replace(field.begin(), field.end(), '-', '_');
@@ -133,6 +142,24 @@ Status CheckFlagsOfVerb(const std::vector<FlagValue>& given, Verb verb) {
     const FlagRow* row = FindFlag(flag.name == kSet ? "job" : flag.name);
     if (row != nullptr && row->IsOf(verb)) continue;
     return {ErrorKind::kUsage, StrCat(Name(verb), " takes no --", flag.name)};
+  }
+  return {};
+}
+
+// Of --micro-batch=auto: only what knows the memory of a training can choose.
+Status CheckMicroBatch(const Flags& flags) {
+  const bool chooses = flags.verb == Verb::kTrain || flags.verb == Verb::kPlan ||
+                       flags.verb == Verb::kSubmit || flags.verb == Verb::kHelp;
+  if (flags.micro_batch_auto && !chooses) {
+    return {ErrorKind::kUsage, StrCat(Name(flags.verb),
+                                      ": --micro-batch must be a whole number, found auto, which "
+                                      "train, plan and submit take")};
+  }
+  if (flags.memory && !flags.micro_batch_auto) {
+    return {ErrorKind::kUsage, "--memory needs --micro-batch=auto, which it is the limit of"};
+  }
+  if (flags.micro_batch_auto && flags.verb == Verb::kPlan && !flags.job) {
+    return {ErrorKind::kUsage, "plan: --micro-batch=auto needs --job=FILE, whose memory decides"};
   }
   return {};
 }
@@ -199,6 +226,7 @@ Result<Flags> ParseFlags(std::span<const char* const> args, const Environment& e
   }
   GACCD_RETURN_IF_ERROR(CheckFlagsOfVerb(given.flags, flags.verb));
   GACCD_RETURN_IF_ERROR(CheckFormat(flags));
+  GACCD_RETURN_IF_ERROR(CheckMicroBatch(flags));
   return flags;
 }
 

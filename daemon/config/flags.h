@@ -43,6 +43,9 @@ struct Flags : FlagsSpec {
 
   // The values of --set, --epochs, --device and so on, which override the job, in their order.
   std::vector<JobField> job_fields;
+  // --micro-batch=auto, or --set batch.micro=auto: the memory decides. Then job_fields have no
+  // batch.micro.
+  bool micro_batch_auto = false;
   std::vector<std::string> words;  // of `gaccd ckpt ls PATH`: "ls", PATH
   std::vector<SweptField> sweep;   // of submit --array: each --set with several values
   // Of submit: the flags for `gaccd train`, but for the job, the run folder and what is swept.

@@ -62,7 +62,7 @@ std::string SharedFlagsText(const Flags& flags) {
   }
   std::string text;
   google::protobuf::TextFormat::PrintToString(message, &text);
-  return text;
+  return flags.micro_batch_auto ? text + "micro_batch: auto\n" : text;
 }
 
 }  // namespace gaccd

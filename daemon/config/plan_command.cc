@@ -7,6 +7,7 @@
 #include "daemon/config/job_text.h"
 #include "daemon/config/plan_proto.h"
 #include "daemon/config/speed_flag.h"
+#include "daemon/plan/micro_batch.h"
 #include "daemon/plan/plan_text.h"
 
 namespace gaccd {
@@ -29,7 +30,7 @@ PlanOrigins ReadOrigins(const Flags& flags, const Job::Given& job) {
   };
   return {.nodes = cluster(flags.nodes),
           .gpus_per_node = cluster(flags.gpus_per_node),
-          .micro_batch = batch("batch.micro", job.micro),
+          .micro_batch = flags.micro_batch_auto ? Origin::kMemory : batch("batch.micro", job.micro),
           .target_batch = batch("batch.target", true),  // it has no default
           .rounding = batch("batch.rounding", job.rounding),
           .lr_rule = batch("batch.lr_rule", job.lr_rule)};
@@ -51,8 +52,12 @@ std::string Print(const Plan& plan, const Flags& flags, const Job& job) {
 
 }  // namespace
 
-Result<PlanOutput> MakePlanOutput(const Flags& flags) {
-  GACCD_ASSIGN_OR_RETURN(const Job job, ReadJob(flags));
+Result<Plan> PlanBeforeChoice(const PlanRequest& request, const Flags& flags) {
+  return flags.micro_batch_auto ? InOneMicroStep(request) : Plan::Make(request);
+}
+
+Result<PlanOutput> MakePlanOutput(const Flags& flags, const PlanChooser& choose) {
+  GACCD_ASSIGN_OR_RETURN(Job job, ReadJob(flags));
   const std::int64_t nodes = flags.nodes.value_or(kDefaultNodes);
   const std::int64_t per_node = flags.gpus_per_node.value_or(kDefaultGpusPerNode);
   GACCD_ASSIGN_OR_RETURN(PlanRequest request, ToPlanRequest(job.batch, nodes, per_node));
@@ -60,7 +65,13 @@ Result<PlanOutput> MakePlanOutput(const Flags& flags) {
     GACCD_ASSIGN_OR_RETURN(const SpeedFlag speed, ParseSpeedFlag(*flags.speed));
     GACCD_ASSIGN_OR_RETURN(request.speeds, SpeedsOfNodes(speed, nodes, per_node));
   }
-  GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make(request));
+  GACCD_ASSIGN_OR_RETURN(Plan plan, PlanBeforeChoice(request, flags));
+  if (flags.micro_batch_auto) {
+    if (choose) {
+      GACCD_ASSIGN_OR_RETURN(plan, choose(job, plan));
+    }
+    job.batch.micro = plan.request().micro_batch;
+  }
   std::string text = Print(plan, flags, job);
   if (flags.ranks) {
     if (flags.format != OutputFormat::kJson) {

@@ -1,6 +1,7 @@
 // `gaccd plan`: everything it prints. Reads at most the job file; touches nothing else.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "collectives/base/result.h"
@@ -17,9 +18,16 @@ struct PlanOutput {
   Plan plan;
 };
 
-// Errors: those of LoadJob, OverlayFlags, ToPlanRequest, ParseSpeedFlag, SpeedsOfNodes and
-// Plan::Make.
-[[nodiscard]] Result<PlanOutput> MakePlanOutput(const Flags& flags);
+// Chooses for --micro-batch=auto. `whole`: the plan in one micro-step.
+using PlanChooser = std::function<Result<Plan>(const Job& job, const Plan& whole)>;
+
+// choose: null leaves --micro-batch=auto at one micro-step. Errors: those of LoadJob, OverlayFlags,
+// ToPlanRequest, ParseSpeedFlag, SpeedsOfNodes, Plan::Make, InOneMicroStep and `choose`.
+[[nodiscard]] Result<PlanOutput> MakePlanOutput(const Flags& flags,
+                                                const PlanChooser& choose = nullptr);
+
+// The plan of --micro-batch: as it is, or of auto the one in one micro-step.
+[[nodiscard]] Result<Plan> PlanBeforeChoice(const PlanRequest& request, const Flags& flags);
 
 // --strict: kConfig with both batches unless the plan is exact.
 [[nodiscard]] Status RequireExact(const Plan& plan);

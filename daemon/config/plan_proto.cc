@@ -31,6 +31,10 @@ void FillPlanProto(const Plan& plan, proto::Plan& message) {
   message.set_ranks_lo_samples(plan.ranks_lo_samples());
   message.set_balance_ratio(plan.balance_ratio());
   message.set_lr_factor(plan.lr_factor());
+  if (plan.memory()) {
+    message.set_memory_bytes(plan.memory()->bytes);
+    message.set_memory_limit_bytes(plan.memory()->limit);
+  }
   if (!plan.uneven()) return;
   message.set_speeds(SpeedsText(asked.speeds));
   message.set_slowest_time(plan.slowest_time());

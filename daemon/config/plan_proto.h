@@ -13,7 +13,8 @@ namespace proto {
 class Plan;
 }
 
-// Sets every field of `message`; those of speeds where the ranks have different ones.
+// Sets every field of `message`; those of speeds where the ranks have different ones, those of the
+// memory where it decided.
 void FillPlanProto(const Plan& plan, proto::Plan& message);
 
 // One flat line of JSON with exactly the keys of proto/plan.proto in their order; no line break.

@@ -23,7 +23,32 @@ bool AddPart(std::int64_t samples, std::int64_t bytes_of_one, std::size_t& total
          !__builtin_add_overflow(part / kAlignment * kAlignment, total, &total);
 }
 
+// Of every tensor, of the ids, and of the end. Nothing: it does not fit the address space.
+std::optional<std::vector<std::size_t>> OffsetsInSlot(const SampleSpec& spec,
+                                                      std::int64_t samples) {
+  std::size_t end = 0;
+  std::vector<std::size_t> offsets = {end};
+  const auto add = [&](std::int64_t bytes_of_one) {
+    const bool fits = AddPart(samples, bytes_of_one, end);
+    offsets.push_back(end);
+    return fits;
+  };
+  for (const TensorSpec& tensor : spec.tensors) {
+    if (!add(tensor.bytes())) return std::nullopt;
+  }
+  if (!add(sizeof(std::int64_t))) return std::nullopt;
+  return offsets;
+}
+
 }  // namespace
+
+std::optional<std::size_t> Prefetcher::RingBytes(const SampleSpec& spec, std::int64_t samples,
+                                                 int slots) {
+  std::size_t bytes = 0;
+  const auto offsets = OffsetsInSlot(spec, samples);
+  if (!offsets || __builtin_mul_overflow(offsets->back(), slots, &bytes)) return std::nullopt;
+  return std::max(bytes, kAlignment);  // also for a rank that has no samples at all
+}
 
 void Prefetcher::FreeAligned::operator()(std::byte* memory) const { std::free(memory); }
 
@@ -55,21 +80,15 @@ Status Prefetcher::Allocate(const PrefetcherOptions& options) {
   low_ = held_ + (static_cast<std::uint32_t>(slots) - held_) / 2;
   const SampleSpec& spec = dataset_.spec();
   const std::int64_t samples = source_->max_samples();
-  std::size_t slot_bytes = 0;
-  std::vector<std::size_t> offsets;  // in a slot: of every tensor, then of the ids
-  bool fits = true;
-  for (const TensorSpec& tensor : spec.tensors) {
-    offsets.push_back(slot_bytes);
-    fits = fits && AddPart(samples, tensor.bytes(), slot_bytes);
-  }
-  offsets.push_back(slot_bytes);
-  fits = fits && AddPart(samples, sizeof(std::int64_t), slot_bytes);
-  if (!fits || __builtin_mul_overflow(slot_bytes, slots, &bytes_)) {
+  const auto bytes = RingBytes(spec, samples, slots);
+  if (!bytes) {
     return {ErrorKind::kConfig,
             StrCat("a ring of ", slots, " micro-batches of ", samples, " samples of ",
                    Describe(spec), " does not fit the address space")};
   }
-  if (bytes_ == 0) bytes_ = kAlignment;  // this rank has no samples at all
+  bytes_ = *bytes;
+  const std::vector<std::size_t> offsets = *OffsetsInSlot(spec, samples);
+  const std::size_t slot_bytes = offsets.back();
   std::byte* at = nullptr;
   if (options.memory) {
     GACCD_ASSIGN_OR_RETURN(at, options.memory(bytes_));
@@ -84,7 +103,7 @@ Status Prefetcher::Allocate(const PrefetcherOptions& options) {
   slots_.resize(static_cast<std::size_t>(slots));
   for (Slot& slot : slots_) {
     for (std::size_t t = 0; t < spec.tensors.size(); ++t) slot.tensors.push_back(at + offsets[t]);
-    slot.ids = {reinterpret_cast<std::int64_t*>(at + offsets.back()),
+    slot.ids = {reinterpret_cast<std::int64_t*>(at + offsets[spec.tensors.size()]),
                 static_cast<std::size_t>(samples)};
     slot.view = {.samples = 0, .tensors = slot.tensors, .ids = slot.ids.data()};
     at += slot_bytes;

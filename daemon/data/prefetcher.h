@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -25,7 +26,8 @@ namespace gaccd {
 using RingMemory = std::function<Result<std::byte*>(std::size_t bytes)>;
 
 struct PrefetcherOptions {
-  int slots = 8;
+  static constexpr int kSlots = 8;
+  int slots = kSlots;
   // So many further calls of Next() leave a batch valid, the one after them does not: for devices
   // that read it while the loop continues.
   int held = 0;
@@ -45,6 +47,10 @@ class Prefetcher {
   static Result<std::unique_ptr<Prefetcher>> Start(const Dataset& dataset,
                                                    std::unique_ptr<IndexSource> source,
                                                    const PrefetcherOptions& options = {});
+
+  // Of the ring for micro-batches of at most `samples`. Nothing: it does not fit the address space.
+  static std::optional<std::size_t> RingBytes(const SampleSpec& spec, std::int64_t samples,
+                                              int slots = PrefetcherOptions::kSlots);
 
   // Stops at any moment, also in the middle of a burst.
   ~Prefetcher();

@@ -50,6 +50,10 @@ class Backend {
 
   [[nodiscard]] virtual std::string_view device() const = 0;  // "cpu", "cuda"
   [[nodiscard]] virtual EngineMemory memory() const = 0;      // planned
+  // memory() of a backend with other sizes, where contrastive losses have more on the host.
+  virtual Result<EngineMemory> PlanMemory(const ReplicaOptions& sizes);
+  // Bytes that are free on the device now; 0 on a CPU, whose memory belongs to all processes.
+  virtual Result<std::int64_t> FreeDeviceBytes() { return 0; }
   // Every call has done its work when it returns.
   [[nodiscard]] virtual bool immediate() const = 0;
   [[nodiscard]] virtual int held_batches() const = 0;            // as of Engine

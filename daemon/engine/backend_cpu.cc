@@ -32,6 +32,7 @@ class CpuBackend final : public Backend {
                           static_cast<std::int64_t>(optimizer_->state().size_bytes()),
             .process_bytes = process_bytes_};
   }
+  Result<EngineMemory> PlanMemory(const ReplicaOptions& sizes) override;
   [[nodiscard]] bool immediate() const override { return true; }
   [[nodiscard]] int held_batches() const override { return 0; }
   Result<std::byte*> HostMemory(std::size_t /*bytes*/) override { return nullptr; }
@@ -135,6 +136,7 @@ class CpuBackend final : public Backend {
   const Model& model_;
   const std::optional<ContrastiveModel> contrastive_;
   std::unique_ptr<CommMemory> gradient_memory_;
+  Precision precision_ = Precision::kF32;
   std::unique_ptr<Replica> replica_;
   std::optional<BucketReducer> reducer_;
   std::optional<ShardExchange> shards_;  // none: every rank has all of the optimiser's state
@@ -154,8 +156,9 @@ Status CpuBackend::Create(const EngineOptions& options) {
   const auto elements = static_cast<std::size_t>(model_.layout().size());
   GACCD_ASSIGN_OR_RETURN(gradient_memory_, comm_.Allocate(elements * sizeof(float)));
   const std::span gradients(static_cast<float*>(gradient_memory_->data()), elements);
-  GACCD_ASSIGN_OR_RETURN(replica_, Replica::Create(model_, gradients, options.replica,
-                                                   options.numerics.precision, &comm_));
+  precision_ = options.numerics.precision;
+  GACCD_ASSIGN_OR_RETURN(replica_,
+                         Replica::Create(model_, gradients, options.replica, precision_, &comm_));
   if (options.measure_process) {  // no buffer is used yet, but shared gradients were zeroed
     GACCD_ASSIGN_OR_RETURN(process_bytes_, ResidentBytes());
     process_bytes_ -= ResidentBytesOf(std::as_bytes(gradients));
@@ -180,6 +183,16 @@ Status CpuBackend::Create(const EngineOptions& options) {
       std::make_unique<std::byte[]>(sizeof(UpdateControl) + control_word_count_ * sizeof(double));
   control_ = new (control_memory_.get()) UpdateControl;
   return Status::Ok();
+}
+
+Result<EngineMemory> CpuBackend::PlanMemory(const ReplicaOptions& sizes) {
+  ReplicaOptions planned = sizes;
+  planned.only_plan = true;
+  GACCD_ASSIGN_OR_RETURN(const auto other, Replica::Create(model_, replica_->gradients(), planned,
+                                                           precision_, &comm_));
+  EngineMemory all = memory();
+  all.host_bytes += other->planned_bytes() - replica_->planned_bytes();
+  return all;
 }
 
 Status CpuBackend::Begin(const UpdateSlot& slot, double lr) {

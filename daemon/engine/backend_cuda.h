@@ -30,6 +30,8 @@ class CudaBackend final : public Backend {
 
   [[nodiscard]] std::string_view device() const override { return "cuda"; }
   [[nodiscard]] EngineMemory memory() const override;
+  Result<EngineMemory> PlanMemory(const ReplicaOptions& sizes) override;
+  Result<std::int64_t> FreeDeviceBytes() override { return FreeOnGpu(); }
   [[nodiscard]] bool immediate() const override { return false; }
   [[nodiscard]] int held_batches() const override { return BatchUploads::kHeld; }
   Result<std::byte*> HostMemory(std::size_t bytes) override;

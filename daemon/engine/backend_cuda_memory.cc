@@ -111,6 +111,27 @@ EngineMemory CudaBackend::memory() const {
           .process_bytes = process_bytes_};
 }
 
+Result<EngineMemory> CudaBackend::PlanMemory(const ReplicaOptions& sizes) {
+  GACCD_ASSIGN_OR_RETURN(
+      const auto other,
+      CudaReplica::Create(*context_, model_, sizes, options_.numerics.precision, &comm_));
+  GACCD_RETURN_IF_ERROR(
+      other->PrepareKernels({.parameters = parameters_.as<float>(), .gradients = gradients_}));
+  DeviceMemory own;
+  DeviceMemory others;
+  replica_->AddMemory(&own);
+  other->AddMemory(&others);
+  if (rows_ != nullptr) {
+    rows_->AddMemory(&own);
+    CudaRows(*model_.contrastive(), sizes, context_->compute()).AddMemory(&others);
+  }
+  EngineMemory all = memory();
+  all.device_bytes += others.bytes() - own.bytes();
+  all.host_bytes += static_cast<std::int64_t>(other->evaluation_bytes()) -
+                    static_cast<std::int64_t>(replica_->evaluation_bytes());
+  return all;
+}
+
 Status CudaBackend::AllocateGradients() {
   const std::size_t bytes = elements() * sizeof(float);
   if (comm_.memory() == MemoryKind::kCuda) {

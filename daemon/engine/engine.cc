@@ -35,6 +35,10 @@ Status Backend::SumOverRanks(std::int64_t segment) {
           StrCat(device(), ": no sums over the update, found segment ", segment)};
 }
 
+Result<EngineMemory> Backend::PlanMemory(const ReplicaOptions& /*sizes*/) {
+  return Status(ErrorKind::kInternal, StrCat(device(), ": plans no other memory than its own"));
+}
+
 Engine::Engine(Communicator& comm, const Model& model, const EngineOptions& options,
                BackendPtr backend)
     : comm_(comm), model_(model), options_(options), backend_(std::move(backend)) {
@@ -48,6 +52,15 @@ Engine::Engine(Communicator& comm, const Model& model, const EngineOptions& opti
 EngineMemory Engine::memory() const {
   EngineMemory memory = backend_->memory();
   if (contrastive_) memory.host_bytes += contrastive_->planned_bytes();
+  return memory;
+}
+
+Result<EngineMemory> Engine::PlanMemory(const ReplicaOptions& sizes) {
+  GACCD_ASSIGN_OR_RETURN(EngineMemory memory, backend_->PlanMemory(sizes));
+  if (const auto loss = model_.contrastive()) {
+    memory.host_bytes +=
+        ContrastiveWindow(*loss, sizes.effective_batch, sizes.rank_samples).planned_bytes();
+  }
   return memory;
 }
 

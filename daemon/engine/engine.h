@@ -83,6 +83,11 @@ class Engine final {
 
   [[nodiscard]] std::string_view device() const { return backend_->device(); }  // "cpu", "cuda"
   [[nodiscard]] EngineMemory memory() const;                                    // planned
+  // What memory() of an engine with other sizes would be, here and with these libraries. Prepares
+  // its kernels, and takes none of that memory.
+  Result<EngineMemory> PlanMemory(const ReplicaOptions& sizes);
+  // Bytes that are free on the device now; 0 on a CPU, whose memory belongs to all processes.
+  Result<std::int64_t> FreeDeviceBytes() { return backend_->FreeDeviceBytes(); }
 
   // Parameters and optimiser state as the host sees them: model.layout().size() elements, and
   // StateElements() of them, which Read() gives. All wait for the device.

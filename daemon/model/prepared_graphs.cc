@@ -94,6 +94,21 @@ std::int64_t PreparedGraphs::scratch_bytes() const {
   return bytes;
 }
 
+std::vector<std::int64_t> PreparedGraphs::InputBytes(const SampleSpec& sample) const {
+  constexpr std::int64_t kAlignment = 256;
+  std::vector<std::int64_t> bytes(sample.tensors.size() + 1);
+  ForEach([&bytes](const auto& graph) {
+    for (const BoundInput& input : graph.inputs) {
+      if (input.from == BoundInput::From::kUpdate) continue;  // it lies in the caller's memory
+      const std::int64_t whole = graph.graph().value(input.value).spec.bytes() + kAlignment - 1;
+      const bool is_tensor = input.from == BoundInput::From::kTensor;
+      std::int64_t& most = is_tensor ? bytes[input.tensor] : bytes.back();
+      most = std::max(most, whole / kAlignment * kAlignment);
+    }
+  });
+  return bytes;
+}
+
 Evaluation ReadEvaluation(const PreparedGraph<EvaluationGraph>& graph, std::int64_t samples,
                           const std::function<const void*(ValueId output)>& data) {
   const auto read = [&]<typename T>(std::optional<ValueId> id, std::vector<T> values) {

@@ -25,6 +25,8 @@ struct ReplicaOptions {
   // at once.
   std::int64_t effective_batch = 0;
   std::int64_t rank_samples = 0;
+  bool only_plan =
+      false;  // a Replica that knows its planned_bytes() and cannot run: no activations
 };
 
 // A graph for batches of one size.
@@ -57,6 +59,10 @@ class PreparedGraphs {
   // Of the largest graph. Scratch is known after Prepare().
   [[nodiscard]] std::int64_t arena_bytes() const;
   [[nodiscard]] std::int64_t scratch_bytes() const;
+
+  // Of every tensor of a batch and then of its ids, in GPU memory: what the largest batch needs,
+  // aligned to 256 bytes; 0: no graph reads it.
+  [[nodiscard]] std::vector<std::int64_t> InputBytes(const SampleSpec& sample) const;
 
   // Ids: TrainingGraph, EncodingGraph or EvaluationGraph.
   template <typename Ids>

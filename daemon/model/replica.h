@@ -87,7 +87,8 @@ class Replica {
   // Allocates what it returns; the calls above allocate nothing.
   Result<Evaluation> Evaluate(const BatchView& batch);
 
-  // Everything planned before the run: parameters, gradients, arena, scratch, packed weights.
+  // Everything planned before the run: parameters, gradients, arena, scratch, packed weights, kept
+  // micro-batches. With ReplicaOptions::only_plan what it would be.
   [[nodiscard]] std::int64_t planned_bytes() const;
 
  private:
@@ -97,6 +98,8 @@ class Replica {
   [[nodiscard]] static LossSums ReadSums(const PreparedGraph<TrainingGraph>& graph,
                                          std::int64_t samples);
   Status PrepareSegments(const ReplicaOptions& options);
+  // Of one micro-batch that is kept until the update ends.
+  [[nodiscard]] std::int64_t BytesOfKept(const ReplicaOptions& options) const;
   Status CheckPlace(std::int64_t micro_batch, std::int64_t segment) const;
 
   // call(group, sums, momentum, RunningStatistics) of each batch norm.
@@ -117,7 +120,9 @@ class Replica {
   std::unique_ptr<KernelFactory> evaluation_kernels_;
   PreparedGraphs graphs_;
   HostBuffer arena_;  // of one graph; of every micro-batch, where they run segment by segment
+  std::int64_t arena_bytes_ = 0;
   std::vector<KeptBatch> kept_;
+  std::int64_t kept_bytes_ = 0;
   std::vector<std::vector<double>> update_sums_;
   std::vector<std::vector<double>> part_sums_;  // by layer: of its micro-batches or runs
   HostBuffer scratch_;

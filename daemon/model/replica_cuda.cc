@@ -10,12 +10,6 @@
 namespace gaccd {
 namespace {
 
-constexpr std::int64_t kAlignment = 256;
-
-std::int64_t Aligned(std::int64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 std::size_t PlaceIndex(StepPlace place) { return (place.first ? 1U : 0U) + (place.last ? 2U : 0U); }
 
 std::size_t BytesOf(const Graph& graph, ValueId id) {
@@ -52,16 +46,10 @@ Status CudaReplica::RecordGraphs(const ReplicaOptions& options, Precision precis
 
 // Input slots are as large as the largest batch needs.
 void CudaReplica::CountMemory() {
-  graphs_.ForEach([this](const auto& graph) {
-    for (const BoundInput& input : graph.inputs) {
-      if (input.from == BoundInput::From::kUpdate) continue;  // it lies in the caller's memory
-      InputPlace& place = places_[PlaceOf(input)];
-      place.bytes = std::max(place.bytes, Aligned(graph.graph().value(input.value).spec.bytes()));
-    }
-  });
-  for (InputPlace& place : places_) {
-    place.offset = slot_bytes_;
-    slot_bytes_ += place.bytes;
+  const std::vector<std::int64_t> inputs = graphs_.InputBytes(model_.sample());
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    places_[i] = {.bytes = inputs[i], .offset = slot_bytes_};
+    slot_bytes_ += inputs[i];
   }
   for (const auto& [size, graph] : graphs_.all<EvaluationGraph>()) {
     std::size_t bytes = 0;
@@ -90,10 +78,14 @@ void CudaReplica::AddMemory(DeviceMemory* memory) const {
   memory->Add("scratch", graphs_.scratch_bytes());
 }
 
-Status CudaReplica::Prepare(const CudaReplicaBuffers& buffers, const CudaStepHooks& hooks) {
+Status CudaReplica::PrepareKernels(const CudaReplicaBuffers& buffers) {
   kernels_ = MakeCudaKernels(context_, &notes_, comm_);
   const FlatBuffers flat{&model_.layout(), buffers.parameters, buffers.gradients};
-  GACCD_RETURN_IF_ERROR(graphs_.Prepare(flat, *kernels_, *kernels_));
+  return graphs_.Prepare(flat, *kernels_, *kernels_);
+}
+
+Status CudaReplica::Prepare(const CudaReplicaBuffers& buffers, const CudaStepHooks& hooks) {
+  GACCD_RETURN_IF_ERROR(PrepareKernels(buffers));
   DeviceMemory memory;
   AddMemory(&memory);
   GACCD_RETURN_IF_ERROR(FitsOnGpu(memory));

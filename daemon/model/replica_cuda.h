@@ -62,6 +62,8 @@ class CudaReplica {
   // prepared.
   void AddMemory(DeviceMemory* memory) const;
 
+  // The first part of Prepare(): after it AddMemory() knows the scratch, and nothing is allocated.
+  Status PrepareKernels(const CudaReplicaBuffers& buffers);
   // Prepares a kernel for every node, allocates the memory and records all micro-steps. kConfig
   // from FitsOnGpu() when the memory, with scratch, is not free.
   Status Prepare(const CudaReplicaBuffers& buffers, const CudaStepHooks& hooks);

@@ -9,8 +9,20 @@
 
 namespace gaccd {
 
+namespace {
+
+std::int64_t LargestMicroBatch(const ReplicaOptions& options) {
+  return options.micro_batches.empty() ? 0 : *options.micro_batches.rbegin();
+}
+
+}  // namespace
+
+std::int64_t Replica::BytesOfKept(const ReplicaOptions& options) const {
+  return LargestMicroBatch(options) * BytesOfSample(model_.sample());
+}
+
 Status Replica::PrepareSegments(const ReplicaOptions& options) {
-  const auto most = options.micro_batches.empty() ? 0 : *options.micro_batches.rbegin();
+  const std::int64_t most = LargestMicroBatch(options);
   for (std::int64_t i = 0; i < options.micro_steps_per_update; ++i) {
     kept_.push_back({BatchMemory(model_.sample(), most), {}});
   }

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "collectives/base/strings.h"
+#include "daemon/plan/ceil_div.h"
 #include "daemon/plan/speeds.h"
 
 namespace gaccd {
@@ -28,9 +29,6 @@ Result<std::int64_t> Product(std::string_view a_name, std::int64_t a, std::strin
   return Status(ErrorKind::kConfig, StrCat(a_name, " ", a, " * ", b_name, " ", b,
                                            " does not fit 63 bits (at most ", kMax, ")"));
 }
-
-// REQUIRES: a >= 0, b >= 1.
-std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
 std::int64_t RoundHalfUp(std::int64_t a, std::int64_t b) {
   return static_cast<std::int64_t>((2 * static_cast<Wide>(a) + b) / (2 * static_cast<Wide>(b)));

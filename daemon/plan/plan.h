@@ -20,6 +20,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -45,6 +46,14 @@ struct PlanRequest {
   std::vector<double> speeds = {};
 
   bool operator==(const PlanRequest&) const = default;
+};
+
+// What a plan needs of the memory of a rank, and what that rank may hold.
+struct MemoryNeed {
+  std::int64_t bytes = 0;
+  std::int64_t limit = 0;
+
+  [[nodiscard]] bool fits() const { return bytes <= limit; }
 };
 
 class Plan {
@@ -91,6 +100,10 @@ class Plan {
   [[nodiscard]] std::int64_t Offset(std::int64_t rank) const;
   [[nodiscard]] std::int64_t MicroBatch(std::int64_t rank, std::int64_t step) const;
 
+  // Where the micro-batch was chosen by the memory: of the rank with the least room.
+  [[nodiscard]] const std::optional<MemoryNeed>& memory() const { return memory_; }
+  void set_memory(const MemoryNeed& need) { memory_ = need; }
+
   // The exact plan of one update of `samples` samples on the same ranks: the last, incomplete
   // cycle. The reference batch stays this plan's, so a linear rule lowers the rate with the
   // samples; so do the speeds.
@@ -107,6 +120,7 @@ class Plan {
   std::int64_t effective_batch_ = 0;
   std::int64_t accum_steps_ = 0;
   std::vector<std::int64_t> offsets_;  // uneven(): of every rank, then the effective batch
+  std::optional<MemoryNeed> memory_;
 };
 
 }  // namespace gaccd

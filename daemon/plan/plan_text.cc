@@ -65,6 +65,8 @@ std::string_view Mark(Origin origin) {
       return " (default)";
     case Origin::kJob:
       return " (job)";
+    case Origin::kMemory:
+      return " (auto)";
   }
   return "";
 }

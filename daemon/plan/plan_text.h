@@ -9,7 +9,7 @@
 namespace gaccd {
 
 // Where an input of the plan came from; what was not asked for is marked.
-enum class Origin : std::uint8_t { kGiven, kDefault, kJob };
+enum class Origin : std::uint8_t { kGiven, kDefault, kJob, kMemory };
 
 struct PlanOrigins {
   Origin nodes = Origin::kGiven;

@@ -79,7 +79,8 @@ Result<RunFolder> RunFolder::Create(const RunFolderRequest& request) {
   RunFolder folder(run_dir, std::move(owner), modes);
   folder.job_ = job;
   GACCD_RETURN_IF_ERROR(folder.MakeAttempt(source).WithContext("run folder"));
-  GACCD_RETURN_IF_ERROR(folder.WriteInputs(request).WithContext("run folder"));
+  GACCD_RETURN_IF_ERROR(
+      folder.WriteInputs(request.job_text, request.plan_text).WithContext("run folder"));
   return folder;
 }
 
@@ -130,9 +131,9 @@ Status RunFolder::TryAttempt(const std::string& path, bool* taken) {
   return Status::Ok();
 }
 
-Status RunFolder::WriteInputs(const RunFolderRequest& request) const {
-  const std::pair<const char*, const std::string*> inputs[] = {{"/job.txtpb", &request.job_text},
-                                                               {"/plan.txtpb", &request.plan_text}};
+Status RunFolder::WriteInputs(const std::string& job_text, const std::string& plan_text) const {
+  const std::pair<const char*, const std::string*> inputs[] = {{"/job.txtpb", &job_text},
+                                                               {"/plan.txtpb", &plan_text}};
   for (const auto& [name, text] : inputs) {
     if (text->empty()) continue;
     const std::string content = StrCat(kMarker, *text);

@@ -55,6 +55,9 @@ class RunFolder {
   [[nodiscard]] int attempt() const { return attempt_; }
   [[nodiscard]] const std::string& job() const { return job_; }  // SLURM job id, "local-<pid>"
   [[nodiscard]] FolderOwner& owner() { return owner_; }
+  // Writes job.txtpb and plan.txtpb, as Create() does, where they are known only later. An empty
+  // text is not written.
+  Status WriteInputs(const std::string& job_text, const std::string& plan_text) const;
   // The event file of this attempt, created by Create(), open for appending. Once.
   [[nodiscard]] FileDescriptor TakeEventFile() { return std::move(event_file_); }
 
@@ -64,7 +67,6 @@ class RunFolder {
 
   Status MakeAttempt(const AttemptSource& source);
   Status TryAttempt(const std::string& path, bool* taken);
-  Status WriteInputs(const RunFolderRequest& request) const;
 
   std::string run_dir_;
   std::string attempt_dir_;

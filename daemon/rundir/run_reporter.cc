@@ -222,6 +222,11 @@ void RunReporter::UpdateStatus(const std::function<void(RunStatus&)>& change) {
   if (impl_->status) impl_->status->Update(change);
 }
 
+Status RunReporter::WriteInputs(const std::string& job_text, const std::string& plan_text) {
+  if (!impl_->folder) return Status::Ok();
+  return impl_->folder->WriteInputs(job_text, plan_text).WithContext("run folder");
+}
+
 void RunReporter::Report(const StageRecord& stage) {
   SetPhase(stage.stage, 0);
   LogInfo(StrCat("starting: ", stage.stage));

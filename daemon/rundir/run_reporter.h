@@ -72,6 +72,10 @@ class RunReporter {
   [[nodiscard]] const std::string& attempt_dir() const;
   [[nodiscard]] const RunIdentity& identity() const;
 
+  // The resolved job and plan, where Start() got empty texts: they are known only later. Rank 0
+  // writes them; kIo where it cannot.
+  Status WriteInputs(const std::string& job_text, const std::string& plan_text);
+
   // Local calls; on ranks other than 0 they only reach the text log. Report() writes the event;
   // what it changes in STATUS.json and its line for people follow from the record
   // (event_record.h). These do more:

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/base/process_memory.h"
 #include "collectives/base/strings.h"
 #include "collectives/base/thread.h"
 
@@ -41,28 +42,6 @@ std::int64_t ReadNumber(const std::string& path, std::string_view key = {}) {
   return INT64_MAX;
 }
 
-// What the control groups of this process leave: of version 2, or 1.
-std::int64_t CgroupBytes() {
-  std::int64_t least = INT64_MAX;
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    const bool unified = line.starts_with("0::");
-    const std::size_t memory = line.find(":memory:");
-    if (!unified && memory == std::string::npos) continue;
-    std::string path = line.substr(unified ? 3 : memory + 8);
-    for (;; path.resize(path.rfind('/'))) {  // and of all groups around it
-      const std::string folder =
-          StrCat("/sys/fs/cgroup", unified ? "" : "/memory", path, "/memory.");
-      const std::int64_t most = ReadNumber(folder + (unified ? "max" : "limit_in_bytes"));
-      const std::int64_t used = ReadNumber(folder + (unified ? "current" : "usage_in_bytes"));
-      if (most < INT64_MAX && used < INT64_MAX)
-        least = std::min(least, std::max<std::int64_t>(most - used, 0));
-      if (path.find('/') == std::string::npos) break;
-    }
-  }
-  return least;
-}
-
 std::int64_t CountStartable(std::int64_t wanted) {
   std::vector<std::thread> threads;
   std::atomic<bool> end = false;
@@ -92,9 +71,9 @@ Status Refuse(const SelftestSize& size, std::int64_t most, const std::string& wh
 
 SelftestRoom FindSelftestRoom() {
   SelftestRoom room;
-  const std::int64_t kibibytes = ReadNumber("/proc/meminfo", "MemAvailable:");
-  if (kibibytes < INT64_MAX / 1024) room.bytes = kibibytes * 1024;
-  room.bytes = std::min(room.bytes, CgroupBytes());
+  if (const auto memory = FreeSharedMemory()) {
+    room.bytes = static_cast<std::int64_t>(memory->free_bytes);
+  }
   room.mappings = ReadNumber("/proc/sys/vm/max_map_count");
   return room;
 }

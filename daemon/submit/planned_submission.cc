@@ -89,12 +89,15 @@ Status CheckIsFree(const std::string& run_dir) {
   return {};
 }
 
-std::string PlanLine(const Plan& plan) {
+std::string PlanLine(const Plan& plan, bool by_memory) {
   const PlanRequest& request = plan.request();
+  const std::string steps =
+      by_memory
+          ? "as many micro-steps as the memory asks for"
+          : StrCat(plan.accum_steps(), plan.accum_steps() == 1 ? " micro-step" : " micro-steps");
   return StrCat(request.nodes, " nodes x ", request.gpus_per_node, " = ", plan.world(), " ranks, ",
                 plan.effective_batch(), " samples an update (target ", request.target_batch,
-                ") in ", plan.accum_steps(),
-                plan.accum_steps() == 1 ? " micro-step" : " micro-steps");
+                ") in ", steps);
 }
 
 // Of every run; the line of the first.
@@ -107,7 +110,7 @@ Result<std::string> PlanAll(const Flags& flags, const PlannedSubmission& what) {
     with.format = OutputFormat::kText;
     GACCD_ASSIGN_OR_RETURN(const PlanOutput output, MakePlanOutput(with));
     GACCD_RETURN_IF_ERROR(output.verdict);
-    if (line.empty()) line = PlanLine(output.plan);
+    if (line.empty()) line = PlanLine(output.plan, with.micro_batch_auto);
   }
   if (!what.tasks.empty()) line += StrCat("; the first of ", what.tasks.size(), " runs");
   return line;

@@ -99,6 +99,9 @@ struct BatchView {
 [[nodiscard]] BatchView Rows(const SampleSpec& spec, const BatchView& batch, std::size_t first,
                              std::size_t count, std::span<void*> tensors);
 
+// Of one sample with its id in a BatchMemory.
+[[nodiscard]] std::int64_t BytesOfSample(const SampleSpec& spec);
+
 // A batch with memory of its own; ids and values are 0 at first. What is never written needs no
 // physical memory.
 class BatchMemory {

@@ -60,4 +60,8 @@ ShardLayout ShardLayout::Make(const FlatLayout& layout, int world) {
   return made;
 }
 
+std::int64_t ShardLayout::most_state_elements() const {
+  return std::ranges::max(parts_, {}, &ShardPart::state_elements).state_elements;
+}
+
 }  // namespace gaccd

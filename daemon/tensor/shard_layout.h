@@ -29,6 +29,8 @@ class ShardLayout {
   [[nodiscard]] static ShardLayout Make(const FlatLayout& layout, int world);
 
   [[nodiscard]] std::span<const ShardPart> parts() const { return parts_; }  // by rank
+  // Of the rank that has the most.
+  [[nodiscard]] std::int64_t most_state_elements() const;
   // By rank, as collectives ask for them: elements, and blocks of FlatLayout::kBlock.
   [[nodiscard]] std::span<const std::int64_t> elements() const { return elements_; }
   [[nodiscard]] std::span<const std::int64_t> blocks() const { return blocks_; }

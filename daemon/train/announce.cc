@@ -105,8 +105,16 @@ void TrainingRun::Announce() const {
   const MemoryUse& memory = trainer.memory();
   const bool gpus = session_.device.device == Device::kCuda;
   reporter.Report(StartRecord());
+  PlanOrigins origins;
+  if (flags_.micro_batch_auto) origins.micro_batch = Origin::kMemory;
   reporter.Report(
-      PlanRecord{*plan_, PlanText(*plan_, {}, gpus ? RankKind::kGpu : RankKind::kRank)});
+      PlanRecord{*plan_, PlanText(*plan_, origins, gpus ? RankKind::kGpu : RankKind::kRank)});
+  if (plan_->memory()) {
+    reporter.LogAndPrint(StrCat("micro-batch ", plan_->request().micro_batch,
+                                " by memory: at most ", Megabytes(plan_->memory()->bytes),
+                                " of the ", Megabytes(plan_->memory()->limit),
+                                " that a rank may hold; ", memory_limit_));
+  }
   reporter.LogAndPrint(session_.device.text);
   const AttentionChoice& attention = session_.attention;
   if (attention.slow && comm_.rank() == 0) LogWarning(attention.text);

@@ -25,6 +25,9 @@ namespace gaccd {
 
 class BatchFeed {
  public:
+  // The largest micro-batch for PrepareForOtherLoads(): every size up to it is prepared.
+  static constexpr std::int64_t kMostPreparedSizes = 64;
+
   // program: of every update. kConfig when the smaller updates of the schedule have no plan. `data`
   // outlives it.
   static Result<BatchFeed> Make(const Dataset& data, const SampleOrder& order,

@@ -11,8 +11,6 @@
 namespace gaccd {
 namespace {
 
-constexpr std::int64_t kMostPreparedSizes = 64;  // of micro-batches
-
 RebalanceRecord ChangeRecord(std::int64_t step, const Plan& before, const BetterPlan& better) {
   const PlanRequest& request = better.plan.request();
   return {.step = step,
@@ -45,9 +43,9 @@ Status Trainer::PrepareForOtherLoads() {
     return refuse("other loads change the micro-batches, whose statistics batch_norm has (MICRO)");
   }
   const std::int64_t micro_batch = inputs_.plan.request().micro_batch;
-  if (micro_batch > kMostPreparedSizes) {
+  if (micro_batch > BatchFeed::kMostPreparedSizes) {
     return refuse(StrCat("every size of a micro-batch is prepared, expected at most ",
-                         kMostPreparedSizes, " samples, found ", micro_batch));
+                         BatchFeed::kMostPreparedSizes, " samples, found ", micro_batch));
   }
   feed_.PrepareForOtherLoads();
   return Status::Ok();

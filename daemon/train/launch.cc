@@ -103,7 +103,7 @@ Result<Plan> PlanForWorld(const Job& job, const Flags& flags, const Communicator
     GACCD_ASSIGN_OR_RETURN(const SpeedFlag speed, ParseSpeedFlag(*flags.speed));
     GACCD_ASSIGN_OR_RETURN(request.speeds, SpeedsOfRanks(speed, topology.hosts));
   }
-  GACCD_ASSIGN_OR_RETURN(Plan plan, Plan::Make(request));
+  GACCD_ASSIGN_OR_RETURN(Plan plan, PlanBeforeChoice(request, flags));
   if (flags.strict) GACCD_RETURN_IF_ERROR(RequireExact(plan));
   return plan;
 }

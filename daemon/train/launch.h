@@ -37,7 +37,8 @@ struct Ranks {
 // files may be open at once. Raises the soft limit of those to the hard one.
 Result<Ranks> JoinRanks(const Flags& flags, const Environment& env);
 
-// The plan of this world. --nodes and --gpus-per-node are assertions here: kConfig when they are
+// The plan of this world; of --micro-batch=auto the one in one micro-step, until the memory is
+// known. --nodes and --gpus-per-node are assertions here: kConfig when they are
 // not what was found, with both values.
 Result<Plan> PlanForWorld(const Job& job, const Flags& flags, const Communicator& comm);
 

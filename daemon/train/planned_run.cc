@@ -4,15 +4,15 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "collectives/comm/communicator.h"
-#include "daemon/data/index_source.h"
 #include "daemon/data/node_share.h"
-#include "daemon/data/sample_order.h"
+#include "daemon/engine/planned_memory.h"
 #include "daemon/optim/optimizer.h"
+#include "daemon/plan/memory_table.h"
 #include "daemon/tensor/group_rules.h"
 #include "daemon/tensor/shard_layout.h"
 #include "daemon/train/batch_statistics.h"
-#include "daemon/train/trainer.h"
+#include "daemon/train/memory_choice.h"
+#include "daemon/train/run_options.h"
 
 namespace gaccd {
 namespace {
@@ -38,11 +38,24 @@ std::string UpdatesText(const UpdateSchedule& schedule) {
   return text + Field("", epoch);
 }
 
-// Rank 0, unless the ranks have different speeds.
-int BusiestRank(const Plan& plan) {
-  int rank = 0;
-  while (plan.Load(rank) != plan.ranks_hi_samples()) ++rank;
-  return rank;
+struct OpenedRun {
+  TrainingData data;
+  Model model;
+  UpdateSchedule schedule;
+
+  [[nodiscard]] PlannedTraining Of(const Job& job) const {
+    return {.job = job, .model = model, .data = data, .schedule = schedule};
+  }
+};
+
+Result<OpenedRun> Open(const Job& job, const Plan& plan) {
+  NodeShare unchecked = NodeShare::Unchecked();
+  GACCD_ASSIGN_OR_RETURN(TrainingData data, OpenTrainingData(job, {}, &unchecked));
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule,
+                         ScheduleOf(job, plan.effective_batch(), data.train->size()));
+  GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, BatchSpecOf(job, *data.train)));
+  GACCD_RETURN_IF_ERROR(model.ApplyRules(job.optimizer));
+  return OpenedRun{std::move(data), std::move(model), schedule};
 }
 
 // The state of the optimiser for so many parameters.
@@ -53,9 +66,7 @@ std::int64_t StateBytes(const Job& job, std::int64_t parameters) {
 // That of the rank that has the most of it.
 std::int64_t StateOfARank(const Job& job, const FlatLayout& layout, std::int64_t world) {
   if (job.shard == Sharding::kNone) return StateBytes(job, layout.trainable_size());
-  const ShardLayout shards = ShardLayout::Make(layout, static_cast<int>(world));
-  return StateBytes(
-      job, std::ranges::max(shards.parts(), {}, &ShardPart::state_elements).state_elements);
+  return StateBytes(job, ShardLayout::Make(layout, static_cast<int>(world)).most_state_elements());
 }
 
 // What a rank keeps of the model, and what it must at least send in an update, whichever way the
@@ -87,57 +98,39 @@ std::string BytesText(const Job& job, const FlatLayout& layout, std::int64_t wor
 }
 
 // Of rank `rank`, which has the most samples. Maps memory, and uses none of it.
-Result<std::int64_t> PlannedBytes(const Job& job, const Plan& plan, const Model& model,
-                                  const BatchFeed& feed, int rank, const Dataset* eval) {
-  const auto comm = MakeSingle();
-  ReplicaOptions replica{.micro_batches = feed.BatchSizes(),
-                         .micro_steps_per_update = feed.most_micro_steps(),
-                         .effective_batch = plan.effective_batch(),
-                         .rank_samples = feed.most_samples()};
-  if (eval != nullptr) {
-    replica.eval_batches =
-        EvalBatchSizes(ShardOf(eval->size(), rank, plan.world()), job.batch.micro);
-  }
-  GACCD_ASSIGN_OR_RETURN(const auto engine, MakeEngine(*comm, model,
-                                                       {.replica = replica,
-                                                        .optimizer = job.optimizer,
-                                                        .numerics = {},
-                                                        .choice = {.device = Device::kCpu}}));
-  const FlatLayout& layout = model.layout();
-  return engine->memory().host_bytes - StateBytes(job, layout.trainable_size()) +
-         StateOfARank(job, layout, plan.world());
+Result<std::int64_t> PlannedBytes(const PlannedTraining& training, const Plan& plan) {
+  GACCD_ASSIGN_OR_RETURN(const ReplicaOptions sizes,
+                         EngineSizes(training, plan, BusiestRank(plan)));
+  GACCD_ASSIGN_OR_RETURN(const EngineMemory memory,
+                         PlanEngineMemory(training.model,
+                                          {.replica = sizes,
+                                           .optimizer = training.job.optimizer,
+                                           .shard = training.job.shard,
+                                           .numerics = {},
+                                           .choice = {.device = Device::kCpu}},
+                                          static_cast<int>(plan.world())));
+  return memory.host_bytes;
 }
 
 Status AddRun(const Job& job, const Plan& plan, std::string* text) {
-  NodeShare unchecked = NodeShare::Unchecked();
-  GACCD_ASSIGN_OR_RETURN(const TrainingData data, OpenTrainingData(job, {}, &unchecked));
-  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule,
-                         ScheduleOf(job, plan.effective_batch(), data.train->size()));
-  *text += UpdatesText(schedule);
-  GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, BatchSpecOf(job, *data.train)));
-  GACCD_RETURN_IF_ERROR(model.ApplyRules(job.optimizer));
-  *text += Field("weight decay", DecayText(model.layout(), job.optimizer));
-  if (model.update_sums() > 0) {
-    *text += Field("statistics", StrCat(UpdateSumsText(model), ": ", model.update_sums(),
+  GACCD_ASSIGN_OR_RETURN(const OpenedRun run, Open(job, plan));
+  *text += UpdatesText(run.schedule);
+  *text += Field("weight decay", DecayText(run.model.layout(), job.optimizer));
+  if (run.model.update_sums() > 0) {
+    *text += Field("statistics", StrCat(UpdateSumsText(run.model), ": ", run.model.update_sums(),
                                         " small reductions; the activations of"));
     *text += Field(
         "", StrCat("its ", plan.accum_steps(), " micro-batches are kept until the update ends"));
   }
-  if (model.micro_values() > 0) {
+  if (run.model.micro_values() > 0) {
     *text += Field("statistics", StrCat("MICRO, of each micro-batch by itself, ",
                                         MicroBatchesText(plan), ": the result is"));
     *text += Field("", StrCat("not that of one batch of ", plan.effective_batch(),
                               ", and depends on ranks and micro-batch"));
   }
-  if (plan.world() > 1) *text += BytesText(job, model.layout(), plan.world());
-  GACCD_RETURN_IF_ERROR(CheckBatchStatistics(model, plan, schedule));
-  const SampleOrder order(job.seed, data.train->size(), job.data.shuffle);
-  const int busiest = BusiestRank(plan);
-  GACCD_ASSIGN_OR_RETURN(const BatchFeed feed,
-                         BatchFeed::Make(*data.train, order, schedule, plan, busiest,
-                                         GeneratorOf(KindOf(job.model.loss), model.update_sums())));
-  GACCD_ASSIGN_OR_RETURN(const std::int64_t bytes,
-                         PlannedBytes(job, plan, model, feed, busiest, data.eval.get()));
+  if (plan.world() > 1) *text += BytesText(job, run.model.layout(), plan.world());
+  GACCD_RETURN_IF_ERROR(CheckBatchStatistics(run.model, plan, run.schedule));
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t bytes, PlannedBytes(run.Of(job), plan));
   *text +=
       Field("memory", StrCat(Megabytes(bytes), " a rank on a CPU: model, gradients, optimizer,"));
   *text += Field("", "activations; a checkpoint holds a copy while it is written");
@@ -152,6 +145,19 @@ std::string PlannedRunText(const Job& job, const Plan& plan) {
     text += Field("not known", known.message());
   }
   return text;
+}
+
+Result<Plan> ChoosePlan(const Job& job, const Plan& whole, const Flags& flags, std::string* table) {
+  GACCD_ASSIGN_OR_RETURN(const OpenedRun run, Open(job, whole));
+  PlannedTraining training = run.Of(job);
+  training.saves = flags.run_dir.has_value() && SavePolicyOf(flags).on();
+  training.any_load = flags.speed == "measured" || flags.rebalance == Rebalance::kAuto;
+  GACCD_ASSIGN_OR_RETURN(const ChosenPlan chosen, ChooseForPlan(training, whole, MemoryOf(flags)));
+  *table = MemoryTableText(chosen.choice,
+                           {.flops_per_sample = run.model.FlopsPerSample(),
+                            .parameters = run.model.layout().parameters()},
+                           chosen.limit.text);
+  return chosen.choice.plan();
 }
 
 }  // namespace gaccd

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "daemon/config/flags.h"
 #include "daemon/config/job.h"
 #include "daemon/plan/plan.h"
 
@@ -14,5 +15,11 @@ namespace gaccd {
 // cannot be known here is named with the reason: data that are elsewhere, a model that does not fit
 // them or this machine.
 [[nodiscard]] std::string PlannedRunText(const Job& job, const Plan& plan);
+
+// --micro-batch=auto in `gaccd plan`: the plan by the memory of a rank, with its table for people
+// (MemoryTableText). whole: the plan in one micro-step. Errors: those of opening the data and of
+// ChooseForPlan().
+[[nodiscard]] Result<Plan> ChoosePlan(const Job& job, const Plan& whole, const Flags& flags,
+                                      std::string* table);
 
 }  // namespace gaccd

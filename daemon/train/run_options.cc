@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "daemon/config/job_text.h"
+#include "daemon/config/memory_flag.h"
 #include "daemon/telemetry/log.h"
 
 namespace gaccd {
@@ -56,6 +57,12 @@ Result<Job> ReadTrainingJob(const Flags& flags) {
 WeightRules WeightRulesOf(const Flags& flags) {
   return {.fresh = SplitList(flags.new_weights.value_or("")),
           .unused = SplitList(flags.unused_weights.value_or(""))};
+}
+
+std::optional<std::int64_t> MemoryOf(const Flags& flags) {
+  if (!flags.memory) return std::nullopt;
+  const auto bytes = ParseMemory(*flags.memory);  // checked with the flags
+  return bytes.ok() ? std::optional(*bytes) : std::nullopt;
 }
 
 SavePolicy SavePolicyOf(const Flags& flags) {

@@ -23,6 +23,8 @@ namespace gaccd {
 Result<Job> ReadTrainingJob(const Flags& flags);
 // The rules of --new-weights and --unused-weights.
 [[nodiscard]] WeightRules WeightRulesOf(const Flags& flags);
+// Of --memory, in bytes.
+[[nodiscard]] std::optional<std::int64_t> MemoryOf(const Flags& flags);
 [[nodiscard]] SavePolicy SavePolicyOf(const Flags& flags);
 // REQUIRES: flags.run_dir.
 [[nodiscard]] CheckpointOptions CheckpointOptionsOf(const Flags& flags, const Job& job);

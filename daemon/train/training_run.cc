@@ -22,6 +22,7 @@
 #include "daemon/telemetry/log.h"
 #include "daemon/train/done_marker.h"
 #include "daemon/train/final_weights.h"
+#include "daemon/train/memory_choice.h"
 #include "daemon/train/open_data.h"
 #include "daemon/train/run_options.h"
 #include "daemon/train/start_warnings.h"
@@ -106,8 +107,8 @@ RankStatus TrainingRun::RunInFolder() {
       reporter_,
       RunReporter::Start(comm_, {.run_dir = flags_.run_dir.value_or(""),
                                  .run_name = job_.name,
-                                 .job_text = JobText(job_),
-                                 .plan_text = PlanTxtpb(*plan_),
+                                 .job_text = flags_.micro_batch_auto ? "" : JobText(job_),
+                                 .plan_text = flags_.micro_batch_auto ? "" : PlanTxtpb(*plan_),
                                  .attempt = AttemptOf(session_.ranks.slurm),
                                  .log_every = job_.log_every,
                                  .group_access = flags_.group_access,
@@ -124,10 +125,11 @@ RankStatus TrainingRun::RunInFolder() {
 
 RankStatus TrainingRun::TrainWithinMemory() {
   try {
-    RankStatus ready = RunStages(
-        {&TrainingRun::CompareClocks, &TrainingRun::AcquireLease, &TrainingRun::CheckSaveWeights,
-         &TrainingRun::RemoveDoneMarker, &TrainingRun::OpenData, &TrainingRun::SelectDevice,
-         &TrainingRun::MakeTrainer, &TrainingRun::LoadInitWeights, &TrainingRun::Resume});
+    RankStatus ready = RunStages({&TrainingRun::CompareClocks, &TrainingRun::AcquireLease,
+                                  &TrainingRun::CheckSaveWeights, &TrainingRun::RemoveDoneMarker,
+                                  &TrainingRun::OpenData, &TrainingRun::SelectDevice,
+                                  &TrainingRun::ChooseMicroBatch, &TrainingRun::MakeTrainer,
+                                  &TrainingRun::LoadInitWeights, &TrainingRun::Resume});
     return ready.status.ok() ? Train() : ready;
   } catch (const std::bad_alloc&) {
     return NoMemory("the data, the model or their copies", 0);
@@ -191,14 +193,43 @@ RankStatus TrainingRun::SelectDevice() {
   return session_.SelectDevice(flags_, job_);
 }
 
+TrainerOptions TrainingRun::OptionsOfTrainer() {
+  return {.guards = {.on_nonfinite = flags_.on_nonfinite, .digest_every = flags_.digest_every},
+          .choice = session_.MakeEngineChoice(flags_),
+          .device_comm = &session_.device_comm(),
+          .loads = {.once = flags_.speed == "measured",
+                    .always = flags_.rebalance == Rebalance::kAuto}};
+}
+
+RankStatus TrainingRun::ChooseMicroBatch() {
+  if (!flags_.micro_batch_auto) return {};
+  reporter_->Report(StageRecord{"micro-batch"});
+  const TrainerOptions options = OptionsOfTrainer();
+  const PlannedTraining training{.job = job_,
+                                 .model = inputs_->model,
+                                 .data = inputs_->data,
+                                 .schedule = inputs_->schedule,
+                                 .saves = lease_.has_value(),
+                                 .any_load = options.loads.any()};
+  GACCD_ASSIGN_OR_RETURN(ChosenPlan chosen, ChooseForTraining(comm_, session_.device_comm(),
+                                                              training, plan_->request(),
+                                                              {.replica = {},
+                                                               .optimizer = job_.optimizer,
+                                                               .numerics = NumericsOf(job_),
+                                                               .choice = options.choice},
+                                                              MemoryOf(flags_)));
+  plan_ = chosen.choice.plan();
+  memory_limit_ = chosen.limit.text;
+  job_.batch.micro = plan_->request().micro_batch;
+  auto inputs = TrainingInputs::Make(comm_, job_, *plan_, std::move(inputs_->data));
+  if (inputs.ok()) inputs_.emplace(*std::move(inputs));
+  if (Agreement all = AgreeOn(comm_, inputs.status()); !all.status.ok()) return all;
+  return AgreeOn(comm_, reporter_->WriteInputs(JobText(job_), PlanTxtpb(*plan_)));
+}
+
 RankStatus TrainingRun::MakeTrainer() {
   reporter_->Report(StageRecord{"memory"});
-  TrainerOptions options{
-      .guards = {.on_nonfinite = flags_.on_nonfinite, .digest_every = flags_.digest_every},
-      .choice = session_.MakeEngineChoice(flags_),
-      .device_comm = &session_.device_comm(),
-      .loads = {.once = flags_.speed == "measured",
-                .always = flags_.rebalance == Rebalance::kAuto}};
+  TrainerOptions options = OptionsOfTrainer();
   SetTiming(flags_, ProcessEnvironment(), &options.choice);
   auto trainer = Trainer::Make(comm_, *std::move(inputs_), options);
   if (trainer.ok()) trainer_ = *std::move(trainer);

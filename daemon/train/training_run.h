@@ -63,6 +63,8 @@ class TrainingRun {
   RankStatus RemoveDoneMarker();
   RankStatus OpenData();  // and builds the model; may take long
   RankStatus SelectDevice();
+  // With --micro-batch=auto: the final plan. Until then it is the one in one micro-step.
+  RankStatus ChooseMicroBatch();
   RankStatus MakeTrainer();
   RankStatus LoadInitWeights();
   // Restores the newest checkpoint of --resume, if any. An attempt that SLURM requeued resumes from
@@ -77,6 +79,7 @@ class TrainingRun {
   void Announce() const;
   void WarnOfMistakes(bool saves) const;
   [[nodiscard]] RunStart StartRecord() const;
+  [[nodiscard]] TrainerOptions OptionsOfTrainer();
   // On rank 0: --save-weights and the marker of a complete run.
   Status WriteResults(const TrainingSummary& summary, const RunCheckpointer& checkpointer,
                       std::vector<float> final_parameters);
@@ -95,6 +98,7 @@ class TrainingRun {
 
   Job job_;
   std::optional<Plan> plan_;
+  std::string memory_limit_;   // of --micro-batch=auto, for people
   bool is_complete_ = false;   // there is nothing to do
   bool was_complete_ = false;  // and is given more updates
   std::unique_ptr<RunReporter> reporter_;

@@ -44,7 +44,11 @@ Status CheckPlannedDevice(const Flags& flags) {
 
 Status RunPlan(const Flags& flags) {
   GACCD_RETURN_IF_ERROR(CheckPlannedDevice(flags));
-  GACCD_ASSIGN_OR_RETURN(const PlanOutput output, MakePlanOutput(flags));
+  std::string memory;
+  const auto choose = [&](const Job& job, const Plan& whole) {
+    return ChoosePlan(job, whole, flags, &memory);
+  };
+  GACCD_ASSIGN_OR_RETURN(const PlanOutput output, MakePlanOutput(flags, choose));
   if (flags.job) {
     for (const std::string& warning : ScheduleWarnings(output.job, output.plan)) {
       LogWarning(warning);
@@ -52,7 +56,7 @@ Status RunPlan(const Flags& flags) {
   }
   const bool tells_run = flags.job && flags.format == OutputFormat::kText;
   GACCD_RETURN_IF_ERROR(
-      PrintOut(output.text + (tells_run ? PlannedRunText(output.job, output.plan) : "")));
+      PrintOut(output.text + (tells_run ? PlannedRunText(output.job, output.plan) + memory : "")));
   return output.verdict;
 }
 

@@ -42,5 +42,7 @@ class DeviceMemory {
 // allocated, and after CUDA, cuBLASLt and NCCL took theirs. Other processes on the GPU may take
 // memory later. Only built with CUDA.
 Status FitsOnGpu(const DeviceMemory& memory);
+// What is free on the current device. Only built with CUDA.
+Result<std::int64_t> FreeOnGpu();
 
 }  // namespace gaccd

@@ -1,0 +1,19 @@
+// The memory of an engine before there is one, from the recorded graphs alone: also on a machine
+// without the device, and without taking what depends on the micro-batch.
+#pragma once
+
+#include "collectives/base/result.h"
+#include "daemon/engine/engine_options.h"
+#include "daemon/model/model.h"
+
+namespace gaccd {
+
+// What Engine::memory() of MakeEngine() with these options is planned to be. On a CPU it is exactly
+// that; parameters, gradients and packed weights are mapped meanwhile and not used. On a GPU it is
+// without what only that GPU knows: scratch of kernels, tables of the optimiser, memory of
+// libraries. Of a sharded optimiser (options.shard) that of the rank that has the most of it.
+// Errors: those of recording and preparing the graphs.
+[[nodiscard]] Result<EngineMemory> PlanEngineMemory(const Model& model,
+                                                    const EngineOptions& options, int world = 1);
+
+}  // namespace gaccd

@@ -1,0 +1,46 @@
+#include "daemon/plan/memory_table.h"
+
+#include <cstdio>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+// Of a text of at most 79 characters: a wide number still keeps its distance.
+std::string MemoryRow(std::int64_t micro_batch, std::int64_t micro_steps, const std::string& memory,
+                      double time) {
+  char text[128];
+  (void)std::snprintf(text, sizeof text, "  %11lld %12lld %16s %7.2f",
+                      static_cast<long long>(micro_batch), static_cast<long long>(micro_steps),
+                      memory.c_str(), time);
+  return text;
+}
+
+}  // namespace
+
+double RelativeTime(const Plan& plan, const UpdateCost& cost) {
+  constexpr double kBytesOfMicroStep = 16;  // a parameter
+  constexpr double kOperationsPerByte = 10;
+  const double samples = cost.flops_per_sample * static_cast<double>(plan.ranks_hi_samples());
+  const double step = kBytesOfMicroStep * kOperationsPerByte * static_cast<double>(cost.parameters);
+  if (!(samples + step > 0)) return 1;
+  return (samples + static_cast<double>(plan.accum_steps()) * step) / (samples + step);
+}
+
+std::string MemoryTableText(const MicroBatchChoice& choice, const UpdateCost& cost,
+                            std::string_view limit) {
+  std::string text = StrCat("\nMicro-batches by the memory of a rank: ", limit, "\n",
+                            "  micro-batch  micro-steps           memory    time\n");
+  for (std::size_t i = 0; i < choice.plans.size(); ++i) {
+    const Plan& plan = choice.plans[i];
+    text += MemoryRow(plan.request().micro_batch, plan.accum_steps(),
+                      Megabytes(plan.memory()->bytes), RelativeTime(plan, cost));
+    if (!plan.memory()->fits()) text += "  does not fit";
+    if (i == choice.chosen && choice.fits) text += "  this plan";
+    text += "\n";
+  }
+  return text + "time: of an update, predicted, relative to one micro-step.\n";
+}
+
+}  // namespace gaccd

@@ -1,0 +1,204 @@
+#include "daemon/train/memory_choice.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "collectives/base/process_memory.h"
+#include "collectives/base/strings.h"
+#include "collectives/bootstrap/agree.h"
+#include "daemon/device/cuda/device_memory.h"
+#include "daemon/device/host_buffer.h"
+#include "daemon/engine/planned_memory.h"
+#include "daemon/train/batch_feed.h"
+
+namespace gaccd {
+namespace {
+
+std::int64_t WithoutReserve(std::int64_t bytes) { return bytes - bytes / 100 * kReservePercent; }
+
+MemoryLimit LimitOf(std::int64_t bytes, const std::string& what) {
+  return {WithoutReserve(bytes),
+          StrCat(Megabytes(bytes), " (", what, "), ", kReservePercent, " % of it stay free")};
+}
+
+Result<MemoryLimit> OnCpu(std::int64_t ranks) {
+  const auto shared = FreeSharedMemory();
+  if (!shared) {
+    return Status(ErrorKind::kOs,
+                  "the free memory is not known: /proc/meminfo cannot be read; "
+                  "--memory=SIZE says what a rank may hold");
+  }
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t process, ResidentBytes());
+  const std::uint64_t part = shared->free_bytes / static_cast<std::uint64_t>(ranks);
+  const std::uint64_t free = std::min(part, FreeAddressSpace().value_or(part));
+  return LimitOf(
+      process + static_cast<std::int64_t>(free),
+      StrCat(ranks > 1 ? StrCat("1/", ranks, " of ") : "", "what ", shared->limit, " has free"));
+}
+
+// Of all ranks: bytes and limit of each.
+Result<std::vector<std::int64_t>> GatherNeeds(Communicator& comm, const MemoryNeed& mine) {
+  const auto rank = static_cast<std::size_t>(comm.rank());
+  std::vector<std::int64_t> all(2 * static_cast<std::size_t>(comm.size()));
+  all[2 * rank] = mine.bytes;
+  all[2 * rank + 1] = mine.limit;
+  const auto view = View(std::span(all));
+  GACCD_RETURN_IF_ERROR(comm.AllReduceSum(view, view));
+  return all;
+}
+
+// One of a rank that all wait for.
+class OwnNeed {
+ public:
+  OwnNeed(Communicator& comm, const PlannedTraining& training, Engine& engine,
+          const MemoryLimit& limit)
+      : comm_(comm), training_(training), engine_(engine), limit_(limit) {}
+
+  Result<MemoryNeed> operator()(const Plan& plan) const {
+    GACCD_ASSIGN_OR_RETURN(
+        const EngineMemory memory,
+        PlanRankMemory(training_, plan, comm_.rank(),
+                       [this](const ReplicaOptions& sizes) { return engine_.PlanMemory(sizes); }));
+    const bool on_gpu = memory.device_bytes > 0;
+    return MemoryNeed{
+        .bytes = on_gpu ? memory.device_bytes : memory.process_bytes + memory.host_bytes,
+        .limit = limit_.bytes};
+  }
+
+ private:
+  Communicator& comm_;
+  const PlannedTraining& training_;
+  Engine& engine_;
+  const MemoryLimit& limit_;
+};
+
+// Of a GPU on which `engine` already is.
+Result<MemoryLimit> OnGpu(Engine& engine, const std::optional<MemoryLimit>& asked) {
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t free, engine.FreeDeviceBytes());
+  MemoryLimit found = LimitOf(free + engine.memory().device_bytes - DeviceMemory::kReserveBytes,
+                              "what this GPU has free beside its libraries");
+  return asked && asked->bytes < found.bytes ? *asked : found;
+}
+
+}  // namespace
+
+Result<MemoryLimit> FindMemoryLimit(std::optional<std::int64_t> flag, Device device,
+                                    std::int64_t ranks) {
+  if (!flag) return OnCpu(ranks);
+  if (device != Device::kCuda) return LimitOf(*flag, "--memory");
+  MemoryLimit limit = LimitOf(*flag, "--memory");
+  constexpr std::int64_t kTaken = kGpuLibraryBytes + DeviceMemory::kReserveBytes;
+  limit.bytes -= kTaken;
+  limit.text += StrCat(", ", Megabytes(kTaken), " are for libraries");
+  return limit;
+}
+
+Status CheckFits(const MicroBatchChoice& choice, std::string_view who) {
+  if (choice.fits) return Status::Ok();
+  const MemoryNeed& need = *choice.plan().memory();
+  return {ErrorKind::kConfig,
+          StrCat("--micro-batch=auto: ", who, " needs ", need.bytes, " bytes (",
+                 Megabytes(need.bytes), ") for micro-batches of one sample, and may hold ",
+                 need.limit, " (", Megabytes(need.limit),
+                 "); give the job more memory (--mem), or start fewer ranks on a node")};
+}
+
+Result<MicroBatchChoice> ChooseOnRanks(Communicator& comm, const PlanRequest& request,
+                                       const MicroBatchSearch& search, const FindOwnNeed& find) {
+  int tightest = 0;
+  const auto find_on_all = [&](const Plan& plan) -> Result<MemoryNeed> {
+    const Result<MemoryNeed> mine = find(plan);
+    GACCD_RETURN_IF_ERROR(AgreeOn(comm, mine.status()).status);
+    GACCD_ASSIGN_OR_RETURN(const auto all, GatherNeeds(comm, *mine));
+    MemoryNeed least = {all[0], all[1]};
+    tightest = 0;
+    for (int rank = 1; rank < comm.size(); ++rank) {
+      const auto at = 2 * static_cast<std::size_t>(rank);
+      const MemoryNeed need = {all[at], all[at + 1]};
+      if (need.limit - need.bytes >= least.limit - least.bytes) continue;
+      least = need;
+      tightest = rank;
+    }
+    return least;
+  };
+  GACCD_ASSIGN_OR_RETURN(MicroBatchChoice choice, ChooseMicroBatch(request, search, find_on_all));
+  GACCD_RETURN_IF_ERROR(CheckFits(choice, RankOnHost(tightest, comm.topology().hosts)));
+  return choice;
+}
+
+Result<ChosenPlan> ChooseForTraining(Communicator& comm, Communicator& device_comm,
+                                     const PlannedTraining& training, const PlanRequest& request,
+                                     const EngineOptions& options,
+                                     std::optional<std::int64_t> memory) {
+  const bool on_gpu = options.choice.device == Device::kCuda;
+  std::optional<MemoryLimit> limit;
+  if (!on_gpu || memory) {
+    auto found = FindMemoryLimit(memory, options.choice.device, comm.topology().local_size);
+    GACCD_RETURN_IF_ERROR(AgreeOn(comm, found.status()).status);
+    limit = *std::move(found);
+  }
+  PlanRequest smallest = request;
+  smallest.micro_batch = 1;
+  GACCD_ASSIGN_OR_RETURN(const Plan first, Plan::Make(smallest));
+  auto sizes = EngineSizes(training, first, comm.rank());
+  GACCD_RETURN_IF_ERROR(AgreeOn(comm, sizes.status()).status);
+  EngineOptions of_first = options;
+  of_first.replica = *std::move(sizes);
+  of_first.measure_process = true;
+  const auto engine = MakeEngine(device_comm, training.model, of_first);
+  GACCD_RETURN_IF_ERROR(AgreeOn(comm, engine.status()).status);
+  if (on_gpu) {
+    auto found = OnGpu(**engine, limit);
+    GACCD_RETURN_IF_ERROR(AgreeOn(comm, found.status()).status);
+    limit = *std::move(found);
+  }
+  const MicroBatchSearch search{.most = training.any_load ? BatchFeed::kMostPreparedSizes : 0};
+  GACCD_ASSIGN_OR_RETURN(
+      MicroBatchChoice choice,
+      ChooseOnRanks(comm, request, search, OwnNeed(comm, training, **engine, *limit)));
+  return ChosenPlan{std::move(choice), *std::move(limit)};
+}
+
+Result<ChosenPlan> ChooseForPlan(const PlannedTraining& training, const Plan& whole,
+                                 std::optional<std::int64_t> memory) {
+  const Device device = training.job.device == Device::kCuda ? Device::kCuda : Device::kCpu;
+  if (device == Device::kCuda && !memory) {
+    return Status(ErrorKind::kUsage,
+                  "plan: --micro-batch=auto with --device=cuda needs --memory=SIZE, that of a GPU");
+  }
+  GACCD_ASSIGN_OR_RETURN(const MemoryLimit limit,
+                         FindMemoryLimit(memory, device, whole.request().gpus_per_node));
+  EngineOptions options{.replica = {},
+                        .optimizer = training.job.optimizer,
+                        .shard = training.job.shard,
+                        .numerics = NumericsOf(training.job),
+                        .choice = {.device = device}};
+  std::int64_t process = 0;
+  const auto find = [&](const Plan& plan) -> Result<MemoryNeed> {
+    const auto plan_engine = [&](const ReplicaOptions& sizes) {
+      options.replica = sizes;
+      return PlanEngineMemory(training.model, options, static_cast<int>(whole.world()));
+    };
+    GACCD_ASSIGN_OR_RETURN(const EngineMemory planned,
+                           PlanRankMemory(training, plan, BusiestRank(plan), plan_engine));
+    if (device == Device::kCuda) return MemoryNeed{planned.device_bytes, limit.bytes};
+    if (process == 0) {
+      GACCD_ASSIGN_OR_RETURN(process, ResidentBytes());
+    }
+    return MemoryNeed{process + planned.host_bytes, limit.bytes};
+  };
+  const MicroBatchSearch search{.most = training.any_load ? BatchFeed::kMostPreparedSizes : 0,
+                                .smaller = 2};
+  GACCD_ASSIGN_OR_RETURN(MicroBatchChoice choice, ChooseMicroBatch(whole.request(), search, find));
+  GACCD_RETURN_IF_ERROR(CheckFits(choice, "a rank"));
+  return ChosenPlan{std::move(choice), limit};
+}
+
+int BusiestRank(const Plan& plan) {
+  int rank = 0;
+  while (plan.Load(rank) != plan.ranks_hi_samples()) ++rank;
+  return rank;
+}
+
+}  // namespace gaccd

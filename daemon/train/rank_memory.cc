@@ -1,0 +1,69 @@
+#include "daemon/train/rank_memory.h"
+
+#include "collectives/base/strings.h"
+#include "daemon/data/index_source.h"
+#include "daemon/data/prefetcher.h"
+#include "daemon/data/sample_order.h"
+#include "daemon/optim/optimizer.h"
+#include "daemon/train/batch_feed.h"
+
+namespace gaccd {
+namespace {
+
+std::int64_t Largest(const std::set<std::int64_t>& sizes) {
+  return sizes.empty() ? 0 : *sizes.rbegin();
+}
+
+Result<std::int64_t> RingBytes(const Dataset& data, std::int64_t samples) {
+  const auto bytes = Prefetcher::RingBytes(data.spec(), samples);
+  if (bytes) return static_cast<std::int64_t>(*bytes);
+  return Status(ErrorKind::kConfig, StrCat("micro-batches of ", samples, " samples of ",
+                                           Describe(data.spec()), " do not fit the address space"));
+}
+
+// Elements of a buffer are shared out over the ranks.
+std::int64_t CheckpointBytes(const PlannedTraining& training, std::int64_t world) {
+  const FlatLayout& layout = training.model.layout();
+  const std::int64_t elements =
+      layout.size() + StateElements(training.job.optimizer, layout.trainable_size());
+  return static_cast<std::int64_t>(sizeof(float)) * ((elements + world - 1) / world);
+}
+
+}  // namespace
+
+Result<ReplicaOptions> EngineSizes(const PlannedTraining& training, const Plan& plan, int rank) {
+  const Dataset& data = *training.data.train;
+  const SampleOrder order(training.job.seed, data.size(), training.job.data.shuffle);
+  GACCD_ASSIGN_OR_RETURN(
+      BatchFeed feed,
+      BatchFeed::Make(data, order, training.schedule, plan, rank,
+                      GeneratorOf(KindOf(training.job.model.loss), training.model.update_sums())));
+  if (training.any_load) feed.PrepareForOtherLoads();
+  ReplicaOptions sizes{.micro_batches = feed.BatchSizes(),
+                       .micro_steps_per_update = feed.most_micro_steps(),
+                       .effective_batch = plan.effective_batch(),
+                       .rank_samples = feed.most_samples()};
+  if (training.data.eval != nullptr) {
+    sizes.eval_batches = EvalBatchSizes(ShardOf(training.data.eval->size(), rank, plan.world()),
+                                        plan.request().micro_batch);
+  }
+  return sizes;
+}
+
+Result<EngineMemory> PlanRankMemory(const PlannedTraining& training, const Plan& plan, int rank,
+                                    const PlanEngine& plan_engine) {
+  GACCD_ASSIGN_OR_RETURN(const ReplicaOptions sizes, EngineSizes(training, plan, rank));
+  GACCD_ASSIGN_OR_RETURN(EngineMemory memory, plan_engine(sizes));
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t ring,
+                         RingBytes(*training.data.train, Largest(sizes.micro_batches)));
+  memory.host_bytes += ring;
+  if (training.data.eval != nullptr) {
+    GACCD_ASSIGN_OR_RETURN(const std::int64_t other,
+                           RingBytes(*training.data.eval, Largest(sizes.eval_batches)));
+    memory.host_bytes += other;
+  }
+  if (training.saves) memory.host_bytes += 2 * CheckpointBytes(training, plan.world());
+  return memory;
+}
+
+}  // namespace gaccd
