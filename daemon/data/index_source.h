@@ -31,6 +31,8 @@ class IndexSource {
 
   // BatchView::draw of the micro-batch that Next() gave.
   [[nodiscard]] virtual std::uint64_t draw() const { return 0; }
+  // BatchView::run of it.
+  [[nodiscard]] virtual RunPosition run_position() const { return {}; }
 };
 
 // Training: for every update from `first_update` on, every micro-step of `rank`. In an update of n
@@ -56,6 +58,9 @@ class TrainIndices final : public IndexSource {
   [[nodiscard]] std::int64_t max_samples() const override;
   std::int64_t Next(std::span<std::int64_t> out) override;
   [[nodiscard]] std::uint64_t draw() const override { return draw_; }
+  [[nodiscard]] RunPosition run_position() const override {
+    return {.seed = order_.seed(), .first = taken_from_, .epoch_samples = order_.size()};
+  }
 
  private:
   TrainIndices(const SampleOrder& order, const UpdateSchedule& schedule, const Plan& plan,
@@ -79,6 +84,7 @@ class TrainIndices final : public IndexSource {
   std::vector<std::int64_t> grouped_;  // by_length_: this rank's samples of the update
   std::size_t taken_ = 0;              // of grouped_
   std::uint64_t draw_ = 0;
+  std::int64_t taken_from_ = 0;  // run position of the micro-batch that Next() gave
 };
 
 // Evaluation: samples [first, first + count) of rank `rank`, in order, `batch` at a time; the last

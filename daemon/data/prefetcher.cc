@@ -133,6 +133,7 @@ void Prefetcher::Run() {
       const auto ids = slot.ids.first(static_cast<std::size_t>(samples));
       slot.view.length = CutFor(ids);
       slot.view.draw = source_->draw();
+      slot.view.run = source_->run_position();
       dataset_.Gather(ids, slot.view);
     }
     filled_.store(++filled);
