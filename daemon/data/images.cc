@@ -105,7 +105,7 @@ Status ImageDataset::CheckAll(const std::function<Status(std::int64_t, Status)>&
   return Status::Ok();
 }
 
-OpenedDataset OpenSource(const ImagesSpec& source, const Opening& opening) {
+Result<std::unique_ptr<ImageDataset>> OpenImages(const ImagesSpec& source, const Opening& opening) {
   GACCD_ASSIGN_OR_RETURN(const std::string path, opening.Locate(source.path));
   GACCD_ASSIGN_OR_RETURN(ImageTransform transform, ImageTransform::Make(source, opening.normalize));
   GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> classes, ListClassFolders(path));
@@ -115,8 +115,13 @@ OpenedDataset OpenSource(const ImagesSpec& source, const Opening& opening) {
   }
   GACCD_ASSIGN_OR_RETURN(std::vector<ImageFile> files, ListImages(path, classes));
   GACCD_ASSIGN_OR_RETURN(auto threads, RowThreads::Start(source.threads));
-  auto images = std::make_unique<ImageDataset>(std::move(files), source, std::move(transform),
-                                               std::move(threads));
+  return std::make_unique<ImageDataset>(std::move(files), source, std::move(transform),
+                                        std::move(threads));
+}
+
+OpenedDataset OpenSource(const ImagesSpec& source, const Opening& opening) {
+  GACCD_ASSIGN_OR_RETURN(const std::string path, opening.Locate(source.path));
+  GACCD_ASSIGN_OR_RETURN(auto images, OpenImages(source, opening));
   BadRecords bad(opening.rules);
   NodeShare* share = opening.share;
   const auto* center = std::get_if<CenterCropSpec>(&source.crop);

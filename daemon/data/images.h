@@ -13,6 +13,7 @@ namespace gaccd {
 
 class RowThreads;
 struct ImageFile;
+struct Opening;
 
 class ImageDataset final : public Dataset {
  public:
@@ -48,5 +49,9 @@ class ImageDataset final : public Dataset {
   struct Failure;
   std::unique_ptr<Failure> failure_;  // the first of Gather()
 };
+
+// Lists the files of a source, without a look at any. Errors: kConfig for the normalisation; those
+// of ListImages(); kData for another number of classes.
+Result<std::unique_ptr<ImageDataset>> OpenImages(const ImagesSpec& source, const Opening& opening);
 
 }  // namespace gaccd
