@@ -77,6 +77,56 @@ Status CheckMasked(const SourceSpec& source, std::string_view field) {
   return {};
 }
 
+// Nothing, or the least and the largest value.
+Status CheckRange(const std::vector<double>& values, const std::string& field) {
+  if (values.empty() || (values.size() == 2 && values[0] <= values[1])) return {};
+  if (values.size() != 2) {
+    return Bad(
+        StrCat(field, ": expected a least and a largest value, found ", values.size(), " values"));
+  }
+  return Bad(
+      StrCat(field, ": expected the least value first, found ", values[0], " and ", values[1]));
+}
+
+// training: operations may be random.
+Status CheckImages(const SourceSpec& source, std::string_view field, bool training) {
+  const auto* images = std::get_if<ImagesSpec>(&source);
+  if (images == nullptr) return {};
+  const auto name = [&](std::string_view of) { return StrCat(field, ".images.", of); };
+  if (images->size.size() > 2) {
+    return Bad(StrCat(name("size"), ": expected one value, or height and width, found ",
+                      images->size.size(), " values"));
+  }
+  if (images->channels == 2) return Bad(name("channels") + ": expected 1 or 3, found 2");
+  const auto* crop = std::get_if<RandomResizedCropSpec>(&images->crop);
+  const ColorJitterSpec& jitter = images->color_jitter;
+  const bool random = crop != nullptr || images->random_erasing ||
+                      images->horizontal_flip + jitter.brightness + jitter.contrast +
+                              jitter.saturation + jitter.hue >
+                          0;
+  if (random && !training) {
+    return Bad(StrCat(field,
+                      ".images: expected no random operation outside of the training; "
+                      "center_crop cuts out the centre"));
+  }
+  if (crop != nullptr) {
+    GACCD_RETURN_IF_ERROR(CheckRange(crop->scale, name("random_resized_crop.scale")));
+    GACCD_RETURN_IF_ERROR(CheckRange(crop->ratio, name("random_resized_crop.ratio")));
+  }
+  if (!images->random_erasing) return {};
+  GACCD_RETURN_IF_ERROR(CheckRange(images->random_erasing->scale, name("random_erasing.scale")));
+  return CheckRange(images->random_erasing->ratio, name("random_erasing.ratio"));
+}
+
+Status CheckChannels(const DataSpec& data) {
+  const auto is_other = [](const SourceSpec& source) {
+    return !std::holds_alternative<ImagesSpec>(source);
+  };
+  const bool channels = !data.normalize.channel_mean.empty() || !data.normalize.channel_std.empty();
+  if (!channels || !(is_other(data.train) || (data.eval && is_other(*data.eval)))) return {};
+  return Bad("data.normalize: channel_mean and channel_std are for the source images only");
+}
+
 // Sizes of images and kernels: one for both dimensions, or two.
 Status CheckPairs(const LayerSpec& layer, const std::string& where) {
   const auto check = [&](std::string_view field, const std::vector<std::int64_t>& values) {
@@ -237,7 +287,12 @@ Status CheckEvaluation(const Job& job) {
 // What the loss and the metrics require of the data in addition to the inputs.
 Status CheckTargets(const Job& job) {
   GACCD_RETURN_IF_ERROR(CheckMasked(job.data.train, "data.train"));
-  if (job.data.eval) GACCD_RETURN_IF_ERROR(CheckMasked(*job.data.eval, "data.eval"));
+  GACCD_RETURN_IF_ERROR(CheckImages(job.data.train, "data.train", /*training=*/true));
+  GACCD_RETURN_IF_ERROR(CheckChannels(job.data));
+  if (job.data.eval) {
+    GACCD_RETURN_IF_ERROR(CheckMasked(*job.data.eval, "data.eval"));
+    GACCD_RETURN_IF_ERROR(CheckImages(*job.data.eval, "data.eval", /*training=*/false));
+  }
   GACCD_RETURN_IF_ERROR(CheckLossFitsSource(job.model.loss, job.data.train, "data.train"));
   if (job.data.eval) {
     GACCD_RETURN_IF_ERROR(CheckLossFitsSource(job.model.loss, *job.data.eval, "data.eval"));

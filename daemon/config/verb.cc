@@ -113,6 +113,17 @@ update in another order. --format=json: one line per update and rank with
 update, updates (of the run), epoch, epoch_end, update_samples, rank,
 micro_batches (sizes) and samples.
 )"},
+    {Verb::kData,
+     "data",
+     "show a sample of image files as the model sees it",
+     {.words = 1, .actions = "show", .flags_of_train = true},
+     R"(show --job=FILE --sample=N [--epoch=N] [--out=FILE.png] [--flag=value ...]
+
+Writes an image of data.train as PNG, cut out, resized and changed as in that
+epoch of the training on any number of ranks, and prints all that was drawn for
+it. The default of --out is sample-N-epoch-N.png. Flags of train are accepted.
+  gaccd data show --job=job.txtpb --sample=17 --epoch=3
+)"},
     {Verb::kSelftest, "selftest", "prove on this machine that accumulation equals one big batch",
      kTextOrJson,
      R"([--flag=value ...]

@@ -20,6 +20,7 @@ enum class Verb : std::uint8_t {
   kEval,
   kPredict,
   kSamples,
+  kData,
   kSelftest,
   kCheck,
   kCkpt,

@@ -21,6 +21,7 @@ class SkippingDataset : public Dataset {
   [[nodiscard]] const SampleSpec& spec() const override { return whole_->spec(); }
   [[nodiscard]] std::span<const BadRecord> bad_records() const override { return bad_; }
   [[nodiscard]] Status CheckUnchanged() const override { return whole_->CheckUnchanged(); }
+  [[nodiscard]] Status ReadError() const override { return whole_->ReadError(); }
 
   [[nodiscard]] std::string conversions() const override { return whole_->conversions(); }
   [[nodiscard]] std::int64_t Length(std::int64_t index) const override {

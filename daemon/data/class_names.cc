@@ -9,6 +9,7 @@
 #include "collectives/base/json.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
+#include "daemon/data/image_folder.h"
 #include "daemon/data/prepared.h"
 
 namespace gaccd {
@@ -59,17 +60,28 @@ Status CheckSameClasses(const ClassNames& expected, const ClassNames& found) {
 Result<ClassNames> ReadClassNames(const Job& job) {
   const DataSpec data = WithAbsolutePaths(job).data;
   std::vector<std::string> files;
+  std::vector<std::string> folders;
   for (const SourceSpec& source : {data.train, data.eval.value_or(SyntheticSpec{})}) {
+    if (const auto* images = std::get_if<ImagesSpec>(&source)) folders.push_back(images->path);
     const auto* tokens = std::get_if<TokensSpec>(&source);
     if (tokens == nullptr) continue;
     if (tokens->labels) files.push_back(*tokens->labels);
     files.push_back(tokens->tokens);
   }
   ClassNames names{data.class_name, "data.class_name of the job"};
-  for (const std::string& file : files) {
-    GACCD_ASSIGN_OR_RETURN(ClassNames found, ReadClassNamesNextTo(file));
+  const auto add = [&names](ClassNames found) {
     GACCD_RETURN_IF_ERROR(CheckSameClasses(names, found));
     if (names.names.size() < found.names.size()) names = std::move(found);
+    return Status::Ok();
+  };
+  for (const std::string& file : files) {
+    GACCD_ASSIGN_OR_RETURN(ClassNames found, ReadClassNamesNextTo(file));
+    GACCD_RETURN_IF_ERROR(add(std::move(found)));
+  }
+  for (const std::string& folder : folders) {
+    if (!PathExists(folder)) continue;  // the data is opened later, with all its errors
+    GACCD_ASSIGN_OR_RETURN(std::vector<std::string> classes, ListClassFolders(folder));
+    GACCD_RETURN_IF_ERROR(add({std::move(classes), folder}));
   }
   return names;
 }

@@ -19,8 +19,9 @@ struct ClassNames {
 // kData, with the first number that is another class in both. A list may have fewer classes.
 [[nodiscard]] Status CheckSameClasses(const ClassNames& expected, const ClassNames& found);
 
-// data.class_name of the job and the names in the data.json next to labels and tokens of data.train
-// and data.eval, which must agree; the longest list of them. kData; kIo.
+// data.class_name of the job and, for data.train and data.eval, the names in the data.json next to
+// labels and tokens and those of the folders of images, which must agree; the longest list of them.
+// kData; kIo.
 [[nodiscard]] Result<ClassNames> ReadClassNames(const Job& job);
 
 // The names in the metadata of a safetensors file, else in the config.json next to it, as

@@ -48,6 +48,10 @@ class Dataset {
   // calls a file. What was copied when the set was opened (gzip, labels) may change.
   [[nodiscard]] virtual Status CheckUnchanged() const { return Status::Ok(); }
 
+  // Why a sample could not be read, the first time, of data that is read when it is gathered:
+  // images. What Gather() gave for it is not to be used. Thread-safe; cheap while all is well.
+  [[nodiscard]] virtual Status ReadError() const { return Status::Ok(); }
+
   // The tokens of a sample that are no padding. REQUIRES: spec().cuts is not empty.
   [[nodiscard]] virtual std::int64_t Length(std::int64_t /*index*/) const { return 0; }
 
@@ -63,8 +67,8 @@ class Dataset {
 
   // Copies sample indices[i] to row i of every tensor of `out`; out.ids is not looked at. REQUIRES:
   // out.samples == indices.size(), every index in [0, size()), out.length 0 or at least the
-  // Length() of each. Content was checked when the set was opened, so this cannot fail; it does not
-  // allocate.
+  // Length() of each. Content was checked when the set was opened, so this cannot fail, but for
+  // ReadError(); it does not allocate, but for images.
   virtual void Gather(std::span<const std::int64_t> indices, const BatchView& out) const = 0;
 };
 

@@ -20,6 +20,7 @@ class EquallyWeighted final : public Dataset {
     return plain_->bad_records();
   }
   [[nodiscard]] Status CheckUnchanged() const override { return plain_->CheckUnchanged(); }
+  [[nodiscard]] Status ReadError() const override { return plain_->ReadError(); }
   [[nodiscard]] std::string conversions() const override { return plain_->conversions(); }
   [[nodiscard]] std::int64_t Length(std::int64_t index) const override {
     return plain_->Length(index);

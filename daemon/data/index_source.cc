@@ -101,6 +101,7 @@ std::int64_t TrainIndices::Next(std::span<std::int64_t> out) {
     std::ranges::copy(std::span(grouped_).subspan(taken_, count), out.begin());
     taken_ += count;
   }
+  taken_from_ = position_;
   position_ += samples;
   if (++step_ == plan.accum_steps()) {
     pass_ = (pass_ + 1) % passes_;

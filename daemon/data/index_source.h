@@ -33,6 +33,8 @@ class IndexSource {
   [[nodiscard]] virtual std::uint64_t draw() const { return 0; }
   // BatchView::position of it.
   [[nodiscard]] virtual std::int64_t position() const { return 0; }
+  // BatchView::run of it.
+  [[nodiscard]] virtual RunPosition run_position() const { return {}; }
 };
 
 // Training: for every update from `first_update` on, every micro-step of `rank`. In an update of n
@@ -59,6 +61,9 @@ class TrainIndices final : public IndexSource {
   std::int64_t Next(std::span<std::int64_t> out) override;
   [[nodiscard]] std::uint64_t draw() const override { return draw_; }
   [[nodiscard]] std::int64_t position() const override { return in_update_; }
+  [[nodiscard]] RunPosition run_position() const override {
+    return {.seed = order_.seed(), .first = taken_from_, .epoch_samples = order_.size()};
+  }
 
  private:
   TrainIndices(const SampleOrder& order, const UpdateSchedule& schedule, const Plan& plan,
@@ -84,6 +89,7 @@ class TrainIndices final : public IndexSource {
   std::vector<std::int64_t> grouped_;  // by_length_: this rank's samples of the update
   std::size_t taken_ = 0;              // of grouped_
   std::uint64_t draw_ = 0;
+  std::int64_t taken_from_ = 0;  // run position of the micro-batch that Next() gave
 };
 
 // Evaluation: samples [first, first + count) of rank `rank`, in order, `batch` at a time; the last

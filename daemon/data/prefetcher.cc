@@ -153,6 +153,7 @@ void Prefetcher::Run() {
       slot.view.length = CutFor(ids);
       slot.view.draw = source_->draw();
       slot.view.position = source_->position();
+      slot.view.run = source_->run_position();
       dataset_.Gather(ids, slot.view);
     }
     filled_.store(++filled);

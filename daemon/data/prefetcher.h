@@ -62,6 +62,9 @@ class Prefetcher {
   // tensor starts on a 64-byte boundary.
   [[nodiscard]] const BatchView* Next();
 
+  // Why a sample of a batch so far, or of one ahead, could not be read: Dataset::ReadError().
+  [[nodiscard]] Status status() const { return dataset_.ReadError(); }
+
   [[nodiscard]] std::size_t memory_bytes() const { return bytes_; }  // of the ring
 
  private:

@@ -37,6 +37,7 @@ std::vector<std::string*> PathsOf(SourceSpec& source) {
                         [&](ArraysSpec& arrays) {
                           for (NamedArraySpec& array : arrays.array) add(array.path);
                         },
+                        [](ImagesSpec&) {},  // a folder
                         [&](auto& other) {
                           if constexpr (requires { other.path; }) add(other.path);
                         }},

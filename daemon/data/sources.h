@@ -30,5 +30,6 @@ OpenedDataset OpenSource(const TokensSpec& source, const Opening& opening);
 OpenedDataset OpenSource(const StreamSpec& source, const Opening& opening);
 OpenedDataset OpenSource(const ArraysSpec& source, const Opening& opening);
 OpenedDataset OpenSource(const CsvSpec& source, const Opening& opening);
+OpenedDataset OpenSource(const ImagesSpec& source, const Opening& opening);
 
 }  // namespace gaccd

@@ -102,6 +102,7 @@ Status WriteShare(const Flags& flags, const Session& session, TrainedModel& trai
           {.memory = ring.MemoryOf(*trained.engine), .cuts = trained.model->sample().cuts}));
   std::int64_t first = shard.first;
   while (const BatchView* batch = batches->Next()) {
+    GACCD_RETURN_IF_ERROR(batches->status());
     GACCD_ASSIGN_OR_RETURN(const Evaluation found, trained.engine->Evaluate(*batch));
     const std::span<const float> answers(found.prediction);
     GACCD_RETURN_IF_ERROR(CheckFinite(answers, first, batch->samples));

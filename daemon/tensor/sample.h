@@ -75,6 +75,17 @@ struct BatchSize {
   auto operator<=>(const BatchSize&) const = default;
 };
 
+// Where in a run samples are, for what is drawn by epoch.
+struct RunPosition {
+  std::uint64_t seed = 0;          // of the job
+  std::int64_t first = 0;          // run position (SampleOrder) of row 0 of a batch
+  std::int64_t epoch_samples = 0;  // of the data set; 0: not in a run
+
+  [[nodiscard]] std::int64_t EpochOf(std::size_t row) const {
+    return epoch_samples == 0 ? 0 : (first + static_cast<std::int64_t>(row)) / epoch_samples;
+  }
+};
+
 // Samples side by side in caller-owned memory.
 struct BatchView {
   std::int64_t samples = 0;
@@ -85,6 +96,7 @@ struct BatchView {
   // evaluations.
   std::uint64_t draw = 0;
   std::int64_t position = 0;  // of the first sample in its update, from 0; 0 in evaluations
+  RunPosition run = {};  // not of texts grouped by length
 
   [[nodiscard]] BatchSize size() const { return {samples, length}; }
 

@@ -114,6 +114,7 @@ Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, const Eval
       if (here.stops()) return std::optional<EvalRecord>();
     }
     progress.SetPhase(heartbeat::Phase::kEvaluate, step, ++done);
+    GACCD_RETURN_IF_ERROR(batches->status());
     GACCD_ASSIGN_OR_RETURN(const Evaluation result, engine.Evaluate(*batch));
     sums[0] += static_cast<double>(result.samples);
     sums[1] += result.loss_sum;

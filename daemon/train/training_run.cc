@@ -215,6 +215,7 @@ RankStatus TrainingRun::ChooseMicroBatch() {
                                                               training, plan_->request(),
                                                               {.replica = {},
                                                                .optimizer = job_.optimizer,
+                                                               .shard = job_.shard,
                                                                .numerics = NumericsOf(job_),
                                                                .choice = options.choice},
                                                               MemoryOf(flags_)));

@@ -14,6 +14,7 @@ Result<BatchView> NextBatch(Prefetcher& batches, const StepProgram& program,
                   StrCat("no micro-batch for micro-step ", instruction.micro_batch + 1, " of ",
                          program.micro_batches));
   }
+  GACCD_RETURN_IF_ERROR(batches.status());
   return hooks.is_dropped && hooks.is_dropped(instruction.micro_batch) ? BatchView{} : *batch;
 }
 

@@ -23,6 +23,7 @@
 #include "daemon/train/planned_run.h"
 #include "daemon/train/start_warnings.h"
 #include "daemon/train/verdict_command.h"
+#include "daemon/verbs/data_command.h"
 #include "daemon/verbs/loaded_libraries.h"
 #include "daemon/verbs/samples_command.h"
 #include "daemon/watch/doctor.h"
@@ -149,6 +150,7 @@ constexpr VerbRun kVerbRuns[] = {
     {Verb::kEval, RunEval},
     {Verb::kPredict, RunPredict},
     {Verb::kSamples, RunSamplesCommand},
+    {Verb::kData, RunDataCommand},
     {Verb::kSelftest, RunSelftest},
     {Verb::kCheck, RunCheck},
     {Verb::kCkpt, RunCkpt},

@@ -21,6 +21,7 @@ constexpr std::pair<std::string_view, Target> kTargets[] = {
     {"failure_record", FuzzFailureRecord},
     {"heartbeat_frame", FuzzHeartbeatFrame},
     {"idx", FuzzIdx},
+    {"image", FuzzImage},
     {"job_text", FuzzJobText},
     {"npy", FuzzNpy},
     {"owner", FuzzOwner},

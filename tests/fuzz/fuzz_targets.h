@@ -14,6 +14,7 @@ int FuzzEvent(const std::uint8_t* data, std::size_t size);
 int FuzzFailureRecord(const std::uint8_t* data, std::size_t size);
 int FuzzHeartbeatFrame(const std::uint8_t* data, std::size_t size);
 int FuzzIdx(const std::uint8_t* data, std::size_t size);
+int FuzzImage(const std::uint8_t* data, std::size_t size);
 int FuzzJobText(const std::uint8_t* data, std::size_t size);
 int FuzzMatmulChoices(const std::uint8_t* data, std::size_t size);
 int FuzzNpy(const std::uint8_t* data, std::size_t size);

@@ -5,6 +5,11 @@ find_package(Threads REQUIRED)
 find_package(MPI REQUIRED COMPONENTS CXX)        # libopenmpi-dev
 find_package(Protobuf REQUIRED)                  # libprotobuf-dev protobuf-compiler
 find_package(ZLIB REQUIRED)                      # zlib1g-dev
+find_package(JPEG REQUIRED)                      # libjpeg62-turbo-dev
+find_package(PNG REQUIRED)                       # libpng-dev
+find_path(WEBP_INCLUDE_DIR webp/decode.h REQUIRED)  # libwebp-dev; its CMake package is not in Debian's
+find_library(WEBP_LIBRARY webp REQUIRED)
+mark_as_advanced(WEBP_INCLUDE_DIR WEBP_LIBRARY)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)  # libssl-dev
 find_package(gflags REQUIRED COMPONENTS shared)  # libgflags-dev
 find_package(glog REQUIRED)                      # libgoogle-glog-dev

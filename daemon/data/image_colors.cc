@@ -1,0 +1,107 @@
+#include "daemon/data/image_colors.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+
+namespace gaccd {
+namespace {
+
+std::uint8_t ToByte(float value) {
+  return static_cast<std::uint8_t>(std::clamp(value, 0.0F, 255.0F));
+}
+
+// from + factor * (value - from), cut to a byte.
+std::uint8_t Blend(std::uint8_t from, std::uint8_t value, float factor) {
+  const auto base = static_cast<float>(from);
+  return ToByte(base + factor * (static_cast<float>(value) - base));
+}
+
+// BT.601, as in DecodeImage().
+std::uint8_t GreyOf(const std::uint8_t* rgb) {
+  const std::uint32_t sum = rgb[0] * 19595U + rgb[1] * 38470U + rgb[2] * 7471U + 0x8000U;
+  return static_cast<std::uint8_t>(sum >> 16);
+}
+
+// Hue, saturation and value as bytes.
+using Hsv = std::array<std::uint8_t, 3>;
+
+Hsv ToHsv(const std::uint8_t* rgb) {
+  const std::uint8_t most = std::max({rgb[0], rgb[1], rgb[2]});
+  const std::uint8_t least = std::min({rgb[0], rgb[1], rgb[2]});
+  if (most == least) return {0, 0, most};
+  const auto range = static_cast<float>(most - least);
+  const float saturation = range / static_cast<float>(most);
+  const auto below = [&](int c) { return static_cast<float>(most - rgb[c]) / range; };
+  float sector = 0;  // of 6
+  if (rgb[0] == most) {
+    sector = below(2) - below(1);
+  } else if (rgb[1] == most) {
+    sector = 2.0F + below(0) - below(2);
+  } else {
+    sector = 4.0F + below(1) - below(0);
+  }
+  const auto hue = static_cast<float>(std::fmod(sector / 6.0 + 1.0, 1.0));
+  return {static_cast<std::uint8_t>(static_cast<int>(hue * 255.0)),
+          static_cast<std::uint8_t>(static_cast<int>(saturation * 255.0)), most};
+}
+
+void ToRgb(const Hsv& hsv, std::uint8_t* rgb) {
+  const std::uint8_t v = hsv[2];
+  if (hsv[1] == 0) {
+    std::fill_n(rgb, 3, v);
+    return;
+  }
+  const float sector = static_cast<float>(hsv[0]) * 6.0F / 255.0F;
+  const float whole = std::floor(sector);
+  const float part = sector - whole;
+  const float saturation = static_cast<float>(hsv[1]) / 255.0F;
+  const auto value = [v](float share) { return ToByte(std::round(static_cast<float>(v) * share)); };
+  const std::uint8_t p = value(1.0F - saturation);
+  const std::uint8_t q = value(1.0F - saturation * part);
+  const std::uint8_t t = value(1.0F - saturation * (1.0F - part));
+  const std::array<std::array<std::uint8_t, 3>, 6> sectors{
+      {{v, t, p}, {q, v, p}, {p, v, t}, {p, q, v}, {t, p, v}, {v, p, q}}};
+  std::ranges::copy(sectors[static_cast<std::size_t>(whole) % 6], rgb);
+}
+
+}  // namespace
+
+void AdjustBrightness(Image& image, double factor) {
+  for (std::uint8_t& value : image.pixels) value = Blend(0, value, static_cast<float>(factor));
+}
+
+void AdjustContrast(Image& image, double factor) {
+  const auto channels = static_cast<std::size_t>(image.channels);
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < image.pixels.size(); i += channels) {
+    sum += channels == 1 ? image.pixels[i] : GreyOf(&image.pixels[i]);
+  }
+  const auto count = static_cast<double>(image.pixels.size() / channels);
+  const auto mean = static_cast<std::uint8_t>(static_cast<double>(sum) / count + 0.5);
+  for (std::uint8_t& value : image.pixels) value = Blend(mean, value, static_cast<float>(factor));
+}
+
+void AdjustSaturation(Image& image, double factor) {
+  if (image.channels == 1) return;
+  for (std::size_t i = 0; i < image.pixels.size(); i += 3) {
+    const std::uint8_t grey = GreyOf(&image.pixels[i]);
+    for (std::size_t c = i; c < i + 3; ++c) {
+      image.pixels[c] = Blend(grey, image.pixels[c], static_cast<float>(factor));
+    }
+  }
+}
+
+void AdjustHue(Image& image, double shift) {
+  if (image.channels == 1) return;
+  // Hues are numbers modulo 256.
+  const auto add = static_cast<std::uint8_t>(static_cast<std::int32_t>(shift * 255));
+  for (std::size_t i = 0; i < image.pixels.size(); i += 3) {
+    Hsv hsv = ToHsv(&image.pixels[i]);
+    hsv[0] = static_cast<std::uint8_t>(hsv[0] + add);
+    ToRgb(hsv, &image.pixels[i]);
+  }
+}
+
+}  // namespace gaccd

@@ -1,0 +1,283 @@
+#include "daemon/data/image_transform.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <variant>
+
+#include "collectives/base/overloaded.h"
+#include "collectives/base/strings.h"
+#include "daemon/data/image_colors.h"
+#include "daemon/tensor/random.h"
+
+namespace gaccd {
+namespace {
+
+// Streams of a sample's key. A number is never used for another operation.
+enum class Operation : std::uint64_t { kCrop = 1, kFlip = 2, kColor = 3, kErase = 4 };
+
+// The numbers of one operation for one sample, one after the other.
+class Numbers {
+ public:
+  Numbers(std::uint64_t key, Operation operation)
+      : key_(StreamKey(key, static_cast<std::uint64_t>(operation))) {}
+
+  double Uniform(double least, double most) {
+    const double share = static_cast<double>(StreamValue(key_, next_++) >> 11) * 0x1p-53;
+    return least + (most - least) * share;
+  }
+  // In [0, count); its bias is below count / 2^53.
+  std::int64_t Below(std::int64_t count) {
+    return static_cast<std::int64_t>(Uniform(0, static_cast<double>(count)));
+  }
+
+ private:
+  std::uint64_t key_;
+  std::uint64_t next_ = 0;
+};
+
+struct Range {
+  double least;
+  double most;
+};
+
+Range RangeOf(const std::vector<double>& values, Range otherwise) {
+  return values.empty() ? otherwise : Range{values[0], values[1]};
+}
+
+std::int64_t Rounded(double value) { return static_cast<std::int64_t>(std::nearbyint(value)); }
+
+enum class Ratio { kWidthToHeight, kHeightToWidth };
+
+// A part of an image: area and ratio are drawn until `fits` takes it.
+template <typename Fits>
+std::optional<Box> DrawBox(Numbers& numbers, std::int64_t height, std::int64_t width, Range scale,
+                           Range ratio, Ratio kind, const Fits& fits) {
+  constexpr int kTries = 10;
+  const auto area = static_cast<double>(height * width);
+  for (int i = 0; i < kTries; ++i) {
+    const double target = area * numbers.Uniform(scale.least, scale.most);
+    const double aspect = std::exp(numbers.Uniform(std::log(ratio.least), std::log(ratio.most)));
+    Box box{.height = Rounded(std::sqrt(target / aspect)),
+            .width = Rounded(std::sqrt(target * aspect))};
+    if (kind == Ratio::kHeightToWidth) std::swap(box.height, box.width);
+    if (!fits(box)) continue;
+    box.top = numbers.Below(height - box.height + 1);
+    box.left = numbers.Below(width - box.width + 1);
+    return box;
+  }
+  return std::nullopt;
+}
+
+// The largest part in the middle with a ratio that is allowed.
+Box CentralBox(std::int64_t height, std::int64_t width, Range ratio) {
+  const double found = static_cast<double>(width) / static_cast<double>(height);
+  Box box{.height = height, .width = width};
+  if (found < ratio.least) {
+    box.height = Rounded(static_cast<double>(width) / ratio.least);
+  } else if (found > ratio.most) {
+    box.width = Rounded(static_cast<double>(height) * ratio.most);
+  }
+  box.height = std::clamp(box.height, std::int64_t{1}, height);
+  box.width = std::clamp(box.width, std::int64_t{1}, width);
+  box.top = (height - box.height) / 2;
+  box.left = (width - box.width) / 2;
+  return box;
+}
+
+Box DrawCrop(const RandomResizedCropSpec& crop, std::int64_t height, std::int64_t width,
+             std::uint64_t key) {
+  const Range ratio = RangeOf(crop.ratio, {3.0 / 4, 4.0 / 3});
+  Numbers numbers(key, Operation::kCrop);
+  const auto fits = [&](const Box& box) {
+    return box.height > 0 && box.width > 0 && box.height <= height && box.width <= width;
+  };
+  const auto box = DrawBox(numbers, height, width, RangeOf(crop.scale, {0.08, 1}), ratio,
+                           Ratio::kWidthToHeight, fits);
+  return box.value_or(CentralBox(height, width, ratio));
+}
+
+// The order of the four is drawn as well: each goes to a place among those before it.
+void DrawColors(const ColorJitterSpec& jitter, std::uint64_t key, ImageParameters& parameters) {
+  Numbers numbers(key, Operation::kColor);
+  const std::array<double, 3> spread{jitter.brightness, jitter.contrast, jitter.saturation};
+  for (std::size_t i = 0; i < spread.size(); ++i) {
+    parameters.factor[i] = numbers.Uniform(std::max(0.0, 1 - spread[i]), 1 + spread[i]);
+  }
+  parameters.factor[3] = numbers.Uniform(-jitter.hue, jitter.hue);
+  for (std::size_t i = 0; i < parameters.order.size(); ++i) {
+    const auto at = static_cast<std::size_t>(numbers.Below(static_cast<std::int64_t>(i) + 1));
+    parameters.order[i] = parameters.order[at];
+    parameters.order[at] = static_cast<ColorChange>(i);
+  }
+}
+
+void ApplyColors(const ImageParameters& parameters, Image& image) {
+  for (const ColorChange change : parameters.order) {
+    const double factor = parameters.factor[static_cast<std::size_t>(change)];
+    if (factor == (change == ColorChange::kHue ? 0 : 1)) continue;
+    switch (change) {
+      case ColorChange::kBrightness:
+        AdjustBrightness(image, factor);
+        break;
+      case ColorChange::kContrast:
+        AdjustContrast(image, factor);
+        break;
+      case ColorChange::kSaturation:
+        AdjustSaturation(image, factor);
+        break;
+      case ColorChange::kHue:
+        AdjustHue(image, factor);
+    }
+  }
+}
+
+void Flip(Image& image) {
+  const std::int64_t row = image.width * image.channels;
+  for (std::int64_t y = 0; y < image.height; ++y) {
+    std::uint8_t* left = image.pixels.data() + y * row;
+    std::uint8_t* right = left + row - image.channels;
+    for (; left < right; left += image.channels, right -= image.channels) {
+      std::swap_ranges(left, left + image.channels, right);
+    }
+  }
+}
+
+std::string Describe(const Box& box) {
+  return StrCat("top ", box.top, " left ", box.left, " height ", box.height, " width ", box.width);
+}
+
+}  // namespace
+
+std::string Describe(const ImageParameters& parameters) {
+  constexpr std::array<std::string_view, 4> kNames{"brightness", "contrast", "saturation", "hue"};
+  std::string text = StrCat("crop ", Describe(parameters.from), ", resized to height ",
+                            parameters.height, " width ", parameters.width, ", window ",
+                            Describe(parameters.window), ", flip ", parameters.flip ? "yes" : "no");
+  for (const ColorChange change : parameters.order) {
+    const auto i = static_cast<std::size_t>(change);
+    if (parameters.factor[i] != ImageParameters().factor[i]) {
+      text += StrCat(", ", kNames[i], " ", parameters.factor[i]);
+    }
+  }
+  if (parameters.erased) text += StrCat(", erased ", Describe(*parameters.erased));
+  return text;
+}
+
+Result<ImageTransform> ImageTransform::Make(const ImagesSpec& source,
+                                            const NormalizeSpec& normalize) {
+  const auto channels = static_cast<std::size_t>(source.channels);
+  const auto value_of = [channels](const std::vector<double>& values, double otherwise,
+                                   std::string_view name) -> Result<std::vector<double>> {
+    if (values.empty()) return std::vector<double>(channels, otherwise);
+    if (values.size() == channels) return values;
+    return Status(ErrorKind::kConfig,
+                  StrCat("data.normalize.", name, ": expected ", channels,
+                         " values, one for each channel, found ", values.size()));
+  };
+  GACCD_ASSIGN_OR_RETURN(const std::vector<double> means,
+                         value_of(normalize.channel_mean, normalize.mean, "channel_mean"));
+  GACCD_ASSIGN_OR_RETURN(const std::vector<double> deviations,
+                         value_of(normalize.channel_std, normalize.std, "channel_std"));
+  std::vector<Affine> affine;
+  for (std::size_t c = 0; c < channels; ++c) {
+    NormalizeSpec own = normalize;
+    own.mean = means[c];
+    own.std = deviations[c];
+    GACCD_ASSIGN_OR_RETURN(affine.emplace_back(), MakeAffine(own, 255));
+  }
+  return ImageTransform(source, std::move(affine));
+}
+
+ImageTransform::ImageTransform(const ImagesSpec& source, std::vector<Affine> affine)
+    : source_(source),
+      height_(source.size.front()),
+      width_(source.size.back()),
+      affine_(std::move(affine)) {}
+
+Result<ImageParameters> ImageTransform::Draw(std::int64_t height, std::int64_t width,
+                                             std::uint64_t key) const {
+  ImageParameters drawn{.from = {.height = height, .width = width},
+                        .height = height_,
+                        .width = width_,
+                        .window = {.height = height_, .width = width_}};
+  for (std::size_t i = 0; i < drawn.order.size(); ++i) {
+    drawn.order[i] = static_cast<ColorChange>(i);
+  }
+  if (const auto* random = std::get_if<RandomResizedCropSpec>(&source_.crop)) {
+    drawn.from = DrawCrop(*random, height, width, key);
+  } else if (const auto* center = std::get_if<CenterCropSpec>(&source_.crop)) {
+    drawn.height = height;
+    drawn.width = width;
+    if (center->resize > 0) {
+      const auto resized = [&](std::int64_t side, std::int64_t shorter) {
+        return static_cast<std::int64_t>(static_cast<double>(center->resize * side) /
+                                         static_cast<double>(shorter));
+      };
+      const std::int64_t shorter = std::min(height, width);
+      drawn.height = resized(height, shorter);
+      drawn.width = resized(width, shorter);
+    }
+    if (drawn.height < height_ || drawn.width < width_) {
+      return Status(ErrorKind::kData,
+                    StrCat("expected an image of at least ", width_, " x ", height_,
+                           " pixels to cut out its centre, found ", drawn.width, " x ",
+                           drawn.height, "; center_crop.resize makes images larger"));
+    }
+    drawn.window.top = Rounded(static_cast<double>(drawn.height - height_) / 2);
+    drawn.window.left = Rounded(static_cast<double>(drawn.width - width_) / 2);
+  }
+  drawn.flip = Numbers(key, Operation::kFlip).Uniform(0, 1) < source_.horizontal_flip;
+  const ColorJitterSpec& jitter = source_.color_jitter;
+  if (jitter.brightness > 0 || jitter.contrast > 0 || jitter.saturation > 0 || jitter.hue > 0) {
+    DrawColors(jitter, key, drawn);
+  }
+  if (source_.random_erasing) {
+    Numbers numbers(key, Operation::kErase);
+    const RandomErasingSpec& erasing = *source_.random_erasing;
+    if (numbers.Uniform(0, 1) < erasing.p) {
+      drawn.erased =
+          DrawBox(numbers, height_, width_, RangeOf(erasing.scale, {0.02, 0.33}),
+                  RangeOf(erasing.ratio, {0.3, 3.3}), Ratio::kHeightToWidth,
+                  [this](const Box& box) { return box.height < height_ && box.width < width_; });
+    }
+  }
+  return drawn;
+}
+
+void ImageTransform::Apply(const Image& image, const ImageParameters& parameters,
+                           float* features) const {
+  Image out =
+      ResizeImage(image, parameters.from, parameters.height, parameters.width, parameters.window);
+  if (parameters.flip) Flip(out);
+  ApplyColors(parameters, out);
+  const std::int64_t plane = height_ * width_;
+  for (std::int64_t c = 0; c < channels(); ++c) {
+    const auto [factor, shift] = affine_[static_cast<std::size_t>(c)];
+    const std::uint8_t* pixel = out.pixels.data() + c;
+    float* to = features + c * plane;
+    for (std::int64_t i = 0; i < plane; ++i) {
+      to[i] = static_cast<float>(pixel[i * channels()]) * factor + shift;
+    }
+    if (!parameters.erased) continue;
+    const Box& box = *parameters.erased;
+    for (std::int64_t y = box.top; y < box.top + box.height; ++y) {
+      std::fill_n(to + y * width_ + box.left, box.width, 0.0F);
+    }
+  }
+}
+
+Image ImageTransform::Restore(const float* features) const {
+  Image image{height_, width_, channels(), {}};
+  const std::int64_t plane = height_ * width_;
+  for (std::int64_t i = 0; i < plane; ++i) {
+    for (std::int64_t c = 0; c < channels(); ++c) {
+      const auto [factor, shift] = affine_[static_cast<std::size_t>(c)];
+      const float value = std::nearbyint((features[c * plane + i] - shift) / factor);
+      image.pixels.push_back(static_cast<std::uint8_t>(std::clamp(value, 0.0F, 255.0F)));
+    }
+  }
+  return image;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,115 @@
+#include "daemon/data/resize_image.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#include "collectives/base/simd.h"
+
+namespace gaccd {
+namespace {
+
+// Weights are integers of so many bits behind the point: with 8 bits of the pixels and 2 for the
+// sum they fill 32.
+constexpr int kBits = 32 - 8 - 2;
+constexpr std::int32_t kHalf = 1 << (kBits - 1);
+
+// The inputs of each output along one dimension.
+struct Taps {
+  std::size_t most = 0;              // inputs of one output
+  std::vector<std::size_t> first;    // [outputs]
+  std::vector<std::size_t> count;    // [outputs]
+  std::vector<std::int32_t> weight;  // [outputs, most]
+};
+
+// Of the outputs [begin, begin + count) of `out`, from `in` inputs that begin at `offset`.
+Taps MakeTaps(std::int64_t offset, std::int64_t in, std::int64_t out, std::int64_t begin,
+              std::int64_t count) {
+  const double scale = static_cast<double>(in) / static_cast<double>(out);
+  const double support = std::max(scale, 1.0);  // half the width of the triangle
+  const double inverse = 1 / support;
+  Taps taps{.most = static_cast<std::size_t>(std::ceil(support)) * 2 + 1};
+  std::vector<double> weights(taps.most);
+  for (std::int64_t i = begin; i < begin + count; ++i) {
+    const double center = (static_cast<double>(i) + 0.5) * scale;
+    const auto first = std::max(static_cast<std::int64_t>(center - support + 0.5), std::int64_t{0});
+    const auto end = std::min(static_cast<std::int64_t>(center + support + 0.5), in);
+    double sum = 0;
+    for (std::int64_t j = first; j < end; ++j) {
+      const double distance = std::abs((static_cast<double>(j) - center + 0.5) * inverse);
+      const double weight = distance < 1 ? 1 - distance : 0;
+      weights[static_cast<std::size_t>(j - first)] = weight;
+      sum += weight;
+    }
+    taps.first.push_back(static_cast<std::size_t>(offset + first));
+    taps.count.push_back(static_cast<std::size_t>(end - first));
+    for (std::size_t j = 0; j < taps.most; ++j) {
+      const bool used = j < taps.count.back();
+      taps.weight.push_back(used ? static_cast<std::int32_t>(0.5 + weights[j] / sum * (1 << kBits))
+                                 : 0);
+    }
+  }
+  return taps;
+}
+
+// The weights of an output are at least 0 and together 1, up to their rounding.
+std::uint8_t ToByte(std::int32_t sum) {
+  return static_cast<std::uint8_t>(std::min(sum >> kBits, 255));
+}
+
+template <std::size_t kChannels>
+void ResizeRow(const std::uint8_t* from, const Taps& taps, std::uint8_t* to) {
+  for (std::size_t x = 0; x < taps.first.size(); ++x) {
+    const std::int32_t* weight = taps.weight.data() + x * taps.most;
+    const std::uint8_t* pixel = from + taps.first[x] * kChannels;
+    std::int32_t sum[kChannels];
+    std::fill_n(sum, kChannels, kHalf);
+    for (std::size_t j = 0; j < taps.count[x]; ++j) {
+      for (std::size_t c = 0; c < kChannels; ++c) sum[c] += *pixel++ * weight[j];
+    }
+    for (std::size_t c = 0; c < kChannels; ++c) *to++ = ToByte(sum[c]);
+  }
+}
+
+// One output row from `count` input rows.
+GACCD_SIMD_CLONES void ResizeColumns(const std::uint8_t* from, std::size_t row_bytes,
+                                     const std::int32_t* weight, std::size_t count,
+                                     std::int32_t* sums, std::uint8_t* to) {
+  std::fill_n(sums, row_bytes, kHalf);
+  for (std::size_t j = 0; j < count; ++j) {
+    const std::uint8_t* row = from + j * row_bytes;
+    for (std::size_t x = 0; x < row_bytes; ++x) sums[x] += row[x] * weight[j];
+  }
+  for (std::size_t x = 0; x < row_bytes; ++x) to[x] = ToByte(sums[x]);
+}
+
+}  // namespace
+
+Image ResizeImage(const Image& image, const Box& from, std::int64_t height, std::int64_t width,
+                  const Box& window) {
+  const Taps across = MakeTaps(from.left, from.width, width, window.left, window.width);
+  const Taps down = MakeTaps(from.top, from.height, height, window.top, window.height);
+  const std::size_t first_row = down.first.front();
+  const std::size_t rows = down.first.back() + down.count.back() - first_row;
+  const auto channels = static_cast<std::size_t>(image.channels);
+  const std::size_t in_bytes = static_cast<std::size_t>(image.width) * channels;
+  const std::size_t out_bytes = static_cast<std::size_t>(window.width) * channels;
+  std::vector<std::uint8_t> narrow(rows * out_bytes);
+  const auto resize_row = channels == 1 ? &ResizeRow<1> : &ResizeRow<3>;
+  for (std::size_t y = 0; y < rows; ++y) {
+    resize_row(image.pixels.data() + (first_row + y) * in_bytes, across,
+               narrow.data() + y * out_bytes);
+  }
+  Image out{window.height, window.width, image.channels, {}};
+  out.pixels.resize(static_cast<std::size_t>(window.height) * out_bytes);
+  std::vector<std::int32_t> sums(out_bytes);
+  for (std::size_t y = 0; y < down.first.size(); ++y) {
+    ResizeColumns(narrow.data() + (down.first[y] - first_row) * out_bytes, out_bytes,
+                  down.weight.data() + y * down.most, down.count[y], sums.data(),
+                  out.pixels.data() + y * out_bytes);
+  }
+  return out;
+}
+
+}  // namespace gaccd

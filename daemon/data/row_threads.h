@@ -1,0 +1,50 @@
+// Threads that share the rows of a micro-batch.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "collectives/base/result.h"
+
+namespace gaccd {
+
+class RowThreads {
+ public:
+  using Body = std::function<void(std::size_t row)>;
+
+  // With the thread that calls ForEach() there are `threads`, at least 1. kOs without threads.
+  static Result<std::unique_ptr<RowThreads>> Start(std::int64_t threads);
+  ~RowThreads();
+  RowThreads(const RowThreads&) = delete;
+  RowThreads& operator=(const RowThreads&) = delete;
+
+  // body(0), ..., body(rows - 1), each once, on any of the threads and in any order; returns when
+  // all have returned. `body` must not throw. Thread-safe: one loop after the other.
+  void ForEach(std::size_t rows, const Body& body);
+
+ private:
+  RowThreads() = default;
+  void Run();
+  void TakeRows();
+
+  std::mutex loop_;  // held by the caller whose loop it is
+  std::mutex mutex_;
+  std::condition_variable begun_;
+  std::condition_variable ended_;
+  std::uint64_t loops_ = 0;  // begun so far; guarded by mutex_, as the next two
+  std::size_t busy_ = 0;     // threads that have not left the loop
+  bool stop_ = false;
+  const Body* body_ = nullptr;  // written while no thread is in a loop
+  std::size_t rows_ = 0;
+  std::atomic<std::size_t> next_{0};
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace gaccd

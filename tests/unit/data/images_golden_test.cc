@@ -1,0 +1,186 @@
+// Decoders and transforms against PIL and torchvision (tests/golden/make_pictures.py).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "daemon/data/image.h"
+#include "daemon/data/image_colors.h"
+#include "daemon/data/image_transform.h"
+#include "daemon/data/resize_image.h"
+#include "tests/support/file_util.h"
+#include "tests/support/status_matchers.h"
+
+namespace gaccd {
+namespace {
+
+using testing::HasSubstr;
+
+std::string FileOf(const std::string& name) { return GACCD_PICTURES "/" + name; }
+
+std::string ReadPicture(const std::string& name) {
+  std::ifstream file(FileOf(name), std::ios::binary);
+  EXPECT_TRUE(file.good()) << name;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+Result<Image> DecodePicture(const std::string& name, std::int64_t channels = 3) {
+  return DecodeImage(name, AsBytes(ReadPicture(name)), channels);
+}
+
+std::vector<std::uint8_t> Unhex(const std::string& text) {
+  std::vector<std::uint8_t> bytes;
+  for (std::size_t i = 0; i < text.size(); i += 2) {
+    bytes.push_back(static_cast<std::uint8_t>(std::stoi(text.substr(i, 2), nullptr, 16)));
+  }
+  return bytes;
+}
+
+// Lines of pictures.txt that begin with `key`, after it.
+std::vector<std::istringstream> Lines(const std::string& key) {
+  std::ifstream file(FileOf("pictures.txt"));
+  std::vector<std::istringstream> lines;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(key + " ")) lines.emplace_back(line.substr(key.size() + 1));
+  }
+  EXPECT_FALSE(lines.empty()) << key;
+  return lines;
+}
+
+// The next `count` numbers of a line.
+std::vector<std::int64_t> Take(std::istringstream& line, std::size_t count) {
+  std::vector<std::int64_t> numbers(count);
+  for (std::int64_t& number : numbers) line >> number;
+  return numbers;
+}
+
+// The rest of the line are the pixels, to `tolerance` grey levels.
+void ExpectPixels(const Image& image, std::istringstream& line, int tolerance = 0) {
+  std::string text;
+  line >> text;
+  const std::vector<std::uint8_t> expected = Unhex(text);
+  ASSERT_EQ(image.pixels.size(), expected.size());
+  int most = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    most = std::max(most, std::abs(image.pixels[i] - expected[i]));
+  }
+  EXPECT_LE(most, tolerance) << line.str().substr(0, 40);
+}
+
+TEST(ImagesGoldenTest, EveryFormatIsDecodedAsByPil) {
+  for (std::istringstream& line : Lines("decode")) {
+    std::string name;
+    line >> name;
+    const auto size = Take(line, 3);  // channels, height, width
+    const Image image = ValueOrThrow(DecodePicture(name, size[0]));
+    EXPECT_EQ((std::vector{image.channels, image.height, image.width}), size) << name;
+    ExpectPixels(image, line, /*tolerance=*/1);
+  }
+}
+
+TEST(ImagesGoldenTest, WhatIsNotTakenIsRefusedByName) {
+  for (std::istringstream& line : Lines("refuse")) {
+    std::string name;
+    std::string words;
+    line >> name >> std::ws;
+    std::getline(line, words);
+    const auto image = DecodePicture(name);
+    ASSERT_FALSE(image.ok()) << name;
+    EXPECT_EQ(image.status().kind(), ErrorKind::kData);
+    EXPECT_THAT(image.status().message(), testing::AllOf(HasSubstr(name), HasSubstr(words)));
+  }
+}
+
+TEST(ImagesGoldenTest, ATruncatedFileIsRefusedWhereverItEnds) {
+  for (const char* name : {"420.jpg", "progressive.jpg", "cmyk.jpg", "rgba.png", "palette.png",
+                           "lossy.webp", "alpha.webp"}) {
+    const std::string whole = ReadPicture(name);
+    for (std::size_t bytes = 0; bytes + 1 < whole.size(); ++bytes) {
+      const auto image = DecodeImage(name, AsBytes(whole.substr(0, bytes)), 3);
+      ASSERT_FALSE(image.ok()) << name << " " << bytes << " of " << whole.size();
+      EXPECT_EQ(image.status().kind(), ErrorKind::kData);
+    }
+  }
+}
+
+TEST(ImagesGoldenTest, LargeImagesAreRefusedBeforeTheyTakeMemory) {
+  const std::string file = ReadPicture("rgb.png");
+  EXPECT_TRUE(DecodeImage("x", AsBytes(file), 3, 11 * 14).ok());
+  EXPECT_THAT(DecodeImage("x", AsBytes(file), 3, 11 * 14 - 1),
+              HasMessage(HasSubstr("expected 1 to 153 pixels, found 14 x 11")));
+  // 65,500 x 65,500 pixels, as its header says.
+  std::string bomb = ReadPicture("420.jpg");
+  const std::size_t frame = bomb.find("\xFF\xC0") + 5;
+  for (std::size_t i = frame; i < frame + 4; i += 2) {
+    bomb[i] = '\xFF';
+    bomb[i + 1] = '\xDC';
+  }
+  EXPECT_THAT(DecodeImage("bomb", AsBytes(bomb), 3),
+              HasMessage(HasSubstr("bomb: expected 1 to 67108864 pixels, found 65500 x 65500")));
+}
+
+TEST(ImagesGoldenTest, ResizingIsPilsBitByBit) {
+  const Image base = ValueOrThrow(DecodePicture("base.png"));
+  for (std::istringstream& line : Lines("resize")) {
+    const auto n = Take(line, 6);
+    ExpectPixels(ResizeImage(base, {n[0], n[1], n[2], n[3]}, n[4], n[5], {0, 0, n[4], n[5]}), line);
+  }
+}
+
+// Features without normalisation are the pixels.
+Image Transformed(const ImageTransform& transform, const Image& image) {
+  const ImageParameters drawn = ValueOrThrow(transform.Draw(image.height, image.width, 1));
+  std::vector<float> features(static_cast<std::size_t>(3 * transform.height() * transform.width()));
+  transform.Apply(image, drawn, features.data());
+  return transform.Restore(features.data());
+}
+
+TEST(ImagesGoldenTest, TheCentreIsTorchvisions) {
+  const Image base = ValueOrThrow(DecodePicture("base.png"));
+  for (std::istringstream& line : Lines("center")) {
+    const auto n = Take(line, 3);
+    const ImagesSpec source{.size = {n[1], n[2]}, .crop = CenterCropSpec{.resize = n[0]}};
+    ExpectPixels(Transformed(ValueOrThrow(ImageTransform::Make(source, {})), base), line);
+  }
+}
+
+TEST(ImagesGoldenTest, ColorsAreTorchvisions) {
+  const Image base = ValueOrThrow(DecodePicture("base.png"));
+  for (std::istringstream& line : Lines("color")) {
+    std::string name;
+    double factor = 0;
+    line >> name >> factor;
+    Image image = base;
+    if (name == "brightness") AdjustBrightness(image, factor);
+    if (name == "contrast") AdjustContrast(image, factor);
+    if (name == "saturation") AdjustSaturation(image, factor);
+    if (name == "hue") AdjustHue(image, factor);
+    ExpectPixels(image, line, /*tolerance=*/1);
+  }
+}
+
+TEST(ImagesGoldenTest, RandomPartsAreTorchvisionsForTheSameNumbers) {
+  const auto transform =
+      ValueOrThrow(ImageTransform::Make({.size = {8}, .crop = RandomResizedCropSpec{}}, {}));
+  for (std::istringstream& line : Lines("crop")) {
+    const auto n = Take(line, 7);
+    const auto drawn = ValueOrThrow(transform.Draw(n[1], n[2], static_cast<std::uint64_t>(n[0])));
+    EXPECT_EQ(drawn.from, (Box{n[3], n[4], n[5], n[6]})) << line.str();
+  }
+  for (std::istringstream& line : Lines("erase")) {
+    const auto n = Take(line, 7);
+    const ImagesSpec source{.size = {n[1], n[2]}, .random_erasing = RandomErasingSpec{.p = 1}};
+    const auto erasing = ValueOrThrow(ImageTransform::Make(source, {}));
+    const auto drawn = ValueOrThrow(erasing.Draw(50, 50, static_cast<std::uint64_t>(n[0])));
+    EXPECT_EQ(drawn.erased.value_or(Box{}), (Box{n[3], n[4], n[5], n[6]})) << line.str();
+  }
+}
+
+}  // namespace
+}  // namespace gaccd

@@ -1,0 +1,295 @@
+// Image files as a data set.
+#include "daemon/data/images.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "collectives/base/strings.h"
+#include "daemon/data/class_names.h"
+#include "daemon/data/node_share.h"
+#include "daemon/data/prefetcher.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
+#include "tests/unit/data/dataset_util.h"
+
+namespace gaccd {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+// cat: 3 images, dog: 4. They have different sizes and formats; the last has one pixel.
+class ImagesTest : public ::testing::Test {
+ protected:
+  ImagesTest() {
+    Copy("420.jpg", "train/cat/a.jpg");
+    Copy("rgb.png", "train/cat/b.png");
+    Copy("base.png", "train/cat/more/c");
+    Copy("lossy.webp", "train/dog/1.webp");
+    Copy("palette.png", "train/dog/2.jpg");  // whatever its name says
+    Copy("cmyk.jpg", "train/dog/3.jpg");
+    Copy("one.jpg", "train/dog/one.jpg");
+  }
+
+  void Copy(const std::string& picture, const std::string& to) const {
+    const fs::path path = folder_.Path(to);
+    fs::create_directories(path.parent_path());
+    fs::copy_file(GACCD_PICTURES "/" + picture, path);
+  }
+  // A file that ends too early.
+  void Damage(const std::string& name) const {
+    fs::resize_file(folder_.Path(name), fs::file_size(folder_.Path(name)) - 20);
+  }
+  [[nodiscard]] ImagesSpec Source() const {
+    return {.path = folder_.Path("train"), .classes = 2, .size = {6, 5}};
+  }
+  [[nodiscard]] ImagesSpec RandomSource() const {
+    ImagesSpec source = Source();
+    source.crop = RandomResizedCropSpec{};
+    source.horizontal_flip = 0.5;
+    source.color_jitter = {.brightness = 0.4, .contrast = 0.4, .saturation = 0.4, .hue = 0.1};
+    source.random_erasing = RandomErasingSpec{.p = 0.5};
+    return source;
+  }
+  TempFolder folder_;
+};
+
+TEST_F(ImagesTest, SamplesAreTheFilesClassByClass) {
+  const auto dataset = Opened(Source(), {.scale = 1.0 / 255});
+  EXPECT_EQ(dataset->size(), 7);
+  EXPECT_EQ(Describe(dataset->spec()), "features f32 [3, 6, 5], labels i32 [], 2 classes");
+  const Batch all = Gather(*dataset, {0, 1, 2, 3, 4, 5, 6});
+  EXPECT_THAT(all.labels, ElementsAre(0, 0, 0, 1, 1, 1, 1));
+  for (const float feature : all.features) EXPECT_TRUE(feature >= 0 && feature <= 1) << feature;
+  const auto row = [&](std::size_t i) {
+    return std::vector(all.features.begin() + i * 90, all.features.begin() + (i + 1) * 90);
+  };
+  EXPECT_EQ(Gather(*dataset, {5}).features, row(5));
+  EXPECT_NE(row(0), row(1));
+  // One pixel: the same colour everywhere.
+  const Batch one = Gather(*dataset, {6});
+  for (std::size_t i = 0; i < 90; ++i) EXPECT_EQ(one.features[i], one.features[i / 30 * 30]);
+  EXPECT_TRUE(dataset->ReadError().ok());
+}
+
+TEST_F(ImagesTest, EveryChannelHasItsMeanAndDeviation) {
+  const Batch plain = Gather(*Opened(Source()), {2});
+  const Batch scaled = Gather(
+      *Opened(Source(), {.scale = 0.5, .channel_mean = {1, 2, 3}, .channel_std = {1, 4, 2}}), {2});
+  for (std::size_t i = 0; i < 90; ++i) {
+    const std::size_t c = i / 30;
+    const float std = std::array<float, 3>{1, 4, 2}[c];
+    EXPECT_FLOAT_EQ(scaled.features[i], (plain.features[i] / 2 - static_cast<float>(c + 1)) / std);
+  }
+  EXPECT_THAT(Refused(ErrorKind::kConfig, Source(), {.channel_std = {1, 2}}),
+              HasSubstr("data.normalize.channel_std: expected 3 values, one for each channel, "
+                        "found 2"));
+  ImagesSpec grey = Source();
+  grey.channels = 1;
+  EXPECT_EQ(Gather(*Opened(grey), {2}).features.size(), 30U);
+}
+
+TEST_F(ImagesTest, ClassesAreTheFoldersInTheOrderOfTheirBytes) {
+  Copy("rgb.png", "train/Zebra/z.png");
+  Copy("rgb.png", "train/.cache/x.png");  // hidden
+  Copy("rgb.png", "train/note.png");      // in no class
+  Job job;
+  ImagesSpec source = Source();
+  source.classes = 3;
+  job.data.train = source;
+  EXPECT_THAT(ValueOrThrow(ReadClassNames(job)).names, ElementsAre("Zebra", "cat", "dog"));
+  EXPECT_THAT(Gather(*Opened(source), {0, 1, 7}).labels, ElementsAre(0, 1, 2));
+  Copy("rgb.png", "eval/Zebra/z.png");
+  Copy("rgb.png", "eval/bird/b.png");
+  source.path = folder_.Path("eval");
+  job.data.eval = source;
+  EXPECT_THAT(ReadClassNames(job), HasMessage(HasSubstr("class 1 is 'cat' in")));
+}
+
+TEST_F(ImagesTest, FoldersThatAreNoClassesAreRefused) {
+  ImagesSpec three = Source();
+  three.classes = 3;
+  EXPECT_THAT(Refused(ErrorKind::kData, three),
+              HasSubstr("expected 3 folders, one for each class, found 2"));
+  fs::create_directories(folder_.Path("train/empty"));
+  EXPECT_THAT(Refused(ErrorKind::kData, three),
+              HasSubstr("train/empty: expected images of this class, found none"));
+  fs::remove(folder_.Path("train/empty"));
+  Copy("420.jpg", "train/cat/b.jpg");
+  EXPECT_THAT(Refused(ErrorKind::kData, Source()),
+              AllOf(HasSubstr("expected one image of a name, found"), HasSubstr("cat/b.jpg' and"),
+                    HasSubstr("cat/b.png'")));
+  ImagesSpec nowhere = Source();
+  nowhere.path = folder_.Path("none");
+  EXPECT_THAT(Refused(ErrorKind::kIo, nowhere), HasSubstr("none"));
+}
+
+TEST_F(ImagesTest, DamagedImagesFollowTheRules) {
+  Damage("train/cat/a.jpg");
+  Damage("train/dog/2.jpg");
+  EXPECT_THAT(Refused(ErrorKind::kData, Source()),
+              HasSubstr("train/cat/a.jpg: damaged JPEG image: "));
+  for (const std::int64_t threads : {1, 3}) {
+    ImagesSpec source = Source();
+    source.threads = threads;
+    const BadRecordRules one{.policy = OnBadRecord::kSkip, .quota = 1, .seed = 7};
+    EXPECT_THAT(OpenDataset(source, {}, one),
+                HasMessage(AllOf(HasSubstr("at most 1 may be skipped"), HasSubstr("dog/2.jpg"))));
+    const BadRecordRules two{.policy = OnBadRecord::kSkip, .quota = 2, .seed = 7};
+    const auto dataset = ValueOrThrow(OpenDataset(source, {}, two));
+    ASSERT_EQ(dataset->bad_records().size(), 2U);
+    EXPECT_EQ(dataset->bad_records()[0].sample, 0);
+    const std::int64_t other = dataset->bad_records()[1].replacement;
+    EXPECT_EQ(Gather(*dataset, {4}).features, Gather(*dataset, {other}).features);
+    EXPECT_TRUE(dataset->ReadError().ok());
+  }
+}
+
+TEST_F(ImagesTest, SmallerThanTheCentreIsDamaged) {
+  ImagesSpec source = Source();
+  source.size = {8};
+  source.crop = CenterCropSpec{};
+  EXPECT_THAT(
+      Refused(ErrorKind::kData, source),
+      HasSubstr("one.jpg: expected an image of at least 8 x 8 pixels to cut out its centre, "
+                "found 1 x 1"));
+  source.crop = CenterCropSpec{.resize = 8};
+  EXPECT_TRUE(Opened(source)->ReadError().ok());
+}
+
+TEST_F(ImagesTest, WhatIsNotCheckedAtFirstIsFoundWhenItIsRead) {
+  Damage("train/dog/3.jpg");
+  ImagesSpec source = Source();
+  source.decode_all = false;
+  const auto dataset = Opened(source);
+  (void)Gather(*dataset, {0, 1, 2, 3, 4});
+  EXPECT_TRUE(dataset->ReadError().ok());
+  const Batch read = Gather(*dataset, {5, 6});
+  EXPECT_TRUE(std::isnan(read.features[0]));  // not to be trained on
+  EXPECT_FALSE(std::isnan(read.features[90]));
+  EXPECT_THAT(dataset->ReadError(), HasMessage(HasSubstr("dog/3.jpg: damaged JPEG image")));
+  EXPECT_FALSE(dataset->CheckUnchanged().ok());
+  fs::remove(folder_.Path("train/cat/a.jpg"));
+  (void)Gather(*dataset, {0});
+  EXPECT_THAT(dataset->ReadError(), HasMessage(HasSubstr("3.jpg")));  // the first one
+}
+
+TEST_F(ImagesTest, OneRankOfANodeDecodesAll) {
+  int ticks = 0;
+  NodeShare leader = NodeShare::Leader([&] {
+    ++ticks;
+    return Status::Ok();
+  });
+  ASSERT_TRUE(OpenDataset(Source(), {}, {}, &leader).ok());
+  EXPECT_EQ(ticks, 1);
+  Damage("train/cat/a.jpg");  // the others would see it
+  NodeShare other = NodeShare::Follower(leader.Text(), [] { return Status::Ok(); });
+  EXPECT_TRUE(OpenDataset(Source(), {}, {}, &other).ok());
+  ImagesSpec larger = Source();
+  larger.size = {7};
+  EXPECT_FALSE(OpenDataset(larger, {}, {}, &other).ok());
+}
+
+// All epochs of one rank, by (epoch, sample).
+using Seen = std::map<std::pair<std::int64_t, std::int64_t>, std::vector<float>>;
+
+Seen Train(const Dataset& dataset, std::int64_t ranks, std::int64_t micro, std::int64_t batch,
+           std::int64_t first_update = 0) {
+  constexpr std::int64_t kEpochs = 4;
+  Seen seen;
+  const SampleOrder order(5, dataset.size(), /*shuffle=*/true);
+  const auto schedule = ValueOrThrow(UpdateSchedule::Make({.dataset_size = dataset.size(),
+                                                           .batch = batch,
+                                                           .epochs = kEpochs,
+                                                           .last_cycle = LastCycle::kCarry}));
+  const Plan plan = ValueOrThrow(Plan::Make(
+      {.nodes = 1, .gpus_per_node = ranks, .micro_batch = micro, .target_batch = batch}));
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    auto indices = ValueOrThrow(TrainIndices::Make(order, schedule, plan, rank, first_update));
+    const auto prefetcher = ValueOrThrow(
+        Prefetcher::Start(dataset, std::make_unique<TrainIndices>(std::move(indices))));
+    while (const BatchView* view = prefetcher->Next()) {
+      EXPECT_TRUE(prefetcher->status().ok());
+      const std::size_t row = 90;
+      for (std::int64_t i = 0; i < view->samples; ++i) {
+        const std::size_t at = static_cast<std::size_t>(i);
+        const float* features = view->tensor<float>(0) + at * row;
+        const bool is_new = seen.emplace(std::pair(view->run.EpochOf(at), view->ids[i]),
+                                         std::vector<float>(features, features + row))
+                                .second;
+        EXPECT_TRUE(is_new);
+      }
+    }
+  }
+  return seen;
+}
+
+TEST_F(ImagesTest, DrawsAreThoseOfTheSampleInItsEpochOnAnyRanksThreadsAndBatches) {
+  ImagesSpec source = RandomSource();
+  const Seen seen = Train(*Opened(source), 1, 1, 1);
+  ASSERT_EQ(seen.size(), 28U);
+  std::set<std::vector<float>> different;
+  for (const auto& [place, features] : seen) different.insert(features);
+  EXPECT_GT(different.size(), 26U);  // a crop of one pixel may look the same twice
+  for (const std::int64_t threads : {1, 2, 4}) {
+    source.threads = threads;
+    const auto dataset = Opened(source);
+    EXPECT_EQ(Train(*dataset, 1, 7, 7), seen);
+    EXPECT_EQ(Train(*dataset, 2, 2, 5), seen);  // updates over the ends of epochs
+    EXPECT_EQ(Train(*dataset, 5, 1, 6), seen);  // a rank takes more than the others
+  }
+  for (const auto& [place, features] : Train(*Opened(source), 3, 2, 4, /*first_update=*/3)) {
+    EXPECT_EQ(seen.at(place), features);  // after a restart
+  }
+}
+
+TEST_F(ImagesTest, AnOperationDoesNotChangeTheNumbersOfAnother) {
+  ImagesSpec source = RandomSource();
+  const auto all = ValueOrThrow(ImageTransform::Make(source, {}));
+  source.color_jitter = {};
+  source.horizontal_flip = 0;
+  const auto fewer = ValueOrThrow(ImageTransform::Make(source, {}));
+  int flipped = 0;
+  int erased = 0;
+  for (std::uint64_t key = 0; key < 1000; ++key) {
+    const ImageParameters one = ValueOrThrow(all.Draw(40, 50, key));
+    const ImageParameters other = ValueOrThrow(fewer.Draw(40, 50, key));
+    EXPECT_EQ(one.from, other.from);
+    EXPECT_EQ(one.erased, other.erased);
+    EXPECT_FALSE(other.flip);
+    EXPECT_EQ(std::set(one.order.begin(), one.order.end()).size(), 4U);
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(one.factor[i], 1, 0.4);
+    EXPECT_NEAR(one.factor[3], 0, 0.1);
+    flipped += one.flip ? 1 : 0;
+    erased += one.erased ? 1 : 0;
+  }
+  EXPECT_NEAR(flipped, 500, 60);
+  EXPECT_NEAR(erased, 500, 60);
+}
+
+TEST_F(ImagesTest, FlippingAndErasing) {
+  ImagesSpec source = Source();
+  const Batch plain = Gather(*Opened(source), {2});
+  source.horizontal_flip = 1;
+  source.random_erasing = RandomErasingSpec{.p = 1};
+  const Batch changed = Gather(*Opened(source), {2});
+  int erased = 0;
+  for (std::size_t i = 0; i < 90; ++i) {
+    const float mirrored = plain.features[i / 5 * 5 + 4 - i % 5];
+    erased += changed.features[i] == 0 ? 1 : 0;
+    EXPECT_THAT(changed.features[i], testing::AnyOf(0.F, mirrored));
+  }
+  EXPECT_GT(erased, 0);
+  EXPECT_LT(erased, 60);
+}
+
+}  // namespace
+}  // namespace gaccd
