@@ -100,13 +100,13 @@ RunStart TrainingRun::StartRecord() const {
 void TrainingRun::Announce() const {
   const Trainer& trainer = *trainer_;
   RunReporter& reporter = *reporter_;
+  const Plan& plan = trainer.plan();
   const Dataset& data = *trainer.data().train;
   const Dataset* eval = trainer.data().eval.get();
   const MemoryUse& memory = trainer.memory();
   const bool gpus = session_.device.device == Device::kCuda;
   reporter.Report(StartRecord());
-  reporter.Report(
-      PlanRecord{*plan_, PlanText(*plan_, {}, gpus ? RankKind::kGpu : RankKind::kRank)});
+  reporter.Report(PlanRecord{plan, PlanText(plan, {}, gpus ? RankKind::kGpu : RankKind::kRank)});
   reporter.LogAndPrint(session_.device.text);
   const AttentionChoice& attention = session_.attention;
   if (attention.slow && comm_.rank() == 0) LogWarning(attention.text);

@@ -158,6 +158,35 @@ TEST_F(SpeedResumeTest, AnotherSpeedContinuesWithTheSameSamples) {
   EXPECT_EQ(other->summary.samples, equal->summary.samples);
 }
 
+// Too short to be measured anew: 25 updates.
+TEST_F(SpeedResumeTest, MeasuredLoadsAreThoseOfTheCheckpointOnTheSameHosts) {
+  const Job job = tests::SmallJob();
+  speeds_ = {1, 0.25};
+  const auto whole = Train(job, 2, 8, "never");
+  ASSERT_TRUE(whole.ok()) << whole.status().message();
+  ASSERT_THAT(Train(job, 2, 100, "never", {.update = 3, .done = 2}), HasKind(ErrorKind::kTempFail));
+  speeds_.clear();
+  for (const bool always : {false, true}) {
+    loads_ = {.once = !always, .always = always};
+    const auto inside = Train(job, 2, 0, "auto");  // the window continues
+    ASSERT_TRUE(inside.ok()) << inside.status().message();
+    EXPECT_EQ(inside->first, 2);
+    EXPECT_EQ(inside->loads, whole->loads);
+    EXPECT_EQ(inside->warnings, "");
+    EXPECT_EQ(inside->weights, whole->weights);
+  }
+  ranks_per_node_ = 1;
+  const auto elsewhere = Train(job, 2, 0, PathOf(8));
+  ASSERT_TRUE(elsewhere.ok()) << elsewhere.status().message();
+  EXPECT_EQ(elsewhere->loads, LoadsText(*MakePlan(job, 2)));
+  EXPECT_EQ(elsewhere->warnings,
+            "the loads of the checkpoint are not taken, as its ranks ran on 2xnode0, and these "
+            "run on 1xnode0,1xnode1\n");
+  ranks_per_node_ = 0;
+  loads_ = {};
+  EXPECT_EQ(Train(job, 2, 0, PathOf(8))->loads, LoadsText(*MakePlan(job, 2))) << "advice alone";
+}
+
 // Speeds of 1, 1, 0.5 and 0.25, with noise, and a pause of each rank.
 std::vector<double> TimesOf(const Plan& plan, int update) {
   const double seconds[] = {1e-3, 1e-3, 2e-3, 4e-3};
