@@ -6,7 +6,6 @@
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/manifest.h"
 #include "daemon/plan/load_groups.h"
-#include "daemon/plan/speeds.h"
 #include "daemon/telemetry/event_lines.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/trainer.h"
@@ -17,14 +16,13 @@ namespace {
 constexpr std::int64_t kMostPreparedSizes = 64;  // of micro-batches
 
 RebalanceRecord ChangeRecord(std::int64_t step, const Plan& before, const BetterPlan& better) {
-  const PlanRequest& request = better.plan.request();
   return {.step = step,
           .gain_ratio = better.gain,
           .idle_ratio = 1 - better.plan.balance_ratio(),
           .accum_steps = better.plan.accum_steps(),
           .loads_before = LoadsText(before),
           .loads = LoadsText(better.plan),
-          .speeds = SpeedsText(request.speeds)};
+          .speeds = SpeedsText(better.plan, kMaxSpeeds)};
 }
 
 }  // namespace

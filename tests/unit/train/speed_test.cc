@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
 #include "daemon/config/job_text.h"
 #include "daemon/plan/load_groups.h"
@@ -90,14 +91,14 @@ TEST(SpeedTest, ThePlanOfAWorldKnowsItsHosts) {
     const Status status =
         RunThreadRanks(6, {.comm = {}, .ranks_per_node = 2}, [&](Communicator& comm) -> Status {
           GACCD_ASSIGN_OR_RETURN(const Plan plan, PlanForWorld(job, flags, comm));
-          if (comm.rank() == 0) loads = LoadsText(plan);
+          if (comm.rank() == 0) loads = StrCat(LoadsText(plan), " ", SpeedsText(plan, 100));
           return Status::Ok();
         });
     return status.ok() ? loads : status.message();
   };
-  EXPECT_EQ(plan_of("node[0,2]:1,node1:0.25"), "2x8,2x2,1x8,1x9");
-  EXPECT_EQ(plan_of("node1:0.25"), "2x8,2x2,1x8,1x9");
-  EXPECT_EQ(plan_of("node[0-2]:0.25"), LoadsText(*MakePlan(job, 6)));
+  EXPECT_EQ(plan_of("node[0,2]:1,node1:0.25"), "1x9,3x8,2x2 2x1,2x0.25,2x1");
+  EXPECT_EQ(plan_of("node1:0.25"), "1x9,3x8,2x2 2x1,2x0.25,2x1");
+  EXPECT_EQ(plan_of("node[0-2]:0.25"), "1x7,5x6 6x1");
   EXPECT_THAT(plan_of("node3:0.25"), HasSubstr("names host node3, on which no rank runs"));
 }
 
@@ -367,7 +368,7 @@ TEST(SpeedTest, MeasuredSpeedsChangeTheLoadsAndNothingElse) {
     const auto before = OfEvents(folder.path(), "rebalance", "loads_before");
     const auto gains = OfEvents(folder.path(), "rebalance", "gain_ratio");
     ASSERT_FALSE(gains.empty());
-    EXPECT_EQ(before[0], "2x12");  // the regular expression ends at the comma
+    EXPECT_EQ(before[0], "1x13");  // the regular expression ends at the comma
     EXPECT_LT(reads[2], reads[0]) << "equal loads: 12, 12 and 13";
     EXPECT_GE(std::stod(gains[0]), Rebalancer::kLeastGain);
     if (!always) {
