@@ -263,6 +263,7 @@ void FillManifestProto(const Manifest& manifest, proto::CheckpointManifest& mess
   }
   message.set_job(manifest.job_text);
   if (manifest.plan) FillPlanProto(*manifest.plan, *message.mutable_plan());
+  if (!manifest.hosts.empty()) message.set_hosts(manifest.hosts);
   message.set_block_bytes(manifest.block_bytes);
   for (const ParameterRecord& parameter : manifest.parameters) {
     proto::CheckpointParameter& one = *message.add_parameter();
@@ -344,6 +345,7 @@ Result<Manifest> Decode(std::string_view file) {
                     .created_s = message.created_s(),
                     .program = message.program(),
                     .job_text = message.job(),
+                    .hosts = message.hosts(),
                     .block_bytes = message.block_bytes()};
   if (message.has_loss_scale()) {
     manifest.cursor.loss_scale = {.scale = message.loss_scale(),
@@ -384,6 +386,16 @@ std::uint64_t PayloadBytes(std::span<const BufferSpec> buffers, std::int64_t ran
   std::uint64_t bytes = 0;
   for (const BufferSpec& buffer : buffers) bytes += PartOf(buffer, rank, world).bytes;
   return bytes;
+}
+
+std::string HostsText(std::span<const std::string> host_of) {
+  std::string text;
+  for (auto first = host_of.begin(); first != host_of.end();) {
+    const auto end = std::find_if(first, host_of.end(), [&](const auto& h) { return h != *first; });
+    text += StrCat(text.empty() ? "" : ",", end - first, "x", *first);
+    first = end;
+  }
+  return text;
 }
 
 std::string EncodeManifest(const Manifest& manifest) {

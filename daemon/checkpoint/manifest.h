@@ -107,6 +107,7 @@ struct Manifest {
   std::string program;         // version and revision of gaccd
   std::string job_text;        // resolved
   std::optional<Plan> plan;    // always there in a manifest that was decoded
+  std::string hosts;           // HostsText() of its ranks; empty: of a gaccd that did not save them
   std::uint64_t block_bytes = 0;
   std::vector<ParameterRecord> parameters;
   std::vector<BufferSpec> buffers;
@@ -115,6 +116,9 @@ struct Manifest {
 
   [[nodiscard]] std::int64_t world() const { return static_cast<std::int64_t>(shards.size()); }
 };
+
+// The hosts of the ranks, by rank: "8xn1,8xn2".
+[[nodiscard]] std::string HostsText(std::span<const std::string> host_of);
 
 // The file: "GACCDMF1", u32 length, a proto::CheckpointManifest of that length, u32 CRC32C of all
 // before; little endian.

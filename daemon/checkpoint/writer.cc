@@ -53,6 +53,7 @@ CheckpointWriter::CheckpointWriter(Communicator& comm, const CheckpointOptions& 
       common_(std::move(common)),
       listener_(std::move(listener)),
       state_(std::make_shared<SaveState>()) {
+  common_.hosts = HostsText(comm.topology().hosts);
   state_->options = options;
   if (options.group_access) state_->modes = kGroupMayRead;
   state_->rank = comm.rank();

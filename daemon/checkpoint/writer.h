@@ -116,6 +116,7 @@ class CheckpointWriter {
 
   // Collective. common: what the manifests of a run have in common: program, job_text, parameters,
   // plan (of this world), and the buffers that every save has: staging memory is taken for them.
+  // The hosts are those of `comm`.
   // `listener` is called on the training thread, on all ranks alike.
   static Result<std::unique_ptr<CheckpointWriter>> Start(Communicator& comm,
                                                          const CheckpointOptions& options,

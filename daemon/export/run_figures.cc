@@ -20,7 +20,11 @@ void FigureSum::Add(const Event& event) {
   if (event.attempt != attempt_) BeginAttempt(event);
   if (!last_ || *last_ < event.at) last_ = event.at;
   if (event.name == "run_start") figures_.start = event;
-  if (event.name == "plan") figures_.plan = event;
+  if (event.name == "plan") {
+    figures_.plan = event;
+    figures_.rebalance.reset();
+  }
+  if (event.name == "rebalance") figures_.rebalance = event;
   if (event.name == "step" || event.name == "thinned") AddSteps(event);
   if (event.name == "save") AddSave(event);
   if (event.name == "failure") AddFailure(event);

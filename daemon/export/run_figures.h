@@ -31,8 +31,9 @@ inline constexpr std::array<const char*, 7> kBadputNames{
 
 // Counters never fall while events are added.
 struct RunFigures {
-  std::optional<Event> start;  // the newest run_start, plan, step and committed save
+  std::optional<Event> start;  // the newest run_start, as plan, step and committed save
   std::optional<Event> plan;
+  std::optional<Event> rebalance;  // the newest one since that plan
   std::optional<Event> step;
   std::optional<Event> save;
   std::optional<WallTime> begin;  // of the run

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "collectives/base/strings.h"
+#include "daemon/plan/speeds.h"
 
 namespace gaccd {
 
@@ -32,14 +33,22 @@ std::vector<LoadGroup> LoadGroups(const Plan& plan) {
 }
 
 std::string LoadsText(const Plan& plan) {
+  const std::vector<LoadGroup> groups = LoadGroups(plan);
+  const std::size_t together = (groups.size() - 1) / kMaxLoadsInText + 1;
   std::string text;
-  for (std::int64_t first = 0; first < plan.world();) {
-    std::int64_t end = first;
-    while (end < plan.world() && plan.Load(end) == plan.Load(first)) ++end;
-    text += StrCat(text.empty() ? "" : ",", end - first, "x", plan.Load(first));
-    first = end;
+  for (std::size_t first = 0; first < groups.size(); first += together) {
+    const std::size_t last = std::min(first + together, groups.size()) - 1;
+    std::int64_t ranks = 0;
+    for (std::size_t i = first; i <= last; ++i) ranks += groups[i].ranks;
+    text += StrCat(text.empty() ? "" : ",", ranks, "x", groups[last].samples);
+    if (last > first) text += StrCat("-", groups[first].samples);
   }
   return text;
+}
+
+std::string SpeedsText(const Plan& plan, std::size_t limit) {
+  std::string text = plan.uneven() ? SpeedsText(plan.request().speeds) : StrCat(plan.world(), "x1");
+  return text.size() <= limit ? text : "";
 }
 
 }  // namespace gaccd

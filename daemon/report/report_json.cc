@@ -140,8 +140,9 @@ std::string NextCommand(const ReportData& run) {
   return StrCat(ExitOf(state.phase) == 0 ? "gaccd status --watch " : "gaccd doctor ", folder);
 }
 
-// Of the plan event. What it does not say is 0, of which there is no plan.
-PlanRequest RequestOf(const Event& event) {
+// Of the plan event, and the newest change of its loads. What they do not say is 0, of which there
+// is no plan.
+PlanRequest RequestOf(const Event& event, const std::optional<Event>& change) {
   const auto whole = [&](const char* key) { return event.Whole(key).value_or(0); };
   PlanRequest request{.nodes = whole("nodes"),
                       .gpus_per_node = whole("gpus_per_node"),
@@ -150,8 +151,10 @@ PlanRequest RequestOf(const Event& event) {
   for (const Rounding rounding : {Rounding::kFloor, Rounding::kCeil, Rounding::kNearest}) {
     if (Name(rounding) == event.Text("mode")) request.rounding = rounding;
   }
-  if (auto speeds = ParseSpeeds(event.Text("speeds"), whole("world")); speeds.ok()) {
-    request.speeds = *std::move(speeds);
+  for (const Event* one : {&event, change ? &*change : nullptr}) {
+    if (one == nullptr) continue;
+    auto speeds = ParseSpeeds(one->Text("speeds"), whole("world"));
+    if (speeds.ok()) request.speeds = *std::move(speeds);
   }
   return request;
 }
@@ -173,8 +176,8 @@ Json LoadJson(const Plan& plan, std::int64_t ranks, std::int64_t samples) {
   return Object{{"ranks", ranks}, {"samples", samples}, {"parts", std::move(parts)}};
 }
 
-Json PlanJson(const Event& event) {
-  const PlanRequest request = RequestOf(event);
+Json PlanJson(const Event& event, const std::optional<Event>& change) {
+  const PlanRequest request = RequestOf(event, change);
   const auto plan = PlanWith(request, request.rounding);
   if (!plan) return {};
   Array choices;
@@ -193,12 +196,19 @@ Json PlanJson(const Event& event) {
   for (std::int64_t rank = 0; plan->world() <= kMaxPlannedRanks && rank < plan->world(); ++rank) {
     rank_samples.emplace_back(plan->Load(rank));
   }
-  return Object{{"mode", Name(request.rounding)},         {"nodes", request.nodes},
-                {"gpus_per_node", request.gpus_per_node}, {"micro_batch", request.micro_batch},
-                {"target_batch", request.target_batch},   {"base_batch", plan->base_batch()},
-                {"accum_steps", plan->accum_steps()},     {"balance_ratio", plan->balance_ratio()},
-                {"choices", std::move(choices)},          {"loads", std::move(loads)},
-                {"rank_samples", std::move(rank_samples)}};
+  return Object{{"mode", Name(request.rounding)},
+                {"nodes", request.nodes},
+                {"gpus_per_node", request.gpus_per_node},
+                {"micro_batch", request.micro_batch},
+                {"target_batch", request.target_batch},
+                {"base_batch", plan->base_batch()},
+                {"accum_steps", plan->accum_steps()},
+                {"balance_ratio", plan->balance_ratio()},
+                {"choices", std::move(choices)},
+                {"loads", std::move(loads)},
+                {"rank_samples", std::move(rank_samples)},
+                {"changed_after", change ? change->Whole("step").value_or(0) : 0},
+                {"new_loads", change ? change->Text("loads") : ""}};
 }
 
 Json PhasesJson(const BinSums<PhaseSum>& phases) {
@@ -274,20 +284,21 @@ void AppendDetails(const ReportData& run, Object* json) {
   const auto suspect_json = [](const SuspectHost& one) {
     return Object{{"host", one.host}, {"attempts", one.attempts}};
   };
-  Object more{{"next_command", NextCommand(run)},
-              {"export_best", run.best_is_saved ? Json(ExportBest(diagnosis.state)) : Json()},
-              {"advice", List(diagnosis.advice, advice_json)},
-              {"plan", run.figures.plan ? PlanJson(*run.figures.plan) : Json()},
-              {"phases", PhasesJson(run.phases)},
-              {"slow", SlowJson(run.slow)},
-              {"slow_ranks", List(run.slow_ranks, SlowRankJson)},
-              {"attempts", List(run.attempts, AttemptJson)},
-              {"saves", List(run.saves, SaveJson)},
-              {"suspects", List(diagnosis.suspects, suspect_json)},
-              {"warnings", TextsJson(run.warnings)},
-              {"job_text", run.job},
-              {"notes", TextsJson(diagnosis.notes)},
-              {"thinned", run.thinned}};
+  Object more{
+      {"next_command", NextCommand(run)},
+      {"export_best", run.best_is_saved ? Json(ExportBest(diagnosis.state)) : Json()},
+      {"advice", List(diagnosis.advice, advice_json)},
+      {"plan", run.figures.plan ? PlanJson(*run.figures.plan, run.figures.rebalance) : Json()},
+      {"phases", PhasesJson(run.phases)},
+      {"slow", SlowJson(run.slow)},
+      {"slow_ranks", List(run.slow_ranks, SlowRankJson)},
+      {"attempts", List(run.attempts, AttemptJson)},
+      {"saves", List(run.saves, SaveJson)},
+      {"suspects", List(diagnosis.suspects, suspect_json)},
+      {"warnings", TextsJson(run.warnings)},
+      {"job_text", run.job},
+      {"notes", TextsJson(diagnosis.notes)},
+      {"thinned", run.thinned}};
   std::ranges::move(more, std::back_inserter(*json));
 }
 

@@ -248,6 +248,7 @@ void RunReporter::Report(const RunStart& start) {
 void RunReporter::Report(const PlanRecord& plan) {
   const std::string_view text = plan.text;
   impl_->WriteEvent(plan);
+  Publish(plan);
   impl_->Print(text.ends_with('\n') ? text.substr(0, text.size() - 1) : text);
   if (impl_->leads()) LogInfo(StrCat("plan\n", text));
 }

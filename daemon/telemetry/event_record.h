@@ -41,6 +41,7 @@ inline constexpr std::size_t kMaxWord = 24;  // versions
 inline constexpr std::size_t kMaxName = 64;
 inline constexpr std::size_t kMaxList = 512;
 inline constexpr std::size_t kMaxMessage = 1200;
+inline constexpr std::size_t kMaxSpeeds = 2048;  // needs no escape
 
 // The writer of a line: the same on every line of a file.
 struct RunIdentity {

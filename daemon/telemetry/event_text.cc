@@ -6,6 +6,7 @@
 #include <ctime>
 
 #include "daemon/config/plan_proto.h"
+#include "daemon/plan/load_groups.h"
 #include "daemon/telemetry/run_events.h"
 #include "daemon/telemetry/update_events.h"
 #include "proto/plan.pb.h"
@@ -42,7 +43,9 @@ JsonObject EnvelopeOf(const RunIdentity& who, const LineStamp& stamp, const char
 void PlanRecord::VisitFields(JsonObject& fields, const PlanRecord& record) {
   proto::Plan message;
   FillPlanProto(record.plan, message);
+  if (message.speeds().size() > kMaxSpeeds) message.clear_speeds();
   AppendFields(message, fields);
+  fields.Text("loads", LoadsText(record.plan), kMaxList);
 }
 
 std::vector<MetricRecord> MetricRecords(const EvalRecord& eval) {

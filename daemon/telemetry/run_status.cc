@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "daemon/config/flat_json.h"
+#include "daemon/plan/load_groups.h"
 #include "daemon/telemetry/event_text.h"
 
 namespace gaccd {
@@ -56,6 +57,8 @@ void RunStatus::VisitFields(auto& fields, auto& status) {
   fields.Text("suspect_hosts", status.suspect_hosts, kMaxList);
   fields.Text("device", status.device, kMaxName);
   fields.Text("gpu", status.gpu, kMaxName);
+  fields.Text("loads", status.loads, kMaxList);
+  fields.NotZero("loads_step", status.loads_step);
   fields("dropped_lines", status.dropped_lines);
   fields("save_step", status.save_step);
   fields.Text("save_ts", status.save_ts, kMaxName);
@@ -90,6 +93,16 @@ std::optional<RunStatus> ReadStatus(std::string_view text) {
 void Apply(const RunStart& start, RunStatus& status) {
   status.device = start.device;
   status.gpu = start.gpu;
+}
+
+void Apply(const PlanRecord& plan, RunStatus& status) {
+  status.loads = LoadsText(plan.plan);
+  status.loads_step = 0;
+}
+
+void Apply(const RebalanceRecord& change, RunStatus& status) {
+  status.loads = change.loads;
+  status.loads_step = change.step;
 }
 
 void Apply(const StepRecord& update, RunStatus& status) {

@@ -23,6 +23,8 @@ struct RunStatus {
   std::int64_t world = 1;
   std::string device;  // "cpu", "cuda"; empty until it is chosen
   std::string gpu;
+  std::string loads;            // LoadsText() of the newest plan; empty until there is one
+  std::int64_t loads_step = 0;  // updates done before they changed; 0: not since the start
   // Of the last update. Before the first one of this attempt only `step` and `samples_total` count:
   // what it continues from; then steps_total is 0.
   StepRecord last;
@@ -50,6 +52,8 @@ struct RunStatus {
 
 // What an event changes in STATUS.json.
 void Apply(const RunStart& start, RunStatus& status);
+void Apply(const PlanRecord& plan, RunStatus& status);
+void Apply(const RebalanceRecord& change, RunStatus& status);
 void Apply(const StepRecord& update, RunStatus& status);
 void Apply(const EvalRecord& eval, RunStatus& status);
 void Apply(const ResumeRecord& resume, RunStatus& status);

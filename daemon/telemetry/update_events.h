@@ -127,8 +127,9 @@ struct NoiseScaleRecord {
   }
 };
 
-// The loads of the ranks change from the next update on, as their measured times say. Loads and
-// speeds by rank, "160x14,80x9".
+// The loads of the ranks change from the next update on, as their measured times say. Loads as
+// LoadsText(), "160x14,80x9"; older versions wrote them by rank, and cut. Speeds by rank,
+// "160x1,80x0.6"; empty where they are too many.
 struct RebalanceRecord {
   static constexpr const char* kEvent = "rebalance";
 
@@ -147,7 +148,7 @@ struct RebalanceRecord {
     fields("accum_steps", change.accum_steps);
     fields.Text("loads_before", change.loads_before, kMaxList);
     fields.Text("loads", change.loads, kMaxList);
-    fields.Text("speeds", change.speeds, kMaxList);
+    fields.Text("speeds", change.speeds, kMaxSpeeds);
   }
 };
 

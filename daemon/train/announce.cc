@@ -100,6 +100,7 @@ RunStart TrainingRun::StartRecord() const {
 void TrainingRun::Announce() const {
   const Trainer& trainer = *trainer_;
   RunReporter& reporter = *reporter_;
+  const Plan& plan = trainer.plan();
   const Dataset& data = *trainer.data().train;
   const Dataset* eval = trainer.data().eval.get();
   const MemoryUse& memory = trainer.memory();
@@ -108,7 +109,7 @@ void TrainingRun::Announce() const {
   PlanOrigins origins;
   if (flags_.micro_batch_auto) origins.micro_batch = Origin::kMemory;
   reporter.Report(
-      PlanRecord{*plan_, PlanText(*plan_, origins, gpus ? RankKind::kGpu : RankKind::kRank)});
+      PlanRecord{plan, PlanText(plan, origins, gpus ? RankKind::kGpu : RankKind::kRank)});
   if (plan_->memory()) {
     reporter.LogAndPrint(StrCat("micro-batch ", plan_->request().micro_batch,
                                 " by memory: at most ", Megabytes(plan_->memory()->bytes),

@@ -1,9 +1,11 @@
 // How a Trainer follows the measured times of the ranks.
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "collectives/base/strings.h"
+#include "daemon/checkpoint/manifest.h"
 #include "daemon/plan/load_groups.h"
-#include "daemon/plan/speeds.h"
 #include "daemon/telemetry/event_lines.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/trainer.h"
@@ -12,14 +14,13 @@ namespace gaccd {
 namespace {
 
 RebalanceRecord ChangeRecord(std::int64_t step, const Plan& before, const BetterPlan& better) {
-  const PlanRequest& request = better.plan.request();
   return {.step = step,
           .gain_ratio = better.gain,
           .idle_ratio = 1 - better.plan.balance_ratio(),
           .accum_steps = better.plan.accum_steps(),
           .loads_before = LoadsText(before),
           .loads = LoadsText(better.plan),
-          .speeds = SpeedsText(request.speeds)};
+          .speeds = SpeedsText(better.plan, kMaxSpeeds)};
 }
 
 }  // namespace
@@ -48,6 +49,28 @@ Status Trainer::PrepareForOtherLoads() {
                          BatchFeed::kMostPreparedSizes, " samples, found ", micro_batch));
   }
   feed_.PrepareForOtherLoads();
+  return Status::Ok();
+}
+
+Status Trainer::RestoreLoads(const Manifest& saved) {
+  const std::vector<double>& speeds = saved.plan->request().speeds;
+  if (!loads_.any() || speeds.empty() || speeds == inputs_.plan.request().speeds) {
+    return Status::Ok();
+  }
+  const std::string hosts = HostsText(comm_.topology().hosts);
+  if (saved.hosts != hosts) {
+    if (comm_.rank() == 0) {
+      const std::string theirs = saved.hosts.empty() ? "hosts that it does not name" : saved.hosts;
+      LogWarning(StrCat("the loads of the checkpoint are not taken, as its ranks ran on ", theirs,
+                        ", and these run on ", hosts));
+    }
+    return Status::Ok();
+  }
+  PlanRequest request = inputs_.plan.request();
+  request.speeds = speeds;
+  GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make(request));
+  GACCD_RETURN_IF_ERROR(feed_.ChangePlan(plan));
+  inputs_.plan = plan;
   return Status::Ok();
 }
 

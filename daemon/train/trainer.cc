@@ -181,6 +181,7 @@ Result<std::vector<float>> Trainer::FinalParameters() {
 }
 
 Status Trainer::Resume(const LoadedState& state) {
+  GACCD_RETURN_IF_ERROR(RestoreLoads(state.manifest));  // by them a window continues
   GACCD_ASSIGN_OR_RETURN(
       start_, RestoreState(*engine_, state, saved_run(), inputs_.schedule.updates(), comm_.rank()));
   const Job& saved = state.job;

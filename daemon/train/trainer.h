@@ -76,7 +76,8 @@ class Trainer {
 
   // Before Run(): continues from a checkpoint that was accepted for saved_run(). Of a checkpoint
   // inside an update the same micro-steps continue where ranks and micro-batches are the same; else
-  // that update is begun again.
+  // that update is begun again. Where loads may change, they are those of the checkpoint if its
+  // ranks ran on the same hosts; else a warning of rank 0 says why not.
   Status Resume(const LoadedState& state);
   // What checkpoints of this training refer to. Valid as long as this object.
   [[nodiscard]] SavedRun saved_run() const {
@@ -109,6 +110,7 @@ class Trainer {
   [[nodiscard]] Engine& engine() { return *engine_; }
   [[nodiscard]] const Model& model() const { return inputs_.model; }
   [[nodiscard]] const TrainingData& data() const { return inputs_.data; }
+  [[nodiscard]] const Plan& plan() const { return inputs_.plan; }  // of the next update
   [[nodiscard]] const UpdateSchedule& schedule() const { return inputs_.schedule; }
   [[nodiscard]] const MemoryUse& memory() const { return memory_; }
   void PlanMemoryOf(const RunCheckpointer& checkpointer) {
@@ -130,6 +132,8 @@ class Trainer {
   [[nodiscard]] bool TimesSaySpeed() const;
   // kConfig, on all ranks alike, where the loads of this training cannot change.
   [[nodiscard]] Status PrepareForOtherLoads();
+  // Takes the speeds of a checkpoint, if its run had any.
+  Status RestoreLoads(const Manifest& saved);
   // Takes the times of the newest update; a better plan is kept for ChangeLoads().
   Status MeasureLoads();
   // kConfig where job.noise_scale_every asks for what this engine or this loss does not give.

@@ -208,6 +208,8 @@ Result<RunState> ReadStatusFile(const std::string& folder, WallTime now) {
                  .device = OnOneLine(status->device),
                  .has_status = true,
                  .world = status->world,
+                 .loads = OnOneLine(status->loads),
+                 .loads_step = status->loads_step,
                  .epoch = last.epoch,
                  .step = last.step,
                  .steps_total = last.steps_total,

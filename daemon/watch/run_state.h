@@ -51,6 +51,8 @@ struct RunState {
   std::string submitted;       // the jobs of the newest `gaccd submit`
   std::optional<double> submitted_age_s;
   std::int64_t world = 0;
+  std::string loads;            // of the ranks: LoadsText()
+  std::int64_t loads_step = 0;  // updates done before they changed; 0: not in this attempt
   std::int64_t epoch = 0;
   std::int64_t step = 0;
   std::int64_t steps_total = 0;

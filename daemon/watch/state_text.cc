@@ -51,6 +51,12 @@ bool IsActive(const RunState& state) {
   return state.phase == RunPhase::kRunning || state.phase == RunPhase::kStarting;
 }
 
+// "192x13,48x12 (ranks x samples of an update), since update 25".
+std::string LoadsOf(const RunState& state) {
+  return StrCat(state.loads, " (ranks x samples of an update)",
+                state.loads_step > 0 ? StrCat(", since update ", state.loads_step) : "");
+}
+
 std::string PhaseText(const RunState& state) {
   if (state.phase == RunPhase::kSubmitted && !state.slurm.empty()) {
     return StrCat("submitted, ", state.slurm);
@@ -82,6 +88,7 @@ std::string StateText(const RunState& state) {
     text += Row("ranks", StrCat(state.world, state.device.empty() ? "" : ", on ", state.device,
                                 ", rank 0 on ", state.host));
   }
+  if (!state.loads.empty()) text += Row("loads", LoadsOf(state));
   text += Row("state", PhaseText(state));
   if (state.submitted_age_s) {
     text += Row("submitted", StrCat("job ", state.submitted, ", ", Ago(*state.submitted_age_s)));
@@ -128,6 +135,8 @@ std::string StateJson(const RunState& state) {
   out.Text("slurm", state.slurm, kMaxPrintable);
   out("world", state.world);
   out.Text("device", state.device, kMaxPrintable);
+  out.Text("loads", state.loads, kMaxPrintable);
+  out.NotZero("loads_step", state.loads_step);
   out("epoch", state.epoch);
   out("step", state.step);
   out("steps_total", state.steps_total);

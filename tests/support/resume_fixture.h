@@ -12,6 +12,7 @@
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
 #include "daemon/checkpoint/generations.h"
+#include "daemon/plan/load_groups.h"
 #include "daemon/stop/stop_agreement.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/run_checkpointer.h"
@@ -54,6 +55,7 @@ class ResumeTest : public ::testing::Test {
     std::vector<std::string> notes;
     int evaluations = 0;
     std::string warnings;            // before Run()
+    std::string loads;               // and the loads then
     std::vector<std::string> steps;  // what was reported of each update
     std::vector<std::string> evals;  // "8 0.25": of each evaluation its update and its loss
   };
@@ -62,7 +64,8 @@ class ResumeTest : public ::testing::Test {
   using RankBody = std::function<Status(Communicator& comm, const EngineChoice& choice,
                                         Communicator* device_comm)>;
   virtual Status RunRanks(int ranks, const RankBody& body) {
-    return RunThreadRanks(ranks, {}, [&](Communicator& comm) { return body(comm, {}, nullptr); });
+    return RunThreadRanks(ranks, {.comm = {}, .ranks_per_node = ranks_per_node_},
+                          [&](Communicator& comm) { return body(comm, {}, nullptr); });
   }
 
   // Trains on so many ranks; saves every so many updates (0: never); continues from `from`. stop:
@@ -103,6 +106,7 @@ class ResumeTest : public ::testing::Test {
             RunCheckpointer::Start(comm, trainer->saved_run(), trainer->engine(), options,
                                    *std::move(lease), trainer->first_update()));
       }
+      const std::string loads = LoadsText(trainer->plan());
       TrainingSummary summary;
       StopThere stops(comm, *this, stop, trainer->first_update());
       trainer->SetStops(&stops);
@@ -110,6 +114,7 @@ class ResumeTest : public ::testing::Test {
       reporter->Finish(Status::Ok());
       GACCD_ASSIGN_OR_RETURN(std::vector<float> averaged, trainer->FinalParameters());
       if (comm.rank() != 0) return Status::Ok();
+      trained.loads = loads;
       trained.summary = summary;
       trained.first = trainer->first_update();
       trained.notes = point.notes;
@@ -188,6 +193,7 @@ class ResumeTest : public ::testing::Test {
   const TempFolder temp_;
   const std::string folder_ = temp_.path();
   int runs_ = 0;
+  int ranks_per_node_ = 0;  // all
   TrainGuards guards_;
   std::vector<double> speeds_;  // by rank
   LoadChanges loads_;

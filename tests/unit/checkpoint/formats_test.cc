@@ -77,6 +77,7 @@ Manifest SmallManifest() {
                     .program = "p",
                     .job_text = "j",
                     .plan = PlanOf(2),
+                    .hosts = "1xn1,1xn2",
                     .block_bytes = 256,
                     .parameters = {{"w", {2, 3}, 0}},
                     .buffers = {{"parameters", 100}, {"accumulators", 24, true}}};
@@ -101,6 +102,7 @@ TEST(ManifestTest, ComesBackAsItWas) {
   EXPECT_EQ(again.program, "p");
   EXPECT_EQ(again.job_text, "j");
   EXPECT_EQ(again.plan->effective_batch(), 64);
+  EXPECT_EQ(again.hosts, manifest.hosts);
   EXPECT_EQ(again.parameters, manifest.parameters);
   EXPECT_EQ(again.buffers, manifest.buffers);
   EXPECT_EQ(again.shards, manifest.shards);

@@ -167,6 +167,27 @@ TEST_F(ReportTest, ThePlanIsWrittenWithWhatItsRanksTake) {
   EXPECT_EQ(Of(Written({&other}), "plan"), "null") << "the event does not say enough";
 }
 
+// Of a change that says not all speeds, what it says is shown as it is.
+TEST_F(ReportTest, TheNewestLoadsAreThoseAfterTheLastChange) {
+  EXPECT_EQ(Of(Written(), "plan/changed_after"), "0");
+  const auto change = [](int step, std::string_view speeds, std::string_view loads) {
+    return StrCat(R"(,"step":)", step, R"(,"speeds":")", speeds, R"(","loads":")", loads, "\"");
+  };
+  run_.Event("001-812", 62, "rebalance", change(3, "240x1", "192x13,48x12"));
+  run_.Event("001-812", 63, "rebalance", change(4, "160x1,80x0.6", "112x15,48x14,80x9"));
+  const Json page = Written();
+  EXPECT_EQ(Of(page, "plan/loads"), R"([{"ranks":112,"samples":15,"parts":[8,7]},)"
+                                    R"({"ranks":48,"samples":14,"parts":[7,7]},)"
+                                    R"({"ranks":80,"samples":9,"parts":[5,4]}])");
+  EXPECT_EQ(Of(page, "plan/rank_samples/239"), "9");
+  EXPECT_EQ(Of(page, "plan/changed_after"), "4");
+  run_.Event("001-812", 64, "rebalance", change(5, "1x1,1x0.9...", "240x12-13"));
+  EXPECT_EQ(Of(Written(), "plan/new_loads"), R"("240x12-13")");
+  EXPECT_EQ(Of(Written(), "plan/loads/0/samples"), "13");
+  run_.Event("002-812", 70, "plan", kPlan);
+  EXPECT_EQ(Of(Written(), "plan/changed_after"), "0") << "another attempt";
+}
+
 TEST_F(ReportTest, AttemptsHaveTheirFailuresAndChanges) {
   const Json page = Written();
   EXPECT_EQ(Of(page, "attempts/0/failures/0/rank"), "5");

@@ -3,12 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
 
+#include "daemon/plan/load_groups.h"
+#include "daemon/plan/speeds.h"
 #include "daemon/telemetry/event_lines.h"
 #include "daemon/telemetry/events.h"
 #include "daemon/telemetry/run_status.h"
@@ -107,6 +110,52 @@ TEST(EventTextTest, PlanLineIsTheEnvelopeAndThePlan) {
   EXPECT_EQ(Text(line, "mode"), "exact");
   EXPECT_EQ(Number(line, "effective_batch"), 3072);
   EXPECT_EQ(Number(line, "ranks_hi"), 192);
+}
+
+// 4096 ranks of a thousand speeds, of which a rank takes 0 to some 1500 samples.
+TEST(EventTextTest, LoadsAndSpeedsOfManyRanksFitALine) {
+  const auto with = [](int nodes) {
+    PlanRequest request{.nodes = nodes, .gpus_per_node = 8, .target_batch = nodes * 8 * 300};
+    for (int rank = 0; rank < 8 * nodes; ++rank) {
+      request.speeds.push_back(rank % 7 == 0 ? 1e-6 : (1 + rank * 617 % 1000) / 1000.0);
+    }
+    return ValueOrThrow(Plan::Make(request));
+  };
+  const auto groups_in = [](const std::string& text) {
+    return static_cast<std::size_t>(std::ranges::count(text, ',')) + 1;
+  };
+  for (const int nodes : {30, 512}) {
+    const Plan plan = with(nodes);
+    ASSERT_GT(LoadGroups(plan).size(), 8 * kMaxLoadsInText);
+    const std::string text = EventJson(kWho, kStamp, PlanRecord{plan, ""});
+    const RebalanceRecord change{.step = 25,
+                                 .loads_before = LoadsText(plan),
+                                 .loads = LoadsText(plan),
+                                 .speeds = SpeedsText(plan, kMaxSpeeds)};
+    const std::string changed = EventJson(kWho, kStamp, change);
+    EXPECT_LT(text.size(), kMaxLineBytes);
+    EXPECT_LT(changed.size(), kMaxLineBytes);
+    const Object line = Parse(text);
+    EXPECT_EQ(groups_in(Text(line, "loads")), kMaxLoadsInText);
+    EXPECT_EQ(line.count("speeds"), nodes == 30 ? 1U : 0U) << "all of them, or none";
+    const RebalanceRecord back = ValueOrThrow(ReadEvent<RebalanceRecord>(changed));
+    EXPECT_EQ(back.loads, Text(line, "loads"));
+    if (nodes == 30) {
+      EXPECT_EQ(*ParseSpeeds(back.speeds, plan.world()), plan.request().speeds);
+    }
+  }
+  const Plan equal = ValueOrThrow(Plan::Make({.nodes = 30, .target_batch = 3072}));
+  EXPECT_EQ(Text(Parse(EventJson(kWho, kStamp, PlanRecord{equal, ""})), "loads"), "192x13,48x12");
+}
+
+// By rank, and cut.
+TEST(EventTextTest, ARebalanceLineOfAnOlderVersionIsRead) {
+  const auto read = ReadEvent<RebalanceRecord>(
+      R"({"ev":"rebalance","step":25,"gain_ratio":1.5,"idle_ratio":0.1,"accum_steps":2,)"
+      R"("loads_before":"4x13,1x12,4x13,1...","loads":"1x15,1x14,1x15,1x9","speeds":"1x1,1x0..."})");
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read->step, 25);
+  EXPECT_EQ(read->loads_before, "4x13,1x12,4x13,1...");
 }
 
 TEST(EventTextTest, RunStartLeavesOutWhatIsNotThere) {
@@ -351,6 +400,9 @@ TEST(EventTextTest, StatusSaysWhatIsKnown) {
   EXPECT_EQ(Number(saved, "save_step"), 390);
   EXPECT_EQ(Text(saved, "save_ts"), status.last_step_ts);
   EXPECT_EQ(Number(saved, "failed_saves"), 1);
+  Apply(RebalanceRecord{.step = 380, .loads = "2x15,2x9"}, status);
+  EXPECT_EQ(Text(Parse(StatusJson(status)), "loads"), "2x15,2x9");
+  EXPECT_EQ(Number(Parse(StatusJson(status)), "loads_step"), 380);
   const std::optional<RunStatus> back = ReadStatus(StatusJson(status));
   ASSERT_TRUE(back.has_value());
   EXPECT_EQ(back->last.step, 400);

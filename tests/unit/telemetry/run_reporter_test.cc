@@ -118,6 +118,7 @@ TEST_F(RunReporterTest, TheFolderTellsTheWholeRun) {
   EXPECT_EQ(Number(status, "eval_accuracy"), 0.8841);
   EXPECT_GT(Number(status, "wall_samples_per_s"), 0);
   EXPECT_EQ(Text(status, "device"), "cpu");
+  EXPECT_EQ(Text(status, "loads"), "4x250");
   EXPECT_EQ(Content(Run() + "/.owner"), "");
   EXPECT_EQ(Lines(Latest() + "/ranks.tsv").size(), 2u);
   Parse(Content(Latest() + "/env.json"));

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
 #include "daemon/config/job_text.h"
 #include "daemon/plan/load_groups.h"
@@ -90,14 +91,14 @@ TEST(SpeedTest, ThePlanOfAWorldKnowsItsHosts) {
     const Status status =
         RunThreadRanks(6, {.comm = {}, .ranks_per_node = 2}, [&](Communicator& comm) -> Status {
           GACCD_ASSIGN_OR_RETURN(const Plan plan, PlanForWorld(job, flags, comm));
-          if (comm.rank() == 0) loads = LoadsText(plan);
+          if (comm.rank() == 0) loads = StrCat(LoadsText(plan), " ", SpeedsText(plan, 100));
           return Status::Ok();
         });
     return status.ok() ? loads : status.message();
   };
-  EXPECT_EQ(plan_of("node[0,2]:1,node1:0.25"), "2x8,2x2,1x8,1x9");
-  EXPECT_EQ(plan_of("node1:0.25"), "2x8,2x2,1x8,1x9");
-  EXPECT_EQ(plan_of("node[0-2]:0.25"), LoadsText(*MakePlan(job, 6)));
+  EXPECT_EQ(plan_of("node[0,2]:1,node1:0.25"), "1x9,3x8,2x2 2x1,2x0.25,2x1");
+  EXPECT_EQ(plan_of("node1:0.25"), "1x9,3x8,2x2 2x1,2x0.25,2x1");
+  EXPECT_EQ(plan_of("node[0-2]:0.25"), "1x7,5x6 6x1");
   EXPECT_THAT(plan_of("node3:0.25"), HasSubstr("names host node3, on which no rank runs"));
 }
 
@@ -156,6 +157,35 @@ TEST_F(SpeedResumeTest, AnotherSpeedContinuesWithTheSameSamples) {
   EXPECT_THAT(other->warnings, HasSubstr("the speeds of the ranks"));
   EXPECT_LT(Distance(other->weights, equal->weights), 1e-5);
   EXPECT_EQ(other->summary.samples, equal->summary.samples);
+}
+
+// Too short to be measured anew: 25 updates.
+TEST_F(SpeedResumeTest, MeasuredLoadsAreThoseOfTheCheckpointOnTheSameHosts) {
+  const Job job = tests::SmallJob();
+  speeds_ = {1, 0.25};
+  const auto whole = Train(job, 2, 8, "never");
+  ASSERT_TRUE(whole.ok()) << whole.status().message();
+  ASSERT_THAT(Train(job, 2, 100, "never", {.update = 3, .done = 2}), HasKind(ErrorKind::kTempFail));
+  speeds_.clear();
+  for (const bool always : {false, true}) {
+    loads_ = {.once = !always, .always = always};
+    const auto inside = Train(job, 2, 0, "auto");  // the window continues
+    ASSERT_TRUE(inside.ok()) << inside.status().message();
+    EXPECT_EQ(inside->first, 2);
+    EXPECT_EQ(inside->loads, whole->loads);
+    EXPECT_EQ(inside->warnings, "");
+    EXPECT_EQ(inside->weights, whole->weights);
+  }
+  ranks_per_node_ = 1;
+  const auto elsewhere = Train(job, 2, 0, PathOf(8));
+  ASSERT_TRUE(elsewhere.ok()) << elsewhere.status().message();
+  EXPECT_EQ(elsewhere->loads, LoadsText(*MakePlan(job, 2)));
+  EXPECT_EQ(elsewhere->warnings,
+            "the loads of the checkpoint are not taken, as its ranks ran on 2xnode0, and these "
+            "run on 1xnode0,1xnode1\n");
+  ranks_per_node_ = 0;
+  loads_ = {};
+  EXPECT_EQ(Train(job, 2, 0, PathOf(8))->loads, LoadsText(*MakePlan(job, 2))) << "advice alone";
 }
 
 // Speeds of 1, 1, 0.5 and 0.25, with noise, and a pause of each rank.
@@ -338,7 +368,7 @@ TEST(SpeedTest, MeasuredSpeedsChangeTheLoadsAndNothingElse) {
     const auto before = OfEvents(folder.path(), "rebalance", "loads_before");
     const auto gains = OfEvents(folder.path(), "rebalance", "gain_ratio");
     ASSERT_FALSE(gains.empty());
-    EXPECT_EQ(before[0], "2x12");  // the regular expression ends at the comma
+    EXPECT_EQ(before[0], "1x13");  // the regular expression ends at the comma
     EXPECT_LT(reads[2], reads[0]) << "equal loads: 12, 12 and 13";
     EXPECT_GE(std::stod(gains[0]), Rebalancer::kLeastGain);
     if (!always) {

@@ -291,6 +291,17 @@ TEST_F(RunStateTest, TextAndJsonShowTheFigures) {
   EXPECT_THAT(RunsTable(std::vector<RunState>{state}), HasSubstr("30/120"));
 }
 
+TEST_F(RunStateTest, TextAndJsonShowTheNewestLoads) {
+  const RunState begin = Read(StatusOf("running", R"(,"loads":"192x13,48x12")"), 2);
+  EXPECT_THAT(StateText(begin),
+              HasSubstr("loads     192x13,48x12 (ranks x samples of an update)\n"));
+  const RunState changed =
+      Read(StatusOf("running", R"(,"loads":"160x15,80x9","loads_step":25)"), 2);
+  EXPECT_THAT(StateText(changed), HasSubstr("160x15,80x9 (ranks x samples of an update), since "
+                                            "update 25\n"));
+  EXPECT_THAT(StateJson(changed), HasSubstr(R"("loads":"160x15,80x9","loads_step":25)"));
+}
+
 // STATUS.json is that of the newest attempt; one that was refused before its first update has done
 // nothing itself.
 TEST(RefusedAttempt, HidesNoProgressOfTheAttemptsBefore) {
