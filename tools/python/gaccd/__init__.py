@@ -1,7 +1,25 @@
-"""Submits trainings of gaccd to SLURM and follows them (Run); plans updates, which gaccd.torch trains in PyTorch."""
+"""Submits trainings of gaccd to SLURM and follows them (Run); plans updates, which gaccd.torch trains in PyTorch;
+exports PyTorch models, which gaccd trains."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable
 
 from .plan import Plan, RankPlan, plan
 from .run import GaccdError, Run, RunFailed
 from .submit import submit, sweep
 
-__all__ = ["GaccdError", "Plan", "RankPlan", "Run", "RunFailed", "plan", "submit", "sweep"]
+if TYPE_CHECKING:
+    from .export_graph import ExportError
+    from .export_model import export
+
+__all__ = ["ExportError", "GaccdError", "Plan", "RankPlan", "Run", "RunFailed", "export", "plan", "submit", "sweep"]
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    """export() needs PyTorch, and nothing else here does."""
+    if name not in ("ExportError", "export"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import export_model
+    found: Callable[..., Any] = getattr(export_model, name)
+    return found

@@ -1,0 +1,137 @@
+"""Exports PyTorch models for gaccd: a folder with the network, graph.txtpb, and its weights.
+
+The only module of this package that needs PyTorch (2.5 or newer) and safetensors; it is loaded when it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+from typing import Any, Iterator, Mapping, Sequence, Union
+
+import torch
+from safetensors.torch import save_file
+
+from .export_graph import ExportError, GraphBuilder, Input
+from .export_ops import WHOLE_OPS
+
+Example = Union[torch.Tensor, Sequence[torch.Tensor], Mapping[str, torch.Tensor]]
+# What the arguments of a model are called in the data, where the caller does not say it.
+DATA_NAMES = {"input_ids": "tokens", "token_type_ids": "segments"}
+
+
+def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str], *,
+           inputs: Mapping[str, str] | None = None) -> None:
+    """Writes `model` to the folder `path`, for model { graph { path: } } of a job.
+
+    example: what model() takes, with at least two samples in the first dimension; a tensor, several, or a dict of
+    named arguments. inputs: argument -> the tensor of the data that it reads. Else a model of one argument reads
+    "features", or "tokens" where it takes integers; input_ids is "tokens", token_type_ids is "segments", others
+    have their own names. ExportError: what gaccd cannot train, with the op and the line of the model that calls it.
+    """
+    args, kwargs = _arguments(example)
+    tensors = [*args, *kwargs.values()]
+    samples = tensors[0].shape[0] if tensors and tensors[0].dim() else 0
+    if samples < 2 or any(not t.dim() or t.shape[0] != samples for t in tensors):
+        raise ExportError("example: expected tensors of the same samples, at least 2, in their first dimension, "
+                          f"found {[tuple(t.shape) for t in tensors]}")
+    with _training(model):
+        program = _capture(model, args, kwargs)
+    names = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
+    builder = GraphBuilder(program, _tensors_of(model),
+                           [Input(name, _data_name(name, tensor, len(tensors), inputs or {}), tensor)
+                            for name, tensor in zip(names, tensors)])
+    text = builder.text()
+    _check_samples(model, args, kwargs, builder.rows_of_tokens())
+    os.makedirs(path, exist_ok=True)
+    with open(os.path.join(path, "graph.txtpb"), "w", encoding="utf-8") as file:
+        file.write(text)
+    save_file({name: tensor.detach().to("cpu").contiguous().clone() for name, tensor in builder.weights()},
+              os.path.join(path, "weights.safetensors"))
+
+
+@contextlib.contextmanager
+def _training(model: torch.nn.Module) -> Iterator[None]:
+    """In training, and dropout in place as a dropout: torch.export makes masks of it."""
+    was = [(module, module.training, getattr(module, "inplace", None)) for module in model.modules()]
+    model.train()
+    for module, _, inplace in was:
+        if inplace and isinstance(module, torch.nn.modules.dropout._DropoutNd):
+            module.inplace = False
+    try:
+        yield
+    finally:
+        for module, training, inplace in was:
+            module.training = training
+            if inplace is not None:
+                module.inplace = inplace
+
+
+def _arguments(example: Example) -> tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]:
+    if isinstance(example, torch.Tensor):
+        return (example,), {}
+    if isinstance(example, Mapping):
+        return (), dict(example)
+    return tuple(example), {}
+
+
+def _data_name(argument: str, tensor: torch.Tensor, count: int, inputs: Mapping[str, str]) -> str:
+    if argument in inputs:
+        return inputs[argument]
+    if argument in DATA_NAMES or count > 1:
+        return DATA_NAMES.get(argument, argument)
+    return "features" if tensor.is_floating_point() else "tokens"
+
+
+def _capture(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor]) -> Any:
+    batch = torch.export.Dim("batch")
+    shapes: Any = {name: {0: batch} for name in kwargs} if kwargs else tuple({0: batch} for _ in args)
+    program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
+    decompositions = torch.export.default_decompositions()
+    for op in WHOLE_OPS:
+        decompositions.pop(op, None)
+    return program.run_decompositions(decompositions)
+
+
+def _tensors_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """What has a name in the state_dict, tied tensors more than once."""
+    return dict(model.state_dict(keep_vars=True))
+
+
+def _other_values(tensor: torch.Tensor, rows: int) -> torch.Tensor:
+    if tensor.is_floating_point():
+        return torch.randn_like(tensor)
+    return torch.randint_like(tensor, rows) if rows else tensor.roll(1, 0)
+
+
+def _outputs(result: Any) -> Iterator[torch.Tensor]:
+    if isinstance(result, torch.Tensor):
+        yield result
+    elif isinstance(result, Mapping):
+        for one in result.values():
+            yield from _outputs(one)
+    elif isinstance(result, (list, tuple)):
+        for one in result:
+            yield from _outputs(one)
+
+
+def _check_samples(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor],
+                   rows: int) -> None:
+    """Changing one sample must change its own rows alone, and a sample alone must give what it gives among others."""
+    judged = copy.deepcopy(model).eval()
+    with torch.no_grad():
+        tensors = [_other_values(t, rows) for t in (*args, *kwargs.values())]
+        others = [t.clone() for t in tensors]
+        for tensor, new in zip(others, (_other_values(t[:1], rows) for t in tensors)):
+            tensor[:1] = new
+
+        def run(given: list[torch.Tensor]) -> torch.Tensor:
+            return next(_outputs(judged(*given[:len(args)], **dict(zip(kwargs, given[len(args):])))))
+
+        whole, changed, alone = run(tensors), run(others), run([t[-1:] for t in tensors])
+        scale = whole.abs().max().clamp(min=1)
+        for found in (changed[1:] - whole[1:], alone - whole[-1:]):
+            if float(found.abs().max() / scale) > 1e-4:
+                raise ExportError("the samples of a batch depend on each other: changing one changes the output of "
+                                  f"another by {float(found.abs().max()):.3g}. An update of gaccd is a sum over samples")
