@@ -55,8 +55,7 @@ Result<std::int64_t> OnGpu(const Model& model, const EngineOptions& options) {
 
 }  // namespace
 
-Result<EngineMemory> PlanEngineMemory(const Model& model, const EngineOptions& options,
-                                      int world) {
+Result<EngineMemory> PlanEngineMemory(const Model& model, const EngineOptions& options, int world) {
   const std::int64_t trainable =
       options.shard == Sharding::kNone
           ? model.layout().trainable_size()

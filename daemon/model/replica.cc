@@ -141,7 +141,8 @@ std::int64_t Replica::planned_bytes() const {
   std::int64_t sums = 0;
   for (const std::vector<double>& sum : update_sums_) sums += std::ssize(sum) * sizeof(double);
   return static_cast<std::int64_t>(parameter_memory_.bytes() + gradients_.size_bytes()) +
-         arena_bytes_ + graphs_.scratch_bytes() + context_->packed_weights().bytes() + kept_bytes_ + sums;
+         arena_bytes_ + graphs_.scratch_bytes() + context_->packed_weights().bytes() + kept_bytes_ +
+         sums;
 }
 
 }  // namespace gaccd

@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "collectives/base/strings.h"
-#include "daemon/models/norm_group.h"
 #include "daemon/models/images.h"
+#include "daemon/models/norm_group.h"
 #include "daemon/nn/batch_norm.h"
 
 namespace gaccd {

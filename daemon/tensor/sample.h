@@ -96,7 +96,7 @@ struct BatchView {
   // evaluations.
   std::uint64_t draw = 0;
   std::int64_t position = 0;  // of the first sample in its update, from 0; 0 in evaluations
-  RunPosition run = {};  // not of texts grouped by length
+  RunPosition run = {};       // not of texts grouped by length
 
   [[nodiscard]] BatchSize size() const { return {samples, length}; }
 

@@ -369,13 +369,15 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
 
 Status Trainer::CheckNoiseScale() const {
   if (inputs_.job.noise_scale_every == 0 || engine_->can_measure_noise()) return Status::Ok();
-  return {ErrorKind::kConfig,
-          StrCat("noise_scale_every: ", inputs_.job.noise_scale_every,
-                 " needs the gradient of every rank before the reduction, as a sum over its "
-                 "samples: expected CPUs, no contrastive loss and no statistics of micro-batches, found ",
-                 inputs_.model.contrastive()         ? "a contrastive loss"
-                 : inputs_.model.micro_values() > 0 ? "batch norms with stats MICRO"
-                                                    : engine_->device())};
+  return {
+      ErrorKind::kConfig,
+      StrCat(
+          "noise_scale_every: ", inputs_.job.noise_scale_every,
+          " needs the gradient of every rank before the reduction, as a sum over its "
+          "samples: expected CPUs, no contrastive loss and no statistics of micro-batches, found ",
+          inputs_.model.contrastive()        ? "a contrastive loss"
+          : inputs_.model.micro_values() > 0 ? "batch norms with stats MICRO"
+                                             : engine_->device())};
 }
 
 void Trainer::ReportNoise(const UpdateInFlight& done, const GradientNoise& found,
