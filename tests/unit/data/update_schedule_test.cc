@@ -186,6 +186,7 @@ std::vector<std::vector<std::int64_t>> DrawnBy(const UpdateSchedule& schedule,
         EXPECT_GE(count, 0);
         EXPECT_LE(count, source.max_samples());
         auto& update = drawn[static_cast<std::size_t>(u - first_update)];
+        EXPECT_TRUE(count == 0 || source.position() == std::ssize(update));
         update.insert(update.end(), micro.begin(), micro.begin() + count);
       }
     }

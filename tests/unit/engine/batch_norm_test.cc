@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "daemon/ops/flatten.h"
@@ -24,8 +25,18 @@ class BatchNormTest : public testing::TestWithParam<Shape> {
     const Shape& shape = GetParam();
     const Shape channels = {shape.back()};
     const ValueId x = bench_.Parameter("x", shape);
-    ValueId sums = bench_.Apply(std::make_shared<ChannelSums>(), {x});
-    if (group == NormGroup::kUpdate) sums = bench_.Apply(std::make_shared<UpdateSum>(), {sums});
+    std::vector<ValueId> position;
+    if (group == NormGroup::kRuns) {
+      runs_ = {.size = 3, .count = 4, .samples = shape[0]};
+      position = {bench_.Longs("position", {kPosition})};
+    }
+    const auto with_position = [&](std::vector<ValueId> inputs) {
+      inputs.insert(inputs.end(), position.begin(), position.end());
+      return inputs;
+    };
+    ValueId sums = bench_.Apply(std::make_shared<ChannelSums>(runs_), with_position({x}));
+    if (group == NormGroup::kUpdate || group == NormGroup::kRuns)
+      sums = bench_.Apply(std::make_shared<UpdateSum>(), {sums});
     if (group == NormGroup::kNone) {
       sums = bench_.Apply(
           std::make_shared<FixedSums>(),
@@ -33,9 +44,9 @@ class BatchNormTest : public testing::TestWithParam<Shape> {
            bench_.Input("variance", channels,
                         std::vector<float>(static_cast<std::size_t>(shape.back()), 2))});
     }
-    y_ = bench_.Apply(
-        std::make_shared<BatchNorm>(kEps, group),
-        {x, sums, bench_.Parameter("gamma", channels), bench_.Parameter("beta", channels)});
+    y_ = bench_.Apply(std::make_shared<BatchNorm>(kEps, group, runs_),
+                      with_position({x, sums, bench_.Parameter("gamma", channels),
+                                     bench_.Parameter("beta", channels)}));
     bench_.graph().MarkOutput(y_);
     const ValueId rows = bench_.Apply(std::make_shared<Flatten>(), {y_});
     const ValueId targets = bench_.Input("targets", bench_.graph().value(rows).spec.shape);
@@ -58,7 +69,9 @@ class BatchNormTest : public testing::TestWithParam<Shape> {
       EXPECT_NEAR(analytic[i], rise / (2 * kStep), 2e-4) << i;
     }
   }
+  static constexpr std::int64_t kPosition = 5;  // the first sample is the last one of its run
   GraphBench bench_;
+  NormRuns runs_;
   ValueId y_ = 0;
 };
 
@@ -89,6 +102,36 @@ TEST_P(BatchNormTest, GradientsThroughTheStatisticsEqualDifferences) {
 TEST_P(BatchNormTest, GradientsWithFixedStatisticsEqualDifferences) {
   Record(NormGroup::kNone);
   ExpectDifferences();
+}
+
+TEST_P(BatchNormTest, GradientsThroughTheStatisticsOfRunsEqualDifferences) {
+  Record(NormGroup::kRuns);
+  ExpectDifferences();
+}
+
+// Each part of a run as if it were all samples.
+TEST_P(BatchNormTest, RunsAreNormalisedByThemselves) {
+  Record(NormGroup::kRuns);
+  bench_.Run();
+  const std::span<const float> x = bench_.parameter("x");
+  const auto* y = bench_.executor().Output<float>(y_);
+  const auto samples = static_cast<std::size_t>(GetParam()[0]);
+  const std::size_t width = x.size() / samples;
+  for (std::size_t first = 0; first < samples;) {
+    const std::size_t end = std::min(samples, first == 0 ? 1 : first + 3);
+    for (std::size_t i = first * width; i < end * width; ++i) {
+      const std::size_t c = i % channels();
+      const auto n = static_cast<double>((end - first) * width / channels());
+      double mean = 0, squares = 0;
+      for (std::size_t j = first * width + c; j < end * width; j += channels()) mean += x[j] / n;
+      for (std::size_t j = first * width + c; j < end * width; j += channels()) {
+        squares += std::pow(x[j] - mean, 2) / n;
+      }
+      const double h = (x[i] - mean) / std::sqrt(squares + double{kEps});
+      EXPECT_NEAR(y[i], h * bench_.parameter("gamma")[c] + bench_.parameter("beta")[c], 2e-6) << i;
+    }
+    first = end;
+  }
 }
 
 // Here the update has one micro-batch; a graph of such norms alone has no segments.
@@ -169,6 +212,25 @@ TEST(RunningStatisticsTest, OfMicroBatchesAreMeansOverThem) {
   EXPECT_THAT(mean, testing::ElementsAre(4.5F / 4, 0.75F + 2.5F / 4));
   EXPECT_THAT(variance, testing::ElementsAre(0.75F + 5.0F / 4, 0.75F + 9.0F / 4));
   EXPECT_EQ(updates, 7);
+}
+
+TEST(RunningStatisticsTest, OfRunsAreAddedAsThoseOfMicroBatches) {
+  // n = 2: 1 3 and 2 2; n = 3: 0 3 6 and 1 1 1; and none.
+  const std::vector<double> runs = {4, 4, 10, 8, 2, 9, 3, 45, 3, 3, 0, 0, 0, 0, 0};
+  std::vector<double> total(5, -1.0);
+  AddRuns(runs, total);
+  EXPECT_THAT(total, testing::ElementsAre(13, 7, 2 * 2 + 3 * 9, 0, 5));
+}
+
+TEST(RunsTest, SamplesBeyondTheLastRunAreAnError) {
+  GraphBench bench;
+  const NormRuns runs{.size = 3, .count = 2, .samples = 4};
+  bench.graph().MarkOutput(
+      bench.Apply(std::make_shared<ChannelSums>(runs),
+                  {bench.Parameter("x", {4, 2}), bench.Longs("position", {3})}));
+  bench.Prepare({});
+  EXPECT_THAT(bench.executor().Run(true),
+              IsError(ErrorKind::kInternal, "4 samples within 2 runs of 3", "position 3"));
 }
 
 // Inputs about 1e20 have a variance that float32 does not hold, while loss and gradients are

@@ -78,17 +78,20 @@ TEST(ModuleTest, InputsAreBoundByName) {
   const ValueId tokens = recorder.Input("tokens");
   const ValueId ids = recorder.Input(kSampleIds);
   const ValueId update = recorder.Input(kUpdate);
+  const ValueId position = recorder.Input(kPosition);
   EXPECT_EQ(recorder.Input("tokens"), tokens);
+  EXPECT_EQ(graph.value(position).spec, (ValueSpec{{1}, DType::kI64}));
   EXPECT_EQ(graph.value(tokens).spec, (ValueSpec{{5, 7}, DType::kI32}));
   EXPECT_EQ(graph.value(ids).spec, (ValueSpec{{5}, DType::kI64}));
   EXPECT_EQ(graph.value(update).spec, (ValueSpec{{1}, DType::kI64}));
 
   const auto bound = ValueOrThrow(BindByName(recorder.inputs(), sample));
-  ASSERT_EQ(bound.size(), 3U);
+  ASSERT_EQ(bound.size(), 4U);
   EXPECT_TRUE(bound[0].value == tokens && bound[0].from == From::kTensor);
   EXPECT_EQ(bound[0].tensor, 1U);
   EXPECT_TRUE(bound[1].value == ids && bound[1].from == From::kSampleIds);
   EXPECT_TRUE(bound[2].value == update && bound[2].from == From::kUpdate);
+  EXPECT_TRUE(bound[3].value == position && bound[3].from == From::kPosition);
 
   EXPECT_THAT(BindByName(recorder.inputs(), {.tensors = {{"labels", DType::kI32, {}}}}),
               HasMessage(HasSubstr("'tokens'")));

@@ -1,12 +1,15 @@
-// Trainings whose batch norms normalise micro-batches by themselves. What they compute:
-// tests/golden/train/*_micro.txtpb.
+// Trainings whose batch norms normalise micro-batches, or runs of samples, by themselves. What they
+// compute: tests/golden/train/*_micro.txtpb, *_ghost.txtpb.
 #include "daemon/train/batch_statistics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "daemon/selftest/selftest_job.h"
@@ -106,6 +109,61 @@ class MicroBatchNormRunTest : public ResumeTest {
     return job;
   }
 };
+
+Job GhostJob(std::int64_t target, std::int64_t micro, std::int64_t ghost, std::int64_t pixels = 1) {
+  Job job = MicroJob(target, micro, pixels);
+  auto& norm = std::get<BatchNormSpec>(job.model.layer[1].kind);
+  norm.stats = BatchStatistics::kGhost;
+  norm.ghost_size = ghost;
+  // A gradient through the statistics.
+  job.model.layer.insert(job.model.layer.begin(), {"fc0", LinearSpec{10, 10, true}});
+  return job;
+}
+
+// Runs of 7 of 45 samples, which ranks and micro-batches divide; the last of 3.
+TEST(GhostBatchNormTest, TheSameOnAnyRanksAndMicroBatches) {
+  const tests::Trained alone = tests::Train(GhostJob(45, 45, 7), {.ranks = 1});
+  ASSERT_OK(alone.status[0]);
+  for (const auto& [ranks, micro] : {std::pair{1, 2}, {3, 4}, {7, 3}, {60, 1}}) {
+    const tests::Trained found = tests::Train(GhostJob(45, micro, 7), {.ranks = ranks});
+    for (std::size_t rank = 0; rank < found.status.size(); ++rank) {
+      ASSERT_OK(found.status[rank]);
+      EXPECT_EQ(found.weights[rank], found.weights[0]) << rank;
+    }
+    EXPECT_LT(Distance(found.weights[0], alone.weights[0]), 1e-6) << ranks << " x " << micro;
+  }
+  const tests::Trained other = tests::Train(GhostJob(45, 45, 9), {.ranks = 1});
+  EXPECT_GT(Distance(other.weights[0], alone.weights[0]), 1e-3) << "another training";
+}
+
+TEST(GhostBatchNormTest, ALastSampleByItselfIsRefused) {
+  EXPECT_OK(Open(GhostJob(45, 4, 7), 3));
+  EXPECT_THAT(Open(GhostJob(45, 4, 11), 3),
+              IsError(ErrorKind::kConfig, "ghost_size 11", "the last samples of an update are 1"));
+  EXPECT_THAT(Open(GhostJob(45, 4, 4, 2), 3), IsOk()) << "a sample has two values";
+  EXPECT_THAT(Open(GhostJob(45, 4, 2), 3), HasKind(ErrorKind::kConfig));
+  Job job = GhostJob(75, 4, 4);  // 3 updates of 75, then 5
+  EXPECT_THAT(Open(job, 3), IsError(ErrorKind::kConfig, "the smaller update", "--last-cycle=drop"));
+  job.batch.last_cycle = LastCycle::kDrop;
+  EXPECT_OK(Open(job, 3));
+}
+
+TEST(GhostBatchNormTest, ThePlanAndTheSelftestKnowTheRuns) {
+  const Job job = GhostJob(32, 4, 8);
+  EXPECT_THAT(PlannedRunText(job, *MakePlan(job, 2)),
+              HasSubstr("statistics     of every 8 samples in a row: 2 small reductions"));
+  const auto test = [&](std::int64_t ranks, std::int64_t micro) {
+    return ValueOrThrow(RunJobSelftest(
+        job, {.nodes = 1, .gpus_per_node = ranks, .micro_batch = micro, .target_batch = 32}));
+  };
+  // Ranks divide runs, or have whole ones; the latter in micro-batches, too.
+  for (const auto& [ranks, micro, effects] : {std::tuple{3, 4, 4}, {2, 4, 2}, {2, 8, 1}}) {
+    const JobSelftest found = test(ranks, micro);
+    EXPECT_TRUE(found.passed()) << JobSelftestText(found);
+    EXPECT_EQ(std::ranges::count(found.mistakes, true, &JobSelftest::Mistake::has_effect), effects)
+        << ranks << " x " << micro;
+  }
+}
 
 // The statistics of the micro-batches before are in the checkpoint.
 TEST_F(MicroBatchNormRunTest, InsideAnUpdateTheSameMicroStepsGoOn) {
