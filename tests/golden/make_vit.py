@@ -5,7 +5,8 @@ Needs timm, transformers (for make_models.py) and protobuf; the committed files 
   V/bin/python tests/golden/make_vit.py
 
 The files, their records and the tolerances are those of make_models.py; of vit_bf16 the convolution of the patches
-rounds what it multiplies, too. The data: vit_images.npy, eval_vit_images.npy and their labels.
+rounds what it multiplies, too. The data: vit_images.npy, eval_vit_images.npy and their labels. Normalized pixels are
+exact in f32, so that both sides round the same values to bf16.
 """
 import math
 import os

@@ -64,7 +64,7 @@ std::vector<std::int32_t> ReadNpy(const std::string& file, std::size_t count) {
 std::vector<std::int32_t> ReadPixels(const std::string& file, std::size_t count) {
   std::vector<std::int32_t> values;
   for (const std::uint8_t pixel : ReadElements<std::uint8_t>(file, count)) {
-    values.push_back(std::bit_cast<std::int32_t>(static_cast<float>((pixel / 255.0 - 0.5) / 0.25)));
+    values.push_back(std::bit_cast<std::int32_t>(static_cast<float>((pixel / 256.0 - 0.5) / 0.25)));
   }
   return values;
 }

@@ -1,7 +1,8 @@
-"""Cases h to j of tools/bench/run: updates of models on one core against PyTorch and JAX, and texts
+"""Cases h to k of tools/bench/run: updates of models on one core against PyTorch and JAX, and texts
 of similar length in one micro-batch against others."""
 import array
 import json
+import math
 import os
 import random
 import re
@@ -14,7 +15,7 @@ import harness
 
 JOB = """name: "bench"
 model {{ {architecture} loss {{ softmax_cross_entropy {{}} }} }}
-data {{ train {{ tokens {{ tokens: "{tokens}" labels: "{labels}" {kind} }} }} shuffle: false }}
+data {{ train {{ {source} }} shuffle: false }}
 batch {{ target: {target} micro: {micro} last_cycle: DROP }}
 optimizer {{ lr: {lr} adamw {{ weight_decay: 0.01 }} }}
 epochs: 1000000
@@ -30,9 +31,9 @@ class Model:
     architecture: str  # of the job
     layers: int
     heads: int
-    length: int
+    length: int  # of texts; of images height and width
     micro: int
-    vocabulary: int
+    vocabulary: int  # 0: images
     classes: int  # 0: a label for each token
     updates: int
     wanted: dict  # by precision
@@ -43,6 +44,12 @@ MODELS = (
           6, 6, 256, 4, 65, 0, 20, {"f32": ">= 1.2", "bf16": ">= 1.3"}),
     Model("bert", "bert { vocabulary: 8192 context: 128 layers: 4 heads: 4 width: 256 }",
           4, 4, 128, 16, 8192, 2, 20, {"f32": ">= 1.2", "bf16": ">= 1.5"}),
+)
+IMAGES = (
+    Model("vit", "vit { image_size: 28 patch_size: 4 width: 192 heads: 3 classes: 10 }",
+          12, 3, 28, 32, 0, 10, 20, {"f32": "> 1", "bf16": "> 1"}),
+    Model("resnet18", "resnet { depth: 18 classes: 10 stem: SMALL }",
+          0, 0, 28, 32, 0, 10, 20, {"f32": "> 1", "bf16": "> 1"}),
 )
 # The small network: precision, micro-batch, accumulation steps, wanted.
 MLPS = (("bf16", 32, 4, ">= 2.5"), ("bf16", 128, 4, ">= 2.0"),
@@ -70,13 +77,16 @@ class Peers:
 
 
 class ModelInputs:
-    """Tokens, labels and the job of a model; its first weights are those that gaccd draws."""
+    """Tokens or images, labels and the job of a model; its first weights are those that gaccd draws."""
 
     def __init__(self, inputs, gaccd, model):
         self.inputs, self.gaccd, self.model = inputs, gaccd, model
         rng = random.Random(2)
         count = 16 * model.micro
-        self.tokens = self.array("tokens", [count, model.length], rng, model.vocabulary)
+        if model.vocabulary:
+            self.samples = self.array("tokens", [count, model.length], rng, model.vocabulary)
+        else:
+            self.samples = self.images(count, rng)
         self.labels = self.array("labels", [count] if model.classes else [count, model.length], rng,
                                  model.classes or model.vocabulary)
         self.weights = inputs.folder / f"{model.name}.safetensors"
@@ -87,15 +97,27 @@ class ModelInputs:
         values = array.array("i", (rng.randrange(below) for _ in range(count)))
         return self.inputs.npy(f"{self.model.name}_{name}.npy", "<i4", shape, values)
 
+    def images(self, count, rng):
+        shape = [count, 3, self.model.length, self.model.length]
+        values = array.array("f", (rng.gauss(0, 1) for _ in range(math.prod(shape))))
+        return self.inputs.npy(f"{self.model.name}_images.npy", "<f4", shape, values)
+
+    def source(self, kind):
+        model = self.model
+        if not model.vocabulary:
+            return (f'npy {{ features: "{self.samples}" targets: "{self.labels}" '
+                    f'classes: {model.classes} }}')
+        kind += f" vocabulary: {model.vocabulary}"
+        kind += f" classes: {model.classes}" if model.classes else ""
+        return f'tokens {{ tokens: "{self.samples}" labels: "{self.labels}" {kind} }}'
+
     def run(self, precision, updates, flags=(), kind="", steps=1):
         """The folder of a run of gaccd, and what it printed."""
         model = self.model
-        kind += f" vocabulary: {model.vocabulary}"
-        kind += f" classes: {model.classes}" if model.classes else ""
         job = self.inputs.folder / f"{model.name}-{updates}.txtpb"
-        job.write_text(JOB.format(architecture=model.architecture, tokens=self.tokens,
-                                  labels=self.labels, kind=kind, micro=model.micro, lr=LR,
-                                  target=steps * model.micro, updates=updates))
+        job.write_text(JOB.format(architecture=model.architecture, source=self.source(kind),
+                                  micro=model.micro, lr=LR, target=steps * model.micro,
+                                  updates=updates))
         run_dir = self.inputs.run_dir()
         output = harness.mpirun(1, [self.gaccd, "train", f"--job={job}", f"--run-dir={run_dir}",
                                     "--device=cpu", f"--precision={precision}",
@@ -111,7 +133,7 @@ class ModelInputs:
 
     def peer(self, command):
         model = self.model
-        line = peer(command, [f"--model={model.name}", f"--inputs={self.tokens}",
+        line = peer(command, [f"--model={model.name}", f"--inputs={self.samples}",
                               f"--labels={self.labels}", f"--weights={self.weights}",
                               f"--layers={model.layers}", f"--heads={model.heads}",
                               f"--micro={model.micro}", f"--lr={LR}", f"--updates={model.updates}"])
@@ -160,18 +182,23 @@ def add_rate(table, case, unit, count, ours, peer_name, theirs, wanted):
     print(f"    loss of the last update: {ours[0][1]:.6f}, peer {theirs[0][1]:.6f}")
 
 
-def models(table, inputs, gaccd, peers, pairs):
-    for model in MODELS:
+def models(table, inputs, gaccd, peers, pairs, letter="h", of=MODELS):
+    for model in of:
         own = ModelInputs(inputs, gaccd, model)
         for precision, wanted in model.wanted.items():
             name, command = fastest(peers.of(precision), own.peer)
             ours, theirs = in_turn(pairs, lambda own=own, p=precision: own.ours(p),
                                    lambda own=own, c=command: own.peer(c))
-            case = f"h {model.name} {precision}, 1 rank x {model.micro}"
-            add_rate(table, case, "tokens", model.micro * model.length, ours, name, theirs, wanted)
+            case = f"{letter} {model.name} {precision}, 1 rank x {model.micro}"
+            unit, count = ("tokens", model.length) if model.vocabulary else ("images", 1)
+            add_rate(table, case, unit, model.micro * count, ours, name, theirs, wanted)
             memory = [statistics.median(result[2] for result in side) for side in (ours, theirs)]
             table.add(f"{case}, memory", f"{memory[0] / 1e6:.0f} MB",
                       f"{memory[1] / 1e6:.0f} MB {name}", [b[2] / a[2] for a, b in zip(ours, theirs)], "> 1")
+
+
+def images(table, inputs, gaccd, peers, pairs):
+    models(table, inputs, gaccd, peers, pairs, "k", IMAGES)
 
 
 def by_length(table, inputs, gaccd, pairs):

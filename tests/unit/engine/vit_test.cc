@@ -19,9 +19,9 @@ TEST(VitTest, HasTheParametersOfTimm) {
       {{.image_size = 28, .patch_size = 4, .channels = 1, .width = 192, .heads = 3, .classes = 10},
        5353738}};
   for (const auto& [spec, parameters] : sizes) {
+    const Vit vit(spec);
     std::int64_t found = 0;
-    for (const nn::ParameterSpec& one : Vit(spec).parameters().specs())
-      found += Elements(one.shape);
+    for (const nn::ParameterSpec& one : vit.parameters().specs()) found += Elements(one.shape);
     EXPECT_EQ(found, parameters) << spec.width;
   }
 }

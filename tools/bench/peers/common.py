@@ -24,13 +24,13 @@ def parse_flags(description, networks, precisions):
 
 
 def read_safetensors(path):
-    """The arrays of a safetensors file of fp32 values, by name."""
+    """The arrays of fp32 values of a safetensors file, by name."""
     with open(path, "rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
         blob = file.read()
     arrays = {}
     for name, entry in header.items():
-        if name != "__metadata__":
+        if name != "__metadata__" and entry["dtype"] == "F32":
             begin, end = entry["data_offsets"]
             values = np.frombuffer(blob[begin:end], dtype="<f4")
             arrays[name] = values.reshape(entry["shape"]).copy()

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The peer of the model benchmarks: the small MLP, GPT-2 or BERT in PyTorch, one process, one thread.
+"""The peer of the model benchmarks: the small MLP, GPT-2, BERT, ViT or ResNet-18 in PyTorch, one process, one thread.
 
 The networks are written as functions of a weights file that gaccd made, so that both sides begin with
 the same weights and see the same samples in the same order. An update is k micro-steps, then SGD or
-fused AdamW. --precision: f32; autocast, bf16 over f32 weights; model, all weights bf16.
+fused AdamW. Images and the weights of convolutions are channels_last. --precision: f32; autocast, bf16 over f32 weights; model, all weights bf16.
 tools/bench/run starts it. All data is in memory before the clock starts. Prints one JSON line.
 """
 import contextlib
@@ -70,19 +70,64 @@ def bert(p, tokens, args):
     return linear(p, "classifier", torch.tanh(linear(p, "bert.pooler.dense", x[:, 0])))
 
 
-NETWORKS = {"mlp": mlp, "gpt": gpt, "bert": bert}
+def vit(p, images, args):
+    weight = p["patch_embed.proj.weight"]
+    x = F.conv2d(images, weight, p["patch_embed.proj.bias"], stride=weight.shape[-1])
+    x = torch.cat([p["cls_token"].expand(len(x), -1, -1), x.flatten(2).transpose(1, 2)], 1)
+    x = x + p["pos_embed"]
+    for i in range(args.layers):
+        block = f"blocks.{i}."
+        y = linear(p, block + "attn.qkv", layer_norm(p, block + "norm1", x, 1e-6))
+        x = x + linear(p, block + "attn.proj", attention(*y.chunk(3, -1), args.heads, False))
+        y = F.gelu(linear(p, block + "mlp.fc1", layer_norm(p, block + "norm2", x, 1e-6)))
+        x = x + linear(p, block + "mlp.fc2", y)
+    return linear(p, "head", layer_norm(p, "norm", x[:, 0], 1e-6))
+
+
+def conv_norm(p, conv, norm, x, stride=1):
+    weight = p[conv + ".weight"]
+    y = F.conv2d(x, weight, stride=stride, padding=weight.shape[-1] // 2)
+    return F.batch_norm(y, p[norm + ".running_mean"], p[norm + ".running_var"], p[norm + ".weight"],
+                        p[norm + ".bias"], training=True)
+
+
+def resnet18(p, images, _):
+    """With a 3x3 convolution at the front and no pooling, for small images."""
+    x = F.relu(conv_norm(p, "conv1", "bn1", images))
+    for stage in range(1, 5):
+        for i in range(2):
+            block, stride = f"layer{stage}.{i}.", 2 if stage > 1 and i == 0 else 1
+            y = F.relu(conv_norm(p, block + "conv1", block + "bn1", x, stride))
+            y = conv_norm(p, block + "conv2", block + "bn2", y)
+            if stride == 2:
+                x = conv_norm(p, block + "downsample.0", block + "downsample.1", x, stride)
+            x = F.relu(x + y)
+    return linear(p, "fc", x.mean((2, 3)))
+
+
+NETWORKS = {"mlp": mlp, "gpt": gpt, "bert": bert, "vit": vit, "resnet18": resnet18}
 
 
 def read_weights(path, dtype):
-    return {name: torch.nn.Parameter(torch.from_numpy(value).to(dtype))
-            for name, value in common.read_model_weights(path).items()}
+    """Parameters, and running statistics, which are not trained."""
+    weights = {}
+    for name, value in common.read_model_weights(path).items():
+        tensor = torch.from_numpy(value)
+        if ".running_" in name:
+            weights[name] = tensor
+            continue
+        images = tensor.dim() == 4
+        weights[name] = torch.nn.Parameter(
+            tensor.to(dtype, memory_format=torch.channels_last) if images else tensor.to(dtype))
+    return weights
 
 
 def make_optimizer(args, weights):
     if args.model == "mlp":
         return torch.optim.SGD(weights.values(), lr=args.lr)
-    decayed = [p for p in weights.values() if p.dim() == 2]
-    others = [p for p in weights.values() if p.dim() != 2]
+    trained = [p for p in weights.values() if p.requires_grad]
+    decayed = [p for p in trained if p.dim() >= 2]
+    others = [p for p in trained if p.dim() < 2]
     return torch.optim.AdamW([{"params": decayed}, {"params": others, "weight_decay": 0}],
                              lr=args.lr, weight_decay=0.01, fused=True)
 
@@ -91,10 +136,12 @@ def micro_batches(args, dtype):
     """For every update of one pass over the data: its k micro-batches."""
     inputs, labels = torch.from_numpy(np.load(args.inputs)), torch.from_numpy(np.load(args.labels))
     inputs = inputs.to(dtype) if inputs.is_floating_point() else inputs.long()
+    if inputs.dim() == 4:
+        inputs = inputs.contiguous(memory_format=torch.channels_last)
     labels, updates = labels.long(), []
     for begin in range(0, len(labels) - args.micro * args.k + 1, args.micro * args.k):
         rows = [slice(begin + i * args.micro, begin + (i + 1) * args.micro) for i in range(args.k)]
-        updates.append([(inputs[r].contiguous(), labels[r].contiguous()) for r in rows])
+        updates.append([(inputs[r], labels[r]) for r in rows])
     return updates
 
 
