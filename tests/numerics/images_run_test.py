@@ -85,7 +85,7 @@ class ImagesRunTest(unittest.TestCase):
         self.train(3, "three", "--set", "data.train.images.threads=2")
         self.train(2, "stopped", "--epochs=2")
         self.train(3, "stopped")
-        for run, epochs in (("three", 4), ("stopped", 2)):  # a run that goes on evaluates its start again
+        for run, epochs in (("three", 4), ("stopped", 2)):  # a run that continues evaluates its start again
             for a, b in zip(self.losses(run)[-epochs:], expected[-epochs:], strict=True):
                 self.assertAlmostEqual(a, b, delta=2e-6)
         other = self.train(1, "seed", "--seed=2") and self.losses("seed")
