@@ -93,7 +93,8 @@ alone, works.
                      length 1; dual_encoder: both representations side by side
 
 --out=FILE.npy is a NumPy array, f32 or (classes) i32; --out=FILE.jsonl has a
-line for each sample: {"sample":0,"logits":[0.5,-1.25]}.
+line for each sample: {"sample":0,"logits":[0.5,-1.25]}; or
+{"sample":0,"class":1,"name":"dog"}, with the name where classes have names.
 )"},
     {Verb::kSamples,
      "samples",

@@ -27,6 +27,7 @@ std::uint8_t GreyOf(const std::uint8_t* rgb) {
 // Hue, saturation and value as bytes.
 using Hsv = std::array<std::uint8_t, 3>;
 
+// Floats and doubles change as in PIL, whose bytes these are.
 Hsv ToHsv(const std::uint8_t* rgb) {
   const std::uint8_t most = std::max({rgb[0], rgb[1], rgb[2]});
   const std::uint8_t least = std::min({rgb[0], rgb[1], rgb[2]});
@@ -38,9 +39,9 @@ Hsv ToHsv(const std::uint8_t* rgb) {
   if (rgb[0] == most) {
     sector = below(2) - below(1);
   } else if (rgb[1] == most) {
-    sector = 2.0F + below(0) - below(2);
+    sector = static_cast<float>(2.0 + below(0) - below(2));
   } else {
-    sector = 4.0F + below(1) - below(0);
+    sector = static_cast<float>(4.0 + below(1) - below(0));
   }
   const auto hue = static_cast<float>(std::fmod(sector / 6.0 + 1.0, 1.0));
   return {static_cast<std::uint8_t>(static_cast<int>(hue * 255.0)),
@@ -53,14 +54,16 @@ void ToRgb(const Hsv& hsv, std::uint8_t* rgb) {
     std::fill_n(rgb, 3, v);
     return;
   }
-  const float sector = static_cast<float>(hsv[0]) * 6.0F / 255.0F;
-  const float whole = std::floor(sector);
-  const float part = sector - whole;
-  const float saturation = static_cast<float>(hsv[1]) / 255.0F;
-  const auto value = [v](float share) { return ToByte(std::round(static_cast<float>(v) * share)); };
-  const std::uint8_t p = value(1.0F - saturation);
-  const std::uint8_t q = value(1.0F - saturation * part);
-  const std::uint8_t t = value(1.0F - saturation * (1.0F - part));
+  const double sector = hsv[0] * 6.0 / 255.0;
+  const double whole = std::floor(sector);
+  const auto part = static_cast<float>(sector - whole);
+  const auto saturation = static_cast<float>(hsv[1] / 255.0);
+  const auto value = [v](double share) {
+    return static_cast<std::uint8_t>(std::clamp(std::round(v * share), 0.0, 255.0));
+  };
+  const std::uint8_t p = value(1.0 - saturation);
+  const std::uint8_t q = value(1.0 - saturation * part);
+  const std::uint8_t t = value(1.0 - saturation * (1.0 - part));
   const std::array<std::array<std::uint8_t, 3>, 6> sectors{
       {{v, t, p}, {q, v, p}, {p, v, t}, {p, q, v}, {t, p, v}, {v, p, q}}};
   std::ranges::copy(sectors[static_cast<std::size_t>(whole) % 6], rgb);

@@ -5,7 +5,7 @@
 #include <utility>
 #include <variant>
 
-#include "collectives/base/overloaded.h"
+#include "collectives/base/json.h"
 #include "collectives/base/strings.h"
 #include "daemon/data/image_colors.h"
 #include "daemon/tensor/random.h"
@@ -157,7 +157,7 @@ std::string Describe(const ImageParameters& parameters) {
   for (const ColorChange change : parameters.order) {
     const auto i = static_cast<std::size_t>(change);
     if (parameters.factor[i] != ImageParameters().factor[i]) {
-      text += StrCat(", ", kNames[i], " ", parameters.factor[i]);
+      text += StrCat(", ", kNames[i], " ", Json(parameters.factor[i]).Dump());
     }
   }
   if (parameters.erased) text += StrCat(", erased ", Describe(*parameters.erased));

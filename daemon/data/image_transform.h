@@ -32,7 +32,8 @@ struct ImageParameters {
   std::optional<Box> erased = std::nullopt;
 };
 
-// "crop top 3 left 0 height 20 width 31, size 32 x 32, flip, brightness 1.2, ..."
+// "crop top 3 left 0 height 20 width 31, resized to ..., flip yes, brightness 1.2": factors with
+// all digits, so that torchvision can do the same.
 [[nodiscard]] std::string Describe(const ImageParameters& parameters);
 
 // Immutable; any number of threads may use it.

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <cstring>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +14,7 @@
 #include "collectives/base/print.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/agree.h"
+#include "daemon/data/class_names.h"
 #include "daemon/data/index_source.h"
 #include "daemon/data/prefetcher.h"
 #include "daemon/infer/prediction_lines.h"
@@ -118,7 +122,9 @@ Status WriteShare(const Flags& flags, const Session& session, TrainedModel& trai
   return file.Finish();
 }
 
-Status WriteLines(const std::string& out, unsigned mode, const Rows& rows, const RowFile& file) {
+// names: of the classes, or none.
+Status WriteLines(const std::string& out, unsigned mode, const Rows& rows, const RowFile& file,
+                  std::span<const std::string> names) {
   GACCD_ASSIGN_OR_RETURN(const std::string target, OutputTarget(out));
   GACCD_ASSIGN_OR_RETURN(DurableFile lines, DurableFile::Create(target, mode));
   const auto row_bytes = static_cast<std::size_t>(Elements(rows.shape)) * SizeOf(rows.dtype);
@@ -126,7 +132,14 @@ Status WriteLines(const std::string& out, unsigned mode, const Rows& rows, const
       file.ReadBack([&](std::int64_t first, std::span<const std::byte> bytes) -> Status {
         std::string text;
         for (; !bytes.empty(); bytes = bytes.subspan(row_bytes)) {
-          text += PredictionLine(first++, rows.key, rows.shape, rows.dtype, bytes.first(row_bytes));
+          const auto row = bytes.first(row_bytes);
+          if (names.empty() || !rows.shape.empty()) {
+            text += PredictionLine(first++, rows.key, rows.shape, rows.dtype, row);
+            continue;
+          }
+          std::int32_t number = 0;
+          std::memcpy(&number, row.data(), sizeof number);
+          text += ClassLine(first++, number, names);
         }
         return lines.Write(std::as_bytes(std::span(text)));
       }));
@@ -159,7 +172,14 @@ RankStatus RunPrediction(const Flags& flags, Session& session, TrainedModel& tra
   if (Status same = CheckUnchangedData(comm, *trained.data, nullptr); !same.ok()) return {same};
   if (comm.rank() != 0) return {};
   // From here on nobody waits for this rank, however long its disk takes.
-  Status written = AsLines(flags) ? WriteLines(*flags.out, mode, rows, file) : file.Publish();
+  ClassNames names;
+  if (flags.what == Predicted::kClasses) {
+    auto known = ReadClassNames(trained.job);
+    if (!known.ok()) return {known.status(), false};
+    names = *std::move(known);
+  }
+  Status written =
+      AsLines(flags) ? WriteLines(*flags.out, mode, rows, file, names.names) : file.Publish();
   if (!written.ok()) return {std::move(written).WithContext("--out"), false};
   return {PrintOut(StrCat(session.device.text, "\n", ToText(trained.weights), "\nwrote ",
                           *flags.out, ": ", rows.key, " ", ToString(shape), "\n")),

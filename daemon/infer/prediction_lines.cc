@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cstring>
 
+#include "collectives/base/json.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {
@@ -45,6 +46,14 @@ std::string PredictionLine(std::int64_t sample, std::string_view key, const Shap
   const std::byte* at = values.data();
   AppendValues(shape, dtype, at, &text);
   return text + "}\n";
+}
+
+std::string ClassLine(std::int64_t sample, std::int32_t number,
+                      std::span<const std::string> names) {
+  const auto at = static_cast<std::size_t>(number);
+  const std::string name =
+      at < names.size() ? StrCat(",\"name\":", Json(names[at]).Dump()) : std::string();
+  return StrCat("{\"sample\":", sample, ",\"class\":", number, name, "}\n");
 }
 
 }  // namespace gaccd

@@ -19,4 +19,8 @@ namespace gaccd {
                                          const Shape& shape, DType dtype,
                                          std::span<const std::byte> values);
 
+// {"sample":3,"class":1,"name":"dog"}: without a name where names[number] is not known.
+[[nodiscard]] std::string ClassLine(std::int64_t sample, std::int32_t number,
+                                    std::span<const std::string> names);
+
 }  // namespace gaccd

@@ -110,7 +110,7 @@ def record_sizes(base):
 
 def record_colors(base):
     for name, factors in (("brightness", (0, 0.4, 1, 1.7)), ("contrast", (0, 0.6, 1.3)),
-                          ("saturation", (0, 0.5, 2.2)), ("hue", (-0.5, -0.2, 0.004, 0.1, 0.5))):
+                          ("saturation", (0, 0.5, 2.2)), ("hue", (-0.5, -0.2, 0.004, 0.02, 0.1, 0.5))):
         for factor in factors:
             out = getattr(functional, f"adjust_{name}")(base, factor)
             lines.append(f"color {name} {factor} {pixels(out)}")

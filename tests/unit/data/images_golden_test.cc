@@ -161,7 +161,7 @@ TEST(ImagesGoldenTest, ColorsAreTorchvisions) {
     if (name == "contrast") AdjustContrast(image, factor);
     if (name == "saturation") AdjustSaturation(image, factor);
     if (name == "hue") AdjustHue(image, factor);
-    ExpectPixels(image, line, /*tolerance=*/1);
+    ExpectPixels(image, line);
   }
 }
 

@@ -1,0 +1,141 @@
+"""Trainings on image files by the program itself: images_run_test.py GACCD MPIRUN
+
+The images are those of tests/golden/pictures.
+"""
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+import zlib
+from pathlib import Path
+
+PICTURES = Path(__file__).resolve().parents[1] / "golden" / "pictures"
+LAUNCHER_VARIABLES = ("SLURM_", "OMPI_", "PMIX_", "PMI_")
+CLASSES = {"cat": ("420.jpg", "rgba.png", "lossless.webp", "la.png"),
+           "dog": ("palette.png", "cmyk.jpg", "lossy.webp", "grey.jpg", "base.png")}
+JOB = """
+name: "pictures"
+model { layer { name: "flatten" flatten {} } layer { name: "fc" linear { in: 192 out: 2 } }
+        loss { softmax_cross_entropy {} } }
+data {
+  train { images { path: "train" classes: 2 size: 8 random_resized_crop {} horizontal_flip: 0.5
+                   color_jitter { brightness: 0.4 contrast: 0.4 saturation: 0.4 hue: 0.1 }
+                   random_erasing { p: 0.25 } } }
+  eval { images { path: "eval" classes: 2 size: 8 center_crop { resize: 9 } } }
+  normalize { scale: 0.004 channel_mean: 0.5 channel_mean: 0.4 channel_mean: 0.3 }
+}
+batch { target: 5 micro: 2 } optimizer { lr: 0.05 sgd {} } epochs: 4
+"""
+
+
+def gaccd(ranks, *args, code=0, cwd=None):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
+    command = [GACCD, *args]
+    if ranks > 1:
+        command = [MPIRUN, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca",
+                   "mpi_yield_when_idle", "1", "-n", str(ranks), *command]
+    done = subprocess.run([str(word) for word in command], cwd=cwd, env=env, text=True,
+                          capture_output=True, timeout=200, check=False)
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    return done.stdout if code == 0 else done.stderr
+
+
+def read_png(path):
+    """Height, width and bytes of an RGB image whose rows have no filter or any of the five."""
+    data, at, body = path.read_bytes(), 8, b""
+    while at < len(data):
+        (length,) = struct.unpack(">I", data[at:at + 4])
+        kind, content = data[at + 4:at + 8], data[at + 8:at + 8 + length]
+        if kind == b"IHDR":
+            width, height = struct.unpack(">II", content[:8])
+        body += content if kind == b"IDAT" else b""
+        at += 12 + length
+    return height, width, zlib.decompress(body)
+
+
+class ImagesRunTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.dir = Path(folder.name)
+        for use in ("train", "eval"):
+            for name, files in CLASSES.items():
+                (self.dir / use / name).mkdir(parents=True)
+                for file in files:
+                    shutil.copy(PICTURES / file, self.dir / use / name / f"of-{file}")
+        (self.dir / "job.txtpb").write_text(JOB)
+
+    def train(self, ranks, run, *args, code=0):
+        return gaccd(ranks, "train", "--job=job.txtpb", f"--run-dir={run}", "--device=cpu", *args, code=code,
+                     cwd=self.dir)
+
+    def losses(self, run):
+        lines = gaccd(1, "logs", run, "--events", cwd=self.dir).splitlines()
+        return [event["value"] for event in map(json.loads, lines)
+                if event["ev"] == "eval" and event["metric"] == "loss"]
+
+    def test_any_ranks_threads_and_a_restart_see_the_same_images(self):
+        self.train(1, "one")
+        expected = self.losses("one")
+        self.assertEqual(len(expected), 4)
+        self.train(3, "three", "--set", "data.train.images.threads=2")
+        self.train(2, "stopped", "--epochs=2")
+        self.train(3, "stopped")
+        for run, epochs in (("three", 4), ("stopped", 2)):  # a run that continues evaluates its start again
+            for a, b in zip(self.losses(run)[-epochs:], expected[-epochs:], strict=True):
+                self.assertAlmostEqual(a, b, delta=2e-6)
+        other = self.train(1, "seed", "--seed=2") and self.losses("seed")
+        self.assertGreater(abs(other[-1] - expected[-1]), 1e-4)
+
+    def test_classes_keep_their_names(self):
+        self.train(2, "run")
+        gaccd(2, "predict", "--job=job.txtpb", "--weights=run", "--what=classes", "--out=c.jsonl", cwd=self.dir)
+        for line in map(json.loads, (self.dir / "c.jsonl").read_text().splitlines()):
+            self.assertEqual(line["name"], ["cat", "dog"][line["class"]])
+        (self.dir / "eval/dog").rename(self.dir / "eval/bird")
+        said = gaccd(1, "eval", "--job=job.txtpb", "--weights=run", code=65, cwd=self.dir)
+        self.assertRegex(said, "class 0 is '(cat|bird)' in")
+
+    def test_damaged_images(self):
+        damaged = self.dir / "train/dog/of-cmyk.jpg"
+        os.truncate(damaged, 400)
+        said = self.train(2, "stop", code=65)
+        self.assertIn("dog/of-cmyk.jpg: damaged JPEG image", said)
+        self.train(2, "skip", "--on-bad-record=skip", "--bad-record-quota=1")
+        self.assertEqual(len(self.losses("skip")), 4)
+        said = self.train(2, "late", "--set", "data.train.images.decode_all=false", code=65)
+        self.assertIn("dog/of-cmyk.jpg: damaged JPEG image", said)
+        self.assertEqual([*(self.dir / "late/ckpt").glob("step-*")], [])
+
+    def test_what_the_model_sees_is_shown(self):
+        show = ["data", "show", "--job=job.txtpb", "--sample=8"]
+        said = gaccd(1, *show, "--epoch=3", "--out=a.png", cwd=self.dir)
+        self.assertRegex(said, r"sample 8 of 9: train/dog/of-palette.png, label 1\nepoch 3, seed 1: crop top \d+")
+        for name in ("brightness", "contrast", "saturation", "hue"):
+            self.assertRegex(said, rf", {name} -?\d\.\d")
+        self.assertEqual(read_png(self.dir / "a.png")[:2], (8, 8))
+        self.assertEqual(gaccd(1, *show, "--epoch=3", "--out=b.png", cwd=self.dir).replace("b.png", "a.png"), said)
+        self.assertEqual(read_png(self.dir / "a.png"), read_png(self.dir / "b.png"))
+        gaccd(1, *show, "--epoch=4", "--out=b.png", cwd=self.dir)
+        self.assertNotEqual(read_png(self.dir / "a.png"), read_png(self.dir / "b.png"))
+        self.assertIn("below the 9", gaccd(1, *show[:3], "--sample=9", code=64, cwd=self.dir))
+
+    def test_what_cannot_be_is_named(self):
+        for change, words in ((("size: 8 random_resized_crop {}", "size: 8 size: 8 size: 8"),
+                               "data.train.images.size: expected one value, or height and width, found 3"),
+                              (("random_resized_crop {}", "random_resized_crop { scale: 1 scale: 0.5 }"),
+                               "random_resized_crop.scale: expected the least value first, found 1 and 0.5"),
+                              (("center_crop { resize: 9 }", "horizontal_flip: 0.5"),
+                               "data.eval.images: expected no random operation"),
+                              (("size: 8 center", "size: 8 channels: 2 center"), "expected 1 or 3, found 2")):
+            (self.dir / "job.txtpb").write_text(JOB.replace(*change))
+            self.assertIn(words, self.train(1, "run", code=78))
+
+
+if __name__ == "__main__":
+    GACCD, MPIRUN = map(Path, sys.argv[1:3])
+    unittest.main(argv=sys.argv[:1])
