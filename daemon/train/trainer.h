@@ -133,7 +133,7 @@ class Trainer {
   // Takes the speeds of a checkpoint, if its run had any.
   Status RestoreLoads(const Manifest& saved);
   // Takes the times of the newest update; a better plan is kept for ChangeLoads().
-  Status MeasureLoads();
+  void MeasureLoads();
   // After update `step`, none is under way: the next one has the loads of next_plan_.
   Status ChangeLoads(std::int64_t step, RunCheckpointer& control, RunReporter& reporter);
   // After update `step`. false: left, as the ranks were asked to stop and there was no time for it.
