@@ -87,6 +87,17 @@ void JsonFields::List(std::string_view key, std::vector<int>& values, std::size_
   }
 }
 
+std::string JsonFields::ProblemOf(std::span<const std::string_view> keys) const {
+  std::string problem;
+  for (const std::string_view key : keys) {
+    if (!Has(key)) problem = StrCat(key, ": expected a value, found none");
+    for (const auto& [wrong, expected] : problems_) {
+      if (wrong == key) problem = StrCat(key, ": expected ", expected);
+    }
+  }
+  return problem;
+}
+
 void AppendFields(const Message& message, JsonObject& out) {
   const google::protobuf::Reflection& read = *message.GetReflection();
   std::vector<const FieldDescriptor*> fields;

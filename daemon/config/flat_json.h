@@ -10,8 +10,10 @@
 // UTF-8 become U+FFFD, so every result is valid JSON without a line break. Thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
@@ -66,6 +68,12 @@ class JsonObject {
   void Group(std::string_view /*key*/, const std::optional<T>& group, const auto& visit) {
     if (group) visit(*group);
   }
+  // Of a line that is read: where it has one of the keys.
+  template <typename T>
+  void Group(std::initializer_list<std::string_view> /*keys*/, const std::optional<T>& group,
+             const auto& visit) {
+    if (group) visit(*group);
+  }
 
   [[nodiscard]] std::string Take() { return std::move(text_ += '}'); }
   // With a newline at its end.
@@ -79,7 +87,7 @@ class JsonObject {
 };
 
 // Reads members of an object. One that is missing or null keeps the value it has, but a double that
-// is null becomes NaN; one of another type keeps it, too, and is problem().
+// is null becomes NaN; one of another type keeps it, too.
 class JsonFields {
  public:
   // `object` must outlive it.
@@ -112,9 +120,16 @@ class JsonFields {
   void Group(std::string_view key, std::optional<T>& group, const auto& visit) {
     if (Has(key)) visit(group.emplace());
   }
+  template <typename T>
+  void Group(std::initializer_list<std::string_view> keys, std::optional<T>& group,
+             const auto& visit) {
+    const auto has = [this](std::string_view key) { return Has(key); };
+    if (std::ranges::any_of(keys, has)) visit(group.emplace());
+  }
 
-  // What the last member of a wrong type should have been; empty: all fit.
-  [[nodiscard]] const std::string& problem() const { return problem_; }
+  // Of the last of these members that is missing, null or of another type: what it should have
+  // been. Empty: all of them are set. To be asked after them.
+  [[nodiscard]] std::string ProblemOf(std::span<const std::string_view> keys) const;
 
  private:
   [[nodiscard]] bool Has(std::string_view key) const {
@@ -124,7 +139,7 @@ class JsonFields {
   template <typename T, typename Found>
   bool Set(std::string_view key, const std::optional<Found>& found, T& value) {
     if (found) value = *found;
-    if (!found && Has(key)) problem_ = StrCat(key, ": expected ", Expected<T>());
+    if (!found && Has(key)) problems_.emplace_back(key, Expected<T>());
     return found.has_value();
   }
   template <typename T>
@@ -136,7 +151,7 @@ class JsonFields {
   }
 
   const Json& object_;
-  std::string problem_;
+  std::vector<std::pair<std::string, std::string_view>> problems_;  // what was expected, by key
 };
 
 // {"mode":"exact","nodes":30}: keys are field names, in the order of the field numbers; unset

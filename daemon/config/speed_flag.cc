@@ -1,6 +1,7 @@
 #include "daemon/config/speed_flag.h"
 
 #include <cstddef>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -25,7 +26,33 @@ std::size_t EndOfItem(std::string_view text, std::size_t at) {
   return at;
 }
 
-std::string_view WithoutDomain(std::string_view host) { return host.substr(0, host.find('.')); }
+// SLURM's names have no domain as a rule; hosts may call themselves with one. With two domains they
+// are two hosts.
+bool IsSameHost(std::string_view a, std::string_view b) {
+  const auto dot_a = a.find('.');
+  const auto dot_b = b.find('.');
+  const bool one_has_none = dot_a == std::string_view::npos || dot_b == std::string_view::npos;
+  return a == b || (one_has_none && a.substr(0, dot_a) == b.substr(0, dot_b));
+}
+
+// The name of the one host of a run that the flag means. kConfig: there is none, or more than one.
+Result<std::string_view> FindHost(std::string_view name, const std::set<std::string_view>& hosts) {
+  if (const auto exact = hosts.find(name); exact != hosts.end()) return *exact;
+  std::string_view found;
+  for (const std::string_view host : hosts) {
+    if (!IsSameHost(host, name)) continue;
+    if (!found.empty()) {
+      return Status(ErrorKind::kConfig,
+                    StrCat("--speed: expected the name of one host, found ", name, ", which is ",
+                           found, " and ", host, ": give its domain"));
+    }
+    found = host;
+  }
+  if (!found.empty()) return found;
+  return Status(ErrorKind::kConfig,
+                StrCat("--speed names host ", name, ", on which no rank runs: expected one of ",
+                       hosts.size(), " hosts, the first of which is ", *hosts.begin()));
+}
 
 }  // namespace
 
@@ -57,27 +84,18 @@ Result<std::vector<double>> SpeedsOfRanks(const SpeedFlag& flag,
                                           std::span<const std::string> host_of) {
   std::vector<double> speeds;
   if (flag.measured) return speeds;
-  speeds.assign(host_of.size(), 1.0);
-  std::vector<std::string_view> named(host_of.size());  // by rank: as the list has it
+  const std::set<std::string_view> hosts(host_of.begin(), host_of.end());
+  std::map<std::string_view, const HostSpeed*> named;  // by host of the run
   for (const HostSpeed& one : flag.hosts) {
-    bool found = false;
-    for (std::size_t rank = 0; rank < host_of.size(); ++rank) {
-      if (host_of[rank] != one.host && WithoutDomain(host_of[rank]) != one.host) continue;
-      if (!named[rank].empty()) {
-        return Status(ErrorKind::kConfig,
-                      StrCat("--speed: expected host ", host_of[rank], " once, found it as ",
-                             named[rank], " and as ", one.host));
-      }
-      found = true;
-      named[rank] = one.host;
-      speeds[rank] = one.speed;
-    }
-    if (found) continue;
-    const std::set<std::string_view> hosts(host_of.begin(), host_of.end());
-    return Status(
-        ErrorKind::kConfig,
-        StrCat("--speed names host ", one.host, ", on which no rank runs: expected one of ",
-               hosts.size(), " hosts, the first of which is ", *hosts.begin()));
+    GACCD_ASSIGN_OR_RETURN(const std::string_view host, FindHost(one.host, hosts));
+    const auto [before, is_new] = named.try_emplace(host, &one);
+    if (is_new) continue;
+    return Status(ErrorKind::kConfig, StrCat("--speed: expected host ", host, " once, found it as ",
+                                             before->second->host, " and as ", one.host));
+  }
+  for (const std::string& host : host_of) {
+    const auto found = named.find(host);
+    speeds.push_back(found == named.end() ? 1.0 : found->second->speed);
   }
   return speeds;
 }

@@ -30,8 +30,10 @@ struct SpeedFlag {
 // kMostSpeed, a host list that cannot be read, a host twice.
 [[nodiscard]] Result<SpeedFlag> ParseSpeedFlag(std::string_view text);
 
-// Of every rank, where host_of[rank] is the name of its host, with or without its domain. Empty
-// where the flag is "measured". kConfig for a host of the flag that no rank runs on.
+// Of every rank, where host_of[rank] is the name of its host. A name without a domain, on either
+// side, is that of the one host that has it before its first dot. Empty where the flag is
+// "measured". kConfig for a host of the flag that no rank runs on, that comes twice, or whose name
+// several hosts have.
 [[nodiscard]] Result<std::vector<double>> SpeedsOfRanks(const SpeedFlag& flag,
                                                         std::span<const std::string> host_of);
 

@@ -50,7 +50,8 @@ std::optional<LedgerEntry> ParseEntry(std::string_view line) {
   LedgerEntry entry;
   JsonFields fields(*object);
   VisitFields(fields, entry);
-  if (!fields.problem().empty() || entry.attempt.empty()) return std::nullopt;
+  constexpr std::string_view kRequired[] = {"attempt", "exit", "verdict"};
+  if (!fields.ProblemOf(kRequired).empty() || entry.attempt.empty()) return std::nullopt;
   return entry;
 }
 

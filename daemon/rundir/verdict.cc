@@ -42,7 +42,7 @@ class Records {
     const auto text = ReadStart(CrashPath(attempt_dir_, rank), kMaxLineBytes);
     if (!text.ok()) return std::nullopt;  // killed from outside: nothing could be left behind
     auto failure = ReadEvent<Failure>(*text);
-    if (!failure.ok()) return std::nullopt;
+    if (!failure.ok() || (failure->exit == 0 && failure->signal == 0)) return std::nullopt;
     return *std::move(failure);
   }
 

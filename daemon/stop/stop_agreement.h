@@ -133,8 +133,9 @@ class StopAgreement {
   // run at the end of the update. Virtual, so that tests can stop where they like.
   virtual Result<StopDecision> BetweenMicroSteps(std::int64_t done, std::int64_t micro_steps);
   void BeginEvaluation();
-  // Collective work that the ranks also do at every exchange inside an update or an evaluation.
-  void AddPeriodicWork(std::function<Status()> work) { periodic_work_ = std::move(work); }
+  // Collective work that the ranks also do at every exchange inside an update or an evaluation;
+  // null: none.
+  void SetPeriodicWork(std::function<Status()> work) { periodic_work_ = std::move(work); }
   // The same for the batches of an evaluation: `batches` is the least that any rank has, and nobody
   // asks after more.
   virtual Result<StopDecision> BetweenBatches(std::int64_t done, std::int64_t batches);

@@ -85,11 +85,12 @@ struct Verdict {
     fields.Group("first_rank", verdict.first, [&](auto& first) {
       fields("first_rank", first.rank);
       fields.Text("first_host", first.host, kMaxName);
-      fields.Group("first_msg", verdict.first_failure, [&](auto& failure) {
-        fields.NotZero("first_exit", failure.exit);
-        fields.NotZero("first_signal", failure.signal);
-        fields.Text("first_msg", failure.message, kMaxList / 2);
-      });
+      fields.Group({"first_exit", "first_signal", "first_msg"}, verdict.first_failure,
+                   [&](auto& failure) {
+                     fields.NotZero("first_exit", failure.exit);
+                     fields.NotZero("first_signal", failure.signal);
+                     fields.Text("first_msg", failure.message, kMaxList / 2);
+                   });
       fields.List("lost_ranks", verdict.lost_ranks, kMaxList / 2);
       fields.When(verdict.killed, [&] { fields("first_killed", verdict.killed); });
       fields.NotZero("first_memory_bytes", first.memory_bytes);

@@ -2,7 +2,9 @@
 // The keys are those of the records (event_record.h). Pure functions; thread-safe.
 #pragma once
 
+#include <initializer_list>
 #include <string>
+#include <string_view>
 
 #include "collectives/base/result.h"
 #include "collectives/base/strings.h"
@@ -26,10 +28,11 @@ template <EventRecord Record>
   return out.Take();
 }
 
-// The other way round; texts may be anything. kData when `line` is no such event: what it lacks
-// is as in a new Record.
+// The other way round; texts may be anything. What `line` lacks, or has as another type, is as in a
+// new Record, but not what is `required`: then it is kData, as where it is no such event.
 template <EventRecord Record>
-[[nodiscard]] Result<Record> ReadEvent(std::string_view line) {
+[[nodiscard]] Result<Record> ReadEvent(std::string_view line,
+                                       std::initializer_list<std::string_view> required = {}) {
   const auto refuse = [](std::string_view problem) {
     return Status(ErrorKind::kData, StrCat("no ", Record::kEvent, " record: ", problem));
   };
@@ -40,7 +43,8 @@ template <EventRecord Record>
   Record record;
   JsonFields fields(*object);
   Record::VisitFields(fields, record);
-  if (!fields.problem().empty()) return refuse(fields.problem());
+  const std::string problem = fields.ProblemOf(required);
+  if (!problem.empty()) return refuse(problem);
   return record;
 }
 

@@ -44,7 +44,7 @@ std::set<std::int64_t> BatchFeed::BatchSizes() const {
 }
 
 std::int64_t BatchFeed::most_micro_steps() const {
-  const std::int64_t steps = work_.plan.accum_steps();
+  const std::int64_t steps = std::max<std::int64_t>(work_.plan.accum_steps(), any_load_ ? 2 : 1);
   return tail_ ? std::max(steps, tail_->plan.accum_steps()) : steps;
 }
 

@@ -53,7 +53,8 @@ class BatchFeed {
 
   // Of this rank in an update. A smaller update may have more of them where speeds differ.
   [[nodiscard]] std::int64_t most_samples() const;
-  // Of the updates: a smaller one may have more of them where the ranks have different speeds.
+  // Of the updates: a smaller one may have more of them where the ranks have different speeds. At
+  // least 2 where other loads may come: weights are then packed for several micro-steps.
   [[nodiscard]] std::int64_t most_micro_steps() const;
 
   // From the first micro-batch of update `index` (from 0) on; may be called again. `engine` is the

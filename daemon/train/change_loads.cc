@@ -1,4 +1,5 @@
 // How a Trainer follows the measured times of the ranks.
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,23 +75,28 @@ Status Trainer::RestoreLoads(const Manifest& saved) {
   return Status::Ok();
 }
 
-Status Trainer::MeasureLoads() {
+void Trainer::MeasureLoads() {
   const Update& timed = words_.busy_update();
   if (!rebalancer_ || words_.busy_s().empty() || timed.index < loads_since_ ||
       timed.samples != inputs_.plan.effective_batch()) {
-    return Status::Ok();
+    return;
   }
-  GACCD_ASSIGN_OR_RETURN(auto better, rebalancer_->Add(words_.busy_s(), inputs_.plan));
-  if (!better) return Status::Ok();
+  auto found = rebalancer_->Add(words_.busy_s(), inputs_.plan);
+  if (!found.ok()) {  // on all ranks alike; the loads as they are remain right
+    rebalancer_.reset();
+    if (comm_.rank() != 0) return;
+    LogWarning(StrCat("the loads of the ranks are not measured any more: no plan by the times of ",
+                      "update ", timed.index + 1, ": ", found.status().message()));
+    return;
+  }
+  std::optional<BetterPlan>& better = *found;
+  if (!better) return;
   if (better->apply) {
     next_plan_ = std::move(better);
-    return Status::Ok();
-  }
-  if (comm_.rank() == 0) {
+  } else if (comm_.rank() == 0) {
     LogInfo(StrCat("advice: ", EventLine(ChangeRecord(timed.index + 1, inputs_.plan, *better)),
                    "; --rebalance=auto takes them"));
   }
-  return Status::Ok();
 }
 
 Status Trainer::ChangeLoads(std::int64_t step, RunCheckpointer& control, RunReporter& reporter) {

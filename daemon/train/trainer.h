@@ -135,7 +135,7 @@ class Trainer {
   // Takes the speeds of a checkpoint, if its run had any.
   Status RestoreLoads(const Manifest& saved);
   // Takes the times of the newest update; a better plan is kept for ChangeLoads().
-  Status MeasureLoads();
+  void MeasureLoads();
   // kConfig where job.noise_scale_every asks for what this engine or this loss does not give.
   [[nodiscard]] Status CheckNoiseScale() const;
   void ReportNoise(const UpdateInFlight& done, const GradientNoise& found, RunReporter& reporter);

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <functional>
 #include <new>
 #include <utility>
 
@@ -38,6 +39,20 @@ bool StopsAllRanks(const Status& status) {
   return status.kind() == ErrorKind::kNoRequeue || status.kind() == ErrorKind::kTempFail ||
          status.kind() == ErrorKind::kInterrupted;
 }
+
+// Of a StopAgreement, which outlives what the work uses.
+class PeriodicWork {
+ public:
+  PeriodicWork(StopAgreement& stops, std::function<Status()> work) : stops_(stops) {
+    stops_.SetPeriodicWork(std::move(work));
+  }
+  ~PeriodicWork() { stops_.SetPeriodicWork(nullptr); }
+  PeriodicWork(const PeriodicWork&) = delete;
+  PeriodicWork& operator=(const PeriodicWork&) = delete;
+
+ private:
+  StopAgreement& stops_;
+};
 
 RankStatus TrainingStatus(Status status) {
   const bool shared = status.ok() || StopsAllRanks(status);
@@ -303,7 +318,7 @@ RankStatus TrainingRun::Train() {
   if (Status stop = stops_->AfterStage("before the first update"); !stop.ok()) {
     return TrainingStatus(std::move(stop));
   }
-  stops_->AddPeriodicWork([&checkpointer] { return checkpointer.Poll(); });
+  const PeriodicWork polls(*stops_, [&checkpointer] { return checkpointer.Poll(); });
   TrainingSummary summary;
   trainer_->SetPeerWatch(session_.peers.get());
   trainer_->SetStops(&*stops_);

@@ -52,7 +52,7 @@ std::string NodesOf(const std::string& hosts, const std::string& nodelist) {
 std::optional<WrittenVerdict> ReadVerdict(const std::string& attempt_dir) {
   const Result<std::string> text = ReadSmallFile(attempt_dir + "/verdict.json", ErrorKind::kData);
   if (!text.ok()) return std::nullopt;
-  const Result<Verdict> verdict = ReadEvent<Verdict>(*text);
+  const Result<Verdict> verdict = ReadEvent<Verdict>(*text, {"verdict", "exit"});
   if (!verdict.ok() || verdict->verdict.empty()) return std::nullopt;
   WrittenVerdict written{.exit = std::clamp(verdict->exit, 0, 255),
                          .reason = OnOneLine(verdict->reason),

@@ -139,7 +139,7 @@ void AddVerdict(RunState& state, WallTime now) {
   const auto event =
       ReadEventFile(StrCat(state.folder, "/attempts/", state.attempt, "/verdict.json"));
   if (!event || !event->Whole("exit")) return;
-  const auto verdict = ReadEvent<Verdict>(event->line);
+  const auto verdict = ReadEvent<Verdict>(event->line, {"exit"});
   if (!verdict.ok()) return;
   state.exit = verdict->exit;
   state.reason = OnOneLine(verdict->reason);
@@ -159,9 +159,10 @@ bool AddLastUpdate(const Attempt& attempt, RunState& state) {
   while (const auto line = lines.Next()) {
     if (!ParseEvent(*line, &event)) continue;
     if (event.name == StepRecord::kEvent) {
-      if (auto read = ReadEvent<StepRecord>(*line); read.ok()) update = *std::move(read);
+      if (auto read = ReadEvent<StepRecord>(*line, {"step"}); read.ok()) update = *std::move(read);
     } else if (event.name == MetricRecord::kEvent && event.Find("best_step")) {
-      if (auto read = ReadEvent<MetricRecord>(*line); read.ok() && read->best) {
+      if (auto read = ReadEvent<MetricRecord>(*line, {"best_step", "best_value"});
+          read.ok() && read->best) {
         best = {OnOneLine(read->metric), read->best->value, read->best->step};
       }
     }

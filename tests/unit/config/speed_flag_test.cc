@@ -61,10 +61,28 @@ TEST(SpeedFlagTest, RanksHaveTheSpeedOfTheirHost) {
   EXPECT_THAT(speeds("n2:0.5,n2.cluster.local:1").status(),
               HasMessage("--speed: expected host n2.cluster.local once, found it as n2 and as "
                          "n2.cluster.local"));
+  EXPECT_THAT(*speeds("n1.cluster.local:0.5"), ElementsAre(0.5, 1, 0.5, 1)) << "it has no domain";
+  EXPECT_THAT(speeds("n2.cluster:0.5").status(), HasMessage(HasSubstr("on which no rank runs")));
   EXPECT_THAT(speeds("n[1-4]:0.5").status(), HasKind(ErrorKind::kConfig));
   EXPECT_THAT(speeds("n[1-4]:0.5").status(),
               HasMessage("--speed names host n4, on which no rank runs: expected one of 3 hosts, "
                          "the first of which is n1"));
+}
+
+// n1 and n1.b are two hosts where both are there.
+TEST(SpeedFlagTest, ANameWithoutADomainMeansOneHost) {
+  const std::vector<std::string> hosts{"n1.a", "n1.b", "n1.a", "n2"};
+  const auto speeds = [&](std::string_view text) {
+    return SpeedsOfRanks(*ParseSpeedFlag(text), hosts);
+  };
+  EXPECT_THAT(*speeds("n1.b:0.5,n1.a:2"), ElementsAre(2, 0.5, 2, 1));
+  EXPECT_THAT(speeds("n1:0.5").status(),
+              HasMessage("--speed: expected the name of one host, found n1, which is n1.a and "
+                         "n1.b: give its domain"));
+  EXPECT_THAT(speeds("n1.c:0.5").status(), HasMessage(HasSubstr("on which no rank runs")));
+  const std::vector<std::string> both{"n1", "n1.b"};
+  EXPECT_THAT(*SpeedsOfRanks(*ParseSpeedFlag("n1:0.5"), both), ElementsAre(0.5, 1));
+  EXPECT_THAT(*SpeedsOfRanks(*ParseSpeedFlag("n1:0.5,n1.b:0.25"), both), ElementsAre(0.5, 0.25));
 }
 
 TEST(SpeedFlagTest, BeforeTheHostsAreKnownTheyAreTheFirstNodes) {

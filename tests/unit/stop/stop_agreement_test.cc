@@ -111,7 +111,7 @@ TEST(StopAgreement, WhatAnAttemptBeforeHasDoneDoesNotCountForThePace) {
                                   .exchange_every = std::chrono::duration<double>(0.02),
                                   .now = ThreadClock::Now});
   int asked = 0;
-  agreement.AddPeriodicWork([&] {
+  agreement.SetPeriodicWork([&] {
     ++asked;
     return Status::Ok();
   });
@@ -121,7 +121,7 @@ TEST(StopAgreement, WhatAnAttemptBeforeHasDoneDoesNotCountForThePace) {
     ASSERT_TRUE(agreement.BetweenMicroSteps(done, 1000).ok());
   }
   EXPECT_EQ(asked, 10) << "after the first, and then after ten each";
-  agreement.AddPeriodicWork([] { return Status(ErrorKind::kIo, "the third failed save"); });
+  agreement.SetPeriodicWork([] { return Status(ErrorKind::kIo, "the third failed save"); });
   Status status;
   agreement.BeginUpdate();
   for (std::int64_t done = 1; done < 1000 && status.ok(); ++done) {

@@ -321,6 +321,22 @@ TEST(EventTextTest, ARecordReadsBackAsItWasWritten) {
   verdict.lost_ranks = {3, 7};
   verdict.killed = true;
   ReadsBack(verdict);
+  verdict.first_failure = Failure{.signal = 11};  // it left no message
+  ReadsBack(verdict);
+}
+
+TEST(EventTextTest, WhatIsOfAnotherTypeIsLeftOutUnlessItIsRequired) {
+  const std::string line =
+      R"({"ev":"verdict","verdict":"fail","exit":78,"reason":7,"last_step":"9","dur_s":1.5})";
+  const Verdict verdict = ValueOrThrow(ReadEvent<Verdict>(line, {"verdict", "exit"}));
+  EXPECT_EQ(verdict.exit, 78);
+  EXPECT_EQ(verdict.reason, "");
+  EXPECT_EQ(verdict.last_step, 0);
+  EXPECT_EQ(verdict.dur_s, 1.5);
+  EXPECT_THAT(ReadEvent<Verdict>(line, {"exit", "last_step"}),
+              IsError(ErrorKind::kData, "last_step: expected a whole number"));
+  EXPECT_THAT(ReadEvent<Verdict>(line, {"samples_total"}),
+              IsError(ErrorKind::kData, "samples_total: expected a value, found none"));
 }
 
 // Loki and Fluent Bit give up on long lines: whatever the texts are, a line stays below 4096 bytes.

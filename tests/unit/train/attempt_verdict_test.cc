@@ -259,9 +259,16 @@ TEST_F(VerdictCommand, TheLedgerHasALineAnAttempt) {
             R"({"v":1,"attempt":"001-7","end_ts":"x","first_step":-1,"first_micro_step":0,)"
             R"("last_step":-1,"last_micro_step":0,"exit":0,"verdict":"fail","reason":""})"
             "\n");
-  Write(path, Read(path) + R"({"attempt":"002-7","exit":"x"})" + "\n");
+  Write(path,
+        Read(path) + R"({"attempt":"002-7","exit":"x","verdict":"fail"})" + "\n" +
+            R"({"attempt":"003-7","exit":75,"verdict":"requeue","reason":7,"last_step":"9",)" +
+            R"("first_step":4,"end_ts":null})" + "\n");
   const std::vector<LedgerEntry> entries = ReadLedger(path);
-  ASSERT_EQ(entries.size(), 2U) << "the third is no entry";
+  ASSERT_EQ(entries.size(), 3U) << "the third line is no entry";
+  EXPECT_EQ(entries[2].attempt, "003-7");
+  EXPECT_EQ(entries[2].next, NextStep::kRequeue);
+  EXPECT_EQ(entries[2].first.step, 4);
+  EXPECT_EQ(entries[2].last.step, -1);
   EXPECT_EQ(entries[0].last, entry.last);
   EXPECT_EQ(entries[0].next, NextStep::kRequeue);
   EXPECT_EQ(entries[0].reason, entry.reason);
@@ -388,6 +395,11 @@ TEST_F(VerdictCommand, WhatIsDamagedCountsAsMissing) {
         std::string("{\"verdict\":{\"a\":1},\"exit\":0}")}) {
     EXPECT_THAT(Run(Attempt("000-7", bad), 137), StartsWith("requeue\nrank 0 left no verdict"));
   }
+  // What else is of another type is left out.
+  EXPECT_EQ(Run(Attempt("000-9", R"({"verdict":"fail","exit":78,"reason":"x","last_step":"7",)"
+                                 R"("dur_s":"long","suspect_hosts":5,"first_rank":1.5})"),
+                78),
+            "fail\nx\n");
   // Nothing but host names reaches the shell, and every answer is one line.
   const std::string dir =
       Attempt("001-7",

@@ -87,6 +87,17 @@ TEST(BatchFeedTest, ASmallerUpdateMayHaveMoreMicroStepsWhereSpeedsDiffer) {
   EXPECT_EQ(feed->most_micro_steps(), 3);
 }
 
+TEST(BatchFeedTest, OtherLoadsMayHaveSeveralMicroSteps) {
+  const EmptyDataset data(8);
+  const Plan plan =
+      *Plan::Make({.nodes = 1, .gpus_per_node = 2, .micro_batch = 4, .target_batch = 8});
+  const auto schedule = UpdateSchedule::Make({.dataset_size = 8, .batch = 8, .epochs = 1});
+  auto feed = BatchFeed::Make(data, SampleOrder(7, 8, true), *schedule, plan, 0);
+  EXPECT_EQ(feed->most_micro_steps(), 1);
+  feed->PrepareForOtherLoads();
+  EXPECT_EQ(feed->most_micro_steps(), 2);
+}
+
 TEST(BatchFeedTest, TheRanksTakeEverySampleOnceAnEpoch) {
   const EmptyDataset data(kSamples);
   const UpdateSchedule schedule = Schedule();
