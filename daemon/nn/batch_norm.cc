@@ -10,11 +10,11 @@ BatchNorm::BatchNorm(const Scope& scope, const BatchNormOptions& options)
   const auto buffer = [&scope](const char* name, const Shape& size, double value) {
     return Declare(scope, {name, size, Constant(value), /*frozen=*/true, /*buffer=*/true});
   };
-  weight_ = Declare(scope, {"weight", shape, Constant(1)});
-  bias_ = Declare(scope, {"bias", shape, Constant(0)});
-  mean_ = buffer("running_mean", shape, 0);
-  variance_ = buffer("running_var", shape, 1);
-  updates_ = buffer("num_batches_tracked", {}, 0);
+  declared_.weight = Declare(scope, {"weight", shape, Constant(1)});
+  declared_.bias = Declare(scope, {"bias", shape, Constant(0)});
+  declared_.mean = buffer("running_mean", shape, 0);
+  declared_.variance = buffer("running_var", shape, 1);
+  declared_.updates = buffer("num_batches_tracked", {}, 0);
 }
 
 ValueId BatchNorm::operator()(Recorder& recorder, ValueId input) const {
@@ -30,16 +30,17 @@ ValueId BatchNorm::operator()(Recorder& recorder, ValueId input) const {
   if (of_update) {
     const ValueId own = Apply(recorder, std::make_shared<ChannelSums>(), {input});
     sums = Apply(recorder, std::make_shared<UpdateSum>(), {own});
-    recorder.AddRunningUpdate({sums, options_.momentum, mean_, variance_, updates_});
+    recorder.AddRunningUpdate(
+        {sums, options_.momentum, declared_.mean, declared_.variance, declared_.updates});
   } else {
     sums = Apply(recorder, std::make_shared<FixedSums>(),
-                 {recorder.Parameter(mean_), recorder.Parameter(variance_)});
+                 {recorder.Parameter(declared_.mean), recorder.Parameter(declared_.variance)});
   }
   return Apply(
       recorder,
       std::make_shared<gaccd::BatchNorm>(static_cast<float>(options_.epsilon),
                                          of_update ? NormGroup::kUpdate : NormGroup::kNone),
-      {input, sums, recorder.Parameter(weight_), recorder.Parameter(bias_)});
+      {input, sums, recorder.Parameter(declared_.weight), recorder.Parameter(declared_.bias)});
 }
 
 }  // namespace gaccd::nn

@@ -7,6 +7,7 @@
 #include "daemon/data/index_source.h"
 #include "daemon/data/node_share.h"
 #include "daemon/data/sample_order.h"
+#include "daemon/models/graph_network.h"
 #include "daemon/tensor/group_rules.h"
 #include "daemon/train/trainer.h"
 
@@ -93,7 +94,9 @@ Status AddRun(const Job& job, const Plan& plan, std::string* text) {
 
 std::string PlannedRunText(const Job& job, const Plan& plan) {
   std::string text = StrCat("\nThe run of ", job.name, "\n");
-  if (const Status known = AddRun(job, plan, &text); !known.ok()) {
+  const auto resolved = WithGraphDigest(job);
+  const Status known = resolved.ok() ? AddRun(*resolved, plan, &text) : resolved.status();
+  if (!known.ok()) {
     text += Field("not known", known.message());
   }
   return text;

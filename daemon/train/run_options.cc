@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "daemon/config/job_text.h"
+#include "daemon/models/graph_network.h"
 #include "daemon/telemetry/log.h"
 
 namespace gaccd {
@@ -50,7 +51,8 @@ Result<Job> ReadTrainingJob(const Flags& flags) {
   GACCD_RETURN_IF_ERROR(CheckCheckpointFlags(flags));
   GACCD_RETURN_IF_ERROR(CheckWeightFlags(flags));
   GACCD_ASSIGN_OR_RETURN(Job job, LoadJob(*flags.job));
-  return OverlayFlags(std::move(job), flags);
+  GACCD_ASSIGN_OR_RETURN(job, OverlayFlags(std::move(job), flags));
+  return WithGraphDigest(std::move(job));
 }
 
 WeightRules WeightRulesOf(const Flags& flags) {
