@@ -326,9 +326,9 @@ Status CheckShardingOfGpu(Sharding shard, std::string_view why_gpu) {
 Status CheckOneArchitecture(const ModelSpec& model) {
   const bool has_layers = !model.layer.empty();
   if (has_layers == std::holds_alternative<std::monostate>(model.architecture)) return {};
-  return Bad(has_layers
-                 ? "model: has layers and an architecture, expected one of them"
-                 : "model.layer: is required, at least one, or mlp, gpt, bert or dual_encoder");
+  return Bad(has_layers ? "model: has layers and an architecture, expected one of them"
+                        : "model.layer: is required, at least one, or mlp, gpt, bert, resnet, "
+                          "graph or dual_encoder");
 }
 
 Status CheckWholeJob(const Job& job, Verb verb) {

@@ -11,6 +11,7 @@
 #include "daemon/config/job_text.h"
 #include "daemon/data/index_source.h"
 #include "daemon/data/tokenizer.h"
+#include "daemon/models/graph_network.h"
 #include "daemon/train/open_data.h"
 #include "daemon/train/run_options.h"
 #include "daemon/train/same_data.h"
@@ -23,6 +24,7 @@ Result<Job> ReadInferenceJob(const Flags& flags) {
   if (!flags.weights) return Status(ErrorKind::kUsage, StrCat(verb, " needs --weights=PATH"));
   GACCD_ASSIGN_OR_RETURN(Job job, LoadJob(*flags.job, flags.verb));
   GACCD_ASSIGN_OR_RETURN(job, OverlayFlags(std::move(job), flags));
+  GACCD_ASSIGN_OR_RETURN(job, WithGraphDigest(std::move(job)));
   if (flags.best && !IsFolder(*flags.weights)) {
     return Status(ErrorKind::kUsage, "--best: --weights must be a run folder");
   }

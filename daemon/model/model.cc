@@ -126,11 +126,12 @@ std::vector<ValueId> EvaluationGraph::Outputs() const {
 }
 
 Result<Model> Model::Make(const ModelSpec& spec, const SampleSpec& sample) {
-  return Make(MakeNetwork(spec), KindOf(spec.loss), sample, SmoothingOf(spec.loss));
+  GACCD_ASSIGN_OR_RETURN(std::shared_ptr<const Network> network, MakeNetwork(spec));
+  return Make(std::move(network), KindOf(spec.loss), sample, SmoothingOf(spec.loss));
 }
 
 Result<Model> Model::MakeWithoutData(const ModelSpec& spec) {
-  std::shared_ptr<const Network> network = MakeNetwork(spec);
+  GACCD_ASSIGN_OR_RETURN(std::shared_ptr<const Network> network, MakeNetwork(spec));
   const LossKind loss = KindOf(spec.loss);
   GACCD_ASSIGN_OR_RETURN(const SampleSpec sample, ExampleSample(*network, loss));
   return Make(std::move(network), loss, sample, SmoothingOf(spec.loss));
@@ -159,7 +160,8 @@ Result<Model> Model::Make(std::shared_ptr<const Network> network, LossKind loss,
 
 Result<Model> Model::MakeForInference(const ModelSpec& spec, const SampleSpec& sample,
                                       Answer answer) {
-  Model model(MakeNetwork(spec), KindOf(spec.loss), sample, 0);
+  GACCD_ASSIGN_OR_RETURN(std::shared_ptr<const Network> network, MakeNetwork(spec));
+  Model model(std::move(network), KindOf(spec.loss), sample, 0);
   model.inference_ = answer;
   if (model.loss_ == LossKind::kContrastive && answer == Answer::kPrediction) {
     return Status(ErrorKind::kConfig, "a contrastive loss has no logits; it has embeddings");

@@ -65,7 +65,7 @@ class Network {
 // A sample of one sequence: "tokens" i32 [length] in [0, vocabulary).
 [[nodiscard]] SampleSpec TokenSample(std::int64_t length, std::int64_t vocabulary);
 
-// The network that the job describes.
-[[nodiscard]] std::shared_ptr<const Network> MakeNetwork(const ModelSpec& spec);
+// The network that the job describes. Errors: of a graph, GraphNetwork::Load(); others have none.
+Result<std::shared_ptr<const Network>> MakeNetwork(const ModelSpec& spec);
 
 }  // namespace gaccd

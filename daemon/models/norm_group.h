@@ -1,10 +1,18 @@
 // Which samples the batch norms of a job normalise together.
 #pragma once
 
+#include <cstdint>
+
 #include "daemon/config/job.h"
 #include "daemon/ops/batch_norm.h"
 
 namespace gaccd {
+
+// Of all batch norms of a network, as of BatchNormSpec.
+struct NormStatistics {
+  BatchStatistics stats = BatchStatistics::kWindow;
+  std::int64_t ghost_size = 32;  // of kGhost
+};
 
 [[nodiscard]] constexpr NormGroup GroupOf(BatchStatistics statistics) {
   switch (statistics) {

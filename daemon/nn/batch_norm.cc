@@ -14,11 +14,11 @@ BatchNorm::BatchNorm(const Scope& scope, const BatchNormOptions& options)
   const auto buffer = [&scope](const char* name, const Shape& size, double value) {
     return Declare(scope, {name, size, Constant(value), /*frozen=*/true, /*buffer=*/true});
   };
-  weight_ = Declare(scope, {"weight", shape, Constant(1)});
-  bias_ = Declare(scope, {"bias", shape, Constant(0)});
-  mean_ = buffer("running_mean", shape, 0);
-  variance_ = buffer("running_var", shape, 1);
-  updates_ = buffer("num_batches_tracked", {}, 0);
+  declared_.weight = Declare(scope, {"weight", shape, Constant(1)});
+  declared_.bias = Declare(scope, {"bias", shape, Constant(0)});
+  declared_.mean = buffer("running_mean", shape, 0);
+  declared_.variance = buffer("running_var", shape, 1);
+  declared_.updates = buffer("num_batches_tracked", {}, 0);
 }
 
 ValueId BatchNorm::operator()(Recorder& recorder, ValueId input) const {
@@ -36,12 +36,13 @@ ValueId BatchNorm::operator()(Recorder& recorder, ValueId input) const {
             .count = (recorder.update_samples() + options_.run_size - 1) / options_.run_size,
             .samples = recorder.samples()};
   }
-  const ValueId sums = group != NormGroup::kNone
-                           ? GroupSums(recorder, input, runs)
-                           : Apply(recorder, std::make_shared<FixedSums>(),
-                                   {recorder.Parameter(mean_), recorder.Parameter(variance_)});
-  std::vector<ValueId> inputs = {input, sums, recorder.Parameter(weight_),
-                                 recorder.Parameter(bias_)};
+  const ValueId sums =
+      group != NormGroup::kNone
+          ? GroupSums(recorder, input, runs)
+          : Apply(recorder, std::make_shared<FixedSums>(),
+                  {recorder.Parameter(declared_.mean), recorder.Parameter(declared_.variance)});
+  std::vector<ValueId> inputs = {input, sums, recorder.Parameter(declared_.weight),
+                                 recorder.Parameter(declared_.bias)};
   if (runs.size > 0) inputs.push_back(recorder.Input(kPosition));
   const auto epsilon = static_cast<float>(options_.epsilon);
   return Apply(recorder, std::make_shared<gaccd::BatchNorm>(epsilon, group, runs),
@@ -53,14 +54,14 @@ ValueId BatchNorm::GroupSums(Recorder& recorder, ValueId input, const NormRuns& 
   RunningUpdate running{.run_size = runs.size,
                         .values = recorder.samples() > 0 ? rows / recorder.samples() : 0,
                         .momentum = options_.momentum,
-                        .mean = mean_,
-                        .variance = variance_,
-                        .updates = updates_};
+                        .mean = declared_.mean,
+                        .variance = declared_.variance,
+                        .updates = declared_.updates};
   std::vector<ValueId> inputs = {input};
   if (runs.size > 0) inputs.push_back(recorder.Input(kPosition));
   ValueId sums = Apply(recorder, std::make_shared<ChannelSums>(runs), std::move(inputs));
   if (options_.group == NormGroup::kMicroBatch) {
-    const std::array buffers = {mean_, variance_, updates_};
+    const std::array buffers = {declared_.mean, declared_.variance, declared_.updates};
     recorder.AddToBuffers(StrCat("layer '", path(), "'"), std::make_shared<MicroStatistics>(),
                           {sums}, buffers);
   } else {

@@ -18,9 +18,21 @@ struct BatchNormOptions {
   std::int64_t run_size = 0;  // of kRuns
 };
 
+struct BatchNormParameters {
+  ParameterIndex weight = 0;
+  ParameterIndex bias = 0;
+  ParameterIndex mean = 0;
+  ParameterIndex variance = 0;
+  ParameterIndex updates = 0;
+};
+
 class BatchNorm final : public Layer {
  public:
   BatchNorm(const Scope& scope, const BatchNormOptions& options);
+  // With parameters and buffers that are declared already.
+  BatchNorm(const Scope& scope, const BatchNormOptions& options,
+            const BatchNormParameters& declared)
+      : Layer(scope), options_(options), declared_(declared) {}
 
   // [M, channels] or images of them -> the same
   ValueId operator()(Recorder& recorder, ValueId input) const override;
@@ -30,11 +42,7 @@ class BatchNorm final : public Layer {
   ValueId GroupSums(Recorder& recorder, ValueId input, const NormRuns& runs) const;
 
   BatchNormOptions options_;
-  ParameterIndex weight_;
-  ParameterIndex bias_;
-  ParameterIndex mean_;
-  ParameterIndex variance_;
-  ParameterIndex updates_;
+  BatchNormParameters declared_;
 };
 
 }  // namespace gaccd::nn

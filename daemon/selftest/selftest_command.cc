@@ -7,6 +7,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
 #include "daemon/config/plan_command.h"
+#include "daemon/models/graph_network.h"
 #include "daemon/selftest/selftest.h"
 #include "daemon/selftest/selftest_job.h"
 
@@ -29,6 +30,7 @@ Result<std::int64_t> UsualTarget(std::int64_t nodes, std::int64_t gpus_per_node,
 Status RunSelftestOfJob(const Flags& flags) {
   GACCD_ASSIGN_OR_RETURN(Job job, LoadJob(*flags.job));
   GACCD_ASSIGN_OR_RETURN(job, OverlayFlags(std::move(job), flags));
+  GACCD_ASSIGN_OR_RETURN(job, WithGraphDigest(std::move(job)));
   GACCD_ASSIGN_OR_RETURN(const PlanRequest request,
                          ToPlanRequest(job.batch, flags.nodes.value_or(kDefaultNodes),
                                        flags.gpus_per_node.value_or(kDefaultGpusPerNode)));

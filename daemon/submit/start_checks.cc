@@ -45,7 +45,7 @@ std::optional<std::int64_t> NodesOf(const Flags& flags) {
 
 // A lower bound of what the ranks of a node hold; 0 where it is not known without the data.
 std::int64_t LeastMemoryMib(const Job& job, std::int64_t nodes, std::int64_t ranks) {
-  const auto model = Model::MakeWithoutData(job.model);
+  const auto model = Model::MakeWithoutData(WithAbsolutePaths(job).model);
   if (!model.ok()) return 0;
   const std::int64_t parameters = model->layout().size();
   const std::int64_t state = StateElements(job.optimizer, parameters);

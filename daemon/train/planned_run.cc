@@ -6,6 +6,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/data/node_share.h"
 #include "daemon/engine/planned_memory.h"
+#include "daemon/models/graph_network.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/plan/memory_table.h"
 #include "daemon/tensor/group_rules.h"
@@ -141,7 +142,9 @@ Status AddRun(const Job& job, const Plan& plan, std::string* text) {
 
 std::string PlannedRunText(const Job& job, const Plan& plan) {
   std::string text = StrCat("\nThe run of ", job.name, "\n");
-  if (const Status known = AddRun(job, plan, &text); !known.ok()) {
+  const auto resolved = WithGraphDigest(job);
+  const Status known = resolved.ok() ? AddRun(*resolved, plan, &text) : resolved.status();
+  if (!known.ok()) {
     text += Field("not known", known.message());
   }
   return text;

@@ -7,6 +7,7 @@
 
 #include "daemon/config/job_text.h"
 #include "daemon/config/memory_flag.h"
+#include "daemon/models/graph_network.h"
 #include "daemon/telemetry/log.h"
 
 namespace gaccd {
@@ -51,7 +52,8 @@ Result<Job> ReadTrainingJob(const Flags& flags) {
   GACCD_RETURN_IF_ERROR(CheckCheckpointFlags(flags));
   GACCD_RETURN_IF_ERROR(CheckWeightFlags(flags));
   GACCD_ASSIGN_OR_RETURN(Job job, LoadJob(*flags.job));
-  return OverlayFlags(std::move(job), flags);
+  GACCD_ASSIGN_OR_RETURN(job, OverlayFlags(std::move(job), flags));
+  return WithGraphDigest(std::move(job));
 }
 
 WeightRules WeightRulesOf(const Flags& flags) {

@@ -19,6 +19,7 @@
 #include "daemon/data/class_names.h"
 #include "daemon/data/tokenizer.h"
 #include "daemon/model/safetensors.h"
+#include "daemon/models/graph_file.h"
 #include "daemon/rundir/agreement.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/done_marker.h"
@@ -253,11 +254,13 @@ RankStatus TrainingRun::MakeTrainer() {
 }
 
 RankStatus TrainingRun::LoadInitWeights() {
-  if (!flags_.init_weights) return {};
+  const auto* graph = std::get_if<GraphSpec>(&job_.model.architecture);
+  if (!flags_.init_weights && graph == nullptr) return {};
+  const std::string path =
+      flags_.init_weights ? *flags_.init_weights : GraphWeightsFile(graph->path);
   LoadedWeights loaded;
-  Agreement all =
-      LoadWeightsTogether(comm_, trainer_->engine(), trainer_->model(), job_,
-                          {.path = *flags_.init_weights, .rules = WeightRulesOf(flags_)}, &loaded);
+  Agreement all = LoadWeightsTogether(comm_, trainer_->engine(), trainer_->model(), job_,
+                                      {.path = path, .rules = WeightRulesOf(flags_)}, &loaded);
   if (comm_.rank() == 0) init_weights_ = std::move(loaded.report);
   return all;
 }

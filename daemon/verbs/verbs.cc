@@ -13,6 +13,7 @@
 #include "daemon/export/export_command.h"
 #include "daemon/infer/eval_command.h"
 #include "daemon/infer/predict_command.h"
+#include "daemon/models/graph_network.h"
 #include "daemon/preflight/device_choice.h"
 #include "daemon/report/plot.h"
 #include "daemon/report/report_command.h"
@@ -40,6 +41,7 @@ Status CheckPlannedDevice(const Flags& flags) {
   if (!flags.job) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(Job job, LoadJob(*flags.job));
   GACCD_ASSIGN_OR_RETURN(job, OverlayFlags(std::move(job), flags));
+  GACCD_ASSIGN_OR_RETURN(job, WithGraphDigest(std::move(job)));
   return job.device == Device::kCuda ? CheckModelOnGpu(job) : Status::Ok();
 }
 

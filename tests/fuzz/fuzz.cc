@@ -19,6 +19,7 @@ constexpr std::pair<std::string_view, Target> kTargets[] = {
     {"data_json", FuzzDataJson},
     {"event", FuzzEvent},
     {"failure_record", FuzzFailureRecord},
+    {"graph", FuzzGraph},
     {"heartbeat_frame", FuzzHeartbeatFrame},
     {"idx", FuzzIdx},
     {"image", FuzzImage},

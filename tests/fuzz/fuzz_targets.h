@@ -12,6 +12,7 @@ int FuzzCsv(const std::uint8_t* data, std::size_t size);
 int FuzzDataJson(const std::uint8_t* data, std::size_t size);
 int FuzzEvent(const std::uint8_t* data, std::size_t size);
 int FuzzFailureRecord(const std::uint8_t* data, std::size_t size);
+int FuzzGraph(const std::uint8_t* data, std::size_t size);
 int FuzzHeartbeatFrame(const std::uint8_t* data, std::size_t size);
 int FuzzIdx(const std::uint8_t* data, std::size_t size);
 int FuzzImage(const std::uint8_t* data, std::size_t size);

@@ -103,7 +103,7 @@ double RootMeanSquare(std::span<const float> a, std::span<const float> b) {
 // A network that was run forward and backward over the first samples of the golden data.
 class Training {
  public:
-  Training(const ModelSpec& spec, const std::string& name) : network_(MakeNetwork(spec)) {
+  Training(const ModelSpec& spec, const std::string& name) : network_(MakeNetwork(spec).value()) {
     for (const nn::ParameterSpec& parameter : network_->parameters().specs()) {
       EXPECT_TRUE(layout_.Add(parameter.name, parameter.shape).ok());
     }

@@ -11,6 +11,7 @@ figures of every update and the weights at the end. They must come out on each o
 import json
 import os
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from pathlib import Path
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "train"
 MODELS = GOLDEN.parent / "models"
+GRAPHS = GOLDEN.parent / "graphs"
 LAUNCHER_VARIABLES = ("SLURM_", "OMPI_", "PMIX_", "PMI_")
 PROCESSES = {"momentum_cosine": 3, "adamw_clipped": 2, "fewer_samples_than_ranks": 4,
              "contrastive": 3}
@@ -112,11 +114,13 @@ class TrainGolden(unittest.TestCase):
             allowed = 8 * max(golden.errors[f"trained.{name}"], 2 ** -24)
             self.assertLessEqual(error, allowed, name)
 
-    def run_ranks(self, cwd, *command):
+    def run_ranks(self, cwd, *command, fails=None):
         env = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
         done = subprocess.run([str(word) for word in command], cwd=cwd, env=env, text=True,
                               capture_output=True, timeout=200)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(done.returncode == 0, fails is None, done.stdout + done.stderr)
+        self.assertIn(fails or "", done.stderr)
+        return done.stdout
 
     def run_and_compare(self, golden, folder, *command):
         self.run_ranks(GOLDEN, *command)
@@ -151,6 +155,41 @@ class TrainGolden(unittest.TestCase):
                     self.run_ranks(MODELS, RANK_PROCESS, "golden", own, nodes, ranks,
                                    f"{folder}/run", init)
                     self.compare_model(golden, f"{folder}/run", job.with_suffix(".trained"))
+
+    def test_exported_models(self):
+        jobs = sorted(GRAPHS.glob("*.txtpb"))
+        self.assertGreaterEqual(len(jobs), 5)
+        for job in jobs:
+            golden = Golden(job.with_suffix(".txt"))
+            for nodes, ranks in golden.worlds:
+                with (self.subTest(job=job.stem, nodes=nodes, ranks=ranks),
+                      tempfile.TemporaryDirectory() as folder):
+                    self.run_ranks(GRAPHS, RANK_PROCESS, "golden", job, nodes, ranks, folder,
+                                   GRAPHS / job.stem / "weights.safetensors")
+                    self.compare(golden, folder)
+
+    def test_an_exported_model_from_training_to_answers(self):
+        """The weights next to the graph are the initial ones; a checkpoint knows its graph."""
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(GRAPHS, f"{folder}/graphs")
+            shutil.copytree(GOLDEN, f"{folder}/train")
+            job, cwd = f"{folder}/graphs/mlp.txtpb", folder
+            self.run_ranks(cwd, MPIRUN, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca",
+                           "mpi_yield_when_idle", "1", "-n", 3, GACCD, "train", f"--job={job}", "--device=cpu",
+                           f"--run-dir={folder}/run", f"--save-weights={folder}/run/weights")
+            golden = Golden(GRAPHS / "mlp.txt")
+            self.compare(golden, f"{folder}/run")
+            self.run_ranks(cwd, GACCD, "ckpt", "export", f"{folder}/run", f"--out={folder}/exported")
+            self.assertEqual(read_safetensors(f"{folder}/exported"), read_safetensors(f"{folder}/run/weights"))
+            answers = self.run_ranks(cwd, GACCD, "eval", f"--job={job}", f"--weights={folder}/run", "--format=json")
+            self.assert_close([json.loads(answers)["loss"]], [golden.evals[-1][3]], "eval")
+            self.run_ranks(cwd, GACCD, "predict", f"--job={job}", f"--weights={folder}/run", f"--out={folder}/answers.npy")
+            plan = self.run_ranks(cwd, GACCD, "plan", f"--job={job}", "--nodes=1", "--gpus-per-node=3")
+            self.assertIn("a rank on a CPU: model", plan)
+            graph = Path(folder, "graphs", "mlp", "graph.txtpb")
+            graph.write_text(graph.read_text().replace('op: "relu"', 'op: "silu"'))
+            for verb in (["eval", f"--weights={folder}/run"], ["train", f"--run-dir={folder}/run", "--epochs=3"]):
+                self.run_ranks(cwd, GACCD, verb[0], f"--job={job}", *verb[1:], fails="digest")
 
     def test_ranks_that_are_processes(self):
         for job, ranks in PROCESSES.items():

@@ -338,7 +338,7 @@ Model ModelOf(const EngineCase& test, int rank) {
       }
       spec.layer.push_back({StrCat("fc", i), LinearSpec{test.widths[i - 1], test.widths[i], true}});
     }
-    return Model::Make(MakeNetwork(spec), test.loss, SpecOf(test)).value();
+    return Model::Make(MakeNetwork(spec).value(), test.loss, SpecOf(test)).value();
   };
   Model model = make();
   const Status rules = model.ApplyRules(test.optimizer);

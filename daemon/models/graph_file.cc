@@ -1,0 +1,168 @@
+#include "daemon/models/graph_file.h"
+
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/text_format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "daemon/config/job_text.h"
+#include "proto/graph.pb.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::int64_t kVersion = 1;
+constexpr std::size_t kMaxDimensions = 8;
+
+class FirstError : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, google::protobuf::io::ColumnNumber column,
+                const std::string& message) override {
+    if (text_.empty()) text_ = StrCat(line + 1, ":", column + 1, ": ", message);
+  }
+  [[nodiscard]] const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+// Every size is at least 1 or, where there are samples, -k.
+Status CheckSizes(const Shape& sizes, bool samples) {
+  Shape counts = sizes;
+  for (std::int64_t& size : counts) {
+    if (size == 0 || (size < 0 && !samples) || size < -std::int64_t{1 << 30}) {
+      return BadGraph(StrCat("sizes: expected at least 1",
+                             samples ? ", or -k for k times the samples" : "", ", found ",
+                             ToString(sizes)));
+    }
+    size = std::abs(size);
+  }
+  if (sizes.size() > kMaxDimensions) {
+    return BadGraph(StrCat("sizes: expected at most ", kMaxDimensions, ", found ", sizes.size()));
+  }
+  return CheckShape(counts, DType::kF32);
+}
+
+Result<GraphTensor> TensorOf(const proto::GraphTensor& message, bool input) {
+  GraphTensor tensor{.name = message.name(),
+                     .dtype = message.type() == proto::GraphTensor::I64 ? DType::kI32 : DType::kF32,
+                     .sizes = {message.size().begin(), message.size().end()},
+                     .buffer = message.buffer(),
+                     .frozen = message.frozen(),
+                     .aliases = {message.alias().begin(), message.alias().end()}};
+  const std::string where = StrCat(input ? "input '" : "parameter '", tensor.name, "'");
+  GACCD_RETURN_IF_ERROR(CheckSizes(tensor.sizes, input).WithContext(where));
+  const auto samples = [](std::int64_t size) { return size < 0; };
+  if (input && (tensor.sizes.empty() || tensor.sizes[0] != -1 ||
+                std::ranges::count_if(tensor.sizes, samples) != 1)) {
+    return BadGraph(
+        StrCat(where, ": expected the first size to be -1, found ", ToString(tensor.sizes)));
+  }
+  return tensor;
+}
+
+Result<GraphNode> NodeOf(const proto::GraphNode& message) {
+  GraphNode node{.name = message.name(),
+                 .op = message.op(),
+                 .inputs = {message.input().begin(), message.input().end()},
+                 .integers = {},
+                 .numbers = {},
+                 .source = message.source()};
+  for (const proto::GraphAttribute& attribute : message.attribute()) {
+    const std::string& name = attribute.name();
+    if (node.integers.contains(name) || node.numbers.contains(name)) {
+      return BadGraph(StrCat(node.Where(), ": two attributes are called '", name, "'"));
+    }
+    if (!attribute.has_number()) {
+      node.integers[name] = {attribute.integer().begin(), attribute.integer().end()};
+    } else if (std::isfinite(attribute.number()) && attribute.integer_size() == 0) {
+      node.numbers[name] = attribute.number();
+    } else {
+      return BadGraph(
+          StrCat(node.Where(), ": attribute '", name, "': expected integers or one finite number"));
+    }
+  }
+  if (const auto size = node.integers.find("size"); size != node.integers.end()) {
+    GACCD_RETURN_IF_ERROR(CheckSizes(size->second, true).WithContext(node.Where()));
+  }
+  return node;
+}
+
+// Nodes in an order in which they can run, so there is no cycle.
+Status CheckNames(const GraphFile& graph) {
+  std::set<std::string_view> known;
+  const auto add = [&known](const std::string& name) -> Status {
+    if (!name.empty() && known.insert(name).second) return Status::Ok();
+    return BadGraph(name.empty() ? std::string("a name is empty")
+                                 : StrCat("two values are called '", name, "'"));
+  };
+  for (const auto* tensors : {&graph.inputs, &graph.parameters}) {
+    for (const GraphTensor& tensor : *tensors) GACCD_RETURN_IF_ERROR(add(tensor.name));
+  }
+  for (const GraphNode& node : graph.nodes) {
+    for (const std::string& input : node.inputs) {
+      if (input.empty() || known.contains(input)) continue;
+      return BadGraph(StrCat(node.Where(), ": no value before it is called '", input, "'"));
+    }
+    GACCD_RETURN_IF_ERROR(add(node.name).WithContext(node.Where()));
+  }
+  if (known.contains(graph.output)) return Status::Ok();
+  return BadGraph(StrCat("output: no value is called '", graph.output, "'"));
+}
+
+Result<GraphFile> GraphOf(const proto::ExportedGraph& message) {
+  if (message.version() != kVersion) {
+    return BadGraph(StrCat("version: expected ", kVersion, ", found ", message.version(),
+                           ": export the model again with the gaccd package of this version"));
+  }
+  GraphFile graph;
+  graph.output = message.output();
+  for (const proto::GraphTensor& input : message.input()) {
+    GACCD_ASSIGN_OR_RETURN(GraphTensor tensor, TensorOf(input, true));
+    graph.inputs.push_back(std::move(tensor));
+  }
+  for (const proto::GraphTensor& parameter : message.parameter()) {
+    GACCD_ASSIGN_OR_RETURN(GraphTensor tensor, TensorOf(parameter, false));
+    graph.parameters.push_back(std::move(tensor));
+  }
+  for (const proto::GraphNode& one : message.node()) {
+    GACCD_ASSIGN_OR_RETURN(GraphNode node, NodeOf(one));
+    graph.nodes.push_back(std::move(node));
+  }
+  GACCD_RETURN_IF_ERROR(CheckNames(graph));
+  return graph;
+}
+
+}  // namespace
+
+std::string GraphNode::Where() const {
+  return StrCat("node '", name, "'", source.empty() ? "" : StrCat(" (", source, ")"));
+}
+
+Result<GraphFile> ParseGraph(std::string_view text, const std::string& name) {
+  proto::ExportedGraph message;
+  FirstError errors;
+  google::protobuf::TextFormat::Parser parser;
+  parser.RecordErrorsTo(&errors);
+  if (!parser.ParseFromString(std::string(text), &message)) {
+    return BadGraph(StrCat(name, ":", errors.text().empty() ? " is no graph" : errors.text()));
+  }
+  auto graph = GraphOf(message);
+  if (!graph.ok()) return graph.status().WithContext(name);
+  graph->digest = Digest(text);
+  return graph;
+}
+
+Result<GraphFile> ReadGraph(const std::string& folder) {
+  const std::string path = folder + "/graph.txtpb";
+  GACCD_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, ErrorKind::kConfig));
+  return ParseGraph(text, path);
+}
+
+std::string GraphWeightsFile(const std::string& folder) { return folder + "/weights.safetensors"; }
+
+}  // namespace gaccd

@@ -1,0 +1,126 @@
+#include "daemon/models/graph_op_families.h"
+#include "daemon/nn/batch_norm.h"
+#include "daemon/ops/conv2d.h"
+#include "daemon/ops/group_norm.h"
+#include "daemon/ops/pool2d.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::int64_t kMaxPixels = 1 << 20;  // of kernels, strides, paddings
+const DimensionOrder kImages = {0, 2, 3, 1};  // [N, C, H, W] lies as [N, H, W, C]
+
+// y = f(images).
+GraphValue ByImage(GraphRecorder& r, std::shared_ptr<const Function> function) {
+  const GraphValue x = r.In(0);
+  if (!r.Expect(x.rank() == 4 && x.sizes[0] < 0, "expected [samples, channels, height, width]",
+                x)) {
+    return {};
+  }
+  const ValueId images = r.InOrder(x, kImages);
+  if (!r.ok()) return {};
+  Shape shape;
+  for (const std::size_t dimension : kImages) {
+    shape.push_back(CountOf(x.sizes[dimension], r.recorder().samples()));
+  }
+  std::vector<ValueId> inputs = {r.As(images, shape)};
+  for (std::size_t i = 1; r.Has(i); ++i) inputs.push_back(r.In(i).id);
+  const ValueId y = r.Apply(std::move(function), std::move(inputs));
+  if (!r.ok()) return {};
+  const Shape& made = r.recorder().shape(y);
+  return LyingAs(y, {x.sizes[0], made[3], made[1], made[2]}, kImages);
+}
+
+GraphValue RecordConv2d(GraphRecorder& r) {
+  return ByImage(r, std::make_shared<Conv2d>(Conv2dOptions{.stride = r.Pair("stride"),
+                                                           .padding = r.Pair("padding"),
+                                                           .dilation = r.Pair("dilation"),
+                                                           .groups = r.Integer("groups")}));
+}
+
+GraphValue RecordMaxPool(GraphRecorder& r) {
+  return ByImage(r, std::make_shared<MaxPool2d>(MaxPool2dOptions{.kernel = r.Pair("kernel"),
+                                                                 .stride = r.Pair("stride"),
+                                                                 .padding = r.Pair("padding"),
+                                                                 .dilation = r.Pair("dilation")}));
+}
+
+GraphValue RecordAvgPool(GraphRecorder& r) {
+  return ByImage(r, std::make_shared<AvgPool2d>(AvgPool2dOptions{
+                        .kernel = r.Pair("kernel"),
+                        .stride = r.Pair("stride"),
+                        .padding = r.Pair("padding"),
+                        .count_include_pad = r.Integer("count_include_pad") != 0}));
+}
+
+GraphValue RecordAdaptivePool(GraphRecorder& r) {
+  return ByImage(r, std::make_shared<AdaptiveAvgPool2d>(r.Pair("output")));
+}
+
+GraphValue RecordMeanImage(GraphRecorder& r) {
+  GraphValue y = ByImage(r, std::make_shared<AdaptiveAvgPool2d>(ImagePair{1, 1}));
+  if (!r.ok() || r.Integer("keepdim") != 0) return y;
+  return *ViewOf(y, {y.sizes[0], y.sizes[1]});
+}
+
+GraphValue RecordGroupNorm(GraphRecorder& r) {
+  return ByImage(
+      r, std::make_shared<GroupNorm>(r.Integer("groups"), static_cast<float>(r.Number("eps"))));
+}
+
+// Of images and vectors alike, rows of channels.
+GraphValue RecordBatchNorm(GraphRecorder& r) {
+  const GraphValue x = r.In(0);
+  if (!r.Expect(x.rank() == 2 || x.rank() == 4, "expected [samples, channels, ..]", x)) return {};
+  const DimensionOrder order = x.rank() == 4 ? kImages : RowMajor(x.rank());
+  const std::string& mean = r.InputName(kFirstBuffer);
+  nn::ParameterList none;  // nothing is declared
+  const nn::BatchNorm norm(nn::Scope(none, mean.substr(0, mean.rfind('.'))),
+                           {.channels = x.sizes[1],
+                            .epsilon = r.Number("eps"),
+                            .momentum = r.Number("momentum"),
+                            .group = GroupOf(r.statistics().stats),
+                            .run_size = r.statistics().ghost_size},
+                           {.weight = r.Parameter(1),
+                            .bias = r.Parameter(2),
+                            .mean = r.Parameter(kFirstBuffer),
+                            .variance = r.Parameter(kFirstBuffer + 1),
+                            .updates = r.Parameter(kFirstBuffer + 2)});
+  return LyingAs(norm(r.recorder(), r.Rows(x, order, 1)), x.sizes, order);
+}
+
+GraphAttributeRule Pixels(std::string_view name, double least) {
+  return {.name = name, .count = 2, .least = least, .most = kMaxPixels};
+}
+
+}  // namespace
+
+std::vector<GraphOp> ImageOps() {
+  const GraphAttributeRule groups = {.name = "groups", .least = 1, .most = kMaxPixels};
+  return {
+      {"conv2d",
+       1,
+       2,
+       1,
+       {Pixels("stride", 1), Pixels("padding", 0), Pixels("dilation", 1), groups},
+       RecordConv2d},
+      {"max_pool2d",
+       1,
+       0,
+       0,
+       {Pixels("kernel", 1), Pixels("stride", 1), Pixels("padding", 0), Pixels("dilation", 1)},
+       RecordMaxPool},
+      {"avg_pool2d",
+       1,
+       0,
+       0,
+       {Pixels("kernel", 1), Pixels("stride", 1), Pixels("padding", 0), Flag("count_include_pad")},
+       RecordAvgPool},
+      {"adaptive_avg_pool2d", 1, 0, 0, {Pixels("output", 1)}, RecordAdaptivePool},
+      {"mean_image", 1, 0, 0, {Flag("keepdim")}, RecordMeanImage},
+      {kBatchNormOp, 1, 5, 0, {Epsilon(), Real("momentum", 1e-9, 1)}, RecordBatchNorm, {1, 4}},
+      {"group_norm", 1, 2, 0, {groups, Epsilon()}, RecordGroupNorm, {1}},
+  };
+}
+
+}  // namespace gaccd

@@ -1,0 +1,174 @@
+#include "daemon/models/graph_network.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+#include <variant>
+
+#include "collectives/base/strings.h"
+#include "daemon/config/job_text.h"
+#include "daemon/models/graph_ops.h"
+
+namespace gaccd {
+namespace {
+
+std::map<std::string_view, const GraphTensor*> ByName(const std::vector<GraphTensor>& tensors) {
+  std::map<std::string_view, const GraphTensor*> by_name;
+  for (const GraphTensor& tensor : tensors) by_name[tensor.name] = &tensor;
+  return by_name;
+}
+
+// Parameters where the op has parameters, values elsewhere, and buffers for batch norms alone.
+Status CheckInputs(const GraphNode& node,
+                   const std::map<std::string_view, const GraphTensor*>& parameters) {
+  const GraphOp& op = *FindGraphOp(node.op);
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    if (node.inputs[i].empty()) continue;
+    const auto found = parameters.find(node.inputs[i]);
+    const bool is_parameter = found != parameters.end();
+    const auto bad = [&](std::string_view expected) {
+      return BadGraph(StrCat(op.name, ": expected ", expected, " as input ", i, ", found '",
+                             node.inputs[i], "'"));
+    };
+    if (i >= op.values && !is_parameter) return bad("a parameter");
+    if (i < op.values && is_parameter && op.name != "add") return bad("a value");
+    const bool buffer = op.name == kBatchNormOp && i >= kFirstBuffer;
+    if (is_parameter && found->second->buffer != buffer) {
+      return bad(buffer ? "a buffer" : "a parameter that is no buffer");
+    }
+  }
+  return Status::Ok();
+}
+
+Status CheckGraph(const GraphFile& graph) {
+  const auto parameters = ByName(graph.parameters);
+  std::set<std::string_view> used;
+  for (const GraphNode& node : graph.nodes) {
+    GACCD_RETURN_IF_ERROR(CheckGraphNode(node).WithContext(node.Where()));
+    GACCD_RETURN_IF_ERROR(CheckInputs(node, parameters).WithContext(node.Where()));
+    used.insert(node.inputs.begin(), node.inputs.end());
+  }
+  for (const GraphTensor& parameter : graph.parameters) {
+    if (!used.contains(parameter.name)) {
+      return BadGraph(StrCat("no node uses the parameter '", parameter.name, "'"));
+    }
+  }
+  if (parameters.contains(graph.output))
+    return BadGraph("output: expected a value, found a parameter");
+  if (graph.inputs.empty() || graph.inputs.size() >= kMaxTensors) {
+    return BadGraph(
+        StrCat("inputs: expected 1 to ", kMaxTensors - 1, ", found ", graph.inputs.size()));
+  }
+  return Status::Ok();
+}
+
+// What a new model starts with where no weights are loaded: of what PyTorch does to layers of its
+// own, the usual: products uniform in +-1/sqrt(fan in), norms 1, else 0.
+nn::Initializer InitializerOf(const GraphTensor& parameter, bool one) {
+  if (one) return nn::Constant(1);
+  if (parameter.sizes.size() < 2) return nn::Constant(0);
+  const auto fan_in = static_cast<double>(Elements(parameter.sizes) / parameter.sizes[0]);
+  return nn::Uniform(1 / std::sqrt(fan_in));
+}
+
+std::set<std::string_view> StartAtOne(const GraphFile& graph) {
+  std::set<std::string_view> ones;
+  for (const GraphNode& node : graph.nodes) {
+    for (const std::size_t i : FindGraphOp(node.op)->ones) ones.insert(node.inputs[i]);
+  }
+  return ones;
+}
+
+}  // namespace
+
+GraphNetwork::GraphNetwork(GraphFile graph, const NormStatistics& statistics)
+    : graph_(std::move(graph)), statistics_(statistics) {
+  const std::set<std::string_view> ones = StartAtOne(graph_);
+  for (const GraphTensor& parameter : graph_.parameters) {
+    indices_[parameter.name] =
+        parameters_.Declare({.name = parameter.name,
+                             .shape = parameter.sizes,
+                             .initializer = InitializerOf(parameter, ones.contains(parameter.name)),
+                             .frozen = parameter.frozen || parameter.buffer,
+                             .buffer = parameter.buffer});
+  }
+}
+
+Result<std::shared_ptr<const Network>> GraphNetwork::Make(GraphFile graph,
+                                                          const NormStatistics& statistics,
+                                                          const std::string& name) {
+  GACCD_RETURN_IF_ERROR(CheckGraph(graph).WithContext(name));
+  return std::shared_ptr<const Network>(new GraphNetwork(std::move(graph), statistics));
+}
+
+Result<std::shared_ptr<const Network>> GraphNetwork::Load(const GraphSpec& spec) {
+  GACCD_ASSIGN_OR_RETURN(GraphFile graph, ReadGraph(spec.path));
+  if (spec.digest && *spec.digest != graph.digest) {
+    return BadGraph(StrCat("model.graph.path: ", spec.path,
+                           " holds another network than the run began ",
+                           "with: expected the digest ", *spec.digest, ", found ", graph.digest));
+  }
+  return Make(std::move(graph), {spec.stats, spec.ghost_size}, spec.path);
+}
+
+ValueId GraphNetwork::Record(nn::Recorder& recorder) const {
+  GraphRecorder values(recorder, graph_, indices_, statistics_);
+  for (const GraphTensor& input : graph_.inputs) {
+    values.AddInput(input);
+    if (!values.ok()) return nn::kNoValue;
+  }
+  for (const GraphNode& node : graph_.nodes) {
+    values.Begin(node);
+    GraphValue value = FindGraphOp(node.op)->record(values);
+    if (!values.ok()) return nn::kNoValue;
+    values.Finish(std::move(value));
+  }
+  const GraphValue output = values.Value(graph_.output);
+  const bool fits = (output.rank() == 2 || output.rank() == 3) && output.sizes[0] == -1 &&
+                    output.sizes.back() > 0;
+  if (!values.Expect(fits, "the output: expected [samples, width] or [samples, length, width]",
+                     output)) {
+    return nn::kNoValue;
+  }
+  return values.Rows(output, RowMajor(output.rank()), 1);
+}
+
+SampleSpec GraphNetwork::ExampleSample() const {
+  SampleSpec sample;
+  for (const GraphTensor& input : graph_.inputs) {
+    sample.tensors.push_back(
+        {input.name, input.dtype, {input.sizes.begin() + 1, input.sizes.end()}});
+  }
+  for (const GraphNode& node : graph_.nodes) {
+    if (node.op != "embedding" || node.inputs[0] != "tokens") continue;
+    sample.vocabulary = parameters_.specs()[indices_.at(node.inputs[1])].shape[0];
+    break;
+  }
+  return sample;
+}
+
+WeightNames GraphNetwork::weight_names() const {
+  WeightNames names;
+  for (const GraphTensor& parameter : graph_.parameters) {
+    for (const std::string& alias : parameter.aliases) names.tied[alias] = parameter.name;
+  }
+  return names;
+}
+
+std::string GraphNetwork::Describe() const {
+  return StrCat("exported network, ", graph_.nodes.size(), " ops, ", graph_.parameters.size(),
+                " parameters and buffers");
+}
+
+Result<Job> WithGraphDigest(Job job) {
+  auto* graph = std::get_if<GraphSpec>(&job.model.architecture);
+  if (graph == nullptr) return job;
+  graph->path = std::get<GraphSpec>(WithAbsolutePaths(job).model.architecture).path;
+  if (graph->digest) return job;
+  GACCD_ASSIGN_OR_RETURN(const GraphFile file, ReadGraph(graph->path));
+  graph->digest = file.digest;
+  return job;
+}
+
+}  // namespace gaccd

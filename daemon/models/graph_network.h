@@ -1,0 +1,43 @@
+// GraphNetwork: a user's PyTorch model, exported by gaccd.export of tools/python: parameters under
+// the names of its state_dict, and the ops of graph_ops.h. It reads the tensors of the data that
+// its inputs name. The prediction is [samples, width], or [samples, length, width] as rows.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string_view>
+
+#include "daemon/models/graph_file.h"
+#include "daemon/models/network.h"
+#include "daemon/models/norm_group.h"
+
+namespace gaccd {
+
+class GraphNetwork final : public Network {
+ public:
+  // Reads spec.path. Errors: ReadGraph(), CheckGraphNode(); kConfig where a parameter is not used
+  // or is in the place of a value, and where the file has another digest than the spec.
+  static Result<std::shared_ptr<const Network>> Load(const GraphSpec& spec);
+  // Of a graph in memory. name: for messages.
+  static Result<std::shared_ptr<const Network>> Make(GraphFile graph,
+                                                     const NormStatistics& statistics,
+                                                     const std::string& name);
+
+  ValueId Record(nn::Recorder& recorder) const override;
+  [[nodiscard]] SampleSpec ExampleSample() const override;
+  [[nodiscard]] WeightNames weight_names() const override;
+  [[nodiscard]] std::string Describe() const override;
+
+ private:
+  GraphNetwork(GraphFile graph, const NormStatistics& statistics);
+
+  GraphFile graph_;
+  NormStatistics statistics_;
+  std::map<std::string_view, nn::ParameterIndex> indices_;  // names are those of graph_
+};
+
+// `job` with the absolute path and the digest of its graph, where it has one: ranks compare them,
+// and checkpoints know the network.
+Result<Job> WithGraphDigest(Job job);
+
+}  // namespace gaccd

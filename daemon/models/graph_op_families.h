@@ -1,0 +1,28 @@
+// The ops of graph_ops.h by what they are done to, each family in a file of its own.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "daemon/models/graph_ops.h"
+
+namespace gaccd {
+
+[[nodiscard]] std::vector<GraphOp> ValueOps();     // value by value, and over the last dimension
+[[nodiscard]] std::vector<GraphOp> ImageOps();     // and batch norm
+[[nodiscard]] std::vector<GraphOp> SequenceOps();  // tables, sums with them, attention
+[[nodiscard]] std::vector<GraphOp> LayoutOps();
+
+// Rules of attributes.
+[[nodiscard]] constexpr GraphAttributeRule Flag(std::string_view name) {
+  return {.name = name, .most = 1};
+}
+[[nodiscard]] constexpr GraphAttributeRule Real(std::string_view name, double least, double most) {
+  return {.name = name, .count = -1, .least = least, .most = most};
+}
+[[nodiscard]] constexpr GraphAttributeRule AnyIntegers(std::string_view name) {
+  return {.name = name, .count = 0};
+}
+[[nodiscard]] constexpr GraphAttributeRule Epsilon() { return Real("eps", 1e-30, 1); }
+
+}  // namespace gaccd

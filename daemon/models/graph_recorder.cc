@@ -1,0 +1,107 @@
+#include "daemon/models/graph_recorder.h"
+
+#include <algorithm>
+
+#include "collectives/base/strings.h"
+#include "daemon/ops/channels_last.h"
+#include "daemon/ops/reshape.h"
+
+namespace gaccd {
+namespace {
+
+Shape WithoutOnes(Shape shape) {
+  std::erase(shape, 1);
+  return shape;
+}
+
+}  // namespace
+
+GraphRecorder::GraphRecorder(nn::Recorder& recorder, const GraphFile& graph,
+                             const std::map<std::string_view, nn::ParameterIndex>& parameters,
+                             const NormStatistics& statistics)
+    : recorder_(recorder), parameters_(parameters), statistics_(statistics) {
+  for (const GraphTensor& tensor : graph.parameters) tensors_[tensor.name] = &tensor;
+}
+
+// Grey images may lack the channels, and samples of any shape be plain vectors.
+void GraphRecorder::AddInput(const GraphTensor& input) {
+  const ValueId id = recorder_.Input(input.name);
+  if (!ok()) return;
+  const Shape expected(input.sizes.begin() + 1, input.sizes.end());
+  const Shape found = recorder_.SampleShape(id);
+  const bool fits = WithoutOnes(expected) == WithoutOnes(found) ||
+                    (found.size() == 1 && found[0] == Elements(expected));
+  if (!fits) {
+    recorder_.Check(
+        StrCat("model input '", input.name, "'"),
+        {ErrorKind::kConfig, StrCat("the model was exported for the shape ", ToString(expected),
+                                    ", but the data has ", ToString(found))});
+  }
+  values_[input.name] = LyingAs(id, input.sizes, RowMajor(input.sizes.size()));
+}
+
+void GraphRecorder::Begin(const GraphNode& node) {
+  node_ = &node;
+  where_ = node.Where();
+}
+
+GraphValue GraphRecorder::Value(std::string_view name) {
+  if (const auto found = values_.find(name); found != values_.end()) return found->second;
+  const GraphTensor& tensor = *tensors_.at(name);
+  return LyingAs(recorder_.Parameter(parameters_.at(name)), tensor.sizes,
+                 RowMajor(tensor.sizes.size()));
+}
+
+GraphValue GraphRecorder::In(std::size_t i) {
+  GraphValue value = InOrPart(i);
+  (void)Expect(!value.part,
+               "a part of a value is supported as q, k and v of attention only, which are the "
+               "three parts of one value, found the input '" +
+                   node_->inputs[i] + "'");
+  return value;
+}
+
+ValueId GraphRecorder::As(ValueId id, const Shape& shape) {
+  if (recorder_.shape(id) == shape) return id;
+  return Apply(std::make_shared<Reshape>(shape), {id});
+}
+
+ValueId GraphRecorder::InOrder(const GraphValue& value, const DimensionOrder& order) {
+  if (LiesAs(value, order)) return value.id;
+  const auto exchange = ExchangeTo(value, order);
+  if (!Expect(exchange && exchange->first > 0 && exchange->second > 0,
+              "its input would have to be copied into another order of dimensions than gaccd "
+              "can; put a contiguous view before it",
+              value)) {
+    return nn::kNoValue;
+  }
+  const std::int64_t samples = recorder_.samples();
+  const ValueId blocks =
+      As(value.id, {CountOf(exchange->outer, samples), CountOf(exchange->first, samples),
+                    CountOf(exchange->second, samples), 1});
+  return Apply(std::make_shared<ChannelsLast>(), {blocks});
+}
+
+ValueId GraphRecorder::Rows(const GraphValue& value, const DimensionOrder& order,
+                            std::size_t inner) {
+  const ValueId id = InOrder(value, order);
+  if (id == nn::kNoValue) return id;
+  Shape memory;
+  for (const std::size_t dimension : order) {
+    memory.push_back(CountOf(value.sizes[dimension], recorder_.samples()));
+  }
+  const auto columns = memory.end() - static_cast<std::ptrdiff_t>(inner);
+  return As(id, {Elements({memory.begin(), columns}), Elements({columns, memory.end()})});
+}
+
+bool GraphRecorder::Expect(bool holds, const std::string& expected, const GraphValue& found) {
+  if (holds) return true;
+  return Expect(false, StrCat(expected, ", found the shape ", ToString(found.sizes)));
+}
+
+bool GraphRecorder::Expect(bool holds, const std::string& message) {
+  if (!holds) recorder_.Check(where_, {ErrorKind::kConfig, message});
+  return holds;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,85 @@
+// GraphRecorder: records the nodes of an exported network one after the other. What the ops of
+// graph_ops.h see of it: the values and attributes of the current node. As of nn::Recorder, the
+// first refusal is kept, and names the node and the line of the user's model.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "daemon/config/job.h"
+#include "daemon/models/graph_file.h"
+#include "daemon/models/graph_value.h"
+
+namespace gaccd {
+
+class GraphRecorder {
+ public:
+  // All must outlive it. parameters: index in the list of the network, by name.
+  GraphRecorder(nn::Recorder& recorder, const GraphFile& graph,
+                const std::map<std::string_view, nn::ParameterIndex>& parameters,
+                const NormStatistics& statistics);
+
+  // The tensor of the batch for an input of the graph.
+  void AddInput(const GraphTensor& input);
+  void Begin(const GraphNode& node);
+  void Finish(GraphValue value) { values_[node_->name] = std::move(value); }
+
+  [[nodiscard]] bool ok() const { return recorder_.status().ok(); }
+  [[nodiscard]] nn::Recorder& recorder() { return recorder_; }
+  // Of batch norms.
+  [[nodiscard]] const NormStatistics& statistics() const { return statistics_; }
+  [[nodiscard]] const std::string& where() const { return where_; }
+  // A value of the graph by name, a parameter among them.
+  [[nodiscard]] GraphValue Value(std::string_view name);
+
+  // Of the current node. REQUIRES: what graph_ops.h says of its op.
+  // Refused where it is a part of a value.
+  [[nodiscard]] GraphValue In(std::size_t i);
+  [[nodiscard]] GraphValue InOrPart(std::size_t i) { return Value(node_->inputs[i]); }
+  [[nodiscard]] bool Has(std::size_t i) const {
+    return i < node_->inputs.size() && !node_->inputs[i].empty();
+  }
+  [[nodiscard]] const std::string& InputName(std::size_t i) const { return node_->inputs[i]; }
+  [[nodiscard]] nn::ParameterIndex Parameter(std::size_t i) const {
+    return parameters_.at(node_->inputs[i]);
+  }
+  [[nodiscard]] const std::vector<std::int64_t>& Integers(std::string_view name) const {
+    return node_->integers.at(std::string(name));
+  }
+  [[nodiscard]] std::int64_t Integer(std::string_view name) const { return Integers(name)[0]; }
+  [[nodiscard]] ImagePair Pair(std::string_view name) const {
+    return {Integers(name)[0], Integers(name)[1]};
+  }
+  [[nodiscard]] double Number(std::string_view name) const {
+    return node_->numbers.at(std::string(name));
+  }
+
+  // Output 0 of function(inputs).
+  ValueId Apply(std::shared_ptr<const Function> function, std::vector<ValueId> inputs) {
+    return recorder_.Apply(where_, std::move(function), std::move(inputs));
+  }
+  // The same memory under this shape.
+  ValueId As(ValueId id, const Shape& shape);
+  // The elements of `value` in this order; a copy where it lies otherwise.
+  ValueId InOrder(const GraphValue& value, const DimensionOrder& order);
+  // As a matrix: in this order, the last `inner` dimensions of memory are its columns.
+  ValueId Rows(const GraphValue& value, const DimensionOrder& order, std::size_t inner);
+
+  // kConfig, unless `holds`. Gives it back.
+  bool Expect(bool holds, const std::string& expected, const GraphValue& found);
+  bool Expect(bool holds, const std::string& message);
+
+ private:
+  nn::Recorder& recorder_;
+  const std::map<std::string_view, nn::ParameterIndex>& parameters_;
+  NormStatistics statistics_;
+  std::map<std::string_view, const GraphTensor*> tensors_;
+  std::map<std::string, GraphValue, std::less<>> values_;
+  const GraphNode* node_ = nullptr;
+  std::string where_;
+};
+
+}  // namespace gaccd

@@ -1,0 +1,188 @@
+#include "daemon/models/graph_value.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+
+namespace gaccd {
+namespace {
+
+std::int64_t Times(std::int64_t a, std::int64_t b) {
+  return a < 0 && b < 0 ? 0 : a * b;  // 0 equals no product
+}
+
+std::int64_t Product(const Shape& sizes, std::size_t first, std::size_t last) {
+  std::int64_t product = 1;
+  for (std::size_t i = first; i < last; ++i) product = Times(product, sizes[i]);
+  return product;
+}
+
+// a / b; nothing where it is not whole.
+std::optional<std::int64_t> Divided(std::int64_t a, std::int64_t b) {
+  if ((b < 0 && a > 0) || b == 0 || a % b != 0) return std::nullopt;
+  return a / b;
+}
+
+// The pieces of these dimensions, one after the other, without those of size 1.
+DimensionOrder PiecesOf(const GraphValue& value, const DimensionOrder& order) {
+  DimensionOrder pieces;
+  for (const std::size_t dimension : order) {
+    for (const std::size_t piece : value.pieces[dimension]) {
+      if (value.memory[piece] != 1) pieces.push_back(piece);
+    }
+  }
+  return pieces;
+}
+
+// Cuts piece `at` of the memory in two, the outer of this size.
+void CutPiece(GraphValue* value, std::size_t at, std::int64_t outer, std::int64_t inner) {
+  const auto place = value->memory.begin() + static_cast<std::ptrdiff_t>(at);
+  *place = outer;
+  value->memory.insert(place + 1, inner);
+  for (DimensionOrder& pieces : value->pieces) {
+    for (std::size_t& piece : pieces) piece += piece > at ? 1 : 0;
+    const auto found = std::ranges::find(pieces, at);
+    if (found != pieces.end()) pieces.insert(found + 1, at + 1);
+  }
+}
+
+// `value` as one dimension, in as few pieces as there can be: neighbours in PyTorch's order that
+// are neighbours in memory are one.
+GraphValue Flattened(const GraphValue& value) {
+  const DimensionOrder old = PiecesOf(value, RowMajor(value.rank()));
+  DimensionOrder by_place = RowMajor(old.size());
+  std::ranges::sort(by_place, {}, [&](std::size_t i) { return old[i]; });
+  GraphValue flat{.id = value.id, .sizes = {}, .part = value.part};
+  flat.pieces.resize(1);
+  DimensionOrder place(old.size());
+  for (std::size_t k = 0; k < by_place.size(); ++k) {
+    const std::size_t i = by_place[k];
+    if (k > 0 && i == by_place[k - 1] + 1) {
+      flat.memory.back() = Times(flat.memory.back(), value.memory[old[i]]);
+    } else {
+      flat.memory.push_back(value.memory[old[i]]);
+    }
+    place[i] = flat.memory.size() - 1;
+  }
+  for (std::size_t i = 0; i < old.size(); ++i) {
+    if (i == 0 || place[i] != place[i - 1]) flat.pieces[0].push_back(place[i]);
+  }
+  return flat;
+}
+
+}  // namespace
+
+DimensionOrder RowMajor(std::size_t rank) {
+  DimensionOrder order(rank);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  return order;
+}
+
+GraphValue LyingAs(ValueId id, const Shape& sizes, const DimensionOrder& order) {
+  GraphValue value{.id = id, .sizes = sizes};
+  value.pieces.resize(order.size());
+  for (std::size_t place = 0; place < order.size(); ++place) {
+    value.memory.push_back(sizes[order[place]]);
+    value.pieces[order[place]] = {place};
+  }
+  return value;
+}
+
+bool LiesAs(const GraphValue& value, const DimensionOrder& order) {
+  return std::ranges::is_sorted(PiecesOf(value, order));
+}
+
+std::optional<DimensionOrder> OrderOf(const GraphValue& value) {
+  DimensionOrder order = RowMajor(value.rank());
+  std::ranges::stable_sort(order, {}, [&](std::size_t dimension) {
+    const DimensionOrder pieces = PiecesOf(value, {dimension});
+    return pieces.empty() ? value.memory.size() : pieces[0];
+  });
+  return LiesAs(value, order) ? std::optional(order) : std::nullopt;
+}
+
+std::optional<std::int64_t> ProductOfSizes(std::span<const std::int64_t> sizes) {
+  std::int64_t product = 1;
+  for (const std::int64_t size : sizes) product = Times(product, size);
+  return product == 0 ? std::nullopt : std::optional(product);
+}
+
+// All pieces in PyTorch's order are dealt out again: to each new dimension as many as it needs,
+// the last of them cut where it is more.
+std::optional<GraphValue> ViewOf(const GraphValue& value, const Shape& sizes) {
+  GraphValue view = Flattened(value);
+  view.sizes = sizes;
+  std::size_t next = 0;
+  std::vector<std::size_t> ends;  // in the list of all pieces
+  for (const std::int64_t size : sizes) {
+    std::int64_t left = size;
+    while (left != 1) {
+      if (next == view.pieces[0].size()) return std::nullopt;
+      const std::size_t piece = view.pieces[0][next];
+      const std::int64_t has = view.memory[piece];
+      if (const auto rest = Divided(left, has)) {
+        left = *rest;
+      } else if (const auto inner = Divided(has, left)) {
+        CutPiece(&view, piece, left, *inner);
+        left = 1;
+      } else {
+        return std::nullopt;
+      }
+      ++next;
+    }
+    ends.push_back(next);
+  }
+  if (next != view.pieces[0].size()) return std::nullopt;
+  const DimensionOrder all = std::move(view.pieces[0]);
+  view.pieces.clear();
+  for (std::size_t i = 0, first = 0; i < ends.size(); first = ends[i++]) {
+    view.pieces.emplace_back(all.begin() + static_cast<std::ptrdiff_t>(first),
+                             all.begin() + static_cast<std::ptrdiff_t>(ends[i]));
+  }
+  return view;
+}
+
+GraphValue PermuteDimensions(const GraphValue& value, const DimensionOrder& dims) {
+  GraphValue permuted = value;
+  for (std::size_t i = 0; i < dims.size(); ++i) {
+    permuted.sizes[i] = value.sizes[dims[i]];
+    permuted.pieces[i] = value.pieces[dims[i]];
+  }
+  return permuted;
+}
+
+std::optional<GraphValue> PartOf(const GraphValue& value, std::size_t dimension, std::int64_t first,
+                                 std::int64_t last) {
+  const DimensionOrder pieces = PiecesOf(value, {dimension});
+  const std::int64_t size = value.sizes[dimension];
+  if (pieces.size() != 1 || size < 0 || value.part) return std::nullopt;
+  const std::int64_t inner = Product(value.memory, pieces[0] + 1, value.memory.size());
+  if (inner <= 0) return std::nullopt;  // of the samples
+  GraphValue part = value;
+  part.part = {.matrix = value.id,
+               .columns = size * inner,
+               .first = first * inner,
+               .width = (last - first) * inner};
+  part.id = nn::kNoValue;
+  part.sizes[dimension] = last - first;
+  part.memory[pieces[0]] = last - first;
+  return part;
+}
+
+std::optional<PieceExchange> ExchangeTo(const GraphValue& value, const DimensionOrder& order) {
+  const DimensionOrder to = PiecesOf(value, order);
+  DimensionOrder from = to;
+  std::ranges::sort(from);
+  const auto same = std::ranges::mismatch(from, to).in1;
+  if (same == from.end()) return std::nullopt;
+  const auto second = std::ranges::find(from, to[static_cast<std::size_t>(same - from.begin())]);
+  DimensionOrder exchanged = from;
+  std::rotate(exchanged.begin() + (same - from.begin()),
+              exchanged.begin() + (second - from.begin()), exchanged.end());
+  if (exchanged != to) return std::nullopt;
+  return PieceExchange{.outer = Product(value.memory, 0, *same),
+                       .first = Product(value.memory, *same, *second),
+                       .second = Product(value.memory, *second, value.memory.size())};
+}
+
+}  // namespace gaccd

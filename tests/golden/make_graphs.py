@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/graphs: models of PyTorch exported by gaccd.export, and what PyTorch makes of the job
+texts (*.txtpb) there, as make_train.py does and in its format.
+
+Run with a Python that has PyTorch 2.5 or newer, safetensors and protobuf (the committed files are from 2.15):
+  tests/golden/make_graphs.py
+
+NAME/ is the exported model with random weights; it is exported in single precision and trained in double.
+"""
+import io
+import os
+import sys
+
+import numpy
+import torch
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+FOLDER = os.path.join(HERE, "graphs")
+sys.path.insert(0, os.path.join(HERE, "..", "..", "tools", "python"))
+WORLDS = ["1x1", "1x3", "1x5"]
+nn = torch.nn
+
+
+class Residual(nn.Module):
+    """As torchvision's BasicBlock, with a depthwise convolution and a group norm on the way."""
+
+    def __init__(self, inputs, width, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, width, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, groups=width)
+        self.norm2 = nn.GroupNorm(2, width)
+        self.downsample = nn.Sequential(nn.Conv2d(inputs, width, 1, stride, bias=False), nn.BatchNorm2d(width))
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        y = self.norm2(self.conv2(nn.functional.hardswish(self.bn1(self.conv1(x)))))
+        return self.relu(y + self.downsample(x))
+
+
+class Head(nn.Module):
+    """Attention of several heads, written as most people write it."""
+
+    def __init__(self, width, heads, causal):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU("tanh"), nn.Linear(2 * width, width))
+        self.heads, self.causal = heads, causal
+
+    def forward(self, x):
+        samples, length, width = x.shape
+        y = self.norm1(x)
+        q, k, v = (layer(y).view(samples, length, self.heads, -1).transpose(1, 2)
+                   for layer in (self.query, self.key, self.value))
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        x = x + self.out(y.transpose(1, 2).reshape(samples, length, width))
+        return x + self.mlp(self.norm2(x))
+
+
+class Transformer(nn.Module):
+    def __init__(self, tokens=11, length=5, width=8, classes=4):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(tokens, width), nn.Embedding(length, width)
+        self.bias = nn.Parameter(0.1 * torch.randn(1, length, width))
+        self.layers = nn.Sequential(Head(width, 2, True), Head(width, 4, False))
+        self.classifier = nn.Linear(width, classes)
+
+    def forward(self, ids):
+        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1])) + self.bias
+        return self.classifier(self.layers(x).mean(1))
+
+
+class Tied(nn.Module):
+    """One matrix, there and back; and what is done value by value."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(6, 6)
+        self.second = nn.Linear(6, 6, bias=False)
+        self.second.weight = self.first.weight
+        self.last = nn.Linear(6, 4)
+
+    def forward(self, x):
+        y = nn.functional.silu(self.first(x))
+        return self.last(torch.sigmoid(self.second(torch.tanh(y) * 0.5) / 2 + x))
+
+
+NETWORKS = {  # by job, and an example
+    "mlp": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4)), torch.zeros(2, 6)),
+    "tied": (Tied, torch.zeros(2, 6)),
+    "residual": (lambda: nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.MaxPool2d(3, 1, 1),
+        Residual(4, 6, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 4)), torch.zeros(2, 2, 7, 6)),
+    "flat": (lambda: nn.Sequential(nn.Conv2d(2, 3, 3, stride=2), nn.GELU(), nn.AvgPool2d(2, 1), nn.Flatten(),
+                                   nn.Linear(6, 8), nn.BatchNorm1d(8), nn.LeakyReLU(0.1), nn.Linear(8, 4)),
+             torch.zeros(2, 2, 7, 6)),
+    "transformer": (Transformer, torch.zeros(2, 5, dtype=torch.int64)),
+}
+
+
+def main():
+    import make_train
+    from gaccd import export
+    from google.protobuf import text_format
+    torch.set_num_threads(1)
+    numpy.seterr(over="ignore")
+    job_message = make_train.job_message()
+    make_train.FOLDER = FOLDER
+    for seed, (name, (make, example)) in enumerate(NETWORKS.items()):
+        torch.manual_seed(seed)
+        network = make()
+        export(network, example, os.path.join(FOLDER, name))
+        make_train.make_network = lambda _, trained=network.double(): trained
+        with open(os.path.join(FOLDER, name + ".txtpb")) as text:
+            job = text_format.Parse(text.read(), job_message())
+        out = io.StringIO()
+        make_train.train(job, 1, out)
+        own = {tensor_name for tensor_name, _ in [*network.named_parameters(), *network.named_buffers()]}
+        with open(os.path.join(FOLDER, name + ".txt"), "w") as file:
+            file.write("torch %s\nworlds %s\n" % (torch.__version__, " ".join(WORLDS)))
+            for line in out.getvalue().splitlines(True):  # a tied tensor once
+                if not line.startswith("weight ") or line.split()[1] in own:
+                    file.write(line)
+
+
+if __name__ == "__main__":
+    main()
