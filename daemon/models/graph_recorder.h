@@ -12,6 +12,7 @@
 #include "daemon/config/job.h"
 #include "daemon/models/graph_file.h"
 #include "daemon/models/graph_value.h"
+#include "daemon/models/norm_group.h"
 
 namespace gaccd {
 
