@@ -12,7 +12,7 @@
 namespace gaccd {
 namespace {
 
-void ExpectRefused(const Status& status, const std::string& part) {
+void ExpectOperandsRefused(const Status& status, const std::string& part) {
   EXPECT_THAT(status, IsError(ErrorKind::kInternal, part));
 }
 
@@ -27,42 +27,42 @@ TEST_F(ChecksTest, AllReduceTakesTheSameMemoryOrApart) {
   EXPECT_TRUE(CheckAllReduce(View(std::span(a_)), View(std::span(b_))).ok());
   EXPECT_TRUE(CheckAllReduce(View(std::span(a_).first(4)), View(std::span(a_).subspan(4))).ok());
   EXPECT_TRUE(CheckAllReduce({}, {}).ok());
-  ExpectRefused(CheckAllReduce(View(std::span(a_).first(5)), View(std::span(a_).subspan(3))),
+  ExpectOperandsRefused(CheckAllReduce(View(std::span(a_).first(5)), View(std::span(a_).subspan(3))),
                 "partial overlap");
 }
 
 TEST_F(ChecksTest, AllReduceRefusesOtherCountsTypesAndMemory) {
-  ExpectRefused(CheckAllReduce(View(std::span(a_)), View(std::span(b_).first(7))),
+  ExpectOperandsRefused(CheckAllReduce(View(std::span(a_)), View(std::span(b_).first(7))),
                 "'out' must have 8 elements, found 7");
   std::vector<std::int32_t> ints(8);
-  ExpectRefused(CheckAllReduce(View(std::span(a_)), View(std::span(ints))),
+  ExpectOperandsRefused(CheckAllReduce(View(std::span(a_)), View(std::span(ints))),
                 "'out' must be f32 as 'in' is, found i32");
   std::vector<std::uint8_t> bytes(8);
-  ExpectRefused(CheckAllReduce(View(std::span(bytes)), View(std::span(bytes))), "found u8");
+  ExpectOperandsRefused(CheckAllReduce(View(std::span(bytes)), View(std::span(bytes))), "found u8");
   MutableBuffer device = View(std::span(a_));
   device.memory = MemoryKind::kCuda;
-  ExpectRefused(CheckAllReduce(device, device), "must be host memory");
-  ExpectRefused(CheckAllReduce({nullptr, 3}, View(std::span(a_).first(3))), "but no memory");
+  ExpectOperandsRefused(CheckAllReduce(device, device), "must be host memory");
+  ExpectOperandsRefused(CheckAllReduce({nullptr, 3}, View(std::span(a_).first(3))), "but no memory");
 }
 
 TEST_F(ChecksTest, GatherNeedsOneCountPerRank) {
   const std::array<std::int64_t, 3> counts = {1, 0, 7};
   EXPECT_TRUE(CheckAllGather(View(std::span(a_).first(7)), counts, View(std::span(b_)), 2, 3).ok());
   EXPECT_TRUE(CheckAllGather({}, counts, View(std::span(b_)), 1, 3).ok());
-  ExpectRefused(CheckAllGather(View(std::span(a_)), counts, View(std::span(b_)), 2, 4),
+  ExpectOperandsRefused(CheckAllGather(View(std::span(a_)), counts, View(std::span(b_)), 2, 4),
                 "expected 4 counts, one for each rank, found 3");
-  ExpectRefused(CheckAllGather(View(std::span(a_)), counts, View(std::span(b_)), 2, 3),
+  ExpectOperandsRefused(CheckAllGather(View(std::span(a_)), counts, View(std::span(b_)), 2, 3),
                 "'in' must have 7 elements, found 8");
-  ExpectRefused(
+  ExpectOperandsRefused(
       CheckAllGather(View(std::span(a_).first(7)), counts, View(std::span(b_).first(7)), 2, 3),
       "'out' must have 8 elements, found 7");
 }
 
 TEST_F(ChecksTest, CountsMustNotBeNegativeNorOverflow) {
   const std::array<std::int64_t, 2> negative = {9, -1};
-  ExpectRefused(CheckAllGather({}, negative, View(std::span(b_)), 1, 2), "negative");
+  ExpectOperandsRefused(CheckAllGather({}, negative, View(std::span(b_)), 1, 2), "negative");
   const std::array<std::int64_t, 2> huge = {std::numeric_limits<std::int64_t>::max(), 1};
-  ExpectRefused(CheckAllGather(View(std::span(a_).first(1)), huge, View(std::span(b_)), 1, 2),
+  ExpectOperandsRefused(CheckAllGather(View(std::span(a_).first(1)), huge, View(std::span(b_)), 1, 2),
                 "overflows");
 }
 
@@ -70,7 +70,7 @@ TEST_F(ChecksTest, ScatterIsTheReverse) {
   const std::array<std::int64_t, 2> counts = {3, 5};
   EXPECT_TRUE(
       CheckReduceScatter(View(std::span(a_)), counts, View(std::span(b_).first(5)), 1, 2).ok());
-  ExpectRefused(CheckReduceScatter(View(std::span(a_)), counts, View(std::span(b_)), 1, 2),
+  ExpectOperandsRefused(CheckReduceScatter(View(std::span(a_)), counts, View(std::span(b_)), 1, 2),
                 "'out' must have 5 elements, found 8");
   // In place, each at its own part.
   const auto part = [&](std::size_t first, std::size_t count) {
@@ -79,15 +79,15 @@ TEST_F(ChecksTest, ScatterIsTheReverse) {
   const auto whole = View(std::span(a_));
   EXPECT_TRUE(CheckReduceScatter(whole, counts, part(0, 3), 0, 2).ok());
   EXPECT_TRUE(CheckReduceScatter(whole, counts, part(3, 5), 1, 2).ok());
-  ExpectRefused(CheckReduceScatter(whole, counts, part(1, 3), 0, 2), "found another overlap");
+  ExpectOperandsRefused(CheckReduceScatter(whole, counts, part(1, 3), 0, 2), "found another overlap");
   EXPECT_TRUE(CheckAllGather(part(3, 5), counts, whole, 1, 2).ok());
-  ExpectRefused(CheckAllGather(part(2, 5), counts, whole, 1, 2), "found another overlap");
+  ExpectOperandsRefused(CheckAllGather(part(2, 5), counts, whole, 1, 2), "found another overlap");
 }
 
 TEST_F(ChecksTest, RootMustExist) {
   EXPECT_TRUE(CheckBroadcast(View(std::span(a_)), 1, 2).ok());
-  ExpectRefused(CheckBroadcast(View(std::span(a_)), 2, 2), "root must be 0..1, found 2");
-  ExpectRefused(CheckBroadcast(View(std::span(a_)), -1, 2), "found -1");
+  ExpectOperandsRefused(CheckBroadcast(View(std::span(a_)), 2, 2), "root must be 0..1, found 2");
+  ExpectOperandsRefused(CheckBroadcast(View(std::span(a_)), -1, 2), "found -1");
 }
 
 TEST_F(ChecksTest, OffsetsAddUp) {
