@@ -23,8 +23,10 @@ GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "train"
 MODELS = GOLDEN.parent / "models"
 GRAPHS = GOLDEN.parent / "graphs"
 LAUNCHER_VARIABLES = ("SLURM_", "OMPI_", "PMIX_", "PMI_")
-PROCESSES = {"momentum_cosine": 3, "adamw_clipped": 2, "fewer_samples_than_ranks": 4,
-             "contrastive": 3}
+# Ranks, flags.
+PROCESSES = {"momentum_cosine": (3,), "adamw_clipped": (2,), "fewer_samples_than_ranks": (4,),
+             "contrastive": (3,), "momentum_ema": (3, "--shard=optimizer"),
+             "resnet": (3, "--shard=optimizer")}
 # Counts and learning rates are computed in double precision here and there; losses, gradients and
 # weights here in single precision: the worst is off by 8e-7; models, 8 times as far as PyTorch's own
 # single precision.
@@ -135,6 +137,11 @@ class TrainGolden(unittest.TestCase):
                 with (self.subTest(job=job.stem, nodes=nodes, ranks=ranks),
                       tempfile.TemporaryDirectory() as folder):
                     self.run_and_compare(golden, folder, RANK_PROCESS, "golden", job, nodes, ranks, folder)
+            with (self.subTest(job=job.stem, nodes=nodes, ranks=ranks, shard="OPTIMIZER"),
+                  tempfile.TemporaryDirectory() as folder):
+                own = Path(folder, "job.txtpb")
+                own.write_text(job.read_text() + "shard: OPTIMIZER\n")
+                self.run_and_compare(golden, folder, RANK_PROCESS, "golden", own, nodes, ranks, folder)
 
     def test_models(self):
         """Over the worlds of a job the micro-batch goes from 1 to 9."""
@@ -192,13 +199,13 @@ class TrainGolden(unittest.TestCase):
                 self.run_ranks(cwd, GACCD, verb[0], f"--job={job}", *verb[1:], fails="digest")
 
     def test_ranks_that_are_processes(self):
-        for job, ranks in PROCESSES.items():
+        for job, (ranks, *flags) in PROCESSES.items():
             with self.subTest(job=job), tempfile.TemporaryDirectory() as folder:
                 self.run_and_compare(
                     Golden(GOLDEN / f"{job}.txt"), folder, MPIRUN, "--allow-run-as-root",
                     "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1",
                     "-n", ranks, GACCD, "train", f"--job={job}.txtpb", "--device=cpu",
-                    f"--run-dir={folder}", f"--save-weights={folder}/weights")
+                    f"--run-dir={folder}", f"--save-weights={folder}/weights", *flags)
 
 
 if __name__ == "__main__":
