@@ -73,7 +73,7 @@ Status AddRun(const Job& job, const Plan& plan, std::string* text) {
   *text += Field("weight decay", DecayText(model.layout(), job.optimizer));
   if (model.update_sums() > 0) {
     *text += Field("statistics", StrCat(UpdateSumsText(model), ": ", model.update_sums(),
-                                        " small reductions; the activations of"));
+                                        " reductions; the activations of"));
     *text += Field(
         "", StrCat("its ", plan.accum_steps(), " micro-batches are kept until the update ends"));
   }
