@@ -153,7 +153,7 @@ Result<Model> Model::Make(std::shared_ptr<const Network> network, LossKind loss,
   if (loss == LossKind::kContrastive && model.update_sums_ > 0) {
     return Status(ErrorKind::kConfig,
                   "loss: contrastive does not go with statistics of the whole update yet: expected "
-                  "batch_norm { stats: FROZEN } or another norm");
+                  "batch_norm { stats: FROZEN } or MICRO, or another norm");
   }
   return model;
 }

@@ -35,7 +35,8 @@ struct FlatEntry {
   OptimizerGroup group;
   bool frozen = false;  // keeps its value: no gradient (its place in the buffer is 0), no state
   // Frozen for the optimiser; its layer changes it once an update, as the running mean of a batch
-  // norm. No parameter to people, but kept with them.
+  // norm; until the update is measured, its place in the gradients may hold what the layer adds up
+  // for that (nn::Recorder::AddToBuffers). No parameter to people, but kept with them.
   bool buffer = false;
 
   [[nodiscard]] std::int64_t padded_elements() const;

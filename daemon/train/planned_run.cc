@@ -119,7 +119,7 @@ Status AddRun(const Job& job, const Plan& plan, std::string* text) {
   *text += Field("weight decay", DecayText(run.model.layout(), job.optimizer));
   if (run.model.update_sums() > 0) {
     *text += Field("statistics", StrCat(UpdateSumsText(run.model), ": ", run.model.update_sums(),
-                                        " small reductions; the activations of"));
+                                        " reductions; the activations of"));
     *text += Field(
         "", StrCat("its ", plan.accum_steps(), " micro-batches are kept until the update ends"));
   }

@@ -57,6 +57,7 @@ WORLDS = {  # by job
     "batch_norm_micro": ["1x3", "3x1"],
     "batch_norm_mixed": ["1x2"],
     "batch_norm_ghost": ["1x1", "1x3", "1x7"],
+    "contrastive_micro": ["1x3"],
     "resnet_micro": ["1x7"],
     "resnet_ghost": ["1x1", "1x3", "1x17"],
     "resnet": ["1x1", "1x3", "2x2"],
@@ -420,7 +421,8 @@ def train(job, ranks, out):
     average, update_average = make_average(job.optimizer, network)
     norms = [module for module in network.modules() if hasattr(module, "stats")]
     in_parts = [norm for norm in norms if isinstance(norm, PartsNorm)]
-    accumulates = in_parts and all(norm.stats in ("MICRO", "FROZEN") for norm in norms)
+    accumulates = (in_parts and all(norm.stats in ("MICRO", "FROZEN") for norm in norms)
+                   and not isinstance(network, DualEncoder))
     total = 0
     for update, (epoch, samples) in enumerate(updates):
         optimizer.zero_grad()

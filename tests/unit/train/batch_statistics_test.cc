@@ -151,7 +151,7 @@ TEST(GhostBatchNormTest, ALastSampleByItselfIsRefused) {
 TEST(GhostBatchNormTest, ThePlanAndTheSelftestKnowTheRuns) {
   const Job job = GhostJob(32, 4, 8);
   EXPECT_THAT(PlannedRunText(job, *MakePlan(job, 2)),
-              HasSubstr("statistics     of every 8 samples in a row: 2 small reductions"));
+              HasSubstr("statistics     of every 8 samples in a row: 2 reductions"));
   const auto test = [&](std::int64_t ranks, std::int64_t micro) {
     return ValueOrThrow(RunJobSelftest(
         job, {.nodes = 1, .gpus_per_node = ranks, .micro_batch = micro, .target_batch = 32}));
