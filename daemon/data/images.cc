@@ -61,7 +61,7 @@ Result<ImageParameters> ImageDataset::Read(std::int64_t index, std::uint64_t see
                          DecodeImage(path, mapped->bytes(), transform_.channels()));
   auto parameters = transform_.Draw(image.height, image.width, SampleKey(seed, epoch, index));
   if (!parameters.ok()) return parameters.status().WithContext(path);
-  transform_.Apply(image, *parameters, features);
+  if (features != nullptr) transform_.Apply(image, *parameters, features);
   return parameters;
 }
 
@@ -88,13 +88,11 @@ Status ImageDataset::ReadError() const {
 Status ImageDataset::CheckAll(const std::function<Status(std::int64_t, Status)>& bad,
                               const std::function<Status()>& tick) const {
   constexpr std::int64_t kPart = 64;
-  const auto row = static_cast<std::size_t>(spec_.tensors[0].elements());
   std::vector<Status> found(kPart);
   for (std::int64_t first = 0; first < size(); first += kPart) {
     const std::int64_t count = std::min(kPart, size() - first);
     threads_->ForEach(static_cast<std::size_t>(count), [&](std::size_t i) {
-      std::vector<float> features(row);
-      found[i] = Read(first + static_cast<std::int64_t>(i), 0, 0, features.data()).status();
+      found[i] = Read(first + static_cast<std::int64_t>(i), 0, 0, nullptr).status();
     });
     for (std::int64_t i = 0; i < count; ++i) {
       Status& status = found[static_cast<std::size_t>(i)];

@@ -29,8 +29,8 @@ class ImageDataset final : public Dataset {
   // The features of an image that cannot be read are NaN, so that nobody trains on them.
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override;
 
-  // What Gather() does with sample `index` in that epoch; writes its features. kData and kIo, with
-  // the file, when it cannot be read. Thread-safe.
+  // What Gather() does with sample `index` in that epoch; writes its features, unless null. kData
+  // and kIo, with the file, when it cannot be read. Thread-safe.
   Result<ImageParameters> Read(std::int64_t index, std::uint64_t seed, std::int64_t epoch,
                                float* features) const;
   [[nodiscard]] const ImageTransform& transform() const { return transform_; }

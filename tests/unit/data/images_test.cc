@@ -198,6 +198,15 @@ TEST_F(ImagesTest, OneRankOfANodeDecodesAll) {
   EXPECT_FALSE(OpenDataset(larger, {}, {}, &other).ok());
 }
 
+TEST_F(ImagesTest, AllRanksOfANodeFindTheDamagedOnes) {
+  Damage("train/cat/a.jpg");
+  const BadRecordRules rules{.policy = OnBadRecord::kSkip, .quota = 2};
+  NodeShare leader = NodeShare::Leader([] { return Status::Ok(); });
+  EXPECT_EQ(ValueOrThrow(OpenDataset(Source(), {}, rules, &leader))->bad_records().size(), 1U);
+  NodeShare other = NodeShare::Follower(leader.Text(), [] { return Status::Ok(); });
+  EXPECT_EQ(ValueOrThrow(OpenDataset(Source(), {}, rules, &other))->bad_records().size(), 1U);
+}
+
 // All epochs of one rank, by (epoch, sample).
 using Seen = std::map<std::pair<std::int64_t, std::int64_t>, std::vector<float>>;
 
