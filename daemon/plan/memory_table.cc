@@ -30,8 +30,8 @@ double RelativeTime(const Plan& plan, const UpdateCost& cost) {
 
 std::string MemoryTableText(const MicroBatchChoice& choice, const UpdateCost& cost,
                             std::string_view limit) {
-  std::string text = StrCat("\nMicro-batches by the memory of a rank: ", limit, "\n",
-                            "  micro-batch  micro-steps           memory    time\n");
+  std::string text = StrCat("\nMicro-batches by the memory of a rank\n  limit          ", limit,
+                            "\n", "  micro-batch  micro-steps           memory    time\n");
   for (std::size_t i = 0; i < choice.plans.size(); ++i) {
     const Plan& plan = choice.plans[i];
     text += MemoryRow(plan.request().micro_batch, plan.accum_steps(),
