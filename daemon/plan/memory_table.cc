@@ -1,20 +1,21 @@
 #include "daemon/plan/memory_table.h"
 
-#include <cstdio>
+#include <iomanip>
+#include <sstream>
+#include <utility>
 
 #include "collectives/base/strings.h"
 
 namespace gaccd {
 namespace {
 
-// Of a text of at most 79 characters: a wide number still keeps its distance.
 std::string MemoryRow(std::int64_t micro_batch, std::int64_t micro_steps, const std::string& memory,
                       double time) {
-  char text[128];
-  (void)std::snprintf(text, sizeof text, "  %11lld %12lld %16s %7.2f",
-                      static_cast<long long>(micro_batch), static_cast<long long>(micro_steps),
-                      memory.c_str(), time);
-  return text;
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(2) << "  " << std::setw(11) << micro_batch << ' '
+      << std::setw(12) << micro_steps << ' ' << std::setw(16) << memory << ' ' << std::setw(7)
+      << time;
+  return std::move(out).str();
 }
 
 }  // namespace
