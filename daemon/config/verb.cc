@@ -26,7 +26,9 @@ constexpr VerbRow kVerbs[] = {
 Prints how many samples each rank takes in each micro-step of an update, the
 factor of the learning rate, and which changes would make the target divide;
 with --job=FILE also the updates of an epoch, which parameters decay, and the
-memory of a rank, for which it reads the headers of the data.
+memory of a rank, for which it reads the headers of the data;
+--micro-batch=auto --memory=80GB takes the largest micro-batch that fits on a
+rank, and prints the memory of others.
 --format=json has the keys of proto/plan.proto; with --ranks a line per rank
 follows: rank, first (samples of the ranks before it), samples, micro_batches
 (sizes). Flags of train are accepted.

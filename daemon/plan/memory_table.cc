@@ -1,20 +1,21 @@
 #include "daemon/plan/memory_table.h"
 
-#include <cstdio>
+#include <iomanip>
+#include <sstream>
+#include <utility>
 
 #include "collectives/base/strings.h"
 
 namespace gaccd {
 namespace {
 
-// Of a text of at most 79 characters: a wide number still keeps its distance.
 std::string MemoryRow(std::int64_t micro_batch, std::int64_t micro_steps, const std::string& memory,
                       double time) {
-  char text[128];
-  (void)std::snprintf(text, sizeof text, "  %11lld %12lld %16s %7.2f",
-                      static_cast<long long>(micro_batch), static_cast<long long>(micro_steps),
-                      memory.c_str(), time);
-  return text;
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(2) << "  " << std::setw(11) << micro_batch << ' '
+      << std::setw(12) << micro_steps << ' ' << std::setw(16) << memory << ' ' << std::setw(7)
+      << time;
+  return std::move(out).str();
 }
 
 }  // namespace
@@ -30,8 +31,8 @@ double RelativeTime(const Plan& plan, const UpdateCost& cost) {
 
 std::string MemoryTableText(const MicroBatchChoice& choice, const UpdateCost& cost,
                             std::string_view limit) {
-  std::string text = StrCat("\nMicro-batches by the memory of a rank: ", limit, "\n",
-                            "  micro-batch  micro-steps           memory    time\n");
+  std::string text = StrCat("\nMicro-batches by the memory of a rank\n  limit          ", limit,
+                            "\n", "  micro-batch  micro-steps           memory    time\n");
   for (std::size_t i = 0; i < choice.plans.size(); ++i) {
     const Plan& plan = choice.plans[i];
     text += MemoryRow(plan.request().micro_batch, plan.accum_steps(),

@@ -15,11 +15,10 @@
 namespace gaccd {
 namespace {
 
-std::int64_t WithoutReserve(std::int64_t bytes) { return bytes - bytes / 100 * kReservePercent; }
-
 MemoryLimit LimitOf(std::int64_t bytes, const std::string& what) {
-  return {WithoutReserve(bytes),
-          StrCat(Megabytes(bytes), " (", what, "), ", kReservePercent, " % of it stay free")};
+  const std::int64_t reserve = std::max(bytes / 100 * kReservePercent, kLeastReserveBytes);
+  return {bytes - reserve,
+          StrCat(Megabytes(bytes), " (", what, "), ", Megabytes(reserve), " stay free")};
 }
 
 Result<MemoryLimit> OnCpu(std::int64_t ranks) {
@@ -90,7 +89,7 @@ Result<MemoryLimit> FindMemoryLimit(std::optional<std::int64_t> flag, Device dev
   MemoryLimit limit = LimitOf(*flag, "--memory");
   constexpr std::int64_t kTaken = kGpuLibraryBytes + DeviceMemory::kReserveBytes;
   limit.bytes -= kTaken;
-  limit.text += StrCat(", ", Megabytes(kTaken), " are for libraries");
+  limit.text += StrCat(", ", Megabytes(kTaken), " for libraries");
   return limit;
 }
 

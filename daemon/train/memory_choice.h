@@ -7,9 +7,10 @@
 //                  the node and the job's cgroup have free (FreeSharedMemory())
 //   a GPU          what is free on it next to an engine for micro-batches of one sample, and what
 //                  that engine is planned to hold: so libraries, NCCL among them, have theirs
-// of which kReservePercent stay free. What a rank needs: PlanRankMemory(), and on a CPU the process
-// as it is next to such an engine. Nothing is tried out: for every micro-batch graphs are recorded
-// and kernels prepared, and activations are only counted.
+// of which kReservePercent stay free, at least kLeastReserveBytes: the process grows a little while
+// it trains, and plans are that exact. What a rank needs: PlanRankMemory(), and on a CPU the
+// process as it is next to such an engine. Nothing is tried out: for every micro-batch graphs are
+// recorded and kernels prepared, and activations are only counted.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +25,7 @@
 namespace gaccd {
 
 inline constexpr std::int64_t kReservePercent = 3;
+inline constexpr std::int64_t kLeastReserveBytes = 16'000'000;
 // CUDA, cuBLAS, NCCL with its channels. An estimate, for where there is no GPU to measure it on.
 inline constexpr std::int64_t kGpuLibraryBytes = std::int64_t{1} << 30;
 

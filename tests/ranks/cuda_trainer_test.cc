@@ -10,10 +10,12 @@
 #include <filesystem>
 #include <fstream>
 #include <regex>
+#include <set>
 
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
 #include "daemon/device/cpu/bf16_of_cpu.h"
+#include "daemon/train/memory_choice.h"
 #include "tests/ranks/cuda_engine_ranks.h"
 #include "tests/support/engine_runs.h"
 #include "tests/support/file_util.h"
@@ -63,6 +65,52 @@ TEST(CudaTrainer, TrainsWhatCpusTrain) {
     EXPECT_GT(found.memory[0].device, 0);
     EXPECT_EQ(expected.memory[0].device, 0);
   }
+}
+
+// On a GPU with so many bytes; 0: not even one sample at once fits.
+std::int64_t ChosenOnGpus(const Job& job, std::size_t memory_bytes) {
+  constexpr int kRanks = 2;
+  standin::Reset({.devices = kRanks, .memory_bytes = memory_bytes});
+  std::vector<std::int64_t> chosen(kRanks);
+  ExpectOk(RunNcclRanks(kRanks, {}, [&](Communicator& nccl, Communicator& over) -> Status {
+    const PlanRequest request{.gpus_per_node = kRanks, .target_batch = *job.batch.target};
+    const EngineChoice choice = Cuda(over.rank());
+    GACCD_ASSIGN_OR_RETURN(const Plan whole, InOneMicroStep(request));
+    GACCD_ASSIGN_OR_RETURN(TrainingInputs inputs, TrainingInputs::Open(over, job, whole));
+    const PlannedTraining training{
+        .job = job, .model = inputs.model, .data = inputs.data, .schedule = inputs.schedule};
+    const auto found = ChooseForTraining(
+        over, nccl, training, request,
+        {.replica = {}, .optimizer = job.optimizer, .numerics = NumericsOf(job), .choice = choice},
+        std::nullopt);
+    if (!found.ok()) {
+      EXPECT_THAT(found, HasKind(ErrorKind::kConfig));
+      return Status::Ok();
+    }
+    const Plan& plan = found->choice.plan();
+    chosen[static_cast<std::size_t>(over.rank())] = plan.request().micro_batch;
+    GACCD_ASSIGN_OR_RETURN(inputs, TrainingInputs::Make(over, job, plan, std::move(inputs.data)));
+    return Trainer::Make(over, std::move(inputs), {{}, choice, &nccl, {}}).status();
+  }));
+  EXPECT_EQ(chosen[0], chosen[1]);
+  return chosen[0];
+}
+
+// --micro-batch=auto never chooses what then does not fit on the GPU.
+TEST(CudaTrainer, TheMicroBatchIsThatOfTheFreeMemory) {
+  Job job = ClippedJob();
+  job.batch.target = 200;
+  job.model.layer[0].kind = LinearSpec{10, 16'384, true};
+  job.model.layer[2].kind = LinearSpec{16'384, 2, true};
+  std::set<std::int64_t> chosen;
+  for (std::size_t mebibytes = 260; mebibytes <= 420; mebibytes += 8) {
+    const std::int64_t micro_batch = ChosenOnGpus(job, mebibytes << 20);
+    if (!chosen.empty()) EXPECT_GE(micro_batch, *chosen.rbegin()) << mebibytes;
+    chosen.insert(micro_batch);
+  }
+  EXPECT_EQ(*chosen.begin(), 0);
+  EXPECT_EQ(*chosen.rbegin(), 100);
+  EXPECT_GE(chosen.size(), 5U);
 }
 
 TEST(CudaTrainer, Bf16IsTakenOnBoth) {

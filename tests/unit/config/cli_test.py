@@ -114,6 +114,44 @@ batch { target: 100 }  optimizer { lr: 0.1 adamw { weight_decay: 0.5 } }  epochs
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("  not known      cannot open the data file 'x.npy'", done.stdout)
 
+    def test_the_micro_batch_by_the_memory(self):
+        job = """name: "wide"
+model { layer { name: "fc1" linear { in: 256 out: 4096 } } layer { name: "relu" relu {} }
+        layer { name: "fc2" linear { in: 4096 out: 4 } } loss { mean_squared_error {} } }
+data { train { synthetic { samples: 20000 features: 256 outputs: 4 } } }
+batch { target: 6000 }  optimizer { lr: 0.01 adamw {} }
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "job.txtpb")
+            path.write_text(job)
+
+            def plan(*args):
+                return run("plan", f"--job={path}", "--micro-batch=auto", "--gpus-per-node=3", *args)
+
+            done = plan("--memory=90MB")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertRegex(done.stdout, r"  micro-batch    (1000|667) \(auto\)")
+            table = done.stdout[done.stdout.index("Micro-batches by the memory"):].splitlines()
+            self.assertEqual(table[1], "  limit          90.0 MB (--memory), 16.0 MB stay free")
+            self.assertEqual(table[2].split(), ["micro-batch", "micro-steps", "memory", "time"])
+            self.assertRegex(table[3], r"^         2000            1 +\d+\.\d MB +1\.00  does not fit$")
+            self.assertEqual([line.split()[-2:] for line in table if "plan" in line], [["this", "plan"]])
+            self.assertLessEqual(max(map(len, done.stdout.splitlines())), 80)
+            line = json.loads(plan("--memory=90MB", "--format=json").stdout)
+            self.assertIn(line["micro_batch"], (1000, 667))
+            self.assertEqual(line["memory_limit_bytes"], 74_000_000)
+            self.assertLessEqual(line["memory_bytes"], line["memory_limit_bytes"])
+            # Known without such a GPU.
+            done = plan("--memory=80GB", "--device=cuda")
+            self.assertIn("for libraries\n", done.stdout)
+            self.assertRegex(done.stdout, r"\n         2000            1 +\d+\.\d MB +1\.00  this plan\n")
+            done = plan("--device=cuda")
+            self.assertEqual((done.returncode, "--memory=SIZE" in done.stderr), (64, True), done.stderr)
+            done = plan("--memory=20MB")
+            self.assertEqual(done.returncode, 78)
+            self.assertRegex(done.stderr, r"needs \d+ bytes .* of one sample, and may hold 4000000 ")
+            self.assertEqual(plan().returncode, 0)
+
     def test_json_is_one_valid_line_with_the_promised_keys(self):
         for rounding in ("exact", "floor", "ceil", "nearest"):
             for target in ("1", "100", "3072", "9223372036854775807"):

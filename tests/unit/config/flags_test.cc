@@ -150,6 +150,26 @@ TEST(FlagsTest, LogsTakesItsFilters) {
   EXPECT_TRUE(flags.follow && flags.events);
 }
 
+TEST(FlagsTest, TheMicroBatchByTheMemory) {
+  const Flags flags = ParseOk({"train", "--job=j", "--micro-batch=auto", "--memory=80GB"});
+  EXPECT_TRUE(flags.micro_batch_auto);
+  EXPECT_EQ(flags.memory, "80GB");
+  EXPECT_FALSE(SetsJobField(flags, "batch.micro"));
+  EXPECT_TRUE(ParseOk({"submit", "--set", "batch.micro=auto"}).micro_batch_auto);
+  // The last one counts.
+  const Flags given = ParseOk({"train", "--micro-batch=auto", "--micro-batch=7"});
+  EXPECT_FALSE(given.micro_batch_auto);
+  EXPECT_EQ(JobField(given, "batch.micro"), "7");
+  EXPECT_FALSE(
+      SetsJobField(ParseOk({"train", "--micro-batch=7", "--set=batch.micro=auto"}), "batch.micro"));
+  EXPECT_NE(SharedFlagsText(flags), SharedFlagsText(given));
+  EXPECT_THAT(UsageError({"train", "--memory=80GB"}), HasSubstr("needs --micro-batch=auto"));
+  EXPECT_THAT(UsageError({"train", "--micro-batch=auto", "--memory=80"}), HasSubstr("its unit"));
+  EXPECT_THAT(UsageError({"plan", "--micro-batch=auto"}), HasSubstr("needs --job=FILE"));
+  EXPECT_THAT(UsageError({"eval", "--micro-batch=auto"}), HasSubstr("found auto"));
+  EXPECT_THAT(UsageError({"train", "--target-batch=auto"}), HasSubstr("must be a whole number"));
+}
+
 TEST(FlagsTest, EveryFlagArrives) {
   const std::vector<Arrival> arrivals = {
       Is("--nodes=2", &Flags::nodes, 2),

@@ -147,6 +147,28 @@ TEST(HelpTest, OfTheJobOnlyWhatIsAsked) {
   EXPECT_THAT(JobHelpOf("csb"), HasMessage(HasSubstr("csv")));
 }
 
+TEST(PlanCommandTest, TheMicroBatchByTheMemory) {
+  Flags flags = Published();
+  flags.micro_batch_auto = true;
+  // Nobody chooses: all samples of a rank at once.
+  EXPECT_THAT(PlanText(flags), HasSubstr("  micro-batch    13 (auto), the most"));
+  const PlanChooser choose = [](const Job&, const Plan& whole) -> Result<Plan> {
+    EXPECT_EQ(whole.accum_steps(), 1);
+    PlanRequest request = whole.request();
+    request.micro_batch = 7;
+    GACCD_ASSIGN_OR_RETURN(Plan plan, Plan::Make(request));
+    plan.set_memory({.bytes = 90, .limit = 100});
+    return plan;
+  };
+  flags.format = OutputFormat::kJson;
+  const auto output = ValueOrThrow(MakePlanOutput(flags, choose));
+  EXPECT_EQ(output.job.batch.micro, 7);
+  EXPECT_THAT(output.text, AllOf(HasSubstr(R"("micro_batch":7,)"), HasSubstr(R"("accum_steps":2,)"),
+                                 HasSubstr(R"("memory_bytes":90,"memory_limit_bytes":100})")));
+  flags.job_fields.push_back({"batch.rounding", "ceil"});
+  EXPECT_THAT(MakePlanOutput(flags, choose), IsError(ErrorKind::kConfig, "--rounding=exact"));
+}
+
 TEST(PlanCommandTest, ARuleWithoutAReferenceSaysThatItIsTheTarget) {
   Flags flags = Published();
   flags.job_fields.push_back({"batch.lr_rule", "linear"});

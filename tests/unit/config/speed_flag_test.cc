@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "collectives/base/strings.h"
+#include "daemon/config/memory_flag.h"
 #include "daemon/config/plan_command.h"
 #include "tests/support/status_matchers.h"
 
@@ -109,6 +111,18 @@ TEST(SpeedFlagTest, ThePlanSaysTimeIdleShareAndGain) {
   json.format = OutputFormat::kJson;
   EXPECT_THAT(MakePlanOutput(json)->text,
               HasSubstr(R"("speeds":"160x1,80x0.6","slowest_time":15,)"));
+}
+
+TEST(MemoryFlagTest, SizesWithTheirUnits) {
+  EXPECT_EQ(ValueOrThrow(ParseMemory("80GB")), 80'000'000'000);
+  EXPECT_EQ(ValueOrThrow(ParseMemory("75GiB")), std::int64_t{75} << 30);
+  EXPECT_EQ(ValueOrThrow(ParseMemory("1.5 MiB")), 3 << 19);
+  EXPECT_EQ(ValueOrThrow(ParseMemory("512kB")), 512'000);
+  EXPECT_EQ(ValueOrThrow(ParseMemory("7B")), 7);
+  for (const char* const wrong : {"", "80", "GB", "80G", "80 gb", "-1GB", "0GB", "0.1B", "1e3GB",
+                                  "nanGB", "infGB", "80GBs", "80  GB", "9999999999999TB"}) {
+    EXPECT_THAT(ParseMemory(wrong), IsError(ErrorKind::kUsage, StrCat("'", wrong, "'"), "80GB"));
+  }
 }
 
 TEST(SpeedFlagTest, EqualSpeedsAreTodaysPlanInEveryByte) {

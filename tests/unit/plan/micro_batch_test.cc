@@ -131,9 +131,10 @@ TEST(MemoryTable, GoldenText) {
   const MicroBatchChoice choice =
       Choose(Published(), Linear(2'000'000'000, 900'000'000, 9'000'000'000), {.smaller = 2});
   EXPECT_EQ(MemoryTableText(choice, {.flops_per_sample = 6e9, .parameters = 1'000'000},
-                            "9278.4 MB (--memory), 3 % of it stay free"),
+                            "9278.4 MB (--memory), 278.4 MB stay free"),
             R"(
-Micro-batches by the memory of a rank: 9278.4 MB (--memory), 3 % of it stay free
+Micro-batches by the memory of a rank
+  limit          9278.4 MB (--memory), 278.4 MB stay free
   micro-batch  micro-steps           memory    time
            13            1       13700.0 MB    1.00  does not fit
             7            2        8300.0 MB    1.00  this plan

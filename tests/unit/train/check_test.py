@@ -135,6 +135,49 @@ class Selftest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
 
 
+WIDE_JOB = """name: "wide"
+model { layer { name: "fc1" linear { in: 64 out: 4096 } } layer { name: "relu" relu {} }
+        layer { name: "fc2" linear { in: 4096 out: 4 } } loss { mean_squared_error {} } }
+data { train { synthetic { samples: 1300 features: 64 outputs: 4 } }
+       eval { synthetic { samples: 100 features: 64 outputs: 4 } } }
+batch { target: 600 }  optimizer { lr: 0.01 adamw {} }  epochs: 1  device: CPU
+"""
+
+
+class MicroBatchByMemory(unittest.TestCase):
+    """`gaccd train --micro-batch=auto` on three real ranks."""
+
+    def train(self, *args):
+        with tempfile.TemporaryDirectory() as folder:
+            job = Path(folder, "job.txtpb")
+            job.write_text(WIDE_JOB)
+            done = run(MPIRUN, "-n", "3", GACCD, "train", f"--job={job}", f"--run-dir={folder}/run", *args)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            (log,) = Path(folder).glob("run/attempts/0*/events.jsonl")
+            events = [json.loads(line) for line in log.read_text().splitlines()]
+            plan, = (event for event in events if event["ev"] == "plan")
+            for name in ("job.txtpb", "plan.txtpb"):
+                kept = Path(folder, "run", name).read_text()
+                self.assertRegex(kept, rf"\bmicro(_batch)?: {plan['micro_batch']}\n")
+            return plan, [e["loss"] for e in events if e["ev"] in ("step", "eval")]
+
+    def test_it_trains_what_a_given_one_trains(self):
+        whole, expected = self.train("--micro-batch=auto")
+        self.assertEqual((whole["micro_batch"], whole["accum_steps"]), (200, 1))
+        # Less than that needs, next to what stays free.
+        memory = whole["memory_bytes"] + 16_000_000 - 2_000_000
+        plan, losses = self.train("--micro-batch=auto", f"--memory={memory}B")
+        self.assertGreater(plan["accum_steps"], 1)
+        self.assertEqual(plan["micro_batch"], -(-200 // plan["accum_steps"]))
+        self.assertLessEqual(plan["memory_bytes"], plan["memory_limit_bytes"])
+        given, same = self.train(f"--micro-batch={plan['micro_batch']}")
+        self.assertNotIn("memory_bytes", given)
+        self.assertEqual(losses, same)
+        self.assertEqual(len(expected), len(losses))
+        for one, other in zip(expected, losses):
+            self.assertAlmostEqual(one, other, delta=1e-5 * max(1, abs(one)))
+
+
 class CheckOnGpus(unittest.TestCase):
     def setUp(self):
         if not STANDIN:

@@ -4,6 +4,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/device_memory.h"
+#include "daemon/engine/planned_memory.h"
 #include "tests/support/engine_on_gpu.h"
 #include "tests/support/status_matchers.h"
 
@@ -46,6 +47,49 @@ TEST_F(CudaEngineTest, ScratchCountsToo) {
   standin::Reset({.memory_bytes = enough - kScratch / 2});
   EXPECT_THAT(MakeEngineFor(*comm, model, test),
               IsError(ErrorKind::kConfig, StrCat("scratch ", kScratch)));
+}
+
+// Before there is such an engine: by one for other sizes, and from the graphs alone.
+void ExpectPlansOthers(const EngineCase& test) {
+  const auto comm = MakeSingle();
+  const Model model = ModelOf(test);
+  const auto options = [&](std::int64_t micro_batch, std::int64_t eval_batch) {
+    EngineOptions all;
+    all.replica.micro_batches = {micro_batch};
+    all.replica.eval_batches = {eval_batch};
+    if (!test.evaluate) all.replica.eval_batches = {};
+    all.replica.effective_batch = 64;
+    all.replica.rank_samples = micro_batch;
+    all.optimizer = test.optimizer;
+    all.numerics = test.numerics;
+    all.choice = Cuda();
+    return all;
+  };
+  const EngineOptions wanted = options(32, 40);
+  EngineMemory by_other;
+  {
+    const auto other = ValueOrThrow(MakeEngine(*comm, model, options(1, 2)));
+    const std::int64_t live = standin::LiveBytes(0);
+    by_other = ValueOrThrow(other->PlanMemory(wanted.replica));
+    EXPECT_EQ(standin::LiveBytes(0), live) << test.name;
+    EXPECT_LT(ValueOrThrow(other->FreeDeviceBytes()), std::int64_t{4} << 30);
+  }
+  const auto engine = ValueOrThrow(MakeEngine(*comm, model, wanted));
+  EXPECT_EQ(by_other.device_bytes, engine->memory().device_bytes) << test.name;
+  EXPECT_EQ(by_other.host_bytes, engine->memory().host_bytes) << test.name;
+  const auto by_graphs = ValueOrThrow(PlanEngineMemory(model, wanted));
+  EXPECT_LT(by_graphs.device_bytes, engine->memory().device_bytes) << test.name;
+  // Without scratch, tables and the memory of cuBLASLt: 64 MiB at most.
+  EXPECT_GT(by_graphs.device_bytes, engine->memory().device_bytes - (std::int64_t{64} << 20))
+      << test.name;
+}
+
+TEST_F(CudaEngineTest, PlansOtherSizes) {
+  ExpectPlansOthers({.name = "mlp", .widths = {12, 4096, 4096, 5}});
+  ExpectPlansOthers(
+      {.name = "bf16", .widths = {12, 4096, 4096, 5}, .numerics = {.precision = Precision::kBF16}});
+  ExpectPlansOthers({.name = "texts", .widths = {64, 64, 5}, .texts = 64, .cut = 16});
+  ExpectPlansOthers({.name = "contrastive", .loss = LossKind::kContrastive, .evaluate = false});
 }
 
 TEST_F(CudaEngineTest, PlansWhatItAllocates) {
