@@ -12,11 +12,7 @@
 namespace gaccd {
 namespace {
 
-// In the order of the sums: the first ones are the statistics; those of their gradients follow.
-std::vector<nn::RunningUpdate> RunningUpdates(const Model& model) {
-  auto one = model.RecordTraining({1});
-  return one.ok() ? std::move(one->running) : std::vector<nn::RunningUpdate>();  // Make() did it
-}
+bool IsOfUpdate(const nn::RunningUpdate& norm) { return norm.run_size == 0; }
 
 template <typename T>
 std::span<T> ValuesOf(const FlatEntry& entry, std::span<T> values) {
@@ -50,7 +46,7 @@ class WrongUpdate {
         plan_(plan),
         mistake_(mistake),
         replica_(replica),
-        running_(RunningUpdates(model)),
+        running_(model.running_statistics()),
         weight_(static_cast<float>(
             1.0 / static_cast<double>(plan.effective_batch() * model.predictions()))) {}
 
@@ -79,13 +75,12 @@ class WrongUpdate {
 
   // After Run().
   std::vector<float> Running() {
-    if (mistake_ == StatisticsMistake::kInvertedMomentum) {
-      for (std::size_t i = 0; i < running_.size(); ++i) {
-        Add(replica_.update_sum(static_cast<std::int64_t>(i)), running_[i],
-            1 - running_[i].momentum);
-      }
-    } else if (mistake_ != StatisticsMistake::kRunningEachStep) {
-      return {};
+    const bool inverted = mistake_ == StatisticsMistake::kInvertedMomentum;
+    if (!inverted && mistake_ != StatisticsMistake::kRunningEachStep) return {};
+    for (std::size_t i = 0; i < running_.size(); ++i) {
+      if (!inverted && IsOfUpdate(running_[i])) continue;  // RunStep() did it
+      Add(replica_.update_sum(static_cast<std::int64_t>(i)), running_[i],
+          inverted ? 1 - running_[i].momentum : running_[i].momentum);
     }
     return RunningValues(model_, replica_.parameters());
   }
@@ -104,7 +99,7 @@ class WrongUpdate {
   }
 
   Status RunStep(const BatchView& batch, std::int64_t step, std::int64_t segment) {
-    if (mistake_ != StatisticsMistake::kRunningEachStep || !IsStatistics(segment)) {
+    if (mistake_ != StatisticsMistake::kRunningEachStep || !IsStatisticsOfUpdate(segment)) {
       return replica_.RunSegment(batch, step, segment, weight_).status();
     }
     const std::span<double> sum = replica_.update_sum(segment);
@@ -126,7 +121,7 @@ class WrongUpdate {
                      mistake_ == StatisticsMistake::kOwnMicroBatch ||
                      (mistake_ == StatisticsMistake::kOwnGradient && of_gradient);
     if (!own) GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(View(sum), View(sum)));
-    if (mistake_ == StatisticsMistake::kPlannedCount && !of_gradient) {
+    if (mistake_ == StatisticsMistake::kPlannedCount && IsStatisticsOfUpdate(segment)) {
       sum.back() *= PlannedSamples(plan_) / static_cast<double>(plan_.effective_batch());
     }
     return Status::Ok();
@@ -135,18 +130,21 @@ class WrongUpdate {
   [[nodiscard]] bool IsStatistics(std::int64_t segment) const {
     return segment < std::ssize(running_);
   }
+  [[nodiscard]] bool IsStatisticsOfUpdate(std::int64_t segment) const {
+    return IsStatistics(segment) && IsOfUpdate(running_[static_cast<std::size_t>(segment)]);
+  }
   void Add(std::span<const double> sums, const nn::RunningUpdate& norm, double momentum) {
     const auto buffer = [&](nn::ParameterIndex index) {
       return ValuesOf(model_.layout().entries()[index], replica_.parameters()).data();
     };
-    const RunningStatistics values{.mean = buffer(norm.mean),
-                                   .variance = buffer(norm.variance),
-                                   .updates = buffer(norm.updates)};
-    if (norm.run_size == 0) return AddToRunning(NormGroup::kUpdate, sums, momentum, values);
+    const RunningStatistics running{.mean = buffer(norm.mean),
+                                    .variance = buffer(norm.variance),
+                                    .updates = buffer(norm.updates)};
+    if (IsOfUpdate(norm)) return AddToRunning(NormGroup::kUpdate, sums, momentum, running);
     const std::int64_t channels = model_.layout().entries()[norm.mean].elements;
     std::vector<double> total(static_cast<std::size_t>(2 * channels + 1));
     AddRuns(sums, total);
-    AddToRunning(NormGroup::kRuns, total, momentum, values);
+    AddToRunning(NormGroup::kMicroBatch, total, momentum, running);
   }
 
   Communicator& comm_;
@@ -154,7 +152,8 @@ class WrongUpdate {
   const Plan& plan_;
   StatisticsMistake mistake_;
   Replica& replica_;
-  std::vector<nn::RunningUpdate> running_;
+  // In the order of the sums: the first ones are the statistics; those of their gradients follow.
+  std::span<const nn::RunningUpdate> running_;
   float weight_;
 };
 
@@ -183,7 +182,7 @@ std::string_view Name(StatisticsMistake mistake) {
 }
 
 bool HasEffect(StatisticsMistake mistake, const Plan& plan, const Model& model) {
-  const std::vector<nn::RunningUpdate> running = RunningUpdates(model);
+  const std::span<const nn::RunningUpdate> running = model.running_statistics();
   const bool has_gradient = model.update_sums() > std::ssize(running);
   switch (mistake) {
     case StatisticsMistake::kOwnRank:
@@ -191,7 +190,7 @@ bool HasEffect(StatisticsMistake mistake, const Plan& plan, const Model& model) 
     case StatisticsMistake::kOwnMicroBatch:
       return plan.world() > 1 || plan.accum_steps() > 1;
     case StatisticsMistake::kPlannedCount:
-      return std::ranges::all_of(running, [](const auto& norm) { return norm.run_size == 0; }) &&
+      return std::ranges::any_of(running, IsOfUpdate) &&
              PlannedSamples(plan) != static_cast<double>(plan.effective_batch());
     case StatisticsMistake::kConstant:
       return has_gradient;
@@ -202,7 +201,7 @@ bool HasEffect(StatisticsMistake mistake, const Plan& plan, const Model& model) 
                return !TrainedOf(norm, model.layout()).empty();
              });
     case StatisticsMistake::kRunningEachStep:
-      return plan.accum_steps() > 1;
+      return std::ranges::any_of(running, IsOfUpdate) && plan.accum_steps() > 1;
     case StatisticsMistake::kInvertedMomentum:
       return std::ranges::any_of(running, [](const auto& norm) { return norm.momentum != 0.5; });
   }
@@ -211,7 +210,7 @@ bool HasEffect(StatisticsMistake mistake, const Plan& plan, const Model& model) 
 
 std::vector<float> RunningValues(const Model& model, std::span<const float> parameters) {
   std::vector<float> values;
-  for (const nn::RunningUpdate& norm : RunningUpdates(model)) {
+  for (const nn::RunningUpdate& norm : model.running_statistics()) {
     for (const nn::ParameterIndex index : {norm.mean, norm.variance}) {
       const auto part = ValuesOf(model.layout().entries()[index], parameters);
       values.insert(values.end(), part.begin(), part.end());
