@@ -12,6 +12,8 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
+#include "daemon/program/step_program.h"
+#include "daemon/train/update.h"
 #include "tests/support/engine_runs.h"
 
 namespace gaccd::tests {
