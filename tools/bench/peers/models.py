@@ -112,13 +112,10 @@ def read_weights(path, dtype):
     """Parameters, and running statistics, which are not trained."""
     weights = {}
     for name, value in common.read_model_weights(path).items():
-        tensor = torch.from_numpy(value)
-        if ".running_" in name:
-            weights[name] = tensor
-            continue
-        images = tensor.dim() == 4
-        weights[name] = torch.nn.Parameter(
-            tensor.to(dtype, memory_format=torch.channels_last) if images else tensor.to(dtype))
+        tensor = torch.from_numpy(value).to(dtype)
+        if tensor.dim() == 4:
+            tensor = tensor.contiguous(memory_format=torch.channels_last)
+        weights[name] = tensor if ".running_" in name else torch.nn.Parameter(tensor)
     return weights
 
 
