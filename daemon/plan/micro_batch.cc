@@ -1,6 +1,7 @@
 #include "daemon/plan/micro_batch.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "collectives/base/strings.h"
@@ -51,6 +52,25 @@ class Search {
       if (found <= low || found >= high) return fits;  // loads of other speeds: nothing between
       (plan.memory()->fits() ? fits : too_large) = plan;
     }
+  }
+
+  // Halves of one that is too large, where one sample at once is so, too. Nothing: none fits.
+  Result<std::optional<Plan>> Halve(Plan too_large) {
+    while (too_large.request().micro_batch > 3) {
+      GACCD_ASSIGN_OR_RETURN(const Plan half, Look(too_large.request().micro_batch / 2));
+      if (half.memory()->fits()) {
+        GACCD_ASSIGN_OR_RETURN(Plan chosen, Narrow(half, too_large));
+        return std::optional(std::move(chosen));
+      }
+      too_large = half;
+    }
+    return std::optional<Plan>();
+  }
+
+  // Of those that were looked at.
+  [[nodiscard]] Plan Smallest() const {
+    return *std::ranges::min_element(
+        plans_, {}, [](const Plan& plan) { return plan.memory()->bytes - plan.memory()->limit; });
   }
 
   Result<MicroBatchChoice> Finish(const Plan& chosen, std::size_t smaller) {
@@ -116,7 +136,10 @@ Result<MicroBatchChoice> ChooseMicroBatch(const PlanRequest& request,
                          plans.Look(search.most > 0 ? std::min(load, search.most) : load));
   if (largest.memory()->fits()) return plans.Finish(largest, search.smaller);
   GACCD_ASSIGN_OR_RETURN(const Plan smallest, plans.Look(1));
-  if (!smallest.memory()->fits()) return plans.Finish(smallest, 0);
+  if (!smallest.memory()->fits()) {
+    GACCD_ASSIGN_OR_RETURN(const std::optional<Plan> half, plans.Halve(largest));
+    return plans.Finish(half ? *half : plans.Smallest(), half ? search.smaller : 0);
+  }
   GACCD_ASSIGN_OR_RETURN(const Plan chosen, plans.Narrow(smallest, largest));
   return plans.Finish(chosen, search.smaller);
 }

@@ -31,7 +31,7 @@ using FindMemoryNeed = std::function<Result<MemoryNeed>(const Plan& plan)>;
 struct MicroBatchChoice {
   std::vector<Plan> plans;  // that were looked at, the largest micro-batch first; memory() of each
   std::size_t chosen = 0;   // of them
-  bool fits = false;        // false: not even micro-batches of one sample; the last one is chosen
+  bool fits = false;        // false: none does; the chosen one needs the least
 
   [[nodiscard]] const Plan& plan() const { return plans[chosen]; }
 };
@@ -42,7 +42,9 @@ struct MicroBatchSearch {
 };
 
 // The largest micro-batch whose memory fits, where the next larger one of fewer micro-steps does
-// not. `find` is called for few plans: the bytes need not grow evenly. Errors: those of
+// not. `find` is called for few plans. The bytes need not grow with the micro-batch: where neither
+// the largest fits nor one sample, halves of the largest are looked at, as what a batch norm keeps
+// of every micro-batch may be less for fewer ones. Errors: those of
 // InOneMicroStep() and of `find`.
 [[nodiscard]] Result<MicroBatchChoice> ChooseMicroBatch(const PlanRequest& request,
                                                         const MicroBatchSearch& search,

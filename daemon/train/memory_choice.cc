@@ -1,6 +1,7 @@
 #include "daemon/train/memory_choice.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -96,33 +97,35 @@ Result<MemoryLimit> FindMemoryLimit(std::optional<std::int64_t> flag, Device dev
 Status CheckFits(const MicroBatchChoice& choice, std::string_view who) {
   if (choice.fits) return Status::Ok();
   const MemoryNeed& need = *choice.plan().memory();
-  return {ErrorKind::kConfig,
-          StrCat("--micro-batch=auto: ", who, " needs ", need.bytes, " bytes (",
-                 Megabytes(need.bytes), ") for micro-batches of one sample, and may hold ",
-                 need.limit, " (", Megabytes(need.limit),
-                 "); give the job more memory (--mem), or start fewer ranks on a node")};
+  return {
+      ErrorKind::kConfig,
+      StrCat("--micro-batch=auto: ", who, " needs ", need.bytes, " bytes (", Megabytes(need.bytes),
+             ") for micro-batches of ", choice.plan().request().micro_batch,
+             ", no others need less, and may hold ", need.limit, " (", Megabytes(need.limit),
+             "); give the job more memory (--mem), or start fewer ranks on a node")};
 }
 
 Result<MicroBatchChoice> ChooseOnRanks(Communicator& comm, const PlanRequest& request,
                                        const MicroBatchSearch& search, const FindOwnNeed& find) {
-  int tightest = 0;
+  std::map<std::int64_t, int> tightest;  // rank by micro-batch
   const auto find_on_all = [&](const Plan& plan) -> Result<MemoryNeed> {
     const Result<MemoryNeed> mine = find(plan);
     GACCD_RETURN_IF_ERROR(AgreeOn(comm, mine.status()).status);
     GACCD_ASSIGN_OR_RETURN(const auto all, GatherNeeds(comm, *mine));
     MemoryNeed least = {all[0], all[1]};
-    tightest = 0;
+    int& tightest_rank = tightest[plan.request().micro_batch];
     for (int rank = 1; rank < comm.size(); ++rank) {
       const auto at = 2 * static_cast<std::size_t>(rank);
       const MemoryNeed need = {all[at], all[at + 1]};
       if (need.limit - need.bytes >= least.limit - least.bytes) continue;
       least = need;
-      tightest = rank;
+      tightest_rank = rank;
     }
     return least;
   };
   GACCD_ASSIGN_OR_RETURN(MicroBatchChoice choice, ChooseMicroBatch(request, search, find_on_all));
-  GACCD_RETURN_IF_ERROR(CheckFits(choice, RankOnHost(tightest, comm.topology().hosts)));
+  GACCD_RETURN_IF_ERROR(CheckFits(
+      choice, RankOnHost(tightest[choice.plan().request().micro_batch], comm.topology().hosts)));
   return choice;
 }
 

@@ -43,7 +43,7 @@ struct ChosenPlan {
   MemoryLimit limit;  // of this rank
 };
 
-// kConfig, with both bytes, where not even micro-batches of one sample fit. `who`: "rank 3 on n07".
+// kConfig, with both bytes, where no micro-batch fits. `who`: "rank 3 on n07".
 [[nodiscard]] Status CheckFits(const MicroBatchChoice& choice, std::string_view who);
 
 // Finds what one rank needs, and may hold.

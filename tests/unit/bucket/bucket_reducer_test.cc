@@ -14,7 +14,7 @@
 namespace gaccd {
 namespace {
 
-void ExpectRefused(const Status& status, const std::string& part) {
+void ExpectBucketsRefused(const Status& status, const std::string& part) {
   EXPECT_THAT(status, IsError(ErrorKind::kInternal, part));
 }
 
@@ -135,8 +135,8 @@ TEST_F(BucketReducerTest, ReduceAllTakesTheRest) {
 TEST_F(BucketReducerTest, ASecondReductionInOneCycleIsRefused) {
   BucketReducer reducer = Make(kOneBucket);
   ASSERT_TRUE(reducer.ReduceAll().ok());
-  ExpectRefused(reducer.ReduceAll(), "reduced in this cycle already");
-  ExpectRefused(reducer.MarkReady(3), "gradient 3 is announced twice");
+  ExpectBucketsRefused(reducer.ReduceAll(), "reduced in this cycle already");
+  ExpectBucketsRefused(reducer.MarkReady(3), "gradient 3 is announced twice");
   EXPECT_EQ(comm_.calls.size(), 1U);
   EXPECT_TRUE(std::ranges::all_of(flat_, [](float x) { return x == 3; }));
 
@@ -149,15 +149,15 @@ TEST_F(BucketReducerTest, ASecondReductionInOneCycleIsRefused) {
 TEST_F(BucketReducerTest, AnnouncingTwiceOrTheUnknownIsRefused) {
   BucketReducer reducer = Make(80);
   ASSERT_TRUE(reducer.MarkReady(4).ok());
-  ExpectRefused(reducer.MarkReady(4), "gradient 4 is announced twice");
-  ExpectRefused(reducer.MarkReady(6), "below 6, found 6");
+  ExpectBucketsRefused(reducer.MarkReady(4), "gradient 4 is announced twice");
+  ExpectBucketsRefused(reducer.MarkReady(6), "below 6, found 6");
 }
 
 TEST_F(BucketReducerTest, AHalfReducedCycleDoesNotEnd) {
   BucketReducer reducer = Make(80);
   ASSERT_TRUE(reducer.NextCycle().ok());  // nothing announced: nothing to lose
   ASSERT_TRUE(reducer.MarkReady(0).ok());
-  ExpectRefused(reducer.NextCycle(), "1 of 6 gradients announced; gradient 1 is not ready");
+  ExpectBucketsRefused(reducer.NextCycle(), "1 of 6 gradients announced; gradient 1 is not ready");
   ASSERT_TRUE(reducer.ReduceAll().ok());
   EXPECT_TRUE(reducer.NextCycle().ok());
 }
@@ -173,7 +173,7 @@ TEST_F(BucketReducerTest, RefusesABufferOfAnotherSize) {
   const auto reducer =
       BucketReducer::Make(comm_, BucketPlan::Make(kGradients, kGradientElements).value(),
                           View(std::span(flat_).first(100)));
-  ExpectRefused(reducer.status(), "expected a buffer of 192 elements, found 100");
+  ExpectBucketsRefused(reducer.status(), "expected a buffer of 192 elements, found 100");
 }
 
 // Every rank finishes its gradients in an order of its own; the sums are right all the same, and

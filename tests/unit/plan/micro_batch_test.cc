@@ -56,6 +56,17 @@ TEST(MicroBatch, NotEvenOneSampleFits) {
   EXPECT_FALSE(Choose({.gpus_per_node = 8, .target_batch = 5}, Linear(100, 10, 109)).fits);
 }
 
+// The least is needed in between.
+TEST(MicroBatch, NeitherAllNorOneAtOnce) {
+  const FindMemoryNeed find = [](const Plan& plan) -> Result<MemoryNeed> {
+    return MemoryNeed{2 * plan.request().micro_batch + 3 * plan.accum_steps(), 60};
+  };
+  const PlanRequest request{.gpus_per_node = 1, .target_batch = 100};
+  const MicroBatchChoice choice = Choose(request, find);  // 203, ..., 59, 56, ..., 302
+  ASSERT_TRUE(choice.fits);
+  EXPECT_EQ(choice.plan().request().micro_batch, 20);  // 2 x 20 + 3 x 5; 25 needs 62
+}
+
 TEST(MicroBatch, NoLargerThanAsked) {
   const MicroBatchChoice choice = Choose(Published(), Linear(0, 1, 100), {.most = 6});
   EXPECT_EQ(choice.plan().request().micro_batch, 5);  // 13 in three micro-steps

@@ -85,9 +85,9 @@ void ExpectPlansOthers(const EngineCase& test) {
 }
 
 TEST_F(CudaEngineTest, PlansOtherSizes) {
-  ExpectPlansOthers({.name = "mlp", .widths = {12, 4096, 4096, 5}});
+  ExpectPlansOthers({.name = "mlp", .widths = {12, 512, 512, 5}});
   ExpectPlansOthers(
-      {.name = "bf16", .widths = {12, 4096, 4096, 5}, .numerics = {.precision = Precision::kBF16}});
+      {.name = "bf16", .widths = {12, 512, 512, 5}, .numerics = {.precision = Precision::kBF16}});
   ExpectPlansOthers({.name = "texts", .widths = {64, 64, 5}, .texts = 64, .cut = 16});
   ExpectPlansOthers({.name = "contrastive", .loss = LossKind::kContrastive, .evaluate = false});
 }
