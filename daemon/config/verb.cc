@@ -120,7 +120,7 @@ micro_batches (sizes) and samples.
      "data",
      "show a sample of image files as the model sees it",
      {.words = 1, .actions = "show", .flags_of_train = true},
-     R"(show --job=FILE --sample=N [--epoch=N] [--out=FILE.png] [--flag=value ...]
+     R"(show --job=FILE --sample=N [--epoch=N] [--flag=value ...]
 
 Writes an image of data.train as PNG, cut out, resized and changed as in that
 epoch of the training on any number of ranks, and prints all that was drawn for
