@@ -50,7 +50,7 @@ std::optional<LedgerEntry> ParseEntry(std::string_view line) {
   LedgerEntry entry;
   JsonFields fields(*object);
   VisitFields(fields, entry);
-  constexpr std::string_view kRequired[] = {"attempt", "exit", "verdict"};
+  constexpr std::string_view kRequired[] = {"attempt", "exit"};
   if (!fields.ProblemOf(kRequired).empty() || entry.attempt.empty()) return std::nullopt;
   return entry;
 }

@@ -81,10 +81,11 @@ class Train(ClusterTest):
         self.assertEqual([s["samples"] for s in run.events("step")], [1000, 1000])
         self.assertEqual([r["host"] for r in run.ranks()], ["n1", "n1", "n2", "n2"])
 
-    def test_one_rank_has_the_same_losses(self):
+    def test_one_rank_has_the_same_losses_as_hosts_of_different_speed(self):
         args = ("--target-batch=1000", "--max-updates=5")
-        many = self.submit("fashion-mnist.sbatch", *args)
+        many = self.submit("fashion-mnist.sbatch", *args, "--speed=n4:0.5")
         self._assert_completed(many, timeout=300)
+        self.assertEqual([plan["loads"] for plan in many.events("plan")], ["6x143,2x71"])
         alone = self.work("alone")
         self.cluster.run(["srun", "-n1", "--mpi=pmix", program("GACCD"), "train",
                           f"--job={FASHION_JOB}", f"--run-dir={alone}", *args], timeout=300)

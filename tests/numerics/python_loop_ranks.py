@@ -153,6 +153,11 @@ class Training:
         variant, bad = self.case.get("variant"), self.rank == self.world - 1
         if variant == "lost micro-batch" and bad and first:
             return
+        if variant == "backward in halves" and bad:
+            halves = [[part[half] for part in batch] for half in (slice(0, 1), slice(1, None))]
+            for losses, _ in [losses_of(self.case, self.model, half) for half in halves]:
+                window.backward(losses)
+            return
         losses, weights = losses_of(self.case, self.model, batch)
         if variant == "mean of means":
             window.backward(losses.mean(), samples=len(losses))
@@ -222,11 +227,12 @@ def train_with_wrong_factor(case, rank, world):
 class Branches(torch.nn.Module):
     """A buffer, a parameter that only some samples use, and one that none uses."""
 
-    def __init__(self):
+    def __init__(self, order=("always", "sometimes", "never")):
         super().__init__()
         torch.manual_seed(1)
         self.register_buffer("steps", torch.zeros(1))
-        self.always, self.sometimes, self.never = (torch.nn.Linear(2, 1) for _ in range(3))
+        for name in order:
+            setattr(self, name, torch.nn.Linear(2, 1))
 
     def forward(self, x):
         y = self.always(x)
@@ -235,17 +241,27 @@ class Branches(torch.nn.Module):
 
 def unused_parameters(case, rank, world):
     """Ranks without samples, in a model with find_unused_parameters: the gradients of one big batch."""
+    orders = ("always", "sometimes", "never"), ("sometimes", "never", "always"), ("never", "always", "sometimes")
+    few = [train_branches(case, rank, order, nodes=1, gpus_per_node=world, micro_batch=1, target=2)
+           for order in orders]
+    slow = train_branches(case, rank, orders[2], nodes=world, gpus_per_node=1, micro_batch=1, target=10,
+                          speed="a:1,b:0.5,c:0.01")
+    # In update 2 only micro-batches before the last one use `sometimes`.
+    return {"updates": [*few, slow]}
+
+
+def train_branches(case, rank, order, **asked):
     torch.manual_seed(2)
     x = torch.randn(40, 2)
-    plan = gaccd.plan(nodes=1, gpus_per_node=world, micro_batch=1, target=2, gaccd=case["gaccd"])
+    plan = gaccd.plan(**asked, gaccd=case["gaccd"])
     batches = ExactBatches(40, plan, rank, seed=3)
-    model = DistributedDataParallel(Branches(), find_unused_parameters=True)
-    whole = Branches()
+    model = DistributedDataParallel(Branches(order), find_unused_parameters=True)
+    whole = Branches(order)
     for update in batches.updates([torch.stack([x[i] for i in one]) for one in batches]):
         with accumulate(model, update) as window:
             for batch in window:
                 window.backward(model(batch)[:, 0] ** 2)
-        taken = [None] * world
+        taken = [None] * update.world
         dist.all_gather_object(taken, [i for one in update.micro_batches for i in one])
         whole.zero_grad(set_to_none=True)
         sum(whole(x[i:i + 1])[0, 0] ** 2 / update.samples for one in taken for i in one).backward()
@@ -254,7 +270,7 @@ def unused_parameters(case, rank, world):
                 assert p.grad is None, name
             else:
                 torch.testing.assert_close(p.grad, q.grad, msg=name)
-    return {"updates": batches.done}
+    return batches.done
 
 
 class Contrastive(torch.nn.Module):
@@ -337,6 +353,7 @@ def refusals(case, rank, world):
 
     model = DistributedDataParallel(torch.nn.Linear(1, 1))
     still = DistributedDataParallel(torch.nn.Linear(1, 1), static_graph=True)
+    slow = gaccd.plan(nodes=world, gpus_per_node=1, micro_batch=4, target=16, speed="a:0.5", gaccd=case["gaccd"])
     batches = ExactBatches(16, plan(world, 16), rank)
     window = accumulate(model, batches.at(1))
     two = torch.ones(2, 1)
@@ -355,6 +372,8 @@ def refusals(case, rank, world):
             raised(ValueError, accumulate, model, ExactBatches(16, plan(world + 1, 16), rank).at(1)),
             raised(ValueError, accumulate, model, ExactBatches(16, plan(world, 16), (rank + 1) % world).at(1)),
             raised(ValueError, accumulate, still, ExactBatches(16, plan(world, 2), rank).at(1)),
+            raised(ValueError, accumulate, still, ExactBatches(16, slow, rank).at(1)),
+            raised(ValueError, gaccd.plan, nodes=1, gpus_per_node=1, micro_batch=1, target=1, speed="measured"),
             raised(ValueError, without_weights)]
 
 

@@ -14,6 +14,7 @@ import tempfile
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -213,6 +214,7 @@ class PythonLoop(unittest.TestCase):
             "errors that cancel": (17, 17, "samples over all ranks (rank 1: 7 of 6, rank 2: 5 of 6)"),
             "a rank that skips": (17, 11, "samples over all ranks (rank 2: 0 of 6)"),
             "weights on one rank only": (0, 6, "micro-batches without weights or a count"),
+            "backward in halves": (0, 1, "ranks that called backward() again after the last micro-batch"),
             "zero_grad in between": (0, 1, "something else than backward() changed gradients"),
         }
         cases = [reference.case | {"variant": variant} for variant in audited]
@@ -256,11 +258,11 @@ class PythonLoop(unittest.TestCase):
                             self.dir / "branches")
         for branches, scaled, refused, contrastive in results:
             self.assertEqual(contrastive, {"per_rank_loss": True, "replicated_loss": False})
-            self.assertEqual(branches, {"updates": 20})
+            self.assertEqual(branches, {"updates": [20] * 3 + [4]})
             self.assertEqual(scaled, [8 * 2.5, 2.5])  # of inputs 0 to 5
             parts = ("without samples=", "found losses of shape [2, 1]", "shape [2, 1], as the losses, found [3, 1]",
                      "expected 3 samples, found losses of 2", "found both", "expected 4 ranks (the plan), found 3",
-                     "expected the samples of rank", "at least 3 samples in an update, found 2",
+                     "expected the samples of rank", "at least 3 samples in an update, found 2", "expected a plan without speeds", "found 'measured'",
                      "update 1: expected a sum of weights above 0, found 0")
             for text, part in zip(refused, parts, strict=True):
                 self.assertIn(part, text)
@@ -349,6 +351,27 @@ class Samples(unittest.TestCase):
         self.assertEqual(self.plan(4, 5, 27, rounding="ceil").effective_batch, 40)
         with self.assertRaisesRegex(self.gaccd.GaccdError, "--micro-batch=0: must be at least 1"):
             self.plan(1, 0, 1)
+
+    def test_hosts_of_different_speed(self):
+        plan = self.gaccd.plan(nodes=3, gpus_per_node=2, micro_batch=4, target=37, speed="n[1-2]:1,n3:0.25",
+                               gaccd=GACCD)
+        self.assertEqual([rank.samples for rank in plan.ranks], [8, 8, 8, 9, 2, 2])
+        self.assertEqual((plan.speeds, plan.slowest_time), ("4x1,2x0.25", 9))
+        ranks = [self.module.ExactBatches(100, plan, rank, 5) for rank in range(6)]
+        for number, samples in enumerate((37, 37, 26), 1):
+            updates = [rank.at(number) for rank in ranks]
+            taken = [list(one) for update in updates for one in update.micro_batches]
+            self.assertEqual(sum(taken, []), order_of_epoch(5, 0, 100)[37 * number - 37:][:samples])
+            own = plan if samples == 37 else plan.for_samples(samples)
+            self.assertEqual([update.rank_samples for update in updates], [rank.samples for rank in own.ranks])
+            self.assertTrue(updates[0].uneven)
+        self.assertIsNone(self.plan(2, 4, 8, speed="n1:0.5").speeds)
+
+    def test_a_plan_of_a_newer_gaccd_is_read(self):
+        module = sys.modules["gaccd.plan"]
+        own = module.call
+        with mock.patch.object(module, "call", lambda command: own(command).replace("{", '{"not_yet_known":[1],', 1)):
+            self.assertEqual(self.plan(3, 2, 16).effective_batch, 16)
 
     def test_a_state_belongs_to_its_run(self):
         batches = self.module.ExactBatches(range(50), self.plan(3, 2, 16), 1, seed=2, epochs=2)

@@ -208,6 +208,64 @@ class TrainGolden(unittest.TestCase):
                     f"--run-dir={folder}", f"--save-weights={folder}/weights", *flags)
 
 
+# 40 updates of 37 samples, or of the 8 at the end of an epoch of 230. A sample has 64 rows, so that the time of a rank
+# is that of its samples.
+UNEVEN = """
+name: "uneven"
+model { gpt { vocabulary: 64 context: 64 layers: 1 heads: 2 width: 48 } loss { softmax_cross_entropy {} } }
+data { train { stream { path: "stream.npy" length: 64 vocabulary: 64 } } }
+batch { target: 37 micro: 8 }
+optimizer { lr: 0.05 sgd { momentum: 0.9 } }
+epochs: 6
+max_updates: 40
+"""
+
+
+@unittest.skipUnless(os.geteuid() == 0, "only root may give a rank a host name of its own")
+class UnevenHosts(unittest.TestCase):
+    """`gaccd train` under mpirun, every rank on a host of its own name: n0, n1, n2."""
+
+    def train(self, name, *flags):
+        env = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
+        done = subprocess.run(
+            [MPIRUN, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle",
+             "1", "-n", "3", "unshare", "--uts", "sh", "-c", 'hostname "n$OMPI_COMM_WORLD_RANK" && exec "$@"', "sh",
+             GACCD, "train", f"--job={self.dir}/job.txtpb", "--device=cpu", f"--run-dir={self.dir}/{name}", *flags],
+            env=env, text=True, capture_output=True, timeout=200)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return [[json.loads(line) for line in path.read_text().splitlines()]
+                for path in sorted(self.dir.glob(f"{name}/attempts/0*/events.jsonl"))]
+
+    def assert_same_updates(self, found, expected):
+        found, expected = ([e for e in events if e["ev"] == "step"] for events in (found, expected))
+        self.assertEqual([(e["step"], e["samples"]) for e in found], [(e["step"], e["samples"]) for e in expected])
+        for a, b in zip(found, expected):
+            self.assertLessEqual(abs(a["loss"] - b["loss"]), 1e-5 * b["loss"], f"update {a['step']}")
+
+    def test_slow_hosts_take_fewer_samples_of_the_same_updates(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.dir = Path(folder)
+            (self.dir / "job.txtpb").write_text(UNEVEN)
+            tokens = [(i * i + i // 7) % 64 for i in range(230 * 64 + 1)]
+            header = f"{{'descr': '<i4', 'fortran_order': False, 'shape': ({len(tokens)},), }}".ljust(117) + "\n"
+            (self.dir / "stream.npy").write_bytes(b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) +
+                                                  header.encode() + struct.pack(f"<{len(tokens)}i", *tokens))
+            (equal,) = self.train("equal")
+            (given,) = self.train("given", "--speed=n[0-1]:1,n2:0.4")
+            self.assertEqual([e["loads"] for e in given if e["ev"] == "plan"], ["1x16,1x15,1x6"])
+            self.assert_same_updates(given, equal)
+            # Far from true: measured, n0 is nearly as slow as the others, and loads change.
+            wrong = "--speed=n[1-2]:0.05", "--rebalance=auto"
+            (first,) = self.train("auto", *wrong, "--max-updates=36")
+            changes = [e for e in first if e["ev"] == "rebalance"]
+            self.assertEqual(changes[0]["loads_before"], "1x35,2x1")
+            self.assertGreaterEqual(changes[0]["gain_ratio"], 1.05)
+            # The next attempt begins with the newest loads.
+            _, resumed = self.train("auto", *wrong)
+            self.assertEqual([e["loads"] for e in resumed if e["ev"] == "plan"], [changes[-1]["loads"]])
+            self.assert_same_updates(first + resumed, equal)
+
+
 if __name__ == "__main__":
     GACCD, MPIRUN, RANK_PROCESS = sys.argv[1:4]
     unittest.main(argv=sys.argv[:1])

@@ -5,12 +5,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <regex>
 #include <set>
+#include <vector>
 
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
@@ -21,8 +25,11 @@
 #include "tests/support/file_util.h"
 #include "tests/support/fp16_golden.h"
 #include "tests/support/rank_training.h"
+#include "tests/support/slow_data.h"
 #include "tests/support/small_regression.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/step_events.h"
+#include "tests/support/temp_folder.h"
 
 namespace gaccd::tests {
 namespace {
@@ -52,6 +59,28 @@ Trained TrainOnGpus(const Job& job, const Training& training) {
                      }));
   for (int device = -1; device < training.ranks; ++device) EXPECT_EQ(standin::LiveBytes(device), 0);
   return trained;
+}
+
+// What the events say of every update and evaluation, without times.
+std::vector<std::map<std::string, double>> EventsOf(const std::string& run_dir) {
+  std::vector<std::map<std::string, double>> events;
+  for (const auto& file : std::filesystem::recursive_directory_iterator(run_dir)) {
+    if (file.path().filename() != "events.jsonl") continue;
+    std::ifstream in(file.path());
+    for (std::string line; std::getline(in, line);) {
+      const bool step = line.find(R"("ev":"step")") != std::string::npos;
+      if (!step && line.find(R"("ev":"eval")") == std::string::npos) continue;
+      auto& event = events.emplace_back();
+      event["is_step"] = step ? 1 : 0;
+      for (const char* key : {"epoch", "step", "samples", "target", "samples_total", "lr", "loss",
+                              "grad_norm", "loss_scale", "growth_tracker"}) {
+        std::smatch found;
+        const std::regex pattern(StrCat("\"", key, R"re(":([-+0-9.e]+))re"));
+        if (std::regex_search(line, found, pattern)) event[key] = std::stod(found[1]);
+      }
+    }
+  }
+  return events;
 }
 
 TEST(CudaTrainer, TrainsWhatCpusTrain) {
@@ -114,6 +143,59 @@ TEST(CudaTrainer, TheMicroBatchIsThatOfTheFreeMemory) {
   EXPECT_GE(chosen.size(), 5U);
 }
 
+// Loads by speed, of which a rank may have none; its engine is prepared for these alone.
+TEST(CudaTrainer, LoadsBySpeedTrainWhatCpusTrain) {
+  const TempFolder folder;
+  const std::vector<std::vector<double>> lists{{1, 0.3, 0.6}, {1, 1e-6, 1}};
+  for (const std::vector<double>& speeds : lists) {
+    Training training{.ranks = 3, .speeds = speeds};
+    training.run_dir = folder.path() + "/cpu";
+    const Trained expected = Train(ClippedJob(), training);
+    training.run_dir = folder.path() + "/gpu";
+    const Trained found = TrainOnGpus(ClippedJob(), training);
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      ASSERT_TRUE(found.status[rank].ok()) << found.status[rank].message();
+      EXPECT_EQ(found.weights[rank], found.weights[0]);
+    }
+    EXPECT_EQ(found.summary[0].samples, 460);
+    EXPECT_LE(Distance(found.weights[0], expected.weights[0]), 1e-5);
+    auto on_cpu = EventsOf(folder.path() + "/cpu");
+    auto on_gpu = EventsOf(folder.path() + "/gpu");
+    ASSERT_EQ(on_gpu.size(), on_cpu.size());
+    for (std::size_t i = 0; i < on_cpu.size(); ++i) {
+      EXPECT_EQ(on_gpu[i]["samples"], on_cpu[i]["samples"]);
+      if (on_cpu[i]["is_step"] == 0) continue;
+      EXPECT_NEAR(on_gpu[i]["loss"] / on_cpu[i]["loss"], 1, 1e-5) << "event " << i;
+    }
+    std::filesystem::remove_all(folder.path() + "/cpu");
+    std::filesystem::remove_all(folder.path() + "/gpu");
+  }
+}
+
+// Rank 2 reads at a quarter of the others' speed.
+TEST(CudaTrainer, MeasuredLoadsTrainWhatCpusTrain) {
+  Job job = ClippedJob();
+  job.data.eval.reset();
+  job.epochs = 0;
+  job.max_updates = 40;
+  const Trained expected = Train(job, {.ranks = 3});
+  const TempFolder folder;
+  std::atomic<std::int64_t> reads = 0;
+  const auto slow = [&](int rank) {
+    return std::make_unique<SlowData>(std::move(OpenTrainingData(job)->train),
+                                      std::chrono::microseconds(rank == 2 ? 2000 : 500), &reads);
+  };
+  const Trained found = TrainOnGpus(job, {.ranks = 3,
+                                          .guards = {.digest_every = 1},
+                                          .run_dir = folder.path(),
+                                          .loads = {.always = true},
+                                          .data = slow});
+  for (const Status& status : found.status) ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_FALSE(OfEvents(folder.path(), "rebalance", "step").empty());
+  EXPECT_EQ(found.summary[0].samples, expected.summary[0].samples);
+  EXPECT_LE(Distance(found.weights[0], expected.weights[0]), 1e-5);
+}
+
 TEST(CudaTrainer, Bf16IsTakenOnBoth) {
   Job job = ClippedJob();
   job.precision = Precision::kBF16;
@@ -144,28 +226,6 @@ TEST(CudaTrainer, TheLastUpdateIsReported) {
   const Trained trained = TrainOnGpus(job, {.ranks = 2});
   ASSERT_TRUE(trained.status[0].ok()) << trained.status[0].message();
   EXPECT_EQ(trained.summary[0].updates, 14);
-}
-
-// What the events say of every update and evaluation, without times.
-std::vector<std::map<std::string, double>> EventsOf(const std::string& run_dir) {
-  std::vector<std::map<std::string, double>> events;
-  for (const auto& file : std::filesystem::recursive_directory_iterator(run_dir)) {
-    if (file.path().filename() != "events.jsonl") continue;
-    std::ifstream in(file.path());
-    for (std::string line; std::getline(in, line);) {
-      const bool step = line.find(R"("ev":"step")") != std::string::npos;
-      if (!step && line.find(R"("ev":"eval")") == std::string::npos) continue;
-      auto& event = events.emplace_back();
-      event["is_step"] = step ? 1 : 0;
-      for (const char* key : {"epoch", "step", "samples", "target", "samples_total", "lr", "loss",
-                              "grad_norm", "loss_scale", "growth_tracker"}) {
-        std::smatch found;
-        const std::regex pattern(StrCat("\"", key, R"re(":([-+0-9.e]+))re"));
-        if (std::regex_search(line, found, pattern)) event[key] = std::stod(found[1]);
-      }
-    }
-  }
-  return events;
 }
 
 // The scale grows over its limit again and again: of 36 updates 10 are skipped. On 3 ragged ranks,

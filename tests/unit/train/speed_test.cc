@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -23,6 +22,7 @@
 #include "tests/support/engine_runs.h"
 #include "tests/support/rank_training.h"
 #include "tests/support/resume_fixture.h"
+#include "tests/support/slow_data.h"
 #include "tests/support/small_regression.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/step_events.h"
@@ -36,6 +36,7 @@ using tests::Distance;
 using tests::MakePlan;
 using tests::OfEvents;
 using tests::OfSteps;
+using tests::SlowData;
 using tests::Train;
 using tests::Trained;
 
@@ -294,26 +295,6 @@ TEST(RebalancerTest, NearlyEqualRanksKeepTheirLoads) {
     EXPECT_FALSE(*rebalancer.Add(std::vector{1.0, 1.08}, plan)) << update;
   }
 }
-
-// Every read of a sample takes so long, and nobody's core. `reads` counts them.
-class SlowData final : public Dataset {
- public:
-  SlowData(std::unique_ptr<Dataset> data, std::chrono::microseconds of_sample,
-           std::atomic<std::int64_t>* reads)
-      : data_(std::move(data)), of_sample_(of_sample), reads_(reads) {}
-  [[nodiscard]] std::int64_t size() const override { return data_->size(); }
-  [[nodiscard]] const SampleSpec& spec() const override { return data_->spec(); }
-  void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
-    *reads_ += std::ssize(indices);
-    std::this_thread::sleep_for(of_sample_ * indices.size());
-    data_->Gather(indices, out);
-  }
-
- private:
-  std::unique_ptr<Dataset> data_;
-  std::chrono::microseconds of_sample_;
-  std::atomic<std::int64_t>* reads_;
-};
 
 // Stopped inside an update after the loads have changed: the checkpoint has the plan of its update.
 TEST_F(SpeedResumeTest, ACheckpointAfterAChangeOfLoadsIsSound) {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from .run import call
 
@@ -20,7 +20,7 @@ class RankPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """What `gaccd plan` decided: the keys of its JSON (proto/plan.proto), and what each rank takes."""
+    """What `gaccd plan` decided: keys of its JSON (proto/plan.proto), and what each rank takes."""
 
     mode: str
     nodes: int
@@ -43,31 +43,42 @@ class Plan:
     lr_rule: str
     reference_batch: int
     gaccd: str  # the program that made it
+    speed: str | None = None
+    speeds: str | None = None  # where they differ, of the ranks: "160x1,80x0.6"
+    slowest_time: float | None = None  # and in samples of a rank of speed 1
+    idle_ratio: float | None = None
+    gain_ratio: float | None = None
 
     @property
     def flags(self) -> list[str]:
         """The flags of gaccd that ask for this plan."""
         return [f"--nodes={self.nodes}", f"--gpus-per-node={self.gpus_per_node}", f"--micro-batch={self.micro_batch}",
                 f"--target-batch={self.target_batch}", f"--rounding={self.mode}", f"--lr-rule={self.lr_rule}",
-                f"--reference-batch={self.reference_batch}"]
+                f"--reference-batch={self.reference_batch}", *([f"--speed={self.speed}"] if self.speed else [])]
 
     def for_samples(self, samples: int) -> Plan:
         """The exact plan of one update of fewer samples on the same ranks: the last one of an epoch."""
         return plan(nodes=self.nodes, gpus_per_node=self.gpus_per_node, micro_batch=self.micro_batch, target=samples,
-                    lr_rule=self.lr_rule, reference_batch=self.reference_batch, gaccd=self.gaccd)
+                    lr_rule=self.lr_rule, reference_batch=self.reference_batch, speed=self.speed, gaccd=self.gaccd)
 
 
 def plan(*, nodes: int, gpus_per_node: int, micro_batch: int, target: int, rounding: str = "exact",
-         lr_rule: str = "none", reference_batch: int | None = None, gaccd: str = "gaccd") -> Plan:
+         lr_rule: str = "none", reference_batch: int | None = None, speed: str | None = None,
+         gaccd: str = "gaccd") -> Plan:
     """How many samples each rank takes in each micro-step, so that an update has `target` samples.
 
-    micro_batch: the most samples a rank holds at once. GaccdError when gaccd refuses.
+    micro_batch: the most samples a rank holds at once. speed: of the hosts, "n[1-20]:1,n[21-30]:0.6"; they are the
+    first nodes, in their order, whatever their names. GaccdError when gaccd refuses.
     """
+    if speed == "measured":
+        raise ValueError("speed: expected HOSTS:SPEED, found 'measured', which only gaccd train does")
     reference = target if reference_batch is None else reference_batch
     command = [gaccd, "plan", "--format=json", "--ranks", f"--nodes={nodes}", f"--gpus-per-node={gpus_per_node}",
                f"--micro-batch={micro_batch}", f"--target-batch={target}", f"--rounding={rounding}",
-               f"--lr-rule={lr_rule}", f"--reference-batch={reference}"]
+               f"--lr-rule={lr_rule}", f"--reference-batch={reference}", *([f"--speed={speed}"] if speed else [])]
     decided, *ranks = map(json.loads, call(command).splitlines())
-    return Plan(**decided, lr_rule=lr_rule, reference_batch=reference, gaccd=gaccd,
+    known = {one.name for one in fields(Plan)}  # a newer gaccd may say more
+    return Plan(**{key: value for key, value in decided.items() if key in known}, lr_rule=lr_rule,
+                reference_batch=reference, speed=speed, gaccd=gaccd,
                 ranks=tuple(RankPlan(one["rank"], one["first"], one["samples"], tuple(one["micro_batches"]))
                             for one in ranks))

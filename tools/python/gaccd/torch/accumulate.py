@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, Iterator, Sequence
 
@@ -51,13 +51,17 @@ class Accumulation:
         rank = 0 if self._parallel is None else dist.get_rank(self._group)
         if rank != update.rank:
             raise ValueError(f"expected the samples of rank {rank}, found those of rank {update.rank}")
-        if self._parallel is not None and self._parallel.static_graph and update.samples < update.world:
-            raise ValueError("static_graph=True needs samples on every rank: expected at least "
-                             f"{update.world} samples in an update, found {update.samples}")
+        if self._parallel is not None and self._parallel.static_graph:
+            if update.uneven:
+                raise ValueError("static_graph=True needs samples on every rank: expected a plan without speeds")
+            if update.samples < update.world:
+                raise ValueError("static_graph=True needs samples on every rank: expected at least "
+                                 f"{update.world} samples in an update, found {update.samples}")
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._device = self._parameters[0].device
-        self._last = self._reduced = self._disturbed = False
+        self._last = self._reduced = self._disturbed = self._late = self._uses_first = False
         self._marks: list[tuple[int, int] | None] | None = None
+        self._before: list[tuple[int, int] | None] = [None] * len(self._parameters)  # the last backward()
         self._samples = self._weighted = self._plain = 0
         self._weight = torch.zeros((), dtype=torch.float64, device=self._device)
         self._loss_sum = torch.zeros_like(self._weight)
@@ -88,6 +92,9 @@ class Accumulation:
         if weights is not None and count is not None:
             raise ValueError("expected weights or a count, found both")
         total, found = self._total_of(losses, weights, samples)
+        if self._reduced:
+            self._late = True  # other ranks would wait for a second reduction, or lack this gradient
+            return
         self._check_gradients()
         if weights is not None:
             count = weights.detach().sum(dtype=torch.float64)
@@ -97,7 +104,9 @@ class Accumulation:
         self._weight += found if count is None else torch.as_tensor(count).detach()
         self._loss_sum += total.detach()
         scaled = total * (self._world / self._update.samples)  # DDP divides by the world
-        (scaled if scaler is None else scaler.scale(scaled)).backward()
+        self._before = self._gradients()
+        with self._watch_first():
+            (scaled if scaler is None else scaler.scale(scaled)).backward()
         self._reduced = self._last
         self._marks = self._gradients()
 
@@ -119,6 +128,18 @@ class Accumulation:
             raise ValueError(f"expected {samples} samples, found losses of {len(losses)}")
         products = losses if weights is None else losses * weights
         return products.sum(dtype=torch.promote_types(products.dtype, torch.float32)), len(losses)
+
+    @contextmanager
+    def _watch_first(self) -> Iterator[None]:
+        """Notices whether samples use the parameter that a rank without samples touches."""
+        def notice(gradient: Tensor) -> None:
+            self._uses_first = True
+
+        hook = self._parameters[0].register_hook(notice)
+        try:
+            yield
+        finally:
+            hook.remove()
 
     def _gradients(self) -> list[tuple[int, int] | None]:
         grads = [parameter.grad for parameter in self._parameters]
@@ -151,15 +172,36 @@ class Accumulation:
             model.module = own
         output.backward()
 
+    def _unreduced(self) -> list[bool]:
+        """Of which gradients here DDP's reduction has left as they were. Of PyTorch 1.13, with find_unused_parameters,
+        these are also those that only micro-batches before the last one used."""
+        if self._parallel is None or not self._parallel.find_unused_parameters:
+            return []
+        return [before is not None and before == after for before, after in zip(self._before, self._gradients())]
+
+    def _reduce(self, left: Sequence[float]) -> None:
+        """As DDP does, of the parameters where any rank has a gradient that DDP has left."""
+        for parameter, ranks in zip(self._parameters, left):
+            if ranks == 0:
+                continue
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            dist.all_reduce(parameter.grad, group=self._group)
+            parameter.grad /= self._world
+
     def _audit(self) -> None:
         planned = self._update.rank_samples
-        counts = torch.tensor([self._samples, abs(self._samples - planned), self._disturbed, self._weighted,
-                               self._plain], dtype=torch.float64, device=self._device)
-        totals = torch.cat([counts, torch.stack([self._weight, self._loss_sum])])
+        counts = torch.tensor([self._samples, abs(self._samples - planned), self._disturbed, self._late,
+                               self._uses_first, self._weighted, self._plain], dtype=torch.float64,
+                              device=self._device)
+        left = torch.tensor(self._unreduced(), dtype=torch.float64, device=self._device)
+        totals = torch.cat([counts, torch.stack([self._weight, self._loss_sum]), left])
         if self._parallel is not None:
             dist.all_reduce(totals, group=self._group)
-        samples, wrong, disturbed, weighted, plain, weight, loss = totals.tolist()
+        samples, wrong, disturbed, late, use_first, weighted, plain, weight, loss, *unreduced = totals.tolist()
         what = f"update {self._update.number}"
+        if late != 0:
+            raise AuditError(f"{what}: ranks that called backward() again after the last micro-batch", 0, late)
         if samples != self._update.samples or wrong != 0:
             raise AuditError(f"{what}: samples over all ranks{self._wrong_ranks(planned)}", self._update.samples,
                              samples)
@@ -167,6 +209,9 @@ class Accumulation:
             raise AuditError(f"{what}: ranks where something else than backward() changed gradients", 0, disturbed)
         if weighted != 0 and plain != 0:
             raise AuditError(f"{what}: micro-batches without weights or a count, where others have them", 0, plain)
+        self._reduce(unreduced)
+        if use_first == 0 and self._parallel is not None and self._parallel.find_unused_parameters:
+            self._parameters[0].grad = None  # only ranks without samples have touched it
         if not weight > 0:
             raise ValueError(f"{what}: expected a sum of weights above 0, found {weight:g}; update.complete() skips it")
         if weight != samples:

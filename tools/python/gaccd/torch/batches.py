@@ -28,6 +28,7 @@ class Update:
     micro_batches: tuple[tuple[int, ...], ...]  # this rank's, that are not empty: positions in the data set
     batches: Iterable[Any] = field(default=(), repr=False)  # the same, loaded
     owner: ExactBatches | None = field(default=None, repr=False)
+    uneven: bool = False  # ranks have different speeds, so that one may be without samples
 
     @property
     def rank_samples(self) -> int:
@@ -59,7 +60,7 @@ class ExactBatches:
                          f"--dataset-size={size}", f"--seed={seed}", f"--epochs={epochs}",
                          f"--max-updates={max_updates}", f"--last-cycle={last_cycle}",
                          f"--set=data.shuffle={str(shuffle).lower()}"]
-        load = -(-plan.effective_batch // plan.world)
+        load = max(one.samples for one in plan.ranks)
         self._chunk = max(1, min(CHUNK_UPDATES, CHUNK_SAMPLES // load))
         self._chunks: dict[int, list[Update]] = {}
         self.total = self.at(1).updates
@@ -81,7 +82,7 @@ class ExactBatches:
         samples = iter(line["samples"])
         micro_batches = tuple(tuple(islice(samples, size)) for size in line["micro_batches"] if size > 0)
         return Update(line["update"], line["updates"], line["epoch"], line["epoch_end"], line["update_samples"],
-                      line["rank"], self.plan.world, micro_batches)
+                      line["rank"], self.plan.world, micro_batches, uneven=self.plan.speeds is not None)
 
     def __iter__(self) -> Iterator[list[int]]:
         for number in range(self.done + 1, self.total + 1):

@@ -1,0 +1,36 @@
+// Data that takes its time: what makes a rank slow.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include "daemon/data/dataset.h"
+
+namespace gaccd::tests {
+
+// Every read of a sample takes so long, and nobody's core. `reads` counts them.
+class SlowData final : public Dataset {
+ public:
+  SlowData(std::unique_ptr<Dataset> data, std::chrono::microseconds of_sample,
+           std::atomic<std::int64_t>* reads)
+      : data_(std::move(data)), of_sample_(of_sample), reads_(reads) {}
+  [[nodiscard]] std::int64_t size() const override { return data_->size(); }
+  [[nodiscard]] const SampleSpec& spec() const override { return data_->spec(); }
+  void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
+    *reads_ += std::ssize(indices);
+    std::this_thread::sleep_for(of_sample_ * indices.size());
+    data_->Gather(indices, out);
+  }
+
+ private:
+  std::unique_ptr<Dataset> data_;
+  std::chrono::microseconds of_sample_;
+  std::atomic<std::int64_t>* reads_;
+};
+
+}  // namespace gaccd::tests
