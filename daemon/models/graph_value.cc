@@ -101,6 +101,22 @@ std::optional<DimensionOrder> OrderOf(const GraphValue& value) {
   return LiesAs(value, order) ? std::optional(order) : std::nullopt;
 }
 
+std::optional<GraphValue> WithLast(const GraphValue& value, std::int64_t size) {
+  DimensionOrder all = PiecesOf(value, RowMajor(value.rank()));
+  const DimensionOrder last = PiecesOf(value, {value.rank() - 1});
+  std::ranges::sort(all);
+  if (!std::ranges::equal(last, std::span(all).last(last.size()))) return std::nullopt;
+  GraphValue with{.id = value.id, .sizes = value.sizes};
+  with.sizes.back() = size;
+  const std::size_t first = last.empty() ? value.memory.size() : last[0];
+  with.memory.assign(value.memory.begin(),
+                     value.memory.begin() + static_cast<std::ptrdiff_t>(first));
+  with.memory.push_back(size);
+  for (std::size_t i = 0; i + 1 < value.rank(); ++i) with.pieces.push_back(PiecesOf(value, {i}));
+  with.pieces.push_back({first});
+  return with;
+}
+
 std::optional<std::int64_t> ProductOfSizes(std::span<const std::int64_t> sizes) {
   std::int64_t product = 1;
   for (const std::int64_t size : sizes) product = Times(product, size);

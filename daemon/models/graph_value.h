@@ -43,6 +43,10 @@ struct GraphValue {
 // The order in which it lies; nothing where a dimension is in pieces.
 [[nodiscard]] std::optional<DimensionOrder> OrderOf(const GraphValue& value);
 
+// `value` with another last dimension, for what is computed row by row; the rows stay where they
+// are. Nothing where the last dimension is not the innermost in memory.
+[[nodiscard]] std::optional<GraphValue> WithLast(const GraphValue& value, std::int64_t size);
+
 // The product of sizes; -k stays k times the samples. Nothing where two count the samples.
 [[nodiscard]] std::optional<std::int64_t> ProductOfSizes(std::span<const std::int64_t> sizes);
 // How many a size is, for a number of samples.

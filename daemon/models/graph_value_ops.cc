@@ -44,26 +44,25 @@ GraphValue RecordDropout(GraphRecorder& r) {
   return x;
 }
 
-// The order of x where the last dimension of PyTorch is the innermost, else row-major.
-DimensionOrder LastInside(const GraphValue& x) {
-  DimensionOrder order = OrderOf(x).value_or(RowMajor(x.rank()));
-  std::erase(order, x.rank() - 1);
-  order.push_back(x.rank() - 1);
-  return LiesAs(x, order) ? order : RowMajor(x.rank());
-}
-
 // y = f(rows of x), over the last dimension.
 GraphValue ByRow(GraphRecorder& r, std::shared_ptr<const Function> function) {
-  const GraphValue x = r.In(0);
+  GraphValue x = r.In(0);
   if (!r.Expect(x.rank() >= 2 && x.sizes.back() > 0, "expected [samples, .., width]", x)) return {};
-  const DimensionOrder order = LastInside(x);
-  std::vector<ValueId> inputs = {r.Rows(x, order, 1)};
+  const std::int64_t width = x.sizes.back();
+  if (!WithLast(x, width)) {
+    x = LyingAs(r.InOrder(x, RowMajor(x.rank())), x.sizes, RowMajor(x.rank()));
+  }
+  std::int64_t rows = 1;
+  for (const std::int64_t size : std::span(x.sizes).first(x.rank() - 1)) {
+    rows *= CountOf(size, r.recorder().samples());
+  }
+  std::vector<ValueId> inputs = {r.As(x.id, {rows, width})};
   for (std::size_t i = 1; r.Has(i); ++i) inputs.push_back(r.In(i).id);
-  const ValueId y = r.Apply(std::move(function), std::move(inputs));
+  const ValueId id = r.Apply(std::move(function), std::move(inputs));
   if (!r.ok()) return {};
-  Shape sizes = x.sizes;
-  sizes.back() = r.recorder().shape(y)[1];
-  return LyingAs(y, sizes, order);
+  GraphValue y = *WithLast(x, r.recorder().shape(id)[1]);
+  y.id = id;
+  return y;
 }
 
 GraphValue RecordLinear(GraphRecorder& r) {

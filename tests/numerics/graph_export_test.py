@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SKIPPED = 77
-SAMPLES, BATCH, UPDATES, LR = 22, 11, 4, 0.02
+SAMPLES, BATCH, UPDATES, LR = 11, 11, 1, 0.01
 JOB = """name: "exported"
 model {{
   graph {{ path: "model" }}
@@ -61,8 +61,9 @@ class GraphExport(unittest.TestCase):
             results.append(trained.state_dict())
         return results
 
-    def check_training(self, model, features, labels, data):
-        """The weights that gaccd trains on 1, 3 and 5 ranks are loaded by load_state_dict() and are PyTorch's."""
+    def check_training(self, model, features, labels, data, share=1e-3):
+        """The weights that gaccd trains on 1, 3 and 5 ranks are loaded by load_state_dict() and are PyTorch's, but for
+        8 times what single precision costs PyTorch, or this share of the update."""
         gaccd_export.export(model, features[:2], self.dir / "model")
         exact, single = self.train_in_pytorch(model, features, labels)
         numpy.save(self.dir / "features.npy", features.numpy().astype("f4" if features.is_floating_point() else "i4"))
@@ -77,20 +78,25 @@ class GraphExport(unittest.TestCase):
                 loaded = copy.deepcopy(model)
                 loaded.load_state_dict(safetensors.torch.load_file(self.dir / "trained"), strict=True)
                 for name, found in loaded.state_dict().items():
-                    error = (found.double() - exact[name].double()).abs().max().item()
-                    own = (single[name].double() - exact[name].double()).abs().max().item()
-                    self.assertLessEqual(error, max(8 * own, 1e-5), name)
-                    if exact[name].is_floating_point() and "running" not in name:
-                        moved = (exact[name] - model.state_dict()[name]).abs().max().item()
-                        self.assertGreater(moved, 10 * error, name)
+                    error, own, moved = ((values.double() - exact[name].double()).norm().item()
+                                         for values in (found, single[name], model.state_dict()[name]))
+                    self.assertLessEqual(error, max(8 * own, share * moved, 1e-7), name)
+                    if moved > 1e-4:  # keys have a bias without gradient
+                        self.assertLess(error, moved / 10, name)
 
     def test_resnet18_of_torchvision(self):
         try:
             from torchvision.models import resnet18
         except ImportError:
             self.skipTest("torchvision is not installed")
-        self.check_training(resnet18(num_classes=10), torch.randn(SAMPLES, 3, 32, 32),
-                            torch.randint(10, (SAMPLES,)), NPY)
+        self.check_training(resnet18(num_classes=10), torch.randn(SAMPLES, 3, 64, 64),
+                            torch.randint(10, (SAMPLES,)), NPY, share=0.05)  # a ReLU near 0 counts much
+        job = (self.dir / "job.txtpb").read_text()
+        for name, model in (("a", 'graph { path: "model" }'), ("b", "resnet { classes: 10 }")):
+            (self.dir / "job.txtpb").write_text(job.replace('graph { path: "model" }', model))
+            run(GACCD, "train", "--job=job.txtpb", "--device=cpu", "--init-weights=model/weights.safetensors",
+                f"--save-weights={name}", cwd=self.dir)
+        self.assertEqual((self.dir / "a").read_bytes(), (self.dir / "b").read_bytes())  # the same functions
 
     def test_a_language_model(self):
         import make_graphs
@@ -107,6 +113,15 @@ class GraphExport(unittest.TestCase):
                 return self.head(self.blocks(self.tokens(ids) + self.positions(places)))
         tokens = torch.randint(23, (SAMPLES, 9))
         self.check_training(Language(), tokens, tokens.roll(-1, 1), TOKENS)
+
+    def test_layers_of_torch_with_packed_attention(self):
+        layer = torch.nn.TransformerEncoderLayer
+        model = torch.nn.Sequential(
+            layer(8, 2, 16, dropout=0, batch_first=True), layer(8, 4, 16, dropout=0, batch_first=True, norm_first=True),
+            torch.nn.Flatten(), torch.nn.Linear(40, 10))
+        self.check_training(model, torch.randn(SAMPLES, 5, 8), torch.randint(10, (SAMPLES,)), NPY)
+        graph = (self.dir / "model" / "graph.txtpb").read_text()
+        self.assertEqual(graph.count('op: "attention"'), 2)
 
     def refusal(self, function, example):
         class Model(torch.nn.Module):
@@ -129,7 +144,8 @@ class GraphExport(unittest.TestCase):
         self.assertIn("over the dimensions [0]", self.refusal(lambda fc, x: fc(x) - fc(x).mean(0), x))
         self.assertIn("expected a model with one output", self.refusal(lambda fc, x: (fc(x), fc(x)), x))
         self.assertIn("at least 2", self.refusal(lambda fc, x: fc(x), x[:1]))
-        self.assertIn("float32, found torch.float64", self.refusal(lambda fc, x: fc.double()(x), x.double()))
+        with self.assertRaisesRegex(gaccd_export.ExportError, "float32, found torch.float64"):
+            gaccd_export.export(torch.nn.Linear(4, 3).double(), x.double(), self.dir / "refused")
 
     def test_a_model_whose_samples_depend_on_each_other_is_refused(self):
         class Mixes(torch.nn.Module):

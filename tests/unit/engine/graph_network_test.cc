@@ -105,6 +105,19 @@ TEST(GraphValueTest, DimensionsMayBeMadeOfDistantPieces) {
   EXPECT_TRUE(LiesAs(*heads, {0, 2, 1, 3}));
 }
 
+TEST(GraphValueTest, RowsStayWhereTheyAre) {
+  const GraphValue rows = PermuteDimensions(LyingAs(1, {-1, 5, 8}, RowMajor(3)), {1, 0, 2});
+  const auto merged = ViewOf(rows, {-5, 8});
+  ASSERT_TRUE(merged);
+  const auto wider = WithLast(*merged, 12);
+  ASSERT_TRUE(wider);
+  EXPECT_EQ(wider->memory, (Shape{-1, 5, 12}));
+  const auto apart = ViewOf(*wider, {5, -1, 12});
+  ASSERT_TRUE(apart);
+  EXPECT_TRUE(LiesAs(PermuteDimensions(*apart, {1, 0, 2}), RowMajor(3)));
+  EXPECT_FALSE(WithLast(PermuteDimensions(rows, {0, 2, 1}), 4));
+}
+
 TEST(GraphValueTest, PartsAreColumns) {
   const GraphValue three = *ViewOf(LyingAs(1, {-1, 5, 24}, RowMajor(3)), {-1, 5, 3, 8});
   const auto second = PartOf(PermuteDimensions(three, {2, 0, 1, 3}), 0, 1, 2);
