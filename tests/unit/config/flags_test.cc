@@ -194,6 +194,7 @@ TEST(FlagsTest, EveryFlagArrives) {
       Sets("--precision=bf16", "precision", "bf16"),
       Sets("--tf32", "tf32", "true"),
       Sets("--deterministic", "deterministic", "true"),
+      Sets("--shard=optimizer", "shard", "optimizer"),
       Sets("--set=optimizer.lr=0.5", "optimizer.lr", "0.5"),
       Is("--allow-gpu-sharing", &Flags::allow_gpu_sharing, true),
       Is("--allow-emulation", &Flags::allow_emulation, true),

@@ -158,6 +158,15 @@ TEST(JobOverlayTest, CpusHaveNoTf32) {
   EXPECT_THAT(JobText(ParseOk(bf16)), HasSubstr("precision: BF16"));
 }
 
+TEST(JobOverlayTest, OnlyCpusShardTheOptimizer) {
+  const std::string sharded = StrCat(kMinimal, "shard: OPTIMIZER");
+  EXPECT_EQ(ParseOk(sharded).shard, Sharding::kOptimizer);
+  EXPECT_EQ(ParseOk(StrCat(sharded, " device: CPU")).shard, Sharding::kOptimizer);
+  EXPECT_EQ(Error(StrCat(sharded, " device: CUDA")),
+            "job.txtpb: shard: only CPUs shard the optimizer so far, expected none, found "
+            "optimizer, and device is cuda");
+}
+
 TEST(JobOverlayTest, ThePlanRequest) {
   const PlanRequest request = *ToPlanRequest(ParseOk(kFull).batch, 4, 2);
   EXPECT_EQ(request.nodes, 4);

@@ -15,7 +15,7 @@ namespace {
 TEST(NormTest, MatchesTheDefinitionForEverySize) {
   std::mt19937 engine(1);
   std::normal_distribution<float> normal;
-  for (const std::size_t n : {0, 1, 15, 16, 17, 4095, 4096, 4097, 100'003}) {
+  for (const std::size_t n : {0, 1, 15, 16, 17, 1023, 1024, 1025, 4097, 100'003}) {
     std::vector<float> values(n);
     long double sum = 0;
     for (float& value : values) {
@@ -24,6 +24,12 @@ TEST(NormTest, MatchesTheDefinitionForEverySize) {
     }
     const double norm = std::sqrt(SumOfSquares(values));
     EXPECT_NEAR(norm, static_cast<double>(std::sqrt(sum)), 1e-12 * (1 + norm)) << n;
+    // Blocks that several ranks measure add up to the same bits.
+    std::vector<double> sums((n + 1023) / 1024);
+    const std::size_t cut = sums.size() / 3;
+    SquaresOfBlocks(std::span(values).first(cut * 1024), std::span(sums).first(cut));
+    SquaresOfBlocks(std::span(values).subspan(cut * 1024), std::span(sums).subspan(cut));
+    EXPECT_EQ(SumInOrder(sums), SumOfSquares(values)) << n;
   }
 }
 

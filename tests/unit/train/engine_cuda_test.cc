@@ -145,6 +145,12 @@ TEST_F(CudaEngineTest, RefusesNumericsThatACpuHasNot) {
               IsError(ErrorKind::kConfig, "CPU"));
 }
 
+TEST_F(CudaEngineTest, RefusesToShardTheOptimizer) {
+  const EngineCase test{.micro = 8, .target = 8, .updates = 1, .shard = Sharding::kOptimizer};
+  EXPECT_THAT(RunOn(Cuda(), test),
+              IsError(ErrorKind::kConfig, "shard: only CPUs shard the optimizer so far"));
+}
+
 TEST_F(CudaEngineTest, AsksForTheResult) {
   const EngineCase test{.micro = 8, .target = 8, .updates = 9};
   for (const EngineChoice& choice : {EngineChoice{}, Cuda()}) {

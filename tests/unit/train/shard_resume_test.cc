@@ -8,6 +8,7 @@
 #include "collectives/base/files.h"
 #include "daemon/checkpoint/shard.h"
 #include "daemon/selftest/selftest_job.h"
+#include "daemon/train/planned_run.h"
 #include "tests/support/resume_fixture.h"
 #include "tests/support/status_matchers.h"
 
@@ -42,44 +43,38 @@ class ShardResumeTest : public ResumeTest {
 };
 
 TEST_F(ShardResumeTest, CheckpointsAndResultsAreThoseOfAnUnshardedRun) {
-  for (const bool normalized : {false, true}) {
-    const auto job = [&](Sharding shard) {
-      return normalized ? Normalized(MediumJob(shard)) : MediumJob(shard);
-    };
-    const auto plain = ValueOrThrow(Train(job(Sharding::kNone), 5, 8, "never"));
-    const std::string unsharded = folder_ + "/unsharded";
-    std::filesystem::rename(ckpt(), unsharded);
-    const auto sharded = ValueOrThrow(Train(job(Sharding::kOptimizer), 5, 8, "never"));
-    EXPECT_EQ(sharded.weights, plain.weights);
-    EXPECT_EQ(sharded.averaged, plain.averaged);
-    EXPECT_EQ(sharded.evals, plain.evals);
-    for (const std::int64_t step : {8, 16, 24}) {
-      for (int rank = 0; rank < 5; ++rank) {
-        const std::string name =
-            StrCat("/", Generation{.epoch = 1, .step = step}.name(), "/", ShardName(rank, 5));
-        EXPECT_EQ(ValueOrThrow(ReadStart(ckpt() + name, 1 << 20)),
-                  ValueOrThrow(ReadStart(unsharded + name, 1 << 20)))
-            << name;
-      }
+  const auto job = [&](Sharding shard) { return Normalized(MediumJob(shard)); };
+  const auto plain = ValueOrThrow(Train(job(Sharding::kNone), 5, 8, "never"));
+  const std::string unsharded = folder_ + "/unsharded";
+  std::filesystem::rename(ckpt(), unsharded);
+  const auto sharded = ValueOrThrow(Train(job(Sharding::kOptimizer), 5, 8, "never"));
+  EXPECT_EQ(sharded.weights, plain.weights);
+  EXPECT_EQ(sharded.averaged, plain.averaged);
+  EXPECT_EQ(sharded.evals, plain.evals);
+  for (const std::int64_t step : {8, 16, 24}) {
+    for (int rank = 0; rank < 5; ++rank) {
+      const std::string name =
+          StrCat("/", Generation{.epoch = 1, .step = step}.name(), "/", ShardName(rank, 5));
+      EXPECT_EQ(ValueOrThrow(ReadStart(ckpt() + name, 1 << 20)),
+                ValueOrThrow(ReadStart(unsharded + name, 1 << 20)))
+          << name;
     }
-    // Either continues the other's: what is right on so many ranks an unsharded run knows.
-    const std::string there = PathOf(8);
-    const std::string other = unsharded + there.substr(ckpt().size());
-    for (const int ranks : {1, 3, 7}) {
-      const auto expected = ValueOrThrow(Train(job(Sharding::kNone), ranks, 0, other));
-      const auto resumed = ValueOrThrow(Train(job(Sharding::kOptimizer), ranks, 0, there));
-      EXPECT_EQ(resumed.first, 8);
-      EXPECT_EQ(resumed.weights, expected.weights) << ranks << " ranks";
-      EXPECT_EQ(resumed.averaged, expected.averaged) << ranks << " ranks";
-      EXPECT_EQ(resumed.evals, expected.evals) << ranks << " ranks";
-    }
-    const auto back = ValueOrThrow(Train(job(Sharding::kNone), 5, 0, there));
-    EXPECT_EQ(back.weights, plain.weights);
-    const auto again = ValueOrThrow(Train(job(Sharding::kOptimizer), 5, 0, other));
-    EXPECT_EQ(again.averaged, plain.averaged);
-    std::filesystem::remove_all(unsharded);
-    std::filesystem::remove_all(ckpt());
   }
+  // Either continues the other's: what is right on so many ranks an unsharded run knows.
+  const std::string there = PathOf(8);
+  const std::string other = unsharded + there.substr(ckpt().size());
+  for (const int ranks : {1, 3, 7}) {
+    const auto expected = ValueOrThrow(Train(job(Sharding::kNone), ranks, 0, other));
+    const auto resumed = ValueOrThrow(Train(job(Sharding::kOptimizer), ranks, 0, there));
+    EXPECT_EQ(resumed.first, 8);
+    EXPECT_EQ(resumed.weights, expected.weights) << ranks << " ranks";
+    EXPECT_EQ(resumed.averaged, expected.averaged) << ranks << " ranks";
+    EXPECT_EQ(resumed.evals, expected.evals) << ranks << " ranks";
+  }
+  const auto back = ValueOrThrow(Train(job(Sharding::kNone), 5, 0, there));
+  EXPECT_EQ(back.weights, plain.weights);
+  const auto again = ValueOrThrow(Train(job(Sharding::kOptimizer), 5, 0, other));
+  EXPECT_EQ(again.averaged, plain.averaged);
 }
 
 TEST_F(ShardResumeTest, InsideAnUpdateTheSameMicroStepsGoOn) {
@@ -95,6 +90,25 @@ TEST_F(ShardResumeTest, InsideAnUpdateTheSameMicroStepsGoOn) {
       EXPECT_EQ(resumed.averaged, plain.averaged);
     }
   }
+}
+
+TEST_F(ShardResumeTest, ThePlanSaysWhatARankKeepsAndSends) {
+  Job job = MediumJob(Sharding::kNone);
+  job.optimizer.group.clear();
+  job.model.layer = {{"fc1", LinearSpec{10, 1000, true}},
+                     {"fc2", LinearSpec{1000, 1000, true}},
+                     {"fc3", LinearSpec{1000, 2, true}}};
+  const Plan plan = ValueOrThrow(tests::MakePlan(job, 3, {}));
+  // 1014032 values with padding, three of state for each; of 3 ranks each sends 2/3 of twice 4.1
+  // MB.
+  std::string text = PlannedRunText(job, plan);
+  EXPECT_THAT(text, HasSubstr("weights 4.1 MB, gradients 4.1 MB, optimizer 12.2 MB\n"));
+  EXPECT_THAT(text, HasSubstr("a rank sends 5.4 MB an update: one all-reduce of the gradients\n"));
+  job.shard = Sharding::kOptimizer;
+  text = PlannedRunText(job, plan);
+  EXPECT_THAT(text, HasSubstr("weights 4.1 MB, gradients 4.1 MB, optimizer 4.1 MB of 12.2 MB\n"));
+  EXPECT_THAT(text, HasSubstr("a rank sends 5.4 MB an update: gradients reduced\n"));
+  EXPECT_THAT(text, HasSubstr("parameters gathered 2.7 MB\n"));
 }
 
 TEST_F(ShardResumeTest, TheSelftestOfAShardedJobPasses) {
