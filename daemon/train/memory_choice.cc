@@ -77,7 +77,7 @@ class OwnNeed {
 Result<MemoryLimit> OnGpu(Engine& engine, const std::optional<MemoryLimit>& asked) {
   GACCD_ASSIGN_OR_RETURN(const std::int64_t free, engine.FreeDeviceBytes());
   MemoryLimit found = LimitOf(free + engine.memory().device_bytes - DeviceMemory::kReserveBytes,
-                              "what this GPU has free beside its libraries");
+                              "what this GPU has free next to its libraries");
   return asked && asked->bytes < found.bytes ? *asked : found;
 }
 
