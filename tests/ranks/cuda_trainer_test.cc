@@ -130,10 +130,10 @@ std::int64_t ChosenOnGpus(const Job& job, std::size_t memory_bytes) {
 TEST(CudaTrainer, TheMicroBatchIsThatOfTheFreeMemory) {
   Job job = ClippedJob();
   job.batch.target = 200;
-  job.model.layer[0].kind = LinearSpec{10, 8'192, true};
-  job.model.layer[2].kind = LinearSpec{8'192, 2, true};
+  job.model.layer[0].kind = LinearSpec{10, 32'768, true};
+  job.model.layer[2].kind = LinearSpec{32'768, 2, true};
   std::set<std::int64_t> chosen;
-  for (std::size_t mebibytes = 260; mebibytes <= 340; mebibytes += 4) {
+  for (std::size_t mebibytes = 264; mebibytes <= 360; mebibytes += 8) {
     const std::int64_t micro_batch = ChosenOnGpus(job, mebibytes << 20);
     EXPECT_GE(micro_batch, chosen.empty() ? 0 : *chosen.rbegin()) << mebibytes;
     chosen.insert(micro_batch);

@@ -37,7 +37,7 @@ class SharedMemoryTest : public ::testing::Test {
 };
 
 TEST_F(SharedMemoryTest, OfTheMachineWithoutGroups) {
-  EXPECT_EQ(Find().free_bytes, 8'000'000U * 1024);
+  EXPECT_EQ(Find().free_bytes, 8'192'000'000U);
   EXPECT_EQ(Find().limit, "this machine");
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 PlanRequest Published() { return {.nodes = 30, .gpus_per_node = 8, .target_batch = 3072}; }
 
-// So many bytes a sample, in addition to `fixed`.
+// So many bytes a sample in addition to `fixed`.
 FindMemoryNeed Linear(std::int64_t fixed, std::int64_t a_sample, std::int64_t limit,
                       int* calls = nullptr) {
   return [=](const Plan& plan) -> Result<MemoryNeed> {
