@@ -16,6 +16,11 @@ namespace {
 // Less than it takes until the silence of this rank ends the others.
 constexpr std::chrono::milliseconds kTimeToLeave{1'000};
 
+// On the host, of what is fetched from the GPU.
+std::int64_t FoundBytes(const CudaReplica& replica) {
+  return static_cast<std::int64_t>(std::max(sizeof(UpdateSums), replica.evaluation_bytes()));
+}
+
 }  // namespace
 
 // Nothing is freed while the GPU may still work on it: to free memory would wait for its kernels,
@@ -127,8 +132,7 @@ Result<EngineMemory> CudaBackend::PlanMemory(const ReplicaOptions& sizes) {
   }
   EngineMemory all = memory();
   all.device_bytes += others.bytes() - own.bytes();
-  all.host_bytes += static_cast<std::int64_t>(other->evaluation_bytes()) -
-                    static_cast<std::int64_t>(replica_->evaluation_bytes());
+  all.host_bytes += FoundBytes(*other) - FoundBytes(*replica_);
   return all;
 }
 
@@ -202,8 +206,8 @@ Status CudaBackend::PrepareReplica() {
   GACCD_ASSIGN_OR_RETURN(uploads_, BatchUploads::Create(*context_, *replica_, waiter_));
   GACCD_ASSIGN_OR_RETURN(slots_, CudaSlots::Create(options_.control_word_count));
   GACCD_ASSIGN_OR_RETURN(
-      found_, PinnedBuffer::Allocate(std::max(sizeof(UpdateSums), replica_->evaluation_bytes()),
-                                     "evaluation"));
+      found_,
+      PinnedBuffer::Allocate(static_cast<std::size_t>(FoundBytes(*replica_)), "evaluation"));
   return Status::Ok();
 }
 

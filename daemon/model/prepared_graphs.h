@@ -69,6 +69,10 @@ class PreparedGraphs {
   [[nodiscard]] GraphsBySize<Ids>& all() {
     return std::get<GraphsBySize<Ids>>(graphs_);
   }
+  template <typename Ids>
+  [[nodiscard]] const GraphsBySize<Ids>& all() const {
+    return std::get<GraphsBySize<Ids>>(graphs_);
+  }
   // kInternal for a size that was not recorded.
   template <typename Ids>
   Result<PreparedGraph<Ids>*> Find(BatchSize size) {

@@ -46,7 +46,7 @@ Status Replica::PrepareGraphs(const ReplicaOptions& options, Precision precision
   GACCD_RETURN_IF_ERROR(graphs_.Prepare(buffers, *training_kernels_, *evaluation_kernels_));
   const std::int64_t arenas = model_.update_sums() > 0 ? options.micro_steps_per_update : 1;
   arena_bytes_ = graphs_.arena_bytes() * arenas;
-  if (model_.update_sums() > 0) kept_bytes_ = arenas * BytesOfKept(options);
+  if (model_.update_sums() > 0) kept_bytes_ = arenas * BytesOfKept(options) + BytesOfSums();
   if (options.only_plan) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(
       arena_, HostBuffer::Allocate(static_cast<std::size_t>(arena_bytes_), "activations"));
@@ -138,11 +138,8 @@ Result<Evaluation> Replica::Evaluate(const BatchView& batch) {
 }
 
 std::int64_t Replica::planned_bytes() const {
-  std::int64_t sums = 0;
-  for (const std::vector<double>& sum : update_sums_) sums += std::ssize(sum) * sizeof(double);
   return static_cast<std::int64_t>(parameter_memory_.bytes() + gradients_.size_bytes()) +
-         arena_bytes_ + graphs_.scratch_bytes() + context_->packed_weights().bytes() + kept_bytes_ +
-         sums;
+         arena_bytes_ + graphs_.scratch_bytes() + context_->packed_weights().bytes() + kept_bytes_;
 }
 
 }  // namespace gaccd

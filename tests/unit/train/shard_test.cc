@@ -10,6 +10,7 @@
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
 #include "daemon/optim/optimizer.h"
+#include "daemon/optim/update_control.h"
 #include "daemon/tensor/shard_layout.h"
 #include "tests/support/engine_runs.h"
 #include "tests/support/status_matchers.h"
@@ -222,7 +223,7 @@ TEST(ShardTest, OneReduceScatterAndOneGatherAnUpdate) {
     EXPECT_THAT(comm.scattered, Each(elements * sizeof(float)));
     // Sums of losses and counts, and the words.
     EXPECT_THAT(comm.reduced, SizeIs(kUpdates));
-    EXPECT_THAT(comm.reduced, Each((3 + 5) * sizeof(double)));
+    EXPECT_THAT(comm.reduced, Each(sizeof(UpdateSums) + 5 * sizeof(double)));
     EXPECT_EQ(gathered.size(), 2U * kUpdates);
     for (std::size_t i = 0; i < gathered.size(); ++i) {
       const std::size_t norm = (elements + 1023) / 1024 * sizeof(double);
