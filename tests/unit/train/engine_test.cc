@@ -94,6 +94,8 @@ TEST(EngineTest, GradientNoiseOfRaggedRanks) {
        {EngineCase{.ranks = 3, .micro = 5, .target = 37, .updates = 3},
         EngineCase{.ranks = 5, .micro = 5, .target = 3, .updates = 2},
         EngineCase{
+            .ranks = 3, .micro = 5, .target = 37, .updates = 2, .shard = Sharding::kOptimizer},
+        EngineCase{
             .ranks = 3, .micro = 5, .target = 37, .updates = 2, .tokens = 6, .token_weights = true},
         EngineCase{.ranks = 1, .micro = 5, .target = 37, .updates = 2}}) {
     SCOPED_TRACE(StrCat(test.ranks, " ranks, ", test.target, " samples"));
