@@ -189,7 +189,8 @@ TEST(ShardTest, AnUpdateThatIsNotFiniteChangesNothingOnAnyRank) {
                         .tolerate_nonfinite = true};
   ExpectTheBitsOfUnsharded(test);
   int skipped = 0;
-  for (const UpdateResult& result : RunCase(test, Sharding::kOptimizer)[2].results) {
+  const auto runs = RunCase(test, Sharding::kOptimizer);
+  for (const UpdateResult& result : runs[2].results) {
     skipped += result.finite ? 0 : 1;
   }
   EXPECT_GT(skipped, 0);
