@@ -20,7 +20,7 @@
 namespace gaccd {
 namespace {
 
-constexpr std::int64_t kFeatures = 6;
+constexpr std::int64_t kDataFeatures = 6;
 
 class DataFaultsTest : public ::testing::Test {
  protected:
@@ -32,20 +32,21 @@ class DataFaultsTest : public ::testing::Test {
     std::vector<float> targets;
     for (std::int64_t s = 0; s < samples; ++s) {
       if (left_out.contains(s)) continue;
-      for (std::int64_t f = 0; f < kFeatures; ++f) {
-        features.push_back(std::sin(static_cast<float>(s * kFeatures + f)));
+      for (std::int64_t f = 0; f < kDataFeatures; ++f) {
+        features.push_back(std::sin(static_cast<float>(s * kDataFeatures + f)));
       }
       if (bad.contains(s)) features.back() = std::numeric_limits<float>::quiet_NaN();
       targets.push_back(std::cos(static_cast<float>(s)));
     }
-    return {.features = folder_.Write(name + ".x", NpyFloats(features, kFeatures)),
+    return {.features = folder_.Write(name + ".x", NpyFloats(features, kDataFeatures)),
             .targets = folder_.Write(name + ".y", NpyFloats(targets, 1))};
   }
 
   static Job JobOf(const NpySpec& train, const NpySpec& eval) {
     Job job;
     job.name = "data-faults";
-    job.model = {.layer = {{"fc", LinearSpec{kFeatures, 1, true}}}, .loss = MeanSquaredErrorSpec{}};
+    job.model = {.layer = {{"fc", LinearSpec{kDataFeatures, 1, true}}},
+                 .loss = MeanSquaredErrorSpec{}};
     job.data.train = train;
     job.data.eval = eval;
     job.batch.target = 12;
