@@ -25,8 +25,8 @@ struct ReplicaOptions {
   // at once.
   std::int64_t effective_batch = 0;
   std::int64_t rank_samples = 0;
-  bool only_plan =
-      false;  // a Replica that knows its planned_bytes() and cannot run: no activations
+  // A Replica that knows its planned_bytes() and cannot run: it has no activations.
+  bool only_plan = false;
 };
 
 // A graph for batches of one size.

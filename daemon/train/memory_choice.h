@@ -2,9 +2,8 @@
 //
 // What a rank may hold:
 //   --memory=SIZE  that; of GPUs less kGpuLibraryBytes and DeviceMemory::kReserveBytes
-//   a CPU          what the process holds now, and an equal part, for each rank of the node, of
-//   what
-//                  the node and the job's cgroup have free (FreeSharedMemory())
+//   a CPU          what the process holds now and, of what the node and the job's cgroup have free
+//                  (FreeSharedMemory()), an equal part for each rank of the node
 //   a GPU          what is free on it next to an engine for micro-batches of one sample, and what
 //                  that engine is planned to hold: so libraries, NCCL among them, have theirs
 // of which kReservePercent stay free, at least kLeastReserveBytes: the process grows a little while
