@@ -89,11 +89,11 @@ class Backend {
   // row_gradients: where the host has them.
   virtual Status MicroStep(const BatchView& batch, StepPlace place, std::int64_t first = 0,
                            const float* row_gradients = nullptr) = 0;
-  // In place of it where the model has sums over the update (Replica::RunSegment). Only where a
-  // graph with such sums can be prepared: kInternal elsewhere.
-  virtual Status RunSegment(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment);
+  // In place of it where the model has sums over the update (Replica::RunSegment).
+  virtual Status RunSegment(const BatchView& batch, std::int64_t micro_batch,
+                            std::int64_t segment) = 0;
   // Collective: the sum after this segment becomes that of all ranks.
-  virtual Status SumOverRanks(std::int64_t segment);
+  virtual Status SumOverRanks(std::int64_t segment) = 0;
   // The sums so far. These wait for the device.
   virtual Result<UpdateSums> Sums() = 0;
   virtual Status SetSums(const UpdateSums& sums) = 0;

@@ -1,11 +1,14 @@
 // What the GPU is asked for in an update, and between updates.
 #include "daemon/engine/backend_cuda.h"
 
+#include "collectives/base/strings.h"
+
 namespace gaccd {
 
 Status CudaBackend::Begin(const UpdateSlot& slot, double lr) {
   GACCD_RETURN_IF_ERROR(slots_->Mark(slot, UpdateMark::kBegin, context_->compute()));
   optimizer_->Prepare(lr, &slot.page->inputs);
+  GACCD_RETURN_IF_ERROR(replica_->BeginSegments());
   return SetInputs(slot);
 }
 
@@ -32,14 +35,54 @@ Status CudaBackend::MicroStep(const BatchView& batch, StepPlace place, std::int6
 }
 
 Status CudaBackend::EmptyMicroStep(StepPlace place) {
-  cudaStream_t stream = context_->compute();
-  if (place.first) {
-    GACCD_RETURN_IF_ERROR(
-        CudaStatus(cudaMemsetAsync(gradients_, 0, elements() * sizeof(float), stream),
-                   "gradients without samples"));
-  }
+  if (place.first) GACCD_RETURN_IF_ERROR(ClearGradients());
   GACCD_RETURN_IF_ERROR(EndMicroStep(nullptr, nullptr, 0, place));
   return place.last && reduction_ != nullptr ? reduction_->MarkAll() : Status::Ok();
+}
+
+Status CudaBackend::ClearGradients() {
+  return CudaStatus(cudaMemsetAsync(gradients_, 0, elements() * sizeof(float), context_->compute()),
+                    "gradients without samples");
+}
+
+Status CudaBackend::RunSegment(const BatchView& batch, std::int64_t micro_batch,
+                               std::int64_t segment) {
+  if (micro_batch < 0 || micro_batch >= std::ssize(kept_)) {
+    return {ErrorKind::kInternal,
+            StrCat("expected a micro-batch below ", kept_.size(), ", found ", micro_batch)};
+  }
+  if (segment == 0) GACCD_RETURN_IF_ERROR(TakeBatch(batch, micro_batch));
+  const BatchSize size = kept_[static_cast<std::size_t>(micro_batch)];
+  if (size.samples > 0) {
+    GACCD_RETURN_IF_ERROR(replica_->RunSegment(size, micro_batch, segment));
+  }
+  if (segment < model_.update_sums()) return Status::Ok();
+  CudaReplica::LossPlace loss;
+  if (size.samples > 0) {
+    GACCD_RETURN_IF_ERROR(uploads_->Release(static_cast<int>(micro_batch)));
+    GACCD_ASSIGN_OR_RETURN(loss, replica_->LossOf(size));
+  }
+  return AddToSums(context_->compute(), control(), loss.loss_sum, loss.divisor, size.samples,
+                   /*first=*/micro_batch == 0);
+}
+
+Status CudaBackend::TakeBatch(const BatchView& batch, std::int64_t micro_batch) {
+  kept_[static_cast<std::size_t>(micro_batch)] = batch.size();
+  if (batch.samples > 0) {
+    GACCD_RETURN_IF_ERROR(uploads_->UploadTo(static_cast<int>(micro_batch), batch));
+  } else if (micro_batch == 0) {
+    GACCD_RETURN_IF_ERROR(ClearGradients());
+  }
+  return uploads_->NextCall();
+}
+
+Status CudaBackend::SumOverRanks(std::int64_t segment) {
+  if (!reduces()) return Status::Ok();
+  if (!overlaps()) {
+    GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(context_->compute(), "sums over the update"));
+  }
+  const MutableBuffer sum = replica_->update_sum(segment);
+  return comm_.AllReduceSum(sum, sum, {context_->compute()});
 }
 
 // The loss of a contrastive update is that of all its samples, and so is the gradient of log t.
@@ -57,6 +100,8 @@ Status CudaBackend::Reduce(const UpdateSlot& slot) {
   GACCD_RETURN_IF_ERROR(CudaSlots::SendControlWords(slot, control(), compute));
   GACCD_RETURN_IF_ERROR(slots_->Mark(slot, UpdateMark::kComputed, compute));
   if (reduction_ == nullptr) return slots_->Mark(slot, UpdateMark::kReduced, compute);
+  // Segments mark no bucket: gradients of a parameter may come from several of them.
+  if (model_.update_sums() > 0) GACCD_RETURN_IF_ERROR(reduction_->MarkAll());
   const CudaEvent& computed = slots_->event(slot, UpdateMark::kComputed);
   if (!overlaps()) GACCD_RETURN_IF_ERROR(waiter_.Wait(computed, "micro-steps"));
   GACCD_RETURN_IF_ERROR(reduction_->Enqueue(computed));
@@ -67,6 +112,7 @@ Status CudaBackend::Reduce(const UpdateSlot& slot) {
 }
 
 Status CudaBackend::Measure() {
+  GACCD_RETURN_IF_ERROR(replica_->CollectRunningStatistics());
   return MeasureGradient(context_->compute(), gradients_, model_.layout().size(), control(),
                          norm_scratch_.data());
 }
@@ -78,7 +124,8 @@ Status CudaBackend::Optimize(const ParameterLimit* limit) {
     GACCD_RETURN_IF_ERROR(
         LimitParameter(stream, control(), parameters_.as<float>() + limit->element, limit->most));
   }
-  return optimizer_->Average(stream, control());
+  GACCD_RETURN_IF_ERROR(optimizer_->Average(stream, control()));
+  return replica_->AddToRunningStatistics(&control()->verdict.idle);
 }
 
 Status CudaBackend::End(const UpdateSlot& slot) {

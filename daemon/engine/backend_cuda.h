@@ -54,6 +54,9 @@ class CudaBackend final : public Backend {
   Result<bool> Idle(const UpdateSlot& slot) override;
   Status MicroStep(const BatchView& batch, StepPlace place, std::int64_t first,
                    const float* row_gradients) override;
+  Status RunSegment(const BatchView& batch, std::int64_t micro_batch,
+                    std::int64_t segment) override;
+  Status SumOverRanks(std::int64_t segment) override;
   Result<UpdateSums> Sums() override;
   Status SetSums(const UpdateSums& sums) override;
   Status Reduce(const UpdateSlot& slot) override;
@@ -84,6 +87,8 @@ class CudaBackend final : public Backend {
   Status ReduceOnce(const Status& mine);
   Status PrepareReplica();
   Status EmptyMicroStep(StepPlace place);
+  Status ClearGradients();
+  Status TakeBatch(const BatchView& batch, std::int64_t micro_batch);
   Status EndMicroStep(const double* loss_sum, const double* divisor, std::int64_t samples,
                       StepPlace place);
   [[nodiscard]] float* Buffer(EngineBuffer buffer) const {
@@ -131,6 +136,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<CudaReplica> replica_;
   std::unique_ptr<CudaRows> rows_;  // null: the loss is not contrastive
   std::unique_ptr<CudaOptimizer> optimizer_;
+  std::vector<BatchSize> kept_;  // of an update that runs segment by segment: its micro-batches
   std::optional<BatchUploads> uploads_;
   std::optional<CudaSlots> slots_;
 };

@@ -203,6 +203,9 @@ Status CudaBackend::PrepareReplica() {
   for (const std::string& note : context_->choices().TakeNotes()) LogInfo(note);
   for (const std::string& warning : context_->choices().TakeWarnings()) LogWarning(warning);
   for (const std::string& warning : context_->TakeWarnings()) LogWarning(warning);
+  if (model_.update_sums() > 0) {
+    kept_.resize(static_cast<std::size_t>(options_.replica.micro_steps_per_update));
+  }
   GACCD_ASSIGN_OR_RETURN(uploads_, BatchUploads::Create(*context_, *replica_, waiter_));
   GACCD_ASSIGN_OR_RETURN(slots_, CudaSlots::Create(options_.control_word_count));
   GACCD_ASSIGN_OR_RETURN(

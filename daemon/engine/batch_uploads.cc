@@ -17,6 +17,11 @@ Result<BatchUploads> BatchUploads::Create(CudaContext& context, CudaReplica& rep
 Result<int> BatchUploads::Upload(const BatchView& batch) {
   const int slot = slot_;
   slot_ = (slot_ + 1) % CudaReplica::kInputSlots;
+  GACCD_RETURN_IF_ERROR(UploadTo(slot, batch));
+  return slot;
+}
+
+Status BatchUploads::UploadTo(int slot, const BatchView& batch) {
   // An event that was never recorded counts as having happened.
   GACCD_RETURN_IF_ERROR(CudaStatus(
       cudaStreamWaitEvent(context_->copy(), free_[static_cast<std::size_t>(slot)].get(), 0),
@@ -26,9 +31,8 @@ Result<int> BatchUploads::Upload(const BatchView& batch) {
   GACCD_RETURN_IF_ERROR(
       CudaStatus(cudaEventRecord(copied.get(), context_->copy()), "mark of a copied batch"));
   pending_[static_cast<std::size_t>(call_)] = true;
-  GACCD_RETURN_IF_ERROR(CudaStatus(cudaStreamWaitEvent(context_->compute(), copied.get(), 0),
-                                   "wait for a copied batch"));
-  return slot;
+  return CudaStatus(cudaStreamWaitEvent(context_->compute(), copied.get(), 0),
+                    "wait for a copied batch");
 }
 
 Status BatchUploads::Release(int slot) {

@@ -25,16 +25,6 @@ Status CheckRange(std::int64_t first, std::size_t count, std::size_t elements) {
                                        count, " from ", first, " on")};
 }
 
-Status Backend::RunSegment(const BatchView& /*batch*/, std::int64_t /*micro_batch*/,
-                           std::int64_t segment) {
-  return SumOverRanks(segment);
-}
-
-Status Backend::SumOverRanks(std::int64_t segment) {
-  return {ErrorKind::kInternal,
-          StrCat(device(), ": no sums over the update, found segment ", segment)};
-}
-
 Result<EngineMemory> Backend::PlanMemory(const ReplicaOptions& /*sizes*/) {
   return Status(ErrorKind::kInternal, StrCat(device(), ": plans no other memory than its own"));
 }

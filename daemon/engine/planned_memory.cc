@@ -1,5 +1,6 @@
 #include "daemon/engine/planned_memory.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "collectives/comm/communicator.h"
@@ -42,8 +43,13 @@ Result<std::int64_t> OnGpu(const Model& model, const EngineOptions& options) {
     return CheckCudaKernels(graph);
   }));
   const std::vector<std::int64_t> inputs = graphs.InputBytes(model.sample());
-  std::int64_t bytes = 2 * Bytes(model.layout().size()) + graphs.arena_bytes() +
-                       kInputSlotsOfGpu * std::reduce(inputs.begin(), inputs.end());
+  // Where they run segment by segment, all micro-batches of an update are kept.
+  const std::int64_t kept = model.update_sums() > 0 ? options.replica.micro_steps_per_update : 1;
+  const std::vector<std::int64_t> sums = graphs.UpdateSumElements();
+  std::int64_t bytes =
+      2 * Bytes(model.layout().size()) + kept * graphs.arena_bytes() +
+      std::max(kInputSlotsOfGpu, kept) * std::reduce(inputs.begin(), inputs.end()) +
+      static_cast<std::int64_t>(sizeof(double)) * std::reduce(sums.begin(), sums.end());
   if (precision != Precision::kF32) bytes += Bytes(model.layout().size()) / 2;
   if (const auto loss = model.contrastive()) {
     const auto& sizes = options.replica.micro_batches;

@@ -4,6 +4,11 @@
 
 namespace gaccd {
 
+std::size_t PlaceOf(const BoundInput& input, const SampleSpec& sample) {
+  if (input.from == BoundInput::From::kTensor) return input.tensor;
+  return sample.tensors.size() + (input.from == BoundInput::From::kPosition ? 1 : 0);
+}
+
 Result<std::vector<BoundInput>> BindByName(std::span<const nn::GraphInput> inputs,
                                            const SampleSpec& sample) {
   std::vector<BoundInput> bound;

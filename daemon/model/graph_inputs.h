@@ -20,6 +20,10 @@ struct BoundInput {
   std::size_t tensor = 0;  // of the batch, in the order of the spec
 };
 
+// Where the inputs of a batch lie on a device: its tensors, the ids, the position. REQUIRES: not
+// kUpdate.
+[[nodiscard]] std::size_t PlaceOf(const BoundInput& input, const SampleSpec& sample);
+
 // kInternal, naming it, for an input that the samples do not have.
 Result<std::vector<BoundInput>> BindByName(std::span<const nn::GraphInput> inputs,
                                            const SampleSpec& sample);

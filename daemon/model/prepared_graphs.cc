@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "daemon/autograd/function.h"
 #include "daemon/autograd/memory_plan.h"
 
 namespace gaccd {
@@ -94,15 +95,25 @@ std::int64_t PreparedGraphs::scratch_bytes() const {
   return bytes;
 }
 
+std::vector<std::int64_t> PreparedGraphs::UpdateSumElements() const {
+  std::vector<std::int64_t> elements;
+  if (all<TrainingGraph>().empty()) return elements;
+  const Graph& graph = all<TrainingGraph>().begin()->second.graph();
+  for (const Node& node : graph.nodes()) {
+    if (!node.function->is_update_sum()) continue;
+    elements.push_back(Elements(graph.value(node.outputs[0]).spec.shape));
+  }
+  return elements;
+}
+
 std::vector<std::int64_t> PreparedGraphs::InputBytes(const SampleSpec& sample) const {
   constexpr std::int64_t kAlignment = 256;
-  std::vector<std::int64_t> bytes(sample.tensors.size() + 1);
-  ForEach([&bytes](const auto& graph) {
+  std::vector<std::int64_t> bytes(sample.tensors.size() + 2);
+  ForEach([&](const auto& graph) {
     for (const BoundInput& input : graph.inputs) {
       if (input.from == BoundInput::From::kUpdate) continue;  // it lies in the caller's memory
       const std::int64_t whole = graph.graph().value(input.value).spec.bytes() + kAlignment - 1;
-      const bool is_tensor = input.from == BoundInput::From::kTensor;
-      std::int64_t& most = is_tensor ? bytes[input.tensor] : bytes.back();
+      std::int64_t& most = bytes[PlaceOf(input, sample)];
       most = std::max(most, whole / kAlignment * kAlignment);
     }
   });

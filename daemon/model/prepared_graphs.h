@@ -60,8 +60,12 @@ class PreparedGraphs {
   [[nodiscard]] std::int64_t arena_bytes() const;
   [[nodiscard]] std::int64_t scratch_bytes() const;
 
-  // Of every tensor of a batch and then of its ids, in GPU memory: what the largest batch needs,
-  // aligned to 256 bytes; 0: no graph reads it.
+  // Of the sums over the update in a graph for training, in their order: elements, f64. None: there
+  // is no such graph.
+  [[nodiscard]] std::vector<std::int64_t> UpdateSumElements() const;
+
+  // Of every tensor of a batch, then of its ids and of its position, in GPU memory: what the
+  // largest batch needs, aligned to 256 bytes; 0: no graph reads it.
   [[nodiscard]] std::vector<std::int64_t> InputBytes(const SampleSpec& sample) const;
 
   // Ids: TrainingGraph, EncodingGraph or EvaluationGraph.

@@ -46,7 +46,11 @@ Status Replica::PrepareGraphs(const ReplicaOptions& options, Precision precision
   GACCD_RETURN_IF_ERROR(graphs_.Prepare(buffers, *training_kernels_, *evaluation_kernels_));
   const std::int64_t arenas = model_.update_sums() > 0 ? options.micro_steps_per_update : 1;
   arena_bytes_ = graphs_.arena_bytes() * arenas;
-  if (model_.update_sums() > 0) kept_bytes_ = arenas * BytesOfKept(options) + BytesOfSums();
+  if (model_.update_sums() > 0) {
+    const std::vector<std::int64_t> sums = graphs_.UpdateSumElements();
+    kept_bytes_ = arenas * BytesOfKept(options) +
+                  static_cast<std::int64_t>(sizeof(double)) * std::reduce(sums.begin(), sums.end());
+  }
   if (options.only_plan) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(
       arena_, HostBuffer::Allocate(static_cast<std::size_t>(arena_bytes_), "activations"));

@@ -100,7 +100,6 @@ class Replica {
   Status PrepareSegments(const ReplicaOptions& options);
   // Of one micro-batch that is kept until the update ends.
   [[nodiscard]] std::int64_t BytesOfKept(const ReplicaOptions& options) const;
-  [[nodiscard]] std::int64_t BytesOfSums() const;  // over the update
   Status CheckPlace(std::int64_t micro_batch, std::int64_t segment) const;
 
   // call(group, sums, momentum, RunningStatistics) of each batch norm.

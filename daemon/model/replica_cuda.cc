@@ -23,7 +23,7 @@ Result<DeviceBuffer> AllocateBytes(std::int64_t bytes, std::string_view what) {
 }  // namespace
 
 CudaReplica::CudaReplica(CudaContext& context, const Model& model, Communicator* comm)
-    : context_(context), model_(model), comm_(comm), places_(model.sample().tensors.size() + 1) {}
+    : context_(context), model_(model), comm_(comm), places_(model.sample().tensors.size() + 2) {}
 
 CudaReplica::~CudaReplica() = default;
 
@@ -40,6 +40,8 @@ Status CudaReplica::RecordGraphs(const ReplicaOptions& options, Precision precis
     FuseForCuda(graph);
     return CheckCudaKernels(graph);
   }));
+  if (model_.update_sums() > 0) kept_ = static_cast<int>(options.micro_steps_per_update);
+  sums_ = graphs_.UpdateSumElements();
   CountMemory();
   return Status::Ok();
 }
@@ -58,23 +60,20 @@ void CudaReplica::CountMemory() {
   }
 }
 
-std::size_t CudaReplica::PlaceOf(const BoundInput& input) const {
-  return input.from == BoundInput::From::kTensor ? input.tensor : places_.size() - 1;
-}
-
 void CudaReplica::Bind(Executor& executor, std::span<const BoundInput> inputs,
                        std::size_t slot) const {
   const std::byte* begin = inputs_.as<std::byte>() + slot * static_cast<std::size_t>(slot_bytes_);
   for (const BoundInput& input : inputs) {
     executor.BindInput(input.value, input.from == BoundInput::From::kUpdate
                                         ? static_cast<const void*>(update_)
-                                        : begin + places_[PlaceOf(input)].offset);
+                                        : begin + places_[PlaceOf(input, model_.sample())].offset);
   }
 }
 
 void CudaReplica::AddMemory(DeviceMemory* memory) const {
-  memory->Add("activations", graphs_.arena_bytes());
-  memory->Add("micro-batches", kInputSlots * slot_bytes_);
+  memory->Add("activations", kept_ * graphs_.arena_bytes());
+  memory->Add("micro-batches", input_slots() * slot_bytes_);
+  memory->Add("statistics", StatisticsBytes());
   memory->Add("scratch", graphs_.scratch_bytes());
 }
 
@@ -91,6 +90,7 @@ Status CudaReplica::Prepare(const CudaReplicaBuffers& buffers, const CudaStepHoo
   GACCD_RETURN_IF_ERROR(FitsOnGpu(memory));
   GACCD_RETURN_IF_ERROR(AttachMemory(buffers));
   hooks_ = hooks;
+  if (model_.update_sums() > 0) return Status::Ok();
   for (auto& [size, training] : graphs_.all<TrainingGraph>()) {
     GACCD_RETURN_IF_ERROR(RecordSteps(size.samples, training, &steps_[size]));
   }
@@ -98,15 +98,15 @@ Status CudaReplica::Prepare(const CudaReplicaBuffers& buffers, const CudaStepHoo
 }
 
 Status CudaReplica::AttachMemory(const CudaReplicaBuffers& buffers) {
-  GACCD_ASSIGN_OR_RETURN(arena_, AllocateBytes(graphs_.arena_bytes(), "activations"));
+  GACCD_ASSIGN_OR_RETURN(arena_, AllocateBytes(kept_ * graphs_.arena_bytes(), "activations"));
   GACCD_ASSIGN_OR_RETURN(scratch_, AllocateBytes(graphs_.scratch_bytes(), "scratch"));
-  GACCD_ASSIGN_OR_RETURN(inputs_, AllocateBytes(kInputSlots * slot_bytes_, "micro-batches"));
+  GACCD_ASSIGN_OR_RETURN(inputs_, AllocateBytes(input_slots() * slot_bytes_, "micro-batches"));
   update_ = buffers.update;
   graphs_.Attach(arena_.data(), scratch_.data());
   for (auto& [size, graph] : graphs_.all<TrainingGraph>()) {
     graph.executor->BindInput(graph.ids.weight, buffers.weight);
   }
-  return Status::Ok();
+  return AttachStatistics(buffers);
 }
 
 Status CudaReplica::RecordSteps(std::int64_t samples, PreparedGraph<TrainingGraph>& training,
@@ -148,7 +148,11 @@ Result<std::vector<CudaGraph>> CudaReplica::RecordStep(std::int64_t samples,
 
 Status CudaReplica::Upload(const BatchView& batch, int slot, cudaStream_t stream) {
   std::byte* to = inputs_.as<std::byte>() + slot * slot_bytes_;
-  for (std::size_t i = 0; i < places_.size(); ++i) {
+  if (const InputPlace& position = places_.back(); position.bytes > 0) {
+    GACCD_RETURN_IF_ERROR(
+        EnqueueSet(stream, batch.position, reinterpret_cast<std::int64_t*>(to + position.offset)));
+  }
+  for (std::size_t i = 0; i + 1 < places_.size(); ++i) {
     const InputPlace& place = places_[i];
     if (place.bytes == 0) continue;  // no graph reads it
     const bool is_tensor = i < batch.tensors.size();

@@ -5,6 +5,7 @@
 // on CudaContext::compute() unless said otherwise.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <map>
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/base/buffer.h"
 #include "collectives/base/cuda.h"
 #include "daemon/config/job.h"
 #include "daemon/device/cuda/cuda_context.h"
@@ -21,6 +23,7 @@
 #include "daemon/model/model.h"
 #include "daemon/model/prepared_graphs.h"
 #include "daemon/model/replica.h"
+#include "daemon/ops/running_statistics_cuda.h"
 
 namespace gaccd {
 
@@ -49,6 +52,8 @@ class CudaReplica {
  public:
   // Inputs on the GPU: one is filled while the other is read.
   static constexpr int kInputSlots = 2;
+  // The same; where the model has sums over the update, one for each micro-batch of an update.
+  [[nodiscard]] int input_slots() const { return static_cast<int>(std::max(kept_, kInputSlots)); }
 
   // Records the graphs; nothing is allocated yet. `comm`, for models with collectives, outlives the
   // replica. kConfig, naming them, when functions have no kernel on a GPU.
@@ -73,6 +78,24 @@ class CudaReplica {
   Status Upload(const BatchView& batch, int slot, cudaStream_t stream);
   // One micro-step on the batch in `slot`. No samples: only where the model has collectives.
   Status MicroStep(BatchSize size, int slot, StepPlace place);
+
+  // Where the model has sums over the update, in place of MicroStep(): as Replica::RunSegment(), of
+  // the batch in slot `micro_batch`, samples >= 1. These are enqueued kernel by kernel.
+  Status BeginSegments();
+  Status RunSegment(BatchSize size, std::int64_t micro_batch, std::int64_t segment);
+  // After the last segment: what CudaStepHooks::finish gets after a micro-step, valid until the
+  // next call of RunSegment().
+  struct LossPlace {
+    const double* loss_sum = nullptr;
+    const double* divisor = nullptr;
+  };
+  Result<LossPlace> LossOf(BatchSize size);
+  // After segment `sum`: what this rank has of it, to be replaced by that of all ranks.
+  [[nodiscard]] MutableBuffer update_sum(std::int64_t sum) const;
+
+  // Once an update, after the reduction of the gradients: see running_statistics_cuda.h.
+  Status CollectRunningStatistics();
+  Status AddToRunningStatistics(const std::int32_t* idle);
 
   // Of a contrastive loss: forward on the batch in `slot`, as in training; its rows are copied to
   // `rows`, f32 [samples, 2 width] in GPU memory.
@@ -100,11 +123,15 @@ class CudaReplica {
   CudaReplica(CudaContext& context, const Model& model, Communicator* comm);
   Status RecordGraphs(const ReplicaOptions& options, Precision precision);
   void CountMemory();
-  [[nodiscard]] std::size_t PlaceOf(const BoundInput& input) const;
   void Bind(Executor& executor, std::span<const BoundInput> inputs, std::size_t slot) const;
   Status AttachMemory(const CudaReplicaBuffers& buffers);
   Status RecordSteps(std::int64_t samples, PreparedGraph<TrainingGraph>& training,
                      RecordedSteps* steps);
+  // replica_cuda_segments.cc
+  [[nodiscard]] std::int64_t StatisticsBytes() const;
+  Status AttachStatistics(const CudaReplicaBuffers& buffers);
+  [[nodiscard]] RunningLayer LayerOf(const nn::RunningUpdate& running,
+                                     const CudaReplicaBuffers& buffers, const Executor& executor);
   Result<std::vector<CudaGraph>> RecordStep(std::int64_t samples,
                                             PreparedGraph<TrainingGraph>& training,
                                             StepPlace place);
@@ -117,13 +144,19 @@ class CudaReplica {
   std::unique_ptr<KernelFactory> kernels_;
   PreparedGraphs graphs_;
   std::map<BatchSize, RecordedSteps> steps_;
-  std::vector<InputPlace> places_;  // by tensor of the sample, then of the ids
+  std::vector<InputPlace> places_;  // see PlaceOf()
   std::int64_t slot_bytes_ = 0;
   std::size_t evaluation_bytes_ = 0;
   DeviceBuffer arena_;
   DeviceBuffer scratch_;
   DeviceBuffer inputs_;
   const std::int64_t* update_ = nullptr;
+
+  int kept_ = 1;                    // micro-batches whose activations are kept at the same time
+  std::vector<std::int64_t> sums_;  // over the update: elements
+  DeviceBuffer update_sums_;        // f64, one after the other
+  DeviceBuffer running_layers_;     // RunningLayer, for each layer with running statistics
+  DeviceBuffer running_found_;      // what they work with
 };
 
 }  // namespace gaccd

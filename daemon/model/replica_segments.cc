@@ -21,16 +21,6 @@ std::int64_t Replica::BytesOfKept(const ReplicaOptions& options) const {
   return LargestMicroBatch(options) * BytesOfSample(model_.sample());
 }
 
-std::int64_t Replica::BytesOfSums() const {
-  if (graphs_.all<TrainingGraph>().empty()) return 0;
-  const Executor& executor = *graphs_.all<TrainingGraph>().begin()->second.executor;
-  std::int64_t bytes = 0;
-  for (std::size_t sum = 0; sum < executor.update_sums(); ++sum) {
-    bytes += static_cast<std::int64_t>(executor.update_sum(sum).elements * sizeof(double));
-  }
-  return bytes;
-}
-
 Status Replica::PrepareSegments(const ReplicaOptions& options) {
   const std::int64_t most = LargestMicroBatch(options);
   for (std::int64_t i = 0; i < options.micro_steps_per_update; ++i) {

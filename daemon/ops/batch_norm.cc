@@ -10,9 +10,9 @@ namespace gaccd {
 namespace {
 
 Status CheckChannels(const ValueSpec& x) {
-  if (x.dtype == DType::kF32 && x.shape.size() >= 2 && x.shape.back() > 0) return Status::Ok();
+  if (IsFloat(x.dtype) && x.shape.size() >= 2 && x.shape.back() > 0) return Status::Ok();
   return {ErrorKind::kConfig,
-          StrCat("the input: expected f32 [..., channels] with at least 1 channel, found ",
+          StrCat("the input: expected floats [..., channels] with at least 1 channel, found ",
                  Name(x.dtype), " ", ToString(x.shape))};
 }
 
@@ -123,7 +123,7 @@ OutputSpecs BatchNormGradientSums::Infer(std::span<const ValueSpec> all) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 3));
   const ValueSpec& x = inputs[1];
   GACCD_RETURN_IF_ERROR(CheckNormOperands(x, inputs[2], runs_));
-  GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[0], x.shape, "the gradient"));
+  GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[0], x.shape, "the gradient", x.dtype));
   const ValueSpec parameter{{x.shape.back()}, DType::kF32};
   return std::vector<ValueSpec>{GradientSumsSpec(x, runs_), parameter, parameter};
 }
@@ -133,19 +133,13 @@ OutputSpecs BatchNormInputGradient::Infer(std::span<const ValueSpec> all) const 
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, inputs.size() > 4 ? 5 : 4));
   const ValueSpec& x = inputs[1];
   GACCD_RETURN_IF_ERROR(CheckNormOperands(x, inputs[2], runs_));
-  GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[0], x.shape, "the gradient"));
+  GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[0], x.shape, "the gradient", x.dtype));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[3], {x.shape.back()}, "gamma"));
   if (inputs.size() > 4) {
     GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[4], GradientSumsSpec(x, runs_).shape,
                                        "the gradient sums", DType::kF64));
   }
   return std::vector<ValueSpec>{x};
-}
-
-double UnbiasedVariance(double sum, double squares, double n) {
-  const double mean = sum / n;
-  const double variance = std::max(squares / n - mean * mean, 0.0);
-  return n > 1 ? variance * n / (n - 1) : variance;
 }
 
 namespace {

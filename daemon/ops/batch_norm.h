@@ -10,14 +10,15 @@
 // dx = gamma rstd dy.
 //
 // Sums are f64 of f32 values, so that S2 / n - mean^2 has 5 digits where |mean| is 1e5 deviations.
-// x, y and their gradients are f32. Layout of the sums, f64 [2 C + 1]: S1, S2, n; of db and dg, f64
-// [2 C]. With runs: [runs, 2 C + 1] and [runs, 2 C], as vectors, zero for runs that the micro-batch
-// has no part of; and the last input of each function is the position of its first sample in the
-// update, i64 [1].
+// x, y and their gradients are f32, on a GPU also bf16 or fp16. Layout of the sums, f64 [2 C + 1]:
+// S1, S2, n; of db and dg, f64 [2 C]. With runs: [runs, 2 C + 1] and [runs, 2 C], as vectors, zero
+// for runs that the micro-batch has no part of; and the last input of each function is the position
+// of its first sample in the update, i64 [1].
 #pragma once
 
 #include "daemon/autograd/function.h"
 #include "daemon/ops/function_row.h"
+#include "daemon/tensor/host_device.h"
 
 namespace gaccd {
 
@@ -122,7 +123,13 @@ class BatchNormInputGradient : public Function {
 };
 
 // n / (n - 1) times the variance of a channel, from its sums; of one value 0.
-[[nodiscard]] double UnbiasedVariance(double sum, double squares, double n);
+[[nodiscard]] GACCD_HOST_DEVICE inline double UnbiasedVariance(double sum, double squares,
+                                                               double n) {
+  const double mean = sum / n;
+  const double difference = squares / n - mean * mean;
+  const double variance = difference < 0 ? 0 : difference;
+  return n > 1 ? variance * n / (n - 1) : variance;
+}
 
 // What a layer keeps for evaluations: once an update  mean = (1 - m) mean + m S1 / n,  the same of
 // the variance with n / (n - 1) times that of the group, as PyTorch; and how many updates there
@@ -143,13 +150,19 @@ void AddToRunning(NormGroup group, std::span<const double> sums, double momentum
 void AddRuns(std::span<const double> runs, std::span<double> total);
 
 KernelResult MakeBatchNormCpu(const KernelRequest& request);
+KernelResult MakeChannelSumsCuda(const CudaRequest& request);
+KernelResult MakeFixedSumsCuda(const CudaRequest& request);
+KernelResult MakeMicroStatisticsCuda(const CudaRequest& request);
+KernelResult MakeBatchNormCuda(const CudaRequest& request);
+KernelResult MakeBatchNormGradientSumsCuda(const CudaRequest& request);
+KernelResult MakeBatchNormInputGradientCuda(const CudaRequest& request);
 inline constexpr FunctionRow kBatchNormRows[] = {
-    {"channel_sums", MakeBatchNormCpu, nullptr},
-    {"fixed_sums", MakeBatchNormCpu, nullptr},
-    {"micro_statistics", MakeBatchNormCpu, nullptr},
-    {"batch_norm", MakeBatchNormCpu, nullptr},
-    {"batch_norm_gradient_sums", MakeBatchNormCpu, nullptr},
-    {"batch_norm_input_gradient", MakeBatchNormCpu, nullptr},
+    {"channel_sums", MakeBatchNormCpu, MakeChannelSumsCuda},
+    {"fixed_sums", MakeBatchNormCpu, MakeFixedSumsCuda},
+    {"micro_statistics", MakeBatchNormCpu, MakeMicroStatisticsCuda},
+    {"batch_norm", MakeBatchNormCpu, MakeBatchNormCuda},
+    {"batch_norm_gradient_sums", MakeBatchNormCpu, MakeBatchNormGradientSumsCuda},
+    {"batch_norm_input_gradient", MakeBatchNormCpu, MakeBatchNormInputGradientCuda},
 };
 
 }  // namespace gaccd

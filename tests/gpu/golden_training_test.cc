@@ -1,5 +1,5 @@
 // Whole trainings on a GPU against PyTorch's in double precision (tests/golden): GPT-2 and BERT
-// from initial weights of Hugging Face's, and a dual encoder. GACCD_GOLDEN_DIR: tests/golden.
+// from initial weights of Hugging Face's, a dual encoder, ResNets. GACCD_GOLDEN_DIR: tests/golden.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -160,7 +160,10 @@ INSTANTIATE_TEST_SUITE_P(
                    kBF16},
         GoldenCase{"masked_f32", "models/masked_mini.txtpb", "masked_mini.init", Precision::kF32,
                    kF32},
-        GoldenCase{"dual_encoder_f32", "train/contrastive.txtpb", "", Precision::kF32, kF32}),
+        GoldenCase{"dual_encoder_f32", "train/contrastive.txtpb", "", Precision::kF32, kF32},
+        GoldenCase{"resnet_f32", "train/resnet.txtpb", "", Precision::kF32, kF32},
+        GoldenCase{"resnet_bf16", "train/resnet.txtpb", "", Precision::kBF16, kBF16},
+        GoldenCase{"resnet_ghost_f32", "train/resnet_ghost.txtpb", "", Precision::kF32, kF32}),
     [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace

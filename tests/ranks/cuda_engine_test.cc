@@ -98,7 +98,7 @@ std::vector<EngineCase> CasesOfFeatures() {
   std::vector<EngineCase> cases = AllCases();
   std::erase_if(cases, [](const EngineCase& test) {
     return test.tokens > 0 || test.texts > 0 || test.dropout > 0 ||
-           test.loss == LossKind::kContrastive;
+           test.loss == LossKind::kContrastive || test.stats.has_value();
   });
   return cases;
 }

@@ -240,9 +240,10 @@ Status RunUpdates(const EngineCase& test, const Setting& setting, Engine& engine
                                   .loss_scale = test.loss_scale,
                                   .control_words = control_words};
     GACCD_RETURN_IF_ERROR(
-        options.update ? options.update(engine, batches, plan, settings)
-                       : RunUpdate(engine, batches, GeneratorOf(test.loss, 0)(plan), settings,
-                                   {.on_progress = {}, .should_stop = {}, .before_reduce = tell}));
+        options.update
+            ? options.update(engine, batches, plan, settings)
+            : RunUpdate(engine, batches, GeneratorOf(test.loss, setting.model.update_sums())(plan),
+                        settings, {.on_progress = {}, .should_stop = {}, .before_reduce = tell}));
     ++enqueued;
     const bool last = enqueued == setting.schedule.updates();
     while (enqueued - std::ssize(run->results) > (last ? 0 : in_flight)) {
@@ -332,6 +333,11 @@ Model ModelOf(const EngineCase& test, int rank) {
       if (test.dropout > 0) spec.layer.push_back({"drop", DropoutSpec{test.dropout}});
     }
     for (std::size_t i = 1; i < test.widths.size(); ++i) {
+      if (i > 1 && test.stats) {
+        spec.layer.push_back({StrCat("bn", i), BatchNormSpec{.num_features = test.widths[i - 1],
+                                                             .stats = *test.stats,
+                                                             .ghost_size = 3}});
+      }
       if (i > 1) spec.layer.push_back({StrCat("relu", i), ReluSpec{}});
       if (i > 1 && test.dropout > 0) {
         spec.layer.push_back({StrCat("drop", i), DropoutSpec{test.dropout}});

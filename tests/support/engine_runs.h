@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -42,6 +43,8 @@ struct EngineCase {
   std::int64_t tokens = 0;
   bool token_weights = false;  // every label has its weight
   double dropout = 0;          // after every layer but the last
+  // A batch norm after the same layers.
+  std::optional<BatchStatistics> stats = std::nullopt;
   // > 0: a BERT for texts of up to so many tokens; widths.front() is its width.
   std::int64_t texts = 0;
   // > 0: they are grouped by length and cut to multiples of this.

@@ -118,6 +118,20 @@ void GpuBench::SetParameters(std::span<const float> parameters) {
   CopyToGpu(parameters_->data(), parameters.data(), parameters.size_bytes());
 }
 
+Status GpuBench::Enqueue(bool first) {
+  const std::size_t sums = executor_->update_sums();
+  if (sums == 0) return executor_->Run(first);
+  for (std::size_t sum = 0; sum < sums; ++sum) {
+    GACCD_RETURN_IF_ERROR(executor_->RunSegment(sum, first));
+    const Executor::UpdateSumPlace place = executor_->update_sum(sum);
+    GACCD_RETURN_IF_ERROR(
+        CudaStatus(cudaMemcpyAsync(place.all, place.own, place.elements * sizeof(double),
+                                   cudaMemcpyDeviceToDevice, context_->compute()),
+                   "sum over the update"));
+  }
+  return executor_->RunSegment(sums, first);
+}
+
 void GpuBench::Run(bool first) {
   ASSERT_OK(Enqueue(first));
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);

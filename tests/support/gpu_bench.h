@@ -65,7 +65,8 @@ class GpuBench {
   void SetParameters(std::span<const float> parameters);
 
   // Enqueues a micro-step: what a captured graph records.
-  Status Enqueue(bool first) { return executor_->Run(first); }
+  // A run is the whole update, as that of a GraphBench.
+  Status Enqueue(bool first);
   // A micro-step; waits for it, fails the test on an error.
   void Run(bool first = true);
   template <typename T>

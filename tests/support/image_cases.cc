@@ -1,6 +1,7 @@
 #include "tests/support/image_cases.h"
 
 #include "daemon/ops/activations.h"
+#include "daemon/ops/batch_norm.h"
 #include "daemon/ops/cast.h"
 #include "daemon/ops/channels_last.h"
 #include "daemon/ops/conv2d.h"
@@ -49,7 +50,46 @@ ValueId NormOf(GraphBench& bench, const CaseSize& s, std::int64_t groups) {
                           bench.Apply(std::make_shared<GroupNorm>(groups, 1.0F), {x, gamma, beta}));
 }
 
+// A run is all of an update: what its own sums are, those of the update are too. Runs: the first
+// sample is the last one of the second run of 2.
+ValueId BatchNormOf(GraphBench& bench, const CaseSize& s, NormGroup group) {
+  const ValueId x = Images(bench, s, 2, 3, 3);
+  const Shape channels = {2 * s.in};
+  NormRuns runs;
+  std::vector<ValueId> position;
+  if (group == NormGroup::kRuns) {
+    runs = {.size = 2, .count = 2 + (s.rows + 2) / 2, .samples = s.rows};
+    position = {bench.Longs("position", {3})};
+  }
+  const auto with_position = [&](std::vector<ValueId> inputs) {
+    inputs.insert(inputs.end(), position.begin(), position.end());
+    return inputs;
+  };
+  ValueId sums = bench.Apply(std::make_shared<ChannelSums>(runs), with_position({x}));
+  if (group == NormGroup::kUpdate || group == NormGroup::kRuns) {
+    sums = bench.Apply(std::make_shared<UpdateSum>(), {sums});
+  }
+  if (group == NormGroup::kNone) {
+    const std::vector<float> variance(static_cast<std::size_t>(2 * s.in), 2);
+    sums =
+        bench.Apply(std::make_shared<FixedSums>(),
+                    {bench.Input("mean", channels), bench.Input("variance", channels, variance)});
+  }
+  const ValueId y = bench.Apply(std::make_shared<BatchNorm>(1.0F, group, runs),
+                                with_position({x, sums, bench.Parameter("gamma", channels),
+                                               bench.Parameter("beta", channels)}));
+  return DistanceOfImages(bench, y);
+}
+
 const GraphCase kImageCases[] = {
+    {"batch_norm_of_the_update",
+     [](GraphBench& b, const CaseSize& s) { return BatchNormOf(b, s, NormGroup::kUpdate); }},
+    {"batch_norm_of_runs",
+     [](GraphBench& b, const CaseSize& s) { return BatchNormOf(b, s, NormGroup::kRuns); }},
+    {"batch_norm_of_the_micro_batch",
+     [](GraphBench& b, const CaseSize& s) { return BatchNormOf(b, s, NormGroup::kMicroBatch); }},
+    {"batch_norm_with_fixed_statistics",
+     [](GraphBench& b, const CaseSize& s) { return BatchNormOf(b, s, NormGroup::kNone); }},
     {"conv2d",
      [](GraphBench& b, const CaseSize& s) {
        return Convolve(b, s, {.padding = {1, 1}}, {3, 3});

@@ -110,9 +110,13 @@ INSTANTIATE_TEST_SUITE_P(
     TestName);
 
 // So many rows that their sums are taken in several parts.
-TEST(SequencesCuda, LayerNormOfManyRows) {
-  for (const GraphCase& test_case : SequenceCases()) {
-    if (std::string_view(test_case.name) != "layer_norm") continue;
+TEST(SequencesCuda, NormsOfManyRows) {
+  std::vector<GraphCase> cases(SequenceCases().begin(), SequenceCases().end());
+  cases.insert(cases.end(), ImageCases().begin(), ImageCases().end());
+  for (const GraphCase& test_case : cases) {
+    const std::string_view name = test_case.name;
+    if (name != "layer_norm" && !name.starts_with("batch_norm")) continue;
+    SCOPED_TRACE(name);
     GraphBench host;
     host.PrepareTraining(test_case.record(host, {200, 35, 1}));
     GpuBench gpu(host, {});

@@ -90,6 +90,7 @@ TEST_P(CudaEngineCases, In16BitsItStaysNearF32) {
 // A micro-batch by itself, after an update.
 TEST_P(CudaEngineCases, AProbeFindsWhatTheCpuFinds) {
   EngineCase test = GetParam();
+  if (ModelOf(test).update_sums() > 0) return;  // Engine::can_probe()
   test.updates = 2;
   const auto probe = [&](const EngineChoice& choice, double* loss, std::vector<float>* gradients) {
     const auto update = [&](Engine& engine, Prefetcher& batches, const Plan& plan,
@@ -114,6 +115,28 @@ TEST_P(CudaEngineCases, AProbeFindsWhatTheCpuFinds) {
   EXPECT_NEAR(found, expected, kSame * expected);
   EXPECT_GT(expected, 0);
   EXPECT_LE(Distance(found_gradients, expected_gradients), kSame);
+}
+
+// An update that is not finite leaves the running statistics as they were.
+TEST_F(CudaEngineTest, ASkippedUpdateChangesNoStatistics) {
+  for (const BatchStatistics stats : {BatchStatistics::kWindow, BatchStatistics::kMicro}) {
+    const EngineCase test{.name = "skipped",
+                          .micro = 5,
+                          .target = 13,
+                          .updates = 6,
+                          .poisoned = 20,
+                          .tolerate_nonfinite = true,
+                          .stats = stats,
+                          .evaluate = false};
+    const auto expected = ValueOrThrow(RunOn({}, test));
+    const auto found = ValueOrThrow(RunOn(Cuda(), test));
+    const auto skipped = [](const EngineRun& run) {
+      return std::ranges::count_if(run.results, [](const auto& one) { return !one.finite; });
+    };
+    EXPECT_EQ(skipped(found), 2);
+    EXPECT_EQ(skipped(expected), 2);
+    EXPECT_LE(Distance(found.parameters, expected.parameters), kSame);
+  }
 }
 
 TEST_F(CudaEngineTest, TheHostDoesNotWaitInsideAnUpdate) {

@@ -48,6 +48,8 @@ class FakeBackend : public Backend {
     page.sums.divisor += static_cast<double>(batch.samples);
     return {};
   }
+  Status RunSegment(const BatchView&, std::int64_t, std::int64_t) override { return {}; }
+  Status SumOverRanks(std::int64_t) override { return {}; }
   Result<UpdateSums> Sums() override { return page.sums; }
   Status SetSums(const UpdateSums& sums) override {
     page.sums = sums;
