@@ -20,7 +20,7 @@ std::int64_t Bytes(std::int64_t floats) {
   return floats * static_cast<std::int64_t>(sizeof(float));
 }
 
-Result<std::int64_t> OnCpu(const Model& model, const EngineOptions& options) {
+Result<EngineMemory> OnCpu(const Model& model, const EngineOptions& options) {
   const auto elements = static_cast<std::size_t>(model.layout().size());
   GACCD_ASSIGN_OR_RETURN(const HostBuffer memory,
                          HostBuffer::Allocate(elements * sizeof(float), "gradients"));
@@ -31,7 +31,7 @@ Result<std::int64_t> OnCpu(const Model& model, const EngineOptions& options) {
   GACCD_ASSIGN_OR_RETURN(
       const auto planned,
       Replica::Create(model, gradients, replica, options.numerics.precision, comm.get()));
-  return planned->planned_bytes();
+  return EngineMemory{.host_bytes = planned->planned_bytes(), .kept_bytes = planned->kept_bytes()};
 }
 
 Result<std::int64_t> OnGpu(const Model& model, const EngineOptions& options) {
@@ -72,8 +72,9 @@ Result<EngineMemory> PlanEngineMemory(const Model& model, const EngineOptions& o
     memory.device_bytes += state;
     return memory;
   }
-  GACCD_ASSIGN_OR_RETURN(const std::int64_t replica, OnCpu(model, options));
-  memory.host_bytes += replica + state;
+  GACCD_ASSIGN_OR_RETURN(const EngineMemory replica, OnCpu(model, options));
+  memory.host_bytes += replica.host_bytes + state;
+  memory.kept_bytes = replica.kept_bytes;
   return memory;
 }
 
