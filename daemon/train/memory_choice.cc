@@ -113,8 +113,8 @@ Status CheckFits(const MicroBatchChoice& choice, std::string_view who) {
       ErrorKind::kConfig,
       StrCat("--micro-batch=auto: ", who, " needs ", need.bytes, " bytes (", Megabytes(need.bytes),
              ") for micro-batches of ", choice.plan().request().micro_batch,
-             " with recompute: ", Name(choice.plan().request().recompute),
-             ", no others need less, and may hold ", need.limit, " (", Megabytes(need.limit),
+             ", recompute: ", Name(choice.plan().request().recompute),
+             "; no others need less, and may hold ", need.limit, " (", Megabytes(need.limit),
              "); give the job more memory (--mem), or start fewer ranks on a node")};
 }
 

@@ -150,8 +150,9 @@ std::string StatisticsText(const Model& model, const Plan& plan) {
   std::string text;
   if (model.update_sums() > 0) {
     text += Field("statistics", StrCat(UpdateSumsText(model), ": ", model.update_sums(),
-                                       " reductions; what lives from one to the next,"));
-    text += Field("", StrCat("of its ", plan.accum_steps(), " micro-batches, is kept meanwhile"));
+                                       " reductions; what lives from one to the"));
+    text += Field("", StrCat("next is kept of ", plan.accum_steps(), " micro-batch",
+                             plan.accum_steps() == 1 ? "" : "es", " a rank"));
   }
   if (model.micro_values() > 0) {
     text += Field("statistics", StrCat("MICRO, of each micro-batch by itself, ",
@@ -166,8 +167,8 @@ std::string MemoryText(const Model& model, const Plan& plan, const Needs& needs)
   std::string text;
   if (model.update_sums() > 0) {
     text += Field("kept",
-                  StrCat(Megabytes(needs.memory.kept_bytes), " of micro-batches",
-                         needs.other ? ", " + needs.OtherText(needs.other_memory.kept_bytes) : ""));
+                  StrCat(Megabytes(needs.memory.kept_bytes),
+                         needs.other ? "; " + needs.OtherText(needs.other_memory.kept_bytes) : ""));
   }
   text += Field("memory", StrCat(Megabytes(needs.memory.host_bytes),
                                  " a rank on a CPU: model, gradients, optimizer,"));
@@ -177,9 +178,9 @@ std::string MemoryText(const Model& model, const Plan& plan, const Needs& needs)
   std::ostringstream factor;
   factor << std::fixed << std::setprecision(2)
          << RelativeTime(*needs.other, cost) / RelativeTime(plan, cost);
-  return text + Field("recompute", StrCat(Name(plan.request().recompute), "; ",
-                                          needs.OtherText(needs.other_memory.host_bytes), ", in ",
-                                          factor.str(), " x the time, predicted"));
+  text += Field("recompute", StrCat(Name(plan.request().recompute), "; ",
+                                    needs.OtherText(needs.other_memory.host_bytes)));
+  return text + Field("", StrCat("in ", factor.str(), " x the time, predicted"));
 }
 
 Status AddRun(const Job& job, const Plan& plan, std::string* text) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The memory of a training is limited while it runs: the limit of its cgroup falls by 30 % of what is free
-in it, and the training goes on and gives the same weights; then by 30 % of all, and the resumed training takes a
+in it, and the training continues and gives the same weights; then by 30 % of all, and the resumed training takes a
 plan that fits.
 
 Usage: memory_limit_test.py GACCD   (run by CTest; needs memory cgroups of version 1 that it may make)

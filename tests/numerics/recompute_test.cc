@@ -9,6 +9,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/device/cpu/bf16_of_cpu.h"
 #include "tests/support/rank_training.h"
+#include "tests/support/resume_fixture.h"
 #include "tests/support/status_matchers.h"
 
 namespace gaccd::tests {
@@ -171,6 +172,21 @@ TEST_P(RecomputeTrainingTest, HasTheSameBitsInLessMemory) {
 
 INSTANTIATE_TEST_SUITE_P(All, RecomputeTrainingTest, ::testing::ValuesIn(Cases()),
                          [](const auto& test) { return std::string(test.param.name); });
+
+// 3 ranks stop inside an update and continue in the other way: what is saved does not know it.
+class RecomputeResumeTest : public ResumeTest {};
+
+TEST_F(RecomputeResumeTest, ARunContinuesInTheOtherWay) {
+  Job job = SmallJob();
+  const auto plain = ValueOrThrow(Train(job, 3, 0, "never"));
+  job.batch.recompute = Recompute::kBlocks;
+  EXPECT_THAT(Train(job, 3, 100, "never", {4, 2}),
+              IsError(ErrorKind::kTempFail, "inside update 4 after micro-step 2"));
+  job.batch.recompute = std::nullopt;
+  const auto resumed = ValueOrThrow(Train(job, 3, 0, "auto"));
+  EXPECT_EQ(resumed.first, 3);
+  EXPECT_EQ(resumed.weights, plain.weights);
+}
 
 // One product has no place to cut.
 TEST(RecomputeRefusalTest, AModelWithoutBlocks) {

@@ -60,6 +60,7 @@ void ExpectPlansOthers(const EngineCase& test) {
     if (!test.evaluate) all.replica.eval_batches = {};
     all.replica.effective_batch = 64;
     all.replica.rank_samples = micro_batch;
+    all.replica.recompute = test.recompute;
     all.optimizer = test.optimizer;
     all.numerics = test.numerics;
     all.choice = Cuda();
@@ -89,6 +90,8 @@ TEST_F(CudaEngineTest, PlansOtherSizes) {
   ExpectPlansOthers(
       {.name = "bf16", .widths = {12, 512, 512, 5}, .numerics = {.precision = Precision::kBF16}});
   ExpectPlansOthers({.name = "texts", .widths = {64, 64, 5}, .texts = 64, .cut = 16});
+  ExpectPlansOthers(
+      {.name = "recompute", .widths = {12, 512, 512, 512, 5}, .recompute = Recompute::kBlocks});
   ExpectPlansOthers({.name = "contrastive", .loss = LossKind::kContrastive, .evaluate = false});
 }
 
