@@ -123,12 +123,11 @@ Status Executor::AddStep(const Node& node, KernelFactory& factory, std::vector<b
   return Status::Ok();
 }
 
-void Executor::Attach(void* arena, void* scratch) {
+void Executor::Attach(void* arena, void* scratch, void* kept) {
   scratch_ = scratch;
   for (std::size_t v = 0; v < slots_.size(); ++v) {
-    if (plan_.offset[v] != MemoryPlan::kNone) {
-      slots_[v] = static_cast<std::byte*>(arena) + plan_.offset[v];
-    }
+    if (plan_.offset[v] == MemoryPlan::kNone) continue;
+    slots_[v] = static_cast<std::byte*>(plan_.kept[v] ? kept : arena) + plan_.offset[v];
   }
   // Views of planned values and of inputs look through their storage.
   for (std::size_t v = 0; v < slots_.size(); ++v) slots_[v] = slots_[Index(plan_.storage[v])];

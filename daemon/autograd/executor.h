@@ -32,10 +32,13 @@ class Executor {
 
   [[nodiscard]] std::int64_t arena_bytes() const { return plan_.arena_bytes; }
   [[nodiscard]] std::int64_t scratch_bytes() const { return scratch_bytes_; }
+  // Of what lives on between segments, where there are sums over the update.
+  [[nodiscard]] std::int64_t kept_bytes() const { return plan_.kept_bytes; }
 
-  // Gives the executor its memory, 64-byte aligned, at least arena_bytes() and scratch_bytes().
-  // Several executors may share it if they do not run at the same time.
-  void Attach(void* arena, void* scratch);
+  // Gives the executor its memory, 64-byte aligned, at least arena_bytes(), scratch_bytes() and
+  // kept_bytes(). Several executors may share it if they do not run at the same time; `kept`
+  // belongs to one micro-batch until its last segment has run.
+  void Attach(void* arena, void* scratch, void* kept = nullptr);
 
   // REQUIRES: `input` is of kind kInput; data stays valid until the run is over.
   void BindInput(ValueId input, const void* data);

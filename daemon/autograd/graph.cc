@@ -32,6 +32,12 @@ ValueId Graph::AddParameter(std::string name, Shape shape, std::size_t parameter
                    .needs_gradient = !frozen});
 }
 
+ValueId Graph::AddActivationLike(ValueId value) {
+  Value copy = values_[Index(value)];
+  copy.kind = ValueKind::kActivation;
+  return AddValue(std::move(copy));
+}
+
 OutputSpecs Graph::InferOutputs(const Function& function, std::span<const ValueId> inputs) const {
   std::vector<ValueSpec> specs;
   for (const ValueId input : inputs) specs.push_back(value(input).spec);

@@ -69,6 +69,9 @@ class Graph {
                                                 std::vector<ValueId> inputs,
                                                 const std::vector<std::optional<ValueId>>& targets);
 
+  // A new activation like this one: for passes that let a node run twice.
+  ValueId AddActivationLike(ValueId value);
+
   // The value stays readable after the run. REQUIRES: an activation.
   void MarkOutput(ValueId value) { values_[Index(value)].kind = ValueKind::kOutput; }
 

@@ -78,6 +78,46 @@ std::vector<Lifetime> Lifetimes(const Graph& graph, const std::vector<ValueId>& 
   return lifetimes;
 }
 
+// Whether a sum over the update is in between. What it adds is taken, and its result written, where
+// the graph is cut.
+bool CrossesCut(const Graph& graph, const Lifetime& life) {
+  for (std::size_t i = life.first + 1; i < life.last; ++i) {
+    if (graph.nodes()[i].function->is_update_sum()) return true;
+  }
+  return false;
+}
+
+// Memory in which values are placed, the largest first, each at the lowest place that is free
+// during its whole life.
+class Arena {
+ public:
+  std::int64_t Place(std::int64_t bytes, const Lifetime& life) {
+    bytes = (bytes + MemoryPlan::kAlignment - 1) / MemoryPlan::kAlignment * MemoryPlan::kAlignment;
+    std::int64_t begin = 0;
+    for (const Placed& other : placed_) {
+      if (!other.life.Overlaps(life)) continue;
+      if (begin + bytes <= other.begin) break;
+      begin = std::max(begin, other.end);
+    }
+    bytes_ = std::max(bytes_, begin + bytes);
+    const Placed entry{begin, begin + bytes, life};
+    placed_.insert(
+        std::upper_bound(placed_.begin(), placed_.end(), entry,
+                         [](const Placed& a, const Placed& b) { return a.begin < b.begin; }),
+        entry);
+    return begin;
+  }
+  [[nodiscard]] std::int64_t bytes() const { return bytes_; }
+
+ private:
+  struct Placed {
+    std::int64_t begin, end;
+    Lifetime life;
+  };
+  std::vector<Placed> placed_;  // by begin
+  std::int64_t bytes_ = 0;
+};
+
 }  // namespace
 
 MemoryPlan PlanMemory(const Graph& graph) {
@@ -92,32 +132,19 @@ MemoryPlan PlanMemory(const Graph& graph) {
     const bool used = lifetimes[v].first != std::numeric_limits<std::size_t>::max();
     if (owns && used && IsPlanned(graph.values()[v])) order.push_back(v);
   }
-  // Largest first, each at the lowest place that is free during its whole life.
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return graph.values()[a].spec.bytes() > graph.values()[b].spec.bytes();
   });
-  struct Placed {
-    std::int64_t begin, end;
-    Lifetime life;
-  };
-  std::vector<Placed> placed;  // by begin
+  plan.kept.assign(graph.values().size(), false);
+  Arena shared;
+  Arena kept;
   for (const std::size_t v : order) {
-    const std::int64_t bytes = (graph.values()[v].spec.bytes() + MemoryPlan::kAlignment - 1) /
-                               MemoryPlan::kAlignment * MemoryPlan::kAlignment;
-    std::int64_t begin = 0;
-    for (const Placed& other : placed) {
-      if (!other.life.Overlaps(lifetimes[v])) continue;
-      if (begin + bytes <= other.begin) break;
-      begin = std::max(begin, other.end);
-    }
-    plan.offset[v] = begin;
-    plan.arena_bytes = std::max(plan.arena_bytes, begin + bytes);
-    const Placed entry{begin, begin + bytes, lifetimes[v]};
-    placed.insert(
-        std::upper_bound(placed.begin(), placed.end(), entry,
-                         [](const Placed& a, const Placed& b) { return a.begin < b.begin; }),
-        entry);
+    plan.kept[v] = CrossesCut(graph, lifetimes[v]);
+    plan.offset[v] =
+        (plan.kept[v] ? kept : shared).Place(graph.values()[v].spec.bytes(), lifetimes[v]);
   }
+  plan.arena_bytes = shared.bytes();
+  plan.kept_bytes = kept.bytes();
   return plan;
 }
 

@@ -1,5 +1,9 @@
 // MemoryPlan: where every value of a graph lives in one arena, and how large that arena is. Made
 // before anything runs, from the graph alone, so that a login node knows the bytes of a job.
+//
+// A graph that is cut by sums over the update (Function::is_update_sum) runs segment by segment,
+// and between two segments of one micro-batch the others run. What lives on across a cut is in an
+// arena of its own, one for each micro-batch; all share the other one.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +20,12 @@ struct MemoryPlan {
   // By value. storage[v] is the value whose memory v uses: itself, or the input of a view or of a
   // function that runs in place.
   std::vector<ValueId> storage;
-  // By value: bytes from the start of the arena, for activations and outputs that own their
+  // By value: bytes from the start of its arena, for activations and outputs that own their
   // storage; kNone for all others.
   std::vector<std::int64_t> offset;
+  std::vector<bool> kept;  // by value: it lives across a cut, in the arena of the micro-batch
   std::int64_t arena_bytes = 0;
+  std::int64_t kept_bytes = 0;  // of the arena of one micro-batch
 };
 
 // Two values overlap in memory only if the one is never read after the other was written.

@@ -249,7 +249,8 @@ Result<PlanRequest> ToPlanRequest(const BatchSpec& batch, std::int64_t nodes,
                      .target_batch = *batch.target,
                      .rounding = batch.rounding,
                      .lr_rule = batch.lr_rule,
-                     .reference_batch = batch.reference};
+                     .reference_batch = batch.reference,
+                     .recompute = batch.recompute.value_or(Recompute::kNone)};
 }
 
 std::string JobDifferences(Job was, const Job& now) {
@@ -257,6 +258,7 @@ std::string JobDifferences(Job was, const Job& now) {
   was.log_every = now.log_every;
   was.noise_scale_every = now.noise_scale_every;
   was.folder = now.folder;
+  was.batch.recompute = now.batch.recompute;
   if (was.data.class_name.empty()) was.data.class_name = now.data.class_name;
   const proto::Job before = ToProto(WithAbsolutePaths(was));
   const proto::Job after = ToProto(WithAbsolutePaths(now));

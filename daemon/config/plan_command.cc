@@ -71,6 +71,7 @@ Result<PlanOutput> MakePlanOutput(const Flags& flags, const PlanChooser& choose)
       GACCD_ASSIGN_OR_RETURN(plan, choose(job, plan));
     }
     job.batch.micro = plan.request().micro_batch;
+    job.batch.recompute = plan.request().recompute;
   }
   std::string text = Print(plan, flags, job);
   if (flags.ranks) {

@@ -35,6 +35,9 @@ void FillPlanProto(const Plan& plan, proto::Plan& message) {
     message.set_memory_bytes(plan.memory()->bytes);
     message.set_memory_limit_bytes(plan.memory()->limit);
   }
+  if (asked.recompute != Recompute::kNone) {
+    message.set_recompute(std::string(Name(asked.recompute)));
+  }
   if (!plan.uneven()) return;
   message.set_speeds(SpeedsText(asked.speeds));
   message.set_slowest_time(plan.slowest_time());

@@ -30,6 +30,7 @@ class CpuBackend final : public Backend {
   [[nodiscard]] EngineMemory memory() const override {
     return {.host_bytes = replica_->planned_bytes() +
                           static_cast<std::int64_t>(optimizer_->state().size_bytes()),
+            .kept_bytes = replica_->kept_bytes(),
             .process_bytes = process_bytes_};
   }
   Result<EngineMemory> PlanMemory(const ReplicaOptions& sizes) override;
@@ -192,6 +193,7 @@ Result<EngineMemory> CpuBackend::PlanMemory(const ReplicaOptions& sizes) {
                                                            precision_, &comm_));
   EngineMemory all = memory();
   all.host_bytes += other->planned_bytes() - replica_->planned_bytes();
+  all.kept_bytes = other->kept_bytes();
   return all;
 }
 

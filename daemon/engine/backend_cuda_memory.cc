@@ -113,6 +113,7 @@ DeviceMemory CudaBackend::PlannedMemory(bool gradients) const {
 EngineMemory CudaBackend::memory() const {
   return {.host_bytes = slots_->bytes() + static_cast<std::int64_t>(found_.bytes()),
           .device_bytes = PlannedMemory().bytes() + context_->device_bytes(),
+          .kept_bytes = replica_->kept_bytes(),
           .process_bytes = process_bytes_};
 }
 
@@ -132,6 +133,7 @@ Result<EngineMemory> CudaBackend::PlanMemory(const ReplicaOptions& sizes) {
   }
   EngineMemory all = memory();
   all.device_bytes += others.bytes() - own.bytes();
+  all.kept_bytes = other->kept_bytes();
   all.host_bytes += FoundBytes(*other) - FoundBytes(*replica_);
   return all;
 }

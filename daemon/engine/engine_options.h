@@ -16,6 +16,7 @@ struct CublasLtApi;
 struct EngineMemory {
   std::int64_t host_bytes = 0;    // planned
   std::int64_t device_bytes = 0;  // planned; 0 on the CPU
+  std::int64_t kept_bytes = 0;    // of them: micro-batches that are kept until an update ends
   // Measured on the host, where it was asked for: what the process holds before the planned memory
   // is used.
   std::int64_t process_bytes = 0;

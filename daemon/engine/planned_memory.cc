@@ -21,7 +21,7 @@ std::int64_t Bytes(std::int64_t floats) {
   return floats * static_cast<std::int64_t>(sizeof(float));
 }
 
-Result<std::int64_t> OnCpu(const Model& model, const EngineOptions& options) {
+Result<EngineMemory> OnCpu(const Model& model, const EngineOptions& options) {
   const auto elements = static_cast<std::size_t>(model.layout().size());
   GACCD_ASSIGN_OR_RETURN(const HostBuffer memory,
                          HostBuffer::Allocate(elements * sizeof(float), "gradients"));
@@ -32,10 +32,10 @@ Result<std::int64_t> OnCpu(const Model& model, const EngineOptions& options) {
   GACCD_ASSIGN_OR_RETURN(
       const auto planned,
       Replica::Create(model, gradients, replica, options.numerics.precision, comm.get()));
-  return planned->planned_bytes();
+  return EngineMemory{.host_bytes = planned->planned_bytes(), .kept_bytes = planned->kept_bytes()};
 }
 
-Result<std::int64_t> OnGpu(const Model& model, const EngineOptions& options) {
+Result<EngineMemory> OnGpu(const Model& model, const EngineOptions& options) {
   const Precision precision = options.numerics.precision;
   PreparedGraphs graphs;
   GACCD_RETURN_IF_ERROR(graphs.Record(model, options.replica, precision, [](Graph& graph) {
@@ -43,20 +43,22 @@ Result<std::int64_t> OnGpu(const Model& model, const EngineOptions& options) {
     return CheckCudaKernels(graph);
   }));
   const std::vector<std::int64_t> inputs = graphs.InputBytes(model.sample());
+  const std::int64_t input_bytes = std::reduce(inputs.begin(), inputs.end());
   // Where they run segment by segment, all micro-batches of an update are kept.
-  const std::int64_t kept = model.update_sums() > 0 ? options.replica.micro_steps_per_update : 1;
+  const std::int64_t batches = model.update_sums() > 0 ? options.replica.micro_steps_per_update : 0;
   const std::vector<std::int64_t> sums = graphs.UpdateSumElements();
-  std::int64_t bytes =
-      2 * Bytes(model.layout().size()) + kept * graphs.arena_bytes() +
-      std::max(kInputSlotsOfGpu, kept) * std::reduce(inputs.begin(), inputs.end()) +
+  const std::int64_t kept =
+      batches * (graphs.kept_bytes() + input_bytes) +
       static_cast<std::int64_t>(sizeof(double)) * std::reduce(sums.begin(), sums.end());
+  std::int64_t bytes = 2 * Bytes(model.layout().size()) + graphs.arena_bytes() + kept +
+                       std::max<std::int64_t>(kInputSlotsOfGpu - batches, 0) * input_bytes;
   if (precision != Precision::kF32) bytes += Bytes(model.layout().size()) / 2;
   if (const auto loss = model.contrastive()) {
     const auto& sizes = options.replica.micro_batches;
     const std::int64_t rows = options.replica.rank_samples + (sizes.empty() ? 0 : *sizes.rbegin());
     bytes += Bytes(2 * loss->width * rows);
   }
-  return bytes;
+  return EngineMemory{.device_bytes = bytes, .kept_bytes = kept};
 }
 
 }  // namespace
@@ -74,12 +76,14 @@ Result<EngineMemory> PlanEngineMemory(const Model& model, const EngineOptions& o
             .planned_bytes();
   }
   if (options.choice.device == Device::kCuda) {
-    GACCD_ASSIGN_OR_RETURN(memory.device_bytes, OnGpu(model, options));
-    memory.device_bytes += state;
+    GACCD_ASSIGN_OR_RETURN(const EngineMemory replica, OnGpu(model, options));
+    memory.device_bytes = replica.device_bytes + state;
+    memory.kept_bytes = replica.kept_bytes;
     return memory;
   }
-  GACCD_ASSIGN_OR_RETURN(const std::int64_t replica, OnCpu(model, options));
-  memory.host_bytes += replica + state;
+  GACCD_ASSIGN_OR_RETURN(const EngineMemory replica, OnCpu(model, options));
+  memory.host_bytes += replica.host_bytes + state;
+  memory.kept_bytes = replica.kept_bytes;
   return memory;
 }
 

@@ -5,6 +5,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/autograd/function.h"
+#include "daemon/autograd/recompute.h"
 #include "daemon/autograd/simplify.h"
 #include "daemon/nn/recorder.h"
 #include "daemon/ops/cast.h"
@@ -188,6 +189,7 @@ Status Model::AddParameters() {
 Status Model::CountCollectives() {
   GACCD_ASSIGN_OR_RETURN(const TrainingGraph one, RecordTraining({1}));
   has_collectives_ = HasCollectives(one.graph);
+  has_blocks_ = !FindBlocks(one.graph, one.block_ends, one.weight).empty();
   update_sums_ = static_cast<std::int64_t>(CountUpdateSums(one.graph));
   running_ = one.running;
   micro_values_ = 0;
@@ -223,6 +225,7 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, BatchSize
   forward.prediction = inference_ == Answer::kEmbeddings ? network_->RecordEmbedding(recorder)
                                                          : network_->Record(recorder);
   forward.running = recorder.running_updates();
+  forward.block_ends = recorder.block_ends();
   if (inference_) {
     GACCD_RETURN_IF_ERROR(recorder.status());
     forward.inputs = recorder.inputs();
@@ -285,6 +288,14 @@ double Model::FlopsPerSample(std::int64_t length) const {
   return one.ok() ? ProductFlops(one->graph) : 0;  // Make() has recorded it, too
 }
 
+double Model::RecomputedFlopsPerSample() const {
+  auto one = RecordTraining({1});
+  if (!one.ok()) return 0;  // Make() has recorded it, too
+  const double once = ProductFlops(one->graph);
+  const Status blocks = RecomputeBlocks(one->block_ends, one->weight, 1, &one->graph);
+  return blocks.ok() ? ProductFlops(one->graph) - once : 0;
+}
+
 Result<TrainingGraph> Model::RecordTraining(BatchSize size, Precision precision,
                                             std::int64_t update_samples) const {
   TrainingGraph training{};
@@ -292,6 +303,7 @@ Result<TrainingGraph> Model::RecordTraining(BatchSize size, Precision precision,
   GACCD_ASSIGN_OR_RETURN(Forward forward,
                          RecordForward(graph, For::kTraining, size, precision, update_samples));
   training.running = std::move(forward.running);
+  training.block_ends = std::move(forward.block_ends);
   if (loss_ == LossKind::kContrastive) {
     training.inputs = std::move(forward.inputs);
     training.weight = graph.AddInput("gradient", graph.value(forward.prediction).spec);

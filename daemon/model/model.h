@@ -32,6 +32,8 @@ struct TrainingGraph {
   std::optional<ValueId> divisor;
   // What an update adds to running statistics.
   std::vector<nn::RunningUpdate> running = {};
+  // Where blocks of the model end (nn::Recorder::EndBlock).
+  std::vector<ValueId> block_ends = {};
 };
 
 // The forward half of the same, for a contrastive loss: with the same random numbers.
@@ -136,6 +138,10 @@ class Model {
   // backward, 2 m n k each, as usual for model FLOPs: what is computed a second time does not
   // count, causal attention counts whole. Records a graph.
   [[nodiscard]] double FlopsPerSample(std::int64_t length = 0) const;
+  // Those that Recompute::kBlocks adds to them; 0 where it has no block. Records a graph.
+  [[nodiscard]] double RecomputedFlopsPerSample() const;
+  // Whether graphs for training have blocks that Recompute::kBlocks computes again.
+  [[nodiscard]] bool has_blocks() const { return has_blocks_; }
 
   // The initial weights, a function of the seed alone; the modules say which (nn/parameter.h).
   // REQUIRES: parameters.size() == layout().size(), and the padding is zero.
@@ -176,6 +182,7 @@ class Model {
                      // contrastive loss
     std::optional<ValueId> weights;  // [rows of the prediction]
     std::vector<nn::RunningUpdate> running = {};
+    std::vector<ValueId> block_ends = {};
   };
   struct Loss {
     ValueId sum;
@@ -197,6 +204,7 @@ class Model {
   double label_smoothing_;
   FlatLayout layout_;
   bool has_collectives_ = false;
+  bool has_blocks_ = false;
   std::int64_t update_sums_ = 0;
   std::vector<nn::RunningUpdate> running_;
   std::int64_t micro_values_ = 0;

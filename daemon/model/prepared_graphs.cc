@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "collectives/base/strings.h"
 #include "daemon/autograd/function.h"
 #include "daemon/autograd/memory_plan.h"
+#include "daemon/autograd/recompute.h"
 
 namespace gaccd {
 namespace {
@@ -40,7 +42,8 @@ Status PreparedGraphs::Record(const Model& model, const ReplicaOptions& options,
   }
   for (const BatchSize size : training) {
     GACCD_RETURN_IF_ERROR(
-        Add(model, size, model.RecordTraining(size, precision, options.effective_batch), rewrite));
+        Add(model, size, model.RecordTraining(size, precision, options.effective_batch), rewrite,
+            options.recompute == Recompute::kBlocks ? options.micro_steps_per_update : 0));
     if (!model.contrastive() || size.samples == 0) continue;
     GACCD_RETURN_IF_ERROR(Add(model, size, model.RecordEncoding(size, precision), rewrite));
   }
@@ -52,9 +55,15 @@ Status PreparedGraphs::Record(const Model& model, const ReplicaOptions& options,
 
 template <typename Ids>
 Status PreparedGraphs::Add(const Model& model, BatchSize size, Result<Ids> recorded,
-                           const Rewrite& rewrite) {
+                           const Rewrite& rewrite, std::int64_t recomputed_steps) {
   GACCD_ASSIGN_OR_RETURN(Ids ids, std::move(recorded));
   GACCD_RETURN_IF_ERROR(rewrite(ids.graph));
+  if constexpr (std::is_same_v<Ids, TrainingGraph>) {
+    if (recomputed_steps > 0 && size.samples > 0) {
+      GACCD_RETURN_IF_ERROR(
+          RecomputeBlocks(ids.block_ends, ids.weight, recomputed_steps, &ids.graph));
+    }
+  }
   GACCD_ASSIGN_OR_RETURN(auto inputs, BindByName(ids.inputs, model.sample()));
   all<Ids>().emplace(size, PreparedGraph<Ids>{std::move(ids), std::move(inputs), nullptr});
   return Status::Ok();
@@ -74,8 +83,8 @@ Status PreparedGraphs::Prepare(const FlatBuffers& buffers, KernelFactory& traini
   return prepare(all<EvaluationGraph>(), evaluation);
 }
 
-void PreparedGraphs::Attach(void* arena, void* scratch) {
-  ForEach([&](const auto& graph) { graph.executor->Attach(arena, scratch); });
+void PreparedGraphs::Attach(void* arena, void* scratch, void* kept) {
+  ForEach([&](const auto& graph) { graph.executor->Attach(arena, scratch, kept); });
 }
 
 std::int64_t PreparedGraphs::arena_bytes() const {
@@ -104,6 +113,15 @@ std::vector<std::int64_t> PreparedGraphs::UpdateSumElements() const {
     elements.push_back(Elements(graph.value(node.outputs[0]).spec.shape));
   }
   return elements;
+}
+
+std::int64_t PreparedGraphs::kept_bytes() const {
+  std::int64_t bytes = 0;
+  ForEach([&bytes](const auto& graph) {
+    bytes = std::max(bytes, graph.executor ? graph.executor->kept_bytes()
+                                           : PlanMemory(graph.ids.graph).kept_bytes);
+  });
+  return bytes;
 }
 
 std::vector<std::int64_t> PreparedGraphs::InputBytes(const SampleSpec& sample) const {

@@ -25,6 +25,8 @@ struct ReplicaOptions {
   // at once.
   std::int64_t effective_batch = 0;
   std::int64_t rank_samples = 0;
+  // kBlocks: graphs for training keep of each block its input alone (autograd/recompute.h).
+  Recompute recompute = Recompute::kNone;
   // A Replica that knows its planned_bytes() and cannot run: it has no activations.
   bool only_plan = false;
 };
@@ -48,17 +50,20 @@ class PreparedGraphs {
 
   // Records a graph for every size of the options, whole and cut; and for no samples, where a rank
   // without them runs the collectives of the model all the same. precision: that of the activations
-  // as they are recorded.
+  // as they are recorded. kConfig where blocks are to be computed again and the model has none.
   Status Record(const Model& model, const ReplicaOptions& options, Precision precision,
                 const Rewrite& rewrite);
   // Makes the kernels. `buffers` and the factories must outlive this.
   Status Prepare(const FlatBuffers& buffers, KernelFactory& training, KernelFactory& evaluation);
-  // One memory of arena_bytes() and one of scratch_bytes(): the graphs never run at the same time.
-  void Attach(void* arena, void* scratch);
+  // One memory of arena_bytes(), one of scratch_bytes() and one of kept_bytes(): the graphs never
+  // run at the same time.
+  void Attach(void* arena, void* scratch, void* kept = nullptr);
 
   // Of the largest graph. Scratch is known after Prepare().
   [[nodiscard]] std::int64_t arena_bytes() const;
   [[nodiscard]] std::int64_t scratch_bytes() const;
+  // Of one micro-batch between its segments (MemoryPlan); 0: it runs at once.
+  [[nodiscard]] std::int64_t kept_bytes() const;
 
   // Of the sums over the update in a graph for training, in their order: elements, f64. None: there
   // is no such graph.
@@ -97,7 +102,9 @@ class PreparedGraphs {
 
  private:
   template <typename Ids>
-  Status Add(const Model& model, BatchSize size, Result<Ids> recorded, const Rewrite& rewrite);
+  // recomputed_steps: of an update whose blocks are computed again; 0: they are not.
+  Status Add(const Model& model, BatchSize size, Result<Ids> recorded, const Rewrite& rewrite,
+             std::int64_t recomputed_steps = 0);
 
   std::tuple<GraphsBySize<TrainingGraph>, GraphsBySize<EncodingGraph>,
              GraphsBySize<EvaluationGraph>>

@@ -10,6 +10,13 @@
 #include "daemon/ops/cpu_kernels.h"
 
 namespace gaccd {
+namespace {
+
+Result<HostBuffer> AllocateBytes(std::int64_t bytes, const char* what) {
+  return HostBuffer::Allocate(static_cast<std::size_t>(bytes), what);
+}
+
+}  // namespace
 
 Replica::Replica(const Model& model, std::span<float> gradients)
     : model_(model), gradients_(gradients) {}
@@ -44,19 +51,18 @@ Status Replica::PrepareGraphs(const ReplicaOptions& options, Precision precision
   evaluation_kernels_ = MakeCpuKernels(*context_, {.runs_per_update = 1});
   const FlatBuffers buffers{&model_.layout(), parameters_.data(), gradients_.data()};
   GACCD_RETURN_IF_ERROR(graphs_.Prepare(buffers, *training_kernels_, *evaluation_kernels_));
-  const std::int64_t arenas = model_.update_sums() > 0 ? options.micro_steps_per_update : 1;
-  arena_bytes_ = graphs_.arena_bytes() * arenas;
+  const std::int64_t kept =
+      model_.update_sums() > 0 ? options.micro_steps_per_update * graphs_.kept_bytes() : 0;
   if (model_.update_sums() > 0) {
     const std::vector<std::int64_t> sums = graphs_.UpdateSumElements();
-    kept_bytes_ = arenas * BytesOfKept(options) +
+    kept_bytes_ = kept + options.micro_steps_per_update * BytesOfKept(options) +
                   static_cast<std::int64_t>(sizeof(double)) * std::reduce(sums.begin(), sums.end());
   }
   if (options.only_plan) return Status::Ok();
-  GACCD_ASSIGN_OR_RETURN(
-      arena_, HostBuffer::Allocate(static_cast<std::size_t>(arena_bytes_), "activations"));
-  GACCD_ASSIGN_OR_RETURN(
-      scratch_, HostBuffer::Allocate(static_cast<std::size_t>(graphs_.scratch_bytes()), "scratch"));
-  graphs_.Attach(arena_.data(), scratch_.data());
+  GACCD_ASSIGN_OR_RETURN(arena_, AllocateBytes(graphs_.arena_bytes(), "activations"));
+  GACCD_ASSIGN_OR_RETURN(scratch_, AllocateBytes(graphs_.scratch_bytes(), "scratch"));
+  GACCD_ASSIGN_OR_RETURN(kept_arena_, AllocateBytes(kept, "kept activations"));
+  graphs_.Attach(arena_.data(), scratch_.data(), kept_arena_.data());
   if (model_.contrastive()) return Status::Ok();  // Replay() binds it
   for (auto& [size, graph] : graphs_.all<TrainingGraph>()) {
     graph.executor->BindInput(graph.ids.weight, &weight_);
@@ -143,7 +149,8 @@ Result<Evaluation> Replica::Evaluate(const BatchView& batch) {
 
 std::int64_t Replica::planned_bytes() const {
   return static_cast<std::int64_t>(parameter_memory_.bytes() + gradients_.size_bytes()) +
-         arena_bytes_ + graphs_.scratch_bytes() + context_->packed_weights().bytes() + kept_bytes_;
+         graphs_.arena_bytes() + graphs_.scratch_bytes() + context_->packed_weights().bytes() +
+         kept_bytes_;
 }
 
 }  // namespace gaccd

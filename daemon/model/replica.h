@@ -90,6 +90,8 @@ class Replica {
   // Everything planned before the run: parameters, gradients, arena, scratch, packed weights, kept
   // micro-batches. With ReplicaOptions::only_plan what it would be.
   [[nodiscard]] std::int64_t planned_bytes() const;
+  // Of them those of micro-batches that are kept until the update ends, and of its sums.
+  [[nodiscard]] std::int64_t kept_bytes() const { return kept_bytes_; }
 
  private:
   Replica(const Model& model, std::span<float> gradients);
@@ -119,8 +121,8 @@ class Replica {
   std::unique_ptr<KernelFactory> training_kernels_;
   std::unique_ptr<KernelFactory> evaluation_kernels_;
   PreparedGraphs graphs_;
-  HostBuffer arena_;  // of one graph; of every micro-batch, where they run segment by segment
-  std::int64_t arena_bytes_ = 0;
+  HostBuffer arena_;
+  HostBuffer kept_arena_;  // of every micro-batch, where they run segment by segment
   std::vector<KeptBatch> kept_;
   std::int64_t kept_bytes_ = 0;
   std::vector<std::vector<double>> update_sums_;

@@ -71,7 +71,7 @@ void CudaReplica::Bind(Executor& executor, std::span<const BoundInput> inputs,
 }
 
 void CudaReplica::AddMemory(DeviceMemory* memory) const {
-  memory->Add("activations", kept_ * graphs_.arena_bytes());
+  memory->Add("activations", graphs_.arena_bytes() + kept_ * graphs_.kept_bytes());
   memory->Add("micro-batches", input_slots() * slot_bytes_);
   memory->Add("statistics", StatisticsBytes());
   memory->Add("scratch", graphs_.scratch_bytes());
@@ -98,11 +98,12 @@ Status CudaReplica::Prepare(const CudaReplicaBuffers& buffers, const CudaStepHoo
 }
 
 Status CudaReplica::AttachMemory(const CudaReplicaBuffers& buffers) {
-  GACCD_ASSIGN_OR_RETURN(arena_, AllocateBytes(kept_ * graphs_.arena_bytes(), "activations"));
+  GACCD_ASSIGN_OR_RETURN(arena_, AllocateBytes(graphs_.arena_bytes(), "activations"));
+  GACCD_ASSIGN_OR_RETURN(kept_arena_, AllocateBytes(kept_ * graphs_.kept_bytes(), "activations"));
   GACCD_ASSIGN_OR_RETURN(scratch_, AllocateBytes(graphs_.scratch_bytes(), "scratch"));
   GACCD_ASSIGN_OR_RETURN(inputs_, AllocateBytes(input_slots() * slot_bytes_, "micro-batches"));
   update_ = buffers.update;
-  graphs_.Attach(arena_.data(), scratch_.data());
+  graphs_.Attach(arena_.data(), scratch_.data(), kept_arena_.data());
   for (auto& [size, graph] : graphs_.all<TrainingGraph>()) {
     graph.executor->BindInput(graph.ids.weight, buffers.weight);
   }

@@ -63,6 +63,8 @@ class CudaReplica {
                                                      Communicator* comm = nullptr);
   ~CudaReplica();
 
+  // Of what Prepare() allocates: micro-batches that are kept until the update ends, and its sums.
+  [[nodiscard]] std::int64_t kept_bytes() const;
   // What Prepare() allocates: activations, inputs; and scratch, which is known when the kernels are
   // prepared.
   void AddMemory(DeviceMemory* memory) const;
@@ -152,7 +154,8 @@ class CudaReplica {
   DeviceBuffer inputs_;
   const std::int64_t* update_ = nullptr;
 
-  int kept_ = 1;                    // micro-batches whose activations are kept at the same time
+  int kept_ = 0;                    // micro-batches of an update that are kept until it ends
+  DeviceBuffer kept_arena_;         // what each of them keeps between its segments
   std::vector<std::int64_t> sums_;  // over the update: elements
   DeviceBuffer update_sums_;        // f64, one after the other
   DeviceBuffer running_layers_;     // RunningLayer, for each layer with running statistics

@@ -13,6 +13,11 @@ constexpr auto kDouble = static_cast<std::int64_t>(sizeof(double));
 
 }  // namespace
 
+std::int64_t CudaReplica::kept_bytes() const {
+  return kept_ * (graphs_.kept_bytes() + slot_bytes_) +
+         kDouble * std::reduce(sums_.begin(), sums_.end());
+}
+
 std::int64_t CudaReplica::StatisticsBytes() const {
   std::int64_t bytes = kDouble * std::reduce(sums_.begin(), sums_.end());
   for (const nn::RunningUpdate& running : model_.running_statistics()) {
@@ -85,7 +90,8 @@ Status CudaReplica::BeginSegments() {
 Status CudaReplica::RunSegment(BatchSize size, std::int64_t micro_batch, std::int64_t segment) {
   GACCD_ASSIGN_OR_RETURN(auto* graph, graphs_.Find<TrainingGraph>(size));
   Executor& executor = *graph->executor;
-  executor.Attach(arena_.as<std::byte>() + graphs_.arena_bytes() * micro_batch, scratch_.data());
+  executor.Attach(arena_.data(), scratch_.data(),
+                  kept_arena_.as<std::byte>() + graphs_.kept_bytes() * micro_batch);
   Bind(executor, graph->inputs, static_cast<std::size_t>(micro_batch));
   cudaStream_t stream = context_.compute();
   if (segment > 0) {

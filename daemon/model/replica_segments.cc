@@ -66,7 +66,8 @@ Result<LossSums> Replica::RunSegment(const BatchView& batch, std::int64_t micro_
   GACCD_ASSIGN_OR_RETURN(auto* graph, graphs_.Find<TrainingGraph>(kept.batch.size()));
   const auto& [ids, inputs, executor] = *graph;
   weight_ = weight;
-  executor->Attach(arena_.data() + graphs_.arena_bytes() * micro_batch, scratch_.data());
+  executor->Attach(arena_.data(), scratch_.data(),
+                   kept_arena_.data() + graphs_.kept_bytes() * micro_batch);
   Bind(*executor, inputs, kept.batch);
   const auto place = [&](std::int64_t sum) {
     return executor->update_sum(static_cast<std::size_t>(sum));

@@ -122,7 +122,11 @@ ValueId Bert::RecordStates(nn::Recorder& recorder, BertText* text) const {
   text->length = recorder.SequenceLength(tokens);
   if (recorder.HasTensor("lengths")) text->lengths = recorder.Input("lengths");
   ValueId x = embeddings_(recorder, tokens, text->length);
-  for (const BertLayer& layer : layers_) x = layer(recorder, x, *text);
+  recorder.EndBlock(x);
+  for (const BertLayer& layer : layers_) {
+    x = layer(recorder, x, *text);
+    recorder.EndBlock(x);
+  }
   return x;
 }
 

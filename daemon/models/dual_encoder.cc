@@ -22,7 +22,9 @@ DualEncoder::Tower::Tower(const nn::Scope& scope, const TowerSpec& spec, std::in
 }
 
 ValueId DualEncoder::Tower::operator()(nn::Recorder& recorder) const {
-  ValueId row = projection_(recorder, layers_(recorder, recorder.Input(input_)));
+  const ValueId features = layers_(recorder, recorder.Input(input_));
+  recorder.EndBlock(features);
+  ValueId row = projection_(recorder, features);
   if (recorder.activations() != DType::kF32) {  // what is compared is f32
     row = Apply(recorder, std::make_shared<Cast>(DType::kF32), {row});
   }

@@ -80,7 +80,11 @@ ValueId Gpt::Record(nn::Recorder& recorder) const {
   const ValueId tokens = recorder.Input("tokens");
   const std::int64_t length = recorder.SequenceLength(tokens);
   ValueId x = drop_(recorder, wpe_(recorder, wte_(recorder, tokens), length));
-  for (const GptBlock& block : h_) x = block(recorder, x, length);
+  recorder.EndBlock(x);
+  for (const GptBlock& block : h_) {
+    x = block(recorder, x, length);
+    recorder.EndBlock(x);
+  }
   return lm_head_(recorder, ln_f_(recorder, x));
 }
 

@@ -80,6 +80,23 @@ std::set<std::string_view> StartAtOne(const GraphFile& graph) {
   return ones;
 }
 
+// Of each node: whether nothing but its value is read by later nodes or is the output.
+std::vector<bool> GoesOnAlone(const GraphFile& graph) {
+  std::map<std::string_view, std::size_t> last_reader;
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    for (const std::string& input : graph.nodes[i].inputs) last_reader[input] = i;
+  }
+  last_reader[graph.output] = graph.nodes.size();
+  std::vector<bool> alone;
+  std::multiset<std::size_t> last_readers;  // of the values so far
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    last_readers.insert(last_reader[graph.nodes[i].name]);
+    last_readers.erase(last_readers.begin(), last_readers.upper_bound(i));
+    alone.push_back(last_readers.size() == 1 && last_reader[graph.nodes[i].name] > i);
+  }
+  return alone;
+}
+
 }  // namespace
 
 GraphNetwork::GraphNetwork(GraphFile graph, const NormStatistics& statistics)
@@ -118,10 +135,13 @@ ValueId GraphNetwork::Record(nn::Recorder& recorder) const {
     values.AddInput(input);
     if (!values.ok()) return nn::kNoValue;
   }
-  for (const GraphNode& node : graph_.nodes) {
+  const std::vector<bool> alone = GoesOnAlone(graph_);
+  for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+    const GraphNode& node = graph_.nodes[i];
     values.Begin(node);
     GraphValue value = FindGraphOp(node.op)->record(values);
     if (!values.ok()) return nn::kNoValue;
+    if (alone[i] && i + 1 < graph_.nodes.size()) recorder.EndBlock(value.id);
     values.Finish(std::move(value));
   }
   const GraphValue output = values.Value(graph_.output);

@@ -193,7 +193,10 @@ Shape LayerChain::ExampleFeatures(const nn::ParameterList& parameters,
 }
 
 ValueId LayerChain::operator()(nn::Recorder& recorder, ValueId value) const {
-  for (const auto& layer : layers_) value = (*layer)(recorder, value);
+  for (const auto& layer : layers_) {
+    value = (*layer)(recorder, value);
+    if (layer != layers_.back()) recorder.EndBlock(value);
+  }
   return value;
 }
 

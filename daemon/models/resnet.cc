@@ -131,7 +131,11 @@ Resnet::Resnet(const ResnetSpec& spec)
 ValueId Resnet::Record(nn::Recorder& recorder) const {
   ValueId x = relu_(recorder, stem_(recorder, RecordImages(recorder, spec_.channels)));
   if (!IsSmall(spec_)) x = max_pool_(recorder, x);
-  for (const ResnetBlockModule& block : blocks_) x = block(recorder, x);
+  recorder.EndBlock(x);
+  for (const ResnetBlockModule& block : blocks_) {
+    x = block(recorder, x);
+    recorder.EndBlock(x);
+  }
   return fc_(recorder, flatten_(recorder, mean_(recorder, x)));
 }
 

@@ -121,7 +121,11 @@ ValueId Vit::Pool(nn::Recorder& recorder, ValueId x, std::int64_t length) const 
 ValueId Vit::Record(nn::Recorder& recorder) const {
   const std::int64_t length = 1 + Patches(spec_);
   ValueId x = embedding_(recorder, RecordImage(recorder));
-  for (const VitBlock& block : blocks_) x = block(recorder, x, length);
+  recorder.EndBlock(x);
+  for (const VitBlock& block : blocks_) {
+    x = block(recorder, x, length);
+    recorder.EndBlock(x);
+  }
   const ValueId pooled = norm_(recorder, Pool(recorder, x, length));
   return head_(recorder, head_drop_(recorder, pooled));
 }

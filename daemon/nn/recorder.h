@@ -103,6 +103,11 @@ class Recorder {
   // x itself where dropout is not recorded, or never drops.
   ValueId Dropout(std::string_view where, double probability, ValueId x);
   [[nodiscard]] bool training() const { return options_.training; }
+  // A block of the model ends with this value: the graph may be cut here, so that what is between
+  // two cuts is computed a second time in the backward (autograd/recompute.h).
+  void EndBlock(ValueId value) { block_ends_.push_back(value); }
+  // In the order of the forward. REQUIRES: status() is ok.
+  [[nodiscard]] const std::vector<ValueId>& block_ends() const { return block_ends_; }
   void AddRunningUpdate(const RunningUpdate& update) { running_.push_back(update); }
   [[nodiscard]] const std::vector<RunningUpdate>& running_updates() const { return running_; }
   // What Input() has recorded so far.
@@ -121,6 +126,7 @@ class Recorder {
   RecorderOptions options_;
   std::vector<GraphInput> inputs_;
   std::vector<RunningUpdate> running_;
+  std::vector<ValueId> block_ends_;
   std::map<std::string, ValueId, std::less<>> seen_;  // by the modules: the input, or its cast
   std::map<ParameterIndex, ValueId> parameter_values_;
   std::set<ValueId> channels_last_;  // images in that order

@@ -126,9 +126,10 @@ Result<Plan> InOneMicroStep(const PlanRequest& request) {
   return WithMicroBatch(request, plan.ranks_hi_samples());
 }
 
-Result<MicroBatchChoice> ChooseMicroBatch(const PlanRequest& request,
-                                          const MicroBatchSearch& search,
-                                          const FindMemoryNeed& find) {
+namespace {
+
+Result<MicroBatchChoice> ChooseOfOneKind(const PlanRequest& request, const MicroBatchSearch& search,
+                                         const FindMemoryNeed& find) {
   GACCD_ASSIGN_OR_RETURN(const Plan whole, InOneMicroStep(request));
   const std::int64_t load = whole.request().micro_batch;
   Search plans(request, find);
@@ -142,6 +143,34 @@ Result<MicroBatchChoice> ChooseMicroBatch(const PlanRequest& request,
   }
   GACCD_ASSIGN_OR_RETURN(const Plan chosen, plans.Narrow(smallest, largest));
   return plans.Finish(chosen, search.smaller);
+}
+
+// The faster one of two that fit, or the one that fits; of none that does the one that needs less.
+bool IsBetter(const MicroBatchChoice& blocks, const MicroBatchChoice& none,
+              const UpdateCost& cost) {
+  if (blocks.fits != none.fits) return blocks.fits;
+  if (!none.fits) return blocks.plan().memory()->bytes < none.plan().memory()->bytes;
+  return RelativeTime(blocks.plan(), cost) < RelativeTime(none.plan(), cost);
+}
+
+}  // namespace
+
+Result<MicroBatchChoice> ChooseMicroBatch(const PlanRequest& request,
+                                          const MicroBatchSearch& search,
+                                          const FindMemoryNeed& find) {
+  GACCD_ASSIGN_OR_RETURN(MicroBatchChoice choice, ChooseOfOneKind(request, search, find));
+  const bool best = choice.fits && choice.plan().accum_steps() == 1;
+  if (!search.recompute || (best && search.smaller == 0)) return choice;
+  PlanRequest with = request;
+  with.recompute = Recompute::kBlocks;
+  GACCD_ASSIGN_OR_RETURN(MicroBatchChoice blocks, ChooseOfOneKind(with, search, find));
+  const std::size_t first = choice.plans.size();
+  if (IsBetter(blocks, choice, search.cost)) {
+    choice.chosen = first + blocks.chosen;
+    choice.fits = blocks.fits;
+  }
+  choice.plans.insert(choice.plans.end(), blocks.plans.begin(), blocks.plans.end());
+  return choice;
 }
 
 }  // namespace gaccd

@@ -63,6 +63,10 @@ std::string_view Name(Rounding rounding) {
   return "?";
 }
 
+std::string_view Name(Recompute recompute) {
+  return recompute == Recompute::kBlocks ? "blocks" : "none";
+}
+
 std::string_view Name(LrRule rule) {
   switch (rule) {
     case LrRule::kNone:

@@ -31,8 +31,12 @@ namespace gaccd {
 enum class Rounding : std::uint8_t { kExact, kFloor, kCeil, kNearest };
 enum class LrRule : std::uint8_t { kNone, kLinear, kSqrt };
 
-[[nodiscard]] std::string_view Name(Rounding rounding);  // "exact", ...
-[[nodiscard]] std::string_view Name(LrRule rule);        // "none", ...
+// Of activations: which the backward computes a second time, so that they need not be kept.
+enum class Recompute : std::uint8_t { kNone, kBlocks };
+
+[[nodiscard]] std::string_view Name(Rounding rounding);    // "exact", ...
+[[nodiscard]] std::string_view Name(LrRule rule);          // "none", ...
+[[nodiscard]] std::string_view Name(Recompute recompute);  // "none", "blocks"
 
 struct PlanRequest {
   std::int64_t nodes = 1;
@@ -44,6 +48,7 @@ struct PlanRequest {
   std::int64_t reference_batch = 0;  // for the learning-rate rule; 0 = the target batch
   // Of every rank: samples in the time in which a rank of speed 1 computes one. Empty: all alike.
   std::vector<double> speeds = {};
+  Recompute recompute = Recompute::kNone;
 
   bool operator==(const PlanRequest&) const = default;
 };

@@ -87,6 +87,9 @@ std::string Inputs(const Plan& plan, const PlanOrigins& from, RankKind kind) {
                        Counted(asked.gpus_per_node, Name(kind)), Mark(from.gpus_per_node)));
   text += Field("micro-batch", StrCat(asked.micro_batch, Mark(from.micro_batch),
                                       ", the most samples a rank holds at once"));
+  if (asked.recompute == Recompute::kBlocks) {
+    text += Field("recompute", "blocks: the backward pass computes each block of the model again");
+  }
   text += Field("base batch", StrCat(plan.base_batch(), " = ", plan.world(), " x ",
                                      asked.micro_batch, "; target / base = ", plan.ratio()));
   text += Field("rounding", StrCat(Name(asked.rounding), Mark(from.rounding)));

@@ -62,7 +62,8 @@ Result<UpdateOutcome> OutcomeOf(const JobSetting& setting, Communicator& comm, c
   feed.GroupByLength(setting.model.sample().cuts);
   const ReplicaOptions sizes{.micro_batches = feed.BatchSizes(),
                              .micro_steps_per_update = plan.accum_steps(),
-                             .effective_batch = plan.effective_batch()};
+                             .effective_batch = plan.effective_batch(),
+                             .recompute = plan.request().recompute};
   GACCD_ASSIGN_OR_RETURN(auto engine, MakeEngine(comm, setting.model,
                                                  {.replica = sizes,
                                                   .optimizer = setting.job.optimizer,

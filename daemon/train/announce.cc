@@ -112,7 +112,8 @@ void TrainingRun::Announce() const {
       PlanRecord{plan, PlanText(plan, origins, gpus ? RankKind::kGpu : RankKind::kRank)});
   if (plan_->memory()) {
     reporter.LogAndPrint(StrCat("micro-batch ", plan_->request().micro_batch,
-                                " by memory: at most ", Megabytes(plan_->memory()->bytes),
+                                ", recompute: ", Name(plan_->request().recompute),
+                                ", by memory: at most ", Megabytes(plan_->memory()->bytes),
                                 " of the ", Megabytes(plan_->memory()->limit),
                                 " that a rank may hold; ", memory_limit_));
   }

@@ -48,6 +48,12 @@ Result<std::vector<std::int64_t>> GatherNeeds(Communicator& comm, const MemoryNe
   return all;
 }
 
+MicroBatchSearch SearchOf(const PlannedTraining& training) {
+  return {.most = training.any_load ? BatchFeed::kMostPreparedSizes : 0,
+          .recompute = !training.job.batch.recompute && training.model.has_blocks(),
+          .cost = CostOf(training.model)};
+}
+
 // One of a rank that all wait for.
 class OwnNeed {
  public:
@@ -83,6 +89,12 @@ Result<MemoryLimit> OnGpu(Engine& engine, const std::optional<MemoryLimit>& aske
 
 }  // namespace
 
+UpdateCost CostOf(const Model& model) {
+  return {.flops_per_sample = model.FlopsPerSample(),
+          .recomputed_flops_per_sample = model.RecomputedFlopsPerSample(),
+          .parameters = model.layout().parameters()};
+}
+
 Result<MemoryLimit> FindMemoryLimit(std::optional<std::int64_t> flag, Device device,
                                     std::int64_t ranks) {
   if (!flag) return OnCpu(ranks);
@@ -101,19 +113,23 @@ Status CheckFits(const MicroBatchChoice& choice, std::string_view who) {
       ErrorKind::kConfig,
       StrCat("--micro-batch=auto: ", who, " needs ", need.bytes, " bytes (", Megabytes(need.bytes),
              ") for micro-batches of ", choice.plan().request().micro_batch,
-             ", no others need less, and may hold ", need.limit, " (", Megabytes(need.limit),
+             ", recompute: ", Name(choice.plan().request().recompute),
+             "; no others need less, and may hold ", need.limit, " (", Megabytes(need.limit),
              "); give the job more memory (--mem), or start fewer ranks on a node")};
 }
 
 Result<MicroBatchChoice> ChooseOnRanks(Communicator& comm, const PlanRequest& request,
                                        const MicroBatchSearch& search, const FindOwnNeed& find) {
-  std::map<std::int64_t, int> tightest;  // rank by micro-batch
+  std::map<std::pair<std::int64_t, Recompute>, int> tightest;  // rank by micro-batch
+  const auto key = [](const Plan& plan) {
+    return std::pair(plan.request().micro_batch, plan.request().recompute);
+  };
   const auto find_on_all = [&](const Plan& plan) -> Result<MemoryNeed> {
     const Result<MemoryNeed> mine = find(plan);
     GACCD_RETURN_IF_ERROR(AgreeOn(comm, mine.status()).status);
     GACCD_ASSIGN_OR_RETURN(const auto all, GatherNeeds(comm, *mine));
     MemoryNeed least = {all[0], all[1]};
-    int& tightest_rank = tightest[plan.request().micro_batch];
+    int& tightest_rank = tightest[key(plan)];
     for (int rank = 1; rank < comm.size(); ++rank) {
       const auto at = 2 * static_cast<std::size_t>(rank);
       const MemoryNeed need = {all[at], all[at + 1]};
@@ -124,8 +140,8 @@ Result<MicroBatchChoice> ChooseOnRanks(Communicator& comm, const PlanRequest& re
     return least;
   };
   GACCD_ASSIGN_OR_RETURN(MicroBatchChoice choice, ChooseMicroBatch(request, search, find_on_all));
-  GACCD_RETURN_IF_ERROR(CheckFits(
-      choice, RankOnHost(tightest[choice.plan().request().micro_batch], comm.topology().hosts)));
+  GACCD_RETURN_IF_ERROR(
+      CheckFits(choice, RankOnHost(tightest[key(choice.plan())], comm.topology().hosts)));
   return choice;
 }
 
@@ -155,7 +171,7 @@ Result<ChosenPlan> ChooseForTraining(Communicator& comm, Communicator& device_co
     GACCD_RETURN_IF_ERROR(AgreeOn(comm, found.status()).status);
     limit = *std::move(found);
   }
-  const MicroBatchSearch search{.most = training.any_load ? BatchFeed::kMostPreparedSizes : 0};
+  const MicroBatchSearch search = SearchOf(training);
   GACCD_ASSIGN_OR_RETURN(
       MicroBatchChoice choice,
       ChooseOnRanks(comm, request, search, OwnNeed(comm, training, **engine, *limit)));
@@ -190,8 +206,8 @@ Result<ChosenPlan> ChooseForPlan(const PlannedTraining& training, const Plan& wh
     }
     return MemoryNeed{process + planned.host_bytes, limit.bytes};
   };
-  const MicroBatchSearch search{.most = training.any_load ? BatchFeed::kMostPreparedSizes : 0,
-                                .smaller = 2};
+  MicroBatchSearch search = SearchOf(training);
+  search.smaller = 2;
   GACCD_ASSIGN_OR_RETURN(MicroBatchChoice choice, ChooseMicroBatch(whole.request(), search, find));
   GACCD_RETURN_IF_ERROR(CheckFits(choice, "a rank"));
   return ChosenPlan{std::move(choice), limit};

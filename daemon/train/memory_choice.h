@@ -37,6 +37,8 @@ struct MemoryLimit {
 [[nodiscard]] Result<MemoryLimit> FindMemoryLimit(std::optional<std::int64_t> flag, Device device,
                                                   std::int64_t ranks);
 
+[[nodiscard]] UpdateCost CostOf(const Model& model);
+
 struct ChosenPlan {
   MicroBatchChoice choice;
   MemoryLimit limit;  // of this rank

@@ -1,6 +1,9 @@
 #include "daemon/train/planned_run.h"
 
 #include <algorithm>
+#include <iomanip>
+#include <optional>
+#include <sstream>
 #include <utility>
 
 #include "collectives/base/strings.h"
@@ -98,43 +101,97 @@ std::string BytesText(const Job& job, const FlatLayout& layout, std::int64_t wor
          Field("", StrCat("parameters gathered ", sent(parameters)));
 }
 
-// Of rank `rank`, which has the most samples. Maps memory, and uses none of it.
-Result<std::int64_t> PlannedBytes(const PlannedTraining& training, const Plan& plan) {
+// Of the rank that has the most samples, on a CPU. Maps memory, and uses none of it.
+Result<EngineMemory> PlannedMemory(const PlannedTraining& training, const Plan& plan) {
   GACCD_ASSIGN_OR_RETURN(const ReplicaOptions sizes,
                          EngineSizes(training, plan, BusiestRank(plan)));
-  GACCD_ASSIGN_OR_RETURN(const EngineMemory memory,
-                         PlanEngineMemory(training.model,
-                                          {.replica = sizes,
-                                           .optimizer = training.job.optimizer,
-                                           .shard = training.job.shard,
-                                           .numerics = {},
-                                           .choice = {.device = Device::kCpu}},
-                                          static_cast<int>(plan.world())));
-  return memory.host_bytes;
+  return PlanEngineMemory(training.model,
+                          {.replica = sizes,
+                           .optimizer = training.job.optimizer,
+                           .shard = training.job.shard,
+                           .numerics = {},
+                           .choice = {.device = Device::kCpu}},
+                          static_cast<int>(plan.world()));
+}
+
+// The same samples, with the other way to keep activations. Null: the model has no other.
+Result<std::optional<Plan>> WithOtherRecompute(const Model& model, const Plan& plan) {
+  if (!model.has_blocks()) return std::optional<Plan>();
+  PlanRequest other = plan.request();
+  const bool blocks = other.recompute == Recompute::kBlocks;
+  other.recompute = blocks ? Recompute::kNone : Recompute::kBlocks;
+  GACCD_ASSIGN_OR_RETURN(Plan made, Plan::Make(other));
+  return std::optional(std::move(made));
+}
+
+// What a plan needs, and what the same with the other Recompute would.
+struct Needs {
+  EngineMemory memory;
+  std::optional<Plan> other;
+  EngineMemory other_memory;
+
+  // "61.2 MB with --recompute=blocks". REQUIRES: there is another.
+  [[nodiscard]] std::string OtherText(std::int64_t bytes) const {
+    return StrCat(Megabytes(bytes), " with --recompute=", Name(other->request().recompute));
+  }
+};
+
+Result<Needs> FindNeeds(const PlannedTraining& training, const Plan& plan) {
+  Needs needs;
+  GACCD_ASSIGN_OR_RETURN(needs.memory, PlannedMemory(training, plan));
+  GACCD_ASSIGN_OR_RETURN(needs.other, WithOtherRecompute(training.model, plan));
+  if (needs.other) {
+    GACCD_ASSIGN_OR_RETURN(needs.other_memory, PlannedMemory(training, *needs.other));
+  }
+  return needs;
+}
+
+std::string StatisticsText(const Model& model, const Plan& plan) {
+  std::string text;
+  if (model.update_sums() > 0) {
+    text += Field("statistics", StrCat(UpdateSumsText(model), ": ", model.update_sums(),
+                                       " reductions; what lives from one to the"));
+    text += Field("", StrCat("next is kept of ", plan.accum_steps(), " micro-batch",
+                             plan.accum_steps() == 1 ? "" : "es", " a rank"));
+  }
+  if (model.micro_values() > 0) {
+    text += Field("statistics", StrCat("MICRO, of each micro-batch by itself, ",
+                                       MicroBatchesText(plan), ": the result is"));
+    text += Field("", StrCat("not that of one batch of ", plan.effective_batch(),
+                             ", and depends on ranks and micro-batch"));
+  }
+  return text;
+}
+
+std::string MemoryText(const Model& model, const Plan& plan, const Needs& needs) {
+  std::string text;
+  if (model.update_sums() > 0) {
+    text += Field("kept",
+                  StrCat(Megabytes(needs.memory.kept_bytes),
+                         needs.other ? "; " + needs.OtherText(needs.other_memory.kept_bytes) : ""));
+  }
+  text += Field("memory", StrCat(Megabytes(needs.memory.host_bytes),
+                                 " a rank on a CPU: model, gradients, optimizer,"));
+  text += Field("", "activations; a checkpoint holds a copy while it is written");
+  if (!needs.other) return text;
+  const UpdateCost cost = CostOf(model);
+  std::ostringstream factor;
+  factor << std::fixed << std::setprecision(2)
+         << RelativeTime(*needs.other, cost) / RelativeTime(plan, cost);
+  text += Field("recompute", StrCat(Name(plan.request().recompute), "; ",
+                                    needs.OtherText(needs.other_memory.host_bytes)));
+  return text + Field("", StrCat("in ", factor.str(), " x the time, predicted"));
 }
 
 Status AddRun(const Job& job, const Plan& plan, std::string* text) {
   GACCD_ASSIGN_OR_RETURN(const OpenedRun run, Open(job, plan));
   *text += UpdatesText(run.schedule);
   *text += Field("weight decay", DecayText(run.model.layout(), job.optimizer));
-  if (run.model.update_sums() > 0) {
-    *text += Field("statistics", StrCat(UpdateSumsText(run.model), ": ", run.model.update_sums(),
-                                        " reductions; the activations of"));
-    *text += Field(
-        "", StrCat("its ", plan.accum_steps(), " micro-batches are kept until the update ends"));
-  }
-  if (run.model.micro_values() > 0) {
-    *text += Field("statistics", StrCat("MICRO, of each micro-batch by itself, ",
-                                        MicroBatchesText(plan), ": the result is"));
-    *text += Field("", StrCat("not that of one batch of ", plan.effective_batch(),
-                              ", and depends on ranks and micro-batch"));
-  }
+  *text += StatisticsText(run.model, plan);
   if (plan.world() > 1) *text += BytesText(job, run.model.layout(), plan.world());
   GACCD_RETURN_IF_ERROR(CheckBatchStatistics(run.model, plan, run.schedule));
-  GACCD_ASSIGN_OR_RETURN(const std::int64_t bytes, PlannedBytes(run.Of(job), plan));
-  *text +=
-      Field("memory", StrCat(Megabytes(bytes), " a rank on a CPU: model, gradients, optimizer,"));
-  *text += Field("", "activations; a checkpoint holds a copy while it is written");
+  GACCD_ASSIGN_OR_RETURN(const Needs needs, FindNeeds(run.Of(job), plan));
+  *text += MemoryText(run.model, plan, needs);
   return Status::Ok();
 }
 
@@ -156,10 +213,7 @@ Result<Plan> ChoosePlan(const Job& job, const Plan& whole, const Flags& flags, s
   training.saves = flags.run_dir.has_value() && SavePolicyOf(flags).on();
   training.any_load = flags.speed == "measured" || flags.rebalance == Rebalance::kAuto;
   GACCD_ASSIGN_OR_RETURN(const ChosenPlan chosen, ChooseForPlan(training, whole, MemoryOf(flags)));
-  *table = MemoryTableText(chosen.choice,
-                           {.flops_per_sample = run.model.FlopsPerSample(),
-                            .parameters = run.model.layout().parameters()},
-                           chosen.limit.text);
+  *table = MemoryTableText(chosen.choice, CostOf(run.model), chosen.limit.text);
   return chosen.choice.plan();
 }
 

@@ -42,7 +42,8 @@ Result<ReplicaOptions> EngineSizes(const PlannedTraining& training, const Plan& 
   ReplicaOptions sizes{.micro_batches = feed.BatchSizes(),
                        .micro_steps_per_update = feed.most_micro_steps(),
                        .effective_batch = plan.effective_batch(),
-                       .rank_samples = feed.most_samples()};
+                       .rank_samples = feed.most_samples(),
+                       .recompute = plan.request().recompute};
   if (training.data.eval != nullptr) {
     sizes.eval_batches = EvalBatchSizes(ShardOf(training.data.eval->size(), rank, plan.world()),
                                         plan.request().micro_batch);

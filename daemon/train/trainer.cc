@@ -136,7 +136,8 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator& device_comm) {
   ReplicaOptions replica{.micro_batches = feed_.BatchSizes(),
                          .micro_steps_per_update = feed_.most_micro_steps(),
                          .effective_batch = inputs_.plan.effective_batch(),
-                         .rank_samples = feed_.most_samples()};
+                         .rank_samples = feed_.most_samples(),
+                         .recompute = inputs_.plan.request().recompute};
   if (evaluator_) replica.eval_batches = evaluator_->BatchSizes();
   GACCD_ASSIGN_OR_RETURN(
       engine_, MakeEngine(device_comm, inputs_.model,

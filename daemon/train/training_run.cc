@@ -238,6 +238,7 @@ RankStatus TrainingRun::ChooseMicroBatch() {
   plan_ = chosen.choice.plan();
   memory_limit_ = chosen.limit.text;
   job_.batch.micro = plan_->request().micro_batch;
+  job_.batch.recompute = plan_->request().recompute;
   auto inputs = TrainingInputs::Make(comm_, job_, *plan_, std::move(inputs_->data));
   if (inputs.ok()) inputs_.emplace(*std::move(inputs));
   if (Agreement all = AgreeOn(comm_, inputs.status()); !all.status.ok()) return all;

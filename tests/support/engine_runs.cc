@@ -177,7 +177,8 @@ Result<std::unique_ptr<Engine>> EngineOf(Communicator& comm, const EngineCase& t
                                          const Setting& setting, const EngineChoice& choice) {
   ReplicaOptions replica{.micro_steps_per_update = setting.plan.accum_steps(),
                          .effective_batch = setting.plan.effective_batch(),
-                         .rank_samples = setting.plan.Load(comm.rank())};
+                         .rank_samples = setting.plan.Load(comm.rank()),
+                         .recompute = test.recompute};
   if (test.evaluate) replica.eval_batches = {test.target};
   for (std::int64_t u = 0; u < setting.schedule.updates(); ++u) {
     GACCD_ASSIGN_OR_RETURN(const Plan plan, setting.PlanOf(setting.schedule.At(u)));

@@ -57,6 +57,7 @@ struct EngineCase {
   bool collectives = false;
   bool evaluate = true;  // not with collectives
   Sharding shard = Sharding::kNone;
+  Recompute recompute = Recompute::kNone;
 };
 
 inline void PrintTo(const EngineCase& test, std::ostream* out) { *out << test.name; }

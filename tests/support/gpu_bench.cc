@@ -74,7 +74,8 @@ void GpuBench::Prepare(Graph graph, const FlatLayout& layout, std::span<const fl
   arena_ = std::make_unique<GpuArray<char>>(static_cast<std::size_t>(executor_->arena_bytes()) + 1);
   scratch_ =
       std::make_unique<GpuArray<char>>(static_cast<std::size_t>(executor_->scratch_bytes()) + 1);
-  executor_->Attach(arena_->data(), scratch_->data());
+  kept_ = std::make_unique<GpuArray<char>>(static_cast<std::size_t>(executor_->kept_bytes()) + 1);
+  executor_->Attach(arena_->data(), scratch_->data(), kept_->data());
 }
 
 GpuBench::GpuBench(GraphBench& host, const Options& options)

@@ -105,6 +105,7 @@ class GpuBench {
   std::map<ValueId, std::unique_ptr<GpuArray<char>>> inputs_;
   std::unique_ptr<GpuArray<char>> arena_;
   std::unique_ptr<GpuArray<char>> scratch_;
+  std::unique_ptr<GpuArray<char>> kept_;
   std::unique_ptr<KernelFactory> kernels_;
   std::unique_ptr<Executor> executor_;
 };

@@ -47,7 +47,8 @@ inline Result<Plan> MakePlan(const Job& job, int ranks, const std::vector<double
                      .micro_batch = job.batch.micro,
                      .target_batch = *job.batch.target,
                      .lr_rule = job.batch.lr_rule,
-                     .speeds = speeds});
+                     .speeds = speeds,
+                     .recompute = job.batch.recompute.value_or(Recompute::kNone)});
 }
 
 inline Status TrainOnRank(Communicator& comm, const Job& job, const Training& training,

@@ -142,6 +142,7 @@ TEST(JobTextTest, DifferencesArePutInWords) {
   EXPECT_EQ(JobDifferences(was, now), "");
   now.name = "another";
   now.log_every = 7;
+  now.batch.recompute = Recompute::kBlocks;
   EXPECT_EQ(JobDifferences(was, now), "");
   now.epochs = 4;
   now.model.layer[0].kind = LinearSpec{10, 1, false};

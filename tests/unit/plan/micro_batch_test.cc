@@ -146,14 +146,86 @@ TEST(MemoryTable, GoldenText) {
             R"(
 Micro-batches by the memory of a rank
   limit          9278.4 MB (--memory), 278.4 MB stay free
-  micro-batch  micro-steps           memory    time
-           13            1       13700.0 MB    1.00  does not fit
-            7            2        8300.0 MB    1.00  this plan
-            5            3        6500.0 MB    1.00
-            4            4        5600.0 MB    1.01
-            1           13        2900.0 MB    1.02
-time: of an update, predicted, relative to one micro-step.
+  micro-batch  micro-steps  recompute           memory    time
+           13            1       none       13700.0 MB    1.00  does not fit
+            7            2       none        8300.0 MB    1.00  this plan
+            5            3       none        6500.0 MB    1.00
+            4            4       none        5600.0 MB    1.01
+            1           13       none        2900.0 MB    1.02
+time: of an update, predicted, relative to one micro-step without recompute.
 )");
+}
+
+// A sample needs 900 MB, or 200 MB where its blocks are computed again.
+MemoryNeed NeedOfBlocks(const Plan& plan, std::int64_t limit) {
+  const bool blocks = plan.request().recompute == Recompute::kBlocks;
+  return {2'000'000'000 + (blocks ? 200'000'000 : 900'000'000) * plan.request().micro_batch, limit};
+}
+MicroBatchChoice ChooseWithBlocks(std::int64_t limit, const UpdateCost& cost,
+                                  std::size_t smaller = 0, int* calls = nullptr) {
+  const auto find = [=](const Plan& plan) -> Result<MemoryNeed> {
+    if (calls != nullptr) ++*calls;
+    return NeedOfBlocks(plan, limit);
+  };
+  return Choose(Published(), find, {.smaller = smaller, .recompute = true, .cost = cost});
+}
+// A second forward takes a third of the time, the micro-steps hardly any.
+constexpr UpdateCost kDeep = {
+    .flops_per_sample = 6e9, .recomputed_flops_per_sample = 2e9, .parameters = 1'000'000};
+
+TEST(MemoryTable, WithBothRecomputes) {
+  const MicroBatchChoice choice = ChooseWithBlocks(5'000'000'000, kDeep, 1);
+  EXPECT_EQ(MemoryTableText(choice, kDeep, "5000.0 MB (--memory)"),
+            R"(
+Micro-batches by the memory of a rank
+  limit          5000.0 MB (--memory)
+  micro-batch  micro-steps  recompute           memory    time
+           13            1       none       13700.0 MB    1.00  does not fit
+            7            2       none        8300.0 MB    1.00  does not fit
+            4            4       none        5600.0 MB    1.01  does not fit
+            3            5       none        4700.0 MB    1.01  this plan
+            2            7       none        3800.0 MB    1.01
+            1           13       none        2900.0 MB    1.02
+           13            1     blocks        4600.0 MB    1.33
+            7            2     blocks        3400.0 MB    1.33
+time: of an update, predicted, relative to one micro-step without recompute.
+)");
+}
+
+TEST(MicroBatch, RecomputesWhereThatIsFasterOrNothingElseFits) {
+  int calls = 0;
+  const MicroBatchChoice all = ChooseWithBlocks(13'700'000'000, kDeep, 0, &calls);
+  EXPECT_EQ(all.plan().request().recompute, Recompute::kNone);
+  EXPECT_EQ(calls, 1) << "a single micro-step fits: nothing is faster";
+
+  const MicroBatchChoice least = ChooseWithBlocks(2'500'000'000, kDeep);
+  EXPECT_TRUE(least.fits);
+  EXPECT_EQ(least.plan().request().recompute, Recompute::kBlocks);
+  EXPECT_EQ(least.plan().request().micro_batch, 2);
+
+  // Many parameters and few operations: 13 micro-steps cost more than a second forward.
+  const UpdateCost wide = {
+      .flops_per_sample = 6e6, .recomputed_flops_per_sample = 2e6, .parameters = 1'000'000};
+  const MicroBatchChoice faster = ChooseWithBlocks(3'500'000'000, wide);
+  EXPECT_EQ(faster.plan().request().recompute, Recompute::kBlocks);
+  EXPECT_EQ(faster.plan().request().micro_batch, 7);
+  EXPECT_EQ(ChooseWithBlocks(3'500'000'000, kDeep).plan().request().recompute, Recompute::kNone);
+
+  const MicroBatchChoice none = ChooseWithBlocks(2'100'000'000, kDeep);
+  EXPECT_FALSE(none.fits);
+  EXPECT_EQ(none.plan().memory()->bytes, 2'200'000'000) << "the least that any needs";
+}
+
+// Without recompute, where both take the same time: of a job that says nothing about it.
+TEST(MicroBatch, RecomputesOnlyWhereItIsLeftOpen) {
+  EXPECT_EQ(ChooseWithBlocks(13'000'000'000, {}).plan().request().recompute, Recompute::kNone);
+  const auto find = [](const Plan& plan) -> Result<MemoryNeed> {
+    return NeedOfBlocks(plan, 2'500'000'000);
+  };
+  EXPECT_FALSE(Choose(Published(), find).fits);
+  PlanRequest blocks = Published();
+  blocks.recompute = Recompute::kBlocks;
+  EXPECT_EQ(Choose(blocks, find).plan().request().micro_batch, 2);
 }
 
 // A small network with many parameters: every micro-step passes over them all.

@@ -67,6 +67,21 @@ TEST_P(CudaEngineCases, DelaysChangeNothing) {
   }
 }
 
+// Both runs of a block are the same kernels on the same values.
+TEST_P(CudaEngineCases, RecomputedBlocksHaveTheSameBits) {
+  EngineCase test = GetParam();
+  test.updates = 2;
+  test.numerics.deterministic = true;
+  for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
+    test.numerics.precision = precision;
+    test.recompute = Recompute::kNone;
+    const auto expected = ValueOrThrow(RunOn(Cuda(), test));
+    test.recompute = Recompute::kBlocks;
+    const auto found = ValueOrThrow(RunOn(Cuda(), test));
+    EXPECT_EQ(Distance(found.parameters, expected.parameters), 0) << Name(precision);
+  }
+}
+
 // 8 bits of mantissa, or 11: the first loss is off by their rounding, later ones by what it grew
 // to. The loss scale of fp16 is seen in nothing.
 TEST_P(CudaEngineCases, In16BitsItStaysNearF32) {

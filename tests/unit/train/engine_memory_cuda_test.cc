@@ -61,6 +61,7 @@ void ExpectPlansOthers(const EngineCase& test) {
     all.replica.effective_batch = 64;
     all.replica.rank_samples = micro_batch;
     all.replica.micro_steps_per_update = test.stats ? 3 : 1;
+    all.replica.recompute = test.recompute;
     all.optimizer = test.optimizer;
     all.numerics = test.numerics;
     all.choice = Cuda();
@@ -92,6 +93,8 @@ TEST_F(CudaEngineTest, PlansOtherSizes) {
   ExpectPlansOthers({.name = "texts", .widths = {64, 64, 5}, .texts = 64, .cut = 16});
   ExpectPlansOthers(
       {.name = "batch_norm", .widths = {12, 512, 512, 5}, .stats = BatchStatistics::kWindow});
+  ExpectPlansOthers(
+      {.name = "recompute", .widths = {12, 512, 512, 512, 5}, .recompute = Recompute::kBlocks});
   ExpectPlansOthers({.name = "contrastive", .loss = LossKind::kContrastive, .evaluate = false});
 }
 

@@ -91,6 +91,7 @@ TEST(MemoryChoice, NeverFailsForRandomJobsAndLimits) {
     PlanRequest request{.gpus_per_node = Draw(random, 5), .target_batch = *drawn.batch.target};
     if (i % 5 == 0) request.speeds.assign(static_cast<std::size_t>(request.gpus_per_node), 0.5);
     if (i % 5 == 0) request.speeds.front() = 1;
+    if (i % 3 == 0) request.recompute = Recompute::kBlocks;
     const Plan whole = ValueOrThrow(InOneMicroStep(request));
     const JobForMemory job(drawn, whole);
     const auto rank = static_cast<int>(Draw(random, whole.world()) - 1);
@@ -141,6 +142,41 @@ TEST(MemoryChoice, KeptMicroBatchesCount) {
   job.model.layer.insert(job.model.layer.begin() + 1, {"bn", BatchNormSpec{.num_features = 2000}});
   EXPECT_GT(plain, 300'000);
   EXPECT_LT(bytes(64) - bytes(8), plain / 4);
+}
+
+// Of a deep list of layers, without it one sample needs a byte more than there is.
+TEST(MemoryChoice, RecomputesWhereNothingElseFits) {
+  Job job = tests::SmallRegression();
+  job.model.layer = {{"in", LinearSpec{10, 3000, true}}};
+  for (int i = 0; i < 20; ++i) {
+    job.model.layer.push_back({StrCat("norm", i), LayerNormSpec{.width = 3000}});
+    job.model.layer.push_back({StrCat("gelu", i), GeluSpec{}});
+  }
+  job.model.layer.push_back({"out", LinearSpec{3000, 2, true}});
+  job.data.eval.reset();
+  job.batch.target = 20;
+  job.optimizer = {.lr = 0.1, .kind = SgdSpec{}};
+  PlanRequest request{.gpus_per_node = 1, .micro_batch = 1, .target_batch = 20};
+  const Plan one = ValueOrThrow(Plan::Make(request));
+  const JobForMemory of(job, one);
+  const auto choose = [&](std::int64_t limit) {
+    const auto find = [&](const Plan& plan) -> Result<MemoryNeed> {
+      return MemoryNeed{of.Bytes(plan, 0), limit};
+    };
+    const UpdateCost cost{
+        .flops_per_sample = 6e9, .recomputed_flops_per_sample = 2e9, .parameters = 1'000'000};
+    const MicroBatchSearch search{.recompute = true, .cost = cost};
+    return ValueOrThrow(ChooseMicroBatch(request, search, find));
+  };
+  const std::int64_t least = of.Bytes(one, 0);
+  EXPECT_EQ(choose(least).plan().request().recompute, Recompute::kNone);
+  const MicroBatchChoice choice = choose(least - 1);
+  ASSERT_TRUE(choice.fits);
+  EXPECT_EQ(choice.plan().request().recompute, Recompute::kBlocks);
+  EXPECT_GT(choice.plan().request().micro_batch, 1);
+  const auto sizes = ValueOrThrow(EngineSizes(of.Training(), choice.plan(), 0));
+  EXPECT_EQ(BytesOfEngine(of, choice.plan(), 0),
+            ValueOrThrow(PlanEngineMemory(of.model, of.Options(sizes))).host_bytes);
 }
 
 // By rank, in MB, of micro-batches of `samples`: 10 and 1 for each sample.

@@ -1,0 +1,202 @@
+#include "daemon/autograd/recompute.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "daemon/autograd/function.h"
+#include "daemon/autograd/memory_plan.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::size_t kNoBlock = static_cast<std::size_t>(-1);
+
+// The first node that reads the seed; all before are the forward.
+std::size_t BackwardBegin(const Graph& graph, ValueId seed) {
+  const auto reads = [seed](const Node& node) { return std::ranges::count(node.inputs, seed) > 0; };
+  return static_cast<std::size_t>(std::ranges::find_if(graph.nodes(), reads) -
+                                  graph.nodes().begin());
+}
+
+class Pass {
+ public:
+  // ends: nodes, ascending.
+  Pass(const Graph& graph, std::span<const std::size_t> ends, ValueId seed)
+      : graph_(graph),
+        backward_(BackwardBegin(graph, seed)),
+        block_(graph.values().size(), kNoBlock),
+        memory_(graph.values().size()),
+        kept_(graph.values().size()),
+        copy_of_(graph.values().size()) {
+    std::iota(memory_.begin(), memory_.end(), 0);
+    FindBlocksOfValues(ends);
+    KeepWhatOthersRead();
+    FindWanted();
+  }
+
+  Graph Run() && {
+    std::vector<Node> nodes(graph_.nodes().begin(), graph_.nodes().begin() + Signed(backward_));
+    for (std::size_t i = backward_; i < graph_.nodes().size(); ++i) {
+      Node node = graph_.nodes()[i];
+      for (const ValueId input : node.inputs) {
+        if (IsDropped(input)) CopyBlock(block_[Index(input)], &nodes);
+      }
+      UseCopies(&node);
+      nodes.push_back(std::move(node));
+    }
+    graph_.ReplaceNodes(std::move(nodes));
+    return std::move(graph_);
+  }
+
+ private:
+  static std::ptrdiff_t Signed(std::size_t i) { return static_cast<std::ptrdiff_t>(i); }
+
+  // A node that may run twice.
+  [[nodiscard]] bool MayRepeat(const Node& node) const {
+    const auto is_activation = [this](ValueId id) {
+      return graph_.value(id).kind == ValueKind::kActivation;
+    };
+    return !node.function->is_collective() && !node.function->is_update_sum() &&
+           std::ranges::all_of(node.outputs, is_activation);
+  }
+
+  void FindBlocksOfValues(std::span<const std::size_t> ends) {
+    std::size_t begin = 0;
+    for (const std::size_t end : ends) {
+      blocks_.push_back({.begin = begin, .end = end + 1});
+      for (; begin <= end; ++begin) {
+        const Node& node = graph_.nodes()[begin];
+        for (const ValueId output : node.outputs) block_[Index(output)] = blocks_.size() - 1;
+      }
+    }
+    for (const Node& node : graph_.nodes()) {
+      if (node.function->is_view())
+        memory_[Index(node.outputs[0])] = memory_[Index(node.inputs[0])];
+    }
+  }
+
+  // Views look at the memory of what is kept.
+  void KeepWhatOthersRead() {
+    for (std::size_t i = 0; i < backward_; ++i) {
+      const Node& node = graph_.nodes()[i];
+      for (const ValueId input : node.inputs) {
+        if (block_[Index(input)] != block_[Index(node.outputs[0])]) Keep(input);
+      }
+      if (MayRepeat(node)) continue;
+      for (const ValueId output : node.outputs) Keep(output);
+    }
+  }
+  void Keep(ValueId value) { kept_[Index(memory_[Index(value)])] = true; }
+
+  // Made in a block and not kept.
+  [[nodiscard]] bool IsDropped(ValueId value) const {
+    return block_[Index(value)] != kNoBlock && !kept_[Index(memory_[Index(value)])];
+  }
+
+  // What the backward reads, and what that is made from.
+  void FindWanted() {
+    wanted_.resize(graph_.values().size());
+    for (std::size_t i = graph_.nodes().size(); i-- > 0;) {
+      const Node& node = graph_.nodes()[i];
+      const bool repeats = std::ranges::any_of(
+          node.outputs, [this](ValueId output) { return wanted_[Index(output)]; });
+      if (i < backward_ && !repeats) continue;
+      for (const ValueId input : node.inputs) {
+        if (IsDropped(input)) wanted_[Index(input)] = true;
+      }
+    }
+  }
+
+  void CopyBlock(std::size_t number, std::vector<Node>* nodes) {
+    Block& block = blocks_[number];
+    if (std::exchange(block.copied, true)) return;
+    for (std::size_t i = block.begin; i < block.end; ++i) {
+      Node node = graph_.nodes()[i];
+      if (!std::ranges::any_of(node.outputs,
+                               [this](ValueId output) { return wanted_[Index(output)]; })) {
+        continue;
+      }
+      UseCopies(&node);
+      for (ValueId& output : node.outputs) {
+        const ValueId copy = graph_.AddActivationLike(output);
+        copy_of_[Index(output)] = copy;
+        output = copy;
+      }
+      nodes->push_back(std::move(node));
+    }
+  }
+
+  void UseCopies(Node* node) const {
+    for (ValueId& input : node->inputs) {
+      if (Index(input) < copy_of_.size() && IsDropped(input)) input = *copy_of_[Index(input)];
+    }
+  }
+
+  struct Block {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+    bool copied = false;
+  };
+
+  Graph graph_;
+  std::size_t backward_;  // its first node
+  std::vector<Block> blocks_;
+  // By value of the graph as it was:
+  std::vector<std::size_t> block_;
+  std::vector<ValueId> memory_;  // what a view looks at, else the value itself
+  std::vector<bool> kept_;       // by memory_
+  std::vector<bool> wanted_;
+  std::vector<std::optional<ValueId>> copy_of_;
+};
+
+// Every c-th, the last one among them.
+std::vector<std::size_t> EveryOf(std::span<const std::size_t> ends, std::size_t c) {
+  std::vector<std::size_t> chosen;
+  for (std::size_t i = (ends.size() - 1) % c; i < ends.size(); i += c) chosen.push_back(ends[i]);
+  return chosen;
+}
+
+}  // namespace
+
+std::vector<std::size_t> FindBlocks(const Graph& graph, std::span<const ValueId> ends,
+                                    ValueId seed) {
+  std::vector<std::size_t> found;
+  const std::size_t backward = BackwardBegin(graph, seed);
+  for (std::size_t i = 0; i < backward; ++i) {
+    const Node& node = graph.nodes()[i];
+    const auto is_end = [&](ValueId output) { return std::ranges::count(ends, output) > 0; };
+    if (std::ranges::any_of(node.outputs, is_end)) found.push_back(i);
+  }
+  // Views of inputs alone are no block.
+  const auto is_view = [&](std::size_t i) { return graph.nodes()[i].function->is_view(); };
+  std::size_t computes = 0;
+  while (computes < backward && is_view(computes)) ++computes;
+  std::erase_if(found, [computes](std::size_t end) { return end < computes; });
+  return found;
+}
+
+Status RecomputeBlocks(std::span<const ValueId> ends, ValueId seed, std::int64_t micro_steps,
+                       Graph* graph) {
+  const std::vector<std::size_t> all = FindBlocks(*graph, ends, seed);
+  if (all.empty()) {
+    return {ErrorKind::kConfig,
+            "recompute: BLOCKS: expected a model that can be cut where one value alone continues, "
+            "found no such place before its last layer"};
+  }
+  std::optional<Graph> best;
+  std::int64_t least = 0;
+  for (std::size_t c = 1; c <= all.size(); c += std::max<std::size_t>(1, c / 2)) {
+    Graph tried = Pass(*graph, EveryOf(all, c), seed).Run();
+    const MemoryPlan plan = PlanMemory(tried);
+    const std::int64_t bytes = plan.arena_bytes + micro_steps * plan.kept_bytes;
+    if (best && bytes >= least) continue;
+    best = std::move(tried);
+    least = bytes;
+  }
+  *graph = *std::move(best);
+  return Status::Ok();
+}
+
+}  // namespace gaccd
