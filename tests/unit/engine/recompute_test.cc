@@ -217,7 +217,7 @@ TEST(RecomputeTest, ARandomGraphGivesTheSameWithWhatItDropped) {
   std::int64_t more_nodes = 0;
   std::int64_t bytes = 0;
   std::int64_t all_kept = 0;
-  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+  for (std::uint64_t seed = 0; seed < 1000; ++seed) {
     SCOPED_TRACE(seed);
     RecordedTraining recorded = RandomTraining(seed).Take();
     if (FindBlocks(recorded.graph, recorded.ends, recorded.seed).empty()) continue;
@@ -232,7 +232,7 @@ TEST(RecomputeTest, ARandomGraphGivesTheSameWithWhatItDropped) {
     bytes += found.bytes();
     all_kept += expected.bytes();
   }
-  EXPECT_GT(more_nodes, 3000);
+  EXPECT_GT(more_nodes, 1000);
   EXPECT_LT(bytes, all_kept);
 }
 
