@@ -39,15 +39,16 @@ Status CheckOperands(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-Executor::Executor(Graph graph, const FlatBuffers& buffers)
+Executor::Executor(Graph graph, const FlatBuffers& buffers, std::int64_t micro_steps)
     : graph_(std::move(graph)),
       buffers_(buffers),
-      plan_(PlanMemory(graph_)),
+      plan_(PlanMemory(graph_, micro_steps)),
       slots_(graph_.values().size()) {}
 
 Result<std::unique_ptr<Executor>> Executor::Prepare(Graph graph, const FlatBuffers& buffers,
-                                                    KernelFactory& factory) {
-  std::unique_ptr<Executor> executor(new Executor(std::move(graph), buffers));
+                                                    KernelFactory& factory,
+                                                    std::int64_t micro_steps) {
+  std::unique_ptr<Executor> executor(new Executor(std::move(graph), buffers, micro_steps));
   for (std::size_t v = 0; v < executor->slots_.size(); ++v) {
     const Value& value = executor->graph_.values()[v];
     float* base = nullptr;

@@ -24,15 +24,17 @@ struct FlatBuffers {
 
 class Executor {
  public:
-  // Plans the memory and makes every kernel. `graph` is kept; `buffers` and `factory` must outlive
-  // the executor. Errors: those of `factory`; kInternal for a value without a flat buffer, or a
-  // node whose operands are not what its function infers.
+  // Plans the memory, for updates of so many micro-steps, and makes every kernel. `graph` is kept;
+  // `buffers` and `factory` must outlive the executor. Errors: those of `factory`; kInternal for a
+  // value without a flat buffer, or a node whose operands are not what its function infers.
   static Result<std::unique_ptr<Executor>> Prepare(Graph graph, const FlatBuffers& buffers,
-                                                   KernelFactory& factory);
+                                                   KernelFactory& factory,
+                                                   std::int64_t micro_steps = 1);
 
   [[nodiscard]] std::int64_t arena_bytes() const { return plan_.arena_bytes; }
   [[nodiscard]] std::int64_t scratch_bytes() const { return scratch_bytes_; }
-  // Of what lives on between segments, where there are sums over the update.
+  // Of what lives on between segments, where there are sums over the update and several
+  // micro-steps.
   [[nodiscard]] std::int64_t kept_bytes() const { return plan_.kept_bytes; }
 
   // Gives the executor its memory, 64-byte aligned, at least arena_bytes(), scratch_bytes() and
@@ -91,7 +93,7 @@ class Executor {
     std::vector<std::size_t> completes;  // parameters whose gradients no later step adds to
   };
 
-  Executor(Graph graph, const FlatBuffers& buffers);
+  Executor(Graph graph, const FlatBuffers& buffers, std::int64_t micro_steps);
   Status MakeSteps(KernelFactory& factory);
   Status AddStep(const Node& node, KernelFactory& factory, std::vector<bool>& written);
   void BindStep(Step& step);

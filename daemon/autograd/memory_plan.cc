@@ -120,7 +120,7 @@ class Arena {
 
 }  // namespace
 
-MemoryPlan PlanMemory(const Graph& graph) {
+MemoryPlan PlanMemory(const Graph& graph, std::int64_t micro_steps) {
   MemoryPlan plan;
   plan.storage = ShareStorage(graph);
   plan.offset.assign(graph.values().size(), MemoryPlan::kNone);
@@ -139,7 +139,7 @@ MemoryPlan PlanMemory(const Graph& graph) {
   Arena shared;
   Arena kept;
   for (const std::size_t v : order) {
-    plan.kept[v] = CrossesCut(graph, lifetimes[v]);
+    plan.kept[v] = micro_steps > 1 && CrossesCut(graph, lifetimes[v]);
     plan.offset[v] =
         (plan.kept[v] ? kept : shared).Place(graph.values()[v].spec.bytes(), lifetimes[v]);
   }

@@ -2,8 +2,8 @@
 // before anything runs, from the graph alone, so that a login node knows the bytes of a job.
 //
 // A graph that is cut by sums over the update (Function::is_update_sum) runs segment by segment,
-// and between two segments of one micro-batch the others run. What lives on across a cut is in an
-// arena of its own, one for each micro-batch; all share the other one.
+// and between two segments of one micro-batch the others run, if there are others. What lives on
+// across a cut is then in an arena of its own, one for each micro-batch; all share the other one.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +29,7 @@ struct MemoryPlan {
 };
 
 // Two values overlap in memory only if the one is never read after the other was written.
-MemoryPlan PlanMemory(const Graph& graph);
+// micro_steps: of an update.
+MemoryPlan PlanMemory(const Graph& graph, std::int64_t micro_steps = 1);
 
 }  // namespace gaccd

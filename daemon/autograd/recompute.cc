@@ -189,7 +189,7 @@ Status RecomputeBlocks(std::span<const ValueId> ends, ValueId seed, std::int64_t
   std::int64_t least = 0;
   for (std::size_t c = 1; c <= all.size(); c += std::max<std::size_t>(1, c / 2)) {
     Graph tried = Pass(*graph, EveryOf(all, c), seed).Run();
-    const MemoryPlan plan = PlanMemory(tried);
+    const MemoryPlan plan = PlanMemory(tried, micro_steps);
     const std::int64_t bytes = plan.arena_bytes + micro_steps * plan.kept_bytes;
     if (best && bytes >= least) continue;
     best = std::move(tried);

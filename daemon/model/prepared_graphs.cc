@@ -33,6 +33,7 @@ Status PreparedGraphs::NotPrepared(BatchSize size) {
 
 Status PreparedGraphs::Record(const Model& model, const ReplicaOptions& options,
                               Precision precision, const Rewrite& rewrite) {
+  micro_steps_ = options.micro_steps_per_update;
   std::set<BatchSize> training = WholeAndCut(options.micro_batches, model.sample());
   if (model.has_collectives()) training.insert(BatchSize{});
   // A rank without samples takes part in the statistics of the update, too: it knows them from a
@@ -41,9 +42,9 @@ Status PreparedGraphs::Record(const Model& model, const ReplicaOptions& options,
     training.insert(BatchSize{1});
   }
   for (const BatchSize size : training) {
-    GACCD_RETURN_IF_ERROR(
-        Add(model, size, model.RecordTraining(size, precision, options.effective_batch), rewrite,
-            options.recompute == Recompute::kBlocks ? options.micro_steps_per_update : 0));
+    GACCD_RETURN_IF_ERROR(Add(model, size,
+                              model.RecordTraining(size, precision, options.effective_batch),
+                              rewrite, options.recompute));
     if (!model.contrastive() || size.samples == 0) continue;
     GACCD_RETURN_IF_ERROR(Add(model, size, model.RecordEncoding(size, precision), rewrite));
   }
@@ -55,13 +56,12 @@ Status PreparedGraphs::Record(const Model& model, const ReplicaOptions& options,
 
 template <typename Ids>
 Status PreparedGraphs::Add(const Model& model, BatchSize size, Result<Ids> recorded,
-                           const Rewrite& rewrite, std::int64_t recomputed_steps) {
+                           const Rewrite& rewrite, Recompute recompute) {
   GACCD_ASSIGN_OR_RETURN(Ids ids, std::move(recorded));
   GACCD_RETURN_IF_ERROR(rewrite(ids.graph));
   if constexpr (std::is_same_v<Ids, TrainingGraph>) {
-    if (recomputed_steps > 0 && size.samples > 0) {
-      GACCD_RETURN_IF_ERROR(
-          RecomputeBlocks(ids.block_ends, ids.weight, recomputed_steps, &ids.graph));
+    if (recompute == Recompute::kBlocks && size.samples > 0) {
+      GACCD_RETURN_IF_ERROR(RecomputeBlocks(ids.block_ends, ids.weight, micro_steps_, &ids.graph));
     }
   }
   GACCD_ASSIGN_OR_RETURN(auto inputs, BindByName(ids.inputs, model.sample()));
@@ -71,10 +71,10 @@ Status PreparedGraphs::Add(const Model& model, BatchSize size, Result<Ids> recor
 
 Status PreparedGraphs::Prepare(const FlatBuffers& buffers, KernelFactory& training,
                                KernelFactory& evaluation) {
-  const auto prepare = [&buffers](auto& graphs, KernelFactory& kernels) -> Status {
+  const auto prepare = [&](auto& graphs, KernelFactory& kernels) -> Status {
     for (auto& [size, graph] : graphs) {
-      GACCD_ASSIGN_OR_RETURN(graph.executor,
-                             Executor::Prepare(std::move(graph.ids.graph), buffers, kernels));
+      GACCD_ASSIGN_OR_RETURN(graph.executor, Executor::Prepare(std::move(graph.ids.graph), buffers,
+                                                               kernels, micro_steps_));
     }
     return Status::Ok();
   };
@@ -89,9 +89,9 @@ void PreparedGraphs::Attach(void* arena, void* scratch, void* kept) {
 
 std::int64_t PreparedGraphs::arena_bytes() const {
   std::int64_t bytes = 0;
-  ForEach([&bytes](const auto& graph) {
+  ForEach([&](const auto& graph) {
     bytes = std::max(bytes, graph.executor ? graph.executor->arena_bytes()
-                                           : PlanMemory(graph.ids.graph).arena_bytes);
+                                           : PlanMemory(graph.ids.graph, micro_steps_).arena_bytes);
   });
   return bytes;
 }

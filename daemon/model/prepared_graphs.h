@@ -102,13 +102,13 @@ class PreparedGraphs {
 
  private:
   template <typename Ids>
-  // recomputed_steps: of an update whose blocks are computed again; 0: they are not.
   Status Add(const Model& model, BatchSize size, Result<Ids> recorded, const Rewrite& rewrite,
-             std::int64_t recomputed_steps = 0);
+             Recompute recompute = Recompute::kNone);
 
   std::tuple<GraphsBySize<TrainingGraph>, GraphsBySize<EncodingGraph>,
              GraphsBySize<EvaluationGraph>>
       graphs_;
+  std::int64_t micro_steps_ = 1;  // of an update
 };
 
 // What a loss is made of, without a weight: loss_sum / divisor is the mean.

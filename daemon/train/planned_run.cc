@@ -149,10 +149,12 @@ Result<Needs> FindNeeds(const PlannedTraining& training, const Plan& plan) {
 std::string StatisticsText(const Model& model, const Plan& plan) {
   std::string text;
   if (model.update_sums() > 0) {
+    const bool kept = plan.accum_steps() > 1;
     text += Field("statistics", StrCat(UpdateSumsText(model), ": ", model.update_sums(),
-                                       " reductions; what lives from one to the"));
-    text += Field("", StrCat("next is kept of ", plan.accum_steps(), " micro-batch",
-                             plan.accum_steps() == 1 ? "" : "es", " a rank"));
+                                       " reductions", kept ? "; what lives from one to the" : ""));
+    if (kept) {
+      text += Field("", StrCat("next is kept of ", plan.accum_steps(), " micro-batches a rank"));
+    }
   }
   if (model.micro_values() > 0) {
     text += Field("statistics", StrCat("MICRO, of each micro-batch by itself, ",
@@ -165,7 +167,7 @@ std::string StatisticsText(const Model& model, const Plan& plan) {
 
 std::string MemoryText(const Model& model, const Plan& plan, const Needs& needs) {
   std::string text;
-  if (model.update_sums() > 0) {
+  if (model.update_sums() > 0 && plan.accum_steps() > 1) {
     text += Field("kept",
                   StrCat(Megabytes(needs.memory.kept_bytes),
                          needs.other ? "; " + needs.OtherText(needs.other_memory.kept_bytes) : ""));

@@ -145,8 +145,7 @@ void GraphBench::Prepare(const Options& options) {
   executor_ = std::move(*executor);
   arena_ = *HostBuffer::Allocate(static_cast<std::size_t>(executor_->arena_bytes()), "arena");
   scratch_ = *HostBuffer::Allocate(static_cast<std::size_t>(executor_->scratch_bytes()), "scratch");
-  kept_ = *HostBuffer::Allocate(static_cast<std::size_t>(executor_->kept_bytes()), "kept");
-  executor_->Attach(arena_.data(), scratch_.data(), kept_.data());
+  executor_->Attach(arena_.data(), scratch_.data());
   for (std::size_t id = 0; id < floats_.size(); ++id) {
     if (!floats_[id].empty()) executor_->BindInput(static_cast<ValueId>(id), floats_[id].data());
   }

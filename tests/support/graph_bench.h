@@ -100,7 +100,6 @@ class GraphBench {
   std::unique_ptr<KernelFactory> kernels_;
   std::unique_ptr<Executor> executor_;
   HostBuffer arena_;
-  HostBuffer kept_;
   HostBuffer scratch_;
 };
 

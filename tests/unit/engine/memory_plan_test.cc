@@ -11,6 +11,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/autograd/add.h"
 #include "daemon/autograd/function.h"
+#include "daemon/ops/batch_norm.h"
 #include "daemon/ops/flatten.h"
 #include "daemon/ops/relu.h"
 #include "tests/support/graph_bench.h"
@@ -193,6 +194,30 @@ TEST(MemoryPlanTest, AChainNeedsTwoValues) {
   }
   graph.MarkOutput(value);
   EXPECT_EQ(PlanMemory(graph).arena_bytes, 2 * spec.bytes());
+}
+
+// y = f(x), s the sum over the update of what g(y) adds, z = h(y, s): y lives on across the cut.
+TEST(MemoryPlanTest, WhatLivesAcrossAnUpdateSumIsKeptWhereOthersRunMeanwhile) {
+  Graph graph;
+  const ValueSpec spec{{64}, DType::kF32};
+  const ValueSpec sums{{4}, DType::kF64};
+  const auto apply = [&](std::shared_ptr<const Function> function, std::vector<ValueId> inputs) {
+    return (*graph.Apply(std::move(function), std::move(inputs)))[0];
+  };
+  const auto plain = [](const ValueSpec& output) {
+    return std::make_shared<Fake>(Kind::kPlain, std::vector{output});
+  };
+  const ValueId y = apply(plain(spec), {graph.AddInput("x", spec)});
+  const ValueId own = apply(plain(sums), {y});
+  const ValueId all = apply(std::make_shared<UpdateSum>(), {own});
+  graph.MarkOutput(apply(plain(spec), {y, all}));
+  const MemoryPlan plan = PlanMemory(graph, 2);
+  EXPECT_EQ(plan.kept_bytes, spec.bytes());
+  EXPECT_TRUE(plan.kept[Index(y)]);
+  EXPECT_FALSE(plan.kept[Index(own)]) << "it is taken where the graph is cut";
+  EXPECT_FALSE(plan.kept[Index(all)]);
+  EXPECT_EQ(PlanMemory(graph).kept_bytes, 0);
+  EXPECT_EQ(PlanMemory(graph).arena_bytes, plan.kept_bytes + plan.arena_bytes);
 }
 
 TEST(MemoryPlanTest, AChainInPlaceNeedsOneValue) {

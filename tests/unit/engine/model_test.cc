@@ -190,6 +190,12 @@ TEST(ModelTest, CountsTheOperationsOfItsProducts) {
            GptSpec{.vocabulary = 13, .context = kLength, .layers = 2, .heads = 2, .width = 16}}));
   const double parameters = 2 * 12 * 16 * 16 + 13 * 16;
   EXPECT_EQ(gpt.FlopsPerSample(), kLength * (6 * parameters + 12 * 2 * 16 * kLength));
+  // Again: the products of a block with 3, 1 and 4 times its width, and the two of its attention;
+  // not the last one, whose output is the input of the next block.
+  EXPECT_EQ(gpt.RecomputedFlopsPerSample(),
+            2 * kLength * (2 * (3 + 1 + 4) * 16 * 16 + 4 * 16 * kLength));
+  EXPECT_TRUE(gpt.has_blocks());
+  EXPECT_EQ(mlp->RecomputedFlopsPerSample(), 0) << "what its one block makes is kept";
 }
 
 TEST(ModelTest, RefusalsNameTheLayerAndBothShapes) {
