@@ -13,6 +13,7 @@ int NodeOf(const Topology& topology, int rank) {
 }
 
 int SmallestNode(const Topology& topology) {
+  if (topology.nodes == 1) return topology.local_size;
   std::vector<int> ranks(static_cast<std::size_t>(topology.nodes));
   for (const int node : topology.node_of) ++ranks[static_cast<std::size_t>(node)];
   return *std::ranges::min_element(ranks);
