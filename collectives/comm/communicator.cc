@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "collectives/comm/checks.h"
+#include "collectives/comm/traffic.h"
 
 namespace gaccd {
 namespace {
@@ -12,11 +13,23 @@ bool IsNothing(const ConstBuffer& all) { return all.memory != MemoryKind::kHost 
 
 }  // namespace
 
+template <typename Traffic>
+Status Communicator::Count(Status done, const Traffic& traffic) {
+  if (done.ok() && size() > 1) {
+    const CommTraffic added = traffic();
+    traffic_->sent += added.sent;
+    traffic_->between_nodes += added.between_nodes;
+  }
+  return done;
+}
+
 Status Communicator::AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream) {
   GACCD_RETURN_IF_ERROR(FirstFailure());
   Status right = CheckAllReduce(in, out, KindFor(in.memory));
   if (!right.ok()) return Refuse(std::move(right));
-  return IsNothing(in) ? Status::Ok() : DoAllReduceSum(in, out, stream);
+  if (IsNothing(in)) return Status::Ok();
+  return Count(DoAllReduceSum(in, out, stream),
+               [&] { return TrafficOfAllReduce(topology(), rank(), in.count, in.dtype); });
 }
 
 Status Communicator::AllReduceSums(std::span<const MutableBuffer> buffers, StreamHandle stream) {
@@ -26,7 +39,13 @@ Status Communicator::AllReduceSums(std::span<const MutableBuffer> buffers, Strea
     if (!right.ok()) return Refuse(std::move(right));
   }
   if (std::ranges::all_of(buffers, IsNothing)) return Status::Ok();
-  return DoAllReduceSums(buffers, stream);
+  return Count(DoAllReduceSums(buffers, stream), [&] {
+    CommTraffic all;
+    for (const MutableBuffer& buffer : buffers) {
+      all += TrafficOfAllReduce(topology(), rank(), buffer.count, buffer.dtype);
+    }
+    return all;
+  });
 }
 
 Status Communicator::DoAllReduceSums(std::span<const MutableBuffer> buffers, StreamHandle stream) {
@@ -41,7 +60,9 @@ Status Communicator::AllGather(ConstBuffer in, std::span<const std::int64_t> cou
   GACCD_RETURN_IF_ERROR(FirstFailure());
   Status right = CheckAllGather(in, counts, out, rank(), size(), KindFor(in.memory));
   if (!right.ok()) return Refuse(std::move(right));
-  return IsNothing(out) ? Status::Ok() : DoAllGather(in, counts, out, stream);
+  if (IsNothing(out)) return Status::Ok();
+  return Count(DoAllGather(in, counts, out, stream),
+               [&] { return TrafficOfAllGather(topology(), in); });
 }
 
 Status Communicator::ReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts,
@@ -49,14 +70,18 @@ Status Communicator::ReduceScatter(ConstBuffer in, std::span<const std::int64_t>
   GACCD_RETURN_IF_ERROR(FirstFailure());
   Status right = CheckReduceScatter(in, counts, out, rank(), size(), KindFor(in.memory));
   if (!right.ok()) return Refuse(std::move(right));
-  return IsNothing(in) ? Status::Ok() : DoReduceScatter(in, counts, out, stream);
+  if (IsNothing(in)) return Status::Ok();
+  return Count(DoReduceScatter(in, counts, out, stream),
+               [&] { return TrafficOfReduceScatter(topology(), rank(), counts, in.dtype); });
 }
 
 Status Communicator::Broadcast(MutableBuffer buffer, int root, StreamHandle stream) {
   GACCD_RETURN_IF_ERROR(FirstFailure());
   Status right = CheckBroadcast(buffer, root, size(), KindFor(buffer.memory));
   if (!right.ok()) return Refuse(std::move(right));
-  return IsNothing(buffer) ? Status::Ok() : DoBroadcast(buffer, root, stream);
+  if (IsNothing(buffer)) return Status::Ok();
+  return Count(DoBroadcast(buffer, root, stream),
+               [&] { return TrafficOfBroadcast(topology(), rank(), root, buffer); });
 }
 
 }  // namespace gaccd

@@ -10,6 +10,7 @@
 // In-process implementations: MakeSingle(), RunThreadRanks(); across processes: MakeMpi().
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -67,6 +68,20 @@ class CommMemory {
   CommMemory() = default;
 };
 
+// Bytes that a rank sends to others, whichever way they take in the end: they do not depend on the
+// transport (collectives/comm/traffic.h).
+struct CommTraffic {
+  std::int64_t sent = 0;           // to all others
+  std::int64_t between_nodes = 0;  // those of them that leave the node
+
+  CommTraffic& operator+=(const CommTraffic& other) {
+    sent += other.sent;
+    between_nodes += other.between_nodes;
+    return *this;
+  }
+  friend bool operator==(const CommTraffic&, const CommTraffic&) = default;
+};
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -116,6 +131,12 @@ class Communicator {
   // those of the others. Never waits; to be asked while waiting for a stream.
   virtual Status Poll() { return Status::Ok(); }
 
+  // Of this rank in the operations so far that went well, with those of communicators that were
+  // split from this one. May be asked by any thread.
+  [[nodiscard]] CommTraffic traffic() const {
+    return {.sent = traffic_->sent.load(), .between_nodes = traffic_->between_nodes.load()};
+  }
+
   // Nothing as long as all went well. Where ranks are threads of one process: always nothing.
   [[nodiscard]] virtual std::optional<CommFailure> failure() const { return std::nullopt; }
 
@@ -132,6 +153,9 @@ class Communicator {
  protected:
   Communicator() = default;
 
+  // What `part`, from Split(), sends is counted here, too.
+  void CountTrafficOf(Communicator& part) { part.traffic_ = traffic_; }
+
  private:
   // The operations above check once for all transports: no failure before, right arguments, and
   // on devices something to do. These do the work.
@@ -147,10 +171,20 @@ class Communicator {
   // An argument of this rank is wrong: returns `error`, and lets nobody wait for it.
   virtual Status Refuse(Status error) { return error; }
 
+  // Adds what an operation sent, if it went well.
+  template <typename Traffic>
+  Status Count(Status done, const Traffic& traffic);
+
   // Operations take buffers of memory(), and always those of the host.
   [[nodiscard]] MemoryKind KindFor(MemoryKind first) const {
     return first == MemoryKind::kHost ? first : memory();
   }
+
+  struct TrafficCounters {  // parts of a communicator may be used by other threads
+    std::atomic<std::int64_t> sent{0};
+    std::atomic<std::int64_t> between_nodes{0};
+  };
+  std::shared_ptr<TrafficCounters> traffic_ = std::make_shared<TrafficCounters>();
 };
 
 // A group of one. Every operation is a copy.

@@ -173,8 +173,9 @@ Status MpiCommunicator::Barrier() {
 
 Status MpiCommunicator::DoAllGather(ConstBuffer in, std::span<const std::int64_t> counts,
                                     MutableBuffer out, StreamHandle) {
-  return Run(Operation::kAllGather, ShapeOf(counts, in.dtype), kPrivate, [&] {
-    return one_node() ? GatherOnNode(in, counts, out) : GatherAcross(in, counts, out);
+  const std::int64_t place = one_node() ? node_->PlaceOf(out) : kPrivate;
+  return Run(Operation::kAllGather, ShapeOf(counts, in.dtype), place, [&] {
+    return one_node() ? GatherOnNode(in, counts, out, place) : GatherAcross(in, counts, out);
   });
 }
 
@@ -218,7 +219,9 @@ Result<std::unique_ptr<Communicator>> MpiCommunicator::Split(int color, int key)
   if (!status.ok()) return status;
   if (part == MPI_COMM_NULL) return std::unique_ptr<Communicator>();
   const int node = topology_.node_of[static_cast<std::size_t>(rank_)];
-  return Make({part, node, host_, oversubscribed_, broken_}, options_);
+  auto made = Make({part, node, host_, oversubscribed_, broken_}, options_);
+  if (made.ok()) CountTrafficOf(**made);
+  return made;
 }
 
 Status MpiCommunicator::Poll() {

@@ -7,6 +7,8 @@
 //                                                          it to all ranks of its node
 //   reduce-scatter   Allocate() memory: each rank sums     non-blocking MPI collectives
 //                    its part; other: staging memory
+//   all-gather       Allocate() memory: each rank writes   non-blocking MPI collectives
+//                    its part to all; other: staging
 //   all others       through staging memory                non-blocking MPI collectives
 //
 // bf16 between nodes is added as f32 in a buffer of its own: MPI knows no bf16.
@@ -73,7 +75,9 @@ class MpiCommunicator final : public Communicator {
   Status FinishLane(PendingReduce* pending, MutableBuffer out, bool staged);
 
   // mpi_one_node.cc
-  Status GatherOnNode(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out);
+  Status GatherOnNode(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
+                      std::int64_t place);
+  Status GatherInPlace(std::int64_t place, std::span<const std::int64_t> counts, DType dtype);
   Status ScatterOnNode(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
                        std::int64_t place);
   Status ScatterInPlace(std::int64_t place, std::size_t begin, MutableBuffer out);

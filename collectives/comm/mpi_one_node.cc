@@ -25,13 +25,18 @@ Intersection Intersect(std::size_t first, std::size_t step, std::size_t begin, s
 }  // namespace
 
 Status MpiCommunicator::GatherOnNode(ConstBuffer in, std::span<const std::int64_t> counts,
-                                     MutableBuffer out) {
+                                     MutableBuffer out, std::int64_t place) {
   const std::size_t width = SizeOf(in.dtype);
   const std::size_t step = StagedElements(in.dtype);
   const auto longest = static_cast<std::size_t>(*std::ranges::max_element(counts));
   const auto* from = static_cast<const std::byte*>(in.data);
   auto* to = static_cast<std::byte*>(out.data);
   GACCD_RETURN_IF_ERROR(watch_->BarrierAndCheck());
+  if (watch_->SamePlace()) {
+    std::byte* const own = to + OffsetOf(counts, rank_) * width;
+    if (in.count > 0 && own != from) std::memcpy(own, from, in.bytes());
+    return GatherInPlace(place, counts, in.dtype);
+  }
   for (std::size_t first = 0; first < longest; first += step) {
     const std::size_t half = NextHalf();
     const Intersection own = Intersect(first, step, 0, in.count);
@@ -48,6 +53,21 @@ Status MpiCommunicator::GatherOnNode(ConstBuffer in, std::span<const std::int64_
     }
   }
   return Status::Ok();
+}
+
+// Everybody is here, so that what they read before may be overwritten; each writes its own part to
+// all others, as long as its cache holds it.
+Status MpiCommunicator::GatherInPlace(std::int64_t place, std::span<const std::int64_t> counts,
+                                      DType dtype) {
+  const std::size_t begin = OffsetOf(counts, rank_) * SizeOf(dtype);
+  const std::size_t bytes =
+      static_cast<std::size_t>(counts[static_cast<std::size_t>(rank_)]) * SizeOf(dtype);
+  const auto* own = static_cast<const std::byte*>(node_->AtPlace(place, node_->rank())) + begin;
+  for (int i = 0; i < node_->size() && bytes > 0; ++i) {
+    if (i == node_->rank()) continue;
+    std::memcpy(static_cast<std::byte*>(node_->AtPlace(place, i)) + begin, own, bytes);
+  }
+  return watch_->NodeBarrier();
 }
 
 Status MpiCommunicator::ScatterOnNode(ConstBuffer in, std::span<const std::int64_t> counts,

@@ -201,7 +201,9 @@ Result<std::unique_ptr<Communicator>> NcclCommunicator::Split(int color, int key
   GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> part, over_->Split(color, key));
   if (part == nullptr) return part;
   Communicator* const host = part.get();
-  return MakeNcclOver(host, std::move(part), options_);
+  auto made = MakeNcclOver(host, std::move(part), options_);
+  if (made.ok()) CountTrafficOf(**made);
+  return made;
 }
 
 void NcclCommunicator::Abort(int exit_code) noexcept {

@@ -185,8 +185,10 @@ Result<std::unique_ptr<Communicator>> ThreadCommunicator::Split(int color, int k
   }));
   if (color < 0) return std::unique_ptr<Communicator>();
   const auto position = std::ranges::find(members, rank_) - members.begin();
-  return std::unique_ptr<Communicator>(std::make_unique<ThreadCommunicator>(
-      group_->child(members.front()), static_cast<int>(position)));
+  auto part = std::make_unique<ThreadCommunicator>(group_->child(members.front()),
+                                                   static_cast<int>(position));
+  CountTrafficOf(*part);
+  return std::unique_ptr<Communicator>(std::move(part));
 }
 
 Status CallBody(const std::function<Status(Communicator&)>& body, Communicator& comm) {
@@ -216,11 +218,17 @@ Status RunThreadRanks(int ranks, const ThreadGroupOptions& options,
                    "found ",
                    ranks, " and ", options.ranks_per_node)};
   }
+  if (!options.node_of.empty() && std::ssize(options.node_of) != ranks) {
+    return {ErrorKind::kInternal, StrCat("ranks as threads: expected the nodes of ", ranks,
+                                         " ranks, found ", options.node_of.size())};
+  }
   std::vector<std::string> hosts;
-  std::vector<int> node_of;
+  std::vector<int> node_of = options.node_of;
   for (int r = 0; r < ranks; ++r) {
-    node_of.push_back(options.ranks_per_node == 0 ? 0 : r / options.ranks_per_node);
-    hosts.push_back(StrCat("node", node_of.back()));
+    if (options.node_of.empty()) {
+      node_of.push_back(options.ranks_per_node == 0 ? 0 : r / options.ranks_per_node);
+    }
+    hosts.push_back(StrCat("node", node_of[Index(r)]));
   }
   const auto world = std::make_shared<ThreadWorld>(std::move(hosts), std::move(node_of));
   std::vector<int> everyone(Index(ranks));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
@@ -12,6 +13,8 @@ struct ThreadGroupOptions {
   CommOptions comm;
   // Ranks [0, n) are on "node0", [n, 2n) on "node1", ...; 0: all on "node0".
   int ranks_per_node = 0;
+  // In place of it, by rank: "node2" is that of every rank with a 2 here. Empty: ranks_per_node.
+  std::vector<int> node_of = {};
 };
 
 // Runs `body` once a rank, each on its own thread with its own Communicator, and joins all of them.

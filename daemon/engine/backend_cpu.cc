@@ -15,6 +15,7 @@
 #include "daemon/engine/shard_exchange.h"
 #include "daemon/optim/norm.h"
 #include "daemon/optim/optimizer.h"
+#include "daemon/tensor/shard_grid.h"
 
 namespace gaccd {
 namespace {
@@ -122,6 +123,11 @@ class CpuBackend final : public Backend {
     return shards_ ? shards_->Own(whole) : whole;
   }
   Status OwnParametersChanged();
+  Status DivideState(const EngineOptions& options);
+  // Where this rank's whole buffers are reduced and gathered fastest.
+  Result<std::unique_ptr<CommMemory>> Allocate(std::size_t bytes) {
+    return shards_ ? shards_->Allocate(bytes) : comm_.Allocate(bytes);
+  }
   [[nodiscard]] float& parameter(std::int64_t element) {
     return replica_->parameters()[static_cast<std::size_t>(element)];
   }
@@ -136,12 +142,13 @@ class CpuBackend final : public Backend {
   Communicator& comm_;
   const Model& model_;
   const std::optional<ContrastiveModel> contrastive_;
+  std::unique_ptr<ShardExchange> shards_;  // null: every rank has all of the optimiser's state
   std::unique_ptr<CommMemory> gradient_memory_;
+  std::unique_ptr<CommMemory> parameter_memory_;  // where they are gathered
   Precision precision_ = Precision::kF32;
   std::unique_ptr<Replica> replica_;
   std::optional<BucketReducer> reducer_;
-  std::optional<ShardExchange> shards_;  // none: every rank has all of the optimiser's state
-  bool reduced_ = false;                 // the gradients are those of all ranks
+  bool reduced_ = false;  // the gradients are those of all ranks
   HostBuffer state_memory_;
   std::unique_ptr<Optimizer> optimizer_;
   std::int64_t process_bytes_ = 0;
@@ -153,24 +160,37 @@ class CpuBackend final : public Backend {
   std::array<Clock::time_point, 4> marks_;
 };
 
+// Where a part would be all of it, nothing is divided.
+Status CpuBackend::DivideState(const EngineOptions& options) {
+  if (ShardGrid::Of(options.shard, RanksOfNodes(comm_.topology())).parts() == 1)
+    return Status::Ok();
+  GACCD_ASSIGN_OR_RETURN(shards_, ShardExchange::Make(comm_, options.shard, model_.layout(),
+                                                      StateElements(options.optimizer, 1)));
+  return Status::Ok();
+}
+
 Status CpuBackend::Create(const EngineOptions& options) {
   const auto elements = static_cast<std::size_t>(model_.layout().size());
-  GACCD_ASSIGN_OR_RETURN(gradient_memory_, comm_.Allocate(elements * sizeof(float)));
+  GACCD_RETURN_IF_ERROR(DivideState(options));
+  GACCD_ASSIGN_OR_RETURN(gradient_memory_, Allocate(elements * sizeof(float)));
   const std::span gradients(static_cast<float*>(gradient_memory_->data()), elements);
+  std::span<float> parameters;
+  if (shards_) {
+    GACCD_ASSIGN_OR_RETURN(parameter_memory_, Allocate(elements * sizeof(float)));
+    parameters = {static_cast<float*>(parameter_memory_->data()), elements};
+  }
   precision_ = options.numerics.precision;
-  GACCD_ASSIGN_OR_RETURN(replica_,
-                         Replica::Create(model_, gradients, options.replica, precision_, &comm_));
-  if (options.measure_process) {  // no buffer is used yet, but shared gradients were zeroed
+  GACCD_ASSIGN_OR_RETURN(replica_, Replica::Create(model_, gradients, options.replica, precision_,
+                                                   &comm_, parameters));
+  if (options.measure_process) {  // no buffer is used yet, but shared ones were zeroed
     GACCD_ASSIGN_OR_RETURN(process_bytes_, ResidentBytes());
-    process_bytes_ -= ResidentBytesOf(std::as_bytes(gradients));
+    process_bytes_ -=
+        ResidentBytesOf(std::as_bytes(gradients)) + ResidentBytesOf(std::as_bytes(parameters));
   }
   // Nothing is sent during the backward pass here: one message.
   GACCD_ASSIGN_OR_RETURN(reducer_,
                          MakeGradientReducer(comm_, model_.layout(), View(gradients), kOneBucket));
   const FlatLayout& layout = model_.layout();
-  if (options.shard == Sharding::kOptimizer && comm_.size() > 1) {
-    shards_.emplace(comm_, layout, StateElements(options.optimizer, 1));
-  }
   OptimizerRanges ranges =
       shards_ ? OptimizerRanges::Of(layout, shards_->own()) : OptimizerRanges::Of(layout);
   const auto state = static_cast<std::size_t>(StateElements(options.optimizer, ranges.elements()));

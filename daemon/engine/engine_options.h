@@ -47,7 +47,7 @@ struct EngineChoice {
 struct EngineOptions {
   ReplicaOptions replica;
   OptimizerSpec optimizer;
-  Sharding shard = Sharding::kNone;  // kOptimizer: on CPUs
+  Sharding shard = Sharding::kNone;  // the others: on CPUs
   Numerics numerics;
   EngineChoice choice;
   std::size_t control_word_count = 0;  // the same on all ranks

@@ -63,11 +63,8 @@ Result<EngineMemory> OnGpu(const Model& model, const EngineOptions& options) {
 
 }  // namespace
 
-Result<EngineMemory> PlanEngineMemory(const Model& model, const EngineOptions& options, int world) {
-  const std::int64_t trainable =
-      options.shard == Sharding::kNone
-          ? model.layout().trainable_size()
-          : ShardLayout::Make(model.layout(), world).most_state_elements();
+Result<EngineMemory> PlanEngineMemory(const Model& model, const EngineOptions& options, int parts) {
+  const std::int64_t trainable = ShardLayout::Make(model.layout(), parts).most_state_elements();
   const std::int64_t state = Bytes(StateElements(options.optimizer, trainable));
   EngineMemory memory;
   if (const auto loss = model.contrastive()) {

@@ -28,6 +28,10 @@ Range StateOf(const ShardPart& part) {
   return {part.state_first, part.state_first + part.state_elements};
 }
 
+std::int64_t Sum(std::span<const std::int64_t> counts) {
+  return std::reduce(counts.begin(), counts.end());
+}
+
 template <typename T>
 std::span<T> Part(std::span<T> values, std::int64_t first, std::int64_t count) {
   return values.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
@@ -35,57 +39,131 @@ std::span<T> Part(std::span<T> values, std::int64_t first, std::int64_t count) {
 
 }  // namespace
 
-ShardExchange::ShardExchange(Communicator& comm, const FlatLayout& layout,
+std::vector<int> RanksOfNodes(const Topology& topology) {
+  std::vector<int> ranks(static_cast<std::size_t>(topology.nodes));
+  for (const int node : topology.node_of) ++ranks[static_cast<std::size_t>(node)];
+  return ranks;
+}
+
+Result<std::unique_ptr<ShardExchange>> ShardExchange::Make(Communicator& comm, Sharding mode,
+                                                           const FlatLayout& layout,
+                                                           std::int64_t state_buffers) {
+  const ShardGrid grid = ShardGrid::Of(mode, RanksOfNodes(comm.topology()));
+  std::unique_ptr<ShardExchange> made(new ShardExchange(grid, layout, state_buffers));
+  GACCD_RETURN_IF_ERROR(made->Connect(comm, mode));
+  return made;
+}
+
+ShardExchange::ShardExchange(const ShardGrid& grid, const FlatLayout& layout,
                              std::int64_t state_buffers)
-    : comm_(&comm), shards_(ShardLayout::Make(layout, comm.size())), state_buffers_(state_buffers) {
-  const std::span<const std::int64_t> blocks = shards_.blocks();
-  own_squares_.resize(static_cast<std::size_t>(blocks[static_cast<std::size_t>(comm.rank())]));
-  squares_.resize(static_cast<std::size_t>(std::reduce(blocks.begin(), blocks.end())));
+    : grid_(grid),
+      shards_(ShardLayout::Make(layout, grid.parts())),
+      trainable_(layout.trainable_size()),
+      state_buffers_(state_buffers) {}
+
+Status ShardExchange::Connect(Communicator& comm, Sharding mode) {
+  const Topology& topology = comm.topology();
+  const int node = topology.node_of[static_cast<std::size_t>(comm.rank())];
+  lanes_ = &comm;
+  if (mode != Sharding::kOptimizer && topology.nodes > 1) {
+    GACCD_ASSIGN_OR_RETURN(within_, comm.Split(node, topology.local_rank));
+    lanes_ = within_.get();
+    const bool has_lane = topology.local_rank < grid_.lanes;
+    GACCD_ASSIGN_OR_RETURN(between_, comm.Split(has_lane ? topology.local_rank : -1, node));
+  }
+  lane_ = lanes_->rank();
+  own_ = {.first = Sum(shards_.elements()), .state_first = trainable_};
+  std::int64_t blocks = 0;
+  if (owns_lane()) {
+    const auto part = static_cast<std::size_t>(lane_ * grid_.nodes + (grid_.nodes > 1 ? node : 0));
+    own_ = shards_.parts()[part];
+    blocks = shards_.blocks()[part];
+  }
+  own_squares_.resize(static_cast<std::size_t>(blocks));
+  squares_.resize(static_cast<std::size_t>(Sum(shards_.blocks())));
+  return Status::Ok();
+}
+
+std::span<const std::int64_t> ShardExchange::CountsOfOwnLane(
+    std::span<const std::int64_t> by_part) const {
+  return Part(by_part, std::int64_t{lane_} * grid_.nodes, grid_.nodes);
+}
+
+std::vector<std::int64_t> ShardExchange::CountsOfLanes(
+    std::span<const std::int64_t> by_part) const {
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(lanes_->size()));
+  for (int lane = 0; lane < grid_.lanes; ++lane) {
+    counts[static_cast<std::size_t>(lane)] =
+        Sum(Part(by_part, std::int64_t{lane} * grid_.nodes, grid_.nodes));
+  }
+  return counts;
+}
+
+template <typename T>
+std::span<T> ShardExchange::OwnLane(std::span<T> whole,
+                                    std::span<const std::int64_t> counts) const {
+  if (!owns_lane()) return whole.last(0);
+  const std::int64_t first = Sum(Part(counts, 0, std::int64_t{lane_} * grid_.nodes));
+  return Part(whole, first, Sum(CountsOfOwnLane(counts)));
 }
 
 Status ShardExchange::Reduce(std::span<float> whole) {
-  return comm_->ReduceScatter(View(whole), shards_.elements(), View(Own(whole)));
+  const std::span<const std::int64_t> counts = shards_.elements();
+  const std::span<float> lane = OwnLane(whole, counts);
+  GACCD_RETURN_IF_ERROR(lanes_->ReduceScatter(View(whole), CountsOfLanes(counts), View(lane)));
+  if (!between_) return Status::Ok();
+  if (grid_.nodes == 1) return between_->AllReduceSum(View(lane), View(lane));
+  return between_->ReduceScatter(View(lane), CountsOfOwnLane(counts), View(Own(whole)));
+}
+
+template <typename T>
+Status ShardExchange::GatherParts(std::span<const T> own, std::span<const std::int64_t> counts,
+                                  std::span<T> whole) const {
+  std::span<const T> lane = own;
+  if (between_ && grid_.nodes > 1) {
+    const std::span<T> gathered = OwnLane(whole, counts);
+    GACCD_RETURN_IF_ERROR(between_->AllGather(View(own), CountsOfOwnLane(counts), View(gathered)));
+    lane = gathered;
+  }
+  return lanes_->AllGather(View(lane), CountsOfLanes(counts), View(whole));
 }
 
 Status ShardExchange::Gather(std::span<float> whole) {
-  return comm_->AllGather(View(Own(whole)), shards_.elements(), View(whole));
+  return GatherParts(std::span<const float>(Own(whole)), shards_.elements(), whole);
 }
 
 Result<double> ShardExchange::SumOfSquares(std::span<const float> own_part) {
   SquaresOfBlocks(own_part, own_squares_);
-  GACCD_RETURN_IF_ERROR(
-      comm_->AllGather(View(std::span(own_squares_)), shards_.blocks(), View(std::span(squares_))));
+  GACCD_RETURN_IF_ERROR(GatherParts(std::span<const double>(own_squares_), shards_.blocks(),
+                                    std::span<double>(squares_)));
   return SumInOrder(squares_);
 }
 
 void ShardExchange::KeepOwn(std::span<const float> whole_state, std::span<float> own_state) const {
-  const std::int64_t trainable = StateOf(shards_.parts().back()).end;
   for (std::int64_t buffer = 0; buffer < state_buffers_; ++buffer) {
-    const std::int64_t elements = own().state_elements;
-    std::ranges::copy(Part(whole_state, buffer * trainable + own().state_first, elements),
+    const std::int64_t elements = own_.state_elements;
+    std::ranges::copy(Part(whole_state, buffer * trainable_ + own_.state_first, elements),
                       Part(own_state, buffer * elements, elements).begin());
   }
 }
 
 Status ShardExchange::GatherState(std::span<const float> own_state, std::int64_t first,
                                   std::span<float> out) const {
-  const std::int64_t trainable = StateOf(shards_.parts().back()).end;
   const Range asked = {first, first + std::ssize(out)};
-  std::vector<float> piece(static_cast<std::size_t>(std::min(trainable, kPiece)));
+  std::vector<float> piece(static_cast<std::size_t>(std::min(trainable_, kPiece)));
   std::vector<std::int64_t> counts(shards_.parts().size());
-  for (std::int64_t i = 0; i < state_buffers_ * trainable;) {
-    const std::int64_t buffer = i / trainable;
-    const std::int64_t begin = i % trainable;
-    const Range here = {begin, std::min(begin + kPiece, trainable)};
+  for (std::int64_t i = 0; i < state_buffers_ * trainable_;) {
+    const std::int64_t buffer = i / trainable_;
+    const std::int64_t begin = i % trainable_;
+    const Range here = {begin, std::min(begin + kPiece, trainable_)};
     std::ranges::transform(shards_.parts(), counts.begin(), [&](const ShardPart& part) {
       return Intersect(StateOf(part), here).count();
     });
-    const Range mine = Intersect(StateOf(own()), here);
+    const Range mine = Intersect(StateOf(own_), here);
     const std::int64_t place =
-        mine.count() == 0 ? 0 : buffer * own().state_elements + mine.begin - own().state_first;
+        mine.count() == 0 ? 0 : buffer * own_.state_elements + mine.begin - own_.state_first;
     const auto gathered = Part(std::span(piece), 0, here.count());
-    GACCD_RETURN_IF_ERROR(
-        comm_->AllGather(View(Part(own_state, place, mine.count())), counts, View(gathered)));
+    GACCD_RETURN_IF_ERROR(GatherParts(Part(own_state, place, mine.count()), counts, gathered));
     const Range wanted = Intersect(asked, {i, i + here.count()});
     if (wanted.count() > 0) {
       std::ranges::copy(Part(gathered, wanted.begin - i, wanted.count()),

@@ -1,36 +1,58 @@
 // ShardExchange: what the ranks exchange where each keeps the optimiser's state of its own part
-// alone (daemon/tensor/shard_layout.h). Host memory; used by one thread. What returns a Status is
-// collective. A "whole" buffer has the elements of the layout; a whole state has those of
-// StateElements(), this rank's own one those of its part, buffer after buffer.
+// alone (daemon/tensor/shard_grid.h).
+//
+//   mode            a reduction                              a gather
+//   OPTIMIZER       reduce-scatter of all ranks              of all ranks
+//   NODE            reduce-scatter within the node, then     within the node
+//                   all-reduce of the part between nodes
+//   NODE_OPTIMIZER  reduce-scatter within the node, then     between nodes, then within the node
+//                   of the part between nodes
+//
+// Between nodes the ranks with one local rank work together. Host memory; used by one thread. What
+// returns a Status is collective. A "whole" buffer has the elements of the layout; a whole state
+// has those of StateElements(), this rank's own one those of its part, buffer after buffer.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
+#include "daemon/config/job.h"
+#include "daemon/tensor/shard_grid.h"
 #include "daemon/tensor/shard_layout.h"
 
 namespace gaccd {
 
+// How many ranks each node has.
+[[nodiscard]] std::vector<int> RanksOfNodes(const Topology& topology);
+
 class ShardExchange {
  public:
-  // state_buffers: values of state for each trainable element. `comm` outlives this.
-  ShardExchange(Communicator& comm, const FlatLayout& layout, std::int64_t state_buffers);
+  // state_buffers: values of state for each trainable element. Collective. `comm` outlives this.
+  // REQUIRES: mode is not NONE.
+  static Result<std::unique_ptr<ShardExchange>> Make(Communicator& comm, Sharding mode,
+                                                     const FlatLayout& layout,
+                                                     std::int64_t state_buffers);
 
-  [[nodiscard]] const ShardPart& own() const {
-    return shards_.parts()[static_cast<std::size_t>(comm_->rank())];
+  // Memory in which whole buffers are reduced and gathered without copies. Collective.
+  Result<std::unique_ptr<CommMemory>> Allocate(std::size_t bytes) {
+    return lanes_->Allocate(bytes);
   }
+
+  // Empty beyond the lanes of the grid.
+  [[nodiscard]] const ShardPart& own() const { return own_; }
   [[nodiscard]] std::span<float> Own(std::span<float> whole) const {
-    return whole.subspan(static_cast<std::size_t>(own().first),
-                         static_cast<std::size_t>(own().elements));
+    return whole.subspan(static_cast<std::size_t>(own_.first),
+                         static_cast<std::size_t>(own_.elements));
   }
 
-  // The own part becomes the sum over the ranks; the others have no meaning any more. As many bytes
-  // as half of an all-reduce.
+  // The own part becomes the sum over the ranks; the others have no meaning any more.
   Status Reduce(std::span<float> whole);
-  // The other half: all parts become what their owners have.
+  // All parts become what their owners have.
   Status Gather(std::span<float> whole);
   // SumOfSquares() of all parts, with the bits that it has for a whole buffer.
   Result<double> SumOfSquares(std::span<const float> own_part);
@@ -41,9 +63,34 @@ class ShardExchange {
                      std::span<float> out) const;
 
  private:
-  Communicator* comm_;
-  ShardLayout shards_;
-  std::int64_t state_buffers_;
+  ShardExchange(const ShardGrid& grid, const FlatLayout& layout, std::int64_t state_buffers);
+  Status Connect(Communicator& comm, Sharding mode);
+
+  [[nodiscard]] bool owns_lane() const { return lane_ < grid_.lanes; }
+  // Of something that is counted by part: the counts of the own lane; and of all, by rank of
+  // lanes_.
+  [[nodiscard]] std::span<const std::int64_t> CountsOfOwnLane(
+      std::span<const std::int64_t> by_part) const;
+  [[nodiscard]] std::vector<std::int64_t> CountsOfLanes(
+      std::span<const std::int64_t> by_part) const;
+  // The same of values: counts has those of each part, whole all of them.
+  template <typename T>
+  [[nodiscard]] std::span<T> OwnLane(std::span<T> whole,
+                                     std::span<const std::int64_t> counts) const;
+  // own: of this rank, in its place in `whole` or apart from it.
+  template <typename T>
+  Status GatherParts(std::span<const T> own, std::span<const std::int64_t> counts,
+                     std::span<T> whole) const;
+
+  const ShardGrid grid_;
+  const ShardLayout shards_;
+  const std::int64_t trainable_;
+  const std::int64_t state_buffers_;
+  Communicator* lanes_ = nullptr;          // rank l of it has lane l, if there is one
+  std::unique_ptr<Communicator> within_;   // lanes_, if it is that of a node
+  std::unique_ptr<Communicator> between_;  // those with this lane; null: one node, or no lane
+  int lane_ = 0;
+  ShardPart own_;
   std::vector<double> own_squares_;  // by block
   std::vector<double> squares_;      // of all ranks
 };

@@ -25,16 +25,20 @@ Replica::~Replica() = default;
 
 Result<std::unique_ptr<Replica>> Replica::Create(const Model& model, std::span<float> gradients,
                                                  const ReplicaOptions& options, Precision precision,
-                                                 Communicator* comm) {
+                                                 Communicator* comm, std::span<float> parameters) {
   const auto elements = static_cast<std::size_t>(model.layout().size());
-  if (gradients.size() != elements) {
+  if (gradients.size() != elements || (!parameters.empty() && parameters.size() != elements)) {
     return Status(ErrorKind::kInternal,
-                  StrCat("gradients: expected ", elements, " elements, found ", gradients.size()));
+                  StrCat("gradients: expected ", elements, " elements, found ", gradients.size(),
+                         parameters.empty() ? "" : StrCat("; parameters: ", parameters.size())));
   }
   std::unique_ptr<Replica> replica(new Replica(model, gradients));
-  GACCD_ASSIGN_OR_RETURN(replica->parameter_memory_,
-                         HostBuffer::Allocate(elements * sizeof(float), "parameters"));
-  replica->parameters_ = {reinterpret_cast<float*>(replica->parameter_memory_.data()), elements};
+  replica->parameters_ = parameters;
+  if (parameters.empty()) {
+    GACCD_ASSIGN_OR_RETURN(replica->parameter_memory_,
+                           HostBuffer::Allocate(elements * sizeof(float), "parameters"));
+    replica->parameters_ = {reinterpret_cast<float*>(replica->parameter_memory_.data()), elements};
+  }
   GACCD_ASSIGN_OR_RETURN(replica->context_, CpuContext::Create());
   GACCD_RETURN_IF_ERROR(replica->PrepareGraphs(options, precision, comm));
   return replica;
@@ -148,7 +152,7 @@ Result<Evaluation> Replica::Evaluate(const BatchView& batch) {
 }
 
 std::int64_t Replica::planned_bytes() const {
-  return static_cast<std::int64_t>(parameter_memory_.bytes() + gradients_.size_bytes()) +
+  return static_cast<std::int64_t>(parameters_.size_bytes() + gradients_.size_bytes()) +
          graphs_.arena_bytes() + graphs_.scratch_bytes() + context_->packed_weights().bytes() +
          kept_bytes_;
 }

@@ -31,11 +31,13 @@ class Replica {
  public:
   // gradients: model.layout().size() elements, 64-byte aligned, owned by the caller (who reduces
   // them); both must outlive the replica, and so must `comm`, for models with collectives.
-  // Parameters start as zero. kBF16: products are (ops/bf16_products.h).
+  // Parameters start as zero; `parameters`: where they are kept, memory like that of the gradients,
+  // empty: in memory of the replica. kBF16: products are (ops/bf16_products.h).
   static Result<std::unique_ptr<Replica>> Create(const Model& model, std::span<float> gradients,
                                                  const ReplicaOptions& options,
                                                  Precision precision = Precision::kF32,
-                                                 Communicator* comm = nullptr);
+                                                 Communicator* comm = nullptr,
+                                                 std::span<float> parameters = {});
   ~Replica();
 
   [[nodiscard]] std::span<float> parameters() { return parameters_; }
@@ -115,7 +117,7 @@ class Replica {
 
   const Model& model_;
   std::span<float> gradients_;
-  HostBuffer parameter_memory_;
+  HostBuffer parameter_memory_;  // unless they are kept elsewhere
   std::span<float> parameters_;
   std::unique_ptr<CpuContext> context_;
   std::unique_ptr<KernelFactory> training_kernels_;

@@ -71,28 +71,25 @@ std::string_view Mark(Origin origin) {
   return "";
 }
 
-std::string Field(std::string_view name, const std::string& value) {
-  return StrCat("  ", Left(std::string(name), 15), value, "\n");
-}
-
 std::string_view Name(RankKind kind) { return kind == RankKind::kGpu ? "GPU" : "rank"; }
 
 std::string Inputs(const Plan& plan, const PlanOrigins& from, RankKind kind) {
   const PlanRequest& asked = plan.request();
   std::string text;
-  text += Field("target batch",
-                StrCat(asked.target_batch, Mark(from.target_batch), " samples per update"));
-  text += Field("ranks",
-                StrCat(plan.world(), " = ", Counted(asked.nodes, "node"), Mark(from.nodes), " x ",
-                       Counted(asked.gpus_per_node, Name(kind)), Mark(from.gpus_per_node)));
-  text += Field("micro-batch", StrCat(asked.micro_batch, Mark(from.micro_batch),
-                                      ", the most samples a rank holds at once"));
+  text += PlanField("target batch",
+                    StrCat(asked.target_batch, Mark(from.target_batch), " samples per update"));
+  text += PlanField(
+      "ranks", StrCat(plan.world(), " = ", Counted(asked.nodes, "node"), Mark(from.nodes), " x ",
+                      Counted(asked.gpus_per_node, Name(kind)), Mark(from.gpus_per_node)));
+  text += PlanField("micro-batch", StrCat(asked.micro_batch, Mark(from.micro_batch),
+                                          ", the most samples a rank holds at once"));
   if (asked.recompute == Recompute::kBlocks) {
-    text += Field("recompute", "blocks: the backward pass computes each block of the model again");
+    text +=
+        PlanField("recompute", "blocks: the backward pass computes each block of the model again");
   }
-  text += Field("base batch", StrCat(plan.base_batch(), " = ", plan.world(), " x ",
-                                     asked.micro_batch, "; target / base = ", plan.ratio()));
-  text += Field("rounding", StrCat(Name(asked.rounding), Mark(from.rounding)));
+  text += PlanField("base batch", StrCat(plan.base_batch(), " = ", plan.world(), " x ",
+                                         asked.micro_batch, "; target / base = ", plan.ratio()));
+  text += PlanField("rounding", StrCat(Name(asked.rounding), Mark(from.rounding)));
   return text;
 }
 
@@ -105,9 +102,9 @@ std::string RankLine(const Plan& plan, const LoadGroup& group, std::size_t width
     if (group.most_speed > group.least_speed) text += StrCat(" to ", group.most_speed);
   }
   text += group.ranks == 1 ? " takes " : " take ";
-  if (group.samples == 0) return Field("", text + "none");
-  return Field("", text + StrCat(Counted(group.samples, "sample"), ": ",
-                                 MicroBatchText(group.samples, plan.accum_steps())));
+  if (group.samples == 0) return PlanField("", text + "none");
+  return PlanField("", text + StrCat(Counted(group.samples, "sample"), ": ",
+                                     MicroBatchText(group.samples, plan.accum_steps())));
 }
 
 // Of measured speeds nearly every rank has its own load: the largest ones are shown.
@@ -126,30 +123,30 @@ std::string RankLines(const Plan& plan) {
     text += RankLine(plan, group, StrCat(most).size());
   }
   if (others == 0) return text;
-  return text + Field("", StrCat(others, " other ranks take ", groups.back().samples, " to ",
-                                 groups[shown].samples, " samples"));
+  return text + PlanField("", StrCat(others, " other ranks take ", groups.back().samples, " to ",
+                                     groups[shown].samples, " samples"));
 }
 
 std::string Balance(const Plan& plan) {
   const double mean =
       static_cast<double>(plan.effective_batch()) / static_cast<double>(plan.world());
   if (!plan.uneven()) {
-    return Field("balance", StrCat(Percent(plan.balance_ratio()), " = mean load ", mean,
-                                   " / largest load ", plan.ranks_hi_samples()));
+    return PlanField("balance", StrCat(Percent(plan.balance_ratio()), " = mean load ", mean,
+                                       " / largest load ", plan.ranks_hi_samples()));
   }
   const double slowest = plan.slowest_time();
   const double equal = plan.equal_loads_time();
-  return Field("time", StrCat(slowest, " = largest samples / speed of a rank; idle share ",
-                              Percent(1 - plan.balance_ratio()))) +
-         Field("",
-               StrCat("equal loads: ", equal, ", so a gain of ", Fixed(equal / slowest, 2), " x"));
+  return PlanField("time", StrCat(slowest, " = largest samples / speed of a rank; idle share ",
+                                  Percent(1 - plan.balance_ratio()))) +
+         PlanField("", StrCat("equal loads: ", equal, ", so a gain of ", Fixed(equal / slowest, 2),
+                              " x"));
 }
 
 std::string Decision(const Plan& plan) {
   std::string text =
-      Field("micro-steps", StrCat(plan.accum_steps(), " per update, then one reduction"));
-  text += Field("samples", StrCat(plan.effective_batch(), " per update, error ",
-                                  ErrorPercent(plan.error_ratio())));
+      PlanField("micro-steps", StrCat(plan.accum_steps(), " per update, then one reduction"));
+  text += PlanField("samples", StrCat(plan.effective_batch(), " per update, error ",
+                                      ErrorPercent(plan.error_ratio())));
   return text + RankLines(plan) + Balance(plan);
 }
 
@@ -160,10 +157,10 @@ std::string LearningRate(const Plan& plan, const PlanOrigins& from) {
   if (asked.lr_rule != LrRule::kNone) {
     text += StrCat(" of ", plan.effective_batch(), " / reference ", plan.reference_batch());
   }
-  text = Field("learning rate", text);
+  text = PlanField("learning rate", text);
   if (asked.lr_rule != LrRule::kNone && asked.reference_batch == 0) {
-    text += Field("", "the reference is the target: --reference-batch=N is the batch");
-    text += Field("", "that the job's learning rate was found with");
+    text += PlanField("", "the reference is the target: --reference-batch=N is the batch");
+    text += PlanField("", "that the job's learning rate was found with");
   }
   return text;
 }
@@ -250,6 +247,10 @@ std::string WhatWouldDivide(const Plan& plan, RankKind kind) {
 }
 
 }  // namespace
+
+std::string PlanField(std::string_view name, const std::string& value) {
+  return StrCat("  ", Left(std::string(name), 15), value, "\n");
+}
 
 std::string MicroBatchText(std::int64_t load, std::int64_t accum_steps) {
   const std::int64_t large = load % accum_steps;

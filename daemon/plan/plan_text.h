@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "daemon/plan/plan.h"
 
@@ -26,6 +27,9 @@ enum class RankKind : std::uint8_t { kRank, kGpu };
 // Ends with a newline. Lines are at most 80 columns for counts of up to 7 digits.
 [[nodiscard]] std::string PlanText(const Plan& plan, const PlanOrigins& origins,
                                    RankKind kind = RankKind::kRank);
+
+// A line of it: "  name           value\n"; without a name the line goes on.
+[[nodiscard]] std::string PlanField(std::string_view name, const std::string& value);
 
 // The micro-batches of one rank: "13", "7 + 6", "3 x 8", "3 x 7 + 2 x 6".
 [[nodiscard]] std::string MicroBatchText(std::int64_t load, std::int64_t accum_steps);

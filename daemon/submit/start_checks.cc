@@ -49,8 +49,10 @@ std::int64_t LeastMemoryMib(const Job& job, std::int64_t nodes, std::int64_t ran
   if (!model.ok()) return 0;
   const std::int64_t parameters = model->layout().size();
   const std::int64_t state = StateElements(job.optimizer, parameters);
-  // Sharded, each of all ranks has its part of it.
-  const std::int64_t states = job.shard == Sharding::kNone ? state * ranks : state / nodes;
+  // Sharded, each rank has its part of it: all of it are in a node, or in all nodes.
+  const std::int64_t states = job.shard == Sharding::kNone   ? state * ranks
+                              : job.shard == Sharding::kNode ? state
+                                                             : state / nodes;
   return (4 * (2 * parameters * ranks + states)) >> 20;
 }
 

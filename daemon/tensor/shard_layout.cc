@@ -34,21 +34,20 @@ std::int64_t BlockAfter(const FlatLayout& layout, std::int64_t trainable) {
   return 0;
 }
 
-// ceil(trainable rank / world), without overflow.
-std::int64_t ShareBefore(std::int64_t trainable, std::int64_t rank, std::int64_t world) {
-  return trainable / world * rank + (trainable % world * rank + world - 1) / world;
+// ceil(trainable part / parts), without overflow.
+std::int64_t ShareBefore(std::int64_t trainable, std::int64_t part, std::int64_t parts) {
+  return trainable / parts * part + (trainable % parts * part + parts - 1) / parts;
 }
 
 }  // namespace
 
-ShardLayout ShardLayout::Make(const FlatLayout& layout, int world) {
+ShardLayout ShardLayout::Make(const FlatLayout& layout, int parts) {
   ShardLayout made;
   const std::int64_t trainable = layout.trainable_size();
   ShardPart part;
-  for (int rank = 0; rank < world; ++rank) {
-    const std::int64_t end = rank + 1 == world
-                                 ? layout.size()
-                                 : BlockAfter(layout, ShareBefore(trainable, rank + 1, world));
+  for (int i = 0; i < parts; ++i) {
+    const std::int64_t end =
+        i + 1 == parts ? layout.size() : BlockAfter(layout, ShareBefore(trainable, i + 1, parts));
     part.elements = end - part.first;
     part.state_elements = TrainableBefore(layout, end) - part.state_first;
     made.parts_.push_back(part);

@@ -1,8 +1,8 @@
-// ShardLayout: which part of the flat buffers each rank owns where the optimiser is sharded
-// (job: shard). The parts are neighbours in the order of the ranks, cover the buffer, and begin at
-// blocks: rank r's at the first block before which at least r / world of the trainable elements
-// lie. So the state of a rank, which frozen parameters have none of, is 1 / world of the whole
-// within a block. A rank may own nothing.
+// ShardLayout: the parts of the flat buffers where the optimiser is sharded (job: shard); which
+// rank owns which: shard_grid.h. They are neighbours, cover the buffer, and begin at blocks: part p
+// at the first block before which at least p / parts of the trainable elements lie. So the state of
+// a part, which frozen parameters have none of, is 1 / parts of the whole within a block. A part
+// may be empty.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +25,13 @@ struct ShardPart {
 
 class ShardLayout {
  public:
-  // REQUIRES: world > 0.
-  [[nodiscard]] static ShardLayout Make(const FlatLayout& layout, int world);
+  // REQUIRES: parts > 0.
+  [[nodiscard]] static ShardLayout Make(const FlatLayout& layout, int parts);
 
-  [[nodiscard]] std::span<const ShardPart> parts() const { return parts_; }  // by rank
-  // Of the rank that has the most.
+  [[nodiscard]] std::span<const ShardPart> parts() const { return parts_; }
+  // Of the part that has the most.
   [[nodiscard]] std::int64_t most_state_elements() const;
-  // By rank, as collectives ask for them: elements, and blocks of FlatLayout::kBlock.
+  // By part, as collectives ask for them: elements, and blocks of FlatLayout::kBlock.
   [[nodiscard]] std::span<const std::int64_t> elements() const { return elements_; }
   [[nodiscard]] std::span<const std::int64_t> blocks() const { return blocks_; }
 

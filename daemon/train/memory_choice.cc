@@ -180,6 +180,13 @@ Result<ChosenPlan> ChooseForTraining(Communicator& comm, Communicator& device_co
 
 Result<ChosenPlan> ChooseForPlan(const PlannedTraining& training, const Plan& whole,
                                  std::optional<std::int64_t> memory) {
+  GACCD_ASSIGN_OR_RETURN(ChosenPlan chosen, SearchForPlan(training, whole, memory));
+  GACCD_RETURN_IF_ERROR(CheckFits(chosen.choice, "a rank"));
+  return chosen;
+}
+
+Result<ChosenPlan> SearchForPlan(const PlannedTraining& training, const Plan& whole,
+                                 std::optional<std::int64_t> memory) {
   const Device device = training.job.device == Device::kCuda ? Device::kCuda : Device::kCpu;
   if (device == Device::kCuda && !memory) {
     return Status(ErrorKind::kUsage,
@@ -192,11 +199,12 @@ Result<ChosenPlan> ChooseForPlan(const PlannedTraining& training, const Plan& wh
                         .shard = training.job.shard,
                         .numerics = NumericsOf(training.job),
                         .choice = {.device = device}};
+  const int parts = StatePartsOf(training.job, whole);
   std::int64_t process = 0;
   const auto find = [&](const Plan& plan) -> Result<MemoryNeed> {
     const auto plan_engine = [&](const ReplicaOptions& sizes) {
       options.replica = sizes;
-      return PlanEngineMemory(training.model, options, static_cast<int>(whole.world()));
+      return PlanEngineMemory(training.model, options, parts);
     };
     GACCD_ASSIGN_OR_RETURN(const EngineMemory planned,
                            PlanRankMemory(training, plan, BusiestRank(plan), plan_engine));
@@ -209,7 +217,6 @@ Result<ChosenPlan> ChooseForPlan(const PlannedTraining& training, const Plan& wh
   MicroBatchSearch search = SearchOf(training);
   search.smaller = 2;
   GACCD_ASSIGN_OR_RETURN(MicroBatchChoice choice, ChooseMicroBatch(whole.request(), search, find));
-  GACCD_RETURN_IF_ERROR(CheckFits(choice, "a rank"));
   return ChosenPlan{std::move(choice), limit};
 }
 

@@ -68,6 +68,10 @@ using FindOwnNeed = std::function<Result<MemoryNeed>(const Plan& plan)>;
 [[nodiscard]] Result<ChosenPlan> ChooseForPlan(const PlannedTraining& training, const Plan& whole,
                                                std::optional<std::int64_t> memory);
 
+// The same also where no micro-batch fits, which choice.fits says.
+[[nodiscard]] Result<ChosenPlan> SearchForPlan(const PlannedTraining& training, const Plan& whole,
+                                               std::optional<std::int64_t> memory);
+
 // The rank with the most samples: 0, unless the ranks have different speeds.
 [[nodiscard]] int BusiestRank(const Plan& plan);
 

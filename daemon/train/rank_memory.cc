@@ -5,6 +5,7 @@
 #include "daemon/data/prefetcher.h"
 #include "daemon/data/sample_order.h"
 #include "daemon/optim/optimizer.h"
+#include "daemon/tensor/shard_grid.h"
 #include "daemon/train/batch_feed.h"
 
 namespace gaccd {
@@ -49,6 +50,13 @@ Result<ReplicaOptions> EngineSizes(const PlannedTraining& training, const Plan& 
                                         plan.request().micro_batch);
   }
   return sizes;
+}
+
+int StatePartsOf(const Job& job, const Plan& plan) {
+  if (job.shard == Sharding::kNone) return 1;
+  return ShardGrid::Of(job.shard, static_cast<int>(plan.request().nodes),
+                       static_cast<int>(plan.request().gpus_per_node))
+      .parts();
 }
 
 Result<EngineMemory> PlanRankMemory(const PlannedTraining& training, const Plan& plan, int rank,

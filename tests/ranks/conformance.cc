@@ -7,7 +7,7 @@
 namespace gaccd::tests {
 namespace {
 
-constexpr std::array<ConformanceCase, 14> kCases = {{
+constexpr std::array<ConformanceCase, 15> kCases = {{
     {"topology", CheckTopology},
     {"all-reduce: sizes and types", CheckAllReduceSizes},
     {"all-reduce: in place, allocated memory", CheckAllReduceMemory},
@@ -21,6 +21,7 @@ constexpr std::array<ConformanceCase, 14> kCases = {{
     {"allocate", CheckAllocate},
     {"split", CheckSplit},
     {"split: nobody, alone, nested", CheckSplitCorners},
+    {"bytes sent", CheckTraffic},
     {"many operations in a row", CheckManyInARow},
 }};
 

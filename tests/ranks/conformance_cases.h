@@ -28,6 +28,7 @@ namespace gaccd::tests {
 [[nodiscard]] Status CheckAllocate(Communicator& comm, const ConformanceOptions& options);
 [[nodiscard]] Status CheckSplit(Communicator& comm, const ConformanceOptions& options);
 [[nodiscard]] Status CheckSplitCorners(Communicator& comm, const ConformanceOptions& options);
+[[nodiscard]] Status CheckTraffic(Communicator& comm, const ConformanceOptions& options);
 [[nodiscard]] Status CheckManyInARow(Communicator& comm, const ConformanceOptions& options);
 
 }  // namespace gaccd::tests

@@ -1,5 +1,7 @@
 // Conformance of the operations that concern the group: topology, allocation and split.
 #include <algorithm>
+#include <numeric>
+#include <string_view>
 #include <vector>
 
 #include "tests/ranks/conformance_cases.h"
@@ -139,6 +141,52 @@ Status CheckSplitCorners(Communicator& comm, const ConformanceOptions& /*options
   std::vector<int> pair = RanksWhere(ranks, [&](int r) { return r / 2 == me / 2; });
   std::ranges::reverse(pair);
   GACCD_RETURN_IF_ERROR(ExpectMembers(*inner, notes, me, pair));
+  return notes.status();
+}
+
+// Of all ranks: W ranks on K nodes, B bytes.
+Status CheckTraffic(Communicator& comm, const ConformanceOptions& /*options*/) {
+  Notes notes;
+  const std::int64_t world = comm.size();
+  const std::int64_t nodes = comm.topology().nodes;
+  std::vector<std::int64_t> counts;
+  std::int64_t near = 0;  // elements that stay on the node of their owner, by receiving rank
+  for (int r = 0; r < comm.size(); ++r) {
+    counts.push_back(100 * (r % 3) + 17);
+    near += counts.back() *
+            std::ranges::count(comm.topology().node_of, comm.topology().node_of[Index(r)]);
+  }
+  const std::int64_t total = std::reduce(counts.begin(), counts.end());
+  std::vector<float> all(static_cast<std::size_t>(total));
+  std::vector<float> own(static_cast<std::size_t>(counts[Index(comm.rank())]));
+  const std::int64_t width = sizeof(float);
+  const auto check = [&](std::string_view what, CommTraffic expected, const auto& run) -> Status {
+    const CommTraffic before = comm.traffic();
+    GACCD_RETURN_IF_ERROR(run());
+    const CommTraffic after = comm.traffic();
+    std::vector<std::int64_t> sum = {after.sent - before.sent,
+                                     after.between_nodes - before.between_nodes};
+    GACCD_RETURN_IF_ERROR(comm.AllReduceSum(View(std::span(sum)), View(std::span(sum))));
+    notes.Expect(sum[0] == expected.sent && sum[1] == expected.between_nodes, what, " sent ",
+                 sum[0], " bytes, ", sum[1], " between nodes, expected ", expected.sent, " and ",
+                 expected.between_nodes);
+    return Status::Ok();
+  };
+  const CommTraffic parts = {.sent = (world - 1) * total * width,
+                             .between_nodes = (world * total - near) * width};
+  GACCD_RETURN_IF_ERROR(check("all-gather", parts, [&] {
+    return comm.AllGather(View(std::span(own)), counts, View(std::span(all)));
+  }));
+  GACCD_RETURN_IF_ERROR(check("reduce-scatter", parts, [&] {
+    return comm.ReduceScatter(View(std::span(all)), counts, View(std::span(own)));
+  }));
+  GACCD_RETURN_IF_ERROR(check(
+      "all-reduce",
+      {.sent = 2 * (world - 1) * total * width, .between_nodes = 2 * (nodes - 1) * total * width},
+      [&] {
+        const auto view = View(std::span(all));
+        return comm.AllReduceSum(view, view);
+      }));
   return notes.status();
 }
 

@@ -37,20 +37,26 @@ Status CheckGather(Communicator& comm, Notes& notes, const std::vector<std::int6
   return Status::Ok();
 }
 
-Status CheckGatherInPlace(Communicator& comm, Notes& notes,
-                          const std::vector<std::int64_t>& counts) {
-  std::vector<float> data(static_cast<std::size_t>(std::reduce(counts.begin(), counts.end())));
+// apart: this rank gives its part in other memory.
+Status CheckGatherInto(Communicator& comm, Notes& notes, const std::vector<std::int64_t>& counts,
+                       std::span<float> data, bool apart) {
   std::vector<float> expected;
+  std::vector<float> other;
   std::span<float> own;
+  std::ranges::fill(data, 77.0F);
   for (int r = 0; r < comm.size(); ++r) {
     const auto part =
         DataOf<float>(r, static_cast<std::size_t>(counts[static_cast<std::size_t>(r)]));
-    if (r == comm.rank()) own = std::span(data).subspan(expected.size(), part.size());
-    if (r == comm.rank()) std::ranges::copy(part, own.begin());
+    if (r == comm.rank()) {
+      other = part;
+      own = apart ? std::span(other) : data.subspan(expected.size(), part.size());
+      std::ranges::copy(part, own.begin());
+    }
     expected.insert(expected.end(), part.begin(), part.end());
   }
-  GACCD_RETURN_IF_ERROR(comm.AllGather(View(own), counts, View(std::span(data))));
-  notes.Expect(data == expected, "all-gather in place of ", data.size(), " has wrong rows");
+  GACCD_RETURN_IF_ERROR(comm.AllGather(View(own), counts, View(data)));
+  notes.Expect(std::ranges::equal(data, expected), "all-gather ", apart ? "into" : "in",
+               " the memory of its output: ", data.size(), " elements, wrong rows");
   return Status::Ok();
 }
 
@@ -79,7 +85,15 @@ Status CheckAllGatherRagged(Communicator& comm, const ConformanceOptions& option
     GACCD_RETURN_IF_ERROR(CheckGather<std::int32_t>(comm, notes, counts));
     GACCD_RETURN_IF_ERROR(CheckGather<std::int64_t>(comm, notes, counts));
     GACCD_RETURN_IF_ERROR(CheckGather<std::uint8_t>(comm, notes, counts));
-    GACCD_RETURN_IF_ERROR(CheckGatherInPlace(comm, notes, counts));
+    std::vector<float> own(static_cast<std::size_t>(std::reduce(counts.begin(), counts.end())));
+    GACCD_RETURN_IF_ERROR(CheckGatherInto(comm, notes, counts, own, /*apart=*/false));
+    if (own.empty()) continue;
+    // In memory where communicators need no copies; of the last rank only the input is elsewhere.
+    GACCD_ASSIGN_OR_RETURN(const auto memory, comm.Allocate(own.size() * sizeof(float)));
+    const std::span shared(static_cast<float*>(memory->data()), own.size());
+    GACCD_RETURN_IF_ERROR(CheckGatherInto(comm, notes, counts, shared, /*apart=*/false));
+    GACCD_RETURN_IF_ERROR(CheckGatherInto(comm, notes, counts, shared,
+                                          /*apart=*/comm.rank() + 1 == comm.size()));
   }
   return notes.status();
 }

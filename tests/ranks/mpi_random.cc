@@ -92,7 +92,7 @@ class RandomOperations {
     Fill(own);
     std::size_t total = 0;
     for (const std::int64_t c : counts) total += static_cast<std::size_t>(c);
-    const auto out = std::span(result_).first(total);
+    const auto out = (common_() % 2 == 0 ? std::span(result_) : shared_).first(total);
     GACCD_RETURN_IF_ERROR(comm_.AllGather(View(std::span<const float>(own)), counts, View(out)));
     std::size_t first = 0;
     Status status;

@@ -59,7 +59,8 @@ class RecordingCommunicator final : public Communicator {
   }
   static Status Unused() { return {ErrorKind::kUnavailable, "rank 2 is lost"}; }
   const float* base_;
-  Topology topology_;
+  Topology topology_{
+      .hosts = {"a", "a", "a"}, .node_of = {0, 0, 0}, .local_rank = 0, .local_size = 3};
 };
 
 const std::vector<GradientSlot> kGradients = {{0, 100, 5},  {100, 10, 4}, {110, 50, 3},

@@ -1,0 +1,79 @@
+#include "daemon/engine/shard_traffic.h"
+
+#include <numeric>
+
+#include "daemon/tensor/shard_grid.h"
+#include "daemon/tensor/shard_layout.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::int64_t kWord = sizeof(float);
+
+struct Sizes {
+  std::int64_t parameters = 0;
+  std::int64_t squares = 0;
+};
+
+Sizes SizesOf(const FlatLayout& layout) {
+  const std::int64_t blocks = (layout.size() + FlatLayout::kBlock - 1) / FlatLayout::kBlock;
+  return {.parameters = layout.size() * kWord, .squares = blocks * std::int64_t{sizeof(double)}};
+}
+
+// Unsharded, the message ends with the last parameter, without its padding.
+std::int64_t UnpaddedBytes(const FlatLayout& layout) {
+  if (layout.entries().empty()) return 0;
+  const FlatEntry& last = layout.entries().back();
+  return (last.offset + last.elements) * kWord;
+}
+
+// Every part and its sums go to, or come from, every rank that is not on its owner's node.
+std::int64_t BetweenNodesOfParts(const FlatLayout& layout, std::span<const int> ranks_of_nodes,
+                                 std::int64_t world) {
+  const ShardLayout shards = ShardLayout::Make(layout, static_cast<int>(world));
+  std::int64_t bytes = 0;
+  std::size_t rank = 0;
+  for (const int ranks : ranks_of_nodes) {
+    for (int i = 0; i < ranks; ++i, ++rank) {
+      const std::int64_t part = 2 * shards.elements()[rank] * kWord +
+                                shards.blocks()[rank] * std::int64_t{sizeof(double)};
+      bytes += part * (world - ranks);
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+CommTraffic TrafficOfSum(std::int64_t bytes, std::span<const int> ranks_of_nodes) {
+  const std::int64_t world = std::reduce(ranks_of_nodes.begin(), ranks_of_nodes.end());
+  return {.sent = 2 * (world - 1) * bytes,
+          .between_nodes = 2 * (std::ssize(ranks_of_nodes) - 1) * bytes};
+}
+
+CommTraffic TrafficOfUpdate(Sharding mode, const FlatLayout& layout,
+                            std::span<const int> ranks_of_nodes) {
+  if (ShardGrid::Of(mode, ranks_of_nodes).parts() == 1) {
+    return TrafficOfSum(UnpaddedBytes(layout), ranks_of_nodes);
+  }
+  const auto [parameters, squares] = SizesOf(layout);
+  const CommTraffic sum = TrafficOfSum(parameters, ranks_of_nodes);
+  const std::int64_t world = std::reduce(ranks_of_nodes.begin(), ranks_of_nodes.end());
+  const std::int64_t nodes = std::ssize(ranks_of_nodes);
+  const std::int64_t both = 2 * parameters + squares;
+  switch (mode) {
+    case Sharding::kNone:
+      return sum;
+    case Sharding::kOptimizer:
+      return {.sent = (world - 1) * both,
+              .between_nodes = BetweenNodesOfParts(layout, ranks_of_nodes, world)};
+    case Sharding::kNode:
+      return {.sent = (world - nodes) * both + sum.between_nodes,
+              .between_nodes = sum.between_nodes};
+    case Sharding::kNodeOptimizer:
+      return {.sent = (world - 1) * both, .between_nodes = (nodes - 1) * both};
+  }
+  return sum;
+}
+
+}  // namespace gaccd
