@@ -1,9 +1,11 @@
 #include "daemon/checkpoint/ckpt_command.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -23,7 +25,9 @@
 #include "daemon/config/flat_json.h"
 #include "daemon/data/class_names.h"
 #include "daemon/model/safetensors.h"
+#include "daemon/models/network.h"
 #include "daemon/rundir/folder_owner.h"
+#include "daemon/tensor/flat_layout.h"
 
 namespace gaccd {
 namespace {
@@ -211,6 +215,21 @@ Result<CkptOutput> PruneFolder(const GenerationPlace& place, KeepPolicy keep) {
   return output;
 }
 
+// As the state_dict of an exported network has them: tied parameters under all their names, which
+// the network knows where its folder still is, and no constants.
+std::vector<NamedTensor> StateDict(const SavedWeights& weights) {
+  std::vector<NamedTensor> tensors;
+  std::ranges::copy_if(weights.tensors, std::back_inserter(tensors),
+                       [](const NamedTensor& tensor) { return !IsConstant(tensor.name); });
+  const auto network = MakeNetwork(weights.job.model);
+  if (!network.ok()) return tensors;
+  for (const auto& [copy, name] : (*network)->weight_names().copies) {
+    const auto found = std::ranges::find(weights.tensors, name, &NamedTensor::name);
+    if (found != weights.tensors.end()) tensors.push_back({copy, found->shape, found->values});
+  }
+  return tensors;
+}
+
 // Gives what else is to be said of it.
 Result<std::string> Write(const SavedWeights& weights, const CkptRequest& to) {
   if (to.transformers) {
@@ -220,7 +239,8 @@ Result<std::string> Write(const SavedWeights& weights, const CkptRequest& to) {
                                {.modes = to.out_modes, .without_tokenizer = to.without_tokenizer}));
     return "; " + tokenizer;
   }
-  GACCD_RETURN_IF_ERROR(WriteSafetensors(to.out, ViewsOf(weights.tensors), to.out_modes.file,
+  const std::vector<NamedTensor> tensors = StateDict(weights);
+  GACCD_RETURN_IF_ERROR(WriteSafetensors(to.out, ViewsOf(tensors), to.out_modes.file,
                                          ClassMetadata(weights.job.data.class_name)));
   return std::string();
 }

@@ -406,9 +406,13 @@ void Model::Initialize(std::uint64_t seed, std::span<float> parameters) const {
   const std::span<const nn::ParameterSpec> specs = network_->parameters().specs();
   for (nn::ParameterIndex i = 0; i < specs.size(); ++i) {
     const FlatEntry& entry = layout_.entries()[i];
-    nn::Initialize(specs[i].initializer, seed, i,
-                   parameters.subspan(static_cast<std::size_t>(entry.offset),
-                                      static_cast<std::size_t>(entry.elements)));
+    const auto place = parameters.subspan(static_cast<std::size_t>(entry.offset),
+                                          static_cast<std::size_t>(entry.elements));
+    if (specs[i].values != nullptr) {
+      std::ranges::copy(*specs[i].values, place.begin());
+    } else {
+      nn::Initialize(specs[i].initializer, seed, i, place);
+    }
   }
 }
 

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <span>
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
+#include "daemon/tensor/flat_layout.h"
 #include "proto/graph.pb.h"
 
 namespace gaccd {
@@ -17,6 +19,7 @@ namespace {
 
 constexpr std::int64_t kVersion = 1;
 constexpr std::size_t kMaxDimensions = 8;
+constexpr std::int64_t kMaxConstant = std::int64_t{1} << 24;  // values
 
 class FirstError : public google::protobuf::io::ErrorCollector {
  public:
@@ -47,6 +50,24 @@ Status CheckSizes(const Shape& sizes, bool samples) {
   return CheckShape(counts, DType::kF32);
 }
 
+// As many as the sizes say, or one for all of them.
+Result<std::shared_ptr<const std::vector<float>>> ConstantOf(const proto::GraphTensor& message,
+                                                             const Shape& sizes,
+                                                             const std::string& where) {
+  const auto& values = message.value();
+  const std::int64_t elements = Elements(sizes);
+  if (elements > kMaxConstant || (values.size() != 1 && values.size() != elements) ||
+      !std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
+    return BadGraph(StrCat(where, ": expected 1 or ", elements, " finite values, at most ",
+                           kMaxConstant, ", found ", values.size()));
+  }
+  if (values.size() == 1) {
+    return std::make_shared<const std::vector<float>>(static_cast<std::size_t>(elements),
+                                                      values[0]);
+  }
+  return std::make_shared<const std::vector<float>>(values.begin(), values.end());
+}
+
 Result<GraphTensor> TensorOf(const proto::GraphTensor& message, bool input) {
   GraphTensor tensor{.name = message.name(),
                      .dtype = message.type() == proto::GraphTensor::I64 ? DType::kI32 : DType::kF32,
@@ -56,6 +77,13 @@ Result<GraphTensor> TensorOf(const proto::GraphTensor& message, bool input) {
                      .aliases = {message.alias().begin(), message.alias().end()}};
   const std::string where = StrCat(input ? "input '" : "parameter '", tensor.name, "'");
   GACCD_RETURN_IF_ERROR(CheckSizes(tensor.sizes, input).WithContext(where));
+  if (IsConstant(tensor.name) != (message.value_size() > 0)) {
+    return BadGraph(StrCat(where, ": expected the values of a constant, named ", kConstantPrefix,
+                           ".., or none"));
+  }
+  if (message.value_size() > 0) {
+    GACCD_ASSIGN_OR_RETURN(tensor.values, ConstantOf(message, tensor.sizes, where));
+  }
   const auto samples = [](std::int64_t size) { return size < 0; };
   if (input && (tensor.sizes.empty() || tensor.sizes[0] != -1 ||
                 std::ranges::count_if(tensor.sizes, samples) != 1)) {
@@ -159,7 +187,13 @@ Result<GraphFile> ParseGraph(std::string_view text, const std::string& name) {
 
 Result<GraphFile> ReadGraph(const std::string& folder) {
   const std::string path = folder + "/graph.txtpb";
-  GACCD_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, ErrorKind::kConfig));
+  GACCD_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
+  if (file.size() > kMaxGraphBytes) {
+    return BadGraph(StrCat("'", path, "' is too large: at most ", kMaxGraphBytes, " bytes, found ",
+                           file.size()));
+  }
+  std::string text(file.size(), '\0');
+  GACCD_RETURN_IF_ERROR(file.ReadAt(0, std::as_writable_bytes(std::span(text))));
   return ParseGraph(text, path);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,7 @@ struct GraphTensor {
   bool buffer = false;
   bool frozen = false;
   std::vector<std::string> aliases;
+  std::shared_ptr<const std::vector<float>> values = nullptr;  // of a constant
 };
 
 struct GraphNode {
@@ -44,10 +46,11 @@ struct GraphFile {
   return {ErrorKind::kConfig, message};
 }
 
-// Of a text of at most kMaxTextBytes. kConfig, with `name` and the node, for another version, names
-// that are not unique or used before they are defined, and sizes that are no shapes.
+// kConfig, with `name` and the node, for another version, names that are not unique or used before
+// they are defined, sizes that are no shapes, and constants that are not finite.
 Result<GraphFile> ParseGraph(std::string_view text, const std::string& name);
-// That of a folder. kIo, too.
+// That of a folder, of at most kMaxGraphBytes. kIo, too.
+inline constexpr std::uint64_t kMaxGraphBytes = std::uint64_t{1} << 28;
 Result<GraphFile> ReadGraph(const std::string& folder);
 
 // The initial weights next to it.

@@ -1,6 +1,7 @@
 #include "daemon/models/graph_op_families.h"
 #include "daemon/nn/batch_norm.h"
-#include "daemon/ops/conv2d.h"
+#include "daemon/ops/combine.h"
+#include "daemon/ops/conv_transpose2d.h"
 #include "daemon/ops/group_norm.h"
 #include "daemon/ops/pool2d.h"
 
@@ -36,6 +37,39 @@ GraphValue RecordConv2d(GraphRecorder& r) {
                                                            .padding = r.Pair("padding"),
                                                            .dilation = r.Pair("dilation"),
                                                            .groups = r.Integer("groups")}));
+}
+
+GraphValue RecordConvTranspose2d(GraphRecorder& r) {
+  const GraphValue x = r.In(0);
+  const GraphValue weight = r.In(1);
+  if (!r.Expect(x.rank() == 4 && x.sizes[0] < 0, "expected [samples, channels, height, width]",
+                x) ||
+      !r.Expect(weight.rank() == 4, "expected a weight of 4 dimensions", weight)) {
+    return {};
+  }
+  const Conv2dOptions options{.stride = r.Pair("stride"),
+                              .padding = r.Pair("padding"),
+                              .dilation = r.Pair("dilation"),
+                              .groups = r.Integer("groups")};
+  ImagePair size{};
+  for (const std::size_t i : {0, 1}) {
+    size[i] = (x.sizes[2 + i] - 1) * options.stride[i] - 2 * options.padding[i] +
+              options.dilation[i] * (weight.sizes[2 + i] - 1) + r.Pair("output_padding")[i] + 1;
+    if (!r.Expect(x.sizes[2 + i] > 0 && size[i] > 0, "expected an image that is larger", x)) {
+      return {};
+    }
+  }
+  const DimensionOrder order = kImages;
+  const ValueId images = r.Shaped(x, order);
+  if (!r.ok()) return {};
+  ValueId y = r.Apply(std::make_shared<ConvTranspose2d>(options, size), {images, weight.id});
+  if (!r.ok()) return {};
+  const std::int64_t channels = r.recorder().shape(y)[3];
+  if (r.Has(2)) {
+    y = r.Apply(std::make_shared<Combine>(CombineKind::kAdd),
+                {y, r.As(r.In(2).id, {1, 1, 1, channels})});
+  }
+  return LyingAs(y, {x.sizes[0], channels, size[0], size[1]}, order);
 }
 
 GraphValue RecordMaxPool(GraphRecorder& r) {
@@ -104,6 +138,13 @@ std::vector<GraphOp> ImageOps() {
        1,
        {Pixels("stride", 1), Pixels("padding", 0), Pixels("dilation", 1), groups},
        RecordConv2d},
+      {"conv_transpose2d",
+       1,
+       2,
+       1,
+       {Pixels("stride", 1), Pixels("padding", 0), Pixels("output_padding", 0),
+        Pixels("dilation", 1), groups},
+       RecordConvTranspose2d},
       {"max_pool2d",
        1,
        0,

@@ -2,6 +2,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/models/graph_op_families.h"
+#include "daemon/ops/rearrange.h"
 
 namespace gaccd {
 namespace {
@@ -35,6 +36,41 @@ GraphValue RecordPermute(GraphRecorder& r) {
   return PermuteDimensions(x, {dims.begin(), dims.end()});
 }
 
+// Indices start, start + step, .. of a dimension, copied.
+GraphValue Taken(GraphRecorder& r, const GraphValue& x, std::size_t dim, std::int64_t start,
+                 std::int64_t count, std::int64_t step) {
+  const DimensionOrder order = OrderOf(x).value_or(RowMajor(x.rank()));
+  Rearrangement part{.from = r.CountsOf(x.sizes, order), .to = {}};
+  for (std::size_t place = 0; place < order.size(); ++place) {
+    const auto source = static_cast<int>(place);
+    part.to.push_back(order[place] == dim ? Rearrangement::Dimension{count, source, start, step}
+                                          : Rearrangement::Dimension{part.from[place], source});
+  }
+  const ValueId id = r.InOrder(x, order);
+  if (!r.ok()) return {};
+  Shape sizes = x.sizes;
+  sizes[dim] = count;
+  return LyingAs(r.Apply(std::make_shared<Rearrange>(std::move(part)), {id}), sizes, order);
+}
+
+GraphValue RecordTake(GraphRecorder& r) {
+  const GraphValue x = r.In(0);
+  const auto dim = static_cast<std::size_t>(r.Integer("dim"));
+  const std::int64_t start = r.Integer("start");
+  const std::int64_t count = r.Integer("count");
+  const std::int64_t step = r.Integer("step");
+  const std::int64_t last = start + (count - 1) * step;
+  const bool fits = dim < x.rank() && std::max(start, last) < x.sizes[dim] && last >= 0;
+  if (!r.Expect(fits,
+                StrCat("expected ", count, " indices ", start, ", ", start + step,
+                       ", .. of dimension ", dim, ", which counts no samples"),
+                x)) {
+    return {};
+  }
+  return Taken(r, x, dim, start, count, step);
+}
+
+// Inner dimensions without a copy: three of them may be q, k and v of attention.
 GraphValue RecordSlice(GraphRecorder& r) {
   const GraphValue x = r.In(0);
   const std::int64_t dimension = r.Integer("dim");
@@ -46,22 +82,76 @@ GraphValue RecordSlice(GraphRecorder& r) {
                 x)) {
     return {};
   }
-  auto part = PartOf(x, static_cast<std::size_t>(dimension), first, last);
-  if (!r.Expect(part.has_value(), "expected a part of the inner dimensions of a value", x)) {
+  const auto dim = static_cast<std::size_t>(dimension);
+  const auto columns = PartOf(x, dim, first, last);
+  const GraphValue part = columns ? *columns : Taken(r, x, dim, first, last - first, 1);
+  if (!r.ok() || r.Integer("keepdim") != 0) return part;
+  Shape sizes = part.sizes;
+  sizes.erase(sizes.begin() + dimension);
+  const auto without = ViewOf(part, sizes);
+  (void)r.Expect(without.has_value(), "expected one index without keepdim", part);
+  return without.value_or(GraphValue{});
+}
+
+GraphValue RecordRepeat(GraphRecorder& r) {
+  GraphValue x = r.In(0);
+  const Shape& sizes = r.Integers("size");
+  bool fits = x.rank() <= sizes.size();
+  if (fits) x = WithRank(x, sizes.size());
+  for (std::size_t i = 0; fits && i < sizes.size(); ++i) {
+    fits = x.sizes[i] == sizes[i] || x.sizes[i] == 1;
+  }
+  if (!r.Expect(fits, StrCat("expected sizes of ", ToString(sizes), ", or 1"), x)) return {};
+  const DimensionOrder order = OrderOf(x).value_or(RowMajor(x.rank()));
+  Rearrangement repeated;
+  for (const std::size_t dim : order) {
+    const std::int64_t count = CountOf(sizes[dim], r.recorder().samples());
+    const bool same = x.sizes[dim] == sizes[dim];
+    const int source = same ? static_cast<int>(repeated.from.size()) : -1;
+    if (same) repeated.from.push_back(count);
+    repeated.to.push_back({.size = count, .source = source});
+  }
+  const ValueId id = r.InOrder(x, order);
+  if (!r.ok()) return {};
+  return LyingAs(r.Apply(std::make_shared<Rearrange>(std::move(repeated)), {id}), sizes, order);
+}
+
+GraphValue RecordPad(GraphRecorder& r) {
+  constexpr std::int64_t kMost = 1 << 20;
+  const GraphValue x = r.In(0);
+  const std::vector<std::int64_t>& before = r.Integers("before");
+  const std::vector<std::int64_t>& after = r.Integers("after");
+  bool fits = before.size() == x.rank() && after.size() == x.rank();
+  Shape sizes = x.sizes;
+  for (std::size_t i = 0; fits && i < x.rank(); ++i) {
+    const std::int64_t added = before[i] + after[i];
+    fits = std::min(before[i], after[i]) >= 0 && std::max(before[i], after[i]) <= kMost &&
+           (sizes[i] > 0 || added == 0);
+    sizes[i] += added;
+  }
+  if (!r.Expect(fits, "expected what is before and after each dimension that counts no samples",
+                x)) {
     return {};
   }
-  if (r.Integer("keepdim") != 0) return *part;
-  Shape sizes = part->sizes;
-  sizes.erase(sizes.begin() + dimension);
-  const auto without = ViewOf(*part, sizes);
-  (void)r.Expect(without.has_value(), "expected one index without keepdim", *part);
-  return without.value_or(GraphValue{});
+  const DimensionOrder order = OrderOf(x).value_or(RowMajor(x.rank()));
+  Rearrangement part{.from = r.CountsOf(sizes, order), .to = {}};
+  for (const std::size_t dim : order) {
+    part.to.push_back({.size = CountOf(x.sizes[dim], r.recorder().samples()),
+                       .source = static_cast<int>(part.to.size()),
+                       .start = before[dim]});
+  }
+  const Shape padded = part.from;
+  const ValueId id = r.Shaped(x, order);
+  if (!r.ok()) return {};
+  return LyingAs(r.Apply(std::make_shared<RearrangeGradient>(std::move(part), padded), {id}), sizes,
+                 order);
 }
 
 }  // namespace
 
 std::vector<GraphOp> LayoutOps() {
   constexpr double kMostIndex = 1LL << 40;
+  constexpr double kMostStep = 1 << 20;
   return {
       {"view", 1, 0, 0, {AnyIntegers("size")}, RecordView},
       {"permute", 1, 0, 0, {AnyIntegers("dims")}, RecordPermute},
@@ -74,6 +164,17 @@ std::vector<GraphOp> LayoutOps() {
         {.name = "end", .most = kMostIndex},
         Flag("keepdim")},
        RecordSlice},
+      {"take",
+       1,
+       0,
+       0,
+       {{.name = "dim", .most = 8},
+        {.name = "start", .most = kMostIndex},
+        {.name = "count", .least = 1, .most = kMostIndex},
+        {.name = "step", .least = -kMostStep, .most = kMostStep}},
+       RecordTake},
+      {"repeat", 1, 0, 0, {AnyIntegers("size")}, RecordRepeat},
+      {"pad", 1, 0, 0, {AnyIntegers("before"), AnyIntegers("after")}, RecordPad},
   };
 }
 

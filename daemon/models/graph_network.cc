@@ -31,8 +31,8 @@ Status CheckInputs(const GraphNode& node,
       return BadGraph(StrCat(op.name, ": expected ", expected, " as input ", i, ", found '",
                              node.inputs[i], "'"));
     };
-    if (i >= op.values && !is_parameter) return bad("a parameter");
-    if (i < op.values && is_parameter && op.name != "add") return bad("a value");
+    const bool is_value = i < op.values || op.many;
+    if (!is_value && !is_parameter) return bad("a parameter");
     const bool buffer = op.name == kBatchNormOp && i >= kFirstBuffer;
     if (is_parameter && found->second->buffer != buffer) {
       return bad(buffer ? "a buffer" : "a parameter that is no buffer");
@@ -50,7 +50,7 @@ Status CheckGraph(const GraphFile& graph) {
     used.insert(node.inputs.begin(), node.inputs.end());
   }
   for (const GraphTensor& parameter : graph.parameters) {
-    if (!used.contains(parameter.name)) {
+    if (!used.contains(parameter.name) && !parameter.buffer) {
       return BadGraph(StrCat("no node uses the parameter '", parameter.name, "'"));
     }
   }
@@ -70,6 +70,10 @@ nn::Initializer InitializerOf(const GraphTensor& parameter, bool one) {
   if (parameter.sizes.size() < 2) return nn::Constant(0);
   const auto fan_in = static_cast<double>(Elements(parameter.sizes) / parameter.sizes[0]);
   return nn::Uniform(1 / std::sqrt(fan_in));
+}
+
+bool IsTrained(const GraphTensor& parameter) {
+  return !parameter.buffer && parameter.values == nullptr;
 }
 
 std::set<std::string_view> StartAtOne(const GraphFile& graph) {
@@ -107,8 +111,9 @@ GraphNetwork::GraphNetwork(GraphFile graph, const NormStatistics& statistics)
         parameters_.Declare({.name = parameter.name,
                              .shape = parameter.sizes,
                              .initializer = InitializerOf(parameter, ones.contains(parameter.name)),
-                             .frozen = parameter.frozen || parameter.buffer,
-                             .buffer = parameter.buffer});
+                             .frozen = parameter.frozen || !IsTrained(parameter),
+                             .buffer = !IsTrained(parameter),
+                             .values = parameter.values});
   }
 }
 
@@ -161,8 +166,10 @@ SampleSpec GraphNetwork::ExampleSample() const {
         {input.name, input.dtype, {input.sizes.begin() + 1, input.sizes.end()}});
   }
   for (const GraphNode& node : graph_.nodes) {
-    if (node.op != "embedding" || node.inputs[0] != "tokens") continue;
-    sample.vocabulary = parameters_.specs()[indices_.at(node.inputs[1])].shape[0];
+    if (!node.op.starts_with("embedding") || node.inputs[0] != "tokens") continue;
+    const auto table = indices_.find(node.inputs[1]);
+    if (table == indices_.end()) continue;
+    sample.vocabulary = parameters_.specs()[table->second].shape[0];
     break;
   }
   return sample;
@@ -173,12 +180,15 @@ WeightNames GraphNetwork::weight_names() const {
   for (const GraphTensor& parameter : graph_.parameters) {
     for (const std::string& alias : parameter.aliases) names.tied[alias] = parameter.name;
   }
+  names.copies = names.tied;
   return names;
 }
 
 std::string GraphNetwork::Describe() const {
-  return StrCat("exported network, ", graph_.nodes.size(), " ops, ", graph_.parameters.size(),
-                " parameters and buffers");
+  const auto constants = std::ranges::count_if(
+      graph_.parameters, [](const GraphTensor& tensor) { return tensor.values != nullptr; });
+  return StrCat("exported network, ", graph_.nodes.size(), " ops, ",
+                std::ssize(graph_.parameters) - constants, " parameters and buffers");
 }
 
 Result<Job> WithGraphDigest(Job job) {

@@ -10,8 +10,10 @@ namespace gaccd {
 
 [[nodiscard]] std::vector<GraphOp> ValueOps();     // value by value, and over the last dimension
 [[nodiscard]] std::vector<GraphOp> ImageOps();     // and batch norm
-[[nodiscard]] std::vector<GraphOp> SequenceOps();  // tables, sums with them, attention
+[[nodiscard]] std::vector<GraphOp> SequenceOps();  // tables, attention
 [[nodiscard]] std::vector<GraphOp> LayoutOps();
+[[nodiscard]] std::vector<GraphOp> NumberOps();   // of a value and numbers
+[[nodiscard]] std::vector<GraphOp> ProductOps();  // of two values that are broadcast, sums, matmul
 
 // Rules of attributes.
 [[nodiscard]] constexpr GraphAttributeRule Flag(std::string_view name) {

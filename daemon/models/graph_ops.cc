@@ -12,7 +12,8 @@ namespace {
 const std::vector<GraphOp>& AllOps() {
   static const std::vector<GraphOp> ops = [] {
     std::vector<GraphOp> all;
-    for (const auto& family : {ValueOps(), ImageOps(), SequenceOps(), LayoutOps()}) {
+    for (const auto& family :
+         {ValueOps(), ImageOps(), SequenceOps(), LayoutOps(), NumberOps(), ProductOps()}) {
       std::ranges::copy(family, std::back_inserter(all));
     }
     return all;
@@ -56,12 +57,12 @@ Status CheckGraphNode(const GraphNode& node) {
   if (op == nullptr) return BadGraph(StrCat("gaccd has no op '", node.op, "'"));
   const std::size_t most = op->values + op->parameters;
   const std::size_t least = most - op->optional;
-  if (node.inputs.size() < least || node.inputs.size() > most) {
+  if (node.inputs.size() < least || (node.inputs.size() > most && !op->many)) {
     return BadGraph(StrCat(op->name, ": expected ", least,
                            least == most ? "" : StrCat(" to ", most), " inputs, found ",
                            node.inputs.size()));
   }
-  for (std::size_t i = 0; i < least; ++i) {
+  for (std::size_t i = 0; i < (op->many ? node.inputs.size() : least); ++i) {
     if (node.inputs[i].empty()) return BadGraph(StrCat(op->name, ": input ", i, " is left out"));
   }
   for (const GraphAttributeRule& rule : op->attributes) {

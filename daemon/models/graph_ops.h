@@ -2,24 +2,35 @@
 // what PyTorch's of the same name mean; x are values, w parameters, [..] may be left out:
 //
 //   relu, silu, tanh, sigmoid, hardswish(x);  gelu(x) tanh;  leaky_relu(x) slope
-//   scale(x) factor                     y = factor x
-//   dropout(x) p                        in training; the masks of a sample are its own
+//   scale(x) factor, shift(x) amount    y = factor x, y = x + amount
+//   power(x) exponent;  exp(x), log(x), hardsigmoid(x)
+//   clamp(x), hardtanh(x) least, most   they differ in the gradient at the limits
+//   equal(x) to, less(x) than           1 where x is that, else 0
+//   numbers(ids)                        the ids of an input as numbers
+//   dropout(x) p, drop_samples(x) p     in training; the masks of a sample are its own
 //   linear(x, w, [b]) in_out            over the last dimension; in_out: w is [in, out]
 //   conv2d(x, w, [b]) stride, padding, dilation, groups
 //   max_pool2d(x) kernel, stride, padding, dilation
 //   avg_pool2d(x) kernel, stride, padding, count_include_pad
+//   conv_transpose2d(x, w, [b]) stride, padding, output_padding, dilation, groups
 //   adaptive_avg_pool2d(x) output;  mean_image(x) keepdim: over height and width
 //   batch_norm(x, w, b, running_mean, running_var, num_batches_tracked) eps, momentum
 //                                       the statistics of the job's choice
 //   group_norm(x, w, b) groups, eps;  layer_norm(x, w, b) eps: over the last dimension
-//   embedding(ids, w)                   of an input of the graph
+//   embedding(ids, x)                   of an input of the graph, or of numbers that are whole
+//   embedding_with_padding(ids, x) padding_idx: the row without a gradient
 //   positions(w) size                   the first rows of w, under this shape
-//   add(x, x)                           of one shape, or one of them is a parameter [.., T, W]
+//   add(x, x), multiply(x, x)           sizes of 1 are repeated
+//   sum(x), mean(x) dims, keepdim;  softmax(x): over the last dimension
+//   matmul(x, x) transpose              of the last two dimensions, the second's transposed
+//   cat(x, ..) dim
 //   attention(q, k, v) causal           of [B, H, T, D], with the scale 1 / sqrt(D)
 //   first_row(x), mean_rows(x)          [B, T, W] -> [B, W]
 //   view(x) size;  permute(x) dims
-//   slice(x) dim, start, end, keepdim   of a value whose three parts are q, k and v of attention
+//   slice(x) dim, start, end, keepdim;  take(x) dim, start, count, step
+//   repeat(x) size                      sizes of 1 become these;  pad(x) before, after: with 0
 //
+// A parameter or constant may be in the place of a value.
 // Attributes of images are two integers, flags 0 or 1.
 #pragma once
 
@@ -48,6 +59,7 @@ struct GraphOp {
   std::vector<GraphAttributeRule> attributes;
   GraphValue (*record)(GraphRecorder& recorder);
   std::vector<std::size_t> ones = {};  // inputs that are 1 in a new model; others are random or 0
+  bool many = false;                   // any number of values, at least `values`
 };
 
 // Null: no such op.

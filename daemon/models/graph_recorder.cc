@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "collectives/base/strings.h"
+#include "daemon/ops/cast.h"
 #include "daemon/ops/channels_last.h"
+#include "daemon/ops/rearrange.h"
 #include "daemon/ops/reshape.h"
 
 namespace gaccd {
@@ -12,6 +14,22 @@ namespace {
 Shape WithoutOnes(Shape shape) {
   std::erase(shape, 1);
   return shape;
+}
+
+// The pieces of a value in this order.
+Rearrangement ReorderingOf(const GraphValue& value, const DimensionOrder& order,
+                           std::int64_t samples) {
+  Rearrangement made;
+  const DimensionOrder to = PiecesOf(value, order);
+  DimensionOrder from = to;
+  std::ranges::sort(from);
+  for (const std::size_t piece : from) made.from.push_back(CountOf(value.memory[piece], samples));
+  for (const std::size_t piece : to) {
+    const auto place = std::ranges::find(from, piece) - from.begin();
+    made.to.push_back(
+        {.size = made.from[static_cast<std::size_t>(place)], .source = static_cast<int>(place)});
+  }
+  return made;
 }
 
 }  // namespace
@@ -54,10 +72,15 @@ GraphValue GraphRecorder::Value(std::string_view name) {
 
 GraphValue GraphRecorder::In(std::size_t i) {
   GraphValue value = InOrPart(i);
-  (void)Expect(!value.part,
-               "a part of a value is supported as q, k and v of attention only, which are the "
-               "three parts of one value, found the input '" +
-                   node_->inputs[i] + "'");
+  if (!value.part || !ok()) return value;
+  const ColumnsOf& part = *value.part;
+  const std::int64_t rows = Elements(recorder_.shape(part.matrix)) / part.columns;
+  value.id = Apply(std::make_shared<Rearrange>(Rearrangement{
+                       .from = {rows, part.columns},
+                       .to = {{.size = rows, .source = 0},
+                              {.size = part.width, .source = 1, .start = part.first}}}),
+                   {part.matrix});
+  value.part.reset();
   return value;
 }
 
@@ -68,14 +91,12 @@ ValueId GraphRecorder::As(ValueId id, const Shape& shape) {
 
 ValueId GraphRecorder::InOrder(const GraphValue& value, const DimensionOrder& order) {
   if (LiesAs(value, order)) return value.id;
+  if (!ok()) return nn::kNoValue;
   const auto exchange = ExchangeTo(value, order);
-  if (!Expect(exchange && exchange->first > 0 && exchange->second > 0,
-              "its input would have to be copied into another order of dimensions than gaccd "
-              "can; put a contiguous view before it",
-              value)) {
-    return nn::kNoValue;
-  }
   const std::int64_t samples = recorder_.samples();
+  if (!exchange || exchange->first < 0 || exchange->second < 0) {
+    return Apply(std::make_shared<Rearrange>(ReorderingOf(value, order, samples)), {value.id});
+  }
   const ValueId blocks =
       As(value.id, {CountOf(exchange->outer, samples), CountOf(exchange->first, samples),
                     CountOf(exchange->second, samples), 1});
@@ -86,12 +107,28 @@ ValueId GraphRecorder::Rows(const GraphValue& value, const DimensionOrder& order
                             std::size_t inner) {
   const ValueId id = InOrder(value, order);
   if (id == nn::kNoValue) return id;
-  Shape memory;
-  for (const std::size_t dimension : order) {
-    memory.push_back(CountOf(value.sizes[dimension], recorder_.samples()));
-  }
+  const Shape memory = CountsOf(value.sizes, order);
   const auto columns = memory.end() - static_cast<std::ptrdiff_t>(inner);
   return As(id, {Elements({memory.begin(), columns}), Elements({columns, memory.end()})});
+}
+
+Shape GraphRecorder::CountsOf(const Shape& sizes, const DimensionOrder& order) const {
+  Shape counts;
+  for (const std::size_t dimension : order) {
+    counts.push_back(CountOf(sizes[dimension], recorder_.samples()));
+  }
+  return counts;
+}
+
+ValueId GraphRecorder::Shaped(const GraphValue& value, const DimensionOrder& order) {
+  const ValueId id = InOrder(value, order);
+  return ok() ? As(id, CountsOf(value.sizes, order)) : nn::kNoValue;
+}
+
+ValueId GraphRecorder::AsActivation(ValueId id) {
+  const DType dtype = recorder_.activations();
+  if (!ok() || recorder_.dtype(id) == dtype || recorder_.dtype(id) != DType::kF32) return id;
+  return Apply(std::make_shared<Cast>(dtype), {id});
 }
 
 bool GraphRecorder::Expect(bool holds, const std::string& expected, const GraphValue& found) {

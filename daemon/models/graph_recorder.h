@@ -37,8 +37,9 @@ class GraphRecorder {
   [[nodiscard]] GraphValue Value(std::string_view name);
 
   // Of the current node. REQUIRES: what graph_ops.h says of its op.
-  // Refused where it is a part of a value.
+  // A part of a value is copied.
   [[nodiscard]] GraphValue In(std::size_t i);
+  [[nodiscard]] std::size_t inputs() const { return node_->inputs.size(); }
   [[nodiscard]] GraphValue InOrPart(std::size_t i) { return Value(node_->inputs[i]); }
   [[nodiscard]] bool Has(std::size_t i) const {
     return i < node_->inputs.size() && !node_->inputs[i].empty();
@@ -66,6 +67,12 @@ class GraphRecorder {
   ValueId As(ValueId id, const Shape& shape);
   // The elements of `value` in this order; a copy where it lies otherwise.
   ValueId InOrder(const GraphValue& value, const DimensionOrder& order);
+  // Under the shape of its sizes in this order.
+  ValueId Shaped(const GraphValue& value, const DimensionOrder& order);
+  // In the type of activations: parameters are f32.
+  ValueId AsActivation(ValueId id);
+  // In memory's order of `sizes`, for the samples of this recording.
+  [[nodiscard]] Shape CountsOf(const Shape& sizes, const DimensionOrder& order) const;
   // As a matrix: in this order, the last `inner` dimensions of memory are its columns.
   ValueId Rows(const GraphValue& value, const DimensionOrder& order, std::size_t inner);
 

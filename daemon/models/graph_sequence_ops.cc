@@ -1,10 +1,10 @@
 #include <algorithm>
 
 #include "collectives/base/strings.h"
-#include "daemon/autograd/add.h"
 #include "daemon/models/graph_op_families.h"
 #include "daemon/ops/attention.h"
 #include "daemon/ops/embedding.h"
+#include "daemon/ops/number_functions.h"
 #include "daemon/ops/pool_rows.h"
 
 namespace gaccd {
@@ -12,15 +12,32 @@ namespace {
 
 const DimensionOrder kHeads = {0, 2, 1, 3};  // [B, H, T, D] lies as [B, T, H, D]
 
-GraphValue RecordEmbedding(GraphRecorder& r) {
+GraphValue EmbeddingOf(GraphRecorder& r, std::int32_t padding) {
   const GraphValue ids = r.In(0);
-  if (!r.Expect(LiesAs(ids, RowMajor(ids.rank())), "expected ids of the data", ids)) return {};
-  const ValueId y =
-      r.Apply(std::make_shared<Embedding>(r.recorder().activations()), {ids.id, r.In(1).id});
+  const GraphValue table = r.In(1);
+  if (!r.Expect(table.rank() == 2 && table.sizes[0] > 0, "expected a table [rows, width]", table)) {
+    return {};
+  }
+  const DimensionOrder order = RowMajor(ids.rank());
+  ValueId id = r.InOrder(ids, order);
   if (!r.ok()) return {};
+  if (r.recorder().dtype(id) == DType::kF32) {
+    id = r.Apply(std::make_shared<IdFunction>(IdFunctionKind::kIdsOfNumbers), {id});
+  }
+  if (r.ok() && r.recorder().shape(id).size() != 2) {
+    id = r.As(id, {Elements(r.CountsOf(ids.sizes, order))});
+  }
+  const ValueId y = r.Apply(std::make_shared<Embedding>(r.recorder().activations(), padding),
+                            {id, r.Shaped(table, RowMajor(2))});
   Shape sizes = ids.sizes;
-  sizes.push_back(r.recorder().shape(y)[1]);
+  sizes.push_back(table.sizes[1]);
   return LyingAs(y, sizes, RowMajor(sizes.size()));
+}
+
+GraphValue RecordEmbedding(GraphRecorder& r) { return EmbeddingOf(r, -1); }
+
+GraphValue RecordPaddedEmbedding(GraphRecorder& r) {
+  return EmbeddingOf(r, static_cast<std::int32_t>(r.Integer("padding_idx")));
 }
 
 GraphValue RecordPositions(GraphRecorder& r) {
@@ -32,48 +49,6 @@ GraphValue RecordPositions(GraphRecorder& r) {
                     size[size.size() - 2] <= table.sizes[0];
   if (!r.Expect(fits, StrCat("expected a table of at least ", ToString(size)), table)) return {};
   return LyingAs(table.id, size, RowMajor(size.size()));
-}
-
-bool HasSamples(const GraphValue& value) {
-  return std::ranges::any_of(value.sizes, [](std::int64_t size) { return size < 0; });
-}
-
-// x [.., T, W] + table [T, W], for all samples the same: a row for each of the T, or one for all.
-GraphValue AddTable(GraphRecorder& r, const GraphValue& x, const GraphValue& table) {
-  Shape own = table.sizes;  // without leading ones
-  own.erase(own.begin(), std::ranges::find_if(own, [](std::int64_t size) { return size != 1; }));
-  while (own.size() < 2) own.insert(own.begin(), 1);
-  const bool fits = x.rank() >= 2 && own.size() == 2 && own[1] == x.sizes.back() &&
-                    (own[0] == 1 || own[0] == x.sizes[x.rank() - 2]);
-  if (!r.Expect(fits,
-                StrCat("expected values of one shape, or a parameter [length, width] for the last "
-                       "dimensions of ",
-                       ToString(x.sizes)),
-                table)) {
-    return {};
-  }
-  const DimensionOrder order = RowMajor(x.rank());
-  const ValueId rows = r.Rows(x, order, 1);
-  const ValueId matrix = r.recorder().shape(table.id).size() == 2 ? table.id : r.As(table.id, own);
-  return LyingAs(r.Apply(std::make_shared<AddPositions>(own[0]), {rows, matrix}), x.sizes, order);
-}
-
-GraphValue RecordAdd(GraphRecorder& r) {
-  GraphValue a = r.In(0);
-  const GraphValue b = r.In(1);
-  if (!r.ok()) return {};
-  if (HasSamples(a) != HasSamples(b)) return HasSamples(a) ? AddTable(r, a, b) : AddTable(r, b, a);
-  const bool fits = HasSamples(a) && a.sizes == b.sizes;
-  if (!r.Expect(fits, StrCat("expected another value of the shape ", ToString(a.sizes)), b)) {
-    return {};
-  }
-  const DimensionOrder order = OrderOf(a).value_or(RowMajor(a.rank()));
-  const ValueId first = r.InOrder(a, order);
-  const ValueId second = r.InOrder(b, order);
-  if (!r.ok()) return {};
-  const ValueId sum =
-      r.Apply(std::make_shared<Add>(), {first, r.As(second, r.recorder().shape(first))});
-  return LyingAs(sum, a.sizes, order);
 }
 
 // The matrix [rows, 3 H D] whose rows are [q | k | v]; nothing where q, k and v are none of one.
@@ -126,9 +101,14 @@ GraphValue RecordPoolRows(GraphRecorder& r) {
 
 std::vector<GraphOp> SequenceOps() {
   return {
-      {"embedding", 1, 1, 0, {}, RecordEmbedding},
+      {"embedding", 2, 0, 0, {}, RecordEmbedding},
+      {"embedding_with_padding",
+       2,
+       0,
+       0,
+       {{.name = "padding_idx", .most = 0x7fffffff}},
+       RecordPaddedEmbedding},
       {"positions", 0, 1, 0, {AnyIntegers("size")}, RecordPositions},
-      {"add", 2, 0, 0, {}, RecordAdd},
       {"attention", 3, 0, 0, {Flag("causal")}, RecordAttention},
       {"first_row", 1, 0, 0, {}, RecordPoolRows<PoolKind::kFirst>},
       {"mean_rows", 1, 0, 0, {}, RecordPoolRows<PoolKind::kMean>},

@@ -23,17 +23,6 @@ std::optional<std::int64_t> Divided(std::int64_t a, std::int64_t b) {
   return a / b;
 }
 
-// The pieces of these dimensions, one after the other, without those of size 1.
-DimensionOrder PiecesOf(const GraphValue& value, const DimensionOrder& order) {
-  DimensionOrder pieces;
-  for (const std::size_t dimension : order) {
-    for (const std::size_t piece : value.pieces[dimension]) {
-      if (value.memory[piece] != 1) pieces.push_back(piece);
-    }
-  }
-  return pieces;
-}
-
 // Cuts piece `at` of the memory in two, the outer of this size.
 void CutPiece(GraphValue* value, std::size_t at, std::int64_t outer, std::int64_t inner) {
   const auto place = value->memory.begin() + static_cast<std::ptrdiff_t>(at);
@@ -72,6 +61,16 @@ GraphValue Flattened(const GraphValue& value) {
 
 }  // namespace
 
+DimensionOrder PiecesOf(const GraphValue& value, const DimensionOrder& order) {
+  DimensionOrder pieces;
+  for (const std::size_t dimension : order) {
+    for (const std::size_t piece : value.pieces[dimension]) {
+      if (value.memory[piece] != 1) pieces.push_back(piece);
+    }
+  }
+  return pieces;
+}
+
 DimensionOrder RowMajor(std::size_t rank) {
   DimensionOrder order(rank);
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -86,6 +85,14 @@ GraphValue LyingAs(ValueId id, const Shape& sizes, const DimensionOrder& order) 
     value.pieces[order[place]] = {place};
   }
   return value;
+}
+
+GraphValue WithRank(const GraphValue& value, std::size_t rank) {
+  GraphValue wider = value;
+  const std::size_t added = rank - value.rank();
+  wider.sizes.insert(wider.sizes.begin(), added, 1);
+  wider.pieces.insert(wider.pieces.begin(), added, DimensionOrder{});
+  return wider;
 }
 
 bool LiesAs(const GraphValue& value, const DimensionOrder& order) {

@@ -38,6 +38,12 @@ struct GraphValue {
 // A value whose dimensions lie in this order.
 [[nodiscard]] GraphValue LyingAs(ValueId id, const Shape& sizes, const DimensionOrder& order);
 
+// The pieces of these dimensions, one after the other, without those of size 1.
+[[nodiscard]] DimensionOrder PiecesOf(const GraphValue& value, const DimensionOrder& order);
+
+// `value` with sizes of 1 before the others, `rank` in all. REQUIRES: it has no more.
+[[nodiscard]] GraphValue WithRank(const GraphValue& value, std::size_t rank);
+
 // Whether it lies in this order; pieces of size 1 are anywhere.
 [[nodiscard]] bool LiesAs(const GraphValue& value, const DimensionOrder& order);
 // The order in which it lies; nothing where a dimension is in pieces.

@@ -1,10 +1,12 @@
+#include <algorithm>
+
 #include "daemon/models/graph_op_families.h"
 #include "daemon/ops/activations.h"
 #include "daemon/ops/layer_norm.h"
 #include "daemon/ops/leaky_relu.h"
 #include "daemon/ops/linear.h"
-#include "daemon/ops/multiply.h"
 #include "daemon/ops/relu.h"
+#include "daemon/ops/row_functions.h"
 
 namespace gaccd {
 namespace {
@@ -32,15 +34,24 @@ GraphValue RecordLeakyRelu(GraphRecorder& r) {
   return ByValue(r, std::make_shared<LeakyRelu>(static_cast<float>(r.Number("slope"))));
 }
 
-GraphValue RecordScale(GraphRecorder& r) {
-  return ByValue(r, std::make_shared<Multiply>(r.Number("factor")));
-}
-
+template <bool kWholeSamples>
 GraphValue RecordDropout(GraphRecorder& r) {
   GraphValue x = r.In(0);
-  const bool by_sample = !x.memory.empty() && x.memory[0] < 0;
-  if (!r.Expect(by_sample, "expected the samples in the first dimension", x)) return {};
-  x.id = r.recorder().Dropout(r.where(), r.Number("p"), x.id);
+  const auto samples = std::ranges::find_if(x.memory, [](std::int64_t size) { return size != 1; });
+  const bool by_sample = samples != x.memory.end() && *samples < 0;
+  if (!by_sample && r.ok()) {  // as in row-major order it may be
+    x = LyingAs(r.InOrder(x, RowMajor(x.rank())), x.sizes, RowMajor(x.rank()));
+  }
+  const auto first = std::ranges::find_if(x.memory, [](std::int64_t size) { return size != 1; });
+  if (!r.Expect(first != x.memory.end() && *first < 0,
+                "expected the samples in the first dimension", x)) {
+    return {};
+  }
+  // Rows of a sample together, whatever shape the memory has now.
+  const std::int64_t rows = CountOf(*first, r.recorder().samples());
+  const ValueId id =
+      r.As(x.id, {rows, Elements(r.recorder().shape(x.id)) / std::max<std::int64_t>(rows, 1)});
+  x.id = r.recorder().Dropout(r.where(), r.Number("p"), id, kWholeSamples);
   return x;
 }
 
@@ -56,7 +67,8 @@ GraphValue ByRow(GraphRecorder& r, std::shared_ptr<const Function> function) {
   for (const std::int64_t size : std::span(x.sizes).first(x.rank() - 1)) {
     rows *= CountOf(size, r.recorder().samples());
   }
-  std::vector<ValueId> inputs = {r.As(x.id, {rows, width})};
+  if (!r.ok()) return {};
+  std::vector<ValueId> inputs = {r.AsActivation(r.As(x.id, {rows, width}))};
   for (std::size_t i = 1; r.Has(i); ++i) inputs.push_back(r.In(i).id);
   const ValueId id = r.Apply(std::move(function), std::move(inputs));
   if (!r.ok()) return {};
@@ -69,6 +81,8 @@ GraphValue RecordLinear(GraphRecorder& r) {
   return ByRow(r, std::make_shared<Linear>(
                       false, r.Integer("in_out") != 0 ? WeightOrder::kInOut : WeightOrder::kOutIn));
 }
+
+GraphValue RecordSoftmax(GraphRecorder& r) { return ByRow(r, std::make_shared<Softmax>()); }
 
 GraphValue RecordLayerNorm(GraphRecorder& r) {
   return ByRow(r, std::make_shared<LayerNorm>(static_cast<float>(r.Number("eps"))));
@@ -87,9 +101,10 @@ std::vector<GraphOp> ValueOps() {
       {"hardswish", 1, 0, 0, {}, RecordActivation<ActivationKind::kHardswish>},
       {"gelu", 1, 0, 0, {Flag("tanh")}, RecordGelu},
       {"leaky_relu", 1, 0, 0, {Real("slope", -kLargest, kLargest)}, RecordLeakyRelu},
-      {"scale", 1, 0, 0, {Real("factor", -kLargest, kLargest)}, RecordScale},
-      {"dropout", 1, 0, 0, {Real("p", 0, kBelowOne)}, RecordDropout},
+      {"dropout", 1, 0, 0, {Real("p", 0, kBelowOne)}, RecordDropout<false>},
+      {"drop_samples", 1, 0, 0, {Real("p", 0, kBelowOne)}, RecordDropout<true>},
       {"linear", 1, 2, 1, {Flag("in_out")}, RecordLinear},
+      {"softmax", 1, 0, 0, {}, RecordSoftmax},
       {"layer_norm", 1, 2, 0, {Epsilon()}, RecordLayerNorm, {1}},
   };
 }

@@ -20,6 +20,8 @@ struct WeightNames {
   std::string prefix;                       // may be missing from the names: "transformer."
   std::vector<std::string> buffers;         // ends of names that are no parameters: ".attn.bias"
   std::map<std::string, std::string> tied;  // copies of parameters: they must be equal
+  // Of `tied`, those that are written with the parameters: names of a state_dict.
+  std::map<std::string, std::string> copies = {};
 };
 
 // Networks whose prediction is two representations of a sample side by side, [samples, 2 width],

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,6 +37,8 @@ struct ParameterSpec {
   Initializer initializer;
   bool frozen = false;  // keeps its value
   bool buffer = false;  // its layer changes it (FlatEntry)
+  // What a constant (IsConstant(name)) is, instead of what an initialiser makes.
+  std::shared_ptr<const std::vector<float>> values = nullptr;
 };
 
 // The position in the list of the model, which is the order of its flat buffers.

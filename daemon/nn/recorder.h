@@ -95,13 +95,16 @@ class Recorder {
 
   // The shape of a value; empty for kNoValue.
   [[nodiscard]] const Shape& shape(ValueId value) const;
+  // REQUIRES: not kNoValue.
+  [[nodiscard]] DType dtype(ValueId value) const { return graph_.value(value).spec.dtype; }
   [[nodiscard]] std::int64_t samples() const { return options_.samples; }
   [[nodiscard]] std::int64_t update_samples() const {
     return options_.update_samples > 0 ? options_.update_samples : options_.samples;
   }
   // x with values dropped with this probability (ops/dropout.h), each call with masks of its own;
-  // x itself where dropout is not recorded, or never drops.
-  ValueId Dropout(std::string_view where, double probability, ValueId x);
+  // x itself where dropout is not recorded, or never drops. whole_samples: DropoutOptions.
+  ValueId Dropout(std::string_view where, double probability, ValueId x,
+                  bool whole_samples = false);
   [[nodiscard]] bool training() const { return options_.training; }
   // A block of the model ends with this value: the graph may be cut here, so that what is between
   // two cuts is computed a second time in the backward (autograd/recompute.h).

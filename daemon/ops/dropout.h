@@ -1,7 +1,9 @@
 // Dropout: y = x m, m = 0 with probability p, else 1 / (1 - p); dx = dy m: the same function again.
 // m of an element depends on the seed, the number of the update, the layer, the id of the sample
-// and the place within the sample alone: not on the rank, the micro-batch or a restart. Nothing is
-// kept for the backward, which computes m again.
+// and the place within the sample alone, with
+// `whole_samples` (stochastic depth) not on the place, so that a sample is dropped as a whole: not
+// on the rank, the micro-batch or a restart. Nothing is kept for the backward, which computes m
+// again.
 #pragma once
 
 #include "daemon/autograd/function.h"
@@ -13,6 +15,7 @@ struct DropoutOptions {
   float probability = 0;    // p, in [0, 1)
   std::uint64_t seed = 0;   // of the job
   std::uint64_t layer = 0;  // different for every dropout of a model
+  bool whole_samples = false;
 };
 
 // Inputs: x f32, bf16 or fp16, whose first dimension is a multiple of the samples (rows of a sample

@@ -2,6 +2,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/autograd/add.h"
+#include "daemon/ops/number_functions.h"
 #include "daemon/ops/shape_checks.h"
 
 namespace gaccd {
@@ -28,8 +29,17 @@ OutputSpecs Embedding::Infer(std::span<const ValueSpec> inputs) const {
 }
 
 Status Embedding::Gradient(GradientScope& scope) const {
+  if (!scope.NeedsGradient(1)) return Status::Ok();
+  ValueId ids = scope.input(0);
+  if (padding_ >= 0) {
+    GACCD_ASSIGN_OR_RETURN(
+        const std::vector<ValueId> without,
+        scope.graph().Apply(std::make_shared<IdFunction>(IdFunctionKind::kSkipId, padding_),
+                            {ids}));
+    ids = without[0];
+  }
   return scope.SetInputGradient(1, std::make_shared<EmbeddingGradient>(scope.input_shape(1)[0]),
-                                {scope.OutputGradient(0), scope.input(0)});
+                                {scope.OutputGradient(0), ids});
 }
 
 OutputSpecs EmbeddingGradient::Infer(std::span<const ValueSpec> inputs) const {

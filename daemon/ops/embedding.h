@@ -16,7 +16,9 @@ namespace gaccd {
 // Inputs: ids i32 [N] or [B, T] (then N = B T), table f32 [V, D]. Output: [N, D] of `dtype`.
 class Embedding : public Function {
  public:
-  explicit Embedding(DType dtype = DType::kF32) : dtype_(dtype) {}
+  // padding: an id whose row takes no gradient from here; -1: none.
+  explicit Embedding(DType dtype = DType::kF32, std::int32_t padding = -1)
+      : dtype_(dtype), padding_(padding) {}
 
   [[nodiscard]] std::string_view name() const override { return "embedding"; }
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
@@ -24,6 +26,7 @@ class Embedding : public Function {
 
  private:
   DType dtype_;
+  std::int32_t padding_;
 };
 
 // Inputs: dy [N, D], ids. Output: dtable f32 [rows, D].

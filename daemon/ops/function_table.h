@@ -13,9 +13,12 @@
 #include "daemon/ops/attention.h"
 #include "daemon/ops/autograd_kernels.h"
 #include "daemon/ops/batch_norm.h"
+#include "daemon/ops/batched_product.h"
 #include "daemon/ops/cast.h"
 #include "daemon/ops/channels_last.h"
 #include "daemon/ops/collective.h"
+#include "daemon/ops/combine.h"
+#include "daemon/ops/concat.h"
 #include "daemon/ops/conv2d.h"
 #include "daemon/ops/dropout.h"
 #include "daemon/ops/embedding.h"
@@ -28,9 +31,11 @@
 #include "daemon/ops/linear_gelu.h"
 #include "daemon/ops/mean_squared_error.h"
 #include "daemon/ops/multiply.h"
+#include "daemon/ops/number_functions.h"
 #include "daemon/ops/pool2d.h"
 #include "daemon/ops/pool_rows.h"
 #include "daemon/ops/prepend_row.h"
+#include "daemon/ops/rearrange.h"
 #include "daemon/ops/relu.h"
 #include "daemon/ops/row_functions.h"
 #include "daemon/ops/token_cross_entropy.h"
@@ -39,15 +44,21 @@ namespace gaccd {
 
 // Fusion rules run in this order.
 inline constexpr std::span<const FunctionRow> kFunctions[] = {
-    kAutogradRows,          kActivationRows, kAttentionRows,
-    kBatchNormRows,         kCastRows,       kChannelsLastRows,
-    kCollectiveRows,        kConv2dRows,     kDropoutRows,
-    kEmbeddingRows,         kGroupNormRows,  kJoinColumnsRows,
-    kLabelRanksRows,        kLayerNormRows,  kLeakyReluRows,
-    kLinearGeluRows,        kLinearRows,     kMeanSquaredErrorRows,
-    kMultiplyRows,          kPool2dRows,     kPoolRows,
-    kPrependRowRows,        kReluRows,       kRowFunctionRows,
-    kTokenCrossEntropyRows,
+    kAutogradRows,         kActivationRows,
+    kAttentionRows,        kBatchNormRows,
+    kBatchedProductRows,   kCombineRows,
+    kConcatRows,           kNumberFunctionRows,
+    kRearrangeRows,        kCastRows,
+    kChannelsLastRows,     kCollectiveRows,
+    kConv2dRows,           kDropoutRows,
+    kEmbeddingRows,        kGroupNormRows,
+    kJoinColumnsRows,      kLabelRanksRows,
+    kLayerNormRows,        kLeakyReluRows,
+    kLinearGeluRows,       kLinearRows,
+    kMeanSquaredErrorRows, kMultiplyRows,
+    kPool2dRows,           kPoolRows,
+    kPrependRowRows,       kReluRows,
+    kRowFunctionRows,      kTokenCrossEntropyRows,
 };
 
 consteval std::size_t CountFunctions() {

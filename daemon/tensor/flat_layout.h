@@ -27,6 +27,13 @@ inline constexpr OptimizerGroup kNoDecay{.weight_decay = 0.0};
 // unless 1.
 [[nodiscard]] std::string GroupText(const OptimizerGroup& group);
 
+// The name of a constant of a network, which is a frozen parameter to all that computes, and in no
+// file of weights: the network itself knows its values.
+inline constexpr std::string_view kConstantPrefix = "constant:";
+[[nodiscard]] inline bool IsConstant(std::string_view name) {
+  return name.starts_with(kConstantPrefix);
+}
+
 struct FlatEntry {
   std::string name;
   Shape shape;

@@ -42,16 +42,18 @@ Status SaveFinalWeights(const FlatLayout& layout, std::vector<float> parameters,
     FlatLayout layout;
     std::vector<float> parameters;
     std::map<std::string, std::string> metadata;
+    std::map<std::string, std::string> copies;
   };
   // Shared with writes that are left behind.
   const auto values = std::make_shared<const Values>(
-      Values{layout, std::move(parameters), ClassMetadata(weights.class_names)});
+      Values{layout, std::move(parameters), ClassMetadata(weights.class_names), weights.copies});
   const Write write = [&](const std::string& path, Over over) {
     return WriteWithin(weights.limit, path, [values, path, over, mode = weights.mode]() -> Status {
       if (over == Over::kRefuse && PathExists(path)) {
         return {ErrorKind::kIo, StrCat("'", path, "' already exists")};
       }
-      return SaveParameters(path, values->layout, values->parameters, mode, values->metadata);
+      return SaveParameters(path, values->layout, values->parameters, mode, values->metadata,
+                            values->copies);
     });
   };
   const Status saved = write(weights.path, Over::kReplace).WithContext("--save-weights");

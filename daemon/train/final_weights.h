@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct FinalWeights {
   std::chrono::milliseconds limit{0};    // of a write: see storage_limits.h
   std::string checkpoint;                // path of the one that holds the same weights; empty: none
   std::string run_dir;                   // empty: there is none
+  std::map<std::string, std::string> copies = {};  // WeightNames
 };
 
 // Rank 0. When `path` cannot be written the message says which checkpoint holds the weights and how

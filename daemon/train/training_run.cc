@@ -373,7 +373,8 @@ Status TrainingRun::WriteResults(const TrainingSummary& summary,
                           .class_names = job_.data.class_name,
                           .limit = limit,
                           .checkpoint = CheckpointAfter(summary.updates, checkpointer),
-                          .run_dir = flags_.run_dir.value_or("")}));
+                          .run_dir = flags_.run_dir.value_or(""),
+                          .copies = trainer_->model().weight_names().copies}));
   }
   if (!flags_.run_dir) return Status::Ok();
   return WriteWithin(

@@ -66,6 +66,7 @@ class WeightMatcher {
     WeightsReport report{.from = from};
     std::vector<std::string> missing;
     for (const FlatEntry& entry : layout_.entries()) {
+      if (IsConstant(entry.name)) continue;
       ++(entry.buffer ? report.buffers : report.parameters);
       if (IsFresh(entry)) {
         report.fresh.push_back(Shown(entry));
@@ -234,11 +235,18 @@ Result<WeightsReport> TakeParameters(const std::string& from, const SafetensorsF
 
 Status SaveParameters(const std::string& path, const FlatLayout& layout,
                       std::span<const float> parameters, unsigned mode,
-                      const std::map<std::string, std::string>& metadata) {
+                      const std::map<std::string, std::string>& metadata,
+                      const std::map<std::string, std::string>& copies) {
   std::vector<TensorView> views;
-  for (const FlatEntry& entry : layout.entries()) {
+  const auto add = [&](std::string_view name, const FlatEntry& entry) {
     views.push_back(
-        {entry.name, entry.shape, parameters.subspan(Size(entry.offset), Size(entry.elements))});
+        {name, entry.shape, parameters.subspan(Size(entry.offset), Size(entry.elements))});
+  };
+  for (const FlatEntry& entry : layout.entries()) {
+    if (!IsConstant(entry.name)) add(entry.name, entry);
+  }
+  for (const auto& [copy, name] : copies) {
+    if (const FlatEntry* entry = layout.Find(name)) add(copy, *entry);
   }
   return WriteSafetensors(path, views, mode, metadata);
 }

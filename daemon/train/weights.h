@@ -50,9 +50,11 @@ Result<WeightsReport> TakeParameters(const std::string& from, const SafetensorsF
                                      const FlatLayout& layout, std::span<float> parameters,
                                      const WeightNames& names = {}, const WeightRules& rules = {});
 
-// `mode` is the file's, before the umask; metadata: of WriteSafetensors().
+// Without constants. `mode` is the file's, before the umask; metadata: of WriteSafetensors();
+// copies: WeightNames.
 Status SaveParameters(const std::string& path, const FlatLayout& layout,
                       std::span<const float> parameters, unsigned mode = 0600,
-                      const std::map<std::string, std::string>& metadata = {});
+                      const std::map<std::string, std::string>& metadata = {},
+                      const std::map<std::string, std::string>& copies = {});
 
 }  // namespace gaccd

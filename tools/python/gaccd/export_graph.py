@@ -11,7 +11,14 @@ from typing import Any, Iterator
 import torch
 
 VERSION = 1  # of the format
-SIZE = object()  # the value of a node that computes with the number of samples
+SAMPLES = 7  # what depends on the number of samples alone is computed for so many
+MOST_CONSTANT = 1 << 24  # values
+HIDDEN = -1e30  # in place of -inf: exp() of it is 0
+aten = torch.ops.aten
+RANDOM = {aten.bernoulli.default, aten.bernoulli.p, aten.rand.default, aten.randn.default, aten.rand_like.default,
+          aten.randn_like.default, aten.randint.default, aten.randint.low, aten.randperm.default, aten.normal.Tensor_Tensor,
+          aten.dropout.default, aten.native_dropout.default, aten.feature_dropout.default, aten.multinomial.default,
+          aten.uniform.default, aten.exponential.default}
 TORCH = os.path.dirname(torch.__file__) + os.sep
 
 
@@ -24,6 +31,13 @@ class Input:
     argument: str
     name: str  # in the data
     example: torch.Tensor
+
+
+@dataclasses.dataclass
+class SampleMask:
+    """A random number for each sample: `scale` with the probability `keep`, else 0."""
+    keep: float
+    scale: float
 
 
 @dataclasses.dataclass
@@ -53,8 +67,11 @@ class GraphBuilder:
         self.program = program
         self.inputs = inputs
         self.nodes: list[tuple[str, Node, str]] = []
-        self._names: dict[Any, Any] = {}  # fx node -> name, constant tensor or other value
-        self._shapes: dict[str, Any] = {}  # name -> torch's shape
+        self._names: dict[Any, Any] = {}  # fx node -> name, or what is known now: a tensor, a number, a SampleMask
+        self.ids: set[str] = set()  # names of integers of the data
+        self._numbers: dict[str, str] = {}  # their names as numbers
+        self._constants: dict[str, torch.Tensor] = {}
+        self.folded = 0  # calls that are known now
         self._batch: Any = None
         self._own: dict[str, torch.Tensor] = {}  # of the state_dict, each tensor once
         self._aliases: dict[str, list[str]] = {}
@@ -66,6 +83,8 @@ class GraphBuilder:
             if first != name:
                 self._aliases.setdefault(first, []).append(name)
         self._mutated = set(program.graph_signature.buffers_to_mutate.values())
+        self._buffers = {spec.target for spec in program.graph_signature.input_specs if spec.kind.name == "BUFFER"}
+        self._buffers = {self._canonical[name] for name in self._buffers if name in self._canonical}
         self._add_placeholders()
         self.output = self._convert_nodes(convert)
         self._check_weights()
@@ -80,13 +99,63 @@ class GraphBuilder:
         return self._names[argument] if isinstance(argument, torch.fx.Node) else argument
 
     def name_of(self, node: Any, argument: Any) -> str:
+        """Of what a node of the file takes: numbers."""
+        name = self.raw_name(node, argument)
+        if name not in self.ids:
+            return name
+        if name not in self._numbers:
+            self._numbers[name] = self.emit(node, Node("numbers", [name], {}))
+        return self._numbers[name]
+
+    def raw_name(self, node: Any, argument: Any) -> str:
+        """The same, where ids may stay ids."""
         value = self.value(argument)
         if isinstance(value, str):
             return value
-        raise self.refuse(node, "takes a constant that is no parameter")
+        if isinstance(value, torch.Tensor):
+            return self.constant(node, self.for_all_samples(node, argument))
+        raise self.refuse(node, f"takes {value!r}, expected a value")
+
+    def keep_ids(self, made: Any, of: str) -> Any:
+        """`made` has other places of the same ids."""
+        if of in self.ids:
+            self.ids.add(made)
+        return made
+
+    def emit(self, node: Any, made: Node) -> str:
+        """A node of the file on the way to that of `node`."""
+        name = f"{node.name}.{len(self.nodes)}"
+        self.nodes.append((name, made, _source(node)))
+        return name
+
+    def constant(self, node: Any, tensor: torch.Tensor) -> str:
+        """Its name in the file."""
+        if tensor.numel() > MOST_CONSTANT:
+            raise self.refuse(node, f"takes a constant of {tensor.numel()} values, expected at most {MOST_CONSTANT}")
+        values = tensor.detach().to("cpu", torch.float32).clamp(min=HIDDEN, max=-HIDDEN).contiguous()
+        if values.isnan().any() or (not tensor.is_floating_point() and not torch.equal(values.to(tensor.dtype), tensor)):
+            raise self.refuse(node, "takes a constant that is no f32")
+        for name, known in self._constants.items():
+            if known.shape == values.shape and torch.equal(known, values):
+                return name
+        name = f"constant:{len(self._constants)}"
+        self._constants[name] = values
+        return name
+
+    def for_all_samples(self, node: Any, argument: Any) -> torch.Tensor:
+        """A constant tensor as a value: with one index in dimensions that count samples."""
+        tensor = self.value(argument)
+        if not isinstance(argument, torch.fx.Node):
+            return tensor
+        for dim, size in enumerate(self.shape(argument)):
+            if not isinstance(size, int):
+                if not torch.equal(tensor, tensor.narrow(dim, 0, 1).expand_as(tensor)):
+                    raise self.refuse(node, "takes something that differs by the place in the batch")
+                tensor = tensor.narrow(dim, 0, 1)
+        return tensor
 
     def is_parameter(self, name: str) -> bool:
-        return name in self._own
+        return name in self._own or name in self._constants
 
     def shape(self, argument: Any) -> list[Any]:
         return list(argument.meta["val"].shape)
@@ -99,6 +168,13 @@ class GraphBuilder:
         """The tensor of the same module called `last`; "" where there is none."""
         other = f"{name.rpartition('.')[0]}.{last}".lstrip(".")
         return other if other in self._own else ""
+
+    def known_sizes(self, shape: list[Any]) -> list[int]:
+        """For SAMPLES samples."""
+        return [self._known(size) for size in shape]
+
+    def _known(self, size: Any) -> int:
+        return size if isinstance(size, int) else int(size.node.expr.subs(self._batch, SAMPLES))
 
     def _size(self, node: Any, size: Any) -> int:
         if isinstance(size, int):
@@ -118,14 +194,21 @@ class GraphBuilder:
             spec = specs[node.name]
             if node.name in by_argument:
                 self._names[node] = by_argument[node.name].name
+                if not by_argument[node.name].example.is_floating_point():
+                    self.ids.add(by_argument[node.name].name)
                 if self._batch is None:
                     self._batch = node.meta["val"].shape[0].node.expr
-            elif spec.target in self._canonical:
+            elif spec.target in self._canonical and not self._is_constant(self._canonical[spec.target]):
                 self._names[node] = self._canonical[spec.target]
+            elif spec.target in self._canonical:
+                self._names[node] = self._own[self._canonical[spec.target]].detach()
             elif spec.target in self.program.constants:
                 self._names[node] = self.program.constants[spec.target]
             else:  # a buffer that is not saved
                 self._names[node] = dict(self.program.named_buffers())[spec.target]
+
+    def _is_constant(self, name: str) -> bool:
+        return name in self._buffers and name not in self._mutated
 
     def _needed(self, output: Any) -> set[Any]:
         needed, left = set(), [output]
@@ -146,11 +229,11 @@ class GraphBuilder:
         for node in self.program.graph.nodes:
             if node.op != "call_function" or node not in needed:
                 continue
-            arguments = [self.value(one) for one in node.all_input_nodes]
-            if all(isinstance(one, torch.Tensor) for one in arguments):
-                self._names[node] = self._fold(node)
-                continue
-            made = convert(self, node)
+            made = self._fold(node)
+            if made is None:
+                made = convert(self, node)
+            else:
+                self.folded += 1
             if isinstance(made, Node):
                 self.nodes.append((node.name, made, _source(node)))
                 self._names[node] = node.name
@@ -159,25 +242,43 @@ class GraphBuilder:
         return self.name_of(output, output)
 
     def _fold(self, node: Any) -> Any:
+        """What is known now; None: it depends on data, parameters or chance."""
+        found = node.meta.get("val")
+        if isinstance(found, (int, float, bool)):
+            return found
+        if isinstance(found, torch.SymInt):
+            return self._known(found)
+        arguments = [self.value(one) for one in node.all_input_nodes]
+        if node.target in RANDOM or not all(isinstance(one, (torch.Tensor, int, float, list, tuple)) for one in arguments):
+            return None
+        if any(isinstance(part, str) for one in arguments if isinstance(one, (list, tuple)) for part in one):
+            return None
         return node.target(*torch.fx.map_arg(node.args, self.value), **torch.fx.map_arg(node.kwargs, self.value))
+
+    def _kept(self, name: str) -> bool:
+        """What is no parameter, or one that nothing uses and nothing trains."""
+        used = {one for _, node, _ in self.nodes for one in node.inputs}
+        return name in self._buffers or (name not in used and not self._own[name].requires_grad)
 
     def _check_weights(self) -> None:
         used = {name for _, node, _ in self.nodes for name in node.inputs}
         for name, tensor in self._own.items():
-            counter = name.endswith("num_batches_tracked")
-            if tensor.dtype != torch.float32 and not counter:
+            if tensor.dtype != torch.float32 and name not in self._buffers:
                 raise ExportError(f"{name}: expected values of float32, found {tensor.dtype}")
-            if name not in used:
+            if name not in used and name not in self._buffers and tensor.requires_grad:
                 raise ExportError(f"{name}: no op of the network uses it; gaccd trains what it uses. Remove it first")
 
     # What is written.
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        yield from self._own.items()
+        for name, tensor in self._own.items():
+            counter = name.endswith("num_batches_tracked")
+            yield name, tensor if counter or tensor.is_floating_point() else tensor.float()
 
     def rows_of_tokens(self) -> int:
         """Of the first table that is read; 0: none."""
-        names = [node.inputs[1] for _, node, _ in self.nodes if node.op == "embedding"]
+        names = [node.inputs[1] for _, node, _ in self.nodes
+                 if node.op.startswith("embedding") and node.inputs[0] in self.ids and node.inputs[1] in self._own]
         return int(self._own[names[0]].shape[0]) if names else 0
 
     def text(self) -> str:
@@ -189,10 +290,15 @@ class GraphBuilder:
             lines.append(f"input {{ name: {json.dumps(one.name)} type: {kind}{sizes} }}")
         for name, tensor in self._own.items():
             sizes = "".join(f" size: {size}" for size in tensor.shape)
-            buffer = " buffer: true" if name in self._mutated else ""
+            buffer = " buffer: true" if self._kept(name) else ""
             frozen = " frozen: true" if not buffer and not tensor.requires_grad else ""
             aliases = "".join(f" alias: {json.dumps(alias)}" for alias in self._aliases.get(name, []))
             lines.append(f"parameter {{ name: {json.dumps(name)}{sizes}{buffer}{frozen}{aliases} }}")
+        for name, tensor in self._constants.items():
+            sizes = "".join(f" size: {size}" for size in tensor.shape)
+            same = bool((tensor == tensor.flatten()[0]).all())
+            values = ", ".join(repr(value) for value in (tensor.flatten()[:1] if same else tensor.flatten()).tolist())
+            lines.append(f"parameter {{ name: {json.dumps(name)}{sizes} value: [{values}] }}")
         for name, node, source in self.nodes:
             lines += [f"node {{ name: {json.dumps(name)} op: {json.dumps(node.op)}",
                       "  " + " ".join(f"input: {json.dumps(one)}" for one in node.inputs)]

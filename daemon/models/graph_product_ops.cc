@@ -1,0 +1,225 @@
+#include <algorithm>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "daemon/autograd/add.h"
+#include "daemon/models/graph_op_families.h"
+#include "daemon/ops/batched_product.h"
+#include "daemon/ops/combine.h"
+#include "daemon/ops/concat.h"
+#include "daemon/ops/embedding.h"
+#include "daemon/ops/number_functions.h"
+
+namespace gaccd {
+namespace {
+
+bool HasSamples(const GraphValue& value) {
+  return std::ranges::any_of(value.sizes, [](std::int64_t size) { return size < 0; });
+}
+
+// The sizes of both together; nothing where they do not fit.
+std::optional<Shape> BroadcastSizes(const GraphValue& a, const GraphValue& b) {
+  Shape sizes = a.sizes;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] == 1) sizes[i] = b.sizes[i];
+    if (b.sizes[i] != 1 && b.sizes[i] != sizes[i]) return std::nullopt;
+  }
+  return sizes;
+}
+
+// In the order in which the larger one lies.
+GraphValue RecordBroadcast(GraphRecorder& r, CombineKind kind) {
+  GraphValue a = r.In(0);
+  GraphValue b = r.In(1);
+  if (!r.ok()) return {};
+  const std::size_t rank = std::max(a.rank(), b.rank());
+  a = WithRank(a, rank);
+  b = WithRank(b, rank);
+  const auto sizes = BroadcastSizes(a, b);
+  if (!r.Expect(sizes.has_value(), StrCat("expected sizes of ", ToString(a.sizes), ", or 1"), b)) {
+    return {};
+  }
+  const DimensionOrder order =
+      OrderOf(b.sizes == *sizes && a.sizes != *sizes ? b : a).value_or(RowMajor(rank));
+  const ValueId first = r.Shaped(a, order);
+  const ValueId second = r.Shaped(b, order);
+  if (!r.ok()) return {};
+  const ValueId y = r.Apply(std::make_shared<Combine>(kind), {first, second});
+  return LyingAs(y, *sizes, order);
+}
+
+// x [.., T, W] + table [T, W], for all samples the same: a row for each of the T, or one for all.
+// Nothing where the shapes are others.
+std::optional<GraphValue> AddTable(GraphRecorder& r, const GraphValue& x, const GraphValue& table) {
+  Shape own = table.sizes;  // without leading ones
+  own.erase(own.begin(), std::ranges::find_if(own, [](std::int64_t size) { return size != 1; }));
+  while (own.size() < 2) own.insert(own.begin(), 1);
+  const bool fits = x.rank() >= 2 && table.rank() <= x.rank() && own.size() == 2 &&
+                    LiesAs(table, RowMajor(table.rank())) && own[1] == x.sizes.back() &&
+                    (own[0] == 1 || own[0] == x.sizes[x.rank() - 2]);
+  if (!fits) return std::nullopt;
+  const DimensionOrder order = RowMajor(x.rank());
+  const ValueId rows = r.Rows(x, order, 1);
+  if (!r.ok()) return GraphValue{};
+  const ValueId matrix = r.recorder().shape(table.id).size() == 2 ? table.id : r.As(table.id, own);
+  return LyingAs(r.Apply(std::make_shared<AddPositions>(own[0]), {rows, matrix}), x.sizes, order);
+}
+
+GraphValue RecordAdd(GraphRecorder& r) {
+  const GraphValue a = r.In(0);
+  const GraphValue b = r.In(1);
+  if (!r.ok()) return {};
+  if (HasSamples(a) && a.sizes == b.sizes) {
+    const DimensionOrder order = OrderOf(a).value_or(RowMajor(a.rank()));
+    const ValueId first = r.InOrder(a, order);
+    const ValueId second = r.InOrder(b, order);
+    if (!r.ok()) return {};
+    const bool one_type = r.recorder().dtype(first) == r.recorder().dtype(second);
+    if (one_type) {
+      const ValueId sum =
+          r.Apply(std::make_shared<Add>(), {first, r.As(second, r.recorder().shape(first))});
+      return LyingAs(sum, a.sizes, order);
+    }
+  }
+  if (HasSamples(a) != HasSamples(b)) {
+    const bool first = HasSamples(a);
+    if (auto sum = AddTable(r, first ? a : b, first ? b : a)) return *sum;
+  }
+  return RecordBroadcast(r, CombineKind::kAdd);
+}
+
+GraphValue RecordMultiply(GraphRecorder& r) { return RecordBroadcast(r, CombineKind::kMultiply); }
+
+// Over dimensions that count no samples.
+template <bool kMean>
+GraphValue RecordSum(GraphRecorder& r) {
+  const GraphValue x = r.In(0);
+  const std::vector<std::int64_t>& dims = r.Integers("dims");
+  if (!r.ok()) return {};
+  Shape kept = x.sizes;
+  Shape without;
+  for (const std::int64_t dim : dims) {
+    const bool fits =
+        dim >= 0 && dim < std::ssize(kept) && x.sizes[static_cast<std::size_t>(dim)] > 0;
+    if (!r.Expect(fits,
+                  StrCat("dims: expected dimensions that count no samples, found ", ToString(dims)),
+                  x)) {
+      return {};
+    }
+    kept[static_cast<std::size_t>(dim)] = 1;
+  }
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    if (std::ranges::find(dims, static_cast<std::int64_t>(i)) == dims.end()) {
+      without.push_back(kept[i]);
+    }
+  }
+  const DimensionOrder order = OrderOf(x).value_or(RowMajor(x.rank()));
+  const ValueId all = r.Shaped(x, order);
+  if (!r.ok()) return {};
+  ValueId y =
+      r.Apply(std::make_shared<ReduceSum>(r.CountsOf(kept, order), r.recorder().dtype(all)), {all});
+  if (kMean) {
+    double count = 1;
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      if (kept[i] != x.sizes[i]) count *= static_cast<double>(x.sizes[i]);
+    }
+    y = r.Apply(std::make_shared<NumberFunction>(NumberKind::kAffine, 1 / count), {y});
+  }
+  const GraphValue sum = LyingAs(y, kept, order);
+  return r.Integer("keepdim") != 0 ? sum : *ViewOf(sum, without);
+}
+
+// A list of matrices as it lies, its last two dimensions either way round.
+struct Matrices {
+  ValueId id = nn::kNoValue;
+  bool transposed = false;
+};
+Matrices MatricesOf(GraphRecorder& r, const GraphValue& x) {
+  DimensionOrder order = RowMajor(x.rank());
+  DimensionOrder exchanged = order;
+  std::swap(exchanged[x.rank() - 2], exchanged[x.rank() - 1]);
+  const bool transposed = !LiesAs(x, order) && LiesAs(x, exchanged);
+  if (transposed) order = exchanged;
+  const ValueId id = r.InOrder(x, order);
+  if (!r.ok()) return {};
+  const Shape memory = r.CountsOf(x.sizes, order);
+  const std::int64_t rows = memory[x.rank() - 2];
+  const std::int64_t columns = memory.back();
+  const std::int64_t count = Elements({memory.begin(), memory.end() - 2});
+  return {r.AsActivation(r.As(id, {count, rows, columns})), transposed};
+}
+
+GraphValue RecordMatmul(GraphRecorder& r) {
+  const GraphValue a = r.In(0);
+  GraphValue b = r.In(1);
+  if (!r.ok()) return {};
+  const bool matrices = a.rank() >= 2 && b.rank() == a.rank();
+  if (!r.Expect(matrices, "expected values of as many dimensions, at least 2", b)) return {};
+  const std::size_t last = a.rank() - 1;
+  if (r.Integer("transpose") != 0) {
+    DimensionOrder dims = RowMajor(b.rank());
+    std::swap(dims[last - 1], dims[last]);
+    b = PermuteDimensions(b, dims);
+  }
+  const bool fits =
+      std::ranges::equal(std::span(a.sizes).first(last - 1), std::span(b.sizes).first(last - 1)) &&
+      a.sizes[last] == b.sizes[last - 1] && a.sizes[last] > 0 && a.sizes[last - 1] > 0 &&
+      b.sizes[last] > 0;
+  if (!r.Expect(fits, StrCat("expected matrices for ", ToString(a.sizes)), b)) return {};
+  const Matrices left = MatricesOf(r, a);
+  const Matrices right = MatricesOf(r, b);
+  if (!r.ok()) return {};
+  Shape sizes = a.sizes;
+  sizes[last] = b.sizes[last];
+  const ValueId y = r.Apply(std::make_shared<BatchedProduct>(left.transposed, right.transposed),
+                            {left.id, right.id});
+  return LyingAs(y, sizes, RowMajor(sizes.size()));
+}
+
+GraphValue RecordCat(GraphRecorder& r) {
+  const GraphValue first = r.In(0);
+  const auto dim = static_cast<std::size_t>(r.Integer("dim"));
+  const bool fits = dim < first.rank() && first.sizes[dim] > 0;
+  if (!r.Expect(fits, "dim: expected a dimension that counts no samples", first)) return {};
+  const DimensionOrder order = OrderOf(first).value_or(RowMajor(first.rank()));
+  const auto place = std::ranges::find(order, dim) - order.begin();
+  Shape sizes = first.sizes;
+  sizes[dim] = 0;
+  std::vector<ValueId> matrices;
+  for (std::size_t i = 0; i < r.inputs(); ++i) {
+    const GraphValue x = r.In(i);
+    if (!r.ok()) return {};
+    Shape others = x.sizes;
+    if (dim < others.size()) others[dim] = first.sizes[dim];
+    if (!r.Expect(others == first.sizes && x.sizes[dim] > 0,
+                  StrCat("expected ", ToString(first.sizes), ", but for dimension ", dim), x)) {
+      return {};
+    }
+    sizes[dim] += x.sizes[dim];
+    const ValueId id = r.InOrder(x, order);
+    if (!r.ok()) return {};
+    const Shape memory = r.CountsOf(x.sizes, order);
+    matrices.push_back(
+        r.AsActivation(r.As(id, {Elements({memory.begin(), memory.begin() + place}),
+                                 Elements({memory.begin() + place, memory.end()})})));
+  }
+  return LyingAs(r.Apply(std::make_shared<Concat>(), std::move(matrices)), sizes, order);
+}
+
+}  // namespace
+
+std::vector<GraphOp> ProductOps() {
+  return {
+      {"add", 2, 0, 0, {}, RecordAdd},
+      {"multiply", 2, 0, 0, {}, RecordMultiply},
+      {"sum", 1, 0, 0, {AnyIntegers("dims"), Flag("keepdim")}, RecordSum<false>},
+      {"mean", 1, 0, 0, {AnyIntegers("dims"), Flag("keepdim")}, RecordSum<true>},
+      {"matmul", 2, 0, 0, {Flag("transpose")}, RecordMatmul},
+      {.name = "cat",
+       .attributes = {{.name = "dim", .most = 8}},
+       .record = RecordCat,
+       .many = true},
+  };
+}
+
+}  // namespace gaccd

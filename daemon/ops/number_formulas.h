@@ -1,0 +1,101 @@
+// The formulas of number_functions.h, for the loops of the CPU and the kernels of the GPU.
+#pragma once
+
+#include <math.h>
+
+#include <cstdint>
+
+#include "daemon/tensor/host_device.h"
+
+namespace gaccd {
+
+enum class NumberKind : std::uint8_t {
+  kAffine,
+  kPower,
+  kHardsigmoid,
+  kClamp,
+  kHardtanh,
+  kExp,
+  kLog,
+  kEqual,
+  kLess
+};
+
+struct NumberPair {
+  float a = 0;
+  float b = 0;
+};
+
+// The powers of norms and of GELU without powf.
+GACCD_HOST_DEVICE inline float PowerOf(float x, float exponent) {
+  if (exponent == 2) return x * x;
+  if (exponent == 3) return x * x * x;
+  if (exponent == 1) return x;
+  if (exponent == -0.5F) return 1 / sqrtf(x);
+  if (exponent == -1.5F) return 1 / (x * sqrtf(x));
+  if (exponent == 0.5F) return sqrtf(x);
+  if (exponent == -1) return 1 / x;
+  return powf(x, exponent);
+}
+
+template <NumberKind kKind>
+struct NumberFormula {
+  NumberPair n;
+
+  [[nodiscard]] GACCD_HOST_DEVICE float Of(float x) const {
+    if constexpr (kKind == NumberKind::kAffine) return n.a * x + n.b;
+    if constexpr (kKind == NumberKind::kPower) return PowerOf(x, n.a);
+    if constexpr (kKind == NumberKind::kHardsigmoid) {
+      const float above = x >= 3 ? 1.0F : (x + 3) * (1.0F / 6);
+      return x <= -3 ? 0.0F : above;
+    }
+    if constexpr (kKind == NumberKind::kClamp || kKind == NumberKind::kHardtanh) {
+      const float above = x > n.b ? n.b : x;
+      return x < n.a ? n.a : above;
+    }
+    if constexpr (kKind == NumberKind::kExp) return expf(x);
+    if constexpr (kKind == NumberKind::kLog) return logf(x);
+    if constexpr (kKind == NumberKind::kEqual) return x == n.a ? 1.0F : 0.0F;
+    if constexpr (kKind == NumberKind::kLess) return x < n.a ? 1.0F : 0.0F;
+  }
+  [[nodiscard]] GACCD_HOST_DEVICE float GradientOf(float dy, float x) const {
+    if constexpr (kKind == NumberKind::kAffine) return n.a * dy;
+    if constexpr (kKind == NumberKind::kPower) return n.a * PowerOf(x, n.a - 1) * dy;
+    if constexpr (kKind == NumberKind::kHardsigmoid) {
+      return x > -3 && x < 3 ? dy * (1.0F / 6) : 0.0F;
+    }
+    if constexpr (kKind == NumberKind::kClamp) return x >= n.a && x <= n.b ? dy : 0.0F;
+    if constexpr (kKind == NumberKind::kHardtanh) return x > n.a && x < n.b ? dy : 0.0F;
+    if constexpr (kKind == NumberKind::kExp) return dy * expf(x);
+    if constexpr (kKind == NumberKind::kLog) return dy / x;
+    if constexpr (kKind == NumberKind::kEqual || kKind == NumberKind::kLess) return 0.0F;
+  }
+};
+
+// f(NumberFormula) of this kind.
+template <typename F>
+auto WithNumberFormula(NumberKind kind, NumberPair numbers, F&& f) {
+  switch (kind) {
+    case NumberKind::kPower:
+      return f(NumberFormula<NumberKind::kPower>{numbers});
+    case NumberKind::kHardsigmoid:
+      return f(NumberFormula<NumberKind::kHardsigmoid>{numbers});
+    case NumberKind::kClamp:
+      return f(NumberFormula<NumberKind::kClamp>{numbers});
+    case NumberKind::kHardtanh:
+      return f(NumberFormula<NumberKind::kHardtanh>{numbers});
+    case NumberKind::kExp:
+      return f(NumberFormula<NumberKind::kExp>{numbers});
+    case NumberKind::kLog:
+      return f(NumberFormula<NumberKind::kLog>{numbers});
+    case NumberKind::kEqual:
+      return f(NumberFormula<NumberKind::kEqual>{numbers});
+    case NumberKind::kLess:
+      return f(NumberFormula<NumberKind::kLess>{numbers});
+    case NumberKind::kAffine:
+      break;
+  }
+  return f(NumberFormula<NumberKind::kAffine>{numbers});
+}
+
+}  // namespace gaccd

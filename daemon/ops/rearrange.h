@@ -1,0 +1,68 @@
+// Rearrange: the elements of x in another order of dimensions, a part of them, or repeated.
+//   rearrange(x)            y[i] = x[j]; the dimension d of y with the source s: j[s] = start +
+//   step i[d];
+//                           dimensions of y without a source repeat
+//   rearrange_gradient(dy)  dx[j] = sum of dy[i] over all i that take x[j], and 0 where there are
+//   none
+// Each is the gradient of the other. Sums of repeated elements are in the order of y.
+#pragma once
+
+#include <vector>
+
+#include "daemon/autograd/function.h"
+#include "daemon/ops/function_row.h"
+
+namespace gaccd {
+
+struct Rearrangement {
+  struct Dimension {
+    std::int64_t size = 1;
+    int source = -1;  // a dimension of `from`; -1: none
+    std::int64_t start = 0;
+    std::int64_t step = 1;  // may be negative
+  };
+  Shape from;                 // x under this shape
+  std::vector<Dimension> to;  // each dimension of `from` is the source of one
+};
+
+// Input: x f32, bf16, fp16 or i32, of as many elements as `from` has.
+class Rearrange : public Function {
+ public:
+  explicit Rearrange(Rearrangement order) : order_(std::move(order)) {}
+
+  [[nodiscard]] std::string_view name() const override { return "rearrange"; }
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+
+  [[nodiscard]] const Rearrangement& order() const { return order_; }
+
+ private:
+  Rearrangement order_;
+};
+
+// Input: dy f32, bf16 or fp16, of the shape of y. Output: of the shape `x`.
+class RearrangeGradient : public Function {
+ public:
+  RearrangeGradient(Rearrangement order, Shape x) : order_(std::move(order)), x_(std::move(x)) {}
+
+  [[nodiscard]] std::string_view name() const override { return "rearrange_gradient"; }
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+
+  [[nodiscard]] const Rearrangement& order() const { return order_; }
+
+ private:
+  Rearrangement order_;
+  Shape x_;
+};
+
+KernelResult MakeRearrangeCpu(const KernelRequest& request);
+KernelResult MakeRearrangeGradientCpu(const KernelRequest& request);
+KernelResult MakeRearrangeCuda(const CudaRequest& request);
+KernelResult MakeRearrangeGradientCuda(const CudaRequest& request);
+inline constexpr FunctionRow kRearrangeRows[] = {
+    {"rearrange", MakeRearrangeCpu, MakeRearrangeCuda},
+    {"rearrange_gradient", MakeRearrangeGradientCpu, MakeRearrangeGradientCuda},
+};
+
+}  // namespace gaccd

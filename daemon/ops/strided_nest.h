@@ -1,0 +1,69 @@
+// StridedNest: the elements of a value of several dimensions one after another, and where each of
+// them is in up to three operands. Plain data, for loops of the CPU and for kernels.
+#pragma once
+
+#include <cstdint>
+
+#include "daemon/tensor/host_device.h"
+
+namespace gaccd {
+
+struct StridedNest {
+  static constexpr int kMaxRank = 12;
+  static constexpr int kOperands = 3;
+  struct Dimension {
+    std::int64_t size = 1;
+    std::int64_t steps[kOperands] = {};  // in elements, for the next index; 0: the same element
+  };
+
+  Dimension dimensions[kMaxRank] = {};  // the outermost first
+  int rank = 0;
+  std::int64_t elements = 1;
+
+  // Adds a dimension inside of the others; one that continues the last is joined with it.
+  // REQUIRES: at most kMaxRank are added.
+  void Add(std::int64_t size, std::int64_t a, std::int64_t b = 0, std::int64_t c = 0) {
+    elements *= size;
+    if (size == 1) return;
+    if (rank > 0) {
+      Dimension& last = dimensions[rank - 1];
+      if (last.steps[0] == a * size && last.steps[1] == b * size && last.steps[2] == c * size) {
+        last = {last.size * size, {a, b, c}};
+        return;
+      }
+    }
+    dimensions[rank++] = {size, {a, b, c}};
+  }
+
+  // Adds the places of element `index` to `at`.
+  GACCD_HOST_DEVICE void Place(std::int64_t index, std::int64_t (&at)[kOperands]) const {
+    for (int d = rank - 1; d >= 0; --d) {
+      const std::int64_t i = index % dimensions[d].size;
+      index /= dimensions[d].size;
+      for (int o = 0; o < kOperands; ++o) at[o] += i * dimensions[d].steps[o];
+    }
+  }
+};
+
+// run(at, dimension) for each run of the innermost dimension, in the order of the elements; at: the
+// places of its first element.
+template <typename Run>
+void ForEachRun(const StridedNest& nest, const Run& run) {
+  if (nest.elements == 0) return;
+  const StridedNest::Dimension inner =
+      nest.rank > 0 ? nest.dimensions[nest.rank - 1] : StridedNest::Dimension{};
+  std::int64_t index[StridedNest::kMaxRank] = {};
+  std::int64_t at[StridedNest::kOperands] = {};
+  for (int d = 0; d >= 0;) {
+    run(at, inner);
+    for (d = nest.rank - 2; d >= 0; --d) {
+      const StridedNest::Dimension& outer = nest.dimensions[d];
+      for (int o = 0; o < StridedNest::kOperands; ++o) at[o] += outer.steps[o];
+      if (++index[d] < outer.size) break;
+      for (int o = 0; o < StridedNest::kOperands; ++o) at[o] -= outer.steps[o] * outer.size;
+      index[d] = 0;
+    }
+  }
+}
+
+}  // namespace gaccd

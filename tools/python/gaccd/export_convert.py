@@ -1,0 +1,65 @@
+"""What the converters of export_ops.py, export_layout.py and export_values.py share."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import torch
+
+from .export_graph import GraphBuilder, Node
+
+Made = Any  # a Node, or what the value of the fx node is: a name, a constant, a list of them
+Converter = Callable[[GraphBuilder, Any, "Arguments"], Made]
+
+
+class Arguments:
+    """The arguments of a call by the names of the op's schema, with its defaults."""
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+        schema = node.target._schema.arguments
+        self._values = {one.name: one.default_value for one in schema if one.has_default_value()}
+        self._values.update(zip((one.name for one in schema), node.args))
+        self._values.update(node.kwargs)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+
+def inputs_of(graph: GraphBuilder, node: Any, *arguments: Any) -> list[str]:
+    return ["" if one is None else graph.name_of(node, one) for one in arguments]
+
+
+def number_of(graph: GraphBuilder, argument: Any) -> float | None:
+    """A number that is known, also as a tensor of one value."""
+    value = graph.value(argument)
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        return float(value)
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def scaled(graph: GraphBuilder, node: Any, x: str, factor: float) -> str:
+    return x if factor == 1 else graph.emit(node, Node("scale", [x], {"factor": float(factor)}))
+
+
+def shifted(graph: GraphBuilder, node: Any, x: str, amount: float) -> str:
+    return x if amount == 0 else graph.emit(node, Node("shift", [x], {"amount": float(amount)}))
+
+
+def viewed(graph: GraphBuilder, node: Any, x: str, sizes: list[int]) -> str:
+    return graph.keep_ids(graph.emit(node, Node("view", [x], {"size": sizes})), x)
+
+
+def repeated(graph: GraphBuilder, node: Any, x: str, sizes: list[int]) -> str:
+    return graph.emit(node, Node("repeat", [x], {"size": sizes}))
+
+
+def sliced(graph: GraphBuilder, node: Any, x: str, dim: int, start: int, end: int, keepdim: bool = True) -> str:
+    made = Node("slice", [x], {"dim": dim, "start": start, "end": end, "keepdim": keepdim})
+    return graph.keep_ids(graph.emit(node, made), x)
+
+
+def last_dim(graph: GraphBuilder, node: Any, x: Any, dim: int) -> None:
+    rank = len(graph.shape(x))
+    if dim % rank != rank - 1:
+        raise graph.refuse(node, f"over dimension {dim} of {rank}, expected the last one; transpose before and after it")

@@ -1,0 +1,218 @@
+"""Views, parts, gathers: what gaccd has for each op of PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .export_convert import Arguments, Converter, Made, inputs_of, repeated, sliced, viewed
+from .export_graph import GraphBuilder, Node
+
+MOST_PARTS = 16  # that an index is taken apart into
+
+
+def _same(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    return graph.raw_name(node, node.args[0])
+
+
+def _detach(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    raise graph.refuse(node, "stops the gradient of a value; freeze parameters by requires_grad_(False) instead")
+
+
+def _view(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    return viewed(graph, node, graph.raw_name(node, a["self"]), graph.sizes(node))
+
+
+def _permute(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    rank = len(graph.shape(a["self"]))
+    x = graph.raw_name(node, a["self"])
+    return graph.keep_ids(graph.emit(node, Node("permute", [x], {"dims": [dim % rank for dim in a["dims"]]})), x)
+
+
+def _inner_size(graph: GraphBuilder, node: Any, x: Any, dim: int) -> tuple[int, int]:
+    """A dimension of x from 0 on, and its size; it counts no samples."""
+    dim %= len(graph.shape(x))
+    size = graph.sizes(node, [graph.shape(x)[dim]])[0]
+    if size < 0:
+        raise graph.refuse(node, "takes part of the samples; their order in a batch must not matter")
+    return dim, size
+
+
+def _select(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    dim, size = _inner_size(graph, node, a["self"], a["dim"])
+    index = a["index"] + size if a["index"] < 0 else a["index"]
+    x = graph.raw_name(node, a["self"])
+    if len(graph.shape(a["self"])) == 3 and dim == 1 and index == 0 and x not in graph.ids:
+        return Node("first_row", [x], {})
+    return sliced(graph, node, x, dim, index, index + 1, keepdim=False)
+
+
+def _take(graph: GraphBuilder, node: Any, x: str, dim: int, indices: range) -> str:
+    if indices.step == 1:
+        return sliced(graph, node, x, dim, indices.start, indices.stop)
+    made = Node("take", [x], {"dim": dim, "start": indices.start, "count": len(indices), "step": indices.step})
+    return graph.keep_ids(graph.emit(node, made), x)
+
+
+def _slice(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    x = graph.raw_name(node, a["self"])
+    whole = graph.shape(a["self"])[a["dim"]]
+    if graph.sizes(node) == graph.sizes(node, graph.shape(a["self"])) and a["step"] == 1:
+        return x
+    dim, size = _inner_size(graph, node, a["self"], a["dim"])
+    assert isinstance(whole, int)
+    return _take(graph, node, x, dim, range(*slice(a["start"], a["end"], a["step"]).indices(size)))
+
+
+def _split(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    dim, _ = _inner_size(graph, node, a["self"], a["dim"])
+    x, parts, first = graph.raw_name(node, a["self"]), [], 0
+    for size in a["split_sizes"]:
+        parts.append(sliced(graph, node, x, dim, first, first + size))
+        first += size
+    return parts
+
+
+def _unbind(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    dim, size = _inner_size(graph, node, a["self"], a["dim"])
+    x = graph.raw_name(node, a["self"])
+    return [sliced(graph, node, x, dim, index, index + 1, keepdim=False) for index in range(size)]
+
+
+def _flip(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    x = graph.raw_name(node, a["self"])
+    for one in a["dims"]:
+        dim, size = _inner_size(graph, node, a["self"], one)
+        x = _take(graph, node, x, dim, range(size - 1, -1, -1))
+    return x
+
+
+def _cat(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    tensors = a["tensors"]
+    dim, _ = _inner_size(graph, node, tensors[0], a["dim"])
+    names = []
+    for one in tensors:
+        shape = graph.shape(one)
+        name = graph.name_of(node, one)
+        if isinstance(graph.value(one), torch.Tensor) and any(not isinstance(size, int) for size in shape):
+            name = repeated(graph, node, name, graph.sizes(node, shape))
+        names.append(name)
+    return names[0] if len(names) == 1 else Node("cat", names, {"dim": dim})
+
+
+def _pad(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    pad, rank = list(a["pad"]), len(graph.shape(a["self"]))
+    if not any(pad):
+        return graph.raw_name(node, a["self"])
+    if min(pad) < 0 or a["value"] != 0:
+        raise graph.refuse(node, f"pads by {pad} with {a['value']}, expected zeros; slices cut")
+    pad += [0] * (2 * rank - len(pad))
+    return Node("pad", inputs_of(graph, node, a["self"]), {"before": pad[::2][::-1], "after": pad[1::2][::-1]})
+
+
+def _expand(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    """Sums and products repeat what they take."""
+    name = graph.raw_name(node, a["self"])
+    same = graph.sizes(node) == graph.sizes(node, graph.shape(a["self"]))
+    names = {user.target._schema.name if hasattr(user.target, "_schema") else "" for user in node.users}
+    if same or names <= {"aten::add", "aten::mul", "aten::sub"}:
+        return name
+    return repeated(graph, node, graph.name_of(node, a["self"]), graph.sizes(node))
+
+
+def _runs(indices: list[int]) -> list[range]:
+    """The same indices as ranges, as few as it takes."""
+    runs: list[list[int]] = []
+    for index in indices:
+        last = runs[-1] if runs else []
+        if len(last) == 1 and index != last[0] or len(last) > 1 and index - last[-1] == last[1] - last[0]:
+            last.append(index)
+        else:
+            runs.append([index])
+    return [range(run[0], run[-1] + step, step) for run in runs
+            for step in [run[1] - run[0] if len(run) > 1 else 1]]
+
+
+def _index_select(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    return _indexed(graph, node, a["self"], a["dim"], a["index"])
+
+
+def _indexed(graph: GraphBuilder, node: Any, x: Any, dim: int, index: Any) -> Made:
+    dim, size = _inner_size(graph, node, x, dim)
+    known = graph.value(index)
+    if not isinstance(known, torch.Tensor) or known.dtype == torch.bool or known.dim() > 1:
+        raise graph.refuse(node, "takes indices that depend on data, or of several dimensions, expected a list that is known")
+    runs = _runs([one % size for one in known.tolist()])
+    if len(runs) > MOST_PARTS:
+        raise graph.refuse(node, f"takes indices of {len(runs)} runs, expected at most {MOST_PARTS}")
+    name = graph.name_of(node, x)
+    parts = [_take(graph, node, name, dim, run) for run in runs]
+    return parts[0] if len(parts) == 1 else Node("cat", parts, {"dim": dim})
+
+
+def _index(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    indices = a["indices"]
+    used = [dim for dim, one in enumerate(indices) if one is not None]
+    table = graph.sizes(node, graph.shape(a["self"]))
+    if used == [0] and len(table) == 2 and min(table) > 0 and isinstance(graph.value(indices[0]), torch.Tensor):
+        rows = graph.value(indices[0])
+        if rows.dtype != torch.bool:
+            return Node("embedding", [graph.constant(node, rows % table[0]), graph.name_of(node, a["self"])], {})
+    if len(used) == 1:
+        return _indexed(graph, node, a["self"], used[0], indices[used[0]])
+    raise graph.refuse(node, "indexes several dimensions at once, or by a mask, whose result has a size that depends on data; "
+                             "multiply by the mask instead")
+
+
+def _gather(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    value = graph.value(a["self"])
+    if isinstance(value, torch.Tensor) and value.numel() and bool((value == value.flatten()[0]).all()):
+        return value.flatten()[0].expand(graph.known_sizes(graph.shape(node)))  # whatever the indices are
+    raise graph.refuse(node, "takes other elements of each sample; an embedding or a product with a mask may do the same")
+
+
+def _embedding(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    ids = graph.value(a["indices"])
+    table = graph.name_of(node, a["weight"])
+    if isinstance(ids, torch.Tensor):
+        rows = graph.for_all_samples(node, a["indices"])
+        if a["padding_idx"] < 0 or not bool((rows == a["padding_idx"]).any()):
+            if torch.equal(rows.flatten(), torch.arange(rows.numel())):
+                return Node("positions", [table], {"size": [*rows.shape, graph.shape(a["weight"])[1]]})
+            return Node("embedding", [graph.constant(node, rows), table], {})
+    given = [graph.raw_name(node, a["indices"]), table]
+    if a["padding_idx"] >= 0:
+        return Node("embedding_with_padding", given, {"padding_idx": a["padding_idx"]})
+    return Node("embedding", given, {})
+
+
+def _filled(value: float) -> Converter:
+    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+        return torch.full(graph.known_sizes(graph.shape(node)), value, dtype=node.meta["val"].dtype)
+    return made
+
+
+def _full(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    return torch.full(graph.known_sizes(graph.shape(node)), a["fill_value"], dtype=node.meta["val"].dtype)
+
+
+def _upsample(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    samples, channels, height, width = graph.sizes(node, graph.shape(a.node.args[0]))
+    tall, wide = graph.sizes(node)[2:]
+    if tall % height or wide % width:
+        raise graph.refuse(node, f"from {height} x {width} to {tall} x {wide}, expected a whole factor")
+    x = viewed(graph, node, graph.name_of(node, a.node.args[0]), [samples, channels, height, 1, width, 1])
+    x = repeated(graph, node, x, [samples, channels, height, tall // height, width, wide // width])
+    return viewed(graph, node, x, [samples, channels, tall, wide])
+
+
+LAYOUT: dict[str, Converter] = {
+    **dict.fromkeys(("clone", "alias", "contiguous", "lift_fresh_copy"), _same),
+    **dict.fromkeys(("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "flatten"), _view),
+    **dict.fromkeys(("zeros_like", "new_zeros"), _filled(0.0)), **dict.fromkeys(("ones_like", "new_ones"), _filled(1.0)),
+    **dict.fromkeys(("full_like", "new_full"), _full), "detach": _detach,
+    "permute": _permute, "select": _select, "slice": _slice, "split_with_sizes": _split, "unbind": _unbind, "flip": _flip,
+    "cat": _cat, "constant_pad_nd": _pad, "expand": _expand, "index_select": _index_select, "index": _index,
+    "gather": _gather, "embedding": _embedding, "upsample_nearest2d": _upsample,
+}

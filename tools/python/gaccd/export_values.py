@@ -1,0 +1,197 @@
+"""Arithmetic, comparisons and masks: what gaccd has for each op of PyTorch. A mask is numbers, 1 where it is true."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .export_convert import Arguments, Converter, Made, inputs_of, last_dim, number_of, scaled, shifted
+from .export_graph import HIDDEN, GraphBuilder, Node, SampleMask
+
+
+def _unary(op: str, **attributes: float) -> Converter:
+    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+        return Node(op, inputs_of(graph, node, node.args[0]), dict(attributes))
+    return made
+
+
+def _gelu(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    return Node("gelu", inputs_of(graph, node, a["self"]), {"tanh": a["approximate"] == "tanh"})
+
+
+def _leaky_relu(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    return Node("leaky_relu", inputs_of(graph, node, a["self"]), {"slope": float(a["negative_slope"])})
+
+
+def _pow(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    exponent = number_of(graph, a["exponent"])
+    if exponent is None:
+        raise graph.refuse(node, "to the power of a value, expected a number")
+    return Node("power", inputs_of(graph, node, a["self"]), {"exponent": exponent})
+
+
+def _limits(op: str, least: str, most: str) -> Converter:
+    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+        low, high = (a[name] if name else None for name in (least, most))
+        return Node(op, inputs_of(graph, node, a["self"]), {"least": float(HIDDEN if low is None else low),
+                                                            "most": float(-HIDDEN if high is None else high)})
+    return made
+
+
+def _add(sign: float, reversed_: bool = False) -> Converter:
+    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+        x, y = (a["other"], a["self"]) if reversed_ else (a["self"], a["other"])
+        factor = sign * float(a["alpha"])
+        if (number := number_of(graph, y)) is not None:
+            return shifted(graph, node, graph.name_of(node, x), factor * number)
+        if (number := number_of(graph, x)) is not None:
+            return shifted(graph, node, scaled(graph, node, graph.name_of(node, y), factor), number)
+        return Node("add", [graph.name_of(node, x), scaled(graph, node, graph.name_of(node, y), factor)], {})
+    return made
+
+
+def _drop_samples(graph: GraphBuilder, node: Any, x: Any, mask: Any) -> Made:
+    value = graph.value(mask)
+    size, *rest = graph.shape(mask)
+    if isinstance(size, int) or any(one != 1 for one in rest) or len(rest) + 1 != len(graph.shape(x)):
+        raise graph.refuse(node, f"random numbers of the shape {graph.shape(mask)}, expected one for each sample; "
+                                 "nn.Dropout draws one for each value")
+    dropped = graph.emit(node, Node("drop_samples", inputs_of(graph, node, x), {"p": 1 - value.keep}))
+    return scaled(graph, node, dropped, 1 if abs(value.scale * value.keep - 1) < 1e-6 else value.scale * value.keep)
+
+
+def _mul(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    x, y = a["self"], a["other"]
+    for one, other in ((x, y), (y, x)):
+        if isinstance(graph.value(other), SampleMask):
+            return _drop_samples(graph, node, one, other)
+        if (number := number_of(graph, other)) is not None:
+            return Node("scale", inputs_of(graph, node, one), {"factor": number})
+    return Node("multiply", inputs_of(graph, node, x, y), {})
+
+
+def _div(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    x, number = a["self"], number_of(graph, a["other"])
+    if number is None:
+        inverse = graph.emit(node, Node("power", inputs_of(graph, node, a["other"]), {"exponent": -1.0}))
+        if (numerator := number_of(graph, x)) is not None:
+            return scaled(graph, node, inverse, numerator)
+        return Node("multiply", [graph.name_of(node, x), inverse], {})
+    mask = graph.value(x)
+    if isinstance(mask, SampleMask):
+        return SampleMask(mask.keep, mask.scale / number)
+    return Node("scale", inputs_of(graph, node, x), {"factor": 1 / number})
+
+
+def _bernoulli(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    if not isinstance(a["p"], float) or not 0 < a["p"] <= 1:
+        raise graph.refuse(node, "draws with a probability that is no number in (0, 1]")
+    return SampleMask(a["p"], 1.0)
+
+
+def _compare(op: str, negated: bool = False, exchanged: bool = False) -> Converter:
+    """x op y by x - y op 0; negated: 1 where it is not; exchanged: y op x."""
+    key = "to" if op == "equal" else "than"
+
+    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+        x, y = (a["other"], a["self"]) if exchanged else (a["self"], a["other"])
+        limit = number_of(graph, y)
+        if (number := number_of(graph, x)) is not None:  # number < y: -y < -number
+            name, limit = scaled(graph, node, graph.name_of(node, y), -1), -number
+        elif limit is not None:
+            name = graph.name_of(node, x)
+        else:
+            difference = Node("add", [graph.name_of(node, x), scaled(graph, node, graph.name_of(node, y), -1)], {})
+            name, limit = graph.emit(node, difference), 0.0
+        found = graph.emit(node, Node(op, [name], {key: float(limit)}))
+        return inverted(graph, node, found) if negated else found
+    return made
+
+
+def inverted(graph: GraphBuilder, node: Any, mask: str) -> str:
+    return shifted(graph, node, scaled(graph, node, mask, -1), 1)
+
+
+def _and(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    for one, other in ((a["self"], a["other"]), (a["other"], a["self"])):
+        known = graph.value(other)
+        if isinstance(known, torch.Tensor) and known.dtype == torch.bool and bool(known.all()):
+            if graph.sizes(node) == graph.sizes(node, graph.shape(one)):
+                return graph.name_of(node, one)
+    return Node("multiply", inputs_of(graph, node, a["self"], a["other"]), {})
+
+
+def _or(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    neither = Node("multiply", [inverted(graph, node, name) for name in inputs_of(graph, node, a["self"], a["other"])], {})
+    return inverted(graph, node, graph.emit(node, neither))
+
+
+def _not(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    return inverted(graph, node, graph.name_of(node, a["self"]))
+
+
+def _where(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    mask = graph.name_of(node, a["condition"])
+
+    def chosen(value: Any, where: str) -> str:
+        if (number := number_of(graph, value)) is not None:
+            return scaled(graph, node, where, min(max(number, HIDDEN), -HIDDEN))
+        return graph.emit(node, Node("multiply", [graph.name_of(node, value), where], {}))
+    return Node("add", [chosen(a["self"], mask), chosen(a["other"], inverted(graph, node, mask))], {})
+
+
+def _cumsum(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    """A product with ones above the diagonal."""
+    last_dim(graph, node, a["self"], a["dim"])
+    size = graph.shape(a["self"])[-1]
+    ones = graph.constant(node, torch.ones(size, size).triu())
+    return Node("linear", [graph.name_of(node, a["self"]), ones], {"in_out": True})
+
+
+def _sum(op: str) -> Converter:
+    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+        rank = len(graph.shape(a["self"]))
+        dims = sorted(dim % rank for dim in a["dim"] or range(rank))
+        if any(not isinstance(graph.shape(a["self"])[dim], int) for dim in dims):
+            raise graph.refuse(node, f"over the dimensions {dims} of {rank}, one of which counts samples: an update of gaccd "
+                                     "is a sum over samples, which must not depend on each other")
+        if op == "mean" and rank == 4 and dims == [2, 3]:
+            return Node("mean_image", inputs_of(graph, node, a["self"]), {"keepdim": a["keepdim"]})
+        if op == "mean" and rank == 3 and dims == [1] and not a["keepdim"]:
+            return Node("mean_rows", inputs_of(graph, node, a["self"]), {})
+        return Node(op, inputs_of(graph, node, a["self"]), {"dims": dims, "keepdim": a["keepdim"]})
+    return made
+
+
+def _softmax(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    last_dim(graph, node, a["self"], a["dim"])
+    return Node("softmax", inputs_of(graph, node, a["self"]), {})
+
+
+def _to_copy(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    before, after = node.args[0].meta["val"].dtype, a["dtype"] or node.args[0].meta["val"].dtype
+    if before == after or (not before.is_floating_point and not after.is_floating_point):
+        return graph.raw_name(node, node.args[0])
+    if not before.is_floating_point and after == torch.float32:
+        return graph.name_of(node, node.args[0])
+    raise graph.refuse(node, f"converts {before} to {after}, expected a model of float32; mixed precision is "
+                             "numerics of the job")
+
+
+VALUES: dict[str, Converter] = {
+    **{name: _unary(name) for name in ("relu", "silu", "tanh", "sigmoid", "hardswish", "hardsigmoid", "exp", "log")},
+    **{name: _unary("power", exponent=exponent)
+       for name, exponent in (("rsqrt", -0.5), ("sqrt", 0.5), ("reciprocal", -1.0), ("square", 2.0))},
+    **dict.fromkeys(("bitwise_and", "logical_and"), _and), **dict.fromkeys(("bitwise_or", "logical_or"), _or),
+    **dict.fromkeys(("bitwise_not", "logical_not"), _not), **dict.fromkeys(("_softmax", "softmax"), _softmax),
+    "neg": _unary("scale", factor=-1.0), "relu6": _unary("hardtanh", least=0.0, most=6.0),
+    "hardtanh": _limits("hardtanh", "min_val", "max_val"), "clamp": _limits("clamp", "min", "max"),
+    "clamp_min": _limits("clamp", "min", ""), "clamp_max": _limits("clamp", "", "max"),
+    "gelu": _gelu, "leaky_relu": _leaky_relu, "pow": _pow, "add": _add(1), "sub": _add(-1), "rsub": _add(-1, True),
+    "mul": _mul, "div": _div, "bernoulli": _bernoulli, "where": _where, "cumsum": _cumsum,
+    "sum": _sum("sum"), "mean": _sum("mean"), "_to_copy": _to_copy,
+    "eq": _compare("equal"), "ne": _compare("equal", negated=True), "lt": _compare("less"),
+    "ge": _compare("less", negated=True), "gt": _compare("less", exchanged=True),
+    "le": _compare("less", negated=True, exchanged=True),
+}
