@@ -11,6 +11,9 @@ center resize h w PIXELS                     Resize(resize) and CenterCrop((h, w
 color name factor PIXELS                     adjust_NAME of base.png
 crop key height width top left height width  RandomResizedCrop.get_params with the numbers of gaccd's stream `key`
 erase key height width top left height width RandomErasing(p=1).get_params, too; 0 0 0 0: nothing
+augment name magnitude PIXELS                what RandAugment does with base.png; of Equalize and AutoContrast: 0
+operations key bins magnitude height width N NAME MAGNITUDE ...   the N operations that RandAugment draws, with the
+                                             numbers of gaccd's stream `key`
 """
 import math
 import pathlib
@@ -22,6 +25,7 @@ import numpy
 import PIL.Image
 import torch
 import torchvision.transforms as transforms
+import torchvision.transforms.autoaugment as autoaugment
 import torchvision.transforms.functional as functional
 
 FOLDER = pathlib.Path(__file__).parent / "pictures"
@@ -127,10 +131,14 @@ class Numbers:
         self.next += 1
         return float(least) + (float(most) - float(least)) * share
 
+    def randint(self, *bounds, size=None):  # least and most, or most alone; then the size, maybe
+        least, most = [0, *(bound for bound in bounds if isinstance(bound, int))][-2:]
+        return torch.tensor([int(self.uniform(least, most))])
+
     def replay(self, function):
         real = torch.Tensor.uniform_, torch.randint
         torch.Tensor.uniform_ = lambda _, least, most: torch.tensor([self.uniform(least, most)], dtype=torch.float64)
-        torch.randint = lambda least, most, size: torch.tensor([int(self.uniform(least, most))])
+        torch.randint = self.randint
         try:
             return function()
         finally:
@@ -154,6 +162,28 @@ def record_boxes():
         lines.append(" ".join(map(str, ["erase", key, height, width, *box])))
 
 
+def record_augmentations(base):
+    for name, magnitudes in (("Identity", [0]), ("ShearX", [0.09, -0.3, 0]), ("ShearY", [-0.09, 0.3]),
+                             ("TranslateX", [3.6, -5.2, 0]), ("TranslateY", [-2.9, 4]), ("Rotate", [9, -9, 30, -17.5, 0]),
+                             ("Brightness", [0.27, -0.9]), ("Color", [0.27, -0.9]), ("Contrast", [0.9, -0.27]),
+                             ("Sharpness", [0.9, -0.9, -0.27]), ("Posterize", [8, 6, 4]), ("Solarize", [178.5, 255, 0, 128]),
+                             ("AutoContrast", [0]), ("Equalize", [0])):
+        for magnitude in magnitudes:
+            out = autoaugment._apply_op(base, name, magnitude, transforms.InterpolationMode.NEAREST, None)
+            lines.append(f"augment {name} {magnitude} {pixels(out)}")
+    for key in range(60):
+        height, width = ((224, 224), (20, 27), (8, 331), (32, 32), (5, 3))[key % 5]
+        bins, magnitude, count = ((31, 9, 2), (10, 9, 4), (31, 30, 1), (9, 1, 3), (52, 26, 6), (2, 0, 3))[key % 6]
+        drawn = []
+        blank = PIL.Image.new("RGB", (width, height))
+        real, autoaugment._apply_op = autoaugment._apply_op, lambda image, *what, **_: drawn.append(what) or image
+        Numbers(gaccd_random.stream_key(key, 5)).replay(
+            lambda: transforms.RandAugment(count, magnitude, bins)(blank))
+        autoaugment._apply_op = real
+        words = [word for name, strength in drawn for word in (name, repr(strength))]
+        lines.append(" ".join(map(str, ["operations", key, bins, magnitude, height, width, count, *words])))
+
+
 def main():
     FOLDER.mkdir(exist_ok=True)
     write_files()
@@ -163,6 +193,7 @@ def main():
     record_sizes(base)
     record_colors(base)
     record_boxes()
+    record_augmentations(base)
     (FOLDER / "pictures.txt").write_text("\n".join(lines) + "\n")
 
 
