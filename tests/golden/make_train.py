@@ -416,9 +416,10 @@ def mix(job, update, inputs, labels):
     return mixed, ((labels, shares), (others, 1 - shares))
 
 
-def mixed_loss_sum(outputs, targets):
+def mixed_loss_sum(outputs, targets, smoothing):
     cross_entropy = torch.nn.functional.cross_entropy
-    return sum((cross_entropy(outputs, labels, reduction="none") * weights).sum() for labels, weights in targets)
+    return sum((cross_entropy(outputs, labels, reduction="none", label_smoothing=smoothing) * weights).sum()
+               for labels, weights in targets)
 
 
 def evaluate(network, features, targets):
@@ -464,7 +465,8 @@ def train(job, ranks, out):
             loss.backward()
         elif job.data.HasField("mixup") or job.data.HasField("cutmix"):
             inputs, labels = mix(job, update, features[samples], targets[samples])
-            loss = mixed_loss_sum(network(inputs), labels) / len(samples)
+            smoothing = job.model.loss.softmax_cross_entropy.label_smoothing
+            loss = mixed_loss_sum(network(inputs), labels, smoothing) / len(samples)
             loss.backward()
         else:
             for part in torch.tensor(samples).split(parts if accumulates else [len(samples)]):
