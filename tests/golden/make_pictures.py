@@ -15,9 +15,11 @@ augment name magnitude PIXELS                what RandAugment does with base.png
 operations key bins magnitude height width N NAME MAGNITUDE ...   the N operations that RandAugment draws, with the
                                              numbers of gaccd's stream `key`
 """
+import io
 import math
 import pathlib
 import struct
+import tarfile
 import zlib
 
 import gaccd_random
@@ -85,9 +87,21 @@ def write_files():
     image(3, 3).save(FOLDER / "other.gif")
 
 
+def write_shards():
+    """As WebDataset's TarWriter, with a name that needs a header of its own."""
+    for name, kind in (("pax.tar", tarfile.PAX_FORMAT), ("gnu.tar", tarfile.GNU_FORMAT)):
+        with tarfile.open(FOLDER / name, "w", format=kind) as shard:
+            for key, picture, label in (("000", "420.jpg", 7), ("more/" * 30 + "001", "rgb.png", 3), ("002", "one.jpg", 0)):
+                for suffix, content in ((picture[-3:], (FOLDER / picture).read_bytes()), ("cls", b"%d" % label),
+                                        ("json", b"{}")):
+                    member = tarfile.TarInfo(f"{key}.{suffix}")
+                    member.size, member.mtime, member.uname = len(content), 1700000000.25, "bigdata"
+                    shard.addfile(member, io.BytesIO(content))
+
+
 def record_files():
     for path in sorted(FOLDER.iterdir()):
-        if path.name in ("pictures.txt", "base.png", "grey16.png", "animation.webp", "other.gif"):
+        if path.suffix == ".tar" or path.name in ("pictures.txt", "base.png", "grey16.png", "animation.webp", "other.gif"):
             continue
         for channels, mode in ((1, "L"), (3, "RGB")):
             picture = PIL.Image.open(path).convert(mode)
@@ -187,6 +201,7 @@ def record_augmentations(base):
 def main():
     FOLDER.mkdir(exist_ok=True)
     write_files()
+    write_shards()
     record_files()
     base = image(20, 27)
     base.save(FOLDER / "base.png")

@@ -2,12 +2,14 @@
 
 The images are those of tests/golden/pictures.
 """
+import io
 import json
 import os
 import shutil
 import struct
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 import zlib
@@ -113,6 +115,26 @@ class ImagesRunTest(unittest.TestCase):
         (self.dir / "job.txtpb").write_text(JOB)
         self.train(1, "plain")
         self.assertGreater(abs(self.step_losses("plain")[1] - expected[1]), 1e-4)
+
+    def test_tar_files_are_the_same_data(self):
+        self.train(1, "folders")
+        files = sorted((self.dir / "train").glob("*/*"))
+        for number, part in enumerate((files[:4], files[4:])):
+            with tarfile.open(self.dir / f"train-{number}.tar", "w") as shard:
+                for i, file in enumerate(part):
+                    kind = {b"\xff\xd8": "jpg", b"\x89P": "png", b"RI": "webp"}[file.read_bytes()[:2]]
+                    shard.add(file, f"{i}.{kind}")
+                    label = tarfile.TarInfo(f"{i}.cls")
+                    label.size = 1
+                    shard.addfile(label, io.BytesIO(b"%d" % (file.parent.name == "dog")))
+        (self.dir / "job.txtpb").write_text(JOB.replace('path: "train"', 'path: "train-*.tar"'))
+        self.train(3, "shards")
+        for a, b in zip(self.losses("shards"), self.losses("folders"), strict=True):
+            self.assertAlmostEqual(a, b, delta=2e-6)
+        said = gaccd(1, "data", "show", "--job=job.txtpb", "--sample=8", "--out=a.png", cwd=self.dir)
+        self.assertRegex(said, r"sample 8 of 9: train-1.tar: 4.png, label 1\n")
+        os.truncate(self.dir / "train-1.tar", 3000)
+        self.assertIn("train-1.tar: ", self.train(2, "short", code=65))
 
     def test_mixing_needs_features_with_classes(self):
         for change, words in ((("softmax_cross_entropy", "mean_squared_error"),
