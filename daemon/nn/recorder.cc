@@ -78,11 +78,13 @@ ValueId Recorder::Parameter(ParameterIndex index) {
   return found->second;
 }
 
-ValueId Recorder::Dropout(std::string_view where, double probability, ValueId x) {
+ValueId Recorder::Dropout(std::string_view where, double probability, ValueId x,
+                          bool whole_samples) {
   if (!options_.dropout_seed || probability == 0) return x;
   const DropoutOptions options{.probability = static_cast<float>(probability),
                                .seed = *options_.dropout_seed,
-                               .layer = dropouts_++};
+                               .layer = dropouts_++,
+                               .whole_samples = whole_samples};
   return Apply(where, std::make_shared<gaccd::Dropout>(options),
                {x, Input(kSampleIds), Input(kUpdate)});
 }

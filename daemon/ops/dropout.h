@@ -1,4 +1,6 @@
 // Dropout: y = x m, m = 0 with probability p, else 1 / (1 - p); dx = dy m: the same function again.
+// Of whole samples, m is one number for all elements of a sample: stochastic depth (Huang et al.
+// 2016), where x is what a block adds.
 // m of an element depends on the seed, the number of the update, the layer, the id of the sample
 // and the place within the sample alone: not on the rank, the micro-batch or a restart. Nothing is
 // kept for the backward, which computes m again.
@@ -13,6 +15,7 @@ struct DropoutOptions {
   float probability = 0;    // p, in [0, 1)
   std::uint64_t seed = 0;   // of the job
   std::uint64_t layer = 0;  // different for every dropout of a model
+  bool whole_samples = false;
 };
 
 // Inputs: x f32, bf16 or fp16, whose first dimension is a multiple of the samples (rows of a sample

@@ -21,6 +21,10 @@ void DropSample(const DropoutMask& mask, std::uint64_t key, const float* x, std:
   if (elements % 2 != 0) y[elements - 1] = x[elements - 1] * mask.First(key, pairs);
 }
 
+void ScaleSample(float factor, const float* x, std::int64_t elements, float* y) {
+  for (std::int64_t i = 0; i < elements; ++i) y[i] = x[i] * factor;
+}
+
 }  // namespace
 
 KernelResult MakeDropoutCpu(const KernelRequest& request) {
@@ -34,8 +38,13 @@ KernelResult MakeDropoutCpu(const KernelRequest& request) {
     mask.layer = StreamKey(StreamKey(options.seed, update), options.layer);
     for (std::int64_t b = 0; b < samples; ++b) {
       const std::uint64_t key = mask.SampleKey(c.in<std::int64_t>(1)[b]);
-      DropSample(mask, key, c.in<float>(0) + b * elements, elements,
-                 c.out<float>(0) + b * elements);
+      const float* x = c.in<float>(0) + b * elements;
+      float* y = c.out<float>(0) + b * elements;
+      if (options.whole_samples) {
+        ScaleSample(mask.First(key, 0), x, elements, y);
+      } else {
+        DropSample(mask, key, x, elements, y);
+      }
     }
     return Status::Ok();
   });
