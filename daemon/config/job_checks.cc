@@ -99,8 +99,9 @@ Status CheckImages(const SourceSpec& source, std::string_view field, bool traini
   }
   if (images->channels == 2) return Bad(name("channels") + ": expected 1 or 3, found 2");
   const auto* crop = std::get_if<RandomResizedCropSpec>(&images->crop);
+  const auto* augment = std::get_if<RandAugmentSpec>(&images->augmentation);
   const ColorJitterSpec& jitter = images->color_jitter;
-  const bool random = crop != nullptr || images->random_erasing ||
+  const bool random = crop != nullptr || images->random_erasing || augment != nullptr ||
                       images->horizontal_flip + jitter.brightness + jitter.contrast +
                               jitter.saturation + jitter.hue >
                           0;
@@ -112,6 +113,10 @@ Status CheckImages(const SourceSpec& source, std::string_view field, bool traini
   if (crop != nullptr) {
     GACCD_RETURN_IF_ERROR(CheckRange(crop->scale, name("random_resized_crop.scale")));
     GACCD_RETURN_IF_ERROR(CheckRange(crop->ratio, name("random_resized_crop.ratio")));
+  }
+  if (augment != nullptr && augment->magnitude >= augment->num_magnitude_bins) {
+    return Bad(StrCat(name("rand_augment.magnitude"), ": expected a number below the ",
+                      augment->num_magnitude_bins, " bins, found ", augment->magnitude));
   }
   if (!images->random_erasing) return {};
   GACCD_RETURN_IF_ERROR(CheckRange(images->random_erasing->scale, name("random_erasing.scale")));
@@ -284,8 +289,26 @@ Status CheckEvaluation(const Job& job) {
   return Bad("evaluation: the job has no data.eval to evaluate");
 }
 
+// Of mixed samples both labels count.
+Status CheckMixing(const Job& job) {
+  if (!job.data.mixup && !job.data.cutmix) return {};
+  const std::string_view name = job.data.cutmix ? "data.cutmix" : "data.mixup";
+  if (KindOf(job.model.loss) != LossKind::kSoftmaxCrossEntropy) {
+    return Bad(StrCat(
+        name, ": mixes class labels, expected model.loss softmax_cross_entropy, found ",
+        KindOf(job.model.loss) == LossKind::kContrastive ? "contrastive" : "mean_squared_error"));
+  }
+  const SourceSpec& source = job.data.train;
+  if (std::holds_alternative<TokensSpec>(source) || std::holds_alternative<StreamSpec>(source)) {
+    return Bad(StrCat(name, ": mixes features, expected data.train idx, npy, csv or images, found ",
+                      std::holds_alternative<TokensSpec>(source) ? "tokens" : "stream"));
+  }
+  return {};
+}
+
 // What the loss and the metrics require of the data in addition to the inputs.
 Status CheckTargets(const Job& job) {
+  GACCD_RETURN_IF_ERROR(CheckMixing(job));
   GACCD_RETURN_IF_ERROR(CheckMasked(job.data.train, "data.train"));
   GACCD_RETURN_IF_ERROR(CheckImages(job.data.train, "data.train", /*training=*/true));
   GACCD_RETURN_IF_ERROR(CheckChannels(job.data));

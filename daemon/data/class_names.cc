@@ -10,6 +10,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
 #include "daemon/data/image_folder.h"
+#include "daemon/data/image_shards.h"
 #include "daemon/data/prepared.h"
 
 namespace gaccd {
@@ -79,7 +80,8 @@ Result<ClassNames> ReadClassNames(const Job& job) {
     GACCD_RETURN_IF_ERROR(add(std::move(found)));
   }
   for (const std::string& folder : folders) {
-    if (!PathExists(folder)) continue;  // the data is opened later, with all its errors
+    // Tar files have numbers alone. The data is opened later, with all its errors.
+    if (IsShards(folder) || !PathExists(folder)) continue;
     GACCD_ASSIGN_OR_RETURN(std::vector<std::string> classes, ListClassFolders(folder));
     GACCD_RETURN_IF_ERROR(add({std::move(classes), folder}));
   }

@@ -68,7 +68,7 @@ class Dataset {
   // Copies sample indices[i] to row i of every tensor of `out`; out.ids is not looked at. REQUIRES:
   // out.samples == indices.size(), every index in [0, size()), out.length 0 or at least the
   // Length() of each. Content was checked when the set was opened, so this cannot fail, but for
-  // ReadError(); it does not allocate, but for images.
+  // ReadError(); it does not allocate, but for images and mixed samples.
   virtual void Gather(std::span<const std::int64_t> indices, const BatchView& out) const = 0;
 };
 

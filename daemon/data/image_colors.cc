@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 namespace gaccd {
 namespace {
@@ -69,6 +73,40 @@ void ToRgb(const Hsv& hsv, std::uint8_t* rgb) {
   std::ranges::copy(sectors[static_cast<std::size_t>(whole) % 6], rgb);
 }
 
+using Table = std::array<std::uint8_t, 256>;
+
+template <typename Of>
+Table TableOf(const Of& of) {
+  Table table{};
+  for (std::size_t i = 0; i < table.size(); ++i) table[i] = of(static_cast<int>(i));
+  return table;
+}
+
+// Replaces the values of channel c.
+void LookUp(const Table& table, std::size_t c, Image& image) {
+  const auto channels = static_cast<std::size_t>(image.channels);
+  for (std::size_t i = c; i < image.pixels.size(); i += channels) {
+    image.pixels[i] = table[image.pixels[i]];
+  }
+}
+
+// How many pixels have each value of channel c.
+using Histogram = std::array<std::int64_t, 256>;
+Histogram HistogramOf(const Image& image, std::size_t c) {
+  Histogram counts{};
+  const auto channels = static_cast<std::size_t>(image.channels);
+  for (std::size_t i = c; i < image.pixels.size(); i += channels) ++counts[image.pixels[i]];
+  return counts;
+}
+
+// The places of the first and of the last value that occurs.
+std::pair<int, int> EndsOf(const Histogram& counts) {
+  const auto occurs = [](std::int64_t count) { return count > 0; };
+  const auto first = std::ranges::find_if(counts, occurs);
+  const auto last = std::find_if(counts.rbegin(), counts.rend(), occurs);
+  return {static_cast<int>(first - counts.begin()), static_cast<int>(counts.rend() - last) - 1};
+}
+
 }  // namespace
 
 void AdjustBrightness(Image& image, double factor) {
@@ -104,6 +142,68 @@ void AdjustHue(Image& image, double shift) {
     Hsv hsv = ToHsv(&image.pixels[i]);
     hsv[0] = static_cast<std::uint8_t>(hsv[0] + add);
     ToRgb(hsv, &image.pixels[i]);
+  }
+}
+
+void AdjustSharpness(Image& image, double factor) {
+  if (image.height < 3 || image.width < 3) return;
+  const auto channels = static_cast<std::size_t>(image.channels);
+  const auto row = static_cast<std::size_t>(image.width) * channels;
+  std::vector<std::uint8_t> smooth = image.pixels;
+  for (std::size_t i = row; i + row < smooth.size(); ++i) {
+    const std::size_t x = i % row;
+    if (x < channels || x + channels >= row) continue;
+    std::uint32_t sum = 4U * image.pixels[i];
+    for (const std::size_t at : {i - row, i, i + row}) {
+      sum += image.pixels[at - channels] + image.pixels[at] + image.pixels[at + channels];
+    }
+    smooth[i] = static_cast<std::uint8_t>((2 * sum + 13) / 26);  // of 13, rounded
+  }
+  for (std::size_t i = 0; i < smooth.size(); ++i) {
+    image.pixels[i] = Blend(smooth[i], image.pixels[i], static_cast<float>(factor));
+  }
+}
+
+void Posterize(Image& image, int bits) {
+  const auto mask = static_cast<std::uint8_t>(0xff << (8 - bits));
+  for (std::uint8_t& value : image.pixels) value &= mask;
+}
+
+void Solarize(Image& image, double threshold) {
+  for (std::uint8_t& value : image.pixels) {
+    if (value >= threshold) value = static_cast<std::uint8_t>(255 - value);
+  }
+}
+
+void AutoContrast(Image& image) {
+  for (std::size_t c = 0; c < static_cast<std::size_t>(image.channels); ++c) {
+    const auto [least, most] = EndsOf(HistogramOf(image, c));
+    if (most <= least) continue;
+    const double scale = 255.0 / (most - least);
+    const double offset = -least * scale;
+    LookUp(TableOf([&](int value) {
+             return static_cast<std::uint8_t>(std::clamp(value * scale + offset, 0.0, 255.0));
+           }),
+           c, image);
+  }
+}
+
+// A value becomes the share of the pixels below it and of half a step, in steps of 1 / 255 of all
+// pixels but those of the largest value.
+void Equalize(Image& image) {
+  for (std::size_t c = 0; c < static_cast<std::size_t>(image.channels); ++c) {
+    const Histogram counts = HistogramOf(image, c);
+    const auto last = static_cast<std::size_t>(EndsOf(counts).second);
+    const std::int64_t all = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+    const std::int64_t step = (all - counts[last]) / 255;
+    if (step == 0) continue;
+    std::int64_t below = step / 2;
+    LookUp(TableOf([&](int value) {
+             const std::int64_t share = below / step;
+             below += counts[static_cast<std::size_t>(value)];
+             return static_cast<std::uint8_t>(std::min<std::int64_t>(share, 255));
+           }),
+           c, image);
   }
 }
 

@@ -85,7 +85,7 @@ Result<std::vector<ImageFile>> ListImages(const std::string& path,
     std::ranges::sort(files);
     GACCD_RETURN_IF_ERROR(CheckStems(files));
     for (std::string& file : files) {
-      images.push_back({std::move(file), static_cast<std::int32_t>(label)});
+      images.push_back({.path = std::move(file), .label = static_cast<std::int32_t>(label)});
     }
   }
   return images;

@@ -16,8 +16,11 @@ namespace gaccd {
 Result<std::vector<std::string>> ListClassFolders(const std::string& path);
 
 struct ImageFile {
-  std::string path;
+  std::string path;  // in its tar file, if it is in one
   std::int32_t label = 0;
+  std::int32_t shard = -1;  // the number of the tar file; -1: a file of its own
+  std::int64_t offset = 0;  // in the tar file
+  std::int64_t bytes = 0;
 };
 
 // The files in the folders of these classes and in folders below them, class by class, sorted by

@@ -8,33 +8,17 @@
 #include "collectives/base/json.h"
 #include "collectives/base/strings.h"
 #include "daemon/data/image_colors.h"
-#include "daemon/tensor/random.h"
+#include "daemon/data/numbers.h"
 
 namespace gaccd {
 namespace {
 
 // Streams of a sample's key. A number is never used for another operation.
-enum class Operation : std::uint64_t { kCrop = 1, kFlip = 2, kColor = 3, kErase = 4 };
+enum class Operation : std::uint64_t { kCrop = 1, kFlip = 2, kColor = 3, kErase = 4, kAugment = 5 };
 
-// The numbers of one operation for one sample, one after the other.
-class Numbers {
- public:
-  Numbers(std::uint64_t key, Operation operation)
-      : key_(StreamKey(key, static_cast<std::uint64_t>(operation))) {}
-
-  double Uniform(double least, double most) {
-    const double share = static_cast<double>(StreamValue(key_, next_++) >> 11) * 0x1p-53;
-    return least + (most - least) * share;
-  }
-  // In [0, count); its bias is below count / 2^53.
-  std::int64_t Below(std::int64_t count) {
-    return static_cast<std::int64_t>(Uniform(0, static_cast<double>(count)));
-  }
-
- private:
-  std::uint64_t key_;
-  std::uint64_t next_ = 0;
-};
+Numbers NumbersOf(std::uint64_t key, Operation operation) {
+  return Numbers(StreamKey(key, static_cast<std::uint64_t>(operation)));
+}
 
 struct Range {
   double least;
@@ -88,7 +72,7 @@ Box CentralBox(std::int64_t height, std::int64_t width, Range ratio) {
 Box DrawCrop(const RandomResizedCropSpec& crop, std::int64_t height, std::int64_t width,
              std::uint64_t key) {
   const Range ratio = RangeOf(crop.ratio, {3.0 / 4, 4.0 / 3});
-  Numbers numbers(key, Operation::kCrop);
+  Numbers numbers = NumbersOf(key, Operation::kCrop);
   const auto fits = [&](const Box& box) {
     return box.height > 0 && box.width > 0 && box.height <= height && box.width <= width;
   };
@@ -97,9 +81,22 @@ Box DrawCrop(const RandomResizedCropSpec& crop, std::int64_t height, std::int64_
   return box.value_or(CentralBox(height, width, ratio));
 }
 
+std::vector<Augmentation> DrawAugmentations(const RandAugmentSpec& spec, std::int64_t height,
+                                            std::int64_t width, std::uint64_t key) {
+  Numbers numbers = NumbersOf(key, Operation::kAugment);
+  std::vector<Augmentation> drawn;
+  for (std::int64_t i = 0; i < spec.num_ops; ++i) {
+    const auto kind = static_cast<AugmentKind>(numbers.Below(kAugmentKinds));
+    const double magnitude = MagnitudeOf(kind, spec, height, width);
+    const bool negative = IsSigned(kind) && numbers.Below(2) == 1;
+    drawn.push_back({kind, negative ? -magnitude : magnitude});
+  }
+  return drawn;
+}
+
 // The order of the four is drawn as well: each goes to a place among those before it.
 void DrawColors(const ColorJitterSpec& jitter, std::uint64_t key, ImageParameters& parameters) {
-  Numbers numbers(key, Operation::kColor);
+  Numbers numbers = NumbersOf(key, Operation::kColor);
   const std::array<double, 3> spread{jitter.brightness, jitter.contrast, jitter.saturation};
   for (std::size_t i = 0; i < spread.size(); ++i) {
     parameters.factor[i] = numbers.Uniform(std::max(0.0, 1 - spread[i]), 1 + spread[i]);
@@ -154,6 +151,9 @@ std::string Describe(const ImageParameters& parameters) {
   std::string text = StrCat("crop ", Describe(parameters.from), ", resized to height ",
                             parameters.height, " width ", parameters.width, ", window ",
                             Describe(parameters.window), ", flip ", parameters.flip ? "yes" : "no");
+  for (const Augmentation& augmentation : parameters.augmentations) {
+    text += StrCat(", ", Describe(augmentation));
+  }
   for (const ColorChange change : parameters.order) {
     const auto i = static_cast<std::size_t>(change);
     if (parameters.factor[i] != ImageParameters().factor[i]) {
@@ -227,13 +227,16 @@ Result<ImageParameters> ImageTransform::Draw(std::int64_t height, std::int64_t w
     drawn.window.top = Rounded(static_cast<double>(drawn.height - height_) / 2);
     drawn.window.left = Rounded(static_cast<double>(drawn.width - width_) / 2);
   }
-  drawn.flip = Numbers(key, Operation::kFlip).Uniform(0, 1) < source_.horizontal_flip;
+  drawn.flip = NumbersOf(key, Operation::kFlip).Uniform(0, 1) < source_.horizontal_flip;
+  if (const auto* augment = std::get_if<RandAugmentSpec>(&source_.augmentation)) {
+    drawn.augmentations = DrawAugmentations(*augment, height_, width_, key);
+  }
   const ColorJitterSpec& jitter = source_.color_jitter;
   if (jitter.brightness > 0 || jitter.contrast > 0 || jitter.saturation > 0 || jitter.hue > 0) {
     DrawColors(jitter, key, drawn);
   }
   if (source_.random_erasing) {
-    Numbers numbers(key, Operation::kErase);
+    Numbers numbers = NumbersOf(key, Operation::kErase);
     const RandomErasingSpec& erasing = *source_.random_erasing;
     if (numbers.Uniform(0, 1) < erasing.p) {
       drawn.erased =
@@ -250,6 +253,7 @@ void ImageTransform::Apply(const Image& image, const ImageParameters& parameters
   Image out =
       ResizeImage(image, parameters.from, parameters.height, parameters.width, parameters.window);
   if (parameters.flip) Flip(out);
+  for (const Augmentation& augmentation : parameters.augmentations) Augment(out, augmentation);
   ApplyColors(parameters, out);
   const std::int64_t plane = height_ * width_;
   for (std::int64_t c = 0; c < channels(); ++c) {

@@ -1,6 +1,6 @@
-// From an image to the features of a sample: cut out, resized, flipped, with other colours,
-// normalised, erased in parts. The definitions are those of torchvision's transforms of the same
-// names on PIL images; erasing works on the normalised features, as there.
+// From an image to the features of a sample: cut out, resized, flipped, augmented, with other
+// colours, normalised, erased in parts. The definitions are those of torchvision's transforms of
+// the same names on PIL images; erasing works on the normalised features, as there.
 #pragma once
 
 #include <array>
@@ -13,6 +13,7 @@
 #include "daemon/config/job.h"
 #include "daemon/data/image.h"
 #include "daemon/data/normalize.h"
+#include "daemon/data/rand_augment.h"
 #include "daemon/data/resize_image.h"
 
 namespace gaccd {
@@ -26,14 +27,15 @@ struct ImageParameters {
   std::int64_t width = 0;
   Box window;  // of which this is taken
   bool flip = false;
+  std::vector<Augmentation> augmentations = {};
   // In the order in which they are applied; 1, or a hue of 0, changes nothing.
   std::array<ColorChange, 4> order{};
   std::array<double, 4> factor{1, 1, 1, 0};  // by ColorChange; of the hue a shift
   std::optional<Box> erased = std::nullopt;
 };
 
-// "crop top 3 left 0 height 20 width 31, resized to ..., flip yes, brightness 1.2": factors with
-// all digits, so that torchvision can do the same.
+// "crop top 3 left 0 height 20 width 31, resized to ..., flip yes, ShearX -0.09, brightness 1.2":
+// factors with all digits, so that torchvision can do the same.
 [[nodiscard]] std::string Describe(const ImageParameters& parameters);
 
 // Immutable; any number of threads may use it.

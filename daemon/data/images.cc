@@ -7,12 +7,14 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/base/file_pattern.h"
 #include "collectives/base/strings.h"
 #include "daemon/data/bad_records.h"
 #include "daemon/data/image_folder.h"
 #include "daemon/data/mapped_file.h"
 #include "daemon/data/node_share.h"
 #include "daemon/data/row_threads.h"
+#include "daemon/data/several_files.h"
 #include "daemon/data/sources.h"
 #include "daemon/tensor/random.h"
 
@@ -28,6 +30,29 @@ std::uint64_t SampleKey(std::uint64_t seed, std::int64_t epoch, std::int64_t ind
   return StreamKey(of_epoch, static_cast<std::uint64_t>(index));
 }
 
+// For a rank of a node that others wait for.
+Status Tick(NodeShare* share) { return share == nullptr ? Status::Ok() : share->Tick(); }
+
+Result<ImageShards> FilesOf(const ImagesSpec& source, const Opening& opening) {
+  const auto tick = [&opening] { return Tick(opening.share); };
+  if (IsPattern(source.path)) {
+    GACCD_ASSIGN_OR_RETURN(const auto files, FilesLike(source.path, opening.folder));
+    std::vector<std::string> paths;
+    for (const auto& [text, path] : files) paths.push_back(path);
+    return OpenShards(paths, source.classes, tick);
+  }
+  GACCD_ASSIGN_OR_RETURN(const std::string path, opening.Locate(source.path));
+  if (IsShards(path)) return OpenShards({path}, source.classes, tick);
+  GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> classes, ListClassFolders(path));
+  if (std::ssize(classes) != source.classes) {
+    return Status(ErrorKind::kData, StrCat(path, ": expected ", source.classes,
+                                           " folders, one for each class, found ", classes.size()));
+  }
+  ImageShards files;
+  GACCD_ASSIGN_OR_RETURN(files.images, ListImages(path, classes));
+  return files;
+}
+
 }  // namespace
 
 struct ImageDataset::Failure {
@@ -36,8 +61,8 @@ struct ImageDataset::Failure {
   Status first;
 };
 
-ImageDataset::ImageDataset(std::vector<ImageFile> files, const ImagesSpec& source,
-                           ImageTransform transform, std::unique_ptr<RowThreads> threads)
+ImageDataset::ImageDataset(ImageShards files, const ImagesSpec& source, ImageTransform transform,
+                           std::unique_ptr<RowThreads> threads)
     : files_(std::move(files)),
       transform_(std::move(transform)),
       spec_(LabelledSample({transform_.channels(), transform_.height(), transform_.width()},
@@ -47,20 +72,35 @@ ImageDataset::ImageDataset(std::vector<ImageFile> files, const ImagesSpec& sourc
 
 ImageDataset::~ImageDataset() = default;
 
-std::int64_t ImageDataset::size() const { return std::ssize(files_); }
+std::int64_t ImageDataset::size() const { return std::ssize(files_.images); }
 
-const ImageFile& ImageDataset::file(std::int64_t index) const {
-  return files_[static_cast<std::size_t>(index)];
+std::string ImageDataset::NameOf(std::int64_t index) const {
+  const ImageFile& image = file(index);
+  if (image.shard < 0) return image.path;
+  return StrCat(files_.shards[static_cast<std::size_t>(image.shard)].path, ": ", image.path);
+}
+
+Status ImageDataset::CheckUnchanged() const {
+  for (const Shard& shard : files_.shards) GACCD_RETURN_IF_ERROR(shard.file->CheckUnchanged());
+  return ReadError();
 }
 
 Result<ImageParameters> ImageDataset::Read(std::int64_t index, std::uint64_t seed,
                                            std::int64_t epoch, float* features) const {
-  const std::string& path = file(index).path;
-  GACCD_ASSIGN_OR_RETURN(const auto mapped, MappedFile::Open(path));
-  GACCD_ASSIGN_OR_RETURN(const Image image,
-                         DecodeImage(path, mapped->bytes(), transform_.channels()));
+  const ImageFile& from = file(index);
+  std::shared_ptr<const MappedFile> own;
+  std::span<const std::byte> bytes;
+  if (from.shard < 0) {
+    GACCD_ASSIGN_OR_RETURN(own, MappedFile::Open(from.path));
+    bytes = own->bytes();
+  } else {
+    bytes = files_.shards[static_cast<std::size_t>(from.shard)].file->bytes().subspan(
+        static_cast<std::size_t>(from.offset), static_cast<std::size_t>(from.bytes));
+  }
+  const std::string name = NameOf(index);
+  GACCD_ASSIGN_OR_RETURN(const Image image, DecodeImage(name, bytes, transform_.channels()));
   auto parameters = transform_.Draw(image.height, image.width, SampleKey(seed, epoch, index));
-  if (!parameters.ok()) return parameters.status().WithContext(path);
+  if (!parameters.ok()) return parameters.status().WithContext(name);
   if (features != nullptr) transform_.Apply(image, *parameters, features);
   return parameters;
 }
@@ -104,36 +144,31 @@ Status ImageDataset::CheckAll(const std::function<Status(std::int64_t, Status)>&
 }
 
 Result<std::unique_ptr<ImageDataset>> OpenImages(const ImagesSpec& source, const Opening& opening) {
-  GACCD_ASSIGN_OR_RETURN(const std::string path, opening.Locate(source.path));
   GACCD_ASSIGN_OR_RETURN(ImageTransform transform, ImageTransform::Make(source, opening.normalize));
-  GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> classes, ListClassFolders(path));
-  if (std::ssize(classes) != source.classes) {
-    return Status(ErrorKind::kData, StrCat(path, ": expected ", source.classes,
-                                           " folders, one for each class, found ", classes.size()));
-  }
-  GACCD_ASSIGN_OR_RETURN(std::vector<ImageFile> files, ListImages(path, classes));
+  GACCD_ASSIGN_OR_RETURN(ImageShards files, FilesOf(source, opening));
   GACCD_ASSIGN_OR_RETURN(auto threads, RowThreads::Start(source.threads));
   return std::make_unique<ImageDataset>(std::move(files), source, std::move(transform),
                                         std::move(threads));
 }
 
 OpenedDataset OpenSource(const ImagesSpec& source, const Opening& opening) {
-  GACCD_ASSIGN_OR_RETURN(const std::string path, opening.Locate(source.path));
   GACCD_ASSIGN_OR_RETURN(auto images, OpenImages(source, opening));
   BadRecords bad(opening.rules);
+  for (const DamagedLabel& label : images->damaged_labels()) {
+    GACCD_RETURN_IF_ERROR(bad.Take(label.sample, label.why));
+  }
   NodeShare* share = opening.share;
   const auto* center = std::get_if<CenterCropSpec>(&source.crop);
   const std::string known =
       StrCat("images ", images->transform().height(), " ", images->transform().width(), " ",
-             center == nullptr ? -1 : center->resize, " ", path);
+             center == nullptr ? -1 : center->resize, " ", images->NameOf(0));
   if (source.decode_all && (share == nullptr || !share->IsChecked(known))) {
     bool good = true;
     const auto take = [&](std::int64_t sample, Status damage) {
       good = false;
       return damage.kind() == ErrorKind::kData ? bad.Take(sample, std::move(damage)) : damage;
     };
-    GACCD_RETURN_IF_ERROR(images->CheckAll(
-        take, [share] { return share == nullptr ? Status::Ok() : share->Tick(); }));
+    GACCD_RETURN_IF_ERROR(images->CheckAll(take, [share] { return Tick(share); }));
     if (good && share != nullptr) share->MarkChecked(known);
   }
   return std::move(bad).Skip(std::move(images));

@@ -71,6 +71,7 @@ void TrainIndices::EnterUpdate() {
   in_tail_ = update.samples != schedule_.request().batch;
   const Plan& plan = in_tail_ ? *tail_ : full_;
   begin_ = update.first;
+  samples_ = update.samples;
   position_ = begin_ + plan.Offset(rank_);
   step_ = 0;
   if (by_length_ == nullptr) return;
@@ -102,6 +103,7 @@ std::int64_t TrainIndices::Next(std::span<std::int64_t> out) {
     taken_ += count;
   }
   taken_from_ = position_;
+  of_update_ = samples_;
   position_ += samples;
   if (++step_ == plan.accum_steps()) {
     pass_ = (pass_ + 1) % passes_;

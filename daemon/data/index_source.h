@@ -62,7 +62,10 @@ class TrainIndices final : public IndexSource {
   [[nodiscard]] std::uint64_t draw() const override { return draw_; }
   [[nodiscard]] std::int64_t position() const override { return in_update_; }
   [[nodiscard]] RunPosition run_position() const override {
-    return {.seed = order_.seed(), .first = taken_from_, .epoch_samples = order_.size()};
+    return {.seed = order_.seed(),
+            .first = taken_from_,
+            .epoch_samples = order_.size(),
+            .update_samples = of_update_};
   }
 
  private:
@@ -84,12 +87,14 @@ class TrainIndices final : public IndexSource {
   std::int64_t step_ = 0;
   std::int64_t position_ = 0;   // run position of the next sample of this rank
   std::int64_t begin_ = 0;      // run position of the update
+  std::int64_t samples_ = 0;    // of the update
   std::int64_t in_update_ = 0;  // position() of what Next() gave
   const Dataset* by_length_ = nullptr;
   std::vector<std::int64_t> grouped_;  // by_length_: this rank's samples of the update
   std::size_t taken_ = 0;              // of grouped_
   std::uint64_t draw_ = 0;
   std::int64_t taken_from_ = 0;  // run position of the micro-batch that Next() gave
+  std::int64_t of_update_ = 0;   // the samples of its update
 };
 
 // Evaluation: samples [first, first + count) of rank `rank`, in order, `batch` at a time; the last

@@ -16,8 +16,10 @@
 #include "daemon/data/equal_weights.h"
 #include "daemon/data/idx.h"
 #include "daemon/data/masked_tokens.h"
+#include "daemon/data/mixed_samples.h"
 #include "daemon/data/npy.h"
 #include "daemon/data/prepared.h"
+#include "daemon/data/sample_order.h"
 #include "daemon/data/several_files.h"
 #include "daemon/data/sources.h"
 #include "daemon/data/synthetic.h"
@@ -56,6 +58,17 @@ Status CheckSameSpec(SampleSpec train, SampleSpec eval) {
   return {ErrorKind::kConfig,
           StrCat("the evaluation data differs from the training data: expected samples of ",
                  Describe(train), ", found ", Describe(eval))};
+}
+
+// Both sets: their samples are of one kind, and those of an evaluation are not mixed.
+Status MixIfAsked(const Job& job, TrainingData* opened) {
+  const DataSpec& data = job.data;
+  if (!data.mixup && !data.cutmix) return Status::Ok();
+  const SampleOrder order(job.seed, opened->train->size(), data.shuffle);
+  GACCD_ASSIGN_OR_RETURN(opened->train, MixSamples(std::move(opened->train), data, order));
+  if (opened->eval == nullptr) return Status::Ok();
+  GACCD_ASSIGN_OR_RETURN(opened->eval, MixSamples(std::move(opened->eval), data, order));
+  return Status::Ok();
 }
 
 }  // namespace
@@ -188,7 +201,10 @@ Result<TrainingData> OpenTrainingData(const Job& job, const BadRecordRules& rule
   TrainingData opened;
   GACCD_ASSIGN_OR_RETURN(opened.train,
                          OpenDataset(data.train, data.normalize, rules, share, job.folder));
-  if (!data.eval) return opened;
+  if (!data.eval) {
+    GACCD_RETURN_IF_ERROR(MixIfAsked(job, &opened));
+    return opened;
+  }
   BadRecordRules eval_rules = rules;
   eval_rules.used += std::ssize(opened.train->bad_records());
   eval_rules.leave_out = true;
@@ -200,6 +216,7 @@ Result<TrainingData> OpenTrainingData(const Job& job, const BadRecordRules& rule
     opened.eval = WithEqualWeights(std::move(opened.eval), *weights);
   }
   GACCD_RETURN_IF_ERROR(CheckSameSpec(opened.train->spec(), opened.eval->spec()));
+  GACCD_RETURN_IF_ERROR(MixIfAsked(job, &opened));
   return opened;
 }
 

@@ -37,35 +37,12 @@ std::vector<std::string*> PathsOf(SourceSpec& source) {
                         [&](ArraysSpec& arrays) {
                           for (NamedArraySpec& array : arrays.array) add(array.path);
                         },
-                        [](ImagesSpec&) {},  // a folder
+                        [](ImagesSpec&) {},  // a folder, or tar files that are one set of their own
                         [&](auto& other) {
                           if constexpr (requires { other.path; }) add(other.path);
                         }},
              source);
   return paths;
-}
-
-// Files by what the '*' stands for.
-using Matches = std::map<std::string, std::string>;
-
-Result<Matches> MatchesOf(const std::string& pattern, const std::string& folder) {
-  const std::size_t star = pattern.find('*');
-  const auto stars = std::ranges::count(pattern, '*');
-  if (stars != 1 || pattern.find('/', star) != std::string::npos) {
-    return Status(ErrorKind::kConfig,
-                  StrCat("'", pattern, "': expected one '*', in the name of the file, in every ",
-                         "path of this source or in none, found ",
-                         stars == 1 ? "it in the name of a folder" : StrCat(stars)));
-  }
-  GACCD_ASSIGN_OR_RETURN(Matches here, Glob(pattern));
-  if (!here.empty()) return here;
-  const bool elsewhere = !folder.empty() && !pattern.starts_with('/');
-  if (elsewhere) {
-    GACCD_ASSIGN_OR_RETURN(Matches there, Glob(StrCat(folder, "/", pattern)));
-    if (!there.empty()) return there;
-  }
-  return Status(ErrorKind::kIo, StrCat("no file is called '", pattern, "' in the current folder",
-                                       elsewhere ? StrCat(" or in ", folder) : ""));
 }
 
 // Sample numbers continue from part to part.
@@ -142,7 +119,30 @@ class JoinedDataset final : public Dataset {
   std::vector<BadRecord> bad_;
 };
 
+// Files by what the '*' stands for.
+using Matches = std::map<std::string, std::string>;
+
 }  // namespace
+
+Result<Matches> FilesLike(const std::string& pattern, const std::string& folder) {
+  const std::size_t star = pattern.find('*');
+  const auto stars = std::ranges::count(pattern, '*');
+  if (stars != 1 || pattern.find('/', star) != std::string::npos) {
+    return Status(ErrorKind::kConfig,
+                  StrCat("'", pattern, "': expected one '*', in the name of the file, in every ",
+                         "path of this source or in none, found ",
+                         stars == 1 ? "it in the name of a folder" : StrCat(stars)));
+  }
+  GACCD_ASSIGN_OR_RETURN(Matches here, Glob(pattern));
+  if (!here.empty()) return here;
+  const bool elsewhere = !folder.empty() && !pattern.starts_with('/');
+  if (elsewhere) {
+    GACCD_ASSIGN_OR_RETURN(Matches there, Glob(StrCat(folder, "/", pattern)));
+    if (!there.empty()) return there;
+  }
+  return Status(ErrorKind::kIo, StrCat("no file is called '", pattern, "' in the current folder",
+                                       elsewhere ? StrCat(" or in ", folder) : ""));
+}
 
 Result<std::vector<SourceSpec>> ExpandPatterns(const SourceSpec& source,
                                                const std::string& folder) {
@@ -152,7 +152,7 @@ Result<std::vector<SourceSpec>> ExpandPatterns(const SourceSpec& source,
   if (std::ranges::none_of(patterns, is_pattern)) return std::vector{source};
   std::vector<Matches> matches;
   for (const std::string* pattern : patterns) {
-    GACCD_ASSIGN_OR_RETURN(Matches found, MatchesOf(*pattern, folder));
+    GACCD_ASSIGN_OR_RETURN(Matches found, FilesLike(*pattern, folder));
     matches.push_back(std::move(found));
   }
   std::vector<SourceSpec> sources;

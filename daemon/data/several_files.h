@@ -4,6 +4,7 @@
 // what the '*' stands for.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +19,10 @@ namespace gaccd {
 // '*', one in the name of a folder, or a path without one together with others; kData, with what is
 // missing, for paths whose '*' stand for different texts.
 Result<std::vector<SourceSpec>> ExpandPatterns(const SourceSpec& source, const std::string& folder);
+
+// The files of one such path, by what the '*' stands for; at least one. Errors as above.
+Result<std::map<std::string, std::string>> FilesLike(const std::string& pattern,
+                                                     const std::string& folder);
 
 // The samples of `parts`, at least one, one part after the other. A damaged record was replaced by
 // one of its own part. kData for parts whose samples differ in kind.

@@ -9,6 +9,7 @@
 #include "daemon/autograd/simplify.h"
 #include "daemon/nn/recorder.h"
 #include "daemon/ops/cast.h"
+#include "daemon/ops/join_columns.h"
 #include "daemon/ops/label_ranks.h"
 #include "daemon/ops/mean_squared_error.h"
 #include "daemon/ops/reshape.h"
@@ -21,6 +22,9 @@ namespace {
 constexpr std::string_view kLabels = "labels";
 // One for every label, if the samples have them.
 constexpr std::string_view kWeights = "weights";
+// Two labels of a sample, and their weights: in training in place of the others.
+constexpr std::string_view kMixedLabels = "mixed_labels";
+constexpr std::string_view kMixedWeights = "mixed_weights";
 
 // The tensor of the sample that the loss compares with.
 std::string_view TargetOf(LossKind loss) {
@@ -91,6 +95,17 @@ Result<std::vector<ValueId>> Apply(Graph& graph, std::string_view what,
   auto outputs = graph.Apply(std::move(function), std::move(inputs));
   if (!outputs.ok()) return outputs.status().WithContext(what);
   return outputs;
+}
+
+// Every row twice, [N, C] -> [2 N, C], in f32: for two labels each.
+ValueId TwiceEveryRow(nn::Recorder& recorder, ValueId rows) {
+  constexpr std::string_view kWhere = "loss";
+  if (recorder.activations() != DType::kF32) {
+    rows = recorder.Apply(kWhere, std::make_shared<Cast>(DType::kF32), {rows});
+  }
+  const Shape shape = recorder.shape(rows);
+  const ValueId pairs = recorder.Apply(kWhere, std::make_shared<JoinColumns>(), {rows, rows});
+  return recorder.Apply(kWhere, std::make_shared<Reshape>(Shape{2 * shape[0], shape[1]}), {pairs});
 }
 
 // A sample for which `network` can be recorded, with the target that its prediction needs.
@@ -238,18 +253,26 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, BatchSize
     return forward;
   }
   GACCD_RETURN_IF_ERROR(recorder.status());
-  const Shape shape = graph.value(forward.prediction).spec.shape;
+  Shape shape = graph.value(forward.prediction).spec.shape;
+  const std::int64_t rows = samples > 0 ? shape[0] / samples : predictions_;
+  GACCD_RETURN_IF_ERROR(CheckPredictionFits(loss_, sample, rows, SampleShape(shape)));
+  const bool mixed = purpose == For::kTraining && recorder.HasTensor(kMixedLabels);
+  if (mixed) {
+    forward.prediction = TwiceEveryRow(recorder, forward.prediction);
+    GACCD_RETURN_IF_ERROR(recorder.status());
+    shape[0] *= 2;
+  }
   // Labels and weights of sequences become a list of rows, as the prediction.
   const auto rows_of = [&](std::string_view name) {
     const ValueId input = recorder.Input(name);
     if (recorder.shape(input) == Shape{shape[0]}) return input;
     return recorder.Apply(name, std::make_shared<Reshape>(Shape{shape[0]}), {input});
   };
-  const std::int64_t rows = samples > 0 ? shape[0] / samples : predictions_;
-  GACCD_RETURN_IF_ERROR(CheckPredictionFits(loss_, sample, rows, SampleShape(shape)));
   const bool labels = loss_ == LossKind::kSoftmaxCrossEntropy;
-  forward.target = labels ? rows_of(kLabels) : recorder.Input(TargetOf(loss_));
-  if (recorder.HasTensor(kWeights)) forward.weights = rows_of(kWeights);
+  forward.target =
+      labels ? rows_of(mixed ? kMixedLabels : kLabels) : recorder.Input(TargetOf(loss_));
+  const std::string_view weights = mixed ? kMixedWeights : kWeights;
+  if (recorder.HasTensor(weights)) forward.weights = rows_of(weights);
   GACCD_RETURN_IF_ERROR(recorder.status());
   forward.inputs = recorder.inputs();
   return forward;

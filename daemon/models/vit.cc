@@ -1,5 +1,7 @@
 #include "daemon/models/vit.h"
 
+#include <algorithm>
+
 #include "collectives/base/strings.h"
 #include "daemon/models/images.h"
 #include "daemon/ops/embedding.h"
@@ -32,7 +34,10 @@ std::int64_t Patches(const VitSpec& vit) {
 
 std::vector<VitBlock> MakeBlocks(const nn::Scope& scope, const VitSpec& vit) {
   std::vector<VitBlock> blocks;
-  for (std::int64_t i = 0; i < vit.depth; ++i) blocks.emplace_back(scope / i, vit);
+  const auto last = static_cast<double>(std::max<std::int64_t>(vit.depth - 1, 1));
+  for (std::int64_t i = 0; i < vit.depth; ++i) {
+    blocks.emplace_back(scope / i, vit, vit.drop_path * static_cast<double>(i) / last);
+  }
   return blocks;
 }
 
@@ -68,7 +73,7 @@ ValueId VitEmbedding::operator()(nn::Recorder& recorder, ValueId images) const {
                                    {tokens, Matrix(recorder, pos_embed_)}));
 }
 
-VitBlock::VitBlock(const nn::Scope& scope, const VitSpec& vit)
+VitBlock::VitBlock(const nn::Scope& scope, const VitSpec& vit, double drop_path)
     : Module(scope),
       norm1_(scope / "norm1", Norm(vit)),
       qkv_(scope / "attn" / "qkv", Projection(vit.width, 3 * vit.width)),
@@ -79,14 +84,15 @@ VitBlock::VitBlock(const nn::Scope& scope, const VitSpec& vit)
       act_(scope / "mlp" / "act", ActivationKind::kGelu),
       fc2_(scope / "mlp" / "fc2", Projection(Hidden(vit), vit.width)),
       drop_(scope / "drop", vit.dropout),
+      drop_path_(scope / "drop_path", drop_path),
       add_(scope) {}
 
 ValueId VitBlock::operator()(nn::Recorder& recorder, ValueId x, std::int64_t length) const {
   const ValueId qkv = qkv_(recorder, norm1_(recorder, x));
   const ValueId attended = proj_(recorder, attend_(recorder, {qkv}, length));
-  x = add_(recorder, x, drop_(recorder, attended));
+  x = add_(recorder, x, drop_path_(recorder, drop_(recorder, attended)));
   const ValueId hidden = drop_(recorder, act_(recorder, fc1_(recorder, norm2_(recorder, x))));
-  return add_(recorder, x, drop_(recorder, fc2_(recorder, hidden)));
+  return add_(recorder, x, drop_path_(recorder, drop_(recorder, fc2_(recorder, hidden))));
 }
 
 Vit::Vit(const VitSpec& spec)

@@ -36,7 +36,8 @@ class VitEmbedding final : public nn::Module {
 
 class VitBlock final : public nn::Module {
  public:
-  VitBlock(const nn::Scope& scope, const VitSpec& vit);
+  // drop_path: the probability that a sample skips a half of the block.
+  VitBlock(const nn::Scope& scope, const VitSpec& vit, double drop_path);
   // x [B length, width] -> the same
   ValueId operator()(nn::Recorder& recorder, ValueId x, std::int64_t length) const;
 
@@ -50,6 +51,7 @@ class VitBlock final : public nn::Module {
   nn::Activation act_;
   nn::Linear fc2_;
   nn::Dropout drop_;
+  nn::DropPath drop_path_;
   nn::AddResidual add_;
 };
 

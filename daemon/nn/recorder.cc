@@ -46,7 +46,7 @@ ValueId Recorder::Input(std::string_view name) {
   ValueId value = graph_.AddInput(std::string(name), *spec);
   inputs_.push_back({std::string(name), value});
   if (activations() != spec->dtype && spec->dtype == DType::kF32 && name != "targets" &&
-      name != "weights") {
+      name != "weights" && name != "mixed_weights") {
     value = Apply(name, std::make_shared<Cast>(activations()), {value});
   }
   seen_.emplace(name, value);

@@ -102,7 +102,8 @@ class Recorder {
     return options_.update_samples > 0 ? options_.update_samples : options_.samples;
   }
   // x with values dropped with this probability (ops/dropout.h), each call with masks of its own;
-  // x itself where dropout is not recorded, or never drops. whole_samples: DropoutOptions.
+  // x itself where dropout is not recorded, or never drops. whole_samples: of each sample all
+  // values or none.
   ValueId Dropout(std::string_view where, double probability, ValueId x,
                   bool whole_samples = false);
   [[nodiscard]] bool training() const { return options_.training; }

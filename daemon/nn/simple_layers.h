@@ -52,6 +52,18 @@ class Dropout final : public Layer {
   double probability_;
 };
 
+// Drops what a block adds, of whole samples: stochastic depth, as timm's DropPath. As Dropout.
+class DropPath final : public Layer {
+ public:
+  DropPath(const Scope& scope, double probability) : Layer(scope), probability_(probability) {}
+  ValueId operator()(Recorder& recorder, ValueId x) const override {
+    return recorder.Dropout(path(), probability_, x, /*whole_samples=*/true);
+  }
+
+ private:
+  double probability_;
+};
+
 // The first of every `length` rows: [B length, width] -> [B, width]
 class FirstRow final : public Module {
  public:

@@ -1,4 +1,6 @@
 // Dropout: y = x m, m = 0 with probability p, else 1 / (1 - p); dx = dy m: the same function again.
+// Of whole samples, m is one number for all elements of a sample: stochastic depth (Huang et al.
+// 2016), where x is what a block adds.
 // m of an element depends on the seed, the number of the update, the layer, the id of the sample
 // and the place within the sample alone, with
 // `whole_samples` (stochastic depth) not on the place, so that a sample is dropped as a whole: not

@@ -16,7 +16,7 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads)
     DropoutKernel(const T* x, const std::int64_t* ids, const std::int64_t* update,
                   std::int64_t elements, std::int64_t parts, DropoutMask mask, std::uint64_t seed,
-                  std::uint64_t layer, bool whole, T* y) {
+                  std::uint64_t layer, bool whole_samples, T* y) {
   const std::int64_t sample = blockIdx.x / parts;
   const std::int64_t part = blockIdx.x % parts;
   mask.layer = StreamKey(StreamKey(seed, static_cast<std::uint64_t>(*update)), layer);
@@ -25,10 +25,11 @@ __global__ void __launch_bounds__(kThreads)
   T* to = y + sample * elements;
   const std::int64_t pairs = (elements + 1) / 2;
   for (std::int64_t i = part * kThreads + threadIdx.x; i < pairs; i += parts * kThreads) {
-    to[2 * i] = FromFloat<T>(ToFloat(from[2 * i]) * mask.First(key, whole ? 0 : i));
+    const float first = mask.First(key, whole_samples ? 0 : i);
+    to[2 * i] = FromFloat<T>(ToFloat(from[2 * i]) * first);
     if (2 * i + 1 < elements) {
-      to[2 * i + 1] = FromFloat<T>(ToFloat(from[2 * i + 1]) *
-                                   (whole ? mask.First(key, 0) : mask.Second(key, i)));
+      const float second = whole_samples ? first : mask.Second(key, i);
+      to[2 * i + 1] = FromFloat<T>(ToFloat(from[2 * i + 1]) * second);
     }
   }
 }

@@ -62,6 +62,7 @@ BatchView Rows(const SampleSpec& spec, const BatchView& batch, std::size_t first
   if (rows.ids != nullptr) rows.ids += first;
   rows.position += static_cast<std::int64_t>(first);
   rows.run.first += static_cast<std::int64_t>(first);
+  if (rows.run.rows != nullptr) rows.run.rows += first;
   for (std::size_t t = 0; t < batch.tensors.size(); ++t) {
     const auto row = static_cast<std::size_t>(RowBytes(spec.tensors[t], batch.length));
     tensors[t] = batch.tensor<std::byte>(t) + first * row;

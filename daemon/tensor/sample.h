@@ -2,7 +2,8 @@
 //
 // Names that models ask for: "features" f32, "tokens" i32 [T], "lengths" i32 [], "segments" i32
 // [T]; and losses: "labels" i32 [] or [T], "weights" f32, one for every label, "targets" f32
-// [width].
+// [width]. Of mixed samples (data/mixed_samples.h), in training in place of "labels" and "weights":
+// "mixed_labels" i32 [2], "mixed_weights" f32 [2].
 #pragma once
 
 #include <cstddef>
@@ -77,12 +78,16 @@ struct BatchSize {
 
 // Where in a run samples are, for what is drawn by epoch.
 struct RunPosition {
-  std::uint64_t seed = 0;          // of the job
-  std::int64_t first = 0;          // run position (SampleOrder) of row 0 of a batch
-  std::int64_t epoch_samples = 0;  // of the data set; 0: not in a run
+  std::uint64_t seed = 0;              // of the job
+  std::int64_t first = 0;              // run position (SampleOrder) of row 0 of a batch
+  std::int64_t epoch_samples = 0;      // of the data set; 0: not in a run
+  std::int64_t update_samples = 0;     // of the update; 0: not in a run
+  const std::int64_t* rows = nullptr;  // run positions of all rows, where they are not in a row
 
   [[nodiscard]] std::int64_t EpochOf(std::size_t row) const {
-    return epoch_samples == 0 ? 0 : (first + static_cast<std::int64_t>(row)) / epoch_samples;
+    if (epoch_samples == 0) return 0;
+    const std::int64_t at = rows == nullptr ? first + static_cast<std::int64_t>(row) : rows[row];
+    return at / epoch_samples;
   }
 };
 

@@ -9,7 +9,6 @@
 #include "collectives/base/print.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
-#include "daemon/data/image_folder.h"
 #include "daemon/data/images.h"
 #include "daemon/data/sources.h"
 #include "daemon/data/write_png.h"
@@ -40,11 +39,11 @@ Status RunDataCommand(const Flags& flags) {
   const std::string out =
       flags.out.value_or(StrCat("sample-", flags.sample, "-epoch-", flags.epoch, ".png"));
   GACCD_RETURN_IF_ERROR(WritePng(transform.Restore(features.data()), out));
-  const ImageFile& file = images->file(flags.sample);
-  return PrintOut(StrCat("sample ", flags.sample, " of ", images->size(), ": ", file.path,
-                         ", label ", file.label, "\nepoch ", flags.epoch, ", seed ", job.seed, ": ",
-                         Describe(drawn), "\nwritten: ", out, ", ", transform.width(), " x ",
-                         transform.height(), "\n"));
+  return PrintOut(StrCat("sample ", flags.sample, " of ", images->size(), ": ",
+                         images->NameOf(flags.sample), ", label ", images->label(flags.sample),
+                         "\nepoch ", flags.epoch, ", seed ", job.seed, ": ", Describe(drawn),
+                         "\nwritten: ", out, ", ", transform.width(), " x ", transform.height(),
+                         "\n"));
 }
 
 }  // namespace gaccd

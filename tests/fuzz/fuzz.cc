@@ -31,6 +31,7 @@ constexpr std::pair<std::string_view, Target> kTargets[] = {
     {"set", FuzzSet},
     {"site", FuzzSite},
     {"slurm", FuzzSlurm},
+    {"tar", FuzzTar},
     {"tokenizer", FuzzTokenizer},
     {"verdict", FuzzVerdict},
 #if defined(GACCD_CUDA)

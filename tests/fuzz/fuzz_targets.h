@@ -25,6 +25,7 @@ int FuzzSafetensors(const std::uint8_t* data, std::size_t size);
 int FuzzSet(const std::uint8_t* data, std::size_t size);
 int FuzzSite(const std::uint8_t* data, std::size_t size);
 int FuzzSlurm(const std::uint8_t* data, std::size_t size);
+int FuzzTar(const std::uint8_t* data, std::size_t size);
 int FuzzTokenizer(const std::uint8_t* data, std::size_t size);
 int FuzzVerdict(const std::uint8_t* data, std::size_t size);
 

@@ -1,4 +1,7 @@
-"""gaccd's random numbers and its order of the samples: daemon/tensor/random.h, daemon/data/sample_order.h."""
+"""gaccd's random numbers, its order of the samples and how they are mixed: daemon/tensor/random.h,
+daemon/data/sample_order.h, daemon/data/mix_group.h."""
+import math
+
 import numpy
 
 GOLDEN = 0x9E3779B97F4A7C15
@@ -63,3 +66,53 @@ def order_of_epoch(seed, epoch, size, shuffle):
         value = numpy.where(inside, value, (high << numpy.uint64(low_bits)) | low)
         inside = value < size
     return value.tolist()
+
+
+class Numbers:
+    """daemon/data/numbers.h."""
+
+    def __init__(self, key):
+        self.key, self.next = key, 0
+
+    def bits(self):
+        self.next += 1
+        return stream_values(self.key, 1, self.next - 1)
+
+    def uniform(self, least, most):
+        return least + (most - least) * (int(self.bits()[0]) >> 11) * 2.0**-53
+
+    def below(self, count):
+        return int(self.uniform(0, count))
+
+    def normal(self):
+        return float(normal(self.bits())[0])
+
+
+def log_gamma(shape, numbers):
+    d = (shape + 1 if shape < 1 else shape) - 1 / 3
+    while True:
+        x, log_u = numbers.normal(), math.log(1 - numbers.uniform(0, 1))
+        v = (1 + x / math.sqrt(9 * d)) ** 3
+        if v > 0 and log_u < x * x / 2 + d - d * v + d * math.log(v):
+            break
+    return math.log(d * v) + (math.log(1 - numbers.uniform(0, 1)) / shape if shape < 1 else 0)
+
+
+def mix_group(key, samples, mixup, cutmix, height, width):
+    """(lambda, (top, left, height, width) or None, partners), where 0 is no alpha: DrawGroupMix."""
+    if samples == 1:
+        return 1, None, [0]
+    numbers, box = Numbers(key), None
+    cuts = cutmix > 0 and (mixup == 0 or numbers.uniform(0, 1) < 0.5)
+    a, b = (log_gamma(cutmix if cuts else mixup, numbers) for _ in range(2))
+    lam = 1 / (1 + math.exp(b - a))
+    if cuts:  # torchvision's CutMix
+        x, y, r = numbers.below(width), numbers.below(height), 0.5 * math.sqrt(1 - lam)
+        top, left = max(y - int(r * height), 0), max(x - int(r * width), 0)
+        box = top, left, min(y + int(r * height), height) - top, min(x + int(r * width), width) - left
+        lam = 1 - box[2] * box[3] / (height * width)
+    partners = list(range(samples))
+    for i in range(samples - 1, 0, -1):
+        j = numbers.below(i)
+        partners[i], partners[j] = partners[j], partners[i]
+    return round(lam * 2**24) / 2**24, box, partners

@@ -11,10 +11,15 @@ center resize h w PIXELS                     Resize(resize) and CenterCrop((h, w
 color name factor PIXELS                     adjust_NAME of base.png
 crop key height width top left height width  RandomResizedCrop.get_params with the numbers of gaccd's stream `key`
 erase key height width top left height width RandomErasing(p=1).get_params, too; 0 0 0 0: nothing
+augment name magnitude PIXELS                what RandAugment does with base.png; of Equalize and AutoContrast: 0
+operations key bins magnitude height width N NAME MAGNITUDE ...   the N operations that RandAugment draws, with the
+                                             numbers of gaccd's stream `key`
 """
+import io
 import math
 import pathlib
 import struct
+import tarfile
 import zlib
 
 import gaccd_random
@@ -22,6 +27,7 @@ import numpy
 import PIL.Image
 import torch
 import torchvision.transforms as transforms
+import torchvision.transforms.autoaugment as autoaugment
 import torchvision.transforms.functional as functional
 
 FOLDER = pathlib.Path(__file__).parent / "pictures"
@@ -81,9 +87,21 @@ def write_files():
     image(3, 3).save(FOLDER / "other.gif")
 
 
+def write_shards():
+    """As WebDataset's TarWriter, with a name that needs a header of its own."""
+    for name, kind in (("pax.tar", tarfile.PAX_FORMAT), ("gnu.tar", tarfile.GNU_FORMAT)):
+        with tarfile.open(FOLDER / name, "w", format=kind) as shard:
+            for key, picture, label in (("000", "420.jpg", 7), ("more/" * 30 + "001", "rgb.png", 3), ("002", "one.jpg", 0)):
+                for suffix, content in ((picture[-3:], (FOLDER / picture).read_bytes()), ("cls", b"%d" % label),
+                                        ("json", b"{}")):
+                    member = tarfile.TarInfo(f"{key}.{suffix}")
+                    member.size, member.mtime, member.uname = len(content), 1700000000.25, "bigdata"
+                    shard.addfile(member, io.BytesIO(content))
+
+
 def record_files():
     for path in sorted(FOLDER.iterdir()):
-        if path.name in ("pictures.txt", "base.png", "grey16.png", "animation.webp", "other.gif"):
+        if path.suffix == ".tar" or path.name in ("pictures.txt", "base.png", "grey16.png", "animation.webp", "other.gif"):
             continue
         for channels, mode in ((1, "L"), (3, "RGB")):
             picture = PIL.Image.open(path).convert(mode)
@@ -127,10 +145,14 @@ class Numbers:
         self.next += 1
         return float(least) + (float(most) - float(least)) * share
 
+    def randint(self, *bounds, size=None):  # least and most, or most alone; then the size, maybe
+        least, most = [0, *(bound for bound in bounds if isinstance(bound, int))][-2:]
+        return torch.tensor([int(self.uniform(least, most))])
+
     def replay(self, function):
         real = torch.Tensor.uniform_, torch.randint
         torch.Tensor.uniform_ = lambda _, least, most: torch.tensor([self.uniform(least, most)], dtype=torch.float64)
-        torch.randint = lambda least, most, size: torch.tensor([int(self.uniform(least, most))])
+        torch.randint = self.randint
         try:
             return function()
         finally:
@@ -154,15 +176,39 @@ def record_boxes():
         lines.append(" ".join(map(str, ["erase", key, height, width, *box])))
 
 
+def record_augmentations(base):
+    for name, magnitudes in (("Identity", [0]), ("ShearX", [0.09, -0.3, 0]), ("ShearY", [-0.09, 0.3]),
+                             ("TranslateX", [3.6, -5.2, 0]), ("TranslateY", [-2.9, 4]), ("Rotate", [9, -9, 30, -17.5, 0]),
+                             ("Brightness", [0.27, -0.9]), ("Color", [0.27, -0.9]), ("Contrast", [0.9, -0.27]),
+                             ("Sharpness", [0.9, -0.9, -0.27]), ("Posterize", [8, 6, 4]), ("Solarize", [178.5, 255, 0, 128]),
+                             ("AutoContrast", [0]), ("Equalize", [0])):
+        for magnitude in magnitudes:
+            out = autoaugment._apply_op(base, name, magnitude, transforms.InterpolationMode.NEAREST, None)
+            lines.append(f"augment {name} {magnitude} {pixels(out)}")
+    for key in range(60):
+        height, width = ((224, 224), (20, 27), (8, 331), (32, 32), (5, 3))[key % 5]
+        bins, magnitude, count = ((31, 9, 2), (10, 9, 4), (31, 30, 1), (9, 1, 3), (52, 26, 6), (2, 0, 3))[key % 6]
+        drawn = []
+        blank = PIL.Image.new("RGB", (width, height))
+        real, autoaugment._apply_op = autoaugment._apply_op, lambda image, *what, **_: drawn.append(what) or image
+        Numbers(gaccd_random.stream_key(key, 5)).replay(
+            lambda: transforms.RandAugment(count, magnitude, bins)(blank))
+        autoaugment._apply_op = real
+        words = [word for name, strength in drawn for word in (name, repr(strength))]
+        lines.append(" ".join(map(str, ["operations", key, bins, magnitude, height, width, count, *words])))
+
+
 def main():
     FOLDER.mkdir(exist_ok=True)
     write_files()
+    write_shards()
     record_files()
     base = image(20, 27)
     base.save(FOLDER / "base.png")
     record_sizes(base)
     record_colors(base)
     record_boxes()
+    record_augmentations(base)
     (FOLDER / "pictures.txt").write_text("\n".join(lines) + "\n")
 
 

@@ -29,7 +29,7 @@ import tempfile
 import numpy
 import torch
 import torch.optim.swa_utils
-from gaccd_random import normal, order_of_epoch, stream, uniform
+from gaccd_random import mix_group, normal, order_of_epoch, stream, stream_key, uniform
 from google.protobuf import text_format
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -67,6 +67,9 @@ WORLDS = {  # by job
     "resnet_bottleneck": ["1x1", "1x5"],
     "resnet_one_image": ["1x1", "1x3"],
     "resnet18": ["1x1", "1x7", "2x2"],
+    "mixup": ["1x1", "1x3", "1x5", "2x2"],
+    "cutmix": ["1x1", "1x3", "1x5"],
+    "mixup_cutmix_carry": ["1x1", "1x3", "1x5", "30x8"],
 }
 GRADIENTS = ["batch_norm_five"]  # of these, gradients and buffers after every update, too
 
@@ -394,6 +397,31 @@ def loss_sum(outputs, targets):
     return ((outputs - targets) ** 2).mean(dim=1).sum()
 
 
+def mix(job, update, inputs, labels):
+    """The inputs of an update, mixed in its groups, and (labels, weights) twice."""
+    mixed, others, shares = inputs.clone(), labels.clone(), torch.ones(len(inputs))
+    for group, first in enumerate(range(0, len(inputs), job.data.mix_group)):
+        rows = torch.arange(first, min(first + job.data.mix_group, len(inputs)))
+        key = stream_key(stream_key(stream_key(job.seed, update), 1 << 34), group)
+        lam, box, partners = mix_group(key, len(rows), job.data.mixup.alpha, job.data.cutmix.alpha,
+                                       *(inputs.shape[-2:] if inputs.dim() > 2 else (1, 1)))
+        partners = first + torch.tensor(partners)
+        if box:
+            top, left, height, width = box
+            part = (..., slice(top, top + height), slice(left, left + width))
+            mixed[first:first + len(rows)][part] = inputs[partners][part]
+        else:
+            mixed[rows] = lam * inputs[rows] + (1 - lam) * inputs[partners]
+        others[rows], shares[rows] = labels[partners], lam
+    return mixed, ((labels, shares), (others, 1 - shares))
+
+
+def mixed_loss_sum(outputs, targets, smoothing):
+    cross_entropy = torch.nn.functional.cross_entropy
+    return sum((cross_entropy(outputs, labels, reduction="none", label_smoothing=smoothing) * weights).sum()
+               for labels, weights in targets)
+
+
 def evaluate(network, features, targets):
     with torch.no_grad():
         network.eval()
@@ -434,6 +462,11 @@ def train(job, ranks, out):
         loss = 0
         if isinstance(network, DualEncoder):
             loss = network.loss(features[samples], targets[samples])
+            loss.backward()
+        elif job.data.HasField("mixup") or job.data.HasField("cutmix"):
+            inputs, labels = mix(job, update, features[samples], targets[samples])
+            smoothing = job.model.loss.softmax_cross_entropy.label_smoothing
+            loss = mixed_loss_sum(network(inputs), labels, smoothing) / len(samples)
             loss.backward()
         else:
             for part in torch.tensor(samples).split(parts if accumulates else [len(samples)]):

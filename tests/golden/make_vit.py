@@ -5,7 +5,7 @@ Needs timm, transformers (for make_models.py) and protobuf; the committed files 
   V/bin/python tests/golden/make_vit.py
 
 The files, their records and the tolerances are those of make_models.py; of vit_bf16 the convolution of the patches
-rounds what it multiplies, too. The data: vit_images.npy, eval_vit_images.npy and their labels. Normalized pixels are
+rounds what it multiplies, too; of vit_drop_path the samples that skip are gaccd's. The data: vit_images.npy, eval_vit_images.npy and their labels. Normalized pixels are
 exact in f32, so that both sides round the same values to bf16.
 """
 import math
@@ -14,7 +14,7 @@ import os
 import numpy
 import timm
 import torch
-from gaccd_random import stream
+from gaccd_random import stream, stream_key, stream_values
 from google.protobuf import text_format
 from make_mlp import Bf16Linear
 from make_models import (Bf16Attention, FIRST, FOLDER, HELD_OUT, SAMPLES, make_optimizer, tensors_of,
@@ -26,6 +26,7 @@ JOBS = {  # job: worlds
     "vit_mini": ["1x1", "1x3", "2x2", "1x7"],
     "vitavg_mini": ["1x1", "3x1", "1x7"],
     "vit_bf16": ["1x1", "1x3", "1x7"],
+    "vit_drop_path": ["1x1", "1x3", "2x2", "1x7"],
 }
 
 
@@ -67,13 +68,32 @@ def round_products(network):
             module.forward = lambda x, m=module: bf16_patches(m, x)
 
 
+class Skips:
+    """In place of timm's random numbers: those of gaccd (daemon/ops/dropout.h); none outside of updates."""
+
+    def __init__(self, job, network):
+        self.job, self.update, self.samples = job, None, None
+        paths = [m for m in network.modules() if isinstance(m, timm.layers.DropPath)]
+        for layer, path in enumerate(paths):  # as they are called: two in each block
+            path.forward = lambda x, path=path, layer=layer: self.drop(x, path.drop_prob, layer)
+
+    def drop(self, x, probability, layer):
+        if self.update is None:
+            return x
+        key = stream_key(stream_key(self.job.seed, self.update), layer)
+        draws = [int(stream_values(stream_key(key, sample), 1)[0]) & 0xFFFFFFFF for sample in self.samples]
+        kept = torch.tensor([float(draw >= int(probability * 2**32)) for draw in draws], dtype=x.dtype)
+        return x * (kept / (1 - probability))[:, None, None]
+
+
 def make_network(job):
     torch.manual_seed(5)
     vit = job.model.vit
     network = timm.models.VisionTransformer(
         img_size=vit.image_size, patch_size=vit.patch_size, in_chans=vit.channels, embed_dim=vit.width,
         depth=vit.depth, num_heads=vit.heads, mlp_ratio=vit.mlp_ratio, num_classes=vit.classes,
-        global_pool="avg" if vit.pool == vit.AVG else "token")
+        global_pool="avg" if vit.pool == vit.AVG else "token", drop_path_rate=vit.drop_path)
+    network.skips = Skips(job, network)
     with torch.no_grad():  # as f32 holds them; larger, so that no gradient is almost zero
         for name, parameter in network.named_parameters():
             if parameter.dim() == 2 or name == "pos_embed":
@@ -116,7 +136,9 @@ def train(job, network, data, out=None):
     updates = updates_of(job, SAMPLES, job.batch.target)
     for update, (epoch, samples) in enumerate(updates):
         optimizer.zero_grad()
+        network.skips.update, network.skips.samples = update, samples
         loss, _ = loss_and_logits(job, network, data, samples)
+        network.skips.update = None
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(network.parameters(), job.clip_norm or math.inf)
         lr = learning_rate(job, update, len(updates), job.batch.target)

@@ -160,6 +160,8 @@ INSTANTIATE_TEST_SUITE_P(
                    kBF16},
         GoldenCase{"masked_f32", "models/masked_mini.txtpb", "masked_mini.init", Precision::kF32,
                    kF32},
+        GoldenCase{"mixup_f32", "train/mixup.txtpb", "", Precision::kF32, kF32},
+        GoldenCase{"mixup_fp16", "train/mixup.txtpb", "", Precision::kFP16, kFP16},
         GoldenCase{"dual_encoder_f32", "train/contrastive.txtpb", "", Precision::kF32, kF32},
         GoldenCase{"resnet_f32", "train/resnet.txtpb", "", Precision::kF32, kF32},
         GoldenCase{"resnet_bf16", "train/resnet.txtpb", "", Precision::kBF16, kBF16},

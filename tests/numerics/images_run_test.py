@@ -2,12 +2,14 @@
 
 The images are those of tests/golden/pictures.
 """
+import io
 import json
 import os
 import shutil
 import struct
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 import zlib
@@ -23,13 +25,15 @@ model { layer { name: "flatten" flatten {} } layer { name: "fc" linear { in: 192
         loss { softmax_cross_entropy {} } }
 data {
   train { images { path: "train" classes: 2 size: 8 random_resized_crop {} horizontal_flip: 0.5
-                   color_jitter { brightness: 0.4 contrast: 0.4 saturation: 0.4 hue: 0.1 }
+                   rand_augment { num_ops: 1 } color_jitter { brightness: 0.4 contrast: 0.4 saturation: 0.4 hue: 0.1 }
                    random_erasing { p: 0.25 } } }
   eval { images { path: "eval" classes: 2 size: 8 center_crop { resize: 9 } } }
   normalize { scale: 0.004 channel_mean: 0.5 channel_mean: 0.4 channel_mean: 0.3 }
 }
 batch { target: 5 micro: 2 } optimizer { lr: 0.05 sgd {} } epochs: 4
 """
+# Groups of 3 of the 5 or 4 samples of an update.
+MIXED = JOB.replace("  normalize", "  mixup { alpha: 0.8 } cutmix { alpha: 1 } mix_group: 3\n  normalize")
 
 
 def gaccd(ranks, *args, code=0, cwd=None):
@@ -73,6 +77,10 @@ class ImagesRunTest(unittest.TestCase):
         return gaccd(ranks, "train", "--job=job.txtpb", f"--run-dir={run}", "--device=cpu", *args, code=code,
                      cwd=self.dir)
 
+    def step_losses(self, run):
+        lines = gaccd(1, "logs", run, "--events", cwd=self.dir).splitlines()
+        return {event["step"]: event["loss"] for event in map(json.loads, lines) if event["ev"] == "step"}
+
     def losses(self, run):
         lines = gaccd(1, "logs", run, "--events", cwd=self.dir).splitlines()
         return [event["value"] for event in map(json.loads, lines)
@@ -90,6 +98,56 @@ class ImagesRunTest(unittest.TestCase):
                 self.assertAlmostEqual(a, b, delta=2e-6)
         other = self.train(1, "seed", "--seed=2") and self.losses("seed")
         self.assertGreater(abs(other[-1] - expected[-1]), 1e-4)
+
+    def test_any_ranks_micro_batches_and_a_restart_mix_the_same_samples(self):
+        (self.dir / "job.txtpb").write_text(MIXED)
+        self.train(1, "one", "--micro-batch=5")
+        expected = self.step_losses("one")
+        self.assertEqual(len(expected), 8)
+        self.train(3, "three", "--micro-batch=1")
+        self.train(2, "stopped", "--max-updates=3")  # in an epoch
+        self.train(3, "stopped", "--set", "data.train.images.threads=2")
+        for run in ("three", "stopped"):
+            found = self.step_losses(run)
+            self.assertEqual(sorted(found), sorted(expected))
+            for step, loss in found.items():
+                self.assertAlmostEqual(loss, expected[step], delta=2e-6)
+        (self.dir / "job.txtpb").write_text(JOB)
+        self.train(1, "plain")
+        self.assertGreater(abs(self.step_losses("plain")[1] - expected[1]), 1e-4)
+
+    def test_tar_files_are_the_same_data(self):
+        self.train(1, "folders")
+        files = sorted((self.dir / "train").glob("*/*"))
+        for number, part in enumerate((files[:4], files[4:])):
+            with tarfile.open(self.dir / f"train-{number}.tar", "w") as shard:
+                for i, file in enumerate(part):
+                    kind = {b"\xff\xd8": "jpg", b"\x89P": "png", b"RI": "webp"}[file.read_bytes()[:2]]
+                    shard.add(file, f"{i}.{kind}")
+                    label = tarfile.TarInfo(f"{i}.cls")
+                    label.size = 1
+                    shard.addfile(label, io.BytesIO(b"%d" % (file.parent.name == "dog")))
+        (self.dir / "job.txtpb").write_text(JOB.replace('path: "train"', 'path: "train-*.tar"'))
+        self.train(3, "shards")
+        for a, b in zip(self.losses("shards"), self.losses("folders"), strict=True):
+            self.assertAlmostEqual(a, b, delta=2e-6)
+        said = gaccd(1, "data", "show", "--job=job.txtpb", "--sample=8", "--out=a.png", cwd=self.dir)
+        self.assertRegex(said, r"sample 8 of 9: train-1.tar: 4.png, label 1\n")
+        os.truncate(self.dir / "train-1.tar", 3000)
+        self.assertIn("train-1.tar: ", self.train(2, "short", code=65))
+
+    def test_mixing_needs_features_with_classes(self):
+        for change, words in ((("softmax_cross_entropy", "mean_squared_error"),
+                               "data.cutmix: mixes class labels, expected model.loss softmax_cross_entropy, "
+                               "found mean_squared_error"),
+                              (("images { path: \"train\" classes: 2 size: 8 random_resized_crop {} horizontal_flip: 0.5",
+                                "stream { path: \"x\" length: 4 vocabulary: 2 } } #"),
+                               "data.cutmix: mixes features, expected data.train idx, npy, csv or images, found stream")):
+            text = MIXED.replace(*change)
+            if "stream" in text:  # the rest of the source, too
+                text = text[:text.index("#")] + text[text.index("  eval {"):]
+            (self.dir / "job.txtpb").write_text(text)
+            self.assertIn(words, self.train(1, "run", code=78))
 
     def test_classes_keep_their_names(self):
         self.train(2, "run")
@@ -115,6 +173,7 @@ class ImagesRunTest(unittest.TestCase):
         show = ["data", "show", "--job=job.txtpb", "--sample=8"]
         said = gaccd(1, *show, "--epoch=3", "--out=a.png", cwd=self.dir)
         self.assertRegex(said, r"sample 8 of 9: train/dog/of-palette.png, label 1\nepoch 3, seed 1: crop top \d+")
+        self.assertRegex(said, r"flip (yes|no), [A-Z][A-Za-z]+( -?[\d.]+)?, ")
         for name in ("brightness", "contrast", "saturation", "hue"):
             self.assertRegex(said, rf", {name} -?\d\.\d")
         self.assertEqual(read_png(self.dir / "a.png")[:2], (8, 8))
@@ -130,6 +189,10 @@ class ImagesRunTest(unittest.TestCase):
                               (("random_resized_crop {}", "random_resized_crop { scale: 1 scale: 0.5 }"),
                                "random_resized_crop.scale: expected the least value first, found 1 and 0.5"),
                               (("center_crop { resize: 9 }", "horizontal_flip: 0.5"),
+                               "data.eval.images: expected no random operation"),
+                              (("num_ops: 1", "magnitude: 31"),
+                               "rand_augment.magnitude: expected a number below the 31 bins, found 31"),
+                              (("center_crop { resize: 9 }", "rand_augment {}"),
                                "data.eval.images: expected no random operation"),
                               (("size: 8 center", "size: 8 channels: 2 center"), "expected 1 or 3, found 2")):
             (self.dir / "job.txtpb").write_text(JOB.replace(*change))

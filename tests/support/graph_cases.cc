@@ -245,6 +245,15 @@ const GraphCase kCases[] = {
        return Distance(bench, bench.Apply(std::make_shared<Dropout>(options),
                                           {x, ids, bench.Longs("update", {12})}));
      }},
+    {"dropout_whole_samples",
+     [](GraphBench& bench, const CaseSize& s) {
+       const ValueId x = Float(bench, s, "x", {8 * s.rows, s.in});
+       const ValueId ids = bench.Longs("sample_ids", {7, 1LL << 40, 0, 3, 4, 5, 6, 8});
+       const DropoutOptions options{
+           .probability = 0.5F, .seed = 3, .layer = 5, .whole_samples = true};
+       return Distance(bench, bench.Apply(std::make_shared<Dropout>(options),
+                                          {x, ids, bench.Longs("update", {12})}));
+     }},
     {"token_cross_entropy",
      [](GraphBench& b, const CaseSize& s) { return TokensOf(b, s, 0, false); }},
     {"token_cross_entropy_smoothed",

@@ -7,6 +7,7 @@ find_package(Protobuf REQUIRED)                  # libprotobuf-dev protobuf-comp
 find_package(ZLIB REQUIRED)                      # zlib1g-dev
 find_package(JPEG REQUIRED)                      # libjpeg62-turbo-dev
 find_package(PNG REQUIRED)                       # libpng-dev
+find_package(LibArchive REQUIRED)                # libarchive-dev
 find_path(WEBP_INCLUDE_DIR webp/decode.h REQUIRED)  # libwebp-dev; its CMake package is not in Debian's
 find_library(WEBP_LIBRARY webp REQUIRED)
 mark_as_advanced(WEBP_INCLUDE_DIR WEBP_LIBRARY)

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "daemon/data/image.h"
 #include "daemon/data/image_colors.h"
 #include "daemon/data/image_transform.h"
+#include "daemon/data/rand_augment.h"
 #include "daemon/data/resize_image.h"
 #include "tests/support/file_util.h"
 #include "tests/support/status_matchers.h"
@@ -162,6 +164,49 @@ TEST(ImagesGoldenTest, ColorsAreTorchvisions) {
     if (name == "saturation") AdjustSaturation(image, factor);
     if (name == "hue") AdjustHue(image, factor);
     ExpectPixels(image, line);
+  }
+}
+
+// By torchvision's name.
+AugmentKind KindOf(const std::string& name) {
+  for (std::int64_t i = 0; i < kAugmentKinds; ++i) {
+    if (Name(static_cast<AugmentKind>(i)) == name) return static_cast<AugmentKind>(i);
+  }
+  ADD_FAILURE() << name;
+  return AugmentKind::kIdentity;
+}
+
+TEST(ImagesGoldenTest, AugmentationsAreTorchvisions) {
+  const Image base = ValueOrThrow(DecodePicture("base.png"));
+  std::set<AugmentKind> seen;
+  for (std::istringstream& line : Lines("augment")) {
+    std::string name;
+    double magnitude = 0;
+    line >> name >> magnitude;
+    Image image = base;
+    Augment(image, {KindOf(name), magnitude});
+    seen.insert(KindOf(name));
+    ExpectPixels(image, line);
+  }
+  EXPECT_EQ(seen.size(), static_cast<std::size_t>(kAugmentKinds));
+}
+
+TEST(ImagesGoldenTest, RandAugmentDrawsWhatTorchvisionDoesForTheSameNumbers) {
+  for (std::istringstream& line : Lines("operations")) {
+    const auto n = Take(line, 6);  // key, bins, magnitude, height, width, operations
+    const ImagesSpec source{.size = {n[3], n[4]},
+                            .augmentation = RandAugmentSpec{
+                                .num_ops = n[5], .magnitude = n[2], .num_magnitude_bins = n[1]}};
+    const auto transform = ValueOrThrow(ImageTransform::Make(source, {}));
+    const auto drawn = ValueOrThrow(transform.Draw(50, 50, static_cast<std::uint64_t>(n[0])));
+    ASSERT_EQ(std::ssize(drawn.augmentations), n[5]);
+    for (const Augmentation& found : drawn.augmentations) {
+      std::string name;
+      double magnitude = 0;
+      line >> name >> magnitude;
+      EXPECT_EQ(Name(found.kind), name) << line.str();
+      EXPECT_EQ(found.magnitude, magnitude) << line.str();
+    }
   }
 }
 

@@ -55,6 +55,7 @@ class ImagesTest : public ::testing::Test {
     ImagesSpec source = Source();
     source.crop = RandomResizedCropSpec{};
     source.horizontal_flip = 0.5;
+    source.augmentation = RandAugmentSpec{};
     source.color_jitter = {.brightness = 0.4, .contrast = 0.4, .saturation = 0.4, .hue = 0.1};
     source.random_erasing = RandomErasingSpec{.p = 0.5};
     return source;
@@ -264,6 +265,7 @@ TEST_F(ImagesTest, AnOperationDoesNotChangeTheNumbersOfAnother) {
   ImagesSpec source = RandomSource();
   const auto all = ValueOrThrow(ImageTransform::Make(source, {}));
   source.color_jitter = {};
+  source.augmentation = {};
   source.horizontal_flip = 0;
   const auto fewer = ValueOrThrow(ImageTransform::Make(source, {}));
   int flipped = 0;
@@ -274,6 +276,8 @@ TEST_F(ImagesTest, AnOperationDoesNotChangeTheNumbersOfAnother) {
     EXPECT_EQ(one.from, other.from);
     EXPECT_EQ(one.erased, other.erased);
     EXPECT_FALSE(other.flip);
+    EXPECT_EQ(one.augmentations.size(), 2U);
+    EXPECT_TRUE(other.augmentations.empty());
     EXPECT_EQ(std::set(one.order.begin(), one.order.end()).size(), 4U);
     for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(one.factor[i], 1, 0.4);
     EXPECT_NEAR(one.factor[3], 0, 0.1);

@@ -1,8 +1,10 @@
 // Functions of text models: what finite differences do not show.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "daemon/ops/activations.h"
 #include "daemon/ops/dropout.h"
@@ -66,6 +68,24 @@ TEST(DropoutTest, KeepsTheMean) {
     EXPECT_NEAR(kept / count, 1 - static_cast<double>(p), 5e-3);
     EXPECT_NEAR(sum / count, 1, 0.05);
   }
+}
+
+TEST(DropoutTest, WholeSamplesAreDroppedOrKept) {
+  constexpr std::int64_t kSamples = 2000;
+  const DropoutOptions options{.probability = 0.3F, .seed = 4, .layer = 1, .whole_samples = true};
+  std::vector<std::int64_t> samples(kSamples);
+  std::iota(samples.begin(), samples.end(), 0);
+  const std::vector<float> mask = Mask(samples, 6, options, 3, 5);
+  double kept = 0;
+  for (std::size_t b = 0; b < kSamples; ++b) {
+    const float value = mask[15 * b];
+    EXPECT_TRUE(value == 0 || value == static_cast<float>(1 / (1 - double{0.3F}))) << value;
+    EXPECT_EQ(std::count(mask.begin() + 15 * b, mask.begin() + 15 * (b + 1), value), 15);
+    kept += value != 0 ? 1 : 0;
+  }
+  EXPECT_NEAR(kept / kSamples, 0.7, 4 * std::sqrt(0.21 / kSamples));
+  EXPECT_EQ(Mask({7}, 6, options, 1, 1)[0], mask[15 * 7]);
+  EXPECT_NE(Mask(samples, 7, options, 3, 5), mask);
 }
 
 TEST(EmbeddingTest, AnIdOutsideGivesNanAndNoGradient) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/model/model.h"
+#include "daemon/ops/dropout.h"
 #include "tests/support/status_matchers.h"
 
 namespace gaccd {
@@ -46,6 +47,37 @@ TEST(VitTest, TakesGreyImagesWithoutChannelsAndVectors) {
     EXPECT_TRUE(model->RecordTraining({3}).ok());
     EXPECT_EQ(model->predictions(), 1);
   }
+}
+
+// timm: [getattr(b.drop_path1, "drop_prob", 0) for b in
+//        VisionTransformer(depth=4, drop_path_rate=0.3).blocks]
+TEST(VitTest, SamplesSkipDeeperBlocksMoreOften) {
+  ModelSpec spec = SmallVit(1);
+  auto& vit = std::get<VitSpec>(spec.architecture);
+  vit.depth = 4;
+  vit.drop_path = 0.3;
+  const Model model = ValueOrThrow(Model::Make(spec, LabelledImages({8, 8})));
+  const auto paths = [](const Graph& graph) {
+    std::vector<float> found;
+    for (const Node& node : graph.nodes()) {
+      const auto* dropout = dynamic_cast<const Dropout*>(node.function.get());
+      if (dropout == nullptr) continue;
+      EXPECT_TRUE(dropout->options().whole_samples);
+      found.push_back(dropout->options().probability);
+    }
+    return found;
+  };
+  const std::vector<float> trained = paths(ValueOrThrow(model.RecordTraining({3})).graph);
+  ASSERT_EQ(trained.size(), 12U) << "two a block but the first one, forward and backward";
+  for (std::size_t i = 0; i < 6; ++i) {
+    EXPECT_NEAR(trained[i], 0.1 * static_cast<double>(1 + i / 2), 1e-7);
+  }
+  EXPECT_TRUE(paths(ValueOrThrow(model.RecordEvaluation({3})).graph).empty());
+  vit.depth = 1;
+  EXPECT_TRUE(paths(ValueOrThrow(
+                        ValueOrThrow(Model::Make(spec, LabelledImages({8, 8}))).RecordTraining({3}))
+                        .graph)
+                  .empty());
 }
 
 TEST(VitTest, RefusesImagesOfAnotherSize) {

@@ -1,0 +1,29 @@
+// The numbers of one stream (tensor/random.h), one after the other.
+#pragma once
+
+#include <cstdint>
+
+#include "daemon/tensor/random.h"
+
+namespace gaccd {
+
+class Numbers {
+ public:
+  explicit Numbers(std::uint64_t key) : key_(key) {}
+
+  double Uniform(double least, double most) {
+    const double share = static_cast<double>(StreamValue(key_, next_++) >> 11) * 0x1p-53;
+    return least + (most - least) * share;
+  }
+  // In [0, count); its bias is below count / 2^53.
+  std::int64_t Below(std::int64_t count) {
+    return static_cast<std::int64_t>(Uniform(0, static_cast<double>(count)));
+  }
+  double Normal() { return StandardNormal(key_, next_++); }
+
+ private:
+  std::uint64_t key_;
+  std::uint64_t next_ = 0;
+};
+
+}  // namespace gaccd
