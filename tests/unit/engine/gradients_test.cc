@@ -9,6 +9,7 @@
 #include "daemon/autograd/add.h"
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
+#include "tests/support/exported_cases.h"
 #include "tests/support/graph_bench.h"
 #include "tests/support/graph_cases.h"
 #include "tests/support/image_cases.h"
@@ -197,6 +198,12 @@ INSTANTIATE_TEST_SUITE_P(Images, GradientsTest,
                          testing::Combine(testing::ValuesIn(ImageCases().begin(),
                                                             ImageCases().end()),
                                           testing::ValuesIn(kImageSizes)),
+                         TestName);
+
+INSTANTIATE_TEST_SUITE_P(Exported, GradientsTest,
+                         testing::Combine(testing::ValuesIn(ExportedCases().begin(),
+                                                            ExportedCases().end()),
+                                          testing::Values(CaseSize{1, 1, 1}, CaseSize{2, 3, 4})),
                          TestName);
 
 }  // namespace

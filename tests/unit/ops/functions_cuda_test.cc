@@ -13,6 +13,7 @@
 #include "daemon/ops/multiply.h"
 #include "daemon/ops/relu.h"
 #include "daemon/ops/token_cross_entropy.h"
+#include "tests/support/exported_cases.h"
 #include "tests/support/gpu_bench.h"
 #include "tests/support/graph_cases.h"
 #include "tests/support/image_cases.h"
@@ -109,6 +110,12 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(Size{2, 3, 4}, Size{5, 20, 17}), testing::Values(true)),
     TestName);
 
+INSTANTIATE_TEST_SUITE_P(
+    Exported, FunctionsCuda,
+    testing::Combine(testing::ValuesIn(ExportedCases().begin(), ExportedCases().end()),
+                     testing::Values(Size{2, 3, 4}, Size{5, 20, 17}), testing::Values(true)),
+    TestName);
+
 // So many rows that their sums are taken in several parts.
 TEST(SequencesCuda, NormsOfManyRows) {
   std::vector<GraphCase> cases(SequenceCases().begin(), SequenceCases().end());
@@ -132,6 +139,7 @@ TEST(SequencesCuda, NormsOfManyRows) {
 TEST(SequencesCuda, In16BitsTheyAreNearTheCpu) {
   std::vector<GraphCase> cases(SequenceCases().begin(), SequenceCases().end());
   cases.insert(cases.end(), ImageCases().begin(), ImageCases().end());
+  cases.insert(cases.end(), ExportedCases().begin(), ExportedCases().end());
   for (const GraphCase& test_case : cases) {
     GraphBench host;
     host.PrepareTraining(test_case.record(host, {33, 31, 10}));
