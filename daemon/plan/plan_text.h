@@ -28,7 +28,7 @@ enum class RankKind : std::uint8_t { kRank, kGpu };
 [[nodiscard]] std::string PlanText(const Plan& plan, const PlanOrigins& origins,
                                    RankKind kind = RankKind::kRank);
 
-// A line of it: "  name           value\n"; without a name the line goes on.
+// A line of it: "  name           value\n"; without a name it continues the line before.
 [[nodiscard]] std::string PlanField(std::string_view name, const std::string& value);
 
 // The micro-batches of one rank: "13", "7 + 6", "3 x 8", "3 x 7 + 2 x 6".

@@ -257,7 +257,7 @@ TEST(GraphNetworkTest, RefusesWhatIsWrongWithTheNodeAndItsLine) {
   expect("input: \"features\" input: \"w\"", "input: \"features\"",
          "expected 2 to 3 inputs, found 1");
   expect("input: \"features\" input: \"w\"", "input: \"w\" input: \"w\"",
-         "expected a value as input 0");
+         "expected [samples, width] or [samples, length, width], found the shape [4, 4]");
   expect("input: \"features\" input: \"w\"", "input: \"features\" input: \"features\"",
          "expected a parameter as input 1, found 'features'");
   expect("size: 6 }\nnode", "size: 6 buffer: true }\nnode",

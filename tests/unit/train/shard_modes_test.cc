@@ -55,7 +55,7 @@ Nodes EqualNodes(int nodes, int ranks_of_each) {
   return node_of;
 }
 
-// 9 blocks of parameters, the last of which is not whole, so that parts are of one to three blocks.
+// 9 blocks of parameters, the last one not whole, so that parts have one to three blocks.
 const std::vector<std::int64_t> kBlocks = {24, 90, 70, 5};
 
 enum class Sums : std::uint8_t { kFlat, kTwoLevels };
