@@ -180,17 +180,13 @@ Result<Plan> ChoosePlan(const Job& job, const Plan& whole, const Flags& flags, s
   training.saves = flags.run_dir.has_value() && SavePolicyOf(flags).on();
   training.any_load = flags.speed == "measured" || flags.rebalance == Rebalance::kAuto;
   const auto memory = MemoryOf(flags);
-  std::string modes;
+  const auto chosen = ChooseForPlan(training, whole, memory);
+  std::string modes;  // later: each trial leaves this process a little larger
   if (memory && job.device != Device::kCuda && whole.world() > 1) {
     GACCD_ASSIGN_OR_RETURN(modes, FittingModesText(training, whole, *memory));
   }
-  const auto chosen = ChooseForPlan(training, whole, memory);
   if (!chosen.ok()) return WithModes(chosen.status(), modes);
-  *table = MemoryTableText(chosen->choice,
-                           {.flops_per_sample = run.model.FlopsPerSample(),
-                            .parameters = run.model.layout().parameters()},
-                           chosen->limit.text) +
-           modes;
+  *table = MemoryTableText(chosen->choice, CostOf(run.model), chosen->limit.text) + modes;
   return chosen->choice.plan();
 }
 
