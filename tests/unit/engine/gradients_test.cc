@@ -12,6 +12,7 @@
 #include "tests/support/graph_bench.h"
 #include "tests/support/graph_cases.h"
 #include "tests/support/image_cases.h"
+#include "tests/support/shape_cases.h"
 #include "tests/unit/engine/scale_function.h"
 
 namespace gaccd {
@@ -188,6 +189,12 @@ INSTANTIATE_TEST_SUITE_P(Layers, GradientsTest,
 INSTANTIATE_TEST_SUITE_P(Sequences, GradientsTest,
                          testing::Combine(testing::ValuesIn(SequenceCases().begin(),
                                                             SequenceCases().end()),
+                                          testing::ValuesIn(kSizes)),
+                         TestName);
+
+INSTANTIATE_TEST_SUITE_P(Shapes, GradientsTest,
+                         testing::Combine(testing::ValuesIn(ShapeCases().begin(),
+                                                            ShapeCases().end()),
                                           testing::ValuesIn(kSizes)),
                          TestName);
 

@@ -256,8 +256,9 @@ TEST(GraphNetworkTest, RefusesWhatIsWrongWithTheNodeAndItsLine) {
          "expected 1 attributes, found 2");
   expect("input: \"features\" input: \"w\"", "input: \"features\"",
          "expected 2 to 3 inputs, found 1");
-  expect("input: \"features\" input: \"w\"", "input: \"w\" input: \"w\"",
-         "expected a value as input 0");
+  expect("parameter { name: \"w\"", "parameter { name: \"constant:0\"",
+         "parameter 'constant:0': expected the values of a constant");
+  expect("size: 4 size: 6", "size: 4 size: 6 value: 1", "expected the values of a constant");
   expect("input: \"features\" input: \"w\"", "input: \"features\" input: \"features\"",
          "expected a parameter as input 1, found 'features'");
   expect("size: 6 }\nnode", "size: 6 buffer: true }\nnode",

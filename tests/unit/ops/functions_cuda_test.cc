@@ -16,6 +16,7 @@
 #include "tests/support/gpu_bench.h"
 #include "tests/support/graph_cases.h"
 #include "tests/support/image_cases.h"
+#include "tests/support/shape_cases.h"
 #include "tests/support/status_matchers.h"
 
 namespace gaccd {
@@ -103,6 +104,12 @@ INSTANTIATE_TEST_SUITE_P(Sequences, FunctionsCuda,
                                           testing::ValuesIn(kSequenceSizes), testing::Values(true)),
                          TestName);
 
+INSTANTIATE_TEST_SUITE_P(Shapes, FunctionsCuda,
+                         testing::Combine(testing::ValuesIn(ShapeCases().begin(),
+                                                            ShapeCases().end()),
+                                          testing::ValuesIn(kSequenceSizes), testing::Values(true)),
+                         TestName);
+
 INSTANTIATE_TEST_SUITE_P(
     Images, FunctionsCuda,
     testing::Combine(testing::ValuesIn(ImageCases().begin(), ImageCases().end()),
@@ -128,6 +135,7 @@ TEST(SequencesCuda, LayerNormOfManyRows) {
 TEST(SequencesCuda, In16BitsTheyAreNearTheCpu) {
   std::vector<GraphCase> cases(SequenceCases().begin(), SequenceCases().end());
   cases.insert(cases.end(), ImageCases().begin(), ImageCases().end());
+  cases.insert(cases.end(), ShapeCases().begin(), ShapeCases().end());
   for (const GraphCase& test_case : cases) {
     GraphBench host;
     host.PrepareTraining(test_case.record(host, {33, 31, 10}));

@@ -105,15 +105,15 @@ def _other_values(tensor: torch.Tensor, rows: int) -> torch.Tensor:
     return torch.randint_like(tensor, rows) if rows else tensor.roll(1, 0)
 
 
-def _outputs(result: Any) -> Iterator[torch.Tensor]:
+def outputs_of(result: Any) -> Iterator[torch.Tensor]:
     if isinstance(result, torch.Tensor):
         yield result
     elif isinstance(result, Mapping):
         for one in result.values():
-            yield from _outputs(one)
+            yield from outputs_of(one)
     elif isinstance(result, (list, tuple)):
         for one in result:
-            yield from _outputs(one)
+            yield from outputs_of(one)
 
 
 def _check_samples(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor],
@@ -127,7 +127,7 @@ def _check_samples(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwarg
             tensor[:1] = new
 
         def run(given: list[torch.Tensor]) -> torch.Tensor:
-            return next(_outputs(judged(*given[:len(args)], **dict(zip(kwargs, given[len(args):])))))
+            return next(outputs_of(judged(*given[:len(args)], **dict(zip(kwargs, given[len(args):])))))
 
         whole, changed, alone = run(tensors), run(others), run([t[-1:] for t in tensors])
         scale = whole.abs().max().clamp(min=1)
