@@ -54,14 +54,12 @@ using Call = CallKernel::Call;
 template <typename Formula>
 GACCD_SIMD_CLONES void NumberLoop(Formula formula, const float* x, float* y,
                                   std::int64_t elements) {
-  GACCD_INDEPENDENT_ITERATIONS
   for (std::int64_t i = 0; i < elements; ++i) y[i] = formula.Of(x[i]);
 }
 
 template <typename Formula>
 GACCD_SIMD_CLONES void NumberGradientLoop(Formula formula, const float* dy, const float* x,
                                           float* dx, std::int64_t elements) {
-  GACCD_INDEPENDENT_ITERATIONS
   for (std::int64_t i = 0; i < elements; ++i) dx[i] = formula.GradientOf(dy[i], x[i]);
 }
 
