@@ -132,7 +132,7 @@ class Language(nn.Module):
 
 
 class Excite(nn.Module):
-    """Images there and back: squeeze and excitation, a smaller image and a larger one beside it, channels in another order."""
+    """Images there and back: squeeze and excitation, a smaller image and a larger one, channels in another order."""
 
     def __init__(self, classes=4):
         super().__init__()

@@ -159,7 +159,7 @@ def _data_text(inputs: list[_Input], labels: torch.Tensor, classes: int) -> str:
 
 
 def _in_gaccd(folder: str, weights: dict[str, torch.Tensor], samples: int, data: str, loss: str, trained: list[str],
-              program: str) -> dict[str, torch.Tensor]:
+              names: set[str], program: str) -> dict[str, torch.Tensor]:
     import numpy
     with open(os.path.join(folder, "job.txtpb"), "w", encoding="utf-8") as file:
         file.write(f'name: "verify"\nmodel {{ graph {{ path: "model" }} loss {{ {loss} {{}} }} }}\n'
@@ -170,6 +170,9 @@ def _in_gaccd(folder: str, weights: dict[str, torch.Tensor], samples: int, data:
     call([program, "train", *common, "--run-dir=run", "--save-weights=moved"], cwd=folder)
     steps = [json.loads(line) for line in call([program, "logs", "--events", "run"], cwd=folder).splitlines()]
     moved = load_file(os.path.join(folder, "moved"))
+    if moved.keys() != names:
+        raise ExportError("the trained weights have other names than the model's state_dict: "
+                          f"{', '.join(sorted(moved.keys() ^ names))}")
     results = {"output (evaluation)": torch.from_numpy(numpy.load(os.path.join(folder, "output.npy"))),
                "loss": torch.tensor(next(step["loss"] for step in steps if step.get("ev") == "step"), dtype=torch.float64)}
     for name, value in moved.items():
@@ -228,7 +231,8 @@ def verify(model: torch.nn.Module, path: str | os.PathLike[str], *, inputs: Mapp
         _save(folder, given, tensors, labels)
         trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
         found = _in_gaccd(folder, weights, samples, _data_text(given, labels, shape[-1]),
-                          "softmax_cross_entropy" if by_loss else "mean_squared_error", trained, gaccd)
+                          "softmax_cross_entropy" if by_loss else "mean_squared_error", trained,
+                          set(model.state_dict()), gaccd)
     return Verification(float(results[0]["loss"]), _compare(results[0], results[1], found, set(trained)))
 
 
