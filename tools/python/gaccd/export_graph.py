@@ -116,7 +116,7 @@ class GraphBuilder:
             return self.constant(node, self.for_all_samples(node, argument))
         raise self.refuse(node, f"takes {value!r}, expected a value")
 
-    def keep_ids(self, made: Any, of: str) -> Any:
+    def keep_ids(self, made: str, of: str) -> str:
         """`made` has other places of the same ids."""
         if of in self.ids:
             self.ids.add(made)

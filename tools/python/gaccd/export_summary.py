@@ -67,25 +67,25 @@ def _shape(sizes: Any) -> str:
 
 
 def _per_sample(shape: Any) -> float:
-    return math.prod(size if isinstance(size, int) else int(size.node.expr.subs({s: 1 for s in size.node.expr.free_symbols}))
-                     for size in shape)
+    return float(math.prod(size if isinstance(size, int) else int(size.node.expr.subs({s: 1 for s in size.node.expr.free_symbols}))
+                           for size in shape))
 
 
 def _flops(node: Any) -> float:
     name = node.target._schema.name.rpartition("::")[2] if hasattr(node.target, "_schema") else ""
     if name not in PRODUCTS:
         return 0.0
-    shapes = [one.meta["val"].shape for one in node.all_input_nodes]
+    shapes: list[list[Any]] = [list(one.meta["val"].shape) for one in node.all_input_nodes]
     values = _per_sample(node.meta["val"].shape)
     if name == "scaled_dot_product_attention":
-        return 2.0 * values * shapes[1][-2] + 2.0 * _per_sample(shapes[0]) * shapes[1][-2]
+        return float(2.0 * values * shapes[1][-2] + 2.0 * _per_sample(shapes[0]) * shapes[1][-2])
     if name == "linear":
-        return 2.0 * values * shapes[0][-1]
+        return float(2.0 * values * shapes[0][-1])
     if name == "convolution" and node.args[6]:  # transposed
-        return 2.0 * _per_sample(shapes[0]) * math.prod(shapes[1][1:])
+        return float(2.0 * _per_sample(shapes[0]) * math.prod(shapes[1][1:]))
     if name in ("conv2d", "convolution"):
-        return 2.0 * values * math.prod(shapes[1][1:])
-    return 2.0 * values * shapes[1 if name == "addmm" else 0][-1]
+        return float(2.0 * values * math.prod(shapes[1][1:]))
+    return float(2.0 * values * shapes[1 if name == "addmm" else 0][-1])
 
 
 def _module_of(node: Any) -> tuple[str, str]:
