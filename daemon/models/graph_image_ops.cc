@@ -1,3 +1,4 @@
+#include "collectives/base/strings.h"
 #include "daemon/models/graph_op_families.h"
 #include "daemon/nn/batch_norm.h"
 #include "daemon/ops/combine.h"
@@ -53,11 +54,12 @@ GraphValue RecordConvTranspose2d(GraphRecorder& r) {
                               .groups = r.Integer("groups")};
   ImagePair size{};
   for (const std::size_t i : {0, 1}) {
+    const bool fits =
+        x.sizes[2 + i] > 0 && x.sizes[2 + i] <= kMaxPixels && weight.sizes[2 + i] <= kMaxPixels;
+    if (!r.Expect(fits, StrCat("expected images of at most ", kMaxPixels, " rows"), x)) return {};
     size[i] = (x.sizes[2 + i] - 1) * options.stride[i] - 2 * options.padding[i] +
               options.dilation[i] * (weight.sizes[2 + i] - 1) + r.Pair("output_padding")[i] + 1;
-    if (!r.Expect(x.sizes[2 + i] > 0 && size[i] > 0, "expected an image that is larger", x)) {
-      return {};
-    }
+    if (!r.Expect(size[i] > 0, "expected an image that is larger", x)) return {};
   }
   const DimensionOrder order = kImages;
   const ValueId images = r.Shaped(x, order);

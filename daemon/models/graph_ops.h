@@ -20,7 +20,7 @@
 //   embedding(ids, x)                   of an input of the graph, or of numbers that are whole
 //   embedding_with_padding(ids, x) padding_idx: the row without a gradient
 //   positions(w) size                   the first rows of w, under this shape
-//   add(x, x), multiply(x, x)           sizes of 1 are repeated
+//   add(x, x), mul(x, x)                sizes of 1 are repeated
 //   sum(x), mean(x) dims, keepdim;  softmax(x): over the last dimension
 //   matmul(x, x) transpose              of the last two dimensions, the second's transposed
 //   cat(x, ..) dim

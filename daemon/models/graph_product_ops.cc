@@ -211,7 +211,7 @@ GraphValue RecordCat(GraphRecorder& r) {
 std::vector<GraphOp> ProductOps() {
   return {
       {"add", 2, 0, 0, {}, RecordAdd},
-      {"multiply", 2, 0, 0, {}, RecordMultiply},
+      {"mul", 2, 0, 0, {}, RecordMultiply},
       {"sum", 1, 0, 0, {AnyIntegers("dims"), Flag("keepdim")}, RecordSum<false>},
       {"mean", 1, 0, 0, {AnyIntegers("dims"), Flag("keepdim")}, RecordSum<true>},
       {"matmul", 2, 0, 0, {Flag("transpose")}, RecordMatmul},

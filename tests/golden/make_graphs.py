@@ -3,7 +3,7 @@
 texts (*.txtpb) there, as make_train.py does and in its format.
 
 Run with a Python that has PyTorch 2.5 or newer, safetensors and protobuf (the committed files are from 2.15):
-  tests/golden/make_graphs.py
+  tests/golden/make_graphs.py [NAME..]
 
 NAME/ is the exported model with random weights; it is exported in single precision and trained in double.
 """
@@ -86,6 +86,73 @@ class Tied(nn.Module):
         return self.last(torch.sigmoid(self.second(torch.tanh(y) * 0.5) / 2 + x))
 
 
+class Rotary(nn.Module):
+    """A block as Llama's: RMS norms, rotary positions, a key and a value for two queries, SwiGLU; and a window."""
+
+    def __init__(self, width=8, heads=2, length=5):
+        super().__init__()
+        self.norm1, self.norm2 = nn.RMSNorm(width), nn.RMSNorm(width)
+        self.query, self.key, self.value, self.out = (
+            nn.Linear(width, size, bias=False) for size in (width, width // heads, width // heads, width))
+        self.gate, self.up, self.down = nn.Linear(width, 12), nn.Linear(width, 12), nn.Linear(12, width)
+        self.heads = heads
+        angles = torch.outer(torch.arange(length).float(), 0.5 ** torch.arange(width // heads // 2).float())
+        self.register_buffer("angles", torch.cat([angles, angles], 1), persistent=False)
+
+    def rotate(self, x):
+        first, second = x.chunk(2, dim=-1)
+        return x * self.angles.cos() + torch.cat([-second, first], -1) * self.angles.sin()
+
+    def forward(self, x):
+        samples, length, width = x.shape
+        y = self.norm1(x)
+        q, k, v = (layer(y).view(samples, length, -1, width // self.heads).transpose(1, 2)
+                   for layer in (self.query, self.key, self.value))
+        places = torch.arange(length)
+        window = (places[:, None] >= places) & (places[:, None] - places < 3)
+        y = nn.functional.scaled_dot_product_attention(self.rotate(q), self.rotate(k), v, attn_mask=window, enable_gqa=True)
+        x = x + self.out(y.transpose(1, 2).reshape(samples, length, width))
+        y = self.norm2(x)
+        return x + self.down(nn.functional.silu(self.gate(y)) * self.up(y))
+
+
+class Language(nn.Module):
+    """With a token that is padding: it has no gradient, and is not attended to in the mean."""
+
+    def __init__(self, tokens=11, width=8, classes=4):
+        super().__init__()
+        self.tokens = nn.Embedding(tokens, width, padding_idx=3)
+        self.blocks = nn.Sequential(Rotary(), Rotary())
+        self.classifier = nn.Linear(width, classes)
+
+    def forward(self, ids):
+        kept = (ids != 3).unsqueeze(-1).float()
+        x = self.blocks(self.tokens(ids)) * kept
+        return self.classifier(x.sum(1) / (kept.sum(1) + 1))
+
+
+class Excite(nn.Module):
+    """Images there and back: squeeze and excitation, a smaller image and a larger one, channels in another order."""
+
+    def __init__(self, classes=4):
+        super().__init__()
+        self.conv1, self.down = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 6, 2, stride=2)
+        self.squeeze, self.excite = nn.Conv2d(4, 2, 1), nn.Conv2d(2, 4, 1)
+        self.up = nn.ConvTranspose2d(6, 4, 3, stride=2, padding=1, output_padding=1)
+        self.mixed = nn.Conv2d(8, 4, 3, padding=1)
+        self.scale = nn.Parameter(torch.full((4, 1, 1), 0.5))
+        self.register_buffer("order", torch.tensor([2, 0, 3, 1]))
+        self.classifier = nn.Linear(4, classes)
+
+    def forward(self, x):
+        x = nn.functional.relu6(self.conv1(nn.functional.pad(x, (1, 1, 0, 1))))
+        x = x * nn.functional.hardsigmoid(self.excite(torch.relu(self.squeeze(x.mean((2, 3), keepdim=True)))))
+        small = self.down(x)
+        large = nn.functional.interpolate(nn.functional.max_pool2d(self.up(small), 2), scale_factor=2)
+        x = x[:, self.order] * self.scale + self.mixed(torch.cat([x, large], 1))
+        return self.classifier(x.flip(2)[:, :, 1:].mean((2, 3)))
+
+
 NETWORKS = {  # by job, and an example
     "mlp": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4)), torch.zeros(2, 6)),
     "tied": (Tied, torch.zeros(2, 6)),
@@ -96,6 +163,8 @@ NETWORKS = {  # by job, and an example
                                    nn.Linear(6, 8), nn.BatchNorm1d(8), nn.LeakyReLU(0.1), nn.Linear(8, 4)),
              torch.zeros(2, 2, 7, 6)),
     "transformer": (Transformer, torch.zeros(2, 5, dtype=torch.int64)),
+    "rotary": (Language, torch.zeros(2, 5, dtype=torch.int64)),
+    "excite": (Excite, torch.zeros(2, 2, 7, 6)),
 }
 
 
@@ -108,6 +177,8 @@ def main():
     job_message = make_train.job_message()
     make_train.FOLDER = FOLDER
     for seed, (name, (make, example)) in enumerate(NETWORKS.items()):
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
         torch.manual_seed(seed)
         network = make()
         export(network, example, os.path.join(FOLDER, name))

@@ -198,6 +198,19 @@ class TrainGolden(unittest.TestCase):
             for verb in (["eval", f"--weights={folder}/run"], ["train", f"--run-dir={folder}/run", "--epochs=3"]):
                 self.run_ranks(cwd, GACCD, verb[0], f"--job={job}", *verb[1:], fails="digest")
 
+    def test_trained_weights_have_the_names_of_the_state_dict(self):
+        """A tied parameter all of them, constants of the graph none."""
+        for job, tied in (("tied", {"second.weight": "first.weight"}), ("rotary", {})):
+            with self.subTest(job=job), tempfile.TemporaryDirectory() as folder:
+                self.run_ranks(GRAPHS, GACCD, "train", f"--job={job}.txtpb", "--device=cpu", f"--run-dir={folder}/run",
+                               f"--save-weights={folder}/weights")
+                self.run_ranks(GRAPHS, GACCD, "ckpt", "export", f"{folder}/run", f"--out={folder}/exported")
+                found = read_safetensors(f"{folder}/weights")
+                self.assertEqual(set(found), {*read_safetensors(GRAPHS / job / "weights.safetensors"), *tied})
+                for name, other in tied.items():
+                    self.assertEqual(found[name], found[other])
+                self.assertEqual(read_safetensors(f"{folder}/exported"), found)
+
     def test_ranks_that_are_processes(self):
         for job, (ranks, *flags) in PROCESSES.items():
             with self.subTest(job=job), tempfile.TemporaryDirectory() as folder:

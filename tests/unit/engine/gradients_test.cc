@@ -9,10 +9,10 @@
 #include "daemon/autograd/add.h"
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
-#include "tests/support/exported_cases.h"
 #include "tests/support/graph_bench.h"
 #include "tests/support/graph_cases.h"
 #include "tests/support/image_cases.h"
+#include "tests/support/shape_cases.h"
 #include "tests/unit/engine/scale_function.h"
 
 namespace gaccd {
@@ -192,18 +192,18 @@ INSTANTIATE_TEST_SUITE_P(Sequences, GradientsTest,
                                           testing::ValuesIn(kSizes)),
                          TestName);
 
+INSTANTIATE_TEST_SUITE_P(Shapes, GradientsTest,
+                         testing::Combine(testing::ValuesIn(ShapeCases().begin(),
+                                                            ShapeCases().end()),
+                                          testing::ValuesIn(kSizes)),
+                         TestName);
+
 const CaseSize kImageSizes[] = {{1, 1, 1}, {2, 3, 4}, {3, 8, 9}};
 
 INSTANTIATE_TEST_SUITE_P(Images, GradientsTest,
                          testing::Combine(testing::ValuesIn(ImageCases().begin(),
                                                             ImageCases().end()),
                                           testing::ValuesIn(kImageSizes)),
-                         TestName);
-
-INSTANTIATE_TEST_SUITE_P(Exported, GradientsTest,
-                         testing::Combine(testing::ValuesIn(ExportedCases().begin(),
-                                                            ExportedCases().end()),
-                                          testing::Values(CaseSize{1, 1, 1}, CaseSize{2, 3, 4})),
                          TestName);
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <span>
 
 #include "collectives/base/strings.h"
 #include "daemon/autograd/function.h"
@@ -256,8 +257,9 @@ TEST(GraphNetworkTest, RefusesWhatIsWrongWithTheNodeAndItsLine) {
          "expected 1 attributes, found 2");
   expect("input: \"features\" input: \"w\"", "input: \"features\"",
          "expected 2 to 3 inputs, found 1");
-  expect("input: \"features\" input: \"w\"", "input: \"w\" input: \"w\"",
-         "expected [samples, width] or [samples, length, width], found the shape [4, 4]");
+  expect("parameter { name: \"w\"", "parameter { name: \"constant:0\"",
+         "parameter 'constant:0': expected the values of a constant");
+  expect("size: 4 size: 6", "size: 4 size: 6 value: 1", "expected the values of a constant");
   expect("input: \"features\" input: \"w\"", "input: \"features\" input: \"features\"",
          "expected a parameter as input 1, found 'features'");
   expect("size: 6 }\nnode", "size: 6 buffer: true }\nnode",
@@ -286,6 +288,50 @@ TEST(GraphNetworkTest, RefusesWhatMixesSamples) {
                             "op: \"permute\" input: \"y\" attribute { name: \"dims\" integer: 1 "
                             "integer: 1 }")),
               IsError(ErrorKind::kConfig, "dims: expected a permutation, found [1, 1]"));
+  const auto with = [](const std::string& node) { return With("op: \"relu\" input: \"y\"", node); };
+  const std::string dim = " attribute { name: \"dim\" integer: 0 }";
+  const std::string samples = "no samples";
+  EXPECT_THAT(StatusOf(with(R"(op: "cat" input: "y" input: "y")" + dim)),
+              IsError(ErrorKind::kConfig, samples));
+  EXPECT_THAT(StatusOf(with(R"(op: "sum" input: "y" attribute { name: "dims" integer: 0 })"
+                            R"( attribute { name: "keepdim" integer: 0 })")),
+              IsError(ErrorKind::kConfig, samples));
+  EXPECT_THAT(StatusOf(with(R"(op: "take" input: "y" attribute { name: "start" integer: 0 })"
+                            R"( attribute { name: "count" integer: 1 })"
+                            R"( attribute { name: "step" integer: 1 })" +
+                            dim)),
+              IsError(ErrorKind::kConfig, samples));
+  EXPECT_THAT(
+      StatusOf(with(R"(op: "pad" input: "y" attribute { name: "before" integer: 1 integer: 0 })"
+                    R"( attribute { name: "after" integer: 0 integer: 0 })")),
+      IsError(ErrorKind::kConfig, samples));
+  EXPECT_THAT(StatusOf(with(R"(op: "matmul" input: "y" input: "y")"
+                            R"( attribute { name: "transpose" integer: 1 })")),
+              IsError(ErrorKind::kConfig, "expected matrices for [-1, 4]"));
+  EXPECT_THAT(StatusOf(with(
+                  R"(op: "repeat" input: "y" attribute { name: "size" integer: -2 integer: 4 })")),
+              IsError(ErrorKind::kConfig, "expected sizes of [-2, 4], or 1"));
+  EXPECT_THAT(StatusOf(with(R"(op: "add" input: "y" input: "features")")),
+              IsError(ErrorKind::kConfig, "expected sizes of [-1, 4], or 1"));
+}
+
+TEST(GraphNetworkTest, ConstantsAreInNoFileOfWeights) {
+  const auto model = Model::MakeWithoutData(GoldenSpec("rotary"));
+  ASSERT_TRUE(model.ok());
+  std::vector<float> values(static_cast<std::size_t>(model->layout().size()), 9);
+  model->Initialize(3, values);
+  int constants = 0;
+  for (const FlatEntry& entry : model->layout().entries()) {
+    if (!IsConstant(entry.name)) continue;
+    ++constants;
+    EXPECT_TRUE(entry.frozen && entry.buffer) << entry.name;
+    const auto found = std::span(values).subspan(static_cast<std::size_t>(entry.offset),
+                                                 static_cast<std::size_t>(entry.elements));
+    EXPECT_LE(std::ranges::max(found), 1.0F) << entry.name;  // what the graph says
+  }
+  EXPECT_EQ(constants, 3);  // cos, sin, the window
+  EXPECT_EQ(FunctionsOf("rotary").at("batched_product"), 4);
+  EXPECT_EQ(FunctionsOf("excite").at("conv2d_input_gradient"), 1);
 }
 
 }  // namespace

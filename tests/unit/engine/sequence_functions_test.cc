@@ -5,11 +5,14 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <span>
 
 #include "daemon/ops/activations.h"
 #include "daemon/ops/dropout.h"
 #include "daemon/ops/embedding.h"
 #include "daemon/ops/layer_norm.h"
+#include "daemon/ops/mean_squared_error.h"
+#include "daemon/ops/number_functions.h"
 #include "daemon/ops/pool_rows.h"
 #include "daemon/ops/row_functions.h"
 #include "daemon/ops/token_cross_entropy.h"
@@ -52,6 +55,23 @@ TEST(DropoutTest, AMaskBelongsToTheSample) {
   EXPECT_NE(one, Mask({7}, 10, options));
   EXPECT_NE(one, Mask({7}, 9, {.probability = 0.5F, .seed = 2, .layer = 2}));
   EXPECT_NE(one, Mask({7}, 9, {.probability = 0.5F, .seed = 1, .layer = 3}));
+}
+
+TEST(DropoutTest, ASampleMayBeDroppedAsAWhole) {
+  const DropoutOptions options{.probability = 0.5F, .seed = 1, .layer = 2, .whole_samples = true};
+  std::vector<std::int64_t> samples(64);
+  std::iota(samples.begin(), samples.end(), 100);
+  const std::vector<float> all = Mask(samples, 9, options);
+  int kept = 0;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const auto own = std::span(all).subspan(i * 65, 65);
+    EXPECT_TRUE(own[0] == 0 || own[0] == 2) << own[0];
+    EXPECT_EQ(std::ranges::count(own, own[0]), 65);
+    kept += own[0] == 2 ? 1 : 0;
+  }
+  EXPECT_TRUE(kept > 16 && kept < 48) << kept;
+  const std::vector<float> one = Mask({103}, 9, options);
+  EXPECT_EQ(one, std::vector<float>(all.begin() + 3 * 65, all.begin() + 4 * 65));
 }
 
 TEST(DropoutTest, KeepsTheMean) {
@@ -121,6 +141,45 @@ TokenLosses LossOf(const std::vector<std::int32_t>& labels, std::vector<float> w
   bench.Run();
   return {*bench.executor().Output<double>(outputs[0]),
           *bench.executor().Output<double>(outputs[1])};
+}
+
+TEST(EmbeddingTest, PaddingHasARowWithoutGradient) {
+  GraphBench bench;
+  const ValueId ids = bench.Ids("ids", {4}, {1, 2, 1, 0});
+  const ValueId y = bench.Apply(std::make_shared<Embedding>(DType::kF32, 1),
+                                {ids, bench.Parameter("table", {3, 2})});
+  bench.PrepareTraining(
+      bench.Apply(std::make_shared<MeanSquaredError>(), {y, bench.Input("targets", {4, 2})}));
+  bench.Run();
+  const auto gradient = bench.gradient("table");
+  for (std::size_t i = 0; i < gradient.size(); ++i) EXPECT_EQ(gradient[i] == 0, i / 2 == 1) << i;
+}
+
+TEST(NumberFunctionTest, Limits) {
+  const auto of = [](NumberKind kind, double a, double b, bool gradient) {
+    GraphBench bench;
+    const ValueId x = bench.Input("x", {4}, {-4, -3, 0, 3});
+    const ValueId dy = bench.Input("dy", {4}, {6, 6, 6, 6});
+    return OutputOf(bench, gradient
+                               ? bench.Apply(std::make_shared<NumberFunctionGradient>(
+                                                 kind, NumberFunction(kind, a, b).numbers()),
+                                             {dy, x})
+                               : bench.Apply(std::make_shared<NumberFunction>(kind, a, b), {x}));
+  };
+  EXPECT_EQ(of(NumberKind::kClamp, -3, 0, false), (std::vector<float>{-3, -3, 0, 0}));
+  EXPECT_EQ(of(NumberKind::kClamp, -3, 0, true), (std::vector<float>{0, 6, 6, 0}));
+  EXPECT_EQ(of(NumberKind::kHardtanh, -3, 0, true), (std::vector<float>{0, 0, 0, 0}));
+  EXPECT_EQ(of(NumberKind::kHardsigmoid, 0, 0, false), (std::vector<float>{0, 0, 0.5, 1}));
+  EXPECT_EQ(of(NumberKind::kHardsigmoid, 0, 0, true), (std::vector<float>{0, 0, 1, 0}));
+  EXPECT_EQ(of(NumberKind::kEqual, -3, 0, false), (std::vector<float>{0, 1, 0, 0}));
+  EXPECT_EQ(of(NumberKind::kLess, 0, 0, false), (std::vector<float>{1, 1, 0, 0}));
+  EXPECT_EQ(of(NumberKind::kLess, 0, 0, true), (std::vector<float>{0, 0, 0, 0}));
+  for (const NumberKind kind : {NumberKind::kClamp, NumberKind::kHardsigmoid}) {
+    GraphBench bench;
+    const ValueId x = bench.Input("x", {1}, {kFloatNan});
+    EXPECT_TRUE(std::isnan(
+        OutputOf(bench, bench.Apply(std::make_shared<NumberFunction>(kind, -1, 1), {x}))[0]));
+  }
 }
 
 TEST(TokenCrossEntropyTest, CountsWhatIsNotIgnored) {

@@ -13,10 +13,10 @@
 #include "daemon/ops/multiply.h"
 #include "daemon/ops/relu.h"
 #include "daemon/ops/token_cross_entropy.h"
-#include "tests/support/exported_cases.h"
 #include "tests/support/gpu_bench.h"
 #include "tests/support/graph_cases.h"
 #include "tests/support/image_cases.h"
+#include "tests/support/shape_cases.h"
 #include "tests/support/status_matchers.h"
 
 namespace gaccd {
@@ -104,15 +104,15 @@ INSTANTIATE_TEST_SUITE_P(Sequences, FunctionsCuda,
                                           testing::ValuesIn(kSequenceSizes), testing::Values(true)),
                          TestName);
 
+INSTANTIATE_TEST_SUITE_P(Shapes, FunctionsCuda,
+                         testing::Combine(testing::ValuesIn(ShapeCases().begin(),
+                                                            ShapeCases().end()),
+                                          testing::ValuesIn(kSequenceSizes), testing::Values(true)),
+                         TestName);
+
 INSTANTIATE_TEST_SUITE_P(
     Images, FunctionsCuda,
     testing::Combine(testing::ValuesIn(ImageCases().begin(), ImageCases().end()),
-                     testing::Values(Size{2, 3, 4}, Size{5, 20, 17}), testing::Values(true)),
-    TestName);
-
-INSTANTIATE_TEST_SUITE_P(
-    Exported, FunctionsCuda,
-    testing::Combine(testing::ValuesIn(ExportedCases().begin(), ExportedCases().end()),
                      testing::Values(Size{2, 3, 4}, Size{5, 20, 17}), testing::Values(true)),
     TestName);
 
@@ -139,7 +139,7 @@ TEST(SequencesCuda, NormsOfManyRows) {
 TEST(SequencesCuda, In16BitsTheyAreNearTheCpu) {
   std::vector<GraphCase> cases(SequenceCases().begin(), SequenceCases().end());
   cases.insert(cases.end(), ImageCases().begin(), ImageCases().end());
-  cases.insert(cases.end(), ExportedCases().begin(), ExportedCases().end());
+  cases.insert(cases.end(), ShapeCases().begin(), ShapeCases().end());
   for (const GraphCase& test_case : cases) {
     GraphBench host;
     host.PrepareTraining(test_case.record(host, {33, 31, 10}));

@@ -12,14 +12,16 @@ from .submit import submit, sweep
 if TYPE_CHECKING:
     from .export_graph import ExportError
     from .export_model import export
+    from .verify_model import Verification, verify
 
-__all__ = ["ExportError", "GaccdError", "Plan", "RankPlan", "Run", "RunFailed", "export", "plan", "submit", "sweep"]
+__all__ = ["ExportError", "GaccdError", "Plan", "RankPlan", "Run", "RunFailed", "Verification", "export", "plan",
+           "submit", "sweep", "verify"]
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
-    """export() needs PyTorch, and nothing else here does."""
-    if name not in ("ExportError", "export"):
+    """export() and verify() need PyTorch, and nothing else here does."""
+    if name not in ("ExportError", "Verification", "export", "verify"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import export_model
-    found: Callable[..., Any] = getattr(export_model, name)
+    from . import export_model, verify_model
+    found: Callable[..., Any] = getattr(verify_model if name in ("Verification", "verify") else export_model, name)
     return found

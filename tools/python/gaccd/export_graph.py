@@ -219,16 +219,28 @@ class GraphBuilder:
                 left += node.all_input_nodes
         return needed
 
+    def needed_calls(self) -> list[Any]:
+        """Of PyTorch's operations, in their order: those that the output depends on."""
+        needed = self._needed(self.output_node)
+        return [node for node in self.program.graph.nodes if node.op == "call_function" and node in needed]
+
+    def depends_on_trained(self, node: Any) -> bool:
+        return any(one.op == "placeholder" and isinstance(self._names.get(one), str) and
+                   self._names[one] in self._own and self._own[self._names[one]].requires_grad
+                   for one in self._needed(node))
+
+    @property
+    def constants(self) -> int:
+        return len(self._constants)
+
     def _convert_nodes(self, convert: Any) -> str:
         outputs = [spec.arg.name for spec in self.program.graph_signature.output_specs
                    if spec.kind.name == "USER_OUTPUT"]
         if len(outputs) != 1:
             raise ExportError(f"expected a model with one output, the prediction, found {len(outputs)}")
         (output,) = [node for node in self.program.graph.nodes if node.name == outputs[0]]
-        needed = self._needed(output)
-        for node in self.program.graph.nodes:
-            if node.op != "call_function" or node not in needed:
-                continue
+        self.output_node = output
+        for node in self.needed_calls():
             made = self._fold(node)
             if made is None:
                 made = convert(self, node)

@@ -17,7 +17,9 @@ def _same(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 def _detach(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    raise graph.refuse(node, "stops the gradient of a value; freeze parameters by requires_grad_(False) instead")
+    if graph.depends_on_trained(node):
+        raise graph.refuse(node, "stops a gradient, which gaccd cannot; freeze parameters by requires_grad_(False) instead")
+    return graph.raw_name(node, node.args[0])
 
 
 def _view(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
@@ -101,6 +103,18 @@ def _cat(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     return names[0] if len(names) == 1 else Node("cat", names, {"dim": dim})
 
 
+def _repeat(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    x, shape, counts = graph.name_of(node, a["self"]), graph.shape(a["self"]), list(a["repeats"])
+    if len(counts) > len(shape):
+        shape = [1] * (len(counts) - len(shape)) + shape
+        x = viewed(graph, node, x, graph.sizes(node, shape))
+    for dim, count in enumerate(counts):
+        if not isinstance(count, int) or (count > 1 and not isinstance(shape[dim], int)):
+            raise graph.refuse(node, "repeats samples")
+        x = graph.emit(node, Node("cat", [x] * count, {"dim": dim})) if count > 1 else x
+    return x
+
+
 def _pad(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     pad, rank = list(a["pad"]), len(graph.shape(a["self"]))
     if not any(pad):
@@ -154,15 +168,15 @@ def _indexed(graph: GraphBuilder, node: Any, x: Any, dim: int, index: Any) -> Ma
 def _index(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     indices = a["indices"]
     used = [dim for dim, one in enumerate(indices) if one is not None]
+    if any(indices[dim].meta["val"].dtype == torch.bool for dim in used):
+        raise graph.refuse(node, "selects by a mask, so that its size depends on data; multiply by the mask instead")
     table = graph.sizes(node, graph.shape(a["self"]))
     if used == [0] and len(table) == 2 and min(table) > 0 and isinstance(graph.value(indices[0]), torch.Tensor):
-        rows = graph.value(indices[0])
-        if rows.dtype != torch.bool:
-            return Node("embedding", [graph.constant(node, rows % table[0]), graph.name_of(node, a["self"])], {})
+        rows = graph.constant(node, graph.value(indices[0]) % table[0])
+        return Node("embedding", [rows, graph.name_of(node, a["self"])], {})
     if len(used) == 1:
         return _indexed(graph, node, a["self"], used[0], indices[used[0]])
-    raise graph.refuse(node, "indexes several dimensions at once, or by a mask, whose result has a size that depends on data; "
-                             "multiply by the mask instead")
+    raise graph.refuse(node, "indexes several dimensions at once; index one after the other")
 
 
 def _gather(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
@@ -213,6 +227,6 @@ LAYOUT: dict[str, Converter] = {
     **dict.fromkeys(("zeros_like", "new_zeros"), _filled(0.0)), **dict.fromkeys(("ones_like", "new_ones"), _filled(1.0)),
     **dict.fromkeys(("full_like", "new_full"), _full), "detach": _detach,
     "permute": _permute, "select": _select, "slice": _slice, "split_with_sizes": _split, "unbind": _unbind, "flip": _flip,
-    "cat": _cat, "constant_pad_nd": _pad, "expand": _expand, "index_select": _index_select, "index": _index,
+    "cat": _cat, "constant_pad_nd": _pad, "expand": _expand, "repeat": _repeat, "index_select": _index_select, "index": _index,
     "gather": _gather, "embedding": _embedding, "upsample_nearest2d": _upsample,
 }

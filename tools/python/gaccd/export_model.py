@@ -8,13 +8,16 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
+import re
+import traceback
 from typing import Any, Iterator, Mapping, Sequence, Union
 
 import torch
 from safetensors.torch import save_file
 
-from .export_graph import ExportError, GraphBuilder, Input
+from .export_graph import TORCH, ExportError, GraphBuilder, Input
 from .export_ops import WHOLE_OPS
+from .export_summary import Summary, summarize
 
 Example = Union[torch.Tensor, Sequence[torch.Tensor], Mapping[str, torch.Tensor]]
 # What the arguments of a model are called in the data, where the caller does not say it.
@@ -22,8 +25,8 @@ DATA_NAMES = {"input_ids": "tokens", "token_type_ids": "segments"}
 
 
 def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str], *,
-           inputs: Mapping[str, str] | None = None) -> None:
-    """Writes `model` to the folder `path`, for model { graph { path: } } of a job.
+           inputs: Mapping[str, str] | None = None) -> Summary:
+    """Writes `model` to the folder `path`, for model { graph { path: } } of a job; print() what it gives.
 
     example: what model() takes, with at least two samples in the first dimension; a tensor, several, or a dict of
     named arguments. inputs: argument -> the tensor of the data that it reads. Else a model of one argument reads
@@ -49,6 +52,7 @@ def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str
         file.write(text)
     save_file({name: tensor.detach().to("cpu").contiguous().clone() for name, tensor in builder.weights()},
               os.path.join(path, "weights.safetensors"))
+    return summarize(model, builder, os.fspath(path))
 
 
 @contextlib.contextmanager
@@ -87,11 +91,37 @@ def _data_name(argument: str, tensor: torch.Tensor, count: int, inputs: Mapping[
 def _capture(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor]) -> Any:
     batch = torch.export.Dim("batch")
     shapes: Any = {name: {0: batch} for name in kwargs} if kwargs else tuple({0: batch} for _ in args)
-    program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
+    try:
+        program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
+    except Exception as error:  # of many kinds, by PyTorch's version
+        raise ExportError(f"torch.export cannot follow the model: {_reason(error)}") from error
     decompositions = torch.export.default_decompositions()
     for op in WHOLE_OPS:
         decompositions.pop(op, None)
-    return program.run_decompositions(decompositions)
+    program = program.run_decompositions(decompositions)
+    changed = program.graph_signature.user_inputs_to_mutate
+    if changed:
+        raise ExportError(f"the model changes its input {next(iter(changed.values()))!r} in place, which gaccd's data does not "
+                          "allow; let it work on a copy, or without an operation that ends in _")
+    return program
+
+
+def _reason(error: Exception) -> str:
+    """What stopped torch.export, in a line, and the nearest way round."""
+    text = str(error)
+    own = [frame for frame in traceback.extract_tb(error.__traceback__)
+           if not os.path.abspath(frame.filename).startswith((TORCH, os.path.dirname(__file__)))]
+    frames = re.findall(r'File "([^"]+)", line (\d+)', text)
+    named = [(name, line) for name, line in frames if not os.path.abspath(name).startswith(TORCH)]
+    name, line = named[-1] if named else (own[-1].filename, own[-1].lineno) if own else ("", "")
+    where = f"; it is called at {os.path.basename(str(name))}:{line}" if name else ""
+    first = next((one.strip() for one in text.splitlines() if one.strip()), type(error).__name__)
+    way = ""
+    if re.search(r"data.dependent|unbacked|u\d+|GuardOnData", text, re.IGNORECASE):
+        way = "; its shapes or branches depend on data: multiply by a mask, or use torch.where, instead"
+    elif "batch" in text and re.search("[Cc]onstraint|specializ|Dim", text):
+        way = "; it works for one number of samples alone: take x.shape[0] instead of a number"
+    return first + where + way
 
 
 def _tensors_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -105,15 +135,15 @@ def _other_values(tensor: torch.Tensor, rows: int) -> torch.Tensor:
     return torch.randint_like(tensor, rows) if rows else tensor.roll(1, 0)
 
 
-def _outputs(result: Any) -> Iterator[torch.Tensor]:
+def outputs_of(result: Any) -> Iterator[torch.Tensor]:
     if isinstance(result, torch.Tensor):
         yield result
     elif isinstance(result, Mapping):
         for one in result.values():
-            yield from _outputs(one)
+            yield from outputs_of(one)
     elif isinstance(result, (list, tuple)):
         for one in result:
-            yield from _outputs(one)
+            yield from outputs_of(one)
 
 
 def _check_samples(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor],
@@ -127,7 +157,7 @@ def _check_samples(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwarg
             tensor[:1] = new
 
         def run(given: list[torch.Tensor]) -> torch.Tensor:
-            return next(_outputs(judged(*given[:len(args)], **dict(zip(kwargs, given[len(args):])))))
+            return next(outputs_of(judged(*given[:len(args)], **dict(zip(kwargs, given[len(args):])))))
 
         whole, changed, alone = run(tensors), run(others), run([t[-1:] for t in tensors])
         scale = whole.abs().max().clamp(min=1)

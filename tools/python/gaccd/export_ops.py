@@ -21,7 +21,8 @@ WHOLE_OPS = [aten.linear.default, aten.conv2d.default, aten.batch_norm.default, 
              aten.hardsigmoid.default, aten.leaky_relu.default, aten.dropout.default, aten.native_dropout.default,
              aten.max_pool2d.default, aten.avg_pool2d.default, aten.adaptive_avg_pool2d.default,
              aten.scaled_dot_product_attention.default, aten.upsample_nearest2d.vec, aten.hardtanh.default,
-             aten.relu6.default]
+             aten.relu6.default, aten.detach.default]
+
 
 def convert(graph: GraphBuilder, node: Any) -> Made:
     if node.target is operator.getitem:  # of an op that has several outputs

@@ -68,7 +68,7 @@ def _mul(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
             return _drop_samples(graph, node, one, other)
         if (number := number_of(graph, other)) is not None:
             return Node("scale", inputs_of(graph, node, one), {"factor": number})
-    return Node("multiply", inputs_of(graph, node, x, y), {})
+    return Node("mul", inputs_of(graph, node, x, y), {})
 
 
 def _div(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
@@ -77,7 +77,7 @@ def _div(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
         inverse = graph.emit(node, Node("power", inputs_of(graph, node, a["other"]), {"exponent": -1.0}))
         if (numerator := number_of(graph, x)) is not None:
             return scaled(graph, node, inverse, numerator)
-        return Node("multiply", [graph.name_of(node, x), inverse], {})
+        return Node("mul", [graph.name_of(node, x), inverse], {})
     mask = graph.value(x)
     if isinstance(mask, SampleMask):
         return SampleMask(mask.keep, mask.scale / number)
@@ -119,11 +119,11 @@ def _and(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
         if isinstance(known, torch.Tensor) and known.dtype == torch.bool and bool(known.all()):
             if graph.sizes(node) == graph.sizes(node, graph.shape(one)):
                 return graph.name_of(node, one)
-    return Node("multiply", inputs_of(graph, node, a["self"], a["other"]), {})
+    return Node("mul", inputs_of(graph, node, a["self"], a["other"]), {})
 
 
 def _or(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    neither = Node("multiply", [inverted(graph, node, name) for name in inputs_of(graph, node, a["self"], a["other"])], {})
+    neither = Node("mul", [inverted(graph, node, name) for name in inputs_of(graph, node, a["self"], a["other"])], {})
     return inverted(graph, node, graph.emit(node, neither))
 
 
@@ -137,7 +137,7 @@ def _where(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     def chosen(value: Any, where: str) -> str:
         if (number := number_of(graph, value)) is not None:
             return scaled(graph, node, where, min(max(number, HIDDEN), -HIDDEN))
-        return graph.emit(node, Node("multiply", [graph.name_of(node, value), where], {}))
+        return graph.emit(node, Node("mul", [graph.name_of(node, value), where], {}))
     return Node("add", [chosen(a["self"], mask), chosen(a["other"], inverted(graph, node, mask))], {})
 
 

@@ -1,0 +1,182 @@
+#include "tests/support/shape_cases.h"
+
+#include "daemon/ops/batched_product.h"
+#include "daemon/ops/cast.h"
+#include "daemon/ops/combine.h"
+#include "daemon/ops/concat.h"
+#include "daemon/ops/conv_transpose2d.h"
+#include "daemon/ops/dropout.h"
+#include "daemon/ops/embedding.h"
+#include "daemon/ops/flatten.h"
+#include "daemon/ops/mean_squared_error.h"
+#include "daemon/ops/number_functions.h"
+#include "daemon/ops/rearrange.h"
+
+namespace gaccd {
+namespace {
+
+// A parameter, so that the gradient can be seen.
+ValueId Value(GraphBench& bench, const CaseSize& s, const std::string& name, const Shape& shape,
+              double limit = 1) {
+  const ValueId x = bench.Parameter(name, shape, limit);
+  return s.dtype == DType::kF32 ? x : bench.Apply(std::make_shared<Cast>(s.dtype), {x});
+}
+
+ValueId DistanceOf(GraphBench& bench, ValueId y) {
+  const ValueId flat = bench.Apply(std::make_shared<Flatten>(), {y});
+  const Shape shape = bench.graph().value(flat).spec.shape;
+  return bench.Apply(std::make_shared<MeanSquaredError>(), {flat, bench.Input("targets", shape)});
+}
+
+ValueId CombineOf(GraphBench& bench, const CaseSize& s, CombineKind kind, const Shape& a,
+                  const Shape& b) {
+  const ValueId left = Value(bench, s, "a", a);
+  return DistanceOf(bench, bench.Apply(std::make_shared<Combine>(kind),
+                                       {left, bench.Parameter("b", b)}));  // b stays f32
+}
+
+ValueId RearrangementOf(GraphBench& bench, const CaseSize& s, const Rearrangement& order) {
+  const ValueId x = Value(bench, s, "x", order.from);
+  return DistanceOf(bench, bench.Apply(std::make_shared<Rearrange>(order), {x}));
+}
+
+ValueId SumOf(GraphBench& bench, const CaseSize& s, const Shape& x, const Shape& to) {
+  const ValueId all = Value(bench, s, "x", x);
+  const ValueId y = bench.Apply(std::make_shared<ReduceSum>(to, s.dtype), {all});
+  return DistanceOf(bench,
+                    bench.Apply(std::make_shared<NumberFunction>(NumberKind::kAffine, 0.125), {y}));
+}
+
+ValueId ProductOf(GraphBench& bench, const CaseSize& s, bool transpose_a, bool transpose_b) {
+  const ValueId a =
+      Value(bench, s, "a", transpose_a ? Shape{3, s.in, s.rows} : Shape{3, s.rows, s.in}, 0.5);
+  const ValueId b =
+      Value(bench, s, "b", transpose_b ? Shape{3, s.out, s.in} : Shape{3, s.in, s.out}, 0.5);
+  return DistanceOf(
+      bench, bench.Apply(std::make_shared<BatchedProduct>(transpose_a, transpose_b), {a, b}));
+}
+
+// Of values around 1.5, within +-0.5.
+ValueId NumbersOf(GraphBench& bench, const CaseSize& s, NumberKind kind, double a, double b = 0) {
+  const ValueId x = Value(bench, s, "x", {s.rows, s.in}, 0.5);
+  const ValueId moved =
+      bench.Apply(std::make_shared<NumberFunction>(NumberKind::kAffine, 1, 1.5), {x});
+  return DistanceOf(bench, bench.Apply(std::make_shared<NumberFunction>(kind, a, b), {moved}));
+}
+
+const GraphCase kShapeCases[] = {
+    {"combine_add_of_rows",
+     [](GraphBench& b, const CaseSize& s) {
+       return CombineOf(b, s, CombineKind::kAdd, {s.rows, 3, s.in}, {s.rows, 1, s.in});
+     }},
+    {"combine_multiply",
+     [](GraphBench& b, const CaseSize& s) {
+       return CombineOf(b, s, CombineKind::kMultiply, {s.rows, s.in}, {s.rows, s.in});
+     }},
+    {"combine_multiply_of_channels",  // squeeze and excitation
+     [](GraphBench& b, const CaseSize& s) {
+       return CombineOf(b, s, CombineKind::kMultiply, {s.rows, 2, 3, s.in}, {s.rows, 1, 1, s.in});
+     }},
+    {"combine_multiply_of_a_value_for_each_row",
+     [](GraphBench& b, const CaseSize& s) {
+       return CombineOf(b, s, CombineKind::kMultiply, {s.rows, s.in, 2}, {s.rows, s.in, 1});
+     }},
+    {"combine_multiply_of_both",
+     [](GraphBench& b, const CaseSize& s) {
+       return CombineOf(b, s, CombineKind::kMultiply, {s.rows, 1, s.in}, {1, 3, s.in});
+     }},
+    {"reduce_sum_of_the_last",
+     [](GraphBench& b, const CaseSize& s) {
+       return SumOf(b, s, {s.rows, 2, s.in}, {s.rows, 2, 1});
+     }},
+    {"reduce_sum_of_the_inner",
+     [](GraphBench& b, const CaseSize& s) {
+       return SumOf(b, s, {s.rows, s.out, 2, s.in}, {s.rows, 1, 2, s.in});
+     }},
+    {"reduce_sum_of_outer_and_last",
+     [](GraphBench& b, const CaseSize& s) {
+       return SumOf(b, s, {3, s.rows, s.in}, {1, s.rows, 1});
+     }},
+    {"rearrange_permuted",
+     [](GraphBench& b, const CaseSize& s) {
+       return RearrangementOf(
+           b, s, {.from = {s.rows, 2, s.in, 3}, .to = {{3, 3}, {s.rows, 0}, {s.in, 2}, {2, 1}}});
+     }},
+    {"rearrange_part",  // every second row, and columns from the last on
+     [](GraphBench& b, const CaseSize& s) {
+       return RearrangementOf(
+           b, s,
+           {.from = {s.rows, 5, s.in}, .to = {{s.rows, 0}, {2, 1, 1, 2}, {s.in, 2, s.in - 1, -1}}});
+     }},
+    {"rearrange_repeated",
+     [](GraphBench& b, const CaseSize& s) {
+       return RearrangementOf(
+           b, s, {.from = {s.rows, s.in}, .to = {{s.rows, 0}, {2, -1}, {s.in, 1}, {3, -1}}});
+     }},
+    {"rearrange_padded",
+     [](GraphBench& b, const CaseSize& s) {
+       const Rearrangement part{.from = {s.rows, s.in + 3}, .to = {{s.rows, 0}, {s.in, 1, 2}}};
+       const ValueId x = Value(b, s, "x", {s.rows, s.in});
+       return DistanceOf(
+           b, b.Apply(std::make_shared<RearrangeGradient>(part, Shape{s.rows, s.in + 3}), {x}));
+     }},
+    {"batched_product",
+     [](GraphBench& b, const CaseSize& s) { return ProductOf(b, s, false, false); }},
+    {"batched_product_transposed",
+     [](GraphBench& b, const CaseSize& s) { return ProductOf(b, s, false, true); }},
+    {"batched_product_of_transposed",
+     [](GraphBench& b, const CaseSize& s) { return ProductOf(b, s, true, false); }},
+    {"batched_product_both_transposed",
+     [](GraphBench& b, const CaseSize& s) { return ProductOf(b, s, true, true); }},
+    {"concat",
+     [](GraphBench& b, const CaseSize& s) {
+       return DistanceOf(b, b.Apply(std::make_shared<Concat>(), {Value(b, s, "x", {s.rows, s.in}),
+                                                                 Value(b, s, "y", {s.rows, s.out}),
+                                                                 Value(b, s, "z", {s.rows, 1})}));
+     }},
+    {"square",
+     [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kPower, 2); }},
+    {"reciprocal_root",
+     [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kPower, -0.5); }},
+    {"power_of_any",
+     [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kPower, 1.3); }},
+    {"hardsigmoid",
+     [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kHardsigmoid, 0); }},
+    {"clamp_within",
+     [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kClamp, 0.5, 3); }},
+    {"exp", [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kExp, 0); }},
+    {"log", [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kLog, 0); }},
+    {"dropout_of_whole_samples",
+     [](GraphBench& b, const CaseSize& s) {
+       const ValueId x = Value(b, s, "x", {3 * s.rows, s.in});
+       const ValueId ids = b.Longs("sample_ids", {7, 1LL << 40, 0});
+       const DropoutOptions options{
+           .probability = 0.4F, .seed = 3, .layer = 5, .whole_samples = true};
+       return DistanceOf(
+           b, b.Apply(std::make_shared<Dropout>(options), {x, ids, b.Longs("update", {12})}));
+     }},
+    {"embedding_with_padding",
+     [](GraphBench& b, const CaseSize& s) {
+       const ValueId ids = b.Ids("ids", {s.rows, 3}, s.out + 2);
+       const ValueId table = b.Parameter("table", {s.out + 2, s.in});
+       return DistanceOf(
+           b, b.Apply(std::make_shared<Embedding>(s.dtype, static_cast<std::int32_t>(s.out) + 2),
+                      {ids, table}));  // none of them is the padding
+     }},
+    {"conv_transpose2d",
+     [](GraphBench& b, const CaseSize& s) {
+       const Conv2dOptions options{.stride = {2, 1}, .padding = {1, 0}};
+       const ValueId x = Value(b, s, "x", {2, 3, 2, 2 * s.in});
+       const ValueId w =
+           b.Parameter("weight", {2 * s.in, s.out, 3, 2}, 0.5 / static_cast<double>(s.in));
+       // (3 - 1) 2 - 2 + 2 + an output padding of 1 + 1 rows, 1 + 1 + 1 columns.
+       return DistanceOf(
+           b, b.Apply(std::make_shared<ConvTranspose2d>(options, ImagePair{6, 3}), {x, w}));
+     }},
+};
+
+}  // namespace
+
+std::span<const GraphCase> ShapeCases() { return kShapeCases; }
+
+}  // namespace gaccd

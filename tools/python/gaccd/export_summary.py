@@ -1,0 +1,117 @@
+"""What export() found, as an object that prints as a table."""
+
+from __future__ import annotations
+
+import collections
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .export_graph import GraphBuilder
+
+PRODUCTS = {"linear", "addmm", "mm", "bmm", "conv2d", "convolution", "scaled_dot_product_attention"}
+
+
+@dataclass(frozen=True)
+class ModuleRow:
+    name: str
+    kind: str  # its class
+    output: str  # "[N, 64, 8, 8]", N the samples
+    parameters: int  # its own, without those of modules in it
+    flops: float  # of products, forward, of one sample
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Of an exported model."""
+    path: str
+    inputs: dict[str, str]  # the tensor of the data -> its shape
+    output: str
+    modules: list[ModuleRow]  # that compute something themselves, in their order
+    parameters: int
+    frozen: int  # of these
+    buffers: int
+    functions: dict[str, int]  # gaccd's op -> how often
+    folded: int  # calls of PyTorch that depend on neither data nor parameters: constants now
+    constants: int  # tensors among them that the graph keeps
+
+    @property
+    def flops(self) -> float:
+        """Of products, forward, of one sample; a training step has about three times as many."""
+        return sum(row.flops for row in self.modules)
+
+    def __str__(self) -> str:
+        rows = [("module", "class", "output", "parameters", "FLOPs"),
+                *((row.name or "(the model)", row.kind, row.output, f"{row.parameters:,}", f"{row.flops:,.0f}")
+                  for row in self.modules)]
+        widths = [max(len(row[i]) for row in rows) for i in range(5)]
+        lines = ["  ".join([*(cell.ljust(width) for cell, width in zip(row[:3], widths)),
+                            *(cell.rjust(width) for cell, width in zip(row[3:], widths[3:]))]) for row in rows]
+        functions = ", ".join(f"{name} {count}" for name, count in self.functions.items())
+        reads = ", ".join(f"{name} {shape}" for name, shape in self.inputs.items())
+        lines += ["", f"reads      {reads}; predicts {self.output}",
+                  f"trains     {self.parameters - self.frozen:,} of {self.parameters:,} parameters, {self.buffers:,} values of buffers",
+                  f"FLOPs      {self.flops:,.0f} for a sample, forward, in products",
+                  f"functions  {functions}",
+                  f"folded     {self.folded} calls that are the same for all data; {self.constants} constants stay",
+                  f"wrote      {self.path}"]
+        return "\n".join(lines)
+
+
+def _shape(sizes: Any) -> str:
+    return "[" + ", ".join(str(size) if isinstance(size, int) else re.sub(r"\bs\d+\b", "N", str(size).replace("*", " "))
+                           for size in sizes) + "]"
+
+
+def _per_sample(shape: Any) -> float:
+    return float(math.prod(size if isinstance(size, int) else int(size.node.expr.subs({s: 1 for s in size.node.expr.free_symbols}))
+                           for size in shape))
+
+
+def _flops(node: Any) -> float:
+    name = node.target._schema.name.rpartition("::")[2] if hasattr(node.target, "_schema") else ""
+    if name not in PRODUCTS:
+        return 0.0
+    shapes: list[list[Any]] = [list(one.meta["val"].shape) for one in node.all_input_nodes]
+    values = _per_sample(node.meta["val"].shape)
+    if name == "scaled_dot_product_attention":
+        return float(2.0 * values * shapes[1][-2] + 2.0 * _per_sample(shapes[0]) * shapes[1][-2])
+    if name == "linear":
+        return float(2.0 * values * shapes[0][-1])
+    if name == "convolution" and node.args[6]:  # transposed
+        return float(2.0 * _per_sample(shapes[0]) * math.prod(shapes[1][1:]))
+    if name in ("conv2d", "convolution"):
+        return float(2.0 * values * math.prod(shapes[1][1:]))
+    return float(2.0 * values * shapes[1 if name == "addmm" else 0][-1])
+
+
+def _module_of(node: Any) -> tuple[str, str]:
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    if not stack:
+        return "", ""
+    path, kind = stack[-1]
+    kind = kind if isinstance(kind, str) else kind.__qualname__
+    return re.sub(r"^L\['self'\]\.?", "", path), kind.rpartition(".")[2]
+
+
+def summarize(model: torch.nn.Module, graph: GraphBuilder, path: str) -> Summary:
+    rows: dict[str, ModuleRow] = {}
+    for node in graph.needed_calls():
+        if not isinstance(getattr(node.meta.get("val"), "shape", None), torch.Size):
+            continue
+        name, kind = _module_of(node)
+        own = dict(model.named_modules()).get(name)
+        parameters = sum(p.numel() for p in own.parameters(recurse=False)) if own is not None else 0
+        before = rows[name].flops if name in rows else 0.0
+        rows[name] = ModuleRow(name, kind, _shape(node.meta["val"].shape), parameters, before + _flops(node))
+    trained = {id(p): p for p in model.parameters()}.values()
+    return Summary(
+        path=path, inputs={one.name: _shape(["N", *one.example.shape[1:]]) for one in graph.inputs},
+        output=_shape(graph.output_node.meta["val"].shape), modules=list(rows.values()),
+        parameters=sum(p.numel() for p in trained), frozen=sum(p.numel() for p in trained if not p.requires_grad),
+        buffers=sum(b.numel() for name, b in model.named_buffers() if name in model.state_dict()),
+        functions=dict(collections.Counter(node.op for _, node, _ in graph.nodes).most_common()),
+        folded=graph.folded, constants=graph.constants)

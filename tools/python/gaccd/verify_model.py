@@ -1,0 +1,243 @@
+"""Compares what gaccd computes for an exported model with PyTorch, on random samples."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import os
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from typing import Any, Iterator, Mapping
+
+import torch
+from safetensors.torch import load_file
+from torch.overrides import TorchFunctionMode
+
+from .export_graph import ExportError
+from .export_model import DATA_NAMES, outputs_of
+from .run import call
+
+RATE = 2.0 ** 20  # w - RATE gradient has the digits of the gradient, whatever w is
+TOLERANCE = 1e-4  # or 10 times what single precision costs PyTorch, up to MOST
+MOST = 0.1
+DROPOUTS = ("dropout", "dropout_", "alpha_dropout", "feature_dropout", "scaled_dot_product_attention")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of a gradient or another result: how large it is, and its differences from PyTorch in double precision as shares
+    of that. Of a gradient below a millionth of all gradients they are shares of this millionth, of other values around
+    0 of 0.001 each."""
+    name: str
+    size: float
+    gaccd: float
+    pytorch: float  # of PyTorch in single precision
+
+    @property
+    def ok(self) -> bool:
+        return self.gaccd <= max(TOLERANCE, min(10 * self.pytorch, MOST))
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What verify() found; it prints as a table."""
+    loss: float
+    results: list[Difference]  # the output in evaluation, the loss, then by parameter and running statistic
+
+    @property
+    def ok(self) -> bool:
+        return all(one.ok for one in self.results)
+
+    @property
+    def largest(self) -> Difference:
+        return max(self.results, key=lambda one: one.gaccd)
+
+    def __str__(self) -> str:
+        width = max(len(one.name) for one in self.results)
+        lines = [f"{'':{width}}  {'size':>9}  {'gaccd':>9}  {'PyTorch':>9}   differences from PyTorch in double precision"]
+        lines += [f"{one.name:{width}}  {one.size:9.3g}  {one.gaccd:9.2g}  {one.pytorch:9.2g}{'' if one.ok else '   differs'}"
+                  for one in self.results]
+        bad = sum(not one.ok for one in self.results)
+        lines.append(f"{len(self.results) - bad} of {len(self.results)} agree" + (f", {bad} differ" if bad else ""))
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class _Input:
+    name: str
+    ids: bool
+    sizes: tuple[int, ...]  # of a sample
+    rows: int  # ids are below
+
+
+class _WithoutDropout(TorchFunctionMode):
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if getattr(function, "__name__", "") in DROPOUTS:
+            if function.__name__ != "scaled_dot_product_attention":
+                return args[0] if args else kwargs["input"]
+            args, kwargs = args[:4] + (0.0,) * (len(args) > 4) + args[5:], {**kwargs, **({} if len(args) > 4 else {"dropout_p": 0.0})}
+        return function(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _without_dropout(model: torch.nn.Module) -> Iterator[None]:
+    """Random numbers differ; those of whole samples are drawn by modules of their own."""
+    for module in model.modules():
+        if re.search("drop|stochasticdepth", type(module).__name__, re.IGNORECASE):
+            for name in ("p", "drop_prob"):
+                if hasattr(module, name):
+                    setattr(module, name, 0.0)
+        for name, value in list(vars(module).items()):  # "dropout", "attention_dropout", "dropout_p"
+            if "dropout" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
+    with _WithoutDropout():
+        yield
+
+
+def _inputs_of(graph: str, weights: Mapping[str, torch.Tensor]) -> list[_Input]:
+    found = []
+    for name, kind, sizes in re.findall(r'^input { name: "([^"]*)" type: (\w+)((?: size: -?\d+)*) }', graph, re.MULTILINE):
+        tables = re.findall(rf'op: "embedding\w*"\n  input: "{re.escape(name)}" input: "([^"]*)"', graph)
+        if not tables and name == "tokens":  # by a view
+            tables = re.findall(r'op: "embedding\w*"\n  input: "(?!constant:)[^"]*" input: "([^"]*)"', graph)
+        rows = min((weights[table].shape[0] for table in tables if table in weights), default=2)
+        found.append(_Input(name, kind == "I64", tuple(map(int, sizes.split()[3::2])), rows))
+    return found
+
+
+def _draw(inputs: list[_Input], samples: int) -> list[torch.Tensor]:
+    return [torch.randint(one.rows, (samples, *one.sizes)) if one.ids else torch.randn(samples, *one.sizes)
+            for one in inputs]
+
+
+def _calls(model: torch.nn.Module, inputs: list[_Input], tensors: list[torch.Tensor],
+           names: Mapping[str, str]) -> torch.Tensor:
+    if len(inputs) == 1:
+        return next(outputs_of(model(tensors[0])))
+    arguments = {data: argument for argument, data in [*DATA_NAMES.items(), *names.items()]}
+    return next(outputs_of(model(**{arguments.get(one.name, one.name): tensor for one, tensor in zip(inputs, tensors)})))
+
+
+def _in_pytorch(model: torch.nn.Module, kind: torch.dtype, inputs: list[_Input], tensors: list[torch.Tensor],
+                labels: torch.Tensor, names: Mapping[str, str]) -> dict[str, torch.Tensor]:
+    judged = copy.deepcopy(model).to(kind)
+    given = [t.to(kind) if t.is_floating_point() else t for t in tensors]
+    with _without_dropout(judged):
+        with torch.no_grad():
+            output = _calls(judged.eval(), inputs, given, names)
+        logits = _calls(judged.train(), inputs, given, names)
+        if labels.is_floating_point():
+            loss = torch.nn.functional.mse_loss(logits, labels.to(kind))
+        else:
+            loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
+        loss.backward()
+    results = {"output (evaluation)": output, "loss": loss.detach()}
+    for name, parameter in judged.named_parameters():
+        if parameter.requires_grad:
+            results[name] = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+    state = dict(judged.state_dict())
+    results.update((name, state[name]) for name, buffer in judged.named_buffers() if name in state and buffer.is_floating_point())
+    return {name: value.double() for name, value in results.items()}
+
+
+def _data_text(inputs: list[_Input], labels: torch.Tensor, classes: int) -> str:
+    paths = {one.name: f'"{one.name}.npy"' for one in inputs}
+    if not labels.is_floating_point():
+        if set(paths) <= {"tokens", "segments"}:
+            segments = f' segments: {paths["segments"]}' if "segments" in paths else ""
+            rows = next(one.rows for one in inputs if one.name == "tokens")
+            of_samples = f" classes: {classes}" if labels.dim() == 1 else ""
+            return f'tokens {{ tokens: {paths["tokens"]}{segments} labels: "labels.npy" vocabulary: {rows}{of_samples} }}'
+        return f'npy {{ features: {paths["features"]} targets: "labels.npy" classes: {classes} }}'
+    arrays = [f'array {{ name: "{one.name}" path: {paths[one.name]}{f" vocabulary: {one.rows}" if one.ids else ""} }}'
+              for one in inputs]
+    return "arrays { " + " ".join(arrays) + ' array { name: "targets" path: "labels.npy" } }'
+
+
+def _in_gaccd(folder: str, weights: dict[str, torch.Tensor], samples: int, data: str, loss: str, trained: list[str],
+              names: set[str], program: str) -> dict[str, torch.Tensor]:
+    import numpy
+    with open(os.path.join(folder, "job.txtpb"), "w", encoding="utf-8") as file:
+        file.write(f'name: "verify"\nmodel {{ graph {{ path: "model" }} loss {{ {loss} {{}} }} }}\n'
+                   f"data {{ train {{ {data} }} eval {{ {data} }} shuffle: false }}\n"
+                   f"batch {{ target: {samples} micro: {(samples + 1) // 2} }}\noptimizer {{ lr: {RATE} sgd {{}} }}\nepochs: 1\n")
+    common = ["--job=job.txtpb", "--device=cpu"]
+    call([program, "predict", *common, "--weights=model/weights.safetensors", "--out=output.npy"], cwd=folder)
+    call([program, "train", *common, "--run-dir=run", "--save-weights=moved"], cwd=folder)
+    steps = [json.loads(line) for line in call([program, "logs", "--events", "run"], cwd=folder).splitlines()]
+    moved = load_file(os.path.join(folder, "moved"))
+    if moved.keys() != names:
+        raise ExportError("the trained weights have other names than the model's state_dict: "
+                          f"{', '.join(sorted(moved.keys() ^ names))}")
+    results = {"output (evaluation)": torch.from_numpy(numpy.load(os.path.join(folder, "output.npy"))),
+               "loss": torch.tensor(next(step["loss"] for step in steps if step.get("ev") == "step"), dtype=torch.float64)}
+    for name, value in moved.items():
+        gradient = (weights[name].double() - value.double()) / RATE if name in weights and name in trained else value
+        results[name] = gradient.double()
+    return results
+
+
+def _compare(exact: Mapping[str, torch.Tensor], single: Mapping[str, torch.Tensor], found: Mapping[str, torch.Tensor],
+             gradients: set[str]) -> list[Difference]:
+    floor = 1e-6 * sum(float(exact[name].norm()) ** 2 for name in gradients) ** 0.5
+    results = []
+    for name, value in exact.items():
+        if name not in found:
+            raise ExportError(f"{name}: the exported model has no such tensor; was it exported from another model?")
+        size = float(value.norm())
+        scale = max(size, floor if name in gradients else 1e-3 * value.numel() ** 0.5)
+        own, other = (float((one[name].reshape(value.shape) - value).norm()) / scale for one in (single, found))
+        results.append(Difference(name, size, other, own))
+    return results
+
+
+def verify(model: torch.nn.Module, path: str | os.PathLike[str], *, inputs: Mapping[str, str] | None = None,
+           samples: int = 6, seed: int = 0, gaccd: str = "gaccd") -> Verification:
+    """Runs the forward and backward of gaccd, on one CPU and in two micro-steps, and of `model` on random samples.
+
+    path: where export() put `model`, whose weights are still those of the export. inputs: as for export(), where it was
+    given. Dropout is left out on both sides. The loss is cross-entropy with random labels, or the squared error where a
+    model reads tensors with names of its own. GaccdError: gaccd refused the model; ExportError: what cannot be compared.
+    """
+    names = inputs or {}
+    with open(os.path.join(path, "graph.txtpb"), encoding="utf-8") as file:
+        graph = file.read()
+    weights = load_file(os.path.join(path, "weights.safetensors"))
+    given = _inputs_of(graph, weights)
+    generator = torch.random.get_rng_state()
+    torch.manual_seed(seed)
+    try:
+        tensors = _draw(given, samples)
+        with torch.no_grad():
+            shape = _calls(copy.deepcopy(model).eval(), given, tensors, names).shape
+        by_loss = {one.name for one in given} <= {"tokens", "segments"} or [one.name for one in given] == ["features"]
+        if len(shape) == 3 and not by_loss:
+            raise ExportError("verify: a model that predicts a row for each token is compared where it reads tokens alone")
+        labels = torch.randint(shape[-1], shape[:-1]) if by_loss else torch.randn(shape)
+        if len(shape) == 3 and given[0].name == "features":
+            raise ExportError("verify: a model of features is compared where it predicts one row for each sample")
+        results = [_in_pytorch(model, kind, given, tensors, labels, names) for kind in (torch.float64, torch.float32)]
+    finally:
+        torch.random.set_rng_state(generator)
+    with tempfile.TemporaryDirectory() as folder:
+        os.mkdir(os.path.join(folder, "model"))
+        shutil.copy(os.path.join(path, "weights.safetensors"), os.path.join(folder, "model"))
+        with open(os.path.join(folder, "model", "graph.txtpb"), "w", encoding="utf-8") as file:
+            file.write(re.sub(r'(op: "drop\w+"\n[^\n]*\n  attribute { name: "p" number: )[^ ]+', r"\g<1>0.0", graph))
+        _save(folder, given, tensors, labels)
+        trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+        found = _in_gaccd(folder, weights, samples, _data_text(given, labels, shape[-1]),
+                          "softmax_cross_entropy" if by_loss else "mean_squared_error", trained,
+                          set(model.state_dict()), gaccd)
+    return Verification(float(results[0]["loss"]), _compare(results[0], results[1], found, set(trained)))
+
+
+def _save(folder: str, inputs: list[_Input], tensors: list[torch.Tensor], labels: torch.Tensor) -> None:
+    import numpy
+    for one, tensor in zip(inputs, tensors):
+        numpy.save(os.path.join(folder, f"{one.name}.npy"), tensor.numpy().astype("i4" if one.ids else "f4"))
+    numpy.save(os.path.join(folder, "labels.npy"), labels.numpy())
