@@ -146,6 +146,7 @@ class GraphExport(unittest.TestCase):
         self.assertIn("the place in the batch", self.refusal(lambda fc, x: fc(x) + torch.arange(x.shape[0])[:, None], x))
         self.assertIn("draws random numbers", self.refusal(lambda fc, x: fc(x) + torch.randn_like(x[:, :3]), x))
         self.assertIn("stops a gradient", self.refusal(lambda fc, x: fc(x) * fc(x).detach(), x))
+        self.assertIn("torch.no_grad() over a trained", self.refusal(lambda fc, x: fc(x) * torch.no_grad()(fc)(x), x))
         self.assertIn("multiply by the mask instead", self.refusal(lambda fc, x: fc(x)[x[:, 0] > 0], x))
         self.assertRegex(self.refusal(lambda fc, x: fc(x) if x.sum() > 0 else -fc(x), x),
                          r"graph_export_test.py:\d+; its shapes or branches depend on data: .* torch.where, instead$")

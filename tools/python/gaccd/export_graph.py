@@ -48,7 +48,7 @@ class Node:
     attributes: dict[str, float | int | bool | list[int]]
 
 
-def _source(node: Any) -> str:
+def source_of(node: Any) -> str:
     """ "layer1.0.conv1 (net.py:12)": the module, and the last line of the user's own files."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
     own = [frame for frame in frames if not os.path.abspath(frame[0]).startswith(TORCH)
@@ -92,7 +92,7 @@ class GraphBuilder:
     # What the converters of export_ops.py ask.
 
     def refuse(self, node: Any, why: str) -> ExportError:
-        return ExportError(f"{node.target}: {why}; it is called at {_source(node) or 'an unknown line'}")
+        return ExportError(f"{node.target}: {why}; it is called at {source_of(node) or 'an unknown line'}")
 
     def value(self, argument: Any) -> Any:
         """The name of a value, a constant tensor, or the argument itself."""
@@ -125,7 +125,7 @@ class GraphBuilder:
     def emit(self, node: Any, made: Node) -> str:
         """A node of the file on the way to that of `node`."""
         name = f"{node.name}.{len(self.nodes)}"
-        self.nodes.append((name, made, _source(node)))
+        self.nodes.append((name, made, source_of(node)))
         return name
 
     def constant(self, node: Any, tensor: torch.Tensor) -> str:
@@ -247,7 +247,7 @@ class GraphBuilder:
             else:
                 self.folded += 1
             if isinstance(made, Node):
-                self.nodes.append((node.name, made, _source(node)))
+                self.nodes.append((node.name, made, source_of(node)))
                 self._names[node] = node.name
             else:
                 self._names[node] = made

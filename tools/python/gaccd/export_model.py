@@ -15,7 +15,7 @@ from typing import Any, Iterator, Mapping, Sequence, Union
 import torch
 from safetensors.torch import save_file
 
-from .export_graph import TORCH, ExportError, GraphBuilder, Input
+from .export_graph import TORCH, ExportError, GraphBuilder, Input, source_of
 from .export_ops import WHOLE_OPS
 from .export_summary import Summary, summarize
 
@@ -95,6 +95,7 @@ def _capture(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dic
         program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
     except Exception as error:  # of many kinds, by PyTorch's version
         raise ExportError(f"torch.export cannot follow the model: {_reason(error)}") from error
+    _check_no_grad(model, program)
     decompositions = torch.export.default_decompositions()
     for op in WHOLE_OPS:
         decompositions.pop(op, None)
@@ -104,6 +105,21 @@ def _capture(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dic
         raise ExportError(f"the model changes its input {next(iter(changed.values()))!r} in place, which gaccd's data does not "
                           "allow; let it work on a copy, or without an operation that ends in _")
     return program
+
+
+def _check_no_grad(model: torch.nn.Module, program: Any) -> None:
+    """Decompositions forget where gradients stop."""
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    parameters = program.graph_signature.inputs_to_parameters
+    depends: set[Any] = set()  # on what is trained
+    for node in program.graph.nodes:
+        if parameters.get(node.name) in trained or depends.intersection(node.all_input_nodes):
+            depends.add(node)
+        if "set_grad_enabled" in str(node.target) and node.args[0] is False and node in depends:
+            users = [one for one in program.graph.nodes if node in one.all_input_nodes]
+            where = source_of(users[0] if users and not source_of(node) else node)
+            raise ExportError("torch.no_grad() over a trained parameter or what depends on one: gaccd cannot stop a gradient; "
+                              f"freeze parameters by requires_grad_(False) instead; near {where or 'an unknown line'}")
 
 
 def _reason(error: Exception) -> str:
