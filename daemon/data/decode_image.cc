@@ -31,15 +31,25 @@ std::string_view NameOfOther(std::string_view file) {
   return "something else";
 }
 
-Result<Image> Decode(std::span<const std::byte> file, std::int64_t max_pixels) {
+// Of a format that is decoded as a whole.
+Result<ImagePart> PartOf(Result<Image> image, const NeededPart* needed) {
+  if (!image.ok()) return image.status();
+  Box part{.height = image->height, .width = image->width};
+  if (needed != nullptr) {
+    GACCD_ASSIGN_OR_RETURN(part, (*needed)(image->height, image->width));
+  }
+  return ImagePart{std::move(image).value(), part};
+}
+
+Result<ImagePart> Decode(std::span<const std::byte> file, const Decoding& decoding) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   switch (FormatOf(text)) {
     case Format::kJpeg:
-      return DecodeJpeg(file, max_pixels);
+      return DecodeJpeg(file, decoding);
     case Format::kPng:
-      return DecodePng(file, max_pixels);
+      return PartOf(DecodePng(file, decoding.max_pixels), decoding.needed);
     case Format::kWebp:
-      return DecodeWebp(file, max_pixels);
+      return PartOf(DecodeWebp(file, decoding.max_pixels), decoding.needed);
     case Format::kOther:
       break;
   }
@@ -68,14 +78,26 @@ void ToRgb(Image& image) {
   image.channels = 3;
 }
 
+Result<ImagePart> DecodeWithChannels(const std::string& name, std::span<const std::byte> file,
+                                     std::int64_t channels, const Decoding& decoding) {
+  Result<ImagePart> part = Decode(file, decoding);
+  if (!part.ok()) return part.status().WithContext(name);
+  if (part->image.channels == 3 && channels == 1) ToGrey(part->image);
+  if (part->image.channels == 1 && channels == 3) ToRgb(part->image);
+  return part;
+}
+
 }  // namespace
+
+Status CheckImageSize(std::int64_t height, std::int64_t width, std::int64_t max_pixels) {
+  if (height >= 1 && width >= 1 && height <= max_pixels / width) return Status::Ok();
+  return {ErrorKind::kData,
+          StrCat("expected 1 to ", max_pixels, " pixels, found ", width, " x ", height)};
+}
 
 Result<Image> MakeImage(std::int64_t height, std::int64_t width, std::int64_t channels,
                         std::int64_t max_pixels) {
-  if (height < 1 || width < 1 || height > max_pixels / width) {
-    return Status(ErrorKind::kData,
-                  StrCat("expected 1 to ", max_pixels, " pixels, found ", width, " x ", height));
-  }
+  GACCD_RETURN_IF_ERROR(CheckImageSize(height, width, max_pixels));
   Image image{.height = height, .width = width, .channels = channels, .pixels = {}};
   image.pixels.resize(static_cast<std::size_t>(height * width * channels));
   return image;
@@ -83,11 +105,17 @@ Result<Image> MakeImage(std::int64_t height, std::int64_t width, std::int64_t ch
 
 Result<Image> DecodeImage(const std::string& name, std::span<const std::byte> file,
                           std::int64_t channels, std::int64_t max_pixels) {
-  Result<Image> image = Decode(file, max_pixels);
-  if (!image.ok()) return image.status().WithContext(name);
-  if (image->channels == 3 && channels == 1) ToGrey(*image);
-  if (image->channels == 1 && channels == 3) ToRgb(*image);
-  return image;
+  GACCD_ASSIGN_OR_RETURN(ImagePart part,
+                         DecodeWithChannels(name, file, channels, {.max_pixels = max_pixels}));
+  return std::move(part.image);
+}
+
+Result<ImagePart> DecodeImagePart(const std::string& name, std::span<const std::byte> file,
+                                  std::int64_t channels, const NeededPart& needed, bool whole_file,
+                                  std::int64_t max_pixels) {
+  return DecodeWithChannels(
+      name, file, channels,
+      {.max_pixels = max_pixels, .needed = &needed, .whole_file = whole_file});
 }
 
 }  // namespace gaccd

@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <array>
 #include <csetjmp>
 #include <cstdio>  // jpeglib.h needs it
 #include <utility>
+#include <vector>
 
 // In this order.
 #include <jerror.h>
@@ -17,7 +19,7 @@ namespace {
 constexpr int kMaxScans = 500;
 
 // libjpeg reports errors by a call that must not return: it jumps back into the function that
-// called libjpeg. These functions, Header() and Rows(), have no objects with destructors.
+// called libjpeg. These functions, Header() to Finish(), have no objects with destructors.
 class JpegReader {
  public:
   JpegReader() {
@@ -35,9 +37,13 @@ class JpegReader {
   JpegReader(const JpegReader&) = delete;
   JpegReader& operator=(const JpegReader&) = delete;
 
-  // Both: false with a message. The second, after the first, writes output_size() bytes.
+  // All, in this order: false with a message. Begin() chooses the columns from `left` on, a few
+  // more on both sides, and the rows from `top` on; Rows() writes `rows` of info().output_width
+  // pixels; Finish() reads the file to its end, with memory for a row.
   bool Header(std::span<const std::byte> file);
-  bool Rows(std::uint8_t* pixels);
+  bool Begin(std::size_t top, std::int64_t* left, std::int64_t width);
+  bool Rows(std::size_t rows, std::uint8_t* pixels);
+  bool Finish(std::uint8_t* row);
 
   [[nodiscard]] jpeg_decompress_struct& info() { return info_; }
   [[nodiscard]] std::string message() const { return message_.data(); }
@@ -65,6 +71,7 @@ class JpegReader {
   jpeg_error_mgr errors_{};
   jpeg_progress_mgr progress_{};
   bool created_ = false;
+  std::size_t top_ = 0;  // the first row that Rows() writes
   std::jmp_buf failed_{};
   std::array<char, JMSG_LENGTH_MAX> message_{};
 };
@@ -92,14 +99,38 @@ bool JpegReader::Header(std::span<const std::byte> file) {
   return true;
 }
 
-bool JpegReader::Rows(std::uint8_t* pixels) {
+bool JpegReader::Begin(std::size_t top, std::int64_t* left, std::int64_t width) {
   if (setjmp(failed_) != 0) return false;
+  top_ = top;
   jpeg_start_decompress(&info_);
+  auto first = static_cast<JDIMENSION>(*left);
+  auto columns = static_cast<JDIMENSION>(width);
+  if (columns < info_.output_width) jpeg_crop_scanline(&info_, &first, &columns);
+  *left = first;
+  if (top > 0) jpeg_skip_scanlines(&info_, static_cast<JDIMENSION>(top));
+  return true;
+}
+
+bool JpegReader::Rows(std::size_t rows, std::uint8_t* pixels) {
+  if (setjmp(failed_) != 0) return false;
   const std::size_t row = static_cast<std::size_t>(info_.output_width) *
                           static_cast<std::size_t>(info_.output_components);
-  while (info_.output_scanline < info_.output_height) {
-    JSAMPROW to = pixels + info_.output_scanline * row;
+  while (info_.output_scanline < top_ + rows) {
+    JSAMPROW to = pixels + (info_.output_scanline - top_) * row;
     jpeg_read_scanlines(&info_, &to, 1);
+  }
+  return true;
+}
+
+bool JpegReader::Finish(std::uint8_t* row) {
+  if (setjmp(failed_) != 0) return false;
+  // Up to the last row, as libjpeg skips all that are left without a look at them.
+  if (info_.output_scanline + 1 < info_.output_height) {
+    jpeg_skip_scanlines(&info_, info_.output_height - info_.output_scanline - 1);
+  }
+  if (info_.output_scanline < info_.output_height) {
+    JSAMPROW last = row;
+    jpeg_read_scanlines(&info_, &last, 1);
   }
   jpeg_finish_decompress(&info_);
   return true;
@@ -126,20 +157,49 @@ void CmykToRgb(Image& image) {
   image.channels = 3;
 }
 
+// Colours of fewer samples than pixels are interpolated: those at an edge without their neighbours.
+Box WithBorder(const Box& box, std::int64_t height, std::int64_t width) {
+  constexpr std::int64_t kBorder = 4;
+  Box wider{.top = std::max(box.top - kBorder, std::int64_t{0}),
+            .left = std::max(box.left - kBorder, std::int64_t{0})};
+  wider.height = std::min(box.top + box.height + kBorder, height) - wider.top;
+  wider.width = std::min(box.left + box.width + kBorder, width) - wider.left;
+  return wider;
+}
+
 }  // namespace
 
-Result<Image> DecodeJpeg(std::span<const std::byte> file, std::int64_t max_pixels) {
+Result<ImagePart> DecodeJpeg(std::span<const std::byte> file, const Decoding& decoding) {
   const auto damaged = [](const JpegReader& reader) {
     return Status(ErrorKind::kData, StrCat("damaged JPEG image: ", reader.message()));
   };
   JpegReader reader;
   if (!reader.Header(file)) return damaged(reader);
   const jpeg_decompress_struct& info = reader.info();
-  GACCD_ASSIGN_OR_RETURN(Image image, MakeImage(info.output_height, info.output_width,
-                                                info.output_components, max_pixels));
-  if (!reader.Rows(image.pixels.data())) return damaged(reader);
+  const std::int64_t height = info.output_height;
+  const std::int64_t width = info.output_width;
+  GACCD_RETURN_IF_ERROR(CheckImageSize(height, width, decoding.max_pixels));
+  Box box{.height = height, .width = width};
+  if (decoding.needed != nullptr) {
+    GACCD_ASSIGN_OR_RETURN(box, (*decoding.needed)(height, width));
+  }
+  // Of incomplete progressive images blocks are smoothed with their neighbours.
+  const bool whole = jpeg_has_multiple_scans(&reader.info()) != FALSE;
+  const Box read = whole ? Box{.height = height, .width = width} : WithBorder(box, height, width);
+  std::int64_t left = read.left;
+  if (!reader.Begin(static_cast<std::size_t>(read.top), &left, read.width)) return damaged(reader);
+  GACCD_ASSIGN_OR_RETURN(Image image, MakeImage(read.height, info.output_width,
+                                                info.output_components, decoding.max_pixels));
+  const auto rows = static_cast<std::size_t>(read.height);
+  if (!reader.Rows(rows, image.pixels.data())) return damaged(reader);
+  if (decoding.whole_file) {
+    std::vector<std::uint8_t> row(info.output_width * static_cast<std::size_t>(image.channels));
+    if (!reader.Finish(row.data())) return damaged(reader);
+  }
   if (image.channels == 4) CmykToRgb(image);
-  return image;
+  box.top -= read.top;
+  box.left -= left;
+  return ImagePart{std::move(image), box};
 }
 
 }  // namespace gaccd

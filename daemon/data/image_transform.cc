@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "collectives/base/json.h"
+#include "collectives/base/simd.h"
 #include "collectives/base/strings.h"
 #include "daemon/data/image_colors.h"
 #include "daemon/data/numbers.h"
@@ -140,6 +141,24 @@ void Flip(Image& image) {
   }
 }
 
+// [pixels, 3] -> [3, pixels]
+GACCD_SIMD_CLONES
+void NormalizeRgb(const std::uint8_t* from, std::int64_t pixels, Affine red, Affine green,
+                  Affine blue, float* to) {
+  for (std::int64_t i = 0; i < pixels; ++i) {
+    to[i] = static_cast<float>(from[3 * i]) * red.factor + red.shift;
+    to[pixels + i] = static_cast<float>(from[3 * i + 1]) * green.factor + green.shift;
+    to[2 * pixels + i] = static_cast<float>(from[3 * i + 2]) * blue.factor + blue.shift;
+  }
+}
+
+GACCD_SIMD_CLONES
+void NormalizeGrey(const std::uint8_t* from, std::int64_t pixels, Affine grey, float* to) {
+  for (std::int64_t i = 0; i < pixels; ++i) {
+    to[i] = static_cast<float>(from[i]) * grey.factor + grey.shift;
+  }
+}
+
 std::string Describe(const Box& box) {
   return StrCat("top ", box.top, " left ", box.left, " height ", box.height, " width ", box.width);
 }
@@ -256,17 +275,16 @@ void ImageTransform::Apply(const Image& image, const ImageParameters& parameters
   for (const Augmentation& augmentation : parameters.augmentations) Augment(out, augmentation);
   ApplyColors(parameters, out);
   const std::int64_t plane = height_ * width_;
+  if (channels() == 3) {
+    NormalizeRgb(out.pixels.data(), plane, affine_[0], affine_[1], affine_[2], features);
+  } else {
+    NormalizeGrey(out.pixels.data(), plane, affine_[0], features);
+  }
+  if (!parameters.erased) return;
+  const Box& box = *parameters.erased;
   for (std::int64_t c = 0; c < channels(); ++c) {
-    const auto [factor, shift] = affine_[static_cast<std::size_t>(c)];
-    const std::uint8_t* pixel = out.pixels.data() + c;
-    float* to = features + c * plane;
-    for (std::int64_t i = 0; i < plane; ++i) {
-      to[i] = static_cast<float>(pixel[i * channels()]) * factor + shift;
-    }
-    if (!parameters.erased) continue;
-    const Box& box = *parameters.erased;
     for (std::int64_t y = box.top; y < box.top + box.height; ++y) {
-      std::fill_n(to + y * width_ + box.left, box.width, 0.0F);
+      std::fill_n(features + c * plane + y * width_ + box.left, box.width, 0.0F);
     }
   }
 }

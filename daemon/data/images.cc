@@ -97,12 +97,19 @@ Result<ImageParameters> ImageDataset::Read(std::int64_t index, std::uint64_t see
     bytes = files_.shards[static_cast<std::size_t>(from.shard)].file->bytes().subspan(
         static_cast<std::size_t>(from.offset), static_cast<std::size_t>(from.bytes));
   }
-  const std::string name = NameOf(index);
-  GACCD_ASSIGN_OR_RETURN(const Image image, DecodeImage(name, bytes, transform_.channels()));
-  auto parameters = transform_.Draw(image.height, image.width, SampleKey(seed, epoch, index));
-  if (!parameters.ok()) return parameters.status().WithContext(name);
-  if (features != nullptr) transform_.Apply(image, *parameters, features);
-  return parameters;
+  ImageParameters drawn;
+  const NeededPart draw = [&](std::int64_t height, std::int64_t width) -> Result<Box> {
+    GACCD_ASSIGN_OR_RETURN(drawn, transform_.Draw(height, width, SampleKey(seed, epoch, index)));
+    return drawn.from;
+  };
+  GACCD_ASSIGN_OR_RETURN(
+      const ImagePart part,
+      DecodeImagePart(NameOf(index), bytes, transform_.channels(), draw, !checked_));
+  if (features == nullptr) return drawn;
+  ImageParameters of_part = drawn;
+  of_part.from = part.part;
+  transform_.Apply(part.image, of_part, features);
+  return drawn;
 }
 
 void ImageDataset::Gather(std::span<const std::int64_t> indices, const BatchView& out) const {
@@ -171,6 +178,7 @@ OpenedDataset OpenSource(const ImagesSpec& source, const Opening& opening) {
     GACCD_RETURN_IF_ERROR(images->CheckAll(take, [share] { return Tick(share); }));
     if (good && share != nullptr) share->MarkChecked(known);
   }
+  if (source.decode_all) images->FilesAreChecked();
   return std::move(bad).Skip(std::move(images));
 }
 

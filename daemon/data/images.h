@@ -42,6 +42,10 @@ class ImageDataset final : public Dataset {
   // Of tar files: images whose labels are no classes.
   [[nodiscard]] std::span<const DamagedLabel> damaged_labels() const { return files_.damaged; }
 
+  // All files were read to their ends, here or by another rank of the node: from now on Gather()
+  // and Read() look at what they need alone. To be called before the set is shared.
+  void FilesAreChecked() { checked_ = true; }
+
   // Reads all, and hands bad(index, why) those that cannot be read, in their order, until it
   // returns an error. `tick` is called every now and then.
   Status CheckAll(const std::function<Status(std::int64_t, Status)>& bad,
@@ -56,6 +60,7 @@ class ImageDataset final : public Dataset {
   ImageTransform transform_;
   SampleSpec spec_;
   std::unique_ptr<RowThreads> threads_;
+  bool checked_ = false;
   struct Failure;
   std::unique_ptr<Failure> failure_;  // the first of Gather()
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <vector>
 
 #include "collectives/base/simd.h"
@@ -17,7 +18,8 @@ constexpr std::int32_t kHalf = 1 << (kBits - 1);
 
 // The inputs of each output along one dimension.
 struct Taps {
-  std::size_t most = 0;              // inputs of one output
+  std::size_t most = 0;              // inputs of one output, for which there is room
+  std::size_t used = 0;              // the most that any has
   std::vector<std::size_t> first;    // [outputs]
   std::vector<std::size_t> count;    // [outputs]
   std::vector<std::int32_t> weight;  // [outputs, most]
@@ -44,6 +46,7 @@ Taps MakeTaps(std::int64_t offset, std::int64_t in, std::int64_t out, std::int64
     }
     taps.first.push_back(static_cast<std::size_t>(offset + first));
     taps.count.push_back(static_cast<std::size_t>(end - first));
+    taps.used = std::max(taps.used, taps.count.back());
     for (std::size_t j = 0; j < taps.most; ++j) {
       const bool used = j < taps.count.back();
       taps.weight.push_back(used ? static_cast<std::int32_t>(0.5 + weights[j] / sum * (1 << kBits))
@@ -58,17 +61,41 @@ std::uint8_t ToByte(std::int32_t sum) {
   return static_cast<std::uint8_t>(std::min(sum >> kBits, 255));
 }
 
-template <std::size_t kChannels>
-void ResizeRow(const std::uint8_t* from, const Taps& taps, std::uint8_t* to) {
+void ResizeGreyRow(const std::uint8_t* from, const Taps& taps, std::uint8_t* to) {
   for (std::size_t x = 0; x < taps.first.size(); ++x) {
     const std::int32_t* weight = taps.weight.data() + x * taps.most;
-    const std::uint8_t* pixel = from + taps.first[x] * kChannels;
-    std::int32_t sum[kChannels];
-    std::fill_n(sum, kChannels, kHalf);
-    for (std::size_t j = 0; j < taps.count[x]; ++j) {
-      for (std::size_t c = 0; c < kChannels; ++c) sum[c] += *pixel++ * weight[j];
+    const std::uint8_t* pixel = from + taps.first[x];
+    std::int32_t sum = kHalf;
+    for (std::size_t j = 0; j < taps.count[x]; ++j) sum += pixel[j] * weight[j];
+    to[x] = ToByte(sum);
+  }
+}
+
+// The three values of a pixel, and one that is not used.
+using FourBytes __attribute__((vector_size(4))) = std::uint8_t;
+using FourWords __attribute__((vector_size(16))) = std::uint32_t;
+using FourSums __attribute__((vector_size(16))) = std::int32_t;
+
+// So many inputs for every output, whether it has fewer: a loop of one length is predicted. Reads
+// that many pixels and a byte behind its row, with weights of 0, and writes one byte behind.
+GACCD_SIMD_CLONES void ResizeRgbRow(const std::uint8_t* from, const Taps& taps, std::uint8_t* to) {
+  const std::size_t pixels = taps.first.size();
+  const std::size_t* first = taps.first.data();
+  const std::int32_t* weight = taps.weight.data();
+  for (std::size_t x = 0; x < pixels; ++x, to += 3, weight += taps.most) {
+    const std::uint8_t* pixel = from + first[x] * 3;
+    FourSums sum = {kHalf, kHalf, kHalf, kHalf};
+    for (std::size_t j = 0; j < taps.used; ++j, pixel += 3) {
+      std::uint32_t word = 0;
+      std::memcpy(&word, pixel, sizeof(word));
+      const FourWords values =
+          (FourWords{word, word, word, word} >> FourWords{0, 8, 16, 24}) & 255U;
+      sum += FourSums(values) * weight[j];
     }
-    for (std::size_t c = 0; c < kChannels; ++c) *to++ = ToByte(sum[c]);
+    sum >>= kBits;
+    sum = sum > 255 ? FourSums{255, 255, 255, 255} : sum;
+    const FourBytes bytes = __builtin_convertvector(sum, FourBytes);
+    std::memcpy(to, &bytes, sizeof(bytes));
   }
 }
 
@@ -95,11 +122,17 @@ Image ResizeImage(const Image& image, const Box& from, std::int64_t height, std:
   const auto channels = static_cast<std::size_t>(image.channels);
   const std::size_t in_bytes = static_cast<std::size_t>(image.width) * channels;
   const std::size_t out_bytes = static_cast<std::size_t>(window.width) * channels;
-  std::vector<std::uint8_t> narrow(rows * out_bytes);
-  const auto resize_row = channels == 1 ? &ResizeRow<1> : &ResizeRow<3>;
-  for (std::size_t y = 0; y < rows; ++y) {
-    resize_row(image.pixels.data() + (first_row + y) * in_bytes, across,
-               narrow.data() + y * out_bytes);
+  std::vector<std::uint8_t> narrow(rows * out_bytes + 1);
+  const auto resize_row = channels == 1 ? &ResizeGreyRow : &ResizeRgbRow;
+  const std::size_t behind = across.used * channels + 1;
+  std::vector<std::uint8_t> end(in_bytes + behind);  // a row at the end of the image, and more
+  for (std::size_t y = first_row; y < first_row + rows; ++y) {
+    const std::uint8_t* row = image.pixels.data() + y * in_bytes;
+    if ((y + 1) * in_bytes + behind > image.pixels.size()) {
+      std::copy_n(row, in_bytes, end.data());
+      row = end.data();
+    }
+    resize_row(row, across, narrow.data() + (y - first_row) * out_bytes);
   }
   Image out{window.height, window.width, image.channels, {}};
   out.pixels.resize(static_cast<std::size_t>(window.height) * out_bytes);

@@ -10,16 +10,6 @@
 
 namespace gaccd {
 
-// A part of an image, in pixels.
-struct Box {
-  std::int64_t top = 0;
-  std::int64_t left = 0;
-  std::int64_t height = 0;
-  std::int64_t width = 0;
-
-  bool operator==(const Box&) const = default;
-};
-
 // The part `from` of the image, resized to height x width, and of this the part `window`: only that
 // is computed. REQUIRES: `from` is inside of the image, `window` inside of the result, all sizes at
 // least 1. The weights have the same bits on every machine.

@@ -30,6 +30,16 @@ int gaccd::FuzzImage(const std::uint8_t* data, std::size_t size) {
                         .left = color->width / 3,
                         .height = color->height - color->height / 2,
                         .width = color->width - color->width / 3};
+  const auto cut = gaccd::DecodeImagePart(
+      "input", input, 3,
+      [&part](std::int64_t, std::int64_t) -> gaccd::Result<gaccd::Box> { return part; });
+  gaccd::FuzzCheck(cut.ok(), "a part of what can be decoded can be decoded");
+  for (std::int64_t y = 0; y < part.height; ++y) {
+    const auto* whole = color->pixels.data() + 3 * ((part.top + y) * color->width + part.left);
+    const auto* found =
+        cut->image.pixels.data() + 3 * ((cut->part.top + y) * cut->image.width + cut->part.left);
+    gaccd::FuzzCheck(std::equal(whole, whole + 3 * part.width, found), "it has the same pixels");
+  }
   (void)gaccd::ResizeImage(*color, part, 5, 7, {.top = 1, .left = 2, .height = 3, .width = 4});
   (void)gaccd::ResizeImage(*grey, part, 1, 1, {.height = 1, .width = 1});
   return 0;

@@ -101,7 +101,7 @@ def write_shards():
 
 def record_files():
     for path in sorted(FOLDER.iterdir()):
-        if path.suffix == ".tar" or path.name in ("pictures.txt", "base.png", "grey16.png", "animation.webp", "other.gif"):
+        if path.suffix == ".tar" or path.name.startswith("part_") or path.name in ("pictures.txt", "base.png", "grey16.png", "animation.webp", "other.gif"):
             continue
         for channels, mode in ((1, "L"), (3, "RGB")):
             picture = PIL.Image.open(path).convert(mode)
@@ -198,6 +198,15 @@ def record_augmentations(base):
         lines.append(" ".join(map(str, ["operations", key, bins, magnitude, height, width, count, *words])))
 
 
+def write_larger():
+    """Of which parts are decoded."""
+    picture = image(75, 91)
+    for name, how in (("420", {}), ("422", {"subsampling": 1}), ("444", {"subsampling": 0}), ("progressive", {"progressive": True})):
+        picture.save(FOLDER / f"part_{name}.jpg", quality=85, **how)
+    picture.convert("L").save(FOLDER / "part_grey.jpg")
+    picture.convert("CMYK").save(FOLDER / "part_cmyk.jpg", quality=85)
+
+
 def main():
     FOLDER.mkdir(exist_ok=True)
     write_files()
@@ -209,6 +218,7 @@ def main():
     record_colors(base)
     record_boxes()
     record_augmentations(base)
+    write_larger()
     (FOLDER / "pictures.txt").write_text("\n".join(lines) + "\n")
 
 

@@ -111,6 +111,64 @@ TEST(ImagesGoldenTest, ATruncatedFileIsRefusedWhereverItEnds) {
   }
 }
 
+constexpr const char* kLarger[] = {"part_420.jpg",  "part_422.jpg",  "part_444.jpg",
+                                   "part_grey.jpg", "part_cmyk.jpg", "part_progressive.jpg",
+                                   "base.png",      "lossy.webp"};
+
+TEST(ImagesGoldenTest, APartHasThePixelsOfTheWhole) {
+  for (const char* name : kLarger) {
+    const std::string file = ReadPicture(name);
+    const Image whole = ValueOrThrow(DecodeImage(name, AsBytes(file), 3));
+    const auto row = static_cast<std::size_t>(3 * whole.width);
+    for (std::int64_t i = 0; i < 400; ++i) {
+      const Box box{.top = i * 7 % whole.height, .left = i * 11 % whole.width};
+      Box needed = box;
+      needed.height = 1 + i * 5 % (whole.height - box.top);
+      needed.width = 1 + i * 3 % (whole.width - box.left);
+      const auto ask = [&](std::int64_t height, std::int64_t width) -> Result<Box> {
+        EXPECT_EQ(height, whole.height);
+        EXPECT_EQ(width, whole.width);
+        return needed;
+      };
+      const auto [image, part] =
+          ValueOrThrow(DecodeImagePart(name, AsBytes(file), 3, ask, /*whole_file=*/i % 2 == 0));
+      ASSERT_EQ((std::pair{part.height, part.width}), (std::pair{needed.height, needed.width}));
+      for (std::int64_t y = 0; y < part.height; ++y) {
+        const auto* found = image.pixels.data() + 3 * ((part.top + y) * image.width + part.left);
+        const auto* expected =
+            whole.pixels.data() + static_cast<std::size_t>(needed.top + y) * row + 3 * needed.left;
+        ASSERT_TRUE(std::equal(found, found + 3 * part.width, expected)) << name << " " << i;
+      }
+    }
+  }
+}
+
+TEST(ImagesGoldenTest, APartIsDecodedAloneAndTheRestOfTheFileCheckedIfAsked) {
+  const std::string file = ReadPicture("part_420.jpg");
+  const auto decode = [&](std::size_t bytes, bool whole_file) {
+    return DecodeImagePart(
+        "p", AsBytes(file.substr(0, bytes)), 3,
+        [](std::int64_t, std::int64_t) -> Result<Box> {
+          return Box{2, 30, 5, 6};
+        },
+        whole_file);
+  };
+  const ImagePart part = ValueOrThrow(decode(file.size(), true));
+  EXPECT_LE(part.image.height, 16);
+  EXPECT_LE(part.image.width, 48);
+  for (std::size_t bytes = 0; bytes + 1 < file.size(); ++bytes) {
+    ASSERT_FALSE(decode(bytes, true).ok()) << bytes << " of " << file.size();
+  }
+  EXPECT_THAT(decode(file.size() - 100, true), HasMessage(HasSubstr("p: damaged JPEG image")));
+  EXPECT_TRUE(decode(file.size() - 100, false).ok());
+  EXPECT_FALSE(decode(file.size() / 6, false).ok());
+  EXPECT_THAT(DecodeImagePart("p", AsBytes(file), 3,
+                              [](std::int64_t, std::int64_t) -> Result<Box> {
+                                return Status(ErrorKind::kData, "too small");
+                              }),
+              HasMessage("p: too small"));
+}
+
 TEST(ImagesGoldenTest, LargeImagesAreRefusedBeforeTheyTakeMemory) {
   const std::string file = ReadPicture("rgb.png");
   EXPECT_TRUE(DecodeImage("x", AsBytes(file), 3, 11 * 14).ok());

@@ -183,6 +183,32 @@ TEST_F(ImagesTest, WhatIsNotCheckedAtFirstIsFoundWhenItIsRead) {
   EXPECT_THAT(dataset->ReadError(), HasMessage(HasSubstr("3.jpg")));  // the first one
 }
 
+TEST_F(ImagesTest, FilesThatWereCheckedAreReadAsFarAsNeeded) {
+  Copy("part_420.jpg", "train/dog/4.jpg");
+  ImagesSpec source = Source();
+  source.crop = RandomResizedCropSpec{.scale = {0.05, 0.05}};
+  const auto checked = Opened(source);
+  source.decode_all = false;
+  const auto unchecked = Opened(source);
+  const auto read = [](const Dataset& data, std::uint64_t seed) {
+    std::vector<float> features(90);
+    const auto drawn = dynamic_cast<const ImageDataset&>(data).Read(6, seed, 0, features.data());
+    return std::pair(drawn, features);
+  };
+  std::uint64_t seed = 0;  // of a part in the upper half
+  while (true) {
+    const Box from = ValueOrThrow(read(*checked, seed).first).from;
+    if (from.top + from.height < 40) break;
+    ++seed;
+  }
+  const std::vector<float> before = read(*checked, seed).second;
+  EXPECT_EQ(read(*unchecked, seed).second, before);
+  Damage("train/dog/4.jpg");
+  EXPECT_OK(read(*checked, seed).first);
+  EXPECT_EQ(read(*checked, seed).second, before);
+  EXPECT_THAT(read(*unchecked, seed).first, HasMessage(HasSubstr("dog/4.jpg: damaged JPEG image")));
+}
+
 TEST_F(ImagesTest, OneRankOfANodeDecodesAll) {
   int ticks = 0;
   NodeShare leader = NodeShare::Leader([&] {
