@@ -138,6 +138,16 @@ Status CheckBroadcast(const MutableBuffer& buffer, int root, int size, MemoryKin
   return Status::Ok();
 }
 
+Status CheckMessage(std::string_view operation, MemoryKind memory, int peer, int rank, int size) {
+  const std::string op(operation);
+  if (memory != MemoryKind::kHost) return Wrong(op.c_str(), "messages are in host memory");
+  if (peer < 0 || peer >= size || peer == rank) {
+    return Wrong(op.c_str(), StrCat("the other rank must be 0..", size - 1, " and not ", rank,
+                                    ", found ", peer));
+  }
+  return Status::Ok();
+}
+
 std::size_t OffsetOf(std::span<const std::int64_t> counts, int rank) {
   std::int64_t offset = 0;
   for (int r = 0; r < rank; ++r) offset += counts[static_cast<std::size_t>(r)];

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "collectives/base/strings.h"
 #include "collectives/comm/checks.h"
 #include "collectives/comm/traffic.h"
 
@@ -82,6 +83,27 @@ Status Communicator::Broadcast(MutableBuffer buffer, int root, StreamHandle stre
   if (IsNothing(buffer)) return Status::Ok();
   return Count(DoBroadcast(buffer, root, stream),
                [&] { return TrafficOfBroadcast(topology(), rank(), root, buffer); });
+}
+
+Status Communicator::Send(ConstBuffer message, int to) {
+  GACCD_RETURN_IF_ERROR(FirstFailure());
+  Status right = CheckMessage("send", message.memory, to, rank(), size());
+  if (!right.ok()) return Refuse(std::move(right));
+  return Count(DoSend(message, to), [&] { return TrafficOfSend(topology(), rank(), to, message); });
+}
+
+Status Communicator::Receive(MutableBuffer message, int from) {
+  GACCD_RETURN_IF_ERROR(FirstFailure());
+  Status right = CheckMessage("receive", message.memory, from, rank(), size());
+  return right.ok() ? DoReceive(message, from) : Refuse(std::move(right));
+}
+
+Status Communicator::DoSend(ConstBuffer /*message*/, int /*to*/) {
+  return {ErrorKind::kInternal, StrCat(name(), ": has no messages between two ranks")};
+}
+
+Status Communicator::DoReceive(MutableBuffer /*message*/, int /*from*/) {
+  return {ErrorKind::kInternal, StrCat(name(), ": has no messages between two ranks")};
 }
 
 }  // namespace gaccd

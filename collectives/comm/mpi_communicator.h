@@ -10,6 +10,7 @@
 //   all-gather       Allocate() memory: each rank writes   non-blocking MPI collectives
 //                    its part to all; other: staging
 //   all others       through staging memory                non-blocking MPI collectives
+//   messages         non-blocking MPI messages             the same
 //
 // bf16 between nodes is added as f32 in a buffer of its own: MPI knows no bf16.
 //
@@ -26,6 +27,7 @@
 
 #include "collectives/comm/mpi_comm.h"
 #include "collectives/comm/mpi_handles.h"
+#include "collectives/comm/mpi_sends.h"
 #include "collectives/comm/mpi_watch.h"
 #include "collectives/comm/node_group.h"
 #include "collectives/comm/sum.h"
@@ -46,6 +48,7 @@ class MpiCommunicator final : public Communicator {
   Result<std::unique_ptr<Communicator>> Split(int color, int key) override;
   Status Poll() override;
   [[nodiscard]] std::optional<CommFailure> failure() const override { return watch_->lost(); }
+  Status FlushSends() override;
   void Abort(int exit_code) noexcept override;
 
  private:
@@ -56,6 +59,9 @@ class MpiCommunicator final : public Communicator {
   Status DoReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
                          StreamHandle stream) override;
   Status DoBroadcast(MutableBuffer buffer, int root, StreamHandle stream) override;
+  // mpi_messages.cc
+  Status DoSend(ConstBuffer message, int to) override;
+  Status DoReceive(MutableBuffer message, int from) override;
   Status ExchangeTopology(const MpiGroup& group);
   Status MakeParts(const MpiGroup& group);
 
@@ -113,6 +119,7 @@ class MpiCommunicator final : public Communicator {
   std::size_t staging_uses_ = 0;
   std::vector<void*> copies_;  // scratch: one pointer per local rank
   std::vector<std::byte> packed_;
+  MpiSends sends_;
 };
 
 // A hash of what all ranks must agree on.

@@ -6,6 +6,8 @@
 #include <thread>
 #include <utility>
 
+#include "collectives/base/strings.h"
+
 namespace gaccd {
 namespace {
 
@@ -163,6 +165,45 @@ Status MpiWatch::Finish(MPI_Request* request) {
     }
     if (!status.ok()) return Fail(std::move(status));
   }
+}
+
+Status MpiWatch::WaitForMessage(int from, const std::function<Result<bool>()>& arrived) {
+  GACCD_RETURN_IF_ERROR(failure_);
+  for (int spins = 0;; ++spins) {
+    Result<bool> done = arrived();
+    Status status = done.status();
+    if (status.ok() && *done) return status;
+    if (spins == spins_) StartLongWait();
+    if (status.ok() && spins >= spins_) {
+      sched_yield();
+      status = PollForMessage(from);
+    }
+    if (!status.ok()) return Fail(std::move(status));
+  }
+}
+
+Status MpiWatch::PollForMessage(int from) {
+  const Clock::time_point now = Clock::now();
+  if (now - last_look_ < kLookEvery) return Status::Ok();
+  last_look_ = now;
+  node_->own_line().alive_ms.store(BoardMillis(), std::memory_order_relaxed);
+  GACCD_RETURN_IF_ERROR(Interrupted());
+  for (const int line : node_->EndedLines()) {
+    const int rank = node_->ranks()[static_cast<std::size_t>(line)];
+    missing_ = {{rank, Absence::kEnded}};
+    GACCD_RETURN_IF_ERROR(WaitForInterrupt());
+    return {ErrorKind::kUnavailable,
+            StrCat(RankOnHost(rank, topology_->hosts), kHasEnded, "; this rank waited for ",
+                   from == rank_ ? std::string("its own message to leave")
+                                 : StrCat("a message of ", RankOnHost(from, topology_->hosts)))};
+  }
+  if (PeerGaveUp(GivenUp::kOther) || PeerGaveUp(GivenUp::kLate)) {
+    GACCD_RETURN_IF_ERROR(WaitForInterrupt());
+    return {ErrorKind::kUnavailable, "another rank of this group has given up"};
+  }
+  if (!deadline_.PeersAreLate(now)) return Status::Ok();
+  missing_ = {{from, Absence::kBehind}};
+  return LateMessageError(from, options_.bound, topology_->hosts);
 }
 
 Status MpiWatch::Fail(Status error) {

@@ -9,6 +9,7 @@
 #include <mpi.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -40,6 +41,10 @@ class MpiWatch {
   // place.
   [[nodiscard]] bool SamePlace() const;
 
+  // Waits until arrived() is true: for a message of `from`, or, where that is this rank itself, for
+  // its own to leave. Outside of operations.
+  Status WaitForMessage(int from, const std::function<Result<bool>()>& arrived);
+
   // Waits for a request; it is MPI_REQUEST_NULL afterwards.
   Status Finish(MPI_Request* request);
   // Calls work(i) for every i < chunks on some rank of the node, whichever is free, and waits until
@@ -61,6 +66,7 @@ class MpiWatch {
   void StartLongWait();
   Status Wait(NodeGate& gate, std::uint64_t target);
   Status PollHealth();
+  Status PollForMessage(int from);
   [[nodiscard]] Status Interrupted() const;
   [[nodiscard]] Status WaitForInterrupt() const;
   Status GiveUp(bool late);

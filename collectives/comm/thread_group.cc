@@ -57,6 +57,7 @@ void ThreadWorld::FailLocked(Status for_peers, Status result) {
   failure_ = Failure{std::move(for_peers), std::move(result)};
   for (ThreadGroup* group : groups_) {
     group->word_.fetch_or(1, std::memory_order_release);
+    group->posts_.fetch_add(1, std::memory_order_release);
     group->Wake();
   }
 }
@@ -66,6 +67,10 @@ void ThreadWorld::Leave(int rank) {
   left_[static_cast<std::size_t>(rank)] = true;
   // The calls of a failed meeting may be over, and with them the memory that they name.
   if (failure_.has_value()) return;
+  for (ThreadGroup* group : groups_) {
+    group->posts_.fetch_add(1, std::memory_order_release);
+    WakeAll(group->posts_);
+  }
   for (const ThreadGroup* group : groups_) {
     if (group->arrived_ == 0) continue;
     if (Status status = group->CheckNobodyLeftLocked(); !status.ok()) FailLocked(status, status);
@@ -95,7 +100,63 @@ ThreadGroup::~ThreadGroup() {
   std::erase(world_->groups_, this);
 }
 
-void ThreadGroup::Wake() { WakeAll(word_); }
+void ThreadGroup::Wake() {
+  WakeAll(word_);
+  WakeAll(posts_);
+}
+
+Status ThreadGroup::Post(int from, int to, const ConstBuffer& message) {
+  const auto* data = static_cast<const std::byte*>(message.data);
+  const std::lock_guard lock(world_->mutex_);
+  if (world_->failure_.has_value()) return world_->failure_->for_peers;
+  boxes_.resize(world_ranks_.size() * world_ranks_.size());
+  Box(from, to).emplace_back(data, data + message.bytes());
+  posts_.fetch_add(1, std::memory_order_release);
+  WakeAll(posts_);
+  return Status::Ok();
+}
+
+// The sender may have ended after its last message.
+Status ThreadGroup::CheckSender(int from, int to) const {
+  if (world_->failure_.has_value()) return world_->failure_->for_peers;
+  const int sender = world_ranks_[static_cast<std::size_t>(from)];
+  if (!world_->left_[static_cast<std::size_t>(sender)]) return Status::Ok();
+  return {ErrorKind::kUnavailable,
+          StrCat("rank ", sender, " has ended and cannot send the message for which rank ",
+                 world_ranks_[static_cast<std::size_t>(to)], " waits")};
+}
+
+Status ThreadGroup::TakeMessage(int from, int to, const MutableBuffer& message) {
+  Deadline deadline(options_.bound);
+  for (;;) {
+    const std::uint32_t now = posts_.load(std::memory_order_acquire);
+    {
+      const std::lock_guard lock(world_->mutex_);
+      boxes_.resize(world_ranks_.size() * world_ranks_.size());
+      auto& box = Box(from, to);
+      if (!box.empty()) {
+        const std::vector<std::byte> found = std::move(box.front());
+        box.pop_front();
+        if (found.size() != message.bytes()) {
+          return MessageSizeError(world_ranks_[static_cast<std::size_t>(from)], message.bytes(),
+                                  found.size(), world_->hosts());
+        }
+        std::ranges::copy(found, static_cast<std::byte*>(message.data));
+        return Status::Ok();
+      }
+      Status status = CheckSender(from, to);
+      if (status.ok() && deadline.PeersAreLate()) {
+        status = LateMessageError(world_ranks_[static_cast<std::size_t>(from)], options_.bound,
+                                  world_->hosts());
+      }
+      if (!status.ok()) {
+        world_->FailLocked(status, status);
+        return status;
+      }
+    }
+    SleepWhile(posts_, now, std::min(deadline.late_at(), Deadline::Clock::now() + kLongestSleep));
+  }
+}
 
 Status ThreadGroup::BarrierAndCheck(int rank, const ThreadCall& call) {
   std::uint32_t seen = 0;

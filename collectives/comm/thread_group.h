@@ -12,7 +12,9 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -86,6 +88,11 @@ class ThreadGroup {
   // REQUIRES: BarrierAndCheck() of this rank succeeded.
   void Finish(int rank);
 
+  // A message is copied into the box of the receiver, who takes them in the order of each sender.
+  // kUnavailable: the sender has ended, or sent nothing in time; kInternal: another size.
+  [[nodiscard]] Status Post(int from, int to, const ConstBuffer& message);
+  [[nodiscard]] Status TakeMessage(int from, int to, const MutableBuffer& message);
+
   // Between BarrierAndCheck() and Finish(): what the others show.
   [[nodiscard]] std::span<const ThreadCall> calls() const { return calls_; }
   [[nodiscard]] std::span<const int> world_ranks() const { return world_ranks_; }
@@ -109,6 +116,10 @@ class ThreadGroup {
   [[nodiscard]] Status WaitForPeers(std::uint32_t seen, Entry mine);
   [[nodiscard]] Status NameMissing(std::uint32_t seen, Entry mine, std::chrono::nanoseconds waited);
   void Wake();
+  [[nodiscard]] std::deque<std::vector<std::byte>>& Box(int from, int to) {
+    return boxes_[static_cast<std::size_t>(from * size() + to)];
+  }
+  [[nodiscard]] Status CheckSender(int from, int to) const;
 
   const std::shared_ptr<ThreadWorld> world_;
   const std::vector<int> world_ranks_;
@@ -122,6 +133,10 @@ class ThreadGroup {
   std::vector<bool> came_;
   std::vector<ThreadCall> calls_;
   std::vector<std::shared_ptr<ThreadGroup>> children_;
+  // Messages that were not received: by sender and receiver; made at the first one.
+  std::vector<std::deque<std::vector<std::byte>>> boxes_;
+  // Changes with every message, failure and rank that ends, so that a receiver looks again.
+  std::atomic<std::uint32_t> posts_{0};
 };
 
 }  // namespace gaccd

@@ -139,6 +139,11 @@ class ThreadCommunicator final : public Communicator {
     });
   }
 
+  Status DoSend(ConstBuffer message, int to) override { return group_->Post(rank_, to, message); }
+  Status DoReceive(MutableBuffer message, int from) override {
+    return group_->TakeMessage(from, rank_, message);
+  }
+
   Status Refuse(Status error) override {
     const int me = group_->world_ranks()[Index(rank_)];
     group_->world().Fail(

@@ -66,4 +66,10 @@ CommTraffic TrafficOfBroadcast(const Topology& topology, int rank, int root,
   return rank == root ? ToAll(topology, static_cast<std::int64_t>(buffer.bytes())) : CommTraffic{};
 }
 
+CommTraffic TrafficOfSend(const Topology& topology, int rank, int to, const ConstBuffer& message) {
+  const auto bytes = static_cast<std::int64_t>(message.bytes());
+  return {.sent = bytes,
+          .between_nodes = NodeOf(topology, rank) == NodeOf(topology, to) ? 0 : bytes};
+}
+
 }  // namespace gaccd

@@ -26,5 +26,7 @@ namespace gaccd {
                                                  std::span<const std::int64_t> counts, DType dtype);
 [[nodiscard]] CommTraffic TrafficOfBroadcast(const Topology& topology, int rank, int root,
                                              const ConstBuffer& buffer);
+[[nodiscard]] CommTraffic TrafficOfSend(const Topology& topology, int rank, int to,
+                                        const ConstBuffer& message);
 
 }  // namespace gaccd

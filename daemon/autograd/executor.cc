@@ -71,17 +71,16 @@ Result<std::unique_ptr<Executor>> Executor::Prepare(Graph graph, const FlatBuffe
 Status Executor::MakeSteps(KernelFactory& factory) {
   std::vector<bool> written(buffers_.layout->entries().size());
   for (const Node& node : graph_.nodes()) {
-    if (node.function->is_view()) continue;
-    if (node.function->is_update_sum()) {
+    if (node.function->ends_segment()) {
       cuts_.push_back({steps_.size(), steps_.size()});
-      update_sums_.push_back(node);
-      continue;
+      ++segment_ends_;
+      if (node.function->is_update_sum()) update_sums_.push_back(node);
     }
+    if (node.function->is_view() || node.function->is_update_sum()) continue;
     GACCD_RETURN_IF_ERROR(AddStep(node, factory, written));
   }
-  if (!update_sums_.empty() && update_sums_.size() < cuts_.size()) {
-    return {ErrorKind::kConfig,
-            "a graph cannot have both sums over the update and collective operations"};
+  if (segment_ends_ > 0 && segment_ends_ < cuts_.size()) {
+    return {ErrorKind::kConfig, "a graph cannot have both segments and collective operations"};
   }
   // From the end: the first step found is the last one that writes.
   std::vector<bool> complete(written.size());
@@ -155,9 +154,8 @@ void Executor::BindInput(ValueId input, const void* data) {
 }
 
 Status Executor::Run(bool first, const Ready& ready) {
-  if (!update_sums_.empty()) {
-    return {ErrorKind::kInternal,
-            "a graph with sums over the update runs segment by segment, found one run"};
+  if (segment_ends_ > 0) {
+    return {ErrorKind::kInternal, "a graph of segments runs one by one, found one run"};
   }
   return RunSteps(0, steps_.size(), first, ready);
 }

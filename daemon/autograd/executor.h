@@ -56,9 +56,9 @@ class Executor {
   Status Run(bool first, const Ready& ready = nullptr);
 
   // The same in parts: segment 0, cut 0, segment 1, ..., the last segment. A cut is a collective
-  // node, or a sum over the update; a graph has one kind of them. A segment has none, so it can be
-  // captured; it may have no node at all.
-  [[nodiscard]] std::size_t collectives() const { return update_sums_.empty() ? cuts_.size() : 0; }
+  // node, or one that ends a segment; a graph has one kind of them. A segment has none, so it can
+  // be captured; it may have no node at all.
+  [[nodiscard]] std::size_t collectives() const { return segment_ends_ == 0 ? cuts_.size() : 0; }
   Status RunSegment(std::size_t segment, bool first, const Ready& ready = nullptr);
   Status RunCollective(std::size_t collective);
 
@@ -109,6 +109,7 @@ class Executor {
     std::size_t next = 0;
   };
   std::vector<Cut> cuts_;
+  std::size_t segment_ends_ = 0;
   std::vector<Node> update_sums_;
   std::vector<void*> slots_;  // by value: where it lives
   std::vector<void*> operand_scratch_;

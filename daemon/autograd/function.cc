@@ -79,7 +79,8 @@ double ProductFlops(const Graph& graph) {
   return sum;
 }
 
-Status RecordGradients(Graph& graph, ValueId objective, ValueId seed) {
+Status RecordGradients(Graph& graph, ValueId objective, ValueId seed,
+                       std::vector<std::optional<ValueId>>* found) {
   if (!graph.value(objective).needs_gradient) {
     return {ErrorKind::kConfig, "the objective depends on no parameter"};
   }
@@ -96,6 +97,7 @@ Status RecordGradients(Graph& graph, ValueId objective, ValueId seed) {
     GradientScope scope(graph, node, gradients);
     GACCD_RETURN_IF_ERROR(node.function->Gradient(scope));
   }
+  if (found != nullptr) *found = std::move(gradients);
   return Status::Ok();
 }
 

@@ -87,6 +87,8 @@ class Function {
   // Its output is the sum of its input over all micro-batches of an update and all ranks. It has no
   // kernel: a graph is cut there (executor.h).
   [[nodiscard]] virtual bool is_update_sum() const { return false; }
+  // A graph runs in segments, of which one ends here.
+  [[nodiscard]] virtual bool ends_segment() const { return is_update_sum(); }
   // Its kernels can add to this output instead of overwriting it (Kernel::Run), so that they may
   // write a parameter gradient themselves. For all others an Accumulate node (add.h) does it.
   [[nodiscard]] virtual bool can_accumulate(std::size_t /*output*/) const { return false; }
@@ -97,7 +99,9 @@ class Function {
 
 // Records the backward half: from `objective`, whose own gradient is the input `seed` (f32; of a
 // loss one element, else of the objective's shape), to the gradients of all parameters it depends
-// on. kConfig: it depends on none, or a function on the way has no gradient.
-Status RecordGradients(Graph& graph, ValueId objective, ValueId seed);
+// on. kConfig: it depends on none, or a function on the way has no gradient. gradients: where asked
+// for, by value that was recorded before: its gradient, if it has one.
+Status RecordGradients(Graph& graph, ValueId objective, ValueId seed,
+                       std::vector<std::optional<ValueId>>* gradients = nullptr);
 
 }  // namespace gaccd

@@ -78,11 +78,11 @@ std::vector<Lifetime> Lifetimes(const Graph& graph, const std::vector<ValueId>& 
   return lifetimes;
 }
 
-// Whether a sum over the update is in between. What it adds is taken, and its result written, where
-// the graph is cut.
+// Whether the end of a segment is in between. What a sum over the update adds is taken, and its
+// result written, where the graph is cut.
 bool CrossesCut(const Graph& graph, const Lifetime& life) {
   for (std::size_t i = life.first + 1; i < life.last; ++i) {
-    if (graph.nodes()[i].function->is_update_sum()) return true;
+    if (graph.nodes()[i].function->ends_segment()) return true;
   }
   return false;
 }

@@ -1,9 +1,9 @@
 // MemoryPlan: where every value of a graph lives in one arena, and how large that arena is. Made
 // before anything runs, from the graph alone, so that a login node knows the bytes of a job.
 //
-// A graph that is cut by sums over the update (Function::is_update_sum) runs segment by segment,
-// and between two segments of one micro-batch the others run, if there are others. What lives on
-// across a cut is then in an arena of its own, one for each micro-batch; all share the other one.
+// A graph that is cut (Function::ends_segment) runs segment by segment, and between two segments of
+// one micro-batch the others run, if there are others. What lives on across a cut is then in an
+// arena of its own, one for each micro-batch; all share the other one.
 #pragma once
 
 #include <cstdint>

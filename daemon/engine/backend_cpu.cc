@@ -12,7 +12,9 @@
 #include "daemon/device/host_buffer.h"
 #include "daemon/engine/backend.h"
 #include "daemon/engine/gradient_reducer.h"
+#include "daemon/engine/pipeline_exchange.h"
 #include "daemon/engine/shard_exchange.h"
+#include "daemon/optim/digest.h"
 #include "daemon/optim/norm.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/tensor/shard_grid.h"
@@ -40,7 +42,9 @@ class CpuBackend final : public Backend {
   Result<std::byte*> HostMemory(std::size_t /*bytes*/) override { return nullptr; }
 
   Status CopyIn(std::string_view /*what*/, EngineBuffer to, std::span<const float> from) override {
-    if (shards_ && to == EngineBuffer::kOptimizer) {
+    if (pipeline_) {
+      CopyInStage(to, from);
+    } else if (shards_ && to == EngineBuffer::kOptimizer) {
       shards_->KeepOwn(from, optimizer_->state());
     } else {
       std::ranges::copy(from, Buffer(to).begin());
@@ -49,6 +53,11 @@ class CpuBackend final : public Backend {
   }
   Status CopyOut(std::string_view /*what*/, EngineBuffer from, std::int64_t first,
                  std::span<float> to) override {
+    if (pipeline_) {
+      return from == EngineBuffer::kOptimizer
+                 ? pipeline_->GatherState(optimizer_->state(), first, to)
+                 : pipeline_->GatherFlat(Buffer(from), first, to);
+    }
     if (shards_ && from == EngineBuffer::kOptimizer) {
       return shards_->GatherState(optimizer_->state(), first, to);
     }
@@ -83,6 +92,11 @@ class CpuBackend final : public Backend {
   }
   Status RunSegment(const BatchView& batch, std::int64_t micro_batch,
                     std::int64_t segment) override;
+  Status RunStage(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment) override;
+  Result<std::uint64_t> DigestOfStages() override {
+    return pipeline_->SumDigests(
+        DigestOf(pipeline_->Own(replica_->parameters()), pipeline_->stage().own().first));
+  }
   Status SumOverRanks(std::int64_t segment) override {
     const MutableBuffer sum = View(replica_->update_sum(segment));
     return comm_.AllReduceSum(sum, sum);
@@ -92,7 +106,7 @@ class CpuBackend final : public Backend {
   Status Optimize(const ParameterLimit* limit) override;
   Status End(const UpdateSlot& /*slot*/) override {
     Mark(UpdateMark::kEnd);
-    return reducer_->NextCycle();
+    return pipeline_ ? Status::Ok() : reducer_->NextCycle();
   }
   Result<bool> Finished(const UpdateSlot& /*slot*/, bool /*wait*/) override { return true; }
   Result<double> Seconds(const UpdateSlot& /*slot*/, UpdateMark from, UpdateMark to) override {
@@ -108,7 +122,7 @@ class CpuBackend final : public Backend {
   Status SetRowGradients(std::span<const float> gradients, const ContrastiveSums& sums) override;
   Status SetScaleGradient() override;
 
-  Result<Evaluation> Evaluate(const BatchView& batch) override { return replica_->Evaluate(batch); }
+  Result<Evaluation> Evaluate(const BatchView& batch) override;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -120,8 +134,13 @@ class CpuBackend final : public Backend {
   }
   // Of a buffer what this rank updates: all of it, unless the optimiser is sharded.
   [[nodiscard]] std::span<float> Own(std::span<float> whole) const {
+    if (pipeline_) return pipeline_->Own(whole);
     return shards_ ? shards_->Own(whole) : whole;
   }
+  void CopyInStage(EngineBuffer to, std::span<const float> from);
+  Status CreateBuffers(const EngineOptions& options, std::span<float>* gradients,
+                       std::span<float>* parameters);
+  Status ReduceGradients();
   Status OwnParametersChanged();
   Status DivideState(const EngineOptions& options);
   // Where this rank's whole buffers are reduced and gathered fastest.
@@ -142,7 +161,10 @@ class CpuBackend final : public Backend {
   Communicator& comm_;
   const Model& model_;
   const std::optional<ContrastiveModel> contrastive_;
-  std::unique_ptr<ShardExchange> shards_;  // null: every rank has all of the optimiser's state
+  std::unique_ptr<ShardExchange> shards_;       // null: every rank has all of the optimiser's state
+  std::unique_ptr<PipelineExchange> pipeline_;  // null: no stage of one
+  std::int64_t in_flight_ = 1;
+  HostBuffer stage_gradients_;  // of a stage: pages that it does not use take no memory
   std::unique_ptr<CommMemory> gradient_memory_;
   std::unique_ptr<CommMemory> parameter_memory_;  // where they are gathered
   Precision precision_ = Precision::kF32;
@@ -169,16 +191,32 @@ Status CpuBackend::DivideState(const EngineOptions& options) {
   return Status::Ok();
 }
 
-Status CpuBackend::Create(const EngineOptions& options) {
+Status CpuBackend::CreateBuffers(const EngineOptions& options, std::span<float>* gradients,
+                                 std::span<float>* parameters) {
   const auto elements = static_cast<std::size_t>(model_.layout().size());
-  GACCD_RETURN_IF_ERROR(DivideState(options));
-  GACCD_ASSIGN_OR_RETURN(gradient_memory_, Allocate(elements * sizeof(float)));
-  const std::span gradients(static_cast<float*>(gradient_memory_->data()), elements);
-  std::span<float> parameters;
-  if (shards_) {
-    GACCD_ASSIGN_OR_RETURN(parameter_memory_, Allocate(elements * sizeof(float)));
-    parameters = {static_cast<float*>(parameter_memory_->data()), elements};
+  const std::size_t bytes = elements * sizeof(float);
+  if (model_.stage()) {
+    in_flight_ = options.replica.in_flight;
+    GACCD_ASSIGN_OR_RETURN(pipeline_,
+                           PipelineExchange::Make(comm_, *model_.stage(), model_.layout(),
+                                                  StateElements(options.optimizer, 1)));
+    GACCD_ASSIGN_OR_RETURN(stage_gradients_, HostBuffer::Allocate(bytes, "gradients"));
+    *gradients = {reinterpret_cast<float*>(stage_gradients_.data()), elements};
+    return Status::Ok();  // the replica allocates the parameters so, too
   }
+  GACCD_RETURN_IF_ERROR(DivideState(options));
+  GACCD_ASSIGN_OR_RETURN(gradient_memory_, Allocate(bytes));
+  *gradients = {static_cast<float*>(gradient_memory_->data()), elements};
+  if (!shards_) return Status::Ok();
+  GACCD_ASSIGN_OR_RETURN(parameter_memory_, Allocate(bytes));
+  *parameters = {static_cast<float*>(parameter_memory_->data()), elements};
+  return Status::Ok();
+}
+
+Status CpuBackend::Create(const EngineOptions& options) {
+  std::span<float> gradients;
+  std::span<float> parameters;
+  GACCD_RETURN_IF_ERROR(CreateBuffers(options, &gradients, &parameters));
   precision_ = options.numerics.precision;
   GACCD_ASSIGN_OR_RETURN(replica_, Replica::Create(model_, gradients, options.replica, precision_,
                                                    &comm_, parameters));
@@ -187,12 +225,16 @@ Status CpuBackend::Create(const EngineOptions& options) {
     process_bytes_ -=
         ResidentBytesOf(std::as_bytes(gradients)) + ResidentBytesOf(std::as_bytes(parameters));
   }
-  // Nothing is sent during the backward pass here: one message.
-  GACCD_ASSIGN_OR_RETURN(reducer_,
-                         MakeGradientReducer(comm_, model_.layout(), View(gradients), kOneBucket));
   const FlatLayout& layout = model_.layout();
-  OptimizerRanges ranges =
-      shards_ ? OptimizerRanges::Of(layout, shards_->own()) : OptimizerRanges::Of(layout);
+  OptimizerRanges ranges = OptimizerRanges::Of(layout);
+  if (shards_) ranges = OptimizerRanges::Of(layout, shards_->own());
+  if (pipeline_) {
+    ranges = OptimizerRanges::Of(layout, pipeline_->stage().own());
+  } else {
+    // Nothing is sent during the backward pass here: one message.
+    GACCD_ASSIGN_OR_RETURN(reducer_,
+                           MakeGradientReducer(comm_, layout, View(gradients), kOneBucket));
+  }
   const auto state = static_cast<std::size_t>(StateElements(options.optimizer, ranges.elements()));
   GACCD_ASSIGN_OR_RETURN(state_memory_,
                          HostBuffer::Allocate(state * sizeof(float), "optimiser state"));
@@ -257,13 +299,71 @@ Status CpuBackend::RunSegment(const BatchView& batch, std::int64_t micro_batch,
   return Status::Ok();
 }
 
+// Pages of other stages stay untouched.
+void CpuBackend::CopyInStage(EngineBuffer to, std::span<const float> from) {
+  if (to == EngineBuffer::kOptimizer) return pipeline_->KeepOwnState(from, optimizer_->state());
+  const std::span<float> whole = Buffer(to);
+  for (const std::span<float> part : replica_->UsedOf(whole)) {
+    std::ranges::copy(
+        from.subspan(static_cast<std::size_t>(part.data() - whole.data()), part.size()),
+        part.begin());
+  }
+}
+
+Status CpuBackend::RunStage(const BatchView& batch, std::int64_t micro_batch,
+                            std::int64_t segment) {
+  using Message = Replica::Message;
+  const bool last = pipeline_->stage().last();
+  if (segment == 1 && last) return Status::Ok();  // done with the forward
+  const std::int64_t place = micro_batch % in_flight_;
+  const BatchSize size = segment == 0 ? batch.size() : replica_->StageSize(place);
+  const auto message = [&](Message which) { return replica_->StageMessage(which, size, place); };
+  GACCD_ASSIGN_OR_RETURN(const MutableBuffer received,
+                         message(segment == 0 ? Message::kReceived : Message::kReceivedGradient));
+  GACCD_RETURN_IF_ERROR(pipeline_->Receive(received, segment == 0 ? -1 : 1));
+  GACCD_ASSIGN_OR_RETURN(const LossSums found,
+                         replica_->RunStage(batch, place, segment,
+                                            control_->inputs.prediction_weight, micro_batch == 0));
+  if (segment == 0 && !last) {
+    GACCD_ASSIGN_OR_RETURN(const MutableBuffer sent, message(Message::kSent));
+    return pipeline_->Send(sent, 1);
+  }
+  UpdateSums& sums = control_->sums;
+  sums.loss += found.loss_sum;
+  sums.divisor += found.divisor;
+  if (last) sums.samples += static_cast<double>(batch.samples);
+  GACCD_ASSIGN_OR_RETURN(const MutableBuffer gradient, message(Message::kSentGradient));
+  return pipeline_->Send(gradient, -1);
+}
+
+Result<Evaluation> CpuBackend::Evaluate(const BatchView& batch) {
+  if (!pipeline_) return replica_->Evaluate(batch);
+  using Message = Replica::Message;
+  const auto message = [&](Message which) {
+    return replica_->StageEvaluation(which, batch.size());
+  };
+  GACCD_ASSIGN_OR_RETURN(const MutableBuffer received, message(Message::kReceived));
+  GACCD_RETURN_IF_ERROR(pipeline_->Receive(received, -1));
+  GACCD_ASSIGN_OR_RETURN(Evaluation found, replica_->Evaluate(batch));
+  GACCD_ASSIGN_OR_RETURN(const MutableBuffer sent, message(Message::kSent));
+  GACCD_RETURN_IF_ERROR(pipeline_->Send(sent, 1));
+  GACCD_RETURN_IF_ERROR(pipeline_->FlushSends());
+  return found;
+}
+
+Status CpuBackend::ReduceGradients() {
+  if (!pipeline_) return shards_ ? shards_->Reduce(replica_->gradients()) : reducer_->ReduceAll();
+  GACCD_RETURN_IF_ERROR(pipeline_->FlushSends());
+  return pipeline_->Reduce(replica_->gradients());
+}
+
 Status CpuBackend::Reduce(const UpdateSlot& /*slot*/) {
   Mark(UpdateMark::kComputed);
   if (UpdateSums& sums = control_->sums; control_->inputs.measure_noise != 0 && sums.samples > 0) {
     sums.squares_per_sample = SumOfSquares(replica_->gradients()) / sums.samples;
     sums.ranks = 1;
   }
-  GACCD_RETURN_IF_ERROR(shards_ ? shards_->Reduce(replica_->gradients()) : reducer_->ReduceAll());
+  GACCD_RETURN_IF_ERROR(ReduceGradients());
   reduced_ = true;
   constexpr std::size_t kSums = sizeof(UpdateSums) / sizeof(double);
   const auto view =
@@ -281,7 +381,9 @@ Status CpuBackend::Measure() {
   replica_->TakeMicroStatistics();
   const std::span<const float> own = Own(replica_->gradients());
   double squares = 0;
-  if (shards_) {
+  if (pipeline_) {
+    GACCD_ASSIGN_OR_RETURN(squares, pipeline_->SumOverStages(SumOfSquares(own)));
+  } else if (shards_) {
     GACCD_ASSIGN_OR_RETURN(squares, shards_->SumOfSquares(own));
   } else {
     squares = SumOfSquares(own);
@@ -295,7 +397,8 @@ Status CpuBackend::Measure() {
 Status CpuBackend::Optimize(const ParameterLimit* limit) {
   if (control_->verdict.idle != 0) return Status::Ok();
   StepProgress progress;
-  if (!shards_) progress = [this](std::int64_t end) { replica_->ParametersChangedUpTo(end); };
+  if (!shards_ && !pipeline_)
+    progress = [this](std::int64_t end) { replica_->ParametersChangedUpTo(end); };
   optimizer_->Step(Own(replica_->parameters()), Own(replica_->gradients()), lr_,
                    control_->verdict.gradient_scale, progress);
   if (limit != nullptr) {
@@ -309,6 +412,7 @@ Status CpuBackend::Optimize(const ParameterLimit* limit) {
 
 Status CpuBackend::OwnParametersChanged() {
   if (shards_) GACCD_RETURN_IF_ERROR(shards_->Gather(replica_->parameters()));
+  if (pipeline_) GACCD_RETURN_IF_ERROR(pipeline_->SendShared(replica_->parameters()));
   return replica_->ParametersChanged();
 }
 

@@ -29,6 +29,15 @@ Result<EngineMemory> Backend::PlanMemory(const ReplicaOptions& /*sizes*/) {
   return Status(ErrorKind::kInternal, StrCat(device(), ": plans no other memory than its own"));
 }
 
+Status Backend::RunStage(const BatchView& /*batch*/, std::int64_t /*micro_batch*/,
+                         std::int64_t /*segment*/) {
+  return {ErrorKind::kInternal, StrCat(device(), ": has no pipelines")};
+}
+
+Result<std::uint64_t> Backend::DigestOfStages() {
+  return Status(ErrorKind::kInternal, StrCat(device(), ": has no pipelines"));
+}
+
 Engine::Engine(Communicator& comm, const Model& model, const EngineOptions& options,
                BackendPtr backend)
     : comm_(comm), model_(model), options_(options), backend_(std::move(backend)) {
@@ -102,6 +111,7 @@ Status Engine::GetGradients(std::span<float> gradients) {
 }
 
 Result<std::uint64_t> Engine::Digest() {
+  if (model_.stage()) return backend_->DigestOfStages();
   if (const std::span<float> own = backend_->host_parameters(); !own.empty()) return DigestOf(own);
   constexpr std::size_t kPart = std::size_t{1} << 20;  // values; even
   const std::size_t elements = Elements(EngineBuffer::kParameters);

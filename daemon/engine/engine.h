@@ -131,6 +131,10 @@ class Engine final {
   // for another segment than the next one.
   Status RunSegment(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment);
   Status SumOverUpdate();
+  // The same in a stage of a pipeline: the forward (segment 0) or the backward (1) of a
+  // micro-batch, which receives what it needs from the neighbouring stages, and sends what they
+  // need.
+  Status RunStage(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment);
   // Inside an update, for a checkpoint there: what this rank has counted so far. The accumulators
   // are Read(kGradients). Waits for the device. REQUIRES: the update was not reduced.
   Result<WindowShare> Window();
@@ -170,14 +174,15 @@ class Engine final {
   // taken, or were kNoRequeue.
   Result<double> Probe(const BatchView& batch);
   // Whether a micro-batch can be computed without the others: the model has neither collectives nor
-  // sums over the update.
+  // sums over the update, and is no stage of a pipeline.
   [[nodiscard]] bool can_probe() const {
-    return !model_.has_collectives() && model_.update_sums() == 0;
+    return !model_.has_collectives() && model_.update_sums() == 0 && !model_.stage();
   }
 
   // Whether the gradient of the own samples is there before the reduction, and is a sum over them.
   [[nodiscard]] bool can_measure_noise() const {
-    return backend_->immediate() && !model_.contrastive() && model_.micro_values() == 0;
+    return backend_->immediate() && !model_.contrastive() && model_.micro_values() == 0 &&
+           !model_.stage();
   }
 
   // Sums over `batch`, and what metrics are counted from. May wait for the device. REQUIRES: no

@@ -147,6 +147,16 @@ Status Engine::RunSegment(const BatchView& batch, std::int64_t micro_batch, std:
   return Status::Ok();
 }
 
+Status Engine::RunStage(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment) {
+  GACCD_RETURN_IF_ERROR(Enter(Phase::kMicroStep, {Phase::kBegin, Phase::kMicroStep}));
+  GACCD_RETURN_IF_ERROR(CountWaiting());
+  // The samples of a pipeline are those of its last stage.
+  if (segment == 0 && model_.stage() && model_.stage()->last()) current().counted += batch.samples;
+  GACCD_RETURN_IF_ERROR(backend_->RunStage(batch, micro_batch, segment));
+  (void)host_.Lap();
+  return Status::Ok();
+}
+
 Status Engine::SumOverUpdate() {
   GACCD_RETURN_IF_ERROR(Expect("SumOverUpdate", {Phase::kMicroStep}));
   // Waiting for other ranks, not for data.

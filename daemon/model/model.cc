@@ -340,7 +340,9 @@ Result<TrainingGraph> Model::RecordTraining(BatchSize size, Precision precision,
   training.inputs = std::move(forward.inputs);
   training.loss_sum = loss.sum;
   training.divisor = loss.divisor;
-  GACCD_RETURN_IF_ERROR(RecordGradients(graph, loss.sum, training.weight));
+  std::vector<std::optional<ValueId>> gradients;
+  GACCD_RETURN_IF_ERROR(RecordGradients(graph, loss.sum, training.weight, &gradients));
+  if (stage_) GACCD_RETURN_IF_ERROR(CutToStage(gradients, &training));
   Simplify(graph);
   if (size.samples == 0) ReplaceEmptyNodes(graph);
   return training;
@@ -385,6 +387,7 @@ Result<EvaluationGraph> Model::RecordEvaluation(BatchSize size, Precision precis
   evaluation.loss_sum = loss.sum;
   evaluation.divisor = loss.divisor;
   GACCD_RETURN_IF_ERROR(RecordPredictions(forward, &evaluation));
+  if (stage_) GACCD_RETURN_IF_ERROR(CutToStage(forward.block_ends, &evaluation));
   DropUnused(graph);  // nothing is folded: a NaN must reach the loss (relu.h)
   return evaluation;
 }
@@ -428,6 +431,7 @@ Status Model::MarkPrediction(const Forward& forward, EvaluationGraph* evaluation
 void Model::Initialize(std::uint64_t seed, std::span<float> parameters) const {
   const std::span<const nn::ParameterSpec> specs = network_->parameters().specs();
   for (nn::ParameterIndex i = 0; i < specs.size(); ++i) {
+    if (stage_ && !stage_->uses[i]) continue;
     const FlatEntry& entry = layout_.entries()[i];
     const auto place = parameters.subspan(static_cast<std::size_t>(entry.offset),
                                           static_cast<std::size_t>(entry.elements));

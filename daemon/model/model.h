@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "daemon/autograd/graph.h"
+#include "daemon/autograd/stage.h"
 #include "daemon/config/job.h"
+#include "daemon/model/pipeline_stage.h"
 #include "daemon/models/network.h"
 #include "daemon/nn/recorder.h"
 #include "daemon/tensor/flat_layout.h"
@@ -34,6 +36,8 @@ struct TrainingGraph {
   std::vector<nn::RunningUpdate> running = {};
   // Where blocks of the model end (nn::Recorder::EndBlock).
   std::vector<ValueId> block_ends = {};
+  // Of a stage of a pipeline. Only the last one has a weight, a loss and a divisor.
+  StageEnds ends = {};
 };
 
 // The forward half of the same, for a contrastive loss: with the same random numbers.
@@ -62,6 +66,7 @@ struct EvaluationGraph {
   std::optional<ValueId> ranks;
   std::optional<ValueId> best;
   std::optional<ValueId> prediction;
+  StageEnds ends = {};  // of a stage of a pipeline; only the last one has the others
 
   // All of them, in this order.
   [[nodiscard]] std::vector<ValueId> Outputs() const;
@@ -102,6 +107,16 @@ class Model {
   // The job's rules for groups and frozen parameters (tensor/group_rules.h). To be called before
   // anything is recorded.
   Status ApplyRules(const OptimizerSpec& optimizer);
+
+  // This model becomes a stage of a pipeline: it records the graphs of that stage. blocks: of each
+  // stage, at least one, together as many as BlockFlops(). To be called last, before anything is
+  // recorded. kConfig where the model cannot be cut so, or has what pipelines do not offer.
+  Status SetStage(std::vector<std::int64_t> blocks, std::size_t stage);
+  // Empty: the model is whole.
+  [[nodiscard]] const std::optional<PipelineStage>& stage() const { return stage_; }
+  // Of each block that a pipeline may be cut into: floating-point operations of one sample's
+  // forward and backward. Records graphs.
+  [[nodiscard]] Result<std::vector<double>> BlockFlops() const;
 
   [[nodiscard]] const FlatLayout& layout() const { return layout_; }
   // What a batch for this model is made of; no cuts where the network does not ignore padding.
@@ -144,7 +159,8 @@ class Model {
   [[nodiscard]] bool has_blocks() const { return has_blocks_; }
 
   // The initial weights, a function of the seed alone; the modules say which (nn/parameter.h).
-  // REQUIRES: parameters.size() == layout().size(), and the padding is zero.
+  // REQUIRES: parameters.size() == layout().size(), and the padding is zero. Of a stage: those that
+  // it uses.
   void Initialize(std::uint64_t seed, std::span<float> parameters) const;
 
   // Whether graphs for training have functions of ops/collective.h, which all ranks run together.
@@ -197,6 +213,13 @@ class Model {
   Status RecordPredictions(const Forward& forward, EvaluationGraph* evaluation) const;
   Status AddParameters();
   Status CountCollectives();
+  // Of block ends, in their order: those at which a pipeline can cut the model.
+  [[nodiscard]] Result<std::vector<std::size_t>> PlacesToCut() const;
+  [[nodiscard]] StageCuts CutsOf(std::span<const ValueId> block_ends,
+                                 std::optional<ValueId> seed) const;
+  Status CutToStage(const std::vector<std::optional<ValueId>>& gradients,
+                    TrainingGraph* training) const;
+  Status CutToStage(std::span<const ValueId> block_ends, EvaluationGraph* evaluation) const;
 
   std::shared_ptr<const Network> network_;
   LossKind loss_;
@@ -211,6 +234,8 @@ class Model {
   std::int64_t normalised_values_ = 0;
   std::int64_t predictions_ = 1;
   std::uint64_t dropout_seed_ = 0;
+  std::optional<PipelineStage> stage_;
+  std::vector<std::size_t> places_;  // PlacesToCut(), of a stage
   std::optional<Answer> inference_;  // MakeForInference()
   Shape prediction_shape_;
 };

@@ -33,7 +33,7 @@ Status PreparedGraphs::NotPrepared(BatchSize size) {
 
 Status PreparedGraphs::Record(const Model& model, const ReplicaOptions& options,
                               Precision precision, const Rewrite& rewrite) {
-  micro_steps_ = options.micro_steps_per_update;
+  micro_steps_ = model.stage() ? options.in_flight : options.micro_steps_per_update;
   std::set<BatchSize> training = WholeAndCut(options.micro_batches, model.sample());
   if (model.has_collectives()) training.insert(BatchSize{});
   // A rank without samples takes part in the statistics of the update, too: it knows them from a

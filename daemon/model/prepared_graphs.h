@@ -25,6 +25,8 @@ struct ReplicaOptions {
   // at once.
   std::int64_t effective_batch = 0;
   std::int64_t rank_samples = 0;
+  // Of a stage of a pipeline: micro-batches whose activations it holds at once.
+  std::int64_t in_flight = 1;
   // kBlocks: graphs for training keep of each block its input alone (autograd/recompute.h).
   Recompute recompute = Recompute::kNone;
   // A Replica that knows its planned_bytes() and cannot run: it has no activations.

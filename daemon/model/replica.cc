@@ -55,13 +55,15 @@ Status Replica::PrepareGraphs(const ReplicaOptions& options, Precision precision
   evaluation_kernels_ = MakeCpuKernels(*context_, {.runs_per_update = 1});
   const FlatBuffers buffers{&model_.layout(), parameters_.data(), gradients_.data()};
   GACCD_RETURN_IF_ERROR(graphs_.Prepare(buffers, *training_kernels_, *evaluation_kernels_));
-  const std::int64_t kept =
-      model_.update_sums() > 0 ? options.micro_steps_per_update * graphs_.kept_bytes() : 0;
+  std::int64_t kept = 0;
+  if (model_.update_sums() > 0) kept = options.micro_steps_per_update * graphs_.kept_bytes();
+  if (model_.stage()) kept = options.in_flight * graphs_.kept_bytes();
   if (model_.update_sums() > 0) {
     const std::vector<std::int64_t> sums = graphs_.UpdateSumElements();
     kept_bytes_ = kept + options.micro_steps_per_update * BytesOfKept(options) +
                   static_cast<std::int64_t>(sizeof(double)) * std::reduce(sums.begin(), sums.end());
   }
+  if (model_.stage()) GACCD_RETURN_IF_ERROR(PlanStage(options, kept));
   if (options.only_plan) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(arena_, AllocateBytes(graphs_.arena_bytes(), "activations"));
   GACCD_ASSIGN_OR_RETURN(scratch_, AllocateBytes(graphs_.scratch_bytes(), "scratch"));
@@ -69,8 +71,9 @@ Status Replica::PrepareGraphs(const ReplicaOptions& options, Precision precision
   graphs_.Attach(arena_.data(), scratch_.data(), kept_arena_.data());
   if (model_.contrastive()) return Status::Ok();  // Replay() binds it
   for (auto& [size, graph] : graphs_.all<TrainingGraph>()) {
-    graph.executor->BindInput(graph.ids.weight, &weight_);
+    if (graph.ids.weight != nn::kNoValue) graph.executor->BindInput(graph.ids.weight, &weight_);
   }
+  if (model_.stage()) return PrepareStage(options);
   return model_.update_sums() > 0 ? PrepareSegments(options) : Status::Ok();
 }
 
@@ -104,7 +107,7 @@ void Replica::Bind(Executor& executor, std::span<const BoundInput> inputs, const
 
 Result<LossSums> Replica::MicroStep(const BatchView& batch, float weight, bool first) {
   if (batch.samples == 0 && !model_.has_collectives()) {
-    if (first) std::fill(gradients_.begin(), gradients_.end(), 0.0F);
+    if (first) ClearGradients();
     return LossSums{};
   }
   GACCD_ASSIGN_OR_RETURN(auto* graph, graphs_.Find<TrainingGraph>(batch.size()));
@@ -118,6 +121,7 @@ Result<LossSums> Replica::MicroStep(const BatchView& batch, float weight, bool f
 // Without a divisor in the graph, every sample has one prediction.
 LossSums Replica::ReadSums(const PreparedGraph<TrainingGraph>& graph, std::int64_t samples) {
   const TrainingGraph& ids = graph.ids;
+  if (ids.loss_sum == nn::kNoValue) return {};  // of another stage
   return {.loss_sum = *graph.executor->Output<double>(ids.loss_sum),
           .divisor = ids.divisor ? *graph.executor->Output<double>(*ids.divisor)
                                  : static_cast<double>(samples)};
@@ -146,15 +150,24 @@ Status Replica::Replay(const BatchView& batch, const float* gradients, bool firs
 Result<Evaluation> Replica::Evaluate(const BatchView& batch) {
   GACCD_ASSIGN_OR_RETURN(auto* graph, graphs_.Find<EvaluationGraph>(batch.size()));
   Bind(*graph->executor, graph->inputs, batch);
+  if (const auto received = graph->ids.ends.received) {
+    GACCD_ASSIGN_OR_RETURN(const MutableBuffer from,
+                           StageEvaluation(Message::kReceived, batch.size()));
+    graph->executor->BindInput(*received, from.data);
+  }
   GACCD_RETURN_IF_ERROR(graph->executor->Run(true));
+  if (model_.stage() && !model_.stage()->last()) return Evaluation{};
   return ReadEvaluation(*graph, batch.samples,
                         [&](ValueId output) { return graph->executor->Output<void>(output); });
 }
 
 std::int64_t Replica::planned_bytes() const {
-  return static_cast<std::int64_t>(parameters_.size_bytes() + gradients_.size_bytes()) +
-         graphs_.arena_bytes() + graphs_.scratch_bytes() + context_->packed_weights().bytes() +
-         kept_bytes_;
+  std::int64_t used = 0;
+  for (const std::span<float> part : UsedOf(parameters_)) {
+    used += static_cast<std::int64_t>(part.size_bytes());
+  }
+  return 2 * used + graphs_.arena_bytes() + graphs_.scratch_bytes() +
+         context_->packed_weights().bytes() + kept_bytes_;
 }
 
 }  // namespace gaccd

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "collectives/base/buffer.h"
 #include "daemon/device/host_buffer.h"
 #include "daemon/model/model.h"
 #include "daemon/model/prepared_graphs.h"
@@ -77,6 +78,28 @@ class Replica {
     return update_sums_[static_cast<std::size_t>(sum)];
   }
 
+  // Of a stage of a pipeline, in place of MicroStep(): its forward (segment 0; of the last stage
+  // all of it), which takes the batch and copies it, and its backward (segment 1). micro_batch:
+  // below ReplicaOptions::in_flight; one whose backward is over gives its place to another. Where
+  // the batch has samples, what a segment receives was written before; what it sends is there until
+  // the next call of this replica.
+  Result<LossSums> RunStage(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment,
+                            float weight, bool first);
+  enum class Message : std::uint8_t { kReceived, kSent, kReceivedGradient, kSentGradient };
+  // Empty where this stage has no such neighbour, or the batch no samples. kInternal for a size
+  // that was not prepared.
+  Result<MutableBuffer> StageMessage(Message which, BatchSize size, std::int64_t micro_batch);
+  // The size of the batch at this place.
+  [[nodiscard]] BatchSize StageSize(std::int64_t micro_batch) const {
+    return kept_[static_cast<std::size_t>(micro_batch)].batch.size();
+  }
+  // The same of an evaluation: Evaluate() reads kReceived and makes kSent. Its answer is of the
+  // last stage.
+  Result<MutableBuffer> StageEvaluation(Message which, BatchSize size);
+  // The flat elements that this stage uses, to be cleared or sent: of its own part and of what it
+  // shares.
+  [[nodiscard]] std::vector<std::span<float>> UsedOf(std::span<float> whole) const;
+
   // Of models with running statistics (Model::running_statistics), once an update, after the
   // reduction of the gradients. First this: statistics of micro-batches leave gradients(), where
   // zeros remain.
@@ -102,6 +125,9 @@ class Replica {
   [[nodiscard]] static LossSums ReadSums(const PreparedGraph<TrainingGraph>& graph,
                                          std::int64_t samples);
   Status PrepareSegments(const ReplicaOptions& options);
+  Status PlanStage(const ReplicaOptions& options, std::int64_t kept);
+  Status PrepareStage(const ReplicaOptions& options);
+  void ClearGradients();
   // Of one micro-batch that is kept until the update ends.
   [[nodiscard]] std::int64_t BytesOfKept(const ReplicaOptions& options) const;
   Status CheckPlace(std::int64_t micro_batch, std::int64_t segment) const;
@@ -130,6 +156,8 @@ class Replica {
   std::vector<std::vector<double>> update_sums_;
   std::vector<std::vector<double>> part_sums_;  // by layer: of its micro-batches or runs
   HostBuffer scratch_;
+  HostBuffer stage_inputs_;  // of the kept micro-batches, then of an evaluation, then a gradient
+  std::int64_t stage_input_bytes_ = 0;  // of each
   // What the graphs' inputs of these names look at.
   float weight_ = 0;
   std::int64_t update_ = 0;

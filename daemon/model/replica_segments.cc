@@ -60,7 +60,7 @@ Result<LossSums> Replica::RunSegment(const BatchView& batch, std::int64_t micro_
   if (segment == 0) kept.batch = kept.memory.Copy(model_.sample(), batch);
   const bool first = micro_batch == 0;
   if (kept.batch.samples == 0) {
-    if (first && segment == 0) std::ranges::fill(gradients_, 0.0F);
+    if (first && segment == 0) ClearGradients();
     return LossSums{};
   }
   GACCD_ASSIGN_OR_RETURN(auto* graph, graphs_.Find<TrainingGraph>(kept.batch.size()));

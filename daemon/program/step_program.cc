@@ -78,6 +78,20 @@ StepProgram SegmentBySegment(const Plan& plan, std::int64_t update_sums) {
   return program;
 }
 
+StepProgram StageOfPipeline(const Plan& plan, PipelineSchedule schedule, std::int64_t stages,
+                            std::int64_t stage) {
+  StepProgram program = Empty(plan);
+  program.continues = false;
+  program.can_be_left = false;
+  for (const PipelineAction& action :
+       PipelineActions(schedule, stages, stage, program.micro_batches)) {
+    const bool forward = action.kind == PipelineAction::Kind::kForward;
+    program.instructions.push_back({InstructionKind::kStage, action.micro_batch, forward ? 0 : 1});
+  }
+  AddEnding(&program);
+  return program;
+}
+
 ProgramGenerator GeneratorOf(LossKind loss, std::int64_t update_sums) {
   if (update_sums > 0) {
     return [update_sums](const Plan& plan) { return SegmentBySegment(plan, update_sums); };

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "daemon/config/job.h"
+#include "daemon/plan/pipeline_schedule.h"
 #include "daemon/plan/plan.h"
 
 namespace gaccd {
@@ -21,6 +22,7 @@ enum class InstructionKind : std::uint8_t {
   kMicroStep,  // of one micro-batch: forward, backward, accumulate
   kSegment,    // of one micro-batch: a part of its micro-step
   kUpdateSum,  // collective
+  kStage,      // of one micro-batch: a part of its micro-step, with the messages of a pipeline
   kReduce,     // collective
   kMeasure,
   kAudit,  // collective where the counts are wrong
@@ -31,7 +33,9 @@ enum class InstructionKind : std::uint8_t {
 struct Instruction {
   InstructionKind kind = InstructionKind::kMicroStep;
   std::int64_t micro_batch = 0;  // of those that have one
-  std::int64_t segment = 0;      // of kSegment; of kUpdateSum: the one before it
+  // Of kSegment; of kUpdateSum: the one before it; of kStage: 0 for the forward, 1 for the
+  // backward.
+  std::int64_t segment = 0;
   bool operator==(const Instruction&) const = default;
 };
 
@@ -45,7 +49,8 @@ struct StepProgram {
   std::int64_t computed = 0;
   // Where it is left, position and live buffers continue later; else the update begins again.
   bool continues = true;
-  int passes = 1;  // so often its micro-batches are read
+  bool can_be_left = true;  // false: not inside, the ranks are at different positions
+  int passes = 1;           // so often its micro-batches are read
 
   [[nodiscard]] bool is_first(const Instruction& instruction) const {
     return instruction.micro_batch == 0;
@@ -74,6 +79,11 @@ struct StepProgram {
 // pass a segment of the graph, then the ranks add a sum, then all pass the next segment. Left
 // inside, it begins again: activations are not saved.
 [[nodiscard]] StepProgram SegmentBySegment(const Plan& plan, std::int64_t update_sums);
+
+// For one stage of a pipeline: its forwards and backwards in the order of the schedule. The lists
+// of the stages differ up to the reduction, so the update is not left inside.
+[[nodiscard]] StepProgram StageOfPipeline(const Plan& plan, PipelineSchedule schedule,
+                                          std::int64_t stages, std::int64_t stage);
 
 using ProgramGenerator = std::function<StepProgram(const Plan& plan)>;
 // That of a job with this loss, and a model with so many sums over the update.

@@ -67,9 +67,11 @@ std::vector<NamedMetric> Evaluator::MakeMetrics() const {
   return metrics;
 }
 
-std::set<std::int64_t> Evaluator::BatchSizes() const {
-  return EvalBatchSizes(ShardOf(data_.size(), comm_.rank(), comm_.size()), batch_);
+EvalShard Evaluator::OwnShard() const {
+  return ShardOf(data_.size(), comm_.rank() / stages_, comm_.size() / stages_);
 }
+
+std::set<std::int64_t> Evaluator::BatchSizes() const { return EvalBatchSizes(OwnShard(), batch_); }
 
 Result<Better> Evaluator::FindBetter(std::string_view name) const {
   if (name == kLossName) return Better::kSmaller;
@@ -84,7 +86,8 @@ Result<Better> Evaluator::FindBetter(std::string_view name) const {
 
 std::int64_t Evaluator::FewestBatches() const {
   // The last rank has as few samples as any.
-  const EvalShard shard = ShardOf(data_.size(), comm_.size() - 1, comm_.size());
+  const int shards = comm_.size() / stages_;
+  const EvalShard shard = ShardOf(data_.size(), shards - 1, shards);
   return (shard.count + batch_ - 1) / batch_;
 }
 
@@ -94,8 +97,7 @@ Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, const Eval
   const std::int64_t step = time.step;
   const auto start = std::chrono::steady_clock::now();
   progress.SetPhase(heartbeat::Phase::kEvaluate, step);
-  auto indices =
-      std::make_unique<EvalIndices>(ShardOf(data_.size(), comm_.rank(), comm_.size()), batch_);
+  auto indices = std::make_unique<EvalIndices>(OwnShard(), batch_);
   if (!cuts_.empty()) indices->GroupByLength(data_);
   GACCD_ASSIGN_OR_RETURN(const auto batches,
                          Prefetcher::Start(data_, std::move(indices),
@@ -119,6 +121,7 @@ Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, const Eval
     sums[0] += static_cast<double>(result.samples);
     sums[1] += result.loss_sum;
     sums[2] += result.divisor;
+    if (result.samples == 0) continue;  // not the last stage of a pipeline
     const EvaluatedBatch evaluated = EvaluatedBatchOf(data_.spec(), *batch, result);
     for (const NamedMetric& named : metrics) named.metric->Add(evaluated);
   }

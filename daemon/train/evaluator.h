@@ -48,6 +48,10 @@ class Evaluator {
     if (!data_.spec().cuts.empty()) cuts_ = std::move(cuts);
   }
 
+  // Ranks that follow each other are a pipeline of so many stages, which evaluates each batch
+  // together.
+  void SetStages(int stages) { stages_ = stages; }
+
   // The sizes of this rank's batches, which its engine must be prepared for.
   [[nodiscard]] std::set<std::int64_t> BatchSizes() const;
   // Which values of the loss or of the metric with this name are better. kConfig, with all names,
@@ -65,7 +69,10 @@ class Evaluator {
   [[nodiscard]] std::int64_t FewestBatches() const;
   [[nodiscard]] std::vector<NamedMetric> MakeMetrics() const;
 
+  [[nodiscard]] EvalShard OwnShard() const;
+
   Communicator& comm_;
+  int stages_ = 1;
   const Dataset& data_;
   std::int64_t batch_;
   std::string_view unit_;

@@ -66,6 +66,15 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const StepProgram& program
             engine.RunSegment(batch, instruction.micro_batch, instruction.segment));
         break;
       }
+      // 1c. The same in a stage of a pipeline: forward or backward, with the neighbours' messages.
+      case InstructionKind::kStage: {
+        BatchView batch;
+        if (instruction.segment == 0) {
+          GACCD_ASSIGN_OR_RETURN(batch, NextBatch(batches, program, instruction, hooks));
+        }
+        GACCD_RETURN_IF_ERROR(engine.RunStage(batch, instruction.micro_batch, instruction.segment));
+        break;
+      }
       case InstructionKind::kUpdateSum:
         // It waits for the other ranks.
         if (hooks.on_progress) hooks.on_progress(heartbeat::Phase::kReduce, position);
@@ -95,7 +104,8 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const StepProgram& program
         break;
     }
     ++position;
-    if (hooks.should_stop && position < program.computed && position > hooks.resume_at) {
+    if (hooks.should_stop && program.can_be_left && position < program.computed &&
+        position > hooks.resume_at) {
       GACCD_ASSIGN_OR_RETURN(const bool stop, hooks.should_stop(position));
       if (stop) return Status::Ok();
     }

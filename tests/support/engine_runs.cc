@@ -162,6 +162,19 @@ struct Setting {
   }
 };
 
+// Of as many pipelines as the case has ranks.
+int DataRankOf(const EngineCase& test, const Communicator& comm) {
+  return comm.rank() / test.stages;
+}
+
+StepProgram ProgramOf(const EngineCase& test, const Model& model, const Plan& plan) {
+  if (const auto& stage = model.stage()) {
+    return StageOfPipeline(plan, test.schedule, test.stages,
+                           static_cast<std::int64_t>(stage->stage));
+  }
+  return GeneratorOf(test.loss, model.update_sums())(plan);
+}
+
 Result<Setting> SettingOf(const EngineCase& test, int rank) {
   GACCD_ASSIGN_OR_RETURN(const Plan plan, PlanOf(test));
   auto data = DataOf(test);
@@ -177,12 +190,17 @@ Result<std::unique_ptr<Engine>> EngineOf(Communicator& comm, const EngineCase& t
                                          const Setting& setting, const EngineChoice& choice) {
   ReplicaOptions replica{.micro_steps_per_update = setting.plan.accum_steps(),
                          .effective_batch = setting.plan.effective_batch(),
-                         .rank_samples = setting.plan.Load(comm.rank()),
+                         .rank_samples = setting.plan.Load(DataRankOf(test, comm)),
                          .recompute = test.recompute};
   if (test.evaluate) replica.eval_batches = {test.target};
   for (std::int64_t u = 0; u < setting.schedule.updates(); ++u) {
     GACCD_ASSIGN_OR_RETURN(const Plan plan, setting.PlanOf(setting.schedule.At(u)));
-    AddSizes(plan, comm.rank(), &replica.micro_batches);
+    AddSizes(plan, DataRankOf(test, comm), &replica.micro_batches);
+  }
+  if (const auto& stage = setting.model.stage(); stage && !stage->last()) {
+    replica.in_flight =
+        InFlight(test.schedule, test.stages, static_cast<std::int64_t>(stage->stage),
+                 setting.plan.accum_steps());
   }
   GACCD_ASSIGN_OR_RETURN(auto engine, MakeEngine(comm, setting.model,
                                                  {.replica = replica,
@@ -241,10 +259,9 @@ Status RunUpdates(const EngineCase& test, const Setting& setting, Engine& engine
                                   .loss_scale = test.loss_scale,
                                   .control_words = control_words};
     GACCD_RETURN_IF_ERROR(
-        options.update
-            ? options.update(engine, batches, plan, settings)
-            : RunUpdate(engine, batches, GeneratorOf(test.loss, setting.model.update_sums())(plan),
-                        settings, {.on_progress = {}, .should_stop = {}, .before_reduce = tell}));
+        options.update ? options.update(engine, batches, plan, settings)
+                       : RunUpdate(engine, batches, ProgramOf(test, setting.model, plan), settings,
+                                   {.on_progress = {}, .should_stop = {}, .before_reduce = tell}));
     ++enqueued;
     const bool last = enqueued == setting.schedule.updates();
     while (enqueued - std::ssize(run->results) > (last ? 0 : in_flight)) {
@@ -348,8 +365,13 @@ Model ModelOf(const EngineCase& test, int rank) {
     return Model::Make(MakeNetwork(spec).value(), test.loss, SpecOf(test)).value();
   };
   Model model = make();
-  const Status rules = model.ApplyRules(test.optimizer);
-  if (!rules.ok()) std::abort();  // a mistake in the case
+  Status made = model.ApplyRules(test.optimizer);
+  if (made.ok() && test.stages > 1) {
+    std::vector<std::int64_t> blocks(static_cast<std::size_t>(test.stages));
+    for (std::size_t i = 0; i < model.BlockFlops().value().size(); ++i) ++blocks[i % blocks.size()];
+    made = model.SetStage(blocks, static_cast<std::size_t>(rank % test.stages));
+  }
+  if (!made.ok()) std::abort();  // a mistake in the case
   return model;
 }
 
@@ -357,7 +379,7 @@ Result<EngineRun> RunEngine(Communicator& engine_comm, const EngineCase& test,
                             const EngineChoice& choice, const EngineRunOptions& options) {
   GACCD_ASSIGN_OR_RETURN(const Setting setting, SettingOf(test, engine_comm.rank()));
   GACCD_ASSIGN_OR_RETURN(auto engine, EngineOf(engine_comm, test, setting, choice));
-  GACCD_ASSIGN_OR_RETURN(auto batches, BatchesOf(setting, *engine, engine_comm.rank()));
+  GACCD_ASSIGN_OR_RETURN(auto batches, BatchesOf(setting, *engine, DataRankOf(test, engine_comm)));
   EngineRun run;
   if (options.before_updates) options.before_updates();
   const auto start = std::chrono::steady_clock::now();

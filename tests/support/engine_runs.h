@@ -14,6 +14,7 @@
 #include "daemon/data/dataset.h"
 #include "daemon/data/prefetcher.h"
 #include "daemon/engine/engine.h"
+#include "daemon/plan/pipeline_schedule.h"
 #include "daemon/plan/plan.h"
 
 namespace gaccd::tests {
@@ -58,6 +59,9 @@ struct EngineCase {
   bool evaluate = true;  // not with collectives
   Sharding shard = Sharding::kNone;
   Recompute recompute = Recompute::kNone;
+  // > 1: `ranks` pipelines of so many stages each, of as many blocks as can be.
+  int stages = 1;
+  PipelineSchedule schedule = PipelineSchedule::kOneFOneB;
 };
 
 inline void PrintTo(const EngineCase& test, std::ostream* out) { *out << test.name; }

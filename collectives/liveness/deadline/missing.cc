@@ -91,4 +91,16 @@ Status MismatchError(Entry mine, int my_rank, Entry other, int other_rank,
                  RankOnHost(my_rank, hosts), " entered ", Numbered(mine))};
 }
 
+Status LateMessageError(int from, std::chrono::milliseconds bound,
+                        std::span<const std::string> hosts) {
+  return {ErrorKind::kUnavailable, StrCat("a message of ", RankOnHost(from, hosts),
+                                          " did not come within ", bound.count(), " ms")};
+}
+
+Status MessageSizeError(int from, std::size_t expected, std::size_t found,
+                        std::span<const std::string> hosts) {
+  return {ErrorKind::kInternal, StrCat("a message of ", RankOnHost(from, hosts), ": expected ",
+                                       expected, " bytes, found ", found)};
+}
+
 }  // namespace gaccd

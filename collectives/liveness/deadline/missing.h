@@ -6,6 +6,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -77,6 +78,13 @@ inline constexpr std::string_view kHasEnded = " has ended (its process does not 
                                   std::chrono::milliseconds bound,
                                   std::span<const MissingRank> missing,
                                   std::span<const std::string> hosts);
+
+// kUnavailable: a message of `from` did not come within the bound.
+[[nodiscard]] Status LateMessageError(int from, std::chrono::milliseconds bound,
+                                      std::span<const std::string> hosts);
+// kInternal: it came with another number of bytes.
+[[nodiscard]] Status MessageSizeError(int from, std::size_t expected, std::size_t found,
+                                      std::span<const std::string> hosts);
 
 // kInternal: two ranks are in different operations under the same number.
 // "rank 2 on n1 entered broadcast #17 where rank 0 on n0 entered all-reduce #17".

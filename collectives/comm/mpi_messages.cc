@@ -1,0 +1,83 @@
+// Messages between two ranks of an MPI communicator.
+#include <climits>
+
+#include "collectives/comm/mpi_communicator.h"
+
+namespace gaccd {
+namespace {
+
+constexpr int kMessageTag = 1;
+
+// MPI counts in int.
+Status CheckFitsMpi(std::size_t bytes) {
+  if (bytes <= INT_MAX) return Status::Ok();
+  return {ErrorKind::kInternal,
+          StrCat("a message: expected at most ", INT_MAX, " bytes, found ", bytes)};
+}
+
+}  // namespace
+
+Status MpiSends::Add(MPI_Comm comm, const ConstBuffer& message, int to) {
+  const auto* data = static_cast<const std::byte*>(message.data);
+  UnderWay& added = under_way_.emplace_back();
+  added.copy.assign(data, data + message.bytes());
+  return MpiStatus(MPI_Isend(added.copy.data(), static_cast<int>(added.copy.size()), MPI_BYTE, to,
+                             kMessageTag, comm, &added.request),
+                   "MPI_Isend");
+}
+
+Status MpiSends::Move() {
+  while (!under_way_.empty()) {
+    int done = 0;
+    GACCD_RETURN_IF_ERROR(MpiStatus(MPI_Test(&under_way_.front().request, &done, MPI_STATUS_IGNORE),
+                                    "MPI_Test of a message"));
+    if (done == 0) break;
+    under_way_.pop_front();
+  }
+  return Status::Ok();
+}
+
+Status MpiCommunicator::DoSend(ConstBuffer message, int to) {
+  GACCD_RETURN_IF_ERROR(watch_->failure());
+  GACCD_RETURN_IF_ERROR(CheckFitsMpi(message.bytes()));
+  GACCD_RETURN_IF_ERROR(sends_.Move());
+  return sends_.Add(comm_, message, to);
+}
+
+Status MpiCommunicator::DoReceive(MutableBuffer message, int from) {
+  GACCD_RETURN_IF_ERROR(watch_->failure());
+  GACCD_RETURN_IF_ERROR(CheckFitsMpi(message.bytes()));
+  MPI_Request request = MPI_REQUEST_NULL;
+  GACCD_RETURN_IF_ERROR(MpiStatus(MPI_Irecv(message.data, static_cast<int>(message.bytes()),
+                                            MPI_BYTE, from, kMessageTag, comm_, &request),
+                                  "MPI_Irecv"));
+  MPI_Status found;
+  Status status = watch_->WaitForMessage(from, [&]() -> Result<bool> {
+    GACCD_RETURN_IF_ERROR(sends_.Move());
+    int done = 0;
+    GACCD_RETURN_IF_ERROR(MpiStatus(MPI_Test(&request, &done, &found), "MPI_Test of a message"));
+    return done != 0;
+  });
+  if (status.ok()) {
+    int bytes = 0;
+    MPI_Get_count(&found, MPI_BYTE, &bytes);
+    if (static_cast<std::size_t>(bytes) != message.bytes()) {
+      status = watch_->Fail(MessageSizeError(from, message.bytes(), static_cast<std::size_t>(bytes),
+                                             topology_.hosts));
+    }
+  }
+  if (!status.ok()) broken_->store(true);
+  return status;
+}
+
+Status MpiCommunicator::FlushSends() {
+  if (sends_.empty()) return Status::Ok();
+  Status status = watch_->WaitForMessage(rank_, [&]() -> Result<bool> {
+    GACCD_RETURN_IF_ERROR(sends_.Move());
+    return sends_.empty();
+  });
+  if (!status.ok()) broken_->store(true);
+  return status;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,164 @@
+#include "daemon/engine/pipeline_exchange.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+// Elements that are gathered at once: 1 MiB.
+constexpr std::int64_t kGathered = std::int64_t{1} << 18;
+
+template <typename T>
+std::span<T> PartOf(std::span<T> values, std::int64_t first, std::int64_t count) {
+  return values.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PipelineExchange>> PipelineExchange::Make(Communicator& comm,
+                                                                 const PipelineStage& stage,
+                                                                 const FlatLayout& layout,
+                                                                 std::int64_t state_buffers) {
+  const int stages = static_cast<int>(stage.stages());
+  if (comm.size() % stages != 0) {
+    return Status(ErrorKind::kConfig, StrCat("pipeline: expected a multiple of ", stages,
+                                             " ranks, one a stage, found ", comm.size()));
+  }
+  std::unique_ptr<PipelineExchange> made(new PipelineExchange(stage, layout, state_buffers));
+  const int own = static_cast<int>(stage.stage);
+  const int pipeline = comm.rank() / stages;
+  GACCD_ASSIGN_OR_RETURN(made->pipeline_, comm.Split(pipeline, own));
+  GACCD_ASSIGN_OR_RETURN(made->same_stage_, comm.Split(own, pipeline));
+  for (const SharedParameter& shared : stage.shared) {
+    const bool uses = std::ranges::count(shared.stages, stage.stage) > 0;
+    GACCD_ASSIGN_OR_RETURN(auto sharing, made->pipeline_->Split(uses ? 0 : -1, own));
+    made->sharing_.push_back(std::move(sharing));
+  }
+  return made;
+}
+
+std::span<float> PipelineExchange::Own(std::span<float> whole) const {
+  return PartOf(whole, stage_.own().first, stage_.own().elements);
+}
+
+std::span<float> PipelineExchange::Shared(std::span<float> whole,
+                                          const SharedParameter& shared) const {
+  const FlatEntry& entry = layout_.entries()[shared.parameter];
+  return PartOf(whole, entry.offset, entry.elements);
+}
+
+Status PipelineExchange::Send(ConstBuffer message, int step) {
+  if (message.count == 0) return Status::Ok();
+  return pipeline_->Send(message, pipeline_->rank() + step);
+}
+
+Status PipelineExchange::Receive(MutableBuffer message, int step) {
+  if (message.count == 0) return Status::Ok();
+  return pipeline_->Receive(message, pipeline_->rank() + step);
+}
+
+// First over the stages: the owner's part then holds all of its pipeline.
+Status PipelineExchange::Reduce(std::span<float> gradients) {
+  for (std::size_t i = 0; i < sharing_.size(); ++i) {
+    if (!sharing_[i]) continue;
+    const MutableBuffer shared = View(Shared(gradients, stage_.shared[i]));
+    GACCD_RETURN_IF_ERROR(sharing_[i]->AllReduceSum(shared, shared));
+  }
+  const MutableBuffer own = View(Own(gradients));
+  return same_stage_->AllReduceSum(own, own);
+}
+
+Result<double> PipelineExchange::SumOverStages(double own) {
+  const std::vector<std::int64_t> counts(stage_.stages(), 1);
+  std::vector<double> all(stage_.stages());
+  GACCD_RETURN_IF_ERROR(
+      pipeline_->AllGather(View(std::span<const double>(&own, 1)), counts, View(std::span(all))));
+  double sum = 0;
+  for (const double value : all) sum += value;
+  return sum;
+}
+
+Result<std::uint64_t> PipelineExchange::SumDigests(std::uint64_t own) {
+  const std::vector<std::int64_t> counts(stage_.stages(), 1);
+  std::vector<std::int64_t> all(stage_.stages());
+  const auto given = std::bit_cast<std::int64_t>(own);
+  GACCD_RETURN_IF_ERROR(pipeline_->AllGather(View(std::span<const std::int64_t>(&given, 1)), counts,
+                                             View(std::span(all))));
+  std::uint64_t sum = 0;
+  for (const std::int64_t digest : all) sum += std::bit_cast<std::uint64_t>(digest);
+  return sum;
+}
+
+Status PipelineExchange::SendShared(std::span<float> parameters) {
+  for (std::size_t i = 0; i < sharing_.size(); ++i) {
+    if (!sharing_[i]) continue;
+    GACCD_RETURN_IF_ERROR(
+        sharing_[i]->Broadcast(View(Shared(parameters, stage_.shared[i])), /*root=*/0));
+  }
+  return Status::Ok();
+}
+
+void PipelineExchange::KeepOwnState(std::span<const float> whole, std::span<float> own) const {
+  const std::int64_t trainable = layout_.trainable_size();
+  const std::int64_t elements = stage_.own().state_elements;
+  for (std::int64_t buffer = 0; buffer < state_buffers_; ++buffer) {
+    std::ranges::copy(PartOf(whole, buffer * trainable + stage_.own().state_first, elements),
+                      PartOf(own, buffer * elements, elements).begin());
+  }
+}
+
+Status PipelineExchange::GatherParts(std::span<const Range> parts, std::span<const float> own,
+                                     std::int64_t begin, std::int64_t first, std::span<float> out) {
+  const Range& mine = parts[stage_.stage];
+  const std::int64_t elements = parts.back().first + parts.back().elements;
+  std::vector<float> piece(static_cast<std::size_t>(std::min(elements, kGathered)));
+  std::vector<std::int64_t> counts(parts.size());
+  // Of [a, a + n) what lies in [b, b + m).
+  const auto common = [](Range a, Range b) {
+    const std::int64_t from = std::max(a.first, b.first);
+    const std::int64_t to = std::min(a.first + a.elements, b.first + b.elements);
+    return Range{from, std::max<std::int64_t>(0, to - from)};
+  };
+  for (std::int64_t i = 0; i < elements; i += kGathered) {
+    const Range here = {i, std::min(kGathered, elements - i)};
+    std::ranges::transform(parts, counts.begin(),
+                           [&](const Range& part) { return common(part, here).elements; });
+    const Range given = common(mine, here);
+    const auto gathered = PartOf(std::span(piece), 0, here.elements);
+    const std::int64_t place = given.elements == 0 ? 0 : given.first - mine.first;
+    GACCD_RETURN_IF_ERROR(
+        pipeline_->AllGather(View(PartOf(own, place, given.elements)), counts, View(gathered)));
+    const Range wanted = common({first, std::ssize(out)}, {begin + i, here.elements});
+    if (wanted.elements == 0) continue;
+    std::ranges::copy(PartOf(gathered, wanted.first - begin - i, wanted.elements),
+                      PartOf(out, wanted.first - first, wanted.elements).begin());
+  }
+  return Status::Ok();
+}
+
+Status PipelineExchange::GatherFlat(std::span<const float> whole, std::int64_t first,
+                                    std::span<float> out) {
+  std::vector<Range> parts;
+  for (const ShardPart& part : stage_.parts) parts.push_back({part.first, part.elements});
+  return GatherParts(parts, PartOf(whole, stage_.own().first, stage_.own().elements), 0, first,
+                     out);
+}
+
+Status PipelineExchange::GatherState(std::span<const float> own, std::int64_t first,
+                                     std::span<float> out) {
+  std::vector<Range> parts;
+  for (const ShardPart& part : stage_.parts) {
+    parts.push_back({part.state_first, part.state_elements});
+  }
+  const std::int64_t elements = stage_.own().state_elements;
+  for (std::int64_t buffer = 0; buffer < state_buffers_; ++buffer) {
+    GACCD_RETURN_IF_ERROR(GatherParts(parts, PartOf(own, buffer * elements, elements),
+                                      buffer * layout_.trainable_size(), first, out));
+  }
+  return Status::Ok();
+}
+
+}  // namespace gaccd

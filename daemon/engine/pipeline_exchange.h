@@ -1,0 +1,84 @@
+// PipelineExchange: what the ranks of a pipeline exchange. The world is `pipelines` x `stages`:
+// rank r is stage r % stages of pipeline r / stages. Every pipeline computes samples of its own;
+// the ranks of one stage have the same parameters and reduce their gradients.
+//
+//   with whom                        what
+//   neighbours in the own pipeline   values of micro-batches and their gradients, one by one
+//   the own pipeline                 sums of squares, in the order of the stages; parameters, state
+//                                    and digests where they are asked for whole
+//   the own stage                    gradients of the own part
+//   stages that share a parameter,   its gradients before that, its values after a step
+//   in the own pipeline
+//
+// Host memory; used by one thread. What returns a Status is collective among those ranks, apart
+// from the messages. A "whole" buffer has the elements of the layout.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "collectives/base/result.h"
+#include "collectives/comm/communicator.h"
+#include "daemon/model/pipeline_stage.h"
+
+namespace gaccd {
+
+class PipelineExchange {
+ public:
+  // Collective. kConfig: the ranks of `comm` are no multiple of the stages. All outlive this.
+  static Result<std::unique_ptr<PipelineExchange>> Make(Communicator& comm,
+                                                        const PipelineStage& stage,
+                                                        const FlatLayout& layout,
+                                                        std::int64_t state_buffers);
+
+  [[nodiscard]] const PipelineStage& stage() const { return stage_; }
+  [[nodiscard]] std::span<float> Own(std::span<float> whole) const;
+
+  // To and from the stage that is `step` further: 1 or -1. Empty messages are not sent.
+  Status Send(ConstBuffer message, int step);
+  Status Receive(MutableBuffer message, int step);
+  // Before a collective: waits until the own messages have left.
+  Status FlushSends() { return pipeline_->FlushSends(); }
+
+  // The own part of the gradients becomes the sum over all ranks that have some of it.
+  Status Reduce(std::span<float> gradients);
+  // Of all stages, the same bits on all ranks.
+  Result<double> SumOverStages(double own);
+  // The sum modulo 2^64.
+  Result<std::uint64_t> SumDigests(std::uint64_t own);
+  // After a step of the own part: shared parameters become what their owners have.
+  Status SendShared(std::span<float> parameters);
+
+  // Of a whole state the own part.
+  void KeepOwnState(std::span<const float> whole, std::span<float> own) const;
+  // Elements [first, first + out.size()) of a whole buffer or state, which every rank chooses for
+  // itself.
+  Status GatherFlat(std::span<const float> whole, std::int64_t first, std::span<float> out);
+  Status GatherState(std::span<const float> own, std::int64_t first, std::span<float> out);
+
+ private:
+  PipelineExchange(const PipelineStage& stage, const FlatLayout& layout, std::int64_t state_buffers)
+      : stage_(stage), layout_(layout), state_buffers_(state_buffers) {}
+  [[nodiscard]] std::span<float> Shared(std::span<float> whole,
+                                        const SharedParameter& shared) const;
+  struct Range {
+    std::int64_t first = 0;
+    std::int64_t elements = 0;
+  };
+  // parts: by stage; own: the values of this rank's part of them. They follow each other from
+  // `begin` on.
+  Status GatherParts(std::span<const Range> parts, std::span<const float> own, std::int64_t begin,
+                     std::int64_t first, std::span<float> out);
+
+  const PipelineStage& stage_;
+  const FlatLayout& layout_;
+  const std::int64_t state_buffers_;
+  std::unique_ptr<Communicator> pipeline_;    // by stage
+  std::unique_ptr<Communicator> same_stage_;  // by pipeline
+  // Of stage_.shared: those of the own pipeline that use it, the owner first; null: not this one.
+  std::vector<std::unique_ptr<Communicator>> sharing_;
+};
+
+}  // namespace gaccd

@@ -1,0 +1,141 @@
+// A stage of a pipeline: forward and backward of a micro-batch apart, and what it exchanges with
+// its neighbours.
+#include <algorithm>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "daemon/model/replica.h"
+
+namespace gaccd {
+namespace {
+
+// The largest of the values that a stage receives.
+std::int64_t ReceivedBytes(const Graph& graph, const StageEnds& ends) {
+  std::int64_t bytes = 0;
+  for (const auto& input : {ends.received, ends.received_gradient}) {
+    if (input) bytes = std::max(bytes, graph.value(*input).spec.bytes());
+  }
+  return bytes;
+}
+
+std::optional<ValueId> ValueOf(const StageEnds& ends, Replica::Message which) {
+  switch (which) {
+    case Replica::Message::kReceived:
+      return ends.received;
+    case Replica::Message::kSent:
+      return ends.sent;
+    case Replica::Message::kReceivedGradient:
+      return ends.received_gradient;
+    case Replica::Message::kSentGradient:
+      return ends.sent_gradient;
+  }
+  return std::nullopt;
+}
+
+MutableBuffer BufferOf(const Graph& graph, ValueId value, void* data) {
+  const ValueSpec& spec = graph.value(value).spec;
+  return {
+      .data = data, .count = static_cast<std::size_t>(Elements(spec.shape)), .dtype = spec.dtype};
+}
+
+}  // namespace
+
+std::vector<std::span<float>> Replica::UsedOf(std::span<float> whole) const {
+  const auto part = [whole](std::int64_t first, std::int64_t elements) {
+    return whole.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(elements));
+  };
+  if (!model_.stage()) return {whole};
+  const PipelineStage& stage = *model_.stage();
+  std::vector<std::span<float>> used = {part(stage.own().first, stage.own().elements)};
+  const std::span<const FlatEntry> entries = model_.layout().entries();
+  for (std::size_t p = 0; p < entries.size(); ++p) {
+    const FlatEntry& entry = entries[p];
+    const bool own = entry.offset >= stage.own().first &&
+                     entry.offset < stage.own().first + stage.own().elements;
+    if (stage.uses[p] && !own) used.push_back(part(entry.offset, entry.padded_elements()));
+  }
+  return used;
+}
+
+void Replica::ClearGradients() {
+  for (const std::span<float> part : UsedOf(gradients_)) std::ranges::fill(part, 0.0F);
+}
+
+Status Replica::PlanStage(const ReplicaOptions& options, std::int64_t kept) {
+  graphs_.ForEach([this](const auto& graph) {
+    if constexpr (requires { graph.ids.ends; }) {
+      stage_input_bytes_ =
+          std::max(stage_input_bytes_, ReceivedBytes(graph.graph(), graph.ids.ends));
+    }
+  });
+  constexpr std::int64_t kAlignment = 64;
+  stage_input_bytes_ = (stage_input_bytes_ + kAlignment - 1) / kAlignment * kAlignment;
+  kept_bytes_ = kept + options.in_flight * BytesOfKept(options) +
+                (options.in_flight + 2) * stage_input_bytes_;
+  return Status::Ok();
+}
+
+Status Replica::PrepareStage(const ReplicaOptions& options) {
+  const std::int64_t most = options.micro_batches.empty() ? 0 : *options.micro_batches.rbegin();
+  for (std::int64_t i = 0; i < options.in_flight; ++i) {
+    kept_.push_back({BatchMemory(model_.sample(), most), {}});
+  }
+  GACCD_ASSIGN_OR_RETURN(
+      stage_inputs_,
+      HostBuffer::Allocate(static_cast<std::size_t>((options.in_flight + 2) * stage_input_bytes_),
+                           "messages of the pipeline"));
+  return Status::Ok();
+}
+
+Result<MutableBuffer> Replica::StageMessage(Message which, BatchSize size,
+                                            std::int64_t micro_batch) {
+  if (size.samples == 0) return MutableBuffer{};
+  GACCD_ASSIGN_OR_RETURN(auto* graph, graphs_.Find<TrainingGraph>(size));
+  const std::optional<ValueId> value = ValueOf(graph->ids.ends, which);
+  if (!value) return MutableBuffer{};
+  const bool sent = which == Message::kSent || which == Message::kSentGradient;
+  const std::int64_t place = which == Message::kReceived ? micro_batch : std::ssize(kept_) + 1;
+  void* const data = sent ? const_cast<void*>(graph->executor->Output<void>(*value))
+                          : stage_inputs_.data() + place * stage_input_bytes_;
+  return BufferOf(graph->graph(), *value, data);
+}
+
+Result<MutableBuffer> Replica::StageEvaluation(Message which, BatchSize size) {
+  GACCD_ASSIGN_OR_RETURN(auto* graph, graphs_.Find<EvaluationGraph>(size));
+  const std::optional<ValueId> value = ValueOf(graph->ids.ends, which);
+  if (!value) return MutableBuffer{};
+  void* data = which == Message::kSent
+                   ? const_cast<void*>(graph->executor->Output<void>(*value))
+                   : stage_inputs_.data() + std::ssize(kept_) * stage_input_bytes_;
+  return BufferOf(graph->graph(), *value, data);
+}
+
+Result<LossSums> Replica::RunStage(const BatchView& batch, std::int64_t micro_batch,
+                                   std::int64_t segment, float weight, bool first) {
+  KeptBatch& kept = kept_[static_cast<std::size_t>(micro_batch)];
+  if (segment == 0) kept.batch = kept.memory.Copy(model_.sample(), batch);
+  const bool accumulates = model_.stage()->last() || segment == 1;
+  if (kept.batch.samples == 0) {
+    if (first && accumulates) ClearGradients();
+    return LossSums{};
+  }
+  GACCD_ASSIGN_OR_RETURN(auto* graph, graphs_.Find<TrainingGraph>(kept.batch.size()));
+  const auto& [ids, inputs, executor] = *graph;
+  weight_ = weight;
+  executor->Attach(arena_.data(), scratch_.data(),
+                   kept_arena_.data() + graphs_.kept_bytes() * micro_batch);
+  Bind(*executor, inputs, kept.batch);
+  for (const Message which : {Message::kReceived, Message::kReceivedGradient}) {
+    GACCD_ASSIGN_OR_RETURN(const MutableBuffer from,
+                           StageMessage(which, kept.batch.size(), micro_batch));
+    if (const auto input = ValueOf(ids.ends, which)) executor->BindInput(*input, from.data);
+  }
+  if (model_.stage()->last()) {
+    GACCD_RETURN_IF_ERROR(executor->Run(first));
+    return ReadSums(*graph, kept.batch.samples);
+  }
+  GACCD_RETURN_IF_ERROR(executor->RunSegment(static_cast<std::size_t>(segment), first));
+  return LossSums{};
+}
+
+}  // namespace gaccd

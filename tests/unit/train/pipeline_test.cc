@@ -1,0 +1,86 @@
+// Pipelines: updates of stages equal those of whole models, whatever the schedule and the samples
+// of each pipeline.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "collectives/comm/threads.h"
+#include "tests/support/engine_runs.h"
+#include "tests/support/status_matchers.h"
+#include "tests/unit/optim/every_optimizer.h"
+
+namespace gaccd::tests {
+namespace {
+
+std::vector<EngineRun> RunPipelines(EngineCase test, int stages, PipelineSchedule schedule) {
+  test.stages = stages;
+  test.schedule = schedule;
+  const int ranks = test.ranks * stages;
+  std::vector<EngineRun> runs(static_cast<std::size_t>(ranks));
+  const Status status = RunThreadRanks(ranks, {}, [&](Communicator& comm) -> Status {
+    GACCD_ASSIGN_OR_RETURN(runs[static_cast<std::size_t>(comm.rank())],
+                           RunEngine(comm, test, {}, {.gradients = true}));
+    return Status::Ok();
+  });
+  EXPECT_TRUE(status.ok()) << status.message();
+  return runs;
+}
+
+void ExpectNear(const EngineRun& found, const EngineRun& expected) {
+  ASSERT_EQ(found.results.size(), expected.results.size());
+  for (std::size_t u = 0; u < found.results.size(); ++u) {
+    const UpdateResult& a = found.results[u];
+    const UpdateResult& b = expected.results[u];
+    EXPECT_EQ(a.samples, b.samples);
+    EXPECT_EQ(a.divisor, b.divisor);
+    EXPECT_NEAR(a.loss, b.loss, 1e-6 * b.loss);
+    EXPECT_NEAR(a.grad_norm, b.grad_norm, 1e-5 * b.grad_norm);
+    EXPECT_LT(Distance(found.gradients[u], expected.gradients[u]), 1e-5);
+  }
+  EXPECT_LT(Distance(found.parameters, expected.parameters), 1e-6);
+  EXPECT_LT(Distance(found.state, expected.state), 1e-5);
+  EXPECT_EQ(found.optimizer_updates, expected.optimizer_updates);
+}
+
+void ExpectWhole(const EngineCase& test, int stages, PipelineSchedule schedule) {
+  SCOPED_TRACE(StrCat(test.name, ", ", test.ranks, " pipelines of ", stages, " stages, ",
+                      test.target, " samples"));
+  const std::vector<EngineRun> whole = RunPipelines(test, 1, schedule);
+  const std::vector<EngineRun> found = RunPipelines(test, stages, schedule);
+  ASSERT_FALSE(::testing::Test::HasFailure());
+  for (const EngineRun& run : found) {
+    ExpectNear(run, whole.front());
+    // What is saved is one model.
+    EXPECT_EQ(run.parameters, found.front().parameters);
+    EXPECT_EQ(run.digest, found.front().digest);
+  }
+  for (std::size_t last = stages - 1; last < found.size(); last += stages) {
+    EXPECT_NEAR(found[last].evaluation.loss_sum, whole.front().evaluation.loss_sum,
+                1e-6 * whole.front().evaluation.loss_sum);
+  }
+}
+
+TEST(PipelineTest, EqualsTheWholeModel) {
+  for (const PipelineSchedule schedule : {PipelineSchedule::kGpipe, PipelineSchedule::kOneFOneB}) {
+    for (const int stages : {2, 3, 4}) {
+      for (const std::int64_t steps : {1, 2, 5}) {
+        // Ragged: of the last micro-step some pipelines have fewer samples or none.
+        ExpectWhole({.name = "layers",
+                     .ranks = 3,
+                     .micro = 4,
+                     .target = 3 * 4 * steps - 2,
+                     .updates = 6,
+                     .tail = 4,
+                     .dropout = 0.2},
+                    stages, schedule);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gaccd::tests
