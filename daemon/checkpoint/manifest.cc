@@ -86,7 +86,8 @@ Result<Plan> PlanFromProto(const proto::Plan& message) {
   PlanRequest request{.nodes = message.nodes(),
                       .gpus_per_node = message.gpus_per_node(),
                       .micro_batch = message.micro_batch(),
-                      .target_batch = message.target_batch()};
+                      .target_batch = message.target_batch(),
+                      .stages = message.has_stages() ? message.stages() : 1};
   const Rounding modes[] = {Rounding::kExact, Rounding::kFloor, Rounding::kCeil,
                             Rounding::kNearest};
   const auto* mode = std::find_if(std::begin(modes), std::end(modes),

@@ -212,6 +212,9 @@ Status CheckSameWindow(const Manifest& manifest, const Job& saved, const Job& jo
                        bool by_length) {
   const Plan& was = *manifest.plan;
   if (was.world() != plan.world()) return Differs("ranks", was.world(), plan.world());
+  if (was.stages() != plan.stages()) {
+    return Differs("the stages of a pipeline", was.stages(), plan.stages());
+  }
   if (was.request().micro_batch != plan.request().micro_batch) {
     return Differs("the micro-batch", was.request().micro_batch, plan.request().micro_batch);
   }

@@ -340,6 +340,33 @@ Status CheckNumericsOfCpu(const Numerics& numerics, std::string_view why_cpu) {
   return {};
 }
 
+Status CheckPipelineOfGpu(const PipelineSpec& pipeline, std::string_view why_gpu) {
+  if (pipeline.stages == 1) return {};
+  return Bad(StrCat("pipeline: only CPUs run stages so far, expected none, found ", pipeline.stages,
+                    " stages, and ", why_gpu));
+}
+
+namespace {
+
+Status CheckPipeline(const Job& job) {
+  const PipelineSpec& pipeline = job.pipeline;
+  if (pipeline.stages == 1) return {};
+  if (!pipeline.blocks.empty() && std::ssize(pipeline.blocks) != pipeline.stages) {
+    return Bad(StrCat("pipeline.blocks: expected one number for each of ", pipeline.stages,
+                      " stages, found ", pipeline.blocks.size()));
+  }
+  if (job.shard != Sharding::kNone) {
+    return Bad(
+        StrCat("pipeline: is not offered with shard yet, expected none, found ", Name(job.shard)));
+  }
+  if (job.batch.recompute == Recompute::kBlocks) {
+    return Bad("pipeline: is not offered with recompute yet, expected none, found blocks");
+  }
+  return {};
+}
+
+}  // namespace
+
 Status CheckShardingOfGpu(Sharding shard, std::string_view why_gpu) {
   if (shard == Sharding::kNone) return {};
   return Bad(StrCat("shard: only CPUs shard the optimizer so far, expected none, found ",
@@ -371,6 +398,10 @@ Status CheckWholeJob(const Job& job, Verb verb) {
                       job.loss_scale.least_scale, ", found ", job.loss_scale.init_scale));
   }
   GACCD_RETURN_IF_ERROR(CheckEvaluation(job));
+  GACCD_RETURN_IF_ERROR(CheckPipeline(job));
+  if (job.device == Device::kCuda) {
+    GACCD_RETURN_IF_ERROR(CheckPipelineOfGpu(job.pipeline, "device is cuda"));
+  }
   if (job.device == Device::kCpu) return CheckNumericsOfCpu(NumericsOf(job), "device is cpu");
   return job.device == Device::kCuda ? CheckShardingOfGpu(job.shard, "device is cuda") : Status();
 }

@@ -21,5 +21,7 @@ namespace gaccd {
 [[nodiscard]] Status CheckNumericsOfCpu(const Numerics& numerics, std::string_view why_cpu);
 // The same of what GPUs do not do: to shard the optimiser.
 [[nodiscard]] Status CheckShardingOfGpu(Sharding shard, std::string_view why_gpu);
+// And to run stages of a pipeline.
+[[nodiscard]] Status CheckPipelineOfGpu(const PipelineSpec& pipeline, std::string_view why_gpu);
 
 }  // namespace gaccd

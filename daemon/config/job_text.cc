@@ -259,6 +259,7 @@ std::string JobDifferences(Job was, const Job& now) {
   was.noise_scale_every = now.noise_scale_every;
   was.folder = now.folder;
   was.batch.recompute = now.batch.recompute;
+  was.pipeline = now.pipeline;
   if (was.data.class_name.empty()) was.data.class_name = now.data.class_name;
   const proto::Job before = ToProto(WithAbsolutePaths(was));
   const proto::Job after = ToProto(WithAbsolutePaths(now));

@@ -53,6 +53,11 @@ std::string Print(const Plan& plan, const Flags& flags, const Job& job) {
 }  // namespace
 
 Result<Plan> PlanBeforeChoice(const PlanRequest& request, const Flags& flags) {
+  if (flags.micro_batch_auto && request.stages > 1) {
+    return Status(
+        ErrorKind::kConfig,
+        "pipeline: expected a micro-batch, --micro-batch=auto is not offered with it yet");
+  }
   return flags.micro_batch_auto ? InOneMicroStep(request) : Plan::Make(request);
 }
 
@@ -61,6 +66,7 @@ Result<PlanOutput> MakePlanOutput(const Flags& flags, const PlanChooser& choose)
   const std::int64_t nodes = flags.nodes.value_or(kDefaultNodes);
   const std::int64_t per_node = flags.gpus_per_node.value_or(kDefaultGpusPerNode);
   GACCD_ASSIGN_OR_RETURN(PlanRequest request, ToPlanRequest(job.batch, nodes, per_node));
+  request.stages = job.pipeline.stages;
   if (flags.speed) {
     GACCD_ASSIGN_OR_RETURN(const SpeedFlag speed, ParseSpeedFlag(*flags.speed));
     GACCD_ASSIGN_OR_RETURN(request.speeds, SpeedsOfNodes(speed, nodes, per_node));

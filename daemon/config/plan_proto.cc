@@ -38,6 +38,7 @@ void FillPlanProto(const Plan& plan, proto::Plan& message) {
   if (asked.recompute != Recompute::kNone) {
     message.set_recompute(std::string(Name(asked.recompute)));
   }
+  if (plan.stages() > 1) message.set_stages(plan.stages());
   if (!plan.uneven()) return;
   message.set_speeds(SpeedsText(asked.speeds));
   message.set_slowest_time(plan.slowest_time());

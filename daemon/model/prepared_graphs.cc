@@ -117,9 +117,9 @@ std::vector<std::int64_t> PreparedGraphs::UpdateSumElements() const {
 
 std::int64_t PreparedGraphs::kept_bytes() const {
   std::int64_t bytes = 0;
-  ForEach([&bytes](const auto& graph) {
+  ForEach([&](const auto& graph) {
     bytes = std::max(bytes, graph.executor ? graph.executor->kept_bytes()
-                                           : PlanMemory(graph.ids.graph).kept_bytes);
+                                           : PlanMemory(graph.ids.graph, micro_steps_).kept_bytes);
   });
   return bytes;
 }

@@ -60,10 +60,10 @@ class Finder {
   [[nodiscard]] std::vector<Alternative> Targets() const {
     std::vector<Alternative> found;
     PlanRequest request = ExactRequest();
-    const std::int64_t below = request.target_batch / asked_.world() * asked_.world();
+    const std::int64_t below = request.target_batch / asked_.pipelines() * asked_.pipelines();
     for (const bool above : {false, true}) {
-      if (above && below > std::numeric_limits<std::int64_t>::max() - asked_.world()) continue;
-      request.target_batch = above ? below + asked_.world() : below;
+      if (above && below > std::numeric_limits<std::int64_t>::max() - asked_.pipelines()) continue;
+      request.target_batch = above ? below + asked_.pipelines() : below;
       if (request.target_batch > 0) Add(request, found);
     }
     return found;
@@ -124,7 +124,7 @@ class Finder {
 
  private:
   static std::int64_t LargestExactLoad(const Plan& plan) {
-    return (plan.request().target_batch - 1) / plan.world() + 1;
+    return (plan.request().target_batch - 1) / plan.pipelines() + 1;
   }
 
   static double ExactTime(const Plan& plan) {
@@ -149,7 +149,7 @@ class Finder {
 Alternatives FindAlternatives(const Plan& plan) {
   const Finder finder(plan);
   Alternatives found;
-  found.divides = plan.request().target_batch % plan.world() == 0;
+  found.divides = plan.request().target_batch % plan.pipelines() == 0;
   found.asked_cost = finder.Cost(plan);
   found.nodes_from = SearchFrom(plan.request().nodes);
   found.nodes_to = SearchTo(plan.request().nodes);

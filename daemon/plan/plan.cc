@@ -90,8 +90,10 @@ Result<Plan> Plan::Make(const PlanRequest& request) {
   plan.request_ = request;
   GACCD_ASSIGN_OR_RETURN(plan.world_,
                          Product("nodes", request.nodes, "GPUs per node", request.gpus_per_node));
+  GACCD_RETURN_IF_ERROR(plan.CheckStages());
   GACCD_ASSIGN_OR_RETURN(plan.base_batch_,
-                         Product("ranks", plan.world_, "micro-batch", request.micro_batch));
+                         Product(request.stages > 1 ? "pipelines" : "ranks", plan.pipelines(),
+                                 "micro-batch", request.micro_batch));
   plan.accum_steps_ = MicroSteps(request.rounding, request.target_batch, plan.base_batch_);
   if (request.rounding == Rounding::kExact) {
     plan.effective_batch_ = request.target_batch;
@@ -101,6 +103,17 @@ Result<Plan> Plan::Make(const PlanRequest& request) {
   }
   GACCD_RETURN_IF_ERROR(plan.SplitUnevenly());
   return plan;
+}
+
+Status Plan::CheckStages() const {
+  const std::int64_t stages = request_.stages;
+  GACCD_RETURN_IF_ERROR(RequireAtLeast("stages", stages, 1));
+  if (world_ % stages != 0) {
+    return {ErrorKind::kConfig, StrCat("pipeline: expected a multiple of ", stages,
+                                       " ranks, one for each stage, found ", world_)};
+  }
+  if (stages == 1 || request_.speeds.empty()) return Status::Ok();
+  return {ErrorKind::kConfig, "pipeline: ranks of different speeds are not offered with it yet"};
 }
 
 Status Plan::SplitUnevenly() {
@@ -157,7 +170,7 @@ double Plan::lr_factor() const {
 double Plan::balance_ratio() const {
   if (!uneven()) {
     return static_cast<double>(effective_batch_) /
-           (static_cast<double>(world_) * static_cast<double>(ranks_hi_samples()));
+           (static_cast<double>(pipelines()) * static_cast<double>(ranks_hi_samples()));
   }
   double sum = 0;
   for (std::int64_t rank = 0; rank < world_; ++rank) {
@@ -196,12 +209,12 @@ std::int64_t Plan::ranks_hi() const {
     for (std::int64_t rank = 0; rank < world_; ++rank) ranks += Load(rank) == most ? 1 : 0;
     return ranks;
   }
-  const std::int64_t rest = effective_batch_ % world_;
-  return rest == 0 ? world_ : rest;
+  const std::int64_t rest = effective_batch_ % pipelines();
+  return rest == 0 ? world_ : rest * request_.stages;
 }
 
 std::int64_t Plan::ranks_hi_samples() const {
-  if (!uneven()) return CeilDiv(effective_batch_, world_);
+  if (!uneven()) return CeilDiv(effective_batch_, pipelines());
   std::int64_t most = 0;
   for (std::int64_t rank = 0; rank < world_; ++rank) most = std::max(most, Load(rank));
   return most;
@@ -209,22 +222,26 @@ std::int64_t Plan::ranks_hi_samples() const {
 
 std::int64_t Plan::ranks_lo_samples() const {
   if (ranks_lo() == 0) return 0;
-  if (!uneven()) return effective_batch_ / world_;
+  if (!uneven()) return effective_batch_ / pipelines();
   std::int64_t least = effective_batch_;
   for (std::int64_t rank = 0; rank < world_; ++rank) least = std::min(least, Load(rank));
   return least;
 }
 
-std::int64_t Plan::EvenOffset(std::int64_t rank) const {
-  const Wide rest = effective_batch_ % world_;
-  return rank * (effective_batch_ / world_) + static_cast<std::int64_t>(rank * rest / world_);
+std::int64_t Plan::EvenOffset(std::int64_t pipeline) const {
+  const std::int64_t all = pipelines();
+  const Wide rest = effective_batch_ % all;
+  return pipeline * (effective_batch_ / all) + static_cast<std::int64_t>(pipeline * rest / all);
 }
 
 std::int64_t Plan::Offset(std::int64_t rank) const {
-  return uneven() ? offsets_[static_cast<std::size_t>(rank)] : EvenOffset(rank);
+  return uneven() ? offsets_[static_cast<std::size_t>(rank)] : EvenOffset(PipelineOf(rank));
 }
 
-std::int64_t Plan::Load(std::int64_t rank) const { return Offset(rank + 1) - Offset(rank); }
+std::int64_t Plan::Load(std::int64_t rank) const {
+  if (uneven()) return Offset(rank + 1) - Offset(rank);
+  return EvenOffset(PipelineOf(rank) + 1) - EvenOffset(PipelineOf(rank));
+}
 
 std::int64_t Plan::MicroBatch(std::int64_t rank, std::int64_t step) const {
   const std::int64_t load = Load(rank);

@@ -14,6 +14,9 @@
 //   Offset(i) = i q + floor(i r / W)                           samples of the ranks before i
 //   MicroBatch(i, j) = Load(i) / k + (j < Load(i) % k)         sizes fall with j and may reach 0
 //
+// With pipelines of several stages W is their number: the ranks of a pipeline, which follow each
+// other, have the same samples, and what is said of a rank is that of its pipeline.
+//
 // Where the ranks have different speeds the effective batch is the same, and Load(i) and k are
 // those of SplitBySpeed(); k is one number for all ranks, so that a slow rank has as many
 // micro-steps as a fast one, of fewer samples each.
@@ -49,6 +52,8 @@ struct PlanRequest {
   // Of every rank: samples in the time in which a rank of speed 1 computes one. Empty: all alike.
   std::vector<double> speeds = {};
   Recompute recompute = Recompute::kNone;
+  // Ranks of a pipeline, each with its part of the model: the ranks that follow each other.
+  std::int64_t stages = 1;
 
   bool operator==(const PlanRequest&) const = default;
 };
@@ -64,13 +69,16 @@ struct MemoryNeed {
 class Plan {
  public:
   // Error kUsage for a count < 1 (reference_batch: < 0), kConfig when a product does not fit 63
-  // bits, when there is not one speed a rank, CheckSpeeds() refuses one, or the batch is above
+  // bits, when the ranks are no multiple of the stages, when there is not one speed a rank,
+  // CheckSpeeds() refuses one, or the batch is above
   // kMostSamplesBySpeed. The message names the field, with its value. Equal speeds are none: the
   // plan is the one without them.
   static Result<Plan> Make(const PlanRequest& request);
 
   [[nodiscard]] const PlanRequest& request() const { return request_; }
   [[nodiscard]] std::int64_t world() const { return world_; }
+  [[nodiscard]] std::int64_t stages() const { return request_.stages; }
+  [[nodiscard]] std::int64_t pipelines() const { return world_ / request_.stages; }
   [[nodiscard]] std::int64_t base_batch() const { return base_batch_; }
   [[nodiscard]] std::int64_t effective_batch() const { return effective_batch_; }
   [[nodiscard]] std::int64_t accum_steps() const { return accum_steps_; }
@@ -116,8 +124,11 @@ class Plan {
 
  private:
   Plan() = default;
+  [[nodiscard]] Status CheckStages() const;
   Status SplitUnevenly();
-  [[nodiscard]] std::int64_t EvenOffset(std::int64_t rank) const;
+  // pipeline: or rank, where it is alone.
+  [[nodiscard]] std::int64_t EvenOffset(std::int64_t pipeline) const;
+  [[nodiscard]] std::int64_t PipelineOf(std::int64_t rank) const { return rank / request_.stages; }
 
   PlanRequest request_;
   std::int64_t world_ = 0;

@@ -81,13 +81,17 @@ std::string Inputs(const Plan& plan, const PlanOrigins& from, RankKind kind) {
   text += PlanField(
       "ranks", StrCat(plan.world(), " = ", Counted(asked.nodes, "node"), Mark(from.nodes), " x ",
                       Counted(asked.gpus_per_node, Name(kind)), Mark(from.gpus_per_node)));
+  if (plan.stages() > 1) {
+    text += PlanField("pipelines", StrCat(plan.pipelines(), ", of ", plan.stages(),
+                                          " ranks each; their samples are those of each rank"));
+  }
   text += PlanField("micro-batch", StrCat(asked.micro_batch, Mark(from.micro_batch),
                                           ", the most samples a rank holds at once"));
   if (asked.recompute == Recompute::kBlocks) {
     text +=
         PlanField("recompute", "blocks: the backward pass computes each block of the model again");
   }
-  text += PlanField("base batch", StrCat(plan.base_batch(), " = ", plan.world(), " x ",
+  text += PlanField("base batch", StrCat(plan.base_batch(), " = ", plan.pipelines(), " x ",
                                          asked.micro_batch, "; target / base = ", plan.ratio()));
   text += PlanField("rounding", StrCat(Name(asked.rounding), Mark(from.rounding)));
   return text;
@@ -129,7 +133,7 @@ std::string RankLines(const Plan& plan) {
 
 std::string Balance(const Plan& plan) {
   const double mean =
-      static_cast<double>(plan.effective_batch()) / static_cast<double>(plan.world());
+      static_cast<double>(plan.effective_batch()) / static_cast<double>(plan.pipelines());
   if (!plan.uneven()) {
     return PlanField("balance", StrCat(Percent(plan.balance_ratio()), " = mean load ", mean,
                                        " / largest load ", plan.ranks_hi_samples()));

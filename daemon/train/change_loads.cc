@@ -28,7 +28,8 @@ RebalanceRecord ChangeRecord(std::int64_t step, const Plan& before, const Better
 
 bool Trainer::TimesSaySpeed() const {
   const Model& model = inputs_.model;
-  return !model.has_collectives() && !model.contrastive() && model.update_sums() == 0;
+  return !model.has_collectives() && !model.contrastive() && model.update_sums() == 0 &&
+         !model.stage();
 }
 
 Status Trainer::PrepareForOtherLoads() {

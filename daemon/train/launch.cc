@@ -99,6 +99,7 @@ Result<Plan> PlanForWorld(const Job& job, const Flags& flags, const Communicator
   GACCD_ASSIGN_OR_RETURN(PlanRequest request,
                          ToPlanRequest(job.batch, per_node > 0 ? topology.nodes : comm.size(),
                                        std::max<std::int64_t>(per_node, 1)));
+  request.stages = job.pipeline.stages;
   if (flags.speed) {
     GACCD_ASSIGN_OR_RETURN(const SpeedFlag speed, ParseSpeedFlag(*flags.speed));
     GACCD_ASSIGN_OR_RETURN(request.speeds, SpeedsOfRanks(speed, topology.hosts));

@@ -15,6 +15,7 @@
 #include "daemon/tensor/group_rules.h"
 #include "daemon/train/batch_statistics.h"
 #include "daemon/train/memory_choice.h"
+#include "daemon/train/pipeline_text.h"
 #include "daemon/train/run_options.h"
 #include "daemon/train/sharding_text.h"
 
@@ -149,6 +150,17 @@ Status AddRun(const Job& job, const Plan& plan, std::string* text) {
   *text += PlanField("weight decay", DecayText(run.model.layout(), job.optimizer));
   *text += StatisticsText(run.model, plan);
   GACCD_RETURN_IF_ERROR(CheckBatchStatistics(run.model, plan, run.schedule));
+  if (plan.stages() > 1) {
+    const auto memory = [&](const Model& stage) -> Result<std::int64_t> {
+      const PlannedTraining training{
+          .job = job, .model = stage, .data = run.data, .schedule = run.schedule};
+      GACCD_ASSIGN_OR_RETURN(const EngineMemory planned, PlannedMemory(training, plan));
+      return planned.host_bytes;
+    };
+    GACCD_ASSIGN_OR_RETURN(const std::string stages, PipelineText(job, run.model, plan, memory));
+    *text += stages;
+    return Status::Ok();
+  }
   GACCD_ASSIGN_OR_RETURN(const Needs needs, FindNeeds(run.Of(job), plan));
   if (plan.world() > 1) {
     *text += ShardingText(job, run.model.layout(), plan, needs.memory.host_bytes);

@@ -7,6 +7,7 @@
 #include "daemon/optim/optimizer.h"
 #include "daemon/tensor/shard_grid.h"
 #include "daemon/train/batch_feed.h"
+#include "daemon/train/pipeline.h"
 
 namespace gaccd {
 namespace {
@@ -35,19 +36,21 @@ std::int64_t CheckpointBytes(const PlannedTraining& training, std::int64_t world
 Result<ReplicaOptions> EngineSizes(const PlannedTraining& training, const Plan& plan, int rank) {
   const Dataset& data = *training.data.train;
   const SampleOrder order(training.job.seed, data.size(), training.job.data.shuffle);
-  GACCD_ASSIGN_OR_RETURN(
-      BatchFeed feed,
-      BatchFeed::Make(data, order, training.schedule, plan, rank,
-                      GeneratorOf(KindOf(training.job.model.loss), training.model.update_sums())));
+  GACCD_ASSIGN_OR_RETURN(BatchFeed feed,
+                         BatchFeed::Make(data, order, training.schedule, plan, rank,
+                                         GeneratorOf(training.job, training.model)));
   if (training.any_load) feed.PrepareForOtherLoads();
-  ReplicaOptions sizes{.micro_batches = feed.BatchSizes(),
-                       .micro_steps_per_update = feed.most_micro_steps(),
-                       .effective_batch = plan.effective_batch(),
-                       .rank_samples = feed.most_samples(),
-                       .recompute = plan.request().recompute};
+  ReplicaOptions sizes{
+      .micro_batches = feed.BatchSizes(),
+      .micro_steps_per_update = feed.most_micro_steps(),
+      .effective_batch = plan.effective_batch(),
+      .rank_samples = feed.most_samples(),
+      .in_flight = InFlightOf(training.job, training.model, feed.most_micro_steps()),
+      .recompute = plan.request().recompute};
   if (training.data.eval != nullptr) {
-    sizes.eval_batches = EvalBatchSizes(ShardOf(training.data.eval->size(), rank, plan.world()),
-                                        plan.request().micro_batch);
+    sizes.eval_batches =
+        EvalBatchSizes(ShardOf(training.data.eval->size(), rank / plan.stages(), plan.pipelines()),
+                       plan.request().micro_batch);
   }
   return sizes;
 }

@@ -1,0 +1,36 @@
+#include "daemon/train/pipeline.h"
+
+#include "daemon/plan/balance.h"
+
+namespace gaccd {
+
+Result<std::vector<std::int64_t>> BlocksOfStages(const Job& job, const Model& model) {
+  if (!job.pipeline.blocks.empty()) return job.pipeline.blocks;
+  GACCD_ASSIGN_OR_RETURN(const std::vector<double> flops, model.BlockFlops());
+  return BalanceStages(flops, job.pipeline.stages);
+}
+
+Status MakeStage(const Job& job, std::int64_t rank, Model* model) {
+  const std::int64_t stages = job.pipeline.stages;
+  if (stages == 1) return Status::Ok();
+  GACCD_ASSIGN_OR_RETURN(std::vector<std::int64_t> blocks, BlocksOfStages(job, *model));
+  return model->SetStage(std::move(blocks), static_cast<std::size_t>(rank % stages));
+}
+
+ProgramGenerator GeneratorOf(const Job& job, const Model& model) {
+  const auto& stage = model.stage();
+  if (!stage) return GeneratorOf(KindOf(job.model.loss), model.update_sums());
+  return [schedule = job.pipeline.schedule, stages = job.pipeline.stages,
+          own = static_cast<std::int64_t>(stage->stage)](const Plan& plan) {
+    return StageOfPipeline(plan, schedule, stages, own);
+  };
+}
+
+std::int64_t InFlightOf(const Job& job, const Model& model, std::int64_t micro_steps) {
+  const auto& stage = model.stage();
+  if (!stage) return 1;
+  return InFlight(job.pipeline.schedule, job.pipeline.stages,
+                  static_cast<std::int64_t>(stage->stage), micro_steps);
+}
+
+}  // namespace gaccd
