@@ -155,7 +155,7 @@ void Executor::BindInput(ValueId input, const void* data) {
 
 Status Executor::Run(bool first, const Ready& ready) {
   if (segment_ends_ > 0) {
-    return {ErrorKind::kInternal, "a graph of segments runs one by one, found one run"};
+    return {ErrorKind::kInternal, "a graph with cuts runs segment by segment, found one run"};
   }
   return RunSteps(0, steps_.size(), first, ready);
 }

@@ -69,8 +69,8 @@ class Cutter {
   }
 
   // The backward goes through the nodes of the forward from the end, so the stages fall. What reads
-  // something of a later stage that is no cut is of that stage: a parameter may be used before the
-  // value that was cut.
+  // the gradient that a later stage receives, or something else of it, belongs to that stage: a
+  // function may give the gradient of the value that was cut before that of a parameter.
   void AssignBackward() {
     for (std::size_t i = backward_; i < graph_.nodes().size(); ++i) {
       const auto comes_after = [&](ValueId gradient) { return i <= producer(gradient); };
@@ -78,9 +78,12 @@ class Cutter {
           static_cast<std::size_t>(std::ranges::count_if(cuts_.gradients, comes_after));
       for (const ValueId input : graph_.nodes()[i].inputs) {
         const auto from = producer_[Index(input)];
-        const bool is_cut = std::ranges::count(cuts_.gradients, input) > 0;
-        if (!from || is_cut || of_inputs_[Index(input)]) continue;
-        stage = std::max(stage, stage_[*from]);
+        const auto cut = std::ranges::find(cuts_.gradients, input);
+        if (cut != cuts_.gradients.end()) {
+          stage = std::max(stage, static_cast<std::size_t>(cut - cuts_.gradients.begin()));
+        } else if (from && !of_inputs_[Index(input)]) {
+          stage = std::max(stage, stage_[*from]);
+        }
       }
       stage_[i] = stage;
     }

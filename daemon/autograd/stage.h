@@ -32,8 +32,8 @@ class Turn final : public Function {
   [[nodiscard]] bool ends_segment() const override { return true; }
 };
 
-// Where a graph may be cut, in the order of the forward; its last nodes are of the stage after the
-// last cut.
+// Where a graph may be cut, in the order of the forward; its last nodes belong to the stage after
+// the last cut.
 struct StageCuts {
   std::vector<ValueId> values;
   // Of a graph with a backward: d objective / d value, and the objective's own gradient.

@@ -16,9 +16,8 @@
 // and the parameters are gathered; the bits are those of an unsharded update where the sums of the
 // communicator are. Measure(), Optimize() and what is marked (sharded: collective) exchange, too.
 //
-// One per rank, used by the thread that made it. A phase out of order is kInternal. After an error
-// only the destructor may be called; after one of TakeResult() also Probe() and what reads
-// parameters, state and gradients.
+// Used by the thread that made it. A phase out of order is kInternal. After an error only the
+// destructor may be called; after one of TakeResult() also Probe() and what reads buffers.
 #pragma once
 
 #include <array>
@@ -90,11 +89,11 @@ class Engine final {
   Result<std::int64_t> FreeDeviceBytes() { return backend_->FreeDeviceBytes(); }
 
   // Parameters and optimiser state as the host sees them: model.layout().size() elements, and
-  // StateElements() of them, which Read() gives. All wait for the device.
+  // StateElements() of them, which Read() gives. All wait for the device. A stage of a pipeline
+  // takes what it uses; what reads parameters, gradients, state or a digest is collective there.
   Status SetParameters(std::span<const float> parameters);
   Status GetParameters(std::span<float> parameters);
-  // The same in one: `change` finds the parameters as they are, and leaves them as they are to be.
-  // When it fails, they are undefined.
+  // The same in one. When `change` fails, they are undefined.
   Status ChangeParameters(const std::function<Status(std::span<float>)>& change);
   Status SetOptimizer(std::span<const float> state, std::int64_t updates);
   // Where the optimiser averages the parameters (optimizer.ema) and an update was done, they and
@@ -115,7 +114,7 @@ class Engine final {
   [[nodiscard]] std::int64_t optimizer_updates() const;
 
   Status Begin(const UpdateSettings& settings);
-  // How many more calls of MicroStep() a batch must stay valid and unchanged.
+  // For so many more calls of MicroStep() a batch must stay valid.
   [[nodiscard]] int held_batches() const { return backend_->held_batches(); }
   // The first pass of a contrastive update: a micro-batch becomes representations, which are kept.
   // kInternal where the loss is another one; likewise ComputeContrastiveLoss().
@@ -131,9 +130,7 @@ class Engine final {
   // for another segment than the next one.
   Status RunSegment(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment);
   Status SumOverUpdate();
-  // The same in a stage of a pipeline: the forward (segment 0) or the backward (1) of a
-  // micro-batch, which receives what it needs from the neighbouring stages, and sends what they
-  // need.
+  // The same in a stage of a pipeline: forward (0) or backward (1), with the neighbours' messages.
   Status RunStage(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment);
   // Inside an update, for a checkpoint there: what this rank has counted so far. The accumulators
   // are Read(kGradients). Waits for the device. REQUIRES: the update was not reduced.
@@ -194,7 +191,6 @@ class Engine final {
   Result<std::byte*> HostMemory(std::size_t bytes) { return backend_->HostMemory(bytes); }
 
  private:
-  // What the update under way has done last.
   enum class Phase : std::uint8_t {
     kEnd,  // none is under way
     kBegin,

@@ -93,8 +93,8 @@ class Replica {
   [[nodiscard]] BatchSize StageSize(std::int64_t micro_batch) const {
     return kept_[static_cast<std::size_t>(micro_batch)].batch.size();
   }
-  // The same of an evaluation: Evaluate() reads kReceived and makes kSent. Its answer is of the
-  // last stage.
+  // The same of an evaluation: Evaluate() reads kReceived and makes kSent. Its answer comes from
+  // the last stage.
   Result<MutableBuffer> StageEvaluation(Message which, BatchSize size);
   // The flat elements that this stage uses, to be cleared or sent: of its own part and of what it
   // shares.

@@ -58,6 +58,10 @@ std::vector<std::span<float>> Replica::UsedOf(std::span<float> whole) const {
 }
 
 void Replica::ClearGradients() {
+  if (!model_.stage()) {  // without a list
+    std::ranges::fill(gradients_, 0.0F);
+    return;
+  }
   for (const std::span<float> part : UsedOf(gradients_)) std::ranges::fill(part, 0.0F);
 }
 

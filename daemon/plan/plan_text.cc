@@ -83,7 +83,7 @@ std::string Inputs(const Plan& plan, const PlanOrigins& from, RankKind kind) {
                       Counted(asked.gpus_per_node, Name(kind)), Mark(from.gpus_per_node)));
   if (plan.stages() > 1) {
     text += PlanField("pipelines", StrCat(plan.pipelines(), ", of ", plan.stages(),
-                                          " ranks each; their samples are those of each rank"));
+                                          " ranks each, through which the same samples pass"));
   }
   text += PlanField("micro-batch", StrCat(asked.micro_batch, Mark(from.micro_batch),
                                           ", the most samples a rank holds at once"));
@@ -99,8 +99,8 @@ std::string Inputs(const Plan& plan, const PlanOrigins& from, RankKind kind) {
 
 // "192 ranks take 13 samples: 7 + 6", "80 ranks of speed 0.6 take 9 samples: 5 + 4"
 std::string RankLine(const Plan& plan, const LoadGroup& group, std::size_t width) {
-  std::string text =
-      StrCat(Right(StrCat(group.ranks), width), group.ranks == 1 ? " rank" : " ranks");
+  const std::string_view takers = plan.stages() > 1 ? " pipeline" : " rank";
+  std::string text = StrCat(Right(StrCat(group.ranks), width), takers, group.ranks == 1 ? "" : "s");
   if (plan.uneven()) {
     text += StrCat(" of speed ", group.least_speed);
     if (group.most_speed > group.least_speed) text += StrCat(" to ", group.most_speed);
@@ -114,10 +114,11 @@ std::string RankLine(const Plan& plan, const LoadGroup& group, std::size_t width
 // Of measured speeds nearly every rank has its own load: the largest ones are shown.
 std::string RankLines(const Plan& plan) {
   constexpr std::size_t kMostLines = 6;
-  const std::vector<LoadGroup> groups = LoadGroups(plan);
+  std::vector<LoadGroup> groups = LoadGroups(plan);
+  for (LoadGroup& group : groups) group.ranks /= plan.stages();
   const std::size_t shown = std::min(groups.size(), kMostLines);
   std::int64_t most = 0;
-  std::int64_t others = plan.world();
+  std::int64_t others = plan.pipelines();
   for (const LoadGroup& group : std::span(groups).first(shown)) {
     most = std::max(most, group.ranks);
     others -= group.ranks;

@@ -102,7 +102,7 @@ class Trainer {
   Status Run(RunReporter& reporter, TrainingSummary* summary,
              RunCheckpointer* checkpointer = nullptr);
 
-  // The parameters as they are, in the order of model().layout().
+  // The parameters as they are, in the order of model().layout(). Collective in a pipeline.
   Result<std::vector<float>> Parameters();
   // What is saved as the trained weights: their averages where the job has optimizer.ema.
   // Collective.

@@ -163,6 +163,45 @@ class TrainGolden(unittest.TestCase):
                                    f"{folder}/run", init)
                     self.compare_model(golden, f"{folder}/run", job.with_suffix(".trained"))
 
+    def test_models_in_pipelines(self):
+        """Micro-batches of 8 and fewer, some pipelines of a world with fewer than others."""
+        for job in sorted(MODELS.glob("*.txtpb")):
+            if "BF16" in job.read_text():
+                continue
+            golden = Golden(job.with_suffix(".txt"))
+            init = MODELS / (job.stem.split("_")[0] + "_mini.init")
+            for stages, pipelines, micro, schedule in ((2, 3, 1, "GPIPE"), (3, 2, 2, "ONE_F_ONE_B"),
+                                                       (3, 1, 3, "GPIPE")):
+                with (self.subTest(job=job.stem, stages=stages, pipelines=pipelines, micro=micro),
+                      tempfile.TemporaryDirectory() as folder):
+                    text = re.sub(r"micro: \d+", f"micro: {micro}", job.read_text())
+                    own = Path(folder, "job.txtpb")
+                    own.write_text(f"{text}pipeline {{ stages: {stages} schedule: {schedule} }}\n")
+                    self.run_ranks(MODELS, RANK_PROCESS, "golden", own, 1, stages * pipelines,
+                                   f"{folder}/run", init)
+                    self.compare_model(golden, f"{folder}/run", job.with_suffix(".trained"))
+
+    def test_a_pipeline_of_processes(self):
+        """Saved by two pipelines of two ranks, continued by one of three and by one rank: one training."""
+        job, golden = MODELS / "gpt_mini.txtpb", Golden(MODELS / "gpt_mini.txt")
+        ranks = (MPIRUN, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle",
+                 "1", "-n")
+        with tempfile.TemporaryDirectory() as folder:
+            train = (GACCD, "train", f"--job={job}", "--device=cpu", "--micro-batch=2")
+            start = f"--init-weights={MODELS / 'gpt_mini.init'}"
+            self.run_ranks(MODELS, *ranks, 4, *train, start, "--pipeline=2", f"--run-dir={folder}/run",
+                           f"--save-weights={folder}/run/weights", "--save-every-updates=7")
+            self.compare_model(golden, f"{folder}/run", MODELS / "gpt_mini.trained")
+            weights = read_safetensors(f"{folder}/run/weights")
+            for other in ((*ranks, 3, *train, "--pipeline=3"), train):
+                with self.subTest(other=other):
+                    shutil.rmtree(f"{folder}/other", ignore_errors=True)
+                    resume = f"--resume={next(Path(folder, 'run', 'ckpt').glob('step-*14-*'))}"
+                    self.run_ranks(MODELS, *other, resume, f"--run-dir={folder}/other",
+                                   f"--save-weights={folder}/other/weights")
+                    for name, values in read_safetensors(f"{folder}/other/weights").items():
+                        self.assert_close(values, weights[name], name)
+
     def test_exported_models(self):
         jobs = sorted(GRAPHS.glob("*.txtpb"))
         self.assertGreaterEqual(len(jobs), 5)

@@ -7,7 +7,7 @@
 namespace gaccd::tests {
 namespace {
 
-constexpr std::array<ConformanceCase, 15> kCases = {{
+constexpr std::array<ConformanceCase, 16> kCases = {{
     {"topology", CheckTopology},
     {"all-reduce: sizes and types", CheckAllReduceSizes},
     {"all-reduce: in place, allocated memory", CheckAllReduceMemory},
@@ -22,6 +22,7 @@ constexpr std::array<ConformanceCase, 15> kCases = {{
     {"split", CheckSplit},
     {"split: nobody, alone, nested", CheckSplitCorners},
     {"bytes sent", CheckTraffic},
+    {"messages between two ranks", CheckMessages},
     {"many operations in a row", CheckManyInARow},
 }};
 

@@ -29,6 +29,7 @@ namespace gaccd::tests {
 [[nodiscard]] Status CheckSplit(Communicator& comm, const ConformanceOptions& options);
 [[nodiscard]] Status CheckSplitCorners(Communicator& comm, const ConformanceOptions& options);
 [[nodiscard]] Status CheckTraffic(Communicator& comm, const ConformanceOptions& options);
+[[nodiscard]] Status CheckMessages(Communicator& comm, const ConformanceOptions& options);
 [[nodiscard]] Status CheckManyInARow(Communicator& comm, const ConformanceOptions& options);
 
 }  // namespace gaccd::tests

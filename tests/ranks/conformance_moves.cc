@@ -130,6 +130,38 @@ Status CheckBarrierOrder(Communicator& comm, const ConformanceOptions& /*options
 }
 
 // Small operations without a pause: a rank that is ahead must not disturb one that is behind.
+// To neighbours on both sides, of which one may be both: several at once, of other sizes, before
+// anything is received.
+Status CheckMessages(Communicator& comm, const ConformanceOptions& options) {
+  Notes notes;
+  const int ranks = comm.size();
+  if (ranks == 1 || comm.name() == "nccl") return notes.status();
+  const std::vector<std::size_t> sizes = {1, 0, static_cast<std::size_t>(LargeCount(options)), 7};
+  const auto peers = {(comm.rank() + 1) % ranks, (comm.rank() + ranks - 1) % ranks};
+  for (int round = 0; round < 3; ++round) {
+    for (const int to : peers) {
+      for (std::size_t i = 0; i < sizes.size(); ++i) {
+        auto data = DataOf<float>(comm.rank() + 10 * round, sizes[i]);
+        GACCD_RETURN_IF_ERROR(comm.Send(View(std::span<const float>(data)), to));
+        std::ranges::fill(data, 77.0F);  // it was copied
+      }
+    }
+    for (const int from : peers) {
+      for (std::size_t i = 0; i < sizes.size(); ++i) {
+        std::vector<float> data(sizes[i] + 1, 77.0F);
+        GACCD_RETURN_IF_ERROR(comm.Receive(View(std::span(data).first(sizes[i])), from));
+        auto expected = DataOf<float>(from + 10 * round, sizes[i]);
+        expected.push_back(77.0F);
+        notes.Expect(data == expected, "message ", i, " of rank ", from, " in round ", round,
+                     ": wrong values");
+      }
+    }
+    GACCD_RETURN_IF_ERROR(comm.FlushSends());
+    GACCD_RETURN_IF_ERROR(comm.Barrier());
+  }
+  return notes.status();
+}
+
 Status CheckManyInARow(Communicator& comm, const ConformanceOptions& /*options*/) {
   Notes notes;
   const int ranks = comm.size();

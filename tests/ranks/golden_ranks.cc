@@ -42,8 +42,8 @@ Status Train(Communicator& comm, const Job& job, const Plan& plan, const Files& 
 
 Status Run(const std::string& path, int nodes, int ranks_per_node, const Files& files) {
   GACCD_ASSIGN_OR_RETURN(const Job job, LoadJob(path));
-  GACCD_ASSIGN_OR_RETURN(const PlanRequest request,
-                         ToPlanRequest(job.batch, nodes, ranks_per_node));
+  GACCD_ASSIGN_OR_RETURN(PlanRequest request, ToPlanRequest(job.batch, nodes, ranks_per_node));
+  request.stages = job.pipeline.stages;
   GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make(request));
   return RunThreadRanks(nodes * ranks_per_node, {.comm = {}, .ranks_per_node = ranks_per_node},
                         [&](Communicator& comm) { return Train(comm, job, plan, files); });

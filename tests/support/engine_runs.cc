@@ -371,6 +371,7 @@ Model ModelOf(const EngineCase& test, int rank) {
     for (std::size_t i = 0; i < model.BlockFlops().value().size(); ++i) ++blocks[i % blocks.size()];
     made = model.SetStage(blocks, static_cast<std::size_t>(rank % test.stages));
   }
+  if (!made.ok()) std::fprintf(stderr, "%s: %s\n", test.name.c_str(), made.message().c_str());
   if (!made.ok()) std::abort();  // a mistake in the case
   return model;
 }

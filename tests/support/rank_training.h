@@ -48,7 +48,8 @@ inline Result<Plan> MakePlan(const Job& job, int ranks, const std::vector<double
                      .target_batch = *job.batch.target,
                      .lr_rule = job.batch.lr_rule,
                      .speeds = speeds,
-                     .recompute = job.batch.recompute.value_or(Recompute::kNone)});
+                     .recompute = job.batch.recompute.value_or(Recompute::kNone),
+                     .stages = job.pipeline.stages});
 }
 
 inline Status TrainOnRank(Communicator& comm, const Job& job, const Training& training,

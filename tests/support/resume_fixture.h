@@ -113,6 +113,7 @@ class ResumeTest : public ::testing::Test {
       GACCD_RETURN_IF_ERROR(trainer->Run(*reporter, &summary, checkpointer.get()));
       reporter->Finish(Status::Ok());
       GACCD_ASSIGN_OR_RETURN(std::vector<float> averaged, trainer->FinalParameters());
+      GACCD_ASSIGN_OR_RETURN(std::vector<float> weights, trainer->Parameters());
       if (comm.rank() != 0) return Status::Ok();
       trained.loads = loads;
       trained.summary = summary;
@@ -120,7 +121,7 @@ class ResumeTest : public ::testing::Test {
       trained.notes = point.notes;
       trained.evaluations = stops.evaluations();
       trained.averaged = std::move(averaged);
-      GACCD_ASSIGN_OR_RETURN(trained.weights, trainer->Parameters());
+      trained.weights = std::move(weights);
       return Status::Ok();
     };
     const Status status = RunRanks(ranks, train);

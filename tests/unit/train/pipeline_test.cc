@@ -82,5 +82,58 @@ TEST(PipelineTest, EqualsTheWholeModel) {
   }
 }
 
+// A masked BERT: its output weights are the word embeddings, which the first stage owns and the
+// last one uses. Texts are cut to their lengths.
+TEST(PipelineTest, SharesTiedWeights) {
+  // The gradient of a key's bias is 0 but for rounding: nothing for optimisers that divide by it.
+  for (const NamedOptimizer& optimizer : kEveryOptimizer) {
+    if (!std::holds_alternative<SgdSpec>(optimizer.spec.kind)) continue;
+    for (const int stages : {2, 4}) {
+      ExpectWhole({.name = optimizer.name,
+                   .ranks = 2,
+                   .micro = 3,
+                   .target = 13,
+                   .updates = 4,
+                   .widths = {16, 5},
+                   .optimizer = optimizer.spec,
+                   .clip_norm = 0.05,
+                   .texts = 12,
+                   .cut = 4,
+                   .masked = true},
+                  stages, PipelineSchedule::kOneFOneB);
+    }
+  }
+}
+
+TEST(PipelineTest, StepsByEveryOptimizer) {
+  for (const NamedOptimizer& optimizer : kEveryOptimizer) {
+    ExpectWhole({.name = optimizer.name,
+                 .ranks = 2,
+                 .micro = 4,
+                 .target = 13,
+                 .updates = 4,
+                 .optimizer = optimizer.spec,
+                 .clip_norm = 0.1},
+                2, PipelineSchedule::kOneFOneB);
+  }
+}
+
+TEST(PipelineTest, FrozenParametersAndSmallStagesAndPrecisions) {
+  EngineCase test{.name = "frozen",
+                  .ranks = 2,
+                  .micro = 4,
+                  .target = 15,
+                  .updates = 5,
+                  .tail = 1,  // one pipeline has nothing then
+                  .optimizer = {.lr = 0.01,
+                                .kind = AdamWSpec{},
+                                .group = {{.match = "fc2.weight", .freeze = true}},
+                                .ema = EmaSpec{0.75}}};
+  ExpectWhole(test, 5, PipelineSchedule::kOneFOneB);
+  test.name = "bf16";
+  test.numerics.precision = Precision::kBF16;
+  ExpectWhole(test, 2, PipelineSchedule::kGpipe);
+}
+
 }  // namespace
 }  // namespace gaccd::tests
