@@ -75,11 +75,11 @@ void RemoveDropout(ModelSpec* model) {
 // Past the end of this job there is none.
 Status CheckSameUpdate(const Manifest& manifest, const Job& saved, const Job& job,
                        std::int64_t step) {
-  const std::int64_t batch = manifest.plan->effective_batch();
+  const Plan& plan = *manifest.plan;
   const std::int64_t samples = manifest.cursor.dataset_samples;
-  const auto was = ScheduleOf(saved, batch, samples);
+  const auto was = ScheduleOf(saved, plan, samples);
   if (!was.ok()) return {ErrorKind::kData, was.status().message()};
-  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule now, ScheduleOf(job, batch, samples));
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule now, ScheduleOf(job, plan, samples));
   if (step > now.updates()) return Status::Ok();
   const Update before = was->At(step - 1);
   const Update after = now.At(step - 1);

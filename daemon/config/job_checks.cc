@@ -11,6 +11,7 @@
 #include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/metric_kind.h"
+#include "daemon/config/target_schedule.h"
 
 namespace gaccd {
 namespace {
@@ -397,6 +398,7 @@ Status CheckWholeJob(const Job& job, Verb verb) {
     return Bad(StrCat("loss_scale.init_scale: must be at least least_scale, ",
                       job.loss_scale.least_scale, ", found ", job.loss_scale.init_scale));
   }
+  GACCD_RETURN_IF_ERROR(CheckTargetSchedule(job.batch));
   GACCD_RETURN_IF_ERROR(CheckEvaluation(job));
   GACCD_RETURN_IF_ERROR(CheckPipeline(job));
   if (job.device == Device::kCuda) {

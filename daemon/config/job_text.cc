@@ -22,6 +22,7 @@
 #include "daemon/config/fields.h"
 #include "daemon/config/flags_proto.h"
 #include "daemon/config/job_checks.h"
+#include "daemon/config/target_schedule.h"
 #include "proto/field.pb.h"
 #include "proto/job.pb.h"
 
@@ -239,17 +240,16 @@ std::vector<std::string> MissingFiles(const Job& job) {
 
 Result<PlanRequest> ToPlanRequest(const BatchSpec& batch, std::int64_t nodes,
                                   std::int64_t gpus_per_node) {
-  if (!batch.target) {
-    return Status(ErrorKind::kUsage,
-                  "the target batch is missing: give --target-batch=N, or batch.target in the job");
-  }
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t target, FirstTarget(batch));
+  // Plans of later stages have the same reference as that of the first.
+  const bool same = batch.reference == 0 && batch.target_schedule;
   return PlanRequest{.nodes = nodes,
                      .gpus_per_node = gpus_per_node,
                      .micro_batch = batch.micro,
-                     .target_batch = *batch.target,
+                     .target_batch = target,
                      .rounding = batch.rounding,
                      .lr_rule = batch.lr_rule,
-                     .reference_batch = batch.reference,
+                     .reference_batch = same ? target : batch.reference,
                      .recompute = batch.recompute.value_or(Recompute::kNone)};
 }
 

@@ -7,6 +7,7 @@
 #include "daemon/config/job_text.h"
 #include "daemon/config/plan_proto.h"
 #include "daemon/config/speed_flag.h"
+#include "daemon/config/target_schedule.h"
 #include "daemon/plan/micro_batch.h"
 #include "daemon/plan/plan_text.h"
 
@@ -71,6 +72,9 @@ Result<PlanOutput> MakePlanOutput(const Flags& flags, const PlanChooser& choose)
     GACCD_ASSIGN_OR_RETURN(const SpeedFlag speed, ParseSpeedFlag(*flags.speed));
     GACCD_ASSIGN_OR_RETURN(request.speeds, SpeedsOfNodes(speed, nodes, per_node));
   }
+  if (flags.micro_batch_auto) {  // the largest update decides the memory
+    GACCD_ASSIGN_OR_RETURN(request.target_batch, LargestTarget(job.batch));
+  }
   GACCD_ASSIGN_OR_RETURN(Plan plan, PlanBeforeChoice(request, flags));
   if (flags.micro_batch_auto) {
     if (choose) {
@@ -78,6 +82,7 @@ Result<PlanOutput> MakePlanOutput(const Flags& flags, const PlanChooser& choose)
     }
     job.batch.micro = plan.request().micro_batch;
     job.batch.recompute = plan.request().recompute;
+    GACCD_ASSIGN_OR_RETURN(plan, FirstPlan(job.batch, plan));
   }
   std::string text = Print(plan, flags, job);
   if (flags.ranks) {
@@ -86,8 +91,16 @@ Result<PlanOutput> MakePlanOutput(const Flags& flags, const PlanChooser& choose)
                     StrCat("--ranks needs --format=json, found --format=",
                            flags.format == OutputFormat::kText ? "text" : "txtpb"));
     }
-    GACCD_ASSIGN_OR_RETURN(const std::string ranks, RanksJson(plan));
-    text += ranks;
+    if (!job.batch.target_schedule) {
+      GACCD_ASSIGN_OR_RETURN(const std::string ranks, RanksJson(plan));
+      text += ranks;
+    }
+  }
+  if (job.batch.target_schedule && flags.format == OutputFormat::kJson) {
+    GACCD_ASSIGN_OR_RETURN(text, StagesJson(job.batch, plan, flags.ranks));
+  } else if (flags.format == OutputFormat::kText) {
+    GACCD_ASSIGN_OR_RETURN(const std::string stages, StagesText(job.batch, plan));
+    text += stages;
   }
   return PlanOutput{std::move(text), flags.strict ? RequireExact(plan) : Status::Ok(), job, plan};
 }

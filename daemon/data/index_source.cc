@@ -39,20 +39,16 @@ Result<TrainIndices> TrainIndices::Make(const SampleOrder& order, const UpdateSc
     return Status(ErrorKind::kConfig, StrCat("expected a first update in [0, ", schedule.updates(),
                                              "], found ", first_update));
   }
-  std::optional<Plan> tail;
-  if (schedule.tail_samples() > 0) {
-    GACCD_ASSIGN_OR_RETURN(tail, plan.ForSamples(schedule.tail_samples()));
-  }
-  return TrainIndices(order, schedule, plan, tail, rank, first_update, passes);
+  GACCD_ASSIGN_OR_RETURN(auto plans, PlansBySize(plan, schedule));
+  return TrainIndices(order, schedule, std::move(plans), rank, first_update, passes);
 }
 
 TrainIndices::TrainIndices(const SampleOrder& order, const UpdateSchedule& schedule,
-                           const Plan& plan, const std::optional<Plan>& tail, std::int64_t rank,
+                           std::map<std::int64_t, Plan> plans, std::int64_t rank,
                            std::int64_t first_update, int passes)
     : order_(order),
       schedule_(schedule),
-      full_(plan),
-      tail_(tail),
+      plans_(std::move(plans)),
       rank_(rank),
       update_(first_update),
       passes_(passes) {
@@ -60,16 +56,16 @@ TrainIndices::TrainIndices(const SampleOrder& order, const UpdateSchedule& sched
 }
 
 std::int64_t TrainIndices::max_samples() const {
-  if (any_load_) return full_.request().micro_batch;
-  const std::int64_t full = full_.MicroBatch(rank_, 0);
-  return tail_ ? std::max(full, tail_->MicroBatch(rank_, 0)) : full;
+  if (any_load_) return plans_.begin()->second.request().micro_batch;
+  std::int64_t most = 0;
+  for (const auto& [samples, plan] : plans_) most = std::max(most, plan.MicroBatch(rank_, 0));
+  return most;
 }
 
 void TrainIndices::EnterUpdate() {
   if (update_ >= schedule_.updates()) return;
   const Update update = schedule_.At(update_);
-  in_tail_ = update.samples != schedule_.request().batch;
-  const Plan& plan = in_tail_ ? *tail_ : full_;
+  const Plan& plan = plans_.at(update.samples);
   begin_ = update.first;
   samples_ = update.samples;
   position_ = begin_ + plan.Offset(rank_);
@@ -84,14 +80,15 @@ void TrainIndices::EnterUpdate() {
 void TrainIndices::GroupByLength(const Dataset& data) {
   by_length_ = &data;
   // A rank may take one sample more of a smaller update than of a full one.
-  grouped_.reserve(static_cast<std::size_t>(
-      std::max(full_.Load(rank_), tail_ ? tail_->Load(rank_) : std::int64_t{0})));
+  std::int64_t most = 0;
+  for (const auto& [samples, plan] : plans_) most = std::max(most, plan.Load(rank_));
+  grouped_.reserve(static_cast<std::size_t>(most));
   EnterUpdate();
 }
 
 std::int64_t TrainIndices::Next(std::span<std::int64_t> out) {
   if (update_ >= schedule_.updates()) return kEnd;
-  const Plan& plan = in_tail_ ? *tail_ : full_;
+  const Plan& plan = plans_.at(samples_);
   draw_ = StreamKey(order_.seed(), static_cast<std::uint64_t>(update_));
   in_update_ = position_ - begin_;
   const std::int64_t samples = plan.MicroBatch(rank_, step_);

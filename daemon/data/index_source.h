@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -69,21 +70,19 @@ class TrainIndices final : public IndexSource {
   }
 
  private:
-  TrainIndices(const SampleOrder& order, const UpdateSchedule& schedule, const Plan& plan,
-               const std::optional<Plan>& tail, std::int64_t rank, std::int64_t first_update,
+  TrainIndices(const SampleOrder& order, const UpdateSchedule& schedule,
+               std::map<std::int64_t, Plan> plans, std::int64_t rank, std::int64_t first_update,
                int passes);
   void EnterUpdate();
 
   SampleOrder order_;
   UpdateSchedule schedule_;
-  Plan full_;
-  std::optional<Plan> tail_;  // of the smaller updates
+  std::map<std::int64_t, Plan> plans_;  // by the samples of an update
   std::int64_t rank_;
   std::int64_t update_;
   int passes_;
   int pass_ = 0;  // of this update
   bool any_load_ = false;
-  bool in_tail_ = false;
   std::int64_t step_ = 0;
   std::int64_t position_ = 0;   // run position of the next sample of this rank
   std::int64_t begin_ = 0;      // run position of the update

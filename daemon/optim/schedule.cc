@@ -15,23 +15,19 @@ double Warmup(std::int64_t warmup_updates, std::int64_t update) {
   return static_cast<double>(update + 1) / static_cast<double>(warmup_updates);
 }
 
-double CosineAt(const CosineSpec& shape, std::int64_t warmup, std::int64_t update,
-                std::int64_t total) {
-  if (update <= warmup) return 1;
-  const double length = static_cast<double>(std::max<std::int64_t>(1, total - 1 - warmup));
-  const double t = std::min(1.0, static_cast<double>(update - warmup) / length);
+double CosineAt(const CosineSpec& shape, double t) {
   const double f = shape.final_ratio;
-  return f + (1 - f) * (1 + std::cos(std::numbers::pi * t)) / 2;
+  return f + (1 - f) * (1 + std::cos(std::numbers::pi * std::min(1.0, t))) / 2;
 }
 
 double StepAt(const StepDecaySpec& shape, std::int64_t update) {
   return std::pow(shape.gamma, static_cast<double>(update / shape.every_updates));
 }
 
-double ShapeAt(const ScheduleSpec& spec, std::int64_t update, std::int64_t total) {
+double ShapeAt(const ScheduleSpec& spec, std::int64_t update, double t) {
   return std::visit(Overloaded{[](const std::monostate&) { return 1.0; },
                                [&](const CosineSpec& cosine) {
-                                 return CosineAt(cosine, spec.warmup_updates, update, total);
+                                 return update <= spec.warmup_updates ? 1 : CosineAt(cosine, t);
                                },
                                [&](const StepDecaySpec& step) { return StepAt(step, update); }},
                     spec.shape);
@@ -43,8 +39,15 @@ bool IsRatio(double value) { return value >= 0 && std::isfinite(value); }
 
 double LearningRate(const ScheduleSpec& spec, double base_lr, double lr_factor, std::int64_t update,
                     std::int64_t total_updates) {
-  return base_lr * lr_factor * Warmup(spec.warmup_updates, update) *
-         ShapeAt(spec, update, total_updates);
+  const std::int64_t length = std::max<std::int64_t>(1, total_updates - 1 - spec.warmup_updates);
+  return LearningRateAt(
+      spec, base_lr, lr_factor, update,
+      static_cast<double>(update - spec.warmup_updates) / static_cast<double>(length));
+}
+
+double LearningRateAt(const ScheduleSpec& spec, double base_lr, double lr_factor,
+                      std::int64_t update, double t) {
+  return base_lr * lr_factor * Warmup(spec.warmup_updates, update) * ShapeAt(spec, update, t);
 }
 
 Status CheckSchedule(const ScheduleSpec& spec) {

@@ -19,6 +19,10 @@ namespace gaccd {
 [[nodiscard]] double LearningRate(const ScheduleSpec& spec, double base_lr, double lr_factor,
                                   std::int64_t update, std::int64_t total_updates);
 
+// The same, with t of the cosine.
+[[nodiscard]] double LearningRateAt(const ScheduleSpec& spec, double base_lr, double lr_factor,
+                                    std::int64_t update, double t);
+
 // Error kConfig with the offending value: warmup_updates < 0, every_updates < 1, gamma or
 // final_ratio negative or not finite.
 Status CheckSchedule(const ScheduleSpec& spec);

@@ -153,9 +153,8 @@ double Plan::error_ratio() const {
          static_cast<double>(request_.target_batch);
 }
 
-double Plan::lr_factor() const {
-  const double batches =
-      static_cast<double>(effective_batch_) / static_cast<double>(reference_batch());
+double Plan::LrFactor(std::int64_t effective) const {
+  const double batches = static_cast<double>(effective) / static_cast<double>(reference_batch());
   switch (request_.lr_rule) {
     case LrRule::kNone:
       return 1;
@@ -246,6 +245,13 @@ std::int64_t Plan::Load(std::int64_t rank) const {
 std::int64_t Plan::MicroBatch(std::int64_t rank, std::int64_t step) const {
   const std::int64_t load = Load(rank);
   return load / accum_steps_ + (step < load % accum_steps_ ? 1 : 0);
+}
+
+Result<Plan> Plan::ForTarget(std::int64_t target) const {
+  PlanRequest request = request_;
+  request.target_batch = target;
+  request.reference_batch = reference_batch();
+  return Make(request);
 }
 
 Result<Plan> Plan::ForSamples(std::int64_t samples) const {

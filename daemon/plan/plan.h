@@ -88,7 +88,9 @@ class Plan {
 
   [[nodiscard]] double ratio() const;        // target / base
   [[nodiscard]] double error_ratio() const;  // (effective - target) / target
-  [[nodiscard]] double lr_factor() const;    // by the rule, of effective / reference batch
+  // By the rule, of effective / reference batch.
+  [[nodiscard]] double lr_factor() const { return LrFactor(effective_batch_); }
+  [[nodiscard]] double LrFactor(std::int64_t effective) const;
   // Mean / largest time of a rank (time: load / speed): the share of the time in which it computes.
   [[nodiscard]] double balance_ratio() const;
 
@@ -116,6 +118,9 @@ class Plan {
   // Where the micro-batch was chosen by the memory: of the rank with the least room.
   [[nodiscard]] const std::optional<MemoryNeed>& memory() const { return memory_; }
   void set_memory(const MemoryNeed& need) { memory_ = need; }
+
+  // The plan of another target, with the same rounding and reference batch, on the same ranks.
+  [[nodiscard]] Result<Plan> ForTarget(std::int64_t target) const;
 
   // The exact plan of one update of `samples` samples on the same ranks: the last, incomplete
   // cycle. The reference batch stays this plan's, so a linear rule lowers the rate with the

@@ -76,6 +76,13 @@ std::string EventLine(const RebalanceRecord& change) {
                 " times as fast; ", change.loads_before, " -> ", change.loads);
 }
 
+std::string EventLine(const TargetRecord& change) {
+  return StrCat("effective batch after update ", change.step, " (", change.samples_total,
+                " samples): ", change.target_before, " -> ", change.target, ", loads ",
+                change.loads, " in ", change.accum_steps,
+                change.accum_steps == 1 ? " micro-step" : " micro-steps");
+}
+
 std::string EventLine(const NoiseScaleRecord& noise) {
   const std::string start = StrCat("noise scale after update ", noise.step, ": ");
   const std::string end = StrCat(" (mean of ", noise.measured, " measurements)");

@@ -20,6 +20,7 @@ namespace gaccd {
 [[nodiscard]] std::string EventLine(const ResumeRecord& resume);
 // "loads after update 25: an update should become 1.44 times as fast; 4x13 -> 2x15,2x9"
 [[nodiscard]] std::string EventLine(const RebalanceRecord& change);
+[[nodiscard]] std::string EventLine(const TargetRecord& change);
 // "noise scale after update 40: 5200 samples, the effective batch is 3072: a larger one saves
 // updates (mean of 4 measurements)"
 [[nodiscard]] std::string EventLine(const NoiseScaleRecord& noise);

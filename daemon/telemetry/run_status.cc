@@ -105,6 +105,11 @@ void Apply(const RebalanceRecord& change, RunStatus& status) {
   status.loads_step = change.step;
 }
 
+void Apply(const TargetRecord& change, RunStatus& status) {
+  status.loads = change.loads;
+  status.loads_step = change.step;
+}
+
 void Apply(const StepRecord& update, RunStatus& status) {
   status.state = "running";
   status.last = update;

@@ -54,6 +54,7 @@ struct RunStatus {
 void Apply(const RunStart& start, RunStatus& status);
 void Apply(const PlanRecord& plan, RunStatus& status);
 void Apply(const RebalanceRecord& change, RunStatus& status);
+void Apply(const TargetRecord& change, RunStatus& status);
 void Apply(const StepRecord& update, RunStatus& status);
 void Apply(const EvalRecord& eval, RunStatus& status);
 void Apply(const ResumeRecord& resume, RunStatus& status);

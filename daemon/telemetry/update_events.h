@@ -152,6 +152,29 @@ struct RebalanceRecord {
   }
 };
 
+// A stage of batch.target_schedule begins with the next update. Loads as LoadsText().
+struct TargetRecord {
+  static constexpr const char* kEvent = "target";
+
+  std::int64_t step = 0;           // updates done before it
+  std::int64_t samples_total = 0;  // that they took; also those of skipped updates
+  std::int64_t stage = 1;          // from 1
+  std::int64_t target_before = 0;  // the effective batch
+  std::int64_t target = 0;
+  std::int64_t accum_steps = 1;
+  std::string loads;
+
+  static void VisitFields(auto& fields, auto& change) {
+    fields("step", change.step);
+    fields("samples_total", change.samples_total);
+    fields("stage", change.stage);
+    fields("target_before", change.target_before);
+    fields("target", change.target);
+    fields("accum_steps", change.accum_steps);
+    fields.Text("loads", change.loads, kMaxList);
+  }
+};
+
 // Of one rank, over the updates since its line before.
 struct RankStepRecord {
   static constexpr const char* kEvent = "rank_step";

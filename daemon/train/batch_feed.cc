@@ -14,26 +14,26 @@ constexpr int kSlotsForDevices = 16;
 Result<BatchFeed> BatchFeed::Make(const Dataset& data, const SampleOrder& order,
                                   const UpdateSchedule& schedule, const Plan& plan, int rank,
                                   ProgramGenerator program) {
-  BatchFeed feed(data, order, schedule, program, {plan, program(plan)}, rank);
+  BatchFeed feed(data, order, schedule, program, plan, rank);
   GACCD_RETURN_IF_ERROR(feed.ChangePlan(plan));
   return feed;
 }
 
 Status BatchFeed::ChangePlan(const Plan& plan) {
-  work_ = {plan, program_(plan)};
-  if (schedule_.tail_samples() == 0) return Status::Ok();
-  GACCD_ASSIGN_OR_RETURN(const Plan tail, plan.ForSamples(schedule_.tail_samples()));
-  tail_ = {tail, program_(tail)};
+  GACCD_ASSIGN_OR_RETURN(const auto plans, PlansBySize(plan, schedule_));
+  plan_ = plan;
+  work_.clear();
+  for (const auto& [samples, own] : plans) work_.emplace(samples, Work{own, program_(own)});
   return Status::Ok();
 }
 
 std::set<std::int64_t> BatchFeed::BatchSizes() const {
   std::set<std::int64_t> sizes;
-  for (std::int64_t size = 1; any_load_ && size <= work_.plan.request().micro_batch; ++size) {
+  for (std::int64_t size = 1; any_load_ && size <= plan_.request().micro_batch; ++size) {
     sizes.insert(size);
   }
-  for (const Work* work : {&work_, tail_ ? &*tail_ : &work_}) {
-    const Plan& plan = work->plan;
+  for (const auto& [samples, work] : work_) {
+    const Plan& plan = work.plan;
     // At most two sizes a plan, as they fall with the step.
     for (const std::int64_t step : {std::int64_t{0}, plan.accum_steps() - 1}) {
       sizes.insert(plan.MicroBatch(rank_, step));
@@ -44,18 +44,21 @@ std::set<std::int64_t> BatchFeed::BatchSizes() const {
 }
 
 std::int64_t BatchFeed::most_micro_steps() const {
-  const std::int64_t steps = std::max<std::int64_t>(work_.plan.accum_steps(), any_load_ ? 2 : 1);
-  return tail_ ? std::max(steps, tail_->plan.accum_steps()) : steps;
+  std::int64_t most = any_load_ ? 2 : 1;
+  for (const auto& [samples, work] : work_) most = std::max(most, work.plan.accum_steps());
+  return most;
 }
 
 std::int64_t BatchFeed::most_samples() const {
-  return std::max(work_.plan.Load(rank_), tail_ ? tail_->plan.Load(rank_) : std::int64_t{0});
+  std::int64_t most = 0;
+  for (const auto& [samples, work] : work_) most = std::max(most, work.plan.Load(rank_));
+  return most;
 }
 
 Result<std::unique_ptr<IndexSource>> BatchFeed::IndicesFrom(std::int64_t index) const {
-  GACCD_ASSIGN_OR_RETURN(
-      TrainIndices indices,
-      TrainIndices::Make(order_, schedule_, work_.plan, rank_, index, work_.program.passes));
+  GACCD_ASSIGN_OR_RETURN(TrainIndices indices,
+                         TrainIndices::Make(order_, schedule_, plan_, rank_, index,
+                                            work_.begin()->second.program.passes));
   if (groups_by_length()) indices.GroupByLength(*data_);
   if (any_load_) indices.RoomForAnyLoad();
   return std::unique_ptr<IndexSource>(std::make_unique<TrainIndices>(std::move(indices)));

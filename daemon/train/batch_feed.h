@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -28,7 +29,7 @@ class BatchFeed {
   // The largest micro-batch for PrepareForOtherLoads(): every size up to it is prepared.
   static constexpr std::int64_t kMostPreparedSizes = 64;
 
-  // program: of every update. kConfig when the smaller updates of the schedule have no plan. `data`
+  // program: of every update. kConfig when an update of the schedule has no plan. `data`
   // outlives it.
   static Result<BatchFeed> Make(const Dataset& data, const SampleOrder& order,
                                 const UpdateSchedule& schedule, const Plan& plan, int rank,
@@ -43,7 +44,7 @@ class BatchFeed {
   Status ChangePlan(const Plan& plan);
   [[nodiscard]] bool groups_by_length() const { return !cuts_.empty(); }
 
-  // Smaller updates have a plan and a program of their own.
+  // Updates of every size have a plan and a program of their own.
   [[nodiscard]] const Plan& PlanOf(const Update& update) const { return WorkOf(update).plan; }
   [[nodiscard]] const StepProgram& ProgramOf(const Update& update) const {
     return WorkOf(update).program;
@@ -73,24 +74,22 @@ class BatchFeed {
   };
 
   BatchFeed(const Dataset& data, const SampleOrder& order, const UpdateSchedule& schedule,
-            ProgramGenerator program, Work work, int rank)
+            ProgramGenerator program, const Plan& plan, int rank)
       : data_(&data),
         order_(order),
         schedule_(schedule),
         program_(program),
-        work_(std::move(work)),
+        plan_(plan),
         rank_(rank) {}
-  [[nodiscard]] const Work& WorkOf(const Update& update) const {
-    return update.samples == work_.plan.effective_batch() ? work_ : *tail_;
-  }
+  [[nodiscard]] const Work& WorkOf(const Update& update) const { return work_.at(update.samples); }
   [[nodiscard]] Result<std::unique_ptr<IndexSource>> IndicesFrom(std::int64_t index) const;
 
   const Dataset* data_;
   SampleOrder order_;
   UpdateSchedule schedule_;
   ProgramGenerator program_;
-  Work work_;
-  std::optional<Work> tail_;  // of the smaller updates
+  Plan plan_;
+  std::map<std::int64_t, Work> work_;  // by the samples of an update
   int rank_;
   std::vector<std::int64_t> cuts_;
   bool any_load_ = false;

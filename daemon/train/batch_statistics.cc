@@ -44,15 +44,18 @@ Status CheckRuns(const Model& model, std::int64_t samples, std::string_view wher
 }  // namespace
 
 Status CheckBatchStatistics(const Model& model, const Plan& plan, const UpdateSchedule& schedule) {
-  const std::int64_t tail = schedule.tail_samples();
-  GACCD_RETURN_IF_ERROR(CheckRuns(model, plan.effective_batch(), "an update", ""));
-  GACCD_RETURN_IF_ERROR(CheckRuns(model, tail, "the smaller update", ", or --last-cycle=drop"));
-  if (model.micro_values() != 1) return Status::Ok();
-  GACCD_RETURN_IF_ERROR(CheckMicroBatches(plan, StrCat("updates of ", plan.effective_batch()), ""));
-  if (tail == 0) return Status::Ok();
-  GACCD_ASSIGN_OR_RETURN(const Plan smaller, plan.ForSamples(tail));
-  return CheckMicroBatches(smaller, StrCat("the smaller update of ", tail),
-                           ", or --last-cycle=drop");
+  for (const std::int64_t samples : schedule.sizes()) {
+    const bool smaller = schedule.IsSmaller(samples);
+    const std::string_view remedy = smaller ? ", or --last-cycle=drop" : "";
+    GACCD_RETURN_IF_ERROR(
+        CheckRuns(model, samples, smaller ? "a smaller update" : "an update", remedy));
+    if (model.micro_values() != 1) continue;
+    GACCD_ASSIGN_OR_RETURN(const Plan own, plan.ForSamples(samples));
+    GACCD_RETURN_IF_ERROR(CheckMicroBatches(
+        samples == plan.effective_batch() ? plan : own,
+        StrCat(smaller ? "the smaller update of " : "updates of ", samples), remedy));
+  }
+  return Status::Ok();
 }
 
 std::string UpdateSumsText(const Model& model) {

@@ -11,6 +11,7 @@
 #include "daemon/config/job_text.h"
 #include "daemon/config/plan_command.h"
 #include "daemon/config/speed_flag.h"
+#include "daemon/config/target_schedule.h"
 #include "daemon/device/cpu/onednn_version.h"
 #include "daemon/preflight/descriptors.h"
 
@@ -103,6 +104,9 @@ Result<Plan> PlanForWorld(const Job& job, const Flags& flags, const Communicator
   if (flags.speed) {
     GACCD_ASSIGN_OR_RETURN(const SpeedFlag speed, ParseSpeedFlag(*flags.speed));
     GACCD_ASSIGN_OR_RETURN(request.speeds, SpeedsOfRanks(speed, topology.hosts));
+  }
+  if (flags.micro_batch_auto) {  // the largest update decides the memory
+    GACCD_ASSIGN_OR_RETURN(request.target_batch, LargestTarget(job.batch));
   }
   GACCD_ASSIGN_OR_RETURN(Plan plan, PlanBeforeChoice(request, flags));
   if (flags.strict) GACCD_RETURN_IF_ERROR(RequireExact(plan));

@@ -206,8 +206,9 @@ Result<ChosenPlan> SearchForPlan(const PlannedTraining& training, const Plan& wh
       options.replica = sizes;
       return PlanEngineMemory(training.model, options, parts);
     };
-    GACCD_ASSIGN_OR_RETURN(const EngineMemory planned,
-                           PlanRankMemory(training, plan, BusiestRank(plan), plan_engine));
+    GACCD_ASSIGN_OR_RETURN(
+        const EngineMemory planned,
+        PlanRankMemory(training, plan, BusiestRank(plan, training.schedule), plan_engine));
     if (device == Device::kCuda) return MemoryNeed{planned.device_bytes, limit.bytes};
     if (process == 0) {
       GACCD_ASSIGN_OR_RETURN(process, ResidentBytes());
@@ -220,9 +221,11 @@ Result<ChosenPlan> SearchForPlan(const PlannedTraining& training, const Plan& wh
   return ChosenPlan{std::move(choice), limit};
 }
 
-int BusiestRank(const Plan& plan) {
+int BusiestRank(const Plan& plan, const UpdateSchedule& schedule) {
+  const auto of_largest = plan.ForSamples(schedule.sizes().back());
+  const Plan& largest = of_largest.ok() ? *of_largest : plan;
   int rank = 0;
-  while (plan.Load(rank) != plan.ranks_hi_samples()) ++rank;
+  while (largest.Load(rank) != largest.ranks_hi_samples()) ++rank;
   return rank;
 }
 

@@ -73,6 +73,6 @@ using FindOwnNeed = std::function<Result<MemoryNeed>(const Plan& plan)>;
                                                std::optional<std::int64_t> memory);
 
 // The rank with the most samples: 0, unless the ranks have different speeds.
-[[nodiscard]] int BusiestRank(const Plan& plan);
+[[nodiscard]] int BusiestRank(const Plan& plan, const UpdateSchedule& schedule);
 
 }  // namespace gaccd

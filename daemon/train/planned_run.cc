@@ -27,6 +27,12 @@ std::string UpdatesText(const UpdateSchedule& schedule) {
   const std::int64_t rest = asked.dataset_size % asked.batch;
   const std::int64_t whole = asked.dataset_size / asked.batch;
   std::string text = PlanField("updates", StrCat(schedule.updates(), " of the run"));
+  if (schedule.stages().size() > 1) {
+    return text +
+           PlanField("", StrCat("samples of an update: ", BatchesText(schedule, schedule.updates()),
+                                ";")) +
+           PlanField("", StrCat(asked.dataset_size, " samples an epoch"));
+  }
   std::string epoch = StrCat(asked.dataset_size, " samples an epoch: ", whole, " updates");
   if (rest > 0 && asked.last_cycle == LastCycle::kUpdate) {
     epoch += StrCat(", then one of ", rest);
@@ -51,8 +57,7 @@ struct OpenedRun {
 Result<OpenedRun> Open(const Job& job, const Plan& plan) {
   NodeShare unchecked = NodeShare::Unchecked();
   GACCD_ASSIGN_OR_RETURN(TrainingData data, OpenTrainingData(job, {}, &unchecked));
-  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule,
-                         ScheduleOf(job, plan.effective_batch(), data.train->size()));
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, ScheduleOf(job, plan, data.train->size()));
   GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, BatchSpecOf(job, *data.train)));
   GACCD_RETURN_IF_ERROR(model.ApplyRules(job.optimizer));
   return OpenedRun{std::move(data), std::move(model), schedule};
@@ -61,7 +66,7 @@ Result<OpenedRun> Open(const Job& job, const Plan& plan) {
 // Of the rank that has the most samples, on a CPU. Maps memory, and uses none of it.
 Result<EngineMemory> PlannedMemory(const PlannedTraining& training, const Plan& plan) {
   GACCD_ASSIGN_OR_RETURN(const ReplicaOptions sizes,
-                         EngineSizes(training, plan, BusiestRank(plan)));
+                         EngineSizes(training, plan, BusiestRank(plan, training.schedule)));
   return PlanEngineMemory(training.model,
                           {.replica = sizes,
                            .optimizer = training.job.optimizer,

@@ -43,7 +43,7 @@ Result<ReplicaOptions> EngineSizes(const PlannedTraining& training, const Plan& 
   ReplicaOptions sizes{
       .micro_batches = feed.BatchSizes(),
       .micro_steps_per_update = feed.most_micro_steps(),
-      .effective_batch = plan.effective_batch(),
+      .effective_batch = training.schedule.sizes().back(),
       .rank_samples = feed.most_samples(),
       .in_flight = InFlightOf(training.job, training.model, feed.most_micro_steps()),
       .recompute = plan.request().recompute};

@@ -95,6 +95,8 @@ std::vector<std::string> ScheduleWarnings(const Job& job, double lr_factor, std:
 std::string LearningRateJump(const RunSchedule& saved, const RunSchedule& now, std::int64_t step) {
   constexpr double kJump = 1.1;  // a small change is what more updates are expected to do
   if (saved.updates == now.updates || step >= now.updates) return {};
+  // Their cosines go by samples, of which nothing is known here.
+  if (saved.job.batch.target_schedule || now.job.batch.target_schedule) return {};
   const auto rate = [&](const RunSchedule& run) {
     return LearningRate(run.job.schedule, run.job.optimizer.lr, run.lr_factor,
                         std::min(step, run.updates - 1), run.updates);
@@ -109,7 +111,7 @@ std::string LearningRateJump(const RunSchedule& saved, const RunSchedule& now, s
 std::vector<std::string> ScheduleWarnings(const Job& job, const Plan& plan) {
   std::int64_t updates = job.max_updates;
   if (const auto* data = std::get_if<SyntheticSpec>(&job.data.train)) {
-    const auto schedule = ScheduleOf(job, plan.effective_batch(), data->samples);
+    const auto schedule = ScheduleOf(job, plan, data->samples);
     updates = schedule.ok() ? schedule->updates() : 0;
   }
   if (updates == 0) return {};

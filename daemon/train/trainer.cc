@@ -7,9 +7,10 @@
 #include "collectives/base/strings.h"
 #include "daemon/data/sample_order.h"
 #include "daemon/device/host_buffer.h"
-#include "daemon/optim/schedule.h"
+#include "daemon/plan/load_groups.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/batch_statistics.h"
+#include "daemon/train/learning_rate.h"
 #include "daemon/train/pipeline.h"
 #include "daemon/train/same_data.h"
 #include "daemon/train/start_warnings.h"
@@ -37,11 +38,11 @@ Result<std::int64_t> FindUnlabelled(const Dataset& data, std::string_view name) 
 // One sample has no other to be compared with: its contrastive loss is 0, and so is a variance over
 // one value of it.
 Status CheckTwoSamples(std::string_view what, const UpdateSchedule& schedule) {
-  const bool always = schedule.request().batch == 1;
-  if (!always && schedule.tail_samples() != 1) return Status::Ok();
+  if (schedule.sizes().front() != 1) return Status::Ok();
+  const bool always = !schedule.IsSmaller(1);
   return {ErrorKind::kConfig,
           StrCat(what, ": expected at least 2 samples in every update, found 1 in ",
-                 always ? "all of them: choose a larger target"
+                 always ? "some of them: choose a larger target"
                         : "the last one of an epoch or of the run: choose another target, or "
                           "--last-cycle=drop")};
 }
@@ -60,8 +61,7 @@ Result<TrainingInputs> TrainingInputs::Make(Communicator& comm, const Job& job, 
   model.SetDropoutSeed(job.seed);
   GACCD_RETURN_IF_ERROR(model.ApplyRules(job.optimizer));
   GACCD_RETURN_IF_ERROR(MakeStage(job, comm.rank(), &model));
-  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule,
-                         ScheduleOf(job, plan.effective_batch(), data.train->size()));
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, ScheduleOf(job, plan, data.train->size()));
   GACCD_RETURN_IF_ERROR(CheckSchedule(job.schedule));
   if (KindOf(job.model.loss) == LossKind::kContrastive) {
     GACCD_RETURN_IF_ERROR(CheckTwoSamples("contrastive", schedule));
@@ -143,11 +143,16 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator& device_comm) {
   if (words_.measures() && TimesSaySpeed() && inputs_.model.micro_values() == 0) {
     rebalancer_.emplace(static_cast<std::size_t>(comm_.size()), loads_.once, loads_.always);
   }
+  if (loads_.any() && inputs_.job.batch.target_schedule) {
+    return {ErrorKind::kConfig,
+            "batch.target_schedule: loads by measured speeds and --rebalance are not offered with "
+            "it yet"};
+  }
   if (loads_.any()) GACCD_RETURN_IF_ERROR(PrepareForOtherLoads());
   ReplicaOptions replica{
       .micro_batches = feed_.BatchSizes(),
       .micro_steps_per_update = feed_.most_micro_steps(),
-      .effective_batch = inputs_.plan.effective_batch(),
+      .effective_batch = inputs_.schedule.sizes().back(),
       .rank_samples = feed_.most_samples(),
       .in_flight = InFlightOf(inputs_.job, inputs_.model, feed_.most_micro_steps()),
       .recompute = inputs_.plan.request().recompute};
@@ -201,9 +206,8 @@ Status Trainer::Resume(const LoadedState& state) {
   const Job& saved = state.job;
   best_.Restore(state.manifest.cursor.best, saved.evaluation);
   const Plan& was = *state.manifest.plan;
-  GACCD_ASSIGN_OR_RETURN(
-      const UpdateSchedule before,
-      ScheduleOf(saved, was.effective_batch(), state.manifest.cursor.dataset_samples));
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule before,
+                         ScheduleOf(saved, was, state.manifest.cursor.dataset_samples));
   const std::string jump = LearningRateJump(
       {saved, was.lr_factor(), before.updates()},
       {inputs_.job, inputs_.plan.lr_factor(), inputs_.schedule.updates()}, start_.updates);
@@ -295,8 +299,7 @@ Status Trainer::Begin(std::int64_t index, RunCheckpointer& control) {
   const std::int64_t steps = program.computed;
   const auto window = std::exchange(start_.window, std::nullopt);  // of the first update alone
   const std::int64_t restored = window ? window->micro_step : 0;
-  const double lr = LearningRate(inputs_.job.schedule, inputs_.job.optimizer.lr,
-                                 inputs_.plan.lr_factor(), index, inputs_.schedule.updates());
+  const double lr = LearningRateOf(inputs_.job, inputs_.plan, inputs_.schedule, index);
   const double loss_scale = loss_scale_ ? loss_scale_->scale() : 1;
   const std::int64_t noise_every = inputs_.job.noise_scale_every;
   in_flight_.push_back({.update = update,
@@ -377,8 +380,24 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
   GACCD_ASSIGN_OR_RETURN(record.digest,
                          replicas_->Compare(*engine_, done.step(), &summary->failed_together));
   reporter.Report(record);
+  ReportNewTarget(done.step(), reporter);
   if (found.noise) ReportNoise(done, *found.noise, reporter);
   return Status::Ok();
+}
+
+void Trainer::ReportNewTarget(std::int64_t step, RunReporter& reporter) {
+  const UpdateSchedule& schedule = inputs_.schedule;
+  const std::size_t stage = schedule.StageOf(step);
+  if (step == schedule.updates() || stage == schedule.StageOf(step - 1)) return;
+  const std::int64_t target = schedule.stages()[stage].batch;
+  const Plan& plan = feed_.PlanOf({.index = step, .samples = target});
+  reporter.Report(TargetRecord{.step = step,
+                               .samples_total = schedule.SamplesBefore(step),
+                               .stage = static_cast<std::int64_t>(stage) + 1,
+                               .target_before = schedule.stages()[stage - 1].batch,
+                               .target = target,
+                               .accum_steps = plan.accum_steps(),
+                               .loads = LoadsText(plan)});
 }
 
 Status Trainer::CheckNoiseScale() const {

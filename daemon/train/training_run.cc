@@ -16,6 +16,7 @@
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
 #include "daemon/config/plan_proto.h"
+#include "daemon/config/target_schedule.h"
 #include "daemon/data/class_names.h"
 #include "daemon/data/tokenizer.h"
 #include "daemon/model/safetensors.h"
@@ -235,7 +236,7 @@ RankStatus TrainingRun::ChooseMicroBatch() {
                                                                .numerics = NumericsOf(job_),
                                                                .choice = options.choice},
                                                               MemoryOf(flags_)));
-  plan_ = chosen.choice.plan();
+  GACCD_ASSIGN_OR_RETURN(plan_, FirstPlan(job_.batch, chosen.choice.plan()));
   memory_limit_ = chosen.limit.text;
   job_.batch.micro = plan_->request().micro_batch;
   job_.batch.recompute = plan_->request().recompute;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collectives/comm/threads.h"
+#include "daemon/config/target_schedule.h"
 #include "daemon/train/trainer.h"
 
 namespace gaccd::tests {
@@ -45,7 +46,7 @@ inline Result<Plan> MakePlan(const Job& job, int ranks, const std::vector<double
   return Plan::Make({.nodes = 1,
                      .gpus_per_node = ranks,
                      .micro_batch = job.batch.micro,
-                     .target_batch = *job.batch.target,
+                     .target_batch = FirstTarget(job.batch).value(),
                      .lr_rule = job.batch.lr_rule,
                      .speeds = speeds,
                      .recompute = job.batch.recompute.value_or(Recompute::kNone),

@@ -151,10 +151,6 @@ TEST(ManifestTest, RefusesWhatCannotBe) {
               HasSubstr("parameter w comes twice"));
   EXPECT_THAT(error([](Manifest& m) { m.cursor.optimizer_updates = 4; }),
               HasSubstr("at most 3 optimiser updates"));
-  EXPECT_THAT(error([](Manifest& m) { m.cursor.samples = 3 * 64 + 1; }),
-              HasSubstr("at most 64 samples in each of 3 updates, found 193"));
-  EXPECT_THAT(error([](Manifest& m) { m.cursor.step = std::int64_t{1} << 60; }),
-              HasSubstr("at most 64 samples"));
   EXPECT_THAT(
       error([](Manifest& m) { m.cursor.best.evaluated = 4; }),
       HasSubstr("which is up to update 3, found 0.5 after update 2, the last after update 4"));

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <limits>
 #include <map>
+#include <random>
 #include <tuple>
 #include <vector>
 
@@ -65,7 +67,7 @@ TEST(UpdateScheduleTest, UpdateTakesTheRestAsOneSmallerUpdate) {
               testing::ElementsAre(Row{0, 0, 4, false, 0, 0}, Row{0, 4, 4, false, 0, 0},
                                    Row{0, 8, 2, true, 0, 0}, Row{1, 10, 4, false, 0, 0},
                                    Row{1, 14, 4, false, 0, 0}, Row{1, 18, 2, true, 0, 0}));
-  EXPECT_EQ(schedule.tail_samples(), 2);
+  EXPECT_THAT(schedule.sizes(), testing::ElementsAre(2, 4));
 }
 
 TEST(UpdateScheduleTest, DropLeavesTheRestOutAndCountsIt) {
@@ -73,7 +75,7 @@ TEST(UpdateScheduleTest, DropLeavesTheRestOutAndCountsIt) {
   EXPECT_THAT(Rows(schedule),
               testing::ElementsAre(Row{0, 0, 4, false, 0, 0}, Row{0, 4, 4, true, 2, 0},
                                    Row{1, 10, 4, false, 0, 0}, Row{1, 14, 4, true, 2, 0}));
-  EXPECT_EQ(schedule.tail_samples(), 0);
+  EXPECT_THAT(schedule.sizes(), testing::ElementsAre(4));
 }
 
 TEST(UpdateScheduleTest, CarryRunsOnIntoTheNextEpoch) {
@@ -81,22 +83,22 @@ TEST(UpdateScheduleTest, CarryRunsOnIntoTheNextEpoch) {
   EXPECT_THAT(Rows(two), testing::ElementsAre(Row{0, 0, 4, false, 0, 0}, Row{0, 4, 4, false, 0, 0},
                                               Row{0, 8, 4, true, 0, 2}, Row{1, 12, 4, false, 0, 0},
                                               Row{1, 16, 4, true, 0, 0}));
-  EXPECT_EQ(two.tail_samples(), 0);
+  EXPECT_THAT(two.sizes(), testing::ElementsAre(4));
   const auto one = MakeSchedule(10, 4, 1, LastCycle::kCarry);
   EXPECT_THAT(Rows(one), testing::ElementsAre(Row{0, 0, 4, false, 0, 0}, Row{0, 4, 4, false, 0, 0},
                                               Row{0, 8, 2, true, 0, 0}));
-  EXPECT_EQ(one.tail_samples(), 2);
+  EXPECT_THAT(one.sizes(), testing::ElementsAre(2, 4));
 }
 
 TEST(UpdateScheduleTest, MaxUpdatesCutsTheRun) {
   EXPECT_EQ(MakeSchedule(10, 4, 2, LastCycle::kUpdate, 4).updates(), 4);
-  EXPECT_EQ(MakeSchedule(10, 4, 2, LastCycle::kUpdate, 2).tail_samples(), 0);
-  EXPECT_EQ(MakeSchedule(10, 4, 0, LastCycle::kCarry, 1000).tail_samples(), 0);
-  EXPECT_EQ(MakeSchedule(11, 4, 2, LastCycle::kCarry, 3).tail_samples(), 0);
+  EXPECT_EQ(MakeSchedule(10, 4, 2, LastCycle::kUpdate, 2).sizes().size(), 1);
+  EXPECT_EQ(MakeSchedule(10, 4, 0, LastCycle::kCarry, 1000).sizes().size(), 1);
+  EXPECT_EQ(MakeSchedule(11, 4, 2, LastCycle::kCarry, 3).sizes().size(), 1);
   const auto endless = MakeSchedule(10, 4, 0, LastCycle::kUpdate, 4);
   EXPECT_EQ(endless.updates(), 4);
   EXPECT_EQ(endless.At(3).first + endless.At(3).samples, 14);
-  EXPECT_EQ(endless.tail_samples(), 2);
+  EXPECT_THAT(endless.sizes(), testing::ElementsAre(2, 4));
 }
 
 TEST(UpdateScheduleTest, ADataSetOfExactlyOneBatch) {
@@ -146,7 +148,7 @@ TEST(UpdateScheduleTest, NoPositionIsLostOrUsedTwice) {
           std::int64_t ends = 0;
           std::int64_t dropped = 0;
           for (const Update& u : All(schedule)) {
-            ASSERT_TRUE(u.samples == batch || u.samples == schedule.tail_samples());
+            ASSERT_EQ(std::ranges::count(schedule.sizes(), u.samples), 1);
             ASSERT_EQ(u.epoch, u.first / size);
             for (std::int64_t i = 0; i < u.samples; ++i) used.push_back(u.first + i);
             ends += u.epoch_end;
@@ -166,6 +168,90 @@ TEST(UpdateScheduleTest, NoPositionIsLostOrUsedTwice) {
       }
     }
   }
+}
+
+// The updates one by one, without any formula: first, samples, samples before.
+using Walked = std::vector<std::array<std::int64_t, 3>>;
+Walked Walk(const ScheduleRequest& request) {
+  Walked updates;
+  const std::int64_t size = request.dataset_size;
+  const std::int64_t end =
+      request.epochs > 0 ? request.epochs * size : std::numeric_limits<std::int64_t>::max();
+  std::int64_t position = 0;
+  std::int64_t taken = 0;
+  std::int64_t batch = request.batch;
+  std::size_t next = 0;  // of request.later
+  while (request.max_updates == 0 || std::ssize(updates) < request.max_updates) {
+    if (next < request.later.size()) {
+      const LaterBatch& later = request.later[next];
+      if (later.at_update == std::ssize(updates) ||
+          (later.at_samples && taken >= *later.at_samples)) {
+        batch = later.batch;
+        ++next;
+      }
+    }
+    std::int64_t left = size - position % size;
+    if (request.last_cycle == LastCycle::kDrop && left < batch) {
+      position += left;
+      left = size;
+    }
+    if (position >= end) break;
+    const std::int64_t most = request.last_cycle == LastCycle::kCarry ? end - position : left;
+    updates.push_back({position, std::min(batch, most), taken});
+    position += updates.back()[1];
+    taken += updates.back()[1];
+  }
+  return updates;
+}
+
+TEST(UpdateScheduleTest, BatchesThatChangeTakeWhatAWalkTakes) {
+  std::mt19937 engine(11);
+  const auto random = [&engine](std::int64_t below) {
+    return static_cast<std::int64_t>(engine() % static_cast<std::uint64_t>(below));
+  };
+  int reached = 0;
+  for (int trial = 0; trial < 6000; ++trial) {
+    ScheduleRequest request{.dataset_size = 5 + random(20),
+                            .epochs = random(5),
+                            .last_cycle = static_cast<LastCycle>(random(3))};
+    request.batch = 1 + random(request.dataset_size);
+    request.max_updates = request.epochs == 0 || random(3) == 0 ? 1 + random(40) : 0;
+    for (std::int64_t i = 0; i < random(4); ++i) {
+      LaterBatch later{.batch = 1 + random(request.dataset_size)};
+      (random(2) == 0 ? later.at_update : later.at_samples) = 1 + random(50);
+      request.later.push_back(later);
+    }
+    const auto schedule = UpdateSchedule::Make(request);
+    if (!schedule.ok()) continue;  // out of order
+    const Walked expected = Walk(request);
+    Walked found;
+    for (std::int64_t u = 0; u < schedule->updates(); ++u) {
+      const Update update = schedule->At(u);
+      found.push_back({update.first, update.samples, schedule->SamplesBefore(u)});
+      ASSERT_EQ(std::ranges::count(schedule->sizes(), update.samples), 1);
+      ASSERT_EQ(update.epoch, update.first / request.dataset_size);
+    }
+    ASSERT_EQ(found, expected) << trial;
+    reached += schedule->stages().size() > 1;
+  }
+  EXPECT_GT(reached, 1000);
+}
+
+TEST(UpdateScheduleTest, StagesBeginOneAfterTheOther) {
+  const auto later = [](std::vector<LaterBatch> batches) {
+    return UpdateSchedule::Make(
+        {.dataset_size = 100, .batch = 10, .epochs = 3, .later = std::move(batches)});
+  };
+  const auto schedule =
+      ValueOrThrow(later({{.at_samples = 25, .batch = 7}, {.at_update = 20, .batch = 9}}));
+  ASSERT_EQ(schedule.stages().size(), 3);
+  EXPECT_EQ(schedule.stages()[1].first_update, 3);  // 30 samples are at least 25
+  EXPECT_EQ(schedule.stages()[2].first_update, 20);
+  EXPECT_EQ(BatchesText(schedule, 30), "10, 7 from update 4, 9 from update 21");
+  EXPECT_THAT(later({{.at_samples = 200, .batch = 7}, {.at_update = 3, .batch = 9}}),
+              HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(later({{.at_update = 3, .batch = 101}}), HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(later({{.at_update = 3, .batch = 0}}), HasKind(ErrorKind::kConfig));
 }
 
 // The samples of every update, drawn by all ranks, in rank order.

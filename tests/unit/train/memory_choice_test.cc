@@ -24,7 +24,7 @@ struct JobForMemory {
   JobForMemory(Job of, const Plan& plan)
       : job(std::move(of)),
         data(ValueOrThrow(OpenTrainingData(job, {}))),
-        schedule(ValueOrThrow(ScheduleOf(job, plan.effective_batch(), data.train->size()))),
+        schedule(ValueOrThrow(ScheduleOf(job, plan, data.train->size()))),
         model(ValueOrThrow(Model::Make(job.model, BatchSpecOf(job, *data.train)))) {}
 
   [[nodiscard]] PlannedTraining Training() const {

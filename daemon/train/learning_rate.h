@@ -1,0 +1,19 @@
+// The learning rate of an update of a job: optim/schedule.h with the batches of a target_schedule.
+#pragma once
+
+#include <cstdint>
+
+#include "daemon/config/job.h"
+#include "daemon/data/update_schedule.h"
+#include "daemon/plan/plan.h"
+
+namespace gaccd {
+
+// Of update `index` (from 0). The factor of lr_rule is that of the batch of its stage. Where the
+// batch changes in the run, the cosine goes by the samples before the update, not by their updates:
+//   t = (S(u) - S(w)) / (S(n - 1) - S(w)), S(u): the samples before update u
+// which is the same where all updates are of one size. plan: of any stage.
+[[nodiscard]] double LearningRateOf(const Job& job, const Plan& plan,
+                                    const UpdateSchedule& schedule, std::int64_t index);
+
+}  // namespace gaccd

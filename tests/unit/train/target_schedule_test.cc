@@ -1,0 +1,111 @@
+// Trainings whose effective batch changes: the same on any ranks, exact in every update, and
+// continued in any stage.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "daemon/config/job_text.h"
+#include "daemon/selftest/selftest_job.h"
+#include "daemon/train/learning_rate.h"
+#include "tests/support/engine_runs.h"
+#include "tests/support/resume_fixture.h"
+#include "tests/support/status_matchers.h"
+
+namespace gaccd {
+namespace {
+
+using tests::ResumeTest;
+using tests::SmallJob;
+
+class TargetScheduleTest : public ResumeTest {
+ protected:
+  static Job ChangingJob() {
+    Job job = SmallJob();
+    job.batch.target.reset();
+    job.batch.lr_rule = LrRule::kLinear;
+    job.batch.target_schedule =
+        TargetScheduleSpec{.stage = {{.at_update = 0, .at_samples = {}, .target = 13},
+                                     {.at_update = {}, .at_samples = 100, .target = 32},
+                                     {.at_update = 17, .at_samples = {}, .target = 21}}};
+    return job;
+  }
+};
+
+TEST_F(TargetScheduleTest, IsOneTrainingOnAnyRanks) {
+  const auto alone = ValueOrThrow(Train(ChangingJob(), 1, 0, "never"));
+  for (const int ranks : {3, 5, 14}) {  // of 13 samples one of 14 ranks has none
+    SCOPED_TRACE(ranks);
+    const auto run = ValueOrThrow(Train(ChangingJob(), ranks, 0, "never"));
+    EXPECT_LT(tests::Distance(run.weights, alone.weights), 1e-6);
+    EXPECT_EQ(run.summary.samples, alone.summary.samples);
+    EXPECT_EQ(run.steps.size(), alone.steps.size());
+  }
+  // Without the change, or with another rate, it would be another training.
+  Job same = ChangingJob();
+  same.batch.target_schedule->stage.resize(1);
+  same.max_updates = static_cast<std::int64_t>(alone.steps.size());
+  same.epochs = 0;
+  EXPECT_GT(tests::Distance(ValueOrThrow(Train(same, 3, 0, "never")).weights, alone.weights), 1e-4);
+  Job unscaled = ChangingJob();
+  unscaled.batch.lr_rule = LrRule::kNone;
+  EXPECT_GT(tests::Distance(ValueOrThrow(Train(unscaled, 3, 0, "never")).weights, alone.weights),
+            1e-4);
+}
+
+TEST_F(TargetScheduleTest, ContinuesInEveryStage) {
+  keep_ = 10;
+  const auto whole = ValueOrThrow(Train(ChangingJob(), 5, 4, "never"));
+  for (const std::int64_t step : {4, 8, 12, 16, 20}) {
+    for (const int ranks : {5, 2}) {
+      SCOPED_TRACE(StrCat("from update ", step, " on ", ranks, " ranks"));
+      const auto rest = ValueOrThrow(Train(ChangingJob(), ranks, 0, PathOf(step)));
+      EXPECT_EQ(rest.first, step);
+      EXPECT_LT(tests::Distance(rest.weights, whole.weights), 1e-6);
+    }
+  }
+}
+
+TEST_F(TargetScheduleTest, TheRateFollowsTheBatchAndTheSamples) {
+  const Job job = ChangingJob();
+  const Plan plan = ValueOrThrow(tests::MakePlan(job, 3));
+  const UpdateSchedule schedule = ValueOrThrow(ScheduleOf(job, plan, 230));
+  ASSERT_EQ(schedule.stages().size(), 3);
+  EXPECT_DOUBLE_EQ(LearningRateOf(job, plan, schedule, 0), job.optimizer.lr / 4);  // warm-up
+  const std::int64_t second = schedule.stages()[1].first_update;
+  const double before = LearningRateOf(job, plan, schedule, second - 1);
+  const double after = LearningRateOf(job, plan, schedule, second);
+  EXPECT_NEAR(after / before, 32.0 / 13, 0.3);
+  const double last = LearningRateOf(job, plan, schedule, schedule.updates() - 1);
+  EXPECT_NEAR(last, job.optimizer.lr * 21 / 13 * 0.1, 1e-12);
+}
+
+TEST(TargetScheduleJobTest, RefusesWhatHasNoOrder) {
+  const auto parse = [](const std::string& batch) {
+    return ParseJobText(
+               "name: 'x' model { mlp { widths: [4, 2] } loss { softmax_cross_entropy {} } "
+               "} data { train { synthetic { kind: BLOBS samples: 64 } } } optimizer { lr: "
+               "0.1 sgd {} } batch { " +
+                   batch + " }",
+               "job")
+        .status();
+  };
+  const std::string second = " stage { at_samples: 50 target: 9 } }";
+  EXPECT_THAT(parse("target: 4 target_schedule { stage { at_update: 0 target: 4 } }"),
+              HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(parse("target_schedule { stage { at_update: 1 target: 4 } }"),
+              HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(parse("target_schedule { stage { target: 4 } }"), HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(parse("target_schedule { stage { at_update: 0 at_samples: 0 target: 4 } }"),
+              HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(parse("target_schedule { stage { at_update: 0 target: 0 } }"),
+              HasKind(ErrorKind::kConfig));
+  EXPECT_THAT(parse("target_schedule { stage { at_update: 0 target: 4 }" + second +
+                    " target_schedule { stage { at_samples: 50 target: 8 } }"),
+              HasKind(ErrorKind::kConfig));
+}
+
+}  // namespace
+}  // namespace gaccd
