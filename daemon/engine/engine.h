@@ -35,8 +35,8 @@
 #include "collectives/comm/communicator.h"
 #include "daemon/accum/noise_scale.h"
 #include "daemon/accum/sample_ledger.h"
-#include "daemon/engine/backend.h"
 #include "daemon/engine/contrastive_window.h"
+#include "daemon/engine/divided_steps.h"
 #include "daemon/engine/engine_options.h"
 #include "daemon/engine/lap_timer.h"
 #include "daemon/model/model.h"
@@ -86,15 +86,15 @@ class Engine final {
   // What memory() of an engine with other sizes would be, here and with these libraries. Prepares
   // its kernels, and takes none of that memory.
   Result<EngineMemory> PlanMemory(const ReplicaOptions& sizes);
-  // Bytes that are free on the device now; 0 on a CPU, whose memory belongs to all processes.
-  Result<std::int64_t> FreeDeviceBytes() { return backend_->FreeDeviceBytes(); }
+  Result<std::int64_t> FreeDeviceBytes() { return backend_->FreeDeviceBytes(); }  // as of Backend
+  // Failed allocations of micro-steps, and how these are divided since.
+  [[nodiscard]] DividedSteps& divided_steps() { return divided_; }
 
   // Parameters and optimiser state as the host sees them: model.layout().size() elements, and
   // StateElements() of them, which Read() gives. All wait for the device.
   Status SetParameters(std::span<const float> parameters);
   Status GetParameters(std::span<float> parameters);
-  // The same in one: `change` finds the parameters as they are, and leaves them as they are to be.
-  // When it fails, they are undefined.
+  // The same in one: `change` is given the parameters. When it fails, they are undefined.
   Status ChangeParameters(const std::function<Status(std::span<float>)>& change);
   Status SetOptimizer(std::span<const float> state, std::int64_t updates);
   // Where the optimiser averages the parameters (optimizer.ema) and an update was done, they and
@@ -184,8 +184,8 @@ class Engine final {
   // update has begun and not ended.
   Result<Evaluation> Evaluate(const BatchView& batch) { return backend_->Evaluate(batch); }
 
-  // Memory for micro-batches from which this engine reads fastest, of at least so many bytes,
-  // aligned to 64; lives as long as the engine. Null: any memory is as good.
+  // Memory for micro-batches from which this engine reads fastest, of so many bytes, aligned to 64;
+  // lives as long as the engine. Null: any memory is as good.
   Result<std::byte*> HostMemory(std::size_t bytes) { return backend_->HostMemory(bytes); }
 
  private:
@@ -229,6 +229,7 @@ class Engine final {
   const Model& model_;
   const EngineOptions options_;
   BackendPtr backend_;
+  DividedSteps divided_;
   std::optional<ContrastiveWindow> contrastive_;  // none: the loss is another one
   std::optional<ParameterLimit> limit_;           // of log t
   Phase phase_ = Phase::kEnd;

@@ -303,6 +303,18 @@ void RunReporter::Report(const EarlyStop& stop) {
   LogAndPrint(stop.why);
 }
 
+void RunReporter::Report(const AllocationRetryRecord& retry) {
+  if (impl_->own_events) impl_->own_events->Write(impl_->identity, retry);
+  impl_->WriteEvent(retry);
+  const std::string where =
+      retry.step == 0 ? "before the first update"
+                      : StrCat("in micro-step ", retry.micro_step, " of update ", retry.step);
+  LogWarning(StrCat("rank ", impl_->identity.rank, " on ", impl_->identity.host,
+                    ": an allocation failed ", where, ": ", retry.reason,
+                    "; its micro-batches run in parts of ", retry.samples, " samples, not ",
+                    retry.samples_before, ", from here on: the same update, more slowly"));
+}
+
 void RunReporter::SetPhase(const char* phase, std::int64_t micro_step) {
   impl_->place.phase.store(phase, std::memory_order_relaxed);
   impl_->place.micro_step.store(micro_step, std::memory_order_relaxed);
