@@ -50,6 +50,7 @@ Status CudaBackend::PrepareSizes(const std::set<std::int64_t>& micro_batches) {
   }
   if (reduction_ != nullptr) reduction_->StartRecording();
   const Status prepared = replica_->PrepareSizes(micro_batches);
+  LogNotes();
   shortage_ = IsShortage(prepared) ? prepared : Status::Ok();
   if (shortage_.ok()) return prepared;
   (void)cudaGetLastError();  // reported here, not by the next call

@@ -89,6 +89,7 @@ class CudaBackend final : public Backend {
   Status AllocateGradients();
   Status ReduceOnce(const Status& mine);
   Status PrepareReplica();
+  void LogNotes();  // of the preparation of kernels
   Status EmptyMicroStep(StepPlace place);
   Status ClearGradients();
   Status TakeBatch(const BatchView& batch, std::int64_t micro_batch);

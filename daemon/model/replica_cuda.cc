@@ -103,6 +103,7 @@ Status CudaReplica::Prepare(const CudaReplicaBuffers& buffers, const CudaStepHoo
 
 Status CudaReplica::PrepareSizes(const std::set<std::int64_t>& micro_batches) {
   options_.micro_batches = micro_batches;
+  notes_.clear();
   steps_.clear();
   graphs_ = {};
   kernels_.reset();

@@ -311,8 +311,8 @@ void RunReporter::Report(const AllocationRetryRecord& retry) {
                       : StrCat("in micro-step ", retry.micro_step, " of update ", retry.step);
   LogWarning(StrCat("rank ", impl_->identity.rank, " on ", impl_->identity.host,
                     ": an allocation failed ", where, ": ", retry.reason,
-                    "; its micro-batches run in parts of ", retry.samples, " samples, not ",
-                    retry.samples_before, ", from here on: the same update, more slowly"));
+                    "; from here on it computes at most ", retry.samples, " samples at once, not ",
+                    retry.samples_before, ": the same updates, more slowly"));
 }
 
 void RunReporter::SetPhase(const char* phase, std::int64_t micro_step) {

@@ -54,6 +54,27 @@ TEST_F(CudaEngineFailureTest, AGpuThatFailsEndsAll) {
   }
 }
 
+// One of the ranks, whichever it is, computes the parts of a micro-step, also of the one whose
+// backward pass the reduction overlaps; the others wait for it in the reduction.
+TEST_F(CudaEngineFailureTest, ALaunchWithoutMemoryRunsInParts) {
+  EngineCase test = kCase;
+  test.updates = 4;
+  const EngineChoice choice{.bucket_elements = 1};
+  const auto plain = RunCudaRanks(test, {.choice = choice});
+  for (int nth = 4; nth <= 12; ++nth) {
+    SCOPED_TRACE(nth);
+    ResetGpus(3);
+    standin::FailCall("cudaGraphLaunch", nth, cudaErrorMemoryAllocation);
+    const auto found = RunCudaRanks(test, {.choice = choice});
+    for (std::size_t rank = 0; rank < found.size(); ++rank) {
+      ASSERT_OK(found[rank].run);
+      ASSERT_OK(plain[rank].run);
+      EXPECT_LE(Distance(found[rank].run->parameters, plain[rank].run->parameters), 1e-6);
+      EXPECT_EQ(Distance(found[rank].run->parameters, found[0].run->parameters), 0);
+    }
+  }
+}
+
 // Rank 2 does not take part in the third update.
 EngineRunOptions Hang(int rank) {
   if (rank != 2) return {};
