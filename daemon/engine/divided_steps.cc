@@ -97,7 +97,8 @@ Status DividedSteps::CheckRetry(std::int64_t count, const Status& failure) const
   if (why.empty() && count <= 1) why = "a micro-batch of one sample is not divided";
   if (why.empty()) return Status::Ok();
   return {ErrorKind::kConfig,
-          StrCat(failure.message(), "; not retried with half of ", count, " samples, as ", why,
+          StrCat("no memory for a micro-step of ", count, " samples: ", failure.message(),
+                 "; not retried with half of them, as ", why,
                  "; set a smaller --micro-batch, or auto, or --recompute=blocks, or divide the "
                  "optimiser's state among ranks on CPUs (--shard=optimizer)")};
 }

@@ -58,14 +58,32 @@ TEST_F(CudaEngineFailureTest, AGpuThatFailsEndsAll) {
 // backward pass the reduction overlaps; the others wait for it in the reduction.
 TEST_F(CudaEngineFailureTest, ALaunchWithoutMemoryRunsInParts) {
   EngineCase test = kCase;
-  test.updates = 4;
+  test.updates = 5;
   const EngineChoice choice{.bucket_elements = 1};
   const auto plain = RunCudaRanks(test, {.choice = choice});
-  for (int nth = 4; nth <= 12; ++nth) {
+  for (int nth = 1; nth <= 10; ++nth) {
     SCOPED_TRACE(nth);
     ResetGpus(3);
-    standin::FailCall("cudaGraphLaunch", nth, cudaErrorMemoryAllocation);
-    const auto found = RunCudaRanks(test, {.choice = choice});
+    standin::SetDelays(static_cast<std::uint64_t>(nth), 50);
+    // In update 3 all engines are made, as the result of update 1 is known. The graphs of the parts
+    // may fail, too, in the middle of their recording.
+    const auto fail = [nth](int rank) {
+      EngineRunOptions options;
+      if (rank != 1) return options;
+      options.update = [nth](Engine& engine, Prefetcher& batches, const Plan& plan,
+                             const UpdateSettings& settings) {
+        if (settings.update == 2) {
+          standin::FailCall("cudaGraphLaunch", nth, cudaErrorMemoryAllocation);
+          if (nth % 2 == 0) {
+            standin::FailCall("cudaEventRecordWithFlags", 2, cudaErrorMemoryAllocation);
+          }
+        }
+        return RunUpdate(engine, batches, PlainAccumulation(plan), settings);
+      };
+      return options;
+    };
+    const auto found = RunCudaRanks(test, {.choice = choice, .options = fail});
+    standin::SetDelays(0, 0);
     for (std::size_t rank = 0; rank < found.size(); ++rank) {
       ASSERT_OK(found[rank].run);
       ASSERT_OK(plain[rank].run);

@@ -25,7 +25,7 @@
 namespace gaccd::tests {
 namespace {
 
-// Computes parts of the sizes it was prepared for, and fails where it is told to.
+// Computes parts of the sizes it was prepared for, and fails where it is asked to.
 class PartsBackend : public FakeBackend {
  public:
   explicit PartsBackend(std::set<std::int64_t> sizes) : sizes_(std::move(sizes)) {}
@@ -86,10 +86,14 @@ Status RunParts(DividedSteps& steps, const std::vector<std::int64_t>& sizes) {
 }
 
 TEST(DividedStepsTest, EverySampleOnceInOrderWhereverItFails) {
-  const std::vector<std::int64_t> sizes = {10, 9, 9, 0};
-  for (int one = 1; one <= 14; ++one) {
-    for (int two = one; two <= 16; ++two) {
-      SCOPED_TRACE(StrCat("calls ", one, " and ", two));
+  // With another one last, where the last does not fail; alone it may.
+  for (int failures = 0; failures < 14 * 17; ++failures) {
+    const int one = 1 + failures / 17;
+    const int two = one + failures % 17;
+    for (const bool empty_last : {false, true}) {
+      SCOPED_TRACE(StrCat("calls ", one, " and ", two, empty_last ? ", empty last" : ""));
+      std::vector<std::int64_t> sizes = {10, 9, 9};
+      if (empty_last) sizes.push_back(0);
       PartsBackend backend({9, 10});
       backend.fails = {one, two};
       DividedSteps steps(ModelOfFakes(), {9, 10}, nullptr, backend);
@@ -131,8 +135,10 @@ TEST(DividedStepsTest, AfterThreeRetriesOrWithOneSampleItEnds) {
   backend.short_preparations = 3;
   backend.fails = {1};
   DividedSteps steps(ModelOfFakes(), {40}, nullptr, backend);
-  EXPECT_THAT(RunParts(steps, {40}), IsError(ErrorKind::kConfig, "none for these sizes", "3 times",
-                                             "--micro-batch", "--recompute=blocks", "--shard"));
+  EXPECT_THAT(
+      RunParts(steps, {40}),
+      IsError(ErrorKind::kConfig, "no memory for a micro-step of 5 samples", "none for these sizes",
+              "3 times", "--micro-batch", "--recompute=blocks", "--shard"));
   EXPECT_EQ(steps.retries().size(), 3U);
   EXPECT_EQ(backend.ids.size(), 0U);
 
@@ -246,7 +252,7 @@ INSTANTIATE_TEST_SUITE_P(
                    .cut = 8}),
     [](const auto& test) { return test.param.name; });
 
-// Also where parts fail again.
+// Also where the second half fails again.
 TEST_P(DividedEngineTest, IsTheSameTrainingWhereverAnAllocationFails) {
   const EngineCase& test = GetParam();
   const int rank = test.ranks / 2;
@@ -258,9 +264,10 @@ TEST_P(DividedEngineTest, IsTheSameTrainingWhereverAnAllocationFails) {
       std::int64_t asked = 0;
       int refused = 0;
       const DividedRun found = RunRefused(test, rank, [&](std::int64_t samples) {
-        if (++asked < call || samples < 2 || refused == failures) return false;
-        ++refused;
-        return true;
+        const std::int64_t since = ++asked - call;
+        const bool refuse = samples > 1 && (since == 0 || (failures == 2 && since == 2));
+        refused += refuse ? 1 : 0;
+        return refuse;
       });
       for (std::size_t r = 0; r < found.runs.size(); ++r) {
         ExpectSameRun(found.runs[r], plain.runs[r]);

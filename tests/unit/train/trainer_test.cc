@@ -66,7 +66,7 @@ std::string EventsOfRankOne(const std::string& run_dir) {
   return {};
 }
 
-// An allocation that fails changes no sample, and is told in the events of its rank.
+// An allocation that fails changes no sample, and is reported in the events of its rank.
 TEST(Trainer, AMicroBatchWithoutMemoryRunsInParts) {
   const Job job = SmallJob(37, 4);
   const Trained plain = Train(job, {});
@@ -90,7 +90,7 @@ TEST(Trainer, AMicroBatchWithoutMemoryRunsInParts) {
   }
 }
 
-// What came before is told where the run ends for it, and the other ranks do not wait.
+// What came before is reported where the run ends for it, and the other ranks do not wait.
 TEST(Trainer, ARankWithoutMemoryEndsTheRunWithAdvice) {
   const TempFolder folder;
   const tests::Training training{.run_dir = folder.path(),
