@@ -309,8 +309,7 @@ void RunReporter::Report(const AllocationRetryRecord& retry) {
   const std::string where =
       retry.step == 0 ? "before the first update"
                       : StrCat("in micro-step ", retry.micro_step, " of update ", retry.step);
-  LogWarning(StrCat("rank ", impl_->identity.rank, " on ", impl_->identity.host,
-                    ": an allocation failed ", where, ": ", retry.reason,
+  LogWarning(StrCat("an allocation failed ", where, ": ", retry.reason,
                     "; from here on it computes at most ", retry.samples, " samples at once, not ",
                     retry.samples_before, ": the same updates, more slowly"));
 }
