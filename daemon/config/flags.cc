@@ -109,7 +109,7 @@ Status ReadHelpTopic(std::string_view word, Flags& flags) {
   return {};
 }
 
-// `gaccd help plan`, `gaccd ckpt ls PATH`, `gaccd plan`, `gaccd`.
+// `gaccd help plan`, `gaccd help ckpt ls`, `gaccd ckpt ls PATH`, `gaccd plan`, `gaccd`.
 Status ReadWords(const std::vector<std::string>& words, Flags& flags) {
   std::size_t used = 0;
   if (used < words.size()) {
@@ -118,6 +118,9 @@ Status ReadWords(const std::vector<std::string>& words, Flags& flags) {
       GACCD_RETURN_IF_ERROR(ReadHelpTopic(words[used++], flags));
       if (flags.help_page == HelpPage::kJob && used < words.size()) {
         flags.words.push_back(words[used++]);
+      } else if (flags.help_topic && used < words.size() &&
+                 HasWord(GetVerbRow(*flags.help_topic).takes.actions, words[used])) {
+        ++used;  // the help of a verb explains its actions
       }
     }
   }

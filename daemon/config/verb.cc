@@ -309,7 +309,7 @@ where an attempt begins: in braille where the locale is UTF-8, else in ASCII.
 )"},
     {Verb::kHelp, "help", "explain a verb (gaccd help plan) or the job text (gaccd help job)",
      kFlagsOnly,
-     R"([VERB | job [FIELD] | man | bash]
+     R"([VERB [ACTION] | job [FIELD] | man | bash]
 
 Explains a verb or the fields of the job text: all, or those of one name or
 group, gaccd help job csv. man: all of it as a manual page,

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <span>
 #include <string_view>
 
@@ -89,6 +90,13 @@ class Backend {
   // row_gradients: where the host has them.
   virtual Status MicroStep(const BatchView& batch, StepPlace place, std::int64_t first = 0,
                            const float* row_gradients = nullptr) = 0;
+  // The error of the memory of micro-steps where it was short: when the backend was made, when
+  // PrepareSizes() took it, or in the last MicroStep(), which has then changed nothing. OK: it was
+  // not. With such an error nothing computes before PrepareSizes().
+  [[nodiscard]] virtual Status shortage() const { return Status::Ok(); }
+  // Micro-batches have these sizes from now on, in place of those before; waits for the device, and
+  // takes the memory anew. REQUIRES: the model has neither collectives nor sums over the update.
+  virtual Status PrepareSizes(const std::set<std::int64_t>& micro_batches);
   // In place of it where the model has sums over the update (Replica::RunSegment).
   virtual Status RunSegment(const BatchView& batch, std::int64_t micro_batch,
                             std::int64_t segment) = 0;

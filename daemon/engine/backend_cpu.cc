@@ -4,6 +4,7 @@
 #include <cmath>
 #include <new>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -85,6 +86,10 @@ class CpuBackend final : public Backend {
   Result<bool> Idle(const UpdateSlot& /*slot*/) override { return true; }
   Status MicroStep(const BatchView& batch, StepPlace place, std::int64_t first,
                    const float* row_gradients) override;
+  [[nodiscard]] Status shortage() const override { return replica_->shortage(); }
+  Status PrepareSizes(const std::set<std::int64_t>& micro_batches) override {
+    return replica_->PrepareSizes(micro_batches);
+  }
   Result<UpdateSums> Sums() override { return control_->sums; }
   Status SetSums(const UpdateSums& sums) override {
     control_->sums = sums;
@@ -272,16 +277,17 @@ Status CpuBackend::Begin(const UpdateSlot& slot, double lr) {
 Status CpuBackend::MicroStep(const BatchView& batch, StepPlace place, std::int64_t /*first*/,
                              const float* row_gradients) {
   UpdateSums& sums = control_->sums;
-  sums.samples += static_cast<double>(batch.samples);
   reduced_ = false;
   if (contrastive_) {
     GACCD_RETURN_IF_ERROR(replica_->Replay(batch, row_gradients, place.first));
+    sums.samples += static_cast<double>(batch.samples);
     sums.divisor += static_cast<double>(batch.samples);
     return place.last ? SetScaleGradient() : Status::Ok();
   }
   GACCD_ASSIGN_OR_RETURN(
       const LossSums found,
       replica_->MicroStep(batch, control_->inputs.prediction_weight, place.first));
+  sums.samples += static_cast<double>(batch.samples);
   sums.loss += found.loss_sum;
   sums.divisor += found.divisor;
   return Status::Ok();

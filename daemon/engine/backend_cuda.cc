@@ -4,6 +4,12 @@
 #include "collectives/base/strings.h"
 
 namespace gaccd {
+namespace {
+
+// Of micro-steps and their preparation, which ask the system for nothing else: see CudaStatus().
+bool IsShortage(const Status& status) { return !status.ok() && status.kind() == ErrorKind::kOs; }
+
+}  // namespace
 
 Status CudaBackend::Begin(const UpdateSlot& slot, double lr) {
   GACCD_RETURN_IF_ERROR(slots_->Mark(slot, UpdateMark::kBegin, context_->compute()));
@@ -28,10 +34,27 @@ Status CudaBackend::MicroStep(const BatchView& batch, StepPlace place, std::int6
     GACCD_RETURN_IF_ERROR(EmptyMicroStep(place));
   } else {
     GACCD_ASSIGN_OR_RETURN(const int slot, uploads_->Upload(batch));
-    GACCD_RETURN_IF_ERROR(replica_->MicroStep(batch.size(), slot, place));
+    const Status enqueued = replica_->MicroStep(batch.size(), slot, place);
+    // One launch, which has then not happened; what was copied is not read.
+    if (IsShortage(enqueued)) shortage_ = enqueued;
+    GACCD_RETURN_IF_ERROR(enqueued);
     GACCD_RETURN_IF_ERROR(uploads_->Release(slot));
   }
   return uploads_->NextCall();
+}
+
+// Kernels and graphs that the GPU still runs use the memory that is freed here.
+Status CudaBackend::PrepareSizes(const std::set<std::int64_t>& micro_batches) {
+  for (cudaStream_t stream : {context_->copy(), context_->compute(), context_->reduce()}) {
+    GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(stream, "work before smaller micro-batches"));
+  }
+  if (reduction_ != nullptr) reduction_->StartRecording();
+  const Status prepared = replica_->PrepareSizes(micro_batches);
+  LogNotes();
+  shortage_ = IsShortage(prepared) ? prepared : Status::Ok();
+  if (shortage_.ok()) return prepared;
+  (void)cudaGetLastError();  // reported here, not by the next call
+  return Status::Ok();
 }
 
 Status CudaBackend::EmptyMicroStep(StepPlace place) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "daemon/device/cuda/cuda_context.h"
@@ -54,6 +55,8 @@ class CudaBackend final : public Backend {
   Result<bool> Idle(const UpdateSlot& slot) override;
   Status MicroStep(const BatchView& batch, StepPlace place, std::int64_t first,
                    const float* row_gradients) override;
+  [[nodiscard]] Status shortage() const override { return shortage_; }
+  Status PrepareSizes(const std::set<std::int64_t>& micro_batches) override;
   Status RunSegment(const BatchView& batch, std::int64_t micro_batch,
                     std::int64_t segment) override;
   Status SumOverRanks(std::int64_t segment) override;
@@ -86,6 +89,7 @@ class CudaBackend final : public Backend {
   Status AllocateGradients();
   Status ReduceOnce(const Status& mine);
   Status PrepareReplica();
+  void LogNotes();  // of the preparation of kernels
   Status EmptyMicroStep(StepPlace place);
   Status ClearGradients();
   Status TakeBatch(const BatchView& batch, std::int64_t micro_batch);
@@ -117,6 +121,7 @@ class CudaBackend final : public Backend {
   const Model& model_;
   const EngineOptions options_;
   DeviceWaiter waiter_;
+  Status shortage_;
   std::int64_t process_bytes_ = 0;
   std::unique_ptr<CudaContext> context_;
 

@@ -195,6 +195,19 @@ Status CudaBackend::PrepareReplica() {
        .weight = rows_ != nullptr ? rows_->gradient() : &control()->inputs.prediction_weight,
        .update = &control()->inputs.update},
       hooks));
+  LogNotes();
+  if (model_.update_sums() > 0) {
+    kept_.resize(static_cast<std::size_t>(options_.replica.micro_steps_per_update));
+  }
+  GACCD_ASSIGN_OR_RETURN(uploads_, BatchUploads::Create(*context_, *replica_, waiter_));
+  GACCD_ASSIGN_OR_RETURN(slots_, CudaSlots::Create(options_.control_word_count));
+  GACCD_ASSIGN_OR_RETURN(
+      found_,
+      PinnedBuffer::Allocate(static_cast<std::size_t>(FoundBytes(*replica_)), "evaluation"));
+  return Status::Ok();
+}
+
+void CudaBackend::LogNotes() {
   for (const std::string& note : replica_->notes()) LogInfo(note);
   MatmulChoices& choices = context_->choices();
   if (choices.timed() > 0) {
@@ -205,15 +218,6 @@ Status CudaBackend::PrepareReplica() {
   for (const std::string& note : context_->choices().TakeNotes()) LogInfo(note);
   for (const std::string& warning : context_->choices().TakeWarnings()) LogWarning(warning);
   for (const std::string& warning : context_->TakeWarnings()) LogWarning(warning);
-  if (model_.update_sums() > 0) {
-    kept_.resize(static_cast<std::size_t>(options_.replica.micro_steps_per_update));
-  }
-  GACCD_ASSIGN_OR_RETURN(uploads_, BatchUploads::Create(*context_, *replica_, waiter_));
-  GACCD_ASSIGN_OR_RETURN(slots_, CudaSlots::Create(options_.control_word_count));
-  GACCD_ASSIGN_OR_RETURN(
-      found_,
-      PinnedBuffer::Allocate(static_cast<std::size_t>(FoundBytes(*replica_)), "evaluation"));
-  return Status::Ok();
 }
 
 Result<BackendPtr> MakeCudaBackend(Communicator& comm, const Model& model,

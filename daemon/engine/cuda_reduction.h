@@ -36,7 +36,9 @@ class CudaReduction {
                                                        UpdateControl* control,
                                                        const CudaReductionOptions& options);
 
-  // While a last micro-step is recorded: the gradient is complete; then: the micro-step is.
+  // Before a last micro-step is recorded, where the recording before was not completed. While it
+  // is recorded: the gradient is complete; then: the micro-step is.
+  void StartRecording();
   Status Ready(std::size_t parameter);
   Status EndOfRecording();
   // For a last micro-step without samples: sets all marks now.
@@ -53,7 +55,6 @@ class CudaReduction {
   CudaReduction(CudaContext& context, BucketReducer reducer, UpdateControl* control,
                 const CudaReductionOptions& options);
   Status Mark(std::size_t bucket);
-  void StartRecording();
 
   CudaContext& context_;
   BucketReducer reducer_;

@@ -38,9 +38,17 @@ Result<std::uint64_t> Backend::DigestOfStages() {
   return Status(ErrorKind::kInternal, StrCat(device(), ": has no pipelines"));
 }
 
+Status Backend::PrepareSizes(const std::set<std::int64_t>& /*micro_batches*/) {
+  return {ErrorKind::kInternal, StrCat(device(), ": has no other micro-batches than its own")};
+}
+
 Engine::Engine(Communicator& comm, const Model& model, const EngineOptions& options,
                BackendPtr backend)
-    : comm_(comm), model_(model), options_(options), backend_(std::move(backend)) {
+    : comm_(comm),
+      model_(model),
+      options_(options),
+      backend_(std::move(backend)),
+      divided_(model, options.replica.micro_batches, options.choice.refuses_memory, *backend_) {
   for (std::size_t i = 0; i < updates_.size(); ++i) updates_[i].slot = backend_->Slot(i);
   if (const auto loss = model.contrastive()) {
     contrastive_.emplace(*loss, options.replica.effective_batch, options.replica.rank_samples);
@@ -140,7 +148,9 @@ std::int64_t Engine::optimizer_updates() const {
 Result<std::unique_ptr<Engine>> MakeEngine(Communicator& comm, const Model& model,
                                            const EngineOptions& options) {
   GACCD_ASSIGN_OR_RETURN(BackendPtr backend, MakeBackend(comm, model, options));
-  return std::make_unique<Engine>(comm, model, options, std::move(backend));
+  auto engine = std::make_unique<Engine>(comm, model, options, std::move(backend));
+  GACCD_RETURN_IF_ERROR(engine->divided_steps().TakeMemory());
+  return engine;
 }
 
 Result<BackendPtr> MakeBackend(Communicator& comm, const Model& model,

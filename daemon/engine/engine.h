@@ -34,8 +34,8 @@
 #include "collectives/comm/communicator.h"
 #include "daemon/accum/noise_scale.h"
 #include "daemon/accum/sample_ledger.h"
-#include "daemon/engine/backend.h"
 #include "daemon/engine/contrastive_window.h"
+#include "daemon/engine/divided_steps.h"
 #include "daemon/engine/engine_options.h"
 #include "daemon/engine/lap_timer.h"
 #include "daemon/model/model.h"
@@ -82,15 +82,15 @@ class Engine final {
 
   [[nodiscard]] std::string_view device() const { return backend_->device(); }  // "cpu", "cuda"
   [[nodiscard]] EngineMemory memory() const;                                    // planned
-  // What memory() of an engine with other sizes would be, here and with these libraries. Prepares
-  // its kernels, and takes none of that memory.
+  // memory() of an engine with other sizes. Prepares its kernels, and takes none of that memory.
   Result<EngineMemory> PlanMemory(const ReplicaOptions& sizes);
-  // Bytes that are free on the device now; 0 on a CPU, whose memory belongs to all processes.
-  Result<std::int64_t> FreeDeviceBytes() { return backend_->FreeDeviceBytes(); }
+  Result<std::int64_t> FreeDeviceBytes() { return backend_->FreeDeviceBytes(); }  // as of Backend
+  // Failed allocations of micro-steps, and how these are divided since.
+  [[nodiscard]] DividedSteps& divided_steps() { return divided_; }
 
   // Parameters and optimiser state as the host sees them: model.layout().size() elements, and
-  // StateElements() of them, which Read() gives. All wait for the device. A stage of a pipeline
-  // takes what it uses; what reads parameters, gradients, state or a digest is collective there.
+  // StateElements() of them, which Read() gives. All wait for the device. In a stage of a
+  // pipeline what reads buffers or a digest is collective.
   Status SetParameters(std::span<const float> parameters);
   Status GetParameters(std::span<float> parameters);
   // The same in one. When `change` fails, they are undefined.
@@ -121,8 +121,7 @@ class Engine final {
   Status Encode(const BatchView& batch);
   // Collective. The loss over all samples of all ranks, and the gradients of the representations.
   Status ComputeContrastiveLoss();
-  // 1. Forward, backward, accumulate in fp32. Of a contrastive update: the second pass, the same
-  //    micro-batches in the same order.
+  // 1. Forward, backward, accumulate in fp32; of a contrastive update in the same order again.
   Status MicroStep(const BatchView& batch, StepPlace place);
   // The same where the model has sums over the update: one segment of its graph
   // (daemon/autograd/executor.h) for one micro-batch. All micro-batches pass segment 0, which takes
@@ -186,8 +185,8 @@ class Engine final {
   // update has begun and not ended.
   Result<Evaluation> Evaluate(const BatchView& batch) { return backend_->Evaluate(batch); }
 
-  // Memory for micro-batches from which this engine reads fastest, of at least so many bytes,
-  // aligned to 64; lives as long as the engine. Null: any memory is as good.
+  // Memory for micro-batches from which this engine reads fastest, of so many bytes, aligned to 64;
+  // lives as long as the engine. Null: any memory is as good.
   Result<std::byte*> HostMemory(std::size_t bytes) { return backend_->HostMemory(bytes); }
 
  private:
@@ -230,6 +229,7 @@ class Engine final {
   const Model& model_;
   const EngineOptions options_;
   BackendPtr backend_;
+  DividedSteps divided_;
   std::optional<ContrastiveWindow> contrastive_;  // none: the loss is another one
   std::optional<ParameterLimit> limit_;           // of log t
   Phase phase_ = Phase::kEnd;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "daemon/config/job.h"
@@ -35,6 +36,8 @@ struct EngineChoice {
   bool always_overlap = false;
   bool time_algorithms = false;  // CudaNumerics::time_algorithms
   std::string choices_folder;    // where timed algorithms are kept from run to run; empty: nowhere
+  // For tests: asked before each micro-step; true: there is no memory for one of so many samples.
+  std::function<bool(std::int64_t samples)> refuses_memory = nullptr;
   const CublasLtApi* cublaslt = nullptr;  // null: the library, by LoadCublasLt()
   SdpaOpener sdpa = nullptr;  // of attention in bf16 and fp16; null: by gaccd's own kernel
   // Multiprocessors that a reduction on a GPU takes, which concurrent products leave free; 0: they

@@ -83,6 +83,7 @@ Status Engine::Begin(const UpdateSettings& settings) {
   loss_scale_ = settings.loss_scale;
   segment_ = 0;
   if (contrastive_) contrastive_->Begin();
+  divided_.Begin(settings.update);
   GACCD_RETURN_IF_ERROR(backend_->Begin(update.slot, settings.lr));
   (void)host_.Lap();
   return Status::Ok();
@@ -167,10 +168,10 @@ Status Engine::SumOverUpdate() {
 }
 
 Status Engine::Accumulate(const BatchView& batch, StepPlace place) {
-  if (!contrastive_) return backend_->MicroStep(batch, place);
+  if (!contrastive_) return divided_.MicroStep(batch, place);
   const std::int64_t first = contrastive_->replayed();
   GACCD_ASSIGN_OR_RETURN(const float* gradients, contrastive_->Next(batch.samples));
-  return backend_->MicroStep(batch, place, first, gradients);
+  return divided_.MicroStep(batch, place, first, gradients);
 }
 
 Result<WindowShare> Engine::Window() {

@@ -18,8 +18,9 @@ Result<HostBuffer> AllocateBytes(std::int64_t bytes, const char* what) {
 
 }  // namespace
 
-Replica::Replica(const Model& model, std::span<float> gradients)
-    : model_(model), gradients_(gradients) {}
+Replica::Replica(const Model& model, std::span<float> gradients, const ReplicaOptions& options,
+                 Precision precision, Communicator* comm)
+    : model_(model), gradients_(gradients), options_(options), precision_(precision), comm_(comm) {}
 
 Replica::~Replica() = default;
 
@@ -32,7 +33,7 @@ Result<std::unique_ptr<Replica>> Replica::Create(const Model& model, std::span<f
                   StrCat("gradients: expected ", elements, " elements, found ", gradients.size(),
                          parameters.empty() ? "" : StrCat("; parameters: ", parameters.size())));
   }
-  std::unique_ptr<Replica> replica(new Replica(model, gradients));
+  std::unique_ptr<Replica> replica(new Replica(model, gradients, options, precision, comm));
   replica->parameters_ = parameters;
   if (parameters.empty()) {
     GACCD_ASSIGN_OR_RETURN(replica->parameter_memory_,
@@ -40,41 +41,60 @@ Result<std::unique_ptr<Replica>> Replica::Create(const Model& model, std::span<f
     replica->parameters_ = {reinterpret_cast<float*>(replica->parameter_memory_.data()), elements};
   }
   GACCD_ASSIGN_OR_RETURN(replica->context_, CpuContext::Create());
-  GACCD_RETURN_IF_ERROR(replica->PrepareGraphs(options, precision, comm));
+  GACCD_RETURN_IF_ERROR(replica->PrepareGraphs());
   return replica;
 }
 
-Status Replica::PrepareGraphs(const ReplicaOptions& options, Precision precision,
-                              Communicator* comm) {
-  GACCD_RETURN_IF_ERROR(graphs_.Record(model_, options, Precision::kF32, [precision](Graph& graph) {
-    return precision == Precision::kBF16 ? RoundProductsToBf16(graph) : Status::Ok();
+Status Replica::PrepareGraphs() {
+  GACCD_RETURN_IF_ERROR(graphs_.Record(model_, options_, Precision::kF32, [this](Graph& graph) {
+    return precision_ == Precision::kBF16 ? RoundProductsToBf16(graph) : Status::Ok();
   }));
   training_kernels_ =
-      MakeCpuKernels(*context_, {.runs_per_update = options.micro_steps_per_update}, comm);
+      MakeCpuKernels(*context_, {.runs_per_update = options_.micro_steps_per_update}, comm_);
   // f32 weights are packed for training only: an evaluation runs too rarely to pay for it.
   evaluation_kernels_ = MakeCpuKernels(*context_, {.runs_per_update = 1});
   const FlatBuffers buffers{&model_.layout(), parameters_.data(), gradients_.data()};
   GACCD_RETURN_IF_ERROR(graphs_.Prepare(buffers, *training_kernels_, *evaluation_kernels_));
   std::int64_t kept = 0;
-  if (model_.update_sums() > 0) kept = options.micro_steps_per_update * graphs_.kept_bytes();
-  if (model_.stage()) kept = options.in_flight * graphs_.kept_bytes();
+  if (model_.update_sums() > 0) kept = options_.micro_steps_per_update * graphs_.kept_bytes();
+  if (model_.stage()) kept = options_.in_flight * graphs_.kept_bytes();
   if (model_.update_sums() > 0) {
     const std::vector<std::int64_t> sums = graphs_.UpdateSumElements();
-    kept_bytes_ = kept + options.micro_steps_per_update * BytesOfKept(options) +
+    kept_bytes_ = kept + options_.micro_steps_per_update * BytesOfKept(options_) +
                   static_cast<std::int64_t>(sizeof(double)) * std::reduce(sums.begin(), sums.end());
   }
-  if (model_.stage()) GACCD_RETURN_IF_ERROR(PlanStage(options, kept));
-  if (options.only_plan) return Status::Ok();
-  GACCD_ASSIGN_OR_RETURN(arena_, AllocateBytes(graphs_.arena_bytes(), "activations"));
-  GACCD_ASSIGN_OR_RETURN(scratch_, AllocateBytes(graphs_.scratch_bytes(), "scratch"));
-  GACCD_ASSIGN_OR_RETURN(kept_arena_, AllocateBytes(kept, "kept activations"));
+  if (model_.stage()) GACCD_RETURN_IF_ERROR(PlanStage(options_, kept));
+  if (options_.only_plan) return Status::Ok();
+  shortage_ = TakeMemory(kept);
+  // A stage does not divide its micro-batches: its neighbours know their sizes.
+  if (!shortage_.ok()) return model_.stage() ? shortage_ : Status::Ok();
   graphs_.Attach(arena_.data(), scratch_.data(), kept_arena_.data());
   if (model_.contrastive()) return Status::Ok();  // Replay() binds it
   for (auto& [size, graph] : graphs_.all<TrainingGraph>()) {
     if (graph.ids.weight != nn::kNoValue) graph.executor->BindInput(graph.ids.weight, &weight_);
   }
-  if (model_.stage()) return PrepareStage(options);
-  return model_.update_sums() > 0 ? PrepareSegments(options) : Status::Ok();
+  if (model_.stage()) return PrepareStage(options_);
+  return model_.update_sums() > 0 ? PrepareSegments(options_) : Status::Ok();
+}
+
+Status Replica::TakeMemory(std::int64_t kept) {
+  GACCD_ASSIGN_OR_RETURN(arena_, AllocateBytes(graphs_.arena_bytes(), "activations"));
+  GACCD_ASSIGN_OR_RETURN(scratch_, AllocateBytes(graphs_.scratch_bytes(), "scratch"));
+  GACCD_ASSIGN_OR_RETURN(kept_arena_, AllocateBytes(kept, "kept activations"));
+  return Status::Ok();
+}
+
+// With a context of its own, as the packed weights of the kernels before are in the old one.
+Status Replica::PrepareSizes(const std::set<std::int64_t>& micro_batches) {
+  options_.micro_batches = micro_batches;
+  graphs_ = {};
+  training_kernels_.reset();
+  evaluation_kernels_.reset();
+  arena_ = {};
+  scratch_ = {};
+  GACCD_ASSIGN_OR_RETURN(context_, CpuContext::Create());
+  GACCD_RETURN_IF_ERROR(PrepareGraphs());
+  return ParametersChanged();
 }
 
 Status Replica::ParametersChanged() { return context_->packed_weights().Repack(); }
@@ -106,6 +126,7 @@ void Replica::Bind(Executor& executor, std::span<const BoundInput> inputs, const
 }
 
 Result<LossSums> Replica::MicroStep(const BatchView& batch, float weight, bool first) {
+  GACCD_RETURN_IF_ERROR(shortage_);
   if (batch.samples == 0 && !model_.has_collectives()) {
     if (first) ClearGradients();
     return LossSums{};
@@ -128,6 +149,7 @@ LossSums Replica::ReadSums(const PreparedGraph<TrainingGraph>& graph, std::int64
 }
 
 Status Replica::Encode(const BatchView& batch, float* rows) {
+  GACCD_RETURN_IF_ERROR(shortage_);
   if (batch.samples == 0) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(auto* graph, graphs_.Find<EncodingGraph>(batch.size()));
   const auto& [ids, inputs, executor] = *graph;
@@ -139,6 +161,7 @@ Status Replica::Encode(const BatchView& batch, float* rows) {
 }
 
 Status Replica::Replay(const BatchView& batch, const float* gradients, bool first) {
+  GACCD_RETURN_IF_ERROR(shortage_);
   if (batch.samples == 0) return MicroStep(batch, 0, first).status();
   GACCD_ASSIGN_OR_RETURN(auto* graph, graphs_.Find<TrainingGraph>(batch.size()));
   const auto& [ids, inputs, executor] = *graph;
@@ -148,6 +171,7 @@ Status Replica::Replay(const BatchView& batch, const float* gradients, bool firs
 }
 
 Result<Evaluation> Replica::Evaluate(const BatchView& batch) {
+  GACCD_RETURN_IF_ERROR(shortage_);
   GACCD_ASSIGN_OR_RETURN(auto* graph, graphs_.Find<EvaluationGraph>(batch.size()));
   Bind(*graph->executor, graph->inputs, batch);
   if (const auto received = graph->ids.ends.received) {

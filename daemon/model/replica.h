@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -33,7 +34,8 @@ class Replica {
   // gradients: model.layout().size() elements, 64-byte aligned, owned by the caller (who reduces
   // them); both must outlive the replica, and so must `comm`, for models with collectives.
   // Parameters start as zero; `parameters`: where they are kept, memory like that of the gradients,
-  // empty: in memory of the replica. kBF16: products are (ops/bf16_products.h).
+  // empty: in memory of the replica. kBF16: products are (ops/bf16_products.h). Memory for
+  // activations alone that is short is no error here: see shortage().
   static Result<std::unique_ptr<Replica>> Create(const Model& model, std::span<float> gradients,
                                                  const ReplicaOptions& options,
                                                  Precision precision = Precision::kF32,
@@ -43,6 +45,13 @@ class Replica {
 
   [[nodiscard]] std::span<float> parameters() { return parameters_; }
   [[nodiscard]] std::span<float> gradients() { return gradients_; }
+
+  // NoMemory() where there is none for the activations: then nothing can be computed, and every
+  // call that would gives this error, until PrepareSizes() has found it.
+  [[nodiscard]] const Status& shortage() const { return shortage_; }
+  // MicroStep() will be called with these sizes, in place of those before. All graphs are made
+  // anew, and their memory. After an error only the destructor may be called.
+  Status PrepareSizes(const std::set<std::int64_t>& micro_batches);
 
   // To be called after parameters() changed, before the next micro-step or evaluation.
   Status ParametersChanged();
@@ -119,8 +128,10 @@ class Replica {
   [[nodiscard]] std::int64_t kept_bytes() const { return kept_bytes_; }
 
  private:
-  Replica(const Model& model, std::span<float> gradients);
-  Status PrepareGraphs(const ReplicaOptions& options, Precision precision, Communicator* comm);
+  Replica(const Model& model, std::span<float> gradients, const ReplicaOptions& options,
+          Precision precision, Communicator* comm);
+  Status PrepareGraphs();
+  Status TakeMemory(std::int64_t kept);
   void Bind(Executor& executor, std::span<const BoundInput> inputs, const BatchView& batch);
   [[nodiscard]] static LossSums ReadSums(const PreparedGraph<TrainingGraph>& graph,
                                          std::int64_t samples);
@@ -143,6 +154,10 @@ class Replica {
 
   const Model& model_;
   std::span<float> gradients_;
+  ReplicaOptions options_;
+  const Precision precision_;
+  Communicator* const comm_;
+  Status shortage_;
   HostBuffer parameter_memory_;  // unless they are kept elsewhere
   std::span<float> parameters_;
   std::unique_ptr<CpuContext> context_;

@@ -22,25 +22,31 @@ Result<DeviceBuffer> AllocateBytes(std::int64_t bytes, std::string_view what) {
 
 }  // namespace
 
-CudaReplica::CudaReplica(CudaContext& context, const Model& model, Communicator* comm)
-    : context_(context), model_(model), comm_(comm), places_(model.sample().tensors.size() + 2) {}
+CudaReplica::CudaReplica(CudaContext& context, const Model& model, const ReplicaOptions& options,
+                         Precision precision, Communicator* comm)
+    : context_(context),
+      model_(model),
+      options_(options),
+      precision_(precision),
+      comm_(comm),
+      places_(model.sample().tensors.size() + 2) {}
 
 CudaReplica::~CudaReplica() = default;
 
 Result<std::unique_ptr<CudaReplica>> CudaReplica::Create(CudaContext& context, const Model& model,
                                                          const ReplicaOptions& options,
                                                          Precision precision, Communicator* comm) {
-  std::unique_ptr<CudaReplica> replica(new CudaReplica(context, model, comm));
-  GACCD_RETURN_IF_ERROR(replica->RecordGraphs(options, precision));
+  std::unique_ptr<CudaReplica> replica(new CudaReplica(context, model, options, precision, comm));
+  GACCD_RETURN_IF_ERROR(replica->RecordGraphs());
   return replica;
 }
 
-Status CudaReplica::RecordGraphs(const ReplicaOptions& options, Precision precision) {
-  GACCD_RETURN_IF_ERROR(graphs_.Record(model_, options, precision, [](Graph& graph) {
+Status CudaReplica::RecordGraphs() {
+  GACCD_RETURN_IF_ERROR(graphs_.Record(model_, options_, precision_, [](Graph& graph) {
     FuseForCuda(graph);
     return CheckCudaKernels(graph);
   }));
-  if (model_.update_sums() > 0) kept_ = static_cast<int>(options.micro_steps_per_update);
+  if (model_.update_sums() > 0) kept_ = static_cast<int>(options_.micro_steps_per_update);
   sums_ = graphs_.UpdateSumElements();
   CountMemory();
   return Status::Ok();
@@ -49,6 +55,7 @@ Status CudaReplica::RecordGraphs(const ReplicaOptions& options, Precision precis
 // Input slots are as large as the largest batch needs.
 void CudaReplica::CountMemory() {
   const std::vector<std::int64_t> inputs = graphs_.InputBytes(model_.sample());
+  slot_bytes_ = 0;
   for (std::size_t i = 0; i < places_.size(); ++i) {
     places_[i] = {.bytes = inputs[i], .offset = slot_bytes_};
     slot_bytes_ += inputs[i];
@@ -89,8 +96,25 @@ Status CudaReplica::Prepare(const CudaReplicaBuffers& buffers, const CudaStepHoo
   AddMemory(&memory);
   GACCD_RETURN_IF_ERROR(FitsOnGpu(memory));
   GACCD_RETURN_IF_ERROR(AttachMemory(buffers));
+  buffers_ = buffers;
   hooks_ = hooks;
-  if (model_.update_sums() > 0) return Status::Ok();
+  return model_.update_sums() > 0 ? Status::Ok() : RecordAllSteps();
+}
+
+Status CudaReplica::PrepareSizes(const std::set<std::int64_t>& micro_batches) {
+  options_.micro_batches = micro_batches;
+  notes_.clear();
+  steps_.clear();
+  graphs_ = {};
+  kernels_.reset();
+  for (DeviceBuffer* buffer : {&arena_, &scratch_, &inputs_}) *buffer = {};
+  GACCD_RETURN_IF_ERROR(RecordGraphs());
+  GACCD_RETURN_IF_ERROR(PrepareKernels(buffers_));
+  GACCD_RETURN_IF_ERROR(AttachMemory(buffers_));
+  return RecordAllSteps();
+}
+
+Status CudaReplica::RecordAllSteps() {
   for (auto& [size, training] : graphs_.all<TrainingGraph>()) {
     GACCD_RETURN_IF_ERROR(RecordSteps(size.samples, training, &steps_[size]));
   }

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -75,6 +76,12 @@ class CudaReplica {
   // from FitsOnGpu() when the memory, with scratch, is not free.
   Status Prepare(const CudaReplicaBuffers& buffers, const CudaStepHooks& hooks);
 
+  // MicroStep() will be called with these sizes, in place of those before. All graphs are made and
+  // recorded anew, and their memory. kOs when the memory is short: nothing can be computed then,
+  // and this may be called again. REQUIRES: Prepare(); the GPU does no work of this object; the
+  // model has neither collectives nor sums over the update.
+  Status PrepareSizes(const std::set<std::int64_t>& micro_batches);
+
   // Enqueues the copies of a batch (samples >= 1) into an input slot on `stream`. The memory of
   // `batch` is read until they are done; pinned memory makes this return at once.
   Status Upload(const BatchView& batch, int slot, cudaStream_t stream);
@@ -122,11 +129,13 @@ class CudaReplica {
     std::int64_t offset = 0;  // in the slot
   };
 
-  CudaReplica(CudaContext& context, const Model& model, Communicator* comm);
-  Status RecordGraphs(const ReplicaOptions& options, Precision precision);
+  CudaReplica(CudaContext& context, const Model& model, const ReplicaOptions& options,
+              Precision precision, Communicator* comm);
+  Status RecordGraphs();
   void CountMemory();
   void Bind(Executor& executor, std::span<const BoundInput> inputs, std::size_t slot) const;
   Status AttachMemory(const CudaReplicaBuffers& buffers);
+  Status RecordAllSteps();
   Status RecordSteps(std::int64_t samples, PreparedGraph<TrainingGraph>& training,
                      RecordedSteps* steps);
   // replica_cuda_segments.cc
@@ -140,7 +149,10 @@ class CudaReplica {
 
   CudaContext& context_;
   const Model& model_;
+  ReplicaOptions options_;
+  const Precision precision_;
   Communicator* comm_;
+  CudaReplicaBuffers buffers_;
   CudaStepHooks hooks_;
   std::vector<std::string> notes_;
   std::unique_ptr<KernelFactory> kernels_;

@@ -303,6 +303,17 @@ void RunReporter::Report(const EarlyStop& stop) {
   LogAndPrint(stop.why);
 }
 
+void RunReporter::Report(const AllocationRetryRecord& retry) {
+  if (impl_->own_events) impl_->own_events->Write(impl_->identity, retry);
+  impl_->WriteEvent(retry);
+  const std::string where =
+      retry.step == 0 ? "before the first update"
+                      : StrCat("in micro-step ", retry.micro_step, " of update ", retry.step);
+  LogWarning(StrCat("an allocation failed ", where, ": ", retry.reason,
+                    "; from here on it computes at most ", retry.samples, " samples at once, not ",
+                    retry.samples_before, ": the same updates, more slowly"));
+}
+
 void RunReporter::SetPhase(const char* phase, std::int64_t micro_step) {
   impl_->place.phase.store(phase, std::memory_order_relaxed);
   impl_->place.micro_step.store(micro_step, std::memory_order_relaxed);

@@ -86,6 +86,7 @@ class RunReporter {
   void Report(const EvalRecord& eval);      // an event for each metric
   void Report(const ResumeRecord& resume);  // before the first update
   void Report(const EarlyStop& stop);
+  void Report(const AllocationRetryRecord& retry);  // of any rank, in its ev/; and a warning
   template <EventRecord Record>
   void Report(const Record& record) {
     if (EventLog* const log = events()) log->Write(identity(), record);

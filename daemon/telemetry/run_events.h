@@ -128,6 +128,31 @@ struct MemoryRecord {
   }
 };
 
+// An allocation of one rank failed, and its micro-batches run in parts from then on.
+struct AllocationRetryRecord {
+  static constexpr const char* kEvent = "allocation_retry";
+
+  std::int64_t step = 0;        // the update, from 1; 0: before the first one
+  std::int64_t micro_step = 0;  // of the update, from 1; 0: before the first one
+  // The most samples at once, and the planned memory of the engine.
+  std::int64_t samples_before = 0;
+  std::int64_t samples = 0;
+  std::int64_t bytes_before = 0;
+  std::int64_t bytes = 0;
+  std::string reason;
+
+  [[nodiscard]] std::string_view level() const { return "warning"; }
+  static void VisitFields(auto& fields, auto& retry) {
+    fields("step", retry.step);
+    fields("micro_step", retry.micro_step);
+    fields("samples_before", retry.samples_before);
+    fields("samples", retry.samples);
+    fields("bytes_before", retry.bytes_before);
+    fields("bytes", retry.bytes);
+    fields.Text("reason", retry.reason, kMaxMessage);
+  }
+};
+
 // A warning of the text log; only written.
 struct LogLine {
   static constexpr const char* kEvent = "log";

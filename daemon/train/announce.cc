@@ -199,6 +199,11 @@ void TrainingRun::Conclude(const TrainingSummary& summary) const {
     reporter.LogAndPrint(
         StrCat(summary.unlabelled, " updates were skipped: no label of them counts"));
   }
+  if (summary.allocation_retries > 0) {
+    reporter.LogAndPrint(
+        StrCat("failed allocations after which a rank took smaller micro-batches: ",
+               summary.allocation_retries, " (allocation_retry in ev/ of the run folder)"));
+  }
   if (!summary.metrics.empty()) reporter.LogAndPrint("test " + MetricsText(summary.metrics, " "));
   const bool asked = flags_.save_weights || job_.evaluation.keep_best;
   if (asked && summary.best) reporter.LogAndPrint(BestText(flags_, *summary.best, summary.updates));

@@ -231,6 +231,7 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary,
   RunCheckpointer unsaved(comm_);
   RunCheckpointer& control = checkpointer != nullptr ? *checkpointer : unsaved;
   control.BeginRun(stops_, &progress_, summary);
+  ReportAllocationRetries(/*restored=*/0);
   const auto is_complete = [&](std::int64_t step) {
     return step == inputs_.schedule.updates() || best_.patience_is_over();
   };
@@ -289,6 +290,7 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary,
                  "to continue");
     }
   }
+  GACCD_RETURN_IF_ERROR(SumAllocationRetries(summary));
   GACCD_ASSIGN_OR_RETURN(summary->measured_memory, ResidentBytes());
   return control.Finish();
 }
@@ -324,6 +326,7 @@ Status Trainer::Begin(std::int64_t index, RunCheckpointer& control) {
                              .control_words = words_.words(),
                              .measure_noise = noise_every > 0 && (index + 1) % noise_every == 0},
                             hooks);
+  ReportAllocationRetries(restored);
   // What a device fails at is the oldest update that it has not finished.
   return std::move(status).WithContext(StrCat("update ", in_flight_.front().step()));
 }

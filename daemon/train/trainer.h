@@ -143,6 +143,10 @@ class Trainer {
   void ReportNoise(const UpdateInFlight& done, const GradientNoise& found, RunReporter& reporter);
   // After update `step`, none is under way: the next one has the loads of next_plan_.
   Status ChangeLoads(std::int64_t step, RunCheckpointer& control, RunReporter& reporter);
+  // Of the engine, as they come: `restored` micro-steps of the update were in a checkpoint.
+  void ReportAllocationRetries(std::int64_t restored);
+  // Collective, at the end.
+  Status SumAllocationRetries(TrainingSummary* summary);
   // After update `step`. false: left, as the ranks were asked to stop and there was no time for it.
   Result<bool> Evaluate(std::int64_t step, RunReporter& reporter, TrainingSummary* summary);
 
@@ -164,6 +168,7 @@ class Trainer {
   std::optional<Rebalancer> rebalancer_;
   std::optional<BetterPlan> next_plan_;
   std::int64_t loads_since_ = 0;  // the first update (from 0) with these loads
+  std::size_t reported_retries_ = 0;
   NoiseScale noise_;
   StartPoint start_;
   std::deque<UpdateInFlight> in_flight_;  // the oldest first

@@ -44,11 +44,12 @@ struct LoadChanges {
 // What was done so far.
 struct TrainingSummary {
   std::int64_t updates = 0;
-  std::int64_t samples = 0;          // that changed the parameters
-  std::int64_t skipped = 0;          // of the updates, those left out as they were not finite
-  std::int64_t unlabelled = 0;       // and as no label of theirs counts
-  std::vector<MetricValue> metrics;  // of the last evaluation
-  std::optional<BestValue> best;     // of all evaluations
+  std::int64_t samples = 0;             // that changed the parameters
+  std::int64_t skipped = 0;             // of the updates, those left out as they were not finite
+  std::int64_t unlabelled = 0;          // and as no label of theirs counts
+  std::int64_t allocation_retries = 0;  // of all ranks, when it is complete
+  std::vector<MetricValue> metrics;     // of the last evaluation
+  std::optional<BestValue> best;        // of all evaluations
   std::string stopped_early;         // why the run ended before its last update; empty: it did not
   std::int64_t measured_memory = 0;  // at the end
   bool failed_together = false;      // Run()'s error is that of all ranks

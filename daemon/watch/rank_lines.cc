@@ -64,7 +64,7 @@ std::vector<Event> NewestRankLines(const std::string& attempt) {
     std::optional<Event> last;
     Event event;
     while (const auto line = lines.Next()) {
-      if (ParseEvent(*line, &event)) last = event;
+      if (ParseEvent(*line, &event) && event.name == "rank_step") last = event;
     }
     if (last) newest.push_back(*std::move(last));
   }

@@ -54,6 +54,45 @@ TEST_F(CudaEngineFailureTest, AGpuThatFailsEndsAll) {
   }
 }
 
+// One of the ranks, whichever it is, computes the parts of a micro-step, also of the one whose
+// backward pass the reduction overlaps; the others wait for it in the reduction.
+TEST_F(CudaEngineFailureTest, ALaunchWithoutMemoryRunsInParts) {
+  EngineCase test = kCase;
+  test.updates = 5;
+  const EngineChoice choice{.bucket_elements = 1};
+  const auto plain = RunCudaRanks(test, {.choice = choice});
+  for (int nth = 1; nth <= 10; ++nth) {
+    SCOPED_TRACE(nth);
+    ResetGpus(3);
+    standin::SetDelays(static_cast<std::uint64_t>(nth), 50);
+    // In update 3 all engines are made, as the result of update 1 is known. The graphs of the parts
+    // may fail, too, in the middle of their recording.
+    const auto fail = [nth](int rank) {
+      EngineRunOptions options;
+      if (rank != 1) return options;
+      options.update = [nth](Engine& engine, Prefetcher& batches, const Plan& plan,
+                             const UpdateSettings& settings) {
+        if (settings.update == 2) {
+          standin::FailCall("cudaGraphLaunch", nth, cudaErrorMemoryAllocation);
+          if (nth % 2 == 0) {
+            standin::FailCall("cudaEventRecordWithFlags", 2, cudaErrorMemoryAllocation);
+          }
+        }
+        return RunUpdate(engine, batches, PlainAccumulation(plan), settings);
+      };
+      return options;
+    };
+    const auto found = RunCudaRanks(test, {.choice = choice, .options = fail});
+    standin::SetDelays(0, 0);
+    for (std::size_t rank = 0; rank < found.size(); ++rank) {
+      ASSERT_OK(found[rank].run);
+      ASSERT_OK(plain[rank].run);
+      EXPECT_LE(Distance(found[rank].run->parameters, plain[rank].run->parameters), 1e-6);
+      EXPECT_EQ(Distance(found[rank].run->parameters, found[0].run->parameters), 0);
+    }
+  }
+}
+
 // Rank 2 does not take part in the third update.
 EngineRunOptions Hang(int rank) {
   if (rank != 2) return {};

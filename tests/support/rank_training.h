@@ -24,6 +24,9 @@ struct Training {
   std::function<Status(int rank, Trainer&)> before = nullptr;
   std::vector<double> speeds = {};  // by rank
   LoadChanges loads = {};
+  // Asked on this rank: EngineChoice::refuses_memory.
+  int refused_rank = 0;
+  std::function<bool(std::int64_t samples)> refuses_memory = nullptr;
   // In place of the job's data.
   std::function<std::unique_ptr<Dataset>(int rank)> data = nullptr;
 };
@@ -73,12 +76,18 @@ inline Status TrainOnRank(Communicator& comm, const Job& job, const Training& tr
   return status;
 }
 
+inline EngineChoice ChoiceOf(const Training& training, int rank) {
+  EngineChoice choice;
+  if (rank == training.refused_rank) choice.refuses_memory = training.refuses_memory;
+  return choice;
+}
+
 // On CPUs. Every rank has its own status, so this is for errors that all ranks find.
 inline Trained Train(const Job& job, const Training& training) {
   Trained trained(training.ranks);
   const Status status = RunThreadRanks(training.ranks, {}, [&](Communicator& comm) {
     trained.status[static_cast<std::size_t>(comm.rank())] =
-        TrainOnRank(comm, job, training, {}, nullptr, &trained);
+        TrainOnRank(comm, job, training, ChoiceOf(training, comm.rank()), nullptr, &trained);
     return Status::Ok();
   });
   EXPECT_TRUE(status.ok()) << status.message();

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
+#include "daemon/device/cpu/dnnl_status.h"
 #include "daemon/device/cpu/packed_weights.h"
 
 namespace gaccd {
@@ -171,11 +172,9 @@ void Convolution::Bind(const void* x_or_dx, const void* y_or_dy, const float* bi
 }
 
 Status Convolution::Execute(const Step& step) const {
-  const dnnl_status_t status = dnnl_primitive_execute(
-      step.primitive.get(), stream_.get(), static_cast<int>(step.args.size()), step.args.data());
-  if (status == dnnl_success) return Status::Ok();
-  return {ErrorKind::kInternal,
-          StrCat("oneDNN convolution: dnnl_status_t ", static_cast<int>(status))};
+  return DnnlStatus(dnnl_primitive_execute(step.primitive.get(), stream_.get(),
+                                           static_cast<int>(step.args.size()), step.args.data()),
+                    "oneDNN convolution");
 }
 
 Status Convolution::Run(bool add) {

@@ -1,6 +1,7 @@
 #include "daemon/device/cpu/matmul.h"
 
 #include "collectives/base/strings.h"
+#include "daemon/device/cpu/dnnl_status.h"
 #include "daemon/device/cpu/packed_weights.h"
 
 namespace gaccd {
@@ -77,18 +78,15 @@ void Matmul::Bind(const void* a, const void* b, const float* bias, void* c, void
 }
 
 Status Matmul::Run() {
-  const dnnl_status_t status = dnnl_primitive_execute(primitive_.get(), stream_.get(),
-                                                      static_cast<int>(args_.size()), args_.data());
-  if (status == dnnl_success) return Status::Ok();
-  return {ErrorKind::kInternal, StrCat("oneDNN product: dnnl_status_t ", static_cast<int>(status))};
+  return DnnlStatus(dnnl_primitive_execute(primitive_.get(), stream_.get(),
+                                           static_cast<int>(args_.size()), args_.data()),
+                    "oneDNN product");
 }
 
 Status TransposedProduct(const float* a, const float* b, std::int64_t m, std::int64_t n,
                          std::int64_t k, bool accumulate, float* c) {
-  const dnnl_status_t status =
-      dnnl_sgemm('T', 'N', m, n, k, 1.0F, a, m, b, n, accumulate ? 1.0F : 0.0F, c, n);
-  if (status == dnnl_success) return Status::Ok();
-  return {ErrorKind::kInternal, StrCat("dnnl_sgemm: dnnl_status_t ", static_cast<int>(status))};
+  return DnnlStatus(dnnl_sgemm('T', 'N', m, n, k, 1.0F, a, m, b, n, accumulate ? 1.0F : 0.0F, c, n),
+                    "oneDNN product of a transposed matrix");
 }
 
 Status PrepareTransposedProducts() {

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "collectives/base/strings.h"
 #include "daemon/device/cpu/cpu_context.h"
+#include "daemon/device/cpu/dnnl_status.h"
 #include "daemon/device/cpu/pack_bf16.h"
 #include "daemon/device/cpu/pack_transposed.h"
 
@@ -107,11 +107,9 @@ void PackedWeights::PackRows(Entry& entry, std::int64_t last) {
 }
 
 Status PackedWeights::Reorder(const Entry& entry) {
-  const dnnl_status_t status =
-      dnnl_primitive_execute(entry.reorder.get(), context_.stream().get(),
-                             static_cast<int>(entry.args.size()), entry.args.data());
-  if (status == dnnl_success) return Status::Ok();
-  return {ErrorKind::kInternal, StrCat("oneDNN packing: dnnl_status_t ", static_cast<int>(status))};
+  return DnnlStatus(dnnl_primitive_execute(entry.reorder.get(), context_.stream().get(),
+                                           static_cast<int>(entry.args.size()), entry.args.data()),
+                    "oneDNN packing");
 }
 
 std::int64_t PackedWeights::bytes() const {

@@ -54,7 +54,9 @@ Result<CudaGraph> CudaGraph::Capture(cudaStream_t stream, const std::function<St
 }
 
 Status CudaGraph::Launch(cudaStream_t stream) const {
-  return CudaStatus(cudaGraphLaunch(exec_.get(), stream), "launch a CUDA graph");
+  const cudaError_t error = cudaGraphLaunch(exec_.get(), stream);
+  if (error != cudaSuccess) (void)cudaGetLastError();  // reported here, not by the next call
+  return CudaStatus(error, "launch a CUDA graph");
 }
 
 }  // namespace gaccd

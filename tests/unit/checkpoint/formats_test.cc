@@ -203,7 +203,10 @@ TEST(ManifestTest, CountersFollowFromItsOwnJob) {
   EXPECT_THAT(error([](Manifest& m) { m.cursor.dataset_samples = 63; }), HasSubstr("found 63"));
   EXPECT_THAT(error([](Manifest& m) { m.cursor.step = 1'000'000; }),
               HasSubstr("expected at most update 999999, found 1000000"));
+  EXPECT_THAT(error([](Manifest& m) { m.cursor.step = std::int64_t{1} << 60; }),
+              HasSubstr("expected at most update 999999"));
   EXPECT_THAT(error([](Manifest& m) { m.cursor.samples = 2; }), HasSubstr("3 to 192 samples"));
+  EXPECT_THAT(error([](Manifest& m) { m.cursor.samples = 193; }), HasSubstr("3 to 192 samples"));
   EXPECT_THAT(error([](Manifest& m) { m.cursor.micro_step = 8; }), HasSubstr("less than 8"));
   EXPECT_THAT(error([](Manifest& m) { m.shards[1].window.samples = 5; }),
               HasSubstr("window of rank 1: expected 4 samples after 1 micro-steps, found 5"));

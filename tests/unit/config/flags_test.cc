@@ -301,6 +301,12 @@ TEST(FlagsTest, AllVerbs) {
   EXPECT_EQ(ParseOk({"help"}).verb, Verb::kHelp);
   EXPECT_EQ(ParseOk({"help"}).help_topic, std::nullopt);
   EXPECT_EQ(ParseOk({"help", "train"}).help_topic, Verb::kTrain);
+  EXPECT_EQ(ParseOk({"help", "data", "show"}).help_topic, Verb::kData);
+  EXPECT_EQ(ParseOk({"help", "ckpt", "verify"}).help_topic, Verb::kCkpt);
+  for (const auto& [verb, word] : {std::pair{"data", "ls"}, {"train", "show"}, {"man", "show"}}) {
+    EXPECT_NE(UsageError({"help", verb, word}).find(StrCat("unexpected argument '", word, "'")),
+              std::string::npos);
+  }
   EXPECT_EQ(ParseOk({"help", "job"}).help_page, HelpPage::kJob);
   EXPECT_EQ(ParseOk({"help", "bash"}).help_page, HelpPage::kBash);
   EXPECT_EQ(ParseOk({"help", "job", "csv"}).words, std::vector<std::string>{"csv"});

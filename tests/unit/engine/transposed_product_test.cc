@@ -1,10 +1,13 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <vector>
 
 #include "daemon/device/cpu/cpu_context.h"
+#include "daemon/device/cpu/dnnl_status.h"
 #include "daemon/device/cpu/matmul.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -16,6 +19,14 @@ std::vector<float> WholeNumbers(std::int64_t elements, std::int64_t step) {
     values[static_cast<std::size_t>(i)] = static_cast<float>(i * step % 11 - 5);
   }
   return values;
+}
+
+TEST(DnnlStatusTest, ALackOfMemoryIsNoBug) {
+  EXPECT_TRUE(DnnlStatus(dnnl_success, "product").ok());
+  EXPECT_THAT(DnnlStatus(dnnl_out_of_memory, "product"),
+              IsError(ErrorKind::kConfig, "no memory for the workspace of a product"));
+  EXPECT_THAT(DnnlStatus(dnnl_invalid_arguments, "product"),
+              IsError(ErrorKind::kInternal, "product: dnnl_status_t 2"));
 }
 
 // NaN is in C first: a product that overwrites must not read it.

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -52,6 +55,59 @@ TEST(Trainer, WeightsDoNotDependOnTheTopology) {
           << ranks << " ranks, micro " << micro;
     }
   }
+}
+
+std::string EventsOfRankOne(const std::string& run_dir) {
+  for (const auto& file : std::filesystem::recursive_directory_iterator(run_dir)) {
+    if (file.path().filename() != "r00001.jsonl") continue;
+    std::ifstream in(file.path());
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  return {};
+}
+
+// An allocation that fails changes no sample, and is reported in the events of its rank.
+TEST(Trainer, AMicroBatchWithoutMemoryRunsInParts) {
+  const Job job = SmallJob(37, 4);
+  const Trained plain = Train(job, {});
+  const TempFolder folder;
+  int asked = 0;
+  const Trained found =
+      Train(job, {.run_dir = folder.path(), .refused_rank = 1, .refuses_memory = [&](std::int64_t) {
+                    return ++asked == 6;
+                  }});
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    ASSERT_OK(found.status[rank]);
+    EXPECT_EQ(found.summary[rank].samples, 460);
+    EXPECT_EQ(found.summary[rank].allocation_retries, 1);
+    EXPECT_LE(Distance(found.weights[rank], plain.weights[rank]), 1e-6);
+  }
+  const std::string own = EventsOfRankOne(folder.path());
+  for (const char* part :
+       {R"("ev":"allocation_retry")", R"("step":2)", R"("micro_step":2)", R"("samples_before":3)",
+        R"("samples":2)", R"("rank":1)", "memory for 3 samples was refused"}) {
+    EXPECT_THAT(own, testing::HasSubstr(part));
+  }
+}
+
+// What came before is reported where the run ends for it, and the other ranks do not wait.
+TEST(Trainer, ARankWithoutMemoryEndsTheRunWithAdvice) {
+  const TempFolder folder;
+  const tests::Training training{.run_dir = folder.path(),
+                                 .refused_rank = 1,
+                                 .refuses_memory = [](std::int64_t) { return true; }};
+  Trained trained(training.ranks);
+  const Status first = RunThreadRanks(training.ranks, {}, [&](Communicator& comm) {
+    Status& mine = trained.status[static_cast<std::size_t>(comm.rank())];
+    mine = tests::TrainOnRank(comm, SmallJob(37, 4), training,
+                              tests::ChoiceOf(training, comm.rank()), nullptr, &trained);
+    return mine;
+  });
+  EXPECT_THAT(first, IsError(ErrorKind::kConfig, "update 1", "one sample is not divided"));
+  for (const std::size_t rank : {0U, 2U}) {
+    EXPECT_THAT(trained.status[rank], HasKind(ErrorKind::kUnavailable));
+  }
+  EXPECT_THAT(EventsOfRankOne(folder.path()), testing::HasSubstr(R"("samples_before":2)"));
 }
 
 // The losses of two updates of the same weights with the same samples: only dropout differs.

@@ -175,6 +175,8 @@ TEST(NewestRankLines, AreTheLastWholeOnesOfLongFiles) {
                  RunFiles::Line(second, "rank_step", second + 1, StrCat(R"(,"of":)", rank)));
     }
   }
+  run.Append("attempts/000-812/ev/r00000.jsonl",
+             RunFiles::Line(301, "allocation_retry", 301, R"(,"of":0)"));
   run.Append("attempts/000-812/ev/r00001.jsonl", "{\"v\":1,\"ts");
   const std::vector<Event> newest = NewestRankLines(run.Path("attempts/000-812"));
   ASSERT_EQ(newest.size(), 2u);

@@ -1,0 +1,124 @@
+// On a GPU without memory for a launch: the micro-step runs in parts. One rank, over the stand-ins.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "daemon/train/update.h"
+#include "tests/support/engine_on_gpu.h"
+#include "tests/support/status_matchers.h"
+
+namespace gaccd::tests {
+namespace {
+
+// Before update 2, `fail` says what is to fail; counts the retries of the run.
+Result<EngineRun> RunFailing(const EngineCase& test, const std::function<void()>& fail,
+                             std::size_t* retries) {
+  const auto update = [&](Engine& engine, Prefetcher& batches, const Plan& plan,
+                          const UpdateSettings& settings) {
+    if (settings.update == 1 && fail) fail();
+    Status done = RunUpdate(engine, batches, PlainAccumulation(plan), settings);
+    *retries = engine.divided_steps().retries().size();
+    return done;
+  };
+  return RunOn(Cuda(), test, {.update = update});
+}
+
+void ExpectSameTraining(const EngineRun& found, const EngineRun& expected) {
+  ASSERT_EQ(found.results.size(), expected.results.size());
+  for (std::size_t u = 0; u < found.results.size(); ++u) {
+    EXPECT_EQ(found.results[u].samples, expected.results[u].samples);
+    EXPECT_LE(std::abs(found.results[u].loss - expected.results[u].loss),
+              1e-6 * std::abs(expected.results[u].loss));
+  }
+  EXPECT_LE(Distance(found.parameters, expected.parameters), 1e-6);
+  EXPECT_EQ(found.evaluation.ranks, expected.evaluation.ranks);
+}
+
+const EngineCase kDropout{.name = "dropout",
+                          .micro = 5,
+                          .target = 23,
+                          .updates = 4,
+                          .tokens = 6,
+                          .token_weights = true,
+                          .dropout = 0.3};
+const EngineCase kTexts{.name = "texts",
+                        .micro = 5,
+                        .target = 13,
+                        .updates = 3,
+                        .tail = 4,
+                        .widths = {12, 3},
+                        .texts = 24,
+                        .cut = 8};
+
+TEST_F(CudaEngineTest, ALaunchWithoutMemoryRunsInParts) {
+  for (const EngineCase& test : {kDropout, kTexts}) {
+    std::size_t none = 0;
+    const auto plain = ValueOrThrow(RunFailing(test, nullptr, &none));
+    EXPECT_EQ(none, 0U);
+    const auto launches = static_cast<int>(ValueOrThrow(PlanOf(test)).accum_steps());
+    for (int nth = 1; nth <= launches; ++nth) {
+      SCOPED_TRACE(StrCat(test.name, ", launch ", nth));
+      std::size_t retries = 0;
+      const auto fail = [&] {
+        standin::FailCall("cudaGraphLaunch", nth, cudaErrorMemoryAllocation);
+      };
+      const auto found = RunFailing(test, fail, &retries);
+      ASSERT_OK(found);
+      ExpectSameTraining(*found, plain);
+      EXPECT_EQ(retries, 1U);
+    }
+  }
+}
+
+// The memory of the parts, or that of their graphs, may not be there either. Scratch and inputs
+// are what is allocated last.
+TEST_F(CudaEngineTest, WithoutMemoryForThePartsTheyAreSmaller) {
+  std::size_t retries = 0;
+  const auto plain = ValueOrThrow(RunFailing(kDropout, nullptr, &retries));
+  std::int64_t before = 0;
+  const auto fail_launch = [&] {
+    before = standin::Count().mallocs;
+    standin::FailCall("cudaGraphLaunch", 2, cudaErrorMemoryAllocation);
+  };
+  ASSERT_OK(RunFailing(kDropout, fail_launch, &retries));
+  ASSERT_EQ(retries, 1U);
+  const auto last = static_cast<int>(standin::Count().mallocs - before);
+  const std::pair<const char*, int> calls[] = {
+      {"cudaMalloc", 1},           {"cudaMalloc", last - 1},    {"cudaMalloc", last},
+      {"cudaGraphInstantiate", 1}, {"cudaGraphInstantiate", 7}, {"cudaGraphUpload", 4}};
+  for (const auto& [call, nth] : calls) {
+    SCOPED_TRACE(StrCat(call, " ", nth));
+    const auto fail = [&, name = call, count = nth] {
+      fail_launch();
+      standin::FailCall(name, count, cudaErrorMemoryAllocation);
+    };
+    const auto found = RunFailing(kDropout, fail, &retries);
+    ASSERT_OK(found);
+    ExpectSameTraining(*found, plain);
+    EXPECT_EQ(retries, 2U);
+  }
+}
+
+TEST_F(CudaEngineTest, ALaunchThatFailsOtherwiseIsNotRetried) {
+  std::size_t retries = 0;
+  const auto fail = [] { standin::FailCall("cudaGraphLaunch", 2, cudaErrorUnknown); };
+  EXPECT_THAT(RunFailing(kDropout, fail, &retries), HasKind(ErrorKind::kUnavailable));
+  EXPECT_EQ(retries, 0U);
+}
+
+TEST_F(CudaEngineTest, WithoutAnyMemoryItEndsWithAdvice) {
+  std::size_t retries = 0;
+  const auto fail = [] {
+    standin::FailCall("cudaGraphLaunch", 1, cudaErrorMemoryAllocation);
+    for (const int nth : {1, 1, 1}) standin::FailCall("cudaMalloc", nth, cudaErrorMemoryAllocation);
+  };
+  EXPECT_THAT(RunFailing(kDropout, fail, &retries),
+              IsError(ErrorKind::kConfig, "no memory on the GPU", "--micro-batch"));
+}
+
+}  // namespace
+}  // namespace gaccd::tests
