@@ -131,15 +131,19 @@ Status UpdateSchedule::AddStages() {
                      ": expected it to begin after stage ", stages_.size(), ", at update ",
                      last.first_update, " with ", last.samples_before, " samples taken")};
     }
-    if (updates >= EndWith(last) - last.first_update) break;  // the run does not reach it
+    const std::int64_t more = EndWith(last) - last.first_update - updates;
+    if (more < 0) break;  // the run does not reach it
     // What an epoch has left may be enough for the new batch, so nothing is dropped here.
     const EpochPosition end = Begin(last, updates - 1);
     const Update before = At(last.first_update + updates - 1);
     const std::int64_t first = end.epoch * request_.dataset_size + end.start + before.samples;
-    stages_.push_back({.batch = later.batch,
-                       .first_update = last.first_update + updates,
-                       .first = first,
-                       .samples_before = SamplesBefore(last.first_update + updates)});
+    const BatchStage stage{.batch = later.batch,
+                           .first_update = last.first_update + updates,
+                           .first = first,
+                           .samples_before = SamplesBefore(last.first_update + updates)};
+    // A smaller batch may take what the last epoch has left; a larger one may drop it.
+    if (more == 0 && EndWith(stage) == stage.first_update) break;
+    stages_.push_back(stage);
   }
   return Status::Ok();
 }
@@ -151,7 +155,7 @@ void UpdateSchedule::FindSizes() {
     const BatchStage& stage = stages_[i];
     const std::int64_t end = i + 1 < stages_.size() ? stages_[i + 1].first_update : updates_;
     const std::int64_t updates = end - stage.first_update;
-    sizes.insert(stage.batch);
+    if (updates > 0) sizes.insert(stage.batch);
     if (request_.last_cycle != LastCycle::kUpdate) continue;
     const std::int64_t rest = RestOfEpoch(stage);
     const std::int64_t in_first = CeilDiv(rest, stage.batch);

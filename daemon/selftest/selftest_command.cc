@@ -49,7 +49,7 @@ Status RunSelftest(const Flags& flags) {
   const std::int64_t gpus_per_node = flags.gpus_per_node.value_or(kDefaultGpusPerNode);
   GACCD_ASSIGN_OR_RETURN(const Job job, OverlayFlags(Job{}, flags));
   BatchSpec batch = job.batch;
-  if (!batch.target) {
+  if (!batch.target && !batch.target_schedule) {
     GACCD_ASSIGN_OR_RETURN(batch.target, UsualTarget(nodes, gpus_per_node, batch.micro));
   }
   GACCD_ASSIGN_OR_RETURN(const PlanRequest request, ToPlanRequest(batch, nodes, gpus_per_node));

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "daemon/telemetry/eval_events.h"
 #include "daemon/telemetry/event_record.h"
-#include "daemon/telemetry/update_events.h"
 
 namespace gaccd {
 

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "daemon/telemetry/checkpoint_events.h"
+#include "daemon/telemetry/eval_events.h"
 #include "daemon/telemetry/update_events.h"
 
 namespace gaccd {

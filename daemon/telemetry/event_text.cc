@@ -7,8 +7,8 @@
 
 #include "daemon/config/plan_proto.h"
 #include "daemon/plan/load_groups.h"
+#include "daemon/telemetry/eval_events.h"
 #include "daemon/telemetry/run_events.h"
-#include "daemon/telemetry/update_events.h"
 #include "proto/plan.pb.h"
 
 namespace gaccd {

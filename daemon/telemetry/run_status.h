@@ -8,6 +8,7 @@
 
 #include "daemon/telemetry/checkpoint_events.h"
 #include "daemon/telemetry/end_events.h"
+#include "daemon/telemetry/eval_events.h"
 #include "daemon/telemetry/event_record.h"
 #include "daemon/telemetry/run_events.h"
 #include "daemon/telemetry/update_events.h"

@@ -1,6 +1,8 @@
 #include "daemon/train/batch_statistics.h"
 
+#include <ranges>
 #include <set>
+#include <string>
 
 #include "collectives/base/strings.h"
 
@@ -44,16 +46,15 @@ Status CheckRuns(const Model& model, std::int64_t samples, std::string_view wher
 }  // namespace
 
 Status CheckBatchStatistics(const Model& model, const Plan& plan, const UpdateSchedule& schedule) {
-  for (const std::int64_t samples : schedule.sizes()) {
+  for (const std::int64_t samples : std::views::reverse(schedule.sizes())) {
     const bool smaller = schedule.IsSmaller(samples);
+    const std::string where = StrCat(smaller ? "the smaller update of " : "updates of ", samples);
     const std::string_view remedy = smaller ? ", or --last-cycle=drop" : "";
-    GACCD_RETURN_IF_ERROR(
-        CheckRuns(model, samples, smaller ? "a smaller update" : "an update", remedy));
+    GACCD_RETURN_IF_ERROR(CheckRuns(model, samples, where, remedy));
     if (model.micro_values() != 1) continue;
     GACCD_ASSIGN_OR_RETURN(const Plan own, plan.ForSamples(samples));
-    GACCD_RETURN_IF_ERROR(CheckMicroBatches(
-        samples == plan.effective_batch() ? plan : own,
-        StrCat(smaller ? "the smaller update of " : "updates of ", samples), remedy));
+    GACCD_RETURN_IF_ERROR(
+        CheckMicroBatches(samples == plan.effective_batch() ? plan : own, where, remedy));
   }
   return Status::Ok();
 }

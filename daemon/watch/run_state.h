@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "collectives/base/result.h"
-#include "daemon/telemetry/update_events.h"
+#include "daemon/telemetry/eval_events.h"
 #include "daemon/watch/wall_time.h"
 
 namespace gaccd {

@@ -70,6 +70,8 @@ WORLDS = {  # by job
     "mixup": ["1x1", "1x3", "1x5", "2x2"],
     "cutmix": ["1x1", "1x3", "1x5"],
     "mixup_cutmix_carry": ["1x1", "1x3", "1x5", "30x8"],
+    "target_schedule": ["1x1", "1x3", "2x2", "1x17"],
+    "target_schedule_carry": ["1x1", "1x5"],
 }
 GRADIENTS = ["batch_norm_five"]  # of these, gradients and buffers after every update, too
 
@@ -120,31 +122,45 @@ def load(source, normalize):
     return torch.from_numpy(features), torch.from_numpy(targets)
 
 
-def effective_batch(batch, ranks):
+def effective_batch(batch, target, ranks):
     base = ranks * batch.micro
-    ratio = batch.target / base
+    ratio = target / base
     steps = {batch.FLOOR: max(1, math.floor(ratio)), batch.CEIL: math.ceil(ratio),
              batch.NEAREST: max(1, math.floor(ratio + 0.5))}
-    return batch.target if batch.rounding == batch.EXACT else steps[batch.rounding] * base
+    return target if batch.rounding == batch.EXACT else steps[batch.rounding] * base
 
 
-def updates_of(job, size, batch):
-    """(epoch from 1, its samples, whether it ends the epoch) of every update."""
-    updates, left, epoch = [], [], 0
+def target_of(batch, updates, samples):
+    """Of the update after so many updates with so many samples together."""
+    if not batch.HasField("target_schedule"):
+        return batch.target
+    return [stage.target for stage in batch.target_schedule.stage
+            if (updates >= stage.at_update if stage.HasField("at_update")
+                else samples >= stage.at_samples)][-1]
+
+
+def updates_of(job, size, ranks):
+    """(epoch from 1, its samples, the effective batch) of every update."""
+    updates, left, epoch, taken = [], [], 0, 0
     while (epoch < job.epochs or not job.epochs) and not 0 < job.max_updates <= len(updates):
         epoch += 1
         left += [(epoch, i) for i in order_of_epoch(job.seed, epoch - 1, size, job.data.shuffle)]
         whole = job.batch.last_cycle == job.batch.CARRY and epoch != job.epochs
-        while len(left) >= batch or (left and not whole):
+        while left:
+            batch = effective_batch(job.batch, target_of(job.batch, len(updates), taken), ranks)
+            if len(left) < batch and whole:
+                break
             part, left = left[:batch], left[batch:]
             if len(part) < batch and job.batch.last_cycle == job.batch.DROP:
                 continue
-            updates.append((part[0][0], [i for _, i in part]))
+            taken += len(part)
+            updates.append((part[0][0], [i for _, i in part], batch))
     return updates[:job.max_updates or None]
 
 
-def learning_rate(job, update, total, batch):
-    reference = job.batch.reference or job.batch.target
+def learning_rate(job, updates, update):
+    batch = updates[update][2]
+    reference = job.batch.reference or target_of(job.batch, 0, 0)
     rule = {job.batch.NONE: 1, job.batch.LINEAR: batch / reference,
             job.batch.SQRT: math.sqrt(batch / reference)}[job.batch.lr_rule]
     lr, warmup, shape = job.optimizer.lr * rule, job.schedule.warmup_updates, 1
@@ -152,7 +168,10 @@ def learning_rate(job, update, total, batch):
         lr *= (update + 1) / warmup
     if job.schedule.WhichOneof("shape") == "cosine" and update > warmup:
         final = job.schedule.cosine.final_ratio
-        done = (update - warmup) / (total - 1 - warmup)
+        before = numpy.cumsum([0] + [len(samples) for _, samples, _ in updates])
+        if not job.batch.HasField("target_schedule"):
+            before = numpy.arange(len(updates))
+        done = (before[update] - before[warmup]) / (before[len(updates) - 1] - before[warmup])
         shape = final + (1 - final) * (1 + math.cos(math.pi * done)) / 2
     if job.schedule.WhichOneof("shape") == "step":
         shape = job.schedule.step.gamma ** (update // job.schedule.step.every_updates)
@@ -442,8 +461,7 @@ def write_gradients(update, network, out):
 
 def train(job, ranks, out):
     features, targets = load(job.data.train, job.data.normalize)
-    batch = effective_batch(job.batch, ranks)
-    updates = updates_of(job, len(features), batch)
+    updates = updates_of(job, len(features), ranks)
     network = make_network(job)
     optimizer = make_optimizer(job.optimizer, network)
     average, update_average = make_average(job.optimizer, network)
@@ -452,7 +470,7 @@ def train(job, ranks, out):
     accumulates = (in_parts and all(norm.stats in ("MICRO", "FROZEN") for norm in norms)
                    and not isinstance(network, DualEncoder))
     total = 0
-    for update, (epoch, samples) in enumerate(updates):
+    for update, (epoch, samples, _) in enumerate(updates):
         optimizer.zero_grad()
         parts = [n for n in micro_batches(job.batch, ranks, len(samples)) if n > 0]
         for layer in in_parts:
@@ -475,7 +493,7 @@ def train(job, ranks, out):
                 loss += part_loss.detach()
         trained = [p for p in network.parameters() if p.requires_grad]
         norm = torch.nn.utils.clip_grad_norm_(trained, job.clip_norm or math.inf)
-        lr = learning_rate(job, update, len(updates), batch)
+        lr = learning_rate(job, updates, update)
         for group in optimizer.param_groups:
             group["lr"] = lr * group.get("lr_factor", 1)
         optimizer.step()

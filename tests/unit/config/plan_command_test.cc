@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <string>
 
@@ -175,6 +176,40 @@ TEST(PlanCommandTest, ARuleWithoutAReferenceSaysThatItIsTheTarget) {
   EXPECT_THAT(MakePlanOutput(flags)->text, HasSubstr("--reference-batch=N"));
   flags.job_fields.push_back({"batch.reference", "256"});
   EXPECT_THAT(MakePlanOutput(flags)->text, Not(HasSubstr("--reference-batch=N")));
+}
+
+TEST(PlanCommandTest, EveryStageOfATargetScheduleHasAPlan) {
+  const TempFolder folder;
+  Flags flags;
+  flags.nodes = 30;
+  flags.job = folder.path() + "/job.txtpb";
+  std::ofstream(*flags.job) << R"(
+      name: "stages" model { mlp { widths: [4, 2] } loss { mean_squared_error {} } }
+      data { train { synthetic { samples: 9000 features: 4 outputs: 2 } } }
+      batch { target_schedule { stage { at_update: 0 target: 768 }
+                                stage { at_samples: 5000 target: 3072 } } lr_rule: SQRT }
+      optimizer { lr: 0.1 sgd {} } epochs: 1)";
+  EXPECT_THAT(
+      PlanText(flags),
+      AllOf(HasSubstr("update 0                768       1         1         48x4,192x3\n"),
+            HasSubstr("5000 samples            3072      2         2         192x13,48x12\n")));
+  flags.format = OutputFormat::kJson;
+  const std::string json = PlanText(flags);
+  EXPECT_EQ(std::ranges::count(json, '\n'), 2);
+  EXPECT_THAT(json, AllOf(HasSubstr(R"("lr_factor":1,"stage":1,"at_update":0})"),
+                          HasSubstr(R"("lr_factor":2,"stage":2,"at_samples":5000})")));
+  flags.ranks = true;
+  EXPECT_EQ(std::ranges::count(PlanText(flags), '\n'), 2 + 2 * 240);
+  flags.ranks = false;
+  // The largest update decides the memory; the plan printed is that of the first.
+  flags.micro_batch_auto = true;
+  const auto all = [](const Job&, const Plan& whole) -> Result<Plan> {
+    EXPECT_EQ(whole.effective_batch(), 3072);
+    return whole;
+  };
+  EXPECT_THAT(ValueOrThrow(MakePlanOutput(flags, all)).plan.effective_batch(), 768);
+  flags.job_fields.push_back({"batch.target", "64"});
+  EXPECT_THAT(MakePlanOutput(flags), IsError(ErrorKind::kConfig, "target and target_schedule"));
 }
 
 }  // namespace

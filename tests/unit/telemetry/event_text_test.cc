@@ -158,6 +158,25 @@ TEST(EventTextTest, ARebalanceLineOfAnOlderVersionIsRead) {
   EXPECT_EQ(read->loads_before, "4x13,1x12,4x13,1...");
 }
 
+TEST(EventTextTest, ANewTargetIsReadAsItWasWritten) {
+  const TargetRecord change{.step = 132,
+                            .samples_total = 100'000,
+                            .stage = 2,
+                            .target_before = 768,
+                            .target = 3072,
+                            .accum_steps = 2,
+                            .loads = "192x13,48x12"};
+  EXPECT_EQ(EventLine(change),
+            "effective batch after update 132 (100000 samples): 768 -> 3072, loads 192x13,48x12 in "
+            "2 micro-steps");
+  const std::string text = EventJson(kWho, kStamp, change);
+  EXPECT_EQ(EventJson(kWho, kStamp, ValueOrThrow(ReadEvent<TargetRecord>(text))), text);
+  RunStatus status;
+  Apply(change, status);
+  EXPECT_EQ(status.loads, "192x13,48x12");
+  EXPECT_EQ(status.loads_step, 132);
+}
+
 TEST(EventTextTest, RunStartLeavesOutWhatIsNotThere) {
   RunStart start;
   start.version = "0.1.0";

@@ -138,8 +138,8 @@ TEST(GhostBatchNormTest, TheSameOnAnyRanksAndMicroBatches) {
 
 TEST(GhostBatchNormTest, ALastSampleByItselfIsRefused) {
   EXPECT_OK(Open(GhostJob(45, 4, 7), 3));
-  EXPECT_THAT(Open(GhostJob(45, 4, 11), 3),
-              IsError(ErrorKind::kConfig, "ghost_size 11", "the last samples of an update are 1"));
+  EXPECT_THAT(Open(GhostJob(45, 4, 11), 3), IsError(ErrorKind::kConfig, "ghost_size 11",
+                                                    "the last samples of updates of 45 are 1"));
   EXPECT_THAT(Open(GhostJob(45, 4, 4, 2), 3), IsOk()) << "a sample has two values";
   EXPECT_THAT(Open(GhostJob(45, 4, 2), 3), HasKind(ErrorKind::kConfig));
   Job job = GhostJob(75, 4, 4);  // 3 updates of 75, then 5

@@ -1,0 +1,74 @@
+// Events of evaluations. Durations are seconds.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/telemetry/event_record.h"
+
+namespace gaccd {
+
+// Of an evaluation: "accuracy", "f1_macro", ... (daemon/metrics/metric.h).
+struct MetricValue {
+  std::string name;
+  double value = 0;
+};
+
+// The best evaluation of a run so far.
+struct BestValue {
+  std::string metric;  // "loss", "accuracy", ...
+  double value = 0;
+  std::int64_t step = 0;  // updates before it; of equal values the first one
+};
+
+// An evaluation; its events are MetricRecords.
+struct EvalRecord {
+  std::int64_t epoch = 1;
+  std::int64_t step = 0;
+  std::int64_t samples = 0;
+  double loss = 0;                   // sum over `divisor`
+  double divisor = 0;                // how many units count
+  std::string unit = "samples";      // or "tokens", "weights"
+  std::vector<MetricValue> metrics;  // as the job names them
+  double dur_s = 0;
+  std::optional<BestValue> best = {};  // of a training, this one included
+};
+
+// One metric of an evaluation; its value is null in JSON when it is no number.
+struct MetricRecord {
+  static constexpr const char* kEvent = "eval";
+
+  std::int64_t epoch = 1;
+  std::int64_t step = 0;
+  std::string metric;
+  double value = 0;
+  std::int64_t samples = 0;
+  double divisor = 0;
+  std::string unit;
+  double dur_s = 0;
+  std::optional<BestValue> best = {};  // where `metric` decides which evaluation is the best
+
+  static void VisitFields(auto& fields, auto& eval) {
+    fields("epoch", eval.epoch);
+    fields("step", eval.step);
+    fields("metric", eval.metric);
+    fields("value", eval.value);
+    fields.Computed("value_finite", std::isfinite(eval.value));
+    fields("samples", eval.samples);
+    fields("divisor", eval.divisor);
+    fields.Text("unit", eval.unit, kMaxWord);
+    fields("dur_s", eval.dur_s);
+    fields.Group("best_step", eval.best, [&](auto& best) {
+      fields("best_step", best.step);
+      fields("best_value", best.value);
+    });
+  }
+};
+
+// One record a metric, "loss" first.
+[[nodiscard]] std::vector<MetricRecord> MetricRecords(const EvalRecord& eval);
+
+}  // namespace gaccd
