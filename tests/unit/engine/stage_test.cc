@@ -1,0 +1,80 @@
+#include "daemon/autograd/stage.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/autograd/add.h"
+#include "daemon/ops/linear.h"
+#include "daemon/ops/mean_squared_error.h"
+#include "daemon/ops/relu.h"
+#include "tests/support/status_matchers.h"
+
+namespace gaccd {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// h = relu(W1 x + b1) is cut; z = W2 h + b2 is compared with t + t, which is recorded before it.
+struct TwoStages {
+  Graph graph;
+  ValueId x = graph.AddInput("x", {{4, 3}});
+  ValueId t = graph.AddInput("t", {{4, 2}});
+  ValueId twice = Apply(std::make_shared<Add>(), {t, t});
+  ValueId y = Layer({5, 3}, 0, x);
+  ValueId h = Apply(std::make_shared<Relu>(), {y});
+  ValueId z = Layer({2, 5}, 2, h);
+
+  ValueId Apply(std::shared_ptr<const Function> function, std::vector<ValueId> inputs) {
+    return ValueOrThrow(graph.Apply(std::move(function), std::move(inputs)))[0];
+  }
+  ValueId Layer(const Shape& weight, std::size_t parameter, ValueId input) {
+    const ValueId w = graph.AddParameter("w", weight, parameter);
+    const ValueId b = graph.AddParameter("b", {weight[0]}, parameter + 1);
+    return Apply(std::make_shared<Linear>(), {input, w, b});
+  }
+};
+
+std::vector<std::string> StageNodes(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const Node& node : graph.nodes()) names.emplace_back(node.function->name());
+  return names;
+}
+
+TEST(StageTest, WhatDependsOnInputsAloneIsComputedWhereItIsRead) {
+  TwoStages recorded;
+  recorded.Apply(std::make_shared<MeanSquaredError>(), {recorded.z, recorded.twice});
+  const StageCuts cuts{.values = {recorded.h}};
+  EXPECT_THAT(ValueOrThrow(ParametersOfStages(recorded.graph, cuts)),
+              ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
+
+  Graph first = recorded.graph;
+  const StageEnds ends = ValueOrThrow(CutStage(cuts, 0, &first));
+  EXPECT_EQ(ends.sent, recorded.h);
+  EXPECT_EQ(ends.received, std::nullopt);
+  EXPECT_THAT(StageNodes(first), ElementsAre("add", "linear", "relu"));
+
+  Graph last = recorded.graph;
+  const StageEnds after = ValueOrThrow(CutStage(cuts, 1, &last));
+  EXPECT_EQ(after.sent, std::nullopt);
+  EXPECT_THAT(StageNodes(last), ElementsAre("add", "linear", "mean_squared_error"));
+  EXPECT_EQ(last.nodes()[1].inputs[0], after.received) << "not the value of the other stage";
+  EXPECT_EQ(last.nodes()[0].outputs[0], recorded.twice);
+}
+
+TEST(StageTest, AValueAroundTheCutIsRefused) {
+  TwoStages recorded;
+  const ValueId around = recorded.Layer({2, 5}, 4, recorded.y);
+  recorded.Apply(std::make_shared<MeanSquaredError>(), {recorded.z, around});
+  Graph last = recorded.graph;
+  EXPECT_THAT(CutStage({.values = {recorded.h}}, 1, &last),
+              IsError(ErrorKind::kConfig, "stage 1 (from 0) also needs", "of stage 0"));
+}
+
+}  // namespace
+}  // namespace gaccd
