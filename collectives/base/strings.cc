@@ -6,7 +6,9 @@ namespace gaccd {
 
 std::string Megabytes(std::int64_t bytes) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.1f MB", static_cast<double>(bytes) / 1e6);
+  const bool few = bytes > 0 && bytes < 100'000;
+  std::snprintf(text, sizeof text, few ? "%.1f kB" : "%.1f MB",
+                static_cast<double>(bytes) / (few ? 1e3 : 1e6));
   return text;
 }
 

@@ -16,7 +16,8 @@ template <typename... Args>
   return std::move(out).str();
 }
 
-[[nodiscard]] std::string Megabytes(std::int64_t bytes);  // "79.2 MB", of 10^6 bytes
+// "79.2 MB", of 10^6 bytes; "0.8 kB" where that is below 0.1 MB.
+[[nodiscard]] std::string Megabytes(std::int64_t bytes);
 
 inline constexpr std::size_t kMaxPrintable = 16'384;  // bytes
 

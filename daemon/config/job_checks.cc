@@ -356,10 +356,6 @@ Status CheckPipeline(const Job& job) {
     return Bad(StrCat("pipeline.blocks: expected one number for each of ", pipeline.stages,
                       " stages, found ", pipeline.blocks.size()));
   }
-  if (job.shard != Sharding::kNone) {
-    return Bad(
-        StrCat("pipeline: is not offered with shard yet, expected none, found ", Name(job.shard)));
-  }
   if (job.batch.recompute == Recompute::kBlocks) {
     return Bad("pipeline: is not offered with recompute yet, expected none, found blocks");
   }

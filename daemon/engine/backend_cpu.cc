@@ -19,6 +19,7 @@
 #include "daemon/optim/norm.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/tensor/shard_grid.h"
+#include "daemon/tensor/shard_layout.h"
 
 namespace gaccd {
 namespace {
@@ -43,10 +44,10 @@ class CpuBackend final : public Backend {
   Result<std::byte*> HostMemory(std::size_t /*bytes*/) override { return nullptr; }
 
   Status CopyIn(std::string_view /*what*/, EngineBuffer to, std::span<const float> from) override {
-    if (pipeline_) {
+    if (to == EngineBuffer::kOptimizer) {
+      KeepOwnState(from);
+    } else if (pipeline_) {
       CopyInStage(to, from);
-    } else if (shards_ && to == EngineBuffer::kOptimizer) {
-      shards_->KeepOwn(from, optimizer_->state());
     } else {
       std::ranges::copy(from, Buffer(to).begin());
     }
@@ -54,17 +55,11 @@ class CpuBackend final : public Backend {
   }
   Status CopyOut(std::string_view /*what*/, EngineBuffer from, std::int64_t first,
                  std::span<float> to) override {
-    if (pipeline_) {
-      return from == EngineBuffer::kOptimizer
-                 ? pipeline_->GatherState(optimizer_->state(), first, to)
-                 : pipeline_->GatherFlat(Buffer(from), first, to);
-    }
-    if (shards_ && from == EngineBuffer::kOptimizer) {
-      return shards_->GatherState(optimizer_->state(), first, to);
-    }
+    if (from == EngineBuffer::kOptimizer) return GatherState(first, to);
     if (shards_ && from == EngineBuffer::kGradients && reduced_) {
-      GACCD_RETURN_IF_ERROR(shards_->Gather(replica_->gradients()));
+      GACCD_RETURN_IF_ERROR(shards_->Gather(Stage(replica_->gradients())));
     }
+    if (pipeline_) return pipeline_->GatherFlat(Buffer(from), first, to);
     std::ranges::copy(Buffer(from).subspan(static_cast<std::size_t>(first), to.size()), to.begin());
     return Status::Ok();
   }
@@ -137,17 +132,22 @@ class CpuBackend final : public Backend {
            : buffer == EngineBuffer::kOptimizer ? optimizer_->state()
                                                 : replica_->gradients();
   }
-  // Of a buffer what this rank updates: all of it, unless the optimiser is sharded.
+  // Of a buffer the part of this stage, and of that what this rank updates. All of it where there
+  // is no pipeline, and where the optimiser is not sharded.
+  [[nodiscard]] std::span<float> Stage(std::span<float> whole) const {
+    return pipeline_ ? pipeline_->Own(whole) : whole;
+  }
   [[nodiscard]] std::span<float> Own(std::span<float> whole) const {
-    if (pipeline_) return pipeline_->Own(whole);
-    return shards_ ? shards_->Own(whole) : whole;
+    return shards_ ? shards_->Own(Stage(whole)) : Stage(whole);
   }
   void CopyInStage(EngineBuffer to, std::span<const float> from);
+  void KeepOwnState(std::span<const float> whole);
+  Status GatherState(std::int64_t first, std::span<float> out);
   Status CreateBuffers(const EngineOptions& options, std::span<float>* gradients,
                        std::span<float>* parameters);
   Status ReduceGradients();
   Status OwnParametersChanged();
-  Status DivideState(const EngineOptions& options);
+  Status DivideState(Communicator& comm, Sharding mode, const FlatLayout& layout);
   // Where this rank's whole buffers are reduced and gathered fastest.
   Result<std::unique_ptr<CommMemory>> Allocate(std::size_t bytes) {
     return shards_ ? shards_->Allocate(bytes) : comm_.Allocate(bytes);
@@ -168,6 +168,8 @@ class CpuBackend final : public Backend {
   const std::optional<ContrastiveModel> contrastive_;
   std::unique_ptr<ShardExchange> shards_;       // null: every rank has all of the optimiser's state
   std::unique_ptr<PipelineExchange> pipeline_;  // null: no stage of one
+  ShardPart own_;                               // what this rank updates
+  std::int64_t state_buffers_ = 0;
   std::int64_t in_flight_ = 1;
   HostBuffer stage_gradients_;  // of a stage: pages that it does not use take no memory
   std::unique_ptr<CommMemory> gradient_memory_;
@@ -187,29 +189,37 @@ class CpuBackend final : public Backend {
   std::array<Clock::time_point, 4> marks_;
 };
 
-// Where a part would be all of it, nothing is divided.
-Status CpuBackend::DivideState(const EngineOptions& options) {
-  if (ShardGrid::Of(options.shard, RanksOfNodes(comm_.topology())).parts() == 1)
-    return Status::Ok();
-  GACCD_ASSIGN_OR_RETURN(shards_, ShardExchange::Make(comm_, options.shard, model_.layout(),
-                                                      StateElements(options.optimizer, 1)));
+// Among ranks that have the same parameters. Where a part would be all of it, nothing is divided.
+Status CpuBackend::DivideState(Communicator& comm, Sharding mode, const FlatLayout& layout) {
+  if (ShardGrid::Of(mode, RanksOfNodes(comm.topology())).parts() == 1) return Status::Ok();
+  GACCD_ASSIGN_OR_RETURN(shards_, ShardExchange::Make(comm, mode, layout, state_buffers_));
+  const ShardPart& part = shards_->own();
+  own_ = {.first = own_.first + part.first,
+          .elements = part.elements,
+          .state_first = own_.state_first + part.state_first,
+          .state_elements = part.state_elements};
   return Status::Ok();
 }
 
 Status CpuBackend::CreateBuffers(const EngineOptions& options, std::span<float>* gradients,
                                  std::span<float>* parameters) {
-  const auto elements = static_cast<std::size_t>(model_.layout().size());
+  const FlatLayout& layout = model_.layout();
+  const auto elements = static_cast<std::size_t>(layout.size());
   const std::size_t bytes = elements * sizeof(float);
+  state_buffers_ = StateElements(options.optimizer, 1);
+  own_ = {.elements = layout.size(), .state_elements = layout.trainable_size()};
   if (model_.stage()) {
     in_flight_ = options.replica.in_flight;
+    own_ = model_.stage()->own();
     GACCD_ASSIGN_OR_RETURN(pipeline_,
-                           PipelineExchange::Make(comm_, *model_.stage(), model_.layout(),
-                                                  StateElements(options.optimizer, 1)));
+                           PipelineExchange::Make(comm_, *model_.stage(), layout, state_buffers_));
+    GACCD_ASSIGN_OR_RETURN(const FlatLayout of_stage, LayoutOfPart(layout, own_));
+    GACCD_RETURN_IF_ERROR(DivideState(pipeline_->same_stage(), options.shard, of_stage));
     GACCD_ASSIGN_OR_RETURN(stage_gradients_, HostBuffer::Allocate(bytes, "gradients"));
     *gradients = {reinterpret_cast<float*>(stage_gradients_.data()), elements};
     return Status::Ok();  // the replica allocates the parameters so, too
   }
-  GACCD_RETURN_IF_ERROR(DivideState(options));
+  GACCD_RETURN_IF_ERROR(DivideState(comm_, options.shard, layout));
   GACCD_ASSIGN_OR_RETURN(gradient_memory_, Allocate(bytes));
   *gradients = {static_cast<float*>(gradient_memory_->data()), elements};
   if (!shards_) return Status::Ok();
@@ -231,11 +241,8 @@ Status CpuBackend::Create(const EngineOptions& options) {
         ResidentBytesOf(std::as_bytes(gradients)) + ResidentBytesOf(std::as_bytes(parameters));
   }
   const FlatLayout& layout = model_.layout();
-  OptimizerRanges ranges = OptimizerRanges::Of(layout);
-  if (shards_) ranges = OptimizerRanges::Of(layout, shards_->own());
-  if (pipeline_) {
-    ranges = OptimizerRanges::Of(layout, pipeline_->stage().own());
-  } else {
+  OptimizerRanges ranges = OptimizerRanges::Of(layout, own_);
+  if (!pipeline_) {
     // Nothing is sent during the backward pass here: one message.
     GACCD_ASSIGN_OR_RETURN(reducer_,
                            MakeGradientReducer(comm_, layout, View(gradients), kOneBucket));
@@ -305,9 +312,35 @@ Status CpuBackend::RunSegment(const BatchView& batch, std::int64_t micro_batch,
   return Status::Ok();
 }
 
+void CpuBackend::KeepOwnState(std::span<const float> whole) {
+  const auto trainable = static_cast<std::size_t>(model_.layout().trainable_size());
+  const auto elements = static_cast<std::size_t>(own_.state_elements);
+  for (std::size_t buffer = 0; buffer < static_cast<std::size_t>(state_buffers_); ++buffer) {
+    const std::size_t first = buffer * trainable + static_cast<std::size_t>(own_.state_first);
+    std::ranges::copy(whole.subspan(first, elements),
+                      optimizer_->state().subspan(buffer * elements).begin());
+  }
+}
+
+// Elements [first, first + out.size()) of the whole state. Of a sharded stage all of it is gathered
+// for a moment.
+Status CpuBackend::GatherState(std::int64_t first, std::span<float> out) {
+  std::span<const float> state = optimizer_->state();
+  std::vector<float> of_stage;
+  if (shards_ && !pipeline_) return shards_->GatherState(state, first, out);
+  if (shards_) {
+    of_stage.resize(
+        static_cast<std::size_t>(state_buffers_ * pipeline_->stage().own().state_elements));
+    GACCD_RETURN_IF_ERROR(shards_->GatherState(state, 0, of_stage));
+    state = of_stage;
+  }
+  if (pipeline_) return pipeline_->GatherState(state, first, out);
+  std::ranges::copy(state.subspan(static_cast<std::size_t>(first), out.size()), out.begin());
+  return Status::Ok();
+}
+
 // Pages of other stages stay untouched.
 void CpuBackend::CopyInStage(EngineBuffer to, std::span<const float> from) {
-  if (to == EngineBuffer::kOptimizer) return pipeline_->KeepOwnState(from, optimizer_->state());
   const std::span<float> whole = Buffer(to);
   for (const std::span<float> part : replica_->UsedOf(whole)) {
     std::ranges::copy(
@@ -358,9 +391,14 @@ Result<Evaluation> CpuBackend::Evaluate(const BatchView& batch) {
 }
 
 Status CpuBackend::ReduceGradients() {
-  if (!pipeline_) return shards_ ? shards_->Reduce(replica_->gradients()) : reducer_->ReduceAll();
-  GACCD_RETURN_IF_ERROR(pipeline_->FlushSends());
-  return pipeline_->Reduce(replica_->gradients());
+  if (pipeline_) {
+    GACCD_RETURN_IF_ERROR(pipeline_->FlushSends());
+    GACCD_RETURN_IF_ERROR(pipeline_->ReduceShared(replica_->gradients()));
+  }
+  const std::span<float> stage = Stage(replica_->gradients());
+  if (shards_) return shards_->Reduce(stage);
+  if (!pipeline_) return reducer_->ReduceAll();
+  return pipeline_->same_stage().AllReduceSum(View(stage), View(stage));
 }
 
 Status CpuBackend::Reduce(const UpdateSlot& /*slot*/) {
@@ -387,12 +425,13 @@ Status CpuBackend::Measure() {
   replica_->TakeMicroStatistics();
   const std::span<const float> own = Own(replica_->gradients());
   double squares = 0;
-  if (pipeline_) {
-    GACCD_ASSIGN_OR_RETURN(squares, pipeline_->SumOverStages(SumOfSquares(own)));
-  } else if (shards_) {
+  if (shards_) {
     GACCD_ASSIGN_OR_RETURN(squares, shards_->SumOfSquares(own));
   } else {
     squares = SumOfSquares(own);
+  }
+  if (pipeline_) {
+    GACCD_ASSIGN_OR_RETURN(squares, pipeline_->SumOverStages(squares));
   }
   // Statistics that would not be finite make an update that is not.
   const bool finite = replica_->RunningStatisticsStayFinite();
@@ -417,7 +456,7 @@ Status CpuBackend::Optimize(const ParameterLimit* limit) {
 }
 
 Status CpuBackend::OwnParametersChanged() {
-  if (shards_) GACCD_RETURN_IF_ERROR(shards_->Gather(replica_->parameters()));
+  if (shards_) GACCD_RETURN_IF_ERROR(shards_->Gather(Stage(replica_->parameters())));
   if (pipeline_) GACCD_RETURN_IF_ERROR(pipeline_->SendShared(replica_->parameters()));
   return replica_->ParametersChanged();
 }

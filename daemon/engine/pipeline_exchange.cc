@@ -60,15 +60,13 @@ Status PipelineExchange::Receive(MutableBuffer message, int step) {
   return pipeline_->Receive(message, pipeline_->rank() + step);
 }
 
-// First over the stages: the owner's part then holds all of its pipeline.
-Status PipelineExchange::Reduce(std::span<float> gradients) {
+Status PipelineExchange::ReduceShared(std::span<float> gradients) {
   for (std::size_t i = 0; i < sharing_.size(); ++i) {
     if (!sharing_[i]) continue;
     const MutableBuffer shared = View(Shared(gradients, stage_.shared[i]));
     GACCD_RETURN_IF_ERROR(sharing_[i]->AllReduceSum(shared, shared));
   }
-  const MutableBuffer own = View(Own(gradients));
-  return same_stage_->AllReduceSum(own, own);
+  return Status::Ok();
 }
 
 Result<double> PipelineExchange::SumOverStages(double own) {
@@ -99,15 +97,6 @@ Status PipelineExchange::SendShared(std::span<float> parameters) {
         sharing_[i]->Broadcast(View(Shared(parameters, stage_.shared[i])), /*root=*/0));
   }
   return Status::Ok();
-}
-
-void PipelineExchange::KeepOwnState(std::span<const float> whole, std::span<float> own) const {
-  const std::int64_t trainable = layout_.trainable_size();
-  const std::int64_t elements = stage_.own().state_elements;
-  for (std::int64_t buffer = 0; buffer < state_buffers_; ++buffer) {
-    std::ranges::copy(PartOf(whole, buffer * trainable + stage_.own().state_first, elements),
-                      PartOf(own, buffer * elements, elements).begin());
-  }
 }
 
 Status PipelineExchange::GatherParts(std::span<const Range> parts, std::span<const float> own,

@@ -42,8 +42,11 @@ class PipelineExchange {
   // Before a collective: waits until the own messages have left.
   Status FlushSends() { return pipeline_->FlushSends(); }
 
-  // The own part of the gradients becomes the sum over all ranks that have some of it.
-  Status Reduce(std::span<float> gradients);
+  // Of shared parameters the gradients become those of the own pipeline, before the owner's part is
+  // summed over the ranks of its stage.
+  Status ReduceShared(std::span<float> gradients);
+  // By pipeline: ranks with the same parameters, one of each pipeline.
+  [[nodiscard]] Communicator& same_stage() { return *same_stage_; }
   // Of all stages, the same bits on all ranks.
   Result<double> SumOverStages(double own);
   // The sum modulo 2^64.
@@ -51,10 +54,8 @@ class PipelineExchange {
   // After a step of the own part: shared parameters become what their owners have.
   Status SendShared(std::span<float> parameters);
 
-  // Of a whole state the own part.
-  void KeepOwnState(std::span<const float> whole, std::span<float> own) const;
   // Elements [first, first + out.size()) of a whole buffer or state, which every rank chooses for
-  // itself.
+  // itself. own: the state of the own stage.
   Status GatherFlat(std::span<const float> whole, std::int64_t first, std::span<float> out);
   Status GatherState(std::span<const float> own, std::int64_t first, std::span<float> out);
 

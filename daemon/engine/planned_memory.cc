@@ -64,9 +64,11 @@ Result<EngineMemory> OnGpu(const Model& model, const EngineOptions& options) {
 }  // namespace
 
 Result<EngineMemory> PlanEngineMemory(const Model& model, const EngineOptions& options, int parts) {
-  const std::int64_t trainable =
-      model.stage() ? model.stage()->own().state_elements
-                    : ShardLayout::Make(model.layout(), parts).most_state_elements();
+  FlatLayout layout = model.layout();
+  if (model.stage()) {
+    GACCD_ASSIGN_OR_RETURN(layout, LayoutOfPart(model.layout(), model.stage()->own()));
+  }
+  const std::int64_t trainable = ShardLayout::Make(layout, parts).most_state_elements();
   const std::int64_t state = Bytes(StateElements(options.optimizer, trainable));
   EngineMemory memory;
   if (const auto loss = model.contrastive()) {

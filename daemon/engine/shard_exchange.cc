@@ -139,14 +139,6 @@ Result<double> ShardExchange::SumOfSquares(std::span<const float> own_part) {
   return SumInOrder(squares_);
 }
 
-void ShardExchange::KeepOwn(std::span<const float> whole_state, std::span<float> own_state) const {
-  for (std::int64_t buffer = 0; buffer < state_buffers_; ++buffer) {
-    const std::int64_t elements = own_.state_elements;
-    std::ranges::copy(Part(whole_state, buffer * trainable_ + own_.state_first, elements),
-                      Part(own_state, buffer * elements, elements).begin());
-  }
-}
-
 Status ShardExchange::GatherState(std::span<const float> own_state, std::int64_t first,
                                   std::span<float> out) const {
   const Range asked = {first, first + std::ssize(out)};

@@ -57,7 +57,6 @@ class ShardExchange {
   // SumOfSquares() of all parts, with the bits that it has for a whole buffer.
   Result<double> SumOfSquares(std::span<const float> own_part);
 
-  void KeepOwn(std::span<const float> whole_state, std::span<float> own_state) const;
   // Elements [first, first + out.size()) of the whole state, which every rank chooses for itself.
   Status GatherState(std::span<const float> own_state, std::int64_t first,
                      std::span<float> out) const;

@@ -31,9 +31,10 @@ Status RunSelftestOfJob(const Flags& flags) {
   GACCD_ASSIGN_OR_RETURN(Job job, LoadJob(*flags.job));
   GACCD_ASSIGN_OR_RETURN(job, OverlayFlags(std::move(job), flags));
   GACCD_ASSIGN_OR_RETURN(job, WithGraphDigest(std::move(job)));
-  GACCD_ASSIGN_OR_RETURN(const PlanRequest request,
+  GACCD_ASSIGN_OR_RETURN(PlanRequest request,
                          ToPlanRequest(job.batch, flags.nodes.value_or(kDefaultNodes),
                                        flags.gpus_per_node.value_or(kDefaultGpusPerNode)));
+  request.stages = job.pipeline.stages;
   GACCD_ASSIGN_OR_RETURN(const JobSelftest test, RunJobSelftest(job, request));
   GACCD_RETURN_IF_ERROR(PrintOut(flags.format == OutputFormat::kJson ? JobSelftestJson(test)
                                                                      : JobSelftestText(test)));

@@ -14,9 +14,11 @@
 #include "daemon/data/dataset.h"
 #include "daemon/data/update_schedule.h"
 #include "daemon/selftest/contrastive_gradient.h"
+#include "daemon/selftest/exchange_mistakes.h"
 #include "daemon/selftest/selftest_room.h"
 #include "daemon/selftest/statistics_gradient.h"
 #include "daemon/train/batch_feed.h"
+#include "daemon/train/pipeline.h"
 #include "daemon/train/update.h"
 
 namespace gaccd {
@@ -52,26 +54,27 @@ Result<UpdateOutcome> TakeOutcome(Engine& engine, const Model& model) {
 // Of one update; the learning rate is 0.
 using UpdateFunction = std::function<Status(Engine& engine, BatchFeed& feed, const Plan& plan)>;
 
-Result<UpdateOutcome> OutcomeOf(const JobSetting& setting, Communicator& comm, const Plan& plan,
-                                const UpdateFunction& update) {
+// model: the setting's, or a stage of it.
+Result<UpdateOutcome> OutcomeOf(const JobSetting& setting, const Model& model, Communicator& comm,
+                                const Plan& plan, const UpdateFunction& update) {
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, setting.ScheduleOf(plan));
-  GACCD_ASSIGN_OR_RETURN(
-      BatchFeed feed,
-      BatchFeed::Make(setting.data, setting.order(), schedule, plan, comm.rank(),
-                      GeneratorOf(KindOf(setting.job.model.loss), setting.model.update_sums())));
-  feed.GroupByLength(setting.model.sample().cuts);
+  GACCD_ASSIGN_OR_RETURN(BatchFeed feed,
+                         BatchFeed::Make(setting.data, setting.order(), schedule, plan, comm.rank(),
+                                         GeneratorOf(setting.job, model)));
+  feed.GroupByLength(model.sample().cuts);
   const ReplicaOptions sizes{.micro_batches = feed.BatchSizes(),
                              .micro_steps_per_update = plan.accum_steps(),
                              .effective_batch = plan.effective_batch(),
+                             .in_flight = InFlightOf(setting.job, model, plan.accum_steps()),
                              .recompute = plan.request().recompute};
-  GACCD_ASSIGN_OR_RETURN(auto engine, MakeEngine(comm, setting.model,
+  GACCD_ASSIGN_OR_RETURN(auto engine, MakeEngine(comm, model,
                                                  {.replica = sizes,
                                                   .optimizer = setting.job.optimizer,
                                                   .shard = setting.job.shard}));
   GACCD_RETURN_IF_ERROR(engine->SetParameters(setting.parameters));
   GACCD_RETURN_IF_ERROR(feed.Start(*engine, 0));
   GACCD_RETURN_IF_ERROR(update(*engine, feed, plan));
-  return TakeOutcome(*engine, setting.model);
+  return TakeOutcome(*engine, model);
 }
 
 Status RightUpdate(Engine& engine, BatchFeed& feed, const Plan& plan) {
@@ -118,7 +121,7 @@ Result<UpdateOutcome> ReferenceOf(const JobSetting& setting, std::int64_t sample
       Plan::Make(
           {.nodes = 1, .gpus_per_node = 1, .micro_batch = samples, .target_batch = samples}));
   const auto alone = MakeSingle();
-  return OutcomeOf(setting, *alone, plan, RightUpdate);
+  return OutcomeOf(setting, setting.model, *alone, plan, RightUpdate);
 }
 
 // The micro-batches of the update, read `passes` times.
@@ -149,23 +152,34 @@ Result<UpdateOutcome> MakeMistake(const JobSetting& setting, Communicator& comm,
 // What one rank finds, in the order of `test`: the right update, then the mistakes.
 Status RunRank(const JobSetting& setting, const UpdateOutcome& reference, Communicator& comm,
                JobSelftest* test) {
+  Model model = setting.model;
+  GACCD_RETURN_IF_ERROR(MakeStage(setting.job, comm.rank(), &model));
   GACCD_ASSIGN_OR_RETURN(const UpdateOutcome right,
-                         OutcomeOf(setting, comm, test->plan, RightUpdate));
+                         OutcomeOf(setting, model, comm, test->plan, RightUpdate));
   test->right = Deviation(right, reference);
   std::size_t i = 0;
+  const auto add = [&](const Result<UpdateOutcome>& wrong) -> Status {
+    GACCD_RETURN_IF_ERROR(wrong.status());
+    test->mistakes[i++].deviation = Deviation(*wrong, reference);
+    return Status::Ok();
+  };
   const auto make = [&](const auto& mistakes) -> Status {
     for (const auto mistake : mistakes) {
-      GACCD_ASSIGN_OR_RETURN(const UpdateOutcome wrong,
-                             MakeMistake(setting, comm, test->plan, mistake));
-      test->mistakes[i++].deviation = Deviation(wrong, reference);
+      GACCD_RETURN_IF_ERROR(add(MakeMistake(setting, comm, test->plan, mistake)));
     }
     return Status::Ok();
   };
-  if (setting.model.contrastive()) return make(kContrastiveMistakes);
-  if (setting.model.update_sums() > 0) return make(kStatisticsMistakes);
-  GACCD_ASSIGN_OR_RETURN(const UpdateOutcome wrong,
-                         OutcomeOf(setting, comm, test->plan, LastOnlyUpdate));
-  test->mistakes[0].deviation = Deviation(wrong, reference);
+  if (model.contrastive()) {
+    GACCD_RETURN_IF_ERROR(make(kContrastiveMistakes));
+  } else if (model.update_sums() > 0) {
+    GACCD_RETURN_IF_ERROR(make(kStatisticsMistakes));
+  } else if (!model.stage()) {
+    GACCD_RETURN_IF_ERROR(add(OutcomeOf(setting, model, comm, test->plan, LastOnlyUpdate)));
+  }
+  for (const ExchangeMistake mistake : ExchangeMistakesOf(setting.job)) {
+    const auto mistaken = MakeMistaken(comm, mistake);
+    GACCD_RETURN_IF_ERROR(add(OutcomeOf(setting, model, *mistaken, test->plan, RightUpdate)));
+  }
   return Status::Ok();
 }
 
@@ -196,12 +210,15 @@ bool HasEffectOnGroups(StatisticsMistake mistake, const Plan& plan, const Model&
          (!of_groups || SharesGroups(model, plan, mistake == StatisticsMistake::kOwnMicroBatch));
 }
 
-std::vector<JobSelftest::Mistake> MistakesOf(const Model& model, const Plan& plan) {
+// model: of stage 0.
+std::vector<JobSelftest::Mistake> MistakesOf(const Job& job, const Model& model, const Plan& plan) {
   std::vector<JobSelftest::Mistake> mistakes;
   const auto add = [&](auto mistake) {
     bool has_effect = false;
     if constexpr (std::is_same_v<decltype(mistake), StatisticsMistake>) {
       has_effect = HasEffectOnGroups(mistake, plan, model);
+    } else if constexpr (std::is_same_v<decltype(mistake), ExchangeMistake>) {
+      has_effect = HasEffect(mistake, job, plan, model);
     } else {
       has_effect = HasEffect(mistake, plan);
     }
@@ -211,9 +228,10 @@ std::vector<JobSelftest::Mistake> MistakesOf(const Model& model, const Plan& pla
     std::ranges::for_each(kContrastiveMistakes, add);
   } else if (model.update_sums() > 0) {
     std::ranges::for_each(kStatisticsMistakes, add);
-  } else {
+  } else if (!model.stage()) {
     add(ContrastiveMistake::kLastOnly);
   }
+  std::ranges::for_each(ExchangeMistakesOf(job), add);
   return mistakes;
 }
 
@@ -249,10 +267,12 @@ Result<JobSelftest> RunJobSelftest(const Job& job, const PlanRequest& request) {
   model.Initialize(job.seed, setting.parameters);
   GACCD_ASSIGN_OR_RETURN(const UpdateOutcome reference,
                          ReferenceOf(setting, plan.effective_batch()));
+  Model first_stage = model;
+  GACCD_RETURN_IF_ERROR(MakeStage(job, 0, &first_stage));
   JobSelftest worst{.plan = plan,
                     .model = model.Describe(),
                     .has_statistics = model.update_sums() > 0,
-                    .mistakes = MistakesOf(model, plan)};
+                    .mistakes = MistakesOf(job, first_stage, plan)};
   std::mutex mutex;
   const auto body = [&](Communicator& comm) -> Status {
     JobSelftest mine = worst;
@@ -289,10 +309,14 @@ std::string JobSelftestJson(const JobSelftest& test) {
 }
 
 std::string JobSelftestText(const JobSelftest& test) {
+  const Plan& plan = test.plan;
+  const std::string pipelines =
+      plan.stages() > 1 ? StrCat(" = ", plan.pipelines(), " pipelines x ", plan.stages(), " stages")
+                        : "";
   std::string text =
-      StrCat("selftest of the job: ", test.model, "\n", test.plan.world(), " ranks as threads, ",
-             test.plan.accum_steps(), " micro-steps, ", test.plan.effective_batch(), " samples\n",
-             "gradient", test.has_statistics ? " and running statistics" : "",
+      StrCat("selftest of the job: ", test.model, "\n", plan.world(), " ranks", pipelines,
+             " as threads, ", plan.accum_steps(), " micro-steps, ", plan.effective_batch(),
+             " samples\n", "gradient", test.has_statistics ? " and running statistics" : "",
              " of the first update against one big batch on one rank: |g - g_ref| / |g_ref|\n\n");
   const auto add = [&](const std::string& name, double deviation, const char* verdict) {
     char line[96];

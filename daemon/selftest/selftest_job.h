@@ -1,6 +1,6 @@
 // The selftest of a user's own job: its first update, of its own model and data, with all ranks as
-// threads of this process, against one big batch on one rank; and the mistakes that the job's loss
-// lends itself to, which the same comparison must catch. On CPUs, in f32.
+// threads of this process, against one big batch on one rank; and the mistakes that the job's loss,
+// shard mode or pipeline lends itself to, which the same comparison must catch. On CPUs, in f32.
 #pragma once
 
 #include <string>
@@ -32,7 +32,8 @@ struct JobSelftest {
   [[nodiscard]] bool passed() const;
 };
 
-// kOs when this machine cannot run so many ranks; errors of the data and the model.
+// request: with the stages of the job's pipeline. kOs when this machine cannot run so many ranks;
+// errors of the data and the model.
 Result<JobSelftest> RunJobSelftest(const Job& job, const PlanRequest& request);
 
 // One line of JSON; a table for people, with the verdict in its last line.

@@ -41,6 +41,17 @@ std::int64_t ShareBefore(std::int64_t trainable, std::int64_t part, std::int64_t
 
 }  // namespace
 
+Result<FlatLayout> LayoutOfPart(const FlatLayout& layout, const ShardPart& part) {
+  FlatLayout made;
+  for (const FlatEntry& entry : layout.entries()) {
+    if (entry.offset < part.first || entry.offset >= part.first + part.elements) continue;
+    GACCD_ASSIGN_OR_RETURN(const std::size_t index,
+                           made.Add(entry.name, entry.shape, entry.group, entry.frozen));
+    if (entry.buffer) made.SetBuffer(index);
+  }
+  return made;
+}
+
 ShardLayout ShardLayout::Make(const FlatLayout& layout, int parts) {
   ShardLayout made;
   const std::int64_t trainable = layout.trainable_size();

@@ -23,6 +23,10 @@ struct ShardPart {
   friend bool operator==(const ShardPart&, const ShardPart&) = default;
 };
 
+// The entries of a part that begins and ends with one, as a layout of their own: elements and
+// places in the state count from its beginning.
+[[nodiscard]] Result<FlatLayout> LayoutOfPart(const FlatLayout& layout, const ShardPart& part);
+
 class ShardLayout {
  public:
   // REQUIRES: parts > 0.

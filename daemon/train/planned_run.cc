@@ -67,13 +67,15 @@ Result<OpenedRun> Open(const Job& job, const Plan& plan) {
 Result<EngineMemory> PlannedMemory(const PlannedTraining& training, const Plan& plan) {
   GACCD_ASSIGN_OR_RETURN(const ReplicaOptions sizes,
                          EngineSizes(training, plan, BusiestRank(plan, training.schedule)));
-  return PlanEngineMemory(training.model,
-                          {.replica = sizes,
-                           .optimizer = training.job.optimizer,
-                           .shard = training.job.shard,
-                           .numerics = {},
-                           .choice = {.device = Device::kCpu}},
-                          StatePartsOf(training.job, plan));
+  const auto& stage = training.model.stage();
+  return PlanEngineMemory(
+      training.model,
+      {.replica = sizes,
+       .optimizer = training.job.optimizer,
+       .shard = training.job.shard,
+       .numerics = {},
+       .choice = {.device = Device::kCpu}},
+      StatePartsOf(training.job, plan, stage ? static_cast<std::int64_t>(stage->stage) : 0));
 }
 
 // The same samples, with the other way to keep activations. Null: the model has no other.
@@ -164,6 +166,11 @@ Status AddRun(const Job& job, const Plan& plan, std::string* text) {
     };
     GACCD_ASSIGN_OR_RETURN(const std::string stages, PipelineText(job, run.model, plan, memory));
     *text += stages;
+    if (job.shard != Sharding::kNone) {
+      *text += PlanField(
+          "sharding", StrCat(Name(job.shard), ": the state of a stage in ", StatePartsOf(job, plan),
+                             " parts, among the ", plan.pipelines(), " ranks that have it"));
+    }
     return Status::Ok();
   }
   GACCD_ASSIGN_OR_RETURN(const Needs needs, FindNeeds(run.Of(job), plan));

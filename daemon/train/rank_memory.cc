@@ -1,5 +1,8 @@
 #include "daemon/train/rank_memory.h"
 
+#include <map>
+#include <vector>
+
 #include "collectives/base/strings.h"
 #include "daemon/data/index_source.h"
 #include "daemon/data/prefetcher.h"
@@ -55,11 +58,15 @@ Result<ReplicaOptions> EngineSizes(const PlannedTraining& training, const Plan& 
   return sizes;
 }
 
-int StatePartsOf(const Job& job, const Plan& plan) {
+int StatePartsOf(const Job& job, const Plan& plan, std::int64_t stage) {
   if (job.shard == Sharding::kNone) return 1;
-  return ShardGrid::Of(job.shard, static_cast<int>(plan.request().nodes),
-                       static_cast<int>(plan.request().gpus_per_node))
-      .parts();
+  std::map<std::int64_t, int> ranks;  // of the stage, by node
+  for (std::int64_t rank = stage; rank < plan.world(); rank += plan.stages()) {
+    ++ranks[rank / plan.request().gpus_per_node];
+  }
+  std::vector<int> ranks_of_nodes;
+  for (const auto& [node, count] : ranks) ranks_of_nodes.push_back(count);
+  return ShardGrid::Of(job.shard, ranks_of_nodes).parts();
 }
 
 Result<EngineMemory> PlanRankMemory(const PlannedTraining& training, const Plan& plan, int rank,

@@ -28,8 +28,8 @@ struct PlannedTraining {
 // evaluations. Of texts that are cut to their lengths the whole ones are among them.
 Result<ReplicaOptions> EngineSizes(const PlannedTraining& training, const Plan& plan, int rank);
 
-// Into how many parts the optimiser's state is divided.
-[[nodiscard]] int StatePartsOf(const Job& job, const Plan& plan);
+// Into how many parts the optimiser's state is divided, among the ranks of a stage.
+[[nodiscard]] int StatePartsOf(const Job& job, const Plan& plan, std::int64_t stage = 0);
 
 // Engine::PlanMemory(), or PlanEngineMemory().
 using PlanEngine = std::function<Result<EngineMemory>(const ReplicaOptions& sizes)>;

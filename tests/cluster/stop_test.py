@@ -3,9 +3,10 @@
 
 import json
 import signal
+import subprocess
 import time
 
-from support import EXAMPLES, FASHION_MNIST, ClusterTest, Run, main, program
+from support import EXAMPLES, FASHION_MNIST, SOURCE, ClusterTest, Run, main, program
 
 # Trains until it is stopped, and saves only when it stops or is asked to.
 ENDLESS = ["--epochs=100000", "--save-every-updates=1000000", "--bound=60"]
@@ -52,6 +53,29 @@ class Stopping(ClusterTest):
                                    "--exclusive", "--wrap=true"]).stdout.strip()
         self._assert_requeued(run, "SIGTERM")
         self.assertEqual(self.cluster.wait_job(urgent, timeout=SLACK)["JobState"], "COMPLETED")
+
+    def test_a_preempted_pipeline_is_continued_by_whole_models(self):
+        """4 pipelines of 3 stages, whose states are divided in each node; then 4 ranks with all of a GPT."""
+        folder, run_dir = self.work("pipeline"), self.cluster.dir / "work" / "pipeline" / "run"
+        run = Run(self._submit_gpt(folder, run_dir, 2, 6, "--pipeline=3", "--shard=node"), folder, run_dir)
+        self.wait_until(lambda: len(run.events("step")) >= 20, 180, "20 updates")
+        urgent = self.cluster.run(["sbatch", "--parsable", "--partition=urgent", "--nodes=4",
+                                   "--exclusive", "--wrap=true"]).stdout.strip()
+        last = self._assert_requeued(run, "SIGTERM")
+        self.assertEqual(self.cluster.wait_job(urgent, timeout=SLACK)["JobState"], "COMPLETED")
+        again = Run(self._submit_gpt(folder, run_dir, 1, 4), folder, run_dir)
+        self.assertEqual(self.cluster.wait_job(again.job, timeout=SLACK)["JobState"], "COMPLETED", again.text())
+        again.attempt = run_dir / "attempts" / f"001-{again.job}"
+        subprocess.run([program("GACCD"), "train", f"--job={folder}/job.txtpb", f"--run-dir={folder}/alone",
+                        "--local-ranks=1"], check=True, capture_output=True, timeout=SLACK)
+        (alone,) = (folder / "alone").glob("attempts/0*/events.jsonl")
+        expected = [e for e in map(json.loads, alone.read_text().splitlines()) if e["ev"] == "step"]
+        found = [*run.events("step"), *again.events("step")]
+        self.assertLess(last, len(expected))
+        self.assertEqual([e["step"] for e in found], [e["step"] for e in expected])
+        for one, other in zip(found, expected):
+            self.assertEqual(one["samples_total"], other["samples_total"])
+            self.assertAlmostEqual(one["loss"], other["loss"], delta=1e-6 * other["loss"])
 
     def test_a_file_save_saves_and_goes_on(self):
         run = self._training()
@@ -151,6 +175,22 @@ class Stopping(ClusterTest):
         run = self.submit("fashion-mnist.sbatch", *ENDLESS, *flags, options=options)
         self.wait_until(lambda: len(run.events("step")) >= updates, 180, f"{updates} updates")
         return run
+
+    def _submit_gpt(self, folder, run_dir, nodes, ranks_of_each, *flags):
+        """Ragged: 4 pipelines or ranks take 6, 5, 6 and 5 samples. Returns the job's number."""
+        data = SOURCE / "tests" / "golden" / "models"
+        (folder / "job.txtpb").write_text(
+            'name: "gpt" model { gpt { vocabulary: 23 context: 10 layers: 2 heads: 3 width: 12 } '
+            'loss { softmax_cross_entropy {} } } '
+            f'data {{ train {{ tokens {{ tokens: "{data}/gpt_tokens.npy" labels: "{data}/gpt_labels.npy" '
+            'vocabulary: 23 } } } batch { target: 22 micro: 2 last_cycle: CARRY } '
+            'optimizer { lr: 0.01 sgd { momentum: 0.9 } } clip_norm: 1 epochs: 0 max_updates: 600')
+        script = folder / "gpt.sbatch"
+        script.write_text("#!/bin/bash\n#SBATCH --requeue --open-mode=append --overcommit\n"
+                          f'exec "{EXAMPLES}/../launch" "{folder}/job.txtpb" {" ".join(flags)}\n')
+        return self.cluster.sbatch(
+            script, options=[f"--nodes={nodes}", f"--ntasks-per-node={ranks_of_each}", "--exclusive"], cwd=folder,
+            env={"GACCD": program("GACCD"), "GACCD_RUN_DIR": run_dir})
 
     def _submit_into(self, run, flags=ENDLESS):
         """Another job of the same example with the same run folder."""

@@ -32,5 +32,13 @@ TEST(StringsTest, PrintableIsCut) {
             std::string(kMaxPrintable, 'x') + "... (5 more bytes)");
 }
 
+TEST(StringsTest, FewBytesAreNotNone) {
+  EXPECT_EQ(Megabytes(79'249'999), "79.2 MB");
+  EXPECT_EQ(Megabytes(100'000), "0.1 MB");
+  EXPECT_EQ(Megabytes(99'999), "100.0 kB");
+  EXPECT_EQ(Megabytes(780), "0.8 kB");
+  EXPECT_EQ(Megabytes(0), "0.0 MB");
+}
+
 }  // namespace
 }  // namespace gaccd

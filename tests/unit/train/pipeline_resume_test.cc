@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "daemon/config/job_text.h"
 #include "daemon/selftest/selftest_job.h"
 #include "tests/support/engine_runs.h"
 #include "tests/support/resume_fixture.h"
@@ -30,7 +33,7 @@ class PipelineResumeTest : public ResumeTest {
   static void ExpectNear(const Trained& found, const Trained& expected) {
     EXPECT_LT(tests::Distance(found.weights, expected.weights), 1e-6);
     EXPECT_LT(tests::Distance(found.averaged, expected.averaged), 1e-6);
-    ASSERT_EQ(found.steps.size(), expected.steps.size());
+    EXPECT_EQ(found.summary.samples, expected.summary.samples);
   }
 };
 
@@ -50,6 +53,24 @@ TEST_F(PipelineResumeTest, AnyPipelineContinuesAnyOther) {
   }
 }
 
+// A GPT with tied weights in 2 pipelines of 3 stages, each state divided: continued by 4 ranks with
+// the whole model, and the other way round.
+TEST_F(PipelineResumeTest, AShardedPipelineIsContinuedByWholeModels) {
+  Job plain = ValueOrThrow(LoadJob(GACCD_GOLDEN_DIR "/models/gpt_mini.txtpb"));
+  plain.batch.micro = 2;
+  Job sharded = plain;
+  sharded.pipeline.stages = 3;
+  sharded.shard = Sharding::kNode;
+  const auto whole = ValueOrThrow(Train(plain, 1, 0, "never"));
+  const auto divided = ValueOrThrow(Train(sharded, 6, 8, "never"));
+  ExpectNear(divided, whole);
+  const std::string of_divided = PathOf(8);
+  ExpectNear(ValueOrThrow(Train(plain, 4, 0, of_divided)), divided);
+  std::filesystem::remove_all(ckpt());
+  ValueOrThrow(Train(plain, 4, 8, "never"));
+  ExpectNear(ValueOrThrow(Train(sharded, 6, 0, PathOf(8))), divided);
+}
+
 TEST_F(PipelineResumeTest, RefusesWhatItCannotDivide) {
   Job job = JobOf(2);
   const auto kind = [&](int ranks) { return Train(job, ranks, 0, "never").status(); };
@@ -61,6 +82,38 @@ TEST_F(PipelineResumeTest, RefusesWhatItCannotDivide) {
   job.pipeline = {.stages = 2};
   job.model.layer.insert(job.model.layer.begin() + 1, {"norm", BatchNormSpec{32}});
   EXPECT_THAT(kind(2), HasKind(ErrorKind::kConfig));  // statistics of the update
+}
+
+// The output of gpt_mini has the weights of its embedding: stages share them.
+TEST(PipelineSelftest, PassesAndCatchesMistakes) {
+  Job job = ValueOrThrow(LoadJob(GACCD_GOLDEN_DIR "/models/gpt_mini.txtpb"));
+  job.pipeline.stages = 2;
+  const auto of = [&](std::int64_t ranks, std::int64_t micro) {
+    return ValueOrThrow(RunJobSelftest(job, {.nodes = 1,
+                                             .gpus_per_node = ranks,
+                                             .micro_batch = micro,
+                                             .target_batch = 8,
+                                             .stages = 2}));
+  };
+  for (const PipelineSchedule schedule : {PipelineSchedule::kGpipe, PipelineSchedule::kOneFOneB}) {
+    job.pipeline.schedule = schedule;
+    const JobSelftest test = of(6, 1);  // 3 + 3 + 2 samples
+    EXPECT_TRUE(test.passed()) << JobSelftestText(test);
+    ASSERT_EQ(test.mistakes.size(), 4);
+    for (const JobSelftest::Mistake& mistake : test.mistakes) {
+      EXPECT_TRUE(mistake.has_effect) << mistake.name;
+      EXPECT_GT(mistake.deviation, 1e-3) << mistake.name;
+    }
+  }
+  job.shard = Sharding::kOptimizer;
+  const JobSelftest sharded = of(6, 1);
+  EXPECT_TRUE(sharded.passed()) << JobSelftestText(sharded);
+  EXPECT_EQ(std::ranges::count(sharded.mistakes, true, &JobSelftest::Mistake::has_effect), 4);
+  job.shard = Sharding::kNone;
+  const JobSelftest one = of(2, 8);  // one pipeline, one micro-batch
+  EXPECT_TRUE(one.passed()) << JobSelftestText(one);
+  const auto effects = std::ranges::count(one.mistakes, true, &JobSelftest::Mistake::has_effect);
+  EXPECT_EQ(effects, 1) << "the shared weights";
 }
 
 }  // namespace

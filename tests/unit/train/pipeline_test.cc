@@ -16,16 +16,19 @@
 namespace gaccd::tests {
 namespace {
 
-std::vector<EngineRun> RunPipelines(EngineCase test, int stages, PipelineSchedule schedule) {
+// per_node: pipelines; 0: all are on one node.
+std::vector<EngineRun> RunPipelines(EngineCase test, int stages, PipelineSchedule schedule,
+                                    int per_node = 0) {
   test.stages = stages;
   test.schedule = schedule;
   const int ranks = test.ranks * stages;
   std::vector<EngineRun> runs(static_cast<std::size_t>(ranks));
-  const Status status = RunThreadRanks(ranks, {}, [&](Communicator& comm) -> Status {
-    GACCD_ASSIGN_OR_RETURN(runs[static_cast<std::size_t>(comm.rank())],
-                           RunEngine(comm, test, {}, {.gradients = true}));
-    return Status::Ok();
-  });
+  const Status status = RunThreadRanks(
+      ranks, {.ranks_per_node = per_node * stages}, [&](Communicator& comm) -> Status {
+        GACCD_ASSIGN_OR_RETURN(runs[static_cast<std::size_t>(comm.rank())],
+                               RunEngine(comm, test, {}, {.gradients = true}));
+        return Status::Ok();
+      });
   EXPECT_TRUE(status.ok()) << status.message();
   return runs;
 }
@@ -46,11 +49,13 @@ void ExpectNear(const EngineRun& found, const EngineRun& expected) {
   EXPECT_EQ(found.optimizer_updates, expected.optimizer_updates);
 }
 
-void ExpectWhole(const EngineCase& test, int stages, PipelineSchedule schedule) {
+void ExpectWhole(const EngineCase& test, int stages, PipelineSchedule schedule, int per_node = 0) {
   SCOPED_TRACE(StrCat(test.name, ", ", test.ranks, " pipelines of ", stages, " stages, ",
                       test.target, " samples"));
-  const std::vector<EngineRun> whole = RunPipelines(test, 1, schedule);
-  const std::vector<EngineRun> found = RunPipelines(test, stages, schedule);
+  EngineCase unsharded = test;
+  unsharded.shard = Sharding::kNone;
+  const std::vector<EngineRun> whole = RunPipelines(unsharded, 1, schedule);
+  const std::vector<EngineRun> found = RunPipelines(test, stages, schedule, per_node);
   ASSERT_FALSE(::testing::Test::HasFailure());
   for (const EngineRun& run : found) {
     ExpectNear(run, whole.front());
@@ -115,6 +120,35 @@ TEST(PipelineTest, StepsByEveryOptimizer) {
                  .optimizer = optimizer.spec,
                  .clip_norm = 0.1},
                 2, PipelineSchedule::kOneFOneB);
+  }
+}
+
+// Stages of 3 blocks of parameters and more: of a state some ranks have one, some two.
+TEST(PipelineTest, DividesTheStateOfAStage) {
+  EngineCase test{.name = "sharded",
+                  .ranks = 4,
+                  .micro = 4,
+                  .target = 29,
+                  .updates = 5,
+                  .tail = 3,  // one pipeline has nothing then
+                  .widths = {24, 90, 70, 60, 5},
+                  .optimizer = {.lr = 0.01,
+                                .kind = AdamWSpec{},
+                                .group = {{.match = "fc2.bias", .freeze = true}},
+                                .ema = EmaSpec{0.75}},
+                  .clip_norm = 0.1};
+  const EngineRun plain = RunPipelines(test, 2, PipelineSchedule::kOneFOneB).front();
+  for (const Sharding shard : {Sharding::kOptimizer, Sharding::kNode, Sharding::kNodeOptimizer}) {
+    test.shard = shard;
+    for (const int per_node : {0, 2, 3}) {  // of 4 pipelines
+      SCOPED_TRACE(StrCat("shard ", static_cast<int>(shard), ", ", per_node, " pipelines a node"));
+      ExpectWhole(test, 2, PipelineSchedule::kOneFOneB, per_node);
+    }
+    ExpectWhole(test, 3, PipelineSchedule::kGpipe, 2);
+    // On one node the bits are those of stages that are not sharded.
+    const EngineRun found = RunPipelines(test, 2, PipelineSchedule::kOneFOneB).front();
+    EXPECT_EQ(found.parameters, plain.parameters);
+    EXPECT_EQ(found.state, plain.state);
   }
 }
 

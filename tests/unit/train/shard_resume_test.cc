@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -182,11 +183,27 @@ TEST_F(ShardResumeTest, ThePlanSaysWhatARankKeepsAndSends) {
   EXPECT_THAT(text, HasSubstr("      2      6  node                 4.1 MB"));
 }
 
-TEST_F(ShardResumeTest, TheSelftestOfAShardedJobPasses) {
-  const auto test = ValueOrThrow(
-      RunJobSelftest(MediumJob(Sharding::kOptimizer),
-                     {.nodes = 1, .gpus_per_node = 7, .micro_batch = 2, .target_batch = 33}));
-  EXPECT_TRUE(test.passed()) << JobSelftestText(test);
+TEST_F(ShardResumeTest, TheSelftestOfAShardedJobPassesAndCatchesMistakes) {
+  for (const Sharding shard : {Sharding::kOptimizer, Sharding::kNode, Sharding::kNodeOptimizer}) {
+    const auto test = ValueOrThrow(RunJobSelftest(
+        MediumJob(shard), {.nodes = 2, .gpus_per_node = 3, .micro_batch = 2, .target_batch = 33}));
+    EXPECT_TRUE(test.passed()) << JobSelftestText(test);
+    ASSERT_EQ(test.mistakes.size(), 5);
+    for (const JobSelftest::Mistake& mistake : test.mistakes) {
+      const bool reaches_nodes =
+          shard != Sharding::kOptimizer || mistake.name != "sum of each node";
+      EXPECT_EQ(mistake.has_effect, reaches_nodes) << mistake.name;
+      if (mistake.has_effect) {
+        EXPECT_GT(mistake.deviation, 1e-3) << mistake.name;
+      }
+    }
+  }
+  // One part has everything.
+  const auto one = ValueOrThrow(
+      RunJobSelftest(MediumJob(Sharding::kNode),
+                     {.nodes = 3, .gpus_per_node = 1, .micro_batch = 2, .target_batch = 33}));
+  EXPECT_TRUE(one.passed()) << JobSelftestText(one);
+  EXPECT_EQ(std::ranges::count(one.mistakes, true, &JobSelftest::Mistake::has_effect), 1);
 }
 
 }  // namespace

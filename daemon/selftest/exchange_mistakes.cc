@@ -1,0 +1,221 @@
+#include "daemon/selftest/exchange_mistakes.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "daemon/tensor/shard_grid.h"
+#include "daemon/tensor/shard_layout.h"
+#include "daemon/train/rank_memory.h"
+
+namespace gaccd {
+namespace {
+
+std::span<float> Floats(const MutableBuffer& buffer) {
+  return {static_cast<float*>(buffer.data), buffer.count};
+}
+
+std::size_t OffsetOf(std::span<const std::int64_t> counts, int rank) {
+  return static_cast<std::size_t>(
+      std::accumulate(counts.begin(), counts.begin() + rank, std::int64_t{0}));
+}
+
+void Keep(const ConstBuffer& in, const MutableBuffer& out) {
+  if (in.data != out.data && in.count > 0) std::memcpy(out.data, in.data, in.bytes());
+}
+
+void MoveToEqualCuts(std::span<const std::int64_t> counts, std::span<float> whole) {
+  const std::vector<float> right(whole.begin(), whole.end());
+  for (std::size_t rank = 0; rank < counts.size(); ++rank) {
+    const std::size_t first = OffsetOf(counts, static_cast<int>(rank));
+    const std::size_t cut = whole.size() * rank / counts.size();
+    const auto count = std::min(static_cast<std::size_t>(counts[rank]), whole.size() - cut);
+    std::ranges::copy(std::span(right).subspan(first, count), whole.subspan(cut).begin());
+  }
+}
+
+// Whose ranks a communicator has. Of a pipeline PipelineExchange splits the world into pipelines
+// first, then into stages; and a pipeline into those that share a parameter.
+enum class Group : std::uint8_t { kWorld, kPipeline, kSameStage, kSharing };
+
+class MistakenCommunicator final : public Communicator {
+ public:
+  MistakenCommunicator(Communicator& inner, std::unique_ptr<Communicator> owned,
+                       ExchangeMistake mistake, Group group)
+      : inner_(inner), owned_(std::move(owned)), mistake_(mistake), group_(group) {}
+
+  [[nodiscard]] std::string_view name() const override { return inner_.name(); }
+  [[nodiscard]] int rank() const override { return inner_.rank(); }
+  [[nodiscard]] int size() const override { return inner_.size(); }
+  [[nodiscard]] const Topology& topology() const override { return inner_.topology(); }
+  Result<std::unique_ptr<CommMemory>> Allocate(std::size_t bytes) override {
+    return inner_.Allocate(bytes);
+  }
+  Status Barrier() override { return inner_.Barrier(); }
+  Status FlushSends() override { return inner_.FlushSends(); }
+  Result<std::unique_ptr<Communicator>> Split(int color, int key) override {
+    const Group group = group_ == Group::kPipeline ? Group::kSharing
+                        : splits_++ == 0           ? Group::kPipeline
+                                                   : Group::kSameStage;
+    GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> part, inner_.Split(color, key));
+    if (part == nullptr) return part;
+    Communicator& own = *part;
+    return std::unique_ptr<Communicator>(
+        std::make_unique<MistakenCommunicator>(own, std::move(part), mistake_, group));
+  }
+  void Abort(int exit_code) noexcept override { inner_.Abort(exit_code); }
+
+ private:
+  // A part of another communicator whose ranks are on different nodes.
+  [[nodiscard]] bool between_nodes() const {
+    return owned_ != nullptr && size() > 1 && topology().nodes == size();
+  }
+
+  // Whether a sum is left out.
+  [[nodiscard]] bool KeepsOwn(DType dtype) const {
+    if (dtype != DType::kF32) return false;
+    return (mistake_ == ExchangeMistake::kOwnNode && between_nodes()) ||
+           (mistake_ == ExchangeMistake::kOwnPipeline && group_ == Group::kSameStage) ||
+           (mistake_ == ExchangeMistake::kOwnShared && group_ == Group::kSharing);
+  }
+  void Divide(const MutableBuffer& sum) const {
+    if (sum.dtype != DType::kF32) return;
+    for (float& value : Floats(sum)) value /= static_cast<float>(size());
+  }
+
+  Status DoAllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream) override {
+    if (KeepsOwn(in.dtype)) {
+      Keep(in, out);
+      return Status::Ok();
+    }
+    GACCD_RETURN_IF_ERROR(inner_.AllReduceSum(in, out, stream));
+    if (mistake_ == ExchangeMistake::kMeanOfPipelines && group_ == Group::kSameStage) Divide(out);
+    return Status::Ok();
+  }
+  Status DoAllGather(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
+                     StreamHandle stream) override {
+    const bool f32 = in.dtype == DType::kF32;
+    if (f32 && mistake_ == ExchangeMistake::kOwnPart) {
+      Keep(in, {Floats(out).data() + OffsetOf(counts, rank()), in.count, in.dtype});
+      return Status::Ok();
+    }
+    GACCD_RETURN_IF_ERROR(inner_.AllGather(in, counts, out, stream));
+    if (f32 && mistake_ == ExchangeMistake::kEqualCuts) MoveToEqualCuts(counts, Floats(out));
+    return Status::Ok();
+  }
+  Status DoReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
+                         StreamHandle stream) override {
+    if (KeepsOwn(in.dtype)) {
+      const auto* whole = static_cast<const float*>(in.data);
+      Keep({whole + OffsetOf(counts, rank()), out.count, in.dtype}, out);
+      return Status::Ok();
+    }
+    GACCD_RETURN_IF_ERROR(inner_.ReduceScatter(in, counts, out, stream));
+    if (mistake_ == ExchangeMistake::kMean) Divide(out);
+    return Status::Ok();
+  }
+  Status DoBroadcast(MutableBuffer buffer, int root, StreamHandle stream) override {
+    return inner_.Broadcast(buffer, root, stream);
+  }
+  Status DoSend(ConstBuffer message, int to) override { return inner_.Send(message, to); }
+  Status DoReceive(MutableBuffer message, int from) override {
+    GACCD_RETURN_IF_ERROR(inner_.Receive(message, from));
+    if (mistake_ != ExchangeMistake::kFirstGradient || from < rank()) return Status::Ok();
+    const std::span<float> received = Floats(message);
+    if (first_gradient_.empty()) first_gradient_.assign(received.begin(), received.end());
+    const std::size_t count = std::min(received.size(), first_gradient_.size());
+    std::ranges::copy(std::span(first_gradient_).first(count), received.begin());
+    return Status::Ok();
+  }
+
+  Communicator& inner_;
+  const std::unique_ptr<Communicator> owned_;  // inner_, or null
+  const ExchangeMistake mistake_;
+  const Group group_;
+  int splits_ = 0;
+  std::vector<float> first_gradient_;
+};
+
+// Of each lane, in elements of the flat buffers.
+bool CutsAreEqual(const ShardGrid& grid, const FlatLayout& layout) {
+  const ShardLayout shards = ShardLayout::Make(layout, grid.parts());
+  for (int lane = 1; lane < grid.lanes; ++lane) {
+    const ShardPart& part = shards.parts()[static_cast<std::size_t>(lane * grid.nodes)];
+    if (part.first != layout.size() * lane / grid.lanes) return false;
+  }
+  return true;
+}
+
+bool HasTwoMicroBatches(const Plan& plan) {
+  for (std::int64_t rank = 0; plan.accum_steps() > 1 && rank < plan.world(); ++rank) {
+    if (plan.MicroBatch(rank, 1) > 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string_view Name(ExchangeMistake mistake) {
+  switch (mistake) {
+    case ExchangeMistake::kOwnPart:
+      return "parts not gathered";
+    case ExchangeMistake::kMean:
+      return "mean over the ranks";
+    case ExchangeMistake::kOwnNode:
+      return "sum of each node";
+    case ExchangeMistake::kEqualCuts:
+      return "parts by equal cuts";
+    case ExchangeMistake::kFirstGradient:
+      return "first gradient received";
+    case ExchangeMistake::kMeanOfPipelines:
+      return "mean of pipelines";
+    case ExchangeMistake::kOwnPipeline:
+      return "sum of each pipeline";
+    case ExchangeMistake::kOwnShared:
+      return "shared by one stage";
+  }
+  return "";
+}
+
+std::vector<ExchangeMistake> ExchangeMistakesOf(const Job& job) {
+  using enum ExchangeMistake;
+  const bool sharded = job.shard != Sharding::kNone;
+  if (job.pipeline.stages == 1) {
+    return sharded ? std::vector{kOwnPart, kMean, kOwnNode, kEqualCuts}
+                   : std::vector<ExchangeMistake>();
+  }
+  return sharded ? std::vector{kFirstGradient, kOwnShared, kOwnPart, kMean}
+                 : std::vector{kFirstGradient, kOwnShared, kMeanOfPipelines, kOwnPipeline};
+}
+
+bool HasEffect(ExchangeMistake mistake, const Job& job, const Plan& plan, const Model& model) {
+  const std::int64_t nodes = plan.request().nodes;
+  const ShardGrid grid = ShardGrid::Of(job.shard, static_cast<int>(nodes),
+                                       static_cast<int>(plan.request().gpus_per_node));
+  switch (mistake) {
+    case ExchangeMistake::kOwnPart:
+    case ExchangeMistake::kMean:
+      return StatePartsOf(job, plan) > 1;
+    case ExchangeMistake::kOwnNode:
+      return grid.parts() > 1 && nodes > 1 && job.shard != Sharding::kOptimizer;
+    case ExchangeMistake::kEqualCuts:
+      return !CutsAreEqual(grid, model.layout());
+    case ExchangeMistake::kFirstGradient:
+      return HasTwoMicroBatches(plan);
+    case ExchangeMistake::kMeanOfPipelines:
+    case ExchangeMistake::kOwnPipeline:
+      return plan.pipelines() > 1;
+    case ExchangeMistake::kOwnShared:
+      return !model.stage()->shared.empty();
+  }
+  return false;
+}
+
+std::unique_ptr<Communicator> MakeMistaken(Communicator& inner, ExchangeMistake mistake) {
+  return std::make_unique<MistakenCommunicator>(inner, nullptr, mistake, Group::kWorld);
+}
+
+}  // namespace gaccd
