@@ -65,7 +65,6 @@ class Stopping(ClusterTest):
         self.assertEqual(self.cluster.wait_job(urgent, timeout=SLACK)["JobState"], "COMPLETED")
         again = Run(self._submit_gpt(folder, run_dir, 1, 4), folder, run_dir)
         self.assertEqual(self.cluster.wait_job(again.job, timeout=SLACK)["JobState"], "COMPLETED", again.text())
-        again.attempt = run_dir / "attempts" / f"001-{again.job}"
         subprocess.run([program("GACCD"), "train", f"--job={folder}/job.txtpb", f"--run-dir={folder}/alone",
                         "--local-ranks=1"], check=True, capture_output=True, timeout=SLACK)
         (alone,) = (folder / "alone").glob("attempts/0*/events.jsonl")
@@ -184,7 +183,7 @@ class Stopping(ClusterTest):
             'loss { softmax_cross_entropy {} } } '
             f'data {{ train {{ tokens {{ tokens: "{data}/gpt_tokens.npy" labels: "{data}/gpt_labels.npy" '
             'vocabulary: 23 } } } batch { target: 22 micro: 2 last_cycle: CARRY } '
-            'optimizer { lr: 0.01 sgd { momentum: 0.9 } } clip_norm: 1 epochs: 0 max_updates: 600')
+            'optimizer { lr: 0.0003 sgd { momentum: 0.9 } } clip_norm: 1 epochs: 0 max_updates: 2000')
         script = folder / "gpt.sbatch"
         script.write_text("#!/bin/bash\n#SBATCH --requeue --open-mode=append --overcommit\n"
                           f'exec "{EXAMPLES}/../launch" "{folder}/job.txtpb" {" ".join(flags)}\n')
