@@ -105,6 +105,33 @@ class Cutter {
   std::vector<bool> of_inputs_;                       // by value: it depends on inputs alone
 };
 
+// Of the nodes from `begin` on, those that `sent` does not need come last, after a Turn, whose
+// value is sent in place of it.
+std::vector<Node> DivideBackward(std::vector<Node> nodes, std::size_t begin, ValueId* sent,
+                                 Graph* graph) {
+  std::vector<bool> needed(graph->values().size());
+  needed[Index(*sent)] = true;
+  std::vector<bool> later(nodes.size());
+  for (std::size_t i = nodes.size(); i-- > begin;) {
+    const auto is_needed = [&](ValueId value) { return bool{needed[Index(value)]}; };
+    later[i] = std::ranges::none_of(nodes[i].outputs, is_needed);
+    if (later[i]) continue;
+    for (const ValueId input : nodes[i].inputs) needed[Index(input)] = true;
+  }
+  std::vector<Node> divided;
+  for (const bool part : {false, true}) {
+    if (part) {
+      const ValueId end = graph->AddActivationLike(*sent);
+      divided.push_back({std::make_shared<Turn>(), {*sent}, {end}});
+      *sent = end;
+    }
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      if (later[i] == part) divided.push_back(std::move(nodes[i]));
+    }
+  }
+  return divided;
+}
+
 bool IsOfParameter(const Value& value) {
   return value.kind == ValueKind::kParameter || value.kind == ValueKind::kParameterGradient;
 }
@@ -131,7 +158,8 @@ Result<std::vector<std::vector<std::size_t>>> ParametersOfStages(const Graph& gr
   return parameters;
 }
 
-Result<StageEnds> CutStage(const StageCuts& cuts, std::size_t stage, Graph* graph) {
+Result<StageEnds> CutStage(const StageCuts& cuts, std::size_t stage, Graph* graph,
+                           bool divide_backward) {
   std::vector<bool> runs;
   std::size_t backward = 0;
   {
@@ -162,7 +190,9 @@ Result<StageEnds> CutStage(const StageCuts& cuts, std::size_t stage, Graph* grap
       replaced.emplace_back(gradient, begin);
     }
   }
+  std::size_t begin_of_backward = 0;
   for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (i == backward) begin_of_backward = nodes.size();
     if (i == backward && turn.function) nodes.push_back(turn);
     if (!runs[i]) continue;
     Node node = graph->nodes()[i];
@@ -172,6 +202,9 @@ Result<StageEnds> CutStage(const StageCuts& cuts, std::size_t stage, Graph* grap
       }
     }
     nodes.push_back(std::move(node));
+  }
+  if (divide_backward && ends.sent_gradient) {
+    nodes = DivideBackward(std::move(nodes), begin_of_backward, &*ends.sent_gradient, graph);
   }
   graph->ReplaceNodes(std::move(nodes));
   for (const auto& output : {ends.sent, ends.sent_gradient}) {

@@ -7,8 +7,9 @@
 //
 // The forward nodes come first, then a Turn, then the backward nodes: a stage runs in two segments
 // (executor.h), between which other micro-batches may run. The last stage has no Turn and one
-// segment. Forward values that depend on inputs alone, as a mask of positions, are computed in
-// every stage that reads them.
+// segment. A divided backward has a second Turn: before it what `sent_gradient` needs, after it the
+// gradients of weights, in a segment of their own. Forward values that depend on inputs alone, as a
+// mask of positions, are computed in every stage that reads them.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,8 @@
 
 namespace gaccd {
 
-// Looks at its input, the gradient that a stage received. Here the backward of a stage begins.
+// Looks at its input, the gradient that a stage received or sends. Here the backward of a stage
+// begins, or its second part.
 class Turn final : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "turn"; }
@@ -57,7 +59,8 @@ struct StageEnds {
 Result<std::vector<std::vector<std::size_t>>> ParametersOfStages(const Graph& graph,
                                                                  const StageCuts& cuts);
 
-// `graph` becomes that of one stage. Errors as above.
-Result<StageEnds> CutStage(const StageCuts& cuts, std::size_t stage, Graph* graph);
+// `graph` becomes that of one stage. divide_backward: where it sends a gradient. Errors as above.
+Result<StageEnds> CutStage(const StageCuts& cuts, std::size_t stage, Graph* graph,
+                           bool divide_backward = false);
 
 }  // namespace gaccd

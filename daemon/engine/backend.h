@@ -100,8 +100,8 @@ class Backend {
   // In place of it where the model has sums over the update (Replica::RunSegment).
   virtual Status RunSegment(const BatchView& batch, std::int64_t micro_batch,
                             std::int64_t segment) = 0;
-  // In place of it in a stage of a pipeline: the forward (segment 0) or the backward (1) of a
-  // micro-batch, with the messages of its neighbours.
+  // In place of it in a stage of a pipeline: the forward (segment 0), the backward (1) or its
+  // second part (2) of a micro-batch, with the messages of its neighbours.
   virtual Status RunStage(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment);
   // Collective: of the parameters of all stages (optim/digest.h).
   virtual Result<std::uint64_t> DigestOfStages();

@@ -356,6 +356,11 @@ Status CpuBackend::RunStage(const BatchView& batch, std::int64_t micro_batch,
   if (segment == 1 && last) return Status::Ok();  // done with the forward
   const std::int64_t place = micro_batch % in_flight_;
   const BatchSize size = segment == 0 ? batch.size() : replica_->StageSize(place);
+  if (segment == 2) {  // of weights: nothing is exchanged
+    return replica_
+        ->RunStage(batch, place, segment, control_->inputs.prediction_weight, micro_batch == 0)
+        .status();
+  }
   const auto message = [&](Message which) { return replica_->StageMessage(which, size, place); };
   GACCD_ASSIGN_OR_RETURN(const MutableBuffer received,
                          message(segment == 0 ? Message::kReceived : Message::kReceivedGradient));

@@ -129,7 +129,7 @@ class Engine final {
   // for another segment than the next one.
   Status RunSegment(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment);
   Status SumOverUpdate();
-  // The same in a stage of a pipeline: forward (0) or backward (1), with the neighbours' messages.
+  // The same in a stage of a pipeline: PipelineAction::Kind, with the messages of its neighbours.
   Status RunStage(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment);
   // Inside an update, for a checkpoint there: what this rank has counted so far. The accumulators
   // are Read(kGradients). Waits for the device. REQUIRES: the update was not reduced.

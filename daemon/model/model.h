@@ -111,7 +111,8 @@ class Model {
   // This model becomes a stage of a pipeline: it records the graphs of that stage. blocks: of each
   // stage, at least one, together as many as BlockFlops(). To be called last, before anything is
   // recorded. kConfig where the model cannot be cut so, or has what pipelines do not offer.
-  Status SetStage(std::vector<std::int64_t> blocks, std::size_t stage);
+  Status SetStage(std::vector<std::int64_t> blocks, std::size_t stage,
+                  bool divide_backward = false);
   // Empty: the model is whole.
   [[nodiscard]] const std::optional<PipelineStage>& stage() const { return stage_; }
   // Of each block that a pipeline may be cut into: floating-point operations of one sample's

@@ -82,7 +82,7 @@ StageCuts Model::CutsOf(std::span<const ValueId> block_ends, std::optional<Value
   return cuts;
 }
 
-Status Model::SetStage(std::vector<std::int64_t> blocks, std::size_t stage) {
+Status Model::SetStage(std::vector<std::int64_t> blocks, std::size_t stage, bool divide_backward) {
   const auto refuse = [](std::string_view found) {
     return Status(ErrorKind::kConfig, StrCat("pipeline: expected a model whose micro-batches do "
                                              "not depend on others, found ",
@@ -107,6 +107,7 @@ Status Model::SetStage(std::vector<std::int64_t> blocks, std::size_t stage) {
   GACCD_ASSIGN_OR_RETURN(const auto users,
                          ParametersOfStages(graph, CutsOf(forward.block_ends, std::nullopt)));
   GACCD_ASSIGN_OR_RETURN(stage_, DivideParameters(layout_, users, std::move(blocks), stage));
+  stage_->divides_backward = divide_backward;
   return RecordTraining({1}).status();
 }
 
@@ -122,7 +123,8 @@ Status Model::CutToStage(const std::vector<std::optional<ValueId>>& gradients,
     }
     cuts.gradients.push_back(*gradient);
   }
-  GACCD_ASSIGN_OR_RETURN(training->ends, CutStage(cuts, stage_->stage, &training->graph));
+  GACCD_ASSIGN_OR_RETURN(training->ends,
+                         CutStage(cuts, stage_->stage, &training->graph, stage_->divides_backward));
   if (stage_->last()) return Status::Ok();
   training->weight = nn::kNoValue;
   training->loss_sum = nn::kNoValue;

@@ -29,6 +29,7 @@ struct PipelineStage {
   std::vector<ShardPart> parts;         // of each stage
   std::vector<SharedParameter> shared;  // not frozen
   std::vector<bool> uses;               // by parameter: this stage reads it
+  bool divides_backward = false;        // gradients of weights are a segment of their own
 
   [[nodiscard]] std::size_t stages() const { return blocks.size(); }
   [[nodiscard]] bool first() const { return stage == 0; }

@@ -88,8 +88,9 @@ class Replica {
   }
 
   // Of a stage of a pipeline, in place of MicroStep(): its forward (segment 0; of the last stage
-  // all of it), which takes the batch and copies it, and its backward (segment 1). micro_batch:
-  // below ReplicaOptions::in_flight; one whose backward is over gives its place to another. Where
+  // the backward, too), which takes the batch and copies it, and its backward (segment 1; where it
+  // is divided, segment 2 is its second part, of the last stage, too). micro_batch: below
+  // ReplicaOptions::in_flight; one whose backward is over gives its place to another. Where
   // the batch has samples, what a segment receives was written before; what it sends is there until
   // the next call of this replica.
   Result<LossSums> RunStage(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment,
@@ -137,6 +138,7 @@ class Replica {
                                          std::int64_t samples);
   Status PrepareSegments(const ReplicaOptions& options);
   Status PlanStage(const ReplicaOptions& options, std::int64_t kept);
+  [[nodiscard]] std::int64_t StageInputs(std::int64_t in_flight) const;
   Status PrepareStage(const ReplicaOptions& options);
   void ClearGradients();
   // Of one micro-batch that is kept until the update ends.

@@ -65,6 +65,11 @@ void Replica::ClearGradients() {
   for (const std::span<float> part : UsedOf(gradients_)) std::ranges::fill(part, 0.0F);
 }
 
+// Received values of micro-batches in flight, one of an evaluation, received gradients.
+std::int64_t Replica::StageInputs(std::int64_t in_flight) const {
+  return in_flight + 1 + (model_.stage()->divides_backward ? in_flight : 1);
+}
+
 Status Replica::PlanStage(const ReplicaOptions& options, std::int64_t kept) {
   graphs_.ForEach([this](const auto& graph) {
     if constexpr (requires { graph.ids.ends; }) {
@@ -75,7 +80,7 @@ Status Replica::PlanStage(const ReplicaOptions& options, std::int64_t kept) {
   constexpr std::int64_t kAlignment = 64;
   stage_input_bytes_ = (stage_input_bytes_ + kAlignment - 1) / kAlignment * kAlignment;
   kept_bytes_ = kept + options.in_flight * BytesOfKept(options) +
-                (options.in_flight + 2) * stage_input_bytes_;
+                StageInputs(options.in_flight) * stage_input_bytes_;
   return Status::Ok();
 }
 
@@ -85,9 +90,9 @@ Status Replica::PrepareStage(const ReplicaOptions& options) {
     kept_.push_back({BatchMemory(model_.sample(), most), {}});
   }
   GACCD_ASSIGN_OR_RETURN(
-      stage_inputs_,
-      HostBuffer::Allocate(static_cast<std::size_t>((options.in_flight + 2) * stage_input_bytes_),
-                           "messages of the pipeline"));
+      stage_inputs_, HostBuffer::Allocate(static_cast<std::size_t>(StageInputs(options.in_flight) *
+                                                                   stage_input_bytes_),
+                                          "messages of the pipeline"));
   return Status::Ok();
 }
 
@@ -98,7 +103,10 @@ Result<MutableBuffer> Replica::StageMessage(Message which, BatchSize size,
   const std::optional<ValueId> value = ValueOf(graph->ids.ends, which);
   if (!value) return MutableBuffer{};
   const bool sent = which == Message::kSent || which == Message::kSentGradient;
-  const std::int64_t place = which == Message::kReceived ? micro_batch : std::ssize(kept_) + 1;
+  // Gradients of weights may read a received gradient when others have come.
+  const std::int64_t of_gradient =
+      std::ssize(kept_) + 1 + (model_.stage()->divides_backward ? micro_batch : 0);
+  const std::int64_t place = which == Message::kReceived ? micro_batch : of_gradient;
   void* const data = sent ? const_cast<void*>(graph->executor->Output<void>(*value))
                           : stage_inputs_.data() + place * stage_input_bytes_;
   return BufferOf(graph->graph(), *value, data);
@@ -118,7 +126,8 @@ Result<LossSums> Replica::RunStage(const BatchView& batch, std::int64_t micro_ba
                                    std::int64_t segment, float weight, bool first) {
   KeptBatch& kept = kept_[static_cast<std::size_t>(micro_batch)];
   if (segment == 0) kept.batch = kept.memory.Copy(model_.sample(), batch);
-  const bool accumulates = model_.stage()->last() || segment == 1;
+  const bool last = model_.stage()->last();
+  const bool accumulates = segment == (last ? 0 : 1);
   if (kept.batch.samples == 0) {
     if (first && accumulates) ClearGradients();
     return LossSums{};
@@ -134,12 +143,10 @@ Result<LossSums> Replica::RunStage(const BatchView& batch, std::int64_t micro_ba
                            StageMessage(which, kept.batch.size(), micro_batch));
     if (const auto input = ValueOf(ids.ends, which)) executor->BindInput(*input, from.data);
   }
-  if (model_.stage()->last()) {
-    GACCD_RETURN_IF_ERROR(executor->Run(first));
-    return ReadSums(*graph, kept.batch.samples);
-  }
-  GACCD_RETURN_IF_ERROR(executor->RunSegment(static_cast<std::size_t>(segment), first));
-  return LossSums{};
+  // The forward of the last stage and its backward are one segment.
+  const std::int64_t own = last && segment == 2 ? 1 : segment;
+  GACCD_RETURN_IF_ERROR(executor->RunSegment(static_cast<std::size_t>(own), first));
+  return last && segment == 0 ? ReadSums(*graph, kept.batch.samples) : LossSums{};
 }
 
 }  // namespace gaccd

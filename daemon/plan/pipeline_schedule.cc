@@ -11,7 +11,11 @@ class Timeline {
  public:
   Timeline(PipelineSchedule schedule, std::span<const StageCost> stages,
            std::span<const std::int64_t> samples)
-      : stages_(stages), samples_(samples), free_at_(stages.size()), next_(stages.size()) {
+      : schedule_(schedule),
+        stages_(stages),
+        samples_(samples),
+        free_at_(stages.size()),
+        next_(stages.size()) {
     const auto count = std::ssize(stages);
     for (std::int64_t s = 0; s < count; ++s) {
       actions_.push_back(PipelineActions(schedule, count, s, std::ssize(samples)));
@@ -38,19 +42,27 @@ class Timeline {
  private:
   bool Do(std::size_t stage, const PipelineAction& action) {
     const auto i = static_cast<std::size_t>(action.micro_batch);
-    const bool forward = action.kind == PipelineAction::Kind::kForward;
+    using Kind = PipelineAction::Kind;
+    const StageCost& all = stages_[stage];
+    const double later =
+        DividesBackward(schedule_, static_cast<std::int64_t>(stage)) ? all.weights : 0;
     std::optional<double> arrived = 0;
-    if (forward && stage > 0) arrived = forward_end_[stage - 1][i];
-    if (!forward) {
+    double cost = later;
+    if (action.kind == Kind::kForward) {
+      if (stage > 0) arrived = forward_end_[stage - 1][i];
+      cost = all.forward;
+    } else if (action.kind == Kind::kBackward) {
       arrived = stage + 1 < stages_.size() ? backward_end_[stage + 1][i] : forward_end_[stage][i];
+      cost = all.backward - later;
     }
     if (!arrived) return false;
-    const StageCost& cost = stages_[stage];
-    free_at_[stage] = std::max(free_at_[stage], *arrived) +
-                      (forward ? cost.forward : cost.backward) * static_cast<double>(samples_[i]);
-    (forward ? forward_end_ : backward_end_)[stage][i] = free_at_[stage];
+    free_at_[stage] = std::max(free_at_[stage], *arrived) + cost * static_cast<double>(samples_[i]);
+    if (action.kind == Kind::kForward) forward_end_[stage][i] = free_at_[stage];
+    if (action.kind == Kind::kBackward) backward_end_[stage][i] = free_at_[stage];
     return true;
   }
+
+  PipelineSchedule schedule_;
 
   std::span<const StageCost> stages_;
   std::span<const std::int64_t> samples_;
@@ -64,11 +76,24 @@ class Timeline {
 }  // namespace
 
 std::string_view Name(PipelineSchedule schedule) {
-  return schedule == PipelineSchedule::kGpipe ? "gpipe" : "one_f_one_b";
+  switch (schedule) {
+    case PipelineSchedule::kGpipe:
+      return "gpipe";
+    case PipelineSchedule::kOneFOneB:
+      return "one_f_one_b";
+    case PipelineSchedule::kZeroBubble:
+      return "zero_bubble";
+  }
+  return "";
+}
+
+bool DividesBackward(PipelineSchedule schedule, std::int64_t stage) {
+  return schedule == PipelineSchedule::kZeroBubble && stage > 0;
 }
 
 std::int64_t InFlight(PipelineSchedule schedule, std::int64_t stages, std::int64_t stage,
                       std::int64_t micro_batches) {
+  if (schedule == PipelineSchedule::kZeroBubble) return std::min(micro_batches, stages);
   const bool all = schedule == PipelineSchedule::kGpipe && stage + 1 < stages;
   return all ? micro_batches : std::min(micro_batches, stages - stage);
 }
@@ -76,11 +101,20 @@ std::int64_t InFlight(PipelineSchedule schedule, std::int64_t stages, std::int64
 std::vector<PipelineAction> PipelineActions(PipelineSchedule schedule, std::int64_t stages,
                                             std::int64_t stage, std::int64_t micro_batches) {
   using Kind = PipelineAction::Kind;
-  const std::int64_t in_flight = InFlight(schedule, stages, stage, micro_batches);
+  const bool divides = DividesBackward(schedule, stage);
+  const std::int64_t ahead =  // forwards before the first backward
+      schedule == PipelineSchedule::kZeroBubble ? std::min(micro_batches, stages - stage)
+                                                : InFlight(schedule, stages, stage, micro_batches);
   std::vector<PipelineAction> actions;
-  for (std::int64_t i = 0; i < micro_batches + in_flight; ++i) {
-    if (i >= in_flight) actions.push_back({Kind::kBackward, i - in_flight});
+  for (std::int64_t i = 0; i < micro_batches + ahead; ++i) {
+    const std::int64_t back = i - ahead;
+    if (back >= 0) actions.push_back({Kind::kBackward, back});
+    if (divides && back >= stage) actions.push_back({Kind::kWeights, back - stage});
     if (i < micro_batches) actions.push_back({Kind::kForward, i});
+  }
+  for (std::int64_t i = std::max<std::int64_t>(0, micro_batches - stage);
+       divides && i < micro_batches; ++i) {
+    actions.push_back({Kind::kWeights, i});
   }
   return actions;
 }

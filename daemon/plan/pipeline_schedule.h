@@ -4,6 +4,11 @@
 // A stage computes the forward of every micro-batch and its backward, each once. The forward of a
 // micro-batch waits for that of the stage before, its backward for that of the stage after. The
 // last stage has nobody to wait for: it goes back at once.
+//
+// ZERO_BUBBLE is ZB-H1 of "Zero Bubble Pipeline Parallelism" (Qi et al., 2023): the backward is
+// divided. Its first part makes the gradient that the stage before waits for, the second one those
+// of weights, which nobody waits for: stage s computes it after s more backwards, in the time in
+// which it would wait at the end. The first stage sends no gradient and divides nothing.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +19,16 @@
 namespace gaccd {
 
 // kGpipe: all forwards, then all backwards. kOneFOneB: a backward as soon as there is one.
-enum class PipelineSchedule : std::uint8_t { kGpipe, kOneFOneB };
-[[nodiscard]] std::string_view Name(PipelineSchedule schedule);  // "gpipe", "one_f_one_b"
+// kZeroBubble: the same, divided.
+enum class PipelineSchedule : std::uint8_t { kGpipe, kOneFOneB, kZeroBubble };
+// "gpipe", "one_f_one_b", "zero_bubble"
+[[nodiscard]] std::string_view Name(PipelineSchedule schedule);
+
+// Whether the backward of a stage is divided: kWeights comes apart from kBackward.
+[[nodiscard]] bool DividesBackward(PipelineSchedule schedule, std::int64_t stage);
 
 struct PipelineAction {
-  enum class Kind : std::uint8_t { kForward, kBackward };
+  enum class Kind : std::uint8_t { kForward, kBackward, kWeights };
   Kind kind = Kind::kForward;
   std::int64_t micro_batch = 0;
 
@@ -36,7 +46,8 @@ struct PipelineAction {
 // Of one sample, in any unit of time.
 struct StageCost {
   double forward = 0;
-  double backward = 0;
+  double backward = 0;  // all of it
+  double weights = 0;   // of that, what kWeights computes
 };
 
 struct PipelineTime {

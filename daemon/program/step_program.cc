@@ -85,8 +85,8 @@ StepProgram StageOfPipeline(const Plan& plan, PipelineSchedule schedule, std::in
   program.can_be_left = false;
   for (const PipelineAction& action :
        PipelineActions(schedule, stages, stage, program.micro_batches)) {
-    const bool forward = action.kind == PipelineAction::Kind::kForward;
-    program.instructions.push_back({InstructionKind::kStage, action.micro_batch, forward ? 0 : 1});
+    program.instructions.push_back(
+        {InstructionKind::kStage, action.micro_batch, static_cast<std::int64_t>(action.kind)});
   }
   AddEnding(&program);
   return program;

@@ -34,7 +34,7 @@ struct Instruction {
   InstructionKind kind = InstructionKind::kMicroStep;
   std::int64_t micro_batch = 0;  // of those that have one
   // Of kSegment; of kUpdateSum: the one before it; of kStage: 0 for the forward, 1 for the
-  // backward.
+  // backward, 2 for the part of it that comes later (PipelineAction::Kind).
   std::int64_t segment = 0;
   bool operator==(const Instruction&) const = default;
 };

@@ -14,7 +14,9 @@ Status MakeStage(const Job& job, std::int64_t rank, Model* model) {
   const std::int64_t stages = job.pipeline.stages;
   if (stages == 1) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(std::vector<std::int64_t> blocks, BlocksOfStages(job, *model));
-  return model->SetStage(std::move(blocks), static_cast<std::size_t>(rank % stages));
+  const std::int64_t stage = rank % stages;
+  return model->SetStage(std::move(blocks), static_cast<std::size_t>(stage),
+                         DividesBackward(job.pipeline.schedule, stage));
 }
 
 ProgramGenerator GeneratorOf(const Job& job, const Model& model) {

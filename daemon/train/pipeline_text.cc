@@ -46,8 +46,8 @@ std::string OrderText(const Job& job, std::int64_t stage, std::int64_t micro_bat
       PipelineActions(job.pipeline.schedule, job.pipeline.stages, stage, micro_batches);
   std::string text;
   for (std::size_t i = 0; i < std::min(actions.size(), kShownActions); ++i) {
-    const bool forward = actions[i].kind == PipelineAction::Kind::kForward;
-    text += StrCat(text.empty() ? "" : " ", forward ? "F" : "B", actions[i].micro_batch + 1);
+    const char letter = "FBW"[static_cast<std::size_t>(actions[i].kind)];
+    text += StrCat(text.empty() ? "" : " ", letter, actions[i].micro_batch + 1);
   }
   return actions.size() > kShownActions ? text + " ..." : text;
 }
@@ -93,7 +93,7 @@ Result<std::string> PipelineText(const Job& job, const Model& model, const Plan&
     const std::int64_t count = blocks[static_cast<std::size_t>(s)];
     const double own = std::accumulate(block, block + count, 0.0);
     block += count;
-    costs.push_back({.forward = own / 3, .backward = own * 2 / 3});
+    costs.push_back({.forward = own / 3, .backward = own * 2 / 3, .weights = own / 3});
     std::ostringstream line;
     line << std::setw(5) << s + 1 << std::setw(8) << count << std::setw(12)
          << ParametersOf(model.layout(), stage.stage()->own()) << std::setw(10)
@@ -107,8 +107,12 @@ Result<std::string> PipelineText(const Job& job, const Model& model, const Plan&
                    StrCat(plan.pipelines(), plan.pipelines() == 1 ? " pipeline" : " pipelines",
                           " of ", plan.stages(), " stages, ", Name(job.pipeline.schedule))) +
          PlanField("", "stage  blocks  parameters  products  in flight  memory/CPU  sends/update") +
-         table.str() + PlanField("order", "F: forward, B: backward of a micro-batch") + order +
-         BubbleText(job, costs, plan);
+         table.str() +
+         PlanField("order", StrCat("F: forward, B: backward of a micro-batch",
+                                   job.pipeline.schedule == PipelineSchedule::kZeroBubble
+                                       ? ", W: its gradients of weights"
+                                       : "")) +
+         order + BubbleText(job, costs, plan);
 }
 
 }  // namespace gaccd

@@ -197,7 +197,7 @@ Result<std::unique_ptr<Engine>> EngineOf(Communicator& comm, const EngineCase& t
     GACCD_ASSIGN_OR_RETURN(const Plan plan, setting.PlanOf(setting.schedule.At(u)));
     AddSizes(plan, DataRankOf(test, comm), &replica.micro_batches);
   }
-  if (const auto& stage = setting.model.stage(); stage && !stage->last()) {
+  if (const auto& stage = setting.model.stage()) {
     replica.in_flight =
         InFlight(test.schedule, test.stages, static_cast<std::int64_t>(stage->stage),
                  setting.plan.accum_steps());
@@ -369,7 +369,9 @@ Model ModelOf(const EngineCase& test, int rank) {
   if (made.ok() && test.stages > 1) {
     std::vector<std::int64_t> blocks(static_cast<std::size_t>(test.stages));
     for (std::size_t i = 0; i < model.BlockFlops().value().size(); ++i) ++blocks[i % blocks.size()];
-    made = model.SetStage(blocks, static_cast<std::size_t>(rank % test.stages));
+    const int stage = rank % test.stages;
+    made = model.SetStage(blocks, static_cast<std::size_t>(stage),
+                          DividesBackward(test.schedule, stage));
   }
   if (!made.ok()) std::fprintf(stderr, "%s: %s\n", test.name.c_str(), made.message().c_str());
   if (!made.ok()) std::abort();  // a mistake in the case

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,7 +20,7 @@ namespace gaccd {
 namespace {
 
 using testing::ElementsAre;
-using testing::IsEmpty;
+using testing::UnorderedElementsAre;
 
 // h = relu(W1 x + b1) is cut; z = W2 h + b2 is compared with t + t, which is recorded before it.
 struct TwoStages {
@@ -65,6 +67,33 @@ TEST(StageTest, WhatDependsOnInputsAloneIsComputedWhereItIsRead) {
   EXPECT_THAT(StageNodes(last), ElementsAre("add", "linear", "mean_squared_error"));
   EXPECT_EQ(last.nodes()[1].inputs[0], after.received) << "not the value of the other stage";
   EXPECT_EQ(last.nodes()[0].outputs[0], recorded.twice);
+}
+
+TEST(StageTest, ADividedBackwardMakesWhatItSendsFirst) {
+  TwoStages recorded;
+  Graph& graph = recorded.graph;
+  const ValueId loss =
+      recorded.Apply(std::make_shared<MeanSquaredError>(), {recorded.z, recorded.twice});
+  const ValueId seed = graph.AddInput("weight", {{1}, DType::kF32});
+  std::vector<std::optional<ValueId>> gradients;
+  ASSERT_OK(RecordGradients(graph, loss, seed, &gradients));
+  const StageCuts cuts{
+      .values = {recorded.h}, .gradients = {*gradients[Index(recorded.h)]}, .seed = seed};
+  Graph whole = graph;
+  ASSERT_OK(CutStage(cuts, 1, &whole));
+  Graph divided = graph;
+  const StageEnds ends = ValueOrThrow(CutStage(cuts, 1, &divided, /*divide_backward=*/true));
+  const std::vector<std::string> names = StageNodes(divided);
+  ASSERT_EQ(names.size(), whole.nodes().size() + 1);
+  const auto turn = std::ranges::find(names, "turn");
+  EXPECT_THAT(std::vector(turn + 1, names.end()),
+              UnorderedElementsAre("linear_weight_gradient", "bias_gradient"));
+  EXPECT_EQ(divided.nodes()[static_cast<std::size_t>(turn - names.begin())].outputs[0],
+            ends.sent_gradient);
+  // The first stage sends none, and has nothing to divide.
+  Graph first = graph;
+  ASSERT_OK(CutStage(cuts, 0, &first, /*divide_backward=*/true));
+  EXPECT_EQ(std::ranges::count(StageNodes(first), "turn"), 1);
 }
 
 TEST(StageTest, AValueAroundTheCutIsRefused) {

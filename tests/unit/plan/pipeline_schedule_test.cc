@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <numeric>
 #include <random>
@@ -21,24 +22,30 @@ namespace gaccd {
 namespace {
 
 using Kind = PipelineAction::Kind;
-constexpr PipelineSchedule kSchedules[] = {PipelineSchedule::kGpipe, PipelineSchedule::kOneFOneB};
+constexpr PipelineSchedule kSchedules[] = {PipelineSchedule::kGpipe, PipelineSchedule::kOneFOneB,
+                                           PipelineSchedule::kZeroBubble};
 
 TEST(PipelineScheduleTest, EveryMicroBatchGoesForthAndBackOnceAndFewAreInFlight) {
   for (const PipelineSchedule schedule : kSchedules) {
     for (std::int64_t stages = 1; stages <= 6; ++stages) {
       for (std::int64_t count = 0; count <= 9; ++count) {
         for (std::int64_t stage = 0; stage < stages; ++stage) {
-          std::vector<std::int64_t> forward, backward;
+          std::array<std::vector<std::int64_t>, 3> done;
+          const auto& [forward, backward, weights] = done;
+          const bool divides = DividesBackward(schedule, stage);
+          const std::vector<std::int64_t>& last = divides ? weights : backward;
           std::int64_t most = 0;
           for (const PipelineAction& action : PipelineActions(schedule, stages, stage, count)) {
-            (action.kind == Kind::kForward ? forward : backward).push_back(action.micro_batch);
-            most = std::max(most, std::ssize(forward) - std::ssize(backward));
+            done[static_cast<std::size_t>(action.kind)].push_back(action.micro_batch);
+            most = std::max(most, std::ssize(forward) - std::ssize(last));
             EXPECT_GE(std::ssize(forward), std::ssize(backward));
+            EXPECT_GE(std::ssize(backward), std::ssize(weights));
           }
           std::vector<std::int64_t> all(static_cast<std::size_t>(count));
           std::iota(all.begin(), all.end(), 0);
           EXPECT_EQ(forward, all);
           EXPECT_EQ(backward, all);
+          EXPECT_EQ(weights, divides ? all : std::vector<std::int64_t>());
           EXPECT_EQ(most, InFlight(schedule, stages, stage, count));
         }
       }
@@ -47,11 +54,25 @@ TEST(PipelineScheduleTest, EveryMicroBatchGoesForthAndBackOnceAndFewAreInFlight)
   EXPECT_EQ(InFlight(PipelineSchedule::kOneFOneB, 4, 1, 100), 3);
   EXPECT_EQ(InFlight(PipelineSchedule::kGpipe, 4, 1, 100), 100);
   EXPECT_EQ(InFlight(PipelineSchedule::kGpipe, 4, 3, 100), 1);
+  EXPECT_EQ(InFlight(PipelineSchedule::kZeroBubble, 4, 3, 100), 4);
+}
+
+// With F, B, W for a forward, the first part of a backward and that of weights, each stage computes
+// m (F + B + W), and with at least as many micro-batches as stages waits (p - 1) (F + B - W).
+TEST(PipelineScheduleTest, TheBubbleOfADividedBackwardIsThatOfTheFormula) {
+  for (const int stages : {1, 2, 3, 4, 6}) {
+    for (const int count : {stages, stages + 1, 3 * stages}) {
+      const std::vector<StageCost> costs(static_cast<std::size_t>(stages), {2, 4, 2});
+      const std::vector<std::int64_t> samples(static_cast<std::size_t>(count), 3);
+      const PipelineTime time = PredictTime(PipelineSchedule::kZeroBubble, costs, samples);
+      EXPECT_DOUBLE_EQ(time.total, 18.0 * count + 6.0 * (stages - 1)) << stages << " x " << count;
+    }
+  }
 }
 
 // Of equal stages and micro-batches (p - 1) / (m + p - 1) of the time is idle.
 TEST(PipelineScheduleTest, TheBubbleIsThatOfTheFormula) {
-  for (const PipelineSchedule schedule : kSchedules) {
+  for (const PipelineSchedule schedule : {PipelineSchedule::kGpipe, PipelineSchedule::kOneFOneB}) {
     for (const int stages : {1, 2, 3, 5}) {
       for (const int count : {1, 2, 5, 16}) {
         const std::vector<StageCost> costs(static_cast<std::size_t>(stages), {2, 4});
@@ -69,7 +90,7 @@ TEST(PipelineScheduleTest, UnequalMicroBatchesAndStagesEndAndTakeWhatTheyMust) {
   const auto random = [&engine] { return static_cast<int>(engine() % 1000); };
   for (int trial = 0; trial < 200; ++trial) {
     std::vector<StageCost> costs(static_cast<std::size_t>(1 + random() % 5));
-    for (StageCost& cost : costs) cost = {1.0 + random() % 4, 1.0 + random() % 7};
+    for (StageCost& cost : costs) cost = {1.0 + random() % 4, 2.0 + random() % 7, 1};
     std::vector<std::int64_t> samples(static_cast<std::size_t>(1 + random() % 7));
     for (std::int64_t& count : samples) count = random() % 4;  // some have none
     for (const PipelineSchedule schedule : kSchedules) {

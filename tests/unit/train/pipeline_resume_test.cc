@@ -95,7 +95,8 @@ TEST(PipelineSelftest, PassesAndCatchesMistakes) {
                                              .target_batch = 8,
                                              .stages = 2}));
   };
-  for (const PipelineSchedule schedule : {PipelineSchedule::kGpipe, PipelineSchedule::kOneFOneB}) {
+  for (const PipelineSchedule schedule :
+       {PipelineSchedule::kGpipe, PipelineSchedule::kOneFOneB, PipelineSchedule::kZeroBubble}) {
     job.pipeline.schedule = schedule;
     const JobSelftest test = of(6, 1);  // 3 + 3 + 2 samples
     EXPECT_TRUE(test.passed()) << JobSelftestText(test);

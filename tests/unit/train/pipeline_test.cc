@@ -69,8 +69,11 @@ void ExpectWhole(const EngineCase& test, int stages, PipelineSchedule schedule, 
   }
 }
 
+constexpr PipelineSchedule kSchedules[] = {PipelineSchedule::kGpipe, PipelineSchedule::kOneFOneB,
+                                           PipelineSchedule::kZeroBubble};
+
 TEST(PipelineTest, EqualsTheWholeModel) {
-  for (const PipelineSchedule schedule : {PipelineSchedule::kGpipe, PipelineSchedule::kOneFOneB}) {
+  for (const PipelineSchedule schedule : kSchedules) {
     for (const int stages : {2, 3, 4}) {
       for (const std::int64_t steps : {1, 2, 5}) {
         // Ragged: of the last micro-step some pipelines have fewer samples or none.
@@ -94,18 +97,20 @@ TEST(PipelineTest, SharesTiedWeights) {
   for (const NamedOptimizer& optimizer : kEveryOptimizer) {
     if (!std::holds_alternative<SgdSpec>(optimizer.spec.kind)) continue;
     for (const int stages : {2, 4}) {
-      ExpectWhole({.name = optimizer.name,
-                   .ranks = 2,
-                   .micro = 3,
-                   .target = 13,
-                   .updates = 4,
-                   .widths = {16, 5},
-                   .optimizer = optimizer.spec,
-                   .clip_norm = 0.05,
-                   .texts = 12,
-                   .cut = 4,
-                   .masked = true},
-                  stages, PipelineSchedule::kOneFOneB);
+      for (const auto schedule : {PipelineSchedule::kOneFOneB, PipelineSchedule::kZeroBubble}) {
+        ExpectWhole({.name = optimizer.name,
+                     .ranks = 2,
+                     .micro = 3,
+                     .target = 13,
+                     .updates = 4,
+                     .widths = {16, 5},
+                     .optimizer = optimizer.spec,
+                     .clip_norm = 0.05,
+                     .texts = 12,
+                     .cut = 4,
+                     .masked = true},
+                    stages, schedule);
+      }
     }
   }
 }
@@ -164,9 +169,11 @@ TEST(PipelineTest, FrozenParametersAndSmallStagesAndPrecisions) {
                                 .group = {{.match = "fc2.weight", .freeze = true}},
                                 .ema = EmaSpec{0.75}}};
   ExpectWhole(test, 5, PipelineSchedule::kOneFOneB);
+  ExpectWhole(test, 5, PipelineSchedule::kZeroBubble);
   test.name = "bf16";
   test.numerics.precision = Precision::kBF16;
   ExpectWhole(test, 2, PipelineSchedule::kGpipe);
+  ExpectWhole(test, 2, PipelineSchedule::kZeroBubble);
 }
 
 }  // namespace
