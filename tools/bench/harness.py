@@ -203,10 +203,14 @@ def free_port():
 
 def torch_ddp(python, inputs, ranks, micro, k, updates, warmup=10):
     """One run of the PyTorch peer. Returns what its rank 0 printed, as a dictionary."""
-    script = Path(__file__).parent / "peers" / "ddp_mlp.py"
-    command = [python, script, f"--features={inputs.features}", f"--labels={inputs.labels}",
-               f"--weights={inputs.weights}", f"--micro={micro}", f"--k={k}",
-               f"--updates={updates}", f"--warmup={warmup}"]
+    return torch_ranks(python, ranks, "ddp_mlp.py", [
+        f"--features={inputs.features}", f"--labels={inputs.labels}", f"--weights={inputs.weights}",
+        f"--micro={micro}", f"--k={k}", f"--updates={updates}", f"--warmup={warmup}"])
+
+
+def torch_ranks(python, ranks, script, flags):
+    """What rank 0 of a peer with several processes printed."""
+    command = [python, Path(__file__).parent / "peers" / script, *flags]
     port = str(free_port())
     environments = [{"RANK": str(rank), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
                      "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo"} for rank in range(ranks)]

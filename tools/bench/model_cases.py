@@ -111,7 +111,7 @@ class ModelInputs:
         kind += f" classes: {model.classes}" if model.classes else ""
         return f'tokens {{ tokens: "{self.samples}" labels: "{self.labels}" {kind} }}'
 
-    def run(self, precision, updates, flags=(), kind="", steps=1):
+    def run(self, precision, updates, flags=(), kind="", steps=1, ranks=1):
         """The folder of a run of gaccd, and what it printed."""
         model = self.model
         job = self.inputs.folder / f"{model.name}-{updates}.txtpb"
@@ -119,7 +119,7 @@ class ModelInputs:
                                   micro=model.micro, lr=LR, target=steps * model.micro,
                                   updates=updates))
         run_dir = self.inputs.run_dir()
-        output = harness.mpirun(1, [self.gaccd, "train", f"--job={job}", f"--run-dir={run_dir}",
+        output = harness.mpirun(ranks, [self.gaccd, "train", f"--job={job}", f"--run-dir={run_dir}",
                                     "--device=cpu", f"--precision={precision}",
                                     "--save-every-seconds=0", *flags], 600)
         return run_dir, output
@@ -131,12 +131,14 @@ class ModelInputs:
         measured = re.search(r"measured ([\d.]+) MB", output)
         return run.update_s, run.loss, float(measured.group(1)) * 1e6
 
-    def peer(self, command):
+    def peer_flags(self):
         model = self.model
-        line = peer(command, [f"--model={model.name}", f"--inputs={self.samples}",
-                              f"--labels={self.labels}", f"--weights={self.weights}",
-                              f"--layers={model.layers}", f"--heads={model.heads}",
-                              f"--micro={model.micro}", f"--lr={LR}", f"--updates={model.updates}"])
+        return [f"--model={model.name}", f"--inputs={self.samples}", f"--labels={self.labels}",
+                f"--weights={self.weights}", f"--layers={model.layers}", f"--heads={model.heads}",
+                f"--micro={model.micro}", f"--lr={LR}", f"--updates={model.updates}"]
+
+    def peer(self, command):
+        line = peer(command, self.peer_flags())
         return line["update_s"], line["loss"], line["peak_bytes"]
 
 

@@ -41,17 +41,24 @@ def mlp(p, features, _):
     return linear(p, "fc3", F.relu(linear(p, "fc2", x)))
 
 
+def gpt_block(p, x, i, args):
+    block = f"transformer.h.{i}."
+    y = linear(p, block + "attn.c_attn", layer_norm(p, block + "ln_1", x, 1e-5))
+    y = attention(*y.chunk(3, -1), args.heads, True)
+    x = x + linear(p, block + "attn.c_proj", y)
+    y = F.gelu(linear(p, block + "mlp.c_fc", layer_norm(p, block + "ln_2", x, 1e-5)), approximate="tanh")
+    return x + linear(p, block + "mlp.c_proj", y)
+
+
+def gpt_logits(p, x):
+    return F.linear(layer_norm(p, "transformer.ln_f", x, 1e-5), p["transformer.wte.weight"])
+
+
 def gpt(p, tokens, args):
     x = F.embedding(tokens, p["transformer.wte.weight"]) + p["transformer.wpe.weight"]
     for i in range(args.layers):
-        block = f"transformer.h.{i}."
-        y = linear(p, block + "attn.c_attn", layer_norm(p, block + "ln_1", x, 1e-5))
-        y = attention(*y.chunk(3, -1), args.heads, True)
-        x = x + linear(p, block + "attn.c_proj", y)
-        y = F.gelu(linear(p, block + "mlp.c_fc", layer_norm(p, block + "ln_2", x, 1e-5)),
-                   approximate="tanh")
-        x = x + linear(p, block + "mlp.c_proj", y)
-    return F.linear(layer_norm(p, "transformer.ln_f", x, 1e-5), p["transformer.wte.weight"])
+        x = gpt_block(p, x, i, args)
+    return gpt_logits(p, x)
 
 
 def bert(p, tokens, args):
