@@ -37,17 +37,20 @@ PlanOrigins ReadOrigins(const Flags& flags, const Job::Given& job) {
           .lr_rule = batch("batch.lr_rule", job.lr_rule)};
 }
 
-std::string Print(const Plan& plan, const Flags& flags, const Job& job) {
+Result<std::string> Print(const Plan& plan, const Flags& flags, const Job& job) {
   switch (flags.format) {
-    case OutputFormat::kText:
+    case OutputFormat::kText: {
+      GACCD_ASSIGN_OR_RETURN(const std::string stages, StagesText(job.batch, plan));
       return PlanText(plan, ReadOrigins(flags, job.given),
-                      job.device == Device::kCuda ? RankKind::kGpu : RankKind::kRank);
+                      job.device == Device::kCuda ? RankKind::kGpu : RankKind::kRank) +
+             stages;
+    }
     case OutputFormat::kJson:
-      return PlanJson(plan) + "\n";
+      return StagesJson(job.batch, plan, flags.ranks);
     case OutputFormat::kTxtpb:
       return PlanTxtpb(plan);
     default:
-      return {};  // the others are refused with the flags
+      return std::string();  // the others are refused with the flags
   }
 }
 
@@ -84,24 +87,12 @@ Result<PlanOutput> MakePlanOutput(const Flags& flags, const PlanChooser& choose)
     job.batch.recompute = plan.request().recompute;
     GACCD_ASSIGN_OR_RETURN(plan, FirstPlan(job.batch, plan));
   }
-  std::string text = Print(plan, flags, job);
-  if (flags.ranks) {
-    if (flags.format != OutputFormat::kJson) {
-      return Status(ErrorKind::kUsage,
-                    StrCat("--ranks needs --format=json, found --format=",
-                           flags.format == OutputFormat::kText ? "text" : "txtpb"));
-    }
-    if (!job.batch.target_schedule) {
-      GACCD_ASSIGN_OR_RETURN(const std::string ranks, RanksJson(plan));
-      text += ranks;
-    }
+  if (flags.ranks && flags.format != OutputFormat::kJson) {
+    return Status(ErrorKind::kUsage,
+                  StrCat("--ranks needs --format=json, found --format=",
+                         flags.format == OutputFormat::kText ? "text" : "txtpb"));
   }
-  if (job.batch.target_schedule && flags.format == OutputFormat::kJson) {
-    GACCD_ASSIGN_OR_RETURN(text, StagesJson(job.batch, plan, flags.ranks));
-  } else if (flags.format == OutputFormat::kText) {
-    GACCD_ASSIGN_OR_RETURN(const std::string stages, StagesText(job.batch, plan));
-    text += stages;
-  }
+  GACCD_ASSIGN_OR_RETURN(std::string text, Print(plan, flags, job));
   return PlanOutput{std::move(text), flags.strict ? RequireExact(plan) : Status::Ok(), job, plan};
 }
 

@@ -63,7 +63,6 @@ class Timeline {
   }
 
   PipelineSchedule schedule_;
-
   std::span<const StageCost> stages_;
   std::span<const std::int64_t> samples_;
   std::vector<std::vector<PipelineAction>> actions_;

@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "collectives/comm/forwarding_communicator.h"
 #include "daemon/tensor/shard_grid.h"
 #include "daemon/tensor/shard_layout.h"
 #include "daemon/train/rank_memory.h"
@@ -41,32 +42,22 @@ void MoveToEqualCuts(std::span<const std::int64_t> counts, std::span<float> whol
 // first, then into stages; and a pipeline into those that share a parameter.
 enum class Group : std::uint8_t { kWorld, kPipeline, kSameStage, kSharing };
 
-class MistakenCommunicator final : public Communicator {
+class MistakenCommunicator final : public ForwardingCommunicator {
  public:
   MistakenCommunicator(Communicator& inner, std::unique_ptr<Communicator> owned,
                        ExchangeMistake mistake, Group group)
-      : inner_(inner), owned_(std::move(owned)), mistake_(mistake), group_(group) {}
+      : ForwardingCommunicator(inner), owned_(std::move(owned)), mistake_(mistake), group_(group) {}
 
-  [[nodiscard]] std::string_view name() const override { return inner_.name(); }
-  [[nodiscard]] int rank() const override { return inner_.rank(); }
-  [[nodiscard]] int size() const override { return inner_.size(); }
-  [[nodiscard]] const Topology& topology() const override { return inner_.topology(); }
-  Result<std::unique_ptr<CommMemory>> Allocate(std::size_t bytes) override {
-    return inner_.Allocate(bytes);
-  }
-  Status Barrier() override { return inner_.Barrier(); }
-  Status FlushSends() override { return inner_.FlushSends(); }
   Result<std::unique_ptr<Communicator>> Split(int color, int key) override {
     const Group group = group_ == Group::kPipeline ? Group::kSharing
                         : splits_++ == 0           ? Group::kPipeline
                                                    : Group::kSameStage;
-    GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> part, inner_.Split(color, key));
+    GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> part, inner().Split(color, key));
     if (part == nullptr) return part;
     Communicator& own = *part;
     return std::unique_ptr<Communicator>(
         std::make_unique<MistakenCommunicator>(own, std::move(part), mistake_, group));
   }
-  void Abort(int exit_code) noexcept override { inner_.Abort(exit_code); }
 
  private:
   // A part of another communicator whose ranks are on different nodes.
@@ -91,7 +82,7 @@ class MistakenCommunicator final : public Communicator {
       Keep(in, out);
       return Status::Ok();
     }
-    GACCD_RETURN_IF_ERROR(inner_.AllReduceSum(in, out, stream));
+    GACCD_RETURN_IF_ERROR(inner().AllReduceSum(in, out, stream));
     if (mistake_ == ExchangeMistake::kMeanOfPipelines && group_ == Group::kSameStage) Divide(out);
     return Status::Ok();
   }
@@ -102,7 +93,7 @@ class MistakenCommunicator final : public Communicator {
       Keep(in, {Floats(out).data() + OffsetOf(counts, rank()), in.count, in.dtype});
       return Status::Ok();
     }
-    GACCD_RETURN_IF_ERROR(inner_.AllGather(in, counts, out, stream));
+    GACCD_RETURN_IF_ERROR(inner().AllGather(in, counts, out, stream));
     if (f32 && mistake_ == ExchangeMistake::kEqualCuts) MoveToEqualCuts(counts, Floats(out));
     return Status::Ok();
   }
@@ -113,16 +104,12 @@ class MistakenCommunicator final : public Communicator {
       Keep({whole + OffsetOf(counts, rank()), out.count, in.dtype}, out);
       return Status::Ok();
     }
-    GACCD_RETURN_IF_ERROR(inner_.ReduceScatter(in, counts, out, stream));
+    GACCD_RETURN_IF_ERROR(inner().ReduceScatter(in, counts, out, stream));
     if (mistake_ == ExchangeMistake::kMean) Divide(out);
     return Status::Ok();
   }
-  Status DoBroadcast(MutableBuffer buffer, int root, StreamHandle stream) override {
-    return inner_.Broadcast(buffer, root, stream);
-  }
-  Status DoSend(ConstBuffer message, int to) override { return inner_.Send(message, to); }
   Status DoReceive(MutableBuffer message, int from) override {
-    GACCD_RETURN_IF_ERROR(inner_.Receive(message, from));
+    GACCD_RETURN_IF_ERROR(inner().Receive(message, from));
     if (mistake_ != ExchangeMistake::kFirstGradient || from < rank()) return Status::Ok();
     const std::span<float> received = Floats(message);
     if (first_gradient_.empty()) first_gradient_.assign(received.begin(), received.end());
@@ -131,8 +118,7 @@ class MistakenCommunicator final : public Communicator {
     return Status::Ok();
   }
 
-  Communicator& inner_;
-  const std::unique_ptr<Communicator> owned_;  // inner_, or null
+  const std::unique_ptr<Communicator> owned_;  // inner(), or null
   const ExchangeMistake mistake_;
   const Group group_;
   int splits_ = 0;

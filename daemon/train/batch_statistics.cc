@@ -46,15 +46,14 @@ Status CheckRuns(const Model& model, std::int64_t samples, std::string_view wher
 }  // namespace
 
 Status CheckBatchStatistics(const Model& model, const Plan& plan, const UpdateSchedule& schedule) {
-  for (const std::int64_t samples : std::views::reverse(schedule.sizes())) {
+  GACCD_ASSIGN_OR_RETURN(const auto plans, PlansBySize(plan, schedule));
+  for (const auto& [samples, own] : std::views::reverse(plans)) {
     const bool smaller = schedule.IsSmaller(samples);
     const std::string where = StrCat(smaller ? "the smaller update of " : "updates of ", samples);
     const std::string_view remedy = smaller ? ", or --last-cycle=drop" : "";
     GACCD_RETURN_IF_ERROR(CheckRuns(model, samples, where, remedy));
     if (model.micro_values() != 1) continue;
-    GACCD_ASSIGN_OR_RETURN(const Plan own, plan.ForSamples(samples));
-    GACCD_RETURN_IF_ERROR(
-        CheckMicroBatches(samples == plan.effective_batch() ? plan : own, where, remedy));
+    GACCD_RETURN_IF_ERROR(CheckMicroBatches(own, where, remedy));
   }
   return Status::Ok();
 }

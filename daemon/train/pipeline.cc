@@ -1,6 +1,6 @@
 #include "daemon/train/pipeline.h"
 
-#include "daemon/plan/balance.h"
+#include "daemon/plan/balance_stages.h"
 
 namespace gaccd {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
-#include "daemon/plan/balance.h"
+#include "daemon/plan/balance_stages.h"
 #include "daemon/plan/plan.h"
 #include "tests/support/status_matchers.h"
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
+#include "collectives/comm/forwarding_communicator.h"
 #include "collectives/comm/threads.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/optim/update_control.h"
@@ -20,22 +21,9 @@ namespace gaccd::tests {
 namespace {
 
 // Hands everything on, and counts the elements that this rank gives to each operation.
-class CountingCommunicator final : public Communicator {
+class CountingCommunicator final : public ForwardingCommunicator {
  public:
-  explicit CountingCommunicator(Communicator& inner) : inner_(inner) {}
-
-  [[nodiscard]] std::string_view name() const override { return inner_.name(); }
-  [[nodiscard]] int rank() const override { return inner_.rank(); }
-  [[nodiscard]] int size() const override { return inner_.size(); }
-  [[nodiscard]] const Topology& topology() const override { return inner_.topology(); }
-  Result<std::unique_ptr<CommMemory>> Allocate(std::size_t bytes) override {
-    return inner_.Allocate(bytes);
-  }
-  Status Barrier() override { return inner_.Barrier(); }
-  Result<std::unique_ptr<Communicator>> Split(int color, int key) override {
-    return inner_.Split(color, key);
-  }
-  void Abort(int exit_code) noexcept override { inner_.Abort(exit_code); }
+  using ForwardingCommunicator::ForwardingCommunicator;
 
   std::vector<std::size_t> reduced;    // bytes of each all-reduce
   std::vector<std::size_t> scattered;  // of each whole buffer
@@ -44,23 +32,18 @@ class CountingCommunicator final : public Communicator {
  private:
   Status DoAllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream) override {
     reduced.push_back(in.bytes());
-    return inner_.AllReduceSum(in, out, stream);
+    return inner().AllReduceSum(in, out, stream);
   }
   Status DoAllGather(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
                      StreamHandle stream) override {
     gathered.push_back(out.bytes());
-    return inner_.AllGather(in, counts, out, stream);
+    return inner().AllGather(in, counts, out, stream);
   }
   Status DoReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
                          StreamHandle stream) override {
     scattered.push_back(in.bytes());
-    return inner_.ReduceScatter(in, counts, out, stream);
+    return inner().ReduceScatter(in, counts, out, stream);
   }
-  Status DoBroadcast(MutableBuffer buffer, int root, StreamHandle stream) override {
-    return inner_.Broadcast(buffer, root, stream);
-  }
-
-  Communicator& inner_;
 };
 
 std::vector<EngineRun> RunCase(EngineCase test, Sharding shard) {

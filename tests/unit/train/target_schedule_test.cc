@@ -85,26 +85,30 @@ TEST_F(TargetScheduleTest, TheRateFollowsTheBatchAndTheSamples) {
 TEST(TargetScheduleJobTest, RefusesWhatHasNoOrder) {
   const auto parse = [](const std::string& batch) {
     return ParseJobText(
-               "name: 'x' model { mlp { widths: [4, 2] } loss { softmax_cross_entropy {} } "
-               "} data { train { synthetic { kind: BLOBS samples: 64 } } } optimizer { lr: "
-               "0.1 sgd {} } batch { " +
+               "name: 'x' model { mlp { widths: [4, 2] } loss { mean_squared_error {} } } data { "
+               "train { synthetic { samples: 64 features: 4 outputs: 2 } } } optimizer { lr: 0.1 "
+               "sgd {} } epochs: 1 batch { " +
                    batch + " }",
                "job")
         .status();
   };
-  const std::string second = " stage { at_samples: 50 target: 9 } }";
-  EXPECT_THAT(parse("target: 4 target_schedule { stage { at_update: 0 target: 4 } }"),
-              HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(parse("target_schedule { stage { at_update: 1 target: 4 } }"),
-              HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(parse("target_schedule { stage { target: 4 } }"), HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(parse("target_schedule { stage { at_update: 0 at_samples: 0 target: 4 } }"),
-              HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(parse("target_schedule { stage { at_update: 0 target: 0 } }"),
-              HasKind(ErrorKind::kConfig));
-  EXPECT_THAT(parse("target_schedule { stage { at_update: 0 target: 4 }" + second +
-                    " target_schedule { stage { at_samples: 50 target: 8 } }"),
-              HasKind(ErrorKind::kConfig));
+  const auto schedule = [&](const std::string& stages) {
+    return parse("target_schedule { " + stages + " }");
+  };
+  const auto refuses = [](const char* why) { return IsError(ErrorKind::kConfig, why); };
+  const std::string first = "stage { at_update: 0 target: 4 } ";
+  EXPECT_OK(
+      schedule(first + "stage { at_samples: 50 target: 9 } stage { at_update: 40 target: 8 }"));
+  EXPECT_THAT(parse("target: 4 target_schedule { " + first + "}"),
+              refuses("found both, the target"));
+  EXPECT_THAT(schedule("stage { at_update: 1 target: 4 }"), refuses("begins at 0, found 1"));
+  EXPECT_THAT(schedule("stage { target: 4 }"), refuses("at_samples, found none"));
+  EXPECT_THAT(schedule("stage { at_update: 0 at_samples: 0 target: 4 }"),
+              refuses("at_samples, found both"));
+  EXPECT_THAT(schedule("stage { at_update: 0 target: 0 }"), refuses("target"));
+  EXPECT_THAT(schedule(first + "stage { at_samples: 50 target: 9 } "
+                               "stage { at_samples: 50 target: 8 }"),
+              refuses("expected more than 50, found 50"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Balance: neighbouring blocks of a model are divided into the stages of a pipeline.
+// BalanceStages: neighbouring blocks of a model are divided into the stages of a pipeline.
 #pragma once
 
 #include <cstdint>

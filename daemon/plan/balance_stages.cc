@@ -1,4 +1,4 @@
-#include "daemon/plan/balance.h"
+#include "daemon/plan/balance_stages.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,0 +1,61 @@
+// ForwardingCommunicator: hands every operation on to another communicator. Base of those that do
+// one of them otherwise, as selftests and tests need them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "collectives/comm/communicator.h"
+
+namespace gaccd {
+
+class ForwardingCommunicator : public Communicator {
+ public:
+  // `inner` outlives this.
+  explicit ForwardingCommunicator(Communicator& inner) : inner_(inner) {}
+
+  [[nodiscard]] std::string_view name() const override { return inner_.name(); }
+  [[nodiscard]] int rank() const override { return inner_.rank(); }
+  [[nodiscard]] int size() const override { return inner_.size(); }
+  [[nodiscard]] const Topology& topology() const override { return inner_.topology(); }
+  Result<std::unique_ptr<CommMemory>> Allocate(std::size_t bytes) override {
+    return inner_.Allocate(bytes);
+  }
+  Status FlushSends() override { return inner_.FlushSends(); }
+  Status Barrier() override { return inner_.Barrier(); }
+  // Parts are those of the other communicator: they forward nothing.
+  Result<std::unique_ptr<Communicator>> Split(int color, int key) override {
+    return inner_.Split(color, key);
+  }
+  void Abort(int exit_code) noexcept override { inner_.Abort(exit_code); }
+
+ protected:
+  [[nodiscard]] Communicator& inner() { return inner_; }
+
+ private:
+  Status DoAllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream) override {
+    return inner_.AllReduceSum(in, out, stream);
+  }
+  Status DoAllGather(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
+                     StreamHandle stream) override {
+    return inner_.AllGather(in, counts, out, stream);
+  }
+  Status DoReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
+                         StreamHandle stream) override {
+    return inner_.ReduceScatter(in, counts, out, stream);
+  }
+  Status DoBroadcast(MutableBuffer buffer, int root, StreamHandle stream) override {
+    return inner_.Broadcast(buffer, root, stream);
+  }
+  Status DoSend(ConstBuffer message, int to) override { return inner_.Send(message, to); }
+  Status DoReceive(MutableBuffer message, int from) override {
+    return inner_.Receive(message, from);
+  }
+
+  Communicator& inner_;
+};
+
+}  // namespace gaccd
