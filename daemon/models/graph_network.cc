@@ -161,7 +161,13 @@ ValueId GraphNetwork::Record(nn::Recorder& recorder) const {
 
 SampleSpec GraphNetwork::ExampleSample() const {
   SampleSpec sample;
+  const bool of_texts =
+      std::ranges::find(graph_.inputs, "tokens", &GraphTensor::name) != graph_.inputs.end();
   for (const GraphTensor& input : graph_.inputs) {
+    if (of_texts && input.name == kAttentionMask) {
+      sample.tensors.push_back({"lengths", DType::kI32, {}});
+      continue;
+    }
     sample.tensors.push_back(
         {input.name, input.dtype, {input.sizes.begin() + 1, input.sizes.end()}});
   }

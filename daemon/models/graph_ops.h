@@ -25,6 +25,8 @@
 //   matmul(x, x) transpose              of the last two dimensions, the second's transposed
 //   cat(x, ..) dim
 //   attention(q, k, v) causal           of [B, H, T, D], with the scale 1 / sqrt(D)
+//   masked_attention(q, k, v, mask) causal
+//                                       of the keys with mask [B, T] != 0, an input of the graph
 //   first_row(x), mean_rows(x)          [B, T, W] -> [B, W]
 //   view(x) size;  permute(x) dims
 //   slice(x) dim, start, end, keepdim;  take(x) dim, start, count, step

@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "collectives/base/strings.h"
+#include "daemon/models/graph_ops.h"
 #include "daemon/ops/cast.h"
 #include "daemon/ops/channels_last.h"
+#include "daemon/ops/number_functions.h"
 #include "daemon/ops/rearrange.h"
 #include "daemon/ops/reshape.h"
 
@@ -41,9 +43,23 @@ GraphRecorder::GraphRecorder(nn::Recorder& recorder, const GraphFile& graph,
   for (const GraphTensor& tensor : graph.parameters) tensors_[tensor.name] = &tensor;
 }
 
+ValueId GraphRecorder::RecordMaskOfTexts() {
+  std::vector<ValueId> texts = {recorder_.Input("tokens")};
+  if (recorder_.HasTensor("lengths")) {
+    lengths_of_texts_ = recorder_.Input("lengths");
+    texts.push_back(*lengths_of_texts_);
+  }
+  mask_of_texts_ = recorder_.Apply(StrCat("model input '", kAttentionMask, "'"),
+                                   std::make_shared<IdFunction>(IdFunctionKind::kKnownPositions),
+                                   std::move(texts));
+  return mask_of_texts_;
+}
+
 // Grey images may lack the channels, and samples of any shape be plain vectors.
 void GraphRecorder::AddInput(const GraphTensor& input) {
-  const ValueId id = recorder_.Input(input.name);
+  const bool is_mask = input.name == kAttentionMask && !recorder_.HasTensor(input.name) &&
+                       recorder_.HasTensor("tokens");
+  const ValueId id = is_mask ? RecordMaskOfTexts() : recorder_.Input(input.name);
   if (!ok()) return;
   const Shape expected(input.sizes.begin() + 1, input.sizes.end());
   const Shape found = recorder_.SampleShape(id);
@@ -61,6 +77,19 @@ void GraphRecorder::AddInput(const GraphTensor& input) {
 void GraphRecorder::Begin(const GraphNode& node) {
   node_ = &node;
   where_ = node.Where();
+}
+
+GraphValue GraphRecorder::Expand(const std::vector<GraphNode>& nodes) {
+  const GraphNode* const expanded = node_;
+  GraphValue value;
+  for (const GraphNode& node : nodes) {
+    node_ = &node;  // where_ names the expanded one
+    value = FindGraphOp(node.op)->record(*this);
+    if (!ok()) break;
+    values_[node.name] = value;
+  }
+  node_ = expanded;
+  return value;
 }
 
 GraphValue GraphRecorder::Value(std::string_view name) {

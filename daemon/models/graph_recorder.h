@@ -5,6 +5,8 @@
 
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -16,6 +18,9 @@
 
 namespace gaccd {
 
+// The input of a graph that texts have without a tensor for it.
+inline constexpr std::string_view kAttentionMask = "attention_mask";
+
 class GraphRecorder {
  public:
   // All must outlive it. parameters: index in the list of the network, by name.
@@ -23,10 +28,13 @@ class GraphRecorder {
                 const std::map<std::string_view, nn::ParameterIndex>& parameters,
                 const NormStatistics& statistics);
 
-  // The tensor of the batch for an input of the graph.
+  // The tensor of the batch for an input of the graph. kAttentionMask, where the data are texts
+  // without such a tensor, is 1 before the length of a text and 0 from there on.
   void AddInput(const GraphTensor& input);
   void Begin(const GraphNode& node);
   void Finish(GraphValue value) { values_[node_->name] = std::move(value); }
+  // Records these nodes in place of the current one; the value of the last.
+  [[nodiscard]] GraphValue Expand(const std::vector<GraphNode>& nodes);
 
   [[nodiscard]] bool ok() const { return recorder_.status().ok(); }
   [[nodiscard]] nn::Recorder& recorder() { return recorder_; }
@@ -59,6 +67,11 @@ class GraphRecorder {
     return node_->numbers.at(std::string(name));
   }
 
+  // Whether this is the mask that AddInput() made for texts, and their lengths, where they have
+  // any.
+  [[nodiscard]] bool IsMaskOfTexts(ValueId id) const { return mask_of_texts_ == id; }
+  [[nodiscard]] std::optional<ValueId> lengths_of_texts() const { return lengths_of_texts_; }
+
   // Output 0 of function(inputs).
   ValueId Apply(std::shared_ptr<const Function> function, std::vector<ValueId> inputs) {
     return recorder_.Apply(where_, std::move(function), std::move(inputs));
@@ -76,16 +89,22 @@ class GraphRecorder {
   // As a matrix: in this order, the last `inner` dimensions of memory are its columns.
   ValueId Rows(const GraphValue& value, const DimensionOrder& order, std::size_t inner);
 
+  [[nodiscard]] const std::string& name() const { return node_->name; }
+
   // kConfig, unless `holds`. Gives it back.
   bool Expect(bool holds, const std::string& expected, const GraphValue& found);
   bool Expect(bool holds, const std::string& message);
 
  private:
+  ValueId RecordMaskOfTexts();
+
   nn::Recorder& recorder_;
   const std::map<std::string_view, nn::ParameterIndex>& parameters_;
   NormStatistics statistics_;
   std::map<std::string_view, const GraphTensor*> tensors_;
   std::map<std::string, GraphValue, std::less<>> values_;
+  ValueId mask_of_texts_ = nn::kNoValue;
+  std::optional<ValueId> lengths_of_texts_;
   const GraphNode* node_ = nullptr;
   std::string where_;
 };

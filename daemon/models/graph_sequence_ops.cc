@@ -1,4 +1,8 @@
 #include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <utility>
 
 #include "collectives/base/strings.h"
 #include "daemon/models/graph_op_families.h"
@@ -67,7 +71,8 @@ std::optional<ValueId> PackedRows(GraphRecorder& r, const Shape& sizes) {
   return r.As(*matrix, {rows, 3 * width});
 }
 
-GraphValue RecordAttention(GraphRecorder& r) {
+// lengths: every row sees the keys before them.
+GraphValue AttentionOf(GraphRecorder& r, std::optional<ValueId> lengths) {
   const GraphValue q = r.InOrPart(0);
   const bool fits = q.rank() == 4 && q.sizes[0] < 0 && *ProductOfSizes(q.sizes) < 0;
   if (!r.Expect(fits, "expected [samples, heads, length, width]", q)) return {};
@@ -82,9 +87,70 @@ GraphValue RecordAttention(GraphRecorder& r) {
       rows.push_back(r.Rows(one, kHeads, 2));
     }
   }
-  const AttentionOptions options{
-      .heads = q.sizes[1], .length = q.sizes[2], .causal = r.Integer("causal") != 0};
+  if (lengths) rows.push_back(*lengths);
+  const AttentionOptions options{.heads = q.sizes[1],
+                                 .length = q.sizes[2],
+                                 .causal = r.Integer("causal") != 0,
+                                 .all_rows = lengths.has_value()};
   return LyingAs(r.Apply(std::make_shared<Attention>(options), std::move(rows)), q.sizes, kHeads);
+}
+
+GraphValue RecordAttention(GraphRecorder& r) { return AttentionOf(r, std::nullopt); }
+
+// What is hidden has this added to its scores: far below any, and a number in fp16.
+constexpr double kHiddenScore = -60000;
+
+// As attention of heads with one more value, in which queries are 1 and a hidden key is
+// kHiddenScore:
+//   q' = [sqrt((D + 1) / D) q | 1],  k' = [k | hidden],  v' = [v | 0]
+// so that q' . k' / sqrt(D + 1) = q . k / sqrt(D) + hidden / sqrt(D + 1).
+GraphValue AttentionWithHiddenKeys(GraphRecorder& r, const Shape& q, bool ids) {
+  const std::int64_t width = q[3];
+  const Shape column = {q[0], q[1], q[2], 1};
+  const auto part = [&](std::string_view name) { return StrCat(r.name(), ':', name); };
+  const double scale = std::sqrt(1 + 1.0 / static_cast<double>(width));
+  std::vector<GraphNode> nodes;
+  const auto add = [&](std::string_view name, std::string op, std::vector<std::string> inputs,
+                       std::map<std::string, std::vector<std::int64_t>> integers,
+                       std::map<std::string, double> numbers) {
+    nodes.push_back({.name = part(name),
+                     .op = std::move(op),
+                     .inputs = std::move(inputs),
+                     .integers = std::move(integers),
+                     .numbers = std::move(numbers)});
+  };
+  std::string mask = r.InputName(3);
+  if (ids) {
+    add("mask", "numbers", {mask}, {}, {});
+    mask = part("mask");
+  }
+  add("is_hidden", "equal", {mask}, {}, {{"to", 0}});
+  add("score", "scale", {part("is_hidden")}, {}, {{"factor", kHiddenScore}});
+  add("of_keys", "view", {part("score")}, {{"size", {q[0], 1, q[2], 1}}}, {});
+  add("hidden", "repeat", {part("of_keys")}, {{"size", column}}, {});
+  add("zeros", "scale", {part("hidden")}, {}, {{"factor", 0}});
+  add("ones", "shift", {part("zeros")}, {}, {{"amount", 1}});
+  add("scaled", "scale", {r.InputName(0)}, {}, {{"factor", scale}});
+  add("q", "cat", {part("scaled"), part("ones")}, {{"dim", {3}}}, {});
+  add("k", "cat", {r.InputName(1), part("hidden")}, {{"dim", {3}}}, {});
+  add("v", "pad", {r.InputName(2)}, {{"before", {0, 0, 0, 0}}, {"after", {0, 0, 0, 1}}}, {});
+  add("y", "attention", {part("q"), part("k"), part("v")}, {{"causal", {r.Integer("causal")}}}, {});
+  add("kept", "slice", {part("y")},
+      {{"dim", {3}}, {"start", {0}}, {"end", {width}}, {"keepdim", {1}}}, {});
+  return r.Expand(nodes);
+}
+
+GraphValue RecordMaskedAttention(GraphRecorder& r) {
+  const Shape q = r.InOrPart(0).sizes;
+  const GraphValue mask = r.In(3);
+  if (!r.ok()) return {};
+  const bool fits = q.size() == 4 && mask.sizes == Shape{q[0], q[2]};
+  if (!r.Expect(fits, "expected [samples, heads, length, width] and a mask [samples, length]",
+                mask)) {
+    return {};
+  }
+  if (r.IsMaskOfTexts(mask.id)) return AttentionOf(r, r.lengths_of_texts());
+  return AttentionWithHiddenKeys(r, q, r.recorder().dtype(mask.id) == DType::kI32);
 }
 
 template <PoolKind kKind>
@@ -110,6 +176,7 @@ std::vector<GraphOp> SequenceOps() {
        RecordPaddedEmbedding},
       {"positions", 0, 1, 0, {AnyIntegers("size")}, RecordPositions},
       {"attention", 3, 0, 0, {Flag("causal")}, RecordAttention},
+      {"masked_attention", 4, 0, 0, {Flag("causal")}, RecordMaskedAttention},
       {"first_row", 1, 0, 0, {}, RecordPoolRows<PoolKind::kFirst>},
       {"mean_rows", 1, 0, 0, {}, RecordPoolRows<PoolKind::kMean>},
   };

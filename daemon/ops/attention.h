@@ -3,8 +3,9 @@
 // s = 1 / sqrt(D):
 //   S[i, j] = s q[i] . k[j] for the keys j that row i sees: j < L, and j <= i where it is causal
 //   P = softmax of the rows of S,  y[i] = sum_j P[i, j] v[j],  lse[i] = log sum_j exp S[i, j]
-// L is the length of the sequence, T where no lengths are given. Rows from L on give y = 0 and take
-// no gradient; nothing reads their k and v.
+// L is the length of the sequence, T where no lengths are given; nothing reads k and v from L on.
+// Rows from L on give y = 0 and take no gradient; with `all_rows` they see the keys as others do
+// (all give 0 where L = 0), as a mask of keys in PyTorch.
 // Backward, P again from S and lse, delta[i] = dy[i] . y[i]:
 //   dv[j] = sum_i P[i, j] dy[i],  dS[i, j] = P[i, j] (dy[i] . v[j] - delta[i])
 //   dq[i] = s sum_j dS[i, j] k[j],  dk[j] = s sum_i dS[i, j] q[i]
@@ -27,6 +28,7 @@ struct AttentionOptions {
   std::int64_t heads = 1;   // H
   std::int64_t length = 1;  // T
   bool causal = false;
+  bool all_rows = false;
   // On the CPU, of f32 inputs: what is multiplied, q, k, v, P, dy and dS, is rounded to bf16; sums
   // and all else are f32.
   bool round_to_bf16 = false;

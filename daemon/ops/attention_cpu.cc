@@ -26,11 +26,15 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 struct Sizes {
   std::int64_t sequences, heads, length, width;  // width: D
   std::int64_t step;                             // between rows of q, k and v
-  bool causal;
+  bool causal, all_rows;
   float scale;
 
   [[nodiscard]] std::int64_t columns() const { return heads * width; }
   [[nodiscard]] std::int64_t padded() const { return (length + kRows - 1) / kRows * kRows; }
+  // How many rows of a sequence with `known` keys are computed.
+  [[nodiscard]] std::int64_t Rows(std::int64_t known) const {
+    return all_rows && known > 0 ? length : known;
+  }
   // How many of the keys from `key` on row i sees, up to a tile; the sequence has `known` rows.
   [[nodiscard]] std::int64_t Seen(std::int64_t i, std::int64_t key, std::int64_t known) const {
     const std::int64_t end = causal ? std::min(i + 1, known) : known;
@@ -47,6 +51,7 @@ Sizes SizesOf(const AttentionOptions& options, const ValueSpec& y, const ValueSp
           .width = width,
           .step = q.shape[1],
           .causal = options.causal,
+          .all_rows = options.all_rows,
           .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(width)))};
 }
 
@@ -157,7 +162,7 @@ struct ForwardScratch {
   }
 };
 
-// y and lse of the rows [first, first + rows) of a head that has `known` of them.
+// y and lse of the rows [first, first + rows) of a head that has `known` keys.
 template <typename Tiles>
 void ForwardTile(const Sizes& z, const Tiles& tiles, const ForwardScratch<Tiles>& at,
                  std::int64_t first, std::int64_t rows, std::int64_t known, float* lse) {
@@ -168,7 +173,7 @@ void ForwardTile(const Sizes& z, const Tiles& tiles, const ForwardScratch<Tiles>
   std::fill_n(at.tops, rows, -kInfinity);
   std::fill_n(at.sums, rows * kLanes, 0.0F);
   std::fill_n(y, rows * d, 0.0F);
-  const std::int64_t keys = z.causal ? first + rows : known;
+  const std::int64_t keys = z.causal ? std::min(first + rows, known) : known;
   for (std::int64_t key = 0; key < keys; key += kRows) {
     const bool diagonal = z.causal && key == first;
     const std::int64_t tile_keys = std::min(kRows, known - key);
@@ -201,15 +206,16 @@ template <typename Tiles>
 void ForwardHead(const Sizes& z, const Tiles& tiles, const Parts<const float>& in,
                  std::int64_t known, const ForwardScratch<Tiles>& at, float* y, float* lse) {
   const std::int64_t d = z.width;
+  const std::int64_t rows = z.Rows(known);
   tiles.PackRows({in.k, z.step, known, d}, at.q);
   TransposeAttentionTiles(at.q, known, Tiles::Words(d), at.keys);
-  tiles.PackRows({in.q, z.step, known, d}, at.q);
+  tiles.PackRows({in.q, z.step, rows, d}, at.q);
   tiles.PackColumns({in.v, z.step, known, d}, at.v);
-  for (std::int64_t first = 0; first < known; first += kRows) {
-    ForwardTile(z, tiles, at, first, std::min(kRows, known - first), known, lse);
+  for (std::int64_t first = 0; first < rows; first += kRows) {
+    ForwardTile(z, tiles, at, first, std::min(kRows, rows - first), known, lse);
   }
-  std::fill_n(at.y + known * d, (z.length - known) * d, 0.0F);
-  std::fill_n(lse + known, z.length - known, 0.0F);
+  std::fill_n(at.y + rows * d, (z.length - rows) * d, 0.0F);
+  std::fill_n(lse + rows, z.length - rows, 0.0F);
   CopyRows(at.y, z.length, d, y, z.columns());
 }
 
@@ -246,7 +252,7 @@ void BackwardTile(const Sizes& z, const Tiles& tiles, const BackwardScratch<Tile
   const std::int64_t d = z.width;
   const std::int64_t words = Tiles::Words(d);
   const std::int64_t key_words = Tiles::Words(kRows);
-  const std::int64_t rows = std::min(kRows, known - first);
+  const std::int64_t rows = std::min(kRows, z.Rows(known) - first);
   const std::int64_t keys = std::min(kRows, known - key);
   const bool diagonal = z.causal && key == first;
   ForEachRows(diagonal, rows, keys, [&](std::int64_t row, std::int64_t count, std::int64_t seen) {
@@ -287,23 +293,24 @@ void BackwardHead(const Sizes& z, const Tiles& tiles, const float* dy, const flo
                   const BackwardScratch<Tiles>& at, const Parts<T>& out) {
   const std::int64_t d = z.width;
   const std::int64_t columns = z.columns();
+  const std::int64_t rows = z.Rows(known);
   tiles.PackRows({in.k, z.step, known, d}, at.q_rows);
   TransposeAttentionTiles(at.q_rows, known, Tiles::Words(d), at.keys);
   tiles.PackRows({in.v, z.step, known, d}, at.q_rows);
   TransposeAttentionTiles(at.q_rows, known, Tiles::Words(d), at.values);
-  tiles.PackRows({in.q, z.step, known, d}, at.q_rows);
-  tiles.PackRows({dy, columns, known, d}, at.dy_rows);
+  tiles.PackRows({in.q, z.step, rows, d}, at.q_rows);
+  tiles.PackRows({dy, columns, rows, d}, at.dy_rows);
   tiles.PackColumns({in.k, z.step, known, d}, at.k_columns);
   if (!Tiles::kIsF32) {
-    tiles.PackColumns({in.q, z.step, known, d}, at.q_columns);
-    tiles.PackColumns({dy, columns, known, d}, at.dy_columns);
+    tiles.PackColumns({in.q, z.step, rows, d}, at.q_columns);
+    tiles.PackColumns({dy, columns, rows, d}, at.dy_columns);
   }
   for (float* gradient : {at.dq, at.dk, at.dv}) std::fill_n(gradient, z.length * d, 0.0F);
-  for (std::int64_t i = 0; i < known; ++i) {
+  for (std::int64_t i = 0; i < rows; ++i) {
     at.delta[i] = Dot(dy + i * columns, y + i * columns, d);
   }
   for (std::int64_t key = 0; key < known; key += kRows) {
-    for (std::int64_t first = z.causal ? key : 0; first < known; first += kRows) {
+    for (std::int64_t first = z.causal ? key : 0; first < rows; first += kRows) {
       BackwardTile(z, tiles, at, first, key, known, lse);
     }
   }

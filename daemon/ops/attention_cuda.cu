@@ -117,8 +117,8 @@ __device__ inline float RowMax(float value) {
 
 // The head that a block works on: `first` is the first row of its own tile.
 struct Head {
-  std::int64_t first, known;   // known: rows of the sequence
-  std::int64_t in, out, sums;  // where it begins in q, k and v, in y, in lse
+  std::int64_t first, known, rows;  // known: keys of the sequence
+  std::int64_t in, out, sums;       // where it begins in q, k and v, in y, in lse
 
   __device__ static Head Of(const AttentionSize& z, const std::int32_t* lengths, int own) {
     const std::int64_t tiles = (z.length + own - 1) / own;
@@ -126,14 +126,16 @@ struct Head {
     const std::int64_t sequence = blockIdx.x / tiles / z.heads;
     std::int64_t known = lengths == nullptr ? z.length : lengths[sequence];
     known = known < 0 ? 0 : known < z.length ? known : z.length;
-    return {static_cast<std::int64_t>(blockIdx.x) % tiles * own, known,
+    return {static_cast<std::int64_t>(blockIdx.x) % tiles * own,
+            known,
+            z.all_rows && known > 0 ? z.length : known,
             sequence * z.length * z.step + head * z.width,
             sequence * z.length * z.heads * z.width + head * z.width,
             (sequence * z.heads + head) * z.length};
   }
   // Whether row i sees key j.
   __device__ bool Sees(const AttentionSize& z, std::int64_t i, std::int64_t j) const {
-    return i < known && j < known && (!z.causal || j <= i);
+    return i < rows && j < known && (!z.causal || j <= i);
   }
 };
 
@@ -147,14 +149,14 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ typename Tile::Other keys;  // then their values
   __shared__ typename Tile::Weights weights;
   const Head head = Head::Of(z, lengths, Tile::kOwn);
-  LoadTile(q + head.in, z.step, head.first, head.known, z.width, rows);
+  LoadTile(q + head.in, z.step, head.first, head.rows, z.width, rows);
   float sums[Tile::kOwnEach][Tile::kWidthEach] = {};
   float tops[Tile::kOwnEach];
   float totals[Tile::kOwnEach] = {};
 #pragma unroll
   for (int i = 0; i < Tile::kOwnEach; ++i) tops[i] = -INFINITY;
   const std::int64_t seen = z.causal ? Least(head.first + Tile::kOwn, head.known) : head.known;
-  const std::int64_t end = head.first < head.known ? seen : 0;
+  const std::int64_t end = head.first < head.rows ? seen : 0;
   for (std::int64_t key = 0; key < end; key += Tile::kOther) {
     LoadTile(k + head.in, z.step, key, head.known, z.width, keys);
     __syncthreads();
@@ -195,7 +197,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int i = 0; i < Tile::kOwnEach; ++i) {
     const std::int64_t row = head.first + RowOfThread() + i * kSide;
-    const bool is_known = row < head.known;
+    const bool is_known = row < head.rows;
 #pragma unroll
     for (int c = 0; c < Tile::kWidthEach; ++c) sums[i][c] = is_known ? sums[i][c] / totals[i] : 0;
     if (row < z.length && ColumnOfThread() == 0) {
@@ -243,11 +245,11 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ typename Tile::Other keys, values;
   __shared__ typename Tile::Weights weights;
   const Head head = Head::Of(z, lengths, Tile::kOwn);
-  LoadTile(q + head.in, z.step, head.first, head.known, z.width, rows);
-  LoadTile(dy + head.out, z.heads * z.width, head.first, head.known, z.width, gradients);
+  LoadTile(q + head.in, z.step, head.first, head.rows, z.width, rows);
+  LoadTile(dy + head.out, z.heads * z.width, head.first, head.rows, z.width, gradients);
   float sums[Tile::kOwnEach][Tile::kWidthEach] = {};
   const std::int64_t seen = z.causal ? Least(head.first + Tile::kOwn, head.known) : head.known;
-  const std::int64_t end = head.first < head.known ? seen : 0;
+  const std::int64_t end = head.first < head.rows ? seen : 0;
   for (std::int64_t key = 0; key < end; key += Tile::kOther) {
     LoadTile(k + head.in, z.step, key, head.known, z.width, keys);
     LoadTile(v + head.in, z.step, key, head.known, z.width, values);
@@ -289,10 +291,10 @@ __global__ void __launch_bounds__(kThreads)
   float of_keys[Tile::kOwnEach][Tile::kWidthEach] = {};
   float of_values[Tile::kOwnEach][Tile::kWidthEach] = {};
   const std::int64_t begin = z.causal ? head.first / Tile::kOther * Tile::kOther : 0;
-  const std::int64_t end = head.first < head.known ? head.known : 0;
+  const std::int64_t end = head.first < head.known ? head.rows : 0;
   for (std::int64_t row = begin; row < end; row += Tile::kOther) {
-    LoadTile(q + head.in, z.step, row, head.known, z.width, rows);
-    LoadTile(dy + head.out, z.heads * z.width, row, head.known, z.width, gradients);
+    LoadTile(q + head.in, z.step, row, head.rows, z.width, rows);
+    LoadTile(dy + head.out, z.heads * z.width, row, head.rows, z.width, gradients);
     __syncthreads();
     float s[Tile::kOwnEach][Tile::kOtherEach];
     float dp[Tile::kOwnEach][Tile::kOtherEach];

@@ -12,6 +12,7 @@ struct AttentionSize {
   std::int64_t sequences = 0, heads = 0, length = 0, width = 0;
   std::int64_t step = 0;  // between rows of q, k and v
   bool causal = false;
+  bool all_rows = false;
 };
 
 // q, k, v, or their gradients: the first row and head of each.

@@ -23,7 +23,8 @@ AttentionSize SizeOf(const AttentionOptions& options, const ValueSpec& y, const 
           .length = options.length,
           .width = y.shape[1] / options.heads,
           .step = q.shape[1],
-          .causal = options.causal};
+          .causal = options.causal,
+          .all_rows = options.all_rows};
 }
 
 // Of one packed array, or three.
@@ -58,8 +59,12 @@ SdpaSpec SpecOf(const CudaRequest& request, const AttentionSize& size, std::size
 
 // The library's plan; null, with a warning where there is a library, when an own kernel has to do
 // it.
-Result<PlanPointer> PlanFor(const CudaRequest& request, const SdpaSpec& spec) {
+Result<PlanPointer> PlanFor(const CudaRequest& request, const SdpaSpec& spec, bool all_rows) {
   if (spec.dtype == DType::kF32 || spec.sequences == 0) return PlanPointer();
+  if (all_rows && spec.lengths) {
+    request.context.AddWarning(StrCat(kOwnAttention, "rows beyond the lengths are computed"));
+    return PlanPointer();
+  }
   const auto own_kernel = [&](const Status& why) -> Result<PlanPointer> {
     if (why.kind() != ErrorKind::kUnavailable) return why;
     request.context.AddWarning(StrCat(kOwnAttention, why.message()));
@@ -145,8 +150,9 @@ KernelResult MakeAttentionCuda(const CudaRequest& request) {
   const auto& options = static_cast<const Attention&>(request.function).options();
   const AttentionSize size = SizeOf(options, request.outputs[0], request.inputs[0]);
   GACCD_RETURN_IF_ERROR(CheckAttentionOnGpu(request.function, request.inputs));
-  GACCD_ASSIGN_OR_RETURN(PlanPointer plan,
-                         PlanFor(request, SpecOf(request, size, request.inputs.size(), false)));
+  GACCD_ASSIGN_OR_RETURN(
+      PlanPointer plan,
+      PlanFor(request, SpecOf(request, size, request.inputs.size(), false), options.all_rows));
   if (plan != nullptr) {
     return std::unique_ptr<Kernel>(
         std::make_unique<LibraryKernel>(std::move(plan), request, size, /*backward=*/false));
@@ -161,8 +167,9 @@ KernelResult MakeAttentionCuda(const CudaRequest& request) {
 KernelResult MakeAttentionGradientCuda(const CudaRequest& request) {
   const auto& options = static_cast<const AttentionGradient&>(request.function).options();
   const AttentionSize size = SizeOf(options, request.inputs[0], request.inputs[3]);
-  GACCD_ASSIGN_OR_RETURN(PlanPointer plan,
-                         PlanFor(request, SpecOf(request, size, request.inputs.size() - 3, true)));
+  GACCD_ASSIGN_OR_RETURN(
+      PlanPointer plan,
+      PlanFor(request, SpecOf(request, size, request.inputs.size() - 3, true), options.all_rows));
   if (plan != nullptr) {
     return std::unique_ptr<Kernel>(
         std::make_unique<LibraryKernel>(std::move(plan), request, size, /*backward=*/true));

@@ -35,12 +35,22 @@ std::string_view IdFunction::name() const {
       return "ids_of_numbers";
     case IdFunctionKind::kSkipId:
       return "skip_id";
+    case IdFunctionKind::kKnownPositions:
+      return "known_positions";
   }
   return "";
 }
 
 OutputSpecs IdFunction::Infer(std::span<const ValueSpec> inputs) const {
-  GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
+  const bool has_lengths = kind_ == IdFunctionKind::kKnownPositions && inputs.size() == 2;
+  GACCD_RETURN_IF_ERROR(CheckCount(inputs, has_lengths ? 2 : 1));
+  if (kind_ == IdFunctionKind::kKnownPositions) {
+    const std::int64_t texts = inputs[0].shape.empty() ? 0 : inputs[0].shape[0];
+    GACCD_RETURN_IF_ERROR(CheckSequences({inputs[0].shape, DType::kF32}, 1, "the tokens"));
+    if (has_lengths) {
+      GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[1], {texts}, "the lengths", DType::kI32));
+    }
+  }
   const DType from = kind_ == IdFunctionKind::kIdsOfNumbers ? DType::kF32 : DType::kI32;
   const DType to = kind_ == IdFunctionKind::kNumbersOfIds ? DType::kF32 : DType::kI32;
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[0], inputs[0].shape, "the input", from));
@@ -111,6 +121,19 @@ KernelResult MakeSkipIdCpu(const KernelRequest& request) {
   const std::int32_t skipped = static_cast<const IdFunction&>(request.function).id();
   return MakeIdLoop<std::int32_t, std::int32_t>(
       request, [skipped](std::int32_t id) { return id == skipped ? -1 : id; });
+}
+
+KernelResult MakeKnownPositionsCpu(const KernelRequest& request) {
+  const Shape& shape = request.inputs[0].shape;
+  return MakeCall(request, [texts = shape[0], length = shape[1]](const Call& c) {
+    const auto* lengths = c.inputs.size() == 2 ? c.in<std::int32_t>(1) : nullptr;
+    auto* y = c.out<std::int32_t>(0);
+    for (std::int64_t b = 0; b < texts; ++b) {
+      const std::int64_t known = lengths == nullptr ? length : lengths[b];
+      for (std::int64_t t = 0; t < length; ++t) y[b * length + t] = t < known ? 1 : 0;
+    }
+    return Status::Ok();
+  });
 }
 
 }  // namespace gaccd

@@ -9,6 +9,9 @@
 // Types f32, bf16 and fp16. Also with the ids of texts:
 //   numbers_of_ids  i32 -> f32, exact below 2^24, as ids_of_numbers, f32 -> i32, is: no gradients
 //   skip_id         an i32 equal to a becomes -1, which takes no gradient (embedding.h)
+//   known_positions tokens i32 [B, T], possibly lengths i32 [B] -> i32 [B, T], 1 before the length
+//   of
+//                   the text, else 0; without lengths 1
 #pragma once
 
 #include "daemon/autograd/function.h"
@@ -53,13 +56,13 @@ class NumberFunctionGradient : public Function {
   NumberPair numbers_;
 };
 
-enum class IdFunctionKind : std::uint8_t { kNumbersOfIds, kIdsOfNumbers, kSkipId };
+enum class IdFunctionKind : std::uint8_t { kNumbersOfIds, kIdsOfNumbers, kSkipId, kKnownPositions };
 
 class IdFunction : public Function {
  public:
   explicit IdFunction(IdFunctionKind kind, std::int32_t id = 0) : kind_(kind), id_(id) {}
 
-  // "numbers_of_ids", "ids_of_numbers", "skip_id".
+  // "numbers_of_ids", "ids_of_numbers", "skip_id", "known_positions".
   [[nodiscard]] std::string_view name() const override;
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
 
@@ -75,17 +78,20 @@ KernelResult MakeNumberFunctionGradientCpu(const KernelRequest& request);
 KernelResult MakeNumbersOfIdsCpu(const KernelRequest& request);
 KernelResult MakeIdsOfNumbersCpu(const KernelRequest& request);
 KernelResult MakeSkipIdCpu(const KernelRequest& request);
+KernelResult MakeKnownPositionsCpu(const KernelRequest& request);
 KernelResult MakeNumberFunctionCuda(const CudaRequest& request);
 KernelResult MakeNumberFunctionGradientCuda(const CudaRequest& request);
 KernelResult MakeNumbersOfIdsCuda(const CudaRequest& request);
 KernelResult MakeIdsOfNumbersCuda(const CudaRequest& request);
 KernelResult MakeSkipIdCuda(const CudaRequest& request);
+KernelResult MakeKnownPositionsCuda(const CudaRequest& request);
 inline constexpr FunctionRow kNumberFunctionRows[] = {
     {"number_function", MakeNumberFunctionCpu, MakeNumberFunctionCuda},
     {"number_function_gradient", MakeNumberFunctionGradientCpu, MakeNumberFunctionGradientCuda},
     {"numbers_of_ids", MakeNumbersOfIdsCpu, MakeNumbersOfIdsCuda},
     {"ids_of_numbers", MakeIdsOfNumbersCpu, MakeIdsOfNumbersCuda},
     {"skip_id", MakeSkipIdCpu, MakeSkipIdCuda},
+    {"known_positions", MakeKnownPositionsCpu, MakeKnownPositionsCuda},
 };
 
 }  // namespace gaccd

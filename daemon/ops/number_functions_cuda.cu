@@ -44,6 +44,16 @@ __global__ void __launch_bounds__(kThreads)
   for (; i < elements; i += threads) y[i] = formula.Of(x[i]);
 }
 
+__global__ void __launch_bounds__(kThreads)
+    KnownPositionsKernel(const std::int32_t* lengths, std::int64_t length, std::int32_t* y,
+                         std::int64_t elements) {
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (; i < elements; i += threads) {
+    y[i] = lengths == nullptr || i % length < lengths[i / length] ? 1 : 0;
+  }
+}
+
 template <typename From, typename To, typename Formula>
 KernelResult MakeIdCall(const CudaRequest& request, Formula formula, const char* what) {
   return MakeCall(request, [=, on = request.on, n = request.elements()](const Call& c) {
@@ -91,6 +101,15 @@ KernelResult MakeIdsOfNumbersCuda(const CudaRequest& request) {
 KernelResult MakeSkipIdCuda(const CudaRequest& request) {
   const std::int32_t skipped = static_cast<const IdFunction&>(request.function).id();
   return MakeIdCall<std::int32_t, std::int32_t>(request, SkippedId{skipped}, "skip_id");
+}
+
+KernelResult MakeKnownPositionsCuda(const CudaRequest& request) {
+  return MakeCall(request, [on = request.on, length = request.inputs[0].shape[1],
+                            n = request.elements()](const Call& c) {
+    const auto* lengths = c.inputs.size() == 2 ? c.in<std::int32_t>(1) : nullptr;
+    return Launch(KnownPositionsKernel, {on.Blocks(n, kThreads), kThreads}, on.stream,
+                  "known_positions", lengths, length, c.out<std::int32_t>(0), n);
+  });
 }
 
 }  // namespace gaccd

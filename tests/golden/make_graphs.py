@@ -153,6 +153,49 @@ class Excite(nn.Module):
         return self.classifier(x.flip(2)[:, :, 1:].mean((2, 3)))
 
 
+class Padded(nn.Module):
+    """Texts of several lengths, masked as transformers does: keys alone are hidden, and all rows are computed."""
+
+    def __init__(self, tokens=11, width=8, length=5, outputs=4, heads=2):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(tokens, width), nn.Embedding(length, width)
+        self.qkv = nn.ModuleList(nn.Linear(width, 3 * width) for _ in range(2))
+        self.out = nn.ModuleList(nn.Linear(width, width) for _ in range(2))
+        self.heads, self.classifier = heads, nn.Linear(2 * width, outputs)
+
+    def forward(self, input_ids, attention_mask):
+        samples, length = input_ids.shape
+        places = torch.arange(length)
+        seen = attention_mask.bool()[torch.arange(samples)[:, None, None, None], places]
+        x = self.tokens(input_ids) + self.positions(places)
+        for qkv, out, mask in zip(self.qkv, self.out, (seen, seen & (places <= places[:, None]))):
+            q, k, v = (part.view(samples, length, self.heads, -1).transpose(1, 2) for part in qkv(x).chunk(3, -1))
+            y = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask.expand(samples, 1, length, length))
+            x = x + out(y.transpose(1, 2).reshape(samples, length, -1))
+        mask = attention_mask[:, :, None]
+        return self.classifier(torch.cat([(x * mask).sum(1) / mask.sum(1), x.mean(1)], 1))  # and of the padding
+
+
+def padded_load(make_train):
+    """As make_train.load, but for the masks, which are in one array with the tokens."""
+    drawn = make_train.stream(70, 6, 53 * 5).reshape(53, 5)
+    lengths = 1 + drawn[:, 0] % numpy.uint64(5)
+    some = (drawn >> numpy.uint64(20)) % numpy.uint64(2)
+    some[:, 0] = 1  # a row that sees no key has no softmax
+    for name, values in (("lengths", lengths), ("masks", some)):
+        numpy.save(os.path.join(FOLDER, name + ".npy"), values.astype("<i4"))
+
+    def load(source, normalize):
+        if not source.tokens.lengths and len(source.arrays.array) != 3:
+            return make_train.load_of_all(source, normalize)
+        paths = [one.path for one in source.arrays.array] or [source.tokens.tokens, source.tokens.lengths, source.tokens.labels]
+        ids, mask, targets = (torch.from_numpy(numpy.load(os.path.join(FOLDER, path))) for path in paths)
+        if mask.dim() == 1:
+            mask = (torch.arange(ids.shape[1]) < mask[:, None]).int()
+        return torch.cat([ids, mask], 1).long(), targets.double() if targets.is_floating_point() else targets
+    return load
+
+
 NETWORKS = {  # by job, and an example
     "mlp": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4)), torch.zeros(2, 6)),
     "tied": (Tied, torch.zeros(2, 6)),
@@ -165,6 +208,8 @@ NETWORKS = {  # by job, and an example
     "transformer": (Transformer, torch.zeros(2, 5, dtype=torch.int64)),
     "rotary": (Language, torch.zeros(2, 5, dtype=torch.int64)),
     "excite": (Excite, torch.zeros(2, 2, 7, 6)),
+    "padded": (Padded, [torch.zeros(2, 5, dtype=torch.int64), torch.ones(2, 5, dtype=torch.int64)]),
+    "masked": (lambda: Padded(outputs=3), [torch.zeros(2, 5, dtype=torch.int64), torch.ones(2, 5, dtype=torch.int64)]),
 }
 
 
@@ -176,12 +221,15 @@ def main():
     numpy.seterr(over="ignore")
     job_message = make_train.job_message()
     make_train.FOLDER = FOLDER
+    make_train.load_of_all, make_train.load = make_train.load, padded_load(make_train)
     for seed, (name, (make, example)) in enumerate(NETWORKS.items()):
         if sys.argv[1:] and name not in sys.argv[1:]:
             continue
         torch.manual_seed(seed)
         network = make()
         export(network, example, os.path.join(FOLDER, name))
+        if isinstance(network, Padded):
+            network.register_forward_pre_hook(lambda _, both: both[0].chunk(2, 1))
         make_train.make_network = lambda _, trained=network.double(): trained
         with open(os.path.join(FOLDER, name + ".txtpb")) as text:
             job = text_format.Parse(text.read(), job_message())

@@ -178,6 +178,20 @@ class GraphExport(unittest.TestCase):
             with self.subTest(model=type(model).__name__):
                 self.check_verification(model, example)
 
+    def test_masks_of_tokens_are_one_operation_with_attention(self):
+        """Those that are computed from the mask alone; another one is added to the scores."""
+        import make_graphs
+        texts = {"input_ids": torch.randint(11, (2, 5)), "attention_mask": torch.ones(2, 5, dtype=torch.int64)}
+
+        class Diagonal(make_graphs.Padded):
+            def forward(self, input_ids, attention_mask):
+                return super().forward(input_ids, attention_mask | (input_ids == 3))
+        for model, fused in ((make_graphs.Padded(), 2), (Diagonal(), 0)):
+            with self.subTest(model=type(model).__name__):
+                self.check_verification(model, texts)
+                graph = (self.dir / "model" / "graph.txtpb").read_text()
+                self.assertEqual([graph.count(f'op: "{op}"') for op in ("masked_attention", "softmax")], [fused, 2 - fused])
+
     def test_verification_finds_an_operation_that_differs(self):
         import make_graphs
         model = make_graphs.Tied()
@@ -196,13 +210,22 @@ class GraphExport(unittest.TestCase):
         sizes = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
                  "intermediate_size": 24, "max_position_embeddings": 12}
         ids = {"input_ids": torch.randint(40, (2, 9))}
+        ones = torch.ones(2, 9, dtype=torch.int64)
         for kind, config in (
+                ("BertForSequenceClassification", transformers.BertConfig(**sizes, num_labels=3)),
                 ("LlamaForCausalLM", transformers.LlamaConfig(**sizes, num_key_value_heads=1)),
                 ("RobertaForSequenceClassification", transformers.RobertaConfig(**sizes, num_labels=3)),
                 ("GPT2LMHeadModel", transformers.GPT2Config(vocab_size=40, n_positions=12, n_embd=16, n_layer=1, n_head=2))):
             with self.subTest(kind=kind):
                 config.use_cache = False
+                if kind.startswith("Bert"):
+                    config.attention_probs_dropout_prob = 0.0
                 self.check_verification(getattr(transformers, kind)(config), ids)
+                texts = {**ids, "attention_mask": ones, **({"token_type_ids": 0 * ones} if kind.startswith("Bert") else {})}
+                self.check_verification(getattr(transformers, kind)(config), texts)
+                graph = (self.dir / "model" / "graph.txtpb").read_text()
+                dropped = bool(getattr(config, "attn_pdrop", getattr(config, "attention_probs_dropout_prob", 0)))
+                self.assertEqual('op: "masked_attention"' in graph, not dropped)
 
     def test_the_summary_says_what_was_found(self):
         self.verify(torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(72, 5)),

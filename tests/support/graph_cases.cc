@@ -10,6 +10,7 @@
 #include "daemon/ops/activations.h"
 #include "daemon/ops/attention.h"
 #include "daemon/ops/cast.h"
+#include "daemon/ops/combine.h"
 #include "daemon/ops/dropout.h"
 #include "daemon/ops/embedding.h"
 #include "daemon/ops/flatten.h"
@@ -18,6 +19,7 @@
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
 #include "daemon/ops/multiply.h"
+#include "daemon/ops/number_functions.h"
 #include "daemon/ops/pool_rows.h"
 #include "daemon/ops/prepend_row.h"
 #include "daemon/ops/relu.h"
@@ -64,11 +66,12 @@ ValueId TwoLayers(GraphBench& bench, const CaseSize& s, WeightOrder order) {
 
 // Two heads of width `out` in sequences of `rows`.
 ValueId AttentionOf(GraphBench& bench, const CaseSize& s, bool causal,
-                    const std::vector<std::int32_t>& lengths) {
+                    const std::vector<std::int32_t>& lengths, bool all_rows = false) {
   const auto sequences = static_cast<std::int64_t>(std::max<std::size_t>(lengths.size(), 1));
   std::vector<ValueId> inputs = {Float(bench, s, "qkv", {sequences * s.rows, 6 * s.out})};
   if (!lengths.empty()) inputs.push_back(bench.Ids("lengths", {sequences}, lengths));
-  const AttentionOptions options{.heads = 2, .length = s.rows, .causal = causal};
+  const AttentionOptions options{
+      .heads = 2, .length = s.rows, .causal = causal, .all_rows = all_rows};
   return Distance(bench, bench.Apply(std::make_shared<Attention>(options), std::move(inputs)));
 }
 
@@ -180,6 +183,16 @@ const GraphCase kCases[] = {
        const auto rows = static_cast<std::int32_t>(s.rows);
        return AttentionOf(bench, s, true, {rows / 2, rows});
      }},
+    {"attention_of_all_rows",
+     [](GraphBench& bench, const CaseSize& s) {
+       const auto rows = static_cast<std::int32_t>(s.rows);
+       return AttentionOf(bench, s, false, {rows, (rows + 1) / 2, 0}, true);
+     }},
+    {"attention_causal_of_all_rows",
+     [](GraphBench& bench, const CaseSize& s) {
+       const auto rows = static_cast<std::int32_t>(s.rows);
+       return AttentionOf(bench, s, true, {(rows + 1) / 2, rows}, true);
+     }},
     {"attention_of_parts",
      [](GraphBench& bench, const CaseSize& s) {
        std::vector<ValueId> parts;
@@ -188,6 +201,27 @@ const GraphCase kCases[] = {
        }
        const AttentionOptions options{.heads = 2, .length = s.rows, .causal = true};
        return Distance(bench, bench.Apply(std::make_shared<Attention>(options), parts));
+     }},
+    {"known_positions",
+     [](GraphBench& bench, const CaseSize& s) {
+       const std::int64_t texts = 3;
+       const ValueId x = Float(bench, s, "x", {texts, s.rows});
+       const ValueId tokens =
+           bench.Ids("tokens", {texts, s.rows},
+                     std::vector<std::int32_t>(static_cast<std::size_t>(texts * s.rows), 7));
+       const ValueId lengths =
+           bench.Ids("lengths", {texts},
+                     {static_cast<std::int32_t>(s.rows), 0, static_cast<std::int32_t>(s.rows / 2)});
+       ValueId y = x;
+       for (const std::vector<ValueId>& of : {std::vector{tokens, lengths}, std::vector{tokens}}) {
+         const ValueId known =
+             bench.Apply(std::make_shared<IdFunction>(IdFunctionKind::kKnownPositions), of);
+         const ValueId mask =
+             bench.Apply(std::make_shared<IdFunction>(IdFunctionKind::kNumbersOfIds), {known});
+         y = bench.Apply(std::make_shared<Combine>(CombineKind::kMultiply),
+                         {y, CastTo(bench, s.dtype, mask)});
+       }
+       return Distance(bench, y);
      }},
     {"softmax",
      [](GraphBench& bench, const CaseSize& s) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -15,6 +16,7 @@ namespace {
 
 struct Sizes {
   std::int64_t sequences, heads, length, width;
+  bool all_rows = false;
 };
 
 // One head of one sequence: column `c` of its part, q, k or v, of row i.
@@ -49,7 +51,8 @@ Reference ReferenceOf(const Sizes& z, bool causal, const std::vector<std::int32_
       return static_cast<double>(qkv[at.Packed(i, part, c)]);
     };
     for (std::int64_t i = 0; i < z.length; ++i) {
-      const std::int64_t keys = i >= known ? 0 : causal ? i + 1 : known;
+      const std::int64_t seen = causal ? std::min(i + 1, known) : known;
+      const std::int64_t keys = i >= known && !z.all_rows ? 0 : seen;
       std::vector<double> p(static_cast<std::size_t>(keys));
       double sum = 0;
       for (std::int64_t j = 0; j < keys; ++j) {
@@ -101,13 +104,16 @@ void Check(const Sizes& z, bool causal, const std::vector<std::int32_t>& lengths
   const bool bf16 = error == kBf16Error;
   SCOPED_TRACE(StrCat(z.sequences, " sequences of ", z.length, ", ", z.heads, " heads of ", z.width,
                       causal ? ", causal" : "", lengths.empty() ? "" : ", lengths",
-                      bf16 ? ", bf16" : ""));
+                      z.all_rows ? ", all rows" : "", bf16 ? ", bf16" : ""));
   GraphBench bench;
   std::vector<ValueId> inputs = {
       bench.Parameter("qkv", {z.sequences * z.length, 3 * z.heads * z.width}, 2)};
   if (!lengths.empty()) inputs.push_back(bench.Ids("lengths", {z.sequences}, lengths));
-  const AttentionOptions options{
-      .heads = z.heads, .length = z.length, .causal = causal, .round_to_bf16 = bf16};
+  const AttentionOptions options{.heads = z.heads,
+                                 .length = z.length,
+                                 .causal = causal,
+                                 .all_rows = z.all_rows,
+                                 .round_to_bf16 = bf16};
   const ValueId y = bench.Apply(std::make_shared<Attention>(options), std::move(inputs));
   bench.graph().MarkOutput(y);
   const ValueId t = bench.Input("targets", bench.graph().value(y).spec.shape);
@@ -130,7 +136,10 @@ TEST(AttentionTest, EqualsTheFormulas) {
       Check({1, 2, 48, 16}, causal, {}, error);
       Check({1, 1, 97, 40}, causal, {}, error);
       Check({2, 2, 77, 7}, causal, {}, error);
-      Check({5, 2, 100, 20}, causal, {100, 0, 1, 48, 77}, error);
+      for (const bool all_rows : {false, true}) {
+        Check({5, 2, 100, 20, all_rows}, causal, {100, 0, 1, 48, 77}, error);
+        Check({4, 1, 40, 7, all_rows}, causal, {40, 13, 39, 2}, error);
+      }
     }
   }
 }

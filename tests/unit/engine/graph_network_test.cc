@@ -270,6 +270,10 @@ TEST(GraphNetworkTest, RefusesWhatIsWrongWithTheNodeAndItsLine) {
   expect("size: -1 size: 6", "size: -1 size: 3 size: 2", "node 'y'");
   expect("size: -1 size: 6", "size: -1 size: 7",
          "the model was exported for the shape [7], but the data has [6]");
+  expect("op: \"relu\" input: \"y\"",
+         "op: \"masked_attention\" attribute { name: \"causal\" integer: 1 } input: \"y\" "
+         "input: \"y\" input: \"y\" input: \"y\"",
+         "expected [samples, heads, length, width] and a mask [samples, length]");
 }
 
 TEST(GraphNetworkTest, RefusesWhatMixesSamples) {

@@ -1,4 +1,4 @@
-"""Attention: one operation where there is no mask, else products and a softmax."""
+"""Attention: one operation without a mask or with one of tokens, else products and a softmax."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .export_convert import Arguments, Made, repeated, scaled, shifted, viewed
-from .export_graph import HIDDEN, GraphBuilder, Node
+from .export_graph import HIDDEN, SAMPLES, GraphBuilder, Node
 
 
 def _known_mask(mask: torch.Tensor) -> torch.Tensor | None:
@@ -43,6 +43,27 @@ def _added(graph: GraphBuilder, node: Any, a: Arguments) -> tuple[bool, str | No
     return False, name
 
 
+def _keys_of_data(graph: GraphBuilder, mask: Any) -> tuple[Any, bool] | None:
+    """The input of the model, 1 for each token that all see, which this mask is made of, and whether it is causal, too;
+    None for another mask. Found by trying: such masks are computed in many ways."""
+    given = graph.given(mask)
+    if len(given) != 1 or mask.meta["val"].dtype != torch.bool or given[0].meta["val"].dim() != 2:
+        return None
+    length = given[0].meta["val"].shape[1]
+    shape = graph.shape(mask)
+    if shape[-1] != length or len(shape) != 4 or shape[-2] not in (1, length):
+        return None
+    tried = torch.randint(2, (SAMPLES, length), generator=torch.Generator().manual_seed(0))
+    tried[0], tried[1], tried[2] = 1, 0, torch.arange(length) < length // 2
+    keys = tried.bool()[:, None, None, :].expand(SAMPLES, 1, length, length)
+    found = graph.evaluate(mask, {given[0]: tried.to(given[0].meta["val"].dtype)}).expand(SAMPLES, *shape[1:-2], length, length)
+    for causal in (False, True):
+        seen = keys.tril() if causal else keys
+        if torch.equal(found, seen.expand_as(found)):
+            return given[0], causal
+    return None
+
+
 def _for_all_heads(graph: GraphBuilder, node: Any, x: Any, heads: int) -> str:
     """Each head of keys or values for a group of queries."""
     sizes, name = graph.sizes(node, graph.shape(x)), graph.name_of(node, x)
@@ -61,9 +82,15 @@ def attention(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     width, heads = sizes[-1], sizes[1]
     scale = width ** -0.5 if a["scale"] is None else float(a["scale"])
     usual = math.isclose(scale, width ** -0.5, rel_tol=1e-6)
+    fused = not a["dropout_p"] and usual and all(
+        graph.sizes(node, graph.shape(a[name])) == sizes for name in ("key", "value"))
+    mask = a["attn_mask"]
+    keys = _keys_of_data(graph, mask) if fused and isinstance(mask, torch.fx.Node) else None
+    if keys is not None:
+        given = [graph.name_of(node, a[name]) for name in ("query", "key", "value")]
+        return Node("masked_attention", [*given, graph.raw_name(node, keys[0])], {"causal": keys[1]})
     causal, added = _added(graph, node, a)
-    if added is None and not a["dropout_p"] and usual and all(
-            graph.sizes(node, graph.shape(a[name])) == sizes for name in ("key", "value")):
+    if added is None and fused:
         return Node("attention", [graph.name_of(node, a[name]) for name in ("query", "key", "value")], {"causal": causal})
     if causal:
         hidden = torch.ones(sizes[2], sizes[2], dtype=torch.bool).triu(1)

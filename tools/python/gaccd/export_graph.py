@@ -68,7 +68,7 @@ class GraphBuilder:
         self.inputs = inputs
         self.nodes: list[tuple[str, Node, str]] = []
         self._names: dict[Any, Any] = {}  # fx node -> name, or what is known now: a tensor, a number, a SampleMask
-        self.ids: set[str] = set()  # names of integers of the data
+        self.ids: dict[str, str] = {}  # names of integers of the data, and of what input they are
         self._numbers: dict[str, str] = {}  # their names as numbers
         self._constants: dict[str, torch.Tensor] = {}
         self.folded = 0  # calls that are known now
@@ -119,7 +119,7 @@ class GraphBuilder:
     def keep_ids(self, made: str, of: str) -> str:
         """`made` has other places of the same ids."""
         if of in self.ids:
-            self.ids.add(made)
+            self.ids[made] = self.ids[of]
         return made
 
     def emit(self, node: Any, made: Node) -> str:
@@ -195,7 +195,7 @@ class GraphBuilder:
             if node.name in by_argument:
                 self._names[node] = by_argument[node.name].name
                 if not by_argument[node.name].example.is_floating_point():
-                    self.ids.add(by_argument[node.name].name)
+                    self.ids[self._names[node]] = self._names[node]
                 if self._batch is None:
                     self._batch = node.meta["val"].shape[0].node.expr
             elif spec.target in self._canonical and not self._is_constant(self._canonical[spec.target]):
@@ -210,19 +210,41 @@ class GraphBuilder:
     def _is_constant(self, name: str) -> bool:
         return name in self._buffers and name not in self._mutated
 
-    def _needed(self, output: Any) -> set[Any]:
+    def _needed(self, output: Any, but_known: bool = False) -> set[Any]:
+        """but_known: not what a value that is known was made of."""
         needed, left = set(), [output]
         while left:
             node = left.pop()
             if node not in needed:
                 needed.add(node)
-                left += node.all_input_nodes
+                left += [] if but_known and self._is_known(node) else node.all_input_nodes
         return needed
 
     def needed_calls(self) -> list[Any]:
         """Of PyTorch's operations, in their order: those that the output depends on."""
         needed = self._needed(self.output_node)
         return [node for node in self.program.graph.nodes if node.op == "call_function" and node in needed]
+
+    def given(self, output: Any) -> list[Any]:
+        """The inputs of the model that the value of `output` depends on; [] where it depends on weights or chance, too."""
+        needed = self._needed(output, but_known=True)
+        names = {one.name for one in self.inputs}
+        given = [node for node in needed if node.op == "placeholder" and isinstance(self._names[node], str)]
+        random = any(node.target in RANDOM for node in needed)
+        return [] if random or any(self._names[node] not in names for node in given) else given
+
+    def evaluate(self, output: Any, given: dict[Any, torch.Tensor]) -> torch.Tensor:
+        """The value of `output` for these inputs of SAMPLES samples, which are all that it depends on (given())."""
+        values: dict[Any, Any] = dict(given)
+        needed = self._needed(output, but_known=True)
+        for node in self.program.graph.nodes:
+            if node in needed and node not in values:
+                values[node] = self._names[node] if self._is_known(node) else node.target(
+                    *torch.fx.map_arg(node.args, values.get), **torch.fx.map_arg(node.kwargs, values.get))
+        return values[output]
+
+    def _is_known(self, node: Any) -> bool:
+        return isinstance(self._names.get(node), (torch.Tensor, int, float))
 
     def depends_on_trained(self, node: Any) -> bool:
         return any(one.op == "placeholder" and isinstance(self._names.get(one), str) and
@@ -251,7 +273,19 @@ class GraphBuilder:
                 self._names[node] = node.name
             else:
                 self._names[node] = made
-        return self.name_of(output, output)
+        name = self.name_of(output, output)
+        self._remove_unused(name)
+        return name
+
+    def _remove_unused(self, output: str) -> None:
+        """What an operation replaced by another form of its inputs: masks."""
+        used, kept = {output}, []
+        for name, node, source in reversed(self.nodes):
+            if name in used:
+                used.update(node.inputs)
+                kept.append((name, node, source))
+        self.nodes = kept[::-1]
+        self._constants = {name: tensor for name, tensor in self._constants.items() if name in used}
 
     def _fold(self, node: Any) -> Any:
         """What is known now; None: it depends on data, parameters or chance."""
@@ -287,11 +321,10 @@ class GraphBuilder:
             counter = name.endswith("num_batches_tracked")
             yield name, tensor if counter or tensor.is_floating_point() else tensor.float()
 
-    def rows_of_tokens(self) -> int:
-        """Of the first table that is read; 0: none."""
-        names = [node.inputs[1] for _, node, _ in self.nodes
-                 if node.op.startswith("embedding") and node.inputs[0] in self.ids and node.inputs[1] in self._own]
-        return int(self._own[names[0]].shape[0]) if names else 0
+    def rows_of(self, one: Input) -> int:
+        """Of the smallest table that reads this input, which its values are below; 0: none does."""
+        return min((int(self._own[node.inputs[1]].shape[0]) for _, node, _ in self.nodes if node.op.startswith("embedding")
+                    and self.ids.get(node.inputs[0]) == one.name and node.inputs[1] in self._own), default=0)
 
     def text(self) -> str:
         lines = ["# proto-file: proto/graph.proto", "# proto-message: gaccd.proto.ExportedGraph", "",

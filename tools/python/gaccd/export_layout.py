@@ -157,12 +157,17 @@ def _indexed(graph: GraphBuilder, node: Any, x: Any, dim: int, index: Any) -> Ma
     known = graph.value(index)
     if not isinstance(known, torch.Tensor) or known.dtype == torch.bool or known.dim() > 1:
         raise graph.refuse(node, "takes indices that depend on data, or of several dimensions, expected a list that is known")
-    runs = _runs([one % size for one in known.tolist()])
+    return _taken(graph, node, graph.name_of(node, x), dim, size, known)
+
+
+def _taken(graph: GraphBuilder, node: Any, x: str, dim: int, size: int, indices: torch.Tensor) -> str:
+    runs = _runs([one % size for one in indices.tolist()])
     if len(runs) > MOST_PARTS:
         raise graph.refuse(node, f"takes indices of {len(runs)} runs, expected at most {MOST_PARTS}")
-    name = graph.name_of(node, x)
-    parts = [_take(graph, node, name, dim, run) for run in runs]
-    return parts[0] if len(parts) == 1 else Node("cat", parts, {"dim": dim})
+    if runs == [range(size)]:
+        return x
+    parts = [_take(graph, node, x, dim, run) for run in runs]
+    return parts[0] if len(parts) == 1 else graph.emit(node, Node("cat", parts, {"dim": dim}))
 
 
 def _index(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
@@ -176,7 +181,22 @@ def _index(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
         return Node("embedding", [rows, graph.name_of(node, a["self"])], {})
     if len(used) == 1:
         return _indexed(graph, node, a["self"], used[0], indices[used[0]])
+    if used == [0, 1]:
+        return _index_of_samples(graph, node, a["self"], *indices)
     raise graph.refuse(node, "indexes several dimensions at once; index one after the other")
+
+
+def _index_of_samples(graph: GraphBuilder, node: Any, x: Any, samples: Any, places: Any) -> Made:
+    """x[samples, places], where samples counts all of them: the same places of each, as in the masks of transformers."""
+    rows, known = graph.value(samples), graph.value(places)
+    if not isinstance(rows, torch.Tensor) or not isinstance(known, torch.Tensor):
+        raise graph.refuse(node, "takes indices that depend on data, expected those that are known")
+    rank = max(rows.dim(), known.dim())
+    of_samples = rows.dim() == rank and (known.dim() < rank or known.shape[0] == 1)
+    if not of_samples or isinstance(graph.shape(samples)[0], int) or not torch.equal(rows.flatten(), torch.arange(rows.shape[0])):
+        raise graph.refuse(node, "takes other samples than its own; their order in a batch must not matter")
+    name = _taken(graph, node, graph.name_of(node, x), *_inner_size(graph, node, x, 1), known.flatten())
+    return viewed(graph, node, name, graph.sizes(node))
 
 
 def _gather(graph: GraphBuilder, node: Any, a: Arguments) -> Made:

@@ -46,7 +46,7 @@ def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str
                            [Input(name, _data_name(name, tensor, len(tensors), inputs or {}), tensor)
                             for name, tensor in zip(names, tensors)])
     text = builder.text()
-    _check_samples(model, args, kwargs, builder.rows_of_tokens())
+    _check_samples(model, args, kwargs, [builder.rows_of(one) for one in builder.inputs])
     os.makedirs(path, exist_ok=True)
     with open(os.path.join(path, "graph.txtpb"), "w", encoding="utf-8") as file:
         file.write(text)
@@ -163,13 +163,13 @@ def outputs_of(result: Any) -> Iterator[torch.Tensor]:
 
 
 def _check_samples(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor],
-                   rows: int) -> None:
+                   rows: list[int]) -> None:
     """Changing one sample must change its own rows alone, and a sample alone must give what it gives among others."""
     judged = copy.deepcopy(model).eval()
     with torch.no_grad():
-        tensors = [_other_values(t, rows) for t in (*args, *kwargs.values())]
+        tensors = [_other_values(t, below) for t, below in zip((*args, *kwargs.values()), rows)]
         others = [t.clone() for t in tensors]
-        for tensor, new in zip(others, (_other_values(t[:1], rows) for t in tensors)):
+        for tensor, new in zip(others, (_other_values(t[:1], below) for t, below in zip(tensors, rows))):
             tensor[:1] = new
 
         def run(given: list[torch.Tensor]) -> torch.Tensor:

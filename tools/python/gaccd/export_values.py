@@ -171,6 +171,8 @@ def _softmax(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 def _to_copy(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     before, after = node.args[0].meta["val"].dtype, a["dtype"] or node.args[0].meta["val"].dtype
+    if before != torch.bool and after == torch.bool:
+        return inverted(graph, node, graph.emit(node, Node("equal", inputs_of(graph, node, node.args[0]), {"to": 0.0})))
     if before == after or (not before.is_floating_point and not after.is_floating_point):
         return graph.raw_name(node, node.args[0])
     if not before.is_floating_point and after == torch.float32:

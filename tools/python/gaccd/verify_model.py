@@ -23,6 +23,8 @@ from .run import call
 RATE = 2.0 ** 20  # w - RATE gradient has the digits of the gradient, whatever w is
 TOLERANCE = 1e-4  # or 10 times what single precision costs PyTorch, up to MOST
 MOST = 0.1
+MASK = "attention_mask"  # of texts: gaccd makes it of their lengths
+TEXTS = {"tokens", "segments", MASK}
 DROPOUTS = ("dropout", "dropout_", "alpha_dropout", "feature_dropout", "scaled_dot_product_attention")
 
 
@@ -72,6 +74,10 @@ class _Input:
     sizes: tuple[int, ...]  # of a sample
     rows: int  # ids are below
 
+    @property
+    def is_mask(self) -> bool:
+        return self.name == MASK
+
 
 class _WithoutDropout(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -110,8 +116,11 @@ def _inputs_of(graph: str, weights: Mapping[str, torch.Tensor]) -> list[_Input]:
 
 
 def _draw(inputs: list[_Input], samples: int) -> list[torch.Tensor]:
-    return [torch.randint(one.rows, (samples, *one.sizes)) if one.ids else torch.randn(samples, *one.sizes)
-            for one in inputs]
+    def one_of(one: _Input) -> torch.Tensor:
+        if one.is_mask:
+            return (torch.arange(one.sizes[0]) < torch.randint(1, one.sizes[0] + 1, (samples, 1))).long()
+        return torch.randint(one.rows, (samples, *one.sizes)) if one.ids else torch.randn(samples, *one.sizes)
+    return [one_of(one) for one in inputs]
 
 
 def _calls(model: torch.nn.Module, inputs: list[_Input], tensors: list[torch.Tensor],
@@ -147,8 +156,9 @@ def _in_pytorch(model: torch.nn.Module, kind: torch.dtype, inputs: list[_Input],
 def _data_text(inputs: list[_Input], labels: torch.Tensor, classes: int) -> str:
     paths = {one.name: f'"{one.name}.npy"' for one in inputs}
     if not labels.is_floating_point():
-        if set(paths) <= {"tokens", "segments"}:
+        if set(paths) <= TEXTS:
             segments = f' segments: {paths["segments"]}' if "segments" in paths else ""
+            segments += f' lengths: {paths[MASK]}' if MASK in paths else ""
             rows = next(one.rows for one in inputs if one.name == "tokens")
             of_samples = f" classes: {classes}" if labels.dim() == 1 else ""
             return f'tokens {{ tokens: {paths["tokens"]}{segments} labels: "labels.npy" vocabulary: {rows}{of_samples} }}'
@@ -214,7 +224,7 @@ def verify(model: torch.nn.Module, path: str | os.PathLike[str], *, inputs: Mapp
         tensors = _draw(given, samples)
         with torch.no_grad():
             shape = _calls(copy.deepcopy(model).eval(), given, tensors, names).shape
-        by_loss = {one.name for one in given} <= {"tokens", "segments"} or [one.name for one in given] == ["features"]
+        by_loss = {one.name for one in given} <= TEXTS or [one.name for one in given] == ["features"]
         if len(shape) == 3 and not by_loss:
             raise ExportError("verify: a model that predicts a row for each token is compared where it reads tokens alone")
         labels = torch.randint(shape[-1], shape[:-1]) if by_loss else torch.randn(shape)
@@ -239,5 +249,6 @@ def verify(model: torch.nn.Module, path: str | os.PathLike[str], *, inputs: Mapp
 def _save(folder: str, inputs: list[_Input], tensors: list[torch.Tensor], labels: torch.Tensor) -> None:
     import numpy
     for one, tensor in zip(inputs, tensors):
-        numpy.save(os.path.join(folder, f"{one.name}.npy"), tensor.numpy().astype("i4" if one.ids else "f4"))
+        values = tensor.sum(1) if one.is_mask else tensor  # the lengths
+        numpy.save(os.path.join(folder, f"{one.name}.npy"), values.numpy().astype("i4" if one.ids else "f4"))
     numpy.save(os.path.join(folder, "labels.npy"), labels.numpy())
