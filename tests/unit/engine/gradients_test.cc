@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "collectives/base/strings.h"
 #include "daemon/autograd/add.h"
 #include "daemon/ops/linear.h"
 #include "daemon/ops/mean_squared_error.h"
+#include "tests/sanitized.h"
 #include "tests/support/graph_bench.h"
 #include "tests/support/graph_cases.h"
 #include "tests/support/image_cases.h"
@@ -96,7 +98,9 @@ const GraphCase kScaleCases[] = {
      }},
 };
 
-const CaseSize kSizes[] = {{1, 1, 1}, {1, 7, 5}, {3, 1, 2}, {4, 17, 9}, {33, 5, 3}, {16, 32, 16}};
+constexpr CaseSize kAllSizes[] = {{1, 1, 1},  {1, 7, 5},  {3, 1, 2},
+                                  {4, 17, 9}, {33, 5, 3}, {16, 32, 16}};
+const std::span kSizes = std::span(kAllSizes).first(tests::kSanitized ? 4 : 6);
 
 double ObjectiveAt(GraphBench& bench, std::size_t element, float value) {
   bench.parameters()[element] = value;
