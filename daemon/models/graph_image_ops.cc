@@ -45,20 +45,21 @@ GraphValue RecordConvTranspose2d(GraphRecorder& r) {
   const GraphValue weight = r.In(1);
   if (!r.Expect(x.rank() == 4 && x.sizes[0] < 0, "expected [samples, channels, height, width]",
                 x) ||
-      !r.Expect(weight.rank() == 4, "expected a weight of 4 dimensions", weight)) {
+      !r.Expect(weight.rank() == 3 || weight.rank() == 4, "expected a weight of 3 or 4 dimensions",
+                weight)) {
     return {};
   }
+  const ImagePair kernel = KernelOf(weight.sizes);
   const Conv2dOptions options{.stride = r.Pair("stride"),
                               .padding = r.Pair("padding"),
                               .dilation = r.Pair("dilation"),
                               .groups = r.Integer("groups")};
   ImagePair size{};
   for (const std::size_t i : {0, 1}) {
-    const bool fits =
-        x.sizes[2 + i] > 0 && x.sizes[2 + i] <= kMaxPixels && weight.sizes[2 + i] <= kMaxPixels;
+    const bool fits = x.sizes[2 + i] > 0 && x.sizes[2 + i] <= kMaxPixels && kernel[i] <= kMaxPixels;
     if (!r.Expect(fits, StrCat("expected images of at most ", kMaxPixels, " rows"), x)) return {};
     size[i] = (x.sizes[2 + i] - 1) * options.stride[i] - 2 * options.padding[i] +
-              options.dilation[i] * (weight.sizes[2 + i] - 1) + r.Pair("output_padding")[i] + 1;
+              options.dilation[i] * (kernel[i] - 1) + r.Pair("output_padding")[i] + 1;
     if (!r.Expect(size[i] > 0, "expected an image that is larger", x)) return {};
   }
   const DimensionOrder order = kImages;
@@ -104,11 +105,13 @@ GraphValue RecordGroupNorm(GraphRecorder& r) {
       r, std::make_shared<GroupNorm>(r.Integer("groups"), static_cast<float>(r.Number("eps"))));
 }
 
-// Of images and vectors alike, rows of channels.
+// Of images, sequences and vectors alike, rows of channels.
 GraphValue RecordBatchNorm(GraphRecorder& r) {
   const GraphValue x = r.In(0);
-  if (!r.Expect(x.rank() == 2 || x.rank() == 4, "expected [samples, channels, ..]", x)) return {};
-  const DimensionOrder order = x.rank() == 4 ? kImages : RowMajor(x.rank());
+  if (!r.Expect(x.rank() >= 2 && x.rank() <= 4, "expected [samples, channels, ..]", x)) return {};
+  const DimensionOrder order = x.rank() == 4   ? kImages
+                               : x.rank() == 3 ? DimensionOrder{0, 2, 1}
+                                               : RowMajor(2);
   const std::string& mean = r.InputName(kFirstBuffer);
   nn::ParameterList none;  // nothing is declared
   const nn::BatchNorm norm(nn::Scope(none, mean.substr(0, mean.rfind('.'))),

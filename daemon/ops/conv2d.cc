@@ -49,8 +49,8 @@ double Flops(const Shape& y, std::int64_t in_of_group, ImagePair kernel) {
 
 Status CheckWeight(const ValueSpec& weight, const Conv2dOptions& options) {
   const Shape& shape = weight.shape;
-  const bool is_kernel =
-      weight.dtype == DType::kF32 && shape.size() == 4 && *std::ranges::min_element(shape) >= 1;
+  const bool is_kernel = weight.dtype == DType::kF32 && (shape.size() == 4 || shape.size() == 3) &&
+                         *std::ranges::min_element(shape) >= 1;
   if (is_kernel && shape[0] % options.groups == 0) return Status::Ok();
   return {ErrorKind::kConfig,
           StrCat("the weight: expected f32 [out, in / groups, kernel height, kernel width], ",
@@ -80,28 +80,28 @@ OutputSpecs Conv2d::Infer(std::span<const ValueSpec> inputs) const {
                          " channels, found ", x[3]));
   }
   if (inputs.size() == 3) GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], {weight[0]}, "the bias"));
-  GACCD_ASSIGN_OR_RETURN(const ImagePair size,
-                         ResultSize(options_, SizeOf(x), {weight[2], weight[3]}));
+  GACCD_ASSIGN_OR_RETURN(const ImagePair size, ResultSize(options_, SizeOf(x), KernelOf(weight)));
   return std::vector<ValueSpec>{{{x[0], size[0], size[1], weight[0]}, SumsType(sums_, inputs[0])}};
 }
 
 double Conv2d::ProductFlops(std::span<const ValueSpec> inputs) const {
   const Shape& weight = inputs[1].shape;
   const OutputSpecs y = Infer(inputs);
-  return y.ok() ? Flops((*y)[0].shape, weight[1], {weight[2], weight[3]}) : 0;
+  return y.ok() ? Flops((*y)[0].shape, weight[1], KernelOf(weight)) : 0;
 }
 
 Status Conv2d::Gradient(GradientScope& scope) const {
   const ValueId dy = scope.OutputGradient(0);
   const Shape& weight = scope.input_shape(1);
-  const ImagePair kernel{weight[2], weight[3]};
+  const ImagePair kernel = KernelOf(weight);
   if (scope.NeedsGradient(0)) {
     const ImagePair image = SizeOf(scope.input_shape(0));
     GACCD_RETURN_IF_ERROR(scope.SetInputGradient(
         0, std::make_shared<Conv2dInputGradient>(options_, image), {dy, scope.input(1)}));
   }
   GACCD_RETURN_IF_ERROR(scope.SetInputGradient(
-      1, std::make_shared<Conv2dWeightGradient>(options_, kernel), {dy, scope.input(0)}));
+      1, std::make_shared<Conv2dWeightGradient>(options_, kernel, weight.size() == 3),
+      {dy, scope.input(0)}));
   if (scope.inputs() == 2) return Status::Ok();
   return scope.SetInputGradient(2, std::make_shared<BiasGradient>(), {dy});
 }
@@ -113,8 +113,7 @@ OutputSpecs Conv2dInputGradient::Infer(std::span<const ValueSpec> inputs) const 
   GACCD_RETURN_IF_ERROR(CheckWeight(inputs[1], options_));
   const Shape& dy = inputs[0].shape;
   const Shape& weight = inputs[1].shape;
-  GACCD_ASSIGN_OR_RETURN(const ImagePair size,
-                         ResultSize(options_, image_, {weight[2], weight[3]}));
+  GACCD_ASSIGN_OR_RETURN(const ImagePair size, ResultSize(options_, image_, KernelOf(weight)));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[0], {dy[0], size[0], size[1], weight[0]},
                                      "the gradient", inputs[0].dtype));
   return std::vector<ValueSpec>{
@@ -123,7 +122,7 @@ OutputSpecs Conv2dInputGradient::Infer(std::span<const ValueSpec> inputs) const 
 
 double Conv2dInputGradient::ProductFlops(std::span<const ValueSpec> inputs) const {
   const Shape& weight = inputs[1].shape;
-  return Flops(inputs[0].shape, weight[1], {weight[2], weight[3]});
+  return Flops(inputs[0].shape, weight[1], KernelOf(weight));
 }
 
 OutputSpecs Conv2dWeightGradient::Infer(std::span<const ValueSpec> inputs) const {
@@ -141,8 +140,9 @@ OutputSpecs Conv2dWeightGradient::Infer(std::span<const ValueSpec> inputs) const
                   StrCat("expected channels that ", options_.groups, " groups divide, found ",
                          ToString(x), " and ", ToString(dy)));
   }
-  return std::vector<ValueSpec>{
-      {{dy[3], x[3] / options_.groups, kernel_[0], kernel_[1]}, DType::kF32}};
+  Shape weight = {dy[3], x[3] / options_.groups, kernel_[0], kernel_[1]};
+  if (of_row_) weight.erase(weight.begin() + 2);
+  return std::vector<ValueSpec>{{weight, DType::kF32}};
 }
 
 double Conv2dWeightGradient::ProductFlops(std::span<const ValueSpec> inputs) const {

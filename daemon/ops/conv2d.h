@@ -28,6 +28,11 @@ struct Conv2dOptions {
   std::int64_t groups = 1;
 };
 
+// Height and width. A weight [out, in / groups, width] has kernels of one row.
+[[nodiscard]] inline ImagePair KernelOf(const Shape& weight) {
+  return {weight.size() == 3 ? 1 : weight[2], weight.back()};
+}
+
 // Inputs: x, weight and, if there is a bias, bias.
 class Conv2d : public Function {
  public:
@@ -69,8 +74,9 @@ class Conv2dInputGradient : public Function {
 // Inputs: dy, x. Output: dweight, of kernels of the size `kernel`.
 class Conv2dWeightGradient : public Function {
  public:
-  Conv2dWeightGradient(const Conv2dOptions& options, ImagePair kernel)
-      : options_(options), kernel_(kernel) {}
+  // of_row: kernels of one row, dweight [out, in / groups, width].
+  Conv2dWeightGradient(const Conv2dOptions& options, ImagePair kernel, bool of_row = false)
+      : options_(options), kernel_(kernel), of_row_(of_row) {}
 
   [[nodiscard]] std::string_view name() const override { return "conv2d_weight_gradient"; }
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
@@ -82,6 +88,7 @@ class Conv2dWeightGradient : public Function {
  private:
   Conv2dOptions options_;
   ImagePair kernel_;
+  bool of_row_;
 };
 
 KernelResult MakeConv2dCpu(const KernelRequest& request, const CpuEnvironment& environment);

@@ -122,7 +122,7 @@ KernelResult MakeConvolution(const KernelRequest& request, const CpuEnvironment&
                        .groups = options.groups,
                        .image = SizeOf(x.shape),
                        .result = SizeOf(y.shape),
-                       .kernel = {weight[2], weight[3]},
+                       .kernel = KernelOf(weight),
                        .stride = options.stride,
                        .padding = options.padding,
                        .dilation = options.dilation,

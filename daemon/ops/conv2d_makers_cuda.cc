@@ -22,7 +22,7 @@ ConvSize SizeOf(const ValueSpec& x, const ValueSpec& y, const Shape& weight,
           .groups = options.groups,
           .image = {x.shape[1], x.shape[2]},
           .result = {y.shape[1], y.shape[2]},
-          .kernel = {weight[2], weight[3]},
+          .kernel = KernelOf(weight),
           .stride = options.stride,
           .padding = options.padding,
           .dilation = options.dilation};

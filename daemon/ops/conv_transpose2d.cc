@@ -10,7 +10,7 @@ Status ConvTranspose2d::Gradient(GradientScope& scope) const {
         scope.SetInputGradient(0, std::make_shared<Conv2d>(options()), {dy, scope.input(1)}));
   }
   return scope.SetInputGradient(
-      1, std::make_shared<Conv2dWeightGradient>(options(), ImagePair{weight[2], weight[3]}),
+      1, std::make_shared<Conv2dWeightGradient>(options(), KernelOf(weight), weight.size() == 3),
       {scope.input(0), dy});
 }
 

@@ -153,6 +153,24 @@ class Excite(nn.Module):
         return self.classifier(x.flip(2)[:, :, 1:].mean((2, 3)))
 
 
+class Waves(nn.Module):
+    """Sequences, and images of other sizes; windows that reach beyond the last value."""
+
+    def __init__(self, classes=4):
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv1d(2, 6, 3, stride=2, padding=1, bias=False), nn.BatchNorm1d(6)
+        self.conv2, self.norm2 = nn.Conv1d(6, 6, 5, padding=4, dilation=2, groups=3), nn.GroupNorm(2, 6)
+        self.up = nn.ConvTranspose1d(6, 6, 3, stride=2, padding=1, output_padding=1)
+        self.conv3, self.classifier = nn.Conv2d(6, 4, 3, padding=1), nn.Linear(4, classes)
+
+    def forward(self, x):
+        x = nn.functional.max_pool1d(self.norm1(self.conv1(x.flatten(2))), 2)
+        x = nn.functional.interpolate(self.up(self.norm2(self.conv2(x))), size=12, mode="linear")
+        x = nn.functional.interpolate(x.unflatten(2, (3, 4)), size=(6, 7), mode="bilinear", align_corners=True)
+        x = nn.functional.max_pool2d(self.conv3(x), 2, 2, ceil_mode=True)
+        return self.classifier(nn.functional.avg_pool2d(x, 2, 2, 1, ceil_mode=True).tanh().mean((2, 3)))
+
+
 class Padded(nn.Module):
     """Texts of several lengths, masked as transformers does: keys alone are hidden, and all rows are computed."""
 
@@ -208,6 +226,7 @@ NETWORKS = {  # by job, and an example
     "transformer": (Transformer, torch.zeros(2, 5, dtype=torch.int64)),
     "rotary": (Language, torch.zeros(2, 5, dtype=torch.int64)),
     "excite": (Excite, torch.zeros(2, 2, 7, 6)),
+    "waves": (Waves, torch.zeros(2, 2, 7, 6)),
     "padded": (Padded, [torch.zeros(2, 5, dtype=torch.int64), torch.ones(2, 5, dtype=torch.int64)]),
     "masked": (lambda: Padded(outputs=3), [torch.zeros(2, 5, dtype=torch.int64), torch.ones(2, 5, dtype=torch.int64)]),
 }

@@ -192,6 +192,29 @@ class GraphExport(unittest.TestCase):
                 graph = (self.dir / "model" / "graph.txtpb").read_text()
                 self.assertEqual([graph.count(f'op: "{op}"') for op in ("masked_attention", "softmax")], [fused, 2 - fused])
 
+    def test_images_of_other_sizes_agree_with_pytorch(self):
+        import make_graphs
+
+        class Changed(torch.nn.Module):
+            def __init__(self, change):
+                super().__init__()
+                self.conv, self.change, self.fc = torch.nn.Conv2d(3, 4, 3, padding=1), change, torch.nn.Linear(4, 5)
+
+            def forward(self, x):
+                return self.fc(self.change(self.conv(x)).square().mean((2, 3)))
+
+        def sized(**how):
+            return lambda x: torch.nn.functional.interpolate(x, **how)
+        x, pool = torch.randn(2, 3, 9, 8), torch.nn
+        for change in (sized(size=(13, 11), mode="bilinear"), sized(size=(4, 11), mode="bilinear", align_corners=True),
+                       sized(scale_factor=1.7, mode="bilinear"), sized(scale_factor=2, mode="bicubic"), sized(size=(13, 10)),
+                       pool.MaxPool2d(3, 2, ceil_mode=True), pool.MaxPool2d(2, 3, padding=1, ceil_mode=True),
+                       pool.AvgPool2d(3, 2, padding=1, ceil_mode=True), pool.AvgPool2d(2, 2, divisor_override=3),
+                       pool.AvgPool2d(3, 2, ceil_mode=True, count_include_pad=False)):
+            with self.subTest(change=str(change)):
+                self.check_verification(Changed(change), x)
+        self.check_verification(make_graphs.Waves(), torch.randn(2, 2, 7, 6))
+
     def test_verification_finds_an_operation_that_differs(self):
         import make_graphs
         model = make_graphs.Tied()

@@ -27,9 +27,14 @@ ValueId DistanceOfImages(GraphBench& bench, ValueId y) {
   return bench.Apply(std::make_shared<MeanSquaredError>(), {flat, bench.Input("targets", shape)});
 }
 
+// A kernel of 0 rows: a weight of 3 dimensions, for one row.
 ValueId Convolve(GraphBench& bench, const CaseSize& s, const Conv2dOptions& options,
                  ImagePair kernel, bool bias = true) {
-  const Shape weight = {2 * s.out, 2 * s.in / options.groups, kernel[0], kernel[1]};
+  Shape weight = {2 * s.out, 2 * s.in / options.groups, kernel[0], kernel[1]};
+  if (kernel[0] == 0) {
+    weight.erase(weight.begin() + 2);
+    kernel[0] = 1;
+  }
   const double limit = 1 / static_cast<double>(weight[1] * kernel[0] * kernel[1]);
   std::vector<ValueId> inputs = {Images(bench, s, 5, 4), bench.Parameter("weight", weight, limit)};
   if (bias) inputs.push_back(bench.Parameter("bias", {weight[0]}));
@@ -105,6 +110,14 @@ const GraphCase kImageCases[] = {
     {"conv2d_in_groups",
      [](GraphBench& b, const CaseSize& s) {
        return Convolve(b, s, {.stride = {2, 1}, .padding = {1, 0}, .groups = 2}, {3, 2});
+     }},
+    {"conv2d_of_rows",
+     [](GraphBench& b, const CaseSize& s) {
+       return Convolve(b, s, {.stride = {1, 2}, .padding = {0, 1}}, {0, 3});
+     }},
+    {"conv2d_of_rows_in_groups",
+     [](GraphBench& b, const CaseSize& s) {
+       return Convolve(b, s, {.padding = {0, 1}, .groups = 2}, {0, 2}, false);
      }},
     {"conv2d_dilated",
      [](GraphBench& b, const CaseSize& s) {

@@ -366,7 +366,7 @@ TEST(ImageRefusalsTest, Conv2d) {
   ExpectRefusal(Conv2d({}), {x}, "expected 2 or 3 inputs, found 1");
   ExpectRefusal(Conv2d({}), {ImagesOf({2, 30}), w}, "images [N, height, width, channels]");
   ExpectRefusal(Conv2d({}), {ImagesOf({2, 0, 5, 6}), w}, "found f32 [2, 0, 5, 6]");
-  ExpectRefusal(Conv2d({}), {x, ImagesOf({8, 6, 3})}, "the weight: expected f32 [out, in / groups");
+  ExpectRefusal(Conv2d({}), {x, ImagesOf({8, 6})}, "the weight: expected f32 [out, in / groups");
   ExpectRefusal(Conv2d({.groups = 3}), {x, ImagesOf({8, 2, 3, 3})}, "3 groups dividing out");
   ExpectRefusal(Conv2d({.groups = 2}), {x, w}, "expects images of 12 channels, found 6");
   ExpectRefusal(Conv2d({}), {x, w, ImagesOf({6})}, "the bias: expected f32 [8]");

@@ -22,6 +22,9 @@ class Arguments:
         self._values.update(zip((one.name for one in schema), node.args))
         self._values.update(node.kwargs)
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
 

@@ -231,16 +231,6 @@ def _full(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     return torch.full(graph.known_sizes(graph.shape(node)), a["fill_value"], dtype=node.meta["val"].dtype)
 
 
-def _upsample(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    samples, channels, height, width = graph.sizes(node, graph.shape(a.node.args[0]))
-    tall, wide = graph.sizes(node)[2:]
-    if tall % height or wide % width:
-        raise graph.refuse(node, f"from {height} x {width} to {tall} x {wide}, expected a whole factor")
-    x = viewed(graph, node, graph.name_of(node, a.node.args[0]), [samples, channels, height, 1, width, 1])
-    x = repeated(graph, node, x, [samples, channels, height, tall // height, width, wide // width])
-    return viewed(graph, node, x, [samples, channels, tall, wide])
-
-
 LAYOUT: dict[str, Converter] = {
     **dict.fromkeys(("clone", "alias", "contiguous", "lift_fresh_copy"), _same),
     **dict.fromkeys(("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "flatten"), _view),
@@ -248,5 +238,5 @@ LAYOUT: dict[str, Converter] = {
     **dict.fromkeys(("full_like", "new_full"), _full), "detach": _detach,
     "permute": _permute, "select": _select, "slice": _slice, "split_with_sizes": _split, "unbind": _unbind, "flip": _flip,
     "cat": _cat, "constant_pad_nd": _pad, "expand": _expand, "repeat": _repeat, "index_select": _index_select, "index": _index,
-    "gather": _gather, "embedding": _embedding, "upsample_nearest2d": _upsample,
+    "gather": _gather, "embedding": _embedding,
 }

@@ -8,20 +8,24 @@ from typing import Any
 import torch
 
 from .export_attention import attention
-from .export_convert import Arguments, Converter, Made, inputs_of
+from .export_convert import Arguments, Converter, Made, inputs_of, viewed
 from .export_graph import GraphBuilder, Node
+from .export_images import IMAGES, as_image
 from .export_layout import LAYOUT
 from .export_values import VALUES
 
 aten = torch.ops.aten
+
+FIRST_STATISTIC = 3  # of the outputs of a functional batch norm
 
 # run_decompositions() leaves these as they are.
 WHOLE_OPS = [aten.linear.default, aten.conv2d.default, aten.batch_norm.default, aten.layer_norm.default,
              aten.group_norm.default, aten.gelu.default, aten.silu.default, aten.hardswish.default,
              aten.hardsigmoid.default, aten.leaky_relu.default, aten.dropout.default, aten.native_dropout.default,
              aten.max_pool2d.default, aten.avg_pool2d.default, aten.adaptive_avg_pool2d.default,
-             aten.scaled_dot_product_attention.default, aten.upsample_nearest2d.vec, aten.hardtanh.default,
-             aten.relu6.default, aten.detach.default]
+             aten.scaled_dot_product_attention.default, aten.upsample_nearest2d.vec, aten.upsample_nearest1d.vec,
+             aten.upsample_bilinear2d.vec, aten.upsample_bicubic2d.vec, aten.upsample_linear1d.vec, aten.conv1d.default,
+             aten.hardtanh.default, aten.relu6.default, aten.detach.default]
 
 
 def convert(graph: GraphBuilder, node: Any) -> Made:
@@ -29,6 +33,9 @@ def convert(graph: GraphBuilder, node: Any) -> Made:
         value = graph.value(node.args[0])
         if isinstance(value, (list, tuple)):
             return value[node.args[1]]
+        if node.args[1] >= FIRST_STATISTIC and "batch_norm" in str(node.args[0].target):
+            raise graph.refuse(node.args[0], "is called more than once, so that its running statistics would be updated as often; "
+                               "a batch norm for each call is exact")
         if node.args[1] != 0:
             raise graph.refuse(node.args[0], f"output {node.args[1]} of it is not supported")
         return value
@@ -40,11 +47,6 @@ def convert(graph: GraphBuilder, node: Any) -> Made:
         raise graph.refuse(node, "is not supported" if space == "aten" else "is a custom operation, which gaccd has no kernels "
                                  "for; write it with operations of PyTorch")
     return converter(graph, node, Arguments(node))
-
-
-def _pair(value: Any, empty: Any = None) -> list[int]:
-    values = [value] if isinstance(value, int) else list(value) or _pair(empty)
-    return values * 2 if len(values) == 1 else values
 
 
 def _linear(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
@@ -72,24 +74,6 @@ def _matmul(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     return Node("matmul", given, {"transpose": False})
 
 
-def _convolution(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    if len(a["stride"]) != 2:
-        raise graph.refuse(node, f"in {len(a['stride'])} dimensions, expected images; a Conv2d of 1 x k does what Conv1d does")
-    if not a["transposed"]:
-        return _conv2d(graph, node, a)
-    return Node("conv_transpose2d", inputs_of(graph, node, a["input"], a["weight"], a["bias"]),
-                {"stride": list(a["stride"]), "padding": list(a["padding"]), "output_padding": list(a["output_padding"]),
-                 "dilation": list(a["dilation"]), "groups": a["groups"]})
-
-
-def _conv2d(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    if isinstance(a["padding"], str):
-        raise graph.refuse(node, f"padding {a['padding']!r}, expected numbers")
-    return Node("conv2d", inputs_of(graph, node, a["input"], a["weight"], a["bias"]),
-                {"stride": _pair(a["stride"]), "padding": _pair(a["padding"]), "dilation": _pair(a["dilation"]),
-                 "groups": a["groups"]})
-
-
 def _batch_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     if None in (a["weight"], a["bias"], a["running_mean"], a["running_var"]):
         raise graph.refuse(node, "expected affine=True and track_running_stats=True")
@@ -112,35 +96,11 @@ def _layer_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 def _group_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     if None in (a["weight"], a["bias"]):
         raise graph.refuse(node, "expected affine=True")
-    return Node("group_norm", inputs_of(graph, node, a["input"], a["weight"], a["bias"]),
-                {"groups": a["num_groups"], "eps": float(a["eps"])})
-
-
-def _check_ceil(graph: GraphBuilder, node: Any, a: Arguments) -> None:
-    if a["ceil_mode"]:
-        raise graph.refuse(node, "ceil_mode is not supported")
-
-
-def _max_pool2d(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    _check_ceil(graph, node, a)
-    kernel = _pair(a["kernel_size"])
-    return Node("max_pool2d", inputs_of(graph, node, a["self"]),
-                {"kernel": kernel, "stride": _pair(a["stride"], kernel), "padding": _pair(a["padding"]),
-                 "dilation": _pair(a["dilation"])})
-
-
-def _avg_pool2d(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    _check_ceil(graph, node, a)
-    if a["divisor_override"] is not None:
-        raise graph.refuse(node, "divisor_override is not supported")
-    kernel = _pair(a["kernel_size"])
-    return Node("avg_pool2d", inputs_of(graph, node, a["self"]),
-                {"kernel": kernel, "stride": _pair(a["stride"], kernel), "padding": _pair(a["padding"]),
-                 "count_include_pad": a["count_include_pad"]})
-
-
-def _adaptive_avg_pool2d(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    return Node("adaptive_avg_pool2d", inputs_of(graph, node, a["self"]), {"output": _pair(a["output_size"])})
+    x, weight, bias = inputs_of(graph, node, a["input"], a["weight"], a["bias"])
+    sizes = graph.sizes(node)
+    y = graph.emit(node, Node("group_norm", [as_image(graph, node, x, sizes), weight, bias],
+                              {"groups": a["num_groups"], "eps": float(a["eps"])}))
+    return y if len(sizes) == 4 else viewed(graph, node, y, sizes)
 
 
 def _dropout(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
@@ -154,12 +114,11 @@ def _random(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 CONVERTERS: dict[str, Converter] = {
-    **VALUES, **LAYOUT,
+    **VALUES, **LAYOUT, **IMAGES,
     **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_functional"), _batch_norm),
     **dict.fromkeys(("dropout", "native_dropout"), _dropout), **dict.fromkeys(("bmm", "mm"), _matmul),
     **dict.fromkeys(("rand", "randn", "rand_like", "randn_like", "randint", "randperm", "normal", "multinomial", "uniform",
                      "exponential", "feature_dropout"), _random),
-    "linear": _linear, "addmm": _addmm, "conv2d": _conv2d, "convolution": _convolution, "layer_norm": _layer_norm,
-    "group_norm": _group_norm, "max_pool2d": _max_pool2d, "avg_pool2d": _avg_pool2d,
-    "adaptive_avg_pool2d": _adaptive_avg_pool2d, "scaled_dot_product_attention": attention,
+    "linear": _linear, "addmm": _addmm, "layer_norm": _layer_norm, "group_norm": _group_norm,
+    "scaled_dot_product_attention": attention,
 }

@@ -1,0 +1,237 @@
+"""Public models of PyTorch, trained: own_models_test.py GACCD MPIRUN [MODEL..]
+
+20 updates of AdamW with clipping on 1, 3 and 5 ranks with unequal loads against PyTorch's one big batch in double
+precision, and the trained weights back in the model they came from. Needs a Python with PyTorch 2.5 or newer, safetensors,
+torchvision, timm and transformers: sys.executable, or the one that GACCD_EXPORT_PYTHON names; else it is skipped: exit code 77.
+As a program of its own it prints a table.
+"""
+import copy
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SKIPPED = 77
+SAMPLES, BATCH, UPDATES, LENGTH, WORDS, CLASSES = 22, 11, 20, 12, 40, 5
+RATE, EPSILON, DECAY, CLIP = 2e-4, 1e-3, 0.05, 1.0
+# Or what single precision costs PyTorch, by this factor: in deep networks with batch norms it is more.
+MOST, OF_PYTORCH = 1e-5, 4
+JOB = f"""name: "own"
+model {{ graph {{ path: "model" }} loss {{ softmax_cross_entropy {{}} }} }}
+data {{ train {{ DATA }} eval {{ DATA }} shuffle: false }}
+batch {{ target: {BATCH} micro: 2 }}
+optimizer {{ lr: {RATE} adamw {{ epsilon: {EPSILON} weight_decay: {DECAY} }} }}
+clip_norm: {CLIP}
+epochs: {UPDATES * BATCH // SAMPLES}
+"""
+
+
+def images(make, size=32):
+    return make, lambda: ({"features": torch.randn(SAMPLES, 3, size, size)}, torch.randint(CLASSES, (SAMPLES,)))
+
+
+def texts(make, per_token=False):
+    def data():
+        ids = torch.randint(3, WORDS, (SAMPLES, LENGTH))
+        mask = (torch.arange(LENGTH) < torch.randint(1, LENGTH + 1, (SAMPLES, 1))).long()
+        labels = torch.randint(WORDS, (SAMPLES, LENGTH)) if per_token else torch.randint(CLASSES, (SAMPLES,))
+        return {"input_ids": ids, "attention_mask": mask}, labels
+    return make, data
+
+
+def models():
+    import timm
+    import torchvision.models as vision
+    import transformers as hf
+    nn, sizes = torch.nn, {"num_classes": CLASSES}
+    text = {"vocab_size": WORDS, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
+            "max_position_embeddings": LENGTH + 4}
+    labels = {**text, "num_labels": CLASSES, "attention_dropout": 0.0}
+    bert = {**text, "num_labels": CLASSES, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    causal = {**text, "use_cache": False}
+
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm, self.fc = nn.LSTM(32, 24, batch_first=True), nn.Linear(24, CLASSES)
+
+        def forward(self, x):
+            return self.fc(self.lstm(x.mean(1))[0][:, -1])
+
+    class UNet(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.down = nn.ModuleList(nn.Sequential(nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU())
+                                      for a, b in ((3, 8), (8, 16), (16, 32)))
+            self.up = nn.ModuleList(nn.Conv2d(a, b, 3, padding=1) for a, b in ((48, 16), (24, 8)))
+            self.fc = nn.Linear(8, CLASSES)
+
+        def forward(self, x):
+            skipped = []
+            for layer in self.down[:-1]:
+                x = layer(x)
+                skipped.append(x)
+                x = nn.functional.max_pool2d(x, 2)
+            x = self.down[-1](x)
+            for layer, other in zip(self.up, reversed(skipped)):
+                x = nn.functional.interpolate(x, scale_factor=2, mode="bilinear")
+                x = torch.relu(layer(torch.cat([x, other], 1)))
+            return self.fc(x.mean((2, 3)))
+
+    class Shared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.block = nn.Conv2d(3, 8, 3), nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.ReLU())
+            self.fc = nn.Linear(8, CLASSES)
+
+        def forward(self, x):
+            x = self.first(x)
+            for _ in range(3):
+                x = x + self.block(x)
+            return self.fc(x.mean((2, 3)))
+
+    vit = {"image_size": 32, "patch_size": 8, "num_layers": 2, "num_heads": 4, "hidden_dim": 32, "mlp_dim": 64}
+    small = {"img_size": 32, "patch_size": 8, "embed_dim": 32, **sizes}
+    return {
+        "resnet18": images(lambda: vision.resnet18(**sizes), 64),
+        "resnet50": images(lambda: vision.resnet50(**sizes), 64),
+        "mobilenet_v3_small": images(lambda: vision.mobilenet_v3_small(**sizes)),
+        "efficientnet_b0": images(lambda: vision.efficientnet_b0(**sizes), 64),
+        "convnext": images(lambda: vision.ConvNeXt([vision.convnext.CNBlockConfig(24, 48, 2),
+                                                    vision.convnext.CNBlockConfig(48, None, 2)], **sizes)),
+        "densenet": images(lambda: vision.DenseNet(16, (2, 2, 2), 16, **sizes), 64),
+        "vit (torchvision)": images(lambda: vision.VisionTransformer(**vit, **sizes)),
+        "swin": images(lambda: vision.SwinTransformer([4, 4], 16, [2, 2], [2, 4], [4, 4], **sizes)),
+        "vit (timm)": images(lambda: timm.models.VisionTransformer(**small, depth=2, num_heads=4)),
+        "mlp-mixer": images(lambda: timm.models.MlpMixer(**small, num_blocks=2)),
+        "lstm": images(Recurrent), "u-net": images(UNet), "shared block": images(Shared),
+        "bert": texts(lambda: hf.BertForSequenceClassification(hf.BertConfig(**bert))),
+        "roberta": texts(lambda: hf.RobertaForSequenceClassification(hf.RobertaConfig(**bert))),
+        "distilbert": texts(lambda: hf.DistilBertForSequenceClassification(hf.DistilBertConfig(
+            vocab_size=WORDS, dim=32, n_layers=2, n_heads=4, hidden_dim=64, max_position_embeddings=LENGTH, num_labels=CLASSES,
+            dropout=0.0, attention_dropout=0.0, seq_classif_dropout=0.0))),
+        "modernbert": texts(lambda: hf.ModernBertForSequenceClassification(hf.ModernBertConfig(
+            **labels, pad_token_id=0, cls_token_id=1, sep_token_id=2, bos_token_id=1, eos_token_id=2, local_attention=4))),
+        "gpt-2": texts(lambda: hf.GPT2LMHeadModel(hf.GPT2Config(
+            vocab_size=WORDS, n_positions=LENGTH, n_embd=32, n_layer=2, n_head=4, use_cache=False, resid_pdrop=0.0,
+            embd_pdrop=0.0, attn_pdrop=0.0)), per_token=True),
+        "llama": texts(lambda: hf.LlamaForCausalLM(hf.LlamaConfig(**causal, num_key_value_heads=2)), per_token=True),
+        "qwen3": texts(lambda: hf.Qwen3ForCausalLM(hf.Qwen3Config(**causal, num_key_value_heads=2, head_dim=8)), per_token=True),
+    }
+
+
+def without_dropout(model):
+    for module in model.modules():
+        for name in ("p", "drop_prob"):
+            if hasattr(module, name) and isinstance(getattr(module, name), float):
+                setattr(module, name, 0.0)
+    return model
+
+
+def logits_of(model, inputs):
+    given = {name: x.to(next(model.parameters()).dtype) if x.is_floating_point() else x for name, x in inputs.items()}
+    found = model(**given) if "input_ids" in given else model(given["features"])
+    return found if isinstance(found, torch.Tensor) else found.logits
+
+
+def train_in_pytorch(model, kind, inputs, labels):
+    trained = copy.deepcopy(model).to(kind).train()
+    groups = [{"params": [p for p in trained.parameters() if (p.dim() >= 2) == matrices], "weight_decay": DECAY * matrices}
+              for matrices in (True, False)]  # what gaccd does unless a group of the job says otherwise
+    optimizer = torch.optim.AdamW(groups, lr=RATE, eps=EPSILON)
+    for update in range(UPDATES):
+        rows = slice(update * BATCH % SAMPLES, update * BATCH % SAMPLES + BATCH)
+        optimizer.zero_grad()
+        logits = logits_of(trained, {name: x[rows] for name, x in inputs.items()})
+        torch.nn.functional.cross_entropy(logits.flatten(0, -2), labels[rows].flatten()).backward()
+        torch.nn.utils.clip_grad_norm_(trained.parameters(), CLIP)
+        optimizer.step()
+    return trained
+
+
+def run(*command, cwd):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "OMPI_", "PMIX_", "PMI_"))}
+    done = subprocess.run([str(word) for word in command], cwd=cwd, env=env, text=True, capture_output=True, timeout=600)
+    if done.returncode:
+        raise AssertionError(done.stdout + done.stderr)
+
+
+def distance(model, exact):
+    """Of all trained weights from those of double precision, as a share of how large these are; of the logits, too."""
+    weights, others = (torch.cat([p.detach().double().flatten() for p in one.parameters()]) for one in (exact, model))
+    return float((weights - others).norm() / weights.norm())
+
+
+def compare(name, folder):
+    """By world: distances of the weights and of the logits; last, PyTorch's own in single precision."""
+    make, data = models()[name]
+    torch.manual_seed(1)
+    model = without_dropout(make())
+    inputs, labels = data()
+    example = {key: x[:2] for key, x in inputs.items()} if "input_ids" in inputs else inputs["features"][:2]
+    gaccd_export.export(model, example, folder / "model")
+    if "input_ids" in inputs:
+        numpy.save(folder / "tokens.npy", inputs["input_ids"].numpy().astype("i4"))
+        numpy.save(folder / "lengths.npy", inputs["attention_mask"].sum(1).numpy().astype("i4"))
+        classes = "" if labels.dim() == 2 else f" classes: {CLASSES}"
+        source = f'tokens {{ tokens: "tokens.npy" lengths: "lengths.npy" labels: "labels.npy" vocabulary: {WORDS}{classes} }}'
+    else:
+        numpy.save(folder / "features.npy", inputs["features"].numpy())
+        source = f'npy {{ features: "features.npy" targets: "labels.npy" classes: {CLASSES} }}'
+    numpy.save(folder / "labels.npy", labels.numpy())
+    (folder / "job.txtpb").write_text(JOB.replace("DATA", source))
+    exact, single = (train_in_pytorch(model, kind, inputs, labels) for kind in (torch.float64, torch.float32))
+    results = {}
+
+    def judge(key, trained):
+        with torch.no_grad():
+            expected, found = (logits_of(one.eval(), inputs).double() for one in (exact, trained))
+        results[key] = (distance(trained, exact), float((found - expected).norm() / expected.norm()))
+    for ranks in (1, 3, 5):
+        launcher = [MPIRUN, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1",
+                    "-n", ranks] if ranks > 1 else []
+        run(*launcher, GACCD, "train", "--job=job.txtpb", "--device=cpu", f"--save-weights=of{ranks}", cwd=folder)
+        loaded = copy.deepcopy(model)
+        loaded.load_state_dict(safetensors.torch.load_file(folder / f"of{ranks}"), strict=True)
+        judge(ranks, loaded)
+    judge("PyTorch", single)
+    return results
+
+
+class OwnModels(unittest.TestCase):
+    def test_all(self):
+        print(f"{'':20}" + "".join(f"{key:>22}" for key in ("1 rank", "3 ranks", "5 ranks", "PyTorch in f32")))
+        for name in ONLY or models():
+            with self.subTest(model=name), tempfile.TemporaryDirectory() as folder:
+                results = compare(name, Path(folder))
+                print(f"{name:20}" + "".join(f"{weights:11.1e}{logits:11.1e}" for weights, logits in results.values()), flush=True)
+                own = results.pop("PyTorch")
+                for ranks, found in results.items():
+                    for distance, of_pytorch in zip(found, own):
+                        self.assertLessEqual(distance, max(MOST, OF_PYTORCH * of_pytorch), ranks)
+
+
+if __name__ == "__main__":
+    python = os.environ.get("GACCD_EXPORT_PYTHON")
+    if python and "GACCD_EXPORT_OPENED" not in os.environ:
+        os.environ["GACCD_EXPORT_OPENED"] = "1"
+        os.execv(python, [python, "-B", *sys.argv])
+    try:
+        import numpy
+        import safetensors.torch
+        import timm
+        import torch
+        import torchvision
+        import transformers
+        assert tuple(int(x) for x in torch.__version__.split(".")[:2]) >= (2, 5)
+    except (ImportError, AssertionError) as error:
+        print(f"skipped: {error or 'PyTorch is older than 2.5'}")
+        sys.exit(SKIPPED)
+    sys.path.insert(0, str(ROOT / "tools" / "python"))
+    import gaccd as gaccd_export
+    GACCD, MPIRUN, *ONLY = os.path.abspath(sys.argv[1]), *sys.argv[2:]
+    torch.set_num_threads(1)
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,127 @@
+"""Convolutions, pooling and other sizes of images, and of sequences [samples, channels, length], which are images of a row."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from .export_convert import Arguments, Converter, Made, inputs_of, repeated, viewed
+from .export_graph import HIDDEN, GraphBuilder, Node
+
+
+def _pair(value: Any, empty: Any = None) -> list[int]:
+    values = [value] if isinstance(value, int) else list(value) or _pair(empty)
+    return values * 2 if len(values) == 1 else values
+
+
+def as_image(graph: GraphBuilder, node: Any, x: str, sizes: list[int]) -> str:
+    """[samples, channels, 1, all others]; x itself where it is an image."""
+    return x if len(sizes) == 4 else viewed(graph, node, x, [*sizes[:2], 1, math.prod(sizes[2:])])
+
+
+def _convolution(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    """Of sequences by kernels of one row; conv1d and conv2d have no `transposed`."""
+    sizes = graph.sizes(node, graph.shape(a["input"]))
+    if len(sizes) > 4:
+        raise graph.refuse(node, f"in {len(sizes) - 2} dimensions, expected images or sequences")
+    if isinstance(a["padding"], str):
+        raise graph.refuse(node, f"padding {a['padding']!r}, expected numbers")
+    x, weight, bias = inputs_of(graph, node, a["input"], a["weight"], a["bias"])
+
+    def both(name: str, of_rows: int) -> list[int]:
+        return _pair(a[name]) if len(sizes) == 4 else [of_rows, _pair(a[name])[0]]
+    attributes = {"stride": both("stride", 1), "padding": both("padding", 0), "dilation": both("dilation", 1), "groups": a["groups"]}
+    transposed = "transposed" in a and a["transposed"]
+    if transposed:
+        attributes["output_padding"] = both("output_padding", 0)
+    made = Node("conv_transpose2d" if transposed else "conv2d", [as_image(graph, node, x, sizes), weight, bias], attributes)
+    return made if len(sizes) == 4 else viewed(graph, node, graph.emit(node, made), graph.sizes(node))
+
+
+def _pool_sizes(a: Arguments) -> tuple[list[int], list[int], list[int], list[int]]:
+    kernel = _pair(a["kernel_size"])
+    dilation = _pair(a["dilation"]) if "max_pool" in str(a.node.target) else [1, 1]
+    return kernel, _pair(a["stride"], kernel), _pair(a["padding"]), dilation
+
+
+def _beyond(graph: GraphBuilder, node: Any, a: Arguments) -> list[int]:
+    """How many rows and columns the last windows of ceil_mode need behind the image."""
+    kernel, stride, padding, dilation = _pool_sizes(a)
+    pooled = node.meta["val"][0] if isinstance(node.meta["val"], (list, tuple)) else node.meta["val"]
+    return [max(0, (int(pooled.shape[2 + i]) - 1) * stride[i] + dilation[i] * (kernel[i] - 1) + 1 - 2 * padding[i]
+                - int(graph.shape(a["self"])[2 + i])) for i in range(2)]
+
+
+def _max_pool2d(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    kernel, stride, padding, dilation = _pool_sizes(a)
+    x, sizes = graph.name_of(node, a["self"]), graph.sizes(node, graph.shape(a["self"]))
+    for dim, more in zip((2, 3), _beyond(graph, node, a)):
+        if more:  # below any value
+            behind = [*sizes[:dim], more, *sizes[dim + 1:]]
+            hidden = repeated(graph, node, graph.constant(node, torch.full((1, 1, 1, 1), HIDDEN)), behind)
+            x, sizes[dim] = graph.emit(node, Node("cat", [x, hidden], {"dim": dim})), sizes[dim] + more
+    return Node("max_pool2d", [x], {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation})
+
+
+def _avg_pool2d(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    kernel, stride, padding, _ = _pool_sizes(a)
+    x, more, counts = graph.name_of(node, a["self"]), _beyond(graph, node, a), a["count_include_pad"]
+    whole = not any(more) and a["divisor_override"] is None
+    if any(more):
+        x = graph.emit(node, Node("pad", [x], {"before": [0] * 4, "after": [0, 0, *more]}))
+    pooled = Node("avg_pool2d", [x], {"kernel": kernel, "stride": stride, "padding": padding,
+                                      "count_include_pad": counts or not whole})
+    if whole:
+        return pooled
+    # The same sums divided by what PyTorch divides by.
+    ones = torch.ones(1, 1, *(int(size) for size in graph.shape(a["self"])[2:]))
+    wanted = torch.nn.functional.avg_pool2d(ones, kernel, stride, padding, a["ceil_mode"], counts, a["divisor_override"])
+    found = torch.nn.functional.avg_pool2d(torch.nn.functional.pad(ones, (0, more[1], 0, more[0])), kernel, stride, padding)
+    factor = graph.constant(node, wanted / found)
+    return Node("mul", [graph.emit(node, pooled), factor], {})
+
+
+def _adaptive_avg_pool2d(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    return Node("adaptive_avg_pool2d", inputs_of(graph, node, a["self"]), {"output": _pair(a["output_size"])})
+
+
+def _upsample(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    """A product with a matrix for each dimension that changes: what PyTorch makes of images of a single 1."""
+    x, sizes = graph.name_of(node, a["input"]), graph.sizes(node, graph.shape(a["input"]))
+    sized = [int(size) for size in graph.shape(node)[2:]]
+    if "nearest" in str(node.target) and len(sized) == 2 and not any(new % old for new, old in zip(sized, sizes[2:])):
+        samples, channels, height, width = sizes
+        x = viewed(graph, node, x, [samples, channels, height, 1, width, 1])
+        x = repeated(graph, node, x, [samples, channels, height, sized[0] // height, width, sized[1] // width])
+        return viewed(graph, node, x, [samples, channels, *sized])
+    last = len(sizes) - 1
+    for dim in range(2, len(sizes)):
+        shape = [sizes[dim], 1, *(1 for _ in sized)]
+        shape[dim] = sizes[dim]
+        ones = torch.eye(sizes[dim]).reshape(shape)
+        given = dict(zip((one.name for one in node.target._schema.arguments), node.args)) | dict(node.kwargs)
+        size = [sized[i - 2] if i == dim else 1 for i in range(2, len(sizes))]
+        factors = given.get("scale_factors")
+        if given.get("output_size") is None and factors is not None:  # the places follow from the factor, not from the sizes
+            given["scale_factors"] = [factors[i - 2] if i == dim else 1.0 for i in range(2, len(sizes))]
+        else:
+            given["output_size"] = size
+        matrix = node.target(**{**given, "input": ones}).reshape(sizes[dim], sized[dim - 2])
+        order = list(range(len(sizes)))
+        order[dim], order[last] = last, dim
+        if dim != last:
+            x = graph.emit(node, Node("permute", [x], {"dims": order}))
+        x = graph.emit(node, Node("linear", [x, graph.constant(node, matrix)], {"in_out": True}))
+        if dim != last:
+            x = graph.emit(node, Node("permute", [x], {"dims": order}))
+    return x
+
+
+IMAGES: dict[str, Converter] = {
+    **dict.fromkeys(("conv1d", "conv2d", "convolution"), _convolution),
+    **dict.fromkeys(("max_pool2d", "max_pool2d_with_indices"), _max_pool2d), "avg_pool2d": _avg_pool2d, "adaptive_avg_pool2d": _adaptive_avg_pool2d,
+    **dict.fromkeys(("upsample_nearest1d", "upsample_nearest2d", "upsample_linear1d", "upsample_bilinear2d",
+                     "upsample_bicubic2d"), _upsample),
+}
