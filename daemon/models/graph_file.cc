@@ -120,8 +120,18 @@ Result<GraphNode> NodeOf(const proto::GraphNode& message) {
   return node;
 }
 
+Result<GraphBody> BodyOf(const google::protobuf::RepeatedPtrField<proto::GraphNode>& nodes,
+                         const std::string& output, std::int64_t length) {
+  GraphBody body{.nodes = {}, .output = output, .length = length};
+  for (const proto::GraphNode& one : nodes) {
+    GACCD_ASSIGN_OR_RETURN(GraphNode node, NodeOf(one));
+    body.nodes.push_back(std::move(node));
+  }
+  return body;
+}
+
 // Nodes in an order in which they can run, so there is no cycle.
-Status CheckNames(const GraphFile& graph) {
+Status CheckNames(const GraphFile& graph, const GraphBody& body) {
   std::set<std::string_view> known;
   const auto add = [&known](const std::string& name) -> Status {
     if (!name.empty() && known.insert(name).second) return Status::Ok();
@@ -131,15 +141,15 @@ Status CheckNames(const GraphFile& graph) {
   for (const auto* tensors : {&graph.inputs, &graph.parameters}) {
     for (const GraphTensor& tensor : *tensors) GACCD_RETURN_IF_ERROR(add(tensor.name));
   }
-  for (const GraphNode& node : graph.nodes) {
+  for (const GraphNode& node : body.nodes) {
     for (const std::string& input : node.inputs) {
       if (input.empty() || known.contains(input)) continue;
       return BadGraph(StrCat(node.Where(), ": no value before it is called '", input, "'"));
     }
     GACCD_RETURN_IF_ERROR(add(node.name).WithContext(node.Where()));
   }
-  if (known.contains(graph.output)) return Status::Ok();
-  return BadGraph(StrCat("output: no value is called '", graph.output, "'"));
+  if (known.contains(body.output)) return Status::Ok();
+  return BadGraph(StrCat("output: no value is called '", body.output, "'"));
 }
 
 Result<GraphFile> GraphOf(const proto::ExportedGraph& message) {
@@ -148,7 +158,6 @@ Result<GraphFile> GraphOf(const proto::ExportedGraph& message) {
                            ": export the model again with the gaccd package of this version"));
   }
   GraphFile graph;
-  graph.output = message.output();
   for (const proto::GraphTensor& input : message.input()) {
     GACCD_ASSIGN_OR_RETURN(GraphTensor tensor, TensorOf(input, true));
     graph.inputs.push_back(std::move(tensor));
@@ -157,11 +166,20 @@ Result<GraphFile> GraphOf(const proto::ExportedGraph& message) {
     GACCD_ASSIGN_OR_RETURN(GraphTensor tensor, TensorOf(parameter, false));
     graph.parameters.push_back(std::move(tensor));
   }
-  for (const proto::GraphNode& one : message.node()) {
-    GACCD_ASSIGN_OR_RETURN(GraphNode node, NodeOf(one));
-    graph.nodes.push_back(std::move(node));
+  GACCD_ASSIGN_OR_RETURN(graph.whole, BodyOf(message.node(), message.output(), 0));
+  GACCD_RETURN_IF_ERROR(CheckNames(graph, graph.whole));
+  for (const proto::ShorterGraph& one : message.shorter()) {
+    const std::string where = StrCat("for ", one.length(), " tokens");
+    const std::int64_t before = graph.shorter.empty() ? 0 : graph.shorter.back().length;
+    if (one.length() <= before) {
+      return BadGraph(StrCat("shorter: expected ascending lengths of at least 1, found ",
+                             one.length(), " after ", before));
+    }
+    auto body = BodyOf(one.node(), one.output(), one.length());
+    if (!body.ok()) return body.status().WithContext(where);
+    GACCD_RETURN_IF_ERROR(CheckNames(graph, *body).WithContext(where));
+    graph.shorter.push_back(*std::move(body));
   }
-  GACCD_RETURN_IF_ERROR(CheckNames(graph));
   return graph;
 }
 

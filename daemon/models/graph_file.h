@@ -34,12 +34,19 @@ struct GraphNode {
   [[nodiscard]] std::string Where() const;
 };
 
+// The nodes of a network, in an order in which they can run.
+struct GraphBody {
+  std::vector<GraphNode> nodes;
+  std::string output;
+  std::int64_t length = 0;  // of texts cut to so many tokens; 0: as the inputs say
+};
+
 struct GraphFile {
   std::vector<GraphTensor> inputs;
   std::vector<GraphTensor> parameters;
-  std::vector<GraphNode> nodes;
-  std::string output;
-  std::string digest;  // of the text
+  GraphBody whole;
+  std::vector<GraphBody> shorter;  // the same prediction for short texts; of ascending lengths
+  std::string digest;              // of the text
 };
 
 [[nodiscard]] inline Status BadGraph(const std::string& message) {

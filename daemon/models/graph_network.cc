@@ -41,21 +41,32 @@ Status CheckInputs(const GraphNode& node,
   return Status::Ok();
 }
 
+// Adds what the nodes use.
+Status CheckBody(const GraphBody& body,
+                 const std::map<std::string_view, const GraphTensor*>& parameters,
+                 std::set<std::string_view>* used) {
+  for (const GraphNode& node : body.nodes) {
+    GACCD_RETURN_IF_ERROR(CheckGraphNode(node).WithContext(node.Where()));
+    GACCD_RETURN_IF_ERROR(CheckInputs(node, parameters).WithContext(node.Where()));
+    used->insert(node.inputs.begin(), node.inputs.end());
+  }
+  if (!parameters.contains(body.output)) return Status::Ok();
+  return BadGraph("output: expected a value, found a parameter");
+}
+
 Status CheckGraph(const GraphFile& graph) {
   const auto parameters = ByName(graph.parameters);
   std::set<std::string_view> used;
-  for (const GraphNode& node : graph.nodes) {
-    GACCD_RETURN_IF_ERROR(CheckGraphNode(node).WithContext(node.Where()));
-    GACCD_RETURN_IF_ERROR(CheckInputs(node, parameters).WithContext(node.Where()));
-    used.insert(node.inputs.begin(), node.inputs.end());
+  GACCD_RETURN_IF_ERROR(CheckBody(graph.whole, parameters, &used));
+  for (const GraphBody& body : graph.shorter) {
+    GACCD_RETURN_IF_ERROR(
+        CheckBody(body, parameters, &used).WithContext(StrCat("for ", body.length, " tokens")));
   }
   for (const GraphTensor& parameter : graph.parameters) {
     if (!used.contains(parameter.name) && !parameter.buffer) {
       return BadGraph(StrCat("no node uses the parameter '", parameter.name, "'"));
     }
   }
-  if (parameters.contains(graph.output))
-    return BadGraph("output: expected a value, found a parameter");
   if (graph.inputs.empty() || graph.inputs.size() >= kMaxTensors) {
     return BadGraph(
         StrCat("inputs: expected 1 to ", kMaxTensors - 1, ", found ", graph.inputs.size()));
@@ -76,16 +87,22 @@ bool IsTrained(const GraphTensor& parameter) {
   return !parameter.buffer && parameter.values == nullptr;
 }
 
+// A row of a value for each token.
+bool IsOfTexts(const GraphTensor& input) {
+  return input.sizes.size() == 2 &&
+         (input.name == "tokens" || input.name == "segments" || input.name == kAttentionMask);
+}
+
 std::set<std::string_view> StartAtOne(const GraphFile& graph) {
   std::set<std::string_view> ones;
-  for (const GraphNode& node : graph.nodes) {
+  for (const GraphNode& node : graph.whole.nodes) {
     for (const std::size_t i : FindGraphOp(node.op)->ones) ones.insert(node.inputs[i]);
   }
   return ones;
 }
 
 // Of each node: whether nothing but its value is read by later nodes or is the output.
-std::vector<bool> GoesOnAlone(const GraphFile& graph) {
+std::vector<bool> GoesOnAlone(const GraphBody& graph) {
   std::map<std::string_view, std::size_t> last_reader;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     for (const std::string& input : graph.nodes[i].inputs) last_reader[input] = i;
@@ -134,22 +151,31 @@ Result<std::shared_ptr<const Network>> GraphNetwork::Load(const GraphSpec& spec)
   return Make(std::move(graph), {spec.stats, spec.ghost_size}, spec.path);
 }
 
+const GraphBody& GraphNetwork::BodyFor(nn::Recorder& recorder) const {
+  if (graph_.shorter.empty() || !recorder.HasTensor("tokens")) return graph_.whole;
+  const std::int64_t length = recorder.SequenceLength(recorder.Input("tokens"));
+  const auto found = std::ranges::find(graph_.shorter, length, &GraphBody::length);
+  return found == graph_.shorter.end() ? graph_.whole : *found;
+}
+
 ValueId GraphNetwork::Record(nn::Recorder& recorder) const {
   GraphRecorder values(recorder, graph_, indices_, statistics_);
-  for (const GraphTensor& input : graph_.inputs) {
+  const GraphBody& body = BodyFor(recorder);
+  for (GraphTensor input : graph_.inputs) {
+    if (body.length > 0 && IsOfTexts(input)) input.sizes[1] = body.length;
     values.AddInput(input);
     if (!values.ok()) return nn::kNoValue;
   }
-  const std::vector<bool> alone = GoesOnAlone(graph_);
-  for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
-    const GraphNode& node = graph_.nodes[i];
+  const std::vector<bool> alone = GoesOnAlone(body);
+  for (std::size_t i = 0; i < body.nodes.size(); ++i) {
+    const GraphNode& node = body.nodes[i];
     values.Begin(node);
     GraphValue value = FindGraphOp(node.op)->record(values);
     if (!values.ok()) return nn::kNoValue;
-    if (alone[i] && i + 1 < graph_.nodes.size()) recorder.EndBlock(value.id);
+    if (alone[i] && i + 1 < body.nodes.size()) recorder.EndBlock(value.id);
     values.Finish(std::move(value));
   }
-  const GraphValue output = values.Value(graph_.output);
+  const GraphValue output = values.Value(body.output);
   const bool fits = (output.rank() == 2 || output.rank() == 3) && output.sizes[0] == -1 &&
                     output.sizes.back() > 0;
   if (!values.Expect(fits, "the output: expected [samples, width] or [samples, length, width]",
@@ -171,7 +197,7 @@ SampleSpec GraphNetwork::ExampleSample() const {
     sample.tensors.push_back(
         {input.name, input.dtype, {input.sizes.begin() + 1, input.sizes.end()}});
   }
-  for (const GraphNode& node : graph_.nodes) {
+  for (const GraphNode& node : graph_.whole.nodes) {
     if (!node.op.starts_with("embedding") || node.inputs[0] != "tokens") continue;
     const auto table = indices_.find(node.inputs[1]);
     if (table == indices_.end()) continue;
@@ -193,7 +219,7 @@ WeightNames GraphNetwork::weight_names() const {
 std::string GraphNetwork::Describe() const {
   const auto constants = std::ranges::count_if(
       graph_.parameters, [](const GraphTensor& tensor) { return tensor.values != nullptr; });
-  return StrCat("exported network, ", graph_.nodes.size(), " ops, ",
+  return StrCat("exported network, ", graph_.whole.nodes.size(), " ops, ",
                 std::ssize(graph_.parameters) - constants, " parameters and buffers");
 }
 

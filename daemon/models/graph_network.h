@@ -27,8 +27,12 @@ class GraphNetwork final : public Network {
   [[nodiscard]] SampleSpec ExampleSample() const override;
   [[nodiscard]] WeightNames weight_names() const override;
   [[nodiscard]] std::string Describe() const override;
+  [[nodiscard]] bool ignores_padding() const override { return !graph_.shorter.empty(); }
 
  private:
+  // The one for texts of as many tokens as the batch has.
+  [[nodiscard]] const GraphBody& BodyFor(nn::Recorder& recorder) const;
+
   GraphNetwork(GraphFile graph, const NormStatistics& statistics);
 
   GraphFile graph_;

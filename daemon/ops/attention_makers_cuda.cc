@@ -61,10 +61,6 @@ SdpaSpec SpecOf(const CudaRequest& request, const AttentionSize& size, std::size
 // it.
 Result<PlanPointer> PlanFor(const CudaRequest& request, const SdpaSpec& spec, bool all_rows) {
   if (spec.dtype == DType::kF32 || spec.sequences == 0) return PlanPointer();
-  if (all_rows && spec.lengths) {
-    request.context.AddWarning(StrCat(kOwnAttention, "rows beyond the lengths are computed"));
-    return PlanPointer();
-  }
   const auto own_kernel = [&](const Status& why) -> Result<PlanPointer> {
     if (why.kind() != ErrorKind::kUnavailable) return why;
     request.context.AddWarning(StrCat(kOwnAttention, why.message()));
@@ -73,6 +69,9 @@ Result<PlanPointer> PlanFor(const CudaRequest& request, const SdpaSpec& spec, bo
   const Result<SdpaLibrary*> library = request.context.sdpa();
   if (!library.ok()) return own_kernel(library.status());
   if (*library == nullptr) return PlanPointer();
+  if (all_rows && spec.lengths) {
+    return own_kernel({ErrorKind::kUnavailable, "rows beyond the lengths are computed"});
+  }
   Result<PlanPointer> plan = (*library)->Prepare(spec);
   return plan.ok() ? std::move(plan) : own_kernel(plan.status());
 }

@@ -174,8 +174,9 @@ class Waves(nn.Module):
 class Padded(nn.Module):
     """Texts of several lengths, masked as transformers does: keys alone are hidden, and all rows are computed."""
 
-    def __init__(self, tokens=11, width=8, length=5, outputs=4, heads=2):
+    def __init__(self, tokens=11, width=8, length=5, outputs=4, heads=2, reads_padding=True):
         super().__init__()
+        self.reads_padding = reads_padding
         self.tokens, self.positions = nn.Embedding(tokens, width), nn.Embedding(length, width)
         self.qkv = nn.ModuleList(nn.Linear(width, 3 * width) for _ in range(2))
         self.out = nn.ModuleList(nn.Linear(width, width) for _ in range(2))
@@ -191,7 +192,8 @@ class Padded(nn.Module):
             y = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask.expand(samples, 1, length, length))
             x = x + out(y.transpose(1, 2).reshape(samples, length, -1))
         mask = attention_mask[:, :, None]
-        return self.classifier(torch.cat([(x * mask).sum(1) / mask.sum(1), x.mean(1)], 1))  # and of the padding
+        known = (x * mask).sum(1) / mask.sum(1)
+        return self.classifier(torch.cat([known, x.mean(1) if self.reads_padding else x[:, 0]], 1))
 
 
 def padded_load(make_train):
@@ -200,7 +202,9 @@ def padded_load(make_train):
     lengths = 1 + drawn[:, 0] % numpy.uint64(5)
     some = (drawn >> numpy.uint64(20)) % numpy.uint64(2)
     some[:, 0] = 1  # a row that sees no key has no softmax
-    for name, values in (("lengths", lengths), ("masks", some)):
+    long = make_train.stream(70, 7, 53 * 41).reshape(53, 41)
+    for name, values in (("lengths", lengths), ("masks", some), ("long", long[:, 1:] % numpy.uint64(11)),
+                         ("long_lengths", 1 + long[:, 0] % numpy.uint64(40))):
         numpy.save(os.path.join(FOLDER, name + ".npy"), values.astype("<i4"))
 
     def load(source, normalize):
@@ -228,6 +232,8 @@ NETWORKS = {  # by job, and an example
     "excite": (Excite, torch.zeros(2, 2, 7, 6)),
     "waves": (Waves, torch.zeros(2, 2, 7, 6)),
     "padded": (Padded, [torch.zeros(2, 5, dtype=torch.int64), torch.ones(2, 5, dtype=torch.int64)]),
+    "ragged": (lambda: Padded(length=40, reads_padding=False),
+               [torch.zeros(2, 40, dtype=torch.int64), torch.ones(2, 40, dtype=torch.int64)]),
     "masked": (lambda: Padded(outputs=3), [torch.zeros(2, 5, dtype=torch.int64), torch.ones(2, 5, dtype=torch.int64)]),
 }
 

@@ -192,6 +192,15 @@ class GraphExport(unittest.TestCase):
                 graph = (self.dir / "model" / "graph.txtpb").read_text()
                 self.assertEqual([graph.count(f'op: "{op}"') for op in ("masked_attention", "softmax")], [fused, 2 - fused])
 
+    def test_texts_are_cut_where_padding_changes_nothing(self):
+        import make_graphs
+        texts = {"input_ids": torch.randint(11, (2, 40)), "attention_mask": torch.ones(2, 40, dtype=torch.int64)}
+        for reads_padding in (False, True):
+            with self.subTest(reads_padding=reads_padding):
+                self.check_verification(make_graphs.Padded(length=40, reads_padding=reads_padding), texts)
+                self.assertEqual(self.summary.lengths, [] if reads_padding else [16, 32])
+                self.assertEqual("texts are cut to 16, 32 tokens" in str(self.summary), not reads_padding)
+
     def test_images_of_other_sizes_agree_with_pytorch(self):
         import make_graphs
 

@@ -270,6 +270,21 @@ TEST(GraphNetworkTest, RefusesWhatIsWrongWithTheNodeAndItsLine) {
   expect("size: -1 size: 6", "size: -1 size: 3 size: 2", "node 'y'");
   expect("size: -1 size: 6", "size: -1 size: 7",
          "the model was exported for the shape [7], but the data has [6]");
+  const auto shorter = [](std::string_view lengths_and_nodes) {
+    return StrCat("output: \"z\" shorter { ", lengths_and_nodes, " }");
+  };
+  const std::string_view whole = "output: \"z\"";
+  constexpr std::string_view kNode =
+      "node { name: \"v\" op: \"relu\" input: \"features\" } output: \"v\"";
+  EXPECT_TRUE(StatusOf(With(whole, shorter(StrCat("length: 3 ", kNode)))).ok());
+  expect(whole, shorter(StrCat("length: 0 ", kNode)), "expected ascending lengths");
+  expect(whole, shorter(StrCat("length: 3 ", kNode, " } shorter { length: 3 ", kNode)),
+         "expected ascending lengths of at least 1, found 3 after 3");
+  expect(whole, shorter("length: 3 output: \"v\""), "for 3 tokens: output: no value is called 'v'");
+  expect(whole, shorter("length: 3 output: \"w\""), "for 3 tokens: output: expected a value");
+  expect(whole,
+         shorter("length: 3 node { name: \"v\" op: \"cumsum\" input: \"features\" } output: \"v\""),
+         "for 3 tokens: node 'v': gaccd has no op 'cumsum'");
   expect("op: \"relu\" input: \"y\"",
          "op: \"masked_attention\" attribute { name: \"causal\" integer: 1 } input: \"y\" "
          "input: \"y\" input: \"y\" input: \"y\"",

@@ -62,7 +62,9 @@ def source_of(node: Any) -> str:
 class GraphBuilder:
     """Takes what torch.export gives apart and writes what gaccd reads."""
 
-    def __init__(self, program: Any, tensors: dict[str, torch.Tensor], inputs: list[Input]) -> None:
+    def __init__(self, program: Any, tensors: dict[str, torch.Tensor], inputs: list[Input],
+                 others: GraphBuilder | None = None) -> None:
+        """others: of another one of the same file, whose constants are known."""
         from .export_ops import convert
         self.program = program
         self.inputs = inputs
@@ -70,7 +72,9 @@ class GraphBuilder:
         self._names: dict[Any, Any] = {}  # fx node -> name, or what is known now: a tensor, a number, a SampleMask
         self.ids: dict[str, str] = {}  # names of integers of the data, and of what input they are
         self._numbers: dict[str, str] = {}  # their names as numbers
-        self._constants: dict[str, torch.Tensor] = {}
+        self._constants: dict[str, torch.Tensor] = dict(others._constants) if others else {}
+        self._kept_constants = set(self._constants)
+        self._next_constant = others._next_constant if others else 0
         self.folded = 0  # calls that are known now
         self._batch: Any = None
         self._own: dict[str, torch.Tensor] = {}  # of the state_dict, each tensor once
@@ -138,7 +142,8 @@ class GraphBuilder:
         for name, known in self._constants.items():
             if known.shape == values.shape and torch.equal(known, values):
                 return name
-        name = f"constant:{len(self._constants)}"
+        name = f"constant:{self._next_constant}"
+        self._next_constant += 1
         self._constants[name] = values
         return name
 
@@ -285,7 +290,7 @@ class GraphBuilder:
                 used.update(node.inputs)
                 kept.append((name, node, source))
         self.nodes = kept[::-1]
-        self._constants = {name: tensor for name, tensor in self._constants.items() if name in used}
+        self._constants = {name: tensor for name, tensor in self._constants.items() if name in used | self._kept_constants}
 
     def _fold(self, node: Any) -> Any:
         """What is known now; None: it depends on data, parameters or chance."""
@@ -326,7 +331,10 @@ class GraphBuilder:
         return min((int(self._own[node.inputs[1]].shape[0]) for _, node, _ in self.nodes if node.op.startswith("embedding")
                     and self.ids.get(node.inputs[0]) == one.name and node.inputs[1] in self._own), default=0)
 
-    def text(self) -> str:
+    def text(self, shorter: dict[int, GraphBuilder] | None = None) -> str:
+        """shorter: of the same model by the length of its texts, ascending; the last knows all constants."""
+        by_length = shorter or {}
+        constants = [self, *by_length.values()][-1]._constants
         lines = ["# proto-file: proto/graph.proto", "# proto-message: gaccd.proto.ExportedGraph", "",
                  f"version: {VERSION}", f'producer: "torch {torch.__version__}"']
         for one in self.inputs:
@@ -339,19 +347,25 @@ class GraphBuilder:
             frozen = " frozen: true" if not buffer and not tensor.requires_grad else ""
             aliases = "".join(f" alias: {json.dumps(alias)}" for alias in self._aliases.get(name, []))
             lines.append(f"parameter {{ name: {json.dumps(name)}{sizes}{buffer}{frozen}{aliases} }}")
-        for name, tensor in self._constants.items():
+        for name, tensor in constants.items():
             sizes = "".join(f" size: {size}" for size in tensor.shape)
             same = bool((tensor == tensor.flatten()[0]).all())
             values = ", ".join(repr(value) for value in (tensor.flatten()[:1] if same else tensor.flatten()).tolist())
             lines.append(f"parameter {{ name: {json.dumps(name)}{sizes} value: [{values}] }}")
+        lines += self._body()
+        for length, builder in by_length.items():
+            lines += [f"shorter {{ length: {length}", *builder._body(), "}"]
+        return "\n".join(lines) + "\n"
+
+    def _body(self) -> list[str]:
+        lines = []
         for name, node, source in self.nodes:
             lines += [f"node {{ name: {json.dumps(name)} op: {json.dumps(node.op)}",
                       "  " + " ".join(f"input: {json.dumps(one)}" for one in node.inputs)]
             lines += [f"  attribute {{ name: {json.dumps(key)}{_value_text(value)} }}"
                       for key, value in node.attributes.items()]
             lines.append(f"  source: {json.dumps(source)} }}")
-        lines.append(f"output: {json.dumps(self.output)}")
-        return "\n".join(lines) + "\n"
+        return [*lines, f"output: {json.dumps(self.output)}"]
 
 
 def _value_text(value: Any) -> str:

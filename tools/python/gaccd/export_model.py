@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import save_file
 
 from .export_graph import TORCH, ExportError, GraphBuilder, Input, source_of
+from .export_lengths import prediction_of, shorter_graphs
 from .export_ops import WHOLE_OPS
 from .export_summary import Summary, summarize
 
@@ -39,20 +40,27 @@ def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str
     if samples < 2 or any(not t.dim() or t.shape[0] != samples for t in tensors):
         raise ExportError("example: expected tensors of the same samples, at least 2, in their first dimension, "
                           f"found {[tuple(t.shape) for t in tensors]}")
-    with _training(model):
-        program = _capture(model, args, kwargs)
-    names = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
-    builder = GraphBuilder(program, _tensors_of(model),
-                           [Input(name, _data_name(name, tensor, len(tensors), inputs or {}), tensor)
-                            for name, tensor in zip(names, tensors)])
-    text = builder.text()
+    builder = _build(model, args, kwargs, inputs or {})
     _check_samples(model, args, kwargs, [builder.rows_of(one) for one in builder.inputs])
+    shorter = shorter_graphs(builder, prediction_of(model, lambda found: next(outputs_of(found))),
+                             lambda cut, before: _build(model, (), cut, inputs or {}, before))
+    text = builder.text(shorter)
     os.makedirs(path, exist_ok=True)
     with open(os.path.join(path, "graph.txtpb"), "w", encoding="utf-8") as file:
         file.write(text)
     save_file({name: tensor.detach().to("cpu").contiguous().clone() for name, tensor in builder.weights()},
               os.path.join(path, "weights.safetensors"))
-    return summarize(model, builder, os.fspath(path))
+    return summarize(model, builder, os.fspath(path), list(shorter))
+
+
+def _build(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor],
+           inputs: Mapping[str, str], others: GraphBuilder | None = None) -> GraphBuilder:
+    tensors = [*args, *kwargs.values()]
+    with _training(model):
+        program = _capture(model, args, kwargs)
+    names = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
+    return GraphBuilder(program, _tensors_of(model), [Input(name, _data_name(name, tensor, len(tensors), inputs), tensor)
+                                                      for name, tensor in zip(names, tensors)], others)
 
 
 @contextlib.contextmanager

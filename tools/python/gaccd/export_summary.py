@@ -37,6 +37,7 @@ class Summary:
     functions: dict[str, int]  # gaccd's op -> how often
     folded: int  # calls of PyTorch that depend on neither data nor parameters: constants now
     constants: int  # tensors among them that the graph keeps
+    lengths: list[int]  # that texts are cut to: there is a graph for each
 
     @property
     def flops(self) -> float:
@@ -56,6 +57,8 @@ class Summary:
                   f"trains     {self.parameters - self.frozen:,} of {self.parameters:,} parameters, {self.buffers:,} values of buffers",
                   f"FLOPs      {self.flops:,.0f} for a sample, forward, in products",
                   f"functions  {functions}",
+                  *([f"lengths    texts are cut to {', '.join(map(str, self.lengths))} tokens where they are short"]
+                    if self.lengths else []),
                   f"folded     {self.folded} calls that are the same for all data; {self.constants} constants stay",
                   f"wrote      {self.path}"]
         return "\n".join(lines)
@@ -97,7 +100,7 @@ def _module_of(node: Any) -> tuple[str, str]:
     return re.sub(r"^L\['self'\]\.?", "", path), kind.rpartition(".")[2]
 
 
-def summarize(model: torch.nn.Module, graph: GraphBuilder, path: str) -> Summary:
+def summarize(model: torch.nn.Module, graph: GraphBuilder, path: str, lengths: list[int]) -> Summary:
     rows: dict[str, ModuleRow] = {}
     for node in graph.needed_calls():
         if not isinstance(getattr(node.meta.get("val"), "shape", None), torch.Size):
@@ -114,4 +117,4 @@ def summarize(model: torch.nn.Module, graph: GraphBuilder, path: str) -> Summary
         parameters=sum(p.numel() for p in trained), frozen=sum(p.numel() for p in trained if not p.requires_grad),
         buffers=sum(b.numel() for name, b in model.named_buffers() if name in model.state_dict()),
         functions=dict(collections.Counter(node.op for _, node, _ in graph.nodes).most_common()),
-        folded=graph.folded, constants=graph.constants)
+        folded=graph.folded, constants=graph.constants, lengths=lengths)

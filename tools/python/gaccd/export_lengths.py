@@ -1,0 +1,73 @@
+"""Graphs of one model for shorter texts: gaccd cuts the texts of a micro-batch to the length of the longest, in steps."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Callable
+
+import torch
+
+from .export_graph import GraphBuilder, Input
+
+OF_TEXTS = {"tokens", "segments", "attention_mask"}
+SAMPLES = 4
+TOLERANCE = 1e-4
+
+
+def cut_lengths(context: int) -> list[int]:
+    """Those of daemon/data/tokens.cc: eighths of the context, in whole vectors."""
+    step = -(-context // 128) * 16
+    return list(range(step, context, step))
+
+
+def shorter_graphs(builder: GraphBuilder, run: Callable[[dict[str, torch.Tensor]], torch.Tensor],
+                   build: Callable[[dict[str, torch.Tensor], GraphBuilder], GraphBuilder]) -> dict[int, GraphBuilder]:
+    """By length; {} without an attention_mask, of an answer for each token, and where padding changes the prediction.
+
+    run: the prediction for inputs by the names of the model's arguments; build: their graph, with the constants of another.
+    """
+    texts = [one for one in builder.inputs if one.name in OF_TEXTS and one.example.dim() == 2]
+    names = {one.name for one in texts}
+    if not {"tokens", "attention_mask"} <= names or len(builder.output_node.meta["val"].shape) != 2:
+        return {}
+    lengths = cut_lengths(texts[0].example.shape[1])
+    if not all(_ignores_padding(builder, texts, run, length) for length in lengths):
+        return {}
+    found: dict[int, GraphBuilder] = {}
+    before = builder
+    for length in lengths:
+        before = found[length] = build(_cut({one.argument: one.example for one in builder.inputs}, texts, length), before)
+    return found
+
+
+def _cut(inputs: dict[str, torch.Tensor], texts: list[Input], length: int) -> dict[str, torch.Tensor]:
+    of_texts = {one.argument for one in texts}
+    return {name: x[:, :length].contiguous() if name in of_texts else x for name, x in inputs.items()}
+
+
+def _ignores_padding(builder: GraphBuilder, texts: list[Input], run: Callable[[dict[str, torch.Tensor]], torch.Tensor],
+                     length: int) -> bool:
+    known = torch.randint(1, length + 1, (SAMPLES, 1))
+    known[0] = length
+    inputs: dict[str, torch.Tensor] = {}
+    for one in builder.inputs:
+        shape = (SAMPLES, *one.example.shape[1:])
+        if one in texts and one.name == "attention_mask":
+            value: Any = torch.arange(shape[1]) < known
+        elif one.example.is_floating_point():
+            value = torch.randn(shape)
+        else:
+            value = torch.randint(max(builder.rows_of(one), 1), shape)
+        inputs[one.argument] = value.to(one.example.dtype)
+    whole, cut = run(inputs), run(_cut(inputs, texts, length))
+    return float((whole - cut).abs().max()) <= TOLERANCE * max(1.0, float(whole.abs().max()))
+
+
+def prediction_of(model: torch.nn.Module, first: Callable[[Any], torch.Tensor]) -> Callable[[dict[str, torch.Tensor]], torch.Tensor]:
+    """In evaluation; `first` takes the prediction from what the model gives."""
+    judged = copy.deepcopy(model).eval()
+
+    def run(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        with torch.no_grad():
+            return first(judged(**inputs))
+    return run
