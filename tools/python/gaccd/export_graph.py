@@ -73,8 +73,8 @@ class GraphBuilder:
         self.ids: dict[str, str] = {}  # names of integers of the data, and of what input they are
         self._numbers: dict[str, str] = {}  # their names as numbers
         self._constants: dict[str, torch.Tensor] = dict(others._constants) if others else {}
-        self._kept_constants = set(self._constants)
-        self._next_constant = others._next_constant if others else 0
+        self._kept_constants: set[str] = set(self._constants)
+        self._next_constant: int = others._next_constant if others else 0
         self.folded = 0  # calls that are known now
         self._batch: Any = None
         self._own: dict[str, torch.Tensor] = {}  # of the state_dict, each tensor once
