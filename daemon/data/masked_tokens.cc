@@ -11,7 +11,7 @@ namespace gaccd {
 namespace {
 
 // A layer number apart from those of dropout (ops/dropout.h), which count from 0.
-constexpr std::uint64_t kStream = std::uint64_t{1} << 32;
+constexpr std::uint64_t kMaskStream = std::uint64_t{1} << 32;
 
 // Of 2^32.
 std::uint64_t ShareOf(double probability) {
@@ -78,7 +78,7 @@ class MaskedDataset final : public Dataset {
     rest.tensors = out.tensors.first(out.tensors.size() - 1);
     whole_->Gather(indices, rest);
     const std::int64_t row = out.length > 0 ? out.length : spec_.tensors[tokens_].elements();
-    const std::uint64_t stream = StreamKey(out.draw, kStream);
+    const std::uint64_t stream = StreamKey(out.draw, kMaskStream);
     for (std::size_t i = 0; i < indices.size(); ++i) {
       const std::int64_t at = static_cast<std::int64_t>(i) * row;
       const std::int64_t length = lengths_ ? out.tensor<std::int32_t>(*lengths_)[i] : row;
@@ -112,7 +112,7 @@ class MaskedDataset final : public Dataset {
       if (kind < kMask) {
         tokens[t] = mask_token_;
       } else if (kind < kMaskOrAny) {
-        const std::uint64_t any = StreamValue(key, kStream + static_cast<std::uint64_t>(t));
+        const std::uint64_t any = StreamValue(key, kMaskStream + static_cast<std::uint64_t>(t));
         tokens[t] = static_cast<std::int32_t>(any % is_special_.size());
       }
     }

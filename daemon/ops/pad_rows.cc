@@ -9,12 +9,12 @@
 namespace gaccd {
 namespace {
 
-struct Row {
+struct StridedRow {
   std::string_view name;
   StridedOperands strided;
 };
-constexpr auto kRows = FromFunctionTable<Row>([](const FunctionRow& row) {
-  return Row{row.name, row.strided};
+constexpr auto kStridedRows = FromFunctionTable<StridedRow>([](const FunctionRow& row) {
+  return StridedRow{row.name, row.strided};
 });
 
 constexpr std::int64_t kMinColumns = 1024;  // below, padding costs more memory than it wins time
@@ -28,7 +28,7 @@ std::int64_t StrideFor(const Value& value) {
 
 // Takes away what this node cannot have; whether that was anything.
 bool Restrict(const Node& node, std::vector<bool>& padded) {
-  const Row* row = FindRow(kRows, node.function->name());
+  const StridedRow* row = FindRow(kStridedRows, node.function->name());
   const StridedOperands strided = row != nullptr ? row->strided : StridedOperands{};
   bool changed = false;
   const auto keep = [&](const std::vector<ValueId>& operands, unsigned allowed) {
