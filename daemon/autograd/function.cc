@@ -62,6 +62,18 @@ Status GradientScope::SetInputGradients(std::span<const std::size_t> which,
   return Status::Ok();
 }
 
+Result<bool> GradientScope::AddToInputGradient(std::size_t i,
+                                               std::shared_ptr<const Function> function,
+                                               std::vector<ValueId> inputs) {
+  std::optional<ValueId>& sum = gradients_[Index(input(i))];
+  if (!sum.has_value() || graph_.value(input(i)).kind == ValueKind::kParameter) return false;
+  inputs.insert(inputs.begin(), *sum);
+  GACCD_ASSIGN_OR_RETURN(const std::vector<ValueId> outputs,
+                         graph_.Apply(std::move(function), std::move(inputs)));
+  sum = outputs[0];
+  return true;
+}
+
 Status Function::Gradient(GradientScope&) const {
   return {ErrorKind::kConfig, StrCat("'", name(), "' has no gradient")};
 }

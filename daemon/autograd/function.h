@@ -46,6 +46,10 @@ class GradientScope {
                           std::vector<ValueId> inputs) {
     return SetInputGradients({&i, 1}, std::move(function), std::move(inputs));
   }
+  // Where other users of an activation gave a part of its gradient already: records
+  // function(that part, inputs..), whose output is the sum. False: there is none.
+  Result<bool> AddToInputGradient(std::size_t i, std::shared_ptr<const Function> function,
+                                  std::vector<ValueId> inputs);
 
  private:
   // Adds `gradient`, a value, to what is known of the gradient of `target`.

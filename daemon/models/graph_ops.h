@@ -17,6 +17,8 @@
 //   batch_norm(x, w, b, running_mean, running_var, num_batches_tracked) eps, momentum
 //                                       the statistics of the job's choice
 //   group_norm(x, w, b) groups, eps;  layer_norm(x, w, b) eps: over the last dimension
+//   rms_norm(x, w) eps                  over the last dimension
+//   silu_mul, sigmoid_mul(x, x);  gelu_mul(x, x) tanh: y = f(x_1) x_2
 //   embedding(ids, x)                   of an input of the graph, or of numbers that are whole
 //   embedding_with_padding(ids, x) padding_idx: the row without a gradient
 //   positions(w) size                   the first rows of w, under this shape
@@ -27,8 +29,8 @@
 //   attention(q, k, v) causal           of [B, H, T, D], with the scale 1 / sqrt(D)
 //   masked_attention(q, k, v, mask) causal
 //                                       of the keys with mask [B, T] != 0, an input of the graph
-//   first_row(x), mean_rows(x)          [B, T, W] -> [B, W]
-//   view(x) size;  permute(x) dims
+//   rotary(x, cos, sin)                 of x [.., T, D] with constants [T, D], halves turned
+//   together first_row(x), mean_rows(x)          [B, T, W] -> [B, W] view(x) size;  permute(x) dims
 //   slice(x) dim, start, end, keepdim;  take(x) dim, start, count, step
 //   repeat(x) size                      sizes of 1 become these;  pad(x) before, after: with 0
 //

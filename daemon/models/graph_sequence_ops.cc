@@ -10,6 +10,7 @@
 #include "daemon/ops/embedding.h"
 #include "daemon/ops/number_functions.h"
 #include "daemon/ops/pool_rows.h"
+#include "daemon/ops/rotary.h"
 
 namespace gaccd {
 namespace {
@@ -53,6 +54,33 @@ GraphValue RecordPositions(GraphRecorder& r) {
                     size[size.size() - 2] <= table.sizes[0];
   if (!r.Expect(fits, StrCat("expected a table of at least ", ToString(size)), table)) return {};
   return LyingAs(table.id, size, RowMajor(size.size()));
+}
+
+// x [.., T, D], its rows where they lie.
+GraphValue RecordRotary(GraphRecorder& r) {
+  const GraphValue x = r.In(0);
+  if (!r.Expect(x.rank() >= 2 && x.sizes.back() > 0 && x.sizes[x.rank() - 2] > 0,
+                "expected [.., length, width]", x)) {
+    return {};
+  }
+  const std::size_t last = x.rank() - 1;
+  DimensionOrder order = OrderOf(x).value_or(RowMajor(x.rank()));
+  if (order.back() != last) order = RowMajor(x.rank());
+  RotaryOptions options{.length = x.sizes[last - 1]};
+  for (std::size_t i = last; order[i - 1] != last - 1; --i) {
+    options.group *= CountOf(x.sizes[order[i - 1]], r.recorder().samples());
+  }
+  std::vector<ValueId> inputs = {r.Rows(x, order, 1)};
+  for (const std::size_t i : {1, 2}) {
+    const GraphValue angles = r.In(i);
+    if (!r.Expect(ProductOfSizes(angles.sizes) == options.length * x.sizes[last],
+                  StrCat("expected angles of ", options.length, " x ", x.sizes[last]), angles)) {
+      return {};
+    }
+    inputs.push_back(r.As(angles.id, {options.length, x.sizes[last]}));
+  }
+  if (!r.ok()) return {};
+  return LyingAs(r.Apply(std::make_shared<Rotary>(options), std::move(inputs)), x.sizes, order);
 }
 
 // The matrix [rows, 3 H D] whose rows are [q | k | v]; nothing where q, k and v are none of one.
@@ -177,6 +205,7 @@ std::vector<GraphOp> SequenceOps() {
       {"positions", 0, 1, 0, {AnyIntegers("size")}, RecordPositions},
       {"attention", 3, 0, 0, {Flag("causal")}, RecordAttention},
       {"masked_attention", 4, 0, 0, {Flag("causal")}, RecordMaskedAttention},
+      {"rotary", 1, 2, 0, {}, RecordRotary},
       {"first_row", 1, 0, 0, {}, RecordPoolRows<PoolKind::kFirst>},
       {"mean_rows", 1, 0, 0, {}, RecordPoolRows<PoolKind::kMean>},
   };

@@ -1,11 +1,15 @@
 #include <algorithm>
+#include <utility>
 
+#include "collectives/base/strings.h"
 #include "daemon/models/graph_op_families.h"
 #include "daemon/ops/activations.h"
+#include "daemon/ops/gated.h"
 #include "daemon/ops/layer_norm.h"
 #include "daemon/ops/leaky_relu.h"
 #include "daemon/ops/linear.h"
 #include "daemon/ops/relu.h"
+#include "daemon/ops/rms_norm.h"
 #include "daemon/ops/row_functions.h"
 
 namespace gaccd {
@@ -88,6 +92,30 @@ GraphValue RecordLayerNorm(GraphRecorder& r) {
   return ByRow(r, std::make_shared<LayerNorm>(static_cast<float>(r.Number("eps"))));
 }
 
+GraphValue RecordRmsNorm(GraphRecorder& r) {
+  return ByRow(r, std::make_shared<RmsNorm>(static_cast<float>(r.Number("eps"))));
+}
+
+GraphValue GatedBy(GraphRecorder& r, ActivationKind kind) {
+  const GraphValue a = r.In(0);
+  const GraphValue b = r.In(1);
+  if (!r.ok()) return {};
+  if (!r.Expect(a.sizes == b.sizes, StrCat("expected the shape ", ToString(a.sizes)), b)) return {};
+  const DimensionOrder order = OrderOf(a).value_or(RowMajor(a.rank()));
+  std::vector<ValueId> inputs = {r.AsActivation(r.Shaped(a, order)),
+                                 r.AsActivation(r.Shaped(b, order))};
+  return LyingAs(r.Apply(std::make_shared<Gated>(kind), std::move(inputs)), a.sizes, order);
+}
+
+template <ActivationKind kKind>
+GraphValue RecordGated(GraphRecorder& r) {
+  return GatedBy(r, kKind);
+}
+
+GraphValue RecordGatedGelu(GraphRecorder& r) {
+  return GatedBy(r, r.Integer("tanh") != 0 ? ActivationKind::kGeluTanh : ActivationKind::kGelu);
+}
+
 }  // namespace
 
 std::vector<GraphOp> ValueOps() {
@@ -106,6 +134,10 @@ std::vector<GraphOp> ValueOps() {
       {"linear", 1, 2, 1, {Flag("in_out")}, RecordLinear},
       {"softmax", 1, 0, 0, {}, RecordSoftmax},
       {"layer_norm", 1, 2, 0, {Epsilon()}, RecordLayerNorm, {1}},
+      {"rms_norm", 1, 1, 0, {Epsilon()}, RecordRmsNorm, {1}},
+      {"silu_mul", 2, 0, 0, {}, RecordGated<ActivationKind::kSilu>},
+      {"sigmoid_mul", 2, 0, 0, {}, RecordGated<ActivationKind::kSigmoid>},
+      {"gelu_mul", 2, 0, 0, {Flag("tanh")}, RecordGatedGelu},
   };
 }
 

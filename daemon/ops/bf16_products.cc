@@ -10,9 +10,11 @@
 #include "daemon/ops/attention.h"
 #include "daemon/ops/cast.h"
 #include "daemon/ops/conv2d.h"
+#include "daemon/ops/gated.h"
 #include "daemon/ops/layer_norm.h"
 #include "daemon/ops/linear.h"
 #include "daemon/ops/relu.h"
+#include "daemon/ops/rms_norm.h"
 
 namespace gaccd {
 namespace {
@@ -69,6 +71,12 @@ std::shared_ptr<const Function> RoundingOf(const Node& node) {
   }
   if (const auto* norm = dynamic_cast<const LayerNorm*>(function)) {
     return std::make_shared<LayerNorm>(norm->eps(), /*to_bf16=*/true);
+  }
+  if (const auto* norm = dynamic_cast<const RmsNorm*>(function)) {
+    return std::make_shared<RmsNorm>(norm->eps(), /*to_bf16=*/true);
+  }
+  if (const auto* gated = dynamic_cast<const Gated*>(function)) {
+    return std::make_shared<Gated>(gated->kind(), /*to_bf16=*/true);
   }
   if (const auto* activation = dynamic_cast<const Activation*>(function)) {
     return std::make_shared<Activation>(activation->kind(), /*to_bf16=*/true);

@@ -22,6 +22,7 @@
 #include "daemon/ops/conv2d.h"
 #include "daemon/ops/dropout.h"
 #include "daemon/ops/embedding.h"
+#include "daemon/ops/gated.h"
 #include "daemon/ops/group_norm.h"
 #include "daemon/ops/join_columns.h"
 #include "daemon/ops/label_ranks.h"
@@ -37,6 +38,8 @@
 #include "daemon/ops/prepend_row.h"
 #include "daemon/ops/rearrange.h"
 #include "daemon/ops/relu.h"
+#include "daemon/ops/rms_norm.h"
+#include "daemon/ops/rotary.h"
 #include "daemon/ops/row_functions.h"
 #include "daemon/ops/token_cross_entropy.h"
 
@@ -44,21 +47,39 @@ namespace gaccd {
 
 // Fusion rules run in this order.
 inline constexpr std::span<const FunctionRow> kFunctions[] = {
-    kAutogradRows,         kActivationRows,
-    kAttentionRows,        kBatchNormRows,
-    kBatchedProductRows,   kCombineRows,
-    kConcatRows,           kNumberFunctionRows,
-    kRearrangeRows,        kCastRows,
-    kChannelsLastRows,     kCollectiveRows,
-    kConv2dRows,           kDropoutRows,
-    kEmbeddingRows,        kGroupNormRows,
-    kJoinColumnsRows,      kLabelRanksRows,
-    kLayerNormRows,        kLeakyReluRows,
-    kLinearGeluRows,       kLinearRows,
-    kMeanSquaredErrorRows, kMultiplyRows,
-    kPool2dRows,           kPoolRows,
-    kPrependRowRows,       kReluRows,
-    kRowFunctionRows,      kTokenCrossEntropyRows,
+    kAutogradRows,
+    kActivationRows,
+    kAttentionRows,
+    kBatchNormRows,
+    kBatchedProductRows,
+    kCombineRows,
+    kConcatRows,
+    kNumberFunctionRows,
+    kRearrangeRows,
+    kCastRows,
+    kChannelsLastRows,
+    kCollectiveRows,
+    kConv2dRows,
+    kDropoutRows,
+    kEmbeddingRows,
+    kGroupNormRows,
+    kJoinColumnsRows,
+    kLabelRanksRows,
+    kLayerNormRows,
+    kLeakyReluRows,
+    kLinearGeluRows,
+    kLinearRows,
+    kMeanSquaredErrorRows,
+    kMultiplyRows,
+    kPool2dRows,
+    kPoolRows,
+    kPrependRowRows,
+    kReluRows,
+    kRowFunctionRows,
+    kTokenCrossEntropyRows,
+    kRmsNormRows,
+    kRotaryRows,
+    kGatedRows,
 };
 
 consteval std::size_t CountFunctions() {

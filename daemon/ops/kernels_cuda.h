@@ -83,7 +83,8 @@ Status EnqueueTokenCrossEntropy(const KernelStream& on, DType dtype, const void*
 Status EnqueueEmbeddingGradient(const KernelStream& on, DType dtype, const void* dy,
                                 const std::int32_t* ids, std::int64_t count, Matrix size,
                                 float* dtable, bool add, void* scratch);
-// layer_norm_gradient_cuda.cu. dx, plus `residual` if that is not null. Order of the sums for gamma
+// layer_norm_gradient_cuda.cu. dx, plus `residual` if that is not null. Of RMS norm where mean is
+// null; dbeta then is null, too. Order of the sums for gamma
 // and beta: the rows are cut into parts, of 16 rows or 768 parts in all, the parts into 32 pieces;
 // within each, and then the pieces, they are added in their order. It depends on the rows alone.
 struct LayerNormGradients {

@@ -1,26 +1,14 @@
 #include "daemon/ops/layer_norm.h"
 
-#include "collectives/base/strings.h"
 #include "daemon/autograd/add.h"
 #include "daemon/ops/fuse.h"
 #include "daemon/ops/shape_checks.h"
 
 namespace gaccd {
-namespace {
-
-Status CheckRows(const ValueSpec& x) {
-  GACCD_RETURN_IF_ERROR(CheckMatrix(x, "the input"));
-  if (x.shape[1] > 0) return Status::Ok();
-  return {ErrorKind::kConfig,
-          StrCat("the input: expected at least 1 column, found ", ToString(x.shape))};
-}
-
-}  // namespace
-
 OutputSpecs LayerNorm::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 3));
   const ValueSpec& x = inputs[0];
-  GACCD_RETURN_IF_ERROR(CheckRows(x));
+  GACCD_RETURN_IF_ERROR(CheckRowsOfColumns(x));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[1], {x.shape[1]}, "gamma"));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], {x.shape[1]}, "beta"));
   const ValueSpec statistics{{x.shape[0]}, DType::kF32};
@@ -41,7 +29,7 @@ Status LayerNorm::Gradient(GradientScope& scope) const {
 OutputSpecs LayerNormGradient::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 5));
   const ValueSpec& x = inputs[1];
-  GACCD_RETURN_IF_ERROR(CheckRows(x));
+  GACCD_RETURN_IF_ERROR(CheckRowsOfColumns(x));
   const ValueSpec gamma{{x.shape[1]}, DType::kF32};
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[0], x.shape, "the gradient", x.dtype));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], gamma.shape, "gamma"));

@@ -1,11 +1,12 @@
-// The gradient of layer norm in one pass over the rows. A block takes a part of the rows, one row
-// after another, and a thread the same columns of all of them: it keeps their sums for gamma and
-// beta. A second kernel adds the sums of the parts.
+// The gradient of layer norm, and of RMS norm, in one pass over the rows. A block takes a part of
+// the rows, one row after another, and a thread the same columns of all of them: it keeps their
+// sums for gamma and beta. A second kernel adds the sums of the parts.
 #include <algorithm>
 
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/cuda_request.h"
 #include "daemon/ops/layer_norm.h"
+#include "daemon/ops/rms_norm.h"
 #include "daemon/tensor/float_types.h"
 #include "daemon/tensor/vector_cuda.h"
 
@@ -36,7 +37,7 @@ struct NormTensors {
   const T* x;
   const T* residual;  // may be null
   const float* gamma;
-  const float* means;
+  const float* means;  // null: RMS norm
   const float* rstds;
   std::int64_t rows, columns;
   T* dx;
@@ -131,7 +132,8 @@ __global__ void __launch_bounds__(kMaxThreads)
     for (int j = 0; j < kCached; ++j) {
       if (mine + j * step < in.columns) cached[j].Read(in, at + mine + j * step);
     }
-    NormRow row{in.means[n], in.rstds[n], 0, 0};
+    const bool centered = in.means != nullptr;
+    NormRow row{centered ? in.means[n] : 0, in.rstds[n], 0, 0};
     float2 of_row{0, 0};
 #pragma unroll
     for (int j = 0; j < kCached; ++j) {
@@ -143,7 +145,7 @@ __global__ void __launch_bounds__(kMaxThreads)
       further.AddTo(of_row, in, d, row);
     }
     of_row = BlockSums(of_row, of_warps[n % 2]);
-    row.mean_g = of_row.x / count;
+    row.mean_g = centered ? of_row.x / count : 0;
     row.mean_gh = of_row.y / count;
 #pragma unroll
     for (int j = 0; j < kCached; ++j) {
@@ -171,7 +173,8 @@ __global__ void __launch_bounds__(kMaxThreads)
   }
 }
 
-// A block takes 32 columns of gamma or of beta; its warps take parts that follow each other.
+// A block takes 32 columns of gamma or of beta; its warps take parts that follow each other. dbeta
+// may be null.
 __global__ void __launch_bounds__(kAddThreads)
     AddPartsKernel(const float* sums, std::int64_t parts, std::int64_t columns, float* dgamma,
                    bool add_gamma, float* dbeta, bool add_beta) {
@@ -180,6 +183,7 @@ __global__ void __launch_bounds__(kAddThreads)
   const unsigned warp = threadIdx.x / kWarp;
   const bool is_beta = blockIdx.x % 2 == 1;
   const std::int64_t column = blockIdx.x / 2 * kWarp + lane;
+  if (is_beta && dbeta == nullptr) return;
   float sum = 0;
   if (column < columns) {
     const float* from = sums + (is_beta ? columns : 0) + column;
@@ -237,6 +241,18 @@ Status EnqueueLayerNormGradient(const KernelStream& on, DType dtype, const void*
   return Launch(AddPartsKernel, {2 * BlocksFor(size.columns, kWarp), kAddThreads}, on.stream,
                 "layer_norm_gradient", sums, parts, size.columns, to.dgamma, to.add_gamma, to.dbeta,
                 to.add_beta);
+}
+
+KernelResult MakeRmsNormGradientCuda(const CudaRequest& request) {
+  return MakeCall(
+      request,
+      [on = request.on, dtype = request.dtype(), size = request.size()](const Call& c) {
+        const LayerNormGradients to{c.outputs[0], c.out<float>(1), nullptr, c.add[1], false};
+        return EnqueueLayerNormGradient(on, dtype, c.inputs[0], c.inputs[1], nullptr,
+                                        c.in<float>(2), nullptr, c.in<float>(3), size, to,
+                                        c.scratch);
+      },
+      LayerNormGradientScratchBytes(request.size()));
 }
 
 KernelResult MakeLayerNormGradientCuda(const CudaRequest& request) {

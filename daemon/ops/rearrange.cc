@@ -38,6 +38,10 @@ Status CheckOrder(const Rearrangement& order) {
                  StridedNest::kMaxRank, " dimensions")};
 }
 
+bool Repeats(const Rearrangement& order) {
+  return std::ranges::any_of(order.to, [](const auto& one) { return one.source < 0; });
+}
+
 }  // namespace
 
 OutputSpecs Rearrange::Infer(std::span<const ValueSpec> inputs) const {
@@ -52,6 +56,12 @@ OutputSpecs Rearrange::Infer(std::span<const ValueSpec> inputs) const {
 }
 
 Status Rearrange::Gradient(GradientScope& scope) const {
+  if (!Repeats(order_)) {
+    GACCD_ASSIGN_OR_RETURN(const bool added, scope.AddToInputGradient(
+                                                 0, std::make_shared<RearrangeGradientAdd>(order_),
+                                                 {scope.OutputGradient(0)}));
+    if (added) return Status::Ok();
+  }
   return scope.SetInputGradient(
       0, std::make_shared<RearrangeGradient>(order_, Shape(scope.input_shape(0))),
       {scope.OutputGradient(0)});
@@ -67,6 +77,19 @@ OutputSpecs RearrangeGradient::Infer(std::span<const ValueSpec> inputs) const {
 
 Status RearrangeGradient::Gradient(GradientScope& scope) const {
   return scope.SetInputGradient(0, std::make_shared<Rearrange>(order_), {scope.OutputGradient(0)});
+}
+
+OutputSpecs RearrangeGradientAdd::Infer(std::span<const ValueSpec> inputs) const {
+  GACCD_RETURN_IF_ERROR(CheckCount(inputs, 2));
+  GACCD_RETURN_IF_ERROR(CheckOrder(order_));
+  GACCD_RETURN_IF_ERROR(CheckFloat(inputs[0], "the sum"));
+  GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[1], ResultOf(order_), "the gradient", inputs[0].dtype));
+  if (!Repeats(order_) && Elements(inputs[0].shape) == Elements(order_.from)) {
+    return std::vector<ValueSpec>{inputs[0]};
+  }
+  return Status(ErrorKind::kConfig,
+                StrCat("expected as many elements as ", ToString(order_.from),
+                       " has, and none that repeats, found ", ToString(inputs[0].shape)));
 }
 
 KernelResult MakeRearrangeCpu(const KernelRequest& request) {
@@ -87,18 +110,35 @@ KernelResult MakeRearrangeCpu(const KernelRequest& request) {
   });
 }
 
+namespace {
+
+void AddRuns(const RearrangeNest& made, const float* dy, float* dx) {
+  ForEachRun(made.nest, [&](const std::int64_t* at, const StridedNest::Dimension& run) {
+    const auto* from = dy + at[1];
+    auto* to = dx + made.first + at[0];
+    for (std::int64_t i = 0; i < run.size; ++i) to[i * run.steps[0]] += from[i * run.steps[1]];
+  });
+}
+
+}  // namespace
+
 KernelResult MakeRearrangeGradientCpu(const KernelRequest& request) {
   const auto made = NestOf(static_cast<const RearrangeGradient&>(request.function).order(), true);
   const std::int64_t elements = Elements(request.outputs[0].shape);
   return MakeCall(request, [made, elements](const Call& c) {
-    const auto* dy = c.in<float>(0);
-    auto* dx = c.out<float>(0);
-    std::fill_n(dx, elements, 0.0F);
-    ForEachRun(made.nest, [&](const std::int64_t* at, const StridedNest::Dimension& run) {
-      const auto* from = dy + at[1];
-      auto* to = dx + made.first + at[0];
-      for (std::int64_t i = 0; i < run.size; ++i) to[i * run.steps[0]] += from[i * run.steps[1]];
-    });
+    std::fill_n(c.out<float>(0), elements, 0.0F);
+    AddRuns(made, c.in<float>(0), c.out<float>(0));
+    return Status::Ok();
+  });
+}
+
+KernelResult MakeRearrangeGradientAddCpu(const KernelRequest& request) {
+  const auto made =
+      NestOf(static_cast<const RearrangeGradientAdd&>(request.function).order(), false);
+  const std::int64_t elements = Elements(request.outputs[0].shape);
+  return MakeCall(request, [made, elements](const Call& c) {
+    if (c.in<float>(0) != c.out<float>(0)) std::copy_n(c.in<float>(0), elements, c.out<float>(0));
+    AddRuns(made, c.in<float>(1), c.out<float>(0));
     return Status::Ok();
   });
 }

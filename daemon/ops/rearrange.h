@@ -4,7 +4,10 @@
 //                           dimensions of y without a source repeat
 //   rearrange_gradient(dy)  dx[j] = sum of dy[i] over all i that take x[j], and 0 where there are
 //   none
-// Each is the gradient of the other. Sums of repeated elements are in the order of y.
+//   rearrange_gradient_add(sum, dy)  sum + that: where a value is taken in many parts, each writes
+//   its
+//                           own place alone
+// The first two are the gradients of each other. Sums of repeated elements are in the order of y.
 #pragma once
 
 #include <vector>
@@ -56,13 +59,31 @@ class RearrangeGradient : public Function {
   Shape x_;
 };
 
+// Inputs: sum, of the shape and type of x, and dy. No dimension of y repeats.
+class RearrangeGradientAdd : public Function {
+ public:
+  explicit RearrangeGradientAdd(Rearrangement order) : order_(std::move(order)) {}
+
+  [[nodiscard]] std::string_view name() const override { return "rearrange_gradient_add"; }
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] bool can_run_in_place() const override { return true; }
+
+  [[nodiscard]] const Rearrangement& order() const { return order_; }
+
+ private:
+  Rearrangement order_;
+};
+
 KernelResult MakeRearrangeCpu(const KernelRequest& request);
 KernelResult MakeRearrangeGradientCpu(const KernelRequest& request);
+KernelResult MakeRearrangeGradientAddCpu(const KernelRequest& request);
 KernelResult MakeRearrangeCuda(const CudaRequest& request);
 KernelResult MakeRearrangeGradientCuda(const CudaRequest& request);
+KernelResult MakeRearrangeGradientAddCuda(const CudaRequest& request);
 inline constexpr FunctionRow kRearrangeRows[] = {
     {"rearrange", MakeRearrangeCpu, MakeRearrangeCuda},
     {"rearrange_gradient", MakeRearrangeGradientCpu, MakeRearrangeGradientCuda},
+    {"rearrange_gradient_add", MakeRearrangeGradientAddCpu, MakeRearrangeGradientAddCuda},
 };
 
 }  // namespace gaccd

@@ -1,4 +1,4 @@
-// A thread for every value that is written.
+// A thread for every value that is written; of a sum in place, for every value that is added.
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/cuda_request.h"
 #include "daemon/ops/rearrange_nest.h"
@@ -18,6 +18,18 @@ __global__ void __launch_bounds__(kThreads)
     std::int64_t at[StridedNest::kOperands] = {order.first, 0, 0};
     order.nest.Place(i, at);
     y[i] = x[at[0]];
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    AddInPlaceKernel(const T* dy, RearrangeNest order, T* sum, std::int64_t elements) {
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (; i < elements; i += threads) {
+    std::int64_t at[StridedNest::kOperands] = {order.first, 0, 0};
+    order.nest.Place(i, at);
+    sum[at[0]] = FromFloat<T>(ToFloat(sum[at[0]]) + ToFloat(dy[i]));
   }
 }
 
@@ -55,7 +67,8 @@ TakersOf TakersIn(const Rearrangement& order) {
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    RearrangeGradientKernel(const T* dy, TakersOf takers, T* dx, std::int64_t elements) {
+    RearrangeGradientKernel(const T* added, const T* dy, TakersOf takers, T* dx,
+                            std::int64_t elements) {
   const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   for (; i < elements; i += threads) {
@@ -70,7 +83,7 @@ __global__ void __launch_bounds__(kThreads)
       taken = taken && index * source.step == from_start && index >= 0 && index < source.count;
       place += index * source.place;
     }
-    float sum = 0;
+    float sum = added != nullptr ? ToFloat(added[i]) : 0;
     for (std::int64_t k = 0; taken && k < takers.repeats.elements; ++k) {
       std::int64_t at[StridedNest::kOperands] = {0, place, 0};
       takers.repeats.Place(k, at);
@@ -100,7 +113,24 @@ KernelResult MakeRearrangeGradientCuda(const CudaRequest& request) {
   return MakeTypedCall(request, [=, on = request.on](auto t, const Call& c) {
     using T = decltype(t);
     return Launch(RearrangeGradientKernel<T>, {on.Blocks(n, kThreads), kThreads}, on.stream,
-                  "rearrange_gradient", c.in<T>(0), takers, c.out<T>(0), n);
+                  "rearrange_gradient", static_cast<const T*>(nullptr), c.in<T>(0), takers,
+                  c.out<T>(0), n);
+  });
+}
+
+KernelResult MakeRearrangeGradientAddCuda(const CudaRequest& request) {
+  const Rearrangement& order = static_cast<const RearrangeGradientAdd&>(request.function).order();
+  const std::int64_t n = Elements(request.outputs[0].shape);
+  const std::int64_t own = Elements(request.inputs[1].shape);
+  return MakeTypedCall(request, [nest = NestOf(order, false), takers = TakersIn(order), n, own,
+                                 on = request.on](auto t, const Call& c) {
+    using T = decltype(t);
+    if (c.inputs[0] == c.outputs[0]) {
+      return Launch(AddInPlaceKernel<T>, {on.Blocks(own, kThreads), kThreads}, on.stream,
+                    "rearrange_gradient_add", c.in<T>(1), nest, c.out<T>(0), own);
+    }
+    return Launch(RearrangeGradientKernel<T>, {on.Blocks(n, kThreads), kThreads}, on.stream,
+                  "rearrange_gradient_add", c.in<T>(0), c.in<T>(1), takers, c.out<T>(0), n);
   });
 }
 

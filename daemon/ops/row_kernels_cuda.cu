@@ -4,6 +4,7 @@
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/cuda_request.h"
 #include "daemon/ops/layer_norm.h"
+#include "daemon/ops/rms_norm.h"
 #include "daemon/ops/row_functions.h"
 #include "daemon/tensor/float_types.h"
 
@@ -45,7 +46,8 @@ __device__ inline float AddRow(const T* x, const T* residual, std::int64_t colum
   });
 }
 
-// residual not null: of x + residual, which is written to `sum`.
+// residual not null: of x + residual, which is written to `sum`. means null: RMS norm, without a
+// mean and beta.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     LayerNormKernel(const T* x, const T* residual, T* sum, const float* gamma, const float* beta,
@@ -58,7 +60,7 @@ __global__ void __launch_bounds__(kThreads)
     const float total = residual != nullptr
                             ? AddRow(x + at, residual + at, columns, sum + at)
                             : RowSum(columns, [row](std::int64_t d) { return ToFloat(row[d]); });
-    const float mean = total / count;
+    const float mean = means != nullptr ? total / count : 0;
     const float squares = RowSum(columns, [row, mean](std::int64_t d) {
       const float difference = ToFloat(row[d]) - mean;
       return difference * difference;
@@ -66,10 +68,11 @@ __global__ void __launch_bounds__(kThreads)
     const float rstd = 1.0F / sqrtf(squares / count + eps);
     T* to = y + at;
     ForColumns(columns, [=](std::int64_t d) {
-      to[d] = FromFloat<T>((ToFloat(row[d]) - mean) * rstd * gamma[d] + beta[d]);
+      const float scaled = (ToFloat(row[d]) - mean) * rstd * gamma[d];
+      to[d] = FromFloat<T>(means != nullptr ? scaled + beta[d] : scaled);
     });
     if (threadIdx.x % kWarp == 0) {
-      means[n] = mean;
+      if (means != nullptr) means[n] = mean;
       rstds[n] = rstd;
     }
   }
@@ -161,6 +164,21 @@ KernelResult MakeLayerNormCuda(const CudaRequest& request) {
 }
 KernelResult MakeAddLayerNormCuda(const CudaRequest& request) {
   return MakeNorm(request, static_cast<const AddLayerNorm&>(request.function).eps(), true);
+}
+
+KernelResult MakeRmsNormCuda(const CudaRequest& request) {
+  const float eps = static_cast<const RmsNorm&>(request.function).eps();
+  return MakeTypedCall(request, [=, shape = ShapeFor(request), stream = request.on.stream,
+                                 size = request.size()](auto t, const Call& c) {
+    using T = decltype(t);
+    const T* const no_residual = nullptr;
+    T* const no_sum = nullptr;
+    const float* const no_beta = nullptr;
+    float* const no_means = nullptr;
+    return Launch(LayerNormKernel<T>, shape, stream, "rms_norm", c.in<T>(0), no_residual, no_sum,
+                  c.in<float>(1), no_beta, size.rows, size.columns, eps, c.out<T>(0), no_means,
+                  c.out<float>(1));
+  });
 }
 
 KernelResult MakeSoftmaxCuda(const CudaRequest& request) {

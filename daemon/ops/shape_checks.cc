@@ -27,6 +27,13 @@ Status CheckMatrix(const ValueSpec& spec, std::string_view what, DType dtype) {
                                      ", found ", Name(spec.dtype), " ", ToString(spec.shape))};
 }
 
+Status CheckRowsOfColumns(const ValueSpec& spec) {
+  GACCD_RETURN_IF_ERROR(CheckMatrix(spec, "the input"));
+  if (spec.shape[1] > 0) return Status::Ok();
+  return {ErrorKind::kConfig,
+          StrCat("the input: expected at least 1 column, found ", ToString(spec.shape))};
+}
+
 Status CheckSequences(const ValueSpec& spec, std::int64_t length, std::string_view what) {
   GACCD_RETURN_IF_ERROR(CheckMatrix(spec, what));
   if (length > 0 && spec.shape[0] % length == 0) return Status::Ok();

@@ -15,6 +15,8 @@ Status CheckFloat(const ValueSpec& spec, std::string_view what);
 // A float matrix [rows, columns], of these types; or of exactly `dtype`.
 Status CheckMatrix(const ValueSpec& spec, std::string_view what);
 Status CheckMatrix(const ValueSpec& spec, std::string_view what, DType dtype);
+// The same, of at least one column.
+Status CheckRowsOfColumns(const ValueSpec& spec);
 // A matrix whose rows are those of sequences of `length` rows each, one after another.
 Status CheckSequences(const ValueSpec& spec, std::int64_t length, std::string_view what);
 // Images [N, H, W, C], f32, bf16 or fp16, of at least one pixel and channel.

@@ -134,6 +134,27 @@ case("cross_entropy_weighted",
          z, labels, label_smoothing=0.1, reduction="none")).sum(),
      {**logits(), "weights": weights}, labels(), loss=True)
 
+
+def rms_norm(x, gamma):
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * gamma
+
+
+def rotary(x, cos, sin):
+    """Llama's, of rows [sequence, position, head]."""
+    x = x.view(2, 6, 2, -1)
+    half = x.shape[-1] // 2
+    turned = torch.cat((-x[..., half:], x[..., :half]), -1)
+    return (x * cos[:, None] + turned * sin[:, None]).view(24, -1)
+
+
+def angles():
+    return {name: values(6, 10).detach() for name in ("cos", "sin")}
+
+
+case("rms_norm", rms_norm, {"x": values(21, 37, limit=5), "gamma": values(37)})
+case("gated", lambda a, b: F.silu(a) * b, {"a": edges(), "b": values(2, 40)})
+case("rotary", rotary, {"x": values(24, 10), **angles()})
+
 path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "functions.txt")
 with open(path, "w", encoding="utf-8") as file:
     file.write("\n".join(lines) + "\n")

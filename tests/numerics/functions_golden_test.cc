@@ -13,11 +13,14 @@
 #include "daemon/ops/conv2d.h"
 #include "daemon/ops/embedding.h"
 #include "daemon/ops/flatten.h"
+#include "daemon/ops/gated.h"
 #include "daemon/ops/group_norm.h"
 #include "daemon/ops/layer_norm.h"
 #include "daemon/ops/leaky_relu.h"
 #include "daemon/ops/mean_squared_error.h"
 #include "daemon/ops/pool2d.h"
+#include "daemon/ops/rms_norm.h"
+#include "daemon/ops/rotary.h"
 #include "daemon/ops/row_functions.h"
 #include "daemon/ops/token_cross_entropy.h"
 #include "tests/support/graph_bench.h"
@@ -162,6 +165,12 @@ Tested FunctionOf(const std::string& name) {
   if (name == "leaky_relu") return {std::make_shared<LeakyRelu>(), {"x"}};
   if (name == "embedding") return {std::make_shared<Embedding>(), {"ids", "table"}};
   if (name == "layer_norm") return {std::make_shared<LayerNorm>(), {"x", "gamma", "beta"}};
+  if (name == "rms_norm") return {std::make_shared<RmsNorm>(1e-6F), {"x", "gamma"}};
+  if (name == "gated") return {std::make_shared<Gated>(ActivationKind::kSilu), {"a", "b"}};
+  if (name == "rotary") {
+    const RotaryOptions options{.length = 6, .group = 2};
+    return {std::make_shared<Rotary>(options), {"x", "cos", "sin"}};
+  }
   if (name == "softmax") return {std::make_shared<Softmax>(), {"x"}};
   if (name == "l2_normalize") return {std::make_shared<L2Normalize>(), {"x"}};
   if (name == "cross_entropy") return cross_entropy(0);
@@ -215,7 +224,7 @@ void ExpectAllEqual(const std::string& file, std::size_t cases) {
   }
 }
 
-TEST(FunctionsGoldenTest, EqualPyTorch) { ExpectAllEqual(GACCD_GOLDEN_DIR "/functions.txt", 14); }
+TEST(FunctionsGoldenTest, EqualPyTorch) { ExpectAllEqual(GACCD_GOLDEN_DIR "/functions.txt", 17); }
 
 TEST(FunctionsGoldenTest, FunctionsOfImagesEqualPyTorch) {
   ExpectAllEqual(GACCD_GOLDEN_DIR "/images.txt", 47);

@@ -3,6 +3,7 @@
 Needs a Python with PyTorch 2.5 or newer and safetensors, and for resnet18 torchvision. It is sys.executable, or the
 one that GACCD_EXPORT_PYTHON names; without one the test is skipped: exit code 77. tests/golden/graphs needs none.
 """
+import functools
 import os
 import subprocess
 import sys
@@ -200,6 +201,43 @@ class GraphExport(unittest.TestCase):
                 self.check_verification(make_graphs.Padded(length=40, reads_padding=reads_padding), texts)
                 self.assertEqual(self.summary.lengths, [] if reads_padding else [16, 32])
                 self.assertEqual("texts are cut to 16, 32 tokens" in str(self.summary), not reads_padding)
+
+    def test_operations_that_are_written_out_are_one(self):
+        """What gaccd has one operation for; what is like it and differs stays as it is."""
+        class Written(torch.nn.Module):
+            def __init__(self, formula):
+                super().__init__()
+                self.a, self.b, self.formula = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8), formula
+                self.weight = torch.nn.Parameter(1 + torch.randn(8) / 4)
+                self.register_buffer("cos", torch.randn(5, 8))
+                self.register_buffer("sin", torch.randn(5, 8))
+
+            def forward(self, x):
+                a, b = self.a(x), self.b(x)
+                return torch.cat((self.formula(self, a, b), b + self.weight), -1).mean(1)  # every parameter is used
+
+        def gelu(scale):
+            return lambda _, a, b: b + 0.5 * a * (1 + torch.tanh(scale * (a + 0.044715 * torch.pow(a, 3))))
+
+        def norm(of, dim, m, a, b):
+            return m.weight * ((a if of else b) * torch.rsqrt(a.pow(2).mean(dim, keepdim=True) + 1e-5))
+
+        def rotary(sign, m, a, _):
+            first, second = a[..., :4], a[..., 4:]
+            return a * m.cos + torch.cat((-second, first) if sign else (second, -first), -1) * m.sin
+        silu, part = torch.nn.functional.silu, functools.partial
+        for op, formula, like in (
+                ("gelu", gelu((2 / torch.pi) ** 0.5), gelu(0.7)),
+                ("silu", lambda _, a, b: b + a * torch.sigmoid(a), lambda _, a, b: a * torch.sigmoid(b + b)),
+                ("rms_norm", part(norm, True, -1), part(norm, False, -1)), ("rms_norm", part(norm, True, -1), part(norm, True, 1)),
+                ("silu_mul", lambda _, a, b: b * silu(a), lambda _, a, b: b[..., :1] * silu(a)),
+                ("sigmoid_mul", lambda _, a, b: torch.sigmoid(a) * b, lambda m, a, b: torch.sigmoid(a) * m.weight + b),
+                ("rotary", part(rotary, True), part(rotary, False))):
+            for one in (formula, like):
+                with self.subTest(op=op, like=one is like):
+                    self.check_verification(Written(one), torch.randn(2, 5, 8))
+                    graph = (self.dir / "model" / "graph.txtpb").read_text()
+                    self.assertEqual(graph.count(f'op: "{op}"'), int(one is formula))
 
     def test_images_of_other_sizes_agree_with_pytorch(self):
         import make_graphs

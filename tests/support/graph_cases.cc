@@ -14,6 +14,7 @@
 #include "daemon/ops/dropout.h"
 #include "daemon/ops/embedding.h"
 #include "daemon/ops/flatten.h"
+#include "daemon/ops/gated.h"
 #include "daemon/ops/join_columns.h"
 #include "daemon/ops/layer_norm.h"
 #include "daemon/ops/linear.h"
@@ -24,6 +25,8 @@
 #include "daemon/ops/prepend_row.h"
 #include "daemon/ops/relu.h"
 #include "daemon/ops/reshape.h"
+#include "daemon/ops/rms_norm.h"
+#include "daemon/ops/rotary.h"
 #include "daemon/ops/row_functions.h"
 #include "daemon/ops/token_cross_entropy.h"
 
@@ -48,6 +51,21 @@ ValueId Distance(GraphBench& bench, ValueId y) {
 ValueId ActivationOf(GraphBench& bench, const CaseSize& s, ActivationKind kind) {
   const ValueId x = Float(bench, s, "x", {s.rows, s.in}, 2);
   return Distance(bench, bench.Apply(std::make_shared<Activation>(kind), {x}));
+}
+
+ValueId GatedOf(GraphBench& bench, const CaseSize& s, ActivationKind kind) {
+  const ValueId a = Float(bench, s, "a", {s.rows, s.in}, 2);
+  const ValueId b = Float(bench, s, "b", {s.rows, s.in}, 2);
+  return Distance(bench, bench.Apply(std::make_shared<Gated>(kind), {a, b}));
+}
+
+// Sequences of `rows` positions of `group` rows each.
+ValueId RotaryOf(GraphBench& bench, const CaseSize& s, std::int64_t group) {
+  const ValueId x = Float(bench, s, "x", {2 * s.rows * group, 2 * s.in});
+  const ValueId cos = bench.Input("cos", {s.rows, 2 * s.in});
+  const ValueId sin = bench.Input("sin", {s.rows, 2 * s.in});
+  const RotaryOptions options{.length = s.rows, .group = group};
+  return Distance(bench, bench.Apply(std::make_shared<Rotary>(options), {x, cos, sin}));
 }
 
 // Two layers of a transformer, the first one 16 wide.
@@ -170,6 +188,20 @@ const GraphCase kCases[] = {
        const ValueId y = bench.Apply(std::make_shared<LayerNorm>(1.0F), {sum, gamma, beta});
        return Distance(bench, bench.Apply(std::make_shared<Add>(), {sum, y}));
      }},
+    {"rms_norm",
+     [](GraphBench& bench, const CaseSize& s) {
+       const ValueId x = Float(bench, s, "x", {s.rows, s.in + 1}, 3);
+       const ValueId gamma = bench.Parameter("gamma", {s.in + 1});
+       return Distance(bench, bench.Apply(std::make_shared<RmsNorm>(1.0F), {x, gamma}));
+     }},
+    {"gated_by_silu",
+     [](GraphBench& b, const CaseSize& s) { return GatedOf(b, s, ActivationKind::kSilu); }},
+    {"gated_by_gelu",
+     [](GraphBench& b, const CaseSize& s) { return GatedOf(b, s, ActivationKind::kGelu); }},
+    {"gated_by_sigmoid",
+     [](GraphBench& b, const CaseSize& s) { return GatedOf(b, s, ActivationKind::kSigmoid); }},
+    {"rotary", [](GraphBench& b, const CaseSize& s) { return RotaryOf(b, s, 1); }},
+    {"rotary_of_heads", [](GraphBench& b, const CaseSize& s) { return RotaryOf(b, s, 3); }},
     {"attention", [](GraphBench& b, const CaseSize& s) { return AttentionOf(b, s, false, {}); }},
     {"attention_causal",
      [](GraphBench& b, const CaseSize& s) { return AttentionOf(b, s, true, {}); }},

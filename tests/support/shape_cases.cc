@@ -1,5 +1,10 @@
 #include "tests/support/shape_cases.h"
 
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/autograd/add.h"
 #include "daemon/ops/batched_product.h"
 #include "daemon/ops/cast.h"
 #include "daemon/ops/combine.h"
@@ -64,7 +69,28 @@ ValueId NumbersOf(GraphBench& bench, const CaseSize& s, NumberKind kind, double 
   return DistanceOf(bench, bench.Apply(std::make_shared<NumberFunction>(kind, a, b), {moved}));
 }
 
+// Parts of one value that overlap, which others read, too: the first part is added to a gradient
+// that is read later, the others in place.
+ValueId PartsOf(GraphBench& bench, const CaseSize& s) {
+  const Shape shape = {s.rows, 2 * s.in + 1};
+  const auto scaled = [&](const std::string& name) {
+    return bench.Apply(std::make_shared<NumberFunction>(NumberKind::kAffine, 2),
+                       {Value(bench, s, name, shape)});
+  };
+  const ValueId w = scaled("w");
+  const ValueId x = scaled("x");
+  std::vector<ValueId> parts;
+  for (const Rearrangement::Dimension& part : std::vector<Rearrangement::Dimension>{
+           {s.in + 1, 1}, {s.in + 1, 1, s.in}, {s.in + 1, 1, 2 * s.in, -1}}) {
+    parts.push_back(bench.Apply(
+        std::make_shared<Rearrange>(Rearrangement{.from = shape, .to = {{s.rows, 0}, part}}), {x}));
+  }
+  parts.push_back(bench.Apply(std::make_shared<Add>(), {x, w}));
+  return DistanceOf(bench, bench.Apply(std::make_shared<Concat>(), std::move(parts)));
+}
+
 const GraphCase kShapeCases[] = {
+    {"rearrange_parts_of_one_value", PartsOf},
     {"combine_add_of_rows",
      [](GraphBench& b, const CaseSize& s) {
        return CombineOf(b, s, CombineKind::kAdd, {s.rows, 3, s.in}, {s.rows, 1, s.in});

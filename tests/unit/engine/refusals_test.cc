@@ -7,10 +7,13 @@
 #include "daemon/ops/attention.h"
 #include "daemon/ops/dropout.h"
 #include "daemon/ops/embedding.h"
+#include "daemon/ops/gated.h"
 #include "daemon/ops/join_columns.h"
 #include "daemon/ops/layer_norm.h"
 #include "daemon/ops/pool_rows.h"
 #include "daemon/ops/prepend_row.h"
+#include "daemon/ops/rms_norm.h"
+#include "daemon/ops/rotary.h"
 #include "daemon/ops/row_functions.h"
 #include "daemon/ops/token_cross_entropy.h"
 #include "tests/support/status_matchers.h"
@@ -79,6 +82,23 @@ TEST(RefusalsTest, LayerNorm) {
   ExpectRefused(norm, {F32({6, 0}), F32({0}), F32({0})}, "at least 1 column");
   ExpectRefused(norm, {F32({6, 3}), F32({6}), F32({3})}, "gamma: expected f32 [3]");
   ExpectRefused(norm, {F32({6, 3}), F32({3}), F32({6})}, "beta: expected f32 [3]");
+}
+
+TEST(RefusalsTest, RmsNormGatedAndRotary) {
+  const RmsNorm norm(1e-6F);
+  ExpectRefused(norm, {F32({6, 3})}, "expected 2 inputs");
+  ExpectRefused(norm, {F32({6, 0}), F32({0})}, "at least 1 column");
+  ExpectRefused(norm, {F32({6, 3}), F32({6})}, "gamma: expected f32 [3]");
+  const Gated gated(ActivationKind::kSilu);
+  ExpectRefused(gated, {F32({6, 3})}, "expected 2 inputs");
+  ExpectRefused(gated, {F32({6, 3}), F32({3})}, "the second input: expected f32 [6, 3]");
+  ExpectRefused(gated, {I32({6}), I32({6})}, "the input");
+  const Rotary rotary({.length = 3, .group = 2});
+  ExpectRefused(rotary, {F32({12, 4}), F32({3, 4})}, "expected 3 inputs");
+  ExpectRefused(rotary, {F32({12, 3}), F32({3, 3}), F32({3, 3})}, "an even width, found [12, 3]");
+  ExpectRefused(rotary, {F32({9, 4}), F32({3, 4}), F32({3, 4})}, "3 positions, 2 each");
+  ExpectRefused(rotary, {F32({12, 4}), F32({3, 4}), F32({3, 2})},
+                "the angles: expected f32 [3, 4]");
 }
 
 TEST(RefusalsTest, TokenCrossEntropy) {

@@ -122,7 +122,7 @@ TEST(SequencesCuda, NormsOfManyRows) {
   cases.insert(cases.end(), ImageCases().begin(), ImageCases().end());
   for (const GraphCase& test_case : cases) {
     const std::string_view name = test_case.name;
-    if (name != "layer_norm" && !name.starts_with("batch_norm")) continue;
+    if (name != "layer_norm" && name != "rms_norm" && !name.starts_with("batch_norm")) continue;
     SCOPED_TRACE(name);
     GraphBench host;
     host.PrepareTraining(test_case.record(host, {200, 35, 1}));

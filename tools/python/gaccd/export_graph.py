@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -162,6 +163,22 @@ class GraphBuilder:
     def is_parameter(self, name: str) -> bool:
         return name in self._own or name in self._constants
 
+    def is_constant(self, name: str) -> bool:
+        return name in self._constants
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """Of a parameter or constant."""
+        return self._constants[name] if name in self._constants else self._own[name]
+
+    def shapes_by_name(self) -> dict[str, list[int]]:
+        """Of the values of PyTorch's nodes; -k is k times the samples."""
+        shapes: dict[str, list[int]] = {}
+        for node, name in self._names.items():
+            if isinstance(name, str) and isinstance(node.meta.get("val"), torch.Tensor) and name not in shapes:
+                with contextlib.suppress(ExportError):
+                    shapes[name] = self.sizes(node)
+        return shapes
+
     def shape(self, argument: Any) -> list[Any]:
         return list(argument.meta["val"].shape)
 
@@ -261,6 +278,7 @@ class GraphBuilder:
         return len(self._constants)
 
     def _convert_nodes(self, convert: Any) -> str:
+        from .export_fusions import fuse
         outputs = [spec.arg.name for spec in self.program.graph_signature.output_specs
                    if spec.kind.name == "USER_OUTPUT"]
         if len(outputs) != 1:
@@ -279,6 +297,7 @@ class GraphBuilder:
             else:
                 self._names[node] = made
         name = self.name_of(output, output)
+        fuse(self)
         self._remove_unused(name)
         return name
 

@@ -1,0 +1,44 @@
+// Rotary: positions as angles, as Llama's.  x [N, D], D even, rows of T positions; cos, sin f32
+// [T, D], constants.  With h = D / 2 and t the position of a row:
+//   y[d]     = x[d] cos[t, d]         - x[d + h] sin[t, d]
+//   y[d + h] = x[d + h] cos[t, d + h] + x[d] sin[t, d + h]
+// Backward, the transposed of it:
+//   dx[d]     = dy[d] cos[t, d]         + dy[d + h] sin[t, d + h]
+//   dx[d + h] = dy[d + h] cos[t, d + h] - dy[d] sin[t, d]
+// x and y are f32, bf16 or fp16.
+#pragma once
+
+#include "daemon/autograd/function.h"
+#include "daemon/ops/function_row.h"
+
+namespace gaccd {
+
+struct RotaryOptions {
+  std::int64_t length = 1;  // T
+  std::int64_t group = 1;   // rows of one position follow each other; row n has (n / group) % T
+  bool transposed = false;
+};
+
+// Inputs: x, cos, sin. It is its own gradient, transposed.
+class Rotary : public Function {
+ public:
+  explicit Rotary(const RotaryOptions& options) : options_(options) {}
+
+  [[nodiscard]] std::string_view name() const override { return "rotary"; }
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+  [[nodiscard]] bool can_run_in_place() const override { return true; }
+
+  [[nodiscard]] const RotaryOptions& options() const { return options_; }
+
+ private:
+  RotaryOptions options_;
+};
+
+KernelResult MakeRotaryCpu(const KernelRequest& request);
+KernelResult MakeRotaryCuda(const CudaRequest& request);
+inline constexpr FunctionRow kRotaryRows[] = {
+    {"rotary", MakeRotaryCpu, MakeRotaryCuda},
+};
+
+}  // namespace gaccd
