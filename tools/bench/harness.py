@@ -173,7 +173,7 @@ class Run:
         self.times = [unix_seconds(event["ts"]) for event in steps]
         saves = [unix_seconds(event["ts"]) for event in events if event["ev"] == "save"]
         self.saves = [ts for ts in saves if ts < self.times[-1] - 2]  # not the one at the end
-        self.loss = steps[-1]["loss"]
+        self.first_loss, self.loss = steps[0]["loss"], steps[-1]["loss"]
         gaps = [b - a for a, b in zip(self.times[warmup:], self.times[warmup + 1 :])]
         # From line to line: logging and everything between two updates is in it.
         self.update_s = statistics.median(gaps)
@@ -223,6 +223,11 @@ def torch_version(python):
     except (BenchError, OSError):
         return None
     return re.sub(r"\s", "", output)
+
+
+def has_module(python, name):
+    return subprocess.run([python, "-c", f"import importlib.util as u; assert u.find_spec('{name}')"], check=False,
+                          capture_output=True).returncode == 0
 
 
 class Table:

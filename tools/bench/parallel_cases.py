@@ -43,11 +43,35 @@ def pipelines(table, inputs, gaccd, python, pairs):
             STEPS * model.micro * model.length, sides, f"torch {peer}", ">= 1.2")
 
 
-def sharding(table, inputs, gaccd, pairs):
-    """4 ranks on whatever cores there are."""
+def sharding(table, inputs, gaccd, python, pairs):
+    """4 ranks on whatever cores there are against none; 2 ranks against DeepSpeed, where it is installed."""
     model = model_cases.MODELS[0]
     own = model_cases.ModelInputs(inputs, gaccd, model)
     sides = model_cases.in_turn(pairs, lambda: ours(own, 4, 4, ["--shard=optimizer"]),
                                 lambda: ours(own, 4, 4, []))
     row(table, "m gpt, 4 ranks, shard optimizer", "tokens", 4 * model.micro * model.length, sides,
         "none", ">= 0.97")
+    if python is None or not harness.has_module(python, "deepspeed"):
+        table.note("m gpt, 2 ranks", "-", "peer missing: DeepSpeed", "-", "-")
+        return
+    for stage, wanted in ((1, ">= 2"), (2, ">= 3")):
+        def theirs(stage=stage):
+            line = harness.torch_ranks(python, 2, "zero.py", [*own.peer_flags(), f"--k={STEPS // 2}", f"--precision=stage{stage}"])
+            return line["update_s"], line["loss"]
+
+        def mlp(stage=stage):
+            line = harness.torch_ranks(python, 2, "zero.py", [
+                "--model=mlp", f"--inputs={inputs.features}", f"--labels={inputs.labels}", f"--weights={inputs.weights}",
+                "--micro=32", f"--k={STEPS}", "--lr=0.01", "--warmup=10", "--updates=300", f"--precision=stage{stage}"])
+            return line["update_s"], line["loss"]
+
+        def own_mlp():
+            run = harness.train(gaccd, inputs, 2, 2 * STEPS * 32, 32, 300, flags=["--device=cpu", "--shard=optimizer"])
+            return run.update_s, run.first_loss
+
+        sides = model_cases.in_turn(pairs, own_mlp, mlp)
+        row(table, f"m MLP, 2 ranks x {STEPS} x 32, shard optimizer", "samples", 2 * STEPS * 32, sides,
+            f"DeepSpeed ZeRO-{stage}", wanted)
+        sides = model_cases.in_turn(pairs, lambda: ours(own, 2, STEPS, ["--shard=optimizer"]), theirs)
+        row(table, f"m gpt, 2 ranks x {STEPS // 2} x {model.micro}, shard optimizer", "tokens", STEPS * model.micro * model.length,
+            sides, f"DeepSpeed ZeRO-{stage}", wanted)
