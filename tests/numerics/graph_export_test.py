@@ -239,6 +239,26 @@ class GraphExport(unittest.TestCase):
                     graph = (self.dir / "model" / "graph.txtpb").read_text()
                     self.assertEqual(graph.count(f'op: "{op}"'), int(one is formula))
 
+    def test_places_that_data_say_are_taken(self):
+        """The last token that is no padding, as sequence classifiers of transformers find it, and places that are computed."""
+        class Last(torch.nn.Module):
+            def __init__(self, places):
+                super().__init__()
+                self.tokens, self.fc, self.places = torch.nn.Embedding(4, 8), torch.nn.Linear(8, 5), places
+                self.positions = torch.nn.Parameter(torch.randn(5, 8))
+
+            def forward(self, input_ids, attention_mask):
+                x = torch.tanh(self.tokens(input_ids) + self.positions) + attention_mask[..., None]
+                return self.fc(x[torch.arange(x.shape[0]), self.places(input_ids, attention_mask)])
+
+        def last(tokens, _):
+            return (torch.arange(tokens.shape[1]) * (tokens != 2)).argmax(-1)
+        texts = {"input_ids": torch.randint(4, (2, 5)), "attention_mask": torch.ones(2, 5, dtype=torch.int64)}
+        for places in (last, lambda _, mask: mask.sum(1) - 1):
+            self.check_verification(Last(places), texts)
+        with self.assertRaisesRegex(gaccd_export.ExportError, "argmax.*: is not supported; it is called at"):
+            gaccd_export.export(Last(lambda tokens, _: tokens.argmax(-1)), texts, self.dir / "model")
+
     def test_images_of_other_sizes_agree_with_pytorch(self):
         import make_graphs
 
@@ -285,6 +305,7 @@ class GraphExport(unittest.TestCase):
                 ("BertForSequenceClassification", transformers.BertConfig(**sizes, num_labels=3)),
                 ("LlamaForCausalLM", transformers.LlamaConfig(**sizes, num_key_value_heads=1)),
                 ("RobertaForSequenceClassification", transformers.RobertaConfig(**sizes, num_labels=3)),
+                ("LlamaForSequenceClassification", transformers.LlamaConfig(**sizes, num_labels=3, pad_token_id=0)),
                 ("GPT2LMHeadModel", transformers.GPT2Config(vocab_size=40, n_positions=12, n_embd=16, n_layer=1, n_head=2))):
             with self.subTest(kind=kind):
                 config.use_cache = False

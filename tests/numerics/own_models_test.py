@@ -35,8 +35,8 @@ def images(make, size=32):
 
 def texts(make, per_token=False):
     def data():
-        ids = torch.randint(3, WORDS, (SAMPLES, LENGTH))
         mask = (torch.arange(LENGTH) < torch.randint(1, LENGTH + 1, (SAMPLES, 1))).long()
+        ids = torch.randint(3, WORDS, (SAMPLES, LENGTH)) * mask
         labels = torch.randint(WORDS, (SAMPLES, LENGTH)) if per_token else torch.randint(CLASSES, (SAMPLES,))
         return {"input_ids": ids, "attention_mask": mask}, labels
     return make, data
@@ -119,6 +119,8 @@ def models():
             vocab_size=WORDS, n_positions=LENGTH, n_embd=32, n_layer=2, n_head=4, use_cache=False, resid_pdrop=0.0,
             embd_pdrop=0.0, attn_pdrop=0.0)), per_token=True),
         "llama": texts(lambda: hf.LlamaForCausalLM(hf.LlamaConfig(**causal, num_key_value_heads=2)), per_token=True),
+        "llama classifier": texts(lambda: hf.LlamaForSequenceClassification(hf.LlamaConfig(
+            **causal, num_key_value_heads=2, num_labels=CLASSES, pad_token_id=0))),
         "qwen3": texts(lambda: hf.Qwen3ForCausalLM(hf.Qwen3Config(**causal, num_key_value_heads=2, head_dim=8)), per_token=True),
     }
 

@@ -1,7 +1,9 @@
-"""Cases l and m of tools/bench/run: a model in stages, and a sharded optimiser, against others."""
+"""Cases l, m and o of tools/bench/run: a model in stages, a sharded optimiser, and ranks of unequal speed, against others."""
 import json
+import os
 import shutil
 import statistics
+from pathlib import Path
 
 import harness
 import model_cases
@@ -75,3 +77,51 @@ def sharding(table, inputs, gaccd, python, pairs):
         sides = model_cases.in_turn(pairs, lambda: ours(own, 2, STEPS, ["--shard=optimizer"]), theirs)
         row(table, f"m gpt, 2 ranks x {STEPS // 2} x {model.micro}, shard optimizer", "tokens", STEPS * model.micro * model.length,
             sides, f"DeepSpeed ZeRO-{stage}", wanted)
+
+
+class SlowedRank:
+    """A program that runs gaccd, rank 1 of it in a control group with a share of a core; None where there are no such groups."""
+    PERIOD_US = 5000
+
+    def __init__(self, folder, gaccd, share):
+        v1 = Path("/sys/fs/cgroup/cpu")
+        self.group = (v1 if v1.is_dir() else Path("/sys/fs/cgroup")) / f"gaccd-bench-{os.getpid()}"
+        self.group.mkdir()
+        quota = round(share * self.PERIOD_US)
+        if v1.is_dir():
+            (self.group / "cpu.cfs_period_us").write_text(str(self.PERIOD_US))
+            (self.group / "cpu.cfs_quota_us").write_text(str(quota))
+        else:
+            (self.group / "cpu.max").write_text(f"{quota} {self.PERIOD_US}")
+        self.program = folder / "slowed"
+        self.program.write_text(f'#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" != 1 ] || echo $$ >{self.group}/cgroup.procs\nexec {gaccd} "$@"\n')
+        self.program.chmod(0o755)
+
+    def __enter__(self):
+        return self.program
+
+    def __exit__(self, *_):
+        self.group.rmdir()
+
+
+def uneven(table, inputs, gaccd, pairs):
+    """The MLP on two ranks, one at 0.6 of its speed: loads by measured speeds against equal ones and against what is possible."""
+    share, target, micro, updates = 0.6, 1024, 128, 300
+    case = f"o MLP, 2 ranks, one at {share} of a core"
+    try:
+        slowed = SlowedRank(inputs.folder, gaccd, share)
+    except OSError as error:
+        table.note(case, "-", f"no control groups: {error}", "-", "-")
+        return
+    with slowed as program:
+        results = []
+        for _ in range(pairs):
+            full, equal = (harness.train(one, inputs, 2, target, micro, updates, warmup=40, flags=["--device=cpu"]).update_s
+                           for one in (gaccd, program))
+            by_speed = harness.train(program, inputs, 2, target, micro, updates, warmup=40,
+                                     flags=["--device=cpu", "--speed=measured"]).update_s
+            results.append((by_speed, equal, full * 2 / (1 + share)))
+    mean, equal, best = (statistics.median(values) for values in zip(*results))
+    ours_text = f"{target / mean:,.0f} samples/s"
+    table.add(case, ours_text, f"{target / equal:,.0f} samples/s equal loads", [b / a for a, b, _ in results], ">= 1.25")
+    table.add(case, ours_text, f"{target / best:,.0f} samples/s without a loss", [c / a for a, _, c in results], ">= 0.95")

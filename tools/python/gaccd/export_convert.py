@@ -49,6 +49,11 @@ def shifted(graph: GraphBuilder, node: Any, x: str, amount: float) -> str:
     return x if amount == 0 else graph.emit(node, Node("shift", [x], {"amount": float(amount)}))
 
 
+def inverted(graph: GraphBuilder, node: Any, mask: str) -> str:
+    """1 where it is 0, and 0 where it is 1."""
+    return shifted(graph, node, scaled(graph, node, mask, -1), 1)
+
+
 def viewed(graph: GraphBuilder, node: Any, x: str, sizes: list[int]) -> str:
     return graph.keep_ids(graph.emit(node, Node("view", [x], {"size": sizes})), x)
 

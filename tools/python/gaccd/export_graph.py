@@ -49,6 +49,12 @@ class Node:
     attributes: dict[str, float | int | bool | list[int]]
 
 
+@dataclasses.dataclass
+class Refused:
+    """A value that gaccd cannot compute, but that depends on data alone: what it is for may be known as a whole."""
+    error: ExportError
+
+
 def source_of(node: Any) -> str:
     """ "layer1.0.conv1 (net.py:12)": the module, and the last line of the user's own files."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
@@ -119,6 +125,8 @@ class GraphBuilder:
             return value
         if isinstance(value, torch.Tensor):
             return self.constant(node, self.for_all_samples(node, argument))
+        if isinstance(value, Refused):
+            raise value.error
         raise self.refuse(node, f"takes {value!r}, expected a value")
 
     def keep_ids(self, made: str, of: str) -> str:
@@ -247,6 +255,10 @@ class GraphBuilder:
         needed = self._needed(self.output_node)
         return [node for node in self.program.graph.nodes if node.op == "call_function" and node in needed]
 
+    def calls_of(self, output: Any) -> list[Any]:
+        """The operations that the value of `output` is computed by, which are not known now."""
+        return [node for node in self._needed(output, but_known=True) if node.op == "call_function"]
+
     def given(self, output: Any) -> list[Any]:
         """The inputs of the model that the value of `output` depends on; [] where it depends on weights or chance, too."""
         needed = self._needed(output, but_known=True)
@@ -288,7 +300,7 @@ class GraphBuilder:
         for node in self.needed_calls():
             made = self._fold(node)
             if made is None:
-                made = convert(self, node)
+                made = self._convert(convert, node)
             else:
                 self.folded += 1
             if isinstance(made, Node):
@@ -300,6 +312,14 @@ class GraphBuilder:
         fuse(self)
         self._remove_unused(name)
         return name
+
+    def _convert(self, convert: Any, node: Any) -> Any:
+        try:
+            return convert(self, node)
+        except ExportError as error:
+            if not self.given(node):
+                raise
+            return Refused(error)
 
     def _remove_unused(self, output: str) -> None:
         """What an operation replaced by another form of its inputs: masks."""

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from .export_convert import Arguments, Converter, Made, inputs_of, repeated, sliced, viewed
+from .export_data import ones_at
 from .export_graph import GraphBuilder, Node
 
 MOST_PARTS = 16  # that an index is taken apart into
@@ -189,6 +190,11 @@ def _index(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 def _index_of_samples(graph: GraphBuilder, node: Any, x: Any, samples: Any, places: Any) -> Made:
     """x[samples, places], where samples counts all of them: the same places of each, as in the masks of transformers."""
     rows, known = graph.value(samples), graph.value(places)
+    of_all = isinstance(rows, torch.Tensor) and rows.dim() == 1 and torch.equal(rows, torch.arange(len(rows)))
+    if of_all and not isinstance(known, torch.Tensor) and not isinstance(graph.shape(samples)[0], int):
+        _, length = _inner_size(graph, node, x, 1)
+        if (ones := ones_at(graph, node, places, length)) is not None:
+            return _selected(graph, node, x, ones)
     if not isinstance(rows, torch.Tensor) or not isinstance(known, torch.Tensor):
         raise graph.refuse(node, "takes indices that depend on data, expected those that are known")
     rank = max(rows.dim(), known.dim())
@@ -197,6 +203,14 @@ def _index_of_samples(graph: GraphBuilder, node: Any, x: Any, samples: Any, plac
         raise graph.refuse(node, "takes other samples than its own; their order in a batch must not matter")
     name = _taken(graph, node, graph.name_of(node, x), *_inner_size(graph, node, x, 1), known.flatten())
     return viewed(graph, node, name, graph.sizes(node))
+
+
+def _selected(graph: GraphBuilder, node: Any, x: Any, ones: str) -> Node:
+    """Of [samples, length, ..] the place of each sample whose number is 1, the others are 0."""
+    sizes = graph.sizes(node, graph.shape(x))
+    mask = viewed(graph, node, ones, [*sizes[:2], *(1 for _ in sizes[2:])])
+    kept = graph.emit(node, Node("mul", [graph.name_of(node, x), mask], {}))
+    return Node("sum", [kept], {"dims": [1], "keepdim": False})
 
 
 def _gather(graph: GraphBuilder, node: Any, a: Arguments) -> Made:

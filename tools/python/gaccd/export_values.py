@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .export_convert import Arguments, Converter, Made, inputs_of, last_dim, number_of, scaled, shifted
+from .export_convert import Arguments, Converter, Made, inputs_of, inverted, last_dim, number_of, scaled, shifted
 from .export_graph import HIDDEN, GraphBuilder, Node, SampleMask
 
 
@@ -107,10 +107,6 @@ def _compare(op: str, negated: bool = False, exchanged: bool = False) -> Convert
         found = graph.emit(node, Node(op, [name], {key: float(limit)}))
         return inverted(graph, node, found) if negated else found
     return made
-
-
-def inverted(graph: GraphBuilder, node: Any, mask: str) -> str:
-    return shifted(graph, node, scaled(graph, node, mask, -1), 1)
 
 
 def _and(graph: GraphBuilder, node: Any, a: Arguments) -> Made:

@@ -1,0 +1,59 @@
+"""Values that are computed from the data alone and found by trying them, as they are computed in many ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .export_convert import inverted, viewed
+from .export_graph import SAMPLES, GraphBuilder, Node, Refused
+
+MOST_IDS = 64  # candidates for the padding
+
+
+def ones_at(graph: GraphBuilder, node: Any, places: Any, length: int) -> str | None:
+    """Numbers [samples, length], 1 at the place of each sample, else 0; None: they are not known to be one for each."""
+    if graph.shape(places)[1:]:
+        return None
+    value = graph.value(places)
+    if isinstance(value, Refused):
+        ones = _ones_at_last(graph, node, places)
+        if ones is None:
+            raise value.error
+        return ones
+    column = viewed(graph, node, graph.name_of(node, places), [*graph.sizes(node, graph.shape(places)), 1])
+    before = graph.constant(node, -torch.arange(length, dtype=torch.float32)[None])
+    distance = graph.emit(node, Node("add", [column, before], {}))
+    both = [graph.emit(node, Node("equal", [distance], {"to": float(to)})) for to in (0, -length)]  # -1 is the last place
+    return graph.emit(node, Node("add", both, {}))
+
+
+def _ones_at_last(graph: GraphBuilder, node: Any, places: Any) -> str | None:
+    """Where `places` is the last token that is no padding."""
+    given = graph.given(places)
+    if len(given) != 1 or given[0].meta["val"].dim() != 2 or given[0].meta["val"].is_floating_point():
+        return None
+    length = given[0].meta["val"].shape[1]
+    padding = _padding(graph, places, given[0], length)
+    if padding is None:
+        return None
+    is_padding = graph.emit(node, Node("equal", [graph.name_of(node, given[0])], {"to": float(padding)}))
+    known = inverted(graph, node, is_padding)
+    # How many follow, itself included: of the last one 1.
+    after = graph.emit(node, Node("linear", [known, graph.constant(node, torch.ones(length, length).tril())], {"in_out": True}))
+    return graph.emit(node, Node("mul", [known, graph.emit(node, Node("equal", [after], {"to": 1.0}))], {}))
+
+
+def _padding(graph: GraphBuilder, places: Any, tokens: Any, length: int) -> int | None:
+    """The id behind whose others `places` is the last one."""
+    generator = torch.Generator().manual_seed(0)
+    numbers = {value for one in graph.calls_of(places) for value in one.args if isinstance(value, int) and value >= 0}
+    for padding in sorted(numbers)[:MOST_IDS]:
+        tried = torch.randint(padding, padding + 2, (SAMPLES, length), generator=generator)
+        tried[:, 0], tried[0], tried[1, 1:] = padding + 1, padding + 1, padding
+        expected = ((tried != padding) * torch.arange(length)).argmax(1)
+        found = graph.evaluate(places, {tokens: tried.to(tokens.meta["val"].dtype)})
+        if torch.equal(found.flatten().long(), expected):
+            return padding
+    return None
