@@ -106,7 +106,7 @@ class SlowedRank:
 
 def uneven(table, inputs, gaccd, pairs):
     """The MLP on two ranks, one at 0.6 of its speed: loads by measured speeds against equal ones and against what is possible."""
-    share, target, micro, updates = 0.6, 1024, 128, 300
+    share, target, micro, updates = 0.6, 8192, 64, 60
     case = f"o MLP, 2 ranks, one at {share} of a core"
     try:
         slowed = SlowedRank(inputs.folder, gaccd, share)
