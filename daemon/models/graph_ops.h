@@ -29,8 +29,9 @@
 //   attention(q, k, v) causal           of [B, H, T, D], with the scale 1 / sqrt(D)
 //   masked_attention(q, k, v, mask) causal
 //                                       of the keys with mask [B, T] != 0, an input of the graph
-//   rotary(x, cos, sin)                 of x [.., T, D] with constants [T, D], halves turned
-//   together first_row(x), mean_rows(x)          [B, T, W] -> [B, W] view(x) size;  permute(x) dims
+//   rotary(x, cos, sin)                 of x [.., T, D] with constants [T, D]
+//   first_row(x), mean_rows(x)          [B, T, W] -> [B, W]
+//   view(x) size;  permute(x) dims
 //   slice(x) dim, start, end, keepdim;  take(x) dim, start, count, step
 //   repeat(x) size                      sizes of 1 become these;  pad(x) before, after: with 0
 //

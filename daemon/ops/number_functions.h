@@ -9,9 +9,8 @@
 // Types f32, bf16 and fp16. Also with the ids of texts:
 //   numbers_of_ids  i32 -> f32, exact below 2^24, as ids_of_numbers, f32 -> i32, is: no gradients
 //   skip_id         an i32 equal to a becomes -1, which takes no gradient (embedding.h)
-//   known_positions tokens i32 [B, T], possibly lengths i32 [B] -> i32 [B, T], 1 before the length
-//   of
-//                   the text, else 0; without lengths 1
+//   known_positions tokens i32 [B, T], possibly lengths i32 [B] -> i32 [B, T]: 1 before
+//                   the length of the text, else 0; without lengths 1
 #pragma once
 
 #include "daemon/autograd/function.h"

@@ -1,12 +1,9 @@
 // Rearrange: the elements of x in another order of dimensions, a part of them, or repeated.
-//   rearrange(x)            y[i] = x[j]; the dimension d of y with the source s: j[s] = start +
-//   step i[d];
-//                           dimensions of y without a source repeat
-//   rearrange_gradient(dy)  dx[j] = sum of dy[i] over all i that take x[j], and 0 where there are
-//   none
-//   rearrange_gradient_add(sum, dy)  sum + that: where a value is taken in many parts, each writes
-//   its
-//                           own place alone
+//   rearrange(x)  y[i] = x[j]; the dimension d of y with the source s: j[s] = start + step i[d];
+//       dimensions of y without a source repeat
+//   rearrange_gradient(dy)  dx[j] = sum of dy[i] over all i that take x[j]; 0 where there are none
+//   rearrange_gradient_add(sum, dy)  sum + that: where a value is taken in many parts, each of them
+//       writes its own place alone
 // The first two are the gradients of each other. Sums of repeated elements are in the order of y.
 #pragma once
 

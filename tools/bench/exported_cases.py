@@ -9,8 +9,6 @@ from pathlib import Path
 import harness
 import model_cases
 
-SAMPLES = 64  # of peers/exported.py
-
 
 @dataclass
 class Model:

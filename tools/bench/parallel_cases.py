@@ -80,7 +80,7 @@ def sharding(table, inputs, gaccd, python, pairs):
 
 
 class SlowedRank:
-    """A program that runs gaccd, rank 1 of it in a control group with a share of a core; None where there are no such groups."""
+    """A program that runs gaccd, rank 1 of it in a control group with a share of a core. OSError: there are no such groups."""
     PERIOD_US = 5000
 
     def __init__(self, folder, gaccd, share):

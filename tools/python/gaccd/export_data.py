@@ -18,7 +18,7 @@ def ones_at(graph: GraphBuilder, node: Any, places: Any, length: int) -> str | N
         return None
     value = graph.value(places)
     if isinstance(value, Refused):
-        ones = _ones_at_last(graph, node, places)
+        ones = _ones_at_last(graph, node, places, length)
         if ones is None:
             raise value.error
         return ones
@@ -29,12 +29,13 @@ def ones_at(graph: GraphBuilder, node: Any, places: Any, length: int) -> str | N
     return graph.emit(node, Node("add", both, {}))
 
 
-def _ones_at_last(graph: GraphBuilder, node: Any, places: Any) -> str | None:
+def _ones_at_last(graph: GraphBuilder, node: Any, places: Any, length: int) -> str | None:
     """Where `places` is the last token that is no padding."""
     given = graph.given(places)
     if len(given) != 1 or given[0].meta["val"].dim() != 2 or given[0].meta["val"].is_floating_point():
         return None
-    length = given[0].meta["val"].shape[1]
+    if given[0].meta["val"].shape[1] != length:
+        return None
     padding = _padding(graph, places, given[0], length)
     if padding is None:
         return None
