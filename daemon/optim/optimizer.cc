@@ -31,8 +31,10 @@ class RuleOptimizer final : public Optimizer {
       for (std::int64_t done = 0; done < range.elements; done += kPiece) {
         const std::int64_t n = std::min(kPiece, range.elements - done);
         const std::int64_t first = range.first + done;
+        float* const state =
+            Rule::kStates == 0 ? nullptr : state_.data() + range.state_first + done;
         Update(f, static_cast<std::size_t>(n), gradient.data() + first, params.data() + first,
-               state_.data() + range.state_first + done);
+               state);
         if (progress) progress(first + n);
       }
     }

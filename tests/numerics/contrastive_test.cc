@@ -21,8 +21,8 @@ namespace {
 
 constexpr double kSamePairs = 1e-6;
 constexpr std::uint64_t kSeed = 5;
-constexpr std::int64_t kFeatures = 7;
-constexpr std::int64_t kTargets = 5;
+constexpr std::int64_t kRowFeatures = 7;
+constexpr std::int64_t kRowTargets = 5;
 constexpr std::int64_t kHidden = 9;
 constexpr std::int64_t kWidth = 6;
 
@@ -32,7 +32,7 @@ ModelSpec Spec() {
   };
   return {.loss = ContrastiveSpec{},
           .architecture = DualEncoderSpec{
-              .a = tower("features", kFeatures), .b = tower("targets", kTargets), .width = kWidth}};
+              .a = tower("features", kRowFeatures), .b = tower("targets", kRowTargets), .width = kWidth}};
 }
 
 struct Case {
@@ -52,7 +52,7 @@ struct PairSetting {
                           .gpus_per_node = test.ranks,
                           .micro_batch = test.micro,
                           .target_batch = test.target})),
-        data(*OpenDataset(SyntheticSpec{.samples = 200, .features = kFeatures, .outputs = kTargets},
+        data(*OpenDataset(SyntheticSpec{.samples = 200, .features = kRowFeatures, .outputs = kRowTargets},
                           {})),
         model(*Model::Make(Spec(), data->spec())),
         parameters(static_cast<std::size_t>(model.layout().size())) {
@@ -88,8 +88,8 @@ class Definition {
     setting.data->Gather(batch.ids(), batch.view());
     const float* x = batch.view().tensor<float>(0);
     const float* y = batch.view().tensor<float>(1);
-    x_.assign(x, x + samples_ * kFeatures);
-    y_.assign(y, y + samples_ * kTargets);
+    x_.assign(x, x + samples_ * kRowFeatures);
+    y_.assign(y, y + samples_ * kRowTargets);
   }
 
   // Central differences, of the elements of one parameter.
@@ -110,8 +110,8 @@ class Definition {
   }
 
   [[nodiscard]] double Loss() const {
-    const std::vector<double> a = Rows("a", x_, kFeatures);
-    const std::vector<double> b = Rows("b", y_, kTargets);
+    const std::vector<double> a = Rows("a", x_, kRowFeatures);
+    const std::vector<double> b = Rows("b", y_, kRowTargets);
     const double scale = std::exp(*Find("logit_scale"));
     std::vector<double> along(static_cast<std::size_t>(samples_));
     std::vector<double> across(along.size());

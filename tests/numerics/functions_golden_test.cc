@@ -76,9 +76,9 @@ std::map<std::string, GoldenCase> ReadCases(const std::string& path) {
 }
 
 // The values of a case in a graph: what has a gradient is a parameter.
-class Recorded {
+class GoldenGraph {
  public:
-  explicit Recorded(const GoldenCase& golden) {
+  explicit GoldenGraph(const GoldenCase& golden) {
     for (const auto& [name, tensor] : golden.floats) {
       if (golden.gradients.contains(name)) {
         values_[name] = bench.Parameter(name, tensor.shape);
@@ -180,7 +180,7 @@ Tested FunctionOf(const std::string& name) {
 }
 
 // Records the function of a case. Images are [N, C, H, W] in the file.
-ValueId Record(const std::string& name, const GoldenCase& golden, Recorded& recorded) {
+ValueId Record(const std::string& name, const GoldenCase& golden, GoldenGraph& recorded) {
   GraphBench& bench = recorded.bench;
   if (!golden.ids.contains("options")) {
     const Tested t = FunctionOf(name);
@@ -195,7 +195,7 @@ ValueId Record(const std::string& name, const GoldenCase& golden, Recorded& reco
 }
 
 void ExpectEqual(const std::string& name, const GoldenCase& golden) {
-  Recorded recorded(golden);
+  GoldenGraph recorded(golden);
   GraphBench& bench = recorded.bench;
   const ValueId y = Record(name, golden, recorded);
   const bool is_loss = golden.out.shape == Shape{1};

@@ -73,7 +73,7 @@ class RowsDataset final : public Dataset {
 };
 
 // A model and data whose answers are those of the file.
-struct Setting {
+struct EvalSetting {
   ModelSpec model;
   std::vector<float> parameters;
   RowsDataset data;
@@ -81,9 +81,9 @@ struct Setting {
 };
 
 // The table of the embedding is the logits.
-Setting TokenSetting(const Golden& golden, bool weighted) {
+EvalSetting TokenSetting(const Golden& golden, bool weighted) {
   const auto& logits = golden.rows.at("logits");
-  Setting setting{
+  EvalSetting setting{
       .model = {.layer = {{"table", EmbeddingSpec{std::ssize(logits), kGoldenClasses}}}},
       .data = RowsDataset(
           golden.rows.at("sample"),
@@ -104,7 +104,7 @@ Setting TokenSetting(const Golden& golden, bool weighted) {
 }
 
 // A layer that hands on its input: the predictions are the features.
-Setting TargetSetting(const Golden& golden) {
+EvalSetting TargetSetting(const Golden& golden) {
   return {.model = {.layer = {{"copy", LinearSpec{kOutputs, kOutputs, false}}},
                     .loss = MeanSquaredErrorSpec{}},
           .parameters = {1, 0, 0, 1},
@@ -112,9 +112,9 @@ Setting TargetSetting(const Golden& golden) {
           .metrics = {MseSpec{}, MaeSpec{}, R2Spec{}}};
 }
 
-using Values = std::map<std::string, double>;
+using MetricValues = std::map<std::string, double>;
 
-Result<Values> EvaluateOn(Communicator& comm, const Setting& setting, const Dataset& data,
+Result<MetricValues> EvaluateOn(Communicator& comm, const EvalSetting& setting, const Dataset& data,
                           std::int64_t batch) {
   Evaluator evaluator(comm, data, batch, "tokens", setting.metrics);
   GACCD_ASSIGN_OR_RETURN(const Model model, Model::Make(setting.model, data.spec()));
@@ -126,14 +126,14 @@ Result<Values> EvaluateOn(Communicator& comm, const Setting& setting, const Data
   std::ranges::copy(setting.parameters, parameters.begin());
   GACCD_RETURN_IF_ERROR(engine->SetParameters(parameters));
   GACCD_ASSIGN_OR_RETURN(const auto record, evaluator.Evaluate(*engine, {}, nullptr, {}));
-  Values values;
+  MetricValues values;
   for (const auto& [name, value] : record->metrics) values[name] = value;
   return values;
 }
 
 // The values of every rank's shard by itself, as if there were no others.
-std::vector<Values> OfShards(const Setting& setting, int ranks) {
-  std::vector<Values> shards;
+std::vector<MetricValues> OfShards(const EvalSetting& setting, int ranks) {
+  std::vector<MetricValues> shards;
   for (int rank = 0; rank < ranks; ++rank) {
     const RowsDataset data = setting.data.Part(ShardOf(setting.data.size(), rank, ranks));
     const auto values = EvaluateOn(*MakeSingle(), setting, data, 4);
@@ -143,9 +143,9 @@ std::vector<Values> OfShards(const Setting& setting, int ranks) {
   return shards;
 }
 
-double MeanOf(const std::vector<Values>& shards, const std::string& name) {
+double MeanOf(const std::vector<MetricValues>& shards, const std::string& name) {
   double sum = 0;
-  for (const Values& values : shards) sum += values.at(name);
+  for (const MetricValues& values : shards) sum += values.at(name);
   return sum / static_cast<double>(shards.size());
 }
 
@@ -153,7 +153,7 @@ bool IsOfCounts(const std::string& name) {
   return name != "perplexity" && name != "mse" && name != "mae" && name != "r2";
 }
 
-void ExpectGolden(const Setting& setting, const Values& golden) {
+void ExpectGolden(const EvalSetting& setting, const MetricValues& golden) {
   const auto alone = ValueOrThrow(EvaluateOn(*MakeSingle(), setting, setting.data, 41));
   ASSERT_EQ(alone.size(), setting.metrics.size());
   for (const auto& [name, value] : alone) {
@@ -164,7 +164,7 @@ void ExpectGolden(const Setting& setting, const Values& golden) {
     for (const std::int64_t batch : {1, 2, 4, 9}) {
       std::mutex mutex;
       ExpectOk(RunThreadRanks(ranks, {}, [&](Communicator& comm) -> Status {
-        GACCD_ASSIGN_OR_RETURN(const Values found, EvaluateOn(comm, setting, setting.data, batch));
+        GACCD_ASSIGN_OR_RETURN(const MetricValues found, EvaluateOn(comm, setting, setting.data, batch));
         const std::scoped_lock lock(mutex);
         for (const auto& [name, value] : found) {
           const double tolerance = IsOfCounts(name) ? 0 : 1e-11;
@@ -178,7 +178,7 @@ void ExpectGolden(const Setting& setting, const Values& golden) {
 }
 
 // What another trainer would say: the mean of what each rank, or each batch, has by itself.
-void ExpectMeansAreWrong(const Setting& setting, const Values& golden) {
+void ExpectMeansAreWrong(const EvalSetting& setting, const MetricValues& golden) {
   for (const auto& [name, value] : golden) {
     if (name == "mse" || name == "mae") continue;  // wrong only by the one sample more of a rank
     for (const int ranks : {3, 7}) {
@@ -190,16 +190,16 @@ void ExpectMeansAreWrong(const Setting& setting, const Values& golden) {
 TEST(MetricsGoldenTest, OfTokens) {
   const Golden golden;
   ASSERT_EQ(golden.plain.size(), 9U);
-  Values expected = golden.plain;
+  MetricValues expected = golden.plain;
   for (const char* name : {"mse", "mae", "r2"}) expected.erase(name);
-  const Setting setting = TokenSetting(golden, false);
+  const EvalSetting setting = TokenSetting(golden, false);
   ExpectGolden(setting, expected);
   ExpectMeansAreWrong(setting, expected);
 }
 
 TEST(MetricsGoldenTest, OfTokensWithWeights) {
   const Golden golden;
-  const Setting setting = TokenSetting(golden, true);
+  const EvalSetting setting = TokenSetting(golden, true);
   ExpectGolden(setting, golden.weighted);
   ExpectMeansAreWrong(setting, golden.weighted);
 }

@@ -101,9 +101,9 @@ double RootMeanSquare(std::span<const float> a, std::span<const float> b) {
 }
 
 // A network that was run forward and backward over the first samples of the golden data.
-class Training {
+class GoldenTraining {
  public:
-  Training(const ModelSpec& spec, const std::string& name) : network_(MakeNetwork(spec).value()) {
+  GoldenTraining(const ModelSpec& spec, const std::string& name) : network_(MakeNetwork(spec).value()) {
     for (const nn::ParameterSpec& parameter : network_->parameters().specs()) {
       EXPECT_TRUE(layout_.Add(parameter.name, parameter.shape).ok());
     }
@@ -225,7 +225,7 @@ class Training {
 
 TEST(ModelsTest, Gpt2IsThatOfHuggingFace) {
   constexpr std::size_t kTokens = kSamples * kLength;
-  Training run({.architecture = GptSpec{.vocabulary = kVocabulary,
+  GoldenTraining run({.architecture = GptSpec{.vocabulary = kVocabulary,
                                         .context = kLength,
                                         .layers = 2,
                                         .heads = 3,
@@ -251,12 +251,12 @@ TEST(ModelsTest, Gpt2IsThatOfHuggingFace) {
             {{"tokens", ReadNpy("gpt_tokens.npy", kTokens)},
              {"labels", ReadNpy("gpt_labels.npy", kTokens)}},
             {}, Precision::kBF16);
-  run.Compare("gpt_bf16", Training::kOtherRounding);
+  run.Compare("gpt_bf16", GoldenTraining::kOtherRounding);
 }
 
 TEST(ModelsTest, BertIsThatOfHuggingFace) {
   constexpr std::size_t kTokens = kSamples * kLength;
-  Training run({.architecture = BertSpec{.vocabulary = kVocabulary,
+  GoldenTraining run({.architecture = BertSpec{.vocabulary = kVocabulary,
                                          .context = kLength,
                                          .layers = 2,
                                          .heads = 3,
@@ -285,7 +285,7 @@ TEST(ModelsTest, BertIsThatOfHuggingFace) {
   sample.tensors.pop_back();
   tensors.erase("weights");
   run.Train(sample, tensors, {}, Precision::kBF16);
-  run.Compare("bert_bf16", Training::kOtherRounding);
+  run.Compare("bert_bf16", GoldenTraining::kOtherRounding);
 }
 
 TEST(ModelsTest, VitIsThatOfTimm) {
@@ -304,15 +304,15 @@ TEST(ModelsTest, VitIsThatOfTimm) {
   of_mean.heads = 2;
   of_mean.mlp_ratio = 2.5;
   of_mean.pool = VitPool::kAvg;
-  Training mean({.architecture = of_mean}, "vitavg_mini");
+  GoldenTraining mean({.architecture = of_mean}, "vitavg_mini");
   mean.Train(sample, tensors);
   mean.Compare("vitavg_mini");
-  Training run({.architecture = of_token}, "vit_mini");
+  GoldenTraining run({.architecture = of_token}, "vit_mini");
   run.Train(sample, tensors);
   run.Compare("vit_mini");
   if (Bf16OfCpu() == CpuBf16::kNone) GTEST_SKIP() << "bf16: this CPU has " << Name(Bf16OfCpu());
   run.Train(sample, tensors, {}, Precision::kBF16);
-  run.Compare("vit_bf16", Training::kOtherRounding);
+  run.Compare("vit_bf16", GoldenTraining::kOtherRounding);
 }
 
 }  // namespace

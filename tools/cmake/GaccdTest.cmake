@@ -1,7 +1,8 @@
 # Sources of tests are in folders, and are linked into few programs: a program is a link, and a link
 # costs seconds. Each CTest entry runs the tests of its own sources, in a process of its own.
 
-# Compiling takes half the time of -O3; what the tests run is compiled as it is shipped.
+# Compiling takes half the time of -O3; what the tests run is compiled as it is shipped. All files of a program are
+# compiled as one, in half the time of files of eight: a local name of one may hide a name of another.
 set(GACCD_TEST_OPTIONS
   "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:RelWithDebInfo>>:-O0;-U_FORTIFY_SOURCE>")
 
@@ -13,7 +14,7 @@ set(GACCD_ALONE RUN_SERIAL ON COST 1000)
 function(gaccd_test_program name)
   if(NOT TARGET ${name})
     add_executable(${name} ${ARGN})
-    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests" GACCD_HIDES_NAMES ON)
     target_link_libraries(${name} PRIVATE gaccd_options gaccd_testing)
     target_compile_options(${name} PRIVATE ${GACCD_TEST_OPTIONS})
   endif()

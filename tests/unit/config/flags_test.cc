@@ -34,24 +34,24 @@ Environment Variables(std::map<std::string, std::string> variables) {
   };
 }
 
-Result<Flags> Parse(std::vector<const char*> args) { return ParseFlags(args, Variables({})); }
+Result<Flags> ParseArguments(std::vector<const char*> args) { return ParseFlags(args, Variables({})); }
 
 Flags ParseOk(const std::vector<const char*>& args) {
-  Result<Flags> flags = Parse(args);
+  Result<Flags> flags = ParseArguments(args);
   EXPECT_TRUE(flags.ok()) << flags.status().message();
   return flags.ok() ? *flags : Flags{};
 }
 
 // The message of the kUsage error that the arguments must give.
 std::string UsageError(const std::vector<const char*>& args) {
-  const Result<Flags> flags = Parse(args);
+  const Result<Flags> flags = ParseArguments(args);
   if (flags.ok()) return "no error";
   EXPECT_THAT(flags, HasKind(ErrorKind::kUsage));
   return flags.status().message();
 }
 
 // What the flags say last of a field of the job; "": nothing.
-std::string JobField(const Flags& flags, std::string_view path) {
+std::string TextOfJobField(const Flags& flags, std::string_view path) {
   std::string value;
   for (const auto& field : flags.job_fields) {
     if (field.path == path) value = field.value;
@@ -63,7 +63,7 @@ TEST(FlagsTest, ThePublishedCommand) {
   const Flags flags = ParseOk({"--nodes", "30", "--target-batch", "3072"});
   EXPECT_EQ(flags.verb, Verb::kPlan);
   EXPECT_EQ(flags.nodes, 30);
-  EXPECT_EQ(JobField(flags, "batch.target"), "3072");
+  EXPECT_EQ(TextOfJobField(flags, "batch.target"), "3072");
   EXPECT_EQ(flags.gpus_per_node, std::nullopt);
   EXPECT_FALSE(SetsJobField(flags, "batch.micro"));
 }
@@ -93,7 +93,7 @@ Arrival Is(const std::string& flag, Field FlagsSpec::*field, const Value& expect
 }
 
 Arrival Sets(const std::string& flag, const std::string& path, const std::string& value) {
-  return {flag, [=](const Flags& flags) { EXPECT_EQ(JobField(flags, path), value) << flag; }};
+  return {flag, [=](const Flags& flags) { EXPECT_EQ(TextOfJobField(flags, path), value) << flag; }};
 }
 
 TEST(FlagsTest, NothingAtAllAsksForHelp) {
@@ -159,7 +159,7 @@ TEST(FlagsTest, TheMicroBatchByTheMemory) {
   // The last one counts.
   const Flags given = ParseOk({"train", "--micro-batch=auto", "--micro-batch=7"});
   EXPECT_FALSE(given.micro_batch_auto);
-  EXPECT_EQ(JobField(given, "batch.micro"), "7");
+  EXPECT_EQ(TextOfJobField(given, "batch.micro"), "7");
   EXPECT_FALSE(
       SetsJobField(ParseOk({"train", "--micro-batch=7", "--set=batch.micro=auto"}), "batch.micro"));
   EXPECT_NE(SharedFlagsText(flags), SharedFlagsText(given));
@@ -231,7 +231,7 @@ TEST(FlagsTest, SetTakesEveryFieldOfTheJobByTypeAndRange) {
                                "model.layer[2].linear.out=7", "--epochs=4"});
   ASSERT_EQ(flags.job_fields.size(), 4U);
   EXPECT_EQ(flags.job_fields[2].path, "model.layer[2].linear.out");
-  EXPECT_EQ(JobField(flags, "epochs"), "4") << "the last one wins";
+  EXPECT_EQ(TextOfJobField(flags, "epochs"), "4") << "the last one wins";
   const auto error = [](const std::string& set) {
     return UsageError({"train", "--set", set.c_str()});
   };
@@ -281,8 +281,8 @@ TEST(FlagsTest, SpellingsOfOneFlag) {
   EXPECT_EQ(ParseOk({"--nodes=1", "--nodes=2"}).nodes, 2) << "the last one wins";
   EXPECT_FALSE(ParseOk({"--strict", "--nostrict"}).strict);
   EXPECT_FALSE(ParseOk({"--strict=false"}).strict);
-  EXPECT_EQ(JobField(ParseOk({"--notf32"}), "tf32"), "false") << "a request, not a default";
-  EXPECT_EQ(JobField(ParseOk({"--deterministic=false"}), "deterministic"), "false");
+  EXPECT_EQ(TextOfJobField(ParseOk({"--notf32"}), "tf32"), "false") << "a request, not a default";
+  EXPECT_EQ(TextOfJobField(ParseOk({"--deterministic=false"}), "deterministic"), "false");
   EXPECT_EQ(ParseOk({"--config=a"}).job, "a");
   EXPECT_EQ(ParseOk({"--nodes=3", "--", "plan"}).verb, Verb::kPlan);
 }
@@ -395,7 +395,7 @@ TEST(FlagsTest, WrongValuesAreQuoted) {
             "--target-batch=9223372036854775808: does not fit 64 bits");
   EXPECT_EQ(UsageError({"--nodes=-9223372036854775809"}),
             "--nodes=-9223372036854775809: does not fit 64 bits");
-  EXPECT_EQ(JobField(ParseOk({"--target-batch=9223372036854775807"}), "batch.target"),
+  EXPECT_EQ(TextOfJobField(ParseOk({"--target-batch=9223372036854775807"}), "batch.target"),
             "9223372036854775807");
   EXPECT_THAT(UsageError({"--seed=-1"}), HasSubstr("--seed=-1: must be a whole number from 0"));
   EXPECT_THAT(UsageError({"--seed=18446744073709551616"}), HasSubstr("from 0 to"));
@@ -442,7 +442,7 @@ TEST_F(FlagFileTest, ReadsFlagsInTheirPlace) {
       Write("a.flags", "# a comment\r\n\n  --nodes=30\r\n--target_batch 3072\n--strict");
   const Flags flags = ParseFileOk(path);
   EXPECT_EQ(flags.nodes, 30);
-  EXPECT_EQ(JobField(flags, "batch.target"), "3072");
+  EXPECT_EQ(TextOfJobField(flags, "batch.target"), "3072");
   EXPECT_TRUE(flags.strict);
   const std::string argument = "--flagfile=" + path;
   EXPECT_EQ(ParseOk({"--nodes=1", argument.c_str()}).nodes, 30);
@@ -455,7 +455,7 @@ TEST_F(FlagFileTest, FilesReadFiles) {
   const std::string other = Write("other", "--seed=4\n");
   const std::string outer = Write("outer", "--flagfile=" + inner + "," + other + "\n");
   EXPECT_EQ(ParseFileOk(outer).nodes, 3);
-  EXPECT_EQ(JobField(ParseFileOk(outer), "seed"), "4");
+  EXPECT_EQ(TextOfJobField(ParseFileOk(outer), "seed"), "4");
 }
 
 TEST_F(FlagFileTest, EveryMistakeIsFoundWithItsLine) {
@@ -495,7 +495,7 @@ TEST_F(FlagFileTest, FilesThatOthersMayHaveWritten) {
 TEST_F(FlagFileTest, FilesThatCannotBeRead) {
   const auto kind = [](const std::string& path) {
     const std::string argument = "--flagfile=" + path;
-    const Result<Flags> flags = Parse({argument.c_str()});
+    const Result<Flags> flags = ParseArguments({argument.c_str()});
     EXPECT_THAT(flags, HasMessage(HasSubstr("'" + path + "'")));
     return flags.status().kind();
   };

@@ -219,13 +219,13 @@ TEST(JobDigestTest, EveryFlagThatRanksShareCounts) {
   for (const FlagsSpec& other : others) EXPECT_NE(JobDigest(job, {other}), digest) << number++;
 }
 
-struct Change {
+struct FieldChange {
   std::string_view text;
   std::string_view from;
   std::string_view to;
 };
 
-constexpr Change kChanges[] = {
+constexpr FieldChange kChanges[] = {
     {kFull, "\"mnist\"", "\"other\""},
     {kFull, "name: \"flatten\"", "name: \"flat\""},
     {kFull, "relu {}", "flatten {}"},
@@ -283,7 +283,7 @@ void ExpectCounts(const std::string& before, const std::string& after) {
 }
 
 TEST(JobDigestTest, EveryFieldCounts) {
-  for (const Change& change : kChanges) {
+  for (const FieldChange& change : kChanges) {
     ExpectCounts(std::string(change.text), With(change.text, change.from, change.to));
   }
   const std::string momentum = With(kMinimal, "sgd {}", "sgd { momentum: 0.5 }");

@@ -15,7 +15,7 @@
 namespace gaccd {
 namespace {
 
-Flags Published() {
+Flags PublishedFlags() {
   Flags flags;
   flags.nodes = 30;
   flags.job_fields.push_back({"batch.target", "3072"});
@@ -29,11 +29,11 @@ std::string PlanText(const Flags& flags) {
 }
 
 TEST(PlanCommandTest, DefaultsAreShownAsDefaults) {
-  const std::string text = PlanText(Published());
+  const std::string text = PlanText(PublishedFlags());
   EXPECT_THAT(text, HasSubstr("x 8 ranks (default)"));
   EXPECT_THAT(text, HasSubstr("10 (default)"));
   EXPECT_THAT(text, HasSubstr("exact (default)"));
-  Flags flags = Published();
+  Flags flags = PublishedFlags();
   flags.gpus_per_node = 8;
   flags.job_fields.push_back({"batch.micro", "10"});
   flags.job_fields.push_back({"batch.rounding", "exact"});
@@ -42,7 +42,7 @@ TEST(PlanCommandTest, DefaultsAreShownAsDefaults) {
 }
 
 TEST(PlanCommandTest, JsonIsOneFlatLine) {
-  Flags flags = Published();
+  Flags flags = PublishedFlags();
   flags.format = OutputFormat::kJson;
   EXPECT_EQ(PlanText(flags),
             R"({"mode":"exact","nodes":30,"gpus_per_node":8,"world":240,"micro_batch":10,)"
@@ -54,7 +54,7 @@ TEST(PlanCommandTest, JsonIsOneFlatLine) {
 }
 
 TEST(PlanCommandTest, TextProto) {
-  Flags flags = Published();
+  Flags flags = PublishedFlags();
   flags.format = OutputFormat::kTxtpb;
   EXPECT_THAT(PlanText(flags),
               StartsWith("# proto-file: proto/plan.proto\n"
@@ -62,7 +62,7 @@ TEST(PlanCommandTest, TextProto) {
 }
 
 TEST(PlanCommandTest, StrictRefusesWhatIsNotExactButStillPrintsIt) {
-  Flags flags = Published();
+  Flags flags = PublishedFlags();
   flags.strict = true;
   EXPECT_TRUE(MakePlanOutput(flags)->verdict.ok());
   flags.job_fields.push_back({"batch.rounding", "ceil"});
@@ -98,7 +98,7 @@ TEST(PlanCommandTest, TheJobGivesTheBatchAndFlagsWin) {
 }
 
 TEST(PlanCommandTest, RanksAreCalledGpusOnlyWhereItIsKnown) {
-  Flags flags = Published();
+  Flags flags = PublishedFlags();
   flags.job_fields.push_back(
       {"batch.target", "3071"});  // no node count divides it: the last line names the ranks too
   for (const char* device : {"auto", "cpu"}) {
@@ -112,7 +112,7 @@ TEST(PlanCommandTest, RanksAreCalledGpusOnlyWhereItIsKnown) {
 }
 
 TEST(PlanCommandTest, WhatCpusCannotComputeIsRefusedWithoutAJobToo) {
-  Flags flags = Published();
+  Flags flags = PublishedFlags();
   flags.job_fields.push_back({"device", "cpu"});
   EXPECT_TRUE(MakePlanOutput(flags).ok());
   flags.job_fields.push_back({"tf32", "true"});
@@ -149,7 +149,7 @@ TEST(HelpTest, OfTheJobOnlyWhatIsAsked) {
 }
 
 TEST(PlanCommandTest, TheMicroBatchByTheMemory) {
-  Flags flags = Published();
+  Flags flags = PublishedFlags();
   flags.micro_batch_auto = true;
   // Nobody chooses: all samples of a rank at once.
   EXPECT_THAT(PlanText(flags), HasSubstr("  micro-batch    13 (auto), the most"));
@@ -171,7 +171,7 @@ TEST(PlanCommandTest, TheMicroBatchByTheMemory) {
 }
 
 TEST(PlanCommandTest, ARuleWithoutAReferenceSaysThatItIsTheTarget) {
-  Flags flags = Published();
+  Flags flags = PublishedFlags();
   flags.job_fields.push_back({"batch.lr_rule", "linear"});
   EXPECT_THAT(MakePlanOutput(flags)->text, HasSubstr("--reference-batch=N"));
   flags.job_fields.push_back({"batch.reference", "256"});

@@ -9,7 +9,7 @@
 namespace gaccd {
 namespace {
 
-const std::string kImages = IdxHeader(8, {5, 2, 3}) + Counting(30);
+const std::string kIdxImages = IdxHeader(8, {5, 2, 3}) + Counting(30);
 const std::string kLabels = IdxHeader(8, {5}) + Counting(5);
 
 class IdxTest : public testing::Test {
@@ -23,7 +23,7 @@ class IdxTest : public testing::Test {
 TEST_F(IdxTest, ReadsPlainAndCompressedAlike) {
   for (const bool compressed : {false, true}) {
     const auto dataset =
-        Opened(compressed ? Source(Gzip(kImages), Gzip(kLabels)) : Source(kImages, kLabels),
+        Opened(compressed ? Source(Gzip(kIdxImages), Gzip(kLabels)) : Source(kIdxImages, kLabels),
                {.scale = 0.5, .mean = 1, .std = 2});
     EXPECT_EQ(dataset->size(), 5);
     EXPECT_THAT(dataset->spec().tensors[0].shape, testing::ElementsAre(2, 3));
@@ -51,11 +51,11 @@ TEST_F(IdxTest, NormalisesEveryByteAsTheFormulaSays) {
 TEST_F(IdxTest, IgnoresZerosBehindAGzipFile) {
   for (const std::size_t zeros : {1, 511, 100'000}) {
     const std::string padding(zeros, '\0');
-    const auto dataset = Opened(Source(Gzip(kImages) + padding, Gzip(kLabels) + padding));
+    const auto dataset = Opened(Source(Gzip(kIdxImages) + padding, Gzip(kLabels) + padding));
     EXPECT_EQ(Gather(*dataset, {1}).features,
-              Gather(*Opened(Source(kImages, kLabels)), {1}).features);
-    for (const std::string& garbage : {std::string("x"), Gzip(kImages).substr(0, 20)}) {
-      EXPECT_THAT(Refused(ErrorKind::kData, Source(Gzip(kImages) + padding + garbage, kLabels)),
+              Gather(*Opened(Source(kIdxImages, kLabels)), {1}).features);
+    for (const std::string& garbage : {std::string("x"), Gzip(kIdxImages).substr(0, 20)}) {
+      EXPECT_THAT(Refused(ErrorKind::kData, Source(Gzip(kIdxImages) + padding + garbage, kLabels)),
                   HasSubstr("damaged"));
     }
   }
@@ -63,18 +63,18 @@ TEST_F(IdxTest, IgnoresZerosBehindAGzipFile) {
 
 TEST_F(IdxTest, ReadsAGzipFileOfSeveralMembers) {
   const auto dataset =
-      Opened(Source(Gzip(kImages.substr(0, 9)) + Gzip(kImages.substr(9)), kLabels));
+      Opened(Source(Gzip(kIdxImages.substr(0, 9)) + Gzip(kIdxImages.substr(9)), kLabels));
   EXPECT_EQ(Gather(*dataset, {1}).features[0], 6.F);
 }
 
 TEST_F(IdxTest, FollowsLinks) {
-  const IdxSpec source = Source(kImages, kLabels);
+  const IdxSpec source = Source(kIdxImages, kLabels);
   std::filesystem::create_symlink(source.images, folder_.Path("link"));
   EXPECT_EQ(Opened(IdxSpec{folder_.Path("link"), source.labels, 10})->size(), 5);
 }
 
 TEST_F(IdxTest, RefusesWhatIsNotAFile) {
-  const IdxSpec good = Source(kImages, kLabels);
+  const IdxSpec good = Source(kIdxImages, kLabels);
   const auto message = [&](const std::string& path) {
     return Refused(ErrorKind::kIo, IdxSpec{path, good.labels, 10});
   };
@@ -94,21 +94,21 @@ struct Damage {
 
 TEST_F(IdxTest, RefusesDamagedContentPlainAndCompressed) {
   const Damage cases[] = {
-      {kImages.substr(0, 3), kLabels, {"images", "truncated", "4 bytes of header", "found 3"}},
-      {kImages.substr(0, 9), kLabels, {"truncated", "header", "found"}},
+      {kIdxImages.substr(0, 3), kLabels, {"images", "truncated", "4 bytes of header", "found 3"}},
+      {kIdxImages.substr(0, 9), kLabels, {"truncated", "header", "found"}},
       {IdxHeader(8, {5, 2, 3}).replace(0, 1, 1, 1), kLabels, {"not an IDX file", "found 1 0"}},
       {IdxHeader(13, {5, 2, 3}) + Counting(120), kLabels, {"element type 8", "13", "float"}},
       {IdxHeader(0x77, {5, 2, 3}) + Counting(30), kLabels, {"119", "unknown"}},
       {std::string("\0\0\x08\0", 4), kLabels, {"1 to 8", "found 0"}},
       {std::string("\0\0\x08\x09", 4) + Counting(36), kLabels, {"1 to 8", "found 9"}},
-      {kImages.substr(0, kImages.size() - 1), kLabels, {"expected 30", "found 29"}},
-      {kImages + "x", kLabels, {"expected 30", "found"}},
+      {kIdxImages.substr(0, kIdxImages.size() - 1), kLabels, {"expected 30", "found 29"}},
+      {kIdxImages + "x", kLabels, {"expected 30", "found"}},
       {IdxHeader(8, {5}) + Counting(5), kLabels, {"[samples, ...]", "found shape [5]"}},
       {IdxHeader(8, {0, 2, 3}), IdxHeader(8, {0}), {"at least one sample", "[0, 2, 3]"}},
       {IdxHeader(8, {5, 0, 3}), kLabels, {"at least one feature", "[5, 0, 3]"}},
-      {kImages, IdxHeader(8, {4}) + Counting(4), {"labels", "expected 5", "found 4"}},
-      {kImages, IdxHeader(8, {5, 1}) + Counting(5), {"labels of shape [samples]", "[5, 1]"}},
-      {kImages, IdxHeader(8, {5}) + "\1\2\3\x0a\4", {"[0, 10)", "found 10", "sample 3"}},
+      {kIdxImages, IdxHeader(8, {4}) + Counting(4), {"labels", "expected 5", "found 4"}},
+      {kIdxImages, IdxHeader(8, {5, 1}) + Counting(5), {"labels of shape [samples]", "[5, 1]"}},
+      {kIdxImages, IdxHeader(8, {5}) + "\1\2\3\x0a\4", {"[0, 10)", "found 10", "sample 3"}},
       {IdxHeader(8, {0xffffffff, 0xffffffff, 0xffffffff}), kLabels, {"does not fit 63 bits"}},
       {IdxHeader(8, {0x7fffffff, 0x7fffffff}), kLabels, {"4611686014132420609"}},
   };
@@ -122,7 +122,7 @@ TEST_F(IdxTest, RefusesDamagedContentPlainAndCompressed) {
 }
 
 TEST_F(IdxTest, RefusesDamagedCompression) {
-  const std::string good = Gzip(kImages);
+  const std::string good = Gzip(kIdxImages);
   const auto message = [&](const std::string& images) {
     return Refused(ErrorKind::kData, Source(images, kLabels));
   };
@@ -133,7 +133,7 @@ TEST_F(IdxTest, RefusesDamagedCompression) {
   wrong_sum[good.size() - 8] ^= 1;  // CRC-32 and length are the last eight bytes
   EXPECT_THAT(message(wrong_sum), HasSubstr("incorrect data check"));
   EXPECT_THAT(message(good + "garbage"), HasSubstr("damaged"));
-  EXPECT_THAT(message(Gzip(kImages + "x")), AllOf(HasSubstr("expected 30"), HasSubstr("more")));
+  EXPECT_THAT(message(Gzip(kIdxImages + "x")), AllOf(HasSubstr("expected 30"), HasSubstr("more")));
 }
 
 // A header that promises more than deflate can hold in so few bytes.
@@ -144,10 +144,10 @@ TEST_F(IdxTest, RefusesAPromiseThatCannotBeKept) {
 }
 
 TEST_F(IdxTest, RefusesASourceThatCannotBe) {
-  EXPECT_THAT(Refused(ErrorKind::kConfig, Source(kImages, kLabels, 0)), HasSubstr("found 0"));
-  EXPECT_THAT(Refused(ErrorKind::kConfig, Source(kImages, kLabels), {.std = 0}),
+  EXPECT_THAT(Refused(ErrorKind::kConfig, Source(kIdxImages, kLabels, 0)), HasSubstr("found 0"));
+  EXPECT_THAT(Refused(ErrorKind::kConfig, Source(kIdxImages, kLabels), {.std = 0}),
               HasSubstr("std 0"));
-  EXPECT_THAT(Refused(ErrorKind::kConfig, Source(kImages, kLabels), {.scale = 1e300}),
+  EXPECT_THAT(Refused(ErrorKind::kConfig, Source(kIdxImages, kLabels), {.scale = 1e300}),
               HasSubstr("1e+300"));
 }
 

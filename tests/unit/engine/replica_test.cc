@@ -15,7 +15,7 @@
 namespace gaccd {
 namespace {
 
-std::vector<float> Copy(std::span<const float> values) { return {values.begin(), values.end()}; }
+std::vector<float> ToVector(std::span<const float> values) { return {values.begin(), values.end()}; }
 
 // One micro-step of all samples against two, the first of which finds NaN.
 void ExpectPartsGiveTheWhole(const std::vector<std::int64_t>& widths, std::int64_t first,
@@ -24,7 +24,7 @@ void ExpectPartsGiveTheWhole(const std::vector<std::int64_t>& widths, std::int64
   Samples samples(SampleOf(widths, LossKind::kSoftmaxCrossEntropy), first + second, 3);
   BenchTrainer trainer(model, {.micro_batches = {first, second, first + second}});
   const double whole = trainer.MicroStep(samples.All(), 0.25F, true);
-  const std::vector<float> expected = Copy(trainer.gradients());
+  const std::vector<float> expected = ToVector(trainer.gradients());
 
   for (const FlatEntry& entry : model.layout().entries()) {
     std::fill_n(trainer.gradients().begin() + entry.offset, entry.elements,
@@ -51,7 +51,7 @@ TEST(ReplicaTest, AnEmptyBatchClearsOnlyIfItIsTheFirst) {
   Samples samples(SampleOf({12, 16, 5}, LossKind::kSoftmaxCrossEntropy), 7, 3);
   BenchTrainer trainer(model, {.micro_batches = {7}});
   trainer.MicroStep(samples.All(), 0.25F, true);
-  const std::vector<float> expected = Copy(trainer.gradients());
+  const std::vector<float> expected = ToVector(trainer.gradients());
 
   EXPECT_EQ(trainer.MicroStep({}, 0.25F, false), 0);
   EXPECT_EQ(RelativeError(trainer.gradients(), expected), 0);
@@ -98,7 +98,7 @@ TEST(ReplicaTest, EvaluationDoesNotTouchTheGradients) {
   Samples samples(SampleOf({12, 16, 5}, LossKind::kSoftmaxCrossEntropy), 7, 3);
   BenchTrainer trainer(model, {.micro_batches = {7}, .eval_batches = {7, 3}});
   const double loss = trainer.MicroStep(samples.All(), 0.25F, true);
-  const std::vector<float> expected = Copy(trainer.gradients());
+  const std::vector<float> expected = ToVector(trainer.gradients());
   const auto evaluation = ValueOrThrow(trainer.replica().Evaluate(samples.All()));
   EXPECT_EQ(evaluation.samples, 7);
   EXPECT_NEAR(evaluation.loss_sum, loss, 1e-6 * loss);
@@ -160,7 +160,7 @@ TEST(ReplicaTest, TheSameMicroBatchGivesTheSameOnReplicasOfOtherSizes) {
     for (const std::int64_t size : sizes) trainer.MicroStep(samples.View(0, size), 1, true);
     const double loss = trainer.MicroStep(samples.View(20, 5), 0.5F, true);
     if (expected.empty()) {
-      expected = Copy(trainer.gradients());
+      expected = ToVector(trainer.gradients());
       expected_loss = loss;
     }
     EXPECT_EQ(loss, expected_loss);

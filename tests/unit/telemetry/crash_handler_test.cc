@@ -28,7 +28,7 @@ namespace {
 using namespace testing_json;  // NOLINT
 namespace fs = std::filesystem;
 
-const RunIdentity kWho{"run \"x\"\n", "77", 2, 17, "n3"};
+const RunIdentity kCrashingRank{"run \"x\"\n", "77", 2, 17, "n3"};
 
 // How a child ended that ran `body` with a handler, as waitpid(2) has it.
 int EndOfChild(const std::string& path, const std::function<void(Place&)>& body) {
@@ -42,7 +42,7 @@ int EndOfChild(const std::string& path, const std::function<void(Place&)>& body)
     place.step = 12;
     place.phase = "compute";
     place.micro_step = 3;
-    const auto handler = CrashHandler::Install(path, kWho, place, 0600);
+    const auto handler = CrashHandler::Install(path, kCrashingRank, place, 0600);
     body(place);
     ::_exit(handler == nullptr ? 1 : 0);
   }
@@ -184,13 +184,13 @@ TEST_F(CrashHandlerTest, DoesNotWriteThroughALink) {
 TEST_F(CrashHandlerTest, OneAProcessAndSignalsAreGivenBack) {
   EXPECT_EQ(SignalOfChild(Path(),
                           [&](Place& place) {
-                            if (CrashHandler::Install(Path(), kWho, place, 0600)) ::_exit(2);
+                            if (CrashHandler::Install(Path(), kCrashingRank, place, 0600)) ::_exit(2);
                           }),
             0);
   const pid_t child = ::fork();
   if (child == 0) {
     Place place;
-    CrashHandler::Install(Path(), kWho, place, 0600).reset();
+    CrashHandler::Install(Path(), kCrashingRank, place, 0600).reset();
     struct sigaction now {};
     ::sigaction(SIGXFSZ, nullptr, &now);
     ::_exit(now.sa_handler == SIG_DFL ? 0 : 1);

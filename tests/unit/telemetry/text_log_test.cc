@@ -26,7 +26,7 @@ using testing_json::Content;
 using testing_json::Lines;
 namespace fs = std::filesystem;
 
-constexpr std::chrono::seconds kLong{60};
+constexpr std::chrono::seconds kNoDeadline{60};
 
 // Runs `body` in a child and returns what it wrote to stderr.
 std::string InChild(const std::function<void()>& body) {
@@ -36,7 +36,7 @@ std::string InChild(const std::function<void()>& body) {
   if (child == 0) {
     ::dup2(pipe[1], STDERR_FILENO);
     body();
-    ::_exit(FlushTextLog(kLong) ? 0 : 1);
+    ::_exit(FlushTextLog(kNoDeadline) ? 0 : 1);
   }
   ::close(pipe[1]);
   std::string text;
@@ -128,7 +128,7 @@ TEST(TextLogTest, EveryLineIsThereAfterAFlush) {
     StartTextLog(dir.path(), 1);
     LogInfo("first");
     LogInfo("second");
-    FlushTextLog(kLong);
+    FlushTextLog(kNoDeadline);
     const std::string path = dir.path() + "/" + Names(dir.path())[0];
     if (Content(path).find("] second\n") == std::string::npos) ::_exit(1);
   });
@@ -164,14 +164,14 @@ TEST(TextLogTest, AFullDiskDropsLinesAndALaterLineSaysHowMany) {
     ::signal(SIGXFSZ, SIG_IGN);
     StartTextLog(dir.path(), 2);
     LogInfo("first");
-    FlushTextLog(kLong);
+    FlushTextLog(kNoDeadline);
     const std::string path = dir.path() + "/" + Names(dir.path())[0];
     struct rlimit limit {};
     ::getrlimit(RLIMIT_FSIZE, &limit);
     const rlimit full{fs::file_size(path), limit.rlim_max};
     ::setrlimit(RLIMIT_FSIZE, &full);
     for (int i = 0; i < 5; ++i) LogInfo("lost");
-    FlushTextLog(kLong);
+    FlushTextLog(kNoDeadline);
     if (DroppedLogLines() != 5) ::_exit(1);
     ::setrlimit(RLIMIT_FSIZE, &limit);
     LogInfo("last");
