@@ -36,7 +36,7 @@ struct Bench {
         state(static_cast<std::size_t>(StateElements(spec, RangesOr(groups, n).elements())) + 1),
         copy(n),
         control(std::vector<UpdateControl>(1)),
-        scratch(NormScratchBytes()) {
+        scratch(NormScratchBytes(static_cast<std::int64_t>(n))) {
     stream = ValueOrThrow(CudaStream::Create());
     optimizer = ValueOrThrow(
         CudaOptimizer::Create(spec, RangesOr(groups, n),
@@ -289,11 +289,11 @@ TEST_F(MeasureCuda, SeesWhatIsNotFinite) {
 TEST_F(MeasureCuda, EveryValueOfALargeGradientCounts) {
   bench_.Update(gradient_, 0, 0);
   std::vector<float> large = RandomValues(5, (1 << 20) + 4099);
+  const GpuArray<char> scratch(NormScratchBytes(std::ssize(large)));
   const auto measure = [&] {
     const GpuArray<float> gradient(large);
-    EXPECT_OK(MeasureGradient(bench_.stream.get(), gradient.data(),
-                              static_cast<std::int64_t>(large.size()), bench_.control.data(),
-                              bench_.scratch.data()));
+    EXPECT_OK(MeasureGradient(bench_.stream.get(), gradient.data(), std::ssize(large),
+                              bench_.control.data(), scratch.data()));
     return bench_.control.Value().verdict;
   };
   const double norm = std::sqrt(SumOfSquares(large));
