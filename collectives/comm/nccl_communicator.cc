@@ -208,24 +208,35 @@ Result<std::unique_ptr<Communicator>> NcclCommunicator::Split(int color, int key
   auto made = MakeNcclOver(host, std::move(part), options_);
   if (!made.ok()) return made;
   CountTrafficOf(**made);
-  parts_.push_back({.watch = static_cast<const NcclCommunicator&>(**made).watch_,
+  parts_.push_back({.watch = static_cast<NcclCommunicator&>(**made).watch_,
                     .ranks = std::vector<int>(ranks.begin(), ranks.end())});
   return made;
 }
 
 Status NcclCommunicator::Poll() {
-  GACCD_RETURN_IF_ERROR(watch_->failure());
+  Status failed = watch_->failure();
+  if (failed.ok()) failed = FailureOfParts();
+  if (failed.ok()) failed = over_->Poll();
+  if (failed.ok()) return failed;
+  failed = watch_->Fail(failed);
+  // Kernels of all of them may follow each other on one stream.
+  for (const SplitPart& part : parts_) {
+    if (const auto watch = part.watch.lock()) (void)watch->Fail(failed);
+  }
+  return failed;
+}
+
+Status NcclCommunicator::FailureOfParts() const {
   for (const SplitPart& part : parts_) {
     const auto watch = part.watch.lock();
     const Status failed = watch == nullptr ? Status::Ok() : watch->failure();
     if (failed.ok()) continue;
     std::string ranks;
     for (const int rank : part.ranks) ranks += StrCat(ranks.empty() ? "" : ", ", rank);
-    return watch_->Fail({failed.kind(), StrCat("the communicator of ranks ", ranks,
-                                               ", which it counts from 0 on: ", failed.message())});
+    return {failed.kind(), StrCat("the communicator of ranks ", ranks,
+                                  ", which it counts from 0 on: ", failed.message())};
   }
-  const Status host = over_->Poll();
-  return host.ok() ? host : watch_->Fail(host);
+  return Status::Ok();
 }
 
 std::optional<CommFailure> NcclCommunicator::failure() const {

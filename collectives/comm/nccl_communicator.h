@@ -60,10 +60,11 @@ class NcclCommunicator final : public Communicator {
   ncclResult_t ReducePieces(const void* in, void* out, std::size_t count, DType dtype, int root,
                             ncclComm_t comm, cudaStream_t stream) const;
   Status AgreeOn(const Status& status);
+  [[nodiscard]] Status FailureOfParts() const;
 
   // A communicator that was split from this one, and its ranks as they are counted here.
   struct SplitPart {
-    std::weak_ptr<const NcclWatch> watch;
+    std::weak_ptr<NcclWatch> watch;
     std::vector<int> ranks;
   };
 

@@ -133,7 +133,9 @@ class CudaBackend final : public Backend {
   bool reduced_ = false;  // enqueued: the gradients are those of all ranks, of the own part alone
                           // where there are shards
 
-  // Memory outlives what works on it.
+  std::unique_ptr<CudaShards> shards_;  // null: every rank has all of the optimiser's state
+
+  // Memory outlives what works on it, but for communicators.
   DeviceBuffer parameters_;
   DeviceBuffer half_copy_;  // of the parameters, in the type of the activations; f32: none
   std::unique_ptr<CommMemory> shared_gradients_;  // with other ranks
@@ -145,7 +147,6 @@ class CudaBackend final : public Backend {
   PinnedBuffer found_;  // what an evaluation finds, or the sums
   std::vector<PinnedBuffer> host_memory_;
 
-  std::unique_ptr<CudaShards> shards_;        // null: every rank has all of the optimiser's state
   std::unique_ptr<CudaReduction> reduction_;  // null: !reduces()
   std::unique_ptr<CudaReplica> replica_;
   std::unique_ptr<CudaRows> rows_;  // null: the loss is not contrastive

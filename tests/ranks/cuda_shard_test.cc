@@ -3,120 +3,24 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <mutex>
+#include <limits>
 #include <vector>
 
 #include "collectives/base/strings.h"
-#include "daemon/engine/shard_exchange.h"
-#include "daemon/engine/shard_traffic.h"
-#include "daemon/optim/update_control.h"
-#include "daemon/tensor/shard_grid.h"
 #include "daemon/train/update.h"
-#include "tests/ranks/cuda_engine_ranks.h"
+#include "tests/ranks/cuda_shard_runs.h"
 #include "tests/sanitized.h"
-#include "tests/support/status_matchers.h"
 #include "tests/unit/optim/every_optimizer.h"
 
 namespace gaccd::tests {
 namespace {
 
-constexpr Sharding kModes[] = {Sharding::kOptimizer, Sharding::kNode, Sharding::kNodeOptimizer};
-
-using Nodes = std::vector<int>;  // by rank its node
-
 // Of 1, 2, 3 and 4 ranks: on one node, equal and unequal ones, ranks that are no neighbours.
 const std::vector<Nodes> kLayouts = {{0},          {0, 0},      {0, 1},       {0, 0, 0},
                                      {0, 0, 1},    {0, 1, 2},   {0, 0, 0, 0}, {0, 0, 1, 1},
                                      {0, 1, 0, 1}, {0, 1, 1, 1}};
-
-// 9 blocks of parameters, the last one not whole, so that parts have one to three blocks.
-const std::vector<std::int64_t> kBlocks = {24, 90, 70, 5};
-
-const OptimizerSpec kAdamW{.lr = 0.01, .kind = AdamWSpec{.epsilon = 1e-3}, .ema = EmaSpec{0.5}};
-
-std::vector<int> RanksOf(const Nodes& nodes) {
-  std::vector<int> ranks(static_cast<std::size_t>(std::ranges::max(nodes) + 1));
-  for (const int node : nodes) ++ranks[static_cast<std::size_t>(node)];
-  return ranks;
-}
-
-bool AddsInTwoLevels(Sharding mode, const Nodes& nodes) {
-  return mode != Sharding::kOptimizer && ShardGrid::Of(mode, RanksOf(nodes)).parts() > 1;
-}
-
-// The case on GPUs of these nodes, on a new machine. Empty where a rank has failed.
-std::vector<EngineRun> RunOn(const Nodes& nodes, EngineCase test, Sharding shard,
-                             CudaRanks ranks = {}) {
-  test.shard = shard;
-  test.ranks = static_cast<int>(nodes.size());
-  ranks.node_of = nodes;
-  if (!ranks.options) ranks.options = [](int) { return EngineRunOptions{.gradients = true}; };
-  ResetGpus(test.ranks);
-  std::vector<EngineRun> runs;
-  for (RankOutcome& outcome : RunCudaRanks(test, ranks)) {
-    EXPECT_OK(outcome.run);
-    if (!outcome.run.ok()) return {};
-    runs.push_back(*std::move(outcome.run));
-  }
-  for (int device = -1; device < test.ranks; ++device) {
-    EXPECT_EQ(standin::LiveBytes(device), 0) << device;
-  }
-  EXPECT_EQ(standin::LiveNcclComms(), 0);
-  return runs;
-}
-
-void ExpectTheBits(const EngineRun& found, const EngineRun& expected) {
-  ASSERT_EQ(found.results.size(), expected.results.size());
-  for (std::size_t u = 0; u < found.results.size(); ++u) {
-    const UpdateResult& a = found.results[u];
-    const UpdateResult& b = expected.results[u];
-    EXPECT_EQ(a.samples, b.samples);
-    EXPECT_EQ(a.divisor, b.divisor);
-    EXPECT_EQ(a.finite, b.finite) << "update " << u + 1;
-    if (!b.finite) continue;  // NaN
-    EXPECT_EQ(a.loss, b.loss) << "update " << u + 1;
-    EXPECT_EQ(a.grad_norm, b.grad_norm) << "update " << u + 1;
-  }
-  EXPECT_EQ(found.gradients.size(), expected.gradients.size());
-  for (std::size_t u = 0; u < found.gradients.size(); ++u) {
-    if (!expected.results[u].finite) continue;
-    EXPECT_EQ(found.gradients[u], expected.gradients[u]) << "update " << u + 1;
-  }
-  EXPECT_EQ(found.control_words, expected.control_words);
-  EXPECT_EQ(found.parameters, expected.parameters);
-  EXPECT_EQ(found.state, expected.state);
-  EXPECT_EQ(found.digest, expected.digest);
-  EXPECT_EQ(found.optimizer_updates, expected.optimizer_updates);
-  EXPECT_EQ(found.evaluation.loss_sum, expected.evaluation.loss_sum);
-}
-
-// In these modes, each on all ranks.
-void ExpectTheBitsOfUnsharded(const Nodes& nodes, const EngineCase& test,
-                              std::span<const Sharding> modes = kModes,
-                              const CudaRanks& ranks = {}) {
-  const auto flat = RunOn(nodes, test, Sharding::kNone);
-  std::vector<EngineRun> two_levels;
-  for (const Sharding mode : modes) {
-    SCOPED_TRACE(StrCat(Name(mode), ", ", nodes.size(), " ranks on ", nodes.back() + 1, " nodes, ",
-                        test.name, ", ", test.target));
-    const bool in_two = AddsInTwoLevels(mode, nodes) && std::ranges::max(nodes) > 0;
-    if (in_two && two_levels.empty()) {
-      two_levels = RunOn(nodes, test, Sharding::kNone, {.two_levels = true});
-    }
-    const auto found = RunOn(nodes, test, mode, ranks);
-    const auto& expected = in_two ? two_levels : flat;
-    ASSERT_EQ(found.size(), nodes.size());
-    ASSERT_EQ(expected.size(), nodes.size());
-    if (test.numerics.precision == Precision::kF32 && !test.tolerate_nonfinite) {
-      EXPECT_LT(Distance(found[0].parameters, flat[0].parameters), 1e-6);
-    }
-    for (const EngineRun& run : found) ExpectTheBits(run, expected.front());
-    if (::testing::Test::HasFailure()) return;
-  }
-}
 
 // Ragged: of the last micro-step some ranks have less or nothing; every third update is smaller.
 EngineCase RaggedCase(int ranks, std::int64_t micro_steps, std::size_t variant) {
@@ -125,7 +29,7 @@ EngineCase RaggedCase(int ranks, std::int64_t micro_steps, std::size_t variant) 
                   .ranks = ranks,
                   .micro = 3,
                   .target = micro_steps * 3 * ranks - ranks / 2 - 1,
-                  .updates = 4,
+                  .updates = 3,
                   .tail = 2,
                   .widths = kBlocks,
                   .optimizer = optimizer.spec,
@@ -140,15 +44,217 @@ class CudaShardModes : public ::testing::TestWithParam<std::size_t> {};
 TEST_P(CudaShardModes, HaveTheBitsOfUnsharded) {
   const Nodes& nodes = kLayouts[GetParam()];
   for (std::size_t steps = 1; steps <= 3; ++steps) {
-    ExpectTheBitsOfUnsharded(
-        nodes, RaggedCase(static_cast<int>(nodes.size()), static_cast<std::int64_t>(steps),
-                          3 * GetParam() + steps));
+    // Where gradients are looked at, no update begins before the last one is over.
+    const EngineRunOptions options{.gradients = steps == 2};
+    ExpectTheBitsOfUnsharded(nodes,
+                             RaggedCase(static_cast<int>(nodes.size()),
+                                        static_cast<std::int64_t>(steps), 3 * GetParam() + steps),
+                             kModes, {.options = [&](int) { return options; }});
     if (HasFailure()) return;
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, CudaShardModes,
                          ::testing::Range<std::size_t>(0, kSanitized ? 5 : 10));
+
+// All that engines on GPUs are tested with elsewhere, on two nodes, each gradient a message of its
+// own; with more parameters, so that every rank owns some.
+std::vector<EngineCase> AllCases() {
+  std::vector<EngineCase> cases = CasesOf(3);
+  for (EngineCase& test : cases) {
+    if (test.widths.size() == 4) test.widths = kBlocks;
+    test.updates = 4;
+  }
+  EngineCase fp16 = cases.front();
+  fp16.name = "fp16";
+  fp16.loss_scale = 1024;
+  fp16.optimizer = kAveragedAdamW;
+  fp16.numerics.precision = Precision::kFP16;
+  cases.push_back(fp16);
+  return cases;
+}
+
+class CudaShardCases : public ::testing::TestWithParam<EngineCase> {};
+INSTANTIATE_TEST_SUITE_P(All, CudaShardCases, ::testing::ValuesIn(AllCases()),
+                         [](const auto& test) { return test.param.name; });
+
+TEST_P(CudaShardCases, HaveTheBitsOfUnsharded) {
+  const auto cases = AllCases();
+  const auto index = static_cast<std::size_t>(
+      std::ranges::find(cases, GetParam().name, &EngineCase::name) - cases.begin());
+  const Sharding mode = kModes[index % std::size(kModes)];
+  standin::SetDelays(index + 1, 20);
+  const auto no_waits = [](int) { return EngineRunOptions{}; };
+  ExpectTheBitsOfUnsharded({0, 0, 1}, GetParam(), std::span(&mode, 1),
+                           {.choice = {.bucket_elements = 1}, .options = no_waits});
+  standin::SetDelays(0, 0);
+}
+
+TEST(CudaShard, RanksWithoutSamplesTakePart) {
+  ExpectTheBitsOfUnsharded({0, 0, 1, 1}, {.name = "empty",
+                                          .micro = 2,
+                                          .target = 3,
+                                          .updates = 3,
+                                          .widths = kBlocks,
+                                          .optimizer = kAveragedAdamW});
+}
+
+// Parts of one rank for all of it: the others own nothing.
+TEST(CudaShard, RanksWithoutAPartTakePart) {
+  ExpectTheBitsOfUnsharded({0, 0, 0, 1, 1}, {.name = "one block",
+                                             .micro = 2,
+                                             .target = 9,
+                                             .updates = 3,
+                                             .optimizer = kAveragedAdamW,
+                                             .numerics = {.precision = Precision::kBF16}});
+}
+
+TEST(CudaShard, OnOneGpuTogether) {
+  const EngineCase test{.name = "one gpu",
+                        .micro = 3,
+                        .target = 17,
+                        .updates = 4,
+                        .tail = 2,
+                        .widths = kBlocks,
+                        .optimizer = kAveragedAdamW,
+                        .clip_norm = 0.05};
+  for (const bool overlap : {false, true}) {
+    SCOPED_TRACE(overlap);
+    const EngineChoice choice{.always_overlap = overlap, .bucket_elements = 1};
+    ExpectTheBitsOfUnsharded({0, 0, 0}, test, kModes, {.choice = choice, .one_gpu = true});
+  }
+}
+
+TEST(CudaShard, CollectivesOfTheModel) {
+  ExpectTheBitsOfUnsharded({0, 0}, {.name = "collectives",
+                                    .micro = 3,
+                                    .target = 9,
+                                    .updates = 3,
+                                    .widths = kBlocks,
+                                    .optimizer = kAveragedAdamW,
+                                    .collectives = true,
+                                    .evaluate = false});
+}
+
+TEST(CudaShard, AnUpdateThatIsNotFiniteChangesNothingOnAnyRank) {
+  const EngineCase test{.name = "not finite",
+                        .micro = 4,
+                        .target = 33,
+                        .updates = 5,
+                        .widths = kBlocks,
+                        .optimizer = kAveragedAdamW,
+                        .poisoned = 40,
+                        .tolerate_nonfinite = true};
+  ExpectTheBitsOfUnsharded({0, 0, 1}, test);
+  const auto runs = RunOn({0, 0, 1}, test, Sharding::kNode);
+  ASSERT_EQ(runs.size(), 3U);
+  const auto skipped = std::ranges::count(runs[2].results, false, &UpdateResult::finite);
+  EXPECT_GT(skipped, 0);
+  EXPECT_LT(skipped, test.updates);
+}
+
+// Biases so low that no unit is active, and one of them steps to -inf: neither loss nor gradient
+// shows it, and only the owner of its part has seen it.
+TEST(CudaShard, AParameterThatIsNotFiniteIsKnownToAllRanks) {
+  EngineCase test{.name = "overflow",
+                  .micro = 4,
+                  .target = 12,
+                  .updates = 4,
+                  .widths = kBlocks,
+                  .optimizer = {.lr = 0.01, .kind = SgdSpec{.momentum = 0.9}},
+                  .tolerate_nonfinite = true,
+                  .evaluate = false};
+  test.optimizer.group = {{.match = "*.weight", .freeze = true},
+                          {.match = "fc3.*", .freeze = true}};
+  const FlatEntry bias = *ModelOf(test).layout().Find("fc1.bias");
+  const EngineRunOptions options{.update = [&](Engine& engine, Prefetcher& batches,
+                                               const Plan& plan, UpdateSettings settings) {
+    if (settings.update == 1) {
+      GACCD_RETURN_IF_ERROR(engine.ChangeParameters([&](std::span<float> parameters) {
+        std::ranges::fill(parameters.subspan(static_cast<std::size_t>(bias.offset),
+                                             static_cast<std::size_t>(bias.elements)),
+                          -3.4e38F);
+        return Status::Ok();
+      }));
+      settings.lr = 3e38;
+    }
+    return RunUpdate(engine, batches, PlainAccumulation(plan), settings);
+  }};
+  std::vector<std::vector<bool>> finite;
+  for (const Sharding mode : {Sharding::kNone, Sharding::kOptimizer}) {
+    const auto runs = RunOn({0, 0, 0}, test, mode, {.options = [&](int) { return options; }});
+    for (const EngineRun& run : runs) {
+      auto& found = finite.emplace_back();
+      for (const UpdateResult& result : run.results) found.push_back(result.finite);
+    }
+  }
+  EXPECT_THAT(finite, ::testing::SizeIs(6));
+  EXPECT_THAT(finite, ::testing::Each(std::vector<bool>{true, true, false, false}));
+}
+
+// Rank 1 leaves out a micro-batch in every update.
+TEST(CudaShard, DroppedMicroBatches) {
+  const auto drop = [](int rank) {
+    return EngineRunOptions{.gradients = true,
+                            .update = [rank](Engine& engine, Prefetcher& batches, const Plan& plan,
+                                             UpdateSettings settings) {
+                              settings.samples = 29;
+                              return RunUpdate(engine, batches, PlainAccumulation(plan), settings,
+                                               {.is_dropped = [rank](std::int64_t step) {
+                                                 return rank == 1 && step == 1;  // of 4 + 4 + 3
+                                               }});
+                            }};
+  };
+  const EngineCase test{
+      .micro = 5, .target = 33, .updates = 3, .widths = kBlocks, .optimizer = kAveragedAdamW};
+  const auto expected = RunOn({0, 0, 0}, test, Sharding::kNone, {.options = drop});
+  ASSERT_EQ(expected.size(), 3U);
+  for (const Sharding mode : kModes) {
+    for (const EngineRun& run : RunOn({0, 0, 0}, test, mode, {.options = drop})) {
+      ExpectTheBits(run, expected.front());
+    }
+  }
+}
+
+// There is memory for two samples at once.
+TEST(CudaShard, DividedMicroSteps) {
+  CudaRanks divided{.choice = {.bucket_elements = 1}};
+  divided.choice.refuses_memory = [](std::int64_t samples) { return samples > 2; };
+  const EngineCase test{
+      .micro = 5, .target = 33, .updates = 3, .widths = kBlocks, .optimizer = kAveragedAdamW};
+  const auto expected = RunOn({0, 0, 0}, test, Sharding::kNone, divided);
+  ASSERT_EQ(expected.size(), 3U);
+  for (const EngineRun& run : RunOn({0, 0, 0}, test, Sharding::kOptimizer, divided)) {
+    ExpectTheBits(run, expected.front());
+  }
+}
+
+TEST(CudaShard, TheHostsDoNotWaitInsideAnUpdate) {
+  // Counters are shared by all ranks, so none may begin or end while another is inside.
+  std::atomic<int> ready = 0;
+  std::atomic<int> done = 0;
+  std::atomic<std::int64_t> before = 0;
+  std::atomic<std::int64_t> after = 0;
+  const auto meet = [](std::atomic<int>& count) {
+    ++count;
+    while (count < 4) std::this_thread::yield();
+  };
+  EngineRunOptions options;
+  options.before_updates = [&] {
+    meet(ready);
+    before = standin::Count().host_waits;
+  };
+  options.after_updates = [&] {
+    after = standin::Count().host_waits;
+    meet(done);
+  };
+  const EngineCase test{.micro = 5, .target = 33, .updates = 6, .widths = kBlocks};
+  EXPECT_EQ(RunOn({0, 0, 1, 1}, test, Sharding::kNodeOptimizer,
+                  {.choice = {.bucket_elements = 1}, .options = [&](int) { return options; }})
+                .size(),
+            4U);
+  EXPECT_EQ(after, before);
+}
 
 }  // namespace
 }  // namespace gaccd::tests
