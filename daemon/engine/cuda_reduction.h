@@ -59,7 +59,7 @@ class CudaReduction {
   CudaReduction(Communicator& comm, CudaContext& context, std::span<float> gradients,
                 BucketReducer reducer, UpdateControl* control, const CudaReductionOptions& options);
   Status Mark(std::size_t bucket);
-  // What can go on the way when this bucket is complete.
+  // Once the bucket is complete: it and those that waited for it.
   Status ReduceBucket(std::size_t bucket);
   Status Scatter(std::size_t bucket);
 

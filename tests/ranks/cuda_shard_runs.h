@@ -99,7 +99,8 @@ inline void ExpectTheBitsOfUnsharded(const Nodes& nodes, const EngineCase& test,
     const auto& expected = in_two ? two_levels : flat;
     ASSERT_EQ(found.size(), nodes.size());
     ASSERT_EQ(expected.size(), nodes.size());
-    if (test.numerics.precision == Precision::kF32 && !test.tolerate_nonfinite) {
+    // In half precision, and by batch norms of few samples, another order of sums is amplified.
+    if (test.numerics.precision == Precision::kF32 && !test.stats && !test.tolerate_nonfinite) {
       EXPECT_LT(Distance(found[0].parameters, flat[0].parameters), 1e-6);
     }
     for (const EngineRun& run : found) ExpectTheBits(run, expected.front());

@@ -18,9 +18,9 @@ namespace gaccd::tests {
 namespace {
 
 // Of 1, 2, 3 and 4 ranks: on one node, equal and unequal ones, ranks that are no neighbours.
-const std::vector<Nodes> kLayouts = {{0},          {0, 0},      {0, 1},       {0, 0, 0},
-                                     {0, 0, 1},    {0, 1, 2},   {0, 0, 0, 0}, {0, 0, 1, 1},
-                                     {0, 1, 0, 1}, {0, 1, 1, 1}};
+const std::vector<Nodes> kLayouts = {{0},          {0, 0},       {0, 1},
+                                     {0, 0, 0},    {0, 0, 1},    {0, 0, 0, 0},
+                                     {0, 0, 1, 1}, {0, 1, 0, 1}, {0, 1, 1, 1}};
 
 // Ragged: of the last micro-step some ranks have less or nothing; every third update is smaller.
 EngineCase RaggedCase(int ranks, std::int64_t micro_steps, std::size_t variant) {
@@ -46,16 +46,19 @@ TEST_P(CudaShardModes, HaveTheBitsOfUnsharded) {
   for (std::size_t steps = 1; steps <= 3; ++steps) {
     // Where gradients are looked at, no update begins before the last one is over.
     const EngineRunOptions options{.gradients = steps == 2};
+    // On one node all modes do the same.
+    const bool one_node = std::ranges::max(nodes) == 0;
+    const auto modes = one_node ? std::span(kModes).subspan(steps - 1, 1) : std::span(kModes);
     ExpectTheBitsOfUnsharded(nodes,
                              RaggedCase(static_cast<int>(nodes.size()),
                                         static_cast<std::int64_t>(steps), 3 * GetParam() + steps),
-                             kModes, {.options = [&](int) { return options; }});
+                             modes, {.options = [&](int) { return options; }});
     if (HasFailure()) return;
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, CudaShardModes,
-                         ::testing::Range<std::size_t>(0, kSanitized ? 5 : 10));
+                         ::testing::Range<std::size_t>(0, kSanitized ? 5 : 9));
 
 // All that engines on GPUs are tested with elsewhere, on two nodes, each gradient a message of its
 // own; with more parameters, so that every rank owns some.
@@ -85,7 +88,9 @@ TEST_P(CudaShardCases, HaveTheBitsOfUnsharded) {
   const Sharding mode = kModes[index % std::size(kModes)];
   standin::SetDelays(index + 1, 20);
   const auto no_waits = [](int) { return EngineRunOptions{}; };
-  ExpectTheBitsOfUnsharded({0, 0, 1}, GetParam(), std::span(&mode, 1),
+  // A node of one rank would leave nothing to NODE.
+  const Nodes nodes = mode == Sharding::kNode ? Nodes{0, 0, 1, 1} : Nodes{0, 0, 1};
+  ExpectTheBitsOfUnsharded(nodes, GetParam(), std::span(&mode, 1),
                            {.choice = {.bucket_elements = 1}, .options = no_waits});
   standin::SetDelays(0, 0);
 }
