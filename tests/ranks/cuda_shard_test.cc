@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
+#include "daemon/tensor/shard_layout.h"
 #include "daemon/train/update.h"
 #include "tests/ranks/cuda_shard_runs.h"
 #include "tests/sanitized.h"
@@ -112,6 +113,34 @@ TEST(CudaShard, RanksWithoutAPartTakePart) {
                                              .updates = 3,
                                              .optimizer = kAveragedAdamW,
                                              .numerics = {.precision = Precision::kBF16}});
+}
+
+// Whether a part ends between the running mean and the count of a batch norm.
+bool CutsStatistics(const FlatLayout& layout, int parts) {
+  const ShardLayout shards = ShardLayout::Make(layout, parts);
+  return std::ranges::any_of(shards.parts(), [&](const ShardPart& part) {
+    const auto entry = std::ranges::find_if(layout.entries(), [&](const FlatEntry& one) {
+      return one.offset + one.padded_elements() > part.first;
+    });
+    return part.first > 0 && entry != layout.entries().end() && entry->buffer &&
+           !entry->name.ends_with("running_mean");
+  });
+}
+
+// Then no rank has all that the statistics of micro-batches are made from.
+TEST(CudaShard, StatisticsOfMicroBatchesInSeveralParts) {
+  EngineCase test{.name = "micro",
+                  .micro = 4,
+                  .target = 15,
+                  .updates = 4,
+                  .optimizer = kAveragedAdamW,
+                  .stats = BatchStatistics::kMicro};
+  std::int64_t width = 64;
+  do {
+    test.widths = {24, ++width, 70, 5};
+  } while (width < 300 && !CutsStatistics(ModelOf(test).layout(), 4));
+  ASSERT_LT(width, 300);
+  ExpectTheBitsOfUnsharded({0, 0, 0, 0}, test, std::span(kModes).first(1));
 }
 
 TEST(CudaShard, OnOneGpuTogether) {
