@@ -13,9 +13,8 @@
 //
 // A sharded optimiser (EngineOptions::shard): every rank keeps the state and the averages of its
 // own part of the parameters. The gradients are reduced and scattered, each rank steps its part,
-// and the parameters are gathered; the bits are those of an unsharded update on the same device
-// where the sums of the communicator are. Measure(), Optimize() and what is marked (sharded:
-// collective) exchange, too.
+// and the parameters are gathered; the bits are those of an unsharded update where the sums of the
+// communicator are. Measure(), Optimize() and what is marked (sharded: collective) exchange, too.
 //
 // Used by the thread that made it. A phase out of order is kInternal. After an error only the
 // destructor may be called; after one of TakeResult() also Probe() and what reads buffers.
