@@ -1,5 +1,6 @@
 #include "daemon/engine/shard_cuda.h"
 
+#include "collectives/base/strings.h"
 #include "daemon/optim/optimizer_cuda.h"
 #include "daemon/tensor/shard_grid.h"
 
@@ -10,9 +11,19 @@ Result<std::unique_ptr<CudaShards>> CudaShards::Make(Communicator& comm, const F
   std::unique_ptr<CudaShards> made;
   if (ShardGrid::Of(options.mode, RanksOfNodes(comm.topology())).parts() == 1) return made;
   made.reset(new CudaShards(layout, options, waiter));
-  GACCD_ASSIGN_OR_RETURN(
-      made->exchange_,
-      ShardExchange::Make(comm, options.mode, layout, options.state_buffers, MemoryKind::kCuda));
+  auto exchange =
+      ShardExchange::Make(comm, options.mode, layout, options.state_buffers, MemoryKind::kCuda);
+  // Parts of the communicator fail by themselves; what follows is collective over all ranks.
+  std::int64_t failed = exchange.ok() ? 0 : 1;
+  const MutableBuffer counted = View(std::span(&failed, 1));
+  const Status agreed = comm.AllReduceSum(counted, counted);
+  GACCD_RETURN_IF_ERROR(exchange.status());
+  GACCD_RETURN_IF_ERROR(agreed);
+  if (failed > 0) {
+    return Status(ErrorKind::kUnavailable,
+                  StrCat(failed, " other ranks could not divide the optimizer's state"));
+  }
+  made->exchange_ = *std::move(exchange);
   return made;
 }
 

@@ -31,6 +31,7 @@ class CudaShards {
   };
 
   // Null where a part would be all of it: then nothing is divided. `comm` and `waiter` outlive it.
+  // Fails on all ranks, or on none.
   static Result<std::unique_ptr<CudaShards>> Make(Communicator& comm, const FlatLayout& layout,
                                                   const Options& options, DeviceWaiter& waiter);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "daemon/optim/norm.h"
 
@@ -70,10 +71,13 @@ Status ShardExchange::Connect(Communicator& comm, Sharding mode) {
   const int node = topology.node_of[static_cast<std::size_t>(comm.rank())];
   lanes_ = &comm;
   if (mode != Sharding::kOptimizer && topology.nodes > 1) {
-    GACCD_ASSIGN_OR_RETURN(within_, comm.Split(node, topology.local_rank));
-    lanes_ = within_.get();
     const bool has_lane = topology.local_rank < grid_.lanes;
-    GACCD_ASSIGN_OR_RETURN(between_, comm.Split(has_lane ? topology.local_rank : -1, node));
+    // The second one is collective over all ranks, also where a node has failed in the first.
+    auto within = comm.Split(node, topology.local_rank);
+    auto between = comm.Split(has_lane ? topology.local_rank : -1, node);
+    GACCD_ASSIGN_OR_RETURN(within_, std::move(within));
+    GACCD_ASSIGN_OR_RETURN(between_, std::move(between));
+    lanes_ = within_.get();
   }
   lane_ = lanes_->rank();
   own_ = {.first = Sum(shards_.elements()), .state_first = trainable_};

@@ -212,6 +212,20 @@ TEST(CudaShardMemory, WhatDoesNotFitWholeFitsInParts) {
   ResetGpus(1);
 }
 
+// One of the two nodes cannot set up its communicator.
+TEST(CudaShardFailure, ARankThatCannotDivideEndsAll) {
+  const EngineCase test{.widths = kBlocks, .optimizer = kAveragedAdamW};
+  const Model model = ModelOf(test);
+  EXPECT_OK(RunOnNodes({0, 0, 1, 1}, [&](Communicator& comm) -> Status {
+    if (comm.rank() == 0) standin::FailNccl("ncclCommInitRankConfig", 1, ncclInternalError);
+    GACCD_RETURN_IF_ERROR(comm.Barrier());
+    const EngineOptions options = OptionsOf(test, Sharding::kNode, comm.rank());
+    EXPECT_THAT(MakeEngine(comm, model, options), HasKind(ErrorKind::kUnavailable));
+    return comm.Barrier();
+  }));
+  EXPECT_EQ(standin::LiveNcclComms(), 0);
+}
+
 // Rank 2 of the world is rank 0 of its node.
 TEST(CudaShardFailure, ARankThatHangsIsNamed) {
   static constexpr std::chrono::milliseconds kShardBound{kSanitized ? 8'000 : 3'000};
