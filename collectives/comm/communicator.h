@@ -137,7 +137,8 @@ class Communicator {
   // are always taken.
   [[nodiscard]] virtual MemoryKind memory() const { return MemoryKind::kHost; }
   // The state of the enqueued operations on device buffers: the first error, named like
-  // those of the others. Never waits; to be asked while waiting for a stream.
+  // those of the others, also of communicators that were split from this one, which then has
+  // failed, too. Never waits; to be asked while waiting for a stream.
   virtual Status Poll() { return Status::Ok(); }
 
   // Of this rank in the operations so far that went well, with those of communicators that were

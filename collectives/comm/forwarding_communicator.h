@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -24,6 +25,9 @@ class ForwardingCommunicator : public Communicator {
   Result<std::unique_ptr<CommMemory>> Allocate(std::size_t bytes) override {
     return inner_.Allocate(bytes);
   }
+  [[nodiscard]] MemoryKind memory() const override { return inner_.memory(); }
+  Status Poll() override { return inner_.Poll(); }
+  [[nodiscard]] std::optional<CommFailure> failure() const override { return inner_.failure(); }
   Status FlushSends() override { return inner_.FlushSends(); }
   Status Barrier() override { return inner_.Barrier(); }
   // Parts are those of the other communicator: they forward nothing.

@@ -201,9 +201,56 @@ Result<std::unique_ptr<Communicator>> NcclCommunicator::Split(int color, int key
   GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> part, over_->Split(color, key));
   if (part == nullptr) return part;
   Communicator* const host = part.get();
+  const std::int64_t mine = rank();
+  const std::vector<std::int64_t> ones(static_cast<std::size_t>(host->size()), 1);
+  std::vector<std::int64_t> ranks(ones.size());
+  GACCD_RETURN_IF_ERROR(host->AllGather(View(std::span(&mine, 1)), ones, View(std::span(ranks))));
   auto made = MakeNcclOver(host, std::move(part), options_);
-  if (made.ok()) CountTrafficOf(**made);
+  if (!made.ok()) return made;
+  CountTrafficOf(**made);
+  parts_.push_back({.watch = static_cast<NcclCommunicator&>(**made).watch_,
+                    .ranks = std::vector<int>(ranks.begin(), ranks.end())});
   return made;
+}
+
+Status NcclCommunicator::Poll() {
+  Status failed = watch_->failure();
+  if (failed.ok()) failed = FailureOfParts();
+  if (failed.ok()) failed = over_->Poll();
+  if (failed.ok()) return failed;
+  failed = watch_->Fail(failed);
+  // Kernels of all of them may follow each other on one stream.
+  for (const SplitPart& part : parts_) {
+    if (const auto watch = part.watch.lock()) (void)watch->Fail(failed);
+  }
+  return failed;
+}
+
+Status NcclCommunicator::FailureOfParts() const {
+  for (const SplitPart& part : parts_) {
+    const auto watch = part.watch.lock();
+    const Status failed = watch == nullptr ? Status::Ok() : watch->failure();
+    if (failed.ok()) continue;
+    std::string ranks;
+    for (const int rank : part.ranks) ranks += StrCat(ranks.empty() ? "" : ", ", rank);
+    return {failed.kind(), StrCat("the communicator of ranks ", ranks,
+                                  ", which it counts from 0 on: ", failed.message())};
+  }
+  return Status::Ok();
+}
+
+std::optional<CommFailure> NcclCommunicator::failure() const {
+  for (const SplitPart& part : parts_) {
+    const auto watch = part.watch.lock();
+    auto lost = watch == nullptr ? std::nullopt : watch->lost();
+    if (!lost || lost->missing.empty()) continue;
+    for (MissingRank& missing : lost->missing) {
+      missing.rank = part.ranks[static_cast<std::size_t>(missing.rank)];
+    }
+    return lost;
+  }
+  auto lost = watch_->lost();
+  return lost ? lost : over_->failure();
 }
 
 void NcclCommunicator::Abort(int exit_code) noexcept {

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "collectives/comm/communicator.h"
 #include "collectives/comm/nccl_comm.h"
@@ -36,15 +37,8 @@ class NcclCommunicator final : public Communicator {
 
   Result<std::unique_ptr<CommMemory>> Allocate(std::size_t bytes) override;
   // Also what interrupts the host's waits: kernels that spin for the lost rank end then.
-  Status Poll() override {
-    GACCD_RETURN_IF_ERROR(watch_->failure());
-    const Status host = over_->Poll();
-    return host.ok() ? host : watch_->Fail(host);
-  }
-  [[nodiscard]] std::optional<CommFailure> failure() const override {
-    auto lost = watch_->lost();
-    return lost ? lost : over_->failure();
-  }
+  Status Poll() override;
+  [[nodiscard]] std::optional<CommFailure> failure() const override;
   Status Barrier() override;
   Result<std::unique_ptr<Communicator>> Split(int color, int key) override;
   void Abort(int exit_code) noexcept override;
@@ -66,11 +60,19 @@ class NcclCommunicator final : public Communicator {
   ncclResult_t ReducePieces(const void* in, void* out, std::size_t count, DType dtype, int root,
                             ncclComm_t comm, cudaStream_t stream) const;
   Status AgreeOn(const Status& status);
+  [[nodiscard]] Status FailureOfParts() const;
+
+  // A communicator that was split from this one, and its ranks as they are counted here.
+  struct SplitPart {
+    std::weak_ptr<NcclWatch> watch;
+    std::vector<int> ranks;
+  };
 
   const NcclOptions options_;  // api is not null
   Communicator* const over_;
   const std::unique_ptr<Communicator> owned_;
-  const std::unique_ptr<NcclWatch> watch_;
+  const std::shared_ptr<NcclWatch> watch_;
+  std::vector<SplitPart> parts_;
   const std::shared_ptr<NcclWindows> windows_;
 };
 

@@ -364,12 +364,6 @@ Status CheckPipeline(const Job& job) {
 
 }  // namespace
 
-Status CheckShardingOfGpu(Sharding shard, std::string_view why_gpu) {
-  if (shard == Sharding::kNone) return {};
-  return Bad(StrCat("shard: only CPUs shard the optimizer so far, expected none, found ",
-                    Name(shard), ", and ", why_gpu));
-}
-
 Status CheckOneArchitecture(const ModelSpec& model) {
   const bool has_layers = !model.layer.empty();
   if (has_layers == std::holds_alternative<std::monostate>(model.architecture)) return {};
@@ -401,7 +395,7 @@ Status CheckWholeJob(const Job& job, Verb verb) {
     GACCD_RETURN_IF_ERROR(CheckPipelineOfGpu(job.pipeline, "device is cuda"));
   }
   if (job.device == Device::kCpu) return CheckNumericsOfCpu(NumericsOf(job), "device is cpu");
-  return job.device == Device::kCuda ? CheckShardingOfGpu(job.shard, "device is cuda") : Status();
+  return {};
 }
 
 }  // namespace gaccd

@@ -14,6 +14,7 @@ bool IsShortage(const Status& status) { return !status.ok() && status.kind() == 
 Status CudaBackend::Begin(const UpdateSlot& slot, double lr) {
   GACCD_RETURN_IF_ERROR(slots_->Mark(slot, UpdateMark::kBegin, context_->compute()));
   optimizer_->Prepare(lr, &slot.page->inputs);
+  reduced_ = false;
   GACCD_RETURN_IF_ERROR(replica_->BeginSegments());
   return SetInputs(slot);
 }
@@ -27,6 +28,7 @@ Result<bool> CudaBackend::Idle(const UpdateSlot& slot) {
 
 Status CudaBackend::MicroStep(const BatchView& batch, StepPlace place, std::int64_t first,
                               const float* /*row_gradients*/) {
+  reduced_ = false;
   if (rows_ != nullptr) GACCD_RETURN_IF_ERROR(rows_->Select(first, batch.samples));
   if (batch.samples == 0 && model_.has_collectives()) {
     GACCD_RETURN_IF_ERROR(replica_->MicroStep({}, /*slot=*/0, place));
@@ -127,6 +129,7 @@ Status CudaBackend::Reduce(const UpdateSlot& slot) {
   if (model_.update_sums() > 0) GACCD_RETURN_IF_ERROR(reduction_->MarkAll());
   const CudaEvent& computed = slots_->event(slot, UpdateMark::kComputed);
   if (!overlaps()) GACCD_RETURN_IF_ERROR(waiter_.Wait(computed, "micro-steps"));
+  reduced_ = true;
   GACCD_RETURN_IF_ERROR(reduction_->Enqueue(computed));
   GACCD_RETURN_IF_ERROR(slots_->Mark(slot, UpdateMark::kReduced, context_->reduce()));
   return CudaStatus(
@@ -135,7 +138,12 @@ Status CudaBackend::Reduce(const UpdateSlot& slot) {
 }
 
 Status CudaBackend::Measure() {
+  // Those of micro-batches lie among the gradients of all parts.
+  if (shards_ != nullptr && model_.micro_values() > 0) {
+    GACCD_RETURN_IF_ERROR(shards_->Gather(gradients_));
+  }
   GACCD_RETURN_IF_ERROR(replica_->CollectRunningStatistics());
+  if (shards_ != nullptr) return shards_->Measure(gradients_, control(), norm_scratch_.data());
   return MeasureGradient(context_->compute(), gradients_, model_.layout().size(), control(),
                          norm_scratch_.data());
 }
@@ -148,7 +156,21 @@ Status CudaBackend::Optimize(const ParameterLimit* limit) {
         LimitParameter(stream, control(), parameters_.as<float>() + limit->element, limit->most));
   }
   GACCD_RETURN_IF_ERROR(optimizer_->Average(stream, control()));
-  return replica_->AddToRunningStatistics(&control()->verdict.idle);
+  GACCD_RETURN_IF_ERROR(replica_->AddToRunningStatistics(&control()->verdict.idle));
+  return shards_ != nullptr ? OwnParametersChanged() : Status::Ok();
+}
+
+// Also where the verdict is idle, which the host does not know: then they are what they were.
+Status CudaBackend::OwnParametersChanged() {
+  GACCD_RETURN_IF_ERROR(shards_->Gather(parameters_.as<float>()));
+  return ParametersChanged();
+}
+
+Status CudaBackend::ExchangeAverages() {
+  GACCD_RETURN_IF_ERROR(optimizer_->ExchangeAverages(context_->compute()));
+  // On all ranks alike, also where the own part is empty.
+  const bool exchanged = options_.optimizer.ema && optimizer_->updates() > 0;
+  return shards_ != nullptr && exchanged ? OwnParametersChanged() : Status::Ok();
 }
 
 Status CudaBackend::End(const UpdateSlot& slot) {
@@ -206,6 +228,9 @@ Result<Evaluation> CudaBackend::Evaluate(const BatchView& batch) {
 
 // The caller has checked the number of elements.
 Status CudaBackend::CopyIn(std::string_view what, EngineBuffer to, std::span<const float> from) {
+  if (shards_ != nullptr && to == EngineBuffer::kOptimizer) {
+    return shards_->CopyStateIn(what, from, state_.as<float>());
+  }
   if (from.empty()) return Status::Ok();
   GACCD_RETURN_IF_ERROR(CudaStatus(cudaMemcpyAsync(Buffer(to), from.data(), from.size_bytes(),
                                                    cudaMemcpyHostToDevice, context_->compute()),
@@ -215,6 +240,12 @@ Status CudaBackend::CopyIn(std::string_view what, EngineBuffer to, std::span<con
 
 Status CudaBackend::CopyOut(std::string_view what, EngineBuffer from, std::int64_t first,
                             std::span<float> to) {
+  if (shards_ != nullptr && from == EngineBuffer::kOptimizer) {
+    return shards_->CopyStateOut(what, state_.as<float>(), first, to);
+  }
+  if (shards_ != nullptr && from == EngineBuffer::kGradients && reduced_) {
+    GACCD_RETURN_IF_ERROR(shards_->Gather(gradients_));
+  }
   if (to.empty()) return Status::Ok();
   // A copy to memory that is not page-locked blocks; what it would wait for is waited for here.
   GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(context_->compute(), what));

@@ -15,10 +15,12 @@
 #include "daemon/engine/contrastive_cuda.h"
 #include "daemon/engine/cuda_reduction.h"
 #include "daemon/engine/device_waiter.h"
+#include "daemon/engine/shard_cuda.h"
 #include "daemon/engine/update_slots_cuda.h"
 #include "daemon/model/replica_cuda.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/optim/optimizer_cuda.h"
+#include "daemon/tensor/shard_layout.h"
 
 namespace gaccd {
 
@@ -43,7 +45,7 @@ class CudaBackend final : public Backend {
   Status CopyOut(std::string_view what, EngineBuffer from, std::int64_t first,
                  std::span<float> to) override;
   Status ParametersChanged() override;
-  Status ExchangeAverages() override { return optimizer_->ExchangeAverages(context_->compute()); }
+  Status ExchangeAverages() override;
   [[nodiscard]] std::int64_t updates() const override { return optimizer_->updates(); }
   void set_updates(std::int64_t updates) override { optimizer_->set_updates(updates); }
 
@@ -83,12 +85,16 @@ class CudaBackend final : public Backend {
   Result<Evaluation> Evaluate(const BatchView& batch) override;
 
  private:
+  Status DivideState();
   Status CreateLocally();
   // What the backend allocates itself; the context's own memory is not in it.
   [[nodiscard]] DeviceMemory PlannedMemory(bool gradients = true) const;
   Status AllocateGradients();
   Status ReduceOnce(const Status& mine);
   Status PrepareReplica();
+  Status CreateOptimizer();
+  // Of the part that this rank updates: the others get it.
+  Status OwnParametersChanged();
   void LogNotes();  // of the preparation of kernels
   Status EmptyMicroStep(StepPlace place);
   Status ClearGradients();
@@ -104,8 +110,7 @@ class CudaBackend final : public Backend {
     return static_cast<std::size_t>(model_.layout().size());
   }
   [[nodiscard]] std::size_t state_elements() const {
-    return static_cast<std::size_t>(
-        StateElements(options_.optimizer, model_.layout().trainable_size()));
+    return static_cast<std::size_t>(StateElements(options_.optimizer, own_.state_elements));
   }
   [[nodiscard]] std::size_t words_bytes() const {
     return sizeof(UpdateControl) + options_.control_word_count * sizeof(double);
@@ -124,8 +129,13 @@ class CudaBackend final : public Backend {
   Status shortage_;
   std::int64_t process_bytes_ = 0;
   std::unique_ptr<CudaContext> context_;
+  ShardPart own_;         // what this rank updates
+  bool reduced_ = false;  // enqueued: the gradients are those of all ranks, of the own part alone
+                          // where there are shards
 
-  // Memory outlives what works on it.
+  std::unique_ptr<CudaShards> shards_;  // null: every rank has all of the optimiser's state
+
+  // Memory outlives what works on it, but for communicators.
   DeviceBuffer parameters_;
   DeviceBuffer half_copy_;  // of the parameters, in the type of the activations; f32: none
   std::unique_ptr<CommMemory> shared_gradients_;  // with other ranks

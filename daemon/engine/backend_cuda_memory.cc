@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/config/job_checks.h"
 #include "daemon/device/cuda/matmul_choices.h"
 #include "daemon/device/host_buffer.h"
 #include "daemon/engine/backend_cuda.h"
@@ -37,7 +36,8 @@ bool CudaBackend::Finish() {
 
 Status CudaBackend::Create() {
   // Collective first, so that a rank that fails alone does not leave the others waiting in it.
-  const Status mine = CreateLocally();
+  const Status divided = DivideState();
+  const Status mine = divided.ok() ? CreateLocally() : divided;
   const Status gradients = AllocateGradients();
   GACCD_RETURN_IF_ERROR(ReduceOnce(mine.ok() ? gradients : mine));
   GACCD_RETURN_IF_ERROR(FitsOnGpu(PlannedMemory(/*gradients=*/false)));
@@ -45,6 +45,17 @@ Status CudaBackend::Create() {
   if (options_.measure_process) {
     GACCD_ASSIGN_OR_RETURN(process_bytes_, ResidentBytes());
   }
+  return Status::Ok();
+}
+
+Status CudaBackend::DivideState() {
+  const FlatLayout& layout = model_.layout();
+  own_ = {.elements = layout.size(), .state_elements = layout.trainable_size()};
+  const CudaShards::Options options{.mode = options_.shard,
+                                    .state_buffers = StateElements(options_.optimizer, 1),
+                                    .overlap = overlaps()};
+  GACCD_ASSIGN_OR_RETURN(shards_, CudaShards::Make(comm_, layout, options, waiter_));
+  if (shards_ != nullptr) own_ = shards_->own();
   return Status::Ok();
 }
 
@@ -83,6 +94,9 @@ Status CudaBackend::ReduceOnce(const Status& mine) {
   GACCD_RETURN_IF_ERROR(mine);
   GACCD_RETURN_IF_ERROR(agreed);
   if (failed > 0) return Status::Ok();
+  if (shards_ != nullptr) {
+    GACCD_RETURN_IF_ERROR(shards_->ExchangeOnce(gradients_, context_->reduce()));
+  }
   // NCCL takes different algorithms for small and for large messages. The gradients are all zero.
   const std::size_t largest = overlaps() ? options_.choice.bucket_elements : elements();
   for (const std::size_t most : {std::size_t{1}, largest}) {
@@ -104,9 +118,11 @@ DeviceMemory CudaBackend::PlannedMemory(bool gradients) const {
   memory.Add("optimiser state", floats(state_elements()));
   replica_->AddMemory(&memory);
   if (rows_ != nullptr) rows_->AddMemory(&memory);
-  memory.Add("control", static_cast<std::int64_t>(words_bytes() + NormScratchBytes()));
-  memory.Add("control", CudaOptimizer::TableBytes(OptimizerRanges::Of(model_.layout()),
-                                                  model_.layout().size()));
+  memory.Add("control",
+             static_cast<std::int64_t>(words_bytes() + NormScratchBytes(model_.layout().size())));
+  memory.Add("control",
+             CudaOptimizer::TableBytes(OptimizerRanges::Of(model_.layout(), own_), own_.elements));
+  if (shards_ != nullptr) memory.Add("control", shards_->bytes());
   return memory;
 }
 
@@ -141,7 +157,9 @@ Result<EngineMemory> CudaBackend::PlanMemory(const ReplicaOptions& sizes) {
 Status CudaBackend::AllocateGradients() {
   const std::size_t bytes = elements() * sizeof(float);
   if (comm_.memory() == MemoryKind::kCuda) {
-    GACCD_ASSIGN_OR_RETURN(shared_gradients_, comm_.Allocate(bytes));
+    GACCD_ASSIGN_OR_RETURN(shared_gradients_, shards_ != nullptr
+                                                  ? shards_->exchange().Allocate(bytes)
+                                                  : comm_.Allocate(bytes));
     gradients_ = static_cast<float*>(shared_gradients_->data());
     return Status::Ok();
   }
@@ -156,27 +174,24 @@ Status CudaBackend::PrepareReplica() {
   GACCD_ASSIGN_OR_RETURN(
       state_, DeviceBuffer::Allocate(state_elements() * sizeof(float), "optimiser state"));
   GACCD_ASSIGN_OR_RETURN(words_, DeviceBuffer::Allocate(words_bytes(), "control"));
-  GACCD_ASSIGN_OR_RETURN(norm_scratch_, DeviceBuffer::Allocate(NormScratchBytes(), "norm"));
+  GACCD_ASSIGN_OR_RETURN(norm_scratch_,
+                         DeviceBuffer::Allocate(NormScratchBytes(model_.layout().size()), "norm"));
   if (activations() != DType::kF32) {
     GACCD_ASSIGN_OR_RETURN(half_copy_, DeviceBuffer::Allocate(bytes / 2, "copy of parameters"));
     context_->SetHalfCopy(parameters_.as<float>(), model_.layout().size(), half_copy_.data());
   }
-  GACCD_ASSIGN_OR_RETURN(
-      optimizer_, CudaOptimizer::Create(options_.optimizer, OptimizerRanges::Of(model_.layout()),
-                                        {.parameters = parameters_.as<float>(),
-                                         .gradient = gradients_,
-                                         .state = state_.as<float>(),
-                                         .copy = half_copy_.data(),
-                                         .copy_type = activations(),
-                                         .elements = model_.layout().size()}));
+  if (shards_ != nullptr) GACCD_RETURN_IF_ERROR(shards_->Allocate(context_->compute()));
+  GACCD_RETURN_IF_ERROR(CreateOptimizer());
   if (rows_ != nullptr) GACCD_RETURN_IF_ERROR(rows_->Allocate());
   CudaStepHooks hooks;
   if (reduces()) {
     GACCD_ASSIGN_OR_RETURN(
-        reduction_, CudaReduction::Create(comm_, *context_, model_.layout(), gradients_, control(),
-                                          {.bucket_elements = options_.choice.bucket_elements,
-                                           .control_word_count = options_.control_word_count,
-                                           .overlap = overlaps()}));
+        reduction_,
+        CudaReduction::Create(comm_, *context_, model_.layout(), gradients_, control(),
+                              {.bucket_elements = options_.choice.bucket_elements,
+                               .control_word_count = options_.control_word_count,
+                               .overlap = overlaps(),
+                               .shards = shards_ != nullptr ? &shards_->exchange() : nullptr}));
     hooks.ready = [this](std::size_t parameter) { return reduction_->Ready(parameter); };
   }
   if (!overlaps()) {
@@ -207,6 +222,22 @@ Status CudaBackend::PrepareReplica() {
   return Status::Ok();
 }
 
+Status CudaBackend::CreateOptimizer() {
+  const std::int64_t first = own_.first;
+  CudaOptimizer::Buffers buffers{.parameters = parameters_.as<float>() + first,
+                                 .gradient = gradients_ + first,
+                                 .state = state_.as<float>(),
+                                 .copy = half_copy_.data(),
+                                 .copy_type = activations(),
+                                 .elements = own_.elements};
+  // The copy of all parameters is made when they are gathered.
+  if (shards_ != nullptr) buffers.copy = nullptr;
+  GACCD_ASSIGN_OR_RETURN(
+      optimizer_, CudaOptimizer::Create(options_.optimizer,
+                                        OptimizerRanges::Of(model_.layout(), own_), buffers));
+  return Status::Ok();
+}
+
 void CudaBackend::LogNotes() {
   for (const std::string& note : replica_->notes()) LogInfo(note);
   MatmulChoices& choices = context_->choices();
@@ -222,7 +253,6 @@ void CudaBackend::LogNotes() {
 
 Result<BackendPtr> MakeCudaBackend(Communicator& comm, const Model& model,
                                    const EngineOptions& options) {
-  GACCD_RETURN_IF_ERROR(CheckShardingOfGpu(options.shard, "this engine runs on a GPU"));
   auto* const backend = new CudaBackend(comm, model, options);
   BackendPtr owner(backend);
   GACCD_RETURN_IF_ERROR(backend->Create());

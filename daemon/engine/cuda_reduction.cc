@@ -1,5 +1,6 @@
 #include "daemon/engine/cuda_reduction.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "daemon/engine/gradient_reducer.h"
@@ -15,8 +16,8 @@ Result<std::unique_ptr<CudaReduction>> CudaReduction::Create(
       BucketReducer reducer,
       MakeGradientReducer(comm, layout, buffer,
                           options.overlap ? options.bucket_elements : kOneBucket));
-  std::unique_ptr<CudaReduction> reduction(
-      new CudaReduction(context, std::move(reducer), control, options));
+  std::unique_ptr<CudaReduction> reduction(new CudaReduction(
+      comm, context, {gradients, buffer.count}, std::move(reducer), control, options));
   // The last bucket is complete when all is.
   if (options.overlap) reduction->marks_.resize(reduction->plan().buckets().size() - 1);
   for (CudaEvent& mark : reduction->marks_) {
@@ -26,10 +27,14 @@ Result<std::unique_ptr<CudaReduction>> CudaReduction::Create(
   return reduction;
 }
 
-CudaReduction::CudaReduction(CudaContext& context, BucketReducer reducer, UpdateControl* control,
+CudaReduction::CudaReduction(Communicator& comm, CudaContext& context, std::span<float> gradients,
+                             BucketReducer reducer, UpdateControl* control,
                              const CudaReductionOptions& options)
-    : context_(context),
+    : comm_(comm),
+      context_(context),
+      gradients_(gradients),
       reducer_(std::move(reducer)),
+      shards_(options.shards),
       control_(control),
       control_word_count_(options.control_word_count) {}
 
@@ -68,6 +73,26 @@ Status CudaReduction::MarkAll() {
   return Status::Ok();
 }
 
+Status CudaReduction::ReduceBucket(std::size_t bucket) {
+  if (shards_ != nullptr) return Scatter(bucket);
+  for (std::size_t gradient = 0; gradient < plan().bucket_of().size(); ++gradient) {
+    if (plan().bucket_of()[gradient] != bucket) continue;
+    GACCD_RETURN_IF_ERROR(reducer_.MarkReady(gradient, {context_.reduce()}));
+  }
+  return Status::Ok();
+}
+
+// With the padding between it and the bucket behind it, or the end: parts end there.
+Status CudaReduction::Scatter(std::size_t bucket) {
+  const auto first = plan().buckets()[bucket].offset;
+  std::size_t end = gradients_.size();
+  for (const Bucket& other : plan().buckets()) {
+    if (other.offset > first) end = std::min(end, other.offset);
+  }
+  return shards_->Reduce(gradients_, static_cast<std::int64_t>(first),
+                         static_cast<std::int64_t>(end - first), {context_.reduce()});
+}
+
 Status CudaReduction::Enqueue(const CudaEvent& computed) {
   cudaStream_t stream = context_.reduce();
   const auto wait_for = [&](const CudaEvent& event) {
@@ -75,16 +100,15 @@ Status CudaReduction::Enqueue(const CudaEvent& computed) {
   };
   for (std::size_t bucket = 0; bucket < marks_.size(); ++bucket) {
     GACCD_RETURN_IF_ERROR(wait_for(marks_[bucket]));
-    for (std::size_t gradient = 0; gradient < plan().bucket_of().size(); ++gradient) {
-      if (plan().bucket_of()[gradient] != bucket) continue;
-      GACCD_RETURN_IF_ERROR(reducer_.MarkReady(gradient, {stream}));
-    }
+    GACCD_RETURN_IF_ERROR(ReduceBucket(bucket));
   }
   GACCD_RETURN_IF_ERROR(wait_for(computed));
   const MutableBuffer sums{&control_->sums,
                            sizeof(UpdateSums) / sizeof(double) + control_word_count_, DType::kF64,
                            MemoryKind::kCuda};
-  return reducer_.ReduceAll(sums, {stream});
+  if (shards_ == nullptr) return reducer_.ReduceAll(sums, {stream});
+  GACCD_RETURN_IF_ERROR(Scatter(plan().buckets().size() - 1));
+  return comm_.AllReduceSum(sums, sums, {stream});
 }
 
 }  // namespace gaccd

@@ -6,17 +6,20 @@
 //
 // The mark of a bucket is an event inside of the recorded graph of the last micro-step. Buckets are
 // summed in one order on all ranks, whatever the order of their marks; the last one together with
-// losses and counts.
+// losses and counts. Where the optimiser is sharded a bucket is reduced and scattered, and losses
+// and counts are a message of their own.
 #pragma once
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "collectives/base/cuda.h"
 #include "collectives/bucket/bucket_reducer.h"
 #include "collectives/comm/communicator.h"
 #include "daemon/device/cuda/cuda_context.h"
+#include "daemon/engine/shard_exchange.h"
 #include "daemon/optim/update_control.h"
 #include "daemon/tensor/flat_layout.h"
 
@@ -26,6 +29,7 @@ struct CudaReductionOptions {
   std::size_t bucket_elements = 0;
   std::size_t control_word_count = 0;  // doubles after the control that are summed with its sums
   bool overlap = true;                 // with marks; else one sum after all is computed
+  ShardExchange* shards = nullptr;     // null: not sharded; outlives the reduction
 };
 
 class CudaReduction {
@@ -47,17 +51,23 @@ class CudaReduction {
   // Enqueues the sums. `computed` is recorded on compute() after the last micro-step.
   Status Enqueue(const CudaEvent& computed);
   // All ranks have got the sums of this update; the next cycle begins.
-  Status NextCycle() { return reducer_.NextCycle(); }
+  Status NextCycle() { return shards_ != nullptr ? Status::Ok() : reducer_.NextCycle(); }
 
   [[nodiscard]] const BucketPlan& plan() const { return reducer_.plan(); }
 
  private:
-  CudaReduction(CudaContext& context, BucketReducer reducer, UpdateControl* control,
-                const CudaReductionOptions& options);
+  CudaReduction(Communicator& comm, CudaContext& context, std::span<float> gradients,
+                BucketReducer reducer, UpdateControl* control, const CudaReductionOptions& options);
   Status Mark(std::size_t bucket);
+  // Once the bucket is complete: it and those that waited for it.
+  Status ReduceBucket(std::size_t bucket);
+  Status Scatter(std::size_t bucket);
 
+  Communicator& comm_;
   CudaContext& context_;
+  const std::span<float> gradients_;
   BucketReducer reducer_;
+  ShardExchange* shards_;
   UpdateControl* control_;
   std::size_t control_word_count_;
   std::vector<CudaEvent> marks_;  // by bucket, but for the last; without overlap: none

@@ -100,7 +100,7 @@ Status DividedSteps::CheckRetry(std::int64_t count, const Status& failure) const
           StrCat("no memory for a micro-step of ", count, " samples: ", failure.message(),
                  "; not retried with half of them, as ", why,
                  "; set a smaller --micro-batch, or auto, or --recompute=blocks, or divide the "
-                 "optimiser's state among ranks on CPUs (--shard=optimizer)")};
+                 "optimiser's state among ranks (--shard=optimizer)")};
 }
 
 std::set<std::int64_t> DividedSteps::Sizes(std::int64_t rest) const {

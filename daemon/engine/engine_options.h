@@ -50,7 +50,7 @@ struct EngineChoice {
 struct EngineOptions {
   ReplicaOptions replica;
   OptimizerSpec optimizer;
-  Sharding shard = Sharding::kNone;  // the others: on CPUs
+  Sharding shard = Sharding::kNone;
   Numerics numerics;
   EngineChoice choice;
   std::size_t control_word_count = 0;  // the same on all ranks

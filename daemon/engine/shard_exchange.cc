@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "daemon/optim/norm.h"
 
@@ -23,6 +24,8 @@ Range Intersect(Range a, Range b) {
   const std::int64_t begin = std::max(a.begin, b.begin);
   return {begin, std::max(begin, std::min(a.end, b.end))};
 }
+
+Range ElementsOf(const ShardPart& part) { return {part.first, part.first + part.elements}; }
 
 Range StateOf(const ShardPart& part) {
   return {part.state_first, part.state_first + part.state_elements};
@@ -47,40 +50,43 @@ std::vector<int> RanksOfNodes(const Topology& topology) {
 
 Result<std::unique_ptr<ShardExchange>> ShardExchange::Make(Communicator& comm, Sharding mode,
                                                            const FlatLayout& layout,
-                                                           std::int64_t state_buffers) {
+                                                           std::int64_t state_buffers,
+                                                           MemoryKind memory) {
   const ShardGrid grid = ShardGrid::Of(mode, RanksOfNodes(comm.topology()));
-  std::unique_ptr<ShardExchange> made(new ShardExchange(grid, layout, state_buffers));
+  std::unique_ptr<ShardExchange> made(new ShardExchange(grid, layout, state_buffers, memory));
   GACCD_RETURN_IF_ERROR(made->Connect(comm, mode));
   return made;
 }
 
 ShardExchange::ShardExchange(const ShardGrid& grid, const FlatLayout& layout,
-                             std::int64_t state_buffers)
+                             std::int64_t state_buffers, MemoryKind memory)
     : grid_(grid),
       shards_(ShardLayout::Make(layout, grid.parts())),
       trainable_(layout.trainable_size()),
-      state_buffers_(state_buffers) {}
+      state_buffers_(state_buffers),
+      memory_(memory) {}
 
 Status ShardExchange::Connect(Communicator& comm, Sharding mode) {
   const Topology& topology = comm.topology();
   const int node = topology.node_of[static_cast<std::size_t>(comm.rank())];
   lanes_ = &comm;
   if (mode != Sharding::kOptimizer && topology.nodes > 1) {
-    GACCD_ASSIGN_OR_RETURN(within_, comm.Split(node, topology.local_rank));
-    lanes_ = within_.get();
     const bool has_lane = topology.local_rank < grid_.lanes;
-    GACCD_ASSIGN_OR_RETURN(between_, comm.Split(has_lane ? topology.local_rank : -1, node));
+    // The second one is collective over all ranks, also where a node has failed in the first.
+    auto within = comm.Split(node, topology.local_rank);
+    auto between = comm.Split(has_lane ? topology.local_rank : -1, node);
+    GACCD_ASSIGN_OR_RETURN(within_, std::move(within));
+    GACCD_ASSIGN_OR_RETURN(between_, std::move(between));
+    lanes_ = within_.get();
   }
   lane_ = lanes_->rank();
   own_ = {.first = Sum(shards_.elements()), .state_first = trainable_};
-  std::int64_t blocks = 0;
   if (owns_lane()) {
-    const auto part = static_cast<std::size_t>(lane_ * grid_.nodes + (grid_.nodes > 1 ? node : 0));
-    own_ = shards_.parts()[part];
-    blocks = shards_.blocks()[part];
+    part_ = static_cast<std::size_t>(lane_ * grid_.nodes + (grid_.nodes > 1 ? node : 0));
+    own_ = shards_.parts()[part_];
   }
-  own_squares_.resize(static_cast<std::size_t>(blocks));
-  squares_.resize(static_cast<std::size_t>(Sum(shards_.blocks())));
+  blocks_ = Sum(shards_.blocks());
+  if (memory_ == MemoryKind::kHost) squares_.resize(static_cast<std::size_t>(blocks_));
   return Status::Ok();
 }
 
@@ -107,42 +113,68 @@ std::span<T> ShardExchange::OwnLane(std::span<T> whole,
   return Part(whole, first, Sum(CountsOfOwnLane(counts)));
 }
 
-Status ShardExchange::Reduce(std::span<float> whole) {
-  const std::span<const std::int64_t> counts = shards_.elements();
-  const std::span<float> lane = OwnLane(whole, counts);
-  GACCD_RETURN_IF_ERROR(lanes_->ReduceScatter(View(whole), CountsOfLanes(counts), View(lane)));
+template <typename T>
+std::span<T> ShardExchange::OwnPart(std::span<T> whole,
+                                    std::span<const std::int64_t> counts) const {
+  if (!owns_lane()) return whole.last(0);
+  return Part(whole, Sum(counts.first(part_)), counts[part_]);
+}
+
+Status ShardExchange::Reduce(std::span<float> whole) { return Reduce(whole, 0, std::ssize(whole)); }
+
+Status ShardExchange::Reduce(std::span<float> whole, std::int64_t first, std::int64_t count,
+                             StreamHandle stream) {
+  std::vector<std::int64_t> counts;
+  for (const ShardPart& part : shards_.parts()) {
+    counts.push_back(Intersect(ElementsOf(part), {first, first + count}).count());
+  }
+  const std::span<float> here = Part(whole, first, count);
+  const std::span<float> lane = OwnLane(here, std::span<const std::int64_t>(counts));
+  GACCD_RETURN_IF_ERROR(lanes_->ReduceScatter(Of(here), CountsOfLanes(counts), Of(lane), stream));
   if (!between_) return Status::Ok();
-  if (grid_.nodes == 1) return between_->AllReduceSum(View(lane), View(lane));
-  return between_->ReduceScatter(View(lane), CountsOfOwnLane(counts), View(Own(whole)));
+  if (grid_.nodes == 1) return between_->AllReduceSum(Of(lane), Of(lane), stream);
+  return between_->ReduceScatter(Of(lane), CountsOfOwnLane(counts),
+                                 Of(OwnPart(here, std::span<const std::int64_t>(counts))), stream);
 }
 
 template <typename T>
 Status ShardExchange::GatherParts(std::span<const T> own, std::span<const std::int64_t> counts,
-                                  std::span<T> whole) const {
+                                  std::span<T> whole, StreamHandle stream) const {
   std::span<const T> lane = own;
   if (between_ && grid_.nodes > 1) {
     const std::span<T> gathered = OwnLane(whole, counts);
-    GACCD_RETURN_IF_ERROR(between_->AllGather(View(own), CountsOfOwnLane(counts), View(gathered)));
+    GACCD_RETURN_IF_ERROR(
+        between_->AllGather(Of(own), CountsOfOwnLane(counts), Of(gathered), stream));
     lane = gathered;
   }
-  return lanes_->AllGather(View(lane), CountsOfLanes(counts), View(whole));
+  return lanes_->AllGather(Of(lane), CountsOfLanes(counts), Of(whole), stream);
 }
 
-Status ShardExchange::Gather(std::span<float> whole) {
-  return GatherParts(std::span<const float>(Own(whole)), shards_.elements(), whole);
+Status ShardExchange::Gather(std::span<float> whole, StreamHandle stream) const {
+  return GatherParts(std::span<const float>(Own(whole)), shards_.elements(), whole, stream);
+}
+
+std::span<double> ShardExchange::OwnSquares(std::span<double> squares) const {
+  return OwnPart(squares, shards_.blocks());
+}
+
+Status ShardExchange::GatherSquares(std::span<double> squares, StreamHandle stream) const {
+  return GatherParts(std::span<const double>(OwnSquares(squares)), shards_.blocks(), squares,
+                     stream);
 }
 
 Result<double> ShardExchange::SumOfSquares(std::span<const float> own_part) {
-  SquaresOfBlocks(own_part, own_squares_);
-  GACCD_RETURN_IF_ERROR(GatherParts(std::span<const double>(own_squares_), shards_.blocks(),
-                                    std::span<double>(squares_)));
+  SquaresOfBlocks(own_part, OwnSquares(squares_));
+  GACCD_RETURN_IF_ERROR(GatherSquares(squares_));
   return SumInOrder(squares_);
 }
 
+std::int64_t ShardExchange::piece_elements() const { return std::min(trainable_, kPiece); }
+
 Status ShardExchange::GatherState(std::span<const float> own_state, std::int64_t first,
-                                  std::span<float> out) const {
+                                  std::span<float> out, std::span<float> piece, const CopyOut& copy,
+                                  StreamHandle stream) const {
   const Range asked = {first, first + std::ssize(out)};
-  std::vector<float> piece(static_cast<std::size_t>(std::min(trainable_, kPiece)));
   std::vector<std::int64_t> counts(shards_.parts().size());
   for (std::int64_t i = 0; i < state_buffers_ * trainable_;) {
     const std::int64_t buffer = i / trainable_;
@@ -154,16 +186,27 @@ Status ShardExchange::GatherState(std::span<const float> own_state, std::int64_t
     const Range mine = Intersect(StateOf(own_), here);
     const std::int64_t place =
         mine.count() == 0 ? 0 : buffer * own_.state_elements + mine.begin - own_.state_first;
-    const auto gathered = Part(std::span(piece), 0, here.count());
-    GACCD_RETURN_IF_ERROR(GatherParts(Part(own_state, place, mine.count()), counts, gathered));
+    const auto gathered = Part(piece, 0, here.count());
+    GACCD_RETURN_IF_ERROR(
+        GatherParts(Part(own_state, place, mine.count()), counts, gathered, stream));
     const Range wanted = Intersect(asked, {i, i + here.count()});
     if (wanted.count() > 0) {
-      std::ranges::copy(Part(gathered, wanted.begin - i, wanted.count()),
-                        Part(out, wanted.begin - first, wanted.count()).begin());
+      GACCD_RETURN_IF_ERROR(copy(Part(gathered, wanted.begin - i, wanted.count()),
+                                 Part(out, wanted.begin - first, wanted.count())));
     }
     i += here.count();
   }
   return Status::Ok();
+}
+
+Status ShardExchange::GatherState(std::span<const float> own_state, std::int64_t first,
+                                  std::span<float> out) const {
+  std::vector<float> piece(static_cast<std::size_t>(piece_elements()));
+  return GatherState(own_state, first, out, piece,
+                     [](std::span<const float> from, std::span<float> to) {
+                       std::ranges::copy(from, to.begin());
+                       return Status::Ok();
+                     });
 }
 
 }  // namespace gaccd

@@ -8,13 +8,15 @@
 //   NODE_OPTIMIZER  reduce-scatter within the node, then     between nodes, then within the node
 //                   of the part between nodes
 //
-// Between nodes the ranks with one local rank work together. Host memory; used by one thread. What
-// returns a Status is collective. A "whole" buffer has the elements of the layout; a whole state
-// has those of StateElements(), this rank's own one those of its part, buffer after buffer.
+// Between nodes the ranks with one local rank work together. Buffers are in memory of one kind,
+// that of the host or of GPUs, where what exchanges is enqueued on `stream`. Used by one thread.
+// What returns a Status is collective. A "whole" buffer has the elements of the layout; a whole
+// state has those of StateElements(), this rank's own one those of its part, buffer after buffer.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -33,10 +35,11 @@ namespace gaccd {
 class ShardExchange {
  public:
   // state_buffers: values of state for each trainable element. Collective. `comm` outlives this.
-  // REQUIRES: mode is not NONE.
+  // REQUIRES: mode is not NONE; kCuda: comm.memory() is.
   static Result<std::unique_ptr<ShardExchange>> Make(Communicator& comm, Sharding mode,
                                                      const FlatLayout& layout,
-                                                     std::int64_t state_buffers);
+                                                     std::int64_t state_buffers,
+                                                     MemoryKind memory = MemoryKind::kHost);
 
   // Memory in which whole buffers are reduced and gathered without copies. Collective.
   Result<std::unique_ptr<CommMemory>> Allocate(std::size_t bytes) {
@@ -52,17 +55,36 @@ class ShardExchange {
 
   // The own part becomes the sum over the ranks; the others have no meaning any more.
   Status Reduce(std::span<float> whole);
+  // The same for elements [first, first + count): of several that make up the whole each element is
+  // sent once.
+  Status Reduce(std::span<float> whole, std::int64_t first, std::int64_t count,
+                StreamHandle stream = {});
   // All parts become what their owners have.
-  Status Gather(std::span<float> whole);
-  // SumOfSquares() of all parts, with the bits that it has for a whole buffer.
+  Status Gather(std::span<float> whole, StreamHandle stream = {}) const;
+
+  // Sums of squares by block: how many there are, where the own ones lie among them, and a gather
+  // of all.
+  [[nodiscard]] std::int64_t blocks() const { return blocks_; }
+  [[nodiscard]] std::span<double> OwnSquares(std::span<double> squares) const;
+  Status GatherSquares(std::span<double> squares, StreamHandle stream = {}) const;
+  // Of host memory: SumOfSquares() of all parts, with the bits that it has for a whole buffer.
   Result<double> SumOfSquares(std::span<const float> own_part);
 
-  // Elements [first, first + out.size()) of the whole state, which every rank chooses for itself.
+  // Elements [first, first + out.size()) of the whole state, which every rank chooses for itself,
+  // on the host. All of it is gathered into `piece`, one after another; copy(from, to) copies what
+  // was asked for out of it.
+  using CopyOut = std::function<Status(std::span<const float> from, std::span<float> to)>;
+  Status GatherState(std::span<const float> own_state, std::int64_t first, std::span<float> out,
+                     std::span<float> piece, const CopyOut& copy, StreamHandle stream = {}) const;
+  // Of host memory.
   Status GatherState(std::span<const float> own_state, std::int64_t first,
                      std::span<float> out) const;
+  // Elements of `piece`: 1 MiB, or less where there is less of state.
+  [[nodiscard]] std::int64_t piece_elements() const;
 
  private:
-  ShardExchange(const ShardGrid& grid, const FlatLayout& layout, std::int64_t state_buffers);
+  ShardExchange(const ShardGrid& grid, const FlatLayout& layout, std::int64_t state_buffers,
+                MemoryKind memory);
   Status Connect(Communicator& comm, Sharding mode);
 
   [[nodiscard]] bool owns_lane() const { return lane_ < grid_.lanes; }
@@ -76,22 +98,35 @@ class ShardExchange {
   template <typename T>
   [[nodiscard]] std::span<T> OwnLane(std::span<T> whole,
                                      std::span<const std::int64_t> counts) const;
+  template <typename T>
+  [[nodiscard]] std::span<T> OwnPart(std::span<T> whole,
+                                     std::span<const std::int64_t> counts) const;
   // own: of this rank, in its place in `whole` or apart from it.
   template <typename T>
   Status GatherParts(std::span<const T> own, std::span<const std::int64_t> counts,
-                     std::span<T> whole) const;
+                     std::span<T> whole, StreamHandle stream) const;
+  template <typename T>
+  [[nodiscard]] ConstBuffer Of(std::span<const T> values) const {
+    return {values.data(), values.size(), DTypeOf<T>, memory_};
+  }
+  template <typename T>
+  [[nodiscard]] MutableBuffer Of(std::span<T> values) const {
+    return {values.data(), values.size(), DTypeOf<T>, memory_};
+  }
 
   const ShardGrid grid_;
   const ShardLayout shards_;
   const std::int64_t trainable_;
   const std::int64_t state_buffers_;
+  const MemoryKind memory_;
   Communicator* lanes_ = nullptr;          // rank l of it has lane l, if there is one
   std::unique_ptr<Communicator> within_;   // lanes_, if it is that of a node
   std::unique_ptr<Communicator> between_;  // those with this lane; null: one node, or no lane
   int lane_ = 0;
+  std::size_t part_ = 0;  // of the layout; of no meaning beyond the lanes
   ShardPart own_;
-  std::vector<double> own_squares_;  // by block
-  std::vector<double> squares_;      // of all ranks
+  std::int64_t blocks_ = 0;
+  std::vector<double> squares_;  // on the host
 };
 
 }  // namespace gaccd

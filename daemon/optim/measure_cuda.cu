@@ -1,20 +1,25 @@
 // The kernels before and after the optimiser: sums of losses and counts, the norm with the verdict,
 // the cast of the weights.
 #include <algorithm>
+#include <cmath>
 
 #include "daemon/device/cuda/launch.h"
 #include "daemon/device/cuda/reduce.h"
 #include "daemon/optim/optimizer_cuda.h"
+#include "daemon/tensor/flat_layout.h"
 #include "daemon/tensor/float_types.h"
 #include "daemon/tensor/vector_cuda.h"
 
 namespace gaccd {
 namespace {
 
-// The same on every GPU, so that the order of the sums is, too; enough for one wave on 132
-// multiprocessors with 8 blocks each.
+// At most: one wave on 132 multiprocessors with 8 blocks each. The same on every GPU, so that the
+// order of the sums is, too.
 constexpr unsigned kNormBlocks = 1024;
 constexpr int kWidth = 4;
+constexpr int kBlock = FlatLayout::kBlock;
+
+std::int64_t BlocksOf(std::int64_t elements) { return (elements + kBlock - 1) / kBlock; }
 
 __global__ void __launch_bounds__(kWarp)
     AddToSumsKernel(UpdateControl* control, const double* loss_sum, const double* divisor,
@@ -34,26 +39,45 @@ __global__ void __launch_bounds__(kWarp)
   if (*parameter > most) *parameter = most;
 }
 
+// A warp takes a block of values, whose sum so depends on nothing else.
 __global__ void __launch_bounds__(kThreads)
-    NormKernel(const float* gradient, std::int64_t elements, UpdateControl* control,
-               unsigned* arrived, double* partials) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const std::int64_t vectors = elements / kWidth;
+    SquaresKernel(const float* gradient, std::int64_t elements, const UpdateControl* control,
+                  double* squares) {
+  const std::int64_t block = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
+  const std::int64_t first = block * kBlock;
+  const int lane = static_cast<int>(threadIdx.x % kWarp);
   double sum = 0;
-#pragma unroll 4
-  for (std::int64_t i = thread; i < vectors; i += threads) {
-    float g[kWidth];
-    Load<Use::kAgain>(gradient + i * kWidth, g);
+  if (first + kBlock <= elements) {
+    constexpr int kOfWarp = static_cast<int>(kWarp) * kWidth;
 #pragma unroll
-    for (int v = 0; v < kWidth; ++v) {
-      const double value = g[v];
+    for (int done = 0; done < kBlock; done += kOfWarp) {
+      float g[kWidth];
+      Load<Use::kAgain>(gradient + first + done + lane * kWidth, g);
+#pragma unroll
+      for (int v = 0; v < kWidth; ++v) {
+        const double value = g[v];
+        sum += value * value;
+      }
+    }
+  } else {
+    for (std::int64_t i = first + lane; i < elements; i += kWarp) {
+      const double value = gradient[i];
       sum += value * value;
     }
   }
-  for (std::int64_t i = vectors * kWidth + thread; i < elements; i += threads) {
-    const double value = gradient[i];
-    sum += value * value;
+  sum = WarpSum(sum);
+  // The owner of a parameter that is not finite tells all ranks so.
+  if (lane == 0 && first < elements) squares[block] = control->overflowed != 0 ? NAN : sum;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    JudgeKernel(const double* squares, std::int64_t blocks, UpdateControl* control,
+                unsigned* arrived, double* partials) {
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  double sum = 0;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+       i < blocks; i += threads) {
+    sum += squares[i];
   }
   // The square of a finite float never overflows in double.
   double total = 0;
@@ -85,15 +109,33 @@ Status AddToSums(cudaStream_t stream, UpdateControl* control, const double* loss
                 divisor, static_cast<double>(samples), first);
 }
 
-std::size_t NormScratchBytes() { return GridSums::kBytes; }
+std::size_t NormScratchBytes(std::int64_t elements) {
+  return GridSums::kBytes + static_cast<std::size_t>(BlocksOf(elements)) * sizeof(double);
+}
+
+double* SquaresIn(void* scratch) {
+  return reinterpret_cast<double*>(static_cast<char*>(scratch) + GridSums::kBytes);
+}
+
+Status SquaresOfBlocks(cudaStream_t stream, const float* gradient, std::int64_t elements,
+                       const UpdateControl* control, double* squares) {
+  if (elements == 0) return Status::Ok();
+  return Launch(SquaresKernel, {BlocksFor(BlocksOf(elements), kWarps), kThreads}, stream,
+                "squares of the gradient", gradient, elements, control, squares);
+}
+
+Status JudgeSquares(cudaStream_t stream, std::int64_t elements, UpdateControl* control,
+                    void* scratch) {
+  const GridSums sums = GridSums::At(scratch);
+  const std::int64_t blocks = BlocksOf(elements);
+  return Launch(JudgeKernel, {std::min(kNormBlocks, BlocksFor(blocks, kThreads)), kThreads}, stream,
+                "gradient norm", SquaresIn(scratch), blocks, control, sums.arrived, sums.partials);
+}
 
 Status MeasureGradient(cudaStream_t stream, const float* gradient, std::int64_t elements,
                        UpdateControl* control, void* scratch) {
-  const GridSums sums = GridSums::At(scratch);
-  const unsigned blocks =
-      std::min(kNormBlocks, BlocksFor(elements, static_cast<std::int64_t>(kThreads) * kWidth));
-  return Launch(NormKernel, {blocks, kThreads}, stream, "gradient norm", gradient, elements,
-                control, sums.arrived, sums.partials);
+  GACCD_RETURN_IF_ERROR(SquaresOfBlocks(stream, gradient, elements, control, SquaresIn(scratch)));
+  return JudgeSquares(stream, elements, control, scratch);
 }
 
 Status LimitParameter(cudaStream_t stream, const UpdateControl* control, float* parameter,

@@ -30,12 +30,23 @@ struct StepTiles;
 Status AddToSums(cudaStream_t stream, UpdateControl* control, const double* loss_sum,
                  const double* divisor, std::int64_t samples, bool first);
 
-// Norm and finite check of the reduced gradient in one pass, in double, in one order on every GPU;
-// then the verdict from these, control->sums and control->inputs. scratch: NormScratchBytes() bytes
-// of GPU memory, zeroed before the first use.
-[[nodiscard]] std::size_t NormScratchBytes();
+// Norm and finite check of the reduced gradient, in double: the sum of squares of each block of
+// FlatLayout::kBlock elements by itself, then these in an order that depends on their number alone;
+// then the verdict from the norm, control->sums and control->inputs. scratch:
+// NormScratchBytes(elements) bytes of GPU memory, zeroed before the first use.
+[[nodiscard]] std::size_t NormScratchBytes(std::int64_t elements);
 Status MeasureGradient(cudaStream_t stream, const float* gradient, std::int64_t elements,
                        UpdateControl* control, void* scratch);
+
+// The same in two steps, so that ranks can share the first: the bits are the same however they
+// divide the blocks. Where a step has left a parameter that is not finite (control->overflowed),
+// which only its owner knows, the sums are NaN.
+Status SquaresOfBlocks(cudaStream_t stream, const float* gradient, std::int64_t elements,
+                       const UpdateControl* control, double* squares);
+// From those of all blocks, which are at SquaresIn(scratch). elements: of the whole gradient.
+Status JudgeSquares(cudaStream_t stream, std::int64_t elements, UpdateControl* control,
+                    void* scratch);
+[[nodiscard]] double* SquaresIn(void* scratch);
 
 // After a step: *parameter = min(*parameter, most).
 Status LimitParameter(cudaStream_t stream, const UpdateControl* control, float* parameter,

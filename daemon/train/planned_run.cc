@@ -63,7 +63,17 @@ Result<OpenedRun> Open(const Job& job, const Plan& plan) {
   return OpenedRun{std::move(data), std::move(model), schedule};
 }
 
-// Of the rank that has the most samples, on a CPU. Maps memory, and uses none of it.
+// With device auto what is printed is for CPUs.
+Device DeviceOf(const Job& job) {
+  return job.device == Device::kCuda ? Device::kCuda : Device::kCpu;
+}
+
+// On the device.
+std::int64_t BytesOf(const EngineMemory& memory, const Job& job) {
+  return DeviceOf(job) == Device::kCuda ? memory.device_bytes : memory.host_bytes;
+}
+
+// Of the rank that has the most samples. Maps memory, and uses none of it.
 Result<EngineMemory> PlannedMemory(const PlannedTraining& training, const Plan& plan) {
   GACCD_ASSIGN_OR_RETURN(const ReplicaOptions sizes,
                          EngineSizes(training, plan, BusiestRank(plan, training.schedule)));
@@ -73,8 +83,8 @@ Result<EngineMemory> PlannedMemory(const PlannedTraining& training, const Plan& 
       {.replica = sizes,
        .optimizer = training.job.optimizer,
        .shard = training.job.shard,
-       .numerics = {},
-       .choice = {.device = Device::kCpu}},
+       .numerics = DeviceOf(training.job) == Device::kCuda ? NumericsOf(training.job) : Numerics{},
+       .choice = {.device = DeviceOf(training.job)}},
       StatePartsOf(training.job, plan, stage ? static_cast<std::int64_t>(stage->stage) : 0));
 }
 
@@ -131,23 +141,25 @@ std::string StatisticsText(const Model& model, const Plan& plan) {
   return text;
 }
 
-std::string MemoryText(const Model& model, const Plan& plan, const Needs& needs) {
+std::string MemoryText(const Job& job, const Model& model, const Plan& plan, const Needs& needs) {
+  const bool on_gpu = DeviceOf(job) == Device::kCuda;
   std::string text;
   if (model.update_sums() > 0 && plan.accum_steps() > 1) {
     text += PlanField(
         "kept", StrCat(Megabytes(needs.memory.kept_bytes),
                        needs.other ? "; " + needs.OtherText(needs.other_memory.kept_bytes) : ""));
   }
-  text += PlanField("memory", StrCat(Megabytes(needs.memory.host_bytes),
-                                     " a rank on a CPU: model, gradients, optimizer,"));
-  text += PlanField("", "activations; a checkpoint holds a copy while it is written");
+  text += PlanField("memory", StrCat(Megabytes(BytesOf(needs.memory, job)), " a rank on a ",
+                                     on_gpu ? "GPU" : "CPU", ": model, gradients, optimizer,"));
+  text += PlanField("", on_gpu ? "activations; without scratch of kernels, and libraries"
+                               : "activations; a checkpoint holds a copy while it is written");
   if (!needs.other) return text;
   const UpdateCost cost = CostOf(model);
   std::ostringstream factor;
   factor << std::fixed << std::setprecision(2)
          << RelativeTime(*needs.other, cost) / RelativeTime(plan, cost);
   text += PlanField("recompute", StrCat(Name(plan.request().recompute), "; ",
-                                        needs.OtherText(needs.other_memory.host_bytes)));
+                                        needs.OtherText(BytesOf(needs.other_memory, job))));
   return text + PlanField("", StrCat("in ", factor.str(), " x the time, predicted"));
 }
 
@@ -175,9 +187,9 @@ Status AddRun(const Job& job, const Plan& plan, std::string* text) {
   }
   GACCD_ASSIGN_OR_RETURN(const Needs needs, FindNeeds(run.Of(job), plan));
   if (plan.world() > 1) {
-    *text += ShardingText(job, run.model.layout(), plan, needs.memory.host_bytes);
+    *text += ShardingText(job, run.model.layout(), plan, BytesOf(needs.memory, job));
   }
-  *text += MemoryText(run.model, plan, needs);
+  *text += MemoryText(job, run.model, plan, needs);
   return Status::Ok();
 }
 
@@ -206,7 +218,7 @@ Result<Plan> ChoosePlan(const Job& job, const Plan& whole, const Flags& flags, s
   const auto memory = MemoryOf(flags);
   const auto chosen = ChooseForPlan(training, whole, memory);
   std::string modes;  // later: each trial leaves this process a little larger
-  if (memory && job.device != Device::kCuda && whole.world() > 1) {
+  if (memory && whole.world() > 1) {
     GACCD_ASSIGN_OR_RETURN(modes, FittingModesText(training, whole, *memory));
   }
   if (!chosen.ok()) return WithModes(chosen.status(), modes);

@@ -10,10 +10,10 @@
 namespace gaccd {
 
 // Updates of an epoch and of the run, with the smaller ones; which parameters decay; the bytes that
-// several ranks keep and send for the model (sharded or not); memory of the busiest rank where it
-// is a CPU: lines as those of PlanText(). Reads the headers of the data, not its values. What
-// cannot be known here is named with the reason: data that are elsewhere, a model that does not fit
-// them or this machine.
+// several ranks keep and send for the model (sharded or not); memory of the busiest rank, on a CPU
+// unless the job's device is cuda: lines as those of PlanText(). Reads the headers of the data, not
+// its values. What cannot be known here is named with the reason: data that are elsewhere, a model
+// that does not fit them or this machine.
 [[nodiscard]] std::string PlannedRunText(const Job& job, const Plan& plan);
 
 // --micro-batch=auto in `gaccd plan`: the plan by the memory of a rank, with its table for people

@@ -117,7 +117,8 @@ std::string ShardingText(const Job& job, const FlatLayout& layout, const Plan& p
       PlanField("bytes", StrCat("a rank: weights ", Megabytes(parameters), ", gradients ",
                                 Megabytes(parameters), ", optimizer ", Megabytes(state),
                                 state == whole ? "" : StrCat(" of ", Megabytes(whole)), ",")) +
-      PlanField("", StrCat("activations and packed weights ",
+      PlanField("", StrCat(job.device == Device::kCuda ? "activations and copies of weights "
+                                                       : "activations and packed weights ",
                            Megabytes(planned - 2 * parameters - state))) +
       PlanField("wire", StrCat(SentText(layout, here), ":")) + PlanField("", Steps(here));
   return here.mode == Sharding::kNone ? text : text + OtherWorlds(job, layout, here);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Ranks that share one GPU, over MPI and NCCL: they train what one rank trains; a killed or stopped
-rank is noticed within the bound, also where each has a GPU; without --allow-gpu-sharing ranks that
-would share are refused.
+"""Ranks that share one GPU, over MPI and NCCL: they train what one rank trains, also with a sharded
+optimiser; a killed or stopped rank is noticed within the bound, also where each has a GPU; without
+--allow-gpu-sharing ranks that would share are refused.
 
 usage: ranks_test.py GACCD [unittest arguments]     GACCD_TEST_DEVICE=cpu tries the test itself
 """
@@ -74,6 +74,35 @@ class GpuRanks(unittest.TestCase):
         self.assertLess(support.relative_difference(again, two), 1e-4)
         # The measure sees one sample more or less.
         self.assertGreater(support.relative_difference(other, two), 1e-3)
+
+    def check_sharded(self, title, ranks, most, flags):
+        """Every mode, and a whole optimizer that continues what a sharded one has saved."""
+        worst = 0.0
+        whole = self.trained(ranks, "whole", flags=flags)
+        for mode in ("optimizer", "node", "node-optimizer"):
+            sharded = self.trained(ranks, mode, flags=[*flags, f"--shard={mode}",
+                                                       "--save-every-updates=12"])
+            worst = max(worst, support.relative_difference(sharded, whole))
+        saved, = (self.folder / "node").rglob("step-*12-*")
+        self.assertTrue((saved / "MANIFEST").exists(), saved)
+        continued = self.trained(ranks, "continued", flags=[*flags, f"--resume={saved}"])
+        worst = max(worst, support.relative_difference(continued, whole))
+        support.print_row(f"a sharded optimizer, {title}", worst <= most,
+                          f"weights within {most} of a whole one's", f"{worst:.1e}")
+        self.assertLessEqual(worst, most)
+
+    def test_a_sharded_optimizer_trains_what_a_whole_one_trains(self):
+        # A sum of two ranks has one order; with --deterministic all others have, too.
+        self.check_sharded("2 ranks that share a GPU", 2, 0, [*SHARED, "--deterministic"])
+
+    @unittest.skipUnless(DEVICE == "cuda", "needs a GPU")
+    def test_a_sharded_optimizer_in_bf16(self):
+        self.check_sharded("2 ranks that share a GPU, bf16", 2, 0,
+                           [*SHARED, "--deterministic", "--precision=bf16"])
+
+    @unittest.skipUnless(GPUS > 1, "needs two GPUs")
+    def test_a_sharded_optimizer_with_one_gpu_a_rank(self):
+        self.check_sharded(f"{min(GPUS, 4)} GPUs", min(GPUS, 4), 1e-5, ["--deterministic"])
 
     def steps(self, name):
         found = sorted((self.folder / name).glob("attempts/*/events.jsonl"))

@@ -10,6 +10,7 @@
 #include "tests/ranks/nccl_ranks.h"
 #include "tests/support/engine_cuda_cases.h"
 #include "tests/support/engine_on_gpu.h"
+#include "tests/support/two_level_comm.h"
 
 namespace gaccd::tests {
 
@@ -34,9 +35,18 @@ struct CudaRanks {
   std::chrono::milliseconds bound{20'000};
   bool one_gpu = false;  // for all ranks
   bool windows = false;
+  std::vector<int> node_of = {};  // by rank its node; empty: one node
+  bool two_levels = false;        // floats are summed as in a sharded update (two_level_comm.h)
   // Options of a rank's run.
   std::function<EngineRunOptions(int rank)> options = nullptr;
 };
+
+inline Result<EngineRun> RunInTwoLevels(Communicator& comm, const EngineCase& test,
+                                        const EngineChoice& choice,
+                                        const EngineRunOptions& options) {
+  GACCD_ASSIGN_OR_RETURN(const auto two_levels, TwoLevelCommunicator::Make(comm));
+  return RunEngine(*two_levels, test, choice, options);
+}
 
 // The case on engines on GPUs. Ranks that fail stay until all have ended, so that none learns of it
 // from the end of another.
@@ -44,7 +54,7 @@ inline std::vector<RankOutcome> RunCudaRanks(const EngineCase& test, const CudaR
   std::vector<RankOutcome> outcomes(static_cast<std::size_t>(test.ranks));
   std::atomic<int> ready = 0;
   std::atomic<int> ended = 0;
-  const ThreadGroupOptions group{.comm = {.bound = ranks.bound}, .ranks_per_node = 0};
+  const ThreadGroupOptions group{.comm = {.bound = ranks.bound}, .node_of = ranks.node_of};
   (void)RunThreadRanks(test.ranks, group, [&](Communicator& over) {
     RankOutcome& outcome = outcomes[static_cast<std::size_t>(over.rank())];
     NcclOptions nccl;
@@ -70,7 +80,8 @@ inline std::vector<RankOutcome> RunCudaRanks(const EngineCase& test, const CudaR
           while (ready + ended < test.ranks) std::this_thread::yield();
         };
       }
-      outcome.run = RunEngine(**comm, test, choice, options);
+      outcome.run = ranks.two_levels ? RunInTwoLevels(**comm, test, choice, options)
+                                     : RunEngine(**comm, test, choice, options);
     } else {
       outcome.run = comm.status();
     }

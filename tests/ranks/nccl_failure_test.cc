@@ -190,6 +190,24 @@ TEST_F(NcclFailureTest, RankThatDoesNotComeIsADeadlineToTheOthers) {
   EXPECT_EQ(standin::CountNccl()["ncclCommAbort"], 2);
 }
 
+// The part counts its ranks 0 and 1; they are 1 and 2.
+TEST_F(NcclFailureTest, AWholeFailsWithItsPartAndNamesTheRankAsItsOwn) {
+  std::optional<CommFailure> failure;
+  const auto sum_in_part = [&](Communicator& comm) -> Status {
+    GACCD_ASSIGN_OR_RETURN(const auto part, comm.Split(comm.rank() == 0 ? 1 : 0, comm.rank()));
+    if (comm.rank() == 2) std::this_thread::sleep_for(kBound);
+    if (comm.rank() != 1) return {ErrorKind::kUnavailable, "took no part"};
+    EXPECT_THAT(SumOnDevice(*part), HasKind(ErrorKind::kUnavailable));
+    failure = comm.failure();
+    return comm.Poll();
+  };
+  const auto outcomes = RunUntilAllFail(3, {}, sum_in_part);
+  ExpectUnavailable(outcomes[1], "the communicator of ranks 1, 2, which it counts from 0 on: ");
+  ExpectUnavailable(outcomes[1], "rank 1 on node0 did not enter all-reduce #1");
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->missing, (std::vector<MissingRank>{{2, Absence::kBehind}}));
+}
+
 TEST_F(NcclFailureTest, RankOfAnotherNodeIsUnknown) {
   NcclRanks options;
   options.group.ranks_per_node = 2;

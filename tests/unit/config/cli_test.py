@@ -157,6 +157,12 @@ batch { target: 6000 }  optimizer { lr: 0.01 adamw {} }
             done = plan("--memory=80GB", "--device=cuda")
             self.assertIn("for libraries\n", done.stdout)
             self.assertRegex(done.stdout, r"\n         2000            1 +none +\d+\.\d MB +1\.00  this plan\n")
+            modes = done.stdout[done.stdout.index("Sharding by the memory"):]
+            self.assertRegex(modes, r"\n  optimizer +2000 +1 +\d+\.\d MB\n")
+            done = plan("--memory=1434MB", "--device=cuda")  # 1342 MB of them are for libraries
+            modes = done.stdout[done.stdout.index("Sharding by the memory"):]
+            self.assertLess(int(re.search(r"\n  none +(\d+)", modes)[1]),
+                            int(re.search(r"\n  optimizer +(\d+)", modes)[1]))
             done = plan("--device=cuda")
             self.assertEqual((done.returncode, "--memory=SIZE" in done.stderr), (64, True), done.stderr)
             done = plan("--memory=20MB")

@@ -158,13 +158,11 @@ TEST(JobOverlayTest, CpusHaveNoTf32) {
   EXPECT_THAT(JobText(ParseOk(bf16)), HasSubstr("precision: BF16"));
 }
 
-TEST(JobOverlayTest, OnlyCpusShardTheOptimizer) {
+TEST(JobOverlayTest, AllDevicesShardTheOptimizer) {
   const std::string sharded = StrCat(kMinimal, "shard: OPTIMIZER");
-  EXPECT_EQ(ParseOk(sharded).shard, Sharding::kOptimizer);
-  EXPECT_EQ(ParseOk(StrCat(sharded, " device: CPU")).shard, Sharding::kOptimizer);
-  EXPECT_EQ(Error(StrCat(sharded, " device: CUDA")),
-            "job.txtpb: shard: only CPUs shard the optimizer so far, expected none, found "
-            "optimizer, and device is cuda");
+  for (const char* device : {"", " device: CPU", " device: CUDA"}) {
+    EXPECT_EQ(ParseOk(StrCat(sharded, device)).shard, Sharding::kOptimizer) << device;
+  }
 }
 
 TEST(JobOverlayTest, ThePlanRequest) {

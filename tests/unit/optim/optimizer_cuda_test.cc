@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -36,7 +37,7 @@ struct Bench {
         state(static_cast<std::size_t>(StateElements(spec, RangesOr(groups, n).elements())) + 1),
         copy(n),
         control(std::vector<UpdateControl>(1)),
-        scratch(NormScratchBytes()) {
+        scratch(NormScratchBytes(static_cast<std::int64_t>(n))) {
     stream = ValueOrThrow(CudaStream::Create());
     optimizer = ValueOrThrow(
         CudaOptimizer::Create(spec, RangesOr(groups, n),
@@ -197,6 +198,7 @@ TEST_P(OptimizerCuda, SeesParametersThatOverflow) {
     bench.Update(std::vector<float>(n), 0.1, 0);
     EXPECT_EQ(bench.control.Value().verdict.finite, 0);
     EXPECT_EQ(bench.control.Value().verdict.stopped, 1);
+    EXPECT_TRUE(std::isnan(bench.control.Value().verdict.norm)) << "what other ranks see";
   }
 }
 
@@ -289,11 +291,11 @@ TEST_F(MeasureCuda, SeesWhatIsNotFinite) {
 TEST_F(MeasureCuda, EveryValueOfALargeGradientCounts) {
   bench_.Update(gradient_, 0, 0);
   std::vector<float> large = RandomValues(5, (1 << 20) + 4099);
+  const GpuArray<char> scratch(NormScratchBytes(std::ssize(large)));
   const auto measure = [&] {
     const GpuArray<float> gradient(large);
-    EXPECT_OK(MeasureGradient(bench_.stream.get(), gradient.data(),
-                              static_cast<std::int64_t>(large.size()), bench_.control.data(),
-                              bench_.scratch.data()));
+    EXPECT_OK(MeasureGradient(bench_.stream.get(), gradient.data(), std::ssize(large),
+                              bench_.control.data(), scratch.data()));
     return bench_.control.Value().verdict;
   };
   const double norm = std::sqrt(SumOfSquares(large));
@@ -333,6 +335,26 @@ TEST(MeasureCudaOrder, NormIsTheSameFromRunToRun) {
     };
     const double late = norm(1);
     EXPECT_EQ(norm(0), late) << seed;
+  }
+}
+
+// Ranks share the first step, each with whole blocks but for the last one.
+TEST(MeasureCudaParts, NormIsTheSameHoweverBlocksAreDivided) {
+  constexpr std::int64_t kElements = 300 * FlatLayout::kBlock + 37;  // the second step: two blocks
+  Bench bench(kEveryOptimizer[0].spec, kElements, DType::kF32);
+  bench.Update(RandomValues(7, kElements), 0, 0);
+  const double norm = bench.control.Value().verdict.norm;
+  double* const squares = SquaresIn(bench.scratch.data());
+  for (const std::int64_t blocks : {1, 150, 299, 300, 301}) {
+    EXPECT_EQ(cudaMemset(squares, 0, 301 * sizeof(double)), cudaSuccess);
+    const std::int64_t first = std::min(blocks * FlatLayout::kBlock, kElements);
+    cudaStream_t stream = bench.stream.get();
+    UpdateControl* const control = bench.control.data();
+    EXPECT_OK(SquaresOfBlocks(stream, bench.gradient.data() + first, kElements - first, control,
+                              squares + blocks));
+    EXPECT_OK(SquaresOfBlocks(stream, bench.gradient.data(), first, control, squares));
+    EXPECT_OK(JudgeSquares(stream, kElements, control, bench.scratch.data()));
+    EXPECT_EQ(bench.control.Value().verdict.norm, norm) << blocks;
   }
 }
 

@@ -183,10 +183,16 @@ TEST_F(CudaEngineTest, RefusesNumericsThatACpuHasNot) {
               IsError(ErrorKind::kConfig, "CPU"));
 }
 
-TEST_F(CudaEngineTest, RefusesToShardTheOptimizer) {
-  const EngineCase test{.micro = 8, .target = 8, .updates = 1, .shard = Sharding::kOptimizer};
-  EXPECT_THAT(RunOn(Cuda(), test),
-              IsError(ErrorKind::kConfig, "shard: only CPUs shard the optimizer so far"));
+TEST_F(CudaEngineTest, OneRankShardsNothing) {
+  EngineCase test{
+      .micro = 5, .target = 13, .updates = 3, .optimizer = {.lr = 0.01, .kind = AdamWSpec{}}};
+  const EngineRun expected = ValueOrThrow(RunOn(Cuda(), test));
+  for (const Sharding mode : {Sharding::kOptimizer, Sharding::kNode, Sharding::kNodeOptimizer}) {
+    test.shard = mode;
+    const EngineRun found = ValueOrThrow(RunOn(Cuda(), test));
+    EXPECT_EQ(found.parameters, expected.parameters);
+    EXPECT_EQ(found.state, expected.state);
+  }
 }
 
 TEST_F(CudaEngineTest, AsksForTheResult) {

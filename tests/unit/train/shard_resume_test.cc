@@ -169,6 +169,12 @@ TEST_F(ShardResumeTest, ThePlanSaysWhatARankKeepsAndSends) {
   text = PlannedRunText(job, plan);
   EXPECT_THAT(text, HasSubstr("weights 4.1 MB, gradients 4.1 MB, optimizer 4.1 MB of 12.2 MB,\n"));
   EXPECT_THAT(text, HasSubstr("a rank sends 5.4 MB an update:\n"));
+  Job on_gpus = job;
+  on_gpus.device = Device::kCuda;
+  text = PlannedRunText(on_gpus, plan);
+  EXPECT_THAT(text, HasSubstr("gradients 4.1 MB, optimizer 4.1 MB of 12.2 MB,\n"));
+  EXPECT_THAT(text, HasSubstr("activations and copies of weights "));
+  EXPECT_THAT(text, HasSubstr(" a rank on a GPU: model"));
   // On 2 nodes of 3 ranks each rank sends 5/6 of it, a node half of twice 4.1 MB to the other.
   job.shard = Sharding::kNodeOptimizer;
   text = PlannedRunText(job, ValueOrThrow(Plan::Make({.nodes = 2,

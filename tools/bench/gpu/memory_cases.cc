@@ -68,7 +68,8 @@ Result<OptimizerMemory> MakeOptimizerMemory(std::int64_t elements, bool bf16) {
   if (bf16) {
     GACCD_ASSIGN_OR_RETURN(memory.bf16_copy, DeviceBuffer::Allocate(2 * count, "bf16 copy"));
   }
-  GACCD_ASSIGN_OR_RETURN(memory.scratch, DeviceBuffer::Allocate(NormScratchBytes(), "scratch"));
+  GACCD_ASSIGN_OR_RETURN(memory.scratch,
+                         DeviceBuffer::Allocate(NormScratchBytes(elements), "scratch"));
   UpdateControl control;
   control.inputs.effective_batch = 1;
   control.sums.samples = 1;
