@@ -15,6 +15,7 @@
 #include "daemon/engine/contrastive_cuda.h"
 #include "daemon/engine/cuda_reduction.h"
 #include "daemon/engine/device_waiter.h"
+#include "daemon/engine/pipeline_cuda.h"
 #include "daemon/engine/update_slots_cuda.h"
 #include "daemon/model/replica_cuda.h"
 #include "daemon/optim/optimizer.h"
@@ -43,7 +44,7 @@ class CudaBackend final : public Backend {
   Status CopyOut(std::string_view what, EngineBuffer from, std::int64_t first,
                  std::span<float> to) override;
   Status ParametersChanged() override;
-  Status ExchangeAverages() override { return optimizer_->ExchangeAverages(context_->compute()); }
+  Status ExchangeAverages() override;
   [[nodiscard]] std::int64_t updates() const override { return optimizer_->updates(); }
   void set_updates(std::int64_t updates) override { optimizer_->set_updates(updates); }
 
@@ -59,6 +60,8 @@ class CudaBackend final : public Backend {
   Status PrepareSizes(const std::set<std::int64_t>& micro_batches) override;
   Status RunSegment(const BatchView& batch, std::int64_t micro_batch,
                     std::int64_t segment) override;
+  Status RunStage(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment) override;
+  Result<std::uint64_t> DigestOfStages() override;
   Status SumOverRanks(std::int64_t segment) override;
   Result<UpdateSums> Sums() override;
   Status SetSums(const UpdateSums& sums) override;
@@ -95,17 +98,36 @@ class CudaBackend final : public Backend {
   Status TakeBatch(const BatchView& batch, std::int64_t micro_batch);
   Status EndMicroStep(const double* loss_sum, const double* divisor, std::int64_t samples,
                       StepPlace place);
+  // backend_cuda_stage.cc: of a stage of a pipeline
+  Status StartPipeline();
+  Status TakeStageBatch(const BatchView& batch, std::int64_t micro_batch);
+  Status ReceiveMessage(Replica::Message which, const Result<MutableBuffer>& value,
+                        std::int64_t micro_batch);
+  Status SendMessage(Replica::Message which, const Result<MutableBuffer>& value);
+  Status EndStage(BatchSize size, std::int64_t micro_batch, std::int64_t segment);
+  Status ReduceStages(const UpdateSlot& slot);
+  Status SharedParametersChanged();
+  Result<Evaluation> EvaluateStage(const BatchView& batch);
+  Status CopyInStage(std::string_view what, EngineBuffer to, std::span<const float> from);
+  Status CopyOutStage(std::string_view what, EngineBuffer from, std::int64_t first,
+                      std::span<float> to);
+  Status CopyFromGpu(std::string_view what, const float* from, std::span<float> to);
   [[nodiscard]] float* Buffer(EngineBuffer buffer) const {
     return buffer == EngineBuffer::kOptimizer    ? state_.as<float>()
            : buffer == EngineBuffer::kParameters ? parameters_.as<float>()
                                                  : gradients_;
   }
-  [[nodiscard]] std::size_t elements() const {
-    return static_cast<std::size_t>(model_.layout().size());
+  // The entries of the layout in the buffers, and what this rank updates: all, or of a stage.
+  [[nodiscard]] const FlatLayout& places() const {
+    return pipeline_ != nullptr ? pipeline_->places() : model_.layout();
   }
+  [[nodiscard]] ShardPart own() const {
+    if (model_.stage()) return model_.stage()->own();
+    return {.elements = model_.layout().size(), .state_elements = model_.layout().trainable_size()};
+  }
+  [[nodiscard]] std::size_t elements() const { return static_cast<std::size_t>(places().size()); }
   [[nodiscard]] std::size_t state_elements() const {
-    return static_cast<std::size_t>(
-        StateElements(options_.optimizer, model_.layout().trainable_size()));
+    return static_cast<std::size_t>(StateElements(options_.optimizer, own().state_elements));
   }
   [[nodiscard]] std::size_t words_bytes() const {
     return sizeof(UpdateControl) + options_.control_word_count * sizeof(double);
@@ -124,6 +146,7 @@ class CudaBackend final : public Backend {
   Status shortage_;
   std::int64_t process_bytes_ = 0;
   std::unique_ptr<CudaContext> context_;
+  std::unique_ptr<CudaPipeline> pipeline_;  // null: no stage of one
 
   // Memory outlives what works on it.
   DeviceBuffer parameters_;
@@ -141,7 +164,8 @@ class CudaBackend final : public Backend {
   std::unique_ptr<CudaReplica> replica_;
   std::unique_ptr<CudaRows> rows_;  // null: the loss is not contrastive
   std::unique_ptr<CudaOptimizer> optimizer_;
-  std::vector<BatchSize> kept_;  // of an update that runs segment by segment: its micro-batches
+  std::vector<BatchSize> kept_;  // of an update that runs segment by segment: its micro-batches;
+                                 // of a stage: those in flight
   std::optional<BatchUploads> uploads_;
   std::optional<CudaSlots> slots_;
 };

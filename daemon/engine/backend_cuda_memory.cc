@@ -1,6 +1,7 @@
 // How the backend on a GPU comes to be, and its memory.
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
 #include "collectives/base/strings.h"
@@ -28,7 +29,9 @@ std::int64_t FoundBytes(const CudaReplica& replica) {
 // has given up takes its kernels off the GPU soon or, with windows, not at all.
 bool CudaBackend::Finish() {
   if (context_ == nullptr) return true;
-  for (cudaStream_t stream : {context_->copy(), context_->compute(), context_->reduce()}) {
+  std::vector<cudaStream_t> streams = {context_->copy(), context_->compute(), context_->reduce()};
+  if (pipeline_ != nullptr) std::ranges::copy(pipeline_->streams(), std::back_inserter(streams));
+  for (cudaStream_t stream : streams) {
     if (waiter_.WaitForStream(stream, "end of the engine").ok()) continue;
     if (!DeviceWaiter::EndsWithin(stream, kTimeToLeave)) return false;
   }
@@ -37,6 +40,10 @@ bool CudaBackend::Finish() {
 
 Status CudaBackend::Create() {
   // Collective first, so that a rank that fails alone does not leave the others waiting in it.
+  if (model_.stage()) {
+    GACCD_ASSIGN_OR_RETURN(pipeline_, CudaPipeline::Make(comm_, *model_.stage(), model_.layout(),
+                                                         StateElements(options_.optimizer, 1)));
+  }
   const Status mine = CreateLocally();
   const Status gradients = AllocateGradients();
   GACCD_RETURN_IF_ERROR(ReduceOnce(mine.ok() ? gradients : mine));
@@ -83,6 +90,7 @@ Status CudaBackend::ReduceOnce(const Status& mine) {
   GACCD_RETURN_IF_ERROR(mine);
   GACCD_RETURN_IF_ERROR(agreed);
   if (failed > 0) return Status::Ok();
+  if (pipeline_ != nullptr) return StartPipeline();
   // NCCL takes different algorithms for small and for large messages. The gradients are all zero.
   const std::size_t largest = overlaps() ? options_.choice.bucket_elements : elements();
   for (const std::size_t most : {std::size_t{1}, largest}) {
@@ -103,10 +111,11 @@ DeviceMemory CudaBackend::PlannedMemory(bool gradients) const {
   if (gradients) memory.Add("gradients", floats(elements()));
   memory.Add("optimiser state", floats(state_elements()));
   replica_->AddMemory(&memory);
+  memory.Add("messages", replica_->stage_rings().bytes());
   if (rows_ != nullptr) rows_->AddMemory(&memory);
   memory.Add("control", static_cast<std::int64_t>(words_bytes() + NormScratchBytes()));
-  memory.Add("control", CudaOptimizer::TableBytes(OptimizerRanges::Of(model_.layout()),
-                                                  model_.layout().size()));
+  memory.Add("control", CudaOptimizer::TableBytes(OptimizerRanges::Of(model_.layout(), own()),
+                                                  own().elements));
   return memory;
 }
 
@@ -121,8 +130,8 @@ Result<EngineMemory> CudaBackend::PlanMemory(const ReplicaOptions& sizes) {
   GACCD_ASSIGN_OR_RETURN(
       const auto other,
       CudaReplica::Create(*context_, model_, sizes, options_.numerics.precision, &comm_));
-  GACCD_RETURN_IF_ERROR(
-      other->PrepareKernels({.parameters = parameters_.as<float>(), .gradients = gradients_}));
+  GACCD_RETURN_IF_ERROR(other->PrepareKernels(
+      {.parameters = parameters_.as<float>(), .gradients = gradients_, .places = &places()}));
   DeviceMemory own;
   DeviceMemory others;
   replica_->AddMemory(&own);
@@ -132,6 +141,8 @@ Result<EngineMemory> CudaBackend::PlanMemory(const ReplicaOptions& sizes) {
     CudaRows(*model_.contrastive(), sizes, context_->compute()).AddMemory(&others);
   }
   EngineMemory all = memory();
+  own.Add("messages", replica_->stage_rings().bytes());
+  others.Add("messages", other->stage_rings().bytes());
   all.device_bytes += others.bytes() - own.bytes();
   all.kept_bytes = other->kept_bytes();
   all.host_bytes += FoundBytes(*other) - FoundBytes(*replica_);
@@ -141,7 +152,9 @@ Result<EngineMemory> CudaBackend::PlanMemory(const ReplicaOptions& sizes) {
 Status CudaBackend::AllocateGradients() {
   const std::size_t bytes = elements() * sizeof(float);
   if (comm_.memory() == MemoryKind::kCuda) {
-    GACCD_ASSIGN_OR_RETURN(shared_gradients_, comm_.Allocate(bytes));
+    // Of ranks that have the same part of the model.
+    Communicator& ranks = pipeline_ != nullptr ? pipeline_->exchange().same_stage() : comm_;
+    GACCD_ASSIGN_OR_RETURN(shared_gradients_, ranks.Allocate(bytes));
     gradients_ = static_cast<float*>(shared_gradients_->data());
     return Status::Ok();
   }
@@ -159,19 +172,22 @@ Status CudaBackend::PrepareReplica() {
   GACCD_ASSIGN_OR_RETURN(norm_scratch_, DeviceBuffer::Allocate(NormScratchBytes(), "norm"));
   if (activations() != DType::kF32) {
     GACCD_ASSIGN_OR_RETURN(half_copy_, DeviceBuffer::Allocate(bytes / 2, "copy of parameters"));
-    context_->SetHalfCopy(parameters_.as<float>(), model_.layout().size(), half_copy_.data());
+    context_->SetHalfCopy(parameters_.as<float>(), places().size(), half_copy_.data());
   }
   GACCD_ASSIGN_OR_RETURN(
-      optimizer_, CudaOptimizer::Create(options_.optimizer, OptimizerRanges::Of(model_.layout()),
-                                        {.parameters = parameters_.as<float>(),
-                                         .gradient = gradients_,
-                                         .state = state_.as<float>(),
-                                         .copy = half_copy_.data(),
-                                         .copy_type = activations(),
-                                         .elements = model_.layout().size()}));
+      optimizer_,
+      CudaOptimizer::Create(options_.optimizer, OptimizerRanges::Of(model_.layout(), own()),
+                            {.parameters = parameters_.as<float>(),
+                             .gradient = gradients_,
+                             .state = state_.as<float>(),
+                             .copy = half_copy_.data(),
+                             .copy_type = activations(),
+                             .elements = own().elements}));
   if (rows_ != nullptr) GACCD_RETURN_IF_ERROR(rows_->Allocate());
   CudaStepHooks hooks;
-  if (reduces()) {
+  if (pipeline_ != nullptr) {
+    GACCD_RETURN_IF_ERROR(pipeline_->Allocate(replica_->stage_rings()));
+  } else if (reduces()) {
     GACCD_ASSIGN_OR_RETURN(
         reduction_, CudaReduction::Create(comm_, *context_, model_.layout(), gradients_, control(),
                                           {.bucket_elements = options_.choice.bucket_elements,
@@ -193,12 +209,14 @@ Status CudaBackend::PrepareReplica() {
       {.parameters = parameters_.as<float>(),
        .gradients = gradients_,
        .weight = rows_ != nullptr ? rows_->gradient() : &control()->inputs.prediction_weight,
-       .update = &control()->inputs.update},
+       .update = &control()->inputs.update,
+       .places = &places()},
       hooks));
   LogNotes();
   if (model_.update_sums() > 0) {
     kept_.resize(static_cast<std::size_t>(options_.replica.micro_steps_per_update));
   }
+  if (pipeline_ != nullptr) kept_.resize(static_cast<std::size_t>(options_.replica.in_flight));
   GACCD_ASSIGN_OR_RETURN(uploads_, BatchUploads::Create(*context_, *replica_, waiter_));
   GACCD_ASSIGN_OR_RETURN(slots_, CudaSlots::Create(options_.control_word_count));
   GACCD_ASSIGN_OR_RETURN(

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kWarp)
 
 __global__ void __launch_bounds__(kThreads)
     NormKernel(const float* gradient, std::int64_t elements, UpdateControl* control,
-               unsigned* arrived, double* partials) {
+               double* squares, unsigned* arrived, double* partials) {
   const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const std::int64_t vectors = elements / kWidth;
@@ -58,8 +58,29 @@ __global__ void __launch_bounds__(kThreads)
   // The square of a finite float never overflows in double.
   double total = 0;
   if (GridSum(BlockSum(sum), arrived, partials, &total) && threadIdx.x == 0) {
-    JudgeUpdate(total, control);
+    if (squares != nullptr) {
+      *squares = total;
+    } else {
+      JudgeUpdate(total, control);
+    }
   }
+}
+
+__global__ void __launch_bounds__(kWarp)
+    JudgeKernel(const double* squares, int parts, UpdateControl* control) {
+  if (threadIdx.x != 0) return;
+  double total = 0;
+  for (int part = 0; part < parts; ++part) total += squares[part];
+  JudgeUpdate(total, control);
+}
+
+Status EnqueueNorm(cudaStream_t stream, const float* gradient, std::int64_t elements,
+                   UpdateControl* control, double* squares, void* scratch) {
+  const GridSums sums = GridSums::At(scratch);
+  const unsigned blocks =
+      std::min(kNormBlocks, BlocksFor(elements, static_cast<std::int64_t>(kThreads) * kWidth));
+  return Launch(NormKernel, {blocks, kThreads}, stream, "gradient norm", gradient, elements,
+                control, squares, sums.arrived, sums.partials);
 }
 
 template <typename Half>
@@ -89,11 +110,16 @@ std::size_t NormScratchBytes() { return GridSums::kBytes; }
 
 Status MeasureGradient(cudaStream_t stream, const float* gradient, std::int64_t elements,
                        UpdateControl* control, void* scratch) {
-  const GridSums sums = GridSums::At(scratch);
-  const unsigned blocks =
-      std::min(kNormBlocks, BlocksFor(elements, static_cast<std::int64_t>(kThreads) * kWidth));
-  return Launch(NormKernel, {blocks, kThreads}, stream, "gradient norm", gradient, elements,
-                control, sums.arrived, sums.partials);
+  return EnqueueNorm(stream, gradient, elements, control, /*squares=*/nullptr, scratch);
+}
+
+Status SumSquares(cudaStream_t stream, const float* gradient, std::int64_t elements,
+                  double* squares, void* scratch) {
+  return EnqueueNorm(stream, gradient, elements, /*control=*/nullptr, squares, scratch);
+}
+
+Status JudgeSquares(cudaStream_t stream, const double* squares, int parts, UpdateControl* control) {
+  return Launch(JudgeKernel, {1, kWarp}, stream, "verdict of an update", squares, parts, control);
 }
 
 Status LimitParameter(cudaStream_t stream, const UpdateControl* control, float* parameter,

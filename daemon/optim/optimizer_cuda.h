@@ -37,6 +37,12 @@ Status AddToSums(cudaStream_t stream, UpdateControl* control, const double* loss
 Status MeasureGradient(cudaStream_t stream, const float* gradient, std::int64_t elements,
                        UpdateControl* control, void* scratch);
 
+// The same in two steps, where others have parts of the gradient: *squares of this one, and the
+// verdict from those of all parts, which are added in their order.
+Status SumSquares(cudaStream_t stream, const float* gradient, std::int64_t elements,
+                  double* squares, void* scratch);
+Status JudgeSquares(cudaStream_t stream, const double* squares, int parts, UpdateControl* control);
+
 // After a step: *parameter = min(*parameter, most).
 Status LimitParameter(cudaStream_t stream, const UpdateControl* control, float* parameter,
                       float most);
