@@ -22,6 +22,7 @@ namespace gaccd {
 // The same of what GPUs do not do: to shard the optimiser.
 [[nodiscard]] Status CheckShardingOfGpu(Sharding shard, std::string_view why_gpu);
 // And to run stages of a pipeline.
-[[nodiscard]] Status CheckPipelineOfGpu(const PipelineSpec& pipeline, std::string_view why_gpu);
+[[nodiscard]] Status CheckPipelineOfGpu(const PipelineSpec& pipeline, Sharding shard,
+                                        std::string_view why_gpu);
 
 }  // namespace gaccd

@@ -2,6 +2,7 @@
 // a batch some micro-steps ago, and the result of the update before.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -125,7 +126,10 @@ class CudaBackend final : public Backend {
     if (model_.stage()) return model_.stage()->own();
     return {.elements = model_.layout().size(), .state_elements = model_.layout().trainable_size()};
   }
-  [[nodiscard]] std::size_t elements() const { return static_cast<std::size_t>(places().size()); }
+  // Of parameters and gradients; a stage may have none, but not no memory.
+  [[nodiscard]] std::size_t elements() const {
+    return static_cast<std::size_t>(std::max(places().size(), FlatLayout::kAlignment));
+  }
   [[nodiscard]] std::size_t state_elements() const {
     return static_cast<std::size_t>(StateElements(options_.optimizer, own().state_elements));
   }

@@ -241,6 +241,9 @@ void CudaBackend::LogNotes() {
 Result<BackendPtr> MakeCudaBackend(Communicator& comm, const Model& model,
                                    const EngineOptions& options) {
   GACCD_RETURN_IF_ERROR(CheckShardingOfGpu(options.shard, "this engine runs on a GPU"));
+  if (model.stage() && options.shard != Sharding::kNone) {
+    return Status(ErrorKind::kInternal, "a stage on a GPU: its optimizer cannot be sharded");
+  }
   auto* const backend = new CudaBackend(comm, model, options);
   BackendPtr owner(backend);
   GACCD_RETURN_IF_ERROR(backend->Create());

@@ -63,8 +63,9 @@ Result<OpenedRun> Open(const Job& job, const Plan& plan) {
   return OpenedRun{std::move(data), std::move(model), schedule};
 }
 
-// Of the rank that has the most samples, on a CPU. Maps memory, and uses none of it.
-Result<EngineMemory> PlannedMemory(const PlannedTraining& training, const Plan& plan) {
+// Of the rank that has the most samples. Maps memory, and uses none of it.
+Result<EngineMemory> PlannedMemory(const PlannedTraining& training, const Plan& plan,
+                                   Device device = Device::kCpu) {
   GACCD_ASSIGN_OR_RETURN(const ReplicaOptions sizes,
                          EngineSizes(training, plan, BusiestRank(plan, training.schedule)));
   const auto& stage = training.model.stage();
@@ -73,8 +74,8 @@ Result<EngineMemory> PlannedMemory(const PlannedTraining& training, const Plan& 
       {.replica = sizes,
        .optimizer = training.job.optimizer,
        .shard = training.job.shard,
-       .numerics = {},
-       .choice = {.device = Device::kCpu}},
+       .numerics = device == Device::kCuda ? NumericsOf(training.job) : Numerics(),
+       .choice = {.device = device}},
       StatePartsOf(training.job, plan, stage ? static_cast<std::int64_t>(stage->stage) : 0));
 }
 
@@ -161,8 +162,9 @@ Status AddRun(const Job& job, const Plan& plan, std::string* text) {
     const auto memory = [&](const Model& stage) -> Result<std::int64_t> {
       const PlannedTraining training{
           .job = job, .model = stage, .data = run.data, .schedule = run.schedule};
-      GACCD_ASSIGN_OR_RETURN(const EngineMemory planned, PlannedMemory(training, plan));
-      return planned.host_bytes;
+      const Device device = job.device == Device::kCuda ? Device::kCuda : Device::kCpu;
+      GACCD_ASSIGN_OR_RETURN(const EngineMemory planned, PlannedMemory(training, plan, device));
+      return device == Device::kCuda ? planned.device_bytes : planned.host_bytes;
     };
     GACCD_ASSIGN_OR_RETURN(const std::string stages, PipelineText(job, run.model, plan, memory));
     *text += stages;

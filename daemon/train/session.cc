@@ -38,7 +38,7 @@ Status Session::SelectDevice(const Flags& flags, const Job& job) {
     return Status::Ok();
   }
   GACCD_RETURN_IF_ERROR(CheckShardingOfGpu(job.shard, device.text));
-  GACCD_RETURN_IF_ERROR(CheckPipelineOfGpu(job.pipeline, device.text));
+  GACCD_RETURN_IF_ERROR(CheckPipelineOfGpu(job.pipeline, job.shard, device.text));
   GACCD_RETURN_IF_ERROR(CheckModelOnGpu(job));
   GACCD_ASSIGN_OR_RETURN(const bool has_attention, HasAttention(job));
   if (has_attention) {
