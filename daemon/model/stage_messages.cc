@@ -9,20 +9,6 @@ constexpr std::array kMessages = {Replica::Message::kReceived, Replica::Message:
                                   Replica::Message::kReceivedGradient,
                                   Replica::Message::kSentGradient};
 
-std::int64_t PlacesOf(Replica::Message which, std::int64_t in_flight) {
-  constexpr std::int64_t kSending = 2;
-  switch (which) {
-    case Replica::Message::kReceived:
-      return in_flight + 1;
-    case Replica::Message::kReceivedGradient:
-      return in_flight;
-    case Replica::Message::kSent:
-    case Replica::Message::kSentGradient:
-      break;
-  }
-  return kSending;
-}
-
 }  // namespace
 
 std::optional<ValueId> ValueOf(const StageEnds& ends, Replica::Message which) {
@@ -44,6 +30,20 @@ MutableBuffer BufferOf(const Graph& graph, std::optional<ValueId> value, void* d
   if (!value) return {.memory = memory};
   const ValueSpec& spec = graph.value(*value).spec;
   return {data, static_cast<std::size_t>(Elements(spec.shape)), spec.dtype, memory};
+}
+
+std::int64_t PlacesOf(Replica::Message which, std::int64_t in_flight) {
+  constexpr std::int64_t kSending = 2;
+  switch (which) {
+    case Replica::Message::kReceived:
+      return in_flight + 1;
+    case Replica::Message::kReceivedGradient:
+      return in_flight;
+    case Replica::Message::kSent:
+    case Replica::Message::kSentGradient:
+      break;
+  }
+  return kSending;
 }
 
 std::int64_t StageRings::bytes() const {

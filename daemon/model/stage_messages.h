@@ -21,6 +21,9 @@ namespace gaccd {
 [[nodiscard]] MutableBuffer BufferOf(const Graph& graph, std::optional<ValueId> value, void* data,
                                      MemoryKind memory = MemoryKind::kHost);
 
+// Places of the ring of such messages, see StageRings.
+[[nodiscard]] std::int64_t PlacesOf(Replica::Message which, std::int64_t in_flight);
+
 struct MessageRing {
   std::int64_t bytes = 0;  // of a place: the largest message; 0: there is none
   std::int64_t places = 0;

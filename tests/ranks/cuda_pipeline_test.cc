@@ -195,7 +195,7 @@ TEST_P(CudaPipelineTest, WithDelaysAndAhead) {
   ExpectWhole({.name = "delays",
                .ranks = shape.pipelines,
                .micro = 2,
-               .target = 14 * shape.pipelines - 1,
+               .target = 18 * shape.pipelines - 1,
                .updates = 3,
                .numerics = {.precision = shape.precision}},
               shape.stages, shape.schedule, AllowedHere(), {});
