@@ -146,6 +146,9 @@ class Communicator {
   // The state of the enqueued operations on device buffers: the first error, named like
   // those of the others. Never waits; to be asked while waiting for a stream.
   virtual Status Poll() { return Status::Ok(); }
+  // After an error elsewhere, as of another communicator of the same work: what was enqueued on
+  // device buffers ends soon, done or not, and this is the first error, if there was none.
+  virtual void GiveUp(const Status& /*error*/) {}
 
   // Of this rank in the operations so far that went well, with those of communicators that were
   // split from this one. May be asked by any thread.

@@ -42,6 +42,7 @@ class NcclCommunicator final : public Communicator {
     const Status host = over_->Poll();
     return host.ok() ? host : watch_->Fail(host);
   }
+  void GiveUp(const Status& error) override { (void)watch_->Fail(error); }
   [[nodiscard]] std::optional<CommFailure> failure() const override {
     auto lost = watch_->lost();
     return lost ? lost : over_->failure();

@@ -32,7 +32,13 @@ bool CudaBackend::Finish() {
   std::vector<cudaStream_t> streams = {context_->copy(), context_->compute(), context_->reduce()};
   if (pipeline_ != nullptr) std::ranges::copy(pipeline_->streams(), std::back_inserter(streams));
   for (cudaStream_t stream : streams) {
-    if (waiter_.WaitForStream(stream, "end of the engine").ok()) continue;
+    const Status ended = waiter_.WaitForStream(stream, "end of the engine");
+    if (ended.ok()) continue;
+    // One communicator has failed; the streams wait for ranks in others, too.
+    if (pipeline_ != nullptr) {
+      pipeline_->GiveUp(ended);
+      comm_.GiveUp(ended);
+    }
     if (!DeviceWaiter::EndsWithin(stream, kTimeToLeave)) return false;
   }
   return true;

@@ -50,6 +50,7 @@ class CudaMessageRing {
 
   // The first error of what was enqueued.
   Status Poll() { return link_->Poll(); }
+  void GiveUp(const Status& error) { link_->GiveUp(error); }
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
 
  private:

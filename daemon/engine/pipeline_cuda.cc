@@ -127,6 +127,13 @@ Status CudaPipeline::Poll() {
   return Status::Ok();
 }
 
+void CudaPipeline::GiveUp(const Status& error) {
+  exchange_->GiveUp(error);
+  for (auto& ring : rings_) {
+    if (ring) ring->GiveUp(error);
+  }
+}
+
 std::vector<cudaStream_t> CudaPipeline::streams() const {
   std::vector<cudaStream_t> streams;
   for (const auto& ring : rings_) {

@@ -53,7 +53,9 @@ class CudaPipeline {
   Status Measure(const float* gradients, UpdateControl* control, void* scratch,
                  cudaStream_t stream);
 
+  // The first error of what was enqueued; and an end of all of it (Communicator::GiveUp).
   Status Poll();
+  void GiveUp(const Status& error);
   [[nodiscard]] std::vector<cudaStream_t> streams() const;
 
  private:

@@ -111,6 +111,14 @@ Status PipelineExchange::Poll() {
   return Status::Ok();
 }
 
+void PipelineExchange::GiveUp(const Status& error) {
+  pipeline_->GiveUp(error);
+  same_stage_->GiveUp(error);
+  for (const auto& sharing : sharing_) {
+    if (sharing) sharing->GiveUp(error);
+  }
+}
+
 Status PipelineExchange::GatherParts(std::span<const Range> parts, const OwnValues& own,
                                      std::int64_t begin, std::int64_t first, std::span<float> out) {
   const Range& mine = parts[stage_.stage];

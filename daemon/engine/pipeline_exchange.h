@@ -62,8 +62,9 @@ class PipelineExchange {
   // After a step of the own part: shared parameters become what their owners have. Enqueued, as
   // above.
   Status SendShared(const MutableBuffer& parameters, StreamHandle stream = {});
-  // The first error of what was enqueued.
+  // The first error of what was enqueued; and an end of all of it (Communicator::GiveUp).
   Status Poll();
+  void GiveUp(const Status& error);
 
   // Elements [first, first + out.size()) of a whole buffer or state, which every rank chooses for
   // itself. own: gives elements of the own part, or of the state of the own stage, from one on.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
+#include "daemon/engine/planned_memory.h"
 #include "tests/ranks/cuda_engine_ranks.h"
 #include "tests/sanitized.h"
 #include "tests/support/status_matchers.h"
@@ -271,6 +272,42 @@ TEST_F(CudaPipelines, NotFiniteStopsAllStagesAlike) {
   }
   ASSERT_EQ(updates.size(), 6U);
   for (const std::int64_t done : updates) EXPECT_EQ(done, updates[0]);
+}
+
+// Of the flat buffers the own part alone, and what is planned: by another engine, by the graphs.
+TEST_F(CudaPipelines, EachGpuHoldsItsOwnStage) {
+  EngineCase test{.name = "memory", .micro = 8, .target = 32, .updates = 1};
+  test.widths = {64, 512, 512, 512, 5};
+  test = InStages(test, 2, PipelineSchedule::kGpipe);
+  const EngineCase unstaged = InStages(test, 1, PipelineSchedule::kGpipe);
+  const auto options = [&](std::int64_t micro_batch, const EngineChoice& choice) {
+    EngineOptions all{.optimizer = test.optimizer, .choice = choice};
+    all.replica.micro_batches = {micro_batch};
+    all.replica.eval_batches = {micro_batch};
+    all.replica.micro_steps_per_update = 4;
+    all.replica.in_flight = 4;
+    return all;
+  };
+  const std::int64_t whole = ModelOf(unstaged).layout().size();
+  ExpectOk(RunOnGpus(2, [&](Communicator& over, const EngineChoice& choice, Communicator* nccl) {
+    const Model model = ModelOf(test, over.rank());
+    const EngineOptions wanted = options(32, choice);
+    GACCD_ASSIGN_OR_RETURN(const auto other, MakeEngine(*nccl, model, options(2, choice)));
+    GACCD_ASSIGN_OR_RETURN(const EngineMemory by_other, other->PlanMemory(wanted.replica));
+    const std::int64_t live = standin::LiveBytes(over.rank());
+    EXPECT_NEAR(static_cast<double>(live) / static_cast<double>(other->memory().device_bytes), 1,
+                0.002);
+    GACCD_ASSIGN_OR_RETURN(const auto engine, MakeEngine(*nccl, model, wanted));
+    const std::int64_t planned = engine->memory().device_bytes;
+    EXPECT_EQ(by_other.device_bytes, planned);
+    GACCD_ASSIGN_OR_RETURN(const EngineMemory by_graphs, PlanEngineMemory(model, wanted));
+    EXPECT_LT(by_graphs.device_bytes, planned);
+    EXPECT_GT(by_graphs.device_bytes, planned - (std::int64_t{64} << 20));
+    EXPECT_EQ(by_graphs.kept_bytes, engine->memory().kept_bytes);
+    // Parameters, gradients and momentum, which are the most of it, of about half of the model.
+    EXPECT_LT(by_graphs.device_bytes, std::int64_t{4} * 3 * whole * 3 / 4);
+    return Status::Ok();
+  }));
 }
 
 TEST_F(CudaPipelines, NotFiniteIsOutlived) {
