@@ -72,10 +72,16 @@ Status Wait(const Way& way) {
 }
 
 Status Send(const Way& way, const std::vector<Shape>& shapes, int round) {
+  // First of all: behind a message a copy from memory that is not page-locked would hold the host
+  // until the other side receives, whose host may be held in the same way.
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    const std::vector<std::uint8_t> bytes = BytesOf(way, shapes[i], i, round);
+    GACCD_RETURN_IF_ERROR(Copy(way.memory.as<std::byte>() + PlaceOf(shapes, i), bytes.data(),
+                               bytes.size(), cudaMemcpyHostToDevice, way));
+  }
+  GACCD_RETURN_IF_ERROR(Wait(way));
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     std::byte* const at = way.memory.as<std::byte>() + PlaceOf(shapes, i);
-    const std::vector<std::uint8_t> bytes = BytesOf(way, shapes[i], i, round);
-    GACCD_RETURN_IF_ERROR(Copy(at, bytes.data(), bytes.size(), cudaMemcpyHostToDevice, way));
     GACCD_RETURN_IF_ERROR(way.comm->Send({at, shapes[i].count, shapes[i].dtype, MemoryKind::kCuda},
                                          way.peer, way.stream.handle()));
   }
