@@ -138,12 +138,12 @@ Status CheckBroadcast(const MutableBuffer& buffer, int root, int size, MemoryKin
   return Status::Ok();
 }
 
-Status CheckMessage(std::string_view operation, MemoryKind memory, int peer, int rank, int size) {
-  const std::string op(operation);
-  if (memory != MemoryKind::kHost) return Wrong(op.c_str(), "messages are in host memory");
+Status CheckMessage(const char* operation, const ConstBuffer& message, MemoryKind memory, int peer,
+                    int rank, int size) {
+  GACCD_RETURN_IF_ERROR(CheckMemory(operation, "message", message, memory));
   if (peer < 0 || peer >= size || peer == rank) {
-    return Wrong(op.c_str(), StrCat("the other rank must be 0..", size - 1, " and not ", rank,
-                                    ", found ", peer));
+    return Wrong(operation, StrCat("the other rank must be 0..", size - 1, " and not ", rank,
+                                   ", found ", peer));
   }
   return Status::Ok();
 }

@@ -35,9 +35,9 @@ namespace gaccd {
 [[nodiscard]] Status CheckBroadcast(const MutableBuffer& buffer, int root, int size,
                                     MemoryKind memory = MemoryKind::kHost);
 
-// operation: "send" or "receive"; peer: another rank of the group; memory: of the host.
-[[nodiscard]] Status CheckMessage(std::string_view operation, MemoryKind memory, int peer, int rank,
-                                  int size);
+// operation: "send" or "receive"; peer: another rank of the group.
+[[nodiscard]] Status CheckMessage(const char* operation, const ConstBuffer& message,
+                                  MemoryKind memory, int peer, int rank, int size);
 
 // Where the part of each rank starts in the whole: sum of counts[0..rank-1].
 [[nodiscard]] std::size_t OffsetOf(std::span<const std::int64_t> counts, int rank);

@@ -85,24 +85,27 @@ Status Communicator::Broadcast(MutableBuffer buffer, int root, StreamHandle stre
                [&] { return TrafficOfBroadcast(topology(), rank(), root, buffer); });
 }
 
-Status Communicator::Send(ConstBuffer message, int to) {
+Status Communicator::Send(ConstBuffer message, int to, StreamHandle stream) {
   GACCD_RETURN_IF_ERROR(FirstFailure());
-  Status right = CheckMessage("send", message.memory, to, rank(), size());
+  Status right = CheckMessage("send", message, KindFor(message.memory), to, rank(), size());
   if (!right.ok()) return Refuse(std::move(right));
-  return Count(DoSend(message, to), [&] { return TrafficOfSend(topology(), rank(), to, message); });
+  if (IsNothing(message)) return Status::Ok();
+  return Count(DoSend(message, to, stream),
+               [&] { return TrafficOfSend(topology(), rank(), to, message); });
 }
 
-Status Communicator::Receive(MutableBuffer message, int from) {
+Status Communicator::Receive(MutableBuffer message, int from, StreamHandle stream) {
   GACCD_RETURN_IF_ERROR(FirstFailure());
-  Status right = CheckMessage("receive", message.memory, from, rank(), size());
-  return right.ok() ? DoReceive(message, from) : Refuse(std::move(right));
+  Status right = CheckMessage("receive", message, KindFor(message.memory), from, rank(), size());
+  if (!right.ok()) return Refuse(std::move(right));
+  return IsNothing(message) ? Status::Ok() : DoReceive(message, from, stream);
 }
 
-Status Communicator::DoSend(ConstBuffer /*message*/, int /*to*/) {
+Status Communicator::DoSend(ConstBuffer /*message*/, int /*to*/, StreamHandle /*stream*/) {
   return {ErrorKind::kInternal, StrCat(name(), ": has no messages between two ranks")};
 }
 
-Status Communicator::DoReceive(MutableBuffer /*message*/, int /*from*/) {
+Status Communicator::DoReceive(MutableBuffer /*message*/, int /*from*/, StreamHandle /*stream*/) {
   return {ErrorKind::kInternal, StrCat(name(), ": has no messages between two ranks")};
 }
 

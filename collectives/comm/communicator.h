@@ -124,13 +124,20 @@ class Communicator {
 
   Status Broadcast(MutableBuffer buffer, int root, StreamHandle stream = {});
 
-  // A message between two ranks, in host memory. Messages of one sender arrive in the order in
-  // which it sent them; each is received whole, with the bytes that were sent. Send() copies and
-  // returns at once; a rank calls FlushSends() before its next collective on any communicator, and
-  // it waits until its messages have left. Receive() waits for the next one of `from`, with the
-  // time limit of the others. They are not collectives and do not count as such.
-  Status Send(ConstBuffer message, int to);
-  Status Receive(MutableBuffer message, int from);
+  // A message between two ranks. Messages of one sender arrive in the order in which it sent them;
+  // each is received whole, with the bytes that were sent. They are not collectives and do not
+  // count as such.
+  // In host memory Send() copies and returns at once; a rank calls FlushSends() before its next
+  // collective on any communicator, and it waits until its messages have left. Receive() waits for
+  // the next one of `from`, with the time limit of the others.
+  // In device memory both are enqueued on `stream`, and nothing is copied: what is enqueued there
+  // later runs when the message has arrived, and until then its memory stays as it is. A message
+  // may occupy its sender until its receiver is there, and all that a rank has enqueued on one
+  // communicator, on whatever streams, runs one after the other. So two ranks that send before they
+  // receive may wait for each other for ever: a communicator for each direction between two ranks
+  // (Split()) has no such orders.
+  Status Send(ConstBuffer message, int to, StreamHandle stream = {});
+  Status Receive(MutableBuffer message, int from, StreamHandle stream = {});
   virtual Status FlushSends() { return Status::Ok(); }
 
   // Where the memory of Allocate() lives. kCuda: operations also take device buffers; host buffers
@@ -140,6 +147,9 @@ class Communicator {
   // those of the others, also of communicators that were split from this one, which then has
   // failed, too. Never waits; to be asked while waiting for a stream.
   virtual Status Poll() { return Status::Ok(); }
+  // After an error elsewhere, as of another communicator of the same work: what was enqueued on
+  // device buffers ends soon, done or not, and this is the first error, if there was none.
+  virtual void GiveUp(const Status& /*error*/) {}
 
   // Of this rank in the operations so far that went well, with those of communicators that were
   // split from this one. May be asked by any thread.
@@ -176,8 +186,8 @@ class Communicator {
   virtual Status DoReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts,
                                  MutableBuffer out, StreamHandle stream) = 0;
   virtual Status DoBroadcast(MutableBuffer buffer, int root, StreamHandle stream) = 0;
-  virtual Status DoSend(ConstBuffer message, int to);
-  virtual Status DoReceive(MutableBuffer message, int from);
+  virtual Status DoSend(ConstBuffer message, int to, StreamHandle stream);
+  virtual Status DoReceive(MutableBuffer message, int from, StreamHandle stream);
   // What this rank failed at before, where the transport does not find it by itself.
   [[nodiscard]] virtual Status FirstFailure() const { return Status::Ok(); }
   // An argument of this rank is wrong: returns `error`, and lets nobody wait for it.

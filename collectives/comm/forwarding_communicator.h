@@ -54,9 +54,11 @@ class ForwardingCommunicator : public Communicator {
   Status DoBroadcast(MutableBuffer buffer, int root, StreamHandle stream) override {
     return inner_.Broadcast(buffer, root, stream);
   }
-  Status DoSend(ConstBuffer message, int to) override { return inner_.Send(message, to); }
-  Status DoReceive(MutableBuffer message, int from) override {
-    return inner_.Receive(message, from);
+  Status DoSend(ConstBuffer message, int to, StreamHandle stream) override {
+    return inner_.Send(message, to, stream);
+  }
+  Status DoReceive(MutableBuffer message, int from, StreamHandle stream) override {
+    return inner_.Receive(message, from, stream);
   }
 
   Communicator& inner_;

@@ -60,8 +60,8 @@ class MpiCommunicator final : public Communicator {
                          StreamHandle stream) override;
   Status DoBroadcast(MutableBuffer buffer, int root, StreamHandle stream) override;
   // mpi_messages.cc
-  Status DoSend(ConstBuffer message, int to) override;
-  Status DoReceive(MutableBuffer message, int from) override;
+  Status DoSend(ConstBuffer message, int to, StreamHandle stream) override;
+  Status DoReceive(MutableBuffer message, int from, StreamHandle stream) override;
   Status ExchangeTopology(const MpiGroup& group);
   Status MakeParts(const MpiGroup& group);
 

@@ -37,14 +37,14 @@ Status MpiSends::Move() {
   return Status::Ok();
 }
 
-Status MpiCommunicator::DoSend(ConstBuffer message, int to) {
+Status MpiCommunicator::DoSend(ConstBuffer message, int to, StreamHandle /*stream*/) {
   GACCD_RETURN_IF_ERROR(watch_->failure());
   GACCD_RETURN_IF_ERROR(CheckFitsMpi(message.bytes()));
   GACCD_RETURN_IF_ERROR(sends_.Move());
   return sends_.Add(comm_, message, to);
 }
 
-Status MpiCommunicator::DoReceive(MutableBuffer message, int from) {
+Status MpiCommunicator::DoReceive(MutableBuffer message, int from, StreamHandle /*stream*/) {
   GACCD_RETURN_IF_ERROR(watch_->failure());
   GACCD_RETURN_IF_ERROR(CheckFitsMpi(message.bytes()));
   MPI_Request request = MPI_REQUEST_NULL;

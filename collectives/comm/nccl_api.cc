@@ -36,6 +36,8 @@ Result<NcclApi> FindFunctions(const SharedLibrary& library) {
   GACCD_RETURN_IF_ERROR(library.Find("ncclReduceScatter", &api.ReduceScatter));
   GACCD_RETURN_IF_ERROR(library.Find("ncclReduce", &api.Reduce));
   GACCD_RETURN_IF_ERROR(library.Find("ncclBroadcast", &api.Broadcast));
+  GACCD_RETURN_IF_ERROR(library.Find("ncclSend", &api.Send));
+  GACCD_RETURN_IF_ERROR(library.Find("ncclRecv", &api.Recv));
   return api;
 }
 

@@ -34,6 +34,8 @@ struct NcclApi {
   decltype(&::ncclReduceScatter) ReduceScatter;
   decltype(&::ncclReduce) Reduce;
   decltype(&::ncclBroadcast) Broadcast;
+  decltype(&::ncclSend) Send;
+  decltype(&::ncclRecv) Recv;
 };
 
 // The first with all the functions and fields of ncclConfig_t that gaccd uses.

@@ -163,6 +163,27 @@ ncclResult_t NcclCommunicator::ReducePieces(const void* in, void* out, std::size
   });
 }
 
+// Both sides cut a message into the same pieces.
+Status NcclCommunicator::DoSend(ConstBuffer message, int to, StreamHandle stream) {
+  if (message.memory == MemoryKind::kHost) return over_->Send(message, to);
+  return watch_->Enqueue(Operation::kMessage, Native(stream), [&](ncclComm_t comm) {
+    return ForPieces(message.count, options_.message_elements, [&](std::size_t i, std::size_t n) {
+      return options_.api->Send(At(message.data, i, message.dtype), n, TypeOf(message.dtype), to,
+                                comm, Native(stream));
+    });
+  });
+}
+
+Status NcclCommunicator::DoReceive(MutableBuffer message, int from, StreamHandle stream) {
+  if (message.memory == MemoryKind::kHost) return over_->Receive(message, from);
+  return watch_->Enqueue(Operation::kMessage, Native(stream), [&](ncclComm_t comm) {
+    return ForPieces(message.count, options_.message_elements, [&](std::size_t i, std::size_t n) {
+      return options_.api->Recv(At(message.data, i, message.dtype), n, TypeOf(message.dtype), from,
+                                comm, Native(stream));
+    });
+  });
+}
+
 Status NcclCommunicator::Barrier() {
   GACCD_RETURN_IF_ERROR(watch_->failure());
   return over_->Barrier();

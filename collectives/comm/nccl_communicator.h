@@ -6,6 +6,7 @@
 //   all-gather       equal counts: ncclAllGather; ragged: a group of ncclBroadcast, one a rank
 //   reduce-scatter   equal counts: ncclReduceScatter; ragged: a group of ncclReduce, one a rank
 //   broadcast        ncclBroadcast
+//   messages         ncclSend, ncclRecv
 #pragma once
 
 #include <memory>
@@ -39,6 +40,8 @@ class NcclCommunicator final : public Communicator {
   // Also what interrupts the host's waits: kernels that spin for the lost rank end then.
   Status Poll() override;
   [[nodiscard]] std::optional<CommFailure> failure() const override;
+  void GiveUp(const Status& error) override { (void)watch_->Fail(error); }
+  Status FlushSends() override { return over_->FlushSends(); }
   Status Barrier() override;
   Result<std::unique_ptr<Communicator>> Split(int color, int key) override;
   void Abort(int exit_code) noexcept override;
@@ -51,6 +54,8 @@ class NcclCommunicator final : public Communicator {
   Status DoReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
                          StreamHandle stream) override;
   Status DoBroadcast(MutableBuffer buffer, int root, StreamHandle stream) override;
+  Status DoSend(ConstBuffer message, int to, StreamHandle stream) override;
+  Status DoReceive(MutableBuffer message, int from, StreamHandle stream) override;
   [[nodiscard]] Status FirstFailure() const override { return watch_->failure(); }
 
   ncclResult_t SumPieces(const ConstBuffer& in, const MutableBuffer& out, ncclComm_t comm,

@@ -103,7 +103,9 @@ Status NcclWatch::BeginLocked(Operation operation, cudaStream_t stream) {
                                          ": the stream is being captured; collectives are enqueued "
                                          "between graphs, so that each has its own deadline")};
   }
-  newest_ = {newest_.sequence + 1, operation};
+  // Not every rank takes part in a message, but where there are two both do: their numbers agree.
+  const bool counts = operation != Operation::kMessage || options_.hosts.size() <= 2;
+  newest_ = {newest_.sequence + (counts ? 1 : 0), operation};
   options_.board.PublishEntry(newest_);
   status = pending_.Begin(newest_, stream);
   return status.ok() ? status : FailLocked(status);

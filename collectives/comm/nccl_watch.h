@@ -46,7 +46,8 @@ class NcclWatch {
   NcclWatch(const NcclWatch&) = delete;
   NcclWatch& operator=(const NcclWatch&) = delete;
 
-  // calls(comm) enqueues one collective on `stream`, in one or more calls, which become one group.
+  // calls(comm) enqueues one collective or message on `stream`, in one or more calls, which become
+  // one group.
   // The mutex is held for them: NCCL allows one thread at a time on a communicator, and the watch
   // may abort it. It is free while NCCL works on them.
   template <typename Calls>

@@ -31,6 +31,7 @@ std::string Describe(const ThreadCall& call, std::uint64_t sequence) {
     }
     case Operation::kAllocate:
       return StrCat(text, " of ", call.agreed_count, " bytes");
+    case Operation::kMessage:
     case Operation::kSplit:
     case Operation::kBarrier:
     case Operation::kNone:

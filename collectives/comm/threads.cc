@@ -139,8 +139,10 @@ class ThreadCommunicator final : public Communicator {
     });
   }
 
-  Status DoSend(ConstBuffer message, int to) override { return group_->Post(rank_, to, message); }
-  Status DoReceive(MutableBuffer message, int from) override {
+  Status DoSend(ConstBuffer message, int to, StreamHandle /*stream*/) override {
+    return group_->Post(rank_, to, message);
+  }
+  Status DoReceive(MutableBuffer message, int from, StreamHandle /*stream*/) override {
     return group_->TakeMessage(from, rank_, message);
   }
 

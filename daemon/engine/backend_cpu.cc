@@ -24,6 +24,14 @@
 namespace gaccd {
 namespace {
 
+// For gathers of a pipeline.
+PipelineExchange::OwnValues ValuesOf(std::span<const float> own) {
+  return [own](std::int64_t first, std::span<float> out) {
+    std::ranges::copy(own.subspan(static_cast<std::size_t>(first), out.size()), out.begin());
+    return Status::Ok();
+  };
+}
+
 class CpuBackend final : public Backend {
  public:
   CpuBackend(Communicator& comm, const Model& model)
@@ -59,7 +67,7 @@ class CpuBackend final : public Backend {
     if (shards_ && from == EngineBuffer::kGradients && reduced_) {
       GACCD_RETURN_IF_ERROR(shards_->Gather(Stage(replica_->gradients())));
     }
-    if (pipeline_) return pipeline_->GatherFlat(Buffer(from), first, to);
+    if (pipeline_) return pipeline_->GatherFlat(ValuesOf(Stage(Buffer(from))), first, to);
     std::ranges::copy(Buffer(from).subspan(static_cast<std::size_t>(first), to.size()), to.begin());
     return Status::Ok();
   }
@@ -211,8 +219,8 @@ Status CpuBackend::CreateBuffers(const EngineOptions& options, std::span<float>*
   if (model_.stage()) {
     in_flight_ = options.replica.in_flight;
     own_ = model_.stage()->own();
-    GACCD_ASSIGN_OR_RETURN(pipeline_,
-                           PipelineExchange::Make(comm_, *model_.stage(), layout, state_buffers_));
+    GACCD_ASSIGN_OR_RETURN(
+        pipeline_, PipelineExchange::Make(comm_, *model_.stage(), layout, layout, state_buffers_));
     GACCD_ASSIGN_OR_RETURN(const FlatLayout of_stage, LayoutOfPart(layout, own_));
     GACCD_RETURN_IF_ERROR(DivideState(pipeline_->same_stage(), options.shard, of_stage));
     GACCD_ASSIGN_OR_RETURN(stage_gradients_, HostBuffer::Allocate(bytes, "gradients"));
@@ -334,7 +342,7 @@ Status CpuBackend::GatherState(std::int64_t first, std::span<float> out) {
     GACCD_RETURN_IF_ERROR(shards_->GatherState(state, 0, of_stage));
     state = of_stage;
   }
-  if (pipeline_) return pipeline_->GatherState(state, first, out);
+  if (pipeline_) return pipeline_->GatherState(ValuesOf(state), first, out);
   std::ranges::copy(state.subspan(static_cast<std::size_t>(first), out.size()), out.begin());
   return Status::Ok();
 }
@@ -398,7 +406,7 @@ Result<Evaluation> CpuBackend::Evaluate(const BatchView& batch) {
 Status CpuBackend::ReduceGradients() {
   if (pipeline_) {
     GACCD_RETURN_IF_ERROR(pipeline_->FlushSends());
-    GACCD_RETURN_IF_ERROR(pipeline_->ReduceShared(replica_->gradients()));
+    GACCD_RETURN_IF_ERROR(pipeline_->ReduceShared(View(replica_->gradients())));
   }
   const std::span<float> stage = Stage(replica_->gradients());
   if (shards_) return shards_->Reduce(stage);
@@ -462,7 +470,7 @@ Status CpuBackend::Optimize(const ParameterLimit* limit) {
 
 Status CpuBackend::OwnParametersChanged() {
   if (shards_) GACCD_RETURN_IF_ERROR(shards_->Gather(Stage(replica_->parameters())));
-  if (pipeline_) GACCD_RETURN_IF_ERROR(pipeline_->SendShared(replica_->parameters()));
+  if (pipeline_) GACCD_RETURN_IF_ERROR(pipeline_->SendShared(View(replica_->parameters())));
   return replica_->ParametersChanged();
 }
 

@@ -124,6 +124,7 @@ Status CudaBackend::Reduce(const UpdateSlot& slot) {
   cudaStream_t compute = context_->compute();
   GACCD_RETURN_IF_ERROR(CudaSlots::SendControlWords(slot, control(), compute));
   GACCD_RETURN_IF_ERROR(slots_->Mark(slot, UpdateMark::kComputed, compute));
+  if (pipeline_ != nullptr) return ReduceStages(slot);
   if (reduction_ == nullptr) return slots_->Mark(slot, UpdateMark::kReduced, compute);
   // Segments mark no bucket: gradients of a parameter may come from several of them.
   if (model_.update_sums() > 0) GACCD_RETURN_IF_ERROR(reduction_->MarkAll());
@@ -144,6 +145,9 @@ Status CudaBackend::Measure() {
   }
   GACCD_RETURN_IF_ERROR(replica_->CollectRunningStatistics());
   if (shards_ != nullptr) return shards_->Measure(gradients_, control(), norm_scratch_.data());
+  if (pipeline_ != nullptr) {
+    return pipeline_->Measure(gradients_, control(), norm_scratch_.data(), context_->compute());
+  }
   return MeasureGradient(context_->compute(), gradients_, model_.layout().size(), control(),
                          norm_scratch_.data());
 }
@@ -156,6 +160,7 @@ Status CudaBackend::Optimize(const ParameterLimit* limit) {
         LimitParameter(stream, control(), parameters_.as<float>() + limit->element, limit->most));
   }
   GACCD_RETURN_IF_ERROR(optimizer_->Average(stream, control()));
+  if (pipeline_ != nullptr) return SharedParametersChanged();
   GACCD_RETURN_IF_ERROR(replica_->AddToRunningStatistics(&control()->verdict.idle));
   return shards_ != nullptr ? OwnParametersChanged() : Status::Ok();
 }
@@ -168,6 +173,7 @@ Status CudaBackend::OwnParametersChanged() {
 
 Status CudaBackend::ExchangeAverages() {
   GACCD_RETURN_IF_ERROR(optimizer_->ExchangeAverages(context_->compute()));
+  if (pipeline_ != nullptr) return SharedParametersChanged();
   // On all ranks alike, also where the own part is empty.
   const bool exchanged = options_.optimizer.ema && optimizer_->updates() > 0;
   return shards_ != nullptr && exchanged ? OwnParametersChanged() : Status::Ok();
@@ -217,6 +223,7 @@ Status CudaBackend::SetSums(const UpdateSums& sums) {
 }
 
 Result<Evaluation> CudaBackend::Evaluate(const BatchView& batch) {
+  if (pipeline_ != nullptr) return EvaluateStage(batch);
   constexpr int kSlot = 0;
   cudaStream_t stream = context_->compute();
   GACCD_RETURN_IF_ERROR(replica_->Upload(batch, kSlot, stream));
@@ -231,6 +238,7 @@ Status CudaBackend::CopyIn(std::string_view what, EngineBuffer to, std::span<con
   if (shards_ != nullptr && to == EngineBuffer::kOptimizer) {
     return shards_->CopyStateIn(what, from, state_.as<float>());
   }
+  if (pipeline_ != nullptr) return CopyInStage(what, to, from);
   if (from.empty()) return Status::Ok();
   GACCD_RETURN_IF_ERROR(CudaStatus(cudaMemcpyAsync(Buffer(to), from.data(), from.size_bytes(),
                                                    cudaMemcpyHostToDevice, context_->compute()),
@@ -240,16 +248,21 @@ Status CudaBackend::CopyIn(std::string_view what, EngineBuffer to, std::span<con
 
 Status CudaBackend::CopyOut(std::string_view what, EngineBuffer from, std::int64_t first,
                             std::span<float> to) {
+  if (pipeline_ != nullptr) return CopyOutStage(what, from, first, to);
   if (shards_ != nullptr && from == EngineBuffer::kOptimizer) {
     return shards_->CopyStateOut(what, state_.as<float>(), first, to);
   }
   if (shards_ != nullptr && from == EngineBuffer::kGradients && reduced_) {
     GACCD_RETURN_IF_ERROR(shards_->Gather(gradients_));
   }
+  return CopyFromGpu(what, Buffer(from) + first, to);
+}
+
+Status CudaBackend::CopyFromGpu(std::string_view what, const float* from, std::span<float> to) {
   if (to.empty()) return Status::Ok();
   // A copy to memory that is not page-locked blocks; what it would wait for is waited for here.
   GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(context_->compute(), what));
-  GACCD_RETURN_IF_ERROR(CudaStatus(cudaMemcpyAsync(to.data(), Buffer(from) + first, to.size_bytes(),
+  GACCD_RETURN_IF_ERROR(CudaStatus(cudaMemcpyAsync(to.data(), from, to.size_bytes(),
                                                    cudaMemcpyDeviceToHost, context_->compute()),
                                    what));
   return waiter_.WaitForStream(context_->compute(), what);
@@ -257,7 +270,7 @@ Status CudaBackend::CopyOut(std::string_view what, EngineBuffer from, std::int64
 
 Status CudaBackend::ParametersChanged() {
   if (activations() == DType::kF32) return Status::Ok();
-  return CastTo(activations(), context_->compute(), parameters_.as<float>(), model_.layout().size(),
+  return CastTo(activations(), context_->compute(), parameters_.as<float>(), places().size(),
                 half_copy_.data());
 }
 

@@ -2,6 +2,7 @@
 // a batch some micro-steps ago, and the result of the update before.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "daemon/engine/contrastive_cuda.h"
 #include "daemon/engine/cuda_reduction.h"
 #include "daemon/engine/device_waiter.h"
+#include "daemon/engine/pipeline_cuda.h"
 #include "daemon/engine/shard_cuda.h"
 #include "daemon/engine/update_slots_cuda.h"
 #include "daemon/model/replica_cuda.h"
@@ -61,6 +63,8 @@ class CudaBackend final : public Backend {
   Status PrepareSizes(const std::set<std::int64_t>& micro_batches) override;
   Status RunSegment(const BatchView& batch, std::int64_t micro_batch,
                     std::int64_t segment) override;
+  Status RunStage(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment) override;
+  Result<std::uint64_t> DigestOfStages() override;
   Status SumOverRanks(std::int64_t segment) override;
   Result<UpdateSums> Sums() override;
   Status SetSums(const UpdateSums& sums) override;
@@ -101,13 +105,32 @@ class CudaBackend final : public Backend {
   Status TakeBatch(const BatchView& batch, std::int64_t micro_batch);
   Status EndMicroStep(const double* loss_sum, const double* divisor, std::int64_t samples,
                       StepPlace place);
+  // backend_cuda_stage.cc: of a stage of a pipeline
+  Status StartPipeline();
+  Status TakeStageBatch(const BatchView& batch, std::int64_t micro_batch);
+  Status ReceiveMessage(Replica::Message which, const Result<MutableBuffer>& value,
+                        std::int64_t micro_batch);
+  Status SendMessage(Replica::Message which, const Result<MutableBuffer>& value);
+  Status EndStage(BatchSize size, std::int64_t micro_batch, std::int64_t segment);
+  Status ReduceStages(const UpdateSlot& slot);
+  Status SharedParametersChanged();
+  Result<Evaluation> EvaluateStage(const BatchView& batch);
+  Status CopyInStage(std::string_view what, EngineBuffer to, std::span<const float> from);
+  Status CopyOutStage(std::string_view what, EngineBuffer from, std::int64_t first,
+                      std::span<float> to);
+  Status CopyFromGpu(std::string_view what, const float* from, std::span<float> to);
   [[nodiscard]] float* Buffer(EngineBuffer buffer) const {
     return buffer == EngineBuffer::kOptimizer    ? state_.as<float>()
            : buffer == EngineBuffer::kParameters ? parameters_.as<float>()
                                                  : gradients_;
   }
+  // The entries of the layout in the buffers: all, or of a stage.
+  [[nodiscard]] const FlatLayout& places() const {
+    return pipeline_ != nullptr ? pipeline_->places() : model_.layout();
+  }
+  // Of parameters and gradients; a stage may have none, but not no memory.
   [[nodiscard]] std::size_t elements() const {
-    return static_cast<std::size_t>(model_.layout().size());
+    return static_cast<std::size_t>(std::max(places().size(), FlatLayout::kAlignment));
   }
   [[nodiscard]] std::size_t state_elements() const {
     return static_cast<std::size_t>(StateElements(options_.optimizer, own_.state_elements));
@@ -132,6 +155,7 @@ class CudaBackend final : public Backend {
   ShardPart own_;         // what this rank updates
   bool reduced_ = false;  // enqueued: the gradients are those of all ranks, of the own part alone
                           // where there are shards
+  std::unique_ptr<CudaPipeline> pipeline_;  // null: no stage of one
 
   std::unique_ptr<CudaShards> shards_;  // null: every rank has all of the optimiser's state
 
@@ -151,7 +175,8 @@ class CudaBackend final : public Backend {
   std::unique_ptr<CudaReplica> replica_;
   std::unique_ptr<CudaRows> rows_;  // null: the loss is not contrastive
   std::unique_ptr<CudaOptimizer> optimizer_;
-  std::vector<BatchSize> kept_;  // of an update that runs segment by segment: its micro-batches
+  std::vector<BatchSize> kept_;  // of an update that runs segment by segment: its micro-batches;
+                                 // of a stage: those in flight
   std::optional<BatchUploads> uploads_;
   std::optional<CudaSlots> slots_;
 };

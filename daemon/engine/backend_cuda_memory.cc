@@ -1,6 +1,7 @@
 // How the backend on a GPU comes to be, and its memory.
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
 #include "collectives/base/strings.h"
@@ -27,8 +28,16 @@ std::int64_t FoundBytes(const CudaReplica& replica) {
 // has given up takes its kernels off the GPU soon or, with windows, not at all.
 bool CudaBackend::Finish() {
   if (context_ == nullptr) return true;
-  for (cudaStream_t stream : {context_->copy(), context_->compute(), context_->reduce()}) {
-    if (waiter_.WaitForStream(stream, "end of the engine").ok()) continue;
+  std::vector<cudaStream_t> streams = {context_->copy(), context_->compute(), context_->reduce()};
+  if (pipeline_ != nullptr) std::ranges::copy(pipeline_->streams(), std::back_inserter(streams));
+  for (cudaStream_t stream : streams) {
+    const Status ended = waiter_.WaitForStream(stream, "end of the engine");
+    if (ended.ok()) continue;
+    // One communicator has failed; the streams wait for ranks in others, too.
+    if (pipeline_ != nullptr) {
+      pipeline_->GiveUp(ended);
+      comm_.GiveUp(ended);
+    }
     if (!DeviceWaiter::EndsWithin(stream, kTimeToLeave)) return false;
   }
   return true;
@@ -50,6 +59,12 @@ Status CudaBackend::Create() {
 
 Status CudaBackend::DivideState() {
   const FlatLayout& layout = model_.layout();
+  if (model_.stage()) {
+    own_ = model_.stage()->own();
+    GACCD_ASSIGN_OR_RETURN(pipeline_, CudaPipeline::Make(comm_, *model_.stage(), layout,
+                                                         StateElements(options_.optimizer, 1)));
+    return Status::Ok();
+  }
   own_ = {.elements = layout.size(), .state_elements = layout.trainable_size()};
   const CudaShards::Options options{.mode = options_.shard,
                                     .state_buffers = StateElements(options_.optimizer, 1),
@@ -97,6 +112,7 @@ Status CudaBackend::ReduceOnce(const Status& mine) {
   if (shards_ != nullptr) {
     GACCD_RETURN_IF_ERROR(shards_->ExchangeOnce(gradients_, context_->reduce()));
   }
+  if (pipeline_ != nullptr) return StartPipeline();
   // NCCL takes different algorithms for small and for large messages. The gradients are all zero.
   const std::size_t largest = overlaps() ? options_.choice.bucket_elements : elements();
   for (const std::size_t most : {std::size_t{1}, largest}) {
@@ -117,9 +133,11 @@ DeviceMemory CudaBackend::PlannedMemory(bool gradients) const {
   if (gradients) memory.Add("gradients", floats(elements()));
   memory.Add("optimiser state", floats(state_elements()));
   replica_->AddMemory(&memory);
+  memory.Add("messages", replica_->stage_rings().bytes());
   if (rows_ != nullptr) rows_->AddMemory(&memory);
   memory.Add("control",
-             static_cast<std::int64_t>(words_bytes() + NormScratchBytes(model_.layout().size())));
+             static_cast<std::int64_t>(words_bytes() +
+                                       NormScratchBytes(static_cast<std::int64_t>(elements()))));
   memory.Add("control",
              CudaOptimizer::TableBytes(OptimizerRanges::Of(model_.layout(), own_), own_.elements));
   if (shards_ != nullptr) memory.Add("control", shards_->bytes());
@@ -137,8 +155,8 @@ Result<EngineMemory> CudaBackend::PlanMemory(const ReplicaOptions& sizes) {
   GACCD_ASSIGN_OR_RETURN(
       const auto other,
       CudaReplica::Create(*context_, model_, sizes, options_.numerics.precision, &comm_));
-  GACCD_RETURN_IF_ERROR(
-      other->PrepareKernels({.parameters = parameters_.as<float>(), .gradients = gradients_}));
+  GACCD_RETURN_IF_ERROR(other->PrepareKernels(
+      {.parameters = parameters_.as<float>(), .gradients = gradients_, .places = &places()}));
   DeviceMemory own;
   DeviceMemory others;
   replica_->AddMemory(&own);
@@ -148,6 +166,8 @@ Result<EngineMemory> CudaBackend::PlanMemory(const ReplicaOptions& sizes) {
     CudaRows(*model_.contrastive(), sizes, context_->compute()).AddMemory(&others);
   }
   EngineMemory all = memory();
+  own.Add("messages", replica_->stage_rings().bytes());
+  others.Add("messages", other->stage_rings().bytes());
   all.device_bytes += others.bytes() - own.bytes();
   all.kept_bytes = other->kept_bytes();
   all.host_bytes += FoundBytes(*other) - FoundBytes(*replica_);
@@ -157,9 +177,11 @@ Result<EngineMemory> CudaBackend::PlanMemory(const ReplicaOptions& sizes) {
 Status CudaBackend::AllocateGradients() {
   const std::size_t bytes = elements() * sizeof(float);
   if (comm_.memory() == MemoryKind::kCuda) {
+    // Of ranks that have the same part of the model.
+    Communicator& ranks = pipeline_ != nullptr ? pipeline_->exchange().same_stage() : comm_;
     GACCD_ASSIGN_OR_RETURN(shared_gradients_, shards_ != nullptr
                                                   ? shards_->exchange().Allocate(bytes)
-                                                  : comm_.Allocate(bytes));
+                                                  : ranks.Allocate(bytes));
     gradients_ = static_cast<float*>(shared_gradients_->data());
     return Status::Ok();
   }
@@ -174,17 +196,20 @@ Status CudaBackend::PrepareReplica() {
   GACCD_ASSIGN_OR_RETURN(
       state_, DeviceBuffer::Allocate(state_elements() * sizeof(float), "optimiser state"));
   GACCD_ASSIGN_OR_RETURN(words_, DeviceBuffer::Allocate(words_bytes(), "control"));
-  GACCD_ASSIGN_OR_RETURN(norm_scratch_,
-                         DeviceBuffer::Allocate(NormScratchBytes(model_.layout().size()), "norm"));
+  GACCD_ASSIGN_OR_RETURN(
+      norm_scratch_,
+      DeviceBuffer::Allocate(NormScratchBytes(static_cast<std::int64_t>(elements())), "norm"));
   if (activations() != DType::kF32) {
     GACCD_ASSIGN_OR_RETURN(half_copy_, DeviceBuffer::Allocate(bytes / 2, "copy of parameters"));
-    context_->SetHalfCopy(parameters_.as<float>(), model_.layout().size(), half_copy_.data());
+    context_->SetHalfCopy(parameters_.as<float>(), places().size(), half_copy_.data());
   }
   if (shards_ != nullptr) GACCD_RETURN_IF_ERROR(shards_->Allocate(context_->compute()));
   GACCD_RETURN_IF_ERROR(CreateOptimizer());
   if (rows_ != nullptr) GACCD_RETURN_IF_ERROR(rows_->Allocate());
   CudaStepHooks hooks;
-  if (reduces()) {
+  if (pipeline_ != nullptr) {
+    GACCD_RETURN_IF_ERROR(pipeline_->Allocate(replica_->stage_rings()));
+  } else if (reduces()) {
     GACCD_ASSIGN_OR_RETURN(
         reduction_,
         CudaReduction::Create(comm_, *context_, model_.layout(), gradients_, control(),
@@ -208,12 +233,14 @@ Status CudaBackend::PrepareReplica() {
       {.parameters = parameters_.as<float>(),
        .gradients = gradients_,
        .weight = rows_ != nullptr ? rows_->gradient() : &control()->inputs.prediction_weight,
-       .update = &control()->inputs.update},
+       .update = &control()->inputs.update,
+       .places = &places()},
       hooks));
   LogNotes();
   if (model_.update_sums() > 0) {
     kept_.resize(static_cast<std::size_t>(options_.replica.micro_steps_per_update));
   }
+  if (pipeline_ != nullptr) kept_.resize(static_cast<std::size_t>(options_.replica.in_flight));
   GACCD_ASSIGN_OR_RETURN(uploads_, BatchUploads::Create(*context_, *replica_, waiter_));
   GACCD_ASSIGN_OR_RETURN(slots_, CudaSlots::Create(options_.control_word_count));
   GACCD_ASSIGN_OR_RETURN(
@@ -223,7 +250,8 @@ Status CudaBackend::PrepareReplica() {
 }
 
 Status CudaBackend::CreateOptimizer() {
-  const std::int64_t first = own_.first;
+  // A stage has its own part alone.
+  const std::int64_t first = pipeline_ != nullptr ? 0 : own_.first;
   CudaOptimizer::Buffers buffers{.parameters = parameters_.as<float>() + first,
                                  .gradient = gradients_ + first,
                                  .state = state_.as<float>(),
@@ -253,6 +281,9 @@ void CudaBackend::LogNotes() {
 
 Result<BackendPtr> MakeCudaBackend(Communicator& comm, const Model& model,
                                    const EngineOptions& options) {
+  if (model.stage() && options.shard != Sharding::kNone) {
+    return Status(ErrorKind::kInternal, "a stage on a GPU: its optimizer cannot be sharded");
+  }
   auto* const backend = new CudaBackend(comm, model, options);
   BackendPtr owner(backend);
   GACCD_RETURN_IF_ERROR(backend->Create());

@@ -12,6 +12,7 @@ Result<bool> DeviceWaiter::Happened(const CudaEvent& event, std::string_view wha
     GACCD_RETURN_IF_ERROR(CudaStatus(answer, what));
   }
   GACCD_RETURN_IF_ERROR(comm_.Poll());
+  if (also_) GACCD_RETURN_IF_ERROR(also_());
   return answer == cudaSuccess;
 }
 

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string_view>
+#include <utility>
 
 #include "collectives/base/cuda.h"
 #include "collectives/comm/communicator.h"
@@ -13,6 +15,8 @@ namespace gaccd {
 class DeviceWaiter {
  public:
   explicit DeviceWaiter(Communicator& comm) : comm_(comm) {}
+  // Asked, too, in place of other communicators; until the last call of those below.
+  void AlsoAsk(std::function<Status()> poll) { also_ = std::move(poll); }
 
   // Whether `event` has happened. Errors of the device, and of the communicator: what a collective
   // left behind that was given up is no result.
@@ -25,6 +29,7 @@ class DeviceWaiter {
 
  private:
   Communicator& comm_;
+  std::function<Status()> also_;
   CudaEvent mark_;
 };
 

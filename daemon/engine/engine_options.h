@@ -28,7 +28,8 @@ struct EngineChoice {
   Device device = Device::kCpu;  // kCpu or kCuda: kAuto was resolved before
   int gpu = 0;                   // as the CUDA runtime of this process counts
   // Several ranks on one GPU (tests): a rank's kernels are over before its collective starts, as a
-  // collective waits for ranks that wait for the GPU.
+  // collective waits for ranks that wait for the GPU. Messages of a pipeline are enqueued all the
+  // same, and take turns with the kernels.
   bool gpu_sharing = false;
   // Reductions overlap the backward pass bucket by bucket also where they would not: with one
   // rank, and where ranks share a GPU. So one GPU can run what several do. REQUIRES: a communicator

@@ -21,13 +21,15 @@ std::span<T> PartOf(std::span<T> values, std::int64_t first, std::int64_t count)
 Result<std::unique_ptr<PipelineExchange>> PipelineExchange::Make(Communicator& comm,
                                                                  const PipelineStage& stage,
                                                                  const FlatLayout& layout,
+                                                                 const FlatLayout& places,
                                                                  std::int64_t state_buffers) {
   const int stages = static_cast<int>(stage.stages());
   if (comm.size() % stages != 0) {
     return Status(ErrorKind::kConfig, StrCat("pipeline: expected a multiple of ", stages,
                                              " ranks, one a stage, found ", comm.size()));
   }
-  std::unique_ptr<PipelineExchange> made(new PipelineExchange(stage, layout, state_buffers));
+  std::unique_ptr<PipelineExchange> made(
+      new PipelineExchange(stage, layout, places, state_buffers));
   const int own = static_cast<int>(stage.stage);
   const int pipeline = comm.rank() / stages;
   GACCD_ASSIGN_OR_RETURN(made->pipeline_, comm.Split(pipeline, own));
@@ -44,10 +46,11 @@ std::span<float> PipelineExchange::Own(std::span<float> whole) const {
   return PartOf(whole, stage_.own().first, stage_.own().elements);
 }
 
-std::span<float> PipelineExchange::Shared(std::span<float> whole,
-                                          const SharedParameter& shared) const {
-  const FlatEntry& entry = layout_.entries()[shared.parameter];
-  return PartOf(whole, entry.offset, entry.elements);
+MutableBuffer PipelineExchange::Shared(const MutableBuffer& whole,
+                                       const SharedParameter& shared) const {
+  const FlatEntry& entry = places_.entries()[shared.parameter];
+  return {static_cast<float*>(whole.data) + entry.offset, static_cast<std::size_t>(entry.elements),
+          whole.dtype, whole.memory};
 }
 
 Status PipelineExchange::Send(ConstBuffer message, int step) {
@@ -60,11 +63,11 @@ Status PipelineExchange::Receive(MutableBuffer message, int step) {
   return pipeline_->Receive(message, pipeline_->rank() + step);
 }
 
-Status PipelineExchange::ReduceShared(std::span<float> gradients) {
+Status PipelineExchange::ReduceShared(const MutableBuffer& gradients, StreamHandle stream) {
   for (std::size_t i = 0; i < sharing_.size(); ++i) {
     if (!sharing_[i]) continue;
-    const MutableBuffer shared = View(Shared(gradients, stage_.shared[i]));
-    GACCD_RETURN_IF_ERROR(sharing_[i]->AllReduceSum(shared, shared));
+    const MutableBuffer shared = Shared(gradients, stage_.shared[i]);
+    GACCD_RETURN_IF_ERROR(sharing_[i]->AllReduceSum(shared, shared, stream));
   }
   return Status::Ok();
 }
@@ -90,20 +93,38 @@ Result<std::uint64_t> PipelineExchange::SumDigests(std::uint64_t own) {
   return sum;
 }
 
-Status PipelineExchange::SendShared(std::span<float> parameters) {
+Status PipelineExchange::SendShared(const MutableBuffer& parameters, StreamHandle stream) {
   for (std::size_t i = 0; i < sharing_.size(); ++i) {
     if (!sharing_[i]) continue;
     GACCD_RETURN_IF_ERROR(
-        sharing_[i]->Broadcast(View(Shared(parameters, stage_.shared[i])), /*root=*/0));
+        sharing_[i]->Broadcast(Shared(parameters, stage_.shared[i]), /*root=*/0, stream));
   }
   return Status::Ok();
 }
 
-Status PipelineExchange::GatherParts(std::span<const Range> parts, std::span<const float> own,
+Status PipelineExchange::Poll() {
+  GACCD_RETURN_IF_ERROR(pipeline_->Poll());
+  GACCD_RETURN_IF_ERROR(same_stage_->Poll());
+  for (const auto& sharing : sharing_) {
+    if (sharing) GACCD_RETURN_IF_ERROR(sharing->Poll());
+  }
+  return Status::Ok();
+}
+
+void PipelineExchange::GiveUp(const Status& error) {
+  pipeline_->GiveUp(error);
+  same_stage_->GiveUp(error);
+  for (const auto& sharing : sharing_) {
+    if (sharing) sharing->GiveUp(error);
+  }
+}
+
+Status PipelineExchange::GatherParts(std::span<const Range> parts, const OwnValues& own,
                                      std::int64_t begin, std::int64_t first, std::span<float> out) {
   const Range& mine = parts[stage_.stage];
   const std::int64_t elements = parts.back().first + parts.back().elements;
   std::vector<float> piece(static_cast<std::size_t>(std::min(elements, kGathered)));
+  std::vector<float> from_here(piece.size());
   std::vector<std::int64_t> counts(parts.size());
   // Of [a, a + n) what lies in [b, b + m).
   const auto common = [](Range a, Range b) {
@@ -117,9 +138,10 @@ Status PipelineExchange::GatherParts(std::span<const Range> parts, std::span<con
                            [&](const Range& part) { return common(part, here).elements; });
     const Range given = common(mine, here);
     const auto gathered = PartOf(std::span(piece), 0, here.elements);
-    const std::int64_t place = given.elements == 0 ? 0 : given.first - mine.first;
+    const auto values = PartOf(std::span(from_here), 0, given.elements);
+    if (!values.empty()) GACCD_RETURN_IF_ERROR(own(given.first - mine.first, values));
     GACCD_RETURN_IF_ERROR(
-        pipeline_->AllGather(View(PartOf(own, place, given.elements)), counts, View(gathered)));
+        pipeline_->AllGather(View(std::span<const float>(values)), counts, View(gathered)));
     const Range wanted = common({first, std::ssize(out)}, {begin + i, here.elements});
     if (wanted.elements == 0) continue;
     std::ranges::copy(PartOf(gathered, wanted.first - begin - i, wanted.elements),
@@ -128,15 +150,14 @@ Status PipelineExchange::GatherParts(std::span<const Range> parts, std::span<con
   return Status::Ok();
 }
 
-Status PipelineExchange::GatherFlat(std::span<const float> whole, std::int64_t first,
+Status PipelineExchange::GatherFlat(const OwnValues& own, std::int64_t first,
                                     std::span<float> out) {
   std::vector<Range> parts;
   for (const ShardPart& part : stage_.parts) parts.push_back({part.first, part.elements});
-  return GatherParts(parts, PartOf(whole, stage_.own().first, stage_.own().elements), 0, first,
-                     out);
+  return GatherParts(parts, own, 0, first, out);
 }
 
-Status PipelineExchange::GatherState(std::span<const float> own, std::int64_t first,
+Status PipelineExchange::GatherState(const OwnValues& own, std::int64_t first,
                                      std::span<float> out) {
   std::vector<Range> parts;
   for (const ShardPart& part : stage_.parts) {
@@ -144,8 +165,11 @@ Status PipelineExchange::GatherState(std::span<const float> own, std::int64_t fi
   }
   const std::int64_t elements = stage_.own().state_elements;
   for (std::int64_t buffer = 0; buffer < state_buffers_; ++buffer) {
-    GACCD_RETURN_IF_ERROR(GatherParts(parts, PartOf(own, buffer * elements, elements),
-                                      buffer * layout_.trainable_size(), first, out));
+    const auto of_buffer = [&](std::int64_t begin, std::span<float> values) {
+      return own(buffer * elements + begin, values);
+    };
+    GACCD_RETURN_IF_ERROR(
+        GatherParts(parts, of_buffer, buffer * layout_.trainable_size(), first, out));
   }
   return Status::Ok();
 }

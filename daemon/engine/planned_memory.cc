@@ -7,6 +7,7 @@
 #include "daemon/device/host_buffer.h"
 #include "daemon/engine/contrastive_window.h"
 #include "daemon/model/prepared_graphs.h"
+#include "daemon/model/stage_messages.h"
 #include "daemon/ops/cuda_kernels.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/tensor/shard_layout.h"
@@ -44,15 +45,23 @@ Result<EngineMemory> OnGpu(const Model& model, const EngineOptions& options) {
   }));
   const std::vector<std::int64_t> inputs = graphs.InputBytes(model.sample());
   const std::int64_t input_bytes = std::reduce(inputs.begin(), inputs.end());
-  // Where they run segment by segment, all micro-batches of an update are kept.
-  const std::int64_t batches = model.update_sums() > 0 ? options.replica.micro_steps_per_update : 0;
+  // Where they run segment by segment, all micro-batches of an update are kept; of a stage those in
+  // flight.
+  std::int64_t batches = model.update_sums() > 0 ? options.replica.micro_steps_per_update : 0;
+  std::int64_t elements = model.layout().size();
+  std::int64_t messages = 0;
+  if (const auto& stage = model.stage()) {
+    batches = options.replica.in_flight;
+    elements = PlacesOfStage(model.layout(), *stage).size();
+    messages = StageRingsOf(graphs, options.replica.in_flight).bytes();
+  }
   const std::vector<std::int64_t> sums = graphs.UpdateSumElements();
   const std::int64_t kept =
       batches * (graphs.kept_bytes() + input_bytes) +
       static_cast<std::int64_t>(sizeof(double)) * std::reduce(sums.begin(), sums.end());
-  std::int64_t bytes = 2 * Bytes(model.layout().size()) + graphs.arena_bytes() + kept +
+  std::int64_t bytes = 2 * Bytes(elements) + graphs.arena_bytes() + kept + messages +
                        std::max<std::int64_t>(kInputSlotsOfGpu - batches, 0) * input_bytes;
-  if (precision != Precision::kF32) bytes += Bytes(model.layout().size()) / 2;
+  if (precision != Precision::kF32) bytes += Bytes(elements) / 2;
   if (const auto loss = model.contrastive()) {
     const auto& sizes = options.replica.micro_batches;
     const std::int64_t rows = options.replica.rank_samples + (sizes.empty() ? 0 : *sizes.rbegin());

@@ -44,4 +44,25 @@ Result<PipelineStage> DivideParameters(const FlatLayout& layout,
   return made;
 }
 
+FlatLayout PlacesOfStage(const FlatLayout& layout, const PipelineStage& stage) {
+  const std::span<const FlatEntry> entries = layout.entries();
+  const ShardPart& own = stage.own();
+  std::vector<std::int64_t> offsets(entries.size());
+  std::vector<std::size_t> elsewhere;
+  std::int64_t size = own.elements;
+  for (std::size_t p = 0; p < entries.size(); ++p) {
+    const std::int64_t place = entries[p].offset - own.first;
+    if (place >= 0 && place < own.elements) {
+      offsets[p] = place;
+    } else if (stage.uses[p]) {
+      offsets[p] = size;
+      size += entries[p].padded_elements();
+    } else {
+      elsewhere.push_back(p);
+    }
+  }
+  for (const std::size_t p : elsewhere) offsets[p] = size;
+  return layout.PlacedAt(offsets, size);
+}
+
 }  // namespace gaccd

@@ -43,4 +43,9 @@ Result<PipelineStage> DivideParameters(const FlatLayout& layout,
                                        const std::vector<std::vector<std::size_t>>& users,
                                        std::vector<std::int64_t> blocks, std::size_t stage);
 
+// Where the entries of the layout lie in buffers that have nothing else than what a stage uses, as
+// those of a GPU, whose memory is taken whether it is used or not: the own part from element 0 on,
+// then what it uses of others. Entries that it does not use lie at the end.
+[[nodiscard]] FlatLayout PlacesOfStage(const FlatLayout& layout, const PipelineStage& stage);
+
 }  // namespace gaccd

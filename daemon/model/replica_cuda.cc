@@ -47,6 +47,7 @@ Status CudaReplica::RecordGraphs() {
     return CheckCudaKernels(graph);
   }));
   if (model_.update_sums() > 0) kept_ = static_cast<int>(options_.micro_steps_per_update);
+  if (model_.stage()) kept_ = static_cast<int>(options_.in_flight);
   sums_ = graphs_.UpdateSumElements();
   CountMemory();
   return Status::Ok();
@@ -86,7 +87,8 @@ void CudaReplica::AddMemory(DeviceMemory* memory) const {
 
 Status CudaReplica::PrepareKernels(const CudaReplicaBuffers& buffers) {
   kernels_ = MakeCudaKernels(context_, &notes_, comm_);
-  const FlatBuffers flat{&model_.layout(), buffers.parameters, buffers.gradients};
+  const FlatBuffers flat{buffers.places != nullptr ? buffers.places : &model_.layout(),
+                         buffers.parameters, buffers.gradients};
   return graphs_.Prepare(flat, *kernels_, *kernels_);
 }
 
@@ -98,7 +100,7 @@ Status CudaReplica::Prepare(const CudaReplicaBuffers& buffers, const CudaStepHoo
   GACCD_RETURN_IF_ERROR(AttachMemory(buffers));
   buffers_ = buffers;
   hooks_ = hooks;
-  return model_.update_sums() > 0 ? Status::Ok() : RecordAllSteps();
+  return model_.update_sums() > 0 || model_.stage() ? Status::Ok() : RecordAllSteps();
 }
 
 Status CudaReplica::PrepareSizes(const std::set<std::int64_t>& micro_batches) {
@@ -129,6 +131,7 @@ Status CudaReplica::AttachMemory(const CudaReplicaBuffers& buffers) {
   update_ = buffers.update;
   graphs_.Attach(arena_.data(), scratch_.data(), kept_arena_.data());
   for (auto& [size, graph] : graphs_.all<TrainingGraph>()) {
+    if (graph.ids.weight == nn::kNoValue) continue;  // of another stage
     graph.executor->BindInput(graph.ids.weight, buffers.weight);
   }
   return AttachStatistics(buffers);
@@ -221,10 +224,11 @@ Status CudaReplica::Encode(BatchSize size, int slot, float* rows) {
       "copy of representations");
 }
 
-Status CudaReplica::Evaluate(BatchSize size, int slot, std::byte* host) {
+Status CudaReplica::Evaluate(BatchSize size, int slot, std::byte* host, const void* received) {
   GACCD_ASSIGN_OR_RETURN(auto* graph, graphs_.Find<EvaluationGraph>(size));
   const auto& [ids, inputs, executor] = *graph;
   Bind(*executor, inputs, static_cast<std::size_t>(slot));
+  if (ids.ends.received) executor->BindInput(*ids.ends.received, received);
   GACCD_RETURN_IF_ERROR(executor->Run(true));
   for (const ValueId output : ids.Outputs()) {
     const std::size_t bytes = BytesOf(executor->graph(), output);

@@ -24,16 +24,19 @@
 #include "daemon/model/model.h"
 #include "daemon/model/prepared_graphs.h"
 #include "daemon/model/replica.h"
+#include "daemon/model/stage_messages.h"
 #include "daemon/ops/running_statistics_cuda.h"
 
 namespace gaccd {
 
 // GPU memory of the caller, which outlives the replica.
 struct CudaReplicaBuffers {
-  float* parameters = nullptr;           // layout.size() elements
+  float* parameters = nullptr;           // places.size() elements
   float* gradients = nullptr;            // the same; padding zeroed
   const float* weight = nullptr;         // what TrainingGraph::weight is, in this update
   const std::int64_t* update = nullptr;  // i64 [1]: its number
+  // The entries of the model's layout in these buffers (PlacesOfStage()); null: as in the layout.
+  const FlatLayout* places = nullptr;
 };
 
 // What the caller adds to every recorded micro-step.
@@ -53,7 +56,8 @@ class CudaReplica {
  public:
   // Inputs on the GPU: one is filled while the other is read.
   static constexpr int kInputSlots = 2;
-  // The same; where the model has sums over the update, one for each micro-batch of an update.
+  // The same; where the model has sums over the update, one for each micro-batch of an update; of a
+  // stage one for each that is in flight.
   [[nodiscard]] int input_slots() const { return static_cast<int>(std::max(kept_, kInputSlots)); }
 
   // Records the graphs; nothing is allocated yet. `comm`, for models with collectives, outlives the
@@ -64,7 +68,8 @@ class CudaReplica {
                                                      Communicator* comm = nullptr);
   ~CudaReplica();
 
-  // Of what Prepare() allocates: micro-batches that are kept until the update ends, and its sums.
+  // Of what Prepare() allocates: micro-batches that are kept between their segments, and the sums
+  // of an update.
   [[nodiscard]] std::int64_t kept_bytes() const;
   // What Prepare() allocates: activations, inputs; and scratch, which is known when the kernels are
   // prepared.
@@ -102,6 +107,25 @@ class CudaReplica {
   // After segment `sum`: what this rank has of it, to be replaced by that of all ranks.
   [[nodiscard]] MutableBuffer update_sum(std::int64_t sum) const;
 
+  // Of a stage of a pipeline, in place of MicroStep(): as Replica::RunStage(), of the batch in
+  // `slot`, samples >= 1, kernel by kernel. place: below ReplicaOptions::in_flight, what the
+  // micro-batch keeps between its segments. The last stage's LossOf() is valid after segment 0.
+  struct StageRun {
+    std::int64_t place = 0;
+    int slot = 0;
+    std::int64_t segment = 0;
+    bool first = false;
+    const void* received = nullptr;           // what StageMessage() says, in memory of the caller
+    const void* received_gradient = nullptr;  // until the last segment has run
+  };
+  Status RunStage(BatchSize size, const StageRun& run);
+  // A message of a micro-batch, or of an evaluation: its elements, and of what is sent the memory,
+  // which the next run overwrites. Empty where this stage has no such neighbour.
+  Result<MutableBuffer> StageMessage(Replica::Message which, BatchSize size);
+  Result<MutableBuffer> StageEvaluation(Replica::Message which, BatchSize size);
+  // Places for the messages, which the caller has.
+  [[nodiscard]] StageRings stage_rings() const;
+
   // Once an update, after the reduction of the gradients: see running_statistics_cuda.h.
   Status CollectRunningStatistics();
   Status AddToRunningStatistics(const std::int32_t* idle);
@@ -111,8 +135,8 @@ class CudaReplica {
   Status Encode(BatchSize size, int slot, float* rows);
 
   // Forward on the batch in `slot`, and copies of what it gives to `host`: pinned memory of
-  // evaluation_bytes() bytes.
-  Status Evaluate(BatchSize size, int slot, std::byte* host);
+  // evaluation_bytes() bytes. received: of a stage that receives.
+  Status Evaluate(BatchSize size, int slot, std::byte* host, const void* received = nullptr);
   // Once they are done. REQUIRES: Evaluate(size) was the last one.
   Result<Evaluation> ReadEvaluation(BatchSize size, const std::byte* host);
   [[nodiscard]] std::size_t evaluation_bytes() const { return evaluation_bytes_; }
@@ -166,7 +190,7 @@ class CudaReplica {
   DeviceBuffer inputs_;
   const std::int64_t* update_ = nullptr;
 
-  int kept_ = 0;                    // micro-batches of an update that are kept until it ends
+  int kept_ = 0;                    // micro-batches that are kept between their segments
   DeviceBuffer kept_arena_;         // what each of them keeps between its segments
   std::vector<std::int64_t> sums_;  // over the update: elements
   DeviceBuffer update_sums_;        // f64, one after the other

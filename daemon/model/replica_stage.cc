@@ -5,6 +5,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/model/replica.h"
+#include "daemon/model/stage_messages.h"
 
 namespace gaccd {
 namespace {
@@ -16,26 +17,6 @@ std::int64_t ReceivedBytes(const Graph& graph, const StageEnds& ends) {
     if (input) bytes = std::max(bytes, graph.value(*input).spec.bytes());
   }
   return bytes;
-}
-
-std::optional<ValueId> ValueOf(const StageEnds& ends, Replica::Message which) {
-  switch (which) {
-    case Replica::Message::kReceived:
-      return ends.received;
-    case Replica::Message::kSent:
-      return ends.sent;
-    case Replica::Message::kReceivedGradient:
-      return ends.received_gradient;
-    case Replica::Message::kSentGradient:
-      return ends.sent_gradient;
-  }
-  return std::nullopt;
-}
-
-MutableBuffer BufferOf(const Graph& graph, ValueId value, void* data) {
-  const ValueSpec& spec = graph.value(value).spec;
-  return {
-      .data = data, .count = static_cast<std::size_t>(Elements(spec.shape)), .dtype = spec.dtype};
 }
 
 }  // namespace
@@ -109,7 +90,7 @@ Result<MutableBuffer> Replica::StageMessage(Message which, BatchSize size,
   const std::int64_t place = which == Message::kReceived ? micro_batch : of_gradient;
   void* const data = sent ? const_cast<void*>(graph->executor->Output<void>(*value))
                           : stage_inputs_.data() + place * stage_input_bytes_;
-  return BufferOf(graph->graph(), *value, data);
+  return BufferOf(graph->graph(), value, data);
 }
 
 Result<MutableBuffer> Replica::StageEvaluation(Message which, BatchSize size) {
@@ -119,7 +100,7 @@ Result<MutableBuffer> Replica::StageEvaluation(Message which, BatchSize size) {
   void* data = which == Message::kSent
                    ? const_cast<void*>(graph->executor->Output<void>(*value))
                    : stage_inputs_.data() + std::ssize(kept_) * stage_input_bytes_;
-  return BufferOf(graph->graph(), *value, data);
+  return BufferOf(graph->graph(), value, data);
 }
 
 Result<LossSums> Replica::RunStage(const BatchView& batch, std::int64_t micro_batch,

@@ -70,9 +70,10 @@ __global__ void __launch_bounds__(kThreads)
   if (lane == 0 && first < elements) squares[block] = control->overflowed != 0 ? NAN : sum;
 }
 
+// Their sum, or the verdict from it where `total_of_part` is null.
 __global__ void __launch_bounds__(kThreads)
-    JudgeKernel(const double* squares, std::int64_t blocks, UpdateControl* control,
-                unsigned* arrived, double* partials) {
+    SumKernel(const double* squares, std::int64_t blocks, UpdateControl* control,
+              double* total_of_part, unsigned* arrived, double* partials) {
   const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   double sum = 0;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -82,8 +83,29 @@ __global__ void __launch_bounds__(kThreads)
   // The square of a finite float never overflows in double.
   double total = 0;
   if (GridSum(BlockSum(sum), arrived, partials, &total) && threadIdx.x == 0) {
-    JudgeUpdate(total, control);
+    if (total_of_part != nullptr) {
+      *total_of_part = total;
+    } else {
+      JudgeUpdate(total, control);
+    }
   }
+}
+
+__global__ void __launch_bounds__(kWarp)
+    JudgePartsKernel(const double* squares, int parts, UpdateControl* control) {
+  if (threadIdx.x != 0) return;
+  double total = 0;
+  for (int part = 0; part < parts; ++part) total += squares[part];
+  JudgeUpdate(total, control);
+}
+
+Status EnqueueSum(cudaStream_t stream, std::int64_t elements, UpdateControl* control,
+                  double* total_of_part, void* scratch) {
+  const GridSums sums = GridSums::At(scratch);
+  const std::int64_t blocks = BlocksOf(elements);
+  const unsigned grid = std::max(1U, std::min(kNormBlocks, BlocksFor(blocks, kThreads)));
+  return Launch(SumKernel, {grid, kThreads}, stream, "gradient norm", SquaresIn(scratch), blocks,
+                control, total_of_part, sums.arrived, sums.partials);
 }
 
 template <typename Half>
@@ -126,10 +148,18 @@ Status SquaresOfBlocks(cudaStream_t stream, const float* gradient, std::int64_t 
 
 Status JudgeSquares(cudaStream_t stream, std::int64_t elements, UpdateControl* control,
                     void* scratch) {
-  const GridSums sums = GridSums::At(scratch);
-  const std::int64_t blocks = BlocksOf(elements);
-  return Launch(JudgeKernel, {std::min(kNormBlocks, BlocksFor(blocks, kThreads)), kThreads}, stream,
-                "gradient norm", SquaresIn(scratch), blocks, control, sums.arrived, sums.partials);
+  return EnqueueSum(stream, elements, control, /*total_of_part=*/nullptr, scratch);
+}
+
+Status SumSquares(cudaStream_t stream, const float* gradient, std::int64_t elements,
+                  UpdateControl* control, double* squares, void* scratch) {
+  GACCD_RETURN_IF_ERROR(SquaresOfBlocks(stream, gradient, elements, control, SquaresIn(scratch)));
+  return EnqueueSum(stream, elements, control, squares, scratch);
+}
+
+Status JudgeParts(cudaStream_t stream, const double* squares, int parts, UpdateControl* control) {
+  return Launch(JudgePartsKernel, {1, kWarp}, stream, "verdict of an update", squares, parts,
+                control);
 }
 
 Status MeasureGradient(cudaStream_t stream, const float* gradient, std::int64_t elements,

@@ -108,8 +108,8 @@ class MistakenCommunicator final : public ForwardingCommunicator {
     if (mistake_ == ExchangeMistake::kMean) Divide(out);
     return Status::Ok();
   }
-  Status DoReceive(MutableBuffer message, int from) override {
-    GACCD_RETURN_IF_ERROR(inner().Receive(message, from));
+  Status DoReceive(MutableBuffer message, int from, StreamHandle stream) override {
+    GACCD_RETURN_IF_ERROR(inner().Receive(message, from, stream));
     if (mistake_ != ExchangeMistake::kFirstGradient || from < rank()) return Status::Ok();
     const std::span<float> received = Floats(message);
     if (first_gradient_.empty()) first_gradient_.assign(received.begin(), received.end());

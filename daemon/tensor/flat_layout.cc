@@ -42,6 +42,13 @@ void FlatLayout::SetGroup(std::size_t index, const OptimizerGroup& group, bool f
   entries_[index].frozen = frozen;
 }
 
+FlatLayout FlatLayout::PlacedAt(std::span<const std::int64_t> offsets, std::int64_t size) const {
+  FlatLayout placed = *this;
+  for (std::size_t i = 0; i < entries_.size(); ++i) placed.entries_[i].offset = offsets[i];
+  placed.size_ = size;
+  return placed;
+}
+
 std::int64_t FlatLayout::trainable_size() const {
   std::int64_t sum = 0;
   for (const FlatEntry& entry : entries_) sum += entry.frozen ? 0 : entry.padded_elements();

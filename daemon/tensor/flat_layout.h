@@ -64,6 +64,9 @@ class FlatLayout {
   // REQUIRES: index < entries().size(), no buffer.
   void SetGroup(std::size_t index, const OptimizerGroup& group, bool frozen);
 
+  // The same entries at other places, of a buffer of `size` elements. REQUIRES: an offset for each.
+  [[nodiscard]] FlatLayout PlacedAt(std::span<const std::int64_t> offsets, std::int64_t size) const;
+
   [[nodiscard]] std::span<const FlatEntry> entries() const { return entries_; }
   [[nodiscard]] std::int64_t size() const { return size_; }  // elements, with padding
   // Elements that are not frozen, with padding: what the optimiser keeps state for.

@@ -30,9 +30,10 @@ std::int64_t ParametersOf(const FlatLayout& layout, const ShardPart& part) {
   return sum;
 }
 
-// Of one sample, to both neighbours.
-Result<std::int64_t> SentBytes(const Model& stage) {
-  GACCD_ASSIGN_OR_RETURN(const TrainingGraph one, stage.RecordTraining({1}));
+// Of one sample, to both neighbours. On GPUs activations have the precision of the job.
+Result<std::int64_t> SentBytes(const Job& job, const Model& stage) {
+  const Precision precision = job.device == Device::kCuda ? job.precision : Precision::kF32;
+  GACCD_ASSIGN_OR_RETURN(const TrainingGraph one, stage.RecordTraining({1}, precision));
   std::int64_t bytes = 0;
   for (const auto& sent : {one.ends.sent, one.ends.sent_gradient}) {
     if (sent) bytes += one.graph.value(*sent).spec.bytes();
@@ -89,7 +90,7 @@ Result<std::string> PipelineText(const Job& job, const Model& model, const Plan&
     Model stage = model;
     GACCD_RETURN_IF_ERROR(MakeStage(job, s, &stage));
     GACCD_ASSIGN_OR_RETURN(const std::int64_t bytes, memory(stage));
-    GACCD_ASSIGN_OR_RETURN(const std::int64_t sent, SentBytes(stage));
+    GACCD_ASSIGN_OR_RETURN(const std::int64_t sent, SentBytes(job, stage));
     const std::int64_t count = blocks[static_cast<std::size_t>(s)];
     const double own = std::accumulate(block, block + count, 0.0);
     block += count;
@@ -106,7 +107,8 @@ Result<std::string> PipelineText(const Job& job, const Model& model, const Plan&
   return PlanField("pipeline",
                    StrCat(plan.pipelines(), plan.pipelines() == 1 ? " pipeline" : " pipelines",
                           " of ", plan.stages(), " stages, ", Name(job.pipeline.schedule))) +
-         PlanField("", "stage  blocks  parameters  products  in flight  memory/CPU  sends/update") +
+         PlanField("", StrCat("stage  blocks  parameters  products  in flight  memory/",
+                              job.device == Device::kCuda ? "GPU" : "CPU", "  sends/update")) +
          table.str() +
          PlanField("order", StrCat("F: forward, B: backward of a micro-batch",
                                    job.pipeline.schedule == PipelineSchedule::kZeroBubble

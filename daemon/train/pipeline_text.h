@@ -11,7 +11,8 @@
 
 namespace gaccd {
 
-// Bytes that a rank with this model needs in this plan.
+// Bytes that a rank with this model needs in this plan: on its GPU where the job asks for one, else
+// on a CPU.
 using StageMemory = std::function<Result<std::int64_t>(const Model& stage)>;
 
 // The stages, what they send, the order in which they compute, the predicted bubble. `model` is

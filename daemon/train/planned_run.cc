@@ -74,7 +74,8 @@ std::int64_t BytesOf(const EngineMemory& memory, const Job& job) {
 }
 
 // Of the rank that has the most samples. Maps memory, and uses none of it.
-Result<EngineMemory> PlannedMemory(const PlannedTraining& training, const Plan& plan) {
+Result<EngineMemory> PlannedMemory(const PlannedTraining& training, const Plan& plan,
+                                   Device device) {
   GACCD_ASSIGN_OR_RETURN(const ReplicaOptions sizes,
                          EngineSizes(training, plan, BusiestRank(plan, training.schedule)));
   const auto& stage = training.model.stage();
@@ -83,8 +84,8 @@ Result<EngineMemory> PlannedMemory(const PlannedTraining& training, const Plan& 
       {.replica = sizes,
        .optimizer = training.job.optimizer,
        .shard = training.job.shard,
-       .numerics = DeviceOf(training.job) == Device::kCuda ? NumericsOf(training.job) : Numerics{},
-       .choice = {.device = DeviceOf(training.job)}},
+       .numerics = device == Device::kCuda ? NumericsOf(training.job) : Numerics(),
+       .choice = {.device = device}},
       StatePartsOf(training.job, plan, stage ? static_cast<std::int64_t>(stage->stage) : 0));
 }
 
@@ -112,10 +113,11 @@ struct Needs {
 
 Result<Needs> FindNeeds(const PlannedTraining& training, const Plan& plan) {
   Needs needs;
-  GACCD_ASSIGN_OR_RETURN(needs.memory, PlannedMemory(training, plan));
+  GACCD_ASSIGN_OR_RETURN(needs.memory, PlannedMemory(training, plan, DeviceOf(training.job)));
   GACCD_ASSIGN_OR_RETURN(needs.other, WithOtherRecompute(training.model, plan));
   if (needs.other) {
-    GACCD_ASSIGN_OR_RETURN(needs.other_memory, PlannedMemory(training, *needs.other));
+    GACCD_ASSIGN_OR_RETURN(needs.other_memory,
+                           PlannedMemory(training, *needs.other, DeviceOf(training.job)));
   }
   return needs;
 }
@@ -173,8 +175,9 @@ Status AddRun(const Job& job, const Plan& plan, std::string* text) {
     const auto memory = [&](const Model& stage) -> Result<std::int64_t> {
       const PlannedTraining training{
           .job = job, .model = stage, .data = run.data, .schedule = run.schedule};
-      GACCD_ASSIGN_OR_RETURN(const EngineMemory planned, PlannedMemory(training, plan));
-      return planned.host_bytes;
+      const Device device = job.device == Device::kCuda ? Device::kCuda : Device::kCpu;
+      GACCD_ASSIGN_OR_RETURN(const EngineMemory planned, PlannedMemory(training, plan, device));
+      return device == Device::kCuda ? planned.device_bytes : planned.host_bytes;
     };
     GACCD_ASSIGN_OR_RETURN(const std::string stages, PipelineText(job, run.model, plan, memory));
     *text += stages;

@@ -25,6 +25,7 @@
 #include "collectives/comm/nccl_settings.h"
 #include "tests/ranks/conformance.h"
 #include "tests/ranks/device_copies.h"
+#include "tests/ranks/device_messages.h"
 #include "tests/ranks/gpu_gradient_device.h"
 
 namespace gaccd {
@@ -134,6 +135,10 @@ Status RunOn(Communicator& over, const Arguments& arguments) {
   } else {
     GACCD_ASSIGN_OR_RETURN(const auto copies, tests::DeviceCopies::Make(*comm));
     GACCD_RETURN_IF_ERROR(tests::RunConformance(*copies, arguments.suite));
+    // As the stages of a pipeline exchange them: more than NCCL's buffers hold, too.
+    for (const std::size_t largest : {arguments.suite.largest, std::size_t{4} << 20}) {
+      GACCD_RETURN_IF_ERROR(tests::CheckDeviceMessages(*comm, largest));
+    }
   }
   GACCD_ASSIGN_OR_RETURN(const std::int64_t after, MiBTaken(over, gpu.device));
   std::printf("NCCL starts in %.0f ms, takes %lld MiB of the GPU for all its ranks\n",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Ranks that share one GPU, over MPI and NCCL: they train what one rank trains, also with a sharded
-optimiser; a killed or stopped rank is noticed within the bound, also where each has a GPU; without
+"""Ranks that share one GPU, over MPI and NCCL: they train what one rank trains, also as stages of a
+pipeline or with a sharded optimiser; a killed or stopped rank is noticed within the bound, also where each has a GPU; without
 --allow-gpu-sharing ranks that would share are refused.
 
 usage: ranks_test.py GACCD [unittest arguments]     GACCD_TEST_DEVICE=cpu tries the test itself
@@ -39,6 +39,7 @@ optimizer {{ lr: 0.05 sgd {{ momentum: 0.9 }} }}
 epochs: {epochs}
 clip_norm: 1
 log_every: 5
+{more}
 """
 
 
@@ -47,9 +48,9 @@ class GpuRanks(unittest.TestCase):
         self.folder = Path(tempfile.mkdtemp(prefix="gaccd-gpu-ranks-"))
         self.addCleanup(shutil.rmtree, self.folder)
 
-    def start(self, ranks, name, device=DEVICE, target=101, epochs=3, flags=(), environment=None):
+    def start(self, ranks, name, device=DEVICE, target=101, epochs=3, flags=(), environment=None, more=""):
         job = self.folder / f"{name}.txtpb"
-        job.write_text(JOB.format(target=target, epochs=epochs))
+        job.write_text(JOB.format(target=target, epochs=epochs, more=more))
         return support.Ranks(ranks, [GACCD, "train", f"--job={job}", f"--device={device}",
                                      f"--run-dir={self.folder / name}", f"--bound={BOUND}",
                                      f"--save-weights={self.folder / name}.safetensors", *flags],
@@ -103,6 +104,18 @@ class GpuRanks(unittest.TestCase):
     @unittest.skipUnless(GPUS > 1, "needs two GPUs")
     def test_a_sharded_optimizer_with_one_gpu_a_rank(self):
         self.check_sharded(f"{min(GPUS, 4)} GPUs", min(GPUS, 4), 1e-5, ["--deterministic"])
+
+    def test_two_stages_train_what_one_rank_trains(self):
+        # 7 micro-batches an update, the last of 5 samples.
+        one = self.trained(1, "whole")
+        for schedule in ("GPIPE", "ONE_F_ONE_B", "ZERO_BUBBLE"):
+            with self.subTest(schedule=schedule):
+                stages = f"pipeline {{ stages: 2 schedule: {schedule} }}"
+                two = self.trained(2, schedule, flags=SHARED, more=stages)
+                difference = support.relative_difference(two, one)
+                support.print_row(f"2 stages on a GPU, {schedule}: weights of 1 rank", difference < 1e-4,
+                                  "to 1e-4", f"{difference:.1e}")
+                self.assertLess(difference, 1e-4)
 
     def steps(self, name):
         found = sorted((self.folder / name).glob("attempts/*/events.jsonl"))

@@ -31,8 +31,9 @@ ModelSpec Spec() {
     return TowerSpec{input, {{"fc", LinearSpec{in, kHidden, true}}, {"tanh", TanhSpec{}}}};
   };
   return {.loss = ContrastiveSpec{},
-          .architecture = DualEncoderSpec{
-              .a = tower("features", kRowFeatures), .b = tower("targets", kRowTargets), .width = kWidth}};
+          .architecture = DualEncoderSpec{.a = tower("features", kRowFeatures),
+                                          .b = tower("targets", kRowTargets),
+                                          .width = kWidth}};
 }
 
 struct Case {
@@ -52,8 +53,8 @@ struct PairSetting {
                           .gpus_per_node = test.ranks,
                           .micro_batch = test.micro,
                           .target_batch = test.target})),
-        data(*OpenDataset(SyntheticSpec{.samples = 200, .features = kRowFeatures, .outputs = kRowTargets},
-                          {})),
+        data(*OpenDataset(
+            SyntheticSpec{.samples = 200, .features = kRowFeatures, .outputs = kRowTargets}, {})),
         model(*Model::Make(Spec(), data->spec())),
         parameters(static_cast<std::size_t>(model.layout().size())) {
     model.Initialize(kSeed, parameters);

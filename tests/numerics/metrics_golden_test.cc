@@ -115,7 +115,7 @@ EvalSetting TargetSetting(const Golden& golden) {
 using MetricValues = std::map<std::string, double>;
 
 Result<MetricValues> EvaluateOn(Communicator& comm, const EvalSetting& setting, const Dataset& data,
-                          std::int64_t batch) {
+                                std::int64_t batch) {
   Evaluator evaluator(comm, data, batch, "tokens", setting.metrics);
   GACCD_ASSIGN_OR_RETURN(const Model model, Model::Make(setting.model, data.spec()));
   GACCD_ASSIGN_OR_RETURN(const auto engine,
@@ -164,7 +164,8 @@ void ExpectGolden(const EvalSetting& setting, const MetricValues& golden) {
     for (const std::int64_t batch : {1, 2, 4, 9}) {
       std::mutex mutex;
       ExpectOk(RunThreadRanks(ranks, {}, [&](Communicator& comm) -> Status {
-        GACCD_ASSIGN_OR_RETURN(const MetricValues found, EvaluateOn(comm, setting, setting.data, batch));
+        GACCD_ASSIGN_OR_RETURN(const MetricValues found,
+                               EvaluateOn(comm, setting, setting.data, batch));
         const std::scoped_lock lock(mutex);
         for (const auto& [name, value] : found) {
           const double tolerance = IsOfCounts(name) ? 0 : 1e-11;

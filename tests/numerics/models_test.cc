@@ -103,7 +103,8 @@ double RootMeanSquare(std::span<const float> a, std::span<const float> b) {
 // A network that was run forward and backward over the first samples of the golden data.
 class GoldenTraining {
  public:
-  GoldenTraining(const ModelSpec& spec, const std::string& name) : network_(MakeNetwork(spec).value()) {
+  GoldenTraining(const ModelSpec& spec, const std::string& name)
+      : network_(MakeNetwork(spec).value()) {
     for (const nn::ParameterSpec& parameter : network_->parameters().specs()) {
       EXPECT_TRUE(layout_.Add(parameter.name, parameter.shape).ok());
     }
@@ -226,11 +227,11 @@ class GoldenTraining {
 TEST(ModelsTest, Gpt2IsThatOfHuggingFace) {
   constexpr std::size_t kTokens = kSamples * kLength;
   GoldenTraining run({.architecture = GptSpec{.vocabulary = kVocabulary,
-                                        .context = kLength,
-                                        .layers = 2,
-                                        .heads = 3,
-                                        .width = 12}},
-               "gpt_mini");
+                                              .context = kLength,
+                                              .layers = 2,
+                                              .heads = 3,
+                                              .width = 12}},
+                     "gpt_mini");
   SampleSpec sample{
       .tensors = {{"tokens", DType::kI32, {kLength}}, {"labels", DType::kI32, {kLength}}},
       .vocabulary = kVocabulary};
@@ -257,13 +258,13 @@ TEST(ModelsTest, Gpt2IsThatOfHuggingFace) {
 TEST(ModelsTest, BertIsThatOfHuggingFace) {
   constexpr std::size_t kTokens = kSamples * kLength;
   GoldenTraining run({.architecture = BertSpec{.vocabulary = kVocabulary,
-                                         .context = kLength,
-                                         .layers = 2,
-                                         .heads = 3,
-                                         .width = 12,
-                                         .hidden = 20,
-                                         .classes = 3}},
-               "bert_mini");
+                                               .context = kLength,
+                                               .layers = 2,
+                                               .heads = 3,
+                                               .width = 12,
+                                               .hidden = 20,
+                                               .classes = 3}},
+                     "bert_mini");
   SampleSpec sample{.tensors = {{"tokens", DType::kI32, {kLength}},
                                 {"segments", DType::kI32, {kLength}},
                                 {"lengths", DType::kI32, {}},

@@ -117,6 +117,35 @@ TEST_F(CudaEngineFailureTest, ARankThatHangsIsNamed) {
   }
 }
 
+// The stages that wait for its messages, and those that wait for theirs.
+TEST_F(CudaEngineFailureTest, AStageThatHangsEndsAllStages) {
+  EngineCase test = kCase;
+  test.ranks = 1;
+  test.stages = 3;
+  const auto hang = [](int rank) -> EngineRunOptions {
+    if (rank != 1) return {};
+    return {.update = [](Engine&, Prefetcher&, const Plan&, const UpdateSettings&) -> Status {
+      std::this_thread::sleep_for(kBound);
+      return {ErrorKind::kUnavailable, "this stage hung"};
+    }};
+  };
+  const auto outcomes = RunCudaRanks(test, {.bound = kBound, .options = hang});
+  ExpectAllFailInTime(outcomes);
+  EXPECT_THAT(outcomes[2].run, HasMessage(HasSubstr("values from the stage before")));
+  EXPECT_THAT(outcomes[2].run, HasMessage(HasSubstr("did not enter message #")));
+}
+
+TEST_F(CudaEngineFailureTest, AnAsynchronousErrorOfAStageEndsAllStages) {
+  EngineCase test = kCase;
+  test.ranks = 1;
+  test.stages = 3;
+  for (const int nth : {3, 40, 90}) {
+    ResetGpus(3);
+    standin::BreakNccl(1, nth, ncclRemoteError);
+    ExpectAllFailInTime(RunCudaRanks(test, {.bound = kBound}));
+  }
+}
+
 // Kernels that an abort cannot stop: the engine goes all the same, and leaves them its memory.
 TEST(CudaEngineFailureDeathTest, KernelsThatNeverEndDoNotHoldTheEngine) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");

@@ -51,11 +51,12 @@ inline Result<EngineRun> RunInTwoLevels(Communicator& comm, const EngineCase& te
 // The case on engines on GPUs. Ranks that fail stay until all have ended, so that none learns of it
 // from the end of another.
 inline std::vector<RankOutcome> RunCudaRanks(const EngineCase& test, const CudaRanks& ranks = {}) {
-  std::vector<RankOutcome> outcomes(static_cast<std::size_t>(test.ranks));
+  const int world = test.ranks * test.stages;
+  std::vector<RankOutcome> outcomes(static_cast<std::size_t>(world));
   std::atomic<int> ready = 0;
   std::atomic<int> ended = 0;
   const ThreadGroupOptions group{.comm = {.bound = ranks.bound}, .node_of = ranks.node_of};
-  (void)RunThreadRanks(test.ranks, group, [&](Communicator& over) {
+  (void)RunThreadRanks(world, group, [&](Communicator& over) {
     RankOutcome& outcome = outcomes[static_cast<std::size_t>(over.rank())];
     NcclOptions nccl;
     nccl.comm.bound = ranks.bound;
@@ -77,7 +78,7 @@ inline std::vector<RankOutcome> RunCudaRanks(const EngineCase& test, const CudaR
         // others' collectives, which wait for this one.
         options.before_updates = [&] {
           ++ready;
-          while (ready + ended < test.ranks) std::this_thread::yield();
+          while (ready + ended < world) std::this_thread::yield();
         };
       }
       outcome.run = ranks.two_levels ? RunInTwoLevels(**comm, test, choice, options)
@@ -88,7 +89,7 @@ inline std::vector<RankOutcome> RunCudaRanks(const EngineCase& test, const CudaR
     outcome.took = std::chrono::duration_cast<std::chrono::milliseconds>(
         std::chrono::steady_clock::now() - start);
     ++ended;
-    while (ended < test.ranks) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (ended < world) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return Status::Ok();
   });
   return outcomes;
@@ -97,9 +98,10 @@ inline std::vector<RankOutcome> RunCudaRanks(const EngineCase& test, const CudaR
 // The same on engines on CPUs.
 inline std::vector<Result<EngineRun>> RunCpuRanks(const EngineCase& test,
                                                   const EngineRunOptions& options = {}) {
-  std::vector<Result<EngineRun>> runs(static_cast<std::size_t>(test.ranks),
+  const int world = test.ranks * test.stages;
+  std::vector<Result<EngineRun>> runs(static_cast<std::size_t>(world),
                                       Status(ErrorKind::kInternal, "did not run"));
-  (void)RunThreadRanks(test.ranks, {}, [&](Communicator& comm) {
+  (void)RunThreadRanks(world, {}, [&](Communicator& comm) {
     runs[static_cast<std::size_t>(comm.rank())] = RunEngine(comm, test, {}, options);
     return runs[static_cast<std::size_t>(comm.rank())].status();
   });

@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, CudaShardModes,
 
 // All that engines on GPUs are tested with elsewhere, on two nodes, each gradient a message of its
 // own; with more parameters, so that every rank owns some.
-std::vector<EngineCase> AllCases() {
+std::vector<EngineCase> AllShardCases() {
   std::vector<EngineCase> cases = CasesOf(3);
   for (EngineCase& test : cases) {
     if (test.widths.size() == 4) test.widths = kBlocks;
@@ -79,11 +79,11 @@ std::vector<EngineCase> AllCases() {
 }
 
 class CudaShardCases : public ::testing::TestWithParam<EngineCase> {};
-INSTANTIATE_TEST_SUITE_P(All, CudaShardCases, ::testing::ValuesIn(AllCases()),
+INSTANTIATE_TEST_SUITE_P(All, CudaShardCases, ::testing::ValuesIn(AllShardCases()),
                          [](const auto& test) { return test.param.name; });
 
 TEST_P(CudaShardCases, HaveTheBitsOfUnsharded) {
-  const auto cases = AllCases();
+  const auto cases = AllShardCases();
   const auto index = static_cast<std::size_t>(
       std::ranges::find(cases, GetParam().name, &EngineCase::name) - cases.begin());
   const Sharding mode = kModes[index % std::size(kModes)];

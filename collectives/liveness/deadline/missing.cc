@@ -59,6 +59,8 @@ std::string_view Name(Operation operation) {
       return "allocate";
     case Operation::kSplit:
       return "split";
+    case Operation::kMessage:
+      return "message";
   }
   return "?";
 }

@@ -26,6 +26,7 @@ enum class Operation : std::uint8_t {
   kBarrier,
   kAllocate,
   kSplit,
+  kMessage,
 };
 // "all-reduce", "all-gather", ...
 [[nodiscard]] std::string_view Name(Operation operation);

@@ -100,6 +100,7 @@ std::size_t SizeOfNccl(ncclDataType_t type) {
     case ncclUint8:
       return 1;
     case ncclBfloat16:
+    case ncclFloat16:
       return 2;
     case ncclFloat32:
     case ncclInt32:
@@ -123,6 +124,9 @@ void RunCall(const Calls& calls) {
       return Gather(calls);
     case Move::kBroadcast:
       return SendFromRoot(calls);
+    case Move::kSend:
+    case Move::kReceive:
+      break;  // in pairs
   }
 }
 

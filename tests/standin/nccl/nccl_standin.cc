@@ -264,6 +264,9 @@ ncclResult_t Add(const char* function, const NcclCall& call, ncclComm_t handle,
   if (open_group.comm != nullptr && (open_group.comm != handle || open_group.stream != stream)) {
     NcclFatal(StrCat(function, ": one group for two communicators or streams"));
   }
+  if (!open_group.launch.empty() && open_group.launch.front().is_message() != call.is_message()) {
+    NcclFatal(StrCat(function, ": one group of collectives and messages"));
+  }
   if (call.root < 0 || call.root >= comm.group->size) return ncclInvalidArgument;
   open_group.comm = handle;
   open_group.stream = stream;
@@ -299,15 +302,43 @@ ncclResult_t Broadcast(const void* in, void* out, std::size_t count, ncclDataTyp
   return Add("ncclBroadcast", {Move::kBroadcast, in, out, count, type, root}, comm, stream);
 }
 
+ncclResult_t Send(const void* in, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                  cudaStream_t stream) {
+  return Add("ncclSend", {Move::kSend, in, nullptr, count, type, peer}, comm, stream);
+}
+
+ncclResult_t Recv(void* out, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                  cudaStream_t stream) {
+  return Add("ncclRecv", {Move::kReceive, nullptr, out, count, type, peer}, comm, stream);
+}
+
 }  // namespace
 
 const NcclApi* StandInNccl() {
   static const NcclApi api = {
-      GetVersion,  GetUniqueId, CommInitRankConfig, CommInitRankScalable, CommFinalize,
-      CommDestroy, CommAbort,   CommGetAsyncError,  GetErrorString,       GetLastError,
-      MemAlloc,    MemFree,     CommWindowRegister, CommWindowDeregister, GroupStart,
-      GroupEnd,    AllReduce,   AllGather,          ReduceScatter,        Reduce,
+      GetVersion,
+      GetUniqueId,
+      CommInitRankConfig,
+      CommInitRankScalable,
+      CommFinalize,
+      CommDestroy,
+      CommAbort,
+      CommGetAsyncError,
+      GetErrorString,
+      GetLastError,
+      MemAlloc,
+      MemFree,
+      CommWindowRegister,
+      CommWindowDeregister,
+      GroupStart,
+      GroupEnd,
+      AllReduce,
+      AllGather,
+      ReduceScatter,
+      Reduce,
       Broadcast,
+      Send,
+      Recv,
   };
   return &api;
 }

@@ -2,7 +2,9 @@
 //
 // Collectives are work on the streams of the ranks, as the real ones are: a rank's stream waits in
 // it until all ranks have come, and only ncclCommAbort lets it go earlier; but not out of a sum of
-// f32 in symmetric windows: there ncclCommAbort waits too, until EndKernelsOfNccl(). Everything is
+// f32 in symmetric windows: there ncclCommAbort waits too, until EndKernelsOfNccl(). In a message
+// both ranks wait for each other. What a rank has enqueued on one communicator runs one after the
+// other, also on several streams. Everything is
 // non-blocking: a call stays ncclInProgress for some questions, and only then does its work go into
 // the stream. Sums are made in the order of the ranks. What NCCL forbids stops the process with a
 // message that begins with "stand-in NCCL:", for EXPECT_DEATH: calls while one is in progress, on

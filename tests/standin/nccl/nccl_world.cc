@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include "collectives/base/strings.h"
@@ -63,11 +64,64 @@ bool IsSymmetric(const ncclComm& comm, const Launch& launch) {
   });
 }
 
-// The work on the stream of one rank.
-void TakePart(const std::shared_ptr<ncclComm>& comm, const Launch& launch, std::uint64_t number,
-              bool symmetric) {
+// What a rank has enqueued on one communicator runs one after the other, on whatever streams.
+void WaitForTurn(const ncclComm& comm, std::uint64_t turn, std::unique_lock<std::mutex>& lock) {
+  Library().changed.wait(lock, [&] { return comm.finished + 1 >= turn || comm.aborted; });
+}
+
+// The next message of this pair, if both of its ranks have come. REQUIRES the lock.
+void Match(Posted& posted, std::list<Posted*>& others) {
+  Posted& other = *others.front();
+  const NcclCall& send = posted.call->move == Move::kSend ? *posted.call : *other.call;
+  const NcclCall& receive = posted.call->move == Move::kSend ? *other.call : *posted.call;
+  if (send.count != receive.count || send.type != receive.type) {
+    // Real ranks would wait for each other for ever, or read beyond the data.
+    posted.comm->error = other.comm->error = ncclInvalidUsage;
+    return;
+  }
+  std::memcpy(receive.out, send.in, send.count * SizeOfNccl(send.type));
+  posted.done = other.done = true;
+  others.pop_front();
+}
+
+// The work on the stream of one rank: its messages, in no order among themselves, as those of a
+// group. A sender waits for its receiver, as for large messages the real one does.
+void ExchangeMessages(const std::shared_ptr<ncclComm>& comm, const Launch& launch,
+                      std::uint64_t turn) {
   NcclLibrary& library = Library();
   std::unique_lock lock(library.mutex);
+  WaitForTurn(*comm, turn, lock);
+  std::vector<Posted> messages(launch.size());
+  const bool takes_part = !comm->aborted && !Breaks(*comm);
+  for (std::size_t i = 0; takes_part && i < launch.size(); ++i) {
+    messages[i] = {comm.get(), &launch[i]};
+    const bool sends = launch[i].move == Move::kSend;
+    const int peer = launch[i].root;
+    auto& waiting =
+        comm->group->posted[sends ? std::pair(comm->rank, peer) : std::pair(peer, comm->rank)];
+    if (!waiting.empty() && waiting.front()->call->move != launch[i].move) {
+      Match(messages[i], waiting);
+    } else {
+      waiting.push_back(&messages[i]);
+    }
+  }
+  library.changed.notify_all();
+  library.changed.wait(lock, [&] {
+    return comm->aborted || (takes_part && std::ranges::all_of(messages, &Posted::done));
+  });
+  for (auto& [pair, waiting] : comm->group->posted) {
+    waiting.remove_if([&](const Posted* posted) { return posted->comm == comm.get(); });
+  }
+  ++comm->finished;
+  library.changed.notify_all();
+}
+
+// The work on the stream of one rank.
+void TakePart(const std::shared_ptr<ncclComm>& comm, const Launch& launch, std::uint64_t turn,
+              std::uint64_t number, bool symmetric) {
+  NcclLibrary& library = Library();
+  std::unique_lock lock(library.mutex);
+  WaitForTurn(*comm, turn, lock);
   Group& group = *comm->group;
   Meeting& meeting = group.meetings[number];
   if (comm->aborted || Breaks(*comm)) {
@@ -91,6 +145,10 @@ std::vector<Touches> TouchesOf(const Launch& launch, const ncclComm& comm) {
   std::vector<Touches> touches;
   for (const NcclCall& call : launch) {
     const std::size_t part = call.count * SizeOfNccl(call.type);
+    if (call.is_message()) {
+      touches.push_back({call.move == Move::kSend ? call.in : call.out, part});
+      continue;
+    }
     const std::size_t whole = part * static_cast<std::size_t>(comm.group->size);
     const bool sends = call.move != Move::kBroadcast || call.root == comm.rank;
     const bool receives = call.move != Move::kReduce || call.root == comm.rank;
@@ -112,12 +170,20 @@ ncclResult_t PutIntoStream(ncclComm& comm) {
   if (comm.launched == 0 && bytes > 0 && cudaMalloc(&comm.channels, bytes) != cudaSuccess) {
     return comm.error = ncclUnhandledCudaError;
   }
-  const std::uint64_t number = ++comm.launched;
+  const std::uint64_t turn = ++comm.launched;
+  if (launch->front().is_message()) {
+    const cudaError_t error = Enqueue(
+        comm.stream, "a message of NCCL",
+        [self, launch, turn] { ExchangeMessages(self, *launch, turn); }, TouchesOf(*launch, comm));
+    if (error != cudaSuccess) comm.error = ncclUnhandledCudaError;
+    return comm.error;
+  }
+  const std::uint64_t number = ++comm.met;
   const bool symmetric = IsSymmetric(comm, *launch);
   if (symmetric) ++comm.symmetric;
   const cudaError_t error = Enqueue(
       comm.stream, "a collective of NCCL",
-      [self, launch, number, symmetric] { TakePart(self, *launch, number, symmetric); },
+      [self, launch, turn, number, symmetric] { TakePart(self, *launch, turn, number, symmetric); },
       TouchesOf(*launch, comm));
   if (error != cudaSuccess) comm.error = ncclUnhandledCudaError;
   return comm.error;

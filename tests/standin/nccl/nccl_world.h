@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/standin/nccl/nccl_standin.h"
@@ -20,17 +21,18 @@ namespace gaccd::standin {
 
 [[noreturn]] void NcclFatal(const std::string& message);
 
-enum class Move { kAllReduce, kAllGather, kReduceScatter, kReduce, kBroadcast };
+enum class Move { kAllReduce, kAllGather, kReduceScatter, kReduce, kBroadcast, kSend, kReceive };
 
-// One call of a collective by one rank.
+// One call of a collective by one rank, or of a message.
 struct NcclCall {
   Move move = Move::kAllReduce;
   const void* in = nullptr;
   void* out = nullptr;
   std::size_t count = 0;
   ncclDataType_t type = ncclFloat32;
-  int root = 0;
+  int root = 0;  // of a message the other rank
 
+  [[nodiscard]] bool is_message() const { return move == Move::kSend || move == Move::kReceive; }
   // What all ranks must agree on.
   [[nodiscard]] bool Matches(const NcclCall& other) const {
     return move == other.move && count == other.count && type == other.type && root == other.root;
@@ -51,8 +53,17 @@ struct Meeting {
   bool broken = false;  // it will never be done
 };
 
+// A message that one of its two ranks has come to. Lives on the stack of that rank's stream.
+struct Posted {
+  ncclComm_t comm = nullptr;
+  const NcclCall* call = nullptr;
+  bool done = false;
+};
+
 struct Group {
   int size = 0;
+  // By sender and receiver, in order: those for which the other rank has not come.
+  std::map<std::pair<int, int>, std::list<Posted*>> posted;
   std::vector<ncclComm_t> members;  // by rank
   int joined = 0;
   std::map<std::uint64_t, Meeting> meetings;
@@ -74,6 +85,7 @@ struct ncclComm {
   int questions = 0;                              // until pending goes there
   std::uint64_t launched = 0;
   std::uint64_t finished = 0;
+  std::uint64_t met = 0;  // launches of collectives, which all ranks of the group meet in
   std::uint64_t host_calls = 0;
   std::chrono::steady_clock::time_point ready_at;
   void* channels = nullptr;

@@ -34,7 +34,9 @@ Environment Variables(std::map<std::string, std::string> variables) {
   };
 }
 
-Result<Flags> ParseArguments(std::vector<const char*> args) { return ParseFlags(args, Variables({})); }
+Result<Flags> ParseArguments(std::vector<const char*> args) {
+  return ParseFlags(args, Variables({}));
+}
 
 Flags ParseOk(const std::vector<const char*>& args) {
   Result<Flags> flags = ParseArguments(args);

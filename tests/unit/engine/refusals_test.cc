@@ -45,9 +45,12 @@ TEST(RefusalsTest, Attention) {
   ExpectRefused(attention, {FloatSpec({8, 15})}, "3 times 2 heads divide, found [8, 15]");
   ExpectRefused(attention, {FloatSpec({8, 0})}, "3 times 2 heads divide, found [8, 0]");
   ExpectRefused(attention, {FloatSpec({8, 12}), IntSpec({3})}, "the lengths: expected i32 [2]");
-  ExpectRefused(attention, {FloatSpec({8, 5}), FloatSpec({8, 5}), FloatSpec({8, 5})}, "1 times 2 heads divide");
-  ExpectRefused(attention, {FloatSpec({8, 4}), FloatSpec({8, 6}), FloatSpec({8, 4})}, "k: expected f32 [8, 4]");
-  ExpectRefused(attention, {FloatSpec({8, 4}), FloatSpec({8, 4}), FloatSpec({4, 8})}, "v: expected f32 [8, 4]");
+  ExpectRefused(attention, {FloatSpec({8, 5}), FloatSpec({8, 5}), FloatSpec({8, 5})},
+                "1 times 2 heads divide");
+  ExpectRefused(attention, {FloatSpec({8, 4}), FloatSpec({8, 6}), FloatSpec({8, 4})},
+                "k: expected f32 [8, 4]");
+  ExpectRefused(attention, {FloatSpec({8, 4}), FloatSpec({8, 4}), FloatSpec({4, 8})},
+                "v: expected f32 [8, 4]");
   ExpectRefused(Attention({.heads = 0, .length = 4}), {FloatSpec({8, 12})}, "3 times 0 heads");
   ExpectRefused(Attention({.heads = 2, .length = 0}), {FloatSpec({8, 12})}, "sequences of 0");
   const AttentionGradient gradient({.heads = 2, .length = 4});
@@ -55,7 +58,8 @@ TEST(RefusalsTest, Attention) {
   const ValueSpec qkv = FloatSpec({8, 12});
   ExpectRefused(gradient, {dy, dy, FloatSpec({2, 2, 4})}, "expected at least 4 inputs");
   ExpectRefused(gradient, {dy, dy, FloatSpec({16}), qkv}, "expected f32 [2, 2, 4], found f32 [16]");
-  ExpectRefused(gradient, {qkv, dy, FloatSpec({2, 2, 4}), qkv}, "the gradient: expected f32 [8, 4]");
+  ExpectRefused(gradient, {qkv, dy, FloatSpec({2, 2, 4}), qkv},
+                "the gradient: expected f32 [8, 4]");
 }
 
 TEST(RefusalsTest, Embedding) {
@@ -71,8 +75,10 @@ TEST(RefusalsTest, Embedding) {
 TEST(RefusalsTest, Positions) {
   ExpectRefused(AddPositions(4), {FloatSpec({6, 3}), FloatSpec({4, 3})}, "sequences of 4");
   ExpectRefused(AddPositions(0), {FloatSpec({6, 3}), FloatSpec({4, 3})}, "sequences of 0");
-  ExpectRefused(AddPositions(3), {FloatSpec({6, 3}), FloatSpec({2, 3})}, "at least 3 rows of 3, found [2, 3]");
-  ExpectRefused(AddPositions(3), {FloatSpec({6, 3}), FloatSpec({3, 4})}, "at least 3 rows of 3, found [3, 4]");
+  ExpectRefused(AddPositions(3), {FloatSpec({6, 3}), FloatSpec({2, 3})},
+                "at least 3 rows of 3, found [2, 3]");
+  ExpectRefused(AddPositions(3), {FloatSpec({6, 3}), FloatSpec({3, 4})},
+                "at least 3 rows of 3, found [3, 4]");
 }
 
 TEST(RefusalsTest, LayerNorm) {
@@ -80,8 +86,10 @@ TEST(RefusalsTest, LayerNorm) {
   ExpectRefused(norm, {FloatSpec({6, 3}), FloatSpec({3})}, "expected 3 inputs");
   ExpectRefused(norm, {FloatSpec({6}), FloatSpec({6}), FloatSpec({6})}, "the input");
   ExpectRefused(norm, {FloatSpec({6, 0}), FloatSpec({0}), FloatSpec({0})}, "at least 1 column");
-  ExpectRefused(norm, {FloatSpec({6, 3}), FloatSpec({6}), FloatSpec({3})}, "gamma: expected f32 [3]");
-  ExpectRefused(norm, {FloatSpec({6, 3}), FloatSpec({3}), FloatSpec({6})}, "beta: expected f32 [3]");
+  ExpectRefused(norm, {FloatSpec({6, 3}), FloatSpec({6}), FloatSpec({3})},
+                "gamma: expected f32 [3]");
+  ExpectRefused(norm, {FloatSpec({6, 3}), FloatSpec({3}), FloatSpec({6})},
+                "beta: expected f32 [3]");
 }
 
 TEST(RefusalsTest, RmsNormGatedAndRotary) {
@@ -91,12 +99,15 @@ TEST(RefusalsTest, RmsNormGatedAndRotary) {
   ExpectRefused(norm, {FloatSpec({6, 3}), FloatSpec({6})}, "gamma: expected f32 [3]");
   const Gated gated(ActivationKind::kSilu);
   ExpectRefused(gated, {FloatSpec({6, 3})}, "expected 2 inputs");
-  ExpectRefused(gated, {FloatSpec({6, 3}), FloatSpec({3})}, "the second input: expected f32 [6, 3]");
+  ExpectRefused(gated, {FloatSpec({6, 3}), FloatSpec({3})},
+                "the second input: expected f32 [6, 3]");
   ExpectRefused(gated, {IntSpec({6}), IntSpec({6})}, "the input");
   const Rotary rotary({.length = 3, .group = 2});
   ExpectRefused(rotary, {FloatSpec({12, 4}), FloatSpec({3, 4})}, "expected 3 inputs");
-  ExpectRefused(rotary, {FloatSpec({12, 3}), FloatSpec({3, 3}), FloatSpec({3, 3})}, "an even width, found [12, 3]");
-  ExpectRefused(rotary, {FloatSpec({9, 4}), FloatSpec({3, 4}), FloatSpec({3, 4})}, "3 positions, 2 each");
+  ExpectRefused(rotary, {FloatSpec({12, 3}), FloatSpec({3, 3}), FloatSpec({3, 3})},
+                "an even width, found [12, 3]");
+  ExpectRefused(rotary, {FloatSpec({9, 4}), FloatSpec({3, 4}), FloatSpec({3, 4})},
+                "3 positions, 2 each");
   ExpectRefused(rotary, {FloatSpec({12, 4}), FloatSpec({3, 4}), FloatSpec({3, 2})},
                 "the angles: expected f32 [3, 4]");
 }
@@ -108,7 +119,8 @@ TEST(RefusalsTest, TokenCrossEntropy) {
   ExpectRefused(loss, {FloatSpec({6, 0}), IntSpec({6})}, "at least 1 class");
   ExpectRefused(loss, {FloatSpec({6, 3}), FloatSpec({6})}, "the labels: expected i32 [6]");
   ExpectRefused(loss, {FloatSpec({6, 3}), IntSpec({5})}, "the labels: expected i32 [6]");
-  ExpectRefused(loss, {FloatSpec({6, 3}), IntSpec({6}), FloatSpec({5})}, "the weights: expected f32 [6]");
+  ExpectRefused(loss, {FloatSpec({6, 3}), IntSpec({6}), FloatSpec({5})},
+                "the weights: expected f32 [6]");
   ExpectRefused(TokenCrossEntropy({.label_smoothing = 1.5F}), {FloatSpec({6, 3}), IntSpec({6})},
                 "[0, 1], found 1.5");
 }
@@ -116,10 +128,12 @@ TEST(RefusalsTest, TokenCrossEntropy) {
 TEST(RefusalsTest, RowFunctions) {
   ExpectRefused(Softmax(), {FloatSpec({6})}, "the input: expected an f32, bf16 or fp16 matrix");
   ExpectRefused(Softmax(), {FloatSpec({6, 0})}, "at least 1 column");
-  ExpectRefused(SoftmaxGradient(), {FloatSpec({6, 2}), FloatSpec({2, 6})}, "the output: expected f32 [6, 2]");
+  ExpectRefused(SoftmaxGradient(), {FloatSpec({6, 2}), FloatSpec({2, 6})},
+                "the output: expected f32 [6, 2]");
   ExpectRefused(L2Normalize(), {FloatSpec({6, 0})}, "at least 1 column");
   ExpectRefused(L2Normalize(0), {FloatSpec({6, 2})}, "eps: expected a value above 0, found 0");
-  ExpectRefused(L2NormalizeGradient(1), {FloatSpec({6, 2}), FloatSpec({6, 2}), FloatSpec({2})}, "the norm");
+  ExpectRefused(L2NormalizeGradient(1), {FloatSpec({6, 2}), FloatSpec({6, 2}), FloatSpec({2})},
+                "the norm");
 }
 
 TEST(RefusalsTest, JoinColumns) {
@@ -131,14 +145,16 @@ TEST(RefusalsTest, JoinColumns) {
 TEST(RefusalsTest, PoolRows) {
   ExpectRefused(PoolRows(PoolKind::kMean, 4), {FloatSpec({6, 2})}, "sequences of 4");
   ExpectRefused(PoolRows(PoolKind::kMean, 3), {FloatSpec({6, 2}), IntSpec({3})}, "the lengths");
-  ExpectRefused(PoolRows(PoolKind::kFirst, 3), {FloatSpec({6, 2}), IntSpec({2})}, "expected 1 inputs");
+  ExpectRefused(PoolRows(PoolKind::kFirst, 3), {FloatSpec({6, 2}), IntSpec({2})},
+                "expected 1 inputs");
   ExpectRefused(PoolRowsGradient(PoolKind::kMean, 0), {FloatSpec({6, 2})}, "at least 1, found 0");
 }
 
 TEST(RefusalsTest, PrependRow) {
   ExpectRefused(PrependRow(4), {FloatSpec({6, 2})}, "sequences of 4");
   ExpectRefused(PrependRow(3), {FloatSpec({6, 2}), FloatSpec({2})}, "the row: expected f32 [1, 2]");
-  ExpectRefused(PrependRow(3), {FloatSpec({6, 2}), FloatSpec({1, 2}), FloatSpec({1, 2})}, "expected 2 inputs");
+  ExpectRefused(PrependRow(3), {FloatSpec({6, 2}), FloatSpec({1, 2}), FloatSpec({1, 2})},
+                "expected 2 inputs");
   ExpectRefused(DropFirstRow(4), {FloatSpec({6, 2})}, "sequences of 4");
   ExpectRefused(DropFirstRow(1), {FloatSpec({6, 2})}, "at least 2, found 1");
 }

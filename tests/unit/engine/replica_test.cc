@@ -15,7 +15,9 @@
 namespace gaccd {
 namespace {
 
-std::vector<float> ToVector(std::span<const float> values) { return {values.begin(), values.end()}; }
+std::vector<float> ToVector(std::span<const float> values) {
+  return {values.begin(), values.end()};
+}
 
 // One micro-step of all samples against two, the first of which finds NaN.
 void ExpectPartsGiveTheWhole(const std::vector<std::int64_t>& widths, std::int64_t first,

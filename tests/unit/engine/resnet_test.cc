@@ -39,7 +39,7 @@ TEST(ResnetTest, TensorsAreNamedAsTorchvisions) {
   }
 }
 
-SampleSpec Images(const Shape& image) { return LabelledSample(image, 10); }
+SampleSpec ImageSample(const Shape& image) { return LabelledSample(image, 10); }
 
 ModelSpec Small(std::int64_t channels) {
   return {.loss = SoftmaxCrossEntropySpec{},
@@ -52,32 +52,33 @@ ModelSpec Small(std::int64_t channels) {
 
 TEST(ResnetTest, TakesGreyImagesWithoutChannelsAndSquareOnesAsVectors) {
   for (const Shape& image : {Shape{1, 8, 8}, Shape{8, 8}, Shape{64}}) {
-    const auto model = Model::Make(Small(1), Images(image));
+    const auto model = Model::Make(Small(1), ImageSample(image));
     ASSERT_TRUE(model.ok()) << ToString(image) << ": " << model.status().message();
     // A batch norm after each of 6 convolutions: a sum forward, another one backward.
     EXPECT_EQ(model->update_sums(), 12);
     // torch: sum(p.numel() for p in model.parameters()), without running statistics.
     EXPECT_EQ(model->layout().parameters(), 1382);
   }
-  EXPECT_THAT(Model::Make(Small(1), Images({60})), IsError(ErrorKind::kConfig, "60"));
-  EXPECT_THAT(Model::Make(Small(3), Images({1, 8, 8})), IsError(ErrorKind::kConfig, "[1, 8, 8]"));
+  EXPECT_THAT(Model::Make(Small(1), ImageSample({60})), IsError(ErrorKind::kConfig, "60"));
+  EXPECT_THAT(Model::Make(Small(3), ImageSample({1, 8, 8})),
+              IsError(ErrorKind::kConfig, "[1, 8, 8]"));
 }
 
 TEST(ResnetTest, NormsOfMicroBatchesNeedNoSumOverTheUpdate) {
   ModelSpec spec = Small(1);
   auto& resnet = std::get<ResnetSpec>(spec.architecture);
-  const auto window = Model::Make(spec, Images({8, 8}));
+  const auto window = Model::Make(spec, ImageSample({8, 8}));
   ASSERT_TRUE(window.ok()) << window.status().message();
   EXPECT_EQ(window->micro_values(), 0);
   EXPECT_EQ(window->running_statistics().size(), 6U);
   resnet.stats = BatchStatistics::kMicro;
-  const auto model = Model::Make(spec, Images({8, 8}));
+  const auto model = Model::Make(spec, ImageSample({8, 8}));
   ASSERT_TRUE(model.ok()) << model.status().message();
   EXPECT_EQ(model->update_sums(), 0);
   EXPECT_EQ(model->micro_values(), 4 * 4) << "pixels of the last stage";
   EXPECT_EQ(model->running_statistics().size(), 6U);
   resnet.stats = BatchStatistics::kFrozen;
-  const auto frozen = Model::Make(spec, Images({8, 8}));
+  const auto frozen = Model::Make(spec, ImageSample({8, 8}));
   ASSERT_TRUE(frozen.ok()) << frozen.status().message();
   EXPECT_EQ(frozen->micro_values(), 0);
   EXPECT_TRUE(frozen->running_statistics().empty());
@@ -86,7 +87,7 @@ TEST(ResnetTest, NormsOfMicroBatchesNeedNoSumOverTheUpdate) {
 TEST(ResnetTest, GroupNormsNeedNoSumOverTheUpdate) {
   ModelSpec spec = Small(1);
   std::get<ResnetSpec>(spec.architecture).groups = 2;
-  const auto model = Model::Make(spec, Images({8, 8}));
+  const auto model = Model::Make(spec, ImageSample({8, 8}));
   ASSERT_TRUE(model.ok()) << model.status().message();
   EXPECT_EQ(model->update_sums(), 0);
 }

@@ -184,7 +184,8 @@ TEST_F(CrashHandlerTest, DoesNotWriteThroughALink) {
 TEST_F(CrashHandlerTest, OneAProcessAndSignalsAreGivenBack) {
   EXPECT_EQ(SignalOfChild(Path(),
                           [&](Place& place) {
-                            if (CrashHandler::Install(Path(), kCrashingRank, place, 0600)) ::_exit(2);
+                            if (CrashHandler::Install(Path(), kCrashingRank, place, 0600))
+                              ::_exit(2);
                           }),
             0);
   const pid_t child = ::fork();

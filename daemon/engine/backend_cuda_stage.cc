@@ -1,0 +1,213 @@
+// What the GPU of a stage of a pipeline is asked for. A micro-batch keeps its activations in the
+// place micro_batch % in_flight, from its forward to the last part of its backward; which is
+// enqueued before the micro-batch that takes the place next goes forward.
+#include <algorithm>
+#include <vector>
+
+#include "daemon/engine/backend_cuda.h"
+#include "daemon/optim/digest.h"
+
+namespace gaccd {
+namespace {
+
+using Message = Replica::Message;
+
+// The segment after which nothing of a micro-batch is read any more.
+std::int64_t LastSegment(const PipelineStage& stage) {
+  if (stage.divides_backward) return 2;
+  return stage.last() ? 0 : 1;
+}
+
+}  // namespace
+
+Status CudaBackend::StartPipeline() {
+  waiter_.AlsoAsk([this] { return pipeline_->Poll(); });
+  GACCD_RETURN_IF_ERROR(pipeline_->CreateStreams(context_->compute()));
+  const MutableBuffer one{gradients_, 1, DType::kF32, MemoryKind::kCuda};
+  GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(one, one, {context_->reduce()}));
+  GACCD_RETURN_IF_ERROR(pipeline_->ExchangeFirst(gradients_, context_->reduce()));
+  GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(context_->reduce(), "first sums of a stage"));
+  for (cudaStream_t stream : pipeline_->streams()) {
+    GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(stream, "first messages of a stage"));
+  }
+  return Status::Ok();
+}
+
+Status CudaBackend::TakeStageBatch(const BatchView& batch, std::int64_t micro_batch) {
+  const auto place = static_cast<std::size_t>(micro_batch) % kept_.size();
+  kept_[place] = batch.size();
+  if (batch.samples > 0) {
+    const int slot = static_cast<int>(micro_batch % replica_->input_slots());
+    GACCD_RETURN_IF_ERROR(uploads_->UploadTo(slot, batch));
+  }
+  // The samples and losses of a pipeline are those of its last stage.
+  if (micro_batch == 0 && !model_.stage()->last()) {
+    GACCD_RETURN_IF_ERROR(
+        AddToSums(context_->compute(), control(), nullptr, nullptr, 0, /*first=*/true));
+  }
+  return uploads_->NextCall();
+}
+
+// Of messages the host waits for nothing, also where ranks share a GPU: a host that waits for its
+// own kernels has not asked yet for what others send, who wait for that.
+Status CudaBackend::ReceiveMessage(Message which, const Result<MutableBuffer>& value,
+                                   std::int64_t micro_batch) {
+  GACCD_RETURN_IF_ERROR(value.status());
+  return pipeline_->Receive(which, *value, micro_batch).status();
+}
+
+Status CudaBackend::SendMessage(Message which, const Result<MutableBuffer>& value) {
+  GACCD_RETURN_IF_ERROR(value.status());
+  return pipeline_->Send(which, *value);
+}
+
+Status CudaBackend::RunStage(const BatchView& batch, std::int64_t micro_batch,
+                             std::int64_t segment) {
+  const PipelineStage& stage = *model_.stage();
+  if (segment == 1 && stage.last()) return Status::Ok();  // done with the forward
+  if (segment == 0) GACCD_RETURN_IF_ERROR(TakeStageBatch(batch, micro_batch));
+  const auto place = static_cast<std::size_t>(micro_batch) % kept_.size();
+  const BatchSize size = kept_[place];
+  if (size.samples == 0) {
+    const bool accumulates = segment == (stage.last() ? 0 : 1);
+    if (micro_batch == 0 && accumulates) GACCD_RETURN_IF_ERROR(ClearGradients());
+    if (micro_batch > 0 || segment > 0 || !stage.last()) return Status::Ok();
+    return AddToSums(context_->compute(), control(), nullptr, nullptr, 0, /*first=*/true);
+  }
+  if (segment < 2) {  // of weights: nothing is exchanged
+    const Message which = segment == 0 ? Message::kReceived : Message::kReceivedGradient;
+    GACCD_RETURN_IF_ERROR(ReceiveMessage(which, replica_->StageMessage(which, size), micro_batch));
+  }
+  GACCD_RETURN_IF_ERROR(replica_->RunStage(
+      size, {.place = static_cast<std::int64_t>(place),
+             .slot = static_cast<int>(micro_batch % replica_->input_slots()),
+             .segment = segment,
+             .first = micro_batch == 0,
+             .received = pipeline_->Received(Message::kReceived, micro_batch),
+             .received_gradient = pipeline_->Received(Message::kReceivedGradient, micro_batch)}));
+  return EndStage(size, micro_batch, segment);
+}
+
+// What the segment has made travels; what it was the last to read is free.
+Status CudaBackend::EndStage(BatchSize size, std::int64_t micro_batch, std::int64_t segment) {
+  const PipelineStage& stage = *model_.stage();
+  if (segment < 2) {
+    const Message which = segment == 0 && !stage.last() ? Message::kSent : Message::kSentGradient;
+    GACCD_RETURN_IF_ERROR(SendMessage(which, replica_->StageMessage(which, size)));
+  }
+  if (segment == 0 && stage.last()) {
+    GACCD_ASSIGN_OR_RETURN(const CudaReplica::LossPlace loss, replica_->LossOf(size));
+    GACCD_RETURN_IF_ERROR(AddToSums(context_->compute(), control(), loss.loss_sum, loss.divisor,
+                                    size.samples, /*first=*/micro_batch == 0));
+  }
+  if (segment != LastSegment(stage)) return Status::Ok();
+  GACCD_RETURN_IF_ERROR(pipeline_->Release(Message::kReceived, micro_batch));
+  GACCD_RETURN_IF_ERROR(pipeline_->Release(Message::kReceivedGradient, micro_batch));
+  return uploads_->Release(static_cast<int>(micro_batch % replica_->input_slots()));
+}
+
+Status CudaBackend::ReduceStages(const UpdateSlot& slot) {
+  cudaStream_t reduce = context_->reduce();
+  const CudaEvent& computed = slots_->event(slot, UpdateMark::kComputed);
+  if (!overlaps()) GACCD_RETURN_IF_ERROR(waiter_.Wait(computed, "micro-steps"));
+  GACCD_RETURN_IF_ERROR(
+      CudaStatus(cudaStreamWaitEvent(reduce, computed.get(), 0), "wait for gradients"));
+  GACCD_RETURN_IF_ERROR(pipeline_->ReduceGradients(gradients_, reduce));
+  const MutableBuffer sums{&control()->sums,
+                           sizeof(UpdateSums) / sizeof(double) + options_.control_word_count,
+                           DType::kF64, MemoryKind::kCuda};
+  GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(sums, sums, {reduce}));
+  GACCD_RETURN_IF_ERROR(slots_->Mark(slot, UpdateMark::kReduced, reduce));
+  return CudaStatus(
+      cudaStreamWaitEvent(context_->compute(), slots_->event(slot, UpdateMark::kReduced).get(), 0),
+      "wait for the reduction");
+}
+
+// The own part has changed, and with the step its copy in 16 bits.
+Status CudaBackend::SharedParametersChanged() {
+  cudaStream_t compute = context_->compute();
+  if (!overlaps()) {
+    GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(compute, "step before shared parameters"));
+  }
+  const MutableBuffer whole{parameters_.data(), elements(), DType::kF32, MemoryKind::kCuda};
+  GACCD_RETURN_IF_ERROR(pipeline_->exchange().SendShared(whole, {compute}));
+  const std::int64_t first = own_.elements;
+  const std::int64_t others = places().size() - first;
+  if (activations() == DType::kF32 || others == 0) return Status::Ok();
+  return CastTo(activations(), compute, parameters_.as<float>() + first, others,
+                half_copy_.as<std::uint16_t>() + first);
+}
+
+// The stages after this one wait for it, not the other way round.
+Result<Evaluation> CudaBackend::EvaluateStage(const BatchView& batch) {
+  constexpr int kSlot = 0;
+  cudaStream_t compute = context_->compute();
+  GACCD_RETURN_IF_ERROR(replica_->Upload(batch, kSlot, compute));
+  const auto message = [&](Message which) {
+    return replica_->StageEvaluation(which, batch.size());
+  };
+  GACCD_RETURN_IF_ERROR(
+      ReceiveMessage(Message::kReceived, message(Message::kReceived), /*micro_batch=*/0));
+  auto* found = found_.as<std::byte>();
+  GACCD_RETURN_IF_ERROR(
+      replica_->Evaluate(batch.size(), kSlot, found, pipeline_->Received(Message::kReceived, 0)));
+  GACCD_RETURN_IF_ERROR(pipeline_->Release(Message::kReceived, 0));
+  GACCD_RETURN_IF_ERROR(SendMessage(Message::kSent, message(Message::kSent)));
+  GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(compute, "evaluation"));
+  if (!model_.stage()->last()) return Evaluation{};
+  return replica_->ReadEvaluation(batch.size(), found);
+}
+
+// A copy from memory that is not page-locked is made when it returns.
+Status CudaBackend::CopyInStage(std::string_view what, EngineBuffer to,
+                                std::span<const float> from) {
+  cudaStream_t compute = context_->compute();
+  const auto copy = [&](std::int64_t place, std::int64_t first, std::int64_t elements) {
+    return CudaStatus(cudaMemcpyAsync(Buffer(to) + place, from.data() + first,
+                                      static_cast<std::size_t>(elements) * sizeof(float),
+                                      cudaMemcpyHostToDevice, compute),
+                      what);
+  };
+  if (to == EngineBuffer::kOptimizer) {
+    const std::int64_t buffers = StateElements(options_.optimizer, 1);
+    const std::int64_t each = own_.state_elements;
+    for (std::int64_t buffer = 0; each > 0 && buffer < buffers; ++buffer) {
+      const std::int64_t first = buffer * model_.layout().trainable_size() + own_.state_first;
+      GACCD_RETURN_IF_ERROR(copy(buffer * each, first, each));
+    }
+    return waiter_.WaitForStream(compute, what);
+  }
+  const std::span<const FlatEntry> entries = model_.layout().entries();
+  for (std::size_t p = 0; p < entries.size(); ++p) {
+    const std::int64_t place = places().entries()[p].offset;
+    if (place == places().size()) continue;  // of other stages
+    GACCD_RETURN_IF_ERROR(copy(place, entries[p].offset, entries[p].padded_elements()));
+  }
+  return waiter_.WaitForStream(compute, what);
+}
+
+Status CudaBackend::CopyOutStage(std::string_view what, EngineBuffer from, std::int64_t first,
+                                 std::span<float> to) {
+  const auto own_values = [&](std::int64_t begin, std::span<float> out) {
+    return CopyFromGpu(what, Buffer(from) + begin, out);
+  };
+  PipelineExchange& exchange = pipeline_->exchange();
+  return from == EngineBuffer::kOptimizer ? exchange.GatherState(own_values, first, to)
+                                          : exchange.GatherFlat(own_values, first, to);
+}
+
+Result<std::uint64_t> CudaBackend::DigestOfStages() {
+  constexpr std::int64_t kPart = std::int64_t{1} << 20;  // values; even
+  std::vector<float> part(static_cast<std::size_t>(std::min(kPart, own_.elements)));
+  std::uint64_t digest = 0;
+  for (std::int64_t i = 0; i < own_.elements; i += kPart) {
+    const auto values =
+        std::span(part).first(static_cast<std::size_t>(std::min(kPart, own_.elements - i)));
+    GACCD_RETURN_IF_ERROR(
+        CopyFromGpu("parameters for a digest", parameters_.as<float>() + i, values));
+    digest += DigestOf(values, own_.first + i);
+  }
+  return pipeline_->exchange().SumDigests(digest);
+}
+
+}  // namespace gaccd

@@ -1,0 +1,146 @@
+#include "daemon/engine/pipeline_cuda.h"
+
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "daemon/optim/optimizer_cuda.h"
+
+namespace gaccd {
+namespace {
+
+using Message = Replica::Message;
+
+std::string_view NameOf(Message which) {
+  switch (which) {
+    case Message::kReceived:
+      return "values from the stage before";
+    case Message::kSent:
+      return "values to the stage after";
+    case Message::kReceivedGradient:
+      return "gradients from the stage after";
+    case Message::kSentGradient:
+      return "gradients to the stage before";
+  }
+  return "";
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CudaPipeline>> CudaPipeline::Make(Communicator& comm,
+                                                         const PipelineStage& stage,
+                                                         const FlatLayout& layout,
+                                                         std::int64_t state_buffers) {
+  std::unique_ptr<CudaPipeline> made(new CudaPipeline(stage, PlacesOfStage(layout, stage)));
+  GACCD_ASSIGN_OR_RETURN(made->exchange_,
+                         PipelineExchange::Make(comm, stage, layout, made->places_, state_buffers));
+  GACCD_ASSIGN_OR_RETURN(made->links_, MakeChainLinks(made->exchange_->pipeline()));
+  return made;
+}
+
+Status CudaPipeline::CreateStreams(cudaStream_t compute) {
+  const auto create = [&](Message which, std::unique_ptr<Communicator>& link) -> Status {
+    if (!link) return Status::Ok();
+    return Ring(which).emplace(std::move(link), compute).CreateStream();
+  };
+  GACCD_RETURN_IF_ERROR(create(Message::kReceived, links_.up_from_before));
+  GACCD_RETURN_IF_ERROR(create(Message::kSent, links_.up_to_after));
+  GACCD_RETURN_IF_ERROR(create(Message::kReceivedGradient, links_.down_from_after));
+  return create(Message::kSentGradient, links_.down_to_before);
+}
+
+// Stage by stage, up and then down: each waits for the one before it alone.
+Status CudaPipeline::ExchangeFirst(float* values, cudaStream_t stream) {
+  const MutableBuffer whole = Whole(values);
+  const MutableBuffer one{values, 1, DType::kF32, MemoryKind::kCuda};
+  if (auto& ring = Ring(Message::kReceived)) GACCD_RETURN_IF_ERROR(ring->ReceiveFirst(one));
+  if (auto& ring = Ring(Message::kSent)) GACCD_RETURN_IF_ERROR(ring->SendFirst(one));
+  if (auto& ring = Ring(Message::kReceivedGradient)) {
+    GACCD_RETURN_IF_ERROR(ring->ReceiveFirst(one));
+  }
+  if (auto& ring = Ring(Message::kSentGradient)) GACCD_RETURN_IF_ERROR(ring->SendFirst(one));
+  Communicator& pipeline = exchange_->pipeline();
+  GACCD_RETURN_IF_ERROR(pipeline.AllReduceSum(one, one, {stream}));
+  GACCD_RETURN_IF_ERROR(ReduceGradients(values, stream));
+  return exchange_->SendShared(whole, {stream});
+}
+
+Status CudaPipeline::Allocate(const StageRings& rings) {
+  for (const Message which :
+       {Message::kReceived, Message::kSent, Message::kReceivedGradient, Message::kSentGradient}) {
+    if (auto& ring = Ring(which)) GACCD_RETURN_IF_ERROR(ring->Allocate(rings[which]));
+  }
+  GACCD_ASSIGN_OR_RETURN(squares_,
+                         DeviceBuffer::Allocate(stage_.stages() * sizeof(double), "norm"));
+  return Status::Ok();
+}
+
+Result<const void*> CudaPipeline::Receive(Message which, const ConstBuffer& value,
+                                          std::int64_t micro_batch) {
+  auto& ring = Ring(which);
+  if (!ring || value.count == 0) return static_cast<const void*>(nullptr);
+  return ring->Receive(value, ring->PlaceOf(micro_batch));
+}
+
+const void* CudaPipeline::Received(Message which, std::int64_t micro_batch) const {
+  const auto& ring = Ring(which);
+  return ring ? ring->At(ring->PlaceOf(micro_batch)) : nullptr;
+}
+
+Status CudaPipeline::Release(Message which, std::int64_t micro_batch) {
+  auto& ring = Ring(which);
+  return ring ? ring->Release(ring->PlaceOf(micro_batch)) : Status::Ok();
+}
+
+Status CudaPipeline::Send(Message which, const ConstBuffer& value) {
+  auto& ring = Ring(which);
+  return ring && value.count > 0 ? ring->Send(value) : Status::Ok();
+}
+
+Status CudaPipeline::ReduceGradients(float* gradients, cudaStream_t stream) {
+  GACCD_RETURN_IF_ERROR(exchange_->ReduceShared(Whole(gradients), {stream}));
+  Communicator& ranks = exchange_->same_stage();
+  if (ranks.size() == 1) return Status::Ok();
+  const MutableBuffer own{gradients, static_cast<std::size_t>(stage_.own().elements), DType::kF32,
+                          MemoryKind::kCuda};
+  return ranks.AllReduceSum(own, own, {stream});
+}
+
+// Gathered and added in the order of the stages: the same bits on all ranks of all pipelines.
+Status CudaPipeline::Measure(const float* gradients, UpdateControl* control, void* scratch,
+                             cudaStream_t stream) {
+  double* const own = squares_.as<double>() + stage_.stage;
+  GACCD_RETURN_IF_ERROR(
+      SumSquares(stream, gradients, stage_.own().elements, control, own, scratch));
+  const std::vector<std::int64_t> ones(stage_.stages(), 1);
+  GACCD_RETURN_IF_ERROR(exchange_->pipeline().AllGather(
+      {own, 1, DType::kF64, MemoryKind::kCuda}, ones,
+      {squares_.data(), stage_.stages(), DType::kF64, MemoryKind::kCuda}, {stream}));
+  return JudgeParts(stream, squares_.as<double>(), static_cast<int>(stage_.stages()), control);
+}
+
+Status CudaPipeline::Poll() {
+  GACCD_RETURN_IF_ERROR(exchange_->Poll());
+  for (std::size_t i = 0; i < rings_.size(); ++i) {
+    if (!rings_[i]) continue;
+    const Status status = rings_[i]->Poll();
+    if (!status.ok()) return status.WithContext(NameOf(static_cast<Message>(i)));
+  }
+  return Status::Ok();
+}
+
+void CudaPipeline::GiveUp(const Status& error) {
+  exchange_->GiveUp(error);
+  for (auto& ring : rings_) {
+    if (ring) ring->GiveUp(error);
+  }
+}
+
+std::vector<cudaStream_t> CudaPipeline::streams() const {
+  std::vector<cudaStream_t> streams;
+  for (const auto& ring : rings_) {
+    if (ring) streams.push_back(ring->stream());
+  }
+  return streams;
+}
+
+}  // namespace gaccd
