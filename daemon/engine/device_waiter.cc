@@ -11,8 +11,8 @@ Result<bool> DeviceWaiter::Happened(const CudaEvent& event, std::string_view wha
   } else {
     GACCD_RETURN_IF_ERROR(CudaStatus(answer, what));
   }
+  if (also_) GACCD_RETURN_IF_ERROR(also_());  // first: it knows what is waited for
   GACCD_RETURN_IF_ERROR(comm_.Poll());
-  if (also_) GACCD_RETURN_IF_ERROR(also_());
   return answer == cudaSuccess;
 }
 

@@ -118,14 +118,14 @@ Status CudaPipeline::Measure(const float* gradients, UpdateControl* control, voi
   return JudgeParts(stream, squares_.as<double>(), static_cast<int>(stage_.stages()), control);
 }
 
+// The rings first: they know which message is waited for.
 Status CudaPipeline::Poll() {
-  GACCD_RETURN_IF_ERROR(exchange_->Poll());
   for (std::size_t i = 0; i < rings_.size(); ++i) {
     if (!rings_[i]) continue;
     const Status status = rings_[i]->Poll();
     if (!status.ok()) return status.WithContext(NameOf(static_cast<Message>(i)));
   }
-  return Status::Ok();
+  return exchange_->Poll();
 }
 
 void CudaPipeline::GiveUp(const Status& error) {
