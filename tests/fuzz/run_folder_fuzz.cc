@@ -32,9 +32,6 @@ void CheckLedger(const std::string& path) {
 }
 
 }  // namespace
-// watch/run_folders.cc names folders that may not be read.
-void LogWarning(std::string_view /*message*/, std::source_location /*place*/) {}
-
 }  // namespace gaccd
 
 int gaccd::FuzzRunFolder(const std::uint8_t* data, std::size_t size) {
