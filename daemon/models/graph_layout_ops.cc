@@ -142,7 +142,7 @@ GraphValue RecordPad(GraphRecorder& r) {
   }
   const Shape padded = part.from;
   const Status fit = CheckShape(padded, DType::kF32);
-  if (!r.Expect(fit.ok(), fit.message(), x)) return {};
+  if (!fit.ok() && !r.Expect(false, fit.message(), x)) return {};
   const ValueId id = r.Shaped(x, order);
   if (!r.ok()) return {};
   return LyingAs(r.Apply(std::make_shared<RearrangeGradient>(std::move(part), padded), {id}), sizes,

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <random>
+#include <type_traits>
 #include <vector>
 
 #include "tests/support/status_matchers.h"
@@ -37,7 +38,10 @@ class SumRangeTest : public ::testing::Test {
     std::mt19937 random(static_cast<unsigned>(ranks));
     inputs_.assign(static_cast<std::size_t>(ranks), std::vector<T>(kElements));
     for (auto& input : inputs_) {
-      for (T& value : input) value = static_cast<T>(static_cast<double>(random()) / 3.0 - 7e8);
+      for (T& value : input) {
+        const double drawn = static_cast<double>(random()) / 3.0;
+        value = static_cast<T>(std::is_unsigned_v<T> ? drawn : drawn - 7e8);
+      }
     }
     pointers_.clear();
     for (auto& input : inputs_) pointers_.push_back(input.data());
