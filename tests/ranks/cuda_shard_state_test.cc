@@ -1,5 +1,5 @@
 // A sharded optimiser on GPUs, over the stand-ins of the GPU and of NCCL: memory, bytes sent,
-// state and checkpoints that any mode, world and device reads; a rank that hangs.
+// state and checkpoints that any mode, world and device reads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -224,40 +224,6 @@ TEST(CudaShardFailure, ARankThatCannotDivideEndsAll) {
     return comm.Barrier();
   }));
   EXPECT_EQ(standin::LiveNcclComms(), 0);
-}
-
-// Rank 2 of the world is rank 0 of its node.
-TEST(CudaShardFailure, ARankThatHangsIsNamed) {
-  static constexpr std::chrono::milliseconds kShardBound{kSanitized ? 8'000 : 3'000};
-  const auto hang = [](int rank) -> EngineRunOptions {
-    if (rank != 2) return {};
-    auto updates = std::make_shared<int>(0);
-    return {.update = [updates](Engine& engine, Prefetcher& batches, const Plan& plan,
-                                const UpdateSettings& settings) -> Status {
-      if (++*updates == 3) {
-        std::this_thread::sleep_for(kShardBound);
-        return {ErrorKind::kUnavailable, "this rank hung"};
-      }
-      return RunUpdate(engine, batches, PlainAccumulation(plan), settings);
-    }};
-  };
-  EngineCase test{.ranks = 4,
-                  .micro = 5,
-                  .target = 40,
-                  .updates = 20,
-                  .widths = kBlocks,
-                  .shard = Sharding::kNodeOptimizer};
-  ResetGpus(4);
-  const auto outcomes =
-      RunCudaRanks(test, {.bound = kShardBound, .node_of = {0, 0, 1, 1}, .options = hang});
-  for (const RankOutcome& outcome : outcomes) {
-    EXPECT_THAT(outcome.run, HasKind(ErrorKind::kUnavailable));
-  }
-  EXPECT_THAT(outcomes[3].run, HasMessage(HasSubstr("the communicator of ranks 2, 3, which it "
-                                                    "counts from 0 on: ")));
-  EXPECT_THAT(outcomes[3].run, HasMessage(HasSubstr("rank 0 on node1 did not enter")));
-  EXPECT_EQ(standin::LiveNcclComms(), 0);
-  for (const int device : {-1, 0, 1, 2, 3}) EXPECT_EQ(standin::LiveBytes(device), 0) << device;
 }
 
 // Trainings: what GPUs have saved in one mode others continue in another, and CPUs, too.
