@@ -103,7 +103,7 @@ Status EnqueueSum(cudaStream_t stream, std::int64_t elements, UpdateControl* con
                   double* total_of_part, void* scratch) {
   const GridSums sums = GridSums::At(scratch);
   const std::int64_t blocks = BlocksOf(elements);
-  const unsigned grid = std::max(1U, std::min(kNormBlocks, BlocksFor(blocks, kThreads)));
+  const unsigned grid = std::min(kNormBlocks, BlocksFor(blocks, kThreads));
   return Launch(SumKernel, {grid, kThreads}, stream, "gradient norm", SquaresIn(scratch), blocks,
                 control, total_of_part, sums.arrived, sums.partials);
 }

@@ -175,9 +175,9 @@ Status AddRun(const Job& job, const Plan& plan, std::string* text) {
     const auto memory = [&](const Model& stage) -> Result<std::int64_t> {
       const PlannedTraining training{
           .job = job, .model = stage, .data = run.data, .schedule = run.schedule};
-      const Device device = job.device == Device::kCuda ? Device::kCuda : Device::kCpu;
-      GACCD_ASSIGN_OR_RETURN(const EngineMemory planned, PlannedMemory(training, plan, device));
-      return device == Device::kCuda ? planned.device_bytes : planned.host_bytes;
+      GACCD_ASSIGN_OR_RETURN(const EngineMemory planned,
+                             PlannedMemory(training, plan, DeviceOf(job)));
+      return BytesOf(planned, job);
     };
     GACCD_ASSIGN_OR_RETURN(const std::string stages, PipelineText(job, run.model, plan, memory));
     *text += stages;
