@@ -20,14 +20,14 @@
 #include "daemon/checkpoint/load.h"
 #include "daemon/checkpoint/saved_job.h"
 #include "daemon/checkpoint/saved_weights.h"
-#include "daemon/checkpoint/transformers_folder.h"
 #include "daemon/config/arguments.h"
 #include "daemon/config/flat_json.h"
 #include "daemon/data/class_names.h"
-#include "daemon/model/safetensors.h"
 #include "daemon/models/network.h"
 #include "daemon/rundir/folder_owner.h"
 #include "daemon/tensor/flat_layout.h"
+#include "daemon/weights/safetensors.h"
+#include "daemon/weights/transformers_folder.h"
 
 namespace gaccd {
 namespace {

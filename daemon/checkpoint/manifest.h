@@ -16,7 +16,7 @@
 
 #include "collectives/base/result.h"
 #include "collectives/base/sha256.h"
-#include "daemon/accum/sample_ledger.h"
+#include "daemon/engine/sample_ledger.h"
 #include "daemon/plan/plan.h"
 #include "daemon/tensor/flat_layout.h"
 

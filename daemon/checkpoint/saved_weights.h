@@ -7,7 +7,7 @@
 #include "collectives/base/result.h"
 #include "daemon/checkpoint/generations.h"
 #include "daemon/config/job.h"
-#include "daemon/model/safetensors.h"
+#include "daemon/weights/safetensors.h"
 
 namespace gaccd {
 

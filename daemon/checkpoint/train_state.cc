@@ -6,7 +6,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/saved_job.h"
-#include "daemon/config/job_text.h"
+#include "daemon/config/job_changes.h"
 #include "daemon/data/class_names.h"
 #include "daemon/data/update_schedule.h"
 #include "daemon/optim/optimizer.h"
@@ -34,27 +34,8 @@ Status Differs(std::string_view what, const T& saved, const T& now) {
 
 std::string_view OnOff(bool on) { return on ? "on" : "off"; }
 
-std::string ToText(const StateMeaning& meaning) {
-  std::string text(meaning.optimizer);
-  for (const auto& [name, value] : meaning.settings) text += StrCat(" ", name, " ", value);
-  return text;
-}
-
 std::string TextOf(const ParameterRecord& parameter) {
   return parameter.frozen ? "frozen" : GroupText(parameter.group);
-}
-
-Status CheckSameModel(const Job& saved, const ModelSpec& model) {
-  Job other = saved;
-  other.model = model;
-  const auto* was = std::get_if<GraphSpec>(&saved.model.architecture);
-  auto* now = std::get_if<GraphSpec>(&other.model.architecture);
-  if (was != nullptr && now != nullptr && was->digest == now->digest) now->path = was->path;
-  const std::string differences = JobDifferences(saved, other);
-  if (differences.empty()) return Status::Ok();
-  return {
-      ErrorKind::kConfig,
-      StrCat("the checkpoint belongs to another model (checkpoint -> this job): ", differences)};
 }
 
 void RemoveDropout(ModelSpec* model) {
@@ -168,44 +149,43 @@ Status CheckFits(const Manifest& manifest, const FlatLayout& layout,
 Status CheckSameSamples(const Manifest& manifest, const Job& saved, const Job& job,
                         const Plan& plan, std::int64_t dataset_samples) {
   const RunCursor& cursor = manifest.cursor;
-  if (cursor.seed != job.seed) return Differs("the seed", cursor.seed, job.seed);
   if (cursor.dataset_samples != dataset_samples) {
     return Differs("a data set of", cursor.dataset_samples, dataset_samples);
   }
   if (manifest.plan->effective_batch() != plan.effective_batch()) {
     return Differs("the effective batch", manifest.plan->effective_batch(), plan.effective_batch());
   }
-  if (saved.data.shuffle != job.data.shuffle) {
-    return Differs("shuffle", saved.data.shuffle, job.data.shuffle);
-  }
   const Status classes = CheckSameClasses({saved.data.class_name, "the checkpoint"},
                                           {job.data.class_name, "the data of this job"});
   if (!classes.ok()) {
     return {ErrorKind::kConfig, "the checkpoint belongs to another run: " + classes.message()};
   }
-  if (saved.batch.last_cycle != job.batch.last_cycle) {
-    return Differs("the last cycle", Name(saved.batch.last_cycle), Name(job.batch.last_cycle));
-  }
   if (cursor.step == 0) return Status::Ok();
   return CheckSameUpdate(manifest, saved, job, cursor.step);
 }
 
-Status CheckSameModel(const Job& saved, const Job& job) { return CheckSameModel(saved, job.model); }
-
-Status CheckSameNetwork(Job saved, const Job& job) {
-  ModelSpec model = job.model;
-  saved.model.loss = model.loss;
-  for (ModelSpec* one : {&saved.model, &model}) RemoveDropout(one);
-  return CheckSameModel(saved, model);
+Status CheckSameRun(const Job& saved, const Job& job) {
+  const std::string differences = CompareJobs(saved, job).other_run;
+  if (differences.empty()) return Status::Ok();
+  return {ErrorKind::kConfig,
+          StrCat("the checkpoint belongs to another run (checkpoint -> this job): ", differences,
+                 "; to take only its weights: ", kTakeWeights)};
 }
 
-Status CheckSameOptimizer(const Job& saved, const Job& job) {
-  const StateMeaning was = MeaningOfState(saved.optimizer);
-  const StateMeaning now = MeaningOfState(job.optimizer);
-  if (was == now) return Status::Ok();
-  return {ErrorKind::kConfig,
-          StrCat("the checkpoint belongs to another optimizer: ", ToText(was), " -> ", ToText(now),
-                 "; to take only its weights: ", kTakeWeights)};
+Status CheckSameModel(Job saved, const Job& job) {
+  Job other = saved;
+  other.model = job.model;
+  const std::string differences = CompareJobs(std::move(saved), other).other_run;
+  if (differences.empty()) return Status::Ok();
+  return {
+      ErrorKind::kConfig,
+      StrCat("the checkpoint belongs to another model (checkpoint -> this job): ", differences)};
+}
+
+Status CheckSameNetwork(Job saved, Job job) {
+  saved.model.loss = job.model.loss;
+  for (Job* one : {&saved, &job}) RemoveDropout(&one->model);
+  return CheckSameModel(std::move(saved), job);
 }
 
 Status CheckSameWindow(const Manifest& manifest, const Job& saved, const Job& job, const Plan& plan,

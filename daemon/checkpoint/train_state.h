@@ -38,24 +38,25 @@ Status CheckSameGroups(const Manifest& manifest, const FlatLayout& layout,
 Status CheckFits(const Manifest& manifest, const FlatLayout& layout,
                  std::int64_t optimizer_elements);
 
-// kConfig when update `step` would take other samples than in the run that was saved: another seed,
-// data set, names of classes, effective batch, order or last cycle; or when the update before it
-// took others than it does in this job: a run with last_cycle carry that had ended with a smaller
-// update. Nodes, micro-batch, learning rate and, this aside, the length of the run may change.
-// REQUIRES: `saved` is CheckedJob(manifest).
+// kConfig, naming the differences: fields of the job that a run keeps (`resume = SAME` in
+// proto/job.proto) have other values: the model, the optimiser and what gives its state a meaning,
+// the seed, the order of the samples.
+Status CheckSameRun(const Job& saved, const Job& job);
+
+// kConfig when update `step` would take other samples than in the run that was saved: another data
+// set, names of classes or effective batch; or when the update before it took others than it does
+// in this job: a run with last_cycle carry that had ended with a smaller update. Nodes,
+// micro-batch, learning rate and, this aside, the length of the run may change.
+// REQUIRES: `saved` is CheckedJob(manifest); CheckSameRun().
 Status CheckSameSamples(const Manifest& manifest, const Job& saved, const Job& job,
                         const Plan& plan, std::int64_t dataset_samples);
 
 // kConfig, naming the difference: the job has another model or loss, which may have the same
 // shapes.
-Status CheckSameModel(const Job& saved, const Job& job);
+Status CheckSameModel(Job saved, const Job& job);
 
 // The same but for the loss and for dropout, which do not say what the weights mean.
-Status CheckSameNetwork(Job saved, const Job& job);
-
-// kConfig, naming the settings: the optimiser is another one, or gives what it keeps another
-// meaning: momentum, betas. Learning rate, weight decay, epsilon and nesterov may change.
-Status CheckSameOptimizer(const Job& saved, const Job& job);
+Status CheckSameNetwork(Job saved, Job job);
 
 // kConfig when the update inside which it was saved has other micro-steps in this job: on other
 // ranks, in another precision, with another micro-batch, number of steps or of samples, grouped by

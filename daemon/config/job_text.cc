@@ -3,7 +3,6 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/text_format.h>
-#include <google/protobuf/util/message_differencer.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -251,30 +250,6 @@ Result<PlanRequest> ToPlanRequest(const BatchSpec& batch, std::int64_t nodes,
                      .lr_rule = batch.lr_rule,
                      .reference_batch = same ? target : batch.reference,
                      .recompute = batch.recompute.value_or(Recompute::kNone)};
-}
-
-std::string JobDifferences(Job was, const Job& now) {
-  was.name = now.name;
-  was.log_every = now.log_every;
-  was.noise_scale_every = now.noise_scale_every;
-  was.folder = now.folder;
-  was.batch.recompute = now.batch.recompute;
-  was.pipeline = now.pipeline;
-  if (was.data.class_name.empty()) was.data.class_name = now.data.class_name;
-  const proto::Job before = ToProto(WithAbsolutePaths(was));
-  const proto::Job after = ToProto(WithAbsolutePaths(now));
-  std::string lines;
-  google::protobuf::util::MessageDifferencer differencer;
-  differencer.ReportDifferencesToString(&lines);
-  differencer.Compare(before, after);
-  std::string text;
-  for (std::size_t start = 0, end = 0; start < lines.size(); start = end + 1) {
-    end = std::min(lines.find('\n', start), lines.size());
-    std::string_view line = std::string_view(lines).substr(start, end - start);
-    if (line.starts_with("modified: ")) line.remove_prefix(std::string_view("modified: ").size());
-    text += StrCat(text.empty() ? "" : "; ", line);
-  }
-  return text;
 }
 
 std::string JobText(const Job& job) {

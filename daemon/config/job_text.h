@@ -44,11 +44,6 @@ namespace gaccd {
 // The whole job with all its defaults; ParseJobText gives the same job again.
 [[nodiscard]] std::string JobText(const Job& job);
 
-// What `now` has otherwise than `was`, for people: "optimizer.lr: 0.1 -> 0.05; epochs: 2 -> 4".
-// What does not touch the training (name, log_every) is left out, as are names of classes that
-// `was` does not have, and paths that name the same file. Empty: nothing.
-[[nodiscard]] std::string JobDifferences(Job was, const Job& now);
-
 // 32 hex digits of the job and of the flags outside of it (strict, bound, the paths). Equal
 // on two ranks if and only if both would do the same. Not cryptographic.
 [[nodiscard]] std::string JobDigest(const Job& job, const Flags& flags);

@@ -10,7 +10,7 @@
 namespace gaccd {
 namespace {
 
-// A layer number apart from those of dropout (ops/dropout.h), which count from 0.
+// A layer number apart from those of dropout (ops/pointwise/dropout.h), which count from 0.
 constexpr std::uint64_t kMaskStream = std::uint64_t{1} << 32;
 
 // Of 2^32.

@@ -17,10 +17,10 @@
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
 #include "daemon/engine/engine_options.h"
-#include "daemon/model/model.h"
-#include "daemon/model/replica.h"
-#include "daemon/ops/info_nce.h"
+#include "daemon/ops/loss/info_nce.h"
 #include "daemon/optim/update_control.h"
+#include "daemon/replica/model.h"
+#include "daemon/replica/replica.h"
 
 namespace gaccd {
 

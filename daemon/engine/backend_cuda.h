@@ -19,9 +19,9 @@
 #include "daemon/engine/pipeline_cuda.h"
 #include "daemon/engine/shard_cuda.h"
 #include "daemon/engine/update_slots_cuda.h"
-#include "daemon/model/replica_cuda.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/optim/optimizer_cuda.h"
+#include "daemon/replica/replica_cuda.h"
 #include "daemon/tensor/shard_layout.h"
 
 namespace gaccd {

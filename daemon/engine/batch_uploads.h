@@ -13,7 +13,7 @@
 #include "collectives/base/cuda.h"
 #include "daemon/device/cuda/cuda_context.h"
 #include "daemon/engine/device_waiter.h"
-#include "daemon/model/replica_cuda.h"
+#include "daemon/replica/replica_cuda.h"
 
 namespace gaccd {
 

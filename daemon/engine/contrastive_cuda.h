@@ -9,8 +9,8 @@
 #include "collectives/base/cuda.h"
 #include "daemon/device/cuda/device_memory.h"
 #include "daemon/engine/device_waiter.h"
-#include "daemon/model/replica.h"
-#include "daemon/ops/info_nce.h"
+#include "daemon/ops/loss/info_nce.h"
+#include "daemon/replica/replica.h"
 
 namespace gaccd {
 

@@ -1,5 +1,5 @@
 // ContrastiveWindow: the representations of one update of this rank, from their first forward pass
-// to their gradients. The mathematics are in ops/info_nce.h. Used by one thread.
+// to their gradients. The mathematics are in ops/loss/info_nce.h. Used by one thread.
 //
 //   Begin, Append (every micro-batch), ComputeContrastiveLoss, Next (every micro-batch, in the same
 //   order)
@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "collectives/comm/communicator.h"
-#include "daemon/model/model.h"
-#include "daemon/ops/info_nce.h"
+#include "daemon/ops/loss/info_nce.h"
+#include "daemon/replica/model.h"
 
 namespace gaccd {
 

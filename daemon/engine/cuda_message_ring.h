@@ -1,6 +1,6 @@
 // CudaMessageRing: one direction of messages with one neighbour in a pipeline, in the memory of
 // this GPU, on a stream of its own, so that they travel while others are computed. Places are used
-// in turns (model/stage_messages.h); all that is waited for is waited for by streams:
+// in turns (replica/stage_messages.h); all that is waited for is waited for by streams:
 //
 //   received   ring: free[place] | receive | arrived      compute: arrived | kernels | free[place]
 //   sent       compute: left[place] | copy | made         ring: made | send | left[place]
@@ -14,7 +14,7 @@
 
 #include "collectives/base/cuda.h"
 #include "collectives/comm/communicator.h"
-#include "daemon/model/stage_messages.h"
+#include "daemon/replica/stage_messages.h"
 
 namespace gaccd {
 

@@ -18,7 +18,7 @@
 
 #include "collectives/base/result.h"
 #include "daemon/engine/backend.h"
-#include "daemon/model/model.h"
+#include "daemon/replica/model.h"
 
 namespace gaccd {
 

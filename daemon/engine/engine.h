@@ -32,13 +32,13 @@
 
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
-#include "daemon/accum/noise_scale.h"
-#include "daemon/accum/sample_ledger.h"
 #include "daemon/engine/contrastive_window.h"
 #include "daemon/engine/divided_steps.h"
 #include "daemon/engine/engine_options.h"
 #include "daemon/engine/lap_timer.h"
-#include "daemon/model/model.h"
+#include "daemon/engine/noise_scale.h"
+#include "daemon/engine/sample_ledger.h"
+#include "daemon/replica/model.h"
 
 namespace gaccd {
 

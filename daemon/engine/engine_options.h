@@ -8,7 +8,7 @@
 
 #include "daemon/config/job.h"
 #include "daemon/device/cuda/sdpa.h"
-#include "daemon/model/replica.h"
+#include "daemon/replica/replica.h"
 
 namespace gaccd {
 

@@ -13,8 +13,8 @@
 #include "collectives/comm/chain_links.h"
 #include "daemon/engine/cuda_message_ring.h"
 #include "daemon/engine/pipeline_exchange.h"
-#include "daemon/model/replica.h"
 #include "daemon/optim/update_control.h"
+#include "daemon/replica/replica.h"
 
 namespace gaccd {
 

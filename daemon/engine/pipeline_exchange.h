@@ -23,7 +23,7 @@
 
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
-#include "daemon/model/pipeline_stage.h"
+#include "daemon/replica/pipeline_stage.h"
 
 namespace gaccd {
 

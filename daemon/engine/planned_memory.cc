@@ -6,10 +6,10 @@
 #include "collectives/comm/communicator.h"
 #include "daemon/device/host_buffer.h"
 #include "daemon/engine/contrastive_window.h"
-#include "daemon/model/prepared_graphs.h"
-#include "daemon/model/stage_messages.h"
 #include "daemon/ops/cuda_kernels.h"
 #include "daemon/optim/optimizer.h"
+#include "daemon/replica/prepared_graphs.h"
+#include "daemon/replica/stage_messages.h"
 #include "daemon/tensor/shard_layout.h"
 
 namespace gaccd {

@@ -4,7 +4,7 @@
 
 #include "collectives/base/result.h"
 #include "daemon/engine/engine_options.h"
-#include "daemon/model/model.h"
+#include "daemon/replica/model.h"
 
 namespace gaccd {
 

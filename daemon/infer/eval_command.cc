@@ -6,10 +6,10 @@
 #include "collectives/base/print.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
+#include "daemon/eval/evaluator.h"
 #include "daemon/infer/run_on_ranks.h"
 #include "daemon/infer/trained_model.h"
 #include "daemon/telemetry/event_lines.h"
-#include "daemon/train/evaluator.h"
 #include "daemon/train/same_data.h"
 
 namespace gaccd {

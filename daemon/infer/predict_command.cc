@@ -17,12 +17,12 @@
 #include "daemon/data/class_names.h"
 #include "daemon/data/index_source.h"
 #include "daemon/data/prefetcher.h"
+#include "daemon/engine/engine_ring.h"
 #include "daemon/infer/prediction_lines.h"
 #include "daemon/infer/row_file.h"
 #include "daemon/infer/run_on_ranks.h"
 #include "daemon/infer/trained_model.h"
 #include "daemon/tensor/finite.h"
-#include "daemon/train/engine_ring.h"
 #include "daemon/train/same_data.h"
 
 namespace gaccd {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "daemon/train/nccl_environment.h"
+#include "daemon/launch/nccl_environment.h"
 
 namespace gaccd {
 

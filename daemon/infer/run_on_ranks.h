@@ -5,9 +5,9 @@
 
 #include "daemon/config/flags.h"
 #include "daemon/infer/trained_model.h"
+#include "daemon/launch/session.h"
 #include "daemon/train/rank_status.h"
 #include "daemon/train/run.h"
-#include "daemon/train/session.h"
 
 namespace gaccd {
 

@@ -12,10 +12,10 @@
 #include "daemon/config/job.h"
 #include "daemon/data/dataset.h"
 #include "daemon/engine/engine.h"
-#include "daemon/model/model.h"
+#include "daemon/launch/session.h"
+#include "daemon/replica/model.h"
 #include "daemon/train/rank_status.h"
-#include "daemon/train/session.h"
-#include "daemon/train/weights.h"
+#include "daemon/weights/weights.h"
 
 namespace gaccd {
 

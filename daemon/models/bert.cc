@@ -1,9 +1,9 @@
 #include "daemon/models/bert.h"
 
 #include "collectives/base/strings.h"
-#include "daemon/ops/cast.h"
-#include "daemon/ops/pool_rows.h"
-#include "daemon/ops/row_functions.h"
+#include "daemon/ops/layout/pool_rows.h"
+#include "daemon/ops/norm/row_functions.h"
+#include "daemon/ops/pointwise/cast.h"
 
 namespace gaccd {
 namespace {

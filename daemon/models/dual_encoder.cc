@@ -3,9 +3,9 @@
 #include <cmath>
 
 #include "collectives/base/strings.h"
-#include "daemon/ops/cast.h"
-#include "daemon/ops/join_columns.h"
-#include "daemon/ops/row_functions.h"
+#include "daemon/ops/layout/join_columns.h"
+#include "daemon/ops/norm/row_functions.h"
+#include "daemon/ops/pointwise/cast.h"
 
 namespace gaccd {
 namespace {

@@ -1,6 +1,6 @@
 // DualEncoder: two towers that map two tensors of a sample into one space, as in CLIP (Radford et
 // al. 2021): each ends in a projection without bias, and rows have length 1. For the contrastive
-// loss (ops/info_nce.h), whose scale is exp(logit_scale), a parameter f32 [1].
+// loss (ops/loss/info_nce.h), whose scale is exp(logit_scale), a parameter f32 [1].
 #pragma once
 
 #include "daemon/models/layer_list.h"

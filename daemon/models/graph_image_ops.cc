@@ -1,10 +1,10 @@
 #include "collectives/base/strings.h"
 #include "daemon/models/graph_op_families.h"
 #include "daemon/nn/batch_norm.h"
-#include "daemon/ops/combine.h"
-#include "daemon/ops/conv_transpose2d.h"
-#include "daemon/ops/group_norm.h"
-#include "daemon/ops/pool2d.h"
+#include "daemon/ops/image/conv_transpose2d.h"
+#include "daemon/ops/image/pool2d.h"
+#include "daemon/ops/norm/group_norm.h"
+#include "daemon/ops/pointwise/combine.h"
 
 namespace gaccd {
 namespace {

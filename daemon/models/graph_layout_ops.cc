@@ -2,7 +2,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/models/graph_op_families.h"
-#include "daemon/ops/rearrange.h"
+#include "daemon/ops/layout/rearrange.h"
 
 namespace gaccd {
 namespace {

@@ -1,5 +1,5 @@
 #include "daemon/models/graph_op_families.h"
-#include "daemon/ops/number_functions.h"
+#include "daemon/ops/pointwise/number_functions.h"
 
 namespace gaccd {
 namespace {

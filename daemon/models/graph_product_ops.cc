@@ -4,11 +4,11 @@
 #include "collectives/base/strings.h"
 #include "daemon/autograd/add.h"
 #include "daemon/models/graph_op_families.h"
-#include "daemon/ops/batched_product.h"
-#include "daemon/ops/combine.h"
-#include "daemon/ops/concat.h"
-#include "daemon/ops/embedding.h"
-#include "daemon/ops/number_functions.h"
+#include "daemon/ops/layout/concat.h"
+#include "daemon/ops/layout/embedding.h"
+#include "daemon/ops/pointwise/combine.h"
+#include "daemon/ops/pointwise/number_functions.h"
+#include "daemon/ops/product/batched_product.h"
 
 namespace gaccd {
 namespace {

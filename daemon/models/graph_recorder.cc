@@ -4,11 +4,11 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/models/graph_ops.h"
-#include "daemon/ops/cast.h"
-#include "daemon/ops/channels_last.h"
-#include "daemon/ops/number_functions.h"
-#include "daemon/ops/rearrange.h"
-#include "daemon/ops/reshape.h"
+#include "daemon/ops/image/channels_last.h"
+#include "daemon/ops/layout/rearrange.h"
+#include "daemon/ops/layout/reshape.h"
+#include "daemon/ops/pointwise/cast.h"
+#include "daemon/ops/pointwise/number_functions.h"
 
 namespace gaccd {
 namespace {

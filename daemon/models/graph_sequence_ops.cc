@@ -6,11 +6,11 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/models/graph_op_families.h"
-#include "daemon/ops/attention.h"
-#include "daemon/ops/embedding.h"
-#include "daemon/ops/number_functions.h"
-#include "daemon/ops/pool_rows.h"
-#include "daemon/ops/rotary.h"
+#include "daemon/ops/attention/attention.h"
+#include "daemon/ops/attention/rotary.h"
+#include "daemon/ops/layout/embedding.h"
+#include "daemon/ops/layout/pool_rows.h"
+#include "daemon/ops/pointwise/number_functions.h"
 
 namespace gaccd {
 namespace {

@@ -3,14 +3,14 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/models/graph_op_families.h"
-#include "daemon/ops/activations.h"
-#include "daemon/ops/gated.h"
-#include "daemon/ops/layer_norm.h"
-#include "daemon/ops/leaky_relu.h"
-#include "daemon/ops/linear.h"
-#include "daemon/ops/relu.h"
-#include "daemon/ops/rms_norm.h"
-#include "daemon/ops/row_functions.h"
+#include "daemon/ops/norm/layer_norm.h"
+#include "daemon/ops/norm/rms_norm.h"
+#include "daemon/ops/norm/row_functions.h"
+#include "daemon/ops/pointwise/activations.h"
+#include "daemon/ops/pointwise/gated.h"
+#include "daemon/ops/pointwise/leaky_relu.h"
+#include "daemon/ops/pointwise/relu.h"
+#include "daemon/ops/product/linear.h"
 
 namespace gaccd {
 namespace {

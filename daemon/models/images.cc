@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "daemon/ops/reshape.h"
+#include "daemon/ops/layout/reshape.h"
 
 namespace gaccd {
 

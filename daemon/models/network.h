@@ -25,7 +25,7 @@ struct WeightNames {
 };
 
 // Networks whose prediction is two representations of a sample side by side, [samples, 2 width],
-// for a contrastive loss (ops/info_nce.h).
+// for a contrastive loss (ops/loss/info_nce.h).
 struct PairSpec {
   std::int64_t width = 0;
   std::string_view log_scale;  // the parameter

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "daemon/config/job.h"
-#include "daemon/ops/batch_norm.h"
+#include "daemon/ops/norm/batch_norm.h"
 
 namespace gaccd {
 

@@ -4,10 +4,10 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/models/images.h"
-#include "daemon/ops/embedding.h"
-#include "daemon/ops/pool_rows.h"
-#include "daemon/ops/prepend_row.h"
-#include "daemon/ops/reshape.h"
+#include "daemon/ops/layout/embedding.h"
+#include "daemon/ops/layout/pool_rows.h"
+#include "daemon/ops/layout/prepend_row.h"
+#include "daemon/ops/layout/reshape.h"
 
 namespace gaccd {
 namespace {

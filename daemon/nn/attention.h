@@ -1,11 +1,11 @@
-// Self-attention of several heads (ops/attention.h), without the projections around it.
+// Self-attention of several heads (ops/attention/attention.h), without the projections around it.
 #pragma once
 
 #include <optional>
 #include <vector>
 
 #include "daemon/nn/module.h"
-#include "daemon/ops/attention.h"
+#include "daemon/ops/attention/attention.h"
 
 namespace gaccd::nn {
 

@@ -1,10 +1,10 @@
 // nn::BatchNorm of images or of vectors, by channel: weight, at first 1, and bias, at first 0;
 // buffers running_mean, at first 0, running_var, at first 1, and num_batches_tracked, the updates
-// so far. The functions are in ops/batch_norm.h.
+// so far. The functions are in ops/norm/batch_norm.h.
 #pragma once
 
 #include "daemon/nn/module.h"
-#include "daemon/ops/batch_norm.h"
+#include "daemon/ops/norm/batch_norm.h"
 
 namespace gaccd::nn {
 

@@ -1,10 +1,10 @@
-// nn::Conv2d: as PyTorch's. The function is in ops/conv2d.h.
+// nn::Conv2d: as PyTorch's. The function is in ops/image/conv2d.h.
 #pragma once
 
 #include <optional>
 
 #include "daemon/nn/module.h"
-#include "daemon/ops/conv2d.h"
+#include "daemon/ops/image/conv2d.h"
 
 namespace gaccd::nn {
 

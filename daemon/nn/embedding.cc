@@ -1,6 +1,6 @@
 #include "daemon/nn/embedding.h"
 
-#include "daemon/ops/embedding.h"
+#include "daemon/ops/layout/embedding.h"
 
 namespace gaccd::nn {
 namespace {

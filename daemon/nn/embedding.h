@@ -1,5 +1,5 @@
 // Tables of vectors: one for every id, or for every position of a sequence. Functions:
-// ops/embedding.h. Values start normal with a deviation, as in transformers.
+// ops/layout/embedding.h. Values start normal with a deviation, as in transformers.
 #pragma once
 
 #include "daemon/nn/module.h"

@@ -1,8 +1,8 @@
 #include "daemon/nn/image_layers.h"
 
 #include "collectives/base/strings.h"
-#include "daemon/ops/group_norm.h"
-#include "daemon/ops/reshape.h"
+#include "daemon/ops/layout/reshape.h"
+#include "daemon/ops/norm/group_norm.h"
 
 namespace gaccd::nn {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "daemon/nn/module.h"
-#include "daemon/ops/pool2d.h"
+#include "daemon/ops/image/pool2d.h"
 
 namespace gaccd::nn {
 
@@ -33,7 +33,8 @@ struct GroupNormOptions {
   double epsilon = 1e-5;
 };
 
-// weight [channels], at first 1, and bias [channels], at first 0. The function: ops/group_norm.h.
+// weight [channels], at first 1, and bias [channels], at first 0. The function:
+// ops/norm/group_norm.h.
 class GroupNorm final : public Layer {
  public:
   GroupNorm(const Scope& scope, const GroupNormOptions& options);

@@ -1,6 +1,6 @@
 #include "daemon/nn/layer_norm.h"
 
-#include "daemon/ops/layer_norm.h"
+#include "daemon/ops/norm/layer_norm.h"
 
 namespace gaccd::nn {
 

@@ -1,5 +1,5 @@
 // nn::LayerNorm over the last dimension: weight [width], at first 1, and bias [width], at first 0.
-// The function is in ops/layer_norm.h.
+// The function is in ops/norm/layer_norm.h.
 #pragma once
 
 #include "daemon/nn/module.h"

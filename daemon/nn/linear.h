@@ -1,10 +1,10 @@
-// nn::Linear: y = x W^T + b. The function is in ops/linear.h.
+// nn::Linear: y = x W^T + b. The function is in ops/product/linear.h.
 #pragma once
 
 #include <optional>
 
 #include "daemon/nn/module.h"
-#include "daemon/ops/linear.h"
+#include "daemon/ops/product/linear.h"
 
 namespace gaccd::nn {
 

@@ -5,10 +5,10 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/autograd/function.h"
-#include "daemon/ops/cast.h"
-#include "daemon/ops/channels_last.h"
-#include "daemon/ops/dropout.h"
-#include "daemon/ops/reshape.h"
+#include "daemon/ops/image/channels_last.h"
+#include "daemon/ops/layout/reshape.h"
+#include "daemon/ops/pointwise/cast.h"
+#include "daemon/ops/pointwise/dropout.h"
 
 namespace gaccd::nn {
 namespace {

@@ -37,7 +37,7 @@ struct GraphInput {
 };
 
 // Statistics of an update that a layer adds to its running ones when the update ends
-// (ops/batch_norm.h).
+// (ops/norm/batch_norm.h).
 struct RunningUpdate {
   ValueId sums = kNoValue;    // an update_sum; none: of micro-batches, as gradients of the buffers
   std::int64_t run_size = 0;  // samples of each run that the sums belong to; 0: there are none
@@ -101,9 +101,9 @@ class Recorder {
   [[nodiscard]] std::int64_t update_samples() const {
     return options_.update_samples > 0 ? options_.update_samples : options_.samples;
   }
-  // x with values dropped with this probability (ops/dropout.h), each call with masks of its own;
-  // x itself where dropout is not recorded, or never drops. whole_samples: of each sample all
-  // values or none.
+  // x with values dropped with this probability (ops/pointwise/dropout.h), each call with masks of
+  // its own; x itself where dropout is not recorded, or never drops. whole_samples: of each sample
+  // all values or none.
   ValueId Dropout(std::string_view where, double probability, ValueId x,
                   bool whole_samples = false);
   [[nodiscard]] bool training() const { return options_.training; }

@@ -1,11 +1,11 @@
 #include "daemon/nn/simple_layers.h"
 
 #include "daemon/autograd/add.h"
-#include "daemon/ops/flatten.h"
-#include "daemon/ops/leaky_relu.h"
-#include "daemon/ops/pool_rows.h"
-#include "daemon/ops/relu.h"
-#include "daemon/ops/reshape.h"
+#include "daemon/ops/layout/flatten.h"
+#include "daemon/ops/layout/pool_rows.h"
+#include "daemon/ops/layout/reshape.h"
+#include "daemon/ops/pointwise/leaky_relu.h"
+#include "daemon/ops/pointwise/relu.h"
 
 namespace gaccd::nn {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "daemon/nn/module.h"
-#include "daemon/ops/activations.h"
+#include "daemon/ops/pointwise/activations.h"
 
 namespace gaccd::nn {
 
@@ -14,7 +14,7 @@ class Flatten final : public Layer {
   ValueId operator()(Recorder& recorder, ValueId input) const override;
 };
 
-// The kinds: ops/elementwise.h.
+// The kinds: ops/pointwise/elementwise.h.
 class Activation final : public Layer {
  public:
   Activation(const Scope& scope, ActivationKind kind) : Layer(scope), kind_(kind) {}

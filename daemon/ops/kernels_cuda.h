@@ -14,8 +14,8 @@
 #include "collectives/base/result.h"
 #include "daemon/device/cuda/launch.h"
 #include "daemon/device/cuda/reduce.h"
-#include "daemon/ops/elementwise.h"
-#include "daemon/ops/token_cross_entropy.h"
+#include "daemon/ops/loss/token_cross_entropy.h"
+#include "daemon/ops/pointwise/elementwise.h"
 
 namespace gaccd {
 

@@ -9,7 +9,6 @@
 
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"
-#include "daemon/optim/state_meaning.h"
 #include "daemon/tensor/flat_layout.h"
 #include "daemon/tensor/host_device.h"
 
@@ -31,7 +30,6 @@ struct Adagrad {
   static constexpr int kStates = 1;
 
   static Status Check(const AdagradSpec& spec);
-  static StateSettings Settings(const AdagradSpec& /*spec*/) { return {}; }
   static AdagradFactors FactorsOf(const AdagradSpec& spec, const OptimizerGroup& group, double lr,
                                   std::int64_t update);
   GACCD_HOST_DEVICE static void Update(const AdagradFactors& f, float gradient, float* param,

@@ -1,6 +1,7 @@
 #include "daemon/optim/adamw.h"
 
 #include <cmath>
+#include <utility>
 
 #include "collectives/base/simd.h"
 #include "daemon/optim/rule_checks.h"
@@ -32,7 +33,8 @@ AdamWFactors AdamW::FactorsOf(const AdamWSpec& spec, const OptimizerGroup& group
 }
 
 Status AdamW::Check(const AdamWSpec& spec) {
-  for (const auto& [name, beta] : Settings(spec)) {
+  for (const auto& [name, beta] :
+       {std::pair("beta1", spec.beta1), std::pair("beta2", spec.beta2)}) {
     if (beta >= 0 && beta < 1) continue;
     return {ErrorKind::kConfig,
             StrCat("optimizer: adamw ", name, " must be >= 0 and < 1, found ", beta)};

@@ -9,7 +9,6 @@
 
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"
-#include "daemon/optim/state_meaning.h"
 #include "daemon/tensor/flat_layout.h"
 #include "daemon/tensor/host_device.h"
 
@@ -37,9 +36,6 @@ struct AdamW {
   static constexpr int kStates = 2;
 
   static Status Check(const AdamWSpec& spec);
-  static StateSettings Settings(const AdamWSpec& spec) {
-    return {{"beta1", spec.beta1}, {"beta2", spec.beta2}};
-  }
   static AdamWFactors FactorsOf(const AdamWSpec& spec, const OptimizerGroup& group, double lr,
                                 std::int64_t update);
   GACCD_HOST_DEVICE static void Update(const AdamWFactors& f, float gradient, float* param,

@@ -94,14 +94,6 @@ std::int64_t StateElements(const OptimizerSpec& spec, std::int64_t parameters) {
   return parameters * (states + (spec.ema ? 1 : 0));
 }
 
-StateMeaning MeaningOfState(const OptimizerSpec& spec) {
-  StateMeaning meaning = WithRule(spec, [](auto rule, const auto& settings) {
-    return StateMeaning{rule.kName, rule.Settings(settings)};
-  });
-  if (spec.ema) meaning.settings.emplace_back("ema decay", spec.ema->decay);
-  return meaning;
-}
-
 Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec, OptimizerRanges ranges,
                                                  std::span<float> state) {
   GACCD_RETURN_IF_ERROR(CheckOptimizer(spec, ranges));

@@ -22,14 +22,12 @@
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"
 #include "daemon/optim/ranges.h"
-#include "daemon/optim/state_meaning.h"
 
 namespace gaccd {
 
 // fp32 values of state an optimiser keeps for so many parameters (FlatLayout::trainable_size()),
 // with the average of each, if spec.ema is given; 4 bytes each. For the memory plan.
 [[nodiscard]] std::int64_t StateElements(const OptimizerSpec& spec, std::int64_t parameters);
-[[nodiscard]] StateMeaning MeaningOfState(const OptimizerSpec& spec);
 
 // Called as Step() goes: the parameters before element `end` have their new values.
 using StepProgress = std::function<void(std::int64_t end)>;

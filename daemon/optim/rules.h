@@ -2,7 +2,7 @@
 // is a struct of static members, for example in adamw.h:
 //   Spec, Factors     its settings; what the formula needs for one update of a group, floats
 //   kName, kStates    "adamw"; floats of state a parameter has
-//   Check, Settings   of a Spec: kConfig with the offending value; what its state depends on
+//   Check             of a Spec: kConfig with the offending value
 //   FactorsOf         for update 1, 2, ... with the learning rate of it; gradient_scale 1
 //   Update, Loop      the formula, without calls of std:: (state after `param`); the same over n
 //                     parameters, by SIMD clones, compiled as CMakeLists.txt says

@@ -7,7 +7,6 @@
 
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"
-#include "daemon/optim/state_meaning.h"
 #include "daemon/tensor/flat_layout.h"
 #include "daemon/tensor/host_device.h"
 
@@ -33,7 +32,6 @@ struct Sgd {
   static constexpr std::string_view kName = "sgd";
 
   static Status Check(const SgdSpec& spec);
-  static StateSettings Settings(const SgdSpec& spec) { return {{"momentum", spec.momentum}}; }
   static SgdFactors FactorsOf(const SgdSpec& spec, const OptimizerGroup& group, double lr,
                               std::int64_t update);
 };

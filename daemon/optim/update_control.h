@@ -43,7 +43,7 @@ struct UpdateSums {
   double divisor = 0;  // D: predictions that count, or the sum of their weights
   double samples = 0;  // counted where they are computed
   // Where inputs.measure_noise: |the accumulated gradient|^2 / samples of a rank, and 1 for each
-  // rank that has samples (accum/noise_scale.h).
+  // rank that has samples (engine/noise_scale.h).
   double squares_per_sample = 0;
   double ranks = 0;
 };

@@ -5,7 +5,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/device/host_buffer.h"
 #include "daemon/engine/contrastive_window.h"
-#include "daemon/model/replica.h"
+#include "daemon/replica/replica.h"
 #include "daemon/selftest/micro_batch_sizes.h"
 
 namespace gaccd {

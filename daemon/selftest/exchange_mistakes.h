@@ -9,8 +9,8 @@
 
 #include "collectives/comm/communicator.h"
 #include "daemon/config/job.h"
-#include "daemon/model/model.h"
 #include "daemon/plan/plan.h"
+#include "daemon/replica/model.h"
 
 namespace gaccd {
 

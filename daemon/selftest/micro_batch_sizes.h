@@ -1,8 +1,8 @@
 // What a replica of one rank is prepared for in an update of the plan.
 #pragma once
 
-#include "daemon/model/prepared_graphs.h"
 #include "daemon/plan/plan.h"
+#include "daemon/replica/prepared_graphs.h"
 
 namespace gaccd {
 

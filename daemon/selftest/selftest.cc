@@ -15,8 +15,8 @@
 #include "daemon/data/update_schedule.h"
 #include "daemon/device/host_buffer.h"
 #include "daemon/engine/engine.h"
-#include "daemon/model/model.h"
-#include "daemon/model/replica.h"
+#include "daemon/replica/model.h"
+#include "daemon/replica/replica.h"
 #include "daemon/selftest/selftest_room.h"
 #include "daemon/train/update.h"
 

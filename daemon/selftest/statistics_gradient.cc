@@ -5,8 +5,8 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/device/host_buffer.h"
-#include "daemon/model/replica.h"
-#include "daemon/ops/batch_norm.h"
+#include "daemon/ops/norm/batch_norm.h"
+#include "daemon/replica/replica.h"
 #include "daemon/selftest/micro_batch_sizes.h"
 
 namespace gaccd {

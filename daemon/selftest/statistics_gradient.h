@@ -10,8 +10,8 @@
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
 #include "daemon/data/prefetcher.h"
-#include "daemon/model/model.h"
 #include "daemon/plan/plan.h"
+#include "daemon/replica/model.h"
 
 namespace gaccd {
 

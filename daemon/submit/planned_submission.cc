@@ -9,10 +9,10 @@
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
 #include "daemon/config/plan_command.h"
+#include "daemon/inspect/watch/run_state.h"
 #include "daemon/rundir/safe_place.h"
 #include "daemon/submit/sbatch_script.h"
 #include "daemon/telemetry/log.h"
-#include "daemon/watch/run_state.h"
 
 namespace gaccd {
 namespace {

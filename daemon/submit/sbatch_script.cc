@@ -4,7 +4,7 @@
 #include <cctype>
 
 #include "collectives/base/strings.h"
-#include "daemon/watch/advice.h"
+#include "daemon/inspect/watch/advice.h"
 
 namespace gaccd {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "collectives/base/strings.h"
-#include "daemon/watch/event_stream.h"
+#include "daemon/inspect/watch/event_stream.h"
 
 namespace gaccd {
 namespace {

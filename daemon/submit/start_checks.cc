@@ -9,8 +9,8 @@
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
-#include "daemon/model/model.h"
 #include "daemon/optim/optimizer.h"
+#include "daemon/replica/model.h"
 #include "daemon/submit/sbatch_script.h"
 #include "daemon/submit/signal_lead.h"
 

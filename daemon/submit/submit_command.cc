@@ -16,6 +16,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/config/flat_json.h"
 #include "daemon/config/job_text.h"
+#include "daemon/inspect/watch/doctor.h"
 #include "daemon/rundir/host_names.h"
 #include "daemon/rundir/submissions.h"
 #include "daemon/stop/stop_signals.h"
@@ -26,7 +27,6 @@
 #include "daemon/submit/start_checks.h"
 #include "daemon/telemetry/event_text.h"
 #include "daemon/telemetry/log.h"
-#include "daemon/watch/doctor.h"
 #include "slurm/launch_text.h"
 #include "slurm/run_program.h"
 

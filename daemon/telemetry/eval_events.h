@@ -11,7 +11,7 @@
 
 namespace gaccd {
 
-// Of an evaluation: "accuracy", "f1_macro", ... (daemon/metrics/metric.h).
+// Of an evaluation: "accuracy", "f1_macro", ... (daemon/eval/metric.h).
 struct MetricValue {
   std::string name;
   double value = 0;

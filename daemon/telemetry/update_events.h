@@ -105,7 +105,7 @@ struct StepRecord {
   }
 };
 
-// The gradient noise scale (accum/noise_scale.h), averaged over its measurements in this attempt.
+// The gradient noise scale (engine/noise_scale.h), averaged over its measurements in this attempt.
 struct NoiseScaleRecord {
   static constexpr const char* kEvent = "noise_scale";
 

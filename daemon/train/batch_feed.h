@@ -17,9 +17,9 @@
 #include "daemon/data/sample_order.h"
 #include "daemon/data/update_schedule.h"
 #include "daemon/engine/engine.h"
+#include "daemon/engine/engine_ring.h"
+#include "daemon/engine/step_program.h"
 #include "daemon/plan/plan.h"
-#include "daemon/program/step_program.h"
-#include "daemon/train/engine_ring.h"
 #include "daemon/train/nonfinite.h"
 
 namespace gaccd {

@@ -6,8 +6,8 @@
 
 #include "collectives/base/result.h"
 #include "daemon/data/update_schedule.h"
-#include "daemon/model/model.h"
 #include "daemon/plan/plan.h"
+#include "daemon/replica/model.h"
 
 namespace gaccd {
 

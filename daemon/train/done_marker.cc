@@ -13,11 +13,12 @@
 #include "daemon/checkpoint/generations.h"
 #include "daemon/checkpoint/saved_job.h"
 #include "daemon/checkpoint/train_state.h"
+#include "daemon/config/job_changes.h"
 #include "daemon/config/job_text.h"
 #include "daemon/data/update_schedule.h"
+#include "daemon/eval/best_evaluation.h"
 #include "daemon/rundir/agreement.h"
 #include "daemon/rundir/safe_place.h"
-#include "daemon/train/best_evaluation.h"
 
 namespace gaccd {
 namespace {
@@ -41,19 +42,11 @@ Status Refuse(const Request& request, std::string_view why) {
                                      "; give another --run-dir")};
 }
 
-// What makes the weights others: not the devices, and not how samples are shared out.
-std::string Differences(Job was, const Job& now) {
-  was.batch.micro = now.batch.micro;
-  was.device = now.device;
-  was.deterministic = now.deterministic;
-  was.evaluation = now.evaluation;
-  return JobDifferences(std::move(was), now);
-}
-
 Status CheckSameJob(const Request& request, const Job& was) {
-  const std::string differences = Differences(was, request.job);
-  if (differences.empty()) return Status::Ok();
-  return Refuse(request, StrCat("was trained by another job (its job -> this job): ", differences));
+  const auto [other_run, reported] = CompareJobs(was, request.job);
+  if (other_run.empty() && reported.empty()) return Status::Ok();
+  return Refuse(request, StrCat("was trained by another job (its job -> this job): ", other_run,
+                                other_run.empty() || reported.empty() ? "" : "; ", reported));
 }
 
 Result<DoneRun> SaveWeights(const Request& request, std::string text) {
@@ -84,8 +77,7 @@ Result<DoneRun> WithoutCheckpoint(const Request& request, const std::string& don
 
 // Success where the job, with more updates, continues from the state in the manifest.
 Status CheckGoesOn(const Request& request, const Manifest& from, const Job& saved) {
-  GACCD_RETURN_IF_ERROR(CheckSameModel(saved, request.job));
-  GACCD_RETURN_IF_ERROR(CheckSameOptimizer(saved, request.job));
+  GACCD_RETURN_IF_ERROR(CheckSameRun(saved, request.job));
   return CheckSameSamples(from, saved, request.job, request.plan, from.cursor.dataset_samples);
 }
 

@@ -12,7 +12,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/data/class_names.h"
 #include "daemon/train/storage_limits.h"
-#include "daemon/train/weights.h"
+#include "daemon/weights/weights.h"
 
 namespace gaccd {
 namespace {

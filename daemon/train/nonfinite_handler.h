@@ -12,12 +12,12 @@
 #include "daemon/config/flags_spec.h"
 #include "daemon/config/job.h"
 #include "daemon/engine/engine.h"
+#include "daemon/rundir/progress_notifier.h"
 #include "daemon/tensor/flat_layout.h"
 #include "daemon/train/batch_feed.h"
 #include "daemon/train/in_flight.h"
 #include "daemon/train/loss_scale.h"
 #include "daemon/train/nonfinite.h"
-#include "daemon/train/progress_notifier.h"
 
 namespace gaccd {
 

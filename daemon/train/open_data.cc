@@ -11,7 +11,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/data/node_share.h"
-#include "daemon/preflight/gather_text.h"
+#include "daemon/launch/gather_text.h"
 #include "daemon/telemetry/log.h"
 
 namespace gaccd {

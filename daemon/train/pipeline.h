@@ -7,8 +7,8 @@
 
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"
-#include "daemon/model/model.h"
-#include "daemon/program/step_program.h"
+#include "daemon/engine/step_program.h"
+#include "daemon/replica/model.h"
 
 namespace gaccd {
 

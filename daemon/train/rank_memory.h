@@ -9,8 +9,8 @@
 #include "daemon/data/dataset.h"
 #include "daemon/data/update_schedule.h"
 #include "daemon/engine/engine.h"
-#include "daemon/model/model.h"
 #include "daemon/plan/plan.h"
+#include "daemon/replica/model.h"
 
 namespace gaccd {
 

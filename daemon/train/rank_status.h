@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "collectives/bootstrap/agree.h"
+#include "daemon/launch/session.h"
 #include "daemon/telemetry/events.h"
 #include "daemon/train/run.h"
-#include "daemon/train/session.h"
 
 namespace gaccd {
 

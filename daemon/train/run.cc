@@ -3,12 +3,12 @@
 #include <memory>
 #include <utility>
 
+#include "daemon/launch/nccl_environment.h"
+#include "daemon/launch/session.h"
 #include "daemon/rundir/verdict_guard.h"
 #include "daemon/stop/stop_signals.h"
-#include "daemon/train/nccl_environment.h"
 #include "daemon/train/rank_status.h"
 #include "daemon/train/run_options.h"
-#include "daemon/train/session.h"
 #include "daemon/train/training_run.h"
 
 namespace gaccd {

@@ -13,7 +13,7 @@
 #include "daemon/stop/clocks.h"
 #include "daemon/stop/stop_agreement.h"
 #include "daemon/train/save_clock.h"
-#include "daemon/train/weights.h"
+#include "daemon/weights/weights.h"
 #include "slurm/environment.h"
 
 namespace gaccd {

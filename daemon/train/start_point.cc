@@ -12,12 +12,11 @@ namespace {
 
 AcceptManifest Accept(const SavedRun& run) {
   return [&run](const Manifest& manifest, const Job& saved) -> Status {
+    GACCD_RETURN_IF_ERROR(CheckSameRun(saved, run.job));
     GACCD_RETURN_IF_ERROR(CheckParameters(manifest, run.model.layout()));
-    GACCD_RETURN_IF_ERROR(CheckSameOptimizer(saved, run.job));
     GACCD_RETURN_IF_ERROR(
         CheckSameGroups(manifest, run.model.layout(), saved.optimizer, run.job.optimizer));
     GACCD_RETURN_IF_ERROR(CheckFits(manifest, run.model.layout(), run.optimizer_elements()));
-    GACCD_RETURN_IF_ERROR(CheckSameModel(saved, run.job));
     return CheckSameSamples(manifest, saved, run.job, run.plan, run.dataset_samples);
   };
 }

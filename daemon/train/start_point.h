@@ -8,9 +8,9 @@
 
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
-#include "daemon/accum/sample_ledger.h"
 #include "daemon/checkpoint/load.h"
 #include "daemon/engine/engine.h"
+#include "daemon/engine/sample_ledger.h"
 #include "daemon/train/training.h"
 
 namespace gaccd {

@@ -9,9 +9,9 @@
 #include "daemon/checkpoint/manifest.h"
 #include "daemon/config/flags_spec.h"
 #include "daemon/config/job.h"
-#include "daemon/model/model.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/plan/plan.h"
+#include "daemon/replica/model.h"
 #include "daemon/telemetry/events.h"
 
 namespace gaccd {

@@ -14,12 +14,12 @@
 #include "collectives/bootstrap/agree.h"
 #include "daemon/checkpoint/train_state.h"
 #include "daemon/config/help.h"
+#include "daemon/config/job_changes.h"
 #include "daemon/config/job_text.h"
 #include "daemon/config/plan_proto.h"
 #include "daemon/config/target_schedule.h"
 #include "daemon/data/class_names.h"
 #include "daemon/data/tokenizer.h"
-#include "daemon/model/safetensors.h"
 #include "daemon/models/graph_file.h"
 #include "daemon/rundir/agreement.h"
 #include "daemon/telemetry/log.h"
@@ -31,6 +31,7 @@
 #include "daemon/train/start_warnings.h"
 #include "daemon/train/storage_limits.h"
 #include "daemon/train/weight_source.h"
+#include "daemon/weights/safetensors.h"
 
 namespace gaccd {
 namespace {
@@ -292,7 +293,7 @@ Status TrainingRun::ResumeOnRank() {
                       " is ignored: the run resumes from checkpoint ", from.PathIn(point.folder),
                       "; --resume=never starts anew"));
   }
-  const std::string changed = JobDifferences(point.state->job, job_);
+  const std::string changed = CompareJobs(point.state->job, job_).reported;
   if (!changed.empty()) {
     resume_notes_.push_back(StrCat("the job has changed since the checkpoint: ", changed));
   }

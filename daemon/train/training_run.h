@@ -11,6 +11,7 @@
 #include "daemon/checkpoint/writer.h"
 #include "daemon/config/flags.h"
 #include "daemon/config/job.h"
+#include "daemon/launch/session.h"
 #include "daemon/plan/plan.h"
 #include "daemon/rundir/run_reporter.h"
 #include "daemon/rundir/verdict_guard.h"
@@ -19,10 +20,9 @@
 #include "daemon/stop/stop_signals.h"
 #include "daemon/train/rank_status.h"
 #include "daemon/train/run_checkpointer.h"
-#include "daemon/train/session.h"
 #include "daemon/train/trainer.h"
 #include "daemon/train/training.h"
-#include "daemon/train/weights.h"
+#include "daemon/weights/weights.h"
 
 namespace gaccd {
 

@@ -1,5 +1,5 @@
 // One update, from micro-batches to new parameters: the instructions of its step program, in order.
-// daemon/program/step_program.h lists the instructions, daemon/engine/engine.h defines them.
+// daemon/engine/step_program.h lists the instructions, daemon/engine/engine.h defines them.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include "collectives/liveness/heartbeat/frame.h"
 #include "daemon/data/prefetcher.h"
 #include "daemon/engine/engine.h"
-#include "daemon/program/step_program.h"
+#include "daemon/engine/step_program.h"
 
 namespace gaccd {
 

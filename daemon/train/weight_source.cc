@@ -8,9 +8,9 @@
 #include "daemon/checkpoint/saved_weights.h"
 #include "daemon/checkpoint/train_state.h"
 #include "daemon/data/class_names.h"
-#include "daemon/model/safetensors.h"
-#include "daemon/models/transformers_config.h"
 #include "daemon/telemetry/log.h"
+#include "daemon/weights/safetensors.h"
+#include "daemon/weights/transformers_config.h"
 
 namespace gaccd {
 namespace {

@@ -9,8 +9,8 @@
 #include "collectives/comm/communicator.h"
 #include "daemon/config/job.h"
 #include "daemon/engine/engine.h"
-#include "daemon/model/model.h"
-#include "daemon/train/weights.h"
+#include "daemon/replica/model.h"
+#include "daemon/weights/weights.h"
 
 namespace gaccd {
 

@@ -5,7 +5,7 @@
 
 #include "collectives/bootstrap/mpi_version.h"
 #include "daemon/device/cpu/onednn_version.h"
-#include "daemon/preflight/gpu_libraries.h"
+#include "daemon/launch/gpu_libraries.h"
 
 namespace gaccd {
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from support import EXAMPLES, FASHION_MNIST, ClusterTest, Run, main, program
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "unit" / name) for name in ("export", "report")]
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "unit" / "inspect" / name) for name in ("export", "report")]
 import report_page  # noqa: E402
 import scrape  # noqa: E402
 

@@ -5,8 +5,8 @@
 
 #include "daemon/autograd/add.h"
 #include "daemon/nn/module.h"
-#include "daemon/ops/activations.h"
-#include "daemon/ops/multiply.h"
+#include "daemon/ops/pointwise/activations.h"
+#include "daemon/ops/pointwise/multiply.h"
 
 namespace gaccd::nn {
 

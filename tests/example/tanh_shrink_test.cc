@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "daemon/ops/mean_squared_error.h"
+#include "daemon/ops/loss/mean_squared_error.h"
 #include "tests/support/graph_bench.h"
 
 namespace gaccd::nn {

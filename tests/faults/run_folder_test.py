@@ -84,7 +84,7 @@ class RunFolder(unittest.TestCase):
     def test_a_complete_run(self):
         self.train(0, ["done: 6 updates"], self.run_flag, "--save-weights=first")
         self.train(0, ["this run is complete (6 updates, 40 samples): nothing to do"],
-                   self.run_flag, "--micro-batch=3")
+                   self.run_flag, "--micro-batch=3", "--log-every=7")
         self.train(0, ["wrote second: the parameters after 6 updates"], self.run_flag,
                    "--save-weights=second")
         self.assertEqual(self.weights("first"), self.weights("second"))

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "daemon/watch/event.h"
+#include "daemon/inspect/watch/event.h"
 #include "tests/fuzz/fuzz_check.h"
 #include "tests/fuzz/fuzz_targets.h"
 

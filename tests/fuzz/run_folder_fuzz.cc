@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <string>
 
+#include "daemon/inspect/watch/run_state.h"
+#include "daemon/inspect/watch/state_text.h"
 #include "daemon/rundir/ledger.h"
 #include "daemon/rundir/submissions.h"
 #include "daemon/telemetry/log.h"
-#include "daemon/watch/run_state.h"
-#include "daemon/watch/state_text.h"
 #include "tests/fuzz/fuzz_check.h"
 #include "tests/fuzz/fuzz_folder.h"
 #include "tests/fuzz/fuzz_parts.h"

@@ -2,8 +2,8 @@
 #include <set>
 
 #include "collectives/base/json.h"
-#include "daemon/model/safetensors.h"
-#include "daemon/model/safetensors_header.h"
+#include "daemon/weights/safetensors.h"
+#include "daemon/weights/safetensors_header.h"
 #include "tests/fuzz/fuzz_check.h"
 #include "tests/fuzz/fuzz_targets.h"
 

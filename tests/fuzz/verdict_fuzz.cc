@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <string>
 
-#include "daemon/train/verdict_command.h"
+#include "daemon/submit/verdict_command.h"
 #include "tests/fuzz/fuzz_check.h"
 #include "tests/fuzz/fuzz_folder.h"
 #include "tests/fuzz/fuzz_parts.h"

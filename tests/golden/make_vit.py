@@ -69,7 +69,7 @@ def round_products(network):
 
 
 class Skips:
-    """In place of timm's random numbers: those of gaccd (daemon/ops/dropout.h); none outside of updates."""
+    """In place of timm's random numbers: those of gaccd (daemon/ops/pointwise/dropout.h); none outside of updates."""
 
     def __init__(self, job, network):
         self.job, self.update, self.samples = job, None, None

@@ -11,7 +11,7 @@
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
 #include "daemon/data/index_source.h"
-#include "daemon/train/evaluator.h"
+#include "daemon/eval/evaluator.h"
 #include "tests/support/status_matchers.h"
 
 namespace gaccd {

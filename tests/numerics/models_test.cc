@@ -19,12 +19,12 @@
 #include "daemon/device/cpu/cpu_context.h"
 #include "daemon/device/cpu/packed_weights.h"
 #include "daemon/device/host_buffer.h"
-#include "daemon/model/safetensors.h"
 #include "daemon/models/network.h"
-#include "daemon/ops/bf16_products.h"
 #include "daemon/ops/cpu_kernels.h"
-#include "daemon/ops/reshape.h"
-#include "daemon/ops/token_cross_entropy.h"
+#include "daemon/ops/layout/reshape.h"
+#include "daemon/ops/loss/token_cross_entropy.h"
+#include "daemon/ops/product/bf16_products.h"
+#include "daemon/weights/safetensors.h"
 #include "tests/support/status_matchers.h"
 
 namespace gaccd {

@@ -9,7 +9,7 @@
 #include "daemon/config/job_text.h"
 #include "daemon/train/trainer.h"
 #include "daemon/train/weight_source.h"
-#include "daemon/train/weights.h"
+#include "daemon/weights/weights.h"
 #include "tests/ranks/rank_process.h"
 
 namespace gaccd {

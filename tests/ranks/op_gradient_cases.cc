@@ -1,9 +1,9 @@
-// The functions of ops/collective.h as cases of op_gradients.h.
+// The functions of ops/collective/collective.h as cases of op_gradients.h.
 #include <array>
 
 #include "daemon/autograd/add.h"
-#include "daemon/ops/collective.h"
-#include "daemon/ops/reshape.h"
+#include "daemon/ops/collective/collective.h"
+#include "daemon/ops/layout/reshape.h"
 #include "tests/ranks/op_gradients.h"
 
 namespace gaccd::tests {

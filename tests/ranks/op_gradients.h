@@ -56,7 +56,7 @@ struct GradientCase {
   Status (*run)(const GradientRanks&);
 };
 
-// Every function of ops/collective.h under both conventions, with ragged and empty rows.
+// Every function of ops/collective/collective.h under both conventions, with ragged and empty rows.
 [[nodiscard]] std::span<const GradientCase> GradientCases();
 // Gradients that are wrong on two or more ranks, each as public projects have it: run() must fail.
 [[nodiscard]] std::span<const GradientCase> WrongGradientCases();

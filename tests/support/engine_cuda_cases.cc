@@ -69,6 +69,7 @@ std::vector<EngineCase> CasesOf(int ranks) {
          .tokens = 6,
          .token_weights = true},
         {.name = "dropout", .micro = 5, .target = 13, .tokens = 6, .dropout = 0.3},
+        {.name = "evaluation_of_many", .micro = 5, .target = 41, .updates = 6, .dropout = 0.3},
         {.name = "texts_by_length",
          .micro = 5,
          .target = 13,

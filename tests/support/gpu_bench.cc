@@ -6,7 +6,7 @@
 #include "daemon/ops/cuda_kernels.h"
 #include "daemon/ops/cuda_request.h"
 #include "daemon/ops/fuse.h"
-#include "daemon/ops/token_cross_entropy.h"
+#include "daemon/ops/loss/token_cross_entropy.h"
 #include "tests/gpu/gpu_test.h"
 #include "tests/support/status_matchers.h"
 

@@ -8,8 +8,8 @@
 #include "daemon/autograd/function.h"
 #include "daemon/autograd/simplify.h"
 #include "daemon/device/cpu/packed_weights.h"
-#include "daemon/ops/bf16_products.h"
 #include "daemon/ops/cpu_kernels.h"
+#include "daemon/ops/product/bf16_products.h"
 #include "daemon/tensor/random.h"
 #include "tests/support/status_matchers.h"
 

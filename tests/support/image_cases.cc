@@ -1,15 +1,15 @@
 #include "tests/support/image_cases.h"
 
-#include "daemon/ops/activations.h"
-#include "daemon/ops/batch_norm.h"
-#include "daemon/ops/cast.h"
-#include "daemon/ops/channels_last.h"
-#include "daemon/ops/conv2d.h"
-#include "daemon/ops/flatten.h"
-#include "daemon/ops/group_norm.h"
-#include "daemon/ops/leaky_relu.h"
-#include "daemon/ops/mean_squared_error.h"
-#include "daemon/ops/pool2d.h"
+#include "daemon/ops/image/channels_last.h"
+#include "daemon/ops/image/conv2d.h"
+#include "daemon/ops/image/pool2d.h"
+#include "daemon/ops/layout/flatten.h"
+#include "daemon/ops/loss/mean_squared_error.h"
+#include "daemon/ops/norm/batch_norm.h"
+#include "daemon/ops/norm/group_norm.h"
+#include "daemon/ops/pointwise/activations.h"
+#include "daemon/ops/pointwise/cast.h"
+#include "daemon/ops/pointwise/leaky_relu.h"
 
 namespace gaccd {
 namespace {

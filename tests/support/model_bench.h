@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "daemon/device/host_buffer.h"
-#include "daemon/model/model.h"
-#include "daemon/model/replica.h"
+#include "daemon/replica/model.h"
+#include "daemon/replica/replica.h"
 
 namespace gaccd {
 

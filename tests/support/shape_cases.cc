@@ -5,17 +5,17 @@
 #include <vector>
 
 #include "daemon/autograd/add.h"
-#include "daemon/ops/batched_product.h"
-#include "daemon/ops/cast.h"
-#include "daemon/ops/combine.h"
-#include "daemon/ops/concat.h"
-#include "daemon/ops/conv_transpose2d.h"
-#include "daemon/ops/dropout.h"
-#include "daemon/ops/embedding.h"
-#include "daemon/ops/flatten.h"
-#include "daemon/ops/mean_squared_error.h"
-#include "daemon/ops/number_functions.h"
-#include "daemon/ops/rearrange.h"
+#include "daemon/ops/image/conv_transpose2d.h"
+#include "daemon/ops/layout/concat.h"
+#include "daemon/ops/layout/embedding.h"
+#include "daemon/ops/layout/flatten.h"
+#include "daemon/ops/layout/rearrange.h"
+#include "daemon/ops/loss/mean_squared_error.h"
+#include "daemon/ops/pointwise/cast.h"
+#include "daemon/ops/pointwise/combine.h"
+#include "daemon/ops/pointwise/dropout.h"
+#include "daemon/ops/pointwise/number_functions.h"
+#include "daemon/ops/product/batched_product.h"
 
 namespace gaccd {
 namespace {

@@ -13,12 +13,12 @@
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"
 #include "daemon/device/host_buffer.h"
-#include "daemon/model/model.h"
-#include "daemon/model/replica.h"
 #include "daemon/optim/norm.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/plan/plan.h"
 #include "daemon/plan/plan_text.h"
+#include "daemon/replica/model.h"
+#include "daemon/replica/replica.h"
 
 namespace gaccd {
 namespace {

@@ -31,7 +31,7 @@ install(FILES "${made}.bash" DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completi
 install(FILES README.md daemon/CHANGELOG.md DESTINATION "${doc}")
 install(FILES slurm/OPERATORS.md slurm/COMING_FROM.md DESTINATION "${doc}/slurm")
 install(DIRECTORY daemon/docs DESTINATION "${doc}/daemon")
-install(FILES daemon/report/report.png DESTINATION "${doc}/daemon/report")
+install(FILES daemon/inspect/report/report.png DESTINATION "${doc}/daemon/inspect/report")
 install(PROGRAMS slurm/launch DESTINATION "${share}/slurm")
 install(DIRECTORY slurm/examples DESTINATION "${share}/slurm")
 install(DIRECTORY tools/dashboards DESTINATION "${share}" PATTERN dcgm-job-mapping EXCLUDE)

@@ -9,7 +9,7 @@
 
 namespace gaccd {
 
-// GELU in its tanh form (daemon/ops/activations.h) in a product's own pass.
+// GELU in its tanh form (daemon/ops/pointwise/activations.h) in a product's own pass.
 enum class MatmulGelu : std::uint8_t {
   kNone,
   kApply,     // C = gelu(op(A) op(B) + bias)

@@ -1,6 +1,6 @@
 // Scaled dot-product attention by a library: one prepared operation, forward or backward, of the
-// function Attention (formulas: daemon/ops/attention.h). bf16 or fp16, sums f32. cuDNN is the
-// library (cudnn_plan.h); tests put another one there.
+// function Attention (formulas: daemon/ops/attention/attention.h). bf16 or fp16, sums f32. cuDNN is
+// the library (cudnn_plan.h); tests put another one there.
 #pragma once
 
 #include <cstdint>

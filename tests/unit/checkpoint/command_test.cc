@@ -11,7 +11,7 @@
 #include "daemon/checkpoint/save_task.h"
 #include "daemon/checkpoint/saved_job.h"
 #include "daemon/checkpoint/train_state.h"
-#include "daemon/model/safetensors.h"
+#include "daemon/weights/safetensors.h"
 #include "tests/support/small_run.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"

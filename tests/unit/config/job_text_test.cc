@@ -136,19 +136,6 @@ TEST(JobTextTest, EveryFieldArrives) {
   EXPECT_TRUE(job.deterministic);
 }
 
-TEST(JobTextTest, DifferencesArePutInWords) {
-  const Job was = ParseOk(kMinimal);
-  Job now = was;
-  EXPECT_EQ(JobDifferences(was, now), "");
-  now.name = "another";
-  now.log_every = 7;
-  now.batch.recompute = Recompute::kBlocks;
-  EXPECT_EQ(JobDifferences(was, now), "");
-  now.epochs = 4;
-  now.model.layer[0].kind = LinearSpec{10, 1, false};
-  EXPECT_EQ(JobDifferences(was, now), "model.layer[0].linear.bias: true -> false; epochs: 1 -> 4");
-}
-
 TEST(JobTextTest, OptimizerGroupsReadBackTheSame) {
   const std::string text =
       With(kMinimal, "sgd {}",

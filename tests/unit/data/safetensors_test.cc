@@ -1,4 +1,4 @@
-#include "daemon/model/safetensors.h"
+#include "daemon/weights/safetensors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 #include "collectives/base/json.h"
 #include "collectives/base/strings.h"
-#include "daemon/model/safetensors_header.h"
+#include "daemon/weights/safetensors_header.h"
 #include "tests/support/file_util.h"
 #include "tests/support/status_matchers.h"
 

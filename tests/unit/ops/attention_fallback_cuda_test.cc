@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "daemon/autograd/simplify.h"
-#include "daemon/ops/attention.h"
+#include "daemon/ops/attention/attention.h"
 #include "daemon/ops/cuda_kernels.h"
 #include "tests/standin/sdpa_standin.h"
 #include "tests/support/gpu_bench.h"

@@ -8,7 +8,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/cuda_graph.h"
-#include "daemon/ops/attention.h"
+#include "daemon/ops/attention/attention.h"
 #include "daemon/ops/cuda_kernels.h"
 #include "daemon/tensor/random.h"
 #include "tests/gpu/gpu_test.h"

@@ -1,5 +1,5 @@
 // Graphs whose products are in bf16 on the CPU.
-#include "daemon/ops/bf16_products.h"
+#include "daemon/ops/product/bf16_products.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,11 +12,11 @@
 #include "daemon/autograd/executor.h"
 #include "daemon/device/cpu/bf16_of_cpu.h"
 #include "daemon/device/cpu/cpu_context.h"
-#include "daemon/ops/activations.h"
 #include "daemon/ops/cpu_kernels.h"
-#include "daemon/ops/layer_norm.h"
-#include "daemon/ops/linear.h"
-#include "daemon/ops/mean_squared_error.h"
+#include "daemon/ops/loss/mean_squared_error.h"
+#include "daemon/ops/norm/layer_norm.h"
+#include "daemon/ops/pointwise/activations.h"
+#include "daemon/ops/product/linear.h"
 #include "tests/support/graph_bench.h"
 #include "tests/support/model_bench.h"
 #include "tests/support/status_matchers.h"

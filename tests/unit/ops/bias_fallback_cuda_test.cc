@@ -3,11 +3,11 @@
 #include <set>
 #include <string>
 
-#include "daemon/ops/activations.h"
-#include "daemon/ops/embedding.h"
-#include "daemon/ops/linear.h"
-#include "daemon/ops/relu.h"
-#include "daemon/ops/token_cross_entropy.h"
+#include "daemon/ops/layout/embedding.h"
+#include "daemon/ops/loss/token_cross_entropy.h"
+#include "daemon/ops/pointwise/activations.h"
+#include "daemon/ops/pointwise/relu.h"
+#include "daemon/ops/product/linear.h"
 #include "tests/standin/cublaslt_standin.h"
 #include "tests/standin/standin.h"
 #include "tests/support/gpu_bench.h"

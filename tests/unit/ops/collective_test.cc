@@ -1,6 +1,6 @@
 // What the collective functions refuse, and their arithmetic. Their gradients:
 // tests/ranks/op_gradients.h.
-#include "daemon/ops/collective.h"
+#include "daemon/ops/collective/collective.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

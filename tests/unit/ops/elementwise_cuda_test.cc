@@ -4,8 +4,8 @@
 
 #include "daemon/autograd/add.h"
 #include "daemon/ops/autograd_kernels.h"
-#include "daemon/ops/elementwise.h"
-#include "daemon/ops/relu.h"
+#include "daemon/ops/pointwise/elementwise.h"
+#include "daemon/ops/pointwise/relu.h"
 #include "tests/support/gpu_bench.h"
 
 namespace gaccd {

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/ops/embedding.h"
 #include "daemon/ops/kernels_cuda.h"
-#include "daemon/ops/sort_ids_cuda.h"
+#include "daemon/ops/layout/embedding.h"
+#include "daemon/ops/layout/sort_ids_cuda.h"
 #include "tests/support/gpu_bench.h"
 #include "tests/support/status_matchers.h"
 

@@ -1,5 +1,5 @@
 // The contrastive loss against its definition in f64, spread over ranks in many ways.
-#include "daemon/ops/info_nce.h"
+#include "daemon/ops/loss/info_nce.h"
 
 #include <gtest/gtest.h>
 

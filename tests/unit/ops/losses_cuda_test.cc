@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/ops/label_ranks.h"
-#include "daemon/ops/mean_squared_error.h"
-#include "daemon/ops/token_cross_entropy.h"
+#include "daemon/ops/loss/label_ranks.h"
+#include "daemon/ops/loss/mean_squared_error.h"
+#include "daemon/ops/loss/token_cross_entropy.h"
 #include "tests/support/gpu_bench.h"
 
 namespace gaccd {

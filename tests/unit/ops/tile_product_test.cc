@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
-#include "daemon/ops/tile_product_cpu.h"
+#include "daemon/ops/product/tile_product_cpu.h"
 #include "daemon/tensor/bf16.h"
 #include "tests/support/graph_bench.h"
 

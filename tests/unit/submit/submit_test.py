@@ -12,7 +12,7 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "report"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "inspect" / "report"))
 import report_page  # noqa: E402
 
 SLURM = pathlib.Path(__file__).resolve().parents[3] / "slurm"

@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "collectives/base/strings.h"
-#include "daemon/watch/attempts.h"
+#include "daemon/inspect/watch/attempts.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/telemetry/json.h"

@@ -24,8 +24,8 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
+#include "daemon/inspect/watch/event_stream.h"
 #include "daemon/telemetry/log.h"
-#include "daemon/watch/event_stream.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/telemetry/json.h"

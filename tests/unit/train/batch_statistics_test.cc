@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "daemon/selftest/selftest_job.h"
-#include "daemon/train/planned_run.h"
+#include "daemon/verbs/planned_run.h"
 #include "tests/support/engine_runs.h"
 #include "tests/support/rank_training.h"
 #include "tests/support/resume_fixture.h"

@@ -10,7 +10,7 @@
 #include "collectives/base/files.h"
 #include "daemon/checkpoint/shard.h"
 #include "daemon/selftest/selftest_job.h"
-#include "daemon/train/planned_run.h"
+#include "daemon/verbs/planned_run.h"
 #include "tests/support/resume_fixture.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/two_level_comm.h"

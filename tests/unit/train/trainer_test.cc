@@ -16,7 +16,7 @@
 #include "collectives/bootstrap/agree.h"
 #include "collectives/comm/threads.h"
 #include "daemon/train/weight_source.h"
-#include "daemon/train/weights.h"
+#include "daemon/weights/weights.h"
 #include "tests/support/engine_runs.h"
 #include "tests/support/rank_training.h"
 #include "tests/support/small_regression.h"

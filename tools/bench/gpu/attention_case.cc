@@ -4,7 +4,7 @@
 
 #include "daemon/device/cuda/cuda_context.h"
 #include "daemon/device/cuda/fill_random.h"
-#include "daemon/ops/attention_cuda.h"
+#include "daemon/ops/attention/attention_cuda.h"
 #include "tools/bench/gpu/gpu_case.h"
 
 namespace gaccd {

@@ -1,7 +1,7 @@
 """Collective operations with a gradient.
 
 x_r: input of rank r; y_r: output of rank r; dy_r, dx_r: derivatives of the objective J by them. What they mean is the
-argument `convention`, as in gaccd itself (daemon/ops/collective.h):
+argument `convention`, as in gaccd itself (daemon/ops/collective/collective.h):
   "per_rank_loss"    J = sum over ranks of L_r(y_r): every rank has a loss of its own.
   "replicated_loss"  J = L(y): every rank computes the same loss from the same y, and it counts once.
 The wrong one multiplies gradients by the number of ranks, or loses the parts of the other ranks; both are silent.

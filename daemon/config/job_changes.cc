@@ -1,0 +1,100 @@
+#include "daemon/config/job_changes.h"
+
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/util/message_differencer.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "daemon/config/fields.h"
+#include "daemon/config/job_text.h"
+#include "proto/field.pb.h"
+#include "proto/job.pb.h"
+
+namespace gaccd {
+namespace {
+
+using google::protobuf::Message;
+using google::protobuf::util::MessageDifferencer;
+using Path = std::vector<MessageDifferencer::SpecificField>;
+
+// What the innermost field of the path says that says anything.
+proto::Field::Resume Meaning(const Path& path) {
+  proto::Field::Resume meaning = proto::Field::REPORTED;
+  for (const auto& part : path) {
+    const proto::Field& rule = FieldRule(*part.field);
+    if (rule.has_resume()) meaning = rule.resume();
+  }
+  return meaning;
+}
+
+// Gives each difference to the reporter of its meaning.
+class ReporterByMeaning : public MessageDifferencer::Reporter {
+ public:
+  ReporterByMeaning(Reporter* other_run, Reporter* reported)
+      : other_run_(other_run), reported_(reported) {}
+
+  void ReportAdded(const Message& was, const Message& now, const Path& path) override {
+    if (Reporter* to = Of(path)) to->ReportAdded(was, now, path);
+  }
+  void ReportDeleted(const Message& was, const Message& now, const Path& path) override {
+    if (Reporter* to = Of(path)) to->ReportDeleted(was, now, path);
+  }
+  void ReportModified(const Message& was, const Message& now, const Path& path) override {
+    if (Reporter* to = Of(path)) to->ReportModified(was, now, path);
+  }
+
+ private:
+  [[nodiscard]] Reporter* Of(const Path& path) const {
+    switch (Meaning(path)) {
+      case proto::Field::SAME:
+        return other_run_;
+      case proto::Field::REPORTED:
+        return reported_;
+      case proto::Field::FREE:
+        break;
+    }
+    return nullptr;
+  }
+
+  Reporter* other_run_;
+  Reporter* reported_;
+};
+
+// Lines "modified: epochs: 1 -> 4" as one.
+std::string Joined(std::string_view lines) {
+  std::string text;
+  for (std::size_t start = 0, end = 0; start < lines.size(); start = end + 1) {
+    end = std::min(lines.find('\n', start), lines.size());
+    std::string_view line = lines.substr(start, end - start);
+    if (line.starts_with("modified: ")) line.remove_prefix(std::string_view("modified: ").size());
+    text += StrCat(text.empty() ? "" : "; ", line);
+  }
+  return text;
+}
+
+}  // namespace
+
+JobChanges CompareJobs(Job was, const Job& now) {
+  if (was.data.class_name.empty()) was.data.class_name = now.data.class_name;
+  const proto::Job before = ToProto(WithAbsolutePaths(was));
+  const proto::Job after = ToProto(WithAbsolutePaths(now));
+  std::string other_run;
+  std::string reported;
+  {
+    google::protobuf::io::StringOutputStream other_run_stream(&other_run);
+    google::protobuf::io::StringOutputStream reported_stream(&reported);
+    MessageDifferencer::StreamReporter other_run_reporter(&other_run_stream);
+    MessageDifferencer::StreamReporter reported_reporter(&reported_stream);
+    ReporterByMeaning by_meaning(&other_run_reporter, &reported_reporter);
+    MessageDifferencer differencer;
+    differencer.ReportDifferencesTo(&by_meaning);
+    differencer.Compare(before, after);
+  }
+  return {.other_run = Joined(other_run), .reported = Joined(reported)};
+}
+
+}  // namespace gaccd

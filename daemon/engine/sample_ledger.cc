@@ -1,0 +1,48 @@
+#include "daemon/engine/sample_ledger.h"
+
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/base/strings.h"
+
+namespace gaccd {
+namespace {
+
+// "rank 0: 13, rank 1: 12, ...": everyone, so that the one that is wrong can be seen.
+Result<std::string> CountsByRank(Communicator& comm, std::int64_t counted) {
+  const std::size_t world = static_cast<std::size_t>(comm.size());
+  const std::vector<std::int64_t> one_each(world, 1);
+  std::vector<std::int64_t> counts(world, 0);
+  GACCD_RETURN_IF_ERROR(comm.AllGather(View(std::span<const std::int64_t>(&counted, 1)), one_each,
+                                       View(std::span<std::int64_t>(counts))));
+  std::string text;
+  for (std::size_t rank = 0; rank < world; ++rank) {
+    text += StrCat(rank == 0 ? "" : ", ", "rank ", rank, ": ", counts[rank]);
+  }
+  return text;
+}
+
+}  // namespace
+
+Status SampleLedger::Audit(Communicator& comm, std::int64_t sum, std::int64_t planned) {
+  const std::int64_t mine = std::exchange(counted_, 0);
+  if (sum == planned) return Status::Ok();
+  // All ranks hold the same sum, so all of them come to this second collective.
+  GACCD_ASSIGN_OR_RETURN(const std::string by_rank, CountsByRank(comm, mine));
+  return {ErrorKind::kInternal,
+          StrCat("sample audit: the plan has ", planned,
+                 " samples in this update, the ranks counted ", sum, " (", by_rank, ")")};
+}
+
+Result<double> InverseCount(std::int64_t count) {
+  if (count < 1) {
+    return Status(ErrorKind::kInternal,
+                  StrCat("the mean of an update needs at least 1 sample, found ", count));
+  }
+  return 1.0 / static_cast<double>(count);
+}
+
+}  // namespace gaccd

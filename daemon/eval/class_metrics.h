@@ -1,0 +1,58 @@
+// The metrics of class labels: see metric.h.
+#pragma once
+
+#include <array>
+
+#include "daemon/eval/metric.h"
+
+namespace gaccd {
+
+// accuracy: k = 1.
+class TopK final : public Metric {
+ public:
+  explicit TopK(std::int64_t k) : k_(k) {}
+  void Add(const EvaluatedBatch& batch) override;
+  [[nodiscard]] std::span<std::int64_t> counts() override { return counts_; }
+  [[nodiscard]] double Value() const override;
+
+ private:
+  std::int64_t k_;
+  std::array<std::int64_t, 2> counts_ = {};  // within the first k, all
+};
+
+// What F1 and the correlation follow from, by class. The last element counts predictions that are
+// no class: of rows with a NaN, and of logits beyond the classes, where a vocabulary is filled up.
+struct ClassCounts {
+  std::span<const std::int64_t> labels;
+  std::span<const std::int64_t> answers;
+  std::span<const std::int64_t> right;
+};
+using ValueOfCounts = double (*)(const ClassCounts&);
+[[nodiscard]] double F1Macro(const ClassCounts& counts);
+[[nodiscard]] double F1Micro(const ClassCounts& counts);
+[[nodiscard]] double Matthews(const ClassCounts& counts);
+
+class OfClassCounts final : public Metric {
+ public:
+  OfClassCounts(std::int64_t classes, ValueOfCounts value);
+  void Add(const EvaluatedBatch& batch) override;
+  [[nodiscard]] std::span<std::int64_t> counts() override { return counts_; }
+  [[nodiscard]] double Value() const override;
+
+ private:
+  std::size_t classes_;
+  ValueOfCounts value_;
+  std::vector<std::int64_t> counts_;  // the three lists of ClassCounts, one after another
+};
+
+class Perplexity final : public Metric {
+ public:
+  void Add(const EvaluatedBatch& batch) override;
+  [[nodiscard]] std::span<double> sums() override { return sums_; }
+  [[nodiscard]] double Value() const override;
+
+ private:
+  std::array<double, 2> sums_ = {};  // of the loss, of its divisor
+};
+
+}  // namespace gaccd

@@ -1,0 +1,156 @@
+#include "daemon/eval/evaluator.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <utility>
+
+#include "collectives/base/seconds.h"
+#include "collectives/base/strings.h"
+#include "daemon/data/index_source.h"
+#include "daemon/data/prefetcher.h"
+
+namespace gaccd {
+namespace {
+
+// One of the tensors of a batch; empty where samples have none of this name.
+template <typename T>
+std::span<const T> TensorOf(const SampleSpec& spec, const BatchView& batch, std::string_view name) {
+  for (std::size_t i = 0; i < spec.tensors.size(); ++i) {
+    const TensorSpec& tensor = spec.tensors[i];
+    if (tensor.name != name) continue;
+    const auto bytes = static_cast<std::size_t>(batch.samples * RowBytes(tensor, batch.length));
+    return {batch.tensor<T>(i), bytes / sizeof(T)};
+  }
+  return {};
+}
+
+EvaluatedBatch EvaluatedBatchOf(const SampleSpec& spec, const BatchView& batch,
+                                const Evaluation& found) {
+  return {.labels = TensorOf<std::int32_t>(spec, batch, "labels"),
+          .weights = TensorOf<float>(spec, batch, "weights"),
+          .ranks = found.ranks,
+          .best = found.best,
+          .ignored_label = spec.ignored_label,
+          .targets = TensorOf<float>(spec, batch, "targets"),
+          .prediction = found.prediction,
+          .loss_sum = found.loss_sum,
+          .divisor = found.divisor};
+}
+
+}  // namespace
+
+bool EvaluationIsDue(const UpdateSchedule& schedule, std::int64_t every_updates,
+                     std::int64_t step) {
+  if (step == 0) return false;
+  if (every_updates > 0 && step % every_updates == 0) return true;
+  return step == schedule.updates() || schedule.At(step - 1).epoch_end;
+}
+
+Evaluator::Evaluator(Communicator& comm, const Dataset& data, std::int64_t batch,
+                     std::string_view unit, std::vector<MetricSpec> metrics)
+    : comm_(comm),
+      data_(data),
+      batch_(batch),
+      unit_(unit),
+      metrics_(metrics.empty() ? DefaultMetrics(data.spec()) : std::move(metrics)) {}
+
+// Targets are near those of the first sample.
+std::vector<NamedMetric> Evaluator::MakeMetrics() const {
+  BatchMemory first(data_.spec(), 1);
+  data_.Gather(std::array<std::int64_t, 1>{0}, first.view());
+  const auto near = TensorOf<float>(data_.spec(), first.view(), "targets");
+  std::vector<NamedMetric> metrics;
+  for (const MetricSpec& spec : metrics_) {
+    metrics.push_back(MakeMetric(spec, data_.spec(), near));
+  }
+  return metrics;
+}
+
+EvalShard Evaluator::OwnShard() const {
+  return ShardOf(data_.size(), comm_.rank() / stages_, comm_.size() / stages_);
+}
+
+std::set<std::int64_t> Evaluator::BatchSizes() const { return EvalBatchSizes(OwnShard(), batch_); }
+
+Result<Better> Evaluator::FindBetter(std::string_view name) const {
+  if (name == kLossName) return Better::kSmaller;
+  std::string names(kLossName);
+  for (const MetricSpec& spec : metrics_) {
+    const MetricKind kind = DescribeMetric(spec);
+    if (kind.name == name) return kind.better;
+    names += StrCat(", ", kind.name);
+  }
+  return Status(ErrorKind::kConfig, StrCat("expected one of ", names, ", found ", name));
+}
+
+std::int64_t Evaluator::FewestBatches() const {
+  // The last rank has as few samples as any.
+  const int shards = comm_.size() / stages_;
+  const EvalShard shard = ShardOf(data_.size(), shards - 1, shards);
+  return (shard.count + batch_ - 1) / batch_;
+}
+
+Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, const EvaluationTime& time,
+                                                      StopAgreement* stops,
+                                                      const ProgressNotifier& progress) {
+  const std::int64_t step = time.step;
+  const auto start = std::chrono::steady_clock::now();
+  progress.SetPhase(heartbeat::Phase::kEvaluate, step);
+  auto indices = std::make_unique<EvalIndices>(OwnShard(), batch_);
+  if (!cuts_.empty()) indices->GroupByLength(data_);
+  GACCD_ASSIGN_OR_RETURN(const auto batches,
+                         Prefetcher::Start(data_, std::move(indices),
+                                           {.memory = ring_.MemoryOf(engine), .cuts = cuts_}));
+  // samples, loss sum, divisor: counts stay exact in a double up to 2^53.
+  std::array<double, 3> sums{};
+  const std::vector<NamedMetric> metrics = MakeMetrics();
+  const std::int64_t fewest = FewestBatches();
+  std::int64_t done = 0;
+  if (stops != nullptr) stops->BeginEvaluation();
+  while (const BatchView* batch = batches->Next()) {
+    if (stops != nullptr && done > 0 && done < fewest) {
+      progress.SetPhase(heartbeat::Phase::kReduce, step,
+                        done);  // the ranks exchange requests now and then
+      GACCD_ASSIGN_OR_RETURN(const StopDecision here, stops->BetweenBatches(done, fewest));
+      if (here.stops()) return std::optional<EvalRecord>();
+    }
+    progress.SetPhase(heartbeat::Phase::kEvaluate, step, ++done);
+    GACCD_RETURN_IF_ERROR(batches->status());
+    GACCD_ASSIGN_OR_RETURN(const Evaluation result, engine.Evaluate(*batch));
+    sums[0] += static_cast<double>(result.samples);
+    sums[1] += result.loss_sum;
+    sums[2] += result.divisor;
+    if (result.samples == 0) continue;  // not the last stage of a pipeline
+    const EvaluatedBatch evaluated = EvaluatedBatchOf(data_.spec(), *batch, result);
+    for (const NamedMetric& named : metrics) named.metric->Add(evaluated);
+  }
+  const auto view = View(std::span<double>(sums));
+  progress.SetPhase(heartbeat::Phase::kReduce, step);  // waits for the other ranks
+  GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(view, view));
+  GACCD_RETURN_IF_ERROR(SumOverRanks(metrics, comm_));
+  progress.SetPhase(heartbeat::Phase::kEvaluate, step);
+  EvalRecord record{.epoch = time.epoch,
+                    .step = step,
+                    .samples = static_cast<std::int64_t>(sums[0]),
+                    .loss = sums[1] / sums[2],
+                    .divisor = sums[2],
+                    .unit = std::string(unit_)};
+  if (record.samples != data_.size()) {
+    return Status(ErrorKind::kInternal, StrCat("evaluation: expected ", data_.size(),
+                                               " samples, counted ", record.samples));
+  }
+  if (!(sums[2] > 0)) {
+    return Status(ErrorKind::kData,
+                  StrCat("no prediction of the evaluation counts: expected a label that is not "
+                         "ignored, with a weight above 0, found a sum of weights of ",
+                         sums[2]));
+  }
+  for (const NamedMetric& named : metrics) {
+    record.metrics.push_back({named.name, named.metric->Value()});
+  }
+  record.dur_s = SecondsSince(start);
+  return std::optional(record);
+}
+
+}  // namespace gaccd

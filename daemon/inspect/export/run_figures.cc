@@ -1,0 +1,127 @@
+#include "daemon/inspect/export/run_figures.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "collectives/base/result.h"
+
+namespace gaccd {
+namespace {
+
+double Seconds(const Event& event, std::string_view key) {
+  return std::max(0.0, event.Number(key).value_or(0));
+}
+
+}  // namespace
+
+void FigureSum::Add(const Event& event) {
+  if (event.attempt != attempt_) BeginAttempt(event);
+  if (!last_ || *last_ < event.at) last_ = event.at;
+  if (event.name == "run_start") figures_.start = event;
+  if (event.name == "plan") {
+    figures_.plan = event;
+    figures_.rebalance.reset();
+  }
+  if (event.name == "rebalance") figures_.rebalance = event;
+  if (event.name == "step" || event.name == "thinned") AddSteps(event);
+  if (event.name == "save") AddSave(event);
+  if (event.name == "failure") AddFailure(event);
+  if (event.name == "log") ++figures_.log_lines[std::string(event.Text("lvl"))];
+  if (event.name == "resume") {
+    GoBackTo(event.Whole("step").value_or(0));
+    loaded_s_ += Seconds(event, "dur_s");
+    Bad(Badput::kCheckpointLoad) += Seconds(event, "dur_s");
+  }
+  if (event.name == "eval") {
+    // An evaluation has a line for each metric, one of them for its loss.
+    figures_.phase_s["eval"] += event.Text("metric") == "loss" ? Seconds(event, "dur_s") : 0;
+    if (const auto value = event.Number("value")) {
+      figures_.evals[std::string(event.Text("metric"))] = *value;
+    }
+  }
+}
+
+void FigureSum::BeginAttempt(const Event& event) {
+  attempt_ = event.attempt;
+  attempt_begin_ = event.at;
+  has_step_ = false;
+  loaded_s_ = 0;
+  ++figures_.attempts;
+  if (!figures_.begin) figures_.begin = event.at;
+  if (last_) Bad(Badput::kRecovery) += std::max(0.0, SecondsBetween(*last_, event.at));
+}
+
+void FigureSum::GoBackTo(std::int64_t step) {
+  went_back_too_far_ |= std::cmp_less(step, unknown_);
+  for (; std::cmp_less(step, done_s_.size()) && !done_s_.empty(); done_s_.pop_back()) {
+    ++figures_.lost_updates;
+    figures_.good_s -= done_s_.back();
+    Bad(Badput::kLostProgress) += done_s_.back();
+  }
+}
+
+void FigureSum::AddSteps(const Event& event) {
+  const StepSum sum = StepSum::Of(event);
+  if (sum.updates == 0) return;
+  const double dur_s = sum.dur_s.sum;
+  if (!std::exchange(has_step_, true)) {
+    const double before = SecondsBetween(attempt_begin_, event.at) - dur_s - loaded_s_;
+    Bad(Badput::kInit) += std::max(0.0, before);
+  }
+  GoBackTo(sum.first - 1);
+  const double useful_s = dur_s - sum.data_s;
+  done_s_.resize(static_cast<std::size_t>(sum.first - 1));
+  done_s_.resize(static_cast<std::size_t>(sum.last),
+                 useful_s / static_cast<double>(sum.last - sum.first + 1));
+  figures_.good_s += useful_s;
+  Bad(Badput::kData) += sum.data_s;
+  figures_.updates += sum.updates;
+  figures_.samples += sum.samples;
+  if (figures_.start) figures_.flops += sum.samples * Seconds(*figures_.start, "flops_per_sample");
+  figures_.tokens += sum.tokens;
+  figures_.update_s += sum.dur_s;
+  figures_.phase_s["data"] += sum.data_s;
+  figures_.phase_s["forward_backward"] += sum.fwd_bwd_s;
+  figures_.phase_s["reduce"] += sum.reduce_s;
+  figures_.phase_s["optimizer"] += sum.opt_s;
+  figures_.phase_s["wait"] += sum.wait_s;
+  for (const auto& [host, count] : sum.stragglers) figures_.stragglers[host] += count;
+  if (event.name != "step") return;
+  figures_.step = event;
+  figures_.skipped += event.Is("skipped") ? 1 : 0;
+  const bool unlabelled = event.Number("divisor") == 0.0;  // its loss is a mean over nothing
+  figures_.nonfinite_losses += event.Is("loss_finite") || unlabelled ? 0 : 1;
+  figures_.nonfinite_gradients += event.Is("grad_finite") ? 0 : 1;
+}
+
+void FigureSum::AddSave(const Event& event) {
+  Bad(Badput::kCheckpointSave) += Seconds(event, "stall_s");
+  figures_.phase_s["checkpoint"] += Seconds(event, "stall_s");
+  if (!event.Is("ok")) {
+    ++figures_.failed_saves;
+    return;
+  }
+  figures_.save = event;
+  figures_.save_s.Add(Seconds(event, "dur_s"));
+}
+
+void FigureSum::AddFailure(const Event& event) {
+  const auto exit = event.Whole("exit").value_or(0);
+  const bool signal = event.Whole("signal").value_or(0) != 0;
+  const auto kind =
+      static_cast<ErrorKind>(static_cast<int>(std::clamp<std::int64_t>(exit, 0, 255)));
+  ++figures_.errors[signal ? "signal" : std::string(ErrorKindName(kind))];
+}
+
+RunFigures FigureSum::Take() && {
+  RunFigures& figures = figures_;
+  if (last_) figures.elapsed_s = std::max(0.0, SecondsBetween(*figures.begin, *last_));
+  const double known =
+      std::accumulate(figures.badput_s.begin(), figures.badput_s.end(), figures.good_s);
+  Bad(Badput::kOther) += std::max(0.0, figures.elapsed_s - known);
+  return std::move(figures_);
+}
+
+}  // namespace gaccd

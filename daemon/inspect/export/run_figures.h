@@ -1,0 +1,102 @@
+// What a run did over all its attempts, summed up from its events.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/base/json.h"
+#include "daemon/inspect/watch/event.h"
+#include "daemon/inspect/watch/step_sum.h"
+
+namespace gaccd {
+
+// Where the time of a run went besides training; the names are Google's of "badput". Recovery: from
+// the end of an attempt to the begin of the next. Lost progress: updates that a later attempt did
+// again. Other: evaluations and what lies between updates.
+enum class Badput : std::uint8_t {
+  kInit,
+  kData,
+  kCheckpointSave,
+  kCheckpointLoad,
+  kLostProgress,
+  kRecovery,
+  kOther
+};
+inline constexpr std::array<const char*, 7> kBadputNames{
+    "init", "data", "checkpoint_save", "checkpoint_load", "lost_progress", "recovery", "other"};
+
+// Counters never fall while events are added.
+struct RunFigures {
+  std::optional<Event> start;  // the newest run_start, as plan, step and committed save
+  std::optional<Event> plan;
+  std::optional<Event> rebalance;  // the newest one since that plan
+  std::optional<Event> step;
+  std::optional<Event> save;
+  std::optional<WallTime> begin;  // of the run
+  std::int64_t attempts = 0;
+  std::int64_t updates = 0;  // also those that were done again
+  std::int64_t lost_updates = 0;
+  double samples = 0;
+  double tokens = 0;
+  double flops = 0;  // of matrix products, for all these samples
+  std::int64_t skipped = 0;
+  std::int64_t nonfinite_losses = 0;
+  std::int64_t nonfinite_gradients = 0;
+  std::int64_t failed_saves = 0;
+  Histogram update_s;
+  Histogram save_s;
+  std::map<std::string, double> phase_s;           // "data", ...
+  std::map<std::string, double> evals;             // the newest value of each metric
+  std::map<std::string, std::int64_t> stragglers;  // updates, by host
+  std::map<std::string, std::int64_t> errors;      // failures of ranks, by ErrorKindName, "signal"
+  std::map<std::string, std::int64_t> log_lines;   // "warning", "error"
+  double elapsed_s = 0;                            // from the first event to the last
+  double good_s = 0;                               // of updates that count, without their data
+  std::array<double, kBadputNames.size()> badput_s{};  // good and bad add up to elapsed
+};
+
+// Not thread-safe.
+class FigureSum {
+ public:
+  // In the order of EventStream.
+  void Add(const Event& event);
+
+  // All of it but what the oldest updates took: a sum read back continues alike, unless an attempt
+  // goes back to one of them.
+  [[nodiscard]] Json ToJson() const;
+  // Nothing where it is not of ToJson().
+  [[nodiscard]] static std::optional<FigureSum> FromJson(const Json& json);
+  // Whether an attempt went back so far: the figures are not those of the events.
+  [[nodiscard]] bool went_back_too_far() const { return went_back_too_far_; }
+
+  [[nodiscard]] RunFigures Take() &&;
+
+ private:
+  static constexpr std::size_t kKeptUpdates = 1000;  // by ToJson()
+
+  template <typename Io, typename Sum>
+  static void Describe(Io& io, Sum& sum);
+  double& Bad(Badput kind) { return figures_.badput_s[static_cast<std::size_t>(kind)]; }
+  void BeginAttempt(const Event& event);
+  void AddSteps(const Event& event);
+  void AddSave(const Event& event);
+  void AddFailure(const Event& event);
+  // Updates after this one are lost.
+  void GoBackTo(std::int64_t step);
+
+  RunFigures figures_;
+  std::vector<double> done_s_;  // useful time of each update that was not done again, from 1
+  std::size_t unknown_ = 0;     // of done_s_, of the first ones
+  bool went_back_too_far_ = false;
+  std::string attempt_;
+  bool has_step_ = false;  // the attempt
+  WallTime attempt_begin_;
+  double loaded_s_ = 0;  // of the attempt
+  std::optional<WallTime> last_;
+};
+
+}  // namespace gaccd

@@ -1,0 +1,42 @@
+#include "daemon/inspect/report/report_command.h"
+
+#include "collectives/base/print.h"
+#include "collectives/base/strings.h"
+#include "daemon/inspect/export/text_sink.h"
+#include "daemon/inspect/report/page_html.h"
+#include "daemon/inspect/report/report_json.h"
+
+namespace gaccd {
+namespace {
+
+// The page with `json` in the place of its sample.
+std::string PageWith(std::string_view json) {
+  constexpr std::string_view kBegin = R"(<script type="application/json" id="data">)";
+  const std::string_view page = PageHtml();
+  const std::size_t begin = page.find(kBegin) + kBegin.size();
+  const std::size_t end = page.find("</script>", begin);
+  return StrCat(page.substr(0, begin), json, page.substr(end));
+}
+
+}  // namespace
+
+Status RunReportCommand(const ReportRequest& request) {
+  const std::vector<std::string> folders =
+      request.folders.empty() ? std::vector<std::string>{"."} : request.folders;
+  if (folders.size() > 1 && request.out.empty()) {
+    return {ErrorKind::kUsage, "a report of several runs needs --out=FILE"};
+  }
+  std::vector<ReportData> runs;
+  for (const std::string& folder : folders) {
+    GACCD_ASSIGN_OR_RETURN(ReportData run,
+                           ReadReportData(folder, std::chrono::system_clock::now()));
+    runs.push_back(std::move(run));
+  }
+  const std::string path = request.out.empty() ? folders[0] + "/report.html" : request.out;
+  GACCD_ASSIGN_OR_RETURN(TextSink sink, TextSink::Open(path));
+  GACCD_RETURN_IF_ERROR(sink.Write(PageWith(ReportJson(runs, request.language))));
+  GACCD_RETURN_IF_ERROR(sink.Close());
+  return PrintOut(StrCat(path, "\n"));
+}
+
+}  // namespace gaccd

@@ -1,0 +1,275 @@
+#include "daemon/inspect/report/report_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "daemon/checkpoint/generations.h"
+#include "daemon/inspect/report/attempt_changes.h"
+#include "daemon/inspect/watch/event_stream.h"
+#include "daemon/rundir/ledger.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::size_t kMaxSaves = 12;
+constexpr std::size_t kMaxWarnings = 12;
+constexpr std::size_t kMaxMetrics = 12;  // that are drawn
+
+double Seconds(const Event& event, std::string_view key) {
+  const double seconds = event.Number(key).value_or(0);
+  return std::isfinite(seconds) ? std::max(0.0, seconds) : 0;
+}
+
+template <typename T>
+void KeepNewest(T value, std::size_t most, std::vector<T>* values) {
+  if (values->size() == most) values->erase(values->begin());
+  values->push_back(std::move(value));
+}
+
+// Adds the events to the report data, one by one.
+class ReportDataBuilder {
+ public:
+  explicit ReportDataBuilder(ReportData* data) : data_(*data) {}
+
+  void Add(const Event& event);
+  // The durations of all updates are known.
+  void Finish();
+
+ private:
+  AttemptData& attempt() { return data_.attempts.back(); }
+  void BeginAttempt(const Event& event);
+  void AddStep(const Event& event);
+  void AddThinned(const Event& event);
+  void AddPhases(std::int64_t updates, std::int64_t step, const Event& event);
+  void AddSlowRank(std::int64_t step, const Event& event);
+  void AddFailure(const Event& event);
+  void AddEval(const Event& event);
+  static void AddPoint(std::int64_t step, const std::optional<double>& value, Curve* curve) {
+    if (value && std::isfinite(*value)) curve->Add(step, *value);
+  }
+
+  ReportData& data_;
+  FigureSum figures_;
+  std::vector<double> durations_;
+  std::optional<Event> start_;  // of the attempt before
+};
+
+void ReportDataBuilder::Add(const Event& event) {
+  figures_.Add(event);
+  if (data_.attempts.empty() || attempt().name != event.attempt) BeginAttempt(event);
+  attempt().end = std::max(attempt().end, event.at);
+  if (event.name == "run_start") {
+    if (start_) attempt().changes = StartChanges(*start_, event);
+    start_ = event;
+  }
+  if (event.name == "step") AddStep(event);
+  if (event.name == "thinned") AddThinned(event);
+  if (event.name == "eval") AddEval(event);
+  if (event.name == "failure") AddFailure(event);
+  if (event.name == "save") KeepNewest(event, kMaxSaves, &data_.saves);
+  if (event.name == "log") {
+    KeepNewest(StrCat(event.Text("ts"), " ", event.Text("msg")), kMaxWarnings, &data_.warnings);
+  }
+  if (event.name == "verdict") {
+    if (const auto exit = event.Whole("exit")) {
+      attempt().exit = static_cast<int>(std::clamp<std::int64_t>(*exit, 0, 255));
+    }
+    attempt().verdict = event.Text("verdict");
+    attempt().reason = event.Text("reason");
+  }
+}
+
+void ReportDataBuilder::BeginAttempt(const Event& event) {
+  data_.attempts.push_back({.name = event.attempt, .begin = event.at, .end = event.at});
+  for (Curve* curve :
+       {&data_.loss, &data_.gradient_norm, &data_.learning_rate, &data_.slow_updates}) {
+    curve->BeginPiece();
+  }
+  for (auto& [metric, curve] : data_.evals) curve.BeginPiece();
+}
+
+void ReportDataBuilder::AddStep(const Event& event) {
+  const std::int64_t step = event.Whole("step").value_or(0);
+  if (step < 1 || step > kMaxSteps) return;
+  const double dur_s = Seconds(event, "dur_s");
+  if (attempt().updates++ == 0) {
+    attempt().first_step = step;
+    attempt().init_s = std::max(0.0, SecondsBetween(attempt().begin, event.at) - dur_s);
+  }
+  attempt().last_step = step;
+  data_.first_step = data_.first_step == 0 ? step : std::min(data_.first_step, step);
+  data_.last_step = std::max(data_.last_step, step);
+  durations_.push_back(dur_s);
+  const auto samples = event.Whole("samples");
+  data_.on_target += samples && samples == event.Whole("target") ? 1 : 0;
+  AddPoint(step, event.Number("loss"), &data_.loss);
+  AddPoint(step, event.Number("grad_norm"), &data_.gradient_norm);
+  AddPoint(step, event.Number("lr"), &data_.learning_rate);
+  AddPoint(step, event.Number("dur_p99_s"), &data_.slow_updates);
+  AddPhases(1, step, event);
+  AddSlowRank(step, event);
+}
+
+// Between two updates that have their own lines: only sums are known.
+void ReportDataBuilder::AddThinned(const Event& event) {
+  const StepSum sum = StepSum::Of(event);
+  if (sum.updates == 0) return;
+  attempt().updates += sum.updates;
+  data_.on_target += sum.on_target;
+  data_.thinned += sum.updates;
+  AddPhases(sum.updates, sum.last, event);
+}
+
+void ReportDataBuilder::AddPhases(std::int64_t updates, std::int64_t step, const Event& event) {
+  const double wait_s = std::min(Seconds(event, "wait_s"), Seconds(event, "reduce_s"));
+  PhaseSum sum{.updates = updates,
+               .data_s = Seconds(event, "data_s"),
+               .compute_s = Seconds(event, "fwd_bwd_s"),
+               .reduce_s = Seconds(event, "reduce_s") - wait_s,
+               .wait_s = wait_s,
+               .optimizer_s = Seconds(event, "opt_s")};
+  const double known = sum.data_s + sum.compute_s + sum.reduce_s + sum.wait_s + sum.optimizer_s;
+  sum.other_s = std::max(0.0, Seconds(event, "dur_s") - known);
+  data_.phases.Add(step, sum);
+}
+
+void ReportDataBuilder::AddSlowRank(std::int64_t step, const Event& event) {
+  SlowSum sum{.updates = 1};
+  if (const auto rank = event.Whole("straggler_rank")) {
+    sum.ranks[*rank] = 1;
+    SlowestCount& slow = data_.slow_ranks[*rank];
+    slow.host = event.Text("straggler_host");
+    ++slow.updates;
+    if (const double ratio = Seconds(event, "straggler_ratio"); ratio >= slow.worst_ratio) {
+      slow.worst_ratio = ratio;
+      slow.phase = event.Text("straggler_phase");
+    }
+  }
+  data_.slow.Add(step, sum);
+}
+
+// One that only saw others lost is shown until a rank knows more.
+void ReportDataBuilder::AddFailure(const Event& event) {
+  RankFailure failure = FailureOf(event);
+  std::vector<RankFailure>& known = attempt().failures;
+  if (!failure.left_for_others && !known.empty() && known.front().left_for_others) {
+    known.clear();
+    ++attempt().more_failures;
+  }
+  if (!failure.left_for_others && CountWithSame(failure, &known)) return;
+  if ((failure.left_for_others && !known.empty()) || known.size() == kMaxFailures) {
+    ++attempt().more_failures;
+  } else {
+    known.push_back(std::move(failure));
+  }
+}
+
+void ReportDataBuilder::AddEval(const Event& event) {
+  const std::int64_t step = event.Whole("step").value_or(0);
+  const std::string metric(event.Text("metric"));
+  const bool known = data_.evals.contains(metric);
+  if (step < 1 || step > kMaxSteps || (!known && data_.evals.size() == kMaxMetrics)) return;
+  AddPoint(step, event.Number("value"), &data_.evals[metric]);
+}
+
+void ReportDataBuilder::Finish() {
+  data_.figures = std::move(figures_).Take();
+  if (durations_.empty()) return;
+  std::ranges::sort(durations_);
+  const auto quantile = [&](double share) {
+    const double last = std::ceil(share * static_cast<double>(durations_.size())) - 1;
+    return durations_[static_cast<std::size_t>(std::max(0.0, last))];
+  };
+  data_.p50_s = quantile(0.5);
+  data_.p99_s = quantile(0.99);
+  data_.longest_s = durations_.back();
+}
+
+// What the job script recorded of an attempt that wrote no verdict.
+void ApplyLedger(const std::string& run_dir, ReportData* data) {
+  for (const LedgerEntry& entry : ReadLedger(run_dir + "/ledger.jsonl")) {
+    const auto found = std::ranges::find(data->attempts, entry.attempt, &AttemptData::name);
+    if (found == data->attempts.end() || found->exit) continue;
+    found->exit = entry.exit;
+    found->verdict = Name(entry.next);
+    found->reason = entry.reason;
+  }
+}
+
+// The newest checkpoint may know of an older best one.
+bool IsSaved(const BestValue& best, const std::string& folder) {
+  const auto all = ListGenerations(folder);
+  if (!all.ok()) return false;
+  const std::optional<Generation> saved = FindBest(folder, *all);
+  return saved && saved->step == best.step;
+}
+
+// Attempts without events are listed, too; the order is that of the folders.
+void AddChanges(const std::vector<Attempt>& attempts, ReportData* data) {
+  std::vector<AttemptData> reported = std::exchange(data->attempts, {});
+  for (std::size_t i = 0; i < attempts.size(); ++i) {
+    const auto found = std::ranges::find(reported, attempts[i].name, &AttemptData::name);
+    AttemptData one = found != reported.end() ? std::move(*found)
+                                              : AttemptData{.name = attempts[i].name,
+                                                            .begin = attempts[i].started,
+                                                            .end = attempts[i].started};
+    if (i > 0) {
+      for (Change& change : EnvironmentChanges(attempts[i - 1], attempts[i])) {
+        one.changes.push_back(std::move(change));
+      }
+      one.job_changes = JobChanges(attempts[i - 1], attempts[i]);
+    }
+    data->attempts.push_back(std::move(one));
+  }
+}
+
+}  // namespace
+
+PhaseSum& PhaseSum::operator+=(const PhaseSum& more) {
+  updates += more.updates;
+  data_s += more.data_s;
+  compute_s += more.compute_s;
+  reduce_s += more.reduce_s;
+  wait_s += more.wait_s;
+  optimizer_s += more.optimizer_s;
+  other_s += more.other_s;
+  return *this;
+}
+
+SlowSum& SlowSum::operator+=(const SlowSum& more) {
+  updates += more.updates;
+  for (const auto& [rank, count] : more.ranks) ranks[rank] += count;
+  return *this;
+}
+
+Result<ReportData> ReadReportData(const std::string& run_dir, WallTime now) {
+  ReportData data{.folder_name = FolderName(run_dir), .read_at = now};
+  GACCD_ASSIGN_OR_RETURN(data.diagnosis, DiagnoseFiles(run_dir, now));
+  const bool has_begun = data.diagnosis.attempts > 0;
+  if (!has_begun && !data.diagnosis.state.has_status) return data;
+  GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(run_dir));
+  ReportDataBuilder reader(&data);
+  EventDiagnosis diagnosis(data.diagnosis.newest);
+  Event event;
+  while (stream.Next(&event)) {
+    reader.Add(event);
+    diagnosis.Add(event);
+  }
+  reader.Finish();
+  std::move(diagnosis).MoveTo(&data.diagnosis);
+  data.diagnosis.notes = stream.notes();
+  AddChanges(stream.attempts(), &data);
+  ApplyLedger(run_dir, &data);
+  const std::string newest = stream.attempts().empty() ? run_dir : stream.attempts().back().folder;
+  const auto job = ReadSmallFile(newest + "/job.txtpb", ErrorKind::kData);
+  if (job.ok()) data.job = *job;
+  if (const auto& best = data.diagnosis.state.best) {
+    data.best_is_saved = IsSaved(*best, run_dir + "/ckpt");
+  }
+  return data;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,233 @@
+#include "daemon/inspect/watch/advice.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "collectives/base/result.h"
+#include "collectives/base/strings.h"
+#include "daemon/rundir/next_step.h"
+#include "daemon/telemetry/progress.h"
+
+namespace gaccd {
+namespace {
+
+bool IsPlain(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+         std::string_view("._/+:@%-,=").find(c) != std::string_view::npos;
+}
+
+bool IsControl(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }
+
+bool Mentions(std::string_view reason, std::string_view words) {
+  return reason.find(words) != std::string_view::npos;
+}
+
+// 74: the reason has the system's words.
+Advice AfterIoError(std::string_view reason) {
+  if (Mentions(reason, "No such file or directory") || Mentions(reason, "Not a directory")) {
+    return {
+        "put the missing file where the reason names it, or correct its path in the job or the "
+        "flags, then restart",
+        "把缺少的文件放到原因所说的位置，或修改作业文件或参数中的路径，然后重新启动"};
+  }
+  if (Mentions(reason, "Permission denied") || Mentions(reason, "Operation not permitted")) {
+    return {"fix the permissions named in the reason, then restart",
+            "给予该用户原因中所提文件的权限，然后重新启动"};
+  }
+  if (Mentions(reason, "No space left") || Mentions(reason, "quota") ||
+      Mentions(reason, "is full")) {
+    return {
+        "free space on the disk named in the reason, then restart: the run resumes from its newest "
+        "checkpoint",
+        "为原因中提到的磁盘腾出空间，然后重新启动：它会从最新的检查点继续"};
+  }
+  return {"check the file or disk named in the reason, then restart",
+          "检查原因中提到的文件或磁盘，然后重新启动"};
+}
+
+// srun's codes, and a shell's, for a program that is missing or may not be run on a node.
+bool IsMissingProgram(int exit) { return exit == 2 || exit == 13 || exit == 126 || exit == 127; }
+
+// What an exit code means for the user; the reason is shown with it.
+Advice AfterExit(int exit, const std::string& reason, const std::string& folder) {
+  const Advice memory{"give the job more memory (--mem), or set a smaller --micro-batch",
+                      "给作业更多内存 (--mem)，或减小 --micro-batch"};
+  if (exit == kOutOfMemoryExit) return memory;
+  if (IsMissingProgram(exit)) {
+    return {
+        StrCat("check that every node has the program; output of the ranks: the folder rank of the "
+               "newest attempt in ",
+               folder, "/attempts"),
+        StrCat("检查每个节点上是否都有该程序；各 rank 的输出：", folder,
+               "/attempts 中最新一次尝试的 rank 目录")};
+  }
+  if (IsSignalExit(exit)) {
+    return {StrCat("it was killed by a signal; if the kernel was out of memory, ", memory.en,
+                   "; otherwise restart it: it resumes from its newest checkpoint"),
+            StrCat("它被信号终止；如果是内核因内存不足所为：", memory.zh,
+                   "；否则重新启动，它会从最新的检查点继续")};
+  }
+  switch (static_cast<ErrorKind>(exit)) {
+    case ErrorKind::kUsage:
+    case ErrorKind::kConfig:
+      if (Mentions(reason, "no memory for")) return memory;
+      return {"correct the flags or the job file (see the reason), then restart",
+              "按原因修改命令行参数或作业文件，然后重新启动"};
+    case ErrorKind::kData:
+      return {StrCat("repair the file named in the reason; for a checkpoint: gaccd ckpt verify ",
+                     folder),
+              StrCat("修复原因中提到的文件；如果是检查点：gaccd ckpt verify ", folder)};
+    case ErrorKind::kInternal:
+      return {"this is a bug in gaccd: please report it and attach the run folder",
+              "这是 gaccd 的缺陷：请连同运行目录一起报告"};
+    case ErrorKind::kIo:
+      return AfterIoError(reason);
+    case ErrorKind::kUnavailable:
+    case ErrorKind::kOs:
+    case ErrorKind::kTempFail:
+    case ErrorKind::kInterrupted:
+      return {
+          "restart it: it resumes from its newest checkpoint; slurm/launch does so automatically",
+          "重新启动，它会从最新的检查点继续；slurm/launch 会自动这样做"};
+    case ErrorKind::kNoRequeue:
+      if (!StoppedByFile(exit, reason)) break;
+      return {"restart it to continue: it resumes from its newest checkpoint",
+              "需要继续时重新启动：它会从最新的检查点继续"};
+  }
+  return {"restarting unchanged would fail the same way: fix the cause named in the reason first",
+          "原样重新启动会再次这样结束：请先改变原因中提到的内容"};
+}
+
+Advice AdviseLiveRun(const RunState& state, const std::string& folder) {
+  constexpr double kStill = 60;  // seconds, and so many updates
+  constexpr double kUpdates = 10;
+  if (state.no_rank_yet) {
+    const std::string job = ShellWord(state.job);
+    return {
+        StrCat("wait a minute: the job has started and its ranks are starting; to check that it "
+               "still runs: squeue --jobs=",
+               job),
+        StrCat("先等一分钟：作业已开始，各 rank 正在启动；查看是否仍在运行：squeue --jobs=", job)};
+  }
+  if (state.failed_saves > 0) {
+    return {
+        "free space for its checkpoints: the last saves failed, and the run ends after a few more",
+        "为检查点腾出空间：最近几次保存失败，再失败它就会结束"};
+  }
+  if (state.failed_writes > 0) {
+    return {StrCat("check the free space on the disk of the run folder: ", state.failed_writes,
+                   " writes failed; training continues"),
+            StrCat("检查运行目录所在磁盘是否有空间：写入失败 ", state.failed_writes,
+                   " 次；训练仍在继续")};
+  }
+  const double still = std::max(kStill, kUpdates * state.dur_p50_s.value_or(0));
+  if (state.step_age_s.value_or(0) > still) {
+    const std::string age = DurationText(*state.step_age_s);
+    return {StrCat("its last update ended ", age,
+                   " ago; to see what the ranks do: gaccd logs --follow ", folder),
+            StrCat("上一次更新结束于 ", age, " 之前；查看各 rank 在做什么：gaccd logs --follow ",
+                   folder)};
+  }
+  return {"nothing to do: it is running", "无需操作：正在运行"};
+}
+
+Advice AdviseSilentRanks(const RunState& state) {
+  const std::string job = ShellWord(state.job);
+  const std::string said = ShellWord(StrCat(state.folder, "/attempts/", state.attempt, "/rank"));
+  return {StrCat("check whether job ", job, " still runs: squeue --jobs=", job,
+                 "; output of its ranks: ls ", said),
+          StrCat("检查作业 ", job, " 是否仍在运行：squeue --jobs=", job, "；各 rank 的输出：ls ",
+                 said)};
+}
+
+// SLURM says that the job ended, and no file says why.
+Advice AdviseWithoutVerdict(const std::string& folder) {
+  return {StrCat("read the output of its script, the newest slurm-*.out in ", folder,
+                 "; then restart it: it resumes from its newest checkpoint, if there is one"),
+          StrCat("查看脚本输出：", folder,
+                 " 中最新的 slurm-*.out；然后重新启动：有检查点时从最新的继续")};
+}
+
+// One line for each phase, before what the files and suspects add.
+Advice AdviseOnPhase(const RunState& state, const std::string& folder) {
+  switch (state.phase) {
+    case RunPhase::kSubmitted:
+      if (!state.slurm.empty()) {
+        return {StrCat("nothing to do while it waits for SLURM: ", state.slurm),
+                StrCat("等待 SLURM 期间无需操作：", state.slurm)};
+      }
+      return {
+          StrCat("nothing to do while it waits for SLURM; for the cause: squeue --jobs=",
+                 state.submitted, "; if the job is not listed it was cancelled: submit it again"),
+          StrCat("等待 SLURM 期间无需操作；等待原因：squeue --jobs=", state.submitted,
+                 "；如果没有这个作业，它已被取消：请重新提交")};
+    case RunPhase::kStarting:
+    case RunPhase::kRunning:
+      return AdviseLiveRun(state, folder);
+    case RunPhase::kStale: {
+      if (state.no_rank_yet) return AdviseSilentRanks(state);
+      const std::string age = DurationText(state.age_s);
+      return {StrCat("check whether host ", state.host, " and job ", state.job,
+                     " are still alive: rank 0 has written nothing for ", age),
+              StrCat("检查主机 ", state.host, " 和作业 ", state.job, " 是否仍在：rank 0 已有 ", age,
+                     " 没有写入")};
+    }
+    case RunPhase::kDone:
+      return {"nothing to do: the training is complete", "无需操作：训练已完成"};
+    case RunPhase::kStopped:
+    case RunPhase::kFailed:
+      break;
+  }
+  if (!state.exit) return AdviseWithoutVerdict(folder);
+  return AfterExit(*state.exit, state.reason, folder);
+}
+
+}  // namespace
+
+std::string ShellWord(std::string_view text) {
+  if (!text.empty() && std::ranges::all_of(text, IsPlain)) return std::string(text);
+  const bool escapes = std::ranges::any_of(text, IsControl);
+  std::string word = escapes ? "$'" : "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      word += escapes ? "\\'" : "'\\''";
+    } else if (escapes && (IsControl(c) || c == '\\')) {
+      constexpr std::string_view kHex = "0123456789abcdef";
+      const auto byte = static_cast<unsigned char>(c);
+      word += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+    } else {
+      word += c;
+    }
+  }
+  return word + "'";
+}
+
+std::vector<Advice> Advise(const AdviceFacts& facts) {
+  const RunState& state = facts.state;
+  std::vector<Advice> advice;
+  if (facts.stop_file && state.phase != RunPhase::kDone) {
+    const std::string file = ShellWord(state.folder + "/STOP");
+    advice.push_back({StrCat("it does not start while the file STOP exists: rm ", file),
+                      StrCat("文件 STOP 存在时不会启动：rm ", file)});
+  }
+  if (facts.hold_file && state.phase != RunPhase::kDone) {
+    const std::string file = ShellWord(state.folder + "/HOLD");
+    advice.push_back(
+        {StrCat("restarts did not help, so it is held; once the cause is fixed: rm ", file),
+         StrCat("多次重启无效，因此被搁置；原因消除后：rm ", file)});
+  }
+  if (facts.disk_full) {
+    const std::string folder = ShellWord(state.folder);
+    advice.push_back({StrCat("the disk of ", folder, " is full: free space there first"),
+                      StrCat(folder, " 所在的磁盘已满：请先腾出空间")});
+  }
+  const bool ended = state.phase == RunPhase::kStopped || state.phase == RunPhase::kFailed;
+  if (!ended || !facts.stop_file) advice.push_back(AdviseOnPhase(state, ShellWord(state.folder)));
+  if (!state.suspect_hosts.empty()) {
+    advice.push_back({StrCat("without the suspected hosts: sbatch --exclude=", state.suspect_hosts),
+                      StrCat("避开可疑主机：sbatch --exclude=", state.suspect_hosts)});
+  }
+  return advice;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,132 @@
+#include "daemon/inspect/watch/attempts.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <set>
+#include <sstream>
+#include <tuple>
+#include <utility>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "daemon/inspect/watch/event.h"
+#include "daemon/inspect/watch/line_reader.h"
+#include "daemon/inspect/watch/run_folders.h"
+#include "daemon/rundir/attempt_name.h"
+#include "daemon/rundir/ledger.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::size_t kMaxAttempts = 10'000;
+
+// By its first event; without one, by when its folder was made or changed.
+void FindStart(Attempt& attempt) {
+  LineReader lines(attempt.folder + "/events.jsonl", 4096);
+  Event event;
+  while (const auto line = lines.Next()) {
+    attempt.has_events = ParseEvent(*line, &event);
+    if (!attempt.has_events) continue;
+    attempt.started = event.at;
+    return;
+  }
+  struct stat info {};
+  if (::stat(attempt.folder.c_str(), &info) == 0) {
+    const std::chrono::nanoseconds past_second(info.st_mtim.tv_nsec);
+    attempt.started = std::chrono::system_clock::from_time_t(info.st_mtim.tv_sec) +
+                      std::chrono::duration_cast<WallTime::duration>(past_second);
+  }
+}
+
+void SortByJob(std::vector<Attempt>& attempts) {
+  std::map<std::string, WallTime> begin;  // of each job
+  for (const Attempt& one : attempts) {
+    const auto [job, is_new] = begin.emplace(one.job, one.started);
+    if (!is_new) job->second = std::min(job->second, one.started);
+  }
+  const auto key = [&](const Attempt& one) {
+    return std::tuple(begin[one.job], one.job, one.number, one.started);
+  };
+  std::ranges::sort(attempts, [&](const Attempt& a, const Attempt& b) { return key(a) < key(b); });
+}
+
+std::vector<std::string> NotesOn(const std::vector<Attempt>& attempts, const std::string& run_dir) {
+  std::vector<std::string> notes;
+  std::set<std::string> expected;
+  for (const Attempt& one : attempts) {
+    if (!one.has_events) notes.push_back(StrCat("attempt ", one.name, " has no events"));
+    if (one.job.starts_with("local-")) continue;  // counted over all jobs of the folder
+    for (int number = 0; number < one.number; ++number)
+      expected.insert(FormatAttemptName(number, one.job));
+  }
+  for (const LedgerEntry& entry : ReadLedger(run_dir + "/ledger.jsonl")) {
+    if (ParseAttemptName(entry.attempt)) expected.insert(entry.attempt);
+  }
+  for (const Attempt& one : attempts) expected.erase(one.name);
+  for (const std::string& name : expected) {
+    notes.push_back(StrCat("attempt ", name, " has no folder"));
+  }
+  return notes;
+}
+
+bool MatchesFilter(const Attempt& attempt, std::string_view only) {
+  int number = -1;
+  const auto [end, error] = std::from_chars(only.data(), only.data() + only.size(), number);
+  const bool is_number = error == std::errc() && end == only.data() + only.size();
+  return is_number ? attempt.number == number : attempt.name == only;
+}
+
+}  // namespace
+
+Result<AttemptList> ListAttempts(const std::string& run_dir, std::string_view only) {
+  const std::string folder = run_dir + "/attempts";
+  GACCD_RETURN_IF_ERROR(CheckMayRead(run_dir));
+  if (!IsFolder(folder)) {
+    return Status(ErrorKind::kUsage, StrCat("'", run_dir,
+                                            "' is no run folder: it has no folder attempts; "
+                                            "expected what --run-dir was"));
+  }
+  GACCD_ASSIGN_OR_RETURN(const auto names, ListFolder(folder, kMaxAttempts));
+  AttemptList list;
+  for (const std::string& name : names) {
+    auto parsed = ParseAttemptName(name);
+    if (!parsed) continue;  // "latest"
+    Attempt attempt{.name = name,
+                    .folder = StrCat(folder, "/", name),
+                    .number = parsed->number,
+                    .job = std::move(parsed->job)};
+    FindStart(attempt);
+    list.attempts.push_back(std::move(attempt));
+  }
+  SortByJob(list.attempts);
+  list.notes = NotesOn(list.attempts, run_dir);
+  if (only.empty()) return list;
+  if (only == "latest" && !list.attempts.empty()) only = list.attempts.back().name;
+  std::erase_if(list.attempts, [&](const Attempt& one) { return !MatchesFilter(one, only); });
+  if (!list.attempts.empty()) return list;
+  std::string known;
+  for (const std::string& name : names) known += StrCat(known.empty() ? "" : ", ", name);
+  return Status(ErrorKind::kUsage,
+                StrCat("'", run_dir, "' has no attempt '", only, "', expected one of: ", known));
+}
+
+std::vector<std::string> RankHosts(const Attempt& attempt) {
+  const auto text = ReadSmallFile(attempt.folder + "/ranks.tsv", ErrorKind::kData);
+  std::vector<std::string> hosts;
+  if (!text.ok()) return hosts;
+  std::istringstream lines(*text);
+  std::string line;
+  std::getline(lines, line);  // the names of the columns
+  while (std::getline(lines, line)) {
+    std::istringstream columns(line);
+    std::size_t rank = 0;
+    std::string host;
+    if (columns >> rank >> host && rank == hosts.size()) hosts.push_back(host);
+  }
+  return hosts;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,211 @@
+#include "daemon/inspect/watch/doctor.h"
+
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include "collectives/base/files.h"
+#include "collectives/base/print.h"
+#include "collectives/base/strings.h"
+#include "daemon/inspect/watch/attempts.h"
+#include "daemon/inspect/watch/event_stream.h"
+#include "daemon/inspect/watch/slurm_facts.h"
+#include "daemon/inspect/watch/state_text.h"
+#include "daemon/rundir/host_names.h"
+#include "daemon/rundir/srun_errors.h"
+#include "daemon/telemetry/end_events.h"
+#include "daemon/telemetry/event_text.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::size_t kMaxFailures = 8;  // that are shown
+constexpr std::size_t kMaxWarnings = 5;
+
+std::string OnOneLine(std::string_view text) {
+  std::string line(text);
+  std::ranges::replace(line, '\n', ' ');
+  return Printable(line);
+}
+
+// Those of the newest attempt first, then whom most attempts suspect.
+std::vector<SuspectHost> FindSuspects(const std::vector<Attempt>& attempts, std::string* newest) {
+  std::map<std::string, int> counts;
+  for (const Attempt& attempt : attempts) {
+    const auto verdict = ReadEventFile(attempt.folder + "/verdict.json");
+    *newest = verdict ? SafeHosts(std::string(verdict->Text("suspect_hosts"))) : std::string();
+    std::istringstream hosts(*newest);
+    for (std::string host; std::getline(hosts, host, ',');) ++counts[host];
+  }
+  std::vector<SuspectHost> suspects;
+  for (const auto& [host, count] : counts) suspects.push_back({host, count});
+  const auto rank = [&](const SuspectHost& one) {
+    const bool is_new =
+        StrCat(",", *newest, ",").find(StrCat(",", one.host, ",")) != std::string::npos;
+    return std::pair(!is_new, -one.attempts);
+  };
+  std::ranges::stable_sort(suspects, {}, rank);
+  return suspects;
+}
+
+std::string ReadSrunErrors(const std::string& folder) {
+  constexpr std::size_t kMaxBytes = 64 << 10;
+  const auto text = ReadStart(folder + "/srun.err", kMaxBytes);
+  return text.ok() ? OnOneLine(SrunErrors(*text)) : std::string();
+}
+
+std::string MoreRanks(std::int64_t ranks) {
+  if (ranks == 0) return {};
+  return StrCat(" and ", ranks, ranks == 1 ? " more rank" : " more ranks");
+}
+
+// Without what a rank was at: ranks that agree on an error may be at different places.
+std::string_view Code(const RankFailure& failure) {
+  return std::string_view(failure.what).substr(0, failure.what.find(','));
+}
+
+// Where every rank only saw others lost, the first one names them.
+std::string FailuresText(const std::vector<RankFailure>& failures) {
+  std::string text;
+  std::size_t shown = 0;
+  std::int64_t others = 0;
+  const bool has_cause = !std::ranges::all_of(failures, &RankFailure::left_for_others);
+  for (const RankFailure& one : failures) {
+    const bool is_cause = has_cause ? !one.left_for_others : shown == 0;
+    if (!is_cause || shown == kMaxFailures) {
+      others += 1 + one.more_ranks;
+      continue;
+    }
+    ++shown;
+    text += StrCat("  rank ", one.rank, " on ", one.host, MoreRanks(one.more_ranks),
+                   ", after update ", one.step, ": ", one.what, "\n    ", one.message, "\n");
+  }
+  if (others > 0) {
+    text += StrCat("  ", shown == 0 ? "" : "and ", others, others == 1 ? " rank" : " ranks",
+                   " that exited because of others, or later\n");
+  }
+  return text.empty() ? text : StrCat("failures, the first one first\n", text);
+}
+
+std::string List(std::string_view head, const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += StrCat("  ", line, "\n");
+  return text.empty() ? text : StrCat(head, "\n", text);
+}
+
+// Less than what the end of a run writes.
+bool IsDiskFull(const std::string& folder) {
+  constexpr std::uint64_t kMin = 64 << 10;
+  struct statvfs info {};
+  return ::statvfs(folder.c_str(), &info) == 0 &&
+         std::uint64_t{info.f_bavail} * info.f_frsize < kMin;
+}
+
+}  // namespace
+
+RankFailure FailureOf(const Event& event) {
+  const Result<Failure> read = ReadEvent<Failure>(event.line);
+  const Failure record = read.ok() ? *read : Failure();
+  RankFailure failure{.at = event.at,
+                      .rank = event.Whole("rank").value_or(-1),
+                      .host = OnOneLine(event.Text("host")),
+                      .step = record.step,
+                      .message = OnOneLine(record.message)};
+  failure.left_for_others =
+      record.exit == static_cast<int>(ErrorKind::kUnavailable) && !record.lost_ranks.empty();
+  failure.what =
+      record.signal != 0 ? StrCat("signal ", record.signal) : StrCat("exit ", record.exit);
+  for (const std::string& place : {record.phase, record.collective}) {
+    if (!place.empty()) failure.what += StrCat(", ", OnOneLine(place));
+  }
+  return failure;
+}
+
+bool CountWithSame(const RankFailure& failure, std::vector<RankFailure>* known) {
+  const auto same = std::ranges::find_if(*known, [&](const RankFailure& one) {
+    return one.message == failure.message && Code(one) == Code(failure);
+  });
+  if (same == known->end()) return false;
+  ++same->more_ranks;
+  return true;
+}
+
+void EventDiagnosis::Add(const Event& event) {
+  if (event.name != "failure" && event.name != "log") return;
+  if (event.attempt != attempt_) return;
+  if (event.name == "failure") {
+    RankFailure failure = FailureOf(event);
+    if (!CountWithSame(failure, &failures_)) failures_.push_back(std::move(failure));
+    return;
+  }
+  warnings_.push_back(StrCat(event.Text("ts"), " ", OnOneLine(event.Text("msg"))));
+  if (warnings_.size() > kMaxWarnings) warnings_.pop_front();
+}
+
+void EventDiagnosis::MoveTo(Diagnosis* diagnosis) && {
+  diagnosis->failures = std::move(failures_);
+  diagnosis->warnings.assign(warnings_.begin(), warnings_.end());
+}
+
+Result<Diagnosis> DiagnoseFiles(const std::string& run_dir, WallTime now, const JobFinder& find) {
+  Diagnosis diagnosis;
+  GACCD_ASSIGN_OR_RETURN(diagnosis.state, ReadRunState(run_dir, now));
+  if (find) AddSlurmFacts({&diagnosis.state, 1}, find);
+  const bool is_new = !diagnosis.state.has_status && !IsFolder(run_dir + "/attempts");
+  AttemptList list;
+  if (!is_new) {
+    GACCD_ASSIGN_OR_RETURN(list, ListAttempts(run_dir));
+  }
+  diagnosis.attempts = list.attempts.size();
+  if (!list.attempts.empty()) {
+    const Attempt& newest = list.attempts.back();
+    diagnosis.newest = newest.name;
+    diagnosis.srun_errors = ReadSrunErrors(newest.folder);
+    diagnosis.suspects = FindSuspects(list.attempts, &diagnosis.state.suspect_hosts);
+  }
+  diagnosis.advice = Advise({.state = diagnosis.state,
+                             .stop_file = PathExists(run_dir + "/STOP"),
+                             .hold_file = PathExists(run_dir + "/HOLD"),
+                             .disk_full = IsDiskFull(run_dir)});
+  return diagnosis;
+}
+
+Result<Diagnosis> Diagnose(const std::string& run_dir, WallTime now, const JobFinder& find) {
+  GACCD_ASSIGN_OR_RETURN(Diagnosis diagnosis, DiagnoseFiles(run_dir, now, find));
+  if (diagnosis.newest.empty()) return diagnosis;
+  GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(run_dir, diagnosis.newest));
+  EventDiagnosis events(diagnosis.newest);
+  Event event;
+  while (stream.Next(&event)) events.Add(event);
+  std::move(events).MoveTo(&diagnosis);
+  diagnosis.notes = stream.notes();
+  return diagnosis;
+}
+
+std::string DiagnosisText(const Diagnosis& diagnosis) {
+  std::string text = StateText(diagnosis.state);
+  text += FailuresText(diagnosis.failures);
+  if (!diagnosis.srun_errors.empty()) text += StrCat("srun\n  ", diagnosis.srun_errors, "\n");
+  std::vector<std::string> suspects;
+  for (const SuspectHost& one : diagnosis.suspects) {
+    suspects.push_back(
+        StrCat(one.host, ", in ", one.attempts, " of ", diagnosis.attempts, " attempts"));
+  }
+  text += List("suspected hosts", suspects);
+  text += List("last warnings", diagnosis.warnings);
+  text += List("the files of this run", diagnosis.notes);
+  std::vector<std::string> advice;
+  for (const Advice& one : diagnosis.advice) advice.push_back(one.en);
+  return text + List("what to do", advice);
+}
+
+Result<int> RunDoctorCommand(const std::string& run_dir) {
+  GACCD_ASSIGN_OR_RETURN(const Diagnosis diagnosis,
+                         Diagnose(run_dir, std::chrono::system_clock::now(), FindJobStates));
+  GACCD_RETURN_IF_ERROR(PrintOut(DiagnosisText(diagnosis)));
+  return ExitOf(diagnosis.state.phase);
+}
+
+}  // namespace gaccd

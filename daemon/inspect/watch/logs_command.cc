@@ -1,0 +1,135 @@
+#include "daemon/inspect/watch/logs_command.h"
+
+#include <chrono>
+#include <optional>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "collectives/base/print.h"
+#include "collectives/base/strings.h"
+#include "daemon/inspect/watch/event_stream.h"
+#include "daemon/inspect/watch/run_state.h"
+#include "daemon/telemetry/log.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::chrono::milliseconds kAgain{500};
+
+// Standard output in large pieces.
+class Output {
+ public:
+  Status Add(std::string_view text) {
+    constexpr std::size_t kFlushBytes = std::size_t{64} << 10;
+    text_ += text;
+    return text_.size() < kFlushBytes ? Status() : Flush();
+  }
+  Status Flush() {
+    const Status status = PrintOut(text_);
+    text_.clear();
+    return status;
+  }
+
+ private:
+  std::string text_;
+};
+
+// Each once.
+class Notes {
+ public:
+  void Warn(const std::vector<std::string>& notes) {
+    for (const std::string& note : notes) {
+      if (warned_.insert(note).second) LogWarning(note);
+    }
+  }
+
+ private:
+  std::set<std::string> warned_;
+};
+
+bool HasEnded(const std::string& folder) {
+  const auto state = ReadRunState(folder, std::chrono::system_clock::now());
+  return !state.ok() || (state->phase != RunPhase::kStarting && state->phase != RunPhase::kRunning);
+}
+
+int LevelOf(const Event& event) {
+  const std::string_view level = event.Text("lvl");
+  return level == "error" ? 2 : level == "warning" ? 1 : 0;
+}
+
+bool Passes(const Event& event, const LogFilter& filter) {
+  return (!filter.rank || event.Whole("rank") == filter.rank) &&
+         (filter.host.empty() || IsHost(event.Text("host"), filter.host)) &&
+         LevelOf(event) >= filter.least_level;
+}
+
+Status PrintEvents(const LogsRequest& request) {
+  GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(request.folder, request.attempt,
+                                                               EventStream::OfRanks::kRead));
+  Output out;
+  while (true) {
+    const bool last = !request.follow || HasEnded(request.folder);
+    Event event;
+    while (stream.Next(&event)) {
+      if (!Passes(event, request.filter)) continue;
+      GACCD_RETURN_IF_ERROR(out.Add(event.line + "\n"));
+    }
+    GACCD_RETURN_IF_ERROR(out.Flush());
+    if (last) break;
+    std::this_thread::sleep_for(kAgain);
+    GACCD_RETURN_IF_ERROR(stream.Refresh());
+  }
+  Notes().Warn(stream.notes());
+  return {};
+}
+
+// The attempts one after the other; the last one is kept, for it may continue.
+class TextPrinter {
+ public:
+  explicit TextPrinter(const LogsRequest& request) : request_(request) {}
+
+  Status PrintNew() {
+    GACCD_ASSIGN_OR_RETURN(const AttemptList list, ListAttempts(request_.folder, request_.attempt));
+    notes_.Warn(list.notes);
+    const bool several = list.attempts.size() > 1;
+    if (logs_) GACCD_RETURN_IF_ERROR(logs_->Refresh());
+    GACCD_RETURN_IF_ERROR(PrintRest());
+    for (const Attempt& attempt : list.attempts) {
+      if (!seen_.insert(attempt.name).second) continue;
+      GACCD_ASSIGN_OR_RETURN(logs_, TextLogs::Open(attempt, request_.filter));
+      if (several) GACCD_RETURN_IF_ERROR(out_.Add(StrCat("# attempt ", attempt.name, "\n")));
+      GACCD_RETURN_IF_ERROR(PrintRest());
+      notes_.Warn(logs_->notes());
+    }
+    return out_.Flush();
+  }
+
+ private:
+  Status PrintRest() {
+    LogRecord record;
+    while (logs_ && logs_->Next(&record)) GACCD_RETURN_IF_ERROR(out_.Add(record.text));
+    return {};
+  }
+
+  const LogsRequest& request_;
+  Output out_;
+  Notes notes_;
+  std::set<std::string> seen_;
+  std::optional<TextLogs> logs_;
+};
+
+}  // namespace
+
+Status RunLogsCommand(const LogsRequest& request) {
+  if (request.events) return PrintEvents(request);
+  TextPrinter printer(request);
+  while (true) {
+    const bool last = !request.follow || HasEnded(request.folder);
+    GACCD_RETURN_IF_ERROR(printer.PrintNew());
+    if (last) return {};
+    std::this_thread::sleep_for(kAgain);
+  }
+}
+
+}  // namespace gaccd

@@ -1,0 +1,287 @@
+#include "daemon/inspect/watch/run_state.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <ranges>
+#include <utility>
+#include <vector>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "daemon/inspect/watch/attempts.h"
+#include "daemon/inspect/watch/event_stream.h"
+#include "daemon/inspect/watch/line_reader.h"
+#include "daemon/inspect/watch/run_folders.h"
+#include "daemon/rundir/host_names.h"
+#include "daemon/rundir/ledger.h"
+#include "daemon/rundir/next_step.h"
+#include "daemon/rundir/submissions.h"
+#include "daemon/telemetry/event_text.h"
+#include "daemon/telemetry/run_status.h"
+
+namespace gaccd {
+namespace {
+
+std::string OnOneLine(std::string text) {
+  std::ranges::replace(text, '\n', ' ');
+  return Printable(text);
+}
+
+double Age(WallTime at, WallTime now) { return std::max(0.0, SecondsBetween(at, now)); }
+
+std::optional<double> AgeOf(const std::string& ts, WallTime now) {
+  const auto at = ParseTimestamp(ts);
+  return at ? std::optional(Age(*at, now)) : std::nullopt;
+}
+
+std::optional<double> IfFinite(double value) {
+  return std::isfinite(value) ? std::optional(value) : std::nullopt;
+}
+
+RunPhase PhaseAfter(int exit, const RunState& state) {
+  switch (NextStepOf(exit)) {
+    case NextStep::kDone:
+      return RunPhase::kDone;
+    case NextStep::kRequeue:
+      return RunPhase::kStopped;
+    case NextStep::kNoRequeue:
+    case NextStep::kFail:
+      break;
+  }
+  const bool stopped =
+      exit == static_cast<int>(ErrorKind::kNoRequeue) && PathExists(state.folder + "/STOP");
+  return stopped || StoppedByFile(exit, state.reason) ? RunPhase::kStopped : RunPhase::kFailed;
+}
+
+bool Lives(const RunState& state) {
+  return state.phase == RunPhase::kStarting || state.phase == RunPhase::kRunning;
+}
+
+std::string JobOfAttempt(const std::string& attempt) {
+  const std::string job = attempt.substr(std::min(attempt.find('-'), attempt.size() - 1) + 1);
+  return job.substr(0, job.find('.'));
+}
+
+// The job script has the last word on an attempt whose ranks could not say how it ended, and on one
+// that ended before any of them wrote.
+void AddLedger(const std::vector<LedgerEntry>& ledger, RunState& state, WallTime now) {
+  if (ledger.empty()) return;
+  const LedgerEntry& last = ledger.back();
+  const bool same = last.attempt == state.attempt;
+  const auto ended = ParseTimestamp(last.ended);
+  if (!same) {
+    // A job that was refused because the run lives writes a line, too.
+    const bool older = state.has_status && ended && Age(*ended, now) >= state.age_s;
+    if (!ended || older || (state.has_status && Lives(state))) return;
+    state.attempt = Printable(last.attempt);
+    state.job = JobOfAttempt(state.attempt);
+  }
+  if (!same || !state.exit) {
+    state.exit = last.exit;
+    state.reason = Printable(last.reason);
+    state.suspect_hosts.clear();
+    if (ended) state.age_s = Age(*ended, now);
+    state.phase = PhaseAfter(last.exit, state);
+  }
+  if (last.next == NextStep::kDone) state.phase = RunPhase::kDone;
+}
+
+// The newest attempt, where it began in the last `age_s` seconds and nothing else is known of it.
+std::optional<Attempt> NewAttempt(const std::vector<LedgerEntry>& ledger, const RunState& state,
+                                  double age_s, WallTime now) {
+  const auto list = ListAttempts(state.folder);
+  if (!list.ok() || list->attempts.empty()) return std::nullopt;
+  const Attempt& newest = list->attempts.back();
+  const bool ended = std::ranges::any_of(
+      ledger, [&](const LedgerEntry& entry) { return entry.attempt == newest.name; });
+  if (ended || newest.name == state.attempt || Age(newest.started, now) > age_s) {
+    return std::nullopt;
+  }
+  return newest;
+}
+
+// Jobs that were submitted since have not begun, unless there is an attempt. `any`: STATUS.json or
+// the ledger says something.
+void AddSubmission(const std::vector<LedgerEntry>& ledger, bool any, RunState& state,
+                   WallTime now) {
+  double age_s = any ? state.age_s : std::numeric_limits<double>::infinity();
+  const auto submission = NewestSubmission(state.folder);
+  const auto at = submission ? ParseTimestamp(submission->at) : std::nullopt;
+  if (at) {
+    state.submitted = submission->jobs;
+    state.submitted_age_s = Age(*at, now);
+  }
+  if (any && Lives(state)) return;
+  if (at && *state.submitted_age_s < age_s) {
+    age_s = *state.submitted_age_s;
+    state.phase = RunPhase::kSubmitted;
+    if (!any) state.job = state.submitted;
+    state.age_s = age_s;
+  }
+  if (const auto attempt = NewAttempt(ledger, state, age_s, now)) {
+    state.attempt = Printable(attempt->name);
+    state.job = Printable(attempt->job);
+    state.age_s = Age(attempt->started, now);
+    state.no_rank_yet = true;
+    state.exit.reset();
+    state.reason.clear();
+    state.suspect_hosts.clear();
+    const bool late = state.age_s > std::chrono::duration<double>(kStartLimit).count();
+    state.phase = late ? RunPhase::kStale : RunPhase::kStarting;
+  }
+}
+
+// The verdict of an attempt whose rank 0 was killed: another rank, or the guard of rank 0, wrote
+// it, while STATUS.json still has what rank 0 was doing.
+void AddVerdict(RunState& state, WallTime now) {
+  const auto event =
+      ReadEventFile(StrCat(state.folder, "/attempts/", state.attempt, "/verdict.json"));
+  if (!event || !event->Whole("exit")) return;
+  const auto verdict = ReadEvent<Verdict>(event->line, {"exit"});
+  if (!verdict.ok()) return;
+  state.exit = verdict->exit;
+  state.reason = OnOneLine(verdict->reason);
+  state.suspect_hosts = SafeHosts(verdict->suspect_hosts);
+  state.step = std::max(state.step, verdict->last_step);
+  state.samples_total = std::max(state.samples_total, verdict->samples_total);
+  state.age_s = Age(event->at, now);
+}
+
+// What the newest lines of an attempt's events say of its updates; false: nothing.
+bool AddLastUpdate(const Attempt& attempt, RunState& state) {
+  constexpr std::size_t kTail = std::size_t{256} << 10;
+  LineReader lines(attempt.folder + "/events.jsonl", kTail, LineReader::From::kLastPiece);
+  std::optional<StepRecord> update;
+  std::optional<BestValue> best;
+  Event event;
+  while (const auto line = lines.Next()) {
+    if (!ParseEvent(*line, &event)) continue;
+    if (event.name == StepRecord::kEvent) {
+      if (auto read = ReadEvent<StepRecord>(*line, {"step"}); read.ok()) update = *std::move(read);
+    } else if (event.name == MetricRecord::kEvent && event.Find("best_step")) {
+      if (auto read = ReadEvent<MetricRecord>(*line, {"best_step", "best_value"});
+          read.ok() && read->best) {
+        best = {OnOneLine(read->metric), read->best->value, read->best->step};
+      }
+    }
+  }
+  if (!update) return false;
+  state.epoch = update->epoch;
+  state.step = update->step;
+  state.steps_total = update->steps_total;
+  state.target = update->target;
+  state.samples_total = update->samples_total;
+  state.loss = IfFinite(update->loss);
+  if (!state.best) state.best = std::move(best);
+  return true;
+}
+
+// STATUS.json is that of the newest attempt. Where that one was refused before its first update, or
+// is not there yet, the run still has what the attempts before it have done.
+void AddEarlierProgress(const std::vector<LedgerEntry>& ledger, RunState& state) {
+  const auto list = ListAttempts(state.folder);
+  const std::vector<Attempt> none;
+  for (const Attempt& attempt : std::views::reverse(list.ok() ? list->attempts : none)) {
+    if (AddLastUpdate(attempt, state)) return;
+    if (const auto verdict = ReadEventFile(attempt.folder + "/verdict.json")) {
+      state.step = verdict->Whole("last_step").value_or(0);
+      state.samples_total = verdict->Whole("samples_total").value_or(0);
+    }
+    if (state.step > 0) return;
+  }
+  for (const LedgerEntry& entry : ledger) state.step = std::max(state.step, entry.last.step);
+}
+
+Result<RunState> ReadStatusFile(const std::string& folder, WallTime now) {
+  const std::string path = folder + "/STATUS.json";
+  if (!PathExists(path)) return RunState{.folder = folder};
+  GACCD_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, ErrorKind::kData));
+  const std::optional<RunStatus> status = ReadStatus(text);
+  if (!status) return Status(ErrorKind::kData, StrCat("'", path, "' is no state of a run"));
+  const StepRecord& last = status->last;
+  RunState state{.folder = folder,
+                 .run = OnOneLine(status->identity.run),
+                 .job = OnOneLine(status->identity.job),
+                 .host = OnOneLine(status->identity.host),
+                 .attempt = OnOneLine(status->attempt_dir),
+                 .device = OnOneLine(status->device),
+                 .has_status = true,
+                 .world = status->world,
+                 .loads = OnOneLine(status->loads),
+                 .loads_step = status->loads_step,
+                 .epoch = last.epoch,
+                 .step = last.step,
+                 .steps_total = last.steps_total,
+                 .target = last.target,
+                 .samples_total = last.samples_total,
+                 .loss = IfFinite(last.loss),
+                 .best = status->best,
+                 .samples_per_s = IfFinite(last.rates.wall_samples_per_s),
+                 .dur_p50_s = IfFinite(last.rates.dur_p50_s),
+                 .eta_s = IfFinite(last.rates.eta_s),
+                 .save_step = status->save_step,
+                 .age_s = AgeOf(status->ts, now).value_or(0),
+                 .step_age_s = AgeOf(status->last_step_ts, now),
+                 .save_age_s = AgeOf(status->save_ts, now),
+                 .failed_saves = status->failed_saves,
+                 .dropped_lines = status->dropped_lines,
+                 .failed_writes = status->write_errors,
+                 .exit = status->exit,
+                 .reason = OnOneLine(status->reason),
+                 .suspect_hosts = SafeHosts(status->suspect_hosts)};
+  state.attempt.erase(0, state.attempt.rfind('/') + 1);
+  if (state.best) state.best->metric = OnOneLine(state.best->metric);
+  if (!state.exit && !state.attempt.empty()) AddVerdict(state, now);
+  const bool stale = state.age_s > std::chrono::duration<double>(kStaleAfter).count();
+  state.phase = state.exit                    ? PhaseAfter(*state.exit, state)
+                : stale                       ? RunPhase::kStale
+                : status->state == "starting" ? RunPhase::kStarting
+                                              : RunPhase::kRunning;
+  return state;
+}
+
+}  // namespace
+
+std::string_view Name(RunPhase phase) {
+  constexpr std::array<std::string_view, 7> kNames{"submitted", "starting", "running", "stale",
+                                                   "stopped",   "done",     "failed"};
+  return kNames[static_cast<std::size_t>(phase)];
+}
+
+int ExitOf(RunPhase phase) {
+  switch (phase) {
+    case RunPhase::kSubmitted:
+    case RunPhase::kStarting:
+    case RunPhase::kRunning:
+    case RunPhase::kDone:
+      return 0;
+    case RunPhase::kStale:
+    case RunPhase::kStopped:
+      return 1;
+    case RunPhase::kFailed:
+      break;
+  }
+  return 2;
+}
+
+bool StoppedByFile(int exit, std::string_view reason) {
+  return exit == static_cast<int>(ErrorKind::kNoRequeue) &&
+         reason.find("the file STOP") != std::string_view::npos;
+}
+
+Result<RunState> ReadRunState(const std::string& folder, WallTime now) {
+  GACCD_RETURN_IF_ERROR(CheckMayRead(folder));
+  if (!IsRunFolder(folder)) return NoRunFolder(folder);
+  GACCD_ASSIGN_OR_RETURN(RunState state, ReadStatusFile(folder, now));
+  const std::vector<LedgerEntry> ledger = ReadLedger(folder + "/ledger.jsonl");
+  AddLedger(ledger, state, now);
+  if (state.step == 0) AddEarlierProgress(ledger, state);
+  const bool any = state.has_status || state.exit.has_value();
+  AddSubmission(ledger, any, state, now);
+  if (!any && state.submitted.empty() && !state.no_rank_yet) return NoRunFolder(folder);
+  return state;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,114 @@
+#include "daemon/inspect/watch/slurm_facts.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "daemon/rundir/next_step.h"
+
+namespace gaccd {
+namespace {
+
+bool IsSlurmJob(const std::string& id) {
+  return !id.empty() && id.find_first_not_of("0123456789_") == std::string::npos;
+}
+
+std::vector<std::string> Split(const std::string& list) {
+  std::vector<std::string> parts;
+  for (std::size_t from = 0; from <= list.size();) {
+    const std::size_t end = std::min(list.find(',', from), list.size());
+    parts.push_back(list.substr(from, end - from));
+    from = end + 1;
+  }
+  return parts;
+}
+
+// The jobs that may still write into the folder; none where the files say enough.
+std::vector<std::string> OpenJobs(const RunState& state) {
+  std::vector<std::string> jobs;
+  switch (state.phase) {
+    case RunPhase::kSubmitted:
+      jobs = Split(state.submitted);
+      break;
+    case RunPhase::kStarting:
+      if (state.no_rank_yet) jobs = {state.job};
+      break;
+    case RunPhase::kStale:
+      jobs = {state.job};
+      break;
+    case RunPhase::kStopped:
+      if (NextStepOf(state.exit.value_or(0)) == NextStep::kRequeue) jobs = {state.job};
+      break;
+    default:
+      break;
+  }
+  std::erase_if(jobs, [](const std::string& job) { return !IsSlurmJob(job); });
+  return jobs;
+}
+
+std::string Describe(const std::string& id, const JobState& job) {
+  std::string text = StrCat("job ", id, " is ", job.state);
+  if (!job.reason.empty() && !IsFinal(job.state)) text += StrCat(" (", job.reason, ")");
+  if (!job.exit.empty() && job.exit != "0:0") text += StrCat(" (exit ", job.exit, ")");
+  return text;
+}
+
+RunPhase PhaseAfterJob(const RunState& state, const JobState* last) {
+  const bool complete = PathExists(state.folder + "/DONE");
+  if (last == nullptr) return complete ? RunPhase::kDone : RunPhase::kFailed;
+  if (last->state == "COMPLETED" && complete) return RunPhase::kDone;
+  const bool failed = last->state == "FAILED" || last->state == "COMPLETED" ||
+                      last->state == "OUT_OF_MEMORY" || last->state == "DEADLINE";
+  return failed ? RunPhase::kFailed : RunPhase::kStopped;
+}
+
+void Judge(RunState& state, const std::vector<std::string>& jobs, const JobStates& known) {
+  const JobState* last = nullptr;
+  for (const std::string& id : jobs) {
+    const auto found = known.find(id);
+    if (found == known.end()) continue;
+    last = &found->second;
+    state.slurm = Describe(id, *last);
+    if (IsFinal(last->state)) continue;
+    const bool begun = last->state == "RUNNING" || last->state == "COMPLETING";
+    if (state.phase == RunPhase::kSubmitted && begun) {
+      state.exit.reset();  // of an older attempt
+      state.phase = RunPhase::kStarting;
+      state.no_rank_yet = true;
+      state.job = id;
+    }
+    // The files are newer than what SLURM says of a job that they show to have begun.
+    if (state.phase == RunPhase::kStarting) state.slurm.clear();
+    return;
+  }
+  state.gone_in_slurm = true;
+  if (last == nullptr) state.slurm = StrCat("job ", jobs.back(), " is not in the queue");
+  if (state.phase == RunPhase::kStopped) return;  // the files say why
+  if (state.phase == RunPhase::kStale && state.has_status && last == nullptr) return;
+  state.phase = PhaseAfterJob(state, last);
+  state.no_rank_yet = false;
+  state.exit.reset();
+  if (state.phase == RunPhase::kDone) return;
+  state.reason = StrCat("SLURM: ", state.slurm, ", and it wrote nothing here about how it ended");
+}
+
+}  // namespace
+
+void AddSlurmFacts(std::span<RunState> runs, const JobFinder& find) {
+  std::vector<std::string> all;
+  for (const RunState& state : runs) {
+    const std::vector<std::string> jobs = OpenJobs(state);
+    all.insert(all.end(), jobs.begin(), jobs.end());
+  }
+  if (all.empty()) return;
+  const auto known = find(all);
+  if (!known) return;
+  for (RunState& state : runs) {
+    const std::vector<std::string> jobs = OpenJobs(state);
+    if (!jobs.empty()) Judge(state, jobs, *known);
+  }
+}
+
+}  // namespace gaccd

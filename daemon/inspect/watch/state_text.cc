@@ -1,0 +1,189 @@
+#include "daemon/inspect/watch/state_text.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "daemon/config/flat_json.h"
+#include "daemon/telemetry/progress.h"
+
+namespace gaccd {
+namespace {
+
+std::string Row(std::string_view name, const std::string& value) {
+  std::string row(name);
+  row.resize(std::max<std::size_t>(row.size(), 9), ' ');
+  return StrCat(row, " ", value, "\n");
+}
+
+std::string Short(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.6g", value);
+  return text.data();
+}
+
+std::string Rate(double samples_per_s) {
+  std::array<char, 32> text{};
+  const bool large = samples_per_s >= 10'000;
+  std::snprintf(text.data(), text.size(), large ? "%.1fk" : "%.0f",
+                large ? samples_per_s / 1000 : samples_per_s);
+  return text.data();
+}
+
+std::string Ago(double seconds) { return StrCat(DurationText(seconds), " ago"); }
+
+std::string UpdateText(const RunState& state) {
+  if (state.steps_total <= 0) return StrCat("update ", state.step);
+  const double share =
+      100.0 * static_cast<double>(state.step) / static_cast<double>(state.steps_total);
+  return StrCat("update ", state.step, " of ", state.steps_total, " (", std::floor(share), " %)");
+}
+
+std::string BestText(const RunState& state) {
+  if (!state.best) return "-";
+  return StrCat(state.best->metric, " ", Short(state.best->value), " @ ", state.best->step);
+}
+
+bool IsActive(const RunState& state) {
+  return state.phase == RunPhase::kRunning || state.phase == RunPhase::kStarting;
+}
+
+// "192x13,48x12 (ranks x samples of an update), since update 25".
+std::string LoadsOf(const RunState& state) {
+  return StrCat(state.loads, " (ranks x samples of an update)",
+                state.loads_step > 0 ? StrCat(", since update ", state.loads_step) : "");
+}
+
+std::string PhaseText(const RunState& state) {
+  if (state.phase == RunPhase::kSubmitted && !state.slurm.empty()) {
+    return StrCat("submitted, ", state.slurm);
+  }
+  if (state.phase == RunPhase::kSubmitted) {
+    return StrCat("submitted, and has not begun since; whether it still waits: squeue --jobs=",
+                  state.submitted);
+  }
+  if (state.no_rank_yet) {
+    return StrCat(Name(state.phase), ": job ", state.job, " began ", Ago(state.age_s),
+                  ", and no rank has written yet");
+  }
+  if (state.exit) return StrCat(Name(state.phase), " ", Ago(state.age_s), ", exit ", *state.exit);
+  if (!state.has_status) return std::string(Name(state.phase));
+  std::string text = StrCat(Name(state.phase), ", STATUS.json was written ", Ago(state.age_s));
+  if (state.phase == RunPhase::kStale) text += ": rank 0 or its node is gone, or the folder hangs";
+  return text;
+}
+
+}  // namespace
+
+std::string StateText(const RunState& state) {
+  std::string text;
+  if (!state.attempt.empty()) {
+    text += Row("run", StrCat(state.run, state.run.empty() ? "" : ", ", "job ", state.job,
+                              ", attempt ", state.attempt));
+  }
+  if (state.world > 0) {
+    text += Row("ranks", StrCat(state.world, state.device.empty() ? "" : ", on ", state.device,
+                                ", rank 0 on ", state.host));
+  }
+  if (!state.loads.empty()) text += Row("loads", LoadsOf(state));
+  text += Row("state", PhaseText(state));
+  if (state.submitted_age_s) {
+    text += Row("submitted", StrCat("job ", state.submitted, ", ", Ago(*state.submitted_age_s)));
+  }
+  if (!state.slurm.empty() && state.phase != RunPhase::kSubmitted) {
+    text += Row("SLURM", state.slurm);
+  }
+  if (!state.reason.empty()) text += Row("reason", state.reason);
+  if (!state.suspect_hosts.empty())
+    text += Row("suspects", StrCat("--exclude=", state.suspect_hosts));
+  if (state.step > 0) {
+    text += Row("progress", StrCat(state.epoch > 0 ? StrCat("epoch ", state.epoch, ", ") : "",
+                                   UpdateText(state), ", ", state.samples_total, " samples"));
+  }
+  if (state.samples_per_s && state.dur_p50_s) {
+    text += Row("speed", StrCat(Rate(*state.samples_per_s), " samples/s, ", Short(*state.dur_p50_s),
+                                " s an update (median)",
+                                IsActive(state) && state.eta_s
+                                    ? StrCat(", ", DurationText(*state.eta_s), " left")
+                                    : ""));
+  }
+  if (state.loss) text += Row("loss", Short(*state.loss));
+  if (state.best) text += Row("best", BestText(state));
+  if (state.save_step && state.save_age_s) {
+    text += Row("saved", StrCat("update ", *state.save_step, ", ", Ago(*state.save_age_s)));
+  }
+  if (state.failed_saves > 0) text += Row("saves", StrCat(state.failed_saves, " failed in a row"));
+  if (state.dropped_lines > 0)
+    text += Row("events", StrCat(state.dropped_lines, " lines were lost"));
+  return text;
+}
+
+std::string StateJson(const RunState& state) {
+  JsonObject out;
+  out("folder", state.folder);
+  out("run", state.run);
+  out("job", state.job);
+  out("attempt_dir", state.attempt);
+  out("host", state.host);
+  out("phase", Name(state.phase));
+  out("age_s", state.age_s);
+  out.Text("submitted_jobs", state.submitted, kMaxPrintable);
+  out("submitted_age_s", state.submitted_age_s);
+  out.Text("slurm", state.slurm, kMaxPrintable);
+  out("world", state.world);
+  out.Text("device", state.device, kMaxPrintable);
+  out.Text("loads", state.loads, kMaxPrintable);
+  out.NotZero("loads_step", state.loads_step);
+  out("epoch", state.epoch);
+  out("step", state.step);
+  out("steps_total", state.steps_total);
+  out("target", state.target);
+  out("samples_total", state.samples_total);
+  out("loss", state.loss);
+  if (state.best) {
+    out.Text("best_metric", state.best->metric, kMaxPrintable);
+    out("best_value", state.best->value);
+    out("best_step", state.best->step);
+  }
+  out("wall_samples_per_s", state.samples_per_s);
+  out("dur_p50_s", state.dur_p50_s);
+  out("eta_s", state.eta_s);
+  out("step_age_s", state.step_age_s);
+  out("save_step", state.save_step);
+  out("save_age_s", state.save_age_s);
+  out("failed_saves", state.failed_saves);
+  out("dropped_lines", state.dropped_lines);
+  out("exit", state.exit);
+  out.Text("reason", state.reason, kMaxPrintable);
+  out.Text("suspect_hosts", state.suspect_hosts, kMaxPrintable);
+  return out.Take() + "\n";
+}
+
+std::string RunsTable(std::span<const RunState> runs) {
+  std::vector<std::array<std::string, 8>> rows{
+      {"folder", "state", "update", "loss", "best", "samples/s", "eta", "updated"}};
+  for (const RunState& state : runs) {
+    rows.push_back(
+        {state.folder, std::string(Name(state.phase)),
+         state.steps_total > 0 ? StrCat(state.step, "/", state.steps_total) : StrCat(state.step),
+         state.loss ? Short(*state.loss) : "-", BestText(state),
+         state.samples_per_s ? Rate(*state.samples_per_s) : "-",
+         IsActive(state) && state.eta_s ? DurationText(*state.eta_s) : "-", Ago(state.age_s)});
+  }
+  std::array<std::size_t, 8> widths{};
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (auto& row : rows) {
+    for (std::size_t i = 0; i + 1 < row.size(); ++i) row[i].resize(widths[i] + 2, ' ');
+    for (const std::string& cell : row) text += cell;
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,135 @@
+#include "daemon/inspect/watch/step_sum.h"
+
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+
+#include "collectives/base/strings.h"
+#include "daemon/config/flat_json.h"
+
+namespace gaccd {
+namespace {
+
+double Seconds(const Event& event, std::string_view key) {
+  return std::max(0.0, event.Number(key).value_or(0));
+}
+
+std::int64_t ParseCount(std::string_view text) {
+  std::int64_t count = 0;
+  std::from_chars(text.data(), text.data() + text.size(), count);
+  return std::clamp<std::int64_t>(count, 0, kMaxSteps);
+}
+
+// "3,4,4,...": one for each bound.
+void ReadHistogram(const Event& event, Histogram* histogram) {
+  std::istringstream below{std::string(event.Text("dur_below"))};
+  std::string count;
+  for (std::int64_t& bound : histogram->below) {
+    if (std::getline(below, count, ',')) bound = ParseCount(count);
+  }
+}
+
+}  // namespace
+
+void Histogram::Add(double seconds) {
+  for (std::size_t i = 0; i < kBounds.size(); ++i) below[i] += seconds <= kBounds[i] ? 1 : 0;
+  ++count;
+  sum += seconds;
+}
+
+Histogram& Histogram::operator+=(const Histogram& more) {
+  for (std::size_t i = 0; i < kBounds.size(); ++i) below[i] += more.below[i];
+  count += more.count;
+  sum += more.sum;
+  return *this;
+}
+
+StepSum StepSum::Of(const Event& event) {
+  StepSum sum;
+  const bool one = event.name == "step";
+  sum.last = event.Whole("step").value_or(0);
+  sum.first = one ? sum.last : event.Whole("first_step").value_or(0);
+  if (sum.first < 1 || sum.last < sum.first || sum.last > kMaxSteps) return {};
+  sum.updates =
+      one ? 1 : std::clamp<std::int64_t>(event.Whole("updates").value_or(0), 0, kMaxSteps);
+  const double dur_s = Seconds(event, "dur_s");
+  sum.samples = Seconds(event, "samples");
+  sum.data_s = std::min(dur_s, Seconds(event, "data_s"));
+  sum.fwd_bwd_s = Seconds(event, "fwd_bwd_s");
+  sum.reduce_s = Seconds(event, "reduce_s");
+  sum.opt_s = Seconds(event, "opt_s");
+  sum.wait_s = Seconds(event, "wait_s");
+  if (one) {
+    const auto samples = event.Whole("samples");
+    sum.on_target = samples && samples == event.Whole("target") ? 1 : 0;
+    if (event.Text("unit") == "tokens") sum.tokens = Seconds(event, "divisor");
+    sum.dur_s.Add(dur_s);
+    if (const auto host = event.Text("straggler_host"); !host.empty()) {
+      sum.stragglers.emplace(host, 1);
+    }
+    return sum;
+  }
+  sum.on_target = sum.updates;  // others are kept
+  sum.tokens = Seconds(event, "tokens");
+  sum.dur_s.count = sum.updates;
+  sum.dur_s.sum = dur_s;
+  ReadHistogram(event, &sum.dur_s);
+  std::istringstream hosts{std::string(event.Text("stragglers"))};
+  for (std::string host; std::getline(hosts, host, ',');) {
+    const std::size_t equals = std::min(host.rfind('='), host.size());
+    if (equals + 1 >= host.size()) continue;
+    sum.stragglers[host.substr(0, equals)] += ParseCount(std::string_view(host).substr(equals + 1));
+  }
+  return sum;
+}
+
+StepSum& StepSum::operator+=(const StepSum& more) {
+  if (updates == 0) first = more.first;
+  last = more.last;
+  updates += more.updates;
+  on_target += more.on_target;
+  samples += more.samples;
+  tokens += more.tokens;
+  data_s += more.data_s;
+  fwd_bwd_s += more.fwd_bwd_s;
+  reduce_s += more.reduce_s;
+  opt_s += more.opt_s;
+  wait_s += more.wait_s;
+  dur_s += more.dur_s;
+  for (const auto& [host, count] : more.stragglers) stragglers[host] += count;
+  return *this;
+}
+
+std::string StepSum::Line(const Event& newest) const {
+  JsonObject out;
+  out("v", 1);
+  for (const char* key : {"ts", "run", "job"}) out(key, newest.Text(key));
+  out("attempt", newest.Whole("attempt"));
+  out("rank", newest.Whole("rank"));
+  out("host", newest.Text("host"));
+  out("ev", "thinned");
+  out("lvl", "info");
+  out("seq", newest.Whole("seq"));
+  out("first_step", first);
+  out("step", last);
+  out("updates", updates);
+  out("samples", samples);
+  out("tokens", tokens);
+  out("dur_s", dur_s.sum);
+  out("data_s", data_s);
+  out("fwd_bwd_s", fwd_bwd_s);
+  out("reduce_s", reduce_s);
+  out("opt_s", opt_s);
+  out("wait_s", wait_s);
+  std::string below;
+  for (const std::int64_t count : dur_s.below) below += StrCat(below.empty() ? "" : ",", count);
+  out("dur_below", below);
+  std::string hosts;
+  for (const auto& [host, count] : stragglers) {
+    hosts += StrCat(hosts.empty() ? "" : ",", host, "=", count);
+  }
+  out("stragglers", hosts);
+  return out.Take();
+}
+
+}  // namespace gaccd

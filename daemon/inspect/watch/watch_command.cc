@@ -1,0 +1,140 @@
+#include "daemon/inspect/watch/watch_command.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "collectives/base/files.h"
+#include "collectives/base/print.h"
+#include "collectives/base/strings.h"
+#include "daemon/inspect/watch/run_folders.h"
+#include "daemon/inspect/watch/run_state.h"
+#include "daemon/inspect/watch/slurm_facts.h"
+#include "daemon/inspect/watch/state_text.h"
+#include "daemon/rundir/next_step.h"
+#include "daemon/telemetry/log.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::chrono::seconds kRefresh{2};
+
+bool Ended(RunPhase phase) {
+  return phase == RunPhase::kDone || phase == RunPhase::kStopped || phase == RunPhase::kFailed;
+}
+
+// A job that SLURM stopped goes back to the queue, unless its folder says otherwise.
+bool WillBeRequeued(const RunState& state) {
+  return state.phase == RunPhase::kStopped && !state.job.starts_with("local-") &&
+         NextStepOf(state.exit.value_or(0)) == NextStep::kRequeue &&
+         !PathExists(state.folder + "/STOP") && !PathExists(state.folder + "/HOLD");
+}
+
+// SLURM is asked at most so often, and at once for other jobs.
+class PatientFinder {
+ public:
+  std::optional<JobStates> operator()(std::span<const std::string> ids) {
+    constexpr std::chrono::seconds kBetween{30};
+    const auto now = std::chrono::steady_clock::now();
+    const std::vector<std::string> wanted(ids.begin(), ids.end());
+    if (!asked_ || now - *asked_ >= kBetween || wanted != ids_) {
+      answer_ = FindJobStates(ids);
+      asked_ = now;
+      ids_ = wanted;
+    }
+    return answer_;
+  }
+
+ private:
+  std::optional<std::chrono::steady_clock::time_point> asked_;
+  std::vector<std::string> ids_;
+  std::optional<JobStates> answer_;
+};
+
+std::string_view WhatFollows(RunPhase phase, RunRequest what) {
+  if (what == RunRequest::kSave) return "the run saves after its next update and removes the file";
+  switch (phase) {
+    case RunPhase::kSubmitted:
+      return "its jobs exit with 93 as soon as they start; remove the file before submitting it "
+             "again";
+    case RunPhase::kStopped:
+      return "the run has stopped; it does not start again while the file exists";
+    case RunPhase::kStale:
+      return "if the run is still alive, it saves after its next update and exits with 93; it does "
+             "not "
+             "start again while the file exists";
+    default:
+      return "the run saves after its next update and exits with 93; remove the file before "
+             "starting it again";
+  }
+}
+
+}  // namespace
+
+Result<int> RunStatusCommand(const WatchRequest& request) {
+  const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+  PatientFinder finder;
+  while (true) {
+    GACCD_ASSIGN_OR_RETURN(RunState state,
+                           ReadRunState(request.folder, std::chrono::system_clock::now()));
+    AddSlurmFacts({&state, 1}, std::ref(finder));
+    const std::string text = request.json ? StateJson(state) : StateText(state);
+    const bool redraw = request.watch && terminal && !request.json;
+    GACCD_RETURN_IF_ERROR(PrintOut(redraw ? StrCat("\x1b[H\x1b[J", text) : text));
+    const bool ended = state.gone_in_slurm || (Ended(state.phase) && !WillBeRequeued(state));
+    if (!request.watch || ended) return ExitOf(state.phase);
+    std::this_thread::sleep_for(kRefresh);
+  }
+}
+
+Status RunRunsCommand(const WatchRequest& request) {
+  GACCD_ASSIGN_OR_RETURN(const FoundRuns found, FindRunFolders(request.folder));
+  WarnOfUnreadable(found);
+  std::vector<RunState> runs;
+  for (const std::string& folder : found.folders) {
+    auto state = ReadRunState(folder, std::chrono::system_clock::now());
+    if (state.ok()) {
+      runs.push_back(*std::move(state));
+    } else {
+      LogWarning(state.status().message());
+    }
+  }
+  if (runs.empty()) {
+    return {ErrorKind::kUsage,
+            StrCat("'", request.folder,
+                   "' holds no run folders; expected folders with STATUS.json or submit.jsonl")};
+  }
+  AddSlurmFacts(runs);
+  if (!request.json) return PrintOut(RunsTable(runs));
+  std::string text;
+  for (const RunState& state : runs) text += StateJson(state);
+  return PrintOut(text);
+}
+
+Status RunRequestCommand(const WatchRequest& request, RunRequest what) {
+  const bool stop = what == RunRequest::kStop;
+  GACCD_ASSIGN_OR_RETURN(const RunState state,
+                         ReadRunState(request.folder, std::chrono::system_clock::now()));
+  const bool waits = state.phase == RunPhase::kStopped || state.phase == RunPhase::kStale;
+  // The file would keep a complete run from being trained on.
+  const bool moves = state.phase == RunPhase::kStarting || state.phase == RunPhase::kRunning;
+  const bool complete = !moves && PathExists(request.folder + "/DONE");
+  if (complete || (Ended(state.phase) && !(stop && waits))) {
+    const bool submitted = state.phase == RunPhase::kSubmitted;
+    return {ErrorKind::kUsage,
+            StrCat("'", request.folder, "' is ", Name(complete ? RunPhase::kDone : state.phase),
+                   ": there is nothing to ", stop ? "stop" : "save",
+                   submitted ? StrCat("; its waiting jobs: scancel ", state.submitted) : "")};
+  }
+  const std::string path = request.folder + (stop ? "/STOP" : "/SAVE");
+  GACCD_ASSIGN_OR_RETURN(const bool was_there, CreateFileOnce(path, ""));
+  return PrintOut(StrCat("'", path, was_there ? "' already exists" : "' written", ": ",
+                         WhatFollows(state.phase, what), "\n"));
+}
+
+}  // namespace gaccd

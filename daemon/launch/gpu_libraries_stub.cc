@@ -1,0 +1,18 @@
+// Compiled where gaccd is built without CUDA.
+#include "daemon/launch/gpu_libraries.h"
+
+namespace gaccd {
+
+std::vector<LibraryVersions> GpuLibraries() { return {}; }
+
+Status CheckGpuLibraries(bool) {
+  return {ErrorKind::kUnavailable, "this gaccd was built without CUDA"};
+}
+
+Result<SdpaOpener> FindAttentionLibrary() { return CheckAttentionLibrary(); }
+
+Status CheckAttentionLibrary() {
+  return {ErrorKind::kUnavailable, "this gaccd was built without CUDA"};
+}
+
+}  // namespace gaccd

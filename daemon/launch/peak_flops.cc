@@ -1,0 +1,31 @@
+#include "daemon/launch/peak_flops.h"
+
+namespace gaccd {
+namespace {
+
+struct Peak {
+  std::string_view part_of_name;  // the first row that fits counts
+  double tera_16_bit;             // half of it with TF32
+  double tera_f32;
+};
+
+constexpr Peak kPeaks[] = {
+    {"GB200", 2500, 80},   {"B200", 2250, 75},     {"GH200", 989.4, 66.9}, {"H200 NVL", 0, 0},
+    {"H200", 989.4, 66.9}, {"H100 PCIe", 756, 51}, {"H100 NVL", 835, 60},  {"H100", 989.4, 66.9},
+    {"A100", 312, 19.5},   {"A30", 165, 10.3},     {"L40S", 362, 91.6},    {"L40", 181, 90.5},
+    {"L4", 121, 30.3},
+};
+
+}  // namespace
+
+double PeakFlops(std::string_view gpu_name, const Numerics& numerics) {
+  if (gpu_name.find("MIG") != std::string_view::npos) return 0;
+  for (const Peak& peak : kPeaks) {
+    if (gpu_name.find(peak.part_of_name) == std::string_view::npos) continue;
+    if (numerics.precision != Precision::kF32) return peak.tera_16_bit * 1e12;
+    return (numerics.tf32 ? peak.tera_16_bit / 2 : peak.tera_f32) * 1e12;
+  }
+  return 0;
+}
+
+}  // namespace gaccd

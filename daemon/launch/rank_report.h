@@ -1,0 +1,99 @@
+// What `gaccd check` finds on one rank: everything that decides whether the ranks can work
+// together.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "collectives/base/environment.h"
+#include "collectives/comm/communicator.h"
+#include "daemon/launch/device_choice.h"
+
+namespace gaccd {
+
+struct RankReport {
+  std::int64_t rank = 0;
+  std::string host;
+  std::int64_t local_rank = 0;
+  std::int64_t local_size = 1;  // ranks of this node
+
+  std::string gaccd;     // "0.1.0 (8486e3ea)"
+  std::string build_id;  // of the program: equal only for equal binaries
+  std::string mpi;
+  std::string onednn;
+  std::string cuda;  // the versions that are loaded; "not found", or empty when built without CUDA
+  std::string driver;
+  std::string cublaslt;
+  std::string cudnn;
+  std::string attention_problem;  // why cuDNN cannot compute attention; empty: it can
+  std::string nccl;
+
+  std::int64_t gpus = 0;  // that this process may use
+  std::string gpu;        // this rank's; empty: none
+  std::string uuid;
+  std::string pci;
+  std::int64_t gpu_memory_bytes = 0;
+  std::string gpu_problem;  // why this rank cannot compute on a GPU; empty: it can
+
+  std::string cpus;  // that this process may run on: "0-7,16"
+  std::int64_t cpu_count = 0;
+  std::int64_t memlock_bytes = -1;  // RLIMIT_MEMLOCK; -1 = unlimited
+  std::int64_t descriptors = 0;     // files that may be open at once
+  std::int64_t descriptors_needed = 0;
+  std::string cuda_visible_devices;
+  std::string slurm_gpus_on_node;   // SLURM_GPUS_ON_NODE; empty: not set
+  std::string slurm_cpus_per_task;  // SLURM_CPUS_PER_TASK
+};
+
+// Calls visit(name, value) for every field, in this order: "rank", report.rank, ... `Report` is
+// RankReport, const or not.
+template <typename Report, typename Visit>
+void ForEachField(Report& report, const Visit& visit) {
+  visit("rank", report.rank);
+  visit("host", report.host);
+  visit("local_rank", report.local_rank);
+  visit("local_size", report.local_size);
+  visit("gaccd", report.gaccd);
+  visit("build_id", report.build_id);
+  visit("mpi", report.mpi);
+  visit("onednn", report.onednn);
+  visit("cuda", report.cuda);
+  visit("driver", report.driver);
+  visit("cublaslt", report.cublaslt);
+  visit("cudnn", report.cudnn);
+  visit("attention_problem", report.attention_problem);
+  visit("nccl", report.nccl);
+  visit("gpus", report.gpus);
+  visit("gpu", report.gpu);
+  visit("uuid", report.uuid);
+  visit("pci", report.pci);
+  visit("gpu_memory_bytes", report.gpu_memory_bytes);
+  visit("gpu_problem", report.gpu_problem);
+  visit("cpus", report.cpus);
+  visit("cpu_count", report.cpu_count);
+  visit("memlock_bytes", report.memlock_bytes);
+  visit("descriptors", report.descriptors);
+  visit("descriptors_needed", report.descriptors_needed);
+  visit("cuda_visible_devices", report.cuda_visible_devices);
+  visit("slurm_gpus_on_node", report.slurm_gpus_on_node);
+  visit("slurm_cpus_per_task", report.slurm_cpus_per_task);
+}
+
+// This process, now. The GPU is the one that training would give to this rank. The libraries of
+// GPUs are loaded for their versions only when that is asked for: it takes longer than all else.
+[[nodiscard]] RankReport ReportOfThisRank(const Communicator& comm, const GpuProbe& probe,
+                                          const Environment& environment,
+                                          bool load_gpu_libraries = true);
+// Gives `report` the versions of the libraries of GPUs that another rank has loaded.
+void TakeGpuLibraries(const RankReport& loaded, RankReport& report);
+
+// For the way from rank to rank: "name=value" lines. Another build may have other fields: the ones
+// that are not known are skipped, missing ones keep their defaults.
+[[nodiscard]] std::string EncodeReport(const RankReport& report);
+[[nodiscard]] RankReport DecodeReport(std::string_view text);
+
+// One line of JSON: every field, in the order above.
+[[nodiscard]] std::string ReportJson(const RankReport& report);
+
+}  // namespace gaccd

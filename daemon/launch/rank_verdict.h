@@ -1,0 +1,33 @@
+// Can these ranks work together? Pure functions of what the ranks reported.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/launch/rank_report.h"
+
+namespace gaccd {
+
+struct RankVerdict {
+  std::vector<std::string> errors;    // it cannot work; each names its ranks
+  std::vector<std::string> warnings;  // it works, but badly
+};
+
+struct VerdictOptions {
+  bool gpus_matter = true;  // false: --device=cpu
+  bool allow_gpu_sharing = false;
+};
+
+// errors                                        warnings
+//   other build of gaccd                          other model of GPU, other driver
+//   other version of MPI, oneDNN, and on GPUs     GPUs that no rank can use
+//     of CUDA, cuBLASLt, cuDNN, NCCL              one visible GPU where SLURM gave the node more
+//   ranks with and without a usable GPU           fewer cores than SLURM_CPUS_PER_TASK
+//   fewer GPUs than ranks on a node               limited locked memory, with several nodes
+//   two ranks on one GPU
+// `reports` are by rank and not empty. "Other" is what differs from the most frequent value.
+[[nodiscard]] RankVerdict JudgeRanks(std::span<const RankReport> reports,
+                                     const VerdictOptions& options);
+
+}  // namespace gaccd

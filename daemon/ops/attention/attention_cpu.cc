@@ -1,0 +1,392 @@
+// Attention, head by head: what a head reads is packed first, so that tiles lie close together
+// whatever the distance between rows of qkv.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <span>
+
+#include "collectives/base/simd.h"
+#include "daemon/device/cpu/bf16_of_cpu.h"
+#include "daemon/ops/attention/attention.h"
+#include "daemon/ops/attention/attention_tiles_cpu.h"
+#include "daemon/ops/call_kernel.h"
+#include "daemon/ops/cpu_kernels.h"
+#include "daemon/ops/norm/row_reductions.h"
+#include "daemon/ops/pointwise/math.h"
+#include "daemon/tensor/bf16.h"
+
+namespace gaccd {
+namespace {
+
+using Call = CallKernel::Call;
+
+constexpr std::int64_t kRows = kAttentionTile;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+struct Sizes {
+  std::int64_t sequences, heads, length, width;  // width: D
+  std::int64_t step;                             // between rows of q, k and v
+  bool causal, all_rows;
+  float scale;
+
+  [[nodiscard]] std::int64_t columns() const { return heads * width; }
+  [[nodiscard]] std::int64_t padded() const { return (length + kRows - 1) / kRows * kRows; }
+  // How many rows of a sequence with `known` keys are computed.
+  [[nodiscard]] std::int64_t Rows(std::int64_t known) const {
+    return all_rows && known > 0 ? length : known;
+  }
+  // How many of the keys from `key` on row i sees, up to a tile; the sequence has `known` rows.
+  [[nodiscard]] std::int64_t Seen(std::int64_t i, std::int64_t key, std::int64_t known) const {
+    const std::int64_t end = causal ? std::min(i + 1, known) : known;
+    return std::clamp<std::int64_t>(end - key, 0, kRows);
+  }
+};
+
+// y: what is, or has the shape of, the output.
+Sizes SizesOf(const AttentionOptions& options, const ValueSpec& y, const ValueSpec& q) {
+  const std::int64_t width = y.shape[1] / options.heads;
+  return {.sequences = y.shape[0] / options.length,
+          .heads = options.heads,
+          .length = options.length,
+          .width = width,
+          .step = q.shape[1],
+          .causal = options.causal,
+          .all_rows = options.all_rows,
+          .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(width)))};
+}
+
+std::int64_t LengthOf(const std::int32_t* lengths, std::int64_t sequence, std::int64_t most) {
+  return lengths == nullptr ? most : std::clamp<std::int64_t>(lengths[sequence], 0, most);
+}
+
+template <typename T>
+GACCD_SIMD_CLONES void CopyRows(const float* from, std::int64_t rows, std::int64_t width, T* to,
+                                std::int64_t to_step) {
+  for (std::int64_t i = 0; i < rows; ++i) {
+    GACCD_INDEPENDENT_ITERATIONS
+    for (std::int64_t d = 0; d < width; ++d)
+      to[i * to_step + d] = FromFloat<T>(from[i * width + d]);
+  }
+}
+
+// The sums of a row are kept in so many parts until the row is done.
+constexpr std::int64_t kLanes = 16;
+
+// One row of a tile: s becomes exp(scale s - top) for the first `seen` keys and 0 for the others.
+// `top` is the largest value of the row so far and `sums`, added up, its terms. What was summed
+// relative to the former top is to be multiplied by the result.
+GACCD_SIMD_CLONES
+float SoftmaxRow(float* s, std::int64_t seen, float scale, float& top, float* sums) {
+  std::fill(s + seen, s + kRows, -kInfinity);
+  const float of_tile = scale * LargestOf(s, kRows);
+  const float new_top = of_tile <= top ? top : of_tile;
+  for (std::int64_t j = 0; j < kRows; ++j) s[j] = Exp(scale * s[j] - new_top);
+  const float factor = Exp(top - new_top);
+  for (std::int64_t l = 0; l < kLanes; ++l) {
+    sums[l] = sums[l] * factor + (s[l] + s[l + kLanes] + s[l + 2 * kLanes]);
+  }
+  top = new_top;
+  return factor;
+}
+static_assert(kRows == 3 * kLanes);
+
+GACCD_SIMD_CLONES
+void Multiply(float* values, std::int64_t count, float factor) {
+  for (std::int64_t i = 0; i < count; ++i) values[i] *= factor;
+}
+
+// One row of a tile of the backward: s becomes P, dp becomes scale dS.
+GACCD_SIMD_CLONES
+void GradientRow(float* s, float* dp, std::int64_t seen, float scale, float lse, float delta) {
+  std::fill(s + seen, s + kRows, -kInfinity);
+  std::fill(dp + seen, dp + kRows, 0.0F);
+  for (std::int64_t j = 0; j < kRows; ++j) {
+    s[j] = Exp(scale * s[j] - lse);
+    dp[j] = s[j] * (dp[j] - delta) * scale;
+  }
+}
+
+GACCD_SIMD_CLONES
+float Dot(const float* a, const float* b, std::int64_t count) {
+  return SumOf(count, [a, b](std::int64_t i) { return a[i] * b[i]; });
+}
+
+// q, k and v, or their gradients, from a row of a head on.
+template <typename T>
+struct Parts {
+  T *q, *k, *v;
+
+  // `all`: qkv alone, or three.
+  static Parts Of(std::span<void* const> all, bool packed, const Sizes& z, std::int64_t row,
+                  std::int64_t head) {
+    const std::int64_t at = row * z.step + head * z.width;
+    auto* q = static_cast<T*>(all[0]);
+    return {q + at, (packed ? q + z.columns() : static_cast<T*>(all[1])) + at,
+            (packed ? q + 2 * z.columns() : static_cast<T*>(all[2])) + at};
+  }
+};
+
+// Calls run(row, rows, seen) for the rows of a tile: at once, or, of the tile on the diagonal of a
+// causal head, a few at a time. Of its `keys` keys they see none from `seen` on, which is a number
+// of columns that a product computes at once.
+template <typename Run>
+void ForEachRows(bool diagonal, std::int64_t rows, std::int64_t keys, const Run& run) {
+  constexpr std::int64_t kAtOnce = 8;
+  const std::int64_t step = diagonal ? kAtOnce : rows;
+  for (std::int64_t row = 0; row < rows; row += step) {
+    const std::int64_t count = std::min(step, rows - row);
+    const std::int64_t seen = diagonal ? row + count : keys;
+    run(row, count, (seen + kTileColumns - 1) / kTileColumns * kTileColumns);
+  }
+}
+
+// Memory for one head at a time; q, v and p are left operands or right ones of products over rows,
+// `keys` is transposed.
+template <typename Tiles>
+struct ForwardScratch {
+  using Word = typename Tiles::Word;
+  ScratchPieces pieces;
+  Word *q, *keys, *v, *p;
+  float *y, *s, *tops, *sums;
+
+  ForwardScratch(const Sizes& z, void* memory) : pieces(memory) {
+    const std::int64_t words = z.padded() * Tiles::Words(z.width);
+    q = pieces.Take<Word>(words);
+    keys = pieces.Take<Word>(words);
+    v = pieces.Take<Word>(Tiles::Words(z.padded()) * z.width);
+    p = pieces.Take<Word>(Tiles::kIsF32 ? 0 : kRows * Tiles::Words(kRows));
+    y = pieces.Take<float>(z.padded() * z.width);
+    s = pieces.Take<float>(kRows * kRows);
+    tops = pieces.Take<float>(kRows);
+    sums = pieces.Take<float>(kRows * kLanes);
+  }
+};
+
+// y and lse of the rows [first, first + rows) of a head that has `known` keys.
+template <typename Tiles>
+void ForwardTile(const Sizes& z, const Tiles& tiles, const ForwardScratch<Tiles>& at,
+                 std::int64_t first, std::int64_t rows, std::int64_t known, float* lse) {
+  const std::int64_t d = z.width;
+  const std::int64_t words = Tiles::Words(d);
+  const std::int64_t key_words = Tiles::Words(kRows);
+  float* y = at.y + first * d;
+  std::fill_n(at.tops, rows, -kInfinity);
+  std::fill_n(at.sums, rows * kLanes, 0.0F);
+  std::fill_n(y, rows * d, 0.0F);
+  const std::int64_t keys = z.causal ? std::min(first + rows, known) : known;
+  for (std::int64_t key = 0; key < keys; key += kRows) {
+    const bool diagonal = z.causal && key == first;
+    const std::int64_t tile_keys = std::min(kRows, known - key);
+    ForEachRows(diagonal, rows, tile_keys,
+                [&](std::int64_t row, std::int64_t count, std::int64_t seen) {
+                  tiles.Product({at.q + (first + row) * words, words, 1}, at.keys + key * words,
+                                kRows, at.s + row * kRows, kRows, count, seen, words, false);
+                });
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const float factor = SoftmaxRow(at.s + i * kRows, z.Seen(first + i, key, known), z.scale,
+                                      at.tops[i], at.sums + i * kLanes);
+      if (factor != 1.0F) Multiply(y + i * d, d, factor);
+    }
+    const auto* p = tiles.TileRows({at.s, kRows, rows, kRows}, at.p);
+    ForEachRows(
+        diagonal, rows, tile_keys, [&](std::int64_t row, std::int64_t count, std::int64_t seen) {
+          tiles.Product({p + row * key_words, key_words, 1}, at.v + Tiles::Words(key) * d, d,
+                        y + row * d, d, count, d, Tiles::Words(std::min(seen, tile_keys)), true);
+        });
+  }
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const float* sums = at.sums + i * kLanes;
+    const float sum = SumOf(kLanes, [sums](std::int64_t l) { return sums[l]; });
+    Multiply(y + i * d, d, 1.0F / sum);
+    lse[first + i] = at.tops[i] + std::log(sum);
+  }
+}
+
+template <typename Tiles>
+void ForwardHead(const Sizes& z, const Tiles& tiles, const Parts<const float>& in,
+                 std::int64_t known, const ForwardScratch<Tiles>& at, float* y, float* lse) {
+  const std::int64_t d = z.width;
+  const std::int64_t rows = z.Rows(known);
+  tiles.PackRows({in.k, z.step, known, d}, at.q);
+  TransposeAttentionTiles(at.q, known, Tiles::Words(d), at.keys);
+  tiles.PackRows({in.q, z.step, rows, d}, at.q);
+  tiles.PackColumns({in.v, z.step, known, d}, at.v);
+  for (std::int64_t first = 0; first < rows; first += kRows) {
+    ForwardTile(z, tiles, at, first, std::min(kRows, rows - first), known, lse);
+  }
+  std::fill_n(at.y + rows * d, (z.length - rows) * d, 0.0F);
+  std::fill_n(lse + rows, z.length - rows, 0.0F);
+  CopyRows(at.y, z.length, d, y, z.columns());
+}
+
+// *_rows are left operands, *_columns operands of products over rows; keys and values are k and v
+// transposed. f32 has one form for both.
+template <typename Tiles>
+struct BackwardScratch {
+  using Word = typename Tiles::Word;
+  ScratchPieces pieces;
+  Word *q_rows, *q_columns, *k_columns, *dy_rows, *dy_columns, *keys, *values, *p, *ds;
+  float *dq, *dk, *dv, *s, *dp, *delta;
+
+  BackwardScratch(const Sizes& z, void* memory) : pieces(memory) {
+    const std::int64_t rows = z.padded() * Tiles::Words(z.width);
+    const std::int64_t columns = Tiles::Words(z.padded()) * z.width;
+    for (Word** left : {&q_rows, &dy_rows, &keys, &values}) *left = pieces.Take<Word>(rows);
+    k_columns = pieces.Take<Word>(columns);
+    q_columns = Tiles::kIsF32 ? q_rows : pieces.Take<Word>(columns);
+    dy_columns = Tiles::kIsF32 ? dy_rows : pieces.Take<Word>(columns);
+    for (Word** tile : {&p, &ds}) {
+      *tile = pieces.Take<Word>(Tiles::kIsF32 ? 0 : kRows * Tiles::Words(kRows));
+    }
+    for (float** gradient : {&dq, &dk, &dv}) *gradient = pieces.Take<float>(z.padded() * z.width);
+    for (float** tile : {&s, &dp}) *tile = pieces.Take<float>(kRows * kRows);
+    delta = pieces.Take<float>(z.padded());
+  }
+};
+
+// What the rows [first, first + rows) give to the gradients of the keys from `key` on, and these to
+// theirs.
+template <typename Tiles>
+void BackwardTile(const Sizes& z, const Tiles& tiles, const BackwardScratch<Tiles>& at,
+                  std::int64_t first, std::int64_t key, std::int64_t known, const float* lse) {
+  const std::int64_t d = z.width;
+  const std::int64_t words = Tiles::Words(d);
+  const std::int64_t key_words = Tiles::Words(kRows);
+  const std::int64_t rows = std::min(kRows, z.Rows(known) - first);
+  const std::int64_t keys = std::min(kRows, known - key);
+  const bool diagonal = z.causal && key == first;
+  ForEachRows(diagonal, rows, keys, [&](std::int64_t row, std::int64_t count, std::int64_t seen) {
+    const std::int64_t from = (first + row) * words;
+    tiles.Product({at.q_rows + from, words, 1}, at.keys + key * words, kRows, at.s + row * kRows,
+                  kRows, count, seen, words, false);
+    tiles.Product({at.dy_rows + from, words, 1}, at.values + key * words, kRows,
+                  at.dp + row * kRows, kRows, count, seen, words, false);
+  });
+  for (std::int64_t i = 0; i < rows; ++i) {
+    GradientRow(at.s + i * kRows, at.dp + i * kRows, z.Seen(first + i, key, known), z.scale,
+                lse[first + i], at.delta[first + i]);
+  }
+  const auto* p = tiles.TileColumns({at.s, kRows, rows, kRows}, at.p);
+  const auto* ds = tiles.TileColumns({at.dp, kRows, rows, kRows}, at.ds);
+  const std::int64_t columns = Tiles::Words(first) * d;
+  // A key of the diagonal is seen by the rows from it on: those of the key turned round.
+  ForEachRows(diagonal, keys, keys, [&](std::int64_t j, std::int64_t count, std::int64_t) {
+    const std::int64_t skipped = diagonal ? Tiles::Words(j) : 0;
+    const std::int64_t from = skipped * kRows + j;
+    const std::int64_t to = (key + j) * d;
+    const std::int64_t summed = Tiles::Words(rows) - skipped;
+    tiles.Product({p + from, 1, kRows}, at.dy_columns + columns + skipped * d, d, at.dv + to, d,
+                  count, d, summed, true);
+    tiles.Product({ds + from, 1, kRows}, at.q_columns + columns + skipped * d, d, at.dk + to, d,
+                  count, d, summed, true);
+  });
+  ds = tiles.TileRows({at.dp, kRows, rows, kRows}, at.ds);
+  ForEachRows(diagonal, rows, keys, [&](std::int64_t row, std::int64_t count, std::int64_t seen) {
+    tiles.Product({ds + row * key_words, key_words, 1}, at.k_columns + Tiles::Words(key) * d, d,
+                  at.dq + (first + row) * d, d, count, d, Tiles::Words(std::min(seen, keys)), true);
+  });
+}
+
+template <typename Tiles, typename T>
+void BackwardHead(const Sizes& z, const Tiles& tiles, const float* dy, const float* y,
+                  const float* lse, const Parts<const float>& in, std::int64_t known,
+                  const BackwardScratch<Tiles>& at, const Parts<T>& out) {
+  const std::int64_t d = z.width;
+  const std::int64_t columns = z.columns();
+  const std::int64_t rows = z.Rows(known);
+  tiles.PackRows({in.k, z.step, known, d}, at.q_rows);
+  TransposeAttentionTiles(at.q_rows, known, Tiles::Words(d), at.keys);
+  tiles.PackRows({in.v, z.step, known, d}, at.q_rows);
+  TransposeAttentionTiles(at.q_rows, known, Tiles::Words(d), at.values);
+  tiles.PackRows({in.q, z.step, rows, d}, at.q_rows);
+  tiles.PackRows({dy, columns, rows, d}, at.dy_rows);
+  tiles.PackColumns({in.k, z.step, known, d}, at.k_columns);
+  if (!Tiles::kIsF32) {
+    tiles.PackColumns({in.q, z.step, rows, d}, at.q_columns);
+    tiles.PackColumns({dy, columns, rows, d}, at.dy_columns);
+  }
+  for (float* gradient : {at.dq, at.dk, at.dv}) std::fill_n(gradient, z.length * d, 0.0F);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    at.delta[i] = Dot(dy + i * columns, y + i * columns, d);
+  }
+  for (std::int64_t key = 0; key < known; key += kRows) {
+    for (std::int64_t first = z.causal ? key : 0; first < rows; first += kRows) {
+      BackwardTile(z, tiles, at, first, key, known, lse);
+    }
+  }
+  CopyRows(at.dq, z.length, d, out.q, z.step);
+  CopyRows(at.dk, z.length, d, out.k, z.step);
+  CopyRows(at.dv, z.length, d, out.v, z.step);
+}
+
+// run(row, head, known): the first row of the sequence, and how many of its rows there are.
+template <typename Run>
+void ForEachHead(const Sizes& z, const void* lengths, const Run& run) {
+  for (std::int64_t b = 0; b < z.sequences; ++b) {
+    const std::int64_t known = LengthOf(static_cast<const std::int32_t*>(lengths), b, z.length);
+    for (std::int64_t h = 0; h < z.heads; ++h) run(b * z.length, h, known);
+  }
+}
+
+template <typename Tiles>
+KernelResult MakeForward(const KernelRequest& request, const Sizes& z, const Tiles& tiles) {
+  return MakeCall(
+      request,
+      [z, tiles](const Call& c) {
+        const bool packed = IsPackedAttention(c.inputs.size());
+        const ForwardScratch<Tiles> scratch(z, c.scratch);
+        ForEachHead(z, HasAttentionLengths(c.inputs.size()) ? c.inputs.back() : nullptr,
+                    [&](std::int64_t row, std::int64_t h, std::int64_t known) {
+                      ForwardHead(z, tiles, Parts<const float>::Of(c.inputs, packed, z, row, h),
+                                  known, scratch, c.out<float>(0) + row * z.columns() + h * z.width,
+                                  c.out<float>(1) + row * z.heads + h * z.length);
+                    });
+        return Status::Ok();
+      },
+      ForwardScratch<Tiles>(z, nullptr).pieces.bytes());
+}
+
+// T: the type of the gradients.
+template <typename T, typename Tiles>
+KernelResult MakeBackward(const KernelRequest& request, const Sizes& z, const Tiles& tiles) {
+  return MakeCall(
+      request,
+      [z, tiles](const Call& c) {
+        const std::span<void* const> forward = std::span(c.inputs).subspan(3);
+        const bool packed = IsPackedAttention(forward.size());
+        const BackwardScratch<Tiles> scratch(z, c.scratch);
+        ForEachHead(z, HasAttentionLengths(forward.size()) ? forward.back() : nullptr,
+                    [&](std::int64_t row, std::int64_t h, std::int64_t known) {
+                      const std::int64_t at = row * z.columns() + h * z.width;
+                      BackwardHead(z, tiles, c.in<float>(0) + at, c.in<float>(1) + at,
+                                   c.in<float>(2) + row * z.heads + h * z.length,
+                                   Parts<const float>::Of(forward, packed, z, row, h), known,
+                                   scratch, Parts<T>::Of(c.outputs, packed, z, row, h));
+                    });
+        return Status::Ok();
+      },
+      BackwardScratch<Tiles>(z, nullptr).pieces.bytes());
+}
+
+Bf16AttentionTiles Bf16Tiles() { return {Bf16TileMathOf(Bf16OfCpu())}; }
+
+}  // namespace
+
+KernelResult MakeAttentionCpu(const KernelRequest& request) {
+  const auto& options = static_cast<const Attention&>(request.function).options();
+  const Sizes z = SizesOf(options, request.outputs[0], request.inputs[0]);
+  return options.round_to_bf16 ? MakeForward(request, z, Bf16Tiles())
+                               : MakeForward(request, z, F32AttentionTiles());
+}
+
+KernelResult MakeAttentionGradientCpu(const KernelRequest& request) {
+  const auto& options = static_cast<const AttentionGradient&>(request.function).options();
+  const Sizes z = SizesOf(options, request.inputs[0], request.inputs[3]);
+  const auto make = [&](const auto& tiles) {
+    return request.outputs[0].dtype == DType::kBF16 ? MakeBackward<Bf16>(request, z, tiles)
+                                                    : MakeBackward<float>(request, z, tiles);
+  };
+  return options.round_to_bf16 ? make(Bf16Tiles()) : make(F32AttentionTiles());
+}
+
+}  // namespace gaccd

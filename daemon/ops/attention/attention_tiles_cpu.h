@@ -1,0 +1,95 @@
+// What attention on the CPU multiplies, packed for the products of tile_product_cpu.h: f32 as it
+// is, or rounded to bf16 as pairs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "daemon/ops/product/tile_product_cpu.h"
+
+namespace gaccd {
+
+// Rows and keys of a tile: a multiple of the 16 columns that TileProduct takes at once.
+inline constexpr std::int64_t kAttentionTile = 48;
+
+// Hands out memory piece by piece, all of 4-byte elements. Without memory it only counts.
+class ScratchPieces {
+ public:
+  explicit ScratchPieces(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
+
+  template <typename T>
+  [[nodiscard]] T* Take(std::int64_t elements) {
+    const std::size_t at = bytes_;
+    bytes_ += static_cast<std::size_t>(elements) * sizeof(T);
+    return memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + at);
+  }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* memory_;
+  std::size_t bytes_ = 0;
+};
+
+// A matrix in f32, rows `step` values apart.
+struct AttentionMatrix {
+  const float* data;
+  std::int64_t step;
+  std::int64_t rows;
+  std::int64_t columns;
+};
+
+// Both kinds have
+//   Word, Words(n)       an element of an operand, and how many of them n values of k are
+//   PackRows(m, to)      [rows, Words(columns)]: m as the left operand of a product over columns
+//   PackColumns(m, to)   [Words(rows), columns]: m as an operand of a product over rows
+//   TileRows, TileColumns   the same for a whole tile of kAttentionTile columns: `memory`, or what
+//                        m itself holds
+//   Product              TileProduct
+// Values beyond the last row or column are 0.
+struct F32AttentionTiles {
+  using Word = float;
+  static constexpr bool kIsF32 = true;
+
+  [[nodiscard]] static std::int64_t Words(std::int64_t n) { return n; }
+  static void PackRows(const AttentionMatrix& m, float* to);
+  static void PackColumns(const AttentionMatrix& m, float* to) { PackRows(m, to); }
+  static const float* TileRows(const AttentionMatrix& m, float*) { return m.data; }
+  static const float* TileColumns(const AttentionMatrix& m, float*) { return m.data; }
+  static void Product(const TileOperand& a, const float* b, std::int64_t b_step, float* c,
+                      std::int64_t c_step, std::int64_t m, std::int64_t n, std::int64_t k,
+                      bool add) {
+    TileProduct(a, b, b_step, c, c_step, m, n, k, add);
+  }
+};
+
+struct Bf16AttentionTiles {
+  using Word = Bf16Pair;
+  static constexpr bool kIsF32 = false;
+
+  [[nodiscard]] static std::int64_t Words(std::int64_t n) { return (n + 1) / 2; }
+  void PackRows(const AttentionMatrix& m, Bf16Pair* to) const;
+  void PackColumns(const AttentionMatrix& m, Bf16Pair* to) const;
+  const Bf16Pair* TileRows(const AttentionMatrix& m, Bf16Pair* memory) const {
+    PackRows(m, memory);
+    return memory;
+  }
+  const Bf16Pair* TileColumns(const AttentionMatrix& m, Bf16Pair* memory) const {
+    PackColumns(m, memory);
+    return memory;
+  }
+  void Product(const TileOperandOf<Bf16Pair>& a, const Bf16Pair* b, std::int64_t b_step, float* c,
+               std::int64_t c_step, std::int64_t m, std::int64_t n, std::int64_t k,
+               bool add) const {
+    math.product(a, b, b_step, c, c_step, m, n, k, add);
+  }
+
+  Bf16TileMath math;
+};
+
+// Words [rows, columns] as the right operand of a product over columns: tile t of the result is
+// [columns, kAttentionTile], the rows t kAttentionTile, ... transposed, 0 beyond the last one.
+void TransposeAttentionTiles(const float* from, std::int64_t rows, std::int64_t columns, float* to);
+void TransposeAttentionTiles(const Bf16Pair* from, std::int64_t rows, std::int64_t columns,
+                             Bf16Pair* to);
+
+}  // namespace gaccd

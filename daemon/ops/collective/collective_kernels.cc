@@ -1,0 +1,198 @@
+// The memory plan keeps the outputs of these kernels apart from their inputs.
+#include "daemon/ops/collective/collective_kernels.h"
+
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "daemon/ops/call_kernel.h"
+#include "daemon/ops/collective/collective.h"
+
+namespace gaccd {
+namespace {
+
+using Call = CallKernel::Call;
+using Device = CollectiveDevice;
+
+struct Operand {
+  std::size_t count = 0;
+  DType dtype = DType::kF32;
+  MemoryKind memory = MemoryKind::kHost;
+};
+ConstBuffer In(const Call& c, const Operand& x) {
+  return {c.inputs[0], x.count, x.dtype, x.memory};
+}
+MutableBuffer Out(const Call& c, const Operand& y) {
+  return {c.outputs[0], y.count, y.dtype, y.memory};
+}
+
+Status Copy(const Device& device, const ConstBuffer& in, const MutableBuffer& out) {
+  if (in.bytes() == 0 || in.data == out.data) return Status::Ok();
+  return device.copy(in.data, in.bytes(), out.data);
+}
+
+Status CheckRoot(int root, const Communicator& comm) {
+  if (root < comm.size()) return Status::Ok();
+  return {ErrorKind::kInternal,
+          StrCat("expected a root below ", comm.size(), ", found rank ", root)};
+}
+
+// Element counts by rank. `whole`: the operand that has the rows of all ranks.
+Result<std::vector<std::int64_t>> Parts(const KernelRequest& request, const Communicator& comm,
+                                        const RowsByRank& rows, const ValueSpec& whole) {
+  if (std::ssize(rows.rows) != comm.size() || rows.rank != comm.rank()) {
+    return Status(ErrorKind::kInternal,
+                  StrCat("'", request.function.name(), "' is for rank ", rows.rank, " of ",
+                         rows.rows.size(), ", this is rank ", comm.rank(), " of ", comm.size()));
+  }
+  const std::int64_t width = Elements(Shape(whole.shape.begin() + 1, whole.shape.end()));
+  std::vector<std::int64_t> elements;
+  for (const std::int64_t count : rows.rows) elements.push_back(count * width);
+  return elements;
+}
+
+// What the makers below get: the node, its operands, the device. The communicator is there.
+struct Setting {
+  const KernelRequest& request;
+  const Device& device;
+  Operand x, y;
+
+  template <typename F>
+  [[nodiscard]] const F& function() const {
+    return static_cast<const F&>(request.function);
+  }
+};
+
+KernelResult AllReduceSumOf(const Setting& setting) {
+  return MakeCall(setting.request, [device = setting.device, x = setting.x](const Call& c) {
+    return device.comm->AllReduceSum(In(c, x), Out(c, x), device.stream);
+  });
+}
+
+KernelResult AllReduceMeanOf(const Setting& setting) {
+  const std::int64_t count = setting.function<AllReduceMean>().count();
+  return MakeCall(setting.request, [device = setting.device, count, x = setting.x](const Call& c) {
+    GACCD_RETURN_IF_ERROR(device.comm->AllReduceSum(In(c, x), Out(c, x), device.stream));
+    return device.divide(c.out<float>(0), static_cast<std::int64_t>(x.count), count,
+                         c.out<float>(0));
+  });
+}
+
+KernelResult AllGatherOf(const Setting& setting) {
+  const KernelRequest& request = setting.request;
+  GACCD_ASSIGN_OR_RETURN(auto parts,
+                         Parts(request, *setting.device.comm, setting.function<AllGather>().rows(),
+                               request.outputs[0]));
+  return MakeCall(setting.request, [device = setting.device, parts = std::move(parts),
+                                    x = setting.x, y = setting.y](const Call& c) {
+    return device.comm->AllGather(In(c, x), parts, Out(c, y), device.stream);
+  });
+}
+
+KernelResult ReduceScatterOf(const Setting& setting) {
+  const KernelRequest& request = setting.request;
+  GACCD_ASSIGN_OR_RETURN(
+      auto parts, Parts(request, *setting.device.comm, setting.function<ReduceScatter>().rows(),
+                        request.inputs[0]));
+  return MakeCall(setting.request, [device = setting.device, parts = std::move(parts),
+                                    x = setting.x, y = setting.y](const Call& c) {
+    return device.comm->ReduceScatter(In(c, x), parts, Out(c, y), device.stream);
+  });
+}
+
+KernelResult BroadcastOf(const Setting& setting) {
+  const int root = setting.function<Broadcast>().root();
+  GACCD_RETURN_IF_ERROR(CheckRoot(root, *setting.device.comm));
+  return MakeCall(setting.request, [device = setting.device, root, x = setting.x](const Call& c) {
+    if (device.comm->rank() == root) GACCD_RETURN_IF_ERROR(Copy(device, In(c, x), Out(c, x)));
+    return device.comm->Broadcast(Out(c, x), root, device.stream);
+  });
+}
+
+KernelResult BroadcastGradientOf(const Setting& setting) {
+  const auto& function = setting.function<BroadcastGradient>();
+  const Communicator& comm = *setting.device.comm;
+  GACCD_RETURN_IF_ERROR(CheckRoot(function.root(), comm));
+  const bool is_root = comm.rank() == function.root();
+  const bool sum = function.convention() == GradConvention::kPerRankLoss;
+  // A reduction to one rank is a reduce-scatter that gives everything to it.
+  std::vector<std::int64_t> elements(static_cast<std::size_t>(comm.size()));
+  elements[static_cast<std::size_t>(function.root())] = static_cast<std::int64_t>(setting.x.count);
+  return MakeCall(setting.request, [device = setting.device, x = setting.x, is_root, sum,
+                                    elements = std::move(elements)](const Call& c) {
+    MutableBuffer dx = Out(c, x);
+    if (!is_root && dx.bytes() > 0) GACCD_RETURN_IF_ERROR(device.clear(dx.data, dx.bytes()));
+    if (!sum) return is_root ? Copy(device, In(c, x), dx) : Status::Ok();
+    if (!is_root) dx.count = 0;
+    return device.comm->ReduceScatter(In(c, x), elements, dx, device.stream);
+  });
+}
+
+KernelResult DivideByCountOf(const Setting& setting) {
+  const std::int64_t count = setting.function<DivideByCount>().count();
+  return MakeCall(setting.request, [device = setting.device, count, x = setting.x](const Call& c) {
+    return device.divide(c.in<float>(0), static_cast<std::int64_t>(x.count), count,
+                         c.out<float>(0));
+  });
+}
+
+KernelResult OwnRowsOf(const Setting& setting) {
+  const RowsByRank& rows = setting.function<OwnRows>().rows();
+  std::int64_t before = 0;
+  for (int r = 0; r < rows.rank; ++r) before += rows.rows[static_cast<std::size_t>(r)];
+  const Shape& whole = setting.request.inputs[0].shape;
+  const std::int64_t first = before * Elements(Shape(whole.begin() + 1, whole.end()));
+  return MakeCall(setting.request, [device = setting.device, first, y = setting.y](const Call& c) {
+    return Copy(device, {c.in<float>(0) + first, y.count, y.dtype, y.memory}, Out(c, y));
+  });
+}
+
+// What all of them are with one rank.
+KernelResult AloneOf(const Setting& setting) {
+  const auto* mean = dynamic_cast<const AllReduceMean*>(&setting.request.function);
+  return MakeCall(setting.request, [device = setting.device, x = setting.x, mean = mean != nullptr,
+                                    count = mean != nullptr ? mean->count() : 1](const Call& c) {
+    if (!mean) return Copy(device, In(c, x), Out(c, x));
+    return device.divide(c.in<float>(0), static_cast<std::int64_t>(x.count), count,
+                         c.out<float>(0));
+  });
+}
+
+struct Row {
+  std::string_view name;
+  KernelResult (*make)(const Setting&);
+  bool communicates = true;
+};
+constexpr Row kRows[] = {
+    {"all_gather", AllGatherOf},
+    {"all_reduce_mean", AllReduceMeanOf},
+    {"all_reduce_sum", AllReduceSumOf},
+    {"broadcast", BroadcastOf},
+    {"broadcast_gradient", BroadcastGradientOf},
+    {"divide_by_count", DivideByCountOf, false},
+    {"own_rows", OwnRowsOf, false},
+    {"reduce_scatter", ReduceScatterOf},
+};
+
+}  // namespace
+
+KernelResult MakeCollective(const KernelRequest& request, const CollectiveDevice& device) {
+  const std::string_view name = request.function.name();
+  const auto operand = [&](const ValueSpec& spec) {
+    return Operand{static_cast<std::size_t>(Elements(spec.shape)), spec.dtype, device.memory};
+  };
+  const Setting setting{request, device, operand(request.inputs[0]), operand(request.outputs[0])};
+  for (const Row& row : kRows) {
+    if (row.name != name) continue;
+    if (row.communicates && device.comm == nullptr) {
+      return Status(ErrorKind::kConfig,
+                    StrCat("'", name, "' needs a communicator, and there is none"));
+    }
+    KernelResult kernel = row.make(setting);
+    if (!kernel.ok() || !row.communicates || device.comm->size() > 1) return kernel;
+    // A rank without others may have a communicator that takes host memory only.
+    return AloneOf(setting);
+  }
+  return Status(ErrorKind::kInternal, StrCat("'", name, "' is no collective function"));
+}
+
+}  // namespace gaccd

@@ -1,0 +1,48 @@
+// A thread for every value that is written.
+#include "daemon/device/cuda/launch.h"
+#include "daemon/ops/cuda_request.h"
+#include "daemon/ops/image/channels_last.h"
+#include "daemon/tensor/float_types.h"
+
+namespace gaccd {
+namespace {
+
+using Call = CallKernel::Call;
+
+// Matrices of [rows, columns] become [columns, rows].
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    TransposeKernel(const T* from, std::int64_t elements, std::int64_t rows, std::int64_t columns,
+                    T* to) {
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (; i < elements; i += threads) {
+    const std::int64_t column = i / rows % columns;
+    const std::int64_t matrix = i / (rows * columns) * (rows * columns);
+    to[i] = from[matrix + i % rows * columns + column];
+  }
+}
+
+KernelResult MakeTransposition(const CudaRequest& request, std::int64_t rows, std::int64_t columns,
+                               const char* what) {
+  return MakeTypedCall(request,
+                       [=, on = request.on, n = request.elements()](auto t, const Call& c) {
+                         using T = decltype(t);
+                         return Launch(TransposeKernel<T>, {on.Blocks(n, kThreads), kThreads},
+                                       on.stream, what, c.in<T>(0), n, rows, columns, c.out<T>(0));
+                       });
+}
+
+}  // namespace
+
+KernelResult MakeChannelsLastCuda(const CudaRequest& request) {
+  const Shape& x = request.inputs[0].shape;
+  return MakeTransposition(request, x[1], x[2] * x[3], "channels_last");
+}
+
+KernelResult MakeChannelsFirstCuda(const CudaRequest& request) {
+  const Shape& x = request.inputs[0].shape;
+  return MakeTransposition(request, x[1] * x[2], x[3], "channels_first");
+}
+
+}  // namespace gaccd

@@ -1,0 +1,20 @@
+// ConvTranspose2d, as PyTorch's: x [N, H, W, C], weight [C, O / groups, KH, KW], y [N, OH, OW, O]
+//   OH = (H - 1) stride - 2 padding + dilation (KH - 1) + output_padding + 1, and likewise OW
+// It is conv2d's input gradient (conv2d.h) with this weight, and its kernels are those. Hence
+//   dx = conv2d(dy, weight),  dweight = conv2d_weight_gradient(x, dy)
+#pragma once
+
+#include "daemon/ops/image/conv2d.h"
+
+namespace gaccd {
+
+// Inputs: x, weight. Output: images of the size `image`, which has to be [OH, OW] for some
+// output_padding.
+class ConvTranspose2d : public Conv2dInputGradient {
+ public:
+  using Conv2dInputGradient::Conv2dInputGradient;
+
+  Status Gradient(GradientScope& scope) const override;
+};
+
+}  // namespace gaccd

@@ -1,0 +1,137 @@
+// A thread for every value that is written; of a sum in place, for every value that is added.
+#include "daemon/device/cuda/launch.h"
+#include "daemon/ops/cuda_request.h"
+#include "daemon/ops/layout/rearrange_nest.h"
+#include "daemon/tensor/float_types.h"
+
+namespace gaccd {
+namespace {
+
+using Call = CallKernel::Call;
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    RearrangeKernel(const T* x, RearrangeNest order, T* y, std::int64_t elements) {
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (; i < elements; i += threads) {
+    std::int64_t at[StridedNest::kOperands] = {order.first, 0, 0};
+    order.nest.Place(i, at);
+    y[i] = x[at[0]];
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    AddInPlaceKernel(const T* dy, RearrangeNest order, T* sum, std::int64_t elements) {
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (; i < elements; i += threads) {
+    std::int64_t at[StridedNest::kOperands] = {order.first, 0, 0};
+    order.nest.Place(i, at);
+    sum[at[0]] = FromFloat<T>(ToFloat(sum[at[0]]) + ToFloat(dy[i]));
+  }
+}
+
+// Which i of y take a j of x: one index in each dimension that has a source, all where it repeats.
+struct TakersOf {
+  struct Source {
+    std::int64_t size = 1;   // of x
+    std::int64_t start = 0;  // of y
+    std::int64_t step = 1;
+    std::int64_t count = 1;
+    std::int64_t place = 0;  // elements of y from one index to the next
+  };
+  Source sources[StridedNest::kMaxRank] = {};
+  int rank = 0;
+  StridedNest repeats;  // operand 1: y
+};
+
+TakersOf TakersIn(const Rearrangement& order) {
+  TakersOf takers;
+  takers.rank = static_cast<int>(order.from.size());
+  Shape places(order.to.size());
+  std::int64_t elements = 1;
+  for (std::size_t d = places.size(); d-- > 0; elements *= order.to[d].size) places[d] = elements;
+  for (std::size_t d = 0; d < places.size(); ++d) {
+    const Rearrangement::Dimension& one = order.to[d];
+    if (one.source < 0) {
+      takers.repeats.Add(one.size, 0, places[d]);
+    } else {
+      takers.sources[one.source] = {order.from[static_cast<std::size_t>(one.source)], one.start,
+                                    one.step, one.size, places[d]};
+    }
+  }
+  return takers;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    RearrangeGradientKernel(const T* added, const T* dy, TakersOf takers, T* dx,
+                            std::int64_t elements) {
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (; i < elements; i += threads) {
+    std::int64_t rest = i;
+    std::int64_t place = 0;
+    bool taken = true;
+    for (int s = takers.rank - 1; s >= 0; --s) {
+      const TakersOf::Source& source = takers.sources[s];
+      const std::int64_t from_start = rest % source.size - source.start;
+      rest /= source.size;
+      const std::int64_t index = from_start / source.step;
+      taken = taken && index * source.step == from_start && index >= 0 && index < source.count;
+      place += index * source.place;
+    }
+    float sum = added != nullptr ? ToFloat(added[i]) : 0;
+    for (std::int64_t k = 0; taken && k < takers.repeats.elements; ++k) {
+      std::int64_t at[StridedNest::kOperands] = {0, place, 0};
+      takers.repeats.Place(k, at);
+      sum += ToFloat(dy[at[1]]);
+    }
+    dx[i] = FromFloat<T>(sum);
+  }
+}
+
+}  // namespace
+
+KernelResult MakeRearrangeCuda(const CudaRequest& request) {
+  const auto order = NestOf(static_cast<const Rearrange&>(request.function).order(), false);
+  const std::int64_t n = Elements(request.outputs[0].shape);
+  const auto run = [=, on = request.on](auto t, const Call& c) {
+    using T = decltype(t);
+    return Launch(RearrangeKernel<T>, {on.Blocks(n, kThreads), kThreads}, on.stream, "rearrange",
+                  c.in<T>(0), order, c.out<T>(0), n);
+  };
+  if (request.dtype() != DType::kI32) return MakeTypedCall(request, run);
+  return MakeCall(request, [run](const Call& c) { return run(std::int32_t{}, c); });
+}
+
+KernelResult MakeRearrangeGradientCuda(const CudaRequest& request) {
+  const auto takers = TakersIn(static_cast<const RearrangeGradient&>(request.function).order());
+  const std::int64_t n = Elements(request.outputs[0].shape);
+  return MakeTypedCall(request, [=, on = request.on](auto t, const Call& c) {
+    using T = decltype(t);
+    return Launch(RearrangeGradientKernel<T>, {on.Blocks(n, kThreads), kThreads}, on.stream,
+                  "rearrange_gradient", static_cast<const T*>(nullptr), c.in<T>(0), takers,
+                  c.out<T>(0), n);
+  });
+}
+
+KernelResult MakeRearrangeGradientAddCuda(const CudaRequest& request) {
+  const Rearrangement& order = static_cast<const RearrangeGradientAdd&>(request.function).order();
+  const std::int64_t n = Elements(request.outputs[0].shape);
+  const std::int64_t own = Elements(request.inputs[1].shape);
+  return MakeTypedCall(request, [nest = NestOf(order, false), takers = TakersIn(order), n, own,
+                                 on = request.on](auto t, const Call& c) {
+    using T = decltype(t);
+    if (c.inputs[0] == c.outputs[0]) {
+      return Launch(AddInPlaceKernel<T>, {on.Blocks(own, kThreads), kThreads}, on.stream,
+                    "rearrange_gradient_add", c.in<T>(1), nest, c.out<T>(0), own);
+    }
+    return Launch(RearrangeGradientKernel<T>, {on.Blocks(n, kThreads), kThreads}, on.stream,
+                  "rearrange_gradient_add", c.in<T>(0), c.in<T>(1), takers, c.out<T>(0), n);
+  });
+}
+
+}  // namespace gaccd

@@ -1,0 +1,26 @@
+// LabelRanks: the rank of each row's label among its logits z [N, C]; what metrics of class labels
+// (daemon/eval) are counted from. Among equal logits the lower class comes first, as in
+// PyTorch's argmax.
+#pragma once
+
+#include "daemon/autograd/function.h"
+#include "daemon/ops/function_row.h"
+
+namespace gaccd {
+
+// Inputs: logits f32, bf16 or fp16 [N, C], labels i32 [N]. Outputs, both i32 [N]: rank, how many
+// classes come before the label; best, the class that comes first. Where a logit of the row is NaN,
+// best is -1 and rank is C; rank is C as well where the label is no class. Without gradient.
+class LabelRanks : public Function {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "label_ranks"; }
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+};
+
+KernelResult MakeLabelRanksCpu(const KernelRequest& request);
+KernelResult MakeLabelRanksCuda(const CudaRequest& request);
+inline constexpr FunctionRow kLabelRanksRows[] = {
+    {"label_ranks", MakeLabelRanksCpu, MakeLabelRanksCuda, nullptr, nullptr, kFirstInput},
+};
+
+}  // namespace gaccd

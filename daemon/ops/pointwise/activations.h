@@ -1,0 +1,84 @@
+// Activations, elementwise, with PyTorch's formulas (value by value: elementwise.h):
+//   gelu       y = x/2 (1 + erf(x / sqrt 2))
+//              dx = dy (Phi(x) + x phi(x)), Phi the normal distribution and phi its density
+//   gelu_tanh  y = x/2 (1 + t), t = tanh(sqrt(2/pi) (x + 0.044715 x^3)): GELU(approximate='tanh')
+//              dx = dy ((1 + t)/2 + x/2 (1 - t^2) sqrt(2/pi) (1 + 3 * 0.044715 x^2))
+//   tanh       dx = dy (1 - y^2)
+//   silu       y = x s, s = 1 / (1 + exp(-x));  dx = dy s (1 + x (1 - s))
+//   sigmoid    y = 1 / (1 + exp(-x));  dx = dy y (1 - y)
+//   hardswish  y = x min(max(x + 3, 0), 6) / 6;  dx = 0 below -3, dy above 3, else dy (x / 3 + 1/2)
+// A NaN stays one. Types f32, bf16 and fp16; with `to_bf16` of f32 values on the CPU, to bf16.
+#pragma once
+
+#include "daemon/autograd/function.h"
+#include "daemon/ops/function_row.h"
+#include "daemon/ops/pointwise/elementwise.h"
+
+namespace gaccd {
+
+// The kinds: elementwise.h.
+class Activation : public Function {
+ public:
+  explicit Activation(ActivationKind kind, bool to_bf16 = false) : kind_(kind), to_bf16_(to_bf16) {}
+
+  // "gelu", "gelu_tanh", "tanh", "silu", "sigmoid", "hardswish".
+  [[nodiscard]] std::string_view name() const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+  [[nodiscard]] bool can_run_in_place() const override { return !to_bf16_; }
+
+  [[nodiscard]] ActivationKind kind() const { return kind_; }
+
+ private:
+  ActivationKind kind_;
+  bool to_bf16_;
+};
+
+// Inputs: dy, x; of tanh and sigmoid dy, y.
+class ActivationGradient : public Function {
+ public:
+  explicit ActivationGradient(ActivationKind kind, bool to_bf16 = false)
+      : kind_(kind), to_bf16_(to_bf16) {}
+
+  // "gelu_gradient" and so on.
+  [[nodiscard]] std::string_view name() const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] bool can_run_in_place() const override { return !to_bf16_; }
+
+  [[nodiscard]] ActivationKind kind() const { return kind_; }
+
+ private:
+  ActivationKind kind_;
+  bool to_bf16_;
+};
+
+KernelResult MakeGeluCpu(const KernelRequest& request);
+KernelResult MakeGeluGradientCpu(const KernelRequest& request);
+KernelResult MakeGeluTanhCpu(const KernelRequest& request);
+KernelResult MakeGeluTanhGradientCpu(const KernelRequest& request);
+KernelResult MakeSiluCpu(const KernelRequest& request);
+KernelResult MakeSiluGradientCpu(const KernelRequest& request);
+KernelResult MakeSigmoidCpu(const KernelRequest& request);
+KernelResult MakeSigmoidGradientCpu(const KernelRequest& request);
+KernelResult MakeHardswishCpu(const KernelRequest& request);
+KernelResult MakeHardswishGradientCpu(const KernelRequest& request);
+KernelResult MakeTanhCpu(const KernelRequest& request);
+KernelResult MakeTanhGradientCpu(const KernelRequest& request);
+KernelResult MakeActivationCuda(const CudaRequest& request);
+KernelResult MakeActivationGradientCuda(const CudaRequest& request);
+inline constexpr FunctionRow kActivationRows[] = {
+    {"gelu", MakesBf16(MakeGeluCpu), MakeActivationCuda},
+    {"gelu_gradient", MakesBf16(MakeGeluGradientCpu), MakeActivationGradientCuda},
+    {"gelu_tanh", MakesBf16(MakeGeluTanhCpu), MakeActivationCuda},
+    {"gelu_tanh_gradient", MakesBf16(MakeGeluTanhGradientCpu), MakeActivationGradientCuda},
+    {"silu", MakesBf16(MakeSiluCpu), MakeActivationCuda},
+    {"silu_gradient", MakesBf16(MakeSiluGradientCpu), MakeActivationGradientCuda},
+    {"sigmoid", MakesBf16(MakeSigmoidCpu), MakeActivationCuda},
+    {"sigmoid_gradient", MakesBf16(MakeSigmoidGradientCpu), MakeActivationGradientCuda},
+    {"hardswish", MakesBf16(MakeHardswishCpu), MakeActivationCuda},
+    {"hardswish_gradient", MakesBf16(MakeHardswishGradientCpu), MakeActivationGradientCuda},
+    {"tanh", MakesBf16(MakeTanhCpu), MakeActivationCuda},
+    {"tanh_gradient", MakesBf16(MakeTanhGradientCpu), MakeActivationGradientCuda},
+};
+
+}  // namespace gaccd

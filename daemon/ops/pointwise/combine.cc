@@ -1,0 +1,230 @@
+#include "daemon/ops/pointwise/combine.h"
+
+#include <algorithm>
+#include <array>
+
+#include "collectives/base/simd.h"
+#include "collectives/base/strings.h"
+#include "daemon/autograd/add.h"
+#include "daemon/ops/call_kernel.h"
+#include "daemon/ops/layout/rearrange.h"
+#include "daemon/ops/pointwise/combine_nest.h"
+#include "daemon/ops/shape_checks.h"
+
+namespace gaccd {
+namespace {
+
+using Call = CallKernel::Call;
+
+// Where `small` has another size than `large`, it is 1.
+bool IsPartOf(const Shape& small, const Shape& large) {
+  return small.size() == large.size() && large.size() <= StridedNest::kMaxRank &&
+         std::ranges::equal(small, large,
+                            [](std::int64_t a, std::int64_t b) { return a == b || a == 1; });
+}
+
+Shape WithoutOnesOf(const Shape& shape, const Shape& to) {
+  Shape kept;
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    if (to[d] == shape[d]) kept.push_back(shape[d]);
+  }
+  return kept;
+}
+
+}  // namespace
+
+std::string_view Combine::name() const {
+  return kind_ == CombineKind::kAdd ? "combine_add" : "combine_multiply";
+}
+
+OutputSpecs Combine::Infer(std::span<const ValueSpec> inputs) const {
+  GACCD_RETURN_IF_ERROR(CheckCount(inputs, 2));
+  GACCD_RETURN_IF_ERROR(CheckFloat(inputs[0], "the first input"));
+  GACCD_RETURN_IF_ERROR(CheckFloat(inputs[1], "the second input"));
+  const Shape& a = inputs[0].shape;
+  const Shape& b = inputs[1].shape;
+  Shape y = a;
+  for (std::size_t d = 0; d < y.size() && d < b.size(); ++d) {
+    if (y[d] == 1) y[d] = b[d];
+  }
+  const DType dtype = inputs[0].dtype == DType::kF32 ? inputs[1].dtype : inputs[0].dtype;
+  const bool one_type = inputs[1].dtype == DType::kF32 || inputs[1].dtype == dtype;
+  if (!IsPartOf(a, y) || !IsPartOf(b, y) || !one_type) {
+    return Status(
+        ErrorKind::kConfig,
+        StrCat("expected equal sizes, or 1, in at most ", StridedNest::kMaxRank,
+               " dimensions of each, and f32 or one other type, found ", Name(inputs[0].dtype), " ",
+               ToString(a), " and ", Name(inputs[1].dtype), " ", ToString(b)));
+  }
+  return std::vector<ValueSpec>{{std::move(y), dtype}};
+}
+
+Status Combine::Gradient(GradientScope& scope) const {
+  const ValueId dy = scope.OutputGradient(0);
+  for (const std::size_t i : {0, 1}) {
+    if (!scope.NeedsGradient(i)) continue;
+    const ValueSpec input = scope.graph().value(scope.input(i)).spec;
+    std::vector<ValueId> inputs = {dy};
+    if (kind_ == CombineKind::kMultiply) inputs.push_back(scope.input(1 - i));
+    std::shared_ptr<const Function> function;
+    if (input != scope.graph().value(scope.output(0)).spec) {
+      function = std::make_shared<ReduceSum>(input.shape, input.dtype);
+    } else if (kind_ == CombineKind::kMultiply) {
+      function = std::make_shared<Combine>(kind_);
+    } else {
+      function = std::make_shared<Identity>();
+    }
+    GACCD_RETURN_IF_ERROR(scope.SetInputGradient(i, std::move(function), std::move(inputs)));
+  }
+  return Status::Ok();
+}
+
+OutputSpecs ReduceSum::Infer(std::span<const ValueSpec> inputs) const {
+  if (inputs.size() != 2) GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
+  for (const ValueSpec& input : inputs) GACCD_RETURN_IF_ERROR(CheckFloat(input, "the input"));
+  const Shape& x = inputs[0].shape;
+  if (!IsPartOf(to_, x) || !IsPartOf(inputs.back().shape, x)) {
+    return Status(ErrorKind::kConfig,
+                  StrCat("expected sizes of ", ToString(x), ", or 1, found ", ToString(to_),
+                         inputs.size() > 1 ? StrCat(" and ", ToString(inputs[1].shape)) : ""));
+  }
+  return std::vector<ValueSpec>{{to_, dtype_}};
+}
+
+Status ReduceSum::Gradient(GradientScope& scope) const {
+  const ValueSpec& x = scope.graph().value(scope.input(0)).spec;
+  if (scope.inputs() != 1 || x.dtype != dtype_) return Function::Gradient(scope);
+  Rearrangement order{.from = WithoutOnesOf(x.shape, to_), .to = {}};
+  int source = 0;
+  for (std::size_t d = 0; d < x.shape.size(); ++d) {
+    order.to.push_back({.size = x.shape[d], .source = to_[d] == x.shape[d] ? source++ : -1});
+  }
+  return scope.SetInputGradient(0, std::make_shared<Rearrange>(std::move(order)),
+                                {scope.OutputGradient(0)});
+}
+
+namespace {
+
+template <CombineKind kKind>
+float PairOf(float a, float b) {
+  return kKind == CombineKind::kAdd ? a + b : a * b;
+}
+
+// Steps of 0 and 1 are constants of the loop.
+template <CombineKind kKind>
+GACCD_SIMD_CLONES void CombineRun(const float* a, std::int64_t a_step, const float* b,
+                                  std::int64_t b_step, std::int64_t size, float* y) {
+  if (a_step == 1 && b_step == 1) {
+    for (std::int64_t i = 0; i < size; ++i) y[i] = PairOf<kKind>(a[i], b[i]);
+  } else if (a_step == 1 && b_step == 0) {
+    for (std::int64_t i = 0; i < size; ++i) y[i] = PairOf<kKind>(a[i], *b);
+  } else {
+    for (std::int64_t i = 0; i < size; ++i) y[i] = PairOf<kKind>(a[i * a_step], b[i * b_step]);
+  }
+}
+
+template <CombineKind kKind>
+KernelResult MakeCombine(const KernelRequest& request) {
+  const StridedNest nest =
+      CombineNest(request.inputs[0].shape, request.inputs[1].shape, request.outputs[0].shape);
+  return MakeCall(request, [nest](const Call& c) {
+    ForEachRun(nest, [&](const std::int64_t* at, const StridedNest::Dimension& run) {
+      CombineRun<kKind>(c.in<float>(0) + at[0], run.steps[0], c.in<float>(1) + at[1], run.steps[1],
+                        run.size, c.out<float>(0) + at[2]);
+    });
+    return Status::Ok();
+  });
+}
+
+// sums[i] += x factor, with steps from one i to the next.
+GACCD_SIMD_CLONES void AddProducts(const float* x, std::int64_t x_step, const float* factor,
+                                   std::int64_t factor_step, std::int64_t size, double* sums) {
+  if (x_step == 1 && factor_step == 1) {
+    for (std::int64_t i = 0; i < size; ++i) {
+      sums[i] += static_cast<double>(x[i]) * static_cast<double>(factor[i]);
+    }
+  } else if (x_step == 1 && factor_step == 0) {
+    for (std::int64_t i = 0; i < size; ++i) {
+      sums[i] += static_cast<double>(x[i]) * static_cast<double>(*factor);
+    }
+  } else {
+    for (std::int64_t i = 0; i < size; ++i) {
+      sums[i] += static_cast<double>(x[i * x_step]) * static_cast<double>(factor[i * factor_step]);
+    }
+  }
+}
+
+// The sum over a run.
+double SumOfRun(const float* x, const float* factor, const StridedNest::Dimension& run) {
+  constexpr std::int64_t kLanes = 8;
+  double lanes[kLanes] = {};
+  for (std::int64_t i = 0; i < run.size; ++i) {
+    lanes[i % kLanes] +=
+        static_cast<double>(x[i * run.steps[0]]) * static_cast<double>(factor[i * run.steps[1]]);
+  }
+  double sum = 0;
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
+void Store(double sum, bool add, float* y) {
+  *y = static_cast<float>(add ? static_cast<double>(*y) + sum : sum);
+}
+
+// A tile of elements of y at a time; where y is in the innermost dimension of x, all of them in
+// each pass over what is summed.
+void SumInto(const SumNests& nests, const float* x, const float* factor, bool add, float* y) {
+  constexpr std::int64_t kTile = 256;
+  const bool inner_is_summed =
+      nests.summed.rank > 0 && nests.summed.dimensions[nests.summed.rank - 1].steps[0] == 1;
+  ForEachRun(nests.kept, [&](const std::int64_t* at, const StridedNest::Dimension& run) {
+    for (std::int64_t first = 0; first < run.size; first += kTile) {
+      const std::int64_t size = std::min(kTile, run.size - first);
+      std::array<double, kTile> sums{};
+      const float* from = x + at[0] + first * run.steps[0];
+      const float* times = factor + at[1] + first * run.steps[1];
+      if (inner_is_summed) {
+        for (std::int64_t i = 0; i < size; ++i) {
+          ForEachRun(nests.summed, [&](const std::int64_t* in, const StridedNest::Dimension& one) {
+            sums[static_cast<std::size_t>(i)] +=
+                SumOfRun(from + i * run.steps[0] + in[0], times + i * run.steps[1] + in[1], one);
+          });
+        }
+      } else {
+        ForEachRun(nests.summed, [&](const std::int64_t* in, const StridedNest::Dimension& one) {
+          for (std::int64_t j = 0; j < one.size; ++j) {
+            AddProducts(from + in[0] + j * one.steps[0], run.steps[0],
+                        times + in[1] + j * one.steps[1], run.steps[1], size, sums.data());
+          }
+        });
+      }
+      float* to = y + at[2] + first * run.steps[2];
+      for (std::int64_t i = 0; i < size; ++i) {
+        Store(sums[static_cast<std::size_t>(i)], add, to + i * run.steps[2]);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+KernelResult MakeCombineCpu(const KernelRequest& request) {
+  return static_cast<const Combine&>(request.function).kind() == CombineKind::kAdd
+             ? MakeCombine<CombineKind::kAdd>(request)
+             : MakeCombine<CombineKind::kMultiply>(request);
+}
+
+KernelResult MakeReduceSumCpu(const KernelRequest& request) {
+  const Shape& x = request.inputs[0].shape;
+  const bool has_factor = request.inputs.size() == 2;
+  const Shape ones(x.size(), 1);
+  const SumNests nests =
+      NestsOfSum(x, has_factor ? request.inputs[1].shape : ones, request.outputs[0].shape);
+  return MakeCall(request, [nests, has_factor](const Call& c) {
+    constexpr float kOne = 1;
+    SumInto(nests, c.in<float>(0), has_factor ? c.in<float>(1) : &kOne, c.add[0], c.out<float>(0));
+    return Status::Ok();
+  });
+}
+
+}  // namespace gaccd

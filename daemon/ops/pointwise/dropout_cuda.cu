@@ -1,0 +1,55 @@
+// Dropout: the key of a sample costs more than its elements, so a thread takes many of one sample.
+#include "daemon/device/cuda/launch.h"
+#include "daemon/ops/cuda_request.h"
+#include "daemon/ops/pointwise/dropout.h"
+#include "daemon/ops/pointwise/elementwise.h"
+#include "daemon/tensor/float_types.h"
+
+namespace gaccd {
+namespace {
+
+using Call = CallKernel::Call;
+
+constexpr std::int64_t kPairsPerThread = 8;
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    DropoutKernel(const T* x, const std::int64_t* ids, const std::int64_t* update,
+                  std::int64_t elements, std::int64_t parts, DropoutMask mask, std::uint64_t seed,
+                  std::uint64_t layer, bool whole_samples, T* y) {
+  const std::int64_t sample = blockIdx.x / parts;
+  const std::int64_t part = blockIdx.x % parts;
+  mask.layer = StreamKey(StreamKey(seed, static_cast<std::uint64_t>(*update)), layer);
+  const std::uint64_t key = mask.SampleKey(ids[sample]);
+  const T* from = x + sample * elements;
+  T* to = y + sample * elements;
+  const std::int64_t pairs = (elements + 1) / 2;
+  for (std::int64_t i = part * kThreads + threadIdx.x; i < pairs; i += parts * kThreads) {
+    const float first = mask.First(key, whole_samples ? 0 : i);
+    to[2 * i] = FromFloat<T>(ToFloat(from[2 * i]) * first);
+    if (2 * i + 1 < elements) {
+      const float second = whole_samples ? first : mask.Second(key, i);
+      to[2 * i + 1] = FromFloat<T>(ToFloat(from[2 * i + 1]) * second);
+    }
+  }
+}
+
+}  // namespace
+
+KernelResult MakeDropoutCuda(const CudaRequest& request) {
+  const DropoutOptions options = static_cast<const Dropout&>(request.function).options();
+  const std::int64_t samples = request.inputs[1].shape[0];
+  const std::int64_t elements = request.elements() / samples;
+  const std::int64_t parts = BlocksFor(elements, 2 * kThreads * kPairsPerThread);
+  const LaunchShape shape{static_cast<unsigned>(samples * parts), kThreads};
+  return MakeTypedCall(request, [=, stream = request.on.stream,
+                                 mask = DropoutMask::For(static_cast<double>(options.probability))](
+                                    auto t, const Call& c) {
+    using T = decltype(t);
+    return Launch(DropoutKernel<T>, shape, stream, "dropout", c.in<T>(0), c.in<std::int64_t>(1),
+                  c.in<std::int64_t>(2), elements, parts, mask, options.seed, options.layer,
+                  options.whole_samples, c.out<T>(0));
+  });
+}
+
+}  // namespace gaccd

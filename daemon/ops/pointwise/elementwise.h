@@ -1,0 +1,182 @@
+// The formulas of the functions, value by value: written once, for the loops of the CPU and the
+// kernels of the GPU.
+#pragma once
+
+#include <math.h>
+
+#include <cstdint>
+
+#include "daemon/ops/pointwise/math.h"
+#include "daemon/tensor/host_device.h"
+#include "daemon/tensor/random.h"
+
+namespace gaccd {
+
+struct AddFormula {
+  GACCD_HOST_DEVICE static float Of(float a, float b) { return a + b; }
+};
+struct ReluFormula {
+  GACCD_HOST_DEVICE static float Of(float x) { return x <= 0 ? 0.0F : x; }  // a NaN stays
+};
+struct ReluGradientFormula {
+  GACCD_HOST_DEVICE static float Of(float dy, float y) { return y <= 0 ? 0.0F : dy; }
+};
+struct IdentityFormula {  // a cast
+  GACCD_HOST_DEVICE static float Of(float x) { return x; }
+};
+
+enum class ActivationKind : std::uint8_t { kGelu, kGeluTanh, kTanh, kSilu, kSigmoid, kHardswish };
+
+// The activations of activations.h; their gradients take dy and x, of tanh and sigmoid dy and y.
+// Math: as ExactMath.
+template <typename Math>
+struct GeluOf {
+  GACCD_HOST_DEVICE static float Of(float x) { return x * NormalDistribution<Math>(x).below; }
+};
+template <typename Math>
+struct GeluGradientOf {
+  GACCD_HOST_DEVICE static float Of(float dy, float x) {
+    const NormalAt at = NormalDistribution<Math>(x);
+    return dy * (at.below + x * at.density);
+  }
+};
+template <typename Math>
+struct GeluTanhOf {
+  static constexpr float kScale = 1.59576912F;  // 2 sqrt(2 / pi)
+  static constexpr float kCubic = 0.044715F;
+  // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u))
+  GACCD_HOST_DEVICE static float GateOf(float x) {
+    return Math::Divide(1.0F, 1.0F + Math::Exp(-kScale * (x + kCubic * x * x * x)));
+  }
+  GACCD_HOST_DEVICE static float Of(float x) { return x * GateOf(x); }
+};
+template <typename Math>
+struct GeluTanhGradientOf {
+  GACCD_HOST_DEVICE static float Of(float dy, float x) {
+    using Forward = GeluTanhOf<Math>;
+    const float gate = Forward::GateOf(x);
+    const float slope = Forward::kScale * (1.0F + 3.0F * Forward::kCubic * x * x);
+    return dy * (gate + x * gate * (1.0F - gate) * slope);
+  }
+};
+template <typename Math>
+struct TanhOf {
+  GACCD_HOST_DEVICE static float Of(float x) { return Tanh<Math>(x); }
+};
+template <typename Math>
+struct TanhGradientOf {
+  GACCD_HOST_DEVICE static float Of(float dy, float y) { return dy * (1.0F - y * y); }
+};
+template <typename Math>
+struct SiluOf {
+  GACCD_HOST_DEVICE static float Of(float x) { return Math::Divide(x, 1.0F + Math::Exp(-x)); }
+};
+template <typename Math>
+struct SiluGradientOf {
+  GACCD_HOST_DEVICE static float Of(float dy, float x) {
+    const float s = Math::Divide(1.0F, 1.0F + Math::Exp(-x));
+    return dy * s * (1.0F + x * (1.0F - s));
+  }
+};
+template <typename Math>
+struct SigmoidOf {
+  GACCD_HOST_DEVICE static float Of(float x) { return Math::Divide(1.0F, 1.0F + Math::Exp(-x)); }
+};
+template <typename Math>
+struct SigmoidGradientOf {
+  GACCD_HOST_DEVICE static float Of(float dy, float y) { return dy * (y * (1.0F - y)); }
+};
+template <typename Math>
+struct HardswishOf {
+  GACCD_HOST_DEVICE static float Of(float x) {
+    const float above = x >= 3.0F ? x : x * (x + 3.0F) * (1.0F / 6);
+    return x <= -3.0F ? 0.0F : above;
+  }
+};
+template <typename Math>
+struct HardswishGradientOf {
+  GACCD_HOST_DEVICE static float Of(float dy, float x) {
+    const float above = x > 3.0F ? dy : dy * (x * (1.0F / 3) + 0.5F);
+    return x < -3.0F ? 0.0F : above;
+  }
+};
+// Of leaky_relu.h.
+struct LeakyReluFormula {
+  float slope;
+  [[nodiscard]] GACCD_HOST_DEVICE float Of(float x) const { return x > 0 ? x : slope * x; }
+  [[nodiscard]] GACCD_HOST_DEVICE float GradientOf(float dy, float x) const {
+    return x > 0 ? dy : slope * dy;
+  }
+};
+using GeluFormula = GeluOf<ExactMath>;
+using GeluGradientFormula = GeluGradientOf<ExactMath>;
+using GeluTanhFormula = GeluTanhOf<ExactMath>;
+using GeluTanhGradientFormula = GeluTanhGradientOf<ExactMath>;
+using TanhFormula = TanhOf<ExactMath>;
+using TanhGradientFormula = TanhGradientOf<ExactMath>;
+using SiluFormula = SiluOf<ExactMath>;
+using SiluGradientFormula = SiluGradientOf<ExactMath>;
+using SigmoidFormula = SigmoidOf<ExactMath>;
+using SigmoidGradientFormula = SigmoidGradientOf<ExactMath>;
+using HardswishFormula = HardswishOf<ExactMath>;
+using HardswishGradientFormula = HardswishGradientOf<ExactMath>;
+
+// Dropout: the random numbers of a sample are a stream of their own; an element takes half of one.
+struct DropoutMask {
+  std::uint64_t layer = 0;      // StreamKey(StreamKey(seed, update), layer)
+  std::uint32_t threshold = 0;  // probability * 2^32
+  float scale = 1;              // 1 / (1 - probability)
+
+  // Without the layer. REQUIRES: 0 <= probability < 1.
+  [[nodiscard]] static DropoutMask For(double probability) {
+    return {0, static_cast<std::uint32_t>(probability * 0x1p32),
+            static_cast<float>(1 / (1 - probability))};
+  }
+  [[nodiscard]] GACCD_HOST_DEVICE std::uint64_t SampleKey(std::int64_t sample) const {
+    return StreamKey(layer, static_cast<std::uint64_t>(sample));
+  }
+  // What the elements 2 pair and 2 pair + 1 of a sample are multiplied by.
+  [[nodiscard]] GACCD_HOST_DEVICE float First(std::uint64_t key, std::int64_t pair) const {
+    const std::uint64_t bits = StreamValue(key, static_cast<std::uint64_t>(pair));
+    return static_cast<std::uint32_t>(bits) < threshold ? 0.0F : scale;
+  }
+  [[nodiscard]] GACCD_HOST_DEVICE float Second(std::uint64_t key, std::int64_t pair) const {
+    const std::uint64_t bits = StreamValue(key, static_cast<std::uint64_t>(pair));
+    return static_cast<std::uint32_t>(bits >> 32) < threshold ? 0.0F : scale;
+  }
+};
+
+// (y - t)^2, in double: the loss of a good prediction is small compared with y and t.
+GACCD_HOST_DEVICE inline double SquaredError(float y, float t) {
+  const double difference = static_cast<double>(y) - static_cast<double>(t);
+  return difference * difference;
+}
+// d (weight / columns * sum over columns of (y - t)^2) / d y = slope * (y - t)
+GACCD_HOST_DEVICE inline float SquaredErrorSlope(float weight, std::int64_t columns) {
+  return weight * 2.0F / static_cast<float>(columns);
+}
+GACCD_HOST_DEVICE inline float SquaredErrorGradient(float slope, float y, float t) {
+  return slope * (y - t);
+}
+
+// A row of a softmax. `rest` is the sum of exp(z - top) over all classes
+// but the label's, `label` = exp(z_label - top), top the largest logit. Keeping them apart, the
+// loss of a confident row (a tiny rest) has all its digits:
+//   loss = -log(label / (rest + label)) = log(1 + rest / label)
+struct SoftmaxRow {
+  float top = 0;
+  float rest = 0;
+  float label = 0;
+
+  [[nodiscard]] GACCD_HOST_DEVICE float total() const { return rest + label; }
+};
+GACCD_HOST_DEVICE inline double CrossEntropy(const SoftmaxRow& row, float label_logit) {
+  // row.label is then 1, or NaN when the logit is infinite.
+  if (row.top == label_logit) {
+    return log1p(static_cast<double>(row.rest) / static_cast<double>(row.label));
+  }
+  return static_cast<double>(row.top) - static_cast<double>(label_logit) +
+         log(static_cast<double>(row.rest) + static_cast<double>(row.label));
+}
+
+}  // namespace gaccd

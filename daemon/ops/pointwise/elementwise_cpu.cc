@@ -1,0 +1,153 @@
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "collectives/base/simd.h"
+#include "collectives/base/strings.h"
+#include "daemon/ops/autograd_kernels.h"
+#include "daemon/ops/call_kernel.h"
+#include "daemon/ops/cpu_kernels.h"
+#include "daemon/ops/pointwise/activations.h"
+#include "daemon/ops/pointwise/cast.h"
+#include "daemon/ops/pointwise/elementwise.h"
+#include "daemon/ops/pointwise/relu.h"
+#include "daemon/tensor/bf16.h"
+
+namespace gaccd {
+
+GACCD_SIMD_CLONES
+void ReluInPlace(float* values, std::int64_t elements) {
+  for (std::int64_t i = 0; i < elements; ++i) values[i] = ReluFormula::Of(values[i]);
+}
+
+GACCD_SIMD_CLONES
+void ReluInPlace(Bf16* values, std::int64_t elements) {
+  for (std::int64_t i = 0; i < elements; ++i) {
+    values[i] = ToBf16(ReluFormula::Of(ToFloat(values[i])));
+  }
+}
+
+namespace {
+
+using Call = CallKernel::Call;
+
+// y[i] = f(x[i]), rounded to T; y may be x.
+template <typename Formula, typename T>
+GACCD_SIMD_CLONES void UnaryLoop(const float* x, T* y, std::int64_t elements) {
+  GACCD_INDEPENDENT_ITERATIONS
+  for (std::int64_t i = 0; i < elements; ++i) y[i] = FromFloat<T>(Formula::Of(x[i]));
+}
+
+// c[i] = f(a[i], b[i]); c may be a or b.
+template <typename Formula, typename B, typename T>
+GACCD_SIMD_CLONES void BinaryLoop(const float* a, const B* b, T* c, std::int64_t elements) {
+  GACCD_INDEPENDENT_ITERATIONS
+  for (std::int64_t i = 0; i < elements; ++i) {
+    c[i] = FromFloat<T>(Formula::Of(a[i], ToFloat(b[i])));
+  }
+}
+
+template <typename T, typename Formula>
+void RunLoop(const Call& c, std::int64_t elements) {
+  if constexpr (requires { Formula::Of(0.0F, 0.0F); }) {
+    BinaryLoop<Formula>(c.in<float>(0), c.in<float>(1), c.out<T>(0), elements);
+  } else {
+    UnaryLoop<Formula>(c.in<float>(0), c.out<T>(0), elements);
+  }
+}
+
+// Of f32 values, to f32 or bf16.
+template <typename Formula>
+KernelResult MakeLoop(const KernelRequest& request) {
+  const auto run =
+      request.outputs[0].dtype == DType::kBF16 ? &RunLoop<Bf16, Formula> : &RunLoop<float, Formula>;
+  const std::int64_t elements = Elements(request.outputs[0].shape);
+  return MakeCall(request, [=](const Call& c) {
+    run(c, elements);
+    return Status::Ok();
+  });
+}
+
+}  // namespace
+
+KernelResult MakeAccumulateCpu(const KernelRequest& request) {
+  return MakeCall(request, [elements = Elements(request.outputs[0].shape)](const Call& c) {
+    const auto* a = c.in<float>(0);
+    auto* gradient = c.out<float>(0);
+    if (c.add[0]) {
+      BinaryLoop<AddFormula>(a, gradient, gradient, elements);
+    } else {
+      std::copy_n(a, elements, gradient);
+    }
+    return Status::Ok();
+  });
+}
+
+KernelResult MakeAddCpu(const KernelRequest& request) { return MakeLoop<AddFormula>(request); }
+KernelResult MakeCastCpu(const KernelRequest& request) {
+  return MakeLoop<IdentityFormula>(request);
+}
+KernelResult MakeReluCpu(const KernelRequest& request) { return MakeLoop<ReluFormula>(request); }
+KernelResult MakeReluGradientCpu(const KernelRequest& request) {
+  if (request.inputs[1].dtype != DType::kBF16) return MakeLoop<ReluGradientFormula>(request);
+  if (request.inputs[0].dtype != DType::kF32) {
+    return Status(ErrorKind::kConfig,
+                  StrCat("'relu_gradient' on the CPU: expected a gradient of f32, found ",
+                         Name(request.inputs[0].dtype)));
+  }
+  const bool to_bf16 = request.outputs[0].dtype == DType::kBF16;
+  const std::int64_t elements = Elements(request.outputs[0].shape);
+  return MakeCall(request, [=](const Call& c) {
+    const auto run = [&](auto* dx) {
+      BinaryLoop<ReluGradientFormula>(c.in<float>(0), c.in<Bf16>(1), dx, elements);
+    };
+    to_bf16 ? run(c.out<Bf16>(0)) : run(c.out<float>(0));
+    return Status::Ok();
+  });
+}
+KernelResult MakeGeluCpu(const KernelRequest& request) { return MakeLoop<GeluFormula>(request); }
+KernelResult MakeGeluGradientCpu(const KernelRequest& request) {
+  return MakeLoop<GeluGradientFormula>(request);
+}
+KernelResult MakeGeluTanhCpu(const KernelRequest& request) {
+  return MakeLoop<GeluTanhFormula>(request);
+}
+KernelResult MakeGeluTanhGradientCpu(const KernelRequest& request) {
+  return MakeLoop<GeluTanhGradientFormula>(request);
+}
+KernelResult MakeTanhCpu(const KernelRequest& request) { return MakeLoop<TanhFormula>(request); }
+KernelResult MakeTanhGradientCpu(const KernelRequest& request) {
+  return MakeLoop<TanhGradientFormula>(request);
+}
+KernelResult MakeSiluCpu(const KernelRequest& request) { return MakeLoop<SiluFormula>(request); }
+KernelResult MakeSiluGradientCpu(const KernelRequest& request) {
+  return MakeLoop<SiluGradientFormula>(request);
+}
+KernelResult MakeSigmoidCpu(const KernelRequest& request) {
+  return MakeLoop<SigmoidFormula>(request);
+}
+KernelResult MakeSigmoidGradientCpu(const KernelRequest& request) {
+  return MakeLoop<SigmoidGradientFormula>(request);
+}
+KernelResult MakeHardswishCpu(const KernelRequest& request) {
+  return MakeLoop<HardswishFormula>(request);
+}
+KernelResult MakeHardswishGradientCpu(const KernelRequest& request) {
+  return MakeLoop<HardswishGradientFormula>(request);
+}
+
+KernelResult MakeZerosCpu(const KernelRequest& request) {
+  std::vector<std::size_t> bytes;
+  for (const ValueSpec& spec : request.outputs) {
+    bytes.push_back(static_cast<std::size_t>(spec.bytes()));
+  }
+  return MakeCall(request, [bytes = std::move(bytes)](const CallKernel::Call& c) {
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      if (!c.add[i] && bytes[i] > 0) std::memset(c.outputs[i], 0, bytes[i]);
+    }
+    return Status::Ok();
+  });
+}
+
+}  // namespace gaccd

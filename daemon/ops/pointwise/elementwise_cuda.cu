@@ -1,0 +1,289 @@
+// Streams: every value is read once and written once, so the bytes per second of the memory are all
+// that counts. 16 bytes a thread and array, all threads of the GPU at once.
+#include <algorithm>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "daemon/device/cuda/launch.h"
+#include "daemon/ops/autograd_kernels.h"
+#include "daemon/ops/cuda_request.h"
+#include "daemon/ops/pointwise/activations.h"
+#include "daemon/ops/pointwise/cast.h"
+#include "daemon/ops/pointwise/elementwise.h"
+#include "daemon/ops/pointwise/relu.h"
+#include "daemon/tensor/float_types.h"
+#include "daemon/tensor/vector_cuda.h"
+
+namespace gaccd {
+namespace {
+
+using Call = CallKernel::Call;
+
+// The exponential and the division of the hardware. Their relative errors, some 2^-21, vanish where
+// the result is rounded to 16 bits, and the exact ones would take longer than the memory.
+struct HardwareMath {
+  GACCD_HOST_DEVICE static float Exp(float x) {
+#if defined(__CUDA_ARCH__)
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634F));
+    return y;
+#else
+    return gaccd::Exp(x);
+#endif
+  }
+  GACCD_HOST_DEVICE static float Divide(float a, float b) {
+#if defined(__CUDA_ARCH__)
+    return __fdividef(a, b);  // 0 for b > 2^126
+#else
+    return a / b;
+#endif
+  }
+};
+template <typename T>
+using MathOf = std::conditional_t<sizeof(T) == 2, HardwareMath, ExactMath>;
+
+// out[i] = Formula(a[i]) or Formula(a[i], b[i]); kWidth values at a time.
+template <typename Formula, bool kTwo, int kWidth, typename A, typename B, typename Out>
+__device__ inline void MapAt(const A* a, const B* b, Out* out, std::int64_t i) {
+  float x[kWidth];
+  Load<Use::kAgain>(a + i, x);
+  if constexpr (kTwo) {
+    float y[kWidth];
+    Load<Use::kAgain>(b + i, y);
+#pragma unroll
+    for (int v = 0; v < kWidth; ++v) x[v] = Formula::Of(x[v], y[v]);
+  } else {
+#pragma unroll
+    for (int v = 0; v < kWidth; ++v) x[v] = Formula::Of(x[v]);
+  }
+  Store<Use::kAgain>(out + i, x);
+}
+
+template <typename Formula, bool kTwo, int kWidth, typename A, typename B, typename Out>
+__global__ void __launch_bounds__(kThreads)
+    MapKernel(const A* a, const B* b, Out* out, std::int64_t elements) {
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const std::int64_t vectors = elements / kWidth;
+  for (std::int64_t v = thread; v < vectors; v += threads) {
+    MapAt<Formula, kTwo, kWidth>(a, b, out, v * kWidth);
+  }
+  for (std::int64_t i = vectors * kWidth + thread; i < elements; i += threads) {
+    MapAt<Formula, kTwo, 1>(a, b, out, i);
+  }
+}
+
+template <typename Formula, bool kTwo, typename A, typename B, typename Out>
+Status Map(const KernelStream& on, const char* what, const void* a, const void* b, void* out,
+           std::int64_t elements) {
+  if (elements == 0) return Status::Ok();
+  constexpr int kWidth = std::max({kVectorWidth<A>, kVectorWidth<B>, kVectorWidth<Out>});
+  const bool aligned = IsVectorAligned(a) && IsVectorAligned(b) && IsVectorAligned(out);
+  const unsigned blocks = on.Blocks(elements, kThreads * (aligned ? kWidth : 1));
+  return Launch(aligned ? MapKernel<Formula, kTwo, kWidth, A, B, Out>
+                        : MapKernel<Formula, kTwo, 1, A, B, Out>,
+                {blocks, kThreads}, on.stream, what, static_cast<const A*>(a),
+                static_cast<const B*>(b), static_cast<Out*>(out), elements);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    DivideKernel(const float* in, double count, float* out, std::int64_t elements) {
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (std::int64_t i = thread; i < elements; i += threads) {
+    out[i] = static_cast<float>(static_cast<double>(in[i]) / count);
+  }
+}
+
+template <typename T, bool kRelu>
+__global__ void __launch_bounds__(kThreads)
+    AddBiasKernel(const T* bias, T* y, std::int64_t elements, std::int64_t columns,
+                  std::int64_t stride) {
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (std::int64_t i = thread; i < elements; i += threads) {
+    const std::int64_t column = i % columns;
+    T* const at = y + i / columns * stride + column;
+    const float sum = ToFloat(*at) + ToFloat(bias[column]);
+    *at = FromFloat<T>(kRelu ? ReluFormula::Of(sum) : sum);
+  }
+}
+
+// All arrays of one type.
+template <typename Formula, bool kTwo>
+Status MapSame(const KernelStream& on, const char* what, DType dtype, const void* a, const void* b,
+               void* out, std::int64_t elements) {
+  return WithFloat(dtype, [&](auto t) {
+    using T = decltype(t);
+    return Map<Formula, kTwo, T, T, T>(on, what, a, b, out, elements);
+  });
+}
+
+// The same with the exponential and the division that fit the type.
+template <template <typename> typename Formula, bool kTwo>
+Status MapActivation(const KernelStream& on, const char* what, DType dtype, const void* a,
+                     const void* b, void* out, std::int64_t elements) {
+  return WithFloat(dtype, [&](auto t) {
+    using T = decltype(t);
+    return Map<Formula<MathOf<T>>, kTwo, T, T, T>(on, what, a, b, out, elements);
+  });
+}
+
+template <typename Formula, bool kTwo>
+KernelResult MakeMap(const CudaRequest& request, const char* what) {
+  return MakeCall(request, [on = request.on, dtype = request.dtype(), n = request.elements(),
+                            what](const Call& c) {
+    return MapSame<Formula, kTwo>(on, what, dtype, c.inputs[0], c.optional_in<void>(1),
+                                  c.outputs[0], n);
+  });
+}
+
+}  // namespace
+
+Status EnqueueRelu(const KernelStream& on, DType dtype, const void* x, void* y,
+                   std::int64_t elements) {
+  return MapSame<ReluFormula, false>(on, "relu", dtype, x, nullptr, y, elements);
+}
+
+Status EnqueueActivation(const KernelStream& on, ActivationKind kind, DType dtype, const void* x,
+                         void* y, std::int64_t elements) {
+  switch (kind) {
+    case ActivationKind::kGelu:
+      return MapActivation<GeluOf, false>(on, "gelu", dtype, x, nullptr, y, elements);
+    case ActivationKind::kGeluTanh:
+      return MapActivation<GeluTanhOf, false>(on, "gelu_tanh", dtype, x, nullptr, y, elements);
+    case ActivationKind::kTanh:
+      return MapActivation<TanhOf, false>(on, "tanh", dtype, x, nullptr, y, elements);
+    case ActivationKind::kSilu:
+      return MapActivation<SiluOf, false>(on, "silu", dtype, x, nullptr, y, elements);
+    case ActivationKind::kSigmoid:
+      return MapActivation<SigmoidOf, false>(on, "sigmoid", dtype, x, nullptr, y, elements);
+    case ActivationKind::kHardswish:
+      return MapActivation<HardswishOf, false>(on, "hardswish", dtype, x, nullptr, y, elements);
+  }
+  return {ErrorKind::kInternal, "an activation of no kind"};
+}
+
+Status EnqueueActivationGradient(const KernelStream& on, ActivationKind kind, DType dtype,
+                                 const void* dy, const void* kept, void* dx,
+                                 std::int64_t elements) {
+  switch (kind) {
+    case ActivationKind::kGelu:
+      return MapActivation<GeluGradientOf, true>(on, "gelu_gradient", dtype, dy, kept, dx,
+                                                 elements);
+    case ActivationKind::kGeluTanh:
+      return MapActivation<GeluTanhGradientOf, true>(on, "gelu_tanh_gradient", dtype, dy, kept, dx,
+                                                     elements);
+    case ActivationKind::kTanh:
+      return MapActivation<TanhGradientOf, true>(on, "tanh_gradient", dtype, dy, kept, dx,
+                                                 elements);
+    case ActivationKind::kSilu:
+      return MapActivation<SiluGradientOf, true>(on, "silu_gradient", dtype, dy, kept, dx,
+                                                 elements);
+    case ActivationKind::kSigmoid:
+      return MapActivation<SigmoidGradientOf, true>(on, "sigmoid_gradient", dtype, dy, kept, dx,
+                                                    elements);
+    case ActivationKind::kHardswish:
+      return MapActivation<HardswishGradientOf, true>(on, "hardswish_gradient", dtype, dy, kept, dx,
+                                                      elements);
+  }
+  return {ErrorKind::kInternal, "an activation of no kind"};
+}
+
+Status EnqueueDivide(const KernelStream& on, const float* in, std::int64_t elements,
+                     std::int64_t count, float* out) {
+  return Launch(DivideKernel, {on.Blocks(elements, kThreads), kThreads}, on.stream,
+                "divide by a count", in, static_cast<double>(count), out, elements);
+}
+
+Status EnqueueAddBias(const KernelStream& on, DType dtype, const void* bias, void* y, Matrix size,
+                      bool relu) {
+  const std::int64_t elements = size.rows * size.columns;
+  return WithFloat(dtype, [&](auto t) {
+    using T = decltype(t);
+    return Launch(relu ? AddBiasKernel<T, true> : AddBiasKernel<T, false>,
+                  {on.Blocks(elements, kThreads), kThreads}, on.stream, "add_bias",
+                  static_cast<const T*>(bias), static_cast<T*>(y), elements, size.columns,
+                  size.row_stride());
+  });
+}
+
+Status EnqueueCast(const KernelStream& on, DType from, const void* in, DType to, void* out,
+                   std::int64_t elements) {
+  if (from == to)
+    return MapSame<IdentityFormula, false>(on, "cast", from, in, nullptr, out, elements);
+  return WithHalf(to == DType::kF32 ? from : to, [&](auto t) {
+    using T = decltype(t);
+    return to == DType::kF32
+               ? Map<IdentityFormula, false, T, T, float>(on, "cast", in, nullptr, out, elements)
+               : Map<IdentityFormula, false, float, float, T>(on, "cast", in, nullptr, out,
+                                                              elements);
+  });
+}
+
+Status EnqueueAccumulate(const KernelStream& on, DType dtype, const void* a, float* gradient,
+                         std::int64_t elements, bool add) {
+  if (!add) return EnqueueCast(on, dtype, a, DType::kF32, gradient, elements);
+  return WithFloat(dtype, [&](auto t) {
+    return Map<AddFormula, true, decltype(t), float, float>(on, "accumulate", a, gradient, gradient,
+                                                            elements);
+  });
+}
+
+KernelResult MakeAddCuda(const CudaRequest& request) {
+  return MakeMap<AddFormula, true>(request, "add");
+}
+KernelResult MakeReluCuda(const CudaRequest& request) {
+  return MakeMap<ReluFormula, false>(request, "relu");
+}
+KernelResult MakeReluGradientCuda(const CudaRequest& request) {
+  return MakeMap<ReluGradientFormula, true>(request, "relu_gradient");
+}
+
+KernelResult MakeActivationCuda(const CudaRequest& request) {
+  const ActivationKind kind = static_cast<const Activation&>(request.function).kind();
+  return MakeCall(request, [on = request.on, kind, dtype = request.dtype(),
+                            n = request.elements()](const Call& c) {
+    return EnqueueActivation(on, kind, dtype, c.inputs[0], c.outputs[0], n);
+  });
+}
+
+KernelResult MakeActivationGradientCuda(const CudaRequest& request) {
+  const ActivationKind kind = static_cast<const ActivationGradient&>(request.function).kind();
+  return MakeCall(request, [on = request.on, kind, dtype = request.dtype(),
+                            n = request.elements()](const Call& c) {
+    return EnqueueActivationGradient(on, kind, dtype, c.inputs[0], c.inputs[1], c.outputs[0], n);
+  });
+}
+
+KernelResult MakeCastCuda(const CudaRequest& request) {
+  return MakeCall(request, [on = request.on, from = request.dtype(), to = request.outputs[0].dtype,
+                            n = request.elements()](const Call& c) {
+    return EnqueueCast(on, from, c.inputs[0], to, c.outputs[0], n);
+  });
+}
+
+KernelResult MakeAccumulateCuda(const CudaRequest& request) {
+  return MakeCall(
+      request, [on = request.on, dtype = request.dtype(), n = request.elements()](const Call& c) {
+        return EnqueueAccumulate(on, dtype, c.inputs[0], c.out<float>(0), n, c.add[0]);
+      });
+}
+
+KernelResult MakeZerosCuda(const CudaRequest& request) {
+  std::vector<std::size_t> bytes;
+  for (const ValueSpec& spec : request.outputs) {
+    bytes.push_back(static_cast<std::size_t>(spec.bytes()));
+  }
+  return MakeCall(request, [stream = request.on.stream, bytes = std::move(bytes)](const Call& c) {
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      if (c.add[i] || bytes[i] == 0) continue;
+      GACCD_RETURN_IF_ERROR(
+          CudaStatus(cudaMemsetAsync(c.outputs[i], 0, bytes[i], stream), "sums over no samples"));
+    }
+    return Status::Ok();
+  });
+}
+
+}  // namespace gaccd

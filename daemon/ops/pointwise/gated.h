@@ -1,0 +1,90 @@
+// Gated: y = f(a) b, value by value, f an activation (activations.h). With silu it is SwiGLU, with
+// gelu GEGLU, with sigmoid GLU.
+//   da = dy b f'(a),  db = dy f(a)
+// f(a) is not kept. a, b and y have one shape and type, f32, bf16 or fp16; with `to_bf16` y is
+// bf16 on the CPU.
+#pragma once
+
+#include "daemon/autograd/function.h"
+#include "daemon/ops/function_row.h"
+#include "daemon/ops/pointwise/elementwise.h"
+
+namespace gaccd {
+
+// Inputs: a, b.
+class Gated : public Function {
+ public:
+  explicit Gated(ActivationKind kind, bool to_bf16 = false) : kind_(kind), to_bf16_(to_bf16) {}
+
+  [[nodiscard]] std::string_view name() const override { return "gated"; }
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+
+  [[nodiscard]] ActivationKind kind() const { return kind_; }
+
+ private:
+  ActivationKind kind_;
+  bool to_bf16_;
+};
+
+// Inputs: dy, a, b. Outputs: da, db.
+class GatedGradient : public Function {
+ public:
+  explicit GatedGradient(ActivationKind kind) : kind_(kind) {}
+
+  [[nodiscard]] std::string_view name() const override { return "gated_gradient"; }
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+
+  [[nodiscard]] ActivationKind kind() const { return kind_; }
+
+ private:
+  ActivationKind kind_;
+};
+
+// f and f' for a kind: call(Forward(), Gradient()) with the formulas of elementwise.h. tanh and
+// sigmoid have a gradient of f(a), the others of a (GradientTakesOutput).
+template <typename Math, typename Call>
+auto WithActivation(ActivationKind kind, const Call& call) {
+  switch (kind) {
+    case ActivationKind::kGelu:
+      return call(GeluOf<Math>(), GeluGradientOf<Math>());
+    case ActivationKind::kGeluTanh:
+      return call(GeluTanhOf<Math>(), GeluTanhGradientOf<Math>());
+    case ActivationKind::kTanh:
+      return call(TanhOf<Math>(), TanhGradientOf<Math>());
+    case ActivationKind::kSigmoid:
+      return call(SigmoidOf<Math>(), SigmoidGradientOf<Math>());
+    case ActivationKind::kHardswish:
+      return call(HardswishOf<Math>(), HardswishGradientOf<Math>());
+    case ActivationKind::kSilu:
+      break;
+  }
+  return call(SiluOf<Math>(), SiluGradientOf<Math>());
+}
+template <typename Forward>
+inline constexpr bool kGradientTakesOutput = false;
+template <typename Math>
+inline constexpr bool kGradientTakesOutput<TanhOf<Math>> = true;
+template <typename Math>
+inline constexpr bool kGradientTakesOutput<SigmoidOf<Math>> = true;
+
+struct GatedGradients {
+  float da = 0;
+  float db = 0;
+};
+template <typename Forward, typename Gradient>
+GACCD_HOST_DEVICE inline GatedGradients GatedGradientsAt(float dy, float a, float b) {
+  const float y = Forward::Of(a);
+  return {Gradient::Of(dy * b, kGradientTakesOutput<Forward> ? y : a), dy * y};
+}
+
+KernelResult MakeGatedCpu(const KernelRequest& request);
+KernelResult MakeGatedGradientCpu(const KernelRequest& request);
+KernelResult MakeGatedCuda(const CudaRequest& request);
+KernelResult MakeGatedGradientCuda(const CudaRequest& request);
+inline constexpr FunctionRow kGatedRows[] = {
+    {"gated", MakesBf16(MakeGatedCpu), MakeGatedCuda},
+    {"gated_gradient", MakeGatedGradientCpu, MakeGatedGradientCuda},
+};
+
+}  // namespace gaccd

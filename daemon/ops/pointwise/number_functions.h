@@ -1,0 +1,96 @@
+// Functions of a value and one or two numbers, value by value:
+//   affine       y = a x + b;  dx = a dy
+//   power        y = x^a;  dx = a x^(a - 1) dy
+//   hardsigmoid  y = min(max(x + 3, 0), 6) / 6;  dx = dy / 6 within (-3, 3), else 0
+//   clamp        y = min(max(x, a), b);  dx = dy within [a, b], else 0
+//   hardtanh     the same but for dx at a and b, which is 0: as PyTorch's hardtanh and relu6
+//   exp, log     dx = dy y, dy / x
+//   equal, less  y = 1 where x = a, or x < a, else 0;  dx = 0
+// Types f32, bf16 and fp16. Also with the ids of texts:
+//   numbers_of_ids  i32 -> f32, exact below 2^24, as ids_of_numbers, f32 -> i32, is: no gradients
+//   skip_id         an i32 equal to a becomes -1, which takes no gradient (embedding.h)
+//   known_positions tokens i32 [B, T], possibly lengths i32 [B] -> i32 [B, T]: 1 before
+//                   the length of the text, else 0; without lengths 1
+#pragma once
+
+#include "daemon/autograd/function.h"
+#include "daemon/ops/function_row.h"
+#include "daemon/ops/pointwise/number_formulas.h"
+
+namespace gaccd {
+
+class NumberFunction : public Function {
+ public:
+  explicit NumberFunction(NumberKind kind, double a = 0, double b = 0)
+      : kind_(kind), a_(static_cast<float>(a)), b_(static_cast<float>(b)) {}
+
+  [[nodiscard]] std::string_view name() const override { return "number_function"; }
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+  Status Gradient(GradientScope& scope) const override;
+  [[nodiscard]] bool can_run_in_place() const override { return true; }
+
+  [[nodiscard]] NumberKind kind() const { return kind_; }
+  [[nodiscard]] NumberPair numbers() const { return {a_, b_}; }
+
+ private:
+  NumberKind kind_;
+  float a_;
+  float b_;
+};
+
+// Inputs: dy, x.
+class NumberFunctionGradient : public Function {
+ public:
+  NumberFunctionGradient(NumberKind kind, NumberPair numbers) : kind_(kind), numbers_(numbers) {}
+
+  [[nodiscard]] std::string_view name() const override { return "number_function_gradient"; }
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+  [[nodiscard]] bool can_run_in_place() const override { return true; }
+
+  [[nodiscard]] NumberKind kind() const { return kind_; }
+  [[nodiscard]] NumberPair numbers() const { return numbers_; }
+
+ private:
+  NumberKind kind_;
+  NumberPair numbers_;
+};
+
+enum class IdFunctionKind : std::uint8_t { kNumbersOfIds, kIdsOfNumbers, kSkipId, kKnownPositions };
+
+class IdFunction : public Function {
+ public:
+  explicit IdFunction(IdFunctionKind kind, std::int32_t id = 0) : kind_(kind), id_(id) {}
+
+  // "numbers_of_ids", "ids_of_numbers", "skip_id", "known_positions".
+  [[nodiscard]] std::string_view name() const override;
+  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+
+  [[nodiscard]] std::int32_t id() const { return id_; }
+
+ private:
+  IdFunctionKind kind_;
+  std::int32_t id_;
+};
+
+KernelResult MakeNumberFunctionCpu(const KernelRequest& request);
+KernelResult MakeNumberFunctionGradientCpu(const KernelRequest& request);
+KernelResult MakeNumbersOfIdsCpu(const KernelRequest& request);
+KernelResult MakeIdsOfNumbersCpu(const KernelRequest& request);
+KernelResult MakeSkipIdCpu(const KernelRequest& request);
+KernelResult MakeKnownPositionsCpu(const KernelRequest& request);
+KernelResult MakeNumberFunctionCuda(const CudaRequest& request);
+KernelResult MakeNumberFunctionGradientCuda(const CudaRequest& request);
+KernelResult MakeNumbersOfIdsCuda(const CudaRequest& request);
+KernelResult MakeIdsOfNumbersCuda(const CudaRequest& request);
+KernelResult MakeSkipIdCuda(const CudaRequest& request);
+KernelResult MakeKnownPositionsCuda(const CudaRequest& request);
+inline constexpr FunctionRow kNumberFunctionRows[] = {
+    {"number_function", MakeNumberFunctionCpu, MakeNumberFunctionCuda},
+    {"number_function_gradient", MakeNumberFunctionGradientCpu, MakeNumberFunctionGradientCuda},
+    {"numbers_of_ids", MakeNumbersOfIdsCpu, MakeNumbersOfIdsCuda},
+    {"ids_of_numbers", MakeIdsOfNumbersCpu, MakeIdsOfNumbersCuda},
+    {"skip_id", MakeSkipIdCpu, MakeSkipIdCuda},
+    {"known_positions", MakeKnownPositionsCpu, MakeKnownPositionsCuda},
+};
+
+}  // namespace gaccd

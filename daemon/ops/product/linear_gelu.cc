@@ -1,0 +1,73 @@
+#include "daemon/ops/product/linear_gelu.h"
+
+#include "daemon/ops/fuse.h"
+#include "daemon/ops/pointwise/activations.h"
+#include "daemon/ops/shape_checks.h"
+
+namespace gaccd {
+namespace {
+
+// pre is read and written by the library in rows of multiples of so many values.
+constexpr std::int64_t kColumns = 8;
+
+template <typename F>
+bool IsOfGeluTanh(const Node& node) {
+  const auto* function = dynamic_cast<const F*>(node.function.get());
+  return function != nullptr && function->kind() == ActivationKind::kGeluTanh;
+}
+
+}  // namespace
+
+OutputSpecs LinearGeluTanh::Infer(std::span<const ValueSpec> inputs) const {
+  GACCD_ASSIGN_OR_RETURN(std::vector<ValueSpec> outputs, linear_.Infer(inputs));
+  if (keeps_) outputs.push_back(outputs[0]);
+  return outputs;
+}
+
+OutputSpecs LinearGeluTanhInputGradient::Infer(std::span<const ValueSpec> inputs) const {
+  GACCD_RETURN_IF_ERROR(CheckCount(inputs, 3));
+  GACCD_ASSIGN_OR_RETURN(std::vector<ValueSpec> outputs, linear_.Infer(inputs.first(2)));
+  GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], outputs[0].shape, "the value", outputs[0].dtype));
+  return outputs;
+}
+
+void FuseLinearGeluTanh(Fuser& fuser) {
+  for (std::size_t i = 0; i < fuser.size(); ++i) {
+    if (!fuser.Is<Linear>(i)) continue;
+    const auto& linear = static_cast<const Linear&>(*fuser.node(i).function);
+    const ValueId pre = fuser.node(i).outputs[0];
+    const auto gelu = fuser.Find<Activation>(
+        [&](const Node& node) { return node.inputs[0] == pre && IsOfGeluTanh<Activation>(node); });
+    if (linear.relu() || !gelu) continue;
+    const bool keeps = fuser.ReadersOf(pre).size() > 1 || !fuser.IsActivation(pre);
+    if (keeps && fuser.spec(pre).shape[1] % kColumns != 0) continue;
+    Node fused{std::make_shared<LinearGeluTanh>(linear.order(), keeps), fuser.node(i).inputs,
+               fuser.node(*gelu).outputs};
+    if (keeps) fused.outputs.push_back(pre);
+    fuser.Erase(*gelu);
+    fuser.Replace(i, std::move(fused));
+  }
+}
+
+void FuseLinearGeluTanhInputGradient(Fuser& fuser) {
+  for (std::size_t i = 0; i < fuser.size(); ++i) {
+    if (!fuser.Is<LinearInputGradient>(i)) continue;
+    const Node& product = fuser.node(i);
+    const ValueId dy = product.outputs[0];
+    const std::vector<std::size_t> readers = fuser.ReadersOf(dy);
+    if (readers.size() != 1 || !fuser.IsActivation(dy)) continue;
+    const Node& gelu = fuser.node(readers[0]);
+    if (!IsOfGeluTanh<ActivationGradient>(gelu) || gelu.inputs[0] != dy || gelu.inputs[1] == dy ||
+        fuser.spec(dy).shape[1] % kColumns != 0) {
+      continue;
+    }
+    const WeightOrder order = static_cast<const LinearInputGradient&>(*product.function).order();
+    Node fused{std::make_shared<LinearGeluTanhInputGradient>(order),
+               {product.inputs[0], product.inputs[1], gelu.inputs[1]},
+               gelu.outputs};
+    fuser.Replace(readers[0], std::move(fused));
+    fuser.Erase(i);
+  }
+}
+
+}  // namespace gaccd

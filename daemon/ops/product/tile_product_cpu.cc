@@ -1,0 +1,77 @@
+#include "daemon/ops/product/tile_product_cpu.h"
+
+#include <bit>
+
+#include "collectives/base/simd.h"
+#include "daemon/ops/product/tile_product_loop.h"
+#include "daemon/tensor/bf16.h"
+
+namespace gaccd {
+namespace {
+
+// 6 rows of 16 sums fill the registers of AVX2.
+struct F32Arithmetic {
+  using Word = float;
+  using Words = TileFloats;
+  static constexpr std::int64_t kRows = 6;
+
+  template <typename Values>
+  [[gnu::always_inline]] static void MultiplyAdd(float a, const Values& b, Values* sums) {
+    *sums += a * b;
+  }
+};
+
+struct Bf16Arithmetic {
+  using Word = Bf16Pair;
+  using Words = Bf16Pair __attribute__((vector_size(64)));
+  static constexpr std::int64_t kRows = 6;
+
+  [[gnu::always_inline]] static void MultiplyAdd(Bf16Pair a, const Words& b, TileFloats* sums) {
+    *sums += Lower(a) * reinterpret_cast<TileFloats>(b << 16);
+    *sums += Upper(a) * reinterpret_cast<TileFloats>(b & kUpper);
+  }
+  [[gnu::always_inline]] static void MultiplyAdd(Bf16Pair a, Bf16Pair b, float* sum) {
+    *sum += Lower(a) * Lower(b);
+    *sum += Upper(a) * Upper(b);
+  }
+
+ private:
+  static constexpr Bf16Pair kUpper = 0xffff0000U;
+  static float Lower(Bf16Pair pair) { return std::bit_cast<float>(pair << 16); }
+  static float Upper(Bf16Pair pair) { return std::bit_cast<float>(pair & kUpper); }
+};
+
+GACCD_SIMD_CLONES
+void Bf16Product(const TileOperandOf<Bf16Pair>& a, const Bf16Pair* b, std::int64_t b_step, float* c,
+                 std::int64_t c_step, std::int64_t m, std::int64_t n, std::int64_t k, bool add) {
+  TileProductLoop<Bf16Arithmetic>(a, b, b_step, c, c_step, m, n, k, add);
+}
+
+GACCD_SIMD_CLONES
+void RoundNeighbours(const float* from, std::int64_t pairs, Bf16Pair* to) {
+  GACCD_INDEPENDENT_ITERATIONS
+  for (std::int64_t i = 0; i < pairs; ++i) to[i] = PackPair<Bf16>(from[2 * i], from[2 * i + 1]);
+}
+
+GACCD_SIMD_CLONES
+void RoundRows(const float* first, const float* second, std::int64_t pairs, Bf16Pair* to) {
+  GACCD_INDEPENDENT_ITERATIONS
+  for (std::int64_t i = 0; i < pairs; ++i) to[i] = PackPair<Bf16>(first[i], second[i]);
+}
+
+}  // namespace
+
+GACCD_SIMD_CLONES
+void TileProduct(const TileOperand& a, const float* b, std::int64_t b_step, float* c,
+                 std::int64_t c_step, std::int64_t m, std::int64_t n, std::int64_t k, bool add) {
+  TileProductLoop<F32Arithmetic>(a, b, b_step, c, c_step, m, n, k, add);
+}
+
+const Bf16TileMath& Bf16TileMathOf(CpuBf16 bf16) {
+  static constexpr Bf16TileMath kEmulated{&Bf16Product, &RoundNeighbours, &RoundRows};
+  const bool native = bf16 == CpuBf16::kAvx512Bf16 || bf16 == CpuBf16::kAmx;
+  const Bf16TileMath* const avx512 = Avx512Bf16TileMath();
+  return native && avx512 != nullptr ? *avx512 : kEmulated;
+}
+
+}  // namespace gaccd

@@ -1,0 +1,148 @@
+// A model as a stage of a pipeline: its graphs are recorded whole, with the random numbers and the
+// names of the whole, and cut.
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "daemon/replica/model.h"
+
+namespace gaccd {
+namespace {
+
+// By block end: the node that makes it, if there is one behind all views of inputs.
+std::vector<std::optional<std::size_t>> MakersOf(const Graph& graph,
+                                                 std::span<const ValueId> block_ends) {
+  std::vector<std::optional<std::size_t>> makers(block_ends.size());
+  bool computes = false;
+  for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
+    const Node& node = graph.nodes()[i];
+    computes = computes || !node.function->is_view();
+    for (std::size_t end = 0; computes && end < block_ends.size(); ++end) {
+      if (std::ranges::count(node.outputs, block_ends[end]) > 0) makers[end] = i;
+    }
+  }
+  return makers;
+}
+
+double FlopsOf(const Graph& graph, const Node& node) {
+  std::vector<ValueSpec> inputs;
+  for (const ValueId input : node.inputs) inputs.push_back(graph.value(input).spec);
+  return node.function->ProductFlops(inputs);
+}
+
+}  // namespace
+
+// In training and in evaluations, where dropout is none: so the one end of a block may be the
+// other.
+Result<std::vector<std::size_t>> Model::PlacesToCut() const {
+  Graph training;
+  Graph evaluation;
+  GACCD_ASSIGN_OR_RETURN(const Forward trained,
+                         RecordForward(training, For::kTraining, {1}, Precision::kF32));
+  GACCD_ASSIGN_OR_RETURN(const Forward evaluated,
+                         RecordForward(evaluation, For::kEvaluation, {1}, Precision::kF32));
+  const auto in_training = MakersOf(training, trained.block_ends);
+  const auto in_evaluation = MakersOf(evaluation, evaluated.block_ends);
+  std::vector<std::size_t> places;
+  for (std::size_t end = 0; end < in_training.size(); ++end) {
+    if (!in_training[end] || !in_evaluation[end]) continue;
+    if (!places.empty() && (*in_training[end] <= *in_training[places.back()] ||
+                            *in_evaluation[end] <= *in_evaluation[places.back()])) {
+      continue;
+    }
+    places.push_back(end);
+  }
+  return places;
+}
+
+// A third of the operations of a product and its gradients is its forward.
+Result<std::vector<double>> Model::BlockFlops() const {
+  GACCD_ASSIGN_OR_RETURN(const std::vector<std::size_t> places, PlacesToCut());
+  Graph graph;
+  GACCD_ASSIGN_OR_RETURN(const Forward forward,
+                         RecordForward(graph, For::kTraining, {1}, Precision::kF32));
+  const auto makers = MakersOf(graph, forward.block_ends);
+  std::vector<double> flops(places.size() + 1);
+  std::size_t block = 0;
+  for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
+    flops[block] += 3 * FlopsOf(graph, graph.nodes()[i]);
+    if (block < places.size() && i == *makers[places[block]]) ++block;
+  }
+  return flops;
+}
+
+StageCuts Model::CutsOf(std::span<const ValueId> block_ends, std::optional<ValueId> seed) const {
+  StageCuts cuts{.values = {}, .seed = seed};
+  std::int64_t before = 0;
+  for (std::size_t s = 0; s + 1 < stage_->stages(); ++s) {
+    before += stage_->blocks[s];
+    cuts.values.push_back(block_ends[places_[static_cast<std::size_t>(before - 1)]]);
+  }
+  return cuts;
+}
+
+Status Model::SetStage(std::vector<std::int64_t> blocks, std::size_t stage, bool divide_backward) {
+  const auto refuse = [](std::string_view found) {
+    return Status(ErrorKind::kConfig, StrCat("pipeline: expected a model whose micro-batches do "
+                                             "not depend on others, found ",
+                                             found));
+  };
+  if (loss_ == LossKind::kContrastive) return refuse("a contrastive loss");
+  if (has_collectives_) return refuse("layers with collective operations");
+  if (!running_.empty()) return refuse("batch norms whose statistics are not FROZEN");
+  GACCD_ASSIGN_OR_RETURN(places_, PlacesToCut());
+  Graph graph;  // of all stages
+  GACCD_ASSIGN_OR_RETURN(const Forward forward,
+                         RecordForward(graph, For::kTraining, {1}, Precision::kF32));
+  GACCD_RETURN_IF_ERROR(RecordLoss(graph, For::kTraining, forward).status());
+  const std::int64_t found = std::ssize(places_) + 1;
+  if (std::reduce(blocks.begin(), blocks.end()) != found || std::ranges::min(blocks) < 1) {
+    std::string counts;
+    for (const std::int64_t count : blocks) counts += StrCat(counts.empty() ? "" : ", ", count);
+    return {ErrorKind::kConfig, StrCat("pipeline: expected at least one block a stage, of ", found,
+                                       " blocks together, found ", counts)};
+  }
+  stage_ = PipelineStage{.stage = stage, .blocks = blocks};
+  GACCD_ASSIGN_OR_RETURN(const auto users,
+                         ParametersOfStages(graph, CutsOf(forward.block_ends, std::nullopt)));
+  GACCD_ASSIGN_OR_RETURN(stage_, DivideParameters(layout_, users, std::move(blocks), stage));
+  stage_->divides_backward = divide_backward;
+  return RecordTraining({1}).status();
+}
+
+Status Model::CutToStage(const std::vector<std::optional<ValueId>>& gradients,
+                         TrainingGraph* training) const {
+  StageCuts cuts = CutsOf(training->block_ends, training->weight);
+  for (std::size_t s = 0; s < cuts.values.size(); ++s) {
+    const std::optional<ValueId>& gradient = gradients[Index(cuts.values[s])];
+    if (!gradient) {
+      return {ErrorKind::kConfig,
+              StrCat("pipeline: expected something to train in every stage, found stages 0 to ", s,
+                     " frozen")};
+    }
+    cuts.gradients.push_back(*gradient);
+  }
+  GACCD_ASSIGN_OR_RETURN(training->ends,
+                         CutStage(cuts, stage_->stage, &training->graph, stage_->divides_backward));
+  if (stage_->last()) return Status::Ok();
+  training->weight = nn::kNoValue;
+  training->loss_sum = nn::kNoValue;
+  training->divisor.reset();
+  return Status::Ok();
+}
+
+Status Model::CutToStage(std::span<const ValueId> block_ends, EvaluationGraph* evaluation) const {
+  Graph& graph = evaluation->graph;
+  GACCD_ASSIGN_OR_RETURN(evaluation->ends,
+                         CutStage(CutsOf(block_ends, std::nullopt), stage_->stage, &graph));
+  if (stage_->last()) return Status::Ok();
+  evaluation->loss_sum.reset();
+  evaluation->divisor.reset();
+  evaluation->ranks.reset();
+  evaluation->best.reset();
+  evaluation->prediction.reset();
+  return Status::Ok();
+}
+
+}  // namespace gaccd

@@ -1,0 +1,210 @@
+#include "daemon/submit/verdict_command.h"
+
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+#include <sstream>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "daemon/checkpoint/generations.h"
+#include "daemon/config/flat_json.h"
+#include "daemon/rundir/attempt_verdict.h"
+#include "daemon/rundir/host_names.h"
+#include "daemon/rundir/ledger.h"
+#include "daemon/rundir/spare_space.h"
+#include "daemon/rundir/srun_errors.h"
+#include "daemon/telemetry/end_events.h"
+#include "daemon/telemetry/event_text.h"
+#include "daemon/telemetry/run_status.h"
+#include "slurm/hostlist.h"
+
+namespace gaccd {
+namespace {
+
+std::string OnOneLine(std::string text) {
+  std::ranges::replace(text, '\n', ' ');
+  return Printable(text);
+}
+
+std::string_view ShortName(std::string_view host) { return host.substr(0, host.find('.')); }
+
+// A host may call itself n3.cluster.example where SLURM knows n3, and --exclude takes no other
+// name.
+std::string NodesOf(const std::string& hosts, const std::string& nodelist) {
+  const auto nodes = ExpandHostlist(nodelist);
+  if (!nodes.ok()) return hosts;
+  std::string found;
+  std::istringstream rest(hosts);
+  for (std::string host; std::getline(rest, host, ',');) {
+    const auto node = std::find_if(nodes->begin(), nodes->end(), [&](const std::string& one) {
+      return ShortName(one) == ShortName(host);
+    });
+    if (node != nodes->end()) found += StrCat(found.empty() ? "" : ",", *node);
+  }
+  return found;
+}
+
+std::optional<WrittenVerdict> ReadVerdict(const std::string& attempt_dir) {
+  const Result<std::string> text = ReadSmallFile(attempt_dir + "/verdict.json", ErrorKind::kData);
+  if (!text.ok()) return std::nullopt;
+  const Result<Verdict> verdict = ReadEvent<Verdict>(*text, {"verdict", "exit"});
+  if (!verdict.ok() || verdict->verdict.empty()) return std::nullopt;
+  WrittenVerdict written{.exit = std::clamp(verdict->exit, 0, 255),
+                         .reason = OnOneLine(verdict->reason),
+                         .suspect_hosts = SafeHosts(verdict->suspect_hosts)};
+  if (verdict->killed) {
+    written.killed = {.step = verdict->last_step, .memory_bytes = verdict->first->memory_bytes};
+  }
+  return written;
+}
+
+std::string ReadSrunErrors(const std::string& attempt_dir) {
+  constexpr std::size_t kMaxBytes = 64 << 10;
+  const Result<std::string> text = ReadStart(attempt_dir + "/srun.err", kMaxBytes);
+  return text.ok() ? OnOneLine(SrunErrors(*text)) : std::string();
+}
+
+std::optional<LastStatus> ReadSign(const std::string& run_dir, const std::string& attempt) {
+  const Result<std::string> text = ReadSmallFile(run_dir + "/STATUS.json", ErrorKind::kData);
+  const auto status = text.ok() ? ReadStatus(*text) : std::nullopt;
+  if (!status || !status->attempt_dir.ends_with(attempt)) return std::nullopt;
+  return LastStatus{OnOneLine(status->state), OnOneLine(status->identity.host), status->last.step};
+}
+
+// When the first line of the events was written.
+std::string StartOf(const std::string& attempt_dir) {
+  constexpr std::size_t kMaxLine = 4096;
+  const Result<std::string> start = ReadStart(attempt_dir + "/events.jsonl", kMaxLine);
+  if (!start.ok()) return {};
+  const auto json = Json::ParseObject(start->substr(0, start->find('\n')));
+  const std::string* const at = json ? json->text("ts") : nullptr;
+  return at == nullptr ? std::string() : OnOneLine(*at);
+}
+
+// That of the highest epoch, which may come before an older one: a run that was sent back, or
+// whose checkpoints were damaged, continues from where it was sent. The epoch itself counts every
+// start, so it is no progress.
+CommittedStep NewestCheckpoint(const std::string& run_dir) {
+  const auto all = ListGenerations(run_dir + "/ckpt");
+  if (!all.ok()) return {};
+  const auto newest =
+      std::find_if(all->begin(), all->end(), [](const Generation& one) { return one.committed; });
+  if (newest == all->end()) return {};
+  return {newest->step, newest->micro_step};
+}
+
+struct Place {
+  std::string run_dir;
+  std::string attempt;  // the folder's name
+};
+
+// A second start within one attempt of the job has a folder of its own, "NNN-<job>.2"; `latest`
+// says so.
+Result<Place> FindPlace(const std::string& attempt_dir) {
+  const auto refuse = [&](std::string_view why) {
+    return Status(ErrorKind::kUsage, StrCat("--attempt-dir=", attempt_dir, ": ", why,
+                                            "; expected <run>/attempts/NNN-<job>"));
+  };
+  char resolved[PATH_MAX];
+  if (::realpath(attempt_dir.c_str(), resolved) == nullptr) return refuse(std::strerror(errno));
+  const std::string path = resolved;
+  const std::string attempts = FolderOf(path);
+  if (!attempts.ends_with("/attempts")) return refuse("is in no folder 'attempts'");
+  Place place{FolderOf(attempts), path.substr(attempts.size() + 1)};
+  char latest[NAME_MAX + 1];
+  const ssize_t size = ::readlink((attempts + "/latest").c_str(), latest, sizeof latest);
+  if (size > 0) {
+    const std::string name(latest, static_cast<std::size_t>(size));
+    if (name.starts_with(place.attempt + ".") && name.find('/') == std::string::npos) {
+      place.attempt = name;
+    }
+  }
+  return place;
+}
+
+// Why there is no verdict.
+bool IsFull(const std::string& run_dir) {
+  constexpr std::uint64_t kAnyFile = 64 << 10;
+  struct statvfs info {};
+  return ::statvfs(run_dir.c_str(), &info) == 0 &&
+         std::uint64_t{info.f_bavail} * info.f_frsize < kAnyFile;
+}
+
+// With --group-access the group may read the attempt's folder, and so what is said about it.
+unsigned FileModeIn(const std::string& attempt_dir) {
+  struct stat info {};
+  const bool group = ::stat(attempt_dir.c_str(), &info) == 0 && (info.st_mode & S_IRGRP) != 0;
+  return group ? kGroupMayRead.file : kFileMode;
+}
+
+std::string TextOf(const AttemptJudgement& judgement) {
+  std::string text = StrCat(Name(judgement.next), "\n", judgement.reason, "\n");
+  if (!judgement.suspect_hosts.empty()) text += StrCat("--exclude=", judgement.suspect_hosts, "\n");
+  return text;
+}
+
+std::string JsonOf(const std::string& attempt, const AttemptJudgement& judgement) {
+  JsonObject json;
+  json("attempt", attempt);
+  json("verdict", Name(judgement.next));
+  json("exit", judgement.exit);
+  json("held", judgement.held);
+  json("reason", judgement.reason);
+  json("suspect_hosts", judgement.suspect_hosts);
+  return json.TakeLine();
+}
+
+}  // namespace
+
+Result<std::string> RunVerdictCommand(const VerdictRequest& request) {
+  GACCD_ASSIGN_OR_RETURN(const Place place, FindPlace(request.attempt_dir));
+  const std::string attempt_dir = StrCat(place.run_dir, "/attempts/", place.attempt);
+  const std::string ledger = place.run_dir + "/ledger.jsonl";
+  AttemptFacts facts{.srun_rc = request.srun_rc,
+                     .written = ReadVerdict(attempt_dir),
+                     .sign = ReadSign(place.run_dir, place.attempt),
+                     .srun_errors = ReadSrunErrors(attempt_dir),
+                     .stop_file = PathExists(place.run_dir + "/STOP"),
+                     .done_file = PathExists(place.run_dir + "/DONE"),
+                     .before = ReadLedger(ledger),
+                     .committed = NewestCheckpoint(place.run_dir)};
+  if (facts.written && !request.nodelist.empty()) {
+    facts.written->suspect_hosts = NodesOf(facts.written->suspect_hosts, request.nodelist);
+  }
+  const unsigned mode = FileModeIn(attempt_dir);
+  const bool told_before = !facts.before.empty() && facts.before.back().attempt == place.attempt;
+  if (told_before) facts.before.pop_back();
+  AttemptJudgement judgement = JudgeAttempt(facts);
+  if (!facts.written && IsFull(place.run_dir)) {
+    judgement.reason =
+        StrCat("the file system of '", place.run_dir, "' is full; ", judgement.reason);
+  }
+  FreeSpareSpace(attempt_dir);
+  if (!told_before) {
+    const Status kept =
+        AppendToLedger(ledger,
+                       {.attempt = place.attempt,
+                        .started = StartOf(attempt_dir),
+                        .ended = Timestamp(),
+                        .first = facts.before.empty() ? CommittedStep() : facts.before.back().last,
+                        .last = facts.committed,
+                        .exit = judgement.exit,
+                        .next = judgement.next,
+                        .reason = judgement.reason,
+                        .killed = facts.written ? facts.written->killed : std::nullopt},
+                       mode);
+    if (!kept.ok()) judgement.reason = StrCat(kept.message(), "; ", judgement.reason);
+  }
+  if (judgement.held) {
+    GACCD_RETURN_IF_ERROR(
+        ReplaceFile(place.run_dir + "/HOLD", judgement.reason + "\n", /*durable=*/true, mode));
+  }
+  return request.json ? JsonOf(place.attempt, judgement) : TextOf(judgement);
+}
+
+}  // namespace gaccd

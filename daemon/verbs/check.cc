@@ -1,0 +1,104 @@
+#include "daemon/verbs/check.h"
+
+#include <cstddef>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/base/print.h"
+#include "collectives/base/strings.h"
+#include "daemon/config/help.h"
+#include "daemon/config/job_text.h"
+#include "daemon/launch/gather_text.h"
+#include "daemon/launch/launch.h"
+#include "daemon/launch/rank_report.h"
+#include "daemon/launch/rank_table.h"
+#include "daemon/launch/rank_verdict.h"
+
+namespace gaccd {
+namespace {
+
+// Of every rank the first one of its node that would load the same libraries.
+Result<std::vector<std::size_t>> FindLoaders(Communicator& comm, const Environment& environment) {
+  GACCD_ASSIGN_OR_RETURN(
+      const auto sources,
+      GatherText(comm, StrCat(BuildId(), " ", environment("LD_LIBRARY_PATH").value_or(""))));
+  const std::vector<int>& nodes = comm.topology().node_of;
+  std::map<std::pair<int, std::string>, std::size_t> first;
+  std::vector<std::size_t> loaders;
+  for (std::size_t rank = 0; rank < sources.size(); ++rank) {
+    loaders.push_back(first.try_emplace({nodes[rank], sources[rank]}, rank).first->second);
+  }
+  return loaders;
+}
+
+Result<std::vector<RankReport>> GatherReports(Communicator& comm) {
+  const Environment environment = ProcessEnvironment();
+  GACCD_ASSIGN_OR_RETURN(const auto loaders, FindLoaders(comm, environment));
+  const auto rank = static_cast<std::size_t>(comm.rank());
+  const RankReport mine =
+      ReportOfThisRank(comm, ProbeGpus(comm.size()), environment, loaders[rank] == rank);
+  GACCD_ASSIGN_OR_RETURN(const auto texts, GatherText(comm, EncodeReport(mine)));
+  std::vector<RankReport> reports;
+  for (const std::string& text : texts) reports.push_back(DecodeReport(text));
+  for (std::size_t r = 0; r < reports.size(); ++r) {
+    if (loaders[r] != r) TakeGpuLibraries(reports[loaders[r]], reports[r]);
+  }
+  return reports;
+}
+
+// On rank 0. Lines of JSON stay alone on stdout.
+Status Show(const std::vector<RankReport>& reports, const std::vector<std::string>& warnings,
+            OutputFormat format) {
+  std::string text;
+  std::string remarks;
+  for (const std::string& warning : warnings) remarks += StrCat("warning: ", warning, "\n");
+  if (format == OutputFormat::kJson) {
+    for (const RankReport& report : reports) text += ReportJson(report) + "\n";
+    std::fputs(remarks.c_str(), stderr);
+    return PrintOut(text);
+  }
+  text = RankTableText(reports);
+  if (!remarks.empty()) text += "\n" + remarks;
+  return PrintOut(text);
+}
+
+Status Refusal(const RankVerdict& verdict, std::size_t ranks) {
+  std::string text = StrCat(ranks, " ranks cannot work together");
+  for (const std::string& error : verdict.errors) text += "\n  " + error;
+  return {ErrorKind::kConfig, text};
+}
+
+// The same on every rank, but for what rank 0 cannot write.
+Status Judge(const std::vector<RankReport>& reports, const Flags& flags, bool lead) {
+  GACCD_ASSIGN_OR_RETURN(const Job job, OverlayFlags(Job{}, flags));
+  const Device wanted = job.device;
+  const RankVerdict verdict = JudgeRanks(reports, {.gpus_matter = wanted != Device::kCpu,
+                                                   .allow_gpu_sharing = flags.allow_gpu_sharing});
+  if (lead) GACCD_RETURN_IF_ERROR(Show(reports, verdict.warnings, flags.format));
+  if (!verdict.errors.empty()) return Refusal(verdict, reports.size());
+  std::vector<RankGpu> gpus;
+  for (const RankReport& report : reports) {
+    gpus.push_back({report.host, report.gpu, report.gpu_problem});
+  }
+  GACCD_ASSIGN_OR_RETURN(const DeviceChoice choice, DecideDevice(wanted, gpus));
+  if (!lead || flags.format == OutputFormat::kJson) return {};
+  return PrintOut(StrCat("\nno conflict; training would use ", choice.text, "\n"));
+}
+
+}  // namespace
+
+RanksOutcome RunCheck(const Flags& flags, const ErrorPrinter& print) {
+  auto ranks = JoinRanks(flags, ProcessEnvironment());
+  if (!ranks.ok()) return {ranks.status()};
+  const auto reports = GatherReports(*ranks->comm);
+  if (!reports.ok()) return {reports.status()};
+  const bool lead = ranks->comm->rank() == 0;
+  Status status = Judge(*reports, flags, lead);
+  if (!status.ok() && lead) print(status);
+  return {std::move(status), true};
+}
+
+}  // namespace gaccd

@@ -1,0 +1,120 @@
+#include "daemon/verbs/pipeline_text.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <numeric>
+#include <sstream>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "daemon/plan/plan_text.h"
+#include "daemon/train/pipeline.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::size_t kShownActions = 12;
+
+std::string Percent(double ratio) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(1) << 100 * ratio << " %";
+  return std::move(out).str();
+}
+
+std::int64_t ParametersOf(const FlatLayout& layout, const ShardPart& part) {
+  std::int64_t sum = 0;
+  for (const FlatEntry& entry : layout.entries()) {
+    const bool own = entry.offset >= part.first && entry.offset < part.first + part.elements;
+    if (own && !entry.buffer) sum += entry.elements;
+  }
+  return sum;
+}
+
+// Of one sample, to both neighbours. On GPUs activations have the precision of the job.
+Result<std::int64_t> SentBytes(const Job& job, const Model& stage) {
+  const Precision precision = job.device == Device::kCuda ? job.precision : Precision::kF32;
+  GACCD_ASSIGN_OR_RETURN(const TrainingGraph one, stage.RecordTraining({1}, precision));
+  std::int64_t bytes = 0;
+  for (const auto& sent : {one.ends.sent, one.ends.sent_gradient}) {
+    if (sent) bytes += one.graph.value(*sent).spec.bytes();
+  }
+  return bytes;
+}
+
+// "F1 F2 B1 F3 B2 B3"
+std::string OrderText(const Job& job, std::int64_t stage, std::int64_t micro_batches) {
+  const auto actions =
+      PipelineActions(job.pipeline.schedule, job.pipeline.stages, stage, micro_batches);
+  std::string text;
+  for (std::size_t i = 0; i < std::min(actions.size(), kShownActions); ++i) {
+    const char letter = "FBW"[static_cast<std::size_t>(actions[i].kind)];
+    text += StrCat(text.empty() ? "" : " ", letter, actions[i].micro_batch + 1);
+  }
+  return actions.size() > kShownActions ? text + " ..." : text;
+}
+
+// Of the pipeline with the most samples.
+std::vector<std::int64_t> MicroBatches(const Plan& plan) {
+  std::int64_t rank = 0;
+  while (plan.Load(rank) != plan.ranks_hi_samples()) rank += plan.stages();
+  std::vector<std::int64_t> samples;
+  for (std::int64_t step = 0; step < plan.accum_steps(); ++step) {
+    samples.push_back(plan.MicroBatch(rank, step));
+  }
+  return samples;
+}
+
+std::string BubbleText(const Job& job, const std::vector<StageCost>& costs, const Plan& plan) {
+  const std::vector<std::int64_t> samples = MicroBatches(plan);
+  const PipelineTime time = PredictTime(job.pipeline.schedule, costs, samples);
+  const std::string advice = std::ssize(samples) < 2 * plan.stages()
+                                 ? "; a smaller micro-batch gives more of them, which wait less"
+                                 : "";
+  return PlanField("bubble",
+                   StrCat(Percent(time.idle_ratio), " of the stages' time, predicted for ",
+                          samples.size(), " micro-batches", advice));
+}
+
+}  // namespace
+
+Result<std::string> PipelineText(const Job& job, const Model& model, const Plan& plan,
+                                 const StageMemory& memory) {
+  GACCD_ASSIGN_OR_RETURN(const std::vector<double> flops, model.BlockFlops());
+  GACCD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> blocks, BlocksOfStages(job, model));
+  const double all = std::reduce(flops.begin(), flops.end());
+  std::ostringstream table;
+  std::string order;
+  std::vector<StageCost> costs;
+  auto block = flops.begin();
+  for (std::int64_t s = 0; s < plan.stages(); ++s) {
+    Model stage = model;
+    GACCD_RETURN_IF_ERROR(MakeStage(job, s, &stage));
+    GACCD_ASSIGN_OR_RETURN(const std::int64_t bytes, memory(stage));
+    GACCD_ASSIGN_OR_RETURN(const std::int64_t sent, SentBytes(job, stage));
+    const std::int64_t count = blocks[static_cast<std::size_t>(s)];
+    const double own = std::accumulate(block, block + count, 0.0);
+    block += count;
+    costs.push_back({.forward = own / 3, .backward = own * 2 / 3, .weights = own / 3});
+    std::ostringstream line;
+    line << std::setw(5) << s + 1 << std::setw(8) << count << std::setw(12)
+         << ParametersOf(model.layout(), stage.stage()->own()) << std::setw(10)
+         << Percent(all > 0 ? own / all : 0) << std::setw(11)
+         << InFlightOf(job, stage, plan.accum_steps()) << std::setw(12) << Megabytes(bytes)
+         << std::setw(14) << Megabytes(sent * plan.ranks_hi_samples());
+    table << PlanField("", line.str());
+    order += PlanField("", StrCat("stage ", s + 1, ": ", OrderText(job, s, plan.accum_steps())));
+  }
+  return PlanField("pipeline",
+                   StrCat(plan.pipelines(), plan.pipelines() == 1 ? " pipeline" : " pipelines",
+                          " of ", plan.stages(), " stages, ", Name(job.pipeline.schedule))) +
+         PlanField("", StrCat("stage  blocks  parameters  products  in flight  memory/",
+                              job.device == Device::kCuda ? "GPU" : "CPU", "  sends/update")) +
+         table.str() +
+         PlanField("order", StrCat("F: forward, B: backward of a micro-batch",
+                                   job.pipeline.schedule == PipelineSchedule::kZeroBubble
+                                       ? ", W: its gradients of weights"
+                                       : "")) +
+         order + BubbleText(job, costs, plan);
+}
+
+}  // namespace gaccd

@@ -1,0 +1,232 @@
+#include "daemon/verbs/planned_run.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "daemon/data/node_share.h"
+#include "daemon/engine/planned_memory.h"
+#include "daemon/models/graph_network.h"
+#include "daemon/plan/memory_table.h"
+#include "daemon/plan/plan_text.h"
+#include "daemon/tensor/group_rules.h"
+#include "daemon/train/batch_statistics.h"
+#include "daemon/train/memory_choice.h"
+#include "daemon/train/run_options.h"
+#include "daemon/verbs/pipeline_text.h"
+#include "daemon/verbs/sharding_text.h"
+
+namespace gaccd {
+namespace {
+
+std::string UpdatesText(const UpdateSchedule& schedule) {
+  const ScheduleRequest& asked = schedule.request();
+  const std::int64_t rest = asked.dataset_size % asked.batch;
+  const std::int64_t whole = asked.dataset_size / asked.batch;
+  std::string text = PlanField("updates", StrCat(schedule.updates(), " of the run"));
+  if (schedule.stages().size() > 1) {
+    return text +
+           PlanField("", StrCat("samples of an update: ", BatchesText(schedule, schedule.updates()),
+                                ";")) +
+           PlanField("", StrCat(asked.dataset_size, " samples an epoch"));
+  }
+  std::string epoch = StrCat(asked.dataset_size, " samples an epoch: ", whole, " updates");
+  if (rest > 0 && asked.last_cycle == LastCycle::kUpdate) {
+    epoch += StrCat(", then one of ", rest);
+  } else if (rest > 0) {
+    epoch +=
+        StrCat(", ", rest,
+               asked.last_cycle == LastCycle::kDrop ? " are left out" : " go into the next epoch");
+  }
+  return text + PlanField("", epoch);
+}
+
+struct OpenedRun {
+  TrainingData data;
+  Model model;
+  UpdateSchedule schedule;
+
+  [[nodiscard]] PlannedTraining Of(const Job& job) const {
+    return {.job = job, .model = model, .data = data, .schedule = schedule};
+  }
+};
+
+Result<OpenedRun> Open(const Job& job, const Plan& plan) {
+  NodeShare unchecked = NodeShare::Unchecked();
+  GACCD_ASSIGN_OR_RETURN(TrainingData data, OpenTrainingData(job, {}, &unchecked));
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, ScheduleOf(job, plan, data.train->size()));
+  GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, BatchSpecOf(job, *data.train)));
+  GACCD_RETURN_IF_ERROR(model.ApplyRules(job.optimizer));
+  return OpenedRun{std::move(data), std::move(model), schedule};
+}
+
+// With device auto what is printed is for CPUs.
+Device DeviceOf(const Job& job) {
+  return job.device == Device::kCuda ? Device::kCuda : Device::kCpu;
+}
+
+// On the device.
+std::int64_t BytesOf(const EngineMemory& memory, const Job& job) {
+  return DeviceOf(job) == Device::kCuda ? memory.device_bytes : memory.host_bytes;
+}
+
+// Of the rank that has the most samples. Maps memory, and uses none of it.
+Result<EngineMemory> PlannedMemory(const PlannedTraining& training, const Plan& plan,
+                                   Device device) {
+  GACCD_ASSIGN_OR_RETURN(const ReplicaOptions sizes,
+                         EngineSizes(training, plan, BusiestRank(plan, training.schedule)));
+  const auto& stage = training.model.stage();
+  return PlanEngineMemory(
+      training.model,
+      {.replica = sizes,
+       .optimizer = training.job.optimizer,
+       .shard = training.job.shard,
+       .numerics = device == Device::kCuda ? NumericsOf(training.job) : Numerics(),
+       .choice = {.device = device}},
+      StatePartsOf(training.job, plan, stage ? static_cast<std::int64_t>(stage->stage) : 0));
+}
+
+// The same samples, with the other way to keep activations. Null: the model has no other.
+Result<std::optional<Plan>> WithOtherRecompute(const Model& model, const Plan& plan) {
+  if (!model.has_blocks()) return std::optional<Plan>();
+  PlanRequest other = plan.request();
+  const bool blocks = other.recompute == Recompute::kBlocks;
+  other.recompute = blocks ? Recompute::kNone : Recompute::kBlocks;
+  GACCD_ASSIGN_OR_RETURN(Plan made, Plan::Make(other));
+  return std::optional(std::move(made));
+}
+
+// What a plan needs, and what the same with the other Recompute would.
+struct Needs {
+  EngineMemory memory;
+  std::optional<Plan> other;
+  EngineMemory other_memory;
+
+  // "61.2 MB with --recompute=blocks". REQUIRES: there is another.
+  [[nodiscard]] std::string OtherText(std::int64_t bytes) const {
+    return StrCat(Megabytes(bytes), " with --recompute=", Name(other->request().recompute));
+  }
+};
+
+Result<Needs> FindNeeds(const PlannedTraining& training, const Plan& plan) {
+  Needs needs;
+  GACCD_ASSIGN_OR_RETURN(needs.memory, PlannedMemory(training, plan, DeviceOf(training.job)));
+  GACCD_ASSIGN_OR_RETURN(needs.other, WithOtherRecompute(training.model, plan));
+  if (needs.other) {
+    GACCD_ASSIGN_OR_RETURN(needs.other_memory,
+                           PlannedMemory(training, *needs.other, DeviceOf(training.job)));
+  }
+  return needs;
+}
+
+std::string StatisticsText(const Model& model, const Plan& plan) {
+  std::string text;
+  if (model.update_sums() > 0) {
+    const bool kept = plan.accum_steps() > 1;
+    text +=
+        PlanField("statistics", StrCat(UpdateSumsText(model), ": ", model.update_sums(),
+                                       " reductions", kept ? "; what lives from one to the" : ""));
+    if (kept) {
+      text +=
+          PlanField("", StrCat("next is kept of ", plan.accum_steps(), " micro-batches a rank"));
+    }
+  }
+  if (model.micro_values() > 0) {
+    text += PlanField("statistics", StrCat("MICRO, of each micro-batch by itself, ",
+                                           MicroBatchesText(plan), ": the result is"));
+    text += PlanField("", StrCat("not that of one batch of ", plan.effective_batch(),
+                                 ", and depends on ranks and micro-batch"));
+  }
+  return text;
+}
+
+std::string MemoryText(const Job& job, const Model& model, const Plan& plan, const Needs& needs) {
+  const bool on_gpu = DeviceOf(job) == Device::kCuda;
+  std::string text;
+  if (model.update_sums() > 0 && plan.accum_steps() > 1) {
+    text += PlanField(
+        "kept", StrCat(Megabytes(needs.memory.kept_bytes),
+                       needs.other ? "; " + needs.OtherText(needs.other_memory.kept_bytes) : ""));
+  }
+  text += PlanField("memory", StrCat(Megabytes(BytesOf(needs.memory, job)), " a rank on a ",
+                                     on_gpu ? "GPU" : "CPU", ": model, gradients, optimizer,"));
+  text += PlanField("", on_gpu ? "activations; without scratch of kernels, and libraries"
+                               : "activations; a checkpoint holds a copy while it is written");
+  if (!needs.other) return text;
+  const UpdateCost cost = CostOf(model);
+  std::ostringstream factor;
+  factor << std::fixed << std::setprecision(2)
+         << RelativeTime(*needs.other, cost) / RelativeTime(plan, cost);
+  text += PlanField("recompute", StrCat(Name(plan.request().recompute), "; ",
+                                        needs.OtherText(BytesOf(needs.other_memory, job))));
+  return text + PlanField("", StrCat("in ", factor.str(), " x the time, predicted"));
+}
+
+Status AddRun(const Job& job, const Plan& plan, std::string* text) {
+  GACCD_ASSIGN_OR_RETURN(const OpenedRun run, Open(job, plan));
+  *text += UpdatesText(run.schedule);
+  *text += PlanField("weight decay", DecayText(run.model.layout(), job.optimizer));
+  *text += StatisticsText(run.model, plan);
+  GACCD_RETURN_IF_ERROR(CheckBatchStatistics(run.model, plan, run.schedule));
+  if (plan.stages() > 1) {
+    const auto memory = [&](const Model& stage) -> Result<std::int64_t> {
+      const PlannedTraining training{
+          .job = job, .model = stage, .data = run.data, .schedule = run.schedule};
+      GACCD_ASSIGN_OR_RETURN(const EngineMemory planned,
+                             PlannedMemory(training, plan, DeviceOf(job)));
+      return BytesOf(planned, job);
+    };
+    GACCD_ASSIGN_OR_RETURN(const std::string stages, PipelineText(job, run.model, plan, memory));
+    *text += stages;
+    if (job.shard != Sharding::kNone) {
+      *text += PlanField(
+          "sharding", StrCat(Name(job.shard), ": the state of a stage in ", StatePartsOf(job, plan),
+                             " parts, among the ", plan.pipelines(), " ranks that have it"));
+    }
+    return Status::Ok();
+  }
+  GACCD_ASSIGN_OR_RETURN(const Needs needs, FindNeeds(run.Of(job), plan));
+  if (plan.world() > 1) {
+    *text += ShardingText(job, run.model.layout(), plan, BytesOf(needs.memory, job));
+  }
+  *text += MemoryText(job, run.model, plan, needs);
+  return Status::Ok();
+}
+
+// An error that no micro-batch fits says what would.
+Status WithModes(const Status& error, const std::string& modes) {
+  return {error.kind(), modes.empty() ? error.message() : StrCat(error.message(), "\n", modes)};
+}
+
+}  // namespace
+
+std::string PlannedRunText(const Job& job, const Plan& plan) {
+  std::string text = StrCat("\nThe run of ", job.name, "\n");
+  const auto resolved = WithGraphDigest(job);
+  const Status known = resolved.ok() ? AddRun(*resolved, plan, &text) : resolved.status();
+  if (!known.ok()) {
+    text += PlanField("not known", known.message());
+  }
+  return text;
+}
+
+Result<Plan> ChoosePlan(const Job& job, const Plan& whole, const Flags& flags, std::string* table) {
+  GACCD_ASSIGN_OR_RETURN(const OpenedRun run, Open(job, whole));
+  PlannedTraining training = run.Of(job);
+  training.saves = flags.run_dir.has_value() && SavePolicyOf(flags).on();
+  training.any_load = flags.speed == "measured" || flags.rebalance == Rebalance::kAuto;
+  const auto memory = MemoryOf(flags);
+  const auto chosen = ChooseForPlan(training, whole, memory);
+  std::string modes;  // later: each trial leaves this process a little larger
+  if (memory && whole.world() > 1) {
+    GACCD_ASSIGN_OR_RETURN(modes, FittingModesText(training, whole, *memory));
+  }
+  if (!chosen.ok()) return WithModes(chosen.status(), modes);
+  *table = MemoryTableText(chosen->choice, CostOf(run.model), chosen->limit.text) + modes;
+  return chosen->choice.plan();
+}
+
+}  // namespace gaccd

@@ -1,0 +1,150 @@
+#include "daemon/verbs/sharding_text.h"
+
+#include <array>
+#include <iomanip>
+#include <sstream>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "collectives/base/strings.h"
+#include "daemon/engine/shard_traffic.h"
+#include "daemon/optim/optimizer.h"
+#include "daemon/plan/plan_text.h"
+#include "daemon/tensor/shard_grid.h"
+#include "daemon/tensor/shard_layout.h"
+#include "daemon/train/memory_choice.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::array kModes = {Sharding::kNone, Sharding::kOptimizer, Sharding::kNode,
+                               Sharding::kNodeOptimizer};
+
+// One way to divide one world.
+struct Division {
+  Sharding mode = Sharding::kNone;
+  std::int64_t nodes = 1;
+  std::int64_t ranks_of_each = 1;
+
+  [[nodiscard]] std::vector<int> ranks_of_nodes() const {
+    return std::vector<int>(static_cast<std::size_t>(nodes), static_cast<int>(ranks_of_each));
+  }
+  [[nodiscard]] int parts() const { return ShardGrid::Of(mode, ranks_of_nodes()).parts(); }
+};
+
+std::int64_t StateBytes(const Job& job, std::int64_t parameters) {
+  return StateElements(job.optimizer, parameters) * std::int64_t{sizeof(float)};
+}
+
+// That of the rank that has the most of it.
+std::int64_t StateOfARank(const Job& job, const FlatLayout& layout, const Division& division) {
+  return StateBytes(job, ShardLayout::Make(layout, division.parts()).most_state_elements());
+}
+
+std::string Meaning(const Division& division) {
+  if (division.mode == Sharding::kNone)
+    return "none: every rank keeps the whole state of the optimizer";
+  const std::string name = StrCat(Name(division.mode), ": ");
+  if (division.parts() == 1) return name + "divides nothing where a node has one rank";
+  const std::string parts = StrCat(division.parts(), " parts, ");
+  switch (division.mode) {
+    case Sharding::kNode:
+      return name + parts + "one for each rank of a node; every node has the whole state";
+    case Sharding::kNodeOptimizer:
+      return name + parts + "one for each rank; exchanged in the node, then between nodes";
+    default:
+      return name + parts + "one for each rank; exchanged among all ranks at once";
+  }
+}
+
+// What all ranks send, of the mean one.
+std::string SentText(const FlatLayout& layout, const Division& division) {
+  const CommTraffic all = TrafficOfUpdate(division.mode, layout, division.ranks_of_nodes());
+  std::string text =
+      StrCat("a rank sends ", Megabytes(all.sent / (division.nodes * division.ranks_of_each)),
+             " an update");
+  if (division.nodes > 1) {
+    text += StrCat(", a node ", Megabytes(all.between_nodes / division.nodes), " to other nodes");
+  }
+  return text;
+}
+
+std::string Steps(const Division& division) {
+  if (division.parts() == 1) return "one all-reduce of the gradients";
+  const std::string_view between =
+      division.mode == Sharding::kNode && division.nodes > 1 ? ", summed between nodes" : "";
+  return StrCat("gradients reduced and scattered", between,
+                "; norms of blocks gathered; parameters gathered");
+}
+
+std::string RowOf(const Job& job, const FlatLayout& layout, const Division& division) {
+  const CommTraffic all = TrafficOfUpdate(division.mode, layout, division.ranks_of_nodes());
+  const std::int64_t ranks = division.nodes * division.ranks_of_each;
+  std::ostringstream out;
+  out << "  " << std::setw(7) << division.nodes << std::setw(7) << ranks << "  " << std::left
+      << std::setw(14) << Name(division.mode) << std::right << std::setw(13)
+      << Megabytes(StateOfARank(job, layout, division)) << std::setw(14)
+      << Megabytes(all.sent / ranks) << std::setw(16)
+      << Megabytes(all.between_nodes / division.nodes) << "\n";
+  return std::move(out).str();
+}
+
+std::string OtherWorlds(const Job& job, const FlatLayout& layout, const Division& here) {
+  std::string text =
+      "    nodes  ranks  shard             optimizer    rank sends   node to others\n";
+  for (const std::int64_t nodes : {here.nodes - 1, here.nodes, here.nodes + 1}) {
+    if (nodes < 1) continue;
+    text += RowOf(job, layout, {here.mode, nodes, here.ranks_of_each});
+  }
+  for (const Sharding mode : kModes) {
+    if (mode == here.mode) continue;
+    text += RowOf(job, layout, {mode, here.nodes, here.ranks_of_each});
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string ShardingText(const Job& job, const FlatLayout& layout, const Plan& plan,
+                         std::int64_t planned) {
+  const Division here = {job.shard, plan.request().nodes, plan.request().gpus_per_node};
+  const std::int64_t parameters = layout.size() * std::int64_t{sizeof(float)};
+  const std::int64_t state = StateOfARank(job, layout, here);
+  const std::int64_t whole = StateBytes(job, layout.trainable_size());
+  std::string text =
+      PlanField("sharding", Meaning(here)) +
+      PlanField("bytes", StrCat("a rank: weights ", Megabytes(parameters), ", gradients ",
+                                Megabytes(parameters), ", optimizer ", Megabytes(state),
+                                state == whole ? "" : StrCat(" of ", Megabytes(whole)), ",")) +
+      PlanField("", StrCat(job.device == Device::kCuda ? "activations and copies of weights "
+                                                       : "activations and packed weights ",
+                           Megabytes(planned - 2 * parameters - state))) +
+      PlanField("wire", StrCat(SentText(layout, here), ":")) + PlanField("", Steps(here));
+  return here.mode == Sharding::kNone ? text : text + OtherWorlds(job, layout, here);
+}
+
+Result<std::string> FittingModesText(const PlannedTraining& training, const Plan& whole,
+                                     std::int64_t memory) {
+  std::ostringstream out;
+  out << "\nSharding by the memory of a rank\n"
+         "  shard           micro-batch  micro-steps           memory\n";
+  for (const Sharding mode : kModes) {
+    Job job = training.job;
+    job.shard = mode;
+    const PlannedTraining other = {.job = job,
+                                   .model = training.model,
+                                   .data = training.data,
+                                   .schedule = training.schedule,
+                                   .saves = training.saves,
+                                   .any_load = training.any_load};
+    GACCD_ASSIGN_OR_RETURN(const ChosenPlan found, SearchForPlan(other, whole, memory));
+    const Plan& plan = found.choice.plan();
+    out << "  " << std::left << std::setw(14) << Name(mode) << std::right << std::setw(13)
+        << plan.request().micro_batch << std::setw(13) << plan.accum_steps() << std::setw(17)
+        << Megabytes(plan.memory()->bytes) << (found.choice.fits ? "" : "  does not fit") << "\n";
+  }
+  return std::move(out).str();
+}
+
+}  // namespace gaccd

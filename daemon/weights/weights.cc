@@ -1,0 +1,254 @@
+#include "daemon/weights/weights.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "collectives/base/strings.h"
+#include "daemon/tensor/finite.h"
+#include "daemon/tensor/group_rules.h"
+
+namespace gaccd {
+namespace {
+
+std::size_t Size(std::int64_t value) { return static_cast<std::size_t>(value); }
+
+bool MatchesAny(std::span<const std::string> patterns, const std::string& name) {
+  return std::ranges::any_of(patterns,
+                             [&](const std::string& one) { return MatchesPattern(one, name); });
+}
+
+std::string Shown(const FlatEntry& entry) { return StrCat(entry.name, " ", ToString(entry.shape)); }
+
+std::string Joined(std::span<const std::string> parts, std::string_view between) {
+  std::string text;
+  for (const std::string& part : parts) text += StrCat(text.empty() ? "" : between, part);
+  return text;
+}
+
+// "a, b, c and 4 more"
+std::string FirstOf(std::span<const std::string> names) {
+  constexpr std::size_t kShown = 3;
+  const std::string text = Joined(names.first(std::min(kShown, names.size())), ", ");
+  return names.size() > kShown ? StrCat(text, " and ", names.size() - kShown, " more") : text;
+}
+
+// Which tensor is for which parameter, and what is wrong.
+class WeightMatcher {
+ public:
+  WeightMatcher(const FlatLayout& layout, const WeightNames& names, const WeightRules& rules)
+      : layout_(layout), names_(names), rules_(rules) {}
+
+  void Place(const NamedTensor& tensor) {
+    const FlatEntry* entry = ParameterOf(tensor.name);
+    if (entry == nullptr || IsFresh(*entry)) return MarkUnused(tensor.name, entry != nullptr);
+    if (!taken_.insert(entry->name).second) {
+      wrong_.push_back(StrCat("two tensors for '", entry->name, "'"));
+    } else if (entry->shape != tensor.shape) {
+      other_shape_.push_back(entry->name);
+      wrong_.push_back(StrCat(tensor.name, ": expected shape ", ToString(entry->shape), ", found ",
+                              ToString(tensor.shape)));
+    } else {
+      placed_.emplace(entry->name, &tensor);
+    }
+  }
+  void Place(const OtherTensor& tensor) {
+    const FlatEntry* entry = ParameterOf(tensor.name);
+    if (entry == nullptr || IsFresh(*entry)) return MarkUnused(tensor.name, entry != nullptr);
+    taken_.insert(entry->name);
+    wrong_.push_back(StrCat(tensor.name, ": expected dtype F32, found ", tensor.dtype));
+  }
+
+  // After all tensors were placed.
+  Result<WeightsReport> Report(const std::string& from) {
+    WeightsReport report{.from = from};
+    std::vector<std::string> missing;
+    for (const FlatEntry& entry : layout_.entries()) {
+      if (IsConstant(entry.name)) continue;
+      ++(entry.buffer ? report.buffers : report.parameters);
+      if (IsFresh(entry)) {
+        report.fresh.push_back(Shown(entry));
+        continue;
+      }
+      ++(entry.buffer ? report.loaded_buffers : report.loaded);
+      if (!taken_.contains(entry.name)) missing.push_back(Shown(entry));
+    }
+    std::vector<std::string> problems;
+    if (!wrong_.empty()) problems.push_back(FirstOf(wrong_) + HintForOtherShapes());
+    if (!missing.empty()) {
+      problems.push_back(StrCat("no tensor for ", missing.size(), " of ", layout_.entries().size(),
+                                report.buffers > 0 ? " parameters and buffers: " : " parameters: ",
+                                FirstOf(missing), " (--new-weights=NAMES: newly initialised)"));
+    }
+    if (!left_over_.empty()) {
+      problems.push_back(StrCat("no parameter for ", left_over_.size(),
+                                " tensors: ", FirstOf(left_over_), " (", HintForLeftOver(), ")"));
+    }
+    if (!problems.empty()) {
+      return Status(ErrorKind::kData,
+                    StrCat(from, ": weights of another model: ", Joined(problems, "; ")));
+    }
+    report.unused = unused_;
+    return report;
+  }
+
+  [[nodiscard]] const std::map<std::string_view, const NamedTensor*>& placed() const {
+    return placed_;
+  }
+
+ private:
+  [[nodiscard]] const FlatEntry* ParameterOf(const std::string& tensor) const {
+    const FlatEntry* entry = layout_.Find(tensor);
+    return entry != nullptr ? entry : layout_.Find(names_.prefix + tensor);
+  }
+  [[nodiscard]] bool IsFresh(const FlatEntry& entry) const {
+    return MatchesAny(rules_.fresh, entry.name);
+  }
+  // Another head is the usual reason: few parameters, whose names can be given as they are.
+  [[nodiscard]] std::string HintForOtherShapes() const {
+    constexpr std::size_t kMaxNames = 4;
+    if (other_shape_.empty()) return {};
+    return StrCat(
+        " (--new-weights=", other_shape_.size() > kMaxNames ? "NAMES" : Joined(other_shape_, ","),
+        ": newly initialised, whatever the file holds)");
+  }
+  [[nodiscard]] std::string HintForLeftOver() const {
+    const auto batch_norm = std::ranges::count_if(left_over_, [](const std::string& name) {
+      return name.ends_with("running_mean") || name.ends_with("running_var") ||
+             name.ends_with("num_batches_tracked");
+    });
+    if (batch_norm == 0) return "--unused-weights=NAMES: not used";
+    return StrCat(batch_norm,
+                  " belong to batch norm, which the model of the job does not have: with "
+                  "--unused-weights the model runs without it and answers otherwise "
+                  "than where it was trained");
+  }
+  void MarkUnused(const std::string& tensor, bool allowed) {
+    const bool buffer = std::ranges::any_of(
+        names_.buffers, [&](const std::string& end) { return tensor.ends_with(end); });
+    if (buffer || names_.tied.contains(tensor)) return;
+    (allowed || MatchesAny(rules_.unused, tensor) ? unused_ : left_over_).push_back(tensor);
+  }
+
+  const FlatLayout& layout_;
+  const WeightNames& names_;
+  const WeightRules& rules_;
+  std::map<std::string_view, const NamedTensor*> placed_;  // by parameter
+  std::set<std::string_view> taken_;                       // parameters that have a tensor
+  std::vector<std::string> wrong_;                         // what is wrong with these
+  std::vector<std::string> other_shape_;                   // parameters
+  std::vector<std::string> unused_;
+  std::vector<std::string> left_over_;
+};
+
+Status CheckFinite(const std::string& from, const NamedTensor& tensor) {
+  const std::size_t bad = FirstNotFinite(tensor.values);
+  if (bad == tensor.values.size()) return Status::Ok();
+  return {ErrorKind::kData,
+          StrCat(from, ": ", tensor.name, ": value ", bad, " is not finite: ", tensor.values[bad])};
+}
+
+// A copy that differs would make another model of it.
+Status CheckTied(const std::string& from, const WeightNames& names, const SafetensorsFile& file,
+                 const WeightMatcher& matcher) {
+  for (const NamedTensor& tensor : file.tensors) {
+    const auto tied = names.tied.find(tensor.name);
+    if (tied == names.tied.end()) continue;
+    const auto original = matcher.placed().find(tied->second);
+    if (original == matcher.placed().end()) continue;
+    if (original->second->values == tensor.values) continue;
+    return {ErrorKind::kData, StrCat(from, ": ", tensor.name, ": expected the values of ",
+                                     tied->second, ", which the model uses in its place")};
+  }
+  return Status::Ok();
+}
+
+// Whether `pattern` is the name of one of them.
+bool NamesOneOf(const auto& all, const std::string& pattern) {
+  return std::ranges::any_of(all,
+                             [&](const auto& one) { return MatchesPattern(pattern, one.name); });
+}
+
+Status CheckRules(const std::string& from, const SafetensorsFile& file, const FlatLayout& layout,
+                  const WeightRules& rules) {
+  for (const std::string& pattern : rules.fresh) {
+    if (NamesOneOf(layout.entries(), pattern)) continue;
+    const std::string first = layout.entries().empty() ? "" : layout.entries().front().name;
+    return {ErrorKind::kConfig, StrCat("--new-weights: '", pattern,
+                                       "' matches no parameter; the first is '", first, "'")};
+  }
+  for (const std::string& pattern : rules.unused) {
+    if (NamesOneOf(file.tensors, pattern) || NamesOneOf(file.others, pattern)) continue;
+    return {ErrorKind::kConfig,
+            StrCat("--unused-weights: '", pattern, "' matches no tensor of ", from)};
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+std::string ToText(const WeightsReport& report) {
+  std::string text = StrCat("weights ", report.from, ": ", report.loaded, " of ", report.parameters,
+                            " parameters");
+  if (report.buffers > 0) {
+    text += StrCat(" and ", report.loaded_buffers, " of ", report.buffers, " buffers");
+  }
+  text += " are loaded";
+  if (!report.fresh.empty()) text += "; newly initialised: " + FirstOf(report.fresh);
+  if (!report.unused.empty()) text += "; not used: " + FirstOf(report.unused);
+  return text;
+}
+
+WeightsRecord RecordOf(const WeightsReport& report) {
+  return {.file = report.from,
+          .parameters = static_cast<std::int64_t>(report.parameters),
+          .loaded = static_cast<std::int64_t>(report.loaded),
+          .fresh = Joined(report.fresh, ", "),
+          .unused = Joined(report.unused, ", ")};
+}
+
+Result<WeightsReport> LoadParameters(const std::string& path, const FlatLayout& layout,
+                                     std::span<float> parameters, const WeightNames& names,
+                                     const WeightRules& rules) {
+  GACCD_ASSIGN_OR_RETURN(const SafetensorsFile file, ReadSafetensors(path));
+  return TakeParameters(path, file, layout, parameters, names, rules);
+}
+
+Result<WeightsReport> TakeParameters(const std::string& from, const SafetensorsFile& file,
+                                     const FlatLayout& layout, std::span<float> parameters,
+                                     const WeightNames& names, const WeightRules& rules) {
+  GACCD_RETURN_IF_ERROR(CheckRules(from, file, layout, rules));
+  WeightMatcher matcher(layout, names, rules);
+  for (const NamedTensor& tensor : file.tensors) matcher.Place(tensor);
+  for (const OtherTensor& tensor : file.others) matcher.Place(tensor);
+  GACCD_ASSIGN_OR_RETURN(WeightsReport report, matcher.Report(from));
+  report.metadata = file.metadata;
+  GACCD_RETURN_IF_ERROR(CheckTied(from, names, file, matcher));
+  for (const auto& [name, tensor] : matcher.placed()) {
+    GACCD_RETURN_IF_ERROR(CheckFinite(from, *tensor));
+    std::ranges::copy(tensor->values, parameters.begin() + layout.Find(name)->offset);
+  }
+  return report;
+}
+
+Status SaveParameters(const std::string& path, const FlatLayout& layout,
+                      std::span<const float> parameters, unsigned mode,
+                      const std::map<std::string, std::string>& metadata,
+                      const std::map<std::string, std::string>& copies) {
+  std::vector<TensorView> views;
+  const auto add = [&](std::string_view name, const FlatEntry& entry) {
+    views.push_back(
+        {name, entry.shape, parameters.subspan(Size(entry.offset), Size(entry.elements))});
+  };
+  for (const FlatEntry& entry : layout.entries()) {
+    if (!IsConstant(entry.name)) add(entry.name, entry);
+  }
+  for (const auto& [copy, name] : copies) {
+    if (const FlatEntry* entry = layout.Find(name)) add(copy, *entry);
+  }
+  return WriteSafetensors(path, views, mode, metadata);
+}
+
+}  // namespace gaccd

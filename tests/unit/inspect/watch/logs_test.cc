@@ -1,0 +1,137 @@
+// What `gaccd logs` prints of text logs and events.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <ctime>
+#include <sstream>
+#include <thread>
+
+#include "collectives/base/files.h"
+#include "daemon/inspect/watch/logs_command.h"
+#include "tests/support/run_files.h"
+#include "tests/support/status_matchers.h"
+
+namespace gaccd {
+namespace {
+
+class LogsTest : public testing::Test {
+ protected:
+  // A line of a rank's text log.
+  void Log(const std::string& attempt, int rank, char level, int second, const std::string& text) {
+    char name[64];
+    std::snprintf(name, sizeof(name), "r%05d.gaccd.INFO.20261120-030000.47%02d", rank, rank);
+    char head[64];
+    std::snprintf(head, sizeof(head), "%c20261120 03:%02d:%02d.000000 r%d s4 x.cc:1] ", level,
+                  second / 60, second % 60, rank);
+    run_.Append(StrCat("attempts/", attempt, "/log/", name), StrCat(head, text, "\n"));
+  }
+  // The messages that are printed, without their prefix.
+  std::string Messages(LogsRequest request) {
+    request.folder = run_.path();
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    const Status status = RunLogsCommand(request);
+    notes_ = testing::internal::GetCapturedStderr();
+    EXPECT_TRUE(status.ok()) << status.message();
+    std::istringstream printed(testing::internal::GetCapturedStdout());
+    std::string messages;
+    for (std::string line; std::getline(printed, line);) {
+      const std::size_t head = line.find("x.cc:1] ");
+      messages += (head == std::string::npos ? line : line.substr(head + 8)) + "|";
+    }
+    return messages;
+  }
+
+  RunFiles run_;
+  std::string notes_;
+};
+
+TEST_F(LogsTest, RanksAreMergedByTimeAndAttemptsFollowEachOther) {
+  for (int second = 0; second < 6; ++second) {
+    Log("000-812", second % 3, 'I', second, StrCat("a", second));
+  }
+  Log("001-812", 1, 'I', 1, "of a clock that is behind");
+  run_.Append("attempts/000-812/log/gaccd.INFO", "a link to the log of rank 0\n");
+  EXPECT_EQ(Messages({}),
+            "# attempt 000-812|a0|a1|a2|a3|a4|a5|# attempt 001-812|of a clock that is behind|");
+}
+
+TEST_F(LogsTest, MessagesOfSeveralLinesStayTogether) {
+  Log("000-812", 0, 'I', 1, "plan\n  240 ranks\n  3072 samples");
+  Log("000-812", 1, 'I', 1, "other");
+  run_.Append("attempts/000-812/log/r00001.gaccd.INFO.20261120-030000.4701",
+              "# 2026-11-20T03:00:02.000000Z 3 lines are lost: full\n");
+  Log("000-812", 0, 'I', 3, "end");
+  EXPECT_EQ(Messages({}),
+            "plan|  240 ranks|  3072 samples|other|"
+            "# 2026-11-20T03:00:02.000000Z 3 lines are lost: full|end|");
+}
+
+TEST_F(LogsTest, FiltersByRankHostLevelAndAttempt) {
+  run_.Append("attempts/000-812/ranks.tsv",
+              "rank\thost\tnode\n0\tn1.cluster\t0\n1\tn1.cluster\t0\n2\tn2.cluster\t1\n");
+  for (int rank = 0; rank < 3; ++rank) {
+    Log("000-812", rank, 'I', rank, StrCat("i", rank));
+    Log("000-812", rank, 'W', 10 + rank, StrCat("w", rank));
+  }
+  Log("000-812", 2, 'E', 20, "e2");
+  EXPECT_EQ(Messages({.filter = {.rank = 1}}), "i1|w1|");
+  EXPECT_EQ(Messages({.filter = {.host = "n1"}}), "i0|i1|w0|w1|");
+  EXPECT_EQ(Messages({.filter = {.host = "n2.cluster"}}), "i2|w2|e2|");
+  EXPECT_EQ(Messages({.filter = {.host = "n"}}), "");
+  EXPECT_EQ(Messages({.filter = {.least_level = 1}}), "w0|w1|w2|e2|");
+  EXPECT_EQ(Messages({.filter = {.rank = 2, .least_level = 2}}), "e2|");
+  Log("001-812", 0, 'I', 30, "later");
+  EXPECT_EQ(Messages({.attempt = "1"}), "later|");
+}
+
+TEST_F(LogsTest, TornLinesAndControlCharactersDoNoHarm) {
+  Log("000-812", 0, 'I', 1, "a\x1b[2Jb");
+  run_.Append("attempts/000-812/log/r00000.gaccd.INFO.20261120-030000.4700", "I20261120 03:0");
+  EXPECT_EQ(Messages({}), "a\\x1b[2Jb|");
+  EXPECT_THAT(notes_, HasSubstr("the last line is cut off"));
+}
+
+TEST_F(LogsTest, EventsAreLinesAsTheyStandInTheFiles) {
+  run_.Event("000-812", 1, "run_start");
+  run_.Crash("000-812", 2, 5, R"(,"exit":65)");
+  run_.Event("000-812", 3, "step");
+  const std::string all = Messages({.events = true});
+  EXPECT_EQ(std::ranges::count(all, '|'), 3);
+  EXPECT_THAT(all, HasSubstr(RunFiles::Line(3, "step", 2).substr(0, 60)));
+  EXPECT_THAT(Messages({.filter = {.rank = 5}, .events = true}),
+              AllOf(HasSubstr("failure"), Not(HasSubstr("step"))));
+  EXPECT_THAT(Messages({.filter = {.least_level = 2}, .events = true}),
+              AllOf(HasSubstr("failure"), Not(HasSubstr("step"))));
+  EXPECT_THAT(Messages({.filter = {.host = "n3"}, .events = true}), HasSubstr("failure"));
+}
+
+TEST_F(LogsTest, FollowsUntilTheRunEnds) {
+  const auto status = [&](std::string_view state, std::string_view more) {
+    const auto seconds = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+    char now[64];
+    std::strftime(now, sizeof(now), "%FT%T.000000Z", std::gmtime(&seconds));
+    ASSERT_TRUE(ReplaceFile(run_.Path("STATUS.json"),
+                            StrCat(R"({"ts":")", now, R"(","state":")", state, "\"", more, "}"),
+                            false)
+                    .ok());
+  };
+  status("running", "");
+  Log("000-812", 0, 'I', 1, "first");
+  run_.Event("000-812", 1, "run_start");
+  for (const bool events : {false, true}) {
+    status("running", "");
+    std::thread later([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      Log("000-812", 1, 'I', 2, "second");
+      run_.Event("000-812", 2, "second");
+      status("done", R"(,"exit":0)");
+    });
+    EXPECT_THAT(Messages({.events = events, .follow = true}), HasSubstr("second"));
+    later.join();
+  }
+}
+
+}  // namespace
+}  // namespace gaccd

@@ -1,0 +1,404 @@
+// STATUS.json and ledger.jsonl as files, then what `gaccd status` makes of them.
+#include "daemon/inspect/watch/run_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "collectives/base/files.h"
+#include "collectives/base/strings.h"
+#include "daemon/inspect/watch/attempts.h"
+#include "daemon/inspect/watch/run_folders.h"
+#include "daemon/inspect/watch/state_text.h"
+#include "daemon/inspect/watch/watch_command.h"
+#include "daemon/rundir/ledger.h"
+#include "daemon/rundir/submissions.h"
+#include "tests/support/run_files.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
+
+namespace gaccd {
+namespace {
+
+constexpr std::string_view kWritten = "2026-11-20T03:04:05.123456Z";
+
+WallTime After(double seconds) {
+  return *ParseTimestamp(kWritten) +
+         std::chrono::duration_cast<WallTime::duration>(std::chrono::duration<double>(seconds));
+}
+
+// `more`: further keys, each after a comma.
+std::string StatusOf(std::string_view state, std::string_view more) {
+  return StrCat(R"({"v":1,"ts":")", kWritten, R"(","run":"r50","job":"812","attempt":1,)",
+                R"("attempt_dir":"attempts/001-812","host":"n1","world":240,"state":")", state,
+                "\"", more, "}");
+}
+
+class RunStateTest : public testing::Test {
+ protected:
+  RunState Read(const std::string& status, double age_s) {
+    EXPECT_TRUE(ReplaceFile(folder_.path() + "/STATUS.json", status, false).ok());
+    auto state = ReadRunState(folder_.path(), After(age_s));
+    EXPECT_TRUE(state.ok()) << state.status().message();
+    return state.ok() ? *state : RunState{};
+  }
+  void Submit(const char* at, const char* jobs) const {
+    ASSERT_TRUE(AppendSubmission(folder_.path(), {at, jobs}, 0600).ok());
+  }
+  void Ledger(const LedgerEntry& entry) const {
+    ASSERT_TRUE(AppendToLedger(folder_.path() + "/ledger.jsonl", entry).ok());
+  }
+  TempFolder folder_;
+};
+
+TEST(ParseTimestamp, TakesWhatTimestampWritesAndNothingElse) {
+  const auto at = ParseTimestamp(kWritten);
+  ASSERT_TRUE(at.has_value());
+  EXPECT_EQ(at->time_since_epoch(), std::chrono::microseconds(1'795'143'845'123'456));
+  for (const char* wrong :
+       {"", "2026-11-20", "2026-11-20T03:04:05.123456", "x", "2026-11-20T03:04:05.1Z9",
+        "4052-11-20T03:04:05.123456Z", "1969-11-20T03:04:05.123456Z"}) {
+    EXPECT_FALSE(ParseTimestamp(wrong).has_value()) << wrong;
+  }
+}
+
+// Rank 0 was killed: its guard has written the verdict, and STATUS.json is what rank 0 left.
+TEST_F(RunStateTest, TheVerdictOfTheAttemptIsNewerThanStatus) {
+  ASSERT_TRUE(MakeFolders(folder_.path() + "/attempts/001-812").ok());
+  const std::string path = folder_.path() + "/attempts/001-812/verdict.json";
+  ASSERT_TRUE(ReplaceFile(path,
+                          StrCat(R"({"v":1,"ts":")", kWritten,
+                                 R"(","run":"r50","job":"812","attempt":1,"rank":0,"host":"n1",)",
+                                 R"("ev":"verdict","lvl":"info","seq":1,"verdict":"requeue",)",
+                                 R"("exit":69,"reason":"mpirun has ended","last_step":21,)",
+                                 R"("samples_total":210})", "\n"),
+                          false)
+                  .ok());
+  const RunState state = Read(StatusOf("running", R"(,"step":20,"samples_total":200)"), 2);
+  EXPECT_EQ(state.phase, RunPhase::kStopped);
+  EXPECT_EQ(state.exit, 69);
+  EXPECT_EQ(state.reason, "mpirun has ended");
+  EXPECT_EQ(state.step, 21);
+  EXPECT_EQ(state.samples_total, 210);
+  // What STATUS.json says of the end stays.
+  EXPECT_EQ(Read(StatusOf("done", R"(,"exit":0)"), 2).phase, RunPhase::kDone);
+}
+
+TEST_F(RunStateTest, PhaseFollowsFromStateAgeAndExit) {
+  struct Case {
+    const char* state;
+    const char* more;
+    double age_s;
+    RunPhase phase;
+  };
+  const Case cases[] = {
+      {"starting", "", 1, RunPhase::kStarting},
+      {"running", "", 29, RunPhase::kRunning},
+      {"running", "", 31, RunPhase::kStale},
+      {"starting", "", 31, RunPhase::kStale},
+      {"done", R"(,"exit":0)", 1e6, RunPhase::kDone},
+      {"failed", R"(,"exit":75)", 1e6, RunPhase::kStopped},
+      {"failed", R"(,"exit":137)", 1, RunPhase::kStopped},
+      {"failed", R"(,"exit":93)", 1, RunPhase::kFailed},
+      {"failed", R"(,"exit":70)", 1, RunPhase::kFailed},
+  };
+  for (const Case& test : cases) {
+    const RunState state = Read(StatusOf(test.state, test.more), test.age_s);
+    EXPECT_EQ(Name(state.phase), Name(test.phase)) << test.state << test.more << " " << test.age_s;
+  }
+}
+
+TEST_F(RunStateTest, AClockThatIsBehindGivesNoNegativeAge) {
+  EXPECT_EQ(Read(StatusOf("running", ""), -100).age_s, 0);
+}
+
+TEST_F(RunStateTest, TheLedgerKnowsHowAnAttemptEndedThatCouldNotSayIt) {
+  const LedgerEntry entry{.attempt = "001-812", .exit = 137, .reason = "node n1 was lost"};
+  ASSERT_TRUE(AppendToLedger(folder_.path() + "/ledger.jsonl", entry).ok());
+  RunState state = Read(StatusOf("running", ""), 60);
+  EXPECT_EQ(Name(state.phase), "stopped");
+  EXPECT_EQ(state.reason, "node n1 was lost");
+  // That of an older attempt says nothing about this one.
+  ASSERT_TRUE(AppendToLedger(folder_.path() + "/ledger.jsonl",
+                             LedgerEntry{.attempt = "000-812", .exit = 75})
+                  .ok());
+  state = Read(StatusOf("running", ""), 60);
+  EXPECT_EQ(Name(state.phase), "stale");
+}
+
+TEST_F(RunStateTest, WhatWasSubmittedIsShownUntilItBegins) {
+  const auto submit = [&](const char* at, const char* jobs) {
+    ASSERT_TRUE(AppendSubmission(folder_.path(), {at, jobs}, 0600).ok());
+  };
+  submit("2026-11-20T03:04:00.000000Z", "811");
+  auto state = ValueOrThrow(ReadRunState(folder_.path(), After(0)));
+  EXPECT_EQ(Name(state.phase), "submitted");
+  EXPECT_EQ(ExitOf(state.phase), 0);
+  EXPECT_THAT(StateText(state), HasSubstr("job 811, 0:05 ago"));
+  EXPECT_THAT(RunsTable(std::vector<RunState>{state}), HasSubstr("submitted"));
+  // The run has begun since; then it ended, and was submitted again.
+  EXPECT_EQ(Name(Read(StatusOf("running", ""), 1).phase), "running");
+  EXPECT_EQ(Name(Read(StatusOf("failed", R"(,"exit":70)"), 1).phase), "failed");
+  submit("2026-11-20T03:04:06.000000Z", "813,814");
+  EXPECT_EQ(Name(Read(StatusOf("failed", R"(,"exit":70)"), 3).phase), "submitted");
+  EXPECT_EQ(Name(Read(StatusOf("running", ""), 3).phase), "running");
+  EXPECT_THAT(StateJson(Read(StatusOf("running", ""), 3)),
+              HasSubstr(R"("submitted_jobs":"813,814")"));
+  EXPECT_EQ(Name(Read(StatusOf("running", ""), 1000).phase), "submitted");
+}
+
+TEST_F(RunStateTest, AJobThatEndedBeforeAnyRankWroteHasEnded) {
+  Submit("2026-11-20T03:04:00.000000Z", "811");
+  Ledger({.attempt = "000-811", .ended = At(4 * 60 + 5), .exit = 127, .reason = "no program"});
+  RunState state = *ReadRunState(folder_.path(), After(0));
+  EXPECT_EQ(Name(state.phase), "failed");
+  EXPECT_EQ(state.exit, 127);
+  EXPECT_EQ(state.reason, "no program");
+  EXPECT_EQ(state.job, "811");
+  EXPECT_THAT(StateText(state), Not(HasSubstr("has not begun")));
+  // Submitted again, it waits again.
+  Submit("2026-11-20T03:04:10.000000Z", "812");
+  state = *ReadRunState(folder_.path(), After(10));
+  EXPECT_EQ(Name(state.phase), "submitted");
+  // Without gaccd submit the ledger alone makes it a run folder.
+  std::filesystem::remove(folder_.Path("submit.jsonl"));
+  EXPECT_EQ(Name(ReadRunState(folder_.path(), After(10))->phase), "failed");
+}
+
+TEST_F(RunStateTest, ACompleteRunThatIsSubmittedAgainIsDoneAgain) {
+  const std::string done = StatusOf("done", R"(,"exit":0,"step":500)");
+  Submit("2026-11-20T03:05:00.000000Z", "813");
+  EXPECT_EQ(Name(Read(done, 100).phase), "submitted");
+  Ledger({.attempt = "000-813", .ended = At(5 * 60 + 9), .exit = 0, .next = NextStep::kDone});
+  const RunState state = Read(done, 100);
+  EXPECT_EQ(Name(state.phase), "done");
+  EXPECT_EQ(state.step, 500);
+}
+
+TEST_F(RunStateTest, AnAttemptThatNoRankHasWrittenIntoIsStarting) {
+  Submit("2026-11-20T03:04:00.000000Z", "811");
+  const std::string attempt = folder_.Path("attempts/000-811");
+  std::filesystem::create_directories(attempt);
+  const auto began = std::chrono::file_clock::from_sys(After(0));
+  std::filesystem::last_write_time(attempt, began);
+  RunState state = *ReadRunState(folder_.path(), After(20));
+  EXPECT_EQ(Name(state.phase), "starting");
+  EXPECT_EQ(state.attempt, "000-811");
+  EXPECT_THAT(StateText(state), HasSubstr("job 811 began 0:20 ago"));
+  state = *ReadRunState(folder_.path(), After(400));
+  EXPECT_EQ(Name(state.phase), "stale");
+  EXPECT_EQ(ExitOf(state.phase), 1);
+  // Its line in the ledger ends it.
+  Ledger({.attempt = "000-811", .ended = At(5 * 60), .exit = 78});
+  EXPECT_EQ(Name(ReadRunState(folder_.path(), After(400))->phase), "failed");
+}
+
+TEST_F(RunStateTest, ARunStoppedByAFileStaysStoppedWithoutTheFile) {
+  const std::string stopped =
+      StatusOf("failed", R"(,"exit":93,"step":500,"reason":"stopped by the file STOP after update )"
+                         R"(500, saved")");
+  EXPECT_EQ(Name(Read(stopped, 1).phase), "stopped");
+  EXPECT_EQ(Name(Read(StatusOf("failed", R"(,"exit":93,"reason":"diverged")"), 1).phase), "failed");
+  // A start that was refused for the file changes neither that nor the progress.
+  Ledger({.attempt = "000-900",
+          .ended = At(10 * 60),
+          .exit = 93,
+          .next = NextStep::kNoRequeue,
+          .reason = "rank 0 left no verdict; srun returned 93; the file STOP exists"});
+  const RunState state = Read(stopped, 600);
+  EXPECT_EQ(Name(state.phase), "stopped");
+  EXPECT_EQ(state.step, 500);
+}
+
+TEST_F(RunStateTest, ALineOfTheLedgerDoesNotEndARunThatLives) {
+  Ledger({.attempt = "000-900", .ended = At(4 * 60 + 9), .exit = 78, .reason = "it lives"});
+  EXPECT_EQ(Name(Read(StatusOf("running", ""), 10).phase), "running");
+}
+
+TEST_F(RunStateTest, AFolderThatMayNotBeReadIsNoFolderOfNobody) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs another user";
+  (void)Read(StatusOf("running", ""), 1);
+  std::filesystem::permissions(folder_.path(), std::filesystem::perms::owner_all);
+  ASSERT_EQ(::seteuid(65534), 0);
+  const auto state = ReadRunState(folder_.path(), After(1));
+  const auto attempts = ListAttempts(folder_.path());
+  const auto runs = FindRunFolders(std::filesystem::path(folder_.path()).parent_path());
+  ASSERT_EQ(::seteuid(0), 0);
+  EXPECT_THAT(state, IsError(ErrorKind::kIo, "Permission denied"));
+  EXPECT_THAT(attempts, IsError(ErrorKind::kIo, "Permission denied"));
+  ASSERT_TRUE(runs.ok());
+  EXPECT_THAT(runs->unreadable, testing::Contains(folder_.path()));
+}
+
+TEST_F(RunStateTest, ALineThatIsNoSubmissionIsPassedOver) {
+  (void)folder_.Write("submit.jsonl",
+                      "{\"v\":1,\"ts\":\"2026-11-20T03:04:00.000000Z\",\"jobs\":\"7\"}\n"
+                      "{\"ts\":\"2026-11-20T03:04:01.000000Z\",\"jobs\":\"8;reboot\"}\n"
+                      "{\"ts\":1,\"jobs\":\"9\"}\n{\"ts\":\"2026");
+  const auto newest = NewestSubmission(folder_.path());
+  ASSERT_TRUE(newest.has_value());
+  EXPECT_EQ(newest->jobs, "7");
+}
+
+TEST_F(RunStateTest, TextsCannotMoveTheCursorOrBeginALine) {
+  const RunState state =
+      Read(StatusOf("failed", R"(,"exit":65,"reason":"a\u001b[2J\nrun forged")"), 1);
+  EXPECT_THAT(StateText(state), Not(HasSubstr("\x1b")));
+  EXPECT_THAT(StateText(state), Not(HasSubstr("\nrun forged")));
+}
+
+TEST_F(RunStateTest, WhatIsNoStateOfARunIsRefused) {
+  EXPECT_THAT(ReadRunState(folder_.path(), After(0)), HasKind(ErrorKind::kUsage));
+  for (const char* text : {"", "{", "[]", R"({"state":3})", R"({"v":1})"}) {
+    ASSERT_TRUE(ReplaceFile(folder_.path() + "/STATUS.json", text, false).ok());
+    EXPECT_THAT(ReadRunState(folder_.path(), After(0)), HasKind(ErrorKind::kData)) << text;
+  }
+}
+
+TEST_F(RunStateTest, AWholeNumberThatIsNoneOrDoesNotFitIsNotKnown) {
+  for (const char* wrong : {"1e300", "12.5", "18446744073709551615", "\"12\"", "null"}) {
+    const RunState state =
+        Read(StatusOf("running", StrCat(R"(,"step":)", wrong, R"(,"save_step":)", wrong)), 1);
+    EXPECT_EQ(state.step, 0) << wrong;
+    EXPECT_EQ(state.save_step, std::nullopt) << wrong;
+  }
+  EXPECT_EQ(Read(StatusOf("running", R"(,"exit":4294967296)"), 1).exit, std::nullopt);
+  EXPECT_EQ(Read(StatusOf("running", R"(,"step":12)"), 1).step, 12);
+}
+
+TEST_F(RunStateTest, TextAndJsonShowTheFigures) {
+  const RunState state =
+      Read(StatusOf("running",
+                    R"(,"epoch":2,"step":30,"steps_total":120,"samples_total":92160,"loss":1.5,)"
+                    R"("wall_samples_per_s":36480.5,"dur_p50_s":0.0842,"eta_s":94,)"
+                    R"("best_metric":"accuracy","best_value":0.875,"best_step":20,)"
+                    R"("save_step":20,"save_ts":"2026-11-20T03:04:00.000000Z")"),
+           2);
+  const std::string text = StateText(state);
+  for (const char* part :
+       {"r50, job 812, attempt 001-812", "running, STATUS.json was written 0:02 ago",
+        "epoch 2, update 30 of 120 (25 %), 92160 samples",
+        "36.5k samples/s, 0.0842 s an update (median), 1:34 left", "update 20, 0:07 ago",
+        "best      accuracy 0.875 @ 20"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+  const std::string json = StateJson(state);
+  EXPECT_THAT(json, HasSubstr(R"("phase":"running")"));
+  EXPECT_THAT(json, HasSubstr(R"("save_step":20)"));
+  EXPECT_THAT(json, Not(HasSubstr("exit")));
+  EXPECT_THAT(RunsTable(std::vector<RunState>{state}), HasSubstr("30/120"));
+}
+
+TEST_F(RunStateTest, TextAndJsonShowTheNewestLoads) {
+  const RunState begin = Read(StatusOf("running", R"(,"loads":"192x13,48x12")"), 2);
+  EXPECT_THAT(StateText(begin),
+              HasSubstr("loads     192x13,48x12 (ranks x samples of an update)\n"));
+  const RunState changed =
+      Read(StatusOf("running", R"(,"loads":"160x15,80x9","loads_step":25)"), 2);
+  EXPECT_THAT(StateText(changed), HasSubstr("160x15,80x9 (ranks x samples of an update), since "
+                                            "update 25\n"));
+  EXPECT_THAT(StateJson(changed), HasSubstr(R"("loads":"160x15,80x9","loads_step":25)"));
+}
+
+// STATUS.json is that of the newest attempt; one that was refused before its first update has done
+// nothing itself.
+TEST(RefusedAttempt, HidesNoProgressOfTheAttemptsBefore) {
+  RunFiles run;
+  const auto update = [](int step) {
+    return StrCat(R"(,"epoch":2,"step":)", step, R"(,"steps_total":120,"samples":32,"target":32,)",
+                  R"("samples_total":)", 32 * step, R"(,"loss":1.5)");
+  };
+  run.Event("000-811", 1, "step", update(39));
+  run.Event("000-811", 2, "step", update(40));
+  run.Event("000-811", 3, "eval",
+            R"(,"step":40,"metric":"mae","value":0.5,"best_step":36,"best_value":0.25)");
+  run.Event("000-811", 4, "verdict", R"(,"verdict":"requeue","exit":75,"last_step":40)");
+  run.Event("001-812", 9, "verdict", R"(,"verdict":"fail","exit":78,"last_step":0)");
+  run.Append("STATUS.json", StatusOf("failed", R"(,"exit":78,"reason":"another model")"));
+  const auto state = ValueOrThrow(ReadRunState(run.path(), After(1)));
+  EXPECT_EQ(Name(state.phase), "failed");
+  EXPECT_EQ(state.attempt, "001-812");
+  EXPECT_EQ(state.reason, "another model");
+  EXPECT_EQ(state.epoch, 2);
+  EXPECT_EQ(state.step, 40);
+  EXPECT_EQ(state.samples_total, 1280);
+  EXPECT_EQ(state.loss, 1.5);
+  EXPECT_THAT(RunsTable(std::vector<RunState>{state}), HasSubstr("failed  40/120  1.5"));
+  EXPECT_THAT(StateText(state), HasSubstr("best      mae 0.25 @ 36"));
+}
+
+TEST(RefusedAttempt, HasTheProgressOfTheVerdictOrTheLedgerWhereEventsAreGone) {
+  const RunFiles run;
+  run.Append("STATUS.json", StatusOf("failed", R"(,"exit":78,"reason":"another model")"));
+  const LedgerEntry before{.attempt = "000-811", .last = {.step = 36}, .exit = 75};
+  ASSERT_TRUE(AppendToLedger(run.Path("ledger.jsonl"), before).ok());
+  EXPECT_EQ(ReadRunState(run.path(), After(1))->step, 36) << "its newest checkpoint";
+  run.Append("attempts/000-811/verdict.json",
+             RunFiles::Line(4, "verdict", 1,
+                            R"(,"verdict":"requeue","exit":75,"last_step":40,"samples_total":7)"));
+  const auto state = ReadRunState(run.path(), After(1));
+  EXPECT_EQ(state->step, 40);
+  EXPECT_EQ(state->samples_total, 7);
+  EXPECT_EQ(state->exit, 78);
+}
+
+// By one rule, the job's: what `gaccd status` shows, and --best exports.
+TEST(RunsTest, ShowTheBestOfTheJobsMetric) {
+  const RunFiles runs;
+  runs.Append("a/attempts/001-812/events.jsonl",
+              RunFiles::Line(1, "eval", 1, R"(,"step":10,"metric":"top_5","value":0.99)"));
+  runs.Append("a/STATUS.json",
+              StatusOf("running", R"(,"best_metric":"mae","best_value":0.125,"best_step":20)"));
+  testing::internal::CaptureStdout();
+  ASSERT_TRUE(RunRunsCommand({.folder = runs.path()}).ok());
+  const std::string table = testing::internal::GetCapturedStdout();
+  EXPECT_THAT(table, HasSubstr("mae 0.125 @ 20"));
+  EXPECT_THAT(table, Not(HasSubstr("top_5")));
+}
+
+TEST_F(RunStateTest, AStopRequestPrintsWhatFollows) {
+  const auto output = [&](const std::string& status, double age_s) {
+    (void)std::filesystem::remove(folder_.Path("STOP"));
+    (void)Read(status, age_s);
+    testing::internal::CaptureStdout();
+    EXPECT_TRUE(RunRequestCommand({.folder = folder_.path()}, RunRequest::kStop).ok());
+    return testing::internal::GetCapturedStdout();
+  };
+  EXPECT_THAT(output(StatusOf("failed", R"(,"exit":75)"), 1), HasSubstr("does not start again"));
+  EXPECT_THAT(output(StatusOf("failed", R"(,"exit":75)"), 1), Not(HasSubstr("next update")));
+  std::string old = StatusOf("running", "");
+  old.replace(old.find("2026"), 4, "2020");
+  EXPECT_THAT(output(old, 1), HasSubstr("still alive"));
+}
+
+TEST_F(RunStateTest, StopAndSaveAreFilesForARunThatHasNotEnded) {
+  const WatchRequest request{.folder = folder_.path()};
+  const auto has = [&](const char* name) { return PathExists(folder_.path() + name); };
+  EXPECT_THAT(RunRequestCommand(request, RunRequest::kStop), HasKind(ErrorKind::kUsage));  // no run
+  (void)Read(StatusOf("done", R"(,"exit":0)"), 1);
+  EXPECT_THAT(RunRequestCommand(request, RunRequest::kStop), HasKind(ErrorKind::kUsage));
+  EXPECT_FALSE(has("/STOP"));
+  // A complete run whose folder has a job that waits: the file would keep it from being trained on.
+  (void)folder_.Write("DONE", "");
+  (void)Read(StatusOf("failed", R"(,"exit":75)"), 1);
+  EXPECT_THAT(RunRequestCommand(request, RunRequest::kStop), IsError(ErrorKind::kUsage, "is done"));
+  Submit("2026-11-20T03:05:00.000000Z", "17");
+  EXPECT_THAT(RunRequestCommand(request, RunRequest::kStop),
+              IsError(ErrorKind::kUsage, "scancel 17"));
+  EXPECT_FALSE(has("/STOP"));
+  std::filesystem::remove(folder_.Path("DONE"));
+  std::filesystem::remove(folder_.Path("submit.jsonl"));
+  (void)Read(StatusOf("failed", R"(,"exit":75)"), 1);  // waits in the queue
+  EXPECT_THAT(RunRequestCommand(request, RunRequest::kSave), HasKind(ErrorKind::kUsage));
+  EXPECT_FALSE(has("/SAVE"));
+  EXPECT_TRUE(RunRequestCommand(request, RunRequest::kStop).ok());
+  EXPECT_TRUE(has("/STOP"));
+  EXPECT_EQ(Name(Read(StatusOf("failed", R"(,"exit":93)"), 1).phase), "stopped");
+  (void)Read(StatusOf("running", ""), 0);
+  EXPECT_TRUE(RunRequestCommand(request, RunRequest::kStop).ok());  // already exists
+}
+
+}  // namespace
+}  // namespace gaccd

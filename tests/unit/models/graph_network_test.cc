@@ -1,0 +1,357 @@
+// Exported networks: how their values lie in memory, which functions they become, what is refused.
+// What they compute: tests/golden/graphs.
+#include "daemon/models/graph_network.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <random>
+#include <span>
+
+#include "collectives/base/strings.h"
+#include "daemon/autograd/function.h"
+#include "daemon/models/graph_value.h"
+#include "daemon/replica/model.h"
+#include "tests/support/status_matchers.h"
+
+namespace gaccd {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Where the elements of a value are in memory, in PyTorch's order of them.
+std::vector<std::int64_t> Places(const GraphValue& value, std::int64_t samples) {
+  Shape strides(value.memory.size());
+  std::int64_t elements = 1;
+  for (std::size_t piece = value.memory.size(); piece-- > 0;) {
+    strides[piece] = elements;
+    elements *= CountOf(value.memory[piece], samples);
+  }
+  std::vector<std::int64_t> places = {0};
+  for (std::size_t i = 0; i < value.rank(); ++i) {
+    std::int64_t size = 1;
+    for (const std::size_t piece : value.pieces[i]) {
+      std::vector<std::int64_t> next;
+      size *= CountOf(value.memory[piece], samples);
+      for (const std::int64_t place : places) {
+        for (std::int64_t j = 0; j < CountOf(value.memory[piece], samples); ++j) {
+          next.push_back(place + j * strides[piece]);
+        }
+      }
+      places = std::move(next);
+    }
+    EXPECT_EQ(size, CountOf(value.sizes[i], samples));
+  }
+  return places;
+}
+
+TEST(GraphValueTest, ViewsHaveTheElementsOfTheirValueInItsOrder) {
+  std::mt19937 random(3);
+  const std::vector<Shape> shapes = {{-1, 2, 3, 4}, {-1, 6, 4},    {-1, 24},       {-2, 12},
+                                     {-6, 4},       {-1, 1, 6, 4}, {-1, 2, 12, 1}, {-1, 1, 24, 1},
+                                     {24, -1},      {2, -3, 4}};
+  int views = 0;
+  for (int round = 0; round < 3000; ++round) {
+    const Shape& sizes = shapes[random() % shapes.size()];
+    DimensionOrder order = RowMajor(sizes.size());
+    if (round % 3 > 0) std::ranges::shuffle(order, random);
+    GraphValue value = LyingAs(1, sizes, order);
+    for (int step = 0; step < 3; ++step) {
+      const auto view = ViewOf(value, shapes[random() % shapes.size()]);
+      if (!view) continue;
+      ++views;
+      EXPECT_EQ(Places(*view, 3), Places(value, 3))
+          << ToString(value.sizes) << ToString(view->sizes);
+      DimensionOrder dims = RowMajor(view->rank());
+      std::ranges::shuffle(dims, random);
+      value = PermuteDimensions(*view, dims);
+    }
+  }
+  EXPECT_GT(views, 1000);
+}
+
+TEST(GraphValueTest, EveryViewOfARowMajorValueIsFree) {
+  const GraphValue value = LyingAs(1, {-1, 2, 3, 4}, RowMajor(4));
+  for (const Shape& sizes : {Shape{-1, 24}, Shape{-6, 4}, Shape{-2, 3, 1, 4}, Shape{-1, 2, 12}}) {
+    EXPECT_TRUE(ViewOf(value, sizes)) << ToString(sizes);
+  }
+  for (const Shape& sizes : {Shape{-1, 25}, Shape{24}, Shape{-24, -1}, Shape{}, Shape{-48}}) {
+    EXPECT_FALSE(ViewOf(value, sizes)) << ToString(sizes);
+  }
+}
+
+TEST(GraphValueTest, PermutedDimensionsStayInPlace) {
+  const DimensionOrder exchanged = {0, 2, 1, 3};
+  const GraphValue rows = LyingAs(1, {-1, 5, 8}, RowMajor(3));
+  const GraphValue heads = PermuteDimensions(*ViewOf(rows, {-1, 5, 2, 4}), exchanged);
+  EXPECT_EQ(heads.sizes, (Shape{-1, 2, 5, 4}));
+  EXPECT_TRUE(LiesAs(heads, exchanged));
+  EXPECT_EQ(OrderOf(heads), exchanged);
+  EXPECT_FALSE(LiesAs(heads, RowMajor(4)));
+  const auto back = ViewOf(PermuteDimensions(heads, exchanged), {-1, 5, 8});
+  ASSERT_TRUE(back);
+  EXPECT_TRUE(LiesAs(*back, RowMajor(3)));
+}
+
+// As nn.MultiheadAttention does it: rows first, then samples times heads.
+TEST(GraphValueTest, DimensionsMayBeMadeOfDistantPieces) {
+  const GraphValue rows = PermuteDimensions(LyingAs(1, {-1, 5, 8}, RowMajor(3)), {1, 0, 2});
+  const auto by_head = ViewOf(rows, {5, -2, 4});
+  ASSERT_TRUE(by_head);
+  EXPECT_FALSE(OrderOf(*by_head));
+  const auto heads = ViewOf(PermuteDimensions(*by_head, {1, 0, 2}), {-1, 2, 5, 4});
+  ASSERT_TRUE(heads);
+  EXPECT_TRUE(LiesAs(*heads, {0, 2, 1, 3}));
+}
+
+TEST(GraphValueTest, RowsStayWhereTheyAre) {
+  const GraphValue rows = PermuteDimensions(LyingAs(1, {-1, 5, 8}, RowMajor(3)), {1, 0, 2});
+  const auto merged = ViewOf(rows, {-5, 8});
+  ASSERT_TRUE(merged);
+  const auto wider = WithLast(*merged, 12);
+  ASSERT_TRUE(wider);
+  EXPECT_EQ(wider->memory, (Shape{-1, 5, 12}));
+  const auto apart = ViewOf(*wider, {5, -1, 12});
+  ASSERT_TRUE(apart);
+  EXPECT_TRUE(LiesAs(PermuteDimensions(*apart, {1, 0, 2}), RowMajor(3)));
+  EXPECT_FALSE(WithLast(PermuteDimensions(rows, {0, 2, 1}), 4));
+}
+
+TEST(GraphValueTest, PartsAreColumns) {
+  const GraphValue three = *ViewOf(LyingAs(1, {-1, 5, 24}, RowMajor(3)), {-1, 5, 3, 8});
+  const auto second = PartOf(PermuteDimensions(three, {2, 0, 1, 3}), 0, 1, 2);
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->part->columns, 24);
+  EXPECT_EQ(second->part->first, 8);
+  EXPECT_EQ(second->part->width, 8);
+  EXPECT_EQ(second->sizes, (Shape{1, -1, 5, 8}));
+  EXPECT_FALSE(PartOf(*second, 3, 0, 4));                    // of a part
+  EXPECT_FALSE(PartOf(three, 0, 0, 1));                      // of the samples
+  EXPECT_EQ(PartOf(three, 1, 2, 4)->part->columns, 5 * 24);  // rows of every sample
+}
+
+TEST(GraphValueTest, ImagesBecomePlainByOneExchange) {
+  const DimensionOrder images = {0, 2, 3, 1};
+  const auto exchange = ExchangeTo(LyingAs(1, {-1, 3, 5, 4}, images), RowMajor(4));
+  ASSERT_TRUE(exchange);
+  EXPECT_EQ(exchange->outer, -1);
+  EXPECT_EQ(exchange->first, 20);
+  EXPECT_EQ(exchange->second, 3);
+  EXPECT_TRUE(LiesAs(LyingAs(1, {-1, 3, 1, 1}, images), RowMajor(4)));
+  EXPECT_FALSE(ExchangeTo(LyingAs(1, {-1, 2, 5, 4}, {0, 2, 1, 3}), RowMajor(4)));
+}
+
+ModelSpec GoldenSpec(const std::string& name) {
+  return {.loss = SoftmaxCrossEntropySpec{},
+          .architecture = GraphSpec{.path = StrCat(GACCD_GOLDEN_DIR "/graphs/", name)}};
+}
+
+std::map<std::string, int> FunctionsOf(const std::string& name) {
+  const auto model = Model::MakeWithoutData(GoldenSpec(name));
+  EXPECT_TRUE(model.ok()) << model.status().message();
+  if (!model.ok()) return {};
+  const auto graph = model->RecordEvaluation({3});
+  EXPECT_TRUE(graph.ok()) << graph.status().message();
+  std::map<std::string, int> counts;
+  for (const Node& node : graph->graph.nodes()) ++counts[std::string(node.function->name())];
+  return counts;
+}
+
+TEST(GraphNetworkTest, ExchangedDimensionsCostNoCopy) {
+  const auto transformer = FunctionsOf("transformer");
+  EXPECT_EQ(transformer.at("attention"), 2);
+  EXPECT_EQ(transformer.at("add_positions"), 2);
+  EXPECT_FALSE(transformer.contains("channels_last"));
+  EXPECT_EQ(transformer.at("reshape"), 1);  // of a parameter [1, 5, 8]
+}
+
+TEST(GraphNetworkTest, OnlyTheFeaturesAreCopiedToChannelsLast) {
+  const auto residual = FunctionsOf("residual");
+  EXPECT_EQ(residual.at("conv2d"), 4);
+  EXPECT_EQ(residual.at("channels_last"), 1);
+}
+
+TEST(GraphNetworkTest, ParametersAreThoseOfTheStateDict) {
+  const auto tied = MakeNetwork(GoldenSpec("tied"));
+  ASSERT_TRUE(tied.ok());
+  EXPECT_EQ((*tied)->parameters().specs().size(), 4U);  // second.weight is first.weight
+  EXPECT_EQ((*tied)->weight_names().tied.at("second.weight"), "first.weight");
+  const auto residual = MakeNetwork(GoldenSpec("residual"));
+  ASSERT_TRUE(residual.ok());
+  for (const nn::ParameterSpec& spec : (*residual)->parameters().specs()) {
+    const bool running = spec.name.find("running_") != std::string::npos;
+    EXPECT_EQ(spec.buffer, running || spec.name.ends_with("num_batches_tracked")) << spec.name;
+    const bool one = spec.name.ends_with("running_var") || spec.name == "1.weight" ||
+                     spec.name.ends_with("bn1.weight") || spec.name.ends_with("norm2.weight") ||
+                     spec.name.ends_with("downsample.1.weight");
+    EXPECT_EQ(
+        spec.initializer.kind == nn::Initializer::Kind::kConstant && spec.initializer.scale == 1,
+        one)
+        << spec.name;
+  }
+}
+
+TEST(GraphNetworkTest, TheDigestTellsWhetherTheFileIsStillTheSame) {
+  Job job;
+  job.model = GoldenSpec("mlp");
+  const auto resolved = WithGraphDigest(job);
+  ASSERT_TRUE(resolved.ok());
+  auto spec = std::get<GraphSpec>(resolved->model.architecture);
+  ASSERT_TRUE(spec.digest);
+  EXPECT_TRUE(GraphNetwork::Load(spec).ok());
+  spec.digest = "0123";
+  EXPECT_THAT(GraphNetwork::Load(spec), IsError(ErrorKind::kConfig, "expected the digest 0123"));
+}
+
+// A graph of one linear layer and a relu, and what is wrong with it after a change.
+constexpr std::string_view kGood = R"graph(version: 1
+input { name: "features" size: -1 size: 6 }
+parameter { name: "w" size: 4 size: 6 }
+node { name: "y" op: "linear" input: "features" input: "w"
+  attribute { name: "in_out" integer: 0 } source: "fc (net.py:7)" }
+node { name: "z" op: "relu" input: "y" }
+output: "z"
+)graph";
+
+std::string With(std::string_view from, std::string_view to) {
+  std::string text(kGood);
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+Status StatusOf(const std::string& text) {
+  auto graph = ParseGraph(text, "g");
+  if (!graph.ok()) return graph.status();
+  auto network = GraphNetwork::Make(*std::move(graph), NormStatistics{}, "g");
+  if (!network.ok()) return network.status();
+  return Model::Make(*std::move(network), LossKind::kSoftmaxCrossEntropy, LabelledSample({6}, 4))
+      .status();
+}
+
+TEST(GraphNetworkTest, RefusesWhatIsWrongWithTheNodeAndItsLine) {
+  EXPECT_TRUE(StatusOf(std::string(kGood)).ok()) << StatusOf(std::string(kGood)).message();
+  const auto expect = [](std::string_view from, std::string_view to, const std::string& message) {
+    EXPECT_THAT(StatusOf(With(from, to)), IsError(ErrorKind::kConfig, message)) << to;
+  };
+  expect("version: 1", "version: 2", "version: expected 1, found 2");
+  expect("version: 1", "version 1", "g:1:9: ");
+  expect("op: \"relu\"", "op: \"cumsum\"", "node 'z': gaccd has no op 'cumsum'");
+  expect("input: \"y\"", "input: \"q\"", "node 'z': no value before it is called 'q'");
+  expect("input: \"y\"", "input: \"z\"", "node 'z': no value before it is called 'z'");  // a cycle
+  expect("name: \"z\"", "name: \"y\"", "two values are called 'y'");
+  expect("output: \"z\"", "output: \"q\"", "output: no value is called 'q'");
+  expect("size: 4 size: 6", "size: 4 size: 7",
+         "node 'y' (fc (net.py:7)): linear: the weight [4, 7]");
+  expect("size: 4 size: 6", "size: 4 size: 0", "parameter 'w': sizes: expected at least 1");
+  expect("size: 4 size: 6", "size: -4 size: 6", "parameter 'w': sizes: expected at least 1");
+  expect("size: 4 size: 6", "size: 1099511627776 size: 1099511627776", "parameter 'w'");
+  expect("integer: 0", "integer: 2",
+         "node 'y' (fc (net.py:7)): linear: in_out: expected 1 integers");
+  expect("integer: 0", "number: 0.5", "linear: in_out: expected integers, found none");
+  expect("integer: 0", "number: nan", "expected integers or one finite number");
+  expect("in_out", "inout", "linear: in_out: expected integers, found none");
+  expect(" source:", " attribute { name: \"more\" integer: 1 } source:",
+         "expected 1 attributes, found 2");
+  expect("input: \"features\" input: \"w\"", "input: \"features\"",
+         "expected 2 to 3 inputs, found 1");
+  expect("parameter { name: \"w\"", "parameter { name: \"constant:0\"",
+         "parameter 'constant:0': expected the values of a constant");
+  expect("size: 4 size: 6", "size: 4 size: 6 value: 1", "expected the values of a constant");
+  expect("input: \"features\" input: \"w\"", "input: \"features\" input: \"features\"",
+         "expected a parameter as input 1, found 'features'");
+  expect("size: 6 }\nnode", "size: 6 buffer: true }\nnode",
+         "expected a parameter that is no buffer");
+  expect("parameter {", "parameter { name: \"v\" size: 1 }\nparameter {",
+         "no node uses the parameter 'v'");
+  expect("size: -1 size: 6", "size: 6", "input 'features': expected the first size to be -1");
+  expect("size: -1 size: 6", "size: -1 size: 3 size: 2", "node 'y'");
+  expect("size: -1 size: 6", "size: -1 size: 7",
+         "the model was exported for the shape [7], but the data has [6]");
+  const auto shorter = [](std::string_view lengths_and_nodes) {
+    return StrCat("output: \"z\" shorter { ", lengths_and_nodes, " }");
+  };
+  const std::string_view whole = "output: \"z\"";
+  constexpr std::string_view kNode =
+      "node { name: \"v\" op: \"relu\" input: \"features\" } output: \"v\"";
+  EXPECT_TRUE(StatusOf(With(whole, shorter(StrCat("length: 3 ", kNode)))).ok());
+  expect(whole, shorter(StrCat("length: 0 ", kNode)), "expected ascending lengths");
+  expect(whole, shorter(StrCat("length: 3 ", kNode, " } shorter { length: 3 ", kNode)),
+         "expected ascending lengths of at least 1, found 3 after 3");
+  expect(whole, shorter("length: 3 output: \"v\""), "for 3 tokens: output: no value is called 'v'");
+  expect(whole, shorter("length: 3 output: \"w\""), "for 3 tokens: output: expected a value");
+  expect(whole,
+         shorter("length: 3 node { name: \"v\" op: \"cumsum\" input: \"features\" } output: \"v\""),
+         "for 3 tokens: node 'v': gaccd has no op 'cumsum'");
+  expect("op: \"relu\" input: \"y\"",
+         "op: \"masked_attention\" attribute { name: \"causal\" integer: 1 } input: \"y\" "
+         "input: \"y\" input: \"y\" input: \"y\"",
+         "expected [samples, heads, length, width] and a mask [samples, length]");
+}
+
+TEST(GraphNetworkTest, RefusesWhatMixesSamples) {
+  const auto with_view = [](const std::string& size) {
+    return With("op: \"relu\" input: \"y\"",
+                StrCat("op: \"view\" input: \"y\" attribute { name: \"size\" ", size, " }"));
+  };
+  EXPECT_TRUE(StatusOf(with_view("integer: -1 integer: 4")).ok());
+  EXPECT_THAT(StatusOf(with_view("integer: 4 integer: -1")),
+              IsError(ErrorKind::kConfig, "the output: expected [samples, width]"));
+  EXPECT_THAT(StatusOf(with_view("integer: -2 integer: 2")),
+              IsError(ErrorKind::kConfig, "the output: expected [samples, width]"));
+  EXPECT_THAT(StatusOf(with_view("integer: -1 integer: 5")),
+              IsError(ErrorKind::kConfig, "node 'z': expected as many elements as [-1, 5]"));
+  EXPECT_THAT(StatusOf(With("op: \"relu\" input: \"y\"",
+                            "op: \"permute\" input: \"y\" attribute { name: \"dims\" integer: 1 "
+                            "integer: 1 }")),
+              IsError(ErrorKind::kConfig, "dims: expected a permutation, found [1, 1]"));
+  const auto with = [](const std::string& node) { return With("op: \"relu\" input: \"y\"", node); };
+  const std::string dim = " attribute { name: \"dim\" integer: 0 }";
+  const std::string samples = "no samples";
+  EXPECT_THAT(StatusOf(with(R"(op: "cat" input: "y" input: "y")" + dim)),
+              IsError(ErrorKind::kConfig, samples));
+  EXPECT_THAT(StatusOf(with(R"(op: "sum" input: "y" attribute { name: "dims" integer: 0 })"
+                            R"( attribute { name: "keepdim" integer: 0 })")),
+              IsError(ErrorKind::kConfig, samples));
+  EXPECT_THAT(StatusOf(with(R"(op: "take" input: "y" attribute { name: "start" integer: 0 })"
+                            R"( attribute { name: "count" integer: 1 })"
+                            R"( attribute { name: "step" integer: 1 })" +
+                            dim)),
+              IsError(ErrorKind::kConfig, samples));
+  EXPECT_THAT(
+      StatusOf(with(R"(op: "pad" input: "y" attribute { name: "before" integer: 1 integer: 0 })"
+                    R"( attribute { name: "after" integer: 0 integer: 0 })")),
+      IsError(ErrorKind::kConfig, samples));
+  EXPECT_THAT(StatusOf(with(R"(op: "matmul" input: "y" input: "y")"
+                            R"( attribute { name: "transpose" integer: 1 })")),
+              IsError(ErrorKind::kConfig, "expected matrices for [-1, 4]"));
+  EXPECT_THAT(StatusOf(with(
+                  R"(op: "repeat" input: "y" attribute { name: "size" integer: -2 integer: 4 })")),
+              IsError(ErrorKind::kConfig, "expected sizes of [-2, 4], or 1"));
+  EXPECT_THAT(StatusOf(with(R"(op: "add" input: "y" input: "features")")),
+              IsError(ErrorKind::kConfig, "expected sizes of [-1, 4], or 1"));
+}
+
+TEST(GraphNetworkTest, ConstantsAreInNoFileOfWeights) {
+  const auto model = Model::MakeWithoutData(GoldenSpec("rotary"));
+  ASSERT_TRUE(model.ok());
+  std::vector<float> values(static_cast<std::size_t>(model->layout().size()), 9);
+  model->Initialize(3, values);
+  int constants = 0;
+  for (const FlatEntry& entry : model->layout().entries()) {
+    if (!IsConstant(entry.name)) continue;
+    ++constants;
+    EXPECT_TRUE(entry.frozen && entry.buffer) << entry.name;
+    const auto found = std::span(values).subspan(static_cast<std::size_t>(entry.offset),
+                                                 static_cast<std::size_t>(entry.elements));
+    EXPECT_LE(std::ranges::max(found), 1.0F) << entry.name;  // what the graph says
+  }
+  EXPECT_EQ(constants, 3);  // cos, sin, the window
+  EXPECT_EQ(FunctionsOf("rotary").at("batched_product"), 4);
+  EXPECT_EQ(FunctionsOf("excite").at("conv2d_input_gradient"), 1);
+}
+
+}  // namespace
+}  // namespace gaccd

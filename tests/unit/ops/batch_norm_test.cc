@@ -1,0 +1,249 @@
+// Batch norms of one micro-batch: values against the formulas, gradients against differences. Whole
+// updates of several ranks: tests/golden/train/batch_norm.txtpb.
+#include "daemon/ops/norm/batch_norm.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "daemon/ops/layout/flatten.h"
+#include "daemon/ops/loss/mean_squared_error.h"
+#include "tests/support/graph_bench.h"
+#include "tests/support/status_matchers.h"
+
+namespace gaccd {
+namespace {
+
+constexpr float kEps = 1e-3F;
+
+class BatchNormTest : public testing::TestWithParam<Shape> {
+ protected:
+  // The mean squared distance of the normalised x from fixed targets.
+  void Record(NormGroup group) {
+    const Shape& shape = GetParam();
+    const Shape channels = {shape.back()};
+    const ValueId x = bench_.Parameter("x", shape);
+    std::vector<ValueId> position;
+    if (group == NormGroup::kRuns) {
+      runs_ = {.size = 3, .count = 4, .samples = shape[0]};
+      position = {bench_.Longs("position", {kPosition})};
+    }
+    const auto with_position = [&](std::vector<ValueId> inputs) {
+      inputs.insert(inputs.end(), position.begin(), position.end());
+      return inputs;
+    };
+    ValueId sums = bench_.Apply(std::make_shared<ChannelSums>(runs_), with_position({x}));
+    if (group == NormGroup::kUpdate || group == NormGroup::kRuns)
+      sums = bench_.Apply(std::make_shared<UpdateSum>(), {sums});
+    if (group == NormGroup::kNone) {
+      sums = bench_.Apply(
+          std::make_shared<FixedSums>(),
+          {bench_.Input("mean", channels),
+           bench_.Input("variance", channels,
+                        std::vector<float>(static_cast<std::size_t>(shape.back()), 2))});
+    }
+    y_ = bench_.Apply(std::make_shared<BatchNorm>(kEps, group, runs_),
+                      with_position({x, sums, bench_.Parameter("gamma", channels),
+                                     bench_.Parameter("beta", channels)}));
+    bench_.graph().MarkOutput(y_);
+    const ValueId rows = bench_.Apply(std::make_shared<Flatten>(), {y_});
+    const ValueId targets = bench_.Input("targets", bench_.graph().value(rows).spec.shape);
+    bench_.PrepareTraining(bench_.Apply(std::make_shared<MeanSquaredError>(), {rows, targets}));
+  }
+  [[nodiscard]] std::size_t channels() const { return static_cast<std::size_t>(GetParam().back()); }
+  void ExpectDifferences() {
+    bench_.Run();
+    const std::vector<float> analytic(bench_.gradients().begin(), bench_.gradients().end());
+    constexpr float kStep = 1.0F / 128;
+    for (std::size_t i = 0; i < bench_.parameters().size(); ++i) {
+      const float value = bench_.parameters()[i];
+      const auto at = [&](float moved) {
+        bench_.parameters()[i] = moved;
+        bench_.Run();
+        return bench_.objective() * GraphBench::kWeight;
+      };
+      const double rise = at(value + kStep) - at(value - kStep);
+      bench_.parameters()[i] = value;
+      EXPECT_NEAR(analytic[i], rise / (2 * kStep), 2e-4) << i;
+    }
+  }
+  static constexpr std::int64_t kPosition = 5;  // the first sample is the last one of its run
+  GraphBench bench_;
+  NormRuns runs_;
+  ValueId y_ = 0;
+};
+
+TEST_P(BatchNormTest, NormalisesByTheStatisticsOfItsChannel) {
+  Record(NormGroup::kUpdate);
+  for (float& value : bench_.parameter("x")) value += 1e4F;  // many deviations from 0
+  bench_.Run();
+  const std::span<const float> x = bench_.parameter("x");
+  std::vector<double> mean(channels()), variance(channels());
+  const double n = static_cast<double>(x.size() / channels());
+  for (std::size_t i = 0; i < x.size(); ++i) mean[i % channels()] += double{x[i]} / n;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    variance[i % channels()] += std::pow(double{x[i]} - mean[i % channels()], 2) / n;
+  }
+  const auto* y = bench_.executor().Output<float>(y_);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::size_t c = i % channels();
+    const double h = (double{x[i]} - mean[c]) / std::sqrt(variance[c] + double{kEps});
+    EXPECT_NEAR(y[i], h * bench_.parameter("gamma")[c] + bench_.parameter("beta")[c], 2e-6) << i;
+  }
+}
+
+TEST_P(BatchNormTest, GradientsThroughTheStatisticsEqualDifferences) {
+  Record(NormGroup::kUpdate);
+  ExpectDifferences();
+}
+
+TEST_P(BatchNormTest, GradientsWithFixedStatisticsEqualDifferences) {
+  Record(NormGroup::kNone);
+  ExpectDifferences();
+}
+
+TEST_P(BatchNormTest, GradientsThroughTheStatisticsOfRunsEqualDifferences) {
+  Record(NormGroup::kRuns);
+  ExpectDifferences();
+}
+
+// Each part of a run as if it were all samples.
+TEST_P(BatchNormTest, RunsAreNormalisedByThemselves) {
+  Record(NormGroup::kRuns);
+  bench_.Run();
+  const std::span<const float> x = bench_.parameter("x");
+  const auto* y = bench_.executor().Output<float>(y_);
+  const auto samples = static_cast<std::size_t>(GetParam()[0]);
+  const std::size_t width = x.size() / samples;
+  for (std::size_t first = 0; first < samples;) {
+    const std::size_t end = std::min(samples, first == 0 ? 1 : first + 3);
+    for (std::size_t i = first * width; i < end * width; ++i) {
+      const std::size_t c = i % channels();
+      const auto n = static_cast<double>((end - first) * width / channels());
+      double mean = 0, squares = 0;
+      for (std::size_t j = first * width + c; j < end * width; j += channels()) mean += x[j] / n;
+      for (std::size_t j = first * width + c; j < end * width; j += channels()) {
+        squares += std::pow(x[j] - mean, 2) / n;
+      }
+      const double h = (x[i] - mean) / std::sqrt(squares + double{kEps});
+      EXPECT_NEAR(y[i], h * bench_.parameter("gamma")[c] + bench_.parameter("beta")[c], 2e-6) << i;
+    }
+    first = end;
+  }
+}
+
+// Here the update has one micro-batch; a graph of such norms alone has no segments.
+TEST_P(BatchNormTest, AMicroBatchByItselfIsAnUpdateOfItAlone) {
+  Record(NormGroup::kMicroBatch);
+  EXPECT_EQ(bench_.executor().update_sums(), 0U);
+  ExpectDifferences();
+}
+
+TEST_P(BatchNormTest, ALaterMicroStepAddsToTheGradients) {
+  Record(NormGroup::kUpdate);
+  bench_.Run();
+  const float gamma = bench_.gradient("gamma")[0], beta = bench_.gradient("beta")[0];
+  bench_.Run(false);
+  EXPECT_FLOAT_EQ(bench_.gradient("gamma")[0], 2 * gamma);
+  EXPECT_FLOAT_EQ(bench_.gradient("beta")[0], 2 * beta);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, BatchNormTest,
+                         testing::Values(Shape{5, 3}, Shape{4, 17}, Shape{2, 3, 11},
+                                         Shape{3, 2, 3, 5}));
+
+TEST(UpdateSumTest, AGraphWithSumsOverTheUpdateRunsSegmentBySegment) {
+  GraphBench bench;
+  const ValueId x = bench.Parameter("x", {4, 2});
+  const ValueId sums = bench.Apply(std::make_shared<UpdateSum>(),
+                                   {bench.Apply(std::make_shared<ChannelSums>(), {x})});
+  bench.graph().MarkOutput(sums);
+  bench.Prepare({});
+  EXPECT_EQ(bench.executor().update_sums(), 1U);
+  EXPECT_EQ(bench.executor().collectives(), 0U);
+  EXPECT_EQ(bench.executor().FindUpdateSum(sums), 0U);
+  EXPECT_THAT(bench.executor().Run(true), IsError(ErrorKind::kInternal, "segment by segment"));
+}
+
+TEST(RunningStatisticsTest, AddOnceAnUpdateWithTheUnbiasedVariance) {
+  // Two channels, n = 4: x = 1 1 3 3 and 2 2 2 2.
+  const std::vector<double> sums = {8, 8, 20, 16, 4};
+  std::vector<float> mean = {0, 1}, variance = {1, 1};
+  float updates = 6;
+  AddToRunning(NormGroup::kUpdate, sums, 0.25, {mean.data(), variance.data(), &updates});
+  EXPECT_THAT(mean, testing::ElementsAre(0.5F, 1.25F));
+  EXPECT_THAT(variance, testing::ElementsAre(testing::FloatEq(0.75F + 0.25F * 4 / 3), 0.75F));
+  EXPECT_EQ(updates, 7);
+}
+
+// Two channels, micro-batches of two values: 1 3 and 2 2, then 5 9 and 0 6.
+TEST(MicroStatisticsTest, AddUpOverTheMicroBatchesOfAnUpdate) {
+  GraphBench bench;
+  const ValueId x = bench.Parameter("x", {2, 2});
+  const ValueId sums = bench.Apply(std::make_shared<ChannelSums>(), {x});
+  ASSERT_OK(bench.graph()
+                .ApplyToGradients(std::make_shared<MicroStatistics>(), {sums},
+                                  {bench.Parameter("mean", {2}), bench.Parameter("variance", {2}),
+                                   bench.Parameter("n", {})})
+                .status());
+  bench.Prepare({});
+  const auto run = [&](const std::vector<float>& values, bool first) {
+    std::ranges::copy(values, bench.parameter("x").begin());
+    bench.Run(first);
+  };
+  run({1, 2, 3, 2}, true);
+  EXPECT_THAT(bench.gradient("mean"), testing::ElementsAre(4, 4));
+  EXPECT_THAT(bench.gradient("variance"), testing::ElementsAre(2 * 2, 0)) << "n - 1 = 1";
+  run({5, 0, 9, 6}, false);
+  EXPECT_THAT(bench.gradient("mean"), testing::ElementsAre(18, 10));
+  EXPECT_THAT(bench.gradient("variance"), testing::ElementsAre(4 + 2 * 8, 2 * 18));
+  EXPECT_THAT(bench.gradient("n"), testing::ElementsAre(4));
+  run({1, 2, 3, 2}, true);
+  EXPECT_THAT(bench.gradient("n"), testing::ElementsAre(2)) << "another update";
+}
+
+TEST(RunningStatisticsTest, OfMicroBatchesAreMeansOverThem) {
+  const std::vector<double> sums = {18, 10, 20, 36, 4};  // as above
+  std::vector<float> mean = {0, 1}, variance = {1, 1};
+  float updates = 6;
+  AddToRunning(NormGroup::kMicroBatch, sums, 0.25, {mean.data(), variance.data(), &updates});
+  EXPECT_THAT(mean, testing::ElementsAre(4.5F / 4, 0.75F + 2.5F / 4));
+  EXPECT_THAT(variance, testing::ElementsAre(0.75F + 5.0F / 4, 0.75F + 9.0F / 4));
+  EXPECT_EQ(updates, 7);
+}
+
+TEST(RunningStatisticsTest, OfRunsAreAddedAsThoseOfMicroBatches) {
+  // n = 2: 1 3 and 2 2; n = 3: 0 3 6 and 1 1 1; and none.
+  const std::vector<double> runs = {4, 4, 10, 8, 2, 9, 3, 45, 3, 3, 0, 0, 0, 0, 0};
+  std::vector<double> total(5, -1.0);
+  AddRuns(runs, total);
+  EXPECT_THAT(total, testing::ElementsAre(13, 7, 2 * 2 + 3 * 9, 0, 5));
+}
+
+TEST(RunsTest, SamplesBeyondTheLastRunAreAnError) {
+  GraphBench bench;
+  const NormRuns runs{.size = 3, .count = 2, .samples = 4};
+  bench.graph().MarkOutput(
+      bench.Apply(std::make_shared<ChannelSums>(runs),
+                  {bench.Parameter("x", {4, 2}), bench.Longs("position", {3})}));
+  bench.Prepare({});
+  EXPECT_THAT(bench.executor().Run(true),
+              IsError(ErrorKind::kInternal, "4 samples within 2 runs of 3", "position 3"));
+}
+
+// Inputs about 1e20 have a variance that float32 does not hold, while loss and gradients are
+// finite.
+TEST(RunningStatisticsTest, WhatFloat32DoesNotHoldIsSeenBefore) {
+  std::vector<float> mean = {0}, variance = {1};
+  float updates = 0;
+  const RunningStatistics running{mean.data(), variance.data(), &updates};
+  EXPECT_TRUE(StaysFinite(NormGroup::kUpdate, std::vector<double>{2e18, 2e36, 2}, 0.5, running));
+  EXPECT_FALSE(StaysFinite(NormGroup::kUpdate, std::vector<double>{0, 2e40, 2}, 0.5, running));
+  EXPECT_FALSE(StaysFinite(NormGroup::kUpdate, std::vector<double>{NAN, 1, 2}, 0.5, running));
+  EXPECT_EQ(variance[0], 1) << "nothing is changed";
+}
+
+}  // namespace
+}  // namespace gaccd
