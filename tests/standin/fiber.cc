@@ -1,18 +1,10 @@
 #include "tests/standin/fiber.h"
 
-#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "tests/standin/fatal.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#include <sanitizer/common_interface_defs.h>
-#endif
-#if defined(__SANITIZE_THREAD__)
-#include <sanitizer/tsan_interface.h>
-#endif
 #if !defined(__x86_64__)
 #include <ucontext.h>
 #endif
@@ -89,20 +81,6 @@ void Jump(void** save, void* load) {
 }  // namespace
 #endif
 
-Fiber::Fiber() {
-  pthread_attr_t attributes;
-  void* address = nullptr;
-  if (pthread_getattr_np(pthread_self(), &attributes) != 0 ||
-      pthread_attr_getstack(&attributes, &address, &stack_bytes_) != 0) {
-    Fatal("a thread without a stack");
-  }
-  pthread_attr_destroy(&attributes);
-  stack_bottom_ = address;
-#if defined(__SANITIZE_THREAD__)
-  tsan_ = __tsan_get_current_fiber();
-#endif
-}
-
 Fiber::Fiber(Entry entry, void* argument) : entry_(entry), argument_(argument) {
   void* mapping = mmap(nullptr, kGuardBytes + kStackBytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -110,30 +88,15 @@ Fiber::Fiber(Entry entry, void* argument) : entry_(entry), argument_(argument) {
     Fatal("no memory for the stack of a fiber");
   }
   mapping_ = static_cast<std::byte*>(mapping);
-  stack_bottom_ = mapping_ + kGuardBytes;
-  stack_bytes_ = kStackBytes;
   stack_pointer_ = FirstFrame(mapping_ + kGuardBytes, kStackBytes, &Fiber::Start);
-#if defined(__SANITIZE_THREAD__)
-  tsan_ = __tsan_create_fiber(0);
-#endif
 }
 
 Fiber::~Fiber() {
   if (mapping_ == nullptr) return;
-#if defined(__SANITIZE_THREAD__)
-  __tsan_destroy_fiber(tsan_);
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-  // Its frames never returned, and the addresses may be given out again.
-  ASAN_UNPOISON_MEMORY_REGION(mapping_, kGuardBytes + kStackBytes);
-#endif
   munmap(mapping_, kGuardBytes + kStackBytes);
 }
 
 void Fiber::Start() {
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
-#endif
   Fiber* self = starting;
   self->entry_(self->argument_);
   Fatal("a fiber returned");
@@ -141,16 +104,7 @@ void Fiber::Start() {
 
 void Fiber::Switch(Fiber& from, Fiber& to) {
   starting = &to;
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(&from.fake_stack_, to.stack_bottom_, to.stack_bytes_);
-#endif
-#if defined(__SANITIZE_THREAD__)
-  __tsan_switch_to_fiber(to.tsan_, 0);
-#endif
   Jump(&from.stack_pointer_, to.stack_pointer_);
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(from.fake_stack_, nullptr, nullptr);
-#endif
 }
 
 }  // namespace gaccd::standin

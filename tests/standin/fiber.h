@@ -1,6 +1,5 @@
 // Fiber: a stack of its own, on which a function runs until it switches elsewhere. A switch costs a
-// few nanoseconds. A fiber belongs to the thread that made it. Switches are announced to the
-// sanitizers.
+// few nanoseconds. A fiber belongs to the thread that made it.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +10,7 @@ class Fiber {
  public:
   using Entry = void (*)(void* argument);  // never returns
 
-  Fiber();                             // the calling thread itself
+  Fiber() = default;                   // the calling thread itself
   Fiber(Entry entry, void* argument);  // starts at its first SwitchTo()
   ~Fiber();
   Fiber(const Fiber&) = delete;
@@ -25,12 +24,8 @@ class Fiber {
 
   void* stack_pointer_ = nullptr;
   std::byte* mapping_ = nullptr;  // guard page, then the stack
-  const void* stack_bottom_ = nullptr;
-  std::size_t stack_bytes_ = 0;
   Entry entry_ = nullptr;
   void* argument_ = nullptr;
-  void* fake_stack_ = nullptr;  // AddressSanitizer's
-  void* tsan_ = nullptr;        // ThreadSanitizer's
 };
 
 }  // namespace gaccd::standin

@@ -16,6 +16,7 @@
 #include "daemon/engine/engine.h"
 #include "daemon/plan/pipeline_schedule.h"
 #include "daemon/plan/plan.h"
+#include "tests/sanitized.h"
 
 namespace gaccd::tests {
 
@@ -27,7 +28,7 @@ struct EngineCase {
   std::int64_t target = 8;
   Rounding rounding = Rounding::kExact;
   std::vector<double> speeds = {};  // by rank
-  std::int64_t updates = 20;
+  std::int64_t updates = kSanitized ? 6 : 20;
   std::int64_t tail = 0;  // > 0: every third update is a smaller one, of so many samples
   std::vector<std::int64_t> widths = {12, 20, 16, 5};
   // kContrastive: a tower from features, one from targets, of the inner widths; evaluate is false.

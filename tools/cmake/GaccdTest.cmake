@@ -20,10 +20,10 @@ function(gaccd_test_program name)
   endif()
 endfunction()
 
-# gaccd_test_entry(NAME PROGRAM SOURCES file... [LIBS target...]): adds the sources to the program, and
-# a CTest entry that runs the tests of those which are named *_test.cc.
+# gaccd_test_entry(NAME PROGRAM SOURCES file... [LIBS target...] [ARGUMENTS argument...]): adds the sources to the
+# program, and a CTest entry that runs the tests of those which are named *_test.cc.
 function(gaccd_test_entry name program)
-  cmake_parse_arguments(arg "" "" "SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(arg "" "" "SOURCES;LIBS;ARGUMENTS" ${ARGN})
   target_sources(${program} PRIVATE ${arg_SOURCES})
   target_link_libraries(${program} PRIVATE ${arg_LIBS})
   list(FILTER arg_SOURCES INCLUDE REGEX "_test\\.cc$")
@@ -34,19 +34,20 @@ function(gaccd_test_entry name program)
     list(APPEND tests ${source})
   endforeach()
   list(JOIN tests "," tests)
-  add_test(NAME ${name} COMMAND ${program} --sources=${tests})
+  add_test(NAME ${name} COMMAND ${program} --sources=${tests} ${arg_ARGUMENTS})
 endfunction()
 
 # gaccd_test(NAME PROGRAM program LABEL label TIMEOUT seconds SOURCES file... [LIBS target...]
-#            [NOT_UNDER_TSAN] [NOT_SANITIZED])
+#            [NOT_UNDER_TSAN] [NOT_SANITIZED] [SANITIZED_WITHOUT pattern...])
 # A CTest entry of a program of GoogleTest; tests/README.md lists the programs. LABEL is unit, ranks,
 # numerics, cluster or faults.
 # NOT_UNDER_TSAN: has one thread, or takes minutes under the thread sanitizer where tests of the engine or
-# of the training run the same code between more threads. NOT_SANITIZED: under none.
+# of the training run the same code between more threads. NOT_SANITIZED: under none. SANITIZED_WITHOUT: names of
+# GoogleTest's tests that run the code of others of this entry again, in other combinations: for the numbers alone.
 # TIMEOUT: after which a test hangs, on a machine that has time. It ends nothing that works: a busy machine
 # takes three times as long, and a sanitizer ten times.
 function(gaccd_test name)
-  cmake_parse_arguments(arg "NOT_UNDER_TSAN;NOT_SANITIZED" "PROGRAM;LABEL;TIMEOUT" "SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(arg "NOT_UNDER_TSAN;NOT_SANITIZED" "PROGRAM;LABEL;TIMEOUT" "SOURCES;LIBS;SANITIZED_WITHOUT" ${ARGN})
   if((arg_NOT_UNDER_TSAN AND "thread" IN_LIST GACCD_SANITIZE) OR (arg_NOT_SANITIZED AND GACCD_SANITIZE))
     return()
   endif()
@@ -54,11 +55,16 @@ function(gaccd_test name)
     message(FATAL_ERROR "gaccd_test(${name}): PROGRAM, LABEL, TIMEOUT and SOURCES are needed")
   endif()
   gaccd_test_program(${arg_PROGRAM})
-  gaccd_test_entry(${name} ${arg_PROGRAM} SOURCES ${arg_SOURCES} LIBS ${arg_LIBS})
   set(slower 3)
+  set(arguments "")
   if(GACCD_SANITIZE)
     set(slower 10)
+    if(arg_SANITIZED_WITHOUT)
+      list(JOIN arg_SANITIZED_WITHOUT ":" without)
+      set(arguments "--gtest_filter=-${without}")
+    endif()
   endif()
+  gaccd_test_entry(${name} ${arg_PROGRAM} SOURCES ${arg_SOURCES} LIBS ${arg_LIBS} ARGUMENTS ${arguments})
   math(EXPR arg_TIMEOUT "${slower} * ${arg_TIMEOUT}")
   set_tests_properties(${name} PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT})
 endfunction()
