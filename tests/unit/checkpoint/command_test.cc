@@ -133,6 +133,15 @@ TEST_F(CkptCommandTest, PruneGoesOnAfterWhatItCannotRemove) {
   EXPECT_THAT(output.verdict, IsError(ErrorKind::kIo, "step-000000000006-e000001/mine'"));
 }
 
+// One that is removed in part is none: what has a manifest has all its shards.
+TEST_F(CkptCommandTest, TheManifestIsRemovedFirst) {
+  const std::string path = folder_.Path("ckpt") + "/step-000000000003-e000001";
+  std::filesystem::create_directory(path + "/0");  // cannot be removed as a file, and is the first
+  EXPECT_FALSE(Run({.action = CkptAction::kPrune, .keep = {.newest = 2}}).verdict.ok());
+  EXPECT_TRUE(PathExists(path));
+  EXPECT_FALSE(PathExists(StrCat(path, "/", kManifestName)));
+}
+
 TEST_F(CkptCommandTest, JsonHasALinePerCheckpoint) {
   Break("step-000000000006-e000001");
   std::filesystem::create_directory(folder_.Path("ckpt") + "/step-000000000012-e000001");
@@ -192,6 +201,34 @@ TEST_F(CkptCommandTest, TheBestIsShownKeptAndExported) {
   EXPECT_THAT(RunCkptCommand(one), IsError(ErrorKind::kUsage, "--best: expected a run folder"));
   Break("step-000000000006-e000001");
   EXPECT_THAT(RunCkptCommand(export_best), IsError(ErrorKind::kData, "no checkpoint of update 6"));
+}
+
+// The run was stopped inside update 7: that checkpoint holds the parameters after update 6, too.
+TEST_F(CkptCommandTest, OfTheBestUpdateTheCheckpointAtItsEndIsTaken) {
+  std::filesystem::remove_all(folder_.Path("ckpt"));
+  SmallRun run = run_;
+  run.best_step = 6;
+  const CheckpointOptions options{.folder = folder_.Path("ckpt"), .keep = {.newest = 9}};
+  ASSERT_OK(SaveSteps(run, 2, options, {3, 6}));
+  ASSERT_OK(RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
+    GACCD_ASSIGN_OR_RETURN(auto writer, StartWriter(comm, options, run.Identity(2), Me(), nullptr));
+    const Bytes parameters = run.Parameters(6);
+    const Bytes optimizer = run.Optimizer(6);
+    RunCursor cursor = run.CursorAt(6);
+    cursor.micro_step = 2;
+    GACCD_RETURN_IF_ERROR(writer->Save(
+        cursor,
+        std::vector{HostSource("parameters", parameters), HostSource("optimizer", optimizer),
+                    HostSource("accumulators", parameters, true)},
+        {.samples = 8}));
+    return writer->Finish();
+  }));
+  EXPECT_EQ(Run({.action = CkptAction::kPrune, .keep = {.newest = 1}}).text,
+            "removed step-000000000003-e000001\n");
+  EXPECT_THAT(
+      Run({.action = CkptAction::kExport, .out = folder_.Path("best.safetensors"), .best = true})
+          .text,
+      HasSubstr("after 6 updates (step-000000000006-e000001)"));
 }
 
 TEST_F(CkptCommandTest, PruneKeepsCheckpointsThatAreIntact) {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -34,19 +35,27 @@ class Disk {
     const std::lock_guard lock(mutex_);
     reached = false;
     part_ = part;
+    released_.notify_all();  // a thread that waits for another file
   }
   void Release() {
     const std::lock_guard lock(mutex_);
     part_.clear();
     slow_.clear();
+    failing_.clear();
     released_.notify_all();
+  }
+  // fsync() of a folder that has this file fails.
+  void FailFolderWith(const std::string& file) {
+    const std::lock_guard lock(mutex_);
+    failing_ = file;
   }
   // fsync() of a file whose path contains `part` advances the clock of its thread.
   void Slow(const std::string& part, std::chrono::milliseconds takes) {
     const std::lock_guard lock(mutex_);
     slow_.emplace_back(part, takes);
   }
-  void Pass(int fd) {
+  // Whether fsync() succeeds.
+  bool Pass(int fd) {
     std::error_code error;
     const std::string path =
         std::filesystem::read_symlink(StrCat("/proc/self/fd/", fd), error).string();
@@ -59,6 +68,7 @@ class Disk {
     EXPECT_TRUE(released_.wait_for(lock, 20s, [&] {
       return part_.empty() || path.find(part_) == std::string::npos;
     })) << path;
+    return failing_.empty() || !PathExists(StrCat(path, "/", failing_));
   }
   std::atomic<bool> reached = false;          // an fsync() waits since Stall()
   std::atomic<std::uint64_t> free_bytes = 0;  // what statvfs() tells; 0: the truth
@@ -67,6 +77,7 @@ class Disk {
   std::mutex mutex_;
   std::condition_variable released_;
   std::string part_;
+  std::string failing_;
   std::vector<std::pair<std::string, std::chrono::milliseconds>> slow_;
 };
 Disk disk;
@@ -75,7 +86,10 @@ Disk disk;
 }  // namespace gaccd
 
 extern "C" int fsync(int fd) {
-  gaccd::disk.Pass(fd);
+  if (!gaccd::disk.Pass(fd)) {
+    errno = EIO;
+    return -1;
+  }
   return static_cast<int>(::syscall(SYS_fsync, fd));
 }
 
@@ -269,6 +283,40 @@ TEST_F(StallTest, ADiskThatHangsIsWaitedForOnlySoLongAtTheEnd) {
                                                      "' does not answer: not written after 7 s")));
     return Status::Ok();
   }));
+}
+
+// The ranks take their shards back then: what has a manifest has all its shards.
+TEST_F(StallTest, AManifestThatIsNotDurableIsTakenBack) {
+  disk.FailFolderWith(std::string(kManifestName));
+  ExpectOk(OnTwo({}, [&](auto&, auto& writer) -> Status {
+    GACCD_RETURN_IF_ERROR(run_.SaveAt(writer, 1));
+    EXPECT_THAT(writer.Finish(), HasKind(ErrorKind::kIo));
+    return Status::Ok();
+  }));
+  const auto all = ListGenerations(folder_.Path("ckpt"));
+  ASSERT_TRUE(all.ok());
+  ASSERT_EQ(all->size(), 1U);
+  EXPECT_FALSE(all->front().committed);
+}
+
+// The shard takes some 10 s, and then the manifest.
+TEST_F(StallTest, ADiskThatIsSlowButGetsOnIsWaitedFor) {
+  std::atomic<int> waits = 0;  // of both ranks, in step
+  const CheckpointOptions options = {.end_patience = 15s, .give_up = [&] {
+                                       if (!disk.reached || waits >= 40) return GiveUp::kNo;
+                                       ThreadClock::Advance(1s);
+                                       const int all = ++waits;
+                                       if (all == 20) disk.Stall("MANIFEST");
+                                       if (all == 40) disk.Release();
+                                       return GiveUp::kNo;
+                                     }};
+  disk.Stall("shard-00001");
+  ExpectOk(OnTwo(options, [&](auto&, auto& writer) -> Status {
+    GACCD_RETURN_IF_ERROR(run_.SaveAt(writer, 1));
+    return writer.Finish();
+  }));
+  EXPECT_GE(waits, 40);
+  EXPECT_EQ(events_[0].generation.step, 1);
 }
 
 TEST_F(StallTest, ARankWithoutTimeEndsTheWaitOnAll) {

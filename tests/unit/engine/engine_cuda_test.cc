@@ -132,6 +132,41 @@ TEST_P(CudaEngineCases, AProbeFindsWhatTheCpuFinds) {
   EXPECT_LE(Distance(found_gradients, expected_gradients), kSame);
 }
 
+// A device has begun the update after the one that is found wrong; a probe has the settings of the
+// wrong one all the same.
+TEST_F(CudaEngineTest, AProbeIsOfTheUpdateThatWasWrong) {
+  const EngineCase test{.name = "probe", .updates = 3};
+  const auto probe = [&](const EngineChoice& choice, std::vector<float>* gradients) {
+    const auto update = [&](Engine& engine, Prefetcher& batches, const Plan& plan,
+                            UpdateSettings settings) -> Status {
+      const StepProgram program = GeneratorOf(test.loss, 0)(plan);
+      settings.samples = program.samples + 1;  // more than will be counted
+      GACCD_RETURN_IF_ERROR(RunUpdate(engine, batches, program, settings));
+      settings.samples = 4 * program.samples;
+      for (int ahead = 0; ahead < engine.updates_in_flight(); ++ahead) {
+        ++settings.update;
+        GACCD_RETURN_IF_ERROR(RunUpdate(engine, batches, program, settings));
+      }
+      EXPECT_EQ(engine.updates_in_flight(), choice.device == Device::kCuda ? 1 : 0);
+      EXPECT_FALSE(engine.TakeResult(/*wait=*/true).ok());
+      // Of the third update, on both devices.
+      for (std::int64_t i = 0; engine.updates_in_flight() == 0 && i < program.computed; ++i) {
+        (void)batches.Next();
+      }
+      GACCD_RETURN_IF_ERROR(engine.Probe(*batches.Next()).status());
+      gradients->resize(static_cast<std::size_t>(ModelOf(test).layout().size()));
+      GACCD_RETURN_IF_ERROR(engine.GetGradients(*gradients));
+      return {ErrorKind::kInterrupted, "probed"};
+    };
+    EXPECT_THAT(RunOn(choice, test, {.update = update}), HasMessage(HasSubstr("probed")));
+  };
+  std::vector<float> expected;
+  std::vector<float> found;
+  probe({}, &expected);
+  probe(Cuda(), &found);
+  EXPECT_LE(Distance(found, expected), kSame);
+}
+
 // An update that is not finite leaves the running statistics as they were.
 TEST_F(CudaEngineTest, ASkippedUpdateChangesNoStatistics) {
   for (const BatchStatistics stats : {BatchStatistics::kWindow, BatchStatistics::kMicro}) {

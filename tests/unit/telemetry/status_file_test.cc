@@ -93,6 +93,27 @@ TEST(StatusFileTest, AFolderThatGoesAwayIsCountedNotFatal) {
   EXPECT_FALSE(file->Finish().ok());
 }
 
+TEST(StatusFileTest, TheLastWriteTellsHowManyFailedBeforeIt) {
+  const TempFolder dir;
+  const std::string folder = dir.path() + "/run";
+  const std::string away = dir.path() + "/away";
+  std::filesystem::create_directory(folder);
+  auto file = ValueOrThrow(StatusFile::Start(
+      folder + "/STATUS.json", RunStatus{}, [](RunStatus&) { return Status::Ok(); },
+      milliseconds(1)));
+  std::filesystem::rename(folder, away);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (file->failures() == 0) {
+    ASSERT_LT(std::chrono::steady_clock::now(), end);
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  std::filesystem::rename(away, folder);
+  file->Update([](RunStatus& status) { status.write_errors = 100; });  // of the caller
+  EXPECT_OK(file->Finish());
+  EXPECT_EQ(Number(Parse(Content(folder + "/STATUS.json")), "write_errors"),
+            100 + static_cast<double>(file->failures()));
+}
+
 TEST(StatusFileTest, WhatIsNoLongerOursIsNotWritten) {
   const TempFolder dir;
   const std::string path = dir.path() + "/STATUS.json";

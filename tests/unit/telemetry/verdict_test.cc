@@ -121,6 +121,14 @@ TEST_F(VerdictTest, ANodeWhoseRanksAreAllLostIsNamed) {
   EXPECT_THAT(MakeVerdict(kLost, facts, Attempt()).reason, HasSubstr("the kernel"));
 }
 
+TEST_F(VerdictTest, ANodeWithOneRankIsNotTakenForLost) {
+  const FailureFacts facts{.suspects = {{1, "n1", true}}, .hosts = {"n0", "n1", "n2"}};
+  const std::string reason =
+      MakeVerdict({ErrorKind::kUnavailable, "rank 1 on n1 has ended"}, facts, Attempt()).reason;
+  EXPECT_THAT(reason, HasSubstr("was killed from outside (SIGKILL"));
+  EXPECT_THAT(reason, Not(HasSubstr("the node or its network")));
+}
+
 const Status kGaveUp{ErrorKind::kUnavailable, "all-reduce #17: rank 2 on n1 gave up"};
 
 TEST_F(VerdictTest, WhoGaveUpIsAskedForWhom) {

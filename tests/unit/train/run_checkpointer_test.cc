@@ -220,6 +220,19 @@ TEST_F(SavingCheckpointerTest, AFailedSaveDoesNotEndTheSchedule) {
   EXPECT_EQ(checkpointer_->last_saved()->step, 4);
 }
 
+TEST_F(SavingCheckpointerTest, AFailedLastSaveDoesNotChangeWhyTheRunStops) {
+  const std::string in_the_way = folder_.Write(Generation{.epoch = 1, .step = 3}.name(), "x");
+  StopInsideAgreement stops(*comm_, StopAction::kSaveStop);
+  RunCheckpointer& control = *checkpointer_;
+  control.BeginRun(&stops, &progress_, &summary_);
+  summary_ = {.updates = 3, .samples = 60};
+  StopDecision decision;
+  decision.action = StopAction::kSaveStop;
+  decision.kind = ErrorKind::kTempFail;
+  EXPECT_THAT(control.Stop("after update 3", decision),
+              IsError(ErrorKind::kTempFail, "after update 3", in_the_way));
+}
+
 TEST_F(SavingCheckpointerTest, ASaveIsPostponedWhileTwoAreNotWritten) {
   RunCheckpointer& control = *checkpointer_;
   control.BeginRun(nullptr, &progress_, &summary_);
@@ -241,6 +254,43 @@ TEST_F(SavingCheckpointerTest, ASaveIsPostponedWhileTwoAreNotWritten) {
   EXPECT_TRUE(control.Finish().ok());
   ASSERT_EQ(records_.size(), 3U);
   EXPECT_EQ(records_.back().step, 9);
+}
+
+// Each of two ranks has accumulated for itself.
+TEST(RunCheckpointerTest, TheBytesOfAWindowAreThoseOfAllRanks) {
+  const TempFolder folder;
+  Job job = SmallRegression();
+  job.batch = {.target = 20, .micro = 4};
+  job.optimizer = {.lr = 0.1, .kind = SgdSpec{}};
+  const Plan plan = ValueOrThrow(MakePlan(job, 2));
+  const std::unique_ptr<Dataset> data = ValueOrThrow(OpenDataset(job.data.train, {}));
+  const Model model = ValueOrThrow(Model::Make(job.model, data->spec()));
+  std::vector<SaveRecord> records;  // of rank 0
+  ASSERT_OK(RunThreadRanks(2, {}, [&](Communicator& comm) -> Status {
+    CheckpointerOptions options;
+    options.checkpoints.folder = folder.path();
+    options.on_save = [&](const SaveRecord& save) { records.push_back(save); };
+    GACCD_ASSIGN_OR_RETURN(
+        auto lease, CheckpointWriter::Claim(comm, options.checkpoints, MakeOwnerName("t", 0)));
+    const BestSoFar best;
+    FakeEngine<> engine{job.optimizer, model};
+    GACCD_ASSIGN_OR_RETURN(const auto control,
+                           RunCheckpointer::Start(comm, {job, plan, model, data->size(), best},
+                                                  engine, options, std::move(lease), 0));
+    StopInsideAgreement stops(comm, StopAction::kSaveStop);
+    const ProgressNotifier progress;
+    TrainingSummary summary{.updates = 3, .samples = 60};
+    control->BeginRun(&stops, &progress, &summary);
+    GACCD_RETURN_IF_ERROR((*engine).Begin({.samples = 20}));
+    GACCD_RETURN_IF_ERROR((*engine).MicroStep({.samples = 4}, {.first = true}));
+    GACCD_RETURN_IF_ERROR(control->LeavesUpdate(3, 2, kProgram).status());
+    EXPECT_THAT(control->StopInside(), HasKind(ErrorKind::kTempFail));
+    return Status::Ok();
+  }));
+  ASSERT_EQ(records.size(), 1U);
+  const std::int64_t parameters = 4 * model.layout().size();
+  EXPECT_EQ(records[0].micro_step, 2);
+  EXPECT_EQ(records[0].bytes, parameters + 2 * parameters);
 }
 
 TEST_F(SavingCheckpointerTest, ARequestIsSavedOnce) {

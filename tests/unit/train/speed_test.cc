@@ -9,7 +9,9 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -356,6 +358,50 @@ TEST(SpeedTest, MeasuredSpeedsChangeTheLoadsAndNothingElse) {
       EXPECT_EQ(gains.size(), 1U);
     }
   }
+}
+
+// The samples of some updates are slow to read on rank 1, those of later ones on rank 0.
+class TurningData final : public Dataset {
+ public:
+  TurningData(std::unique_ptr<Dataset> data, int rank, std::int64_t turn)
+      : data_(std::move(data)), rank_(rank), turn_(turn) {}
+  [[nodiscard]] std::int64_t size() const override { return data_->size(); }
+  [[nodiscard]] const SampleSpec& spec() const override { return data_->spec(); }
+  void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
+    for (const std::int64_t index : indices) {
+      const bool slow = rank_ == (index < turn_ ? 1 : 0);
+      std::this_thread::sleep_for(std::chrono::microseconds(slow ? 2000 : 500));
+    }
+    data_->Gather(indices, out);
+  }
+
+ private:
+  std::unique_ptr<Dataset> data_;
+  int rank_;
+  std::int64_t turn_;
+};
+
+// The times of an update arrive with those of the next one: of the first one after a change they
+// are those of the loads before, and do not count.
+TEST(SpeedTest, TimesOfTheLoadsBeforeAreNotThoseOfTheNewOnes) {
+  constexpr std::int64_t kBatch = 12;
+  constexpr std::int64_t kFirst = Rebalancer::kWarmUp + Rebalancer::kUpdates + 1;
+  Job job = UnevenJob();
+  std::get<SyntheticSpec>(job.data.train).samples = 60 * kBatch;
+  job.data.eval.reset();
+  job.data.shuffle = false;
+  job.batch.target = kBatch;
+  job.epochs = 1;
+  const TempFolder folder;
+  const Trained found = Train(
+      job, {.ranks = 2, .run_dir = folder.path(), .loads = {.always = true}, .data = [&](int rank) {
+              return std::make_unique<TurningData>(std::move(OpenTrainingData(job)->train), rank,
+                                                   kFirst * kBatch);
+            }});
+  for (const Status& status : found.status) ASSERT_OK(status);
+  // The change made the slowest rank slower, and is taken back.
+  EXPECT_THAT(OfEvents(folder.path(), "rebalance", "step"),
+              ::testing::ElementsAre(StrCat(kFirst), StrCat(2 * kFirst)));
 }
 
 TEST(SpeedTest, LoadsThatCannotChangeAreRefused) {
