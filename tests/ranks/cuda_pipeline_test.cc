@@ -34,7 +34,7 @@ EngineCase InStages(EngineCase test, int stages, PipelineSchedule schedule) {
   return test;
 }
 
-std::vector<EngineRun> RunOnGpuRanks(const EngineCase& test, const CudaRanks& ranks = {}) {
+std::vector<EngineRun> RunOnGpuRanks(const EngineCase& test, const EngineRanks& ranks = {}) {
   ResetGpus(test.ranks * test.stages);
   std::vector<EngineRun> runs;
   for (RankOutcome& outcome : RunCudaRanks(test, ranks)) {
@@ -69,7 +69,7 @@ void ExpectNear(const EngineRun& found, const EngineRun& expected, double allowe
   EXPECT_EQ(found.optimizer_updates, expected.optimizer_updates);
 }
 
-CudaRanks WithGradients() {
+EngineRanks WithGradients() {
   return {.options = [](int) { return EngineRunOptions{.gradients = true}; }};
 }
 
@@ -95,7 +95,7 @@ const Reference& ReferenceOf(const EngineCase& test) {
 }
 
 void ExpectWhole(EngineCase test, int stages, PipelineSchedule schedule,
-                 const Allowed& allowed = {}, const CudaRanks& ranks = WithGradients()) {
+                 const Allowed& allowed = {}, const EngineRanks& ranks = WithGradients()) {
   SCOPED_TRACE(StrCat(test.name, ", ", test.ranks, " pipelines of ", stages, " stages, ",
                       Name(schedule), ", ", test.target, " samples"));
   test.control_words = 0;  // they differ where there are more ranks
@@ -234,7 +234,7 @@ TEST_F(CudaPipelines, ATailThatLeavesAPipelineEmptyFirst) {
 
 TEST_F(CudaPipelines, OnOneGpuTogether) {
   EngineCase test{.name = "shared", .ranks = 1, .micro = 2, .target = 19, .updates = 3};
-  CudaRanks ranks = WithGradients();
+  EngineRanks ranks = WithGradients();
   ranks.one_gpu = true;
   for (const PipelineSchedule schedule : kSchedules) ExpectWhole(test, 2, schedule, {}, ranks);
 }
@@ -263,7 +263,8 @@ TEST_F(CudaPipelines, NotFiniteStopsAllStagesAlike) {
         const std::lock_guard lock(mutex);
         updates.push_back(done);
       }};
-  for (const auto& run : RunCpuRanks(test, options)) EXPECT_FALSE(run.ok());
+  for (const auto& run : RunCpuRanks(test, {.options = [&](int) { return options; }}))
+    EXPECT_FALSE(run.ok());
   ASSERT_EQ(updates.size(), 2U);
   ResetGpus(4);
   for (const RankOutcome& outcome : RunCudaRanks(InStages(test, 2, PipelineSchedule::kOneFOneB),
