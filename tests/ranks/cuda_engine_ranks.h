@@ -10,7 +10,7 @@
 #include "tests/ranks/nccl_ranks.h"
 #include "tests/support/engine_cuda_cases.h"
 #include "tests/support/engine_on_gpu.h"
-#include "tests/support/two_level_comm.h"
+#include "tests/support/engine_ranks.h"
 
 namespace gaccd::tests {
 
@@ -30,27 +30,10 @@ struct RankOutcome {
   std::chrono::milliseconds took{0};
 };
 
-struct CudaRanks {
-  EngineChoice choice;
-  std::chrono::milliseconds bound{20'000};
-  bool one_gpu = false;  // for all ranks
-  bool windows = false;
-  std::vector<int> node_of = {};  // by rank its node; empty: one node
-  bool two_levels = false;        // floats are summed as in a sharded update (two_level_comm.h)
-  // Options of a rank's run.
-  std::function<EngineRunOptions(int rank)> options = nullptr;
-};
-
-inline Result<EngineRun> RunInTwoLevels(Communicator& comm, const EngineCase& test,
-                                        const EngineChoice& choice,
-                                        const EngineRunOptions& options) {
-  GACCD_ASSIGN_OR_RETURN(const auto two_levels, TwoLevelCommunicator::Make(comm));
-  return RunEngine(*two_levels, test, choice, options);
-}
-
 // The case on engines on GPUs. Ranks that fail stay until all have ended, so that none learns of it
 // from the end of another.
-inline std::vector<RankOutcome> RunCudaRanks(const EngineCase& test, const CudaRanks& ranks = {}) {
+inline std::vector<RankOutcome> RunCudaRanks(const EngineCase& test,
+                                             const EngineRanks& ranks = {}) {
   const int world = test.ranks * test.stages;
   std::vector<RankOutcome> outcomes(static_cast<std::size_t>(world));
   std::atomic<int> ready = 0;
@@ -72,17 +55,20 @@ inline std::vector<RankOutcome> RunCudaRanks(const EngineCase& test, const CudaR
     const auto start = std::chrono::steady_clock::now();
     auto comm = MakeNccl(over, nccl);
     if (comm.ok()) {
-      EngineRunOptions options = ranks.options ? ranks.options(over.rank()) : EngineRunOptions{};
+      EngineRanks settings = ranks;
       if (ranks.one_gpu) {
         // Unlike processes, threads share all of a GPU: memory that one allocates waits for the
         // others' collectives, which wait for this one.
-        options.before_updates = [&] {
-          ++ready;
-          while (ready + ended < world) std::this_thread::yield();
+        settings.options = [&](int rank) {
+          EngineRunOptions options = ranks.options ? ranks.options(rank) : EngineRunOptions{};
+          options.before_updates = [&] {
+            ++ready;
+            while (ready + ended < world) std::this_thread::yield();
+          };
+          return options;
         };
       }
-      outcome.run = ranks.two_levels ? RunInTwoLevels(**comm, test, choice, options)
-                                     : RunEngine(**comm, test, choice, options);
+      outcome.run = RunRank(**comm, test, choice, settings);
     } else {
       outcome.run = comm.status();
     }
@@ -93,19 +79,6 @@ inline std::vector<RankOutcome> RunCudaRanks(const EngineCase& test, const CudaR
     return Status::Ok();
   });
   return outcomes;
-}
-
-// The same on engines on CPUs.
-inline std::vector<Result<EngineRun>> RunCpuRanks(const EngineCase& test,
-                                                  const EngineRunOptions& options = {}) {
-  const int world = test.ranks * test.stages;
-  std::vector<Result<EngineRun>> runs(static_cast<std::size_t>(world),
-                                      Status(ErrorKind::kInternal, "did not run"));
-  (void)RunThreadRanks(world, {}, [&](Communicator& comm) {
-    runs[static_cast<std::size_t>(comm.rank())] = RunEngine(comm, test, {}, options);
-    return runs[static_cast<std::size_t>(comm.rank())].status();
-  });
-  return runs;
 }
 
 }  // namespace gaccd::tests

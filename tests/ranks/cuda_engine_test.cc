@@ -169,7 +169,7 @@ TEST(CudaEngineProducts, LeaveMultiprocessorsToTheReduction) {
       }
       while (ready < 3) std::this_thread::yield();
     }};
-    CudaRanks ranks{.choice = {.reduction_multiprocessors = 1}, .one_gpu = !overlap};
+    EngineRanks ranks{.choice = {.reduction_multiprocessors = 1}, .one_gpu = !overlap};
     if (overlap) ranks.options = [&](int) { return options; };
     ExpectSameOnAllRanks(test, RunCudaRanks(test, ranks), kSame);
     const std::int64_t expected = overlap ? test.ranks * test.updates * kBackward : 0;
@@ -185,7 +185,7 @@ TEST(CudaEngineGroups, LossesAndCountsGoWithTheLastBucket) {
     ResetGpus(2);
     std::atomic<int> before = 0;
     std::atomic<int> ready = 0;
-    CudaRanks ranks{.choice = {.bucket_elements = bucket_elements}};
+    EngineRanks ranks{.choice = {.bucket_elements = bucket_elements}};
     ranks.options = [&](int) {
       return EngineRunOptions{.before_updates = [&] {
         if (++ready == 2) {
@@ -246,7 +246,7 @@ TEST_P(CudaEnginesTest, TheHostsDoNotWaitInsideAnUpdate) {
     after = standin::Count().host_waits;
     meet(done);
   };
-  CudaRanks ranks;
+  EngineRanks ranks;
   ranks.choice.bucket_elements = 1;
   ranks.options = [&](int) { return options; };
   const auto outcomes = RunCudaRanks(GetParam(), ranks);
@@ -269,7 +269,8 @@ TEST_P(CudaEnginesTest, NanOnOneRankStopsAllAlike) {
         left.emplace_back(parameters.begin(), parameters.end());
         updates.push_back(done);
       }};
-  for (const auto& run : RunCpuRanks(test, options)) EXPECT_FALSE(run.ok());
+  for (const auto& run : RunCpuRanks(test, {.options = [&](int) { return options; }}))
+    EXPECT_FALSE(run.ok());
   for (const RankOutcome& outcome : RunCudaRanks(test, {.options = [&](int) { return options; }})) {
     EXPECT_THAT(outcome.run, HasKind(ErrorKind::kNoRequeue));
   }

@@ -9,7 +9,8 @@
 #include <thread>
 
 #include "daemon/train/update.h"
-#include "tests/ranks/cuda_shard_runs.h"
+#include "tests/ranks/cuda_engine_ranks.h"
+#include "tests/support/shard_runs.h"
 #include "tests/support/status_matchers.h"
 
 namespace gaccd::tests {

@@ -1,65 +1,20 @@
-// A sharded optimiser on GPUs, over the stand-ins of the GPU and of NCCL: updates with the bits of
-// unsharded ones on the same GPUs, in every mode, on any nodes.
+// A sharded optimiser on GPUs alone, over the stand-ins of the GPU and of NCCL: every case that
+// engines on GPUs have elsewhere, ranks that share a GPU, a host that does not wait.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
-#include <cmath>
-#include <limits>
+#include <thread>
 #include <vector>
 
-#include "collectives/base/strings.h"
-#include "daemon/tensor/shard_layout.h"
 #include "daemon/train/update.h"
-#include "tests/ranks/cuda_shard_runs.h"
-#include "tests/sanitized.h"
-#include "tests/unit/optim/every_optimizer.h"
+#include "tests/standin/standin.h"
+#include "tests/support/engine_cuda_cases.h"
+#include "tests/support/shard_runs.h"
 
 namespace gaccd::tests {
 namespace {
-
-// Of 1, 2, 3 and 4 ranks: on one node, equal and unequal ones, ranks that are no neighbours.
-const std::vector<Nodes> kLayouts = {{0},          {0, 0},       {0, 1},
-                                     {0, 0, 0},    {0, 0, 1},    {0, 0, 0, 0},
-                                     {0, 0, 1, 1}, {0, 1, 0, 1}, {0, 1, 1, 1}};
-
-// Ragged: of the last micro-step some ranks have less or nothing; every third update is smaller.
-EngineCase RaggedCase(int ranks, std::int64_t micro_steps, std::size_t variant) {
-  const NamedOptimizer& optimizer = kEveryOptimizer[variant % std::size(kEveryOptimizer)];
-  EngineCase test{.name = optimizer.name,
-                  .ranks = ranks,
-                  .micro = 3,
-                  .target = micro_steps * 3 * ranks - ranks / 2 - 1,
-                  .updates = 3,
-                  .tail = 2,
-                  .widths = kBlocks,
-                  .optimizer = optimizer.spec,
-                  .clip_norm = variant % 2 == 0 ? 0.05 : 0};
-  if (variant % 3 == 0) test.optimizer.group = {{.match = "fc2.weight", .freeze = true}};
-  if (variant % 3 == 1) test.numerics.precision = Precision::kBF16;
-  return test;
-}
-
-class CudaShardModes : public ::testing::TestWithParam<std::size_t> {};
-
-TEST_P(CudaShardModes, HaveTheBitsOfUnsharded) {
-  const Nodes& nodes = kLayouts[GetParam()];
-  for (std::size_t steps = 1; steps <= 3; ++steps) {
-    // Where gradients are looked at, no update begins before the last one is over.
-    const EngineRunOptions options{.gradients = steps == 2};
-    // On one node all modes do the same.
-    const bool one_node = std::ranges::max(nodes) == 0;
-    const auto modes = one_node ? std::span(kModes).subspan(steps - 1, 1) : std::span(kModes);
-    ExpectTheBitsOfUnsharded(nodes,
-                             RaggedCase(static_cast<int>(nodes.size()),
-                                        static_cast<std::int64_t>(steps), 3 * GetParam() + steps),
-                             modes, {.options = [&](int) { return options; }});
-    if (HasFailure()) return;
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Layouts, CudaShardModes,
-                         ::testing::Range<std::size_t>(0, kSanitized ? 5 : 9));
 
 // All that engines on GPUs are tested with elsewhere, on two nodes, each gradient a message of its
 // own; with more parameters, so that every rank owns some.
@@ -96,53 +51,6 @@ TEST_P(CudaShardCases, HaveTheBitsOfUnsharded) {
   standin::SetDelays(0, 0);
 }
 
-TEST(CudaShard, RanksWithoutSamplesTakePart) {
-  ExpectTheBitsOfUnsharded({0, 0, 1, 1}, {.name = "empty",
-                                          .micro = 2,
-                                          .target = 3,
-                                          .updates = 3,
-                                          .widths = kBlocks,
-                                          .optimizer = kAveragedAdamW});
-}
-
-// Parts of one rank for all of it: the others own nothing.
-TEST(CudaShard, RanksWithoutAPartTakePart) {
-  ExpectTheBitsOfUnsharded({0, 0, 0, 1, 1}, {.name = "one block",
-                                             .micro = 2,
-                                             .target = 9,
-                                             .updates = 3,
-                                             .optimizer = kAveragedAdamW,
-                                             .numerics = {.precision = Precision::kBF16}});
-}
-
-// Whether a part ends between the running mean and the count of a batch norm.
-bool CutsStatistics(const FlatLayout& layout, int parts) {
-  const ShardLayout shards = ShardLayout::Make(layout, parts);
-  return std::ranges::any_of(shards.parts(), [&](const ShardPart& part) {
-    const auto entry = std::ranges::find_if(layout.entries(), [&](const FlatEntry& one) {
-      return one.offset + one.padded_elements() > part.first;
-    });
-    return part.first > 0 && entry != layout.entries().end() && entry->buffer &&
-           !entry->name.ends_with("running_mean");
-  });
-}
-
-// Then no rank has all that the statistics of micro-batches are made from.
-TEST(CudaShard, StatisticsOfMicroBatchesInSeveralParts) {
-  EngineCase test{.name = "micro",
-                  .micro = 4,
-                  .target = 15,
-                  .updates = 4,
-                  .optimizer = kAveragedAdamW,
-                  .stats = BatchStatistics::kMicro};
-  std::int64_t width = 64;
-  do {
-    test.widths = {24, ++width, 70, 5};
-  } while (width < 300 && !CutsStatistics(ModelOf(test).layout(), 4));
-  ASSERT_LT(width, 300);
-  ExpectTheBitsOfUnsharded({0, 0, 0, 0}, test, std::span(kModes).first(1));
-}
-
 TEST(CudaShard, OnOneGpuTogether) {
   const EngineCase test{.name = "one gpu",
                         .micro = 3,
@@ -157,34 +65,6 @@ TEST(CudaShard, OnOneGpuTogether) {
     const EngineChoice choice{.always_overlap = overlap, .bucket_elements = 1};
     ExpectTheBitsOfUnsharded({0, 0, 0}, test, kModes, {.choice = choice, .one_gpu = true});
   }
-}
-
-TEST(CudaShard, CollectivesOfTheModel) {
-  ExpectTheBitsOfUnsharded({0, 0}, {.name = "collectives",
-                                    .micro = 3,
-                                    .target = 9,
-                                    .updates = 3,
-                                    .widths = kBlocks,
-                                    .optimizer = kAveragedAdamW,
-                                    .collectives = true,
-                                    .evaluate = false});
-}
-
-TEST(CudaShard, AnUpdateThatIsNotFiniteChangesNothingOnAnyRank) {
-  const EngineCase test{.name = "not finite",
-                        .micro = 4,
-                        .target = 33,
-                        .updates = 5,
-                        .widths = kBlocks,
-                        .optimizer = kAveragedAdamW,
-                        .poisoned = 40,
-                        .tolerate_nonfinite = true};
-  ExpectTheBitsOfUnsharded({0, 0, 1}, test);
-  const auto runs = RunOn({0, 0, 1}, test, Sharding::kNode);
-  ASSERT_EQ(runs.size(), 3U);
-  const auto skipped = std::ranges::count(runs[2].results, false, &UpdateResult::finite);
-  EXPECT_GT(skipped, 0);
-  EXPECT_LT(skipped, test.updates);
 }
 
 // Biases so low that no unit is active, and one of them steps to -inf: neither loss nor gradient
@@ -224,43 +104,6 @@ TEST(CudaShard, AParameterThatIsNotFiniteIsKnownToAllRanks) {
   }
   EXPECT_THAT(finite, ::testing::SizeIs(6));
   EXPECT_THAT(finite, ::testing::Each(std::vector<bool>{true, true, false, false}));
-}
-
-// Rank 1 leaves out a micro-batch in every update.
-TEST(CudaShard, DroppedMicroBatches) {
-  const auto drop = [](int rank) {
-    return EngineRunOptions{.gradients = true,
-                            .update = [rank](Engine& engine, Prefetcher& batches, const Plan& plan,
-                                             UpdateSettings settings) {
-                              settings.samples = 29;
-                              return RunUpdate(engine, batches, PlainAccumulation(plan), settings,
-                                               {.is_dropped = [rank](std::int64_t step) {
-                                                 return rank == 1 && step == 1;  // of 4 + 4 + 3
-                                               }});
-                            }};
-  };
-  const EngineCase test{
-      .micro = 5, .target = 33, .updates = 3, .widths = kBlocks, .optimizer = kAveragedAdamW};
-  const auto expected = RunOn({0, 0, 0}, test, Sharding::kNone, {.options = drop});
-  ASSERT_EQ(expected.size(), 3U);
-  for (const Sharding mode : kModes) {
-    for (const EngineRun& run : RunOn({0, 0, 0}, test, mode, {.options = drop})) {
-      ExpectTheBits(run, expected.front());
-    }
-  }
-}
-
-// There is memory for two samples at once.
-TEST(CudaShard, DividedMicroSteps) {
-  CudaRanks divided{.choice = {.bucket_elements = 1}};
-  divided.choice.refuses_memory = [](std::int64_t samples) { return samples > 2; };
-  const EngineCase test{
-      .micro = 5, .target = 33, .updates = 3, .widths = kBlocks, .optimizer = kAveragedAdamW};
-  const auto expected = RunOn({0, 0, 0}, test, Sharding::kNone, divided);
-  ASSERT_EQ(expected.size(), 3U);
-  for (const EngineRun& run : RunOn({0, 0, 0}, test, Sharding::kOptimizer, divided)) {
-    ExpectTheBits(run, expected.front());
-  }
 }
 
 TEST(CudaShard, TheHostsDoNotWaitInsideAnUpdate) {

@@ -1,33 +1,19 @@
-// Every mode of shard over every layout of nodes: the bits of an unsharded run whose sums have the
-// same order, the bytes of the formula, the state of any other mode and world.
+// A sharded optimiser in every mode over every layout of nodes: updates with the bits of unsharded
+// ones on the same device, whose sums have the same order. On CPUs and on GPUs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <memory>
-#include <mutex>
-#include <numeric>
 #include <vector>
 
-#include "collectives/base/strings.h"
-#include "collectives/comm/threads.h"
-#include "daemon/engine/shard_exchange.h"
-#include "daemon/engine/shard_traffic.h"
-#include "daemon/launch/cpu_bf16.h"
-#include "daemon/optim/optimizer.h"
-#include "daemon/optim/update_control.h"
+#include "daemon/device/cpu/bf16_of_cpu.h"
+#include "daemon/tensor/shard_layout.h"
+#include "daemon/train/update.h"
 #include "tests/sanitized.h"
-#include "tests/support/engine_runs.h"
-#include "tests/support/status_matchers.h"
-#include "tests/support/two_level_comm.h"
-#include "tests/unit/optim/every_optimizer.h"
+#include "tests/support/shard_runs.h"
 
 namespace gaccd::tests {
 namespace {
-
-constexpr Sharding kModes[] = {Sharding::kOptimizer, Sharding::kNode, Sharding::kNodeOptimizer};
-
-using Nodes = std::vector<int>;  // by rank its node
 
 // Of 1, 2, 3, 4 and 6 ranks: on one node, equal and unequal ones, ranks that are no neighbours.
 const std::vector<Nodes> kLayouts = {{0},
@@ -44,299 +30,202 @@ const std::vector<Nodes> kLayouts = {{0},
                                      {0, 1, 2, 0, 1, 2},
                                      {0, 0, 0, 0, 1, 1}};
 
-std::string TextOf(const Nodes& nodes) {
-  std::string text = "nodes";
-  for (const int node : nodes) text += StrCat(" ", node);
-  return text;
+// GPUs, whose stand-ins take ten times as long, have the first layouts alone.
+std::size_t LayoutsHere() {
+  if (!OnGpus()) return kLayouts.size();
+  return kSanitized ? 5 : 9;
 }
 
-Nodes EqualNodes(int nodes, int ranks_of_each) {
-  Nodes node_of;
-  for (int r = 0; r < nodes * ranks_of_each; ++r) node_of.push_back(r / ranks_of_each);
-  return node_of;
-}
+class ShardLayouts : public ::testing::TestWithParam<std::size_t> {};
+INSTANTIATE_TEST_SUITE_P(All, ShardLayouts, ::testing::Range<std::size_t>(0, LayoutsHere()));
 
-// 9 blocks of parameters, the last one not whole, so that parts have one to three blocks.
-const std::vector<std::int64_t> kBlocks = {24, 90, 70, 5};
-
-enum class Sums : std::uint8_t { kFlat, kTwoLevels };
-
-std::vector<EngineRun> RunOn(const Nodes& nodes, EngineCase test, Sharding shard, Sums sums) {
-  test.shard = shard;
-  test.ranks = static_cast<int>(nodes.size());
-  std::vector<EngineRun> runs(nodes.size());
-  const Status status =
-      RunThreadRanks(test.ranks, {.comm = {}, .node_of = nodes}, [&](Communicator& comm) -> Status {
-        EngineRun& run = runs[static_cast<std::size_t>(comm.rank())];
-        const EngineRunOptions options{.gradients = true};
-        if (sums == Sums::kFlat) {
-          GACCD_ASSIGN_OR_RETURN(run, RunEngine(comm, test, {}, options));
-          return Status::Ok();
-        }
-        GACCD_ASSIGN_OR_RETURN(const auto two_levels, TwoLevelCommunicator::Make(comm));
-        GACCD_ASSIGN_OR_RETURN(run, RunEngine(*two_levels, test, {}, options));
-        return Status::Ok();
-      });
-  EXPECT_OK(status);
-  return runs;
-}
-
-void ExpectSame(const EngineRun& found, const EngineRun& expected) {
-  ASSERT_EQ(found.results.size(), expected.results.size());
-  for (std::size_t u = 0; u < found.results.size(); ++u) {
-    EXPECT_EQ(found.results[u].finite, expected.results[u].finite);
-    if (!expected.results[u].finite) continue;  // NaN
-    EXPECT_EQ(found.results[u].loss, expected.results[u].loss);
-    EXPECT_EQ(found.results[u].grad_norm, expected.results[u].grad_norm);
-    EXPECT_EQ(found.gradients[u], expected.gradients[u]);
-  }
-  EXPECT_EQ(found.control_words, expected.control_words);
-  EXPECT_EQ(found.parameters, expected.parameters);
-  EXPECT_EQ(found.state, expected.state);
-  EXPECT_EQ(found.digest, expected.digest);
-  EXPECT_EQ(found.evaluation.loss_sum, expected.evaluation.loss_sum);
-}
-
-bool AddsInTwoLevels(Sharding mode, const Nodes& nodes) {
-  std::vector<int> ranks_of_nodes(static_cast<std::size_t>(std::ranges::max(nodes) + 1));
-  for (const int node : nodes) ++ranks_of_nodes[static_cast<std::size_t>(node)];
-  return mode != Sharding::kOptimizer && ShardGrid::Of(mode, ranks_of_nodes).parts() > 1;
-}
-
-// In all modes.
-void ExpectTheBitsOfUnsharded(const Nodes& nodes, const EngineCase& test) {
-  const EngineRun flat = RunOn(nodes, test, Sharding::kNone, Sums::kFlat).front();
-  const EngineRun two_levels = RunOn(nodes, test, Sharding::kNone, Sums::kTwoLevels).front();
-  EXPECT_LT(Distance(two_levels.parameters, flat.parameters), 1e-6);
-  for (const Sharding mode : kModes) {
-    SCOPED_TRACE(StrCat(Name(mode), ", ", TextOf(nodes), ", ", test.name, ", ", test.target));
-    const std::vector<EngineRun> found = RunOn(nodes, test, mode, Sums::kFlat);
-    for (const EngineRun& run : found) {
-      ExpectSame(run, AddsInTwoLevels(mode, nodes) ? two_levels : flat);
-      if (::testing::Test::HasFailure()) return;
-    }
-  }
-}
-
-// Ragged: of the last micro-step some ranks have less or nothing; every third update is smaller.
-EngineCase RaggedCase(int ranks, std::int64_t micro_steps, std::size_t variant) {
-  const NamedOptimizer& optimizer = kEveryOptimizer[variant % std::size(kEveryOptimizer)];
-  EngineCase test{.name = optimizer.name,
-                  .ranks = ranks,
-                  .micro = 3,
-                  .target = micro_steps * 3 * ranks - ranks / 2 - 1,
-                  .updates = 4,
-                  .tail = 2,
-                  .widths = kBlocks,
-                  .optimizer = optimizer.spec,
-                  .clip_norm = variant % 2 == 0 ? 0.05 : 0};
-  if (variant % 3 == 0) test.optimizer.group = {{.match = "fc2.weight", .freeze = true}};
-  return test;
-}
-
-class ShardModesTest : public ::testing::TestWithParam<std::size_t> {};
-
-TEST_P(ShardModesTest, HaveTheBitsOfUnsharded) {
+TEST_P(ShardLayouts, HaveTheBitsOfUnsharded) {
   const Nodes& nodes = kLayouts[GetParam()];
-  for (std::size_t steps = 1; steps <= 4; ++steps) {
-    ExpectTheBitsOfUnsharded(
-        nodes, RaggedCase(static_cast<int>(nodes.size()), static_cast<std::int64_t>(steps),
-                          4 * GetParam() + steps));
+  const std::size_t most_steps = OnGpus() ? 3 : 4;
+  for (std::size_t steps = 1; steps <= most_steps; ++steps) {
+    const std::size_t variant = most_steps * GetParam() + steps;
+    EngineCase test = RaggedCase(static_cast<int>(nodes.size()), static_cast<std::int64_t>(steps),
+                                 kEveryOptimizer[variant % std::size(kEveryOptimizer)], variant);
+    if (OnGpus() && variant % 3 == 1) test.numerics.precision = Precision::kBF16;
+    // Where gradients are looked at, no update begins before the last one is over.
+    const EngineRunOptions options{.gradients = !OnGpus() || steps == 2};
+    // On one node all modes do the same.
+    const bool one_of_them = OnGpus() && std::ranges::max(nodes) == 0;
+    const auto modes = one_of_them ? std::span(kModes).subspan(steps - 1, 1) : std::span(kModes);
+    ExpectTheBitsOfUnsharded(nodes, test, modes, {.options = [&](int) { return options; }});
     if (HasFailure()) return;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, ShardModesTest, ::testing::Range<std::size_t>(0, 13));
-
-const OptimizerSpec kAdamW{.lr = 0.01, .kind = AdamWSpec{.epsilon = 1e-3}, .ema = EmaSpec{0.5}};
-
-TEST(ShardModes, RanksWithoutSamplesTakePart) {
-  ExpectTheBitsOfUnsharded({0, 0, 1, 1, 1, 1}, {.name = "empty",
-                                                .ranks = 6,
-                                                .micro = 2,
-                                                .target = 4,
-                                                .updates = 4,
-                                                .widths = kBlocks,
-                                                .optimizer = kAdamW});
-}
-
-TEST(ShardModes, InBf16) {
-  if (Bf16OfCpu() == CpuBf16::kNone) GTEST_SKIP() << "this CPU has no bf16";
-  ExpectTheBitsOfUnsharded({0, 0, 1, 1}, {.name = "bf16",
-                                          .ranks = 4,
-                                          .micro = 3,
-                                          .target = 29,
-                                          .updates = 4,
-                                          .widths = kBlocks,
-                                          .optimizer = kAdamW,
-                                          .numerics = {.precision = Precision::kBF16}});
-}
-
-TEST(ShardModes, OtherModels) {
-  const Nodes nodes = {0, 0, 1, 1, 1};
-  ExpectTheBitsOfUnsharded(nodes, {.name = "contrastive",
-                                   .ranks = 5,
-                                   .micro = 3,
-                                   .target = 23,
-                                   .updates = 4,
-                                   .loss = LossKind::kContrastive,
-                                   .optimizer = kAdamW,
-                                   .evaluate = false});
-  ExpectTheBitsOfUnsharded(nodes, {.name = "token weights",
-                                   .ranks = 5,
-                                   .micro = 2,
-                                   .target = 17,
-                                   .updates = 4,
-                                   .optimizer = kAdamW,
-                                   .tokens = 6,
-                                   .token_weights = true,
-                                   .dropout = 0.2});
-  ExpectTheBitsOfUnsharded(nodes, {.name = "not finite",
-                                   .ranks = 5,
-                                   .micro = 4,
-                                   .target = 33,
-                                   .updates = 5,
-                                   .widths = kBlocks,
-                                   .optimizer = kAdamW,
-                                   .poisoned = 40,
-                                   .tolerate_nonfinite = true});
-}
+// Which nodes a case is for; none: on the other device `engine_cuda_cases.h` has it.
+struct ShardCase {
+  EngineCase test;
+  std::vector<Nodes> on_cpus;
+  std::vector<Nodes> on_gpus;
+};
 
 // The published case: 30 nodes of 8 ranks, 3072 samples in two micro-steps.
-TEST(ShardModes, Of240Ranks) {
-  const int nodes = tests::kSanitized ? 5 : 30;
-  ExpectTheBitsOfUnsharded(EqualNodes(nodes, 8), {.name = "240 ranks",
-                                                  .ranks = nodes * 8,
-                                                  .micro = 10,
-                                                  .target = nodes * 3072 / 30,
-                                                  .updates = 2,
-                                                  .widths = kBlocks,
-                                                  .optimizer = kAdamW,
-                                                  .clip_norm = 0.05,
-                                                  .evaluate = false});
+Nodes PublishedNodes() {
+  Nodes nodes;
+  for (int rank = 0; rank < (kSanitized ? 5 : 30) * 8; ++rank) nodes.push_back(rank / 8);
+  return nodes;
 }
 
-// Several pieces of state are gathered, and parts begin and end inside of them: a save by one mode
-// and world, read by all others.
-TEST(ShardModes, StateIsTheSameInAnyModeOnAnyRanks) {
-  const EngineCase test{.ranks = 5,
-                        .micro = 3,
-                        .target = 14,
-                        .updates = 1,
-                        .widths = {64, 900, 800, 5},  // 779,000 values, 3 pieces a buffer
-                        .optimizer = kAdamW,
-                        .evaluate = false};
-  const EngineRun saved = RunOn({0, 0, 0, 1, 1}, test, Sharding::kNodeOptimizer, Sums::kFlat)[4];
-  const EngineRun other = RunOn({0, 0, 0, 1, 1}, test, Sharding::kNode, Sums::kFlat)[2];
-  EXPECT_EQ(saved.state, other.state);
-  const Model model = ModelOf(test);
-  const auto check = [&](Communicator& comm, Sharding shard) -> Status {
-    GACCD_ASSIGN_OR_RETURN(const auto engine, MakeEngine(comm, model,
-                                                         {.replica = {.micro_batches = {1}},
-                                                          .optimizer = test.optimizer,
-                                                          .shard = shard}));
-    GACCD_RETURN_IF_ERROR(engine->SetParameters(saved.parameters));
-    GACCD_RETURN_IF_ERROR(engine->SetOptimizer(saved.state, saved.optimizer_updates));
-    std::vector<float> state(saved.state.size() - 1000);  // every rank another range
-    const auto first = static_cast<std::size_t>(comm.rank() * 100);
-    GACCD_RETURN_IF_ERROR(
-        engine->Read(EngineBuffer::kOptimizer, static_cast<std::int64_t>(first), state));
-    EXPECT_TRUE(std::ranges::equal(state, std::span(saved.state).subspan(first, state.size())));
-    GACCD_ASSIGN_OR_RETURN(const std::uint64_t digest, engine->Digest());
-    EXPECT_EQ(digest, saved.digest);
-    return Status::Ok();
+std::vector<ShardCase> ShardCases() {
+  const auto of = [](EngineCase test) {
+    test.updates = test.tolerate_nonfinite ? 5 : OnGpus() ? 3 : 4;
+    test.optimizer = kAveragedAdamW;
+    return test;
   };
-  for (const Nodes& nodes : {Nodes{0, 0, 1}, Nodes{0, 0, 0, 1, 1, 2, 2}, Nodes{0}}) {
-    if (tests::kSanitized && nodes.size() != 3) continue;
-    for (const Sharding mode :
-         {Sharding::kNone, Sharding::kOptimizer, Sharding::kNode, Sharding::kNodeOptimizer}) {
-      SCOPED_TRACE(StrCat(Name(mode), ", ", TextOf(nodes)));
-      EXPECT_OK(RunThreadRanks(static_cast<int>(nodes.size()), {.comm = {}, .node_of = nodes},
-                               [&](Communicator& comm) { return check(comm, mode); }));
+  const Nodes two_and_three = {0, 0, 1, 1, 1};
+  return {
+      {of({.name = "rank_without_samples", .micro = 2, .target = 3, .widths = kBlocks}),
+       {{0, 0, 0, 0, 0, 0}, {0, 0, 1, 1, 1, 1}},
+       {{0, 0, 1, 1}}},
+      // Parts of one rank for all of it: the others own nothing.
+      {of({.name = "one_block",
+           .micro = 2,
+           .target = 9,
+           .numerics = {.precision = Precision::kBF16}}),
+       {{0, 0, 0, 1, 1}},
+       {{0, 0, 0, 1, 1}}},
+      {of({.name = "bf16",
+           .micro = 3,
+           .target = 29,
+           .widths = kBlocks,
+           .numerics = {.precision = Precision::kBF16}}),
+       {{0, 0, 1, 1}},
+       {}},
+      {of({.name = "not_finite",
+           .micro = 4,
+           .target = 33,
+           .widths = kBlocks,
+           .poisoned = 40,
+           .tolerate_nonfinite = true}),
+       {{0, 0, 0}, two_and_three},
+       {{0, 0, 1}}},
+      {of({.name = "collectives",
+           .micro = 3,
+           .target = 9,
+           .widths = kBlocks,
+           .collectives = true,
+           .evaluate = false}),
+       {{0, 0}},
+       {{0, 0}}},
+      {of({.name = "contrastive",
+           .micro = 3,
+           .target = 23,
+           .loss = LossKind::kContrastive,
+           .evaluate = false}),
+       {{0, 0, 0}, two_and_three},
+       {}},
+      {of({.name = "token_weights",
+           .micro = 2,
+           .target = 17,
+           .tokens = 6,
+           .token_weights = true,
+           .dropout = 0.2}),
+       {{0, 0, 0, 0}, two_and_three},
+       {}},
+      {of({.name = "texts", .micro = 4, .target = 19, .widths = {12, 3}, .texts = 20, .cut = 4}),
+       {{0, 0, 0}},
+       {}},
+      {of({.name = "published",
+           .micro = 10,
+           .target = kSanitized ? 512 : 3072,
+           .widths = kBlocks,
+           .clip_norm = 0.05,
+           .evaluate = false}),
+       {PublishedNodes()},
+       {}},
+  };
+}
+
+TEST(ShardModes, HaveTheBitsOfUnsharded) {
+  for (auto& [test, on_cpus, on_gpus] : ShardCases()) {
+    const bool in_bf16 = test.numerics.precision == Precision::kBF16;
+    if (in_bf16 && !OnGpus() && Bf16OfCpu() == CpuBf16::kNone) continue;
+    for (const Nodes& nodes : OnGpus() ? on_gpus : on_cpus) {
+      SCOPED_TRACE(test.name);
+      ExpectTheBitsOfUnsharded(nodes, test);
     }
   }
 }
 
-TEST(ShardGridTest, RanksBeyondTheSmallestNodeOwnNothing) {
-  const Nodes nodes = {0, 0, 0, 1, 1};
-  FlatLayout layout;
-  (void)layout.Add("w", {9000}, {}, /*frozen=*/false);
-  for (const auto& [mode, parts] :
-       {std::pair(Sharding::kOptimizer, 5), std::pair(Sharding::kNode, 2),
-        std::pair(Sharding::kNodeOptimizer, 4)}) {
-    const ShardGrid grid = ShardGrid::Of(mode, Nodes{3, 2});
-    EXPECT_EQ(grid.parts(), parts) << Name(mode);
-    const ShardLayout shards = ShardLayout::Make(layout, parts);
-    std::vector<ShardPart> owned(5);
-    EXPECT_OK(RunThreadRanks(5, {.comm = {}, .node_of = nodes}, [&](Communicator& comm) -> Status {
-      GACCD_ASSIGN_OR_RETURN(const auto exchange, ShardExchange::Make(comm, mode, layout, 1));
-      owned[static_cast<std::size_t>(comm.rank())] = exchange->own();
-      return Status::Ok();
-    }));
-    if (mode == Sharding::kOptimizer) continue;
-    EXPECT_EQ(owned[2].elements, 0);
-    EXPECT_EQ(owned[2].state_elements, 0);
-    const auto part = [&](int i) { return shards.parts()[static_cast<std::size_t>(i)]; };
-    const bool all = mode == Sharding::kNodeOptimizer;
-    EXPECT_EQ(owned[0], part(0));
-    EXPECT_EQ(owned[1], part(all ? 2 : 1));
-    EXPECT_EQ(owned[3], part(all ? 1 : 0));
-    EXPECT_EQ(owned[4], part(all ? 3 : 1));
+// Not on all updates, and as the others have found it.
+TEST(ShardModes, AnUpdateThatIsNotFiniteIsLeftOut) {
+  for (const auto& [test, on_cpus, on_gpus] : ShardCases()) {
+    if (!test.tolerate_nonfinite) continue;
+    const auto runs = RunOn({0, 0, 1}, test, Sharding::kNode);
+    ASSERT_EQ(runs.size(), 3U);
+    const auto skipped = std::ranges::count(runs[2].results, false, &UpdateResult::finite);
+    EXPECT_GT(skipped, 0);
+    EXPECT_LT(skipped, test.updates);
   }
 }
 
-// What the ranks have sent between the beginning of the first update and the end of the last.
-CommTraffic TrafficOfUpdates(const Nodes& nodes, EngineCase test, Sharding mode) {
-  test.shard = mode;
-  test.ranks = static_cast<int>(nodes.size());
-  std::mutex mutex;
-  CommTraffic all;
-  EXPECT_OK(
-      RunThreadRanks(test.ranks, {.comm = {}, .node_of = nodes}, [&](Communicator& comm) -> Status {
-        CommTraffic before;
-        CommTraffic after;
-        GACCD_RETURN_IF_ERROR(RunEngine(comm, test, {},
-                                        {.before_updates = [&] { before = comm.traffic(); },
-                                         .after_updates = [&] { after = comm.traffic(); }})
-                                  .status());
-        const std::lock_guard lock(mutex);
-        all.sent += after.sent - before.sent;
-        all.between_nodes += after.between_nodes - before.between_nodes;
-        return Status::Ok();
-      }));
-  return all;
+// Whether a part ends between the running mean and the count of a batch norm.
+bool CutsStatistics(const FlatLayout& layout, int parts) {
+  const ShardLayout shards = ShardLayout::Make(layout, parts);
+  return std::ranges::any_of(shards.parts(), [&](const ShardPart& part) {
+    const auto entry = std::ranges::find_if(layout.entries(), [&](const FlatEntry& one) {
+      return one.offset + one.padded_elements() > part.first;
+    });
+    return part.first > 0 && entry != layout.entries().end() && entry->buffer &&
+           !entry->name.ends_with("running_mean");
+  });
 }
 
-// Of losses, counts and control words.
-CommTraffic TrafficOfWords(const EngineCase& test, std::span<const int> ranks_of_nodes) {
-  return TrafficOfSum(
-      static_cast<std::int64_t>(sizeof(UpdateSums) + test.control_words * sizeof(double)),
-      ranks_of_nodes);
+// Then no rank has all that the statistics of micro-batches are made from.
+TEST(ShardModes, StatisticsOfMicroBatchesInSeveralParts) {
+  EngineCase test{.name = "micro",
+                  .micro = 4,
+                  .target = 15,
+                  .updates = 4,
+                  .optimizer = kAveragedAdamW,
+                  .stats = BatchStatistics::kMicro};
+  std::int64_t width = 64;
+  do {
+    test.widths = {24, ++width, 70, 5};
+  } while (width < 300 && !CutsStatistics(ModelOf(test).layout(), 4));
+  ASSERT_LT(width, 300);
+  ExpectTheBitsOfUnsharded({0, 0, 0, 0}, test, std::span(kModes).first(1));
 }
 
-// Whatever the number of micro-steps.
-TEST(ShardModes, BytesAreThoseOfTheFormula) {
-  const std::vector<std::vector<int>> worlds = {{1}, {5}, {1, 1, 1}, {2, 2}, {3, 3}, {4, 1, 2}};
-  for (const std::vector<int>& ranks_of_nodes : worlds) {
-    Nodes nodes;
-    for (std::size_t n = 0; n < ranks_of_nodes.size(); ++n) {
-      nodes.insert(nodes.end(), static_cast<std::size_t>(ranks_of_nodes[n]), static_cast<int>(n));
+// Rank 1 leaves out a micro-batch in every update.
+TEST(ShardModes, DroppedMicroBatches) {
+  const auto drop = [](int rank) {
+    return EngineRunOptions{.gradients = true,
+                            .update = [rank](Engine& engine, Prefetcher& batches, const Plan& plan,
+                                             UpdateSettings settings) {
+                              settings.samples = 29;
+                              return RunUpdate(engine, batches, PlainAccumulation(plan), settings,
+                                               {.is_dropped = [rank](std::int64_t step) {
+                                                 return rank == 1 && step == 1;  // of 4 + 4 + 3
+                                               }});
+                            }};
+  };
+  const EngineCase test{
+      .micro = 5, .target = 33, .updates = 3, .widths = kBlocks, .optimizer = kAveragedAdamW};
+  const auto expected = RunOn({0, 0, 0}, test, Sharding::kNone, {.options = drop});
+  ASSERT_EQ(expected.size(), 3U);
+  for (const Sharding mode : kModes) {
+    for (const EngineRun& run : RunOn({0, 0, 0}, test, mode, {.options = drop})) {
+      ExpectTheBits(run, expected.front());
     }
-    for (const std::int64_t steps : {1, 3}) {
-      EngineCase test = RaggedCase(static_cast<int>(nodes.size()), steps, 6);
-      test.updates = 3;
-      test.target = std::max<std::int64_t>(test.target, 1);
-      const FlatLayout layout = ModelOf(test).layout();
-      for (const Sharding mode :
-           {Sharding::kNone, Sharding::kOptimizer, Sharding::kNode, Sharding::kNodeOptimizer}) {
-        SCOPED_TRACE(StrCat(Name(mode), ", ", TextOf(nodes)));
-        CommTraffic update = TrafficOfUpdate(mode, layout, ranks_of_nodes);
-        update += TrafficOfWords(test, ranks_of_nodes);
-        const CommTraffic found = TrafficOfUpdates(nodes, test, mode);
-        EXPECT_EQ(found.sent, test.updates * update.sent);
-        EXPECT_EQ(found.between_nodes, test.updates * update.between_nodes);
-      }
-    }
+  }
+}
+
+// There is memory for two samples at once.
+TEST(ShardModes, DividedMicroSteps) {
+  EngineRanks divided{.choice = {.bucket_elements = 1}};
+  divided.choice.refuses_memory = [](std::int64_t samples) { return samples > 2; };
+  const EngineCase test{
+      .micro = 5, .target = 33, .updates = 3, .widths = kBlocks, .optimizer = kAveragedAdamW};
+  const auto expected = RunOn({0, 0, 0}, test, Sharding::kNone, divided);
+  ASSERT_EQ(expected.size(), 3U);
+  for (const EngineRun& run : RunOn({0, 0, 0}, test, Sharding::kOptimizer, divided)) {
+    ExpectTheBits(run, expected.front());
   }
 }
 
