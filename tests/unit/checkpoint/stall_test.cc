@@ -300,7 +300,7 @@ TEST_F(StallTest, AManifestThatIsNotDurableIsTakenBack) {
 }
 
 // The shard takes some 10 s, and then the manifest.
-TEST_F(StallTest, ADiskThatIsSlowButGetsOnIsWaitedFor) {
+TEST_F(StallTest, ASlowDiskThatMakesProgressIsWaitedFor) {
   std::atomic<int> waits = 0;  // of both ranks, in step
   const CheckpointOptions options = {.end_patience = 15s, .give_up = [&] {
                                        if (!disk.reached || waits >= 40) return GiveUp::kNo;

@@ -93,7 +93,7 @@ TEST(StatusFileTest, AFolderThatGoesAwayIsCountedNotFatal) {
   EXPECT_FALSE(file->Finish().ok());
 }
 
-TEST(StatusFileTest, TheLastWriteTellsHowManyFailedBeforeIt) {
+TEST(StatusFileTest, TheLastWriteCountsThoseThatFailedBeforeIt) {
   const TempFolder dir;
   const std::string folder = dir.path() + "/run";
   const std::string away = dir.path() + "/away";
