@@ -84,7 +84,7 @@ JobChanges CompareJobs(Job was, const Job& now) {
   const proto::Job after = ToProto(WithAbsolutePaths(now));
   std::string other_run;
   std::string reported;
-  {
+  {  // the streams write when they end
     google::protobuf::io::StringOutputStream other_run_stream(&other_run);
     google::protobuf::io::StringOutputStream reported_stream(&reported);
     MessageDifferencer::StreamReporter other_run_reporter(&other_run_stream);

@@ -32,8 +32,8 @@ Nodes NodesOfPipelines(int pipelines, int stages, int per_node);
 EngineRanks WithGradients();
 
 // That all ranks have the updates of the whole model, which is unsharded, on one node: relatively
-// on the same device; on GPUs in f32 also those of CPUs, to 1e-6. A name of a case stands for one
-// whole model with so many ranks, samples and this precision.
+// on the same device; on GPUs in f32 also those of CPUs, to 1e-6. Whole
+// models are run once for each name of a case, number of ranks and samples, and precision.
 void ExpectWhole(EngineCase test, int stages, PipelineSchedule schedule, double allowed = 1e-6,
                  const EngineRanks& ranks = WithGradients());
 

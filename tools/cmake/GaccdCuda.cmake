@@ -25,6 +25,7 @@ if(NOT GACCD_WITH_CUDA STREQUAL "OFF")
   endif()
 endif()
 
+# The preset release sets it again whenever it configures: what tools/test leaves never reaches a GPU.
 option(GACCD_OPTIMISE_KERNELS "OFF where there is no GPU: nvcc then only checks them, in two thirds of the time" ON)
 # cudnn-frontend, headers only, describes attention to cuDNN. tools/dev/cudnn_frontend fetches it; without
 # it attention in bf16 and fp16 is computed by a kernel of gaccd's own, and a job says so.
