@@ -243,8 +243,25 @@ std::int64_t Plan::Load(std::int64_t rank) const {
 }
 
 std::int64_t Plan::MicroBatch(std::int64_t rank, std::int64_t step) const {
+  return SamplesOfFirst(rank, step + 1) - SamplesOfFirst(rank, step);
+}
+
+std::int64_t Plan::SamplesOfFirst(std::int64_t rank, std::int64_t steps) const {
   const std::int64_t load = Load(rank);
-  return load / accum_steps_ + (step < load % accum_steps_ ? 1 : 0);
+  const std::int64_t filled = FilledSteps(rank);
+  if (steps >= filled) return load;
+  return steps * (load / filled) + std::min(steps, load % filled);
+}
+
+std::int64_t Plan::FilledSteps(std::int64_t rank) const {
+  const std::int64_t load = Load(rank);
+  return uneven() ? CeilDiv(load, request_.micro_batch) : std::min(load, accum_steps_);
+}
+
+std::set<std::int64_t> Plan::MicroBatchSizes(std::int64_t rank) const {
+  const std::int64_t filled = FilledSteps(rank);
+  if (filled == 0) return {};
+  return {MicroBatch(rank, 0), MicroBatch(rank, filled - 1)};
 }
 
 Result<Plan> Plan::ForTarget(std::int64_t target) const {

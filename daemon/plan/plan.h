@@ -18,12 +18,14 @@
 // other, have the same samples, and what is said of a rank is that of its pipeline.
 //
 // Where the ranks have different speeds the effective batch is the same, and Load(i) and k are
-// those of SplitBySpeed(); k is one number for all ranks, so that a slow rank has as many
-// micro-steps as a fast one, of fewer samples each.
+// those of SplitBySpeed(). k is one number for all ranks; a slow rank fills the first
+// k_i = ceil(Load(i) / micro_batch) of its micro-steps, with k_i in place of k in MicroBatch(), and
+// the others are empty: fewer samples in each would take longer a sample.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -114,6 +116,11 @@ class Plan {
   [[nodiscard]] std::int64_t Load(std::int64_t rank) const;
   [[nodiscard]] std::int64_t Offset(std::int64_t rank) const;
   [[nodiscard]] std::int64_t MicroBatch(std::int64_t rank, std::int64_t step) const;
+  // Of its first `steps` micro-steps, which may be all of them.
+  [[nodiscard]] std::int64_t SamplesOfFirst(std::int64_t rank, std::int64_t steps) const;
+  // So many micro-steps of the rank have samples, the first ones; and their sizes, at most two.
+  [[nodiscard]] std::int64_t FilledSteps(std::int64_t rank) const;
+  [[nodiscard]] std::set<std::int64_t> MicroBatchSizes(std::int64_t rank) const;
 
   // Where the micro-batch was chosen by the memory: of the rank with the least room.
   [[nodiscard]] const std::optional<MemoryNeed>& memory() const { return memory_; }

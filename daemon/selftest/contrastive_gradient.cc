@@ -81,7 +81,7 @@ Result<std::vector<float>> ContrastiveGradient(Communicator& comm, const Model& 
   const auto alone = MakeSingle();
   Communicator& compared = is(ContrastiveMistake::kLocalNegatives) ? *alone : comm;
   GACCD_RETURN_IF_ERROR(window.ComputeContrastiveLoss(compared, double{parameters[scale]}));
-  const std::int64_t filled = std::min(plan.accum_steps(), plan.Load(comm.rank()));
+  const std::int64_t filled = plan.FilledSteps(comm.rank());
   for (std::int64_t step = 0; step < plan.accum_steps(); ++step) {
     const BatchView* batch = batches.Next();
     GACCD_ASSIGN_OR_RETURN(const float* rows, window.Next(batch->samples));

@@ -110,11 +110,6 @@ Result<std::unique_ptr<Prefetcher>> OneUpdate(const Dataset& data, const Plan& p
   return Prefetcher::Start(data, std::make_unique<TrainIndices>(std::move(indices)), {.slots = 2});
 }
 
-// How many micro-steps of this rank have samples.
-std::int64_t FilledSteps(const Plan& plan, int rank) {
-  return std::min(plan.accum_steps(), plan.Load(rank));
-}
-
 // What one rank works with. The mistakes cannot be made with an engine, so they have a replica.
 struct Bench {
   Communicator& comm;
@@ -139,7 +134,7 @@ Result<double> RunWrong(Mistake mistake, const Setting& setting, std::size_t ind
                         const Bench& bench) {
   const Plan& plan = setting.cases[index].plan;
   GACCD_ASSIGN_OR_RETURN(auto batches, OneUpdate(setting.data, plan, bench.comm.rank()));
-  const std::int64_t filled = FilledSteps(plan, bench.comm.rank());
+  const std::int64_t filled = plan.FilledSteps(bench.comm.rank());
   for (std::int64_t step = 0; step < plan.accum_steps(); ++step) {
     const BatchView* batch = batches->Next();
     const bool mean = mistake == Mistake::kMeanOfMeans;
@@ -183,11 +178,7 @@ Status RunRankMeans(const Setting& setting, std::size_t index, const Bench& benc
 
 std::set<std::int64_t> MicroBatches(const std::vector<SelftestCase>& cases, int rank) {
   std::set<std::int64_t> sizes;
-  for (const SelftestCase& test : cases) {
-    sizes.insert(test.plan.MicroBatch(rank, 0));
-    sizes.insert(test.plan.MicroBatch(rank, test.plan.accum_steps() - 1));
-  }
-  sizes.erase(0);
+  for (const SelftestCase& test : cases) sizes.merge(test.plan.MicroBatchSizes(rank));
   return sizes;
 }
 
@@ -240,8 +231,7 @@ Result<std::vector<float>> Reference(const Dataset& data, const Model& model, co
       const Plan one,
       Plan::Make({.nodes = 1, .gpus_per_node = 1, .micro_batch = batch, .target_batch = samples}));
   std::vector<float> gradient(static_cast<std::size_t>(model.layout().size()));
-  const ReplicaOptions sizes{
-      .micro_batches = {one.MicroBatch(0, 0), one.MicroBatch(0, one.accum_steps() - 1)}};
+  const ReplicaOptions sizes{.micro_batches = one.MicroBatchSizes(0)};
   GACCD_ASSIGN_OR_RETURN(auto replica, Replica::Create(model, gradient, sizes));
   model.Initialize(kSeed, replica->parameters());
   GACCD_RETURN_IF_ERROR(replica->ParametersChanged());
@@ -280,11 +270,10 @@ double SelftestCase::tolerance() const {
 double SelftestCase::mean_of_means_error() const {
   double error = 0;
   for (int rank = 0; rank < plan.world(); ++rank) {
-    const std::int64_t filled = FilledSteps(plan, rank);
-    if (filled == 0) continue;
-    for (const std::int64_t step : {std::int64_t{0}, filled - 1}) {  // the largest, the smallest
+    const std::int64_t filled = plan.FilledSteps(rank);
+    for (const std::int64_t size : plan.MicroBatchSizes(rank)) {
       const double wrong = static_cast<double>(plan.world()) * static_cast<double>(filled) *
-                           static_cast<double>(plan.MicroBatch(rank, step));
+                           static_cast<double>(size);
       error = std::max(error, std::abs(static_cast<double>(plan.effective_batch()) / wrong - 1));
     }
   }

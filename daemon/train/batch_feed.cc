@@ -32,14 +32,7 @@ std::set<std::int64_t> BatchFeed::BatchSizes() const {
   for (std::int64_t size = 1; any_load_ && size <= plan_.request().micro_batch; ++size) {
     sizes.insert(size);
   }
-  for (const auto& [samples, work] : work_) {
-    const Plan& plan = work.plan;
-    // At most two sizes a plan, as they fall with the step.
-    for (const std::int64_t step : {std::int64_t{0}, plan.accum_steps() - 1}) {
-      sizes.insert(plan.MicroBatch(rank_, step));
-    }
-  }
-  sizes.erase(0);
+  for (const auto& [samples, work] : work_) sizes.merge(work.plan.MicroBatchSizes(rank_));
   return sizes;
 }
 

@@ -9,15 +9,12 @@
 namespace gaccd {
 namespace {
 
-// Of all ranks. At most two on each, as they fall with the step; without samples there is none.
+// Of all ranks.
 std::set<std::int64_t> MicroBatchSizes(const Plan& plan) {
   std::set<std::int64_t> sizes;
   for (std::int64_t rank = 0; rank < plan.world(); ++rank) {
-    for (const std::int64_t step : {std::int64_t{0}, plan.accum_steps() - 1}) {
-      sizes.insert(plan.MicroBatch(rank, step));
-    }
+    sizes.merge(plan.MicroBatchSizes(rank));
   }
-  sizes.erase(0);
   return sizes;
 }
 

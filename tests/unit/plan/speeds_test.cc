@@ -10,6 +10,7 @@
 #include <functional>
 #include <numeric>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -147,6 +148,31 @@ TEST(SpeedsTest, EqualSpeedsGiveThePlanWithoutThem) {
   }
 }
 
+TEST(SpeedsTest, MicroBatchesOfASlowRankAreAsLargeAsThoseOfAFastOne) {
+  const Result<Plan> plan = Plan::Make({.nodes = 4,
+                                        .gpus_per_node = 1,
+                                        .micro_batch = 8,
+                                        .target_batch = 100,
+                                        .speeds = {1, 0.5, 0.25, 0.01}});
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  ASSERT_EQ(plan->accum_steps(), 8);
+  const std::vector<std::int64_t> loads = {57, 29, 14, 0};
+  const std::vector<std::int64_t> filled = {8, 4, 2, 0};
+  const std::vector<std::set<std::int64_t>> sizes = {{8, 7}, {8, 7}, {7}, {}};
+  for (std::size_t rank = 0; rank < loads.size(); ++rank) {
+    const auto of = static_cast<std::int64_t>(rank);
+    EXPECT_EQ(plan->Load(of), loads[rank]);
+    EXPECT_EQ(plan->FilledSteps(of), filled[rank]);
+    EXPECT_EQ(plan->MicroBatchSizes(of), sizes[rank]);
+    std::int64_t sum = 0;
+    for (std::int64_t step = 0; step < plan->accum_steps(); ++step) {
+      EXPECT_EQ(plan->MicroBatch(of, step) > 0, step < filled[rank]) << step;
+      sum += plan->MicroBatch(of, step);
+    }
+    EXPECT_EQ(sum, loads[rank]);
+  }
+}
+
 // 20 nodes of speed 1 and 10 of 0.6, 8 ranks each: 3072 samples.
 TEST(SpeedsTest, ThePublishedCase) {
   PlanRequest request{.nodes = 30, .gpus_per_node = 8, .micro_batch = 10, .target_batch = 3072};
@@ -168,6 +194,7 @@ TEST(SpeedsTest, ThePublishedCase) {
     ASSERT_EQ(sum, plan->Load(rank));
     if (rank >= 160) {
       EXPECT_EQ(plan->Load(rank), 9);
+      EXPECT_EQ(plan->MicroBatch(rank, 0), 9);  // not 5 + 4
     }
     total += sum;
   }
