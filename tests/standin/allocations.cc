@@ -11,7 +11,7 @@
 #include "collectives/base/strings.h"
 #include "tests/standin/fatal.h"
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(GACCD_SANITIZED)
 #include <sanitizer/asan_interface.h>
 #endif
 
@@ -22,12 +22,13 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kAlignment = 256;
 // New memory is filled with ones (a NaN), so that nobody relies on zeros; huge blocks only at the
 // beginning, to save time and real memory.
-constexpr std::size_t kFilledBytes = std::size_t{64} << 20;
+constexpr std::size_t kFilledBytes = std::size_t{1} << 20;
 
 struct Registry {
   std::mutex mutex;
   std::map<const std::byte*, Allocation*> all;  // records are never deleted
   std::map<int, std::int64_t> live_bytes;
+  std::int64_t live = 0;  // of `all`
   std::uint64_t numbers = 0;
 };
 
@@ -60,6 +61,7 @@ void Add(Registry& registry, Allocation* a) {
   a->number = ++registry.numbers;
   registry.all[a->base] = a;
   registry.live_bytes[Key(*a)] += static_cast<std::int64_t>(a->bytes);
+  ++registry.live;
 }
 
 // The end of the memory is next to a page that nobody may touch.
@@ -74,7 +76,7 @@ void Map(Allocation* a) {
   if (mprotect(guard, kPage, PROT_NONE) != 0) Fatal("mprotect failed");
   a->base = guard - used;
   std::memset(a->base, 0xff, std::min(a->bytes, kFilledBytes));
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(GACCD_SANITIZED)
   ASAN_POISON_MEMORY_REGION(a->base + a->bytes, used - a->bytes);
 #endif
 }
@@ -142,9 +144,10 @@ void Free(void* base, MemoryKind kind, const char* function) {
   }
   a.live.store(false, std::memory_order_relaxed);
   registry.live_bytes[Key(a)] -= static_cast<std::int64_t>(a.bytes);
+  --registry.live;
   if (a.mapping == nullptr) return;
     // Gives the pages back and keeps the addresses.
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(GACCD_SANITIZED)
   ASAN_UNPOISON_MEMORY_REGION(a.mapping, a.mapping_bytes);
 #endif
   if (mmap(a.mapping, a.mapping_bytes, PROT_NONE,
@@ -174,6 +177,7 @@ std::string DescribeLive() {
   Registry& registry = Get();
   const std::lock_guard lock(registry.mutex);
   std::string text;
+  if (registry.live == 0) return text;
   for (const auto& [base, a] : registry.all) {
     if (a->live.load(std::memory_order_relaxed)) text += StrCat("\n  ", Describe(*a));
   }

@@ -1,6 +1,8 @@
 // Entry points of the CUDA runtime: memory and copies.
 #include <cuda_runtime_api.h>
+#include <sys/mman.h>
 
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -140,6 +142,24 @@ cudaError_t DoCopy(const Copy& copy, cudaMemcpyKind kind, cudaStream_t stream, b
   return Leave(error != cudaSuccess ? error : DeviceError(CurrentDevice()));
 }
 
+// Zeros of much memory, as of workspaces, are new pages: they cost time where they are touched.
+void SetBytes(const Allocation& allocation, void* to, int value, std::size_t bytes) {
+  constexpr std::size_t kPage = 4096;
+  constexpr std::size_t kMuch = std::size_t{4} << 20;
+  if (value != 0 || bytes < kMuch || allocation.kind == MemoryKind::kRegistered) {
+    std::memset(to, value, bytes);
+    return;
+  }
+  const auto first = reinterpret_cast<std::uintptr_t>(to);
+  const std::uintptr_t begin = (first + kPage - 1) / kPage * kPage;
+  const std::uintptr_t end = (first + bytes) / kPage * kPage;
+  if (madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED) != 0) {
+    Fatal("madvise of memory to be zeroed failed");
+  }
+  std::memset(to, 0, begin - first);
+  std::memset(reinterpret_cast<void*>(end), 0, first + bytes - end);
+}
+
 cudaError_t Fill(void* to, int value, std::size_t bytes, cudaStream_t handle,
                  const char* function) {
   if (bytes == 0) return cudaSuccess;
@@ -153,7 +173,9 @@ cudaError_t Fill(void* to, int value, std::size_t bytes, cudaStream_t handle,
   Work work;
   work.what = function;
   work.touches = {end.allocation};
-  work.run = [to, value, bytes] { std::memset(to, value, bytes); };
+  work.run = [to, value, bytes, allocation = end.allocation] {
+    SetBytes(*allocation, to, value, bytes);
+  };
   CountOne(Counting().copies);
   return Leave(Submit(stream, std::move(work), NodeType::kCopy));
 }

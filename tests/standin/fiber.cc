@@ -3,10 +3,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <mutex>
+#include <vector>
+
 #include "tests/standin/fatal.h"
 
 #if !defined(__x86_64__)
 #include <ucontext.h>
+#endif
+#if defined(GACCD_SANITIZED)
+#include <sanitizer/asan_interface.h>
 #endif
 
 namespace gaccd::standin {
@@ -19,6 +25,45 @@ constexpr std::size_t kStackBytes = std::size_t{256} << 10;
 constexpr std::size_t kStackBytes = std::size_t{64} << 10;
 #endif
 constexpr std::size_t kGuardBytes = 4096;
+
+// Stacks outlive their fibers, as every thread of a stream makes some hundred: what takes the time
+// is the system's work for new pages.
+class Stacks {
+ public:
+  std::byte* Take() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!free_.empty()) {
+        std::byte* mapping = free_.back();
+        free_.pop_back();
+        return mapping;
+      }
+    }
+    void* mapping = mmap(nullptr, kGuardBytes + kStackBytes, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapping == MAP_FAILED || mprotect(mapping, kGuardBytes, PROT_NONE) != 0) {
+      Fatal("no memory for the stack of a fiber");
+    }
+    return static_cast<std::byte*>(mapping);
+  }
+  void Give(std::byte* mapping) {
+#if defined(GACCD_SANITIZED)
+    // The frames of the fiber have not returned.
+    ASAN_UNPOISON_MEMORY_REGION(mapping + kGuardBytes, kStackBytes);
+#endif
+    const std::lock_guard lock(mutex_);
+    free_.push_back(mapping);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::byte*> free_;
+};
+
+Stacks& AllStacks() {
+  static auto* stacks = new Stacks;  // threads end after static objects
+  return *stacks;
+}
 
 // The fiber that a new fiber's first instructions belong to.
 constinit thread_local Fiber* starting = nullptr;
@@ -81,19 +126,13 @@ void Jump(void** save, void* load) {
 }  // namespace
 #endif
 
-Fiber::Fiber(Entry entry, void* argument) : entry_(entry), argument_(argument) {
-  void* mapping = mmap(nullptr, kGuardBytes + kStackBytes, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (mapping == MAP_FAILED || mprotect(mapping, kGuardBytes, PROT_NONE) != 0) {
-    Fatal("no memory for the stack of a fiber");
-  }
-  mapping_ = static_cast<std::byte*>(mapping);
+Fiber::Fiber(Entry entry, void* argument)
+    : mapping_(AllStacks().Take()), entry_(entry), argument_(argument) {
   stack_pointer_ = FirstFrame(mapping_ + kGuardBytes, kStackBytes, &Fiber::Start);
 }
 
 Fiber::~Fiber() {
-  if (mapping_ == nullptr) return;
-  munmap(mapping_, kGuardBytes + kStackBytes);
+  if (mapping_ != nullptr) AllStacks().Give(mapping_);
 }
 
 void Fiber::Start() {

@@ -73,7 +73,7 @@ TEST_F(StreamsTest, AnEventOrdersTwoStreams) {
 }
 
 // The point of it all.
-#if defined(__SANITIZE_THREAD__)
+#if defined(GACCD_SANITIZE_THREAD)
 TEST_F(StreamsDeathTest, AMissingWaitIsADataRace) {
   const auto run = [](bool wait) {
     for (std::uint64_t seed = 1; seed <= 3; ++seed) (void)ProduceAndConsume(seed, wait);

@@ -60,11 +60,16 @@ if(GACCD_SANITIZE)
   list(JOIN GACCD_SANITIZE "," sanitizers)
   # Undefined behaviour ends a test.
   set(with_address "")
+  if("thread" IN_LIST GACCD_SANITIZE)
+    set(GACCD_SANITIZE_THREAD ON)
+  endif()
   if("address" IN_LIST GACCD_SANITIZE)
     set(with_address -fno-sanitize-recover=undefined -fno-sanitize=vptr)
   endif()
   target_compile_options(gaccd_options INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${sanitizers};-fno-omit-frame-pointer;${with_address}>)
   target_link_options(gaccd_options INTERFACE -fsanitize=${sanitizers})
-  target_compile_definitions(gaccd_options INTERFACE GACCD_SANITIZED=1)
+  # Of their own: clang 16 does not define __SANITIZE_THREAD__.
+  target_compile_definitions(gaccd_options INTERFACE GACCD_SANITIZED=1
+    $<$<BOOL:${GACCD_SANITIZE_THREAD}>:GACCD_SANITIZE_THREAD=1>)
 endif()
