@@ -89,6 +89,8 @@ Result<std::unique_ptr<MpiSession>> MpiSession::Start(const MpiSessionOptions& o
                          " (serialized), found ", provided));
   }
   GACCD_RETURN_IF_ERROR(session->FindFacts());
+  session->facts_.sleeps =
+      session->facts_.oversubscribed || env("OMPI_MCA_mpi_yield_when_idle") == "1";
   return session;
 }
 
@@ -129,6 +131,7 @@ Result<std::unique_ptr<Communicator>> MakeMpiWithNodes(const MpiSession& session
   group.node_key = fake.node;
   group.host = fake.host;
   group.oversubscribed = fake.oversubscribed.value_or(session.facts().oversubscribed);
+  group.sleeps = session.facts().sleeps;
   group.broken = session.broken();
   return MakeMpiComm(group, options);
 }

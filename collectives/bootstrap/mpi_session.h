@@ -31,6 +31,8 @@ struct MpiFacts {
   int local_size = 1;
   int node_key = 0;             // the lowest rank of this node
   bool oversubscribed = false;  // the ranks of this node are more than the cores they may use
+  // That, or Open MPI is asked to (mpi_yield_when_idle=1): others need the cores of waiting ranks.
+  bool sleeps = false;
 };
 
 class MpiSession {

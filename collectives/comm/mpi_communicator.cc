@@ -70,6 +70,7 @@ std::uint64_t ShapeOf(std::span<const std::int64_t> counts, DType dtype) {
 MpiCommunicator::MpiCommunicator(const MpiGroup& group, const CommOptions& options)
     : options_(options),
       oversubscribed_(group.oversubscribed),
+      sleeps_(group.sleeps),
       broken_(group.broken),
       host_(group.host),
       segment_(std::clamp<std::size_t>(options.segment_elements, 1, kLargestSegment)) {}
@@ -140,8 +141,8 @@ Status MpiCommunicator::MakeParts(const MpiGroup& group) {
     GACCD_ASSIGN_OR_RETURN(MPI_Comm side, DuplicateComm(comm_));
     reports = std::make_unique<MpiReports>(side, &topology_, rank_);
   }
-  watch_ = std::make_unique<MpiWatch>(&topology_, rank_, node_, std::move(reports), options_,
-                                      group.oversubscribed);
+  watch_ =
+      std::make_unique<MpiWatch>(&topology_, rank_, node_, std::move(reports), options_, group);
   return Status::Ok();
 }
 
@@ -219,7 +220,7 @@ Result<std::unique_ptr<Communicator>> MpiCommunicator::Split(int color, int key)
   if (!status.ok()) return status;
   if (part == MPI_COMM_NULL) return std::unique_ptr<Communicator>();
   const int node = topology_.node_of[static_cast<std::size_t>(rank_)];
-  auto made = Make({part, node, host_, oversubscribed_, broken_}, options_);
+  auto made = Make({part, node, host_, oversubscribed_, sleeps_, broken_}, options_);
   if (made.ok()) CountTrafficOf(**made);
   return made;
 }

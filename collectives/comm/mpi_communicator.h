@@ -104,6 +104,7 @@ class MpiCommunicator final : public Communicator {
 
   const CommOptions options_;
   const bool oversubscribed_;
+  const bool sleeps_;
   const std::shared_ptr<std::atomic<bool>> broken_;
   std::string host_;
   int rank_ = 0;

@@ -42,13 +42,14 @@ void RelaxCore() {
 
 MpiWatch::MpiWatch(const Topology* topology, int rank, std::shared_ptr<NodeGroup> node,
                    std::unique_ptr<MpiReports> reports, const CommOptions& options,
-                   bool oversubscribed)
+                   const MpiGroup& group)
     : topology_(topology),
       rank_(rank),
       node_(std::move(node)),
       reports_(std::move(reports)),
       options_(options),
-      spins_(oversubscribed ? kSpinsOversubscribed : kSpinsOwnCore),
+      spins_(group.oversubscribed ? kSpinsOversubscribed : kSpinsOwnCore),
+      sleeps_(group.sleeps),
       deadline_(options.bound) {}
 
 Status MpiWatch::Enter(Operation operation, std::uint64_t shape, std::int64_t place) {
@@ -95,6 +96,15 @@ Status MpiWatch::WaitFor(NodeGate& gate, std::uint64_t target) {
 void MpiWatch::StartLongWait() {
   last_look_ = Clock::now();
   deadline_ = Deadline(options_.bound, last_look_);
+  pause_ = Pause();
+}
+
+void MpiWatch::PausePolling() {
+  if (sleeps_) {
+    pause_.Wait();
+  } else {
+    sched_yield();
+  }
 }
 
 // One turn of a long wait. Requests between nodes only move while MPI is called.
@@ -103,7 +113,7 @@ Status MpiWatch::Wait(NodeGate& gate, std::uint64_t target) {
     int done = 0;
     GACCD_RETURN_IF_ERROR(
         MpiStatus(MPI_Test(progress_request_, &done, MPI_STATUS_IGNORE), "MPI_Test"));
-    sched_yield();
+    PausePolling();
   } else {
     gate.Sleep(target, Clock::now() + kLookEvery);
   }
@@ -160,7 +170,7 @@ Status MpiWatch::Finish(MPI_Request* request) {
     if (status.ok() && done != 0) return status;
     if (spins == spins_) StartLongWait();
     if (status.ok() && spins >= spins_) {
-      sched_yield();
+      PausePolling();
       status = PollHealth();
     }
     if (!status.ok()) return Fail(std::move(status));
@@ -175,7 +185,7 @@ Status MpiWatch::WaitForMessage(int from, const std::function<Result<bool>()>& a
     if (status.ok() && *done) return status;
     if (spins == spins_) StartLongWait();
     if (status.ok() && spins >= spins_) {
-      sched_yield();
+      PausePolling();
       status = PollForMessage(from);
     }
     if (!status.ok()) return Fail(std::move(status));
@@ -315,7 +325,7 @@ std::vector<MissingRank> MpiWatch::AskOtherNodes(std::vector<MissingRank> missin
     const bool known = std::ranges::any_of(missing, Explains) || !reports_->received().empty();
     const bool enough = reports_->Complete() || (!late && known);
     if ((enough && sent) || passed > grace) break;
-    sched_yield();
+    PausePolling();
   }
   for (const NodeReport& report : reports_->received()) {
     missing.insert(missing.end(), report.missing.begin(), report.missing.end());

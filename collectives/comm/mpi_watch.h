@@ -14,18 +14,19 @@
 #include <optional>
 
 #include "collectives/comm/communicator.h"
+#include "collectives/comm/mpi_comm.h"
 #include "collectives/comm/mpi_reports.h"
 #include "collectives/comm/node_group.h"
+#include "collectives/comm/pause.h"
 #include "collectives/liveness/deadline/deadline.h"
 
 namespace gaccd {
 
 class MpiWatch {
  public:
-  // reports: null when there is one node. oversubscribed: more ranks than cores on this machine, so
-  // that a waiting rank must give its core away at once.
+  // reports: null when there is one node. Of group: oversubscribed, sleeps.
   MpiWatch(const Topology* topology, int rank, std::shared_ptr<NodeGroup> node,
-           std::unique_ptr<MpiReports> reports, const CommOptions& options, bool oversubscribed);
+           std::unique_ptr<MpiReports> reports, const CommOptions& options, const MpiGroup& group);
 
   // Starts an operation: publishes it. shape: equal on all ranks of a
   // correct program. place: see NodeGroup::PlaceOf.
@@ -65,6 +66,7 @@ class MpiWatch {
   Status WaitFor(NodeGate& gate, std::uint64_t target);
   void StartLongWait();
   Status Wait(NodeGate& gate, std::uint64_t target);
+  void PausePolling();
   Status PollHealth();
   Status PollForMessage(int from);
   [[nodiscard]] Status Interrupted() const;
@@ -83,8 +85,10 @@ class MpiWatch {
   const std::unique_ptr<MpiReports> reports_;
   const CommOptions options_;
   const int spins_;
+  const bool sleeps_;
 
   Entry mine_;
+  Pause pause_;  // of this wait
   Deadline deadline_;
   Deadline::Clock::time_point last_look_;
   // Targets of the node's counters, which only grow.

@@ -1,7 +1,5 @@
 #include "collectives/comm/nccl_calls.h"
 
-#include <sched.h>
-
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -9,15 +7,10 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/base/thread.h"
+#include "collectives/comm/pause.h"
 #include "collectives/liveness/deadline/missing.h"
 
 namespace gaccd {
-namespace {
-
-constexpr int kYields = 200;
-constexpr std::chrono::microseconds kSleep{100};
-
-}  // namespace
 
 struct NcclEnd::Over {
   std::mutex mutex;
@@ -25,19 +18,10 @@ struct NcclEnd::Over {
   bool over = false;
 };
 
-void NcclPause::Wait() {
-  if (turns_ < kYields) {
-    ++turns_;
-    sched_yield();
-  } else {
-    std::this_thread::sleep_for(kSleep);
-  }
-}
-
 Status WaitForNccl(const NcclApi& api, ncclComm_t comm, std::chrono::nanoseconds limit,
                    const PeerProcesses& peers, std::string_view what) {
   Deadline clock(std::chrono::duration_cast<std::chrono::milliseconds>(limit));
-  NcclPause pause;
+  Pause pause;
   for (;;) {
     ncclResult_t state = ncclInProgress;
     const ncclResult_t asked = api.CommGetAsyncError(comm, &state);

@@ -16,15 +16,6 @@ namespace gaccd {
 // others must still be waiting in the host communicator when this rank comes to say how it went.
 inline constexpr double kNcclSetUpShare = 0.5;
 
-// The pause between two questions whether NCCL is done: none at first, then 100 us.
-class NcclPause {
- public:
-  void Wait();
-
- private:
-  int turns_ = 0;
-};
-
 // Asks ncclCommGetAsyncError until it is no longer ncclInProgress. kUnavailable, `what` in front:
 // NCCL's error, the time limit, or, by their numbers, peers that have ended.
 Status WaitForNccl(const NcclApi& api, ncclComm_t comm, std::chrono::nanoseconds limit,

@@ -6,6 +6,7 @@
 #include "collectives/base/strings.h"
 #include "collectives/comm/nccl_communicator.h"
 #include "collectives/comm/nccl_settings.h"
+#include "collectives/comm/pause.h"
 
 namespace gaccd {
 namespace {
@@ -91,7 +92,7 @@ Status WaitOnAllRanks(Communicator& over, const NcclOptions& options, ncclComm_t
   const milliseconds longest = std::min<milliseconds>(options.comm.bound / 8, milliseconds(500));
   for (milliseconds round(1);; round = std::min(2 * round, longest)) {
     Stage stage = PollHealth(*options.api, comm, &status);
-    NcclPause pause;
+    Pause pause;
     for (const auto end = Deadline::Clock::now() + round;
          stage == Stage::kWorking && Deadline::Clock::now() < end;) {
       pause.Wait();

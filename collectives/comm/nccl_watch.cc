@@ -5,6 +5,7 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/base/thread.h"
+#include "collectives/comm/pause.h"
 
 namespace gaccd {
 namespace {
@@ -127,7 +128,7 @@ Status NcclWatch::FinishLocked(std::string_view what, ncclResult_t result,
   const NcclApi& api = *options_.api;
   Status status = NcclStatus(api, options_.comm, result, what);
   Deadline clock(options_.bound);
-  NcclPause pause;
+  Pause pause;
   while (status.ok()) {
     ncclResult_t state = ncclInProgress;
     status = NcclStatus(api, options_.comm, api.CommGetAsyncError(options_.comm, &state), what);
