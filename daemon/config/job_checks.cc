@@ -341,14 +341,6 @@ Status CheckNumericsOfCpu(const Numerics& numerics, std::string_view why_cpu) {
   return {};
 }
 
-Status CheckPipelineOfGpu(const PipelineSpec& pipeline, Sharding shard, std::string_view why_gpu) {
-  if (pipeline.stages == 1 || shard == Sharding::kNone) return {};
-  return Bad(
-      StrCat("pipeline: only CPUs shard the optimizer of stages so far, expected no shard, "
-             "found ",
-             Name(shard), " and ", pipeline.stages, " stages, and ", why_gpu));
-}
-
 namespace {
 
 Status CheckPipeline(const Job& job) {
@@ -393,9 +385,6 @@ Status CheckWholeJob(const Job& job, Verb verb) {
   GACCD_RETURN_IF_ERROR(CheckTargetSchedule(job.batch));
   GACCD_RETURN_IF_ERROR(CheckEvaluation(job));
   GACCD_RETURN_IF_ERROR(CheckPipeline(job));
-  if (job.device == Device::kCuda) {
-    GACCD_RETURN_IF_ERROR(CheckPipelineOfGpu(job.pipeline, job.shard, "device is cuda"));
-  }
   if (job.device == Device::kCpu) return CheckNumericsOfCpu(NumericsOf(job), "device is cpu");
   return {};
 }

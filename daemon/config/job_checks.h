@@ -19,8 +19,5 @@ namespace gaccd {
 // kConfig when the job wants numerics that CPUs do not have: TF32, fp16. why_cpu: "device is cpu".
 // ParseJobText and OverlayFlags call it for device cpu; with device auto it is known later.
 [[nodiscard]] Status CheckNumericsOfCpu(const Numerics& numerics, std::string_view why_cpu);
-// The same of what GPUs do not do: to run stages of a pipeline that shard the optimiser, or all.
-[[nodiscard]] Status CheckPipelineOfGpu(const PipelineSpec& pipeline, Sharding shard,
-                                        std::string_view why_gpu);
 
 }  // namespace gaccd

@@ -144,12 +144,16 @@ Status CudaBackend::Measure() {
     GACCD_RETURN_IF_ERROR(shards_->Gather(gradients_));
   }
   GACCD_RETURN_IF_ERROR(replica_->CollectRunningStatistics());
-  if (shards_ != nullptr) return shards_->Measure(gradients_, control(), norm_scratch_.data());
-  if (pipeline_ != nullptr) {
-    return pipeline_->Measure(gradients_, control(), norm_scratch_.data(), context_->compute());
+  cudaStream_t compute = context_->compute();
+  void* const scratch = norm_scratch_.data();
+  if (shards_ != nullptr) {
+    GACCD_RETURN_IF_ERROR(shards_->GatherSquares(gradients_, control(), scratch));
+  } else {
+    GACCD_RETURN_IF_ERROR(
+        SquaresOfBlocks(compute, gradients_, divided().elements, control(), SquaresIn(scratch)));
   }
-  return MeasureGradient(context_->compute(), gradients_, model_.layout().size(), control(),
-                         norm_scratch_.data());
+  if (pipeline_ != nullptr) return pipeline_->Judge(control(), scratch, compute);
+  return JudgeSquares(compute, divided().elements, control(), scratch);
 }
 
 Status CudaBackend::Optimize(const ParameterLimit* limit) {
@@ -235,9 +239,8 @@ Result<Evaluation> CudaBackend::Evaluate(const BatchView& batch) {
 
 // The caller has checked the number of elements.
 Status CudaBackend::CopyIn(std::string_view what, EngineBuffer to, std::span<const float> from) {
-  if (shards_ != nullptr && to == EngineBuffer::kOptimizer) {
-    return shards_->CopyStateIn(what, from, state_.as<float>());
-  }
+  const bool divided = shards_ != nullptr || pipeline_ != nullptr;
+  if (divided && to == EngineBuffer::kOptimizer) return CopyInOwnState(what, from);
   if (pipeline_ != nullptr) return CopyInStage(what, to, from);
   if (from.empty()) return Status::Ok();
   GACCD_RETURN_IF_ERROR(CudaStatus(cudaMemcpyAsync(Buffer(to), from.data(), from.size_bytes(),
@@ -248,14 +251,30 @@ Status CudaBackend::CopyIn(std::string_view what, EngineBuffer to, std::span<con
 
 Status CudaBackend::CopyOut(std::string_view what, EngineBuffer from, std::int64_t first,
                             std::span<float> to) {
+  if (shards_ != nullptr && from == EngineBuffer::kGradients && reduced_) {
+    GACCD_RETURN_IF_ERROR(shards_->Gather(gradients_));
+  }
   if (pipeline_ != nullptr) return CopyOutStage(what, from, first, to);
   if (shards_ != nullptr && from == EngineBuffer::kOptimizer) {
     return shards_->CopyStateOut(what, state_.as<float>(), first, to);
   }
-  if (shards_ != nullptr && from == EngineBuffer::kGradients && reduced_) {
-    GACCD_RETURN_IF_ERROR(shards_->Gather(gradients_));
-  }
   return CopyFromGpu(what, Buffer(from) + first, to);
+}
+
+// A copy from memory that is not page-locked is made when it returns.
+Status CudaBackend::CopyInOwnState(std::string_view what, std::span<const float> whole) {
+  cudaStream_t compute = context_->compute();
+  const std::int64_t buffers = StateElements(options_.optimizer, 1);
+  const std::int64_t each = own_.state_elements;
+  for (std::int64_t buffer = 0; each > 0 && buffer < buffers; ++buffer) {
+    const std::int64_t first = buffer * model_.layout().trainable_size() + own_.state_first;
+    GACCD_RETURN_IF_ERROR(
+        CudaStatus(cudaMemcpyAsync(state_.as<float>() + buffer * each, whole.data() + first,
+                                   static_cast<std::size_t>(each) * sizeof(float),
+                                   cudaMemcpyHostToDevice, compute),
+                   what));
+  }
+  return waiter_.WaitForStream(compute, what);
 }
 
 Status CudaBackend::CopyFromGpu(std::string_view what, const float* from, std::span<float> to) {

@@ -115,6 +115,7 @@ class CudaBackend final : public Backend {
   Status ReduceStages(const UpdateSlot& slot);
   Status SharedParametersChanged();
   Result<Evaluation> EvaluateStage(const BatchView& batch);
+  Status CopyInOwnState(std::string_view what, std::span<const float> whole);
   Status CopyInStage(std::string_view what, EngineBuffer to, std::span<const float> from);
   Status CopyOutStage(std::string_view what, EngineBuffer from, std::int64_t first,
                       std::span<float> to);
@@ -127,6 +128,13 @@ class CudaBackend final : public Backend {
   // The entries of the layout in the buffers: all, or of a stage.
   [[nodiscard]] const FlatLayout& places() const {
     return pipeline_ != nullptr ? pipeline_->places() : model_.layout();
+  }
+  // Of the layout what ranks with the same parameters divide: all, or the stage, which has it from
+  // element 0 of its buffers on.
+  [[nodiscard]] ShardPart divided() const {
+    return pipeline_ != nullptr ? pipeline_->stage().own()
+                                : ShardPart{.elements = model_.layout().size(),
+                                            .state_elements = model_.layout().trainable_size()};
   }
   // Of parameters and gradients; a stage may have none, but not no memory.
   [[nodiscard]] std::size_t elements() const {

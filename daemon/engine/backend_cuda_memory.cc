@@ -59,18 +59,25 @@ Status CudaBackend::Create() {
 
 Status CudaBackend::DivideState() {
   const FlatLayout& layout = model_.layout();
-  if (model_.stage()) {
-    own_ = model_.stage()->own();
-    GACCD_ASSIGN_OR_RETURN(pipeline_, CudaPipeline::Make(comm_, *model_.stage(), layout,
-                                                         StateElements(options_.optimizer, 1)));
-    return Status::Ok();
-  }
-  own_ = {.elements = layout.size(), .state_elements = layout.trainable_size()};
   const CudaShards::Options options{.mode = options_.shard,
                                     .state_buffers = StateElements(options_.optimizer, 1),
                                     .overlap = overlaps()};
-  GACCD_ASSIGN_OR_RETURN(shards_, CudaShards::Make(comm_, layout, options, waiter_));
-  if (shards_ != nullptr) own_ = shards_->own();
+  if (model_.stage()) {
+    GACCD_ASSIGN_OR_RETURN(
+        pipeline_, CudaPipeline::Make(comm_, *model_.stage(), layout, options.state_buffers));
+    GACCD_ASSIGN_OR_RETURN(const FlatLayout of_stage, LayoutOfPart(layout, divided()));
+    GACCD_ASSIGN_OR_RETURN(
+        shards_, CudaShards::Make(pipeline_->exchange().same_stage(), of_stage, options, waiter_));
+  } else {
+    GACCD_ASSIGN_OR_RETURN(shards_, CudaShards::Make(comm_, layout, options, waiter_));
+  }
+  own_ = divided();
+  if (shards_ == nullptr) return Status::Ok();
+  const ShardPart& part = shards_->own();
+  own_ = {.first = own_.first + part.first,
+          .elements = part.elements,
+          .state_first = own_.state_first + part.state_first,
+          .state_elements = part.state_elements};
   return Status::Ok();
 }
 
@@ -250,8 +257,7 @@ Status CudaBackend::PrepareReplica() {
 }
 
 Status CudaBackend::CreateOptimizer() {
-  // A stage has its own part alone.
-  const std::int64_t first = pipeline_ != nullptr ? 0 : own_.first;
+  const std::int64_t first = own_.first - divided().first;
   CudaOptimizer::Buffers buffers{.parameters = parameters_.as<float>() + first,
                                  .gradient = gradients_ + first,
                                  .state = state_.as<float>(),
@@ -281,9 +287,6 @@ void CudaBackend::LogNotes() {
 
 Result<BackendPtr> MakeCudaBackend(Communicator& comm, const Model& model,
                                    const EngineOptions& options) {
-  if (model.stage() && options.shard != Sharding::kNone) {
-    return Status(ErrorKind::kInternal, "a stage on a GPU: its optimizer cannot be sharded");
-  }
   auto* const backend = new CudaBackend(comm, model, options);
   BackendPtr owner(backend);
   GACCD_RETURN_IF_ERROR(backend->Create());

@@ -112,7 +112,9 @@ Status CudaBackend::ReduceStages(const UpdateSlot& slot) {
   if (!overlaps()) GACCD_RETURN_IF_ERROR(waiter_.Wait(computed, "micro-steps"));
   GACCD_RETURN_IF_ERROR(
       CudaStatus(cudaStreamWaitEvent(reduce, computed.get(), 0), "wait for gradients"));
-  GACCD_RETURN_IF_ERROR(pipeline_->ReduceGradients(gradients_, reduce));
+  reduced_ = true;
+  GACCD_RETURN_IF_ERROR(pipeline_->ReduceGradients(
+      gradients_, shards_ != nullptr ? &shards_->exchange() : nullptr, reduce));
   const MutableBuffer sums{&control()->sums,
                            sizeof(UpdateSums) / sizeof(double) + options_.control_word_count,
                            DType::kF64, MemoryKind::kCuda};
@@ -123,15 +125,16 @@ Status CudaBackend::ReduceStages(const UpdateSlot& slot) {
       "wait for the reduction");
 }
 
-// The own part has changed, and with the step its copy in 16 bits.
+// The own part has changed, and with the step its copy in 16 bits, but for that of a sharded stage.
 Status CudaBackend::SharedParametersChanged() {
   cudaStream_t compute = context_->compute();
   if (!overlaps()) {
     GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(compute, "step before shared parameters"));
   }
+  if (shards_ != nullptr) GACCD_RETURN_IF_ERROR(shards_->Gather(parameters_.as<float>()));
   const MutableBuffer whole{parameters_.data(), elements(), DType::kF32, MemoryKind::kCuda};
   GACCD_RETURN_IF_ERROR(pipeline_->exchange().SendShared(whole, {compute}));
-  const std::int64_t first = own_.elements;
+  const std::int64_t first = shards_ != nullptr ? 0 : divided().elements;
   const std::int64_t others = places().size() - first;
   if (activations() == DType::kF32 || others == 0) return Status::Ok();
   return CastTo(activations(), compute, parameters_.as<float>() + first, others,
@@ -158,54 +161,53 @@ Result<Evaluation> CudaBackend::EvaluateStage(const BatchView& batch) {
   return replica_->ReadEvaluation(batch.size(), found);
 }
 
-// A copy from memory that is not page-locked is made when it returns.
 Status CudaBackend::CopyInStage(std::string_view what, EngineBuffer to,
                                 std::span<const float> from) {
   cudaStream_t compute = context_->compute();
-  const auto copy = [&](std::int64_t place, std::int64_t first, std::int64_t elements) {
-    return CudaStatus(cudaMemcpyAsync(Buffer(to) + place, from.data() + first,
-                                      static_cast<std::size_t>(elements) * sizeof(float),
-                                      cudaMemcpyHostToDevice, compute),
-                      what);
-  };
-  if (to == EngineBuffer::kOptimizer) {
-    const std::int64_t buffers = StateElements(options_.optimizer, 1);
-    const std::int64_t each = own_.state_elements;
-    for (std::int64_t buffer = 0; each > 0 && buffer < buffers; ++buffer) {
-      const std::int64_t first = buffer * model_.layout().trainable_size() + own_.state_first;
-      GACCD_RETURN_IF_ERROR(copy(buffer * each, first, each));
-    }
-    return waiter_.WaitForStream(compute, what);
-  }
   const std::span<const FlatEntry> entries = model_.layout().entries();
   for (std::size_t p = 0; p < entries.size(); ++p) {
     const std::int64_t place = places().entries()[p].offset;
     if (place == places().size()) continue;  // of other stages
-    GACCD_RETURN_IF_ERROR(copy(place, entries[p].offset, entries[p].padded_elements()));
+    const auto bytes = static_cast<std::size_t>(entries[p].padded_elements()) * sizeof(float);
+    GACCD_RETURN_IF_ERROR(
+        CudaStatus(cudaMemcpyAsync(Buffer(to) + place, from.data() + entries[p].offset, bytes,
+                                   cudaMemcpyHostToDevice, compute),
+                   what));
   }
   return waiter_.WaitForStream(compute, what);
 }
 
 Status CudaBackend::CopyOutStage(std::string_view what, EngineBuffer from, std::int64_t first,
                                  std::span<float> to) {
-  const auto own_values = [&](std::int64_t begin, std::span<float> out) {
+  PipelineExchange& exchange = pipeline_->exchange();
+  const bool state = from == EngineBuffer::kOptimizer;
+  PipelineExchange::OwnValues own = [&](std::int64_t begin, std::span<float> out) {
     return CopyFromGpu(what, Buffer(from) + begin, out);
   };
-  PipelineExchange& exchange = pipeline_->exchange();
-  return from == EngineBuffer::kOptimizer ? exchange.GatherState(own_values, first, to)
-                                          : exchange.GatherFlat(own_values, first, to);
+  std::vector<float> of_stage;  // the state of a sharded one, all of it for a moment
+  if (state && shards_ != nullptr) {
+    of_stage.resize(
+        static_cast<std::size_t>(StateElements(options_.optimizer, divided().state_elements)));
+    GACCD_RETURN_IF_ERROR(shards_->CopyStateOut(what, state_.as<float>(), 0, of_stage));
+    own = [&](std::int64_t begin, std::span<float> out) {
+      std::ranges::copy_n(of_stage.begin() + begin, std::ssize(out), out.begin());
+      return Status::Ok();
+    };
+  }
+  return state ? exchange.GatherState(own, first, to) : exchange.GatherFlat(own, first, to);
 }
 
 Result<std::uint64_t> CudaBackend::DigestOfStages() {
   constexpr std::int64_t kPart = std::int64_t{1} << 20;  // values; even
-  std::vector<float> part(static_cast<std::size_t>(std::min(kPart, own_.elements)));
+  const ShardPart& stage = pipeline_->stage().own();
+  std::vector<float> part(static_cast<std::size_t>(std::min(kPart, stage.elements)));
   std::uint64_t digest = 0;
-  for (std::int64_t i = 0; i < own_.elements; i += kPart) {
+  for (std::int64_t i = 0; i < stage.elements; i += kPart) {
     const auto values =
-        std::span(part).first(static_cast<std::size_t>(std::min(kPart, own_.elements - i)));
+        std::span(part).first(static_cast<std::size_t>(std::min(kPart, stage.elements - i)));
     GACCD_RETURN_IF_ERROR(
         CopyFromGpu("parameters for a digest", parameters_.as<float>() + i, values));
-    digest += DigestOf(values, own_.first + i);
+    digest += DigestOf(values, stage.first + i);
   }
   return pipeline_->exchange().SumDigests(digest);
 }

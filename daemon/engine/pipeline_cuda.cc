@@ -60,7 +60,7 @@ Status CudaPipeline::ExchangeFirst(float* values, cudaStream_t stream) {
   if (auto& ring = Ring(Message::kSentGradient)) GACCD_RETURN_IF_ERROR(ring->SendFirst(one));
   Communicator& pipeline = exchange_->pipeline();
   GACCD_RETURN_IF_ERROR(pipeline.AllReduceSum(one, one, {stream}));
-  GACCD_RETURN_IF_ERROR(ReduceGradients(values, stream));
+  GACCD_RETURN_IF_ERROR(ReduceGradients(values, nullptr, stream));
   return exchange_->SendShared(whole, {stream});
 }
 
@@ -96,21 +96,22 @@ Status CudaPipeline::Send(Message which, const ConstBuffer& value) {
   return ring && value.count > 0 ? ring->Send(value) : Status::Ok();
 }
 
-Status CudaPipeline::ReduceGradients(float* gradients, cudaStream_t stream) {
+Status CudaPipeline::ReduceGradients(float* gradients, ShardExchange* shards, cudaStream_t stream) {
   GACCD_RETURN_IF_ERROR(exchange_->ReduceShared(Whole(gradients), {stream}));
+  const auto elements = static_cast<std::size_t>(stage_.own().elements);
+  if (shards != nullptr) {
+    return shards->Reduce({gradients, elements}, 0, stage_.own().elements, {stream});
+  }
   Communicator& ranks = exchange_->same_stage();
   if (ranks.size() == 1) return Status::Ok();
-  const MutableBuffer own{gradients, static_cast<std::size_t>(stage_.own().elements), DType::kF32,
-                          MemoryKind::kCuda};
+  const MutableBuffer own{gradients, elements, DType::kF32, MemoryKind::kCuda};
   return ranks.AllReduceSum(own, own, {stream});
 }
 
 // Gathered and added in the order of the stages: the same bits on all ranks of all pipelines.
-Status CudaPipeline::Measure(const float* gradients, UpdateControl* control, void* scratch,
-                             cudaStream_t stream) {
+Status CudaPipeline::Judge(UpdateControl* control, void* scratch, cudaStream_t stream) {
   double* const own = squares_.as<double>() + stage_.stage;
-  GACCD_RETURN_IF_ERROR(
-      SumSquares(stream, gradients, stage_.own().elements, control, own, scratch));
+  GACCD_RETURN_IF_ERROR(SumSquares(stream, stage_.own().elements, control, own, scratch));
   const std::vector<std::int64_t> ones(stage_.stages(), 1);
   GACCD_RETURN_IF_ERROR(exchange_->pipeline().AllGather(
       {own, 1, DType::kF64, MemoryKind::kCuda}, ones,

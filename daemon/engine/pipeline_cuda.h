@@ -13,6 +13,7 @@
 #include "collectives/comm/chain_links.h"
 #include "daemon/engine/cuda_message_ring.h"
 #include "daemon/engine/pipeline_exchange.h"
+#include "daemon/engine/shard_exchange.h"
 #include "daemon/optim/update_control.h"
 #include "daemon/replica/replica.h"
 
@@ -47,11 +48,10 @@ class CudaPipeline {
   Status Release(Replica::Message which, std::int64_t micro_batch);
   Status Send(Replica::Message which, const ConstBuffer& value);
 
-  // Gradients of the own part become those of all pipelines.
-  Status ReduceGradients(float* gradients, cudaStream_t stream);
-  // JudgeUpdate() with the norm of all stages. scratch: NormScratchBytes().
-  Status Measure(const float* gradients, UpdateControl* control, void* scratch,
-                 cudaStream_t stream);
+  // Gradients of the own stage become those of all pipelines; with shards, what is divided of it.
+  Status ReduceGradients(float* gradients, ShardExchange* shards, cudaStream_t stream);
+  // JudgeUpdate() with the norm of all stages, from SquaresIn(scratch) of the own one.
+  Status Judge(UpdateControl* control, void* scratch, cudaStream_t stream);
 
   // The first error of what was enqueued; and an end of all of it (Communicator::GiveUp).
   Status Poll();

@@ -49,27 +49,14 @@ Status CudaShards::Gather(float* whole) {
   return exchange_->Gather(Whole(whole), {compute_});
 }
 
-Status CudaShards::Measure(const float* gradients, UpdateControl* control, void* scratch) {
+Status CudaShards::GatherSquares(const float* gradients, const UpdateControl* control,
+                                 void* scratch) {
   const std::span<double> squares = {SquaresIn(scratch),
                                      static_cast<std::size_t>(exchange_->blocks())};
   GACCD_RETURN_IF_ERROR(SquaresOfBlocks(compute_, gradients + own().first, own().elements, control,
                                         exchange_->OwnSquares(squares).data()));
   GACCD_RETURN_IF_ERROR(BeforeCollective("squares of the own part"));
-  GACCD_RETURN_IF_ERROR(exchange_->GatherSquares(squares, {compute_}));
-  return JudgeSquares(compute_, size_, control, scratch);
-}
-
-Status CudaShards::CopyStateIn(std::string_view what, std::span<const float> whole, float* own) {
-  const ShardPart& part = this->own();
-  const auto bytes = static_cast<std::size_t>(part.state_elements) * sizeof(float);
-  for (std::int64_t buffer = 0; bytes > 0 && buffer < options_.state_buffers; ++buffer) {
-    GACCD_RETURN_IF_ERROR(
-        CudaStatus(cudaMemcpyAsync(own + buffer * part.state_elements,
-                                   whole.data() + buffer * trainable_ + part.state_first, bytes,
-                                   cudaMemcpyHostToDevice, compute_),
-                   what));
-  }
-  return waiter_.WaitForStream(compute_, what);
+  return exchange_->GatherSquares(squares, {compute_});
 }
 
 Status CudaShards::CopyStateOut(std::string_view what, const float* own, std::int64_t first,

@@ -44,12 +44,10 @@ class CudaShards {
 
   // All parts of parameters or gradients, layout.size() elements, become those of their owners.
   Status Gather(float* whole);
-  // MeasureGradient() of the whole gradient, of which every rank has its own part. scratch: as
-  // there.
-  Status Measure(const float* gradients, UpdateControl* control, void* scratch);
+  // SquaresOfBlocks() of the whole gradient, of which every rank has its own part. scratch: of
+  // MeasureGradient().
+  Status GatherSquares(const float* gradients, const UpdateControl* control, void* scratch);
 
-  // Of the whole state the own part, as the optimiser has it, from the host; waits. Not collective.
-  Status CopyStateIn(std::string_view what, std::span<const float> whole, float* own);
   // Elements [first, first + to.size()) of the whole state to the host; waits.
   Status CopyStateOut(std::string_view what, const float* own, std::int64_t first,
                       std::span<float> to);
@@ -59,10 +57,7 @@ class CudaShards {
 
  private:
   CudaShards(const FlatLayout& layout, const Options& options, DeviceWaiter& waiter)
-      : size_(layout.size()),
-        trainable_(layout.trainable_size()),
-        options_(options),
-        waiter_(waiter) {}
+      : size_(layout.size()), options_(options), waiter_(waiter) {}
   Status BeforeCollective(std::string_view what);
   [[nodiscard]] std::span<float> Whole(float* values) const {
     return {values, static_cast<std::size_t>(size_)};
@@ -73,7 +68,6 @@ class CudaShards {
   }
 
   const std::int64_t size_;
-  const std::int64_t trainable_;
   const Options options_;
   DeviceWaiter& waiter_;
   std::unique_ptr<ShardExchange> exchange_;

@@ -37,7 +37,6 @@ Status Session::SelectDevice(const Flags& flags, const Job& job) {
     GACCD_ASSIGN_OR_RETURN(bf16, CheckBf16OnCpus(comm, Bf16OfCpu(), flags.allow_emulation));
     return Status::Ok();
   }
-  GACCD_RETURN_IF_ERROR(CheckPipelineOfGpu(job.pipeline, job.shard, device.text));
   GACCD_RETURN_IF_ERROR(CheckModelOnGpu(job));
   GACCD_ASSIGN_OR_RETURN(const bool has_attention, HasAttention(job));
   if (has_attention) {

@@ -151,10 +151,9 @@ Status JudgeSquares(cudaStream_t stream, std::int64_t elements, UpdateControl* c
   return EnqueueSum(stream, elements, control, /*total_of_part=*/nullptr, scratch);
 }
 
-Status SumSquares(cudaStream_t stream, const float* gradient, std::int64_t elements,
-                  UpdateControl* control, double* squares, void* scratch) {
-  GACCD_RETURN_IF_ERROR(SquaresOfBlocks(stream, gradient, elements, control, SquaresIn(scratch)));
-  return EnqueueSum(stream, elements, control, squares, scratch);
+Status SumSquares(cudaStream_t stream, std::int64_t elements, UpdateControl* control, double* sum,
+                  void* scratch) {
+  return EnqueueSum(stream, elements, control, sum, scratch);
 }
 
 Status JudgeParts(cudaStream_t stream, const double* squares, int parts, UpdateControl* control) {

@@ -48,10 +48,10 @@ Status JudgeSquares(cudaStream_t stream, std::int64_t elements, UpdateControl* c
                     void* scratch);
 [[nodiscard]] double* SquaresIn(void* scratch);
 
-// Where others have other parts: *squares of this one, NaN as above; and the verdict from those of
-// all parts, which are added in their order.
-Status SumSquares(cudaStream_t stream, const float* gradient, std::int64_t elements,
-                  UpdateControl* control, double* squares, void* scratch);
+// Where others have other parts of a model: *sum of this one's blocks, in place of the verdict; and
+// the verdict from those of all parts, which are added in their order.
+Status SumSquares(cudaStream_t stream, std::int64_t elements, UpdateControl* control, double* sum,
+                  void* scratch);
 Status JudgeParts(cudaStream_t stream, const double* squares, int parts, UpdateControl* control);
 
 // After a step: *parameter = min(*parameter, most).

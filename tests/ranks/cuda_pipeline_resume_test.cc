@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <string>
 
-#include "daemon/config/job_checks.h"
 #include "daemon/config/job_text.h"
 #include "tests/ranks/cuda_engine_ranks.h"
 #include "tests/support/resume_fixture.h"
@@ -62,6 +61,23 @@ TEST_F(CudaPipelineResumeTest, AnyPipelineContinuesAnyOther) {
   ExpectNear(OnGpus(JobOf(2, PipelineSchedule::kGpipe), 4, 0, PathOf(8)), whole);
 }
 
+// Saved by stages that divide their state, and continued by some; on the other device, too.
+TEST_F(CudaPipelineResumeTest, StagesWithShardsContinueAnyOther) {
+  guards_.digest_every = 1;
+  const Trained whole = OnGpus(JobOf(1), 2, 0, "never");
+  Job sharded = JobOf(2);
+  sharded.shard = Sharding::kOptimizer;
+  ExpectNear(OnGpus(sharded, 6, 8, "never"), whole);
+  const std::string saved = PathOf(8);
+  sharded.shard = Sharding::kNode;
+  ExpectNear(OnGpus(sharded, 4, 0, saved), whole);
+  ExpectNear(OnCpus(sharded, 4, 0, saved), whole);
+  ExpectNear(OnGpus(JobOf(1), 1, 0, saved), whole);
+  std::filesystem::remove_all(ckpt());
+  (void)OnCpus(JobOf(1), 2, 8, "never");
+  ExpectNear(OnGpus(sharded, 4, 0, PathOf(8)), whole);
+}
+
 // The output of a GPT has the weights of its embedding: its first and last stages share them.
 TEST_F(CudaPipelineResumeTest, AGptIsContinuedByWholeModels) {
   Job whole = ValueOrThrow(LoadJob(GACCD_GOLDEN_DIR "/models/gpt_mini.txtpb"));
@@ -80,9 +96,6 @@ TEST_F(CudaPipelineResumeTest, RefusesWhatItCannotDivide) {
   Job job = JobOf(2);
   gpus_ = true;
   EXPECT_THAT(Train(job, 3, 0, "never"), HasKind(ErrorKind::kConfig));  // no multiple
-  EXPECT_OK(CheckPipelineOfGpu(job.pipeline, Sharding::kNone, "device is cuda"));
-  EXPECT_THAT(CheckPipelineOfGpu(job.pipeline, Sharding::kNode, "device is cuda"),
-              IsError(ErrorKind::kConfig, "expected no shard, found node and 2 stages"));
 }
 
 }  // namespace

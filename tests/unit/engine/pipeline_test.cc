@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <variant>
+#include <vector>
 
 #include "collectives/base/strings.h"
 #include "tests/sanitized.h"
@@ -114,6 +115,58 @@ TEST(Pipelines, NotFiniteIsOutlived) {
   ASSERT_FALSE(whole.empty());
   EXPECT_GT(std::ranges::count(whole[0].results, false, &UpdateResult::finite), 0);
   for (const PipelineSchedule schedule : kSchedules) ExpectWhole(test, 2, schedule, 1e-6, {});
+}
+
+// Stages of 3 blocks of parameters and more: of a state some ranks have one, some two.
+EngineCase DividedCase(Precision precision) {
+  return {.name = "sharded",
+          .ranks = OnGpus() ? 3 : 4,
+          .micro = 4,
+          .target = 29,
+          .updates = OnGpus() ? 3 : 5,
+          .tail = 3,  // of four pipelines one has nothing then
+          .widths = {24, 90, 70, 60, 5},
+          .optimizer = {.lr = 0.01,
+                        .kind = AdamWSpec{},
+                        .group = {{.match = "fc2.bias", .freeze = true}},
+                        .ema = EmaSpec{0.75}},
+          .clip_norm = 0.1,
+          .numerics = {.precision = precision}};
+}
+
+EngineRun FirstOfStages(const EngineCase& test) {
+  return RunTestedRanks(InStages(test, 2, PipelineSchedule::kOneFOneB)).at(0);
+}
+
+TEST(Pipelines, DivideTheStateOfAStage) {
+  EngineCase test = DividedCase(Precision::kF32);
+  const EngineRun plain = FirstOfStages(test);
+  for (const Sharding shard : {Sharding::kOptimizer, Sharding::kNode, Sharding::kNodeOptimizer}) {
+    test.shard = shard;
+    for (const int per_node : {0, 2, 3}) {  // of the pipelines
+      SCOPED_TRACE(StrCat("shard ", static_cast<int>(shard), ", ", per_node, " pipelines a node"));
+      EngineRanks ranks = WithGradients();
+      ranks.node_of = NodesOfPipelines(test.ranks, 2, per_node);
+      ExpectWhole(test, 2, PipelineSchedule::kOneFOneB, 1e-6, ranks);
+    }
+    EngineRanks two_a_node = WithGradients();
+    two_a_node.node_of = NodesOfPipelines(test.ranks, 3, 2);
+    ExpectWhole(test, 3, PipelineSchedule::kGpipe, 1e-6, two_a_node);
+    // On one node the bits are those of stages that are not sharded.
+    const EngineRun found = FirstOfStages(test);
+    EXPECT_EQ(found.parameters, plain.parameters);
+    EXPECT_EQ(found.state, plain.state);
+  }
+}
+
+// The copies in 16 bits of all ranks are those of the parameters that were gathered.
+TEST(Pipelines, DividedStagesInBf16AreThoseThatAreNotDivided) {
+  EngineCase test = DividedCase(Precision::kBF16);
+  const EngineRun plain = FirstOfStages(test);
+  test.shard = Sharding::kOptimizer;
+  const EngineRun found = FirstOfStages(test);
+  EXPECT_EQ(found.parameters, plain.parameters);
+  EXPECT_EQ(found.state, plain.state);
 }
 
 }  // namespace
