@@ -136,6 +136,9 @@ class CudaBackend final : public Backend {
                                 : ShardPart{.elements = model_.layout().size(),
                                             .state_elements = model_.layout().trainable_size()};
   }
+  [[nodiscard]] ShardExchange* exchange() const {
+    return shards_ != nullptr ? &shards_->exchange() : nullptr;
+  }
   // Of parameters and gradients; a stage may have none, but not no memory.
   [[nodiscard]] std::size_t elements() const {
     return static_cast<std::size_t>(std::max(places().size(), FlatLayout::kAlignment));

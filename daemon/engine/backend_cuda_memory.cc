@@ -223,7 +223,7 @@ Status CudaBackend::PrepareReplica() {
                               {.bucket_elements = options_.choice.bucket_elements,
                                .control_word_count = options_.control_word_count,
                                .overlap = overlaps(),
-                               .shards = shards_ != nullptr ? &shards_->exchange() : nullptr}));
+                               .shards = exchange()}));
     hooks.ready = [this](std::size_t parameter) { return reduction_->Ready(parameter); };
   }
   if (!overlaps()) {

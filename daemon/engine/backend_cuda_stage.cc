@@ -25,7 +25,7 @@ Status CudaBackend::StartPipeline() {
   GACCD_RETURN_IF_ERROR(pipeline_->CreateStreams(context_->compute()));
   const MutableBuffer one{gradients_, 1, DType::kF32, MemoryKind::kCuda};
   GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(one, one, {context_->reduce()}));
-  GACCD_RETURN_IF_ERROR(pipeline_->ExchangeFirst(gradients_, context_->reduce()));
+  GACCD_RETURN_IF_ERROR(pipeline_->ExchangeFirst(gradients_, exchange(), context_->reduce()));
   GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(context_->reduce(), "first sums of a stage"));
   for (cudaStream_t stream : pipeline_->streams()) {
     GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(stream, "first messages of a stage"));
@@ -113,8 +113,7 @@ Status CudaBackend::ReduceStages(const UpdateSlot& slot) {
   GACCD_RETURN_IF_ERROR(
       CudaStatus(cudaStreamWaitEvent(reduce, computed.get(), 0), "wait for gradients"));
   reduced_ = true;
-  GACCD_RETURN_IF_ERROR(pipeline_->ReduceGradients(
-      gradients_, shards_ != nullptr ? &shards_->exchange() : nullptr, reduce));
+  GACCD_RETURN_IF_ERROR(pipeline_->ReduceGradients(gradients_, exchange(), reduce));
   const MutableBuffer sums{&control()->sums,
                            sizeof(UpdateSums) / sizeof(double) + options_.control_word_count,
                            DType::kF64, MemoryKind::kCuda};

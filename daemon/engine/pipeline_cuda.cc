@@ -49,7 +49,7 @@ Status CudaPipeline::CreateStreams(cudaStream_t compute) {
 }
 
 // Stage by stage, up and then down: each waits for the one before it alone.
-Status CudaPipeline::ExchangeFirst(float* values, cudaStream_t stream) {
+Status CudaPipeline::ExchangeFirst(float* values, ShardExchange* shards, cudaStream_t stream) {
   const MutableBuffer whole = Whole(values);
   const MutableBuffer one{values, 1, DType::kF32, MemoryKind::kCuda};
   if (auto& ring = Ring(Message::kReceived)) GACCD_RETURN_IF_ERROR(ring->ReceiveFirst(one));
@@ -60,7 +60,7 @@ Status CudaPipeline::ExchangeFirst(float* values, cudaStream_t stream) {
   if (auto& ring = Ring(Message::kSentGradient)) GACCD_RETURN_IF_ERROR(ring->SendFirst(one));
   Communicator& pipeline = exchange_->pipeline();
   GACCD_RETURN_IF_ERROR(pipeline.AllReduceSum(one, one, {stream}));
-  GACCD_RETURN_IF_ERROR(ReduceGradients(values, nullptr, stream));
+  GACCD_RETURN_IF_ERROR(ReduceGradients(values, shards, stream));
   return exchange_->SendShared(whole, {stream});
 }
 

@@ -34,8 +34,8 @@ class CudaPipeline {
   // Streams and events; compute: the stream of the replica.
   Status CreateStreams(cudaStream_t compute);
   // Collective: NCCL takes its memory for every communicator of this. values: places().size() f32
-  // values on the GPU, which are zero.
-  Status ExchangeFirst(float* values, cudaStream_t stream);
+  // values on the GPU, which are zero. shards: as for ReduceGradients().
+  Status ExchangeFirst(float* values, ShardExchange* shards, cudaStream_t stream);
   // The memory of the messages and of Measure().
   Status Allocate(const StageRings& rings);
 
@@ -48,7 +48,8 @@ class CudaPipeline {
   Status Release(Replica::Message which, std::int64_t micro_batch);
   Status Send(Replica::Message which, const ConstBuffer& value);
 
-  // Gradients of the own stage become those of all pipelines; with shards, what is divided of it.
+  // Gradients of the own stage become those of all pipelines; with shards, which may be null, those
+  // of the own part.
   Status ReduceGradients(float* gradients, ShardExchange* shards, cudaStream_t stream);
   // JudgeUpdate() with the norm of all stages, from SquaresIn(scratch) of the own one.
   Status Judge(UpdateControl* control, void* scratch, cudaStream_t stream);

@@ -253,8 +253,7 @@ std::int64_t Plan::SamplesOfFirst(std::int64_t rank, std::int64_t steps) const {
   return steps * (load / filled) + std::min(steps, load % filled);
 }
 
-std::int64_t Plan::FilledSteps(std::int64_t rank) const {
-  const std::int64_t load = Load(rank);
+std::int64_t Plan::StepsFor(std::int64_t load) const {
   return uneven() ? CeilDiv(load, request_.micro_batch) : std::min(load, accum_steps_);
 }
 

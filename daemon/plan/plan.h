@@ -118,8 +118,10 @@ class Plan {
   [[nodiscard]] std::int64_t MicroBatch(std::int64_t rank, std::int64_t step) const;
   // Of its first `steps` micro-steps, which may be all of them.
   [[nodiscard]] std::int64_t SamplesOfFirst(std::int64_t rank, std::int64_t steps) const;
-  // So many micro-steps of the rank have samples, the first ones; and their sizes, at most two.
-  [[nodiscard]] std::int64_t FilledSteps(std::int64_t rank) const;
+  // So many micro-steps of a rank with this load have samples, the first ones; the same of a rank;
+  // and their sizes, at most two.
+  [[nodiscard]] std::int64_t StepsFor(std::int64_t load) const;
+  [[nodiscard]] std::int64_t FilledSteps(std::int64_t rank) const { return StepsFor(Load(rank)); }
   [[nodiscard]] std::set<std::int64_t> MicroBatchSizes(std::int64_t rank) const;
 
   // Where the micro-batch was chosen by the memory: of the rank with the least room.

@@ -97,7 +97,11 @@ std::string Inputs(const Plan& plan, const PlanOrigins& from, RankKind kind) {
   return text;
 }
 
-// "192 ranks take 13 samples: 7 + 6", "80 ranks of speed 0.6 take 9 samples: 5 + 4"
+std::string Times(std::int64_t count, std::int64_t size) {
+  return count == 1 ? StrCat(size) : StrCat(count, " x ", size);
+}
+
+// "192 ranks take 13 samples: 7 + 6", "80 ranks of speed 0.6 take 9 samples: 9 + 0"
 std::string RankLine(const Plan& plan, const LoadGroup& group, std::size_t width) {
   const std::string_view takers = plan.stages() > 1 ? " pipeline" : " rank";
   std::string text = StrCat(Right(StrCat(group.ranks), width), takers, group.ranks == 1 ? "" : "s");
@@ -107,8 +111,11 @@ std::string RankLine(const Plan& plan, const LoadGroup& group, std::size_t width
   }
   text += group.ranks == 1 ? " takes " : " take ";
   if (group.samples == 0) return PlanField("", text + "none");
+  const std::int64_t steps = plan.accum_steps();
+  const std::int64_t empty = plan.uneven() ? steps - plan.StepsFor(group.samples) : 0;
   return PlanField("", text + StrCat(Counted(group.samples, "sample"), ": ",
-                                     MicroBatchText(group.samples, plan.accum_steps())));
+                                     MicroBatchText(group.samples, steps - empty),
+                                     empty == 0 ? "" : StrCat(" + ", Times(empty, 0))));
 }
 
 // Of measured speeds nearly every rank has its own load: the largest ones are shown.
@@ -260,12 +267,9 @@ std::string PlanField(std::string_view name, const std::string& value) {
 std::string MicroBatchText(std::int64_t load, std::int64_t accum_steps) {
   const std::int64_t large = load % accum_steps;
   const std::int64_t small_size = load / accum_steps;
-  const auto group = [](std::int64_t count, std::int64_t size) {
-    return count == 1 ? StrCat(size) : StrCat(count, " x ", size);
-  };
   if (accum_steps == 2) return StrCat(small_size + large, " + ", small_size);
-  if (large == 0) return group(accum_steps, small_size);
-  return StrCat(group(large, small_size + 1), " + ", group(accum_steps - large, small_size));
+  if (large == 0) return Times(accum_steps, small_size);
+  return StrCat(Times(large, small_size + 1), " + ", Times(accum_steps - large, small_size));
 }
 
 std::string PlanText(const Plan& plan, const PlanOrigins& origins, RankKind kind) {

@@ -108,13 +108,14 @@ class GpuRanks(unittest.TestCase):
     def test_two_stages_train_what_one_rank_trains(self):
         # 7 micro-batches an update, the last of 5 samples.
         one = self.trained(1, "whole")
-        for schedule in ("GPIPE", "ONE_F_ONE_B", "ZERO_BUBBLE"):
-            with self.subTest(schedule=schedule):
-                stages = f"pipeline {{ stages: 2 schedule: {schedule} }}"
-                two = self.trained(2, schedule, flags=SHARED, more=stages)
-                difference = support.relative_difference(two, one)
-                support.print_row(f"2 stages on a GPU, {schedule}: weights of 1 rank", difference < 1e-4,
-                                  "to 1e-4", f"{difference:.1e}")
+        for ranks, schedule, shard in ((2, "GPIPE", "NONE"), (2, "ONE_F_ONE_B", "NONE"), (2, "ZERO_BUBBLE", "NONE"),
+                                       (4, "ONE_F_ONE_B", "OPTIMIZER")):
+            with self.subTest(ranks=ranks, schedule=schedule, shard=shard):
+                stages = f"pipeline {{ stages: 2 schedule: {schedule} }} shard: {shard}"
+                staged = self.trained(ranks, f"{schedule}-{shard}", flags=SHARED, more=stages)
+                difference = support.relative_difference(staged, one)
+                support.print_row(f"{ranks // 2} x 2 stages on a GPU, {schedule}, shard {shard}: weights of 1 rank",
+                                  difference < 1e-4, "to 1e-4", f"{difference:.1e}")
                 self.assertLess(difference, 1e-4)
 
     def steps(self, name):

@@ -6,9 +6,11 @@
 set(GACCD_TEST_OPTIONS
   "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:RelWithDebInfo>>:-O0;-U_FORTIFY_SOURCE>")
 
-# Properties of tests with deadlines: no other test at the same time, and before those that compute, while
-# tools/test builds with sanitizers on the time that they wait.
-set(GACCD_ALONE RUN_SERIAL ON COST 1000)
+# Properties of tests with deadlines: before those that compute, while tools/test builds with sanitizers on the
+# time that they wait. Those of a cluster fill the machine: no other test at the same time. Of the others two run at
+# once, with the four slots of tools/test.
+set(GACCD_ALONE RUN_SERIAL ON COST 2000)
+set(GACCD_WAITS PROCESSORS 2 COST 1000)
 
 # gaccd_test_program(NAME [file...]): the program build/<preset>/tests/NAME, made at its first use.
 function(gaccd_test_program name)

@@ -100,7 +100,7 @@ TEST(SpeedFlagTest, ThePlanSaysTimeIdleShareAndGain) {
               HasSubstr("  samples        3072 per update, error 0 %\n"
                         "                 112 ranks of speed 1 take 15 samples: 8 + 7\n"
                         "                  48 ranks of speed 1 take 14 samples: 7 + 7\n"
-                        "                  80 ranks of speed 0.6 take 9 samples: 5 + 4\n"
+                        "                  80 ranks of speed 0.6 take 9 samples: 9 + 0\n"
                         "  time           15 = largest samples / speed of a rank; idle share "
                         "1.33 %\n"
                         "                 equal loads: 21.6667, so a gain of 1.44 x\n"));

@@ -178,7 +178,7 @@ TEST_F(ReportTest, TheNewestLoadsAreThoseAfterTheLastChange) {
   const Json page = Written();
   EXPECT_EQ(Of(page, "plan/loads"), R"([{"ranks":112,"samples":15,"parts":[8,7]},)"
                                     R"({"ranks":48,"samples":14,"parts":[7,7]},)"
-                                    R"({"ranks":80,"samples":9,"parts":[5,4]}])");
+                                    R"({"ranks":80,"samples":9,"parts":[9,0]}])");
   EXPECT_EQ(Of(page, "plan/rank_samples/239"), "9");
   EXPECT_EQ(Of(page, "plan/changed_after"), "4");
   run_.Event("001-812", 64, "rebalance", change(5, "1x1,1x0.9...", "240x12-13"));
