@@ -134,14 +134,14 @@ TEST(CudaTrainer, TheMicroBatchIsThatOfTheFreeMemory) {
   job.model.layer[0].kind = LinearSpec{10, 32'768, true};
   job.model.layer[2].kind = LinearSpec{32'768, 2, true};
   std::set<std::int64_t> chosen;
-  for (std::size_t mebibytes = 264; mebibytes <= 360; mebibytes += tests::kSanitized ? 48 : 8) {
+  for (std::size_t mebibytes = 264; mebibytes <= 360; mebibytes += tests::kSanitized ? 96 : 8) {
     const std::int64_t micro_batch = ChosenOnGpus(job, mebibytes << 20);
     EXPECT_GE(micro_batch, chosen.empty() ? 0 : *chosen.rbegin()) << mebibytes;
     chosen.insert(micro_batch);
   }
   EXPECT_EQ(*chosen.begin(), 0);
   EXPECT_EQ(*chosen.rbegin(), 100);
-  EXPECT_GE(chosen.size(), tests::kSanitized ? 3U : 5U);
+  EXPECT_GE(chosen.size(), tests::kSanitized ? 2U : 5U);
 }
 
 // Loads by speed, of which a rank may have none; its engine is prepared for these alone.

@@ -68,7 +68,8 @@ function(gaccd_test name)
   endif()
   gaccd_test_entry(${name} ${arg_PROGRAM} SOURCES ${arg_SOURCES} LIBS ${arg_LIBS} ARGUMENTS ${arguments})
   math(EXPR arg_TIMEOUT "${slower} * ${arg_TIMEOUT}")
-  set_tests_properties(${name} PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT})
+  # Those that may take long begin first, so that none is alone at the end.
+  set_tests_properties(${name} PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT})
 endfunction()
 
 # gaccd_program_test(NAME name LABEL label TIMEOUT seconds COMMAND command...): a CTest entry that starts
