@@ -44,7 +44,7 @@ TEST_P(PipelineTest, EqualsTheWholeModel) {
 // The word embeddings of a masked BERT are its output weights, too: the first stage owns them, the
 // last one uses them. Texts are cut to their lengths.
 void ExpectTiedWeights(const NamedOptimizer& optimizer, int pipelines, const PipelineShape& shape,
-                       double allowed) {
+                       double allowed, Sharding shard = Sharding::kNone) {
   ExpectWhole({.name = StrCat("bert ", optimizer.name),
                .ranks = pipelines,
                .micro = 3,
@@ -56,7 +56,8 @@ void ExpectTiedWeights(const NamedOptimizer& optimizer, int pipelines, const Pip
                .numerics = {.precision = shape.precision},
                .texts = 12,
                .cut = 4,
-               .masked = true},
+               .masked = true,
+               .shard = shard},
               shape.stages, shape.schedule, allowed);
 }
 
@@ -157,6 +158,12 @@ TEST(Pipelines, DivideTheStateOfAStage) {
     EXPECT_EQ(found.parameters, plain.parameters);
     EXPECT_EQ(found.state, plain.state);
   }
+}
+
+// What the first stage owns and the last one uses, too, is gathered before it is sent.
+TEST(Pipelines, DividedStagesShareTiedWeights) {
+  ExpectTiedWeights({"default", EngineCase().optimizer}, 3, {.stages = 2}, 1e-6,
+                    Sharding::kOptimizer);
 }
 
 // The copies in 16 bits of all ranks are those of the parameters that were gathered.
