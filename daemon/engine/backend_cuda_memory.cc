@@ -218,12 +218,11 @@ Status CudaBackend::PrepareReplica() {
     GACCD_RETURN_IF_ERROR(pipeline_->Allocate(replica_->stage_rings()));
   } else if (reduces()) {
     GACCD_ASSIGN_OR_RETURN(
-        reduction_,
-        CudaReduction::Create(comm_, *context_, model_.layout(), gradients_, control(),
-                              {.bucket_elements = options_.choice.bucket_elements,
-                               .control_word_count = options_.control_word_count,
-                               .overlap = overlaps(),
-                               .shards = exchange()}));
+        reduction_, CudaReduction::Create(comm_, *context_, model_.layout(), gradients_, control(),
+                                          {.bucket_elements = options_.choice.bucket_elements,
+                                           .control_word_count = options_.control_word_count,
+                                           .overlap = overlaps(),
+                                           .shards = exchange()}));
     hooks.ready = [this](std::size_t parameter) { return reduction_->Ready(parameter); };
   }
   if (!overlaps()) {

@@ -181,8 +181,8 @@ Status WaitWithoutACore(Communicator& comm) {
       comm.AllReduceSum(View(std::span<const double>(&one, 1)), View(std::span(&one, 1))));
   const double used = CpuSeconds() - before;
   if (used < 0.25) return Status::Ok();
-  return {ErrorKind::kInternal, StrCat("rank ", comm.rank(), " has used ", used,
-                                       " s of a core in a wait of 0.5 s")};
+  return {ErrorKind::kInternal,
+          StrCat("rank ", comm.rank(), " has used ", used, " s of a core in a wait of 0.5 s")};
 }
 
 Status RunRank(std::span<const int> args) {
