@@ -239,8 +239,9 @@ Result<Evaluation> CudaBackend::Evaluate(const BatchView& batch) {
 
 // The caller has checked the number of elements.
 Status CudaBackend::CopyIn(std::string_view what, EngineBuffer to, std::span<const float> from) {
-  const bool divided = shards_ != nullptr || pipeline_ != nullptr;
-  if (divided && to == EngineBuffer::kOptimizer) return CopyInOwnState(what, from);
+  if ((shards_ != nullptr || pipeline_ != nullptr) && to == EngineBuffer::kOptimizer) {
+    return CopyInOwnState(what, from);
+  }
   if (pipeline_ != nullptr) return CopyInStage(what, to, from);
   if (from.empty()) return Status::Ok();
   GACCD_RETURN_IF_ERROR(CudaStatus(cudaMemcpyAsync(Buffer(to), from.data(), from.size_bytes(),

@@ -135,14 +135,21 @@ TEST_F(CudaEngineFailureTest, AStageThatHangsEndsAllStages) {
   EXPECT_THAT(outcomes[2].run, HasMessage(HasSubstr("did not enter message #")));
 }
 
+// Also where the ranks of a stage divide its state.
 TEST_F(CudaEngineFailureTest, AnAsynchronousErrorOfAStageEndsAllStages) {
-  EngineCase test = kCase;
-  test.ranks = 1;
-  test.stages = 3;
-  for (const int nth : {3, 40, 90}) {
-    ResetGpus(3);
-    standin::BreakNccl(1, nth, ncclRemoteError);
-    ExpectAllFailInTime(RunCudaRanks(test, {.bound = kBound}));
+  EngineCase whole = kCase;
+  whole.ranks = 1;
+  whole.stages = 3;
+  EngineCase divided = kCase;
+  divided.ranks = 2;
+  divided.stages = 2;
+  divided.shard = Sharding::kOptimizer;
+  for (const EngineCase& test : {whole, divided}) {
+    for (const int nth : {3, 40, 90}) {
+      ResetGpus(test.ranks * test.stages);
+      standin::BreakNccl(1, nth, ncclRemoteError);
+      ExpectAllFailInTime(RunCudaRanks(test, {.bound = kBound}));
+    }
   }
 }
 

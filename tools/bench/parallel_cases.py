@@ -79,49 +79,56 @@ def sharding(table, inputs, gaccd, python, pairs):
             sides, f"DeepSpeed ZeRO-{stage}", wanted)
 
 
-class SlowedRank:
-    """A program that runs gaccd, rank 1 of it in a control group with a share of a core. OSError: there are no such groups."""
+class SlowedRanks:
+    """A program that runs gaccd, each rank in a control group with its share of a core. OSError: there are no such groups."""
     PERIOD_US = 5000
 
-    def __init__(self, folder, gaccd, share):
+    def __init__(self, folder, gaccd, shares):
         v1 = Path("/sys/fs/cgroup/cpu")
-        self.group = (v1 if v1.is_dir() else Path("/sys/fs/cgroup")) / f"gaccd-bench-{os.getpid()}"
-        self.group.mkdir()
-        quota = round(share * self.PERIOD_US)
-        if v1.is_dir():
-            (self.group / "cpu.cfs_period_us").write_text(str(self.PERIOD_US))
-            (self.group / "cpu.cfs_quota_us").write_text(str(quota))
-        else:
-            (self.group / "cpu.max").write_text(f"{quota} {self.PERIOD_US}")
-        self.program = folder / "slowed"
-        self.program.write_text(f'#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" != 1 ] || echo $$ >{self.group}/cgroup.procs\nexec {gaccd} "$@"\n')
+        name = f"gaccd-bench-{os.getpid()}-" + "-".join(map(str, shares))
+        self.groups = [(v1 if v1.is_dir() else Path("/sys/fs/cgroup")) / f"{name}-{rank}" for rank in range(len(shares))]
+        for group, share in zip(self.groups, shares):
+            group.mkdir()
+            quota = round(share * self.PERIOD_US)
+            if v1.is_dir():
+                (group / "cpu.cfs_period_us").write_text(str(self.PERIOD_US))
+                (group / "cpu.cfs_quota_us").write_text(str(quota))
+            else:
+                (group / "cpu.max").write_text(f"{quota} {self.PERIOD_US}")
+        self.program = folder / name
+        self.program.write_text('#!/bin/sh\n'
+                                f'echo $$ >{self.groups[0].parent}/{name}-$OMPI_COMM_WORLD_RANK/cgroup.procs\nexec {gaccd} "$@"\n')
         self.program.chmod(0o755)
 
     def __enter__(self):
         return self.program
 
     def __exit__(self, *_):
-        self.group.rmdir()
+        for group in self.groups:
+            group.rmdir()
+
+
+# Of each rank, on two cores: as all would have it, and slowed.
+SLOWED = (((1, 1), (1, 0.6)), ((0.5, 0.5, 0.5, 0.5), (0.5, 0.3, 0.5, 0.3)))
 
 
 def uneven(table, inputs, gaccd, pairs):
-    """The MLP on two ranks, one at 0.6 of its speed: loads by measured speeds against equal ones and against what is possible."""
-    share, target, micro, updates = 0.6, 8192, 64, 60
-    case = f"o MLP, 2 ranks, one at {share} of a core"
-    try:
-        slowed = SlowedRank(inputs.folder, gaccd, share)
-    except OSError as error:
-        table.note(case, "-", f"no control groups: {error}", "-", "-")
-        return
-    with slowed as program:
-        results = []
-        for _ in range(pairs):
-            full, equal = (harness.train(one, inputs, 2, target, micro, updates, warmup=40, flags=["--device=cpu"]).update_s
-                           for one in (gaccd, program))
-            by_speed = harness.train(program, inputs, 2, target, micro, updates, warmup=40,
-                                     flags=["--device=cpu", "--speed=measured"]).update_s
-            results.append((by_speed, equal, full * 2 / (1 + share)))
-    mean, equal, best = (statistics.median(values) for values in zip(*results))
-    ours_text = f"{target / mean:,.0f} samples/s"
-    table.add(case, ours_text, f"{target / equal:,.0f} samples/s equal loads", [b / a for a, b, _ in results], ">= 1.25")
-    table.add(case, ours_text, f"{target / best:,.0f} samples/s without a loss", [c / a for a, _, c in results], ">= 0.95")
+    """The MLP, half of the ranks at 0.6 of their speed: loads by measured speeds against equal ones and against what is possible."""
+    target, micro, updates = 8192, 64, 60
+    for shares, slowed in SLOWED:
+        ranks = len(shares)
+        case = f"o MLP, {ranks} ranks, {ranks // 2} at 0.6 of their speed"
+        try:
+            with SlowedRanks(inputs.folder, gaccd, shares) as even, SlowedRanks(inputs.folder, gaccd, slowed) as program:
+                def seconds(one, flags=(), ranks=ranks):
+                    return harness.train(one, inputs, ranks, target, micro, updates, warmup=40,
+                                         flags=["--device=cpu", *flags]).update_s
+                results = [(seconds(program, ["--speed=measured"]), seconds(program), seconds(even) * sum(shares) / sum(slowed))
+                           for _ in range(pairs)]
+        except OSError as error:
+            table.note(case, "-", f"no control groups: {error}", "-", "-")
+            continue
+        mean, equal, best = (statistics.median(values) for values in zip(*results))
+        ours_text = f"{target / mean:,.0f} samples/s"
+        table.add(case, ours_text, f"{target / equal:,.0f} samples/s equal loads", [b / a for a, b, _ in results], ">= 1.25")
+        table.add(case, ours_text, f"{target / best:,.0f} samples/s without a loss", [c / a for a, _, c in results], ">= 0.95")
