@@ -308,7 +308,7 @@ class GraphExport(unittest.TestCase):
                 ("LlamaForSequenceClassification", transformers.LlamaConfig(**sizes, num_labels=3, pad_token_id=0)),
                 ("GPT2LMHeadModel", transformers.GPT2Config(vocab_size=40, n_positions=12, n_embd=16, n_layer=1, n_head=2))):
             with self.subTest(kind=kind):
-                config.use_cache = False
+                caches = getattr(config, "use_cache", None)
                 if kind.startswith("Bert"):
                     config.attention_probs_dropout_prob = 0.0
                 self.check_verification(getattr(transformers, kind)(config), ids)
@@ -317,6 +317,17 @@ class GraphExport(unittest.TestCase):
                 graph = (self.dir / "model" / "graph.txtpb").read_text()
                 dropped = bool(getattr(config, "attn_pdrop", getattr(config, "attention_probs_dropout_prob", 0)))
                 self.assertEqual('op: "masked_attention"' in graph, not dropped)
+                self.assertEqual(getattr(config, "use_cache", None), caches)  # off for the export alone
+
+    def test_parts_without_values_are_left_out(self):
+        class Begins(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = torch.nn.Linear(4, 3)
+
+            def forward(self, x):
+                return self.fc(torch.cat([x.new_zeros(x.shape[0], 0), x, torch.zeros(x.shape[0], 1)], dim=1)[:, :4])
+        self.check_verification(Begins(), torch.randn(3, 4))
 
     def test_the_summary_says_what_was_found(self):
         self.verify(torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(72, 5)),

@@ -92,7 +92,8 @@ def _flip(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 def _cat(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    tensors = a["tensors"]
+    # A cache of keys and values begins as an empty tensor.
+    tensors = [one for one in a["tensors"] if not any(isinstance(size, int) and size == 0 for size in graph.shape(one))]
     dim, _ = _inner_size(graph, node, tensors[0], a["dim"])
     names = []
     for one in tensors:

@@ -65,9 +65,14 @@ def _build(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[
 
 @contextlib.contextmanager
 def _training(model: torch.nn.Module) -> Iterator[None]:
-    """In training, and dropout in place as a dropout: torch.export makes masks of it."""
+    """In training, dropout in place as a dropout, as torch.export makes masks of it, and without transformers' cache
+    of keys and values, which is for generation alone."""
     was = [(module, module.training, getattr(module, "inplace", None)) for module in model.modules()]
+    configs = {id(config): config for config in (getattr(module, "config", None) for module in model.modules())
+               if getattr(config, "use_cache", None) is True}
     model.train()
+    for config in configs.values():
+        config.use_cache = False
     for module, _, inplace in was:
         if inplace and isinstance(module, torch.nn.modules.dropout._DropoutNd):
             module.inplace = False
@@ -78,6 +83,8 @@ def _training(model: torch.nn.Module) -> Iterator[None]:
             module.training = training
             if inplace is not None:
                 module.inplace = inplace
+        for config in configs.values():
+            config.use_cache = True
 
 
 def _arguments(example: Example) -> tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]:
