@@ -108,8 +108,8 @@ class SlowedRanks:
             group.rmdir()
 
 
-# Of each rank, on two cores: as all would have it, and slowed.
-SLOWED = (((1, 1), (1, 0.6)), ((0.5, 0.5, 0.5, 0.5), (0.5, 0.3, 0.5, 0.3)))
+# Of each rank, on two cores: as all would have it, and slowed. Four are not given all of both, which they would not get.
+SLOWED = (((1, 1), (1, 0.6)), ((0.4, 0.4, 0.4, 0.4), (0.4, 0.24, 0.4, 0.24)))
 
 
 def uneven(table, inputs, gaccd, pairs):
