@@ -68,8 +68,11 @@ def _training(model: torch.nn.Module) -> Iterator[None]:
     """In training, dropout in place as a dropout, as torch.export makes masks of it, and without transformers' cache
     of keys and values, which is for generation alone."""
     was = [(module, module.training, getattr(module, "inplace", None)) for module in model.modules()]
-    configs = {id(config): config for config in (getattr(module, "config", None) for module in model.modules())
-               if getattr(config, "use_cache", None) is True}
+    configs: dict[int, Any] = {}
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if getattr(config, "use_cache", None) is True:
+            configs[id(config)] = config
     model.train()
     for config in configs.values():
         config.use_cache = False
