@@ -21,8 +21,8 @@ struct MpiGroup {
   std::string host;
   // The machine runs more ranks than it has cores: waiting ranks give their core away at once.
   bool oversubscribed = false;
-  // A rank that waits for other nodes sleeps between two looks; else it polls for as long as it
-  // waits, which ends sooner and takes a core.
+  // A rank that waits for other nodes, or for a message, sleeps between two looks; else it polls
+  // for as long as it waits, which ends sooner and takes a core.
   bool sleeps = false;
   // Set when an operation failed: MPI_Finalize would then wait for ranks that never come.
   std::shared_ptr<std::atomic<bool>> broken;

@@ -105,6 +105,8 @@ class CudaBackend final : public Backend {
   Status TakeBatch(const BatchView& batch, std::int64_t micro_batch);
   Status EndMicroStep(const double* loss_sum, const double* divisor, std::int64_t samples,
                       StepPlace place);
+  // Of the whole state what this rank updates.
+  Status CopyInOwnState(std::string_view what, std::span<const float> whole);
   // backend_cuda_stage.cc: of a stage of a pipeline
   Status StartPipeline();
   Status TakeStageBatch(const BatchView& batch, std::int64_t micro_batch);
@@ -115,7 +117,6 @@ class CudaBackend final : public Backend {
   Status ReduceStages(const UpdateSlot& slot);
   Status SharedParametersChanged();
   Result<Evaluation> EvaluateStage(const BatchView& batch);
-  Status CopyInOwnState(std::string_view what, std::span<const float> whole);
   Status CopyInStage(std::string_view what, EngineBuffer to, std::span<const float> from);
   Status CopyOutStage(std::string_view what, EngineBuffer from, std::int64_t first,
                       std::span<float> to);
@@ -136,6 +137,7 @@ class CudaBackend final : public Backend {
                                 : ShardPart{.elements = model_.layout().size(),
                                             .state_elements = model_.layout().trainable_size()};
   }
+  // Null where there are no shards.
   [[nodiscard]] ShardExchange* exchange() const {
     return shards_ != nullptr ? &shards_->exchange() : nullptr;
   }

@@ -36,7 +36,7 @@ class CudaPipeline {
   // Collective: NCCL takes its memory for every communicator of this. values: places().size() f32
   // values on the GPU, which are zero. shards: as for ReduceGradients().
   Status ExchangeFirst(float* values, ShardExchange* shards, cudaStream_t stream);
-  // The memory of the messages and of Measure().
+  // The memory of the messages and of Judge().
   Status Allocate(const StageRings& rings);
 
   // A message of a micro-batch, as CudaMessageRing. Nothing where this stage has no such
