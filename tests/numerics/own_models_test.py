@@ -1,4 +1,4 @@
-"""Public models of PyTorch, trained: own_models_test.py GACCD MPIRUN [MODEL..]
+"""Public models of PyTorch, trained: own_models_test.py GACCD MPIRUN [MODEL.. | SHARE/SHARES]
 
 20 updates of AdamW with clipping on 1, 3 and 5 ranks with unequal loads against PyTorch's one big batch in double
 precision, and the trained weights back in the model they came from. Needs a Python with PyTorch 2.5 or newer, safetensors,
@@ -159,7 +159,8 @@ def train_in_pytorch(model, kind, inputs, labels):
 
 
 def run(*command, cwd):
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "OMPI_", "PMIX_", "PMI_"))}
+    launched_by = ("SLURM_", "OMPI_", "PMIX_", "PMI_") if DEVICE == "cpu" else ()  # tools/gpu-check says where Open MPI is
+    env = {k: v for k, v in os.environ.items() if not k.startswith(launched_by)}
     done = subprocess.run([str(word) for word in command], cwd=cwd, env=env, text=True, capture_output=True, timeout=600)
     if done.returncode:
         raise AssertionError(done.stdout + done.stderr)
@@ -208,10 +209,17 @@ def compare(name, folder):
     return results
 
 
+def wanted():
+    if len(ONLY) == 1 and "/" in ONLY[0]:
+        share, shares = map(int, ONLY[0].split("/"))
+        return list(models())[share - 1::shares]
+    return ONLY or models()
+
+
 class OwnModels(unittest.TestCase):
     def test_all(self):
         print(f"{'':20}" + "".join(f"{key:>22}" for key in (*(f"{n} ranks" for n in WORLDS), "PyTorch in f32")))
-        for name in ONLY or models():
+        for name in wanted():
             with self.subTest(model=name), tempfile.TemporaryDirectory() as folder:
                 results = compare(name, Path(folder))
                 print(f"{name:20}" + "".join(f"{weights:11.1e}{logits:11.1e}" for weights, logits in results.values()), flush=True)
@@ -239,7 +247,12 @@ if __name__ == "__main__":
     except (ImportError, AssertionError) as error:
         print(f"skipped: {error or 'PyTorch is older than 2.5'}")
         sys.exit(SKIPPED)
-    sys.path.insert(0, str(ROOT / "tools" / "python"))
+    sys.path[:0] = [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "gpu")]
+    if DEVICE == "cuda":
+        from support import count_gpus
+        if not count_gpus()[0]:
+            print(f"skipped: {count_gpus()[1]}")
+            sys.exit(SKIPPED)
     import gaccd as gaccd_export
     GACCD, MPIRUN, *ONLY = os.path.abspath(sys.argv[1]), *sys.argv[2:]
     torch.set_num_threads(1)
