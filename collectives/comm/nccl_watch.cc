@@ -17,8 +17,10 @@ constexpr milliseconds kLookEvery{5};
 constexpr milliseconds kLookWhenIdle{200};
 // A rank may end properly while what it has sent is still on its way here.
 constexpr milliseconds kDeathGrace{300};
-// Its connections break a moment before a dying process counts as ended.
-constexpr milliseconds kTimeToDie{100};
+
+// Connections break before a dying process counts as ended: the driver frees its GPU in between,
+// and took half a second for it on an H100.
+milliseconds TimeToDie(milliseconds bound) { return std::min(bound / 4, milliseconds(3'000)); }
 
 // A watch shows a sign of life at least every kLookWhenIdle; those without one for so long are
 // stopped.
@@ -132,12 +134,11 @@ Status NcclWatch::FinishLocked(std::string_view what, ncclResult_t result,
   while (status.ok()) {
     ncclResult_t state = ncclInProgress;
     status = NcclStatus(api, options_.comm, api.CommGetAsyncError(options_.comm, &state), what);
-    if (status.ok()) {
-      status = NcclStatus(api, options_.comm, state, StrCat(what, ": asynchronous error of NCCL"));
-    }
-    if (status.ok() && state != ncclInProgress) return Status::Ok();
     if (!status.ok()) break;
-    if (const std::string lost = NameLostPeers(); !lost.empty()) {
+    if (state == ncclSuccess) return Status::Ok();
+    if (state != ncclInProgress) {
+      status = Broken(state, what);
+    } else if (const std::string lost = NameLostPeers(); !lost.empty()) {
       status = {ErrorKind::kUnavailable, StrCat(what, ": ", lost)};
     } else if (clock.Elapsed() >= limit) {
       status = {ErrorKind::kUnavailable, StrCat(what, ": NCCL was not done within ",
@@ -229,21 +230,21 @@ Status NcclWatch::LookForLostPeers() {
 Status NcclWatch::AskNccl() {
   ncclResult_t state = ncclInProgress;
   const NcclApi& api = *options_.api;
-  Status status = NcclStatus(api, options_.comm, api.CommGetAsyncError(options_.comm, &state),
-                             "ncclCommGetAsyncError");
-  if (status.ok()) status = NcclStatus(api, options_.comm, state, "asynchronous error of NCCL");
-  if (status.ok()) return status;
-  const std::string where = pending_.empty() ? StrCat("after ", Numbered(newest_))
-                                             : StrCat("in ", Numbered(pending_.oldest()));
-  std::string text = StrCat(where, ": ", status.message());
-  const Clock::time_point until = Clock::now() + kTimeToDie;
-  std::string lost = NameLostPeers();
-  while (lost.empty() && Clock::now() < until) {
-    std::this_thread::sleep_for(kLookEvery);
-    lost = NameLostPeers();
-  }
-  if (!lost.empty()) text += StrCat("; ", lost);
-  return {ErrorKind::kUnavailable, std::move(text)};
+  GACCD_RETURN_IF_ERROR(NcclStatus(api, options_.comm, api.CommGetAsyncError(options_.comm, &state),
+                                   "ncclCommGetAsyncError"));
+  if (state == ncclSuccess || state == ncclInProgress) return Status::Ok();
+  return Broken(state, pending_.empty() ? StrCat("after ", Numbered(newest_))
+                                        : StrCat("in ", Numbered(pending_.oldest())));
+}
+
+Status NcclWatch::Broken(ncclResult_t error, std::string_view where) {
+  const Clock::time_point now = Clock::now();
+  if (!error_seen_.has_value()) error_seen_ = now;
+  const std::string lost = NameLostPeers();
+  if (lost.empty() && now - *error_seen_ < TimeToDie(options_.bound)) return Status::Ok();
+  const Status status = NcclStatus(*options_.api, options_.comm, error,
+                                   StrCat(where, ": asynchronous error of NCCL"));
+  return {ErrorKind::kUnavailable, StrCat(status.message(), lost.empty() ? "" : "; ", lost)};
 }
 
 std::string NcclWatch::NameLostPeers() const {

@@ -107,6 +107,9 @@ class NcclWatch {
   Status LookForLostPeers();
   [[nodiscard]] Status NotDone(Entry entry, Deadline::Clock::duration waited);
   Status AskNccl();
+  // An asynchronous error of NCCL, with whom it lost. OK as long as nobody is known to have ended
+  // and a dying process may still come to that.
+  Status Broken(ncclResult_t error, std::string_view where);
   [[nodiscard]] std::vector<MissingRank> EndedPeers() const;
   // Those whose process has ended; if there are none, those that gave up. Empty: nobody.
   [[nodiscard]] std::string NameLostPeers() const;
@@ -118,6 +121,7 @@ class NcclWatch {
   NcclPending pending_;
   Entry newest_;
   std::optional<Deadline::Clock::time_point> death_seen_;
+  std::optional<Deadline::Clock::time_point> error_seen_;
   Status failure_;
   CommFailure lost_;
   NcclEnd end_;

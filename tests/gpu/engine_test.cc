@@ -134,8 +134,8 @@ struct Setting {
   [[nodiscard]] double same() const { return precision == Precision::kF32 ? kSameF32 : kSameBF16; }
 };
 
-// What the memory check leaves room for: code of kernels, graphs, rounding. First, for code is
-// loaded once.
+// What the memory check leaves room for: code of kernels, graphs, rounding. In a process of its
+// own, for code is loaded once; other processes would be counted.
 TEST(EngineMemoryTest, TheReserveHoldsWhatIsNotPlanned) {
   const auto free_bytes = [] {
     std::size_t free = 0;

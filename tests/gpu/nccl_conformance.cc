@@ -135,6 +135,8 @@ Status RunOn(Communicator& over, const Arguments& arguments) {
   } else {
     GACCD_ASSIGN_OR_RETURN(const auto copies, tests::DeviceCopies::Make(*comm));
     GACCD_RETURN_IF_ERROR(tests::RunConformance(*copies, arguments.suite));
+    std::printf("collectives after %.1f s\n", SecondsSince(start));
+    std::fflush(stdout);
     // As the stages of a pipeline exchange them: more than NCCL's buffers hold, too.
     for (const std::size_t largest : {arguments.suite.largest, std::size_t{4} << 20}) {
       GACCD_RETURN_IF_ERROR(tests::CheckDeviceMessages(*comm, largest));

@@ -17,7 +17,7 @@ GPUS, _ = support.count_gpus()
 class NcclConformance(unittest.TestCase):
     def check(self, ranks, *arguments, environment=None):
         with support.Ranks(ranks, [PROGRAM, *arguments], environment) as run:
-            run.wait_for(lambda: run.process.poll() is not None, 50, f"{ranks} ranks end")
+            run.wait_for(lambda: run.process.poll() is not None, 100, f"{ranks} ranks end")
             codes = [run.code(rank) for rank in range(ranks)]
             self.assertEqual(codes, [0] * ranks, run.output())
             self.assertEqual(run.output().count("all cases passed"), ranks, run.output())

@@ -1,15 +1,21 @@
 // When NCCL, a rank or a GPU fails, every rank gets an error in time, and it says who and where.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <thread>
 #include <vector>
 
 #include "collectives/base/cuda.h"
 #include "collectives/base/strings.h"
+#include "collectives/comm/nccl_communicator.h"
 #include "collectives/comm/nccl_hello.h"
+#include "collectives/comm/nccl_watch.h"
 #include "tests/ranks/device_copies.h"
 #include "tests/ranks/nccl_ranks.h"
 #include "tests/sanitized.h"
@@ -175,6 +181,39 @@ TEST_F(NcclFailureTest, AsynchronousErrorNamesRankHostGpuAndCollective) {
                       StrCat("rank ", rank, " on node0, GPU ", rank, ": all-reduce #"));
     ExpectUnavailable(outcomes[rank], "rank 1 on node0 gave up");
   }
+}
+
+// Its connections break at once; it counts as ended only when the driver has freed its GPU.
+TEST_F(NcclFailureTest, AProcessThatIsDyingIsWaitedForAndNamed) {
+  const pid_t dying = fork();
+  if (dying == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) pause();
+  }
+  const NcclApi& api = *StandInNccl();
+  NcclWatchOptions options{.api = &api, .hosts = {"node0", "node0"}, .bound = kGpuLongBound};
+  ASSERT_TRUE(options.peers.Watch(1, {dying, ThisProcess().pid_namespace}));
+  ncclConfig_t config = NcclConfig("test");
+  ncclUniqueId id{};
+  ASSERT_EQ(api.GetUniqueId(&id), ncclSuccess);
+  ncclResult_t made = api.CommInitRankConfig(&options.comm, 1, id, 0, &config);
+  while (made == ncclInProgress) ASSERT_EQ(api.CommGetAsyncError(options.comm, &made), ncclSuccess);
+  ASSERT_EQ(made, ncclSuccess);
+  const auto watch = ValueOrThrow(NcclWatch::Start(std::move(options)));
+  const CudaStream stream = ValueOrThrow(CudaStream::Create());
+  const DeviceBuffer data = ValueOrThrow(DeviceBuffer::Allocate(8, "data"));
+  standin::BreakNccl(0, 1, ncclRemoteError);
+  (void)watch->Enqueue(Operation::kAllReduce, stream.get(), [&](ncclComm_t comm) {
+    return api.AllReduce(data.data(), data.data(), 2, ncclFloat32, ncclSum, comm, stream.get());
+  });
+  std::this_thread::sleep_for(milliseconds(400));
+  EXPECT_OK(watch->failure());
+  kill(dying, SIGKILL);
+  EXPECT_THAT(watch->WaitIdle(), HasMessage(AllOf(HasSubstr("asynchronous error of NCCL"),
+                                                  HasSubstr("rank 1 on node0 has ended"))));
+  watch->End();
+  (void)cudaStreamSynchronize(stream.get());
+  EXPECT_EQ(waitpid(dying, nullptr, 0), dying);
 }
 
 TEST_F(NcclFailureTest, RankThatDoesNotComeIsADeadlineToTheOthers) {

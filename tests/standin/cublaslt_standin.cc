@@ -341,7 +341,6 @@ cublasStatus_t Matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
   p.split = SplitOf(call.algorithm);
   p.workspace = static_cast<float*>(workspace);
   if (call.algorithm == SetupOptions().drops_tail && p.k > 8) p.k -= p.k % 8;
-  p.erf_gelu = call.algorithm == SetupOptions().erf_gelu;
   if (const cublasStatus_t status = CheckPointers(call, workspace, bytes);
       status != CUBLAS_STATUS_SUCCESS) {
     return status;

@@ -30,7 +30,6 @@ struct CublasLtOptions {
   bool one_refuses = false;
   // The algorithm that leaves out the last k % 8 terms. -1: none.
   int drops_tail = -1;
-  int erf_gelu = -1;  // whose GELU is the one with erf
   // The algorithm that is fastest: all others take `delay_us` longer. -1: none is slowed down.
   int fastest = -1;
   std::set<cublasLtEpilogue_t> slow;  // all products with such an epilogue do, too

@@ -163,12 +163,7 @@ void SumOverK(const Product& p, const std::vector<float>& a, const std::vector<f
 }
 
 // GELU(x), or its slope there.
-double Gelu(double x, bool slope, bool with_erf) {
-  if (with_erf) {
-    const double below = 0.5 * std::erfc(-x / std::numbers::sqrt2);
-    const double density = std::exp(-0.5 * x * x) / std::sqrt(2 * std::numbers::pi);
-    return slope ? below + x * density : x * below;
-  }
+double Gelu(double x, bool slope) {
   const double scale = std::sqrt(2 / std::numbers::pi);
   const double t = std::tanh(scale * (x + 0.044715 * x * x * x));
   if (!slope) return 0.5 * x * (1 + t);
@@ -183,10 +178,9 @@ float Activate(const Product& p, float value, std::int64_t row, std::int64_t col
       return value > 0 ? value : 0;  // the worst that a device may do with a NaN
     case Epilogue::kGelu:
       if (p.aux.data != nullptr) Store(p.aux.data, p.aux.type, at, value);
-      return static_cast<float>(Gelu(double{value}, false, p.erf_gelu));
+      return static_cast<float>(Gelu(double{value}, false));
     case Epilogue::kGeluGradient:
-      return value *
-             static_cast<float>(Gelu(double{Load(p.aux.data, p.aux.type, at)}, true, p.erf_gelu));
+      return value * static_cast<float>(Gelu(double{Load(p.aux.data, p.aux.type, at)}, true));
     default:
       return value;
   }

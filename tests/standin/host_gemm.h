@@ -43,7 +43,6 @@ struct Product {
   void* bias = nullptr;
   // The input of GELU, [m, n] as D: written by kGelu where it is there, read by kGeluGradient.
   Matrix aux;
-  bool erf_gelu = false;  // GELU with erf instead of tanh
   Split split = Split::kNone;
   float* workspace = nullptr;  // m * n values when the product is split
 };

@@ -59,6 +59,9 @@ Status Check(const MatmulCudaSpec& spec) {
   if (spec.gelu != MatmulGelu::kNone && (spec.relu || spec.accumulate || spec.writes_sums())) {
     return wrong("GELU goes with a bias and nothing else");
   }
+  if (spec.gelu != MatmulGelu::kNone && spec.c == DType::kF32) {
+    return wrong("GELU wants a C of 16 bits");
+  }
   if (spec.gelu == MatmulGelu::kGradient && spec.bias) return wrong("a gradient has no bias");
   if (spec.has_aux() && spec.n % kAuxColumns != 0) {
     return wrong(StrCat("GELU's input wants columns in multiples of ", kAuxColumns));

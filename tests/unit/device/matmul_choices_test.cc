@@ -90,8 +90,9 @@ TEST_F(MatmulChoicesTest, EveryFieldOfTheSpecIsKept) {
     choice.spec.column_sums = !epilogue && choice.spec.transpose_a && (bits & 32U) != 0;
     choice.spec.column_sums_of_b =
         !epilogue && !choice.spec.transpose_b && !choice.spec.column_sums && (bits & 32U) != 0;
-    choice.spec.gelu =
-        epilogue && !choice.spec.relu ? static_cast<MatmulGelu>(bits % 3) : MatmulGelu::kNone;
+    choice.spec.gelu = choice.spec.c == DType::kBF16 && !choice.spec.relu
+                           ? static_cast<MatmulGelu>(bits % 3)
+                           : MatmulGelu::kNone;
     choice.spec.n = choice.spec.has_aux() ? 8 : 7;
     choice.spec.multiprocessors = static_cast<int>(bits);
     choice.spec.stride_a = bits % 3 == 0 ? 0 : std::int64_t{1} << 34;
