@@ -51,7 +51,7 @@ bool Restrict(const Node& node, std::vector<bool>& padded) {
 }  // namespace
 
 std::int64_t RowStrideFor(DType dtype, std::int64_t columns) {
-  if (SizeOf(dtype) != 2 || columns < kMinColumns || columns % 8 == 0) return 0;
+  if (SizeOf(dtype) != 2 || columns < kMinColumns || columns % kRowsTogether == 0) return 0;
   return (columns + kElements - 1) / kElements * kElements;
 }
 

@@ -9,12 +9,17 @@
 
 namespace gaccd {
 
+// Products of 16 bits are fast where rows and columns are multiples of this: 16 bytes.
+inline constexpr std::int64_t kRowsTogether = 8;
+
 // What rows of so many values get: a multiple of 64, for those of 16 bits that are at least 1024
 // values long and no multiple of 16 bytes; else 0.
 [[nodiscard]] std::int64_t RowStrideFor(DType dtype, std::int64_t columns);
 
 // Gives it to the matrices among the activations, where every kernel of the GPU that reads or
-// writes them takes a stride (function_row.h). What runs in place gets one stride or none.
+// writes them takes a stride (function_row.h). What runs in place gets one stride or none. Between
+// two rows lies what kernels leave there; only behind those of a gradient of logits, the one
+// gradient with a stride, zeros follow up to a multiple of kRowsTogether.
 void PadRows(Graph& graph);
 
 }  // namespace gaccd

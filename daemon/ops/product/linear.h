@@ -122,7 +122,7 @@ KernelResult MakeLinearWeightBiasGradientCuda(const CudaRequest& request);
 inline constexpr FunctionRow kLinearRows[] = {
     {"linear", TakesBf16(MakesBf16(MakeLinearCpu)), MakeLinearCuda, nullptr, nullptr, kFirstOfBoth},
     {"linear_input_gradient", TakesBf16(MakeLinearInputGradientCpu), MakeLinearInputGradientCuda,
-     nullptr, nullptr, kFirstOfBoth},
+     nullptr, nullptr, kFirstInput},
     {"linear_weight_gradient", TakesBf16(MakeLinearWeightGradientCpu), MakeLinearWeightGradientCuda,
      nullptr, nullptr, kFirstInput},
     {"bias_gradient", TakesBf16(MakeBiasGradientCpu), MakeBiasGradientCuda, nullptr, nullptr,

@@ -27,9 +27,12 @@ struct Layer {
 // and dy lie as in models.
 Result<MatmulCudaSpec> SpecOf(const std::string& part, const Layer& layer, DType dtype) {
   const std::int64_t stride = RowStrideFor(dtype, layer.out);
+  // As linear_cuda.cc widens the weight.
+  const std::int64_t out =
+      stride > 0 ? (layer.out + kRowsTogether - 1) / kRowsTogether * kRowsTogether : layer.out;
   if (part == "forward") {
     return MatmulCudaSpec{.m = layer.rows,
-                          .n = layer.out,
+                          .n = out,
                           .k = layer.in,
                           .transpose_b = true,
                           .ab = dtype,
@@ -38,12 +41,8 @@ Result<MatmulCudaSpec> SpecOf(const std::string& part, const Layer& layer, DType
                           .stride_c = stride};
   }
   if (part == "input") {
-    return MatmulCudaSpec{.m = layer.rows,
-                          .n = layer.in,
-                          .k = layer.out,
-                          .ab = dtype,
-                          .c = dtype,
-                          .stride_a = stride};
+    return MatmulCudaSpec{
+        .m = layer.rows, .n = layer.in, .k = out, .ab = dtype, .c = dtype, .stride_a = stride};
   }
   if (part == "weight") {
     return MatmulCudaSpec{.m = layer.out,

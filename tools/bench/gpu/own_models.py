@@ -102,8 +102,9 @@ class Model:
         (self.folder / f"log-{precision}.txt").write_text(done.stdout + done.stderr)
         run = harness.Run(run_dir, self.micro, WARM_UP)
         memory = [line for line in (done.stdout + done.stderr).splitlines() if "measured" in line or "planned" in line]
-        print(f"FACT {self.name} {precision}: {seconds:.1f} s in all, mean {run.mean_s * 1e3:.1f} ms, phases {run.phases}; {' / '.join(memory)[:300]}", flush=True)
-        return run.mean_s, run.loss
+        print(f"FACT {self.name} {precision}: {seconds:.1f} s in all, {run.update_s * 1e3:.1f} ms an update; {' / '.join(memory)[:300]}",
+              flush=True)
+        return run.update_s, run.loss
 
     def theirs(self, precision, compiled, updates):
         """Seconds of an update, the last loss."""
