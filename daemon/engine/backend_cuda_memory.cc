@@ -96,7 +96,7 @@ Status CudaBackend::CreateLocally() {
                          reduces() && overlaps() ? options_.choice.reduction_multiprocessors : 0,
                      .choices_folder = options_.choice.choices_folder,
                      .cublaslt = options_.choice.cublaslt,
-                     .sdpa = options_.choice.sdpa}));
+                     .dnn = options_.choice.dnn}));
   GACCD_ASSIGN_OR_RETURN(replica_, CudaReplica::Create(*context_, model_, options_.replica,
                                                        options_.numerics.precision, &comm_));
   if (const auto loss = model_.contrastive()) {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "daemon/config/job.h"
-#include "daemon/device/cuda/sdpa.h"
+#include "daemon/device/cuda/dnn_library.h"
 #include "daemon/replica/replica.h"
 
 namespace gaccd {
@@ -40,7 +40,7 @@ struct EngineChoice {
   // For tests: asked before each micro-step; true: there is no memory for one of so many samples.
   std::function<bool(std::int64_t samples)> refuses_memory = nullptr;
   const CublasLtApi* cublaslt = nullptr;  // null: the library, by LoadCublasLt()
-  SdpaOpener sdpa = nullptr;  // of attention in bf16 and fp16; null: by gaccd's own kernel
+  DnnOpener dnn = nullptr;  // of attention in bf16 and fp16; null: by gaccd's own kernel
   // Multiprocessors that a reduction on a GPU takes, which concurrent products leave free; 0: they
   // need not know.
   int reduction_multiprocessors = 0;

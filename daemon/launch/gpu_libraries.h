@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "collectives/base/result.h"
-#include "daemon/device/cuda/sdpa.h"
+#include "daemon/device/cuda/dnn_library.h"
 #include "daemon/device/cuda/versions.h"
 
 namespace gaccd {
@@ -19,9 +19,9 @@ Status CheckGpuLibraries(bool with_nccl);
 
 // cuDNN, for attention in bf16 and fp16. kUnavailable, with what is missing, when it cannot be
 // used.
-Result<SdpaOpener> FindAttentionLibrary();
+Result<DnnOpener> FindDnnLibrary();
 
 // The same, also when NVRTC is not found, with which cuDNN compiles its kernels.
-Status CheckAttentionLibrary();
+Status CheckDnnLibrary();
 
 }  // namespace gaccd

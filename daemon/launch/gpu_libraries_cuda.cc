@@ -40,9 +40,9 @@ Status CheckGpuLibraries(bool with_nccl) {
   return with_nccl ? LoadNccl().status() : Status::Ok();
 }
 
-Result<SdpaOpener> FindAttentionLibrary() { return FindCudnn(); }
+Result<DnnOpener> FindDnnLibrary() { return FindCudnn(); }
 
-Status CheckAttentionLibrary() {
+Status CheckDnnLibrary() {
   GACCD_RETURN_IF_ERROR(FindCudnn().status());
   GACCD_ASSIGN_OR_RETURN(const CudnnApi* cudnn, LoadCudnn());
   return CheckNvrtc(*cudnn);

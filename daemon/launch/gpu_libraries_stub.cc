@@ -9,10 +9,8 @@ Status CheckGpuLibraries(bool) {
   return {ErrorKind::kUnavailable, "this gaccd was built without CUDA"};
 }
 
-Result<SdpaOpener> FindAttentionLibrary() { return CheckAttentionLibrary(); }
+Result<DnnOpener> FindDnnLibrary() { return CheckDnnLibrary(); }
 
-Status CheckAttentionLibrary() {
-  return {ErrorKind::kUnavailable, "this gaccd was built without CUDA"};
-}
+Status CheckDnnLibrary() { return {ErrorKind::kUnavailable, "this gaccd was built without CUDA"}; }
 
 }  // namespace gaccd

@@ -53,7 +53,7 @@ void FillGpuLibraries(RankReport& report) {
     if (library.name == "cuBLASLt") report.cublaslt = text;
     if (library.name == "cuDNN") {
       report.cudnn = text;
-      const Status attention = CheckAttentionLibrary();
+      const Status attention = CheckDnnLibrary();
       if (!attention.ok()) report.attention_problem = attention.message();
     }
     if (library.name == "NCCL") report.nccl = text;

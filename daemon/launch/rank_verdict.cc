@@ -148,7 +148,8 @@ std::string OneOfManyGpus(const RankReport& report) {
 
 std::string SlowAttention(const RankReport& report) {
   if (report.attention_problem.empty()) return {};
-  return StrCat(kOwnAttention, report.attention_problem, "; a model without it loses nothing");
+  return StrCat(kOwnAttention, report.attention_problem,
+                "; convolutions are slower, too; other models lose nothing");
 }
 
 std::string FewCpus(const RankReport& report) {

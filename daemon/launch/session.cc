@@ -38,9 +38,9 @@ Status Session::SelectDevice(const Flags& flags, const Job& job) {
     return Status::Ok();
   }
   GACCD_RETURN_IF_ERROR(CheckModelOnGpu(job));
-  GACCD_ASSIGN_OR_RETURN(const bool has_attention, HasAttention(job));
-  if (has_attention) {
-    GACCD_ASSIGN_OR_RETURN(attention, ChooseAttention(comm, job.precision, FindAttentionLibrary()));
+  GACCD_ASSIGN_OR_RETURN(const DnnWork work, FindDnnWork(job));
+  if (work.attention || work.convolution) {
+    GACCD_ASSIGN_OR_RETURN(dnn, ChooseDnn(comm, work, job.precision, FindDnnLibrary()));
   }
   if (comm.size() == 1) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(between_gpus,
@@ -56,7 +56,7 @@ EngineChoice Session::MakeEngineChoice(const Flags& flags) const {
   if (device.gpu) {
     choice.gpu = device.gpu->device;
     choice.gpu_sharing = flags.allow_gpu_sharing;
-    choice.sdpa = attention.library;
+    choice.dnn = dnn.library;
     choice.reduction_multiprocessors = NcclMaxCtas(ProcessEnvironment());
   }
   return choice;

@@ -10,8 +10,8 @@
 #include "daemon/config/flags.h"
 #include "daemon/config/job.h"
 #include "daemon/engine/engine.h"
-#include "daemon/launch/attention_choice.h"
 #include "daemon/launch/device_choice.h"
+#include "daemon/launch/dnn_choice.h"
 #include "daemon/launch/launch.h"
 
 namespace gaccd {
@@ -37,8 +37,8 @@ struct Session {
   std::unique_ptr<PeerWatch> peers = {};
   std::unique_ptr<Communicator> between_gpus = {};  // several ranks on GPUs; over `comm`
   DeviceChoice device = {};
-  AttentionChoice attention = {};  // on GPUs
-  std::string bf16 = {};           // on CPUs: what computes it, for people
+  DnnChoice dnn = {};     // on GPUs
+  std::string bf16 = {};  // on CPUs: what computes it, for people
 };
 
 }  // namespace gaccd

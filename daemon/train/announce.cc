@@ -118,9 +118,9 @@ void TrainingRun::Announce() const {
                                 " that a rank may hold; ", memory_limit_));
   }
   reporter.LogAndPrint(session_.device.text);
-  const AttentionChoice& attention = session_.attention;
-  if (attention.slow && comm_.rank() == 0) LogWarning(attention.text);
-  for (const std::string& note : {attention.slow ? "" : attention.text, session_.bf16}) {
+  const DnnChoice& dnn = session_.dnn;
+  if (dnn.slow && comm_.rank() == 0) LogWarning(dnn.text);
+  for (const std::string& note : {dnn.slow ? "" : dnn.text, session_.bf16}) {
     if (!note.empty()) reporter.LogAndPrint(note);
   }
   reporter.LogAndPrint(StrCat("model ", trainer.model().Describe(), ", ",

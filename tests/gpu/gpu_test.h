@@ -7,7 +7,7 @@
 
 #include "collectives/comm/nccl_api.h"
 #include "daemon/device/cuda/cublaslt_api.h"
-#include "daemon/device/cuda/sdpa.h"
+#include "daemon/device/cuda/dnn_library.h"
 
 namespace gaccd {
 
@@ -15,7 +15,7 @@ namespace gaccd {
 [[nodiscard]] const CublasLtApi* CublasLtOfTest();
 [[nodiscard]] const NcclApi* NcclOfTest();
 // The library of attention in bf16 and fp16. kUnavailable, with the reason, where there is none.
-[[nodiscard]] Result<SdpaOpener> SdpaOfTest();
+[[nodiscard]] Result<DnnOpener> DnnOfTest();
 
 // |found - expected| / |expected|, over all elements; NaN when any element is.
 [[nodiscard]] double RelativeDifference(std::span<const float> found,

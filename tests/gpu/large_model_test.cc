@@ -64,7 +64,7 @@ class LargeModel : public testing::Test {
     options.optimizer = {.lr = 0, .kind = SgdSpec{}};
     options.numerics = {.precision = precision};
     options.choice = {.device = device, .cublaslt = CublasLtOfTest()};
-    if (const auto sdpa = SdpaOfTest(); sdpa.ok()) options.choice.sdpa = *sdpa;
+    if (const auto dnn = DnnOfTest(); dnn.ok()) options.choice.dnn = *dnn;
     GACCD_ASSIGN_OR_RETURN(const auto engine, MakeEngine(*comm, model_, options));
     Outcome outcome;
     outcome.gradients.resize(static_cast<std::size_t>(model_.layout().size()));

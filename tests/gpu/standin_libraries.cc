@@ -7,8 +7,8 @@
 namespace gaccd {
 
 const CublasLtApi* CublasLtOfTest() { return &standin::StandInCublasLt(); }
-Result<SdpaOpener> SdpaOfTest() { return SdpaOpener{&standin::OpenSdpa}; }
+Result<DnnOpener> DnnOfTest() { return DnnOpener{&standin::OpenDnn}; }
 const CublasLtApi* CublasLtOfBench() { return &standin::StandInCublasLt(); }
-Result<SdpaOpener> SdpaOfBench() { return SdpaOpener{&standin::OpenSdpa}; }
+Result<DnnOpener> DnnOfBench() { return DnnOpener{&standin::OpenDnn}; }
 
 }  // namespace gaccd

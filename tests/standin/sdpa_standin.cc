@@ -10,6 +10,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/cuda_context.h"
 #include "daemon/tensor/float_types.h"
+#include "tests/standin/conv_standin.h"
 #include "tests/standin/fatal.h"
 #include "tests/standin/standin.h"
 
@@ -208,7 +209,7 @@ class Plan final : public SdpaPlan {
   void* workspace_ = nullptr;
 };
 
-class Library final : public SdpaLibrary {
+class Library final : public DnnLibrary {
  public:
   explicit Library(cudaStream_t stream) : stream_(stream) {}
 
@@ -229,6 +230,15 @@ class Library final : public SdpaLibrary {
     if (spec.dtype == DType::kFP16) ++TheSetup().counters.fp16;
     return std::unique_ptr<SdpaPlan>(std::make_unique<Plan>(spec, stream_));
   }
+  Result<std::unique_ptr<ConvPlan>> Prepare(const ConvSpec& spec) override {
+    GACCD_RETURN_IF_ERROR(Check(spec));
+    const std::lock_guard lock(TheSetup().mutex);
+    if (TheSetup().options.refuses_convolutions) {
+      return Status(ErrorKind::kUnavailable, StrCat("cannot do the ", ToText(spec), ": no engine"));
+    }
+    ++TheSetup().counters.convolutions;
+    return MakeConvPlan(spec, stream_);
+  }
 
  private:
   cudaStream_t stream_;
@@ -236,11 +246,11 @@ class Library final : public SdpaLibrary {
 
 }  // namespace
 
-Result<std::unique_ptr<SdpaLibrary>> OpenSdpa(const CudaContext& context) {
+Result<std::unique_ptr<DnnLibrary>> OpenDnn(const CudaContext& context) {
   const std::lock_guard lock(TheSetup().mutex);
   const std::string& why = TheSetup().options.does_not_start;
   if (!why.empty()) return Status(ErrorKind::kUnavailable, why);
-  return std::unique_ptr<SdpaLibrary>(std::make_unique<Library>(context.compute()));
+  return std::unique_ptr<DnnLibrary>(std::make_unique<Library>(context.compute()));
 }
 
 void SetSdpa(const SdpaOptions& options) {

@@ -12,13 +12,13 @@
 
 namespace gaccd {
 
-std::unique_ptr<CudaContext> MakeTestContext(const SdpaOpener& sdpa, CudaNumerics numerics) {
+std::unique_ptr<CudaContext> MakeTestContext(const DnnOpener& dnn, CudaNumerics numerics) {
   const CublasLtApi* api = CublasLtOfTest();
   if (api == nullptr) {
     auto loaded = ValueOrThrow(LoadCublasLt());
     api = loaded;
   }
-  auto context = CudaContext::Create({.numerics = numerics, .cublaslt = api, .sdpa = sdpa});
+  auto context = CudaContext::Create({.numerics = numerics, .cublaslt = api, .dnn = dnn});
   EXPECT_TRUE(context.ok()) << context.status().message();
   return context.ok() ? std::move(*context) : nullptr;
 }
@@ -42,7 +42,7 @@ Status MakerTest::RunNode(CudaMaker make, const Function& function,
 
 GpuBench::GpuBench(Graph graph, const FlatLayout& layout, std::span<const float> parameters,
                    const Options& options)
-    : context_(MakeTestContext(options.sdpa, options.numerics)) {
+    : context_(MakeTestContext(options.dnn, options.numerics)) {
   Prepare(std::move(graph), layout, parameters, options);
 }
 

@@ -19,8 +19,8 @@
 
 namespace gaccd {
 
-// The context of a test. sdpa: the library of attention; null: attention by own kernels.
-std::unique_ptr<CudaContext> MakeTestContext(const SdpaOpener& sdpa = nullptr,
+// The context of a test. dnn: the library of attention and convolutions; null: own kernels.
+std::unique_ptr<CudaContext> MakeTestContext(const DnnOpener& dnn = nullptr,
                                              CudaNumerics numerics = {.deterministic = true});
 
 // A test of single kernels, as their makers make them for a node.
@@ -44,7 +44,7 @@ class GpuBench {
   struct Options {
     bool fuse = true;
     DType copy = DType::kF32;  // of the parameters, as the optimiser keeps it; f32: none
-    SdpaOpener sdpa = nullptr;
+    DnnOpener dnn = nullptr;
     bool dense = false;                               // without PadRows()
     CudaNumerics numerics = {.deterministic = true};  // nothing is timed
   };

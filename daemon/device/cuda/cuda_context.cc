@@ -61,7 +61,7 @@ CudaContext::CudaContext(const CudaContextOptions& options) : options_(options) 
 CudaContext::~CudaContext() {
   // Products that still run use the workspace.
   if (compute_.get() != nullptr) (void)cudaStreamSynchronize(compute_.get());
-  sdpa_.reset();
+  dnn_.reset();
   choices_.reset();  // writes what was not saved
   if (handle_ != nullptr) (void)options_.cublaslt->Destroy(handle_);
 }
@@ -88,14 +88,14 @@ Result<std::unique_ptr<CudaContext>> CudaContext::Create(const CudaContextOption
   return context;
 }
 
-Result<SdpaLibrary*> CudaContext::sdpa() {
-  if (options_.sdpa != nullptr && sdpa_ == nullptr && sdpa_started_.ok()) {
-    auto opened = options_.sdpa(*this);
-    sdpa_started_ = opened.status();
-    if (opened.ok()) sdpa_ = *std::move(opened);
+Result<DnnLibrary*> CudaContext::dnn() {
+  if (options_.dnn != nullptr && dnn_ == nullptr && dnn_started_.ok()) {
+    auto opened = options_.dnn(*this);
+    dnn_started_ = opened.status();
+    if (opened.ok()) dnn_ = *std::move(opened);
   }
-  GACCD_RETURN_IF_ERROR(sdpa_started_);
-  return sdpa_.get();
+  GACCD_RETURN_IF_ERROR(dnn_started_);
+  return dnn_.get();
 }
 
 void CudaContext::AddWarning(std::string warning) {

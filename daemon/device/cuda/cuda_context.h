@@ -12,7 +12,7 @@
 #include "collectives/base/cuda.h"
 #include "collectives/base/result.h"
 #include "daemon/device/cuda/cublaslt_api.h"
-#include "daemon/device/cuda/sdpa.h"
+#include "daemon/device/cuda/dnn_library.h"
 
 namespace gaccd {
 
@@ -42,7 +42,7 @@ struct CudaContextOptions {
   // Folder in which the timed choices are kept from run to run; empty: they are not kept.
   std::string choices_folder;
   const CublasLtApi* cublaslt = nullptr;  // not owned; LoadCublasLt() or a stand-in
-  SdpaOpener sdpa = nullptr;              // FindCudnn() or a stand-in; null: none
+  DnnOpener dnn = nullptr;                // FindCudnn() or a stand-in; null: none
 };
 
 class CudaContext {
@@ -77,7 +77,7 @@ class CudaContext {
   [[nodiscard]] MatmulChoices& choices() { return *choices_; }
   // The library of attention, which starts at the first call; null where the options name none.
   // kUnavailable: it does not start, also at later calls.
-  Result<SdpaLibrary*> sdpa();
+  Result<DnnLibrary*> dnn();
   // What people must know of the kernels that were made: each text once.
   void AddWarning(std::string warning);
   [[nodiscard]] std::vector<std::string> TakeWarnings() { return std::exchange(warnings_, {}); }
@@ -105,8 +105,8 @@ class CudaContext {
   cublasLtHandle_t handle_ = nullptr;
   DeviceBuffer workspace_;
   std::unique_ptr<MatmulChoices> choices_;
-  std::unique_ptr<SdpaLibrary> sdpa_;
-  Status sdpa_started_;
+  std::unique_ptr<DnnLibrary> dnn_;
+  Status dnn_started_;
   std::vector<std::string> warnings_;
   const float* master_ = nullptr;
   std::int64_t master_elements_ = 0;

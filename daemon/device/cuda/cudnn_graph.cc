@@ -22,32 +22,46 @@ namespace {
 namespace fe = cudnn_frontend;
 using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
-enum Uid : std::int64_t { kQ = 1, kK, kV, kLengths, kY, kLse, kDy, kDq, kDk, kDv };
+// Of an attention; of a convolution kFirst, kSecond and kOut.
+enum Uid : std::int64_t {
+  kQ = 1,
+  kK,
+  kV,
+  kLengths,
+  kY,
+  kLse,
+  kDy,
+  kDq,
+  kDk,
+  kDv,
+  kFirst,
+  kSecond,
+  kOut
+};
 
-Status Refused(const SdpaSpec& spec, const std::string& why) {
-  return {ErrorKind::kUnavailable, StrCat("cuDNN cannot do the ", ToText(spec), ": ", why)};
-}
-
-// The frontend returns errors, and throws where it looks for functions.
+// The frontend returns errors, and throws where it looks for functions. what: the operation.
 template <typename Call>
-Status Try(const SdpaSpec& spec, const Call& call) {
+Status Try(const std::string& what, const Call& call) {
+  const auto refused = [&](const std::string& why) {
+    return Status(ErrorKind::kUnavailable, StrCat("cuDNN cannot do the ", what, ": ", why));
+  };
   try {
     const fe::error_t error = call();
-    return error.is_good() ? Status::Ok() : Refused(spec, error.err_msg);
+    return error.is_good() ? Status::Ok() : refused(error.err_msg);
   } catch (const std::exception& thrown) {
-    return Refused(spec, thrown.what());
+    return refused(thrown.what());
   }
 }
 
-fe::DataType_t TypeOf(const SdpaSpec& spec) {
-  return spec.dtype == DType::kFP16 ? fe::DataType_t::HALF : fe::DataType_t::BFLOAT16;
+fe::DataType_t TypeOf(DType dtype) {
+  return dtype == DType::kFP16 ? fe::DataType_t::HALF : fe::DataType_t::BFLOAT16;
 }
 
 // [B, H, T, D] as the frontend names dimensions, in rows `step` values apart.
 fe::graph::Tensor_attributes Rows(const SdpaSpec& spec, Uid uid, std::int64_t step) {
   return fe::graph::Tensor_attributes()
       .set_uid(uid)
-      .set_data_type(TypeOf(spec))
+      .set_data_type(TypeOf(spec.dtype))
       .set_dim({spec.sequences, spec.heads, spec.length, spec.width})
       .set_stride({spec.length * step, spec.width, step, 1});
 }
@@ -110,6 +124,57 @@ void Describe(const SdpaSpec& spec, fe::graph::Graph& graph) {
   SetOutput(dv, Rows(spec, kDv, spec.step));
 }
 
+// [N, C, H, W] as the frontend names dimensions, channels last.
+fe::graph::Tensor_attributes Images(Uid uid, fe::DataType_t type, std::int64_t images,
+                                    std::int64_t channels, const ConvSize::Pair& size) {
+  return fe::graph::Tensor_attributes()
+      .set_uid(uid)
+      .set_data_type(type)
+      .set_dim({images, channels, size[0], size[1]})
+      .set_stride({size[0] * size[1] * channels, 1, size[1] * channels, channels});
+}
+
+template <typename Attributes>
+Attributes AttributesOf(const ConvSize& size) {
+  Attributes attributes;
+  attributes.set_padding({size.padding[0], size.padding[1]})
+      .set_stride({size.stride[0], size.stride[1]})
+      .set_dilation({size.dilation[0], size.dilation[1]});
+  return attributes;
+}
+
+void Describe(const ConvSpec& spec, fe::graph::Graph& graph) {
+  const ConvSize& z = spec.size;
+  const fe::DataType_t type = TypeOf(spec.dtype);
+  const auto x = [&](Uid uid) { return Images(uid, type, z.images, z.in, z.image); };
+  const auto y = [&](Uid uid) { return Images(uid, type, z.images, z.out, z.result); };
+  const auto weight = [&](Uid uid, fe::DataType_t of) {
+    return Images(uid, of, z.out, z.in_of_group(), z.kernel);
+  };
+  switch (spec.pass) {
+    case ConvPass::kForward:
+      return SetOutput(
+          graph.conv_fprop(graph.tensor(x(kFirst)), graph.tensor(weight(kSecond, type)),
+                           AttributesOf<fe::graph::Conv_fprop_attributes>(z)),
+          y(kOut));
+    case ConvPass::kInputGradient:
+      return SetOutput(
+          graph.conv_dgrad(graph.tensor(y(kFirst)), graph.tensor(weight(kSecond, type)),
+                           AttributesOf<fe::graph::Conv_dgrad_attributes>(z)),
+          x(kOut));
+    case ConvPass::kWeightGradient: {  // cuDNN has f32 behind it, not of it
+      const Tensor sums = graph.conv_wgrad(graph.tensor(y(kFirst)), graph.tensor(x(kSecond)),
+                                           AttributesOf<fe::graph::Conv_wgrad_attributes>(z));
+      const fe::graph::Tensor_attributes as = weight(kOut, fe::DataType_t::FLOAT);
+      sums->set_dim(as.get_dim()).set_stride(as.get_stride()).set_data_type(fe::DataType_t::FLOAT);
+      SetOutput(graph.pointwise(sums, fe::graph::Pointwise_attributes().set_mode(
+                                          fe::PointwiseMode_t::IDENTITY)),
+                as);
+      return;
+    }
+  }
+}
+
 fe::error_t SetDevice(const CudnnTarget& target, fe::graph::Graph& graph) {
   if (target.handle != nullptr) return {};
   auto device = std::make_shared<fe::DeviceProperties>();
@@ -122,9 +187,23 @@ fe::error_t SetDevice(const CudnnTarget& target, fe::graph::Graph& graph) {
 }  // namespace
 
 struct CudnnGraph::Parts {
-  SdpaSpec spec;
+  // Recorded graphs keep no plan alive: LibraryPlan says that the plan has to stay.
+  Parts(const CudnnApi& api, const CudnnTarget& target, DType dtype, std::string text)
+      : what(std::move(text)), handle(target.handle) {
+    fe::cudnn_dlhandle = api.library;  // the only one there is: LoadCudnn()
+    graph.set_io_data_type(TypeOf(dtype))
+        .set_intermediate_data_type(fe::DataType_t::FLOAT)
+        .set_compute_data_type(fe::DataType_t::FLOAT)
+        .set_sm_version(target.compute_capability)
+        .set_cuda_graph_retention(fe::CudaGraphRetention_t::NONE);
+  }
+
+  std::string what;  // for messages
   cudnnHandle_t handle = nullptr;
   fe::graph::Graph graph;
+  std::vector<fe::HeurMode_t> heuristics = {fe::HeurMode_t::A};
+  std::vector<fe::NumericalNote_t> unwanted;  // in engines
+  bool with_lengths = false, backward = false;
   std::int64_t workspace_bytes = 0;
 };
 
@@ -136,31 +215,45 @@ Result<std::unique_ptr<CudnnGraph>> CudnnGraph::Create(const CudnnApi& api,
                                                        const CudnnTarget& target,
                                                        const SdpaSpec& spec) {
   GACCD_RETURN_IF_ERROR(Check(spec));
-  fe::cudnn_dlhandle = api.library;  // the only one there is: LoadCudnn()
-  auto parts = std::make_unique<Parts>();
-  parts->spec = spec;
-  parts->handle = target.handle;
+  auto parts = std::make_unique<Parts>(api, target, spec.dtype, ToText(spec));
+  parts->with_lengths = spec.lengths;
+  parts->backward = spec.backward;
+  Describe(spec, parts->graph);
+  return Plan(target, std::move(parts));
+}
+
+Result<std::unique_ptr<CudnnGraph>> CudnnGraph::Create(const CudnnApi& api,
+                                                       const CudnnTarget& target,
+                                                       const ConvSpec& spec) {
+  GACCD_RETURN_IF_ERROR(Check(spec));
+  auto parts = std::make_unique<Parts>(api, target, spec.dtype, ToText(spec));
+  parts->heuristics.push_back(fe::HeurMode_t::FALLBACK);
+  // Sums in 16 bits would be less than what the product of columns gives.
+  parts->unwanted = {fe::NumericalNote_t::REDUCED_PRECISION_REDUCTION,
+                     fe::NumericalNote_t::DOWN_CONVERT_INPUTS};
+  if (spec.deterministic) parts->unwanted.push_back(fe::NumericalNote_t::NONDETERMINISTIC);
+  Describe(spec, parts->graph);
+  return Plan(target, std::move(parts));
+}
+
+// Asks cuDNN for engines.
+Result<std::unique_ptr<CudnnGraph>> CudnnGraph::Plan(const CudnnTarget& target,
+                                                     std::unique_ptr<Parts> parts) {
   fe::graph::Graph& graph = parts->graph;
-  // Recorded graphs keep no plan alive: SdpaPlan says that the plan has to stay.
-  graph.set_io_data_type(TypeOf(spec))
-      .set_intermediate_data_type(fe::DataType_t::FLOAT)
-      .set_compute_data_type(fe::DataType_t::FLOAT)
-      .set_sm_version(target.compute_capability)
-      .set_cuda_graph_retention(fe::CudaGraphRetention_t::NONE);
-  Describe(spec, graph);
-  GACCD_RETURN_IF_ERROR(Try(spec, [&] { return SetDevice(target, graph); }));
-  GACCD_RETURN_IF_ERROR(Try(spec, [&] { return graph.validate(); }));
-  GACCD_RETURN_IF_ERROR(Try(spec, [&] { return graph.build_operation_graph(target.handle); }));
-  GACCD_RETURN_IF_ERROR(
-      Try(spec, [&] { return graph.create_execution_plans({fe::HeurMode_t::A}); }));
-  GACCD_RETURN_IF_ERROR(Try(spec, [&] { return graph.check_support(); }));
+  const auto attempt = [&](const auto& call) { return Try(parts->what, call); };
+  GACCD_RETURN_IF_ERROR(attempt([&] { return SetDevice(target, graph); }));
+  GACCD_RETURN_IF_ERROR(attempt([&] { return graph.validate(); }));
+  GACCD_RETURN_IF_ERROR(attempt([&] { return graph.build_operation_graph(target.handle); }));
+  GACCD_RETURN_IF_ERROR(attempt([&] { return graph.create_execution_plans(parts->heuristics); }));
+  if (!parts->unwanted.empty()) graph.deselect_numeric_notes(parts->unwanted);
+  GACCD_RETURN_IF_ERROR(attempt([&] { return graph.check_support(); }));
   return std::unique_ptr<CudnnGraph>(new CudnnGraph(std::move(parts)));
 }
 
 Status CudnnGraph::Compile() {
   fe::graph::Graph& graph = parts_->graph;
-  GACCD_RETURN_IF_ERROR(Try(parts_->spec, [&] { return graph.build_plans(); }));
-  return Try(parts_->spec, [&] { return graph.get_workspace_size(parts_->workspace_bytes); });
+  GACCD_RETURN_IF_ERROR(Try(parts_->what, [&] { return graph.build_plans(); }));
+  return Try(parts_->what, [&] { return graph.get_workspace_size(parts_->workspace_bytes); });
 }
 
 std::int64_t CudnnGraph::workspace_bytes() const { return parts_->workspace_bytes; }
@@ -171,11 +264,18 @@ Status CudnnGraph::Enqueue(const SdpaPointers& p, void* workspace) {
                                                       {kV, const_cast<void*>(p.v)},
                                                       {kY, p.y},
                                                       {kLse, p.lse}};
-  if (parts_->spec.lengths) pointers[kLengths] = const_cast<std::int32_t*>(p.lengths);
-  if (parts_->spec.backward) {
+  if (parts_->with_lengths) pointers[kLengths] = const_cast<std::int32_t*>(p.lengths);
+  if (parts_->backward) {
     pointers.insert({{kDy, const_cast<void*>(p.dy)}, {kDq, p.dq}, {kDk, p.dk}, {kDv, p.dv}});
   }
-  return Try(parts_->spec,
+  return Try(parts_->what,
+             [&] { return parts_->graph.execute(parts_->handle, pointers, workspace); });
+}
+
+Status CudnnGraph::Enqueue(const ConvPointers& p, void* workspace) {
+  std::unordered_map<std::int64_t, void*> pointers = {
+      {kFirst, const_cast<void*>(p.first)}, {kSecond, const_cast<void*>(p.second)}, {kOut, p.out}};
+  return Try(parts_->what,
              [&] { return parts_->graph.execute(parts_->handle, pointers, workspace); });
 }
 

@@ -1,5 +1,5 @@
-// CudnnGraph: one attention as cuDNN wants it described, by cudnn-frontend; nothing else includes
-// that.
+// CudnnGraph: one attention or convolution as cuDNN wants it described, by cudnn-frontend; nothing
+// else includes that.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 #include "collectives/base/result.h"
 #include "daemon/device/cuda/cudnn_api.h"
-#include "daemon/device/cuda/sdpa.h"
+#include "daemon/device/cuda/dnn_library.h"
 
 namespace gaccd {
 
@@ -27,18 +27,24 @@ class CudnnGraph {
   // none. `api` and the handle outlive the graph.
   static Result<std::unique_ptr<CudnnGraph>> Create(const CudnnApi& api, const CudnnTarget& target,
                                                     const SdpaSpec& spec);
+  static Result<std::unique_ptr<CudnnGraph>> Create(const CudnnApi& api, const CudnnTarget& target,
+                                                    const ConvSpec& spec);
   ~CudnnGraph();
 
   // Compiles and loads the kernels; kUnavailable as above. Takes a second.
   Status Compile();
   // REQUIRES: compiled.
   [[nodiscard]] std::int64_t workspace_bytes() const;
-  // Enqueues it on the stream of the handle. Calls nothing of the CUDA runtime.
+  // Enqueues it on the stream of the handle. Calls nothing of the CUDA runtime. REQUIRES: pointers
+  // of the operation that was described.
   Status Enqueue(const SdpaPointers& pointers, void* workspace);
+  Status Enqueue(const ConvPointers& pointers, void* workspace);
 
  private:
   struct Parts;
   explicit CudnnGraph(std::unique_ptr<Parts> parts);
+  static Result<std::unique_ptr<CudnnGraph>> Plan(const CudnnTarget& target,
+                                                  std::unique_ptr<Parts> parts);
   std::unique_ptr<Parts> parts_;
 };
 

@@ -1,6 +1,9 @@
 #include "daemon/device/cuda/cudnn_plan.h"
 
+#include <algorithm>
 #include <list>
+#include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -13,26 +16,27 @@ namespace {
 
 constexpr std::int64_t kHalfBytes = 2;  // of bf16 and fp16
 
-class CudnnPlan final : public SdpaPlan {
+template <typename Spec, typename Pointers>
+class CudnnPlan final : public LibraryPlan<Pointers> {
  public:
-  CudnnPlan(const SdpaSpec& spec, CudnnGraph& graph) : spec_(spec), graph_(graph) {}
+  CudnnPlan(const Spec& spec, CudnnGraph& graph) : spec_(spec), graph_(graph) {}
 
   [[nodiscard]] std::int64_t workspace_bytes() const override { return graph_.workspace_bytes(); }
-  void Bind(const SdpaPointers& pointers, void* workspace) override {
+  void Bind(const Pointers& pointers, void* workspace) override {
     pointers_ = pointers;
     workspace_ = workspace;
   }
   Status Run() override {
-    if (pointers_.q == nullptr) {
+    if (!pointers_.has_value()) {
       return {ErrorKind::kInternal, StrCat(ToText(spec_), ": Run() before Bind()")};
     }
-    return graph_.Enqueue(pointers_, workspace_);
+    return graph_.Enqueue(*pointers_, workspace_);
   }
 
  private:
-  SdpaSpec spec_;
+  Spec spec_;
   CudnnGraph& graph_;  // of the library, which outlives its plans
-  SdpaPointers pointers_;
+  std::optional<Pointers> pointers_;
   void* workspace_ = nullptr;
 };
 
@@ -75,11 +79,34 @@ Status RunOnce(CudnnGraph& graph, const SdpaSpec& spec, cudaStream_t stream) {
   return CudaStatus(cudaStreamSynchronize(stream), ToText(spec));
 }
 
-class CudnnLibrary final : public SdpaLibrary {
+Status RunOnce(CudnnGraph& graph, const ConvSpec& spec, cudaStream_t stream) {
+  const ConvSize& z = spec.size;
+  const auto allocate = [](std::int64_t elements, std::int64_t bytes) {
+    return DeviceBuffer::Allocate(static_cast<std::size_t>(elements * bytes), "convolution");
+  };
+  const std::int64_t y = z.results() * z.out;
+  const std::int64_t weight = z.out * z.columns();
+  GACCD_ASSIGN_OR_RETURN(const DeviceBuffer of_x, allocate(z.image_elements(), kHalfBytes));
+  GACCD_ASSIGN_OR_RETURN(const DeviceBuffer of_y, allocate(y, kHalfBytes));
+  GACCD_ASSIGN_OR_RETURN(const DeviceBuffer of_weight, allocate(weight, sizeof(float)));
+  GACCD_ASSIGN_OR_RETURN(const DeviceBuffer workspace, allocate(graph.workspace_bytes() + 1, 1));
+  const bool forward = spec.pass == ConvPass::kForward;
+  const bool by_weight = spec.pass == ConvPass::kWeightGradient;
+  const ConvPointers pointers{.first = forward ? of_x.data() : of_y.data(),
+                              .second = by_weight ? of_x.data() : of_weight.data(),
+                              .out = forward     ? of_y.data()
+                                     : by_weight ? of_weight.data()
+                                                 : of_x.data()};
+  GACCD_RETURN_IF_ERROR(graph.Enqueue(pointers, workspace.data()));
+  return CudaStatus(cudaStreamSynchronize(stream), ToText(spec));
+}
+
+class CudnnLibrary final : public DnnLibrary {
  public:
   CudnnLibrary(const CudnnApi& api, const CudaContext& context) : api_(api), context_(context) {}
   ~CudnnLibrary() override {
-    known_.clear();
+    attentions_.clear();
+    convolutions_.clear();
     if (handle_ != nullptr) (void)api_.Destroy(handle_);
   }
   CudnnLibrary(const CudnnLibrary&) = delete;
@@ -90,30 +117,37 @@ class CudnnLibrary final : public SdpaLibrary {
     return StatusOf(api_.SetStream(handle_, context_.compute()), "give cuDNN its stream");
   }
 
-  // The layers of a model have equal attentions: they share a graph, or the reason why there is
-  // none.
   Result<std::unique_ptr<SdpaPlan>> Prepare(const SdpaSpec& spec) override {
-    for (auto& [known, graph] : known_) {
-      if (known == spec) return PlanOf(spec, graph);
-    }
-    known_.emplace_back(spec, Build(spec));
-    return PlanOf(spec, known_.back().second);
+    return PlanFor<SdpaPointers>(spec, attentions_);
+  }
+  Result<std::unique_ptr<ConvPlan>> Prepare(const ConvSpec& spec) override {
+    return PlanFor<ConvPointers>(spec, convolutions_);
   }
 
  private:
   using Graph = Result<std::unique_ptr<CudnnGraph>>;
+  template <typename Spec>
+  using Known = std::list<std::pair<Spec, Graph>>;
 
-  static Result<std::unique_ptr<SdpaPlan>> PlanOf(const SdpaSpec& spec, Graph& graph) {
-    if (!graph.ok()) return graph.status();
-    return std::unique_ptr<SdpaPlan>(std::make_unique<CudnnPlan>(spec, **graph));
+  // Equal layers of a model share a graph, or the reason why there is none.
+  template <typename Pointers, typename Spec>
+  Result<std::unique_ptr<LibraryPlan<Pointers>>> PlanFor(const Spec& spec, Known<Spec>& all) {
+    auto found = std::ranges::find(all, spec, &std::pair<Spec, Graph>::first);
+    if (found == all.end()) found = all.emplace(all.end(), spec, Build(spec));
+    if (!found->second.ok()) return found->second.status();
+    return std::unique_ptr<LibraryPlan<Pointers>>(
+        std::make_unique<CudnnPlan<Spec, Pointers>>(spec, **found->second));
   }
 
-  Graph Build(const SdpaSpec& spec) {
+  template <typename Spec>
+  Graph Build(const Spec& spec) {
     const CudnnTarget target{
         .handle = handle_, .device = {}, .compute_capability = context_.compute_capability()};
     GACCD_ASSIGN_OR_RETURN(auto graph, CudnnGraph::Create(api_, target, spec));
     GACCD_RETURN_IF_ERROR(graph->Compile());
-    GACCD_RETURN_IF_ERROR(CheckWorkspace(spec, graph->workspace_bytes()));
+    if constexpr (std::is_same_v<Spec, SdpaSpec>) {
+      GACCD_RETURN_IF_ERROR(CheckWorkspace(spec, graph->workspace_bytes()));
+    }
     GACCD_RETURN_IF_ERROR(RunOnce(*graph, spec, context_.compute()));
     return graph;
   }
@@ -126,21 +160,22 @@ class CudnnLibrary final : public SdpaLibrary {
   const CudnnApi& api_;
   const CudaContext& context_;
   cudnnHandle_t handle_ = nullptr;
-  std::list<std::pair<SdpaSpec, Graph>> known_;
+  Known<SdpaSpec> attentions_;
+  Known<ConvSpec> convolutions_;
 };
 
-Result<std::unique_ptr<SdpaLibrary>> OpenCudnn(const CudaContext& context) {
+Result<std::unique_ptr<DnnLibrary>> OpenCudnn(const CudaContext& context) {
   GACCD_ASSIGN_OR_RETURN(const CudnnApi* api, LoadCudnn());
   auto library = std::make_unique<CudnnLibrary>(*api, context);
   GACCD_RETURN_IF_ERROR(library->Start());
-  return std::unique_ptr<SdpaLibrary>(std::move(library));
+  return std::unique_ptr<DnnLibrary>(std::move(library));
 }
 
 }  // namespace
 
-Result<SdpaOpener> FindCudnn() {
+Result<DnnOpener> FindCudnn() {
   GACCD_RETURN_IF_ERROR(LoadCudnn().status());
-  return SdpaOpener{&OpenCudnn};
+  return DnnOpener{&OpenCudnn};
 }
 
 }  // namespace gaccd

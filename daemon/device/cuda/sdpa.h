@@ -4,21 +4,20 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 
 #include "collectives/base/dtype.h"
 #include "collectives/base/result.h"
+#include "daemon/device/cuda/library_plan.h"
 
 namespace gaccd {
 
-class CudaContext;
-
-// How a warning begins that gives the reason why the library does not compute an attention.
+// How a warning begins that gives the reason why the library does not compute an attention. On an
+// H100: 18.6 times as long forward, 20.4 backward.
 inline constexpr std::string_view kOwnAttention =
-    "attention by gaccd's own kernel, some 15 to 20 times slower (estimate): ";
+    "attention by gaccd's own kernel, some 20 times slower: ";
 
 // What is computed, no pointers. q, k, v: [B, T] rows of H heads of D values, `step` values from
 // row to row: H D, or 3 H D where they are the parts of packed rows; likewise their gradients. y,
@@ -64,29 +63,6 @@ struct SdpaPointers {
 
 // Rows from the length of their sequence on are read where they lie, so
 // they have to be finite; what is written there, also to lse, is not defined.
-class SdpaPlan {
- public:
-  virtual ~SdpaPlan() = default;
-  [[nodiscard]] virtual std::int64_t workspace_bytes() const = 0;
-  // `workspace`: workspace_bytes(), at a multiple of 256; its content is lost. Cheap: may be called
-  // before every Run().
-  virtual void Bind(const SdpaPointers& pointers, void* workspace) = 0;
-  // Enqueues it on CudaContext::compute(), also while that stream is being captured. kInternal
-  // before Bind(). A recorded graph keeps the pointers of its moment; the plan has to stay.
-  virtual Status Run() = 0;
-};
-
-// The library on one GPU. Outlived by its CudaContext, outlives its plans.
-class SdpaLibrary {
- public:
-  virtual ~SdpaLibrary() = default;
-  // kUnavailable, with the library's reason, when it does not take this attention: then another
-  // kernel has to. Other kinds are errors. Waits for the GPU, and for a moment needs memory for all
-  // operands: the operation runs once, so that a later capture sees no surprise.
-  virtual Result<std::unique_ptr<SdpaPlan>> Prepare(const SdpaSpec& spec) = 0;
-};
-
-// Starts the library on the context's GPU. kUnavailable, with the reason, when it cannot be.
-using SdpaOpener = std::function<Result<std::unique_ptr<SdpaLibrary>>(const CudaContext& context)>;
+using SdpaPlan = LibraryPlan<SdpaPointers>;
 
 }  // namespace gaccd

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/device/cuda/sdpa.h"
+#include "daemon/device/cuda/dnn_library.h"
 #include "daemon/ops/attention/attention.h"
 #include "daemon/ops/attention/attention_cuda.h"
 #include "daemon/ops/call_kernel.h"
@@ -66,7 +66,7 @@ Result<PlanPointer> PlanFor(const CudaRequest& request, const SdpaSpec& spec, bo
     request.context.AddWarning(StrCat(kOwnAttention, why.message()));
     return PlanPointer();
   };
-  const Result<SdpaLibrary*> library = request.context.sdpa();
+  const Result<DnnLibrary*> library = request.context.dnn();
   if (!library.ok()) return own_kernel(library.status());
   if (*library == nullptr) return PlanPointer();
   if (all_rows && spec.lengths) {

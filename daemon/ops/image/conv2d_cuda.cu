@@ -90,6 +90,37 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// [O, C, area] to [O, area, C].
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    ChannelsLastKernel(const T* from, std::int64_t elements, std::int64_t channels,
+                       std::int64_t area, T* to) {
+  for (std::int64_t e = FirstElement(); e < elements; e += ElementStep()) {
+    const std::int64_t out = e / (channels * area) * (channels * area);
+    to[e] = from[out + e % channels * area + e / channels % area];
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    FromChannelsLastKernel(const float* from, std::int64_t of_from, std::int64_t elements,
+                           std::int64_t channels, std::int64_t area, float* to, bool add) {
+  for (std::int64_t e = FirstElement(); e < elements; e += ElementStep()) {
+    const std::int64_t row = e / (channels * area) * area + e % area;
+    const float value = from[row * of_from + e / area % channels];
+    to[e] = add ? to[e] + value : value;
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    PadChannelsKernel(const T* from, std::int64_t elements, std::int64_t channels,
+                      std::int64_t padded, T* to) {
+  for (std::int64_t e = FirstElement(); e < elements; e += ElementStep()) {
+    const std::int64_t channel = e % padded;
+    to[e] = channel < channels ? from[e / padded * channels + channel] : FromFloat<T>(0.0F);
+  }
+}
+
 template <typename T>
 __global__ void __launch_bounds__(kThreads) Conv2dKernel(const T* x, const T* weight, const T* bias,
                                                          ConvPlace z, std::int64_t elements, T* y) {
@@ -151,6 +182,36 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 }  // namespace
+
+Status EnqueueChannelsLastWeight(const KernelStream& on, DType dtype, const ConvSize& size,
+                                 const void* weight, void* to) {
+  const std::int64_t elements = size.out * size.columns();
+  return WithFloat(dtype, [&](auto t) {
+    using T = decltype(t);
+    return Launch(ChannelsLastKernel<T>, {on.Blocks(elements, kThreads), kThreads}, on.stream,
+                  "conv2d", static_cast<const T*>(weight), elements, size.in_of_group(),
+                  size.area(), static_cast<T*>(to));
+  });
+}
+
+Status EnqueueFromChannelsLast(const KernelStream& on, const ConvSize& size, const float* gradient,
+                               std::int64_t channels, float* dweight, bool add) {
+  const std::int64_t elements = size.out * size.columns();
+  return Launch(FromChannelsLastKernel, {on.Blocks(elements, kThreads), kThreads}, on.stream,
+                "conv2d_weight_gradient", gradient, channels, elements, size.in_of_group(),
+                size.area(), dweight, add);
+}
+
+Status EnqueuePadChannels(const KernelStream& on, DType dtype, const void* from, std::int64_t rows,
+                          std::int64_t channels, std::int64_t padded, void* to) {
+  const std::int64_t elements = rows * padded;
+  return WithFloat(dtype, [&](auto t) {
+    using T = decltype(t);
+    return Launch(PadChannelsKernel<T>, {on.Blocks(elements, kThreads), kThreads}, on.stream,
+                  "conv2d_weight_gradient", static_cast<const T*>(from), elements, channels, padded,
+                  static_cast<T*>(to));
+  });
+}
 
 Status EnqueueColumns(const KernelStream& on, DType dtype, const ConvSize& size, const void* x,
                       void* columns) {

@@ -1,26 +1,25 @@
 // Convolutions on the GPU (formulas: conv2d.h) as functions that put kernels into a stream; rules
-// as in kernels_cuda.h. A convolution in one group is a product of matrices, with the columns [N OH
+// as in kernels_cuda.h. In 16 bits the library of the context computes it (convolution.h). Without
+// it a convolution in one group is a product of matrices, with the columns [N OH
 // OW, C KH KW] of x: row m is what result m is a sum of, in the order of a row of the weight.
 #pragma once
 
+#include "daemon/device/cuda/convolution.h"
 #include "daemon/ops/image/conv2d.h"
 #include "daemon/ops/kernels_cuda.h"
 
 namespace gaccd {
 
-// See conv2d.h.
-struct ConvSize {
-  std::int64_t images = 0, in = 0, out = 0, groups = 1;  // N, C, O
-  ImagePair image{}, result{}, kernel{}, stride{}, padding{}, dilation{};
-
-  [[nodiscard]] std::int64_t results() const { return images * result[0] * result[1]; }
-  [[nodiscard]] std::int64_t columns() const { return in / groups * kernel[0] * kernel[1]; }
-  [[nodiscard]] std::int64_t image_elements() const { return images * image[0] * image[1] * in; }
-  // The columns of x are x.
-  [[nodiscard]] bool is_product() const {
-    return kernel == ImagePair{1, 1} && stride == ImagePair{1, 1} && padding == ImagePair{0, 0};
-  }
-};
+// The weight [O, C / groups, KH, KW] as the library of convolutions takes it, channels last.
+Status EnqueueChannelsLastWeight(const KernelStream& on, DType dtype, const ConvSize& size,
+                                 const void* weight, void* to);
+// dweight = its gradient, or dweight += it. `gradient` lies channels last, `channels` of them, of
+// which those of dweight are the first.
+Status EnqueueFromChannelsLast(const KernelStream& on, const ConvSize& size, const float* gradient,
+                               std::int64_t channels, float* dweight, bool add);
+// Rows of `channels` values become rows of `padded`, with zeros behind.
+Status EnqueuePadChannels(const KernelStream& on, DType dtype, const void* from, std::int64_t rows,
+                          std::int64_t channels, std::int64_t padded, void* to);
 
 // REQUIRES: one group.
 Status EnqueueColumns(const KernelStream& on, DType dtype, const ConvSize& size, const void* x,

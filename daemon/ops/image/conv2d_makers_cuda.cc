@@ -1,8 +1,11 @@
-// In one group by a product of cuBLASLt with the columns of x, which are made in scratch memory; in
+// In 16 bits by the library of the context, if there is one and it takes the sizes. Else in one
+// group by a product of cuBLASLt with the columns of x, which are made in scratch memory; in
 // several groups by kernels of its own.
 #include <memory>
 #include <utility>
 
+#include "collectives/base/strings.h"
+#include "daemon/device/cuda/dnn_library.h"
 #include "daemon/device/cuda/matmul_cuda.h"
 #include "daemon/ops/image/conv2d_cuda.h"
 #include "daemon/ops/product/linear_cuda.h"
@@ -12,6 +15,7 @@ namespace {
 
 using Call = CallKernel::Call;
 using MatmulPointer = std::shared_ptr<MatmulCuda>;
+using PlanPointer = std::shared_ptr<ConvPlan>;
 constexpr auto kBackward = MatmulCuda::Pass::kBackward;
 
 ConvSize SizeOf(const ValueSpec& x, const ValueSpec& y, const Shape& weight,
@@ -117,11 +121,119 @@ KernelResult MakeWeightProduct(const CudaRequest& request, const ConvSize& size)
       ColumnBytes(size, dtype));
 }
 
+// The library's plan; null, with a warning where there is a library, when another way has to do it.
+Result<PlanPointer> PlanFor(const CudaRequest& request, const ConvSize& size, ConvPass pass) {
+  const DType dtype = request.dtype();
+  if (dtype == DType::kF32 || size.images == 0) return PlanPointer();
+  const auto other_way = [&](const Status& why) -> Result<PlanPointer> {
+    if (why.kind() != ErrorKind::kUnavailable) return why;
+    request.context.AddWarning(StrCat(kOwnConvolution, why.message()));
+    return PlanPointer();
+  };
+  const Result<DnnLibrary*> library = request.context.dnn();
+  if (!library.ok()) return other_way(library.status());
+  if (*library == nullptr) return PlanPointer();
+  auto plan =
+      (*library)->Prepare(ConvSpec{.dtype = dtype,
+                                   .pass = pass,
+                                   .deterministic = request.context.numerics().deterministic,
+                                   .size = size});
+  return plan.ok() ? Result<PlanPointer>(*std::move(plan)) : other_way(plan.status());
+}
+
+// Parts of scratch memory, each at a multiple of what libraries want.
+class ScratchParts {
+ public:
+  // Returns where a part of so many bytes begins.
+  std::size_t Add(std::int64_t bytes) {
+    constexpr std::size_t kAlignment = 256;
+    const std::size_t place = bytes_;
+    bytes_ += (static_cast<std::size_t>(bytes) + kAlignment - 1) / kAlignment * kAlignment;
+    return place;
+  }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::size_t bytes_ = 0;
+};
+
+std::byte* At(void* scratch, std::size_t place) { return static_cast<std::byte*>(scratch) + place; }
+
+// y = conv(x, weight), and then the bias; or dx, without a bias, from dy. Scratch: the workspace of
+// the plan, then the weight, channels last.
+KernelResult MakeWithWeight(const CudaRequest& request, const ConvSize& size,
+                            const PlanPointer& plan) {
+  const DType dtype = request.dtype();
+  const bool turned = size.area() > 1;
+  ScratchParts parts;
+  parts.Add(plan->workspace_bytes());
+  const std::size_t weight =
+      parts.Add(turned ? size.out * size.columns() * static_cast<std::int64_t>(SizeOf(dtype)) : 0);
+  return MakeCall(
+      request,
+      [=, on = request.on, &context = request.context](const Call& c) -> Status {
+        GACCD_ASSIGN_OR_RETURN(const void* w, ParameterAs(context, c.inputs[1], dtype));
+        if (turned) {
+          std::byte* const last = At(c.scratch, weight);
+          GACCD_RETURN_IF_ERROR(EnqueueChannelsLastWeight(on, dtype, size, w, last));
+          w = last;
+        }
+        plan->Bind({c.inputs[0], w, c.outputs[0]}, c.scratch);
+        GACCD_RETURN_IF_ERROR(plan->Run());
+        GACCD_ASSIGN_OR_RETURN(const void* b, ParameterAs(context, c.optional_in<void>(2), dtype));
+        if (b == nullptr) return Status::Ok();
+        return EnqueueAddBias(on, dtype, b, c.outputs[0], {size.results(), size.out}, false);
+      },
+      parts.bytes());
+}
+
+std::int64_t PaddedChannels(std::int64_t channels) {
+  return (channels + kChannelsTogether - 1) / kChannelsTogether * kChannelsTogether;
+}
+
+// Scratch: the workspace of the plan, the gradient, channels last, and dy and x with more channels.
+KernelResult MakeWeightGradient(const CudaRequest& request, const ConvSize& size,
+                                const ConvSize& padded, const PlanPointer& plan) {
+  const DType dtype = request.dtype();
+  const auto half = static_cast<std::int64_t>(SizeOf(dtype));
+  const std::int64_t pixels = size.images * size.image[0] * size.image[1];
+  ScratchParts parts;
+  parts.Add(plan->workspace_bytes());
+  const std::size_t gradient = parts.Add(padded.out * padded.columns() * 4);
+  const std::size_t more_dy =
+      parts.Add(padded.out > size.out ? padded.results() * padded.out * half : 0);
+  const std::size_t more_x = parts.Add(padded.in > size.in ? padded.image_elements() * half : 0);
+  return MakeCall(
+      request,
+      [=, on = request.on](const Call& c) -> Status {
+        ConvPointers at{c.inputs[0], c.inputs[1], At(c.scratch, gradient)};
+        if (padded.out > size.out) {
+          std::byte* const to = At(c.scratch, more_dy);
+          GACCD_RETURN_IF_ERROR(
+              EnqueuePadChannels(on, dtype, at.first, size.results(), size.out, padded.out, to));
+          at.first = to;
+        }
+        if (padded.in > size.in) {
+          std::byte* const to = At(c.scratch, more_x);
+          GACCD_RETURN_IF_ERROR(
+              EnqueuePadChannels(on, dtype, at.second, pixels, size.in, padded.in, to));
+          at.second = to;
+        }
+        plan->Bind(at, c.scratch);
+        GACCD_RETURN_IF_ERROR(plan->Run());
+        return EnqueueFromChannelsLast(on, size, static_cast<const float*>(at.out),
+                                       padded.in_of_group(), c.out<float>(0), c.add[0]);
+      },
+      parts.bytes());
+}
+
 }  // namespace
 
 KernelResult MakeConv2dCuda(const CudaRequest& request) {
   const ConvSize size = SizeOf(request.inputs[0], request.outputs[0], request.inputs[1].shape,
                                static_cast<const Conv2d&>(request.function).options());
+  GACCD_ASSIGN_OR_RETURN(const PlanPointer plan, PlanFor(request, size, ConvPass::kForward));
+  if (plan != nullptr) return MakeWithWeight(request, size, plan);
   if (size.groups == 1) return MakeProduct(request, size);
   return MakeCall(request,
                   [=, on = request.on, dtype = request.dtype(),
@@ -136,6 +248,8 @@ KernelResult MakeConv2dCuda(const CudaRequest& request) {
 KernelResult MakeConv2dInputGradientCuda(const CudaRequest& request) {
   const ConvSize size = SizeOf(request.outputs[0], request.inputs[0], request.inputs[1].shape,
                                static_cast<const Conv2dInputGradient&>(request.function).options());
+  GACCD_ASSIGN_OR_RETURN(const PlanPointer plan, PlanFor(request, size, ConvPass::kInputGradient));
+  if (plan != nullptr) return MakeWithWeight(request, size, plan);
   if (size.groups == 1) return MakeInputProduct(request, size);
   return MakeCall(request,
                   [=, on = request.on, dtype = request.dtype(),
@@ -150,6 +264,14 @@ KernelResult MakeConv2dWeightGradientCuda(const CudaRequest& request) {
   const ConvSize size =
       SizeOf(request.inputs[1], request.inputs[0], request.outputs[0].shape,
              static_cast<const Conv2dWeightGradient&>(request.function).options());
+  ConvSize padded = size;
+  if (size.groups == 1) {
+    padded.in = PaddedChannels(size.in);
+    padded.out = PaddedChannels(size.out);
+  }
+  GACCD_ASSIGN_OR_RETURN(const PlanPointer plan,
+                         PlanFor(request, padded, ConvPass::kWeightGradient));
+  if (plan != nullptr) return MakeWeightGradient(request, size, padded, plan);
   if (size.groups == 1) return MakeWeightProduct(request, size);
   return MakeCall(request, [=, on = request.on, dtype = request.dtype()](const Call& c) {
     return EnqueueConv2dWeightGradient(on, dtype, size, c.inputs[0], c.inputs[1], c.out<float>(0),

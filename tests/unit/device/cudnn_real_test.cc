@@ -50,7 +50,8 @@ class RealCudnn : public testing::Test {
     if (!stub.ok()) GTEST_SKIP() << "neither a driver nor the toolkit's: " << stub.message();
   }
 
-  Status Ask(const Gpu& gpu, const SdpaSpec& spec) {
+  template <typename Spec>
+  Status Ask(const Gpu& gpu, const Spec& spec) {
     const CudnnTarget target{.handle = nullptr,
                              .device = Description(gpu),
                              .compute_capability = gpu.compute_capability};
@@ -79,6 +80,47 @@ TEST_F(RealCudnn, HasAnEngineForEveryAttention) {
       spec.dtype = bit(4) ? DType::kFP16 : DType::kBF16;
       spec.deterministic = bit(5);
       EXPECT_OK(Ask(gpu, spec)) << gpu.name;
+    }
+  }
+}
+
+ConvSize Convolution(std::int64_t in, std::int64_t out, std::int64_t side, std::int64_t kernel,
+                     std::int64_t stride, std::int64_t groups = 1, std::int64_t dilation = 1) {
+  const std::int64_t padding = dilation * (kernel - 1) / 2;
+  const std::int64_t result = (side + 2 * padding - dilation * (kernel - 1) - 1) / stride + 1;
+  return {.images = 6,
+          .in = in,
+          .out = out,
+          .groups = groups,
+          .image = {side, side},
+          .result = {result, result},
+          .kernel = {kernel, kernel},
+          .stride = {stride, stride},
+          .padding = {padding, padding},
+          .dilation = {dilation, dilation}};
+}
+
+// Of ResNets, ConvNeXt, EfficientNet, and of odd numbers of channels; but for gradients of the
+// weights of groups and of such channels.
+TEST_F(RealCudnn, HasAnEngineForConvolutions) {
+  for (const Gpu& gpu : kGpus) {
+    for (const ConvSize& size :
+         {Convolution(3, 64, 224, 7, 2), Convolution(64, 64, 56, 3, 1),
+          Convolution(64, 256, 56, 1, 1), Convolution(256, 512, 56, 1, 2),
+          Convolution(128, 128, 56, 3, 2), Convolution(96, 96, 56, 7, 1, 96),
+          Convolution(24, 24, 112, 5, 2, 24), Convolution(32, 32, 14, 3, 1, 4),
+          Convolution(5, 7, 9, 3, 1), Convolution(16, 16, 20, 3, 1, 1, 2),
+          Convolution(1, 8, 28, 3, 1), Convolution(8, 64, 224, 7, 2)}) {
+      for (const auto pass :
+           {ConvPass::kForward, ConvPass::kInputGradient, ConvPass::kWeightGradient}) {
+        for (const DType dtype : {DType::kBF16, DType::kFP16}) {
+          const bool by_weight = pass == ConvPass::kWeightGradient;
+          if (by_weight && (size.groups > 1 || size.in % kChannelsTogether != 0)) continue;
+          for (const bool deterministic : {false, true}) {
+            EXPECT_OK(Ask(gpu, ConvSpec{dtype, pass, deterministic, size})) << gpu.name;
+          }
+        }
+      }
     }
   }
 }

@@ -73,7 +73,7 @@ TEST(EngineAttention, ByALibraryInBf16) {
   EngineChoice gpu{.device = Device::kCuda, .cublaslt = &standin::StandInCublasLt()};
   const std::vector<double> own = LossesOf(gpu, Precision::kBF16);
   EXPECT_EQ(standin::CountSdpa().ran, 0);
-  gpu.sdpa = &standin::OpenSdpa;
+  gpu.dnn = &standin::OpenDnn;
   const std::vector<double> found = LossesOf(gpu, Precision::kBF16);
   EXPECT_EQ(standin::CountSdpa().ran, 5 * 2 * kLayers);
   EXPECT_LT(found.back(), 0.9 * found.front());  // it learns

@@ -9,8 +9,8 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/comm/threads.h"
-#include "daemon/launch/attention_choice.h"
 #include "daemon/launch/cpu_bf16.h"
+#include "daemon/launch/dnn_choice.h"
 #include "daemon/launch/gather_text.h"
 #include "daemon/launch/peak_flops.h"
 #include "tests/support/status_matchers.h"
@@ -120,15 +120,15 @@ TEST(ChooseDevice, AllRanksHaveTheSameAnswer) {
 
 // The text of all ranks, of which rank 2 finds no cuDNN if `one_lacks` it; "all" when they have the
 // library, "none" when nobody has.
-std::string AttentionOf(Precision precision, bool one_lacks) {
+std::string LibraryOf(const DnnWork& work, Precision precision, bool one_lacks) {
   std::mutex mutex;
   std::set<std::string> answers;
   ExpectOk(RunThreadRanks(4, {}, [&](Communicator& comm) {
-    Result<SdpaOpener> mine = SdpaOpener([](const CudaContext&) {
-      return Result<std::unique_ptr<SdpaLibrary>>(Status(ErrorKind::kInternal, "not asked"));
+    Result<DnnOpener> mine = DnnOpener([](const CudaContext&) {
+      return Result<std::unique_ptr<DnnLibrary>>(Status(ErrorKind::kInternal, "not asked"));
     });
     if (one_lacks && comm.rank() == 2) mine = Status(ErrorKind::kUnavailable, "no libcudnn.so.9");
-    const auto choice = ChooseAttention(comm, precision, mine);
+    const auto choice = ChooseDnn(comm, work, precision, mine);
     const std::lock_guard lock(mutex);
     answers.insert(StrCat(choice->text, choice->library ? " (all)" : " (none",
                           choice->library ? ""
@@ -140,14 +140,18 @@ std::string AttentionOf(Precision precision, bool one_lacks) {
   return *answers.begin();
 }
 
-TEST(ChooseAttention, AllRanksOrNoneUseCudnn) {
-  EXPECT_EQ(AttentionOf(Precision::kBF16, false), "attention: cuDNN (all)");
-  EXPECT_THAT(AttentionOf(Precision::kBF16, true),
-              AllOf(HasSubstr("times slower (estimate): 1 of 4 ranks cannot use cuDNN; rank 2 on "),
+TEST(ChooseDnn, AllRanksOrNoneUseCudnn) {
+  const DnnWork attention{.attention = true};
+  EXPECT_EQ(LibraryOf(attention, Precision::kBF16, false), "attention: cuDNN (all)");
+  EXPECT_THAT(LibraryOf(attention, Precision::kBF16, true),
+              AllOf(HasSubstr("times slower: 1 of 4 ranks cannot use cuDNN; rank 2 on "),
                     HasSubstr(": no libcudnn.so.9 (none, a warning)")));
-  EXPECT_EQ(AttentionOf(Precision::kF32, false),
-            "attention: gaccd's own kernel, as in f32 always (none)");
-  EXPECT_EQ(AttentionOf(Precision::kFP16, false), "attention: cuDNN (all)");
+  EXPECT_EQ(LibraryOf(attention, Precision::kF32, false),
+            "attention: gaccd's own kernels, as in f32 always (none)");
+  EXPECT_EQ(LibraryOf({.attention = true, .convolution = true}, Precision::kFP16, false),
+            "attention and convolutions: cuDNN (all)");
+  EXPECT_THAT(LibraryOf({.convolution = true}, Precision::kBF16, true),
+              StartsWith("convolution by gaccd's own kernels, some 4 times slower: 1 of 4"));
 }
 
 // The one text of 4 ranks, of which rank 2 has `other`.
@@ -178,13 +182,17 @@ TEST(CheckBf16OnCpus, EveryCpuMustHaveIt) {
   EXPECT_THAT(Bf16Of(kEmulated, kNone, true), EndsWith(" has no AVX-512"));
 }
 
-TEST(HasAttention, InTextModels) {
+TEST(FindDnnWork, InModelsOfTextAndImages) {
   Job job;
   job.model = {.layer = {{"fc1", LinearSpec{10, 2, true}}}, .loss = MeanSquaredErrorSpec{}};
-  EXPECT_FALSE(HasAttention(job).value());
+  EXPECT_FALSE(FindDnnWork(job)->attention || FindDnnWork(job)->convolution);
   job.model = {.loss = SoftmaxCrossEntropySpec{},
                .architecture = GptSpec{.vocabulary = 11, .context = 4, .layers = 2, .heads = 2}};
-  EXPECT_TRUE(HasAttention(job).value());
+  EXPECT_TRUE(FindDnnWork(job)->attention);
+  EXPECT_FALSE(FindDnnWork(job)->convolution);
+  job.model.architecture = ResnetSpec{.classes = 3};
+  EXPECT_FALSE(FindDnnWork(job)->attention);
+  EXPECT_TRUE(FindDnnWork(job)->convolution);
 }
 
 TEST(GatherText, AnyLengthAndContent) {

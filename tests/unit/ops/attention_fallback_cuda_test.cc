@@ -8,6 +8,7 @@
 #include "tests/standin/sdpa_standin.h"
 #include "tests/support/gpu_bench.h"
 #include "tests/support/graph_cases.h"
+#include "tests/support/image_cases.h"
 #include "tests/support/status_matchers.h"
 
 namespace gaccd {
@@ -19,7 +20,7 @@ class AttentionFallback : public testing::Test {
 
   // The warnings of two equal layers and of their gradients.
   static std::vector<std::string> WarningsOf(DType dtype, const standin::SdpaOptions& options,
-                                             const SdpaOpener& opener = &standin::OpenSdpa) {
+                                             const DnnOpener& opener = &standin::OpenDnn) {
     standin::SetSdpa(options);
     const auto context = MakeTestContext(opener);
     const auto kernels = MakeCudaKernels(*context);
@@ -58,7 +59,7 @@ TEST_F(AttentionFallback, WithoutALibraryNobodyIsAsked) {
 
 TEST_F(AttentionFallback, OneThatDoesNotStartIsAWarning) {
   EXPECT_THAT(WarningsOf(DType::kBF16, {.does_not_start = "no memory for a handle"}),
-              ElementsAre("attention by gaccd's own kernel, some 15 to 20 times slower (estimate): "
+              ElementsAre("attention by gaccd's own kernel, some 20 times slower: "
                           "no memory for a handle"));
   EXPECT_EQ(standin::CountSdpa().plans, 0);
 }
@@ -80,7 +81,7 @@ TEST_F(AttentionFallback, AGradientIsDeterministicWhereTheContextIs) {
   const std::vector<const float*> none(4);
   for (const bool deterministic : {false, true}) {
     standin::SetSdpa();
-    const auto context = MakeTestContext(&standin::OpenSdpa, {.deterministic = deterministic});
+    const auto context = MakeTestContext(&standin::OpenDnn, {.deterministic = deterministic});
     const auto kernels = MakeCudaKernels(*context);
     EXPECT_TRUE(kernels->Make({AttentionGradient(options), inputs, {&qkv, 1}, none}).ok());
     EXPECT_EQ(standin::CountSdpa().plans, deterministic ? 0 : 1);
@@ -93,6 +94,31 @@ TEST_F(AttentionFallback, AGradientIsDeterministicWhereTheContextIs) {
     } else {
       EXPECT_THAT(context->TakeWarnings(), IsEmpty());
     }
+  }
+}
+
+// Convolutions go another way, and say so once for each pass.
+TEST_F(AttentionFallback, AConvolutionThatIsRefusedIsAWarning) {
+  for (const bool refuses : {false, true}) {
+    standin::SetSdpa({.refuses_convolutions = refuses});
+    for (const GraphCase& test_case : ImageCases()) {
+      if (!std::string_view(test_case.name).starts_with("conv2d")) continue;
+      SCOPED_TRACE(test_case.name);
+      GraphBench host;
+      host.PrepareTraining(test_case.record(host, {5, 3, 4}));
+      host.Run();
+      GraphBench half;
+      half.RecordTraining(test_case.record(half, {5, 3, 4, DType::kBF16}));
+      Simplify(half.graph());
+      GpuBench gpu(half, {.copy = DType::kBF16, .dnn = &standin::OpenDnn});
+      ASSERT_FALSE(HasFatalFailure());
+      const auto warnings = gpu.context().TakeWarnings();
+      EXPECT_EQ(warnings.empty(), !refuses);
+      EXPECT_THAT(warnings, Each(StartsWith(std::string(kOwnConvolution))));
+      gpu.Run();
+      EXPECT_LT(gpu.ErrorOfGradients(host), 3e-2);
+    }
+    EXPECT_EQ(standin::CountSdpa().convolutions > 0, !refuses);
   }
 }
 
@@ -111,7 +137,7 @@ TEST_F(AttentionFallback, TheGradientMayBeTheOwnKernels) {
       GraphBench half;
       half.RecordTraining(test_case.record(half, {20, 1, 8, DType::kBF16}));
       Simplify(half.graph());
-      GpuBench gpu(half, {.copy = DType::kBF16, .sdpa = &standin::OpenSdpa});
+      GpuBench gpu(half, {.copy = DType::kBF16, .dnn = &standin::OpenDnn});
       ASSERT_FALSE(HasFatalFailure());
       EXPECT_EQ(gpu.context().TakeWarnings().size(), own || refuses ? 1U : 0U);
       gpu.Run();

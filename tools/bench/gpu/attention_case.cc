@@ -34,7 +34,7 @@ class AttentionCase final : public GpuCase {
     GACCD_ASSIGN_OR_RETURN(lse_, DeviceBuffer::Allocate(sums, "lse"));
     std::size_t scratch = sums;
     if (by_library) {
-      GACCD_ASSIGN_OR_RETURN(SdpaLibrary* const library, context_->sdpa());
+      GACCD_ASSIGN_OR_RETURN(DnnLibrary* const library, context_->dnn());
       if (library == nullptr) return {ErrorKind::kUnavailable, "no library of attention"};
       // Forward first: its y and lse are what the gradient reads.
       SdpaSpec forward = spec_;
@@ -116,7 +116,7 @@ MadeCase MakeAttentionCase(const CaseArguments& arguments) {
   spec.step = 3 * spec.heads * spec.width;
   CudaContextOptions options{.numerics = {.deterministic = spec.deterministic},
                              .cublaslt = CublasLtOfBench()};
-  GACCD_ASSIGN_OR_RETURN(options.sdpa, SdpaOfBench());
+  GACCD_ASSIGN_OR_RETURN(options.dnn, DnnOfBench());
   GACCD_ASSIGN_OR_RETURN(auto context, CudaContext::Create(options));
   auto made = std::make_unique<AttentionCase>(std::move(context), spec);
   GACCD_RETURN_IF_ERROR(made->Prepare(!own));

@@ -4,6 +4,6 @@
 namespace gaccd {
 
 const CublasLtApi* CublasLtOfBench() { return nullptr; }
-Result<SdpaOpener> SdpaOfBench() { return FindCudnn(); }
+Result<DnnOpener> DnnOfBench() { return FindCudnn(); }
 
 }  // namespace gaccd

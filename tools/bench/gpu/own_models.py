@@ -4,7 +4,7 @@
 usage: own_models.py GACCD FOLDER [--models=NAME,..] [--warm] [--compile] [--updates=N]
 
 Prints lines "ROW [check, result, gaccd, peer, ratio, spread, goal]", as tools/bench/gpu/run does. bf16 is autocast over f32
-weights on PyTorch's side. --warm: only what torch.compile keeps on disk; may run beside tests. GACCD_BENCH_ENV: more
+weights on PyTorch's side. --warm: only what torch.compile keeps on disk; may run while tests do. GACCD_BENCH_ENV: more
 variables for GACCD, as JSON.
 """
 import argparse

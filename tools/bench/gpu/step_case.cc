@@ -59,7 +59,7 @@ class StepCase final : public GpuCase {
     options.choice = {
         .device = Device::kCuda, .time_algorithms = timed, .cublaslt = CublasLtOfBench()};
     if (bf16) {
-      GACCD_ASSIGN_OR_RETURN(options.choice.sdpa, SdpaOfBench());
+      GACCD_ASSIGN_OR_RETURN(options.choice.dnn, DnnOfBench());
     }
     lr_ = optimizer.lr;
     GACCD_ASSIGN_OR_RETURN(engine_, MakeEngine(*comm_, model_, options));
