@@ -340,7 +340,8 @@ cublasStatus_t Matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
   p.bias = call.description.bias;
   p.split = SplitOf(call.algorithm);
   p.workspace = static_cast<float*>(workspace);
-  if (call.algorithm == SetupOptions().drops_tail && p.k > 8) p.k -= p.k % 8;
+  const int drops = SetupOptions().drops_tail;
+  if ((call.algorithm == drops || drops == kAllAlgorithms) && p.k > 8) p.k -= p.k % 8;
   if (const cublasStatus_t status = CheckPointers(call, workspace, bytes);
       status != CUBLAS_STATUS_SUCCESS) {
     return status;

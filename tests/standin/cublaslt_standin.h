@@ -22,6 +22,7 @@ namespace gaccd::standin {
 
 const CublasLtApi& StandInCublasLt();
 
+inline constexpr int kAllAlgorithms = -2;
 struct CublasLtOptions {
   std::size_t version = CUBLAS_VERSION;
   std::set<cublasLtEpilogue_t> not_supported;  // the heuristic gives CUBLAS_STATUS_NOT_SUPPORTED

@@ -24,11 +24,24 @@ Result<std::optional<Chosen>> Choose(CudaContext& context, const MatmulCudaSpec&
   return std::optional<Chosen>(Chosen{std::move(product), *algorithm});
 }
 
+// Terms up to which no library has been seen to leave out any: multiples of the k of its tiles.
+constexpr std::int64_t kWholeTiles = 64;
+
+// Whether C = A^T B, a gradient of a weight, can be two products: all terms but the last few, and
+// these, added. Their rows of A and B lie one after another.
+bool CanBeTwo(const MatmulCudaSpec& spec) {
+  return spec.transpose_a && !spec.transpose_b && spec.c == DType::kF32 && !spec.writes_sums() &&
+         spec.k > kWholeTiles && spec.k % kWholeTiles != 0;
+}
+
 }  // namespace
 
 struct MatmulCuda::Parts {
   Chosen alone;
   std::optional<Chosen> overlapping;  // with a reduction
+  // Of a product whose every algorithm loses its last terms: these, added after the others.
+  std::unique_ptr<MatmulCuda> last_terms;
+  std::size_t a_bytes = 0, b_bytes = 0;  // before them, in A and B
 };
 
 MatmulCuda::MatmulCuda(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -40,7 +53,7 @@ Result<std::unique_ptr<MatmulCuda>> MatmulCuda::TryPrepare(CudaContext& context,
   GACCD_RETURN_IF_ERROR(Check(spec));
   GACCD_ASSIGN_OR_RETURN(std::optional<Chosen> alone, Choose(context, spec));
   if (!alone) return std::unique_ptr<MatmulCuda>();
-  auto parts = std::make_unique<Parts>(Parts{*std::move(alone), std::nullopt});
+  auto parts = std::make_unique<Parts>(Parts{.alone = *std::move(alone)});
   if (pass == Pass::kBackward && context.multiprocessors_left() > 0) {
     MatmulCudaSpec fewer = spec;
     fewer.multiprocessors = context.multiprocessors_left();
@@ -53,12 +66,34 @@ Result<std::unique_ptr<MatmulCuda>> MatmulCuda::Prepare(CudaContext& context,
                                                         const MatmulCudaSpec& spec, Pass pass) {
   GACCD_ASSIGN_OR_RETURN(auto matmul, TryPrepare(context, spec, pass));
   if (matmul != nullptr) return matmul;
+  MatmulCudaSpec most = spec;
+  MatmulCudaSpec last = spec;
+  most.k = spec.k / kWholeTiles * kWholeTiles;
+  last.k = spec.k - most.k;
+  last.accumulate = true;
+  if (CanBeTwo(spec)) {
+    GACCD_ASSIGN_OR_RETURN(matmul, TryPrepare(context, most, pass));
+    GACCD_ASSIGN_OR_RETURN(auto last_terms, TryPrepare(context, last, pass));
+    if (matmul != nullptr && last_terms != nullptr) {
+      const auto rows = static_cast<std::size_t>(most.k) * SizeOf(spec.ab);
+      const std::int64_t step_a = spec.stride_a > 0 ? spec.stride_a : spec.columns_a();
+      matmul->parts_->last_terms = std::move(last_terms);
+      matmul->parts_->a_bytes = rows * static_cast<std::size_t>(step_a);
+      matmul->parts_->b_bytes = rows * static_cast<std::size_t>(spec.n);
+      return matmul;
+    }
+  }
   return Status(ErrorKind::kUnavailable,
                 StrCat(ToText(spec), ": cuBLASLt has no algorithm for it that runs on this GPU"));
 }
 
 Status MatmulCuda::Bind(const void* a, const void* b, const void* bias, void* c, float* sums,
                         void* aux) {
+  if (parts_->last_terms != nullptr) {
+    GACCD_RETURN_IF_ERROR(parts_->last_terms->Bind(
+        static_cast<const std::byte*>(a) + parts_->a_bytes,
+        static_cast<const std::byte*>(b) + parts_->b_bytes, nullptr, c, nullptr));
+  }
   const MatmulPointers pointers{.a = a, .b = b, .c = c, .bias = bias, .sums = sums, .aux = aux};
   GACCD_RETURN_IF_ERROR(parts_->alone.product.Bind(pointers));
   return parts_->overlapping ? parts_->overlapping->product.Bind(pointers) : Status::Ok();
@@ -73,7 +108,9 @@ Status MatmulCuda::Run() {
     return {ErrorKind::kInternal, StrCat(ToText(product.spec()), ": Run() before Bind()")};
   }
   const cublasStatus_t status = product.Enqueue(chosen.algorithm);
-  if (status == CUBLAS_STATUS_SUCCESS) return Status::Ok();  // builds no text
+  if (status == CUBLAS_STATUS_SUCCESS) {  // builds no text
+    return parts_->last_terms == nullptr ? Status::Ok() : parts_->last_terms->Run();
+  }
   return CublasLtStatus(product.context().cublaslt(), status, ToText(product.spec()));
 }
 

@@ -22,7 +22,8 @@ class MatmulCuda {
   // twice as slow when it gets less: it runs in two waves.
   enum class Pass : std::uint8_t { kForward, kBackward };
 
-  // kUnavailable, naming the spec, when cuBLASLt has no algorithm that runs. kInternal for a spec
+  // kUnavailable, naming the spec, when cuBLASLt has no algorithm that runs; a gradient of a weight
+  // may be two products then. kInternal for a spec
   // that contradicts itself. Waits for the GPU, and for a moment needs memory for A, B and C. After
   // the last Prepare(): context.choices().Save(), and log choices().TakeNotes().
   static Result<std::unique_ptr<MatmulCuda>> Prepare(CudaContext& context,
