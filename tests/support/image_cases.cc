@@ -111,6 +111,12 @@ const GraphCase kImageCases[] = {
      [](GraphBench& b, const CaseSize& s) {
        return Convolve(b, s, {.stride = {2, 1}, .padding = {1, 0}, .groups = 2}, {3, 2});
      }},
+    {"conv2d_of_single_channels",
+     [](GraphBench& b, const CaseSize& s) {
+       CaseSize same = s;
+       same.out = s.in;
+       return Convolve(b, same, {.stride = {2, 1}, .padding = {1, 1}, .groups = 2 * s.in}, {3, 2});
+     }},
     {"conv2d_of_rows",
      [](GraphBench& b, const CaseSize& s) {
        return Convolve(b, s, {.stride = {1, 2}, .padding = {0, 1}}, {0, 3});

@@ -1,4 +1,6 @@
-// A thread, or for weight gradients a warp, for every value that is written.
+// A thread, or for weight gradients of groups a warp, for every value that is written.
+#include <algorithm>
+
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/image/conv2d_cuda.h"
 #include "daemon/tensor/float_types.h"
@@ -181,7 +183,71 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// partials [chunks, area, C]: a thread sums the products of a channel and an element of the kernel
+// over a chunk of the results, the lanes of a warp those of channels that lie together.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    DepthwisePartialsKernel(const T* dy, const T* x, ConvPlace z, std::int64_t results,
+                            std::int64_t chunks, float* partials) {
+  const std::int64_t area = z.kernel_height * z.kernel_width;
+  const std::int64_t e = FirstElement();
+  if (e >= chunks * area * z.in) return;
+  const std::int64_t channel = e % z.in;
+  const std::int64_t k = e / z.in % area;
+  const std::int64_t chunk = e / z.in / area;
+  const std::int64_t end = results * (chunk + 1) / chunks;
+  float sum = 0;
+  for (std::int64_t m = results * chunk / chunks; m < end; ++m) {
+    const std::int64_t from = z.Read(m, k / z.kernel_width, k % z.kernel_width);
+    if (from >= 0) sum += ToFloat(dy[m * z.out + channel]) * ToFloat(x[from + channel]);
+  }
+  partials[e] = sum;
+}
+
+// dweight [C, area], the chunks in their order.
+__global__ void __launch_bounds__(kThreads)
+    DepthwiseSumKernel(const float* partials, std::int64_t chunks, std::int64_t channels,
+                       std::int64_t area, float* dweight, bool add) {
+  for (std::int64_t e = FirstElement(); e < channels * area; e += ElementStep()) {
+    double sum = add ? static_cast<double>(dweight[e]) : 0.0;
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+      sum += static_cast<double>(partials[(chunk * area + e % area) * channels + e / area]);
+    }
+    dweight[e] = static_cast<float>(sum);
+  }
+}
+
+// Threads enough for the GPU, each with results enough to sum.
+std::int64_t DepthwiseChunks(const KernelStream& on, const ConvSize& size) {
+  constexpr std::int64_t kLeast = 64;  // results of a thread
+  const std::int64_t wanted =
+      std::int64_t{on.multiprocessors} * 8 * kThreads / (size.in * size.area()) + 1;
+  return std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, size.results() / kLeast));
+}
+
 }  // namespace
+
+std::int64_t DepthwiseScratchBytes(const KernelStream& on, const ConvSize& size) {
+  return DepthwiseChunks(on, size) * size.area() * size.in *
+         static_cast<std::int64_t>(sizeof(float));
+}
+
+Status EnqueueDepthwiseWeightGradient(const KernelStream& on, DType dtype, const ConvSize& size,
+                                      const void* dy, const void* x, float* scratch, float* dweight,
+                                      bool add) {
+  constexpr const char* kName = "conv2d_weight_gradient";
+  const std::int64_t chunks = DepthwiseChunks(on, size);
+  const std::int64_t partials = chunks * size.area() * size.in;
+  GACCD_RETURN_IF_ERROR(WithFloat(dtype, [&](auto t) {
+    using T = decltype(t);
+    return Launch(DepthwisePartialsKernel<T>, {BlocksFor(partials, kThreads), kThreads}, on.stream,
+                  kName, static_cast<const T*>(dy), static_cast<const T*>(x), ConvPlace(size),
+                  size.results(), chunks, scratch);
+  }));
+  return Launch(DepthwiseSumKernel, {on.Blocks(size.in * size.area(), kThreads), kThreads},
+                on.stream, kName, static_cast<const float*>(scratch), chunks, size.in, size.area(),
+                dweight, add);
+}
 
 Status EnqueueChannelsLastWeight(const KernelStream& on, DType dtype, const ConvSize& size,
                                  const void* weight, void* to) {

@@ -28,6 +28,12 @@ Status EnqueueColumns(const KernelStream& on, DType dtype, const ConvSize& size,
 Status EnqueueSumOfColumns(const KernelStream& on, DType dtype, const ConvSize& size,
                            const float* columns, void* dx);
 
+// Of one channel a group: dweight [C, 1, KH, KW] from partial sums, whose memory in bytes it wants.
+[[nodiscard]] std::int64_t DepthwiseScratchBytes(const KernelStream& on, const ConvSize& size);
+Status EnqueueDepthwiseWeightGradient(const KernelStream& on, DType dtype, const ConvSize& size,
+                                      const void* dy, const void* x, float* scratch, float* dweight,
+                                      bool add);
+
 // Without a product, for groups: a thread sums a value. weight and bias, which may be null, have
 // the type `dtype`; a weight gradient is f32.
 Status EnqueueConv2d(const KernelStream& on, DType dtype, const ConvSize& size, const void* x,

@@ -273,6 +273,16 @@ KernelResult MakeConv2dWeightGradientCuda(const CudaRequest& request) {
                          PlanFor(request, padded, ConvPass::kWeightGradient));
   if (plan != nullptr) return MakeWeightGradient(request, size, padded, plan);
   if (size.groups == 1) return MakeWeightProduct(request, size);
+  if (size.groups == size.in && size.in == size.out) {
+    return MakeCall(
+        request,
+        [=, on = request.on, dtype = request.dtype()](const Call& c) {
+          return EnqueueDepthwiseWeightGradient(on, dtype, size, c.inputs[0], c.inputs[1],
+                                                static_cast<float*>(c.scratch), c.out<float>(0),
+                                                c.add[0]);
+        },
+        static_cast<std::size_t>(DepthwiseScratchBytes(request.on, size)));
+  }
   return MakeCall(request, [=, on = request.on, dtype = request.dtype()](const Call& c) {
     return EnqueueConv2dWeightGradient(on, dtype, size, c.inputs[0], c.inputs[1], c.out<float>(0),
                                        c.add[0]);

@@ -3,6 +3,7 @@
 
 #include "daemon/ops/norm/batch_norm_parts_cuda.h"
 #include "daemon/tensor/float_types.h"
+#include "daemon/tensor/vector_cuda.h"
 
 namespace gaccd {
 namespace {
@@ -51,22 +52,43 @@ __global__ void __launch_bounds__(kThreads)
   to[3 * z.channels] = static_cast<float>(factor * (db + missing * moments.rstd * dg) / n);
 }
 
-// dy null: y from x; else dx. `to` may be x or dy.
-template <typename T>
+// dy null: y from x; else dx. `to` may be x or dy. A thread takes kWidth channels of a row at a
+// time.
+template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     NormKernel(const T* x, const T* dy, const float* factors, const std::int64_t* position,
                NormSize z, T* to) {
   const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  for (std::int64_t i = Thread(); i < z.rows * z.channels; i += threads) {
+  for (std::int64_t i = Thread() * kWidth; i < z.rows * z.channels; i += threads * kWidth) {
     const std::int64_t row = i / z.channels;
-    const float* f = factors + z.PartOf(row, position) * 4 * z.channels + i % z.channels;
-    const float centred = ToFloat(x[i]) - f[0];
-    const float scale = f[z.channels];
-    const float shift = f[3 * z.channels];
-    to[i] =
-        FromFloat<T>(dy == nullptr ? centred * scale + shift
-                                   : ToFloat(dy[i]) * scale - centred * f[2 * z.channels] - shift);
+    const float* f = factors + z.PartOf(row, position) * 4 * z.channels + (i - row * z.channels);
+    float value[kWidth];
+    float slope[kWidth];
+    Load<Use::kAgain>(x + i, value);
+    if (dy != nullptr) Load<Use::kAgain>(dy + i, slope);
+#pragma unroll
+    for (int v = 0; v < kWidth; ++v) {
+      const float centred = value[v] - f[v];
+      const float scale = f[z.channels + v];
+      const float shift = f[3 * z.channels + v];
+      value[v] = dy == nullptr ? centred * scale + shift
+                               : slope[v] * scale - centred * f[2 * z.channels + v] - shift;
+    }
+    Store<Use::kAgain>(to + i, value);
   }
+}
+
+// Rows are whole vectors, or values are taken one by one.
+template <typename T>
+Status LaunchNorm(const KernelStream& on, const NormSize& z, const char* what, const T* x,
+                  const T* dy, const float* factors, const std::int64_t* position, T* to) {
+  constexpr int kVector = kVectorWidth<T>;
+  const bool vectors =
+      z.channels % kVector == 0 && IsVectorAligned(x) && IsVectorAligned(dy) && IsVectorAligned(to);
+  const std::int64_t of_block = vectors ? kThreads * kVector : kThreads;
+  return Launch(vectors ? NormKernel<T, kVector> : NormKernel<T, 1>,
+                {on.Blocks(z.rows * z.channels, of_block), kThreads}, on.stream, what, x, dy,
+                factors, position, z, to);
 }
 
 std::size_t FactorBytes(const NormSize& z) {
@@ -79,17 +101,16 @@ KernelResult MakeBatchNormCuda(const CudaRequest& request) {
   const auto& function = static_cast<const BatchNorm&>(request.function);
   const NormSize z = SizeOf(request.inputs[0], function.runs());
   const double eps = double{function.eps()};
-  const LaunchShape shape{request.on.Blocks(z.rows * z.channels, kThreads), kThreads};
   return MakeTypedCall(
       request,
-      [=, stream = request.on.stream](auto t, const Call& c) {
+      [=, on = request.on](auto t, const Call& c) {
         using T = decltype(t);
         auto* const factors = static_cast<float*>(c.scratch);
-        GACCD_RETURN_IF_ERROR(Launch(FactorsKernel, ShapeFor(z.parts() * z.channels), stream,
+        GACCD_RETURN_IF_ERROR(Launch(FactorsKernel, ShapeFor(z.parts() * z.channels), on.stream,
                                      "batch_norm", c.in<double>(1), c.in<float>(2), c.in<float>(3),
                                      nullptr, PositionOf(c, z), z, eps, factors));
-        return Launch(NormKernel<T>, shape, stream, "batch_norm", c.in<T>(0), nullptr, factors,
-                      PositionOf(c, z), z, c.out<T>(0));
+        return LaunchNorm<T>(on, z, "batch_norm", c.in<T>(0), nullptr, factors, PositionOf(c, z),
+                             c.out<T>(0));
       },
       FactorBytes(z));
 }
@@ -100,18 +121,17 @@ KernelResult MakeBatchNormInputGradientCuda(const CudaRequest& request) {
   const double eps = double{function.eps()};
   const std::size_t without_position = request.inputs.size() - (z.runs.size > 0 ? 1 : 0);
   const bool of_group = without_position > 4;
-  const LaunchShape shape{request.on.Blocks(z.rows * z.channels, kThreads), kThreads};
   return MakeTypedCall(
       request,
-      [=, stream = request.on.stream](auto t, const Call& c) {
+      [=, on = request.on](auto t, const Call& c) {
         using T = decltype(t);
         auto* const factors = static_cast<float*>(c.scratch);
-        GACCD_RETURN_IF_ERROR(Launch(FactorsKernel, ShapeFor(z.parts() * z.channels), stream,
+        GACCD_RETURN_IF_ERROR(Launch(FactorsKernel, ShapeFor(z.parts() * z.channels), on.stream,
                                      "batch_norm_input_gradient", c.in<double>(2), c.in<float>(3),
                                      nullptr, of_group ? c.in<double>(4) : nullptr,
                                      PositionOf(c, z), z, eps, factors));
-        return Launch(NormKernel<T>, shape, stream, "batch_norm_input_gradient", c.in<T>(1),
-                      c.in<T>(0), factors, PositionOf(c, z), z, c.out<T>(0));
+        return LaunchNorm<T>(on, z, "batch_norm_input_gradient", c.in<T>(1), c.in<T>(0), factors,
+                             PositionOf(c, z), c.out<T>(0));
       },
       FactorBytes(z));
 }

@@ -34,6 +34,8 @@ __global__ void __launch_bounds__(kThreads)
       mean = static_cast<float>(group[channel] / group[2 * z.channels]);
     }
     const std::int64_t end = part.first + part.rows * (chunk + 1) / chunks;
+    // Loads of several rows are on their way at a time.
+#pragma unroll 4
     for (std::int64_t row = part.first + part.rows * chunk / chunks + warp; row < end;
          row += kWarps) {
       const std::int64_t i = row * z.channels + channel;
