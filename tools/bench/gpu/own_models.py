@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Public models of PyTorch on one GPU: trained by gaccd as a user trains them, and by PyTorch, of the same weights and batch.
 
-usage: own_models.py GACCD FOLDER [--models=NAME,..] [--warm] [--compile] [--updates=N]
+usage: own_models.py GACCD FOLDER [--models=NAME,..] [--warm] [--compile] [--updates=N] [--seconds=N]
 
 Prints lines "ROW [check, result, gaccd, peer, ratio, spread, goal]", as tools/bench/gpu/run does. bf16 is autocast over f32
 weights on PyTorch's side. --warm: only what torch.compile keeps on disk; may run while tests do. GACCD_BENCH_ENV: more
@@ -169,12 +169,16 @@ def main():
     parser.add_argument("--updates", type=int, default=24)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--warm", action="store_true")
+    parser.add_argument("--seconds", type=float, default=1e9, help="no model is begun with less than 60 left")
     args = parser.parse_args()
     args.folder = args.folder.resolve()
     torch.set_float32_matmul_precision("highest")
-    failed = False
+    failed, begin_of_all = False, time.monotonic()
     for name in args.models.split(","):
         for precision in args.precision.split(","):
+            if args.seconds - (time.monotonic() - begin_of_all) < 60:
+                print("ROW " + json.dumps([f"own {name} {precision}", "CUT", "", "", "", "", "no time left"]), flush=True)
+                continue
             try:
                 model = Model(name, args)
                 if args.warm:
