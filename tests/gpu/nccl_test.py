@@ -19,6 +19,8 @@ class NcclConformance(unittest.TestCase):
         with support.Ranks(ranks, [PROGRAM, *arguments], environment) as run:
             run.wait_for(lambda: run.process.poll() is not None, 100, f"{ranks} ranks end")
             codes = [run.code(rank) for rank in range(ranks)]
+            if codes != [0] * ranks:
+                print(f"\nFACT {' '.join(arguments)}: {' / '.join(run.output().splitlines()[-6:])}", flush=True)
             self.assertEqual(codes, [0] * ranks, run.output())
             self.assertEqual(run.output().count("all cases passed"), ranks, run.output())
             self.times = re.findall(r"a sum of 64 MB takes (.*)", run.output())

@@ -325,6 +325,6 @@ def environment(bundle, cuda):
         "OMPI_MCA_plm": "isolated",  # one machine: no ssh
         "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
         "OMPI_MCA_hwloc_base_binding_policy": "none", "HWLOC_PLUGINS_PATH": "/nonexistent",
-        "PMIX_MCA_gds": "hash",
+        "PMIX_MCA_gds": "hash", "PMIX_MCA_mca_base_component_path": "/nonexistent",  # not the machine's own
         "PMIX_MCA_pcompress_base_silence_warning": "1"})
     return env

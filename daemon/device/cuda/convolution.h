@@ -46,6 +46,8 @@ enum class ConvPass {
   kWeightGradient,
 };
 inline constexpr std::int64_t kChannelsTogether = 8;
+// An algorithm that wants more is not taken.
+inline constexpr std::int64_t kMaxConvWorkspace = std::int64_t{1} << 30;
 
 struct ConvSpec {
   DType dtype = DType::kBF16;

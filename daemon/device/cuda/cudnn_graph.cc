@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <exception>
+#include <limits>
 #include <unordered_map>
 #include <vector>
 
@@ -203,6 +204,7 @@ struct CudnnGraph::Parts {
   fe::graph::Graph graph;
   std::vector<fe::HeurMode_t> heuristics = {fe::HeurMode_t::A};
   std::vector<fe::NumericalNote_t> unwanted;  // in engines
+  std::int64_t most_workspace = std::numeric_limits<std::int64_t>::max();
   bool with_lengths = false, backward = false;
   std::int64_t workspace_bytes = 0;
 };
@@ -228,6 +230,7 @@ Result<std::unique_ptr<CudnnGraph>> CudnnGraph::Create(const CudnnApi& api,
   GACCD_RETURN_IF_ERROR(Check(spec));
   auto parts = std::make_unique<Parts>(api, target, spec.dtype, ToText(spec));
   parts->heuristics.push_back(fe::HeurMode_t::FALLBACK);
+  parts->most_workspace = kMaxConvWorkspace;
   // Sums in 16 bits would be less than what the product of columns gives.
   parts->unwanted = {fe::NumericalNote_t::REDUCED_PRECISION_REDUCTION,
                      fe::NumericalNote_t::DOWN_CONVERT_INPUTS};
@@ -246,6 +249,7 @@ Result<std::unique_ptr<CudnnGraph>> CudnnGraph::Plan(const CudnnTarget& target,
   GACCD_RETURN_IF_ERROR(attempt([&] { return graph.build_operation_graph(target.handle); }));
   GACCD_RETURN_IF_ERROR(attempt([&] { return graph.create_execution_plans(parts->heuristics); }));
   if (!parts->unwanted.empty()) graph.deselect_numeric_notes(parts->unwanted);
+  graph.deselect_workspace_greater_than(parts->most_workspace);
   GACCD_RETURN_IF_ERROR(attempt([&] { return graph.check_support(); }));
   return std::unique_ptr<CudnnGraph>(new CudnnGraph(std::move(parts)));
 }

@@ -114,11 +114,11 @@ TEST_F(RealCudnn, HasAnEngineForConvolutions) {
       for (const auto pass :
            {ConvPass::kForward, ConvPass::kInputGradient, ConvPass::kWeightGradient}) {
         for (const DType dtype : {DType::kBF16, DType::kFP16}) {
+          if (dtype == DType::kFP16 && gpu.compute_capability != 90)
+            continue;  // as bf16; takes seconds
           const bool by_weight = pass == ConvPass::kWeightGradient;
           if (by_weight && (size.groups > 1 || size.in % kChannelsTogether != 0)) continue;
-          for (const bool deterministic : {false, true}) {
-            EXPECT_OK(Ask(gpu, ConvSpec{dtype, pass, deterministic, size})) << gpu.name;
-          }
+          EXPECT_OK(Ask(gpu, ConvSpec{dtype, pass, /*deterministic=*/true, size})) << gpu.name;
         }
       }
     }
