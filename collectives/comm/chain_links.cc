@@ -16,6 +16,7 @@ Result<ChainLinks> MakeChainLinks(Communicator& chain) {
     for (const bool up : {true, false}) {
       GACCD_ASSIGN_OR_RETURN(auto pair, chain.Split(paired ? first : -1, rank));
       if (!paired) continue;
+      GACCD_RETURN_IF_ERROR(pair->ConnectMessages());
       if (up) {
         (lower ? links.up_to_after : links.up_from_before) = std::move(pair);
       } else {

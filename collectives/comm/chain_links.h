@@ -9,7 +9,8 @@
 // sends waits for a neighbour whose own sending waits for this rank; and on one for both neighbours
 // a receive that waits for the rank before holds up what the rank after could have by now. With one
 // for each direction, each with a stream of its own, a message waits for nothing but its memory and
-// those before it in the same direction.
+// those before it in the same direction. All are connected (ConnectMessages()): no rank waits on
+// the host for the first message of another one, as two that both send first would.
 #pragma once
 
 #include <memory>

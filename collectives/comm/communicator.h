@@ -139,6 +139,9 @@ class Communicator {
   Status Send(ConstBuffer message, int to, StreamHandle stream = {});
   Status Receive(MutableBuffer message, int from, StreamHandle stream = {});
   virtual Status FlushSends() { return Status::Ok(); }
+  // Collective, of two ranks: sets up what messages in both directions need. Without it the first
+  // Send() in device memory may wait on the host until the other rank has come to its Receive().
+  virtual Status ConnectMessages() { return Status::Ok(); }
 
   // Where the memory of Allocate() lives. kCuda: operations also take device buffers; host buffers
   // are always taken.

@@ -29,6 +29,7 @@ class ForwardingCommunicator : public Communicator {
   Status Poll() override { return inner_.Poll(); }
   [[nodiscard]] std::optional<CommFailure> failure() const override { return inner_.failure(); }
   Status FlushSends() override { return inner_.FlushSends(); }
+  Status ConnectMessages() override { return inner_.ConnectMessages(); }
   Status Barrier() override { return inner_.Barrier(); }
   // Parts are those of the other communicator: they forward nothing.
   Result<std::unique_ptr<Communicator>> Split(int color, int key) override {

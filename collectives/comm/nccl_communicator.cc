@@ -184,6 +184,28 @@ Status NcclCommunicator::DoReceive(MutableBuffer message, int from, StreamHandle
   });
 }
 
+Status NcclCommunicator::ConnectMessages() {
+  if (size() != 2) {
+    return {ErrorKind::kInternal, StrCat("ConnectMessages() of 2 ranks, found ", size())};
+  }
+  constexpr std::size_t kApart = 16;
+  const int peer = 1 - rank();
+  GACCD_ASSIGN_OR_RETURN(const DeviceBuffer bytes, DeviceBuffer::Allocate(2 * kApart, "messages"));
+  GACCD_ASSIGN_OR_RETURN(const CudaStream stream, CudaStream::Create());
+  // Both directions as one group: neither waits for the other.
+  const auto exchange = [&](ncclComm_t comm) {
+    const ncclResult_t sent =
+        options_.api->Send(bytes.data(), 1, ncclUint8, peer, comm, stream.get());
+    if (sent != ncclSuccess && sent != ncclInProgress) return sent;
+    return options_.api->Recv(bytes.as<std::byte>() + kApart, 1, ncclUint8, peer, comm,
+                              stream.get());
+  };
+  GACCD_RETURN_IF_ERROR(watch_->Enqueue(Operation::kMessage, stream.get(), exchange));
+  const Status waited = CudaStatus(cudaStreamSynchronize(stream.get()), "connect messages");
+  GACCD_RETURN_IF_ERROR(watch_->failure());  // that of a lost rank, which has ended the wait
+  return waited;
+}
+
 Status NcclCommunicator::Barrier() {
   GACCD_RETURN_IF_ERROR(watch_->failure());
   return over_->Barrier();

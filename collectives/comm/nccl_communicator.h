@@ -42,6 +42,8 @@ class NcclCommunicator final : public Communicator {
   [[nodiscard]] std::optional<CommFailure> failure() const override;
   void GiveUp(const Status& error) override { (void)watch_->Fail(error); }
   Status FlushSends() override { return over_->FlushSends(); }
+  // NCCL connects two ranks at the first message of each direction, while both are in its call.
+  Status ConnectMessages() override;
   Status Barrier() override;
   Result<std::unique_ptr<Communicator>> Split(int color, int key) override;
   void Abort(int exit_code) noexcept override;

@@ -163,6 +163,21 @@ bool IsStarting(const ncclComm& comm) {
          std::chrono::steady_clock::now() < comm.ready_at;
 }
 
+// Whether all messages of the pending launch have their connections: the first of a direction waits
+// on the host for the other rank's.
+bool IsConnected(ncclComm& comm) {
+  bool all = true;
+  for (const NcclCall& call : *comm.pending) {
+    if (!call.is_message()) continue;
+    const bool sends = call.move == Move::kSend;
+    unsigned& state = comm.group->connections[sends ? std::pair(comm.rank, call.root)
+                                                    : std::pair(call.root, comm.rank)];
+    state |= sends ? 1U : 2U;
+    all = all && state == 3;
+  }
+  return all;
+}
+
 ncclResult_t PutIntoStream(ncclComm& comm) {
   const auto launch = std::make_shared<const Launch>(*std::exchange(comm.pending, std::nullopt));
   const std::shared_ptr<ncclComm> self = Library().comms.at(&comm);
@@ -226,7 +241,11 @@ ncclResult_t Progress(ncclComm& comm) {
   if (comm.error != ncclSuccess) return comm.error;
   if (IsStarting(comm)) return ncclInProgress;
   if (comm.pending.has_value()) {
-    if (comm.questions-- > 0) return ncclInProgress;
+    if (comm.questions > 0) {
+      --comm.questions;
+      return ncclInProgress;
+    }
+    if (!IsConnected(comm)) return ncclInProgress;
     return PutIntoStream(comm);
   }
   if (comm.host_calls > comm.group->host_meetings_done) return ncclInProgress;

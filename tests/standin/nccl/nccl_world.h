@@ -62,6 +62,9 @@ struct Posted {
 
 struct Group {
   int size = 0;
+  // Of messages, by sender and receiver: which of the two (1, 2) are in a call of NCCL for their
+  // first, and 3: connected. Until then that call does not end.
+  std::map<std::pair<int, int>, unsigned> connections;
   // By sender and receiver, in order: those for which the other rank has not come.
   std::map<std::pair<int, int>, std::list<Posted*>> posted;
   std::vector<ncclComm_t> members;  // by rank
