@@ -18,8 +18,8 @@ constexpr milliseconds kLookWhenIdle{200};
 // A rank may end properly while what it has sent is still on its way here.
 constexpr milliseconds kDeathGrace{300};
 
-// Connections break before a dying process counts as ended: the driver frees its GPU in between,
-// and took half a second for it on an H100.
+// Connections break before a dying process counts as ended: the driver frees its GPU in between. On
+// an H100 100 ms were too short for that, and 500 ms enough.
 milliseconds TimeToDie(milliseconds bound) { return std::min(bound / 4, milliseconds(3'000)); }
 
 // A watch shows a sign of life at least every kLookWhenIdle; those without one for so long are

@@ -40,7 +40,7 @@ struct EngineChoice {
   // For tests: asked before each micro-step; true: there is no memory for one of so many samples.
   std::function<bool(std::int64_t samples)> refuses_memory = nullptr;
   const CublasLtApi* cublaslt = nullptr;  // null: the library, by LoadCublasLt()
-  DnnOpener dnn = nullptr;  // of attention in bf16 and fp16; null: by gaccd's own kernel
+  DnnOpener dnn = nullptr;  // attention and convolutions in 16 bits; null: by gaccd's own kernels
   // Multiprocessors that a reduction on a GPU takes, which concurrent products leave free; 0: they
   // need not know.
   int reduction_multiprocessors = 0;

@@ -17,8 +17,8 @@ namespace gaccd {
 // kUnavailable when it is not there or older than what gaccd was compiled with.
 Status CheckGpuLibraries(bool with_nccl);
 
-// cuDNN, for attention in bf16 and fp16. kUnavailable, with what is missing, when it cannot be
-// used.
+// cuDNN, for attention and convolutions in bf16 and fp16. kUnavailable, with what is missing, when
+// it cannot be used.
 Result<DnnOpener> FindDnnLibrary();
 
 // The same, also when NVRTC is not found, with which cuDNN compiles its kernels.

@@ -183,7 +183,7 @@ TEST_F(NcclFailureTest, AsynchronousErrorNamesRankHostGpuAndCollective) {
   }
 }
 
-// Its connections break at once; it counts as ended only when the driver has freed its GPU.
+// Its connections break at once; it counts as ended only later.
 TEST_F(NcclFailureTest, AProcessThatIsDyingIsWaitedForAndNamed) {
   const pid_t dying = fork();
   if (dying == 0) {

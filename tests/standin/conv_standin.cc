@@ -1,5 +1,4 @@
-#include "tests/standin/conv_standin.h"
-
+// The convolutions of the stand-in library: sdpa_standin.h.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -9,6 +8,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/tensor/float_types.h"
 #include "tests/standin/fatal.h"
+#include "tests/standin/sdpa_standin.h"
 #include "tests/standin/standin.h"
 
 namespace gaccd::standin {

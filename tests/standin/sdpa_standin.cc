@@ -10,7 +10,6 @@
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/cuda_context.h"
 #include "daemon/tensor/float_types.h"
-#include "tests/standin/conv_standin.h"
 #include "tests/standin/fatal.h"
 #include "tests/standin/standin.h"
 

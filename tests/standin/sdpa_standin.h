@@ -3,12 +3,18 @@
 // as unkind where that is allowed: NaN beyond the lengths and in the workspace.
 #pragma once
 
+#include <cuda_runtime.h>
+
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "daemon/device/cuda/dnn_library.h"
 
 namespace gaccd::standin {
+
+// conv_standin.cc: loops over the formula of daemon/ops/image/conv2d.h, sums in f64.
+[[nodiscard]] std::unique_ptr<ConvPlan> MakeConvPlan(const ConvSpec& spec, cudaStream_t stream);
 
 // A DnnOpener.
 Result<std::unique_ptr<DnnLibrary>> OpenDnn(const CudaContext& context);

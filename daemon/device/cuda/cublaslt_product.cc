@@ -150,34 +150,27 @@ Status CublasLtProduct::SetPreference() {
   GACCD_RETURN_IF_ERROR(CublasLtStatus(api, api.MatmulPreferenceCreate(&preference),
                                        "cublasLtMatmulPreferenceCreate"));
   preference_.reset(preference);
-  const auto set = [&](auto... arguments) { return SetPreference(arguments...); };
+  const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value,
+                       const char* what) {
+    return CublasLtStatus(
+        api, api.MatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)), what);
+  };
   const std::uint64_t workspace = context_->workspace().bytes();
+  const std::uint32_t reductions = AllowedReductions(spec_, context_->numerics());
   const std::uint32_t ab = AlignmentOf(spec_.ab);
   const std::uint32_t c = AlignmentOf(spec_.c);
   GACCD_RETURN_IF_ERROR(
       set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace, "set MAX_WORKSPACE_BYTES"));
+  GACCD_RETURN_IF_ERROR(
+      set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions, "set REDUCTION_SCHEME_MASK"));
   GACCD_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, ab, "set ALIGNMENT_A"));
   GACCD_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, ab, "set ALIGNMENT_B"));
   GACCD_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c, "set ALIGNMENT_C"));
   return set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c, "set ALIGNMENT_D");
 }
 
-template <typename Value>
-Status CublasLtProduct::SetPreference(cublasLtMatmulPreferenceAttributes_t attribute,
-                                      const Value& value, const char* what) {
+Result<std::vector<cublasLtMatmulAlgo_t>> CublasLtProduct::Candidates() {
   const CublasLtApi& api = context_->cublaslt();
-  return CublasLtStatus(
-      api, api.MatmulPreferenceSetAttribute(preference_.get(), attribute, &value, sizeof(value)),
-      what);
-}
-
-Result<std::vector<cublasLtMatmulAlgo_t>> CublasLtProduct::Candidates(bool may_split) {
-  const CublasLtApi& api = context_->cublaslt();
-  const std::uint32_t reductions = may_split ? AllowedReductions(spec_, context_->numerics())
-                                             : std::uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE};
-  Status set = SetPreference(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions,
-                             "set REDUCTION_SCHEME_MASK");
-  if (!set.ok()) return std::move(set).WithContext(ToText(spec_));
   std::vector<cublasLtMatmulAlgo_t> algorithms;
   std::array<cublasLtMatmulHeuristicResult_t, kCandidates> found{};
   int count = 0;

@@ -66,8 +66,8 @@ class CublasLtProduct {
 
   // The algorithms that cuBLASLt offers within the context's workspace, those first that it expects
   // to be fast; empty when there is none. Deterministic: without reductions in arrival order.
-  // C of 16 bits: without partial sums in 16 bits. !may_split: none that splits k.
-  Result<std::vector<cublasLtMatmulAlgo_t>> Candidates(bool may_split = true);
+  // C of 16 bits: without partial sums in 16 bits.
+  Result<std::vector<cublasLtMatmulAlgo_t>> Candidates();
 
   // Whether the library takes an algorithm from elsewhere for this product and workspace. True is
   // no promise that it runs.
@@ -92,9 +92,6 @@ class CublasLtProduct {
   Status SetLayout(Owned<cublasLtMatrixLayout_t>* layout, DType dtype, std::int64_t rows,
                    std::int64_t columns, std::int64_t stride);
   Status SetPreference();
-  template <typename Value>
-  Status SetPreference(cublasLtMatmulPreferenceAttributes_t attribute, const Value& value,
-                       const char* what);
   Status SetBiasPointer(const void* pointer);
   Status SetAuxPointer(const void* pointer);
   [[nodiscard]] cublasLtEpilogue_t Epilogue() const;

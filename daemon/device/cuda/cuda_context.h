@@ -75,8 +75,8 @@ class CudaContext {
   // Only for products on compute().
   [[nodiscard]] const DeviceBuffer& workspace() const { return workspace_; }
   [[nodiscard]] MatmulChoices& choices() { return *choices_; }
-  // The library of attention, which starts at the first call; null where the options name none.
-  // kUnavailable: it does not start, also at later calls.
+  // The library of attention and convolutions, which starts at the first call; null where the
+  // options name none. kUnavailable: it does not start, also at later calls.
   Result<DnnLibrary*> dnn();
   // What people must know of the kernels that were made: each text once.
   void AddWarning(std::string warning);

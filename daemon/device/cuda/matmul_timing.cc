@@ -63,7 +63,7 @@ Result<Choice> Choose(CublasLtProduct& product) {
   using Source = MatmulChoices::Source;
   const MatmulCudaSpec& spec = product.spec();
   CudaContext& context = product.context();
-  GACCD_ASSIGN_OR_RETURN(std::vector<cublasLtMatmulAlgo_t> candidates, product.Candidates());
+  GACCD_ASSIGN_OR_RETURN(const std::vector<cublasLtMatmulAlgo_t> candidates, product.Candidates());
   if (candidates.empty()) return Choice{};
 
   Result<MatmulTrial> trial = MatmulTrial::Create(product);
@@ -72,19 +72,14 @@ Result<Choice> Choose(CublasLtProduct& product) {
     return Choice{MatmulChoice{.spec = spec, .algorithm = candidates.front()}, Source::kUntimed};
   }
   if (!trial.ok()) return trial.status();
-  const bool timed = IsTimed(context.numerics());
-  if (timed) {
-    GACCD_ASSIGN_OR_RETURN(const std::optional<MatmulChoice> kept, Kept(product, *trial));
-    if (kept.has_value()) return Choice{kept, Source::kKept};
+  if (!IsTimed(context.numerics())) {
+    GACCD_ASSIGN_OR_RETURN(const auto first, First(*trial, spec, candidates));
+    return Choice{first, Source::kUntimed};
   }
-  const auto choose = timed ? Fastest : First;
-  GACCD_ASSIGN_OR_RETURN(std::optional<MatmulChoice> chosen, choose(*trial, spec, candidates));
-  if (!chosen.has_value()) {
-    // cuBLAS 13.1 on an H100: for 1 x 11528 x 8 all that it offers split k, and lose its tail.
-    GACCD_ASSIGN_OR_RETURN(candidates, product.Candidates(/*may_split=*/false));
-    GACCD_ASSIGN_OR_RETURN(chosen, choose(*trial, spec, candidates));
-  }
-  return Choice{chosen, timed ? Source::kTimed : Source::kUntimed};
+  GACCD_ASSIGN_OR_RETURN(const std::optional<MatmulChoice> kept, Kept(product, *trial));
+  if (kept.has_value()) return Choice{kept, Source::kKept};
+  GACCD_ASSIGN_OR_RETURN(const auto fastest, Fastest(*trial, spec, candidates));
+  return Choice{fastest, Source::kTimed};
 }
 
 }  // namespace

@@ -80,7 +80,6 @@ cublasStatus_t Heuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixL
   if (fake.heuristic != CUBLAS_STATUS_SUCCESS) return fake.heuristic;
   for (const FakeAlgorithm& one : fake.offered) {
     if (*count == wanted) break;
-    if (one.after_splits && fake.reductions != CUBLASLT_REDUCTION_SCHEME_NONE) continue;
     cublasLtMatmulHeuristicResult_t& result = results[(*count)++];
     result = {};
     result.algo.data[0] = static_cast<std::uint64_t>(one.id);
@@ -129,10 +128,7 @@ cublasStatus_t SetDescription(Object, Attribute, const void*, std::size_t) {
   return Enter("cublasLtMatmulDescSetAttribute");
 }
 template <typename Object, typename Attribute>
-cublasStatus_t SetPreference(Object, Attribute attribute, const void* value, std::size_t) {
-  if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) {
-    fake.reductions = *static_cast<const std::uint32_t*>(value);
-  }
+cublasStatus_t SetPreference(Object, Attribute, const void*, std::size_t) {
   return Enter("cublasLtMatmulPreferenceSetAttribute");
 }
 

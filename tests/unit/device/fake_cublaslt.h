@@ -23,13 +23,11 @@ struct FakeAlgorithm {
   bool drops_tail = false;                         // C is not that of all k terms
   std::size_t workspace = 0;
   cublasStatus_t state = CUBLAS_STATUS_SUCCESS;  // as the heuristic tells it
-  bool after_splits = false;                     // offered only where none that splits k may be
 };
 
 struct FakeCublasLt {
   std::vector<FakeAlgorithm> offered;
   cublasStatus_t heuristic = CUBLAS_STATUS_SUCCESS;
-  std::uint32_t reductions = 0;  // that are allowed, of the last preference
   std::size_t version = CUBLAS_VERSION;
   // The nth call from now of "cublasLt..." gives this status and does nothing else.
   std::string failing;

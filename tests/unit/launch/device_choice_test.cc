@@ -151,7 +151,7 @@ TEST(ChooseDnn, AllRanksOrNoneUseCudnn) {
   EXPECT_EQ(LibraryOf({.attention = true, .convolution = true}, Precision::kFP16, false),
             "attention and convolutions: cuDNN (all)");
   EXPECT_THAT(LibraryOf({.convolution = true}, Precision::kBF16, true),
-              StartsWith("convolution by gaccd's own kernels, some 4 times slower: 1 of 4"));
+              StartsWith("convolution by gaccd's own kernels, which are slower: 1 of 4"));
 }
 
 // The one text of 4 ranks, of which rank 2 has `other`.
