@@ -35,11 +35,15 @@ struct StridedNest {
     dimensions[rank++] = {size, {a, b, c}};
   }
 
-  // Adds the places of element `index` to `at`.
+  // Adds the places of element `index` to `at`. What is left for the outermost dimension is its
+  // index: divisions are most of the work.
   GACCD_HOST_DEVICE void Place(std::int64_t index, std::int64_t (&at)[kOperands]) const {
     for (int d = rank - 1; d >= 0; --d) {
-      const std::int64_t i = index % dimensions[d].size;
-      index /= dimensions[d].size;
+      std::int64_t i = index;
+      if (d > 0) {
+        index /= dimensions[d].size;
+        i -= index * dimensions[d].size;
+      }
       for (int o = 0; o < kOperands; ++o) at[o] += i * dimensions[d].steps[o];
     }
   }

@@ -24,7 +24,8 @@ std::unique_ptr<CudaContext> MakeTestContext(const DnnOpener& dnn, CudaNumerics 
 }
 
 Status MakerTest::RunNode(CudaMaker make, const Function& function,
-                          const std::vector<Operand>& inputs, const std::vector<void*>& outputs) {
+                          const std::vector<Operand>& inputs, const std::vector<void*>& outputs,
+                          OutputMask add) {
   std::vector<ValueSpec> specs;
   std::vector<void*> pointers;
   for (const Operand& input : inputs) {
@@ -36,7 +37,7 @@ Status MakerTest::RunNode(CudaMaker make, const Function& function,
                          make({{function, specs, inferred, {}}, *context_, on_, notes_}));
   const GpuArray<char> scratch(static_cast<std::size_t>(kernel->scratch_bytes()) + 1);
   kernel->Bind({pointers, outputs, scratch.data()});
-  GACCD_RETURN_IF_ERROR(kernel->Run({}));
+  GACCD_RETURN_IF_ERROR(kernel->Run(add));
   return CudaStatus(cudaDeviceSynchronize(), "a kernel");
 }
 

@@ -32,7 +32,7 @@ class MakerTest : public KernelTest {
   };
   // The outputs have the shapes and types that the function infers. Waits.
   Status RunNode(CudaMaker make, const Function& function, const std::vector<Operand>& inputs,
-                 const std::vector<void*>& outputs);
+                 const std::vector<void*>& outputs, OutputMask add = {});
 
  private:
   std::unique_ptr<CudaContext> context_ = MakeTestContext();

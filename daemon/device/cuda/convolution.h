@@ -41,8 +41,8 @@ struct ConvSize {
 enum class ConvPass {
   kForward,        // x, weight -> y
   kInputGradient,  // dy, weight -> dx
-  // dy, x -> dweight in f32. In one group, with channels in multiples of kChannelsTogether; cuDNN
-  // takes few others.
+  // dy, x -> dweight in f32, with channels in multiples of kChannelsTogether: cuDNN takes few
+  // others, and no depthwise ones on a Hopper GPU.
   kWeightGradient,
 };
 inline constexpr std::int64_t kChannelsTogether = 8;

@@ -1,9 +1,8 @@
 // A thread, or for weight gradients of groups a warp, for every value that is written.
-#include <algorithm>
-
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/image/conv2d_cuda.h"
 #include "daemon/tensor/float_types.h"
+#include "daemon/tensor/vector_cuda.h"
 
 namespace gaccd {
 namespace {
@@ -69,6 +68,14 @@ __device__ inline std::int64_t ElementStep() {
   return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
 }
 
+// launch(of the type that indices have): of 32 bits where they fit, for divisions by them are
+// several times as fast.
+template <typename Launcher>
+Status WithIndex(std::int64_t elements, const Launcher& launch) {
+  if (elements < std::int64_t{1} << 31) return launch(std::uint32_t{});
+  return launch(std::int64_t{});
+}
+
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     ColumnsKernel(const T* x, ConvPlace z, std::int64_t elements, T* columns) {
@@ -93,33 +100,42 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // [O, C, area] to [O, area, C].
-template <typename T>
+template <typename T, typename Index>
 __global__ void __launch_bounds__(kThreads)
-    ChannelsLastKernel(const T* from, std::int64_t elements, std::int64_t channels,
-                       std::int64_t area, T* to) {
-  for (std::int64_t e = FirstElement(); e < elements; e += ElementStep()) {
-    const std::int64_t out = e / (channels * area) * (channels * area);
-    to[e] = from[out + e % channels * area + e / channels % area];
+    ChannelsLastKernel(const T* from, Index elements, Index channels, Index area, T* to) {
+  for (Index e = FirstElement(); e < elements; e += ElementStep()) {
+    const Index pixel = e / channels;
+    to[e] = from[(pixel / area * channels + e % channels) * area + pixel % area];
   }
 }
 
+template <typename Index>
 __global__ void __launch_bounds__(kThreads)
-    FromChannelsLastKernel(const float* from, std::int64_t of_from, std::int64_t elements,
-                           std::int64_t channels, std::int64_t area, float* to, bool add) {
-  for (std::int64_t e = FirstElement(); e < elements; e += ElementStep()) {
-    const std::int64_t row = e / (channels * area) * area + e % area;
-    const float value = from[row * of_from + e / area % channels];
+    FromChannelsLastKernel(const float* from, std::int64_t of_from, Index elements, Index channels,
+                           Index area, float* to, bool add) {
+  for (Index e = FirstElement(); e < elements; e += ElementStep()) {
+    const Index of_output = e / area;
+    const Index row = of_output / channels * area + e % area;
+    const float value = from[row * of_from + of_output % channels];
     to[e] = add ? to[e] + value : value;
   }
 }
 
-template <typename T>
+// A thread writes 16 bytes of a padded row of `vectors`.
+template <typename T, typename Index>
 __global__ void __launch_bounds__(kThreads)
-    PadChannelsKernel(const T* from, std::int64_t elements, std::int64_t channels,
-                      std::int64_t padded, T* to) {
-  for (std::int64_t e = FirstElement(); e < elements; e += ElementStep()) {
-    const std::int64_t channel = e % padded;
-    to[e] = channel < channels ? from[e / padded * channels + channel] : FromFloat<T>(0.0F);
+    PadChannelsKernel(const T* from, Index elements, std::int64_t channels, Index vectors, T* to) {
+  constexpr int kWidth = kVectorWidth<T>;
+  for (Index e = FirstElement(); e < elements; e += ElementStep()) {
+    const std::int64_t row = e / vectors;
+    const std::int64_t first = (e - row * vectors) * kWidth;
+    const T* of_row = from + row * channels;
+    float values[kWidth];
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) {
+      values[c] = first + c < channels ? ToFloat(of_row[first + c]) : 0.0F;
+    }
+    Store<Use::kAgain>(to + std::int64_t{e} * kWidth, values);
   }
 }
 
@@ -183,99 +199,43 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// partials [chunks, area, C]: a thread sums the products of a channel and an element of the kernel
-// over a chunk of the results, the lanes of a warp those of channels that lie together.
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    DepthwisePartialsKernel(const T* dy, const T* x, ConvPlace z, std::int64_t results,
-                            std::int64_t chunks, float* partials) {
-  const std::int64_t area = z.kernel_height * z.kernel_width;
-  const std::int64_t e = FirstElement();
-  if (e >= chunks * area * z.in) return;
-  const std::int64_t channel = e % z.in;
-  const std::int64_t k = e / z.in % area;
-  const std::int64_t chunk = e / z.in / area;
-  const std::int64_t end = results * (chunk + 1) / chunks;
-  float sum = 0;
-  for (std::int64_t m = results * chunk / chunks; m < end; ++m) {
-    const std::int64_t from = z.Read(m, k / z.kernel_width, k % z.kernel_width);
-    if (from >= 0) sum += ToFloat(dy[m * z.out + channel]) * ToFloat(x[from + channel]);
-  }
-  partials[e] = sum;
-}
-
-// dweight [C, area], the chunks in their order.
-__global__ void __launch_bounds__(kThreads)
-    DepthwiseSumKernel(const float* partials, std::int64_t chunks, std::int64_t channels,
-                       std::int64_t area, float* dweight, bool add) {
-  for (std::int64_t e = FirstElement(); e < channels * area; e += ElementStep()) {
-    double sum = add ? static_cast<double>(dweight[e]) : 0.0;
-    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-      sum += static_cast<double>(partials[(chunk * area + e % area) * channels + e / area]);
-    }
-    dweight[e] = static_cast<float>(sum);
-  }
-}
-
-// Threads enough for the GPU, each with results enough to sum.
-std::int64_t DepthwiseChunks(const KernelStream& on, const ConvSize& size) {
-  constexpr std::int64_t kLeast = 64;  // results of a thread
-  const std::int64_t wanted =
-      std::int64_t{on.multiprocessors} * 8 * kThreads / (size.in * size.area()) + 1;
-  return std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, size.results() / kLeast));
-}
-
 }  // namespace
-
-std::int64_t DepthwiseScratchBytes(const KernelStream& on, const ConvSize& size) {
-  return DepthwiseChunks(on, size) * size.area() * size.in *
-         static_cast<std::int64_t>(sizeof(float));
-}
-
-Status EnqueueDepthwiseWeightGradient(const KernelStream& on, DType dtype, const ConvSize& size,
-                                      const void* dy, const void* x, float* scratch, float* dweight,
-                                      bool add) {
-  constexpr const char* kName = "conv2d_weight_gradient";
-  const std::int64_t chunks = DepthwiseChunks(on, size);
-  const std::int64_t partials = chunks * size.area() * size.in;
-  GACCD_RETURN_IF_ERROR(WithFloat(dtype, [&](auto t) {
-    using T = decltype(t);
-    return Launch(DepthwisePartialsKernel<T>, {BlocksFor(partials, kThreads), kThreads}, on.stream,
-                  kName, static_cast<const T*>(dy), static_cast<const T*>(x), ConvPlace(size),
-                  size.results(), chunks, scratch);
-  }));
-  return Launch(DepthwiseSumKernel, {on.Blocks(size.in * size.area(), kThreads), kThreads},
-                on.stream, kName, static_cast<const float*>(scratch), chunks, size.in, size.area(),
-                dweight, add);
-}
 
 Status EnqueueChannelsLastWeight(const KernelStream& on, DType dtype, const ConvSize& size,
                                  const void* weight, void* to) {
   const std::int64_t elements = size.out * size.columns();
-  return WithFloat(dtype, [&](auto t) {
-    using T = decltype(t);
-    return Launch(ChannelsLastKernel<T>, {on.Blocks(elements, kThreads), kThreads}, on.stream,
-                  "conv2d", static_cast<const T*>(weight), elements, size.in_of_group(),
-                  size.area(), static_cast<T*>(to));
+  return WithIndex(elements, [&](auto index) {
+    return WithFloat(dtype, [&](auto t) {
+      using T = decltype(t);
+      return Launch(ChannelsLastKernel<T, decltype(index)>,
+                    {on.Blocks(elements, kThreads), kThreads}, on.stream, "conv2d",
+                    static_cast<const T*>(weight), elements, size.in_of_group(), size.area(),
+                    static_cast<T*>(to));
+    });
   });
 }
 
 Status EnqueueFromChannelsLast(const KernelStream& on, const ConvSize& size, const float* gradient,
                                std::int64_t channels, float* dweight, bool add) {
   const std::int64_t elements = size.out * size.columns();
-  return Launch(FromChannelsLastKernel, {on.Blocks(elements, kThreads), kThreads}, on.stream,
-                "conv2d_weight_gradient", gradient, channels, elements, size.in_of_group(),
-                size.area(), dweight, add);
+  return WithIndex(elements, [&](auto index) {
+    return Launch(FromChannelsLastKernel<decltype(index)>,
+                  {on.Blocks(elements, kThreads), kThreads}, on.stream, "conv2d_weight_gradient",
+                  gradient, channels, elements, size.in_of_group(), size.area(), dweight, add);
+  });
 }
 
 Status EnqueuePadChannels(const KernelStream& on, DType dtype, const void* from, std::int64_t rows,
                           std::int64_t channels, std::int64_t padded, void* to) {
-  const std::int64_t elements = rows * padded;
   return WithFloat(dtype, [&](auto t) {
     using T = decltype(t);
-    return Launch(PadChannelsKernel<T>, {on.Blocks(elements, kThreads), kThreads}, on.stream,
-                  "conv2d_weight_gradient", static_cast<const T*>(from), elements, channels, padded,
-                  static_cast<T*>(to));
+    const std::int64_t vectors = padded / kVectorWidth<T>;
+    return WithIndex(rows * vectors, [&](auto index) {
+      return Launch(PadChannelsKernel<T, decltype(index)>,
+                    {on.Blocks(rows * vectors, kThreads), kThreads}, on.stream,
+                    "conv2d_weight_gradient", static_cast<const T*>(from), rows * vectors, channels,
+                    vectors, static_cast<T*>(to));
+    });
   });
 }
 

@@ -17,7 +17,8 @@ Status EnqueueChannelsLastWeight(const KernelStream& on, DType dtype, const Conv
 // which those of dweight are the first.
 Status EnqueueFromChannelsLast(const KernelStream& on, const ConvSize& size, const float* gradient,
                                std::int64_t channels, float* dweight, bool add);
-// Rows of `channels` values become rows of `padded`, with zeros behind.
+// Rows of `channels` values become rows of `padded`, with zeros behind. REQUIRES: `padded` a
+// multiple of kChannelsTogether, `to` aligned to 16 bytes.
 Status EnqueuePadChannels(const KernelStream& on, DType dtype, const void* from, std::int64_t rows,
                           std::int64_t channels, std::int64_t padded, void* to);
 
@@ -28,7 +29,8 @@ Status EnqueueColumns(const KernelStream& on, DType dtype, const ConvSize& size,
 Status EnqueueSumOfColumns(const KernelStream& on, DType dtype, const ConvSize& size,
                            const float* columns, void* dx);
 
-// Of one channel a group: dweight [C, 1, KH, KW] from partial sums, whose memory in bytes it wants.
+// depthwise_cuda.cu. Of one channel a group: dweight [C, 1, KH, KW] from partial sums, whose memory
+// in bytes it wants.
 [[nodiscard]] std::int64_t DepthwiseScratchBytes(const KernelStream& on, const ConvSize& size);
 Status EnqueueDepthwiseWeightGradient(const KernelStream& on, DType dtype, const ConvSize& size,
                                       const void* dy, const void* x, float* scratch, float* dweight,

@@ -1,6 +1,7 @@
-// In 16 bits by the library of the context, if there is one and it takes the sizes. Else in one
-// group by a product of cuBLASLt with the columns of x, which are made in scratch memory; in
-// several groups by kernels of its own.
+// In 16 bits by the library of the context, if there is one and it takes the sizes; but the
+// gradient of depthwise weights always by gaccd's own kernel. Else in one group by a product of
+// cuBLASLt with the columns of x, which are made in scratch memory; in several groups by kernels of
+// its own.
 #include <memory>
 #include <utility>
 
@@ -264,16 +265,7 @@ KernelResult MakeConv2dWeightGradientCuda(const CudaRequest& request) {
   const ConvSize size =
       SizeOf(request.inputs[1], request.inputs[0], request.outputs[0].shape,
              static_cast<const Conv2dWeightGradient&>(request.function).options());
-  ConvSize padded = size;
-  if (size.groups == 1) {
-    padded.in = PaddedChannels(size.in);
-    padded.out = PaddedChannels(size.out);
-  }
-  GACCD_ASSIGN_OR_RETURN(const PlanPointer plan,
-                         PlanFor(request, padded, ConvPass::kWeightGradient));
-  if (plan != nullptr) return MakeWeightGradient(request, size, padded, plan);
-  if (size.groups == 1) return MakeWeightProduct(request, size);
-  if (size.groups == size.in && size.in == size.out) {
+  if (size.groups > 1 && size.groups == size.in && size.in == size.out) {
     return MakeCall(
         request,
         [=, on = request.on, dtype = request.dtype()](const Call& c) {
@@ -283,6 +275,15 @@ KernelResult MakeConv2dWeightGradientCuda(const CudaRequest& request) {
         },
         static_cast<std::size_t>(DepthwiseScratchBytes(request.on, size)));
   }
+  ConvSize padded = size;
+  if (size.groups == 1) {
+    padded.in = PaddedChannels(size.in);
+    padded.out = PaddedChannels(size.out);
+  }
+  GACCD_ASSIGN_OR_RETURN(const PlanPointer plan,
+                         PlanFor(request, padded, ConvPass::kWeightGradient));
+  if (plan != nullptr) return MakeWeightGradient(request, size, padded, plan);
+  if (size.groups == 1) return MakeWeightProduct(request, size);
   return MakeCall(request, [=, on = request.on, dtype = request.dtype()](const Call& c) {
     return EnqueueConv2dWeightGradient(on, dtype, size, c.inputs[0], c.inputs[1], c.out<float>(0),
                                        c.add[0]);

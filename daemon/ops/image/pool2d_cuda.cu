@@ -1,163 +1,203 @@
-// A thread for every value that is written: also in the gradients, where it looks for the windows
-// that its value is in, so that sums have one order.
-#include "daemon/device/cuda/launch.h"
-#include "daemon/ops/cuda_request.h"
-#include "daemon/ops/image/pool2d.h"
+// A thread for every vector of channels that is written: also in the gradients, where it looks for
+// the windows that its pixel is in, so that sums have one order.
+#include <cstring>
+
+#include "daemon/ops/image/pool2d_parts_cuda.h"
 #include "daemon/tensor/float_types.h"
+#include "daemon/tensor/vector_cuda.h"
 
 namespace gaccd {
 namespace {
 
+using namespace pool2d;  // NOLINT: its parts
 using Call = CallKernel::Call;
 
-struct PoolSize {
-  PoolWindows windows;
-  std::int64_t channels = 0;
-  std::int64_t elements = 0;  // that are written
+__device__ inline std::int32_t PoolThread() {
+  return static_cast<std::int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
+}
+__device__ inline std::int32_t PoolThreads() {
+  return static_cast<std::int32_t>(gridDim.x * blockDim.x);
+}
 
-  [[nodiscard]] __device__ std::int64_t image() const {
-    return windows.rows.in * windows.columns.in * channels;
-  }
-  [[nodiscard]] __device__ std::int64_t pooled_image() const {
-    return windows.rows.out * windows.columns.out * channels;
-  }
-};
-
-// A value of images of [rows, columns, channels].
-struct Place {
-  std::int64_t n, row, column, channel;
-
-  __device__ Place(std::int64_t i, std::int64_t rows, std::int64_t columns, std::int64_t channels)
-      : n(i / channels / columns / rows),
-        row(i / channels / columns % rows),
-        column(i / channels % columns),
-        channel(i % channels) {}
-};
-
-template <typename T>
+template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     MaxPoolKernel(const T* x, PoolSize size, T* y, std::int32_t* pixels) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  const auto& [rows, columns] = size.windows;
-  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; i < size.elements; i += threads) {
-    const Place at(i, rows.out, columns.out, size.channels);
+  const Axis& rows = size.rows;
+  const Axis& columns = size.columns;
+  for (std::int32_t i = PoolThread(); i < size.vectors; i += PoolThreads()) {
+    const Place at(i, rows.out, columns.out, size.of_pixel, kWidth);
     const T* image = x + at.n * size.image() + at.channel;
-    float largest = -INFINITY;
-    std::int64_t pixel = rows.Begin(at.row) * columns.in + columns.Begin(at.column);
-    for (std::int64_t h = rows.Begin(at.row); h < rows.End(at.row); h += rows.dilation) {
-      for (std::int64_t w = columns.Begin(at.column); w < columns.End(at.column);
-           w += columns.dilation) {
-        const float value = ToFloat(image[(h * columns.in + w) * size.channels]);
-        if (!(value > largest) && value == value) continue;
-        largest = value;
-        pixel = h * columns.in + w;
+    const std::int32_t first_row = rows.Begin(at.row);
+    const std::int32_t first_column = columns.Begin(at.column);
+    const std::int32_t end_row = rows.End(at.row);
+    const std::int32_t end_column = columns.End(at.column);
+    float largest[kWidth];
+    std::int32_t from[kWidth];
+#pragma unroll
+    for (int v = 0; v < kWidth; ++v) {
+      largest[v] = -INFINITY;
+      from[v] = first_row * columns.in + first_column;
+    }
+    for (std::int32_t h = first_row; h < end_row; h += rows.dilation) {
+      for (std::int32_t w = first_column; w < end_column; w += columns.dilation) {
+        const std::int32_t pixel = h * columns.in + w;
+        float values[kWidth];
+        Load<Use::kAgain>(image + pixel * size.channels, values);
+#pragma unroll
+        for (int v = 0; v < kWidth; ++v) {
+          const bool takes = values[v] > largest[v] || values[v] != values[v];
+          largest[v] = takes ? values[v] : largest[v];
+          from[v] = takes ? pixel : from[v];
+        }
       }
     }
-    y[i] = FromFloat<T>(largest);
-    pixels[i] = static_cast<std::int32_t>(pixel);
+    const std::int64_t to = std::int64_t{i} * kWidth;
+    Store<Use::kAgain>(y + to, largest);
+    Raw<std::int32_t, kWidth> raw;
+    std::memcpy(&raw, from, sizeof(raw));
+    StoreRaw<Use::kStream>(pixels + to, raw);
   }
 }
 
-// sum(place in y, window row, window column) of the windows with value i of x, in their order.
-template <typename Value>
-__device__ inline float SumOverWindows(const PoolSize& size, const Place& at, const Value& value) {
-  const auto& [rows, columns] = size.windows;
-  float sum = 0;
-  for (std::int64_t p = rows.First(at.row); p <= rows.Last(at.row); ++p) {
-    for (std::int64_t q = columns.First(at.column); q <= columns.Last(at.column); ++q) {
-      const std::int64_t window = (p * columns.out + q) * size.channels;
-      sum += value(at.n * size.pooled_image() + window + at.channel, p, q);
+// add(place in y, window row, window column) for the windows with a pixel of x, in their order.
+template <typename Add>
+__device__ inline void ForWindows(const PoolSize& size, const Place& at, const Add& add) {
+  const std::int32_t last_row = size.rows.Last(at.row);
+  const std::int32_t first_column = size.columns.First(at.column);
+  const std::int32_t last_column = size.columns.Last(at.column);
+  const std::int64_t image = at.n * size.pooled_image() + at.channel;
+  for (std::int32_t p = size.rows.First(at.row); p <= last_row; ++p) {
+#pragma unroll 1  // there are few: registers for more warps instead
+    for (std::int32_t q = first_column; q <= last_column; ++q) {
+      add(image + (p * size.columns.out + q) * size.channels, p, q);
     }
   }
-  return sum;
 }
 
-template <typename T>
+template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     MaxPoolGradientKernel(const T* dy, const std::int32_t* pixels, PoolSize size, T* dx) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  const auto& [rows, columns] = size.windows;
-  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; i < size.elements; i += threads) {
-    const Place at(i, rows.in, columns.in, size.channels);
-    const auto pixel = static_cast<std::int32_t>(at.row * columns.in + at.column);
-    dx[i] = FromFloat<T>(SumOverWindows(size, at, [=](std::int64_t y, std::int64_t, std::int64_t) {
-      return pixels[y] == pixel ? ToFloat(dy[y]) : 0.0F;
-    }));
+  for (std::int32_t i = PoolThread(); i < size.vectors; i += PoolThreads()) {
+    const Place at(i, size.rows.in, size.columns.in, size.of_pixel, kWidth);
+    const std::int32_t pixel = at.row * size.columns.in + at.column;
+    float sums[kWidth] = {};
+    ForWindows(size, at, [&](std::int64_t y, std::int32_t, std::int32_t) {
+      float values[kWidth];
+      std::int32_t from[kWidth];
+      Load<Use::kAgain>(dy + y, values);
+      const Raw<std::int32_t, kWidth> raw = LoadRaw<kWidth, Use::kAgain>(pixels + y);
+      std::memcpy(from, &raw, sizeof(raw));
+#pragma unroll
+      for (int v = 0; v < kWidth; ++v) sums[v] += from[v] == pixel ? values[v] : 0.0F;
+    });
+    Store<Use::kAgain>(dx + std::int64_t{i} * kWidth, sums);
   }
 }
 
-template <typename T>
+__device__ inline float CountOf(const PoolSize& size, std::int32_t p, std::int32_t q) {
+  return static_cast<float>(std::int64_t{size.rows.Count(p)} * size.columns.Count(q));
+}
+
+template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads) AvgPoolKernel(const T* x, PoolSize size, T* y) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  const auto& [rows, columns] = size.windows;
-  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; i < size.elements; i += threads) {
-    const Place at(i, rows.out, columns.out, size.channels);
+  const Axis& rows = size.rows;
+  const Axis& columns = size.columns;
+  for (std::int32_t i = PoolThread(); i < size.vectors; i += PoolThreads()) {
+    const Place at(i, rows.out, columns.out, size.of_pixel, kWidth);
     const T* image = x + at.n * size.image() + at.channel;
-    float sum = 0;
-    for (std::int64_t h = rows.Begin(at.row); h < rows.End(at.row); ++h) {
-      for (std::int64_t w = columns.Begin(at.column); w < columns.End(at.column); ++w) {
-        sum += ToFloat(image[(h * columns.in + w) * size.channels]);
+    const std::int32_t first_column = columns.Begin(at.column);
+    const std::int32_t end_column = columns.End(at.column);
+    const std::int32_t end_row = rows.End(at.row);
+    float sums[kWidth] = {};
+    for (std::int32_t h = rows.Begin(at.row); h < end_row; ++h) {
+      for (std::int32_t w = first_column; w < end_column; ++w) {
+        float values[kWidth];
+        Load<Use::kAgain>(image + (h * columns.in + w) * size.channels, values);
+#pragma unroll
+        for (int v = 0; v < kWidth; ++v) sums[v] += values[v];
       }
     }
-    y[i] = FromFloat<T>(sum / static_cast<float>(rows.Count(at.row) * columns.Count(at.column)));
+    const float count = CountOf(size, at.row, at.column);
+#pragma unroll
+    for (int v = 0; v < kWidth; ++v) sums[v] /= count;
+    Store<Use::kAgain>(y + std::int64_t{i} * kWidth, sums);
   }
 }
 
-template <typename T>
+template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     AvgPoolGradientKernel(const T* dy, PoolSize size, T* dx) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  const auto& [rows, columns] = size.windows;
-  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; i < size.elements; i += threads) {
-    const Place at(i, rows.in, columns.in, size.channels);
-    dx[i] =
-        FromFloat<T>(SumOverWindows(size, at, [&](std::int64_t y, std::int64_t p, std::int64_t q) {
-          return ToFloat(dy[y]) / static_cast<float>(rows.Count(p) * columns.Count(q));
-        }));
+  for (std::int32_t i = PoolThread(); i < size.vectors; i += PoolThreads()) {
+    const Place at(i, size.rows.in, size.columns.in, size.of_pixel, kWidth);
+    float sums[kWidth] = {};
+    ForWindows(size, at, [&](std::int64_t y, std::int32_t p, std::int32_t q) {
+      const float count = CountOf(size, p, q);
+      float values[kWidth];
+      Load<Use::kAgain>(dy + y, values);
+#pragma unroll
+      for (int v = 0; v < kWidth; ++v) sums[v] += values[v] / count;
+    });
+    Store<Use::kAgain>(dx + std::int64_t{i} * kWidth, sums);
   }
-}
-
-PoolSize SizeOf(const CudaRequest& request, const PoolWindows& windows) {
-  const Shape& written = request.outputs[0].shape;
-  return {windows, written[3], Elements(written)};
-}
-
-LaunchShape PoolGrid(const CudaRequest& request) {
-  return {request.on.Blocks(Elements(request.outputs[0].shape), kThreads), kThreads};
 }
 
 KernelResult MakeAverage(const CudaRequest& request, const PoolWindows& windows, const char* what) {
-  return MakeTypedCall(request, [what, stream = request.on.stream, size = SizeOf(request, windows),
-                                 shape = PoolGrid(request)](auto t, const Call& c) {
+  GACCD_ASSIGN_OR_RETURN(const Pooling pooling, PoolingOf(request, windows, what, false));
+  return MakeTypedCall(request, [pooling](auto t, const Call& c) {
     using T = decltype(t);
-    return Launch(AvgPoolKernel<T>, shape, stream, what, c.in<T>(0), size, c.out<T>(0));
+    constexpr int kVector = kVectorWidth<T>;
+    const T* const x = c.in<T>(0);
+    T* const y = c.out<T>(0);
+    const bool vectors = pooling.TakesVectors(kVector, {x, y});
+    return InParts(pooling, vectors ? kVector : 1,
+                   [&](const PoolSize& size, LaunchShape shape, std::int64_t in, std::int64_t out) {
+                     return Launch(vectors ? AvgPoolKernel<T, kVector> : AvgPoolKernel<T, 1>, shape,
+                                   pooling.on.stream, pooling.what, x + in, size, y + out);
+                   });
   });
 }
 
 }  // namespace
 
 KernelResult MakeMaxPool2dCuda(const CudaRequest& request) {
-  const PoolWindows windows =
-      static_cast<const MaxPool2d&>(request.function).windows(request.inputs[0].shape);
-  return MakeTypedCall(request, [stream = request.on.stream, size = SizeOf(request, windows),
-                                 shape = PoolGrid(request)](auto t, const Call& c) {
+  const auto& function = static_cast<const MaxPool2d&>(request.function);
+  GACCD_ASSIGN_OR_RETURN(
+      const Pooling pooling,
+      PoolingOf(request, function.windows(request.inputs[0].shape), "max_pool2d", false));
+  return MakeTypedCall(request, [pooling](auto t, const Call& c) {
     using T = decltype(t);
-    return Launch(MaxPoolKernel<T>, shape, stream, "max_pool2d", c.in<T>(0), size, c.out<T>(0),
-                  c.out<std::int32_t>(1));
+    constexpr int kVector = kVectorWidth<T>;
+    const T* const x = c.in<T>(0);
+    T* const y = c.out<T>(0);
+    auto* const pixels = c.out<std::int32_t>(1);
+    const bool vectors = pooling.TakesVectors(kVector, {x, y, pixels});
+    return InParts(pooling, vectors ? kVector : 1,
+                   [&](const PoolSize& size, LaunchShape shape, std::int64_t in, std::int64_t out) {
+                     return Launch(vectors ? MaxPoolKernel<T, kVector> : MaxPoolKernel<T, 1>, shape,
+                                   pooling.on.stream, pooling.what, x + in, size, y + out,
+                                   pixels + out);
+                   });
   });
 }
 
 KernelResult MakeMaxPool2dGradientCuda(const CudaRequest& request) {
-  const PoolWindows windows = static_cast<const MaxPool2dGradient&>(request.function).windows();
-  return MakeTypedCall(request, [stream = request.on.stream, size = SizeOf(request, windows),
-                                 shape = PoolGrid(request)](auto t, const Call& c) {
+  const auto& function = static_cast<const MaxPool2dGradient&>(request.function);
+  GACCD_ASSIGN_OR_RETURN(const Pooling pooling,
+                         PoolingOf(request, function.windows(), "max_pool2d_gradient", true));
+  return MakeTypedCall(request, [pooling](auto t, const Call& c) {
     using T = decltype(t);
-    return Launch(MaxPoolGradientKernel<T>, shape, stream, "max_pool2d_gradient", c.in<T>(0),
-                  c.in<std::int32_t>(1), size, c.out<T>(0));
+    constexpr int kVector = kVectorWidth<T>;
+    const T* const dy = c.in<T>(0);
+    const auto* const pixels = c.in<std::int32_t>(1);
+    T* const dx = c.out<T>(0);
+    const bool vectors = pooling.TakesVectors(kVector, {dy, pixels, dx});
+    return InParts(
+        pooling, vectors ? kVector : 1,
+        [&](const PoolSize& size, LaunchShape shape, std::int64_t of_x, std::int64_t of_y) {
+          return Launch(vectors ? MaxPoolGradientKernel<T, kVector> : MaxPoolGradientKernel<T, 1>,
+                        shape, pooling.on.stream, pooling.what, dy + of_y, pixels + of_y, size,
+                        dx + of_x);
+        });
   });
 }
 
@@ -172,12 +212,21 @@ KernelResult MakeAdaptiveAvgPool2dCuda(const CudaRequest& request) {
 }
 
 KernelResult MakeAvgPool2dGradientCuda(const CudaRequest& request) {
-  const PoolWindows windows = static_cast<const AvgPool2dGradient&>(request.function).windows();
-  return MakeTypedCall(request, [stream = request.on.stream, size = SizeOf(request, windows),
-                                 shape = PoolGrid(request)](auto t, const Call& c) {
+  const auto& function = static_cast<const AvgPool2dGradient&>(request.function);
+  GACCD_ASSIGN_OR_RETURN(const Pooling pooling,
+                         PoolingOf(request, function.windows(), "avg_pool2d_gradient", true));
+  return MakeTypedCall(request, [pooling](auto t, const Call& c) {
     using T = decltype(t);
-    return Launch(AvgPoolGradientKernel<T>, shape, stream, "avg_pool2d_gradient", c.in<T>(0), size,
-                  c.out<T>(0));
+    constexpr int kVector = kVectorWidth<T>;
+    const T* const dy = c.in<T>(0);
+    T* const dx = c.out<T>(0);
+    const bool vectors = pooling.TakesVectors(kVector, {dy, dx});
+    return InParts(
+        pooling, vectors ? kVector : 1,
+        [&](const PoolSize& size, LaunchShape shape, std::int64_t of_x, std::int64_t of_y) {
+          return Launch(vectors ? AvgPoolGradientKernel<T, kVector> : AvgPoolGradientKernel<T, 1>,
+                        shape, pooling.on.stream, pooling.what, dy + of_y, size, dx + of_x);
+        });
   });
 }
 

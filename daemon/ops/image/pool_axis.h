@@ -8,38 +8,44 @@
 
 namespace gaccd {
 
-struct PoolAxis {
-  std::int64_t in = 0, out = 0;                                    // values, windows
-  std::int64_t kernel = 1, stride = 1, padding = 0, dilation = 1;  // unless adaptive
+// By: an Int, or what an Int can be divided by faster.
+template <typename Int, typename By>
+struct PoolAxisOf {
+  By in{1}, out{1};  // values, windows
+  Int kernel = 1;    // from here on unless adaptive
+  By stride{1};
+  Int padding = 0;
+  By dilation{1};
   bool adaptive = false;
   bool counts_padding = false;
 
   // Where window o begins: its values are begin, begin + dilation, ... below end; all in [0, in).
-  [[nodiscard]] GACCD_HOST_DEVICE std::int64_t Begin(std::int64_t o) const {
+  [[nodiscard]] GACCD_HOST_DEVICE Int Begin(Int o) const {
     if (adaptive) return o * in / out;
-    const std::int64_t begin = o * stride - padding;
+    const Int begin = o * stride - padding;
     return begin >= 0 ? begin : begin + (dilation - 1 - begin) / dilation * dilation;
   }
-  [[nodiscard]] GACCD_HOST_DEVICE std::int64_t End(std::int64_t o) const {
+  [[nodiscard]] GACCD_HOST_DEVICE Int End(Int o) const {
     if (adaptive) return ((o + 1) * in + out - 1) / out;
-    const std::int64_t end = o * stride - padding + dilation * (kernel - 1) + 1;
-    return end < in ? end : in;
+    const Int end = o * stride - padding + dilation * (kernel - 1) + 1;
+    return end < in ? end : Int{in};
   }
   // What the window counts in an average. REQUIRES: dilation 1.
-  [[nodiscard]] GACCD_HOST_DEVICE std::int64_t Count(std::int64_t o) const {
+  [[nodiscard]] GACCD_HOST_DEVICE Int Count(Int o) const {
     return counts_padding ? kernel : End(o) - Begin(o);
   }
   // Windows with value i are among [First(i), Last(i)].
-  [[nodiscard]] GACCD_HOST_DEVICE std::int64_t First(std::int64_t i) const {
+  [[nodiscard]] GACCD_HOST_DEVICE Int First(Int i) const {
     if (adaptive) return i * out / in;
-    const std::int64_t beyond = i + padding - dilation * (kernel - 1) - 1;  // it ends before i
+    const Int beyond = i + padding - dilation * (kernel - 1) - 1;  // it ends before i
     return beyond < 0 ? 0 : beyond / stride + 1;
   }
-  [[nodiscard]] GACCD_HOST_DEVICE std::int64_t Last(std::int64_t i) const {
-    const std::int64_t last = adaptive ? ((i + 1) * out - 1) / in : (i + padding) / stride;
+  [[nodiscard]] GACCD_HOST_DEVICE Int Last(Int i) const {
+    const Int last = adaptive ? ((i + 1) * out - 1) / in : (i + padding) / stride;
     return last < out ? last : out - 1;
   }
 };
+using PoolAxis = PoolAxisOf<std::int64_t, std::int64_t>;
 
 struct PoolWindows {
   PoolAxis rows, columns;

@@ -1,10 +1,6 @@
 // Functions of rows: a warp takes a row, whose values it reads again from the cache for every sum.
-#include <cstddef>
-
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/cuda_request.h"
-#include "daemon/ops/norm/layer_norm.h"
-#include "daemon/ops/norm/rms_norm.h"
 #include "daemon/ops/norm/row_functions.h"
 #include "daemon/tensor/float_types.h"
 
@@ -35,47 +31,6 @@ template <typename Action>
 __device__ inline void ForColumns(std::int64_t columns, const Action& action) {
 #pragma unroll 4
   for (std::int64_t d = threadIdx.x % kWarp; d < columns; d += kWarp) action(d);
-}
-
-// What a lane writes to `sum` it alone reads again. `sum` may be x or residual.
-template <typename T>
-__device__ inline float AddRow(const T* x, const T* residual, std::int64_t columns, T* sum) {
-  return RowSum(columns, [=](std::int64_t d) {
-    sum[d] = FromFloat<T>(ToFloat(x[d]) + ToFloat(residual[d]));
-    return ToFloat(sum[d]);
-  });
-}
-
-// residual not null: of x + residual, which is written to `sum`. means null: RMS norm, without a
-// mean and beta.
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    LayerNormKernel(const T* x, const T* residual, T* sum, const float* gamma, const float* beta,
-                    std::int64_t rows, std::int64_t columns, float eps, T* y, float* means,
-                    float* rstds) {
-  const auto count = static_cast<float>(columns);
-  for (std::int64_t n = FirstRow(); n < rows; n += RowStep()) {
-    const std::int64_t at = n * columns;
-    const T* row = residual != nullptr ? sum + at : x + at;
-    const float total = residual != nullptr
-                            ? AddRow(x + at, residual + at, columns, sum + at)
-                            : RowSum(columns, [row](std::int64_t d) { return ToFloat(row[d]); });
-    const float mean = means != nullptr ? total / count : 0;
-    const float squares = RowSum(columns, [row, mean](std::int64_t d) {
-      const float difference = ToFloat(row[d]) - mean;
-      return difference * difference;
-    });
-    const float rstd = 1.0F / sqrtf(squares / count + eps);
-    T* to = y + at;
-    ForColumns(columns, [=](std::int64_t d) {
-      const float scaled = (ToFloat(row[d]) - mean) * rstd * gamma[d];
-      to[d] = FromFloat<T>(means != nullptr ? scaled + beta[d] : scaled);
-    });
-    if (threadIdx.x % kWarp == 0) {
-      if (means != nullptr) means[n] = mean;
-      rstds[n] = rstd;
-    }
-  }
 }
 
 template <typename T>
@@ -144,42 +99,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// adds: the second input is added to the first one, and the first output is their sum.
-KernelResult MakeNorm(const CudaRequest& request, float eps, bool adds) {
-  return MakeTypedCall(request, [=, shape = ShapeFor(request), stream = request.on.stream,
-                                 size = request.size()](auto t, const Call& c) {
-    using T = decltype(t);
-    const std::size_t i = adds ? 1 : 0;
-    return Launch(LayerNormKernel<T>, shape, stream, adds ? "add_layer_norm" : "layer_norm",
-                  c.in<T>(0), adds ? c.in<T>(1) : nullptr, adds ? c.out<T>(0) : nullptr,
-                  c.in<float>(i + 1), c.in<float>(i + 2), size.rows, size.columns, eps, c.out<T>(i),
-                  c.out<float>(i + 1), c.out<float>(i + 2));
-  });
-}
-
 }  // namespace
-
-KernelResult MakeLayerNormCuda(const CudaRequest& request) {
-  return MakeNorm(request, static_cast<const LayerNorm&>(request.function).eps(), false);
-}
-KernelResult MakeAddLayerNormCuda(const CudaRequest& request) {
-  return MakeNorm(request, static_cast<const AddLayerNorm&>(request.function).eps(), true);
-}
-
-KernelResult MakeRmsNormCuda(const CudaRequest& request) {
-  const float eps = static_cast<const RmsNorm&>(request.function).eps();
-  return MakeTypedCall(request, [=, shape = ShapeFor(request), stream = request.on.stream,
-                                 size = request.size()](auto t, const Call& c) {
-    using T = decltype(t);
-    const T* const no_residual = nullptr;
-    T* const no_sum = nullptr;
-    const float* const no_beta = nullptr;
-    float* const no_means = nullptr;
-    return Launch(LayerNormKernel<T>, shape, stream, "rms_norm", c.in<T>(0), no_residual, no_sum,
-                  c.in<float>(1), no_beta, size.rows, size.columns, eps, c.out<T>(0), no_means,
-                  c.out<float>(1));
-  });
-}
 
 KernelResult MakeSoftmaxCuda(const CudaRequest& request) {
   return MakeTypedCall(request, [shape = ShapeFor(request), stream = request.on.stream,

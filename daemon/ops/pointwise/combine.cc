@@ -83,6 +83,12 @@ OutputSpecs ReduceSum::Infer(std::span<const ValueSpec> inputs) const {
   if (inputs.size() != 2) GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
   for (const ValueSpec& input : inputs) GACCD_RETURN_IF_ERROR(CheckFloat(input, "the input"));
   const Shape& x = inputs[0].shape;
+  const DType type = inputs[0].dtype;
+  const DType of_factor = inputs.back().dtype;
+  if (type != of_factor && type != DType::kF32 && of_factor != DType::kF32) {
+    return Status(ErrorKind::kConfig, StrCat("expected f32 or one other type, found ", Name(type),
+                                             " and ", Name(of_factor)));
+  }
   if (!IsPartOf(to_, x) || !IsPartOf(inputs.back().shape, x)) {
     return Status(ErrorKind::kConfig,
                   StrCat("expected sizes of ", ToString(x), ", or 1, found ", ToString(to_),

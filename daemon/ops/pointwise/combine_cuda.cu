@@ -1,116 +1,109 @@
-// A thread for every value that is written; a sum is taken by one thread, in f64.
-#include <utility>
-
+// A thread for every value that is written, or for 16 bytes of them.
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/cuda_request.h"
 #include "daemon/ops/pointwise/combine.h"
 #include "daemon/ops/pointwise/combine_nest.h"
 #include "daemon/tensor/float_types.h"
+#include "daemon/tensor/vector_cuda.h"
 
 namespace gaccd {
 namespace {
 
 using Call = CallKernel::Call;
 
-// A value of either type.
-struct Operand {
-  const void* values;
-  DType dtype;
-};
-template <typename T>
-GACCD_HOST_DEVICE float At(const Operand& operand, std::int64_t i) {
-  return operand.dtype == DType::kF32 ? static_cast<const float*>(operand.values)[i]
-                                      : ToFloat(static_cast<const T*>(operand.values)[i]);
-}
+// kWidth values of an operand that follow each other, or one that is repeated (step 0).
+template <typename T, int kWidth>
+struct OperandVector {
+  Raw<T, kWidth> values;
+  T repeated;
 
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    CombineKernel(const void* a_values, DType a_type, const void* b_values, DType b_type,
-                  StridedNest nest, bool multiply, T* y) {
-  const Operand a{a_values, a_type};
-  const Operand b{b_values, b_type};
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; i < nest.elements; i += threads) {
-    std::int64_t at[StridedNest::kOperands] = {};
-    nest.Place(i, at);
-    const float left = At<T>(a, at[0]);
-    const float right = At<T>(b, at[1]);
-    y[i] = FromFloat<T>(multiply ? left * right : left + right);
-  }
-}
-
-// T: the 16-bit type of x, factor and y, where they are not f32.
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    ReduceSumKernel(const void* x_values, DType x_type, const void* factors, DType factor_type,
-                    SumNests nests, bool add, DType dtype, void* y) {
-  const Operand x{x_values, x_type};
-  const Operand factor{factors, factor_type};
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; i < nests.kept.elements; i += threads) {
-    std::int64_t first[StridedNest::kOperands] = {};
-    nests.kept.Place(i, first);
-    double sum = 0;
-    for (std::int64_t k = 0; k < nests.summed.elements; ++k) {
-      std::int64_t at[StridedNest::kOperands] = {first[0], first[1], 0};
-      nests.summed.Place(k, at);
-      const float times = factor.values == nullptr ? 1.0F : At<T>(factor, at[1]);
-      sum += static_cast<double>(At<T>(x, at[0])) * static_cast<double>(times);
-    }
-    if (dtype != DType::kF32) {
-      static_cast<T*>(y)[first[2]] = FromFloat<T>(static_cast<float>(sum));
+  __device__ void Read(const T* from, std::int64_t step) {
+    if (kWidth == 1 || step != 0) {
+      values = LoadRaw<kWidth, Use::kAgain>(from);
     } else {
-      float* to = static_cast<float*>(y) + first[2];
-      *to = static_cast<float>(add ? static_cast<double>(*to) + sum : sum);
+      repeated = *from;
     }
+  }
+  __device__ void UnpackTo(float (&to)[kWidth], std::int64_t step) const {
+    if (kWidth == 1 || step != 0) {
+      Unpack(values, to);
+    } else {
+#pragma unroll
+      for (int v = 0; v < kWidth; ++v) to[v] = ToFloat(repeated);
+    }
+  }
+};
+
+// `vectors`: a nest of kWidth elements at a time; steps: of a and b within them.
+template <typename A, typename B, typename T, int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    CombineKernel(const A* a, std::int64_t a_step, const B* b, std::int64_t b_step,
+                  StridedNest vectors, bool multiply, T* y) {
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (; i < vectors.elements; i += threads) {
+    std::int64_t at[StridedNest::kOperands] = {};
+    vectors.Place(i, at);
+    // Both are loaded before either is used.
+    OperandVector<A, kWidth> left;
+    OperandVector<B, kWidth> right;
+    left.Read(a + at[0], a_step);
+    right.Read(b + at[1], b_step);
+    float of_a[kWidth], of_b[kWidth];
+    left.UnpackTo(of_a, a_step);
+    right.UnpackTo(of_b, b_step);
+#pragma unroll
+    for (int v = 0; v < kWidth; ++v) {
+      of_a[v] = multiply ? of_a[v] * of_b[v] : of_a[v] + of_b[v];
+    }
+    Store<Use::kAgain>(y + i * kWidth, of_a);
   }
 }
 
-// The one that is not f32, if there is one.
-DType OtherType(const CudaRequest& request) {
-  for (const ValueSpec& input : request.inputs) {
-    if (input.dtype != DType::kF32) return input.dtype;
-  }
-  return request.outputs[0].dtype;
+// kWidth elements of the innermost dimension at a time. REQUIRES: it is a multiple of kWidth.
+StridedNest VectorsOf(StridedNest nest, int width) {
+  if (nest.rank == 0) return nest;  // one element
+  StridedNest::Dimension& inner = nest.dimensions[nest.rank - 1];
+  inner.size /= width;
+  for (std::int64_t& step : inner.steps) step *= width;
+  nest.elements /= width;
+  return nest;
+}
+
+template <typename A, typename B, typename T>
+Status LaunchCombine(const KernelStream& on, const Call& c, const StridedNest& nest,
+                     bool multiply) {
+  constexpr int kWidth = kVectorWidth<T>;
+  const A* a = c.in<A>(0);
+  const B* b = c.in<B>(1);
+  const StridedNest::Dimension inner =
+      nest.rank > 0 ? nest.dimensions[nest.rank - 1] : StridedNest::Dimension{};
+  // Where the step of an operand is 1, its other steps are multiples of the size.
+  const bool aligned = inner.size % kWidth == 0 && inner.steps[0] <= 1 && inner.steps[1] <= 1 &&
+                       IsVectorAligned(a) && IsVectorAligned(b) && IsVectorAligned(c.outputs[0]);
+  const StridedNest vectors = VectorsOf(nest, aligned ? kWidth : 1);
+  return Launch(aligned ? CombineKernel<A, B, T, kWidth> : CombineKernel<A, B, T, 1>,
+                {on.Blocks(vectors.elements, kThreads), kThreads}, on.stream, "combine", a,
+                inner.steps[0], b, inner.steps[1], vectors, multiply, c.out<T>(0));
 }
 
 }  // namespace
 
 KernelResult MakeCombineCuda(const CudaRequest& request) {
-  const ValueSpec& a = request.inputs[0];
-  const ValueSpec& b = request.inputs[1];
-  const StridedNest nest = CombineNest(a.shape, b.shape, request.outputs[0].shape);
+  const DType a = request.inputs[0].dtype;
+  const DType b = request.inputs[1].dtype;
+  const StridedNest nest =
+      CombineNest(request.inputs[0].shape, request.inputs[1].shape, request.outputs[0].shape);
   const bool multiply =
       static_cast<const Combine&>(request.function).kind() == CombineKind::kMultiply;
-  return MakeCall(request, [=, on = request.on, types = std::pair(a.dtype, b.dtype),
-                            dtype = request.outputs[0].dtype](const Call& c) {
+  return MakeCall(request, [=, on = request.on, dtype = request.outputs[0].dtype](const Call& c) {
     return WithFloat(dtype, [&](auto t) {
       using T = decltype(t);
-      return Launch(CombineKernel<T>, {on.Blocks(nest.elements, kThreads), kThreads}, on.stream,
-                    "combine", c.in<void>(0), types.first, c.in<void>(1), types.second, nest,
-                    multiply, c.out<T>(0));
+      if (a != dtype) return LaunchCombine<float, T, T>(on, c, nest, multiply);
+      if (b != dtype) return LaunchCombine<T, float, T>(on, c, nest, multiply);
+      return LaunchCombine<T, T, T>(on, c, nest, multiply);
     });
   });
-}
-
-KernelResult MakeReduceSumCuda(const CudaRequest& request) {
-  const ValueSpec& x = request.inputs[0];
-  const ValueSpec factor = request.inputs.size() == 2
-                               ? request.inputs[1]
-                               : ValueSpec{Shape(x.shape.size(), 1), DType::kF32};
-  const SumNests nests = NestsOfSum(x.shape, factor.shape, request.outputs[0].shape);
-  return MakeCall(
-      request, [=, on = request.on, types = std::pair(x.dtype, factor.dtype),
-                other = OtherType(request), dtype = request.outputs[0].dtype](const Call& c) {
-        return WithFloat(other, [&](auto t) {
-          using T = decltype(t);
-          return Launch(ReduceSumKernel<T>, {on.Blocks(nests.kept.elements, kThreads), kThreads},
-                        on.stream, "reduce_sum", c.in<void>(0), types.first, c.optional_in<void>(1),
-                        types.second, nests, bool{c.add[0]}, dtype, c.outputs[0]);
-        });
-      });
 }
 
 }  // namespace gaccd

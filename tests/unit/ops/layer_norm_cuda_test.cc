@@ -1,15 +1,19 @@
-// The gradient of layer norm, with and without that of a residual, against references in double.
+// Layer norm and RMS norm, with and without a residual, and the gradient of layer norm against
+// references in double.
 #include <cmath>
 #include <utility>
 
 #include "collectives/base/strings.h"
 #include "daemon/ops/kernels_cuda.h"
-#include "tests/support/on_gpu.h"
+#include "daemon/ops/norm/layer_norm.h"
+#include "daemon/ops/norm/rms_norm.h"
+#include "tests/support/gpu_bench.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
 
-using LayerNormCuda = KernelTest;
+using LayerNormCuda = MakerTest;
 
 struct NormExample {
   DType dtype;
@@ -134,6 +138,93 @@ TEST_F(LayerNormCuda, Gradients) {
   CheckNorm(on_, DType::kBF16, {500, 768});
   CheckNorm(on_, DType::kFP16, {64, 768});
   CheckNorm(on_, DType::kF32, {13000, 2});  // more rows than parts
+}
+
+struct NormOutputs {
+  std::vector<float> y, mean, rstd;
+};
+
+// With a mean and beta, or as RMS norm without.
+void CheckOutputs(const NormExample& example, const std::vector<float>& x, bool centered,
+                  const NormOutputs& found) {
+  const auto columns = static_cast<std::size_t>(example.size.columns);
+  for (std::size_t n = 0; n < example.mean.size(); ++n) {
+    const auto at = [&](std::size_t d) { return static_cast<double>(x[n * columns + d]); };
+    double mean = 0;
+    double squares = 0;
+    for (std::size_t d = 0; d < columns && centered; ++d) {
+      mean += at(d) / static_cast<double>(columns);
+    }
+    for (std::size_t d = 0; d < columns; ++d) {
+      squares += std::pow(at(d) - mean, 2) / static_cast<double>(columns);
+    }
+    const double rstd = 1 / std::sqrt(squares + 0.25);
+    if (centered) {
+      ASSERT_NEAR(static_cast<double>(found.mean[n]), mean, 2e-6) << n;
+    }
+    ASSERT_NEAR(static_cast<double>(found.rstd[n]), rstd, 2e-6) << n;
+    for (std::size_t d = 0; d < columns; ++d) {
+      const double scaled = (at(d) - mean) * rstd * static_cast<double>(example.gamma[d]);
+      const double beta = centered ? static_cast<double>(example.gamma[columns - 1 - d]) : 0;
+      ASSERT_NEAR(static_cast<double>(found.y[n * columns + d]), scaled + beta,
+                  1.01 * RoundingOf(example.dtype) * std::abs(scaled + beta) + 1e-5)
+          << n << ", " << d;
+    }
+  }
+}
+
+// Of x and y, of gamma and beta; see GpuArray.
+struct Shifts {
+  std::size_t values, parameters;
+};
+
+// A sum is written in place of its residual.
+class LayerNormOutputsCuda : public MakerTest {
+ protected:
+  void Check(DType dtype, Matrix size, Shifts shifts = {}) {
+    SCOPED_TRACE(StrCat(Name(dtype), " ", size.rows, " x ", size.columns, " shifts ", shifts.values,
+                        " ", shifts.parameters));
+    const NormExample example = MakeNormExample(dtype, size);
+    const std::vector<float> none(example.x.size());
+    const GpuFloats x(dtype, example.x, shifts.values);
+    const GpuFloats residual(dtype, example.residual, shifts.values);
+    const GpuFloats y(dtype, none, shifts.values);
+    const GpuArray<float> gamma(example.gamma, shifts.parameters);
+    const GpuArray<float> beta({example.gamma.rbegin(), example.gamma.rend()}, shifts.parameters);
+    const GpuArray<float> mean(example.mean.size());
+    const GpuArray<float> rstd(example.mean.size());
+    const Operand of_x{{{size.rows, size.columns}, dtype}, x.data()};
+    const Operand of_gamma{{{size.columns}, DType::kF32}, gamma.data()};
+    const Operand of_beta{{{size.columns}, DType::kF32}, beta.data()};
+    ASSERT_OK(RunNode(MakeLayerNormCuda, LayerNorm(0.25F), {of_x, of_gamma, of_beta},
+                      {y.data(), mean.data(), rstd.data()}));
+    CheckOutputs(example, example.x, true, {y.Values(), mean.Values(), rstd.Values()});
+    ASSERT_OK(RunNode(MakeRmsNormCuda, RmsNorm(0.25F), {of_x, of_gamma}, {y.data(), rstd.data()}));
+    CheckOutputs(example, example.x, false, {y.Values(), {}, rstd.Values()});
+
+    const Operand of_residual{of_x.spec, residual.data()};
+    ASSERT_OK(RunNode(MakeAddLayerNormCuda, AddLayerNorm(0.25F),
+                      {of_x, of_residual, of_gamma, of_beta},
+                      {residual.data(), y.data(), mean.data(), rstd.data()}));
+    std::vector<float> sum = example.x;
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += example.residual[i];
+    sum = Stored(dtype, sum);
+    EXPECT_EQ(residual.Values(), sum);
+    CheckOutputs(example, sum, true, {y.Values(), mean.Values(), rstd.Values()});
+  }
+};
+
+// Rows that a warp has in registers, of few and of many vectors, and longer ones.
+TEST_F(LayerNormOutputsCuda, OfRowsOfAnyLength) {
+  for (const DType dtype : kFloatTypes) {
+    for (const std::int64_t columns : {1, 33, 300, 768, 1024, 1032, 4104, 5000}) {
+      Check(dtype, {3, columns});
+    }
+    Check(dtype, {40, 72});  // more rows than one launch covers at once
+    Check(dtype, {3, 768}, {1, 0});
+    Check(dtype, {3, 768}, {0, 1});
+    Check(dtype, {2, 5000}, {0, 1});
+  }
 }
 
 }  // namespace
