@@ -29,6 +29,10 @@ struct CpuEnvironment {
                                                             const CpuKernelOptions& options,
                                                             Communicator* comm = nullptr);
 
+// Replaces nodes by ones that do several in one pass over the values, with the same result. To be
+// called on a recorded graph, after Simplify() and before RoundProductsToBf16().
+void FuseForCpu(Graph& graph);
+
 // values[i] = max(values[i], 0); a NaN stays.
 void ReluInPlace(float* values, std::int64_t elements);
 void ReluInPlace(Bf16* values, std::int64_t elements);

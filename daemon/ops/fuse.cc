@@ -1,5 +1,5 @@
-// Fuser, FuseForCuda() and CheckCudaKernels(): what is decided about the GPU from the graph alone,
-// also where gaccd is built without CUDA.
+// Fuser, FuseForCpu(), FuseForCuda() and CheckCudaKernels(): what is decided from the graph alone,
+// also about the GPU where gaccd is built without CUDA.
 #include "daemon/ops/fuse.h"
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "collectives/base/strings.h"
+#include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/cuda_kernels.h"
 #include "daemon/ops/function_table.h"
 #include "daemon/ops/pad_rows.h"
@@ -95,6 +96,13 @@ Status CheckCudaKernels(const Graph& graph) {
   for (const std::string_view name : missing)
     names += StrCat(names.empty() ? "'" : ", '", name, "'");
   return {ErrorKind::kConfig, StrCat("no kernel for the GPU: ", names, "; use device cpu")};
+}
+
+void FuseForCpu(Graph& graph) {
+  Fuser fuser(graph);
+  FuseBatchNorms(fuser);
+  FuseReluGradients(fuser);
+  graph.ReplaceNodes(std::move(fuser).Finish());
 }
 
 void FuseForCuda(Graph& graph) {

@@ -1,5 +1,5 @@
-// Fuser: the nodes of a graph while fusion rules merge them (FuseForCuda). A rule is next to the
-// function that it records, and in that function's row (function_row.h).
+// Fuser: the nodes of a graph while fusion rules merge them (FuseForCpu, FuseForCuda). A rule is
+// next to the function that it records, and in that function's row (function_row.h).
 #pragma once
 
 #include <cstddef>

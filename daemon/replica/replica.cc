@@ -47,6 +47,7 @@ Result<std::unique_ptr<Replica>> Replica::Create(const Model& model, std::span<f
 
 Status Replica::PrepareGraphs() {
   GACCD_RETURN_IF_ERROR(graphs_.Record(model_, options_, Precision::kF32, [this](Graph& graph) {
+    FuseForCpu(graph);
     return precision_ == Precision::kBF16 ? RoundProductsToBf16(graph) : Status::Ok();
   }));
   training_kernels_ =

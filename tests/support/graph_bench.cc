@@ -133,6 +133,7 @@ void GraphBench::PrepareTraining(ValueId objective, const Options& options) {
 
 void GraphBench::Prepare(const Options& options) {
   if (options.simplify) Simplify(graph_);
+  if (options.fuse) FuseForCpu(graph_);
   ASSERT_OK(options.bf16 ? RoundProductsToBf16(graph_) : Status::Ok());
   gradients_.assign(parameters_.size(), 0.0F);
   context_ = ValueOrThrow(CpuContext::Create());

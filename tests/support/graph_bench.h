@@ -47,6 +47,7 @@ class GraphBench {
 
   struct Options {
     bool simplify = true;
+    bool fuse = false;    // as a replica does
     bool packed = false;  // as if many micro-steps made up an update
     bool bf16 = false;    // products are
     // Asked before gaccd's kernels, null: it has none. For functions that only a test has.

@@ -1,5 +1,6 @@
 #include "tests/support/image_cases.h"
 
+#include "daemon/autograd/add.h"
 #include "daemon/ops/image/channels_last.h"
 #include "daemon/ops/image/conv2d.h"
 #include "daemon/ops/image/pool2d.h"
@@ -10,6 +11,7 @@
 #include "daemon/ops/pointwise/activations.h"
 #include "daemon/ops/pointwise/cast.h"
 #include "daemon/ops/pointwise/leaky_relu.h"
+#include "daemon/ops/pointwise/relu.h"
 
 namespace gaccd {
 namespace {
@@ -41,6 +43,19 @@ ValueId Convolve(GraphBench& bench, const CaseSize& s, const Conv2dOptions& opti
   return DistanceOfImages(bench, bench.Apply(std::make_shared<Conv2d>(options), std::move(inputs)));
 }
 
+// Of one channel a group, whose gradient has kernels of its own for channels in multiples of 4.
+ValueId ConvolveChannels(GraphBench& bench, const CaseSize& s, Conv2dOptions options,
+                         ImagePair image, ImagePair kernel) {
+  CaseSize more = s;
+  more.in = (s.in + 1) / 2 * 2;
+  options.groups = 2 * more.in;
+  const double limit = 1 / static_cast<double>(kernel[0] * kernel[1]);
+  const ValueId x = Images(bench, more, image[0], image[1]);
+  const ValueId weight =
+      bench.Parameter("weight", {options.groups, 1, kernel[0], kernel[1]}, limit);
+  return DistanceOfImages(bench, bench.Apply(std::make_shared<Conv2d>(options), {x, weight}));
+}
+
 ValueId AverageOf(GraphBench& bench, const CaseSize& s, const AvgPool2dOptions& options) {
   return DistanceOfImages(
       bench, bench.Apply(std::make_shared<AvgPool2d>(options), {Images(bench, s, 5, 4)}));
@@ -57,7 +72,11 @@ ValueId NormOf(GraphBench& bench, const CaseSize& s, std::int64_t groups) {
 
 // A run is all of an update: what its own sums are, those of the update are too. Runs: the first
 // sample is the last one of the second run of 2.
-ValueId BatchNormOf(GraphBench& bench, const CaseSize& s, NormGroup group) {
+// What follows the batch norm: nothing, a relu, or a sum with another value and its relu.
+enum class After { kNothing, kRelu, kAddRelu };
+
+ValueId BatchNormOf(GraphBench& bench, const CaseSize& s, NormGroup group,
+                    After after = After::kNothing) {
   const ValueId x = Images(bench, s, 2, 3, 3);
   const Shape channels = {2 * s.in};
   NormRuns runs;
@@ -80,9 +99,14 @@ ValueId BatchNormOf(GraphBench& bench, const CaseSize& s, NormGroup group) {
         bench.Apply(std::make_shared<FixedSums>(),
                     {bench.Input("mean", channels), bench.Input("variance", channels, variance)});
   }
-  const ValueId y = bench.Apply(std::make_shared<BatchNorm>(1.0F, group, runs),
-                                with_position({x, sums, bench.Parameter("gamma", channels),
-                                               bench.Parameter("beta", channels)}));
+  ValueId y = bench.Apply(std::make_shared<BatchNorm>(1.0F, group, runs),
+                          with_position({x, sums, bench.Parameter("gamma", channels),
+                                         bench.Parameter("beta", channels)}));
+  if (after == After::kAddRelu) {
+    const ValueId other = bench.Parameter("other", bench.graph().value(x).spec.shape);
+    y = bench.Apply(std::make_shared<Add>(), {other, y});
+  }
+  if (after != After::kNothing) y = bench.Apply(std::make_shared<Relu>(), {y});
   return DistanceOfImages(bench, y);
 }
 
@@ -95,6 +119,22 @@ const GraphCase kImageCases[] = {
      [](GraphBench& b, const CaseSize& s) { return BatchNormOf(b, s, NormGroup::kMicroBatch); }},
     {"batch_norm_with_fixed_statistics",
      [](GraphBench& b, const CaseSize& s) { return BatchNormOf(b, s, NormGroup::kNone); }},
+    {"batch_norm_then_relu",
+     [](GraphBench& b, const CaseSize& s) {
+       return BatchNormOf(b, s, NormGroup::kUpdate, After::kRelu);
+     }},
+    {"batch_norm_of_runs_then_relu",
+     [](GraphBench& b, const CaseSize& s) {
+       return BatchNormOf(b, s, NormGroup::kRuns, After::kRelu);
+     }},
+    {"batch_norm_with_fixed_statistics_then_relu",
+     [](GraphBench& b, const CaseSize& s) {
+       return BatchNormOf(b, s, NormGroup::kNone, After::kRelu);
+     }},
+    {"batch_norm_then_add_and_relu",
+     [](GraphBench& b, const CaseSize& s) {
+       return BatchNormOf(b, s, NormGroup::kMicroBatch, After::kAddRelu);
+     }},
     {"conv2d",
      [](GraphBench& b, const CaseSize& s) {
        return Convolve(b, s, {.padding = {1, 1}}, {3, 3});
@@ -116,6 +156,38 @@ const GraphCase kImageCases[] = {
        CaseSize same = s;
        same.out = s.in;
        return Convolve(b, same, {.stride = {2, 1}, .padding = {1, 1}, .groups = 2 * s.in}, {3, 2});
+     }},
+    {"conv2d_of_channels_7x7",
+     [](GraphBench& b, const CaseSize& s) {
+       return ConvolveChannels(b, s, {.padding = {3, 3}}, {5, 4}, {7, 7});
+     }},
+    {"conv2d_of_channels_of_wide_images",  // in several strips
+     [](GraphBench& b, const CaseSize& s) {
+       return ConvolveChannels(b, s, {.padding = {0, 2}}, {3, 59}, {2, 7});
+     }},
+    {"conv2d_of_channels_7x7_with_stride",
+     [](GraphBench& b, const CaseSize& s) {
+       return ConvolveChannels(b, s, {.stride = {1, 2}, .padding = {3, 3}}, {3, 17}, {7, 7});
+     }},
+    {"conv2d_of_channels_5x5",
+     [](GraphBench& b, const CaseSize& s) {
+       return ConvolveChannels(b, s, {.padding = {1, 2}, .dilation = {2, 1}}, {9, 7}, {5, 5});
+     }},
+    {"conv2d_of_channels_5x5_with_stride",
+     [](GraphBench& b, const CaseSize& s) {
+       return ConvolveChannels(b, s, {.stride = {3, 2}, .padding = {2, 1}}, {4, 12}, {5, 5});
+     }},
+    {"conv2d_of_channels_3x3",
+     [](GraphBench& b, const CaseSize& s) {
+       return ConvolveChannels(b, s, {.padding = {1, 1}}, {5, 8}, {3, 3});
+     }},
+    {"conv2d_of_channels_3x3_with_stride",
+     [](GraphBench& b, const CaseSize& s) {
+       return ConvolveChannels(b, s, {.stride = {2, 2}, .padding = {1, 1}}, {5, 8}, {3, 3});
+     }},
+    {"conv2d_of_channels_dilated",
+     [](GraphBench& b, const CaseSize& s) {
+       return ConvolveChannels(b, s, {.padding = {1, 2}, .dilation = {1, 2}}, {4, 6}, {3, 3});
      }},
     {"conv2d_of_rows",
      [](GraphBench& b, const CaseSize& s) {

@@ -4,6 +4,9 @@
 #include <cmath>
 
 #include "collectives/base/strings.h"
+#include "daemon/autograd/add.h"
+#include "daemon/ops/fuse.h"
+#include "daemon/ops/pointwise/relu.h"
 #include "daemon/ops/shape_checks.h"
 
 namespace gaccd {
@@ -82,15 +85,21 @@ OutputSpecs MicroStatistics::Infer(std::span<const ValueSpec> inputs) const {
 
 OutputSpecs BatchNorm::Infer(std::span<const ValueSpec> all) const {
   GACCD_ASSIGN_OR_RETURN(const auto inputs, WithoutPosition(all, runs_));
-  GACCD_RETURN_IF_ERROR(CheckCount(inputs, 4));
+  GACCD_RETURN_IF_ERROR(CheckCount(inputs, end_.adds ? 5 : 4));
   const ValueSpec& x = inputs[0];
   GACCD_RETURN_IF_ERROR(CheckNormOperands(x, inputs[1], runs_));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[2], {x.shape.back()}, "gamma"));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[3], {x.shape.back()}, "beta"));
-  return std::vector<ValueSpec>{x};
+  if (end_.adds) {
+    GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[4], x.shape, "the residual", x.dtype));
+  }
+  return std::vector<ValueSpec>{{x.shape, end_.to_bf16 ? DType::kBF16 : x.dtype}};
 }
 
 Status BatchNorm::Gradient(GradientScope& scope) const {
+  if (end_.adds || end_.relu) {
+    return {ErrorKind::kInternal, "expected a batch norm alone, found one fused with what follows"};
+  }
   Graph& graph = scope.graph();
   const ValueId dy = scope.OutputGradient(0);
   const ValueId x = scope.input(0);
@@ -120,26 +129,115 @@ Status BatchNorm::Gradient(GradientScope& scope) const {
 
 OutputSpecs BatchNormGradientSums::Infer(std::span<const ValueSpec> all) const {
   GACCD_ASSIGN_OR_RETURN(const auto inputs, WithoutPosition(all, runs_));
-  GACCD_RETURN_IF_ERROR(CheckCount(inputs, 3));
+  GACCD_RETURN_IF_ERROR(CheckCount(inputs, relu_ ? 5 : 3));
   const ValueSpec& x = inputs[1];
   GACCD_RETURN_IF_ERROR(CheckNormOperands(x, inputs[2], runs_));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[0], x.shape, "the gradient", x.dtype));
   const ValueSpec parameter{{x.shape.back()}, DType::kF32};
+  if (relu_) {
+    GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[3], parameter.shape, "gamma"));
+    GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[4], parameter.shape, "beta"));
+  }
   return std::vector<ValueSpec>{GradientSumsSpec(x, runs_), parameter, parameter};
 }
 
 OutputSpecs BatchNormInputGradient::Infer(std::span<const ValueSpec> all) const {
   GACCD_ASSIGN_OR_RETURN(const auto inputs, WithoutPosition(all, runs_));
-  GACCD_RETURN_IF_ERROR(CheckCount(inputs, inputs.size() > 4 ? 5 : 4));
+  const std::size_t sums = gradient_sums(all.size());
+  GACCD_RETURN_IF_ERROR(CheckCount(inputs, 4 + (relu_ ? 1 : 0) + (sums > 0 ? 1 : 0)));
   const ValueSpec& x = inputs[1];
   GACCD_RETURN_IF_ERROR(CheckNormOperands(x, inputs[2], runs_));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[0], x.shape, "the gradient", x.dtype));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[3], {x.shape.back()}, "gamma"));
-  if (inputs.size() > 4) {
-    GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[4], GradientSumsSpec(x, runs_).shape,
+  if (relu_) GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[4], {x.shape.back()}, "beta"));
+  if (sums > 0) {
+    GACCD_RETURN_IF_ERROR(CheckShapeIs(inputs[sums], GradientSumsSpec(x, runs_).shape,
                                        "the gradient sums", DType::kF64));
   }
-  return std::vector<ValueSpec>{x};
+  return std::vector<ValueSpec>{{x.shape, to_bf16_ ? DType::kBF16 : x.dtype}};
+}
+
+namespace {
+
+// The batch norm without an end that makes `value` for `reader` alone.
+std::optional<std::size_t> NormOf(const Fuser& fuser, ValueId value, std::size_t reader) {
+  if (!fuser.OnlyReadBy(value, reader)) return std::nullopt;
+  return fuser.Find<BatchNorm>([&](const Node& node) {
+    const NormEnd end = static_cast<const BatchNorm&>(*node.function).end();
+    return node.outputs[0] == value && !end.relu && !end.adds;
+  });
+}
+
+// At the place of the relu, where the residual is known.
+void FuseWithRelu(Fuser& fuser, std::size_t norm, std::size_t relu,
+                  const std::vector<ValueId>& residual) {
+  Node fused = fuser.node(norm);
+  fused.inputs.insert(fused.inputs.begin() + 4, residual.begin(), residual.end());
+  fused.outputs = fuser.node(relu).outputs;
+  fused.function =
+      std::make_shared<BatchNorm>(static_cast<const BatchNorm&>(*fused.function)
+                                      .With({.adds = !residual.empty(), .relu = true}));
+  fuser.Erase(norm);
+  fuser.Replace(relu, std::move(fused));
+}
+
+void FuseRelu(Fuser& fuser, std::size_t relu) {
+  const ValueId sum = fuser.node(relu).inputs[0];
+  if (const auto norm = NormOf(fuser, sum, relu)) return FuseWithRelu(fuser, *norm, relu, {});
+  if (!fuser.OnlyReadBy(sum, relu)) return;
+  const auto add = fuser.Find<Add>([&](const Node& node) { return node.outputs[0] == sum; });
+  for (const std::size_t i : {0, 1}) {
+    const auto norm = add ? NormOf(fuser, fuser.node(*add).inputs[i], *add) : std::nullopt;
+    if (!norm) continue;
+    FuseWithRelu(fuser, *norm, relu, {fuser.node(*add).inputs[1 - i]});
+    fuser.Erase(*add);
+    return;
+  }
+}
+
+// dx of a relu becomes dy of the gradients of the batch norm that it is part of.
+void FuseReluGradient(Fuser& fuser, std::size_t relu) {
+  const Node gradient = fuser.node(relu);
+  const auto norm = fuser.Find<BatchNorm>([&](const Node& node) {
+    const NormEnd end = static_cast<const BatchNorm&>(*node.function).end();
+    return node.outputs[0] == gradient.inputs[1] && end.relu && !end.adds;
+  });
+  const ValueId dx = gradient.outputs[0];
+  if (!norm || !fuser.IsActivation(dx) || gradient.inputs.size() > 2) return;
+  const ValueId x = fuser.node(*norm).inputs[0];
+  const ValueId gamma = fuser.node(*norm).inputs[2];
+  const ValueId beta = fuser.node(*norm).inputs[3];
+  const std::vector<std::size_t> readers = fuser.ReadersOf(dx);
+  for (const std::size_t i : readers) {
+    const bool is_gradient =
+        fuser.Is<BatchNormGradientSums>(i) || fuser.Is<BatchNormInputGradient>(i);
+    if (!is_gradient || fuser.node(i).inputs[1] != x) return;
+  }
+  for (const std::size_t i : readers) {
+    Node fused = fuser.node(i);
+    fused.inputs[0] = gradient.inputs[0];
+    if (const auto* sums = dynamic_cast<const BatchNormGradientSums*>(fused.function.get())) {
+      fused.inputs.insert(fused.inputs.begin() + 3, {gamma, beta});
+      fused.function = std::make_shared<BatchNormGradientSums>(sums->eps(), sums->runs(), true);
+    } else {
+      const auto& input = static_cast<const BatchNormInputGradient&>(*fused.function);
+      fused.inputs.insert(fused.inputs.begin() + 4, beta);
+      fused.function = std::make_shared<BatchNormInputGradient>(input.eps(), input.runs(), true);
+    }
+    fuser.Replace(i, std::move(fused));
+  }
+  fuser.Erase(relu);
+}
+
+}  // namespace
+
+void FuseBatchNorms(Fuser& fuser) {
+  for (std::size_t i = 0; i < fuser.size(); ++i) {
+    if (fuser.Is<Relu>(i)) FuseRelu(fuser, i);
+  }
+  for (std::size_t i = 0; i < fuser.size(); ++i) {
+    if (fuser.Is<ReluGradient>(i)) FuseReluGradient(fuser, i);
+  }
 }
 
 namespace {

@@ -5,12 +5,17 @@
 // Backward, with db = sum dy and dg = sum dy h over the same group:
 //   dx = gamma rstd (dy - db / n - h dg / n)
 //   dgamma += dg and dbeta += db of the own samples alone, as every parameter gradient
+// With what follows it in networks, in the same pass (FuseBatchNorms):
+//   y = relu(h gamma + beta + residual);  without a residual, dy is then read as 0 where
+//   h gamma + beta <= 0, which is computed again, so that nobody keeps y for it
 // The group is all samples of an update, on all ranks (UpdateSum), or those of a run of samples of
 // the update, or those of the micro-batch, or there is none: mean and var are given, and
 // dx = gamma rstd dy.
 //
 // Sums are f64 of f32 values, so that S2 / n - mean^2 has 5 digits where |mean| is 1e5 deviations.
-// x, y and their gradients are f32, on a GPU also bf16 or fp16. Layout of the sums, f64 [2 C + 1]:
+// x, y and their gradients are f32, on a GPU also bf16 or fp16; on the CPU y and dx alone may be
+// bf16
+// (`to_bf16`). Layout of the sums, f64 [2 C + 1]:
 // S1, S2, n; of db and dg, f64 [2 C]. With runs: [runs, 2 C + 1] and [runs, 2 C], as vectors, zero
 // for runs that the micro-batch has no part of; and the last input of each function is the position
 // of its first sample in the update, i64 [1].
@@ -72,54 +77,79 @@ class MicroStatistics : public Function {
   [[nodiscard]] bool can_accumulate(std::size_t /*output*/) const override { return true; }
 };
 
-// Inputs: x, sums, gamma, beta. Output: y.
+// What a batch norm does to its result.
+struct NormEnd {
+  bool adds = false;  // the residual
+  bool relu = false;
+  bool to_bf16 = false;
+};
+
+// Inputs: x, sums, gamma, beta and, with `adds`, the residual. Output: y.
 class BatchNorm : public Function {
  public:
-  BatchNorm(float eps, NormGroup group, const NormRuns& runs = {})
-      : eps_(eps), group_(group), runs_(runs) {}
+  BatchNorm(float eps, NormGroup group, const NormRuns& runs = {}, NormEnd end = {})
+      : eps_(eps), group_(group), runs_(runs), end_(end) {}
 
   [[nodiscard]] std::string_view name() const override { return "batch_norm"; }
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
+  // kInternal with a residual or a relu: gradients are recorded before functions are fused.
   Status Gradient(GradientScope& scope) const override;
-  [[nodiscard]] bool can_run_in_place() const override { return true; }
+  [[nodiscard]] bool can_run_in_place() const override { return !end_.to_bf16; }
   [[nodiscard]] float eps() const { return eps_; }
   [[nodiscard]] const NormRuns& runs() const { return runs_; }
+  [[nodiscard]] NormEnd end() const { return end_; }
+  [[nodiscard]] BatchNorm With(NormEnd end) const { return {eps_, group_, runs_, end}; }
 
  private:
   float eps_;
   NormGroup group_;
   NormRuns runs_;
+  NormEnd end_;
 };
 
-// Inputs: dy, x, sums. Outputs: db and dg of these samples, f64 [2 C]; dgamma, dbeta.
+// Inputs: dy, x, sums and, with `relu`, gamma and beta. Outputs: db and dg of these samples,
+// f64 [2 C]; dgamma, dbeta.
 class BatchNormGradientSums : public Function {
  public:
-  explicit BatchNormGradientSums(float eps, const NormRuns& runs = {}) : eps_(eps), runs_(runs) {}
+  explicit BatchNormGradientSums(float eps, const NormRuns& runs = {}, bool relu = false)
+      : eps_(eps), runs_(runs), relu_(relu) {}
   [[nodiscard]] std::string_view name() const override { return "batch_norm_gradient_sums"; }
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_accumulate(std::size_t output) const override { return output > 0; }
   [[nodiscard]] float eps() const { return eps_; }
   [[nodiscard]] const NormRuns& runs() const { return runs_; }
+  [[nodiscard]] bool relu() const { return relu_; }
 
  private:
   float eps_;
   NormRuns runs_;
+  bool relu_;
 };
 
-// Inputs: dy, x, sums, gamma and, where the statistics are those of the group, its db and dg.
-// Output: dx.
+// Inputs: dy, x, sums, gamma; with `relu`, beta; where the statistics are those of the group, its
+// db and dg. Output: dx.
 class BatchNormInputGradient : public Function {
  public:
-  explicit BatchNormInputGradient(float eps, const NormRuns& runs = {}) : eps_(eps), runs_(runs) {}
+  explicit BatchNormInputGradient(float eps, const NormRuns& runs = {}, bool relu = false,
+                                  bool to_bf16 = false)
+      : eps_(eps), runs_(runs), relu_(relu), to_bf16_(to_bf16) {}
   [[nodiscard]] std::string_view name() const override { return "batch_norm_input_gradient"; }
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
-  [[nodiscard]] bool can_run_in_place() const override { return true; }
+  [[nodiscard]] bool can_run_in_place() const override { return !to_bf16_; }
   [[nodiscard]] float eps() const { return eps_; }
   [[nodiscard]] const NormRuns& runs() const { return runs_; }
+  [[nodiscard]] bool relu() const { return relu_; }
+  // The place of db and dg among `count` inputs, 0 where there are none.
+  [[nodiscard]] std::size_t gradient_sums(std::size_t count) const {
+    const std::size_t last = count - (runs_.size > 0 ? 2 : 1);
+    return last > (relu_ ? 4U : 3U) ? last : 0;
+  }
 
  private:
   float eps_;
   NormRuns runs_;
+  bool relu_;
+  bool to_bf16_;
 };
 
 // n / (n - 1) times the variance of a channel, from its sums; of one value 0.
@@ -149,6 +179,10 @@ void AddToRunning(NormGroup group, std::span<const double> sums, double momentum
 // The sums of runs -> such sums, f64 [2 C + 1].
 void AddRuns(std::span<const double> runs, std::span<double> total);
 
+// Relu of a batch norm, also of its sum with another value, becomes part of it; and the gradient of
+// a relu part of those of its batch norm, where only they read it.
+void FuseBatchNorms(Fuser& fuser);
+
 KernelResult MakeBatchNormCpu(const KernelRequest& request);
 KernelResult MakeChannelSumsCuda(const CudaRequest& request);
 KernelResult MakeFixedSumsCuda(const CudaRequest& request);
@@ -160,9 +194,9 @@ inline constexpr FunctionRow kBatchNormRows[] = {
     {"channel_sums", MakeBatchNormCpu, MakeChannelSumsCuda},
     {"fixed_sums", MakeBatchNormCpu, MakeFixedSumsCuda},
     {"micro_statistics", MakeBatchNormCpu, MakeMicroStatisticsCuda},
-    {"batch_norm", MakeBatchNormCpu, MakeBatchNormCuda},
+    {"batch_norm", MakesBf16(MakeBatchNormCpu), MakeBatchNormCuda, FuseBatchNorms},
     {"batch_norm_gradient_sums", MakeBatchNormCpu, MakeBatchNormGradientSumsCuda},
-    {"batch_norm_input_gradient", MakeBatchNormCpu, MakeBatchNormInputGradientCuda},
+    {"batch_norm_input_gradient", MakesBf16(MakeBatchNormCpu), MakeBatchNormInputGradientCuda},
 };
 
 }  // namespace gaccd

@@ -1,20 +1,16 @@
 #include <algorithm>
 #include <cmath>
 
-#include "collectives/base/simd.h"
 #include "collectives/base/strings.h"
 #include "daemon/ops/call_kernel.h"
 #include "daemon/ops/norm/batch_norm.h"
+#include "daemon/ops/norm/batch_norm_loops_cpu.h"
 
 namespace gaccd {
 namespace {
 
+using namespace batch_norm;  // NOLINT: loops of one function in two files
 using Call = CallKernel::Call;
-
-struct Rows {
-  std::int64_t rows;
-  std::int64_t channels;
-};
 
 // Of one channel, from the sums.
 struct ChannelMoments {
@@ -26,80 +22,6 @@ ChannelMoments ComputeMoments(const double* sums, Rows size, std::int64_t channe
   const double mean = sums[channel] / n;
   const double variance = std::max(sums[size.channels + channel] / n - mean * mean, 0.0);
   return {mean, 1 / std::sqrt(variance + eps)};
-}
-
-// Rows whose values are added before their sum is added to that of all.
-constexpr std::int64_t kRowsAtOnce = 4;
-
-// sums[c] += sum of a(i), products[c] += sum of a(i) b(i), over the elements i of channel c.
-template <typename A, typename B>
-inline void AddSums(Rows size, const A& a, const B& b, double* sums, double* products) {
-  const std::int64_t width = size.channels;
-  std::int64_t n = 0;
-  for (; n + kRowsAtOnce <= size.rows; n += kRowsAtOnce) {
-    for (std::int64_t c = 0; c < width; ++c) {
-      double sum = 0;
-      double product = 0;
-      for (std::int64_t row = n; row < n + kRowsAtOnce; ++row) {
-        const double value = a(row * width + c);
-        sum += value;
-        product += value * b(row * width + c, c);
-      }
-      sums[c] += sum;
-      products[c] += product;
-    }
-  }
-  for (; n < size.rows; ++n) {
-    for (std::int64_t c = 0; c < width; ++c) {
-      const double value = a(n * width + c);
-      sums[c] += value;
-      products[c] += value * b(n * width + c, c);
-    }
-  }
-}
-
-GACCD_SIMD_CLONES
-void SumChannels(const float* x, Rows size, double* sums) {
-  AddSums(
-      size, [x](std::int64_t i) { return static_cast<double>(x[i]); },
-      [x](std::int64_t i, std::int64_t) { return static_cast<double>(x[i]); }, sums,
-      sums + size.channels);
-}
-
-// Of dy, and of dy (x - mean).
-GACCD_SIMD_CLONES
-void SumGradients(const float* dy, const float* x, Rows size, const float* mean, double* sums) {
-  AddSums(
-      size, [dy](std::int64_t i) { return static_cast<double>(dy[i]); },
-      [=](std::int64_t i, std::int64_t c) { return static_cast<double>(x[i] - mean[c]); }, sums,
-      sums + size.channels);
-}
-
-// y = (x - mean[c]) scale[c] + shift[c]; y may be x.
-GACCD_SIMD_CLONES
-void ScaleChannels(const float* x, Rows size, const float* mean, const float* scale,
-                   const float* shift, float* y) {
-  for (std::int64_t n = 0; n < size.rows; ++n) {
-    const float* const from = x + n * size.channels;
-    float* const to = y + n * size.channels;
-    GACCD_INDEPENDENT_ITERATIONS
-    for (std::int64_t c = 0; c < size.channels; ++c) {
-      to[c] = (from[c] - mean[c]) * scale[c] + shift[c];
-    }
-  }
-}
-
-// dx = dy scale[c] - (x - mean[c]) slope[c] - offset[c]; dx may be dy.
-GACCD_SIMD_CLONES
-void InputGradients(const float* dy, const float* x, Rows size, const float* mean,
-                    const float* scale, const float* slope, const float* offset, float* dx) {
-  for (std::int64_t n = 0; n < size.rows; ++n) {
-    const std::int64_t at = n * size.channels;
-    GACCD_INDEPENDENT_ITERATIONS
-    for (std::int64_t c = 0; c < size.channels; ++c) {
-      dx[at + c] = dy[at + c] * scale[c] - (x[at + c] - mean[c]) * slope[c] - offset[c];
-    }
-  }
 }
 
 // What a micro-batch has of one group.
@@ -138,8 +60,15 @@ Status ForEachPart(Rows size, const NormRuns& runs, std::int64_t position, auto&
   return Status::Ok();
 }
 
+// What is computed of every part.
+struct PartOptions {
+  double eps = 0;
+  NormEnd end = {};
+  std::size_t gradient_sums = 0;  // their place among the inputs; 0: there are none
+};
+
 // The sums of groups without a part are 0.
-void SumPart(const Call& c, const Part& part, double /*eps*/) {
+void SumPart(const Call& c, const Part& part, const PartOptions& /*options*/) {
   auto* const sums = part.sums(c.out<double>(0));
   SumChannels(c.in<float>(0) + part.first, part.size, sums);
   sums[2 * part.size.channels] = static_cast<double>(part.size.rows);
@@ -173,72 +102,78 @@ Status RunMicroStatistics(const Call& c, std::int64_t channels) {
   return Status::Ok();
 }
 
-// Scratch of these: up to 4 floats a channel, and 2 doubles. The loops take the mean in float32;
-// what is missing of it, as it may be many deviations, goes into what they add.
-void NormPart(const Call& c, const Part& part, double eps) {
-  const std::int64_t channels = part.size.channels;
-  auto* const mean = static_cast<float*>(c.scratch);
-  float* const scale = mean + channels;
-  float* const shift = scale + channels;
-  const auto* const sums = part.sums(c.in<double>(1));
-  for (std::int64_t i = 0; i < channels; ++i) {
+// mean, scale and, where beta is not null, shift.
+Factors NormFactors(const Call& c, const Part& part, double eps, const double* sums,
+                    const float* gamma, const float* beta) {
+  const Factors f(c.scratch, part.size.channels);
+  for (std::int64_t i = 0; i < part.size.channels; ++i) {
     const ChannelMoments moments = ComputeMoments(sums, part.size, i, eps);
-    const double factor = moments.rstd * c.in<float>(2)[i];
-    mean[i] = static_cast<float>(moments.mean);
-    scale[i] = static_cast<float>(factor);
-    shift[i] = static_cast<float>(c.in<float>(3)[i] + (mean[i] - moments.mean) * factor);
+    const double factor = moments.rstd * gamma[i];
+    f.mean[i] = static_cast<float>(moments.mean);
+    f.scale[i] = static_cast<float>(factor);
+    if (beta == nullptr) continue;
+    f.shift[i] = static_cast<float>(beta[i] + (f.mean[i] - moments.mean) * factor);
   }
-  ScaleChannels(c.in<float>(0) + part.first, part.size, mean, scale, shift,
-                c.out<float>(0) + part.first);
+  return f;
 }
 
-void GradientSumsPart(const Call& c, const Part& part, double eps) {
+void NormPart(const Call& c, const Part& part, const PartOptions& options) {
+  const auto* const sums = part.sums(c.in<double>(1));
+  const Factors f = NormFactors(c, part, options.eps, sums, c.in<float>(2), c.in<float>(3));
+  const float* const x = c.in<float>(0) + part.first;
+  const float* const residual = options.end.adds ? c.in<float>(4) + part.first : nullptr;
+  if (options.end.to_bf16) {
+    Normalize(x, residual, part.size, f, options.end.relu, c.out<Bf16>(0) + part.first);
+  } else {
+    Normalize(x, residual, part.size, f, options.end.relu, c.out<float>(0) + part.first);
+  }
+}
+
+void GradientSumsPart(const Call& c, const Part& part, const PartOptions& options) {
   const std::int64_t channels = part.size.channels;
-  auto* const mean = static_cast<float*>(c.scratch);
   const auto* const sums = part.sums(c.in<double>(2));
   auto* const found = part.gradient_sums(c.out<double>(0));
-  for (std::int64_t i = 0; i < channels; ++i) {
-    mean[i] = static_cast<float>(ComputeMoments(sums, part.size, i, eps).mean);
+  const bool relu = options.end.relu;
+  const Factors f = relu ? NormFactors(c, part, options.eps, sums, c.in<float>(3), c.in<float>(4))
+                         : Factors(c.scratch, channels);
+  for (std::int64_t i = 0; i < channels && !relu; ++i) {
+    f.mean[i] = static_cast<float>(ComputeMoments(sums, part.size, i, options.eps).mean);
   }
-  SumGradients(c.in<float>(0) + part.first, c.in<float>(1) + part.first, part.size, mean, found);
+  SumGradients(c.in<float>(0) + part.first, c.in<float>(1) + part.first, part.size, f, relu, found);
   for (std::int64_t i = 0; i < channels; ++i) {
-    const ChannelMoments moments = ComputeMoments(sums, part.size, i, eps);
+    const ChannelMoments moments = ComputeMoments(sums, part.size, i, options.eps);
     double& dgamma = found[channels + i];
-    dgamma = (dgamma + (mean[i] - moments.mean) * found[i]) * moments.rstd;
+    dgamma = (dgamma + (f.mean[i] - moments.mean) * found[i]) * moments.rstd;
     Put(c, 1, i, dgamma, part.later);
     Put(c, 2, i, found[i], part.later);
   }
 }
 
-void InputGradientPart(const Call& c, const Part& part, double eps, bool of_group) {
+void InputGradientPart(const Call& c, const Part& part, const PartOptions& options) {
   const std::int64_t channels = part.size.channels;
-  auto* const mean = static_cast<float*>(c.scratch);
-  float* const scale = mean + channels;
-  float* const slope = scale + channels;
-  float* const offset = slope + channels;
+  const bool relu = options.end.relu;
   const auto* const sums = part.sums(c.in<double>(2));
-  const auto* const gradient_sums = of_group ? part.gradient_sums(c.in<double>(4)) : nullptr;
+  const auto* const gradient_sums =
+      options.gradient_sums > 0 ? part.gradient_sums(c.in<double>(options.gradient_sums)) : nullptr;
+  const Factors f =
+      NormFactors(c, part, options.eps, sums, c.in<float>(3), relu ? c.in<float>(4) : nullptr);
   const double n = sums[2 * channels];
   for (std::int64_t i = 0; i < channels; ++i) {
-    const ChannelMoments moments = ComputeMoments(sums, part.size, i, eps);
+    const ChannelMoments moments = ComputeMoments(sums, part.size, i, options.eps);
     const double factor = moments.rstd * c.in<float>(3)[i];
-    const double db = of_group ? gradient_sums[i] : 0;
-    const double dg = of_group ? gradient_sums[channels + i] : 0;
-    mean[i] = static_cast<float>(moments.mean);
-    scale[i] = static_cast<float>(factor);
-    slope[i] = static_cast<float>(factor * moments.rstd * dg / n);
-    const double missing = mean[i] - moments.mean;
-    offset[i] = static_cast<float>(factor * (db + missing * moments.rstd * dg) / n);
+    const double db = gradient_sums != nullptr ? gradient_sums[i] : 0;
+    const double dg = gradient_sums != nullptr ? gradient_sums[channels + i] : 0;
+    const double missing = f.mean[i] - moments.mean;
+    f.slope[i] = static_cast<float>(factor * moments.rstd * dg / n);
+    f.offset[i] = static_cast<float>(factor * (db + missing * moments.rstd * dg) / n);
   }
-  InputGradients(c.in<float>(0) + part.first, c.in<float>(1) + part.first, part.size, mean, scale,
-                 slope, offset, c.out<float>(0) + part.first);
-}
-
-void GroupGradientPart(const Call& c, const Part& part, double eps) {
-  InputGradientPart(c, part, eps, true);
-}
-void FixedGradientPart(const Call& c, const Part& part, double eps) {
-  InputGradientPart(c, part, eps, false);
+  const float* const dy = c.in<float>(0) + part.first;
+  const float* const x = c.in<float>(1) + part.first;
+  if (options.end.to_bf16) {
+    InputGradients(dy, x, part.size, f, relu, c.out<Bf16>(0) + part.first);
+  } else {
+    InputGradients(dy, x, part.size, f, relu, c.out<float>(0) + part.first);
+  }
 }
 
 Rows RowsOf(const ValueSpec& x) {
@@ -246,21 +181,21 @@ Rows RowsOf(const ValueSpec& x) {
   return {Elements(x.shape) / channels, channels};
 }
 
-using RunPart = void(const Call& c, const Part& part, double eps);
+using RunPart = void(const Call& c, const Part& part, const PartOptions& options);
 
 // A kernel of one call of `run` for each part. x: its place among the inputs.
 KernelResult MakeParts(const KernelRequest& request, std::size_t x, const NormRuns& runs,
-                       RunPart* run, double eps = 0) {
+                       RunPart* run, const PartOptions& options = {}) {
   const Rows size = RowsOf(request.inputs[x]);
   const bool adds_sums = request.outputs[0].dtype == DType::kF64;
   const std::int64_t sums = adds_sums ? Elements(request.outputs[0].shape) : 0;
-  const auto scratch = static_cast<std::size_t>(size.channels) * 4 * sizeof(float);
+  const auto scratch = static_cast<std::size_t>(size.channels * Factors::kCount) * sizeof(float);
   return MakeCall(
       request,
       [=](const Call& c) {
         if (sums > 0) std::fill_n(c.out<double>(0), sums, 0.0);
         const std::int64_t position = runs.size > 0 ? *c.in<std::int64_t>(c.inputs.size() - 1) : 0;
-        return ForEachPart(size, runs, position, [&](const Part& part) { run(c, part, eps); });
+        return ForEachPart(size, runs, position, [&](const Part& part) { run(c, part, options); });
       },
       scratch);
 }
@@ -273,15 +208,19 @@ KernelResult MakeBatchNormCpu(const KernelRequest& request) {
     return MakeParts(request, 0, sums->runs(), &SumPart);
   }
   if (const auto* norm = dynamic_cast<const BatchNorm*>(&function)) {
-    return MakeParts(request, 0, norm->runs(), &NormPart, double{norm->eps()});
+    return MakeParts(request, 0, norm->runs(), &NormPart,
+                     {.eps = double{norm->eps()}, .end = norm->end()});
   }
   if (const auto* sums = dynamic_cast<const BatchNormGradientSums*>(&function)) {
-    return MakeParts(request, 1, sums->runs(), &GradientSumsPart, double{sums->eps()});
+    return MakeParts(request, 1, sums->runs(), &GradientSumsPart,
+                     {.eps = double{sums->eps()}, .end = {.relu = sums->relu()}});
   }
   if (const auto* gradient = dynamic_cast<const BatchNormInputGradient*>(&function)) {
-    const bool of_group = request.inputs.size() > 4;
-    return MakeParts(request, 1, gradient->runs(),
-                     of_group ? &GroupGradientPart : &FixedGradientPart, double{gradient->eps()});
+    const bool to_bf16 = request.outputs[0].dtype == DType::kBF16;
+    return MakeParts(request, 1, gradient->runs(), &InputGradientPart,
+                     {.eps = double{gradient->eps()},
+                      .end = {.relu = gradient->relu(), .to_bf16 = to_bf16},
+                      .gradient_sums = gradient->gradient_sums(request.inputs.size())});
   }
   if (function.name() == "fixed_sums") {
     return MakeCall(request, [channels = request.inputs[0].shape[0]](const Call& c) {

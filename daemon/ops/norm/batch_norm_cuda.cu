@@ -1,46 +1,44 @@
 // Batch norms and the gradients of their inputs, from the sums: every value by itself.
+#include <algorithm>
 #include <cmath>
 
 #include "daemon/ops/norm/batch_norm_parts_cuda.h"
+#include "daemon/ops/pointwise/elementwise.h"
 #include "daemon/tensor/float_types.h"
-#include "daemon/tensor/vector_cuda.h"
 
 namespace gaccd {
+namespace batch_norm {
 namespace {
 
-using namespace batch_norm;  // NOLINT: kernels of one function in two files
-using Call = CallKernel::Call;
-
-// What a value is computed with, by part and channel: f32 [parts, 4, channels].
-//   y = (x - mean) scale + shift            slope: none
-//   dx = dy scale - (x - mean) slope - shift
-// The mean is rounded to f32; what is missing of it, as it may be many deviations, is in the shift.
-// beta: of y; gradient_sums: of dx, null where the statistics are fixed. A part of no group: NaN.
+// The mean is rounded to f32; what is missing of it, as it may be many deviations, is in what is
+// added. A part of no group: NaN.
 __global__ void __launch_bounds__(kThreads)
-    FactorsKernel(const double* sums, const float* gamma, const float* beta,
+    FactorsKernel(const double* sums, const float* gamma, const float* beta, bool of_gradient,
                   const double* gradient_sums, const std::int64_t* position, NormSize z, double eps,
                   float* factors) {
   const std::int64_t channel = Thread() % z.channels;
   const std::int64_t p = Thread() / z.channels;
   if (p >= z.parts()) return;
   const Part part = z.At(p, position);
-  float* to = factors + p * 4 * z.channels + channel;
+  float* to = factors + p * kFactors * z.channels + channel;
   if (part.rows == 0) return;
   if (part.group < 0) {
-    for (int i = 0; i < 4; ++i) to[i * z.channels] = NAN;
+    for (int i = 0; i < kFactors; ++i) to[i * z.channels] = NAN;
     return;
   }
   const double* group = SumsOf(sums, part, z.channels);
   const Moments moments = MomentsOf(group, z.channels, channel, eps);
-  const double factor = moments.rstd * static_cast<double>(gamma[channel]);
+  const double factor =
+      moments.rstd * (gamma != nullptr ? static_cast<double>(gamma[channel]) : 1.0);
   const auto mean = static_cast<float>(moments.mean);
   const double missing = static_cast<double>(mean) - moments.mean;
-  to[0] = mean;
-  to[z.channels] = static_cast<float>(factor);
+  to[kMean * z.channels] = mean;
+  to[kScale * z.channels] = static_cast<float>(factor);
   if (beta != nullptr) {
-    to[3 * z.channels] = static_cast<float>(static_cast<double>(beta[channel]) + missing * factor);
-    return;
+    to[kShift * z.channels] =
+        static_cast<float>(static_cast<double>(beta[channel]) + missing * factor);
   }
+  if (!of_gradient) return;
   double db = 0;
   double dg = 0;
   if (gradient_sums != nullptr) {
@@ -48,51 +46,106 @@ __global__ void __launch_bounds__(kThreads)
     dg = gradient_sums[(part.group * 2 + 1) * z.channels + channel];
   }
   const double n = group[2 * z.channels];
-  to[2 * z.channels] = static_cast<float>(factor * moments.rstd * dg / n);
-  to[3 * z.channels] = static_cast<float>(factor * (db + missing * moments.rstd * dg) / n);
+  to[kSlope * z.channels] = static_cast<float>(factor * moments.rstd * dg / n);
+  to[kOffset * z.channels] = static_cast<float>(factor * (db + missing * moments.rstd * dg) / n);
 }
 
-// dy null: y from x; else dx. `to` may be x or dy. A thread takes kWidth channels of a row at a
-// time.
+}  // namespace
+
+Status EnqueueFactors(const KernelStream& on, const NormSize& z, double eps, const double* sums,
+                      const float* gamma, const float* beta, bool of_gradient,
+                      const double* gradient_sums, const std::int64_t* position, float* factors) {
+  return Launch(FactorsKernel, ShapeFor(z.parts() * z.channels), on.stream, "batch_norm", sums,
+                gamma, beta, of_gradient, gradient_sums, position, z, eps, factors);
+}
+
+NormGrid GridFor(const KernelStream& on, const NormSize& z, int width) {
+  constexpr std::int64_t kBlocksOfMultiprocessor = 4;
+  constexpr std::int64_t kRowsOfThread = 4;
+  constexpr std::int64_t kBlock = kThreads;
+  NormGrid grid{.width = width};
+  const std::int64_t vectors = z.channels / width;
+  grid.tiles = (vectors + kBlock - 1) / kBlock;
+  grid.lanes = static_cast<int>((vectors + grid.tiles - 1) / grid.tiles);
+  const std::int64_t rows_of_part = (z.rows + z.parts() - 1) / z.parts();
+  const std::int64_t most =
+      std::max<std::int64_t>(1, rows_of_part / (grid.rows_at_once() * kRowsOfThread));
+  const std::int64_t wanted =
+      on.multiprocessors * kBlocksOfMultiprocessor / (grid.tiles * z.parts());
+  grid.chunks = std::clamp<std::int64_t>(wanted, 1, most);
+  return grid;
+}
+
+}  // namespace batch_norm
+
+namespace {
+
+using namespace batch_norm;  // NOLINT: kernels of one function in two files
+using Call = CallKernel::Call;
+
+// `y` may be x.
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    NormKernel(const T* x, const T* dy, const float* factors, const std::int64_t* position,
-               NormSize z, T* to) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  for (std::int64_t i = Thread() * kWidth; i < z.rows * z.channels; i += threads * kWidth) {
-    const std::int64_t row = i / z.channels;
-    const float* f = factors + z.PartOf(row, position) * 4 * z.channels + (i - row * z.channels);
+    NormKernel(const T* x, const T* residual, const float* factors, const std::int64_t* position,
+               NormSize z, NormGrid grid, bool relu, T* y) {
+  const ThreadRows rows(z, grid, position);
+  float mean[kWidth];
+  float scale[kWidth];
+  float shift[kWidth];
+  LoadFactors(factors, kMean, z, rows, mean);
+  LoadFactors(factors, kScale, z, rows, scale);
+  LoadFactors(factors, kShift, z, rows, shift);
+#pragma unroll 2
+  for (std::int64_t row = rows.first; row < rows.end; row += rows.step) {
+    const std::int64_t i = row * z.channels + rows.channel;
     float value[kWidth];
-    float slope[kWidth];
+    float added[kWidth];
     Load<Use::kAgain>(x + i, value);
-    if (dy != nullptr) Load<Use::kAgain>(dy + i, slope);
+    if (residual != nullptr) Load<Use::kAgain>(residual + i, added);
 #pragma unroll
     for (int v = 0; v < kWidth; ++v) {
-      const float centred = value[v] - f[v];
-      const float scale = f[z.channels + v];
-      const float shift = f[3 * z.channels + v];
-      value[v] = dy == nullptr ? centred * scale + shift
-                               : slope[v] * scale - centred * f[2 * z.channels + v] - shift;
+      value[v] = Norm(value[v], mean[v], scale[v], shift[v]);
+      if (residual != nullptr) value[v] += added[v];
+      if (relu) value[v] = ReluFormula::Of(value[v]);
     }
-    Store<Use::kAgain>(to + i, value);
+    Store<Use::kAgain>(y + i, value);
   }
 }
 
-// Rows are whole vectors, or values are taken one by one.
-template <typename T>
-Status LaunchNorm(const KernelStream& on, const NormSize& z, const char* what, const T* x,
-                  const T* dy, const float* factors, const std::int64_t* position, T* to) {
-  constexpr int kVector = kVectorWidth<T>;
-  const bool vectors =
-      z.channels % kVector == 0 && IsVectorAligned(x) && IsVectorAligned(dy) && IsVectorAligned(to);
-  const std::int64_t of_block = vectors ? kThreads * kVector : kThreads;
-  return Launch(vectors ? NormKernel<T, kVector> : NormKernel<T, 1>,
-                {on.Blocks(z.rows * z.channels, of_block), kThreads}, on.stream, what, x, dy,
-                factors, position, z, to);
+// `dx` may be x or dy. relu: dy counts as 0 where y <= 0.
+template <typename T, int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    InputGradientKernel(const T* dy, const T* x, const float* factors, const std::int64_t* position,
+                        NormSize z, NormGrid grid, bool relu, T* dx) {
+  const ThreadRows rows(z, grid, position);
+  float mean[kWidth];
+  float scale[kWidth];
+  float shift[kWidth];
+  float slope[kWidth];
+  float offset[kWidth];
+  LoadFactors(factors, kMean, z, rows, mean);
+  LoadFactors(factors, kScale, z, rows, scale);
+  if (relu) LoadFactors(factors, kShift, z, rows, shift);
+  LoadFactors(factors, kSlope, z, rows, slope);
+  LoadFactors(factors, kOffset, z, rows, offset);
+  for (std::int64_t row = rows.first; row < rows.end; row += rows.step) {
+    const std::int64_t i = row * z.channels + rows.channel;
+    float value[kWidth];
+    float gradient[kWidth];
+    Load<Use::kAgain>(x + i, value);
+    Load<Use::kAgain>(dy + i, gradient);
+#pragma unroll
+    for (int v = 0; v < kWidth; ++v) {
+      const float y = relu ? Norm(value[v], mean[v], scale[v], shift[v]) : 1.0F;
+      gradient[v] = ReluGradientFormula::Of(gradient[v], y) * scale[v] -
+                    (value[v] - mean[v]) * slope[v] - offset[v];
+    }
+    Store<Use::kAgain>(dx + i, gradient);
+  }
 }
 
 std::size_t FactorBytes(const NormSize& z) {
-  return static_cast<std::size_t>(z.parts() * 4 * z.channels) * sizeof(float);
+  return static_cast<std::size_t>(FactorElements(z)) * sizeof(float);
 }
 
 }  // namespace
@@ -103,14 +156,19 @@ KernelResult MakeBatchNormCuda(const CudaRequest& request) {
   const double eps = double{function.eps()};
   return MakeTypedCall(
       request,
-      [=, on = request.on](auto t, const Call& c) {
+      [=, on = request.on, end = function.end()](auto t, const Call& c) {
         using T = decltype(t);
+        const T* const x = c.in<T>(0);
+        const T* const residual = end.adds ? c.in<T>(4) : nullptr;
+        T* const y = c.out<T>(0);
         auto* const factors = static_cast<float*>(c.scratch);
-        GACCD_RETURN_IF_ERROR(Launch(FactorsKernel, ShapeFor(z.parts() * z.channels), on.stream,
-                                     "batch_norm", c.in<double>(1), c.in<float>(2), c.in<float>(3),
-                                     nullptr, PositionOf(c, z), z, eps, factors));
-        return LaunchNorm<T>(on, z, "batch_norm", c.in<T>(0), nullptr, factors, PositionOf(c, z),
-                             c.out<T>(0));
+        GACCD_RETURN_IF_ERROR(EnqueueFactors(on, z, eps, c.in<double>(1), c.in<float>(2),
+                                             c.in<float>(3), false, nullptr, PositionOf(c, z),
+                                             factors));
+        const NormGrid grid = GridFor(on, z, WidthFor<T>(z, x, residual, y));
+        return Launch(grid.width > 1 ? NormKernel<T, kVectorWidth<T>> : NormKernel<T, 1>,
+                      grid.shape(z), on.stream, "batch_norm", x, residual, factors,
+                      PositionOf(c, z), z, grid, end.relu, y);
       },
       FactorBytes(z));
 }
@@ -119,19 +177,23 @@ KernelResult MakeBatchNormInputGradientCuda(const CudaRequest& request) {
   const auto& function = static_cast<const BatchNormInputGradient&>(request.function);
   const NormSize z = SizeOf(request.inputs[1], function.runs());
   const double eps = double{function.eps()};
-  const std::size_t without_position = request.inputs.size() - (z.runs.size > 0 ? 1 : 0);
-  const bool of_group = without_position > 4;
+  const std::size_t gradient_sums = function.gradient_sums(request.inputs.size());
   return MakeTypedCall(
       request,
-      [=, on = request.on](auto t, const Call& c) {
+      [=, on = request.on, relu = function.relu()](auto t, const Call& c) {
         using T = decltype(t);
+        const T* const dy = c.in<T>(0);
+        const T* const x = c.in<T>(1);
+        T* const dx = c.out<T>(0);
         auto* const factors = static_cast<float*>(c.scratch);
-        GACCD_RETURN_IF_ERROR(Launch(FactorsKernel, ShapeFor(z.parts() * z.channels), on.stream,
-                                     "batch_norm_input_gradient", c.in<double>(2), c.in<float>(3),
-                                     nullptr, of_group ? c.in<double>(4) : nullptr,
-                                     PositionOf(c, z), z, eps, factors));
-        return LaunchNorm<T>(on, z, "batch_norm_input_gradient", c.in<T>(1), c.in<T>(0), factors,
-                             PositionOf(c, z), c.out<T>(0));
+        GACCD_RETURN_IF_ERROR(EnqueueFactors(
+            on, z, eps, c.in<double>(2), c.in<float>(3), relu ? c.in<float>(4) : nullptr, true,
+            gradient_sums > 0 ? c.in<double>(gradient_sums) : nullptr, PositionOf(c, z), factors));
+        const NormGrid grid = GridFor(on, z, WidthFor<T>(z, dy, x, dx));
+        return Launch(
+            grid.width > 1 ? InputGradientKernel<T, kVectorWidth<T>> : InputGradientKernel<T, 1>,
+            grid.shape(z), on.stream, "batch_norm_input_gradient", dy, x, factors, PositionOf(c, z),
+            z, grid, relu, dx);
       },
       FactorBytes(z));
 }

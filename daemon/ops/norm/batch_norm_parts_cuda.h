@@ -1,10 +1,11 @@
 // What the kernels of batch norms on the GPU share: which rows of a micro-batch belong to which
-// group, and the moments of a group. Only for kernels, see launch.h.
+// group, the moments of a group, and how blocks take the rows. Only for kernels, see launch.h.
 #pragma once
 
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/cuda_request.h"
 #include "daemon/ops/norm/batch_norm.h"
+#include "daemon/tensor/vector_cuda.h"
 
 namespace gaccd::batch_norm {
 
@@ -62,6 +63,70 @@ __device__ inline const double* SumsOf(const double* all, const Part& part, std:
   return part.group < 0 ? nullptr : all + part.group * (2 * channels + 1);
 }
 
+// What values are computed with, by part and channel: f32 [parts, kFactors, channels].
+//   y = (x - mean) scale + shift
+//   dx = dy scale - (x - mean) slope - offset
+enum Factor { kMean, kScale, kShift, kSlope, kOffset, kFactors };
+
+// How blocks take the values: a thread the same `width` channels of many rows, `lanes` threads a
+// row, a block as many rows at a time as it has threads for.
+struct NormGrid {
+  int width = 1;
+  int lanes = 1;
+  std::int64_t tiles = 1;   // of channels
+  std::int64_t chunks = 1;  // of the rows of a part
+
+  [[nodiscard]] GACCD_HOST_DEVICE int rows_at_once() const {
+    return static_cast<int>(kThreads) / lanes;
+  }
+  [[nodiscard]] LaunchShape shape(const NormSize& z) const {
+    return {static_cast<unsigned>(tiles * chunks * z.parts()), kThreads};
+  }
+};
+
+// Blocks enough for the GPU, each with some rows for every thread.
+[[nodiscard]] NormGrid GridFor(const KernelStream& on, const NormSize& z, int width);
+
+// The rows of a thread: first, first + step.. before end; none where first is end.
+struct ThreadRows {
+  std::int64_t part, chunk, channel, first, end, step;
+
+  __device__ ThreadRows(const NormSize& z, const NormGrid& grid, const std::int64_t* position)
+      : part(blockIdx.x / grid.tiles / grid.chunks),
+        chunk(blockIdx.x / grid.tiles % grid.chunks),
+        channel((blockIdx.x % grid.tiles * grid.lanes + threadIdx.x % grid.lanes) * grid.width),
+        step(grid.rows_at_once()) {
+    const Part of = z.At(part, position);
+    const int row = static_cast<int>(threadIdx.x) / grid.lanes;
+    const bool idle = row >= grid.rows_at_once() || channel >= z.channels || of.rows == 0;
+    first = of.first + of.rows * chunk / grid.chunks + row;
+    end = idle ? first : of.first + of.rows * (chunk + 1) / grid.chunks;
+  }
+};
+
+template <int kWidth>
+__device__ inline void LoadFactors(const float* factors, Factor which, const NormSize& z,
+                                   const ThreadRows& rows, float (&to)[kWidth]) {
+  if (rows.first >= rows.end) return;
+  const float* from = factors + (rows.part * kFactors + which) * z.channels + rows.channel;
+#pragma unroll
+  for (int v = 0; v < kWidth; ++v) to[v] = from[v];
+}
+
+// y without what follows; the same bits wherever it is computed again.
+__device__ inline float Norm(float x, float mean, float scale, float shift) {
+  return fmaf(x - mean, scale, shift);
+}
+
+[[nodiscard]] inline std::int64_t FactorElements(const NormSize& z) {
+  return z.parts() * kFactors * z.channels;
+}
+// gamma null: 1s. beta null: no shift. of_gradient: also slope and offset, from the sums of the
+// group's gradients, which may be null.
+Status EnqueueFactors(const KernelStream& on, const NormSize& z, double eps, const double* sums,
+                      const float* gamma, const float* beta, bool of_gradient,
+                      const double* gradient_sums, const std::int64_t* position, float* factors);
+
 __device__ inline std::int64_t Thread() {
   return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
@@ -77,6 +142,13 @@ __device__ inline std::int64_t Thread() {
 
 [[nodiscard]] inline LaunchShape ShapeFor(std::int64_t items) {
   return {BlocksFor(items, kThreads), kThreads};
+}
+
+// The channels of a thread: a vector, where all rows consist of whole ones.
+template <typename T, typename... Pointers>
+[[nodiscard]] int WidthFor(const NormSize& z, Pointers... pointers) {
+  constexpr int kVector = kVectorWidth<T>;
+  return z.channels % kVector == 0 && (IsVectorAligned(pointers) && ...) ? kVector : 1;
 }
 
 }  // namespace gaccd::batch_norm

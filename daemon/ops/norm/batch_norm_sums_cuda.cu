@@ -1,8 +1,9 @@
-// The sums of batch norms. A warp sums rows of 32 channels, a lane one of them; blocks take chunks
-// of the rows, and another kernel adds what they found, in their order.
+// The sums of batch norms. A thread sums rows of its channels in f64, a block a chunk of the rows,
+// and another kernel adds what the blocks found, in one order.
 #include <algorithm>
 
 #include "daemon/ops/norm/batch_norm_parts_cuda.h"
+#include "daemon/ops/pointwise/elementwise.h"
 #include "daemon/tensor/float_types.h"
 
 namespace gaccd {
@@ -11,70 +12,166 @@ namespace {
 using namespace batch_norm;  // NOLINT: kernels of one function in two files
 using Call = CallKernel::Call;
 
-// partials [parts, chunks, 2, channels]: of x and x^2; with dy, of dy and dy (x - mean), the mean
-// in f32. Block: (part, chunk of its rows, 32 channels).
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    PartialSumsKernel(const T* x, const T* dy, const double* sums, const std::int64_t* position,
-                      NormSize z, std::int64_t chunks, double* partials) {
-  __shared__ double of_warps[2][kWarps][kWarp];
-  const unsigned lane = threadIdx.x % kWarp;
-  const unsigned warp = threadIdx.x / kWarp;
-  const std::int64_t tiles = (z.channels + kWarp - 1) / kWarp;
-  const std::int64_t channel = blockIdx.x % tiles * kWarp + lane;
-  const std::int64_t chunk = blockIdx.x / tiles % chunks;
-  const std::int64_t p = blockIdx.x / tiles / chunks;
-  const Part part = z.At(p, position);
-  double sum = 0;
-  double product = 0;
-  if (channel < z.channels && part.group >= 0) {
-    float mean = 0;
-    if (dy != nullptr) {
-      const double* group = SumsOf(sums, part, z.channels);
-      mean = static_cast<float>(group[channel] / group[2 * z.channels]);
-    }
-    const std::int64_t end = part.first + part.rows * (chunk + 1) / chunks;
-    // Loads of several rows are on their way at a time.
-#pragma unroll 4
-    for (std::int64_t row = part.first + part.rows * chunk / chunks + warp; row < end;
-         row += kWarps) {
-      const std::int64_t i = row * z.channels + channel;
-      const float value = ToFloat(x[i]);
-      const double a = dy != nullptr ? static_cast<double>(ToFloat(dy[i])) : value;
-      sum += a;
-      product += a * static_cast<double>(value - mean);
+// Rows that a thread loads before it adds them.
+constexpr int kRowsInFlight = 4;
+
+// What a thread adds up, of each of its channels: x and x^2, or dy and dy (x - mean). kGradient:
+// the latter. kRelu: dy counts as 0 where y <= 0.
+template <typename T, int kWidth, bool kGradient, bool kRelu>
+struct RowSums {
+  float factors[kRelu ? 3 : 1][kWidth];  // mean, scale, shift
+  double sum[kWidth] = {};
+  double product[kWidth] = {};
+
+  __device__ RowSums(const float* from, const NormSize& z, const ThreadRows& rows) {
+    if constexpr (kGradient) LoadFactors(from, kMean, z, rows, factors[0]);
+    if constexpr (kRelu) LoadFactors(from, kScale, z, rows, factors[1]);
+    if constexpr (kRelu) LoadFactors(from, kShift, z, rows, factors[2]);
+  }
+
+  __device__ void Add(const Raw<T, kWidth>& x, const Raw<T, kWidth>& dy) {
+    float value[kWidth];
+    float gradient[kWidth];
+    Unpack(x, value);
+    if constexpr (kGradient) Unpack(dy, gradient);
+#pragma unroll
+    for (int v = 0; v < kWidth; ++v) {
+      if constexpr (kGradient) {
+        const float mean = factors[0][v];
+        float passed = gradient[v];
+        if constexpr (kRelu) {
+          passed =
+              ReluGradientFormula::Of(passed, Norm(value[v], mean, factors[1][v], factors[2][v]));
+        }
+        const auto a = static_cast<double>(passed);
+        sum[v] += a;
+        product[v] += a * static_cast<double>(value[v] - mean);
+      } else {
+        const auto a = static_cast<double>(value[v]);
+        sum[v] += a;
+        product[v] += a * a;
+      }
     }
   }
-  of_warps[0][warp][lane] = sum;
-  of_warps[1][warp][lane] = product;
+};
+
+// partials [parts, chunks, 2, channels].
+template <typename T, int kWidth, bool kGradient, bool kRelu>
+__global__ void __launch_bounds__(kThreads)
+    PartialSumsKernel(const T* x, const T* dy, const float* factors, const std::int64_t* position,
+                      NormSize z, NormGrid grid, double* partials) {
+  __shared__ double of_threads[2][kThreads * kWidth];
+  const ThreadRows rows(z, grid, position);
+  RowSums<T, kWidth, kGradient, kRelu> sums(factors, z, rows);
+  const std::int64_t step = rows.step * z.channels;
+  std::int64_t i = rows.first * z.channels + rows.channel;
+  std::int64_t row = rows.first;
+  for (; row + (kRowsInFlight - 1) * rows.step < rows.end; row += kRowsInFlight * rows.step) {
+    Raw<T, kWidth> of_x[kRowsInFlight];
+    Raw<T, kWidth> of_dy[kRowsInFlight];
+#pragma unroll
+    for (int k = 0; k < kRowsInFlight; ++k) {
+      of_x[k] = LoadRaw<kWidth, Use::kAgain>(x + i + k * step);
+      if constexpr (kGradient) of_dy[k] = LoadRaw<kWidth, Use::kAgain>(dy + i + k * step);
+    }
+#pragma unroll
+    for (int k = 0; k < kRowsInFlight; ++k) sums.Add(of_x[k], of_dy[k]);
+    i += kRowsInFlight * step;
+  }
+  for (; row < rows.end; row += rows.step, i += step) {
+    Raw<T, kWidth> of_dy;
+    if constexpr (kGradient) of_dy = LoadRaw<kWidth, Use::kAgain>(dy + i);
+    sums.Add(LoadRaw<kWidth, Use::kAgain>(x + i), of_dy);
+  }
+  const int channels = grid.lanes * kWidth;  // of the block
+  const int place = static_cast<int>(threadIdx.x) * kWidth;
+#pragma unroll
+  for (int v = 0; v < kWidth; ++v) {
+    of_threads[0][place + v] = sums.sum[v];
+    of_threads[1][place + v] = sums.product[v];
+  }
   __syncthreads();
-  if (warp >= 2 || channel >= z.channels) return;
-  double total = 0;
-  for (unsigned w = 0; w < kWarps; ++w) total += of_warps[warp][w][lane];
-  partials[((p * chunks + chunk) * 2 + warp) * z.channels + channel] = total;
+  const std::int64_t first = blockIdx.x % grid.tiles * channels;
+  for (int e = static_cast<int>(threadIdx.x); e < 2 * channels; e += kThreads) {
+    const int which = e / channels;
+    const std::int64_t channel = first + e % channels;
+    if (channel >= z.channels) continue;
+    double total = 0;
+    for (int at = 0; at < grid.rows_at_once(); ++at) {
+      total += of_threads[which][at * channels + e % channels];
+    }
+    partials[((rows.part * grid.chunks + rows.chunk) * 2 + which) * z.channels + channel] = total;
+  }
 }
 
-// The sums of chunks, in their order.
-__device__ inline double SumOfChunks(const double* partials, std::int64_t part, unsigned which,
-                                     const NormSize& z, std::int64_t chunks, std::int64_t channel) {
-  double sum = 0;
-  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-    sum += partials[((part * chunks + chunk) * 2 + which) * z.channels + channel];
+// Threads of a block that adds chunks: of so many channels, and of every kAdders-th chunk.
+constexpr unsigned kChannelsOfAdder = 16;
+constexpr unsigned kAdders = kThreads / kChannelsOfAdder;
+
+struct TwoSums {
+  double first, second;
+};
+using SharedSums = TwoSums[kAdders][kChannelsOfAdder];
+
+__device__ inline std::int64_t ChannelOfAdder() {
+  return static_cast<std::int64_t>(blockIdx.x) * kChannelsOfAdder + threadIdx.x % kChannelsOfAdder;
+}
+__device__ inline bool IsFirstAdder() { return threadIdx.x < kChannelsOfAdder; }
+
+// Of all chunks, for the first adder. To be called by all threads of a block.
+__device__ inline TwoSums AddChunks(const double* partials, std::int64_t part, const NormSize& z,
+                                    std::int64_t chunks, SharedSums& shared) {
+  const unsigned adder = threadIdx.x / kChannelsOfAdder;
+  const std::int64_t channel = ChannelOfAdder();
+  TwoSums sums{};
+  const std::int64_t mine = channel < z.channels ? chunks : 0;
+  const double* from = partials + (part * chunks + adder) * 2 * z.channels + channel;
+  const std::int64_t step = kAdders * 2 * z.channels;
+  constexpr int kInFlight = 8;
+  std::int64_t chunk = adder;
+  for (; chunk + (kInFlight - 1) * kAdders < mine; chunk += kInFlight * kAdders) {
+    TwoSums loaded[kInFlight];
+#pragma unroll
+    for (int k = 0; k < kInFlight; ++k) loaded[k] = {from[k * step], from[k * step + z.channels]};
+#pragma unroll
+    for (int k = 0; k < kInFlight; ++k) {
+      sums.first += loaded[k].first;
+      sums.second += loaded[k].second;
+    }
+    from += kInFlight * step;
   }
-  return sum;
+  for (; chunk < mine; chunk += kAdders, from += step) {
+    sums.first += from[0];
+    sums.second += from[z.channels];
+  }
+  __syncthreads();  // of the part before
+  shared[adder][threadIdx.x % kChannelsOfAdder] = sums;
+  __syncthreads();
+  if (!IsFirstAdder()) return sums;
+  for (unsigned other = 1; other < kAdders; ++other) {
+    sums.first += shared[other][threadIdx.x].first;
+    sums.second += shared[other][threadIdx.x].second;
+  }
+  return sums;
+}
+
+[[nodiscard]] LaunchShape AdderShape(const NormSize& z) {
+  return {static_cast<unsigned>((z.channels + kChannelsOfAdder - 1) / kChannelsOfAdder), kThreads};
 }
 
 __global__ void __launch_bounds__(kThreads)
     ChannelSumsKernel(const double* partials, const std::int64_t* position, NormSize z,
                       std::int64_t chunks, double* sums) {
-  const std::int64_t channel = Thread();
-  if (channel >= z.channels) return;
+  __shared__ SharedSums shared;
+  const std::int64_t channel = ChannelOfAdder();
   for (std::int64_t p = 0; p < z.parts(); ++p) {
     const Part part = z.At(p, position);
     if (part.rows == 0 || part.group < 0) continue;
+    const TwoSums found = AddChunks(partials, p, z, chunks, shared);
+    if (!IsFirstAdder() || channel >= z.channels) continue;
     double* to = sums + part.group * (2 * z.channels + 1);
-    to[channel] = SumOfChunks(partials, p, 0, z, chunks, channel);
-    to[z.channels + channel] = SumOfChunks(partials, p, 1, z, chunks, channel);
+    to[channel] = found.first;
+    to[z.channels + channel] = found.second;
     if (channel == 0) to[2 * z.channels] = static_cast<double>(part.rows);
   }
 }
@@ -83,23 +180,26 @@ __global__ void __launch_bounds__(kThreads)
     GradientSumsKernel(const double* partials, const double* sums, const std::int64_t* position,
                        NormSize z, std::int64_t chunks, double eps, double* found, float* dgamma,
                        bool add_gamma, float* dbeta, bool add_beta) {
-  const std::int64_t channel = Thread();
-  if (channel >= z.channels) return;
-  double of_gamma = add_gamma ? static_cast<double>(dgamma[channel]) : 0;
-  double of_beta = add_beta ? static_cast<double>(dbeta[channel]) : 0;
+  __shared__ SharedSums shared;
+  const std::int64_t channel = ChannelOfAdder();
+  const bool writes = IsFirstAdder() && channel < z.channels;
+  double of_gamma = writes && add_gamma ? static_cast<double>(dgamma[channel]) : 0;
+  double of_beta = writes && add_beta ? static_cast<double>(dbeta[channel]) : 0;
   for (std::int64_t p = 0; p < z.parts(); ++p) {
     const Part part = z.At(p, position);
     if (part.rows == 0 || part.group < 0) continue;
+    const TwoSums of_part = AddChunks(partials, p, z, chunks, shared);
+    if (!writes) continue;
     const Moments moments = MomentsOf(SumsOf(sums, part, z.channels), z.channels, channel, eps);
     const double missing = static_cast<double>(static_cast<float>(moments.mean)) - moments.mean;
-    const double db = SumOfChunks(partials, p, 0, z, chunks, channel);
-    const double dg =
-        (SumOfChunks(partials, p, 1, z, chunks, channel) + missing * db) * moments.rstd;
+    const double db = of_part.first;
+    const double dg = (of_part.second + missing * db) * moments.rstd;
     found[part.group * 2 * z.channels + channel] = db;
     found[(part.group * 2 + 1) * z.channels + channel] = dg;
     of_gamma += dg;
     of_beta += db;
   }
+  if (!writes) return;
   dgamma[channel] = static_cast<float>(of_gamma);
   dbeta[channel] = static_cast<float>(of_beta);
 }
@@ -133,28 +233,36 @@ __global__ void __launch_bounds__(kThreads)
   if (channel == 0) put(updates, add.updates, n);
 }
 
-// Blocks enough for the GPU, each with some rows for every warp.
-std::int64_t ChunksFor(const CudaRequest& request, const NormSize& z) {
-  constexpr std::int64_t kRowsOfWarp = 16;
-  const std::int64_t tiles = (z.channels + kWarp - 1) / kWarp;
-  const std::int64_t rows_of_part = (z.rows + z.parts() - 1) / z.parts();
-  const std::int64_t most = std::max<std::int64_t>(1, rows_of_part / (kWarps * kRowsOfWarp));
-  const std::int64_t wanted = request.on.multiprocessors * 8 / (tiles * z.parts());
-  return std::clamp<std::int64_t>(wanted, 1, most);
+// The scratch of both: factors, then partial sums, of the widths that there may be.
+double* PartialsIn(const Call& c, const NormSize& z) {
+  return reinterpret_cast<double*>(static_cast<float*>(c.scratch) +
+                                   (FactorElements(z) + 1) / 2 * 2);
+}
+std::size_t ScratchBytes(const KernelStream& on, const NormSize& z) {
+  std::int64_t chunks = 0;
+  for (const int width : {1, kVectorWidth<float>, kVectorWidth<Bf16>}) {
+    if (z.channels % width == 0) chunks = std::max(chunks, GridFor(on, z, width).chunks);
+  }
+  return static_cast<std::size_t>(FactorElements(z) + 2) * sizeof(float) +
+         static_cast<std::size_t>(z.parts() * chunks * 2 * z.channels) * sizeof(double);
 }
 
 // dy null: those of x.
-template <typename T>
-Status LaunchPartialSums(cudaStream_t stream, const Call& c, const NormSize& z, std::int64_t chunks,
-                         const T* x, const T* dy, const double* sums) {
-  const std::int64_t tiles = (z.channels + kWarp - 1) / kWarp;
-  const auto blocks = static_cast<unsigned>(tiles * chunks * z.parts());
-  return Launch(PartialSumsKernel<T>, {blocks, kThreads}, stream, "batch_norm", x, dy, sums,
-                PositionOf(c, z), z, chunks, static_cast<double*>(c.scratch));
+template <typename T, int kWidth>
+Status LaunchPartialSums(const KernelStream& on, const Call& c, const NormSize& z,
+                         const NormGrid& grid, const T* x, const T* dy, bool relu) {
+  const auto kernel = dy == nullptr ? PartialSumsKernel<T, kWidth, false, false>
+                      : relu        ? PartialSumsKernel<T, kWidth, true, true>
+                                    : PartialSumsKernel<T, kWidth, true, false>;
+  return Launch(kernel, grid.shape(z), on.stream, "batch_norm", x, dy,
+                static_cast<const float*>(c.scratch), PositionOf(c, z), z, grid, PartialsIn(c, z));
 }
-
-std::size_t PartialBytes(const NormSize& z, std::int64_t chunks) {
-  return static_cast<std::size_t>(z.parts() * chunks * 2 * z.channels) * sizeof(double);
+template <typename T>
+Status EnqueuePartialSums(const KernelStream& on, const Call& c, const NormSize& z,
+                          const NormGrid& grid, const T* x, const T* dy, bool relu) {
+  const auto launch =
+      grid.width > 1 ? LaunchPartialSums<T, kVectorWidth<T>> : LaunchPartialSums<T, 1>;
+  return launch(on, c, z, grid, x, dy, relu);
 }
 
 // Groups of other micro-batches have no sums here.
@@ -170,20 +278,19 @@ Status Clear(cudaStream_t stream, const NormSize& z, double* sums, std::int64_t 
 KernelResult MakeChannelSumsCuda(const CudaRequest& request) {
   const auto& function = static_cast<const ChannelSums&>(request.function);
   const NormSize z = SizeOf(request.inputs[0], function.runs());
-  const std::int64_t chunks = ChunksFor(request, z);
   return MakeTypedCall(
       request,
-      [=, stream = request.on.stream, elements = Elements(request.outputs[0].shape)](
-          auto t, const Call& c) {
+      [=, on = request.on, elements = Elements(request.outputs[0].shape)](auto t, const Call& c) {
         using T = decltype(t);
-        GACCD_RETURN_IF_ERROR(Clear(stream, z, c.out<double>(0), elements));
-        GACCD_RETURN_IF_ERROR(
-            LaunchPartialSums<T>(stream, c, z, chunks, c.in<T>(0), nullptr, nullptr));
-        return Launch(ChannelSumsKernel, ShapeFor(z.channels), stream, "channel_sums",
-                      static_cast<const double*>(c.scratch), PositionOf(c, z), z, chunks,
-                      c.out<double>(0));
+        const T* const x = c.in<T>(0);
+        const T* const no_gradient = nullptr;
+        const NormGrid grid = GridFor(on, z, WidthFor<T>(z, x));
+        GACCD_RETURN_IF_ERROR(Clear(on.stream, z, c.out<double>(0), elements));
+        GACCD_RETURN_IF_ERROR(EnqueuePartialSums(on, c, z, grid, x, no_gradient, false));
+        return Launch(ChannelSumsKernel, AdderShape(z), on.stream, "channel_sums", PartialsIn(c, z),
+                      PositionOf(c, z), z, grid.chunks, c.out<double>(0));
       },
-      PartialBytes(z, chunks));
+      ScratchBytes(request.on, z));
 }
 
 KernelResult MakeFixedSumsCuda(const CudaRequest& request) {
@@ -207,21 +314,25 @@ KernelResult MakeBatchNormGradientSumsCuda(const CudaRequest& request) {
   const auto& function = static_cast<const BatchNormGradientSums&>(request.function);
   const NormSize z = SizeOf(request.inputs[1], function.runs());
   const double eps = double{function.eps()};
-  const std::int64_t chunks = ChunksFor(request, z);
   return MakeTypedCall(
       request,
-      [=, stream = request.on.stream, elements = Elements(request.outputs[0].shape)](
+      [=, on = request.on, relu = function.relu(), elements = Elements(request.outputs[0].shape)](
           auto t, const Call& c) {
         using T = decltype(t);
-        GACCD_RETURN_IF_ERROR(Clear(stream, z, c.out<double>(0), elements));
-        GACCD_RETURN_IF_ERROR(
-            LaunchPartialSums<T>(stream, c, z, chunks, c.in<T>(1), c.in<T>(0), c.in<double>(2)));
-        return Launch(GradientSumsKernel, ShapeFor(z.channels), stream, "batch_norm_gradient_sums",
-                      static_cast<const double*>(c.scratch), c.in<double>(2), PositionOf(c, z), z,
-                      chunks, eps, c.out<double>(0), c.out<float>(1), c.add[1], c.out<float>(2),
-                      c.add[2]);
+        const T* const dy = c.in<T>(0);
+        const T* const x = c.in<T>(1);
+        const auto* const sums = c.in<double>(2);
+        const NormGrid grid = GridFor(on, z, WidthFor<T>(z, dy, x));
+        GACCD_RETURN_IF_ERROR(Clear(on.stream, z, c.out<double>(0), elements));
+        GACCD_RETURN_IF_ERROR(EnqueueFactors(on, z, eps, sums, relu ? c.in<float>(3) : nullptr,
+                                             relu ? c.in<float>(4) : nullptr, false, nullptr,
+                                             PositionOf(c, z), static_cast<float*>(c.scratch)));
+        GACCD_RETURN_IF_ERROR(EnqueuePartialSums(on, c, z, grid, x, dy, relu));
+        return Launch(GradientSumsKernel, AdderShape(z), on.stream, "batch_norm_gradient_sums",
+                      PartialsIn(c, z), sums, PositionOf(c, z), z, grid.chunks, eps,
+                      c.out<double>(0), c.out<float>(1), c.add[1], c.out<float>(2), c.add[2]);
       },
-      PartialBytes(z, chunks));
+      ScratchBytes(request.on, z));
 }
 
 }  // namespace gaccd

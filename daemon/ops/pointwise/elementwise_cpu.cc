@@ -48,6 +48,16 @@ GACCD_SIMD_CLONES void BinaryLoop(const float* a, const B* b, T* c, std::int64_t
   }
 }
 
+// c[i] = f(a1[i] + a2[i], b[i]); c may be any of them.
+template <typename Formula, typename B, typename T>
+GACCD_SIMD_CLONES void SumLoop(const float* a1, const float* a2, const B* b, T* c,
+                               std::int64_t elements) {
+  GACCD_INDEPENDENT_ITERATIONS
+  for (std::int64_t i = 0; i < elements; ++i) {
+    c[i] = FromFloat<T>(Formula::Of(a1[i] + a2[i], ToFloat(b[i])));
+  }
+}
+
 template <typename T, typename Formula>
 void RunLoop(const Call& c, std::int64_t elements) {
   if constexpr (requires { Formula::Of(0.0F, 0.0F); }) {
@@ -90,19 +100,27 @@ KernelResult MakeCastCpu(const KernelRequest& request) {
 }
 KernelResult MakeReluCpu(const KernelRequest& request) { return MakeLoop<ReluFormula>(request); }
 KernelResult MakeReluGradientCpu(const KernelRequest& request) {
-  if (request.inputs[1].dtype != DType::kBF16) return MakeLoop<ReluGradientFormula>(request);
   if (request.inputs[0].dtype != DType::kF32) {
     return Status(ErrorKind::kConfig,
                   StrCat("'relu_gradient' on the CPU: expected a gradient of f32, found ",
                          Name(request.inputs[0].dtype)));
   }
+  const bool of_bf16 = request.inputs[1].dtype == DType::kBF16;
   const bool to_bf16 = request.outputs[0].dtype == DType::kBF16;
   const std::int64_t elements = Elements(request.outputs[0].shape);
   return MakeCall(request, [=](const Call& c) {
-    const auto run = [&](auto* dx) {
-      BinaryLoop<ReluGradientFormula>(c.in<float>(0), c.in<Bf16>(1), dx, elements);
+    const auto run = [&](const auto* y, auto* dx) {
+      const auto* const more = c.optional_in<float>(2);
+      if (more == nullptr) {
+        BinaryLoop<ReluGradientFormula>(c.in<float>(0), y, dx, elements);
+      } else {
+        SumLoop<ReluGradientFormula>(c.in<float>(0), more, y, dx, elements);
+      }
     };
-    to_bf16 ? run(c.out<Bf16>(0)) : run(c.out<float>(0));
+    const auto from = [&](const auto* y) {
+      to_bf16 ? run(y, c.out<Bf16>(0)) : run(y, c.out<float>(0));
+    };
+    of_bf16 ? from(c.in<Bf16>(1)) : from(c.in<float>(1));
     return Status::Ok();
   });
 }

@@ -96,17 +96,31 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <typename T, bool kRelu>
+// dx = relu's gradient of a + b.
+template <int kWidth, typename T>
 __global__ void __launch_bounds__(kThreads)
-    AddBiasKernel(const T* bias, T* y, std::int64_t elements, std::int64_t columns,
-                  std::int64_t stride) {
+    SumReluGradientKernel(const T* a, const T* b, const T* y, T* dx, std::int64_t elements) {
   const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (std::int64_t i = thread; i < elements; i += threads) {
-    const std::int64_t column = i % columns;
-    T* const at = y + i / columns * stride + column;
-    const float sum = ToFloat(*at) + ToFloat(bias[column]);
-    *at = FromFloat<T>(kRelu ? ReluFormula::Of(sum) : sum);
+  const auto at = [=](auto width, std::int64_t i) {
+    float first[width];
+    float second[width];
+    float result[width];
+    Load<Use::kAgain>(a + i, first);
+    Load<Use::kAgain>(b + i, second);
+    Load<Use::kAgain>(y + i, result);
+#pragma unroll
+    for (int v = 0; v < width; ++v) {
+      first[v] = ReluGradientFormula::Of(first[v] + second[v], result[v]);
+    }
+    Store<Use::kAgain>(dx + i, first);
+  };
+  const std::int64_t vectors = elements / kWidth;
+  for (std::int64_t v = thread; v < vectors; v += threads) {
+    at(std::integral_constant<int, kWidth>(), v * kWidth);
+  }
+  for (std::int64_t i = vectors * kWidth + thread; i < elements; i += threads) {
+    at(std::integral_constant<int, 1>(), i);
   }
 }
 
@@ -197,18 +211,6 @@ Status EnqueueDivide(const KernelStream& on, const float* in, std::int64_t eleme
                 "divide by a count", in, static_cast<double>(count), out, elements);
 }
 
-Status EnqueueAddBias(const KernelStream& on, DType dtype, const void* bias, void* y, Matrix size,
-                      bool relu) {
-  const std::int64_t elements = size.rows * size.columns;
-  return WithFloat(dtype, [&](auto t) {
-    using T = decltype(t);
-    return Launch(relu ? AddBiasKernel<T, true> : AddBiasKernel<T, false>,
-                  {on.Blocks(elements, kThreads), kThreads}, on.stream, "add_bias",
-                  static_cast<const T*>(bias), static_cast<T*>(y), elements, size.columns,
-                  size.row_stride());
-  });
-}
-
 Status EnqueueCast(const KernelStream& on, DType from, const void* in, DType to, void* out,
                    std::int64_t elements) {
   if (from == to)
@@ -238,7 +240,23 @@ KernelResult MakeReluCuda(const CudaRequest& request) {
   return MakeMap<ReluFormula, false>(request, "relu");
 }
 KernelResult MakeReluGradientCuda(const CudaRequest& request) {
-  return MakeMap<ReluGradientFormula, true>(request, "relu_gradient");
+  if (request.inputs.size() == 2) {
+    return MakeMap<ReluGradientFormula, true>(request, "relu_gradient");
+  }
+  return MakeTypedCall(
+      request, [on = request.on, elements = request.elements()](auto t, const Call& c) {
+        using T = decltype(t);
+        constexpr int kWidth = kVectorWidth<T>;
+        const T* const a = c.in<T>(0);
+        const T* const b = c.in<T>(2);
+        const T* const y = c.in<T>(1);
+        T* const dx = c.out<T>(0);
+        const bool vectors =
+            IsVectorAligned(a) && IsVectorAligned(b) && IsVectorAligned(y) && IsVectorAligned(dx);
+        return Launch(vectors ? SumReluGradientKernel<kWidth, T> : SumReluGradientKernel<1, T>,
+                      {on.Blocks(elements, kThreads * kWidth), kThreads}, on.stream,
+                      "relu_gradient", a, b, y, dx, elements);
+      });
 }
 
 KernelResult MakeActivationCuda(const CudaRequest& request) {

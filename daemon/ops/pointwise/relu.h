@@ -17,7 +17,8 @@ class Relu : public Function {
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 };
 
-// Inputs: dy, y. On the CPU y may be bf16 where dy is f32, and dx, `to_bf16`, too.
+// Inputs: dy, y, and where its sum with dy was a node of its own (FuseReluGradients), another part
+// of dy. On the CPU y may be bf16 where dy is f32, and dx, `to_bf16`, too.
 class ReluGradient : public Function {
  public:
   explicit ReluGradient(bool to_bf16 = false) : to_bf16_(to_bf16) {}
@@ -30,13 +31,17 @@ class ReluGradient : public Function {
   bool to_bf16_;
 };
 
+// The gradient of a relu takes both values of a sum that only it reads.
+void FuseReluGradients(Fuser& fuser);
+
 KernelResult MakeReluCpu(const KernelRequest& request);
 KernelResult MakeReluGradientCpu(const KernelRequest& request);
 KernelResult MakeReluCuda(const CudaRequest& request);
 KernelResult MakeReluGradientCuda(const CudaRequest& request);
 inline constexpr FunctionRow kReluRows[] = {
     {"relu", MakeReluCpu, MakeReluCuda},
-    {"relu_gradient", TakesBf16(MakesBf16(MakeReluGradientCpu)), MakeReluGradientCuda},
+    {"relu_gradient", TakesBf16(MakesBf16(MakeReluGradientCpu)), MakeReluGradientCuda,
+     FuseReluGradients},
 };
 
 }  // namespace gaccd

@@ -8,6 +8,7 @@
 #include "daemon/autograd/function.h"
 #include "daemon/ops/attention/attention.h"
 #include "daemon/ops/image/conv2d.h"
+#include "daemon/ops/norm/batch_norm.h"
 #include "daemon/ops/norm/layer_norm.h"
 #include "daemon/ops/norm/rms_norm.h"
 #include "daemon/ops/pointwise/activations.h"
@@ -68,6 +69,14 @@ std::shared_ptr<const Function> RoundingOf(const Node& node) {
   }
   if (dynamic_cast<const ReluGradient*>(function) != nullptr) {
     return std::make_shared<ReluGradient>(/*to_bf16=*/true);
+  }
+  if (const auto* norm = dynamic_cast<const BatchNorm*>(function)) {
+    const NormEnd end = norm->end();
+    return std::make_shared<BatchNorm>(norm->With({end.adds, end.relu, /*to_bf16=*/true}));
+  }
+  if (const auto* norm = dynamic_cast<const BatchNormInputGradient*>(function)) {
+    return std::make_shared<BatchNormInputGradient>(norm->eps(), norm->runs(), norm->relu(),
+                                                    /*to_bf16=*/true);
   }
   if (const auto* norm = dynamic_cast<const LayerNorm*>(function)) {
     return std::make_shared<LayerNorm>(norm->eps(), /*to_bf16=*/true);

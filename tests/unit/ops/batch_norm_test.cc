@@ -8,8 +8,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "daemon/autograd/add.h"
+#include "daemon/ops/image/conv2d.h"
 #include "daemon/ops/layout/flatten.h"
 #include "daemon/ops/loss/mean_squared_error.h"
+#include "daemon/ops/pointwise/relu.h"
 #include "tests/support/graph_bench.h"
 #include "tests/support/status_matchers.h"
 
@@ -153,6 +156,84 @@ TEST_P(BatchNormTest, ALaterMicroStepAddsToTheGradients) {
 INSTANTIATE_TEST_SUITE_P(Shapes, BatchNormTest,
                          testing::Values(Shape{5, 3}, Shape{4, 17}, Shape{2, 3, 11},
                                          Shape{3, 2, 3, 5}));
+
+// Two residual blocks between convolutions: relu(norm(conv(h)) + h), h = relu(norm(conv(x))).
+class FusedBatchNormTest : public testing::TestWithParam<bool> {
+ protected:
+  static ValueId Convolve(GraphBench& bench, ValueId x, const std::string& name) {
+    const std::int64_t in = bench.graph().value(x).spec.shape.back();
+    return bench.Apply(std::make_shared<Conv2d>(Conv2dOptions{.padding = {1, 1}}),
+                       {x, bench.Parameter(name, {kChannels, in, 3, 3}, 0.5)});
+  }
+  static ValueId Normalize(GraphBench& bench, ValueId x, const std::string& name) {
+    const ValueId sums = bench.Apply(std::make_shared<ChannelSums>(), {x});
+    return bench.Apply(std::make_shared<BatchNorm>(kEps, NormGroup::kMicroBatch),
+                       {x, sums, bench.Parameter(name + ".gamma", {kChannels}),
+                        bench.Parameter(name + ".beta", {kChannels})});
+  }
+  static ValueId AddBlock(GraphBench& bench, ValueId h, const std::string& number) {
+    const ValueId y = Normalize(bench, Convolve(bench, h, "conv" + number), "norm" + number);
+    return bench.Apply(std::make_shared<Relu>(), {bench.Apply(std::make_shared<Add>(), {y, h})});
+  }
+  static void Record(GraphBench& bench, bool fuse, bool bf16) {
+    const ValueId x = bench.Parameter("x", {3, 5, 4, kChannels});
+    const ValueId h = bench.Apply(std::make_shared<Relu>(),
+                                  {Normalize(bench, Convolve(bench, x, "conv1"), "norm1")});
+    const ValueId y = Convolve(bench, AddBlock(bench, AddBlock(bench, h, "2"), "3"), "conv4");
+    const ValueId rows = bench.Apply(std::make_shared<Flatten>(), {y});
+    const ValueId targets = bench.Input("targets", bench.graph().value(rows).spec.shape);
+    bench.PrepareTraining(bench.Apply(std::make_shared<MeanSquaredError>(), {rows, targets}),
+                          {.fuse = fuse, .bf16 = bf16});
+  }
+  static std::ptrdiff_t Count(GraphBench& bench, std::string_view name) {
+    return std::ranges::count_if(
+        bench.graph().nodes(), [name](const Node& node) { return node.function->name() == name; });
+  }
+  static constexpr std::int64_t kChannels = 18;
+};
+
+TEST_P(FusedBatchNormTest, HasTheBitsOfItsFunctionsOneByOne) {
+  GraphBench alone;
+  Record(alone, false, GetParam());
+  GraphBench fused;
+  Record(fused, true, GetParam());
+  EXPECT_EQ(Count(fused, "relu") + Count(fused, "batch_norm"), 3);
+  EXPECT_EQ(Count(alone, "relu_gradient"), 3);
+  EXPECT_EQ(Count(fused, "relu_gradient"), 2) << "residuals need their results";
+  EXPECT_EQ(Count(alone, "add"), 4);
+  EXPECT_EQ(Count(fused, "add"), 1) << "of the gradient that goes into a batch norm";
+  EXPECT_LE(Count(fused, "cast"), Count(alone, "cast") - (GetParam() ? 1 : 0));
+  for (const bool first : {true, false}) {
+    alone.Run(first);
+    fused.Run(first);
+    EXPECT_EQ(fused.objective(), alone.objective());
+    EXPECT_TRUE(std::ranges::equal(fused.gradients(), alone.gradients()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Precisions, FusedBatchNormTest, testing::Bool(),
+                         [](const auto& bf16) { return std::string(bf16.param ? "bf16" : "f32"); });
+
+// Nobody may read what is no longer there.
+TEST(FuseBatchNormsTest, AResultWithAnotherReaderStays) {
+  GraphBench bench;
+  const ValueId x = bench.Parameter("x", {4, 3});
+  const ValueId sums = bench.Apply(std::make_shared<ChannelSums>(), {x});
+  const ValueId y =
+      bench.Apply(std::make_shared<BatchNorm>(kEps, NormGroup::kMicroBatch),
+                  {x, sums, bench.Parameter("gamma", {3}), bench.Parameter("beta", {3})});
+  const ValueId relu = bench.Apply(std::make_shared<Relu>(), {y});
+  const ValueId sum = bench.Apply(std::make_shared<Add>(), {y, relu});
+  const ValueId targets = bench.Input("targets", {4, 3});
+  bench.PrepareTraining(bench.Apply(std::make_shared<MeanSquaredError>(), {sum, targets}),
+                        {.fuse = true});
+  bench.Run();
+  for (const Node& node : bench.graph().nodes()) {
+    if (const auto* norm = dynamic_cast<const BatchNorm*>(node.function.get())) {
+      EXPECT_FALSE(norm->end().relu);
+    }
+  }
+}
 
 TEST(UpdateSumTest, AGraphWithSumsOverTheUpdateRunsSegmentBySegment) {
   GraphBench bench;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "collectives/base/strings.h"
+#include "daemon/autograd/add.h"
 #include "daemon/autograd/simplify.h"
 #include "daemon/device/cuda/cuda_graph.h"
 #include "daemon/ops/cuda_kernels.h"
@@ -26,7 +27,8 @@ using Size = CaseSize;
 
 // Near the corner of ReLU there are no finite differences.
 const GraphCase kReluWithoutBias[] = {
-    {"relu_without_bias", [](GraphBench& bench, const Size& s) {
+    {"relu_without_bias",
+     [](GraphBench& bench, const Size& s) {
        const auto linear = std::make_shared<Linear>();
        const ValueId w = bench.Parameter("w", {s.in, s.in}, 0.5);
        const ValueId v = bench.Parameter("v", {s.out, s.in}, 0.5);
@@ -34,6 +36,15 @@ const GraphCase kReluWithoutBias[] = {
        const ValueId y = bench.Apply(linear, {bench.Apply(std::make_shared<Relu>(), {h}), v});
        const ValueId t = bench.Input("targets", {s.rows, s.out});
        return bench.Apply(std::make_shared<MeanSquaredError>(), {y, t});
+     }},
+    {"relu_with_two_readers", [](GraphBench& bench, const Size& s) {
+       const Shape shape = {s.rows, s.in};
+       const ValueId y = bench.Apply(std::make_shared<Relu>(), {bench.Parameter("a", shape)});
+       const ValueId z = bench.Apply(std::make_shared<Add>(), {y, bench.Parameter("b", shape)});
+       const ValueId sum =
+           bench.Apply(std::make_shared<Add>(), {y, bench.Apply(std::make_shared<Relu>(), {z})});
+       const ValueId t = bench.Input("targets", shape);
+       return bench.Apply(std::make_shared<MeanSquaredError>(), {sum, t});
      }}};
 
 const Size kFunctionSizes[] = {{1, 1, 2}, {3, 17, 5}, {33, 31, 10}, {16, 32, 16}, {70, 33, 1030}};
@@ -136,24 +147,30 @@ TEST(SequencesCuda, NormsOfManyRows) {
 }
 
 // The same graphs in 16 bits: off by the rounding of what lies between the functions.
+// Rows that are no multiple of vectors, and rows that are. Not with a relu: rounding moves values
+// across its corner.
 TEST(SequencesCuda, In16BitsTheyAreNearTheCpu) {
   std::vector<GraphCase> cases(SequenceCases().begin(), SequenceCases().end());
   cases.insert(cases.end(), ImageCases().begin(), ImageCases().end());
   cases.insert(cases.end(), ShapeCases().begin(), ShapeCases().end());
   for (const GraphCase& test_case : cases) {
-    GraphBench host;
-    host.PrepareTraining(test_case.record(host, {33, 31, 10}));
-    host.Run();
-    for (const DType type : {DType::kBF16, DType::kFP16}) {
-      SCOPED_TRACE(StrCat(test_case.name, " in ", Name(type)));
-      const double rounding = type == DType::kBF16 ? 1 : 1.0 / 8;
-      GraphBench half;
-      half.RecordTraining(test_case.record(half, {33, 31, 10, type}));
-      Simplify(half.graph());
-      GpuBench gpu(half, {.copy = type});
-      gpu.Run();
-      EXPECT_NEAR(gpu.Output<double>(half.objective_id()) / host.objective(), 1, 1e-2 * rounding);
-      EXPECT_LT(gpu.ErrorOfGradients(host), 2e-2 * rounding);
+    const std::string_view name = test_case.name;
+    if (name.starts_with("batch_norm") && name.ends_with("relu")) continue;
+    for (const std::int64_t in : {31, 32}) {
+      GraphBench host;
+      host.PrepareTraining(test_case.record(host, {33, in, 10}));
+      host.Run();
+      for (const DType type : {DType::kBF16, DType::kFP16}) {
+        SCOPED_TRACE(StrCat(name, " of ", in, " in ", Name(type)));
+        const double rounding = type == DType::kBF16 ? 1 : 1.0 / 8;
+        GraphBench half;
+        half.RecordTraining(test_case.record(half, {33, in, 10, type}));
+        Simplify(half.graph());
+        GpuBench gpu(half, {.copy = type});
+        gpu.Run();
+        EXPECT_NEAR(gpu.Output<double>(half.objective_id()) / host.objective(), 1, 1e-2 * rounding);
+        EXPECT_LT(gpu.ErrorOfGradients(host), 2e-2 * rounding);
+      }
     }
   }
 }
