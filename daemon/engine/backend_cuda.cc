@@ -78,25 +78,29 @@ Status CudaBackend::RunSegment(const BatchView& batch, std::int64_t micro_batch,
   }
   if (segment == 0) GACCD_RETURN_IF_ERROR(TakeBatch(batch, micro_batch));
   const BatchSize size = kept_[static_cast<std::size_t>(micro_batch)];
-  if (size.samples > 0) {
-    GACCD_RETURN_IF_ERROR(replica_->RunSegment(size, micro_batch, segment));
-  }
-  if (segment < model_.update_sums()) return Status::Ok();
+  const int slot = kept_slots_[static_cast<std::size_t>(micro_batch)];
   CudaReplica::LossPlace loss;
   if (size.samples > 0) {
-    GACCD_RETURN_IF_ERROR(uploads_->Release(static_cast<int>(micro_batch)));
-    GACCD_ASSIGN_OR_RETURN(loss, replica_->LossOf(size));
+    GACCD_ASSIGN_OR_RETURN(loss, replica_->RunSegment(size, micro_batch, slot, segment));
   }
+  if (segment < model_.update_sums()) return Status::Ok();
+  if (size.samples > 0) GACCD_RETURN_IF_ERROR(uploads_->Release(slot));
   return AddToSums(context_->compute(), control(), loss.loss_sum, loss.divisor, size.samples,
                    /*first=*/micro_batch == 0);
 }
 
+// Where an update has one micro-batch there is another slot, so that the next one is copied while
+// it is computed.
 Status CudaBackend::TakeBatch(const BatchView& batch, std::int64_t micro_batch) {
-  kept_[static_cast<std::size_t>(micro_batch)] = batch.size();
-  if (batch.samples > 0) {
-    GACCD_RETURN_IF_ERROR(uploads_->UploadTo(static_cast<int>(micro_batch), batch));
-  } else if (micro_batch == 0) {
-    GACCD_RETURN_IF_ERROR(ClearGradients());
+  const auto at = static_cast<std::size_t>(micro_batch);
+  kept_[at] = batch.size();
+  if (batch.samples == 0) {
+    if (micro_batch == 0) GACCD_RETURN_IF_ERROR(ClearGradients());
+  } else if (kept_.size() == 1) {
+    GACCD_ASSIGN_OR_RETURN(kept_slots_[at], uploads_->Upload(batch));
+  } else {
+    kept_slots_[at] = static_cast<int>(micro_batch);
+    GACCD_RETURN_IF_ERROR(uploads_->UploadTo(kept_slots_[at], batch));
   }
   return uploads_->NextCall();
 }

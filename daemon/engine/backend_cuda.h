@@ -190,6 +190,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<CudaOptimizer> optimizer_;
   std::vector<BatchSize> kept_;  // of an update that runs segment by segment: its micro-batches;
                                  // of a stage: those in flight
+  std::vector<int> kept_slots_;  // where the former are
   std::optional<BatchUploads> uploads_;
   std::optional<CudaSlots> slots_;
 };

@@ -245,6 +245,7 @@ Status CudaBackend::PrepareReplica() {
   LogNotes();
   if (model_.update_sums() > 0) {
     kept_.resize(static_cast<std::size_t>(options_.replica.micro_steps_per_update));
+    kept_slots_.resize(kept_.size());
   }
   if (pipeline_ != nullptr) kept_.resize(static_cast<std::size_t>(options_.replica.in_flight));
   GACCD_ASSIGN_OR_RETURN(uploads_, BatchUploads::Create(*context_, *replica_, waiter_));

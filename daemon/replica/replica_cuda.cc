@@ -107,6 +107,7 @@ Status CudaReplica::PrepareSizes(const std::set<std::int64_t>& micro_batches) {
   options_.micro_batches = micro_batches;
   notes_.clear();
   steps_.clear();
+  segments_.clear();
   graphs_ = {};
   kernels_.reset();
   for (DeviceBuffer* buffer : {&arena_, &scratch_, &inputs_}) *buffer = {};

@@ -94,15 +94,16 @@ class CudaReplica {
   Status MicroStep(BatchSize size, int slot, StepPlace place);
 
   // Where the model has sums over the update, in place of MicroStep(): as Replica::RunSegment(), of
-  // the batch in slot `micro_batch`, samples >= 1. These are enqueued kernel by kernel.
-  Status BeginSegments();
-  Status RunSegment(BatchSize size, std::int64_t micro_batch, std::int64_t segment);
-  // After the last segment: what CudaStepHooks::finish gets after a micro-step, valid until the
-  // next call of RunSegment().
+  // the batch in `slot`, samples >= 1. The last segment gives what CudaStepHooks::finish gets after
+  // a micro-step. Segments are recorded when they run for the first time, if they are not too many.
   struct LossPlace {
     const double* loss_sum = nullptr;
     const double* divisor = nullptr;
   };
+  Status BeginSegments();
+  Result<LossPlace> RunSegment(BatchSize size, std::int64_t micro_batch, int slot,
+                               std::int64_t segment);
+  // Of what ran last.
   Result<LossPlace> LossOf(BatchSize size);
   // After segment `sum`: what this rank has of it, to be replaced by that of all ranks.
   [[nodiscard]] MutableBuffer update_sum(std::int64_t sum) const;
@@ -147,6 +148,17 @@ class CudaReplica {
  private:
   // By slot, then by place: first + 2 * last; the segments between the collectives.
   using RecordedSteps = std::array<std::array<std::vector<CudaGraph>, 4>, kInputSlots>;
+  struct SegmentKey {
+    BatchSize size;
+    std::int64_t micro_batch = 0;
+    int slot = 0;
+    std::int64_t segment = 0;
+    auto operator<=>(const SegmentKey&) const = default;
+  };
+  struct RecordedSegment {
+    CudaGraph graph;
+    LossPlace loss;
+  };
   // A tensor of the batch that graphs read; where a slot has it.
   struct InputPlace {
     std::int64_t bytes = 0;   // of the largest batch, aligned; 0: no graph reads it
@@ -163,6 +175,8 @@ class CudaReplica {
   Status RecordSteps(std::int64_t samples, PreparedGraph<TrainingGraph>& training,
                      RecordedSteps* steps);
   // replica_cuda_segments.cc
+  [[nodiscard]] bool RecordsSegments() const;
+  Result<LossPlace> EnqueueSegment(const SegmentKey& key);
   [[nodiscard]] std::int64_t StatisticsBytes() const;
   Status AttachStatistics(const CudaReplicaBuffers& buffers);
   [[nodiscard]] RunningLayer LayerOf(const nn::RunningUpdate& running,
@@ -182,6 +196,7 @@ class CudaReplica {
   std::unique_ptr<KernelFactory> kernels_;
   PreparedGraphs graphs_;
   std::map<BatchSize, RecordedSteps> steps_;
+  std::map<SegmentKey, RecordedSegment> segments_;
   std::vector<InputPlace> places_;  // see PlaceOf()
   std::int64_t slot_bytes_ = 0;
   std::size_t evaluation_bytes_ = 0;

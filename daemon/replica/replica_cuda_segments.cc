@@ -87,12 +87,38 @@ Status CudaReplica::BeginSegments() {
       "sums over the update");
 }
 
-Status CudaReplica::RunSegment(BatchSize size, std::int64_t micro_batch, std::int64_t segment) {
+// A launch is a few microseconds of the host, which a short kernel is, too. Recorded segments take
+// memory of the GPU that is not planned for: a few kilobytes each.
+bool CudaReplica::RecordsSegments() const {
+  constexpr std::int64_t kMost = 1024;
+  return !model_.has_collectives() && (model_.update_sums() + 1) * input_slots() <= kMost;
+}
+
+Result<CudaReplica::LossPlace> CudaReplica::RunSegment(BatchSize size, std::int64_t micro_batch,
+                                                       int slot, std::int64_t segment) {
+  const SegmentKey key{size, micro_batch, slot, segment};
+  if (!RecordsSegments()) return EnqueueSegment(key);
+  auto found = segments_.find(key);
+  if (found == segments_.end()) {
+    RecordedSegment recorded;
+    GACCD_ASSIGN_OR_RETURN(recorded.graph, CudaGraph::Capture(context_.compute(), [&]() -> Status {
+                             GACCD_ASSIGN_OR_RETURN(recorded.loss, EnqueueSegment(key));
+                             return Status::Ok();
+                           }));
+    found = segments_.emplace(key, std::move(recorded)).first;
+  }
+  const auto& [graph, loss] = found->second;
+  if (graph.nodes() > 0) GACCD_RETURN_IF_ERROR(graph.Launch(context_.compute()));
+  return loss;
+}
+
+Result<CudaReplica::LossPlace> CudaReplica::EnqueueSegment(const SegmentKey& key) {
+  const auto& [size, micro_batch, slot, segment] = key;
   GACCD_ASSIGN_OR_RETURN(auto* graph, graphs_.Find<TrainingGraph>(size));
   Executor& executor = *graph->executor;
   executor.Attach(arena_.data(), scratch_.data(),
                   kept_arena_.as<std::byte>() + graphs_.kept_bytes() * micro_batch);
-  Bind(executor, graph->inputs, static_cast<std::size_t>(micro_batch));
+  Bind(executor, graph->inputs, static_cast<std::size_t>(slot));
   cudaStream_t stream = context_.compute();
   if (segment > 0) {
     const MutableBuffer sum = update_sum(segment - 1);
@@ -103,10 +129,12 @@ Status CudaReplica::RunSegment(BatchSize size, std::int64_t micro_batch, std::in
   }
   GACCD_RETURN_IF_ERROR(
       executor.RunSegment(static_cast<std::size_t>(segment), /*first=*/micro_batch == 0));
-  if (segment == model_.update_sums()) return Status::Ok();
+  if (segment == model_.update_sums()) return LossOf(size);
   const MutableBuffer sum = update_sum(segment);
-  return EnqueueAddSums(stream, executor.update_sum(static_cast<std::size_t>(segment)).own,
-                        static_cast<std::int64_t>(sum.count), static_cast<double*>(sum.data));
+  GACCD_RETURN_IF_ERROR(
+      EnqueueAddSums(stream, executor.update_sum(static_cast<std::size_t>(segment)).own,
+                     static_cast<std::int64_t>(sum.count), static_cast<double*>(sum.data)));
+  return LossPlace{};
 }
 
 Result<CudaReplica::LossPlace> CudaReplica::LossOf(BatchSize size) {
