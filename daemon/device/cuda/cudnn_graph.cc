@@ -40,7 +40,8 @@ enum Uid : std::int64_t {
   kOut
 };
 
-// The frontend returns errors, and throws where it looks for functions. what: the operation.
+// The frontend returns errors, of which the first line says what and the others list every engine,
+// and throws where it looks for functions. what: the operation.
 template <typename Call>
 Status Try(const std::string& what, const Call& call) {
   const auto refused = [&](const std::string& why) {
@@ -48,7 +49,8 @@ Status Try(const std::string& what, const Call& call) {
   };
   try {
     const fe::error_t error = call();
-    return error.is_good() ? Status::Ok() : refused(error.err_msg);
+    if (error.is_good()) return Status::Ok();
+    return refused(error.err_msg.substr(0, error.err_msg.find('\n')));
   } catch (const std::exception& thrown) {
     return refused(thrown.what());
   }
