@@ -110,15 +110,7 @@ ValueId BatchNormOf(GraphBench& bench, const CaseSize& s, NormGroup group,
   return DistanceOfImages(bench, y);
 }
 
-const GraphCase kImageCases[] = {
-    {"batch_norm_of_the_update",
-     [](GraphBench& b, const CaseSize& s) { return BatchNormOf(b, s, NormGroup::kUpdate); }},
-    {"batch_norm_of_runs",
-     [](GraphBench& b, const CaseSize& s) { return BatchNormOf(b, s, NormGroup::kRuns); }},
-    {"batch_norm_of_the_micro_batch",
-     [](GraphBench& b, const CaseSize& s) { return BatchNormOf(b, s, NormGroup::kMicroBatch); }},
-    {"batch_norm_with_fixed_statistics",
-     [](GraphBench& b, const CaseSize& s) { return BatchNormOf(b, s, NormGroup::kNone); }},
+const GraphCase kNormReluCases[] = {
     {"batch_norm_then_relu",
      [](GraphBench& b, const CaseSize& s) {
        return BatchNormOf(b, s, NormGroup::kUpdate, After::kRelu);
@@ -135,6 +127,17 @@ const GraphCase kImageCases[] = {
      [](GraphBench& b, const CaseSize& s) {
        return BatchNormOf(b, s, NormGroup::kMicroBatch, After::kAddRelu);
      }},
+};
+
+const GraphCase kImageCases[] = {
+    {"batch_norm_of_the_update",
+     [](GraphBench& b, const CaseSize& s) { return BatchNormOf(b, s, NormGroup::kUpdate); }},
+    {"batch_norm_of_runs",
+     [](GraphBench& b, const CaseSize& s) { return BatchNormOf(b, s, NormGroup::kRuns); }},
+    {"batch_norm_of_the_micro_batch",
+     [](GraphBench& b, const CaseSize& s) { return BatchNormOf(b, s, NormGroup::kMicroBatch); }},
+    {"batch_norm_with_fixed_statistics",
+     [](GraphBench& b, const CaseSize& s) { return BatchNormOf(b, s, NormGroup::kNone); }},
     {"conv2d",
      [](GraphBench& b, const CaseSize& s) {
        return Convolve(b, s, {.padding = {1, 1}}, {3, 3});
@@ -259,5 +262,6 @@ const GraphCase kImageCases[] = {
 }  // namespace
 
 std::span<const GraphCase> ImageCases() { return kImageCases; }
+std::span<const GraphCase> NormReluCases() { return kNormReluCases; }
 
 }  // namespace gaccd

@@ -127,10 +127,17 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(Size{2, 3, 4}, Size{5, 20, 17}), testing::Values(true)),
     TestName);
 
+INSTANTIATE_TEST_SUITE_P(
+    NormsAndRelu, FunctionsCuda,
+    testing::Combine(testing::ValuesIn(NormReluCases().begin(), NormReluCases().end()),
+                     testing::Values(Size{2, 3, 4}, Size{5, 20, 17}), testing::Bool()),
+    TestName);
+
 // So many rows that their sums are taken in several parts.
 TEST(SequencesCuda, NormsOfManyRows) {
   std::vector<GraphCase> cases(SequenceCases().begin(), SequenceCases().end());
   cases.insert(cases.end(), ImageCases().begin(), ImageCases().end());
+  cases.insert(cases.end(), NormReluCases().begin(), NormReluCases().end());
   for (const GraphCase& test_case : cases) {
     const std::string_view name = test_case.name;
     if (name != "layer_norm" && name != "rms_norm" && !name.starts_with("batch_norm")) continue;
@@ -147,21 +154,18 @@ TEST(SequencesCuda, NormsOfManyRows) {
 }
 
 // The same graphs in 16 bits: off by the rounding of what lies between the functions.
-// Rows that are no multiple of vectors, and rows that are. Not with a relu: rounding moves values
-// across its corner.
+// Rows that are no multiple of vectors, and rows that are.
 TEST(SequencesCuda, In16BitsTheyAreNearTheCpu) {
   std::vector<GraphCase> cases(SequenceCases().begin(), SequenceCases().end());
   cases.insert(cases.end(), ImageCases().begin(), ImageCases().end());
   cases.insert(cases.end(), ShapeCases().begin(), ShapeCases().end());
   for (const GraphCase& test_case : cases) {
-    const std::string_view name = test_case.name;
-    if (name.starts_with("batch_norm") && name.ends_with("relu")) continue;
     for (const std::int64_t in : {31, 32}) {
       GraphBench host;
       host.PrepareTraining(test_case.record(host, {33, in, 10}));
       host.Run();
       for (const DType type : {DType::kBF16, DType::kFP16}) {
-        SCOPED_TRACE(StrCat(name, " of ", in, " in ", Name(type)));
+        SCOPED_TRACE(StrCat(test_case.name, " of ", in, " in ", Name(type)));
         const double rounding = type == DType::kBF16 ? 1 : 1.0 / 8;
         GraphBench half;
         half.RecordTraining(test_case.record(half, {33, in, 10, type}));
