@@ -88,10 +88,13 @@ Status CudaReplica::BeginSegments() {
 }
 
 // A launch is a few microseconds of the host, which a short kernel is, too. Recorded segments take
-// memory of the GPU that is not planned for: a few kilobytes each.
+// memory of the GPU that is not planned for, a few kilobytes each: where it is short, there are
+// none.
 bool CudaReplica::RecordsSegments() const {
   constexpr std::int64_t kMost = 1024;
-  return !model_.has_collectives() && (model_.update_sums() + 1) * input_slots() <= kMost;
+  const std::int64_t sizes = std::ssize(graphs_.all<TrainingGraph>());
+  return segments_fit_ && !model_.has_collectives() &&
+         (model_.update_sums() + 1) * input_slots() * sizes <= kMost;
 }
 
 Result<CudaReplica::LossPlace> CudaReplica::RunSegment(BatchSize size, std::int64_t micro_batch,
@@ -100,12 +103,18 @@ Result<CudaReplica::LossPlace> CudaReplica::RunSegment(BatchSize size, std::int6
   if (!RecordsSegments()) return EnqueueSegment(key);
   auto found = segments_.find(key);
   if (found == segments_.end()) {
-    RecordedSegment recorded;
-    GACCD_ASSIGN_OR_RETURN(recorded.graph, CudaGraph::Capture(context_.compute(), [&]() -> Status {
-                             GACCD_ASSIGN_OR_RETURN(recorded.loss, EnqueueSegment(key));
-                             return Status::Ok();
-                           }));
-    found = segments_.emplace(key, std::move(recorded)).first;
+    LossPlace loss;
+    auto graph = CudaGraph::Capture(context_.compute(), [&]() -> Status {
+      GACCD_ASSIGN_OR_RETURN(loss, EnqueueSegment(key));
+      return Status::Ok();
+    });
+    if (!graph.ok() && graph.status().kind() == ErrorKind::kOs) {
+      (void)cudaGetLastError();  // nothing has run, and the next call is no failure
+      segments_fit_ = false;
+      return EnqueueSegment(key);
+    }
+    GACCD_RETURN_IF_ERROR(graph.status());
+    found = segments_.emplace(key, RecordedSegment{*std::move(graph), loss}).first;
   }
   const auto& [graph, loss] = found->second;
   if (graph.nodes() > 0) GACCD_RETURN_IF_ERROR(graph.Launch(context_.compute()));

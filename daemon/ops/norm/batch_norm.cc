@@ -186,10 +186,12 @@ void FuseRelu(Fuser& fuser, std::size_t relu) {
   if (const auto norm = NormOf(fuser, sum, relu)) return FuseWithRelu(fuser, *norm, relu, {});
   if (!fuser.OnlyReadBy(sum, relu)) return;
   const auto add = fuser.Find<Add>([&](const Node& node) { return node.outputs[0] == sum; });
+  if (!add) return;
+  const std::vector<ValueId> parts = fuser.node(*add).inputs;
   for (const std::size_t i : {0, 1}) {
-    const auto norm = add ? NormOf(fuser, fuser.node(*add).inputs[i], *add) : std::nullopt;
-    if (!norm) continue;
-    FuseWithRelu(fuser, *norm, relu, {fuser.node(*add).inputs[1 - i]});
+    const auto norm = NormOf(fuser, parts[i], *add);
+    if (!norm || parts[0] == parts[1]) continue;
+    FuseWithRelu(fuser, *norm, relu, {parts[1 - i]});
     fuser.Erase(*add);
     return;
   }

@@ -214,23 +214,27 @@ TEST_P(FusedBatchNormTest, HasTheBitsOfItsFunctionsOneByOne) {
 INSTANTIATE_TEST_SUITE_P(Precisions, FusedBatchNormTest, testing::Bool(),
                          [](const auto& bf16) { return std::string(bf16.param ? "bf16" : "f32"); });
 
-// Nobody may read what is no longer there.
+// Nobody may read what is no longer there: y is read by another function, or twice by the sum.
 TEST(FuseBatchNormsTest, AResultWithAnotherReaderStays) {
-  GraphBench bench;
-  const ValueId x = bench.Parameter("x", {4, 3});
-  const ValueId sums = bench.Apply(std::make_shared<ChannelSums>(), {x});
-  const ValueId y =
-      bench.Apply(std::make_shared<BatchNorm>(kEps, NormGroup::kMicroBatch),
-                  {x, sums, bench.Parameter("gamma", {3}), bench.Parameter("beta", {3})});
-  const ValueId relu = bench.Apply(std::make_shared<Relu>(), {y});
-  const ValueId sum = bench.Apply(std::make_shared<Add>(), {y, relu});
-  const ValueId targets = bench.Input("targets", {4, 3});
-  bench.PrepareTraining(bench.Apply(std::make_shared<MeanSquaredError>(), {sum, targets}),
-                        {.fuse = true});
-  bench.Run();
-  for (const Node& node : bench.graph().nodes()) {
-    if (const auto* norm = dynamic_cast<const BatchNorm*>(node.function.get())) {
-      EXPECT_FALSE(norm->end().relu);
+  for (const bool twice : {false, true}) {
+    GraphBench bench;
+    const ValueId x = bench.Parameter("x", {4, 3});
+    const ValueId sums = bench.Apply(std::make_shared<ChannelSums>(), {x});
+    const ValueId y =
+        bench.Apply(std::make_shared<BatchNorm>(kEps, NormGroup::kMicroBatch),
+                    {x, sums, bench.Parameter("gamma", {3}), bench.Parameter("beta", {3})});
+    const auto add = std::make_shared<Add>();
+    const auto relu = std::make_shared<Relu>();
+    const ValueId result = twice ? bench.Apply(relu, {bench.Apply(add, {y, y})})
+                                 : bench.Apply(add, {y, bench.Apply(relu, {y})});
+    const ValueId targets = bench.Input("targets", {4, 3});
+    bench.PrepareTraining(bench.Apply(std::make_shared<MeanSquaredError>(), {result, targets}),
+                          {.fuse = true});
+    bench.Run();
+    for (const Node& node : bench.graph().nodes()) {
+      if (const auto* norm = dynamic_cast<const BatchNorm*>(node.function.get())) {
+        EXPECT_FALSE(norm->end().relu) << "twice: " << twice;
+      }
     }
   }
 }
