@@ -197,7 +197,7 @@ class CudaReplica {
   PreparedGraphs graphs_;
   std::map<BatchSize, RecordedSteps> steps_;
   std::map<SegmentKey, RecordedSegment> segments_;
-  bool segments_fit_ = true;  // in the memory of the GPU
+  bool segments_fit_ = true;        // in the memory of the GPU
   std::vector<InputPlace> places_;  // see PlaceOf()
   std::int64_t slot_bytes_ = 0;
   std::size_t evaluation_bytes_ = 0;

@@ -189,6 +189,31 @@ TEST_F(CudaEngineTest, ASkippedUpdateChangesNoStatistics) {
   }
 }
 
+TEST_F(CudaEngineTest, WithoutMemoryForRecordedSegmentsTheyRunKernelByKernel) {
+  const EngineCase test{
+      .micro = 5, .target = 13, .updates = 3, .stats = BatchStatistics::kWindow, .evaluate = false};
+  const auto launches_of = [&](int failing, std::vector<float>* parameters) {
+    standin::Counters before;
+    const auto run = ValueOrThrow(RunOn(Cuda(), test, {.before_updates = [&] {
+                                          before = standin::Count();
+                                          if (failing > 0) {
+                                            standin::FailCall("cudaGraphInstantiate", failing,
+                                                              cudaErrorMemoryAllocation);
+                                          }
+                                        }}));
+    *parameters = run.parameters;
+    return standin::Count().graph_launches - before.graph_launches;
+  };
+  std::vector<float> plain;
+  const std::int64_t launches = launches_of(0, &plain);
+  EXPECT_GT(launches, 9) << "three segments of each micro-batch";
+  for (const int failing : {1, 4}) {
+    std::vector<float> found;
+    EXPECT_EQ(launches_of(failing, &found), failing - 1);
+    EXPECT_EQ(found, plain);
+  }
+}
+
 TEST_F(CudaEngineTest, TheHostDoesNotWaitInsideAnUpdate) {
   standin::Counters before;
   standin::Counters after;
