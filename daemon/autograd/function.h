@@ -22,7 +22,8 @@ class GradientScope {
   [[nodiscard]] std::size_t inputs() const { return node_.inputs.size(); }
   [[nodiscard]] ValueId input(std::size_t i) const { return node_.inputs[i]; }
   [[nodiscard]] ValueId output(std::size_t i) const { return node_.outputs[i]; }
-  [[nodiscard]] const Shape& input_shape(std::size_t i) const {
+  // A copy: what is recorded next may move values.
+  [[nodiscard]] Shape input_shape(std::size_t i) const {
     return graph_.value(node_.inputs[i]).spec.shape;
   }
   [[nodiscard]] bool NeedsGradient(std::size_t input) const {

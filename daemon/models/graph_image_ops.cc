@@ -29,7 +29,7 @@ GraphValue ByImage(GraphRecorder& r, std::shared_ptr<const Function> function) {
   for (std::size_t i = 1; r.Has(i); ++i) inputs.push_back(r.In(i).id);
   const ValueId y = r.Apply(std::move(function), std::move(inputs));
   if (!r.ok()) return {};
-  const Shape& made = r.recorder().shape(y);
+  const Shape made = r.recorder().shape(y);
   return LyingAs(y, {x.sizes[0], made[3], made[1], made[2]}, kImages);
 }
 

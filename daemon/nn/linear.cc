@@ -20,7 +20,7 @@ Linear::Linear(const Scope& scope, const LinearOptions& options) : Layer(scope),
 }
 
 ValueId Linear::operator()(Recorder& recorder, ValueId input) const {
-  const Shape& shape = recorder.shape(input);
+  const Shape shape = recorder.shape(input);
   if (shape.size() != 2 || shape[1] != options_.in) {
     const Shape sample = recorder.SampleShape(input);
     const std::int64_t rows =

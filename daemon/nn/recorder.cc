@@ -61,7 +61,7 @@ bool Recorder::IsFrozen(ParameterIndex index) const {
 bool Recorder::HasTensor(std::string_view name) const { return sample_.Find(name) != nullptr; }
 
 std::int64_t Recorder::SequenceLength(ValueId value) {
-  const Shape& found = shape(value);
+  const Shape found = shape(value);
   if (found.size() == 2) return found[1];
   Check("model", {ErrorKind::kConfig,
                   StrCat("expected sequences [samples, length], found ", ToString(found))});
@@ -141,7 +141,7 @@ ValueId Recorder::Plain(std::string_view where, ValueId x) {
 }
 
 Shape Recorder::SampleShape(ValueId x) const {
-  const Shape& found = shape(x);
+  const Shape found = shape(x);
   if (channels_last_.contains(x)) return {found[3], found[1], found[2]};
   return {found.empty() ? found.end() : found.begin() + 1, found.end()};
 }
@@ -150,9 +150,8 @@ void Recorder::Check(std::string_view where, Status status) {
   if (status_.ok()) status_ = std::move(status).WithContext(where);
 }
 
-const Shape& Recorder::shape(ValueId value) const {
-  static const Shape empty;
-  return value == kNoValue ? empty : graph_.value(value).spec.shape;
+Shape Recorder::shape(ValueId value) const {
+  return value == kNoValue ? Shape{} : graph_.value(value).spec.shape;
 }
 
 }  // namespace gaccd::nn

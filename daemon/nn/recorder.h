@@ -94,7 +94,7 @@ class Recorder {
   void Check(std::string_view where, Status status);
 
   // The shape of a value; empty for kNoValue.
-  [[nodiscard]] const Shape& shape(ValueId value) const;
+  [[nodiscard]] Shape shape(ValueId value) const;
   // REQUIRES: not kNoValue.
   [[nodiscard]] DType dtype(ValueId value) const { return graph_.value(value).spec.dtype; }
   [[nodiscard]] std::int64_t samples() const { return options_.samples; }

@@ -11,7 +11,7 @@ namespace gaccd::nn {
 
 ValueId Flatten::operator()(Recorder& recorder, ValueId input) const {
   input = recorder.Plain(path(), input);
-  const Shape& shape = recorder.shape(input);
+  const Shape shape = recorder.shape(input);
   if (recorder.samples() > 0 && !shape.empty() && shape[0] != recorder.samples()) {
     return Apply(recorder, std::make_shared<Reshape>(Shape{recorder.samples(), Reshape::kRest}),
                  {input});

@@ -92,7 +92,7 @@ double Conv2d::ProductFlops(std::span<const ValueSpec> inputs) const {
 
 Status Conv2d::Gradient(GradientScope& scope) const {
   const ValueId dy = scope.OutputGradient(0);
-  const Shape& weight = scope.input_shape(1);
+  const Shape weight = scope.input_shape(1);
   const ImagePair kernel = KernelOf(weight);
   if (scope.NeedsGradient(0)) {
     const ImagePair image = SizeOf(scope.input_shape(0));

@@ -346,9 +346,9 @@ TEST(MeasureCudaParts, NormIsTheSameHoweverBlocksAreDivided) {
   const double norm = bench.control.Value().verdict.norm;
   double* const squares = SquaresIn(bench.scratch.data());
   for (const std::int64_t blocks : {1, 150, 299, 300, 301}) {
-    EXPECT_EQ(cudaMemset(squares, 0, 301 * sizeof(double)), cudaSuccess);
-    const std::int64_t first = std::min(blocks * FlatLayout::kBlock, kElements);
     cudaStream_t stream = bench.stream.get();
+    EXPECT_EQ(cudaMemsetAsync(squares, 0, 301 * sizeof(double), stream), cudaSuccess);
+    const std::int64_t first = std::min(blocks * FlatLayout::kBlock, kElements);
     UpdateControl* const control = bench.control.data();
     EXPECT_OK(SquaresOfBlocks(stream, bench.gradient.data() + first, kElements - first, control,
                               squares + blocks));
