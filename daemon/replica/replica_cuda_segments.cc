@@ -88,8 +88,7 @@ Status CudaReplica::BeginSegments() {
 }
 
 // A launch is a few microseconds of the host, which a short kernel is, too. Recorded segments take
-// memory of the GPU that is not planned for, a few kilobytes each: where it is short, there are
-// none.
+// memory of the GPU that is not planned for: where it is short, there are none.
 bool CudaReplica::RecordsSegments() const {
   constexpr std::int64_t kMost = 1024;
   const std::int64_t sizes = std::ssize(graphs_.all<TrainingGraph>());
