@@ -1,11 +1,13 @@
-// By oneDNN. It is asked for images of 0 samples, and for kernels of 1 x 1 that skip values, in
-// another way: the first are no convolution, and the second are one of the values that they read.
+// By oneDNN, or with its products (device/cpu/winograd.h). It is asked for images of 0 samples, and
+// for kernels of 1 x 1 that skip values, in another way: the first are no convolution, and the
+// second are one of the values that they read.
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "collectives/base/strings.h"
 #include "daemon/device/cpu/convolution.h"
+#include "daemon/device/cpu/winograd.h"
 #include "daemon/ops/call_kernel.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/image/conv2d.h"
@@ -57,12 +59,12 @@ struct Grid {
   }
 };
 
-// The first operand of oneDNN's convolution is x, or dx: that of the node, or what a Grid reads of
-// it, at the start of the scratch.
+// Prepared: Convolution, or one of winograd.h. Its first operand is x, or dx: that of the node, or
+// what a Grid reads of it, at the start of the scratch.
+template <typename Prepared>
 class ConvolutionKernel : public Kernel {
  public:
-  ConvolutionKernel(ConvolutionKind kind, Convolution convolution, bool bias,
-                    std::optional<Grid> grid)
+  ConvolutionKernel(ConvolutionKind kind, Prepared convolution, bool bias, std::optional<Grid> grid)
       : kind_(kind), convolution_(std::move(convolution)), bias_(bias), grid_(grid) {}
 
   [[nodiscard]] std::int64_t scratch_bytes() const override {
@@ -93,7 +95,7 @@ class ConvolutionKernel : public Kernel {
   [[nodiscard]] std::int64_t gathered_bytes() const { return grid_ ? grid_->result_bytes() : 0; }
 
   ConvolutionKind kind_;
-  Convolution convolution_;
+  Prepared convolution_;
   bool bias_;
   std::optional<Grid> grid_;
   std::byte* image_ = nullptr;
@@ -109,6 +111,14 @@ KernelResult MakeZeroGradient(const KernelRequest& request) {
     if (bytes > 0 && !c.add[0]) std::memset(c.outputs[0], 0, bytes);
     return Status::Ok();
   });
+}
+
+template <typename Prepared>
+KernelResult MakeKernel(ConvolutionKind kind, Result<Prepared> prepared, bool bias,
+                        std::optional<Grid> grid = std::nullopt) {
+  GACCD_ASSIGN_OR_RETURN(Prepared convolution, std::move(prepared));
+  return std::unique_ptr<Kernel>(
+      std::make_unique<ConvolutionKernel<Prepared>>(kind, std::move(convolution), bias, grid));
 }
 
 // Of the images x or dx, y or dy, and the weight, or its gradient.
@@ -147,10 +157,14 @@ KernelResult MakeConvolution(const KernelRequest& request, const CpuEnvironment&
                          "' on the CPU: expected a weight that is a parameter, found another "
                          "value"));
   }
-  GACCD_ASSIGN_OR_RETURN(Convolution convolution,
-                         Convolution::Prepare(environment.context, kind, spec, parameter));
-  return std::unique_ptr<Kernel>(
-      std::make_unique<ConvolutionKernel>(kind, std::move(convolution), spec.bias, grid));
+  CpuContext& context = environment.context;
+  if (!WinogradSuits(kind, spec)) {
+    return MakeKernel(kind, Convolution::Prepare(context, kind, spec, parameter), spec.bias, grid);
+  }
+  if (kind == ConvolutionKind::kWeightGradient) {
+    return MakeKernel(kind, WinogradWeightGradient::Prepare(context, spec), spec.bias);
+  }
+  return MakeKernel(kind, WinogradConvolution::Prepare(context, kind, spec, parameter), spec.bias);
 }
 
 }  // namespace

@@ -52,6 +52,11 @@ const ConvCase kConvCases[] = {
     {2, 64, 128, 7, 3, 2, 1, 1, 1},
     {2, 17, 33, 9, 3, 1, 1, 1, 1},
     {13, 1, 6, 28, 5, 1, 0, 1, 1},
+    // with fewer products: odd sizes, several blocks of tiles, every padding
+    {9, 32, 48, 7, 3, 1, 1, 1, 1},
+    {20, 16, 32, 8, 3, 1, 0, 1, 1},
+    {16, 32, 32, 5, 3, 1, 2, 1, 1},
+    {1, 32, 32, 33, 3, 1, 1, 1, 1},
     // by channel, in groups, dilated, with padding beyond the kernel
     {2, 24, 24, 10, 3, 1, 1, 1, 24},
     {2, 24, 24, 10, 3, 2, 1, 1, 24},

@@ -1,0 +1,116 @@
+// Convolutions with kernels of 3 x 3 and their gradients, on the CPU in f32, by the minimal
+// algorithm F(2x2, 3x3) (winograd_tiles.h): 4 results of a channel take 16 products instead of 36.
+// Images, weights and kinds are those of Convolution, and so are Bind() and Run().
+#pragma once
+
+#include <cstdint>
+#include <dnnl.hpp>
+#include <vector>
+
+#include "collectives/base/result.h"
+#include "daemon/device/cpu/convolution.h"
+
+namespace gaccd {
+
+// Whether the classes below can compute this, and are expected to be faster than Convolution.
+[[nodiscard]] bool WinogradSuits(ConvolutionKind kind, const ConvolutionSpec& spec);
+
+// The tiles of images that are read: tile (i, j) of an image has the 2 x 2 results from (2 i, 2 j)
+// on, and reads 4 x 4 pixels. They are computed in blocks.
+class WinogradTiles {
+ public:
+  using Pair = ConvolutionSpec::Pair;
+
+  WinogradTiles(std::int64_t images, Pair read, Pair results, Pair padding);
+
+  [[nodiscard]] std::int64_t count() const { return images_ * rows_ * columns_; }
+  [[nodiscard]] std::int64_t block() const { return block_; }
+
+  // Of a tile, the pixels that it reads, of `channels` each; `outside` stands for those that are
+  // not in the image.
+  [[nodiscard]] std::array<const float*, 16> Pixels(std::int64_t tile, const float* images,
+                                                    std::int64_t channels,
+                                                    const float* outside) const;
+  // Of a tile, its results; likewise. T: float or const float.
+  template <typename T>
+  [[nodiscard]] std::array<T*, 4> Results(std::int64_t tile, T* results, std::int64_t channels,
+                                          T* outside) const;
+
+ private:
+  struct Tile {
+    std::int64_t image, i, j;
+  };
+  [[nodiscard]] Tile At(std::int64_t tile) const;
+
+  std::int64_t images_;
+  Pair read_, results_, padding_;
+  std::int64_t rows_, columns_;  // of tiles, of an image
+  std::int64_t block_;
+};
+
+// kForward, or kInputGradient: a convolution of dy with kernels turned by 180 degrees.
+class WinogradConvolution {
+ public:
+  // As of Convolution. REQUIRES: WinogradSuits().
+  static Result<WinogradConvolution> Prepare(CpuContext& context, ConvolutionKind kind,
+                                             const ConvolutionSpec& spec, const float* weight);
+
+  [[nodiscard]] std::int64_t scratch_bytes() const;
+  void Bind(const void* x_or_dx, const void* y_or_dy, const float* bias, float* weight_gradient,
+            void* scratch);
+  Status Run(bool add);
+
+ private:
+  WinogradConvolution(const WinogradTiles& tiles, bool turned, std::int64_t in, std::int64_t out);
+  Status Make(CpuContext& context, const float* weight);
+
+  WinogradTiles tiles_;
+  bool turned_;                        // kInputGradient
+  std::int64_t in_, out_;              // channels that are read and written
+  std::vector<float> zeros_, unused_;  // of pixels and of results outside the images
+
+  dnnl::stream stream_;
+  dnnl::memory kernels_;  // 9 planes [in, out], copied once an update
+  dnnl::matmul product_;  // 16 of [block, in] x [in, out]
+  dnnl::memory pixels_memory_, kernels_memory_, sums_memory_, product_scratch_;
+  std::vector<dnnl_exec_arg_t> args_;
+  std::int64_t product_scratch_bytes_ = 0;
+
+  const float* read_ = nullptr;
+  const float* bias_ = nullptr;
+  float* written_ = nullptr;
+  float* kernel_planes_ = nullptr;  // [16, in, out]
+  float* pixel_planes_ = nullptr;   // [16, block, in]
+  float* sums_ = nullptr;           // [16, block, out]
+};
+
+class WinogradWeightGradient {
+ public:
+  // As of Convolution. REQUIRES: WinogradSuits().
+  static Result<WinogradWeightGradient> Prepare(CpuContext& context, const ConvolutionSpec& spec);
+
+  [[nodiscard]] std::int64_t scratch_bytes() const;
+  void Bind(const void* x, const void* dy, const float* bias, float* weight_gradient,
+            void* scratch);
+  Status Run(bool add);
+
+ private:
+  WinogradWeightGradient(const WinogradTiles& tiles, std::int64_t in, std::int64_t out);
+
+  WinogradTiles tiles_;
+  std::int64_t in_, out_;
+  std::vector<float> zeros_;
+
+  dnnl::stream stream_;
+  dnnl::memory planes_memory_, gradient_memory_;
+  dnnl::reorder overwrite_, add_;  // from 9 planes [in, out]
+  std::vector<dnnl_exec_arg_t> args_;
+
+  const float* x_ = nullptr;
+  const float* dy_ = nullptr;
+  float* planes_ = nullptr;           // [16, in, out]
+  float* pixel_planes_ = nullptr;     // [16, block, in]
+  float* gradient_planes_ = nullptr;  // [16, block, out]
+};
+
+}  // namespace gaccd
