@@ -429,17 +429,27 @@ Status Model::MarkPrediction(const Forward& forward, EvaluationGraph* evaluation
 }
 
 void Model::Initialize(std::uint64_t seed, std::span<float> parameters) const {
-  const std::span<const nn::ParameterSpec> specs = network_->parameters().specs();
-  for (nn::ParameterIndex i = 0; i < specs.size(); ++i) {
-    if (stage_ && !stage_->uses[i]) continue;
-    const FlatEntry& entry = layout_.entries()[i];
-    const auto place = parameters.subspan(static_cast<std::size_t>(entry.offset),
-                                          static_cast<std::size_t>(entry.elements));
-    if (specs[i].values != nullptr) {
-      std::ranges::copy(*specs[i].values, place.begin());
-    } else {
-      nn::Initialize(specs[i].initializer, seed, i, place);
-    }
+  for (nn::ParameterIndex i = 0; i < layout_.entries().size(); ++i) {
+    if (!stage_ || stage_->uses[i]) InitializeOne(i, seed, parameters);
+  }
+}
+
+void Model::InitializeAll(std::uint64_t seed, std::span<float> parameters) const {
+  for (nn::ParameterIndex i = 0; i < layout_.entries().size(); ++i) {
+    InitializeOne(i, seed, parameters);
+  }
+}
+
+void Model::InitializeOne(nn::ParameterIndex i, std::uint64_t seed,
+                          std::span<float> parameters) const {
+  const nn::ParameterSpec& spec = network_->parameters().specs()[i];
+  const FlatEntry& entry = layout_.entries()[i];
+  const auto place = parameters.subspan(static_cast<std::size_t>(entry.offset),
+                                        static_cast<std::size_t>(entry.elements));
+  if (spec.values != nullptr) {
+    std::ranges::copy(*spec.values, place.begin());
+  } else {
+    nn::Initialize(spec.initializer, seed, i, place);
   }
 }
 

@@ -161,8 +161,9 @@ class Model {
 
   // The initial weights, a function of the seed alone; the modules say which (nn/parameter.h).
   // REQUIRES: parameters.size() == layout().size(), and the padding is zero. Of a stage: those that
-  // it uses.
+  // it uses, or with InitializeAll() all.
   void Initialize(std::uint64_t seed, std::span<float> parameters) const;
+  void InitializeAll(std::uint64_t seed, std::span<float> parameters) const;
 
   // Whether graphs for training have functions of ops/collective/collective.h, which all ranks run
   // together.
@@ -192,6 +193,8 @@ class Model {
         label_smoothing_(label_smoothing) {
     if (!network_->ignores_padding()) sample_.cuts.clear();
   }
+
+  void InitializeOne(nn::ParameterIndex i, std::uint64_t seed, std::span<float> parameters) const;
 
   struct Forward {
     std::vector<nn::GraphInput> inputs;

@@ -83,7 +83,7 @@ Status Load(const WeightRequest& request, const Model& model, const Job& job,
     GACCD_RETURN_IF_ERROR(
         CheckSameClasses(ReadClassNamesOfWeights(found.from, found.file.metadata), classes));
   }
-  model.Initialize(job.seed, parameters);
+  model.InitializeAll(job.seed, parameters);  // rank 0 sends them to all stages
   GACCD_ASSIGN_OR_RETURN(loaded->report,
                          TakeParameters(found.from, found.file, model.layout(), parameters,
                                         model.weight_names(), request.rules));

@@ -316,6 +316,42 @@ TEST(Trainer, LoadsWeightsThatWereSaved) {
   EXPECT_EQ(parameters[3], parameters[0]);
 }
 
+// The last layer is new, and no rank but the last one trains it.
+TEST(Trainer, LoadsWeightsIntoAPipelineWithNewOnes) {
+  const TempFolder folder;
+  const std::string path = folder.Path("weights");
+  const auto loaded = [&](int stages) {
+    Job job = SmallJob(37, 4);
+    job.seed = 2;
+    job.pipeline.stages = stages;
+    std::vector<float> parameters;
+    const Status run = RunThreadRanks(stages, {}, [&](Communicator& comm) -> Status {
+      GACCD_ASSIGN_OR_RETURN(const Plan plan, MakePlan(job, stages));
+      GACCD_ASSIGN_OR_RETURN(auto inputs, TrainingInputs::Open(comm, job, plan));
+      GACCD_ASSIGN_OR_RETURN(const auto trainer, Trainer::Make(comm, std::move(inputs)));
+      if (stages == 1) {
+        const std::vector<float> ones(static_cast<std::size_t>(trainer->model().layout().size()),
+                                      1.0F);
+        GACCD_RETURN_IF_ERROR(SaveParameters(path, trainer->model().layout(), ones));
+      }
+      LoadedWeights report;
+      GACCD_RETURN_IF_ERROR(
+          LoadWeightsTogether(comm, trainer->engine(), trainer->model(), job,
+                              {.path = path, .rules = {.fresh = {"fc2.*"}, .unused = {"fc2.*"}}},
+                              &report)
+              .status);
+      GACCD_ASSIGN_OR_RETURN(auto mine, trainer->Parameters());
+      if (comm.rank() == stages - 1) parameters = std::move(mine);
+      return Status::Ok();
+    });
+    EXPECT_OK(run);
+    return parameters;
+  };
+  const std::vector<float> whole = loaded(1);
+  EXPECT_GT(std::ranges::count_if(whole, [](float w) { return w != 0 && w != 1; }), 30);
+  EXPECT_EQ(loaded(2), whole);
+}
+
 TEST(Trainer, RefusesDataSmallerThanTheBatch) {
   const Job job = SmallJob(231, 4);
   const auto comm = MakeSingle();
