@@ -52,22 +52,22 @@ void RemoveDropout(ModelSpec* model) {
   }
 }
 
-// Update `step` (from 1) takes the same samples in both jobs, whose effective batch is the same.
-// Past the end of this job there is none.
-Status CheckSameUpdate(const Manifest& manifest, const Job& saved, const Job& job,
+// Update `step` (from 1) takes the same samples in both jobs. Past the end of this job there is
+// none.
+Status CheckSameUpdate(const Manifest& manifest, const Job& saved, const Job& job, const Plan& plan,
                        std::int64_t step) {
-  const Plan& plan = *manifest.plan;
   const std::int64_t samples = manifest.cursor.dataset_samples;
-  const auto was = ScheduleOf(saved, plan, samples);
+  const auto was = ScheduleOf(saved, *manifest.plan, samples);
   if (!was.ok()) return {ErrorKind::kData, was.status().message()};
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule now, ScheduleOf(job, plan, samples));
   if (step > now.updates()) return Status::Ok();
   const Update before = was->At(step - 1);
   const Update after = now.At(step - 1);
-  if (before.samples == after.samples) return Status::Ok();
+  if (before.first == after.first && before.samples == after.samples) return Status::Ok();
   return {ErrorKind::kConfig,
-          StrCat("the checkpoint belongs to a run of another length: its update ", step, " took ",
-                 before.samples, " samples, in this job it takes ", after.samples)};
+          StrCat("the checkpoint belongs to a run of other updates: its update ", step, " took ",
+                 before.samples, " samples after ", before.first, ", in this job it takes ",
+                 after.samples, " after ", after.first)};
 }
 
 }  // namespace
@@ -161,7 +161,7 @@ Status CheckSameSamples(const Manifest& manifest, const Job& saved, const Job& j
     return {ErrorKind::kConfig, "the checkpoint belongs to another run: " + classes.message()};
   }
   if (cursor.step == 0) return Status::Ok();
-  return CheckSameUpdate(manifest, saved, job, cursor.step);
+  return CheckSameUpdate(manifest, saved, job, plan, cursor.step);
 }
 
 Status CheckSameRun(const Job& saved, const Job& job) {
@@ -215,7 +215,7 @@ Status CheckSameWindow(const Manifest& manifest, const Job& saved, const Job& jo
   if (saved.precision != job.precision) {
     return Differs("the precision", Name(saved.precision), Name(job.precision));
   }
-  return CheckSameUpdate(manifest, saved, job, manifest.cursor.step + 1);
+  return CheckSameUpdate(manifest, saved, job, plan, manifest.cursor.step + 1);
 }
 
 std::span<const float> FloatsOf(const LoadedState& state, std::string_view buffer) {

@@ -86,7 +86,7 @@ Result<DoneRun> Compare(const Request& request, const Manifest& newest, std::str
   const std::int64_t batch = newest.plan->effective_batch();
   const std::int64_t samples = newest.cursor.dataset_samples;
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule before, ScheduleOf(was, *newest.plan, samples));
-  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule now, ScheduleOf(request.job, *newest.plan, samples));
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule now, ScheduleOf(request.job, request.plan, samples));
   const RunCursor& end = newest.cursor;
   const bool early = end.step < before.updates() && PatienceIsOver(was.evaluation, end.best);
   const bool waits = early && PatienceIsOver(request.job.evaluation, end.best);

@@ -103,10 +103,10 @@ Result<bool> RunCheckpointer::SaveIsDue(std::int64_t step, bool last) {
   return due || (postponed_ && writer_->has_room());
 }
 
-Status RunCheckpointer::AtBoundary(std::int64_t step, bool save, bool last) {
+Status RunCheckpointer::AtBoundary(std::int64_t step, bool save, bool must) {
   GACCD_RETURN_IF_ERROR(OfAllRanks(Poll()));
   if (!save || !saves()) return Status::Ok();
-  return GiveUpIfAsked(OfAllRanks(Save(last ? When::kNow : When::kWhenTheDiskAnswers)),
+  return GiveUpIfAsked(OfAllRanks(Save(must ? When::kNow : When::kWhenTheDiskAnswers)),
                        StrCat("after update ", step), ErrorKind::kTempFail);
 }
 

@@ -63,9 +63,9 @@ class RunCheckpointer {
   // or there was no room for it before.
   Result<bool> SaveIsDue(std::int64_t step, bool last);
   // After update `step`: polls the saves under way and saves, if it is due or was requested. Where
-  // two saves are under way and a disk does not answer, the save is postponed, but not the last
-  // one. REQUIRES: no other update is under way, as for all that saves.
-  Status AtBoundary(std::int64_t step, bool save, bool last);
+  // two saves are under way and a disk does not answer, the save is postponed, unless this very
+  // state is to be kept: `must`. REQUIRES: no other update is under way, as for all that saves.
+  Status AtBoundary(std::int64_t step, bool save, bool must);
   // Of the saves under way, where nothing is saved.
   Status Poll() { return saves() ? writer_->Poll() : Status::Ok(); }
   // At the end of a complete training: waits for the last save, and tries it again when the disk

@@ -208,8 +208,13 @@ Status Trainer::Resume(const LoadedState& state) {
   const Plan& was = *state.manifest.plan;
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule before,
                          ScheduleOf(saved, was, state.manifest.cursor.dataset_samples));
+  // A saved plan is without the rule of the learning rate; the saved job has it.
+  PlanRequest request = was.request();
+  request.lr_rule = saved.batch.lr_rule;
+  request.reference_batch = saved.batch.reference;
+  GACCD_ASSIGN_OR_RETURN(const Plan with_rule, Plan::Make(request));
   const std::string jump = LearningRateJump(
-      {saved, was.lr_factor(), before.updates()},
+      {saved, with_rule.lr_factor(), before.updates()},
       {inputs_.job, inputs_.plan.lr_factor(), inputs_.schedule.updates()}, start_.updates);
   if (!jump.empty() && comm_.rank() == 0) LogWarning(jump);
   if (inputs_.model.micro_values() > 0 && comm_.rank() == 0 &&
@@ -273,9 +278,9 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary,
     if (decision.action == StopAction::kExit || (decision.stops() && !complete)) {
       return control.Stop(StrCat("after update ", step), decision);
     }
+    const bool must_save = KeepsBest(step) || complete;
     GACCD_RETURN_IF_ERROR(control.AtBoundary(
-        step, save || KeepsBest(step) || complete || decision.action == StopAction::kSave,
-        complete));
+        step, save || must_save || decision.action == StopAction::kSave, must_save));
     if (next_plan_ && !complete) {
       GACCD_RETURN_IF_ERROR(ReportUntil(0, reporter, summary));
       GACCD_RETURN_IF_ERROR(ChangeLoads(step, control, reporter));

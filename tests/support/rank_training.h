@@ -50,7 +50,9 @@ inline Result<Plan> MakePlan(const Job& job, int ranks, const std::vector<double
                      .gpus_per_node = ranks,
                      .micro_batch = job.batch.micro,
                      .target_batch = FirstTarget(job.batch).value(),
+                     .rounding = job.batch.rounding,
                      .lr_rule = job.batch.lr_rule,
+                     .reference_batch = job.batch.reference,
                      .speeds = speeds,
                      .recompute = job.batch.recompute.value_or(Recompute::kNone),
                      .stages = job.pipeline.stages});

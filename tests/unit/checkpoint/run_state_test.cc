@@ -47,7 +47,7 @@ TEST(RunStateTest, AWindowIsContinuedOnlyByTheSameMicroSteps) {
       {"by length off, this job has on", [](WindowOfRun& now) { now.by_length = true; }},
       {"the divisor of the loss", [](WindowOfRun& now) { now.has_divisors = false; }},
       {"the precision", [](WindowOfRun& now) { now.job.precision = Precision::kBF16; }},
-      {"update 8 took 6 samples, in this job it takes 32",
+      {"update 8 took 6 samples after 224, in this job it takes 32 after 224",
        [](WindowOfRun& now) { now.job.epochs = 2; }},
   };
   for (const auto& test : cases) {

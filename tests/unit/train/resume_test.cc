@@ -294,6 +294,16 @@ TEST_F(ResumeTest, MoreEpochsAfterACosineMakeTheLearningRateJump) {
       << "up from the end of the cosine";
 }
 
+TEST_F(ResumeTest, TheRateOfARuleDoesNotJump) {
+  Job job = SmallJob();
+  job.batch.lr_rule = LrRule::kLinear;
+  job.batch.reference = 8;
+  job.schedule = {};
+  ASSERT_TRUE(Train(job, 2, 12, "never").ok());
+  job.epochs = 6;
+  EXPECT_THAT(Train(job, 2, 0, PathOf(24))->warnings, Not(HasSubstr("learning rate")));
+}
+
 // With last_cycle carry only the last update of a run may be smaller: update 8 of one epoch takes 6
 // samples, of two epochs 32.
 TEST_F(ResumeTest, AFinishedRunThatLeftASmallerUpdateBehindIsNotExtended) {
@@ -303,7 +313,8 @@ TEST_F(ResumeTest, AFinishedRunThatLeftASmallerUpdateBehindIsNotExtended) {
   ASSERT_TRUE(Train(job, 2, 4, "never").ok());
   job.epochs = 2;
   EXPECT_THAT(Train(job, 2, 0, "auto"),
-              IsError(ErrorKind::kConfig, "its update 8 took 6 samples, in this job it takes 32"));
+              IsError(ErrorKind::kConfig,
+                      "its update 8 took 6 samples after 224, in this job it takes 32"));
   const auto before = ValueOrThrow(Train(job, 2, 0, PathOf(4)));
   EXPECT_EQ(before.summary.samples, 2 * 230);
 }

@@ -256,6 +256,25 @@ TEST_F(SavingCheckpointerTest, ASaveIsPostponedWhileTwoAreNotWritten) {
   EXPECT_EQ(records_.back().step, 9);
 }
 
+// As the state of the best evaluation, which would be gone.
+TEST_F(SavingCheckpointerTest, AStateThatIsToBeKeptWaitsForTheDisk) {
+  RunCheckpointer& control = *checkpointer_;
+  control.BeginRun(nullptr, &progress_, &summary_);
+  disk_hangs_ = true;
+  for (const std::int64_t step : {2, 4}) {
+    summary_ = {.updates = step, .samples = 20 * step};
+    EXPECT_OK(control.AtBoundary(step, true, false));
+  }
+  std::jthread disk([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    disk_hangs_ = false;
+  });
+  summary_ = {.updates = 6, .samples = 120};
+  EXPECT_OK(control.AtBoundary(6, true, /*must=*/true));
+  EXPECT_OK(control.Finish());
+  EXPECT_EQ(checkpointer_->last_saved()->step, 6);
+}
+
 // Each of two ranks has accumulated for itself.
 TEST(RunCheckpointerTest, TheBytesOfAWindowAreThoseOfAllRanks) {
   const TempFolder folder;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -66,6 +67,23 @@ TEST_F(TargetScheduleTest, ContinuesInEveryStage) {
       EXPECT_LT(tests::Distance(rest.weights, whole.weights), 1e-6);
     }
   }
+}
+
+// Of the same size, the next update would take other samples.
+TEST_F(TargetScheduleTest, RefusesWhatTookOtherSamplesBefore) {
+  ASSERT_TRUE(Train(ChangingJob(), 2, 20, "never").ok());
+  Job earlier = ChangingJob();
+  earlier.batch.target_schedule->stage[2].at_update = 15;
+  EXPECT_THAT(Train(earlier, 2, 0, PathOf(20)),
+              IsError(ErrorKind::kConfig, "update 20 took 21 samples after"));
+  // On more ranks a stage that is rounded down to whole micro-batches has another batch.
+  Job floor = ChangingJob();
+  floor.batch.rounding = Rounding::kFloor;
+  floor.batch.target_schedule->stage = {{.at_update = 0, .at_samples = {}, .target = 30},
+                                        {.at_update = 2, .at_samples = {}, .target = 35}};
+  std::filesystem::remove_all(ckpt());
+  ASSERT_TRUE(Train(floor, 1, 6, "never").ok());
+  EXPECT_THAT(Train(floor, 3, 0, PathOf(6)), IsError(ErrorKind::kConfig, "update 6 took 35"));
 }
 
 TEST_F(TargetScheduleTest, TheRateFollowsTheBatchAndTheSamples) {
