@@ -51,6 +51,7 @@ struct LedgerEntry {
   int exit = 0;
   NextStep next = NextStep::kFail;
   std::string reason;
+  std::string suspect_hosts;
   std::optional<KilledRank> killed = {};
 };
 

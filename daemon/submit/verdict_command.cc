@@ -196,6 +196,7 @@ Result<std::string> RunVerdictCommand(const VerdictRequest& request) {
                         .exit = judgement.exit,
                         .next = judgement.next,
                         .reason = judgement.reason,
+                        .suspect_hosts = judgement.suspect_hosts,
                         .killed = facts.written ? facts.written->killed : std::nullopt},
                        mode);
     if (!kept.ok()) judgement.reason = StrCat(kept.message(), "; ", judgement.reason);

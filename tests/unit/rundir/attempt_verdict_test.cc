@@ -233,6 +233,7 @@ TEST_F(VerdictCommand, SaysWhatToDoAndKeepsTheLedger) {
   EXPECT_EQ(entries[0].exit, 69);
   EXPECT_EQ(entries[0].next, NextStep::kRequeue);
   EXPECT_EQ(entries[0].reason, "rank 5 on n3 is lost");
+  EXPECT_EQ(entries[0].suspect_hosts, "n3");
   EXPECT_EQ(entries[1].first, (CommittedStep{15, 0}));
   EXPECT_EQ(entries[1].last, (CommittedStep{30, 2}));
   EXPECT_EQ(entries[1].next, NextStep::kDone);
@@ -247,6 +248,7 @@ TEST_F(VerdictCommand, TheLedgerHasALineAnAttempt) {
                     .exit = 69,
                     .next = NextStep::kRequeue,
                     .reason = "a \"b\"\n",
+                    .suspect_hosts = "n3",
                     .killed = KilledRank{.step = 17, .memory_bytes = 5}};
   ASSERT_TRUE(AppendToLedger(path, entry).ok());
   ASSERT_TRUE(AppendToLedger(path, {.attempt = "001-7", .ended = "x"}).ok());
@@ -254,7 +256,7 @@ TEST_F(VerdictCommand, TheLedgerHasALineAnAttempt) {
             R"({"v":1,"attempt":"000-7","start_ts":"2026-11-20T01:02:03.000004Z",)"
             R"("end_ts":"2026-11-20T02:02:03.000004Z","first_step":-1,"first_micro_step":0,)"
             R"("last_step":15,"last_micro_step":2,"exit":69,"verdict":"requeue",)"
-            R"("reason":"a \"b\"\n","killed_step":17,"killed_memory_bytes":5})"
+            R"("reason":"a \"b\"\n","suspect_hosts":"n3","killed_step":17,"killed_memory_bytes":5})"
             "\n"
             R"({"v":1,"attempt":"001-7","end_ts":"x","first_step":-1,"first_micro_step":0,)"
             R"("last_step":-1,"last_micro_step":0,"exit":0,"verdict":"fail","reason":""})"
@@ -272,6 +274,7 @@ TEST_F(VerdictCommand, TheLedgerHasALineAnAttempt) {
   EXPECT_EQ(entries[0].last, entry.last);
   EXPECT_EQ(entries[0].next, NextStep::kRequeue);
   EXPECT_EQ(entries[0].reason, entry.reason);
+  EXPECT_EQ(entries[0].suspect_hosts, "n3");
   ASSERT_TRUE(entries[0].killed.has_value());
   EXPECT_EQ(entries[0].killed->memory_bytes, 5);
   EXPECT_EQ(entries[1].killed, std::nullopt);
