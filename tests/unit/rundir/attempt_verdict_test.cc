@@ -95,6 +95,15 @@ TEST(SrunErrors, OfRanksThatWereEnded) {
   EXPECT_THAT(SrunErrors(many), testing::EndsWith("n3: task 3: Killed; and 5 more"));
 }
 
+TEST(GaccdError, IsTheFirstLineWithWhichItEnded) {
+  EXPECT_EQ(GaccdError("4 ranks\ngaccd: warning: slow\n"
+                       "gaccd: rank 5 on n2: error (data, exit 65): a\x1b\n"
+                       "gaccd: error (config, exit 78): b"),
+            "rank 5 on n2: error (data, exit 65): a\\x1b");
+  EXPECT_EQ(GaccdError("x gaccd: error (data, exit 65): a\nerror (b"), "");
+  EXPECT_EQ(GaccdError(""), "");
+}
+
 TEST(JudgeAttempt, OutOfMemoryIsNoHostsFaultAndNotTriedAgain) {
   AttemptFacts facts{.srun_rc = 253};
   EXPECT_EQ(JudgeAttempt(facts).next, NextStep::kFail);
@@ -306,9 +315,28 @@ TEST_F(VerdictCommand, WithoutVerdictTheStatusOfThisAttemptSpeaks) {
   Write(run_ + "/STATUS.json",
         R"({"attempt_dir":"attempts/000-7","state":"running","host":"n1","step":12})");
   EXPECT_THAT(Run(Attempt("000-7"), 137), HasSubstr("rank 0 on n1 was last seen running after"));
-  EXPECT_EQ(Run(Attempt("001-7"), 137),
-            "requeue\nrank 0 left no verdict; srun returned 137 (SIGKILL)\n")
+  EXPECT_THAT(
+      Run(Attempt("001-7"), 137),
+      AllOf(StartsWith("requeue\nrank 0 left no verdict; srun returned 137 (SIGKILL); output "
+                       "of the ranks: /"),
+            EndsWith("/attempts/001-7\n")))
       << "the status belongs to another attempt";
+}
+
+// A job that is refused before the run folder is opened.
+TEST_F(VerdictCommand, WithoutVerdictTheErrorOfARankIsTheReason) {
+  const std::string dir = Attempt("000-7");
+  std::filesystem::create_directory(dir + "/rank");
+  Write(dir + "/rank/r00000.err", "a warning");
+  Write(dir + "/rank/r00001.err", "gaccd: rank 1 on n2: error (config, exit 78): --target-batch=0");
+  EXPECT_EQ(
+      Run(dir, 78),
+      "fail\nrank 0 left no verdict; srun returned 78; rank 1 on n2: error (config, exit 78): "
+      "--target-batch=0\n");
+  Write(dir + "/check.txt", "gaccd: rank 3 on n2: error (config, exit 78): no GPU");
+  EXPECT_THAT(Run(dir, 78), HasSubstr("; rank 3 on n2: error (config, exit 78): no GPU\n"));
+  Write(dir + "/verdict.json", R"({"verdict":"fail","exit":65,"reason":"labels"})");
+  EXPECT_EQ(Run(dir, 65), "fail\nlabels\n");
 }
 
 TEST_F(VerdictCommand, IsHeldAndSaysSoInAFile) {
