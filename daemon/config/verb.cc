@@ -152,10 +152,10 @@ it the way the training will be started:
   srun --mpi=pmix gaccd check
 
 Exits 78 and names the ranks when they cannot work together: different builds of
-gaccd or its libraries, ranks with and without a GPU, fewer GPUs than tasks on a
-node, two ranks on one GPU. Prints warnings for slow settings. In the text,
-equal ranks share a line; --format=json has one line a rank. With
---device=cpu the GPUs are not checked.
+gaccd or its libraries, ranks with and without a GPU, none with --device=cuda,
+fewer GPUs than tasks on a node, two ranks on one GPU. Prints warnings for slow
+settings. In the text, equal ranks share a line; --format=json has one line a
+rank. With --device=cpu the GPUs are not checked.
 )"},
     {Verb::kCkpt,
      "ckpt",
