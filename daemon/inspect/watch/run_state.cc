@@ -51,7 +51,8 @@ RunPhase PhaseAfter(int exit, const RunState& state) {
       break;
   }
   const bool stopped =
-      exit == static_cast<int>(ErrorKind::kNoRequeue) && PathExists(state.folder + "/STOP");
+      exit == static_cast<int>(ErrorKind::kInterrupted) ||
+      (exit == static_cast<int>(ErrorKind::kNoRequeue) && PathExists(state.folder + "/STOP"));
   return stopped || StoppedByFile(exit, state.reason) ? RunPhase::kStopped : RunPhase::kFailed;
 }
 

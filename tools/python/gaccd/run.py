@@ -11,6 +11,7 @@ from typing import Any, Iterator, Sequence, Union
 
 PathLike = Union[str, "os.PathLike[str]"]
 END_STATES = ("done", "failed")
+NOT_REQUEUED = (93, 130)  # exit codes: the file STOP, Ctrl-C twice
 
 
 class GaccdError(Exception):
@@ -66,9 +67,10 @@ class Run:
 
     def ended(self) -> bool:
         """Whether it has ended for good: a run that is only stopped is requeued and continues."""
-        state = self.state()
+        status = self.status()
         held = any((self.folder / name).exists() for name in ("STOP", "HOLD"))
-        return state in END_STATES or (state == "stopped" and held)
+        final = held or status.get("exit") in NOT_REQUEUED
+        return status["phase"] in END_STATES or (status["phase"] == "stopped" and final)
 
     def wait(self, timeout: float | None = None, poll: float = 10.0) -> str:
         """Until it has ended, through requeues; its state then. TimeoutError after `timeout` seconds."""

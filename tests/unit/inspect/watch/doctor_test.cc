@@ -160,6 +160,8 @@ TEST(Advise, FollowsFromPhaseExitAndFiles) {
   EXPECT_THAT(AdviceFor(RunPhase::kStopped, 69), HasSubstr("restart it"));
   EXPECT_THAT(AdviceFor(RunPhase::kStopped, 69), HasSubstr("sbatch --exclude=n3"));
   EXPECT_THAT(AdviceFor(RunPhase::kStopped, 137), HasSubstr("--mem"));
+  EXPECT_THAT(AdviceFor(RunPhase::kStopped, 130),
+              AllOf(HasSubstr("restart it to continue"), Not(HasSubstr("--mem"))));
   EXPECT_THAT(AdviceFor(RunPhase::kFailed, 2), HasSubstr("every node has the program"));
   EXPECT_THAT(AdviceFor(RunPhase::kFailed, 253), HasSubstr("--mem"));
   EXPECT_THAT(AdviceFor(RunPhase::kFailed, 65), HasSubstr("gaccd ckpt verify '/runs/a b'"));

@@ -101,6 +101,7 @@ TEST_F(RunStateTest, PhaseFollowsFromStateAgeAndExit) {
       {"done", R"(,"exit":0)", 1e6, RunPhase::kDone},
       {"failed", R"(,"exit":75)", 1e6, RunPhase::kStopped},
       {"failed", R"(,"exit":137)", 1, RunPhase::kStopped},
+      {"failed", R"(,"exit":130)", 1, RunPhase::kStopped},
       {"failed", R"(,"exit":93)", 1, RunPhase::kFailed},
       {"failed", R"(,"exit":70)", 1, RunPhase::kFailed},
   };
