@@ -214,8 +214,10 @@ std::vector<Advice> Advise(const AdviceFacts& facts) {
   if (facts.hold_file && state.phase != RunPhase::kDone) {
     const std::string file = ShellWord(state.folder + "/HOLD");
     advice.push_back(
-        {StrCat("restarts did not help, so it is held; once the cause is fixed: rm ", file),
-         StrCat("多次重启无效，因此被搁置；原因消除后：rm ", file)});
+        {StrCat("it does not start while the file HOLD exists, which says why; once the cause is "
+                "fixed: rm ",
+                file),
+         StrCat("文件 HOLD 存在时不会启动，其中写明原因；原因消除后：rm ", file)});
   }
   if (facts.disk_full) {
     const std::string folder = ShellWord(state.folder);

@@ -65,10 +65,11 @@ std::string JobOfAttempt(const std::string& attempt) {
   return job.substr(0, job.find('.'));
 }
 
-// Of an attempt that the job script has judged: it knows whether the run starts again.
+// Of an attempt that the job script has judged: it knows whether the run starts again. After its
+// last requeue it writes HOLD itself.
 RunPhase PhaseOf(const LedgerEntry& entry, const RunState& state) {
   if (entry.next == NextStep::kDone) return RunPhase::kDone;
-  const bool held = entry.next == NextStep::kNoRequeue && entry.reason.starts_with("held: ");
+  const bool held = entry.reason.starts_with("held: ") || PathExists(state.folder + "/HOLD");
   if (held || entry.next == NextStep::kFail) return RunPhase::kFailed;
   return PhaseAfter(entry.exit, state);
 }

@@ -148,6 +148,9 @@ TEST_F(RunStateTest, TheJobScriptHasTheLastWordOnTheEndOfAnAttempt) {
   state = Read(lost, 1);
   EXPECT_EQ(Name(state.phase), "stopped");
   EXPECT_EQ(state.suspect_hosts, "n3.site");
+  (void)folder_.Write("HOLD", "requeued 20 times already");
+  EXPECT_EQ(Name(Read(lost, 1).phase), "failed");
+  std::filesystem::remove(folder_.Path("HOLD"));
   Ledger({.attempt = "001-812",
           .exit = 75,
           .next = NextStep::kNoRequeue,
