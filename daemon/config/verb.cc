@@ -213,7 +213,8 @@ these leave it open (a job that waits, or writes nothing any more), SLURM is
 asked by squeue and sacct, if they are here.
   submitted exit 0: it was submitted to SLURM and has not started yet
   starting, running, done   exit 0
-  stale     exit 1: it was not written for 30 s, so rank 0 or its node is gone
+  stale     exit 1: it was not written for 30 s: rank 0 or its node is gone, or
+            the clocks of the two machines differ
   stopped   exit 1: it ended before its time, by a signal, the file STOP or a
             lost rank
   failed    exit 2

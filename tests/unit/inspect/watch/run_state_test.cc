@@ -111,6 +111,11 @@ TEST_F(RunStateTest, PhaseFollowsFromStateAgeAndExit) {
   }
 }
 
+TEST_F(RunStateTest, AClockThatIsAheadMayMakeARunStale) {
+  EXPECT_THAT(StateText(Read(StatusOf("running", ""), 31)),
+              HasSubstr("or the clocks of the two machines differ"));
+}
+
 TEST_F(RunStateTest, AClockThatIsBehindGivesNoNegativeAge) {
   EXPECT_EQ(Read(StatusOf("running", ""), -100).age_s, 0);
 }
