@@ -351,6 +351,11 @@ class HelpTest(unittest.TestCase):
                      "srun-rc speed rebalance").split():
             self.assertIn(f"--{flag}", text)
 
+    def test_what_is_on_by_default_is_said(self):
+        text = " ".join(run("help", "train").stdout.split())
+        self.assertRegex(text, r"--group-by-length for texts [^(]* \(default true\)")
+        self.assertNotIn("(default false)", text)
+
     def test_without_arguments_it_is_the_overview(self):
         done = run()
         self.assertEqual((done.returncode, done.stdout), (0, run("help").stdout), done.stderr)
