@@ -220,10 +220,11 @@ asked by squeue and sacct, if they are here.
   failed    exit 2
 --format=json: one line with folder, run, job, attempt_dir, host, phase (the
 word above), age_s, submitted_jobs, submitted_age_s, slurm (its words), world,
-device, epoch, step, steps_total, target, samples_total, loss,
-wall_samples_per_s, dur_p50_s, eta_s, step_age_s, save_step, save_age_s,
-failed_saves, dropped_lines, exit, reason,
-suspect_hosts; unknown ones are absent.
+device, loads (ranks x samples of an update), loads_step (the update before they
+changed), epoch, step, steps_total, target, samples_total, loss, best_metric,
+best_value, best_step, wall_samples_per_s, dur_p50_s, eta_s, step_age_s,
+save_step, save_age_s, failed_saves, dropped_lines, exit, reason, suspect_hosts;
+unknown ones are absent, empty or 0.
 )"},
     {Verb::kRuns, "runs", "list the runs in a folder, one line each", kRunFolderTextOrJson,
      R"([FOLDER] [--flag=value ...]
@@ -231,8 +232,7 @@ suspect_hosts; unknown ones are absent.
 Lists the run folders in this folder, or in the current one, and in its folders
 that are no run folders themselves (the runs of an array). best: the best
 evaluation so far, by the job's evaluation.metric, and its update.
---format=json: one line a run, with the keys of gaccd status, best_metric,
-best_value and best_step.
+--format=json: one line a run, with the keys of gaccd status.
 )"},
     {Verb::kStop, "stop", "save, stop, do not requeue", kRunFolder,
      R"(RUN-DIR

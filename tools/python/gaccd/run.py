@@ -55,7 +55,7 @@ class Run:
         return found.split(",") if found else []
 
     def status(self) -> dict[str, Any]:
-        """All that `gaccd status` knows (gaccd help status); what is not known is not there."""
+        """All that `gaccd status` knows (gaccd help status); what is not known is absent, empty or 0."""
         text = call([self._gaccd, "status", "--format=json", str(self.folder)], codes=(0, 1, 2))
         status: dict[str, Any] = json.loads(text)
         return status
