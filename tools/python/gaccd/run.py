@@ -39,7 +39,7 @@ def call(command: Sequence[str], codes: Sequence[int] = (0,), cwd: PathLike | No
 
 
 class Run:
-    """Reads the files of a run folder, by gaccd's own verbs; asks SLURM nothing, so ask as often as you like."""
+    """Reads the files of a run folder, by gaccd's own verbs; they ask SLURM where the files leave it open."""
 
     def __init__(self, folder: PathLike, gaccd: str = "gaccd") -> None:
         self.folder = Path(folder).absolute()
