@@ -197,7 +197,7 @@ For the job script, after srun: prints one word, what to do with the job.
   done       the training is complete
   requeue    start it again: it was stopped, or a node or a peer was lost
   norequeue  it would fail again, or the file STOP exists
-  fail       an error that a person must look at
+  fail       an error that needs a correction
 The next line is the reason. When hosts are suspected, a third line is the
 --exclude= flag for sbatch. Exits 0.
 
@@ -210,7 +210,7 @@ code of the run), held (restarts did not help), reason, suspect_hosts.
 Prints the state of the run in this folder, or in the current one: from its
 STATUS.json, which is written every 10 s, its ledger and its attempts. Where
 these leave it open (a job that waits, or writes nothing any more), SLURM is
-asked by squeue and sacct, if they are here.
+asked by squeue and sacct, where installed.
   submitted exit 0: it was submitted to SLURM and has not started yet
   starting, running, done   exit 0
   stale     exit 1: it was not written for 30 s: rank 0 or its node is gone, or
