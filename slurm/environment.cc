@@ -96,8 +96,9 @@ void ReadIdentity(Reader& reader, SlurmEnvironment& env) {
 
 Status Mismatch(std::string_view flag, std::int64_t flag_value, std::string_view variable,
                 std::string_view found) {
-  return {ErrorKind::kConfig, StrCat(flag, "=", flag_value, " but SLURM gave ", variable, "=",
-                                     found, ": leave the flag out, or submit with what it says")};
+  return {ErrorKind::kConfig,
+          StrCat(flag, "=", flag_value, " but SLURM gave ", variable, "=", found,
+                 ": leave the flag out, or submit with the same number")};
 }
 
 }  // namespace

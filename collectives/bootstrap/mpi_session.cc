@@ -45,7 +45,7 @@ Status CheckWorldOnAll(int world, const Environment& launcher) {
                 "exchange of the world check"));
   if (failed == 0 || !own.ok()) return own;
   return {ErrorKind::kConfig, StrCat("another rank was not started with this world of ", world,
-                                     world == 1 ? " rank" : " ranks", "; its message says more")};
+                                     world == 1 ? " rank" : " ranks", "; see its message")};
 }
 
 // The cores that the ranks of a node may use together.

@@ -183,7 +183,7 @@ Result<GenerationPlace> OnlyBest(GenerationPlace place) {
   if (best) return GenerationPlace{std::move(place.folder), {*best}, true};
   const std::int64_t step = BestStep(place.folder, place.generations);
   if (step == 0) {
-    return Status(ErrorKind::kData, StrCat("--best: '", place.folder, "' knows of no evaluation"));
+    return Status(ErrorKind::kData, StrCat("--best: '", place.folder, "' has no evaluation"));
   }
   return Status(ErrorKind::kData,
                 StrCat("--best: '", place.folder, "' holds no checkpoint of update ", step,

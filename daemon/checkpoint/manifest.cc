@@ -217,7 +217,7 @@ Status CheckParameters(const Manifest& manifest) {
   for (const ParameterRecord& parameter : manifest.parameters) {
     GACCD_RETURN_IF_ERROR(CheckName("parameter", parameter.name));
     if (!names.insert(parameter.name).second) {
-      return BadData(StrCat("parameter ", parameter.name, " comes twice"));
+      return BadData(StrCat("parameter ", parameter.name, " is given twice"));
     }
     if (Status shape = CheckShape(parameter.shape, DType::kF32); !shape.ok()) {
       return BadData(StrCat("parameter ", parameter.name, ": ", shape.message()));

@@ -57,7 +57,8 @@ HelpEntry FlagEntry(const FlagRow& row) {
   const bool choice = row.field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM;
   std::string text = choice ? RangeText(*row.field) : "";
   std::string help = FieldRule(*row.field).help();
-  if (const std::string given = DefaultText(*row.field); !given.empty() && !row.is_bool()) {
+  const std::string given = DefaultText(*row.field);
+  if (!given.empty() && given != "false") {
     help += StrCat(" (default ", given, ")");
   }
   text += StrCat(text.empty() ? "" : ": ", help);

@@ -73,7 +73,8 @@ Result<SpeedFlag> ParseSpeedFlag(std::string_view text) {
     auto hosts = ExpandHostlist(item.substr(0, colon));
     if (!hosts.ok()) return WrongItem(item, hosts.status().message());
     for (std::string& host : *hosts) {
-      if (!named.insert(host).second) return WrongItem(item, StrCat("host ", host, " comes twice"));
+      if (!named.insert(host).second)
+        return WrongItem(item, StrCat("host ", host, " is given twice"));
       flag.hosts.push_back({std::move(host), *speed});
     }
   }

@@ -152,10 +152,10 @@ it the way the training will be started:
   srun --mpi=pmix gaccd check
 
 Exits 78 and names the ranks when they cannot work together: different builds of
-gaccd or its libraries, ranks with and without a GPU, fewer GPUs than tasks on a
-node, two ranks on one GPU. Prints warnings for slow settings. In the text,
-equal ranks share a line; --format=json has one line a rank. With
---device=cpu the GPUs are not checked.
+gaccd or its libraries, ranks with and without a GPU, none with --device=cuda,
+fewer GPUs than tasks on a node, two ranks on one GPU. Prints warnings for slow
+settings. In the text, equal ranks share a line; --format=json has one line a
+rank. With --device=cpu the GPUs are not checked.
 )"},
     {Verb::kCkpt,
      "ckpt",
@@ -197,7 +197,7 @@ For the job script, after srun: prints one word, what to do with the job.
   done       the training is complete
   requeue    start it again: it was stopped, or a node or a peer was lost
   norequeue  it would fail again, or the file STOP exists
-  fail       an error that a person must look at
+  fail       an error that needs a correction
 The next line is the reason. When hosts are suspected, a third line is the
 --exclude= flag for sbatch. Exits 0.
 
@@ -210,19 +210,21 @@ code of the run), held (restarts did not help), reason, suspect_hosts.
 Prints the state of the run in this folder, or in the current one: from its
 STATUS.json, which is written every 10 s, its ledger and its attempts. Where
 these leave it open (a job that waits, or writes nothing any more), SLURM is
-asked by squeue and sacct, if they are here.
+asked by squeue and sacct, where installed.
   submitted exit 0: it was submitted to SLURM and has not started yet
   starting, running, done   exit 0
-  stale     exit 1: it was not written for 30 s, so rank 0 or its node is gone
+  stale     exit 1: it was not written for 30 s: rank 0 or its node is gone, or
+            the clocks of the two machines differ
   stopped   exit 1: it ended before its time, by a signal, the file STOP or a
             lost rank
   failed    exit 2
 --format=json: one line with folder, run, job, attempt_dir, host, phase (the
 word above), age_s, submitted_jobs, submitted_age_s, slurm (its words), world,
-device, epoch, step, steps_total, target, samples_total, loss,
-wall_samples_per_s, dur_p50_s, eta_s, step_age_s, save_step, save_age_s,
-failed_saves, dropped_lines, exit, reason,
-suspect_hosts; unknown ones are absent.
+device, loads (ranks x samples of an update), loads_step (the update before they
+changed), epoch, step, steps_total, target, samples_total, loss, best_metric,
+best_value, best_step, wall_samples_per_s, dur_p50_s, eta_s, step_age_s,
+save_step, save_age_s, failed_saves, dropped_lines, exit, reason, suspect_hosts;
+unknown ones are absent, empty or 0.
 )"},
     {Verb::kRuns, "runs", "list the runs in a folder, one line each", kRunFolderTextOrJson,
      R"([FOLDER] [--flag=value ...]
@@ -230,8 +232,7 @@ suspect_hosts; unknown ones are absent.
 Lists the run folders in this folder, or in the current one, and in its folders
 that are no run folders themselves (the runs of an array). best: the best
 evaluation so far, by the job's evaluation.metric, and its update.
---format=json: one line a run, with the keys of gaccd status, best_metric,
-best_value and best_step.
+--format=json: one line a run, with the keys of gaccd status.
 )"},
     {Verb::kStop, "stop", "save, stop, do not requeue", kRunFolder,
      R"(RUN-DIR

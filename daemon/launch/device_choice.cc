@@ -93,7 +93,7 @@ Result<DeviceChoice> DecideDevice(Device wanted, std::span<const RankGpu> ranks)
   }
   if (wanted == Device::kCuda) {
     return Status(
-        ErrorKind::kUnavailable,
+        ErrorKind::kConfig,
         StrCat("device cuda: expected a usable GPU on every rank, found none on ",
                ranks.size() - usable, " of ", ranks.size(), ": ", NameRanks(ranks, false)));
   }

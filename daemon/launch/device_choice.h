@@ -37,7 +37,7 @@ struct DeviceChoice {
 
 // By rank. `wanted`:
 //   kCpu    CPUs
-//   kCuda   GPUs; kUnavailable, naming them, when ranks have none
+//   kCuda   GPUs; kConfig, naming them, when ranks have none
 //   kAuto   GPUs when every rank has one, CPUs when none has; kConfig, naming the ranks of the
 //           smaller part with their reasons, when some have one and some have none
 // The result is without `gpu`.

@@ -51,6 +51,7 @@ struct LedgerEntry {
   int exit = 0;
   NextStep next = NextStep::kFail;
   std::string reason;
+  std::string suspect_hosts;
   std::optional<KilledRank> killed = {};
 };
 
@@ -59,6 +60,7 @@ struct AttemptFacts {
   std::optional<WrittenVerdict> written;
   std::optional<LastStatus> sign;
   std::string srun_errors = {};  // SrunErrors()
+  std::string said = {};         // without a verdict: the error of a rank, or where its output is
   bool stop_file = false;
   bool done_file = false;
   std::vector<LedgerEntry> before;  // the attempts before, oldest first

@@ -33,6 +33,7 @@ void VisitFields(auto& fields, auto& entry) {
   fields("exit", entry.exit);
   fields("verdict", verdict);
   fields("reason", entry.reason);
+  fields.When(!entry.suspect_hosts.empty(), [&] { fields("suspect_hosts", entry.suspect_hosts); });
   fields.Group("killed_step", entry.killed, [&](auto& killed) {
     fields("killed_step", killed.step);
     fields("killed_memory_bytes", killed.memory_bytes);

@@ -25,4 +25,17 @@ std::string SrunErrors(std::string_view text) {
   return words;
 }
 
+std::string GaccdError(std::string_view text) {
+  constexpr std::string_view kPrefix = "gaccd: ";
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.starts_with(kPrefix) && line.find("error (") != std::string_view::npos) {
+      return Printable(line.substr(kPrefix.size()));
+    }
+  }
+  return {};
+}
+
 }  // namespace gaccd

@@ -1,4 +1,4 @@
-// The errors of srun about the ranks that ended first, from its stderr (<attempt>/srun.err). Pure.
+// Why ranks ended, from what srun and they wrote to stderr (<attempt>/srun.err, rank/r*.err). Pure.
 #pragma once
 
 #include <string>
@@ -11,5 +11,9 @@ namespace gaccd {
 // themselves ("Exited with exit code 69"): they say why. At most four. Empty: it says nothing of
 // the kind.
 [[nodiscard]] std::string SrunErrors(std::string_view text);
+
+// "rank 5 on n2: error (data, exit 65): labels": the first line with which gaccd ended, without its
+// name. Empty: there is none.
+[[nodiscard]] std::string GaccdError(std::string_view text);
 
 }  // namespace gaccd

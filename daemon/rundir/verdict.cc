@@ -126,7 +126,7 @@ std::string MemoryText(const Verdict& verdict) {
 
 std::string KilledText(const Verdict& verdict) {
   return StrCat("; rank ", verdict.first->rank,
-                " left nothing behind, so it was killed from outside (SIGKILL, perhaps by the "
+                " wrote no crash record, so it was killed from outside (SIGKILL, perhaps by the "
                 "kernel for its memory)",
                 MemoryText(verdict));
 }
@@ -169,7 +169,7 @@ void AddCause(const std::vector<Suspect>& origins,
   }
   for (const auto& [host, ranks] : lost_nodes) {
     reason += StrCat("; all ", ranks, " ranks on ", host,
-                     " were lost and left nothing behind: the node or its network failed, or all "
+                     " were lost and wrote no crash record: the node or its network failed, or all "
                      "of them were killed there");
     if (host == first.host) reason += MemoryText(*verdict);
   }

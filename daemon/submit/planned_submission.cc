@@ -44,7 +44,12 @@ Status CheckWords(const Flags& flags) {
                         "': flags begin with --; arguments after -- are passed to sbatch"));
   }
   if (flags.array && flags.sweep.empty()) {
-    return Usage("--array needs a --set with several values, apart by commas");
+    std::string found;
+    for (const JobField& field : flags.job_fields) {
+      if (field.given.find("--set ") != std::string::npos) found += StrCat(" '", field.given, "'");
+    }
+    return Usage(StrCat("--array needs a --set with several values, separated by commas, found",
+                        found.empty() ? " none" : found));
   }
   return {};
 }

@@ -78,7 +78,7 @@ std::string Render(const SbatchScript& script) {
   const bool array = !script.tasks.empty();
   std::string text = StrCat("#!/bin/bash\n# Written by gaccd submit: ", script.plan, "\n",
                             "# To run it again: sbatch this file. Flags after it go to the "
-                            "training and win.\n",
+                            "training and override those below.\n",
                             Directives(script), "\n");
   for (const auto& [name, value] : script.variables) {
     text += StrCat("export ", name, "=", ShellWord(value), "\n");

@@ -23,8 +23,8 @@ std::string Seconds(double value) {
 }
 
 std::string Measured(const MeasuredTimes& times) {
-  return StrCat("twice an update of ", Seconds(times.update_p99_s), " (p99) and a save of ",
-                Seconds(times.save_s), ", as measured before, and 60 s");
+  return StrCat("an update of ", Seconds(times.update_p99_s), " (p99) and a save of ",
+                Seconds(times.save_s));
 }
 
 // A number of 1 to `most` digits; clears `good` where `text` is none.
@@ -61,9 +61,12 @@ SignalLead LeadOf(const std::optional<MeasuredTimes>& times,
   std::int64_t wanted = kDefaultLead;
   std::string reason = "as nothing was measured yet";
   if (times) {
-    const double asked = 2 * (times->update_p99_s + times->save_s) + 60;
-    wanted = std::clamp(static_cast<std::int64_t>(std::ceil(asked)), kMin, kMax);
-    reason = Measured(*times);
+    const double sum = 2 * (times->update_p99_s + times->save_s) + 60;
+    const auto asked = static_cast<std::int64_t>(std::ceil(sum));
+    wanted = std::clamp(asked, kMin, kMax);
+    reason = wanted == asked ? StrCat("twice ", Measured(*times), ", as measured before, and 60 s")
+                             : StrCat(wanted > asked ? "at least " : "at most ", wanted,
+                                      " s; measured: ", Measured(*times));
   }
   const std::int64_t most = time_limit_s.value_or(4 * kMax) / 4;
   const std::int64_t lead = std::min(wanted, most);
@@ -72,7 +75,7 @@ SignalLead LeadOf(const std::optional<MeasuredTimes>& times,
     return {0, "The time limit is too short for a signal: the ranks stop by the job's end time.",
             is_short};
   }
-  if (lead < wanted) reason = StrCat("a quarter of the time limit; ", wanted, " s ", reason);
+  if (lead < wanted) reason = StrCat("a quarter of the time limit, not ", wanted, " s: ", reason);
   return {lead, StrCat("The ranks save and stop ", lead, " s before the end: ", reason, "."),
           is_short};
 }

@@ -159,7 +159,7 @@ std::vector<std::string> SiteWarnings(const SiteAnswers& answers, std::string_vi
     }
   }
   if (!answers.mpi_types.empty() && !ListsMpi(answers.mpi_types, mpi)) {
-    warnings.push_back(StrCat("srun knows no --mpi=", mpi,
+    warnings.push_back(StrCat("srun does not support --mpi=", mpi,
                               " here (GACCD_MPI sets another): ", OnOneLine(answers.mpi_types)));
   }
   return warnings;

@@ -56,7 +56,8 @@ bool WantsGpus(const Flags& flags, Device device) {
   const std::string partition = PartitionOf(flags);
   if (!partition.empty()) words.push_back("--partition=" + partition);
   const bool gpus = Ask(words).find("gpu") != std::string::npos;
-  LogInfo(StrCat("device auto: the nodes have ", gpus ? "GPUs" : "no GPUs", ", sinfo says"));
+  LogInfo(
+      StrCat("device auto: the nodes have ", gpus ? "GPUs" : "no GPUs", ", according to sinfo"));
   return gpus;
 }
 

@@ -69,6 +69,24 @@ std::string ReadSrunErrors(const std::string& attempt_dir) {
   return text.ok() ? OnOneLine(SrunErrors(*text)) : std::string();
 }
 
+// Why a rank ended before there was a run folder to say it in.
+std::string ReadRankError(const std::string& attempt_dir) {
+  constexpr std::size_t kMaxBytes = 64 << 10;
+  constexpr std::size_t kMaxFiles = 100'000;
+  std::vector<std::string> files = {"/check.txt"};
+  if (const auto names = ListFolder(attempt_dir + "/rank", kMaxFiles); names.ok()) {
+    for (const std::string& name : *names) {
+      if (name.ends_with(".err")) files.push_back("/rank/" + name);
+    }
+  }
+  for (const std::string& file : files) {
+    const Result<std::string> text = ReadStart(attempt_dir + file, kMaxBytes);
+    const std::string error = text.ok() ? GaccdError(*text) : std::string();
+    if (!error.empty()) return error;
+  }
+  return StrCat("output of the ranks: ", OnOneLine(attempt_dir));
+}
+
 std::optional<LastStatus> ReadSign(const std::string& run_dir, const std::string& attempt) {
   const Result<std::string> text = ReadSmallFile(run_dir + "/STATUS.json", ErrorKind::kData);
   const auto status = text.ok() ? ReadStatus(*text) : std::nullopt;
@@ -176,6 +194,7 @@ Result<std::string> RunVerdictCommand(const VerdictRequest& request) {
   if (facts.written && !request.nodelist.empty()) {
     facts.written->suspect_hosts = NodesOf(facts.written->suspect_hosts, request.nodelist);
   }
+  if (!facts.written) facts.said = ReadRankError(attempt_dir);
   const unsigned mode = FileModeIn(attempt_dir);
   const bool told_before = !facts.before.empty() && facts.before.back().attempt == place.attempt;
   if (told_before) facts.before.pop_back();
@@ -196,6 +215,7 @@ Result<std::string> RunVerdictCommand(const VerdictRequest& request) {
                         .exit = judgement.exit,
                         .next = judgement.next,
                         .reason = judgement.reason,
+                        .suspect_hosts = judgement.suspect_hosts,
                         .killed = facts.written ? facts.written->killed : std::nullopt},
                        mode);
     if (!kept.ok()) judgement.reason = StrCat(kept.message(), "; ", judgement.reason);

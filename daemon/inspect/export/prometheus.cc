@@ -216,7 +216,8 @@ constexpr Metric kMetrics[] = {
      [](const RunMetrics& run, Samples& out) { out(run.figures.step, "straggler_rank"); }},
     {"gaccd_straggler_ratio", "gauge", "Its busy time over the median of the ranks.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.step, "straggler_ratio"); }},
-    {"gaccd_straggler_events_total", "counter", "Updates in which a rank of the node was it.",
+    {"gaccd_straggler_events_total", "counter",
+     "Updates in which a rank of the node was the slowest.",
      [](const RunMetrics& run, Samples& out) {
        for (const auto& [host, updates] : run.figures.stragglers) out("node", host, updates);
      }},
@@ -227,7 +228,7 @@ constexpr Metric kMetrics[] = {
      [](const RunMetrics& run, Samples& out) { out.OfRanks(run.ranks, "wait_s"); }},
     {"gaccd_rank_memory_bytes", "gauge", "Memory that it holds, without mapped files.",
      [](const RunMetrics& run, Samples& out) { out.OfRanks(run.ranks, "memory_bytes"); }},
-    {"gaccd_start_timestamp_seconds", "gauge", "Begin of the run.",
+    {"gaccd_start_timestamp_seconds", "gauge", "Start of the run.",
      [](const RunMetrics& run, Samples& out) {
        if (run.figures.begin) out(SecondsOf(*run.figures.begin));
      }},

@@ -188,11 +188,11 @@ void ReportDataBuilder::Finish() {
   data_.longest_s = durations_.back();
 }
 
-// What the job script recorded of an attempt that wrote no verdict.
+// The job script has the last word on how an attempt ended.
 void ApplyLedger(const std::string& run_dir, ReportData* data) {
   for (const LedgerEntry& entry : ReadLedger(run_dir + "/ledger.jsonl")) {
     const auto found = std::ranges::find(data->attempts, entry.attempt, &AttemptData::name);
-    if (found == data->attempts.end() || found->exit) continue;
+    if (found == data->attempts.end()) continue;
     found->exit = entry.exit;
     found->verdict = Name(entry.next);
     found->reason = entry.reason;

@@ -61,7 +61,7 @@ Advice AfterExit(int exit, const std::string& reason, const std::string& folder)
         StrCat("检查每个节点上是否都有该程序；各 rank 的输出：", folder,
                "/attempts 中最新一次尝试的 rank 目录")};
   }
-  if (IsSignalExit(exit)) {
+  if (IsSignalExit(exit) && exit != static_cast<int>(ErrorKind::kInterrupted)) {
     return {StrCat("it was killed by a signal; if the kernel was out of memory, ", memory.en,
                    "; otherwise restart it: it resumes from its newest checkpoint"),
             StrCat("它被信号终止；如果是内核因内存不足所为：", memory.zh,
@@ -85,12 +85,13 @@ Advice AfterExit(int exit, const std::string& reason, const std::string& folder)
     case ErrorKind::kUnavailable:
     case ErrorKind::kOs:
     case ErrorKind::kTempFail:
-    case ErrorKind::kInterrupted:
       return {
           "restart it: it resumes from its newest checkpoint; slurm/launch does so automatically",
           "重新启动，它会从最新的检查点继续；slurm/launch 会自动这样做"};
     case ErrorKind::kNoRequeue:
       if (!StoppedByFile(exit, reason)) break;
+      [[fallthrough]];
+    case ErrorKind::kInterrupted:
       return {"restart it to continue: it resumes from its newest checkpoint",
               "需要继续时重新启动：它会从最新的检查点继续"};
   }
@@ -213,8 +214,10 @@ std::vector<Advice> Advise(const AdviceFacts& facts) {
   if (facts.hold_file && state.phase != RunPhase::kDone) {
     const std::string file = ShellWord(state.folder + "/HOLD");
     advice.push_back(
-        {StrCat("restarts did not help, so it is held; once the cause is fixed: rm ", file),
-         StrCat("多次重启无效，因此被搁置；原因消除后：rm ", file)});
+        {StrCat("it does not start while the file HOLD exists, which says why; once the cause is "
+                "fixed: rm ",
+                file),
+         StrCat("文件 HOLD 存在时不会启动，其中写明原因；原因消除后：rm ", file)});
   }
   if (facts.disk_full) {
     const std::string folder = ShellWord(state.folder);

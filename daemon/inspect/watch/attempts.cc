@@ -17,6 +17,7 @@
 #include "daemon/inspect/watch/run_folders.h"
 #include "daemon/rundir/attempt_name.h"
 #include "daemon/rundir/ledger.h"
+#include "daemon/rundir/submissions.h"
 
 namespace gaccd {
 namespace {
@@ -72,6 +73,14 @@ std::vector<std::string> NotesOn(const std::vector<Attempt>& attempts, const std
   return notes;
 }
 
+Status NoAttempts(const std::string& run_dir) {
+  if (!IsRunFolder(run_dir)) return NoRunFolder(run_dir);
+  const auto submission = NewestSubmission(run_dir);
+  return {ErrorKind::kUsage,
+          StrCat("the run in '", run_dir, "' has no attempts yet",
+                 submission ? StrCat(": job ", submission->jobs, " has not begun") : "")};
+}
+
 bool MatchesFilter(const Attempt& attempt, std::string_view only) {
   int number = -1;
   const auto [end, error] = std::from_chars(only.data(), only.data() + only.size(), number);
@@ -84,11 +93,7 @@ bool MatchesFilter(const Attempt& attempt, std::string_view only) {
 Result<AttemptList> ListAttempts(const std::string& run_dir, std::string_view only) {
   const std::string folder = run_dir + "/attempts";
   GACCD_RETURN_IF_ERROR(CheckMayRead(run_dir));
-  if (!IsFolder(folder)) {
-    return Status(ErrorKind::kUsage, StrCat("'", run_dir,
-                                            "' is no run folder: it has no folder attempts; "
-                                            "expected what --run-dir was"));
-  }
+  if (!IsFolder(folder)) return NoAttempts(run_dir);
   GACCD_ASSIGN_OR_RETURN(const auto names, ListFolder(folder, kMaxAttempts));
   AttemptList list;
   for (const std::string& name : names) {

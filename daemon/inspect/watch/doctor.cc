@@ -14,6 +14,7 @@
 #include "daemon/inspect/watch/slurm_facts.h"
 #include "daemon/inspect/watch/state_text.h"
 #include "daemon/rundir/host_names.h"
+#include "daemon/rundir/ledger.h"
 #include "daemon/rundir/srun_errors.h"
 #include "daemon/telemetry/end_events.h"
 #include "daemon/telemetry/event_text.h"
@@ -30,12 +31,20 @@ std::string OnOneLine(std::string_view text) {
   return Printable(line);
 }
 
+// By the job script, which may know that no host is at fault; without it, by the ranks.
+std::string SuspectsOf(const Attempt& attempt, const std::vector<LedgerEntry>& ledger) {
+  const auto entry = std::ranges::find(ledger, attempt.name, &LedgerEntry::attempt);
+  if (entry != ledger.end()) return SafeHosts(entry->suspect_hosts);
+  const auto verdict = ReadEventFile(attempt.folder + "/verdict.json");
+  return verdict ? SafeHosts(std::string(verdict->Text("suspect_hosts"))) : std::string();
+}
+
 // Those of the newest attempt first, then whom most attempts suspect.
-std::vector<SuspectHost> FindSuspects(const std::vector<Attempt>& attempts, std::string* newest) {
+std::vector<SuspectHost> FindSuspects(const std::vector<Attempt>& attempts,
+                                      const std::vector<LedgerEntry>& ledger, std::string* newest) {
   std::map<std::string, int> counts;
   for (const Attempt& attempt : attempts) {
-    const auto verdict = ReadEventFile(attempt.folder + "/verdict.json");
-    *newest = verdict ? SafeHosts(std::string(verdict->Text("suspect_hosts"))) : std::string();
+    *newest = SuspectsOf(attempt, ledger);
     std::istringstream hosts(*newest);
     for (std::string host; std::getline(hosts, host, ',');) ++counts[host];
   }
@@ -163,7 +172,8 @@ Result<Diagnosis> DiagnoseFiles(const std::string& run_dir, WallTime now, const 
     const Attempt& newest = list.attempts.back();
     diagnosis.newest = newest.name;
     diagnosis.srun_errors = ReadSrunErrors(newest.folder);
-    diagnosis.suspects = FindSuspects(list.attempts, &diagnosis.state.suspect_hosts);
+    diagnosis.suspects = FindSuspects(list.attempts, ReadLedger(run_dir + "/ledger.jsonl"),
+                                      &diagnosis.state.suspect_hosts);
   }
   diagnosis.advice = Advise({.state = diagnosis.state,
                              .stop_file = PathExists(run_dir + "/STOP"),

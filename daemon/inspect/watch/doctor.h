@@ -39,7 +39,7 @@ struct SuspectHost {
 };
 
 struct Diagnosis {
-  RunState state;  // with the suspects of verdict.json
+  RunState state;  // with the suspects of the newest attempt
   std::size_t attempts = 0;
   std::string newest;                 // the name of the newest attempt
   std::vector<RankFailure> failures;  // of the newest attempt, the first one first

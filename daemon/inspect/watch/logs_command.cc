@@ -1,6 +1,8 @@
 #include "daemon/inspect/watch/logs_command.h"
 
 #include <chrono>
+#include <cstdio>
+#include <functional>
 #include <optional>
 #include <set>
 #include <thread>
@@ -10,6 +12,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/inspect/watch/event_stream.h"
 #include "daemon/inspect/watch/run_state.h"
+#include "daemon/inspect/watch/slurm_facts.h"
 #include "daemon/telemetry/log.h"
 
 namespace gaccd {
@@ -48,10 +51,37 @@ class Notes {
   std::set<std::string> warned_;
 };
 
-bool HasEnded(const std::string& folder) {
-  const auto state = ReadRunState(folder, std::chrono::system_clock::now());
-  return !state.ok() || (state->phase != RunPhase::kStarting && state->phase != RunPhase::kRunning);
-}
+// How long --follow goes on.
+class Follower {
+ public:
+  explicit Follower(const LogsRequest& request) : request_(request) {}
+
+  // Whether nothing comes after what the files have now. To be asked before they are read.
+  bool IsLast() {
+    if (!request_.follow) return true;
+    auto state = ReadRunState(request_.folder, std::chrono::system_clock::now());
+    if (!state.ok()) {
+      why_ = state.status().message();
+      return true;
+    }
+    AddSlurmFacts({&*state, 1}, std::ref(finder_));
+    if (!HasEndedForGood(*state)) return false;
+    why_ = StrCat("the run is ", Name(state->phase));
+    for (const std::string& more : {state->slurm, state->reason}) {
+      if (!more.empty()) why_ += StrCat("; ", more);
+    }
+    return true;
+  }
+  // On stderr: why it is the last.
+  void PrintWhy() const {
+    if (!why_.empty()) std::fputs(StrCat("gaccd: ", why_, "\n").c_str(), stderr);
+  }
+
+ private:
+  const LogsRequest& request_;
+  PatientFinder finder_;
+  std::string why_;
+};
 
 int LevelOf(const Event& event) {
   const std::string_view level = event.Text("lvl");
@@ -68,8 +98,9 @@ Status PrintEvents(const LogsRequest& request) {
   GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(request.folder, request.attempt,
                                                                EventStream::OfRanks::kRead));
   Output out;
+  Follower follower(request);
   while (true) {
-    const bool last = !request.follow || HasEnded(request.folder);
+    const bool last = follower.IsLast();
     Event event;
     while (stream.Next(&event)) {
       if (!Passes(event, request.filter)) continue;
@@ -81,6 +112,7 @@ Status PrintEvents(const LogsRequest& request) {
     GACCD_RETURN_IF_ERROR(stream.Refresh());
   }
   Notes().Warn(stream.notes());
+  follower.PrintWhy();
   return {};
 }
 
@@ -124,12 +156,15 @@ class TextPrinter {
 Status RunLogsCommand(const LogsRequest& request) {
   if (request.events) return PrintEvents(request);
   TextPrinter printer(request);
+  Follower follower(request);
   while (true) {
-    const bool last = !request.follow || HasEnded(request.folder);
+    const bool last = follower.IsLast();
     GACCD_RETURN_IF_ERROR(printer.PrintNew());
-    if (last) return {};
+    if (last) break;
     std::this_thread::sleep_for(kAgain);
   }
+  follower.PrintWhy();
+  return {};
 }
 
 }  // namespace gaccd

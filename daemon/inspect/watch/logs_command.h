@@ -13,11 +13,11 @@ struct LogsRequest {
   std::string attempt;  // as ListAttempts() takes it
   LogFilter filter;
   bool events = false;  // the lines of EventStream in place of the text
-  bool follow = false;  // what comes later, too, until the run ends
+  bool follow = false;  // what comes later, too, until the run has ended for good
 };
 
-// Prints the lines on stdout, and as warnings what is wrong with the files. kUsage:
-// ListAttempts(); kIo: stdout.
+// Prints the lines on stdout, and on stderr what is wrong with the files and why `follow` ends.
+// kUsage: ListAttempts(); kIo: stdout.
 Status RunLogsCommand(const LogsRequest& request);
 
 }  // namespace gaccd

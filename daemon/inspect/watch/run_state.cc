@@ -51,7 +51,8 @@ RunPhase PhaseAfter(int exit, const RunState& state) {
       break;
   }
   const bool stopped =
-      exit == static_cast<int>(ErrorKind::kNoRequeue) && PathExists(state.folder + "/STOP");
+      exit == static_cast<int>(ErrorKind::kInterrupted) ||
+      (exit == static_cast<int>(ErrorKind::kNoRequeue) && PathExists(state.folder + "/STOP"));
   return stopped || StoppedByFile(exit, state.reason) ? RunPhase::kStopped : RunPhase::kFailed;
 }
 
@@ -64,28 +65,33 @@ std::string JobOfAttempt(const std::string& attempt) {
   return job.substr(0, job.find('.'));
 }
 
-// The job script has the last word on an attempt whose ranks could not say how it ended, and on one
-// that ended before any of them wrote.
+// Of an attempt that the job script has judged: it knows whether the run starts again. After its
+// last requeue it writes HOLD itself.
+RunPhase PhaseOf(const LedgerEntry& entry, const RunState& state) {
+  if (entry.next == NextStep::kDone) return RunPhase::kDone;
+  const bool held = entry.reason.starts_with("held: ") || PathExists(state.folder + "/HOLD");
+  if (held || entry.next == NextStep::kFail) return RunPhase::kFailed;
+  return PhaseAfter(entry.exit, state);
+}
+
+// The job script has the last word on how an attempt ended: it knows what srun returned, and how
+// the attempts before ended.
 void AddLedger(const std::vector<LedgerEntry>& ledger, RunState& state, WallTime now) {
   if (ledger.empty()) return;
   const LedgerEntry& last = ledger.back();
-  const bool same = last.attempt == state.attempt;
   const auto ended = ParseTimestamp(last.ended);
-  if (!same) {
+  if (last.attempt != state.attempt) {
     // A job that was refused because the run lives writes a line, too.
     const bool older = state.has_status && ended && Age(*ended, now) >= state.age_s;
     if (!ended || older || (state.has_status && Lives(state))) return;
     state.attempt = Printable(last.attempt);
     state.job = JobOfAttempt(state.attempt);
   }
-  if (!same || !state.exit) {
-    state.exit = last.exit;
-    state.reason = Printable(last.reason);
-    state.suspect_hosts.clear();
-    if (ended) state.age_s = Age(*ended, now);
-    state.phase = PhaseAfter(last.exit, state);
-  }
-  if (last.next == NextStep::kDone) state.phase = RunPhase::kDone;
+  state.exit = last.exit;
+  state.reason = Printable(last.reason);
+  state.suspect_hosts = SafeHosts(last.suspect_hosts);
+  if (ended) state.age_s = Age(*ended, now);
+  state.phase = PhaseOf(last, state);
 }
 
 // The newest attempt, where it began in the last `age_s` seconds and nothing else is known of it.

@@ -25,6 +25,13 @@ std::vector<std::string> Split(const std::string& list) {
   return parts;
 }
 
+// A job that SLURM stopped goes back to the queue, unless its folder says otherwise.
+bool WillBeRequeued(const RunState& state) {
+  return state.phase == RunPhase::kStopped && !state.job.starts_with("local-") &&
+         NextStepOf(state.exit.value_or(0)) == NextStep::kRequeue &&
+         !PathExists(state.folder + "/STOP") && !PathExists(state.folder + "/HOLD");
+}
+
 // The jobs that may still write into the folder; none where the files say enough.
 std::vector<std::string> OpenJobs(const RunState& state) {
   std::vector<std::string> jobs;
@@ -109,6 +116,24 @@ void AddSlurmFacts(std::span<RunState> runs, const JobFinder& find) {
     const std::vector<std::string> jobs = OpenJobs(state);
     if (!jobs.empty()) Judge(state, jobs, *known);
   }
+}
+
+std::optional<JobStates> PatientFinder::operator()(std::span<const std::string> ids) {
+  constexpr std::chrono::seconds kBetween{30};
+  const auto now = std::chrono::steady_clock::now();
+  const std::vector<std::string> wanted(ids.begin(), ids.end());
+  if (!asked_ || now - *asked_ >= kBetween || wanted != ids_) {
+    answer_ = FindJobStates(ids);
+    asked_ = now;
+    ids_ = wanted;
+  }
+  return answer_;
+}
+
+bool HasEndedForGood(const RunState& state) {
+  const bool ended = state.phase == RunPhase::kDone || state.phase == RunPhase::kStopped ||
+                     state.phase == RunPhase::kFailed;
+  return state.gone_in_slurm || (ended && !WillBeRequeued(state));
 }
 
 }  // namespace gaccd

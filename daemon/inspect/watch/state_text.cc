@@ -72,7 +72,11 @@ std::string PhaseText(const RunState& state) {
   if (state.exit) return StrCat(Name(state.phase), " ", Ago(state.age_s), ", exit ", *state.exit);
   if (!state.has_status) return std::string(Name(state.phase));
   std::string text = StrCat(Name(state.phase), ", STATUS.json was written ", Ago(state.age_s));
-  if (state.phase == RunPhase::kStale) text += ": rank 0 or its node is gone, or the folder hangs";
+  if (state.phase == RunPhase::kStale) {
+    text +=
+        ": rank 0 or its node is gone, or the folder hangs, or the clocks of the two machines "
+        "differ";
+  }
   return text;
 }
 

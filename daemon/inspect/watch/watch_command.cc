@@ -4,8 +4,6 @@
 
 #include <chrono>
 #include <functional>
-#include <optional>
-#include <span>
 #include <thread>
 #include <vector>
 
@@ -16,7 +14,6 @@
 #include "daemon/inspect/watch/run_state.h"
 #include "daemon/inspect/watch/slurm_facts.h"
 #include "daemon/inspect/watch/state_text.h"
-#include "daemon/rundir/next_step.h"
 #include "daemon/telemetry/log.h"
 
 namespace gaccd {
@@ -27,34 +24,6 @@ constexpr std::chrono::seconds kRefresh{2};
 bool Ended(RunPhase phase) {
   return phase == RunPhase::kDone || phase == RunPhase::kStopped || phase == RunPhase::kFailed;
 }
-
-// A job that SLURM stopped goes back to the queue, unless its folder says otherwise.
-bool WillBeRequeued(const RunState& state) {
-  return state.phase == RunPhase::kStopped && !state.job.starts_with("local-") &&
-         NextStepOf(state.exit.value_or(0)) == NextStep::kRequeue &&
-         !PathExists(state.folder + "/STOP") && !PathExists(state.folder + "/HOLD");
-}
-
-// SLURM is asked at most so often, and at once for other jobs.
-class PatientFinder {
- public:
-  std::optional<JobStates> operator()(std::span<const std::string> ids) {
-    constexpr std::chrono::seconds kBetween{30};
-    const auto now = std::chrono::steady_clock::now();
-    const std::vector<std::string> wanted(ids.begin(), ids.end());
-    if (!asked_ || now - *asked_ >= kBetween || wanted != ids_) {
-      answer_ = FindJobStates(ids);
-      asked_ = now;
-      ids_ = wanted;
-    }
-    return answer_;
-  }
-
- private:
-  std::optional<std::chrono::steady_clock::time_point> asked_;
-  std::vector<std::string> ids_;
-  std::optional<JobStates> answer_;
-};
 
 std::string_view WhatFollows(RunPhase phase, RunRequest what) {
   if (what == RunRequest::kSave) return "the run saves after its next update and removes the file";
@@ -86,8 +55,7 @@ Result<int> RunStatusCommand(const WatchRequest& request) {
     const std::string text = request.json ? StateJson(state) : StateText(state);
     const bool redraw = request.watch && terminal && !request.json;
     GACCD_RETURN_IF_ERROR(PrintOut(redraw ? StrCat("\x1b[H\x1b[J", text) : text));
-    const bool ended = state.gone_in_slurm || (Ended(state.phase) && !WillBeRequeued(state));
-    if (!request.watch || ended) return ExitOf(state.phase);
+    if (!request.watch || HasEndedForGood(state)) return ExitOf(state.phase);
     std::this_thread::sleep_for(kRefresh);
   }
 }

@@ -182,7 +182,7 @@ TEST_F(CkptCommandTest, TheBestIsShownKeptAndExported) {
                                 .path = folder_.path(),
                                 .out = folder_.Path("best.safetensors"),
                                 .best = true};
-  EXPECT_THAT(RunCkptCommand(export_best), IsError(ErrorKind::kData, "knows of no evaluation"));
+  EXPECT_THAT(RunCkptCommand(export_best), IsError(ErrorKind::kData, "has no evaluation"));
   SmallRun run = run_;
   run.best_step = 6;
   std::filesystem::remove_all(folder_.Path("ckpt"));

@@ -148,7 +148,7 @@ TEST(ManifestTest, RefusesWhatCannotBe) {
   EXPECT_THAT(error([](Manifest& m) {
                 m.parameters.push_back({"w", {2}, 6});
               }),
-              HasSubstr("parameter w comes twice"));
+              HasSubstr("parameter w is given twice"));
   EXPECT_THAT(error([](Manifest& m) { m.cursor.optimizer_updates = 4; }),
               HasSubstr("at most 3 optimiser updates"));
   EXPECT_THAT(

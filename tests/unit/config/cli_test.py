@@ -317,6 +317,9 @@ class JsonTest(unittest.TestCase):
             [verdict] = self.lines("verdict", f"--attempt-dir={folder}/attempts/latest")
             self.assertEqual(" ".join(verdict), "attempt verdict exit held reason suspect_hosts")
             self.assertEqual((verdict["verdict"], verdict["exit"]), ("done", 0))
+            [status] = self.lines("status", folder)
+            promised = re.findall(r"\w+", run("help", "status").stdout.split("--format=json")[1])
+            self.assertEqual([key for key in status if key not in promised], [])
 
     def test_selftest_has_a_line_per_mode(self):
         modes = self.lines("selftest", "--nodes=1", "--gpus-per-node=3")
@@ -350,6 +353,11 @@ class HelpTest(unittest.TestCase):
                      "on-bad-record bad-record-quota digest-every heartbeat-seconds attempt-dir "
                      "srun-rc speed rebalance").split():
             self.assertIn(f"--{flag}", text)
+
+    def test_what_is_on_by_default_is_said(self):
+        text = " ".join(run("help", "train").stdout.split())
+        self.assertRegex(text, r"--group-by-length for texts [^(]* \(default true\)")
+        self.assertNotIn("(default false)", text)
 
     def test_without_arguments_it_is_the_overview(self):
         done = run()

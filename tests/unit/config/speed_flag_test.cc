@@ -49,7 +49,7 @@ TEST(SpeedFlagTest, WhatIsWrongIsNamed) {
         "n1:1,n[1-2]:0.5", "measured:1,measured:2", "n1:1e7"}) {
     EXPECT_THAT(error(wrong), HasKind(ErrorKind::kUsage)) << wrong;
   }
-  EXPECT_THAT(error("n[1-3]:1,n2:0.5"), HasMessage("--speed: 'n2:0.5': host n2 comes twice"));
+  EXPECT_THAT(error("n[1-3]:1,n2:0.5"), HasMessage("--speed: 'n2:0.5': host n2 is given twice"));
 }
 
 TEST(SpeedFlagTest, RanksHaveTheSpeedOfTheirHost) {

@@ -85,9 +85,8 @@ TEST(DecideDevice, CudaNeedsAGpuOnEveryRank) {
   std::vector<RankGpu> ranks(4, kWith);
   EXPECT_EQ(DecideDevice(Device::kCuda, ranks)->device, Device::kCuda);
   ranks[2] = kWithout;
-  EXPECT_THAT(
-      DecideDevice(Device::kCuda, ranks),
-      IsError(ErrorKind::kUnavailable, "found none on 1 of 4: rank 2 on n2 (no NVIDIA driver)"));
+  EXPECT_THAT(DecideDevice(Device::kCuda, ranks),
+              IsError(ErrorKind::kConfig, "found none on 1 of 4: rank 2 on n2 (no NVIDIA driver)"));
 }
 
 TEST(DecideDevice, CpuDoesNotLookAtGpus) {

@@ -95,6 +95,15 @@ TEST(SrunErrors, OfRanksThatWereEnded) {
   EXPECT_THAT(SrunErrors(many), testing::EndsWith("n3: task 3: Killed; and 5 more"));
 }
 
+TEST(GaccdError, IsTheFirstLineWithWhichItEnded) {
+  EXPECT_EQ(GaccdError("4 ranks\ngaccd: warning: slow\n"
+                       "gaccd: rank 5 on n2: error (data, exit 65): a\x1b\n"
+                       "gaccd: error (config, exit 78): b"),
+            "rank 5 on n2: error (data, exit 65): a\\x1b");
+  EXPECT_EQ(GaccdError("x gaccd: error (data, exit 65): a\nerror (b"), "");
+  EXPECT_EQ(GaccdError(""), "");
+}
+
 TEST(JudgeAttempt, OutOfMemoryIsNoHostsFaultAndNotTriedAgain) {
   AttemptFacts facts{.srun_rc = 253};
   EXPECT_EQ(JudgeAttempt(facts).next, NextStep::kFail);
@@ -233,6 +242,7 @@ TEST_F(VerdictCommand, SaysWhatToDoAndKeepsTheLedger) {
   EXPECT_EQ(entries[0].exit, 69);
   EXPECT_EQ(entries[0].next, NextStep::kRequeue);
   EXPECT_EQ(entries[0].reason, "rank 5 on n3 is lost");
+  EXPECT_EQ(entries[0].suspect_hosts, "n3");
   EXPECT_EQ(entries[1].first, (CommittedStep{15, 0}));
   EXPECT_EQ(entries[1].last, (CommittedStep{30, 2}));
   EXPECT_EQ(entries[1].next, NextStep::kDone);
@@ -247,6 +257,7 @@ TEST_F(VerdictCommand, TheLedgerHasALineAnAttempt) {
                     .exit = 69,
                     .next = NextStep::kRequeue,
                     .reason = "a \"b\"\n",
+                    .suspect_hosts = "n3",
                     .killed = KilledRank{.step = 17, .memory_bytes = 5}};
   ASSERT_TRUE(AppendToLedger(path, entry).ok());
   ASSERT_TRUE(AppendToLedger(path, {.attempt = "001-7", .ended = "x"}).ok());
@@ -254,7 +265,7 @@ TEST_F(VerdictCommand, TheLedgerHasALineAnAttempt) {
             R"({"v":1,"attempt":"000-7","start_ts":"2026-11-20T01:02:03.000004Z",)"
             R"("end_ts":"2026-11-20T02:02:03.000004Z","first_step":-1,"first_micro_step":0,)"
             R"("last_step":15,"last_micro_step":2,"exit":69,"verdict":"requeue",)"
-            R"("reason":"a \"b\"\n","killed_step":17,"killed_memory_bytes":5})"
+            R"("reason":"a \"b\"\n","suspect_hosts":"n3","killed_step":17,"killed_memory_bytes":5})"
             "\n"
             R"({"v":1,"attempt":"001-7","end_ts":"x","first_step":-1,"first_micro_step":0,)"
             R"("last_step":-1,"last_micro_step":0,"exit":0,"verdict":"fail","reason":""})"
@@ -272,6 +283,7 @@ TEST_F(VerdictCommand, TheLedgerHasALineAnAttempt) {
   EXPECT_EQ(entries[0].last, entry.last);
   EXPECT_EQ(entries[0].next, NextStep::kRequeue);
   EXPECT_EQ(entries[0].reason, entry.reason);
+  EXPECT_EQ(entries[0].suspect_hosts, "n3");
   ASSERT_TRUE(entries[0].killed.has_value());
   EXPECT_EQ(entries[0].killed->memory_bytes, 5);
   EXPECT_EQ(entries[1].killed, std::nullopt);
@@ -303,9 +315,28 @@ TEST_F(VerdictCommand, WithoutVerdictTheStatusOfThisAttemptSpeaks) {
   Write(run_ + "/STATUS.json",
         R"({"attempt_dir":"attempts/000-7","state":"running","host":"n1","step":12})");
   EXPECT_THAT(Run(Attempt("000-7"), 137), HasSubstr("rank 0 on n1 was last seen running after"));
-  EXPECT_EQ(Run(Attempt("001-7"), 137),
-            "requeue\nrank 0 left no verdict; srun returned 137 (SIGKILL)\n")
+  EXPECT_THAT(
+      Run(Attempt("001-7"), 137),
+      AllOf(StartsWith("requeue\nrank 0 left no verdict; srun returned 137 (SIGKILL); output "
+                       "of the ranks: /"),
+            EndsWith("/attempts/001-7\n")))
       << "the status belongs to another attempt";
+}
+
+// A job that is refused before the run folder is opened.
+TEST_F(VerdictCommand, WithoutVerdictTheErrorOfARankIsTheReason) {
+  const std::string dir = Attempt("000-7");
+  std::filesystem::create_directory(dir + "/rank");
+  Write(dir + "/rank/r00000.err", "a warning");
+  Write(dir + "/rank/r00001.err", "gaccd: rank 1 on n2: error (config, exit 78): --target-batch=0");
+  EXPECT_EQ(
+      Run(dir, 78),
+      "fail\nrank 0 left no verdict; srun returned 78; rank 1 on n2: error (config, exit 78): "
+      "--target-batch=0\n");
+  Write(dir + "/check.txt", "gaccd: rank 3 on n2: error (config, exit 78): no GPU");
+  EXPECT_THAT(Run(dir, 78), HasSubstr("; rank 3 on n2: error (config, exit 78): no GPU\n"));
+  Write(dir + "/verdict.json", R"({"verdict":"fail","exit":65,"reason":"labels"})");
+  EXPECT_EQ(Run(dir, 65), "fail\nlabels\n");
 }
 
 TEST_F(VerdictCommand, IsHeldAndSaysSoInAFile) {

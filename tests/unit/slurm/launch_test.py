@@ -308,7 +308,11 @@ class Launch(WithStandIns):
         self.assertEqual(self.log("srun"), [])
 
     def test_requeues_only_so_often(self):
+        hold = self.dir / "runs/demo-91/HOLD"
+        done = self.launch(SRUN_RC="75", GACCD_MAX_REQUEUE="0")
+        self.assertEqual((done.returncode, hold.exists()), (93, False))
         self.assertEqual(self.launch(SRUN_RC="75", SLURM_RESTART_COUNT="20").returncode, 93)
+        self.assertEqual(hold.read_text(), "requeued 20 times already, GACCD_MAX_REQUEUE=20\n")
         self.assertEqual(self.log("scontrol"), [])
 
     def test_every_attempt_has_its_folder(self):

@@ -95,8 +95,10 @@ class Package(unittest.TestCase):
 
     def test_a_stopped_run_is_not_at_its_end(self):
         run = self.submit()
-        (run.folder / "STATUS.json").write_text('{"v":1,"ts":"2999-01-01T00:00:00.000000Z","state":"failed","exit":75}')
-        self.assertEqual((run.state(), run.ended()), ("stopped", False))
+        ts = '"v":1,"ts":"2999-01-01T00:00:00.000000Z"'
+        for code, ended in ((130, True), (75, False)):
+            (run.folder / "STATUS.json").write_text(f'{{{ts},"state":"failed","exit":{code}}}')
+            self.assertEqual((run.state(), run.ended()), ("stopped", ended))
         (run.folder / "HOLD").touch()
         self.assertTrue(run.ended())
 

@@ -25,7 +25,7 @@ SbatchScript SmallScript() {
 TEST(SbatchScript, IsWhatWasAskedFor) {
   EXPECT_EQ(Render(SmallScript()), R"(#!/bin/bash
 # Written by gaccd submit: 2 nodes x 3 = 6 ranks
-# To run it again: sbatch this file. Flags after it go to the training and win.
+# To run it again: sbatch this file. Flags after it go to the training and override those below.
 #SBATCH --job-name=r50
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=3

@@ -11,9 +11,18 @@ namespace {
 
 TEST(LeadOf, FollowsFromWhatWasMeasured) {
   EXPECT_EQ(LeadOf(MeasuredTimes{.update_p99_s = 10.2, .save_s = 40}, {}).seconds, 161);
-  EXPECT_EQ(LeadOf(MeasuredTimes{.update_p99_s = 0.1, .save_s = 0}, {}).seconds, 120);
+  EXPECT_THAT(
+      LeadOf(MeasuredTimes{.update_p99_s = 10.2, .save_s = 40}, {}).reason,
+      HasSubstr("161 s before the end: twice an update of 10.2 s (p99) and a save of 40 s"));
+  const SignalLead shortest = LeadOf(MeasuredTimes{.update_p99_s = 0.1, .save_s = 2}, {});
+  EXPECT_EQ(shortest.seconds, 120);
+  EXPECT_THAT(shortest.reason,
+              HasSubstr("120 s before the end: at least 120 s; measured: an update "
+                        "of 0.1 s (p99) and a save of 2 s."));
   EXPECT_EQ(LeadOf(MeasuredTimes{.update_p99_s = 9000, .save_s = 9000}, 1'000'000).seconds, 36'060);
-  EXPECT_EQ(LeadOf(MeasuredTimes{.update_p99_s = 9e3, .save_s = 9e4}, 1'000'000).seconds, 65'535);
+  const SignalLead longest = LeadOf(MeasuredTimes{.update_p99_s = 9e3, .save_s = 9e4}, 1'000'000);
+  EXPECT_EQ(longest.seconds, 65'535);
+  EXPECT_THAT(longest.reason, HasSubstr("at most 65535 s; measured: "));
   EXPECT_EQ(LeadOf({}, {}).seconds, kDefaultLead);
   EXPECT_THAT(LeadOf({}, {}).reason, HasSubstr("nothing was measured"));
 }

@@ -181,7 +181,10 @@ class Submit(unittest.TestCase):
         self.submit("--run=r", "--strict", "--rounding=floor", code=78)
         self.submit("--run=r", "--target-batch=0", code=64)
         self.submit("--run=r", "extra", code=64)
-        self.submit("--run=r", "--array", code=64)
+        said = self.submit("--run=r", "--array", code=64).stderr
+        self.assertIn("several values, separated by commas, found none", said)
+        said = self.submit("--run=r", "--array", "--set", "seed=3", code=64).stderr
+        self.assertIn("separated by commas, found '--set seed=3'", said)
         self.submit("--run=r", "--set", "optimizer.lr=0.1,0.01", code=64)
         self.submit("--run=r", "--array", "--set", "optimizer.lr=0.1,", code=64)
         self.submit("--run=r", "--time=tomorrow", code=64)
@@ -253,7 +256,7 @@ class Submit(unittest.TestCase):
     def test_the_cluster_is_asked_once_and_warned_of(self):
         said = self.submit("--run=r", "--dry-run", PREEMPT="CANCEL", GACCD_MPI="pmi2").stderr
         self.assertIn("partition main cancels a job that is preempted", said)
-        self.assertIn("srun knows no --mpi=pmi2 here", said)
+        self.assertIn("srun does not support --mpi=pmi2 here", said)
         self.assertNotIn("main cancels", self.submit("--run=r", "--dry-run").stderr)
         alone = self.submit("--run=r", "--dry-run", PATH="/nonexistent")
         self.assertIn("SLURM gave no answer: cannot start scontrol", alone.stderr)

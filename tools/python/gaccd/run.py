@@ -11,6 +11,7 @@ from typing import Any, Iterator, Sequence, Union
 
 PathLike = Union[str, "os.PathLike[str]"]
 END_STATES = ("done", "failed")
+NOT_REQUEUED = (93, 130)  # exit codes: the file STOP, Ctrl-C twice
 
 
 class GaccdError(Exception):
@@ -38,7 +39,7 @@ def call(command: Sequence[str], codes: Sequence[int] = (0,), cwd: PathLike | No
 
 
 class Run:
-    """Reads the files of a run folder, by gaccd's own verbs; asks SLURM nothing, so ask as often as you like."""
+    """Reads the files of a run folder, by gaccd's own verbs; they ask SLURM where the files leave it open."""
 
     def __init__(self, folder: PathLike, gaccd: str = "gaccd") -> None:
         self.folder = Path(folder).absolute()
@@ -54,7 +55,7 @@ class Run:
         return found.split(",") if found else []
 
     def status(self) -> dict[str, Any]:
-        """All that `gaccd status` knows (gaccd help status); what is not known is not there."""
+        """All that `gaccd status` knows (gaccd help status); what is not known is absent, empty or 0."""
         text = call([self._gaccd, "status", "--format=json", str(self.folder)], codes=(0, 1, 2))
         status: dict[str, Any] = json.loads(text)
         return status
@@ -66,9 +67,10 @@ class Run:
 
     def ended(self) -> bool:
         """Whether it has ended for good: a run that is only stopped is requeued and continues."""
-        state = self.state()
+        status = self.status()
         held = any((self.folder / name).exists() for name in ("STOP", "HOLD"))
-        return state in END_STATES or (state == "stopped" and held)
+        final = held or status.get("exit") in NOT_REQUEUED
+        return status["phase"] in END_STATES or (status["phase"] == "stopped" and final)
 
     def wait(self, timeout: float | None = None, poll: float = 10.0) -> str:
         """Until it has ended, through requeues; its state then. TimeoutError after `timeout` seconds."""

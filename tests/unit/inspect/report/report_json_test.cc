@@ -202,6 +202,17 @@ TEST_F(ReportTest, AttemptsHaveTheirFailuresAndChanges) {
                                                 R"({"name":"","before":"","after":"lr: 0.2"}])");
 }
 
+TEST_F(ReportTest, AnAttemptEndedAsTheJobScriptJudgedIt) {
+  run_.Event("001-812", 63, "verdict", R"(,"verdict":"requeue","exit":69,"reason":"lost")");
+  run_.Append("ledger.jsonl",
+              R"({"attempt":"001-812","exit":253,"verdict":"fail","reason":"more --mem"})"
+              "\n");
+  const Json page = Written();
+  EXPECT_EQ(Of(page, "attempts/1/exit"), "253");
+  EXPECT_EQ(Of(page, "attempts/1/verdict"), "\"fail\"");
+  EXPECT_EQ(Of(page, "attempts/1/reason"), "\"more --mem\"");
+}
+
 TEST_F(ReportTest, WhereAllOnlySawOthersLostTheFirstOneIsShown) {
   RunFiles other;
   other.Event("000-9", 0, "run_start");

@@ -61,6 +61,25 @@ TEST_F(DoctorTest, NamesTheFirstFailureTheHostsAndTheExcludeLine) {
   EXPECT_EQ(ExitOf(found.state.phase), 1);
 }
 
+// It was killed at the same place twice, so the job is too large: `gaccd verdict` suspects nobody.
+TEST_F(DoctorTest, ItSuspectsWhomTheJobScriptSuspects) {
+  State(R"(,"state":"failed","exit":69,"reason":"rank 5 on n3 was lost","suspect_hosts":"n3")");
+  run_.Event("000-812", 1, "run_start");
+  Verdict("000-812", "n3,n7");
+  run_.Event("001-812", 40, "run_start");
+  Verdict("001-812", "n3");
+  run_.Append("ledger.jsonl",
+              R"({"attempt":"000-812","exit":69,"verdict":"requeue","suspect_hosts":"n7"})"
+              "\n"
+              R"({"attempt":"001-812","exit":69,"verdict":"requeue","reason":"too large"})"
+              "\n");
+  const Diagnosis found = Find();
+  ASSERT_EQ(found.suspects.size(), 1);
+  EXPECT_EQ(found.suspects[0].host, "n7");
+  EXPECT_EQ(found.state.suspect_hosts, "");
+  EXPECT_THAT(DiagnosisText(found), Not(HasSubstr("--exclude")));
+}
+
 // Rank 0 was silent too long and lived: no rank failed by itself, but somebody was the first to see
 // it.
 TEST_F(DoctorTest, WhereAllOnlySawOthersLostTheFirstRecordIsShown) {
@@ -141,6 +160,8 @@ TEST(Advise, FollowsFromPhaseExitAndFiles) {
   EXPECT_THAT(AdviceFor(RunPhase::kStopped, 69), HasSubstr("restart it"));
   EXPECT_THAT(AdviceFor(RunPhase::kStopped, 69), HasSubstr("sbatch --exclude=n3"));
   EXPECT_THAT(AdviceFor(RunPhase::kStopped, 137), HasSubstr("--mem"));
+  EXPECT_THAT(AdviceFor(RunPhase::kStopped, 130),
+              AllOf(HasSubstr("restart it to continue"), Not(HasSubstr("--mem"))));
   EXPECT_THAT(AdviceFor(RunPhase::kFailed, 2), HasSubstr("every node has the program"));
   EXPECT_THAT(AdviceFor(RunPhase::kFailed, 253), HasSubstr("--mem"));
   EXPECT_THAT(AdviceFor(RunPhase::kFailed, 65), HasSubstr("gaccd ckpt verify '/runs/a b'"));

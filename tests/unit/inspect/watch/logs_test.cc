@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <filesystem>
 #include <sstream>
 #include <thread>
 
@@ -129,8 +130,39 @@ TEST_F(LogsTest, FollowsUntilTheRunEnds) {
       status("done", R"(,"exit":0)");
     });
     EXPECT_THAT(Messages({.events = events, .follow = true}), HasSubstr("second"));
+    EXPECT_THAT(notes_, HasSubstr("gaccd: the run is done\n"));
     later.join();
   }
+}
+
+// It says nothing for long, or it waits in the queue: it may continue.
+TEST_F(LogsTest, FollowsARunThatIsStaleOrWillBeRequeued) {
+  Log("000-812", 0, 'I', 1, "first");
+  const auto status = [&](std::string_view attempt, std::string_view state) {
+    const std::string text =
+        StrCat(R"({"ts":"2020-11-20T03:00:00.000000Z","job":"other","attempt_dir":"attempts/)",
+               attempt, R"(","state":)", state, "}");
+    ASSERT_TRUE(ReplaceFile(run_.Path("STATUS.json"), text, false).ok());
+  };
+  for (const char* before : {R"("running")", R"("failed","exit":75)"}) {
+    status("000-812", before);
+    std::thread later([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      Log("001-812", 0, 'I', 2, "second");
+      status("001-812", R"("failed","exit":78,"reason":"no data")");
+    });
+    EXPECT_THAT(Messages({.follow = true}), HasSubstr("second")) << before;
+    EXPECT_THAT(notes_, HasSubstr("gaccd: the run is failed; no data\n"));
+    later.join();
+    std::filesystem::remove_all(run_.Path("attempts/001-812"));
+  }
+}
+
+TEST_F(LogsTest, ARunThatHasNotBegunHasNoAttempts) {
+  const auto print = [&] { return RunLogsCommand({.folder = run_.path()}); };
+  EXPECT_THAT(print(), IsError(ErrorKind::kUsage, "is no run folder"));
+  run_.Append("submit.jsonl", StrCat(R"({"v":1,"ts":")", At(1), R"(","jobs":"812"})", "\n"));
+  EXPECT_THAT(print(), IsError(ErrorKind::kUsage, "has no attempts yet: job 812 has not begun"));
 }
 
 }  // namespace

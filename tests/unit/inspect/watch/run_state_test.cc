@@ -101,6 +101,7 @@ TEST_F(RunStateTest, PhaseFollowsFromStateAgeAndExit) {
       {"done", R"(,"exit":0)", 1e6, RunPhase::kDone},
       {"failed", R"(,"exit":75)", 1e6, RunPhase::kStopped},
       {"failed", R"(,"exit":137)", 1, RunPhase::kStopped},
+      {"failed", R"(,"exit":130)", 1, RunPhase::kStopped},
       {"failed", R"(,"exit":93)", 1, RunPhase::kFailed},
       {"failed", R"(,"exit":70)", 1, RunPhase::kFailed},
   };
@@ -110,13 +111,20 @@ TEST_F(RunStateTest, PhaseFollowsFromStateAgeAndExit) {
   }
 }
 
+TEST_F(RunStateTest, AClockThatIsAheadMayMakeARunStale) {
+  EXPECT_THAT(StateText(Read(StatusOf("running", ""), 31)),
+              HasSubstr("or the clocks of the two machines differ"));
+}
+
 TEST_F(RunStateTest, AClockThatIsBehindGivesNoNegativeAge) {
   EXPECT_EQ(Read(StatusOf("running", ""), -100).age_s, 0);
 }
 
 TEST_F(RunStateTest, TheLedgerKnowsHowAnAttemptEndedThatCouldNotSayIt) {
-  const LedgerEntry entry{.attempt = "001-812", .exit = 137, .reason = "node n1 was lost"};
-  ASSERT_TRUE(AppendToLedger(folder_.path() + "/ledger.jsonl", entry).ok());
+  Ledger({.attempt = "001-812",
+          .exit = 137,
+          .next = NextStep::kRequeue,
+          .reason = "node n1 was lost"});
   RunState state = Read(StatusOf("running", ""), 60);
   EXPECT_EQ(Name(state.phase), "stopped");
   EXPECT_EQ(state.reason, "node n1 was lost");
@@ -126,6 +134,35 @@ TEST_F(RunStateTest, TheLedgerKnowsHowAnAttemptEndedThatCouldNotSayIt) {
                   .ok());
   state = Read(StatusOf("running", ""), 60);
   EXPECT_EQ(Name(state.phase), "stale");
+}
+
+TEST_F(RunStateTest, TheJobScriptHasTheLastWordOnTheEndOfAnAttempt) {
+  const std::string lost =
+      StatusOf("failed", R"(,"exit":69,"reason":"rank 5 was lost","suspect_hosts":"n3")");
+  Ledger({.attempt = "001-812", .exit = 253, .next = NextStep::kFail, .reason = "more --mem"});
+  RunState state = Read(lost, 1);
+  EXPECT_EQ(Name(state.phase), "failed");
+  EXPECT_EQ(state.exit, 253);
+  EXPECT_EQ(state.reason, "more --mem");
+  EXPECT_EQ(state.suspect_hosts, "");
+  Ledger({.attempt = "001-812",
+          .exit = 69,
+          .next = NextStep::kRequeue,
+          .reason = "rank 5 was lost",
+          .suspect_hosts = "n3.site"});
+  state = Read(lost, 1);
+  EXPECT_EQ(Name(state.phase), "stopped");
+  EXPECT_EQ(state.suspect_hosts, "n3.site");
+  (void)folder_.Write("HOLD", "requeued 20 times already");
+  EXPECT_EQ(Name(Read(lost, 1).phase), "failed");
+  std::filesystem::remove(folder_.Path("HOLD"));
+  Ledger({.attempt = "001-812",
+          .exit = 75,
+          .next = NextStep::kNoRequeue,
+          .reason = "held: 3 restarts in a row brought no new checkpoint; the last: SIGTERM"});
+  state = Read(StatusOf("failed", R"(,"exit":75,"reason":"SIGTERM")"), 1);
+  EXPECT_EQ(Name(state.phase), "failed") << "it is not requeued";
+  EXPECT_THAT(state.reason, StartsWith("held: "));
 }
 
 TEST_F(RunStateTest, WhatWasSubmittedIsShownUntilItBegins) {
