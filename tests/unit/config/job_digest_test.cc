@@ -1,8 +1,12 @@
 // Jobs under flags, and the digest by which ranks see that they have the same.
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -10,6 +14,7 @@
 #include "daemon/config/fields.h"
 #include "daemon/config/job_text.h"
 #include "daemon/config/spelled.h"
+#include "proto/field.pb.h"
 #include "proto/job.pb.h"
 #include "tests/support/status_matchers.h"
 #include "tests/unit/config/job_text_util.h"
@@ -108,6 +113,52 @@ TEST(JobOverlayTest, SetTakesElementsOfListsOfNumbers) {
   EXPECT_EQ(std::get<MlpSpec>(set("1", "64")->model.architecture).widths[1], 64);
   EXPECT_THAT(set("1", "0"), IsError(ErrorKind::kUsage, "must be at least 1"));
   EXPECT_THAT(set("3", "1"), IsError(ErrorKind::kUsage, "expected widths[0] to widths[2]"));
+}
+
+// What is wrong with a message whose list of numbers has this value; its other required fields
+// are 1.
+std::string ProblemOfList(const google::protobuf::FieldDescriptor& list, double value) {
+  const google::protobuf::Descriptor& type = *list.containing_type();
+  const std::unique_ptr<google::protobuf::Message> message(
+      google::protobuf::MessageFactory::generated_factory()->GetPrototype(&type)->New());
+  const auto& write = *message->GetReflection();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const auto& other = *type.field(i);
+    if (&other == &list || !FieldRule(other).required()) continue;
+    if (other.is_repeated()) {
+      write.AddInt64(message.get(), &other, 1);
+    } else {
+      EXPECT_OK(SetField(*message, other.name(), "1", ListElement::kMustExist));
+    }
+  }
+  if (list.cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE) {
+    write.AddDouble(message.get(), &list, value);
+  } else {
+    write.AddInt64(message.get(), &list, static_cast<std::int64_t>(value));
+  }
+  return CheckFields(*message).message();
+}
+
+TEST(JobTextTest, EveryListOfNumbersHasItsRange) {
+  int ranges = 0;
+  for (const NamedField& leaf : LeafFields(*proto::Job::descriptor())) {
+    const auto& field = *leaf.field;
+    if (!field.is_repeated() || field.message_type() != nullptr) continue;
+    const auto expect_refused = [&](double value) {
+      EXPECT_THAT(ProblemOfList(field, value),
+                  AllOf(StartsWith(field.name() + "[0]: must be "), HasSubstr(", found ")))
+          << leaf.path;
+      ++ranges;
+    };
+    const proto::Field& rule = FieldRule(field);
+    if (rule.has_min()) expect_refused(rule.min() - 1);
+    if (rule.has_above()) expect_refused(rule.above());
+    if (rule.has_max()) expect_refused(rule.max() + 1);
+    if (rule.has_below()) expect_refused(rule.below());
+    if (field.cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE) continue;
+    expect_refused(std::nan(""));
+  }
+  EXPECT_GT(ranges, 30);
 }
 
 // Those enums that are not made from proto/.
