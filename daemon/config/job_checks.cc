@@ -124,7 +124,12 @@ Status CheckImages(const SourceSpec& source, std::string_view field, bool traini
   return CheckRange(images->random_erasing->ratio, name("random_erasing.ratio"));
 }
 
-Status CheckChannels(const DataSpec& data) {
+// What every verb reads, predict as well.
+Status CheckFeatures(const DataSpec& data) {
+  GACCD_RETURN_IF_ERROR(CheckImages(data.train, "data.train", /*training=*/true));
+  if (data.eval) {
+    GACCD_RETURN_IF_ERROR(CheckImages(*data.eval, "data.eval", /*training=*/false));
+  }
   const auto is_other = [](const SourceSpec& source) {
     return !std::holds_alternative<ImagesSpec>(source);
   };
@@ -311,12 +316,7 @@ Status CheckMixing(const Job& job) {
 Status CheckTargets(const Job& job) {
   GACCD_RETURN_IF_ERROR(CheckMixing(job));
   GACCD_RETURN_IF_ERROR(CheckMasked(job.data.train, "data.train"));
-  GACCD_RETURN_IF_ERROR(CheckImages(job.data.train, "data.train", /*training=*/true));
-  GACCD_RETURN_IF_ERROR(CheckChannels(job.data));
-  if (job.data.eval) {
-    GACCD_RETURN_IF_ERROR(CheckMasked(*job.data.eval, "data.eval"));
-    GACCD_RETURN_IF_ERROR(CheckImages(*job.data.eval, "data.eval", /*training=*/false));
-  }
+  if (job.data.eval) GACCD_RETURN_IF_ERROR(CheckMasked(*job.data.eval, "data.eval"));
   GACCD_RETURN_IF_ERROR(CheckLossFitsSource(job.model.loss, job.data.train, "data.train"));
   if (job.data.eval) {
     GACCD_RETURN_IF_ERROR(CheckLossFitsSource(job.model.loss, *job.data.eval, "data.eval"));
@@ -374,6 +374,7 @@ Status CheckWholeJob(const Job& job, Verb verb) {
   if (sgd != nullptr && sgd->nesterov && sgd->momentum == 0) {
     return Bad("optimizer.sgd.nesterov: needs a momentum above 0, found 0");
   }
+  GACCD_RETURN_IF_ERROR(CheckFeatures(job.data));
   if (verb != Verb::kPredict) GACCD_RETURN_IF_ERROR(CheckTargets(job));
   if (job.epochs == 0 && job.max_updates == 0) {
     return Bad("epochs: 0 means no end, so max_updates must be at least 1, found 0");

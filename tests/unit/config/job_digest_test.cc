@@ -182,7 +182,6 @@ TEST(JobOverlayTest, TheStructsHaveTheDefaultsAndNamesOfTheDescription) {
   EXPECT_EQ(Name(Precision::kBF16), "bf16");
 }
 
-// What only GPUs do is refused before anything runs; with device auto it is not known yet.
 TEST(JobOverlayTest, PredictionsNeedNoTargets) {
   const std::string unlabelled = With(kFull, "classes: 10", "");
   const auto job = ValueOrThrow(ParseJobText(unlabelled, "job.txtpb", Verb::kPredict));
@@ -194,6 +193,26 @@ TEST(JobOverlayTest, PredictionsNeedNoTargets) {
   }
 }
 
+TEST(JobOverlayTest, ImagesToPredictAreCheckedAsThoseOfATraining) {
+  const std::string text =
+      With(With(kFull, "idx { images: \"train-images.gz\" labels: \"train-labels.gz\" }",
+                "images { path: 'train' classes: 10 size: 28 }"),
+           "npy { features: \"x.npy\" targets: \"y.npy\" classes: 10 }",
+           "images { path: 'test' classes: 10 size: 28 }");
+  const auto changed = [&](std::string_view from, std::string_view to) {
+    return ParseJobText(With(text, from, to), "job.txtpb", Verb::kPredict);
+  };
+  EXPECT_OK(changed("seed", "seed").status());
+  EXPECT_THAT(changed("'test'", "'test' horizontal_flip: 0.5"),
+              IsError(ErrorKind::kConfig, "data.eval.images: expected no random operation"));
+  EXPECT_THAT(changed("'train'", "'train' random_resized_crop { scale: 0.5 }"),
+              IsError(ErrorKind::kConfig, "expected a least and a largest value, found 1 values"));
+  EXPECT_THAT(
+      ParseJobText(With(kFull, "mean: 0.5", "channel_mean: 0.5"), "job.txtpb", Verb::kPredict),
+      IsError(ErrorKind::kConfig, "channel_mean and channel_std are for the source images only"));
+}
+
+// What only GPUs do is refused before anything runs; with device auto it is not known yet.
 TEST(JobOverlayTest, CpusHaveNoTf32) {
   const std::string tf32 = StrCat(kMinimal, "tf32: true");
   Flags cpu;
