@@ -161,6 +161,12 @@ Status CheckPairs(const LayerSpec& layer, const std::string& where) {
       layer.kind);
 }
 
+Status CheckGhostSize(std::string_view where, BatchStatistics stats, std::int64_t ghost_size) {
+  if (stats == BatchStatistics::kGhost || ghost_size == BatchNormSpec().ghost_size) return {};
+  return Bad(StrCat(where, ".ghost_size: needs stats ghost, found ghost_size ", ghost_size,
+                    " and stats ", Name(stats)));
+}
+
 Status CheckLayers(std::span<const LayerSpec> layers, std::string_view where) {
   std::set<std::string_view> names;
   for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -169,6 +175,9 @@ Status CheckLayers(std::span<const LayerSpec> layers, std::string_view where) {
       return Bad(StrCat(layer, ".name: two layers are called '", layers[i].name, "'"));
     }
     GACCD_RETURN_IF_ERROR(CheckPairs(layers[i], layer));
+    const auto* norm = std::get_if<BatchNormSpec>(&layers[i].kind);
+    if (norm == nullptr) continue;
+    GACCD_RETURN_IF_ERROR(CheckGhostSize(layer + ".batch_norm", norm->stats, norm->ghost_size));
   }
   return {};
 }
@@ -216,19 +225,42 @@ Status CheckVit(const VitSpec& vit) {
   return CheckWidthOfHeads("vit", vit.width, vit.heads);
 }
 
+// A field that has no effect together with another one is a mistake.
+Status CheckResnet(const ResnetSpec& resnet) {
+  constexpr std::size_t kMostStages = 8;
+  const std::int64_t depth = resnet.depth;
+  const std::size_t stages = resnet.blocks.size();
+  if (stages > kMostStages) {
+    return Bad(
+        StrCat("model.resnet.blocks: expected at most ", kMostStages, " stages, found ", stages));
+  }
+  if (stages == 0 && depth != 18 && depth != 34 && depth != 50) {
+    return Bad(StrCat("model.resnet.depth: expected 18, 34 or 50, or blocks, found ", depth));
+  }
+  if (stages > 0 && depth != ResnetSpec().depth) {
+    return Bad(StrCat("model.resnet: expected depth or blocks, found depth ", depth,
+                      " and blocks of ", stages, " stages"));
+  }
+  if (stages == 0 && depth != 50 && resnet.block == ResnetBlock::kBottleneck) {
+    return Bad(StrCat("model.resnet.block: bottleneck needs blocks or depth 50, found depth ",
+                      depth, " and no blocks"));
+  }
+  if (resnet.groups > 0 && resnet.stats != BatchStatistics::kWindow) {
+    return Bad(StrCat("model.resnet.stats: ", Name(resnet.stats),
+                      " needs batch norms, groups 0, found groups ", resnet.groups));
+  }
+  return CheckGhostSize("model.resnet", resnet.stats, resnet.ghost_size);
+}
+
 Status CheckArchitecture(const ModelSpec& model) {
   if (const auto* mlp = std::get_if<MlpSpec>(&model.architecture); mlp && mlp->widths.size() < 2) {
     return Bad(StrCat("model.mlp.widths: expected at least 2, found ", mlp->widths.size()));
   }
   if (const auto* resnet = std::get_if<ResnetSpec>(&model.architecture)) {
-    constexpr std::size_t kMostStages = 8;
-    const std::int64_t depth = resnet->depth;
-    if (resnet->blocks.size() > kMostStages) {
-      return Bad(StrCat("model.resnet.blocks: expected at most ", kMostStages, " stages, found ",
-                        resnet->blocks.size()));
-    }
-    if (!resnet->blocks.empty() || depth == 18 || depth == 34 || depth == 50) return {};
-    return Bad(StrCat("model.resnet.depth: expected 18, 34 or 50, or blocks, found ", depth));
+    return CheckResnet(*resnet);
+  }
+  if (const auto* graph = std::get_if<GraphSpec>(&model.architecture)) {
+    return CheckGhostSize("model.graph", graph->stats, graph->ghost_size);
   }
   if (const auto* gpt = std::get_if<GptSpec>(&model.architecture)) {
     return CheckWidthOfHeads("gpt", gpt->width, gpt->heads);
