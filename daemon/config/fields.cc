@@ -101,20 +101,33 @@ Status Bad(const std::string& path, std::string_view problem) {
 
 Status CheckMessage(const Message& message, const std::string& path);
 
+// Element `i` of a list.
+Status CheckElement(const Message& message, const FieldDescriptor& field, int i,
+                    const std::string& path) {
+  const auto& read = *message.GetReflection();
+  const auto number = [&](auto value) {
+    const std::string problem = NumberProblem(field, static_cast<double>(value));
+    return problem.empty() ? Status() : Bad(path, StrCat(problem, ", found ", value));
+  };
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      return CheckMessage(read.GetRepeatedMessage(message, &field, i), path);
+    case FieldDescriptor::CPPTYPE_INT64:
+      return number(read.GetRepeatedInt64(message, &field, i));
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return number(read.GetRepeatedDouble(message, &field, i));
+    default:
+      return {};  // lists of other types have no rules
+  }
+}
+
 Status CheckField(const Message& message, const FieldDescriptor& field, const std::string& path) {
   const auto& read = *message.GetReflection();
   if (field.is_repeated()) {
     const int size = read.FieldSize(message, &field);
     if (size == 0 && FieldRule(field).required()) return Bad(path, "is required, at least one");
     for (int i = 0; i < size; ++i) {
-      const std::string element = StrCat(path, "[", i, "]");
-      if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-        GACCD_RETURN_IF_ERROR(CheckMessage(read.GetRepeatedMessage(message, &field, i), element));
-      } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_INT64) {
-        const std::int64_t value = read.GetRepeatedInt64(message, &field, i);
-        const std::string problem = NumberProblem(field, static_cast<double>(value));
-        if (!problem.empty()) return Bad(element, StrCat(problem, ", found ", value));
-      }
+      GACCD_RETURN_IF_ERROR(CheckElement(message, field, i, StrCat(path, "[", i, "]")));
     }
     return {};
   }

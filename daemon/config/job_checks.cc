@@ -124,7 +124,12 @@ Status CheckImages(const SourceSpec& source, std::string_view field, bool traini
   return CheckRange(images->random_erasing->ratio, name("random_erasing.ratio"));
 }
 
-Status CheckChannels(const DataSpec& data) {
+// What every verb reads, predict as well.
+Status CheckFeatures(const DataSpec& data) {
+  GACCD_RETURN_IF_ERROR(CheckImages(data.train, "data.train", /*training=*/true));
+  if (data.eval) {
+    GACCD_RETURN_IF_ERROR(CheckImages(*data.eval, "data.eval", /*training=*/false));
+  }
   const auto is_other = [](const SourceSpec& source) {
     return !std::holds_alternative<ImagesSpec>(source);
   };
@@ -156,6 +161,12 @@ Status CheckPairs(const LayerSpec& layer, const std::string& where) {
       layer.kind);
 }
 
+Status CheckGhostSize(std::string_view where, BatchStatistics stats, std::int64_t ghost_size) {
+  if (stats == BatchStatistics::kGhost || ghost_size == BatchNormSpec().ghost_size) return {};
+  return Bad(StrCat(where, ".ghost_size: needs stats ghost, found ghost_size ", ghost_size,
+                    " and stats ", Name(stats)));
+}
+
 Status CheckLayers(std::span<const LayerSpec> layers, std::string_view where) {
   std::set<std::string_view> names;
   for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -164,6 +175,9 @@ Status CheckLayers(std::span<const LayerSpec> layers, std::string_view where) {
       return Bad(StrCat(layer, ".name: two layers are called '", layers[i].name, "'"));
     }
     GACCD_RETURN_IF_ERROR(CheckPairs(layers[i], layer));
+    const auto* norm = std::get_if<BatchNormSpec>(&layers[i].kind);
+    if (norm == nullptr) continue;
+    GACCD_RETURN_IF_ERROR(CheckGhostSize(layer + ".batch_norm", norm->stats, norm->ghost_size));
   }
   return {};
 }
@@ -211,19 +225,42 @@ Status CheckVit(const VitSpec& vit) {
   return CheckWidthOfHeads("vit", vit.width, vit.heads);
 }
 
+// A field that has no effect together with another one is a mistake.
+Status CheckResnet(const ResnetSpec& resnet) {
+  constexpr std::size_t kMostStages = 8;
+  const std::int64_t depth = resnet.depth;
+  const std::size_t stages = resnet.blocks.size();
+  if (stages > kMostStages) {
+    return Bad(
+        StrCat("model.resnet.blocks: expected at most ", kMostStages, " stages, found ", stages));
+  }
+  if (stages == 0 && depth != 18 && depth != 34 && depth != 50) {
+    return Bad(StrCat("model.resnet.depth: expected 18, 34 or 50, or blocks, found ", depth));
+  }
+  if (stages > 0 && depth != ResnetSpec().depth) {
+    return Bad(StrCat("model.resnet: expected depth or blocks, found depth ", depth,
+                      " and blocks of ", stages, " stages"));
+  }
+  if (stages == 0 && depth != 50 && resnet.block == ResnetBlock::kBottleneck) {
+    return Bad(StrCat("model.resnet.block: bottleneck needs blocks or depth 50, found depth ",
+                      depth, " and no blocks"));
+  }
+  if (resnet.groups > 0 && resnet.stats != BatchStatistics::kWindow) {
+    return Bad(StrCat("model.resnet.stats: ", Name(resnet.stats),
+                      " needs batch norms, groups 0, found groups ", resnet.groups));
+  }
+  return CheckGhostSize("model.resnet", resnet.stats, resnet.ghost_size);
+}
+
 Status CheckArchitecture(const ModelSpec& model) {
   if (const auto* mlp = std::get_if<MlpSpec>(&model.architecture); mlp && mlp->widths.size() < 2) {
     return Bad(StrCat("model.mlp.widths: expected at least 2, found ", mlp->widths.size()));
   }
   if (const auto* resnet = std::get_if<ResnetSpec>(&model.architecture)) {
-    constexpr std::size_t kMostStages = 8;
-    const std::int64_t depth = resnet->depth;
-    if (resnet->blocks.size() > kMostStages) {
-      return Bad(StrCat("model.resnet.blocks: expected at most ", kMostStages, " stages, found ",
-                        resnet->blocks.size()));
-    }
-    if (!resnet->blocks.empty() || depth == 18 || depth == 34 || depth == 50) return {};
-    return Bad(StrCat("model.resnet.depth: expected 18, 34 or 50, or blocks, found ", depth));
+    return CheckResnet(*resnet);
+  }
+  if (const auto* graph = std::get_if<GraphSpec>(&model.architecture)) {
+    return CheckGhostSize("model.graph", graph->stats, graph->ghost_size);
   }
   if (const auto* gpt = std::get_if<GptSpec>(&model.architecture)) {
     return CheckWidthOfHeads("gpt", gpt->width, gpt->heads);
@@ -311,12 +348,7 @@ Status CheckMixing(const Job& job) {
 Status CheckTargets(const Job& job) {
   GACCD_RETURN_IF_ERROR(CheckMixing(job));
   GACCD_RETURN_IF_ERROR(CheckMasked(job.data.train, "data.train"));
-  GACCD_RETURN_IF_ERROR(CheckImages(job.data.train, "data.train", /*training=*/true));
-  GACCD_RETURN_IF_ERROR(CheckChannels(job.data));
-  if (job.data.eval) {
-    GACCD_RETURN_IF_ERROR(CheckMasked(*job.data.eval, "data.eval"));
-    GACCD_RETURN_IF_ERROR(CheckImages(*job.data.eval, "data.eval", /*training=*/false));
-  }
+  if (job.data.eval) GACCD_RETURN_IF_ERROR(CheckMasked(*job.data.eval, "data.eval"));
   GACCD_RETURN_IF_ERROR(CheckLossFitsSource(job.model.loss, job.data.train, "data.train"));
   if (job.data.eval) {
     GACCD_RETURN_IF_ERROR(CheckLossFitsSource(job.model.loss, *job.data.eval, "data.eval"));
@@ -374,6 +406,7 @@ Status CheckWholeJob(const Job& job, Verb verb) {
   if (sgd != nullptr && sgd->nesterov && sgd->momentum == 0) {
     return Bad("optimizer.sgd.nesterov: needs a momentum above 0, found 0");
   }
+  GACCD_RETURN_IF_ERROR(CheckFeatures(job.data));
   if (verb != Verb::kPredict) GACCD_RETURN_IF_ERROR(CheckTargets(job));
   if (job.epochs == 0 && job.max_updates == 0) {
     return Bad("epochs: 0 means no end, so max_updates must be at least 1, found 0");

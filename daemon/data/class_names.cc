@@ -69,12 +69,15 @@ Result<ClassNames> ReadClassNames(const Job& job) {
     if (tokens->labels) files.push_back(*tokens->labels);
     files.push_back(tokens->tokens);
   }
-  ClassNames names{data.class_name, "data.class_name of the job"};
+  ClassNames names;
+  // In the form in which weights and checkpoints keep them: folders may have names of any bytes.
   const auto add = [&names](ClassNames found) {
+    for (std::string& name : found.names) name = ValidUtf8(name);
     GACCD_RETURN_IF_ERROR(CheckSameClasses(names, found));
     if (names.names.size() < found.names.size()) names = std::move(found);
     return Status::Ok();
   };
+  GACCD_RETURN_IF_ERROR(add({data.class_name, "data.class_name of the job"}));
   for (const std::string& file : files) {
     GACCD_ASSIGN_OR_RETURN(ClassNames found, ReadClassNamesNextTo(file));
     GACCD_RETURN_IF_ERROR(add(std::move(found)));

@@ -20,8 +20,8 @@ struct ClassNames {
 [[nodiscard]] Status CheckSameClasses(const ClassNames& expected, const ClassNames& found);
 
 // data.class_name of the job and, for data.train and data.eval, the names in the data.json next to
-// labels and tokens and those of the folders of images, which must agree; the longest list of them.
-// kData; kIo.
+// labels and tokens and those of the folders of images, which must agree; the longest list of them,
+// as UTF-8. kData; kIo.
 [[nodiscard]] Result<ClassNames> ReadClassNames(const Job& job);
 
 // The names in the metadata of a safetensors file, else in the config.json next to it, as

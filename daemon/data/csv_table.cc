@@ -64,16 +64,37 @@ bool IsMissing(std::string_view field) {
   return std::ranges::find(kMissing, lower) != std::end(kMissing);
 }
 
-// A line of names: no field is a number, and not all of them are missing.
-bool IsHeading(std::string_view line) {
+// Of a line of names: no field is a number, and not all of them are missing. Of others none.
+std::vector<std::string> NamesIn(std::string_view line) {
+  std::vector<std::string> names;
   bool named = false;
   while (!line.empty()) {
     const std::string_view field = TakeField(line);
     float value = 0;
-    if (ParseNumber(field, &value) != std::errc::invalid_argument) return false;
+    if (ParseNumber(field, &value) != std::errc::invalid_argument) return {};
     named = named || !IsMissing(field);
+    names.emplace_back(field);
   }
-  return named;
+  return named ? names : std::vector<std::string>();
+}
+
+std::string ShownField(std::string_view text) {
+  constexpr std::size_t kShown = 40;
+  return Printable(text.substr(0, kShown));
+}
+
+// Columns are known by their places: in each table of a job they must be the same.
+Status CheckHeading(const std::string& path, std::vector<std::string> names, Heading* first) {
+  if (first == nullptr) return Status::Ok();
+  if (first->names.empty()) {
+    *first = {path, std::move(names)};
+    return Status::Ok();
+  }
+  const auto [expected, found] = std::ranges::mismatch(first->names, names);
+  if (expected == first->names.end() || found == names.end()) return Status::Ok();
+  return {ErrorKind::kData, StrCat(path, ": column ", found - names.begin() + 1, ": expected '",
+                                   ShownField(*expected), "', as in the heading of ", first->file,
+                                   ", found '", ShownField(*found), "'")};
 }
 
 // The columns as they are read: features, then either labels or targets.
@@ -85,7 +106,6 @@ struct Columns {
 
 Status ReadLine(std::string_view line, const CsvSpec& source, std::int64_t width,
                 Columns& columns) {
-  constexpr std::size_t kShown = 40;
   std::int64_t column = 0;
   for (bool more = true; more; ++column) {
     more = line.find(',') != std::string_view::npos;
@@ -98,7 +118,7 @@ Status ReadLine(std::string_view line, const CsvSpec& source, std::int64_t width
     if (parsed) continue;
     return {ErrorKind::kData,
             StrCat("column ", column + 1, ": expected a ", label ? "whole number" : "number",
-                   ", found '", Printable(text.substr(0, kShown)), "'")};
+                   ", found '", ShownField(text), "'")};
   }
   if (column == width) return Status::Ok();
   return {ErrorKind::kData, StrCat("expected ", width, " columns, found ", column)};
@@ -139,7 +159,14 @@ OpenedDataset OpenSource(const CsvSpec& source, const Opening& opening) {
   bool first = true;  // line that is not empty
   for (std::int64_t number = 1; !text.empty(); ++number) {
     const std::string_view line = Trimmed(Take(text, '\n'));
-    if (line.empty() || (std::exchange(first, false) && IsHeading(line))) continue;
+    if (line.empty()) continue;
+    if (std::exchange(first, false)) {
+      std::vector<std::string> names = NamesIn(line);
+      if (!names.empty()) {
+        GACCD_RETURN_IF_ERROR(CheckHeading(path, std::move(names), opening.heading));
+        continue;
+      }
+    }
     if (lines.empty()) width = 1 + std::ranges::count(line, ',');
     lines.push_back(number);
     Status read = ReadLine(line, source, width, columns);

@@ -95,10 +95,10 @@ struct TrainingData {
   bool eval_weighted = true;      // false: only the training data has weights; here all are 1
 };
 // Both sets of a job, with one quota: damaged records are replaced in the training data and left
-// out of the evaluation data, so that its mean is over samples that are there. A relative path that
-// does not exist is taken from the job's folder. Where only the training data has weights
-// of its labels, all of the evaluation data count as 1. kConfig as well when their samples differ
-// in kind.
+// out of the evaluation data, so that its mean is over samples that are there. kData where the
+// columns of two tables have other names. A relative path that does not exist is taken from the
+// job's folder. Where only the training data has weights of its labels, all of the evaluation data
+// count as 1. kConfig as well when their samples differ in kind.
 Result<TrainingData> OpenTrainingData(const Job& job, const BadRecordRules& rules = {},
                                       NodeShare* share = nullptr);
 

@@ -157,17 +157,17 @@ OpenedDataset OpenSource(const ArraysSpec& source, const Opening& opening) {
   return MakeArraysDataset(std::move(arrays), opening.rules, opening.share);
 }
 
-Result<std::unique_ptr<Dataset>> OpenDataset(const SourceSpec& source,
-                                             const NormalizeSpec& normalize,
-                                             const BadRecordRules& rules, NodeShare* share,
-                                             const std::string& folder) {
-  GACCD_ASSIGN_OR_RETURN(const std::vector<SourceSpec> sources, ExpandPatterns(source, folder));
-  BadRecordRules own = rules;
-  const Opening opening{normalize, own, share, folder};
+namespace {
+
+OpenedDataset OpenFiles(const SourceSpec& source, const Opening& opening) {
+  GACCD_ASSIGN_OR_RETURN(const std::vector<SourceSpec> sources,
+                         ExpandPatterns(source, opening.folder));
+  BadRecordRules own = opening.rules;
+  const Opening each{opening.normalize, own, opening.share, opening.folder, opening.heading};
   std::vector<std::unique_ptr<Dataset>> parts;
   for (const SourceSpec& file : sources) {
     GACCD_ASSIGN_OR_RETURN(
-        auto part, std::visit([&](const auto& kind) { return OpenSource(kind, opening); }, file));
+        auto part, std::visit([&](const auto& kind) { return OpenSource(kind, each); }, file));
     own.used += std::ssize(part->bad_records());
     parts.push_back(std::move(part));
   }
@@ -175,6 +175,16 @@ Result<std::unique_ptr<Dataset>> OpenDataset(const SourceSpec& source,
   const auto* tokens = std::get_if<TokensSpec>(&source);
   if (tokens == nullptr || !tokens->masked) return dataset;
   return MakeMaskedDataset(std::move(dataset), *tokens->masked);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Dataset>> OpenDataset(const SourceSpec& source,
+                                             const NormalizeSpec& normalize,
+                                             const BadRecordRules& rules, NodeShare* share,
+                                             const std::string& folder) {
+  Heading heading;
+  return OpenFiles(source, {normalize, rules, share, folder, &heading});
 }
 
 std::int64_t CountUnlabelled(const Dataset& data) {
@@ -199,8 +209,9 @@ Result<TrainingData> OpenTrainingData(const Job& job, const BadRecordRules& rule
                                       NodeShare* share) {
   const DataSpec& data = job.data;
   TrainingData opened;
-  GACCD_ASSIGN_OR_RETURN(opened.train,
-                         OpenDataset(data.train, data.normalize, rules, share, job.folder));
+  Heading heading;  // of both
+  GACCD_ASSIGN_OR_RETURN(
+      opened.train, OpenFiles(data.train, {data.normalize, rules, share, job.folder, &heading}));
   if (!data.eval) {
     GACCD_RETURN_IF_ERROR(MixIfAsked(job, &opened));
     return opened;
@@ -208,8 +219,8 @@ Result<TrainingData> OpenTrainingData(const Job& job, const BadRecordRules& rule
   BadRecordRules eval_rules = rules;
   eval_rules.used += std::ssize(opened.train->bad_records());
   eval_rules.leave_out = true;
-  GACCD_ASSIGN_OR_RETURN(opened.eval,
-                         OpenDataset(*data.eval, data.normalize, eval_rules, share, job.folder));
+  GACCD_ASSIGN_OR_RETURN(opened.eval, OpenFiles(*data.eval, {data.normalize, eval_rules, share,
+                                                             job.folder, &heading}));
   const TensorSpec* weights = opened.train->spec().Find("weights");
   if (weights != nullptr && opened.eval->spec().Find("weights") == nullptr) {
     opened.eval_weighted = false;

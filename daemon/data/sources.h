@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "collectives/base/result.h"
 #include "daemon/config/job.h"
@@ -10,12 +11,19 @@
 
 namespace gaccd {
 
+// The names of the columns of a table, and the file that has them.
+struct Heading {
+  std::string file;
+  std::vector<std::string> names;  // none: no table has had any yet
+};
+
 // What a source is opened with, besides itself.
 struct Opening {
   const NormalizeSpec& normalize;
   const BadRecordRules& rules;
-  NodeShare* share;           // of this rank's node, or null
-  const std::string& folder;  // of the job; empty: none
+  NodeShare* share;            // of this rank's node, or null
+  const std::string& folder;   // of the job; empty: none
+  Heading* heading = nullptr;  // of the first table of the job that has one; null: not compared
 
   // "/data/x" stays; "x" is that of the current folder or, where there is none, of the job's
   // folder. kIo when it is in neither.

@@ -4,7 +4,9 @@
 #include <set>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "collectives/base/files.h"
 #include "collectives/base/json.h"
@@ -14,13 +16,12 @@
 namespace gaccd {
 namespace {
 
-// Ids by token.
-Result<Json> ParseVocabulary(const std::string& path, std::string_view text) {
+// It has a model.vocab: ids by token.
+Result<Json> ParseTokenizer(const std::string& path, std::string_view text) {
   GACCD_RETURN_IF_ERROR(CheckTokenizerDepth(path, text));
-  const auto parsed = Json::Parse(text);
+  auto parsed = Json::Parse(text);
   const Json* const model = parsed ? parsed->Find("model") : nullptr;
-  const Json* const vocabulary = model != nullptr ? model->Find("vocab") : nullptr;
-  if (vocabulary != nullptr) return *vocabulary;
+  if (model != nullptr && model->Find("vocab") != nullptr) return *std::move(parsed);
   return Status(ErrorKind::kData, path + ": expected a JSON object with model.vocab");
 }
 
@@ -47,16 +48,97 @@ std::string Difference(const Json& expected, const Json& found) {
   return "the same tokens, found others";
 }
 
-Result<Json> ReadVocabulary(const std::string& path) {
+using Steps = std::vector<const Json*>;
+
+// A normalizer or pre_tokenizer may be a sequence of others; none where it is null or not there.
+void AppendSteps(const Json* part, Steps& steps) {
+  if (part == nullptr || part->is_null()) return;
+  for (const char* name : {"normalizers", "pretokenizers"}) {
+    const Json* const inner = part->Find(name);
+    if (inner == nullptr || inner->array() == nullptr) continue;
+    for (const Json& step : *inner->array()) AppendSteps(&step, steps);
+    return;
+  }
+  steps.push_back(part);
+}
+
+std::string TypeOf(const Json& step) {
+  const std::string* const type = step.text("type");
+  return type == nullptr ? "one without a type" : *type;
+}
+
+std::string TypesOf(const Steps& steps) {
+  std::string types;
+  for (const Json* step : steps) types += StrCat(types.empty() ? "" : ", ", TypeOf(*step));
+  return types.empty() ? "none" : types;
+}
+
+// null where the file does not say it. Some versions of the library leave out what is the default.
+Json Setting(const Json& step, std::string_view name) {
+  const Json* found = step.Find(name);
+  if (found != nullptr && !found->is_null()) return *found;
+  if (name == "use_regex" && TypeOf(step) == "ByteLevel") return true;
+  found = name == "strip_accents" ? step.Find("lowercase") : nullptr;
+  return found == nullptr ? Json() : *found;
+}
+
+std::string Shown(std::string text) {
+  constexpr std::size_t kMost = 80;
+  if (text.size() > kMost) text = text.substr(0, kMost) + "...";
+  return ValidUtf8(text);
+}
+
+// Empty: of the same text both make the same, as far as the file says it. What one of them does not
+// have is not compared: versions of the library name the same setting otherwise.
+std::string StepsDifference(const Steps& expected, const Steps& found) {
+  constexpr std::string_view kSettings[] = {
+      "lowercase",   "strip_accents",    "clean_text",        "handle_chinese_chars",
+      "pattern",     "content",          "behavior",          "invert",
+      "use_regex",   "add_prefix_space", "replacement",       "prepend_scheme",
+      "split",       "prepend",          "individual_digits", "strip_left",
+      "strip_right", "length",           "delimiter",         "precompiled_charsmap",
+  };
+  const std::string types = TypesOf(expected);
+  const std::string others = TypesOf(found);
+  if (types != others || expected.size() != found.size()) {
+    return StrCat(Shown(types), ", found ", Shown(others));
+  }
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    for (const std::string_view name : kSettings) {
+      const Json setting = Setting(*expected[i], name);
+      const Json other = Setting(*found[i], name);
+      if (setting.is_null() || other.is_null() || setting == other) continue;
+      return StrCat(Shown(TypeOf(*expected[i])), " with ", name, " ", Shown(setting.Dump()),
+                    ", found ", Shown(other.Dump()));
+    }
+  }
+  return {};
+}
+
+Result<Json> OpenTokenizer(const std::string& path) {
   GACCD_ASSIGN_OR_RETURN(const std::string text, ReadTokenizer(path));
-  return ParseVocabulary(path, text);
+  return ParseTokenizer(path, text);
 }
 
 Status Compare(const std::string& first, const Json& expected, const std::string& path,
                const Json& found) {
-  if (found == expected) return Status::Ok();
-  return {ErrorKind::kData, StrCat("the same ids are other tokens in '", path, "' than in '", first,
-                                   "': expected ", Difference(expected, found))};
+  const auto differ = [&](std::string_view what, const std::string& difference) {
+    return Status(ErrorKind::kData,
+                  StrCat(what, " in '", path, "' than in '", first, "': expected ", difference));
+  };
+  const Json& tokens = *expected.Find("model")->Find("vocab");
+  const Json& others = *found.Find("model")->Find("vocab");
+  if (tokens != others) return differ("the same ids are other tokens", Difference(tokens, others));
+  for (const char* part : {"normalizer", "pre_tokenizer"}) {
+    Steps steps;
+    Steps other;
+    AppendSteps(expected.Find(part), steps);
+    AppendSteps(found.Find(part), other);
+    const std::string difference = StepsDifference(steps, other);
+    if (difference.empty()) continue;
+    return differ("the same text has other tokens", StrCat("the ", part, " ", difference));
+  }
+  return Status::Ok();
 }
 
 }  // namespace
@@ -70,8 +152,8 @@ Status CheckTokenizerDepth(const std::string& path, std::string_view text) {
 
 Status CompareTokenizers(const std::string& first, std::string_view first_text,
                          const std::string& path, std::string_view text) {
-  GACCD_ASSIGN_OR_RETURN(const Json expected, ParseVocabulary(first, first_text));
-  GACCD_ASSIGN_OR_RETURN(const Json found, ParseVocabulary(path, text));
+  GACCD_ASSIGN_OR_RETURN(const Json expected, ParseTokenizer(first, first_text));
+  GACCD_ASSIGN_OR_RETURN(const Json found, ParseTokenizer(path, text));
   return Compare(first, expected, path, found);
 }
 
@@ -102,10 +184,10 @@ Status CheckTokenizers(const Job& job, const std::string& weights) {
   std::erase_if(paths, [](const std::string& path) { return path.empty() || !PathExists(path); });
   if (paths.size() < 2) return Status::Ok();
   const std::string& first = *paths.begin();
-  GACCD_ASSIGN_OR_RETURN(const Json expected, ReadVocabulary(first));
+  GACCD_ASSIGN_OR_RETURN(const Json expected, OpenTokenizer(first));
   for (const std::string& path : paths) {
     if (path == first) continue;
-    GACCD_ASSIGN_OR_RETURN(const Json found, ReadVocabulary(path));
+    GACCD_ASSIGN_OR_RETURN(const Json found, OpenTokenizer(path));
     GACCD_RETURN_IF_ERROR(Compare(first, expected, path, found));
   }
   return Status::Ok();

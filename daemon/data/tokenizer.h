@@ -24,8 +24,9 @@ namespace gaccd {
                                        const std::string& path, std::string_view text);
 
 // The tokenizers of data.train, of data.eval and next to `weights` (a file; empty: none), where
-// they are there, must have the same vocabulary. kData with two of them and the first difference
-// otherwise, and for a file that is no tokenizer; kIo. One alone is not read.
+// they are there, must have the same vocabulary, and normalizers and pre-tokenizers of the same
+// types and settings. kData with two of them and the first difference otherwise, and for a file
+// that is no tokenizer; kIo. One alone is not read.
 [[nodiscard]] Status CheckTokenizers(const Job& job, const std::string& weights);
 
 }  // namespace gaccd

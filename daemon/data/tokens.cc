@@ -114,6 +114,12 @@ Result<std::unique_ptr<Dataset>> MakeTokenDataset(TokenArrays arrays, const Toke
                   StrCat(arrays.weights->name, ": weights apply to labels, but there are none"));
   }
   if (labelled) GACCD_RETURN_IF_ERROR(CheckLimit(*arrays.labels, "classes", classes));
+  if (labelled && !ids && limits.ignored_label >= 0 && limits.ignored_label < classes) {
+    return Status(
+        ErrorKind::kConfig,
+        StrCat(arrays.labels->name, ": labels of shape [samples] all count: expected an ",
+               "ignored_label outside of [0, ", classes, "), found ", limits.ignored_label));
+  }
   const Shape both[] = {one, row};
   const auto ignored = ids ? std::optional<std::int64_t>(limits.ignored_label) : std::nullopt;
   GACCD_RETURN_IF_ERROR(builder.AddColumn(tokens, "labels", std::move(arrays.labels), both,

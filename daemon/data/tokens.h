@@ -21,7 +21,7 @@ struct TokenLimits {
   std::int64_t vocabulary = 0;
   std::int64_t classes = 0;  // 0: labels are tokens
   std::int64_t segment_types = 2;
-  std::int32_t ignored_label = kIgnoredLabel;  // among labels [samples, T]
+  std::int32_t ignored_label = kIgnoredLabel;  // among labels [samples, T]; of others no class
 };
 
 // The tensors "tokens", "lengths", "segments", "labels" and "weights" of those that are there.

@@ -44,8 +44,10 @@ Result<Job> ReadInferenceJob(const Flags& flags) {
 namespace {
 
 Agreement OpenData(const Flags& flags, Communicator& comm, TrainedModel* into) {
-  // As in a training: what is damaged is left out of an evaluation.
-  const BadRecordRules rules{.policy = flags.on_bad_record,
+  // As in a training: what is damaged is left out of an evaluation. Predictions have a row for
+  // each.
+  const bool each = flags.verb == Verb::kPredict;
+  const BadRecordRules rules{.policy = each ? OnBadRecord::kStop : flags.on_bad_record,
                              .quota = flags.bad_record_quota,
                              .seed = into->job.seed,
                              .leave_out = true};

@@ -229,6 +229,19 @@ class InferTest(unittest.TestCase):
         said = gaccd(1, "eval", f"--job={bare}", "--weights=bert_mini.init", code=78)
         self.assertIn("data.eval has no labels", said)
 
+    def test_a_damaged_sample_is_left_out_of_an_evaluation_alone(self):
+        labels = bytearray((MODELS / "eval_bert_labels.npy").read_bytes())
+        size = (len(labels) - 10 - struct.unpack("<H", labels[8:10])[0]) // 7
+        labels[-size] = 99  # of the last one; there are 3 classes
+        (self.dir / "labels.npy").write_bytes(labels)
+        (self.dir / "shared.flags").write_text("--on-bad-record=skip\n--bad-record-quota=1\n")
+        common = [f"--flagfile={self.dir}/shared.flags", f"--set=data.eval.tokens.labels={self.dir}/labels.npy"]
+        self.assertEqual(evaluate(2, self.job("bert_mini"), "bert_mini.trained", *common)["samples"], 6)
+        said = gaccd(2, "predict", f"--job={self.job('bert_mini')}", "--weights=bert_mini.init", "--device=cpu",
+                     f"--out={self.dir}/out.npy", *common, code=65)
+        self.assertIn("labels.npy: expected labels in [0, 3), found 99 for sample 6", said)
+        self.assertFalse((self.dir / "out.npy").exists())
+
     def test_weights_and_data_have_one_vocabulary(self):
         for name, vocabulary in (("data", {"the": 1, "and": 0}), ("weights", {"the": 0, "and": 1})):
             (self.dir / name).mkdir()

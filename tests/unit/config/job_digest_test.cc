@@ -1,8 +1,12 @@
 // Jobs under flags, and the digest by which ranks see that they have the same.
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -10,6 +14,7 @@
 #include "daemon/config/fields.h"
 #include "daemon/config/job_text.h"
 #include "daemon/config/spelled.h"
+#include "proto/field.pb.h"
 #include "proto/job.pb.h"
 #include "tests/support/status_matchers.h"
 #include "tests/unit/config/job_text_util.h"
@@ -110,6 +115,52 @@ TEST(JobOverlayTest, SetTakesElementsOfListsOfNumbers) {
   EXPECT_THAT(set("3", "1"), IsError(ErrorKind::kUsage, "expected widths[0] to widths[2]"));
 }
 
+// What is wrong with a message whose list of numbers has this value; its other required fields
+// are 1.
+std::string ProblemOfList(const google::protobuf::FieldDescriptor& list, double value) {
+  const google::protobuf::Descriptor& type = *list.containing_type();
+  const std::unique_ptr<google::protobuf::Message> message(
+      google::protobuf::MessageFactory::generated_factory()->GetPrototype(&type)->New());
+  const auto& write = *message->GetReflection();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const auto& other = *type.field(i);
+    if (&other == &list || !FieldRule(other).required()) continue;
+    if (other.is_repeated()) {
+      write.AddInt64(message.get(), &other, 1);
+    } else {
+      EXPECT_OK(SetField(*message, other.name(), "1", ListElement::kMustExist));
+    }
+  }
+  if (list.cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE) {
+    write.AddDouble(message.get(), &list, value);
+  } else {
+    write.AddInt64(message.get(), &list, static_cast<std::int64_t>(value));
+  }
+  return CheckFields(*message).message();
+}
+
+TEST(JobTextTest, EveryListOfNumbersHasItsRange) {
+  int ranges = 0;
+  for (const NamedField& leaf : LeafFields(*proto::Job::descriptor())) {
+    const auto& field = *leaf.field;
+    if (!field.is_repeated() || field.message_type() != nullptr) continue;
+    const auto expect_refused = [&](double value) {
+      EXPECT_THAT(ProblemOfList(field, value),
+                  AllOf(StartsWith(field.name() + "[0]: must be "), HasSubstr(", found ")))
+          << leaf.path;
+      ++ranges;
+    };
+    const proto::Field& rule = FieldRule(field);
+    if (rule.has_min()) expect_refused(rule.min() - 1);
+    if (rule.has_above()) expect_refused(rule.above());
+    if (rule.has_max()) expect_refused(rule.max() + 1);
+    if (rule.has_below()) expect_refused(rule.below());
+    if (field.cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE) continue;
+    expect_refused(std::nan(""));
+  }
+  EXPECT_GT(ranges, 30);
+}
+
 // Those enums that are not made from proto/.
 template <typename E>
 void ExpectNamesOf(std::string_view path) {
@@ -131,7 +182,6 @@ TEST(JobOverlayTest, TheStructsHaveTheDefaultsAndNamesOfTheDescription) {
   EXPECT_EQ(Name(Precision::kBF16), "bf16");
 }
 
-// What only GPUs do is refused before anything runs; with device auto it is not known yet.
 TEST(JobOverlayTest, PredictionsNeedNoTargets) {
   const std::string unlabelled = With(kFull, "classes: 10", "");
   const auto job = ValueOrThrow(ParseJobText(unlabelled, "job.txtpb", Verb::kPredict));
@@ -143,6 +193,26 @@ TEST(JobOverlayTest, PredictionsNeedNoTargets) {
   }
 }
 
+TEST(JobOverlayTest, ImagesToPredictAreCheckedAsThoseOfATraining) {
+  const std::string text =
+      With(With(kFull, "idx { images: \"train-images.gz\" labels: \"train-labels.gz\" }",
+                "images { path: 'train' classes: 10 size: 28 }"),
+           "npy { features: \"x.npy\" targets: \"y.npy\" classes: 10 }",
+           "images { path: 'test' classes: 10 size: 28 }");
+  const auto changed = [&](std::string_view from, std::string_view to) {
+    return ParseJobText(With(text, from, to), "job.txtpb", Verb::kPredict);
+  };
+  EXPECT_OK(changed("seed", "seed").status());
+  EXPECT_THAT(changed("'test'", "'test' horizontal_flip: 0.5"),
+              IsError(ErrorKind::kConfig, "data.eval.images: expected no random operation"));
+  EXPECT_THAT(changed("'train'", "'train' random_resized_crop { scale: 0.5 }"),
+              IsError(ErrorKind::kConfig, "expected a least and a largest value, found 1 values"));
+  EXPECT_THAT(
+      ParseJobText(With(kFull, "mean: 0.5", "channel_mean: 0.5"), "job.txtpb", Verb::kPredict),
+      IsError(ErrorKind::kConfig, "channel_mean and channel_std are for the source images only"));
+}
+
+// What only GPUs do is refused before anything runs; with device auto it is not known yet.
 TEST(JobOverlayTest, CpusHaveNoTf32) {
   const std::string tf32 = StrCat(kMinimal, "tf32: true");
   Flags cpu;

@@ -244,6 +244,33 @@ TEST(JobTextTest, ArchitecturesInsteadOfLayers) {
   EXPECT_THAT(Error(with("mlp { widths: 10 }")), HasSubstr("expected at least 2, found 1"));
 }
 
+TEST(JobTextTest, FieldsThatHaveNoEffectAreRefused) {
+  const auto with = [](const std::string& model) {
+    return With(kMinimal, "layer { name: \"fc\" linear { in: 10 out: 1 } }", model);
+  };
+  for (const char* right :
+       {"resnet {}", "resnet { depth: 50 block: BOTTLENECK }", "resnet { groups: 32 }",
+        "resnet { depth: 34 stats: GHOST ghost_size: 8 }",
+        "resnet { blocks: [1, 1] block: BOTTLENECK stats: FROZEN }",
+        "graph { path: 'g' stats: GHOST ghost_size: 8 }", "graph { path: 'g' stats: MICRO }",
+        "layer { name: 'n' batch_norm { num_features: 4 stats: GHOST ghost_size: 8 } }"}) {
+    const Job job = ParseOk(with(right));
+    EXPECT_EQ(JobText(ParseOk(JobText(job))), JobText(job)) << "with all defaults: " << right;
+  }
+  EXPECT_THAT(Error(with("resnet { block: BOTTLENECK }")),
+              HasSubstr("model.resnet.block: bottleneck needs blocks or depth 50, found depth 18"));
+  EXPECT_THAT(Error(with("resnet { depth: 50 blocks: [2, 2, 2, 2] }")),
+              HasSubstr("expected depth or blocks, found depth 50 and blocks of 4 stages"));
+  EXPECT_THAT(Error(with("resnet { depth: 20 }")), HasSubstr("expected 18, 34 or 50"));
+  EXPECT_THAT(Error(with("resnet { groups: 32 stats: FROZEN }")),
+              HasSubstr("model.resnet.stats: frozen needs batch norms, groups 0, found groups 32"));
+  const std::string ghost = ".ghost_size: needs stats ghost, found ghost_size 8 and stats window";
+  EXPECT_THAT(Error(with("resnet { ghost_size: 8 }")), HasSubstr("model.resnet" + ghost));
+  EXPECT_THAT(Error(with("graph { path: 'g' ghost_size: 8 }")), HasSubstr("model.graph" + ghost));
+  EXPECT_THAT(Error(with("layer { name: 'n' batch_norm { num_features: 4 ghost_size: 8 } }")),
+              HasSubstr("model.layer[0].batch_norm" + ghost));
+}
+
 TEST(JobTextTest, ContrastiveJobs) {
   constexpr std::string_view kDual = R"(name: "pairs"
 model {

@@ -70,6 +70,20 @@ TEST_F(ClassNamesTest, TheJobMayNameThemAndPathsStartAtItsFolder) {
   EXPECT_THAT(ReadClassNames(job).status(), IsError(ErrorKind::kData, "data.class_name"));
 }
 
+TEST_F(ClassNamesTest, FoldersHaveTheNamesThatWeightsKeep) {
+  for (const char* name : {"train/caf\xE9", "train/th\xC3\xA9"}) {
+    ASSERT_OK(MakeFolders(folder_.Path(name), 0700));
+  }
+  Job job;
+  job.data.train = ImagesSpec{.path = folder_.Path("train"), .classes = 2};
+  const ClassNames found = ValueOrThrow(ReadClassNames(job));
+  EXPECT_THAT(found.names, ElementsAre("caf\xEF\xBF\xBD", "th\xC3\xA9")) << "Latin-1, UTF-8";
+  const ClassNames kept = ReadClassNamesOfWeights("w", ClassMetadata(found.names));
+  EXPECT_OK(CheckSameClasses(kept, found));
+  job.data.class_name = kept.names;  // of a checkpoint
+  EXPECT_EQ(ValueOrThrow(ReadClassNames(job)).names, found.names);
+}
+
 TEST_F(ClassNamesTest, ADataJsonThatDoesNotNameTheFileSaysNothing) {
   const std::string text = R"({"classes":["a"],"eval":{"arrays":{"tokens":{"file":"x.npy"}}}})";
   EXPECT_THAT(PreparedClasses(text, "out/x.npy"), ElementsAre("a"));

@@ -45,6 +45,27 @@ TEST_F(CsvTest, AHeadingIsALineInWhichNoFieldIsANumber) {
   }
 }
 
+TEST_F(CsvTest, AColumnHasOneNameInAllTables) {
+  const std::string train = folder_.Write("a-train.csv", "age,height,kind\n1,2,3\n");
+  const std::string test = folder_.Write("a-test.csv", "\"height\",age,kind\n2,1,3\n");
+  const std::string bare = folder_.Write("b.csv", "4,5,6\n");
+  const auto open = [](const std::string& one, const std::string& other) {
+    Job job;
+    job.data.train = CsvSpec{.path = one};
+    job.data.eval = CsvSpec{.path = other};
+    return OpenTrainingData(job).status();
+  };
+  EXPECT_THAT(open(train, test),
+              IsError(ErrorKind::kData, test + ": column 1: expected 'age', as in the heading of ",
+                      train + ", found 'height'"));
+  EXPECT_THAT(Refused(ErrorKind::kData, CsvSpec{.path = folder_.Path("a-*.csv")}),
+              HasSubstr("column 1: expected 'height'"));
+  for (const std::string& same : {train, bare}) EXPECT_OK(open(same, train));
+  EXPECT_OK(open(test, bare));
+  EXPECT_EQ(Opened(CsvSpec{.path = folder_.Write("c.csv", "0,1,2\n4,5,6\n")})->size(), 2)
+      << "a line of numbers is a sample";
+}
+
 TEST_F(CsvTest, AFirstRecordWithoutAValueIsNotDropped) {
   EXPECT_THAT(Error("NA,2\n3,4\n"),
               HasSubstr("table.csv:1: column 1: expected a number, found 'NA'"));

@@ -55,6 +55,47 @@ TEST_F(TokenizerTest, TheSameIdsAreTheSameTokens) {
   EXPECT_THAT(Check("e", "e", "a"), IsError(ErrorKind::kData, "expected 'the' as 0, found null"));
 }
 
+TEST_F(TokenizerTest, TheSameTextHasTheSameTokens) {
+  const auto write = [&](const std::string& name, const std::string& parts) {
+    Write(name, StrCat(R"({"model":{"vocab":{"the":0}})", parts, "}"));
+  };
+  const auto bert = [](const std::string& settings) {
+    return StrCat(R"(,"normalizer":{"type":"BertNormalizer",)", settings, "}");
+  };
+  const auto differ = [&](const std::string& difference) {
+    return IsError(
+        ErrorKind::kData,
+        StrCat("the same text has other tokens in '", folder_.Path("b/tokenizer.json"),
+               "' than in '", folder_.Path("a/tokenizer.json"), "': expected the ", difference));
+  };
+  write("a", bert(R"("lowercase":true,"strip_accents":null,"clean_text":true)"));
+  write("b", bert(R"("clean_text":true,"lowercase":true,"strip_accents":true)"));
+  EXPECT_OK(Check("a", "a", "b")) << "accents go with the case";
+  write("b", bert(R"("lowercase":false)"));
+  EXPECT_THAT(Check("a", "a", "b"),
+              differ("normalizer BertNormalizer with lowercase true, found false"));
+  write("b", bert(R"("lowercase":true,"strip_accents":false)"));
+  EXPECT_THAT(Check("a", "b", ""),
+              differ("normalizer BertNormalizer with strip_accents true, found "
+                     "false"));
+  write("b", R"(,"normalizer":null)");
+  EXPECT_THAT(Check("a", "b", ""), differ("normalizer BertNormalizer, found none"));
+  write("a", "");
+  EXPECT_OK(Check("a", "b", "")) << "null is none";
+  write("a", R"(,"normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"}]},"pre_tokenizer":
+                {"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true})");
+  write("b", R"(,"normalizer":{"type":"NFC"},"pre_tokenizer":
+                {"type":"ByteLevel","add_prefix_space":false,"trim_offsets":false,"use_regex":true})");
+  EXPECT_OK(Check("a", "b", "")) << "offsets are no tokens, and other versions spell out more";
+  write("b", R"(,"normalizer":{"type":"NFC"},"pre_tokenizer":
+                {"type":"ByteLevel","add_prefix_space":true})");
+  EXPECT_THAT(Check("a", "b", ""),
+              differ("pre_tokenizer ByteLevel with add_prefix_space false, found true"));
+  write("b", R"(,"normalizer":{"type":"NFC"},"pre_tokenizer":{"type":"Sequence","pretokenizers":
+                [{"type":"Whitespace"},{"type":"Digits"}]})");
+  EXPECT_THAT(Check("a", "b", ""), differ("pre_tokenizer ByteLevel, found Whitespace, Digits"));
+}
+
 TEST_F(TokenizerTest, SeveralFilesInTheFolderOfTheJob) {
   WriteVocabulary("job/a", R"({"the":0,"and":1})");
   WriteVocabulary("job/b", R"({"and":0,"the":1})");

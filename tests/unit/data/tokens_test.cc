@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "collectives/base/strings.h"
 #include "tests/support/file_util.h"
 #include "tests/support/status_matchers.h"
 #include "tests/unit/data/dataset_util.h"
@@ -95,6 +96,21 @@ TEST_F(TokensTest, AnyLabelMayStandForNone) {
   EXPECT_THAT(Read(*data, "labels", {0}), ElementsAre(5, -1));
   source.ignored_label = 3;
   EXPECT_THAT(Refused(ErrorKind::kData, source), HasSubstr("[0, 6) or 3, found -1 for sample 0"));
+}
+
+TEST_F(TokensTest, AClassOfWholeSamplesIsNotIgnored) {
+  TokensSpec source = Source();
+  source.labels = Write("l", Npy<std::int32_t>("<i4", "(3,)", {1, 0, 2}));
+  source.classes = 3;
+  for (const std::int64_t none : {-1, 3}) {
+    source.ignored_label = none;
+    EXPECT_EQ(CountUnlabelled(*Opened(source)), 0);
+  }
+  for (const std::int64_t label : {0, 2}) {
+    source.ignored_label = label;
+    EXPECT_THAT(Refused(ErrorKind::kConfig, source),
+                HasSubstr(StrCat("expected an ignored_label outside of [0, 3), found ", label)));
+  }
 }
 
 // Ignored, or of the weight 0; also where a sample is read in the place of another.
