@@ -126,11 +126,11 @@ std::string StatisticsText(const Model& model, const Plan& plan) {
   std::string text;
   if (model.update_sums() > 0) {
     const bool kept = plan.accum_steps() > 1;
-    text += PlanField("statistics",
-                      StrCat(UpdateSumsText(model), ": ", model.update_sums(), " reductions",
-                             kept ? "; what is kept from one to the" : ""));
+    text +=
+        PlanField("statistics", StrCat(UpdateSumsText(model), ": ", model.update_sums(),
+                                       " reductions", kept ? "; kept from one to the next:" : ""));
     if (kept) {
-      text += PlanField("", StrCat("next is of ", plan.accum_steps(), " micro-batches a rank"));
+      text += PlanField("", StrCat(plan.accum_steps(), " micro-batches a rank"));
     }
   }
   if (model.micro_values() > 0) {

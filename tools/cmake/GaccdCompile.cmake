@@ -39,9 +39,10 @@ add_library(gaccd_options INTERFACE)
 target_include_directories(gaccd_options INTERFACE "${PROJECT_SOURCE_DIR}")
 # Designated initialisers leave members at their defaults on purpose; g++ 12 warns all the same. And it
 # takes "text" + string for an overlapping copy (GCC bug 105651). clang's -Wconversion and -Wshadow are wider than g++'s.
-# Property GACCD_HIDES_NAMES of a target: files that are compiled as one hide local names of each other.
+# Property GACCD_TEST_CODE of a target: its files, which are compiled as one, hide local names of each other; and
+# without debug information and checks of undefined behaviour of its own it compiles in three quarters of the time.
 target_compile_options(gaccd_options INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra $<$<NOT:$<BOOL:$<TARGET_PROPERTY:GACCD_HIDES_NAMES>>>:-Wshadow>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra $<$<NOT:$<BOOL:$<TARGET_PROPERTY:GACCD_TEST_CODE>>>:-Wshadow>
     -Wconversion -Wno-missing-field-initializers>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${GACCD_WERROR}>>:-Werror>
   $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict;-Wno-subobject-linkage>
@@ -67,7 +68,8 @@ if(GACCD_SANITIZE)
     set(with_address -fno-sanitize-recover=undefined -fno-sanitize=vptr)
   endif()
   target_compile_options(gaccd_options INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${sanitizers};-fno-omit-frame-pointer;${with_address}>)
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${sanitizers};-fno-omit-frame-pointer;${with_address}>
+    $<$<BOOL:$<TARGET_PROPERTY:GACCD_TEST_CODE>>:-g0;-fno-sanitize=undefined>)
   target_link_options(gaccd_options INTERFACE -fsanitize=${sanitizers})
   # Of their own: clang 16 does not define __SANITIZE_THREAD__.
   target_compile_definitions(gaccd_options INTERFACE GACCD_SANITIZED=1

@@ -66,7 +66,7 @@ endforeach()
 if(GACCD_BUILD_TESTS)
   gaccd_precompile(gaccd_test_headers HEADERS ${GACCD_STANDARD_HEADERS} <gmock/gmock.h> <gtest/gtest.h>
     LIBS GTest::gmock OPTIONS -fPIE ${GACCD_TEST_OPTIONS})  # as programs are
-  set_target_properties(gaccd_test_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  set_target_properties(gaccd_test_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF GACCD_TEST_CODE ON)
   gaccd_reuse_precompiled("${PROJECT_SOURCE_DIR}/tests" gaccd_test_headers gaccd_testing EXECUTABLE)
   gaccd_reuse_precompiled("${PROJECT_SOURCE_DIR}/tests" gaccd_library_headers gaccd_options
     STATIC_LIBRARY OBJECT_LIBRARY)

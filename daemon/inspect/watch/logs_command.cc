@@ -51,7 +51,7 @@ class Notes {
   std::set<std::string> warned_;
 };
 
-// How long --follow goes on.
+// How long --follow continues.
 class Follower {
  public:
   explicit Follower(const LogsRequest& request) : request_(request) {}
