@@ -406,8 +406,8 @@ Status CheckWholeJob(const Job& job, Verb verb) {
   if (sgd != nullptr && sgd->nesterov && sgd->momentum == 0) {
     return Bad("optimizer.sgd.nesterov: needs a momentum above 0, found 0");
   }
-  GACCD_RETURN_IF_ERROR(CheckFeatures(job.data));
   if (verb != Verb::kPredict) GACCD_RETURN_IF_ERROR(CheckTargets(job));
+  GACCD_RETURN_IF_ERROR(CheckFeatures(job.data));
   if (job.epochs == 0 && job.max_updates == 0) {
     return Bad("epochs: 0 means no end, so max_updates must be at least 1, found 0");
   }
