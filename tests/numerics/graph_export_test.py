@@ -159,6 +159,27 @@ class GraphExport(unittest.TestCase):
         with self.assertRaisesRegex(gaccd_export.ExportError, "float32, found torch.float64"):
             gaccd_export.export(torch.nn.Linear(4, 3).double(), x.double(), self.dir / "refused")
 
+    def test_what_changes_from_call_to_call_is_no_constant(self):
+        """In training alone, where the prediction of evaluation does not show it."""
+        for draw in (lambda: torch.normal(0., 1., (3,)), lambda: torch.zeros(3).normal_(), lambda: torch.poisson(torch.ones(3)),
+                     lambda: torch.randint_like(torch.ones(3), 5)):
+            self.assertIn("draws random numbers", self.refusal(lambda fc, x: fc(x) * draw() if fc.training else fc(x),
+                                                               torch.zeros(2, 4)))
+
+        class Counts(torch.nn.Module):
+            def __init__(self, persistent, uses):
+                super().__init__()
+                self.norm, self.fc, self.uses = torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3), uses
+                self.register_buffer("calls", torch.zeros(()), persistent=persistent)
+
+            def forward(self, x):
+                self.calls += self.training
+                return self.fc(self.norm(x) * (1 - 1 / self.calls if self.training and self.uses else 1))
+        for persistent in (False, True):
+            with self.assertRaisesRegex(gaccd_export.ExportError, "takes the buffer 'calls', which forward changes; .*_test.py:"):
+                gaccd_export.export(Counts(persistent, True), torch.randn(2, 4), self.dir / "refused")
+        self.check_verification(Counts(False, False), torch.randn(2, 4))
+
     def verify(self, model, example):
         self.summary = gaccd_export.export(model, example, self.dir / "model")
         return gaccd_export.verify(model, self.dir / "model", gaccd=GACCD)
