@@ -148,6 +148,9 @@ class GraphExport(unittest.TestCase):
         self.assertIn("draws random numbers", self.refusal(lambda fc, x: fc(x) + torch.randn_like(x[:, :3]), x))
         self.assertIn("stops a gradient", self.refusal(lambda fc, x: fc(x) * fc(x).detach(), x))
         self.assertIn("torch.no_grad() over a trained", self.refusal(lambda fc, x: fc(x) * torch.no_grad()(fc)(x), x))
+        for quotient in (lambda y: torch.div(y, 0.5, rounding_mode="floor"), lambda y: torch.div(1, y, rounding_mode="trunc"),
+                         lambda y: y // 0.5):
+            self.assertRegex(self.refusal(lambda fc, x: quotient(fc(x)), x), r"rounds what depends on data.*_test.py:\d+$")
         self.assertIn("multiply by the mask instead", self.refusal(lambda fc, x: fc(x)[x[:, 0] > 0], x))
         self.assertRegex(self.refusal(lambda fc, x: fc(x) if x.sum() > 0 else -fc(x), x),
                          r"graph_export_test.py:\d+; its shapes or branches depend on data: .* torch.where, instead$")
@@ -199,6 +202,20 @@ class GraphExport(unittest.TestCase):
                                (Recurrent(), torch.randn(2, 5, 8)), (Values(), torch.randn(2, 4, 6))):
             with self.subTest(model=type(model).__name__):
                 self.check_verification(model, example)
+
+    def test_formulas_agree_with_pytorch(self):
+        class Formula(torch.nn.Module):
+            def __init__(self, formula):
+                super().__init__()
+                self.fc, self.weight, self.formula = torch.nn.Linear(4, 6), torch.nn.Parameter(torch.randn(6)), formula
+                self.out = torch.nn.Linear(6, 3)
+
+            def forward(self, x):
+                return self.out(self.formula(self.fc(x), self.weight))
+        for name, formula in (
+                ("what is known is rounded", lambda x, w: x * w + torch.arange(6) // 2),):
+            with self.subTest(formula=name):
+                self.check_verification(Formula(formula), torch.randn(2, 4))
 
     def test_masks_of_tokens_are_one_operation_with_attention(self):
         """Those that are computed from the mask alone; another one is added to the scores."""

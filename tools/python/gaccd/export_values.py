@@ -72,6 +72,8 @@ def _mul(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 def _div(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    if "rounding_mode" in a and a["rounding_mode"] is not None:
+        raise graph.refuse(node, f"rounds what depends on data or parameters ({a['rounding_mode']}); compute it in the data instead")
     x, number = a["self"], number_of(graph, a["other"])
     if number is None:
         inverse = graph.emit(node, Node("power", inputs_of(graph, node, a["other"]), {"exponent": -1.0}))
