@@ -212,8 +212,13 @@ class GraphExport(unittest.TestCase):
 
             def forward(self, x):
                 return self.out(self.formula(self.fc(x), self.weight))
+        def four(x):
+            return x.unsqueeze(1).expand(-1, 4, -1)
         for name, formula in (
-                ("what is known is rounded", lambda x, w: x * w + torch.arange(6) // 2),):
+                ("what is known is rounded", lambda x, w: x * w + torch.arange(6) // 2),
+                ("a product with less", lambda x, w: (four(x) * w).sum(1)), ("a sum with itself", lambda x, w: (four(x) + four(w * x)).sum(1)),
+                ("a product with a number", lambda x, w: (2 * four(x) - four(x) * four(w * x)).sum(1)),
+                ("a difference from as many", lambda x, w: (w.expand(x.shape[0], 6) - x) * four(w * x).sum(1))):
             with self.subTest(formula=name):
                 self.check_verification(Formula(formula), torch.randn(2, 4))
 

@@ -287,6 +287,10 @@ class GraphBuilder:
     def _is_known(self, node: Any) -> bool:
         return isinstance(self._names.get(node), (torch.Tensor, int, float))
 
+    def will_be_known(self, node: Any) -> bool:
+        """Where `node` comes later than what is converted now, too."""
+        return not any(one.op == "placeholder" and isinstance(self._names[one], str) for one in self._needed(node, but_known=True))
+
     def depends_on_trained(self, node: Any) -> bool:
         return any(one.op == "placeholder" and isinstance(self._names.get(one), str) and
                    self._names[one] in self._own and self._own[self._names[one]].requires_grad
