@@ -151,6 +151,9 @@ class GraphExport(unittest.TestCase):
         for quotient in (lambda y: torch.div(y, 0.5, rounding_mode="floor"), lambda y: torch.div(1, y, rounding_mode="trunc"),
                          lambda y: y // 0.5):
             self.assertRegex(self.refusal(lambda fc, x: quotient(fc(x)), x), r"rounds what depends on data.*_test.py:\d+$")
+        for mask in (lambda ids: ~ids, lambda ids: ids & (ids > 1), lambda ids: (ids > 1) | ids):
+            self.assertIn("expected masks of torch.bool, as x != 0 is one", self.refusal(
+                lambda fc, x: fc(x) * mask((x > 0).long())[:, :3], x))
         self.assertIn("multiply by the mask instead", self.refusal(lambda fc, x: fc(x)[x[:, 0] > 0], x))
         self.assertRegex(self.refusal(lambda fc, x: fc(x) if x.sum() > 0 else -fc(x), x),
                          r"graph_export_test.py:\d+; its shapes or branches depend on data: .* torch.where, instead$")
@@ -218,7 +221,10 @@ class GraphExport(unittest.TestCase):
                 ("what is known is rounded", lambda x, w: x * w + torch.arange(6) // 2),
                 ("a product with less", lambda x, w: (four(x) * w).sum(1)), ("a sum with itself", lambda x, w: (four(x) + four(w * x)).sum(1)),
                 ("a product with a number", lambda x, w: (2 * four(x) - four(x) * four(w * x)).sum(1)),
-                ("a difference from as many", lambda x, w: (w.expand(x.shape[0], 6) - x) * four(w * x).sum(1))):
+                ("a difference from as many", lambda x, w: (w.expand(x.shape[0], 6) - x) * four(w * x).sum(1)),
+                ("not a number", lambda x, w: x * w * torch.logical_not(x.relu())),
+                ("numbers that are masks", lambda x, w: x * torch.logical_or(torch.logical_and(x.relu(), x < w), torch.arange(6) * x)),
+                ("a sum of masks", lambda x, w: x * ((x > 0) + (x > w)))):
             with self.subTest(formula=name):
                 self.check_verification(Formula(formula), torch.randn(2, 4))
 
@@ -229,7 +235,7 @@ class GraphExport(unittest.TestCase):
 
         class Diagonal(make_graphs.Padded):
             def forward(self, input_ids, attention_mask):
-                return super().forward(input_ids, attention_mask | (input_ids == 3))
+                return super().forward(input_ids, (attention_mask.bool() | (input_ids == 3)).long())
         for model, fused in ((make_graphs.Padded(), 2), (Diagonal(), 0)):
             with self.subTest(model=type(model).__name__):
                 self.check_verification(model, texts)

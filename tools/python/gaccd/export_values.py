@@ -41,6 +41,8 @@ def _limits(op: str, least: str, most: str) -> Converter:
 
 def _add(sign: float, reversed_: bool = False) -> Converter:
     def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+        if node.meta["val"].dtype == torch.bool:
+            return _or(graph, node, a)
         x, y = (a["other"], a["self"]) if reversed_ else (a["self"], a["other"])
         factor = sign * float(a["alpha"])
         if (number := number_of(graph, y)) is not None:
@@ -111,22 +113,35 @@ def _compare(op: str, negated: bool = False, exchanged: bool = False) -> Convert
     return made
 
 
+def _nonzero(graph: GraphBuilder, node: Any, x: str) -> str:
+    return inverted(graph, node, graph.emit(node, Node("equal", [x], {"to": 0.0})))
+
+
+def _mask(graph: GraphBuilder, node: Any, x: Any) -> str:
+    """What a logical or bitwise operation takes."""
+    name = graph.name_of(node, x)
+    dtype = x.meta["val"].dtype
+    if dtype != torch.bool and "bitwise" in str(node.target):
+        raise graph.refuse(node, f"of {dtype}, expected masks of torch.bool, as x != 0 is one")
+    return name if dtype == torch.bool else _nonzero(graph, node, name)
+
+
 def _and(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     for one, other in ((a["self"], a["other"]), (a["other"], a["self"])):
         known = graph.value(other)
         if isinstance(known, torch.Tensor) and known.dtype == torch.bool and bool(known.all()):
             if graph.sizes(node) == graph.sizes(node, graph.shape(one)):
-                return graph.name_of(node, one)
-    return Node("mul", inputs_of(graph, node, a["self"], a["other"]), {})
+                return _mask(graph, node, one)
+    return Node("mul", [_mask(graph, node, a["self"]), _mask(graph, node, a["other"])], {})
 
 
 def _or(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    neither = Node("mul", [inverted(graph, node, name) for name in inputs_of(graph, node, a["self"], a["other"])], {})
+    neither = Node("mul", [inverted(graph, node, _mask(graph, node, one)) for one in (a["self"], a["other"])], {})
     return inverted(graph, node, graph.emit(node, neither))
 
 
 def _not(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    return inverted(graph, node, graph.name_of(node, a["self"]))
+    return inverted(graph, node, _mask(graph, node, a["self"]))
 
 
 def _where(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
@@ -170,7 +185,7 @@ def _softmax(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 def _to_copy(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     before, after = node.args[0].meta["val"].dtype, a["dtype"] or node.args[0].meta["val"].dtype
     if before != torch.bool and after == torch.bool:
-        return inverted(graph, node, graph.emit(node, Node("equal", inputs_of(graph, node, node.args[0]), {"to": 0.0})))
+        return _nonzero(graph, node, graph.name_of(node, node.args[0]))
     if before == after or (not before.is_floating_point and not after.is_floating_point):
         return graph.raw_name(node, node.args[0])
     if not before.is_floating_point and after == torch.float32:
