@@ -162,6 +162,9 @@ class GraphExport(unittest.TestCase):
         self.assertIn("is a custom operation", self.refusal(lambda fc, x: torch.ops.gaccd_test.twice(fc(x)), x))
         self.assertIn("expected a model with one output", self.refusal(lambda fc, x: (fc(x), fc(x)), x))
         self.assertIn("at least 2", self.refusal(lambda fc, x: fc(x), x[:1]))
+        with self.assertRaisesRegex(gaccd_export.ExportError, "scale_grad_by_freq: .* expected False; it is called at 0 "):
+            gaccd_export.export(torch.nn.Sequential(torch.nn.Embedding(5, 4, scale_grad_by_freq=True), torch.nn.Linear(4, 3)),
+                                torch.zeros(2, 3, dtype=torch.int64), self.dir / "refused")
         with self.assertRaisesRegex(gaccd_export.ExportError, "float32, found torch.float64"):
             gaccd_export.export(torch.nn.Linear(4, 3).double(), x.double(), self.dir / "refused")
 
@@ -317,13 +320,15 @@ class GraphExport(unittest.TestCase):
                 self.conv, self.change, self.fc = torch.nn.Conv2d(3, 4, 3, padding=1), change, torch.nn.Linear(4, 5)
 
             def forward(self, x):
-                return self.fc(self.change(self.conv(x)).square().mean((2, 3)))
+                x = self.change(self.conv(x))
+                return self.fc((x.square() * torch.arange(x.shape[3])).mean((2, 3)))  # by their places
 
         def sized(**how):
             return lambda x: torch.nn.functional.interpolate(x, **how)
         x, pool = torch.randn(2, 3, 9, 8), torch.nn
         for change in (sized(size=(13, 11), mode="bilinear"), sized(size=(4, 11), mode="bilinear", align_corners=True),
                        sized(scale_factor=1.7, mode="bilinear"), sized(scale_factor=2, mode="bicubic"), sized(size=(13, 10)),
+                       sized(scale_factor=3.1), sized(scale_factor=(2, 3)),
                        pool.MaxPool2d(3, 2, ceil_mode=True), pool.MaxPool2d(2, 3, padding=1, ceil_mode=True),
                        pool.AvgPool2d(3, 2, padding=1, ceil_mode=True), pool.AvgPool2d(2, 2, divisor_override=3),
                        pool.AvgPool2d(3, 2, ceil_mode=True, count_include_pad=False)):

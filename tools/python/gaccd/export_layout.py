@@ -234,6 +234,8 @@ def _gather(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 def _embedding(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    if a["scale_grad_by_freq"]:
+        raise graph.refuse(node, "scale_grad_by_freq: the gradients of a sample depend on the others, expected False")
     ids = graph.value(a["indices"])
     table = graph.name_of(node, a["weight"])
     if isinstance(ids, torch.Tensor):
