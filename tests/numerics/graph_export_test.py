@@ -125,7 +125,7 @@ class GraphExport(unittest.TestCase):
         graph = (self.dir / "model" / "graph.txtpb").read_text()
         self.assertEqual(graph.count('op: "attention"'), 2)
 
-    def refusal(self, function, example):
+    def model_of(self, function):
         class Model(torch.nn.Module):
             def __init__(self):
                 super().__init__()
@@ -133,8 +133,11 @@ class GraphExport(unittest.TestCase):
 
             def forward(self, x):
                 return function(self.fc, x)
+        return Model()
+
+    def refusal(self, function, example):
         with self.assertRaises(gaccd_export.ExportError) as refused:
-            gaccd_export.export(Model(), example, self.dir / "refused")
+            gaccd_export.export(self.model_of(function), example, self.dir / "refused")
         self.assertFalse((self.dir / "refused").exists())
         return str(refused.exception)
 
@@ -167,6 +170,18 @@ class GraphExport(unittest.TestCase):
                                 torch.zeros(2, 3, dtype=torch.int64), self.dir / "refused")
         with self.assertRaisesRegex(gaccd_export.ExportError, "float32, found torch.float64"):
             gaccd_export.export(torch.nn.Linear(4, 3).double(), x.double(), self.dir / "refused")
+
+    def test_random_numbers_of_samples_are_used_once(self):
+        def twice(masks):
+            def function(fc, x):
+                first, second = masks(x.new_empty(x.shape[0], 1)) if fc.training else (1, 1)
+                return fc(x) * first + x[:, 1:] * second
+            return function
+        x = torch.zeros(2, 4)
+        gaccd_export.export(self.model_of(twice(lambda empty: (empty.bernoulli(0.5), empty.bernoulli(0.5) / 0.5))), x, self.dir / "two")
+        self.assertEqual((self.dir / "two" / "graph.txtpb").read_text().count('op: "drop_samples"'), 2)
+        self.assertRegex(self.refusal(twice(lambda empty: (lambda mask: (mask, mask / 0.5))(empty.bernoulli(0.5))), x),
+                         r"that another product took; gaccd would draw others\. Multiply both at once, .*_test.py:\d+$")
 
     def test_what_changes_from_call_to_call_is_no_constant(self):
         """In training alone, where the prediction of evaluation does not show it."""

@@ -34,6 +34,7 @@ class SampleMask:
     """A random number for each sample: `scale` with the probability `keep`, else 0."""
     keep: float
     scale: float
+    drawn: Any  # the fx node
 
 
 @dataclasses.dataclass
@@ -81,6 +82,7 @@ class GraphBuilder:
         self._constants: dict[str, torch.Tensor] = dict(others._constants) if others else {}
         self._kept_constants: set[str] = set(self._constants)
         self._next_constant: int = others._next_constant if others else 0
+        self.masks_used: set[Any] = set()  # fx nodes that draw them
         self.folded = 0  # calls that are known now
         self._batch: Any = None
         self._own: dict[str, torch.Tensor] = {}  # of the state_dict, each tensor once

@@ -59,6 +59,10 @@ def _drop_samples(graph: GraphBuilder, node: Any, x: Any, mask: Any) -> Made:
     if isinstance(size, int) or any(one != 1 for one in rest) or len(rest) + 1 != len(graph.shape(x)):
         raise graph.refuse(node, f"random numbers of the shape {graph.shape(mask)}, expected one for each sample; "
                                  "nn.Dropout draws one for each value")
+    if value.drawn in graph.masks_used:
+        raise graph.refuse(node, "takes the random numbers of samples that another product took; gaccd would draw others. "
+                                 "Multiply both at once, as in (x + y) * mask or torch.cat")
+    graph.masks_used.add(value.drawn)
     dropped = graph.emit(node, Node("drop_samples", inputs_of(graph, node, x), {"p": 1 - value.keep}))
     return scaled(graph, node, dropped, 1 if abs(value.scale * value.keep - 1) < 1e-6 else value.scale * value.keep)
 
@@ -84,14 +88,14 @@ def _div(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
         return Node("mul", [graph.name_of(node, x), inverse], {})
     mask = graph.value(x)
     if isinstance(mask, SampleMask):
-        return SampleMask(mask.keep, mask.scale / number)
+        return SampleMask(mask.keep, mask.scale / number, mask.drawn)
     return Node("scale", inputs_of(graph, node, x), {"factor": 1 / number})
 
 
 def _bernoulli(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     if not isinstance(a["p"], float) or not 0 < a["p"] <= 1:
         raise graph.refuse(node, "draws with a probability that is no number in (0, 1]")
-    return SampleMask(a["p"], 1.0)
+    return SampleMask(a["p"], 1.0, node)
 
 
 def _compare(op: str, negated: bool = False, exchanged: bool = False) -> Converter:
