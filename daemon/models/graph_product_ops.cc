@@ -199,9 +199,15 @@ GraphValue RecordCat(GraphRecorder& r) {
     const ValueId id = r.InOrder(x, order);
     if (!r.ok()) return {};
     const Shape memory = r.CountsOf(x.sizes, order);
-    matrices.push_back(
-        r.AsActivation(r.As(id, {Elements({memory.begin(), memory.begin() + place}),
-                                 Elements({memory.begin() + place, memory.end()})})));
+    matrices.push_back(r.As(id, {Elements({memory.begin(), memory.begin() + place}),
+                                 Elements({memory.begin() + place, memory.end()})}));
+  }
+  if (!r.ok()) return {};
+  const auto is_like_first = [&](ValueId id) {
+    return r.recorder().dtype(id) == r.recorder().dtype(matrices[0]);
+  };
+  if (!std::ranges::all_of(matrices, is_like_first)) {  // else ids of texts stay exact
+    for (ValueId& id : matrices) id = r.AsActivation(id);
   }
   return LyingAs(r.Apply(std::make_shared<Concat>(), std::move(matrices)), sizes, order);
 }

@@ -326,6 +326,28 @@ class GraphExport(unittest.TestCase):
         with self.assertRaisesRegex(gaccd_export.ExportError, "argmax.*: is not supported; it is called at"):
             gaccd_export.export(Last(lambda tokens, _: tokens.argmax(-1)), texts, self.dir / "model")
 
+    def test_ids_that_are_computed_are_exact_in_bf16(self):
+        """As a plan for a GPU shows, which needs none: positions as RoBERTa counts them, and a token before the others."""
+        class Ids(torch.nn.Module):
+            def __init__(self, ids):
+                super().__init__()
+                self.table, self.fc, self.ids = torch.nn.Embedding(23, 8), torch.nn.Linear(8, 10), ids
+
+            def forward(self, input_ids, attention_mask):
+                return self.fc(self.table(self.ids(input_ids, attention_mask)).mean(1))
+        texts = {"input_ids": torch.randint(23, (SAMPLES, 5)), "attention_mask": torch.ones(SAMPLES, 5, dtype=torch.int64)}
+        numpy.save(self.dir / "features.npy", texts["input_ids"].numpy().astype("i4"))
+        numpy.save(self.dir / "lengths.npy", numpy.full(SAMPLES, 5, "i4"))
+        numpy.save(self.dir / "labels.npy", numpy.zeros(SAMPLES, "i4"))
+        (self.dir / "job.txtpb").write_text(JOB.format(data=TOKENS.replace(" labels", ' lengths: "lengths.npy" labels')
+                                                       .replace("23", "23 classes: 10"), batch=BATCH, lr=LR, epochs=1))
+        for ids in (lambda ids, mask: (mask.cumsum(1) * mask).long() + 1,
+                    lambda ids, mask: torch.cat([torch.full_like(ids[:, :1], 22), ids], 1)):
+            self.check_verification(Ids(ids), texts)
+            plan = run(GACCD, "plan", "--job=job.txtpb", "--device=cuda", "--precision=bf16", cwd=self.dir)
+            self.assertIn("a rank on a GPU", plan)
+            self.assertNotIn("not known", plan)
+
     def test_images_of_other_sizes_agree_with_pytorch(self):
         import make_graphs
 
