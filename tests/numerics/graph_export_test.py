@@ -242,6 +242,7 @@ class GraphExport(unittest.TestCase):
                 ("a difference from as many", lambda x, w: (w.expand(x.shape[0], 6) - x) * four(w * x).sum(1)),
                 ("not a number", lambda x, w: x * w * torch.logical_not(x.relu())),
                 ("numbers that are masks", lambda x, w: x * torch.logical_or(torch.logical_and(x.relu(), x < w), torch.arange(6) * x)),
+                ("rows of a table", lambda x, w: x * w + (x[:, :4].view(-1, 2, 2) + w.view(1, 3, 2)[:, 1:]).sum((1, 2))[:, None]),
                 ("a sum of masks", lambda x, w: x * ((x > 0) + (x > w)))):
             with self.subTest(formula=name):
                 self.check_verification(Formula(formula), torch.randn(2, 4))

@@ -372,6 +372,23 @@ output: "y"
   EXPECT_EQ(types.find("linear")->second, DType::kF32);
 }
 
+TEST(GraphNetworkTest, PartsOfATableAreAddedToRows) {
+  const auto add = [](std::string_view table) {
+    return StatusOf(With(R"(node { name: "y" op: "linear" input: "features")",
+                         StrCat(R"(parameter { name: "table" )", table, R"( }
+node { name: "rows" op: "view" input: "features"
+  attribute { name: "size" integer: -1 integer: 2 integer: 3 } }
+node { name: "part" op: "slice" input: "table" attribute { name: "dim" integer: 1 }
+  attribute { name: "start" integer: 2 } attribute { name: "end" integer: 4 }
+  attribute { name: "keepdim" integer: 1 } }
+node { name: "sum" op: "add" input: "rows" input: "part" }
+node { name: "moved" op: "view" input: "sum" attribute { name: "size" integer: -1 integer: 6 } }
+node { name: "y" op: "linear" input: "moved")")));
+  };
+  EXPECT_TRUE(add("size: 1 size: 5 size: 3").ok()) << add("size: 1 size: 5 size: 3").message();
+  EXPECT_THAT(add("size: 1 size: 5 size: 2"), IsError(ErrorKind::kConfig, "node 'sum'"));
+}
+
 TEST(GraphNetworkTest, ConstantsAreInNoFileOfWeights) {
   const auto model = Model::MakeWithoutData(GoldenSpec("rotary"));
   ASSERT_TRUE(model.ok());
