@@ -428,6 +428,7 @@ class GraphExport(unittest.TestCase):
         self.assertRegex(text, r"0 +Conv2d +\[N, 8, 3, 3\] +224 +3,888\n")
         self.assertRegex(text, r"reads +features \[N, 3, 5, 5\]; predicts \[N, 5\]\ntrains +589 of 589 parameters")
         self.assertIn("conv2d 1, relu 1, view 1, linear 1", text)
+        self.assertRegex(text, r"\nnext +gaccd.verify\(model, '.*/model'\) compares")
         self.assertEqual(self.summary.flops, 2 * (8 * 9 * 27 + 72 * 5))
 
     def test_a_model_whose_samples_depend_on_each_other_is_refused(self):
