@@ -8,7 +8,8 @@
 //   equal(x) to, less(x) than           1 where x is that, else 0
 //   numbers(ids)                        the ids of an input as numbers
 //   dropout(x) p, drop_samples(x) p     in training; the masks of a sample are its own
-//   linear(x, w, [b]) in_out            over the last dimension; in_out: w is [in, out]
+//   linear(x, w, [b]) in_out            over the last dimension; in_out: w is [in, out]; numbers stay
+//                                       f32 where w is a constant
 //   conv2d(x, w, [b]) stride, padding, dilation, groups; w [O, I, K] is [O, I, 1, K]
 //   max_pool2d(x) kernel, stride, padding, dilation
 //   avg_pool2d(x) kernel, stride, padding, count_include_pad
@@ -25,7 +26,7 @@
 //   add(x, x), mul(x, x)                sizes of 1 are repeated
 //   sum(x), mean(x) dims, keepdim;  softmax(x): over the last dimension
 //   matmul(x, x) transpose              of the last two dimensions, the second's transposed
-//   cat(x, ..) dim
+//   cat(x, ..) dim                      in f32 where all x are
 //   attention(q, k, v) causal           of [B, H, T, D], with the scale 1 / sqrt(D)
 //   masked_attention(q, k, v, mask) causal
 //                                       of the keys with mask [B, T] != 0, an input of the graph

@@ -61,7 +61,9 @@ std::optional<GraphValue> AddTable(GraphRecorder& r, const GraphValue& x, const 
   const DimensionOrder order = RowMajor(x.rank());
   const ValueId rows = r.Rows(x, order, 1);
   if (!r.ok()) return GraphValue{};
-  const ValueId matrix = r.recorder().shape(table.id).size() == 2 ? table.id : r.As(table.id, own);
+  const Shape found = r.recorder().shape(table.id);  // of the first rows of a table, too
+  const bool as_it_is = found.size() == 2 && found[1] == own[1] && found[0] >= own[0];
+  const ValueId matrix = as_it_is ? table.id : r.As(table.id, own);
   return LyingAs(r.Apply(std::make_shared<AddPositions>(own[0]), {rows, matrix}), x.sizes, order);
 }
 
@@ -199,9 +201,15 @@ GraphValue RecordCat(GraphRecorder& r) {
     const ValueId id = r.InOrder(x, order);
     if (!r.ok()) return {};
     const Shape memory = r.CountsOf(x.sizes, order);
-    matrices.push_back(
-        r.AsActivation(r.As(id, {Elements({memory.begin(), memory.begin() + place}),
-                                 Elements({memory.begin() + place, memory.end()})})));
+    matrices.push_back(r.As(id, {Elements({memory.begin(), memory.begin() + place}),
+                                 Elements({memory.begin() + place, memory.end()})}));
+  }
+  if (!r.ok()) return {};
+  const auto is_like_first = [&](ValueId id) {
+    return r.recorder().dtype(id) == r.recorder().dtype(matrices[0]);
+  };
+  if (!std::ranges::all_of(matrices, is_like_first)) {  // else ids of texts stay exact
+    for (ValueId& id : matrices) id = r.AsActivation(id);
   }
   return LyingAs(r.Apply(std::make_shared<Concat>(), std::move(matrices)), sizes, order);
 }

@@ -112,7 +112,7 @@ GraphValue AttentionOf(GraphRecorder& r, std::optional<ValueId> lengths) {
       const GraphValue one = r.In(i);
       const std::string expected = StrCat("expected the shape of q, ", ToString(q.sizes));
       if (!r.Expect(one.sizes == q.sizes, expected, one)) return {};
-      rows.push_back(r.Rows(one, kHeads, 2));
+      rows.push_back(r.AsActivation(r.Rows(one, kHeads, 2)));
     }
   }
   if (lengths) rows.push_back(*lengths);

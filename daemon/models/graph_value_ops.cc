@@ -11,6 +11,7 @@
 #include "daemon/ops/pointwise/leaky_relu.h"
 #include "daemon/ops/pointwise/relu.h"
 #include "daemon/ops/product/linear.h"
+#include "daemon/tensor/flat_layout.h"
 
 namespace gaccd {
 namespace {
@@ -59,8 +60,9 @@ GraphValue RecordDropout(GraphRecorder& r) {
   return x;
 }
 
-// y = f(rows of x), over the last dimension.
-GraphValue ByRow(GraphRecorder& r, std::shared_ptr<const Function> function) {
+// y = f(rows of x), over the last dimension. keeps_f32: not in the type of activations.
+GraphValue ByRow(GraphRecorder& r, std::shared_ptr<const Function> function,
+                 bool keeps_f32 = false) {
   GraphValue x = r.In(0);
   if (!r.Expect(x.rank() >= 2 && x.sizes.back() > 0, "expected [samples, .., width]", x)) return {};
   const std::int64_t width = x.sizes.back();
@@ -72,7 +74,8 @@ GraphValue ByRow(GraphRecorder& r, std::shared_ptr<const Function> function) {
     rows *= CountOf(size, r.recorder().samples());
   }
   if (!r.ok()) return {};
-  std::vector<ValueId> inputs = {r.AsActivation(r.As(x.id, {rows, width}))};
+  const ValueId matrix = r.As(x.id, {rows, width});
+  std::vector<ValueId> inputs = {keeps_f32 ? matrix : r.AsActivation(matrix)};
   for (std::size_t i = 1; r.Has(i); ++i) inputs.push_back(r.In(i).id);
   const ValueId id = r.Apply(std::move(function), std::move(inputs));
   if (!r.ok()) return {};
@@ -81,9 +84,10 @@ GraphValue ByRow(GraphRecorder& r, std::shared_ptr<const Function> function) {
   return y;
 }
 
+// Products of numbers with a constant count, as cumsum(): 16 bits are too few.
 GraphValue RecordLinear(GraphRecorder& r) {
-  return ByRow(r, std::make_shared<Linear>(
-                      false, r.Integer("in_out") != 0 ? WeightOrder::kInOut : WeightOrder::kOutIn));
+  const auto order = r.Integer("in_out") != 0 ? WeightOrder::kInOut : WeightOrder::kOutIn;
+  return ByRow(r, std::make_shared<Linear>(false, order), IsConstant(r.InputName(1)));
 }
 
 GraphValue RecordSoftmax(GraphRecorder& r) { return ByRow(r, std::make_shared<Softmax>()); }

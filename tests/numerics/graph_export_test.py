@@ -125,7 +125,7 @@ class GraphExport(unittest.TestCase):
         graph = (self.dir / "model" / "graph.txtpb").read_text()
         self.assertEqual(graph.count('op: "attention"'), 2)
 
-    def refusal(self, function, example):
+    def model_of(self, function):
         class Model(torch.nn.Module):
             def __init__(self):
                 super().__init__()
@@ -133,8 +133,11 @@ class GraphExport(unittest.TestCase):
 
             def forward(self, x):
                 return function(self.fc, x)
+        return Model()
+
+    def refusal(self, function, example):
         with self.assertRaises(gaccd_export.ExportError) as refused:
-            gaccd_export.export(Model(), example, self.dir / "refused")
+            gaccd_export.export(self.model_of(function), example, self.dir / "refused")
         self.assertFalse((self.dir / "refused").exists())
         return str(refused.exception)
 
@@ -148,6 +151,12 @@ class GraphExport(unittest.TestCase):
         self.assertIn("draws random numbers", self.refusal(lambda fc, x: fc(x) + torch.randn_like(x[:, :3]), x))
         self.assertIn("stops a gradient", self.refusal(lambda fc, x: fc(x) * fc(x).detach(), x))
         self.assertIn("torch.no_grad() over a trained", self.refusal(lambda fc, x: fc(x) * torch.no_grad()(fc)(x), x))
+        for quotient in (lambda y: torch.div(y, 0.5, rounding_mode="floor"), lambda y: torch.div(1, y, rounding_mode="trunc"),
+                         lambda y: y // 0.5):
+            self.assertRegex(self.refusal(lambda fc, x: quotient(fc(x)), x), r"rounds what depends on data.*_test.py:\d+$")
+        for mask in (lambda ids: ~ids, lambda ids: ids & (ids > 1), lambda ids: (ids > 1) | ids):
+            self.assertIn("expected masks of torch.bool, as x != 0 is one", self.refusal(
+                lambda fc, x: fc(x) * mask((x > 0).long())[:, :3], x))
         self.assertIn("multiply by the mask instead", self.refusal(lambda fc, x: fc(x)[x[:, 0] > 0], x))
         self.assertRegex(self.refusal(lambda fc, x: fc(x) if x.sum() > 0 else -fc(x), x),
                          r"graph_export_test.py:\d+; its shapes or branches depend on data: .* torch.where, instead$")
@@ -156,8 +165,44 @@ class GraphExport(unittest.TestCase):
         self.assertIn("is a custom operation", self.refusal(lambda fc, x: torch.ops.gaccd_test.twice(fc(x)), x))
         self.assertIn("expected a model with one output", self.refusal(lambda fc, x: (fc(x), fc(x)), x))
         self.assertIn("at least 2", self.refusal(lambda fc, x: fc(x), x[:1]))
+        with self.assertRaisesRegex(gaccd_export.ExportError, "scale_grad_by_freq: .* expected False; it is called at 0 "):
+            gaccd_export.export(torch.nn.Sequential(torch.nn.Embedding(5, 4, scale_grad_by_freq=True), torch.nn.Linear(4, 3)),
+                                torch.zeros(2, 3, dtype=torch.int64), self.dir / "refused")
         with self.assertRaisesRegex(gaccd_export.ExportError, "float32, found torch.float64"):
             gaccd_export.export(torch.nn.Linear(4, 3).double(), x.double(), self.dir / "refused")
+
+    def test_random_numbers_of_samples_are_used_once(self):
+        def twice(masks):
+            def function(fc, x):
+                first, second = masks(x.new_empty(x.shape[0], 1)) if fc.training else (1, 1)
+                return fc(x) * first + x[:, 1:] * second
+            return function
+        x = torch.zeros(2, 4)
+        gaccd_export.export(self.model_of(twice(lambda empty: (empty.bernoulli(0.5), empty.bernoulli(0.5) / 0.5))), x, self.dir / "two")
+        self.assertEqual((self.dir / "two" / "graph.txtpb").read_text().count('op: "drop_samples"'), 2)
+        self.assertRegex(self.refusal(twice(lambda empty: (lambda mask: (mask, mask / 0.5))(empty.bernoulli(0.5))), x),
+                         r"that another product took; gaccd would draw others\. Multiply both at once, .*_test.py:\d+$")
+
+    def test_what_changes_from_call_to_call_is_no_constant(self):
+        """In training alone, where the prediction of evaluation does not show it."""
+        for draw in (lambda: torch.normal(0., 1., (3,)), lambda: torch.zeros(3).normal_(), lambda: torch.poisson(torch.ones(3)),
+                     lambda: torch.randint_like(torch.ones(3), 5)):
+            self.assertIn("draws random numbers", self.refusal(lambda fc, x: fc(x) * draw() if fc.training else fc(x),
+                                                               torch.zeros(2, 4)))
+
+        class Counts(torch.nn.Module):
+            def __init__(self, persistent, uses):
+                super().__init__()
+                self.norm, self.fc, self.uses = torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3), uses
+                self.register_buffer("calls", torch.zeros(()), persistent=persistent)
+
+            def forward(self, x):
+                self.calls += self.training
+                return self.fc(self.norm(x) * (1 - 1 / self.calls if self.training and self.uses else 1))
+        for persistent in (False, True):
+            with self.assertRaisesRegex(gaccd_export.ExportError, "takes the buffer 'calls', which forward changes; .*_test.py:"):
+                gaccd_export.export(Counts(persistent, True), torch.randn(2, 4), self.dir / "refused")
+        self.check_verification(Counts(False, False), torch.randn(2, 4))
 
     def verify(self, model, example):
         self.summary = gaccd_export.export(model, example, self.dir / "model")
@@ -179,6 +224,29 @@ class GraphExport(unittest.TestCase):
             with self.subTest(model=type(model).__name__):
                 self.check_verification(model, example)
 
+    def test_formulas_agree_with_pytorch(self):
+        class Formula(torch.nn.Module):
+            def __init__(self, formula):
+                super().__init__()
+                self.fc, self.weight, self.formula = torch.nn.Linear(4, 6), torch.nn.Parameter(torch.randn(6)), formula
+                self.out = torch.nn.Linear(6, 3)
+
+            def forward(self, x):
+                return self.out(self.formula(self.fc(x), self.weight))
+        def four(x):
+            return x.unsqueeze(1).expand(-1, 4, -1)
+        for name, formula in (
+                ("what is known is rounded", lambda x, w: x * w + torch.arange(6) // 2),
+                ("a product with less", lambda x, w: (four(x) * w).sum(1)), ("a sum with itself", lambda x, w: (four(x) + four(w * x)).sum(1)),
+                ("a product with a number", lambda x, w: (2 * four(x) - four(x) * four(w * x)).sum(1)),
+                ("a difference from as many", lambda x, w: (w.expand(x.shape[0], 6) - x) * four(w * x).sum(1)),
+                ("not a number", lambda x, w: x * w * torch.logical_not(x.relu())),
+                ("numbers that are masks", lambda x, w: x * torch.logical_or(torch.logical_and(x.relu(), x < w), torch.arange(6) * x)),
+                ("rows of a table", lambda x, w: x * w + (x[:, :4].view(-1, 2, 2) + w.view(1, 3, 2)[:, 1:]).sum((1, 2))[:, None]),
+                ("a sum of masks", lambda x, w: x * ((x > 0) + (x > w)))):
+            with self.subTest(formula=name):
+                self.check_verification(Formula(formula), torch.randn(2, 4))
+
     def test_masks_of_tokens_are_one_operation_with_attention(self):
         """Those that are computed from the mask alone; another one is added to the scores."""
         import make_graphs
@@ -186,7 +254,7 @@ class GraphExport(unittest.TestCase):
 
         class Diagonal(make_graphs.Padded):
             def forward(self, input_ids, attention_mask):
-                return super().forward(input_ids, attention_mask | (input_ids == 3))
+                return super().forward(input_ids, (attention_mask.bool() | (input_ids == 3)).long())
         for model, fused in ((make_graphs.Padded(), 2), (Diagonal(), 0)):
             with self.subTest(model=type(model).__name__):
                 self.check_verification(model, texts)
@@ -259,6 +327,28 @@ class GraphExport(unittest.TestCase):
         with self.assertRaisesRegex(gaccd_export.ExportError, "argmax.*: is not supported; it is called at"):
             gaccd_export.export(Last(lambda tokens, _: tokens.argmax(-1)), texts, self.dir / "model")
 
+    def test_ids_that_are_computed_are_exact_in_bf16(self):
+        """As a plan for a GPU shows, which needs none: positions as RoBERTa counts them, and a token before the others."""
+        class Ids(torch.nn.Module):
+            def __init__(self, ids):
+                super().__init__()
+                self.table, self.fc, self.ids = torch.nn.Embedding(23, 8), torch.nn.Linear(8, 10), ids
+
+            def forward(self, input_ids, attention_mask):
+                return self.fc(self.table(self.ids(input_ids, attention_mask)).mean(1))
+        texts = {"input_ids": torch.randint(23, (SAMPLES, 5)), "attention_mask": torch.ones(SAMPLES, 5, dtype=torch.int64)}
+        numpy.save(self.dir / "features.npy", texts["input_ids"].numpy().astype("i4"))
+        numpy.save(self.dir / "lengths.npy", numpy.full(SAMPLES, 5, "i4"))
+        numpy.save(self.dir / "labels.npy", numpy.zeros(SAMPLES, "i4"))
+        (self.dir / "job.txtpb").write_text(JOB.format(data=TOKENS.replace(" labels", ' lengths: "lengths.npy" labels')
+                                                       .replace("23", "23 classes: 10"), batch=BATCH, lr=LR, epochs=1))
+        for ids in (lambda ids, mask: (mask.cumsum(1) * mask).long() + 1,
+                    lambda ids, mask: torch.cat([torch.full_like(ids[:, :1], 22), ids], 1)):
+            self.check_verification(Ids(ids), texts)
+            plan = run(GACCD, "plan", "--job=job.txtpb", "--device=cuda", "--precision=bf16", cwd=self.dir)
+            self.assertIn("a rank on a GPU", plan)
+            self.assertNotIn("not known", plan)
+
     def test_images_of_other_sizes_agree_with_pytorch(self):
         import make_graphs
 
@@ -268,13 +358,15 @@ class GraphExport(unittest.TestCase):
                 self.conv, self.change, self.fc = torch.nn.Conv2d(3, 4, 3, padding=1), change, torch.nn.Linear(4, 5)
 
             def forward(self, x):
-                return self.fc(self.change(self.conv(x)).square().mean((2, 3)))
+                x = self.change(self.conv(x))
+                return self.fc((x.square() * torch.arange(x.shape[3])).mean((2, 3)))  # by their places
 
         def sized(**how):
             return lambda x: torch.nn.functional.interpolate(x, **how)
         x, pool = torch.randn(2, 3, 9, 8), torch.nn
         for change in (sized(size=(13, 11), mode="bilinear"), sized(size=(4, 11), mode="bilinear", align_corners=True),
                        sized(scale_factor=1.7, mode="bilinear"), sized(scale_factor=2, mode="bicubic"), sized(size=(13, 10)),
+                       sized(scale_factor=3.1), sized(scale_factor=(2, 3)),
                        pool.MaxPool2d(3, 2, ceil_mode=True), pool.MaxPool2d(2, 3, padding=1, ceil_mode=True),
                        pool.AvgPool2d(3, 2, padding=1, ceil_mode=True), pool.AvgPool2d(2, 2, divisor_override=3),
                        pool.AvgPool2d(3, 2, ceil_mode=True, count_include_pad=False)):
@@ -336,6 +428,7 @@ class GraphExport(unittest.TestCase):
         self.assertRegex(text, r"0 +Conv2d +\[N, 8, 3, 3\] +224 +3,888\n")
         self.assertRegex(text, r"reads +features \[N, 3, 5, 5\]; predicts \[N, 5\]\ntrains +589 of 589 parameters")
         self.assertIn("conv2d 1, relu 1, view 1, linear 1", text)
+        self.assertRegex(text, r"\nnext +gaccd.verify\(model, '.*/model'\) compares")
         self.assertEqual(self.summary.flops, 2 * (8 * 9 * 27 + 72 * 5))
 
     def test_a_model_whose_samples_depend_on_each_other_is_refused(self):

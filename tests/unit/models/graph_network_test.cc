@@ -334,6 +334,61 @@ TEST(GraphNetworkTest, RefusesWhatMixesSamples) {
               IsError(ErrorKind::kConfig, "expected sizes of [-1, 4], or 1"));
 }
 
+TEST(GraphNetworkTest, CountsAndIdsAreF32WhereActivationsHave16Bits) {
+  constexpr std::string_view kIds = R"graph(version: 1
+input { name: "tokens" type: I64 size: -1 size: 3 }
+parameter { name: "table" size: 900 size: 4 }
+parameter { name: "constant:0" size: 3 size: 3 value: [1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0] }
+node { name: "ids" op: "numbers" input: "tokens" }
+node { name: "counts" op: "linear" input: "ids" input: "constant:0"
+  attribute { name: "in_out" integer: 1 } }
+node { name: "both" op: "cat" input: "ids" input: "counts" attribute { name: "dim" integer: 1 } }
+node { name: "rows" op: "embedding" input: "both" input: "table" }
+node { name: "column" op: "view" input: "both"
+  attribute { name: "size" integer: -1 integer: 6 integer: 1 } }
+node { name: "mixed" op: "cat" input: "rows" input: "column" attribute { name: "dim" integer: 2 } }
+node { name: "y" op: "mean_rows" input: "mixed" }
+output: "y"
+)graph";
+  auto file = ParseGraph(std::string(kIds), "g");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  auto network = GraphNetwork::Make(*std::move(file), NormStatistics{}, "g");
+  ASSERT_TRUE(network.ok()) << network.status().message();
+  const SampleSpec sample{.tensors = {{"tokens", DType::kI32, {3}}, {"labels", DType::kI32, {}}},
+                          .classes = 5,
+                          .vocabulary = 300};
+  const auto model = Model::Make(*std::move(network), LossKind::kSoftmaxCrossEntropy, sample);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const auto recorded = model->RecordTraining({2}, Precision::kBF16);
+  ASSERT_TRUE(recorded.ok()) << recorded.status().message();
+  std::multimap<std::string, DType> types;
+  for (const Node& node : recorded->graph.nodes()) {
+    types.emplace(node.function->name(), recorded->graph.value(node.outputs[0]).spec.dtype);
+  }
+  const auto [first, end] = types.equal_range("concat");
+  ASSERT_EQ(std::distance(first, end), 2);
+  EXPECT_EQ(first->second, DType::kF32);
+  EXPECT_EQ(std::next(first)->second, DType::kBF16);  // of numbers and activations
+  EXPECT_EQ(types.find("linear")->second, DType::kF32);
+}
+
+TEST(GraphNetworkTest, PartsOfATableAreAddedToRows) {
+  const auto add = [](std::string_view table) {
+    return StatusOf(With(R"(node { name: "y" op: "linear" input: "features")",
+                         StrCat(R"(parameter { name: "table" )", table, R"( }
+node { name: "rows" op: "view" input: "features"
+  attribute { name: "size" integer: -1 integer: 2 integer: 3 } }
+node { name: "part" op: "slice" input: "table" attribute { name: "dim" integer: 1 }
+  attribute { name: "start" integer: 2 } attribute { name: "end" integer: 4 }
+  attribute { name: "keepdim" integer: 1 } }
+node { name: "sum" op: "add" input: "rows" input: "part" }
+node { name: "moved" op: "view" input: "sum" attribute { name: "size" integer: -1 integer: 6 } }
+node { name: "y" op: "linear" input: "moved")")));
+  };
+  EXPECT_TRUE(add("size: 1 size: 5 size: 3").ok()) << add("size: 1 size: 5 size: 3").message();
+  EXPECT_THAT(add("size: 1 size: 5 size: 2"), IsError(ErrorKind::kConfig, "node 'sum'"));
+}
+
 TEST(GraphNetworkTest, ConstantsAreInNoFileOfWeights) {
   const auto model = Model::MakeWithoutData(GoldenSpec("rotary"));
   ASSERT_TRUE(model.ok());

@@ -15,11 +15,6 @@ VERSION = 1  # of the format
 SAMPLES = 7  # what depends on the number of samples alone is computed for so many
 MOST_CONSTANT = 1 << 24  # values
 HIDDEN = -1e30  # in place of -inf: exp() of it is 0
-aten = torch.ops.aten
-RANDOM = {aten.bernoulli.default, aten.bernoulli.p, aten.rand.default, aten.randn.default, aten.rand_like.default,
-          aten.randn_like.default, aten.randint.default, aten.randint.low, aten.randperm.default, aten.normal.Tensor_Tensor,
-          aten.dropout.default, aten.native_dropout.default, aten.feature_dropout.default, aten.multinomial.default,
-          aten.uniform.default, aten.exponential.default}
 TORCH = os.path.dirname(torch.__file__) + os.sep
 
 
@@ -39,6 +34,7 @@ class SampleMask:
     """A random number for each sample: `scale` with the probability `keep`, else 0."""
     keep: float
     scale: float
+    drawn: Any  # the fx node
 
 
 @dataclasses.dataclass
@@ -53,6 +49,10 @@ class Node:
 class Refused:
     """A value that gaccd cannot compute, but that depends on data alone: what it is for may be known as a whole."""
     error: ExportError
+
+
+def is_random(node: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def source_of(node: Any) -> str:
@@ -82,6 +82,7 @@ class GraphBuilder:
         self._constants: dict[str, torch.Tensor] = dict(others._constants) if others else {}
         self._kept_constants: set[str] = set(self._constants)
         self._next_constant: int = others._next_constant if others else 0
+        self.masks_used: set[Any] = set()  # fx nodes that draw them
         self.folded = 0  # calls that are known now
         self._batch: Any = None
         self._own: dict[str, torch.Tensor] = {}  # of the state_dict, each tensor once
@@ -264,7 +265,7 @@ class GraphBuilder:
         needed = self._needed(output, but_known=True)
         names = {one.name for one in self.inputs}
         given = [node for node in needed if node.op == "placeholder" and isinstance(self._names[node], str)]
-        random = any(node.target in RANDOM for node in needed)
+        random = any(is_random(node) for node in needed)
         return [] if random or any(self._names[node] not in names for node in given) else given
 
     def evaluate(self, output: Any, given: dict[Any, torch.Tensor]) -> torch.Tensor:
@@ -277,8 +278,20 @@ class GraphBuilder:
                     *torch.fx.map_arg(node.args, values.get), **torch.fx.map_arg(node.kwargs, values.get))
         return values[output]
 
+    def _check_buffers(self, node: Any) -> None:
+        """What forward changes is no constant."""
+        targets = self.program.graph_signature.inputs_to_buffers
+        changed = [targets[one.name] for one in node.all_input_nodes if targets.get(one.name) in self._mutated]
+        if changed and "batch_norm" not in str(node.target):
+            raise self.refuse(node, f"takes the buffer {changed[0]!r}, which forward changes; gaccd changes running statistics of "
+                                    "batch norms alone, so give what changes as an input")
+
     def _is_known(self, node: Any) -> bool:
         return isinstance(self._names.get(node), (torch.Tensor, int, float))
+
+    def will_be_known(self, node: Any) -> bool:
+        """Where `node` comes later than what is converted now, too."""
+        return not any(one.op == "placeholder" and isinstance(self._names[one], str) for one in self._needed(node, but_known=True))
 
     def depends_on_trained(self, node: Any) -> bool:
         return any(one.op == "placeholder" and isinstance(self._names.get(one), str) and
@@ -298,6 +311,7 @@ class GraphBuilder:
         (output,) = [node for node in self.program.graph.nodes if node.name == outputs[0]]
         self.output_node = output
         for node in self.needed_calls():
+            self._check_buffers(node)
             made = self._fold(node)
             if made is None:
                 made = self._convert(convert, node)
@@ -339,7 +353,7 @@ class GraphBuilder:
         if isinstance(found, torch.SymInt):
             return self._known(found)
         arguments = [self.value(one) for one in node.all_input_nodes]
-        if node.target in RANDOM or not all(isinstance(one, (torch.Tensor, int, float, list, tuple)) for one in arguments):
+        if is_random(node) or not all(isinstance(one, (torch.Tensor, int, float, list, tuple)) for one in arguments):
             return None
         if any(isinstance(part, str) for one in arguments if isinstance(one, (list, tuple)) for part in one):
             return None

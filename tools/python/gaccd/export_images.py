@@ -91,7 +91,9 @@ def _upsample(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     """A product with a matrix for each dimension that changes: what PyTorch makes of images of a single 1."""
     x, sizes = graph.name_of(node, a["input"]), graph.sizes(node, graph.shape(a["input"]))
     sized = [int(size) for size in graph.shape(node)[2:]]
-    if "nearest" in str(node.target) and len(sized) == 2 and not any(new % old for new, old in zip(sized, sizes[2:])):
+    ratios = [new / old for new, old in zip(sized, sizes[2:])]
+    whole = all(ratio.is_integer() for ratio in ratios) and a["scale_factors"] in (None, ratios)  # else by other places
+    if "nearest" in str(node.target) and len(sized) == 2 and whole:
         samples, channels, height, width = sizes
         x = viewed(graph, node, x, [samples, channels, height, 1, width, 1])
         x = repeated(graph, node, x, [samples, channels, height, sized[0] // height, width, sized[1] // width])

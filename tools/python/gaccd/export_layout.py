@@ -127,12 +127,24 @@ def _pad(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     return Node("pad", inputs_of(graph, node, a["self"]), {"before": pad[::2][::-1], "after": pad[1::2][::-1]})
 
 
+def _repeats(graph: GraphBuilder, user: Any, node: Any) -> bool:
+    """Whether `user` is a sum or product with another value that has the sizes which `node`, an expand, gives to its input."""
+    others = [one for one in user.args[:2] if one is not node]
+    name = user.target._schema.name if hasattr(user.target, "_schema") else ""
+    if name not in ("aten::add", "aten::mul", "aten::sub") or len(others) != 1 or not isinstance(others[0], torch.fx.Node):
+        return False
+    if others[0].target == node.target or graph.will_be_known(others[0]):
+        return False
+    given, sizes, found = (graph.sizes(user, graph.shape(one)) for one in (node.args[0], node, others[0]))
+    given, found = ([1] * (len(sizes) - len(one)) + one for one in (given, found))
+    return all(before == size or size == other for before, size, other in zip(given[::-1], sizes[::-1], found[::-1]))
+
+
 def _expand(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    """Sums and products repeat what they take."""
+    """Sums and products with what is as large repeat what they take."""
     name = graph.raw_name(node, a["self"])
     same = graph.sizes(node) == graph.sizes(node, graph.shape(a["self"]))
-    names = {user.target._schema.name if hasattr(user.target, "_schema") else "" for user in node.users}
-    if same or names <= {"aten::add", "aten::mul", "aten::sub"}:
+    if same or all(_repeats(graph, user, node) for user in node.users):
         return name
     return repeated(graph, node, graph.name_of(node, a["self"]), graph.sizes(node))
 
@@ -222,6 +234,8 @@ def _gather(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 def _embedding(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    if a["scale_grad_by_freq"]:
+        raise graph.refuse(node, "scale_grad_by_freq: the gradients of a sample depend on the others, expected False")
     ids = graph.value(a["indices"])
     table = graph.name_of(node, a["weight"])
     if isinstance(ids, torch.Tensor):

@@ -117,8 +117,8 @@ CONVERTERS: dict[str, Converter] = {
     **VALUES, **LAYOUT, **IMAGES,
     **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_functional"), _batch_norm),
     **dict.fromkeys(("dropout", "native_dropout"), _dropout), **dict.fromkeys(("bmm", "mm"), _matmul),
-    **dict.fromkeys(("rand", "randn", "rand_like", "randn_like", "randint", "randperm", "normal", "multinomial", "uniform",
-                     "exponential", "feature_dropout"), _random),
+    **dict.fromkeys(("rand", "randn", "rand_like", "randn_like", "randint", "randint_like", "randperm", "normal", "normal_functional",
+                     "poisson", "multinomial", "uniform", "exponential", "feature_dropout"), _random),
     "linear": _linear, "addmm": _addmm, "layer_norm": _layer_norm, "group_norm": _group_norm,
     "scaled_dot_product_attention": attention,
 }

@@ -60,7 +60,8 @@ class Summary:
                   *([f"lengths    texts are cut to {', '.join(map(str, self.lengths))} tokens where they are short"]
                     if self.lengths else []),
                   f"folded     {self.folded} calls that are the same for all data; {self.constants} constants stay",
-                  f"wrote      {self.path}"]
+                  f"wrote      {self.path}",
+                  f"next       gaccd.verify(model, {self.path!r}) compares its values and gradients with PyTorch's"]
         return "\n".join(lines)
 
 

@@ -41,6 +41,8 @@ def _limits(op: str, least: str, most: str) -> Converter:
 
 def _add(sign: float, reversed_: bool = False) -> Converter:
     def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+        if node.meta["val"].dtype == torch.bool:
+            return _or(graph, node, a)
         x, y = (a["other"], a["self"]) if reversed_ else (a["self"], a["other"])
         factor = sign * float(a["alpha"])
         if (number := number_of(graph, y)) is not None:
@@ -57,6 +59,10 @@ def _drop_samples(graph: GraphBuilder, node: Any, x: Any, mask: Any) -> Made:
     if isinstance(size, int) or any(one != 1 for one in rest) or len(rest) + 1 != len(graph.shape(x)):
         raise graph.refuse(node, f"random numbers of the shape {graph.shape(mask)}, expected one for each sample; "
                                  "nn.Dropout draws one for each value")
+    if value.drawn in graph.masks_used:
+        raise graph.refuse(node, "takes the random numbers of samples that another product took; gaccd would draw others. "
+                                 "Multiply both at once, as in (x + y) * mask or torch.cat")
+    graph.masks_used.add(value.drawn)
     dropped = graph.emit(node, Node("drop_samples", inputs_of(graph, node, x), {"p": 1 - value.keep}))
     return scaled(graph, node, dropped, 1 if abs(value.scale * value.keep - 1) < 1e-6 else value.scale * value.keep)
 
@@ -72,6 +78,8 @@ def _mul(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 def _div(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    if "rounding_mode" in a and a["rounding_mode"] is not None:
+        raise graph.refuse(node, f"rounds what depends on data or parameters ({a['rounding_mode']}); compute it in the data instead")
     x, number = a["self"], number_of(graph, a["other"])
     if number is None:
         inverse = graph.emit(node, Node("power", inputs_of(graph, node, a["other"]), {"exponent": -1.0}))
@@ -80,14 +88,14 @@ def _div(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
         return Node("mul", [graph.name_of(node, x), inverse], {})
     mask = graph.value(x)
     if isinstance(mask, SampleMask):
-        return SampleMask(mask.keep, mask.scale / number)
+        return SampleMask(mask.keep, mask.scale / number, mask.drawn)
     return Node("scale", inputs_of(graph, node, x), {"factor": 1 / number})
 
 
 def _bernoulli(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     if not isinstance(a["p"], float) or not 0 < a["p"] <= 1:
         raise graph.refuse(node, "draws with a probability that is no number in (0, 1]")
-    return SampleMask(a["p"], 1.0)
+    return SampleMask(a["p"], 1.0, node)
 
 
 def _compare(op: str, negated: bool = False, exchanged: bool = False) -> Converter:
@@ -109,22 +117,35 @@ def _compare(op: str, negated: bool = False, exchanged: bool = False) -> Convert
     return made
 
 
+def _nonzero(graph: GraphBuilder, node: Any, x: str) -> str:
+    return inverted(graph, node, graph.emit(node, Node("equal", [x], {"to": 0.0})))
+
+
+def _mask(graph: GraphBuilder, node: Any, x: Any) -> str:
+    """What a logical or bitwise operation takes."""
+    name = graph.name_of(node, x)
+    dtype = x.meta["val"].dtype
+    if dtype != torch.bool and "bitwise" in str(node.target):
+        raise graph.refuse(node, f"of {dtype}, expected masks of torch.bool, as x != 0 is one")
+    return name if dtype == torch.bool else _nonzero(graph, node, name)
+
+
 def _and(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     for one, other in ((a["self"], a["other"]), (a["other"], a["self"])):
         known = graph.value(other)
         if isinstance(known, torch.Tensor) and known.dtype == torch.bool and bool(known.all()):
             if graph.sizes(node) == graph.sizes(node, graph.shape(one)):
-                return graph.name_of(node, one)
-    return Node("mul", inputs_of(graph, node, a["self"], a["other"]), {})
+                return _mask(graph, node, one)
+    return Node("mul", [_mask(graph, node, a["self"]), _mask(graph, node, a["other"])], {})
 
 
 def _or(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    neither = Node("mul", [inverted(graph, node, name) for name in inputs_of(graph, node, a["self"], a["other"])], {})
+    neither = Node("mul", [inverted(graph, node, _mask(graph, node, one)) for one in (a["self"], a["other"])], {})
     return inverted(graph, node, graph.emit(node, neither))
 
 
 def _not(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    return inverted(graph, node, graph.name_of(node, a["self"]))
+    return inverted(graph, node, _mask(graph, node, a["self"]))
 
 
 def _where(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
@@ -168,7 +189,7 @@ def _softmax(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 def _to_copy(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     before, after = node.args[0].meta["val"].dtype, a["dtype"] or node.args[0].meta["val"].dtype
     if before != torch.bool and after == torch.bool:
-        return inverted(graph, node, graph.emit(node, Node("equal", inputs_of(graph, node, node.args[0]), {"to": 0.0})))
+        return _nonzero(graph, node, graph.name_of(node, node.args[0]))
     if before == after or (not before.is_floating_point and not after.is_floating_point):
         return graph.raw_name(node, node.args[0])
     if not before.is_floating_point and after == torch.float32:
