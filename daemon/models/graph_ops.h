@@ -8,9 +8,8 @@
 //   equal(x) to, less(x) than           1 where x is that, else 0
 //   numbers(ids)                        the ids of an input as numbers
 //   dropout(x) p, drop_samples(x) p     in training; the masks of a sample are its own
-//   linear(x, w, [b]) in_out            over the last dimension; in_out: w is [in, out]; numbers
-//   stay
-//                                       f32 where w is a constant
+//   linear(x, w, [b]) in_out            over the last dimension; in_out: w is [in, out]
+//                                       (numbers stay f32 where w is a constant)
 //   conv2d(x, w, [b]) stride, padding, dilation, groups; w [O, I, K] is [O, I, 1, K]
 //   max_pool2d(x) kernel, stride, padding, dilation
 //   avg_pool2d(x) kernel, stride, padding, count_include_pad

@@ -49,13 +49,14 @@ GraphValue RecordBroadcast(GraphRecorder& r, CombineKind kind) {
 }
 
 // x [.., T, W] + table [T, W], for all samples the same: a row for each of the T, or one for all.
-// Nothing where the shapes are others.
+// Nothing where the shapes are others, or the table has 16 bits: rows of an embedding.
 std::optional<GraphValue> AddTable(GraphRecorder& r, const GraphValue& x, const GraphValue& table) {
   Shape own = table.sizes;  // without leading ones
   own.erase(own.begin(), std::ranges::find_if(own, [](std::int64_t size) { return size != 1; }));
   while (own.size() < 2) own.insert(own.begin(), 1);
   const bool fits = x.rank() >= 2 && table.rank() <= x.rank() && own.size() == 2 &&
                     LiesAs(table, RowMajor(table.rank())) && own[1] == x.sizes.back() &&
+                    r.recorder().dtype(table.id) == DType::kF32 &&
                     (own[0] == 1 || own[0] == x.sizes[x.rank() - 2]);
   if (!fits) return std::nullopt;
   const DimensionOrder order = RowMajor(x.rank());

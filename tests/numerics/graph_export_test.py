@@ -335,7 +335,8 @@ class GraphExport(unittest.TestCase):
                 self.table, self.fc, self.ids = torch.nn.Embedding(23, 8), torch.nn.Linear(8, 10), ids
 
             def forward(self, input_ids, attention_mask):
-                return self.fc(self.table(self.ids(input_ids, attention_mask)).mean(1))
+                x = self.table(self.ids(input_ids, attention_mask))
+                return self.fc((x + self.table(torch.arange(x.shape[1]) % 2)).mean(1))  # known ids, as of segments
         texts = {"input_ids": torch.randint(23, (SAMPLES, 5)), "attention_mask": torch.ones(SAMPLES, 5, dtype=torch.int64)}
         numpy.save(self.dir / "features.npy", texts["input_ids"].numpy().astype("i4"))
         numpy.save(self.dir / "lengths.npy", numpy.full(SAMPLES, 5, "i4"))

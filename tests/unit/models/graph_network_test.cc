@@ -334,6 +334,30 @@ TEST(GraphNetworkTest, RefusesWhatMixesSamples) {
               IsError(ErrorKind::kConfig, "expected sizes of [-1, 4], or 1"));
 }
 
+// In bf16, of texts of 3 tokens with one of 5 classes; the type of the first output, by function.
+std::multimap<std::string, DType> TypesInBf16(std::string_view text) {
+  auto file = ParseGraph(std::string(text), "g");
+  EXPECT_TRUE(file.ok()) << file.status().message();
+  if (!file.ok()) return {};
+  auto network = GraphNetwork::Make(*std::move(file), NormStatistics{}, "g");
+  EXPECT_TRUE(network.ok()) << network.status().message();
+  if (!network.ok()) return {};
+  const SampleSpec sample{.tensors = {{"tokens", DType::kI32, {3}}, {"labels", DType::kI32, {}}},
+                          .classes = 5,
+                          .vocabulary = 300};
+  const auto model = Model::Make(*std::move(network), LossKind::kSoftmaxCrossEntropy, sample);
+  EXPECT_TRUE(model.ok()) << model.status().message();
+  if (!model.ok()) return {};
+  const auto recorded = model->RecordTraining({2}, Precision::kBF16);
+  EXPECT_TRUE(recorded.ok()) << recorded.status().message();
+  if (!recorded.ok()) return {};
+  std::multimap<std::string, DType> types;
+  for (const Node& node : recorded->graph.nodes()) {
+    types.emplace(node.function->name(), recorded->graph.value(node.outputs[0]).spec.dtype);
+  }
+  return types;
+}
+
 TEST(GraphNetworkTest, CountsAndIdsAreF32WhereActivationsHave16Bits) {
   constexpr std::string_view kIds = R"graph(version: 1
 input { name: "tokens" type: I64 size: -1 size: 3 }
@@ -350,26 +374,29 @@ node { name: "mixed" op: "cat" input: "rows" input: "column" attribute { name: "
 node { name: "y" op: "mean_rows" input: "mixed" }
 output: "y"
 )graph";
-  auto file = ParseGraph(std::string(kIds), "g");
-  ASSERT_TRUE(file.ok()) << file.status().message();
-  auto network = GraphNetwork::Make(*std::move(file), NormStatistics{}, "g");
-  ASSERT_TRUE(network.ok()) << network.status().message();
-  const SampleSpec sample{.tensors = {{"tokens", DType::kI32, {3}}, {"labels", DType::kI32, {}}},
-                          .classes = 5,
-                          .vocabulary = 300};
-  const auto model = Model::Make(*std::move(network), LossKind::kSoftmaxCrossEntropy, sample);
-  ASSERT_TRUE(model.ok()) << model.status().message();
-  const auto recorded = model->RecordTraining({2}, Precision::kBF16);
-  ASSERT_TRUE(recorded.ok()) << recorded.status().message();
-  std::multimap<std::string, DType> types;
-  for (const Node& node : recorded->graph.nodes()) {
-    types.emplace(node.function->name(), recorded->graph.value(node.outputs[0]).spec.dtype);
-  }
+  const auto types = TypesInBf16(kIds);
   const auto [first, end] = types.equal_range("concat");
   ASSERT_EQ(std::distance(first, end), 2);
   EXPECT_EQ(first->second, DType::kF32);
   EXPECT_EQ(std::next(first)->second, DType::kBF16);  // of numbers and activations
   EXPECT_EQ(types.find("linear")->second, DType::kF32);
+}
+
+// As BERT's segments where the data have none.
+TEST(GraphNetworkTest, KnownRowsOfAnEmbeddingAreAddedInBf16) {
+  const auto types = TypesInBf16(R"graph(version: 1
+input { name: "tokens" type: I64 size: -1 size: 3 }
+parameter { name: "table" size: 300 size: 5 }
+parameter { name: "segments" size: 2 size: 5 }
+parameter { name: "constant:0" size: 1 size: 3 value: [0.0, 1.0, 1.0] }
+node { name: "rows" op: "embedding" input: "tokens" input: "table" }
+node { name: "known" op: "embedding" input: "constant:0" input: "segments" }
+node { name: "sum" op: "add" input: "rows" input: "known" }
+node { name: "y" op: "mean_rows" input: "sum" }
+output: "y"
+)graph");
+  ASSERT_EQ(types.count("combine_add"), 1U);
+  EXPECT_EQ(types.find("combine_add")->second, DType::kBF16);
 }
 
 TEST(GraphNetworkTest, PartsOfATableAreAddedToRows) {
