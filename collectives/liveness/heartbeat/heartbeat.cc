@@ -214,7 +214,8 @@ std::string Describe(const LostRank& lost, const Topology& topology) {
   }
   using heartbeat::Phase;
   const heartbeat::Progress& last = lost.last;
-  const bool between = last.phase == Phase::kEvaluate || last.phase == Phase::kSave;
+  const bool between =
+      last.phase == Phase::kEvaluate || last.phase == Phase::kSave || last.phase == Phase::kLoad;
   const std::string where =
       between ? StrCat(" after update ", last.update)
               : StrCat(" of update ", last.update + 1, ", micro-step ", last.micro_step + 1);
