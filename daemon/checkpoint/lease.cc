@@ -80,8 +80,9 @@ std::int64_t SinceOf(const std::string& folder, std::int64_t epoch, const std::s
 
 }  // namespace
 
-Result<WriterLease> WriterLease::Take(const std::string& folder, const OwnerName& me) {
-  auto owner = FolderOwner::Take(folder, me);
+Result<WriterLease> WriterLease::Take(const std::string& folder, const OwnerName& me,
+                                      const OwnerPatience& patience) {
+  auto owner = FolderOwner::Take(folder, me, patience);
   if (!owner.ok()) return owner.status().WithContext("checkpoints");
   for (int i = 0; i < kMaxTries; ++i) {
     GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(folder, kMaxEntries));

@@ -26,7 +26,8 @@ inline constexpr std::chrono::seconds kLeasePeriod{10};
 class WriterLease {
  public:
   // Error kConfig names the owner: job, process, host. kIo: the folder cannot be written.
-  static Result<WriterLease> Take(const std::string& folder, const OwnerName& me);
+  static Result<WriterLease> Take(const std::string& folder, const OwnerName& me,
+                                  const OwnerPatience& patience = {});
 
   [[nodiscard]] std::int64_t epoch() const { return epoch_; }
   // The first epoch of this job: an earlier attempt took it, or it is epoch(). Generations from it

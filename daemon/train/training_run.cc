@@ -131,7 +131,8 @@ RankStatus TrainingRun::RunInFolder() {
                                  .log_every = job_.log_every,
                                  .group_access = flags_.group_access,
                                  .guard = guard_,
-                                 .end_limit = LimitOfVerdict(std::chrono::seconds(flags_.bound))}));
+                                 .end_limit = LimitOfVerdict(std::chrono::seconds(flags_.bound)),
+                                 .patience = OwnerPatienceOf(flags_)}));
   for (const std::string& warning : warnings) LogWarning(warning);
   RankStatus ended = TrainWithinMemory();
   reporter_->Finish(ended.status,
