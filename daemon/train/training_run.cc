@@ -209,7 +209,10 @@ RankStatus TrainingRun::OpenData() {
 
 RankStatus TrainingRun::SelectDevice() {
   reporter_->Report(StageRecord{"device"});
-  return session_.SelectDevice(flags_, job_);
+  GACCD_RETURN_IF_ERROR(session_.SelectDevice(flags_, job_));
+  const std::string& warning = session_.device.warning;
+  if (comm_.rank() == 0 && !warning.empty()) LogWarning(warning);
+  return {};
 }
 
 TrainerOptions TrainingRun::OptionsOfTrainer() {
