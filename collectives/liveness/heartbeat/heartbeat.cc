@@ -185,7 +185,8 @@ Result<std::unique_ptr<Heartbeat>> Heartbeat::Start(Communicator& comm,
     if (thread.ok()) heart->thread_ = *std::move(thread);
     if (mine.ok()) mine = shared.WaitUntilJoined(options.join_bound + kTimeToSay);
   }
-  GACCD_RETURN_IF_ERROR(AgreeTwice(comm, mine));
+  GACCD_RETURN_IF_ERROR(heartbeat::ExplainAbsence(
+      AgreeTwice(comm, mine), AddressOf(notice, true).addresses, comm.topology().nodes));
   return heart;
 }
 
