@@ -66,6 +66,14 @@ Status CheckDistinctGpus(std::span<const GpuFacts> gpus, const Topology& topolog
   return Status::Ok();
 }
 
+std::string UnusedGpus(std::int64_t gpus, std::int64_t local_size) {
+  if (gpus <= 1 || gpus <= local_size) return {};
+  return StrCat(gpus, " GPUs for ", local_size, local_size == 1 ? " rank" : " ranks",
+                " of this node, the others are not used: start one rank a GPU (in SLURM "
+                "--ntasks-per-node=",
+                gpus, ", elsewhere --local-ranks=", gpus, "), or ask for fewer GPUs");
+}
+
 Result<GpuFacts> AgreeOnGpu(Communicator& over, const Result<std::vector<GpuFacts>>& found,
                             bool allow_sharing) {
   const Topology& topology = over.topology();

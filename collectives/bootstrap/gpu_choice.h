@@ -2,7 +2,9 @@
 // Without CUDA, so that it is tested everywhere: `found` is what FindGpus() says.
 #pragma once
 
+#include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "collectives/bootstrap/gpus.h"
@@ -21,6 +23,10 @@ Result<GpuFacts> ChooseGpu(std::span<const GpuFacts> gpus, const Topology& topol
 // kConfig when two ranks have one GPU: "rank 0 on n0 and rank 3 on n0 both use GPU 0 (NVIDIA H200,
 // GPU-8a1b...)". gpus: by rank.
 [[nodiscard]] Status CheckDistinctGpus(std::span<const GpuFacts> gpus, const Topology& topology);
+
+// What is seldom meant: ranks of a node that leave some of the GPUs they see to nobody. Empty:
+// none.
+[[nodiscard]] std::string UnusedGpus(std::int64_t gpus, std::int64_t local_size);
 
 // Collective: AssignGpu() for what this rank found. An error of one rank is the error of all.
 Result<GpuFacts> AgreeOnGpu(Communicator& over, const Result<std::vector<GpuFacts>>& found,

@@ -1,13 +1,13 @@
 #include "collectives/bootstrap/mpi_session.h"
 
 #include <mpi.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <array>
+#include <cstdint>
 #include <optional>
-#include <vector>
 
+#include "collectives/base/cores.h"
 #include "collectives/base/strings.h"
 #include "collectives/comm/mpi_comm.h"
 #include "collectives/comm/mpi_handles.h"
@@ -49,20 +49,13 @@ Status CheckWorldOnAll(int world, const Environment& launcher) {
 }
 
 // The cores that the ranks of a node may use together.
-Result<int> SharedCores(MPI_Comm node, int local_size) {
-  cpu_set_t own;
-  CPU_ZERO(&own);
-  if (sched_getaffinity(0, sizeof(own), &own) != 0) {
-    return Status(ErrorKind::kOs, "sched_getaffinity failed");
-  }
-  std::vector<cpu_set_t> sets(static_cast<std::size_t>(local_size));
-  GACCD_RETURN_IF_ERROR(MpiStatus(
-      MPI_Allgather(&own, sizeof(own), MPI_BYTE, sets.data(), sizeof(own), MPI_BYTE, node),
-      "exchange of core masks"));
-  cpu_set_t all;
-  CPU_ZERO(&all);
-  for (const cpu_set_t& set : sets) CPU_OR(&all, &all, &set);
-  return CPU_COUNT(&all);
+Result<std::int64_t> SharedCores(MPI_Comm node) {
+  GACCD_ASSIGN_OR_RETURN(CoreMask cores, AllowedCores());
+  GACCD_RETURN_IF_ERROR(
+      MpiStatus(MPI_Allreduce(MPI_IN_PLACE, cores.data(), static_cast<int>(cores.size()),
+                              MPI_UINT64_T, MPI_BOR, node),
+                "exchange of core masks"));
+  return std::ssize(CoreNumbers(cores));
 }
 
 }  // namespace
@@ -104,7 +97,7 @@ Status MpiSession::FindFacts() {
   facts_.node_key = facts_.rank;
   GACCD_RETURN_IF_ERROR(
       MpiStatus(MPI_Bcast(&facts_.node_key, 1, MPI_INT, 0, node), "broadcast of the node key"));
-  GACCD_ASSIGN_OR_RETURN(const int cores, SharedCores(node, facts_.local_size));
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t cores, SharedCores(node));
   facts_.oversubscribed = facts_.local_size > cores;
   return MpiStatus(MPI_Comm_free(&node), "MPI_Comm_free");
 }

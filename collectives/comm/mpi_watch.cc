@@ -75,7 +75,7 @@ const CallNotice& MpiWatch::notice(int line) const {
 }
 
 Status MpiWatch::WaitFor(NodeGate& gate, std::uint64_t target) {
-  for (int spins = 0; !gate.Reached(target); ++spins) {
+  for (std::int64_t spins = 0; !gate.Reached(target); ++spins) {
     if (spins < spins_) {
       RelaxCore();
       continue;
@@ -164,7 +164,7 @@ bool MpiWatch::SamePlace() const {
 
 Status MpiWatch::Finish(MPI_Request* request) {
   GACCD_RETURN_IF_ERROR(failure_);
-  for (int spins = 0;; ++spins) {
+  for (std::int64_t spins = 0;; ++spins) {
     int done = 0;
     Status status = MpiStatus(MPI_Test(request, &done, MPI_STATUS_IGNORE), Name(mine_.operation));
     if (status.ok() && done != 0) return status;
@@ -179,7 +179,7 @@ Status MpiWatch::Finish(MPI_Request* request) {
 
 Status MpiWatch::WaitForMessage(int from, const std::function<Result<bool>()>& arrived) {
   GACCD_RETURN_IF_ERROR(failure_);
-  for (int spins = 0;; ++spins) {
+  for (std::int64_t spins = 0;; ++spins) {
     Result<bool> done = arrived();
     Status status = done.status();
     if (status.ok() && *done) return status;

@@ -18,7 +18,7 @@ Status MakeFolder(const CheckpointOptions& options) {
 
 Result<WriterLease> TakeLease(const CheckpointOptions& options, const OwnerName& me) {
   GACCD_RETURN_IF_ERROR(MakeFolder(options).WithContext("checkpoints"));
-  return WriterLease::Take(options.folder, me);
+  return WriterLease::Take(options.folder, me, options.lease_patience);
 }
 
 }  // namespace

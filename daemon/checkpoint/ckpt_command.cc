@@ -176,7 +176,7 @@ struct PruneLocks {
     if (PathExists(FolderOf(folder) + "/.owner")) {
       GACCD_ASSIGN_OR_RETURN(run, FolderOwner::Take(FolderOf(folder), me));
     }
-    GACCD_ASSIGN_OR_RETURN(WriterLease lease, WriterLease::Take(folder, me));
+    GACCD_ASSIGN_OR_RETURN(WriterLease lease, WriterLease::TakeBetween(folder, me));
     return std::shared_ptr<const PruneLocks>(
         new PruneLocks{.run = std::move(run), .lease = std::move(lease)});
   }

@@ -64,10 +64,14 @@ std::string ClaimLine(const OwnerName& me) {
   return StrCat("job ", me.job, " process ", me.pid, " on ", me.host, "\n");
 }
 
+Result<std::string> ReadClaim(const std::string& folder, std::int64_t epoch) {
+  return ReadStart(StrCat(folder, "/", ClaimName(epoch)), 1024);
+}
+
 // From which epoch on the job `job` has been the only writer, if it took `epoch` last; else 0. The
 // second line of a claim says it: "since 7".
 std::int64_t SinceOf(const std::string& folder, std::int64_t epoch, const std::string& job) {
-  const Result<std::string> text = ReadStart(StrCat(folder, "/", ClaimName(epoch)), 1024);
+  const Result<std::string> text = ReadClaim(folder, epoch);
   if (!text.ok() || !text->starts_with(StrCat("job ", job, " process "))) return 0;
   constexpr std::string_view kSince = "\nsince ";
   const std::size_t at = text->find(kSince);
@@ -80,8 +84,18 @@ std::int64_t SinceOf(const std::string& folder, std::int64_t epoch, const std::s
 
 }  // namespace
 
-Result<WriterLease> WriterLease::Take(const std::string& folder, const OwnerName& me) {
-  auto owner = FolderOwner::Take(folder, me);
+Result<WriterLease> WriterLease::Take(const std::string& folder, const OwnerName& me,
+                                      const OwnerPatience& patience) {
+  return TakeNext(folder, me, patience, /*keeps_claim=*/false);
+}
+
+Result<WriterLease> WriterLease::TakeBetween(const std::string& folder, const OwnerName& me) {
+  return TakeNext(folder, me, {}, /*keeps_claim=*/true);
+}
+
+Result<WriterLease> WriterLease::TakeNext(const std::string& folder, const OwnerName& me,
+                                          const OwnerPatience& patience, bool keeps_claim) {
+  auto owner = FolderOwner::Take(folder, me, patience);
   if (!owner.ok()) return owner.status().WithContext("checkpoints");
   for (int i = 0; i < kMaxTries; ++i) {
     GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(folder, kMaxEntries));
@@ -97,8 +111,9 @@ Result<WriterLease> WriterLease::Take(const std::string& folder, const OwnerName
     if (!claim.valid()) return ErrnoStatus("cannot create", path);
     const std::int64_t earlier = SinceOf(folder, highest, me.job);
     const std::int64_t since = earlier > 0 ? earlier : highest + 1;
-    GACCD_RETURN_IF_ERROR(
-        WriteAll(claim.get(), StrCat(ClaimLine(me), "since ", since, "\n"), path));
+    std::string text = StrCat(ClaimLine(me), "since ", since, "\n");
+    if (const auto last = ReadClaim(folder, highest); keeps_claim && last.ok()) text = *last;
+    GACCD_RETURN_IF_ERROR(WriteAll(claim.get(), text, path));
     if (::fsync(claim.get()) != 0) return ErrnoStatus("cannot make durable", path);
     GACCD_RETURN_IF_ERROR(SyncFolder(folder));
     RemoveOldClaims(folder, names, highest + 1);

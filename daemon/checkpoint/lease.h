@@ -26,7 +26,11 @@ inline constexpr std::chrono::seconds kLeasePeriod{10};
 class WriterLease {
  public:
   // Error kConfig names the owner: job, process, host. kIo: the folder cannot be written.
-  static Result<WriterLease> Take(const std::string& folder, const OwnerName& me);
+  static Result<WriterLease> Take(const std::string& folder, const OwnerName& me,
+                                  const OwnerPatience& patience = {});
+  // For a caller that adds no generation: the claim keeps the text of the one it replaces, so that
+  // the next attempt of that job still finds what its earlier ones saved.
+  static Result<WriterLease> TakeBetween(const std::string& folder, const OwnerName& me);
 
   [[nodiscard]] std::int64_t epoch() const { return epoch_; }
   // The first epoch of this job: an earlier attempt took it, or it is epoch(). Generations from it
@@ -39,6 +43,8 @@ class WriterLease {
   void Beat() const { owner_.Beat(); }
 
  private:
+  static Result<WriterLease> TakeNext(const std::string& folder, const OwnerName& me,
+                                      const OwnerPatience& patience, bool keeps_claim);
   WriterLease(std::string folder, FolderOwner owner, std::int64_t epoch, std::int64_t job_since)
       : folder_(std::move(folder)),
         owner_(std::move(owner)),

@@ -56,7 +56,8 @@ struct CheckpointOptions {
   std::string folder;         // made if it is not there
   bool group_access = false;  // folders 0750 and files 0640 instead of 0700 and 0600
   KeepPolicy keep;
-  std::int64_t fail_limit = 3;  // >= 1
+  std::int64_t fail_limit = 3;        // >= 1
+  OwnerPatience lease_patience = {};  // with another writer
   std::uint64_t block_bytes = std::uint64_t{1} << 20;
 
   // Called on the training thread of rank 0: a save that is still being written `alarm_after` it

@@ -62,6 +62,9 @@ class Prefetcher {
   // tensor starts on a 64-byte boundary.
   [[nodiscard]] const BatchView* Next();
 
+  // false: Next() would have to wait. One atomic operation.
+  [[nodiscard]] bool ready() const { return filled_.load() != next_; }
+
   // Why a sample of a batch so far, or of one ahead, could not be read: Dataset::ReadError().
   [[nodiscard]] Status status() const { return dataset_.ReadError(); }
 

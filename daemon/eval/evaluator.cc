@@ -108,7 +108,11 @@ Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, const Eval
   const std::int64_t fewest = FewestBatches();
   std::int64_t done = 0;
   if (stops != nullptr) stops->BeginEvaluation();
-  while (const BatchView* batch = batches->Next()) {
+  const auto next = [&] {
+    if (!batches->ready()) progress.SetPhase(heartbeat::Phase::kLoad, step, done);
+    return batches->Next();
+  };
+  while (const BatchView* batch = next()) {
     if (stops != nullptr && done > 0 && done < fewest) {
       progress.SetPhase(heartbeat::Phase::kReduce, step,
                         done);  // the ranks exchange requests now and then

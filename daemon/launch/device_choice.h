@@ -33,6 +33,7 @@ struct DeviceChoice {
   Device device = Device::kCpu;     // kCpu or kCuda
   std::optional<GpuFacts> gpu;      // on kCuda: this rank's
   std::string text = "device cpu";  // for people, with the reason
+  std::string warning = {};         // on kCuda: GPUs of this rank's node that no rank uses
 };
 
 // By rank. `wanted`:

@@ -1,6 +1,5 @@
 #include "daemon/launch/rank_report.h"
 
-#include <sched.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "collectives/base/cores.h"
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/mpi_version.h"
 #include "daemon/config/flat_json.h"
@@ -21,13 +21,9 @@ namespace gaccd {
 namespace {
 
 void FillCpus(RankReport& report) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof(set), &set) != 0) return;
-  std::vector<std::int64_t> cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-  }
+  const auto cores = AllowedCores();
+  if (!cores.ok()) return;
+  const std::vector<std::int64_t> cpus = CoreNumbers(*cores);
   report.cpu_count = std::ssize(cpus);
   report.cpus = NumberList(cpus);
 }

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "collectives/base/strings.h"
+#include "collectives/bootstrap/gpu_choice.h"
 #include "daemon/device/cuda/sdpa.h"
 #include "daemon/launch/number_list.h"
 
@@ -146,6 +147,10 @@ std::string OneOfManyGpus(const RankReport& report) {
       "use --gpus-per-node, without --gpus-per-task and --gpu-bind");
 }
 
+std::string GpusOfNobody(const RankReport& report) {
+  return CanUseGpu(report) ? UnusedGpus(report.gpus, report.local_size) : std::string();
+}
+
 std::string SlowAttention(const RankReport& report) {
   if (report.attention_problem.empty()) return {};
   return StrCat(kOwnAttention, report.attention_problem,
@@ -176,6 +181,7 @@ RankVerdict JudgeRanks(Reports reports, const VerdictOptions& options) {
     JudgeMixture(reports, verdict);
     if (!options.allow_gpu_sharing) JudgeSharing(reports, verdict);
     Warn(reports, OneOfManyGpus, verdict);
+    Warn(reports, GpusOfNobody, verdict);
   }
   if (on_gpus) Warn(reports, SlowAttention, verdict);
   Warn(reports, FewCpus, verdict);

@@ -23,9 +23,9 @@ struct VerdictOptions {
 //   other build of gaccd                          other model of GPU, other driver
 //   other version of MPI, oneDNN, and on GPUs     GPUs that no rank can use
 //     of CUDA, cuBLASLt, cuDNN, NCCL              one visible GPU where SLURM gave the node more
-//   ranks with and without a usable GPU           fewer cores than SLURM_CPUS_PER_TASK
-//   fewer GPUs than ranks on a node               limited locked memory, with several nodes
-//   two ranks on one GPU
+//   ranks with and without a usable GPU           more GPUs than ranks on a node
+//   fewer GPUs than ranks on a node               fewer cores than SLURM_CPUS_PER_TASK
+//   two ranks on one GPU                          limited locked memory, with several nodes
 // `reports` are by rank and not empty. "Other" is what differs from the most frequent value.
 [[nodiscard]] RankVerdict JudgeRanks(std::span<const RankReport> reports,
                                      const VerdictOptions& options);

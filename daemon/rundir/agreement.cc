@@ -1,6 +1,5 @@
 #include "daemon/rundir/agreement.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <array>
@@ -8,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "collectives/base/cores.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {
@@ -16,9 +16,8 @@ namespace {
 constexpr std::int64_t kSuccess = 0;  // no ErrorKind has this number
 
 std::int64_t UsableCpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return ::sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 0;
+  const auto cores = AllowedCores();
+  return cores.ok() ? std::ssize(CoreNumbers(*cores)) : 0;
 }
 
 }  // namespace

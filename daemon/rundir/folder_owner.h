@@ -42,8 +42,9 @@ struct OwnerName {
 
 // How long to wait for an owner who is there.
 struct OwnerPatience {
-  // The same job's: the other ranks wait --bound = 60 s for this one.
-  std::chrono::milliseconds own_job{45'000};
+  // The same job's: below Deadline::kWaitShare of --bound (60 s), as the other ranks wait for this
+  // one in a collective.
+  std::chrono::milliseconds own_job{30'000};
   std::chrono::milliseconds other{1'000};
 };
 

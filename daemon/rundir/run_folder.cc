@@ -73,9 +73,8 @@ Result<RunFolder> RunFolder::Create(const RunFolderRequest& request) {
   GACCD_RETURN_IF_ERROR(CheckSafeRunFolder(request.run_dir));
   const AttemptSource& source = request.attempt;
   const std::string job = source.slurm_job_id.value_or(StrCat("local-", ::getpid()));
-  GACCD_ASSIGN_OR_RETURN(
-      FolderOwner owner,
-      FolderOwner::Take(run_dir, MakeOwnerName(job, source.restart_count, source.step_id)));
+  const OwnerName me = MakeOwnerName(job, source.restart_count, source.step_id);
+  GACCD_ASSIGN_OR_RETURN(FolderOwner owner, FolderOwner::Take(run_dir, me, request.patience));
   RunFolder folder(run_dir, std::move(owner), modes);
   folder.job_ = job;
   GACCD_RETURN_IF_ERROR(folder.MakeAttempt(source).WithContext("run folder"));

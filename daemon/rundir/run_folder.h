@@ -39,6 +39,7 @@ struct RunFolderRequest {
   std::string plan_text;  // resolved plan, text proto
   AttemptSource attempt;
   Modes modes;
+  OwnerPatience patience = {};
 };
 
 class RunFolder {

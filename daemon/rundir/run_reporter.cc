@@ -53,7 +53,7 @@ std::chrono::steady_clock::duration SecondsOf(double seconds) {
 Result<std::string> RunReporter::Impl::OpenFiles(const std::string& rank_table) {
   if (options.run_dir.empty()) return std::string();
   RunFolderRequest request{options.run_dir, options.job_text, options.plan_text, options.attempt,
-                           modes};
+                           modes,           options.patience};
   GACCD_ASSIGN_OR_RETURN(folder, RunFolder::Create(request));
   const std::string& dir = folder->attempt_dir();
   GACCD_RETURN_IF_ERROR(KeepSpareSpace(dir, modes.file));

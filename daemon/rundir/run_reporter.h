@@ -50,6 +50,7 @@ struct ReporterOptions {
   VerdictGuard* guard = nullptr;                  // of rank 0; outlives the reporter
   // How long Finish() waits for the run folder; when a rank was lost, 3 s at most.
   std::chrono::milliseconds end_limit{10'000};
+  OwnerPatience patience = {};  // with another owner of the run folder
 };
 
 // The run is complete before its last update: printed, and part of the verdict.

@@ -1,5 +1,6 @@
 #include "daemon/train/run_options.h"
 
+#include <algorithm>
 #include <chrono>
 #include <sstream>
 #include <utility>
@@ -72,12 +73,20 @@ SavePolicy SavePolicyOf(const Flags& flags) {
           .every_seconds = flags.save_every_seconds.value_or(kDefaultSaveSeconds)};
 }
 
+OwnerPatience OwnerPatienceOf(const Flags& flags) {
+  OwnerPatience patience;
+  const std::chrono::milliseconds bound = std::chrono::seconds(flags.bound);
+  patience.own_job = std::min(patience.own_job, bound / 2);
+  return patience;
+}
+
 CheckpointOptions CheckpointOptionsOf(const Flags& flags, const Job& job) {
   return {
       .folder = *flags.run_dir + "/ckpt",
       .group_access = flags.group_access,
       .keep = {.newest = flags.keep, .every = flags.keep_every, .best = job.evaluation.keep_best},
-      .fail_limit = flags.failed_saves};
+      .fail_limit = flags.failed_saves,
+      .lease_patience = OwnerPatienceOf(flags)};
 }
 
 StopOptions StopOptionsOf(const Flags& flags, const SlurmEnvironment& slurm, const Clocks& clocks,

@@ -26,6 +26,8 @@ Result<Job> ReadTrainingJob(const Flags& flags);
 // Of --memory, in bytes.
 [[nodiscard]] std::optional<std::int64_t> MemoryOf(const Flags& flags);
 [[nodiscard]] SavePolicy SavePolicyOf(const Flags& flags);
+// At most half of --bound, for the attempt before this one.
+[[nodiscard]] OwnerPatience OwnerPatienceOf(const Flags& flags);
 // REQUIRES: flags.run_dir.
 [[nodiscard]] CheckpointOptions CheckpointOptionsOf(const Flags& flags, const Job& job);
 // checkpoint_bytes: of one rank.

@@ -131,7 +131,8 @@ RankStatus TrainingRun::RunInFolder() {
                                  .log_every = job_.log_every,
                                  .group_access = flags_.group_access,
                                  .guard = guard_,
-                                 .end_limit = LimitOfVerdict(std::chrono::seconds(flags_.bound))}));
+                                 .end_limit = LimitOfVerdict(std::chrono::seconds(flags_.bound)),
+                                 .patience = OwnerPatienceOf(flags_)}));
   for (const std::string& warning : warnings) LogWarning(warning);
   RankStatus ended = TrainWithinMemory();
   reporter_->Finish(ended.status,
@@ -208,7 +209,10 @@ RankStatus TrainingRun::OpenData() {
 
 RankStatus TrainingRun::SelectDevice() {
   reporter_->Report(StageRecord{"device"});
-  return session_.SelectDevice(flags_, job_);
+  GACCD_RETURN_IF_ERROR(session_.SelectDevice(flags_, job_));
+  const std::string& warning = session_.device.warning;
+  if (comm_.rank() == 0 && !warning.empty()) LogWarning(warning);
+  return {};
 }
 
 TrainerOptions TrainingRun::OptionsOfTrainer() {

@@ -5,10 +5,20 @@
 namespace gaccd {
 namespace {
 
+// A rank that waits for a disk is not stuck: the phase says so while it does.
+const BatchView* WaitForBatch(Prefetcher& batches, std::int64_t position,
+                              const UpdateHooks& hooks) {
+  if (batches.ready() || !hooks.on_progress) return batches.Next();
+  hooks.on_progress(heartbeat::Phase::kLoad, position);
+  const BatchView* const batch = batches.Next();
+  hooks.on_progress(heartbeat::Phase::kCompute, position);
+  return batch;
+}
+
 // The next micro-batch of this rank, or nothing in its place when it is dropped.
-Result<BatchView> NextBatch(Prefetcher& batches, const StepProgram& program,
+Result<BatchView> NextBatch(Prefetcher& batches, const StepProgram& program, std::int64_t position,
                             const Instruction& instruction, const UpdateHooks& hooks) {
-  const BatchView* batch = batches.Next();
+  const BatchView* const batch = WaitForBatch(batches, position, hooks);
   if (batch == nullptr) {
     return Status(ErrorKind::kInternal,
                   StrCat("no micro-batch for micro-step ", instruction.micro_batch + 1, " of ",
@@ -36,7 +46,7 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const StepProgram& program
       //    all ranks their gradients. Plain losses have none of this.
       case InstructionKind::kEncode: {
         GACCD_ASSIGN_OR_RETURN(const BatchView batch,
-                               NextBatch(batches, program, instruction, hooks));
+                               NextBatch(batches, program, position, instruction, hooks));
         GACCD_RETURN_IF_ERROR(engine.Encode(batch));
         break;
       }
@@ -47,11 +57,11 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const StepProgram& program
       //    the whole update, so that ragged micro-batches and ranks need no correction.
       case InstructionKind::kMicroStep: {
         if (position < hooks.resume_at) {
-          (void)batches.Next();
+          (void)WaitForBatch(batches, position, hooks);
           break;
         }
         GACCD_ASSIGN_OR_RETURN(const BatchView batch,
-                               NextBatch(batches, program, instruction, hooks));
+                               NextBatch(batches, program, position, instruction, hooks));
         GACCD_RETURN_IF_ERROR(engine.MicroStep(
             batch, {.first = program.is_first(instruction), .last = program.is_last(instruction)}));
         break;
@@ -60,7 +70,7 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const StepProgram& program
       case InstructionKind::kSegment: {
         BatchView batch;
         if (instruction.segment == 0) {
-          GACCD_ASSIGN_OR_RETURN(batch, NextBatch(batches, program, instruction, hooks));
+          GACCD_ASSIGN_OR_RETURN(batch, NextBatch(batches, program, position, instruction, hooks));
         }
         GACCD_RETURN_IF_ERROR(
             engine.RunSegment(batch, instruction.micro_batch, instruction.segment));
@@ -70,7 +80,7 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const StepProgram& program
       case InstructionKind::kStage: {
         BatchView batch;
         if (instruction.segment == 0) {
-          GACCD_ASSIGN_OR_RETURN(batch, NextBatch(batches, program, instruction, hooks));
+          GACCD_ASSIGN_OR_RETURN(batch, NextBatch(batches, program, position, instruction, hooks));
         }
         GACCD_RETURN_IF_ERROR(engine.RunStage(batch, instruction.micro_batch, instruction.segment));
         break;

@@ -16,7 +16,7 @@ namespace gaccd {
 // Positions are those of the program.
 struct UpdateHooks {
   // Called before every instruction that computes (from 0) and before the reduction: this rank
-  // makes progress.
+  // makes progress. Also before and after a wait for a micro-batch (kLoad).
   std::function<void(heartbeat::Phase phase, std::int64_t position)> on_progress;
   // Called at every position where the update may be interrupted. true, the same on all ranks: stop
   // there. RunUpdate returns OK, and the update stays as it is, neither reduced nor finished.

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <thread>
@@ -31,6 +32,23 @@ class SlowData final : public Dataset {
   std::unique_ptr<Dataset> data_;
   std::chrono::microseconds of_sample_;
   std::atomic<std::int64_t>* reads_;
+};
+
+// Before every read of a batch it calls `before_read`, on the thread that reads.
+class HeldData final : public Dataset {
+ public:
+  HeldData(const Dataset& data, std::function<void()> before_read)
+      : data_(data), before_read_(std::move(before_read)) {}
+  [[nodiscard]] std::int64_t size() const override { return data_.size(); }
+  [[nodiscard]] const SampleSpec& spec() const override { return data_.spec(); }
+  void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
+    before_read_();
+    data_.Gather(indices, out);
+  }
+
+ private:
+  const Dataset& data_;
+  std::function<void()> before_read_;
 };
 
 }  // namespace gaccd::tests

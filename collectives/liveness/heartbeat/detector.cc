@@ -118,6 +118,8 @@ std::optional<LostRank> Detector::FindStuck(Time now) const {
   bool waits = false;
   for (const Peer& peer : peers_) {
     if (peer.left) continue;
+    // The next stage of its pipeline cannot move either.
+    if (peer.progress.phase == Phase::kLoad) return std::nullopt;
     steps.push_back(peer.progress.median_step_ms);
     if (peer.progress.phase != Phase::kReduce) continue;
     waiting_for = std::max(waiting_for, peer.progress.update);

@@ -6,6 +6,7 @@
 //             max(silent_after, 10 median steps), while another rank already waits for it in a
 //             collective of that update. What may wait for a disk is never stuck: loading, saving,
 //             the first batch of an evaluation; there a hang is found by the collective's deadline.
+//             While a rank loads nobody is: other stages of its pipeline wait for what it sends.
 //
 // An overloaded machine must not look like a dead one. So the detector first checks itself: time in
 // which it did not run does not count as silence of others. When most of the others are late too,

@@ -104,6 +104,8 @@ std::string_view Name(Phase phase) {
       return "evaluate";
     case Phase::kSave:
       return "save";
+    case Phase::kLoad:
+      return "load";
     case Phase::kEnd:
       return "end";
   }

@@ -20,7 +20,8 @@
 namespace gaccd::heartbeat {
 
 // What the main thread of a rank is doing.
-enum class Phase : std::uint8_t { kStart, kCompute, kReduce, kEvaluate, kSave, kEnd };
+// kLoad: waits for data, in training or in an evaluation.
+enum class Phase : std::uint8_t { kStart, kCompute, kReduce, kEvaluate, kSave, kLoad, kEnd };
 [[nodiscard]] std::string_view Name(Phase phase);  // "start", "compute", ...
 
 struct Progress {

@@ -185,7 +185,8 @@ Result<std::unique_ptr<Heartbeat>> Heartbeat::Start(Communicator& comm,
     if (thread.ok()) heart->thread_ = *std::move(thread);
     if (mine.ok()) mine = shared.WaitUntilJoined(options.join_bound + kTimeToSay);
   }
-  GACCD_RETURN_IF_ERROR(AgreeTwice(comm, mine));
+  GACCD_RETURN_IF_ERROR(heartbeat::ExplainAbsence(
+      AgreeTwice(comm, mine), AddressOf(notice, true).addresses, comm.topology().nodes));
   return heart;
 }
 
@@ -214,7 +215,8 @@ std::string Describe(const LostRank& lost, const Topology& topology) {
   }
   using heartbeat::Phase;
   const heartbeat::Progress& last = lost.last;
-  const bool between = last.phase == Phase::kEvaluate || last.phase == Phase::kSave;
+  const bool between =
+      last.phase == Phase::kEvaluate || last.phase == Phase::kSave || last.phase == Phase::kLoad;
   const std::string where =
       between ? StrCat(" after update ", last.update)
               : StrCat(" of update ", last.update + 1, ", micro-step ", last.micro_step + 1);

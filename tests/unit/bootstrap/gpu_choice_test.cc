@@ -44,6 +44,14 @@ TEST(GpuChoice, FewerGpusThanRanks) {
   EXPECT_EQ(ChooseGpu(Gpus({"a", "b"}), LocalRank(2, 3), true)->uuid, "a");
 }
 
+TEST(GpuChoice, MoreGpusThanRanks) {
+  EXPECT_EQ(UnusedGpus(8, 8), "");
+  EXPECT_EQ(UnusedGpus(1, 1), "");
+  EXPECT_EQ(UnusedGpus(1, 4), "");  // each sees its own
+  EXPECT_THAT(UnusedGpus(8, 1), AllOf(StartsWith("8 GPUs for 1 rank of this node, "),
+                                      HasSubstr("--ntasks-per-node=8")));
+}
+
 // Runs AgreeOnGpu() with what each rank sees; the error must be the same on all ranks.
 Status Agree(const std::vector<Result<std::vector<GpuFacts>>>& seen, bool sharing,
              int ranks_per_node, std::vector<std::string>* chosen) {

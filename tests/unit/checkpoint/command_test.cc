@@ -176,6 +176,18 @@ TEST_F(CkptCommandTest, PruneRemovesByThePolicyUnlessARunWrites) {
   EXPECT_TRUE(Run({.action = CkptAction::kVerify}).verdict.ok());
 }
 
+// A requeued job continues what its earlier attempts saved, since its first epoch.
+TEST_F(CkptCommandTest, PruneBetweenTwoAttemptsLeavesTheJobItsProgress) {
+  const std::string folder = folder_.Path("ckpt");
+  const auto first = ValueOrThrow(WriterLease::Take(folder, MakeOwnerName("55", 0))).epoch();
+  const CkptRequest request{.action = CkptAction::kPrune, .keep = {.newest = 1}};
+  for (int prunes = 0; prunes < 2; ++prunes) EXPECT_OK(Run(request).verdict);
+  EXPECT_EQ(ValueOrThrow(WriterLease::Take(folder, MakeOwnerName("55", 1))).job_since(), first);
+  EXPECT_OK(Run(request).verdict);
+  const auto other = ValueOrThrow(WriterLease::Take(folder, MakeOwnerName("56", 0)));
+  EXPECT_EQ(other.job_since(), other.epoch());
+}
+
 // Of updates 3, 6, 9 the evaluation after 6 was the best.
 TEST_F(CkptCommandTest, TheBestIsShownKeptAndExported) {
   const CkptRequest export_best{.action = CkptAction::kExport,

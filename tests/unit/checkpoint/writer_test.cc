@@ -221,6 +221,16 @@ TEST(LeaseTest, TheSecondWriterIsRefusedAndToldWhoTheFirstIs) {
   EXPECT_TRUE(first.Check().ok());
 }
 
+TEST(LeaseTest, WaitsForTheAttemptBeforeAsLongAsItIsGiven) {
+  const TempFolder folder;
+  const auto first = ValueOrThrow(WriterLease::Take(folder.path(), MakeOwnerName("123", 0)));
+  const auto comm = MakeSingle();
+  const CheckpointOptions options{.folder = folder.path(),
+                                  .lease_patience = {.own_job = std::chrono::milliseconds(100)}};
+  EXPECT_THAT(CheckpointWriter::Claim(*comm, options, MakeOwnerName("123", 1)),
+              IsError(ErrorKind::kTempFail, "has not ended for 0 s"));
+}
+
 TEST(LeaseTest, AnotherFolderInItsPlaceIsNotWritten) {
   const TempFolder folder;
   const std::string path = folder.path() + "/ckpt";

@@ -8,9 +8,11 @@
 #include <limits>
 #include <new>
 #include <random>
+#include <semaphore>
 #include <thread>
 
 #include "daemon/data/dataset.h"
+#include "tests/support/slow_data.h"
 #include "tests/support/status_matchers.h"
 
 namespace {
@@ -133,6 +135,24 @@ TEST(PrefetcherTest, ABatchStaysUntilTheNextCall) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the thread has filled what it may
     ExpectBatch(view, b);
   }
+}
+
+TEST(PrefetcherTest, IsReadyWhereNextDoesNotWait) {
+  const CountingDataset counting;
+  std::binary_semaphore may_read{0};
+  const tests::HeldData held(counting, [&] { may_read.acquire(); });
+  const auto prefetcher = Started(held, 2, 4);  // the first batch is empty: nothing to read
+  const auto wait = [&] {
+    while (!prefetcher->ready()) std::this_thread::yield();
+  };
+  wait();
+  ExpectBatch(prefetcher->Next(), 0);
+  EXPECT_FALSE(prefetcher->ready());
+  may_read.release();
+  wait();
+  ExpectBatch(prefetcher->Next(), 1);
+  wait();  // for the end
+  EXPECT_EQ(prefetcher->Next(), nullptr);
 }
 
 // What a device reads late is not overwritten: the last `held` + 1 batches keep their values.

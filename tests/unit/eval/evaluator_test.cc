@@ -2,11 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <mutex>
 #include <set>
+#include <string>
+#include <thread>
 
+#include "collectives/base/files.h"
 #include "collectives/comm/threads.h"
+#include "tests/support/slow_data.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 #include "tests/unit/train/fake_engine.h"
 
 namespace gaccd {
@@ -80,6 +86,33 @@ TEST(EvaluatorTest, ASampleCountedTwiceIsAnError) {
   engine->extra = 1;
   EXPECT_THAT(evaluator.Evaluate(engine, {}, nullptr, {}),
               HasMessage("evaluation: expected 41 samples, counted 42"));
+}
+
+// The second batch is read when the run says that it waits, or after a while.
+TEST(EvaluatorTest, SaysThatItWaitsForData) {
+  const auto comm = MakeSingle();
+  const TempFolder folder;
+  const auto reporter =
+      ValueOrThrow(RunReporter::Start(*comm, {.run_dir = folder.path(),
+                                              .quiet = true,
+                                              .status_period = std::chrono::milliseconds(5),
+                                              .most_quiet = std::chrono::milliseconds(5)}));
+  bool said = false;
+  int reads = 0;
+  const tests::EmptyDataset data(kEvaluated);
+  const tests::HeldData slow(data, [&, evaluates = std::this_thread::get_id()] {
+    if (std::this_thread::get_id() == evaluates || ++reads != 2) return;
+    for (int tries = 0; tries < 2'000 && !said; ++tries) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      const auto events = ReadStart(reporter->attempt_dir() + "/events.jsonl", 1 << 20);
+      said = events.ok() && events->find(R"("phase":"load")") != std::string::npos;
+    }
+  });
+  Evaluator evaluator(*comm, slow, 4, "tokens", {});
+  tests::FakeEngine<CountingBackend> engine;
+  EXPECT_OK(evaluator.Evaluate(engine, {}, nullptr, {.reporter = reporter.get()}).status());
+  EXPECT_TRUE(said);
+  reporter->Finish(Status::Ok());
 }
 
 // After the third batch. Ranks with more batches than others are not asked after their last.

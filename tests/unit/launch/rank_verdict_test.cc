@@ -23,7 +23,6 @@ TEST(RankVerdict, NothingIsWrong) {
   ExpectGood(MakeReports(30, 8, 8));
   ExpectGood(MakeReports(30, 8, 0));
   ExpectGood(MakeReports(1, 1, 1));
-  ExpectGood(MakeReports(2, 4, 8));  // more GPUs than ranks
 }
 
 TEST(RankVerdict, OtherBuilds) {
@@ -156,6 +155,17 @@ TEST(RankVerdict, OneVisibleGpuOfMany) {
   auto all = MakeReports(1, 4, 4);
   for (RankReport& report : all) report.slurm_gpus_on_node = "4";
   ExpectGood(all);
+}
+
+TEST(RankVerdict, MoreGpusThanRanks) {
+  const RankVerdict verdict = Judge(MakeReports(2, 1, 8));
+  EXPECT_THAT(verdict.errors, IsEmpty());
+  EXPECT_THAT(verdict.warnings,
+              ElementsAre(StartsWith("ranks 0-1 on n[1-2]: 8 GPUs for 1 rank of this node")));
+  ExpectGood(MakeReports(2, 1, 8), {.gpus_matter = false});
+  auto reports = MakeReports(1, 1, 2);
+  reports[0].gpu_problem = "the driver is too old";
+  EXPECT_THAT(Judge(reports).warnings, ElementsAre(StartsWith("the GPUs will not be used")));
 }
 
 TEST(RankVerdict, FewerCoresThanAsked) {

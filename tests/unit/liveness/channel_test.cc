@@ -349,6 +349,23 @@ TEST(Heartbeat, AnAddressOfOnesOwnIsNotTheHubOfAnotherMachine) {
   EXPECT_EQ(heartbeat::WithoutOwn(own, own), own) << "one machine plays two";
 }
 
+TEST(Heartbeat, WithoutIpv4BetweenTheNodesTheFlagIsNamed) {
+  const Status absent(ErrorKind::kUnavailable, "rank 1 on n1 did not connect");
+  const std::vector<std::string> loopback{"127.0.0.1"};
+  for (const auto& offered : {loopback, {}}) {
+    EXPECT_THAT(
+        heartbeat::ExplainAbsence(absent, offered, 2),
+        IsError(ErrorKind::kConfig, "--heartbeat-seconds=0", "rank 1 on n1 did not connect"));
+  }
+  const auto kind = [](const Status& status, const std::vector<std::string>& offered, int nodes) {
+    return heartbeat::ExplainAbsence(status, offered, nodes).kind();
+  };
+  EXPECT_EQ(kind(absent, {"10.0.0.1", "127.0.0.1"}, 2), ErrorKind::kUnavailable);
+  EXPECT_EQ(kind(absent, loopback, 1), ErrorKind::kUnavailable);
+  EXPECT_EQ(kind({ErrorKind::kOs, "bind"}, {}, 2), ErrorKind::kOs);
+  EXPECT_OK(heartbeat::ExplainAbsence(Status::Ok(), loopback, 2)) << "one machine plays two";
+}
+
 TEST(Heartbeat, AMemberWithoutAHubSaysSo) {
   HeartbeatShared shared;
   HeartbeatOptions options = kOptions;

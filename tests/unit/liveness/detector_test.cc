@@ -169,11 +169,28 @@ TEST_F(DetectorTest, StuckInAnEvaluationWhileOthersWaitForItsSum) {
   EXPECT_EQ(lost->absence, Absence::kStalled);
 }
 
-TEST_F(DetectorTest, EvaluationAndSavingMayTakeLong) {
-  Watch(2);
-  progress(0) = {.phase = Phase::kReduce, .update = 7, .median_step_ms = 100};
-  progress(1) = {.phase = Phase::kSave, .update = 7, .median_step_ms = 100};
+TEST_F(DetectorTest, LoadingAndSavingMayTakeLong) {
+  for (const Phase phase : {Phase::kLoad, Phase::kSave}) {
+    Watch(2);
+    progress(0) = {.phase = Phase::kReduce, .update = 7, .median_step_ms = 100};
+    progress(1) = {.phase = phase, .micro_step = 3, .update = 7, .median_step_ms = 100};
+    EXPECT_FALSE(Pass(milliseconds(60'000))) << Name(phase);
+  }
+}
+
+// Rank 2 waits for the message of rank 1, the stage before it.
+TEST_F(DetectorTest, NobodyIsStuckWhileARankLoads) {
+  Watch(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    progress(rank) = {.phase = Phase::kCompute, .update = 7, .median_step_ms = 100};
+  }
+  progress(0).phase = Phase::kReduce;
+  progress(1).phase = Phase::kLoad;
   EXPECT_FALSE(Pass(milliseconds(60'000)));
+  progress(1).phase = Phase::kReduce;
+  const auto lost = Pass(milliseconds(500));
+  ASSERT_TRUE(lost);
+  EXPECT_EQ(lost->rank, 2);
 }
 
 }  // namespace

@@ -146,10 +146,17 @@ class Launch(WithStandIns):
             f"{self.dir}/bin/gaccd", "train", f"--job={self.job}", f"--run-dir={run}",
             "--target-batch=1000", "--name=a b"])
         self.assertTrue((Path(run) / "attempts/000-91/rank").is_dir())
-        for line in ("SLURM_EXIT_ERROR=71", "SRUN_CPUS_PER_TASK=1", "SLURM_PMIX_FENCE=ring",
-                     "SLURM_PMIX_TIMEOUT=100",
+        for line in ("SLURM_EXIT_ERROR=71", "SLURM_PMIX_FENCE=ring", "SLURM_PMIX_TIMEOUT=100",
                      f"GACCD_ATTEMPT_DIR={run}/attempts/000-91"):
             self.assertIn(line, self.log("env"))
+
+    def test_srun_gets_the_cores_of_a_rank_that_the_job_asked_for_and_no_others(self):
+        def cores():
+            return [line for line in self.log("env") if line.startswith("SRUN_CPUS_PER_TASK=")]
+        self.assertEqual(self.launch().returncode, 0)
+        self.assertEqual(cores(), [])
+        self.assertEqual(self.launch(SLURM_CPUS_PER_TASK="6").returncode, 0)
+        self.assertEqual(cores(), ["SRUN_CPUS_PER_TASK=6"])
 
     def test_a_percent_in_the_folder_is_no_pattern(self):
         run = self.dir / "50%t"

@@ -293,6 +293,14 @@ TEST_F(BusyFolderTest, AnAttemptBeforeThatDoesNotEndIsForTheQueue) {
               IsError(ErrorKind::kTempFail, "attempt 0 of this job"));
 }
 
+TEST_F(BusyFolderTest, ARunFolderWaitsAsLongAsItIsGiven) {
+  const auto owner = ValueOrThrow(FolderOwner::Take(dir_.path(), MakeOwnerName("7", 0)));
+  RunFolderRequest request = Request(
+      dir_.path(), {.attempt_dir = {}, .slurm_job_id = "7", .restart_count = 1, .step_id = -1});
+  request.patience = {.own_job = kShort};
+  EXPECT_THAT(RunFolder::Create(request), IsError(ErrorKind::kTempFail, "has not ended for 0 s"));
+}
+
 // A controller that lost its state starts the same attempt twice; two steps of one job are two
 // runs.
 TEST_F(BusyFolderTest, ASecondStartOfTheSameStepIsForTheQueueAnotherStepIsRefused) {

@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <map>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "collectives/comm/communicator.h"
+#include "collectives/liveness/deadline/deadline.h"
 
 namespace gaccd {
 namespace {
@@ -40,6 +42,18 @@ TEST(StopOptionsTest, HaveWhatTheFlagsAndTheJobStepSay) {
   EXPECT_EQ(options.term_budget.count(), 7);
   EXPECT_TRUE(options.checkpoints);
   EXPECT_DOUBLE_EQ(options.save_guess.count(), 3);
+}
+
+// The other ranks wait in a collective for rank 0, which waits for the attempt before.
+TEST(OwnerPatienceTest, EndsBeforeTheOtherRanksCountThisOneAsMissing) {
+  for (const std::int64_t bound : {1, 20, 42, 60, 3600}) {
+    Flags flags;
+    flags.run_dir = "/run";
+    flags.bound = bound;
+    const auto late = Deadline::Millis(std::chrono::seconds(bound)) * Deadline::kWaitShare;
+    EXPECT_LT(OwnerPatienceOf(flags).own_job, late) << bound;
+    EXPECT_LT(CheckpointOptionsOf(flags, {}).lease_patience.own_job, late) << bound;
+  }
 }
 
 Environment Variables(const std::map<std::string, std::string>& values) {

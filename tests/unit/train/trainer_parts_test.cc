@@ -3,12 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <mutex>
+#include <semaphore>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "collectives/base/hex.h"
@@ -20,6 +23,8 @@
 #include "daemon/train/nonfinite.h"
 #include "daemon/train/nonfinite_handler.h"
 #include "daemon/train/replica_check.h"
+#include "daemon/train/update.h"
+#include "tests/support/slow_data.h"
 #include "tests/support/status_matchers.h"
 #include "tests/unit/train/fake_engine.h"
 
@@ -123,6 +128,35 @@ TEST(BatchFeedTest, TheRanksTakeEverySampleOnceAnEpoch) {
   }
   EXPECT_EQ(taken.size(), std::size_t{kSamples});
   for (const auto& [id, times] : taken) EXPECT_EQ(times, 2) << "sample " << id;
+}
+
+// Every micro-batch is read when the update has said that it waits for it; should it not say so,
+// after a while.
+TEST(RunUpdateTest, SaysThatItWaitsForData) {
+  const EmptyDataset data(kSamples);
+  std::counting_semaphore<> waits{0};
+  bool held = true;
+  const tests::HeldData slow(
+      data, [&] { held = held && waits.try_acquire_for(std::chrono::seconds(10)); });
+  BatchFeed feed = FeedOf(slow, 1, 0);
+  FakeEngine<> engine;
+  ASSERT_TRUE(feed.Start(engine, 0).ok());
+  using heartbeat::Phase;
+  std::vector<std::pair<Phase, std::int64_t>> found;
+  std::vector<std::pair<Phase, std::int64_t>> expected;
+  for (std::int64_t step = 0; step < 5; ++step) {
+    for (const Phase phase : {Phase::kCompute, Phase::kLoad, Phase::kCompute}) {
+      expected.emplace_back(phase, step);
+    }
+  }
+  expected.emplace_back(Phase::kReduce, 5);
+  const UpdateHooks hooks{.on_progress = [&](Phase phase, std::int64_t position) {
+    found.emplace_back(phase, position);
+    if (phase == Phase::kLoad) waits.release();
+  }};
+  EXPECT_OK(RunUpdate(engine, feed.batches(), feed.ProgramOf(Schedule().At(0)), {}, hooks));
+  EXPECT_EQ(found, expected);
+  waits.release(kSamples);  // the thread is to end
 }
 
 TEST(ReplicaCheckTest, IsDueEverySoManyUpdatesAndAtTheEnd) {

@@ -206,6 +206,18 @@ class CheckOnGpus(unittest.TestCase):
         self.assertEqual(len(set(uuids)), 2)
         self.assertTrue(all(uuid.startswith("GPU-") for uuid in uuids), uuids)
 
+    def test_gpus_that_no_rank_uses_are_named(self):
+        unused = "warning: 3 GPUs for 1 rank of this node, the others are not used"
+        self.assertIn(unused[9:], self.start(1, [3], "check").stdout)
+        self.assertNotIn("not used", self.start(1, [1], "check").stdout)
+        job = Path(__file__).resolve().parents[3] / "slurm" / "examples" / "linear.txtpb"
+        with tempfile.TemporaryDirectory() as folder:
+            done = run(STANDIN, "train", f"--job={job}", "--target-batch=100", "--max-updates=1", f"--run-dir={folder}",
+                       "--device=cuda", "--deterministic", GACCD_STANDIN_DEVICES="3",
+                       GACCD_CACHE_DIR=f"{folder}/cache", LD_LIBRARY_PATH=LIBRARIES)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn(unused, done.stdout + done.stderr)
+
     def test_a_training_on_a_gpu_is_that_of_a_cpu(self):
         job = Path(__file__).resolve().parents[3] / "slurm" / "examples" / "linear.txtpb"
         started, losses = {}, {}
