@@ -119,6 +119,12 @@ std::vector<bool> GoesOnAlone(const GraphBody& graph) {
   return alone;
 }
 
+// Whether statistics count padding and depend on the samples of a micro-batch.
+bool NormalisesBatches(const GraphBody& body, BatchStatistics stats) {
+  return stats != BatchStatistics::kFrozen &&
+         std::ranges::find(body.nodes, kBatchNormOp, &GraphNode::op) != body.nodes.end();
+}
+
 // Of the values in these pieces of a sample: whether they have the same places at two lengths,
 // which are then the sizes of the outermost ones.
 bool PlacesAgree(const Shape& a, std::int64_t length_a, const Shape& b, std::int64_t length_b) {
@@ -147,7 +153,9 @@ Result<std::shared_ptr<const Network>> GraphNetwork::Make(GraphFile graph,
                                                           const std::string& name) {
   GACCD_RETURN_IF_ERROR(CheckGraph(graph).WithContext(name));
   std::shared_ptr<GraphNetwork> network(new GraphNetwork(std::move(graph), statistics));
-  network->ignores_padding_ = !network->graph_.shorter.empty() && network->DropsTheSame();
+  network->ignores_padding_ = !network->graph_.shorter.empty() &&
+                              !NormalisesBatches(network->graph_.whole, statistics.stats) &&
+                              network->DropsTheSame();
   return std::shared_ptr<const Network>(std::move(network));
 }
 

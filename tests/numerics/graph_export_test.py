@@ -201,6 +201,10 @@ class GraphExport(unittest.TestCase):
                 self.check_verification(make_graphs.Padded(length=40, reads_padding=reads_padding), texts)
                 self.assertEqual(self.summary.lengths, [] if reads_padding else [16, 32])
                 self.assertEqual("texts are cut to 16, 32 tokens" in str(self.summary), not reads_padding)
+        model = make_graphs.Padded(length=40, reads_padding=False)
+        model.classifier = torch.nn.Sequential(torch.nn.BatchNorm1d(16), model.classifier)
+        found = gaccd_export.export(model, texts, self.dir / "normed")
+        self.assertIn("to 16, 32 tokens where they are short, with stats: FROZEN\n", str(found))
 
     def test_dropout_is_the_same_however_texts_are_grouped(self):
         """Texts are cut but where dropout draws by a place that depends on the length, as of weights of attention."""

@@ -292,18 +292,19 @@ TEST(GraphNetworkTest, RefusesWhatIsWrongWithTheNodeAndItsLine) {
 }
 
 // Texts of 8 tokens, or of 4, through these nodes from x [B, T, 6] to y, at `length`.
-bool CutsTexts(std::string (*nodes)(std::int64_t length)) {
+bool CutsTexts(std::string (*nodes)(std::int64_t length), std::string_view parameters = "",
+               BatchStatistics stats = BatchStatistics::kWindow) {
   const auto body = [&](std::int64_t length) {
     return StrCat(R"(node { name: "x" op: "embedding" input: "tokens" input: "table" } )",
                   nodes(length), R"( node { name: "z" op: "first_row" input: "y" } output: "z" )");
   };
   auto graph = ParseGraph(StrCat(R"(version: 1 input { name: "tokens" type: I64 size: -1 size: 8 }
       parameter { name: "table" size: 11 size: 6 } )",
-                                 body(8), "shorter { length: 4 ", body(4), "}"),
+                                 parameters, " ", body(8), "shorter { length: 4 ", body(4), "}"),
                           "g");
   EXPECT_TRUE(graph.ok()) << graph.status().message();
   if (!graph.ok()) return false;
-  const auto network = GraphNetwork::Make(*std::move(graph), NormStatistics{}, "g");
+  const auto network = GraphNetwork::Make(*std::move(graph), {.stats = stats}, "g");
   EXPECT_TRUE(network.ok()) << network.status().message();
   return network.ok() && (*network)->ignores_padding();
 }
@@ -338,6 +339,27 @@ TEST(GraphNetworkTest, TextsAreCutWhereDropoutCountsTheSamePlaces) {
   EXPECT_FALSE(CutsTexts([](std::int64_t length) {  // another number of masks
     return Dropped(length == 4 ? "0.0" : "0.1", "x", "y");
   }));
+}
+
+TEST(GraphNetworkTest, TextsAreNotCutWhereBatchNormsCountThePadding) {
+  const auto norm = [](std::int64_t) -> std::string {
+    return R"(node { name: "c" op: "permute" input: "x" attribute { name: "dims" integer: 0 integer: 2
+      integer: 1 } }
+      node { name: "n" op: "batch_norm" input: "c" input: "w" input: "b" input: "bn.running_mean"
+      input: "bn.running_var" input: "bn.num_batches_tracked"
+      attribute { name: "eps" number: 1e-05 } attribute { name: "momentum" number: 0.1 } }
+      node { name: "y" op: "permute" input: "n" attribute { name: "dims" integer: 0 integer: 2
+      integer: 1 } })";
+  };
+  const std::string_view parameters = R"(parameter { name: "w" size: 6 }
+      parameter { name: "b" size: 6 } parameter { name: "bn.running_mean" size: 6 buffer: true }
+      parameter { name: "bn.running_var" size: 6 buffer: true }
+      parameter { name: "bn.num_batches_tracked" buffer: true })";
+  for (const BatchStatistics stats :
+       {BatchStatistics::kWindow, BatchStatistics::kGhost, BatchStatistics::kMicro}) {
+    EXPECT_FALSE(CutsTexts(norm, parameters, stats));
+  }
+  EXPECT_TRUE(CutsTexts(norm, parameters, BatchStatistics::kFrozen));
 }
 
 TEST(GraphNetworkTest, RefusesWhatMixesSamples) {
