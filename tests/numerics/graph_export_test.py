@@ -206,6 +206,24 @@ class GraphExport(unittest.TestCase):
         found = gaccd_export.export(model, texts, self.dir / "normed")
         self.assertIn("to 16, 32 tokens where they are short, with stats: FROZEN\n", str(found))
 
+    def test_texts_are_not_cut_where_training_will_read_the_padding(self):
+        """A scale that begins at 0 hides it from the initial weights."""
+        import make_graphs
+
+        class Neighbours(torch.nn.Module):
+            def __init__(self, *shape):
+                super().__init__()
+                self.conv, self.scale = torch.nn.Conv1d(8, 8, 3, padding=1), torch.nn.Parameter(torch.full(shape, 1e-6))
+
+            def forward(self, x):
+                return x + self.scale * self.conv(x.transpose(1, 2)).transpose(1, 2)
+        texts = {"input_ids": torch.randint(11, (2, 40)), "attention_mask": torch.ones(2, 40, dtype=torch.int64)}
+        for shape in ((), (1, 1, 8)):
+            with self.subTest(shape=shape):
+                model = make_graphs.Padded(length=40, reads_padding=False)
+                model.tokens = torch.nn.Sequential(model.tokens, Neighbours(*shape))
+                self.assertEqual(gaccd_export.export(model, texts, self.dir / "hidden").lengths, [])
+
     def test_dropout_is_the_same_however_texts_are_grouped(self):
         """Texts are cut but where dropout draws by a place that depends on the length, as of weights of attention."""
         class Dropped(torch.nn.Module):
@@ -382,8 +400,17 @@ class GraphExport(unittest.TestCase):
 
             def forward(self, x):
                 return self.fc(x) if self.training else self.fc(x).flip(0)
-        with self.assertRaisesRegex(gaccd_export.ExportError, "the samples of a batch depend on each other"):
-            gaccd_export.export(Mixes(), torch.zeros(3, 4), self.dir / "mixes")
+
+        class MixesLater(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc, self.scale = torch.nn.Linear(4, 3), torch.nn.Parameter(torch.zeros(3))
+
+            def forward(self, x):
+                return self.fc(x) + self.scale * (self.fc(x) if self.training else self.fc(x).flip(0))
+        for model in (Mixes(), MixesLater()):
+            with self.assertRaisesRegex(gaccd_export.ExportError, "the samples of a batch depend on each other"):
+                gaccd_export.export(model, torch.zeros(3, 4), self.dir / "mixes")
 
     def test_the_model_is_left_as_it_was(self):
         model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5, inplace=True), torch.nn.Linear(4, 2)).eval()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any, Callable
 
 import torch
@@ -85,9 +86,22 @@ def _ignores_padding(builder: GraphBuilder, texts: list[Input], run: Callable[[d
     return float((whole - cut).abs().max()) <= TOLERANCE * max(1.0, float(whole.abs().max()))
 
 
-def prediction_of(model: torch.nn.Module, first: Callable[[Any], torch.Tensor]) -> Callable[[dict[str, torch.Tensor]], torch.Tensor]:
-    """In evaluation; `first` takes the prediction from what the model gives."""
+def judged_copy(model: torch.nn.Module) -> torch.nn.Module:
+    """In evaluation, with other weights: a scale of 0 would hide what training will show."""
     judged = copy.deepcopy(model).eval()
+    random = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in judged.parameters():
+            if parameter.requires_grad:
+                inputs = math.prod([size for size in parameter.shape if size > 1][1:])
+                noise = 0.1 / math.sqrt(inputs) * torch.randn(parameter.shape, generator=random)
+                parameter += torch.copysign(noise.to(parameter), parameter)  # a positive one stays positive
+    return judged
+
+
+def prediction_of(model: torch.nn.Module, first: Callable[[Any], torch.Tensor]) -> Callable[[dict[str, torch.Tensor]], torch.Tensor]:
+    """Of a judged_copy(); `first` takes the prediction from what the model gives."""
+    judged = judged_copy(model)
 
     def run(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         with torch.no_grad():
