@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <span>
 #include <utility>
 #include <variant>
 
@@ -118,6 +119,19 @@ std::vector<bool> GoesOnAlone(const GraphBody& graph) {
   return alone;
 }
 
+// Whether statistics count padding and depend on the samples of a micro-batch.
+bool NormalisesBatches(const GraphBody& body, BatchStatistics stats) {
+  return stats != BatchStatistics::kFrozen &&
+         std::ranges::find(body.nodes, kBatchNormOp, &GraphNode::op) != body.nodes.end();
+}
+
+// Of the values in these pieces of a sample: whether they have the same places at two lengths,
+// which are then the sizes of the outermost ones.
+bool PlacesAgree(const Shape& a, std::int64_t length_a, const Shape& b, std::int64_t length_b) {
+  return !a.empty() && !b.empty() && a[0] == length_a && b[0] == length_b &&
+         std::ranges::equal(std::span(a).subspan(1), std::span(b).subspan(1));
+}
+
 }  // namespace
 
 GraphNetwork::GraphNetwork(GraphFile graph, const NormStatistics& statistics)
@@ -138,7 +152,11 @@ Result<std::shared_ptr<const Network>> GraphNetwork::Make(GraphFile graph,
                                                           const NormStatistics& statistics,
                                                           const std::string& name) {
   GACCD_RETURN_IF_ERROR(CheckGraph(graph).WithContext(name));
-  return std::shared_ptr<const Network>(new GraphNetwork(std::move(graph), statistics));
+  std::shared_ptr<GraphNetwork> network(new GraphNetwork(std::move(graph), statistics));
+  network->ignores_padding_ = !network->graph_.shorter.empty() &&
+                              !NormalisesBatches(network->graph_.whole, statistics.stats) &&
+                              network->DropsTheSame();
+  return std::shared_ptr<const Network>(std::move(network));
 }
 
 Result<std::shared_ptr<const Network>> GraphNetwork::Load(const GraphSpec& spec) {
@@ -158,8 +176,33 @@ const GraphBody& GraphNetwork::BodyFor(nn::Recorder& recorder) const {
   return found == graph_.shorter.end() ? graph_.whole : *found;
 }
 
+std::vector<Shape> GraphNetwork::DroppedAt(std::int64_t length) const {
+  Graph graph;
+  const SampleSpec sample = CutTo(ExampleSample(), length);
+  nn::Recorder recorder(graph, parameters_, sample, {});
+  GraphRecorder values(recorder, graph_, indices_, statistics_);
+  RecordBody(values);  // a refusal is one of Record(), too
+  return values.dropped();
+}
+
+bool GraphNetwork::DropsTheSame() const {
+  const auto tokens = std::ranges::find(graph_.inputs, "tokens", &GraphTensor::name);
+  if (tokens == graph_.inputs.end() || !IsOfTexts(*tokens)) return true;
+  const std::vector<Shape> whole = DroppedAt(0);
+  return std::ranges::all_of(graph_.shorter, [&](const GraphBody& body) {
+    return std::ranges::equal(whole, DroppedAt(body.length), [&](const Shape& a, const Shape& b) {
+      return a == b || PlacesAgree(a, tokens->sizes[1], b, body.length);
+    });
+  });
+}
+
 ValueId GraphNetwork::Record(nn::Recorder& recorder) const {
   GraphRecorder values(recorder, graph_, indices_, statistics_);
+  return RecordBody(values);
+}
+
+ValueId GraphNetwork::RecordBody(GraphRecorder& values) const {
+  nn::Recorder& recorder = values.recorder();
   const GraphBody& body = BodyFor(recorder);
   for (GraphTensor input : graph_.inputs) {
     if (body.length > 0 && IsOfTexts(input)) input.sizes[1] = body.length;

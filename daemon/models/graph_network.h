@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "daemon/models/graph_file.h"
+#include "daemon/models/graph_recorder.h"
 #include "daemon/models/network.h"
 #include "daemon/models/norm_group.h"
 
@@ -27,16 +28,22 @@ class GraphNetwork final : public Network {
   [[nodiscard]] SampleSpec ExampleSample() const override;
   [[nodiscard]] WeightNames weight_names() const override;
   [[nodiscard]] std::string Describe() const override;
-  [[nodiscard]] bool ignores_padding() const override { return !graph_.shorter.empty(); }
+  [[nodiscard]] bool ignores_padding() const override { return ignores_padding_; }
 
  private:
   // The one for texts of as many tokens as the batch has.
   [[nodiscard]] const GraphBody& BodyFor(nn::Recorder& recorder) const;
+  ValueId RecordBody(GraphRecorder& values) const;
+  // GraphRecorder::dropped() of texts that are cut to `length`; 0: that are not.
+  [[nodiscard]] std::vector<Shape> DroppedAt(std::int64_t length) const;
+  // Whether dropout draws the same for the tokens of a text, whatever it is cut to.
+  [[nodiscard]] bool DropsTheSame() const;
 
   GraphNetwork(GraphFile graph, const NormStatistics& statistics);
 
   GraphFile graph_;
   NormStatistics statistics_;
+  bool ignores_padding_ = false;
   std::map<std::string_view, nn::ParameterIndex> indices_;  // names are those of graph_
 };
 

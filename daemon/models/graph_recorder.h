@@ -72,6 +72,11 @@ class GraphRecorder {
   [[nodiscard]] bool IsMaskOfTexts(ValueId id) const { return mask_of_texts_ == id; }
   [[nodiscard]] std::optional<ValueId> lengths_of_texts() const { return lengths_of_texts_; }
 
+  // The pieces of a sample in memory whose values the current node drops, each by its place; none
+  // where it drops samples.
+  void AddDropped(Shape pieces) { dropped_.push_back(std::move(pieces)); }
+  [[nodiscard]] const std::vector<Shape>& dropped() const { return dropped_; }
+
   // Output 0 of function(inputs).
   ValueId Apply(std::shared_ptr<const Function> function, std::vector<ValueId> inputs) {
     return recorder_.Apply(where_, std::move(function), std::move(inputs));
@@ -105,6 +110,7 @@ class GraphRecorder {
   std::map<std::string, GraphValue, std::less<>> values_;
   ValueId mask_of_texts_ = nn::kNoValue;
   std::optional<ValueId> lengths_of_texts_;
+  std::vector<Shape> dropped_;
   const GraphNode* node_ = nullptr;
   std::string where_;
 };

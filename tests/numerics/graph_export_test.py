@@ -269,6 +269,60 @@ class GraphExport(unittest.TestCase):
                 self.check_verification(make_graphs.Padded(length=40, reads_padding=reads_padding), texts)
                 self.assertEqual(self.summary.lengths, [] if reads_padding else [16, 32])
                 self.assertEqual("texts are cut to 16, 32 tokens" in str(self.summary), not reads_padding)
+        model = make_graphs.Padded(length=40, reads_padding=False)
+        model.classifier = torch.nn.Sequential(torch.nn.BatchNorm1d(16), model.classifier)
+        found = gaccd_export.export(model, texts, self.dir / "normed")
+        self.assertIn("to 16, 32 tokens where they are short, with stats: FROZEN\n", str(found))
+
+    def test_texts_are_not_cut_where_training_will_read_the_padding(self):
+        """A scale that begins at 0 hides it from the initial weights."""
+        import make_graphs
+
+        class Neighbours(torch.nn.Module):
+            def __init__(self, *shape):
+                super().__init__()
+                self.conv, self.scale = torch.nn.Conv1d(8, 8, 3, padding=1), torch.nn.Parameter(torch.full(shape, 1e-6))
+
+            def forward(self, x):
+                return x + self.scale * self.conv(x.transpose(1, 2)).transpose(1, 2)
+        texts = {"input_ids": torch.randint(11, (2, 40)), "attention_mask": torch.ones(2, 40, dtype=torch.int64)}
+        for shape in ((), (1, 1, 8)):
+            with self.subTest(shape=shape):
+                model = make_graphs.Padded(length=40, reads_padding=False)
+                model.tokens = torch.nn.Sequential(model.tokens, Neighbours(*shape))
+                self.assertEqual(gaccd_export.export(model, texts, self.dir / "hidden").lengths, [])
+
+    def test_dropout_is_the_same_however_texts_are_grouped(self):
+        """Texts are cut but where dropout draws by a place that depends on the length, as of weights of attention."""
+        class Dropped(torch.nn.Module):
+            def __init__(self, of_rows, of_weights):
+                super().__init__()
+                self.tokens, self.fc, self.of_rows, self.of_weights = torch.nn.Embedding(23, 8), torch.nn.Linear(8, 4), of_rows, of_weights
+
+            def forward(self, input_ids, attention_mask):
+                x = torch.nn.functional.dropout(self.tokens(input_ids), self.of_rows, self.training)
+                heads = x.unflatten(2, (2, 4)).transpose(1, 2)
+                heads = torch.nn.functional.scaled_dot_product_attention(
+                    heads, heads, heads, attention_mask.bool()[:, None, None], self.of_weights * self.training)
+                first = heads.transpose(1, 2).flatten(2)[:, 0]
+                return self.fc(torch.nn.functional.dropout(first, self.of_rows, self.training))
+        tokens, lengths = torch.randint(23, (SAMPLES, 40)), 1 + torch.arange(SAMPLES) * 7 % 40
+        for name, values in (("features", tokens), ("lengths", lengths), ("labels", torch.arange(SAMPLES) % 4)):
+            numpy.save(self.dir / f"{name}.npy", values.numpy().astype("i4"))
+        data = TOKENS.replace("vocabulary", 'lengths: "lengths.npy" classes: 4 vocabulary')
+        (self.dir / "job.txtpb").write_text(JOB.format(data=data, batch=BATCH, lr=1, epochs=1))
+        for of_rows, of_weights, cut in ((0.5, 0, [16, 32]), (0, 0, [16, 32]), (0, 0.5, []), (0.5, 0.5, [])):
+            with self.subTest(of_rows=of_rows, of_weights=of_weights):
+                model = Dropped(of_rows, of_weights)
+                found = gaccd_export.export(model, {"input_ids": tokens[:2], "attention_mask": 0 * tokens[:2] + 1}, self.dir / "model")
+                self.assertEqual(found.lengths, cut)
+                trained = []
+                for grouped in ("true", "false"):
+                    run(GACCD, "train", "--job=job.txtpb", "--device=cpu", f"--group-by-length={grouped}",
+                        f"--save-weights={grouped}", cwd=self.dir)
+                    trained.append(safetensors.torch.load_file(self.dir / grouped))
+                for key, values in trained[0].items():
+                    torch.testing.assert_close(values, trained[1][key], rtol=1e-4, atol=1e-5)
 
     def test_operations_that_are_written_out_are_one(self):
         """What gaccd has one operation for; what is like it and differs stays as it is."""
@@ -440,8 +494,17 @@ class GraphExport(unittest.TestCase):
 
             def forward(self, x):
                 return self.fc(x) if self.training else self.fc(x).flip(0)
-        with self.assertRaisesRegex(gaccd_export.ExportError, "the samples of a batch depend on each other"):
-            gaccd_export.export(Mixes(), torch.zeros(3, 4), self.dir / "mixes")
+
+        class MixesLater(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc, self.scale = torch.nn.Linear(4, 3), torch.nn.Parameter(torch.zeros(3))
+
+            def forward(self, x):
+                return self.fc(x) + self.scale * (self.fc(x) if self.training else self.fc(x).flip(0))
+        for model in (Mixes(), MixesLater()):
+            with self.assertRaisesRegex(gaccd_export.ExportError, "the samples of a batch depend on each other"):
+                gaccd_export.export(model, torch.zeros(3, 4), self.dir / "mixes")
 
     def test_the_model_is_left_as_it_was(self):
         model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5, inplace=True), torch.nn.Linear(4, 2)).eval()

@@ -291,6 +291,77 @@ TEST(GraphNetworkTest, RefusesWhatIsWrongWithTheNodeAndItsLine) {
          "expected [samples, heads, length, width] and a mask [samples, length]");
 }
 
+// Texts of 8 tokens, or of 4, through these nodes from x [B, T, 6] to y, at `length`.
+bool CutsTexts(std::string (*nodes)(std::int64_t length), std::string_view parameters = "",
+               BatchStatistics stats = BatchStatistics::kWindow) {
+  const auto body = [&](std::int64_t length) {
+    return StrCat(R"(node { name: "x" op: "embedding" input: "tokens" input: "table" } )",
+                  nodes(length), R"( node { name: "z" op: "first_row" input: "y" } output: "z" )");
+  };
+  auto graph = ParseGraph(StrCat(R"(version: 1 input { name: "tokens" type: I64 size: -1 size: 8 }
+      parameter { name: "table" size: 11 size: 6 } )",
+                                 parameters, " ", body(8), "shorter { length: 4 ", body(4), "}"),
+                          "g");
+  EXPECT_TRUE(graph.ok()) << graph.status().message();
+  if (!graph.ok()) return false;
+  const auto network = GraphNetwork::Make(*std::move(graph), {.stats = stats}, "g");
+  EXPECT_TRUE(network.ok()) << network.status().message();
+  return network.ok() && (*network)->ignores_padding();
+}
+
+std::string Dropped(std::string_view p, std::string_view from, std::string_view to) {
+  return StrCat("node { name: \"", to, "\" op: \"dropout\" input: \"", from,
+                "\" attribute { name: \"p\" number: ", p, " } } ");
+}
+
+// Attention of three heads, [B, 3, T, T], with dropout of its weights.
+std::string Weighted(std::int64_t length, std::string_view p) {
+  return StrCat(R"(node { name: "h" op: "view" input: "x" attribute { name: "size" integer: -1
+      integer: )",
+                length, R"( integer: 3 integer: 2 } }
+      node { name: "q" op: "permute" input: "h" attribute { name: "dims" integer: 0 integer: 2
+      integer: 1 integer: 3 } }
+      node { name: "s" op: "matmul" input: "q" input: "q" attribute { name: "transpose" integer: 1 } }
+      )",
+                Dropped(p, "s", "d"),
+                R"(node { name: "o" op: "matmul" input: "d" input: "q" attribute { name: "transpose"
+      integer: 0 } }
+      node { name: "t" op: "permute" input: "o" attribute { name: "dims" integer: 0 integer: 2
+      integer: 1 integer: 3 } }
+      node { name: "y" op: "view" input: "t" attribute { name: "size" integer: -1 integer: )",
+                length, " integer: 6 } }");
+}
+
+TEST(GraphNetworkTest, TextsAreCutWhereDropoutCountsTheSamePlaces) {
+  EXPECT_TRUE(CutsTexts([](std::int64_t) { return Dropped("0.1", "x", "y"); }));
+  EXPECT_FALSE(CutsTexts([](std::int64_t length) { return Weighted(length, "0.1"); }));
+  EXPECT_TRUE(CutsTexts([](std::int64_t length) { return Weighted(length, "0.0"); }));
+  EXPECT_FALSE(CutsTexts([](std::int64_t length) {  // another number of masks
+    return Dropped(length == 4 ? "0.0" : "0.1", "x", "y");
+  }));
+}
+
+TEST(GraphNetworkTest, TextsAreNotCutWhereBatchNormsCountThePadding) {
+  const auto norm = [](std::int64_t) -> std::string {
+    return R"(node { name: "c" op: "permute" input: "x" attribute { name: "dims" integer: 0 integer: 2
+      integer: 1 } }
+      node { name: "n" op: "batch_norm" input: "c" input: "w" input: "b" input: "bn.running_mean"
+      input: "bn.running_var" input: "bn.num_batches_tracked"
+      attribute { name: "eps" number: 1e-05 } attribute { name: "momentum" number: 0.1 } }
+      node { name: "y" op: "permute" input: "n" attribute { name: "dims" integer: 0 integer: 2
+      integer: 1 } })";
+  };
+  const std::string_view parameters = R"(parameter { name: "w" size: 6 }
+      parameter { name: "b" size: 6 } parameter { name: "bn.running_mean" size: 6 buffer: true }
+      parameter { name: "bn.running_var" size: 6 buffer: true }
+      parameter { name: "bn.num_batches_tracked" buffer: true })";
+  for (const BatchStatistics stats :
+       {BatchStatistics::kWindow, BatchStatistics::kGhost, BatchStatistics::kMicro}) {
+    EXPECT_FALSE(CutsTexts(norm, parameters, stats));
+  }
+  EXPECT_TRUE(CutsTexts(norm, parameters, BatchStatistics::kFrozen));
+}
+
 TEST(GraphNetworkTest, RefusesWhatMixesSamples) {
   const auto with_view = [](const std::string& size) {
     return With("op: \"relu\" input: \"y\"",

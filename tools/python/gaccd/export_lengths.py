@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any, Callable
 
 import torch
@@ -22,7 +23,8 @@ def cut_lengths(context: int) -> list[int]:
 
 def shorter_graphs(builder: GraphBuilder, run: Callable[[dict[str, torch.Tensor]], torch.Tensor],
                    build: Callable[[dict[str, torch.Tensor], GraphBuilder], GraphBuilder]) -> dict[int, GraphBuilder]:
-    """By length; {} without an attention_mask, of an answer for each token, and where padding changes the prediction.
+    """By length; {} without an attention_mask, of an answer for each token, and where padding changes the prediction or
+    the length what dropout draws.
 
     run: the prediction for inputs by the names of the model's arguments; build: their graph, with the constants of another.
     """
@@ -37,7 +39,28 @@ def shorter_graphs(builder: GraphBuilder, run: Callable[[dict[str, torch.Tensor]
     before = builder
     for length in lengths:
         before = found[length] = build(_cut({one.argument: one.example for one in builder.inputs}, texts, length), before)
+        if not _drops_the_same(builder, texts[0].example.shape[1], before, length):
+            return {}
     return found
+
+
+def _dropped(builder: GraphBuilder) -> list[list[int] | None]:
+    """The sizes of a sample of which each dropout draws a number for each value; None: not known, of weights of attention."""
+    shapes = builder.shapes_by_name()
+    found: list[list[int] | None] = []
+    for name, node, _ in builder.nodes:
+        if node.op in ("dropout", "drop_samples") and node.attributes["p"]:
+            sizes = [] if node.op == "drop_samples" else shapes.get(name)
+            found.append(sizes and [abs(size) for size in sorted(sizes, key=lambda size: size > 0) if abs(size) != 1])
+    return found
+
+
+def _drops_the_same(one: GraphBuilder, length: int, other: GraphBuilder, other_length: int) -> bool:
+    """gaccd draws by the place in the sample: only the outermost size may be the length."""
+    a, b = _dropped(one), _dropped(other)
+    return len(a) == len(b) and all(
+        x is not None and y is not None and (x == y or (x[:1], y[:1], x[1:]) == ([length], [other_length], y[1:]))
+        for x, y in zip(a, b))
 
 
 def _cut(inputs: dict[str, torch.Tensor], texts: list[Input], length: int) -> dict[str, torch.Tensor]:
@@ -63,9 +86,22 @@ def _ignores_padding(builder: GraphBuilder, texts: list[Input], run: Callable[[d
     return float((whole - cut).abs().max()) <= TOLERANCE * max(1.0, float(whole.abs().max()))
 
 
-def prediction_of(model: torch.nn.Module, first: Callable[[Any], torch.Tensor]) -> Callable[[dict[str, torch.Tensor]], torch.Tensor]:
-    """In evaluation; `first` takes the prediction from what the model gives."""
+def judged_copy(model: torch.nn.Module) -> torch.nn.Module:
+    """In evaluation, with other weights: a scale of 0 would hide what training will show."""
     judged = copy.deepcopy(model).eval()
+    random = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in judged.parameters():
+            if parameter.requires_grad:
+                inputs = math.prod([size for size in parameter.shape if size > 1][1:])
+                noise = 0.1 / math.sqrt(inputs) * torch.randn(parameter.shape, generator=random)
+                parameter += torch.copysign(noise.to(parameter), parameter)  # a positive one stays positive
+    return judged
+
+
+def prediction_of(model: torch.nn.Module, first: Callable[[Any], torch.Tensor]) -> Callable[[dict[str, torch.Tensor]], torch.Tensor]:
+    """Of a judged_copy(); `first` takes the prediction from what the model gives."""
+    judged = judged_copy(model)
 
     def run(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         with torch.no_grad():

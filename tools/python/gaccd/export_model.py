@@ -6,7 +6,6 @@ The only module of this package that needs PyTorch (2.5 or newer) and safetensor
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
 import re
 import traceback
@@ -16,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 from .export_graph import TORCH, ExportError, GraphBuilder, Input, source_of
-from .export_lengths import prediction_of, shorter_graphs
+from .export_lengths import judged_copy, prediction_of, shorter_graphs
 from .export_ops import WHOLE_OPS
 from .export_summary import Summary, summarize
 
@@ -183,7 +182,7 @@ def outputs_of(result: Any) -> Iterator[torch.Tensor]:
 def _check_samples(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor],
                    rows: list[int]) -> None:
     """Changing one sample must change its own rows alone, and a sample alone must give what it gives among others."""
-    judged = copy.deepcopy(model).eval()
+    judged = judged_copy(model)
     with torch.no_grad():
         tensors = [_other_values(t, below) for t, below in zip((*args, *kwargs.values()), rows)]
         others = [t.clone() for t in tensors]

@@ -57,8 +57,8 @@ class Summary:
                   f"trains     {self.parameters - self.frozen:,} of {self.parameters:,} parameters, {self.buffers:,} values of buffers",
                   f"FLOPs      {self.flops:,.0f} for a sample, forward, in products",
                   f"functions  {functions}",
-                  *([f"lengths    texts are cut to {', '.join(map(str, self.lengths))} tokens where they are short"]
-                    if self.lengths else []),
+                  *([f"lengths    texts are cut to {', '.join(map(str, self.lengths))} tokens where they are short"
+                     + (", with stats: FROZEN" if "batch_norm" in self.functions else "")] if self.lengths else []),
                   f"folded     {self.folded} calls that are the same for all data; {self.constants} constants stay",
                   f"wrote      {self.path}",
                   f"next       gaccd.verify(model, {self.path!r}) compares its values and gradients with PyTorch's"]
