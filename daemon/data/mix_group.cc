@@ -7,9 +7,13 @@
 #include <utility>
 
 #include "daemon/data/numbers.h"
+#include "daemon/tensor/random.h"
 
 namespace gaccd {
 namespace {
+
+// Apart from the layers of dropout and from masked tokens, whose streams have smaller numbers.
+constexpr std::uint64_t kMixStream = std::uint64_t{1} << 34;
 
 // In (0, 1].
 double Positive(Numbers& numbers) { return 1 - numbers.Uniform(0, 1); }
@@ -62,6 +66,10 @@ std::vector<std::int64_t> DrawCycle(std::int64_t samples, Numbers& numbers) {
 }
 
 }  // namespace
+
+std::uint64_t MixKey(std::uint64_t draw, std::int64_t group) {
+  return StreamKey(StreamKey(draw, kMixStream), static_cast<std::uint64_t>(group));
+}
 
 GroupMix DrawGroupMix(const DataSpec& data, std::uint64_t key, std::int64_t samples,
                       std::int64_t height, std::int64_t width) {

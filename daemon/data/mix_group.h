@@ -23,8 +23,11 @@ struct GroupMix {
   std::vector<std::int64_t> partners;  // by place in the group: another place
 };
 
-// A function of its arguments. Height and width of the images: of cutmix. A group of one sample is
-// not mixed. REQUIRES: data.mixup or data.cutmix; samples >= 1.
+// The key of a group of an update. draw: of the update, as in BatchView.
+[[nodiscard]] std::uint64_t MixKey(std::uint64_t draw, std::int64_t group);
+
+// A function of its arguments; `key` is MixKey(). Height and width of the images: of cutmix. A
+// group of one sample is not mixed. REQUIRES: data.mixup or data.cutmix; samples >= 1.
 [[nodiscard]] GroupMix DrawGroupMix(const DataSpec& data, std::uint64_t key, std::int64_t samples,
                                     std::int64_t height, std::int64_t width);
 

@@ -10,13 +10,9 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/data/mix_group.h"
-#include "daemon/tensor/random.h"
 
 namespace gaccd {
 namespace {
-
-// Apart from the layers of dropout and from masked tokens, whose streams have smaller numbers.
-constexpr std::uint64_t kMixStream = std::uint64_t{1} << 34;
 
 // What row i of a batch is mixed with.
 struct RowMix {
@@ -114,9 +110,7 @@ class MixedSamples final : public Dataset {
                 Reading& reading) const {
     const std::int64_t first = group * data_.mix_group;
     const std::int64_t samples = std::min(data_.mix_group, out.run.update_samples - first);
-    const std::uint64_t key =
-        StreamKey(StreamKey(out.draw, kMixStream), static_cast<std::uint64_t>(group));
-    const GroupMix mix = DrawGroupMix(data_, key, samples, height_, width_);
+    const GroupMix mix = DrawGroupMix(data_, MixKey(out.draw, group), samples, height_, width_);
     if (mix.lambda == 1) return;
     const auto rows = std::ssize(reading.rows);
     for (std::int64_t at = std::max(first, out.position); at < end; ++at) {

@@ -1,6 +1,9 @@
 #include "daemon/verbs/data_command.h"
 
+#include <algorithm>
+#include <limits>
 #include <memory>
+#include <ranges>
 #include <string>
 #include <utility>
 #include <variant>
@@ -10,10 +13,100 @@
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
 #include "daemon/data/images.h"
+#include "daemon/data/mix_group.h"
+#include "daemon/data/mixed_samples.h"
 #include "daemon/data/sources.h"
+#include "daemon/data/update_schedule.h"
 #include "daemon/data/write_png.h"
+#include "daemon/tensor/random.h"
 
 namespace gaccd {
+namespace {
+
+struct Shown {
+  std::vector<float> features;
+  std::string text;  // what was drawn
+};
+
+Result<Shown> ShowAlone(const ImageDataset& images, const Job& job, const Flags& flags) {
+  Shown shown;
+  shown.features.resize(static_cast<std::size_t>(images.spec().tensors[0].elements()));
+  GACCD_ASSIGN_OR_RETURN(
+      const ImageParameters drawn,
+      images.Read(flags.sample, job.seed, flags.epoch - 1, shown.features.data()));
+  shown.text = Describe(drawn);
+  return shown;
+}
+
+// Where the training takes a sample.
+struct Place {
+  Update update;
+  std::int64_t position = 0;  // in the run
+  [[nodiscard]] std::int64_t in_update() const { return position - update.first; }
+};
+
+Result<Place> FindPlace(const Job& job, const Flags& flags, const SampleOrder& order) {
+  // A mix depends on places in updates, not on ranks.
+  GACCD_ASSIGN_OR_RETURN(const PlanRequest request, ToPlanRequest(job.batch, 1, 1));
+  GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make(request));
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, ScheduleOf(job, plan, order.size()));
+  const Status unused(ErrorKind::kUsage, StrCat("--epoch: the training of ", schedule.updates(),
+                                                " updates does not take sample ", flags.sample,
+                                                " in epoch ", flags.epoch));
+  if (flags.epoch > std::numeric_limits<std::int64_t>::max() / order.size()) return unused;
+  std::vector<std::int64_t> samples(static_cast<std::size_t>(order.size()));
+  const std::int64_t first = (flags.epoch - 1) * order.size();
+  order.Fill(first, samples);
+  const std::int64_t position =
+      first + (std::ranges::find(samples, flags.sample) - samples.begin());
+  const auto updates = std::views::iota(std::int64_t{0}, schedule.updates());
+  const auto next = std::ranges::upper_bound(
+      updates, position, {}, [&](std::int64_t index) { return schedule.At(index).first; });
+  if (next == updates.begin()) return unused;
+  const Update update = schedule.At(*std::ranges::prev(next));
+  if (position >= update.first + update.samples) return unused;
+  return Place{update, position};
+}
+
+// Of a job whose samples are mixed.
+Result<Shown> ShowMixed(std::unique_ptr<ImageDataset> plain, const Job& job, const Flags& flags) {
+  const ImageDataset& images = *plain;
+  const SampleOrder order(job.seed, images.size(), job.data.shuffle);
+  GACCD_ASSIGN_OR_RETURN(const Place place, FindPlace(job, flags, order));
+  GACCD_ASSIGN_OR_RETURN(Shown shown, ShowAlone(images, job, flags));
+  const std::uint64_t draw = StreamKey(job.seed, static_cast<std::uint64_t>(place.update.index));
+  const std::int64_t group = place.in_update() / job.data.mix_group;
+  const std::int64_t first = group * job.data.mix_group;
+  const GroupMix mix = DrawGroupMix(job.data, MixKey(draw, group),
+                                    std::min(job.data.mix_group, place.update.samples - first),
+                                    images.transform().height(), images.transform().width());
+  const std::int64_t with = place.update.first + first +
+                            mix.partners[static_cast<std::size_t>(place.in_update() - first)];
+  const std::int64_t partner = order.IndexAt(with / order.size(), with % order.size());
+  shown.text += StrCat("\nupdate ", place.update.index + 1, ", place ", place.in_update(), ": ");
+  shown.text += mix.lambda == 1 ? std::string("not mixed")
+                                : StrCat("lambda ", mix.lambda, ", with sample ", partner, ": ",
+                                         images.NameOf(partner), ", label ", images.label(partner));
+  if (mix.box) {
+    shown.text += StrCat(", in the box top ", mix.box->top, " left ", mix.box->left, " height ",
+                         mix.box->height, " width ", mix.box->width);
+  }
+  GACCD_ASSIGN_OR_RETURN(const auto mixed, MixSamples(std::move(plain), job.data, order));
+  const BatchMemory memory(mixed->spec(), 1);
+  BatchView view = memory.view();
+  view.draw = draw;
+  view.position = place.in_update();
+  view.run = {.seed = job.seed,
+              .first = place.position,
+              .epoch_samples = order.size(),
+              .update_samples = place.update.samples};
+  mixed->Gather({&flags.sample, 1}, view);
+  GACCD_RETURN_IF_ERROR(mixed->ReadError());
+  std::copy_n(view.tensor<float>(0), shown.features.size(), shown.features.begin());
+  return shown;
+}
+
+}  // namespace
 
 Status RunDataCommand(const Flags& flags) {
   if (flags.words.empty() || !flags.job) {
@@ -26,22 +119,23 @@ Status RunDataCommand(const Flags& flags) {
     return {ErrorKind::kConfig, "data.train: expected the source images, found another"};
   }
   const BadRecordRules rules;
-  GACCD_ASSIGN_OR_RETURN(const auto images,
+  GACCD_ASSIGN_OR_RETURN(auto images,
                          OpenImages(*source, {job.data.normalize, rules, nullptr, job.folder}));
   if (flags.sample >= images->size()) {
     return {ErrorKind::kUsage, StrCat("--sample: expected one below the ", images->size(),
                                       " of data.train, found ", flags.sample)};
   }
-  const ImageTransform& transform = images->transform();
-  std::vector<float> features(static_cast<std::size_t>(images->spec().tensors[0].elements()));
-  GACCD_ASSIGN_OR_RETURN(const ImageParameters drawn,
-                         images->Read(flags.sample, job.seed, flags.epoch - 1, features.data()));
+  const std::string head =
+      StrCat("sample ", flags.sample, " of ", images->size(), ": ", images->NameOf(flags.sample),
+             ", label ", images->label(flags.sample));
+  const ImageTransform transform = images->transform();
+  GACCD_ASSIGN_OR_RETURN(const Shown shown, job.data.mixup || job.data.cutmix
+                                                ? ShowMixed(std::move(images), job, flags)
+                                                : ShowAlone(*images, job, flags));
   const std::string out =
       flags.out.value_or(StrCat("sample-", flags.sample, "-epoch-", flags.epoch, ".png"));
-  GACCD_RETURN_IF_ERROR(WritePng(transform.Restore(features.data()), out));
-  return PrintOut(StrCat("sample ", flags.sample, " of ", images->size(), ": ",
-                         images->NameOf(flags.sample), ", label ", images->label(flags.sample),
-                         "\nepoch ", flags.epoch, ", seed ", job.seed, ": ", Describe(drawn),
+  GACCD_RETURN_IF_ERROR(WritePng(transform.Restore(shown.features.data()), out));
+  return PrintOut(StrCat(head, "\nepoch ", flags.epoch, ", seed ", job.seed, ": ", shown.text,
                          "\nwritten: ", out, ", ", transform.width(), " x ", transform.height(),
                          "\n"));
 }

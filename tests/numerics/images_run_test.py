@@ -5,6 +5,7 @@ The images are those of tests/golden/pictures.
 import io
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -59,6 +60,21 @@ def read_png(path):
         body += content if kind == b"IDAT" else b""
         at += 12 + length
     return height, width, zlib.decompress(body)
+
+
+def pixels_of(path):
+    """The bytes of an RGB image, without the filters of its rows."""
+    height, width, data = read_png(path)
+    rows, size = [bytes(3 * width)], 3 * width + 1
+    for y in range(height):
+        kind, row, above = data[y * size], bytearray(data[y * size + 1:(y + 1) * size]), rows[-1]
+        for x, value in enumerate(row):
+            left, corner = (row[x - 3], above[x - 3]) if x >= 3 else (0, 0)
+            guess = left + above[x] - corner
+            paeth = min((left, above[x], corner), key=lambda one: abs(guess - one))
+            row[x] = (value + (0, left, above[x], (left + above[x]) // 2, paeth)[kind]) % 256
+        rows.append(bytes(row))
+    return b"".join(rows[1:])
 
 
 class ImagesRunTest(unittest.TestCase):
@@ -182,6 +198,35 @@ class ImagesRunTest(unittest.TestCase):
         gaccd(1, *show, "--epoch=4", "--out=b.png", cwd=self.dir)
         self.assertNotEqual(read_png(self.dir / "a.png"), read_png(self.dir / "b.png"))
         self.assertIn("below the 9", gaccd(1, *show[:3], "--sample=9", code=64, cwd=self.dir))
+
+    def test_a_mix_is_shown(self):
+        kinds = set()
+        for sample in range(9):
+            show = ["data", "show", "--job=job.txtpb", "--epoch=2"]
+            (self.dir / "job.txtpb").write_text(MIXED)
+            said = gaccd(1, *show, f"--sample={sample}", "--out=mix.png", cwd=self.dir)
+            found = re.search(r"update [34], place \d: (not mixed|lambda ([\d.e-]+), with sample (\d): train/)", said)
+            self.assertTrue(found, said)
+            mixed = pixels_of(self.dir / "mix.png")
+            (self.dir / "job.txtpb").write_text(JOB)
+            own, partner = (gaccd(1, *show, f"--sample={one}", "--out=one.png", cwd=self.dir) and
+                            pixels_of(self.dir / "one.png") for one in (sample, found[3] or sample))
+            box = re.search(r"box top (\d+) left (\d+) height (\d+) width (\d+)", said)
+            kinds.add("none" if found[2] is None else "cutmix" if box else "mixup")
+            share = float(found[2] or 1)
+            for at, (value, a, b) in enumerate(zip(mixed, own, partner, strict=True)):
+                y, x = at // 3 // 8, at // 3 % 8
+                if box:
+                    top, left, height, width = map(int, box.groups())
+                    inside = top <= y < top + height and left <= x < left + width
+                    self.assertEqual(value, b if inside else a)
+                else:
+                    self.assertAlmostEqual(value, share * a + (1 - share) * b, delta=1.01)
+        self.assertIn("mixup", kinds)
+        self.assertIn("cutmix", kinds)
+        (self.dir / "job.txtpb").write_text(MIXED)
+        self.assertIn("does not take sample 8 in epoch 5",
+                      gaccd(1, *show, "--sample=8", "--epoch=5", code=64, cwd=self.dir))
 
     def test_what_cannot_be_is_named(self):
         for change, words in ((("size: 8 random_resized_crop {}", "size: 8 size: 8 size: 8"),
