@@ -15,10 +15,6 @@
 namespace gaccd {
 namespace {
 
-bool SeveralOnANode(const Topology& topology) {
-  return topology.nodes < std::ssize(topology.node_of);
-}
-
 int LeaderOf(const Topology& topology, int rank) {
   const auto& nodes = topology.node_of;
   return static_cast<int>(std::ranges::find(nodes, nodes[static_cast<std::size_t>(rank)]) -
@@ -49,14 +45,15 @@ Agreement OpenSharedData(Communicator& comm, const Job& job, const BadRecordRule
 
 Agreement OpenSharedData(Communicator& comm, const OpenOnRank& open) {
   const Topology& topology = comm.topology();
-  if (!SeveralOnANode(topology)) return AgreeOn(comm, open(nullptr));
   const int leader = LeaderOf(topology, comm.rank());
   const bool leads = leader == comm.rank();
   std::optional<NodeShare> share;
   Agreement opened = WorkTogether(comm, [&](const TickFunction& tick) {
     if (!leads) return Status::Ok();
-    share.emplace(NodeShare::Leader(tick));
-    return open(topology.local_size > 1 ? &*share : nullptr);
+    // One alone on its node has its own memory for all.
+    share.emplace(topology.local_size > 1 ? NodeShare::Leader(tick)
+                                          : NodeShare::Follower("", tick));
+    return open(&*share);
   });
   if (!opened.status.ok()) return opened;
   const auto texts = GatherText(comm, leads ? share->Text() : "");
