@@ -1,5 +1,6 @@
 #include "collectives/base/bounded_call.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -21,22 +22,40 @@ Result<AbandonableThread> AbandonableThread::Start(std::string_view name,
   return started;
 }
 
+bool AbandonableThread::WaitFor(std::chrono::milliseconds limit) const {
+  return !thread_.joinable() || ended_.wait_for(limit) == std::future_status::ready;
+}
+
 bool AbandonableThread::Join(std::chrono::milliseconds limit) {
   if (!thread_.joinable()) return true;
-  const bool ended = ended_.wait_for(limit) == std::future_status::ready;
+  const bool ended = WaitFor(limit);
   ended ? thread_.join() : thread_.detach();
   return ended;
 }
 
-bool CallWithin(std::chrono::milliseconds limit, std::function<void()> body) {
+bool CallWithin(std::chrono::milliseconds limit, std::function<void()> body,
+                const std::function<void()>& meanwhile) {
+  using std::chrono::milliseconds;
+  constexpr milliseconds kTurn{100};
+  const auto end = std::chrono::steady_clock::now() + limit;
   const auto shared = std::make_shared<std::function<void()>>(std::move(body));
   auto thread = AbandonableThread::Start("a bounded call", [shared] {
     (*shared)();
     *shared = nullptr;
   });
-  if (thread.ok()) return thread->Join(limit);
-  (*shared)();
-  return true;
+  if (!thread.ok()) {
+    (*shared)();
+    return true;
+  }
+  const auto left = [end] {
+    const auto rest = end - std::chrono::steady_clock::now();
+    return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(rest));
+  };
+  while (meanwhile && left() > milliseconds(0)) {
+    meanwhile();
+    if (thread->WaitFor(std::min(kTurn, left()))) break;
+  }
+  return thread->Join(left());
 }
 
 }  // namespace gaccd

@@ -20,6 +20,10 @@ class AbandonableThread {
   // `body` shares the ownership of all that it touches. Errors: those of StartThread().
   static Result<AbandonableThread> Start(std::string_view name, std::function<void()> body);
 
+  // Waits until `body` has returned, but not longer than `limit`. Whether it has; true where it was
+  // not started.
+  [[nodiscard]] bool WaitFor(std::chrono::milliseconds limit) const;
+
   // Waits until `body` has returned, but not longer than `limit`: the thread is then left behind
   // and ends when `body` returns. Whether it has ended; true where it was not started. Later calls
   // do nothing.
@@ -30,8 +34,10 @@ class AbandonableThread {
   std::future<void> ended_;
 };
 
-// Calls `body` on such a thread. Whether it has returned within `limit`. Where the system has no
-// more threads `body` is called here, without a limit. Thread-safe.
-[[nodiscard]] bool CallWithin(std::chrono::milliseconds limit, std::function<void()> body);
+// Calls `body` on such a thread. Whether it has returned within `limit`. `meanwhile`, if there is
+// one, is called here at once and then every 0.1 s. Where the system has no more threads `body` is
+// called here, without a limit. Thread-safe.
+[[nodiscard]] bool CallWithin(std::chrono::milliseconds limit, std::function<void()> body,
+                              const std::function<void()>& meanwhile = nullptr);
 
 }  // namespace gaccd

@@ -242,9 +242,11 @@ Result<InputFile> InputFile::Open(const std::string& path, Links links) {
   return InputFile(path, std::move(file), static_cast<std::uint64_t>(info.st_size));
 }
 
-Status InputFile::ReadAt(std::uint64_t offset, std::span<std::byte> out) const {
+Status InputFile::ReadAt(std::uint64_t offset, std::span<std::byte> out, Ticks* ticks) const {
   while (!out.empty()) {
-    const ssize_t got = ::pread(file_.get(), out.data(), out.size(), static_cast<off_t>(offset));
+    const std::size_t most = ticks == nullptr ? out.size() : Ticks::kBytes;
+    const ssize_t got =
+        ::pread(file_.get(), out.data(), std::min(out.size(), most), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return ErrnoStatus(StrCat("cannot read from byte ", offset, " of"), path_);
     if (got == 0) {
@@ -254,6 +256,9 @@ Status InputFile::ReadAt(std::uint64_t offset, std::span<std::byte> out) const {
     }
     out = out.subspan(static_cast<std::size_t>(got));
     offset += static_cast<std::uint64_t>(got);
+    if (ticks != nullptr) {
+      GACCD_RETURN_IF_ERROR(ticks->Add(static_cast<std::uint64_t>(got)));
+    }
   }
   return Status::Ok();
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "collectives/base/result.h"
+#include "collectives/base/ticks.h"
 
 namespace gaccd {
 
@@ -120,8 +121,10 @@ class InputFile {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::uint64_t size() const { return size_; }
-  // Fills `out`; a file that became shorter meanwhile is an error.
-  [[nodiscard]] Status ReadAt(std::uint64_t offset, std::span<std::byte> out) const;
+  // Fills `out`; a file that became shorter meanwhile is an error. `ticks`, which may be null,
+  // gets the bytes as they come.
+  [[nodiscard]] Status ReadAt(std::uint64_t offset, std::span<std::byte> out,
+                              Ticks* ticks = nullptr) const;
 
  private:
   InputFile(std::string path, FileDescriptor file, std::uint64_t size)

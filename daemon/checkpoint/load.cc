@@ -10,7 +10,7 @@
 #include "collectives/base/files.h"
 #include "collectives/base/process_memory.h"
 #include "collectives/base/strings.h"
-#include "collectives/bootstrap/agree.h"
+#include "collectives/bootstrap/work_together.h"
 #include "daemon/checkpoint/saved_job.h"
 #include "daemon/checkpoint/shard.h"
 #include "daemon/rundir/agreement.h"
@@ -51,7 +51,7 @@ Status CheckSize(const std::string& path, std::uint64_t expected) {
 using Wanted = std::function<bool(const BufferSpec&)>;
 
 Status ReadShare(const std::string& path, const Manifest& manifest, ShardRange share,
-                 const Wanted& wanted, std::vector<std::vector<std::byte>>* mine) {
+                 const Wanted& wanted, Ticks* ticks, std::vector<std::vector<std::byte>>* mine) {
   const std::int64_t shards = manifest.world();
   const std::vector<BufferSpec>& buffers = manifest.buffers;
   // Sizes first: memory is only taken for what is really there.
@@ -81,16 +81,17 @@ Status ReadShare(const std::string& path, const Manifest& manifest, ShardRange s
     }
     const ShardRecord& record = manifest.shards[static_cast<std::size_t>(i)];
     GACCD_RETURN_IF_ERROR(ReadShardFile(StrCat(path, "/", ShardName(i, shards)),
-                                        IdentityOf(manifest, i), &record, parts));
+                                        IdentityOf(manifest, i), &record, parts, ticks));
   }
   return Status::Ok();
 }
 
 // Library exceptions end here: a generation too large for this machine is an error like others.
 Status ReadShareSafely(const std::string& path, const Manifest& manifest, ShardRange share,
-                       const Wanted& wanted, std::vector<std::vector<std::byte>>* mine) {
+                       const Wanted& wanted, Ticks* ticks,
+                       std::vector<std::vector<std::byte>>* mine) {
   try {
-    return ReadShare(path, manifest, share, wanted, mine);
+    return ReadShare(path, manifest, share, wanted, ticks, mine);
   } catch (const std::bad_alloc&) {
     std::uint64_t bytes = 0;
     for (const BufferSpec& buffer : manifest.buffers) {
@@ -166,7 +167,11 @@ Result<LoadedState> LoadGeneration(Communicator& comm, const std::string& folder
   const Wanted wanted = [&](const BufferSpec& buffer) {
     return !buffer.per_rank || shards == comm.size();
   };
-  Agreement agreement = AgreeOn(comm, ReadShareSafely(path, manifest, share, wanted, &mine));
+  // Ranks with few shards or none wait for those with many.
+  Agreement agreement = WorkTogether(comm, [&](const TickFunction& tick) {
+    Ticks ticks(tick);
+    return ReadShareSafely(path, manifest, share, wanted, &ticks, &mine);
+  });
   GACCD_RETURN_IF_ERROR(std::move(agreement.status));
 
   LoadedState state{
@@ -220,7 +225,8 @@ Status VerifyGeneration(const std::string& folder, const Generation& generation)
   const Wanted wanted = [](const BufferSpec& buffer) { return buffer.name == kParametersBuffer; };
   for (std::int64_t rank = 0; rank < manifest.world(); ++rank) {
     std::vector<std::vector<std::byte>> mine;
-    GACCD_RETURN_IF_ERROR(ReadShareSafely(path, manifest, {rank, rank + 1}, wanted, &mine));
+    GACCD_RETURN_IF_ERROR(
+        ReadShareSafely(path, manifest, {rank, rank + 1}, wanted, nullptr, &mine));
     const std::uint64_t first = PartOf(manifest.buffers[0], rank, manifest.world()).offset;
     GACCD_RETURN_IF_ERROR(CheckParametersFinite(manifest, AsFloats(mine[0]),
                                                 static_cast<std::int64_t>(first / sizeof(float)))
@@ -230,7 +236,8 @@ Status VerifyGeneration(const std::string& folder, const Generation& generation)
 }
 
 Result<std::vector<std::byte>> ReadBuffer(const std::string& folder, const Generation& generation,
-                                          const Manifest& manifest, std::string_view buffer) {
+                                          const Manifest& manifest, std::string_view buffer,
+                                          Ticks* ticks) {
   const auto spec = std::ranges::find(manifest.buffers, buffer, &BufferSpec::name);
   if (spec == manifest.buffers.end() || spec->per_rank) {
     return Status(ErrorKind::kData, StrCat(generation.name(), ": has no buffer '", buffer, "'"));
@@ -238,8 +245,8 @@ Result<std::vector<std::byte>> ReadBuffer(const std::string& folder, const Gener
   const auto index = static_cast<std::size_t>(spec - manifest.buffers.begin());
   const Wanted wanted = [&](const BufferSpec& one) { return one.name == buffer; };
   std::vector<std::vector<std::byte>> mine;
-  GACCD_RETURN_IF_ERROR(
-      ReadShareSafely(generation.PathIn(folder), manifest, {0, manifest.world()}, wanted, &mine));
+  GACCD_RETURN_IF_ERROR(ReadShareSafely(generation.PathIn(folder), manifest, {0, manifest.world()},
+                                        wanted, ticks, &mine));
   return std::move(mine[index]);
 }
 

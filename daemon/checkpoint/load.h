@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "collectives/base/result.h"
+#include "collectives/base/ticks.h"
 #include "collectives/comm/communicator.h"
 #include "daemon/checkpoint/generations.h"
 #include "daemon/checkpoint/manifest.h"
@@ -57,8 +58,10 @@ Result<LoadOutcome> LoadNewest(Communicator& comm, const std::string& folder,
 // while a run writes elsewhere in the folder.
 Status VerifyGeneration(const std::string& folder, const Generation& generation);
 
-// One sharded buffer of a generation, on one process; everything is verified.
+// One sharded buffer of a generation, on one process; everything is verified, and for that all
+// shards are read whole. `ticks`, which may be null, gets their bytes.
 Result<std::vector<std::byte>> ReadBuffer(const std::string& folder, const Generation& generation,
-                                          const Manifest& manifest, std::string_view buffer);
+                                          const Manifest& manifest, std::string_view buffer,
+                                          Ticks* ticks = nullptr);
 
 }  // namespace gaccd

@@ -16,7 +16,7 @@ namespace {
 
 // In place of the parameters their averages, the last part of what the optimiser keeps.
 Status TakeAverages(const std::string& folder, const Generation& generation,
-                    const Manifest& manifest, const OptimizerSpec& optimizer,
+                    const Manifest& manifest, const OptimizerSpec& optimizer, Ticks* ticks,
                     std::span<std::byte> parameters) {
   FlatLayout layout;
   for (const ParameterRecord& one : manifest.parameters) {
@@ -28,7 +28,7 @@ Status TakeAverages(const std::string& folder, const Generation& generation,
     return {ErrorKind::kData, fits.message()};
   }
   GACCD_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes,
-                         ReadBuffer(folder, generation, manifest, kOptimizerBuffer));
+                         ReadBuffer(folder, generation, manifest, kOptimizerBuffer, ticks));
   const auto at = [](std::int64_t element) {
     return static_cast<std::size_t>(element) * sizeof(float);
   };
@@ -40,8 +40,8 @@ Status TakeAverages(const std::string& folder, const Generation& generation,
   return Status::Ok();
 }
 
-Result<SavedWeights> ReadWeights(const std::string& folder, const Generation& generation,
-                                 bool raw) {
+Result<SavedWeights> ReadWeights(const std::string& folder, const Generation& generation, bool raw,
+                                 Ticks* ticks) {
   GACCD_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(folder, generation));
   GACCD_ASSIGN_OR_RETURN(Job job, SavedJob(manifest));
   if (raw && !job.optimizer.ema) {
@@ -50,11 +50,11 @@ Result<SavedWeights> ReadWeights(const std::string& folder, const Generation& ge
                          " has no average of its weights: its run had no optimizer.ema"));
   }
   GACCD_ASSIGN_OR_RETURN(std::vector<std::byte> bytes,
-                         ReadBuffer(folder, generation, manifest, kParametersBuffer));
+                         ReadBuffer(folder, generation, manifest, kParametersBuffer, ticks));
   // Before the first update there is no average.
   const bool averaged = job.optimizer.ema && !raw && manifest.cursor.optimizer_updates > 0;
   if (averaged) {
-    GACCD_RETURN_IF_ERROR(TakeAverages(folder, generation, manifest, job.optimizer, bytes));
+    GACCD_RETURN_IF_ERROR(TakeAverages(folder, generation, manifest, job.optimizer, ticks, bytes));
   }
   const std::span<const float> values = AsFloats(bytes);
   GACCD_RETURN_IF_ERROR(CheckParametersFinite(manifest, values).WithContext(generation.name()));
@@ -70,16 +70,18 @@ Result<SavedWeights> ReadWeights(const std::string& folder, const Generation& ge
 
 }  // namespace
 
-Result<SavedWeights> ReadSavedWeights(const GenerationPlace& place, bool raw) {
+Result<SavedWeights> ReadSavedWeights(const GenerationPlace& place, bool raw, Ticks* ticks) {
   std::vector<std::string> skipped_checkpoints;
   for (const Generation& one : place.generations) {
     if (!one.committed && !place.one) {
       skipped_checkpoints.push_back(one.name() + ": unfinished");
       continue;
     }
-    auto weights = ReadWeights(place.folder, one, raw);
+    auto weights = ReadWeights(place.folder, one, raw, ticks);
     if (weights.ok()) weights->skipped_checkpoints = std::move(skipped_checkpoints);
-    if (weights.ok() || place.one || weights.status().kind() == ErrorKind::kUsage) return weights;
+    if (weights.ok() || place.one) return weights;
+    const ErrorKind kind = weights.status().kind();
+    if (kind == ErrorKind::kUsage || kind == ErrorKind::kUnavailable) return weights;  // of a tick
     skipped_checkpoints.push_back(StrCat(one.name(), ": ", weights.status().message()));
   }
   std::string why;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "collectives/base/result.h"
+#include "collectives/base/ticks.h"
 #include "daemon/checkpoint/generations.h"
 #include "daemon/config/job.h"
 #include "daemon/weights/safetensors.h"
@@ -22,7 +23,8 @@ struct SavedWeights {
 
 // Of the newest generation that is whole, or of the one that the path named. kData, naming what is
 // wrong with each, when there is none. raw: the weights also where there are averages of them;
-// kUsage where there are none.
-Result<SavedWeights> ReadSavedWeights(const GenerationPlace& place, bool raw = false);
+// kUsage where there are none. `ticks`, which may be null, gets the bytes that are read.
+Result<SavedWeights> ReadSavedWeights(const GenerationPlace& place, bool raw = false,
+                                      Ticks* ticks = nullptr);
 
 }  // namespace gaccd

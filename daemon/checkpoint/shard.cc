@@ -250,10 +250,11 @@ Status ReadShard(const ReadAt& read_at, std::uint64_t file_bytes, const ShardIde
 }
 
 Status ReadShardFile(const std::string& path, const ShardIdentity& identity,
-                     const ShardRecord* record, std::span<const std::span<std::byte>> parts) {
+                     const ShardRecord* record, std::span<const std::span<std::byte>> parts,
+                     Ticks* ticks) {
   GACCD_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path, Links::kRefuse));
-  const ReadAt read_at = [&file](std::uint64_t offset, std::span<std::byte> out) {
-    return file.ReadAt(offset, out);
+  const ReadAt read_at = [&file, ticks](std::uint64_t offset, std::span<std::byte> out) {
+    return file.ReadAt(offset, out, ticks);
   };
   return ReadShard(read_at, file.size(), identity, record, parts).WithContext(path);
 }

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "collectives/base/result.h"
+#include "collectives/base/ticks.h"
 #include "daemon/checkpoint/manifest.h"
 
 namespace gaccd {
@@ -55,8 +56,9 @@ using ReadAt = std::function<Status(std::uint64_t offset, std::span<std::byte> o
 // After an error they hold rubbish. kData with the byte offset of what is damaged.
 Status ReadShard(const ReadAt& read_at, std::uint64_t file_bytes, const ShardIdentity& identity,
                  const ShardRecord* record, std::span<const std::span<std::byte>> parts);
-// The same of a file; its name is in the message.
+// The same of a file; its name is in the message. `ticks`, which may be null, gets its bytes.
 Status ReadShardFile(const std::string& path, const ShardIdentity& identity,
-                     const ShardRecord* record, std::span<const std::span<std::byte>> parts);
+                     const ShardRecord* record, std::span<const std::span<std::byte>> parts,
+                     Ticks* ticks = nullptr);
 
 }  // namespace gaccd

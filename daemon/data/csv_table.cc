@@ -12,9 +12,11 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
+#include "collectives/base/ticks.h"
 #include "daemon/data/array.h"
 #include "daemon/data/gzip.h"
 #include "daemon/data/mapped_file.h"
+#include "daemon/data/node_share.h"
 #include "daemon/data/sources.h"
 
 namespace gaccd {
@@ -157,8 +159,11 @@ OpenedDataset OpenSource(const CsvSpec& source, const Opening& opening) {
   std::vector<std::int64_t> lines;  // of each sample
   std::int64_t width = 0;
   bool first = true;  // line that is not empty
+  Ticks ticks([&] { return opening.share == nullptr ? Status::Ok() : opening.share->Tick(); });
   for (std::int64_t number = 1; !text.empty(); ++number) {
-    const std::string_view line = Trimmed(Take(text, '\n'));
+    const std::string_view whole_line = Take(text, '\n');
+    GACCD_RETURN_IF_ERROR(ticks.Add(whole_line.size() + 1));
+    const std::string_view line = Trimmed(whole_line);
     if (line.empty()) continue;
     if (std::exchange(first, false)) {
       std::vector<std::string> names = NamesIn(line);

@@ -72,7 +72,8 @@ Result<std::vector<std::string>> ListClassFolders(const std::string& path) {
 }
 
 Result<std::vector<ImageFile>> ListImages(const std::string& path,
-                                          const std::vector<std::string>& classes) {
+                                          const std::vector<std::string>& classes,
+                                          const TickFunction& tick) {
   std::vector<ImageFile> images;
   for (std::size_t label = 0; label < classes.size(); ++label) {
     const std::string folder = StrCat(path, "/", classes[label]);
@@ -87,6 +88,7 @@ Result<std::vector<ImageFile>> ListImages(const std::string& path,
     for (std::string& file : files) {
       images.push_back({.path = std::move(file), .label = static_cast<std::int32_t>(label)});
     }
+    GACCD_RETURN_IF_ERROR(tick());
   }
   return images;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collectives/base/result.h"
+#include "collectives/base/ticks.h"
 
 namespace gaccd {
 
@@ -26,8 +27,10 @@ struct ImageFile {
 // The files in the folders of these classes and in folders below them, class by class, sorted by
 // the bytes of their paths: the same on every machine. Symbolic links are followed; names that
 // begin with a dot are skipped. Errors: kIo; kData for a class without files, and for two files
-// that differ only in what follows the last dot of their names.
+// that differ only in what follows the last dot of their names; those of `tick`, which is called
+// after every class.
 Result<std::vector<ImageFile>> ListImages(const std::string& path,
-                                          const std::vector<std::string>& classes);
+                                          const std::vector<std::string>& classes,
+                                          const TickFunction& tick);
 
 }  // namespace gaccd

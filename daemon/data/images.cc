@@ -49,7 +49,7 @@ Result<ImageShards> FilesOf(const ImagesSpec& source, const Opening& opening) {
                                            " folders, one for each class, found ", classes.size()));
   }
   ImageShards files;
-  GACCD_ASSIGN_OR_RETURN(files.images, ListImages(path, classes));
+  GACCD_ASSIGN_OR_RETURN(files.images, ListImages(path, classes, tick));
   return files;
 }
 

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,6 +13,7 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/result.h"
+#include "collectives/base/ticks.h"
 
 namespace gaccd {
 
@@ -27,7 +27,6 @@ class NodeShare {
  public:
   // `tick` is called at least every 64 MiB of work, for a rank may work longer than the others
   // would wait; its error ends the opening.
-  using TickFunction = std::function<Status()>;
   static NodeShare Leader(TickFunction tick) { return {true, std::move(tick)}; }
   // Of another rank of its node: what the leader's Text() says.
   static NodeShare Follower(std::string_view text, TickFunction tick);

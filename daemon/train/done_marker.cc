@@ -4,11 +4,17 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
+#include "collectives/base/ticks.h"
+#include "collectives/bootstrap/work_together.h"
 #include "daemon/checkpoint/ckpt_command.h"
 #include "daemon/checkpoint/generations.h"
 #include "daemon/checkpoint/saved_job.h"
@@ -19,6 +25,7 @@
 #include "daemon/eval/best_evaluation.h"
 #include "daemon/rundir/agreement.h"
 #include "daemon/rundir/safe_place.h"
+#include "daemon/train/storage_limits.h"
 
 namespace gaccd {
 namespace {
@@ -35,6 +42,7 @@ struct Request {
   const Job& job;
   const Plan& plan;
   const std::string& run_dir;
+  const TickFunction& tick;
 };
 
 Status Refuse(const Request& request, std::string_view why) {
@@ -49,16 +57,27 @@ Status CheckSameJob(const Request& request, const Job& was) {
                                 other_run.empty() || reported.empty() ? "" : "; ", reported));
 }
 
-Result<DoneRun> SaveWeights(const Request& request, std::string text) {
+// Reading takes longer than writing: all of the checkpoint, and again where there are averages.
+std::chrono::milliseconds LimitOfExport(const Request& request, const Manifest& newest) {
+  std::uint64_t bytes = 0;
+  for (const ShardRecord& shard : newest.shards) bytes += shard.bytes;
+  return LimitOfSave(std::chrono::seconds(request.flags.bound), 3.0 * static_cast<double>(bytes));
+}
+
+Result<DoneRun> SaveWeights(const Request& request, const Manifest& newest, std::string text) {
   if (!request.flags.save_weights) return DoneRun{Next::kNothing, std::move(text)};
-  GACCD_ASSIGN_OR_RETURN(
-      const CkptOutput output,
-      RunCkptCommand({.action = CkptAction::kExport,
-                      .path = request.run_dir,
-                      .out = *request.flags.save_weights,
-                      .out_modes = request.flags.group_access ? kGroupMayRead : Modes{}}));
-  GACCD_RETURN_IF_ERROR(output.verdict);
-  return DoneRun{Next::kNothing, StrCat(text, "\n", output.text.substr(0, output.text.size() - 1))};
+  const auto output = std::make_shared<CkptOutput>();
+  const CkptRequest command{.action = CkptAction::kExport,
+                            .path = request.run_dir,
+                            .out = *request.flags.save_weights,
+                            .out_modes = request.flags.group_access ? kGroupMayRead : Modes{}};
+  GACCD_RETURN_IF_ERROR(WriteWithin(LimitOfExport(request, newest), command.out, request.tick,
+                                    [command, output]() -> Status {
+                                      GACCD_ASSIGN_OR_RETURN(*output, RunCkptCommand(command));
+                                      return output->verdict;
+                                    }));
+  const std::string_view saved(output->text);
+  return DoneRun{Next::kNothing, StrCat(text, "\n", saved.substr(0, saved.size() - 1))};
 }
 
 // Only the job that is in DONE can be looked at; one made by hand has none.
@@ -86,7 +105,7 @@ Result<DoneRun> Compare(const Request& request, const Manifest& newest, std::str
   const std::int64_t batch = newest.plan->effective_batch();
   const std::int64_t samples = newest.cursor.dataset_samples;
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule before, ScheduleOf(was, *newest.plan, samples));
-  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule now, ScheduleOf(request.job, request.plan, samples));
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule now, ScheduleOf(request.job, *newest.plan, samples));
   const RunCursor& end = newest.cursor;
   const bool early = end.step < before.updates() && PatienceIsOver(was.evaluation, end.best);
   const bool waits = early && PatienceIsOver(request.job.evaluation, end.best);
@@ -104,7 +123,7 @@ Result<DoneRun> Compare(const Request& request, const Manifest& newest, std::str
                                   request.plan.effective_batch()));
   }
   text += waits ? "raise evaluation.patience to continue" : kRaise;
-  return SaveWeights(request, std::move(text));
+  return SaveWeights(request, newest, std::move(text));
 }
 
 Result<std::optional<Manifest>> NewestManifest(const std::string& folder) {
@@ -156,14 +175,17 @@ Result<DoneRun> FindDone(Communicator& comm, const Flags& flags, const Job& job,
                          bool requeued) {
   constexpr std::string_view kTrainOn = "+";  // a text begins with another character
   Result<std::string> mine = std::string();
-  if (comm.rank() == 0) {
-    auto found = FindDoneRun({flags, job, plan, *flags.run_dir}, requeued);
+  const Agreement looked = WorkTogether(comm, [&](const TickFunction& tick) {
+    if (comm.rank() != 0) return Status::Ok();
+    auto found = FindDoneRun({flags, job, plan, *flags.run_dir, tick}, requeued);
     if (!found.ok()) {
       mine = found.status();
     } else {
       mine = found->next == Next::kTrainOn ? std::string(kTrainOn) : std::move(found->text);
     }
-  }
+    return Status::Ok();  // an error is shared below, without the name of the rank
+  });
+  GACCD_RETURN_IF_ERROR(looked.status);
   GACCD_ASSIGN_OR_RETURN(std::string shared, ShareFromRankZero(comm, mine));
   if (shared.empty()) return DoneRun{};
   if (shared == kTrainOn) return DoneRun{Next::kTrainOn};

@@ -34,6 +34,14 @@ Result<std::string> SaveElsewhere(const FinalWeights& weights, const Write& writ
   return refused;
 }
 
+double BytesOf(const FlatLayout& layout, const FinalWeights& weights) {
+  std::int64_t elements = layout.size();
+  for (const auto& [copy, name] : weights.copies) {
+    if (const FlatEntry* entry = layout.Find(name)) elements += entry->elements;
+  }
+  return static_cast<double>(elements) * sizeof(float);
+}
+
 }  // namespace
 
 Status SaveFinalWeights(const FlatLayout& layout, std::vector<float> parameters,
@@ -47,14 +55,16 @@ Status SaveFinalWeights(const FlatLayout& layout, std::vector<float> parameters,
   // Shared with writes that are left behind.
   const auto values = std::make_shared<const Values>(
       Values{layout, std::move(parameters), ClassMetadata(weights.class_names), weights.copies});
+  const auto limit = LimitOfSave(weights.bound, BytesOf(layout, weights));
   const Write write = [&](const std::string& path, Over over) {
-    return WriteWithin(weights.limit, path, [values, path, over, mode = weights.mode]() -> Status {
-      if (over == Over::kRefuse && PathExists(path)) {
-        return {ErrorKind::kIo, StrCat("'", path, "' already exists")};
-      }
-      return SaveParameters(path, values->layout, values->parameters, mode, values->metadata,
-                            values->copies);
-    });
+    return WriteWithin(limit, path, weights.tick,
+                       [values, path, over, mode = weights.mode]() -> Status {
+                         if (over == Over::kRefuse && PathExists(path)) {
+                           return {ErrorKind::kIo, StrCat("'", path, "' already exists")};
+                         }
+                         return SaveParameters(path, values->layout, values->parameters, mode,
+                                               values->metadata, values->copies);
+                       });
   };
   const Status saved = write(weights.path, Over::kReplace).WithContext("--save-weights");
   if (saved.ok()) return saved;

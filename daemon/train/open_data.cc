@@ -1,45 +1,19 @@
 #include "daemon/train/open_data.h"
 
 #include <algorithm>
-#include <cstdint>
-#include <functional>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "collectives/base/strings.h"
+#include "collectives/bootstrap/work_together.h"
 #include "daemon/data/node_share.h"
 #include "daemon/launch/gather_text.h"
 #include "daemon/telemetry/log.h"
 
 namespace gaccd {
 namespace {
-
-// Collective: how many ranks still work.
-Result<std::int64_t> CountWorkers(Communicator& comm, bool works) {
-  std::int64_t workers = works ? 1 : 0;
-  const std::span<std::int64_t> one(&workers, 1);
-  GACCD_RETURN_IF_ERROR(comm.AllReduceSum(View(std::span<const std::int64_t>(one)), View(one)));
-  return workers;
-}
-
-// Collective. `work` calls the function that it is given every now and then.
-Agreement Work(Communicator& comm,
-               const std::function<Status(const NodeShare::TickFunction& tick)>& work) {
-  Status status = work([&] { return CountWorkers(comm, true).status(); });
-  for (bool all_done = false; !all_done;) {
-    const auto workers = CountWorkers(comm, false);
-    if (!workers.ok()) return {status.ok() ? workers.status() : std::move(status), comm.rank()};
-    all_done = *workers == 0;
-  }
-  return AgreeOn(comm, status);
-}
-
-bool SeveralOnANode(const Topology& topology) {
-  return topology.nodes < std::ssize(topology.node_of);
-}
 
 int LeaderOf(const Topology& topology, int rank) {
   const auto& nodes = topology.node_of;
@@ -71,19 +45,20 @@ Agreement OpenSharedData(Communicator& comm, const Job& job, const BadRecordRule
 
 Agreement OpenSharedData(Communicator& comm, const OpenOnRank& open) {
   const Topology& topology = comm.topology();
-  if (!SeveralOnANode(topology)) return AgreeOn(comm, open(nullptr));
   const int leader = LeaderOf(topology, comm.rank());
   const bool leads = leader == comm.rank();
   std::optional<NodeShare> share;
-  Agreement opened = Work(comm, [&](const NodeShare::TickFunction& tick) {
+  Agreement opened = WorkTogether(comm, [&](const TickFunction& tick) {
     if (!leads) return Status::Ok();
-    share.emplace(NodeShare::Leader(tick));
-    return open(topology.local_size > 1 ? &*share : nullptr);
+    // One alone on its node has its own memory for all.
+    share.emplace(topology.local_size > 1 ? NodeShare::Leader(tick)
+                                          : NodeShare::Follower("", tick));
+    return open(&*share);
   });
   if (!opened.status.ok()) return opened;
   const auto texts = GatherText(comm, leads ? share->Text() : "");
   if (!texts.ok()) return {texts.status(), comm.rank()};
-  opened = Work(comm, [&](const NodeShare::TickFunction& tick) {
+  opened = WorkTogether(comm, [&](const TickFunction& tick) {
     if (leads) return Status::Ok();
     share.emplace(NodeShare::Follower((*texts)[static_cast<std::size_t>(leader)], tick));
     return open(&*share);

@@ -11,7 +11,7 @@
 
 namespace gaccd {
 
-// Opens on one rank. share: of its node, or null.
+// Opens on one rank. share: of its node.
 using OpenOnRank = std::function<Status(NodeShare* share)>;
 
 // Collective; the same answer on every rank. A rank that works for long does not let the others run

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "collectives/base/bounded_call.h"
+#include "collectives/base/process_memory.h"
 #include "collectives/base/strings.h"
 #include "daemon/telemetry/log.h"
 
@@ -17,22 +19,33 @@ constexpr Millis kMin{2'000};
 
 }  // namespace
 
-Millis LimitOfLastSave(Millis bound, double bytes) {
+Millis LimitOfSave(Millis bound, double bytes) {
   constexpr double kSlowBytesPerMs = 50e3;
   const Millis slow(static_cast<std::int64_t>(bytes / kSlowBytesPerMs));
   return std::max({bound / 2, slow, kMin});
 }
-
-Millis LimitOfResults(Millis bound) { return std::max(bound / 2, kMin); }
 
 Millis LimitOfVerdict(Millis bound) {
   constexpr Millis kMax{10'000};
   return std::clamp(bound / 4, kMin, kMax);
 }
 
-Status WriteWithin(Millis limit, const std::string& path, std::function<Status()> write) {
+Status WriteWithin(Millis limit, const std::string& path, const TickFunction& tick,
+                   std::function<Status()> write) {
   const auto result = std::make_shared<Status>();
-  if (CallWithin(limit, [result, write = std::move(write)] { *result = write(); })) return *result;
+  const bool written = CallWithin(
+      limit,
+      [result, path, write = std::move(write)] {
+        try {
+          *result = write();
+        } catch (const std::bad_alloc&) {  // of a thread it would end the process
+          *result = NoMemory(StrCat("'", path, "'"), 0);
+        }
+      },
+      [&] {
+        if (tick) (void)tick();
+      });
+  if (written) return *result;
   return {ErrorKind::kTempFail,
           StrCat("the training is complete, but the file system of '", path,
                  "' does not answer: not written within ", limit.count(), " ms")};

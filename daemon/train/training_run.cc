@@ -11,7 +11,7 @@
 #include "collectives/base/process_memory.h"
 #include "collectives/base/seconds.h"
 #include "collectives/base/strings.h"
-#include "collectives/bootstrap/agree.h"
+#include "collectives/bootstrap/work_together.h"
 #include "daemon/checkpoint/train_state.h"
 #include "daemon/config/help.h"
 #include "daemon/config/job_changes.h"
@@ -342,9 +342,10 @@ RankStatus TrainingRun::Train() {
   if (flags_.save_weights) {
     GACCD_ASSIGN_OR_RETURN(parameters, trainer_->FinalParameters());
   }
-  Agreement written =
-      AgreeOn(comm_, comm_.rank() == 0 ? WriteResults(summary, checkpointer, std::move(parameters))
-                                       : Status::Ok());
+  Agreement written = WorkTogether(comm_, [&](const TickFunction& tick) {
+    return comm_.rank() == 0 ? WriteResults(summary, checkpointer, std::move(parameters), tick)
+                             : Status::Ok();
+  });
   if (written.status.ok()) Conclude(summary);
   return written;
 }
@@ -352,7 +353,7 @@ RankStatus TrainingRun::Train() {
 Result<std::unique_ptr<RunCheckpointer>> TrainingRun::StartCheckpointer() {
   if (!lease_) return std::make_unique<RunCheckpointer>(comm_);
   CheckpointOptions checkpoints = CheckpointOptionsOf(flags_, job_);
-  checkpoints.end_patience = LimitOfLastSave(std::chrono::seconds(flags_.bound), checkpoint_bytes_);
+  checkpoints.end_patience = LimitOfSave(std::chrono::seconds(flags_.bound), checkpoint_bytes_);
   checkpoints.give_up = [this] {
     if (stops_->asked_twice()) return GiveUp::kAsked;
     return stops_->out_of_time() ? GiveUp::kNoTime : GiveUp::kNo;
@@ -368,8 +369,8 @@ Result<std::unique_ptr<RunCheckpointer>> TrainingRun::StartCheckpointer() {
 
 Status TrainingRun::WriteResults(const TrainingSummary& summary,
                                  const RunCheckpointer& checkpointer,
-                                 std::vector<float> final_parameters) {
-  const auto limit = LimitOfResults(std::chrono::seconds(flags_.bound));
+                                 std::vector<float> final_parameters, const TickFunction& tick) {
+  const std::chrono::seconds bound(flags_.bound);
   const unsigned mode = flags_.group_access ? kGroupMayRead.file : kFileMode;
   if (flags_.save_weights) {
     GACCD_RETURN_IF_ERROR(
@@ -377,14 +378,15 @@ Status TrainingRun::WriteResults(const TrainingSummary& summary,
                          {.path = *flags_.save_weights,
                           .mode = mode,
                           .class_names = job_.data.class_name,
-                          .limit = limit,
+                          .bound = bound,
+                          .tick = tick,
                           .checkpoint = CheckpointAfter(summary.updates, checkpointer),
                           .run_dir = flags_.run_dir.value_or(""),
                           .copies = trainer_->model().weight_names().copies}));
   }
   if (!flags_.run_dir) return Status::Ok();
   return WriteWithin(
-      limit, *flags_.run_dir,
+      LimitOfSave(bound, 0), *flags_.run_dir, tick,
       [run_dir = *flags_.run_dir, job = job_, mode,
        text = StrCat(summary.updates, " updates, ", summary.samples, " samples",
                      summary.stopped_early.empty() ? "" : "; ", summary.stopped_early)] {

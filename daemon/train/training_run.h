@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collectives/base/result.h"
+#include "collectives/base/ticks.h"
 #include "daemon/checkpoint/writer.h"
 #include "daemon/config/flags.h"
 #include "daemon/config/job.h"
@@ -82,7 +83,7 @@ class TrainingRun {
   [[nodiscard]] TrainerOptions OptionsOfTrainer();
   // On rank 0: --save-weights and the marker of a complete run.
   Status WriteResults(const TrainingSummary& summary, const RunCheckpointer& checkpointer,
-                      std::vector<float> final_parameters);
+                      std::vector<float> final_parameters, const TickFunction& tick);
   // The path of the checkpoint that holds the state after `updates` updates: the last that was
   // saved, or the one that the run continued from. Empty: there is none.
   [[nodiscard]] std::string CheckpointAfter(std::int64_t updates,

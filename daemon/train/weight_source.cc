@@ -5,6 +5,8 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
+#include "collectives/base/ticks.h"
+#include "collectives/bootstrap/work_together.h"
 #include "daemon/checkpoint/saved_weights.h"
 #include "daemon/checkpoint/train_state.h"
 #include "daemon/data/class_names.h"
@@ -25,7 +27,8 @@ struct Found {
 
 bool HasRules(const WeightRules& rules) { return !rules.fresh.empty() || !rules.unused.empty(); }
 
-Result<Found> ReadFile(const WeightRequest& request, const std::string& path, const Job& job) {
+Result<Found> ReadFile(const WeightRequest& request, const std::string& path, const Job& job,
+                       Ticks* ticks) {
   if (request.best || request.raw) {
     return Status(ErrorKind::kUsage,
                   StrCat(request.best ? "--best" : "--raw-weights",
@@ -37,7 +40,7 @@ Result<Found> ReadFile(const WeightRequest& request, const std::string& path, co
     GACCD_RETURN_IF_ERROR(
         CheckTransformersConfig(text, job.model, request.rules.fresh).WithContext(config));
   }
-  GACCD_ASSIGN_OR_RETURN(SafetensorsFile file, ReadSafetensors(path));
+  GACCD_ASSIGN_OR_RETURN(SafetensorsFile file, ReadSafetensors(path, ticks));
   return Found{.from = path, .file = std::move(file)};
 }
 
@@ -51,7 +54,7 @@ Status CheckModelOf(const Job& saved, const WeightRequest& request, const Job& j
   return request.same_loss ? CheckSameModel(saved, job) : CheckSameNetwork(saved, job);
 }
 
-Result<Found> ReadCheckpoint(const WeightRequest& request, const Job& job) {
+Result<Found> ReadCheckpoint(const WeightRequest& request, const Job& job, Ticks* ticks) {
   GACCD_ASSIGN_OR_RETURN(GenerationPlace place, FindGenerations(request.path));
   if (request.best) {
     GACCD_ASSIGN_OR_RETURN(place, OnlyBest(std::move(place)));
@@ -60,7 +63,7 @@ Result<Found> ReadCheckpoint(const WeightRequest& request, const Job& job) {
     return Status(ErrorKind::kData,
                   StrCat("'", request.path, "' holds neither a checkpoint nor ", kWeightsName));
   }
-  GACCD_ASSIGN_OR_RETURN(SavedWeights weights, ReadSavedWeights(place, request.raw));
+  GACCD_ASSIGN_OR_RETURN(SavedWeights weights, ReadSavedWeights(place, request.raw, ticks));
   for (const std::string& note : weights.skipped_checkpoints) {
     LogWarning(StrCat("checkpoint skipped: ", note));
   }
@@ -73,17 +76,20 @@ Result<Found> ReadCheckpoint(const WeightRequest& request, const Job& job) {
 }
 
 Status Load(const WeightRequest& request, const Model& model, const Job& job,
-            std::span<float> parameters, LoadedWeights* loaded) {
+            std::span<float> parameters, const TickFunction& tick, LoadedWeights* loaded) {
   const std::string path = WeightsFileOf(request.path);
-  GACCD_ASSIGN_OR_RETURN(const Found found, path.empty() ? ReadCheckpoint(request, job)
-                                                         : ReadFile(request, path, job));
+  Ticks ticks(tick);
+  GACCD_ASSIGN_OR_RETURN(const Found found, path.empty() ? ReadCheckpoint(request, job, &ticks)
+                                                         : ReadFile(request, path, job, &ticks));
   loaded->step = found.step;
   if (request.rules.fresh.empty()) {  // a new head has the classes of the job's data
     GACCD_ASSIGN_OR_RETURN(const ClassNames classes, ReadClassNames(job));
     GACCD_RETURN_IF_ERROR(
         CheckSameClasses(ReadClassNamesOfWeights(found.from, found.file.metadata), classes));
   }
+  GACCD_RETURN_IF_ERROR(tick());
   model.InitializeAll(job.seed, parameters);  // rank 0 sends them to all stages
+  GACCD_RETURN_IF_ERROR(tick());
   GACCD_ASSIGN_OR_RETURN(loaded->report,
                          TakeParameters(found.from, found.file, model.layout(), parameters,
                                         model.weight_names(), request.rules));
@@ -102,8 +108,9 @@ Agreement LoadWeightsTogether(Communicator& comm, Engine& engine, const Model& m
                               const Job& job, const WeightRequest& request, LoadedWeights* loaded) {
   Agreement read;
   const Status changed = engine.ChangeParameters([&](std::span<float> parameters) -> Status {
-    read = AgreeOn(comm,
-                   comm.rank() == 0 ? Load(request, model, job, parameters, loaded) : Status::Ok());
+    read = WorkTogether(comm, [&](const TickFunction& tick) {
+      return comm.rank() == 0 ? Load(request, model, job, parameters, tick, loaded) : Status::Ok();
+    });
     GACCD_RETURN_IF_ERROR(read.status);
     return comm.Broadcast(View(parameters), 0);
   });

@@ -219,10 +219,10 @@ Result<SafetensorsFile> DecodeSafetensors(const std::string& name,
   });
 }
 
-Result<SafetensorsFile> ReadSafetensors(const std::string& path) {
+Result<SafetensorsFile> ReadSafetensors(const std::string& path, Ticks* ticks) {
   GACCD_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
   return Decode(path, file.size(), [&](std::uint64_t offset, std::span<std::byte> out) {
-    return file.ReadAt(offset, out);
+    return file.ReadAt(offset, out, ticks);
   });
 }
 

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "collectives/base/result.h"
+#include "collectives/base/ticks.h"
 #include "daemon/tensor/shape.h"
 
 namespace gaccd {
@@ -43,7 +44,7 @@ struct SafetensorsFile {
 
 // Errors: kIo (cannot be read, not a regular file), kData (content) with the file, the expected and
 // the found value.
-Result<SafetensorsFile> ReadSafetensors(const std::string& path);
+Result<SafetensorsFile> ReadSafetensors(const std::string& path, Ticks* ticks = nullptr);
 
 // The same of a file in memory; `name` is for messages.
 Result<SafetensorsFile> DecodeSafetensors(const std::string& name, std::span<const std::byte> file);

@@ -33,6 +33,17 @@ TEST(BoundedCallTest, ACallThatHangsIsLeftBehind) {
   ended->get_future().wait();
 }
 
+TEST(BoundedCallTest, SomethingElseIsDoneMeanwhile) {
+  const auto gate = std::make_shared<std::promise<void>>();
+  int calls = 0;
+  EXPECT_TRUE(CallWithin(
+      60s, [gate] { gate->get_future().wait(); },
+      [&] {
+        if (++calls == 2) gate->set_value();
+      }));
+  EXPECT_GE(calls, 2);
+}
+
 TEST(AbandonableThreadTest, IsJoinedOnceAndOnlyWhereItWasStarted) {
   AbandonableThread none;
   EXPECT_TRUE(none.Join(0ms));

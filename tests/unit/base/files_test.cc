@@ -94,6 +94,25 @@ TEST_F(FilesTest, InputFileReadsExactlyWhatItPromises) {
               HasMessage(HasSubstr("found its end at 5")));
 }
 
+// However much is asked for at once.
+TEST_F(FilesTest, InputFileTicksWhileItReads) {
+  ASSERT_TRUE(ReplaceFile(Path("a"), "", false).ok());
+  ASSERT_EQ(::truncate(Path("a").c_str(), 2 * Ticks::kBytes), 0);
+  const auto file = ValueOrThrow(InputFile::Open(Path("a")));
+  std::vector<std::byte> bytes(2 * Ticks::kBytes);
+  int calls = 0;
+  Ticks ticks([&] {
+    ++calls;
+    return Status::Ok();
+  });
+  ASSERT_OK(file.ReadAt(0, bytes, &ticks));
+  EXPECT_EQ(calls, 2);
+  for (int i = 0; i < 3; ++i) ASSERT_OK(file.ReadAt(0, std::span(bytes).first(9), &ticks));
+  EXPECT_EQ(calls, 2) << "of small files only some";
+  Ticks gone([] { return Status(ErrorKind::kUnavailable, "gone"); });
+  EXPECT_THAT(file.ReadAt(0, std::span(bytes).first(1), &gone), HasKind(ErrorKind::kUnavailable));
+}
+
 TEST_F(FilesTest, OnlyRegularFilesAreRead) {
   ASSERT_EQ(::mkfifo(Path("fifo").c_str(), 0600), 0);
   EXPECT_THAT(InputFile::Open(Path("fifo")), HasMessage(HasSubstr("a FIFO")));

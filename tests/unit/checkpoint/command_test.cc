@@ -10,6 +10,7 @@
 #include "daemon/checkpoint/lease.h"
 #include "daemon/checkpoint/save_task.h"
 #include "daemon/checkpoint/saved_job.h"
+#include "daemon/checkpoint/saved_weights.h"
 #include "daemon/checkpoint/train_state.h"
 #include "daemon/weights/safetensors.h"
 #include "tests/support/small_run.h"
@@ -268,6 +269,18 @@ TEST_F(CkptCommandTest, ExportsTheNewestThatIsWhole) {
                                      .path = folder_.Path("ckpt") + "/step-000000000009-e000001",
                                      .out = out});
   EXPECT_THAT(named, IsError(ErrorKind::kData, "expected"));
+}
+
+// Without the other ranks no older checkpoint is better.
+TEST_F(CkptCommandTest, WeightsAreNotReadOnWhereATickFails) {
+  int calls = 0;
+  Ticks ticks([&] {
+    ++calls;
+    return Status(ErrorKind::kUnavailable, "gone");
+  });
+  const auto place = ValueOrThrow(FindGenerations(folder_.path()));
+  EXPECT_THAT(ReadSavedWeights(place, false, &ticks), IsError(ErrorKind::kUnavailable, "gone"));
+  EXPECT_EQ(calls, 1);
 }
 
 // The averages are the last part of what the optimiser keeps, here after the momentum.

@@ -6,6 +6,7 @@
 #include "tests/support/small_run.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/tick_counter.h"
 
 namespace gaccd {
 namespace {
@@ -28,6 +29,23 @@ TEST(RoundTripTest, AnyNumberOfRanksLoadsWhatAnyNumberSaved) {
       ASSERT_TRUE(ok.ok()) << ok.message();
     }
   }
+}
+
+// The others wait for the rank that reads the only shard.
+TEST(RoundTripTest, ARankThatReadsGivesSignsOfLife) {
+  const SmallRun run;
+  const TempFolder folder;
+  ASSERT_OK(SaveSteps(run, 1, {.folder = folder.Path("ckpt")}, {12}));
+  std::vector<int> ticks(3);
+  ASSERT_OK(RunThreadRanks(3, {}, [&](Communicator& inner) -> Status {
+    TickCounter comm(inner);
+    GACCD_ASSIGN_OR_RETURN(const LoadOutcome outcome,
+                           LoadNewest(comm, folder.Path("ckpt"), AcceptAll));
+    EXPECT_TRUE(outcome.state);
+    ticks[static_cast<std::size_t>(comm.rank())] = comm.ticks();
+    return Status::Ok();
+  }));
+  EXPECT_THAT(ticks, ElementsAre(0, 0, 1));
 }
 
 TEST(RoundTripTest, TinyBuffersLeaveSomeRanksWithoutAPart) {

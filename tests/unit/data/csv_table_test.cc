@@ -1,4 +1,5 @@
 #include "collectives/base/strings.h"
+#include "daemon/data/node_share.h"
 #include "tests/support/file_util.h"
 #include "tests/support/status_matchers.h"
 #include "tests/unit/data/dataset_util.h"
@@ -43,6 +44,21 @@ TEST_F(CsvTest, AHeadingIsALineInWhichNoFieldIsANumber) {
     const auto dataset = Opened(Source(StrCat(record, "\n2.5,0\n")));
     EXPECT_THAT(Gather(*dataset, {0, 1}).features, ElementsAre(1.5F, 2.5F)) << record;
   }
+}
+
+// Other ranks may wait for the one that reads.
+TEST_F(CsvTest, TicksWhileItReads) {
+  int ticks = 0;
+  NodeShare share = NodeShare::Leader([&] {
+    ++ticks;
+    return Status::Ok();
+  });
+  EXPECT_THAT(OpenDataset(Source("1,x\n"), {}, {}, &share),
+              IsError(ErrorKind::kData, "column 2: expected a number"));
+  EXPECT_EQ(ticks, 1);
+  NodeShare gone = NodeShare::Leader([] { return Status(ErrorKind::kUnavailable, "gone"); });
+  EXPECT_THAT(OpenDataset(Source("1,2\n"), {}, {}, &gone),
+              IsError(ErrorKind::kUnavailable, "gone"));
 }
 
 TEST_F(CsvTest, AColumnHasOneNameInAllTables) {

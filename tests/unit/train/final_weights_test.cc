@@ -28,10 +28,17 @@ TEST(FinalWeightsTest, ElsewhereNothingIsReplaced) {
   const FlatLayout& layout = model.layout();
   const std::vector<float> parameters(static_cast<std::size_t>(layout.size()), 1.0F);
   const std::string there = dir.Write(StrCat("w.safetensors.", ::getpid()), "thesis");
+  int ticks = 0;
+  const auto tick = [&] {
+    ++ticks;
+    return Status::Ok();
+  };
   const Status saved = SaveFinalWeights(layout, parameters,
                                         {.path = dir.path() + "/none/w.safetensors",
-                                         .limit = std::chrono::seconds(60),
+                                         .bound = std::chrono::seconds(120),
+                                         .tick = tick,
                                          .run_dir = dir.path()});
+  EXPECT_GE(ticks, 2) << "one a write";
   EXPECT_THAT(saved, IsError(ErrorKind::kIo, "the weights are in '", "' instead"));
   EXPECT_EQ(*ReadStart(there, 99), "thesis");
   const std::string message(saved.message());

@@ -17,9 +17,14 @@
 #include "daemon/telemetry/log.h"
 #include "tests/support/file_util.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/tick_counter.h"
 
 namespace gaccd {
 namespace {
+
+using ::testing::_;
+using ::testing::Each;
+using ::testing::Ge;
 
 constexpr std::uint32_t kFileSamples = 300;
 constexpr std::uint32_t kFileFeatures = 12;
@@ -106,6 +111,25 @@ TEST_F(OpenDataTest, EveryRankHasTheSameBytes) {
     }
   }
   EXPECT_EQ(OpenMemories(), 0);
+}
+
+// The others wait for it, wherever it is.
+TEST_F(OpenDataTest, ARankThatOpensForItsNodeGivesSignsOfLife) {
+  const Job job = JobOf(Source("a"));
+  const auto ticks_of = [&](std::vector<int> node_of) {
+    std::vector<int> ticks(node_of.size());
+    EXPECT_OK(RunThreadRanks(static_cast<int>(node_of.size()), {.comm = {}, .node_of = node_of},
+                             [&](Communicator& inner) {
+                               TickCounter comm(inner);
+                               TrainingData data;
+                               const Status opened = OpenSharedData(comm, job, {}, &data).status;
+                               ticks[static_cast<std::size_t>(comm.rank())] = comm.ticks();
+                               return opened;
+                             }));
+    return ticks;
+  };
+  EXPECT_THAT(ticks_of({0, 0, 1}), ElementsAre(Ge(1), _, Ge(1)));
+  EXPECT_THAT(ticks_of({0, 1, 2}), Each(Ge(1)));
 }
 
 TEST_F(OpenDataTest, WhatTheLeaderFindsEndsAllRanksAlike) {

@@ -23,6 +23,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/step_events.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/tick_counter.h"
 
 namespace gaccd {
 namespace {
@@ -314,6 +315,23 @@ TEST(Trainer, LoadsWeightsThatWereSaved) {
   EXPECT_EQ(parameters[1], parameters[0]);
   EXPECT_NE(parameters[2], parameters[0]);
   EXPECT_EQ(parameters[3], parameters[0]);
+}
+
+TEST(Trainer, RankZeroGivesSignsOfLifeWhileItLoadsWeights) {
+  const TempFolder folder;
+  const std::string path = folder.Path("weights");
+  const Job job = SmallJob(37, 4);
+  const auto single = MakeSingle();
+  TickCounter comm(*single);
+  const auto trainer = ValueOrThrow(
+      Trainer::Make(comm, ValueOrThrow(TrainingInputs::Open(comm, job, *MakePlan(job, 1)))));
+  ASSERT_OK(SaveParameters(path, trainer->model().layout(), trainer->Parameters().value()));
+  const int before = comm.ticks();
+  LoadedWeights loaded;
+  ASSERT_OK(
+      LoadWeightsTogether(comm, trainer->engine(), trainer->model(), job, {.path = path}, &loaded)
+          .status);
+  EXPECT_EQ(comm.ticks() - before, 3) << "one while the file is read";
 }
 
 // The last layer is new, and no rank but the last one trains it.
