@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,8 @@ TEST(DoneMarkerTest, RankZeroGivesSignsOfLifeWhileItWritesTheWeights) {
   std::vector<int> ticks(3);
   ASSERT_OK(RunThreadRanks(3, {}, [&](Communicator& inner) -> Status {
     TickCounter comm(inner);
-    GACCD_ASSIGN_OR_RETURN(const DoneRun done, FindDone(comm, flags, job, PlanOf(2), false));
+    GACCD_ASSIGN_OR_RETURN(const DoneRun done,
+                           FindDone(comm, flags, job, PlanOf(std::int64_t{2}), false));
     EXPECT_EQ(done.next, DoneRun::Next::kNothing);
     EXPECT_THAT(done.text, HasSubstr("the parameters after 6 updates"));
     ticks[static_cast<std::size_t>(comm.rank())] = comm.ticks();
