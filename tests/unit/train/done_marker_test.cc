@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -24,14 +23,14 @@ TEST(DoneMarkerTest, RankZeroGivesSignsOfLifeWhileItWritesTheWeights) {
   ASSERT_OK(SaveSteps(run, 2, {.folder = folder.Path("ckpt")}, {6}));
   const Job job = ValueOrThrow(ParseJobText(run.job, "job"));
   ASSERT_OK(MarkDone(folder.path(), "6 updates", job, kFileMode));
+  const Plan plan = *ValueOrThrow(ReadManifest(folder.Path("ckpt"), {.epoch = 1, .step = 6})).plan;
   Flags flags;
   flags.run_dir = folder.path();
   flags.save_weights = folder.Path("w");
   std::vector<int> ticks(3);
   ASSERT_OK(RunThreadRanks(3, {}, [&](Communicator& inner) -> Status {
     TickCounter comm(inner);
-    GACCD_ASSIGN_OR_RETURN(const DoneRun done,
-                           FindDone(comm, flags, job, PlanOf(std::int64_t{2}), false));
+    GACCD_ASSIGN_OR_RETURN(const DoneRun done, FindDone(comm, flags, job, plan, false));
     EXPECT_EQ(done.next, DoneRun::Next::kNothing);
     EXPECT_THAT(done.text, HasSubstr("the parameters after 6 updates"));
     ticks[static_cast<std::size_t>(comm.rank())] = comm.ticks();
