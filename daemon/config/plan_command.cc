@@ -93,10 +93,18 @@ Result<PlanOutput> MakePlanOutput(const Flags& flags, const PlanChooser& choose)
                          flags.format == OutputFormat::kText ? "text" : "txtpb"));
   }
   GACCD_ASSIGN_OR_RETURN(std::string text, Print(plan, flags, job));
-  return PlanOutput{std::move(text), flags.strict ? RequireExact(plan) : Status::Ok(), job, plan};
+  return PlanOutput{std::move(text), flags.strict ? RequireExact(job.batch, plan) : Status::Ok(),
+                    job, plan};
 }
 
-Status RequireExact(const Plan& plan) {
+Status RequireExact(const BatchSpec& batch, const Plan& plan) {
+  if (batch.target_schedule) {
+    for (const TargetStageSpec& stage : batch.target_schedule->stage) {
+      GACCD_ASSIGN_OR_RETURN(const Plan own, plan.ForTarget(stage.target));
+      GACCD_RETURN_IF_ERROR(RequireExact({}, own));
+    }
+    return {};
+  }
   if (plan.exact()) return {};
   return {ErrorKind::kConfig,
           StrCat("--strict: the plan must be exact, but --rounding=", Name(plan.request().rounding),

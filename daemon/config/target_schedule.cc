@@ -80,14 +80,14 @@ Result<Plan> FirstPlan(const BatchSpec& batch, const Plan& plan) {
 
 Result<std::string> StagesText(const BatchSpec& batch, const Plan& plan) {
   if (!batch.target_schedule) return std::string();
-  constexpr std::size_t kBegin = 24;
+  constexpr std::size_t kBegin = 20;
   constexpr std::size_t kNumber = 10;
   std::string text = StrCat("\nStages of the target schedule\n  ", Padded("begins at", kBegin),
-                            Padded("samples", kNumber), Padded("steps", kNumber),
-                            Padded("lr x", kNumber), "ranks x samples\n");
+                            Padded("target", kNumber), Padded("samples", kNumber),
+                            Padded("steps", kNumber), Padded("lr x", kNumber), "ranks x samples\n");
   for (const TargetStageSpec& stage : batch.target_schedule->stage) {
     GACCD_ASSIGN_OR_RETURN(const Plan own, plan.ForTarget(stage.target));
-    text += StrCat("  ", Padded(BeginText(stage), kBegin),
+    text += StrCat("  ", Padded(BeginText(stage), kBegin), Padded(StrCat(stage.target), kNumber),
                    Padded(StrCat(own.effective_batch()), kNumber),
                    Padded(StrCat(own.accum_steps()), kNumber),
                    Padded(StrCat(own.lr_factor()), kNumber), LoadsText(own), "\n");

@@ -178,6 +178,18 @@ TEST(PlanCommandTest, ARuleWithoutAReferenceSaysThatItIsTheTarget) {
   EXPECT_THAT(MakePlanOutput(flags)->text, Not(HasSubstr("--reference-batch=N")));
 }
 
+TEST(PlanCommandTest, StrictRefusesAnyStageThatIsNotExact) {
+  BatchSpec batch;
+  batch.target_schedule =
+      TargetScheduleSpec{.stage = {{.at_update = 0, .at_samples = {}, .target = 64},
+                                   {.at_update = 5, .at_samples = {}, .target = 100}}};
+  const Plan first = ValueOrThrow(
+      Plan::Make({.micro_batch = 8, .target_batch = 64, .rounding = Rounding::kFloor}));
+  EXPECT_THAT(RequireExact(batch, first), IsError(ErrorKind::kConfig, "64 for the target 100"));
+  batch.target_schedule->stage.back().target = 128;
+  EXPECT_OK(RequireExact(batch, first));
+}
+
 TEST(PlanCommandTest, EveryStageOfATargetScheduleHasAPlan) {
   const TempFolder folder;
   Flags flags;
@@ -191,8 +203,9 @@ TEST(PlanCommandTest, EveryStageOfATargetScheduleHasAPlan) {
       optimizer { lr: 0.1 sgd {} } epochs: 1)";
   EXPECT_THAT(
       PlanText(flags),
-      AllOf(HasSubstr("update 0                768       1         1         48x4,192x3\n"),
-            HasSubstr("5000 samples            3072      2         2         192x13,48x12\n")));
+      AllOf(
+          HasSubstr("update 0            768       768       1         1         48x4,192x3\n"),
+          HasSubstr("5000 samples        3072      3072      2         2         192x13,48x12\n")));
   flags.format = OutputFormat::kJson;
   const std::string json = PlanText(flags);
   EXPECT_EQ(std::ranges::count(json, '\n'), 2);
