@@ -115,6 +115,17 @@ batch { target: 100 }  optimizer { lr: 0.1 adamw { weight_decay: 0.5 } }  epochs
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("  not known      cannot open the data file 'x.npy'", done.stdout)
 
+    def test_of_a_pipeline_a_smaller_micro_batch_is_named_where_there_is_one(self):
+        job = pathlib.Path(__file__).resolve().parents[3] / "slurm" / "examples" / "mlp.txtpb"
+
+        def plan(micro_batch):
+            return run("plan", f"--job={job}", "--nodes=2", "--gpus-per-node=1", "--pipeline=2",
+                       "--target-batch=2", f"--micro-batch={micro_batch}").stdout
+
+        self.assertRegex(plan(2), r"  bubble .*, predicted for 1 micro-batches\n"
+                                  r" {17}a smaller micro-batch gives more of them, which wait less\n")
+        self.assertRegex(plan(1), r"  bubble .*, predicted for 2 micro-batches\n$")
+
     def test_the_micro_batch_by_the_memory(self):
         job = """name: "wide"
 model { layer { name: "fc1" linear { in: 256 out: 4096 } } layer { name: "relu" relu {} }
