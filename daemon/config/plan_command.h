@@ -26,7 +26,8 @@ using PlanChooser = std::function<Result<Plan>(const Job& job, const Plan& whole
 [[nodiscard]] Result<PlanOutput> MakePlanOutput(const Flags& flags,
                                                 const PlanChooser& choose = nullptr);
 
-// The plan of --micro-batch: as it is, or of auto the one in one micro-step.
+// The plan of --micro-batch: as it is, or of auto the one in one micro-step. kConfig for flags that
+// do not go with a pipeline.
 [[nodiscard]] Result<Plan> PlanBeforeChoice(const PlanRequest& request, const Flags& flags);
 
 // --strict: kConfig with both batches unless the plan, or that of every stage of a target schedule,

@@ -170,6 +170,21 @@ TEST(PlanCommandTest, TheMicroBatchByTheMemory) {
   EXPECT_THAT(MakePlanOutput(flags, choose), IsError(ErrorKind::kConfig, "--rounding=exact"));
 }
 
+TEST(PlanCommandTest, FlagsThatDoNotGoWithAPipelineAreRefused) {
+  Flags pipeline = PublishedFlags();
+  pipeline.job_fields.push_back({"pipeline.stages", "2"});
+  EXPECT_OK(MakePlanOutput(pipeline).status());
+  Flags flags = pipeline;
+  flags.speed = "measured";
+  EXPECT_THAT(MakePlanOutput(flags), IsError(ErrorKind::kConfig, "found --speed=measured"));
+  flags = pipeline;
+  flags.rebalance = Rebalance::kAuto;
+  EXPECT_THAT(MakePlanOutput(flags), IsError(ErrorKind::kConfig, "found --rebalance=auto"));
+  flags = pipeline;
+  flags.on_nonfinite = OnNonfinite::kDropMicroBatch;
+  EXPECT_THAT(MakePlanOutput(flags), IsError(ErrorKind::kConfig, "found drop-micro-batch"));
+}
+
 TEST(PlanCommandTest, ARuleWithoutAReferenceSaysThatItIsTheTarget) {
   Flags flags = PublishedFlags();
   flags.job_fields.push_back({"batch.lr_rule", "linear"});
