@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <fstream>
 #include <string>
+#include <string_view>
 
+#include "collectives/base/strings.h"
 #include "daemon/config/help.h"
 #include "daemon/config/plan_proto.h"
 #include "tests/support/status_matchers.h"
@@ -233,9 +235,15 @@ TEST(PlanCommandTest, EveryStageOfATargetScheduleHasAPlan) {
   flags.micro_batch_auto = true;
   const auto all = [](const Job&, const Plan& whole) -> Result<Plan> {
     EXPECT_EQ(whole.effective_batch(), 3072);
-    return whole;
+    Plan chosen = whole;
+    chosen.set_memory({.bytes = 90, .limit = 100});
+    return chosen;
   };
-  EXPECT_THAT(ValueOrThrow(MakePlanOutput(flags, all)).plan.effective_batch(), 768);
+  const auto chosen = ValueOrThrow(MakePlanOutput(flags, all));
+  EXPECT_EQ(chosen.plan.effective_batch(), 768);
+  constexpr std::string_view kMemory = R"("memory_bytes":90,"memory_limit_bytes":100)";
+  EXPECT_THAT(chosen.text, HasSubstr(StrCat(kMemory, R"(,"stage":1,)")));
+  EXPECT_THAT(chosen.text, HasSubstr(StrCat(kMemory, R"(,"stage":2,)")));
   flags.job_fields.push_back({"batch.target", "64"});
   EXPECT_THAT(MakePlanOutput(flags), IsError(ErrorKind::kConfig, "target and target_schedule"));
 }
