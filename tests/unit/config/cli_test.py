@@ -150,6 +150,13 @@ batch { target: 6000 }  optimizer { lr: 0.01 adamw {} }
             self.assertRegex(table[3], r"^         2000            1 +none +\d+\.\d MB +1\.00  does not fit$")
             self.assertEqual([line.split()[-2:] for line in table if "plan" in line], [["this", "plan"]])
             self.assertLessEqual(max(map(len, done.stdout.splitlines())), 80)
+            without_copies = "memory: without the copies of a checkpoint, which --run-dir=DIR includes.\n"
+            self.assertIn(without_copies, done.stdout)
+            for args in (["--run-dir=r"], ["--save-every-seconds=0"], ["--memory=80GB", "--device=cuda"]):
+                done = plan("--memory=200MB", *args)
+                self.assertIn("Micro-batches by the memory", done.stdout, done.stderr)
+                self.assertNotIn(without_copies, done.stdout)
+            done = plan("--memory=110MB")
             line = json.loads(plan("--memory=110MB", "--format=json").stdout)
             self.assertIn(line["micro_batch"], range(10, 2000))
             self.assertEqual(line["memory_limit_bytes"], 94_000_000)
