@@ -149,11 +149,12 @@ Status CheckFlagsOfVerb(const std::vector<FlagValue>& given, Verb verb) {
   return {};
 }
 
-// Of --micro-batch=auto: only what knows the memory of a training can choose.
+// Of --micro-batch=auto: only what knows the memory of a training can choose. A verb that takes no
+// --micro-batch ignores that of a file, as CheckFlagsOfVerb() lets it.
 Status CheckMicroBatch(const Flags& flags) {
   const bool chooses = flags.verb == Verb::kTrain || flags.verb == Verb::kPlan ||
                        flags.verb == Verb::kSubmit || flags.verb == Verb::kHelp;
-  if (flags.micro_batch_auto && !chooses) {
+  if (flags.micro_batch_auto && !chooses && FindFlag("micro-batch")->IsOf(flags.verb)) {
     return {ErrorKind::kUsage, StrCat(Name(flags.verb),
                                       ": --micro-batch must be a whole number, found auto, which "
                                       "train, plan and submit take")};

@@ -385,6 +385,12 @@ Status CheckPipeline(const Job& job) {
   if (job.batch.recompute == Recompute::kBlocks) {
     return Bad("pipeline: is not offered with recompute yet, expected none, found blocks");
   }
+  if (job.noise_scale_every > 0) {
+    return Bad(
+        StrCat("noise_scale_every: does not go with a pipeline, in which no rank has the "
+               "whole gradient of its samples: expected 0, found ",
+               job.noise_scale_every));
+  }
   return {};
 }
 

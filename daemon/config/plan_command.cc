@@ -54,14 +54,29 @@ Result<std::string> Print(const Plan& plan, const Flags& flags, const Job& job) 
   }
 }
 
+Status CheckFlagsOfPipeline(const Flags& flags) {
+  if (flags.micro_batch_auto) {
+    return {ErrorKind::kConfig,
+            "pipeline: expected a micro-batch, --micro-batch=auto is not offered with it yet"};
+  }
+  const bool measured = flags.speed == "measured";
+  if (measured || flags.rebalance == Rebalance::kAuto) {
+    return {ErrorKind::kConfig,
+            StrCat("pipeline: loads by measured speeds are not offered with it yet, found ",
+                   measured ? "--speed=measured" : "--rebalance=auto")};
+  }
+  if (flags.on_nonfinite == OnNonfinite::kDropMicroBatch) {
+    return {ErrorKind::kConfig,
+            "pipeline: its stages do not know which micro-batch another one drops, expected "
+            "--on-nonfinite=stop or skip-update, found drop-micro-batch"};
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Plan> PlanBeforeChoice(const PlanRequest& request, const Flags& flags) {
-  if (flags.micro_batch_auto && request.stages > 1) {
-    return Status(
-        ErrorKind::kConfig,
-        "pipeline: expected a micro-batch, --micro-batch=auto is not offered with it yet");
-  }
+  if (request.stages > 1) GACCD_RETURN_IF_ERROR(CheckFlagsOfPipeline(flags));
   return flags.micro_batch_auto ? InOneMicroStep(request) : Plan::Make(request);
 }
 
@@ -93,10 +108,18 @@ Result<PlanOutput> MakePlanOutput(const Flags& flags, const PlanChooser& choose)
                          flags.format == OutputFormat::kText ? "text" : "txtpb"));
   }
   GACCD_ASSIGN_OR_RETURN(std::string text, Print(plan, flags, job));
-  return PlanOutput{std::move(text), flags.strict ? RequireExact(plan) : Status::Ok(), job, plan};
+  return PlanOutput{std::move(text), flags.strict ? RequireExact(job.batch, plan) : Status::Ok(),
+                    job, plan};
 }
 
-Status RequireExact(const Plan& plan) {
+Status RequireExact(const BatchSpec& batch, const Plan& plan) {
+  if (batch.target_schedule) {
+    for (const TargetStageSpec& stage : batch.target_schedule->stage) {
+      GACCD_ASSIGN_OR_RETURN(const Plan own, plan.ForTarget(stage.target));
+      GACCD_RETURN_IF_ERROR(RequireExact({}, own));
+    }
+    return {};
+  }
   if (plan.exact()) return {};
   return {ErrorKind::kConfig,
           StrCat("--strict: the plan must be exact, but --rounding=", Name(plan.request().rounding),

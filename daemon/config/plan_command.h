@@ -13,7 +13,7 @@ namespace gaccd {
 
 struct PlanOutput {
   std::string text;  // in the asked format; ends with a newline
-  Status verdict;    // kConfig when --strict was given and the plan is not exact
+  Status verdict;    // kConfig when --strict was given and a plan is not exact
   Job job;           // with what the flags say
   Plan plan;
 };
@@ -26,10 +26,12 @@ using PlanChooser = std::function<Result<Plan>(const Job& job, const Plan& whole
 [[nodiscard]] Result<PlanOutput> MakePlanOutput(const Flags& flags,
                                                 const PlanChooser& choose = nullptr);
 
-// The plan of --micro-batch: as it is, or of auto the one in one micro-step.
+// The plan of --micro-batch: as it is, or of auto the one in one micro-step. kConfig for flags that
+// do not go with a pipeline.
 [[nodiscard]] Result<Plan> PlanBeforeChoice(const PlanRequest& request, const Flags& flags);
 
-// --strict: kConfig with both batches unless the plan is exact.
-[[nodiscard]] Status RequireExact(const Plan& plan);
+// --strict: kConfig with both batches unless the plan, or that of every stage of a target schedule,
+// is exact.
+[[nodiscard]] Status RequireExact(const BatchSpec& batch, const Plan& plan);
 
 }  // namespace gaccd

@@ -22,6 +22,13 @@ std::string BeginText(const TargetStageSpec& stage) {
                          : StrCat(*stage.at_samples, " samples");
 }
 
+// With what `plan` needs of the memory.
+Result<Plan> StagePlan(const Plan& plan, const TargetStageSpec& stage) {
+  GACCD_ASSIGN_OR_RETURN(Plan own, plan.ForTarget(stage.target));
+  if (plan.memory()) own.set_memory(*plan.memory());
+  return own;
+}
+
 std::string Padded(std::string text, std::size_t width) {
   text.resize(std::max(text.size(), width), ' ');
   return text;
@@ -73,21 +80,19 @@ Result<std::int64_t> LargestTarget(const BatchSpec& batch) {
 
 Result<Plan> FirstPlan(const BatchSpec& batch, const Plan& plan) {
   if (!batch.target_schedule) return plan;
-  GACCD_ASSIGN_OR_RETURN(Plan first, plan.ForTarget(batch.target_schedule->stage.front().target));
-  if (plan.memory()) first.set_memory(*plan.memory());
-  return first;
+  return StagePlan(plan, batch.target_schedule->stage.front());
 }
 
 Result<std::string> StagesText(const BatchSpec& batch, const Plan& plan) {
   if (!batch.target_schedule) return std::string();
-  constexpr std::size_t kBegin = 24;
+  constexpr std::size_t kBegin = 20;
   constexpr std::size_t kNumber = 10;
   std::string text = StrCat("\nStages of the target schedule\n  ", Padded("begins at", kBegin),
-                            Padded("samples", kNumber), Padded("steps", kNumber),
-                            Padded("lr x", kNumber), "ranks x samples\n");
+                            Padded("target", kNumber), Padded("samples", kNumber),
+                            Padded("steps", kNumber), Padded("lr x", kNumber), "ranks x samples\n");
   for (const TargetStageSpec& stage : batch.target_schedule->stage) {
     GACCD_ASSIGN_OR_RETURN(const Plan own, plan.ForTarget(stage.target));
-    text += StrCat("  ", Padded(BeginText(stage), kBegin),
+    text += StrCat("  ", Padded(BeginText(stage), kBegin), Padded(StrCat(stage.target), kNumber),
                    Padded(StrCat(own.effective_batch()), kNumber),
                    Padded(StrCat(own.accum_steps()), kNumber),
                    Padded(StrCat(own.lr_factor()), kNumber), LoadsText(own), "\n");
@@ -109,7 +114,7 @@ Result<std::string> StagesJson(const BatchSpec& batch, const Plan& plan, bool ra
     return text;
   }
   for (std::size_t i = 0; const TargetStageSpec& stage : batch.target_schedule->stage) {
-    GACCD_ASSIGN_OR_RETURN(const Plan own, plan.ForTarget(stage.target));
+    GACCD_ASSIGN_OR_RETURN(const Plan own, StagePlan(plan, stage));
     proto::Plan message;
     FillPlanProto(own, message);
     message.set_stage(static_cast<std::int64_t>(++i));

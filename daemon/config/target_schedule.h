@@ -24,8 +24,8 @@ Result<std::int64_t> LargestTarget(const BatchSpec& batch);
 // `plan` with the target of the first stage, and with what it needs of the memory.
 Result<Plan> FirstPlan(const BatchSpec& batch, const Plan& plan);
 
-// A line for each stage: where it begins, effective batch, micro-steps, factor of the learning
-// rate, ranks by load. Ends with a newline; empty without a schedule.
+// A line for each stage: where it begins, target, effective batch, micro-steps, factor of the
+// learning rate, ranks by load. Ends with a newline; empty without a schedule.
 Result<std::string> StagesText(const BatchSpec& batch, const Plan& plan);
 // PlanJson() of each stage with `stage` and where it begins, each with a newline, and with `ranks`
 // followed by its RanksJson(). Without a schedule that of the plan alone.

@@ -109,7 +109,7 @@ Result<Plan> PlanForWorld(const Job& job, const Flags& flags, const Communicator
     GACCD_ASSIGN_OR_RETURN(request.target_batch, LargestTarget(job.batch));
   }
   GACCD_ASSIGN_OR_RETURN(Plan plan, PlanBeforeChoice(request, flags));
-  if (flags.strict) GACCD_RETURN_IF_ERROR(RequireExact(plan));
+  if (flags.strict) GACCD_RETURN_IF_ERROR(RequireExact(job.batch, plan));
   return plan;
 }
 

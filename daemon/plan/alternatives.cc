@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 namespace gaccd {
@@ -71,12 +72,16 @@ class Finder {
 
   [[nodiscard]] std::vector<Alternative> NodeCounts(std::int64_t from, std::int64_t to) const {
     PlanRequest request = ExactRequest();
-    if (request.target_batch % request.gpus_per_node != 0) return {};
-    const std::int64_t target_per_gpu = request.target_batch / request.gpus_per_node;
+    const std::int64_t common = std::gcd(request.gpus_per_node, request.stages);
+    const std::int64_t together = request.stages / common;          // nodes with whole pipelines
+    const std::int64_t pipelines = request.gpus_per_node / common;  // in so many nodes
+    if (request.target_batch % pipelines != 0) return {};
+    const std::int64_t rest = request.target_batch / pipelines;
     const std::int64_t asked = request.nodes;
     std::vector<Alternative> found;
     const auto try_count = [&](std::int64_t nodes) {
-      if (found.size() == kMaxNodeCounts || target_per_gpu % nodes != 0) return;
+      if (found.size() == kMaxNodeCounts || nodes % together != 0) return;
+      if (rest % (nodes / together) != 0) return;
       request.nodes = nodes;
       Add(request, found);
     };

@@ -212,18 +212,19 @@ std::string ModeRows(const std::vector<Alternative>& modes) {
 // What the table does not say by itself.
 std::string Remarks(const Plan& plan, const Alternatives& found, RankKind kind) {
   const PlanRequest& asked = plan.request();
+  const std::string_view taker = plan.stages() > 1 ? "pipeline" : "rank";
   std::string text;
-  if (asked.target_batch < plan.world() && plan.exact()) {
-    text += StrCat("The target is smaller than the number of ranks: ", plan.ranks_lo(),
-                   " ranks have no work.\n");
+  if (asked.target_batch < plan.pipelines() && plan.exact()) {
+    text += StrCat("The target is smaller than the number of ", taker,
+                   "s: ", plan.ranks_lo() / plan.stages(), " ", taker, "s have no work.\n");
   }
   if (found.divides) {
-    text += StrCat(asked.target_batch, " divides over ", Counted(plan.world(), "rank"), ".\n");
+    text += StrCat(asked.target_batch, " divides over ", Counted(plan.pipelines(), taker), ".\n");
     return text;
   }
-  text += StrCat("No micro-batch divides it: ", asked.target_batch, " / ", plan.world(),
-                 " ranks is not whole.\n");
-  if (asked.target_batch % asked.gpus_per_node != 0) {
+  text += StrCat("No micro-batch divides it: ", asked.target_batch, " / ", plan.pipelines(), " ",
+                 taker, "s is not whole.\n");
+  if (plan.stages() == 1 && asked.target_batch % asked.gpus_per_node != 0) {
     text += StrCat("No node count does: ", asked.target_batch, " is not a multiple of ",
                    Counted(asked.gpus_per_node, Name(kind)), " per node.\n");
   } else if (found.nodes.empty()) {

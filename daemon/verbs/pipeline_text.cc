@@ -67,12 +67,12 @@ std::vector<std::int64_t> MicroBatches(const Plan& plan) {
 std::string BubbleText(const Job& job, const std::vector<StageCost>& costs, const Plan& plan) {
   const std::vector<std::int64_t> samples = MicroBatches(plan);
   const PipelineTime time = PredictTime(job.pipeline.schedule, costs, samples);
-  const std::string advice = std::ssize(samples) < 2 * plan.stages()
-                                 ? "; a smaller micro-batch gives more of them, which wait less"
-                                 : "";
-  return PlanField("bubble",
-                   StrCat(Percent(time.idle_ratio), " of the stages' time, predicted for ",
-                          samples.size(), " micro-batches", advice));
+  const std::string text =
+      PlanField("bubble", StrCat(Percent(time.idle_ratio), " of the stages' time, predicted for ",
+                                 samples.size(), " micro-batches"));
+  const bool divisible = plan.accum_steps() < plan.ranks_hi_samples();
+  if (!divisible || std::ssize(samples) >= 2 * plan.stages()) return text;
+  return text + PlanField("", "a smaller micro-batch gives more of them, which wait less");
 }
 
 }  // namespace

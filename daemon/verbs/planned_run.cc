@@ -215,7 +215,8 @@ std::string PlannedRunText(const Job& job, const Plan& plan) {
 Result<Plan> ChoosePlan(const Job& job, const Plan& whole, const Flags& flags, std::string* table) {
   GACCD_ASSIGN_OR_RETURN(const OpenedRun run, Open(job, whole));
   PlannedTraining training = run.Of(job);
-  training.saves = flags.run_dir.has_value() && SavePolicyOf(flags).on();
+  const bool may_save = SavePolicyOf(flags).on();
+  training.saves = may_save && flags.run_dir;
   training.any_load = flags.speed == "measured" || flags.rebalance == Rebalance::kAuto;
   const auto memory = MemoryOf(flags);
   const auto chosen = ChooseForPlan(training, whole, memory);
@@ -224,7 +225,11 @@ Result<Plan> ChoosePlan(const Job& job, const Plan& whole, const Flags& flags, s
     GACCD_ASSIGN_OR_RETURN(modes, FittingModesText(training, whole, *memory));
   }
   if (!chosen.ok()) return WithModes(chosen.status(), modes);
-  *table = MemoryTableText(chosen->choice, CostOf(run.model), chosen->limit.text) + modes;
+  *table = MemoryTableText(chosen->choice, CostOf(run.model), chosen->limit.text);
+  if (may_save && !flags.run_dir && DeviceOf(job) == Device::kCpu) {
+    *table += "memory: without the copies of a checkpoint, which --run-dir=DIR includes.\n";
+  }
+  *table += modes;
   return chosen->choice.plan();
 }
 

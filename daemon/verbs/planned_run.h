@@ -17,8 +17,8 @@ namespace gaccd {
 [[nodiscard]] std::string PlannedRunText(const Job& job, const Plan& plan);
 
 // --micro-batch=auto in `gaccd plan`: the plan by the memory of a rank, with its table for people
-// (MemoryTableText). whole: the plan in one micro-step. Errors: those of opening the data and of
-// ChooseForPlan().
+// (MemoryTableText), which says where the copies of a checkpoint are missing for want of --run-dir.
+// whole: the plan in one micro-step. Errors: those of opening the data and of ChooseForPlan().
 [[nodiscard]] Result<Plan> ChoosePlan(const Job& job, const Plan& whole, const Flags& flags,
                                       std::string* table);
 

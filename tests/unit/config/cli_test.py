@@ -115,6 +115,17 @@ batch { target: 100 }  optimizer { lr: 0.1 adamw { weight_decay: 0.5 } }  epochs
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("  not known      cannot open the data file 'x.npy'", done.stdout)
 
+    def test_of_a_pipeline_a_smaller_micro_batch_is_named_where_there_is_one(self):
+        job = pathlib.Path(__file__).resolve().parents[3] / "slurm" / "examples" / "mlp.txtpb"
+
+        def plan(micro_batch):
+            return run("plan", f"--job={job}", "--nodes=2", "--gpus-per-node=1", "--pipeline=2",
+                       "--target-batch=2", f"--micro-batch={micro_batch}").stdout
+
+        self.assertRegex(plan(2), r"  bubble .*, predicted for 1 micro-batches\n"
+                                  r" {17}a smaller micro-batch gives more of them, which wait less\n")
+        self.assertRegex(plan(1), r"  bubble .*, predicted for 2 micro-batches\n$")
+
     def test_the_micro_batch_by_the_memory(self):
         job = """name: "wide"
 model { layer { name: "fc1" linear { in: 256 out: 4096 } } layer { name: "relu" relu {} }
@@ -139,6 +150,13 @@ batch { target: 6000 }  optimizer { lr: 0.01 adamw {} }
             self.assertRegex(table[3], r"^         2000            1 +none +\d+\.\d MB +1\.00  does not fit$")
             self.assertEqual([line.split()[-2:] for line in table if "plan" in line], [["this", "plan"]])
             self.assertLessEqual(max(map(len, done.stdout.splitlines())), 80)
+            without_copies = "memory: without the copies of a checkpoint, which --run-dir=DIR includes.\n"
+            self.assertIn(without_copies, done.stdout)
+            for args in (["--run-dir=r"], ["--save-every-seconds=0"], ["--memory=80GB", "--device=cuda"]):
+                done = plan("--memory=200MB", *args)
+                self.assertIn("Micro-batches by the memory", done.stdout, done.stderr)
+                self.assertNotIn(without_copies, done.stdout)
+            done = plan("--memory=110MB")
             line = json.loads(plan("--memory=110MB", "--format=json").stdout)
             self.assertIn(line["micro_batch"], range(10, 2000))
             self.assertEqual(line["memory_limit_bytes"], 94_000_000)

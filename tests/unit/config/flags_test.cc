@@ -170,6 +170,15 @@ TEST(FlagsTest, TheMicroBatchByTheMemory) {
   EXPECT_THAT(UsageError({"plan", "--micro-batch=auto"}), HasSubstr("needs --job=FILE"));
   EXPECT_THAT(UsageError({"eval", "--micro-batch=auto"}), HasSubstr("found auto"));
   EXPECT_THAT(UsageError({"train", "--target-batch=auto"}), HasSubstr("must be a whole number"));
+  // From a file it is for the verbs that take it.
+  const TempFolder folder;
+  const std::string file =
+      "--flagfile=" + folder.Write("shared.flags", "--micro-batch=auto\n--memory=80GB\n");
+  for (const char* verb : {"status", "stop", "check", "version"}) {
+    EXPECT_OK(ParseArguments({verb, file.c_str()}).status());
+  }
+  EXPECT_THAT(UsageError({"eval", file.c_str()}), HasSubstr("found auto"));
+  EXPECT_EQ(UsageError({"status", "--micro-batch=auto"}), "status takes no --micro-batch");
 }
 
 TEST(FlagsTest, EveryFlagArrives) {

@@ -271,6 +271,12 @@ TEST(JobTextTest, FieldsThatHaveNoEffectAreRefused) {
               HasSubstr("model.layer[0].batch_norm" + ghost));
 }
 
+TEST(JobTextTest, NoNoiseScaleInAPipeline) {
+  EXPECT_EQ(ParseOk(StrCat(kMinimal, "noise_scale_every: 4")).noise_scale_every, 4);
+  EXPECT_THAT(Error(StrCat(kMinimal, "noise_scale_every: 4 pipeline { stages: 2 }")),
+              HasSubstr("noise_scale_every: does not go with a pipeline"));
+}
+
 TEST(JobTextTest, ContrastiveJobs) {
   constexpr std::string_view kDual = R"(name: "pairs"
 model {

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <fstream>
 #include <string>
+#include <string_view>
 
+#include "collectives/base/strings.h"
 #include "daemon/config/help.h"
 #include "daemon/config/plan_proto.h"
 #include "tests/support/status_matchers.h"
@@ -170,12 +172,39 @@ TEST(PlanCommandTest, TheMicroBatchByTheMemory) {
   EXPECT_THAT(MakePlanOutput(flags, choose), IsError(ErrorKind::kConfig, "--rounding=exact"));
 }
 
+TEST(PlanCommandTest, FlagsThatDoNotGoWithAPipelineAreRefused) {
+  Flags pipeline = PublishedFlags();
+  pipeline.job_fields.push_back({"pipeline.stages", "2"});
+  EXPECT_OK(MakePlanOutput(pipeline).status());
+  Flags flags = pipeline;
+  flags.speed = "measured";
+  EXPECT_THAT(MakePlanOutput(flags), IsError(ErrorKind::kConfig, "found --speed=measured"));
+  flags = pipeline;
+  flags.rebalance = Rebalance::kAuto;
+  EXPECT_THAT(MakePlanOutput(flags), IsError(ErrorKind::kConfig, "found --rebalance=auto"));
+  flags = pipeline;
+  flags.on_nonfinite = OnNonfinite::kDropMicroBatch;
+  EXPECT_THAT(MakePlanOutput(flags), IsError(ErrorKind::kConfig, "found drop-micro-batch"));
+}
+
 TEST(PlanCommandTest, ARuleWithoutAReferenceSaysThatItIsTheTarget) {
   Flags flags = PublishedFlags();
   flags.job_fields.push_back({"batch.lr_rule", "linear"});
   EXPECT_THAT(MakePlanOutput(flags)->text, HasSubstr("--reference-batch=N"));
   flags.job_fields.push_back({"batch.reference", "256"});
   EXPECT_THAT(MakePlanOutput(flags)->text, Not(HasSubstr("--reference-batch=N")));
+}
+
+TEST(PlanCommandTest, StrictRefusesAnyStageThatIsNotExact) {
+  BatchSpec batch;
+  batch.target_schedule =
+      TargetScheduleSpec{.stage = {{.at_update = 0, .at_samples = {}, .target = 64},
+                                   {.at_update = 5, .at_samples = {}, .target = 100}}};
+  const Plan first = ValueOrThrow(
+      Plan::Make({.micro_batch = 8, .target_batch = 64, .rounding = Rounding::kFloor}));
+  EXPECT_THAT(RequireExact(batch, first), IsError(ErrorKind::kConfig, "64 for the target 100"));
+  batch.target_schedule->stage.back().target = 128;
+  EXPECT_OK(RequireExact(batch, first));
 }
 
 TEST(PlanCommandTest, EveryStageOfATargetScheduleHasAPlan) {
@@ -191,8 +220,9 @@ TEST(PlanCommandTest, EveryStageOfATargetScheduleHasAPlan) {
       optimizer { lr: 0.1 sgd {} } epochs: 1)";
   EXPECT_THAT(
       PlanText(flags),
-      AllOf(HasSubstr("update 0                768       1         1         48x4,192x3\n"),
-            HasSubstr("5000 samples            3072      2         2         192x13,48x12\n")));
+      AllOf(
+          HasSubstr("update 0            768       768       1         1         48x4,192x3\n"),
+          HasSubstr("5000 samples        3072      3072      2         2         192x13,48x12\n")));
   flags.format = OutputFormat::kJson;
   const std::string json = PlanText(flags);
   EXPECT_EQ(std::ranges::count(json, '\n'), 2);
@@ -205,9 +235,15 @@ TEST(PlanCommandTest, EveryStageOfATargetScheduleHasAPlan) {
   flags.micro_batch_auto = true;
   const auto all = [](const Job&, const Plan& whole) -> Result<Plan> {
     EXPECT_EQ(whole.effective_batch(), 3072);
-    return whole;
+    Plan chosen = whole;
+    chosen.set_memory({.bytes = 90, .limit = 100});
+    return chosen;
   };
-  EXPECT_THAT(ValueOrThrow(MakePlanOutput(flags, all)).plan.effective_batch(), 768);
+  const auto chosen = ValueOrThrow(MakePlanOutput(flags, all));
+  EXPECT_EQ(chosen.plan.effective_batch(), 768);
+  constexpr std::string_view kMemory = R"("memory_bytes":90,"memory_limit_bytes":100)";
+  EXPECT_THAT(chosen.text, HasSubstr(StrCat(kMemory, R"(,"stage":1,)")));
+  EXPECT_THAT(chosen.text, HasSubstr(StrCat(kMemory, R"(,"stage":2,)")));
   flags.job_fields.push_back({"batch.target", "64"});
   EXPECT_THAT(MakePlanOutput(flags), IsError(ErrorKind::kConfig, "target and target_schedule"));
 }

@@ -92,6 +92,22 @@ TEST(AlternativesTest, NodeCountsAgreeWithBruteForce) {
   }
 }
 
+TEST(AlternativesTest, NodeCountsOfPipelinesAgreeWithBruteForce) {
+  for (std::int64_t nodes = 2; nodes <= 40; nodes += 2) {
+    for (const std::int64_t target : {60, 96, 1000, 997}) {
+      const Plan plan = ValueOrThrow(
+          Plan::Make({.nodes = nodes, .gpus_per_node = 6, .target_batch = target, .stages = 4}));
+      if (target % plan.pipelines() == 0) continue;
+      std::size_t dividing = 0;
+      for (std::int64_t n = (nodes + 1) / 2; n <= 2 * nodes; ++n) {
+        if (6 * n % 4 == 0 && target % (6 * n / 4) == 0) ++dividing;
+      }
+      const auto found = Requested(FindAlternatives(plan).nodes, &PlanRequest::nodes);
+      EXPECT_EQ(found.size(), std::min<std::size_t>(3, dividing)) << nodes << " " << target;
+    }
+  }
+}
+
 TEST(AlternativesTest, MicroBatchesThatFillEveryStep) {
   const Alternatives found = FindAlternatives(MakePlan(4, 2, 32, 1000));  // 125 a rank
   EXPECT_TRUE(found.divides);
@@ -155,6 +171,24 @@ TEST(PlanTextTest, SaysWhyNothingDivides) {
   EXPECT_THAT(PlanText(MakePlan(30, 8, 10, std::int64_t{8} * 997), {}),
               HasSubstr("No node count from 15 to 60 does"));
   EXPECT_THAT(PlanText(MakePlan(30, 8, 10, 100), {}), HasSubstr("140 ranks have no work"));
+}
+
+TEST(PlanTextTest, OfPipelinesAllRanksTakeTheSamples) {
+  const auto text = [](std::int64_t nodes, std::int64_t gpus, std::int64_t target) {
+    return PlanText(ValueOrThrow(Plan::Make({.nodes = nodes,
+                                             .gpus_per_node = gpus,
+                                             .micro_batch = 4,
+                                             .target_batch = target,
+                                             .stages = 4})),
+                    {});
+  };
+  EXPECT_THAT(text(2, 4, 4),
+              AllOf(HasSubstr("4 divides over 2 pipelines."), Not(HasSubstr("have no work"))));
+  EXPECT_THAT(text(2, 4, 3),
+              AllOf(HasSubstr("3 / 2 pipelines is not whole."), Not(HasSubstr("have no work"))));
+  EXPECT_THAT(text(4, 4, 2), HasSubstr("the number of pipelines: 2 pipelines have no work."));
+  EXPECT_THAT(text(2, 8, 6), AllOf(HasSubstr("--nodes=1 "), Not(HasSubstr("No node count"))));
+  EXPECT_THAT(text(4, 8, 7), HasSubstr("No node count from 2 to 8 does."));
 }
 
 TEST(PlanTextTest, MicroBatches) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/config/job_text.h"
+#include "daemon/launch/launch.h"
 #include "daemon/selftest/selftest_job.h"
 #include "daemon/train/learning_rate.h"
 #include "tests/support/engine_runs.h"
@@ -98,6 +99,22 @@ TEST_F(TargetScheduleTest, TheRateFollowsTheBatchAndTheSamples) {
   EXPECT_NEAR(after / before, 32.0 / 13, 0.3);
   const double last = LearningRateOf(job, plan, schedule, schedule.updates() - 1);
   EXPECT_NEAR(last, job.optimizer.lr * 21 / 13 * 0.1, 1e-12);
+}
+
+TEST_F(TargetScheduleTest, StrictRefusesAStageThatIsNotExact) {
+  Job job = ChangingJob();
+  job.batch.rounding = Rounding::kFloor;
+  job.batch.micro = 1;
+  Flags flags;
+  flags.strict = true;
+  const auto plan = [&](std::int64_t last) {
+    job.batch.target_schedule->stage = {{.at_update = 0, .at_samples = {}, .target = 12},
+                                        {.at_update = 2, .at_samples = {}, .target = last}};
+    return RunThreadRanks(
+        3, {}, [&](Communicator& comm) { return PlanForWorld(job, flags, comm).status(); });
+  };
+  EXPECT_OK(plan(30));
+  EXPECT_THAT(plan(32), IsError(ErrorKind::kConfig, "30 for the target 32"));
 }
 
 TEST(TargetScheduleJobTest, RefusesWhatHasNoOrder) {
