@@ -74,6 +74,24 @@ TEST(AddSlurmFacts, DecidesWhereTheFilesDoNot) {
   EXPECT_EQ(Name(WithSlurm(waits, JobStates{{"18", {"COMPLETED", "", "0:0"}}}).phase), "done");
 }
 
+TEST(AddSlurmFacts, AChainEndsWithItsLastJob) {
+  const RunState stopped{
+      .job = "17", .phase = RunPhase::kStopped, .submitted = "17,18", .exit = 75};
+  const JobState timeout{"TIMEOUT", "", "0:0"};
+  const auto has_ended = [](const RunState& state, const JobState& first, const JobState& second) {
+    return HasEndedForGood(WithSlurm(state, JobStates{{"17", first}, {"18", second}}));
+  };
+  EXPECT_FALSE(has_ended(stopped, timeout, {"PENDING", "Dependency", ""}));
+  EXPECT_FALSE(has_ended(stopped, timeout, {"RUNNING", "", ""}));
+  EXPECT_TRUE(has_ended(stopped, timeout, timeout));
+  const RunState stale{.job = "17", .phase = RunPhase::kStale, .submitted = "17,18"};
+  EXPECT_FALSE(has_ended(stale, {"NODE_FAIL", "", "1:0"}, {"PENDING", "Dependency", ""}));
+  EXPECT_TRUE(has_ended(stale, {"NODE_FAIL", "", "1:0"}, timeout));
+  RunState other = stopped;  // its job is not of the newest submission
+  other.job = "16";
+  EXPECT_TRUE(has_ended(other, timeout, {"PENDING", "", ""}));
+}
+
 TEST(AddSlurmFacts, AsksOnlyWhereTheFilesLeaveItOpen) {
   const auto asked = [](RunState state) {
     int times = 0;
