@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "daemon/inspect/watch/run_folders.h"
+#include "daemon/inspect/watch/state_text.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 
@@ -64,6 +65,8 @@ TEST(AddSlurmFacts, DecidesWhereTheFilesDoNot) {
     const RunState state = WithSlurm(waits, test.known);
     EXPECT_EQ(Name(state.phase), test.phase) << test.what;
     EXPECT_EQ(state.gone_in_slurm, test.gone) << test.what;
+    EXPECT_EQ(StateJson(state).find(R"("gone_in_slurm":true)") != std::string::npos, test.gone)
+        << test.what;
   }
   EXPECT_THAT(WithSlurm(waits, cases[1].known).slurm, "job 17 is PENDING (Resources)");
   EXPECT_THAT(WithSlurm(waits, cases[4].known).reason, HasSubstr("job 18 is FAILED (exit 78:0)"));
