@@ -207,7 +207,9 @@ constexpr Metric kMetrics[] = {
      [](const RunMetrics& run, Samples& out) {
        for (const auto& [metric, value] : run.figures.evals) out("metric", metric, value);
      }},
-    {"gaccd_nonfinite_total", "counter", "Updates whose loss or gradient was not finite.",
+    {"gaccd_nonfinite_total", "counter",
+     "Updates whose loss or gradient was not finite, but for gradients that the loss scale of fp16 "
+     "made so.",
      [](const RunMetrics& run, Samples& out) {
        out("what", "loss", run.figures.nonfinite_losses);
        out("what", "gradient", run.figures.nonfinite_gradients);

@@ -93,7 +93,9 @@ void FigureSum::AddSteps(const Event& event) {
   figures_.skipped += event.Is("skipped") ? 1 : 0;
   const bool unlabelled = event.Number("divisor") == 0.0;  // its loss is a mean over nothing
   figures_.nonfinite_losses += event.Is("loss_finite") || unlabelled ? 0 : 1;
-  figures_.nonfinite_gradients += event.Is("grad_finite") ? 0 : 1;
+  // Fp16 finds the largest scale of its losses by gradients that overflow.
+  const bool too_large = event.Is("loss_finite") && event.Number("loss_scale");
+  figures_.nonfinite_gradients += event.Is("grad_finite") || too_large ? 0 : 1;
 }
 
 void FigureSum::AddSave(const Event& event) {

@@ -211,6 +211,17 @@ TEST_F(ExportTest, FiguresAreSumsOverAllAttempts) {
   EXPECT_EQ(bad(Badput::kOther), 51 - 4.5 - 16.5 - 2 - 0.5 - 1.5 - 1.5 - 22);
 }
 
+TEST_F(ExportTest, AGradientThatTheLossScaleMadeTooLargeIsNoFailure) {
+  RunFiles run;
+  run.Event("000-812", 1, "step", StepKeys(1, 4) + R"(,"loss_scale":65536)");
+  EXPECT_EQ(Sum(run).nonfinite_gradients, 0);
+  EXPECT_EQ(Sum(run).skipped, 1);
+  run.Event("000-812", 2, "step",
+            R"(,"step":2,"loss":null,"loss_finite":false,"grad_finite":false,"loss_scale":32768)");
+  EXPECT_EQ(Sum(run).nonfinite_gradients, 1);
+  EXPECT_EQ(Sum(run).nonfinite_losses, 1);
+}
+
 TEST_F(ExportTest, PrometheusNamesEveryRunByItsFolder) {
   WriteStatus(run_, R"(,"run":"the job")");
   run_.Append("attempts/001-812/env.json", R"({"SLURM_JOB_END_TIME":"1795200000"})");
