@@ -1,7 +1,6 @@
 #include "daemon/inspect/export/run_figures.h"
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -9,6 +8,10 @@
 
 namespace gaccd {
 namespace {
+
+// What is complete at the time of these events, besides updates. Not so a heartbeat, a line of the
+// log or a save: it can be within an update, or the load of a checkpoint.
+constexpr std::string_view kEnds[] = {"starting", "resume", "eval"};
 
 double Seconds(const Event& event, std::string_view key) {
   return std::max(0.0, event.Number(key).value_or(0));
@@ -41,11 +44,30 @@ void FigureSum::Add(const Event& event) {
       figures_.evals[std::string(event.Text("metric"))] = *value;
     }
   }
+  const bool has_updates = event.name == "step" || event.name == "thinned";
+  if (has_updates || std::ranges::find(kEnds, event.name) != std::end(kEnds)) until_ = event.at;
+  // Not at updates: with fewer lines of them (thin_events.h) the sum would be another.
+  if (has_step_ && !has_updates) CountOther(until_);
+}
+
+double FigureSum::InitSeconds(WallTime until) const {
+  return has_step_ ? 0 : std::max(0.0, SecondsBetween(attempt_begin_, until) - loaded_s_);
+}
+
+void FigureSum::CountOther(WallTime until) {
+  double other = SecondsBetween(*figures_.begin, until) - figures_.good_s;
+  for (const double bad : figures_.badput_s) other -= bad;
+  Bad(Badput::kOther) += std::max(0.0, other);
 }
 
 void FigureSum::BeginAttempt(const Event& event) {
+  if (last_) {
+    Bad(Badput::kInit) += InitSeconds(*last_);
+    CountOther(*last_);
+  }
   attempt_ = event.attempt;
   attempt_begin_ = event.at;
+  until_ = event.at;
   has_step_ = false;
   loaded_s_ = 0;
   ++figures_.attempts;
@@ -120,9 +142,7 @@ void FigureSum::AddFailure(const Event& event) {
 RunFigures FigureSum::Take() && {
   RunFigures& figures = figures_;
   if (last_) figures.elapsed_s = std::max(0.0, SecondsBetween(*figures.begin, *last_));
-  const double known =
-      std::accumulate(figures.badput_s.begin(), figures.badput_s.end(), figures.good_s);
-  Bad(Badput::kOther) += std::max(0.0, figures.elapsed_s - known);
+  if (last_) Bad(Badput::kInit) += InitSeconds(until_);
   return std::move(figures_);
 }
 

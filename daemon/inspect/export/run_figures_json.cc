@@ -155,6 +155,7 @@ void FigureSum::Describe(Io& io, Sum& sum) {
   io("has_step", sum.has_step_);
   io("attempt_begin", sum.attempt_begin_);
   io("loaded_s", sum.loaded_s_);
+  io("until", sum.until_);
   io("last", sum.last_);
 }
 
