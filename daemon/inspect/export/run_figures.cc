@@ -24,16 +24,25 @@ void FigureSum::Add(const Event& event) {
   if (!last_ || *last_ < event.at) last_ = event.at;
   if (event.name == "run_start") figures_.start = event;
   if (event.name == "plan") {
+    const auto differs = [&](const char* key) {
+      return figures_.plan && figures_.plan->Whole(key) != event.Whole(key);
+    };
+    if (differs("world") || differs("target_batch")) figures_.target.reset();
     figures_.plan = event;
     figures_.rebalance.reset();
   }
+  if (event.name == "target") figures_.target = event;
   if (event.name == "rebalance") figures_.rebalance = event;
   if (event.name == "step" || event.name == "thinned") AddSteps(event);
   if (event.name == "save") AddSave(event);
   if (event.name == "failure") AddFailure(event);
   if (event.name == "log") ++figures_.log_lines[std::string(event.Text("lvl"))];
   if (event.name == "resume") {
-    GoBackTo(event.Whole("step").value_or(0));
+    const std::int64_t step = event.Whole("step").value_or(0);
+    GoBackTo(step);
+    if (figures_.target && figures_.target->Whole("step").value_or(0) > step) {
+      figures_.target.reset();
+    }
     loaded_s_ += Seconds(event, "dur_s");
     Bad(Badput::kCheckpointLoad) += Seconds(event, "dur_s");
   }
@@ -137,6 +146,11 @@ void FigureSum::AddFailure(const Event& event) {
   const auto kind =
       static_cast<ErrorKind>(static_cast<int>(std::clamp<std::int64_t>(exit, 0, 255)));
   ++figures_.errors[signal ? "signal" : std::string(ErrorKindName(kind))];
+}
+
+std::optional<double> RunFigures::OfBatch(const char* of_target, const char* of_plan) const {
+  if (target) return target->Number(of_target);
+  return plan ? plan->Number(of_plan) : std::nullopt;
 }
 
 RunFigures FigureSum::Take() && {

@@ -33,6 +33,7 @@ inline constexpr std::array<const char*, 7> kBadputNames{
 struct RunFigures {
   std::optional<Event> start;  // the newest run_start, as plan, step and committed save
   std::optional<Event> plan;
+  std::optional<Event> target;     // the newest stage of batch.target_schedule but the first
   std::optional<Event> rebalance;  // the newest one since that plan
   std::optional<Event> step;
   std::optional<Event> save;
@@ -59,6 +60,9 @@ struct RunFigures {
   // Good and bad add up to elapsed, but for the time since the newest event that says what it was
   // for.
   std::array<double, kBadputNames.size()> badput_s{};
+
+  // A number of the newest stage, by its name in `target`, or of the plan, by its name there.
+  [[nodiscard]] std::optional<double> OfBatch(const char* of_target, const char* of_plan) const;
 };
 
 // Not thread-safe.

@@ -128,6 +128,7 @@ void FigureSum::Describe(Io& io, Sum& sum) {
   auto& figures = sum.figures_;
   io("start", figures.start);
   io("plan", figures.plan);
+  io("target", figures.target);
   io("rebalance", figures.rebalance);
   io("step", figures.step);
   io("save", figures.save);

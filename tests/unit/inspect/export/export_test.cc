@@ -211,6 +211,40 @@ TEST_F(ExportTest, FiguresAreSumsOverAllAttempts) {
   EXPECT_EQ(bad(Badput::kOther), 51 - 4.5 - 16.5 - 2 - 0.5 - 1.5 - 1.5 - 22);
 }
 
+TEST_F(ExportTest, TheBatchIsThatOfTheNewestStage) {
+  const auto add_plan = [&](const char* attempt, int second, int world) {
+    run_.Event(attempt, second, "plan",
+               StrCat(R"(,"world":)", world,
+                      R"(,"target_batch":3072,"effective_batch":3070,"accum_steps":2)"));
+  };
+  const auto batch = [&] {
+    const RunFigures sum = Sum(run_);
+    return std::vector{sum.OfBatch("target", "target_batch"),
+                       sum.OfBatch("target", "effective_batch"),
+                       sum.OfBatch("accum_steps", "accum_steps")};
+  };
+  const std::vector<std::optional<double>> first{3072, 3070, 2};
+  const std::vector<std::optional<double>> second{6144, 6144, 4};
+  add_plan("002-812", 100, 8);
+  EXPECT_EQ(batch(), first);
+  run_.Event("002-812", 110, "target", R"(,"step":3,"target":6144,"accum_steps":4)");
+  EXPECT_EQ(batch(), second);
+  const std::string text =
+      PrometheusText(std::vector{RunMetrics{.run = "a", .figures = Sum(run_)}});
+  EXPECT_THAT(text, HasSubstr("gaccd_batch_target_samples{run=\"a\",slurm_job_id=\"\"} 6144\n"));
+  EXPECT_THAT(text, HasSubstr("gaccd_batch_effective_samples{run=\"a\",slurm_job_id=\"\"} 6144\n"));
+  EXPECT_THAT(text, HasSubstr("gaccd_accumulation_steps{run=\"a\",slurm_job_id=\"\"} 4\n"));
+  add_plan("003-812", 200, 8);
+  run_.Event("003-812", 201, "resume", R"(,"step":3)");
+  EXPECT_EQ(batch(), second);
+  add_plan("004-812", 300, 8);
+  run_.Event("004-812", 301, "resume", R"(,"step":2)");
+  EXPECT_EQ(batch(), first) << "the update before which it began is not done any more";
+  run_.Event("004-812", 310, "target", R"(,"step":3,"target":6144,"accum_steps":4)");
+  add_plan("005-812", 400, 16);
+  EXPECT_EQ(batch(), first) << "other ranks";
+}
+
 // The counters in a text of Prometheus.
 std::map<std::string, double> CountersIn(const std::string& text) {
   std::map<std::string, double> counters;
