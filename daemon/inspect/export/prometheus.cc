@@ -187,11 +187,17 @@ constexpr Metric kMetrics[] = {
     {"gaccd_mfu_ratio", "gauge", "Model FLOPs utilization of the newest update, where known.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.step, "mfu_ratio"); }},
     {"gaccd_batch_target_samples", "gauge", "Samples of an update, as asked for.",
-     [](const RunMetrics& run, Samples& out) { out(run.figures.plan, "target_batch"); }},
+     [](const RunMetrics& run, Samples& out) {
+       out(run.figures.OfBatch("target", "target_batch"));
+     }},
     {"gaccd_batch_effective_samples", "gauge", "Samples of an update, as planned.",
-     [](const RunMetrics& run, Samples& out) { out(run.figures.plan, "effective_batch"); }},
+     [](const RunMetrics& run, Samples& out) {
+       out(run.figures.OfBatch("target", "effective_batch"));
+     }},
     {"gaccd_accumulation_steps", "gauge", "Micro-steps of an update.",
-     [](const RunMetrics& run, Samples& out) { out(run.figures.plan, "accum_steps"); }},
+     [](const RunMetrics& run, Samples& out) {
+       out(run.figures.OfBatch("accum_steps", "accum_steps"));
+     }},
     {"gaccd_plan_balance_ratio", "gauge", "Mean load of a rank over the largest load.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.plan, "balance_ratio"); }},
     {"gaccd_step_duration_seconds", "histogram", "How long an update takes.",
@@ -207,7 +213,9 @@ constexpr Metric kMetrics[] = {
      [](const RunMetrics& run, Samples& out) {
        for (const auto& [metric, value] : run.figures.evals) out("metric", metric, value);
      }},
-    {"gaccd_nonfinite_total", "counter", "Updates whose loss or gradient was not finite.",
+    {"gaccd_nonfinite_total", "counter",
+     "Updates whose loss or gradient was not finite, but for gradients that the loss scale of fp16 "
+     "made so.",
      [](const RunMetrics& run, Samples& out) {
        out("what", "loss", run.figures.nonfinite_losses);
        out("what", "gradient", run.figures.nonfinite_gradients);

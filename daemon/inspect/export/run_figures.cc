@@ -1,7 +1,6 @@
 #include "daemon/inspect/export/run_figures.h"
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -9,6 +8,10 @@
 
 namespace gaccd {
 namespace {
+
+// What is complete at the time of these events, besides updates. Not so a heartbeat, a line of the
+// log or a save: it can be within an update, or the load of a checkpoint.
+constexpr std::string_view kEnds[] = {"starting", "resume", "eval"};
 
 double Seconds(const Event& event, std::string_view key) {
   return std::max(0.0, event.Number(key).value_or(0));
@@ -21,16 +24,25 @@ void FigureSum::Add(const Event& event) {
   if (!last_ || *last_ < event.at) last_ = event.at;
   if (event.name == "run_start") figures_.start = event;
   if (event.name == "plan") {
+    const auto differs = [&](const char* key) {
+      return figures_.plan && figures_.plan->Whole(key) != event.Whole(key);
+    };
+    if (differs("world") || differs("target_batch")) figures_.target.reset();
     figures_.plan = event;
     figures_.rebalance.reset();
   }
+  if (event.name == "target") figures_.target = event;
   if (event.name == "rebalance") figures_.rebalance = event;
   if (event.name == "step" || event.name == "thinned") AddSteps(event);
   if (event.name == "save") AddSave(event);
   if (event.name == "failure") AddFailure(event);
   if (event.name == "log") ++figures_.log_lines[std::string(event.Text("lvl"))];
   if (event.name == "resume") {
-    GoBackTo(event.Whole("step").value_or(0));
+    const std::int64_t step = event.Whole("step").value_or(0);
+    GoBackTo(step);
+    if (figures_.target && figures_.target->Whole("step").value_or(0) > step) {
+      figures_.target.reset();
+    }
     loaded_s_ += Seconds(event, "dur_s");
     Bad(Badput::kCheckpointLoad) += Seconds(event, "dur_s");
   }
@@ -41,11 +53,30 @@ void FigureSum::Add(const Event& event) {
       figures_.evals[std::string(event.Text("metric"))] = *value;
     }
   }
+  const bool has_updates = event.name == "step" || event.name == "thinned";
+  if (has_updates || std::ranges::find(kEnds, event.name) != std::end(kEnds)) until_ = event.at;
+  // Not at updates: with fewer lines of them (thin_events.h) the sum would be another.
+  if (has_step_ && !has_updates) CountOther(until_);
+}
+
+double FigureSum::InitSeconds(WallTime until) const {
+  return has_step_ ? 0 : std::max(0.0, SecondsBetween(attempt_begin_, until) - loaded_s_);
+}
+
+void FigureSum::CountOther(WallTime until) {
+  double other = SecondsBetween(*figures_.begin, until) - figures_.good_s;
+  for (const double bad : figures_.badput_s) other -= bad;
+  Bad(Badput::kOther) += std::max(0.0, other);
 }
 
 void FigureSum::BeginAttempt(const Event& event) {
+  if (last_) {
+    Bad(Badput::kInit) += InitSeconds(*last_);
+    CountOther(*last_);
+  }
   attempt_ = event.attempt;
   attempt_begin_ = event.at;
+  until_ = event.at;
   has_step_ = false;
   loaded_s_ = 0;
   ++figures_.attempts;
@@ -93,7 +124,9 @@ void FigureSum::AddSteps(const Event& event) {
   figures_.skipped += event.Is("skipped") ? 1 : 0;
   const bool unlabelled = event.Number("divisor") == 0.0;  // its loss is a mean over nothing
   figures_.nonfinite_losses += event.Is("loss_finite") || unlabelled ? 0 : 1;
-  figures_.nonfinite_gradients += event.Is("grad_finite") ? 0 : 1;
+  // Fp16 finds the largest scale of its losses by gradients that overflow.
+  const bool too_large = event.Is("loss_finite") && event.Number("loss_scale");
+  figures_.nonfinite_gradients += event.Is("grad_finite") || too_large ? 0 : 1;
 }
 
 void FigureSum::AddSave(const Event& event) {
@@ -115,12 +148,15 @@ void FigureSum::AddFailure(const Event& event) {
   ++figures_.errors[signal ? "signal" : std::string(ErrorKindName(kind))];
 }
 
+std::optional<double> RunFigures::OfBatch(const char* of_target, const char* of_plan) const {
+  if (target) return target->Number(of_target);
+  return plan ? plan->Number(of_plan) : std::nullopt;
+}
+
 RunFigures FigureSum::Take() && {
   RunFigures& figures = figures_;
   if (last_) figures.elapsed_s = std::max(0.0, SecondsBetween(*figures.begin, *last_));
-  const double known =
-      std::accumulate(figures.badput_s.begin(), figures.badput_s.end(), figures.good_s);
-  Bad(Badput::kOther) += std::max(0.0, figures.elapsed_s - known);
+  if (last_) Bad(Badput::kInit) += InitSeconds(until_);
   return std::move(figures_);
 }
 

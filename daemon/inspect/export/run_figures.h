@@ -33,6 +33,7 @@ inline constexpr std::array<const char*, 7> kBadputNames{
 struct RunFigures {
   std::optional<Event> start;  // the newest run_start, as plan, step and committed save
   std::optional<Event> plan;
+  std::optional<Event> target;     // the newest stage of batch.target_schedule but the first
   std::optional<Event> rebalance;  // the newest one since that plan
   std::optional<Event> step;
   std::optional<Event> save;
@@ -56,7 +57,12 @@ struct RunFigures {
   std::map<std::string, std::int64_t> log_lines;   // "warning", "error"
   double elapsed_s = 0;                            // from the first event to the last
   double good_s = 0;                               // of updates that count, without their data
-  std::array<double, kBadputNames.size()> badput_s{};  // good and bad add up to elapsed
+  // Good and bad add up to elapsed, but for the time since the newest event that says what it was
+  // for.
+  std::array<double, kBadputNames.size()> badput_s{};
+
+  // A number of the newest stage, by its name in `target`, or of the plan, by its name there.
+  [[nodiscard]] std::optional<double> OfBatch(const char* of_target, const char* of_plan) const;
 };
 
 // Not thread-safe.
@@ -82,6 +88,10 @@ class FigureSum {
   static void Describe(Io& io, Sum& sum);
   double& Bad(Badput kind) { return figures_.badput_s[static_cast<std::size_t>(kind)]; }
   void BeginAttempt(const Event& event);
+  // The time before the first update of the attempt; 0 once there is one: AddSteps() adds it.
+  [[nodiscard]] double InitSeconds(WallTime until) const;
+  // What nothing else explains of the time of the run until then.
+  void CountOther(WallTime until);
   void AddSteps(const Event& event);
   void AddSave(const Event& event);
   void AddFailure(const Event& event);
@@ -96,6 +106,7 @@ class FigureSum {
   bool has_step_ = false;  // the attempt
   WallTime attempt_begin_;
   double loaded_s_ = 0;  // of the attempt
+  WallTime until_;       // the time of the attempt is known up to here
   std::optional<WallTime> last_;
 };
 

@@ -128,6 +128,7 @@ void FigureSum::Describe(Io& io, Sum& sum) {
   auto& figures = sum.figures_;
   io("start", figures.start);
   io("plan", figures.plan);
+  io("target", figures.target);
   io("rebalance", figures.rebalance);
   io("step", figures.step);
   io("save", figures.save);
@@ -155,6 +156,7 @@ void FigureSum::Describe(Io& io, Sum& sum) {
   io("has_step", sum.has_step_);
   io("attempt_begin", sum.attempt_begin_);
   io("loaded_s", sum.loaded_s_);
+  io("until", sum.until_);
   io("last", sum.last_);
 }
 

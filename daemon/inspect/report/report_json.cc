@@ -56,35 +56,36 @@ Json FiguresJson(const ReportData& run) {
   for (std::size_t i = 0; i < kBadputNames.size(); ++i) {
     lost_s.emplace_back(kBadputNames[i], figures.badput_s[i]);
   }
-  return Object{
-      {"loss", last("loss")},
-      {"mfu_ratio", last("mfu_ratio")},
-      {"gpu", figures.start ? Json(figures.start->Text("gpu")) : Json()},
-      {"evals", List(figures.evals,
-                     [](const auto& eval) {
-                       return Object{{"metric", eval.first}, {"value", eval.second}};
-                     })},
-      {"effective_batch", figures.plan ? OrNull(figures.plan->Whole("effective_batch")) : Json()},
-      {"updates", figures.updates},
-      {"on_target", run.on_target},
-      {"lost_updates", figures.lost_updates},
-      {"skipped", figures.skipped},
-      {"nonfinite_losses", figures.nonfinite_losses},
-      {"samples", figures.samples},
-      {"flops", figures.flops},
-      {"updates_s", figures.update_s.sum},
-      {"p50_s", run.p50_s},
-      {"p99_s", run.p99_s},
-      {"longest_s", run.longest_s},
-      {"attempts", figures.attempts},
-      {"elapsed_s", figures.elapsed_s},
-      {"good_s", figures.good_s},
-      {"lost_s", std::move(lost_s)},
-      {"saves", figures.save_s.count},
-      {"failed_saves", figures.failed_saves},
-      {"saves_s", figures.save_s.sum},
-      {"stalls_s",
-       figures.phase_s.contains("checkpoint") ? figures.phase_s.at("checkpoint") : 0.0}};
+  return Object{{"loss", last("loss")},
+                {"mfu_ratio", last("mfu_ratio")},
+                {"gpu", figures.start ? Json(figures.start->Text("gpu")) : Json()},
+                {"evals", List(figures.evals,
+                               [](const auto& eval) {
+                                 return Object{{"metric", eval.first}, {"value", eval.second}};
+                               })},
+                {"effective_batch", OrNull(figures.target ? figures.target->Whole("target")
+                                           : figures.plan ? figures.plan->Whole("effective_batch")
+                                                          : std::nullopt)},
+                {"updates", figures.updates},
+                {"on_target", run.on_target},
+                {"lost_updates", figures.lost_updates},
+                {"skipped", figures.skipped},
+                {"nonfinite_losses", figures.nonfinite_losses},
+                {"samples", figures.samples},
+                {"flops", figures.flops},
+                {"updates_s", figures.update_s.sum},
+                {"p50_s", run.p50_s},
+                {"p99_s", run.p99_s},
+                {"longest_s", run.longest_s},
+                {"attempts", figures.attempts},
+                {"elapsed_s", figures.elapsed_s},
+                {"good_s", figures.good_s},
+                {"lost_s", std::move(lost_s)},
+                {"saves", figures.save_s.count},
+                {"failed_saves", figures.failed_saves},
+                {"saves_s", figures.save_s.sum},
+                {"stalls_s",
+                 figures.phase_s.contains("checkpoint") ? figures.phase_s.at("checkpoint") : 0.0}};
 }
 
 // What is shown of a run also next to others.

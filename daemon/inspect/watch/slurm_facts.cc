@@ -32,6 +32,13 @@ bool WillBeRequeued(const RunState& state) {
          !PathExists(state.folder + "/STOP") && !PathExists(state.folder + "/HOLD");
 }
 
+// The jobs of the submission that the newest one belongs to: the next ones of a chain wait for it.
+std::vector<std::string> JobsOfChain(const RunState& state) {
+  std::vector<std::string> jobs = Split(state.submitted);
+  const bool submitted = std::ranges::find(jobs, state.job) != jobs.end();
+  return submitted ? jobs : std::vector{state.job};
+}
+
 // The jobs that may still write into the folder; none where the files say enough.
 std::vector<std::string> OpenJobs(const RunState& state) {
   std::vector<std::string> jobs;
@@ -43,10 +50,10 @@ std::vector<std::string> OpenJobs(const RunState& state) {
       if (state.no_rank_yet) jobs = {state.job};
       break;
     case RunPhase::kStale:
-      jobs = {state.job};
+      jobs = JobsOfChain(state);
       break;
     case RunPhase::kStopped:
-      if (NextStepOf(state.exit.value_or(0)) == NextStep::kRequeue) jobs = {state.job};
+      if (NextStepOf(state.exit.value_or(0)) == NextStep::kRequeue) jobs = JobsOfChain(state);
       break;
     default:
       break;

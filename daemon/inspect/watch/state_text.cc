@@ -137,6 +137,7 @@ std::string StateJson(const RunState& state) {
   out.Text("submitted_jobs", state.submitted, kMaxPrintable);
   out("submitted_age_s", state.submitted_age_s);
   out.Text("slurm", state.slurm, kMaxPrintable);
+  out.When(state.gone_in_slurm, [&] { out("gone_in_slurm", true); });
   out("world", state.world);
   out.Text("device", state.device, kMaxPrintable);
   out.Text("loads", state.loads, kMaxPrintable);

@@ -233,6 +233,8 @@ class Prepare(unittest.TestCase):
                 (65, "q2.csv' line 3: ", [self.file("q2.csv", 'text\na\n"b"x\n')]),
                 (65, "w.csv' line 2: expected 2 columns, found 3", [
                     "--label=label", self.file("w.csv", "text,label\na, b,x\n")]),
+                (65, "p.tsv' line 3: a quoted text goes over a tab: is \" a plain character here?", [
+                    "--label=label", self.file("p.tsv", 'text\tlabel\na\tx\n"b\ty\nc"\tx\n')]),
                 (65, "g.csv' is compressed by gzip", [self.file("g.csv", gzip.compress(b"text\na\n"))]),
                 (65, "s.jsonl' line 1: '\\ud800' is half a character", [
                     self.file("s.jsonl", '{"text": "a \\ud800"}')]),

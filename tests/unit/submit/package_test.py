@@ -102,6 +102,15 @@ class Package(unittest.TestCase):
         (run.folder / "HOLD").touch()
         self.assertTrue(run.ended())
 
+    def test_a_run_whose_job_was_cancelled_has_ended(self):
+        run = self.submit()
+        for name, text in (("squeue", ""), ("sacct", "echo '17|17|CANCELLED by 1000|0:15'")):
+            (self.bin / name).write_text(f"#!/bin/bash\n{text}\n")
+            (self.bin / name).chmod(0o755)
+        self.assertEqual(run.wait(timeout=0), "stopped")
+        with self.assertRaisesRegex(gaccd.RunFailed, "job 17 is CANCELLED"):
+            run.result(timeout=0)
+
     def test_a_sweep_is_a_list_of_runs(self):
         runs = gaccd.sweep(JOB, "lr", nodes=1, gpus_per_node=1, target_batch=64, cwd=self.dir, gaccd=GACCD,
                            values={"optimizer.lr": [0.1, 0.01], "seed": [1, 2]})

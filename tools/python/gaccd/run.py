@@ -68,6 +68,8 @@ class Run:
     def ended(self) -> bool:
         """Whether it has ended for good: a run that is only stopped is requeued and continues."""
         status = self.status()
+        if status.get("gone_in_slurm"):
+            return True
         held = any((self.folder / name).exists() for name in ("STOP", "HOLD"))
         final = held or status.get("exit") in NOT_REQUEUED
         return status["phase"] in END_STATES or (status["phase"] == "stopped" and final)

@@ -30,9 +30,9 @@ class CollectorsTest(unittest.TestCase):
         cls.addClassCleanup(folder.cleanup)
         cls.folder = pathlib.Path(folder.name)
         (cls.folder / "job.txtpb").write_text(JOB)
-        for epochs in (1, 2):  # the second start resumes
-            subprocess.run([GACCD, "train", f"--job={cls.folder}/job.txtpb", f"--run-dir={cls.folder}/scratch/runs/a",
-                            f"--epochs={epochs}", "--log-every=2"],
+        for run, epochs in (("a", 1), ("a", 2), ("sweep/0-lr=1", 1)):  # the second start resumes
+            subprocess.run([GACCD, "train", f"--job={cls.folder}/job.txtpb", f"--epochs={epochs}", "--log-every=2",
+                            f"--run-dir={cls.folder}/scratch/runs/{run}"],
                            stdout=subprocess.DEVNULL, timeout=120, check=True)
         cls.attempts = sorted((cls.folder / "scratch/runs/a/attempts").glob("[0-9]*"))
 
@@ -57,10 +57,12 @@ class CollectorsTest(unittest.TestCase):
     def test_collectors_of_events_find_each_file_once_and_its_keys(self):
         alloy = (DASHBOARDS / "events.alloy").read_text()
         fluent = yaml.safe_load((DASHBOARDS / "fluent-bit.yaml").read_text())
-        paths = [re.search(r'__path__ = "([^"]+)"', alloy)[1], fluent["pipeline"]["inputs"][0]["path"]]
-        for path in paths:
-            self.assertEqual(sorted(glob.glob(f"{self.folder}{path}")),
-                             [f"{attempt}/events.jsonl" for attempt in self.attempts])
+        attempts = self.attempts + list(self.folder.glob("scratch/runs/sweep/*/attempts/[0-9]*"))
+        self.assertEqual(len(attempts), 3)
+        for paths in (re.findall(r'__path__ = "([^"]+)"', alloy),
+                      fluent["pipeline"]["inputs"][0]["path"].split(",")):
+            self.assertEqual(sorted(file for path in paths for file in glob.glob(f"{self.folder}{path}")),
+                             [f"{attempt}/events.jsonl" for attempt in attempts])
         keys = set(re.findall(r"(\w+) = \"\"", alloy)) | {fluent["parsers"][0]["time_key"]}
         keys |= {fluent["pipeline"]["outputs"][0]["label_keys"].removeprefix("$")}
         self.assertEqual(keys, {"ts", "run"})

@@ -211,6 +211,112 @@ TEST_F(ExportTest, FiguresAreSumsOverAllAttempts) {
   EXPECT_EQ(bad(Badput::kOther), 51 - 4.5 - 16.5 - 2 - 0.5 - 1.5 - 1.5 - 22);
 }
 
+TEST_F(ExportTest, TheBatchIsThatOfTheNewestStage) {
+  const auto add_plan = [&](const char* attempt, int second, int world) {
+    run_.Event(attempt, second, "plan",
+               StrCat(R"(,"world":)", world,
+                      R"(,"target_batch":3072,"effective_batch":3070,"accum_steps":2)"));
+  };
+  const auto batch = [&] {
+    const RunFigures sum = Sum(run_);
+    return std::vector{sum.OfBatch("target", "target_batch"),
+                       sum.OfBatch("target", "effective_batch"),
+                       sum.OfBatch("accum_steps", "accum_steps")};
+  };
+  const std::vector<std::optional<double>> first{3072, 3070, 2};
+  const std::vector<std::optional<double>> second{6144, 6144, 4};
+  add_plan("002-812", 100, 8);
+  EXPECT_EQ(batch(), first);
+  run_.Event("002-812", 110, "target", R"(,"step":3,"target":6144,"accum_steps":4)");
+  EXPECT_EQ(batch(), second);
+  const std::string text =
+      PrometheusText(std::vector{RunMetrics{.run = "a", .figures = Sum(run_)}});
+  EXPECT_THAT(text, HasSubstr("gaccd_batch_target_samples{run=\"a\",slurm_job_id=\"\"} 6144\n"));
+  EXPECT_THAT(text, HasSubstr("gaccd_batch_effective_samples{run=\"a\",slurm_job_id=\"\"} 6144\n"));
+  EXPECT_THAT(text, HasSubstr("gaccd_accumulation_steps{run=\"a\",slurm_job_id=\"\"} 4\n"));
+  add_plan("003-812", 200, 8);
+  run_.Event("003-812", 201, "resume", R"(,"step":3)");
+  EXPECT_EQ(batch(), second);
+  add_plan("004-812", 300, 8);
+  run_.Event("004-812", 301, "resume", R"(,"step":2)");
+  EXPECT_EQ(batch(), first) << "the update before which it began is not done any more";
+  run_.Event("004-812", 310, "target", R"(,"step":3,"target":6144,"accum_steps":4)");
+  add_plan("005-812", 400, 16);
+  EXPECT_EQ(batch(), first) << "other ranks";
+}
+
+// The counters in a text of Prometheus.
+std::map<std::string, double> CountersIn(const std::string& text) {
+  std::map<std::string, double> counters;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t value = line.rfind(' ');
+    if (line.starts_with('#') || line.find("_total{") == std::string::npos) continue;
+    counters[line.substr(0, value)] = std::stod(line.substr(value));
+  }
+  return counters;
+}
+
+TEST_F(ExportTest, NoCounterFallsWhileEventsAreAdded) {
+  struct Line {
+    const char* attempt;
+    int second;
+    const char* event;
+    std::string more;
+  };
+  const auto long_step = [](int step) {
+    return StrCat(R"(,"step":)", step, R"(,"dur_s":60,"loss_finite":true,"grad_finite":true)");
+  };
+  const Line lines[] = {
+      {"000-812", 0, "run_start", ""},
+      {"000-812", 10, "starting", R"(,"stage":"data")"},
+      {"000-812", 100, "heartbeat", ""},
+      {"000-812", 130, "log", ""},
+      {"000-812", 140, "step", long_step(1)},
+      {"000-812", 170, "heartbeat", ""},
+      {"000-812", 200, "step", long_step(2)},
+      {"000-812", 230, "save", R"(,"step":2,"ok":true,"stall_s":0.5,"dur_s":30)"},
+      {"000-812", 261, "step", long_step(3)},
+      {"000-812", 271, "eval", R"(,"step":3,"metric":"loss","value":1.25,"dur_s":10)"},
+      {"001-812", 300, "run_start", ""},
+      {"001-812", 350, "heartbeat", ""},  // it ends without an update
+      {"002-812", 400, "run_start", ""},
+      {"002-812", 410, "starting", R"(,"stage":"checkpoint")"},
+      {"002-812", 450, "heartbeat", ""},
+      {"002-812", 500, "resume", R"(,"step":2,"dur_s":90)"},
+      {"002-812", 540, "heartbeat", ""},
+      {"002-812", 570, "step", long_step(3)},
+      {"002-812", 571, "verdict", ""},
+  };
+  RunFiles run;
+  std::map<std::string, double> before;
+  RunFigures sum;
+  for (const Line& line : lines) {
+    run.Event(line.attempt, line.second, line.event, line.more);
+    sum = Sum(run);
+    const auto now = CountersIn(PrometheusText(std::vector{RunMetrics{.figures = sum}}));
+    for (const auto& [name, value] : before) {
+      EXPECT_GE(now.at(name), value) << name << " at " << line.second << " s";
+    }
+    before = now;
+  }
+  const auto bad = [&](Badput kind) { return sum.badput_s[static_cast<std::size_t>(kind)]; };
+  EXPECT_EQ(bad(Badput::kInit), 80 + 50 + 20);
+  EXPECT_EQ(bad(Badput::kRecovery), 29 + 50);
+  EXPECT_EQ(bad(Badput::kOther), 0.5 + 10);  // of 570 s
+}
+
+TEST_F(ExportTest, AGradientThatTheLossScaleMadeTooLargeIsNoFailure) {
+  RunFiles run;
+  run.Event("000-812", 1, "step", StepKeys(1, 4) + R"(,"loss_scale":65536)");
+  EXPECT_EQ(Sum(run).nonfinite_gradients, 0);
+  EXPECT_EQ(Sum(run).skipped, 1);
+  run.Event("000-812", 2, "step",
+            R"(,"step":2,"loss":null,"loss_finite":false,"grad_finite":false,"loss_scale":32768)");
+  EXPECT_EQ(Sum(run).nonfinite_gradients, 1);
+  EXPECT_EQ(Sum(run).nonfinite_losses, 1);
+}
+
 TEST_F(ExportTest, PrometheusNamesEveryRunByItsFolder) {
   WriteStatus(run_, R"(,"run":"the job")");
   run_.Append("attempts/001-812/env.json", R"({"SLURM_JOB_END_TIME":"1795200000"})");

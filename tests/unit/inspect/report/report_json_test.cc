@@ -127,6 +127,12 @@ TEST_F(ReportTest, CurvesCarryTheValuesOfTheEvents) {
   EXPECT_EQ(Of(page, "last_step"), "5");
 }
 
+TEST_F(ReportTest, TheBatchIsThatOfTheNewestStage) {
+  EXPECT_EQ(Of(Written(), "figures/effective_batch"), "3072");
+  run_.Event("001-812", 62, "target", R"(,"step":5,"target":6144,"accum_steps":4)");
+  EXPECT_EQ(Of(Written(), "figures/effective_batch"), "6144");
+}
+
 TEST_F(ReportTest, TellsTheStoryOfTheRun) {
   const Json page = Written();
   EXPECT_EQ(JsonAt(page, "language"), R"("both")");

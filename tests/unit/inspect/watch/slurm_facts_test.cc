@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "daemon/inspect/watch/run_folders.h"
+#include "daemon/inspect/watch/state_text.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 
@@ -64,6 +65,8 @@ TEST(AddSlurmFacts, DecidesWhereTheFilesDoNot) {
     const RunState state = WithSlurm(waits, test.known);
     EXPECT_EQ(Name(state.phase), test.phase) << test.what;
     EXPECT_EQ(state.gone_in_slurm, test.gone) << test.what;
+    EXPECT_EQ(StateJson(state).find(R"("gone_in_slurm":true)") != std::string::npos, test.gone)
+        << test.what;
   }
   EXPECT_THAT(WithSlurm(waits, cases[1].known).slurm, "job 17 is PENDING (Resources)");
   EXPECT_THAT(WithSlurm(waits, cases[4].known).reason, HasSubstr("job 18 is FAILED (exit 78:0)"));
@@ -72,6 +75,24 @@ TEST(AddSlurmFacts, DecidesWhereTheFilesDoNot) {
   EXPECT_EQ(WithSlurm(starts, JobStates{{"17", {"PENDING", "", ""}}}).slurm, "");
   (void)folder.Write("DONE", "");
   EXPECT_EQ(Name(WithSlurm(waits, JobStates{{"18", {"COMPLETED", "", "0:0"}}}).phase), "done");
+}
+
+TEST(AddSlurmFacts, AChainEndsWithItsLastJob) {
+  const RunState stopped{
+      .job = "17", .phase = RunPhase::kStopped, .submitted = "17,18", .exit = 75};
+  const JobState timeout{"TIMEOUT", "", "0:0"};
+  const auto has_ended = [](const RunState& state, const JobState& first, const JobState& second) {
+    return HasEndedForGood(WithSlurm(state, JobStates{{"17", first}, {"18", second}}));
+  };
+  EXPECT_FALSE(has_ended(stopped, timeout, {"PENDING", "Dependency", ""}));
+  EXPECT_FALSE(has_ended(stopped, timeout, {"RUNNING", "", ""}));
+  EXPECT_TRUE(has_ended(stopped, timeout, timeout));
+  const RunState stale{.job = "17", .phase = RunPhase::kStale, .submitted = "17,18"};
+  EXPECT_FALSE(has_ended(stale, {"NODE_FAIL", "", "1:0"}, {"PENDING", "Dependency", ""}));
+  EXPECT_TRUE(has_ended(stale, {"NODE_FAIL", "", "1:0"}, timeout));
+  RunState other = stopped;  // its job is not of the newest submission
+  other.job = "16";
+  EXPECT_TRUE(has_ended(other, timeout, {"PENDING", "", ""}));
 }
 
 TEST(AddSlurmFacts, AsksOnlyWhereTheFilesLeaveItOpen) {
