@@ -98,9 +98,12 @@ Status RunReporter::Impl::CompleteStatus(RunStatus& now) {
 // Every rank: `shared` is what OpenFiles() gave to rank 0.
 void RunReporter::Impl::JoinFolder(const std::string& shared) {
   std::istringstream in(shared);
-  in >> identity.attempt;
-  std::getline(in >> std::ws, identity.job);
+  RunIdentity of_run = identity;
+  in >> of_run.attempt;
+  std::getline(in >> std::ws, of_run.job);
   std::getline(in, attempt_dir, '\0');
+  // Rank 0 has it, and its thread of STATUS.json reads it already.
+  if (!leads()) identity = std::move(of_run);
   if (leads() && options.guard != nullptr) {
     options.guard->Watch(identity, attempt_dir, world, modes.file);
   }

@@ -27,7 +27,7 @@ class WinogradTiles {
   [[nodiscard]] std::int64_t count() const { return images_ * rows_ * columns_; }
   [[nodiscard]] std::int64_t block() const { return block_; }
 
-  // Of a tile, the pixels that it reads, of `channels` each; `outside` stands for those that are
+  // Of a tile, the pixels that it reads, of `channels` each; `outside` in place of those that are
   // not in the image.
   [[nodiscard]] std::array<const float*, 16> Pixels(std::int64_t tile, const float* images,
                                                     std::int64_t channels,
