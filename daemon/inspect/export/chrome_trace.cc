@@ -28,7 +28,9 @@ class Trace {
     if (event.name == "save") {
       return Slice(event, kSaves, StrCat("save after update ", event.Whole("step").value_or(0)));
     }
-    if (event.name == "eval" || event.name == "resume") return Slice(event, kOther, event.name);
+    // Of the lines of an evaluation, one for each metric, one.
+    const bool evaluates = event.name == "eval" && event.Text("metric") == "loss";
+    if (evaluates || event.name == "resume") return Slice(event, kOther, event.name);
     if (event.name == "log" || event.name == "failure" || event.name == "verdict") {
       return Instant(event);
     }

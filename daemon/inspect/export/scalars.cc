@@ -37,8 +37,10 @@ constexpr ScalarRow kRows[] = {
 }  // namespace
 
 void ForEachScalar(const Event& event, const std::function<void(const Scalar&)>& take) {
+  // An evaluation has a line for each metric, one of them for its loss, all with the same time.
+  const bool other_metric = event.name == "eval" && event.Text("metric") != "loss";
   for (const ScalarRow& row : kRows) {
-    if (event.name != row.event) continue;
+    if (event.name != row.event || other_metric) continue;
     if (const auto value = event.Number(row.key)) take({row.tag, row.name, row.unit, *value});
   }
   if (event.name != "eval") return;

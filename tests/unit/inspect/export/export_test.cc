@@ -97,7 +97,9 @@ TEST_F(ExportTest, CsvHasARowAnEventAndAColumnAKey) {
 TEST_F(ExportTest, ChromeTraceHasUpdatesWithTheirPhases) {
   const json trace = json::parse(Export(ExportFormat::kChromeTrace));
   int updates = 0;
+  int evaluations = 0;
   for (const json& event : trace["traceEvents"]) {
+    if (event["name"] == "eval") ++evaluations;
     if (event["name"] == "update 3" && event["pid"] == 2) {
       ++updates;
       EXPECT_EQ(event["ph"], "X");
@@ -111,6 +113,7 @@ TEST_F(ExportTest, ChromeTraceHasUpdatesWithTheirPhases) {
     if (event["name"] == "rank 5: failure") ++updates;
   }
   EXPECT_EQ(updates, 2);
+  EXPECT_EQ(evaluations, 1) << "of two metrics";
   const TempFolder empty;
   std::filesystem::create_directories(empty.Path("attempts/000-1"));
   testing::internal::CaptureStdout();
@@ -135,6 +138,7 @@ TEST_F(ExportTest, OtlpLinesAreRequestsWithGauges) {
   EXPECT_THAT(attempts, ElementsAre("000-812", "001-812"));
   EXPECT_THAT(values["gaccd.loss"], ElementsAre(4, 3, 2, 1.5));
   EXPECT_THAT(values["gaccd.eval.accuracy"], ElementsAre(0.75));
+  EXPECT_THAT(values["gaccd.eval.duration"], ElementsAre(0.5)) << "of its lines";
   EXPECT_FALSE(values.contains("gaccd.gradient_norm")) << "it is not finite";
 }
 
@@ -177,7 +181,7 @@ TEST_F(ExportTest, TensorboardGetsAFileAnAttempt) {
   EXPECT_EQ(events[1].wall_time(), SecondsOf(*ParseTimestamp(At(50))));
   EXPECT_EQ(events[1].summary().value(0).tag(), "loss");
   EXPECT_EQ(events[1].summary().value(0).simple_value(), 1.5F);
-  EXPECT_EQ(events[3].summary().value(1).tag(), "eval/accuracy");
+  EXPECT_EQ(events[3].summary().value(0).tag(), "eval/accuracy");
 }
 
 TEST_F(ExportTest, FiguresAreSumsOverAllAttempts) {
