@@ -50,7 +50,7 @@ WinogradTiles TilesFor(ConvolutionKind kind, const ConvolutionSpec& spec) {
 
 }  // namespace
 
-// Costs in products of one value with another, measured on a Zen 5 core.
+// Costs in products of one value with another, estimated from timings of a Zen 5 core.
 bool WinogradSuits(ConvolutionKind kind, const ConvolutionSpec& spec) {
   using Pair = ConvolutionSpec::Pair;
   constexpr std::int64_t kOfTransformedValue = 9;
