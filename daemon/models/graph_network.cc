@@ -125,11 +125,13 @@ bool NormalisesBatches(const GraphBody& body, BatchStatistics stats) {
          std::ranges::find(body.nodes, kBatchNormOp, &GraphNode::op) != body.nodes.end();
 }
 
-// Of the values in these pieces of a sample: whether they have the same places at two lengths,
-// which are then the sizes of the outermost ones.
-bool PlacesAgree(const Shape& a, std::int64_t length_a, const Shape& b, std::int64_t length_b) {
-  return !a.empty() && !b.empty() && a[0] == length_a && b[0] == length_b &&
-         std::ranges::equal(std::span(a).subspan(1), std::span(b).subspan(1));
+// Whether these pieces of a sample are those of `whole`, of texts that are cut from `length_whole`
+// to `length` tokens.
+bool IsCutFrom(const Shape& whole, std::int64_t length_whole, const Shape& pieces,
+               std::int64_t length) {
+  return std::ranges::equal(whole, pieces, [&](std::int64_t before, std::int64_t after) {
+    return before == after || (before == length_whole && after == length);
+  });
 }
 
 }  // namespace
@@ -153,6 +155,7 @@ Result<std::shared_ptr<const Network>> GraphNetwork::Make(GraphFile graph,
                                                           const std::string& name) {
   GACCD_RETURN_IF_ERROR(CheckGraph(graph).WithContext(name));
   std::shared_ptr<GraphNetwork> network(new GraphNetwork(std::move(graph), statistics));
+  if (!network->graph_.shorter.empty()) network->dropped_ = network->DroppedAt(0);
   network->ignores_padding_ = !network->graph_.shorter.empty() &&
                               !NormalisesBatches(network->graph_.whole, statistics.stats) &&
                               network->DropsTheSame();
@@ -188,11 +191,11 @@ std::vector<Shape> GraphNetwork::DroppedAt(std::int64_t length) const {
 bool GraphNetwork::DropsTheSame() const {
   const auto tokens = std::ranges::find(graph_.inputs, "tokens", &GraphTensor::name);
   if (tokens == graph_.inputs.end() || !IsOfTexts(*tokens)) return true;
-  const std::vector<Shape> whole = DroppedAt(0);
   return std::ranges::all_of(graph_.shorter, [&](const GraphBody& body) {
-    return std::ranges::equal(whole, DroppedAt(body.length), [&](const Shape& a, const Shape& b) {
-      return a == b || PlacesAgree(a, tokens->sizes[1], b, body.length);
-    });
+    return std::ranges::equal(dropped_, DroppedAt(body.length),
+                              [&](const Shape& whole, const Shape& pieces) {
+                                return IsCutFrom(whole, tokens->sizes[1], pieces, body.length);
+                              });
   });
 }
 
@@ -204,6 +207,7 @@ ValueId GraphNetwork::Record(nn::Recorder& recorder) const {
 ValueId GraphNetwork::RecordBody(GraphRecorder& values) const {
   nn::Recorder& recorder = values.recorder();
   const GraphBody& body = BodyFor(recorder);
+  if (body.length > 0) values.set_whole_dropped(dropped_);
   for (GraphTensor input : graph_.inputs) {
     if (body.length > 0 && IsOfTexts(input)) input.sizes[1] = body.length;
     values.AddInput(input);

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "daemon/models/graph_file.h"
 #include "daemon/models/graph_recorder.h"
@@ -36,7 +37,7 @@ class GraphNetwork final : public Network {
   ValueId RecordBody(GraphRecorder& values) const;
   // GraphRecorder::dropped() of texts that are cut to `length`; 0: that are not.
   [[nodiscard]] std::vector<Shape> DroppedAt(std::int64_t length) const;
-  // Whether dropout draws the same for the tokens of a text, whatever it is cut to.
+  // Whether dropout can draw the same for the tokens of a text, whatever it is cut to.
   [[nodiscard]] bool DropsTheSame() const;
 
   GraphNetwork(GraphFile graph, const NormStatistics& statistics);
@@ -44,6 +45,7 @@ class GraphNetwork final : public Network {
   GraphFile graph_;
   NormStatistics statistics_;
   bool ignores_padding_ = false;
+  std::vector<Shape> dropped_;  // DroppedAt(0), where there are graphs for shorter texts
   std::map<std::string_view, nn::ParameterIndex> indices_;  // names are those of graph_
 };
 

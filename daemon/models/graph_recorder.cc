@@ -74,6 +74,18 @@ void GraphRecorder::AddInput(const GraphTensor& input) {
   values_[input.name] = LyingAs(id, input.sizes, RowMajor(input.sizes.size()));
 }
 
+std::vector<CutDimension> GraphRecorder::AddDropped(Shape pieces) {
+  std::vector<CutDimension> cut;
+  const std::size_t i = dropped_.size();
+  if (i < whole_dropped_.size() && whole_dropped_[i].size() == pieces.size()) {
+    for (std::size_t d = 0; d < pieces.size(); ++d) {
+      cut.push_back({.size = pieces[d], .whole = whole_dropped_[i][d]});
+    }
+  }
+  dropped_.push_back(std::move(pieces));
+  return cut;
+}
+
 void GraphRecorder::Begin(const GraphNode& node) {
   node_ = &node;
   where_ = node.Where();

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -72,10 +73,12 @@ class GraphRecorder {
   [[nodiscard]] bool IsMaskOfTexts(ValueId id) const { return mask_of_texts_ == id; }
   [[nodiscard]] std::optional<ValueId> lengths_of_texts() const { return lengths_of_texts_; }
 
-  // The pieces of a sample in memory whose values the current node drops, each by its place; none
-  // where it drops samples.
-  void AddDropped(Shape pieces) { dropped_.push_back(std::move(pieces)); }
+  // The pieces of a sample in memory whose values the current node drops, each by its place in the
+  // whole sample; none where it drops samples. Gives what Recorder::Dropout() is to know of it.
+  [[nodiscard]] std::vector<CutDimension> AddDropped(Shape pieces);
   [[nodiscard]] const std::vector<Shape>& dropped() const { return dropped_; }
+  // dropped() of the texts that these are cut from.
+  void set_whole_dropped(std::span<const Shape> whole) { whole_dropped_ = whole; }
 
   // Output 0 of function(inputs).
   ValueId Apply(std::shared_ptr<const Function> function, std::vector<ValueId> inputs) {
@@ -111,6 +114,7 @@ class GraphRecorder {
   ValueId mask_of_texts_ = nn::kNoValue;
   std::optional<ValueId> lengths_of_texts_;
   std::vector<Shape> dropped_;
+  std::span<const Shape> whole_dropped_;
   const GraphNode* node_ = nullptr;
   std::string where_;
 };

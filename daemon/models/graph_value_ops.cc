@@ -56,13 +56,14 @@ GraphValue RecordDropout(GraphRecorder& r) {
   const std::int64_t rows = CountOf(*first, r.recorder().samples());
   const ValueId id =
       r.As(x.id, {rows, Elements(r.recorder().shape(x.id)) / std::max<std::int64_t>(rows, 1)});
+  std::vector<CutDimension> cut;
   if (r.Number("p") > 0) {
     Shape pieces(first, x.memory.end());
     pieces[0] = -pieces[0];  // so often in a sample
     std::erase(pieces, 1);
-    r.AddDropped(kWholeSamples ? Shape() : std::move(pieces));
+    cut = r.AddDropped(kWholeSamples ? Shape() : std::move(pieces));
   }
-  x.id = r.recorder().Dropout(r.where(), r.Number("p"), id, kWholeSamples);
+  x.id = r.recorder().Dropout(r.where(), r.Number("p"), id, kWholeSamples, std::move(cut));
   return x;
 }
 

@@ -78,13 +78,14 @@ ValueId Recorder::Parameter(ParameterIndex index) {
   return found->second;
 }
 
-ValueId Recorder::Dropout(std::string_view where, double probability, ValueId x,
-                          bool whole_samples) {
+ValueId Recorder::Dropout(std::string_view where, double probability, ValueId x, bool whole_samples,
+                          std::vector<CutDimension> cut) {
   if (!options_.dropout_seed || probability == 0) return x;
   const DropoutOptions options{.probability = static_cast<float>(probability),
                                .seed = *options_.dropout_seed,
                                .layer = dropouts_++,
-                               .whole_samples = whole_samples};
+                               .whole_samples = whole_samples,
+                               .cut = std::move(cut)};
   return Apply(where, std::make_shared<gaccd::Dropout>(options),
                {x, Input(kSampleIds), Input(kUpdate)});
 }

@@ -20,6 +20,7 @@
 #include "daemon/nn/parameter.h"
 #include "daemon/tensor/flat_layout.h"
 #include "daemon/tensor/sample.h"
+#include "daemon/tensor/shape.h"
 
 namespace gaccd::nn {
 
@@ -103,9 +104,9 @@ class Recorder {
   }
   // x with values dropped with this probability (ops/pointwise/dropout.h), each call with masks of
   // its own; x itself where dropout is not recorded, or never drops. whole_samples: of each sample
-  // all values or none.
-  ValueId Dropout(std::string_view where, double probability, ValueId x,
-                  bool whole_samples = false);
+  // all values or none. cut: as in DropoutOptions.
+  ValueId Dropout(std::string_view where, double probability, ValueId x, bool whole_samples = false,
+                  std::vector<CutDimension> cut = {});
   [[nodiscard]] bool training() const { return options_.training; }
   // A block of the model ends with this value: the graph may be cut here, so that what is between
   // two cuts is computed a second time in the backward (autograd/recompute.h).

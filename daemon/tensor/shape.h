@@ -13,6 +13,12 @@ namespace gaccd {
 
 using Shape = std::vector<std::int64_t>;
 
+// A dimension of which only the first `size` of `whole` indices are there.
+struct CutDimension {
+  std::int64_t size = 0;
+  std::int64_t whole = 0;
+};
+
 using ImagePair = std::array<std::int64_t, 2>;  // of height and of width, of images or kernels
 
 // Product of the sizes; 1 for a scalar. REQUIRES: no size negative, the product fits (see

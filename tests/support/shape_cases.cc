@@ -181,6 +181,17 @@ const GraphCase kShapeCases[] = {
        return DistanceOf(
            b, b.Apply(std::make_shared<Dropout>(options), {x, ids, b.Longs("update", {12})}));
      }},
+    {"dropout_of_a_part",
+     [](GraphBench& b, const CaseSize& s) {
+       const ValueId x = Value(b, s, "x", {3 * s.rows * 2, s.in});
+       const ValueId ids = b.Longs("sample_ids", {7, 1LL << 40, 0});
+       const DropoutOptions options{.probability = 0.4F,
+                                    .seed = 3,
+                                    .layer = 5,
+                                    .cut = {{s.rows, s.rows}, {2, 3}, {s.in, s.in + 2}}};
+       return DistanceOf(
+           b, b.Apply(std::make_shared<Dropout>(options), {x, ids, b.Longs("update", {12})}));
+     }},
     {"embedding_with_padding",
      [](GraphBench& b, const CaseSize& s) {
        const ValueId ids = b.Ids("ids", {s.rows, 3}, s.out + 2);

@@ -1,9 +1,41 @@
 #include "daemon/ops/pointwise/dropout.h"
 
+#include <algorithm>
+
 #include "collectives/base/strings.h"
 #include "daemon/ops/shape_checks.h"
 
 namespace gaccd {
+
+Result<DropoutPlaces> DropoutPlaces::Make(const std::vector<CutDimension>& cut,
+                                          std::int64_t elements) {
+  if (cut.empty()) return DropoutPlaces{.width = elements};
+  std::vector<CutDimension> joined;  // innermost first; `whole` is a stride
+  std::int64_t stride = 1;
+  std::int64_t count = 1;
+  for (auto dimension = cut.rbegin(); dimension != cut.rend(); ++dimension) {
+    const bool fits = dimension->size > 0 && dimension->size <= dimension->whole;
+    if (!fits) break;
+    if (!joined.empty() && joined.back().size * joined.back().whole == stride) {
+      joined.back().size *= dimension->size;
+    } else {
+      joined.push_back({.size = dimension->size, .whole = stride});
+    }
+    stride *= dimension->whole;
+    count *= dimension->size;
+  }
+  if (count != elements || joined.size() > kMost + 1) {
+    return Status(ErrorKind::kConfig, StrCat("dropout of a part of a sample: expected ", elements,
+                                             " elements in at most ", kMost + 1, " parts, found ",
+                                             count, " in ", joined.size()));
+  }
+  DropoutPlaces places{.width = joined[0].size};
+  for (std::size_t d = 1; d < joined.size(); ++d) {
+    places.counts[kMost - d] = joined[d].size;
+    places.strides[kMost - d] = joined[d].whole;
+  }
+  return places;
+}
 
 OutputSpecs Dropout::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 3));
@@ -24,6 +56,10 @@ OutputSpecs Dropout::Infer(std::span<const ValueSpec> inputs) const {
   if (!(options_.probability >= 0 && options_.probability < 1)) {
     return Status(ErrorKind::kConfig, StrCat("dropout: expected a probability in [0, 1), found ",
                                              options_.probability));
+  }
+  const std::int64_t samples = std::max<std::int64_t>(ids.shape[0], 1);
+  if (!options_.cut.empty() && Elements(x.shape) > 0) {
+    GACCD_RETURN_IF_ERROR(DropoutPlaces::Make(options_.cut, Elements(x.shape) / samples).status());
   }
   return std::vector<ValueSpec>{x};
 }

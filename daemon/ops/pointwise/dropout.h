@@ -8,8 +8,13 @@
 // again.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "daemon/autograd/function.h"
 #include "daemon/ops/function_row.h"
+#include "daemon/tensor/host_device.h"
+#include "daemon/tensor/shape.h"
 
 namespace gaccd {
 
@@ -18,6 +23,29 @@ struct DropoutOptions {
   std::uint64_t seed = 0;   // of the job
   std::uint64_t layer = 0;  // different for every dropout of a model
   bool whole_samples = false;
+  // Of a sample that was cut (a text without its padding), outermost first: an element draws by its
+  // place in the whole sample. Empty: it was not cut.
+  std::vector<CutDimension> cut = {};
+};
+
+// Where the elements of a cut sample are in the whole one: in rows of `width` elements, of which
+// row i begins at First(i).
+struct DropoutPlaces {
+  static constexpr std::size_t kMost = 4;
+
+  std::int64_t width = 0;
+  std::int64_t counts[kMost] = {1, 1, 1, 1};  // of the dimensions of rows, outermost first
+  std::int64_t strides[kMost] = {};
+
+  // Of so many elements. kConfig: `cut` has another number of them, a dimension is larger than the
+  // whole, or more than kMost remain after joining neighbours.
+  [[nodiscard]] static Result<DropoutPlaces> Make(const std::vector<CutDimension>& cut,
+                                                  std::int64_t elements);
+  [[nodiscard]] GACCD_HOST_DEVICE std::int64_t First(std::int64_t row) const {
+    std::int64_t first = 0;
+    for (std::size_t d = kMost; d-- > 0; row /= counts[d]) first += row % counts[d] * strides[d];
+    return first;
+  }
 };
 
 // Inputs: x f32, bf16 or fp16, whose first dimension is a multiple of the samples (rows of a sample

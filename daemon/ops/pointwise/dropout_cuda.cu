@@ -34,6 +34,22 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// Of a part of a sample: whole pairs are not together.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    CutDropoutKernel(const T* x, const std::int64_t* ids, const std::int64_t* update,
+                     std::int64_t elements, std::int64_t parts, DropoutMask mask,
+                     std::uint64_t seed, std::uint64_t layer, DropoutPlaces places, T* y) {
+  const std::int64_t sample = blockIdx.x / parts;
+  const std::int64_t part = blockIdx.x % parts;
+  mask.layer = StreamKey(StreamKey(seed, static_cast<std::uint64_t>(*update)), layer);
+  const std::uint64_t key = mask.SampleKey(ids[sample]);
+  for (std::int64_t i = part * kThreads + threadIdx.x; i < elements; i += parts * kThreads) {
+    const float m = mask.At(key, places.First(i / places.width) + i % places.width);
+    y[sample * elements + i] = FromFloat<T>(ToFloat(x[sample * elements + i]) * m);
+  }
+}
+
 }  // namespace
 
 KernelResult MakeDropoutCuda(const CudaRequest& request) {
@@ -42,10 +58,16 @@ KernelResult MakeDropoutCuda(const CudaRequest& request) {
   const std::int64_t elements = request.elements() / samples;
   const std::int64_t parts = BlocksFor(elements, 2 * kThreads * kPairsPerThread);
   const LaunchShape shape{static_cast<unsigned>(samples * parts), kThreads};
+  GACCD_ASSIGN_OR_RETURN(const DropoutPlaces places, DropoutPlaces::Make(options.cut, elements));
   return MakeTypedCall(request, [=, stream = request.on.stream,
                                  mask = DropoutMask::For(static_cast<double>(options.probability))](
                                     auto t, const Call& c) {
     using T = decltype(t);
+    if (places.width != elements) {
+      return Launch(CutDropoutKernel<T>, shape, stream, "dropout", c.in<T>(0),
+                    c.in<std::int64_t>(1), c.in<std::int64_t>(2), elements, parts, mask,
+                    options.seed, options.layer, places, c.out<T>(0));
+    }
     return Launch(DropoutKernel<T>, shape, stream, "dropout", c.in<T>(0), c.in<std::int64_t>(1),
                   c.in<std::int64_t>(2), elements, parts, mask, options.seed, options.layer,
                   options.whole_samples, c.out<T>(0));

@@ -144,6 +144,9 @@ struct DropoutMask {
     const std::uint64_t bits = StreamValue(key, static_cast<std::uint64_t>(pair));
     return static_cast<std::uint32_t>(bits >> 32) < threshold ? 0.0F : scale;
   }
+  [[nodiscard]] GACCD_HOST_DEVICE float At(std::uint64_t key, std::int64_t place) const {
+    return place % 2 == 0 ? First(key, place / 2) : Second(key, place / 2);
+  }
 };
 
 // (y - t)^2, in double: the loss of a good prediction is small compared with y and t.

@@ -17,6 +17,7 @@
 #include "daemon/ops/pointwise/dropout.h"
 #include "daemon/ops/pointwise/number_functions.h"
 #include "tests/support/graph_bench.h"
+#include "tests/support/status_matchers.h"
 
 namespace gaccd {
 namespace {
@@ -72,6 +73,40 @@ TEST(DropoutTest, ASampleMayBeDroppedAsAWhole) {
   EXPECT_TRUE(kept > 16 && kept < 48) << kept;
   const std::vector<float> one = Mask({103}, 9, options);
   EXPECT_EQ(one, std::vector<float>(all.begin() + 3 * 65, all.begin() + 4 * 65));
+}
+
+TEST(DropoutTest, APartOfASampleDrawsAsInTheWhole) {
+  // Heads, rows and columns of attention; places of odd and even rows.
+  constexpr std::int64_t kHeads = 3;
+  constexpr std::int64_t kWhole = 7;
+  DropoutOptions options{.probability = 0.5F, .seed = 1, .layer = 2};
+  const std::vector<float> whole = Mask({40, 7}, 9, options, kHeads * kWhole, kWhole);
+  for (const std::int64_t size : {1, 2, 5, 7}) {
+    options.cut = {{kHeads, kHeads}, {size, kWhole}, {size, kWhole}};
+    const std::vector<float> part = Mask({40, 7}, 9, options, kHeads * size, size);
+    std::vector<float> expected;
+    for (std::int64_t row = 0; row < 2 * kHeads * kWhole; ++row) {
+      if (row % kWhole >= size) continue;
+      expected.insert(expected.end(), whole.begin() + row * kWhole,
+                      whole.begin() + row * kWhole + size);
+    }
+    EXPECT_EQ(part, expected) << size;
+  }
+  // Other forms: [length, width], [length, heads, length], and more than the kernels know.
+  options.cut = {{5, 7}, {21, 21}};
+  const auto rows = static_cast<std::ptrdiff_t>(5 * 21);
+  EXPECT_EQ(Mask({40}, 9, options, 5, 21), std::vector<float>(whole.begin(), whole.begin() + rows));
+  options.cut = {{2, 7}, {3, 3}, {4, 7}};
+  const std::vector<float> other = Mask({40}, 9, options, 6, 4);
+  EXPECT_EQ(other[4 * 5 + 3], whole[21 + 7 * 2 + 3]) << "row 1, head 2, column 3";
+  EXPECT_EQ(DropoutPlaces::Make({{2, 3}, {2, 3}, {2, 3}, {2, 3}, {2, 3}}, 32)->First(15), 120);
+  const std::vector<CutDimension> many(6, {2, 3});
+  EXPECT_THAT(
+      DropoutPlaces::Make(many, 64).status(),
+      IsError(ErrorKind::kConfig, "expected 64 elements in at most 5 parts, found 64 in 6"));
+  EXPECT_THAT(DropoutPlaces::Make({{2, 3}}, 3).status(),
+              IsError(ErrorKind::kConfig, "expected 3 elements in at most 5 parts, found 2"));
+  EXPECT_FALSE(DropoutPlaces::Make({{4, 3}}, 4).ok()) << "larger than the whole";
 }
 
 TEST(DropoutTest, KeepsTheMean) {

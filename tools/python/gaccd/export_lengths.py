@@ -23,8 +23,7 @@ def cut_lengths(context: int) -> list[int]:
 
 def shorter_graphs(builder: GraphBuilder, run: Callable[[dict[str, torch.Tensor]], torch.Tensor],
                    build: Callable[[dict[str, torch.Tensor], GraphBuilder], GraphBuilder]) -> dict[int, GraphBuilder]:
-    """By length; {} without an attention_mask, of an answer for each token, and where padding changes the prediction or
-    the length what dropout draws.
+    """By length; {} without an attention_mask, of an answer for each token, and where padding changes the prediction.
 
     run: the prediction for inputs by the names of the model's arguments; build: their graph, with the constants of another.
     """
@@ -39,28 +38,7 @@ def shorter_graphs(builder: GraphBuilder, run: Callable[[dict[str, torch.Tensor]
     before = builder
     for length in lengths:
         before = found[length] = build(_cut({one.argument: one.example for one in builder.inputs}, texts, length), before)
-        if not _drops_the_same(builder, texts[0].example.shape[1], before, length):
-            return {}
     return found
-
-
-def _dropped(builder: GraphBuilder) -> list[list[int] | None]:
-    """The sizes of a sample of which each dropout draws a number for each value; None: not known, of weights of attention."""
-    shapes = builder.shapes_by_name()
-    found: list[list[int] | None] = []
-    for name, node, _ in builder.nodes:
-        if node.op in ("dropout", "drop_samples") and node.attributes["p"]:
-            sizes = [] if node.op == "drop_samples" else shapes.get(name)
-            found.append(sizes and [abs(size) for size in sorted(sizes, key=lambda size: size > 0) if abs(size) != 1])
-    return found
-
-
-def _drops_the_same(one: GraphBuilder, length: int, other: GraphBuilder, other_length: int) -> bool:
-    """gaccd draws by the place in the sample: only the outermost size may be the length."""
-    a, b = _dropped(one), _dropped(other)
-    return len(a) == len(b) and all(
-        x is not None and y is not None and (x == y or (x[:1], y[:1], x[1:]) == ([length], [other_length], y[1:]))
-        for x, y in zip(a, b))
 
 
 def _cut(inputs: dict[str, torch.Tensor], texts: list[Input], length: int) -> dict[str, torch.Tensor]:
