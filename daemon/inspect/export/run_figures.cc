@@ -1,6 +1,7 @@
 #include "daemon/inspect/export/run_figures.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -49,8 +50,10 @@ void FigureSum::Add(const Event& event) {
   if (event.name == "eval") {
     // An evaluation has a line for each metric, one of them for its loss.
     figures_.phase_s["eval"] += event.Text("metric") == "loss" ? Seconds(event, "dur_s") : 0;
-    if (const auto value = event.Number("value")) {
-      figures_.evals[std::string(event.Text("metric"))] = *value;
+    // A value that is not finite is null: it is the newest one all the same.
+    if (event.Find("value")) {
+      constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+      figures_.evals[std::string(event.Text("metric"))] = event.Number("value").value_or(kNan);
     }
   }
   const bool has_updates = event.name == "step" || event.name == "thinned";

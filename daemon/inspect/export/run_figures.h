@@ -51,7 +51,7 @@ struct RunFigures {
   Histogram update_s;
   Histogram save_s;
   std::map<std::string, double> phase_s;           // "data", ...
-  std::map<std::string, double> evals;             // the newest value of each metric
+  std::map<std::string, double> evals;             // the newest value of each metric; may be NaN
   std::map<std::string, std::int64_t> stragglers;  // updates, by host
   std::map<std::string, std::int64_t> errors;      // failures of ranks, by ErrorKindName, "signal"
   std::map<std::string, std::int64_t> log_lines;   // "warning", "error"

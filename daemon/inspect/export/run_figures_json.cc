@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <concepts>
+#include <limits>
 #include <utility>
 
 #include "daemon/inspect/export/run_figures.h"
@@ -72,7 +73,11 @@ class Reader {
     return Assign(json.integer<T>(), value);
   }
   static bool Read(const Json& json, bool* value) { return Assign(json.boolean(), value); }
-  static bool Read(const Json& json, double* value) { return Assign(json.number(), value); }
+  // JSON has null for a number that is not finite.
+  static bool Read(const Json& json, double* value) {
+    constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+    return Assign(json.is_null() ? kNan : json.number(), value);
+  }
   static bool Read(const Json& json, std::string* value) {
     if (json.text() != nullptr) *value = *json.text();
     return json.text() != nullptr;

@@ -310,6 +310,21 @@ TEST_F(ExportTest, NoCounterFallsWhileEventsAreAdded) {
   EXPECT_EQ(bad(Badput::kOther), 0.5 + 10);  // of 570 s
 }
 
+TEST_F(ExportTest, AnEvaluationThatIsNotFiniteIsTheNewestValue) {
+  run_.Event("001-812", 52, "eval", R"(,"step":4,"metric":"loss","value":null,"dur_s":0.5)");
+  run_.Event("001-812", 52, "eval", R"(,"step":4,"metric":"accuracy","dur_s":0.5)");
+  const auto text = [&] {
+    return PrometheusText(std::vector{RunMetrics{.run = "a", .figures = Sum(run_)}});
+  };
+  const auto line = [](const char* metric, const char* value) {
+    return StrCat("gaccd_eval{run=\"a\",slurm_job_id=\"\",metric=\"", metric, "\"} ", value, "\n");
+  };
+  EXPECT_THAT(text(), HasSubstr(line("loss", "nan")));
+  EXPECT_THAT(text(), HasSubstr(line("accuracy", "0.75"))) << "the line says nothing of it";
+  run_.Event("001-812", 53, "eval", R"(,"step":5,"metric":"loss","value":1.5,"dur_s":0.5)");
+  EXPECT_THAT(text(), HasSubstr(line("loss", "1.5")));
+}
+
 TEST_F(ExportTest, AGradientThatTheLossScaleMadeTooLargeIsNoFailure) {
   RunFiles run;
   run.Event("000-812", 1, "step", StepKeys(1, 4) + R"(,"loss_scale":65536)");

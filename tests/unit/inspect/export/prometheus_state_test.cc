@@ -99,6 +99,18 @@ TEST_F(PrometheusStateTest, FiguresAreThoseOfAllEventsWhateverIsAdded) {
   EXPECT_EQ(problem_, "");
 }
 
+TEST_F(PrometheusStateTest, AnEvaluationThatIsNotFiniteIsKept) {
+  run_.Event(kFirst, 200, "eval", R"(,"step":1500,"metric":"loss","value":1.25,"dur_s":0.5)");
+  run_.Event(kFirst, 210, "eval", R"(,"step":1500,"metric":"loss","value":null,"dur_s":0.5)");
+  const std::string before = Continued();
+  EXPECT_THAT(before, HasSubstr("metric=\"loss\"} nan\n"));
+  EXPECT_EQ(before, Fresh());
+  const std::string events = Events(kFirst);
+  Overwrite(kFirst, events.find(R"("samples":48)", events.size() / 2), R"("samples":99)");
+  EXPECT_EQ(Continued(), before) << "null in the file is such a value, not damage";
+  EXPECT_NE(Fresh(), before);
+}
+
 TEST_F(PrometheusStateTest, AFileThatBecameShorterOrAnotherIsReadAnew) {
   const std::string path = run_.Path(StrCat("attempts/", kFirst, "/events.jsonl"));
   std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);

@@ -168,6 +168,16 @@ class BrowserTest(unittest.TestCase):
         self.assertEqual(self.browser.value("document.querySelectorAll('.dots[data-x=\"1\"]').length"), 2 * 6)
         self.assertEqual(self.browser.problems, [])
 
+    def test_an_evaluation_that_is_not_finite_is_said(self):
+        self.browser.open(SAMPLE, 1280)
+        figures = "{...DATA.runs[0].figures, evals: [{metric: 'accuracy', value: null}]}"
+        self.assertIn("not finite", self.browser.value(
+            f"[...sectionFigures({{figures: {figures}}}).querySelectorAll('dd')]"
+            ".find(e => e.textContent.endsWith('accuracy')).textContent"))
+        row = f"""[...comparedFigures([{{...DATA.runs[0], figures: {figures}}}], ['accuracy', 'loss'])
+          .querySelectorAll('td')].slice(6, 8).map(e => e.textContent)"""
+        self.assertEqual(self.browser.value(row), ["not finite非有限值", "-"])
+
     def test_a_phone_shows_all_of_a_reason(self):
         self.browser.open(self.page, 390)
         edges = self.browser.value("[...document.querySelectorAll('tr.why > td[colspan=\"6\"] > div')]"

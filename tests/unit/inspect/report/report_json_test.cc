@@ -291,6 +291,11 @@ TEST_F(ReportTest, DamagedValuesAreNoPoints) {
   EXPECT_EQ(Of(*infinite, "figures/evals"), R"([{"metric":"accuracy","value":null}])");
 }
 
+TEST_F(ReportTest, AnEvaluationThatIsNotFiniteIsNull) {
+  run_.Event("001-812", 62, "eval", R"(,"step":5,"metric":"accuracy","value":null,"dur_s":0.5)");
+  EXPECT_EQ(Of(Written(), "figures/evals"), R"([{"metric":"accuracy","value":null}])");
+}
+
 TEST_F(ReportTest, ARunWithoutEventsHasAReport) {
   const RunFiles run;
   run.Append("attempts/000-1/env.json", "{");
