@@ -182,7 +182,10 @@ Json PlanJson(const Event& event, const std::optional<Event>& change) {
   const auto plan = PlanWith(request, request.rounding);
   if (!plan) return {};
   Array choices;
-  for (const Rounding rounding : {Rounding::kFloor, Rounding::kExact, Rounding::kCeil}) {
+  for (const Rounding rounding :
+       {Rounding::kFloor, Rounding::kExact, Rounding::kCeil, Rounding::kNearest}) {
+    // It has the batch of floor or of ceil: only a run that asked for it shows it.
+    if (rounding == Rounding::kNearest && request.rounding != rounding) continue;
     const auto one = PlanWith(request, rounding);
     if (!one) continue;
     choices.push_back(Object{{"mode", Name(rounding)},

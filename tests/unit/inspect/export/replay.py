@@ -86,7 +86,7 @@ class Attempt:
                       reason="rank 5 on n1 was lost: it sent no heartbeat for 5 s"))
 
 
-def make(folder, ranks=240, updates=2000, attempts=3, lines=200, run="r50", noise=0.0):
+def make(folder, ranks=240, updates=2000, attempts=3, lines=200, run="r50", noise=0.0, rounding="exact"):
     folder = pathlib.Path(folder)
     random.seed(1)
     begin, done = START, 0
@@ -95,7 +95,7 @@ def make(folder, ranks=240, updates=2000, attempts=3, lines=200, run="r50", nois
         attempt.text_logs(lines)
         attempt.event("run_start", version="0.1.0", git="abc", nodes=ranks // 8, world=ranks, model="mlp",
                       flops_per_sample=2.7e13, peak_flops=989.4e12, device="cuda", gpu="NVIDIA H100 80GB HBM3")
-        attempt.event("plan", mode="exact", nodes=max(1, ranks // 8), gpus_per_node=min(8, ranks),
+        attempt.event("plan", mode=rounding, nodes=max(1, ranks // 8), gpus_per_node=min(8, ranks),
                       world=ranks, micro_batch=10, base_batch=10 * ranks, target_batch=3072,
                       effective_batch=3072, accum_steps=2, balance_ratio=0.98)
         (attempt.folder / "env.json").write_text(json.dumps(

@@ -59,10 +59,12 @@ class BrowserTest(unittest.TestCase):
         replay.make(root / "run", updates=600, lines=1, run=NAME, noise=0.02)
         replay.make(root / "other", ranks=16, updates=300, attempts=1, lines=1, noise=0.03)
         replay.make(root / "short", ranks=8, updates=1, attempts=1, lines=1)
-        cls.page, cls.both, cls.en, cls.zh, cls.short, cls.shorts = (
+        replay.make(root / "two", ranks=16, updates=2, attempts=1, lines=1, rounding="nearest")
+        cls.page, cls.both, cls.en, cls.zh, cls.short, cls.shorts, cls.two = (
             cls.report(root / f"{name}.html", *arguments) for name, arguments in {
                 "report": ("run",), "both": ("run", "other"), "en": ("run", "--language=en"),
-                "zh": ("run", "--language=zh"), "short": ("short",), "shorts": ("short", "short")}.items())
+                "zh": ("run", "--language=zh"), "short": ("short",), "shorts": ("short", "short"),
+                "two": ("two",)}.items())
         cls.browser = chromium.Chromium()
 
     @staticmethod
@@ -167,6 +169,15 @@ class BrowserTest(unittest.TestCase):
         # loss, both metrics, gradient norm, learning rate and seconds of both runs
         self.assertEqual(self.browser.value("document.querySelectorAll('.dots[data-x=\"1\"]').length"), 2 * 6)
         self.assertEqual(self.browser.problems, [])
+
+    def test_the_rounding_that_was_asked_for_is_the_one_that_is_chosen(self):
+        for page, name in ((self.two, "nearest"), (self.page, "exact")):
+            for width in (1280, 390):
+                self.browser.open(page, width)
+                self.assertEqual(self.browser.value("[...document.querySelectorAll('.bar.chosen .name')]"
+                                                    ".map(e => e.innerText.trim())"), [name])
+                self.assertEqual(self.browser.value("[...document.querySelectorAll('.bar .name')]"
+                                                    ".filter(e => e.scrollWidth > e.clientWidth).length"), 0)
 
     def test_an_evaluation_that_is_not_finite_is_said(self):
         self.browser.open(SAMPLE, 1280)

@@ -173,6 +173,28 @@ TEST_F(ReportTest, ThePlanIsWrittenWithWhatItsRanksTake) {
   EXPECT_EQ(Of(Written({&other}), "plan"), "null") << "the event does not say enough";
 }
 
+// The page marks the choice of this name.
+TEST_F(ReportTest, TheRoundingThatWasAskedForIsAmongTheChoices) {
+  EXPECT_EQ(Of(Written(), "plan/choices/3"), "nothing") << "nearest was not asked for";
+  for (const std::string_view mode : {"floor", "exact", "ceil", "nearest"}) {
+    RunFiles other;
+    other.Event("000-9", 0, "plan",
+                StrCat(R"(,"mode":")", mode, R"(","nodes":2,"gpus_per_node":8,"world":16,)",
+                       R"("micro_batch":10,"target_batch":250)"));
+    const Json page = Written({&other});
+    EXPECT_EQ(Of(page, "plan/mode"), StrCat("\"", mode, "\""));
+    const auto choices = Json::Parse(Of(page, "plan/choices"));
+    EXPECT_EQ(std::ranges::count_if(*choices->array(),
+                                    [&](const Json& one) { return *one.text("mode") == mode; }),
+              1)
+        << mode;
+    if (mode == "nearest") {
+      EXPECT_EQ(choices->array()->back().Dump(),
+                R"({"mode":"nearest","effective_batch":320,"error_ratio":0.28})");
+    }
+  }
+}
+
 // Of a change that says not all speeds, what it says is shown as it is.
 TEST_F(ReportTest, TheNewestLoadsAreThoseAfterTheLastChange) {
   EXPECT_EQ(Of(Written(), "plan/changed_after"), "0");
