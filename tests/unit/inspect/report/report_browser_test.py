@@ -170,6 +170,17 @@ class BrowserTest(unittest.TestCase):
         self.assertEqual(self.browser.value("document.querySelectorAll('.dots[data-x=\"1\"]').length"), 2 * 6)
         self.assertEqual(self.browser.problems, [])
 
+    def test_every_update_takes_its_place_in_the_phases(self):
+        # From the left edge of the first bin to the right edge of the last one.
+        edges = """document.querySelector('.area.p0').getAttribute('d').match(/[ML][0-9.]+/g)
+          .slice(0, 2 * DATA.runs[0].phases.bins.length).map(place => Number(place.slice(1)))"""
+        self.browser.open(self.two, 1280)
+        self.assertEqual(self.browser.value(edges), [0, 500, 500, 1000])
+        self.browser.open(SAMPLE, 1280)  # its last bin has one update of four
+        *others, begin, end = self.browser.value(edges)
+        self.assertEqual((len(others), others[0], end), (10, 0, 1000))
+        self.assertLess(begin, end)
+
     def test_the_rounding_that_was_asked_for_is_the_one_that_is_chosen(self):
         for page, name in ((self.two, "nearest"), (self.page, "exact")):
             for width in (1280, 390):
