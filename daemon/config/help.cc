@@ -4,6 +4,7 @@
 #include <iterator>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "collectives/base/strings.h"
 #include "daemon/config/arguments.h"
@@ -147,6 +148,23 @@ void AddWord(std::string& words, std::string_view word) {
   words += StrCat(words.empty() ? "" : " ", word);
 }
 
+// Those of its help; of submit also those of train, which make its plan and are passed on. A flag
+// of both is there once: bash would show it twice.
+std::vector<HelpEntry> CompletedFlags(Verb verb) {
+  std::vector<HelpGroup> groups = FlagGroups(verb);
+  if (verb == Verb::kSubmit) {
+    std::ranges::move(FlagGroups(Verb::kTrain), std::back_inserter(groups));
+  }
+  std::vector<HelpEntry> flags;
+  std::set<std::string> heads;
+  for (HelpGroup& group : groups) {
+    for (HelpEntry& entry : group.entries) {
+      if (heads.insert(entry.head).second) flags.push_back(std::move(entry));
+    }
+  }
+  return flags;
+}
+
 struct Completion {
   std::string verbs;    // "plan train"
   std::string actions;  // a branch for every verb that has some
@@ -170,13 +188,11 @@ Completion MakeCompletion() {
                  " && COMP_CWORD -eq 2 ]]; then\n    flags=\"", row.takes.actions, "\"\n");
     }
     std::string flags;
-    for (const HelpGroup& group : FlagGroups(row.verb)) {
-      for (const HelpEntry& entry : group.entries) {
-        const std::string name = entry.head.substr(0, entry.head.find_first_of("= "));
-        const bool takes_value = name.size() < entry.head.size() && name != "--set";
-        AddWord(flags, StrCat(name, takes_value ? "=" : ""));
-        if (done.insert(name).second) known.values += ValuesCase(name, entry.choices);
-      }
+    for (const HelpEntry& entry : CompletedFlags(row.verb)) {
+      const std::string name = entry.head.substr(0, entry.head.find_first_of("= "));
+      const bool takes_value = name.size() < entry.head.size() && name != "--set";
+      AddWord(flags, StrCat(name, takes_value ? "=" : ""));
+      if (done.insert(name).second) known.values += ValuesCase(name, entry.choices);
     }
     known.flags += StrCat("    ", row.name, ") flags=\"", flags, "\" ;;\n");
   }

@@ -90,6 +90,8 @@ class PackageTest(unittest.TestCase):
     def test_bash_completes_verbs_flags_and_choices(self):
         for words, expected in ((("pla",), ["plan"]), (("help", "jo"), ["job"]),
                                 (("plan", "--roun"), ["--rounding="]),
+                                (("submit", "--tar"), ["--target-batch="]),  # of train
+                                (("submit", "--no"), ["--nodes="]), (("submit", "--chai"), ["--chain="]),
                                 (("plan", "--rounding", "="), ["exact", "floor", "ceil", "nearest"]),
                                 (("plan", "--rounding", "=", "fl"), ["floor"]),
                                 (("ckpt", "v"), ["verify"]), (("ckpt", "ls", "run"), []),
