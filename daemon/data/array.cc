@@ -102,10 +102,42 @@ Status CheckTokens(const Array& tokens, std::int64_t vocabulary) {
             StrCat(tokens.name, ": expected a vocabulary of at most ",
                    std::numeric_limits<std::int32_t>::max(), ", found ", vocabulary)};
   }
-  if (!IsFloat(tokens.type) && tokens.shape.size() == 2 && !tokens.data.empty()) return {};
+  const bool fits = tokens.shape.size() == 1 || tokens.shape.size() == 2;
+  if (!IsFloat(tokens.type) && fits && !tokens.data.empty()) return {};
   return {ErrorKind::kData,
           StrCat(tokens.name, ": expected integers of shape [samples, length], found ",
                  Name(tokens.type), " ", ToString(tokens.shape))};
+}
+
+// As a column of f32, or of i32 where the values are integers below a number.
+Result<Column> ReadNamed(NamedArray named, std::int64_t classes, std::int64_t samples,
+                         BadRecords* bad, NodeShare* share) {
+  const bool labels = named.name == "labels" && classes > 0;
+  const bool by_label = labels || (named.name == "weights" && classes > 0);
+  if (named.array.shape.size() == 1 && !by_label) named.array.shape.push_back(1);
+  const std::int64_t end = labels ? classes : named.vocabulary;
+  if (end == 0) {
+    if (!by_label) {
+      GACCD_RETURN_IF_ERROR(CheckFeatures(named.array));
+    } else if (!IsFloat(named.array.type)) {
+      return Status(
+          ErrorKind::kData,
+          StrCat(named.array.name, ": expected weights of floats, found ", Name(named.array.type)));
+    }
+    Column column = Column::Rows(named.name, DType::kF32, std::move(named.array));
+    GACCD_RETURN_IF_ERROR(by_label ? CheckWeights(column, samples, bad, share)
+                                   : CheckFinite(column, samples, bad, share));
+    return column;
+  }
+  GACCD_RETURN_IF_ERROR(CheckTokens(named.array, end));
+  const bool of_tokens = labels && named.array.shape.size() == 2;
+  Column column = Column::Rows(named.name, DType::kI32, std::move(named.array));
+  const auto ignored =
+      of_tokens ? std::optional<std::int64_t>(kIgnoredLabel) : std::optional<std::int64_t>();
+  GACCD_RETURN_IF_ERROR(CheckIntegers(
+      column, samples, {.end = end, .or_else = ignored, .what = labels ? "labels" : "tokens"}, bad,
+      share));
+  return column;
 }
 
 }  // namespace
@@ -148,13 +180,20 @@ Result<std::unique_ptr<Dataset>> MakeArrayDataset(Array features, Array targets,
 }
 
 Result<std::unique_ptr<Dataset>> MakeArraysDataset(std::vector<NamedArray> arrays,
+                                                   std::int64_t classes,
                                                    const BadRecordRules& rules, NodeShare* share) {
   BadRecords bad(rules);
-  SampleSpec spec;
+  SampleSpec spec{.classes = classes};
   std::vector<Column> columns;
   if (arrays.empty() || arrays.size() > kMaxTensors) {
     return Status(ErrorKind::kConfig,
                   StrCat("expected 1 to ", kMaxTensors, " arrays, found ", arrays.size()));
+  }
+  const bool labelled = std::ranges::find(arrays, "labels", &NamedArray::name) != arrays.end();
+  if (labelled != (classes > 0)) {
+    return Status(ErrorKind::kConfig,
+                  labelled ? "arrays: the array 'labels' needs classes, found 0"
+                           : StrCat("arrays: ", classes, " classes need an array called 'labels'"));
   }
   const std::string first = arrays[0].array.name;
   const std::int64_t samples = arrays[0].array.shape.empty() ? 0 : arrays[0].array.shape[0];
@@ -164,17 +203,21 @@ Result<std::unique_ptr<Dataset>> MakeArraysDataset(std::vector<NamedArray> array
       return Status(ErrorKind::kConfig, StrCat("two arrays are called '", named.name, "'"));
     }
     GACCD_RETURN_IF_ERROR(CheckRows(named.array, "rows", samples, first));
-    const bool tokens = named.vocabulary > 0;
-    GACCD_RETURN_IF_ERROR(tokens ? CheckTokens(named.array, named.vocabulary)
-                                 : CheckFeatures(named.array));
-    Column column =
-        Column::Rows(named.name, tokens ? DType::kI32 : DType::kF32, std::move(named.array));
-    GACCD_RETURN_IF_ERROR(tokens ? CheckIntegers(column, samples,
-                                                 {.end = named.vocabulary, .what = "tokens"}, &bad,
-                                                 share)
-                                 : CheckFinite(column, samples, &bad, share));
     spec.vocabulary = std::max(spec.vocabulary, named.vocabulary);
+    GACCD_ASSIGN_OR_RETURN(Column column,
+                           ReadNamed(std::move(named), classes, samples, &bad, share));
     columns.push_back(std::move(column));
+  }
+  const auto find = [&](std::string_view name) {
+    return std::ranges::find_if(columns, [&](const Column& c) { return c.spec.name == name; });
+  };
+  const auto labels = find("labels");
+  const auto weights = find("weights");
+  if (classes > 0 && weights != columns.end() && weights->spec.shape != labels->spec.shape) {
+    return Status(
+        ErrorKind::kData,
+        StrCat(weights->array.name, ": expected a weight for each label, ",
+               ToString(labels->spec.shape), " a sample, found ", ToString(weights->spec.shape)));
   }
   return std::move(bad).Skip(MakeColumnDataset(std::move(columns), samples, std::move(spec)));
 }

@@ -57,11 +57,15 @@ Result<std::unique_ptr<Dataset>> MakeArrayDataset(Array features, Array targets,
 struct NamedArray {
   std::string name;
   Array array;
-  std::int64_t vocabulary = 0;  // > 0: integers below it, [samples, length]; 0: features
+  // > 0: integers below it, [samples, length]; 0: features. [samples] is [samples, 1].
+  std::int64_t vocabulary = 0;
 };
-// A sample has a tensor for each array, with its name. Errors: as above; kConfig for a name that
-// appears twice, and for more arrays than kMaxTensors.
+// A sample has a tensor for each array, with its name. classes > 0: that of "labels" has integers
+// below it, [samples] or [samples, length], and "weights", if there are, has one for each of them.
+// Errors: as above; kConfig for a name that appears twice, for "labels" without classes and the
+// other way round, and for more arrays than kMaxTensors.
 Result<std::unique_ptr<Dataset>> MakeArraysDataset(std::vector<NamedArray> arrays,
+                                                   std::int64_t classes = 0,
                                                    const BadRecordRules& rules = {},
                                                    NodeShare* share = nullptr);
 

@@ -154,7 +154,7 @@ OpenedDataset OpenSource(const ArraysSpec& source, const Opening& opening) {
     GACCD_ASSIGN_OR_RETURN(Array array, LoadNpyOf(opening, spec.path));
     arrays.push_back({spec.name, std::move(array), spec.vocabulary});
   }
-  return MakeArraysDataset(std::move(arrays), opening.rules, opening.share);
+  return MakeArraysDataset(std::move(arrays), source.classes, opening.rules, opening.share);
 }
 
 namespace {

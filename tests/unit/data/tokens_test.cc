@@ -55,6 +55,38 @@ TEST_F(TokensTest, ArraysHaveTheNamesThatTheJobGivesThem) {
   EXPECT_THAT(refused({{"image", x, 0}, {"other", one, 0}}), HasSubstr("expected 2 rows"));
 }
 
+TEST_F(TokensTest, ArraysHaveValuesAndLabelsOfSamples) {
+  const std::string id = Write("id", Npy<std::int64_t>("<i8", "(3,)", {5, 1, 0}));
+  const std::string size = Write("size", Npy<float>("<f4", "(3,)", {1, 2, 3}));
+  const std::string label = Write("label", Npy<std::int64_t>("<i8", "(3,)", {2, 0, 1}));
+  const auto arrays = [&](const std::string& labels) {
+    return std::vector<NamedArraySpec>{
+        {"user", id, 6}, {"size", size, 0}, {"labels", labels, 0}, {"weights", size, 0}};
+  };
+  const auto data = Opened(ArraysSpec{arrays(label), 3});
+  EXPECT_EQ(data->spec(), (SampleSpec{.tensors = {{"user", DType::kI32, {1}},
+                                                  {"size", DType::kF32, {1}},
+                                                  {"labels", DType::kI32, {}},
+                                                  {"weights", DType::kF32, {}}},
+                                      .classes = 3,
+                                      .vocabulary = 6}));
+  EXPECT_THAT(Read(*data, "user", {2, 0}), ElementsAre(0, 5));
+  EXPECT_THAT(Read(*data, "labels", {0, 2}), ElementsAre(2, 1));
+  const std::string of_tokens =
+      Write("of_tokens", Npy<std::int64_t>("<i8", "(3, 2)", {2, -100, 0, 1, 1, 0}));
+  EXPECT_THAT(
+      Read(*Opened(ArraysSpec{{{"user", id, 6}, {"labels", of_tokens, 0}}, 3}), "labels", {0}),
+      ElementsAre(2, -100));
+  const auto refused = [](std::vector<NamedArraySpec> some, std::int64_t classes) {
+    return std::string(OpenDataset(ArraysSpec{std::move(some), classes}, {}).status().message());
+  };
+  EXPECT_THAT(refused(arrays(label), 2), HasSubstr("expected labels in [0, 2), found 2"));
+  EXPECT_THAT(refused(arrays(of_tokens), 3), HasSubstr("expected a weight for each label, [2]"));
+  EXPECT_THAT(refused(arrays(label), 0), HasSubstr("'labels' needs classes"));
+  EXPECT_THAT(refused({{"user", id, 6}}, 3), HasSubstr("3 classes need an array called 'labels'"));
+  EXPECT_THAT(refused(arrays(size), 3), HasSubstr("expected integers of shape"));
+}
+
 TEST_F(TokensTest, ReadsAllTensors) {
   TokensSpec source = Source();
   source.lengths = Write("lengths", Npy<std::int64_t>("<i8", "(3,)", {2, 1, 2}));
