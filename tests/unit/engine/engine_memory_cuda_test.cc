@@ -5,6 +5,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/device_memory.h"
 #include "daemon/engine/planned_memory.h"
+#include "daemon/models/network.h"
 #include "tests/support/engine_on_gpu.h"
 #include "tests/support/status_matchers.h"
 
@@ -50,9 +51,8 @@ TEST_F(CudaEngineTest, ScratchCountsToo) {
 }
 
 // Before there is such an engine: by one for other sizes, and from the graphs alone.
-void ExpectPlansOthers(const EngineCase& test) {
+void ExpectPlansOthers(const EngineCase& test, const Model& model) {
   const auto comm = MakeSingle();
-  const Model model = ModelOf(test);
   const auto options = [&](std::int64_t micro_batch, std::int64_t eval_batch) {
     EngineOptions all;
     all.replica.micro_batches = {micro_batch};
@@ -84,6 +84,26 @@ void ExpectPlansOthers(const EngineCase& test) {
   // Without scratch, tables and the memory of cuBLASLt: 64 MiB at most.
   EXPECT_GT(by_graphs.device_bytes, engine->memory().device_bytes - (std::int64_t{64} << 20))
       << test.name;
+}
+void ExpectPlansOthers(const EngineCase& test) { ExpectPlansOthers(test, ModelOf(test)); }
+
+// Convolutions whose columns are more than all activations.
+TEST_F(CudaEngineTest, PlansColumnsOfConvolutions) {
+  const auto conv = [](std::int64_t in, std::int64_t out) {
+    return Conv2dSpec{.in_channels = in, .out_channels = out, .kernel_size = {3}, .padding = {1}};
+  };
+  ModelSpec spec;
+  spec.layer = {{"c1", conv(3, 64)},
+                {"r1", ReluSpec{}},
+                {"c2", conv(64, 8)},
+                {"r2", ReluSpec{}},
+                {"p2", MaxPool2dSpec{{2}}},
+                {"f", FlattenSpec{}},
+                {"fc", LinearSpec{8 * 16 * 16, 10, true}}};
+  const auto network = ValueOrThrow(MakeNetwork(spec));
+  ExpectPlansOthers({.name = "convolutions"},
+                    ValueOrThrow(Model::Make(network, LossKind::kSoftmaxCrossEntropy,
+                                             LabelledSample({3, 32, 32}, 10))));
 }
 
 TEST_F(CudaEngineTest, PlansOtherSizes) {
