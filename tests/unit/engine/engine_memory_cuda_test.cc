@@ -6,6 +6,7 @@
 #include "daemon/device/cuda/device_memory.h"
 #include "daemon/engine/planned_memory.h"
 #include "daemon/models/network.h"
+#include "tests/standin/sdpa_standin.h"
 #include "tests/support/engine_on_gpu.h"
 #include "tests/support/status_matchers.h"
 
@@ -48,6 +49,31 @@ TEST_F(CudaEngineTest, ScratchCountsToo) {
   standin::Reset({.memory_bytes = enough - kScratch / 2});
   EXPECT_THAT(MakeEngineFor(*comm, model, test),
               IsError(ErrorKind::kConfig, StrCat("scratch ", kScratch)));
+}
+
+// The library tries its attention on operands of the size that is asked for.
+TEST_F(CudaEngineTest, SizesThatDoNotFitArePlannedToo) {
+  constexpr std::int64_t kBytes = std::int64_t{400} << 20;
+  standin::Reset({.memory_bytes = std::size_t{kBytes}});
+  EngineCase test{.widths = {64, 5}, .texts = 64};
+  test.numerics.precision = Precision::kBF16;
+  const auto comm = MakeSingle();
+  EngineOptions options;
+  options.replica.micro_batches = {1};
+  options.optimizer = test.optimizer;
+  options.numerics = test.numerics;
+  options.choice = Cuda();
+  options.choice.dnn = &standin::OpenDnn;
+  const Model model = ModelOf(test);
+  const auto engine = ValueOrThrow(MakeEngine(*comm, model, options));
+  std::int64_t smaller = engine->memory().device_bytes;
+  for (const std::int64_t micro_batch : {100, 1'000, 4'000, 8'000, 20'000}) {
+    const auto planned = engine->PlanMemory({.micro_batches = {micro_batch}});
+    ASSERT_OK(planned);
+    EXPECT_GT(planned->device_bytes, smaller);
+    smaller = planned->device_bytes;
+  }
+  EXPECT_GT(smaller, kBytes);
 }
 
 // Before there is such an engine: by one for other sizes, and from the graphs alone.
