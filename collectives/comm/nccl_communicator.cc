@@ -261,12 +261,16 @@ Status NcclCommunicator::Poll() {
   if (failed.ok()) failed = FailureOfParts();
   if (failed.ok()) failed = over_->Poll();
   if (failed.ok()) return failed;
-  failed = watch_->Fail(failed);
+  GiveUp(failed);
+  return watch_->failure();
+}
+
+void NcclCommunicator::GiveUp(const Status& error) {
+  const Status failed = watch_->Fail(error);
   // Kernels of all of them may follow each other on one stream.
   for (const SplitPart& part : parts_) {
     if (const auto watch = part.watch.lock()) (void)watch->Fail(failed);
   }
-  return failed;
 }
 
 Status NcclCommunicator::FailureOfParts() const {

@@ -40,7 +40,8 @@ class NcclCommunicator final : public Communicator {
   // Also what interrupts the host's waits: kernels that spin for the lost rank end then.
   Status Poll() override;
   [[nodiscard]] std::optional<CommFailure> failure() const override;
-  void GiveUp(const Status& error) override { (void)watch_->Fail(error); }
+  // Also of the communicators that were split from this one.
+  void GiveUp(const Status& error) override;
   Status FlushSends() override { return over_->FlushSends(); }
   // NCCL connects two ranks at the first message of each direction, while both are in its call.
   Status ConnectMessages() override;

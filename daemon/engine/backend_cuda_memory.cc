@@ -162,23 +162,30 @@ Result<EngineMemory> CudaBackend::PlanMemory(const ReplicaOptions& sizes) {
   GACCD_ASSIGN_OR_RETURN(
       const auto other,
       CudaReplica::Create(*context_, model_, sizes, options_.numerics.precision, &comm_));
+  const auto planned = [&]() -> EngineMemory {
+    DeviceMemory own;
+    DeviceMemory others;
+    replica_->AddMemory(&own);
+    other->AddMemory(&others);
+    if (rows_ != nullptr) {
+      rows_->AddMemory(&own);
+      CudaRows(*model_.contrastive(), sizes, context_->compute()).AddMemory(&others);
+    }
+    own.Add("messages", replica_->stage_rings().bytes());
+    others.Add("messages", other->stage_rings().bytes());
+    EngineMemory all = memory();
+    all.device_bytes += others.bytes() - own.bytes();
+    all.kept_bytes = other->kept_bytes();
+    all.host_bytes += FoundBytes(*other) - FoundBytes(*replica_);
+    return all;
+  };
+  // Kernels are prepared on operands of their size, which may not fit where the engine does not.
+  GACCD_ASSIGN_OR_RETURN(const std::int64_t free, FreeDeviceBytes());
+  const EngineMemory without_scratch = planned();
+  if (without_scratch.device_bytes > free + memory().device_bytes) return without_scratch;
   GACCD_RETURN_IF_ERROR(other->PrepareKernels(
       {.parameters = parameters_.as<float>(), .gradients = gradients_, .places = &places()}));
-  DeviceMemory own;
-  DeviceMemory others;
-  replica_->AddMemory(&own);
-  other->AddMemory(&others);
-  if (rows_ != nullptr) {
-    rows_->AddMemory(&own);
-    CudaRows(*model_.contrastive(), sizes, context_->compute()).AddMemory(&others);
-  }
-  EngineMemory all = memory();
-  own.Add("messages", replica_->stage_rings().bytes());
-  others.Add("messages", other->stage_rings().bytes());
-  all.device_bytes += others.bytes() - own.bytes();
-  all.kept_bytes = other->kept_bytes();
-  all.host_bytes += FoundBytes(*other) - FoundBytes(*replica_);
-  return all;
+  return planned();
 }
 
 Status CudaBackend::AllocateGradients() {

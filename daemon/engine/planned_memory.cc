@@ -7,6 +7,7 @@
 #include "daemon/device/host_buffer.h"
 #include "daemon/engine/contrastive_window.h"
 #include "daemon/ops/cuda_kernels.h"
+#include "daemon/ops/image/conv2d_size.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/replica/prepared_graphs.h"
 #include "daemon/replica/stage_messages.h"
@@ -43,6 +44,10 @@ Result<EngineMemory> OnGpu(const Model& model, const EngineOptions& options) {
     FuseForCuda(graph);
     return CheckCudaKernels(graph);
   }));
+  std::int64_t columns = 0;
+  graphs.ForEach([&columns](const auto& prepared) {
+    columns = std::max(columns, MostConvColumnBytes(prepared.graph()));
+  });
   const std::vector<std::int64_t> inputs = graphs.InputBytes(model.sample());
   const std::int64_t input_bytes = std::reduce(inputs.begin(), inputs.end());
   // Where they run segment by segment, all micro-batches of an update are kept; of a stage those in
@@ -59,7 +64,7 @@ Result<EngineMemory> OnGpu(const Model& model, const EngineOptions& options) {
   const std::int64_t kept =
       batches * (graphs.kept_bytes() + input_bytes) +
       static_cast<std::int64_t>(sizeof(double)) * std::reduce(sums.begin(), sums.end());
-  std::int64_t bytes = 2 * Bytes(elements) + graphs.arena_bytes() + kept + messages +
+  std::int64_t bytes = 2 * Bytes(elements) + graphs.arena_bytes() + columns + kept + messages +
                        std::max<std::int64_t>(kInputSlotsOfGpu - batches, 0) * input_bytes;
   if (precision != Precision::kF32) bytes += Bytes(elements) / 2;
   if (const auto loss = model.contrastive()) {

@@ -1,13 +1,15 @@
-// A rank that hangs among GPUs with a sharded optimiser. By itself: where time is short for the end
-// of its streams, an engine leaves its memory to the end of the process, which the next test would
-// find.
+// A rank that hangs or fails among GPUs with a sharded optimiser. By itself: where time is short
+// for the end of its streams, an engine leaves its memory to the end of the process, which the next
+// test would find.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <memory>
 #include <thread>
+#include <utility>
 
+#include "daemon/engine/step_program.h"
 #include "daemon/train/update.h"
 #include "tests/ranks/cuda_engine_ranks.h"
 #include "tests/support/shard_runs.h"
@@ -50,6 +52,34 @@ TEST(CudaShardFailure, ARankThatHangsIsNamed) {
   EXPECT_THAT(outcomes[3].run, HasMessage(HasSubstr("rank 0 on node1 did not enter")));
   EXPECT_EQ(standin::LiveNcclComms(), 0);
   for (const int device : {-1, 0, 1, 2, 3}) EXPECT_EQ(standin::LiveBytes(device), 0) << device;
+}
+
+// The shards' communicators are parts of that of a stage, which is given up when a stage fails.
+TEST(CudaShardFailure, AGpuOfAStageThatFailsLeavesNothing) {
+  EngineCase test{.ranks = 2,
+                  .micro = 4,
+                  .target = 4,
+                  .updates = 3,
+                  .widths = {12, 20, 24, 16, 5},
+                  .shard = Sharding::kNodeOptimizer,
+                  .stages = 3,
+                  .schedule = PipelineSchedule::kZeroBubble};
+  const auto fail = [&test](int rank) -> EngineRunOptions {
+    if (rank != 3) return {};
+    return {.update = [&test, first = true](Engine& engine, Prefetcher& batches, const Plan& plan,
+                                            const UpdateSettings& settings) mutable -> Status {
+      if (std::exchange(first, false)) standin::FailKernel(37, cudaErrorIllegalAddress);
+      const StepProgram program = StageOfPipeline(plan, test.schedule, test.stages, /*stage=*/0);
+      return RunUpdate(engine, batches, program, settings);
+    }};
+  };
+  ResetGpus(6);
+  const auto outcomes = RunCudaRanks(
+      test,
+      {.bound = std::chrono::milliseconds{4'000}, .node_of = {0, 0, 0, 1, 1, 1}, .options = fail});
+  for (const RankOutcome& outcome : outcomes) EXPECT_FALSE(outcome.run.ok());
+  EXPECT_EQ(standin::LiveNcclComms(), 0);
+  for (int device = -1; device < 6; ++device) EXPECT_EQ(standin::LiveBytes(device), 0) << device;
 }
 
 }  // namespace

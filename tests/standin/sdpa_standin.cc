@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "collectives/base/cuda.h"
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/cuda_context.h"
 #include "daemon/tensor/float_types.h"
@@ -136,6 +138,17 @@ std::int64_t WorkspaceOf(const SdpaSpec& z) {
   return 1001 + rows * (z.deterministic ? 2 * z.length : 4 * z.width);
 }
 
+// What cuDNN's plan runs on once, so that it is loaded. Who asks for a plan must have the room.
+Status TryRoom(std::initializer_list<std::int64_t> all_bytes) {
+  std::vector<DeviceBuffer> buffers;
+  for (const std::int64_t bytes : all_bytes) {
+    GACCD_ASSIGN_OR_RETURN(DeviceBuffer buffer,
+                           DeviceBuffer::Allocate(static_cast<std::size_t>(bytes), "operands"));
+    buffers.push_back(std::move(buffer));
+  }
+  return Status::Ok();
+}
+
 class Plan final : public SdpaPlan {
  public:
   Plan(const SdpaSpec& spec, cudaStream_t stream) : spec_(spec), stream_(stream) {}
@@ -222,6 +235,9 @@ class Library final : public DnnLibrary {
     }
     if (spec.backward && spec.length == 1) return refused("at least 2 rows");
     GACCD_RETURN_IF_ERROR(CheckWorkspace(spec, WorkspaceOf(spec)));
+    const std::int64_t sums = spec.sequences * spec.length * spec.heads;
+    GACCD_RETURN_IF_ERROR(
+        TryRoom({6 * sums * spec.width, 6 * sums * spec.width, 4 * sums, WorkspaceOf(spec)}));
     const std::lock_guard lock(TheSetup().mutex);
     if (spec.backward && TheSetup().options.refuses_backward) return refused("no engine");
     ++TheSetup().counters.plans;
@@ -231,6 +247,9 @@ class Library final : public DnnLibrary {
   }
   Result<std::unique_ptr<ConvPlan>> Prepare(const ConvSpec& spec) override {
     GACCD_RETURN_IF_ERROR(Check(spec));
+    const ConvSize& z = spec.size;
+    GACCD_RETURN_IF_ERROR(
+        TryRoom({2 * z.image_elements(), 2 * z.results() * z.out, 4 * z.out * z.columns()}));
     const std::lock_guard lock(TheSetup().mutex);
     if (TheSetup().options.refuses_convolutions) {
       return Status(ErrorKind::kUnavailable, StrCat("cannot do the ", ToText(spec), ": no engine"));

@@ -103,7 +103,7 @@ Status RunOnce(CudnnGraph& graph, const ConvSpec& spec, cudaStream_t stream) {
 
 class CudnnLibrary final : public DnnLibrary {
  public:
-  CudnnLibrary(const CudnnApi& api, const CudaContext& context) : api_(api), context_(context) {}
+  CudnnLibrary(const CudnnApi& api, CudaContext& context) : api_(api), context_(context) {}
   ~CudnnLibrary() override {
     attentions_.clear();
     convolutions_.clear();
@@ -127,16 +127,36 @@ class CudnnLibrary final : public DnnLibrary {
  private:
   using Graph = Result<std::unique_ptr<CudnnGraph>>;
   template <typename Spec>
-  using Known = std::list<std::pair<Spec, Graph>>;
+  struct Entry {
+    Spec spec;
+    Graph graph;
+    bool ran = false;
+  };
+  template <typename Spec>
+  using Known = std::list<Entry<Spec>>;
 
-  // Equal layers of a model share a graph, or the reason why there is none.
+  // Equal layers of a model share a graph, or the reason why there is none; but not a lack of
+  // memory, which may be free later.
   template <typename Pointers, typename Spec>
   Result<std::unique_ptr<LibraryPlan<Pointers>>> PlanFor(const Spec& spec, Known<Spec>& all) {
-    auto found = std::ranges::find(all, spec, &std::pair<Spec, Graph>::first);
-    if (found == all.end()) found = all.emplace(all.end(), spec, Build(spec));
-    if (!found->second.ok()) return found->second.status();
+    auto found = std::ranges::find(all, spec, &Entry<Spec>::spec);
+    if (found == all.end()) found = all.insert(all.end(), {spec, Build(spec)});
+    if (found->graph.ok() && !found->ran) {
+      const Status ran = RunOnce(**found->graph, spec, context_.compute());
+      found->ran = ran.ok();
+      if (ran.kind() == ErrorKind::kOs) {
+        context_.AddWarning(StrCat(ToText(spec), ": not tried: ", ran.message()));
+      } else if (!ran.ok()) {
+        return ran;
+      }
+    }
+    if (!found->graph.ok()) {
+      const Status why = found->graph.status();
+      if (why.kind() == ErrorKind::kOs) all.erase(found);
+      return why;
+    }
     return std::unique_ptr<LibraryPlan<Pointers>>(
-        std::make_unique<CudnnPlan<Spec, Pointers>>(spec, **found->second));
+        std::make_unique<CudnnPlan<Spec, Pointers>>(spec, **found->graph));
   }
 
   template <typename Spec>
@@ -148,7 +168,6 @@ class CudnnLibrary final : public DnnLibrary {
     if constexpr (std::is_same_v<Spec, SdpaSpec>) {
       GACCD_RETURN_IF_ERROR(CheckWorkspace(spec, graph->workspace_bytes()));
     }
-    GACCD_RETURN_IF_ERROR(RunOnce(*graph, spec, context_.compute()));
     return graph;
   }
 
@@ -158,13 +177,13 @@ class CudnnLibrary final : public DnnLibrary {
   }
 
   const CudnnApi& api_;
-  const CudaContext& context_;
+  CudaContext& context_;
   cudnnHandle_t handle_ = nullptr;
   Known<SdpaSpec> attentions_;
   Known<ConvSpec> convolutions_;
 };
 
-Result<std::unique_ptr<DnnLibrary>> OpenCudnn(const CudaContext& context) {
+Result<std::unique_ptr<DnnLibrary>> OpenCudnn(CudaContext& context) {
   GACCD_ASSIGN_OR_RETURN(const CudnnApi* api, LoadCudnn());
   auto library = std::make_unique<CudnnLibrary>(*api, context);
   GACCD_RETURN_IF_ERROR(library->Start());

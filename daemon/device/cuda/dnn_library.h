@@ -25,6 +25,6 @@ class DnnLibrary {
 };
 
 // Starts the library on the context's GPU. kUnavailable, with the reason, when it cannot be.
-using DnnOpener = std::function<Result<std::unique_ptr<DnnLibrary>>(const CudaContext& context)>;
+using DnnOpener = std::function<Result<std::unique_ptr<DnnLibrary>>(CudaContext& context)>;
 
 }  // namespace gaccd

@@ -9,6 +9,7 @@
 #include "daemon/device/cuda/dnn_library.h"
 #include "daemon/device/cuda/matmul_cuda.h"
 #include "daemon/ops/image/conv2d_cuda.h"
+#include "daemon/ops/image/conv2d_size.h"
 #include "daemon/ops/product/linear_cuda.h"
 
 namespace gaccd {
@@ -18,25 +19,6 @@ using Call = CallKernel::Call;
 using MatmulPointer = std::shared_ptr<MatmulCuda>;
 using PlanPointer = std::shared_ptr<ConvPlan>;
 constexpr auto kBackward = MatmulCuda::Pass::kBackward;
-
-ConvSize SizeOf(const ValueSpec& x, const ValueSpec& y, const Shape& weight,
-                const Conv2dOptions& options) {
-  return {.images = x.shape[0],
-          .in = x.shape[3],
-          .out = y.shape[3],
-          .groups = options.groups,
-          .image = {x.shape[1], x.shape[2]},
-          .result = {y.shape[1], y.shape[2]},
-          .kernel = KernelOf(weight),
-          .stride = options.stride,
-          .padding = options.padding,
-          .dilation = options.dilation};
-}
-
-std::size_t ColumnBytes(const ConvSize& size, DType dtype) {
-  if (size.is_product()) return 0;
-  return static_cast<std::size_t>(size.results() * size.columns()) * SizeOf(dtype);
-}
 
 Result<MatmulPointer> Prepare(const CudaRequest& request, const MatmulCudaSpec& spec,
                               MatmulCuda::Pass pass = MatmulCuda::Pass::kForward) {
@@ -68,7 +50,7 @@ KernelResult MakeProduct(const CudaRequest& request, const ConvSize& size) {
         if (b == nullptr) return Status::Ok();
         return EnqueueAddBias(on, dtype, b, c.outputs[0], {size.results(), size.out}, false);
       },
-      ColumnBytes(size, dtype));
+      ConvColumnBytes(size, dtype));
 }
 
 // dx = the sums of the columns dy W. The columns are f32: they are rounded once.
@@ -92,7 +74,7 @@ KernelResult MakeInputProduct(const CudaRequest& request, const ConvSize& size) 
         return EnqueueSumOfColumns(on, dtype, size, static_cast<const float*>(c.scratch),
                                    c.outputs[0]);
       },
-      ColumnBytes(size, of_columns));
+      ConvColumnBytes(size, of_columns));
 }
 
 // dW = dy^T columns, or dW += : two products, one of which adds.
@@ -119,7 +101,7 @@ KernelResult MakeWeightProduct(const CudaRequest& request, const ConvSize& size)
         GACCD_RETURN_IF_ERROR(matmul.Bind(c.inputs[0], columns, nullptr, c.outputs[0], nullptr));
         return matmul.Run();
       },
-      ColumnBytes(size, dtype));
+      ConvColumnBytes(size, dtype));
 }
 
 // The library's plan; null, with a warning where there is a library, when another way has to do it.
@@ -231,8 +213,8 @@ KernelResult MakeWeightGradient(const CudaRequest& request, const ConvSize& size
 }  // namespace
 
 KernelResult MakeConv2dCuda(const CudaRequest& request) {
-  const ConvSize size = SizeOf(request.inputs[0], request.outputs[0], request.inputs[1].shape,
-                               static_cast<const Conv2d&>(request.function).options());
+  const ConvSize size = ConvSizeOf(request.inputs[0], request.outputs[0], request.inputs[1].shape,
+                                   static_cast<const Conv2d&>(request.function).options());
   GACCD_ASSIGN_OR_RETURN(const PlanPointer plan, PlanFor(request, size, ConvPass::kForward));
   if (plan != nullptr) return MakeWithWeight(request, size, plan);
   if (size.groups == 1) return MakeProduct(request, size);
@@ -247,8 +229,9 @@ KernelResult MakeConv2dCuda(const CudaRequest& request) {
 }
 
 KernelResult MakeConv2dInputGradientCuda(const CudaRequest& request) {
-  const ConvSize size = SizeOf(request.outputs[0], request.inputs[0], request.inputs[1].shape,
-                               static_cast<const Conv2dInputGradient&>(request.function).options());
+  const ConvSize size =
+      ConvSizeOf(request.outputs[0], request.inputs[0], request.inputs[1].shape,
+                 static_cast<const Conv2dInputGradient&>(request.function).options());
   GACCD_ASSIGN_OR_RETURN(const PlanPointer plan, PlanFor(request, size, ConvPass::kInputGradient));
   if (plan != nullptr) return MakeWithWeight(request, size, plan);
   if (size.groups == 1) return MakeInputProduct(request, size);
@@ -263,8 +246,8 @@ KernelResult MakeConv2dInputGradientCuda(const CudaRequest& request) {
 
 KernelResult MakeConv2dWeightGradientCuda(const CudaRequest& request) {
   const ConvSize size =
-      SizeOf(request.inputs[1], request.inputs[0], request.outputs[0].shape,
-             static_cast<const Conv2dWeightGradient&>(request.function).options());
+      ConvSizeOf(request.inputs[1], request.inputs[0], request.outputs[0].shape,
+                 static_cast<const Conv2dWeightGradient&>(request.function).options());
   if (size.groups > 1 && size.groups == size.in && size.in == size.out) {
     return MakeCall(
         request,

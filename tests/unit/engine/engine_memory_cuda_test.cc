@@ -5,6 +5,8 @@
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/device_memory.h"
 #include "daemon/engine/planned_memory.h"
+#include "daemon/models/network.h"
+#include "tests/standin/sdpa_standin.h"
 #include "tests/support/engine_on_gpu.h"
 #include "tests/support/status_matchers.h"
 
@@ -49,10 +51,34 @@ TEST_F(CudaEngineTest, ScratchCountsToo) {
               IsError(ErrorKind::kConfig, StrCat("scratch ", kScratch)));
 }
 
-// Before there is such an engine: by one for other sizes, and from the graphs alone.
-void ExpectPlansOthers(const EngineCase& test) {
+// The library tries its attention on operands of the size that is asked for.
+TEST_F(CudaEngineTest, SizesThatDoNotFitArePlannedToo) {
+  constexpr std::int64_t kBytes = std::int64_t{400} << 20;
+  standin::Reset({.memory_bytes = std::size_t{kBytes}});
+  EngineCase test{.widths = {64, 5}, .texts = 64};
+  test.numerics.precision = Precision::kBF16;
   const auto comm = MakeSingle();
+  EngineOptions options;
+  options.replica.micro_batches = {1};
+  options.optimizer = test.optimizer;
+  options.numerics = test.numerics;
+  options.choice = Cuda();
+  options.choice.dnn = &standin::OpenDnn;
   const Model model = ModelOf(test);
+  const auto engine = ValueOrThrow(MakeEngine(*comm, model, options));
+  std::int64_t smaller = engine->memory().device_bytes;
+  for (const std::int64_t micro_batch : {100, 1'000, 4'000, 8'000, 20'000}) {
+    const auto planned = engine->PlanMemory({.micro_batches = {micro_batch}});
+    ASSERT_OK(planned);
+    EXPECT_GT(planned->device_bytes, smaller);
+    smaller = planned->device_bytes;
+  }
+  EXPECT_GT(smaller, kBytes);
+}
+
+// Before there is such an engine: by one for other sizes, and from the graphs alone.
+void ExpectPlansOthers(const EngineCase& test, const Model& model) {
+  const auto comm = MakeSingle();
   const auto options = [&](std::int64_t micro_batch, std::int64_t eval_batch) {
     EngineOptions all;
     all.replica.micro_batches = {micro_batch};
@@ -84,6 +110,26 @@ void ExpectPlansOthers(const EngineCase& test) {
   // Without scratch, tables and the memory of cuBLASLt: 64 MiB at most.
   EXPECT_GT(by_graphs.device_bytes, engine->memory().device_bytes - (std::int64_t{64} << 20))
       << test.name;
+}
+void ExpectPlansOthers(const EngineCase& test) { ExpectPlansOthers(test, ModelOf(test)); }
+
+// Convolutions whose columns are more than all activations.
+TEST_F(CudaEngineTest, PlansColumnsOfConvolutions) {
+  const auto conv = [](std::int64_t in, std::int64_t out) {
+    return Conv2dSpec{.in_channels = in, .out_channels = out, .kernel_size = {3}, .padding = {1}};
+  };
+  ModelSpec spec;
+  spec.layer = {{"c1", conv(3, 64)},
+                {"r1", ReluSpec{}},
+                {"c2", conv(64, 8)},
+                {"r2", ReluSpec{}},
+                {"p2", MaxPool2dSpec{{2}}},
+                {"f", FlattenSpec{}},
+                {"fc", LinearSpec{8 * 16 * 16, 10, true}}};
+  const auto network = ValueOrThrow(MakeNetwork(spec));
+  ExpectPlansOthers({.name = "convolutions"},
+                    ValueOrThrow(Model::Make(network, LossKind::kSoftmaxCrossEntropy,
+                                             LabelledSample({3, 32, 32}, 10))));
 }
 
 TEST_F(CudaEngineTest, PlansOtherSizes) {

@@ -1,0 +1,59 @@
+// The sizes of convolutions on the GPU, and the scratch of their columns: for the makers of the
+// kernels and, also without CUDA, for what is planned from a graph alone.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "daemon/autograd/graph.h"
+#include "daemon/device/cuda/convolution.h"
+#include "daemon/ops/image/conv2d.h"
+
+namespace gaccd {
+
+[[nodiscard]] inline ConvSize ConvSizeOf(const ValueSpec& x, const ValueSpec& y,
+                                         const Shape& weight, const Conv2dOptions& options) {
+  return {.images = x.shape[0],
+          .in = x.shape[3],
+          .out = y.shape[3],
+          .groups = options.groups,
+          .image = {x.shape[1], x.shape[2]},
+          .result = {y.shape[1], y.shape[2]},
+          .kernel = KernelOf(weight),
+          .stride = options.stride,
+          .padding = options.padding,
+          .dilation = options.dilation};
+}
+
+// Of a convolution in one group that is a product of matrices.
+[[nodiscard]] inline std::size_t ConvColumnBytes(const ConvSize& size, DType dtype) {
+  if (size.is_product()) return 0;
+  return static_cast<std::size_t>(size.results() * size.columns()) * SizeOf(dtype);
+}
+
+// Of the f32 convolutions of a graph, the most of one. Those in 16 bits have what a library wants.
+[[nodiscard]] inline std::int64_t MostConvColumnBytes(const Graph& graph) {
+  std::int64_t most = 0;
+  for (const Node& node : graph.nodes()) {
+    const auto spec = [&](ValueId id) -> const ValueSpec& { return graph.value(id).spec; };
+    const auto count = [&](ValueId x, ValueId y, ValueId weight, const Conv2dOptions& options) {
+      if (options.groups > 1 || spec(x).dtype != DType::kF32) return;
+      const ConvSize size = ConvSizeOf(spec(x), spec(y), spec(weight).shape, options);
+      most = std::max(most, static_cast<std::int64_t>(ConvColumnBytes(size, DType::kF32)));
+    };
+    const Function* const function = node.function.get();
+    const auto& in = node.inputs;
+    const auto& out = node.outputs;
+    if (const auto* forward = dynamic_cast<const Conv2d*>(function)) {
+      count(in[0], out[0], in[1], forward->options());
+    } else if (const auto* by_x = dynamic_cast<const Conv2dInputGradient*>(function)) {
+      count(out[0], in[0], in[1], by_x->options());
+    } else if (const auto* by_weight = dynamic_cast<const Conv2dWeightGradient*>(function)) {
+      count(in[1], in[0], out[0], by_weight->options());
+    }
+  }
+  return most;
+}
+
+}  // namespace gaccd
