@@ -20,6 +20,7 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
+#include "daemon/config/flags_proto.h"
 
 namespace gaccd {
 namespace {
@@ -154,7 +155,9 @@ bool IsOfGaccd(int code) {
 }  // namespace
 
 bool StartsLocalRanks(const Flags& flags, const Environment& environment) {
-  return flags.local_ranks && !environment(kLocalRanksVariable);
+  // IsOf() is also true for verbs that accept a command line of train, and run once.
+  return flags.local_ranks && FindFlag("local-ranks")->IsListedFor(flags.verb) &&
+         !environment(kLocalRanksVariable);
 }
 
 Result<int> RunLocalRanks(std::int64_t ranks, char* const* argv, const Environment& environment) {

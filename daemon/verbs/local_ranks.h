@@ -17,7 +17,8 @@ namespace gaccd {
 // The variable by which a rank knows that this program started it.
 inline constexpr const char* kLocalRanksVariable = "GACCD_LOCAL_RANKS";
 
-// Whether this process is to start the ranks and is not one of them.
+// Whether this process is to start the ranks and is not one of them. False for a verb that is not
+// started on ranks: it ignores the flag, of a flag file or of a command line of train.
 [[nodiscard]] bool StartsLocalRanks(const Flags& flags, const Environment& environment);
 
 // Runs argv once more as N ranks and waits for them. Their exit code: that of the rank that failed

@@ -421,6 +421,20 @@ class BadInputTest(unittest.TestCase):
                 self.assertIn(f"{path}:2: ", text)
             self.check(74, "io", "missing", f"--flagfile={folder}/missing")
 
+    def test_local_ranks_of_a_verb_that_has_no_ranks(self):
+        """One process prints once: the flag is of train, whose flags plan accepts and a flag file shares."""
+        plan = ("plan", "--nodes=2", "--target-batch=64")
+        once = run(*plan)
+        self.assertEqual(once.returncode, 0, once.stderr)
+        self.assertEqual(run(*plan, "--local-ranks=2").stdout, once.stdout)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "a.flags")
+            pathlib.Path(path).write_text("--local-ranks=2\n")
+            self.assertEqual(run(*plan, f"--flagfile={path}").stdout, once.stdout)
+            done = run("version", f"--flagfile={path}")
+            self.assertEqual(done.stdout, run("version").stdout)
+        self.check(64, "usage", "status takes no --local-ranks", "status", "--local-ranks=2")
+
     def test_job_files(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "job.txtpb")
