@@ -58,9 +58,11 @@ Status RunPlan(const Flags& flags) {
     }
   }
   const bool tells_run = flags.job && flags.format == OutputFormat::kText;
-  GACCD_RETURN_IF_ERROR(
-      PrintOut(output.text + (tells_run ? PlannedRunText(output.job, output.plan) + memory : "")));
-  return output.verdict;
+  Status run;
+  const std::string run_text =
+      tells_run ? PlannedRunText(output.job, output.plan, &run) + memory : "";
+  GACCD_RETURN_IF_ERROR(PrintOut(output.text + run_text));
+  return output.verdict.ok() ? run : output.verdict;
 }
 
 Status RunCkpt(const Flags& flags) {

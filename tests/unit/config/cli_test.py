@@ -115,6 +115,23 @@ batch { target: 100 }  optimizer { lr: 0.1 adamw { weight_decay: 0.5 } }  epochs
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("  not known      cannot open the data file 'x.npy'", done.stdout)
 
+    def test_what_cannot_train_is_an_error_after_the_plan(self):
+        job = """name: "wrong"
+model { layer { name: "a" linear { in: 10 out: 3 } } layer { name: "b" linear { in: 4 out: 1 } }
+        loss { mean_squared_error {} } }
+data { train { synthetic { samples: 1050 } } }
+batch { target: 100 }  optimizer { lr: 0.1 sgd {} }  epochs: 3
+"""
+        small = job.replace("in: 4", "in: 3").replace("1050", "50")
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "job.txtpb")
+            for text in (job, small):
+                path.write_text(text)
+                done = run("plan", f"--job={path}", "--last-cycle=drop")
+                self.assertEqual(done.returncode, 78, done.stdout + done.stderr)
+                self.assertIn("  not known ", done.stdout)
+                self.assertIn("error (config, exit 78): ", done.stderr)
+
     def test_of_a_pipeline_a_smaller_micro_batch_is_named_where_there_is_one(self):
         job = pathlib.Path(__file__).resolve().parents[3] / "slurm" / "examples" / "mlp.txtpb"
 
