@@ -167,7 +167,8 @@ class Mpirun(unittest.TestCase):
         run = self.start(2, local=True)
         ranks = [self.pid(rank) for rank in range(2)]
         run.kill()
-        self.verdict(run, -signal.SIGKILL)
+        reason = self.verdict(run, -signal.SIGKILL)["reason"]
+        self.assertRegex(reason, "mpirun and its ranks have ended after update [0-9]+: .* killed$")
         for pid in ranks:
             self.wait_until_gone(pid)
 
