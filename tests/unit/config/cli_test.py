@@ -115,6 +115,12 @@ batch { target: 100 }  optimizer { lr: 0.1 adamw { weight_decay: 0.5 } }  epochs
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("  not known      cannot open the data file 'x.npy'", done.stdout)
 
+    def test_floor_that_rounds_up_is_warned_of(self):
+        floor = ("plan", "--nodes=2", "--micro-batch=10", "--rounding=floor")
+        self.assertIn("at least one base batch, 160 samples, more than the target of 5",
+                      run(*floor, "--target-batch=5").stderr)
+        self.assertEqual(run(*floor, "--target-batch=165").stderr, "")
+
     def test_what_cannot_train_is_an_error_after_the_plan(self):
         job = """name: "wrong"
 model { layer { name: "a" linear { in: 10 out: 3 } } layer { name: "b" linear { in: 4 out: 1 } }
