@@ -434,6 +434,10 @@ class BadInputTest(unittest.TestCase):
         self.check(78, "config", "9223372036854775807", "--nodes=9223372036854775807",
                    "--target-batch=1")
 
+    def test_a_run_folder_that_is_not_there(self):
+        for verb in ("status", "doctor", "logs"):
+            self.check(64, "usage", "'runs/nope' does not exist", verb, "runs/nope")
+
     def test_flag_files(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "a.flags")
