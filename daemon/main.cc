@@ -86,7 +86,7 @@ int Run(int argc, char** argv) {
   if (flags->group_access) LetGroupRead();
   const gaccd::Environment environment = gaccd::ProcessEnvironment();
   if (gaccd::StartsLocalRanks(*flags, environment)) {
-    return end(gaccd::RunLocalRanks(*flags->local_ranks, argv, environment), "");
+    return end(gaccd::RunLocalRanks(*flags, argv, environment), "");
   }
   const gaccd::VerbOutcome outcome =
       gaccd::RunVerb(*flags, [name](const Status& status) { PrintError(status, "", name); });

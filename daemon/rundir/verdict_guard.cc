@@ -39,6 +39,7 @@ struct VerdictGuard::Shared {
   std::array<char, 256> host;
   std::array<char, 4096> attempt_dir;
   int attempt;
+  bool local;  // gaccd --local-ranks started mpirun
   std::int64_t world;
   unsigned mode;
   std::atomic<bool> watches;
@@ -58,6 +59,7 @@ std::unique_ptr<VerdictGuard> VerdictGuard::Start(const Environment& environment
       ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
   auto* const shared = new (memory) Shared{};
+  shared->local = environment("GACCD_LOCAL_RANKS").has_value();
   const pid_t launcher = ::getppid();
   const pid_t child = ::fork();
   if (child == 0) Run(*shared, read_end.get(), launcher);
@@ -97,6 +99,15 @@ void VerdictGuard::Release() {
   shared_ = nullptr;
 }
 
+std::string VerdictGuard::AllEnded(const std::string& when, const Shared& shared) {
+  const std::string text = StrCat("mpirun and its ranks have ended", when);
+  if (shared.local) return StrCat(text, ": gaccd --local-ranks, mpirun or every rank was killed");
+  return StrCat(text,
+                ": mpirun kills them a second after the first Ctrl-C or SIGTERM; "
+                "gaccd train --local-ranks=",
+                shared.world, " gives them the time to save");
+}
+
 // In the other process.
 void VerdictGuard::Run(const Shared& shared, int alive, pid_t launcher) {
   const auto began = std::chrono::steady_clock::now();
@@ -124,10 +135,7 @@ void VerdictGuard::Run(const Shared& shared, int alive, pid_t launcher) {
   const std::string attempt_dir = shared.attempt_dir.data();
   Verdict verdict =
       MakeVerdict({ErrorKind::kUnavailable,
-                   all_ended ? StrCat("mpirun and its ranks have ended", when,
-                                      ": mpirun kills them a second after the first Ctrl-C or "
-                                      "SIGTERM; gaccd train --local-ranks=",
-                                      shared.world, " gives them the time to save")
+                   all_ended ? AllEnded(when, shared)
                              : StrCat("rank 0 on ", host, " has ended without a verdict", when)},
                   facts, attempt_dir);
   verdict.dur_s = SecondsSince(began);

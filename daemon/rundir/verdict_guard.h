@@ -43,6 +43,7 @@ class VerdictGuard {
  private:
   struct Shared;  // memory of both processes
   VerdictGuard(Shared* shared, FileDescriptor alive) : shared_(shared), alive_(std::move(alive)) {}
+  static std::string AllEnded(const std::string& when, const Shared& shared);
   [[noreturn]] static void Run(const Shared& shared, int alive, pid_t launcher);
 
   Shared* shared_;

@@ -87,6 +87,10 @@ Status CheckIsFree(const std::string& run_dir) {
     return {ErrorKind::kConfig, StrCat("job ", state->job, " is training in '", run_dir,
                                        "': stop it first (gaccd stop), or give another --run")};
   }
+  if (state->phase == RunPhase::kDone) {
+    LogWarning(StrCat("the run in '", run_dir,
+                      "' is complete: a start of it trains only where the job has more epochs"));
+  }
   if (state->phase == RunPhase::kSubmitted || state->no_rank_yet) {
     LogWarning(StrCat("job ", state->no_rank_yet ? state->job : state->submitted, " of '", run_dir,
                       "' has not begun: if it still waits, it trains by the new job text, too"));

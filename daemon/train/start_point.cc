@@ -41,7 +41,7 @@ Result<ResumePoint> ResumeFrom(Communicator& comm, const SavedRun& run, const st
   GACCD_ASSIGN_OR_RETURN(LoadOutcome outcome, LoadNewest(comm, path + "/ckpt", Accept(run)));
   if (!outcome.state) {
     return Status(ErrorKind::kData,
-                  StrCat("--resume: '", path, "/ckpt' holds no checkpoint that is complete"));
+                  StrCat("--resume: '", path, "/ckpt' holds no checkpoint that is intact"));
   }
   return ResumePoint{std::move(outcome.state), path + "/ckpt", std::move(outcome.refused)};
 }
@@ -52,7 +52,7 @@ Result<ResumePoint> ResumeAuto(Communicator& comm, const SavedRun& run, const st
   if (!outcome.state && outcome.damaged > 0) {
     return Status(ErrorKind::kData,
                   StrCat("'", folder, "' has ", outcome.damaged,
-                         " checkpoints and none is complete; --resume=never starts anew: ",
+                         " checkpoints and none is intact; --resume=never starts anew: ",
                          outcome.refused.front()));
   }
   return ResumePoint{std::move(outcome.state), folder, std::move(outcome.refused)};

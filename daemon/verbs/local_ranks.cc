@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -20,6 +21,9 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
+#include "daemon/config/flags_proto.h"
+#include "daemon/telemetry/end_events.h"
+#include "daemon/telemetry/event_text.h"
 
 namespace gaccd {
 namespace {
@@ -151,13 +155,43 @@ bool IsOfGaccd(int code) {
                        code <= static_cast<int>(ErrorKind::kNoRequeue));
 }
 
+// The folder of the newest attempt, as the link of the run folder names it; empty: none.
+std::string NewestAttempt(const Flags& flags) {
+  if (!flags.run_dir) return {};
+  char name[NAME_MAX + 1];
+  const ssize_t size =
+      ::readlink((*flags.run_dir + "/attempts/latest").c_str(), name, sizeof(name));
+  if (size <= 0) return {};
+  return StrCat(*flags.run_dir, "/attempts/", std::string(name, static_cast<std::size_t>(size)));
+}
+
+// The exit code in verdict.json, which may come a moment after the end of the ranks: where all were
+// killed, VerdictGuard writes it. Nothing where nobody wrote one.
+std::optional<int> CodeOfVerdict(const std::string& attempt_dir) {
+  constexpr int kLooks = 20;
+  constexpr useconds_t kBetween = 50'000;
+  for (int look = 0; look < kLooks; ++look) {
+    if (look > 0) ::usleep(kBetween);
+    const auto text = ReadSmallFile(attempt_dir + "/verdict.json", ErrorKind::kData);
+    if (!text.ok()) continue;
+    const auto verdict = ReadEvent<Verdict>(*text, {"verdict", "exit"});
+    if (verdict.ok() && verdict->exit > 0 && IsOfGaccd(verdict->exit)) return verdict->exit;
+    break;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 bool StartsLocalRanks(const Flags& flags, const Environment& environment) {
-  return flags.local_ranks && !environment(kLocalRanksVariable);
+  // IsOf() is also true for verbs that accept a command line of train, and run once.
+  return flags.local_ranks && FindFlag("local-ranks")->IsListedFor(flags.verb) &&
+         !environment(kLocalRanksVariable);
 }
 
-Result<int> RunLocalRanks(std::int64_t ranks, char* const* argv, const Environment& environment) {
+Result<int> RunLocalRanks(const Flags& flags, char* const* argv, const Environment& environment) {
+  const std::int64_t ranks = *flags.local_ranks;
+  const std::string before = NewestAttempt(flags);
   GACCD_RETURN_IF_ERROR(CheckNoLauncher(environment));
   ::setenv(kLocalRanksVariable, std::to_string(ranks).c_str(), 1);
   const sigset_t signals = ForwardedAnd(SIGCHLD);
@@ -165,7 +199,12 @@ Result<int> RunLocalRanks(std::int64_t ranks, char* const* argv, const Environme
   GACCD_ASSIGN_OR_RETURN(const pid_t mpirun, Start(CommandFor(ranks, argv)));
   const int state = ForwardUntilEnd(mpirun);
   const int code = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
-  if (IsOfGaccd(code) || code > 128) return code;
+  if (code > 128) {
+    // A rank was killed: the code of a signal says less than what the others found.
+    const std::string attempt_dir = NewestAttempt(flags);
+    return attempt_dir == before ? code : CodeOfVerdict(attempt_dir).value_or(code);
+  }
+  if (IsOfGaccd(code)) return code;
   return Status(ErrorKind::kUnavailable,
                 StrCat("mpirun did not start the ranks and returned ", code,
                        "; expected that 'mpirun -n ", ranks, " --oversubscribe true' works"));

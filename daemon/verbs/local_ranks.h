@@ -17,13 +17,15 @@ namespace gaccd {
 // The variable by which a rank knows that this program started it.
 inline constexpr const char* kLocalRanksVariable = "GACCD_LOCAL_RANKS";
 
-// Whether this process is to start the ranks and is not one of them.
+// Whether this process is to start the ranks and is not one of them. False for a verb that is not
+// started on ranks: it ignores the flag, of a flag file or of a command line of train.
 [[nodiscard]] bool StartsLocalRanks(const Flags& flags, const Environment& environment);
 
 // Runs argv once more as N ranks and waits for them. Their exit code: that of the rank that failed
-// first, 128 + a signal where one was ended by it. kUsage where a launcher or a SLURM job has
+// first; where one was ended by a signal, that of the verdict in the run folder, 128 + the signal
+// where there is none. kUsage where a launcher or a SLURM job has
 // started this process; kUnavailable where mpirun is not installed or does not start the ranks.
-// REQUIRES: this process has no threads; the last thing it does.
-Result<int> RunLocalRanks(std::int64_t ranks, char* const* argv, const Environment& environment);
+// REQUIRES: flags.local_ranks; this process has no threads; the last thing it does.
+Result<int> RunLocalRanks(const Flags& flags, char* const* argv, const Environment& environment);
 
 }  // namespace gaccd

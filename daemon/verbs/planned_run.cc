@@ -195,6 +195,13 @@ Status AddRun(const Job& job, const Plan& plan, std::string* text) {
   return Status::Ok();
 }
 
+// Whether a training would end with the same error wherever it ran. Files may be on the nodes
+// alone, and these may have more memory.
+bool EndsTraining(const Status& error) {
+  const bool is_memory = error.message().find("no memory for") != std::string::npos;
+  return error.kind() == ErrorKind::kData || (error.kind() == ErrorKind::kConfig && !is_memory);
+}
+
 // An error that no micro-batch fits says what would.
 Status WithModes(const Status& error, const std::string& modes) {
   return {error.kind(), modes.empty() ? error.message() : StrCat(error.message(), "\n", modes)};
@@ -202,12 +209,13 @@ Status WithModes(const Status& error, const std::string& modes) {
 
 }  // namespace
 
-std::string PlannedRunText(const Job& job, const Plan& plan) {
+std::string PlannedRunText(const Job& job, const Plan& plan, Status* error) {
   std::string text = StrCat("\nThe run of ", job.name, "\n");
   const auto resolved = WithGraphDigest(job);
   const Status known = resolved.ok() ? AddRun(*resolved, plan, &text) : resolved.status();
   if (!known.ok()) {
     text += PlanField("not known", known.message());
+    if (error != nullptr && EndsTraining(known)) *error = known;
   }
   return text;
 }

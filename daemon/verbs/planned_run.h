@@ -14,7 +14,9 @@ namespace gaccd {
 // unless the job's device is cuda: lines as those of PlanText(). Reads the headers of the data, not
 // its values. What cannot be known here is named with the reason: data that are elsewhere, a model
 // that does not fit them or this machine.
-[[nodiscard]] std::string PlannedRunText(const Job& job, const Plan& plan);
+// *error: such a reason where a training would end with it on any machine (kConfig, kData), as
+// layers or samples that do not fit.
+[[nodiscard]] std::string PlannedRunText(const Job& job, const Plan& plan, Status* error = nullptr);
 
 // --micro-batch=auto in `gaccd plan`: the plan by the memory of a rank, with its table for people
 // (MemoryTableText), which says where the copies of a checkpoint are missing for want of --run-dir.

@@ -6,6 +6,7 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/print.h"
+#include "collectives/base/strings.h"
 #include "daemon/checkpoint/ckpt_command.h"
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
@@ -52,15 +53,23 @@ Status RunPlan(const Flags& flags) {
     return ChoosePlan(job, whole, flags, &memory);
   };
   GACCD_ASSIGN_OR_RETURN(const PlanOutput output, MakePlanOutput(flags, choose));
+  const PlanRequest& asked = output.plan.request();
+  if (asked.rounding == Rounding::kFloor && asked.target_batch < output.plan.effective_batch()) {
+    LogWarning(StrCat("--rounding=floor: an update has at least one base batch, ",
+                      output.plan.effective_batch(), " samples, more than the target of ",
+                      asked.target_batch));
+  }
   if (flags.job) {
     for (const std::string& warning : ScheduleWarnings(output.job, output.plan)) {
       LogWarning(warning);
     }
   }
   const bool tells_run = flags.job && flags.format == OutputFormat::kText;
-  GACCD_RETURN_IF_ERROR(
-      PrintOut(output.text + (tells_run ? PlannedRunText(output.job, output.plan) + memory : "")));
-  return output.verdict;
+  Status run;
+  const std::string run_text =
+      tells_run ? PlannedRunText(output.job, output.plan, &run) + memory : "";
+  GACCD_RETURN_IF_ERROR(PrintOut(output.text + run_text));
+  return output.verdict.ok() ? run : output.verdict;
 }
 
 Status RunCkpt(const Flags& flags) {

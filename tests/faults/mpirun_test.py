@@ -87,6 +87,16 @@ class Mpirun(unittest.TestCase):
                 verdict = self.verdict(run, 137)
                 self.assertEqual((verdict["exit"], verdict["first_rank"]), (69, rank))
 
+    def test_a_local_rank_is_killed(self):
+        """The code is that of verdict.json, not the 137 of mpirun."""
+        for rank in (0, 2):
+            with self.subTest(rank=rank):
+                shutil.rmtree(self.dir / "run", ignore_errors=True)
+                run = self.start(3, local=True)
+                os.kill(self.pid(rank), signal.SIGKILL)
+                verdict = self.verdict(run, 69)
+                self.assertEqual((verdict["exit"], verdict["first_rank"]), (69, rank))
+
     def test_all_ranks_are_killed(self):
         run = self.start(3)
         for pid in [self.pid(rank) for rank in range(3)]:
@@ -157,7 +167,8 @@ class Mpirun(unittest.TestCase):
         run = self.start(2, local=True)
         ranks = [self.pid(rank) for rank in range(2)]
         run.kill()
-        self.verdict(run, -signal.SIGKILL)
+        reason = self.verdict(run, -signal.SIGKILL)["reason"]
+        self.assertRegex(reason, "mpirun and its ranks have ended after update [0-9]+: .* killed$")
         for pid in ranks:
             self.wait_until_gone(pid)
 

@@ -217,9 +217,12 @@ std::string Describe(const LostRank& lost, const Topology& topology) {
   const heartbeat::Progress& last = lost.last;
   const bool between =
       last.phase == Phase::kEvaluate || last.phase == Phase::kSave || last.phase == Phase::kLoad;
-  const std::string where =
-      between ? StrCat(" after update ", last.update)
-              : StrCat(" of update ", last.update + 1, ", micro-step ", last.micro_step + 1);
+  std::string where =
+      between ? StrCat(" after update ", last.update) : StrCat(" of update ", last.update + 1);
+  // In a reduction all of them are done.
+  if (!between && last.phase != Phase::kReduce) {
+    where += StrCat(", micro-step ", last.micro_step + 1);
+  }
   return StrCat(RankOnHost(lost.rank, topology.hosts), " ", what, "; last seen in ",
                 heartbeat::Name(last.phase), where);
 }

@@ -74,6 +74,11 @@ Advice AfterExit(int exit, const std::string& reason, const std::string& folder)
       return {"correct the flags or the job file (see the reason), then restart",
               "按原因修改命令行参数或作业文件，然后重新启动"};
     case ErrorKind::kData:
+      if (Mentions(reason, "checkpoints and none is intact")) {
+        return {
+            "no checkpoint can be repaired: train anew with --resume=never and another run folder",
+            "检查点无法修复：请用 --resume=never 和另一个运行目录重新训练"};
+      }
       return {StrCat("repair the file named in the reason; for a checkpoint: gaccd ckpt verify ",
                      folder),
               StrCat("修复原因中提到的文件；如果是检查点：gaccd ckpt verify ", folder)};
@@ -226,7 +231,7 @@ std::vector<Advice> Advise(const AdviceFacts& facts) {
   }
   const bool ended = state.phase == RunPhase::kStopped || state.phase == RunPhase::kFailed;
   if (!ended || !facts.stop_file) advice.push_back(AdviseOnPhase(state, ShellWord(state.folder)));
-  if (!state.suspect_hosts.empty()) {
+  if (!state.suspect_hosts.empty() && !state.job.starts_with("local-")) {  // SLURM has it
     advice.push_back({StrCat("without the suspected hosts: sbatch --exclude=", state.suspect_hosts),
                       StrCat("避开可疑主机：sbatch --exclude=", state.suspect_hosts)});
   }

@@ -34,6 +34,10 @@ Status CheckMayRead(const std::string& folder) {
 }
 
 Status NoRunFolder(const std::string& folder) {
+  if (!PathExists(folder)) {
+    return {ErrorKind::kUsage,
+            StrCat("'", folder, "' does not exist; expected what --run-dir was")};
+  }
   return {ErrorKind::kUsage,
           StrCat("'", folder,
                  "' is no run folder: it has none of STATUS.json, submit.jsonl, ledger.jsonl and "

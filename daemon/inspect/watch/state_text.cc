@@ -102,7 +102,8 @@ std::string StateText(const RunState& state) {
   }
   if (!state.reason.empty()) text += Row("reason", state.reason);
   if (!state.suspect_hosts.empty())
-    text += Row("suspects", StrCat("--exclude=", state.suspect_hosts));
+    text += Row("suspects",
+                StrCat(state.job.starts_with("local-") ? "" : "--exclude=", state.suspect_hosts));
   if (state.step > 0) {
     text += Row("progress", StrCat(state.epoch > 0 ? StrCat("epoch ", state.epoch, ", ") : "",
                                    UpdateText(state), ", ", state.samples_total, " samples"));

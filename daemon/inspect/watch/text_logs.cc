@@ -8,6 +8,7 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
+#include "daemon/inspect/watch/event_stream.h"
 #include "daemon/inspect/watch/line_reader.h"
 
 namespace gaccd {
@@ -136,7 +137,24 @@ bool TextLogs::Next(LogRecord* record) {
     *record = merger_->Pop();
     if (record->level >= filter_.least_level) return true;
   }
-  return false;
+  return NextOfVerdict(record);
+}
+
+bool TextLogs::NextOfVerdict(LogRecord* record) {
+  // It is of the run, not of a rank.
+  if (verdict_taken_ || filter_.rank || !filter_.host.empty()) return false;
+  const auto verdict = ReadEventFile(attempt_.folder + "/verdict.json");
+  if (!verdict) return false;
+  verdict_taken_ = true;
+  constexpr int kError = 2;
+  const std::int64_t exit = verdict->Whole("exit").value_or(0);
+  const std::string_view ts = verdict->Text("ts");
+  if (exit == 0 || ts.size() < 26) return false;
+  record->level = kError;
+  record->time = StrCat(ts.substr(0, 4), ts.substr(5, 2), ts.substr(8, 2), " ", ts.substr(11, 15));
+  record->text = StrCat("E", record->time, " verdict ", Printable(verdict->Text("verdict")),
+                        ", exit ", exit, ": ", Printable(verdict->Text("reason")), "\n");
+  return true;
 }
 
 std::vector<std::string> TextLogs::notes() const {

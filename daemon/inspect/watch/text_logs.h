@@ -1,4 +1,6 @@
-// TextLogs: the text logs of all ranks of one attempt (daemon/telemetry/log.h), merged by time.
+// TextLogs: the text logs of all ranks of one attempt (daemon/telemetry/log.h), merged by time,
+// then an error with the reason of verdict.json, where the attempt did not end with 0 and all ranks
+// are asked for: the ranks themselves say it on stderr.
 #pragma once
 
 #include <cstdint>
@@ -51,12 +53,14 @@ class TextLogs {
  private:
   class Source;
   TextLogs(Attempt attempt, LogFilter filter);
+  bool NextOfVerdict(LogRecord* record);
 
   Attempt attempt_;
   LogFilter filter_;
   std::vector<std::string> hosts_;
   std::set<std::string> names_;  // of the files that are known
   std::unique_ptr<Merger<Source>> merger_;
+  bool verdict_taken_ = false;
 };
 
 }  // namespace gaccd

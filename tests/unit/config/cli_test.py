@@ -115,6 +115,29 @@ batch { target: 100 }  optimizer { lr: 0.1 adamw { weight_decay: 0.5 } }  epochs
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("  not known      cannot open the data file 'x.npy'", done.stdout)
 
+    def test_floor_that_rounds_up_is_warned_of(self):
+        floor = ("plan", "--nodes=2", "--micro-batch=10", "--rounding=floor")
+        self.assertIn("at least one base batch, 160 samples, more than the target of 5",
+                      run(*floor, "--target-batch=5").stderr)
+        self.assertEqual(run(*floor, "--target-batch=165").stderr, "")
+
+    def test_what_cannot_train_is_an_error_after_the_plan(self):
+        job = """name: "wrong"
+model { layer { name: "a" linear { in: 10 out: 3 } } layer { name: "b" linear { in: 4 out: 1 } }
+        loss { mean_squared_error {} } }
+data { train { synthetic { samples: 1050 } } }
+batch { target: 100 }  optimizer { lr: 0.1 sgd {} }  epochs: 3
+"""
+        small = job.replace("in: 4", "in: 3").replace("1050", "50")
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "job.txtpb")
+            for text in (job, small):
+                path.write_text(text)
+                done = run("plan", f"--job={path}", "--last-cycle=drop")
+                self.assertEqual(done.returncode, 78, done.stdout + done.stderr)
+                self.assertIn("  not known ", done.stdout)
+                self.assertIn("error (config, exit 78): ", done.stderr)
+
     def test_of_a_pipeline_a_smaller_micro_batch_is_named_where_there_is_one(self):
         job = pathlib.Path(__file__).resolve().parents[3] / "slurm" / "examples" / "mlp.txtpb"
 
@@ -411,6 +434,10 @@ class BadInputTest(unittest.TestCase):
         self.check(78, "config", "9223372036854775807", "--nodes=9223372036854775807",
                    "--target-batch=1")
 
+    def test_a_run_folder_that_is_not_there(self):
+        for verb in ("status", "doctor", "logs"):
+            self.check(64, "usage", "'runs/nope' does not exist", verb, "runs/nope")
+
     def test_flag_files(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "a.flags")
@@ -420,6 +447,20 @@ class BadInputTest(unittest.TestCase):
                 text = self.check(64, "usage", quoted, f"--flagfile={path}")
                 self.assertIn(f"{path}:2: ", text)
             self.check(74, "io", "missing", f"--flagfile={folder}/missing")
+
+    def test_local_ranks_of_a_verb_that_has_no_ranks(self):
+        """One process prints once: the flag is of train, whose flags plan accepts and a flag file shares."""
+        plan = ("plan", "--nodes=2", "--target-batch=64")
+        once = run(*plan)
+        self.assertEqual(once.returncode, 0, once.stderr)
+        self.assertEqual(run(*plan, "--local-ranks=2").stdout, once.stdout)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "a.flags")
+            pathlib.Path(path).write_text("--local-ranks=2\n")
+            self.assertEqual(run(*plan, f"--flagfile={path}").stdout, once.stdout)
+            done = run("version", f"--flagfile={path}")
+            self.assertEqual(done.stdout, run("version").stdout)
+        self.check(64, "usage", "status takes no --local-ranks", "status", "--local-ranks=2")
 
     def test_job_files(self):
         with tempfile.TemporaryDirectory() as folder:

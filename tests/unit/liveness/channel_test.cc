@@ -409,6 +409,9 @@ TEST(Heartbeat, TheMessageSaysWhoWhereAndWhat) {
   EXPECT_EQ(Describe(lost, topology),
             "rank 1 on n1 has been silent for 5.1 s: stopped or cut off; last seen in compute of "
             "update 12, micro-step 3");
+  LostRank reduces = lost;
+  reduces.last.phase = Phase::kReduce;
+  EXPECT_THAT(Describe(reduces, topology), testing::EndsWith("last seen in reduce of update 12"));
   LostRank between = lost;
   for (const Phase phase : {Phase::kEvaluate, Phase::kSave}) {
     between.last = {.phase = phase, .update = 12};

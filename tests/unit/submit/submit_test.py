@@ -126,6 +126,14 @@ class Submit(unittest.TestCase):
         self.assertIn(f"job 17 of '{run}' has not begun", again.stderr)
         self.assertIn("remove the file", self.call("stop", run).stdout)
 
+    def test_a_complete_run_is_warned_of(self):
+        run = self.runs / "r50"
+        run.mkdir(parents=True, mode=0o700)
+        (run / "STATUS.json").write_text('{"ts":"2026-11-20T03:00:00.000000Z","job":"17",'
+                                         '"attempt_dir":"attempts/000-17","state":"done","exit":0}')
+        done = self.submit("--run=r50", "--dry-run")
+        self.assertIn(f"the run in '{run}' is complete", done.stderr)
+
     def test_a_job_that_left_no_word_is_what_slurm_says_of_it(self):
         self.submit("--run=r", "--chain=2")
         run = self.runs / "r"

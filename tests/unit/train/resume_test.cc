@@ -351,7 +351,7 @@ TEST_F(ResumeTest, AutoTakesTheNewestThatIsWholeAndSaysWhatItPassedOver) {
   for (const std::int64_t step : {6, 12})
     std::filesystem::resize_file(PathOf(step) + "/MANIFEST", 9);
   const auto none = Train(job, 2, 0, "auto");
-  EXPECT_THAT(none, IsError(ErrorKind::kData, "3 checkpoints and none is complete"))
+  EXPECT_THAT(none, IsError(ErrorKind::kData, "3 checkpoints and none is intact"))
       << "not silently from the start";
 }
 

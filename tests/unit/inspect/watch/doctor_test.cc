@@ -173,6 +173,16 @@ TEST(Advise, FollowsFromPhaseExitAndFiles) {
   EXPECT_THAT(AdviceFor(RunPhase::kFailed, 93, false, true), HasSubstr("rm '/runs/a b/HOLD'"));
 }
 
+TEST(Advise, NothingOfSlurmForALocalJob) {
+  RunState state{.folder = "/runs/a", .job = "local-4711", .phase = RunPhase::kStopped};
+  state.exit = 69;
+  state.suspect_hosts = "n3";
+  for (const Advice& one : Advise({.state = state})) {
+    EXPECT_THAT(one.en, Not(HasSubstr("sbatch")));
+    EXPECT_THAT(one.zh, Not(HasSubstr("sbatch")));
+  }
+}
+
 TEST(Advise, FollowsFromTheReasonWhereTheCodeHasSeveral) {
   const auto failed = [](int exit, const char* reason) {
     return AdviceFor(RunPhase::kFailed, exit, false, false, reason);
@@ -183,6 +193,8 @@ TEST(Advise, FollowsFromTheReasonWhereTheCodeHasSeveral) {
   EXPECT_THAT(failed(74, "cannot write '/d/x': No space left on device"), HasSubstr("free space"));
   EXPECT_THAT(failed(78, "no memory for activations: wanted 9 bytes, 3 are free"),
               HasSubstr("--mem"));
+  EXPECT_THAT(failed(65, "'/r/ckpt' has 3 checkpoints and none is intact; --resume=never"),
+              AllOf(HasSubstr("another run folder"), Not(HasSubstr("repair the file"))));
   // After `rm STOP`, as the advice was.
   const std::string stopped =
       AdviceFor(RunPhase::kStopped, 93, false, false, "stopped by the file STOP after update 7");

@@ -87,6 +87,22 @@ TEST_F(LogsTest, FiltersByRankHostLevelAndAttempt) {
   EXPECT_EQ(Messages({.attempt = "1"}), "later|");
 }
 
+TEST_F(LogsTest, TheReasonOfTheEndIsTheLastError) {
+  Log("000-812", 0, 'I', 1, "begin");
+  run_.Append("attempts/000-812/verdict.json",
+              RunFiles::Line(59, "verdict", 1,
+                             R"(,"verdict":"requeue","exit":69,"reason":"rank 2 was killed")"));
+  Log("001-812", 0, 'I', 2, "again");
+  run_.Append("attempts/001-812/verdict.json",
+              RunFiles::Line(60, "verdict", 1, R"(,"verdict":"done","exit":0,"reason":"")"));
+  const std::string all = Messages({});
+  EXPECT_THAT(all, HasSubstr("begin|E20261120 "));
+  EXPECT_THAT(all, HasSubstr(" verdict requeue, exit 69: rank 2 was killed|# attempt 001-812|"));
+  EXPECT_THAT(all, testing::EndsWith("again|"));
+  EXPECT_THAT(Messages({.filter = {.least_level = 2}}), HasSubstr("rank 2 was killed"));
+  EXPECT_EQ(Messages({.attempt = "0", .filter = {.rank = 0}}), "begin|");
+}
+
 TEST_F(LogsTest, TornLinesAndControlCharactersDoNoHarm) {
   Log("000-812", 0, 'I', 1, "a\x1b[2Jb");
   run_.Append("attempts/000-812/log/r00000.gaccd.INFO.20261120-030000.4700", "I20261120 03:0");
