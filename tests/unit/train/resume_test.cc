@@ -419,7 +419,8 @@ TEST_F(ResumeTest, AnotherRunIsRefusedByName) {
                 j.data.class_name = {"pos", "neg"};
               }),
               HasSubstr("class 0 is 'neg'"));
-  EXPECT_THAT(error([](Job& j) { j.batch.target = 31; }), HasSubstr("the effective batch 32"));
+  EXPECT_THAT(error([](Job& j) { j.batch.target = 31; }),
+              HasSubstr("the effective batch 32, this job has 31; a target_schedule"));
   EXPECT_THAT(error([](Job& j) { j.data.shuffle = false; }),
               HasSubstr("data.shuffle: true -> false"));
   EXPECT_THAT(error([](Job& j) { j.batch.last_cycle = LastCycle::kCarry; }),
