@@ -30,15 +30,26 @@ Result<CheckpointLease> CheckpointWriter::Claim(Communicator& comm,
   Result<std::string> numbers = std::string();
   if (comm.rank() == 0) {
     auto lease = TakeLease(options, me);
-    if (lease.ok()) claimed.lease = *std::move(lease);
-    numbers =
-        claimed.lease
-            ? Result<std::string>(StrCat(claimed.lease->epoch(), " ", claimed.lease->job_since()))
-            : Result<std::string>(lease.status());
+    if (!lease.ok()) {
+      numbers = lease.status();
+    } else {
+      claimed.lease = *std::move(lease);
+      const TrainingStart& training = claimed.lease->training();
+      numbers = StrCat(claimed.lease->epoch(), " ", claimed.lease->job_since(), " ", training.since,
+                       " ", training.from);
+    }
   }
   GACCD_ASSIGN_OR_RETURN(numbers, ShareFromRankZero(comm, numbers));
-  std::istringstream(*numbers) >> claimed.epoch >> claimed.job_since;
+  std::istringstream fields(*numbers);
+  fields >> claimed.epoch >> claimed.job_since >> claimed.training.since;
+  fields.get();
+  std::getline(fields, claimed.training.from, '\0');
   return claimed;
+}
+
+Status CheckpointLease::BeginTraining(const std::string& from) {
+  training = {.since = epoch, .from = from};
+  return lease ? lease->BeginTraining(from) : Status::Ok();
 }
 
 }  // namespace gaccd

@@ -12,6 +12,7 @@
 
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
+#include "daemon/checkpoint/lease.h"
 #include "daemon/checkpoint/saved_job.h"
 #include "daemon/checkpoint/shard.h"
 
@@ -166,7 +167,16 @@ Status CheckComplete(const std::string& folder, const Generation& generation) {
   return Status::Ok();
 }
 
-std::optional<Generation> FindBest(const std::string& folder, const std::vector<Generation>& all) {
+std::vector<Generation> Since(std::vector<Generation> all, std::int64_t since) {
+  std::erase_if(all, [&](const Generation& one) { return one.epoch < since; });
+  return all;
+}
+
+std::optional<Generation> FindBest(const std::string& folder,
+                                   const std::vector<Generation>& generations) {
+  // Another training may have a checkpoint of the same update.
+  std::vector<Generation> all = Since(generations, NewestTraining(folder).since);
+  if (all.empty()) all = generations;
   const std::int64_t step = BestStep(folder, all);
   const auto best = std::ranges::find_if(all, [&](const Generation& one) {
     return one.committed && one.step == step && one.micro_step == 0 &&
@@ -237,8 +247,9 @@ Status RemoveGeneration(const std::string& folder, const Generation& generation)
 }
 
 Result<Pruned> Prune(const std::string& folder, const KeepPolicy& policy, std::int64_t epoch,
-                     const std::function<bool(const Generation&)>& intact) {
-  GACCD_ASSIGN_OR_RETURN(const std::vector<Generation> all, ListGenerations(folder));
+                     const std::function<bool(const Generation&)>& intact, std::int64_t since) {
+  GACCD_ASSIGN_OR_RETURN(std::vector<Generation> all, ListGenerations(folder));
+  std::erase_if(all, [&](const Generation& one) { return one.committed && one.epoch < since; });
   std::vector<bool> complete;
   std::int64_t good = 0;
   for (const Generation& one : all) {

@@ -70,7 +70,8 @@ Result<Manifest> ReadManifest(const std::string& folder, const Generation& gener
 [[nodiscard]] Status CheckComplete(const std::string& folder, const Generation& generation);
 
 // The one of the best evaluation, as the newest that has a readable manifest tells. Empty: there
-// was no evaluation, or that checkpoint is not there or not complete. `all`: newest first.
+// was no evaluation, or that checkpoint is not there or not complete. Those of a training before
+// the newest one (lease.h) are not looked at while that one has any. `all`: newest first.
 [[nodiscard]] std::optional<Generation> FindBest(const std::string& folder,
                                                  const std::vector<Generation>& all);
 
@@ -95,15 +96,20 @@ struct KeepPolicy {
 // The manifest first, so that a half-removed generation is none.
 Status RemoveGeneration(const std::string& folder, const Generation& generation);
 
+// Those of the epochs from `since` on.
+[[nodiscard]] std::vector<Generation> Since(std::vector<Generation> all, std::int64_t since);
+
 struct Pruned {
   std::vector<std::string> removed;  // names
   int left = 0;                      // so many could not be removed,
   std::string why;                   // "step-...: why; step-...: why"
 };
 // ToRemove() carried out, as far as it can be. `intact`, when given, is a stricter check of the
-// newest ones that are to stay: one that fails it counts for nothing. An error: the folder cannot
-// be read.
+// newest ones that are to stay: one that fails it counts for nothing. What was committed before
+// epoch `since` belongs to another training: it neither counts nor is removed. An error: the folder
+// cannot be read.
 Result<Pruned> Prune(const std::string& folder, const KeepPolicy& policy, std::int64_t epoch,
-                     const std::function<bool(const Generation&)>& intact = {});
+                     const std::function<bool(const Generation&)>& intact = {},
+                     std::int64_t since = 0);
 
 }  // namespace gaccd

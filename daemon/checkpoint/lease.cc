@@ -20,6 +20,8 @@ namespace {
 constexpr std::string_view kPrefix = ".epoch-";
 constexpr std::int64_t kMaxEpoch = 999'999'999;
 constexpr int kMaxTries = 100;
+constexpr std::size_t kMaxClaimBytes = 8192;  // a path may be in it
+constexpr std::string_view kBegun = "\nbegun ";
 
 std::string ClaimName(std::int64_t epoch) {
   char name[32];
@@ -65,7 +67,7 @@ std::string ClaimLine(const OwnerName& me) {
 }
 
 Result<std::string> ReadClaim(const std::string& folder, std::int64_t epoch) {
-  return ReadStart(StrCat(folder, "/", ClaimName(epoch)), 1024);
+  return ReadStart(StrCat(folder, "/", ClaimName(epoch)), kMaxClaimBytes);
 }
 
 // From which epoch on the job `job` has been the only writer, if it took `epoch` last; else 0. The
@@ -82,7 +84,47 @@ std::int64_t SinceOf(const std::string& folder, std::int64_t epoch, const std::s
   return error == std::errc() && since >= 1 && since <= epoch ? since : 0;
 }
 
+// The third line of a claim, up to its end: "begun 7 from never".
+TrainingStart ParseTraining(const std::string& claim) {
+  const std::size_t at = claim.find(kBegun);
+  if (at == std::string::npos) return {};
+  std::string_view rest = std::string_view(claim).substr(at + kBegun.size());
+  TrainingStart training;
+  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), training.since);
+  if (error != std::errc() || training.since < 1 || training.since > kMaxEpoch) return {};
+  rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
+  constexpr std::string_view kFrom = " from ";
+  if (!rest.starts_with(kFrom) || !rest.ends_with("\n")) return {};
+  rest.remove_prefix(kFrom.size());
+  rest.remove_suffix(1);
+  training.from = rest;
+  return training;
+}
+
+std::string TrainingLine(const TrainingStart& training) {
+  if (training.since == 0) return {};
+  return StrCat(kBegun.substr(1), training.since, " from ", training.from, "\n");
+}
+
+// Of the newest claim that has a text: one whose writer was killed while it took it has none.
+TrainingStart TrainingOf(const std::string& folder, const std::vector<std::string>& names) {
+  std::vector<std::int64_t> epochs;
+  for (const std::string& name : names) epochs.push_back(ClaimedEpoch(name));
+  std::sort(epochs.rbegin(), epochs.rend());
+  for (const std::int64_t epoch : epochs) {
+    if (epoch == 0) break;
+    const auto claim = ReadClaim(folder, epoch);
+    if (claim.ok() && claim->ends_with("\n")) return ParseTraining(*claim);
+  }
+  return {};
+}
+
 }  // namespace
+
+TrainingStart NewestTraining(const std::string& folder) {
+  const auto names = ListFolder(folder, kMaxEntries);
+  return names.ok() ? TrainingOf(folder, *names) : TrainingStart();
+}
 
 Result<WriterLease> WriterLease::Take(const std::string& folder, const OwnerName& me,
                                       const OwnerPatience& patience) {
@@ -111,16 +153,25 @@ Result<WriterLease> WriterLease::TakeNext(const std::string& folder, const Owner
     if (!claim.valid()) return ErrnoStatus("cannot create", path);
     const std::int64_t earlier = SinceOf(folder, highest, me.job);
     const std::int64_t since = earlier > 0 ? earlier : highest + 1;
-    std::string text = StrCat(ClaimLine(me), "since ", since, "\n");
+    TrainingStart training = TrainingOf(folder, names);
+    std::string text = StrCat(ClaimLine(me), "since ", since, "\n", TrainingLine(training));
     if (const auto last = ReadClaim(folder, highest); keeps_claim && last.ok()) text = *last;
     GACCD_RETURN_IF_ERROR(WriteAll(claim.get(), text, path));
     if (::fsync(claim.get()) != 0) return ErrnoStatus("cannot make durable", path);
     GACCD_RETURN_IF_ERROR(SyncFolder(folder));
     RemoveOldClaims(folder, names, highest + 1);
-    return WriterLease(folder, *std::move(owner), highest + 1, since);
+    return WriterLease(folder, *std::move(owner), highest + 1, since, std::move(training));
   }
   return Status(ErrorKind::kIo, StrCat("'", folder, "': no writer epoch in ", kMaxTries,
                                        " tries: too many runs start at once"));
+}
+
+Status WriterLease::BeginTraining(const std::string& from) {
+  training_ = {.since = epoch_, .from = from};
+  GACCD_ASSIGN_OR_RETURN(std::string claim, ReadClaim(folder_, epoch_));
+  if (const std::size_t at = claim.find(kBegun); at != std::string::npos) claim.resize(at + 1);
+  return ReplaceFile(StrCat(folder_, "/", ClaimName(epoch_)),
+                     StrCat(claim, TrainingLine(training_)), /*durable=*/true);
 }
 
 Status WriterLease::Check() const {

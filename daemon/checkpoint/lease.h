@@ -9,6 +9,9 @@
 //    has been replaced: Check() fails and it commits nothing more. What slips between its check and
 //    its rename does no harm: the generation has the old epoch in its name, so the new writer
 //    neither overwrites nor prefers it.
+//
+// The file of the newest epoch also says where the newest training of the folder begins, if another
+// one was there before it (--resume=never): every claim hands that on.
 #pragma once
 
 #include <chrono>
@@ -23,6 +26,15 @@ namespace gaccd {
 // How often a lease is to show a sign of life.
 inline constexpr std::chrono::seconds kLeasePeriod{10};
 
+// Where the newest training of a checkpoint folder begins.
+struct TrainingStart {
+  std::int64_t since = 0;  // generations of earlier epochs belong to another training; 0: none does
+  std::string from;  // what --resume said: "never", or an absolute path; empty where since is 0
+};
+
+// As the newest claim of the folder tells.
+[[nodiscard]] TrainingStart NewestTraining(const std::string& folder);
+
 class WriterLease {
  public:
   // Error kConfig names the owner: job, process, host. kIo: the folder cannot be written.
@@ -36,6 +48,10 @@ class WriterLease {
   // The first epoch of this job: an earlier attempt took it, or it is epoch(). Generations from it
   // on belong to this job.
   [[nodiscard]] std::int64_t job_since() const { return job_since_; }
+  [[nodiscard]] const TrainingStart& training() const { return training_; }
+  // From this epoch on the folder belongs to a training that began anew, or `from` a checkpoint of
+  // another one. For good: a start that saves nothing does not bring back the one before.
+  Status BeginTraining(const std::string& from);
   // kConfig when another writer has a higher epoch or the folder was replaced; kIo when that cannot
   // be found out.
   [[nodiscard]] Status Check() const;
@@ -45,16 +61,19 @@ class WriterLease {
  private:
   static Result<WriterLease> TakeNext(const std::string& folder, const OwnerName& me,
                                       const OwnerPatience& patience, bool keeps_claim);
-  WriterLease(std::string folder, FolderOwner owner, std::int64_t epoch, std::int64_t job_since)
+  WriterLease(std::string folder, FolderOwner owner, std::int64_t epoch, std::int64_t job_since,
+              TrainingStart training)
       : folder_(std::move(folder)),
         owner_(std::move(owner)),
         epoch_(epoch),
-        job_since_(job_since) {}
+        job_since_(job_since),
+        training_(std::move(training)) {}
 
   std::string folder_;
   FolderOwner owner_;
   std::int64_t epoch_;
   std::int64_t job_since_;
+  TrainingStart training_;
 };
 
 }  // namespace gaccd

@@ -131,7 +131,8 @@ void CommitTask(SaveState& state, PendingSave& save) {
   if (!status.ok()) return;
   const Status pruned = Safely([&]() -> Status {
     GACCD_ASSIGN_OR_RETURN(const Pruned done,
-                           Prune(state.options.folder, state.options.keep, state.epoch));
+                           Prune(state.options.folder, state.options.keep, state.epoch,
+                                 /*intact=*/{}, state.since));
     return done.left == 0 ? Status::Ok() : Status(ErrorKind::kIo, done.why);
   });
   const std::lock_guard lock(state.mutex);
@@ -158,7 +159,8 @@ Status CheckSpace(const SaveState& state, std::span<const BufferSpec> buffers) {
   }
   // Those of the attempts before have their room.
   const auto kept = static_cast<std::uint64_t>(state.options.keep.newest) + state.options.keep.best;
-  const std::uint64_t missing = kept - std::min<std::uint64_t>(kept, there->size()) + 2;
+  const std::uint64_t missing =
+      kept - std::min<std::uint64_t>(kept, Since(*there, state.since).size()) + 2;
   const std::uint64_t free = std::uint64_t{info.f_bavail} * info.f_frsize;
   if (free / missing >= bytes) return Status::Ok();
   return {ErrorKind::kIo,

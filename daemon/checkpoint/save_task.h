@@ -40,6 +40,7 @@ struct SaveState {
   int rank = 0;
   int world = 1;
   std::int64_t epoch = 0;
+  std::int64_t since = 0;            // the first epoch of this training
   std::optional<WriterLease> lease;  // rank 0
 
   // `mutex` guards what follows and what the tasks fill in of a PendingSave.

@@ -150,10 +150,18 @@ Status CheckSameSamples(const Manifest& manifest, const Job& saved, const Job& j
                         const Plan& plan, std::int64_t dataset_samples) {
   const RunCursor& cursor = manifest.cursor;
   if (cursor.dataset_samples != dataset_samples) {
-    return Differs("a data set of", cursor.dataset_samples, dataset_samples);
+    return {ErrorKind::kConfig,
+            StrCat(Differs("a data set of", cursor.dataset_samples, dataset_samples).message(),
+                   " samples; to take only the weights: ", kTakeWeights)};
   }
   if (manifest.plan->effective_batch() != plan.effective_batch()) {
-    return Differs("the effective batch", manifest.plan->effective_batch(), plan.effective_batch());
+    return {ErrorKind::kConfig,
+            StrCat(Differs("the effective batch", manifest.plan->effective_batch(),
+                           plan.effective_batch())
+                       .message(),
+                   "; a target_schedule with stage { at_update: N target: M } changes it in a run; "
+                   "to take only the weights: ",
+                   kTakeWeights)};
   }
   const Status classes = CheckSameClasses({saved.data.class_name, "the checkpoint"},
                                           {job.data.class_name, "the data of this job"});

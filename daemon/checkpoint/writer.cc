@@ -59,6 +59,7 @@ CheckpointWriter::CheckpointWriter(Communicator& comm, const CheckpointOptions& 
   state_->rank = comm.rank();
   state_->world = comm.size();
   state_->epoch = lease.epoch;
+  state_->since = lease.training.since;
   state_->lease = std::move(lease.lease);
 }
 

@@ -102,7 +102,12 @@ using SaveListener = std::function<void(const SaveEvent&)>;
 struct CheckpointLease {
   std::int64_t epoch = 0;
   std::int64_t job_since = 0;        // the first epoch of this job: lease.h
+  TrainingStart training;            // the newest of the folder
   std::optional<WriterLease> lease;  // on rank 0
+
+  // The folder belongs to another training from now on: WriterLease::BeginTraining(). Called on all
+  // ranks; rank 0 writes.
+  Status BeginTraining(const std::string& from);
 };
 
 struct PendingSave;

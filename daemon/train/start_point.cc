@@ -1,5 +1,8 @@
 #include "daemon/train/start_point.h"
 
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "collectives/base/files.h"
@@ -69,7 +72,37 @@ Result<ResumePoint> FindResumePoint(Communicator& comm, const SavedRun& run,
   }
   if (source.from == "never") return ResumePoint{};
   if (source.from != "auto") return ResumeFrom(comm, run, source.from);
-  return ResumeAuto(comm, run, source.folder, 0);
+  GACCD_ASSIGN_OR_RETURN(ResumePoint own,
+                         ResumeAuto(comm, run, source.folder, source.training.since));
+  const std::string& began = source.training.from;
+  if (own.state || began.empty() || began == "never") return own;
+  return ResumeFrom(comm, run, began);
+}
+
+std::string ResumeSource::NewTraining(const ResumePoint& found) const {
+  if (from == "auto") return {};
+  if (!found.state) return "never";
+  std::error_code error;
+  const bool own = std::filesystem::equivalent(found.folder, folder, error);
+  if (own && found.state->generation.epoch >= training.since) return {};
+  const std::filesystem::path path = std::filesystem::absolute(from, error);
+  return error ? from : path.string();
+}
+
+std::string EarlierTrainingWarning(const std::string& folder, const TrainingStart& training,
+                                   bool again) {
+  const auto all = ListGenerations(folder);
+  if (!all.ok()) return {};
+  const auto earlier = std::ranges::count_if(
+      *all, [&](const Generation& one) { return one.committed && one.epoch < training.since; });
+  if (earlier == 0) return {};
+  const std::string start =
+      again ? StrCat("the newest training there, begun with --resume=", training.from,
+                     ", has saved nothing and begins again; ")
+            : std::string();
+  return StrCat("'", folder, "' holds ", earlier, earlier == 1 ? " checkpoint" : " checkpoints",
+                " of an earlier training: ", start,
+                "they stay, are not counted by --keep, and only 'gaccd ckpt prune' removes them");
 }
 
 Result<StartPoint> RestoreState(Engine& engine, const LoadedState& state, const SavedRun& run,

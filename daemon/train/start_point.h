@@ -8,6 +8,7 @@
 
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
+#include "daemon/checkpoint/lease.h"
 #include "daemon/checkpoint/load.h"
 #include "daemon/engine/engine.h"
 #include "daemon/engine/sample_ledger.h"
@@ -30,12 +31,23 @@ struct ResumeSource {
   // Of an attempt after the first of a SLURM job: the writer epoch from which on the checkpoints
   // belong to this job. They come before `from`, which is where the first attempt began.
   std::optional<std::int64_t> job_since;
+  // Of `folder`. auto continues it alone, and where it has saved nothing begins where it began.
+  TrainingStart training = {};
+
+  // What the lease of `folder` is to be told: the training begins there, and is another one than
+  // the checkpoints in `folder` are of. Empty: it is the newest of them.
+  [[nodiscard]] std::string NewTraining(const ResumePoint& found) const;
 };
 
 // kData when there are checkpoints and none is whole, kConfig when it belongs to another model or
 // would take other samples. Collective.
 Result<ResumePoint> FindResumePoint(Communicator& comm, const SavedRun& run,
                                     const ResumeSource& source);
+
+// How many checkpoints of an earlier training stay in the folder of this one. again: the start
+// before this one began it and saved nothing. Empty: there are none.
+[[nodiscard]] std::string EarlierTrainingWarning(const std::string& folder,
+                                                 const TrainingStart& training, bool again);
 
 // What a checkpoint inside an update holds of it, on this rank.
 struct RestoredWindow {

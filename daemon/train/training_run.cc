@@ -284,8 +284,10 @@ Status TrainingRun::ResumeOnRank() {
   ResumeSource source{
       .folder = CheckpointOptionsOf(flags_, job_).folder, .from = flags_.resume, .job_since = {}};
   if (requeued && lease_) source.job_since = lease_->job_since;
+  if (lease_) source.training = lease_->training;
   GACCD_ASSIGN_OR_RETURN(const ResumePoint point,
                          FindResumePoint(comm_, trainer_->saved_run(), source));
+  if (lease_) GACCD_RETURN_IF_ERROR(BeginTraining(source, point));
   for (const std::string& note : point.notes) {
     resume_notes_.push_back(StrCat("checkpoint skipped: ", note));
   }
@@ -315,6 +317,18 @@ Status TrainingRun::ResumeOnRank() {
     resumed_->bytes += static_cast<std::int64_t>(buffer.bytes) * parts;
   }
   resumed_->dur_s = SecondsSince(start);
+  return Status::Ok();
+}
+
+Status TrainingRun::BeginTraining(const ResumeSource& source, const ResumePoint& point) {
+  const std::string from = source.NewTraining(point);
+  const bool again = from.empty() && source.from == "auto" && !source.training.from.empty() &&
+                     (!point.state || point.folder != source.folder);
+  if (!from.empty()) GACCD_RETURN_IF_ERROR(lease_->BeginTraining(from));
+  if (comm_.rank() == 0 && (!from.empty() || again)) {
+    const std::string warning = EarlierTrainingWarning(source.folder, lease_->training, again);
+    if (!warning.empty()) LogWarning(warning);
+  }
   return Status::Ok();
 }
 

@@ -74,6 +74,9 @@ class TrainingRun {
 
   RankStatus Train();
   Status ResumeOnRank();
+  // Notes in the checkpoint folder that a new training begins there, if one does, and warns of the
+  // checkpoints of the one before.
+  Status BeginTraining(const ResumeSource& source, const ResumePoint& point);
   // Saves nothing without checkpoints.
   Result<std::unique_ptr<RunCheckpointer>> StartCheckpointer();
   // What the run prints before its first update, and on rank 0 warnings about likely mistakes.

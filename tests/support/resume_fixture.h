@@ -90,8 +90,11 @@ class ResumeTest : public ::testing::Test {
       }
       ResumeSource source{.folder = ckpt(), .from = from, .job_since = {}};
       if (restarts_ > 0 && lease) source.job_since = lease->job_since;
+      if (lease) source.training = lease->training;
       GACCD_ASSIGN_OR_RETURN(const ResumePoint point,
                              FindResumePoint(comm, trainer->saved_run(), source));
+      const std::string begun = source.NewTraining(point);
+      if (lease && !begun.empty()) GACCD_RETURN_IF_ERROR(lease->BeginTraining(begun));
       if (point.state) GACCD_RETURN_IF_ERROR(trainer->Resume(*point.state));
       GACCD_ASSIGN_OR_RETURN(auto reporter,
                              RunReporter::Start(comm, {.run_dir = run_dir, .quiet = true}));
@@ -179,11 +182,14 @@ class ResumeTest : public ::testing::Test {
     std::int64_t last_done_ = 0;
   };
 
-  void EndBeforeTheFirstSave() {
+  // begun: the training begins anew, with this --resume.
+  void EndBeforeTheFirstSave(const std::string& begun = "") {
     const auto comm = MakeSingle();
-    const auto lease =
+    auto lease =
         CheckpointWriter::Claim(*comm, {.folder = ckpt()}, MakeOwnerName(job_id_, restarts_));
     ASSERT_TRUE(lease.ok()) << lease.status().message();
+    if (begun.empty()) return;
+    ASSERT_TRUE(lease->BeginTraining(begun).ok());
   }
 
   [[nodiscard]] std::string ckpt() const { return folder_ + "/ckpt"; }

@@ -374,6 +374,35 @@ TEST_F(ResumeTest, ARequeuedJobGoesOnFromItsOwnCheckpoints) {
   }
 }
 
+TEST_F(ResumeTest, ATrainingThatBeganAnewLeavesTheCheckpointsBeforeIt) {
+  const Job job = SmallJob();
+  ASSERT_TRUE(Train(job, 2, 10, "never").ok());  // 10, 20 and 24
+  keep_ = 1;
+  ASSERT_THAT(Train(job, 2, 2, "never", {7, 1}), HasKind(ErrorKind::kTempFail));
+  const auto all = ValueOrThrow(ListGenerations(ckpt()));
+  ASSERT_EQ(all.size(), 4u);
+  EXPECT_EQ(all[0].epoch, 2);
+  EXPECT_THAT(EarlierTrainingWarning(ckpt(), NewestTraining(ckpt()), false),
+              HasSubstr("holds 3 checkpoints of an earlier training"));
+}
+
+// A start with --resume=never, or from another run's checkpoint, that is killed before it saves.
+TEST_F(ResumeTest, AStartThatSavedNothingIsBegunAgain) {
+  const Job job = SmallJob();
+  ASSERT_TRUE(Train(job, 2, 10, "never").ok());
+  const TempFolder other;
+  std::filesystem::copy(PathOf(10), StrCat(other.path(), "/", Generation{1, 10}.name()));
+  for (const std::string& from :
+       {std::string("never"), other.path() + "/" + Generation{1, 10}.name()}) {
+    EndBeforeTheFirstSave(from);
+    job_id_ = "hand";
+    EndBeforeTheFirstSave();  // what the newest claim says is handed on
+    const auto trained = ValueOrThrow(Train(job, 2, 100, "auto"));
+    EXPECT_EQ(trained.first, from == "never" ? 0 : 10) << from;
+    EXPECT_EQ(ValueOrThrow(Train(job, 2, 100, "auto")).first, 24) << "which has saved now";
+  }
+}
+
 TEST_F(ResumeTest, AnotherRunIsRefusedByName) {
   Job job = SmallJob();
   job.data.class_name = {"neg", "pos"};
@@ -390,7 +419,8 @@ TEST_F(ResumeTest, AnotherRunIsRefusedByName) {
                 j.data.class_name = {"pos", "neg"};
               }),
               HasSubstr("class 0 is 'neg'"));
-  EXPECT_THAT(error([](Job& j) { j.batch.target = 31; }), HasSubstr("the effective batch 32"));
+  EXPECT_THAT(error([](Job& j) { j.batch.target = 31; }),
+              HasSubstr("the effective batch 32, this job has 31; a target_schedule"));
   EXPECT_THAT(error([](Job& j) { j.data.shuffle = false; }),
               HasSubstr("data.shuffle: true -> false"));
   EXPECT_THAT(error([](Job& j) { j.batch.last_cycle = LastCycle::kCarry; }),
