@@ -291,6 +291,23 @@ TEST(GraphNetworkTest, RefusesWhatIsWrongWithTheNodeAndItsLine) {
          "expected [samples, heads, length, width] and a mask [samples, length]");
 }
 
+// What a graph gives out is copied from the value that it is a part of.
+TEST(GraphNetworkTest, APartMayBeTheOutput) {
+  const auto with = [](std::string_view last) {
+    std::string text = With("size: 4 size: 6", "size: 9 size: 6");
+    constexpr std::string_view kRelu = R"(name: "z" op: "relu" input: "y")";
+    return text.replace(text.find(kRelu), kRelu.size(), last);
+  };
+  const std::string slice = R"(op: "slice" input: "y" attribute { name: "dim" integer: 1 }
+      attribute { name: "start" integer: 1 } attribute { name: "end" integer: 5 }
+      attribute { name: "keepdim" integer: 1 })";
+  const Status part = StatusOf(with(StrCat(R"(name: "z" )", slice)));
+  EXPECT_TRUE(part.ok()) << part.message();
+  const Status view = StatusOf(with(StrCat(R"(name: "s" )", slice, R"( }
+      node { name: "z" op: "view" input: "s" attribute { name: "size" integer: -1 integer: 4 })")));
+  EXPECT_TRUE(view.ok()) << view.message();
+}
+
 // Texts of 8 tokens, or of 4, through these nodes from x [B, T, 6] to y, at `length`.
 bool CutsTexts(std::string (*nodes)(std::int64_t length), std::string_view parameters = "",
                BatchStatistics stats = BatchStatistics::kWindow) {
