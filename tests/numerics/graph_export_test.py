@@ -240,6 +240,8 @@ class GraphExport(unittest.TestCase):
                 ("a product with less", lambda x, w: (four(x) * w).sum(1)), ("a sum with itself", lambda x, w: (four(x) + four(w * x)).sum(1)),
                 ("a product with a number", lambda x, w: (2 * four(x) - four(x) * four(w * x)).sum(1)),
                 ("a difference from as many", lambda x, w: (w.expand(x.shape[0], 6) - x) * four(w * x).sum(1)),
+                ("a norm of nothing", lambda x, w: x * w + torch.nn.functional.normalize(x * 0) + (x * 0).norm(dim=1, keepdim=True)),
+                ("angles that are learned", lambda x, w: x * w.sin() + (x * w).cos()),
                 ("not a number", lambda x, w: x * w * torch.logical_not(x.relu())),
                 ("numbers that are masks", lambda x, w: x * torch.logical_or(torch.logical_and(x.relu(), x < w), torch.arange(6) * x)),
                 ("rows of a table", lambda x, w: x * w + (x[:, :4].view(-1, 2, 2) + w.view(1, 3, 2)[:, 1:]).sum((1, 2))[:, None]),
