@@ -242,6 +242,8 @@ class GraphExport(unittest.TestCase):
                 ("a difference from as many", lambda x, w: (w.expand(x.shape[0], 6) - x) * four(w * x).sum(1)),
                 ("a norm of nothing", lambda x, w: x * w + torch.nn.functional.normalize(x * 0) + (x * 0).norm(dim=1, keepdim=True)),
                 ("angles that are learned", lambda x, w: x * w.sin() + (x * w).cos()),
+                ("rows that are parameters", lambda x, w: x * w.softmax(0) * torch.nn.functional.layer_norm(w, (6,))),
+                ("a weight that is computed", lambda x, w: torch.nn.functional.linear(four(x), w.view(6, 1) * w, w).sum(1)),
                 ("not a number", lambda x, w: x * w * torch.logical_not(x.relu())),
                 ("numbers that are masks", lambda x, w: x * torch.logical_or(torch.logical_and(x.relu(), x < w), torch.arange(6) * x)),
                 ("rows of a table", lambda x, w: x * w + (x[:, :4].view(-1, 2, 2) + w.view(1, 3, 2)[:, 1:]).sum((1, 2))[:, None]),
