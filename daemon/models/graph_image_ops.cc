@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <span>
+
 #include "collectives/base/strings.h"
 #include "daemon/models/graph_op_families.h"
 #include "daemon/nn/batch_norm.h"
@@ -12,13 +15,18 @@ namespace {
 constexpr std::int64_t kMaxPixels = 1 << 20;  // of kernels, strides, paddings
 const DimensionOrder kImages = {0, 2, 3, 1};  // [N, C, H, W] lies as [N, H, W, C]
 
+// Of samples, or of what all samples share.
+bool ExpectImages(GraphRecorder& r, const GraphValue& x) {
+  const bool fits =
+      x.rank() == 4 && std::ranges::all_of(std::span(x.sizes).subspan(1),
+                                           [](std::int64_t size) { return size > 0; });
+  return r.Expect(fits, "expected [samples, channels, height, width]", x);
+}
+
 // y = f(images).
 GraphValue ByImage(GraphRecorder& r, std::shared_ptr<const Function> function) {
   const GraphValue x = r.In(0);
-  if (!r.Expect(x.rank() == 4 && x.sizes[0] < 0, "expected [samples, channels, height, width]",
-                x)) {
-    return {};
-  }
+  if (!ExpectImages(r, x)) return {};
   const ValueId images = r.InOrder(x, kImages);
   if (!r.ok()) return {};
   Shape shape;
@@ -43,10 +51,8 @@ GraphValue RecordConv2d(GraphRecorder& r) {
 GraphValue RecordConvTranspose2d(GraphRecorder& r) {
   const GraphValue x = r.In(0);
   const GraphValue weight = r.In(1);
-  if (!r.Expect(x.rank() == 4 && x.sizes[0] < 0, "expected [samples, channels, height, width]",
-                x) ||
-      !r.Expect(weight.rank() == 3 || weight.rank() == 4, "expected a weight of 3 or 4 dimensions",
-                weight)) {
+  if (!ExpectImages(r, x) || !r.Expect(weight.rank() == 3 || weight.rank() == 4,
+                                       "expected a weight of 3 or 4 dimensions", weight)) {
     return {};
   }
   const ImagePair kernel = KernelOf(weight.sizes);

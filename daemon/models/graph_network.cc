@@ -219,7 +219,8 @@ ValueId GraphNetwork::RecordBody(GraphRecorder& values) const {
     values.Begin(node);
     GraphValue value = FindGraphOp(node.op)->record(values);
     if (!values.ok()) return nn::kNoValue;
-    if (alone[i] && i + 1 < body.nodes.size()) recorder.EndBlock(value.id);
+    const bool ends_block = alone[i] && i + 1 < body.nodes.size() && !value.part;
+    if (ends_block) recorder.EndBlock(value.id);
     values.Finish(std::move(value));
   }
   const GraphValue output = values.Value(body.output);
@@ -229,7 +230,7 @@ ValueId GraphNetwork::RecordBody(GraphRecorder& values) const {
                      output)) {
     return nn::kNoValue;
   }
-  return values.Rows(output, RowMajor(output.rank()), 1);
+  return values.ok() ? values.Rows(output, RowMajor(output.rank()), 1) : nn::kNoValue;
 }
 
 SampleSpec GraphNetwork::ExampleSample() const {

@@ -3,7 +3,8 @@
 //
 //   relu, silu, tanh, sigmoid, hardswish(x);  gelu(x) tanh;  leaky_relu(x) slope
 //   scale(x) factor, shift(x) amount    y = factor x, y = x + amount
-//   power(x) exponent;  exp(x), log(x), hardsigmoid(x)
+//   power(x) exponent;  exp(x), log(x), sin(x), cos(x), hardsigmoid(x)
+//   root(x)                             power of 0.5 whose gradient at 0 is 0: of norms
 //   clamp(x), hardtanh(x) least, most   they differ in the gradient at the limits
 //   equal(x) to, less(x) than           1 where x is that, else 0
 //   numbers(ids)                        the ids of an input as numbers

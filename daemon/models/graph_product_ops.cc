@@ -164,10 +164,11 @@ GraphValue RecordMatmul(GraphRecorder& r) {
     std::swap(dims[last - 1], dims[last]);
     b = PermuteDimensions(b, dims);
   }
+  // Rows of samples by what all samples share, too.
   const bool fits =
       std::ranges::equal(std::span(a.sizes).first(last - 1), std::span(b.sizes).first(last - 1)) &&
-      a.sizes[last] == b.sizes[last - 1] && a.sizes[last] > 0 && a.sizes[last - 1] > 0 &&
-      b.sizes[last] > 0;
+      a.sizes[last] == b.sizes[last - 1] && a.sizes[last] > 0 &&
+      (a.sizes[last - 1] > 0 || !HasSamples(b)) && b.sizes[last] > 0;
   if (!r.Expect(fits, StrCat("expected matrices for ", ToString(a.sizes)), b)) return {};
   const Matrices left = MatricesOf(r, a);
   const Matrices right = MatricesOf(r, b);

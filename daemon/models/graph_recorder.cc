@@ -104,15 +104,15 @@ GraphValue GraphRecorder::Expand(const std::vector<GraphNode>& nodes) {
   return value;
 }
 
-GraphValue GraphRecorder::Value(std::string_view name) {
+GraphValue GraphRecorder::ValueOrPart(std::string_view name) {
   if (const auto found = values_.find(name); found != values_.end()) return found->second;
   const GraphTensor& tensor = *tensors_.at(name);
   return LyingAs(recorder_.Parameter(parameters_.at(name)), tensor.sizes,
                  RowMajor(tensor.sizes.size()));
 }
 
-GraphValue GraphRecorder::In(std::size_t i) {
-  GraphValue value = InOrPart(i);
+GraphValue GraphRecorder::Value(std::string_view name) {
+  GraphValue value = ValueOrPart(name);
   if (!value.part || !ok()) return value;
   const ColumnsOf& part = *value.part;
   const std::int64_t rows = Elements(recorder_.shape(part.matrix)) / part.columns;

@@ -42,14 +42,13 @@ class GraphRecorder {
   // Of batch norms.
   [[nodiscard]] const NormStatistics& statistics() const { return statistics_; }
   [[nodiscard]] const std::string& where() const { return where_; }
-  // A value of the graph by name, a parameter among them.
+  // A value of the graph by name, a parameter among them. A part of a value is copied.
   [[nodiscard]] GraphValue Value(std::string_view name);
 
   // Of the current node. REQUIRES: what graph_ops.h says of its op.
-  // A part of a value is copied.
-  [[nodiscard]] GraphValue In(std::size_t i);
+  [[nodiscard]] GraphValue In(std::size_t i) { return Value(node_->inputs[i]); }
   [[nodiscard]] std::size_t inputs() const { return node_->inputs.size(); }
-  [[nodiscard]] GraphValue InOrPart(std::size_t i) { return Value(node_->inputs[i]); }
+  [[nodiscard]] GraphValue InOrPart(std::size_t i) { return ValueOrPart(node_->inputs[i]); }
   [[nodiscard]] bool Has(std::size_t i) const {
     return i < node_->inputs.size() && !node_->inputs[i].empty();
   }
@@ -104,6 +103,7 @@ class GraphRecorder {
   bool Expect(bool holds, const std::string& message);
 
  private:
+  [[nodiscard]] GraphValue ValueOrPart(std::string_view name);
   ValueId RecordMaskOfTexts();
 
   nn::Recorder& recorder_;

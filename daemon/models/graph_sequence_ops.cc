@@ -102,7 +102,7 @@ std::optional<ValueId> PackedRows(GraphRecorder& r, const Shape& sizes) {
 // lengths: every row sees the keys before them.
 GraphValue AttentionOf(GraphRecorder& r, std::optional<ValueId> lengths) {
   const GraphValue q = r.InOrPart(0);
-  const bool fits = q.rank() == 4 && q.sizes[0] < 0 && *ProductOfSizes(q.sizes) < 0;
+  const bool fits = q.rank() == 4 && q.sizes[0] < 0 && ProductOfSizes(q.sizes).value_or(0) < 0;
   if (!r.Expect(fits, "expected [samples, heads, length, width]", q)) return {};
   std::vector<ValueId> rows;
   if (const auto packed = PackedRows(r, q.sizes)) {

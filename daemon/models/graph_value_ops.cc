@@ -71,8 +71,10 @@ GraphValue RecordDropout(GraphRecorder& r) {
 GraphValue ByRow(GraphRecorder& r, std::shared_ptr<const Function> function,
                  bool keeps_f32 = false) {
   GraphValue x = r.In(0);
-  if (!r.Expect(x.rank() >= 2 && x.sizes.back() > 0, "expected [samples, .., width]", x)) return {};
+  if (!r.Expect(x.rank() >= 1 && x.sizes.back() > 0, "expected [.., width]", x)) return {};
   const std::int64_t width = x.sizes.back();
+  const bool one_row = x.rank() == 1;  // of parameters
+  if (one_row) x = WithRank(x, 2);
   if (!WithLast(x, width)) {
     x = LyingAs(r.InOrder(x, RowMajor(x.rank())), x.sizes, RowMajor(x.rank()));
   }
@@ -88,7 +90,7 @@ GraphValue ByRow(GraphRecorder& r, std::shared_ptr<const Function> function,
   if (!r.ok()) return {};
   GraphValue y = *WithLast(x, r.recorder().shape(id)[1]);
   y.id = id;
-  return y;
+  return one_row ? *ViewOf(y, {y.sizes[1]}) : y;
 }
 
 // Products of numbers with a constant count, as cumsum(): 16 bits are too few.

@@ -172,6 +172,10 @@ const GraphCase kShapeCases[] = {
      [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kClamp, 0.5, 3); }},
     {"exp", [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kExp, 0); }},
     {"log", [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kLog, 0); }},
+    {"root",
+     [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kRoot, 0); }},
+    {"sin", [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kSin, 0); }},
+    {"cos", [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kCos, 0); }},
     {"dropout_of_whole_samples",
      [](GraphBench& b, const CaseSize& s) {
        const ValueId x = Value(b, s, "x", {3 * s.rows, s.in});

@@ -17,6 +17,9 @@ enum class NumberKind : std::uint8_t {
   kHardtanh,
   kExp,
   kLog,
+  kRoot,
+  kSin,
+  kCos,
   kEqual,
   kLess
 };
@@ -55,6 +58,9 @@ struct NumberFormula {
     }
     if constexpr (kKind == NumberKind::kExp) return expf(x);
     if constexpr (kKind == NumberKind::kLog) return logf(x);
+    if constexpr (kKind == NumberKind::kRoot) return sqrtf(x);
+    if constexpr (kKind == NumberKind::kSin) return sinf(x);
+    if constexpr (kKind == NumberKind::kCos) return cosf(x);
     if constexpr (kKind == NumberKind::kEqual) return x == n.a ? 1.0F : 0.0F;
     if constexpr (kKind == NumberKind::kLess) return x < n.a ? 1.0F : 0.0F;
   }
@@ -68,6 +74,9 @@ struct NumberFormula {
     if constexpr (kKind == NumberKind::kHardtanh) return x > n.a && x < n.b ? dy : 0.0F;
     if constexpr (kKind == NumberKind::kExp) return dy * expf(x);
     if constexpr (kKind == NumberKind::kLog) return dy / x;
+    if constexpr (kKind == NumberKind::kRoot) return x == 0 ? 0.0F : dy / (2 * sqrtf(x));
+    if constexpr (kKind == NumberKind::kSin) return dy * cosf(x);
+    if constexpr (kKind == NumberKind::kCos) return -dy * sinf(x);
     if constexpr (kKind == NumberKind::kEqual || kKind == NumberKind::kLess) return 0.0F;
   }
 };
@@ -88,6 +97,12 @@ auto WithNumberFormula(NumberKind kind, NumberPair numbers, F&& f) {
       return f(NumberFormula<NumberKind::kExp>{numbers});
     case NumberKind::kLog:
       return f(NumberFormula<NumberKind::kLog>{numbers});
+    case NumberKind::kRoot:
+      return f(NumberFormula<NumberKind::kRoot>{numbers});
+    case NumberKind::kSin:
+      return f(NumberFormula<NumberKind::kSin>{numbers});
+    case NumberKind::kCos:
+      return f(NumberFormula<NumberKind::kCos>{numbers});
     case NumberKind::kEqual:
       return f(NumberFormula<NumberKind::kEqual>{numbers});
     case NumberKind::kLess:

@@ -291,6 +291,59 @@ TEST(GraphNetworkTest, RefusesWhatIsWrongWithTheNodeAndItsLine) {
          "expected [samples, heads, length, width] and a mask [samples, length]");
 }
 
+// What a graph gives out is copied from the value that it is a part of.
+TEST(GraphNetworkTest, APartMayBeTheOutput) {
+  const auto with = [](std::string_view last) {
+    std::string text = With("size: 4 size: 6", "size: 9 size: 6");
+    constexpr std::string_view kRelu = R"(name: "z" op: "relu" input: "y")";
+    return text.replace(text.find(kRelu), kRelu.size(), last);
+  };
+  const std::string slice = R"(op: "slice" input: "y" attribute { name: "dim" integer: 1 }
+      attribute { name: "start" integer: 1 } attribute { name: "end" integer: 5 }
+      attribute { name: "keepdim" integer: 1 })";
+  const Status part = StatusOf(with(StrCat(R"(name: "z" )", slice)));
+  EXPECT_TRUE(part.ok()) << part.message();
+  const Status view = StatusOf(with(StrCat(R"(name: "s" )", slice, R"( }
+      node { name: "z" op: "view" input: "s" attribute { name: "size" integer: -1 integer: 4 })")));
+  EXPECT_TRUE(view.ok()) << view.message();
+}
+
+TEST(GraphNetworkTest, WhatAllSamplesShareMayBeARowAMatrixOrImages) {
+  const auto status_of = [](std::string_view parameters, std::string_view nodes) {
+    const std::string text = With("node { name: \"z\" op: \"relu\" input: \"y\" }", nodes);
+    const Status status = StatusOf(StrCat(text, parameters));
+    return status.ok() ? std::string() : std::string(status.message());
+  };
+  EXPECT_EQ(status_of(R"(parameter { name: "v" size: 4 })",
+                      R"(node { name: "s" op: "softmax" input: "v" }
+      node { name: "z" op: "mul" input: "y" input: "s" })"),
+            "");
+  constexpr std::string_view kProduct =
+      R"(node { name: "s" op: "scale" input: "v" attribute { name: "factor" number: 2 } }
+      node { name: "z" op: "matmul" input: "y" input: "s" attribute { name: "transpose" integer: 1 } })";
+  EXPECT_EQ(status_of(R"(parameter { name: "v" size: 4 size: 4 })", kProduct), "");
+  const auto with_images = [&](std::string_view of, std::string_view size) {
+    return status_of(
+        R"(parameter { name: "v" size: 1 size: 2 size: 2 size: 2 }
+        parameter { name: "k" size: 4 size: 2 size: 1 size: 1 })",
+        StrCat(R"(node { name: "i" op: "view" input: ")", of, R"(" attribute { name: "size" )",
+               size, R"( } }
+        node { name: "c" op: "conv2d" input: "i" input: "k"
+          attribute { name: "stride" integer: 1 integer: 1 }
+          attribute { name: "padding" integer: 0 integer: 0 }
+          attribute { name: "dilation" integer: 1 integer: 1 }
+          attribute { name: "groups" integer: 1 } }
+        node { name: "m" op: "mean_image" input: "c" attribute { name: "keepdim" integer: 0 } }
+        node { name: "p" op: "mul" input: "y" input: "m" }
+        node { name: "w2" op: "sum" input: "v" attribute { name: "dims" integer: 1 integer: 2
+          integer: 3 } attribute { name: "keepdim" integer: 0 } }
+        node { name: "z" op: "mul" input: "p" input: "w2" })"));
+  };
+  EXPECT_EQ(with_images("v", "integer: 1 integer: 2 integer: 2 integer: 2"), "");
+  EXPECT_THAT(with_images("y", "integer: 1 integer: -4 integer: 1 integer: 1"),
+              HasSubstr("expected [samples, channels, height, width]"));
+}
+
 // Texts of 8 tokens, or of 4, through these nodes from x [B, T, 6] to y, at `length`.
 bool CutsTexts(std::string (*nodes)(std::int64_t length), std::string_view parameters = "",
                BatchStatistics stats = BatchStatistics::kWindow) {

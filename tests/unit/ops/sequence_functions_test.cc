@@ -209,6 +209,8 @@ TEST(NumberFunctionTest, Limits) {
   EXPECT_EQ(of(NumberKind::kEqual, -3, 0, false), (std::vector<float>{0, 1, 0, 0}));
   EXPECT_EQ(of(NumberKind::kLess, 0, 0, false), (std::vector<float>{1, 1, 0, 0}));
   EXPECT_EQ(of(NumberKind::kLess, 0, 0, true), (std::vector<float>{0, 0, 0, 0}));
+  EXPECT_EQ(of(NumberKind::kRoot, 0, 0, true)[2], 0);
+  EXPECT_FLOAT_EQ(of(NumberKind::kRoot, 0, 0, true)[3], std::sqrt(3.0F));  // 6 / (2 sqrt(3))
   for (const NumberKind kind : {NumberKind::kClamp, NumberKind::kHardsigmoid}) {
     GraphBench bench;
     const ValueId x = bench.Input("x", {1}, {kFloatNan});

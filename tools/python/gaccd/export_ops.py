@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -25,7 +26,7 @@ WHOLE_OPS = [aten.linear.default, aten.conv2d.default, aten.batch_norm.default, 
              aten.max_pool2d.default, aten.avg_pool2d.default, aten.adaptive_avg_pool2d.default,
              aten.scaled_dot_product_attention.default, aten.upsample_nearest2d.vec, aten.upsample_nearest1d.vec,
              aten.upsample_bilinear2d.vec, aten.upsample_bicubic2d.vec, aten.upsample_linear1d.vec, aten.conv1d.default,
-             aten.hardtanh.default, aten.relu6.default, aten.detach.default]
+             aten.hardtanh.default, aten.relu6.default, aten.detach.default, aten.linalg_vector_norm.default]
 
 
 def convert(graph: GraphBuilder, node: Any) -> Made:
@@ -51,8 +52,11 @@ def convert(graph: GraphBuilder, node: Any) -> Made:
 
 def _linear(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     given = inputs_of(graph, node, a["input"], a["weight"], a["bias"])
-    if not graph.is_parameter(given[1]):
-        raise graph.refuse(node, "its weight is computed, expected a parameter")
+    if not graph.is_parameter(given[1]):  # as one product of all rows
+        *rows, width = graph.sizes(node, graph.shape(a["input"]))
+        y = graph.emit(node, Node("matmul", [viewed(graph, node, given[0], [math.prod(rows), width]), given[1]], {"transpose": True}))
+        y = graph.emit(node, Node("add", [y, given[2]], {})) if given[2] else y
+        return viewed(graph, node, y, graph.sizes(node))
     return Node("linear", given, {"in_out": False})
 
 

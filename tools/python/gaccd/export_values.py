@@ -181,6 +181,15 @@ def _sum(op: str) -> Converter:
     return made
 
 
+def _vector_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    """Its gradient at 0 is 0, unlike that of a root of a sum of squares."""
+    if a["ord"] != 2:
+        raise graph.refuse(node, f"a norm of the order {a['ord']}, expected 2")
+    squares = _sum("sum")(graph, node, a)
+    squares.inputs = [graph.emit(node, Node("power", squares.inputs, {"exponent": 2.0}))]
+    return Node("root", [graph.emit(node, squares)], {})
+
+
 def _softmax(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     last_dim(graph, node, a["self"], a["dim"])
     return Node("softmax", inputs_of(graph, node, a["self"]), {})
@@ -199,7 +208,7 @@ def _to_copy(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 VALUES: dict[str, Converter] = {
-    **{name: _unary(name) for name in ("relu", "silu", "tanh", "sigmoid", "hardswish", "hardsigmoid", "exp", "log")},
+    **{name: _unary(name) for name in ("relu", "silu", "tanh", "sigmoid", "hardswish", "hardsigmoid", "exp", "log", "sin", "cos")},
     **{name: _unary("power", exponent=exponent)
        for name, exponent in (("rsqrt", -0.5), ("sqrt", 0.5), ("reciprocal", -1.0), ("square", 2.0))},
     **dict.fromkeys(("bitwise_and", "logical_and"), _and), **dict.fromkeys(("bitwise_or", "logical_or"), _or),
@@ -209,7 +218,7 @@ VALUES: dict[str, Converter] = {
     "clamp_min": _limits("clamp", "min", ""), "clamp_max": _limits("clamp", "", "max"),
     "gelu": _gelu, "leaky_relu": _leaky_relu, "pow": _pow, "add": _add(1), "sub": _add(-1), "rsub": _add(-1, True),
     "mul": _mul, "div": _div, "bernoulli": _bernoulli, "where": _where, "cumsum": _cumsum,
-    "sum": _sum("sum"), "mean": _sum("mean"), "_to_copy": _to_copy,
+    "linalg_vector_norm": _vector_norm, "sum": _sum("sum"), "mean": _sum("mean"), "_to_copy": _to_copy,
     "eq": _compare("equal"), "ne": _compare("equal", negated=True), "lt": _compare("less"),
     "ge": _compare("less", negated=True), "gt": _compare("less", exchanged=True),
     "le": _compare("less", negated=True, exchanged=True),
