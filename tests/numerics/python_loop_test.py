@@ -236,9 +236,10 @@ class PythonLoop(unittest.TestCase):
 
     def test_collectives_have_the_gradients_of_both_conventions(self):
         for world in WORLDS:
-            checks = ["finite_differences", "gathered_rows", *(["gradcheck"] if world == 1 else [])]
+            checks = ["finite_differences", "gathered_rows", "reduced_constants",
+                      *(["gradcheck"] if world == 1 else [])]
             results = run_ranks(world, [{"do": do} for do in checks], self.dir / f"collectives-{world}")
-            for rank, (found, refused, *_) in enumerate(results):
+            for rank, (found, refused, unequal, *_) in enumerate(results):
                 with self.subTest(world=world, rank=rank):
                     self.assertLess(found["worst"], 1e-7)
                     self.assertTrue(world == 1 or min(found["other"]) > 0.01, "both conventions give the same")
@@ -251,6 +252,12 @@ class PythonLoop(unittest.TestCase):
                                                   ("types", "float32 rows", "float64 rows of shape [2] on rank 1")):
                         self.assertIn(expected, refused[what].split("found")[0])
                         self.assertIn(other, refused[what].split("found")[1])
+                    for what, expected, other in (
+                            ("shapes", "float32 values of shape [2, 3], as on rank 0", "shape [3, 2] on rank 1"),
+                            ("numbers", "values of shape []", "values of shape [1] on rank 1"),
+                            ("types", "float32 values", "float64 values of shape [2] on rank 1")):
+                        self.assertIn(expected, unequal[what].split("found")[0])
+                        self.assertIn(other, unequal[what].split("found")[1])
 
     def test_models_with_branches_and_refusals(self):
         results = run_ranks(3, [{"do": do, "gaccd": GACCD} for do in
