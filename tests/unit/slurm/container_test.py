@@ -155,6 +155,31 @@ class Definition(unittest.TestCase):
         self.assertEqual(set(re.findall(r"^From: (\S+)", self.TEXT, re.MULTILINE)), {image})
 
 
+class Libraries(unittest.TestCase):
+    """What tools/cmake/GaccdDependencies.cmake wants."""
+    TEXT = (ROOT / "tools/cmake/GaccdDependencies.cmake").read_text().split("if(GACCD_BUILD_TESTS)")[0]
+    # As CMake calls them, and Spack.
+    OF_SPACK = {"MPI": "mpi", "Protobuf": "protobuf", "ZLIB": "zlib-api", "JPEG": "libjpeg-turbo", "PNG": "libpng",
+                "LibArchive": "libarchive", "WEBP": "libwebp", "OpenSSL": "openssl", "gflags": "gflags", "glog": "glog",
+                "nlohmann_json": "nlohmann-json", "DNNL": "onednn"}
+
+    def test_spack_has_all_of_them(self):
+        wanted = set(re.findall(r"^find_package\((\w+) REQUIRED", self.TEXT, re.MULTILINE))
+        wanted |= set(re.findall(r"^find_library\((\w+)_LIBRARY .*REQUIRED", self.TEXT, re.MULTILINE))
+        self.assertEqual(len(re.findall("REQUIRED", self.TEXT)) - len(re.findall(r"^find_path\(", self.TEXT, re.MULTILINE)),
+                         len(wanted))
+        recipe = (ROOT / "slurm/container/spack/packages/gaccd/package.py").read_text()
+        names = re.findall(r'^    depends_on\("([\w-]+)', recipe, re.MULTILINE)
+        self.assertEqual({self.OF_SPACK.get(name, name) for name in wanted - {"Threads"}} - set(names), set())
+
+    def test_their_packages_are_those_of_tools_dev_packages(self):
+        named = {name for line in re.findall(r"^find_.*# (.*)$", self.TEXT, re.MULTILINE)
+                 for name in re.findall(r"[\w+.-]+-(?:dev|compiler)\b", line)}
+        listed = subprocess.run([ROOT / "tools/dev/packages", "--list", "build"], check=True, text=True,
+                                capture_output=True).stdout.split()
+        self.assertEqual(named, {name for name in listed if name.endswith(("-dev", "-compiler"))})
+
+
 class Prefix(unittest.TestCase):
     def test_versions_are_those_of_development(self):
         if not shutil.which("dpkg-query"):
