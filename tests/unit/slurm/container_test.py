@@ -25,6 +25,9 @@ PREFIX = ROOT / "tools" / "dev" / "prefix"
 INCLUDES = []
 # In NVIDIA's package lists, not in Debian's.
 OF_NVIDIA = ("libcudnn9", "libnccl")
+# Of tools/dev/packages, what Ubuntu 24.04 has by the same name. libjpeg62-turbo-dev, for one, it has not.
+OF_UBUNTU = set("""cmake ninja-build mold libopenmpi-dev openmpi-bin libprotobuf-dev protobuf-compiler libgflags-dev
+  libgoogle-glog-dev zlib1g-dev libssl-dev nlohmann-json3-dev libjpeg-dev libpng-dev libwebp-dev libarchive-dev""".split())
 
 
 def instructions():
@@ -122,6 +125,14 @@ class Dockerfile(unittest.TestCase):
             self.skipTest("apt has no package lists")
         unknown = [name for name in names if f"{name}:\n" not in known]
         self.assertEqual(unknown, [])
+
+    def test_the_packages_of_development_have_these_names_in_ubuntu(self):
+        names = subprocess.run([ROOT / "tools/dev/packages", "--list", "build"], check=True, text=True,
+                               capture_output=True).stdout.split()
+        left_out, = re.findall(r"--list build \\\n\s*\| grep -vxE '(.*)'\)", DOCKERFILE.read_text())
+        installed = {name for name in names if not re.fullmatch(left_out, name)}
+        self.assertEqual(installed - OF_UBUNTU, set(), "look them up: the image is made from Ubuntu")
+        self.assertIn("libjpeg-dev", installed)
 
     def test_onednn_is_debians(self):
         if 'VERSION_CODENAME=bookworm' not in Path("/etc/os-release").read_text():
