@@ -458,6 +458,35 @@ def gathered_rows(case, rank, world):
     return {"convention": convention, "number": number, "sizes": sizes, "shapes": shapes, "types": types}
 
 
+def reduced_constants(case, rank, world):
+    """Only rank 0 has something that needs a gradient, as where others have no samples: they take part in the backward
+    all the same, and the operation after it meets that of the other ranks. And refusals of all_reduce_sum."""
+    everyone = world * (world + 1) / 2
+    for convention, expected in (("per_rank_loss", everyone), ("replicated_loss", 1.0)):
+        for shape in ((), (1,), (2, 3)):
+            x = torch.ones(shape, requires_grad=True) if rank == 0 else torch.zeros(shape)
+            own = torch.ones((), requires_grad=True)  # of each rank, so that it has a backward
+            y = all_reduce_sum(x, convention)
+            factor = rank + 1.0 if convention == "per_rank_loss" else 1.0
+            (y.sum() * factor * own).backward()
+            after = torch.full(shape, rank + 1.0)
+            dist.all_reduce(after)
+            assert torch.equal(after, torch.full(shape, everyone)), f"{convention}: then a sum of {after}"
+            if rank == 0:
+                assert torch.equal(x.grad, torch.full(shape, expected)), f"{convention}: {x.grad}"
+            else:
+                assert x.grad is None and not x.requires_grad
+            with torch.no_grad():
+                assert not all_reduce_sum(x, convention).requires_grad
+    counts = all_reduce_sum(torch.tensor([rank, 1]))
+    assert counts.tolist() == [everyone - world, world] and not counts.requires_grad
+    if world == 1:
+        return None
+    return {"shapes": raised(ValueError, all_reduce_sum, torch.zeros(3, 2) if rank == 1 else torch.zeros(2, 3)),
+            "numbers": raised(ValueError, all_reduce_sum, torch.zeros(1) if rank == 1 else torch.zeros(())),
+            "types": raised(ValueError, all_reduce_sum, torch.zeros(2, dtype=torch.float64 if rank == 1 else None))}
+
+
 def main():
     cases, rank, world, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
     torch.set_num_threads(1)

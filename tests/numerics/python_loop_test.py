@@ -236,9 +236,10 @@ class PythonLoop(unittest.TestCase):
 
     def test_collectives_have_the_gradients_of_both_conventions(self):
         for world in WORLDS:
-            checks = ["finite_differences", "gathered_rows", *(["gradcheck"] if world == 1 else [])]
+            checks = ["finite_differences", "gathered_rows", "reduced_constants",
+                      *(["gradcheck"] if world == 1 else [])]
             results = run_ranks(world, [{"do": do} for do in checks], self.dir / f"collectives-{world}")
-            for rank, (found, refused, *_) in enumerate(results):
+            for rank, (found, refused, unequal, *_) in enumerate(results):
                 with self.subTest(world=world, rank=rank):
                     self.assertLess(found["worst"], 1e-7)
                     self.assertTrue(world == 1 or min(found["other"]) > 0.01, "both conventions give the same")
@@ -251,6 +252,12 @@ class PythonLoop(unittest.TestCase):
                                                   ("types", "float32 rows", "float64 rows of shape [2] on rank 1")):
                         self.assertIn(expected, refused[what].split("found")[0])
                         self.assertIn(other, refused[what].split("found")[1])
+                    for what, expected, other in (
+                            ("shapes", "float32 values of shape [2, 3], as on rank 0", "shape [3, 2] on rank 1"),
+                            ("numbers", "values of shape []", "values of shape [1] on rank 1"),
+                            ("types", "float32 values", "float64 values of shape [2] on rank 1")):
+                        self.assertIn(expected, unequal[what].split("found")[0])
+                        self.assertIn(other, unequal[what].split("found")[1])
 
     def test_models_with_branches_and_refusals(self):
         results = run_ranks(3, [{"do": do, "gaccd": GACCD} for do in
@@ -399,6 +406,43 @@ class Samples(unittest.TestCase):
             longer.load_state_dict(short.state_dict())
         with self.assertRaisesRegex(self.gaccd.GaccdError, "below 3, found 3"):
             self.module.ExactBatches(50, self.plan(3, 2, 16), 3)
+
+    def test_an_update_that_was_not_iterated_to_its_end_leaves_nothing_to_the_next(self):
+        from torch.utils.data import DataLoader
+        for workers in (0, 2):
+            batches = self.module.ExactBatches(53, self.plan(2, 3, 17), 1, seed=4, epochs=2)
+            loaded, expected = [], []
+            for update in batches.updates(DataLoader(range(53), batch_sampler=batches, num_workers=workers)):
+                taken = {2: 0, 4: 1}.get(update.number, len(update.micro_batches))  # of the second none, as if skipped
+                loaded.append([])
+                expected.append([list(one) for one in update.micro_batches[:taken]])
+                for indices in update.batches if taken else ():
+                    loaded[-1].append(indices.tolist())
+                    if len(loaded[-1]) == taken:
+                        break
+                update.complete()
+            with self.subTest(workers=workers):
+                self.assertGreaterEqual(len(loaded), 8)
+                self.assertEqual(loaded, expected)
+
+    def test_the_end_of_the_loop_loads_nothing_more(self):
+        batches = self.module.ExactBatches(53, self.plan(2, 3, 17), 1, seed=4)
+        for ends in ("break", "close", "raise"):
+            loaded = []
+            updates = batches.updates(loaded.append(number) or one for number, one in enumerate(batches))
+            try:
+                for update in updates:
+                    next(update.batches)
+                    self.assertGreater(len(update.micro_batches), 1)
+                    if ends == "raise":
+                        updates.throw(KeyError())
+                    break
+            except KeyError:
+                self.assertEqual(ends, "raise")
+            if ends == "close":
+                updates.close()
+            del updates
+            self.assertEqual((loaded, batches.done), ([0], 0), ends)
 
     def test_gaccd_is_asked_for_many_updates_at_once(self):
         plan = self.plan(2, 4, 10)

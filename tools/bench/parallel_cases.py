@@ -1,6 +1,7 @@
 """Cases l, m and o of tools/bench/run: a model in stages, a sharded optimiser, and ranks of unequal speed, against others."""
 import json
 import os
+import shlex
 import shutil
 import statistics
 from pathlib import Path
@@ -96,9 +97,15 @@ class SlowedRanks:
             else:
                 (group / "cpu.max").write_text(f"{quota} {self.PERIOD_US}")
         self.program = folder / name
-        self.program.write_text('#!/bin/sh\n'
-                                f'echo $$ >{self.groups[0].parent}/{name}-$OMPI_COMM_WORLD_RANK/cgroup.procs\nexec {gaccd} "$@"\n')
+        self.program.write_text(self.script(self.groups[0].parent / name, gaccd))
         self.program.chmod(0o755)
+
+    @staticmethod
+    def script(groups, gaccd):
+        """groups: the path of a group without "-" and its rank."""
+        return ('#!/bin/sh\n'
+                f'echo $$ >{shlex.quote(f"{groups}-")}"$OMPI_COMM_WORLD_RANK"/cgroup.procs\n'
+                f'exec {shlex.quote(str(gaccd))} "$@"\n')
 
     def __enter__(self):
         return self.program

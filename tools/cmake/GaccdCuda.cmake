@@ -25,7 +25,8 @@ if(NOT GACCD_WITH_CUDA STREQUAL "OFF")
   endif()
 endif()
 
-# The preset release sets it again whenever it configures: what tools/test leaves never reaches a GPU.
+# The preset release sets it again whenever it configures: what tools/test leaves never reaches a GPU. A
+# package of it does, so installing says what is in it.
 option(GACCD_OPTIMISE_KERNELS "OFF where there is no GPU: nvcc then only checks them, in two thirds of the time" ON)
 # cudnn-frontend, headers only, describes attention to cuDNN. tools/dev/cudnn_frontend fetches it; without
 # it attention in bf16 and fp16 is computed by a kernel of gaccd's own, and a job says so.
@@ -44,11 +45,15 @@ endif()
 
 if(GACCD_CUDA_FOUND)
   # A100, H100/H200 and B200 as machine code; PTX for whatever comes later. Without machine code each
-  # process compiles the PTX when it starts.
+  # process compiles the PTX when it starts. Where no kernel runs one architecture is enough to see that
+  # they compile. Not in the cache: it would outlive a change of GACCD_OPTIMISE_KERNELS.
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
-    if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8)
-      list(APPEND CMAKE_CUDA_ARCHITECTURES 100-real)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real)
+    if(GACCD_OPTIMISE_KERNELS)
+      list(APPEND CMAKE_CUDA_ARCHITECTURES 90)
+      if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8)
+        list(APPEND CMAKE_CUDA_ARCHITECTURES 100-real)
+      endif()
     endif()
   endif()
   set(CMAKE_CUDA_COMPILER "${CUDAToolkit_NVCC_EXECUTABLE}" CACHE FILEPATH "")

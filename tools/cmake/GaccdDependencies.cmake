@@ -5,7 +5,7 @@ find_package(Threads REQUIRED)
 find_package(MPI REQUIRED COMPONENTS CXX)        # libopenmpi-dev
 find_package(Protobuf REQUIRED)                  # libprotobuf-dev protobuf-compiler
 find_package(ZLIB REQUIRED)                      # zlib1g-dev
-find_package(JPEG REQUIRED)                      # libjpeg62-turbo-dev
+find_package(JPEG REQUIRED)                      # libjpeg-dev
 find_package(PNG REQUIRED)                       # libpng-dev
 find_package(LibArchive REQUIRED)                # libarchive-dev
 find_path(WEBP_INCLUDE_DIR webp/decode.h REQUIRED)  # libwebp-dev; its CMake package is not in Debian's

@@ -8,6 +8,10 @@ set(made "${PROJECT_BINARY_DIR}/gaccd")  # .man and .bash are made when they are
 set(maintainer "gaccd's engineers <gaccd@packages.invalid>")
 
 install(TARGETS gaccd)
+if(GACCD_CUDA_FOUND AND NOT GACCD_OPTIMISE_KERNELS)
+  install(CODE "message(WARNING \"kernels for tests without a GPU (${CMAKE_CUDA_ARCHITECTURES}, not optimised) are \"
+    \"installed: configure with -DGACCD_OPTIMISE_KERNELS=ON and build first\")")
+endif()
 foreach(page man bash)
   install(CODE "execute_process(COMMAND \"$<TARGET_FILE:gaccd>\" help ${page}
     OUTPUT_FILE \"${made}.${page}\" COMMAND_ERROR_IS_FATAL ANY)")

@@ -93,10 +93,13 @@ class ExactBatches:
         batches = iter(loader)
         for number in range(self.done + 1, self.total + 1):
             update = self.at(number)
-            yield replace(update, batches=islice(batches, len(update.micro_batches)), owner=self)
+            own = islice(batches, len(update.micro_batches))
+            yield replace(update, batches=own, owner=self)
             if self.done != number:
                 raise RuntimeError(f"update {number} was left before it was complete: expected {number} complete "
                                    f"updates, found {self.done}")
+            for _ in own:  # what an update did not take, as one that was skipped, is not the next one's
+                pass
 
     def state_dict(self) -> dict[str, Any]:
         """What continues this run on any number of ranks: for the checkpoint."""

@@ -12,7 +12,7 @@ All ranks of the group call the same operations in the same order, also one with
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Sequence
 
 import torch
 import torch.distributed as dist
@@ -66,32 +66,40 @@ DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.uin
           torch.int64, torch.bool, torch.complex64, torch.complex128)
 
 
-def _rows_by_rank(x: Tensor, group: Any) -> tuple[list[int], bool]:
-    """And whether x needs a gradient on any rank. ValueError on all ranks where they differ in type or shape of a row."""
-    if x.dim() == 0:
-        raise ValueError("expected a tensor with rows, found a single number")
+def _agree(x: Tensor, shape: Sequence[int], what: str, group: Any) -> list[list[int]]:
+    """By rank: the number of rows of x, and whether it needs a gradient. ValueError on all ranks where x differs in type
+    or in `shape`, of its rows or of all of it."""
     if x.dim() > MOST_DIMENSIONS or x.dtype not in DTYPES:
         raise ValueError(f"expected at most {MOST_DIMENSIONS} dimensions of a plain type, found {x.dim()} of {x.dtype}")
-    row = [*x.shape[1:], *[-1] * (MOST_DIMENSIONS - x.dim())]
-    own = torch.tensor([len(x), x.requires_grad, DTYPES.index(x.dtype), *row], device=x.device)
+    padded = [*shape, *[-1] * (MOST_DIMENSIONS - len(shape))]
+    own = torch.tensor([len(x) if x.dim() else 1, x.requires_grad, DTYPES.index(x.dtype), *padded], device=x.device)
     every = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
     dist.all_gather(every, own, group=group)
     found = [one.tolist() for one in every]
 
     def described(one: list[int]) -> str:
-        return f"{DTYPES[one[2]]} rows of shape {[size for size in one[3:] if size >= 0]}"
+        return f"{DTYPES[one[2]]} {what} of shape {[size for size in one[3:] if size >= 0]}"
     for rank, one in enumerate(found):
         if one[2:] != found[0][2:]:
             raise ValueError(f"expected {described(found[0])}, as on rank 0, found {described(one)} on rank {rank}")
-    return [one[0] for one in found], any(one[1] for one in found)
+    return [one[:2] for one in found]
+
+
+def _taking_part(x: Tensor, needs_gradient: bool) -> Tensor:
+    """x; where it is a constant here but not on another rank, as one that needs a gradient. Otherwise this rank would
+    not take part in the sum over ranks in the backward, which would then pair with the next operation of this rank."""
+    return x.detach().requires_grad_() if needs_gradient and torch.is_grad_enabled() and not x.requires_grad else x
 
 
 def all_reduce_sum(x: Tensor, convention: str = "per_rank_loss", group: Any = None) -> Tensor:
     """y = sum over ranks of x_r. Gradient: dx = sum over ranks of dy_r; of a replicated loss: dx = dy.
 
-    x has the same shape on every rank.
+    x has the same type and shape on every rank. Where x needs a gradient on one rank, all ranks take part in the
+    backward.
     """
-    result: Tensor = _AllReduceSum.apply(x, _check(convention), group)
+    replicated = _check(convention)
+    ranks = _agree(x, x.shape, "values", group)
+    result: Tensor = _AllReduceSum.apply(_taking_part(x, any(one[1] for one in ranks)), replicated, group)
     return result
 
 
@@ -103,8 +111,9 @@ def all_gather(x: Tensor, convention: str = "per_rank_loss", group: Any = None) 
     needs a gradient on one rank, all ranks take part in the backward.
     """
     replicated = _check(convention)
-    rows, needs_gradient = _rows_by_rank(x, group)
-    if needs_gradient and torch.is_grad_enabled() and not x.requires_grad:
-        x = x.detach().requires_grad_()
-    result: Tensor = _AllGather.apply(x, rows, replicated, group)
+    if x.dim() == 0:
+        raise ValueError("expected a tensor with rows, found a single number")
+    ranks = _agree(x, x.shape[1:], "rows", group)
+    x = _taking_part(x, any(one[1] for one in ranks))
+    result: Tensor = _AllGather.apply(x, [one[0] for one in ranks], replicated, group)
     return result

@@ -30,6 +30,10 @@ class Gaccd(CMakePackage):
     depends_on("nlohmann-json@3.11:")
     depends_on("openssl@3:")
     depends_on("zlib-api")
+    depends_on("libjpeg-turbo@2:")
+    depends_on("libpng@1.6:")
+    depends_on("libwebp@1:")
+    depends_on("libarchive@3.4:")
 
     depends_on("cuda@13.0:", when="+cuda")
     depends_on("cudnn@9:", when="+cuda")
