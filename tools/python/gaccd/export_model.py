@@ -14,6 +14,7 @@ from typing import Any, Iterator, Mapping, Sequence, Union
 import torch
 from safetensors.torch import save_file
 
+from .export_gradients import refuse_own_gradients
 from .export_graph import TORCH, ExportError, GraphBuilder, Input, source_of
 from .export_lengths import judged_copy, prediction_of, shorter_graphs
 from .export_ops import WHOLE_OPS
@@ -55,7 +56,7 @@ def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str
 def _build(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor],
            inputs: Mapping[str, str], others: GraphBuilder | None = None) -> GraphBuilder:
     tensors = [*args, *kwargs.values()]
-    with _training(model):
+    with _training(model), refuse_own_gradients(model):
         program = _capture(model, args, kwargs)
     names = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
     return GraphBuilder(program, _tensors_of(model), [Input(name, _data_name(name, tensor, len(tensors), inputs), tensor)
@@ -110,6 +111,8 @@ def _capture(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dic
     shapes: Any = {name: {0: batch} for name in kwargs} if kwargs else tuple({0: batch} for _ in args)
     try:
         program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
+    except ExportError:
+        raise
     except Exception as error:  # of many kinds, by PyTorch's version
         raise ExportError(f"torch.export cannot follow the model: {_reason(error)}") from error
     _check_no_grad(model, program)
