@@ -9,6 +9,7 @@ import torch
 from .export_convert import Arguments, Converter, Made, inputs_of, repeated, sliced, viewed
 from .export_data import ones_at
 from .export_graph import GraphBuilder, Node
+from .export_stacks import joins_samples, stack, stacked
 
 MOST_PARTS = 16  # that an index is taken apart into
 
@@ -24,6 +25,8 @@ def _detach(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 def _view(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    if parts := stacked(graph, node):
+        return stack(graph, node, parts)
     return viewed(graph, node, graph.raw_name(node, a["self"]), graph.sizes(node))
 
 
@@ -92,6 +95,8 @@ def _flip(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 def _cat(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    if joins_samples(graph, node):
+        return None
     # A cache of keys and values begins as an empty tensor.
     tensors = [one for one in a["tensors"] if not any(isinstance(size, int) and size == 0 for size in graph.shape(one))]
     dim, _ = _inner_size(graph, node, tensors[0], a["dim"])
