@@ -360,17 +360,17 @@ class GraphBuilder:
         return node.target(*torch.fx.map_arg(node.args, self.value), **torch.fx.map_arg(node.kwargs, self.value))
 
     def _kept(self, name: str) -> bool:
-        """What is no parameter, or one that nothing uses and nothing trains."""
-        used = {one for _, node, _ in self.nodes for one in node.inputs}
-        return name in self._buffers or (name not in used and not self._own[name].requires_grad)
+        """What is no parameter, or one that nothing uses."""
+        return name in self._buffers or not any(name in node.inputs for _, node, _ in self.nodes)
+
+    def unused(self) -> dict[str, torch.Tensor]:
+        """Parameters that the output does not depend on; they keep their values."""
+        return {name: tensor for name, tensor in self._own.items() if tensor.requires_grad and self._kept(name)}
 
     def _check_weights(self) -> None:
-        used = {name for _, node, _ in self.nodes for name in node.inputs}
         for name, tensor in self._own.items():
             if tensor.dtype != torch.float32 and name not in self._buffers:
                 raise ExportError(f"{name}: expected values of float32, found {tensor.dtype}")
-            if name not in used and name not in self._buffers and tensor.requires_grad:
-                raise ExportError(f"{name}: no op of the network uses it; gaccd trains what it uses. Remove it first")
 
     # What is written.
 
