@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .export_convert import Arguments, Converter, Made, inputs_of, inverted, last_dim, number_of, scaled, shifted
+from .export_convert import Arguments, Converter, Made, bounded, inputs_of, inverted, last_dim, number_of, scaled, shifted
 from .export_graph import HIDDEN, GraphBuilder, Node, SampleMask
 
 
@@ -73,7 +73,7 @@ def _mul(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
         if isinstance(graph.value(other), SampleMask):
             return _drop_samples(graph, node, one, other)
         if (number := number_of(graph, other)) is not None:
-            return Node("scale", inputs_of(graph, node, one), {"factor": number})
+            return Node("scale", inputs_of(graph, node, one), {"factor": bounded(number)})
     return Node("mul", inputs_of(graph, node, x, y), {})
 
 
