@@ -116,6 +116,10 @@ def _repeat(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
         shape = [1] * (len(counts) - len(shape)) + shape
         x = viewed(graph, node, x, graph.sizes(node, shape))
     for dim, count in enumerate(counts):
+        if not isinstance(count, int) and isinstance(shape[dim], int) and shape[dim] == 1:  # a row for each sample
+            shape = [*shape[:dim], graph.shape(node)[dim], *shape[dim + 1:]]
+            x = repeated(graph, node, x, graph.sizes(node, shape))
+            continue
         if not isinstance(count, int) or (count > 1 and not isinstance(shape[dim], int)):
             raise graph.refuse(node, "repeats samples")
         x = graph.emit(node, Node("cat", [x] * count, {"dim": dim})) if count > 1 else x
@@ -238,6 +242,12 @@ def _gather(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     raise graph.refuse(node, "takes other elements of each sample; an embedding or a product with a mask may do the same")
 
 
+def _takes_first_rows(graph: GraphBuilder, node: Any, table: Any, count: int) -> bool:
+    """Whether those who read its rows as positions may have the whole table: sums with samples take the first rows of a longer one."""
+    return bool(graph.shape(table)[0] == count) or all(
+        user.target == torch.ops.aten.add.Tensor and not isinstance(graph.shape(user)[0], int) for user in node.users)
+
+
 def _embedding(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     if a["scale_grad_by_freq"]:
         raise graph.refuse(node, "scale_grad_by_freq: the gradients of a sample depend on the others, expected False")
@@ -246,7 +256,7 @@ def _embedding(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     if isinstance(ids, torch.Tensor):
         rows = graph.for_all_samples(node, a["indices"])
         if a["padding_idx"] < 0 or not bool((rows == a["padding_idx"]).any()):
-            if torch.equal(rows.flatten(), torch.arange(rows.numel())):
+            if torch.equal(rows.flatten(), torch.arange(rows.numel())) and _takes_first_rows(graph, node, a["weight"], rows.numel()):
                 return Node("positions", [table], {"size": [*rows.shape, graph.shape(a["weight"])[1]]})
             return Node("embedding", [graph.constant(node, rows), table], {})
     given = [graph.raw_name(node, a["indices"]), table]

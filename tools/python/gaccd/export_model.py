@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 from .export_gradients import refuse_own_gradients
-from .export_graph import TORCH, ExportError, GraphBuilder, Input, source_of
+from .export_graph import PREDICTION, TORCH, ExportError, GraphBuilder, Input, source_of
 from .export_lengths import judged_copy, prediction_of, shorter_graphs
 from .export_ops import WHOLE_OPS
 from .export_summary import Summary, summarize
@@ -119,7 +119,10 @@ def _capture(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dic
     decompositions = torch.export.default_decompositions()
     for op in WHOLE_OPS:
         decompositions.pop(op, None)
-    program = program.run_decompositions(decompositions)
+    try:
+        program = program.run_decompositions(decompositions)
+    except Exception as error:  # of many kinds, by PyTorch's version
+        raise ExportError(f"torch.export cannot take the model apart: {_reason(error)}") from error
     changed = program.graph_signature.user_inputs_to_mutate
     if changed:
         raise ExportError(f"the model changes its input {next(iter(changed.values()))!r} in place, which gaccd's data does not "
@@ -175,8 +178,8 @@ def outputs_of(result: Any) -> Iterator[torch.Tensor]:
     if isinstance(result, torch.Tensor):
         yield result
     elif isinstance(result, Mapping):
-        for one in result.values():
-            yield from outputs_of(one)
+        for name in sorted(result, key=lambda name: name != PREDICTION):
+            yield from outputs_of(result[name])
     elif isinstance(result, (list, tuple)):
         for one in result:
             yield from outputs_of(one)
