@@ -239,7 +239,8 @@ def _gather(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     value = graph.value(a["self"])
     if isinstance(value, torch.Tensor) and value.numel() and bool((value == value.flatten()[0]).all()):
         return value.flatten()[0].expand(graph.known_sizes(graph.shape(node)))  # whatever the indices are
-    raise graph.refuse(node, "takes other elements of each sample; an embedding or a product with a mask may do the same")
+    raise graph.refuse(node, "takes other elements of each sample; x[torch.arange(x.shape[0]), lengths - 1] takes one step of each, "
+                       "and an embedding or a product with a mask may do the same")
 
 
 def _takes_first_rows(graph: GraphBuilder, node: Any, table: Any, count: int) -> bool:

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
-import traceback
 from typing import Any, Iterator, Mapping, Sequence, Union
 
 import torch
 from safetensors.torch import save_file
 
 from .export_gradients import refuse_own_gradients
-from .export_graph import PREDICTION, TORCH, ExportError, GraphBuilder, Input, source_of
+from .export_graph import PREDICTION, ExportError, GraphBuilder, Input, source_of
 from .export_lengths import judged_copy, prediction_of, shorter_graphs
 from .export_ops import WHOLE_OPS
+from .export_refusals import quietly, reason
 from .export_summary import Summary, summarize
 
 Example = Union[torch.Tensor, Sequence[torch.Tensor], Mapping[str, torch.Tensor]]
@@ -110,11 +109,12 @@ def _capture(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dic
     batch = torch.export.Dim("batch")
     shapes: Any = {name: {0: batch} for name in kwargs} if kwargs else tuple({0: batch} for _ in args)
     try:
-        program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
+        with quietly():
+            program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
     except ExportError:
         raise
     except Exception as error:  # of many kinds, by PyTorch's version
-        raise ExportError(f"torch.export cannot follow the model: {_reason(error)}") from error
+        raise ExportError(f"torch.export cannot follow the model: {reason(error, model)}") from error
     _check_no_grad(model, program)
     decompositions = torch.export.default_decompositions()
     for op in WHOLE_OPS:
@@ -122,7 +122,7 @@ def _capture(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dic
     try:
         program = program.run_decompositions(decompositions)
     except Exception as error:  # of many kinds, by PyTorch's version
-        raise ExportError(f"torch.export cannot take the model apart: {_reason(error)}") from error
+        raise ExportError(f"torch.export cannot take the model apart: {reason(error, model)}") from error
     changed = program.graph_signature.user_inputs_to_mutate
     if changed:
         raise ExportError(f"the model changes its input {next(iter(changed.values()))!r} in place, which gaccd's data does not "
@@ -143,24 +143,6 @@ def _check_no_grad(model: torch.nn.Module, program: Any) -> None:
             where = source_of(users[0] if users and not source_of(node) else node)
             raise ExportError("torch.no_grad() over a trained parameter or what depends on one: gaccd cannot stop a gradient; "
                               f"freeze parameters by requires_grad_(False) instead; near {where or 'an unknown line'}")
-
-
-def _reason(error: Exception) -> str:
-    """What stopped torch.export, in a line, and the nearest way round."""
-    text = str(error)
-    own = [frame for frame in traceback.extract_tb(error.__traceback__)
-           if not os.path.abspath(frame.filename).startswith((TORCH, os.path.dirname(__file__)))]
-    frames = re.findall(r'File "([^"]+)", line (\d+)', text)
-    named = [(name, line) for name, line in frames if not os.path.abspath(name).startswith(TORCH)]
-    name, line = named[-1] if named else (own[-1].filename, own[-1].lineno) if own else ("", "")
-    where = f"; it is called at {os.path.basename(str(name))}:{line}" if name else ""
-    first = next((one.strip() for one in text.splitlines() if one.strip()), type(error).__name__)
-    way = ""
-    if re.search(r"data.dependent|unbacked|u\d+|GuardOnData", text, re.IGNORECASE):
-        way = "; its shapes or branches depend on data: multiply by a mask, or use torch.where, instead"
-    elif "batch" in text and re.search("[Cc]onstraint|specializ|Dim", text):
-        way = "; it works for one number of samples alone: take x.shape[0] instead of a number"
-    return first + where + way
 
 
 def _tensors_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
