@@ -135,7 +135,7 @@ def _draw(inputs: list[_Input], samples: int) -> list[torch.Tensor]:
 
 @contextlib.contextmanager
 def _default_dtype(model: torch.nn.Module) -> Iterator[None]:
-    """Tensors that forward makes are of the precision that it is judged in."""
+    """Tensors that forward makes have the precision that it is judged in."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(next((one.dtype for one in model.parameters() if one.is_floating_point()), before))
     try:
