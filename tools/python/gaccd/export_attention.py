@@ -23,6 +23,17 @@ def _is_causal(added: torch.Tensor) -> bool:
     return rows == columns and bool(((added <= HIDDEN * 1e-3) == hidden).all()) and not bool(added[..., ~hidden].any())
 
 
+def _seen_rows(graph: GraphBuilder, node: Any, mask: Any) -> str | None:
+    """What the weights are multiplied by, so that a query from which all keys are hidden gets 0, as of PyTorch; None: nothing."""
+    if mask is None:
+        return None
+    if not isinstance(graph.value(mask), torch.Tensor):
+        return graph.name_of(node, mask) if mask.meta["val"].dtype == torch.bool else None
+    known = graph.for_all_samples(node, mask)
+    seen = (known if known.dtype == torch.bool else known > -math.inf).any(-1, keepdim=True)
+    return None if bool(seen.all()) else graph.constant(node, seen.float())
+
+
 def _added(graph: GraphBuilder, node: Any, a: Arguments) -> tuple[bool, str | None]:
     """Whether it is causal, and the name of what is added to the scores."""
     rows, columns = graph.shape(a["query"])[-2], graph.shape(a["key"])[-2]
@@ -100,6 +111,8 @@ def attention(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     if added is not None:
         scores = graph.emit(node, Node("add", [scores, added], {}))
     weights = graph.emit(node, Node("softmax", [scores], {}))
+    if (seen := _seen_rows(graph, node, mask)) is not None:
+        weights = graph.emit(node, Node("mul", [weights, seen], {}))
     if a["dropout_p"]:
         weights = graph.emit(node, Node("dropout", [weights], {"p": float(a["dropout_p"])}))
     return Node("matmul", [weights, _for_all_heads(graph, node, a["value"], heads)], {"transpose": False})

@@ -6,7 +6,7 @@ from typing import Any, Callable
 
 import torch
 
-from .export_graph import GraphBuilder, Node
+from .export_graph import HIDDEN, GraphBuilder, Node
 
 Made = Any  # a Node, or what the value of the fx node is: a name, a constant, a list of them
 Converter = Callable[[GraphBuilder, Any, "Arguments"], Made]
@@ -41,12 +41,17 @@ def number_of(graph: GraphBuilder, argument: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
 
 
+def bounded(number: float) -> float:
+    """Sums and products of what hides a score, as torch.finfo(torch.float32).min does, stay numbers."""
+    return min(max(float(number), HIDDEN), -HIDDEN)
+
+
 def scaled(graph: GraphBuilder, node: Any, x: str, factor: float) -> str:
-    return x if factor == 1 else graph.emit(node, Node("scale", [x], {"factor": float(factor)}))
+    return x if factor == 1 else graph.emit(node, Node("scale", [x], {"factor": bounded(factor)}))
 
 
 def shifted(graph: GraphBuilder, node: Any, x: str, amount: float) -> str:
-    return x if amount == 0 else graph.emit(node, Node("shift", [x], {"amount": float(amount)}))
+    return x if amount == 0 else graph.emit(node, Node("shift", [x], {"amount": bounded(amount)}))
 
 
 def inverted(graph: GraphBuilder, node: Any, mask: str) -> str:

@@ -130,9 +130,23 @@ class Fusions:
         for gate, other in self.either(node):
             activation = self.nodes.get(gate)
             shape = self.shapes.get(gate)
-            if activation is not None and activation.op in GATES and shape and shape == self.shapes.get(other):
+            if (activation is not None and activation.op in GATES and shape and shape == self.shapes.get(other)
+                    and self._of_samples(gate) == self._of_samples(other)):
                 return Node(GATES[activation.op], [activation.inputs[0], other], activation.attributes)
         return None
+
+    def _of_samples(self, name: str) -> bool:
+        """Whether it depends on the samples; else it has one row for all of them, as what begins as zeros does."""
+        found, left = set(), [name]
+        inputs = {one.name for one in self.graph.inputs}
+        while left:
+            one = left.pop()
+            if one in inputs:
+                return True
+            if one not in found and one in self.nodes:
+                found.add(one)
+                left += self.nodes[one].inputs
+        return False
 
     # x cos + cat(-x[half:], x[:half]) sin
     def rotary(self, _: str, node: Node) -> Node | None:

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import os
 import re
-from typing import Any, Iterator
+from typing import Any, Iterator, Mapping
 
 import torch
 
@@ -15,6 +15,7 @@ VERSION = 1  # of the format
 SAMPLES = 7  # what depends on the number of samples alone is computed for so many
 MOST_CONSTANT = 1 << 24  # values
 HIDDEN = -1e30  # in place of -inf: exp() of it is 0
+PREDICTION = "logits"  # among several outputs with names
 TORCH = os.path.dirname(torch.__file__) + os.sep
 
 
@@ -35,6 +36,13 @@ class SampleMask:
     keep: float
     scale: float
     drawn: Any  # the fx node
+
+
+@dataclasses.dataclass
+class Uniform:
+    """Random numbers from `least` to 1 above it; stochastic depth rounds them down."""
+    drawn: Any  # the fx node
+    least: float = 0.0
 
 
 @dataclasses.dataclass
@@ -128,6 +136,8 @@ class GraphBuilder:
             return self.constant(node, self.for_all_samples(node, argument))
         if isinstance(value, Refused):
             raise value.error
+        if isinstance(value, (SampleMask, Uniform)):
+            raise self.refuse(value.drawn, "draws random numbers; gaccd draws those of dropout, by sample, and no others")
         raise self.refuse(node, f"takes {value!r}, expected a value")
 
     def keep_ids(self, made: str, of: str) -> str:
@@ -306,8 +316,11 @@ class GraphBuilder:
         from .export_fusions import fuse
         outputs = [spec.arg.name for spec in self.program.graph_signature.output_specs
                    if spec.kind.name == "USER_OUTPUT"]
+        if len(outputs) > 1:
+            named = torch.utils._pytree.tree_unflatten(outputs, self.program.call_spec.out_spec)
+            outputs = [named[PREDICTION]] if isinstance(named, Mapping) and isinstance(named.get(PREDICTION), str) else outputs
         if len(outputs) != 1:
-            raise ExportError(f"expected a model with one output, the prediction, found {len(outputs)}")
+            raise ExportError(f"expected a model with one output, the prediction, or {PREDICTION!r} among others, found {len(outputs)}")
         (output,) = [node for node in self.program.graph.nodes if node.name == outputs[0]]
         self.output_node = output
         for node in self.needed_calls():
@@ -330,9 +343,11 @@ class GraphBuilder:
     def _convert(self, convert: Any, node: Any) -> Any:
         try:
             return convert(self, node)
-        except ExportError as error:
+        except Exception as unexpected:
+            error = unexpected if isinstance(unexpected, ExportError) else self.refuse(
+                node, f"is called in a way that the exporter does not know ({type(unexpected).__name__}: {unexpected})")
             if not self.given(node):
-                raise
+                raise error from unexpected
             return Refused(error)
 
     def _remove_unused(self, output: str) -> None:
@@ -360,17 +375,17 @@ class GraphBuilder:
         return node.target(*torch.fx.map_arg(node.args, self.value), **torch.fx.map_arg(node.kwargs, self.value))
 
     def _kept(self, name: str) -> bool:
-        """What is no parameter, or one that nothing uses and nothing trains."""
-        used = {one for _, node, _ in self.nodes for one in node.inputs}
-        return name in self._buffers or (name not in used and not self._own[name].requires_grad)
+        """What is no parameter, or one that nothing uses."""
+        return name in self._buffers or not any(name in node.inputs for _, node, _ in self.nodes)
+
+    def unused(self) -> dict[str, torch.Tensor]:
+        """Parameters that the output does not depend on; they keep their values."""
+        return {name: tensor for name, tensor in self._own.items() if tensor.requires_grad and self._kept(name)}
 
     def _check_weights(self) -> None:
-        used = {name for _, node, _ in self.nodes for name in node.inputs}
         for name, tensor in self._own.items():
             if tensor.dtype != torch.float32 and name not in self._buffers:
                 raise ExportError(f"{name}: expected values of float32, found {tensor.dtype}")
-            if name not in used and name not in self._buffers and tensor.requires_grad:
-                raise ExportError(f"{name}: no op of the network uses it; gaccd trains what it uses. Remove it first")
 
     # What is written.
 

@@ -9,6 +9,7 @@ import torch
 from .export_convert import Arguments, Converter, Made, inputs_of, repeated, sliced, viewed
 from .export_data import ones_at
 from .export_graph import GraphBuilder, Node
+from .export_stacks import joins_samples, stack, stacked
 
 MOST_PARTS = 16  # that an index is taken apart into
 
@@ -24,6 +25,8 @@ def _detach(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 def _view(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    if parts := stacked(graph, node):
+        return stack(graph, node, parts)
     return viewed(graph, node, graph.raw_name(node, a["self"]), graph.sizes(node))
 
 
@@ -92,6 +95,8 @@ def _flip(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 def _cat(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    if joins_samples(graph, node):
+        return None
     # A cache of keys and values begins as an empty tensor.
     tensors = [one for one in a["tensors"] if not any(isinstance(size, int) and size == 0 for size in graph.shape(one))]
     dim, _ = _inner_size(graph, node, tensors[0], a["dim"])
@@ -111,6 +116,10 @@ def _repeat(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
         shape = [1] * (len(counts) - len(shape)) + shape
         x = viewed(graph, node, x, graph.sizes(node, shape))
     for dim, count in enumerate(counts):
+        if not isinstance(count, int) and isinstance(shape[dim], int) and shape[dim] == 1:  # a row for each sample
+            shape = [*shape[:dim], graph.shape(node)[dim], *shape[dim + 1:]]
+            x = repeated(graph, node, x, graph.sizes(node, shape))
+            continue
         if not isinstance(count, int) or (count > 1 and not isinstance(shape[dim], int)):
             raise graph.refuse(node, "repeats samples")
         x = graph.emit(node, Node("cat", [x] * count, {"dim": dim})) if count > 1 else x
@@ -230,7 +239,14 @@ def _gather(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     value = graph.value(a["self"])
     if isinstance(value, torch.Tensor) and value.numel() and bool((value == value.flatten()[0]).all()):
         return value.flatten()[0].expand(graph.known_sizes(graph.shape(node)))  # whatever the indices are
-    raise graph.refuse(node, "takes other elements of each sample; an embedding or a product with a mask may do the same")
+    raise graph.refuse(node, "takes other elements of each sample; x[torch.arange(x.shape[0]), lengths - 1] takes one step of each, "
+                       "and an embedding or a product with a mask may do the same")
+
+
+def _takes_first_rows(graph: GraphBuilder, node: Any, table: Any, count: int) -> bool:
+    """Whether those who read its rows as positions may have the whole table: sums with samples take the first rows of a longer one."""
+    return bool(graph.shape(table)[0] == count) or all(
+        user.target == torch.ops.aten.add.Tensor and not isinstance(graph.shape(user)[0], int) for user in node.users)
 
 
 def _embedding(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
@@ -241,7 +257,7 @@ def _embedding(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     if isinstance(ids, torch.Tensor):
         rows = graph.for_all_samples(node, a["indices"])
         if a["padding_idx"] < 0 or not bool((rows == a["padding_idx"]).any()):
-            if torch.equal(rows.flatten(), torch.arange(rows.numel())):
+            if torch.equal(rows.flatten(), torch.arange(rows.numel())) and _takes_first_rows(graph, node, a["weight"], rows.numel()):
                 return Node("positions", [table], {"size": [*rows.shape, graph.shape(a["weight"])[1]]})
             return Node("embedding", [graph.constant(node, rows), table], {})
     given = [graph.raw_name(node, a["indices"]), table]

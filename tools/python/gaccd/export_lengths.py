@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 import torch
 
-from .export_graph import GraphBuilder, Input
+from .export_graph import ExportError, GraphBuilder, Input
 
 OF_TEXTS = {"tokens", "segments", "attention_mask"}
 SAMPLES = 4
@@ -66,7 +66,11 @@ def _ignores_padding(builder: GraphBuilder, texts: list[Input], run: Callable[[d
 
 def judged_copy(model: torch.nn.Module) -> torch.nn.Module:
     """In evaluation, with other weights: a scale of 0 would hide what training will show."""
-    judged = copy.deepcopy(model).eval()
+    try:
+        judged = copy.deepcopy(model).eval()
+    except Exception as error:
+        raise ExportError("the model cannot be copied by copy.deepcopy(), which the comparison of samples needs; torch.nn.utils."
+                          f"parametrizations.weight_norm in place of torch.nn.utils.weight_norm can ({error})") from error
     random = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in judged.parameters():

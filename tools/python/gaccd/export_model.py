@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
-import traceback
 from typing import Any, Iterator, Mapping, Sequence, Union
 
 import torch
 from safetensors.torch import save_file
 
-from .export_graph import TORCH, ExportError, GraphBuilder, Input, source_of
+from .export_gradients import refuse_own_gradients
+from .export_graph import PREDICTION, ExportError, GraphBuilder, Input, source_of
 from .export_lengths import judged_copy, prediction_of, shorter_graphs
 from .export_ops import WHOLE_OPS
+from .export_refusals import quietly, reason
 from .export_summary import Summary, summarize
 
 Example = Union[torch.Tensor, Sequence[torch.Tensor], Mapping[str, torch.Tensor]]
@@ -55,7 +55,7 @@ def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str
 def _build(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor],
            inputs: Mapping[str, str], others: GraphBuilder | None = None) -> GraphBuilder:
     tensors = [*args, *kwargs.values()]
-    with _training(model):
+    with _training(model), refuse_own_gradients(model):
         program = _capture(model, args, kwargs)
     names = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
     return GraphBuilder(program, _tensors_of(model), [Input(name, _data_name(name, tensor, len(tensors), inputs), tensor)
@@ -109,14 +109,20 @@ def _capture(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dic
     batch = torch.export.Dim("batch")
     shapes: Any = {name: {0: batch} for name in kwargs} if kwargs else tuple({0: batch} for _ in args)
     try:
-        program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
+        with quietly():
+            program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
+    except ExportError:
+        raise
     except Exception as error:  # of many kinds, by PyTorch's version
-        raise ExportError(f"torch.export cannot follow the model: {_reason(error)}") from error
+        raise ExportError(f"torch.export cannot follow the model: {reason(error, model)}") from error
     _check_no_grad(model, program)
     decompositions = torch.export.default_decompositions()
     for op in WHOLE_OPS:
         decompositions.pop(op, None)
-    program = program.run_decompositions(decompositions)
+    try:
+        program = program.run_decompositions(decompositions)
+    except Exception as error:  # of many kinds, by PyTorch's version
+        raise ExportError(f"torch.export cannot take the model apart: {reason(error, model)}") from error
     changed = program.graph_signature.user_inputs_to_mutate
     if changed:
         raise ExportError(f"the model changes its input {next(iter(changed.values()))!r} in place, which gaccd's data does not "
@@ -139,24 +145,6 @@ def _check_no_grad(model: torch.nn.Module, program: Any) -> None:
                               f"freeze parameters by requires_grad_(False) instead; near {where or 'an unknown line'}")
 
 
-def _reason(error: Exception) -> str:
-    """What stopped torch.export, in a line, and the nearest way round."""
-    text = str(error)
-    own = [frame for frame in traceback.extract_tb(error.__traceback__)
-           if not os.path.abspath(frame.filename).startswith((TORCH, os.path.dirname(__file__)))]
-    frames = re.findall(r'File "([^"]+)", line (\d+)', text)
-    named = [(name, line) for name, line in frames if not os.path.abspath(name).startswith(TORCH)]
-    name, line = named[-1] if named else (own[-1].filename, own[-1].lineno) if own else ("", "")
-    where = f"; it is called at {os.path.basename(str(name))}:{line}" if name else ""
-    first = next((one.strip() for one in text.splitlines() if one.strip()), type(error).__name__)
-    way = ""
-    if re.search(r"data.dependent|unbacked|u\d+|GuardOnData", text, re.IGNORECASE):
-        way = "; its shapes or branches depend on data: multiply by a mask, or use torch.where, instead"
-    elif "batch" in text and re.search("[Cc]onstraint|specializ|Dim", text):
-        way = "; it works for one number of samples alone: take x.shape[0] instead of a number"
-    return first + where + way
-
-
 def _tensors_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """What has a name in the state_dict, tied tensors more than once."""
     return dict(model.state_dict(keep_vars=True))
@@ -172,8 +160,8 @@ def outputs_of(result: Any) -> Iterator[torch.Tensor]:
     if isinstance(result, torch.Tensor):
         yield result
     elif isinstance(result, Mapping):
-        for one in result.values():
-            yield from outputs_of(one)
+        for name in sorted(result, key=lambda name: name != PREDICTION):
+            yield from outputs_of(result[name])
     elif isinstance(result, (list, tuple)):
         for one in result:
             yield from outputs_of(one)

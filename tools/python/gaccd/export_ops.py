@@ -10,7 +10,7 @@ import torch
 
 from .export_attention import attention
 from .export_convert import Arguments, Converter, Made, inputs_of, viewed
-from .export_graph import GraphBuilder, Node
+from .export_graph import GraphBuilder, Node, SampleMask, Uniform
 from .export_images import IMAGES, as_image
 from .export_layout import LAYOUT
 from .export_values import VALUES
@@ -113,6 +113,18 @@ def _dropout(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     return Node("dropout", inputs_of(graph, node, a["input"]), {"p": float(a["p"])})
 
 
+def _rand(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    return Uniform(node)
+
+
+def _floor(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    """floor(keep + rand()) is 1 with the probability keep."""
+    drawn = graph.value(node.args[0])
+    if isinstance(drawn, Uniform) and 0 < drawn.least <= 1:
+        return SampleMask(drawn.least, 1.0, drawn.drawn)
+    raise graph.refuse(node, "rounds what depends on data or parameters; compute it in the data instead")
+
+
 def _random(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     raise graph.refuse(node, "draws random numbers; gaccd draws those of dropout, by sample, and no others")
 
@@ -121,7 +133,8 @@ CONVERTERS: dict[str, Converter] = {
     **VALUES, **LAYOUT, **IMAGES,
     **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_functional"), _batch_norm),
     **dict.fromkeys(("dropout", "native_dropout"), _dropout), **dict.fromkeys(("bmm", "mm"), _matmul),
-    **dict.fromkeys(("rand", "randn", "rand_like", "randn_like", "randint", "randint_like", "randperm", "normal", "normal_functional",
+    **dict.fromkeys(("rand", "rand_like"), _rand), "floor": _floor,
+    **dict.fromkeys(("randn", "randn_like", "randint", "randint_like", "randperm", "normal", "normal_functional",
                      "poisson", "multinomial", "uniform", "exponential", "feature_dropout"), _random),
     "linear": _linear, "addmm": _addmm, "layer_norm": _layer_norm, "group_norm": _group_norm,
     "scaled_dot_product_attention": attention,

@@ -13,6 +13,7 @@ import torch
 from .export_graph import GraphBuilder
 
 PRODUCTS = {"linear", "addmm", "mm", "bmm", "conv2d", "convolution", "scaled_dot_product_attention"}
+MOST_NAMES = 5  # of unused parameters that are shown
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Summary:
     functions: dict[str, int]  # gaccd's op -> how often
     folded: int  # calls of PyTorch that depend on neither data nor parameters: constants now
     constants: int  # tensors among them that the graph keeps
+    unused: dict[str, int]  # parameters that the output does not depend on -> their values, which stay
     lengths: list[int]  # that texts are cut to: there is a graph for each
 
     @property
@@ -54,7 +56,10 @@ class Summary:
         functions = ", ".join(f"{name} {count}" for name, count in self.functions.items())
         reads = ", ".join(f"{name} {shape}" for name, shape in self.inputs.items())
         lines += ["", f"reads      {reads}; predicts {self.output}",
-                  f"trains     {self.parameters - self.frozen:,} of {self.parameters:,} parameters, {self.buffers:,} values of buffers",
+                  f"trains     {self.parameters - self.frozen - sum(self.unused.values()):,} of {self.parameters:,} parameters, "
+                  f"{self.buffers:,} values of buffers",
+                  *([f"unused     {_some(list(self.unused))}: the output does not depend on them, they keep their values"]
+                    if self.unused else []),
                   f"FLOPs      {self.flops:,.0f} for a sample, forward, in products",
                   f"functions  {functions}",
                   *([f"lengths    texts are cut to {', '.join(map(str, self.lengths))} tokens where they are short"
@@ -63,6 +68,10 @@ class Summary:
                   f"wrote      {self.path}",
                   f"next       gaccd.verify(model, {self.path!r}) compares its values and gradients with PyTorch's"]
         return "\n".join(lines)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
 
 
 def _shape(sizes: Any) -> str:
@@ -118,4 +127,5 @@ def summarize(model: torch.nn.Module, graph: GraphBuilder, path: str, lengths: l
         parameters=sum(p.numel() for p in trained), frozen=sum(p.numel() for p in trained if not p.requires_grad),
         buffers=sum(b.numel() for name, b in model.named_buffers() if name in model.state_dict()),
         functions=dict(collections.Counter(node.op for _, node, _ in graph.nodes).most_common()),
-        folded=graph.folded, constants=graph.constants, lengths=lengths)
+        folded=graph.folded, constants=graph.constants, lengths=lengths,
+        unused={name: tensor.numel() for name, tensor in graph.unused().items()})

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from .export_convert import Arguments, Converter, Made, inputs_of, inverted, last_dim, number_of, scaled, shifted
-from .export_graph import HIDDEN, GraphBuilder, Node, SampleMask
+from .export_convert import Arguments, Converter, Made, bounded, inputs_of, inverted, last_dim, number_of, scaled, shifted
+from .export_graph import HIDDEN, GraphBuilder, Node, SampleMask, Uniform
 
 
 def _unary(op: str, **attributes: float) -> Converter:
@@ -43,6 +43,10 @@ def _add(sign: float, reversed_: bool = False) -> Converter:
     def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
         if node.meta["val"].dtype == torch.bool:
             return _or(graph, node, a)
+        for one, other in ((a["self"], a["other"]), (a["other"], a["self"])):
+            drawn, number = graph.value(one), number_of(graph, other)
+            if isinstance(drawn, Uniform) and number is not None and sign == a["alpha"] == 1:
+                return Uniform(drawn.drawn, drawn.least + number)
         x, y = (a["other"], a["self"]) if reversed_ else (a["self"], a["other"])
         factor = sign * float(a["alpha"])
         if (number := number_of(graph, y)) is not None:
@@ -73,7 +77,7 @@ def _mul(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
         if isinstance(graph.value(other), SampleMask):
             return _drop_samples(graph, node, one, other)
         if (number := number_of(graph, other)) is not None:
-            return Node("scale", inputs_of(graph, node, one), {"factor": number})
+            return Node("scale", inputs_of(graph, node, one), {"factor": bounded(number)})
     return Node("mul", inputs_of(graph, node, x, y), {})
 
 

@@ -1,0 +1,208 @@
+"""What the exporter makes of recurrent layers, masks and texts: graph_export_text_test.py GACCD
+
+Needs what graph_export_test.py needs, and is skipped as that is.
+"""
+import contextlib
+import io
+import os
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SKIPPED = 77
+WIDTH, CLASSES, LENGTH = 16, 5, 4
+
+
+class Exported(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.dir = Path(folder.name)
+        torch.manual_seed(5)
+        self.x, self.steps = torch.randn(2, WIDTH), torch.randn(2, LENGTH, WIDTH)
+        self.head = nn.Linear(WIDTH, CLASSES)
+        ids = torch.randint(1, 30, (2, 8))
+        self.texts = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+    def check(self, model, example):
+        """gaccd's values and gradients are PyTorch's."""
+        summary = gaccd.export(model, example, self.dir / "model")
+        found = gaccd.verify(model, self.dir / "model", gaccd=GACCD)
+        self.assertTrue(found.ok and found.largest.gaccd < 1e-5, str(found))
+        return summary
+
+    def refusal(self, model, example):
+        with self.assertRaises(gaccd.ExportError) as refused:
+            gaccd.export(model, example, self.dir / "refused")
+        return str(refused.exception)
+
+
+class Gradients(Exported):
+    def test_functions_with_a_backward_of_their_own_are_refused(self):
+        class Reversed(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x.view_as(x)
+
+            @staticmethod
+            def backward(ctx, gradient):
+                return -gradient
+        model = Calls(lambda m, x: m.f(Reversed.apply(m.g(x))), f=self.head, g=nn.Linear(WIDTH, WIDTH))
+        self.assertRegex(self.refusal(model, self.x), r"Reversed: a torch.autograd.Function .* called at graph_export_text_test.py:\d+")
+        x = torch.ones(2, requires_grad=True)
+        Reversed.apply(x).sum().backward()
+        self.assertEqual(x.grad.tolist(), [-1, -1])
+
+    def test_hooks_are_refused(self):
+        def hooked(model, x):
+            y = model.f(x)
+            y.register_hook(lambda gradient: gradient / 10)
+            return y
+        self.assertIn("Tensor.register_hook: a hook may change", self.refusal(Calls(hooked, f=self.head), self.x))
+        self.head.register_full_backward_hook(lambda *_: None)
+        self.assertIn("f: has a backward hook", self.refusal(Calls(lambda m, x: m.f(x), f=self.head), self.x))
+
+    def test_checkpoints_of_torch_are_none_of_them(self):
+        from torch.utils.checkpoint import checkpoint
+        self.check(Calls(lambda m, x: checkpoint(m.f, x, use_reentrant=False), f=self.head), self.x)
+
+    def test_unused_parameters_keep_their_values(self):
+        model = Calls(lambda m, x: m.f(x), f=self.head, unused=nn.Linear(3, 2))
+        summary = self.check(model, self.x)
+        self.assertEqual(summary.unused, {"unused.weight": 6, "unused.bias": 2})
+        self.assertRegex(str(summary), r"trains +85 of 93 .*\nunused +unused.weight, unused.bias: the output does not depend")
+
+
+class Layers(Exported):
+    def test_hidden_states_of_recurrent_layers(self):
+        fc = nn.Linear(12, CLASSES)
+        for model in (Calls(lambda m, x: m.f(m.r(x)[1][0][-1]), f=fc, r=nn.LSTM(WIDTH, 12, 2, batch_first=True)),
+                      Calls(lambda m, x: m.f(m.r(x)[1][-1]), f=fc, r=nn.GRU(WIDTH, 12, batch_first=True)),
+                      Calls(lambda m, x: m.f(m.r(x)[1].squeeze(0)), f=fc, r=nn.RNN(WIDTH, 12, batch_first=True)),
+                      Calls(lambda m, x: m.f(m.r(x)[1].transpose(0, 1).flatten(1)), f=nn.Linear(24, CLASSES),
+                            r=nn.GRU(WIDTH, 12, bidirectional=True, batch_first=True))):
+            with self.subTest(layer=str(model.r)):
+                self.check(model, self.steps)
+
+    def test_queries_whose_keys_are_all_hidden(self):
+        known = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril(-1)
+        for mask in (known, torch.where(known, 0.0, -float("inf"))):
+            self.check(Calls(lambda m, x, mask=mask: m.f(attention(m, x, mask)), f=self.head, q=nn.Linear(WIDTH, 48)), self.steps)
+
+        def window(model, x, keys, _):
+            i = torch.arange(x.shape[1])
+            near = (i[:, None] >= i) & (i[:, None] - i < 2)
+            return model.f(attention(model, x, near[None, None] & keys.bool()[:, None, None, :]))
+        self.check(OfTexts(window, q=nn.Linear(WIDTH, 48)), self.texts)
+
+    def test_masks_by_the_least_number(self):
+        def forward(model, x, keys, _):
+            hidden = (1 - keys[:, None, :].to(x.dtype)) * torch.finfo(torch.float32).min
+            return model.f(((x @ x.transpose(1, 2) + hidden).softmax(-1) @ x).mean(1))
+        self.check(OfTexts(forward), self.texts)
+
+    def test_the_first_rows_of_a_longer_table(self):
+        def of(use):
+            return OfTexts(lambda m, x, _, __: m.f(use(x, m.table(torch.arange(8)), m).mean(1)), table=nn.Embedding(20, WIDTH),
+                           other=nn.Embedding(30, WIDTH), g=nn.Linear(WIDTH, WIDTH))
+        for use in (lambda x, p, m: x + p, lambda x, p, m: x * p, lambda x, p, m: x + m.g(p),
+                    lambda x, p, m: x + (p + m.other(torch.arange(8)))):
+            self.check(of(use), self.texts)
+
+    def test_stochastic_depth_by_floor(self):
+        def forward(model, x):
+            y = model.g(x)
+            return model.f(x + y / 0.8 * (0.8 + torch.rand(x.shape[0], 1)).floor() if model.training else x + y)
+        summary = gaccd.export(Calls(forward, f=self.head, g=nn.Linear(WIDTH, WIDTH)), self.x, self.dir / "model")
+        self.assertEqual(summary.functions["drop_samples"], 1)
+        for noise in (lambda m, x: m.f(x + torch.rand_like(x)), lambda m, x: m.f(x) * (torch.rand(x.shape[0], 1) < 0.8)):
+            self.assertIn("draws random numbers", self.refusal(Calls(noise, f=self.head), self.x))
+
+    def test_a_row_is_repeated_for_each_sample(self):
+        row = nn.Parameter(torch.randn(1, 1, WIDTH))
+        self.check(Calls(lambda m, x: m.f(torch.cat([m.row.repeat(x.shape[0], 1, 1), x], 1).mean(1)), f=self.head, row=row), self.steps)
+
+    def test_logits_among_several_outputs(self):
+        f, g = self.head, nn.Linear(WIDTH, 7)
+        self.check(Calls(lambda m, x: {"hidden": m.g(x), "logits": m.f(x)}, f=f, g=g), self.x)
+        self.assertIn("or 'logits' among others, found 2", self.refusal(Calls(lambda m, x: (m.g(x), m.f(x)), f=f, g=g), self.x))
+
+    def test_a_class_for_each_token(self):
+        self.check(OfTexts(lambda m, x, _, __: m.f(x)), self.texts)
+
+    def test_forward_that_makes_numbers_is_judged_in_double_precision(self):
+        self.check(OfTexts(lambda m, x, _, __: m.f((x * torch.linspace(0, 1, 8)[:, None]).mean(1) @ torch.eye(WIDTH))), self.texts)
+
+
+class Refusals(Exported):
+    def test_they_are_short(self):
+        printed = io.StringIO()
+        with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(printed):
+            found = self.refusal(Calls(lambda m, x: m.f(x) if x.sum() > 0 else m.f(-x), f=self.head), self.x)
+            self.assertIn("depend on data", found)
+            found = self.refusal(Calls(lambda m, x: m.f(x + torch.zeros(2, WIDTH)), f=self.head), self.x)
+        self.assertIn("it works for one number of samples alone; take x.shape[0]", found)
+        self.assertEqual(printed.getvalue(), "")
+
+    def test_switches_of_transformers(self):
+        class Config:
+            apply_spec_augment, mask_time_prob, layerdrop = True, 0.05, 0.1
+        model = Calls(lambda m, x: m.f(x) if torch.rand([]) > 0.1 else x, f=self.head)
+        model.config = Config()
+        self.assertRegex(self.refusal(model, self.x), r"; try config.apply_spec_augment=False and config.layerdrop=0$")
+
+    def test_what_cannot_be_taken_apart(self):
+        self.assertRegex(self.refusal(Calls(lambda m, x: m.f(torch.fft.fft(x).real), f=self.head), self.x), "it is called at")
+
+
+def attention(model, x, mask):
+    q, k, v = model.q(x).view(x.shape[0], x.shape[1], 3, 2, 8).permute(2, 0, 3, 1, 4)
+    y = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    return y.transpose(1, 2).reshape(x.shape[0], x.shape[1], WIDTH).mean(1)
+
+
+def define_models():
+    class Calls(nn.Module):
+        def __init__(self, function, **parts):
+            super().__init__()
+            self.function = function
+            for name, part in parts.items():
+                setattr(self, name, part)
+
+        def forward(self, x):
+            return self.function(self, x)
+
+    class OfTexts(nn.Module):
+        def __init__(self, function, **parts):
+            super().__init__()
+            self.function, self.e, self.f = function, nn.Embedding(30, WIDTH), nn.Linear(WIDTH, CLASSES)
+            for name, part in parts.items():
+                setattr(self, name, part)
+
+        def forward(self, input_ids, attention_mask):
+            return self.function(self, self.e(input_ids), attention_mask, input_ids)
+    return Calls, OfTexts
+
+
+if __name__ == "__main__":
+    own = os.environ.get("GACCD_EXPORT_PYTHON")
+    if own and "GACCD_EXPORT_OPENED" not in os.environ:
+        os.environ["GACCD_EXPORT_OPENED"] = "1"
+        os.execv(own, [own, "-B", *sys.argv])
+    try:
+        import safetensors.torch  # noqa: F401
+        import torch
+        from torch import nn
+        if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 5):
+            raise ImportError(f"torch is {torch.__version__}, expected 2.5 or newer")
+    except ImportError as missing:
+        print(f"skipped: {missing}; {__doc__}")
+        sys.exit(SKIPPED)
+    sys.path[:0] = [str(ROOT / "tools" / "python")]
+    import gaccd
+    torch.set_num_threads(1)
+    GACCD = sys.argv[1]
+    Calls, OfTexts = define_models()
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,64 @@
+"""What stopped torch.export, in a line, and the nearest way round."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import re
+import sys
+import traceback
+from typing import Iterator
+
+import torch
+
+from .export_graph import TORCH
+
+NOISY = "torch.fx.experimental.symbolic_shapes"
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """torch.export prints its whole graph before it refuses one; what is printed otherwise is printed behind."""
+    logger = logging.getLogger(NOISY)
+    level, out, err = logger.level, io.StringIO(), io.StringIO()
+    logger.setLevel(logging.ERROR)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            yield
+    finally:
+        logger.setLevel(level)
+    sys.stdout.write(out.getvalue())
+    sys.stderr.write(err.getvalue())
+
+
+def _of_config(model: torch.nn.Module) -> str:
+    """Switches of transformers whose draws no graph can follow."""
+    found = {}
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if getattr(config, "apply_spec_augment", False) and getattr(config, "mask_time_prob", 0):
+            found["config.apply_spec_augment=False"] = None
+        if getattr(config, "layerdrop", 0):
+            found["config.layerdrop=0"] = None
+    return f"; try {' and '.join(found)}" if found else ""
+
+
+def reason(error: Exception, model: torch.nn.Module) -> str:
+    text = str(error)
+    own = [frame for frame in traceback.extract_tb(error.__traceback__)
+           if not os.path.abspath(frame.filename).startswith((TORCH, os.path.dirname(__file__)))]
+    frames = re.findall(r'File "([^"]+)", line (\d+)', text)
+    named = [(name, line) for name, line in frames if not os.path.abspath(name).startswith(TORCH)]
+    name, line = named[-1] if named else (own[-1].filename, own[-1].lineno) if own else ("", "")
+    where = f"; it is called at {os.path.basename(str(name))}:{line}" if name else ""
+    first = next((one.strip() for one in text.splitlines() if one.strip()), type(error).__name__)
+    way = ""
+    if re.search(r"data.dependent|unbacked|u\d+|GuardOnData", text, re.IGNORECASE):
+        way = "; its shapes or branches depend on data: multiply by a mask, or use torch.where, instead"
+    elif "batch" in text and re.search("[Cc]onstraint|specializ|Dim", text):
+        first, way = "it works for one number of samples alone", "; take x.shape[0] instead of a number"
+    elif "FakeTensor" in text and any(isinstance(module, torch.nn.RNNBase) for module in model.modules()):
+        way = "; leave pack_padded_sequence out and take the last step of each sample by x[torch.arange(x.shape[0]), lengths - 1]"
+    return first + where + way + _of_config(model)
