@@ -67,6 +67,13 @@ def sliced(graph: GraphBuilder, node: Any, x: str, dim: int, start: int, end: in
     return graph.keep_ids(graph.emit(node, made), x)
 
 
+def limited(graph: GraphBuilder, node: Any, x: str, limit: str, sign: int) -> str:
+    """The larger (sign 1) or smaller (-1) of x and the limit, of sizes that broadcast; x and its gradient where they are equal."""
+    beyond = graph.emit(node, Node("add", [limit, scaled(graph, node, x, -1)], {}))
+    beyond = graph.emit(node, Node("relu", [scaled(graph, node, beyond, sign)], {}))
+    return graph.emit(node, Node("add", [x, scaled(graph, node, beyond, sign)], {}))
+
+
 def last_dim(graph: GraphBuilder, node: Any, x: Any, dim: int) -> None:
     rank = len(graph.shape(x))
     if dim % rank != rank - 1:

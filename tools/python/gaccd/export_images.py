@@ -28,6 +28,9 @@ def _convolution(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
         raise graph.refuse(node, f"in {len(sizes) - 2} dimensions, expected images or sequences")
     if isinstance(a["padding"], str):
         raise graph.refuse(node, f"padding {a['padding']!r}, expected numbers")
+    if not isinstance(a["groups"], int):
+        raise graph.refuse(node, "its groups depend on the number of samples, expected a number; a product of each sample with a "
+                                 "kernel of its own may be written with matmul")
     x, weight, bias = inputs_of(graph, node, a["input"], a["weight"], a["bias"])
 
     def both(name: str, of_rows: int) -> list[int]:

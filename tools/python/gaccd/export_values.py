@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .export_convert import Arguments, Converter, Made, inputs_of, inverted, last_dim, number_of, scaled, shifted
+from .export_convert import Arguments, Converter, Made, inputs_of, inverted, last_dim, limited, number_of, scaled, shifted
 from .export_graph import HIDDEN, GraphBuilder, Node, SampleMask
 
 
@@ -32,10 +32,20 @@ def _pow(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 def _limits(op: str, least: str, most: str) -> Converter:
+    """Limits that are no numbers are taken after those that are, the least first, as PyTorch does."""
     def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-        low, high = (a[name] if name else None for name in (least, most))
-        return Node(op, inputs_of(graph, node, a["self"]), {"least": float(HIDDEN if low is None else low),
-                                                            "most": float(-HIDDEN if high is None else high)})
+        given = [a[name] if name else None for name in (least, most)]
+        numbers = [None if one is None else number_of(graph, one) for one in given]
+        low, high = numbers
+        x = graph.name_of(node, a["self"])
+        if given[0] is not None and low is None:
+            x = limited(graph, node, x, graph.name_of(node, given[0]), 1)
+        if low is not None or high is not None or given == [None, None]:
+            x = graph.emit(node, Node(op, [x], {"least": HIDDEN if low is None else low,
+                                                "most": -HIDDEN if high is None else high}))
+        if given[1] is not None and high is None:
+            x = limited(graph, node, x, graph.name_of(node, given[1]), -1)
+        return x
     return made
 
 
@@ -169,15 +179,16 @@ def _cumsum(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 def _sum(op: str) -> Converter:
     def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
         rank = len(graph.shape(a["self"]))
-        dims = sorted(dim % rank for dim in a["dim"] or range(rank))
+        dims = sorted(dim % rank for dim in (a["dim"] if "dim" in a else None) or range(rank))
+        keepdim = "keepdim" in a and bool(a["keepdim"])
         if any(not isinstance(graph.shape(a["self"])[dim], int) for dim in dims):
             raise graph.refuse(node, f"over the dimensions {dims} of {rank}, one of which counts samples: an update of gaccd "
                                      "is a sum over samples, which must not depend on each other")
         if op == "mean" and rank == 4 and dims == [2, 3]:
-            return Node("mean_image", inputs_of(graph, node, a["self"]), {"keepdim": a["keepdim"]})
-        if op == "mean" and rank == 3 and dims == [1] and not a["keepdim"]:
+            return Node("mean_image", inputs_of(graph, node, a["self"]), {"keepdim": keepdim})
+        if op == "mean" and rank == 3 and dims == [1] and not keepdim:
             return Node("mean_rows", inputs_of(graph, node, a["self"]), {})
-        return Node(op, inputs_of(graph, node, a["self"]), {"dims": dims, "keepdim": a["keepdim"]})
+        return Node(op, inputs_of(graph, node, a["self"]), {"dims": dims, "keepdim": keepdim})
     return made
 
 

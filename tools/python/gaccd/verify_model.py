@@ -95,7 +95,7 @@ def _without_dropout(model: torch.nn.Module) -> Iterator[None]:
     for module in model.modules():
         if re.search("drop|stochasticdepth", type(module).__name__, re.IGNORECASE):
             for name in ("p", "drop_prob"):
-                if hasattr(module, name):
+                if isinstance(getattr(module, name, None), (int, float)):
                     setattr(module, name, 0.0)
         for name, value in list(vars(module).items()):  # "dropout", "attention_dropout", "dropout_p"
             if "dropout" in name and isinstance(value, float):
@@ -199,7 +199,7 @@ def _compare(exact: Mapping[str, torch.Tensor], single: Mapping[str, torch.Tenso
         if name not in found:
             raise ExportError(f"{name}: the exported model has no such tensor; was it exported from another model?")
         size = float(value.norm())
-        scale = max(size, floor if name in gradients else 1e-3 * value.numel() ** 0.5)
+        scale = max(size, floor if name in gradients else 1e-3 * value.numel() ** 0.5) or 1.0
         own, other = (float((one[name].reshape(value.shape) - value).norm()) / scale for one in (single, found))
         results.append(Difference(name, size, other, own))
     return results
