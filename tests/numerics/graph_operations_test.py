@@ -20,15 +20,18 @@ class GraphOperations(unittest.TestCase):
         self.dir = Path(folder.name)
         torch.manual_seed(5)
 
-    def check(self, formulas, sizes=(4,), tolerance=1e-5):
+    def check(self, formulas, sizes=(4,), tolerance=1e-5, table=False):
         """Each formula(model, y) of y [samples, 6] between two linear layers; its result has 6 values for each sample."""
         for name, formula in formulas.items():
             with self.subTest(formula=name):
-                self.check_model(Between(formula), torch.randn(2, *sizes), tolerance)
+                self.check_model(Between(formula, table), torch.randn(2, *sizes), tolerance)
+
+    def verify(self, model, example):
+        gaccd_export.export(model, example, self.dir / "model")
+        return gaccd_export.verify(model, self.dir / "model", gaccd=GACCD)
 
     def check_model(self, model, example, tolerance=1e-5):
-        gaccd_export.export(model, example, self.dir / "model")
-        found = gaccd_export.verify(model, self.dir / "model", gaccd=GACCD)
+        found = self.verify(model, example)
         self.assertTrue(found.ok, found)
         self.assertLess(found.largest.gaccd, max(tolerance, 4 * found.largest.pytorch), found)
 
@@ -48,6 +51,20 @@ class GraphOperations(unittest.TestCase):
             "a number and a parameter": lambda m, y: y.clamp(min=torch.tensor(-0.2), max=m.weight),
             "similarity": lambda m, y: y * torch.nn.functional.cosine_similarity(y, m.weight[None], dim=1)[:, None],
             "of all values": lambda m, y: y * m.weight.mean() + m.weight.sum()})
+
+    def test_products_with_parameters_that_are_permuted(self):
+        self.check({
+            "transposed": lambda m, y: y @ m.table.t(), "as it is": lambda m, y: y @ m.table,
+            "einsum": lambda m, y: torch.einsum("bi,ij->bj", y, m.table), "einsum, transposed": lambda m, y: torch.einsum("bi,ji->bj", y, m.table),
+            "einsum of rows": lambda m, y: torch.einsum("bti,ij->btj", y.view(-1, 3, 2), m.table[:2, :2]).flatten(1) @ m.table,
+            "computed": lambda m, y: y @ (m.table * 2).t(),
+            "a computed bias": lambda m, y: torch.nn.functional.linear(y, m.table, m.weight * 2)}, table=True)
+
+    def test_what_training_refuses_is_refused_by_export(self):
+        self.assertRegex(self.refusal(lambda m, y: y + torch.nn.functional.dropout(m.weight, 0.5, m.training)),
+                         r"without samples, \[6\]: .* set its p to 0; it is called at .*_test.py:\d+$")
+        images = torch.nn.Conv2d(3, 6, 1)
+        self.assertIn("found 4 dimensions, ['N', 6, 5, 5]", self.refusal_of(images, torch.randn(2, 3, 5, 5)))
 
     def test_groups_that_count_samples_are_refused(self):
         def grouped(m, y):
@@ -69,18 +86,51 @@ class GraphOperations(unittest.TestCase):
         gaccd_export.export(still, torch.randn(2, 4), self.dir / "still")
         self.assertTrue(gaccd_export.verify(still, self.dir / "still", gaccd=GACCD).ok)
 
+    def test_rounding_makes_no_samples_depend_on_each_other(self):
+        gaccd_export.export(Doubles(16), torch.randn(5, 96), self.dir / "doubles")
+
+        class Mixes(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = torch.nn.Linear(4, 3)
+
+            def forward(self, x):
+                return self.fc(x) + (0 if self.training else 1e-3 * self.fc(x).flip(0))
+        self.assertRegex(self.refusal_of(Mixes(), torch.randn(3, 4)), r"another by 0\.00\d+, of outputs up to \d")
+
+    def test_what_rounding_makes_differ_is_no_alarm_and_an_error_is_one(self):
+        model = Doubles(8)
+        self.assertTrue(self.verify(model, torch.randn(2, 96)).ok)
+        graph = self.dir / "model" / "graph.txtpb"
+        graph.write_text(graph.read_text().replace("number: 4.0", "number: 3.99", 1))
+        self.assertFalse(gaccd_export.verify(model, self.dir / "model", gaccd=GACCD).ok)
+
 
 def define_models():
     """Once PyTorch is there."""
     class Between(torch.nn.Module):
-        def __init__(self, formula):
+        def __init__(self, formula, table=False):
             super().__init__()
+            if table:
+                self.table = torch.nn.Parameter(torch.randn(6, 6))
             self.fc, self.weight, self.formula = torch.nn.Linear(4, 6), torch.nn.Parameter(torch.randn(6)), formula
             self.out = torch.nn.Linear(6, 3)
 
         def forward(self, x):
             return self.out(self.formula(self, self.fc(x) * self.weight))
-    return Between
+
+    class Doubles(torch.nn.Module):
+        """Each step doubles what single precision makes of another number of samples."""
+        def __init__(self, steps):
+            super().__init__()
+            self.a, self.b, self.steps = torch.nn.Linear(96, 96), torch.nn.Linear(96, 3), steps
+
+        def forward(self, x):
+            y = torch.sigmoid(self.a(x))
+            for _ in range(self.steps):
+                y = 4 * y * (1 - y)
+            return self.b(y)
+    return Between, Doubles
 
 
 if __name__ == "__main__":
@@ -100,5 +150,5 @@ if __name__ == "__main__":
     import gaccd as gaccd_export
     torch.set_num_threads(1)
     GACCD = sys.argv[1]
-    Between = define_models()
+    Between, Doubles = define_models()
     unittest.main(argv=[sys.argv[0], *sys.argv[2:]])

@@ -16,6 +16,7 @@ from .export_values import VALUES
 
 aten = torch.ops.aten
 
+VIEWS = ("aten.permute.", "aten.view.", "aten.unsqueeze.", "aten.squeeze.", "aten.expand.", "aten.clone.", "aten.t.", "aten.transpose.")
 FIRST_STATISTIC = 3  # of the outputs of a functional batch norm
 
 # run_decompositions() leaves these as they are.
@@ -50,10 +51,13 @@ def convert(graph: GraphBuilder, node: Any) -> Made:
 
 
 def _linear(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    given = inputs_of(graph, node, a["input"], a["weight"], a["bias"])
-    if not graph.is_parameter(given[1]):
-        raise graph.refuse(node, "its weight is computed, expected a parameter")
-    return Node("linear", given, {"in_out": False})
+    x, weight, bias = inputs_of(graph, node, a["input"], a["weight"], a["bias"])
+    if not graph.is_parameter(weight):
+        raise graph.refuse(node, "its weight is computed, expected a parameter; x @ weight.t() takes one that is")
+    if not bias or graph.is_parameter(bias):
+        return Node("linear", [x, weight, bias], {"in_out": False})
+    product = graph.emit(node, Node("linear", [x, weight, ""], {"in_out": False}))
+    return Node("add", [product, bias], {})
 
 
 def _addmm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
@@ -69,9 +73,39 @@ def _addmm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 def _matmul(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     given = inputs_of(graph, node, a["self"], a["mat2"])
-    if len(graph.shape(a["self"])) == 2 and graph.is_parameter(given[1]):
+    shape = graph.shape(a["self"])
+    if len(shape) == 2 and graph.is_parameter(given[1]):
         return Node("linear", given, {"in_out": True})
-    return Node("matmul", given, {"transpose": False})
+    found = _table_of(graph, a["mat2"]) if len(shape) == 2 or shape[0] == 1 else None
+    if found is None:
+        return Node("matmul", given, {"transpose": False})
+    if len(shape) == 2:
+        return Node("linear", [given[0], found[0]], {"in_out": found[1]})
+    rows = viewed(graph, node, given[0], graph.sizes(node, shape[1:]))
+    return viewed(graph, node, graph.emit(node, Node("linear", [rows, found[0]], {"in_out": found[1]})), graph.sizes(node))
+
+
+def _table_of(graph: GraphBuilder, matrix: Any) -> tuple[str, bool] | None:
+    """The parameter of two dimensions that `matrix` is a view of, and whether it is so as it is; else it is transposed."""
+    chain: list[Any] = []
+    while isinstance(matrix, torch.fx.Node) and not graph.is_parameter(str(graph.value(matrix))):
+        if matrix.op != "call_function" or not str(matrix.target).startswith(VIEWS):
+            return None
+        chain.append(matrix)
+        matrix = matrix.args[0]
+    if not isinstance(matrix, torch.fx.Node) or len(graph.shape(matrix)) != 2:
+        return None
+    sizes = graph.shape(matrix)
+    places = torch.arange(sizes[0] * sizes[1]).view(sizes)  # of the values
+    found = places
+    for one in reversed(chain):
+        if any(not isinstance(size, int) for size in graph.shape(one)):
+            return None
+        found = one.target(found, *one.args[1:], **one.kwargs)
+    for in_out, expected in ((True, places), (False, places.t())):
+        if found.numel() == places.numel() and torch.equal(found.reshape(found.shape[-2:]), expected):
+            return graph.value(matrix), in_out
+    return None
 
 
 def _batch_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
@@ -106,6 +140,8 @@ def _group_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 def _dropout(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     if a["train"] is False or a["p"] == 0:
         return graph.raw_name(node, a["input"])
+    if all(isinstance(size, int) for size in graph.shape(a["input"])):
+        raise graph.refuse(node, f"dropout of a value without samples, {graph.shape(a['input'])}: gaccd draws by sample; set its p to 0")
     return Node("dropout", inputs_of(graph, node, a["input"]), {"p": float(a["p"])})
 
 
