@@ -56,9 +56,10 @@ class GraphOperations(unittest.TestCase):
         self.check({
             "transposed": lambda m, y: y @ m.table.t(), "as it is": lambda m, y: y @ m.table,
             "einsum": lambda m, y: torch.einsum("bi,ij->bj", y, m.table), "einsum, transposed": lambda m, y: torch.einsum("bi,ji->bj", y, m.table),
-            "einsum of rows": lambda m, y: torch.einsum("bti,ij->btj", y.view(-1, 3, 2), m.table[:2, :2]).flatten(1) @ m.table,
-            "computed": lambda m, y: y @ (m.table * 2).t(),
+            "einsum of rows": lambda m, y: torch.einsum("bti,ij->btj", y[:, None] * torch.ones(2, 1), m.table).sum(1),
             "a computed bias": lambda m, y: torch.nn.functional.linear(y, m.table, m.weight * 2)}, table=True)
+
+        self.assertIn("second matrix is computed", self.refusal(lambda m, y: y @ (m.weight[:, None] * 2 * m.weight)))
 
     def test_what_training_refuses_is_refused_by_export(self):
         self.assertRegex(self.refusal(lambda m, y: y + torch.nn.functional.dropout(m.weight, 0.5, m.training)),
