@@ -87,6 +87,50 @@ class GraphOperations(unittest.TestCase):
         gaccd_export.export(still, torch.randn(2, 4), self.dir / "still")
         self.assertTrue(gaccd_export.verify(still, self.dir / "still", gaccd=GACCD).ok)
 
+    def test_formulas(self):
+        f = torch.nn.functional
+        self.check({
+            "abs": lambda m, y: y.abs(), "elu": lambda m, y: f.elu(y, 0.7), "selu": lambda m, y: f.selu(y),
+            "celu": lambda m, y: f.celu(y, 0.7), "softplus": lambda m, y: f.softplus(y, 2), "mish": lambda m, y: f.mish(y),
+            "maximum": lambda m, y: torch.maximum(y, -2 * y), "minimum": lambda m, y: torch.minimum(m.weight, y),
+            "amax": lambda m, y: y * y.view(-1, 2, 3).amax(1).sum(1, keepdim=True), "amin": lambda m, y: y * y.amin(1, keepdim=True),
+            "var": lambda m, y: y + y.var(1, keepdim=True), "std": lambda m, y: y / y.view(-1, 2, 3).std((1, 2), correction=0)[:, None],
+            "softmax": lambda m, y: y.view(-1, 2, 3).softmax(1).flatten(1)})
+        self.assertIn("return them", self.refusal(lambda m, y: y.log_softmax(1)))
+        self.assertIn("which counts samples", self.refusal(lambda m, y: y.softmax(0)))
+
+    def test_norms(self):
+        nn = torch.nn
+        for norm in (nn.LayerNorm((3, 5)), nn.LayerNorm((3, 5), elementwise_affine=False), nn.GroupNorm(2, 6, affine=False),
+                     nn.BatchNorm1d(6, affine=False), nn.InstanceNorm1d(6), nn.InstanceNorm1d(6, affine=True)):
+            with self.subTest(norm=str(norm)):
+                three = isinstance(norm, nn.LayerNorm)
+                model = nn.Sequential(nn.Conv1d(3, 6, 1), nn.Unflatten(1, (2, 3)) if three else nn.Identity(), norm, nn.ReLU(),
+                                      nn.Flatten(), nn.Linear(30, 4))
+                self.check_model(model, torch.randn(2, 3, 5))
+        model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, track_running_stats=False))
+        self.assertIn("expected track_running_stats=True", self.refusal_of(model, torch.randn(2, 4)))
+
+    def test_places_and_parts(self):
+        many = torch.randperm(36).view(2, 18)
+        table = torch.randperm(4).view(2, 2)
+
+        def written(m, y):
+            y = y.clone()
+            y[:, 1:3] = m.weight[:2]
+            y[:, 5] = 0
+            return y
+        self.check({
+            "of two dimensions": lambda m, y: y * y.view(-1, 2, 3)[:, table % 2, table % 3].flatten(1).sum(1, keepdim=True),
+            "a table of places": lambda m, y: y * y.view(-1, 6, 1)[:, table].sum((1, 2)),
+            "many": lambda m, y: y * (y[:, :, None] * y[:, None]).flatten(1)[:, many].cumsum(2)[:, 0, 3:9],
+            "stack": lambda m, y: torch.stack((y, y * 2, torch.ones_like(y)), 1).cumsum(1)[:, 1], "written": written,
+            "unfold": lambda m, y: y * y.unfold(1, 3, 1).mean(2).sum(1, keepdim=True),
+            "pad": lambda m, y: torch.nn.functional.pad(y[:, 1:3], (1, 3), value=0.7),
+            "repeat": lambda m, y: m.weight[None].repeat(y.shape[0], 1) * y})
+        self.assertIn("dim=1", self.refusal(lambda m, y: torch.stack((y, y), 0)[0]))
+        self.assertIn("p.expand(samples", self.refusal(lambda m, y: y.repeat(2, 1)[:, :6]))
+
     def test_rounding_makes_no_samples_depend_on_each_other(self):
         gaccd_export.export(Doubles(16), torch.randn(5, 96), self.dir / "doubles")
 

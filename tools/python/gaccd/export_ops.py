@@ -9,9 +9,12 @@ import torch
 
 from .export_attention import attention
 from .export_convert import Arguments, Converter, Made, inputs_of, viewed
+from .export_formulas import FORMULAS
 from .export_graph import GraphBuilder, Node
-from .export_images import IMAGES, as_image
+from .export_images import IMAGES
+from .export_indices import INDICES
 from .export_layout import LAYOUT
+from .export_norms import NORMS
 from .export_values import VALUES
 
 aten = torch.ops.aten
@@ -26,7 +29,8 @@ WHOLE_OPS = [aten.linear.default, aten.conv2d.default, aten.batch_norm.default, 
              aten.max_pool2d.default, aten.avg_pool2d.default, aten.adaptive_avg_pool2d.default,
              aten.scaled_dot_product_attention.default, aten.upsample_nearest2d.vec, aten.upsample_nearest1d.vec,
              aten.upsample_bilinear2d.vec, aten.upsample_bicubic2d.vec, aten.upsample_linear1d.vec, aten.conv1d.default,
-             aten.hardtanh.default, aten.relu6.default, aten.detach.default]
+             aten.hardtanh.default, aten.relu6.default, aten.detach.default, aten.instance_norm.default, aten.elu.default,
+             aten.softplus.default, aten.mish.default, aten.stack.default, aten.log_softmax.int, aten.std.correction]
 
 
 def convert(graph: GraphBuilder, node: Any) -> Made:
@@ -110,35 +114,6 @@ def _table_of(graph: GraphBuilder, matrix: Any) -> tuple[str, bool] | None:
     return None
 
 
-def _batch_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    if None in (a["weight"], a["bias"], a["running_mean"], a["running_var"]):
-        raise graph.refuse(node, "expected affine=True and track_running_stats=True")
-    inputs = inputs_of(graph, node, a["input"], a["weight"], a["bias"], a["running_mean"], a["running_var"])
-    counter = graph.sibling(inputs[3], "num_batches_tracked")
-    if not counter or a["momentum"] is None or not 0 < a["momentum"] <= 1:
-        raise graph.refuse(node, f"momentum: expected a number in (0, 1], found {a['momentum']}")
-    return Node("batch_norm", [*inputs, counter], {"eps": float(a["eps"]), "momentum": float(a["momentum"])})
-
-
-def _layer_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    if len(a["normalized_shape"]) != 1:
-        raise graph.refuse(node, "over several dimensions, expected the last one; flatten them before")
-    given = inputs_of(graph, node, a["input"], a["weight"], a["bias"])
-    for i, fill in ((1, 1.0), (2, 0.0)):
-        given[i] = given[i] or graph.constant(node, torch.full(tuple(a["normalized_shape"]), fill))
-    return Node("layer_norm", given, {"eps": float(a["eps"])})
-
-
-def _group_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    if None in (a["weight"], a["bias"]):
-        raise graph.refuse(node, "expected affine=True")
-    x, weight, bias = inputs_of(graph, node, a["input"], a["weight"], a["bias"])
-    sizes = graph.sizes(node)
-    y = graph.emit(node, Node("group_norm", [as_image(graph, node, x, sizes), weight, bias],
-                              {"groups": a["num_groups"], "eps": float(a["eps"])}))
-    return y if len(sizes) == 4 else viewed(graph, node, y, sizes)
-
-
 def _dropout(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     if a["train"] is False or a["p"] == 0:
         return graph.raw_name(node, a["input"])
@@ -152,11 +127,10 @@ def _random(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 CONVERTERS: dict[str, Converter] = {
-    **VALUES, **LAYOUT, **IMAGES,
-    **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_functional"), _batch_norm),
+    **VALUES, **FORMULAS, **LAYOUT, **INDICES, **IMAGES, **NORMS,
     **dict.fromkeys(("dropout", "native_dropout"), _dropout), **dict.fromkeys(("bmm", "mm"), _matmul),
     **dict.fromkeys(("rand", "randn", "rand_like", "randn_like", "randint", "randint_like", "randperm", "normal", "normal_functional",
                      "poisson", "multinomial", "uniform", "exponential", "feature_dropout"), _random),
-    "linear": _linear, "addmm": _addmm, "layer_norm": _layer_norm, "group_norm": _group_norm,
+    "linear": _linear, "addmm": _addmm,
     "scaled_dot_product_attention": attention,
 }

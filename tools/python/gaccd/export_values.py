@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .export_convert import Arguments, Converter, Made, inputs_of, inverted, last_dim, limited, number_of, scaled, shifted
+from .export_convert import Arguments, Converter, Made, inputs_of, inverted, last_dim, limited, number_of, permuted, scaled, shifted
 from .export_graph import HIDDEN, GraphBuilder, Node, SampleMask
 
 
@@ -193,8 +193,14 @@ def _sum(op: str) -> Converter:
 
 
 def _softmax(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    last_dim(graph, node, a["self"], a["dim"])
-    return Node("softmax", inputs_of(graph, node, a["self"]), {})
+    """Over another dimension than the last: exchanged with it before and after."""
+    shape = graph.shape(a["self"])
+    dim, order = a["dim"] % len(shape), list(range(len(shape)))
+    if not isinstance(shape[dim], int):
+        raise graph.refuse(node, f"over dimension {dim} of {len(shape)}, which counts samples; they must not depend on each other")
+    order[dim], order[-1] = order[-1], order[dim]
+    x = permuted(graph, node, graph.name_of(node, a["self"]), order)
+    return permuted(graph, node, graph.emit(node, Node("softmax", [x], {})), order)
 
 
 def _to_copy(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
