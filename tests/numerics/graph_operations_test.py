@@ -125,11 +125,46 @@ class GraphOperations(unittest.TestCase):
             "a table of places": lambda m, y: y * y.view(-1, 6, 1)[:, table].sum((1, 2)),
             "many": lambda m, y: y * (y[:, :, None] * y[:, None]).flatten(1)[:, many].cumsum(2)[:, 0, 3:9],
             "stack": lambda m, y: torch.stack((y, y * 2, torch.ones_like(y)), 1).cumsum(1)[:, 1], "written": written,
+            "stack before the samples": lambda m, y: torch.stack((y, y * 2), 0)[1],
             "unfold": lambda m, y: y * y.unfold(1, 3, 1).mean(2).sum(1, keepdim=True),
             "pad": lambda m, y: torch.nn.functional.pad(y[:, 1:3], (1, 3), value=0.7),
             "repeat": lambda m, y: m.weight[None].repeat(y.shape[0], 1) * y})
-        self.assertIn("dim=1", self.refusal(lambda m, y: torch.stack((y, y), 0)[0]))
+        self.assertIn("dim=1", self.refusal(lambda m, y: torch.cat((y, y), 0)[:y.shape[0]]))
         self.assertIn("p.expand(samples", self.refusal(lambda m, y: y.repeat(2, 1)[:, :6]))
+
+    def test_attention_of_other_ranks(self):
+        dot = torch.nn.functional.scaled_dot_product_attention
+
+        def of(*shape, **how):
+            return lambda m, y: dot(*((y[:, :, None] * torch.arange(1., 5) * scale).view(-1, *shape) for scale in (1, 2, 3)), **how) \
+                .flatten(1)[:, :6] * y
+        self.check({
+            "no heads": of(6, 4), "causal": of(6, 4, is_causal=True), "windows": of(3, 1, 2, 4), "scaled": of(3, 2, 2, 2, scale=0.3),
+            "scaled, causal": of(3, 2, 2, 2, scale=0.3, is_causal=True)})
+        self.assertIn("flatten the others", self.refusal(of(6, 4, attn_mask=torch.eye(6).bool())))
+
+    def test_images(self):
+        f, nn = torch.nn.functional, torch.nn
+        for change in (nn.AdaptiveMaxPool2d((3, 2)), nn.AdaptiveMaxPool2d(1)):
+            with self.subTest(change=str(change)):
+                self.check_image(change)
+        for mode in ("bilinear", "bicubic"):
+            for size in ((4, 5), (13, 11)):
+                with self.subTest(mode=mode, size=size):
+                    self.check_image(lambda x, how=dict(size=size, mode=mode, antialias=True): f.interpolate(x, **how))
+        self.assertIn("expected sizes that divide", self.refusal_of(
+            nn.Sequential(nn.Conv2d(3, 4, 1), nn.AdaptiveMaxPool2d(2), nn.Flatten()), torch.randn(2, 3, 9, 8)))
+
+    def check_image(self, change):
+        class Changed(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv, self.change, self.fc = torch.nn.Conv2d(3, 4, 1), change, torch.nn.Linear(4, 5)
+
+            def forward(self, x):
+                x = self.change(self.conv(x))
+                return self.fc((x.square() * torch.arange(1, 1 + x.shape[3])).mean((2, 3)))
+        self.check_model(Changed(), torch.randn(2, 3, 9, 8))
 
     def test_rounding_makes_no_samples_depend_on_each_other(self):
         gaccd_export.export(Doubles(16), torch.randn(5, 96), self.dir / "doubles")

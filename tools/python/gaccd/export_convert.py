@@ -80,9 +80,3 @@ def limited(graph: GraphBuilder, node: Any, x: str, limit: str, sign: int) -> st
 
 def full(graph: GraphBuilder, node: Any, value: float, sizes: list[int]) -> str:
     return repeated(graph, node, graph.constant(node, torch.full((1,) * len(sizes), float(value))), sizes)
-
-
-def last_dim(graph: GraphBuilder, node: Any, x: Any, dim: int) -> None:
-    rank = len(graph.shape(x))
-    if dim % rank != rank - 1:
-        raise graph.refuse(node, f"over dimension {dim} of {rank}, expected the last one; transpose before and after it")

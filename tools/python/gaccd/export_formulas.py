@@ -47,8 +47,9 @@ def _mish(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
 
 
 def _elu(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
-    """Also selu and celu, which are decomposed into it."""
-    alpha, scale, input_scale = (float(a[name]) for name in ("alpha", "scale", "input_scale"))
+    """Also selu, which is decomposed into it, and celu."""
+    alpha, scale = float(a["alpha"]), float(a["scale"]) if "scale" in a else 1.0
+    input_scale = float(a["input_scale"]) if "input_scale" in a else 1 / alpha
     below = graph.emit(node, Node("clamp", [x], {"least": HIDDEN, "most": 0.0}))
     below = shifted(graph, node, graph.emit(node, Node("exp", [scaled(graph, node, below, input_scale)], {})), -1)
     both = [scaled(graph, node, _relu(graph, node, x), scale), scaled(graph, node, below, alpha * scale)]
@@ -122,7 +123,7 @@ def _variance(exponent: float) -> Converter:
 
 
 FORMULAS: dict[str, Converter] = {
-    "abs": _of(_abs), "softplus": _of(_softplus), "mish": _of(_mish), "elu": _of(_elu),
+    "abs": _of(_abs), "softplus": _of(_softplus), "mish": _of(_mish), **dict.fromkeys(("elu", "celu"), _of(_elu)),
     **dict.fromkeys(("log_softmax", "_log_softmax"), _log_softmax),
     "maximum": _extreme(1), "minimum": _extreme(-1), "amax": _largest(1), "amin": _largest(-1),
     "var": _variance(1), "std": _variance(0.5),

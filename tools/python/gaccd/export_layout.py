@@ -38,8 +38,8 @@ def inner_size(graph: GraphBuilder, node: Any, x: Any, dim: int) -> tuple[int, i
     dim %= len(graph.shape(x))
     size = graph.sizes(node, [graph.shape(x)[dim]])[0]
     if size < 0:
-        raise graph.refuse(node, f"takes part of dimension {dim}, which counts samples; their order in a batch must not "
-                                 "matter. Where it should count something else (torch.stack, a loop over heads), put that dimension "
+        raise graph.refuse(node, f"takes part of the samples, which dimension {dim} counts; their order in a batch must not "
+                                 "matter. Where it should count something else (torch.cat, a loop over heads), put that dimension "
                                  "after the samples: dim=1")
     return dim, size
 

@@ -29,8 +29,9 @@ WHOLE_OPS = [aten.linear.default, aten.conv2d.default, aten.batch_norm.default, 
              aten.max_pool2d.default, aten.avg_pool2d.default, aten.adaptive_avg_pool2d.default,
              aten.scaled_dot_product_attention.default, aten.upsample_nearest2d.vec, aten.upsample_nearest1d.vec,
              aten.upsample_bilinear2d.vec, aten.upsample_bicubic2d.vec, aten.upsample_linear1d.vec, aten.conv1d.default,
-             aten.hardtanh.default, aten.relu6.default, aten.detach.default, aten.instance_norm.default, aten.elu.default,
-             aten.softplus.default, aten.mish.default, aten.stack.default, aten.log_softmax.int, aten.std.correction]
+             aten.hardtanh.default, aten.relu6.default, aten.detach.default, aten.instance_norm.default, aten.elu.default, aten.celu.default,
+             aten.softplus.default, aten._upsample_bilinear2d_aa.vec,
+             aten._upsample_bicubic2d_aa.vec, aten.mish.default, aten.stack.default, aten.log_softmax.int, aten.std.correction]
 
 
 def convert(graph: GraphBuilder, node: Any) -> Made:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .export_convert import Arguments, Converter, Made, inputs_of, inverted, last_dim, limited, number_of, permuted, scaled, shifted
+from .export_convert import Arguments, Converter, Made, inputs_of, inverted, limited, number_of, permuted, scaled, shifted
 from .export_graph import HIDDEN, GraphBuilder, Node, SampleMask
 
 
@@ -170,10 +170,11 @@ def _where(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 def _cumsum(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     """A product with ones above the diagonal."""
-    last_dim(graph, node, a["self"], a["dim"])
-    size = graph.shape(a["self"])[-1]
+    order = _last(graph, node, a["self"], a["dim"])
+    size = graph.shape(a["self"])[order[-1]]
     ones = graph.constant(node, torch.ones(size, size).triu())
-    return Node("linear", [graph.name_of(node, a["self"]), ones], {"in_out": True})
+    x = permuted(graph, node, graph.name_of(node, a["self"]), order)
+    return permuted(graph, node, graph.emit(node, Node("linear", [x, ones], {"in_out": True})), order)
 
 
 def _sum(op: str) -> Converter:
@@ -192,13 +193,18 @@ def _sum(op: str) -> Converter:
     return made
 
 
-def _softmax(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    """Over another dimension than the last: exchanged with it before and after."""
-    shape = graph.shape(a["self"])
-    dim, order = a["dim"] % len(shape), list(range(len(shape)))
+def _last(graph: GraphBuilder, node: Any, x: Any, dim: int) -> list[int]:
+    """The order of dimensions that exchanges this one with the last, which does the reverse, too."""
+    shape = graph.shape(x)
+    dim, order = dim % len(shape), list(range(len(shape)))
     if not isinstance(shape[dim], int):
         raise graph.refuse(node, f"over dimension {dim} of {len(shape)}, which counts samples; they must not depend on each other")
     order[dim], order[-1] = order[-1], order[dim]
+    return order
+
+
+def _softmax(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    order = _last(graph, node, a["self"], a["dim"])
     x = permuted(graph, node, graph.name_of(node, a["self"]), order)
     return permuted(graph, node, graph.emit(node, Node("softmax", [x], {})), order)
 
