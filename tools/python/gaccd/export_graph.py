@@ -307,7 +307,7 @@ class GraphBuilder:
         outputs = [spec.arg.name for spec in self.program.graph_signature.output_specs
                    if spec.kind.name == "USER_OUTPUT"]
         if len(outputs) != 1:
-            raise ExportError(f"expected a model with one output, the prediction, found {len(outputs)}")
+            raise ExportError(f"expected a model with one output, the prediction, found {len(outputs)}; aux_logits=False, where there is one")
         (output,) = [node for node in self.program.graph.nodes if node.name == outputs[0]]
         self.output_node = output
         for node in self.needed_calls():

@@ -139,5 +139,5 @@ IMAGES: dict[str, Converter] = {
     **dict.fromkeys(("max_pool2d", "max_pool2d_with_indices"), _max_pool2d), "avg_pool2d": _avg_pool2d, "adaptive_avg_pool2d": _adaptive_avg_pool2d,
     "adaptive_max_pool2d": _adaptive_max_pool2d,
     **dict.fromkeys(("upsample_nearest1d", "upsample_nearest2d", "upsample_linear1d", "upsample_bilinear2d",
-                     "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"), _upsample),
+                     "upsample_bicubic2d"), _upsample),
 }

@@ -30,8 +30,14 @@ WHOLE_OPS = [aten.linear.default, aten.conv2d.default, aten.batch_norm.default, 
              aten.scaled_dot_product_attention.default, aten.upsample_nearest2d.vec, aten.upsample_nearest1d.vec,
              aten.upsample_bilinear2d.vec, aten.upsample_bicubic2d.vec, aten.upsample_linear1d.vec, aten.conv1d.default,
              aten.hardtanh.default, aten.relu6.default, aten.detach.default, aten.instance_norm.default, aten.elu.default, aten.celu.default,
-             aten.softplus.default, aten._upsample_bilinear2d_aa.vec,
-             aten._upsample_bicubic2d_aa.vec, aten.mish.default, aten.stack.default, aten.log_softmax.int, aten.std.correction]
+             aten.softplus.default, aten.mish.default, aten.stack.default, aten.log_softmax.int, aten.std.correction]
+
+# Round what is not supported.
+WAYS = {
+    "_upsample_bilinear2d_aa": "; antialias=False is", "_upsample_bicubic2d_aa": "; antialias=False is",
+    "prod": "; exp of a sum of logs is, of positive values",
+    "expm1": "; exp(x) - 1 is", "log1p": "; log(1 + x) is", "sign": "; (x > 0) - (x < 0) of numbers is, without gradient",
+}
 
 
 def convert(graph: GraphBuilder, node: Any) -> Made:
@@ -50,7 +56,7 @@ def convert(graph: GraphBuilder, node: Any) -> Made:
     space, _, name = node.target._schema.name.partition("::")
     converter = CONVERTERS.get(name) if space == "aten" else None
     if converter is None:
-        raise graph.refuse(node, "is not supported" if space == "aten" else "is a custom operation, which gaccd has no kernels "
+        raise graph.refuse(node, f"is not supported{WAYS.get(name, '')}" if space == "aten" else "is a custom operation, which gaccd has no kernels "
                                  "for; write it with operations of PyTorch")
     return converter(graph, node, Arguments(node))
 
