@@ -97,7 +97,8 @@ def _adaptive_max_pool2d(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     if height % rows or width % columns:
         raise graph.refuse(node, f"makes {rows} x {columns} of {height} x {width}, expected sizes that divide")
     kernel = [height // rows, width // columns]
-    return Node("max_pool2d", inputs_of(graph, node, a["self"]), {"kernel": kernel, "stride": kernel, "padding": [0, 0], "dilation": [1, 1]})
+    return Node("max_pool2d", inputs_of(graph, node, a["self"]),
+                {"kernel": kernel, "stride": kernel, "padding": [0, 0], "dilation": [1, 1]})
 
 
 def _upsample(graph: GraphBuilder, node: Any, a: Arguments) -> Made:

@@ -19,7 +19,8 @@ from .export_values import VALUES
 
 aten = torch.ops.aten
 
-VIEWS = ("aten.permute.", "aten.view.", "aten.unsqueeze.", "aten.squeeze.", "aten.expand.", "aten.clone.", "aten.t.", "aten.transpose.")
+VIEWS = ("aten.permute.", "aten.view.", "aten.unsqueeze.", "aten.squeeze.", "aten.expand.", "aten.clone.", "aten.t.",
+         "aten.transpose.")
 FIRST_STATISTIC = 3  # of the outputs of a functional batch norm
 
 # run_decompositions() leaves these as they are.
