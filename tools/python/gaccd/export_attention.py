@@ -87,9 +87,41 @@ def _for_all_heads(graph: GraphBuilder, node: Any, x: Any, heads: int) -> str:
 
 
 def attention(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    if len(graph.shape(a["query"])) == 4:
+        return _of_heads(graph, node, a)
+    return _of_other_ranks(graph, node, a)
+
+
+def _of_other_ranks(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    """[samples, .., length, width]: whatever is between are heads. No mask but the causal one."""
+    shapes = [graph.sizes(node, graph.shape(a[name])) for name in ("query", "key", "value")]
+    if any(len(one) < 3 or one[1:-2] != shapes[0][1:-2] for one in shapes):
+        raise graph.refuse(node, f"expected queries [samples, .., length, width] and keys and values of as many, found {shapes}")
+    if a["attn_mask"] is not None:
+        raise graph.refuse(node, f"a mask of queries {graph.shape(a['query'])}, expected [samples, heads, length, width]; flatten the others")
+    if any(size < 0 for size in shapes[0][1:]):
+        raise graph.refuse(node, "its samples are in several dimensions, or not the first; permute before it")
+    query, key, value = (viewed(graph, node, graph.name_of(node, a[name]), [one[0], math.prod(one[1:-2]), *one[-2:]])
+                         for name, one in zip(("query", "key", "value"), shapes))
+    width = shapes[0][-1]
+    scale = width ** -0.5 if a["scale"] is None else float(a["scale"])
+    usual = math.isclose(scale, width ** -0.5, rel_tol=1e-6)
+    if usual and not a["dropout_p"] and shapes[0] == shapes[1] == shapes[2]:
+        y = graph.emit(node, Node("attention", [query, key, value], {"causal": bool(a["is_causal"])}))
+    else:
+        scores = graph.emit(node, Node("matmul", [scaled(graph, node, query, scale), key], {"transpose": True}))
+        if a["is_causal"]:
+            hidden = torch.ones(shapes[0][-2], shapes[1][-2], dtype=torch.bool).triu(1)
+            scores = graph.emit(node, Node("add", [scores, graph.constant(node, torch.where(hidden, HIDDEN, 0.0))], {}))
+        weights = graph.emit(node, Node("softmax", [scores], {}))
+        if a["dropout_p"]:
+            weights = graph.emit(node, Node("dropout", [weights], {"p": float(a["dropout_p"])}))
+        y = graph.emit(node, Node("matmul", [weights, value], {"transpose": False}))
+    return viewed(graph, node, y, graph.sizes(node))
+
+
+def _of_heads(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     sizes = graph.sizes(node, graph.shape(a["query"]))
-    if len(sizes) != 4:
-        raise graph.refuse(node, f"expected queries [samples, heads, length, width], found {graph.shape(a['query'])}")
     width, heads = sizes[-1], sizes[1]
     scale = width ** -0.5 if a["scale"] is None else float(a["scale"])
     usual = math.isclose(scale, width ** -0.5, rel_tol=1e-6)

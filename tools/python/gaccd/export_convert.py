@@ -72,7 +72,16 @@ def sliced(graph: GraphBuilder, node: Any, x: str, dim: int, start: int, end: in
     return graph.keep_ids(graph.emit(node, made), x)
 
 
-def last_dim(graph: GraphBuilder, node: Any, x: Any, dim: int) -> None:
-    rank = len(graph.shape(x))
-    if dim % rank != rank - 1:
-        raise graph.refuse(node, f"over dimension {dim} of {rank}, expected the last one; transpose before and after it")
+def permuted(graph: GraphBuilder, node: Any, x: str, dims: list[int]) -> str:
+    return x if dims == sorted(dims) else graph.keep_ids(graph.emit(node, Node("permute", [x], {"dims": dims})), x)
+
+
+def limited(graph: GraphBuilder, node: Any, x: str, limit: str, sign: int) -> str:
+    """The larger (sign 1) or smaller (-1) of x and the limit, of sizes that broadcast; x and its gradient where they are equal."""
+    beyond = graph.emit(node, Node("add", [limit, scaled(graph, node, x, -1)], {}))
+    beyond = graph.emit(node, Node("relu", [scaled(graph, node, beyond, sign)], {}))
+    return graph.emit(node, Node("add", [x, scaled(graph, node, beyond, sign)], {}))
+
+
+def full(graph: GraphBuilder, node: Any, value: float, sizes: list[int]) -> str:
+    return repeated(graph, node, graph.constant(node, torch.full((1,) * len(sizes), float(value))), sizes)

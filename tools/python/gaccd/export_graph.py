@@ -320,7 +320,8 @@ class GraphBuilder:
             named = torch.utils._pytree.tree_unflatten(outputs, self.program.call_spec.out_spec)
             outputs = [named[PREDICTION]] if isinstance(named, Mapping) and isinstance(named.get(PREDICTION), str) else outputs
         if len(outputs) != 1:
-            raise ExportError(f"expected a model with one output, the prediction, or {PREDICTION!r} among others, found {len(outputs)}")
+            raise ExportError(f"expected a model with one output, the prediction, or {PREDICTION!r} among others, found {len(outputs)}; "
+                              "aux_logits=False, where there is one")
         (output,) = [node for node in self.program.graph.nodes if node.name == outputs[0]]
         self.output_node = output
         for node in self.needed_calls():

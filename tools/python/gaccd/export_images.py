@@ -28,6 +28,9 @@ def _convolution(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
         raise graph.refuse(node, f"in {len(sizes) - 2} dimensions, expected images or sequences")
     if isinstance(a["padding"], str):
         raise graph.refuse(node, f"padding {a['padding']!r}, expected numbers")
+    if not isinstance(a["groups"], int):
+        raise graph.refuse(node, "its groups depend on the number of samples, expected a number; a product of each sample with a "
+                                 "kernel of its own may be written with matmul")
     x, weight, bias = inputs_of(graph, node, a["input"], a["weight"], a["bias"])
 
     def both(name: str, of_rows: int) -> list[int]:
@@ -87,6 +90,17 @@ def _adaptive_avg_pool2d(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     return Node("adaptive_avg_pool2d", inputs_of(graph, node, a["self"]), {"output": _pair(a["output_size"])})
 
 
+def _adaptive_max_pool2d(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    """Windows of the same size, where it divides."""
+    height, width = (int(size) for size in graph.shape(a["self"])[2:])
+    rows, columns = _pair(a["output_size"])
+    if height % rows or width % columns:
+        raise graph.refuse(node, f"makes {rows} x {columns} of {height} x {width}, expected sizes that divide")
+    kernel = [height // rows, width // columns]
+    return Node("max_pool2d", inputs_of(graph, node, a["self"]),
+                {"kernel": kernel, "stride": kernel, "padding": [0, 0], "dilation": [1, 1]})
+
+
 def _upsample(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     """A product with a matrix for each dimension that changes: what PyTorch makes of images of a single 1."""
     x, sizes = graph.name_of(node, a["input"]), graph.sizes(node, graph.shape(a["input"]))
@@ -124,6 +138,7 @@ def _upsample(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 IMAGES: dict[str, Converter] = {
     **dict.fromkeys(("conv1d", "conv2d", "convolution"), _convolution),
     **dict.fromkeys(("max_pool2d", "max_pool2d_with_indices"), _max_pool2d), "avg_pool2d": _avg_pool2d, "adaptive_avg_pool2d": _adaptive_avg_pool2d,
+    "adaptive_max_pool2d": _adaptive_max_pool2d,
     **dict.fromkeys(("upsample_nearest1d", "upsample_nearest2d", "upsample_linear1d", "upsample_bilinear2d",
                      "upsample_bicubic2d"), _upsample),
 }

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from .export_convert import Arguments, Converter, Made, inputs_of, repeated, sliced, viewed
+from .export_convert import Arguments, Converter, Made, full, inputs_of, repeated, sliced, viewed
 from .export_data import ones_at
-from .export_graph import GraphBuilder, Node
+from .export_graph import HIDDEN, GraphBuilder, Node
 from .export_stacks import joins_samples, stack, stacked
 
 MOST_PARTS = 16  # that an index is taken apart into
@@ -36,17 +36,19 @@ def _permute(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     return graph.keep_ids(graph.emit(node, Node("permute", [x], {"dims": [dim % rank for dim in a["dims"]]})), x)
 
 
-def _inner_size(graph: GraphBuilder, node: Any, x: Any, dim: int) -> tuple[int, int]:
+def inner_size(graph: GraphBuilder, node: Any, x: Any, dim: int) -> tuple[int, int]:
     """A dimension of x from 0 on, and its size; it counts no samples."""
     dim %= len(graph.shape(x))
     size = graph.sizes(node, [graph.shape(x)[dim]])[0]
     if size < 0:
-        raise graph.refuse(node, "takes part of the samples; their order in a batch must not matter")
+        raise graph.refuse(node, f"takes part of the samples, which dimension {dim} counts; their order in a batch must not "
+                                 "matter. Where it should count something else (torch.cat, a loop over heads), put that dimension "
+                                 "after the samples: dim=1")
     return dim, size
 
 
 def _select(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    dim, size = _inner_size(graph, node, a["self"], a["dim"])
+    dim, size = inner_size(graph, node, a["self"], a["dim"])
     index = a["index"] + size if a["index"] < 0 else a["index"]
     x = graph.raw_name(node, a["self"])
     if len(graph.shape(a["self"])) == 3 and dim == 1 and index == 0 and x not in graph.ids:
@@ -66,13 +68,13 @@ def _slice(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     whole = graph.shape(a["self"])[a["dim"]]
     if graph.sizes(node) == graph.sizes(node, graph.shape(a["self"])) and a["step"] == 1:
         return x
-    dim, size = _inner_size(graph, node, a["self"], a["dim"])
+    dim, size = inner_size(graph, node, a["self"], a["dim"])
     assert isinstance(whole, int)
     return _take(graph, node, x, dim, range(*slice(a["start"], a["end"], a["step"]).indices(size)))
 
 
 def _split(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    dim, _ = _inner_size(graph, node, a["self"], a["dim"])
+    dim, _ = inner_size(graph, node, a["self"], a["dim"])
     x, parts, first = graph.raw_name(node, a["self"]), [], 0
     for size in a["split_sizes"]:
         parts.append(sliced(graph, node, x, dim, first, first + size))
@@ -81,7 +83,7 @@ def _split(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 def _unbind(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    dim, size = _inner_size(graph, node, a["self"], a["dim"])
+    dim, size = inner_size(graph, node, a["self"], a["dim"])
     x = graph.raw_name(node, a["self"])
     return [sliced(graph, node, x, dim, index, index + 1, keepdim=False) for index in range(size)]
 
@@ -89,7 +91,7 @@ def _unbind(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 def _flip(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     x = graph.raw_name(node, a["self"])
     for one in a["dims"]:
-        dim, size = _inner_size(graph, node, a["self"], one)
+        dim, size = inner_size(graph, node, a["self"], one)
         x = _take(graph, node, x, dim, range(size - 1, -1, -1))
     return x
 
@@ -99,7 +101,7 @@ def _cat(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
         return None
     # A cache of keys and values begins as an empty tensor.
     tensors = [one for one in a["tensors"] if not any(isinstance(size, int) and size == 0 for size in graph.shape(one))]
-    dim, _ = _inner_size(graph, node, tensors[0], a["dim"])
+    dim, _ = inner_size(graph, node, tensors[0], a["dim"])
     names = []
     for one in tensors:
         shape = graph.shape(one)
@@ -111,29 +113,43 @@ def _cat(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 def _repeat(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    """A count of samples repeats what has one index there: for each sample."""
     x, shape, counts = graph.name_of(node, a["self"]), graph.shape(a["self"]), list(a["repeats"])
     if len(counts) > len(shape):
         shape = [1] * (len(counts) - len(shape)) + shape
         x = viewed(graph, node, x, graph.sizes(node, shape))
+    of_samples = [not isinstance(count, int) for count in counts]
     for dim, count in enumerate(counts):
-        if not isinstance(count, int) and isinstance(shape[dim], int) and shape[dim] == 1:  # a row for each sample
-            shape = [*shape[:dim], graph.shape(node)[dim], *shape[dim + 1:]]
-            x = repeated(graph, node, x, graph.sizes(node, shape))
-            continue
-        if not isinstance(count, int) or (count > 1 and not isinstance(shape[dim], int)):
-            raise graph.refuse(node, "repeats samples")
-        x = graph.emit(node, Node("cat", [x] * count, {"dim": dim})) if count > 1 else x
-    return x
+        if isinstance(shape[dim], int) and (not of_samples[dim] or shape[dim] == 1):
+            x = graph.emit(node, Node("cat", [x] * count, {"dim": dim})) if not of_samples[dim] and count > 1 else x
+        elif of_samples[dim] or count != 1:
+            raise graph.refuse(node, "repeats samples, so that a sample would count more than once; a parameter is given to each "
+                                     "sample by p.expand(samples, ..), or by a sum or product, which do so themselves")
+    return repeated(graph, node, x, graph.sizes(node)) if any(of_samples) else x
 
 
 def _pad(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     pad, rank = list(a["pad"]), len(graph.shape(a["self"]))
     if not any(pad):
         return graph.raw_name(node, a["self"])
-    if min(pad) < 0 or a["value"] != 0:
-        raise graph.refuse(node, f"pads by {pad} with {a['value']}, expected zeros; slices cut")
+    if min(pad) < 0:
+        raise graph.refuse(node, f"pads by {pad}, expected numbers from 0 on; slices cut")
+    if a["value"]:
+        return _padded_with(graph, node, a["self"], pad, max(min(float(a["value"]), -HIDDEN), HIDDEN))
     pad += [0] * (2 * rank - len(pad))
     return Node("pad", inputs_of(graph, node, a["self"]), {"before": pad[::2][::-1], "after": pad[1::2][::-1]})
+
+
+def _padded_with(graph: GraphBuilder, node: Any, x: Any, pad: list[int], value: float) -> str:
+    """pad: before and after the last dimension, then the one before it, and so on."""
+    name, sizes = graph.name_of(node, x), graph.sizes(node, graph.shape(x))
+    for i, (before, after) in enumerate(zip(pad[::2], pad[1::2])):
+        dim = len(sizes) - 1 - i
+        parts = [full(graph, node, value, [*sizes[:dim], more, *sizes[dim + 1:]]) if more else "" for more in (before, after)]
+        given = [one for one in (parts[0], name, parts[1]) if one]
+        name = graph.emit(node, Node("cat", given, {"dim": dim})) if len(given) > 1 else name
+        sizes[dim] += before + after
+    return name
 
 
 def _repeats(graph: GraphBuilder, user: Any, node: Any) -> bool:
@@ -158,7 +174,7 @@ def _expand(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     return repeated(graph, node, graph.name_of(node, a["self"]), graph.sizes(node))
 
 
-def _runs(indices: list[int]) -> list[range]:
+def runs_of(indices: list[int]) -> list[range]:
     """The same indices as ranges, as few as it takes."""
     runs: list[list[int]] = []
     for index in indices:
@@ -176,15 +192,15 @@ def _index_select(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 def _indexed(graph: GraphBuilder, node: Any, x: Any, dim: int, index: Any) -> Made:
-    dim, size = _inner_size(graph, node, x, dim)
+    dim, size = inner_size(graph, node, x, dim)
     known = graph.value(index)
     if not isinstance(known, torch.Tensor) or known.dtype == torch.bool or known.dim() > 1:
         raise graph.refuse(node, "takes indices that depend on data, or of several dimensions, expected a list that is known")
-    return _taken(graph, node, graph.name_of(node, x), dim, size, known)
+    return taken(graph, node, graph.name_of(node, x), dim, size, known)
 
 
-def _taken(graph: GraphBuilder, node: Any, x: str, dim: int, size: int, indices: torch.Tensor) -> str:
-    runs = _runs([one % size for one in indices.tolist()])
+def taken(graph: GraphBuilder, node: Any, x: str, dim: int, size: int, indices: torch.Tensor) -> str:
+    runs = runs_of([one % size for one in indices.tolist()])
     if len(runs) > MOST_PARTS:
         raise graph.refuse(node, f"takes indices of {len(runs)} runs, expected at most {MOST_PARTS}")
     if runs == [range(size)]:
@@ -214,7 +230,7 @@ def _index_of_samples(graph: GraphBuilder, node: Any, x: Any, samples: Any, plac
     rows, known = graph.value(samples), graph.value(places)
     of_all = isinstance(rows, torch.Tensor) and rows.dim() == 1 and torch.equal(rows, torch.arange(len(rows)))
     if of_all and not isinstance(known, torch.Tensor) and not isinstance(graph.shape(samples)[0], int):
-        _, length = _inner_size(graph, node, x, 1)
+        _, length = inner_size(graph, node, x, 1)
         if (ones := ones_at(graph, node, places, length)) is not None:
             return _selected(graph, node, x, ones)
     if not isinstance(rows, torch.Tensor) or not isinstance(known, torch.Tensor):
@@ -223,7 +239,7 @@ def _index_of_samples(graph: GraphBuilder, node: Any, x: Any, samples: Any, plac
     of_samples = rows.dim() == rank and (known.dim() < rank or known.shape[0] == 1)
     if not of_samples or isinstance(graph.shape(samples)[0], int) or not torch.equal(rows.flatten(), torch.arange(rows.shape[0])):
         raise graph.refuse(node, "takes other samples than its own; their order in a batch must not matter")
-    name = _taken(graph, node, graph.name_of(node, x), *_inner_size(graph, node, x, 1), known.flatten())
+    name = taken(graph, node, graph.name_of(node, x), *inner_size(graph, node, x, 1), known.flatten())
     return viewed(graph, node, name, graph.sizes(node))
 
 

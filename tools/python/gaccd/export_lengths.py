@@ -12,7 +12,8 @@ from .export_graph import ExportError, GraphBuilder, Input
 
 OF_TEXTS = {"tokens", "segments", "attention_mask"}
 SAMPLES = 4
-TOLERANCE = 1e-4
+TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-4}  # of the scale; parts of a model may stay f32
+LEAST_SCALE = 1e-3
 
 
 def cut_lengths(context: int) -> list[int]:
@@ -21,11 +22,11 @@ def cut_lengths(context: int) -> list[int]:
     return list(range(step, context, step))
 
 
-def shorter_graphs(builder: GraphBuilder, run: Callable[[dict[str, torch.Tensor]], torch.Tensor],
+def shorter_graphs(builder: GraphBuilder, run: Judge,
                    build: Callable[[dict[str, torch.Tensor], GraphBuilder], GraphBuilder]) -> dict[int, GraphBuilder]:
     """By length; {} without an attention_mask, of an answer for each token, and where padding changes the prediction.
 
-    run: the prediction for inputs by the names of the model's arguments; build: their graph, with the constants of another.
+    run: for inputs by the names of the model's arguments; build: their graph, with the constants of another.
     """
     texts = [one for one in builder.inputs if one.name in OF_TEXTS and one.example.dim() == 2]
     names = {one.name for one in texts}
@@ -46,8 +47,7 @@ def _cut(inputs: dict[str, torch.Tensor], texts: list[Input], length: int) -> di
     return {name: x[:, :length].contiguous() if name in of_texts else x for name, x in inputs.items()}
 
 
-def _ignores_padding(builder: GraphBuilder, texts: list[Input], run: Callable[[dict[str, torch.Tensor]], torch.Tensor],
-                     length: int) -> bool:
+def _ignores_padding(builder: GraphBuilder, texts: list[Input], run: Judge, length: int) -> bool:
     known = torch.randint(1, length + 1, (SAMPLES, 1))
     known[0] = length
     inputs: dict[str, torch.Tensor] = {}
@@ -60,8 +60,12 @@ def _ignores_padding(builder: GraphBuilder, texts: list[Input], run: Callable[[d
         else:
             value = torch.randint(max(builder.rows_of(one), 1), shape)
         inputs[one.argument] = value.to(one.example.dtype)
-    whole, cut = run(inputs), run(_cut(inputs, texts, length))
-    return float((whole - cut).abs().max()) <= TOLERANCE * max(1.0, float(whole.abs().max()))
+    whole, cut = run(**inputs), run(**_cut(inputs, texts, length))
+    return not run.difference(cut, whole, scale_of(whole))
+
+
+def scale_of(values: torch.Tensor) -> float:
+    return max(LEAST_SCALE, float(values.abs().max()))
 
 
 def judged_copy(model: torch.nn.Module) -> torch.nn.Module:
@@ -81,11 +85,29 @@ def judged_copy(model: torch.nn.Module) -> torch.nn.Module:
     return judged
 
 
-def prediction_of(model: torch.nn.Module, first: Callable[[Any], torch.Tensor]) -> Callable[[dict[str, torch.Tensor]], torch.Tensor]:
-    """Of a judged_copy(); `first` takes the prediction from what the model gives."""
-    judged = judged_copy(model)
+class Judge:
+    """The prediction of a judged_copy(), in double precision where the model works in that: rounding is no difference."""
 
-    def run(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    def __init__(self, model: torch.nn.Module, first: Callable[[Any], torch.Tensor]) -> None:
+        """first: takes the prediction from what the model gives."""
+        self._model, self._first, self._kind = judged_copy(model).double(), first, torch.float64
+
+    def __call__(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> torch.Tensor:
+        try:
+            return self._run(args, kwargs)
+        except Exception:  # it mixes kinds
+            if self._kind == torch.float32:
+                raise
+        self._model, self._kind = self._model.float(), torch.float32
+        return self._run(args, kwargs)
+
+    def _run(self, args: Any, kwargs: Any) -> torch.Tensor:
+        def of_kind(x: torch.Tensor) -> torch.Tensor:
+            return x.to(self._kind) if x.is_floating_point() else x
         with torch.no_grad():
-            return first(judged(**inputs))
-    return run
+            return self._first(self._model(*map(of_kind, args), **{name: of_kind(x) for name, x in kwargs.items()}))
+
+    def difference(self, found: torch.Tensor, expected: torch.Tensor, scale: float) -> float:
+        """0.0 where it is within the rounding of values of this scale."""
+        largest = float((found - expected).abs().max())
+        return 0.0 if largest <= TOLERANCES[self._kind] * scale else largest

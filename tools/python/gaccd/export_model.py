@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import save_file
 
 from .export_gradients import refuse_own_gradients
-from .export_graph import PREDICTION, ExportError, GraphBuilder, Input, source_of
-from .export_lengths import judged_copy, prediction_of, shorter_graphs
+from .export_graph import PREDICTION, TORCH, ExportError, GraphBuilder, Input, source_of
+from .export_lengths import Judge, scale_of, shorter_graphs
 from .export_ops import WHOLE_OPS
 from .export_refusals import quietly, reason
 from .export_summary import Summary, summarize
@@ -40,9 +40,10 @@ def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str
         raise ExportError("example: expected tensors of the same samples, at least 2, in their first dimension, "
                           f"found {[tuple(t.shape) for t in tensors]}")
     builder = _build(model, args, kwargs, inputs or {})
-    _check_samples(model, args, kwargs, [builder.rows_of(one) for one in builder.inputs])
-    shorter = shorter_graphs(builder, prediction_of(model, lambda found: next(outputs_of(found))),
-                             lambda cut, before: _build(model, (), cut, inputs or {}, before))
+    _check_output(builder)
+    judge = Judge(model, lambda found: next(outputs_of(found)))
+    _check_samples(judge, args, kwargs, [builder.rows_of(one) for one in builder.inputs])
+    shorter = shorter_graphs(builder, judge, lambda cut, before: _build(model, (), cut, inputs or {}, before))
     text = builder.text(shorter)
     os.makedirs(path, exist_ok=True)
     with open(os.path.join(path, "graph.txtpb"), "w", encoding="utf-8") as file:
@@ -60,6 +61,14 @@ def _build(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[
     names = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
     return GraphBuilder(program, _tensors_of(model), [Input(name, _data_name(name, tensor, len(tensors), inputs), tensor)
                                                       for name, tensor in zip(names, tensors)], others)
+
+
+def _check_output(builder: GraphBuilder) -> None:
+    shape = builder.shape(builder.output_node)
+    if len(shape) not in (2, 3):
+        raise ExportError(f"expected a prediction [samples, values], or [samples, tokens, values], found {len(shape)} dimensions, "
+                          f"{[size if isinstance(size, int) else 'N' for size in shape]}; gaccd has no loss of images, as of "
+                          "segmentation; flatten(1) and the squared error may do where the values are numbers")
 
 
 @contextlib.contextmanager
@@ -167,22 +176,19 @@ def outputs_of(result: Any) -> Iterator[torch.Tensor]:
             yield from outputs_of(one)
 
 
-def _check_samples(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor],
-                   rows: list[int]) -> None:
+def _check_samples(judge: Judge, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor], rows: list[int]) -> None:
     """Changing one sample must change its own rows alone, and a sample alone must give what it gives among others."""
-    judged = judged_copy(model)
-    with torch.no_grad():
-        tensors = [_other_values(t, below) for t, below in zip((*args, *kwargs.values()), rows)]
-        others = [t.clone() for t in tensors]
-        for tensor, new in zip(others, (_other_values(t[:1], below) for t, below in zip(tensors, rows))):
-            tensor[:1] = new
+    tensors = [_other_values(t, below) for t, below in zip((*args, *kwargs.values()), rows)]
+    others = [t.clone() for t in tensors]
+    for tensor, new in zip(others, (_other_values(t[:1], below) for t, below in zip(tensors, rows))):
+        tensor[:1] = new
 
-        def run(given: list[torch.Tensor]) -> torch.Tensor:
-            return next(outputs_of(judged(*given[:len(args)], **dict(zip(kwargs, given[len(args):])))))
+    def run(given: list[torch.Tensor]) -> torch.Tensor:
+        return judge(*given[:len(args)], **dict(zip(kwargs, given[len(args):])))
 
-        whole, changed, alone = run(tensors), run(others), run([t[-1:] for t in tensors])
-        scale = whole.abs().max().clamp(min=1)
-        for found in (changed[1:] - whole[1:], alone - whole[-1:]):
-            if float(found.abs().max() / scale) > 1e-4:
-                raise ExportError("the samples of a batch depend on each other: changing one changes the output of "
-                                  f"another by {float(found.abs().max()):.3g}. An update of gaccd is a sum over samples")
+    whole, changed, alone = run(tensors), run(others), run([t[-1:] for t in tensors])
+    scale = scale_of(whole)
+    for found, expected in ((changed[1:], whole[1:]), (alone, whole[-1:])):
+        if difference := judge.difference(found, expected, scale):
+            raise ExportError("the samples of a batch depend on each other: changing one changes the output of another by "
+                              f"{difference:.3g}, of outputs up to {scale:.3g}. An update of gaccd is a sum over samples")

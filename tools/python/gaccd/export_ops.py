@@ -10,13 +10,18 @@ import torch
 
 from .export_attention import attention
 from .export_convert import Arguments, Converter, Made, inputs_of, viewed
+from .export_formulas import FORMULAS
 from .export_graph import GraphBuilder, Node, SampleMask, Uniform
 from .export_images import IMAGES, as_image
+from .export_indices import INDICES
 from .export_layout import LAYOUT
+from .export_norms import NORMS
 from .export_values import VALUES
 
 aten = torch.ops.aten
 
+VIEWS = ("aten.permute.", "aten.view.", "aten.unsqueeze.", "aten.squeeze.", "aten.expand.", "aten.clone.", "aten.t.",
+         "aten.transpose.")
 FIRST_STATISTIC = 3  # of the outputs of a functional batch norm
 
 # run_decompositions() leaves these as they are.
@@ -26,7 +31,16 @@ WHOLE_OPS = [aten.linear.default, aten.conv2d.default, aten.batch_norm.default, 
              aten.max_pool2d.default, aten.avg_pool2d.default, aten.adaptive_avg_pool2d.default,
              aten.scaled_dot_product_attention.default, aten.upsample_nearest2d.vec, aten.upsample_nearest1d.vec,
              aten.upsample_bilinear2d.vec, aten.upsample_bicubic2d.vec, aten.upsample_linear1d.vec, aten.conv1d.default,
-             aten.hardtanh.default, aten.relu6.default, aten.detach.default, aten.linalg_vector_norm.default]
+             aten.hardtanh.default, aten.relu6.default, aten.detach.default, aten.linalg_vector_norm.default, aten.instance_norm.default,
+             aten.elu.default, aten.celu.default, aten.softplus.default, aten.mish.default, aten.stack.default, aten.log_softmax.int,
+             aten.std.correction]
+
+# Round what is not supported.
+WAYS = {
+    "_upsample_bilinear2d_aa": "; antialias=False is", "_upsample_bicubic2d_aa": "; antialias=False is",
+    "prod": "; exp of a sum of logs is, of positive values",
+    "expm1": "; exp(x) - 1 is", "log1p": "; log(1 + x) is", "sign": "; (x > 0) - (x < 0) of numbers is, without gradient",
+}
 
 
 def convert(graph: GraphBuilder, node: Any) -> Made:
@@ -45,19 +59,22 @@ def convert(graph: GraphBuilder, node: Any) -> Made:
     space, _, name = node.target._schema.name.partition("::")
     converter = CONVERTERS.get(name) if space == "aten" else None
     if converter is None:
-        raise graph.refuse(node, "is not supported" if space == "aten" else "is a custom operation, which gaccd has no kernels "
+        raise graph.refuse(node, f"is not supported{WAYS.get(name, '')}" if space == "aten" else "is a custom operation, which gaccd has no kernels "
                                  "for; write it with operations of PyTorch")
     return converter(graph, node, Arguments(node))
 
 
 def _linear(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    given = inputs_of(graph, node, a["input"], a["weight"], a["bias"])
-    if not graph.is_parameter(given[1]):  # as one product of all rows
-        *rows, width = graph.sizes(node, graph.shape(a["input"]))
-        y = graph.emit(node, Node("matmul", [viewed(graph, node, given[0], [math.prod(rows), width]), given[1]], {"transpose": True}))
-        y = graph.emit(node, Node("add", [y, given[2]], {})) if given[2] else y
-        return viewed(graph, node, y, graph.sizes(node))
-    return Node("linear", given, {"in_out": False})
+    x, weight, bias = inputs_of(graph, node, a["input"], a["weight"], a["bias"])
+    if graph.is_parameter(weight):
+        if not bias or graph.is_parameter(bias):
+            return Node("linear", [x, weight, bias], {"in_out": False})
+        return Node("add", [graph.emit(node, Node("linear", [x, weight, ""], {"in_out": False})), bias], {})
+    *rows, width = graph.sizes(node, graph.shape(a["input"]))  # as one product of all rows
+    x = viewed(graph, node, x, [math.prod(rows), width])
+    y = graph.emit(node, Node("matmul", [x, weight], {"transpose": True}))
+    y = graph.emit(node, Node("add", [y, bias], {})) if bias else y
+    return viewed(graph, node, y, graph.sizes(node))
 
 
 def _addmm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
@@ -73,43 +90,48 @@ def _addmm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 def _matmul(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     given = inputs_of(graph, node, a["self"], a["mat2"])
-    if len(graph.shape(a["self"])) == 2 and graph.is_parameter(given[1]):
+    shape = graph.shape(a["self"])
+    if len(shape) == 2 and graph.is_parameter(given[1]):
         return Node("linear", given, {"in_out": True})
-    return Node("matmul", given, {"transpose": False})
+    found = _table_of(graph, a["mat2"]) if len(shape) == 2 or shape[0] == 1 else None
+    if found is None:
+        if all(isinstance(size, int) for size in graph.shape(a["mat2"])) and not all(isinstance(size, int) for size in shape):
+            raise graph.refuse(node, "its second matrix is computed and the same for all samples, expected a parameter, or a view of one")
+        return Node("matmul", given, {"transpose": False})
+    if len(shape) == 2:
+        return Node("linear", [given[0], found[0]], {"in_out": found[1]})
+    rows = viewed(graph, node, given[0], graph.sizes(node, shape[1:]))
+    return viewed(graph, node, graph.emit(node, Node("linear", [rows, found[0]], {"in_out": found[1]})), graph.sizes(node))
 
 
-def _batch_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    if None in (a["weight"], a["bias"], a["running_mean"], a["running_var"]):
-        raise graph.refuse(node, "expected affine=True and track_running_stats=True")
-    inputs = inputs_of(graph, node, a["input"], a["weight"], a["bias"], a["running_mean"], a["running_var"])
-    counter = graph.sibling(inputs[3], "num_batches_tracked")
-    if not counter or a["momentum"] is None or not 0 < a["momentum"] <= 1:
-        raise graph.refuse(node, f"momentum: expected a number in (0, 1], found {a['momentum']}")
-    return Node("batch_norm", [*inputs, counter], {"eps": float(a["eps"]), "momentum": float(a["momentum"])})
-
-
-def _layer_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    if len(a["normalized_shape"]) != 1:
-        raise graph.refuse(node, "over several dimensions, expected the last one; flatten them before")
-    given = inputs_of(graph, node, a["input"], a["weight"], a["bias"])
-    for i, fill in ((1, 1.0), (2, 0.0)):
-        given[i] = given[i] or graph.constant(node, torch.full(tuple(a["normalized_shape"]), fill))
-    return Node("layer_norm", given, {"eps": float(a["eps"])})
-
-
-def _group_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    if None in (a["weight"], a["bias"]):
-        raise graph.refuse(node, "expected affine=True")
-    x, weight, bias = inputs_of(graph, node, a["input"], a["weight"], a["bias"])
-    sizes = graph.sizes(node)
-    y = graph.emit(node, Node("group_norm", [as_image(graph, node, x, sizes), weight, bias],
-                              {"groups": a["num_groups"], "eps": float(a["eps"])}))
-    return y if len(sizes) == 4 else viewed(graph, node, y, sizes)
+def _table_of(graph: GraphBuilder, matrix: Any) -> tuple[str, bool] | None:
+    """The parameter of two dimensions that `matrix` is a view of, and whether it is so as it is; else it is transposed."""
+    chain: list[Any] = []
+    while isinstance(matrix, torch.fx.Node) and not graph.is_parameter(str(graph.value(matrix))):
+        if matrix.op != "call_function" or not str(matrix.target).startswith(VIEWS):
+            return None
+        chain.append(matrix)
+        matrix = matrix.args[0]
+    if not isinstance(matrix, torch.fx.Node) or len(graph.shape(matrix)) != 2:
+        return None
+    sizes = graph.shape(matrix)
+    places = torch.arange(sizes[0] * sizes[1]).view(sizes)  # of the values
+    found = places
+    for one in reversed(chain):
+        if any(not isinstance(size, int) for size in graph.shape(one)):
+            return None
+        found = one.target(found, *one.args[1:], **one.kwargs)
+    for in_out, expected in ((True, places), (False, places.t())):
+        if found.numel() == places.numel() and torch.equal(found.reshape(found.shape[-2:]), expected):
+            return graph.value(matrix), in_out
+    return None
 
 
 def _dropout(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     if a["train"] is False or a["p"] == 0:
         return graph.raw_name(node, a["input"])
+    if all(isinstance(size, int) for size in graph.shape(a["input"])):
+        raise graph.refuse(node, f"dropout of a value without samples, {graph.shape(a['input'])}: gaccd draws by sample; set its p to 0")
     return Node("dropout", inputs_of(graph, node, a["input"]), {"p": float(a["p"])})
 
 
@@ -130,12 +152,11 @@ def _random(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 CONVERTERS: dict[str, Converter] = {
-    **VALUES, **LAYOUT, **IMAGES,
-    **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_functional"), _batch_norm),
+    **VALUES, **FORMULAS, **LAYOUT, **INDICES, **IMAGES, **NORMS,
     **dict.fromkeys(("dropout", "native_dropout"), _dropout), **dict.fromkeys(("bmm", "mm"), _matmul),
     **dict.fromkeys(("rand", "rand_like"), _rand), "floor": _floor,
     **dict.fromkeys(("randn", "randn_like", "randint", "randint_like", "randperm", "normal", "normal_functional",
                      "poisson", "multinomial", "uniform", "exponential", "feature_dropout"), _random),
-    "linear": _linear, "addmm": _addmm, "layer_norm": _layer_norm, "group_norm": _group_norm,
+    "linear": _linear, "addmm": _addmm,
     "scaled_dot_product_attention": attention,
 }

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from .export_convert import Arguments, Converter, Made, bounded, inputs_of, inverted, last_dim, number_of, scaled, shifted
+from .export_convert import (Arguments, Converter, Made, bounded, inputs_of, inverted, last_dim, limited, number_of, permuted, scaled,
+                             shifted)
 from .export_graph import HIDDEN, GraphBuilder, Node, SampleMask, Uniform
 
 
@@ -32,10 +33,20 @@ def _pow(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 def _limits(op: str, least: str, most: str) -> Converter:
+    """Limits that are no numbers are taken after those that are, the least first, as PyTorch does."""
     def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-        low, high = (a[name] if name else None for name in (least, most))
-        return Node(op, inputs_of(graph, node, a["self"]), {"least": float(HIDDEN if low is None else low),
-                                                            "most": float(-HIDDEN if high is None else high)})
+        given = [a[name] if name else None for name in (least, most)]
+        numbers = [None if one is None else number_of(graph, one) for one in given]
+        low, high = numbers
+        x = graph.name_of(node, a["self"])
+        if given[0] is not None and low is None:
+            x = limited(graph, node, x, graph.name_of(node, given[0]), 1)
+        if low is not None or high is not None or given == [None, None]:
+            x = graph.emit(node, Node(op, [x], {"least": HIDDEN if low is None else low,
+                                                "most": -HIDDEN if high is None else high}))
+        if given[1] is not None and high is None:
+            x = limited(graph, node, x, graph.name_of(node, given[1]), -1)
+        return x
     return made
 
 
@@ -164,24 +175,26 @@ def _where(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 def _cumsum(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     """A product with ones above the diagonal."""
-    last_dim(graph, node, a["self"], a["dim"])
-    size = graph.shape(a["self"])[-1]
+    order = _last(graph, node, a["self"], a["dim"])
+    size = graph.shape(a["self"])[order[-1]]
     ones = graph.constant(node, torch.ones(size, size).triu())
-    return Node("linear", [graph.name_of(node, a["self"]), ones], {"in_out": True})
+    x = permuted(graph, node, graph.name_of(node, a["self"]), order)
+    return permuted(graph, node, graph.emit(node, Node("linear", [x, ones], {"in_out": True})), order)
 
 
 def _sum(op: str) -> Converter:
     def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
         rank = len(graph.shape(a["self"]))
-        dims = sorted(dim % rank for dim in a["dim"] or range(rank))
+        dims = sorted(dim % rank for dim in (a["dim"] if "dim" in a else None) or range(rank))
+        keepdim = "keepdim" in a and bool(a["keepdim"])
         if any(not isinstance(graph.shape(a["self"])[dim], int) for dim in dims):
             raise graph.refuse(node, f"over the dimensions {dims} of {rank}, one of which counts samples: an update of gaccd "
                                      "is a sum over samples, which must not depend on each other")
         if op == "mean" and rank == 4 and dims == [2, 3]:
-            return Node("mean_image", inputs_of(graph, node, a["self"]), {"keepdim": a["keepdim"]})
-        if op == "mean" and rank == 3 and dims == [1] and not a["keepdim"]:
+            return Node("mean_image", inputs_of(graph, node, a["self"]), {"keepdim": keepdim})
+        if op == "mean" and rank == 3 and dims == [1] and not keepdim:
             return Node("mean_rows", inputs_of(graph, node, a["self"]), {})
-        return Node(op, inputs_of(graph, node, a["self"]), {"dims": dims, "keepdim": a["keepdim"]})
+        return Node(op, inputs_of(graph, node, a["self"]), {"dims": dims, "keepdim": keepdim})
     return made
 
 
@@ -194,9 +207,20 @@ def _vector_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     return Node("root", [graph.emit(node, squares)], {})
 
 
+def _last(graph: GraphBuilder, node: Any, x: Any, dim: int) -> list[int]:
+    """The order of dimensions that exchanges this one with the last, which does the reverse, too."""
+    shape = graph.shape(x)
+    dim, order = dim % len(shape), list(range(len(shape)))
+    if not isinstance(shape[dim], int):
+        raise graph.refuse(node, f"over dimension {dim} of {len(shape)}, which counts samples; they must not depend on each other")
+    order[dim], order[-1] = order[-1], order[dim]
+    return order
+
+
 def _softmax(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    last_dim(graph, node, a["self"], a["dim"])
-    return Node("softmax", inputs_of(graph, node, a["self"]), {})
+    order = _last(graph, node, a["self"], a["dim"])
+    x = permuted(graph, node, graph.name_of(node, a["self"]), order)
+    return permuted(graph, node, graph.emit(node, Node("softmax", [x], {})), order)
 
 
 def _to_copy(graph: GraphBuilder, node: Any, a: Arguments) -> Made:

@@ -1,0 +1,130 @@
+"""Activations and statistics that gaccd has no operation for, made of those that it has."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable
+
+from .export_convert import Arguments, Converter, Made, inputs_of, limited, number_of, permuted, scaled, shifted, viewed
+from .export_graph import HIDDEN, GraphBuilder, Node
+
+Formula = Callable[[GraphBuilder, Any, str, Arguments], str]  # of a value by its name
+
+
+def _of(formula: Formula) -> Converter:
+    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+        return formula(graph, node, graph.name_of(node, node.args[0]), a)
+    return made
+
+
+def _relu(graph: GraphBuilder, node: Any, x: str) -> str:
+    return graph.emit(node, Node("relu", [x], {}))
+
+
+def _abs(graph: GraphBuilder, node: Any, x: str, a: Arguments | None = None) -> str:
+    both = [_relu(graph, node, x), _relu(graph, node, scaled(graph, node, x, -1))]
+    return graph.emit(node, Node("add", both, {}))
+
+
+def _log_of_sum(graph: GraphBuilder, node: Any, x: str) -> str:
+    """log(1 + exp(x)) = relu(x) + log(1 + exp(-|x|))."""
+    small = graph.emit(node, Node("exp", [scaled(graph, node, _abs(graph, node, x), -1)], {}))
+    more = graph.emit(node, Node("log", [shifted(graph, node, small, 1)], {}))
+    return graph.emit(node, Node("add", [_relu(graph, node, x), more], {}))
+
+
+def _softplus(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
+    """Above the threshold it is x, within rounding."""
+    beta = float(a["beta"])
+    if beta <= 0 or float(a["threshold"]) < 15:
+        raise graph.refuse(node, f"with beta {beta:g} and the threshold {a['threshold']}, expected above 0 and at least 15")
+    return scaled(graph, node, _log_of_sum(graph, node, scaled(graph, node, x, beta)), 1 / beta)
+
+
+def _mish(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
+    inner = graph.emit(node, Node("tanh", [_log_of_sum(graph, node, x)], {}))
+    return graph.emit(node, Node("mul", [x, inner], {}))
+
+
+def _elu(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
+    """Also selu, which is decomposed into it, and celu."""
+    alpha, scale = float(a["alpha"]), float(a["scale"]) if "scale" in a else 1.0
+    input_scale = float(a["input_scale"]) if "input_scale" in a else 1 / alpha
+    below = graph.emit(node, Node("clamp", [x], {"least": HIDDEN, "most": 0.0}))
+    below = shifted(graph, node, graph.emit(node, Node("exp", [scaled(graph, node, below, input_scale)], {})), -1)
+    both = [scaled(graph, node, _relu(graph, node, x), scale), scaled(graph, node, below, alpha * scale)]
+    return graph.emit(node, Node("add", both, {}))
+
+
+def _log_softmax(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    raise graph.refuse(node, "is not supported: the loss of the job takes logits, so return them; elsewhere, "
+                             "x - x.exp().sum(-1, keepdim=True).log() is the same for moderate values")
+
+
+def _extreme(sign: int) -> Converter:
+    """The larger or smaller of two values."""
+    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+        x, y = a["self"], a["other"]
+        for one, other in ((x, y), (y, x)):
+            if (number := number_of(graph, other)) is not None:
+                limits = {"least": number, "most": -HIDDEN} if sign > 0 else {"least": HIDDEN, "most": number}
+                return Node("clamp", inputs_of(graph, node, one), limits)
+        return limited(graph, node, graph.name_of(node, x), graph.name_of(node, y), sign)
+    return made
+
+
+def _inner_dims(graph: GraphBuilder, node: Any, x: Any, dims: Any) -> list[int]:
+    """Ascending, from 0 on; none counts samples."""
+    sizes = graph.sizes(node, graph.shape(x))
+    found = sorted(dim % len(sizes) for dim in (dims if dims else range(len(sizes))))
+    if any(sizes[dim] < 0 for dim in found):
+        raise graph.refuse(node, f"over the dimensions {found} of {len(sizes)}, one of which counts samples: an update of gaccd "
+                                 "is a sum over samples, which must not depend on each other")
+    return found
+
+
+def _largest(sign: int) -> Converter:
+    """amax and amin: a pooling of rows."""
+    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+        dims = _inner_dims(graph, node, a["self"], a["dim"])
+        sizes = graph.sizes(node, graph.shape(a["self"]))
+        kept = [dim for dim in range(len(sizes)) if dim not in dims]
+        if not kept:
+            raise graph.refuse(node, "over all dimensions, expected one that is kept")
+        x = scaled(graph, node, permuted(graph, node, graph.name_of(node, a["self"]), [*kept, *dims]), sign)
+        count = math.prod(sizes[dim] for dim in dims)
+        rows = viewed(graph, node, x, [sizes[kept[0]], math.prod(sizes[dim] for dim in kept[1:]), 1, count])
+        pooled = graph.emit(node, Node("max_pool2d", [rows], {
+            "kernel": [1, count], "stride": [1, count], "padding": [0, 0], "dilation": [1, 1]}))
+        return viewed(graph, node, scaled(graph, node, pooled, sign), graph.sizes(node))
+    return made
+
+
+def squared_distance(graph: GraphBuilder, node: Any, x: str, dims: list[int], keepdim: bool) -> tuple[str, str]:
+    """x minus its mean over these dimensions, and the mean of the squares of that."""
+    mean = graph.emit(node, Node("mean", [x], {"dims": dims, "keepdim": True}))
+    centered = graph.emit(node, Node("add", [x, scaled(graph, node, mean, -1)], {}))
+    squares = graph.emit(node, Node("power", [centered], {"exponent": 2.0}))
+    return centered, graph.emit(node, Node("mean", [squares], {"dims": dims, "keepdim": keepdim}))
+
+
+def _variance(exponent: float) -> Converter:
+    """var, and std with the exponent 0.5."""
+    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+        dims = _inner_dims(graph, node, a["self"], a["dim"] if "dim" in a else None)
+        count = math.prod(graph.shape(a["self"])[dim] for dim in dims)
+        less = float(a["unbiased"]) if "unbiased" in a else 1.0 if a["correction"] is None else float(a["correction"])
+        if count <= less:
+            raise graph.refuse(node, f"of {count} values less {less:g}, expected more values")
+        _, squares = squared_distance(graph, node, graph.name_of(node, a["self"]), dims, "keepdim" in a and bool(a["keepdim"]))
+        found = scaled(graph, node, squares, count / (count - less))
+        return found if exponent == 1 else graph.emit(node, Node("power", [found], {"exponent": exponent}))
+    return made
+
+
+FORMULAS: dict[str, Converter] = {
+    "abs": _of(_abs), "softplus": _of(_softplus), "mish": _of(_mish), **dict.fromkeys(("elu", "celu"), _of(_elu)),
+    **dict.fromkeys(("log_softmax", "_log_softmax"), _log_softmax),
+    "maximum": _extreme(1), "minimum": _extreme(-1), "amax": _largest(1), "amin": _largest(-1),
+    "var": _variance(1), "std": _variance(0.5),
+}

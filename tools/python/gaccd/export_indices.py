@@ -1,0 +1,122 @@
+"""Indices of several dimensions, stacks and parts that are written over."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from .export_convert import Arguments, Converter, Made, permuted, repeated, sliced, viewed
+from .export_graph import GraphBuilder, Node
+from .export_layout import LAYOUT, MOST_PARTS, inner_size, runs_of, taken
+
+
+def taken_of_dims(graph: GraphBuilder, node: Any, x: str, sizes: list[int], dims: range, index: torch.Tensor) -> str:
+    """Of x with these sizes: the places `index` of the dimensions `dims` as one, whose sizes become those of the index."""
+    before, after = sizes[:dims.start], sizes[dims.stop:]
+    count = math.prod(sizes[dim] for dim in dims)
+    x = viewed(graph, node, x, [*before, count, *after]) if len(dims) > 1 else x
+    places, rank = index.flatten(), len(before) + len(after) + 1
+    if len(runs_of(places.tolist())) <= MOST_PARTS:
+        y = taken(graph, node, x, dims.start, count, places)
+    else:  # rows of a table of all others
+        order = [dims.start, *(dim for dim in range(rank) if dim != dims.start)]
+        others = [*before, *after]
+        if sum(size < 0 for size in others) > 1:
+            raise graph.refuse(node, "takes indices of several dimensions that count samples")
+        table = viewed(graph, node, permuted(graph, node, x, order), [count, math.prod(others)])
+        y = graph.emit(node, Node("embedding", [graph.constant(node, places), table], {}))
+        y = viewed(graph, node, y, [len(places), *others])
+        y = permuted(graph, node, y, [*range(1, dims.start + 1), 0, *range(dims.start + 1, rank)])
+    return viewed(graph, node, y, [*before, *index.shape, *after])
+
+
+def _index(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    """Known indices of dimensions that are next to each other and count no samples; others: export_layout.py."""
+    indices = a["indices"]
+    used = [dim for dim, one in enumerate(indices) if one is not None]
+    known = [graph.value(indices[dim]) for dim in used]
+    sizes = graph.sizes(node, graph.shape(a["self"]))
+    dims = range(used[0], used[-1] + 1)
+    usual = used == [0] and len(sizes) == 2 or len(used) == 1 and isinstance(known[0], torch.Tensor) and known[0].dim() == 1 \
+        and len(runs_of(known[0].tolist())) <= MOST_PARTS
+    if usual or used != list(dims) or any(sizes[dim] < 0 for dim in dims) or not all(
+            isinstance(one, torch.Tensor) and one.dtype != torch.bool for one in known) or not all(
+            isinstance(size, int) for dim in used for size in graph.shape(indices[dim])):
+        return LAYOUT["index"](graph, node, a)
+    flat = torch.zeros((), dtype=torch.int64)
+    for dim, one in zip(used, known):
+        flat = flat * sizes[dim] + one % sizes[dim]
+    return taken_of_dims(graph, node, graph.name_of(node, a["self"]), sizes, dims, flat)
+
+
+def _unfold(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    dim, size = inner_size(graph, node, a["self"], a["dimension"])
+    sizes = graph.sizes(node, graph.shape(a["self"]))
+    index = torch.arange(0, size - a["size"] + 1, a["step"])[:, None] + torch.arange(a["size"])
+    y = taken_of_dims(graph, node, graph.name_of(node, a["self"]), sizes, range(dim, dim + 1), index)
+    rank = len(sizes) + 1
+    return permuted(graph, node, y, [*(one for one in range(rank) if one != dim + 1), dim + 1])
+
+
+def _stack(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    sizes = graph.sizes(node)
+    dim = a["dim"] % len(sizes)
+    sizes[dim] = 1
+    names = []
+    for one in a["tensors"]:
+        name = graph.name_of(node, one)
+        if isinstance(graph.value(one), torch.Tensor):  # with one index in dimensions that count samples
+            name = repeated(graph, node, viewed(graph, node, name, [max(size, 1) for size in sizes]), sizes)
+        else:
+            name = viewed(graph, node, name, sizes)
+        names.append(name)
+    return names[0] if len(names) == 1 else Node("cat", names, {"dim": dim})
+
+
+def _slice_scatter(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    """What is before and after the part, and what is written over it."""
+    whole, part = a["self"], a["src"]
+    if graph.sizes(node, graph.shape(part)) == graph.sizes(node) and a["step"] == 1:
+        return graph.name_of(node, part)
+    dim, size = inner_size(graph, node, whole, a["dim"])
+    places = range(*slice(a["start"], a["end"], a["step"]).indices(size))
+    return _written(graph, node, whole, dim, places, _of_sizes(graph, node, part, graph.sizes(node, graph.shape(part))))
+
+
+def _select_scatter(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    dim, size = inner_size(graph, node, a["self"], a["dim"])
+    sizes = graph.sizes(node)
+    sizes[dim] = 1
+    part = viewed(graph, node, _of_sizes(graph, node, a["src"], graph.sizes(node, graph.shape(a["src"]))), sizes)
+    return _written(graph, node, a["self"], dim, range(a["index"] % size, a["index"] % size + 1), part)
+
+
+def _of_sizes(graph: GraphBuilder, node: Any, x: Any, sizes: list[int]) -> str:
+    name = graph.name_of(node, x)
+    return repeated(graph, node, name, sizes) if isinstance(graph.value(x), torch.Tensor) else name
+
+
+def _written(graph: GraphBuilder, node: Any, whole: Any, dim: int, places: range, part: str) -> Made:
+    if places.step != 1:
+        raise graph.refuse(node, f"writes over each {places.step}th place, expected places that follow each other; torch.where does it")
+    x, size = _of_sizes(graph, node, whole, graph.sizes(node)), graph.sizes(node)[dim]
+    parts = [sliced(graph, node, x, dim, 0, places.start)] if places.start else []
+    parts.append(part)
+    parts += [sliced(graph, node, x, dim, places.stop, size)] if places.stop < size else []
+    return part if len(parts) == 1 else Node("cat", parts, {"dim": dim})
+
+
+def _copy(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    """Of the second value, with the sizes of the first."""
+    x = a["src"]
+    if graph.sizes(node) == graph.sizes(node, graph.shape(x)):
+        return graph.raw_name(node, x)
+    return repeated(graph, node, graph.name_of(node, x), graph.sizes(node))
+
+
+INDICES: dict[str, Converter] = {
+    "index": _index, "unfold": _unfold, "stack": _stack, "slice_scatter": _slice_scatter, "select_scatter": _select_scatter,
+    "copy": _copy,
+}

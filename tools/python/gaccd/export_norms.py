@@ -1,0 +1,88 @@
+"""Norms: batch, layer and group norms, also of several dimensions and without parameters."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from .export_convert import Arguments, Converter, Made, inputs_of, shifted, viewed
+from .export_formulas import squared_distance
+from .export_graph import GraphBuilder, Node
+from .export_images import as_image
+
+
+def _or_filled(graph: GraphBuilder, node: Any, parameters: list[str], size: int) -> list[str]:
+    """Weights of 1 and biases of 0 where there are none."""
+    return [one or graph.constant(node, torch.full((size,), fill)) for one, fill in zip(parameters, (1.0, 0.0))]
+
+
+def _batch_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    if None in (a["running_mean"], a["running_var"]):
+        raise graph.refuse(node, "expected track_running_stats=True, as samples may depend on each other by running statistics alone")
+    x, weight, bias, *running = inputs_of(graph, node, a["input"], a["weight"], a["bias"], a["running_mean"], a["running_var"])
+    counter = graph.sibling(running[0], "num_batches_tracked")
+    if not counter or a["momentum"] is None or not 0 < a["momentum"] <= 1:
+        raise graph.refuse(node, f"momentum: expected a number in (0, 1], found {a['momentum']}")
+    parameters = _or_filled(graph, node, [weight, bias], graph.shape(a["input"])[1])
+    return Node("batch_norm", [x, *parameters, *running, counter], {"eps": float(a["eps"]), "momentum": float(a["momentum"])})
+
+
+def _layer_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    """Over several dimensions: of rows of all of them."""
+    last = list(a["normalized_shape"])
+    count = math.prod(last)
+    x, weight, bias = inputs_of(graph, node, a["input"], a["weight"], a["bias"])
+    sizes = graph.sizes(node)
+    if len(last) == 1:
+        return Node("layer_norm", [x, *_or_filled(graph, node, [weight, bias], count)], {"eps": float(a["eps"])})
+    rows = viewed(graph, node, x, [*sizes[:-len(last)], count])
+    y = graph.emit(node, Node("layer_norm", [rows, *_or_filled(graph, node, ["", ""], count)], {"eps": float(a["eps"])}))
+    y = viewed(graph, node, y, sizes)
+    for one, op in ((weight, "mul"), (bias, "add")):
+        y = graph.emit(node, Node(op, [y, one], {})) if one else y
+    return y
+
+
+def _group_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    x, weight, bias = inputs_of(graph, node, a["input"], a["weight"], a["bias"])
+    return _in_groups(graph, node, x, [weight, bias], a["num_groups"], a["eps"])
+
+
+def _instance_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    """A group norm with a group for each channel."""
+    if not a["use_input_stats"] or a["running_mean"] is not None:
+        raise graph.refuse(node, "with running statistics, expected track_running_stats=False")
+    x, weight, bias = inputs_of(graph, node, a["input"], a["weight"], a["bias"])
+    return _in_groups(graph, node, x, [weight, bias], graph.shape(a["input"])[1], a["eps"])
+
+
+def _in_groups(graph: GraphBuilder, node: Any, x: str, parameters: list[str], groups: int, eps: float) -> str:
+    sizes = graph.sizes(node)
+    given = [as_image(graph, node, x, sizes), *_or_filled(graph, node, parameters, sizes[1])]
+    y = graph.emit(node, Node("group_norm", given, {"groups": groups, "eps": float(eps)}))
+    return y if len(sizes) == 4 else viewed(graph, node, y, sizes)
+
+
+def _norm_without_statistics(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    """Of weights, as standardized convolutions call it: the batch counts no samples. [1, rows, values]"""
+    sizes = graph.sizes(node, graph.shape(a["input"]))
+    if any(size < 0 for size in sizes):
+        raise graph.refuse(node, "a batch norm without running statistics, expected track_running_stats=True")
+    x, weight, bias = inputs_of(graph, node, a["input"], a["weight"], a["bias"])
+    dims = [dim for dim in range(len(sizes)) if dim != 1]
+    centered, squares = squared_distance(graph, node, x, dims, True)
+    inverse = graph.emit(node, Node("power", [shifted(graph, node, squares, float(a["eps"]))], {"exponent": -0.5}))
+    y = graph.emit(node, Node("mul", [centered, inverse], {}))
+    for one, op in ((weight, "mul"), (bias, "add")):
+        if one:
+            y = graph.emit(node, Node(op, [y, viewed(graph, node, one, [sizes[1], *[1] * (len(sizes) - 2)])], {}))
+    return y
+
+
+NORMS: dict[str, Converter] = {
+    **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_functional"), _batch_norm),
+    "_native_batch_norm_legit": _norm_without_statistics,
+    "layer_norm": _layer_norm, "group_norm": _group_norm, "instance_norm": _instance_norm,
+}
