@@ -358,6 +358,20 @@ class Launch(WithStandIns):
         self.assertEqual((attempt / "check.txt").read_text(), "4 ranks on 2 nodes\n")
         self.assertIn("train", self.log("srun"))
 
+    def test_the_check_looks_at_the_device_of_the_training_in_any_spelling(self):
+        for flags, checked in (
+                (["--device", "cpu", "--epochs=1"], ["--device", "cpu"]), (["-device=cpu"], ["-device=cpu"]),
+                (["-device", "cpu"], ["-device", "cpu"]), (["--device=cuda", "--device=cpu"], ["--device=cuda", "--device=cpu"]),
+                (["--allow_gpu_sharing"], ["--allow_gpu_sharing"]), (["-allow-gpu-sharing"], ["-allow-gpu-sharing"]),
+                (["--allow-gpu-sharing=true"], ["--allow-gpu-sharing=true"]),
+                (["--allow-gpu-sharing", "--noallow_gpu_sharing"], ["--allow-gpu-sharing", "--noallow_gpu_sharing"]),
+                (["--name=--device", "--devices=2", "--no-device"], []), (["--epochs=1", "--device"], ["--device"])):
+            with self.subTest(flags):
+                done = self.launch(*flags, GACCD_CHECK="1")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(self.log("check")[5:], ["--device=auto", *checked])
+                self.assertEqual(self.log("srun")[-len(flags):], flags)
+
     def test_ranks_that_do_not_fit_start_no_training(self):
         done = self.launch(GACCD_CHECK="1", CHECK_RC="78")
         self.assertEqual((done.returncode, "4 ranks on 2 nodes" in done.stderr), (78, True))
