@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 from .export_gradients import refuse_own_gradients
-from .export_graph import PREDICTION, TORCH, ExportError, GraphBuilder, Input, source_of
+from .export_graph import PREDICTION, ExportError, GraphBuilder, Input, source_of
 from .export_lengths import Judge, scale_of, shorter_graphs
 from .export_ops import WHOLE_OPS
 from .export_refusals import quietly, reason

@@ -12,7 +12,7 @@ from .export_attention import attention
 from .export_convert import Arguments, Converter, Made, inputs_of, viewed
 from .export_formulas import FORMULAS
 from .export_graph import GraphBuilder, Node, SampleMask, Uniform
-from .export_images import IMAGES, as_image
+from .export_images import IMAGES
 from .export_indices import INDICES
 from .export_layout import LAYOUT
 from .export_norms import NORMS

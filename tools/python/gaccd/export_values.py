@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .export_convert import (Arguments, Converter, Made, bounded, inputs_of, inverted, last_dim, limited, number_of, permuted, scaled,
+from .export_convert import (Arguments, Converter, Made, bounded, inputs_of, inverted, limited, number_of, permuted, scaled,
                              shifted)
 from .export_graph import HIDDEN, GraphBuilder, Node, SampleMask, Uniform
 
