@@ -34,8 +34,8 @@ struct ResumeSource {
   // Of `folder`. auto continues it alone, and where it has saved nothing begins where it began.
   TrainingStart training = {};
 
-  // What the lease of `folder` is to be told: the training begins there, and is another one than
-  // the checkpoints in `folder` are of. Empty: it is the newest of them.
+  // For CheckpointLease::BeginTraining(), where this training is another one than that of the
+  // newest checkpoints in `folder`. Empty: it continues them.
   [[nodiscard]] std::string NewTraining(const ResumePoint& found) const;
 };
 

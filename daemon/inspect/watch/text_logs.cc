@@ -141,7 +141,7 @@ bool TextLogs::Next(LogRecord* record) {
 }
 
 bool TextLogs::NextOfVerdict(LogRecord* record) {
-  // It is of the run, not of a rank.
+  // It belongs to the run, not to a rank.
   if (verdict_taken_ || filter_.rank || !filter_.host.empty()) return false;
   const auto verdict = ReadEventFile(attempt_.folder + "/verdict.json");
   if (!verdict) return false;

@@ -449,7 +449,7 @@ class BadInputTest(unittest.TestCase):
             self.check(74, "io", "missing", f"--flagfile={folder}/missing")
 
     def test_local_ranks_of_a_verb_that_has_no_ranks(self):
-        """One process prints once: the flag is of train, whose flags plan accepts and a flag file shares."""
+        """One process prints once: the flag belongs to train, whose flags plan accepts and a flag file shares."""
         plan = ("plan", "--nodes=2", "--target-batch=64")
         once = run(*plan)
         self.assertEqual(once.returncode, 0, once.stderr)

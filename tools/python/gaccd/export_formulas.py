@@ -67,8 +67,8 @@ def _extreme(sign: int) -> Converter:
         x, y = a["self"], a["other"]
         for one, other in ((x, y), (y, x)):
             if (number := number_of(graph, other)) is not None:
-                limits = {"least": number, "most": -HIDDEN} if sign > 0 else {"least": HIDDEN, "most": number}
-                return Node("clamp", inputs_of(graph, node, one), limits)
+                least, most = (number, -HIDDEN) if sign > 0 else (HIDDEN, number)
+                return Node("clamp", inputs_of(graph, node, one), {"least": least, "most": most})
         return limited(graph, node, graph.name_of(node, x), graph.name_of(node, y), sign)
     return made
 

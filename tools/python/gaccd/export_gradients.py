@@ -42,10 +42,10 @@ def refuse_own_gradients(model: torch.nn.Module) -> Iterator[None]:
             raise ExportError(f"Tensor.register_hook: a hook may change the gradient; gaccd calls none; it is called at {_line()}")
         return register_hook(tensor, hook)
 
-    torch.autograd.Function.apply = classmethod(checked_apply)  # type: ignore[assignment]
-    torch.Tensor.register_hook = checked_hook  # type: ignore[method-assign]
+    torch.autograd.Function.apply = classmethod(checked_apply)
+    torch.Tensor.register_hook = checked_hook
     try:
         yield
     finally:
         torch.autograd.Function.apply = apply
-        torch.Tensor.register_hook = register_hook  # type: ignore[method-assign]
+        torch.Tensor.register_hook = register_hook

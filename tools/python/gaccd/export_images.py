@@ -35,7 +35,11 @@ def _convolution(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
     def both(name: str, of_rows: int) -> list[int]:
         return _pair(a[name]) if len(sizes) == 4 else [of_rows, _pair(a[name])[0]]
-    attributes = {"stride": both("stride", 1), "padding": both("padding", 0), "dilation": both("dilation", 1), "groups": a["groups"]}
+    if not graph.is_parameter(weight):
+        raise graph.refuse(node, "its weight is computed, as by weight standardisation or weight_norm, expected a parameter")
+    attributes: dict[str, float | int | bool | list[int]] = {
+        "stride": both("stride", 1), "padding": both("padding", 0), "dilation": both("dilation", 1), "groups": a["groups"],
+    }
     transposed = "transposed" in a and a["transposed"]
     if transposed:
         attributes["output_padding"] = both("output_padding", 0)

@@ -169,7 +169,7 @@ def outputs_of(result: Any) -> Iterator[torch.Tensor]:
     if isinstance(result, torch.Tensor):
         yield result
     elif isinstance(result, Mapping):
-        for name in sorted(result, key=lambda name: name != PREDICTION):
+        for name in sorted(result, key=lambda name: bool(name != PREDICTION)):
             yield from outputs_of(result[name])
     elif isinstance(result, (list, tuple)):
         for one in result:

@@ -35,7 +35,7 @@ def quietly() -> Iterator[None]:
 
 def _of_config(model: torch.nn.Module) -> str:
     """Switches of transformers whose draws no graph can follow."""
-    found = {}
+    found: dict[str, None] = {}
     for module in model.modules():
         config = getattr(module, "config", None)
         if getattr(config, "apply_spec_augment", False) and getattr(config, "mask_time_prob", 0):
