@@ -40,9 +40,11 @@ Result<std::string> Absolute(const std::string& path) {
   return std::string(resolved);
 }
 
+constexpr std::string_view kLatest = "/latest";
+
 // attempts/latest -> name, replaced in one step.
 Status PointLatest(const std::string& attempts, const std::string& name) {
-  const std::string link = attempts + "/latest";
+  const std::string link = StrCat(attempts, kLatest);
   const std::string temporary = StrCat(attempts, "/.latest-", ::getpid());
   ::unlink(temporary.c_str());
   if (::symlink(name.c_str(), temporary.c_str()) != 0) {
@@ -141,6 +143,14 @@ Status RunFolder::WriteInputs(const std::string& job_text, const std::string& pl
     GACCD_RETURN_IF_ERROR(ReplaceFile(run_dir_ + name, content, false, modes_.file));
   }
   return Status::Ok();
+}
+
+std::string LatestAttempt(const std::string& run_dir) {
+  char name[NAME_MAX + 1];
+  const ssize_t size = ::readlink(StrCat(run_dir, "/attempts", kLatest).c_str(), name, sizeof name);
+  if (size <= 0) return {};
+  std::string found(name, static_cast<std::size_t>(size));
+  return found.find('/') == std::string::npos ? found : std::string();
 }
 
 }  // namespace gaccd

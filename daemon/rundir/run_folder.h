@@ -78,4 +78,7 @@ class RunFolder {
   FileDescriptor event_file_;
 };
 
+// The name of the newest attempt of a run folder, as attempts/latest tells; empty: there is none.
+[[nodiscard]] std::string LatestAttempt(const std::string& run_dir);
+
 }  // namespace gaccd

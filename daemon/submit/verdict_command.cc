@@ -16,6 +16,7 @@
 #include "daemon/rundir/attempt_verdict.h"
 #include "daemon/rundir/host_names.h"
 #include "daemon/rundir/ledger.h"
+#include "daemon/rundir/run_folder.h"
 #include "daemon/rundir/spare_space.h"
 #include "daemon/rundir/srun_errors.h"
 #include "daemon/telemetry/end_events.h"
@@ -134,14 +135,8 @@ Result<Place> FindPlace(const std::string& attempt_dir) {
   const std::string attempts = FolderOf(path);
   if (!attempts.ends_with("/attempts")) return refuse("is in no folder 'attempts'");
   Place place{FolderOf(attempts), path.substr(attempts.size() + 1)};
-  char latest[NAME_MAX + 1];
-  const ssize_t size = ::readlink((attempts + "/latest").c_str(), latest, sizeof latest);
-  if (size > 0) {
-    const std::string name(latest, static_cast<std::size_t>(size));
-    if (name.starts_with(place.attempt + ".") && name.find('/') == std::string::npos) {
-      place.attempt = name;
-    }
-  }
+  const std::string latest = LatestAttempt(place.run_dir);
+  if (latest.starts_with(place.attempt + ".")) place.attempt = latest;
   return place;
 }
 

@@ -22,6 +22,7 @@
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/flags_proto.h"
+#include "daemon/rundir/run_folder.h"
 #include "daemon/telemetry/end_events.h"
 #include "daemon/telemetry/event_text.h"
 
@@ -155,14 +156,10 @@ bool IsOfGaccd(int code) {
                        code <= static_cast<int>(ErrorKind::kNoRequeue));
 }
 
-// The folder of the newest attempt, as the link of the run folder names it; empty: none.
+// The folder of the newest attempt; empty: none.
 std::string NewestAttempt(const Flags& flags) {
-  if (!flags.run_dir) return {};
-  char name[NAME_MAX + 1];
-  const ssize_t size =
-      ::readlink((*flags.run_dir + "/attempts/latest").c_str(), name, sizeof(name));
-  if (size <= 0) return {};
-  return StrCat(*flags.run_dir, "/attempts/", std::string(name, static_cast<std::size_t>(size)));
+  const std::string name = flags.run_dir ? LatestAttempt(*flags.run_dir) : std::string();
+  return name.empty() ? name : StrCat(*flags.run_dir, "/attempts/", name);
 }
 
 // The exit code in verdict.json, which may come a moment after the end of the ranks: where all were

@@ -11,8 +11,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-SKIPPED = 77
+from exporter import open_exporter
+
 SAMPLES, BATCH, UPDATES, LR = 11, 11, 1, 0.01
 JOB = """name: "exported"
 model {{
@@ -563,24 +563,12 @@ def define_models():
 
 
 if __name__ == "__main__":
-    own = os.environ.get("GACCD_EXPORT_PYTHON")
-    if own and "GACCD_EXPORT_OPENED" not in os.environ:
-        os.environ["GACCD_EXPORT_OPENED"] = "1"
-        os.execv(own, [own, "-B", *sys.argv])
-    try:
-        import copy
+    gaccd_export = open_exporter(__doc__)
+    import copy
 
-        import numpy
-        import safetensors.torch
-        import torch
-        if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 5):
-            raise ImportError(f"torch is {torch.__version__}, expected 2.5 or newer")
-    except ImportError as missing:
-        print(f"skipped: {missing}; {__doc__}")
-        sys.exit(SKIPPED)
-    sys.path[:0] = [str(ROOT / "tools" / "python"), str(ROOT / "tests" / "golden")]
-    import gaccd as gaccd_export
-    torch.set_num_threads(1)
+    import numpy
+    import safetensors.torch
+    import torch
     GACCD, MPIRUN = sys.argv[1:3]
     Masked, Recurrent, Values = define_models()
     torch.library.define("gaccd_test::twice", "(Tensor x) -> Tensor")

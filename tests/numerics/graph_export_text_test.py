@@ -4,14 +4,13 @@ Needs what graph_export_test.py needs, and is skipped as that is.
 """
 import contextlib
 import io
-import os
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-SKIPPED = 77
+from exporter import open_exporter
+
 WIDTH, CLASSES, LENGTH = 16, 5, 4
 
 
@@ -187,22 +186,9 @@ def define_models():
 
 
 if __name__ == "__main__":
-    own = os.environ.get("GACCD_EXPORT_PYTHON")
-    if own and "GACCD_EXPORT_OPENED" not in os.environ:
-        os.environ["GACCD_EXPORT_OPENED"] = "1"
-        os.execv(own, [own, "-B", *sys.argv])
-    try:
-        import safetensors.torch  # noqa: F401
-        import torch
-        from torch import nn
-        if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 5):
-            raise ImportError(f"torch is {torch.__version__}, expected 2.5 or newer")
-    except ImportError as missing:
-        print(f"skipped: {missing}; {__doc__}")
-        sys.exit(SKIPPED)
-    sys.path[:0] = [str(ROOT / "tools" / "python")]
-    import gaccd
-    torch.set_num_threads(1)
+    gaccd = open_exporter(__doc__)
+    import torch
+    from torch import nn
     GACCD = sys.argv[1]
     Calls, OfTexts = define_models()
     unittest.main(argv=sys.argv[:1])

@@ -3,14 +3,12 @@
 Small modules, each exported and compared with PyTorch by gaccd.verify. Needs what graph_export_test.py needs, else it is
 skipped: exit code 77.
 """
-import os
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-SKIPPED = 77
+from exporter import open_exporter
 
 
 class GraphOperations(unittest.TestCase):
@@ -219,21 +217,8 @@ def define_models():
 
 
 if __name__ == "__main__":
-    own = os.environ.get("GACCD_EXPORT_PYTHON")
-    if own and "GACCD_EXPORT_OPENED" not in os.environ:
-        os.environ["GACCD_EXPORT_OPENED"] = "1"
-        os.execv(own, [own, "-B", *sys.argv])
-    try:
-        import safetensors.torch
-        import torch
-        if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 5):
-            raise ImportError(f"torch is {torch.__version__}, expected 2.5 or newer")
-    except ImportError as missing:
-        print(f"skipped: {missing}; {__doc__}")
-        sys.exit(SKIPPED)
-    sys.path.insert(0, str(ROOT / "tools" / "python"))
-    import gaccd as gaccd_export
-    torch.set_num_threads(1)
+    gaccd_export = open_exporter(__doc__)
+    import torch
     GACCD = sys.argv[1]
     Between, Doubles = define_models()
     unittest.main(argv=[sys.argv[0], *sys.argv[2:]])

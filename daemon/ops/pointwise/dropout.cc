@@ -24,7 +24,7 @@ Result<DropoutPlaces> DropoutPlaces::Make(const std::vector<CutDimension>& cut,
     stride *= dimension->whole;
     count *= dimension->size;
   }
-  if (count != elements || joined.size() > kMost + 1) {
+  if (count != elements || joined.empty() || joined.size() > kMost + 1) {
     return Status(ErrorKind::kConfig, StrCat("dropout of a part of a sample: expected ", elements,
                                              " elements in at most ", kMost + 1, " parts, found ",
                                              count, " in ", joined.size()));

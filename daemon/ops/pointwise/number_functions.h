@@ -5,9 +5,9 @@
 //   clamp        y = min(max(x, a), b);  dx = dy within [a, b], else 0
 //   hardtanh     the same but for dx at a and b, which is 0: as PyTorch's hardtanh and relu6
 //   exp, log     dx = dy y, dy / x
-//   root         y = sqrt(x);  dx = dy / (2 y), 0 at 0: of a sum of squares, whose own gradient is
-//   0 sin, cos     dx = dy cos x, -dy sin x equal, less  y = 1 where x = a, or x < a, else 0;  dx =
-//   0
+//   root         y = sqrt(x);  dx = dy / (2 y), and 0 where x = 0: for norms of vectors
+//   sin, cos     dx = dy cos(x), -dy sin(x)
+//   equal, less  y = 1 where x = a, or x < a, else 0;  dx = 0
 // Types f32, bf16 and fp16. Also with the ids of texts:
 //   numbers_of_ids  i32 -> f32, exact below 2^24, as ids_of_numbers, f32 -> i32, is: no gradients
 //   skip_id         an i32 equal to a becomes -1, which takes no gradient (embedding.h)

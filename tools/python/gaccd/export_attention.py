@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Sequence
 
 import torch
 
@@ -41,8 +41,7 @@ def _added(graph: GraphBuilder, node: Any, a: Arguments) -> tuple[bool, str | No
     if mask is None:
         if not a["is_causal"] or rows == columns:
             return a["is_causal"], None
-        hidden = torch.ones(rows, columns, dtype=torch.bool).triu(1)
-        return False, graph.constant(node, torch.where(hidden, HIDDEN, 0.0))
+        return False, graph.constant(node, _causal(rows, columns))
     if isinstance(graph.value(mask), torch.Tensor):
         added = _known_mask(graph.for_all_samples(node, mask))
         if added is None or _is_causal(added):
@@ -103,28 +102,40 @@ def _of_other_ranks(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
         raise graph.refuse(node, "its samples are in several dimensions, or not the first; permute before it")
     query, key, value = (viewed(graph, node, graph.name_of(node, a[name]), [one[0], math.prod(one[1:-2]), *one[-2:]])
                          for name, one in zip(("query", "key", "value"), shapes))
-    width = shapes[0][-1]
-    scale = width ** -0.5 if a["scale"] is None else float(a["scale"])
-    usual = math.isclose(scale, width ** -0.5, rel_tol=1e-6)
+    scale, usual = _scale(a, shapes[0][-1])
     if usual and not a["dropout_p"] and shapes[0] == shapes[1] == shapes[2]:
         y = graph.emit(node, Node("attention", [query, key, value], {"causal": bool(a["is_causal"])}))
     else:
-        scores = graph.emit(node, Node("matmul", [scaled(graph, node, query, scale), key], {"transpose": True}))
-        if a["is_causal"]:
-            hidden = torch.ones(shapes[0][-2], shapes[1][-2], dtype=torch.bool).triu(1)
-            scores = graph.emit(node, Node("add", [scores, graph.constant(node, torch.where(hidden, HIDDEN, 0.0))], {}))
-        weights = graph.emit(node, Node("softmax", [scores], {}))
-        if a["dropout_p"]:
-            weights = graph.emit(node, Node("dropout", [weights], {"p": float(a["dropout_p"])}))
-        y = graph.emit(node, Node("matmul", [weights, value], {"transpose": False}))
+        added = graph.constant(node, _causal(shapes[0][-2], shapes[1][-2])) if a["is_causal"] else None
+        products = _products(graph, node, (scaled(graph, node, query, scale), key, value), added, None, a["dropout_p"])
+        y = graph.emit(node, products)
     return viewed(graph, node, y, graph.sizes(node))
+
+
+def _scale(a: Arguments, width: int) -> tuple[float, bool]:
+    """What scores are multiplied by, and whether that is the usual 1 / sqrt(width) of the fused operations."""
+    scale = width ** -0.5 if a["scale"] is None else float(a["scale"])
+    return scale, math.isclose(scale, width ** -0.5, rel_tol=1e-6)
+
+
+def _causal(rows: int, columns: int) -> torch.Tensor:
+    return torch.where(torch.ones(rows, columns, dtype=torch.bool).triu(1), HIDDEN, 0.0)
+
+
+def _products(graph: GraphBuilder, node: Any, given: Sequence[str], added: str | None, seen: str | None, dropout: float) -> Node:
+    """given: scaled queries, keys and values; added: to the scores; seen: what the weights are multiplied by."""
+    query, key, value = given
+    scores = graph.emit(node, Node("matmul", [query, key], {"transpose": True}))
+    scores = graph.emit(node, Node("add", [scores, added], {})) if added is not None else scores
+    weights = graph.emit(node, Node("softmax", [scores], {}))
+    weights = graph.emit(node, Node("mul", [weights, seen], {})) if seen is not None else weights
+    weights = graph.emit(node, Node("dropout", [weights], {"p": float(dropout)})) if dropout else weights
+    return Node("matmul", [weights, value], {"transpose": False})
 
 
 def _of_heads(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     sizes = graph.sizes(node, graph.shape(a["query"]))
-    width, heads = sizes[-1], sizes[1]
-    scale = width ** -0.5 if a["scale"] is None else float(a["scale"])
-    usual = math.isclose(scale, width ** -0.5, rel_tol=1e-6)
+    heads, (scale, usual) = sizes[1], _scale(a, sizes[-1])
     fused = not a["dropout_p"] and usual and all(
         graph.sizes(node, graph.shape(a[name])) == sizes for name in ("key", "value"))
     mask = a["attn_mask"]
@@ -136,15 +147,7 @@ def _of_heads(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     if added is None and fused:
         return Node("attention", [graph.name_of(node, a[name]) for name in ("query", "key", "value")], {"causal": causal})
     if causal:
-        hidden = torch.ones(sizes[2], sizes[2], dtype=torch.bool).triu(1)
-        added = graph.constant(node, torch.where(hidden, HIDDEN, 0.0))
-    query = scaled(graph, node, graph.name_of(node, a["query"]), scale)
-    scores = graph.emit(node, Node("matmul", [query, _for_all_heads(graph, node, a["key"], heads)], {"transpose": True}))
-    if added is not None:
-        scores = graph.emit(node, Node("add", [scores, added], {}))
-    weights = graph.emit(node, Node("softmax", [scores], {}))
-    if (seen := _seen_rows(graph, node, mask)) is not None:
-        weights = graph.emit(node, Node("mul", [weights, seen], {}))
-    if a["dropout_p"]:
-        weights = graph.emit(node, Node("dropout", [weights], {"p": float(a["dropout_p"])}))
-    return Node("matmul", [weights, _for_all_heads(graph, node, a["value"], heads)], {"transpose": False})
+        added = graph.constant(node, _causal(sizes[2], sizes[2]))
+    given = (scaled(graph, node, graph.name_of(node, a["query"]), scale),
+             *(_for_all_heads(graph, node, a[name], heads) for name in ("key", "value")))
+    return _products(graph, node, given, added, _seen_rows(graph, node, mask), a["dropout_p"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import dataclasses
 import json
 import os
 import re
@@ -160,21 +159,6 @@ def _calls(model: torch.nn.Module, inputs: list[_Input], tensors: list[torch.Ten
         return next(outputs_of(model(**{arguments.get(one.name, one.name): tensor for one, tensor in zip(inputs, tensors)})))
 
 
-def _fitting(model: torch.nn.Module, inputs: list[_Input], names: Mapping[str, str]) -> list[_Input]:
-    """With fewer ids where the model, as by a table of its own, does not take all that the smallest table of the graph has."""
-    judged = copy.deepcopy(model).eval()
-    while True:
-        try:
-            with torch.no_grad():
-                _calls(judged, inputs, [torch.full((2, *one.sizes), one.rows - 1) if one.ids and not one.is_mask else drawn
-                                        for one, drawn in zip(inputs, _draw(inputs, 2))], names)
-            return inputs
-        except (IndexError, RuntimeError):
-            if not any(one.ids and one.rows > 2 for one in inputs):
-                raise
-            inputs = [dataclasses.replace(one, rows=max(2, one.rows // 2)) if one.ids else one for one in inputs]
-
-
 def _in_pytorch(model: torch.nn.Module, kind: torch.dtype, inputs: list[_Input], tensors: list[torch.Tensor],
                 labels: torch.Tensor, names: Mapping[str, str], move: float = 0.0) -> dict[str, torch.Tensor]:
     """move: the share by which weights and inputs are moved at random before."""
@@ -328,8 +312,7 @@ def verify(model: torch.nn.Module, path: str | os.PathLike[str], *, inputs: Mapp
     with open(os.path.join(path, "graph.txtpb"), encoding="utf-8") as file:
         graph = file.read()
     weights = load_file(os.path.join(path, "weights.safetensors"))
-    compared = _Compared(model, os.fspath(path), _fitting(model, _inputs_of(graph, weights), inputs or {}), graph,
-                         weights, inputs or {}, samples, gaccd)
+    compared = _Compared(model, os.fspath(path), _inputs_of(graph, weights), graph, weights, inputs or {}, samples, gaccd)
     loss, results = compared.run(seed)
     if not all(one.ok for one in results):
         results = [one if one.ok else min(one, again, key=lambda found: found.share)
