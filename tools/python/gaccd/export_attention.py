@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Sequence
+from typing import Any
 
 import torch
 
@@ -122,7 +122,7 @@ def _causal(rows: int, columns: int) -> torch.Tensor:
     return torch.where(torch.ones(rows, columns, dtype=torch.bool).triu(1), HIDDEN, 0.0)
 
 
-def _products(graph: GraphBuilder, node: Any, given: Sequence[str], added: str | None, seen: str | None, dropout: float) -> Node:
+def _products(graph: GraphBuilder, node: Any, given: tuple[str, str, str], added: str | None, seen: str | None, dropout: float) -> Node:
     """given: scaled queries, keys and values; added: to the scores; seen: what the weights are multiplied by."""
     query, key, value = given
     scores = graph.emit(node, Node("matmul", [query, key], {"transpose": True}))
@@ -148,6 +148,6 @@ def _of_heads(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
         return Node("attention", [graph.name_of(node, a[name]) for name in ("query", "key", "value")], {"causal": causal})
     if causal:
         added = graph.constant(node, _causal(sizes[2], sizes[2]))
-    given = (scaled(graph, node, graph.name_of(node, a["query"]), scale),
-             *(_for_all_heads(graph, node, a[name], heads) for name in ("key", "value")))
-    return _products(graph, node, given, added, _seen_rows(graph, node, mask), a["dropout_p"])
+    query = scaled(graph, node, graph.name_of(node, a["query"]), scale)
+    key, value = (_for_all_heads(graph, node, a[name], heads) for name in ("key", "value"))
+    return _products(graph, node, (query, key, value), added, _seen_rows(graph, node, mask), a["dropout_p"])
