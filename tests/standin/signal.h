@@ -7,32 +7,21 @@
 
 namespace gaccd::standin {
 
-// FUTEX_WAIT and FUTEX_WAKE of this process; std::atomic::wait would order more than we want.
-void FutexWait(std::atomic<std::uint32_t>& word, std::uint32_t seen);
-void FutexWake(std::atomic<std::uint32_t>& word);
-
 class Signal {
  public:
-  void Reach(std::uint32_t value) {
-    value_.store(value, std::memory_order_release);
-    FutexWake(value_);
-  }
-  void WaitFor(std::uint32_t value) {
-    for (;;) {
-      const std::uint32_t seen = value_.load(std::memory_order_relaxed);
-      if (seen >= value) break;
-      FutexWait(value_, seen);
-    }
-    (void)value_.load(std::memory_order_acquire);
-  }
+  // REQUIRES: below 2^31. May be destroyed by those who waited before this returns.
+  void Reach(std::uint32_t value);
+  void WaitFor(std::uint32_t value);
   bool Reached(std::uint32_t value) {
-    if (value_.load(std::memory_order_relaxed) < value) return false;
-    (void)value_.load(std::memory_order_acquire);
+    if (word_.load(std::memory_order_relaxed) / 2 < value) return false;
+    (void)word_.load(std::memory_order_acquire);
     return true;
   }
 
  private:
-  std::atomic<std::uint32_t> value_{0};
+  // 2 x the value; + 1: somebody sleeps until it changes. One word, so that no wake-up is lost
+  // without an order on the way back.
+  std::atomic<std::uint32_t> word_{0};
 };
 
 // One point in the work of a stream. Never freed: counting the users would order the streams.

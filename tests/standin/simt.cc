@@ -65,8 +65,10 @@ class BlockRunner {
   static void FiberMain(void* runner);
   void StartThreads();
   void Wait(State state, std::source_location where);
-  void Resume(unsigned thread);
-  [[nodiscard]] unsigned Nth(unsigned n) const { return backwards_ ? threads_ - 1 - n : n; }
+  // The others of [first, first + count) have met this thread.
+  void Wake(unsigned first, unsigned count);
+  // What runs next: a fiber for threads that have not started, one that is ready, or main_.
+  Fiber& Next();
   [[noreturn]] void ReportStuck();
 
   Fiber main_;
@@ -74,6 +76,9 @@ class BlockRunner {
   std::vector<Fiber*> idle_;
   Fiber* running_ = nullptr;
   std::array<Thread, kMaxThreads> thread_;
+  std::array<unsigned, kMaxThreads> ready_{};  // threads, a ring: the first of ready_count_
+  unsigned first_ready_ = 0;
+  unsigned ready_count_ = 0;
   std::array<Warp, kMaxThreads / kWarp> warps_;
   const std::function<void()>* kernel_ = nullptr;
   const char* what_ = "";
@@ -99,14 +104,14 @@ void BlockRunner::FiberMain(void* runner) {
     self->StartThreads();
     Fiber* me = self->running_;
     self->idle_.push_back(me);
-    Fiber::Switch(*me, self->main_);
+    Fiber::Switch(*me, self->Next());
   }
 }
 
 void BlockRunner::StartThreads() {
   while (started_ < threads_) {
-    const unsigned thread = Nth(started_++);
-    threadIdx.x = thread;
+    threadIdx.x = backwards_ ? threads_ - 1 - started_ : started_;
+    ++started_;
     (*kernel_)();
     thread_[threadIdx.x].state = State::kDone;
     ++done_;
@@ -114,19 +119,38 @@ void BlockRunner::StartThreads() {
 }
 
 void BlockRunner::Wait(State state, std::source_location where) {
-  Thread& me = thread_[threadIdx.x];
-  me.state = state;
-  me.where = where;
-  me.fiber = running_;
+  Fiber* const me = running_;
+  thread_[threadIdx.x] = {.state = state, .fiber = me, .where = where};
   fenced_ = kMaxThreads;
-  Fiber::Switch(*running_, main_);
+  Fiber::Switch(*me, Next());
 }
 
-void BlockRunner::Resume(unsigned thread) {
-  Thread& next = thread_[thread];
+void BlockRunner::Wake(unsigned first, unsigned count) {
+  for (unsigned n = 0; n < count; ++n) {
+    const unsigned t = first + (backwards_ ? count - 1 - n : n);
+    if (t == threadIdx.x) continue;
+    thread_[t].state = State::kReady;
+    ready_[(first_ready_ + ready_count_++) % kMaxThreads] = t;
+  }
+}
+
+Fiber& BlockRunner::Next() {
+  if (started_ < threads_) {
+    if (idle_.empty()) {
+      fibers_.push_back(std::make_unique<Fiber>(&FiberMain, this));
+      idle_.push_back(fibers_.back().get());
+    }
+    running_ = idle_.back();
+    idle_.pop_back();
+    return *running_;
+  }
+  if (ready_count_ == 0) return main_;
+  const unsigned thread = ready_[first_ready_];
+  first_ready_ = (first_ready_ + 1) % kMaxThreads;
+  --ready_count_;
   threadIdx.x = thread;
-  running_ = next.fiber;
-  Fiber::Switch(main_, *running_);
+  running_ = thread_[thread].fiber;
+  return *running_;
 }
 
 void BlockRunner::Run(const std::function<void()>& kernel, unsigned threads, const char* what,
@@ -140,24 +164,8 @@ void BlockRunner::Run(const std::function<void()>& kernel, unsigned threads, con
   fences_missing_ = 0;
   for (unsigned t = 0; t < threads; ++t) thread_[t].state = State::kNotStarted;
   for (unsigned w = 0; w < threads / kWarp; ++w) warps_[w].arrived = 0;
-  while (started_ < threads_) {
-    if (idle_.empty()) {
-      fibers_.push_back(std::make_unique<Fiber>(&FiberMain, this));
-      idle_.push_back(fibers_.back().get());
-    }
-    running_ = idle_.back();
-    idle_.pop_back();
-    Fiber::Switch(main_, *running_);
-  }
-  while (done_ < threads_) {
-    bool moved = false;
-    for (unsigned n = 0; n < threads_; ++n) {
-      if (thread_[Nth(n)].state != State::kReady) continue;
-      Resume(Nth(n));
-      moved = true;
-    }
-    if (!moved) ReportStuck();
-  }
+  Fiber::Switch(main_, Next());
+  if (done_ < threads_) ReportStuck();
   if (fences_missing_ > 0) {
     Stop(StrCat("the last block was counted, and ", fences_missing_,
                 " of its threads did not call __threadfence() afterwards"),
@@ -178,9 +186,7 @@ void BlockRunner::MeetBlock(std::source_location where) {
     return;
   }
   at_block_ = 0;
-  for (unsigned t = 0; t < threads_; ++t) {
-    if (t != threadIdx.x) thread_[t].state = State::kReady;
-  }
+  Wake(0, threads_);
 }
 
 const std::uint64_t* BlockRunner::MeetWarp(WarpOp op, unsigned mask, std::uint64_t value,
@@ -205,9 +211,7 @@ const std::uint64_t* BlockRunner::MeetWarp(WarpOp op, unsigned mask, std::uint64
   }
   warp.arrived = 0;
   ++warp.met;
-  for (unsigned t = first; t < first + kWarp; ++t) {
-    if (t != threadIdx.x) thread_[t].state = State::kReady;
-  }
+  Wake(first, kWarp);
   return values.data();
 }
 

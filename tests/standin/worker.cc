@@ -43,8 +43,7 @@ void Worker::Append(Node* node) {
   tail_->next.store(node, std::memory_order_relaxed);
   tail_ = node;
   // From this store on the thread may do it and delete *this.
-  posted_.store(++count_, std::memory_order_release);
-  FutexWake(posted_);  // only the address
+  posted_.Reach(++count_);
 }
 
 void Worker::Post(Work work) {
@@ -68,7 +67,7 @@ bool Worker::Idle() {
 
 void Worker::Loop() {
   for (std::uint32_t done = 0;; ++done) {
-    while (posted_.load(std::memory_order_acquire) == done) FutexWait(posted_, done);
+    posted_.WaitFor(done + 1);
     Node* next = head_->next.load(std::memory_order_relaxed);
     delete std::exchange(head_, next);
     if (next->last) break;

@@ -53,10 +53,10 @@ class Worker {
   void Append(Node* node);
   void Loop();
 
-  Node* tail_;                            // the posters'
-  Node* head_;                            // the thread's: done already
-  std::uint32_t count_ = 0;               // the posters'
-  std::atomic<std::uint32_t> posted_{0};  // wakes the thread
+  Node* tail_;               // the posters'
+  Node* head_;               // the thread's: done already
+  std::uint32_t count_ = 0;  // the posters'
+  Signal posted_;            // wakes the thread
   std::atomic<std::uint32_t> done_{0};
 };
 
