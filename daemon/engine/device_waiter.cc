@@ -17,7 +17,7 @@ Result<bool> DeviceWaiter::Happened(const CudaEvent& event, std::string_view wha
 }
 
 Status DeviceWaiter::Wait(const CudaEvent& event, std::string_view what) {
-  // A short wait costs no system call that sleeps; a long one leaves the core to the other threads.
+  // Yield during a short wait, which costs no sleep; sleep during a long one, which frees the core.
   constexpr int kPolite = 200;
   for (int asked = 0;; ++asked) {
     GACCD_ASSIGN_OR_RETURN(const bool happened, Happened(event, what));
@@ -45,7 +45,7 @@ bool DeviceWaiter::EndsWithin(cudaStream_t stream, std::chrono::milliseconds lim
     (void)cudaGetLastError();
     if (answer == cudaSuccess) return true;
     if (answer != cudaErrorNotReady) {
-      // The question itself may have failed; after an error of the device this returns at once.
+      // The query may have failed for another reason; after a device error this returns at once.
       (void)cudaStreamSynchronize(stream);
       return true;
     }

@@ -11,7 +11,7 @@
 namespace gaccd {
 namespace {
 
-// Why the parts of a micro-batch are not what it is; empty: they are.
+// Why micro-steps of this model cannot be divided; empty: they can.
 std::string_view WhyWhole(const Model& model) {
   if (model.contrastive()) return "the contrastive loss keeps the micro-batches of an update";
   if (model.update_sums() > 0) return "batch norms have statistics of the whole update (WINDOW)";

@@ -48,7 +48,7 @@ Status CudaPipeline::CreateStreams(cudaStream_t compute) {
   return create(Message::kSentGradient, links_.down_to_before);
 }
 
-// Stage by stage, up and then down: each waits for the one before it alone.
+// Stage by stage, first forward, then backward: each stage waits only for the one before it.
 Status CudaPipeline::ExchangeFirst(float* values, ShardExchange* shards, cudaStream_t stream) {
   const MutableBuffer whole = Whole(values);
   const MutableBuffer one{values, 1, DType::kF32, MemoryKind::kCuda};
@@ -119,7 +119,7 @@ Status CudaPipeline::Judge(UpdateControl* control, void* scratch, cudaStream_t s
   return JudgeParts(stream, squares_.as<double>(), static_cast<int>(stage_.stages()), control);
 }
 
-// The rings first: they know which message is waited for.
+// The rings first: their errors name the message that is waited for.
 Status CudaPipeline::Poll() {
   for (std::size_t i = 0; i < rings_.size(); ++i) {
     if (!rings_[i]) continue;

@@ -16,7 +16,7 @@
 namespace gaccd {
 namespace {
 
-// Of two copies of the inputs, one is filled while the other is read.
+// Double buffering: one copy of the inputs is filled while the other is read.
 constexpr std::int64_t kInputSlotsOfGpu = 2;
 
 std::int64_t Bytes(std::int64_t floats) {
@@ -50,7 +50,7 @@ Result<EngineMemory> OnGpu(const Model& model, const EngineOptions& options) {
   });
   const std::vector<std::int64_t> inputs = graphs.InputBytes(model.sample());
   const std::int64_t input_bytes = std::reduce(inputs.begin(), inputs.end());
-  // Where they run segment by segment, all micro-batches of an update are kept; of a stage those in
+  // Segment by segment, all micro-batches of an update are kept; in a pipeline stage, those in
   // flight.
   std::int64_t batches = model.update_sums() > 0 ? options.replica.micro_steps_per_update : 0;
   std::int64_t elements = model.layout().size();

@@ -9,7 +9,7 @@
 namespace gaccd {
 namespace {
 
-// Elements of state that are gathered at once: 1 MiB.
+// Elements of state gathered at once: 1 MiB.
 constexpr std::int64_t kPiece = std::int64_t{1} << 18;
 
 struct Range {
@@ -19,7 +19,7 @@ struct Range {
   [[nodiscard]] std::int64_t count() const { return end - begin; }
 };
 
-// Empty ones have count() == 0.
+// count() == 0 if they do not overlap.
 Range Intersect(Range a, Range b) {
   const std::int64_t begin = std::max(a.begin, b.begin);
   return {begin, std::max(begin, std::min(a.end, b.end))};
@@ -72,7 +72,7 @@ Status ShardExchange::Connect(Communicator& comm, Sharding mode) {
   lanes_ = &comm;
   if (mode != Sharding::kOptimizer && topology.nodes > 1) {
     const bool has_lane = topology.local_rank < grid_.lanes;
-    // The second one is collective over all ranks, also where a node has failed in the first.
+    // The second split is collective over all ranks, also if the first one failed on a node.
     auto within = comm.Split(node, topology.local_rank);
     auto between = comm.Split(has_lane ? topology.local_rank : -1, node);
     GACCD_ASSIGN_OR_RETURN(within_, std::move(within));

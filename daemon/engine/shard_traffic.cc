@@ -27,7 +27,8 @@ std::int64_t UnpaddedBytes(const FlatLayout& layout) {
   return (last.offset + last.elements) * kWord;
 }
 
-// Every part and its sums go to, or come from, every rank that is not on its owner's node.
+// Every part and its sums are sent to, or received from, every rank that is not on its owner's
+// node.
 std::int64_t BetweenNodesOfParts(const FlatLayout& layout, std::span<const int> ranks_of_nodes,
                                  std::int64_t world) {
   const ShardLayout shards = ShardLayout::Make(layout, static_cast<int>(world));
