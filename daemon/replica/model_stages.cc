@@ -1,5 +1,5 @@
-// A model as a stage of a pipeline: its graphs are recorded whole, with the random numbers and the
-// names of the whole, and cut.
+// A model as a pipeline stage: graphs are recorded for the whole model, with its random numbers and
+// names, and then cut.
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -10,7 +10,7 @@
 namespace gaccd {
 namespace {
 
-// By block end: the node that makes it, if there is one behind all views of inputs.
+// By block end: the node that computes it, looking through views; none if it is an input.
 std::vector<std::optional<std::size_t>> MakersOf(const Graph& graph,
                                                  std::span<const ValueId> block_ends) {
   std::vector<std::optional<std::size_t>> makers(block_ends.size());
@@ -33,8 +33,7 @@ double FlopsOf(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-// In training and in evaluations, where dropout is none: so the one end of a block may be the
-// other.
+// Checks training and evaluation: without dropout, two block ends may be the same value.
 Result<std::vector<std::size_t>> Model::PlacesToCut() const {
   Graph training;
   Graph evaluation;
@@ -56,7 +55,7 @@ Result<std::vector<std::size_t>> Model::PlacesToCut() const {
   return places;
 }
 
-// A third of the operations of a product and its gradients is its forward.
+// The forward of a matrix product is a third of its operations with gradients.
 Result<std::vector<double>> Model::BlockFlops() const {
   GACCD_ASSIGN_OR_RETURN(const std::vector<std::size_t> places, PlacesToCut());
   Graph graph;
@@ -92,7 +91,7 @@ Status Model::SetStage(std::vector<std::int64_t> blocks, std::size_t stage, bool
   if (has_collectives_) return refuse("layers with collective operations");
   if (!running_.empty()) return refuse("batch norms whose statistics are not FROZEN");
   GACCD_ASSIGN_OR_RETURN(places_, PlacesToCut());
-  Graph graph;  // of all stages
+  Graph graph;  // for all stages
   GACCD_ASSIGN_OR_RETURN(const Forward forward,
                          RecordForward(graph, For::kTraining, {1}, Precision::kF32));
   GACCD_RETURN_IF_ERROR(RecordLoss(graph, For::kTraining, forward).status());

@@ -1,5 +1,5 @@
-// On the GPU: updates that run segment by segment, as their graphs have sums over the update; and
-// the running statistics of any update.
+// CudaReplica: updates whose graphs have sums over the update and run segment by segment, and
+// running statistics.
 #include <numeric>
 #include <utility>
 
@@ -49,7 +49,7 @@ RunningLayer CudaReplica::LayerOf(const nn::RunningUpdate& running,
 }
 
 Status CudaReplica::AttachStatistics(const CudaReplicaBuffers& buffers) {
-  if (graphs_.all<TrainingGraph>().empty()) return Status::Ok();  // evaluates only
+  if (graphs_.all<TrainingGraph>().empty()) return Status::Ok();  // only evaluations
   const auto sums = static_cast<std::size_t>(std::reduce(sums_.begin(), sums_.end()));
   GACCD_ASSIGN_OR_RETURN(update_sums_, DeviceBuffer::Allocate(sums * sizeof(double), "statistics"));
   const auto& graph = graphs_.all<TrainingGraph>().begin()->second;
@@ -87,8 +87,8 @@ Status CudaReplica::BeginSegments() {
       "sums over the update");
 }
 
-// A launch is a few microseconds of the host, which a short kernel is, too. Recorded segments take
-// memory of the GPU that is not planned for: where it is short, there are none.
+// Recording pays off for short kernels, as a launch takes a few microseconds on the host. Recorded
+// segments take GPU memory that is not planned: if it is short, segments are not recorded.
 bool CudaReplica::RecordsSegments() const {
   constexpr std::int64_t kMost = 1024;
   const std::int64_t sizes = std::ssize(graphs_.all<TrainingGraph>());
@@ -108,7 +108,8 @@ Result<CudaReplica::LossPlace> CudaReplica::RunSegment(BatchSize size, std::int6
       return Status::Ok();
     });
     if (!graph.ok() && graph.status().kind() == ErrorKind::kOs) {
-      (void)cudaGetLastError();  // nothing has run, and the next call is no failure
+      // clears the error: nothing has run, and the next call must not fail
+      (void)cudaGetLastError();
       segments_fit_ = false;
       return EnqueueSegment(key);
     }

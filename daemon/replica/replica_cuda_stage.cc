@@ -1,4 +1,4 @@
-// On the GPU: a stage of a pipeline, whose micro-batches go forward and back apart.
+// CudaReplica: pipeline stages.
 #include "collectives/base/strings.h"
 #include "daemon/replica/replica_cuda.h"
 
@@ -22,7 +22,7 @@ Status CudaReplica::RunStage(BatchSize size, const StageRun& run) {
   if (ids.ends.received_gradient) {
     executor->BindInput(*ids.ends.received_gradient, run.received_gradient);
   }
-  // The forward of the last stage and its backward are one segment.
+  // In the last stage, forward and backward are one segment.
   const bool joined = model_.stage()->last() && run.segment == 2;
   return executor->RunSegment(joined ? 1 : static_cast<std::size_t>(run.segment), run.first);
 }

@@ -1,5 +1,5 @@
-// Updates that run segment by segment, as their graphs have sums over the update; and the running
-// statistics of any update.
+// Replica: updates whose graphs have sums over the update and run segment by segment, and running
+// statistics.
 #include <algorithm>
 #include <utility>
 
@@ -26,7 +26,7 @@ Status Replica::PrepareSegments(const ReplicaOptions& options) {
   for (std::int64_t i = 0; i < options.micro_steps_per_update; ++i) {
     kept_.push_back({BatchMemory(model_.sample(), most), {}});
   }
-  if (graphs_.all<TrainingGraph>().empty()) return Status::Ok();  // evaluates only
+  if (graphs_.all<TrainingGraph>().empty()) return Status::Ok();  // only evaluations
   const Executor& executor = *graphs_.all<TrainingGraph>().begin()->second.executor;
   if (const auto found = static_cast<std::int64_t>(executor.update_sums());
       found != model_.update_sums()) {

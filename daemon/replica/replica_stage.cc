@@ -1,5 +1,4 @@
-// A stage of a pipeline: forward and backward of a micro-batch apart, and what it exchanges with
-// its neighbours.
+// Replica: pipeline stages, and the messages to and from neighbour stages.
 #include <algorithm>
 #include <utility>
 
@@ -10,7 +9,7 @@
 namespace gaccd {
 namespace {
 
-// The largest of the values that a stage receives.
+// Bytes of the largest message that a stage receives.
 std::int64_t ReceivedBytes(const Graph& graph, const StageEnds& ends) {
   std::int64_t bytes = 0;
   for (const auto& input : {ends.received, ends.received_gradient}) {
@@ -39,7 +38,7 @@ std::vector<std::span<float>> Replica::UsedOf(std::span<float> whole) const {
 }
 
 void Replica::ClearGradients() {
-  if (!model_.stage()) {  // without a list
+  if (!model_.stage()) {  // not an initializer list, which would copy
     std::ranges::fill(gradients_, 0.0F);
     return;
   }
@@ -84,7 +83,8 @@ Result<MutableBuffer> Replica::StageMessage(Message which, BatchSize size,
   const std::optional<ValueId> value = ValueOf(graph->ids.ends, which);
   if (!value) return MutableBuffer{};
   const bool sent = which == Message::kSent || which == Message::kSentGradient;
-  // Gradients of weights may read a received gradient when others have come.
+  // With a divided backward, gradients of weights may read a received gradient after later ones
+  // have arrived.
   const std::int64_t of_gradient =
       std::ssize(kept_) + 1 + (model_.stage()->divides_backward ? micro_batch : 0);
   const std::int64_t place = which == Message::kReceived ? micro_batch : of_gradient;
@@ -124,7 +124,7 @@ Result<LossSums> Replica::RunStage(const BatchView& batch, std::int64_t micro_ba
                            StageMessage(which, kept.batch.size(), micro_batch));
     if (const auto input = ValueOf(ids.ends, which)) executor->BindInput(*input, from.data);
   }
-  // The forward of the last stage and its backward are one segment.
+  // In the last stage, forward and backward are one segment.
   const std::int64_t own = last && segment == 2 ? 1 : segment;
   GACCD_RETURN_IF_ERROR(executor->RunSegment(static_cast<std::size_t>(own), first));
   return last && segment == 0 ? ReadSums(*graph, kept.batch.samples) : LossSums{};
