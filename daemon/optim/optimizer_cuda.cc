@@ -20,7 +20,7 @@ Status CheckAligned(const void* memory, const char* what) {
                  memory)};
 }
 
-// A kernel needs no table for this.
+// Whether the kernel needs no table of tiles.
 bool IsWhole(const OptimizerRanges& ranges, std::int64_t elements) {
   return ranges.all().size() == 1 && ranges.elements() == elements;
 }

@@ -12,7 +12,7 @@
 namespace gaccd {
 namespace {
 
-// Products of two 64-bit counts are formed in 128 bits and checked before they become 64.
+// Products of two 64-bit counts are computed in 128 bits and checked before they are narrowed.
 __extension__ using Wide = __int128;
 
 constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();

@@ -14,7 +14,7 @@ namespace {
 
 double TimeOf(std::int64_t samples, double speed) { return static_cast<double>(samples) / speed; }
 
-// The most samples, at most `limit`, that a rank of this speed takes no longer than `time` for.
+// The largest number of samples, up to `limit`, that a rank of this speed computes within `time`.
 std::int64_t MostWithin(double time, double speed, std::int64_t limit) {
   auto most = static_cast<std::int64_t>(std::min(time * speed, static_cast<double>(limit)));
   while (most < limit && TimeOf(most + 1, speed) <= time) ++most;
@@ -31,7 +31,7 @@ bool AllTakenWithin(double time, std::span<const double> speeds, std::int64_t sa
   return false;
 }
 
-// The smallest double within which the ranks take all samples.
+// The smallest double within which the ranks can compute all samples.
 double SmallestTime(std::span<const double> speeds, std::int64_t samples) {
   const auto ranks = static_cast<std::int64_t>(speeds.size());
   double too_short = 0;
@@ -43,7 +43,7 @@ double SmallestTime(std::span<const double> speeds, std::int64_t samples) {
   }
 }
 
-// The fewest with which ranks that take at most most[r] samples take all of them.
+// The fewest micro-steps if rank r takes at most most[r] samples.
 std::int64_t FewestMicroSteps(std::span<const std::int64_t> most, std::int64_t samples,
                               std::int64_t micro_batch) {
   const auto suffices = [&](std::int64_t steps) {
@@ -63,8 +63,8 @@ std::int64_t FewestMicroSteps(std::span<const std::int64_t> most, std::int64_t s
   return enough;
 }
 
-// Takes `excess` samples from the loads, of the fastest ranks first, and evenly from those of one
-// speed, which have one load.
+// Removes `excess` samples from the loads, from the fastest ranks first, evenly among ranks of
+// equal speed, which have equal loads.
 void TakeFromFastest(std::span<const double> speeds, std::int64_t excess,
                      std::vector<std::int64_t>* loads) {
   std::vector<std::size_t> ranks(speeds.size());

@@ -9,7 +9,7 @@ std::int64_t BlocksOf(std::int64_t elements) {
   return (elements + FlatLayout::kBlock - 1) / FlatLayout::kBlock;
 }
 
-// Trainable elements before `element`.
+// Number of trainable elements before `element`.
 std::int64_t TrainableBefore(const FlatLayout& layout, std::int64_t element) {
   std::int64_t sum = 0;
   for (const FlatEntry& entry : layout.entries()) {
@@ -19,7 +19,7 @@ std::int64_t TrainableBefore(const FlatLayout& layout, std::int64_t element) {
   return sum;
 }
 
-// The first block before which at least so many trainable elements lie, or the end of the buffer.
+// The first block with at least `trainable` trainable elements before it, or the end of the buffer.
 std::int64_t BlockAfter(const FlatLayout& layout, std::int64_t trainable) {
   std::int64_t before = 0;
   for (const FlatEntry& entry : layout.entries()) {
