@@ -16,11 +16,11 @@ namespace gaccd {
 namespace {
 
 struct KibLine {
-  std::string_view name;  // with its colon
+  std::string_view name;  // including the colon
   std::int64_t* kib;
 };
 
-// Lines that are not there leave their value as it is.
+// Missing lines leave their value unchanged.
 bool ReadKib(const char* path, std::initializer_list<KibLine> wanted) {
   std::FILE* const file = std::fopen(path, "re");
   if (file == nullptr) return false;
@@ -50,17 +50,17 @@ std::optional<std::uint64_t> ReadKibOf(const std::string& path, std::string_view
 std::optional<std::uint64_t> ReadNumber(const std::string& path) {
   std::ifstream file(path);
   std::uint64_t value = 0;
-  return file >> value ? std::optional(value) : std::nullopt;  // "max" is no number
+  return file >> value ? std::optional(value) : std::nullopt;  // "max" is not a number
 }
 
-// How a version of the memory cgroups calls its files.
+// File names of a version of memory cgroups.
 struct CgroupFiles {
-  std::string folder;  // of all groups
+  std::string folder;  // root of the hierarchy
   std::string most, used;
-  std::string_view inactive, active;  // lines of memory.stat: pages of files
+  std::string_view inactive, active;  // lines of memory.stat with pages of files
 };
 
-// What is left in one group; nothing: it has no limit.
+// Free bytes in one group; empty: no limit.
 std::optional<std::uint64_t> FreeInGroup(const CgroupFiles& files, const std::string& group) {
   const std::string folder = StrCat(files.folder, group, "/");
   const auto most = ReadNumber(folder + files.most);
@@ -75,8 +75,8 @@ std::optional<std::uint64_t> FreeInGroup(const CgroupFiles& files, const std::st
   return *most - std::min(*most, held);
 }
 
-// Of a group and of those around it. Where a container sees only its own part of the tree, the path
-// leads nowhere, and the top is its own group.
+// Applies the limits of a group and its parents. In a container that sees only its part of the tree
+// the path does not exist, and the top is its own group.
 void LimitByGroups(const CgroupFiles& files, std::string group, SharedMemory* memory) {
   for (;;) {
     const auto free = FreeInGroup(files, group);
@@ -121,13 +121,13 @@ std::optional<std::uint64_t> FreeAddressSpace() {
 }
 
 std::int64_t ProcessMemory::Bytes() {
-  constexpr int kCalls = 64;  // other processes begin to use the memory as well
+  constexpr int kCalls = 64;  // other processes may start to use the memory
   std::int64_t own = 0;
   std::int64_t shared = 0;
   if (!ReadKib("/proc/self/status", {{"RssAnon:", &own}, {"RssShmem:", &shared}})) return 0;
   if (shared != shared_kib_ || calls_++ % kCalls == 0) {
     shared_kib_ = shared;
-    proportion_kib_ = shared;  // without the proportion, as RSS has it
+    proportion_kib_ = shared;  // without Pss: counted fully, as in RSS
     if (shared > 0) ReadKib("/proc/self/smaps_rollup", {{"Pss_Shmem:", &proportion_kib_}});
   }
   return (own + proportion_kib_) * 1024;

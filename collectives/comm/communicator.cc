@@ -9,7 +9,7 @@
 namespace gaccd {
 namespace {
 
-// On a device nothing is enqueued for nothing; on the host also such an operation is a barrier.
+// On a device, empty operations are not enqueued; on the host they are still barriers.
 bool IsNothing(const ConstBuffer& all) { return all.memory != MemoryKind::kHost && all.count == 0; }
 
 }  // namespace

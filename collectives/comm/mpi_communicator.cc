@@ -14,13 +14,13 @@
 namespace gaccd {
 namespace {
 
-// Staging memory holds this many elements of 8 bytes when there are several nodes ...
+// Staging memory with several nodes: this many elements of 8 bytes.
 constexpr std::size_t kLargestSegment = std::size_t{1} << 20;
-// ... and this much on one node, where small pieces stay in the cache.
+// Staging memory on one node, where small pieces stay in the cache.
 constexpr std::size_t kStagedBytes = std::size_t{256} << 10;
 constexpr std::size_t kWidestElement = 8;
 
-// What every rank tells every other one when a communicator is made.
+// Data exchanged by all ranks when a communicator is created.
 struct CommConfig {
   std::int64_t node_key = 0;
   std::int64_t segment = 0;
@@ -46,7 +46,7 @@ class WindowMemory final : public CommMemory {
   std::size_t bytes_;
 };
 
-// Blocking MPI calls of set-up: if a rank dies in the middle, this process ends.
+// For blocking MPI set-up calls: ends this process if a rank dies during the call.
 ExitTimer SetUpLimit(const CommOptions& options, std::string_view host, const char* what) {
   return {options.bound, static_cast<int>(ErrorKind::kUnavailable),
           StrCat("gaccd on ", host, ": ", what, " did not end within ", options.bound.count(),
@@ -205,7 +205,7 @@ Result<std::unique_ptr<CommMemory>> MpiCommunicator::Allocate(std::size_t bytes)
     return Status::Ok();
   });
   if (!status.ok()) return status;
-  node_->ZeroSegment(window);  // takes long for much memory, and is nobody else's business
+  node_->ZeroSegment(window);  // takes long for large sizes, and needs no other rank
   return std::unique_ptr<CommMemory>(std::make_unique<WindowMemory>(node_, window, bytes));
 }
 
@@ -231,8 +231,8 @@ Status MpiCommunicator::Poll() {
 
 void MpiCommunicator::Abort(int exit_code) noexcept {
   broken_->store(true);
-  // MPI_Abort asks the launcher to end all processes; if the launcher does not, end at least this
-  // one, within what the bound leaves after naming the missing ranks.
+  // MPI_Abort asks the launcher to end all processes; if it does not, end at least this one, within
+  // the part of the bound that is left after naming the missing ranks.
   const auto patience =
       std::min<std::chrono::milliseconds>(std::chrono::seconds(2), options_.bound * 15 / 100);
   const ExitTimer limit(patience, exit_code,

@@ -1,6 +1,6 @@
-// Gather, scatter and broadcast between nodes by non-blocking MPI collectives; messages. MPI counts
-// and displacements are ints, so everything goes in pieces of at most `segment_` elements; a piece
-// of a gather or scatter is packed, because its parts are far apart in the whole buffer.
+// Gather, scatter and broadcast between nodes by non-blocking MPI collectives. MPI counts and
+// displacements are ints, so buffers are sent in pieces of at most `segment_` elements; pieces of a
+// gather or scatter are packed, because their parts are far apart in the whole buffer.
 #include <algorithm>
 #include <cstring>
 
@@ -10,7 +10,7 @@
 namespace gaccd {
 namespace {
 
-// The parts of all ranks in one piece: at most `step` elements of each, one after another.
+// The parts of all ranks in one piece: at most `step` elements each, contiguous.
 struct Piece {
   std::vector<int> counts;
   std::vector<int> offsets;

@@ -1,6 +1,6 @@
-// Gather, scatter and broadcast inside one node, piece by piece through staging memory. Each piece:
-// write own staging half, barrier, read the others' halves. See mpi_communicator.h for why two
-// halves and one barrier per piece are enough.
+// Gather, scatter and broadcast inside one node, piece by piece through staging memory. For each
+// piece: write the own staging half, barrier, read the other halves. mpi_communicator.h explains
+// why two halves and one barrier per piece suffice.
 #include <algorithm>
 #include <cstring>
 
@@ -11,7 +11,7 @@
 namespace gaccd {
 namespace {
 
-// The elements of piece [first, first + step) that lie in [begin, end).
+// The intersection of piece [first, first + step) and [begin, end).
 struct Intersection {
   std::size_t begin = 0;
   std::size_t count = 0;
@@ -55,8 +55,8 @@ Status MpiCommunicator::GatherOnNode(ConstBuffer in, std::span<const std::int64_
   return Status::Ok();
 }
 
-// Everybody is here, so that what they read before may be overwritten; each writes its own part to
-// all others, as long as its cache holds it.
+// All ranks are in this operation, so data that they read before may be overwritten; each rank
+// writes its part to all others while it is in its cache.
 Status MpiCommunicator::GatherInPlace(std::int64_t place, std::span<const std::int64_t> counts,
                                       DType dtype) {
   const std::size_t begin = OffsetOf(counts, rank_) * SizeOf(dtype);
@@ -93,8 +93,8 @@ Status MpiCommunicator::ScatterOnNode(ConstBuffer in, std::span<const std::int64
   return Status::Ok();
 }
 
-// Everybody's data is visible and complete. Nobody else reads or writes this rank's part of any
-// input, so that `out` may be one of them.
+// The data of all ranks is visible and complete. No other rank accesses this rank's part of any
+// input, so `out` may alias one of them.
 Status MpiCommunicator::ScatterInPlace(std::int64_t place, std::size_t begin, MutableBuffer out) {
   for (int i = 0; i < node_->size(); ++i) {
     copies_[static_cast<std::size_t>(i)] = node_->AtPlace(place, i);

@@ -14,20 +14,20 @@ namespace {
 using Clock = Deadline::Clock;
 using std::chrono::milliseconds;
 
-// A rank that waits looks around (deadline, deaths, reports) this often, and so shows that it
-// lives.
+// A waiting rank checks for deadline, deaths and reports this often, and publishes that it is
+// alive.
 constexpr milliseconds kLookEvery{5};
-// No sign of life for this long, or for a quarter of the bound, is a stopped process.
+// A process without a sign of life for this long, or for a quarter of the bound, is stalled.
 constexpr milliseconds kStalledAfter{1'000};
-// Looks at a counter before the core is given away: about 200 us with a core of one's own.
+// Polls of a counter before the core is yielded: about 200 us with a dedicated core.
 constexpr int kSpinsOwnCore = 10'000;
 constexpr int kSpinsOversubscribed = 50;
-// Then it is offered this often before the rank sleeps: cheaper than a sleep if all come soon, but
-// see node_gate.h for why not for longer.
+// Yields before the rank sleeps: cheaper than a sleep if all arrive soon; node_gate.h explains why
+// not more.
 constexpr int kYields = 16;
-// How much later than its neighbour a rank hears of a lost one.
+// Maximum delay between two ranks being notified of a lost rank.
 constexpr milliseconds kInterruptSpread{250};
-// The time a report needs to leave for the network.
+// Time for a report to be sent.
 constexpr milliseconds kSendTime{50};
 
 bool Explains(const MissingRank& missing) { return missing.absence != Absence::kGaveUp; }
@@ -91,8 +91,8 @@ Status MpiWatch::WaitFor(NodeGate& gate, std::uint64_t target) {
   return Status::Ok();
 }
 
-// The deadline is for getting on: a long operation on much data has many waits, and each that ends
-// is a sign that everybody is alive.
+// The deadline is per wait: a long operation on much data has many waits, and each that ends shows
+// that all ranks are alive.
 void MpiWatch::StartLongWait() {
   last_look_ = Clock::now();
   deadline_ = Deadline(options_.bound, last_look_);
@@ -107,7 +107,7 @@ void MpiWatch::PausePolling() {
   }
 }
 
-// One turn of a long wait. Requests between nodes only move while MPI is called.
+// One turn of a long wait. Requests between nodes progress only during MPI calls.
 Status MpiWatch::Wait(NodeGate& gate, std::uint64_t target) {
   if (progress_request_ != nullptr) {
     int done = 0;
@@ -139,11 +139,11 @@ Status MpiWatch::FindMismatch() const {
   for (int i = 0; i < node_->size(); ++i) {
     const CallNotice& other = notice(i);
     const Entry entry = Unpack(other.entry.load(std::memory_order_acquire));
-    // Acquire: the second look at the entry comes after the look at the shape.
+    // Acquire: the second read of the entry is ordered after the read of the shape.
     const bool same_shape =
         other.shape.load(std::memory_order_acquire) == own.shape.load(std::memory_order_relaxed);
     const Entry again = Unpack(other.entry.load(std::memory_order_relaxed));
-    // Another number: that rank has finished this operation, so it agreed with it.
+    // A different number: that rank has finished this operation, so it had agreed.
     if (entry.sequence != mine_.sequence || again != entry) continue;
     if (entry.operation != mine_.operation || !same_shape) {
       return MismatchError(mine_, rank_, entry, node_->ranks()[static_cast<std::size_t>(i)],
@@ -229,7 +229,7 @@ Status MpiWatch::Fail(Status error) {
 std::optional<CommFailure> MpiWatch::lost() const {
   if (failure_.ok()) return std::nullopt;
   CommFailure failure{mine_, missing_};
-  // Another thread may have ended the wait, and a further process may have ended since.
+  // Another thread may have ended the wait, and another process may have ended since.
   for (const int line : node_->EndedLines()) {
     const int rank = node_->ranks()[static_cast<std::size_t>(line)];
     if (std::ranges::count(missing_, rank, &MissingRank::rank) > 0) continue;
@@ -238,7 +238,7 @@ std::optional<CommFailure> MpiWatch::lost() const {
   return failure;
 }
 
-// Cheap enough for every turn of a waiting loop: mostly it only reads the clock.
+// Cheap enough for every turn of a waiting loop: usually only reads the clock.
 Status MpiWatch::PollHealth() {
   const Clock::time_point now = Clock::now();
   if (now - last_look_ < kLookEvery) return Status::Ok();
@@ -257,7 +257,7 @@ Status MpiWatch::Interrupted() const {
   return options_.interrupt == nullptr ? Status::Ok() : options_.interrupt->status();
 }
 
-// A neighbour that was interrupted has given up; the reason reaches this rank a moment later.
+// A neighbour that was interrupted has given up; the reason reaches this rank shortly after.
 Status MpiWatch::WaitForInterrupt() const {
   if (options_.interrupt == nullptr) return Status::Ok();
   const Clock::time_point limit = Clock::now() + kInterruptSpread;
@@ -292,8 +292,8 @@ std::vector<MissingRank> MpiWatch::ReadNode(bool late) const {
                                       std::min(kStalledAfter, options_.bound / 4)});
 }
 
-// The first rank of the node that is in this operation and alive; at the second call, this one too
-// if nobody has spoken so far (the first may have been stopped).
+// Whether this is the first living rank of the node in this operation; at the second call, also if
+// no rank has reported so far (the first may be stopped).
 bool MpiWatch::SpeaksForNode(bool second_call) const {
   const std::vector<int> ended = node_->EndedLines();
   for (int i = 0; i < node_->size(); ++i) {
@@ -320,8 +320,8 @@ std::vector<MissingRank> MpiWatch::AskOtherNodes(std::vector<MissingRank> missin
     }
     reports_->Receive();
     const bool sent = !reported || reports_->Sent() || passed > kSendTime;
-    // A death explains everything; when it was late, several nodes may have something to say. That
-    // a neighbour gave up explains nothing: the report that it received comes here, too.
+    // A death explains the failure; if it was found late, several nodes may have reports. A
+    // neighbour that gave up explains nothing: the report that it received arrives here, too.
     const bool known = std::ranges::any_of(missing, Explains) || !reports_->received().empty();
     const bool enough = reports_->Complete() || (!late && known);
     if ((enough && sent) || passed > grace) break;

@@ -19,13 +19,13 @@ int SmallestNode(const Topology& topology) {
   return *std::ranges::min_element(ranks);
 }
 
-// Sent by a rank to all others.
+// A rank sends `bytes` to all others.
 CommTraffic ToAll(const Topology& topology, std::int64_t bytes) {
   const std::int64_t ranks = std::ssize(topology.node_of);
   return {.sent = bytes * (ranks - 1), .between_nodes = bytes * (ranks - topology.local_size)};
 }
 
-// Of an all-reduce of `count` elements among `workers`, of which each makes the sum of a slice.
+// Bytes for an all-reduce of `count` elements among `workers`, each of which sums one slice.
 std::int64_t SentInReduction(std::size_t count, int index, int workers) {
   const std::size_t own = SliceOf(count, index, workers).count;
   return static_cast<std::int64_t>(count - own + own * static_cast<std::size_t>(workers - 1));
