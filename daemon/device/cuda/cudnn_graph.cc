@@ -165,7 +165,7 @@ void Describe(const ConvSpec& spec, fe::graph::Graph& graph) {
           graph.conv_dgrad(graph.tensor(y(kFirst)), graph.tensor(weight(kSecond, type)),
                            AttributesOf<fe::graph::Conv_dgrad_attributes>(z)),
           x(kOut));
-    case ConvPass::kWeightGradient: {  // cuDNN stores f32, but cannot compute from it
+    case ConvPass::kWeightGradient: {  // cuDNN converts the result to f32
       const Tensor sums = graph.conv_wgrad(graph.tensor(y(kFirst)), graph.tensor(x(kSecond)),
                                            AttributesOf<fe::graph::Conv_wgrad_attributes>(z));
       const fe::graph::Tensor_attributes as = weight(kOut, fe::DataType_t::FLOAT);
