@@ -21,7 +21,7 @@ Status CheckDivisor(std::int64_t count) {
   return {ErrorKind::kConfig, StrCat("expected a count of at least 1, found ", count)};
 }
 
-// The rows of all ranks. kConfig: a rank that is none, negative rows, more than fit.
+// The sum of the rows of all ranks. kConfig: invalid rank, negative rows, overflow.
 Result<std::int64_t> TotalRows(const RowsByRank& rows) {
   if (rows.rank < 0 || rows.rank >= std::ssize(rows.rows)) {
     return Status(ErrorKind::kConfig,
@@ -37,7 +37,7 @@ Result<std::int64_t> TotalRows(const RowsByRank& rows) {
   return total;
 }
 
-// The input, whose rows must be `expected`, with `made` rows.
+// The spec of the input, whose rows must be `expected`, with `made` rows instead.
 OutputSpecs WithRows(const ValueSpec& input, std::int64_t expected, std::int64_t made) {
   if (input.shape.empty() || input.shape[0] != expected) {
     return Status(ErrorKind::kConfig,

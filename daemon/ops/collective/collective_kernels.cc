@@ -1,4 +1,4 @@
-// The memory plan keeps the outputs of these kernels apart from their inputs.
+// The memory plan guarantees that outputs of these kernels do not overlap their inputs.
 #include "daemon/ops/collective/collective_kernels.h"
 
 #include <utility>
@@ -36,7 +36,7 @@ Status CheckRoot(int root, const Communicator& comm) {
           StrCat("expected a root below ", comm.size(), ", found rank ", root)};
 }
 
-// Element counts by rank. `whole`: the operand that has the rows of all ranks.
+// Element counts by rank. whole: the operand that has the rows of all ranks.
 Result<std::vector<std::int64_t>> Parts(const KernelRequest& request, const Communicator& comm,
                                         const RowsByRank& rows, const ValueSpec& whole) {
   if (std::ssize(rows.rows) != comm.size() || rows.rank != comm.rank()) {
@@ -50,7 +50,7 @@ Result<std::vector<std::int64_t>> Parts(const KernelRequest& request, const Comm
   return elements;
 }
 
-// What the makers below get: the node, its operands, the device. The communicator is there.
+// Arguments of the makers below: the node, its operands, the device. The communicator is not null.
 struct Setting {
   const KernelRequest& request;
   const Device& device;
@@ -114,7 +114,7 @@ KernelResult BroadcastGradientOf(const Setting& setting) {
   GACCD_RETURN_IF_ERROR(CheckRoot(function.root(), comm));
   const bool is_root = comm.rank() == function.root();
   const bool sum = function.convention() == GradConvention::kPerRankLoss;
-  // A reduction to one rank is a reduce-scatter that gives everything to it.
+  // A reduction to one rank is a reduce-scatter in which it owns everything.
   std::vector<std::int64_t> elements(static_cast<std::size_t>(comm.size()));
   elements[static_cast<std::size_t>(function.root())] = static_cast<std::int64_t>(setting.x.count);
   return MakeCall(setting.request, [device = setting.device, x = setting.x, is_root, sum,
@@ -146,7 +146,7 @@ KernelResult OwnRowsOf(const Setting& setting) {
   });
 }
 
-// What all of them are with one rank.
+// The kernel for a single rank.
 KernelResult AloneOf(const Setting& setting) {
   const auto* mean = dynamic_cast<const AllReduceMean*>(&setting.request.function);
   return MakeCall(setting.request, [device = setting.device, x = setting.x, mean = mean != nullptr,
@@ -189,7 +189,7 @@ KernelResult MakeCollective(const KernelRequest& request, const CollectiveDevice
     }
     KernelResult kernel = row.make(setting);
     if (!kernel.ok() || !row.communicates || device.comm->size() > 1) return kernel;
-    // A rank without others may have a communicator that takes host memory only.
+    // The communicator of a single rank may only support host memory.
     return AloneOf(setting);
   }
   return Status(ErrorKind::kInternal, StrCat("'", name, "' is no collective function"));

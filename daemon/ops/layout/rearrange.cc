@@ -18,7 +18,7 @@ Shape ResultOf(const Rearrangement& order) {
   return shape;
 }
 
-// Every index of y is one of x.
+// Checks that every index of y maps to a valid index of x.
 Status CheckOrder(const Rearrangement& order) {
   std::vector<int> uses(order.from.size(), 0);
   bool fits = order.to.size() <= StridedNest::kMaxRank;
@@ -94,7 +94,7 @@ OutputSpecs RearrangeGradientAdd::Infer(std::span<const ValueSpec> inputs) const
 
 KernelResult MakeRearrangeCpu(const KernelRequest& request) {
   const auto made = NestOf(static_cast<const Rearrange&>(request.function).order(), false);
-  return MakeCall(request, [made](const Call& c) {  // ids are copied as the f32 of their bits
+  return MakeCall(request, [made](const Call& c) {  // i32 is copied as the f32 with the same bits
     const auto* x = c.in<std::uint32_t>(0) + made.first;
     auto* y = c.out<std::uint32_t>(0);
     ForEachRun(made.nest, [&](const std::int64_t* at, const StridedNest::Dimension& run) {

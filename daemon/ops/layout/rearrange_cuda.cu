@@ -1,4 +1,4 @@
-// A thread for every value that is written; of a sum in place, for every value that is added.
+// One thread per written value; for an in-place sum, one per added value.
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/cuda_request.h"
 #include "daemon/ops/layout/rearrange_nest.h"
@@ -33,7 +33,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Which i of y take a j of x: one index in each dimension that has a source, all where it repeats.
+// The indices i of y that read an index j of x: one index in each dimension with a source, all
+// indices in repeating dimensions.
 struct TakersOf {
   struct Source {
     std::int64_t size = 1;   // of x

@@ -1,4 +1,4 @@
-// How the kernels of rearrange.h walk.
+// Iteration order of the kernels of rearrange.h.
 #pragma once
 
 #include "daemon/ops/layout/rearrange.h"
@@ -6,8 +6,8 @@
 
 namespace gaccd {
 
-// Operand 0 is x, from `first` on, operand 1 is y. Elements are in the order of y, or with
-// `repeats_outside` dimensions that repeat come first.
+// Operand 0 is x, from `first` on, operand 1 is y. Elements are in the order of y; with
+// `repeats_outside`, repeating dimensions are outermost.
 struct RearrangeNest {
   StridedNest nest;
   std::int64_t first = 0;
