@@ -9,9 +9,9 @@ namespace gaccd {
 
 // Resolves `path` for writing: symbolic links are followed, also to a file that does not exist yet,
 // so that the link is kept. kIo, with `path` as given, for:
-//    a folder, FIFO, socket, device or open file of a process (/dev/stdout)
-//    a link created by a user other than this one or root
-//    a file that this user may not write
+//   a folder, FIFO, socket, device or open file of a process (/dev/stdout)
+//   a link created by a user other than this one or root
+//   a file that this user may not write
 Result<std::string> OutputTarget(const std::string& path);
 
 // OutputTarget(), and checks that a file can be created in its folder by creating and removing one.

@@ -1,5 +1,5 @@
 // Overloaded: a visitor built from lambdas.
-//    std::visit(Overloaded{[](const A&) { ... }, [](const B&) { ... }}, variant);
+//   std::visit(Overloaded{[](const A&) { ... }, [](const B&) { ... }}, variant);
 // Does not compile if an alternative is not handled.
 #pragma once
 

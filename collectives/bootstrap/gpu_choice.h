@@ -12,10 +12,10 @@
 namespace gaccd {
 
 // The GPU of this rank:
-//    visible GPUs           choice of local rank l of `local_size`
-//    one                    that one: SLURM may show each task only its own
-//    at least l + 1         number l
-//    fewer                  shared: number l modulo GPUs; without sharing kConfig with both numbers
+//   visible GPUs           choice of local rank l of `local_size`
+//   one                    that one: SLURM may show each task only its own
+//   at least l + 1         number l
+//   fewer                  shared: number l modulo GPUs; without sharing kConfig with both numbers
 // REQUIRES: gpus is not empty.
 Result<GpuFacts> ChooseGpu(std::span<const GpuFacts> gpus, const Topology& topology,
                            bool allow_sharing);

@@ -17,8 +17,8 @@
 namespace gaccd {
 
 struct MpiSessionOptions {
-  // If not all ranks have started within this time, the process prints an error and exits with code
-  // 69.
+  // If not all ranks have started within this time, the process prints an error and exits
+  // with code 69.
   std::chrono::milliseconds init_bound{300'000};
   std::chrono::milliseconds finalize_bound{60'000};
 };

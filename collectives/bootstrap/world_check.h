@@ -15,10 +15,10 @@ namespace gaccd {
 [[nodiscard]] Environment SnapshotOfLauncher(const Environment& env);
 
 // The number of ranks that the launcher started, by the first of these variables that is set:
-//    OMPI_COMM_WORLD_SIZE    mpirun; before the step, as inside a SLURM job the step is that of
-//                            mpirun's daemons, one per node
-//    SLURM_STEP_NUM_TASKS    the step of srun
-//    SLURM_NTASKS            the allocation, if none of the above exists (a batch script)
+//   OMPI_COMM_WORLD_SIZE    mpirun; before the step, as inside a SLURM job the step is that of
+//                           mpirun's daemons, one per node
+//   SLURM_STEP_NUM_TASKS    the step of srun
+//   SLURM_NTASKS            the allocation, if none of the above exists (a batch script)
 struct LaunchedTasks {
   const char* variable = "";
   int tasks = 0;

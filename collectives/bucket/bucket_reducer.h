@@ -1,8 +1,7 @@
 // Sums a flat gradient buffer over the ranks, bucket by bucket, exactly once per cycle.
 //
-//    cycle = k micro-steps that accumulate; during or after the last one every gradient is
-//    announced
-//            once (MarkReady or ReduceAll); then NextCycle().
+//   cycle = k micro-steps that accumulate; during or after the last one every gradient is announced
+//           once (MarkReady or ReduceAll); then NextCycle().
 //
 // A bucket is reduced once all its gradients are ready and all buckets before it have started, so
 // always in the order of the plan, whatever the order of announcements on each rank. Therefore

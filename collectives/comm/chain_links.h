@@ -2,8 +2,8 @@
 // ranks before and after it. Each pair of neighbours has one communicator of two ranks per
 // direction:
 //
-//    rank r - 1   -- up -->   rank r   -- up -->   rank r + 1
-//                 <- down --           <- down --
+//   rank r - 1   -- up -->   rank r   -- up -->   rank r + 1
+//                <- down --           <- down --
 //
 // NCCL runs operations on one communicator one after the other, on whatever streams, and a message
 // may wait for its receiver. With one communicator for both directions, two neighbours that both

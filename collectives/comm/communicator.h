@@ -100,12 +100,12 @@ class Communicator {
 
   // out[i] = sum over ranks of in[i]. `in` and `out` are the same memory or do not overlap. f32,
   // f64, i32, i64 are added in that type; bf16 is added in f32 and rounded once. Reproducibility:
-  //    on all ranks of one call   the same bits
-  //    from run to run            the same bits for host buffers of one node, which are added in
-  //                               rank order, whether ranks are threads or processes; for integers
-  //                               always. Between nodes and on GPUs, MPI and NCCL choose the order,
-  //                               which may differ in the next run.
-  //    bf16 on GPUs               NCCL rounds to bf16 after every addition
+  //   on all ranks of one call   the same bits
+  //   from run to run            the same bits for host buffers of one node, which are added in
+  //                              rank order, whether ranks are threads or processes; for integers
+  //                              always. Between nodes and on GPUs, MPI and NCCL choose the order,
+  //                              which may differ in the next run.
+  //   bf16 on GPUs               NCCL rounds to bf16 after every addition
   Status AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream = {});
 
   // Sums several buffers in place; on GPUs in one step, as each step has a cost.

@@ -1,18 +1,16 @@
 // Implementation of the MPI communicator. Transport of each operation:
 //
-//    operation        one node                              several nodes
-//    all-reduce       Allocate() memory: each rank sums     two levels: each lane (the l-th ranks
-//    of
-//                     its slice and writes it to all        all nodes) sums slice l inside the
-//                     node, other: through staging memory         then between nodes by MPI, then
-//                     writes
-//                                                           it to all ranks of its node
-//    reduce-scatter   Allocate() memory: each rank sums     non-blocking MPI collectives
-//                     its part; other: staging memory
-//    all-gather       Allocate() memory: each rank writes   non-blocking MPI collectives
-//                     its part to all; other: staging
-//    all others       through staging memory                non-blocking MPI collectives
-//    messages         non-blocking MPI messages             the same
+//   operation        one node                              several nodes
+//   all-reduce       Allocate() memory: each rank sums     two levels: each lane (the l-th ranks of
+//                    its slice and writes it to all        all nodes) sums slice l inside the node,
+//                    other: through staging memory         then between nodes by MPI, then writes
+//                                                          it to all ranks of its node
+//   reduce-scatter   Allocate() memory: each rank sums     non-blocking MPI collectives
+//                    its part; other: staging memory
+//   all-gather       Allocate() memory: each rank writes   non-blocking MPI collectives
+//                    its part to all; other: staging
+//   all others       through staging memory                non-blocking MPI collectives
+//   messages         non-blocking MPI messages             the same
 //
 // bf16 between nodes is added as f32 in a separate buffer, as MPI has no bf16.
 //

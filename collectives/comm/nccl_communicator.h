@@ -1,12 +1,12 @@
 // Implementation of the NCCL communicator: device buffers use NCCL; host buffers and everything
 // that needs agreement use the communicator it was made over.
 //
-//    operation        device buffers
-//    all-reduce       ncclAllReduce with ncclSum, in pieces if it is very large; several: a group
-//    all-gather       equal counts: ncclAllGather; ragged: a group of ncclBroadcast, one per rank
-//    reduce-scatter   equal counts: ncclReduceScatter; ragged: a group of ncclReduce, one per rank
-//    broadcast        ncclBroadcast
-//    messages         ncclSend, ncclRecv
+//   operation        device buffers
+//   all-reduce       ncclAllReduce with ncclSum, in pieces if it is very large; several: a group
+//   all-gather       equal counts: ncclAllGather; ragged: a group of ncclBroadcast, one per rank
+//   reduce-scatter   equal counts: ncclReduceScatter; ragged: a group of ncclReduce, one per rank
+//   broadcast        ncclBroadcast
+//   messages         ncclSend, ncclRecv
 #pragma once
 
 #include <memory>

@@ -5,8 +5,8 @@
 // Finish(): no rank continues, and no memory may be freed, until all have finished reading. Only
 // our own code runs between the two, so Finish() needs no deadline and ignores failures.
 //
-//    world: all ranks of one RunThreadRanks(); has the mutex and the first failure
-//    group: the members of one communicator; a failure in any group fails the whole world
+//   world: all ranks of one RunThreadRanks(); has the mutex and the first failure
+//   group: the members of one communicator; a failure in any group fails the whole world
 //
 // Waiting threads sleep on a futex and never spin: 240 ranks run on two cores. Thread-safe.
 #pragma once

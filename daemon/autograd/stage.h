@@ -2,8 +2,8 @@
 // value crosses. A stage has the nodes between two cuts and the corresponding backward nodes;
 // values from its neighbours are inputs, values for them are outputs:
 //
-//    stage s - 1   --  received: cut value s - 1       -->   stage s
-//                  <-- sent_gradient: its gradient     --
+//   stage s - 1   --  received: cut value s - 1       -->   stage s
+//                 <-- sent_gradient: its gradient     --
 //
 // The forward nodes come first, then a Turn, then the backward nodes: a stage runs in two segments
 // (executor.h), between which other micro-batches may run. The last stage has no Turn and one

@@ -11,7 +11,7 @@
 namespace gaccd {
 namespace {
 
-// Of a window, each rank has taken the first micro_step micro-batches of its load.
+// In a window, each rank has processed the first micro_step micro-batches of its load.
 Status CheckWindow(const Manifest& manifest, const UpdateSchedule& schedule) {
   const std::int64_t micro_step = manifest.cursor.micro_step;
   GACCD_ASSIGN_OR_RETURN(const Plan plan,

@@ -1,8 +1,8 @@
 // ContrastiveWindow: the representations of this rank in one update, from the first forward pass to
 // their gradients. The mathematics are in ops/loss/info_nce.h. Used by one thread.
 //
-//    Order of calls: Begin, Append (every micro-batch), ComputeContrastiveLoss,
-//    Next (every micro-batch, in the same order)
+//   Order of calls: Begin, Append (every micro-batch), ComputeContrastiveLoss,
+//   Next (every micro-batch, in the same order)
 #pragma once
 
 #include <cstdint>

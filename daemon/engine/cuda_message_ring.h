@@ -2,8 +2,8 @@
 // memory. It has its own stream, so that messages travel while others are computed. A ring of
 // places is used in turn (replica/stage_messages.h). Streams wait; the host does not:
 //
-//    receive   ring: free[place] | receive | arrived      compute: arrived | kernels | free[place]
-//    send      compute: left[place] | copy | made         ring: made | send | left[place]
+//   receive   ring: free[place] | receive | arrived      compute: arrived | kernels | free[place]
+//   send      compute: left[place] | copy | made         ring: made | send | left[place]
 //
 // Used by one thread.
 #pragma once

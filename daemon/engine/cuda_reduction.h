@@ -1,8 +1,8 @@
 // CudaReduction: sums gradients, losses and counts over the ranks on the reduction stream, during
 // the backward of the last micro-step.
 //
-//    compute stream | last micro-step: ... bucket 0 ... bucket 1 ... | computed
-//    reduce stream            wait: bucket 0 | sum | wait: computed | sum: bucket 1, losses, counts
+//   compute stream | last micro-step: ... bucket 0 ... bucket 1 ... | computed
+//   reduce stream            wait: bucket 0 | sum | wait: computed | sum: bucket 1, losses, counts
 //
 // The mark of a bucket is an event inside the recorded graph of the last micro-step. Buckets are
 // summed in the same order on all ranks, whatever the order of their marks; the last one is summed

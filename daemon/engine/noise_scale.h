@@ -2,19 +2,19 @@
 // larger batch saves updates. Estimated from the gradients of each rank's samples and from their
 // sum, without extra passes.
 //
-//    s_r  the sum of the gradients of the n_r samples of rank r
-//    B    sum_r n_r
-//    R    the number of ranks with n_r > 0
-//    G  = sum_r s_r / B, the gradient of the update
-//    Q  = sum_r |s_r|^2 / n_r / B
+//   s_r  the sum of the gradients of the n_r samples of rank r
+//   B    sum_r n_r
+//   R    the number of ranks with n_r > 0
+//   G  = sum_r s_r / B, the gradient of the update
+//   Q  = sum_r |s_r|^2 / n_r / B
 //
 // With the mean mu and the covariance S of the gradients of single samples
 //
-//    E Q = |mu|^2 + R tr(S) / B,  E |G|^2 = |mu|^2 + tr(S) / B
+//   E Q = |mu|^2 + R tr(S) / B,  E |G|^2 = |mu|^2 + tr(S) / B
 //
 // so these estimates are unbiased for any n_r:
 //
-//    tr(S) = (Q - |G|^2) B / (R - 1),  |mu|^2 = (R |G|^2 - Q) / (R - 1)
+//   tr(S) = (Q - |G|^2) B / (R - 1),  |mu|^2 = (R |G|^2 - Q) / (R - 1)
 //
 // The noise scale is tr(S) / |mu|^2. One update is a noisy sample, so numerator and denominator are
 // averaged separately.

@@ -2,14 +2,13 @@
 // `stages`: rank r is stage r % stages of pipeline r / stages. Every pipeline computes different
 // samples; ranks of the same stage have the same parameters and reduce their gradients.
 //
-//    with whom                        what
-//    neighbours in the own pipeline   activations of micro-batches and their gradients, one by one
-//    the own pipeline                 sums of squares, in the order of the stages; parameters,
-//    state
-//                                     and digests that are read as a whole
-//    the own stage                    gradients of the own part
-//    stages that share a parameter,   its gradients before that, its values after a step
-//    in the own pipeline
+//   with whom                        what
+//   neighbours in the own pipeline   activations of micro-batches and their gradients, one by one
+//   the own pipeline                 sums of squares, in the order of the stages; parameters, state
+//                                    and digests that are read as a whole
+//   the own stage                    gradients of the own part
+//   stages that share a parameter,   its gradients before that, its values after a step
+//   in the own pipeline
 //
 // Uses host memory, or the memory kind of the MutableBuffer; used by one thread. Functions that
 // return a Status are collective among those ranks, except messages. A "whole" buffer has a place

@@ -1,12 +1,12 @@
 // ShardExchange: communication of a sharded optimiser, where each rank keeps the state of its own
 // part only (daemon/tensor/shard_grid.h).
 //
-//    mode            a reduction                              a gather
-//    OPTIMIZER       reduce-scatter over all ranks            over all ranks
-//    NODE            reduce-scatter within the node, then     within the node
-//                    all-reduce of the part between nodes
-//    NODE_OPTIMIZER  reduce-scatter within the node, then     between nodes, then within the node
-//                    of the part between nodes
+//   mode            a reduction                              a gather
+//   OPTIMIZER       reduce-scatter over all ranks            over all ranks
+//   NODE            reduce-scatter within the node, then     within the node
+//                   all-reduce of the part between nodes
+//   NODE_OPTIMIZER  reduce-scatter within the node, then     between nodes, then within the node
+//                   of the part between nodes
 //
 // Between nodes, the ranks with the same local rank communicate. Buffers are either all in host
 // memory or all in GPU memory; on GPUs the communication is enqueued on `stream`. Used by one

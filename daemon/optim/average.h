@@ -1,6 +1,6 @@
 // Exponential moving average of weights, equal to torch.optim.swa_utils.AveragedModel with
 // get_ema_multi_avg_fn(decay), updated after every optimizer.step(). After update t:
-//    t = 1: a = w;   t > 1: a = a + (1 - decay) (w - a), which is decay a + (1 - decay) w
+//   t = 1: a = w;   t > 1: a = a + (1 - decay) (w - a), which is decay a + (1 - decay) w
 #pragma once
 
 #include <cstddef>

@@ -1,11 +1,11 @@
 // The rules of all optimisers: the update of one parameter, shared by CPU and GPU. A rule is a
 // struct of static members, for example in adamw.h:
-//    Spec, Factors     settings; the floats that the formula needs for one update of a group
-//    kName, kStates    "adamw"; number of state floats per parameter
-//    Check             validates a Spec: kConfig with the offending value
-//    FactorsOf         factors for update 1, 2, ... and its learning rate; gradient_scale 1
-//    Update, Loop      the formula, without calls of std:: (state after `param`); a loop over n
-//                      parameters, with SIMD clones, compiled as CMakeLists.txt says
+//   Spec, Factors     settings; the floats that the formula needs for one update of a group
+//   kName, kStates    "adamw"; number of state floats per parameter
+//   Check             validates a Spec: kConfig with the offending value
+//   FactorsOf         factors for update 1, 2, ... and its learning rate; gradient_scale 1
+//   Update, Loop      the formula, without calls of std:: (state after `param`); a loop over n
+//                     parameters, with SIMD clones, compiled as CMakeLists.txt says
 #pragma once
 
 #include <utility>

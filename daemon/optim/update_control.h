@@ -1,9 +1,9 @@
 // UpdateControl: the values that the engine and the device exchange in one update, in device
 // memory, so that the host does not wait for a GPU inside an update. Each field has one writer:
-//    engine, before the first micro-step   inputs
-//    end of every micro-step               sums (summed over the ranks in the reduction)
-//    JudgeUpdate()                         verdict, which the optimiser follows
-//    optimiser kernels                     overflowed, which the next verdict reads
+//   engine, before the first micro-step   inputs
+//   end of every micro-step               sums (summed over the ranks in the reduction)
+//   JudgeUpdate()                         verdict, which the optimiser follows
+//   optimiser kernels                     overflowed, which the next verdict reads
 // Plain data, the same on host and device. Control words that are summed over the ranks follow it.
 #pragma once
 

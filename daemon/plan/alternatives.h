@@ -3,7 +3,7 @@
 //
 // The target divides evenly if target % W == 0: every rank takes the same number of samples. Cost
 // is time per update, in samples of the slowest rank:
-//    cost = Load_max(alternative) / Load_max(exact plan of the request)
+//   cost = Load_max(alternative) / Load_max(exact plan of the request)
 // For example, ceil at 30 x 8 x 10 -> 3072 costs 20 / 13 = 1.54. If the ranks have different
 // speeds, cost is computed from Plan::slowest_time(), and even division is not searched.
 #pragma once
@@ -35,9 +35,9 @@ struct Alternatives {
 };
 
 // The last three lists contain only improvements:
-//    target % W != 0   targets, nodes; the micro-batch that saves one micro-step
-//    target % W == 0   the nearest micro-batches below and above (from half to twice the requested
-//                      one) that fill every micro-step; none if the requested one does
+//   target % W != 0   targets, nodes; the micro-batch that saves one micro-step
+//   target % W == 0   the nearest micro-batches below and above (from half to twice the requested
+//                     one) that fill every micro-step; none if the requested one does
 // Alternatives that overflow are omitted. At most 2^18 node counts are tried, so the time is
 // bounded (about 1 ms) for every request.
 [[nodiscard]] Alternatives FindAlternatives(const Plan& plan);

@@ -3,16 +3,16 @@
 // allocation that grows with the world.
 //
 // W = nodes * gpus_per_node ranks, base = W * micro_batch, ratio = target / base.
-//    mode     micro-steps k                                      effective batch
-//    exact    smallest k with k * micro_batch >= ceil(target/W)  target, always
-//    floor    max(1, floor(ratio))                               k * base
-//    ceil     ceil(ratio)                                        k * base
-//    nearest  max(1, round half up(ratio))                       k * base
+//   mode     micro-steps k                                      effective batch
+//   exact    smallest k with k * micro_batch >= ceil(target/W)  target, always
+//   floor    max(1, floor(ratio))                               k * base
+//   ceil     ceil(ratio)                                        k * base
+//   nearest  max(1, round half up(ratio))                       k * base
 //
 // With q = effective / W and r = effective % W, rank i takes
-//    Load(i)   = q + (floor((i+1) r / W) - floor(i r / W))      r ranks take one more, spread
-//    evenly Offset(i) = i q + floor(i r / W)                           samples of the ranks before
-//    i MicroBatch(i, j) = Load(i) / k + (j < Load(i) % k)         sizes fall with j and may reach 0
+//   Load(i)   = q + (floor((i+1) r / W) - floor(i r / W))      r ranks take one more, spread evenly
+//   Offset(i) = i q + floor(i r / W)                           samples of the ranks before i
+//   MicroBatch(i, j) = Load(i) / k + (j < Load(i) % k)         sizes fall with j and may reach 0
 //
 // With pipelines of several stages, W is the number of pipelines. The ranks of a pipeline, which
 // are consecutive, share the samples of the pipeline, and functions of a rank return the values of

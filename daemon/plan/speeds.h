@@ -2,9 +2,9 @@
 //
 // A rank of speed s takes time n / s (rounded to a double) for n samples, however they are divided.
 // Among all splits of `samples` over the ranks, the chosen one has
-//    1. the smallest time of its slowest rank, T = max over ranks of n / s;
-//    2. of those, the fewest micro-steps k, where no rank takes more than k micro_batch samples;
-//    3. of those, the smallest idle share, 1 - (mean over ranks of n / s) / T.
+//   1. the smallest time of its slowest rank, T = max over ranks of n / s;
+//   2. of those, the fewest micro-steps k, where no rank takes more than k micro_batch samples;
+//   3. of those, the smallest idle share, 1 - (mean over ranks of n / s) / T.
 // T is found by bisection over doubles: a rank can take the largest n with n / s <= T. The capacity
 // in excess of `samples` is taken from the fastest ranks, where it costs the least busy time, and
 // spread evenly over ranks of equal speed. So equal speeds give the loads of Plan.

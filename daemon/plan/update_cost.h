@@ -1,5 +1,5 @@
 // The predicted time of an update, relative to one micro-step without recomputation:
-//    time(k) = (n (F + G) + k 16 P R) / (n F + 16 P R)
+//   time(k) = (n (F + G) + k 16 P R) / (n F + 16 P R)
 // n: samples of the busiest rank, F: floating-point operations per sample, G: those of recomputed
 // blocks (Recompute::kBlocks), else 0, P: parameters, k: micro-steps. A micro-step reads the
 // weights twice (forward and backward) and reads and writes the gradients: 16 bytes per parameter.

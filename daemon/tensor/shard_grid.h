@@ -1,10 +1,10 @@
 // ShardGrid: the number of parts of a sharded optimiser's state, and the rank that owns each.
 //
-//    mode            parts                  rank `local` of node `node` owns part
-//    NONE            1                      0
-//    OPTIMIZER       ranks                  its rank in the world
-//    NODE            lanes                  local
-//    NODE_OPTIMIZER  lanes * nodes          local * nodes + node
+//   mode            parts                  rank `local` of node `node` owns part
+//   NONE            1                      0
+//   OPTIMIZER       ranks                  its rank in the world
+//   NODE            lanes                  local
+//   NODE_OPTIMIZER  lanes * nodes          local * nodes + node
 //
 // lanes: the number of ranks of the smallest node. On a larger node the ranks beyond that own
 // nothing, so nodes may have different numbers of ranks. The parts of a lane are contiguous.

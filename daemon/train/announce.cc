@@ -1,4 +1,4 @@
-// What a TrainingRun prints when it begins and ends.
+// TrainingRun: messages at the begin and the end of a run.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -21,7 +21,7 @@
 namespace gaccd {
 namespace {
 
-// Over the samples, each cut as if it were alone.
+// Mean over the samples, each cut as if it were alone.
 double MeanFlops(const Model& model, const Dataset& data) {
   const std::vector<std::int64_t>& cuts = model.sample().cuts;
   if (cuts.empty()) return model.FlopsPerSample();
@@ -78,8 +78,7 @@ RunStart TrainingRun::StartRecord() const {
                  .device_reason = device.text,
                  .precision = std::string(Name(job_.precision))};
   if (job_.optimizer.ema) start.ema_decay = job_.optimizer.ema->decay;
-  // Only rank 0 writes the record; what follows takes time, and asking for versions loads
-  // libraries.
+  // Only rank 0 writes the record; the rest takes time, and querying versions loads libraries.
   if (comm_.rank() != 0) return start;
   start.flops_per_sample = MeanFlops(trainer_->model(), *data.train);
   if (!device.gpu) return start;

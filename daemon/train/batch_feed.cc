@@ -6,7 +6,7 @@
 namespace gaccd {
 namespace {
 
-// The engine holds some of them, and half of the others are read in one go.
+// The engine holds some of them, and half of the others are read at once.
 constexpr int kSlotsForDevices = 16;
 
 }  // namespace
@@ -58,7 +58,7 @@ Result<std::unique_ptr<IndexSource>> BatchFeed::IndicesFrom(std::int64_t index) 
 }
 
 Status BatchFeed::Start(Engine& engine, std::int64_t index) {
-  batches_.reset();  // its ring is used again
+  batches_.reset();  // first, as its ring is reused
   GACCD_ASSIGN_OR_RETURN(auto indices, IndicesFrom(index));
   PrefetcherOptions options{
       .held = engine.held_batches(), .memory = ring_.MemoryOf(engine), .cuts = cuts_};

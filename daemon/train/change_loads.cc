@@ -1,4 +1,4 @@
-// How a Trainer follows the measured times of the ranks.
+// Trainer: adapts loads to the measured times of the ranks.
 #include <optional>
 #include <string>
 #include <utility>
@@ -83,7 +83,7 @@ void Trainer::MeasureLoads() {
     return;
   }
   auto found = rebalancer_->Add(words_.busy_s(), inputs_.plan);
-  if (!found.ok()) {  // on all ranks alike; the loads as they are remain right
+  if (!found.ok()) {  // on all ranks; the current loads remain valid
     rebalancer_.reset();
     if (comm_.rank() != 0) return;
     LogWarning(StrCat("the loads of the ranks are not measured any more: no plan by the times of ",

@@ -37,7 +37,7 @@ Result<MemoryLimit> OnCpu(std::int64_t ranks) {
       StrCat(ranks > 1 ? StrCat("1/", ranks, " of ") : "", "what ", shared->limit, " has free"));
 }
 
-// Of all ranks: bytes and limit of each.
+// Bytes and limit of each rank.
 Result<std::vector<std::int64_t>> GatherNeeds(Communicator& comm, const MemoryNeed& mine) {
   const auto rank = static_cast<std::size_t>(comm.rank());
   std::vector<std::int64_t> all(2 * static_cast<std::size_t>(comm.size()));
@@ -54,7 +54,7 @@ MicroBatchSearch SearchOf(const PlannedTraining& training) {
           .cost = CostOf(training.model)};
 }
 
-// One of a rank that all wait for.
+// Computes the need of a rank while all ranks wait for it.
 class OwnNeed {
  public:
   OwnNeed(Communicator& comm, const PlannedTraining& training, Engine& engine,
@@ -79,7 +79,7 @@ class OwnNeed {
   const MemoryLimit& limit_;
 };
 
-// Of a GPU on which `engine` already is.
+// For a GPU with an existing `engine`.
 Result<MemoryLimit> OnGpu(Engine& engine, const std::optional<MemoryLimit>& asked) {
   GACCD_ASSIGN_OR_RETURN(const std::int64_t free, engine.FreeDeviceBytes());
   MemoryLimit found = LimitOf(free + engine.memory().device_bytes - DeviceMemory::kReserveBytes,

@@ -19,7 +19,7 @@ Result<SharedOffenders> NonfiniteHandler::LocateOffenders(const UpdateInFlight& 
   };
   auto found = look();
   if (found.ok() && !found->empty()) {
-    // For the text log of this rank: what the ranks found together is reported once.
+    // For the text log of this rank: the combined result of the ranks is reported once.
     LogInfo(StrCat("update ", done.step(), ": ", Describe(*found, plan.accum_steps())));
   }
   GACCD_ASSIGN_OR_RETURN(SharedOffenders shared,
@@ -42,7 +42,7 @@ Status NonfiniteHandler::Diverged(const std::string& why, const SharedOffenders&
           StrCat(why, "; ", shared.text, "; ", Remedy(c_.job, policy_, shared.bad_data))};
 }
 
-// Not each of thousands: the 1st, 2nd, 4th, 8th, ...
+// Only the 1st, 2nd, 4th, 8th, ... of possibly thousands.
 void NonfiniteHandler::WarnOfUnlabelled(const UpdateInFlight& done) {
   ++unlabelled_;
   const bool tell = (unlabelled_ & (unlabelled_ - 1)) == 0;

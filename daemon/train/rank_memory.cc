@@ -26,7 +26,7 @@ Result<std::int64_t> RingBytes(const Dataset& data, std::int64_t samples) {
                                            Describe(data.spec()), " do not fit the address space"));
 }
 
-// Elements of a buffer are shared out over the ranks.
+// Elements of a buffer are divided over the ranks.
 std::int64_t CheckpointBytes(const PlannedTraining& training, std::int64_t world) {
   const FlatLayout& layout = training.model.layout();
   const std::int64_t elements =
@@ -60,7 +60,7 @@ Result<ReplicaOptions> EngineSizes(const PlannedTraining& training, const Plan& 
 
 int StatePartsOf(const Job& job, const Plan& plan, std::int64_t stage) {
   if (job.shard == Sharding::kNone) return 1;
-  std::map<std::int64_t, int> ranks;  // of the stage, by node
+  std::map<std::int64_t, int> ranks;  // ranks of the stage, by node
   for (std::int64_t rank = stage; rank < plan.world(); rank += plan.stages()) {
     ++ranks[rank / plan.request().gpus_per_node];
   }

@@ -7,9 +7,9 @@
 namespace gaccd {
 namespace {
 
-constexpr double kSteps = 1000;  // of the rounded speeds
+constexpr double kSteps = 1000;  // resolution of rounded speeds
 
-// The lower one of the two in the middle.
+// The lower median.
 double MedianOf(std::vector<double>* values) {
   const auto middle = values->begin() + (std::ssize(*values) - 1) / 2;
   std::nth_element(values->begin(), middle, values->end());
@@ -34,7 +34,8 @@ std::vector<double> Rebalancer::Measured(const Plan& plan) {
     speeds.push_back(rates.empty() ? 0 : MedianOf(&rates));
     fastest = std::max(fastest, speeds.back());
   }
-  // A rank without samples keeps what the plan says, in the unit of the others: the fastest has 1.
+  // A rank without samples keeps the speed of the plan, relative to
+  // the fastest, whose speed is 1.
   double fastest_planned = 0;
   for (std::int64_t rank = 0; rank < std::ssize(speeds); ++rank) {
     fastest_planned = std::max(fastest_planned, plan.Speed(rank));

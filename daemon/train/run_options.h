@@ -1,4 +1,4 @@
-// What the flags of `gaccd train` become: its job, and the options of its parts.
+// Converts the flags of `gaccd train` to its job and the options of its parts.
 #pragma once
 
 #include <optional>
@@ -18,15 +18,15 @@
 
 namespace gaccd {
 
-// The job of --job with the values of --set, and a check of the flags that go with it. To be called
-// once: the run must use the job that NCCL was configured for.
+// The job of --job with the values of --set, and a check of the related flags. Call once: the run
+// must use the job for which NCCL was configured.
 Result<Job> ReadTrainingJob(const Flags& flags);
 // The rules of --new-weights and --unused-weights.
 [[nodiscard]] WeightRules WeightRulesOf(const Flags& flags);
-// Of --memory, in bytes.
+// --memory in bytes.
 [[nodiscard]] std::optional<std::int64_t> MemoryOf(const Flags& flags);
 [[nodiscard]] SavePolicy SavePolicyOf(const Flags& flags);
-// At most half of --bound, for the attempt before this one.
+// Patience with the previous attempt: at most half of --bound.
 [[nodiscard]] OwnerPatience OwnerPatienceOf(const Flags& flags);
 // REQUIRES: flags.run_dir.
 [[nodiscard]] CheckpointOptions CheckpointOptionsOf(const Flags& flags, const Job& job);
@@ -34,8 +34,8 @@ Result<Job> ReadTrainingJob(const Flags& flags);
 [[nodiscard]] StopOptions StopOptionsOf(const Flags& flags, const SlurmEnvironment& slurm,
                                         const Clocks& clocks, StopSignals* signals,
                                         bool checkpoints, double checkpoint_bytes);
-// Whether a training on a GPU times the algorithms of products, and where they are kept: as
-// --time-algorithms says; without it, where there is a folder for them.
+// Sets whether a training on a GPU times matrix product algorithms, and where the choices are kept:
+// as --time-algorithms says; by default if there is a folder for them.
 void SetTiming(const Flags& flags, const Environment& environment, EngineChoice* choice);
 
 }  // namespace gaccd

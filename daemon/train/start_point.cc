@@ -29,7 +29,7 @@ std::string Stripped(std::string path) {
   return path;
 }
 
-// Of a path given by name: there must be something whole.
+// For an explicit path: it must contain an intact checkpoint.
 Result<ResumePoint> ResumeFrom(Communicator& comm, const SavedRun& run, const std::string& from) {
   const std::string path = Stripped(from);
   ResumePoint point;

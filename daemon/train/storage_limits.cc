@@ -14,7 +14,7 @@ namespace gaccd {
 namespace {
 
 using Millis = std::chrono::milliseconds;
-// A slow disk is not taken for one that hangs.
+// A slow disk must not be treated as hanging.
 constexpr Millis kMin{2'000};
 
 }  // namespace
@@ -38,7 +38,7 @@ Status WriteWithin(Millis limit, const std::string& path, const TickFunction& ti
       [result, path, write = std::move(write)] {
         try {
           *result = write();
-        } catch (const std::bad_alloc&) {  // of a thread it would end the process
+        } catch (const std::bad_alloc&) {  // an uncaught exception would end the process
           *result = NoMemory(StrCat("'", path, "'"), 0);
         }
       },

@@ -25,7 +25,7 @@ double ValueOf(const EvalRecord& record, const std::string& name) {
   return metric == record.metrics.end() ? record.loss : metric->value;
 }
 
-// kData where no sample of the data can be trained or measured with.
+// Number of samples without a counted label. kData if that is all of them.
 Result<std::int64_t> FindUnlabelled(const Dataset& data, std::string_view name) {
   const std::int64_t unlabelled = CountUnlabelled(data);
   if (unlabelled < data.size()) return unlabelled;
@@ -35,7 +35,7 @@ Result<std::int64_t> FindUnlabelled(const Dataset& data, std::string_view name) 
                        data.size(), " samples"));
 }
 
-// One sample has no other to be compared with: its contrastive loss is 0, and so is a variance over
+// A single sample has no others to compare with: its contrastive loss is 0, as is a variance over
 // one value of it.
 Status CheckTwoSamples(std::string_view what, const UpdateSchedule& schedule) {
   if (schedule.sizes().front() != 1) return Status::Ok();
@@ -195,12 +195,12 @@ Result<std::vector<float>> Trainer::Parameters() {
 Result<std::vector<float>> Trainer::FinalParameters() {
   GACCD_RETURN_IF_ERROR(engine_->ExchangeAverages());
   GACCD_ASSIGN_OR_RETURN(std::vector<float> parameters, Parameters());
-  GACCD_RETURN_IF_ERROR(engine_->ExchangeAverages());  // and back
+  GACCD_RETURN_IF_ERROR(engine_->ExchangeAverages());  // swaps back
   return parameters;
 }
 
 Status Trainer::Resume(const LoadedState& state) {
-  GACCD_RETURN_IF_ERROR(RestoreLoads(state.manifest));  // by them a window continues
+  GACCD_RETURN_IF_ERROR(RestoreLoads(state.manifest));  // a window continues with these loads
   GACCD_ASSIGN_OR_RETURN(
       start_, RestoreState(*engine_, state, saved_run(), inputs_.schedule.updates(), comm_.rank()));
   const Job& saved = state.job;
@@ -208,7 +208,7 @@ Status Trainer::Resume(const LoadedState& state) {
   const Plan& was = *state.manifest.plan;
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule before,
                          ScheduleOf(saved, was, state.manifest.cursor.dataset_samples));
-  // A saved plan is without the rule of the learning rate; the saved job has it.
+  // A saved plan does not contain the learning-rate rule; the saved job does.
   PlanRequest request = was.request();
   request.lr_rule = saved.batch.lr_rule;
   request.reference_batch = saved.batch.reference;
@@ -241,7 +241,7 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary,
     return step == inputs_.schedule.updates() || best_.patience_is_over();
   };
   if (start_.at_boundary && EvaluatesAfter(start_.updates)) {
-    // The attempt before may have been stopped inside it.
+    // The previous attempt may have been stopped inside it.
     GACCD_ASSIGN_OR_RETURN(const bool evaluated, Evaluate(start_.updates, reporter, summary));
     const StopDecision decision = control.decision();
     if (!evaluated || (decision.stops() && !is_complete(start_.updates))) {
@@ -304,7 +304,7 @@ Status Trainer::Begin(std::int64_t index, RunCheckpointer& control) {
   const Update update = inputs_.schedule.At(index);
   const StepProgram& program = feed_.ProgramOf(update);
   const std::int64_t steps = program.computed;
-  const auto window = std::exchange(start_.window, std::nullopt);  // of the first update alone
+  const auto window = std::exchange(start_.window, std::nullopt);  // only for the first update
   const std::int64_t restored = window ? window->micro_step : 0;
   const double lr = LearningRateOf(inputs_.job, inputs_.plan, inputs_.schedule, index);
   const double loss_scale = loss_scale_ ? loss_scale_->scale() : 1;
@@ -332,7 +332,7 @@ Status Trainer::Begin(std::int64_t index, RunCheckpointer& control) {
                              .measure_noise = noise_every > 0 && (index + 1) % noise_every == 0},
                             hooks);
   ReportAllocationRetries(restored);
-  // What a device fails at is the oldest update that it has not finished.
+  // A device failure belongs to the oldest update that is not finished.
   return std::move(status).WithContext(StrCat("update ", in_flight_.front().step()));
 }
 
@@ -348,7 +348,7 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
   const std::string where = StrCat("update ", done.step());
   const auto result = engine_->TakeResult(/*wait=*/true);
   if (!result.ok()) {
-    // All ranks have found the same divisor.
+    // All ranks have the same divisor.
     summary->failed_together |= result.status().kind() == ErrorKind::kData;
     return nonfinite_->Explain(done, result.status()).WithContext(where);
   }
@@ -447,9 +447,9 @@ Result<bool> Trainer::Evaluate(std::int64_t step, RunReporter& reporter, Trainin
   GACCD_RETURN_IF_ERROR(engine_->ExchangeAverages());
   GACCD_ASSIGN_OR_RETURN(std::optional<EvalRecord> record,
                          evaluator_->Evaluate(*engine_, now, stops_, progress_));
-  GACCD_RETURN_IF_ERROR(engine_->ExchangeAverages());  // and back
+  GACCD_RETURN_IF_ERROR(engine_->ExchangeAverages());  // swaps back
   if (!record) return false;
-  // Ranks that took another evaluation for the best would not save together.
+  // Broadcast, as ranks that disagree about the best evaluation would not save together.
   double value = ValueOf(*record, inputs_.job.evaluation.metric);
   GACCD_RETURN_IF_ERROR(comm_.Broadcast(View(std::span(&value, 1)), 0));
   best_.Record(step, value);

@@ -36,14 +36,13 @@
 namespace gaccd {
 namespace {
 
-// All ranks of a stopped run exit with the same status; after other errors of a training some may
-// be lost.
+// All ranks of a stopped run exit with the same status; after other errors some may be lost.
 bool StopsAllRanks(const Status& status) {
   return status.kind() == ErrorKind::kNoRequeue || status.kind() == ErrorKind::kTempFail ||
          status.kind() == ErrorKind::kInterrupted;
 }
 
-// Of a StopAgreement, which outlives what the work uses.
+// Work of a StopAgreement, which outlives what the work uses.
 class PeriodicWork {
  public:
   PeriodicWork(StopAgreement& stops, std::function<Status()> work) : stops_(stops) {
@@ -114,7 +113,7 @@ RankStatus TrainingRun::CheckFolder() {
 }
 
 RankStatus TrainingRun::RunInFolder() {
-  // Before the folder is made, and said where it then has its log.
+  // Collected before the folder is created, and logged once it contains the log.
   std::vector<std::string> warnings;
   if (comm_.rank() == 0) {
     warnings = PlaceWarnings(flags_);
@@ -180,7 +179,7 @@ RankStatus TrainingRun::CheckSaveWeights() {
   return AgreeOn(comm_, fits);
 }
 
-// Stopped from here on, the run is to be requeued.
+// If stopped from here on, the run is to be requeued.
 RankStatus TrainingRun::RemoveDoneMarker() {
   if (!was_complete_) return {};
   return AgreeOn(comm_, comm_.rank() == 0 ? RemoveDone(*flags_.run_dir) : Status::Ok());
@@ -293,7 +292,7 @@ Status TrainingRun::ResumeOnRank() {
   }
   if (!point.state) return Status::Ok();
   const Generation& from = point.state->generation;
-  // A job that was requeued has it on its command line all the same.
+  // A requeued job still has the flag on its command line.
   if (flags_.init_weights && !requeued && comm_.rank() == 0) {
     LogWarning(StrCat("--init-weights=", *flags_.init_weights,
                       " is ignored: the run resumes from checkpoint ", from.PathIn(point.folder),
@@ -347,7 +346,7 @@ RankStatus TrainingRun::Train() {
   trainer_->SetPeerWatch(session_.peers.get());
   trainer_->SetStops(&*stops_);
   if (Status status = trainer_->Run(*reporter_, &summary, &checkpointer); !status.ok()) {
-    // What the helper is at is not waited for: the other ranks are gone.
+    // Do not wait for the helper thread: the other ranks are gone.
     if (PeersAreLost(session_)) checkpointer.Abandon();
     if (summary.failed_together) return status;
     return TrainingStatus(std::move(status));

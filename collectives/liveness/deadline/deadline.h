@@ -1,7 +1,7 @@
 // Deadline: the time budget of one wait of a collective operation.
 //
-//    0 ............. 0.70 bound ......... 0.85 bound ......... bound
-//    wait for peers  | name the missing    | return an error, Abort, exit
+//   0 ............. 0.70 bound ......... 0.85 bound ......... bound
+//   wait for peers  | name the missing    | return an error, Abort, exit
 //
 // Time in which this process did not run (suspended by SLURM, stopped in a debugger) does not
 // count: a gap of more than kPause between two calls extends the deadline, so that a suspended job

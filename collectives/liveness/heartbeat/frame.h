@@ -1,7 +1,7 @@
 // The messages of the heartbeat channel: 96 bytes, fixed layout, little-endian, authenticated.
 //
-//    bytes 0..63   body: magic, type, rank, number, then the fields of the type
-//    bytes 64..95  HMAC-SHA256 of direction and body
+//   bytes 0..63   body: magic, type, rank, number, then the fields of the type
+//   bytes 64..95  HMAC-SHA256 of direction and body
 //
 // Keys: the hello is signed with a secret of the run, created by rank 0 and sent over the
 // communicator; the welcome with a key derived from the hello's nonce; later frames with the key of

@@ -2,7 +2,7 @@
 // has its own thread and TCP sockets: a rank that hangs in a collective still beats, and a rank
 // that does not beat is not merely slow in a collective.
 //
-//    rank 1 ..... n-1  --beat every 250 ms: progress-->  rank 0 (the hub)  --beats, losses-->  all
+//   rank 1 ..... n-1  --beat every 250 ms: progress-->  rank 0 (the hub)  --beats, losses-->  all
 //
 // The hub decides which ranks are lost (detector.h) and notifies all; the others watch only the
 // hub. Port and addresses of the hub are chosen by the system and sent over the communicator

@@ -1,8 +1,8 @@
 // Convolution: one prepared convolution of images on the CPU, or one of its gradients, by oneDNN.
 // Layouts: images [N, H, W, C], weights [O, C / groups, KH, KW] (OH, OW: size of y):
-//    kForward         y [N, OH, OW, O] = x * W (+ bias)
-//    kInputGradient   dx [N, H, W, C] from dy and W
-//    kWeightGradient  dW, or dW += , from dy and x
+//   kForward         y [N, OH, OW, O] = x * W (+ bias)
+//   kInputGradient   dx [N, H, W, C] from dy and W
+//   kWeightGradient  dW, or dW += , from dy and x
 // f32. With bf16 the input images are bf16 and the weight is rounded to it; sums are f32. Prepared
 // once, run many times; a run allocates no memory of ours.
 #pragma once

@@ -56,10 +56,10 @@ class Matmul {
 
 // C = A^T B, or C += A^T B with `accumulate`: A is [k, m], B [k, n], C [m, n], all row-major, f32.
 // Faster than a prepared product, which copies A^T; GFLOP/s of one Zen 5 core:
-//    C [512, 784], k = 32      prepared 233, this 239
-//    C [512, 784], k = 128     prepared 190 to 250, depending on the caches; this 255
-//    C [384, 1152], k = 1024   prepared 233, this 255
-//    C [768, 3072], k = 256    prepared 192, this 257
+//   C [512, 784], k = 32      prepared 233, this 239
+//   C [512, 784], k = 128     prepared 190 to 250, depending on the caches; this 255
+//   C [384, 1152], k = 1024   prepared 233, this 255
+//   C [768, 3072], k = 256    prepared 192, this 257
 // Uses up to 16 MB temporarily, for large matrices. kInternal if oneDNN fails.
 Status TransposedProduct(const float* a, const float* b, std::int64_t m, std::int64_t n,
                          std::int64_t k, bool accumulate, float* c);

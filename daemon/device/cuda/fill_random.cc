@@ -10,8 +10,8 @@
 namespace gaccd {
 namespace {
 
-// Truncates to 16 bits: the upper half is a bf16; an fp16 has an exponent smaller by 112, at least
-// 0.
+// Truncates to 16 bits: the upper half is a bf16; the exponent of an fp16 is smaller by 112, but
+// not negative.
 std::uint16_t Truncated(float value, DType dtype) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if (dtype == DType::kBF16) return static_cast<std::uint16_t>(bits >> 16U);

@@ -1,6 +1,6 @@
 // MatmulCuda: one prepared matrix product on the GPU,
-//    C = op(A) op(B) (+ C) (+ bias, then ReLU or GELU),  optionally with the column sums of A or B;
-//    or, with the input of a GELU, C = op(A) op(B) gelu'(aux).
+//   C = op(A) op(B) (+ C) (+ bias, then ReLU or GELU),  optionally with the column sums of A or B;
+//   or, with the input of a GELU, C = op(A) op(B) gelu'(aux).
 // All matrices are row-major, as in daemon/device/cpu/matmul.h; a transposed operand is read as if
 // it were transposed. Prepared once, including the choice of the algorithm; then run many times on
 // CudaContext::compute(), also during stream capture.

@@ -10,10 +10,10 @@
 namespace gaccd {
 
 // In this order:
-//    1. the algorithm that this process has already chosen for an equal product;
-//    2. unless IsTimed(): the first sound one offered (MatmulTrial);
-//    3. the kept one (MatmulChoices), if cuBLASLt accepts it and it is sound;
-//    4. the fastest sound one offered, timed on random data as a graph, as in the engine.
+//   1. the algorithm that this process has already chosen for an equal product;
+//   2. unless IsTimed(): the first sound one offered (MatmulTrial);
+//   3. the kept one (MatmulChoices), if cuBLASLt accepts it and it is sound;
+//   4. the fastest sound one offered, timed on random data as a graph, as in the engine.
 // 2, 3 and 4 run it at least once, on memory that is freed before the return, so that cuBLASLt
 // loads everything before a capture. If that memory is not free, the first one offered is used
 // untested, with a warning in MatmulChoices. Empty if none is offered or none is sound. Waits for

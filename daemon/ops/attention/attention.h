@@ -1,13 +1,13 @@
 // Attention: multi-head scaled dot-product attention within sequences of T rows each. q, k, v and y
 // are [B T, H D], H heads of D values each. For one head of one sequence, with s = 1 / sqrt(D):
-//    S[i, j] = s q[i] . k[j] for the keys j that row i attends to: j < L, and j <= i if causal
-//    P = softmax of the rows of S,  y[i] = sum_j P[i, j] v[j],  lse[i] = log sum_j exp S[i, j]
+//   S[i, j] = s q[i] . k[j] for the keys j that row i attends to: j < L, and j <= i if causal
+//   P = softmax of the rows of S,  y[i] = sum_j P[i, j] v[j],  lse[i] = log sum_j exp S[i, j]
 // L is the length of the sequence, T without lengths; k and v are not read from L on. Rows from L
 // on have y = 0 and no gradient; with `all_rows` they attend to the keys like other rows (all give
 // 0 if L = 0), as with a key mask in PyTorch.
 // Backward, with P recomputed from S and lse, and delta[i] = dy[i] . y[i]:
-//    dv[j] = sum_i P[i, j] dy[i],  dS[i, j] = P[i, j] (dy[i] . v[j] - delta[i])
-//    dq[i] = s sum_j dS[i, j] k[j],  dk[j] = s sum_i dS[i, j] q[i]
+//   dv[j] = sum_i P[i, j] dy[i],  dS[i, j] = P[i, j] (dy[i] . v[j] - delta[i])
+//   dq[i] = s sum_j dS[i, j] k[j],  dk[j] = s sum_i dS[i, j] q[i]
 // S and P are only computed for one tile of rows and keys at a time.
 #pragma once
 

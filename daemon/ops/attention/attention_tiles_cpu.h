@@ -39,13 +39,12 @@ struct AttentionMatrix {
 };
 
 // Both kinds have
-//    Word, Words(n)       an element of an operand; the number of them for n values of k
-//    PackRows(m, to)      [rows, Words(columns)]: m as the left operand of a product over columns
-//    PackColumns(m, to)   [Words(rows), columns]: m as an operand of a product over rows
-//    TileRows, TileColumns   the same for a whole tile of kAttentionTile columns: returns `memory`,
-//    or
-//                         the memory of m
-//    Product              TileProduct
+//   Word, Words(n)       an element of an operand; the number of them for n values of k
+//   PackRows(m, to)      [rows, Words(columns)]: m as the left operand of a product over columns
+//   PackColumns(m, to)   [Words(rows), columns]: m as an operand of a product over rows
+//   TileRows, TileColumns   the same for a whole tile of kAttentionTile columns: returns `memory`
+//                        or the memory of m
+//   Product              TileProduct
 // Values beyond the last row or column are 0.
 struct F32AttentionTiles {
   using Word = float;

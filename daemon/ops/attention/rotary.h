@@ -1,10 +1,10 @@
 // Rotary: rotary position embedding as in Llama.  x [N, D], D even, rows of T positions; cos, sin
 // f32 [T, D], constants.  With h = D / 2 and t the position of a row:
-//    y[d]     = x[d] cos[t, d]         - x[d + h] sin[t, d]
-//    y[d + h] = x[d + h] cos[t, d + h] + x[d] sin[t, d + h]
+//   y[d]     = x[d] cos[t, d]         - x[d + h] sin[t, d]
+//   y[d + h] = x[d + h] cos[t, d + h] + x[d] sin[t, d + h]
 // Backward, the transposed operation:
-//    dx[d]     = dy[d] cos[t, d]         + dy[d + h] sin[t, d + h]
-//    dx[d + h] = dy[d + h] cos[t, d + h] - dy[d] sin[t, d]
+//   dx[d]     = dy[d] cos[t, d]         + dy[d + h] sin[t, d + h]
+//   dx[d + h] = dy[d + h] cos[t, d + h] - dy[d] sin[t, d]
 // x and y are f32, bf16 or fp16.
 #pragma once
 

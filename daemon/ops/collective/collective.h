@@ -3,21 +3,20 @@
 //
 // x_r: input of rank r; y_r: output of rank r; dy_r, dx_r: derivatives of the objective J with
 // respect to them. The convention is an argument:
-//    kPerRankLoss (default)  J = sum over ranks of L_r(y_r): each rank has its own loss, and the
-//                            objective is their sum. dy_r = dL_r/dy_r.
-//    kReplicatedLoss         J = L(y): every rank computes the same loss from the same y, and it
-//                            counts once. dy_r = dL/dy is the same on every rank.
+//   kPerRankLoss (default)  J = sum over ranks of L_r(y_r): each rank has its own loss, and the
+//                           objective is their sum. dy_r = dL_r/dy_r.
+//   kReplicatedLoss         J = L(y): every rank computes the same loss from the same y, and it
+//                           counts once. dy_r = dL/dy is the same on every rank.
 //
-//    function        forward                backward, kPerRankLoss    backward, kReplicatedLoss
-//    AllReduceSum    y = sum_r x_r          dx = sum_r dy_r           dx = dy
-//    AllReduceMean   y = sum_r x_r / n      dx = sum_r dy_r / n       dx = dy / n
-//    AllGather       y = rows of all ranks  dx = own rows of          dx = own rows of dy
-//                                                sum_r dy_r
-//    ReduceScatter   y_s = rows of s of     dx = dy of all ranks, gathered (for both: only the
-//    owner
-//                          sum_r x_r             of a row has its cotangent)
-//    Broadcast       y = x of the root      root: dx = sum_r dy_r     root: dx = dy
-//                                           others: dx = 0            others: dx = 0
+//   function        forward                backward, kPerRankLoss    backward, kReplicatedLoss
+//   AllReduceSum    y = sum_r x_r          dx = sum_r dy_r           dx = dy
+//   AllReduceMean   y = sum_r x_r / n      dx = sum_r dy_r / n       dx = dy / n
+//   AllGather       y = rows of all ranks  dx = own rows of          dx = own rows of dy
+//                                               sum_r dy_r
+//   ReduceScatter   y_s = rows of s of     dx = dy of all ranks, gathered (for both: only the owner
+//                         sum_r x_r             of a row has its cotangent)
+//   Broadcast       y = x of the root      root: dx = sum_r dy_r     root: dx = dy
+//                                          others: dx = 0            others: dx = 0
 //
 // The wrong convention silently multiplies gradients by the number of ranks or loses the
 // contributions of other ranks. tests/ranks/op_gradients.h checks both by finite differences.
@@ -119,7 +118,7 @@ class Broadcast : public Function {
 
 // Gradients that are not one of the functions above. They keep the type and have no gradient
 // themselves.
-//    dx = dy / count
+//   dx = dy / count
 class DivideByCount : public Function {
  public:
   explicit DivideByCount(std::int64_t count) : count_(count) {}

@@ -1,7 +1,7 @@
 // Pooling of images, as in PyTorch:  x [N, H, W, C], channels last, y [N, OH, OW, C]
-//    max_pool2d           y = max over a window;  dx += dy at the position of the maximum
-//    avg_pool2d           y = sum over a window / d;  dx += dy / d
-//    adaptive_avg_pool2d  the same, with OH x OW windows that cover the image
+//   max_pool2d           y = max over a window;  dx += dy at the position of the maximum
+//   avg_pool2d           y = sum over a window / d;  dx += dy / d
+//   adaptive_avg_pool2d  the same, with OH x OW windows that cover the image
 // Windows, for rows and columns alike (PoolAxis): those of the first two begin at stride o -
 // padding and have `kernel` values `dilation` apart (avg_pool2d: 1); OH = floor((H + 2 padding -
 // dilation (kernel - 1) - 1) / stride) + 1, PyTorch's ceil_mode=False. The last has the rows

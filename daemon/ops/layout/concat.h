@@ -1,5 +1,5 @@
 // Concat: joins matrices by columns:  x_0 [N, C_0], x_1 [N, C_1], .. -> y [N, C_0 + C_1 + ..]
-//    y[n] = (x_0[n], x_1[n], ..);  dx_k[n] = its columns of dy[n]
+//   y[n] = (x_0[n], x_1[n], ..);  dx_k[n] = its columns of dy[n]
 #pragma once
 
 #include "daemon/autograd/function.h"

@@ -1,5 +1,5 @@
 // Embedding: row n of the output is row ids[n] of a table.  table [V, D], N ids in [0, V):
-//    y[n] = table[ids[n]],   dtable[v] += sum of dy[n] over the n with ids[n] = v
+//   y[n] = table[ids[n]],   dtable[v] += sum of dy[n] over the n with ids[n] = v
 // The sum is in order on the CPU, by parts on the GPU (kernels_cuda.h). Data is checked when it is
 // opened, so an id outside [0, V) is a bug: its row of y is NaN and it has no gradient; nothing
 // outside the table is accessed.

@@ -1,5 +1,5 @@
 // Joins two matrices by columns:  a [N, A], b [N, B] -> y [N, A + B]
-//    y[n] = (a[n], b[n]);  da[n] = the first A of dy[n], db[n] = the others
+//   y[n] = (a[n], b[n]);  da[n] = the first A of dy[n], db[n] = the others
 #pragma once
 
 #include "daemon/autograd/function.h"

@@ -1,6 +1,6 @@
 // One row for each sequence of T rows:  x [B T, D], y [B, D]
-//    first_rows  y[b] = x[b T];                     dx[b T] = dy[b], 0 in all other rows
-//    mean_rows   y[b] = sum_{t < L} x[b T + t] / L;  dx[b T + t] = dy[b] / L for t < L, else 0
+//   first_rows  y[b] = x[b T];                     dx[b T] = dy[b], 0 in all other rows
+//   mean_rows   y[b] = sum_{t < L} x[b T + t] / L;  dx[b T + t] = dy[b] / L for t < L, else 0
 // L is the length of sequence b, T without lengths; y[b] = 0 if it is 0.
 #pragma once
 

@@ -1,8 +1,8 @@
 // Prepends a row to each of B sequences, or drops it. Each function is the gradient of the other.
-//    prepend_row     x [B T, D], row f32 [1, D] -> y [B (T + 1), D]
-//                    y[b (T + 1)] = row, or 0 without one;  y[b (T + 1) + 1 + t] = x[b T + t]
-//                    drow = sum of dy[b (T + 1)] over b, in order
-//    drop_first_row  x [B T, D] -> y [B (T - 1), D];  y[b (T - 1) + t] = x[b T + 1 + t]
+//   prepend_row     x [B T, D], row f32 [1, D] -> y [B (T + 1), D]
+//                   y[b (T + 1)] = row, or 0 without one;  y[b (T + 1) + 1 + t] = x[b T + t]
+//                   drow = sum of dy[b (T + 1)] over b, in order
+//   drop_first_row  x [B T, D] -> y [B (T - 1), D];  y[b (T - 1) + t] = x[b T + 1 + t]
 #pragma once
 
 #include "daemon/autograd/function.h"

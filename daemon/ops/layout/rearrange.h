@@ -1,9 +1,9 @@
 // Rearrange: permutes dimensions of x, selects a part of it, or repeats it.
-//    rearrange(x)  y[i] = x[j]; the dimension d of y with the source s: j[s] = start + step i[d];
-//        dimensions of y without a source repeat
-//    rearrange_gradient(dy)  dx[j] = sum of dy[i] over all i that read x[j]; 0 if there are none
-//    rearrange_gradient_add(sum, dy)  sum + that: if a value is read in many parts, each of them
-//        only writes its own elements
+//   rearrange(x)  y[i] = x[j]; the dimension d of y with the source s: j[s] = start + step i[d];
+//       dimensions of y without a source repeat
+//   rearrange_gradient(dy)  dx[j] = sum of dy[i] over all i that read x[j]; 0 if there are none
+//   rearrange_gradient_add(sum, dy)  sum + that: if a value is read in many parts, each of them
+//       only writes its own elements
 // The first two are the gradients of each other. Sums of repeated elements are in the order of y.
 #pragma once
 

@@ -1,12 +1,12 @@
 // The symmetric contrastive loss (InfoNCE, as in CLIP) of one effective batch distributed over the
 // ranks. For B pairs of rows (a_i, b_i) of length 1 and a scale t:
 //
-//    s_ij = t a_i.b_j     A_i = log sum_j exp s_ij     B_j = log sum_i exp s_ij
-//    loss = 1/B sum_i [ (A_i + B_i)/2 - s_ii ]
+//   s_ij = t a_i.b_j     A_i = log sum_j exp s_ij     B_j = log sum_i exp s_ij
+//   loss = 1/B sum_i [ (A_i + B_i)/2 - s_ii ]
 //
-//    w_ij = exp(s_ij - A_i) + exp(s_ij - B_j) - 2 [i = j]          (= 2B d loss / d s_ij)
-//    d loss / d a_i = t/(2B) sum_j w_ij b_j      d loss / d b_j = t/(2B) sum_i w_ij a_i
-//    d loss / d log t = 1/(2B) sum_ij w_ij s_ij
+//   w_ij = exp(s_ij - A_i) + exp(s_ij - B_j) - 2 [i = j]          (= 2B d loss / d s_ij)
+//   d loss / d a_i = t/(2B) sum_j w_ij b_j      d loss / d b_j = t/(2B) sum_i w_ij a_i
+//   d loss / d log t = 1/(2B) sum_ij w_ij s_ij
 //
 // With all rows and all log sums, a rank can compute the gradients of its own rows without further
 // messages; loss and d log t of a rank are sums over its own i. Products are f32, sums over B f64.

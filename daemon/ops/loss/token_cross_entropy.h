@@ -1,11 +1,11 @@
 // Softmax cross-entropy with one label per sample or token, ignored labels, label smoothing and
 // weights, as PyTorch's cross_entropy(ignore_index, label_smoothing).  logits z [N, C], labels t
 // [N], weights w [N] or 1:
-//    loss_sum = sum_n w[n] ((1 - e) (lse[n] - z[n, t[n]]) + e / C sum_c (lse[n] - z[n, c]))
-//    weight_sum = sum_n w[n],  lse[n] = log sum_c exp z[n, c]
+//   loss_sum = sum_n w[n] ((1 - e) (lse[n] - z[n, t[n]]) + e / C sum_c (lse[n] - z[n, c]))
+//   weight_sum = sum_n w[n],  lse[n] = log sum_c exp z[n, c]
 // over the n whose label is not ignored. The loss is divided by weight_sum, summed over the update:
 // the gradient of loss_sum is 1 / that sum. Backward:
-//    dz[n, c] = w[n] (exp(z[n, c] - lse[n]) - (1 - e) [c = t[n]] - e / C) dloss, 0 if ignored
+//   dz[n, c] = w[n] (exp(z[n, c] - lse[n]) - (1 - e) [c = t[n]] - e / C) dloss, 0 if ignored
 // A label that is neither ignored nor in [0, C) makes the loss NaN; nothing outside z is read.
 #pragma once
 

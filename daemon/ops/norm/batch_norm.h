@@ -1,13 +1,13 @@
 // Batch normalisation by channel, as in PyTorch:  x [..., C], images channels last
-//    S1 = sum x, S2 = sum x^2, n = count, by channel, over a group of samples
-//    mean = S1 / n,  var = S2 / n - mean^2,  rstd = 1 / sqrt(var + eps),  h = (x - mean) rstd
-//    y = h gamma + beta
+//   S1 = sum x, S2 = sum x^2, n = count, by channel, over a group of samples
+//   mean = S1 / n,  var = S2 / n - mean^2,  rstd = 1 / sqrt(var + eps),  h = (x - mean) rstd
+//   y = h gamma + beta
 // Backward, with db = sum dy and dg = sum dy h over the same group:
-//    dx = gamma rstd (dy - db / n - h dg / n)
-//    dgamma += dg and dbeta += db of the own samples only, as every parameter gradient
+//   dx = gamma rstd (dy - db / n - h dg / n)
+//   dgamma += dg and dbeta += db of the own samples only, as every parameter gradient
 // Fused with the following operations (FuseBatchNorms):
-//    y = relu(h gamma + beta + residual);  without a residual, dy counts as 0 where
-//    h gamma + beta <= 0, which is recomputed, so that y need not be kept
+//   y = relu(h gamma + beta + residual);  without a residual, dy counts as 0 where
+//   h gamma + beta <= 0, which is recomputed, so that y need not be kept
 // The group is all samples of an update on all ranks (UpdateSum), or a run of consecutive samples
 // of the update, or the micro-batch, or there is none: mean and var are given, and dx = gamma rstd
 // dy.

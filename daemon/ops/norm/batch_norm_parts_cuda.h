@@ -65,8 +65,8 @@ __device__ inline const double* SumsOf(const double* all, const Part& part, std:
 }
 
 // Factors of the formulas, by part and channel: f32 [parts, kFactors, channels].
-//    y = (x - mean) scale + shift
-//    dx = dy scale - (x - mean) slope - offset
+//   y = (x - mean) scale + shift
+//   dx = dy scale - (x - mean) slope - offset
 enum Factor { kMean, kScale, kShift, kSlope, kOffset, kFactors };
 
 // Distribution of values over blocks: a thread has the same `width` channels of many rows, a row

@@ -1,9 +1,9 @@
 // LayerNorm over the last dimension, as in PyTorch:  x [N, D], gamma [D], beta [D]
-//    mean = sum_d x / D,  rstd = 1 / sqrt(sum_d (x - mean)^2 / D + eps),  h = (x - mean) rstd
-//    y = h gamma + beta
+//   mean = sum_d x / D,  rstd = 1 / sqrt(sum_d (x - mean)^2 / D + eps),  h = (x - mean) rstd
+//   y = h gamma + beta
 // Backward, with g = dy gamma:
-//    dx = rstd (g - sum_d g / D - h sum_d (g h) / D)
-//    dgamma += sum_n dy h,  dbeta += sum_n dy
+//   dx = rstd (g - sum_d g / D - h sum_d (g h) / D)
+//   dgamma += sum_n dy h,  dbeta += sum_n dy
 // mean and rstd are kept, f32 [N]. x, y and their gradients are f32, bf16 or fp16, the rest is f32;
 // with `to_bf16` x is f32 and y bf16, on the CPU.
 #pragma once

@@ -1,8 +1,8 @@
 // RMS norm over the last dimension, as in PyTorch:  x [N, D], gamma [D]
-//    rstd = 1 / sqrt(sum_d x^2 / D + eps),  h = x rstd,  y = h gamma
+//   rstd = 1 / sqrt(sum_d x^2 / D + eps),  h = x rstd,  y = h gamma
 // Backward, with g = dy gamma:
-//    dx = rstd (g - h sum_d (g h) / D)
-//    dgamma += sum_n dy h
+//   dx = rstd (g - h sum_d (g h) / D)
+//   dgamma += sum_n dy h
 // rstd is kept, f32 [N]. Types as in layer norm (layer_norm.h), which shares its kernels.
 #pragma once
 

@@ -1,7 +1,7 @@
 // Functions that process each row of a matrix separately.  x, y [N, D], f32, bf16 or fp16
-//    softmax       y = exp(x - lse), lse = log sum_d exp x;  dx = y (dy - sum_d dy y)
-//    l2_normalize  y = x / max(norm, eps), norm = sqrt(sum_d x^2), as PyTorch's normalize
-//                  dx = (dy - y sum_d dy y) / norm where norm >= eps, else dy / eps
+//   softmax       y = exp(x - lse), lse = log sum_d exp x;  dx = y (dy - sum_d dy y)
+//   l2_normalize  y = x / max(norm, eps), norm = sqrt(sum_d x^2), as PyTorch's normalize
+//                 dx = (dy - y sum_d dy y) / norm where norm >= eps, else dy / eps
 #pragma once
 
 #include "daemon/autograd/function.h"

@@ -1,13 +1,12 @@
 // Activations, elementwise, with PyTorch's formulas (see elementwise.h):
-//    gelu       y = x/2 (1 + erf(x / sqrt 2))
-//               dx = dy (Phi(x) + x phi(x)), Phi the normal distribution and phi its density
-//    gelu_tanh  y = x/2 (1 + t), t = tanh(sqrt(2/pi) (x + 0.044715 x^3)): GELU(approximate='tanh')
-//               dx = dy ((1 + t)/2 + x/2 (1 - t^2) sqrt(2/pi) (1 + 3 * 0.044715 x^2))
-//    tanh       dx = dy (1 - y^2)
-//    silu       y = x s, s = 1 / (1 + exp(-x));  dx = dy s (1 + x (1 - s))
-//    sigmoid    y = 1 / (1 + exp(-x));  dx = dy y (1 - y)
-//    hardswish  y = x min(max(x + 3, 0), 6) / 6;  dx = 0 below -3, dy above 3, else dy (x / 3 +
-//    1/2)
+//   gelu       y = x/2 (1 + erf(x / sqrt 2))
+//              dx = dy (Phi(x) + x phi(x)), Phi the normal distribution and phi its density
+//   gelu_tanh  y = x/2 (1 + t), t = tanh(sqrt(2/pi) (x + 0.044715 x^3)): GELU(approximate='tanh')
+//              dx = dy ((1 + t)/2 + x/2 (1 - t^2) sqrt(2/pi) (1 + 3 * 0.044715 x^2))
+//   tanh       dx = dy (1 - y^2)
+//   silu       y = x s, s = 1 / (1 + exp(-x));  dx = dy s (1 + x (1 - s))
+//   sigmoid    y = 1 / (1 + exp(-x));  dx = dy y (1 - y)
+//   hardswish  y = x min(max(x + 3, 0), 6) / 6;  dx = 0 below -3, dy above 3, else dy (x / 3 + 1/2)
 // A NaN stays NaN. Types f32, bf16 and fp16; with `to_bf16` from f32 to bf16, on the CPU.
 #pragma once
 

@@ -1,7 +1,7 @@
 // Sums and products of two values with broadcasting, and sums over dimensions, as in PyTorch.
-//    combine_add, combine_multiply  y = a + b, y = a b: a size of 1 is repeated
-//        da = dy, or dy b, summed over the dimensions in which a is repeated; db likewise
-//    reduce_sum(x, [factor])  y = sum of x, or of x factor, over the dimensions of size 1 in y
+//   combine_add, combine_multiply  y = a + b, y = a b: a size of 1 is repeated
+//       da = dy, or dy b, summed over the dimensions in which a is repeated; db likewise
+//   reduce_sum(x, [factor])  y = sum of x, or of x factor, over the dimensions of size 1 in y
 // Sums are in f64, rounded once.
 #pragma once
 

@@ -164,7 +164,7 @@ GACCD_HOST_DEVICE inline float SquaredErrorGradient(float slope, float y, float 
 // Softmax of a row. `rest` is the sum of exp(z - top) over all classes except the label, `label` =
 // exp(z_label - top), top the largest logit. Keeping both separate gives full precision for the
 // loss of a confident row (a tiny rest):
-//    loss = -log(label / (rest + label)) = log(1 + rest / label)
+//   loss = -log(label / (rest + label)) = log(1 + rest / label)
 struct SoftmaxRow {
   float top = 0;
   float rest = 0;

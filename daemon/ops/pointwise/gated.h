@@ -1,6 +1,6 @@
 // Gated: y = f(a) b, elementwise, f an activation (activations.h): SwiGLU with silu, GEGLU with
 // gelu, GLU with sigmoid.
-//    da = dy b f'(a),  db = dy f(a)
+//   da = dy b f'(a),  db = dy f(a)
 // f(a) is not kept. a, b and y have the same shape and type, f32, bf16 or fp16; with `to_bf16` y is
 // bf16 on the CPU.
 #pragma once

@@ -1,6 +1,5 @@
 // BatchedProduct: products of two lists of N matrices:  y[n] = op(a[n]) op(b[n]), op(m) = m or m^T
-//    op(a[n]) is [M, K], op(b[n]) is [K, P];  da and db are batched products of dy and the other
-//    input
+//   op(a[n]) is [M, K], op(b[n]) is [K, P];  da and db are such products of dy and the other input
 #pragma once
 
 #include "daemon/autograd/function.h"

@@ -3,9 +3,9 @@
 // dimensions: by views (reshape.h).
 //
 // With dy = d objective / d y:
-//    dx = dy W            linear_input_gradient(dy, W)
-//    dW += dy^T x         linear_weight_gradient(dy, x)
-//    db += sum_m dy[m]    bias_gradient(dy)
+//   dx = dy W            linear_input_gradient(dy, W)
+//   dW += dy^T x         linear_weight_gradient(dy, x)
+//   db += sum_m dy[m]    bias_gradient(dy)
 //
 // x, y and their gradients are f32, bf16 or fp16, all of the same type. W, b and their gradients
 // are f32 in the graph; with bf16 or fp16 the kernels read the 16-bit copies of W and b.

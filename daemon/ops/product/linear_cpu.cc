@@ -14,8 +14,8 @@ namespace {
 
 // Number of runs from which a packed copy of the weight pays off. Measured on one AVX-512 core,
 // weight [512, 784], 32 rows:
-//    forward (transposed weight):          118 us plain, 95 us packed, 31 us to pack
-//    input gradient (not transposed):       78 us plain, 62 us packed, 14 us to pack
+//   forward (transposed weight):          118 us plain, 95 us packed, 31 us to pack
+//   input gradient (not transposed):       78 us plain, 62 us packed, 14 us to pack
 constexpr std::int64_t kPackFromRuns = 2;
 
 // Limits from which an f32 weight gradient uses TransposedProduct(). With fewer rows it is not

@@ -1,6 +1,6 @@
 // A product of linear.h fused with gelu_tanh of activations.h, for the GPU:
-//    linear_gelu_tanh(x, W, b)                      pre = x W^T + b, y = gelu_tanh(pre)
-//    linear_gelu_tanh_input_gradient(dy, W, pre)    dpre = (dy W) * gelu_tanh'(pre)
+//   linear_gelu_tanh(x, W, b)                      pre = x W^T + b, y = gelu_tanh(pre)
+//   linear_gelu_tanh_input_gradient(dy, W, pre)    dpre = (dy W) * gelu_tanh'(pre)
 // For two layers, y = gelu_tanh(x W^T + b) and z = y V^T, the second function computes the gradient
 // from z to pre: its W is V. Shapes, types and weight orders are those of linear.h. pre is kept
 // rounded to the type of y, and the gradient is evaluated there.
@@ -51,7 +51,7 @@ class LinearGeluTanhInputGradient : public Function {
 // it.
 void FuseLinearGeluTanh(Fuser& fuser);
 // linear_input_gradient(dz, V) -> dy, whose only reader is gelu_tanh_gradient(dy, pre)
-//    => linear_gelu_tanh_input_gradient(dz, V, pre).
+//   => linear_gelu_tanh_input_gradient(dz, V, pre).
 void FuseLinearGeluTanhInputGradient(Fuser& fuser);
 
 KernelResult MakeLinearGeluTanhCuda(const CudaRequest& request);
