@@ -17,8 +17,8 @@ namespace gaccd {
 using CoreMask = std::vector<std::uint64_t>;
 
 // kOs with the system's message. ask: sched_getaffinity(2) of this thread; tests replace it.
-using AskAffinity = std::function<int(std::size_t bytes, cpu_set_t* mask)>;
-Result<CoreMask> AllowedCores(const AskAffinity& ask = [](std::size_t bytes, cpu_set_t* mask) {
+using GetAffinity = std::function<int(std::size_t bytes, cpu_set_t* mask)>;
+Result<CoreMask> AllowedCores(const GetAffinity& ask = [](std::size_t bytes, cpu_set_t* mask) {
   return ::sched_getaffinity(0, bytes, mask);
 });
 

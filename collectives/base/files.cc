@@ -18,7 +18,7 @@ namespace gaccd {
 namespace {
 
 // Succeeds for a regular file and fills `info`.
-Status LookAtRegular(int fd, const std::string& path, struct stat* info) {
+Status StatRegularFile(int fd, const std::string& path, struct stat* info) {
   if (::fstat(fd, info) != 0) return ErrnoStatus("cannot read", path);
   if (S_ISREG(info->st_mode)) return Status::Ok();
   return {ErrorKind::kIo,
@@ -202,7 +202,7 @@ Result<std::string> ReadStart(const std::string& path, std::size_t limit) {
 
 Result<std::string> ReadStart(int fd, const std::string& path, std::size_t limit) {
   struct stat info {};
-  GACCD_RETURN_IF_ERROR(LookAtRegular(fd, path, &info));
+  GACCD_RETURN_IF_ERROR(StatRegularFile(fd, path, &info));
   std::string text(limit, '\0');
   std::size_t done = 0;
   while (done < limit) {
@@ -234,7 +234,7 @@ Result<InputFile> InputFile::Open(const std::string& path, Links links) {
   FileDescriptor file(::open(path.c_str(), links == Links::kRefuse ? flags | O_NOFOLLOW : flags));
   if (!file.valid()) return ErrnoStatus("cannot read", path);
   struct stat info {};
-  GACCD_RETURN_IF_ERROR(LookAtRegular(file.get(), path, &info));
+  GACCD_RETURN_IF_ERROR(StatRegularFile(file.get(), path, &info));
   if (links == Links::kRefuse && !IsTrustedOwner(info.st_uid)) {
     return Status(ErrorKind::kIo,
                   StrCat("'", path, "' belongs to user ", info.st_uid, ", expected user ",

@@ -37,7 +37,7 @@ bool ReadKib(const char* path, std::initializer_list<KibLine> wanted) {
 }
 
 // "MemAvailable:   1234 kB" of a file of /proc, in bytes.
-std::optional<std::uint64_t> ReadKibOf(const std::string& path, std::string_view key) {
+std::optional<std::uint64_t> ReadKibField(const std::string& path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     unsigned long long kib = 0;
@@ -92,7 +92,7 @@ void LimitByGroups(const CgroupFiles& files, std::string group, SharedMemory* me
 }  // namespace
 
 std::optional<SharedMemory> FreeSharedMemory(const std::string& root) {
-  const auto available = ReadKibOf(root + "/proc/meminfo", "MemAvailable:");
+  const auto available = ReadKibField(root + "/proc/meminfo", "MemAvailable:");
   if (!available) return std::nullopt;
   SharedMemory memory{*available, "this machine"};
   const std::string mount = root + "/sys/fs/cgroup";
@@ -116,7 +116,7 @@ std::optional<SharedMemory> FreeSharedMemory(const std::string& root) {
 std::optional<std::uint64_t> FreeAddressSpace() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
-  const std::uint64_t used = ReadKibOf("/proc/self/status", "VmSize:").value_or(0);
+  const std::uint64_t used = ReadKibField("/proc/self/status", "VmSize:").value_or(0);
   return limit.rlim_cur - std::min<std::uint64_t>(limit.rlim_cur, used);
 }
 

@@ -63,7 +63,7 @@ Result<std::int64_t> SharedCores(MPI_Comm node) {
 Result<std::unique_ptr<MpiSession>> MpiSession::Start(const MpiSessionOptions& options,
                                                       const Environment& env) {
   GACCD_RETURN_IF_ERROR(CheckLauncher(env));
-  const Environment launcher = SnapshotOfLauncher(env);
+  const Environment launcher = SnapshotLauncher(env);
   std::unique_ptr<MpiSession> session(new MpiSession(options));
   session->facts_.host = HostName();
   const ExitTimer limit(options.init_bound, kUnavailableCode,

@@ -42,7 +42,7 @@ Status Compare(int mpi_size, const LaunchedTasks& launched) {
 
 }  // namespace
 
-Environment SnapshotOfLauncher(const Environment& env) {
+Environment SnapshotLauncher(const Environment& env) {
   std::map<std::string, std::string> values;
   for (const char* name : {kStepTasks, kMpirunSize, kAllocationTasks}) {
     if (const std::optional<std::string> value = env(name)) values[name] = *value;

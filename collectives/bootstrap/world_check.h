@@ -12,7 +12,7 @@ namespace gaccd {
 
 // A copy of the launcher's variables. Open MPI sets some of them itself during MPI_Init, and a
 // world of one would then seem correct.
-[[nodiscard]] Environment SnapshotOfLauncher(const Environment& env);
+[[nodiscard]] Environment SnapshotLauncher(const Environment& env);
 
 // The number of ranks that the launcher started, by the first of these variables that is set:
 //   OMPI_COMM_WORLD_SIZE    mpirun; before the step, as inside a SLURM job the step is that of

@@ -40,6 +40,6 @@ namespace gaccd {
                                   MemoryKind memory, int peer, int rank, int size);
 
 // Offset of the part of a rank: sum of counts[0..rank-1].
-[[nodiscard]] std::size_t OffsetOf(std::span<const std::int64_t> counts, int rank);
+[[nodiscard]] std::size_t PartOffset(std::span<const std::int64_t> counts, int rank);
 
 }  // namespace gaccd

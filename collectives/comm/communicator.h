@@ -177,7 +177,7 @@ class Communicator {
   Communicator() = default;
 
   // Counts the traffic of `part`, from Split(), here too.
-  void CountTrafficOf(Communicator& part) { part.traffic_ = traffic_; }
+  void ShareTrafficCounters(Communicator& part) { part.traffic_ = traffic_; }
 
  private:
   // Implementations of the operations. The public functions have already checked, for all

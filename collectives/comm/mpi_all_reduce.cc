@@ -52,8 +52,8 @@ Status MpiCommunicator::DoAllReduceSum(ConstBuffer in, MutableBuffer out, Stream
     return Status::Ok();
   }
   const bool small = one_node() && in.bytes() <= kSmallBytes && in.count <= segment_;
-  const std::int64_t place = small ? kPrivate : node_->PlaceOf(out);
-  const std::uint64_t shape = ShapeOf({in.count, static_cast<std::uint64_t>(in.dtype)});
+  const std::int64_t place = small ? kPrivate : node_->FindPlace(out);
+  const std::uint64_t shape = HashShape({in.count, static_cast<std::uint64_t>(in.dtype)});
   if (size_ == 1) {
     if (in.count > 0 && in.data != out.data) std::memcpy(out.data, in.data, in.bytes());
     return Status::Ok();
@@ -76,7 +76,7 @@ Status MpiCommunicator::ReduceSmall(ConstBuffer in, MutableBuffer out) {
   const std::size_t half = NextHalf();
   if (in.count > 0) std::memcpy(node_->staging(node_->rank(), half), in.data, in.bytes());
   GACCD_RETURN_IF_ERROR(watch_->BarrierAndCheck());
-  return SumRange(out.dtype, StagingOfAll(half), 0, {&out.data, 1}, 0, out.count);
+  return SumRange(out.dtype, NodeStaging(half), 0, {&out.data, 1}, 0, out.count);
 }
 
 // The data of all ranks is visible and complete; the sum is written to all ranks. If every rank has
@@ -88,7 +88,7 @@ Status MpiCommunicator::ReduceInPlace(MutableBuffer data, std::int64_t place) {
   }
   if (!oversubscribed_) {
     GACCD_RETURN_IF_ERROR(
-        ReduceToAll(data.dtype, copies_, SliceOf(data.count, node_->rank(), node_->size())));
+        ReduceToAll(data.dtype, copies_, WorkerSlice(data.count, node_->rank(), node_->size())));
     return watch_->NodeBarrier();
   }
   const std::size_t share = data.bytes() / (kChunksPerRank * copies_.size());
@@ -116,7 +116,7 @@ Status MpiCommunicator::ReduceStaged(ConstBuffer in, MutableBuffer out) {
   for (std::size_t first = 0; first < in.count; first += step) {
     const std::size_t count = piece_size(first);
     GACCD_RETURN_IF_ERROR(
-        ReduceToAll(in.dtype, StagingOfAll(half), SliceOf(count, node_->rank(), node_->size())));
+        ReduceToAll(in.dtype, NodeStaging(half), WorkerSlice(count, node_->rank(), node_->size())));
     const std::size_t summed = half;
     if (first + step < in.count) {
       half = NextHalf();
@@ -161,7 +161,7 @@ Status MpiCommunicator::ReduceTwoLevels(ConstBuffer in, MutableBuffer out, std::
 
 Status MpiCommunicator::BeginLane(PendingReduce* pending, DType dtype) {
   if (lane_comm_ == MPI_COMM_NULL) return Status::Ok();
-  pending->slice = SliceOf(pending->count, node_->rank(), lanes_);
+  pending->slice = WorkerSlice(pending->count, node_->rank(), lanes_);
   if (pending->slice.count == 0) return Status::Ok();  // on all nodes, as the slices are the same
   void* const own =
       At(pending->copies[static_cast<std::size_t>(node_->rank())], pending->slice.first, dtype);

@@ -55,15 +55,15 @@ ExitTimer SetUpLimit(const CommOptions& options, std::string_view host, const ch
 
 }  // namespace
 
-std::uint64_t ShapeOf(std::initializer_list<std::uint64_t> words) {
+std::uint64_t HashShape(std::initializer_list<std::uint64_t> words) {
   std::uint64_t hash = kFnvBasis;
   for (const std::uint64_t word : words) hash = FnvStep(hash, word);
   return hash;
 }
 
-std::uint64_t ShapeOf(std::span<const std::int64_t> counts, DType dtype) {
-  std::uint64_t hash = ShapeOf({static_cast<std::uint64_t>(dtype)});
-  for (std::int64_t count : counts) hash = ShapeOf({hash, static_cast<std::uint64_t>(count)});
+std::uint64_t HashShape(std::span<const std::int64_t> counts, DType dtype) {
+  std::uint64_t hash = HashShape({static_cast<std::uint64_t>(dtype)});
+  for (std::int64_t count : counts) hash = HashShape({hash, static_cast<std::uint64_t>(count)});
   return hash;
 }
 
@@ -150,7 +150,7 @@ std::size_t MpiCommunicator::StagedElements(DType dtype) const {
   return std::min(segment_, node_->staging_bytes() / SizeOf(dtype));
 }
 
-std::span<void* const> MpiCommunicator::StagingOfAll(std::size_t half) {
+std::span<void* const> MpiCommunicator::NodeStaging(std::size_t half) {
   for (int i = 0; i < node_->size(); ++i) {
     copies_[static_cast<std::size_t>(i)] = node_->staging(i, half);
   }
@@ -174,22 +174,22 @@ Status MpiCommunicator::Barrier() {
 
 Status MpiCommunicator::DoAllGather(ConstBuffer in, std::span<const std::int64_t> counts,
                                     MutableBuffer out, StreamHandle) {
-  const std::int64_t place = one_node() ? node_->PlaceOf(out) : kPrivate;
-  return Run(Operation::kAllGather, ShapeOf(counts, in.dtype), place, [&] {
+  const std::int64_t place = one_node() ? node_->FindPlace(out) : kPrivate;
+  return Run(Operation::kAllGather, HashShape(counts, in.dtype), place, [&] {
     return one_node() ? GatherOnNode(in, counts, out, place) : GatherAcross(in, counts, out);
   });
 }
 
 Status MpiCommunicator::DoReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts,
                                         MutableBuffer out, StreamHandle) {
-  const std::int64_t place = one_node() ? node_->PlaceOf(in) : kPrivate;
-  return Run(Operation::kReduceScatter, ShapeOf(counts, in.dtype), place, [&] {
+  const std::int64_t place = one_node() ? node_->FindPlace(in) : kPrivate;
+  return Run(Operation::kReduceScatter, HashShape(counts, in.dtype), place, [&] {
     return one_node() ? ScatterOnNode(in, counts, out, place) : ScatterAcross(in, counts, out);
   });
 }
 
 Status MpiCommunicator::DoBroadcast(MutableBuffer buffer, int root, StreamHandle) {
-  const std::uint64_t shape = ShapeOf(
+  const std::uint64_t shape = HashShape(
       {buffer.count, static_cast<std::uint64_t>(buffer.dtype), static_cast<std::uint64_t>(root)});
   return Run(Operation::kBroadcast, shape, kPrivate, [&] {
     return one_node() ? BroadcastOnNode(buffer, root) : BroadcastAcross(buffer, root);
@@ -198,7 +198,7 @@ Status MpiCommunicator::DoBroadcast(MutableBuffer buffer, int root, StreamHandle
 
 Result<std::unique_ptr<CommMemory>> MpiCommunicator::Allocate(std::size_t bytes) {
   int window = 0;
-  const Status status = Run(Operation::kAllocate, ShapeOf({bytes}), kPrivate, [&]() -> Status {
+  const Status status = Run(Operation::kAllocate, HashShape({bytes}), kPrivate, [&]() -> Status {
     GACCD_RETURN_IF_ERROR(BarrierAll());
     const ExitTimer limit = SetUpLimit(options_, host_, "allocating shared memory");
     GACCD_ASSIGN_OR_RETURN(window, node_->AddWindow(bytes));
@@ -221,7 +221,7 @@ Result<std::unique_ptr<Communicator>> MpiCommunicator::Split(int color, int key)
   if (part == MPI_COMM_NULL) return std::unique_ptr<Communicator>();
   const int node = topology_.node_of[static_cast<std::size_t>(rank_)];
   auto made = Make({part, node, host_, oversubscribed_, sleeps_, broken_}, options_);
-  if (made.ok()) CountTrafficOf(**made);
+  if (made.ok()) ShareTrafficCounters(**made);
   return made;
 }
 

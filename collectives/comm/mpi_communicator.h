@@ -100,7 +100,7 @@ class MpiCommunicator final : public Communicator {
   // Elements moved through staging memory at once.
   [[nodiscard]] std::size_t StagedElements(DType dtype) const;
   // The same half of all ranks of the node, by local rank.
-  [[nodiscard]] std::span<void* const> StagingOfAll(std::size_t half);
+  [[nodiscard]] std::span<void* const> NodeStaging(std::size_t half);
 
   const CommOptions options_;
   const bool oversubscribed_;
@@ -124,8 +124,8 @@ class MpiCommunicator final : public Communicator {
 };
 
 // A hash of the arguments that must be equal on all ranks.
-[[nodiscard]] std::uint64_t ShapeOf(std::initializer_list<std::uint64_t> words);
-[[nodiscard]] std::uint64_t ShapeOf(std::span<const std::int64_t> counts, DType dtype);
+[[nodiscard]] std::uint64_t HashShape(std::initializer_list<std::uint64_t> words);
+[[nodiscard]] std::uint64_t HashShape(std::span<const std::int64_t> counts, DType dtype);
 
 template <typename Body>
 Status MpiCommunicator::Run(Operation operation, std::uint64_t shape, std::int64_t place,

@@ -51,7 +51,7 @@ Status MpiCommunicator::GatherAcross(ConstBuffer in, std::span<const std::int64_
     for (std::size_t r = 0; r < counts.size(); ++r) {
       const auto part = static_cast<std::size_t>(piece.counts[r]);
       if (part == 0) continue;
-      std::memcpy(to + (OffsetOf(counts, static_cast<int>(r)) + first) * width,
+      std::memcpy(to + (PartOffset(counts, static_cast<int>(r)) + first) * width,
                   packed_.data() + static_cast<std::size_t>(piece.offsets[r]) * width,
                   part * width);
     }
@@ -82,7 +82,7 @@ Status MpiCommunicator::ScatterAcross(ConstBuffer in, std::span<const std::int64
       const auto part = static_cast<std::size_t>(piece.counts[r]);
       if (part == 0) continue;
       std::memcpy(packed_.data() + static_cast<std::size_t>(piece.offsets[r]) * width,
-                  from + (OffsetOf(counts, static_cast<int>(r)) + first) * width, part * width);
+                  from + (PartOffset(counts, static_cast<int>(r)) + first) * width, part * width);
     }
     const bool receives = piece.counts[static_cast<std::size_t>(rank_)] > 0;
     MPI_Request request = MPI_REQUEST_NULL;

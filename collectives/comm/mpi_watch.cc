@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 
 // A waiting rank checks for deadline, deaths and reports this often, and publishes that it is
 // alive.
-constexpr milliseconds kLookEvery{5};
+constexpr milliseconds kPollPeriod{5};
 // A process without a sign of life for this long, or for a quarter of the bound, is stalled.
 constexpr milliseconds kStalledAfter{1'000};
 // Polls of a counter before the core is yielded: about 200 us with a dedicated core.
@@ -94,8 +94,8 @@ Status MpiWatch::WaitFor(NodeGate& gate, std::uint64_t target) {
 // The deadline is per wait: a long operation on much data has many waits, and each that ends shows
 // that all ranks are alive.
 void MpiWatch::StartLongWait() {
-  last_look_ = Clock::now();
-  deadline_ = Deadline(options_.bound, last_look_);
+  last_poll_ = Clock::now();
+  deadline_ = Deadline(options_.bound, last_poll_);
   pause_ = Pause();
 }
 
@@ -115,7 +115,7 @@ Status MpiWatch::Wait(NodeGate& gate, std::uint64_t target) {
         MpiStatus(MPI_Test(progress_request_, &done, MPI_STATUS_IGNORE), "MPI_Test"));
     PausePolling();
   } else {
-    gate.Sleep(target, Clock::now() + kLookEvery);
+    gate.Sleep(target, Clock::now() + kPollPeriod);
   }
   return PollHealth();
 }
@@ -194,8 +194,8 @@ Status MpiWatch::WaitForMessage(int from, const std::function<Result<bool>()>& a
 
 Status MpiWatch::PollForMessage(int from) {
   const Clock::time_point now = Clock::now();
-  if (now - last_look_ < kLookEvery) return Status::Ok();
-  last_look_ = now;
+  if (now - last_poll_ < kPollPeriod) return Status::Ok();
+  last_poll_ = now;
   node_->own_line().alive_ms.store(BoardMillis(), std::memory_order_relaxed);
   GACCD_RETURN_IF_ERROR(Interrupted());
   for (const int line : node_->EndedLines()) {
@@ -241,8 +241,8 @@ std::optional<CommFailure> MpiWatch::lost() const {
 // Cheap enough for every turn of a waiting loop: usually only reads the clock.
 Status MpiWatch::PollHealth() {
   const Clock::time_point now = Clock::now();
-  if (now - last_look_ < kLookEvery) return Status::Ok();
-  last_look_ = now;
+  if (now - last_poll_ < kPollPeriod) return Status::Ok();
+  last_poll_ = now;
   node_->own_line().alive_ms.store(BoardMillis(), std::memory_order_relaxed);
   GACCD_RETURN_IF_ERROR(Interrupted());
   if (deadline_.PeersAreLate(now) || PeerGaveUp(GivenUp::kLate)) return GiveUp(/*late=*/true);
@@ -263,7 +263,7 @@ Status MpiWatch::WaitForInterrupt() const {
   const Clock::time_point limit = Clock::now() + kInterruptSpread;
   while (Clock::now() < limit) {
     GACCD_RETURN_IF_ERROR(Interrupted());
-    std::this_thread::sleep_for(kLookEvery);
+    std::this_thread::sleep_for(kPollPeriod);
   }
   return Status::Ok();
 }
@@ -282,7 +282,7 @@ Status MpiWatch::GiveUp(bool late) {
   if (!late && node_->EndedLines().empty()) GACCD_RETURN_IF_ERROR(WaitForInterrupt());
   const Clock::duration waited = deadline_.Elapsed();
   missing_ = ReadNode(late);
-  if (reports_ != nullptr) missing_ = AskOtherNodes(std::move(missing_), late);
+  if (reports_ != nullptr) missing_ = QueryOtherNodes(std::move(missing_), late);
   return MissingError(mine_, waited, options_.bound, missing_, topology_->hosts);
 }
 
@@ -294,7 +294,7 @@ std::vector<MissingRank> MpiWatch::ReadNode(bool late) const {
 
 // Whether this is the first living rank of the node in this operation; at the second call, also if
 // no rank has reported so far (the first may be stopped).
-bool MpiWatch::SpeaksForNode(bool second_call) const {
+bool MpiWatch::ReportsForNode(bool second_call) const {
   const std::vector<int> ended = node_->EndedLines();
   for (int i = 0; i < node_->size(); ++i) {
     const BoardLine& line = node_->board()[static_cast<std::size_t>(i)];
@@ -306,14 +306,14 @@ bool MpiWatch::SpeaksForNode(bool second_call) const {
   return false;
 }
 
-std::vector<MissingRank> MpiWatch::AskOtherNodes(std::vector<MissingRank> missing, bool late) {
+std::vector<MissingRank> MpiWatch::QueryOtherNodes(std::vector<MissingRank> missing, bool late) {
   const Clock::time_point start = Clock::now();
   const Clock::duration grace = deadline_.TimeToName();
   const int own_node = topology_->node_of[static_cast<std::size_t>(rank_)];
   bool reported = false;
   for (;;) {
     const Clock::duration passed = Clock::now() - start;
-    if (!reported && SpeaksForNode(/*second_call=*/passed > grace / 2)) {
+    if (!reported && ReportsForNode(/*second_call=*/passed > grace / 2)) {
       node_->own_line().reported.store(1);
       reports_->Send({own_node, late, missing});
       reported = true;

@@ -29,7 +29,7 @@ class MpiWatch {
            std::unique_ptr<MpiReports> reports, const CommOptions& options, const MpiGroup& group);
 
   // Starts an operation and publishes it. shape: a hash that is equal on all ranks of a correct
-  // program. place: see NodeGroup::PlaceOf.
+  // program. place: see NodeGroup::FindPlace.
   Status Enter(Operation operation, std::uint64_t shape, std::int64_t place = kPrivate);
   void Leave();
 
@@ -74,8 +74,8 @@ class MpiWatch {
   Status GiveUp(bool late);
   Status FindMismatch() const;
   std::vector<MissingRank> ReadNode(bool late) const;
-  std::vector<MissingRank> AskOtherNodes(std::vector<MissingRank> missing, bool late);
-  [[nodiscard]] bool SpeaksForNode(bool second_call) const;
+  std::vector<MissingRank> QueryOtherNodes(std::vector<MissingRank> missing, bool late);
+  [[nodiscard]] bool ReportsForNode(bool second_call) const;
   [[nodiscard]] const CallNotice& notice(int line) const;
   [[nodiscard]] bool PeerGaveUp(GivenUp reason) const;
 
@@ -90,7 +90,7 @@ class MpiWatch {
   Entry mine_;
   Pause pause_;  // of this wait
   Deadline deadline_;
-  Deadline::Clock::time_point last_look_;
+  Deadline::Clock::time_point last_poll_;
   // Expected values of the node's counters, which only increase.
   std::uint64_t arrivals_ = 0;
   std::uint64_t claims_ = 0;

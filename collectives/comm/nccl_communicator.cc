@@ -250,7 +250,7 @@ Result<std::unique_ptr<Communicator>> NcclCommunicator::Split(int color, int key
   GACCD_RETURN_IF_ERROR(host->AllGather(View(std::span(&mine, 1)), ones, View(std::span(ranks))));
   auto made = MakeNcclOver(host, std::move(part), options_);
   if (!made.ok()) return made;
-  CountTrafficOf(**made);
+  ShareTrafficCounters(**made);
   parts_.push_back({.watch = static_cast<NcclCommunicator&>(**made).watch_,
                     .ranks = std::vector<int>(ranks.begin(), ranks.end())});
   return made;
@@ -258,7 +258,7 @@ Result<std::unique_ptr<Communicator>> NcclCommunicator::Split(int color, int key
 
 Status NcclCommunicator::Poll() {
   Status failed = watch_->failure();
-  if (failed.ok()) failed = FailureOfParts();
+  if (failed.ok()) failed = FindPartFailure();
   if (failed.ok()) failed = over_->Poll();
   if (failed.ok()) return failed;
   GiveUp(failed);
@@ -273,7 +273,7 @@ void NcclCommunicator::GiveUp(const Status& error) {
   }
 }
 
-Status NcclCommunicator::FailureOfParts() const {
+Status NcclCommunicator::FindPartFailure() const {
   for (const SplitPart& part : parts_) {
     const auto watch = part.watch.lock();
     const Status failed = watch == nullptr ? Status::Ok() : watch->failure();

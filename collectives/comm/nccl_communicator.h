@@ -68,7 +68,7 @@ class NcclCommunicator final : public Communicator {
   ncclResult_t ReducePieces(const void* in, void* out, std::size_t count, DType dtype, int root,
                             ncclComm_t comm, cudaStream_t stream) const;
   Status AgreeOn(const Status& status);
-  [[nodiscard]] Status FailureOfParts() const;
+  [[nodiscard]] Status FindPartFailure() const;
 
   // A communicator that was split from this one, and its ranks as numbered here.
   struct SplitPart {

@@ -13,8 +13,8 @@ namespace {
 using Clock = Deadline::Clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLookEvery{5};
-constexpr milliseconds kLookWhenIdle{200};
+constexpr milliseconds kPollPeriod{5};
+constexpr milliseconds kIdlePollPeriod{200};
 // A rank may end regularly while its last messages are still arriving.
 constexpr milliseconds kDeathGrace{300};
 
@@ -22,10 +22,10 @@ constexpr milliseconds kDeathGrace{300};
 // an H100, 100 ms were too short and 500 ms sufficient.
 milliseconds TimeToDie(milliseconds bound) { return std::min(bound / 4, milliseconds(3'000)); }
 
-// A watch shows a sign of life at least every kLookWhenIdle; a process without one for this long is
-// stalled.
+// A watch shows a sign of life at least every kIdlePollPeriod; a process without one for this long
+// is stalled.
 milliseconds StalledAfter(milliseconds bound) {
-  return std::clamp(bound / 4, 3 * kLookWhenIdle, milliseconds(2'000));
+  return std::clamp(bound / 4, 3 * kIdlePollPeriod, milliseconds(2'000));
 }
 
 }  // namespace
@@ -157,7 +157,7 @@ Status NcclWatch::FinishLocked(std::string_view what, ncclResult_t result,
 
 Status NcclWatch::WaitIdle() {
   Lock lock(mutex_);
-  while (failure_.ok() && !pending_.empty()) idle_.wait_for(lock, kLookWhenIdle);
+  while (failure_.ok() && !pending_.empty()) idle_.wait_for(lock, kIdlePollPeriod);
   return failure_;
 }
 
@@ -173,19 +173,19 @@ void NcclWatch::Run() {
   if (!ready.ok()) (void)FailLocked(ready);
   while (!stop_ && failure_.ok()) {
     options_.board.PublishAlive();
-    const Status status = LookLocked();
+    const Status status = PollLocked();
     if (!status.ok()) (void)FailLocked(status);
     if (pending_.empty()) idle_.notify_all();
     if (!stop_ && failure_.ok()) {
-      wake_.wait_for(lock, pending_.empty() ? kLookWhenIdle : kLookEvery);
+      wake_.wait_for(lock, pending_.empty() ? kIdlePollPeriod : kPollPeriod);
     }
   }
 }
 
-Status NcclWatch::LookLocked() {
+Status NcclWatch::PollLocked() {
   GACCD_RETURN_IF_ERROR(pending_.PollHealth());
-  GACCD_RETURN_IF_ERROR(AskNccl());
-  GACCD_RETURN_IF_ERROR(LookForLostPeers());
+  GACCD_RETURN_IF_ERROR(PollNccl());
+  GACCD_RETURN_IF_ERROR(FindLostPeers());
   const auto late = pending_.FindLate();
   if (!late.has_value()) return Status::Ok();
   return NotDone(late->entry, late->waited);
@@ -217,7 +217,7 @@ std::vector<MissingRank> NcclWatch::EndedPeers() const {
   return ended;
 }
 
-Status NcclWatch::LookForLostPeers() {
+Status NcclWatch::FindLostPeers() {
   const Clock::time_point now = Clock::now();
   if (!EndedPeers().empty() && !death_seen_.has_value()) death_seen_ = now;
   if (pending_.empty()) return Status::Ok();
@@ -228,7 +228,7 @@ Status NcclWatch::LookForLostPeers() {
   return NotDone(pending_.oldest(), waited);
 }
 
-Status NcclWatch::AskNccl() {
+Status NcclWatch::PollNccl() {
   ncclResult_t state = ncclInProgress;
   const NcclApi& api = *options_.api;
   GACCD_RETURN_IF_ERROR(NcclStatus(api, options_.comm, api.CommGetAsyncError(options_.comm, &state),

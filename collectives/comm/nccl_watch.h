@@ -104,10 +104,10 @@ class NcclWatch {
 
   [[nodiscard]] std::chrono::nanoseconds EnqueueLimit() const;
   void Run();
-  Status LookLocked();
-  Status LookForLostPeers();
+  Status PollLocked();
+  Status FindLostPeers();
   [[nodiscard]] Status NotDone(Entry entry, Deadline::Clock::duration waited);
-  Status AskNccl();
+  Status PollNccl();
   // An asynchronous error of NCCL, with the lost peers. OK while no peer is known to have ended and
   // a dying process may still be detected.
   Status Broken(ncclResult_t error, std::string_view where);

@@ -68,7 +68,7 @@ void NodeGroup::ReleaseSegment(int window) {
   madvise(released.memory.segment(rank_), released.memory.bytes(), MADV_REMOVE);
 }
 
-std::int64_t NodeGroup::PlaceOf(ConstBuffer buffer) const {
+std::int64_t NodeGroup::FindPlace(ConstBuffer buffer) const {
   const auto* begin = static_cast<const std::byte*>(buffer.data);
   const std::less_equal<> at_most;
   for (std::size_t w = 0; w < windows_.size(); ++w) {

@@ -60,7 +60,7 @@ class NodeGroup {
   void ReleaseSegment(int window);
 
   // The place of `buffer` if it is in this rank's segment of a window, otherwise kPrivate.
-  [[nodiscard]] std::int64_t PlaceOf(ConstBuffer buffer) const;
+  [[nodiscard]] std::int64_t FindPlace(ConstBuffer buffer) const;
   // The memory of a rank at a place other than kPrivate.
   [[nodiscard]] void* AtPlace(std::int64_t place, int local_rank) const;
 

@@ -184,7 +184,7 @@ void NarrowBf16(std::span<const float> in, std::span<std::uint16_t> out) {
   std::ranges::transform(in, out.begin(), StoreBf16);
 }
 
-Slice SliceOf(std::size_t count, int index, int workers) {
+Slice WorkerSlice(std::size_t count, int index, int workers) {
   const auto n = static_cast<std::size_t>(workers);
   const std::size_t lines = (count + kLineElements - 1) / kLineElements;
   const auto begin_of = [&](std::size_t i) {

@@ -32,6 +32,6 @@ struct Slice {
   std::size_t first = 0;
   std::size_t count = 0;
 };
-[[nodiscard]] Slice SliceOf(std::size_t count, int index, int workers);
+[[nodiscard]] Slice WorkerSlice(std::size_t count, int index, int workers);
 
 }  // namespace gaccd

@@ -88,7 +88,7 @@ class ThreadCommunicator final : public Communicator {
     Status summed;
     GACCD_RETURN_IF_ERROR(Run(call, [&] {
       // No other rank reads this slice of any input, so it may be overwritten in place.
-      const Slice slice = SliceOf(in.count, rank_, size());
+      const Slice slice = WorkerSlice(in.count, rank_, size());
       CollectPeers();
       summed = SumRange(in.dtype, inputs_, slice.first, outputs_, slice.first, slice.count);
     }));
@@ -123,7 +123,7 @@ class ThreadCommunicator final : public Communicator {
     GACCD_RETURN_IF_ERROR(Run(call, [&] {
       CollectPeers();
       const std::span<void* const> own(&outputs_[Index(rank_)], 1);
-      summed = SumRange(in.dtype, inputs_, OffsetOf(counts, rank_), own, 0, out.count);
+      summed = SumRange(in.dtype, inputs_, PartOffset(counts, rank_), own, 0, out.count);
     }));
     return summed;
   }
@@ -195,7 +195,7 @@ Result<std::unique_ptr<Communicator>> ThreadCommunicator::Split(int color, int k
   const auto position = std::ranges::find(members, rank_) - members.begin();
   auto part = std::make_unique<ThreadCommunicator>(group_->child(members.front()),
                                                    static_cast<int>(position));
-  CountTrafficOf(*part);
+  ShareTrafficCounters(*part);
   return std::unique_ptr<Communicator>(std::move(part));
 }
 

@@ -1,7 +1,7 @@
 // Bytes that one rank sends in an operation of a communicator.
 //
 // Reduce-scatter: all others send each part to its owner, which sums it. All-reduce on one node:
-// rank r sums SliceOf(count, r, ranks) and sends it to all. All-reduce on several nodes has two
+// rank r sums WorkerSlice(count, r, ranks) and sends it to all. All-reduce on several nodes has two
 // levels, as in the MPI communicator: on every node the first n ranks, n being the size of the
 // smallest node, sum one slice each inside the node; the ranks with the same slice all-reduce it
 // between nodes; then it is sent to all ranks of the node. Gather and broadcast send to every other
@@ -17,16 +17,16 @@
 
 namespace gaccd {
 
-[[nodiscard]] CommTraffic TrafficOfAllReduce(const Topology& topology, int rank, std::size_t count,
-                                             DType dtype);
+[[nodiscard]] CommTraffic AllReduceTraffic(const Topology& topology, int rank, std::size_t count,
+                                           DType dtype);
 // own: the part of this rank.
-[[nodiscard]] CommTraffic TrafficOfAllGather(const Topology& topology, const ConstBuffer& own);
+[[nodiscard]] CommTraffic AllGatherTraffic(const Topology& topology, const ConstBuffer& own);
 // counts: elements by rank.
-[[nodiscard]] CommTraffic TrafficOfReduceScatter(const Topology& topology, int rank,
-                                                 std::span<const std::int64_t> counts, DType dtype);
-[[nodiscard]] CommTraffic TrafficOfBroadcast(const Topology& topology, int rank, int root,
-                                             const ConstBuffer& buffer);
-[[nodiscard]] CommTraffic TrafficOfSend(const Topology& topology, int rank, int to,
-                                        const ConstBuffer& message);
+[[nodiscard]] CommTraffic ReduceScatterTraffic(const Topology& topology, int rank,
+                                               std::span<const std::int64_t> counts, DType dtype);
+[[nodiscard]] CommTraffic BroadcastTraffic(const Topology& topology, int rank, int root,
+                                           const ConstBuffer& buffer);
+[[nodiscard]] CommTraffic SendTraffic(const Topology& topology, int rank, int to,
+                                      const ConstBuffer& message);
 
 }  // namespace gaccd

@@ -9,26 +9,26 @@
 namespace gaccd {
 namespace {
 
-std::vector<ValueSpec> SpecsOf(const Graph& graph, const std::vector<ValueId>& ids) {
+std::vector<ValueSpec> ValueSpecs(const Graph& graph, const std::vector<ValueId>& ids) {
   std::vector<ValueSpec> specs;
   for (const ValueId id : ids) specs.push_back(graph.value(id).spec);
   return specs;
 }
 
 // Functions infer dense rows: strides are not part of it.
-std::vector<ValueSpec> DenseSpecsOf(const Graph& graph, const std::vector<ValueId>& ids) {
-  std::vector<ValueSpec> specs = SpecsOf(graph, ids);
+std::vector<ValueSpec> DenseSpecs(const Graph& graph, const std::vector<ValueId>& ids) {
+  std::vector<ValueSpec> specs = ValueSpecs(graph, ids);
   for (ValueSpec& spec : specs) spec.row_stride = 0;
   return specs;
 }
 
 // Kernels rely on the sizes of their operands, and passes replace nodes.
 Status CheckOperands(const Graph& graph, const Node& node) {
-  const auto inferred = node.function->Infer(DenseSpecsOf(graph, node.inputs));
+  const auto inferred = node.function->Infer(DenseSpecs(graph, node.inputs));
   if (!inferred.ok()) {
     return {ErrorKind::kInternal, StrCat(node.function->name(), ": ", inferred.status().message())};
   }
-  if (*inferred != DenseSpecsOf(graph, node.outputs)) {
+  if (*inferred != DenseSpecs(graph, node.outputs)) {
     return {ErrorKind::kInternal,
             StrCat(node.function->name(), ": its outputs are not those that it infers")};
   }
@@ -96,8 +96,8 @@ Status Executor::MakeSteps(KernelFactory& factory) {
 Status Executor::AddStep(const Node& node, KernelFactory& factory, std::vector<bool>& written) {
   GACCD_RETURN_IF_ERROR(CheckOperands(graph_, node));
   Step step;
-  const std::vector<ValueSpec> inputs = SpecsOf(graph_, node.inputs);
-  const std::vector<ValueSpec> outputs = SpecsOf(graph_, node.outputs);
+  const std::vector<ValueSpec> inputs = ValueSpecs(graph_, node.inputs);
+  const std::vector<ValueSpec> outputs = ValueSpecs(graph_, node.outputs);
   std::vector<const float*> parameters;
   for (const ValueId id : node.inputs) {
     const Value& value = graph_.value(id);

@@ -152,7 +152,7 @@ class Pass {
 };
 
 // Every c-th end, including the last one.
-std::vector<std::size_t> EveryOf(std::span<const std::size_t> ends, std::size_t c) {
+std::vector<std::size_t> SelectEvery(std::span<const std::size_t> ends, std::size_t c) {
   std::vector<std::size_t> chosen;
   for (std::size_t i = (ends.size() - 1) % c; i < ends.size(); i += c) chosen.push_back(ends[i]);
   return chosen;
@@ -188,7 +188,7 @@ Status RecomputeBlocks(std::span<const ValueId> ends, ValueId seed, std::int64_t
   std::optional<Graph> best;
   std::int64_t least = 0;
   for (std::size_t c = 1; c <= all.size(); c += std::max<std::size_t>(1, c / 2)) {
-    Graph tried = Pass(*graph, EveryOf(all, c), seed).Run();
+    Graph tried = Pass(*graph, SelectEvery(all, c), seed).Run();
     const MemoryPlan plan = PlanMemory(tried, micro_steps);
     const std::int64_t bytes = plan.arena_bytes + micro_steps * plan.kept_bytes;
     if (best && bytes >= least) continue;

@@ -33,7 +33,7 @@ class Cutter {
   [[nodiscard]] std::size_t producer(ValueId value) const { return *producer_[Index(value)]; }
 
   // By node: whether the stage runs it.
-  Result<std::vector<bool>> NodesOf(std::size_t stage) const {
+  Result<std::vector<bool>> StageNodes(std::size_t stage) const {
     std::vector<bool> runs(stage_.size());
     for (std::size_t i = stage_.size(); i-- > 0;) {
       if (stage_[i] == stage) runs[i] = true;
@@ -138,12 +138,12 @@ bool IsOfParameter(const Value& value) {
 
 }  // namespace
 
-Result<std::vector<std::vector<std::size_t>>> ParametersOfStages(const Graph& graph,
-                                                                 const StageCuts& cuts) {
+Result<std::vector<std::vector<std::size_t>>> FindStageParameters(const Graph& graph,
+                                                                  const StageCuts& cuts) {
   const Cutter cutter(graph, cuts);
   std::vector<std::vector<std::size_t>> parameters;
   for (std::size_t stage = 0; stage < cuts.stages(); ++stage) {
-    GACCD_ASSIGN_OR_RETURN(const std::vector<bool> runs, cutter.NodesOf(stage));
+    GACCD_ASSIGN_OR_RETURN(const std::vector<bool> runs, cutter.StageNodes(stage));
     std::set<std::size_t> used;
     const auto add = [&](ValueId id) {
       if (IsOfParameter(graph.value(id))) used.insert(graph.value(id).parameter);
@@ -164,7 +164,7 @@ Result<StageEnds> CutStage(const StageCuts& cuts, std::size_t stage, Graph* grap
   std::size_t backward = 0;
   {
     const Cutter cutter(*graph, cuts);
-    GACCD_ASSIGN_OR_RETURN(runs, cutter.NodesOf(stage));
+    GACCD_ASSIGN_OR_RETURN(runs, cutter.StageNodes(stage));
     backward = cutter.backward();
   }
   StageEnds ends;

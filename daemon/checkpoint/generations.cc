@@ -41,7 +41,7 @@ std::string Padded(const char* format, std::int64_t number) {
 }
 
 // The type of an entry (S_IFDIR, ...), without following links; 0: it does not exist.
-Result<mode_t> KindOf(const std::string& path) {
+Result<mode_t> EntryType(const std::string& path) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) == 0) return info.st_mode & S_IFMT;
   if (errno == ENOENT || errno == ENOTDIR) return mode_t{0};
@@ -86,7 +86,7 @@ std::optional<Generation> ParseGenerationName(std::string_view name) {
 }
 
 Result<std::vector<Generation>> ListGenerations(const std::string& folder) {
-  GACCD_ASSIGN_OR_RETURN(const mode_t there, KindOf(folder));
+  GACCD_ASSIGN_OR_RETURN(const mode_t there, EntryType(folder));
   if (there == 0) return std::vector<Generation>();
   GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(folder, kMaxEntries));
   std::vector<Generation> all;
@@ -94,10 +94,10 @@ Result<std::vector<Generation>> ListGenerations(const std::string& folder) {
     std::optional<Generation> generation = ParseGenerationName(name);
     const std::string path = StrCat(folder, "/", name);
     if (!generation) continue;
-    GACCD_ASSIGN_OR_RETURN(const mode_t kind, KindOf(path));
+    GACCD_ASSIGN_OR_RETURN(const mode_t kind, EntryType(path));
     if (kind != S_IFDIR) continue;
     // An unreadable one must not count as unfinished, as older ones would then take its place.
-    GACCD_ASSIGN_OR_RETURN(const mode_t manifest, KindOf(StrCat(path, "/", kManifestName)));
+    GACCD_ASSIGN_OR_RETURN(const mode_t manifest, EntryType(StrCat(path, "/", kManifestName)));
     generation->committed = manifest != 0;
     all.push_back(*generation);
   }

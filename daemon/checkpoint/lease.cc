@@ -72,7 +72,7 @@ Result<std::string> ReadClaim(const std::string& folder, std::int64_t epoch) {
 
 // The epoch from which on job `job` has been the only writer, if it took `epoch` last; otherwise 0.
 // Stored in the second line of a claim: "since 7".
-std::int64_t SinceOf(const std::string& folder, std::int64_t epoch, const std::string& job) {
+std::int64_t FindJobSince(const std::string& folder, std::int64_t epoch, const std::string& job) {
   const Result<std::string> text = ReadClaim(folder, epoch);
   if (!text.ok() || !text->starts_with(StrCat("job ", job, " process "))) return 0;
   constexpr std::string_view kSince = "\nsince ";
@@ -107,7 +107,7 @@ std::string TrainingLine(const TrainingStart& training) {
 }
 
 // From the newest claim that has a text: a writer that was killed while claiming left none.
-TrainingStart TrainingOf(const std::string& folder, const std::vector<std::string>& names) {
+TrainingStart ReadTraining(const std::string& folder, const std::vector<std::string>& names) {
   std::vector<std::int64_t> epochs;
   for (const std::string& name : names) epochs.push_back(ClaimedEpoch(name));
   std::sort(epochs.rbegin(), epochs.rend());
@@ -123,7 +123,7 @@ TrainingStart TrainingOf(const std::string& folder, const std::vector<std::strin
 
 TrainingStart NewestTraining(const std::string& folder) {
   const auto names = ListFolder(folder, kMaxEntries);
-  return names.ok() ? TrainingOf(folder, *names) : TrainingStart();
+  return names.ok() ? ReadTraining(folder, *names) : TrainingStart();
 }
 
 Result<WriterLease> WriterLease::Take(const std::string& folder, const OwnerName& me,
@@ -151,9 +151,9 @@ Result<WriterLease> WriterLease::TakeNext(const std::string& folder, const Owner
         ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kFileMode));
     if (!claim.valid() && errno == EEXIST) continue;  // another process was faster
     if (!claim.valid()) return ErrnoStatus("cannot create", path);
-    const std::int64_t earlier = SinceOf(folder, highest, me.job);
+    const std::int64_t earlier = FindJobSince(folder, highest, me.job);
     const std::int64_t since = earlier > 0 ? earlier : highest + 1;
-    TrainingStart training = TrainingOf(folder, names);
+    TrainingStart training = ReadTraining(folder, names);
     std::string text = StrCat(ClaimLine(me), "since ", since, "\n", TrainingLine(training));
     if (const auto last = ReadClaim(folder, highest); keeps_claim && last.ok()) text = *last;
     GACCD_RETURN_IF_ERROR(WriteAll(claim.get(), text, path));

@@ -45,7 +45,7 @@ Status WriteOwnShard(const SaveState& state, const PendingSave& save, ShardRecor
     GACCD_RETURN_IF_ERROR(CheckSafePlace(place));
   }
   GACCD_ASSIGN_OR_RETURN(*record,
-                         WriteShardOf(folder, save.generation, identity, parts, state.modes));
+                         WriteRankShard(folder, save.generation, identity, parts, state.modes));
   record->window = save.window;
   return Status::Ok();
 }
@@ -96,9 +96,9 @@ void RunTasks(SaveState& state) {
   }
 }
 
-Result<ShardRecord> WriteShardOf(const std::string& folder, const Generation& generation,
-                                 const ShardIdentity& identity,
-                                 std::span<const std::span<const std::byte>> parts, Modes modes) {
+Result<ShardRecord> WriteRankShard(const std::string& folder, const Generation& generation,
+                                   const ShardIdentity& identity,
+                                   std::span<const std::span<const std::byte>> parts, Modes modes) {
   const std::string path = generation.PathIn(folder);
   GACCD_RETURN_IF_ERROR(MakeFolders(path, modes.folder));
   GACCD_RETURN_IF_ERROR(OpenOwnFolder(path).status());  // rejects links and folders of other users

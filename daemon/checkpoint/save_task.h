@@ -73,9 +73,9 @@ struct PendingSave {
 void RunTasks(SaveState& state);
 
 // Writes a shard to the generation's folder, which is created if it does not exist.
-Result<ShardRecord> WriteShardOf(const std::string& folder, const Generation& generation,
-                                 const ShardIdentity& identity,
-                                 std::span<const std::span<const std::byte>> parts, Modes modes);
+Result<ShardRecord> WriteRankShard(const std::string& folder, const Generation& generation,
+                                   const ShardIdentity& identity,
+                                   std::span<const std::span<const std::byte>> parts, Modes modes);
 
 // Writes the shard of this rank. Frees the slot.
 void WriteTask(SaveState& state, PendingSave& save);

@@ -226,7 +226,7 @@ Status CheckSameWindow(const Manifest& manifest, const Job& saved, const Job& jo
   return CheckSameUpdate(manifest, saved, job, plan, manifest.cursor.step + 1);
 }
 
-std::span<const float> FloatsOf(const LoadedState& state, std::string_view buffer) {
+std::span<const float> LoadedFloats(const LoadedState& state, std::string_view buffer) {
   const auto& specs = state.manifest.buffers;
   const auto spec = std::ranges::find(specs, buffer, &BufferSpec::name);
   if (spec == specs.end()) return {};

@@ -65,6 +65,7 @@ Status CheckSameWindow(const Manifest& manifest, const Job& saved, const Job& jo
                        bool by_length);
 
 // A loaded buffer as floats; empty if there is none with that name.
-[[nodiscard]] std::span<const float> FloatsOf(const LoadedState& state, std::string_view buffer);
+[[nodiscard]] std::span<const float> LoadedFloats(const LoadedState& state,
+                                                  std::string_view buffer);
 
 }  // namespace gaccd

@@ -26,8 +26,8 @@ struct SpeedFlag {
   std::vector<HostSpeed> hosts;  // in the order of the list
 };
 
-// kUsage, with the item: hosts without a speed, a speed that is no number from kLeastSpeed to
-// kMostSpeed, a host list that cannot be read, a host twice.
+// kUsage, with the item: hosts without a speed, a speed that is no number from kMinSpeed to
+// kMaxSpeed, a host list that cannot be read, a host twice.
 [[nodiscard]] Result<SpeedFlag> ParseSpeedFlag(std::string_view text);
 
 // Of every rank, where host_of[rank] is the name of its host. A name without a domain, on either

@@ -110,7 +110,7 @@ class Backend {
   // second part of the backward (2) of a micro-batch. Exchanges messages with the neighbour stages.
   virtual Status RunStage(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment);
   // Collective: digest of the parameters of all stages (optim/digest.h).
-  virtual Result<std::uint64_t> DigestOfStages();
+  virtual Result<std::uint64_t> DigestAllStages();
   // Collective: sums the update sum after this segment over all ranks.
   virtual Status SumOverRanks(std::int64_t segment) = 0;
   // The sums accumulated so far. Both wait for the device.

@@ -25,7 +25,7 @@ namespace gaccd {
 namespace {
 
 // Reader of this rank's values, for gathers over a pipeline.
-PipelineExchange::OwnValues ValuesOf(std::span<const float> own) {
+PipelineExchange::OwnValues ReaderOfOwnValues(std::span<const float> own) {
   return [own](std::int64_t first, std::span<float> out) {
     std::ranges::copy(own.subspan(static_cast<std::size_t>(first), out.size()), out.begin());
     return Status::Ok();
@@ -67,7 +67,7 @@ class CpuBackend final : public Backend {
     if (shards_ && from == EngineBuffer::kGradients && reduced_) {
       GACCD_RETURN_IF_ERROR(shards_->Gather(Stage(replica_->gradients())));
     }
-    if (pipeline_) return pipeline_->GatherFlat(ValuesOf(Stage(Buffer(from))), first, to);
+    if (pipeline_) return pipeline_->GatherFlat(ReaderOfOwnValues(Stage(Buffer(from))), first, to);
     std::ranges::copy(Buffer(from).subspan(static_cast<std::size_t>(first), to.size()), to.begin());
     return Status::Ok();
   }
@@ -101,7 +101,7 @@ class CpuBackend final : public Backend {
   Status RunSegment(const BatchView& batch, std::int64_t micro_batch,
                     std::int64_t segment) override;
   Status RunStage(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment) override;
-  Result<std::uint64_t> DigestOfStages() override {
+  Result<std::uint64_t> DigestAllStages() override {
     return pipeline_->SumDigests(
         DigestOf(pipeline_->Own(replica_->parameters()), pipeline_->stage().own().first));
   }
@@ -200,7 +200,7 @@ class CpuBackend final : public Backend {
 // Shards the optimiser among ranks with the same parameters. If a part would be the whole, nothing
 // is sharded.
 Status CpuBackend::DivideState(Communicator& comm, Sharding mode, const FlatLayout& layout) {
-  if (ShardGrid::Of(mode, RanksOfNodes(comm.topology())).parts() == 1) return Status::Ok();
+  if (ShardGrid::Of(mode, CountRanksByNode(comm.topology())).parts() == 1) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(shards_, ShardExchange::Make(comm, mode, layout, state_buffers_));
   const ShardPart& part = shards_->own();
   own_ = {.first = own_.first + part.first,
@@ -222,7 +222,7 @@ Status CpuBackend::CreateBuffers(const EngineOptions& options, std::span<float>*
     own_ = model_.stage()->own();
     GACCD_ASSIGN_OR_RETURN(
         pipeline_, PipelineExchange::Make(comm_, *model_.stage(), layout, layout, state_buffers_));
-    GACCD_ASSIGN_OR_RETURN(const FlatLayout of_stage, LayoutOfPart(layout, own_));
+    GACCD_ASSIGN_OR_RETURN(const FlatLayout of_stage, PartLayout(layout, own_));
     GACCD_RETURN_IF_ERROR(DivideState(pipeline_->same_stage(), options.shard, of_stage));
     GACCD_ASSIGN_OR_RETURN(stage_gradients_, HostBuffer::Allocate(bytes, "gradients"));
     *gradients = {reinterpret_cast<float*>(stage_gradients_.data()), elements};
@@ -343,7 +343,7 @@ Status CpuBackend::GatherState(std::int64_t first, std::span<float> out) {
     GACCD_RETURN_IF_ERROR(shards_->GatherState(state, 0, of_stage));
     state = of_stage;
   }
-  if (pipeline_) return pipeline_->GatherState(ValuesOf(state), first, out);
+  if (pipeline_) return pipeline_->GatherState(ReaderOfOwnValues(state), first, out);
   std::ranges::copy(state.subspan(static_cast<std::size_t>(first), out.size()), out.begin());
   return Status::Ok();
 }
@@ -351,7 +351,7 @@ Status CpuBackend::GatherState(std::int64_t first, std::span<float> out) {
 // Does not touch pages of other stages.
 void CpuBackend::CopyInStage(EngineBuffer to, std::span<const float> from) {
   const std::span<float> whole = Buffer(to);
-  for (const std::span<float> part : replica_->UsedOf(whole)) {
+  for (const std::span<float> part : replica_->UsedParts(whole)) {
     std::ranges::copy(
         from.subspan(static_cast<std::size_t>(part.data() - whole.data()), part.size()),
         part.begin());

@@ -155,7 +155,7 @@ Status CudaBackend::Measure() {
     GACCD_RETURN_IF_ERROR(shards_->GatherSquares(gradients_, control(), scratch));
   } else {
     GACCD_RETURN_IF_ERROR(
-        SquaresOfBlocks(compute, gradients_, divided().elements, control(), SquaresIn(scratch)));
+        BlockSquares(compute, gradients_, divided().elements, control(), SquaresIn(scratch)));
   }
   if (pipeline_ != nullptr) return pipeline_->Judge(control(), scratch, compute);
   return JudgeSquares(compute, divided().elements, control(), scratch);
@@ -213,7 +213,7 @@ Status CudaBackend::Encode(const BatchView& batch, std::int64_t first, float* /*
 
 Result<UpdateSums> CudaBackend::Sums() {
   cudaStream_t stream = context_->compute();
-  auto* sums = found_.as<UpdateSums>();
+  auto* sums = results_.as<UpdateSums>();
   GACCD_RETURN_IF_ERROR(CudaStatus(
       cudaMemcpyAsync(sums, &control()->sums, sizeof *sums, cudaMemcpyDeviceToHost, stream),
       "sums of an update"));
@@ -223,7 +223,7 @@ Result<UpdateSums> CudaBackend::Sums() {
 
 Status CudaBackend::SetSums(const UpdateSums& sums) {
   cudaStream_t stream = context_->compute();
-  auto* from = found_.as<UpdateSums>();
+  auto* from = results_.as<UpdateSums>();
   *from = sums;
   GACCD_RETURN_IF_ERROR(CudaStatus(
       cudaMemcpyAsync(&control()->sums, from, sizeof *from, cudaMemcpyHostToDevice, stream),
@@ -236,7 +236,7 @@ Result<Evaluation> CudaBackend::Evaluate(const BatchView& batch) {
   constexpr int kSlot = 0;
   cudaStream_t stream = context_->compute();
   GACCD_RETURN_IF_ERROR(replica_->Upload(batch, kSlot, stream));
-  auto* found = found_.as<std::byte>();
+  auto* found = results_.as<std::byte>();
   GACCD_RETURN_IF_ERROR(replica_->Evaluate(batch.size(), kSlot, found));
   GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(stream, "evaluation"));
   return replica_->ReadEvaluation(batch.size(), found);

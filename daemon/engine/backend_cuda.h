@@ -64,7 +64,7 @@ class CudaBackend final : public Backend {
   Status RunSegment(const BatchView& batch, std::int64_t micro_batch,
                     std::int64_t segment) override;
   Status RunStage(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment) override;
-  Result<std::uint64_t> DigestOfStages() override;
+  Result<std::uint64_t> DigestAllStages() override;
   Status SumOverRanks(std::int64_t segment) override;
   Result<UpdateSums> Sums() override;
   Status SetSums(const UpdateSums& sums) override;
@@ -182,7 +182,7 @@ class CudaBackend final : public Backend {
   DeviceBuffer state_;
   DeviceBuffer words_;  // an UpdateControl, followed by the control words
   DeviceBuffer norm_scratch_;
-  PinnedBuffer found_;  // copy of the results of an evaluation, or of the sums
+  PinnedBuffer results_;  // copy of the results of an evaluation, or of the sums
   std::vector<PinnedBuffer> host_memory_;
 
   std::unique_ptr<CudaReduction> reduction_;  // null: !reduces()

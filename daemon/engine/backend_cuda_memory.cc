@@ -14,10 +14,10 @@ namespace gaccd {
 namespace {
 
 // Shorter than the time after which the silence of this rank ends the other ranks.
-constexpr std::chrono::milliseconds kTimeToLeave{1'000};
+constexpr std::chrono::milliseconds kFinishLimit{1'000};
 
 // Host bytes for results copied from the GPU.
-std::int64_t FoundBytes(const CudaReplica& replica) {
+std::int64_t ResultBytes(const CudaReplica& replica) {
   return static_cast<std::int64_t>(std::max(sizeof(UpdateSums), replica.evaluation_bytes()));
 }
 
@@ -38,7 +38,7 @@ bool CudaBackend::Finish() {
       pipeline_->GiveUp(ended);
       comm_.GiveUp(ended);
     }
-    if (!DeviceWaiter::EndsWithin(stream, kTimeToLeave)) return false;
+    if (!DeviceWaiter::FinishesWithin(stream, kFinishLimit)) return false;
   }
   return true;
 }
@@ -65,7 +65,7 @@ Status CudaBackend::DivideState() {
   if (model_.stage()) {
     GACCD_ASSIGN_OR_RETURN(
         pipeline_, CudaPipeline::Make(comm_, *model_.stage(), layout, options.state_buffers));
-    GACCD_ASSIGN_OR_RETURN(const FlatLayout of_stage, LayoutOfPart(layout, divided()));
+    GACCD_ASSIGN_OR_RETURN(const FlatLayout of_stage, PartLayout(layout, divided()));
     GACCD_ASSIGN_OR_RETURN(
         shards_, CudaShards::Make(pipeline_->exchange().same_stage(), of_stage, options, waiter_));
   } else {
@@ -152,7 +152,7 @@ DeviceMemory CudaBackend::PlannedMemory(bool gradients) const {
 }
 
 EngineMemory CudaBackend::memory() const {
-  return {.host_bytes = slots_->bytes() + static_cast<std::int64_t>(found_.bytes()),
+  return {.host_bytes = slots_->bytes() + static_cast<std::int64_t>(results_.bytes()),
           .device_bytes = PlannedMemory().bytes() + context_->device_bytes(),
           .kept_bytes = replica_->kept_bytes(),
           .process_bytes = process_bytes_};
@@ -176,7 +176,7 @@ Result<EngineMemory> CudaBackend::PlanMemory(const ReplicaOptions& sizes) {
     EngineMemory all = memory();
     all.device_bytes += others.bytes() - own.bytes();
     all.kept_bytes = other->kept_bytes();
-    all.host_bytes += FoundBytes(*other) - FoundBytes(*replica_);
+    all.host_bytes += ResultBytes(*other) - ResultBytes(*replica_);
     return all;
   };
   // Kernels are prepared on operands of full size, which may not fit if the engine does not.
@@ -258,8 +258,8 @@ Status CudaBackend::PrepareReplica() {
   GACCD_ASSIGN_OR_RETURN(uploads_, BatchUploads::Create(*context_, *replica_, waiter_));
   GACCD_ASSIGN_OR_RETURN(slots_, CudaSlots::Create(options_.control_word_count));
   GACCD_ASSIGN_OR_RETURN(
-      found_,
-      PinnedBuffer::Allocate(static_cast<std::size_t>(FoundBytes(*replica_)), "evaluation"));
+      results_,
+      PinnedBuffer::Allocate(static_cast<std::size_t>(ResultBytes(*replica_)), "evaluation"));
   return Status::Ok();
 }
 

@@ -21,7 +21,7 @@ std::int64_t LastSegment(const PipelineStage& stage) {
 }  // namespace
 
 Status CudaBackend::StartPipeline() {
-  waiter_.AlsoAsk([this] { return pipeline_->Poll(); });
+  waiter_.AlsoPoll([this] { return pipeline_->Poll(); });
   GACCD_RETURN_IF_ERROR(pipeline_->CreateStreams(context_->compute()));
   const MutableBuffer one{gradients_, 1, DType::kF32, MemoryKind::kCuda};
   GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(one, one, {context_->reduce()}));
@@ -96,7 +96,7 @@ Status CudaBackend::EndStage(BatchSize size, std::int64_t micro_batch, std::int6
     GACCD_RETURN_IF_ERROR(SendMessage(which, replica_->StageMessage(which, size)));
   }
   if (segment == 0 && stage.last()) {
-    GACCD_ASSIGN_OR_RETURN(const CudaReplica::LossPlace loss, replica_->LossOf(size));
+    GACCD_ASSIGN_OR_RETURN(const CudaReplica::LossPlace loss, replica_->StepLoss(size));
     GACCD_RETURN_IF_ERROR(AddToSums(context_->compute(), control(), loss.loss_sum, loss.divisor,
                                     size.samples, /*first=*/micro_batch == 0));
   }
@@ -150,7 +150,7 @@ Result<Evaluation> CudaBackend::EvaluateStage(const BatchView& batch) {
   };
   GACCD_RETURN_IF_ERROR(
       ReceiveMessage(Message::kReceived, message(Message::kReceived), /*micro_batch=*/0));
-  auto* found = found_.as<std::byte>();
+  auto* found = results_.as<std::byte>();
   GACCD_RETURN_IF_ERROR(
       replica_->Evaluate(batch.size(), kSlot, found, pipeline_->Received(Message::kReceived, 0)));
   GACCD_RETURN_IF_ERROR(pipeline_->Release(Message::kReceived, 0));
@@ -196,7 +196,7 @@ Status CudaBackend::CopyOutStage(std::string_view what, EngineBuffer from, std::
   return state ? exchange.GatherState(own, first, to) : exchange.GatherFlat(own, first, to);
 }
 
-Result<std::uint64_t> CudaBackend::DigestOfStages() {
+Result<std::uint64_t> CudaBackend::DigestAllStages() {
   constexpr std::int64_t kPart = std::int64_t{1} << 20;  // values; even
   const ShardPart& stage = pipeline_->stage().own();
   std::vector<float> part(static_cast<std::size_t>(std::min(kPart, stage.elements)));

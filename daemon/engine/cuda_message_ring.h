@@ -41,7 +41,7 @@ class CudaMessageRing {
     return memory_.as<std::byte>() + place * bytes_;
   }
   // The place of the message of a micro-batch.
-  [[nodiscard]] std::int64_t PlaceOf(std::int64_t micro_batch) const {
+  [[nodiscard]] std::int64_t RingPlace(std::int64_t micro_batch) const {
     return free_.empty() ? 0 : micro_batch % places();
   }
 

@@ -18,11 +18,11 @@ Result<bool> DeviceWaiter::Happened(const CudaEvent& event, std::string_view wha
 
 Status DeviceWaiter::Wait(const CudaEvent& event, std::string_view what) {
   // Yield during a short wait, which costs no sleep; sleep during a long one, which frees the core.
-  constexpr int kPolite = 200;
+  constexpr int kYieldPolls = 200;
   for (int asked = 0;; ++asked) {
     GACCD_ASSIGN_OR_RETURN(const bool happened, Happened(event, what));
     if (happened) return Status::Ok();
-    if (asked < kPolite) {
+    if (asked < kYieldPolls) {
       std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -38,7 +38,7 @@ Status DeviceWaiter::WaitForStream(cudaStream_t stream, std::string_view what) {
   return Wait(mark_, what);
 }
 
-bool DeviceWaiter::EndsWithin(cudaStream_t stream, std::chrono::milliseconds limit) {
+bool DeviceWaiter::FinishesWithin(cudaStream_t stream, std::chrono::milliseconds limit) {
   using Clock = std::chrono::steady_clock;
   for (const Clock::time_point end = Clock::now() + limit;;) {
     const cudaError_t answer = cudaStreamQuery(stream);

@@ -17,7 +17,7 @@ class DeviceWaiter {
   explicit DeviceWaiter(Communicator& comm) : comm_(comm) {}
   // Also polls `poll`, for other communicators. It must stay valid until the last call of the
   // functions below.
-  void AlsoAsk(std::function<Status()> poll) { also_ = std::move(poll); }
+  void AlsoPoll(std::function<Status()> poll) { also_ = std::move(poll); }
 
   // Whether `event` has happened. Returns errors of the device and of the communicator: data of an
   // aborted collective are not a result.
@@ -26,7 +26,7 @@ class DeviceWaiter {
   // Waits until everything enqueued on `stream` so far is done.
   Status WaitForStream(cudaStream_t stream, std::string_view what);
   // Whether all work on `stream` ends within `limit`. An error of the device counts as the end.
-  static bool EndsWithin(cudaStream_t stream, std::chrono::milliseconds limit);
+  static bool FinishesWithin(cudaStream_t stream, std::chrono::milliseconds limit);
 
  private:
   Communicator& comm_;

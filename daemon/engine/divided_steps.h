@@ -4,7 +4,7 @@
 // rounding, and other ranks are not involved. The smaller size is kept. Used by one thread.
 //
 // The shortage ends the run if parts would compute something else (statistics over a micro-batch or
-// over the update, a loss or collective operations over several micro-batches), after kMostRetries
+// over the update, a loss or collective operations over several micro-batches), after kMaxRetries
 // retries, or with one sample left.
 #pragma once
 
@@ -37,7 +37,7 @@ struct AllocationRetry {
 
 class DividedSteps {
  public:
-  static constexpr std::size_t kMostRetries = 3;
+  static constexpr std::size_t kMaxRetries = 3;
 
   // planned: the sizes that `backend` was made for. refuses: EngineChoice::refuses_memory. `model`
   // and `backend` must outlive this.

@@ -1,8 +1,8 @@
-// Engine: one rank's device with everything that an update needs: model, gradients, reduction,
-// optimiser. RunUpdate() calls the phases in order. This file defines each phase for all devices;
-// the device-specific part is a Backend. On a CPU a phase is done when the call returns. On a GPU
-// it is enqueued and its result is returned one update later (or before the next one, with
-// tolerate_nonfinite): the host does not wait inside an update.
+// Engine: one rank's model, gradients, reduction and optimiser on its device. RunUpdate() calls the
+// phases in order. This file defines each phase; the device-specific part is a Backend. On a CPU a
+// phase is done when the call returns. On a GPU it is enqueued and its result is returned one
+// update later (or before the next one, with tolerate_nonfinite): the host does not wait in an
+// update.
 //
 // Divisor: the loss of an update is the sum over its predictions divided by D, their number or the
 // sum of their weights over all ranks and micro-steps. Predictions without a label are not counted.
@@ -12,13 +12,11 @@
 //
 // Sharded optimiser (EngineOptions::shard): every rank keeps the state and the averages of its own
 // part of the parameters. Gradients are reduced and scattered, each rank updates its part, and the
-// parameters are gathered. The result is bit-identical to an unsharded update if the sums of the
-// communicator are. Measure(), Optimize() and functions marked "sharded: collective" communicate
-// too.
+// parameters are gathered. Results are bit-identical to unsharded ones if the communicator's sums
+// are. MeasureGradient(), Optimize() and functions marked "sharded: collective" communicate too.
 //
-// Used by the thread that made it. A phase called out of order returns kInternal. After an error
-// only the destructor may be called; after an error of TakeResult() also Probe() and functions that
-// read buffers.
+// Used by the thread that made it. A phase called out of order is kInternal. After an error only
+// the destructor may be called; after one of TakeResult() also Probe() and reads of buffers.
 #pragma once
 
 #include <array>
@@ -77,8 +75,7 @@ struct UpdateResult {
 
 class Engine final {
  public:
-  // `backend` must be made from the same communicator, model and options; the first two must
-  // outlive the engine. See MakeEngine().
+  // `backend` is made from the same arguments; `comm` and `model` must outlive the engine.
   Engine(Communicator& comm, const Model& model, const EngineOptions& options, BackendPtr backend);
 
   [[nodiscard]] std::string_view device() const { return backend_->device(); }  // "cpu", "cuda"
@@ -132,14 +129,12 @@ class Engine final {
   // `segment` is not the next one.
   Status RunSegment(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment);
   Status SumOverUpdate();
-  // Replaces MicroStep() in a pipeline stage. segment: PipelineAction::Kind. Exchanges messages
-  // with the neighbour stages.
+  // Replaces MicroStep() in a pipeline stage. segment: PipelineAction::Kind.
   Status RunStage(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment);
-  // For a checkpoint inside an update: what this rank has counted so far. The accumulators are
+  // For a checkpoint inside an update: the counts of this rank. The accumulators are
   // Read(kGradients). Waits for the device. REQUIRES: the update was not reduced.
   Result<WindowShare> Window();
-  // Restores Window() and the accumulators after Begin(), replacing what this update has computed
-  // so far.
+  // Restores Window() and the accumulators. REQUIRES: Begin() was called.
   Status SetWindow(std::span<const float> gradients, const WindowShare& share);
   // 2. Sums gradients, losses and counts over all ranks. Collective.
   Status Reduce();
@@ -173,8 +168,7 @@ class Engine final {
   // contrastive loss the other samples of the micro-batch are the negatives. REQUIRES: all results
   // were taken, or were kNoRequeue.
   Result<double> Probe(const BatchView& batch);
-  // Whether a micro-batch can be computed without the others: the model has neither collectives nor
-  // sums over the update and is not a pipeline stage.
+  // Whether a micro-batch can be computed without the others.
   [[nodiscard]] bool can_probe() const {
     return !model_.has_collectives() && model_.update_sums() == 0 && !model_.stage();
   }
@@ -228,7 +222,7 @@ class Engine final {
   Status ContrastiveLossOver(Communicator& comm);
   Status Accumulate(const BatchView& batch, StepPlace place);
   Status Verdict(const InFlight& update);
-  Result<UpdateResult> ResultOf(const InFlight& update);
+  Result<UpdateResult> MakeResult(const InFlight& update);
 
   Communicator& comm_;
   const Model& model_;

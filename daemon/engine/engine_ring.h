@@ -14,7 +14,7 @@ class EngineRing {
  public:
   // Every call must be for the same engine and the same size. Engine and ring must outlive the
   // result.
-  RingMemory MemoryOf(Engine& engine) {
+  RingMemory MemoryFor(Engine& engine) {
     return [this, &engine](std::size_t bytes) -> Result<std::byte*> {
       if (!memory_) {
         GACCD_ASSIGN_OR_RETURN(memory_, engine.HostMemory(bytes));

@@ -237,7 +237,7 @@ Result<std::optional<UpdateResult>> Engine::TakeResult(bool wait) {
     GACCD_RETURN_IF_ERROR(backend_->SetInputs(update.slot));
     return verdict;
   }
-  GACCD_ASSIGN_OR_RETURN(const UpdateResult result, ResultOf(update));
+  GACCD_ASSIGN_OR_RETURN(const UpdateResult result, MakeResult(update));
   oldest_ = (oldest_ + 1) % updates_.size();
   --count_;
   return std::optional(result);
@@ -264,7 +264,7 @@ Status Engine::Verdict(const InFlight& update) {
                  verdict.finite, ", loss sum ", sums.loss, ", gradient norm ", verdict.norm)};
 }
 
-Result<UpdateResult> Engine::ResultOf(const InFlight& update) {
+Result<UpdateResult> Engine::MakeResult(const InFlight& update) {
   const UpdateControl& page = *update.slot.page;
   UpdateResult result{.samples = update.settings.samples,
                       .divisor = page.sums.divisor,

@@ -30,7 +30,7 @@ Result<std::unique_ptr<CudaPipeline>> CudaPipeline::Make(Communicator& comm,
                                                          const PipelineStage& stage,
                                                          const FlatLayout& layout,
                                                          std::int64_t state_buffers) {
-  std::unique_ptr<CudaPipeline> made(new CudaPipeline(stage, PlacesOfStage(layout, stage)));
+  std::unique_ptr<CudaPipeline> made(new CudaPipeline(stage, StagePlaces(layout, stage)));
   GACCD_ASSIGN_OR_RETURN(made->exchange_,
                          PipelineExchange::Make(comm, stage, layout, made->places_, state_buffers));
   GACCD_ASSIGN_OR_RETURN(made->links_, MakeChainLinks(made->exchange_->pipeline()));
@@ -78,17 +78,17 @@ Result<const void*> CudaPipeline::Receive(Message which, const ConstBuffer& valu
                                           std::int64_t micro_batch) {
   auto& ring = Ring(which);
   if (!ring || value.count == 0) return static_cast<const void*>(nullptr);
-  return ring->Receive(value, ring->PlaceOf(micro_batch));
+  return ring->Receive(value, ring->RingPlace(micro_batch));
 }
 
 const void* CudaPipeline::Received(Message which, std::int64_t micro_batch) const {
   const auto& ring = Ring(which);
-  return ring ? ring->At(ring->PlaceOf(micro_batch)) : nullptr;
+  return ring ? ring->At(ring->RingPlace(micro_batch)) : nullptr;
 }
 
 Status CudaPipeline::Release(Message which, std::int64_t micro_batch) {
   auto& ring = Ring(which);
-  return ring ? ring->Release(ring->PlaceOf(micro_batch)) : Status::Ok();
+  return ring ? ring->Release(ring->RingPlace(micro_batch)) : Status::Ok();
 }
 
 Status CudaPipeline::Send(Message which, const ConstBuffer& value) {

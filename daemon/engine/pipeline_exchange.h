@@ -30,7 +30,7 @@ namespace gaccd {
 class PipelineExchange {
  public:
   // Collective. places: the entries of `layout` in the whole buffers of this rank: those of the
-  // layout on a CPU, PlacesOfStage() on a GPU. kConfig: the size of `comm` is not a multiple of the
+  // layout on a CPU, StagePlaces() on a GPU. kConfig: the size of `comm` is not a multiple of the
   // number of stages. All arguments must outlive this.
   static Result<std::unique_ptr<PipelineExchange>> Make(Communicator& comm,
                                                         const PipelineStage& stage,

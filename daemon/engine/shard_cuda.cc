@@ -9,7 +9,7 @@ namespace gaccd {
 Result<std::unique_ptr<CudaShards>> CudaShards::Make(Communicator& comm, const FlatLayout& layout,
                                                      const Options& options, DeviceWaiter& waiter) {
   std::unique_ptr<CudaShards> made;
-  if (ShardGrid::Of(options.mode, RanksOfNodes(comm.topology())).parts() == 1) return made;
+  if (ShardGrid::Of(options.mode, CountRanksByNode(comm.topology())).parts() == 1) return made;
   made.reset(new CudaShards(layout, options, waiter));
   auto exchange =
       ShardExchange::Make(comm, options.mode, layout, options.state_buffers, MemoryKind::kCuda);
@@ -53,8 +53,8 @@ Status CudaShards::GatherSquares(const float* gradients, const UpdateControl* co
                                  void* scratch) {
   const std::span<double> squares = {SquaresIn(scratch),
                                      static_cast<std::size_t>(exchange_->blocks())};
-  GACCD_RETURN_IF_ERROR(SquaresOfBlocks(compute_, gradients + own().first, own().elements, control,
-                                        exchange_->OwnSquares(squares).data()));
+  GACCD_RETURN_IF_ERROR(BlockSquares(compute_, gradients + own().first, own().elements, control,
+                                     exchange_->OwnSquares(squares).data()));
   GACCD_RETURN_IF_ERROR(BeforeCollective("squares of the own part"));
   return exchange_->GatherSquares(squares, {compute_});
 }

@@ -44,7 +44,7 @@ class CudaShards {
 
   // Gathers all parts of parameters or gradients, layout.size() elements, from their owners.
   Status Gather(float* whole);
-  // SquaresOfBlocks() of the whole gradient, of which every rank has one part. scratch: as for
+  // BlockSquares() of the whole gradient, of which every rank has one part. scratch: as for
   // MeasureGradient().
   Status GatherSquares(const float* gradients, const UpdateControl* control, void* scratch);
 

@@ -31,7 +31,7 @@
 namespace gaccd {
 
 // Number of ranks of each node.
-[[nodiscard]] std::vector<int> RanksOfNodes(const Topology& topology);
+[[nodiscard]] std::vector<int> CountRanksByNode(const Topology& topology);
 
 class ShardExchange {
  public:
@@ -91,10 +91,9 @@ class ShardExchange {
   [[nodiscard]] bool owns_lane() const { return lane_ < grid_.lanes; }
   // by_part: a count for each part. Returns the counts of the own lane, or the sums for all lanes,
   // by rank of lanes_.
-  [[nodiscard]] std::span<const std::int64_t> CountsOfOwnLane(
+  [[nodiscard]] std::span<const std::int64_t> OwnLaneCounts(
       std::span<const std::int64_t> by_part) const;
-  [[nodiscard]] std::vector<std::int64_t> CountsOfLanes(
-      std::span<const std::int64_t> by_part) const;
+  [[nodiscard]] std::vector<std::int64_t> LaneCounts(std::span<const std::int64_t> by_part) const;
   // The same for values: counts has the number of values of each part, whole all values.
   template <typename T>
   [[nodiscard]] std::span<T> OwnLane(std::span<T> whole,

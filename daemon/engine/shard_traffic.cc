@@ -46,19 +46,19 @@ std::int64_t BetweenNodesOfParts(const FlatLayout& layout, std::span<const int> 
 
 }  // namespace
 
-CommTraffic TrafficOfSum(std::int64_t bytes, std::span<const int> ranks_of_nodes) {
+CommTraffic SumTraffic(std::int64_t bytes, std::span<const int> ranks_of_nodes) {
   const std::int64_t world = std::reduce(ranks_of_nodes.begin(), ranks_of_nodes.end());
   return {.sent = 2 * (world - 1) * bytes,
           .between_nodes = 2 * (std::ssize(ranks_of_nodes) - 1) * bytes};
 }
 
-CommTraffic TrafficOfUpdate(Sharding mode, const FlatLayout& layout,
-                            std::span<const int> ranks_of_nodes) {
+CommTraffic UpdateTraffic(Sharding mode, const FlatLayout& layout,
+                          std::span<const int> ranks_of_nodes) {
   if (ShardGrid::Of(mode, ranks_of_nodes).parts() == 1) {
-    return TrafficOfSum(UnpaddedBytes(layout), ranks_of_nodes);
+    return SumTraffic(UnpaddedBytes(layout), ranks_of_nodes);
   }
   const auto [parameters, squares] = SizesOf(layout);
-  const CommTraffic sum = TrafficOfSum(parameters, ranks_of_nodes);
+  const CommTraffic sum = SumTraffic(parameters, ranks_of_nodes);
   const std::int64_t world = std::reduce(ranks_of_nodes.begin(), ranks_of_nodes.end());
   const std::int64_t nodes = std::ssize(ranks_of_nodes);
   const std::int64_t both = 2 * parameters + squares;

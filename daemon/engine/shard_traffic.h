@@ -20,10 +20,10 @@ namespace gaccd {
 
 // Sum over all ranks, without the message of losses and counts. ranks_of_nodes: number of ranks of
 // each node; the ranks of a node are consecutive.
-[[nodiscard]] CommTraffic TrafficOfUpdate(Sharding mode, const FlatLayout& layout,
-                                          std::span<const int> ranks_of_nodes);
+[[nodiscard]] CommTraffic UpdateTraffic(Sharding mode, const FlatLayout& layout,
+                                        std::span<const int> ranks_of_nodes);
 
 // Traffic of an all-reduce of this many bytes.
-[[nodiscard]] CommTraffic TrafficOfSum(std::int64_t bytes, std::span<const int> ranks_of_nodes);
+[[nodiscard]] CommTraffic SumTraffic(std::int64_t bytes, std::span<const int> ranks_of_nodes);
 
 }  // namespace gaccd

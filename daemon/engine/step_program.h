@@ -47,9 +47,9 @@ struct StepProgram {
   // to be reduced has been computed.
   std::int64_t computed = 0;
   // true: an interrupted update resumes from its position and live buffers; false: it restarts.
-  bool continues = true;
+  bool resumable = true;
   // false: it cannot be interrupted, as the ranks are at different positions
-  bool can_be_left = true;
+  bool interruptible = true;
   int passes = 1;  // how often its micro-batches are read
 
   [[nodiscard]] bool is_first(const Instruction& instruction) const {
@@ -81,11 +81,11 @@ struct StepProgram {
 
 // For one pipeline stage: its forwards and backwards in the order of the schedule. The lists of the
 // stages differ before the reduction, so the update cannot be interrupted.
-[[nodiscard]] StepProgram StageOfPipeline(const Plan& plan, PipelineSchedule schedule,
-                                          std::int64_t stages, std::int64_t stage);
+[[nodiscard]] StepProgram PipelineStageProgram(const Plan& plan, PipelineSchedule schedule,
+                                               std::int64_t stages, std::int64_t stage);
 
 using ProgramGenerator = std::function<StepProgram(const Plan& plan)>;
 // The generator for a job with this loss and a model with `update_sums` sums over the update.
-[[nodiscard]] ProgramGenerator GeneratorOf(LossKind loss, std::int64_t update_sums);
+[[nodiscard]] ProgramGenerator SelectProgramGenerator(LossKind loss, std::int64_t update_sums);
 
 }  // namespace gaccd

@@ -30,8 +30,8 @@ struct Adagrad {
   static constexpr int kStates = 1;
 
   static Status Check(const AdagradSpec& spec);
-  static AdagradFactors FactorsOf(const AdagradSpec& spec, const OptimizerGroup& group, double lr,
-                                  std::int64_t update);
+  static AdagradFactors MakeFactors(const AdagradSpec& spec, const OptimizerGroup& group, double lr,
+                                    std::int64_t update);
   GACCD_HOST_DEVICE static void Update(const AdagradFactors& f, float gradient, float* param,
                                        float* sum) {
     const float d = gradient * f.gradient_scale + f.weight_decay * *param;

@@ -36,8 +36,8 @@ struct AdamW {
   static constexpr int kStates = 2;
 
   static Status Check(const AdamWSpec& spec);
-  static AdamWFactors FactorsOf(const AdamWSpec& spec, const OptimizerGroup& group, double lr,
-                                std::int64_t update);
+  static AdamWFactors MakeFactors(const AdamWSpec& spec, const OptimizerGroup& group, double lr,
+                                  std::int64_t update);
   GACCD_HOST_DEVICE static void Update(const AdamWFactors& f, float gradient, float* param,
                                        float* first, float* second) {
     const float g = gradient * f.gradient_scale;

@@ -139,8 +139,8 @@ double* SquaresIn(void* scratch) {
   return reinterpret_cast<double*>(static_cast<char*>(scratch) + GridSums::kBytes);
 }
 
-Status SquaresOfBlocks(cudaStream_t stream, const float* gradient, std::int64_t elements,
-                       const UpdateControl* control, double* squares) {
+Status BlockSquares(cudaStream_t stream, const float* gradient, std::int64_t elements,
+                    const UpdateControl* control, double* squares) {
   if (elements == 0) return Status::Ok();
   return Launch(SquaresKernel, {BlocksFor(BlocksOf(elements), kWarps), kThreads}, stream,
                 "squares of the gradient", gradient, elements, control, squares);
@@ -163,7 +163,7 @@ Status JudgeParts(cudaStream_t stream, const double* squares, int parts, UpdateC
 
 Status MeasureGradient(cudaStream_t stream, const float* gradient, std::int64_t elements,
                        UpdateControl* control, void* scratch) {
-  GACCD_RETURN_IF_ERROR(SquaresOfBlocks(stream, gradient, elements, control, SquaresIn(scratch)));
+  GACCD_RETURN_IF_ERROR(BlockSquares(stream, gradient, elements, control, SquaresIn(scratch)));
   return JudgeSquares(stream, elements, control, scratch);
 }
 

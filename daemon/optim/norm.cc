@@ -50,7 +50,7 @@ double SumOfSquares(std::span<const float> gradient) {
   return sum;
 }
 
-void SquaresOfBlocks(std::span<const float> gradient, std::span<double> sums) {
+void BlockSquares(std::span<const float> gradient, std::span<double> sums) {
   auto next = sums.begin();
   ForBlocks(gradient, [&](double of_block) { *next++ = of_block; });
 }

@@ -12,7 +12,7 @@ namespace gaccd {
 
 // The same in two steps, so that ranks can share the work: sums of each block (the last may be
 // shorter), then SumInOrder() of the sums of all blocks. REQUIRES: one element of `sums` per block.
-void SquaresOfBlocks(std::span<const float> gradient, std::span<double> sums);
+void BlockSquares(std::span<const float> gradient, std::span<double> sums);
 [[nodiscard]] double SumInOrder(std::span<const double> sums);
 
 }  // namespace gaccd

@@ -75,7 +75,7 @@ __device__ inline void TellOverflow(const float (&parameters)[kWidth], UpdateCon
 }
 
 template <typename Rule>
-__device__ inline typename Rule::Factors FactorsOf(const UpdateControl& control, int group) {
+__device__ inline typename Rule::Factors MakeFactors(const UpdateControl& control, int group) {
   typename Rule::Factors f;
   memcpy(&f, &control.inputs.factors[group], sizeof f);
   f.gradient_scale = control.verdict.gradient_scale;
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kStepThreads)
   LoadPart(gradient, part, g);
   if constexpr (Rule::kStates > 0) LoadPart(first, StateOf(part), m);
   if constexpr (Rule::kStates > 1) LoadPart(second, StateOf(part), s);
-  const auto f = FactorsOf<Rule>(*control, part.group);
+  const auto f = MakeFactors<Rule>(*control, part.group);
   if (control->verdict.idle != 0) return;
 #pragma unroll
   for (int v = 0; v < kWidth; ++v) {

@@ -41,8 +41,8 @@ Status MeasureGradient(cudaStream_t stream, const float* gradient, std::int64_t 
 // The same in two steps, so that ranks can share the first: the result does not depend on how they
 // divide the blocks. The sums are NaN after a step that made a parameter non-finite
 // (control->overflowed), which only its owner knows.
-Status SquaresOfBlocks(cudaStream_t stream, const float* gradient, std::int64_t elements,
-                       const UpdateControl* control, double* squares);
+Status BlockSquares(cudaStream_t stream, const float* gradient, std::int64_t elements,
+                    const UpdateControl* control, double* squares);
 // Computes the verdict from the sums of all blocks, which are at SquaresIn(scratch). elements: of
 // the whole gradient.
 Status JudgeSquares(cudaStream_t stream, std::int64_t elements, UpdateControl* control,

@@ -3,7 +3,7 @@
 //   Spec, Factors     settings; the floats that the formula needs for one update of a group
 //   kName, kStates    "adamw"; number of state floats per parameter
 //   Check             validates a Spec: kConfig with the offending value
-//   FactorsOf         factors for update 1, 2, ... and its learning rate; gradient_scale 1
+//   MakeFactors         factors for update 1, 2, ... and its learning rate; gradient_scale 1
 //   Update, Loop      the formula, without calls of std:: (state after `param`); a loop over n
 //                     parameters, with SIMD clones, compiled as CMakeLists.txt says
 #pragma once

@@ -32,8 +32,8 @@ struct Sgd {
   static constexpr std::string_view kName = "sgd";
 
   static Status Check(const SgdSpec& spec);
-  static SgdFactors FactorsOf(const SgdSpec& spec, const OptimizerGroup& group, double lr,
-                              std::int64_t update);
+  static SgdFactors MakeFactors(const SgdSpec& spec, const OptimizerGroup& group, double lr,
+                                std::int64_t update);
 };
 
 struct PlainSgd : Sgd {

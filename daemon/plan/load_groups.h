@@ -13,8 +13,8 @@ namespace gaccd {
 struct LoadGroup {
   std::int64_t samples = 0;
   std::int64_t ranks = 0;
-  double least_speed = 1;  // minimum over these ranks
-  double most_speed = 1;
+  double min_speed = 1;  // minimum over these ranks
+  double max_speed = 1;
 };
 
 // In descending order of load. One or two groups unless plan.uneven().

@@ -74,7 +74,7 @@ class Plan {
  public:
   // kUsage: a count < 1 (reference_batch: < 0). kConfig: a product exceeds 63 bits, the number of
   // ranks is not a multiple of the stages, the number of speeds is not that of the ranks,
-  // CheckSpeeds() fails, or the batch exceeds kMostSamplesBySpeed. The message contains the field
+  // CheckSpeeds() fails, or the batch exceeds kMaxSamplesBySpeed. The message contains the field
   // and its value. Equal speeds are the same as no speeds.
   static Result<Plan> Make(const PlanRequest& request);
 
@@ -118,7 +118,7 @@ class Plan {
   [[nodiscard]] std::int64_t Offset(std::int64_t rank) const;
   [[nodiscard]] std::int64_t MicroBatch(std::int64_t rank, std::int64_t step) const;
   // Samples of its first `steps` micro-steps; at most all of them.
-  [[nodiscard]] std::int64_t SamplesOfFirst(std::int64_t rank, std::int64_t steps) const;
+  [[nodiscard]] std::int64_t SamplesInFirst(std::int64_t rank, std::int64_t steps) const;
   // The number of non-empty micro-steps for this load, and of this rank; they come first.
   // MicroBatchSizes: their sizes, at most two.
   [[nodiscard]] std::int64_t StepsFor(std::int64_t load) const;
@@ -143,7 +143,9 @@ class Plan {
   Status SplitUnevenly();
   // pipeline: index; of a rank if stages is 1.
   [[nodiscard]] std::int64_t EvenOffset(std::int64_t pipeline) const;
-  [[nodiscard]] std::int64_t PipelineOf(std::int64_t rank) const { return rank / request_.stages; }
+  [[nodiscard]] std::int64_t PipelineIndex(std::int64_t rank) const {
+    return rank / request_.stages;
+  }
 
   PlanRequest request_;
   std::int64_t world_ = 0;

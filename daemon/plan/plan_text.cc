@@ -106,8 +106,8 @@ std::string RankLine(const Plan& plan, const LoadGroup& group, std::size_t width
   const std::string_view takers = plan.stages() > 1 ? " pipeline" : " rank";
   std::string text = StrCat(Right(StrCat(group.ranks), width), takers, group.ranks == 1 ? "" : "s");
   if (plan.uneven()) {
-    text += StrCat(" of speed ", group.least_speed);
-    if (group.most_speed > group.least_speed) text += StrCat(" to ", group.most_speed);
+    text += StrCat(" of speed ", group.min_speed);
+    if (group.max_speed > group.min_speed) text += StrCat(" to ", group.max_speed);
   }
   text += group.ranks == 1 ? " takes " : " take ";
   if (group.samples == 0) return PlanField("", text + "none");
@@ -120,10 +120,10 @@ std::string RankLine(const Plan& plan, const LoadGroup& group, std::size_t width
 
 // With measured speeds nearly every rank has its own load: only the largest are shown.
 std::string RankLines(const Plan& plan) {
-  constexpr std::size_t kMostLines = 6;
+  constexpr std::size_t kMaxLines = 6;
   std::vector<LoadGroup> groups = LoadGroups(plan);
   for (LoadGroup& group : groups) group.ranks /= plan.stages();
-  const std::size_t shown = std::min(groups.size(), kMostLines);
+  const std::size_t shown = std::min(groups.size(), kMaxLines);
   std::int64_t most = 0;
   std::int64_t others = plan.pipelines();
   for (const LoadGroup& group : std::span(groups).first(shown)) {

@@ -20,21 +20,21 @@
 
 namespace gaccd {
 
-inline constexpr double kLeastSpeed = 1e-6;
-inline constexpr double kMostSpeed = 1e6;
+inline constexpr double kMinSpeed = 1e-6;
+inline constexpr double kMaxSpeed = 1e6;
 // Integers up to here are exact as doubles.
-inline constexpr std::int64_t kMostSamplesBySpeed = std::int64_t{1} << 53;
+inline constexpr std::int64_t kMaxSamplesBySpeed = std::int64_t{1} << 53;
 
 struct SpeedSplit {
   std::vector<std::int64_t> loads;  // by rank; some may be 0
   std::int64_t micro_steps = 1;     // the same for every rank
 };
 
-// kConfig, with the rank and the value, for a speed that is not in [kLeastSpeed, kMostSpeed].
+// kConfig, with the rank and the value, for a speed that is not in [kMinSpeed, kMaxSpeed].
 [[nodiscard]] Status CheckSpeeds(std::span<const double> speeds);
 
 // speeds: by rank. REQUIRES: CheckSpeeds(speeds), at least one, 1 <= samples <=
-// kMostSamplesBySpeed, micro_batch >= 1.
+// kMaxSamplesBySpeed, micro_batch >= 1.
 [[nodiscard]] SpeedSplit SplitBySpeed(std::span<const double> speeds, std::int64_t samples,
                                       std::int64_t micro_batch);
 

@@ -22,7 +22,7 @@ struct BoundInput {
 
 // Index of an input in a batch on a device: its tensors, then the ids, then the position. REQUIRES:
 // not kUpdate.
-[[nodiscard]] std::size_t PlaceOf(const BoundInput& input, const SampleSpec& sample);
+[[nodiscard]] std::size_t InputIndex(const BoundInput& input, const SampleSpec& sample);
 
 // kInternal, with the name, if the samples have no such input.
 Result<std::vector<BoundInput>> BindByName(std::span<const nn::GraphInput> inputs,

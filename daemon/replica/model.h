@@ -219,8 +219,8 @@ class Model {
   Status CountCollectives();
   // Indices of the block ends, in their order, at which a pipeline can cut the model.
   [[nodiscard]] Result<std::vector<std::size_t>> PlacesToCut() const;
-  [[nodiscard]] StageCuts CutsOf(std::span<const ValueId> block_ends,
-                                 std::optional<ValueId> seed) const;
+  [[nodiscard]] StageCuts MakeCuts(std::span<const ValueId> block_ends,
+                                   std::optional<ValueId> seed) const;
   Status CutToStage(const std::vector<std::optional<ValueId>>& gradients,
                     TrainingGraph* training) const;
   Status CutToStage(std::span<const ValueId> block_ends, EvaluationGraph* evaluation) const;

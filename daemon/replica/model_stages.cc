@@ -11,8 +11,8 @@ namespace gaccd {
 namespace {
 
 // By block end: the node that computes it, looking through views; none if it is an input.
-std::vector<std::optional<std::size_t>> MakersOf(const Graph& graph,
-                                                 std::span<const ValueId> block_ends) {
+std::vector<std::optional<std::size_t>> FindProducers(const Graph& graph,
+                                                      std::span<const ValueId> block_ends) {
   std::vector<std::optional<std::size_t>> makers(block_ends.size());
   bool computes = false;
   for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
@@ -41,8 +41,8 @@ Result<std::vector<std::size_t>> Model::PlacesToCut() const {
                          RecordForward(training, For::kTraining, {1}, Precision::kF32));
   GACCD_ASSIGN_OR_RETURN(const Forward evaluated,
                          RecordForward(evaluation, For::kEvaluation, {1}, Precision::kF32));
-  const auto in_training = MakersOf(training, trained.block_ends);
-  const auto in_evaluation = MakersOf(evaluation, evaluated.block_ends);
+  const auto in_training = FindProducers(training, trained.block_ends);
+  const auto in_evaluation = FindProducers(evaluation, evaluated.block_ends);
   std::vector<std::size_t> places;
   for (std::size_t end = 0; end < in_training.size(); ++end) {
     if (!in_training[end] || !in_evaluation[end]) continue;
@@ -61,7 +61,7 @@ Result<std::vector<double>> Model::BlockFlops() const {
   Graph graph;
   GACCD_ASSIGN_OR_RETURN(const Forward forward,
                          RecordForward(graph, For::kTraining, {1}, Precision::kF32));
-  const auto makers = MakersOf(graph, forward.block_ends);
+  const auto makers = FindProducers(graph, forward.block_ends);
   std::vector<double> flops(places.size() + 1);
   std::size_t block = 0;
   for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
@@ -71,7 +71,7 @@ Result<std::vector<double>> Model::BlockFlops() const {
   return flops;
 }
 
-StageCuts Model::CutsOf(std::span<const ValueId> block_ends, std::optional<ValueId> seed) const {
+StageCuts Model::MakeCuts(std::span<const ValueId> block_ends, std::optional<ValueId> seed) const {
   StageCuts cuts{.values = {}, .seed = seed};
   std::int64_t before = 0;
   for (std::size_t s = 0; s + 1 < stage_->stages(); ++s) {
@@ -104,7 +104,7 @@ Status Model::SetStage(std::vector<std::int64_t> blocks, std::size_t stage, bool
   }
   stage_ = PipelineStage{.stage = stage, .blocks = blocks};
   GACCD_ASSIGN_OR_RETURN(const auto users,
-                         ParametersOfStages(graph, CutsOf(forward.block_ends, std::nullopt)));
+                         FindStageParameters(graph, MakeCuts(forward.block_ends, std::nullopt)));
   GACCD_ASSIGN_OR_RETURN(stage_, DivideParameters(layout_, users, std::move(blocks), stage));
   stage_->divides_backward = divide_backward;
   return RecordTraining({1}).status();
@@ -112,7 +112,7 @@ Status Model::SetStage(std::vector<std::int64_t> blocks, std::size_t stage, bool
 
 Status Model::CutToStage(const std::vector<std::optional<ValueId>>& gradients,
                          TrainingGraph* training) const {
-  StageCuts cuts = CutsOf(training->block_ends, training->weight);
+  StageCuts cuts = MakeCuts(training->block_ends, training->weight);
   for (std::size_t s = 0; s < cuts.values.size(); ++s) {
     const std::optional<ValueId>& gradient = gradients[Index(cuts.values[s])];
     if (!gradient) {
@@ -134,7 +134,7 @@ Status Model::CutToStage(const std::vector<std::optional<ValueId>>& gradients,
 Status Model::CutToStage(std::span<const ValueId> block_ends, EvaluationGraph* evaluation) const {
   Graph& graph = evaluation->graph;
   GACCD_ASSIGN_OR_RETURN(evaluation->ends,
-                         CutStage(CutsOf(block_ends, std::nullopt), stage_->stage, &graph));
+                         CutStage(MakeCuts(block_ends, std::nullopt), stage_->stage, &graph));
   if (stage_->last()) return Status::Ok();
   evaluation->loss_sum.reset();
   evaluation->divisor.reset();

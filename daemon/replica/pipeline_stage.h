@@ -37,7 +37,7 @@ struct PipelineStage {
   [[nodiscard]] const ShardPart& own() const { return parts[stage]; }
 };
 
-// users: the parameters of each stage (ParametersOfStages()). A parameter that no stage uses
+// users: the parameters of each stage (FindStageParameters()). A parameter that no stage uses
 // belongs to the stage of the parameter before it. kConfig if the parts would not be contiguous.
 Result<PipelineStage> DivideParameters(const FlatLayout& layout,
                                        const std::vector<std::vector<std::size_t>>& users,
@@ -46,6 +46,6 @@ Result<PipelineStage> DivideParameters(const FlatLayout& layout,
 // A layout for buffers that contain only what a stage uses, as on a GPU, where unused memory is
 // allocated too: the own part from element 0 on, then the used parameters of other stages. Unused
 // entries are at the end.
-[[nodiscard]] FlatLayout PlacesOfStage(const FlatLayout& layout, const PipelineStage& stage);
+[[nodiscard]] FlatLayout StagePlaces(const FlatLayout& layout, const PipelineStage& stage);
 
 }  // namespace gaccd

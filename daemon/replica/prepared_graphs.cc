@@ -132,7 +132,7 @@ std::vector<std::int64_t> PreparedGraphs::InputBytes(const SampleSpec& sample) c
     for (const auto& [size, graph] : graphs) {
       for (const BoundInput& input : graph.inputs) {
         if (input.from == BoundInput::From::kUpdate) continue;  // in memory of the caller
-        is_read[PlaceOf(input, sample)] = true;
+        is_read[InputIndex(input, sample)] = true;
       }
       for (std::size_t i = 0; i < bytes.size(); ++i) {
         const std::int64_t needed = i < tensors

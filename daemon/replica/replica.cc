@@ -61,7 +61,7 @@ Status Replica::PrepareGraphs() {
   if (model_.stage()) kept = options_.in_flight * graphs_.kept_bytes();
   if (model_.update_sums() > 0) {
     const std::vector<std::int64_t> sums = graphs_.UpdateSumElements();
-    kept_bytes_ = kept + options_.micro_steps_per_update * BytesOfKept(options_) +
+    kept_bytes_ = kept + options_.micro_steps_per_update * KeptBatchBytes(options_) +
                   static_cast<std::int64_t>(sizeof(double)) * std::reduce(sums.begin(), sums.end());
   }
   if (model_.stage()) GACCD_RETURN_IF_ERROR(PlanStage(options_, kept));
@@ -188,7 +188,7 @@ Result<Evaluation> Replica::Evaluate(const BatchView& batch) {
 
 std::int64_t Replica::planned_bytes() const {
   std::int64_t used = 0;
-  for (const std::span<float> part : UsedOf(parameters_)) {
+  for (const std::span<float> part : UsedParts(parameters_)) {
     used += static_cast<std::int64_t>(part.size_bytes());
   }
   return 2 * used + graphs_.arena_bytes() + graphs_.scratch_bytes() +

@@ -109,7 +109,7 @@ class Replica {
   Result<MutableBuffer> StageEvaluation(Message which, BatchSize size);
   // The flat elements that this stage uses, to be cleared or sent: its own part and shared
   // parameters.
-  [[nodiscard]] std::vector<std::span<float>> UsedOf(std::span<float> whole) const;
+  [[nodiscard]] std::vector<std::span<float>> UsedParts(std::span<float> whole) const;
 
   // For models with running statistics (Model::running_statistics): moves statistics of
   // micro-batches out of gradients() and leaves zeros there. Call first, once per update, after the
@@ -144,7 +144,7 @@ class Replica {
   Status PrepareStage(const ReplicaOptions& options);
   void ClearGradients();
   // Bytes of one micro-batch that is kept until the update ends.
-  [[nodiscard]] std::int64_t BytesOfKept(const ReplicaOptions& options) const;
+  [[nodiscard]] std::int64_t KeptBatchBytes(const ReplicaOptions& options) const;
   Status CheckPlace(std::int64_t micro_batch, std::int64_t segment) const;
 
   // Calls call(group, sums, momentum, RunningStatistics) for each batch norm.

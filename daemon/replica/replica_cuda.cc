@@ -72,9 +72,10 @@ void CudaReplica::Bind(Executor& executor, std::span<const BoundInput> inputs,
                        std::size_t slot) const {
   const std::byte* begin = inputs_.as<std::byte>() + slot * static_cast<std::size_t>(slot_bytes_);
   for (const BoundInput& input : inputs) {
-    executor.BindInput(input.value, input.from == BoundInput::From::kUpdate
-                                        ? static_cast<const void*>(update_)
-                                        : begin + places_[PlaceOf(input, model_.sample())].offset);
+    executor.BindInput(input.value,
+                       input.from == BoundInput::From::kUpdate
+                           ? static_cast<const void*>(update_)
+                           : begin + places_[InputIndex(input, model_.sample())].offset);
   }
 }
 

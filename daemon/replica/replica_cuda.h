@@ -35,7 +35,7 @@ struct CudaReplicaBuffers {
   float* gradients = nullptr;            // places.size() elements; padding is zero
   const float* weight = nullptr;         // TrainingGraph::weight of this update
   const std::int64_t* update = nullptr;  // i64 [1]: number of the update
-  // Layout of these buffers (PlacesOfStage()); null: the layout of the model.
+  // Layout of these buffers (StagePlaces()); null: the layout of the model.
   const FlatLayout* places = nullptr;
 };
 
@@ -104,13 +104,13 @@ class CudaReplica {
   Result<LossPlace> RunSegment(BatchSize size, std::int64_t micro_batch, int slot,
                                std::int64_t segment);
   // Loss of the last run.
-  Result<LossPlace> LossOf(BatchSize size);
+  Result<LossPlace> StepLoss(BatchSize size);
   // After segment `sum`: the sum on this rank, to be overwritten with the sum over all ranks.
   [[nodiscard]] MutableBuffer update_sum(std::int64_t sum) const;
 
   // Replaces MicroStep() in a pipeline stage: see Replica::RunStage(), for the batch in `slot`,
   // samples >= 1, kernel by kernel. place: below ReplicaOptions::in_flight, the memory that the
-  // micro-batch keeps between its segments. LossOf() of the last stage is valid after segment 0.
+  // micro-batch keeps between its segments. StepLoss() of the last stage is valid after segment 0.
   struct StageRun {
     std::int64_t place = 0;
     int slot = 0;
@@ -179,8 +179,9 @@ class CudaReplica {
   Result<LossPlace> EnqueueSegment(const SegmentKey& key);
   [[nodiscard]] std::int64_t StatisticsBytes() const;
   Status AttachStatistics(const CudaReplicaBuffers& buffers);
-  [[nodiscard]] RunningLayer LayerOf(const nn::RunningUpdate& running,
-                                     const CudaReplicaBuffers& buffers, const Executor& executor);
+  [[nodiscard]] RunningLayer MakeRunningLayer(const nn::RunningUpdate& running,
+                                              const CudaReplicaBuffers& buffers,
+                                              const Executor& executor);
   Result<std::vector<CudaGraph>> RecordStep(std::int64_t samples,
                                             PreparedGraph<TrainingGraph>& training,
                                             StepPlace place);
@@ -198,7 +199,7 @@ class CudaReplica {
   std::map<BatchSize, RecordedSteps> steps_;
   std::map<SegmentKey, RecordedSegment> segments_;
   bool segments_fit_ = true;        // recorded segments fit into GPU memory
-  std::vector<InputPlace> places_;  // by PlaceOf()
+  std::vector<InputPlace> places_;  // by InputIndex()
   std::int64_t slot_bytes_ = 0;
   std::size_t evaluation_bytes_ = 0;
   DeviceBuffer arena_;

@@ -27,8 +27,9 @@ std::int64_t CudaReplica::StatisticsBytes() const {
   return bytes;
 }
 
-RunningLayer CudaReplica::LayerOf(const nn::RunningUpdate& running,
-                                  const CudaReplicaBuffers& buffers, const Executor& executor) {
+RunningLayer CudaReplica::MakeRunningLayer(const nn::RunningUpdate& running,
+                                           const CudaReplicaBuffers& buffers,
+                                           const Executor& executor) {
   const auto place = [this](float* flat, nn::ParameterIndex index) {
     return flat + model_.layout().entries()[index].offset;
   };
@@ -56,7 +57,7 @@ Status CudaReplica::AttachStatistics(const CudaReplicaBuffers& buffers) {
   std::vector<RunningLayer> layers;
   std::size_t found = 0;
   for (const nn::RunningUpdate& running : graph.ids.running) {
-    layers.push_back(LayerOf(running, buffers, *graph.executor));
+    layers.push_back(MakeRunningLayer(running, buffers, *graph.executor));
     found += static_cast<std::size_t>(2 * layers.back().channels + 1);
   }
   GACCD_ASSIGN_OR_RETURN(running_found_,
@@ -138,7 +139,7 @@ Result<CudaReplica::LossPlace> CudaReplica::EnqueueSegment(const SegmentKey& key
   }
   GACCD_RETURN_IF_ERROR(
       executor.RunSegment(static_cast<std::size_t>(segment), /*first=*/micro_batch == 0));
-  if (segment == model_.update_sums()) return LossOf(size);
+  if (segment == model_.update_sums()) return StepLoss(size);
   const MutableBuffer sum = update_sum(segment);
   GACCD_RETURN_IF_ERROR(
       EnqueueAddSums(stream, executor.update_sum(static_cast<std::size_t>(segment)).own,
@@ -146,7 +147,7 @@ Result<CudaReplica::LossPlace> CudaReplica::EnqueueSegment(const SegmentKey& key
   return LossPlace{};
 }
 
-Result<CudaReplica::LossPlace> CudaReplica::LossOf(BatchSize size) {
+Result<CudaReplica::LossPlace> CudaReplica::StepLoss(BatchSize size) {
   GACCD_ASSIGN_OR_RETURN(auto* graph, graphs_.Find<TrainingGraph>(size));
   const auto& [ids, inputs, executor] = *graph;
   return LossPlace{.loss_sum = executor->Output<double>(ids.loss_sum),

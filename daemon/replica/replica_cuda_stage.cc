@@ -5,7 +5,7 @@
 namespace gaccd {
 
 StageRings CudaReplica::stage_rings() const {
-  return model_.stage() ? StageRingsOf(graphs_, options_.in_flight) : StageRings();
+  return model_.stage() ? PlanStageRings(graphs_, options_.in_flight) : StageRings();
 }
 
 Status CudaReplica::RunStage(BatchSize size, const StageRun& run) {
@@ -29,20 +29,20 @@ Status CudaReplica::RunStage(BatchSize size, const StageRun& run) {
 
 Result<MutableBuffer> CudaReplica::StageMessage(Replica::Message which, BatchSize size) {
   GACCD_ASSIGN_OR_RETURN(auto* graph, graphs_.Find<TrainingGraph>(size));
-  const std::optional<ValueId> value = ValueOf(graph->ids.ends, which);
+  const std::optional<ValueId> value = MessageValue(graph->ids.ends, which);
   const bool sent = which == Replica::Message::kSent || which == Replica::Message::kSentGradient;
   void* const data =
       value && sent ? const_cast<void*>(graph->executor->Output<void>(*value)) : nullptr;
-  return BufferOf(graph->graph(), value, data, MemoryKind::kCuda);
+  return ValueBuffer(graph->graph(), value, data, MemoryKind::kCuda);
 }
 
 Result<MutableBuffer> CudaReplica::StageEvaluation(Replica::Message which, BatchSize size) {
   GACCD_ASSIGN_OR_RETURN(auto* graph, graphs_.Find<EvaluationGraph>(size));
-  const std::optional<ValueId> value = ValueOf(graph->ids.ends, which);
+  const std::optional<ValueId> value = MessageValue(graph->ids.ends, which);
   const bool sent = which == Replica::Message::kSent;
   void* const data =
       value && sent ? const_cast<void*>(graph->executor->Output<void>(*value)) : nullptr;
-  return BufferOf(graph->graph(), value, data, MemoryKind::kCuda);
+  return ValueBuffer(graph->graph(), value, data, MemoryKind::kCuda);
 }
 
 }  // namespace gaccd

@@ -17,8 +17,8 @@ std::int64_t LargestMicroBatch(const ReplicaOptions& options) {
 
 }  // namespace
 
-std::int64_t Replica::BytesOfKept(const ReplicaOptions& options) const {
-  return LargestMicroBatch(options) * BytesOfSample(model_.sample());
+std::int64_t Replica::KeptBatchBytes(const ReplicaOptions& options) const {
+  return LargestMicroBatch(options) * SampleBytes(model_.sample());
 }
 
 Status Replica::PrepareSegments(const ReplicaOptions& options) {

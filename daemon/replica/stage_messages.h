@@ -16,13 +16,13 @@
 namespace gaccd {
 
 // Empty: this stage has no such neighbour, or no backward.
-[[nodiscard]] std::optional<ValueId> ValueOf(const StageEnds& ends, Replica::Message which);
+[[nodiscard]] std::optional<ValueId> MessageValue(const StageEnds& ends, Replica::Message which);
 // The buffer of a value; empty if there is none.
-[[nodiscard]] MutableBuffer BufferOf(const Graph& graph, std::optional<ValueId> value, void* data,
-                                     MemoryKind memory = MemoryKind::kHost);
+[[nodiscard]] MutableBuffer ValueBuffer(const Graph& graph, std::optional<ValueId> value,
+                                        void* data, MemoryKind memory = MemoryKind::kHost);
 
 // Number of places of the ring for this message, see StageRings.
-[[nodiscard]] std::int64_t PlacesOf(Replica::Message which, std::int64_t in_flight);
+[[nodiscard]] std::int64_t RingPlaces(Replica::Message which, std::int64_t in_flight);
 
 struct MessageRing {
   std::int64_t bytes = 0;  // per place: the largest message; 0: no such message
@@ -43,6 +43,6 @@ struct StageRings {
   }
   [[nodiscard]] std::int64_t bytes() const;  // over all places
 };
-[[nodiscard]] StageRings StageRingsOf(const PreparedGraphs& graphs, std::int64_t in_flight);
+[[nodiscard]] StageRings PlanStageRings(const PreparedGraphs& graphs, std::int64_t in_flight);
 
 }  // namespace gaccd

@@ -108,12 +108,6 @@ std::string SignalName(int signal) {
   return name == nullptr ? StrCat("signal ", signal) : StrCat("SIG", name);
 }
 
-std::string SignalNames(const std::vector<int>& signals) {
-  std::string names;
-  for (const int signal : signals) names += StrCat(names.empty() ? "" : ",", SignalName(signal));
-  return names;
-}
-
 Result<std::unique_ptr<StopSignals>> StopSignals::Install(const std::vector<int>& stop_signals,
                                                           std::chrono::milliseconds burst) {
   stop_requests = 0;

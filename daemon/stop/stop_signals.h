@@ -32,8 +32,7 @@ enum class StopRequest : std::uint8_t { kNone, kSave, kStop, kStopNow };
 
 // "USR2,TERM" -> signal numbers. kUsage, quoting the name: none of TERM, USR1, USR2, ALRM, XCPU.
 Result<std::vector<int>> ParseSignals(std::string_view names);
-[[nodiscard]] std::string SignalName(int signal);                        // "SIGUSR2"
-[[nodiscard]] std::string SignalNames(const std::vector<int>& signals);  // "SIGUSR2,SIGTERM"
+[[nodiscard]] std::string SignalName(int signal);  // "SIGUSR2"
 
 // One per process, as signals are. Made early, so that a signal during start-up is not lost.
 // request() may be asked by any thread; the rest belongs to the thread that made it, which alone

@@ -71,7 +71,7 @@ BatchView Rows(const SampleSpec& spec, const BatchView& batch, std::size_t first
   return rows;
 }
 
-std::int64_t BytesOfSample(const SampleSpec& spec) {
+std::int64_t SampleBytes(const SampleSpec& spec) {
   std::int64_t bytes = sizeof(std::int64_t);
   for (const TensorSpec& tensor : spec.tensors) bytes += tensor.bytes();
   return bytes;

@@ -120,7 +120,7 @@ struct BatchView {
                              std::size_t count, std::span<void*> tensors);
 
 // Bytes of one sample with its id in a BatchMemory.
-[[nodiscard]] std::int64_t BytesOfSample(const SampleSpec& spec);
+[[nodiscard]] std::int64_t SampleBytes(const SampleSpec& spec);
 
 // A batch that owns its memory; ids and values are initially 0. Pages that are never written take
 // no physical memory.

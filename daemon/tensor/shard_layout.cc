@@ -41,7 +41,7 @@ std::int64_t ShareBefore(std::int64_t trainable, std::int64_t part, std::int64_t
 
 }  // namespace
 
-Result<FlatLayout> LayoutOfPart(const FlatLayout& layout, const ShardPart& part) {
+Result<FlatLayout> PartLayout(const FlatLayout& layout, const ShardPart& part) {
   FlatLayout made;
   for (const FlatEntry& entry : layout.entries()) {
     if (entry.offset < part.first || entry.offset >= part.first + part.elements) continue;
@@ -70,7 +70,7 @@ ShardLayout ShardLayout::Make(const FlatLayout& layout, int parts) {
   return made;
 }
 
-std::int64_t ShardLayout::most_state_elements() const {
+std::int64_t ShardLayout::max_state_elements() const {
   return std::ranges::max(parts_, {}, &ShardPart::state_elements).state_elements;
 }
 

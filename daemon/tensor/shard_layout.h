@@ -25,7 +25,7 @@ struct ShardPart {
 
 // The entries of a part that begins and ends at entries, as a separate layout, whose elements and
 // state places count from the beginning of the part.
-[[nodiscard]] Result<FlatLayout> LayoutOfPart(const FlatLayout& layout, const ShardPart& part);
+[[nodiscard]] Result<FlatLayout> PartLayout(const FlatLayout& layout, const ShardPart& part);
 
 class ShardLayout {
  public:
@@ -34,7 +34,7 @@ class ShardLayout {
 
   [[nodiscard]] std::span<const ShardPart> parts() const { return parts_; }
   // The largest number of state elements of a part.
-  [[nodiscard]] std::int64_t most_state_elements() const;
+  [[nodiscard]] std::int64_t max_state_elements() const;
   // By part, as collectives need them: elements, and blocks of FlatLayout::kBlock.
   [[nodiscard]] std::span<const std::int64_t> elements() const { return elements_; }
   [[nodiscard]] std::span<const std::int64_t> blocks() const { return blocks_; }

@@ -172,7 +172,7 @@ void TrainingRun::Announce() const {
   if (resumed_) reporter.Report(*resumed_);
 }
 
-void TrainingRun::WarnOfMistakes(bool saves) const {
+void TrainingRun::WarnAboutMistakes(bool saves) const {
   if (comm_.rank() != 0) return;
   for (const std::string& warning :
        ScheduleWarnings(job_, plan_->lr_factor(), trainer_->schedule().updates())) {

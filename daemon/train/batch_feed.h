@@ -27,7 +27,7 @@ namespace gaccd {
 class BatchFeed {
  public:
   // The maximum micro-batch for PrepareForOtherLoads(), which prepares every size up to it.
-  static constexpr std::int64_t kMostPreparedSizes = 64;
+  static constexpr std::int64_t kMaxPreparedSizes = 64;
 
   // program: generates the program of each update. kConfig if an update of the schedule has no
   // plan. `data` must outlive it.
@@ -45,19 +45,19 @@ class BatchFeed {
   [[nodiscard]] bool groups_by_length() const { return !cuts_.empty(); }
 
   // Each size of an update has its own plan and program.
-  [[nodiscard]] const Plan& PlanOf(const Update& update) const { return WorkOf(update).plan; }
-  [[nodiscard]] const StepProgram& ProgramOf(const Update& update) const {
-    return WorkOf(update).program;
+  [[nodiscard]] const Plan& PlanFor(const Update& update) const { return WorkFor(update).plan; }
+  [[nodiscard]] const StepProgram& ProgramFor(const Update& update) const {
+    return WorkFor(update).program;
   }
   // All micro-batch sizes, for which the engine must be prepared.
   [[nodiscard]] std::set<std::int64_t> BatchSizes() const;
 
   // The maximum samples of this rank in an update. With different speeds, a smaller update may give
   // a rank more samples than a larger one.
-  [[nodiscard]] std::int64_t most_samples() const;
+  [[nodiscard]] std::int64_t max_samples() const;
   // The maximum micro-steps of an update; with different speeds a smaller update may have more. At
   // least 2 if loads may change: weights are then packed for several micro-steps.
-  [[nodiscard]] std::int64_t most_micro_steps() const;
+  [[nodiscard]] std::int64_t max_micro_steps() const;
 
   // Starts at the first micro-batch of update `index` (from 0); may be called again. `engine` must
   // be the same in every call and outlive this.
@@ -82,7 +82,7 @@ class BatchFeed {
         program_(program),
         plan_(plan),
         rank_(rank) {}
-  [[nodiscard]] const Work& WorkOf(const Update& update) const { return work_.at(update.samples); }
+  [[nodiscard]] const Work& WorkFor(const Update& update) const { return work_.at(update.samples); }
   [[nodiscard]] Result<std::unique_ptr<IndexSource>> IndicesFrom(std::int64_t index) const;
 
   const Dataset* data_;

@@ -18,7 +18,7 @@ struct DoneRun {
     kTrain,  // no DONE
     // the same job with more updates, or with more patience if that had ended it: continue as
     // without DONE
-    kTrainOn,
+    kContinue,
     kNothing,  // the same job: nothing to do
   };
   Next next = Next::kTrain;

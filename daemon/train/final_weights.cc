@@ -55,7 +55,7 @@ Status SaveFinalWeights(const FlatLayout& layout, std::vector<float> parameters,
   // Shared with abandoned writes.
   const auto values = std::make_shared<const Values>(
       Values{layout, std::move(parameters), ClassMetadata(weights.class_names), weights.copies});
-  const auto limit = LimitOfSave(weights.bound, BytesOf(layout, weights));
+  const auto limit = SaveLimit(weights.bound, BytesOf(layout, weights));
   const Write write = [&](const std::string& path, Over over) {
     return WriteWithin(limit, path, weights.tick,
                        [values, path, over, mode = weights.mode]() -> Status {

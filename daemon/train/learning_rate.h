@@ -14,7 +14,7 @@ namespace gaccd {
 // not on the number of updates:
 //   t = (S(u) - S(w)) / (S(n - 1) - S(w)), S(u): the samples before update u
 // which is the same if all updates have the same size. plan: of any stage.
-[[nodiscard]] double LearningRateOf(const Job& job, const Plan& plan,
-                                    const UpdateSchedule& schedule, std::int64_t index);
+[[nodiscard]] double JobLearningRate(const Job& job, const Plan& plan,
+                                     const UpdateSchedule& schedule, std::int64_t index);
 
 }  // namespace gaccd

@@ -17,7 +17,7 @@ namespace gaccd {
 namespace {
 
 MemoryLimit LimitOf(std::int64_t bytes, const std::string& what) {
-  const std::int64_t reserve = std::max(bytes / 100 * kReservePercent, kLeastReserveBytes);
+  const std::int64_t reserve = std::max(bytes / 100 * kReservePercent, kMinReserveBytes);
   return {bytes - reserve,
           StrCat(Megabytes(bytes), " (", what, "), ", Megabytes(reserve), " stay free")};
 }
@@ -49,7 +49,7 @@ Result<std::vector<std::int64_t>> GatherNeeds(Communicator& comm, const MemoryNe
 }
 
 MicroBatchSearch SearchOf(const PlannedTraining& training) {
-  return {.most = training.any_load ? BatchFeed::kMostPreparedSizes : 0,
+  return {.most = training.any_load ? BatchFeed::kMaxPreparedSizes : 0,
           .recompute = !training.job.batch.recompute && training.model.has_blocks(),
           .cost = CostOf(training.model)};
 }
@@ -199,7 +199,7 @@ Result<ChosenPlan> SearchForPlan(const PlannedTraining& training, const Plan& wh
                         .shard = training.job.shard,
                         .numerics = NumericsOf(training.job),
                         .choice = {.device = device}};
-  const int parts = StatePartsOf(training.job, whole);
+  const int parts = CountStateParts(training.job, whole);
   std::int64_t process = 0;
   const auto find = [&](const Plan& plan) -> Result<MemoryNeed> {
     const auto plan_engine = [&](const ReplicaOptions& sizes) {

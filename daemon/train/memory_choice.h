@@ -6,7 +6,7 @@
 //                  memory that is free on the node and in the job's cgroup (FreeSharedMemory())
 //   a GPU          the free memory next to an engine for micro-batches of one sample, plus the
 //                  planned memory of that engine: so libraries such as NCCL are accounted for
-// kReservePercent of it, at least kLeastReserveBytes, stays free: the process grows slightly during
+// kReservePercent of it, at least kMinReserveBytes, stays free: the process grows slightly during
 // training, and plans have this accuracy. The need of a rank is PlanRankMemory(), on a CPU plus the
 // current process with such an engine. Nothing is allocated as a test: for every micro-batch graphs
 // are recorded and kernels prepared, and activations are only counted.
@@ -24,7 +24,7 @@
 namespace gaccd {
 
 inline constexpr std::int64_t kReservePercent = 3;
-inline constexpr std::int64_t kLeastReserveBytes = 16'000'000;
+inline constexpr std::int64_t kMinReserveBytes = 16'000'000;
 // CUDA, cuBLAS, NCCL with its channels. An estimate, used if there is no GPU to measure it on.
 inline constexpr std::int64_t kGpuLibraryBytes = std::int64_t{1} << 30;
 

@@ -12,7 +12,7 @@ namespace gaccd {
 
 Result<SharedOffenders> NonfiniteHandler::LocateOffenders(const UpdateInFlight& done,
                                                           std::vector<Offender>* mine) {
-  const Plan& plan = c_.feed.PlanOf(done.update);
+  const Plan& plan = c_.feed.PlanFor(done.update);
   const auto look = [&]() -> Result<std::vector<Offender>> {
     GACCD_ASSIGN_OR_RETURN(const UpdateReplay replay, c_.feed.Replay(c_.engine, done.update));
     return FindOffenders(c_.engine, c_.layout, replay);
@@ -43,7 +43,7 @@ Status NonfiniteHandler::Diverged(const std::string& why, const SharedOffenders&
 }
 
 // Only the 1st, 2nd, 4th, 8th, ... of possibly thousands.
-void NonfiniteHandler::WarnOfUnlabelled(const UpdateInFlight& done) {
+void NonfiniteHandler::WarnAboutUnlabelled(const UpdateInFlight& done) {
   ++unlabelled_;
   const bool tell = (unlabelled_ & (unlabelled_ - 1)) == 0;
   if (!tell || c_.comm.rank() != 0) return;
@@ -64,7 +64,7 @@ Status NonfiniteHandler::UpdateLossScale(const UpdateInFlight& done, const Updat
 
 Status NonfiniteHandler::Settle(const UpdateInFlight& done, UpdateResult* result) {
   if (IsUnlabelled(*result)) {
-    WarnOfUnlabelled(done);
+    WarnAboutUnlabelled(done);
     return Status::Ok();
   }
   if (c_.loss_scale != nullptr) {
@@ -122,7 +122,7 @@ Result<UpdateResult> NonfiniteHandler::RepeatWithout(const UpdateInFlight& done,
                                   return offender.micro_step == step;
                                 });
                               }};
-  GACCD_RETURN_IF_ERROR(RunUpdate(c_.engine, *replay.batches, c_.feed.ProgramOf(done.update),
+  GACCD_RETURN_IF_ERROR(RunUpdate(c_.engine, *replay.batches, c_.feed.ProgramFor(done.update),
                                   {.samples = samples,
                                    .update = done.update.index,
                                    .lr = done.lr,

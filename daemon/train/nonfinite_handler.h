@@ -58,7 +58,7 @@ class NonfiniteHandler {
  private:
   // kNoRequeue, with advice.
   [[nodiscard]] Status Diverged(const std::string& why, const SharedOffenders& shared) const;
-  void WarnOfUnlabelled(const UpdateInFlight& done);
+  void WarnAboutUnlabelled(const UpdateInFlight& done);
   Status UpdateLossScale(const UpdateInFlight& done, const UpdateResult& result);
   Result<SharedOffenders> LocateOffenders(const UpdateInFlight& done, std::vector<Offender>* mine);
   Result<UpdateResult> RepeatWithout(const UpdateInFlight& done, const std::vector<Offender>& mine,

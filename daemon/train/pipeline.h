@@ -14,16 +14,17 @@ namespace gaccd {
 
 // The blocks set by the job, or those that balance the matrix products of the stages. kConfig as
 // BalanceStages().
-Result<std::vector<std::int64_t>> BlocksOfStages(const Job& job, const Model& model);
+Result<std::vector<std::int64_t>> AssignBlocks(const Job& job, const Model& model);
 
 // Makes `model` the stage of `rank`. Call after Model::ApplyRules(). kConfig: see
 // Model::SetStage().
 Status MakeStage(const Job& job, std::int64_t rank, Model* model);
 
 // The program generator of this job for a rank with this model.
-[[nodiscard]] ProgramGenerator GeneratorOf(const Job& job, const Model& model);
+[[nodiscard]] ProgramGenerator SelectProgramGenerator(const Job& job, const Model& model);
 
 // ReplicaOptions::in_flight for updates of `micro_steps` micro-steps.
-[[nodiscard]] std::int64_t InFlightOf(const Job& job, const Model& model, std::int64_t micro_steps);
+[[nodiscard]] std::int64_t MaxInFlight(const Job& job, const Model& model,
+                                       std::int64_t micro_steps);
 
 }  // namespace gaccd

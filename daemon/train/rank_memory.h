@@ -29,7 +29,7 @@ struct PlannedTraining {
 Result<ReplicaOptions> EngineSizes(const PlannedTraining& training, const Plan& plan, int rank);
 
 // Number of parts of the sharded optimiser's state among the ranks of a stage.
-[[nodiscard]] int StatePartsOf(const Job& job, const Plan& plan, std::int64_t stage = 0);
+[[nodiscard]] int CountStateParts(const Job& job, const Plan& plan, std::int64_t stage = 0);
 
 // Engine::PlanMemory(), or PlanEngineMemory().
 using PlanEngine = std::function<Result<EngineMemory>(const ReplicaOptions& sizes)>;

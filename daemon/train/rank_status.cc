@@ -64,7 +64,7 @@ std::vector<Suspect> LostRanks(const Session& session) {
 }
 
 // The first living rank writes the verdict.
-void WaitForSpeaker(const Session& session) {
+void WaitForVerdictWriter(const Session& session) {
   constexpr std::chrono::milliseconds kTimeToWrite{700};
   const int reporting_rank = std::ranges::count(LostRanks(session), 0, &Suspect::rank) > 0 ? 1 : 0;
   if (session.comm.rank() != reporting_rank) std::this_thread::sleep_for(kTimeToWrite);
@@ -76,8 +76,8 @@ bool PeersAreLost(const Session& session) {
   return !session.peers->lost().empty() || FailureOf(session).has_value();
 }
 
-FailureFacts FactsOf(const Status& outcome, const Session& session,
-                     std::int64_t memory_planned_bytes) {
+FailureFacts CollectFacts(const Status& outcome, const Session& session,
+                          std::int64_t memory_planned_bytes) {
   FailureFacts facts;
   if (outcome.ok()) return facts;
   facts.memory_planned_bytes = memory_planned_bytes;
@@ -110,7 +110,7 @@ RanksOutcome ExitRank(RankStatus rank_status, Session& session, const ErrorPrint
   rank_status.status =
       std::move(rank_status.status).WithContext(RankOnHost(comm.rank(), comm.topology().hosts));
   print(rank_status.status);
-  WaitForSpeaker(session);
+  WaitForVerdictWriter(session);
   session.device_comm().Abort(code);
   return {std::move(rank_status.status), true};
 }

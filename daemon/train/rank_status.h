@@ -32,8 +32,8 @@ struct RankStatus {
 // communicator detect the end of a rank within milliseconds of each other, so this waits shortly
 // for the heartbeat, which also knows ranks that ended at the same time. memory_planned_bytes: of
 // this rank, if known.
-[[nodiscard]] FailureFacts FactsOf(const Status& outcome, const Session& session,
-                                   std::int64_t memory_planned_bytes);
+[[nodiscard]] FailureFacts CollectFacts(const Status& outcome, const Session& session,
+                                        std::int64_t memory_planned_bytes);
 
 // Ends a verb on this rank. A shared error is printed by reporting_rank; on any other error this
 // rank aborts all ranks (Communicator::Abort), after giving the first living rank time to write the

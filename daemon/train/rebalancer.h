@@ -5,7 +5,7 @@
 // fastest rank, rounded to thousandths. A rank without samples keeps the speed of the plan. The
 // first kWarmUp updates after a start or a change of loads are ignored.
 //
-// The better plan uses these speeds (SplitBySpeed), at least kLeastSpeedMeasured: data read while a
+// The better plan uses these speeds (SplitBySpeed), at least kMinSpeedMeasured: data read while a
 // rank waits for others is not in its busy time, so ranks limited by their data look faster than
 // they are. Its gain is the time of the slowest rank with the current loads divided by that with
 // the better ones, at the measured speeds.
@@ -26,7 +26,7 @@ namespace gaccd {
 
 struct BetterPlan {
   Plan plan;
-  double gain = 1;     // at least Rebalancer::kLeastGain
+  double gain = 1;     // at least Rebalancer::kMinGain
   bool apply = false;  // false: only advice
 };
 
@@ -34,8 +34,8 @@ class Rebalancer {
  public:
   static constexpr int kWarmUp = 5;
   static constexpr int kUpdates = 20;
-  static constexpr double kLeastGain = 1.05;
-  static constexpr double kLeastSpeedMeasured = 0.1;
+  static constexpr double kMinGain = 1.05;
+  static constexpr double kMinSpeedMeasured = 0.1;
 
   // once: the first better plan is applied, later ones are advice. always: all are applied.
   Rebalancer(std::size_t world, bool once, bool always)

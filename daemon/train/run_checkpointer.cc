@@ -81,8 +81,8 @@ void RunCheckpointer::BeginUpdate(std::int64_t restored) {
   stops_->BeginUpdate(restored);
 }
 
-Result<bool> RunCheckpointer::LeavesUpdate(std::int64_t index, std::int64_t done,
-                                           const StepProgram& program) {
+Result<bool> RunCheckpointer::InterruptsUpdate(std::int64_t index, std::int64_t done,
+                                               const StepProgram& program) {
   if (stops_ == nullptr) return false;
   // The ranks occasionally exchange requests, and wait for each other.
   progress_->SetPhase(heartbeat::Phase::kReduce, index, done);
@@ -91,7 +91,7 @@ Result<bool> RunCheckpointer::LeavesUpdate(std::int64_t index, std::int64_t done
   if (!here.stops()) return false;
   left_ = {
       .index = index, .done = done, .place = DescribePosition(program, done), .decision = here};
-  if (here.action == StopAction::kSaveStop && !program.continues) {
+  if (here.action == StopAction::kSaveStop && !program.resumable) {
     left_->decision.action = StopAction::kSaveBeforeStop;
   }
   return true;

@@ -53,8 +53,8 @@ class RunCheckpointer {
   void BeginUpdate(std::int64_t restored);
   // At position `done` of the program of update `index` (from 0). Returns true if the update is
   // interrupted there.
-  Result<bool> LeavesUpdate(std::int64_t index, std::int64_t done, const StepProgram& program);
-  [[nodiscard]] bool left_update() const { return left_.has_value(); }
+  Result<bool> InterruptsUpdate(std::int64_t index, std::int64_t done, const StepProgram& program);
+  [[nodiscard]] bool interrupted_update() const { return left_.has_value(); }
   // The requested action as of the last update. Local.
   [[nodiscard]] StopDecision decision() const {
     return stops_ == nullptr ? StopDecision{} : stops_->AtBoundary();

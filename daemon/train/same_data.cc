@@ -21,7 +21,7 @@ constexpr std::int64_t kSamplesCompared = 16;
 // Fields that may be truncated are last in the texts.
 
 // Hash of the same positions in all copies, whatever their content.
-std::uint64_t ContentOf(const Dataset& data) {
+std::uint64_t HashContent(const Dataset& data) {
   const SampleSpec& spec = data.spec();
   const std::int64_t samples = std::min(kSamplesCompared, data.size());
   std::vector<std::int64_t> places;
@@ -41,7 +41,7 @@ std::uint64_t ContentOf(const Dataset& data) {
 }
 
 std::string TextOf(const Dataset& data) {
-  return StrCat(data.size(), " samples, content ", Hex(ContentOf(data)), ", of ",
+  return StrCat(data.size(), " samples, content ", Hex(HashContent(data)), ", of ",
                 Describe(data.spec()));
 }
 

@@ -24,8 +24,8 @@ struct SavePolicy {
 };
 
 // The number of updates until the next message: 1 if the time is up or almost up.
-[[nodiscard]] std::int64_t UpdatesUntilNextLook(double elapsed_s, std::int64_t updates,
-                                                double every_s);
+[[nodiscard]] std::int64_t UpdatesUntilNextCheck(double elapsed_s, std::int64_t updates,
+                                                 double every_s);
 
 class SaveClock {
  public:

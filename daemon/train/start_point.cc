@@ -113,16 +113,16 @@ Result<StartPoint> RestoreState(Engine& engine, const LoadedState& state, const 
                   StrCat("the checkpoint is at update ", cursor.step, ", the job ends after ",
                          updates, "; --resume=never starts anew"));
   }
-  GACCD_RETURN_IF_ERROR(engine.SetParameters(FloatsOf(state, kParametersBuffer)));
+  GACCD_RETURN_IF_ERROR(engine.SetParameters(LoadedFloats(state, kParametersBuffer)));
   GACCD_RETURN_IF_ERROR(
-      engine.SetOptimizer(FloatsOf(state, kOptimizerBuffer), cursor.optimizer_updates));
+      engine.SetOptimizer(LoadedFloats(state, kOptimizerBuffer), cursor.optimizer_updates));
   StartPoint start{
       .updates = cursor.step, .samples = cursor.samples, .at_boundary = cursor.micro_step == 0};
   if (start.at_boundary) return start;
   if (const Status same =
           CheckSameWindow(state.manifest, state.job, run.job, run.plan, run.by_length());
       same.ok()) {
-    const std::span<const float> accumulators = FloatsOf(state, kAccumulatorsBuffer);
+    const std::span<const float> accumulators = LoadedFloats(state, kAccumulatorsBuffer);
     start.window = {.micro_step = cursor.micro_step,
                     .accumulators = {accumulators.begin(), accumulators.end()},
                     .share = state.manifest.shards[static_cast<std::size_t>(rank)].window};

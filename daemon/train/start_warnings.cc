@@ -60,7 +60,7 @@ std::string LauncherWarning(const Environment& environment, std::int64_t ranks,
                             const Flags& flags) {
   const bool mpirun = environment("OMPI_COMM_WORLD_SIZE") && !environment("SLURM_STEP_ID");
   if (!mpirun || environment("GACCD_LOCAL_RANKS")) return {};
-  if (!flags.run_dir || !SavePolicyOf(flags).on()) return {};
+  if (!flags.run_dir || !MakeSavePolicy(flags).on()) return {};
   const std::string seconds = environment("OMPI_MCA_odls_base_sigkill_timeout").value_or("1");
   if (seconds != "0" && seconds != "1") return {};
   return StrCat(

@@ -19,13 +19,13 @@ constexpr Millis kMin{2'000};
 
 }  // namespace
 
-Millis LimitOfSave(Millis bound, double bytes) {
+Millis SaveLimit(Millis bound, double bytes) {
   constexpr double kSlowBytesPerMs = 50e3;
   const Millis slow(static_cast<std::int64_t>(bytes / kSlowBytesPerMs));
   return std::max({bound / 2, slow, kMin});
 }
 
-Millis LimitOfVerdict(Millis bound) {
+Millis VerdictLimit(Millis bound) {
   constexpr Millis kMax{10'000};
   return std::clamp(bound / 4, kMin, kMax);
 }

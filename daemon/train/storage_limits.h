@@ -15,8 +15,8 @@
 namespace gaccd {
 
 // bytes: everything that is written; for a checkpoint over all ranks.
-[[nodiscard]] std::chrono::milliseconds LimitOfSave(std::chrono::milliseconds bound, double bytes);
-[[nodiscard]] std::chrono::milliseconds LimitOfVerdict(std::chrono::milliseconds bound);
+[[nodiscard]] std::chrono::milliseconds SaveLimit(std::chrono::milliseconds bound, double bytes);
+[[nodiscard]] std::chrono::milliseconds VerdictLimit(std::chrono::milliseconds bound);
 
 // Returns the status of `write`, which creates `path`; kTempFail if it has not returned within
 // `limit`. It is then abandoned, so it must share ownership of everything it uses. `tick`, from

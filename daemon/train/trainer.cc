@@ -76,8 +76,9 @@ Result<TrainingInputs> TrainingInputs::Make(Communicator& comm, const Job& job, 
     GACCD_RETURN_IF_ERROR(FindUnlabelled(*data.eval, "evaluation data").status());
   }
   const SampleOrder order(job.seed, data.train->size(), job.data.shuffle);
-  GACCD_ASSIGN_OR_RETURN(BatchFeed feed, BatchFeed::Make(*data.train, order, schedule, plan,
-                                                         comm.rank(), GeneratorOf(job, model)));
+  GACCD_ASSIGN_OR_RETURN(BatchFeed feed,
+                         BatchFeed::Make(*data.train, order, schedule, plan, comm.rank(),
+                                         SelectProgramGenerator(job, model)));
   feed.GroupByLength(model.sample().cuts);
   TrainingInputs inputs{.job = job,
                         .plan = plan,
@@ -140,7 +141,7 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator& device_comm) {
             "pipeline: loads by measured speeds and --rebalance are not offered with it yet"};
   }
   GACCD_RETURN_IF_ERROR(CheckSameData(comm_, *inputs_.data.train, inputs_.data.eval.get()));
-  if (words_.measures() && TimesSaySpeed() && inputs_.model.micro_values() == 0) {
+  if (words_.measures() && TimesShowSpeed() && inputs_.model.micro_values() == 0) {
     rebalancer_.emplace(static_cast<std::size_t>(comm_.size()), loads_.once, loads_.always);
   }
   if (loads_.any() && inputs_.job.batch.target_schedule) {
@@ -151,10 +152,10 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator& device_comm) {
   if (loads_.any()) GACCD_RETURN_IF_ERROR(PrepareForOtherLoads());
   ReplicaOptions replica{
       .micro_batches = feed_.BatchSizes(),
-      .micro_steps_per_update = feed_.most_micro_steps(),
+      .micro_steps_per_update = feed_.max_micro_steps(),
       .effective_batch = inputs_.schedule.sizes().back(),
-      .rank_samples = feed_.most_samples(),
-      .in_flight = InFlightOf(inputs_.job, inputs_.model, feed_.most_micro_steps()),
+      .rank_samples = feed_.max_samples(),
+      .in_flight = MaxInFlight(inputs_.job, inputs_.model, feed_.max_micro_steps()),
       .recompute = inputs_.plan.request().recompute};
   if (evaluator_) replica.eval_batches = evaluator_->BatchSizes();
   GACCD_ASSIGN_OR_RETURN(
@@ -251,7 +252,7 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary,
   bool complete = is_complete(start_.updates);
   for (std::int64_t step = start_.updates + 1; !complete; ++step) {
     GACCD_RETURN_IF_ERROR(Begin(step - 1, control));
-    if (control.left_update()) {
+    if (control.interrupted_update()) {
       in_flight_.pop_back();  // the engine will not end it
       GACCD_RETURN_IF_ERROR(ReportUntil(0, reporter, summary));
       return control.StopInside();
@@ -302,11 +303,11 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary,
 
 Status Trainer::Begin(std::int64_t index, RunCheckpointer& control) {
   const Update update = inputs_.schedule.At(index);
-  const StepProgram& program = feed_.ProgramOf(update);
+  const StepProgram& program = feed_.ProgramFor(update);
   const std::int64_t steps = program.computed;
   const auto window = std::exchange(start_.window, std::nullopt);  // only for the first update
   const std::int64_t restored = window ? window->micro_step : 0;
-  const double lr = LearningRateOf(inputs_.job, inputs_.plan, inputs_.schedule, index);
+  const double lr = JobLearningRate(inputs_.job, inputs_.plan, inputs_.schedule, index);
   const double loss_scale = loss_scale_ ? loss_scale_->scale() : 1;
   const std::int64_t noise_every = inputs_.job.noise_scale_every;
   in_flight_.push_back({.update = update,
@@ -318,7 +319,8 @@ Status Trainer::Begin(std::int64_t index, RunCheckpointer& control) {
   const UpdateHooks hooks{
       .on_progress = [&](heartbeat::Phase phase,
                          std::int64_t done) { progress_.SetPhase(phase, index, done); },
-      .should_stop = [&](std::int64_t done) { return control.LeavesUpdate(index, done, program); },
+      .should_stop =
+          [&](std::int64_t done) { return control.InterruptsUpdate(index, done, program); },
       .before_reduce = [&] { words_.Pack(stops_, steps, engine_->updates_in_flight()); },
       .resume_at = restored,
       .restore_accumulators =
@@ -398,7 +400,7 @@ void Trainer::ReportNewTarget(std::int64_t step, RunReporter& reporter) {
   const std::size_t stage = schedule.StageOf(step);
   if (step == schedule.updates() || stage == schedule.StageOf(step - 1)) return;
   const std::int64_t target = schedule.stages()[stage].batch;
-  const Plan& plan = feed_.PlanOf({.index = step, .samples = target});
+  const Plan& plan = feed_.PlanFor({.index = step, .samples = target});
   reporter.Report(TargetRecord{.step = step,
                                .samples_total = schedule.SamplesBefore(step),
                                .stage = static_cast<std::int64_t>(stage) + 1,

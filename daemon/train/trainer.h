@@ -112,7 +112,7 @@ class Trainer {
   [[nodiscard]] const Plan& plan() const { return inputs_.plan; }  // for the next update
   [[nodiscard]] const UpdateSchedule& schedule() const { return inputs_.schedule; }
   [[nodiscard]] const MemoryUse& memory() const { return memory_; }
-  void PlanMemoryOf(const RunCheckpointer& checkpointer) {
+  void AddPlannedMemory(const RunCheckpointer& checkpointer) {
     memory_.planned += static_cast<std::int64_t>(checkpointer.memory_bytes());
   }
 
@@ -128,7 +128,7 @@ class Trainer {
   // Whether the evaluation after update `step` is the best so far and its weights must be saved.
   [[nodiscard]] bool KeepsBest(std::int64_t step) const;
   // Whether measured times show speeds: micro-steps of the model wait for no other rank.
-  [[nodiscard]] bool TimesSaySpeed() const;
+  [[nodiscard]] bool TimesShowSpeed() const;
   // kConfig, on all ranks, if the loads of this training cannot change.
   [[nodiscard]] Status PrepareForOtherLoads();
   // Restores the speeds of a checkpoint, if its run had any.

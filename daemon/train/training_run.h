@@ -81,7 +81,7 @@ class TrainingRun {
   Result<std::unique_ptr<RunCheckpointer>> StartCheckpointer();
   // Prints information before the first update, and on rank 0 warnings about likely mistakes.
   void Announce() const;
-  void WarnOfMistakes(bool saves) const;
+  void WarnAboutMistakes(bool saves) const;
   [[nodiscard]] RunStart StartRecord() const;
   [[nodiscard]] TrainerOptions OptionsOfTrainer();
   // On rank 0: --save-weights and the marker of a complete run.

@@ -116,7 +116,7 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const StepProgram& program
         break;
     }
     ++position;
-    if (hooks.should_stop && program.can_be_left && position < program.computed &&
+    if (hooks.should_stop && program.interruptible && position < program.computed &&
         position > hooks.resume_at) {
       GACCD_ASSIGN_OR_RETURN(const bool stop, hooks.should_stop(position));
       if (stop) return Status::Ok();

@@ -23,7 +23,7 @@ class Deadline {
   static constexpr Millis kPause{1'000};
 
   explicit Deadline(Millis bound, Clock::time_point now = Clock::now())
-      : bound_(bound), start_(now), last_look_(now) {}
+      : bound_(bound), start_(now), last_poll_(now) {}
 
   // Whether peers that have not arrived count as missing. Call it in the waiting loop.
   [[nodiscard]] bool PeersAreLate(Clock::time_point now = Clock::now()) {
@@ -37,9 +37,9 @@ class Deadline {
   [[nodiscard]] Clock::time_point late_at() const { return start_ + Share(kWaitShare); }
   // Duration of this operation without pauses.
   [[nodiscard]] Clock::duration Elapsed(Clock::time_point now = Clock::now()) {
-    const Clock::duration gap = now - last_look_;
+    const Clock::duration gap = now - last_poll_;
     if (gap > kPause) start_ += gap;
-    last_look_ = std::max(last_look_, now);
+    last_poll_ = std::max(last_poll_, now);
     return now - start_;
   }
 
@@ -50,7 +50,7 @@ class Deadline {
 
   Millis bound_;
   Clock::time_point start_;
-  Clock::time_point last_look_;
+  Clock::time_point last_poll_;
 };
 
 }  // namespace gaccd

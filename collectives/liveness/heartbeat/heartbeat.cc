@@ -137,7 +137,7 @@ bool HeartbeatShared::AddLost(const LostRank& lost) {
   const auto now = std::chrono::steady_clock::now();
   if (lost_.empty()) {
     const bool silent = lost.absence == Absence::kSilent;
-    last_moment_ = now + (silent ? heartbeat::kTogetherSilent : heartbeat::kTogether);
+    last_moment_ = now + (silent ? heartbeat::kConcurrentSilence : heartbeat::kConcurrentLoss);
   }
   if (now > last_moment_) return false;
   if (std::ranges::count(lost_, lost.rank, &LostRank::rank) > 0) return false;

@@ -53,8 +53,8 @@ class HeartbeatShared {
 
   void Joined(Status status);
   [[nodiscard]] Status WaitUntilJoined(std::chrono::milliseconds bound);
-  // Returns false if it is already known, or was lost more than heartbeat::kTogether after the
-  // first: it may have exited because of that loss.
+  // Returns false if it is already known, or was lost more than heartbeat::kConcurrentLoss after
+  // the first: it may have exited because of that loss.
   bool AddLost(const heartbeat::LostRank& lost);
   [[nodiscard]] std::vector<heartbeat::LostRank> lost() const;
   [[nodiscard]] bool all_lost_known() const;
@@ -112,7 +112,7 @@ class Heartbeat {
   // until the message is sent. Every rank must call it after the last collective.
   void Goodbye();
 
-  // All ranks lost within heartbeat::kTogether, the first one first. More may be added until
+  // All ranks lost within heartbeat::kConcurrentLoss, the first one first. More may be added until
   // all_lost_known().
   [[nodiscard]] std::vector<heartbeat::LostRank> lost() const { return shared_.lost(); }
   [[nodiscard]] bool all_lost_known() const { return shared_.all_lost_known(); }

@@ -52,7 +52,7 @@ class Hub {
       for (Peer& peer : peers_) Serve(peer);
       DropPeers();
       Beat();
-      if (joined_ < parts_.world - 1 && Clock::now() > join_limit_) NameTheAbsent();
+      if (joined_ < parts_.world - 1 && Clock::now() > join_limit_) ReportMissingRanks();
       if (joined_ == parts_.world - 1) ReportLost();
       SayGoodbye();
     }
@@ -164,7 +164,7 @@ class Hub {
   }
 
   // Only the hub knows which ranks are missing: the others just wait for it.
-  void NameTheAbsent() {
+  void ReportMissingRanks() {
     if (named_) return;
     named_ = true;
     std::string ranks;

@@ -41,8 +41,8 @@ void RunMember(const LoopParts& parts, const HubAddress& hub);
 // Ranks found lost within this time after the first were not lost because of it, as no rank exits
 // that fast. The last signs of life of ranks that fall silent at the same time differ by up to one
 // beat.
-inline constexpr std::chrono::milliseconds kTogether{200};
-inline constexpr std::chrono::milliseconds kTogetherSilent{350};
+inline constexpr std::chrono::milliseconds kConcurrentLoss{200};
+inline constexpr std::chrono::milliseconds kConcurrentSilence{350};
 
 // The period of both loops.
 inline constexpr std::chrono::milliseconds kTick{50};

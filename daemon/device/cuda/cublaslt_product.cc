@@ -48,7 +48,7 @@ Status CublasLtStatus(const CublasLtApi& api, cublasStatus_t status, std::string
                        static_cast<int>(status), ")")};
 }
 
-bool IsNotOffered(cublasStatus_t status) {
+bool IsUnsupported(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
          status == CUBLAS_STATUS_ARCH_MISMATCH;
 }
@@ -182,7 +182,7 @@ Result<std::vector<cublasLtMatmulAlgo_t>> CublasLtProduct::Candidates() {
     context_->choices().AddNote(
         StrCat(ToText(spec_), ": cuBLASLt calls it invalid, taken as not supported"));
   }
-  if (IsNotOffered(status)) return algorithms;
+  if (IsUnsupported(status)) return algorithms;
   GACCD_RETURN_IF_ERROR(
       CublasLtStatus(api, status, StrCat(ToText(spec_), ": cublasLtMatmulAlgoGetHeuristic")));
   for (int i = 0; i < count && i < kCandidates; ++i) {

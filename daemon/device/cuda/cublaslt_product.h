@@ -37,7 +37,7 @@ namespace gaccd {
 Status CublasLtStatus(const CublasLtApi& api, cublasStatus_t status, std::string_view what);
 
 // Whether `status` only means that this product is not supported, not that the GPU failed.
-[[nodiscard]] bool IsNotOffered(cublasStatus_t status);
+[[nodiscard]] bool IsUnsupported(cublasStatus_t status);
 
 // Minimum alignment in bytes of operands of this type. Offsets in the arena (MemoryPlan) and in f32
 // flat buffers (FlatLayout) are multiples of 64 bytes; a 16-bit copy of a flat buffer has half of

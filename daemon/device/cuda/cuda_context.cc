@@ -115,7 +115,7 @@ void CudaContext::SetHalfCopy(const float* master, std::int64_t elements, void* 
   half_copy_ = copy;
 }
 
-const void* CudaContext::HalfCopyOf(const float* weight) const {
+const void* CudaContext::HalfCopy(const float* weight) const {
   if (half_copy_ == nullptr) return nullptr;
   const std::less<> before;  // compares pointers of different allocations
   if (before(weight, master_) || !before(weight, master_ + master_elements_)) return nullptr;

@@ -87,7 +87,7 @@ class CudaContext {
   // date by the optimiser. Both must outlive the context's kernels.
   void SetHalfCopy(const float* master, std::int64_t elements, void* copy);
   // The copy of the weight at `weight`, or null when there is none.
-  [[nodiscard]] const void* HalfCopyOf(const float* weight) const;
+  [[nodiscard]] const void* HalfCopy(const float* weight) const;
 
   // Device memory of the context itself: the workspace, without memory allocated by libraries.
   [[nodiscard]] std::int64_t device_bytes() const;

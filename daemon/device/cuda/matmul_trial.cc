@@ -153,7 +153,7 @@ Result<bool> MatmulTrial::IsSound(const cublasLtMatmulAlgo_t& algorithm) {
   if (spec.writes_sums()) GACCD_RETURN_IF_ERROR(clear(vector_, false));
   if (spec.gelu == MatmulGelu::kKeep) GACCD_RETURN_IF_ERROR(clear(aux_, false));
   const cublasStatus_t status = product_->Enqueue(algorithm);
-  if (IsNotOffered(status)) return false;
+  if (IsUnsupported(status)) return false;
   GACCD_RETURN_IF_ERROR(ToStatus(status));
   GACCD_RETURN_IF_ERROR(CudaStatus(cudaStreamSynchronize(stream_), ToText(spec) + " on trial"));
   const Number& c = ExpectedOf(spec.gelu);

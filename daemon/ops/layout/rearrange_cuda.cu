@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 KernelResult MakeRearrangeCuda(const CudaRequest& request) {
-  const auto order = NestOf(static_cast<const Rearrange&>(request.function).order(), false);
+  const auto order = MakeNest(static_cast<const Rearrange&>(request.function).order(), false);
   const std::int64_t n = Elements(request.outputs[0].shape);
   const auto run = [=, on = request.on](auto t, const Call& c) {
     using T = decltype(t);
@@ -123,7 +123,7 @@ KernelResult MakeRearrangeGradientAddCuda(const CudaRequest& request) {
   const Rearrangement& order = static_cast<const RearrangeGradientAdd&>(request.function).order();
   const std::int64_t n = Elements(request.outputs[0].shape);
   const std::int64_t own = Elements(request.inputs[1].shape);
-  return MakeTypedCall(request, [nest = NestOf(order, false), takers = TakersIn(order), n, own,
+  return MakeTypedCall(request, [nest = MakeNest(order, false), takers = TakersIn(order), n, own,
                                  on = request.on](auto t, const Call& c) {
     using T = decltype(t);
     if (c.inputs[0] == c.outputs[0]) {

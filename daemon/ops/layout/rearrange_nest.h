@@ -13,7 +13,7 @@ struct RearrangeNest {
   std::int64_t first = 0;
 };
 
-[[nodiscard]] inline RearrangeNest NestOf(const Rearrangement& order, bool repeats_outside) {
+[[nodiscard]] inline RearrangeNest MakeNest(const Rearrangement& order, bool repeats_outside) {
   Shape steps(order.from.size());
   std::int64_t elements = 1;
   for (std::size_t s = steps.size(); s-- > 0; elements *= order.from[s]) steps[s] = elements;

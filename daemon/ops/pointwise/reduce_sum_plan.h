@@ -114,12 +114,12 @@ inline void PlanRows(const SumNests& nests, int multiprocessors, SumPlan& plan) 
 
 // width: 1, or the number of values that a thread loads at once if alignment permits.
 [[nodiscard]] inline SumPlan PlanSum(const SumNests& nests, int width, int multiprocessors) {
-  constexpr std::int64_t kLeastUnits = 32;  // fewer are left to one thread
+  constexpr std::int64_t kMinUnits = 32;  // fewer are left to one thread
   SumPlan plan;
   plan.kept = nests.kept;
   plan.elements = nests.kept.elements;
   const StridedNest& summed = nests.summed;
-  if (plan.elements == 0 || summed.rank < 1 || summed.rank > 2 || summed.elements < kLeastUnits) {
+  if (plan.elements == 0 || summed.rank < 1 || summed.rank > 2 || summed.elements < kMinUnits) {
     return plan;
   }
   const StridedNest::Dimension& inner = summed.dimensions[summed.rank - 1];

@@ -302,7 +302,7 @@ MatmulCudaSpec Adding(MatmulCudaSpec spec) {
 
 Result<const void*> ParameterAs(const CudaContext& context, const void* parameter, DType dtype) {
   if (dtype == DType::kF32 || parameter == nullptr) return parameter;
-  const void* copy = context.HalfCopyOf(static_cast<const float*>(parameter));
+  const void* copy = context.HalfCopy(static_cast<const float*>(parameter));
   if (copy == nullptr) {
     return Status(ErrorKind::kInternal, StrCat("expected a copy in 16 bits of the parameter at ",
                                                parameter, ", found none"));
