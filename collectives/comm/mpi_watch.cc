@@ -204,7 +204,7 @@ Status MpiWatch::PollForMessage(int from) {
     GACCD_RETURN_IF_ERROR(WaitForInterrupt());
     return {ErrorKind::kUnavailable,
             StrCat(RankOnHost(rank, topology_->hosts), kHasEnded, "; this rank waited for ",
-                   from == rank_ ? std::string("its own message to leave")
+                   from == rank_ ? std::string("its own message to be sent")
                                  : StrCat("a message of ", RankOnHost(from, topology_->hosts)))};
   }
   if (PeerGaveUp(GivenUp::kOther) || PeerGaveUp(GivenUp::kLate)) {

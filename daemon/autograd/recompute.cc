@@ -182,7 +182,7 @@ Status RecomputeBlocks(std::span<const ValueId> ends, ValueId seed, std::int64_t
   const std::vector<std::size_t> all = FindBlocks(*graph, ends, seed);
   if (all.empty()) {
     return {ErrorKind::kConfig,
-            "recompute: BLOCKS: expected a model that can be cut where one value alone continues, "
+            "recompute: BLOCKS: expected a model that can be cut where only one value crosses, "
             "found no such place before its last layer"};
   }
   std::optional<Graph> best;

@@ -387,7 +387,7 @@ Status CheckPipeline(const Job& job) {
   }
   if (job.noise_scale_every > 0) {
     return Bad(
-        StrCat("noise_scale_every: does not go with a pipeline, in which no rank has the "
+        StrCat("noise_scale_every: is not supported in a pipeline, in which no rank has the "
                "whole gradient of its samples: expected 0, found ",
                job.noise_scale_every));
   }

@@ -43,7 +43,7 @@ Status CheckLossFits(LossKind loss, const SampleSpec& sample) {
   if (loss == LossKind::kContrastive) return Status::Ok();
   const bool labels = loss == LossKind::kSoftmaxCrossEntropy;
   if (!labels && sample.Find(kWeights) != nullptr) {
-    return {ErrorKind::kConfig, "mean_squared_error takes no weights"};
+    return {ErrorKind::kConfig, "mean_squared_error does not support weights"};
   }
   if (sample.Find(TargetOf(loss)) != nullptr) return Status::Ok();
   return {ErrorKind::kConfig, StrCat(labels ? "softmax_cross_entropy needs class labels"
@@ -167,9 +167,10 @@ Result<Model> Model::Make(std::shared_ptr<const Network> network, LossKind loss,
   GACCD_RETURN_IF_ERROR(model.AddParameters());
   GACCD_RETURN_IF_ERROR(model.CountCollectives());
   if (loss == LossKind::kContrastive && model.update_sums_ > 0) {
-    return Status(ErrorKind::kConfig,
-                  "loss: contrastive does not go with statistics of the whole update yet: expected "
-                  "batch_norm { stats: FROZEN } or MICRO, or another norm");
+    return Status(
+        ErrorKind::kConfig,
+        "loss: contrastive is not supported with statistics of the whole update: expected "
+        "batch_norm { stats: FROZEN } or MICRO, or another norm");
   }
   return model;
 }

@@ -161,7 +161,7 @@ void TrainingRun::Announce() const {
   if (eval != nullptr && !eval->bad_records().empty()) {
     const auto bad = eval->bad_records();
     reporter.LogAndPrint(StrCat("damaged records: ", bad.size(),
-                                " are left out of the evaluation, ", eval->size(),
+                                " are excluded from the evaluation, ", eval->size(),
                                 " remain; the first: ", bad.front().why));
   }
   if (init_weights_ && !resumed_) {

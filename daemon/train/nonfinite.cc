@@ -137,7 +137,7 @@ std::string Remedy(const Job& job, OnNonfinite policy, bool bad_data) {
                    ")");
   }
   if (policy == OnNonfinite::kStop) {
-    text += ", or leave such updates out with --on-nonfinite=skip-update";
+    text += ", or skip such updates with --on-nonfinite=skip-update";
   }
   return text;
 }

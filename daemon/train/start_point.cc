@@ -55,7 +55,7 @@ Result<ResumePoint> ResumeAuto(Communicator& comm, const SavedRun& run, const st
   if (!outcome.state && outcome.damaged > 0) {
     return Status(ErrorKind::kData,
                   StrCat("'", folder, "' has ", outcome.damaged,
-                         " checkpoints and none is intact; --resume=never starts anew: ",
+                         " checkpoints and none is intact; --resume=never starts from scratch: ",
                          outcome.refused.front()));
   }
   return ResumePoint{std::move(outcome.state), folder, std::move(outcome.refused)};
@@ -111,7 +111,7 @@ Result<StartPoint> RestoreState(Engine& engine, const LoadedState& state, const 
   if (cursor.step > updates) {
     return Status(ErrorKind::kConfig,
                   StrCat("the checkpoint is at update ", cursor.step, ", the job ends after ",
-                         updates, "; --resume=never starts anew"));
+                         updates, "; --resume=never starts from scratch"));
   }
   GACCD_RETURN_IF_ERROR(engine.SetParameters(LoadedFloats(state, kParametersBuffer)));
   GACCD_RETURN_IF_ERROR(

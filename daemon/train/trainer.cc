@@ -128,13 +128,15 @@ Result<std::unique_ptr<Trainer>> Trainer::Make(Communicator& comm, TrainingInput
 Status Trainer::Prepare(const EngineChoice& choice, Communicator& device_comm) {
   if (inputs_.model.update_sums() > 0 && guards_.on_nonfinite == OnNonfinite::kDropMicroBatch) {
     return {ErrorKind::kConfig,
-            "on_nonfinite: drop-micro-batch does not go with statistics of the whole update, which "
+            "on_nonfinite: drop-micro-batch is not supported with statistics of the whole update, "
+            "which "
             "contain every micro-batch: expected stop or skip-update"};
   }
   if (inputs_.model.stage() && guards_.on_nonfinite == OnNonfinite::kDropMicroBatch) {
-    return {ErrorKind::kConfig,
-            "on_nonfinite: drop-micro-batch does not go with a pipeline, whose stages do not know "
-            "which micro-batch another one drops: expected stop or skip-update"};
+    return {
+        ErrorKind::kConfig,
+        "on_nonfinite: drop-micro-batch is not supported in a pipeline, whose stages do not know "
+        "which micro-batch another one drops: expected stop or skip-update"};
   }
   if (inputs_.model.stage() && loads_.any()) {
     return {ErrorKind::kConfig,

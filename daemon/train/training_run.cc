@@ -296,7 +296,7 @@ Status TrainingRun::ResumeOnRank() {
   if (flags_.init_weights && !requeued && comm_.rank() == 0) {
     LogWarning(StrCat("--init-weights=", *flags_.init_weights,
                       " is ignored: the run resumes from checkpoint ", from.PathIn(point.folder),
-                      "; --resume=never starts anew"));
+                      "; --resume=never starts from scratch"));
   }
   const std::string changed = CompareJobs(point.state->job, job_).reported;
   if (!changed.empty()) {

@@ -54,7 +54,7 @@ Result<std::optional<MatmulChoice>> Kept(CublasLtProduct& product, MatmulTrial& 
     GACCD_ASSIGN_OR_RETURN(const bool sound, trial.IsSound(kept->algorithm));
     if (sound) return std::optional(*kept);
   }
-  choices.AddNote(StrCat(ToText(product.spec()), ": the kept choice cannot be used, timed anew"));
+  choices.AddNote(StrCat(ToText(product.spec()), ": the kept choice cannot be used, timed again"));
   return std::optional<MatmulChoice>();
 }
 
