@@ -79,7 +79,7 @@ Result<UpdateOutcome> OutcomeOf(const JobSetting& setting, const Model& model, C
 
 Status RightUpdate(Engine& engine, BatchFeed& feed, const Plan& plan) {
   return RunUpdate(engine, feed.batches(),
-                   feed.ProgramOf({.index = 0, .samples = plan.effective_batch()}), {});
+                   feed.ProgramFor({.index = 0, .samples = plan.effective_batch()}), {});
 }
 
 // Every micro-step of a plain update is taken for its first one.
