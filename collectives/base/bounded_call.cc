@@ -16,7 +16,7 @@ Result<AbandonableThread> AbandonableThread::Start(std::string_view name,
   GACCD_ASSIGN_OR_RETURN(started.thread_,
                          StartThread(name, [ended, body = std::move(body)]() mutable {
                            body();
-                           body = nullptr;  // what it owns may need the time of a destructor
+                           body = nullptr;  // destructors of captured objects may take time, too
                            ended->set_value();
                          }));
   return started;

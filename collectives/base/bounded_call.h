@@ -1,5 +1,5 @@
-// Calls that may never return, to a file system that does not answer: they are made on a thread of
-// their own, which is waited for only so long and then left behind.
+// Calls that may never return, for example to a file system that does not respond. They run on a
+// separate thread, which is abandoned after a time limit.
 #pragma once
 
 #include <chrono>
@@ -12,21 +12,19 @@
 
 namespace gaccd {
 
-// Belongs to one thread. Join() comes before the destructor of what was started.
+// Used by one thread. Call Join() before destroying what was started.
 class AbandonableThread {
  public:
   AbandonableThread() = default;  // not started
 
-  // `body` shares the ownership of all that it touches. Errors: those of StartThread().
+  // `body` must share ownership of everything it uses. Errors: those of StartThread().
   static Result<AbandonableThread> Start(std::string_view name, std::function<void()> body);
 
-  // Waits until `body` has returned, but not longer than `limit`. Whether it has; true where it was
-  // not started.
+  // Waits up to `limit` until `body` has returned. Returns whether it has; true if not started.
   [[nodiscard]] bool WaitFor(std::chrono::milliseconds limit) const;
 
-  // Waits until `body` has returned, but not longer than `limit`: the thread is then left behind
-  // and ends when `body` returns. Whether it has ended; true where it was not started. Later calls
-  // do nothing.
+  // Waits up to `limit` until `body` has returned. If it has not, abandons the thread, which ends
+  // when `body` returns. Returns whether it has ended; true if not started. Later calls do nothing.
   bool Join(std::chrono::milliseconds limit);
 
  private:
@@ -34,9 +32,9 @@ class AbandonableThread {
   std::future<void> ended_;
 };
 
-// Calls `body` on such a thread. Whether it has returned within `limit`. `meanwhile`, if there is
-// one, is called here at once and then every 0.1 s. Where the system has no more threads `body` is
-// called here, without a limit. Thread-safe.
+// Calls `body` on such a thread and returns whether it has returned within `limit`. `meanwhile`, if
+// set, is called on the calling thread, at once and then every 0.1 s. If no thread can be created,
+// `body` is called on the calling thread, without a limit. Thread-safe.
 [[nodiscard]] bool CallWithin(std::chrono::milliseconds limit, std::function<void()> body,
                               const std::function<void()>& meanwhile = nullptr);
 

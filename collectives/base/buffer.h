@@ -1,5 +1,5 @@
-// Views of memory whose element type is known at run time: what collectives take.
-// Counts are elements, never bytes. A view owns nothing.
+// Views of memory whose element type is known at run time: arguments of collectives. Counts are
+// elements, never bytes. A view does not own its memory.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace gaccd {
 
-// Where the memory of a buffer lives. kCuda buffers are only taken by communicators that say so.
+// The location of a buffer. Only some communicators accept kCuda buffers.
 enum class MemoryKind : std::uint8_t { kHost, kCuda };
 
 // The stream on which a device collective is enqueued; host communicators ignore it.

@@ -7,7 +7,7 @@
 
 namespace gaccd {
 
-Result<CoreMask> AllowedCores(const AskAffinity& ask) {
+Result<CoreMask> AllowedCores(const GetAffinity& ask) {
   constexpr std::size_t kMaxWords = 1 << 14;  // a million cores
   for (std::size_t words = sizeof(cpu_set_t) / sizeof(CoreMask::value_type);; words *= 2) {
     CoreMask mask(words);

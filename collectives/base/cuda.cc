@@ -10,7 +10,7 @@ namespace {
 Status NoRoom(std::size_t bytes, std::string_view what) {
   std::size_t free = 0;
   std::size_t total = 0;
-  (void)cudaGetLastError();  // this failure is reported here, not by the next call
+  (void)cudaGetLastError();  // clear the error, so that the next call does not report it
   (void)cudaMemGetInfo(&free, &total);
   return {ErrorKind::kOs, StrCat("no memory on the GPU for ", what, ": wanted ", bytes,
                                  " bytes, found ", free, " of ", total, " free")};

@@ -1,8 +1,9 @@
-// The CUDA runtime as values that own what they hold: errors as Status, streams, events, memory.
+// RAII wrappers of the CUDA runtime: errors as Status, streams, events, memory.
 //
-// Everything belongs to the device that is current when it is made (cudaSetDevice), and so does the
-// thread that uses it. Destructors ignore errors: after a failed kernel every call fails.
-// Only built with the CUDA Toolkit. Movable, not copyable, not thread-safe unless said.
+// Objects belong to the device that is current when they are created (cudaSetDevice) and must be
+// used by threads with the same current device. Destructors ignore errors: after a failed kernel
+// every call fails. Only built with the CUDA Toolkit. Movable, not copyable, not thread-safe unless
+// stated otherwise.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,11 +18,11 @@
 
 namespace gaccd {
 
-// OK for cudaSuccess. Else "`what`: out of memory (cudaErrorMemoryAllocation)"; kOs when memory is
-// short, kUnavailable for all others: the GPU or its driver is suspect.
+// OK for cudaSuccess. Otherwise "`what`: out of memory (cudaErrorMemoryAllocation)"; kOs if memory
+// is short, kUnavailable for all others, which suggest a problem of the GPU or its driver.
 Status CudaStatus(cudaError_t error, std::string_view what);
 
-// Owns what kRelease, a function of CUDA, frees.
+// Deleter that calls kRelease, a CUDA function.
 template <auto kRelease>
 struct CudaRelease {
   template <typename T>
@@ -48,7 +49,7 @@ class CudaStream {
 
 class CudaEvent {
  public:
-  enum class Kind { kOrder, kTiming };  // an event that takes the time costs a little more
+  enum class Kind { kOrder, kTiming };  // timing events cost slightly more
 
   CudaEvent() = default;
   static Result<CudaEvent> Create(Kind kind = Kind::kOrder);
@@ -59,13 +60,13 @@ class CudaEvent {
   CudaOwner<cudaEvent_t, cudaEventDestroy> event_;
 };
 
-// Memory that CUDA gives, zeroed; kRelease frees it.
+// Zeroed memory allocated by CUDA and released by kRelease.
 template <auto kRelease>
 class CudaBuffer {
  public:
   CudaBuffer() = default;
-  // kOs when there is no room, of the GPU's with the wanted and the free bytes; `what` names the
-  // buffer in the message.
+  // kOs if memory is short; for device memory with the requested and the free bytes. `what` names
+  // the buffer in the message.
   static Result<CudaBuffer> Allocate(std::size_t bytes, std::string_view what);
 
   [[nodiscard]] void* data() const { return data_.get(); }
@@ -80,12 +81,12 @@ class CudaBuffer {
   std::size_t bytes_ = 0;
 };
 
-// Memory of the GPU, aligned to at least 256 bytes.
+// GPU memory, aligned to at least 256 bytes.
 using DeviceBuffer = CudaBuffer<cudaFree>;
 template <>
 Result<DeviceBuffer> DeviceBuffer::Allocate(std::size_t bytes, std::string_view what);
 
-// Page-locked host memory: what copies to and from the GPU without a stop.
+// Page-locked host memory, from and to which copies are asynchronous.
 using PinnedBuffer = CudaBuffer<cudaFreeHost>;
 template <>
 Result<PinnedBuffer> PinnedBuffer::Allocate(std::size_t bytes, std::string_view what);

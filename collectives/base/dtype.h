@@ -1,4 +1,4 @@
-// Element types of buffers that are sent or computed with.
+// Element types of buffers.
 #pragma once
 
 #include <concepts>
@@ -47,17 +47,17 @@ enum class DType : std::uint8_t { kF32, kF64, kI32, kI64, kU8, kBF16, kFP16 };
   return "?";
 }
 
-// What activations are computed in.
+// Whether activations may have this type.
 [[nodiscard]] constexpr bool IsFloat(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kFP16;
 }
 
-// Whether communicators reduce it.
+// Whether communicators can reduce it.
 [[nodiscard]] constexpr bool IsSummed(DType dtype) {
   return dtype != DType::kU8 && dtype != DType::kFP16;
 }
 
-// The types that have a DType. kBF16 and kFP16 have none on the host.
+// C++ types with a DType. kBF16 and kFP16 have none on the host.
 template <typename T>
 concept Element = std::same_as<T, float> || std::same_as<T, double> ||
     std::same_as<T, std::int32_t> || std::same_as<T, std::int64_t> || std::same_as<T, std::uint8_t>;

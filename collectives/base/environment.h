@@ -1,4 +1,4 @@
-// The environment variables of a process, passed in as a function so that tests can make their own.
+// Environment variables of a process, passed as a function so that tests can replace them.
 #pragma once
 
 #include <cstdlib>
@@ -8,10 +8,10 @@
 
 namespace gaccd {
 
-// The value of a variable, or nothing when it is not set.
+// The value of a variable; empty if it is not set.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 
-// Reads the variables of this process, as they are at every call.
+// Reads the variables of this process at every call.
 [[nodiscard]] inline Environment ProcessEnvironment() {
   return [](const std::string& name) -> std::optional<std::string> {
     const char* value = std::getenv(name.c_str());

@@ -1,4 +1,4 @@
-// A path with a '*' in the name of its file: several files.
+// Paths with a '*' in the file name, which match several files.
 #pragma once
 
 #include <map>
@@ -13,9 +13,9 @@ namespace gaccd {
   return path.find('*') != std::string_view::npos;
 }
 
-// The paths of these files, by the text that the first '*' in the name of the file stands for;
-// empty where there is none, or no such folder. kIo for a folder that cannot be read, kData for one
-// with more than 2^20 entries.
+// The paths of the matching files, keyed by the text that matches the first '*'; empty if there is
+// none, or the folder does not exist. kIo: the folder cannot be read; kData: it has more than 2^20
+// entries.
 Result<std::map<std::string, std::string>> Glob(const std::string& pattern);
 
 }  // namespace gaccd

@@ -17,8 +17,8 @@
 namespace gaccd {
 namespace {
 
-// Success: a regular file, and `info` tells of it.
-Status LookAtRegular(int fd, const std::string& path, struct stat* info) {
+// Succeeds for a regular file and fills `info`.
+Status StatRegularFile(int fd, const std::string& path, struct stat* info) {
   if (::fstat(fd, info) != 0) return ErrnoStatus("cannot read", path);
   if (S_ISREG(info->st_mode)) return Status::Ok();
   return {ErrorKind::kIo,
@@ -61,7 +61,8 @@ Status WriteAll(int fd, std::span<const std::byte> bytes, const std::string& pat
 Result<TemporaryFile> CreateTemporary(const std::string& path, unsigned mode) {
   constexpr int kMaxTries = 16;
   for (int tries = 1;; ++tries) {
-    // Processes of several hosts may have one pid; threads of this one may try, too.
+    // Unique across processes of several hosts with the same pid and across threads of this
+    // process.
     const auto now = std::chrono::system_clock::now().time_since_epoch().count();
     std::string name = StrCat(path, ".tmp-", ::getpid(), "-", ::gettid(), "-", now);
     auto file = OpenFile(name, O_WRONLY | O_CREAT | O_EXCL, mode);
@@ -95,7 +96,7 @@ Result<bool> CreateFileOnce(const std::string& path, std::string_view text, unsi
     status = ErrnoStatus("cannot make durable", path);
   }
   if (!file.Close() && status.ok()) status = ErrnoStatus("cannot write", path);
-  // A second name for the whole file: unlike rename(), never over another one.
+  // A hard link to the complete file: unlike rename(), it never replaces an existing one.
   const bool made = status.ok() && ::link(temporary.c_str(), path.c_str()) == 0;
   if (status.ok() && !made && errno != EEXIST) status = ErrnoStatus("cannot create", path);
   ::unlink(temporary.c_str());
@@ -108,7 +109,7 @@ Status MakeFolders(const std::string& path, unsigned mode) {
   for (std::size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
     const std::string part = path.substr(0, end);
     if (::mkdir(part.c_str(), mode) != 0 && errno != EEXIST) {
-      // A parent may be read-only and there all the same; what counts is the last part.
+      // A parent may exist but be read-only; only the last part matters.
       if (end == std::string::npos || errno == ENOTDIR || errno == ELOOP) {
         return ErrnoStatus("cannot create folder", part);
       }
@@ -201,7 +202,7 @@ Result<std::string> ReadStart(const std::string& path, std::size_t limit) {
 
 Result<std::string> ReadStart(int fd, const std::string& path, std::size_t limit) {
   struct stat info {};
-  GACCD_RETURN_IF_ERROR(LookAtRegular(fd, path, &info));
+  GACCD_RETURN_IF_ERROR(StatRegularFile(fd, path, &info));
   std::string text(limit, '\0');
   std::size_t done = 0;
   while (done < limit) {
@@ -228,12 +229,12 @@ Result<std::string> ReadSmallFile(const std::string& path, ErrorKind too_large) 
 }
 
 Result<InputFile> InputFile::Open(const std::string& path, Links links) {
-  // O_NONBLOCK: opening a FIFO without a writer would wait for ever.
+  // O_NONBLOCK: opening a FIFO without a writer would block forever.
   const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
   FileDescriptor file(::open(path.c_str(), links == Links::kRefuse ? flags | O_NOFOLLOW : flags));
   if (!file.valid()) return ErrnoStatus("cannot read", path);
   struct stat info {};
-  GACCD_RETURN_IF_ERROR(LookAtRegular(file.get(), path, &info));
+  GACCD_RETURN_IF_ERROR(StatRegularFile(file.get(), path, &info));
   if (links == Links::kRefuse && !IsTrustedOwner(info.st_uid)) {
     return Status(ErrorKind::kIo,
                   StrCat("'", path, "' belongs to user ", info.st_uid, ", expected user ",

@@ -1,7 +1,7 @@
-// Files: open without following links, read within a bound, write so that a reader never sees half
-// of one. Errors are kIo, "<what> '<path>': <reason of the system>", unless said otherwise; the
-// path is the caller's, also where a temporary file could not be made or written. Functions are
-// thread-safe; an object is used by one thread at a time.
+// Files: opening without following links, reading with a size limit, atomic writing. Errors are
+// kIo, "<what> '<path>': <system message>", unless stated otherwise; the path is always the
+// caller's, also if a temporary file failed. Functions are thread-safe; objects are used by one
+// thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace gaccd {
 
-// Modes before the umask: what a run writes is for its user only, unless --group-access.
+// Modes before the umask: files of a run are for its user only, unless --group-access is set.
 inline constexpr unsigned kFileMode = 0600;
 inline constexpr unsigned kFolderMode = 0700;
 struct Modes {
@@ -25,9 +25,9 @@ struct Modes {
   unsigned folder = kFolderMode;
 };
 inline constexpr Modes kGroupMayRead{0640, 0750};
-inline constexpr std::size_t kMaxTextBytes = std::size_t{1} << 20;  // of a text from outside
+inline constexpr std::size_t kMaxTextBytes = std::size_t{1} << 20;  // limit for texts from outside
 
-// An open file descriptor; -1 is none. Move-only.
+// An open file descriptor; -1: none. Move-only.
 class FileDescriptor {
  public:
   FileDescriptor() = default;
@@ -41,88 +41,88 @@ class FileDescriptor {
 
   [[nodiscard]] int get() const { return fd_; }
   [[nodiscard]] bool valid() const { return fd_ >= 0; }
-  // false: what was written may be lost, errno says why. Closed in any case.
+  // false: written data may be lost, see errno. Closes in any case.
   [[nodiscard]] bool Close();
 
  private:
   int fd_ = -1;
 };
 
-// "`what` '`path`': <errno in words>", kind kIo. Reads errno, so call it first.
+// "`what` '`path`': <message of errno>", kind kIo. Reads errno, so call it before anything else.
 Status ErrnoStatus(std::string_view what, const std::string& path);
 
-// open(2) with O_CLOEXEC, O_NOFOLLOW and O_NONBLOCK added: a FIFO does not make it wait.
+// open(2) with O_CLOEXEC, O_NOFOLLOW and O_NONBLOCK: does not block on a FIFO.
 Result<FileDescriptor> OpenFile(const std::string& path, int flags, unsigned mode = kFileMode);
 
-// Writes all of it, however many calls that takes.
+// Writes everything, with as many calls as needed.
 Status WriteAll(int fd, std::string_view text, const std::string& path);
 Status WriteAll(int fd, std::span<const std::byte> bytes, const std::string& path);
 
-// A new file "<path>.tmp-..." for writing, never one that was there: nobody can have put it there
-// beforehand, and no process of another host has the same.
+// A new file "<path>.tmp-..." for writing, never an existing one: nobody can have placed it there
+// beforehand, and its name is unique across hosts.
 struct TemporaryFile {
   std::string path;
   FileDescriptor file;
 };
 Result<TemporaryFile> CreateTemporary(const std::string& path, unsigned mode = kFileMode);
 
-// Writes a temporary file, then renames it over `path`. `durable` also waits for the disk, for
-// the file and for its name.
+// Writes a temporary file and renames it over `path`. durable: also waits until the file and its
+// name are on disk.
 Status ReplaceFile(const std::string& path, std::string_view text, bool durable,
                    unsigned mode = kFileMode);
-// The same, but a file that already exists is kept, and true is returned: of many writers, on many
-// nodes, exactly one makes it.
+// The same, but keeps an existing file and then returns true: of many writers on many nodes,
+// exactly one creates it.
 Result<bool> CreateFileOnce(const std::string& path, std::string_view text,
                             unsigned mode = kFileMode);
 
-// mkdir -p. An existing folder keeps its mode.
+// mkdir -p. The mode of an existing folder is not changed.
 Status MakeFolders(const std::string& path, unsigned mode = kFolderMode);
 
-// Waits until the names in a folder are on the disk.
+// Waits until the names in a folder are on disk.
 Status SyncFolder(const std::string& path);
-// The folder `path` lies in: "." for a bare name.
+// The folder that contains `path`: "." for a bare name.
 [[nodiscard]] std::string FolderOf(const std::string& path);
 
-// What the folder `path` is called, also where that is "." or a link.
+// The name of the folder `path`, also if `path` is "." or a link.
 [[nodiscard]] std::string FolderName(const std::string& path);
 
-// Whether there is anything under this name, a dead link included.
+// Whether the name exists; true for a dead link.
 [[nodiscard]] bool PathExists(const std::string& path);
 // Whether it is a folder, or a link to one.
 [[nodiscard]] bool IsFolder(const std::string& path);
 
-// The names in a folder, without "." and "..", sorted. kData when there are more than `most`.
+// The names in a folder, without "." and "..", sorted. kData if there are more than `most`.
 Result<std::vector<std::string>> ListFolder(const std::string& path, std::size_t most);
 Result<std::vector<std::string>> ListFolder(int fd, const std::string& path, std::size_t most);
 
-// root may change everything anyhow, and this user is who the program works for.
+// Whether `user` is root or this user.
 [[nodiscard]] bool IsTrustedOwner(unsigned user);
-// A folder that is no link and belongs to this user or root: what is done in it with openat(2) and
-// its like stays in it, whatever is put in its place meanwhile.
+// Opens a folder that is not a link and belongs to this user or root. Operations relative to the
+// descriptor (openat(2)) stay in it even if the path is replaced.
 Result<FileDescriptor> OpenOwnFolder(const std::string& path);
 
-// The first `limit` bytes of a file, or all of it when it is shorter. kIo also when it is not a
-// regular file. `path` is only for messages where there is an open one.
+// The first `limit` bytes of a file, or all of a shorter one. kIo also if it is not a regular file.
+// With `fd`, `path` is only for messages.
 Result<std::string> ReadStart(const std::string& path, std::size_t limit);
 Result<std::string> ReadStart(int fd, const std::string& path, std::size_t limit);
 
-// A small file from outside, whole; links are followed. kIo also when it is not a regular file;
-// `too_large` when it has more than kMaxTextBytes bytes.
+// The content of a small file from outside; follows links. kIo also if it is not a regular file;
+// `too_large` if it has more than kMaxTextBytes bytes.
 Result<std::string> ReadSmallFile(const std::string& path, ErrorKind too_large);
 
 enum class Links : std::uint8_t { kFollow, kRefuse };
 
-// A regular file that is read into the caller's memory, so that nothing which was checked can
+// A regular file whose content is read into memory of the caller, so that checked data cannot
 // change afterwards.
 class InputFile {
  public:
-  // kRefuse: also files that belong to neither this user nor root, error kIo with what to do.
+  // kRefuse: also rejects files that belong to neither this user nor root, error kIo with advice.
   static Result<InputFile> Open(const std::string& path, Links links = Links::kFollow);
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::uint64_t size() const { return size_; }
-  // Fills `out`; a file that became shorter meanwhile is an error. `ticks`, which may be null,
-  // gets the bytes as they come.
+  // Fills `out`; an error if the file became shorter. `ticks`, which may be null, is called with
+  // the bytes as they arrive.
   [[nodiscard]] Status ReadAt(std::uint64_t offset, std::span<std::byte> out,
                               Ticks* ticks = nullptr) const;
 
@@ -135,9 +135,9 @@ class InputFile {
   std::uint64_t size_;
 };
 
-// Appears under its name only when it is whole and on the disk: write to a temporary name, fsync,
-// rename, fsync of the folder. Without Commit() nothing of it remains. After a failed fsync Linux
-// forgets what was not written, so a failed file is given up, never tried again.
+// A file that appears under its name only when it is complete and on disk: write to a temporary
+// name, fsync, rename, fsync of the folder. Without Commit() the temporary file is removed. After a
+// failed fsync Linux drops unwritten data, so a failed file is never retried.
 class DurableFile {
  public:
   static Result<DurableFile> Create(const std::string& path, unsigned mode = kFileMode);
@@ -148,9 +148,9 @@ class DurableFile {
   ~DurableFile();
 
   [[nodiscard]] Status Write(std::span<const std::byte> bytes);
-  // Commit() in two steps, for who must look once more between them.
-  [[nodiscard]] Status Finish();   // the bytes are on the disk, under the temporary name
-  [[nodiscard]] Status Publish();  // the name too. REQUIRES: Finish() succeeded
+  // Commit() in two steps, for callers that check something in between.
+  [[nodiscard]] Status Finish();   // syncs the content under the temporary name
+  [[nodiscard]] Status Publish();  // renames and syncs the folder. REQUIRES: Finish() succeeded
   [[nodiscard]] Status Commit();
 
  private:
@@ -158,7 +158,7 @@ class DurableFile {
       : path_(std::move(path)), temporary_(std::move(temporary)), file_(std::move(file)) {}
 
   std::string path_;
-  std::string temporary_;  // empty when there is nothing to remove
+  std::string temporary_;  // empty if there is nothing to remove
   FileDescriptor file_;
 };
 

@@ -1,4 +1,4 @@
-// FNV-1a, a hash for telling texts apart. Not for protection against people.
+// FNV-1a hash. Not cryptographic.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace gaccd {
 
 inline constexpr std::uint64_t kFnvBasis = 0xcbf29ce484222325U;
 
-// One step; with a word in place of a byte it is still a hash, but not the published one.
+// One step. With a word instead of a byte it is still a hash, but not the published one.
 [[nodiscard]] constexpr std::uint64_t FnvStep(std::uint64_t hash, std::uint64_t word) {
   return (hash ^ word) * 0x100000001b3U;
 }
@@ -19,7 +19,7 @@ inline constexpr std::uint64_t kFnvBasis = 0xcbf29ce484222325U;
   return hash;
 }
 
-// Of 128 bits.
+// 128-bit FNV-1a.
 struct Fnv128 {
   std::uint64_t high = 0;
   std::uint64_t low = 0;

@@ -1,4 +1,4 @@
-// Hexadecimal digits, lower case.
+// Hexadecimal text, lower case.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace gaccd {
 
 inline constexpr std::string_view kHexDigits = "0123456789abcdef";
 
-// Two digits a byte.
+// Two digits per byte.
 [[nodiscard]] inline std::string Hex(std::span<const std::byte> bytes) {
   std::string text;
   for (const std::byte byte : bytes) {

@@ -20,7 +20,7 @@ std::string NumberText(T value) {
   return {text.data(), end};
 }
 
-// Arrays and objects that are still open are on `open_`; what is too deep is counted only.
+// Open arrays and objects are on `open_`; those that are too deep are only counted.
 class TreeReader : public Library::json_sax_t {
  public:
   bool null() override { return Add(Json()); }
@@ -57,7 +57,7 @@ class TreeReader : public Library::json_sax_t {
     bool is_object;
     Json::Array values;
     Json::Object members;
-    std::string name;  // of the member that comes next
+    std::string name;  // of the next member
   };
 
   bool Add(Json value) {
@@ -92,7 +92,7 @@ class TreeReader : public Library::json_sax_t {
   std::string error_;
 };
 
-// Whole numbers exactly, others as double.
+// Integers are compared exactly, others as double.
 bool SameNumber(const Json& a, const Json& b) {
   if (const auto one = a.integer<std::int64_t>(), other = b.integer<std::int64_t>(); one && other) {
     return *one == *other;

@@ -1,7 +1,7 @@
-// JSON of other programs and of our own files as a tree.
+// JSON as a tree, of other programs and of our own files.
 //
-// Texts are UTF-8. What is nested deeper than kMaxDepth is checked for syntax and read as null: no
-// text from outside can exhaust the stack.
+// Texts are UTF-8. Values nested deeper than kMaxDepth are checked for syntax and read as null, so
+// that untrusted input cannot exhaust the stack.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class Json {
   };
   using Array = std::vector<Json>;
   using Member = std::pair<std::string, Json>;
-  using Object = std::vector<Member>;  // in the order of the text; a name may occur again
+  using Object = std::vector<Member>;  // in the order of the text; names may repeat
 
   Json() = default;  // null
   Json(bool value) : value_(value) {}
@@ -36,24 +36,25 @@ class Json {
   Json(Array value) : value_(std::move(value)) {}
   Json(Object value) : value_(std::move(value)) {}
 
-  // Nothing where `text` is not exactly one JSON value; `error` then says where and why.
+  // Empty if `text` is not exactly one JSON value; `error` is then set to the position and the
+  // reason.
   [[nodiscard]] static std::optional<Json> Parse(std::string_view text,
                                                  std::string* error = nullptr);
 
-  // And nothing where it is another value than an object.
+  // Also empty if the value is not an object.
   [[nodiscard]] static std::optional<Json> ParseObject(std::string_view text);
 
   [[nodiscard]] bool is_null() const { return std::holds_alternative<Null>(value_); }
-  // Each of these: nothing where the value is of another type.
+  // The value if it has this type; null or empty otherwise.
   [[nodiscard]] const std::string* text() const { return std::get_if<std::string>(&value_); }
   [[nodiscard]] const Array* array() const { return std::get_if<Array>(&value_); }
   [[nodiscard]] const Object* object() const { return std::get_if<Object>(&value_); }
   [[nodiscard]] std::optional<bool> boolean() const;
   [[nodiscard]] std::optional<double> number() const;
-  template <typename T>  // a whole number that T can hold
+  template <typename T>  // an integer in the range of T
   [[nodiscard]] std::optional<T> integer() const;
 
-  // The member of an object; of equal names the last. null where there is none.
+  // The member of an object; of equal names the last. null if there is none.
   [[nodiscard]] const Json* Find(std::string_view name) const;
   [[nodiscard]] const std::string* text(std::string_view name) const;
   [[nodiscard]] std::optional<bool> boolean(std::string_view name) const;
@@ -61,10 +62,10 @@ class Json {
   template <typename T>
   [[nodiscard]] std::optional<T> integer(std::string_view name) const;
 
-  // Numbers are equal by value: 1 is 1.0. Members of objects in any order.
+  // Numbers are compared by value: 1 equals 1.0. The order of members is ignored.
   bool operator==(const Json& other) const;
 
-  // Bytes that are not UTF-8 become U+FFFD; NaN and infinities are null. With an `indent`: one
+  // Serializes. Invalid UTF-8 becomes U+FFFD; NaN and infinities become null. With `indent`: one
   // value per line.
   [[nodiscard]] std::string Dump(int indent = -1) const;
 
@@ -92,17 +93,17 @@ std::optional<T> Json::integer(std::string_view name) const {
   return member == nullptr ? std::nullopt : member->integer<T>();
 }
 
-// The texts of a list; nothing where it is no list of texts.
+// The strings of a list; empty if it is not a list of strings.
 [[nodiscard]] std::vector<std::string> TextsIn(const Json& list);
 
-// Whether `text`, where it is JSON, is nested deeper than `depth`.
+// Whether `text`, if it is JSON, is nested deeper than `depth`.
 [[nodiscard]] bool IsNestedDeeper(std::string_view text, int depth);
 
 [[nodiscard]] bool IsUtf8(std::string_view text);
-// `text` with U+FFFD for bytes that are not UTF-8.
+// `text` with U+FFFD in place of invalid UTF-8.
 [[nodiscard]] std::string ValidUtf8(std::string_view text);
 
-// The text in quotes: control characters are escaped, and bytes that are not UTF-8 become U+FFFD.
+// `text` in quotes: control characters are escaped, invalid UTF-8 becomes U+FFFD.
 [[nodiscard]] std::string JsonString(std::string_view text);
 // The shortest text that reads back as the same number; 3648 for 3648.0; null for NaN and
 // infinities.

@@ -17,7 +17,7 @@
 namespace gaccd {
 namespace {
 
-constexpr int kMaxLinks = 40;  // as the kernel
+constexpr int kMaxLinks = 40;  // the kernel's limit
 
 Status Refuse(const std::string& path, std::string_view found) {
   return {ErrorKind::kIo,
@@ -31,7 +31,7 @@ Status CheckKind(const std::string& path, mode_t mode) {
   return Refuse(path, S_ISSOCK(mode) ? "a socket" : "a device");
 }
 
-// A link of procfs is an open file: what it leads to need not have a name.
+// Links in procfs refer to open files, which need not have a name.
 bool IsOpenFile(const std::string& link) {
   struct statfs info {};
   return ::statfs(FolderOf(link).c_str(), &info) == 0 && info.f_type == PROC_SUPER_MAGIC;

@@ -1,4 +1,4 @@
-// A file that a user names to be written, such as --out=FILE. Thread-safe.
+// Output files named by users, for example by --out=FILE. Thread-safe.
 #pragma once
 
 #include <string>
@@ -7,15 +7,15 @@
 
 namespace gaccd {
 
-// The name to write under so that `path` is what the user means: a symbolic link is followed, also
-// one to a file that is not there yet, so the link stays. kIo, with `path` as it was given:
+// Resolves `path` for writing: symbolic links are followed, also to a file that does not exist yet,
+// so that the link is kept. kIo, with `path` as given, for:
 //   a folder, FIFO, socket, device or open file of a process (/dev/stdout)
-//   a link made by somebody other than this user or root
+//   a link created by a user other than this one or root
 //   a file that this user may not write
 Result<std::string> OutputTarget(const std::string& path);
 
-// The same, and that a file can be made in its folder: one is made and removed. For before a long
-// computation whose result goes there.
+// OutputTarget(), and checks that a file can be created in its folder by creating and removing one.
+// Call it before a long computation.
 Status CheckOutputFile(const std::string& path);
 
 }  // namespace gaccd

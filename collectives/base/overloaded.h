@@ -1,6 +1,6 @@
-// Overloaded: one call for each alternative of a variant.
+// Overloaded: a visitor built from lambdas.
 //   std::visit(Overloaded{[](const A&) { ... }, [](const B&) { ... }}, variant);
-// An alternative that has none does not compile.
+// Does not compile if an alternative is not handled.
 #pragma once
 
 namespace gaccd {

@@ -1,4 +1,4 @@
-// Standard output, for verbs whose result it is.
+// Standard output of verbs.
 #pragma once
 
 #include <string_view>
@@ -7,9 +7,9 @@
 
 namespace gaccd {
 
-// kIo when not all of it could be written: a full disk or a closed pipe must not look like success.
-// The message is empty when the reader has closed the pipe (`gaccd plan | head -1`), who wants no
-// more text. REQUIRES: SIGPIPE is ignored.
+// kIo if not everything could be written, so that a full disk or a closed pipe does not look like
+// success. The message is empty if the reader has closed the pipe (`gaccd plan | head -1`).
+// REQUIRES: SIGPIPE is ignored.
 Status PrintOut(std::string_view text);
 
 }  // namespace gaccd

@@ -16,11 +16,11 @@ namespace gaccd {
 namespace {
 
 struct KibLine {
-  std::string_view name;  // with its colon
+  std::string_view name;  // including the colon
   std::int64_t* kib;
 };
 
-// Lines that are not there leave their value as it is.
+// Missing lines leave their value unchanged.
 bool ReadKib(const char* path, std::initializer_list<KibLine> wanted) {
   std::FILE* const file = std::fopen(path, "re");
   if (file == nullptr) return false;
@@ -37,7 +37,7 @@ bool ReadKib(const char* path, std::initializer_list<KibLine> wanted) {
 }
 
 // "MemAvailable:   1234 kB" of a file of /proc, in bytes.
-std::optional<std::uint64_t> ReadKibOf(const std::string& path, std::string_view key) {
+std::optional<std::uint64_t> ReadKibField(const std::string& path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     unsigned long long kib = 0;
@@ -50,17 +50,17 @@ std::optional<std::uint64_t> ReadKibOf(const std::string& path, std::string_view
 std::optional<std::uint64_t> ReadNumber(const std::string& path) {
   std::ifstream file(path);
   std::uint64_t value = 0;
-  return file >> value ? std::optional(value) : std::nullopt;  // "max" is no number
+  return file >> value ? std::optional(value) : std::nullopt;  // "max" is not a number
 }
 
-// How a version of the memory cgroups calls its files.
+// File names of a version of memory cgroups.
 struct CgroupFiles {
-  std::string folder;  // of all groups
+  std::string folder;  // root of the hierarchy
   std::string most, used;
-  std::string_view inactive, active;  // lines of memory.stat: pages of files
+  std::string_view inactive, active;  // lines of memory.stat with pages of files
 };
 
-// What is left in one group; nothing: it has no limit.
+// Free bytes in one group; empty: no limit.
 std::optional<std::uint64_t> FreeInGroup(const CgroupFiles& files, const std::string& group) {
   const std::string folder = StrCat(files.folder, group, "/");
   const auto most = ReadNumber(folder + files.most);
@@ -75,8 +75,8 @@ std::optional<std::uint64_t> FreeInGroup(const CgroupFiles& files, const std::st
   return *most - std::min(*most, held);
 }
 
-// Of a group and of those around it. Where a container sees only its own part of the tree, the path
-// leads nowhere, and the top is its own group.
+// Applies the limits of a group and its parents. In a container that sees only its part of the tree
+// the path does not exist, and the top is its own group.
 void LimitByGroups(const CgroupFiles& files, std::string group, SharedMemory* memory) {
   for (;;) {
     const auto free = FreeInGroup(files, group);
@@ -92,7 +92,7 @@ void LimitByGroups(const CgroupFiles& files, std::string group, SharedMemory* me
 }  // namespace
 
 std::optional<SharedMemory> FreeSharedMemory(const std::string& root) {
-  const auto available = ReadKibOf(root + "/proc/meminfo", "MemAvailable:");
+  const auto available = ReadKibField(root + "/proc/meminfo", "MemAvailable:");
   if (!available) return std::nullopt;
   SharedMemory memory{*available, "this machine"};
   const std::string mount = root + "/sys/fs/cgroup";
@@ -116,18 +116,18 @@ std::optional<SharedMemory> FreeSharedMemory(const std::string& root) {
 std::optional<std::uint64_t> FreeAddressSpace() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
-  const std::uint64_t used = ReadKibOf("/proc/self/status", "VmSize:").value_or(0);
+  const std::uint64_t used = ReadKibField("/proc/self/status", "VmSize:").value_or(0);
   return limit.rlim_cur - std::min<std::uint64_t>(limit.rlim_cur, used);
 }
 
 std::int64_t ProcessMemory::Bytes() {
-  constexpr int kCalls = 64;  // other processes begin to use the memory as well
+  constexpr int kCalls = 64;  // other processes may start to use the memory
   std::int64_t own = 0;
   std::int64_t shared = 0;
   if (!ReadKib("/proc/self/status", {{"RssAnon:", &own}, {"RssShmem:", &shared}})) return 0;
   if (shared != shared_kib_ || calls_++ % kCalls == 0) {
     shared_kib_ = shared;
-    proportion_kib_ = shared;  // without the proportion, as RSS has it
+    proportion_kib_ = shared;  // without Pss: counted fully, as in RSS
     if (shared > 0) ReadKib("/proc/self/smaps_rollup", {{"Pss_Shmem:", &proportion_kib_}});
   }
   return (own + proportion_kib_) * 1024;

@@ -1,4 +1,4 @@
-// How much memory this process holds, and how much it can still get.
+// Memory used by this process, and memory still available to it.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@ namespace gaccd {
 // Not thread-safe.
 class ProcessMemory {
  public:
-  // Bytes of physical memory without the pages of mapped files, which the kernel takes back when it
-  // must; memory that several processes share counts in proportion (Pss). 0 when /proc cannot be
-  // read. A call takes microseconds, and now and then milliseconds for the shared memory.
+  // Bytes of physical memory without pages of mapped files, which the kernel can reclaim; memory
+  // shared by several processes counts proportionally (Pss). 0 if /proc cannot be read. Takes
+  // microseconds, occasionally milliseconds to read shared memory.
   [[nodiscard]] std::int64_t Bytes();
 
  private:
@@ -24,27 +24,27 @@ class ProcessMemory {
   int calls_ = 0;
 };
 
-// Memory that the processes of a job on this machine share.
+// Memory available to the processes of a job on this machine.
 struct SharedMemory {
   std::uint64_t free_bytes = 0;
-  std::string limit;  // what says so: "this machine", "the cgroup /slurm/job_7"
+  std::string limit;  // what limits it: "this machine", "the cgroup /slurm/job_7"
 };
 
-// What the system can still give: the least of what is available on the machine, and of what is
-// left in each memory cgroup of this process, of version 1 or 2, and in those around it. Pages of
-// files count as free there, as the kernel takes them back. Nothing where /proc/meminfo cannot be
-// read. `root`: before /proc and /sys, for tests.
+// Memory that the system can still provide: the minimum over the memory available on the machine
+// and the memory left in each memory cgroup (version 1 or 2) of this process and its parents. Pages
+// of files count as free, as the kernel can reclaim them. Empty if /proc/meminfo cannot be read.
+// root: prefix of /proc and /sys, for tests.
 [[nodiscard]] std::optional<SharedMemory> FreeSharedMemory(const std::string& root = {});
 
-// Bytes that this process may still map below RLIMIT_AS; nothing: it has no such limit.
+// Bytes that this process may still map below RLIMIT_AS; empty: no limit.
 [[nodiscard]] std::optional<std::uint64_t> FreeAddressSpace();
 
-// Bytes that the system can still give to this process: the least of FreeSharedMemory()
-// and FreeAddressSpace(). Nothing where /proc/meminfo cannot be read.
+// Bytes that the system can still provide to this process: the minimum of FreeSharedMemory() and
+// FreeAddressSpace(). Empty if /proc/meminfo cannot be read.
 [[nodiscard]] std::optional<std::uint64_t> FreeMemoryBytes();
 
-// The system refused `bytes` (0: not known how many) for `what`: kConfig, with the bytes that are
-// free. Starting the job again would not help, so it is not to be requeued.
+// The error of a failed allocation of `bytes` (0: unknown) for `what`: kConfig, with the free
+// bytes, because a requeued job would fail again.
 [[nodiscard]] Status NoMemory(std::string_view what, std::uint64_t bytes);
 
 }  // namespace gaccd

@@ -1,9 +1,9 @@
-// Status and Result<T>: how every function of gaccd reports a failure.
+// Status and Result<T>: error reporting of all functions of gaccd.
 //
-// An error says what failed, the expected and the found value, and its kind. The kind is the exit
+// An error has a message with the expected and the actual value, and a kind. The kind is the exit
 // code of the process (sysexits.h plus 93, "do not requeue"), but only main exits with it; main
-// also adds rank and host. Neither class is thread-safe; both are cheap to move. A success holds no
-// memory.
+// also adds rank and host. Neither class is thread-safe; both are cheap to move. A success
+// allocates no memory.
 #pragma once
 
 #include <new>
@@ -16,18 +16,18 @@ namespace gaccd {
 // The numbers are the exit codes.
 enum class ErrorKind : int {
   kUsage = 64,         // unknown flag, bad value
-  kData = 65,          // content of a data set, weights file or checkpoint is invalid
-  kUnavailable = 69,   // a peer, MPI or the fabric is lost
-  kInternal = 70,      // an invariant of ours is broken
-  kOs = 71,            // the operating system or SLURM refused
+  kData = 65,          // invalid content of a data set, weights file or checkpoint
+  kUnavailable = 69,   // a peer, MPI or the network is lost
+  kInternal = 70,      // a broken invariant: a bug in gaccd
+  kOs = 71,            // a request to the operating system or SLURM failed
   kIo = 74,            // a file cannot be read or written
   kTempFail = 75,      // stopped by a signal or a time limit: to be requeued
   kConfig = 78,        // the job or the plan cannot work; flags disagree with the environment
-  kNoRequeue = 93,     // trying again would fail again, or is not wanted: diverged, STOP
-  kInterrupted = 130,  // SIGINT twice: left at once
+  kNoRequeue = 93,     // another attempt would fail again or is not wanted: diverged, STOP
+  kInterrupted = 130,  // SIGINT twice: exits at once
 };
 
-// "usage", "data", ... for log lines.
+// "usage", "data", ... for logs.
 [[nodiscard]] std::string_view ErrorKindName(ErrorKind kind);
 
 class [[nodiscard]] Status {
@@ -51,7 +51,7 @@ class [[nodiscard]] Status {
   [[nodiscard]] ErrorKind kind() const { return error_->kind; }
   [[nodiscard]] const std::string& message() const { return error_->message; }
 
-  // The same error with "`what`: " before its message; success stays success.
+  // The same error with the prefix "`what`: "; a success is returned unchanged.
   [[nodiscard]] Status WithContext(std::string_view what) const;
 
  private:
@@ -65,21 +65,21 @@ class [[nodiscard]] Status {
   const Error* error_ = nullptr;  // owned
 };
 
-[[nodiscard]] Status NoValue();  // the error of a Result that was made of a success
+[[nodiscard]] Status NoValue();  // the error of a Result made from a successful Status
 
-// A value, or the Status that says why there is none. A union and not a std::optional: every file
-// instantiates dozens of these, and std::optional would make a build 4 % slower.
+// A value, or the Status of the failure. A union instead of a std::optional: every file
+// instantiates dozens of these, and std::optional makes the build 4 % slower.
 template <typename T>
 class [[nodiscard]] Result {
  public:
   Result(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
-  // A success is none without a value: it becomes kInternal.
+  // A successful Status has no value and becomes kInternal.
   Result(Status status)  // NOLINT(google-explicit-constructor)
       : status_(status.ok() ? NoValue() : std::move(status)) {}
   Result(const Result& other) : status_(other.status_) {
     if (ok()) ::new (static_cast<void*>(&value_)) T(other.value_);
   }
-  // The other keeps its status, so it still has a value or an error: the value is moved from.
+  // `other` keeps its status; its value is moved from.
   Result(Result&& other) noexcept : status_(other.status_) {
     if (ok()) ::new (static_cast<void*>(&value_)) T(std::move(other.value_));
   }
@@ -113,7 +113,7 @@ class [[nodiscard]] Result {
 
 }  // namespace gaccd
 
-// Early return on failure: the one thing a function cannot do.
+// Return early on failure: macros, as a function cannot do this.
 #define GACCD_CONCAT_INNER(a, b) a##b
 #define GACCD_CONCAT(a, b) GACCD_CONCAT_INNER(a, b)
 #define GACCD_RETURN_IF_ERROR(expr)                                                        \

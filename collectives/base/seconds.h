@@ -1,4 +1,4 @@
-// Durations as the logs and the events have them.
+// Durations in seconds, as in logs and events.
 #pragma once
 
 #include <chrono>
@@ -6,7 +6,7 @@
 
 namespace gaccd {
 
-// Reads the steady clock. Tests pass one of their own.
+// Reads the steady clock; tests replace it.
 using NowFunction = std::function<std::chrono::steady_clock::time_point()>;
 
 [[nodiscard]] inline double SecondsSince(

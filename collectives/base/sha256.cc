@@ -12,9 +12,9 @@ struct Sha256::State {
   ~State() { EVP_MD_CTX_free(context); }
 };
 
-// Only memory can be missing here, or a build of OpenSSL without SHA-256.
+// Can only fail without memory, or with a build of OpenSSL without SHA-256.
 Sha256::Sha256() {
-  // No clean-up at exit: a helper thread that was left behind on a slow disk may still be at it.
+  // No clean-up at exit: an abandoned helper thread may still use it.
   OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
   state_ = std::make_unique<State>();
   if (state_->context == nullptr ||

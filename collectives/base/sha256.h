@@ -1,4 +1,4 @@
-// SHA-256 of a stream of bytes, by OpenSSL: in hexadecimal digits what sha256sum(1) prints.
+// SHA-256 of a stream of bytes, by OpenSSL; Hex() of it equals the output of sha256sum(1).
 #pragma once
 
 #include <array>
@@ -12,13 +12,13 @@ using Sha256Digest = std::array<std::byte, 32>;
 
 class Sha256 {
  public:
-  Sha256();  // throws std::bad_alloc when OpenSSL has no memory
+  Sha256();  // throws std::bad_alloc if OpenSSL has no memory
   ~Sha256();
   Sha256(const Sha256&) = delete;
   Sha256& operator=(const Sha256&) = delete;
 
   void Update(std::span<const std::byte> bytes);
-  // Ends the stream; nothing may be called after it.
+  // Ends the stream; the object must not be used afterwards.
   [[nodiscard]] Sha256Digest Finish();
 
  private:

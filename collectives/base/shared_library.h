@@ -1,5 +1,4 @@
-// SharedLibrary: a library that is loaded only when it is needed, so that the binary starts where
-// it is missing.
+// SharedLibrary: a library loaded on demand, so that the binary starts on machines without it.
 #pragma once
 
 #include <string>
@@ -10,15 +9,14 @@ namespace gaccd {
 
 class SharedLibrary {
  public:
-  // `name` as for dlopen: "libnccl.so.2" is looked for in LD_LIBRARY_PATH and the system's folders.
-  // kUnavailable with the loader's own words. It stays loaded to the end of the process: libraries
-  // of CUDA do not like to be unloaded.
+  // name: as for dlopen: "libnccl.so.2" is searched in LD_LIBRARY_PATH and the system's folders.
+  // kUnavailable with the loader's message. Never unloaded, as CUDA libraries may not support that.
   static Result<SharedLibrary> Open(const std::string& name);
 
-  // As dlopen() gave it, for code that looks for symbols by itself.
+  // The handle from dlopen(), for code that looks up symbols itself.
   [[nodiscard]] void* handle() const { return handle_; }
 
-  // kUnavailable, naming library and symbol, when it is not there.
+  // kUnavailable, with library and symbol, if the symbol is missing.
   template <typename Function>
   Status Find(const char* symbol, Function* function) const {
     void* address = nullptr;

@@ -1,8 +1,7 @@
-// Hints that a vectorised loop needs.
+// Hints for vectorised loops.
 //
-// GACCD_SIMD_CLONES before a function: it is compiled for AVX-512, AVX2 and the baseline, and the
-// loader picks one for the machine. Empty under sanitizers, which cannot run inside an ifunc
-// resolver.
+// GACCD_SIMD_CLONES before a function compiles it for AVX-512, AVX2 and the baseline; the loader
+// selects one for the machine. Empty under sanitizers, which cannot run inside an ifunc resolver.
 #pragma once
 
 #if defined(GACCD_SANITIZED) || !defined(__x86_64__) || defined(__clang__)
@@ -12,8 +11,8 @@
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #endif
 
-// GACCD_INDEPENDENT_ITERATIONS before a loop: no iteration reads what another one writes, although
-// pointers may overlap; the compiler need not check that at run time.
+// GACCD_INDEPENDENT_ITERATIONS before a loop: no iteration reads what another one writes, so the
+// compiler need not check at run time whether pointers overlap.
 #if defined(__clang__)
 #define GACCD_INDEPENDENT_ITERATIONS _Pragma("clang loop vectorize(assume_safety)")
 #else

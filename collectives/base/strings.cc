@@ -18,7 +18,7 @@ unsigned ByteAt(std::string_view text, std::size_t i) {
   return static_cast<unsigned char>(text[i]);
 }
 
-// The bytes of the UTF-8 character at the front of `text`, which is not empty; 0: there is none.
+// The length of the UTF-8 character at the start of `text`, which is not empty; 0: invalid.
 std::size_t CharacterBytes(std::string_view text) {
   const unsigned first = ByteAt(text, 0);
   if (first < 0x80) return 1;

@@ -1,4 +1,4 @@
-// Text building for messages. Thread-safe; allocates, so not for inner loops.
+// Text for messages. Thread-safe; allocates, so not for inner loops.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace gaccd {
 
-// The arguments, printed one after another by operator<<.
+// Concatenates the arguments, each printed by operator<<.
 template <typename... Args>
 [[nodiscard]] std::string StrCat(const Args&... args) {
   std::ostringstream out;
@@ -16,14 +16,14 @@ template <typename... Args>
   return std::move(out).str();
 }
 
-// "79.2 MB", of 10^6 bytes; "0.8 kB" where that is below 0.1 MB.
+// "79.2 MB", of 10^6 bytes; "0.8 kB" below 0.1 MB.
 [[nodiscard]] std::string Megabytes(std::int64_t bytes);
 
 inline constexpr std::size_t kMaxPrintable = 16'384;  // bytes
 
-// `text` as it may appear in a log or on a terminal: a name or path in it cannot begin a line of
-// its own, move the cursor or hide text. Lines after the first are indented, control characters and
-// bytes that are no UTF-8 are shown as \x1b, and what is longer than kMaxPrintable is cut.
+// `text` made safe for logs and terminals: names or paths in it cannot start a new log line, move
+// the cursor or hide text. Lines after the first are indented, control characters and invalid UTF-8
+// are shown as \x1b, and text longer than kMaxPrintable is truncated.
 [[nodiscard]] std::string Printable(std::string_view text);
 
 }  // namespace gaccd

@@ -1,4 +1,4 @@
-// Threads in addition to the main one.
+// Threads besides the main thread.
 #pragma once
 
 #include <pthread.h>
@@ -19,11 +19,11 @@
 
 namespace gaccd {
 
-// The signals that a thread itself causes: they end the process.
+// Signals caused by a thread itself, which end the process.
 inline constexpr std::array kFatalSignals{SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
 
-// A stack on which a thread's signal handlers run (SA_ONSTACK), so that they run after a stack
-// overflow, too. Use() and the destructor are called on that thread.
+// An alternate stack for signal handlers of a thread (SA_ONSTACK), so that they run even after a
+// stack overflow. Use() and the destructor must be called on that thread.
 class SignalStack {
  public:
   SignalStack() : memory_(kBytes) {}
@@ -48,13 +48,14 @@ class SignalStack {
   stack_t before_{};
 };
 
-// Starts a thread that gets no signals but kFatalSignals: those of the process are for its main
-// thread. `body` is called once. kOs: "cannot start `name`: ..." when the system has had no more
-// threads for 0.1 s, as a joined thread counts until the kernel has removed it. Thread-safe.
+// Starts a thread that receives no signals except kFatalSignals: signals of the process are handled
+// by the main thread. `body` is called once. kOs: "cannot start `name`: ..." if no thread could be
+// created for 0.1 s; it retries because a joined thread counts until the kernel has removed it.
+// Thread-safe.
 template <typename Body>
 Result<std::thread> StartThread(std::string_view name, Body body) {
   const auto shared_body = std::make_shared<Body>(std::move(body));
-  // A thread begins with the mask of its maker.
+  // A thread inherits the signal mask of its creator.
   sigset_t blocked;
   sigset_t before;
   sigfillset(&blocked);

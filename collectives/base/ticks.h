@@ -1,4 +1,4 @@
-// Signs of life of work that may take longer than others wait for it.
+// Ticks: progress reports of long work, so that others do not consider it hung.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 
 namespace gaccd {
 
-// Called by the work every now and then; its error ends the work.
+// Called regularly by the work; an error ends the work.
 using TickFunction = std::function<Status()>;
 
-// Of work that is measured in bytes: a tick with the first of them, then one every 64 MiB.
+// For work measured in bytes: a tick at the first byte, then every 64 MiB.
 class Ticks {
  public:
   static constexpr std::uint64_t kBytes = std::uint64_t{64} << 20;
 
   explicit Ticks(TickFunction tick) : tick_(std::move(tick)) {}
 
-  // So many more are done.
+  // Reports that `bytes` more bytes are done.
   [[nodiscard]] Status Add(std::uint64_t bytes) {
     if (bytes < left_) {
       left_ -= bytes;
@@ -31,7 +31,7 @@ class Ticks {
 
  private:
   TickFunction tick_;
-  std::uint64_t left_ = 1;  // until the next tick
+  std::uint64_t left_ = 1;  // bytes until the next tick
 };
 
 }  // namespace gaccd

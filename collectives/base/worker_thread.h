@@ -1,5 +1,5 @@
-// WorkerThread: calls a function now and then on a thread of its own, so that who wakes it never
-// waits for a file system that does not answer.
+// WorkerThread: calls a function repeatedly on a separate thread, so that callers never wait for a
+// file system that does not respond.
 #pragma once
 
 #include <chrono>
@@ -12,11 +12,11 @@
 
 namespace gaccd {
 
-// One thread makes it, ends it and destroys it.
+// Must be created, ended and destroyed by the same thread.
 class WorkerThread {
  public:
-  // `work` is called after every Wake(), and every `period`. It must not throw, and shares the
-  // ownership of all that it touches: see End(). kOs when no thread can be had.
+  // `work` is called after every Wake(), and every `period`. It must not throw, and must share
+  // ownership of everything it uses: see End(). kOs if no thread can be created.
   static Result<std::unique_ptr<WorkerThread>> Start(std::string_view name,
                                                      std::function<void()> work,
                                                      std::chrono::milliseconds period = kNever);
@@ -24,10 +24,10 @@ class WorkerThread {
   WorkerThread(const WorkerThread&) = delete;
   WorkerThread& operator=(const WorkerThread&) = delete;
 
-  // `work` is called once more, by a call that begins after this one. Thread-safe.
+  // Requests a call of `work` that begins after this. Thread-safe.
   void Wake();
-  // Begins no more call and waits for the one under way, but not longer than `patience`: the
-  // thread is then left behind with it, and ends when it returns. Whether it has ended; true where
+  // Starts no more calls and waits up to `patience` for the current one. If it has not returned,
+  // abandons the thread, which ends when it returns. Returns whether the thread has ended; true if
   // End() was called before.
   bool End(std::chrono::milliseconds patience);
 

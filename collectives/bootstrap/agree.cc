@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kMessageBytes = 1024;
 
-// Sends the message of `reporting_rank` to all: the same fixed length everywhere, cut if longer.
+// Sends the message of `reporting_rank` to all in a buffer of fixed length, truncated if longer.
 Result<std::string> ShareMessage(Communicator& comm, int reporting_rank, const Status& mine) {
   std::array<std::uint8_t, kMessageBytes> bytes{};
   if (comm.rank() == reporting_rank) {

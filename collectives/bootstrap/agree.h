@@ -1,5 +1,5 @@
-// Agreement: before the ranks continue together, each reports its status, so that a failure of
-// one ends all at once instead of leaving the others to wait for it.
+// Agreement: every rank reports its status before the ranks continue, so that a failure of one rank
+// ends all of them instead of leaving the others waiting.
 #pragma once
 
 #include "collectives/base/result.h"
@@ -12,7 +12,7 @@ struct Agreement {
   int reporting_rank = 0;  // the rank that should print it
 };
 
-// Collective: every rank hands in its own status, all get the same answer.
+// Collective: every rank passes its own status; all get the same result.
 Agreement AgreeOn(Communicator& comm, const Status& mine);
 
 }  // namespace gaccd

@@ -12,7 +12,7 @@
 namespace gaccd {
 namespace {
 
-// What each rank tells all others, as bytes: all ranks run the same binary.
+// Data sent by each rank to all others as bytes: all ranks run the same binary.
 struct GpuHello {
   std::int64_t device = 0;
   std::array<char, 64> uuid{};

@@ -1,5 +1,5 @@
-// Which of the GPUs that a rank sees is its own, and whether the choices of all ranks go together.
-// Without CUDA, so that it is tested everywhere: `found` is what FindGpus() says.
+// Assignment of GPUs to ranks, and a check that the choices of all ranks are compatible. Does not
+// use CUDA, so that it can be tested without: `found` is the result of FindGpus().
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,25 @@
 
 namespace gaccd {
 
-// The GPU of this rank alone:
-//   GPUs that it sees      local rank l of `local_size`
-//   one                    that one: SLURM may show each task its own
-//   at least l + 1         the l-th
-//   fewer                  shared: number l modulo GPUs; else kConfig with both numbers
+// The GPU of this rank:
+//   visible GPUs           choice of local rank l of `local_size`
+//   one                    that one: SLURM may show each task only its own
+//   at least l + 1         number l
+//   fewer                  shared: number l modulo GPUs; without sharing kConfig with both numbers
 // REQUIRES: gpus is not empty.
 Result<GpuFacts> ChooseGpu(std::span<const GpuFacts> gpus, const Topology& topology,
                            bool allow_sharing);
 
-// kConfig when two ranks have one GPU: "rank 0 on n0 and rank 3 on n0 both use GPU 0 (NVIDIA H200,
-// GPU-8a1b...)". gpus: by rank.
+// kConfig if two ranks use the same GPU: "rank 0 on n0 and rank 3 on n0 both use GPU 0 (NVIDIA
+// H200, GPU-8a1b...)". gpus: by rank.
 [[nodiscard]] Status CheckDistinctGpus(std::span<const GpuFacts> gpus, const Topology& topology);
 
-// What is seldom meant: ranks of a node that leave some of the GPUs they see to nobody. Empty:
-// none.
+// A warning if the ranks of a node leave visible GPUs unused, which is rarely intended. Empty: none
+// unused.
 [[nodiscard]] std::string UnusedGpus(std::int64_t gpus, std::int64_t local_size);
 
-// Collective: AssignGpu() for what this rank found. An error of one rank is the error of all.
+// Collective: AssignGpu() with the GPUs that this rank found. An error of one rank is returned on
+// all.
 Result<GpuFacts> AgreeOnGpu(Communicator& over, const Result<std::vector<GpuFacts>>& found,
                             bool allow_sharing);
 

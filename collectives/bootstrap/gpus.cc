@@ -17,7 +17,7 @@ namespace {
 
 std::string VersionText(int code) { return StrCat(code / 1000, ".", code % 1000 / 10); }
 
-// As nvidia-smi prints it: GPU-8a1b2c3d-4e5f-...
+// As printed by nvidia-smi: GPU-8a1b2c3d-4e5f-...
 std::string UuidText(const cudaUUID_t& uuid) {
   std::string text = "GPU";
   for (std::size_t i = 0; i < sizeof(uuid.bytes); ++i) {
@@ -39,7 +39,7 @@ std::string PciText(const cudaDeviceProp& properties) {
 }
 
 Status NoGpu(cudaError_t error) {
-  (void)cudaGetLastError();  // reported here, not by the next call
+  (void)cudaGetLastError();  // clear the error: it is reported here
   int driver = 0;
   int runtime = 0;
   (void)cudaDriverGetVersion(&driver);

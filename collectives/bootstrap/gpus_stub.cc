@@ -1,4 +1,4 @@
-// Compiled instead of gpus.cc where gaccd is built without CUDA.
+// Replaces gpus.cc in builds without CUDA.
 #include "collectives/bootstrap/gpu_choice.h"
 #include "collectives/bootstrap/gpus.h"
 

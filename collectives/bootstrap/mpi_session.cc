@@ -35,7 +35,7 @@ std::string InitProblem(const std::string& host, std::chrono::milliseconds bound
   return text;
 }
 
-// CheckWorld, failing on all ranks when it fails on one: a rank that exited alone would keep the
+// CheckWorld, failing on all ranks if it fails on one: a rank that exited alone would leave the
 // others waiting, and itself in MPI_Finalize.
 Status CheckWorldOnAll(int world, const Environment& launcher) {
   Status own = CheckWorld(world, launcher);
@@ -48,7 +48,7 @@ Status CheckWorldOnAll(int world, const Environment& launcher) {
                                      world == 1 ? " rank" : " ranks", "; see its message")};
 }
 
-// The cores that the ranks of a node may use together.
+// The cores available to the ranks of a node together.
 Result<std::int64_t> SharedCores(MPI_Comm node) {
   GACCD_ASSIGN_OR_RETURN(CoreMask cores, AllowedCores());
   GACCD_RETURN_IF_ERROR(
@@ -63,12 +63,12 @@ Result<std::int64_t> SharedCores(MPI_Comm node) {
 Result<std::unique_ptr<MpiSession>> MpiSession::Start(const MpiSessionOptions& options,
                                                       const Environment& env) {
   GACCD_RETURN_IF_ERROR(CheckLauncher(env));
-  const Environment launcher = SnapshotOfLauncher(env);
+  const Environment launcher = SnapshotLauncher(env);
   std::unique_ptr<MpiSession> session(new MpiSession(options));
   session->facts_.host = HostName();
   const ExitTimer limit(options.init_bound, kUnavailableCode,
                         InitProblem(session->facts_.host, options.init_bound, launcher));
-  // Serialized: a communicator is used by one thread at a time, which need not be the main thread.
+  // Serialized: a communicator is used by one thread at a time, not necessarily the main thread.
   int provided = MPI_THREAD_SINGLE;
   GACCD_RETURN_IF_ERROR(MpiStatus(
       MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread"));

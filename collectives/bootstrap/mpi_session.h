@@ -1,7 +1,7 @@
-// MpiSession: from MPI_Init to MPI_Finalize, neither of which can hang.
+// MpiSession: MPI_Init and MPI_Finalize with time limits.
 //
-// One per process, made and destroyed by the main thread. MPI reports errors as values from then
-// on. A process whose collective operation failed does not finalize: the others would never come.
+// One per process, created and destroyed by the main thread. MPI then returns errors as values. A
+// process whose collective failed does not finalize, as it would wait forever for the others.
 #pragma once
 
 #include <atomic>
@@ -17,12 +17,13 @@
 namespace gaccd {
 
 struct MpiSessionOptions {
-  // If the other ranks do not come within this time, the process says so and exits with code 69.
+  // If not all ranks have started within this time, the process prints an error and exits
+  // with code 69.
   std::chrono::milliseconds init_bound{300'000};
   std::chrono::milliseconds finalize_bound{60'000};
 };
 
-// What a rank knows about its place.
+// Position of a rank.
 struct MpiFacts {
   int rank = 0;
   int world = 1;
@@ -30,24 +31,25 @@ struct MpiFacts {
   int local_rank = 0;  // among the ranks that share this node's memory
   int local_size = 1;
   int node_key = 0;             // the lowest rank of this node
-  bool oversubscribed = false;  // the ranks of this node are more than the cores they may use
-  // That, or Open MPI is asked to (mpi_yield_when_idle=1): others need the cores of waiting ranks.
+  bool oversubscribed = false;  // the node has more ranks than cores available to them
+  // oversubscribed, or Open MPI is set to yield (mpi_yield_when_idle=1): other processes need the
+  // cores of waiting ranks.
   bool sleeps = false;
 };
 
 class MpiSession {
  public:
-  // Collective. Includes CheckLauncher() and CheckWorld(): kConfig when the world is not the one
-  // that was launched. kUnavailable when MPI does not work.
+  // Collective. Includes CheckLauncher() and CheckWorld(): kConfig if the number of ranks differs
+  // from the launched one. kUnavailable if MPI fails.
   static Result<std::unique_ptr<MpiSession>> Start(const MpiSessionOptions& options,
                                                    const Environment& env);
-  // MPI_Finalize, unless a collective operation or the start failed.
+  // Calls MPI_Finalize, unless a collective or the start has failed.
   ~MpiSession();
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
 
   [[nodiscard]] const MpiFacts& facts() const { return facts_; }
-  // Set by communicators when an operation failed.
+  // Set by communicators when an operation fails.
   [[nodiscard]] const std::shared_ptr<std::atomic<bool>>& broken() const { return broken_; }
 
  private:
@@ -59,8 +61,8 @@ class MpiSession {
   std::shared_ptr<std::atomic<bool>> broken_ = std::make_shared<std::atomic<bool>>(false);
 };
 
-// Another division of the ranks into nodes than the real one, and another opinion on whether cores
-// are scarce, for tests of all paths on one machine.
+// Overrides the division of ranks into nodes and the detection of oversubscription, for tests on
+// one machine.
 struct FakeNode {
   int node = 0;
   std::string host;

@@ -14,7 +14,7 @@ std::string MpiVersion() {
   int length = 0;
   if (MPI_Get_library_version(text.data(), &length) != MPI_SUCCESS) return "not known";
   const std::string library(text.data(), static_cast<std::size_t>(length));
-  // Open MPI continues with package, ident and date.
+  // In Open MPI, package, ident and date follow the comma.
   std::string version =
       StrCat(MPI_VERSION, ".", MPI_SUBVERSION, ", ", library.substr(0, library.find(',')));
 #ifdef OMPI_MAJOR_VERSION

@@ -1,4 +1,4 @@
-// Which MPI this program was compiled with and which one it runs with.
+// The MPI versions at compile time and at run time.
 #pragma once
 
 #include <array>
@@ -6,11 +6,11 @@
 
 namespace gaccd {
 
-// "3.1, Open MPI v4.1.4 (compiled with v4.1.4)": the standard it was compiled for, the library that
-// is loaded, and its version of then. Works before MPI_Init.
+// "3.1, Open MPI v4.1.4 (compiled with v4.1.4)": the standard, the loaded library, and the version
+// it was compiled with. Works before MPI_Init.
 [[nodiscard]] std::string MpiVersion();
 
-// The same as numbers, for comparison. All 0: not known, this is not Open MPI.
+// The same as numbers. All 0: unknown, not Open MPI.
 struct MpiNumbers {
   std::array<int, 3> compiled{};
   std::array<int, 3> loaded{};

@@ -9,7 +9,7 @@
 namespace gaccd {
 namespace {
 
-// More ranks than this are counted, not named.
+// More ranks than this are only counted.
 constexpr int kMaxNames = 8;
 
 std::string Differences(std::string_view what, const std::vector<std::string>& digests,

@@ -7,7 +7,7 @@
 namespace gaccd {
 namespace {
 
-// Collective: how many ranks still work.
+// Collective: number of ranks that are still working.
 Result<std::int64_t> CountWorkers(Communicator& comm, bool works) {
   std::int64_t workers = works ? 1 : 0;
   const std::span<std::int64_t> one(&workers, 1);
@@ -19,7 +19,8 @@ Result<std::int64_t> CountWorkers(Communicator& comm, bool works) {
 
 Agreement WorkTogether(Communicator& comm,
                        const std::function<Status(const TickFunction& tick)>& work) {
-  Status lost;  // the other ranks: what the work makes of it says less
+  // the error of the other ranks, which is more informative than the one `work` returns for it
+  Status lost;
   Status status = work([&] {
     if (lost.ok()) lost = CountWorkers(comm, true).status();
     return lost;

@@ -1,4 +1,4 @@
-// Work that takes longer on some ranks than on others, or than a communicator waits.
+// Work whose duration differs between ranks or exceeds the time limit of a communicator.
 #pragma once
 
 #include <functional>
@@ -10,9 +10,9 @@
 
 namespace gaccd {
 
-// Collective: AgreeOn() what `work` gives. It calls `tick` every now and then, well within the
-// bound of `comm`, and makes no other call of `comm`: a rank that works for long does not let the
-// others run into the bound, one that hangs does.
+// Collective: AgreeOn() the result of `work`. `work` must call `tick` regularly, well within the
+// bound of `comm`, and make no other call of `comm`. A rank that works for a long time does not
+// make the others time out; a rank that hangs does.
 Agreement WorkTogether(Communicator& comm,
                        const std::function<Status(const TickFunction& tick)>& work);
 

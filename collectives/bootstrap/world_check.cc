@@ -42,7 +42,7 @@ Status Compare(int mpi_size, const LaunchedTasks& launched) {
 
 }  // namespace
 
-Environment SnapshotOfLauncher(const Environment& env) {
+Environment SnapshotLauncher(const Environment& env) {
   std::map<std::string, std::string> values;
   for (const char* name : {kStepTasks, kMpirunSize, kAllocationTasks}) {
     if (const std::optional<std::string> value = env(name)) values[name] = *value;
@@ -65,7 +65,7 @@ Result<std::optional<LaunchedTasks>> FindLaunchedTasks(const Environment& env) {
 Status CheckLauncher(const Environment& env) {
   GACCD_ASSIGN_OR_RETURN(const std::optional<LaunchedTasks> step, Read(env, kStepTasks));
   if (!step.has_value() || step->tasks == 1) return Status::Ok();
-  // One of them is set by every launcher that connects the tasks of a step.
+  // Every launcher that connects the tasks of a step sets one of these.
   constexpr std::array kConnections = {"PMIX_RANK", "PMI_RANK", "PMI_FD", kMpirunSize};
   for (const char* connection : kConnections) {
     if (env(connection).has_value()) return Status::Ok();

@@ -1,5 +1,5 @@
-// Is the world that MPI sees the one that the launcher started? Each rank that finds itself alone
-// would otherwise train a model of its own. Pure functions: the environment is passed in.
+// Checks that the world seen by MPI is the one that the launcher started. Otherwise each rank could
+// find itself alone and train its own model. Pure functions: the environment is passed in.
 #pragma once
 
 #include <optional>
@@ -10,27 +10,27 @@
 
 namespace gaccd {
 
-// The launcher's variables as they are now. Open MPI sets some of them itself during MPI_Init, and
-// a world of one would then confirm itself.
-[[nodiscard]] Environment SnapshotOfLauncher(const Environment& env);
+// A copy of the launcher's variables. Open MPI sets some of them itself during MPI_Init, and a
+// world of one would then seem correct.
+[[nodiscard]] Environment SnapshotLauncher(const Environment& env);
 
-// How many ranks the launcher started, by the first of these that is set:
-//   OMPI_COMM_WORLD_SIZE    mpirun; before the step, because inside a SLURM job the step is that of
-//                           mpirun's daemons, one a node
+// The number of ranks that the launcher started, by the first of these variables that is set:
+//   OMPI_COMM_WORLD_SIZE    mpirun; before the step, as inside a SLURM job the step is that of
+//                           mpirun's daemons, one per node
 //   SLURM_STEP_NUM_TASKS    the step of srun
-//   SLURM_NTASKS            the allocation, where none of the above exists (a batch script)
+//   SLURM_NTASKS            the allocation, if none of the above exists (a batch script)
 struct LaunchedTasks {
   const char* variable = "";
   int tasks = 0;
 };
-// Nothing set: no value. kConfig: a value is not a number >= 1.
+// Empty: no variable is set. kConfig: a value is not a number >= 1.
 [[nodiscard]] Result<std::optional<LaunchedTasks>> FindLaunchedTasks(const Environment& env);
 
-// Before MPI_Init: kConfig when a SLURM step has several tasks but offers no MPI to them
-// (`srun` without --mpi=pmix), where MPI_Init would end the process or make a world of one.
+// Before MPI_Init: kConfig if a SLURM step has several tasks but provides no MPI (`srun` without
+// --mpi=pmix); MPI_Init would then end the process or make a world of one.
 [[nodiscard]] Status CheckLauncher(const Environment& env);
 
-// After MPI_Init: kConfig, with both values, when MPI's size differs from FindLaunchedTasks().
+// After MPI_Init: kConfig, with both values, if MPI's size differs from FindLaunchedTasks().
 [[nodiscard]] Status CheckWorld(int mpi_size, const Environment& env);
 
 }  // namespace gaccd

@@ -8,7 +8,7 @@
 namespace gaccd {
 namespace {
 
-// A run of neighbours in memory. `first` and `last` are positions in the order of offsets.
+// A contiguous range. `first` and `last` are positions in the order of offsets.
 struct Piece {
   std::size_t first = 0;
   std::size_t last = 0;
@@ -35,7 +35,7 @@ Status Wrong(const std::string& what) {
   return {ErrorKind::kInternal, StrCat("bucket plan: ", what)};
 }
 
-// The indices of the gradients in the order of `key`.
+// Indices of the gradients ordered by `key`.
 template <typename Key>
 std::vector<std::size_t> OrderBy(std::size_t count, Key key) {
   std::vector<std::size_t> order(count);
@@ -62,7 +62,7 @@ Status Check(std::span<const GradientSlot> gradients, std::span<const std::size_
   return Status::Ok();
 }
 
-// Gradients that become ready one after another and lie side by side, up to `limit` elements.
+// Joins gradients that become ready in sequence and are adjacent, up to `limit` elements.
 std::vector<Piece> JoinInReadyOrder(std::vector<Piece> singles, std::size_t limit) {
   std::ranges::stable_sort(singles, {}, &Piece::ready);
   std::vector<Piece> pieces;
@@ -77,7 +77,7 @@ std::vector<Piece> JoinInReadyOrder(std::vector<Piece> singles, std::size_t limi
   return pieces;
 }
 
-// What is still small is joined with its neighbour in memory, whenever that becomes ready.
+// Joins remaining small pieces with adjacent ones, whatever their order of completion.
 std::vector<Piece> JoinNeighbours(std::vector<Piece> pieces, std::size_t limit) {
   std::ranges::sort(pieces, {}, &Piece::begin);
   std::vector<Piece> joined;
@@ -108,7 +108,7 @@ Result<BucketPlan> BucketPlan::Make(std::span<const GradientSlot> gradients,
   }
   pieces = JoinInReadyOrder(std::move(pieces), bucket_elements);
   pieces = JoinNeighbours(std::move(pieces), bucket_elements);
-  std::ranges::stable_sort(pieces, {}, &Piece::ready);  // equal: by offset, as they are now
+  std::ranges::stable_sort(pieces, {}, &Piece::ready);  // stable: equal ones stay ordered by offset
 
   BucketPlan plan;
   plan.buffer_elements_ = buffer_elements;

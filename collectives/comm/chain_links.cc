@@ -4,7 +4,7 @@
 
 namespace gaccd {
 
-// Ranks 2k and 2k + 1 are neighbours, then 2k + 1 and 2k + 2.
+// First pairs 2k and 2k + 1, then 2k + 1 and 2k + 2.
 Result<ChainLinks> MakeChainLinks(Communicator& chain) {
   ChainLinks links;
   const int rank = chain.rank();

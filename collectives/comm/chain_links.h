@@ -1,16 +1,16 @@
-// ChainLinks: how a rank exchanges messages in device memory with its neighbours, the ranks before
-// and after it. There is a communicator of two ranks for each direction between two neighbours:
+// ChainLinks: communicators for messages in device memory between a rank and its neighbours, the
+// ranks before and after it. Each pair of neighbours has one communicator of two ranks per
+// direction:
 //
 //   rank r - 1   -- up -->   rank r   -- up -->   rank r + 1
 //                <- down --           <- down --
 //
-// What a rank enqueues on one communicator of NCCL runs one after the other, on whatever streams,
-// and a message may wait for its other side. So on one communicator for both directions a rank that
-// sends waits for a neighbour whose own sending waits for this rank; and on one for both neighbours
-// a receive that waits for the rank before holds up what the rank after could have by now. With one
-// for each direction, each with a stream of its own, a message waits for nothing but its memory and
-// those before it in the same direction. All are connected (ConnectMessages()): no rank waits on
-// the host for the first message of another one, as two that both send first would.
+// NCCL runs operations on one communicator one after the other, on whatever streams, and a message
+// may wait for its receiver. With one communicator for both directions, two neighbours that both
+// send would wait for each other. With one for both neighbours, a receive from the rank before
+// would delay messages to the rank after. With one per direction, each with its own stream, a
+// message waits only for its memory and for earlier messages in the same direction. All are
+// connected (ConnectMessages()), so no rank blocks on the host in its first message.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@
 
 namespace gaccd {
 
-// Null where there is no such neighbour. The lower one of two neighbours is rank 0 of both.
+// Null if there is no such neighbour. The lower of two neighbours is rank 0 in both communicators.
 struct ChainLinks {
   std::unique_ptr<Communicator> up_from_before;
   std::unique_ptr<Communicator> up_to_after;
@@ -28,7 +28,7 @@ struct ChainLinks {
   std::unique_ptr<Communicator> down_to_before;
 };
 
-// Collective over `chain`, whose ranks are neighbours in their order.
+// Collective over `chain`; consecutive ranks are neighbours.
 [[nodiscard]] Result<ChainLinks> MakeChainLinks(Communicator& chain);
 
 }  // namespace gaccd

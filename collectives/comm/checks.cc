@@ -52,7 +52,7 @@ bool Overlap(const ConstBuffer& in, const MutableBuffer& out) {
   return before(in_begin, out_begin + out.bytes()) && before(out_begin, in_begin + in.bytes());
 }
 
-// The sum of the counts, or why they make none.
+// The sum of the counts, or the error if they are invalid.
 Result<std::size_t> Total(const char* operation, std::span<const std::int64_t> counts, int size) {
   if (counts.size() != static_cast<std::size_t>(size)) {
     return Wrong(operation,
@@ -75,10 +75,10 @@ Status CheckCount(const char* operation, const char* name, std::size_t expected,
   return Wrong(operation, StrCat("'", name, "' must have ", expected, " elements, found ", found));
 }
 
-// Where the part of this rank begins.
+// Start of the part of this rank.
 const void* PartOf(const ConstBuffer& whole, std::span<const std::int64_t> counts, int rank) {
   if (whole.count == 0) return whole.data;
-  return static_cast<const std::byte*>(whole.data) + OffsetOf(counts, rank) * SizeOf(whole.dtype);
+  return static_cast<const std::byte*>(whole.data) + PartOffset(counts, rank) * SizeOf(whole.dtype);
 }
 
 }  // namespace
@@ -148,7 +148,7 @@ Status CheckMessage(const char* operation, const ConstBuffer& message, MemoryKin
   return Status::Ok();
 }
 
-std::size_t OffsetOf(std::span<const std::int64_t> counts, int rank) {
+std::size_t PartOffset(std::span<const std::int64_t> counts, int rank) {
   std::int64_t offset = 0;
   for (int r = 0; r < rank; ++r) offset += counts[static_cast<std::size_t>(r)];
   return static_cast<std::size_t>(offset);

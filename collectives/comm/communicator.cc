@@ -9,7 +9,7 @@
 namespace gaccd {
 namespace {
 
-// On a device nothing is enqueued for nothing; on the host also such an operation is a barrier.
+// On a device, empty operations are not enqueued; on the host they are still barriers.
 bool IsNothing(const ConstBuffer& all) { return all.memory != MemoryKind::kHost && all.count == 0; }
 
 }  // namespace
@@ -30,7 +30,7 @@ Status Communicator::AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandl
   if (!right.ok()) return Refuse(std::move(right));
   if (IsNothing(in)) return Status::Ok();
   return Count(DoAllReduceSum(in, out, stream),
-               [&] { return TrafficOfAllReduce(topology(), rank(), in.count, in.dtype); });
+               [&] { return AllReduceTraffic(topology(), rank(), in.count, in.dtype); });
 }
 
 Status Communicator::AllReduceSums(std::span<const MutableBuffer> buffers, StreamHandle stream) {
@@ -43,7 +43,7 @@ Status Communicator::AllReduceSums(std::span<const MutableBuffer> buffers, Strea
   return Count(DoAllReduceSums(buffers, stream), [&] {
     CommTraffic all;
     for (const MutableBuffer& buffer : buffers) {
-      all += TrafficOfAllReduce(topology(), rank(), buffer.count, buffer.dtype);
+      all += AllReduceTraffic(topology(), rank(), buffer.count, buffer.dtype);
     }
     return all;
   });
@@ -63,7 +63,7 @@ Status Communicator::AllGather(ConstBuffer in, std::span<const std::int64_t> cou
   if (!right.ok()) return Refuse(std::move(right));
   if (IsNothing(out)) return Status::Ok();
   return Count(DoAllGather(in, counts, out, stream),
-               [&] { return TrafficOfAllGather(topology(), in); });
+               [&] { return AllGatherTraffic(topology(), in); });
 }
 
 Status Communicator::ReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts,
@@ -73,7 +73,7 @@ Status Communicator::ReduceScatter(ConstBuffer in, std::span<const std::int64_t>
   if (!right.ok()) return Refuse(std::move(right));
   if (IsNothing(in)) return Status::Ok();
   return Count(DoReduceScatter(in, counts, out, stream),
-               [&] { return TrafficOfReduceScatter(topology(), rank(), counts, in.dtype); });
+               [&] { return ReduceScatterTraffic(topology(), rank(), counts, in.dtype); });
 }
 
 Status Communicator::Broadcast(MutableBuffer buffer, int root, StreamHandle stream) {
@@ -82,7 +82,7 @@ Status Communicator::Broadcast(MutableBuffer buffer, int root, StreamHandle stre
   if (!right.ok()) return Refuse(std::move(right));
   if (IsNothing(buffer)) return Status::Ok();
   return Count(DoBroadcast(buffer, root, stream),
-               [&] { return TrafficOfBroadcast(topology(), rank(), root, buffer); });
+               [&] { return BroadcastTraffic(topology(), rank(), root, buffer); });
 }
 
 Status Communicator::Send(ConstBuffer message, int to, StreamHandle stream) {
@@ -91,7 +91,7 @@ Status Communicator::Send(ConstBuffer message, int to, StreamHandle stream) {
   if (!right.ok()) return Refuse(std::move(right));
   if (IsNothing(message)) return Status::Ok();
   return Count(DoSend(message, to, stream),
-               [&] { return TrafficOfSend(topology(), rank(), to, message); });
+               [&] { return SendTraffic(topology(), rank(), to, message); });
 }
 
 Status Communicator::Receive(MutableBuffer message, int from, StreamHandle stream) {

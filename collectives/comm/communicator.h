@@ -1,13 +1,13 @@
 // Communicator: a group of ranks and the collective operations between them.
 //
-// Every rank of the group calls the same operations in the same order with the same sizes, types
-// and counts. A communicator is used by one thread at a time. All operations block until the result
-// is in place, except on device buffers, where they are enqueued on `stream`.
+// Every rank of the group must call the same operations in the same order with the same sizes,
+// types and counts. Used by one thread at a time. Operations block until the result is available,
+// except on device buffers, where they are enqueued on `stream`.
 //
-// Every operation has a deadline (CommOptions::bound). When it passes, the ranks that did not come
-// are named in the error (kind kUnavailable), on every rank that is still alive; after that the
-// communicator only answers with that error and the caller is expected to leave by Abort().
-// In-process implementations: MakeSingle(), RunThreadRanks(); across processes: MakeMpi().
+// Every operation has a deadline (CommOptions::bound). When it passes, every living rank gets a
+// kUnavailable error with the names of the missing ranks. Afterwards the communicator only returns
+// that error, and the caller should call Abort(). In-process implementations: MakeSingle(),
+// RunThreadRanks(); across processes: MakeMpi().
 #pragma once
 
 #include <atomic>
@@ -28,33 +28,34 @@
 namespace gaccd {
 
 struct CommOptions {
-  // Time limit for an operation: every rank returns from it within this time after a peer died or
+  // Time limit of an operation: every rank returns from it within this time after a peer died or
   // hangs.
   std::chrono::milliseconds bound{60'000};
-  // Largest piece moved at once through staging memory, and largest MPI count. Tests make it tiny.
+  // The largest piece moved at once through staging memory, and the largest MPI count. Tests use
+  // tiny values.
   std::size_t segment_elements = std::size_t{1} << 20;
-  // Looked at in every wait across processes: once raised, the wait ends with its reason. May be
+  // Checked in every wait across processes: once raised, the wait ends with its reason. May be
   // null.
   std::shared_ptr<const Interrupt> interrupt;
 };
 
-// Where the ranks of a communicator run. Ranks of one node need not be neighbours in rank order.
+// Location of the ranks of a communicator. Ranks of one node need not be consecutive.
 struct Topology {
   std::vector<std::string> hosts;  // by rank
   std::vector<int> node_of;        // by rank: 0..nodes-1, numbered by their lowest rank
   int nodes = 1;
-  int local_rank = 0;  // position of this rank among the ranks of its node, in rank order
+  int local_rank = 0;  // index of this rank among the ranks of its node, in rank order
   int local_size = 1;
 };
 
-// What a communicator failed at: from then on it only answers with that error.
+// The failure of a communicator, which from then on only returns its error.
 struct CommFailure {
   Entry entry;                       // the operation and its number
-  std::vector<MissingRank> missing;  // empty: not known here
+  std::vector<MissingRank> missing;  // empty: not known on this rank
 };
 
 // Memory from Communicator::Allocate. Aligned to 4096 bytes, zeroed, freed by the destructor, which
-// is not collective, but the memory must not be in use by a collective then.
+// is not collective. The memory must then not be in use by a collective.
 class CommMemory {
  public:
   virtual ~CommMemory() = default;
@@ -68,11 +69,11 @@ class CommMemory {
   CommMemory() = default;
 };
 
-// Bytes that a rank sends to others, whichever way they take in the end: they do not depend on the
-// transport (collectives/comm/traffic.h).
+// Bytes that a rank sends to others. Defined by the operation, not by the transport
+// (collectives/comm/traffic.h).
 struct CommTraffic {
   std::int64_t sent = 0;           // to all others
-  std::int64_t between_nodes = 0;  // those of them that leave the node
+  std::int64_t between_nodes = 0;  // the part that leaves the node
 
   CommTraffic& operator+=(const CommTraffic& other) {
     sent += other.sent;
@@ -94,79 +95,78 @@ class Communicator {
   [[nodiscard]] virtual const Topology& topology() const = 0;
 
   // Memory in which this communicator reduces fastest: in place, without copies. Collective; all
-  // ranks ask for the same number of bytes. Any other memory works too, a little slower.
+  // ranks request the same number of bytes. Other memory works too, somewhat slower.
   virtual Result<std::unique_ptr<CommMemory>> Allocate(std::size_t bytes) = 0;
 
   // out[i] = sum over ranks of in[i]. `in` and `out` are the same memory or do not overlap. f32,
-  // f64, i32, i64, added in that type; bf16, added in f32 and rounded once. What holds:
+  // f64, i32, i64 are added in that type; bf16 is added in f32 and rounded once. Reproducibility:
   //   on all ranks of one call   the same bits
   //   from run to run            the same bits for host buffers of one node, which are added in
   //                              rank order, whether ranks are threads or processes; for integers
-  //                              always. Between nodes and on GPUs MPI and NCCL choose the order
-  //                              and may choose another one in the next run.
+  //                              always. Between nodes and on GPUs, MPI and NCCL choose the order,
+  //                              which may differ in the next run.
   //   bf16 on GPUs               NCCL rounds to bf16 after every addition
   Status AllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream = {});
 
-  // The same for several buffers, each in place: on GPUs in one step, for each step has its cost.
+  // Sums several buffers in place; on GPUs in one step, as each step has a cost.
   Status AllReduceSums(std::span<const MutableBuffer> buffers, StreamHandle stream = {});
 
   // out = in of rank 0, in of rank 1, ... ; counts[r] = elements of rank r (may be 0; equal on all
   // ranks); in.count == counts[rank()], out.count == their sum. `in` is this rank's part of `out`,
-  // or apart from it.
+  // or does not overlap it.
   Status AllGather(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
                    StreamHandle stream = {});
 
   // The reverse: in.count == sum of counts; rank r receives the sum over ranks of its part, added
-  // as AllReduceSum() adds where all ranks are on one node. `out` is this rank's part of `in`, of
-  // which nothing else is changed then, or apart from it.
+  // as in AllReduceSum() if all ranks are on one node. `out` is this rank's part of `in`, whose
+  // other parts are then unchanged, or does not overlap it.
   Status ReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
                        StreamHandle stream = {});
 
   Status Broadcast(MutableBuffer buffer, int root, StreamHandle stream = {});
 
-  // A message between two ranks. Messages of one sender arrive in the order in which it sent them;
-  // each is received whole, with the bytes that were sent. They are not collectives and do not
-  // count as such.
-  // In host memory Send() copies and returns at once; a rank calls FlushSends() before its next
-  // collective on any communicator, and it waits until its messages have left. Receive() waits for
-  // the next one of `from`, with the time limit of the others.
-  // In device memory both are enqueued on `stream`, and nothing is copied: what is enqueued there
-  // later runs when the message has arrived, and until then its memory stays as it is. A message
-  // may occupy its sender until its receiver is there, and all that a rank has enqueued on one
-  // communicator, on whatever streams, runs one after the other. So two ranks that send before they
-  // receive may wait for each other for ever: a communicator for each direction between two ranks
-  // (Split()) has no such orders.
+  // Point-to-point messages. Messages from one sender arrive in the order in which they were sent,
+  // each complete and unchanged. They are not collectives and are not counted as such.
+  // Host memory: Send() copies and returns at once. Before its next collective on any communicator,
+  // a rank must call FlushSends(), which waits until its messages have been sent. Receive() waits
+  // for the next message of `from`, with the time limit of collectives.
+  // Device memory: both are enqueued on `stream` without a copy: work enqueued later runs after the
+  // message has arrived, and its memory must not change until then. A message may block its sender
+  // until the receiver is ready, and all operations enqueued on one communicator run one after the
+  // other, on whatever streams. So two ranks that both send before they receive may deadlock; use
+  // one communicator per direction (Split()).
   Status Send(ConstBuffer message, int to, StreamHandle stream = {});
   Status Receive(MutableBuffer message, int from, StreamHandle stream = {});
   virtual Status FlushSends() { return Status::Ok(); }
-  // Collective, of two ranks: sets up what messages in both directions need. Without it the first
-  // Send() in device memory may wait on the host until the other rank has come to its Receive().
+  // Collective, of two ranks: sets up messages in both directions. Otherwise the first Send() in
+  // device memory may block the host until the other rank calls Receive().
   virtual Status ConnectMessages() { return Status::Ok(); }
 
-  // Where the memory of Allocate() lives. kCuda: operations also take device buffers; host buffers
-  // are always taken.
+  // Memory kind of Allocate(). kCuda: operations also accept device buffers; host buffers are
+  // always accepted.
   [[nodiscard]] virtual MemoryKind memory() const { return MemoryKind::kHost; }
-  // The state of the enqueued operations on device buffers: the first error, named like
-  // those of the others, also of communicators that were split from this one, which then has
-  // failed, too. Never waits; to be asked while waiting for a stream.
+  // State of the enqueued operations on device buffers: the first error, with the same message as
+  // for others, including communicators split from this one, which is then failed too. Never waits;
+  // to be called while waiting for a stream.
   virtual Status Poll() { return Status::Ok(); }
-  // After an error elsewhere, as of another communicator of the same work: what was enqueued on
-  // device buffers ends soon, done or not, and this is the first error, if there was none.
+  // Call after an error elsewhere, for example of another communicator: enqueued operations on
+  // device buffers end soon, completed or not, and `error` becomes the first error if there was
+  // none.
   virtual void GiveUp(const Status& /*error*/) {}
 
-  // Of this rank in the operations so far that went well, with those of communicators that were
-  // split from this one. May be asked by any thread.
+  // Bytes sent by this rank in successful operations so far, including communicators split from
+  // this one. Thread-safe.
   [[nodiscard]] CommTraffic traffic() const {
     return {.sent = traffic_->sent.load(), .between_nodes = traffic_->between_nodes.load()};
   }
 
-  // Nothing as long as all went well. Where ranks are threads of one process: always nothing.
+  // Empty if there was no failure. Always empty if ranks are threads of one process.
   [[nodiscard]] virtual std::optional<CommFailure> failure() const { return std::nullopt; }
 
   virtual Status Barrier() = 0;
 
   // A communicator of the ranks with the same color (>= 0), ordered by (key, rank). Collective.
-  // color < 0: this rank is in none and gets a null pointer.
+  // color < 0: this rank belongs to none and gets a null pointer.
   virtual Result<std::unique_ptr<Communicator>> Split(int color, int key) = 0;
 
   // Ends the whole group as fast as possible. Across processes it does not return (every process
@@ -176,12 +176,12 @@ class Communicator {
  protected:
   Communicator() = default;
 
-  // What `part`, from Split(), sends is counted here, too.
-  void CountTrafficOf(Communicator& part) { part.traffic_ = traffic_; }
+  // Counts the traffic of `part`, from Split(), here too.
+  void ShareTrafficCounters(Communicator& part) { part.traffic_ = traffic_; }
 
  private:
-  // The operations above check once for all transports: no failure before, right arguments, and
-  // on devices something to do. These do the work.
+  // Implementations of the operations. The public functions have already checked, for all
+  // transports: no earlier failure, valid arguments, and on devices a non-empty buffer.
   virtual Status DoAllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream) = 0;
   virtual Status DoAllReduceSums(std::span<const MutableBuffer> buffers, StreamHandle stream);
   virtual Status DoAllGather(ConstBuffer in, std::span<const std::int64_t> counts,
@@ -191,28 +191,29 @@ class Communicator {
   virtual Status DoBroadcast(MutableBuffer buffer, int root, StreamHandle stream) = 0;
   virtual Status DoSend(ConstBuffer message, int to, StreamHandle stream);
   virtual Status DoReceive(MutableBuffer message, int from, StreamHandle stream);
-  // What this rank failed at before, where the transport does not find it by itself.
+  // An earlier failure of this rank, if the transport does not report it itself.
   [[nodiscard]] virtual Status FirstFailure() const { return Status::Ok(); }
-  // An argument of this rank is wrong: returns `error`, and lets nobody wait for it.
+  // Called for invalid arguments of this rank: returns `error`, and ends the wait of the other
+  // ranks.
   virtual Status Refuse(Status error) { return error; }
 
-  // Adds what an operation sent, if it went well.
+  // Adds the traffic of an operation if it succeeded.
   template <typename Traffic>
   Status Count(Status done, const Traffic& traffic);
 
-  // Operations take buffers of memory(), and always those of the host.
+  // Operations accept buffers of memory(), and always host buffers.
   [[nodiscard]] MemoryKind KindFor(MemoryKind first) const {
     return first == MemoryKind::kHost ? first : memory();
   }
 
-  struct TrafficCounters {  // parts of a communicator may be used by other threads
+  struct TrafficCounters {  // communicators split from this one may be used by other threads
     std::atomic<std::int64_t> sent{0};
     std::atomic<std::int64_t> between_nodes{0};
   };
   std::shared_ptr<TrafficCounters> traffic_ = std::make_shared<TrafficCounters>();
 };
 
-// A group of one. Every operation is a copy.
+// A group of one rank. Every operation is a copy.
 [[nodiscard]] std::unique_ptr<Communicator> MakeSingle();
 
 }  // namespace gaccd

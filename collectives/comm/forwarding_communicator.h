@@ -1,5 +1,5 @@
-// ForwardingCommunicator: hands every operation on to another communicator. Base of those that do
-// one of them otherwise, as selftests and tests need them.
+// ForwardingCommunicator: forwards every operation to another communicator. Base class for
+// selftests and tests that change one operation.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace gaccd {
 
 class ForwardingCommunicator : public Communicator {
  public:
-  // `inner` outlives this.
+  // `inner` must outlive this.
   explicit ForwardingCommunicator(Communicator& inner) : inner_(inner) {}
 
   [[nodiscard]] std::string_view name() const override { return inner_.name(); }
@@ -31,7 +31,7 @@ class ForwardingCommunicator : public Communicator {
   Status FlushSends() override { return inner_.FlushSends(); }
   Status ConnectMessages() override { return inner_.ConnectMessages(); }
   Status Barrier() override { return inner_.Barrier(); }
-  // Parts are those of the other communicator: they forward nothing.
+  // The result is split from the inner communicator and not forwarding.
   Result<std::unique_ptr<Communicator>> Split(int color, int key) override {
     return inner_.Split(color, key);
   }

@@ -16,7 +16,7 @@ int Flags(FutexScope scope) { return scope == FutexScope::kThreads ? FUTEX_PRIVA
 
 void Wait(const std::atomic<std::uint32_t>& word, std::uint32_t value, const timespec* until,
           FutexScope scope) {
-  // The BITSET form takes an absolute time of CLOCK_MONOTONIC, which is what steady_clock shows.
+  // The BITSET form takes an absolute time of CLOCK_MONOTONIC, the clock of steady_clock.
   ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET | Flags(scope), value, until, nullptr,
             FUTEX_BITSET_MATCH_ANY);
 }

@@ -1,5 +1,5 @@
-// Sleeping on a word of memory, with a deadline: what std::atomic::wait does not offer.
-// Linux only. Wake-ups may be spurious: look again after each.
+// Waiting on a word of memory with a deadline, which std::atomic::wait does not offer. Linux only.
+// Wake-ups may be spurious: check the condition after each.
 #pragma once
 
 #include <atomic>
@@ -8,10 +8,10 @@
 
 namespace gaccd {
 
-// The waiters of a word: threads of this process, or processes that share its memory.
+// Waiters are threads of this process, or processes that share the memory.
 enum class FutexScope { kThreads, kProcesses };
 
-// Sleeps until the word is woken, if it still holds `value`, at most until `until`.
+// Sleeps while the word holds `value`, until it is woken or `until` has passed.
 void SleepWhile(const std::atomic<std::uint32_t>& word, std::uint32_t value,
                 std::chrono::steady_clock::time_point until,
                 FutexScope scope = FutexScope::kThreads);

@@ -32,7 +32,7 @@ Result<std::unique_ptr<CommMemory>> AllocateHostMemory(std::size_t bytes) {
   if (data == MAP_FAILED) {
     return NoMemory("exchanged buffers", bytes);
   }
-  // Only advice: fewer TLB misses; without it the memory is as good.
+  // Optional: reduces TLB misses.
   if (mapped >= kHugePage) (void)::madvise(data, mapped, MADV_HUGEPAGE);
   return std::unique_ptr<CommMemory>(std::make_unique<HostMemory>(data, bytes));
 }

@@ -1,4 +1,4 @@
-// CommMemory in ordinary memory of this process: what single and threads give out.
+// CommMemory in ordinary process memory, for single and thread communicators.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 
 namespace gaccd {
 
-// `bytes` zeroed bytes, aligned to 4096; pages exist once they are written. NoMemory() when the
-// system has none left.
+// `bytes` zeroed bytes, aligned to 4096; pages are allocated when they are written. NoMemory() if
+// the system has none left.
 [[nodiscard]] Result<std::unique_ptr<CommMemory>> AllocateHostMemory(std::size_t bytes);
 
 }  // namespace gaccd

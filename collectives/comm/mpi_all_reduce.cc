@@ -1,5 +1,5 @@
-// All-reduce of the MPI communicator. The order of the sum is: local ranks in rank order, whatever
-// path the data takes inside a node, then nodes as MPI sums them, which may differ from run to run.
+// All-reduce of the MPI communicator. Order of the sum: local ranks in rank order, whatever path
+// the data takes inside a node; then nodes in the order of MPI, which may differ from run to run.
 #include <algorithm>
 #include <cstring>
 
@@ -9,11 +9,11 @@
 namespace gaccd {
 namespace {
 
-// Up to here every rank sums everything: twice the work, but one barrier instead of two.
+// Up to this size every rank sums everything: twice the work, but one barrier instead of two.
 constexpr std::size_t kSmallBytes = std::size_t{16} << 10;
 
-// An all-reduce in place is divided into chunks of about this many per rank, in bytes between these
-// bounds, cut at cache lines.
+// An in-place all-reduce is divided into about this many chunks per rank, with sizes in bytes
+// within these limits, cut at cache lines.
 constexpr std::size_t kChunksPerRank = 4;
 constexpr std::size_t kMinChunk = std::size_t{16} << 10;
 constexpr std::size_t kMaxChunk = std::size_t{512} << 10;
@@ -26,20 +26,20 @@ const std::byte* At(const void* data, std::size_t element, DType dtype) {
   return static_cast<const std::byte*>(data) + element * SizeOf(dtype);
 }
 
-// In place: every copy gets the result of all.
+// In place: every copy receives the sum.
 Status ReduceToAll(DType dtype, std::span<void* const> copies, Slice slice) {
   return SumRange(dtype, copies, slice.first, copies, slice.first, slice.count);
 }
 
 }  // namespace
 
-// One piece of a two-level all-reduce on its way.
+// One piece of a two-level all-reduce in progress.
 struct MpiCommunicator::PendingReduce {
   bool active = false;
-  std::size_t first = 0;  // in the whole buffer
+  std::size_t first = 0;  // offset in the whole buffer
   std::size_t count = 0;
-  std::vector<void*> copies;  // the piece of every local rank
-  Slice slice;                // of the piece: what this rank's lane sums
+  std::vector<void*> copies;  // pointers to the piece of every local rank
+  Slice slice;                // the part of the piece summed by this rank's lane
   MPI_Request request = MPI_REQUEST_NULL;
 };
 
@@ -52,8 +52,8 @@ Status MpiCommunicator::DoAllReduceSum(ConstBuffer in, MutableBuffer out, Stream
     return Status::Ok();
   }
   const bool small = one_node() && in.bytes() <= kSmallBytes && in.count <= segment_;
-  const std::int64_t place = small ? kPrivate : node_->PlaceOf(out);
-  const std::uint64_t shape = ShapeOf({in.count, static_cast<std::uint64_t>(in.dtype)});
+  const std::int64_t place = small ? kPrivate : node_->FindPlace(out);
+  const std::uint64_t shape = HashShape({in.count, static_cast<std::uint64_t>(in.dtype)});
   if (size_ == 1) {
     if (in.count > 0 && in.data != out.data) std::memcpy(out.data, in.data, in.bytes());
     return Status::Ok();
@@ -76,20 +76,19 @@ Status MpiCommunicator::ReduceSmall(ConstBuffer in, MutableBuffer out) {
   const std::size_t half = NextHalf();
   if (in.count > 0) std::memcpy(node_->staging(node_->rank(), half), in.data, in.bytes());
   GACCD_RETURN_IF_ERROR(watch_->BarrierAndCheck());
-  return SumRange(out.dtype, StagingOfAll(half), 0, {&out.data, 1}, 0, out.count);
+  return SumRange(out.dtype, NodeStaging(half), 0, {&out.data, 1}, 0, out.count);
 }
 
-// Everybody's data is visible and complete; the sum is written to all ranks. With a core for every
-// rank each takes its slice: the same one every time, so that much of it is in the core's cache.
-// With fewer cores, a rank that runs takes chunk after chunk, so that nobody waits for a rank that
-// the system does not let run.
+// The data of all ranks is visible and complete; the sum is written to all ranks. If every rank has
+// a core, each takes a fixed slice, so that much of it is in the core's cache. With fewer cores,
+// running ranks take chunk after chunk, so that none waits for a rank that is not scheduled.
 Status MpiCommunicator::ReduceInPlace(MutableBuffer data, std::int64_t place) {
   for (int i = 0; i < node_->size(); ++i) {
     copies_[static_cast<std::size_t>(i)] = node_->AtPlace(place, i);
   }
   if (!oversubscribed_) {
     GACCD_RETURN_IF_ERROR(
-        ReduceToAll(data.dtype, copies_, SliceOf(data.count, node_->rank(), node_->size())));
+        ReduceToAll(data.dtype, copies_, WorkerSlice(data.count, node_->rank(), node_->size())));
     return watch_->NodeBarrier();
   }
   const std::size_t share = data.bytes() / (kChunksPerRank * copies_.size());
@@ -103,7 +102,7 @@ Status MpiCommunicator::ReduceInPlace(MutableBuffer data, std::int64_t place) {
   return summed;
 }
 
-// Piece after piece: while the sum of a piece is being made, the next one is already copied in.
+// Pipelined: while one piece is summed, the next one is copied in.
 Status MpiCommunicator::ReduceStaged(ConstBuffer in, MutableBuffer out) {
   const std::size_t step = StagedElements(in.dtype);
   const auto piece_size = [&](std::size_t first) { return std::min(step, in.count - first); };
@@ -117,7 +116,7 @@ Status MpiCommunicator::ReduceStaged(ConstBuffer in, MutableBuffer out) {
   for (std::size_t first = 0; first < in.count; first += step) {
     const std::size_t count = piece_size(first);
     GACCD_RETURN_IF_ERROR(
-        ReduceToAll(in.dtype, StagingOfAll(half), SliceOf(count, node_->rank(), node_->size())));
+        ReduceToAll(in.dtype, NodeStaging(half), WorkerSlice(count, node_->rank(), node_->size())));
     const std::size_t summed = half;
     if (first + step < in.count) {
       half = NextHalf();
@@ -130,8 +129,8 @@ Status MpiCommunicator::ReduceStaged(ConstBuffer in, MutableBuffer out) {
   return Status::Ok();
 }
 
-// place: of the data on every rank of this node, or kPrivate. The pieces, and with them what is
-// sent between nodes, do not depend on it: each node may go its own way.
+// place: of the data on every rank of this node, or kPrivate. The pieces, and so the messages
+// between nodes, do not depend on it: nodes may differ.
 Status MpiCommunicator::ReduceTwoLevels(ConstBuffer in, MutableBuffer out, std::int64_t place) {
   const bool staged = place == kPrivate;
   if (!staged && in.data != out.data) std::memcpy(out.data, in.data, in.bytes());
@@ -162,8 +161,8 @@ Status MpiCommunicator::ReduceTwoLevels(ConstBuffer in, MutableBuffer out, std::
 
 Status MpiCommunicator::BeginLane(PendingReduce* pending, DType dtype) {
   if (lane_comm_ == MPI_COMM_NULL) return Status::Ok();
-  pending->slice = SliceOf(pending->count, node_->rank(), lanes_);
-  if (pending->slice.count == 0) return Status::Ok();  // on all nodes: the slices are the same
+  pending->slice = WorkerSlice(pending->count, node_->rank(), lanes_);
+  if (pending->slice.count == 0) return Status::Ok();  // on all nodes, as the slices are the same
   void* const own =
       At(pending->copies[static_cast<std::size_t>(node_->rank())], pending->slice.first, dtype);
   GACCD_RETURN_IF_ERROR(

@@ -1,6 +1,6 @@
-// The communicator between processes: MPI across nodes, shared memory inside a node.
+// The communicator between processes: MPI between nodes, shared memory inside a node.
 //
-// Most code wants MakeMpi() of collectives/bootstrap/mpi_session.h, which calls this one.
+// Most code should use MakeMpi() of collectives/bootstrap/mpi_session.h.
 #pragma once
 
 #include <mpi.h>
@@ -14,22 +14,22 @@
 namespace gaccd {
 
 struct MpiGroup {
-  // Its ranks become the communicator's. Only used while it is made.
+  // The ranks of the new communicator. Only used during creation.
   MPI_Comm comm = MPI_COMM_NULL;
-  // Equal on ranks that share memory, different on others. Tests fake nodes with it.
+  // Equal on ranks that share memory, different otherwise. Tests fake nodes with it.
   int node_key = 0;
   std::string host;
-  // The machine runs more ranks than it has cores: waiting ranks give their core away at once.
+  // The machine has more ranks than cores: waiting ranks yield their core at once.
   bool oversubscribed = false;
-  // A rank that waits for other nodes, or for a message, sleeps between two looks; else it polls
-  // for as long as it waits, which ends sooner and takes a core.
+  // true: a rank that waits for other nodes or for a message sleeps between polls; false: it polls
+  // continuously, which has lower latency but uses a core.
   bool sleeps = false;
-  // Set when an operation failed: MPI_Finalize would then wait for ranks that never come.
+  // Set when an operation failed: MPI_Finalize would then wait forever.
   std::shared_ptr<std::atomic<bool>> broken;
 };
 
-// Collective over group.comm. kConfig when the ranks have different options. If a rank does not
-// come within options.bound the process ends with exit code 69: MPI has no set-up call with a time
+// Collective over group.comm. kConfig if the ranks have different options. If a rank does not
+// arrive within options.bound, the process exits with code 69, as MPI set-up calls have no time
 // limit.
 Result<std::unique_ptr<Communicator>> MakeMpiComm(const MpiGroup& group,
                                                   const CommOptions& options);

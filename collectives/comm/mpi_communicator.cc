@@ -14,13 +14,13 @@
 namespace gaccd {
 namespace {
 
-// Staging memory holds this many elements of 8 bytes when there are several nodes ...
+// Staging memory with several nodes: this many elements of 8 bytes.
 constexpr std::size_t kLargestSegment = std::size_t{1} << 20;
-// ... and this much on one node, where small pieces stay in the cache.
+// Staging memory on one node, where small pieces stay in the cache.
 constexpr std::size_t kStagedBytes = std::size_t{256} << 10;
 constexpr std::size_t kWidestElement = 8;
 
-// What every rank tells every other one when a communicator is made.
+// Data exchanged by all ranks when a communicator is created.
 struct CommConfig {
   std::int64_t node_key = 0;
   std::int64_t segment = 0;
@@ -46,7 +46,7 @@ class WindowMemory final : public CommMemory {
   std::size_t bytes_;
 };
 
-// Blocking MPI calls of set-up: if a rank dies in the middle, this process ends.
+// For blocking MPI set-up calls: ends this process if a rank dies during the call.
 ExitTimer SetUpLimit(const CommOptions& options, std::string_view host, const char* what) {
   return {options.bound, static_cast<int>(ErrorKind::kUnavailable),
           StrCat("gaccd on ", host, ": ", what, " did not end within ", options.bound.count(),
@@ -55,15 +55,15 @@ ExitTimer SetUpLimit(const CommOptions& options, std::string_view host, const ch
 
 }  // namespace
 
-std::uint64_t ShapeOf(std::initializer_list<std::uint64_t> words) {
+std::uint64_t HashShape(std::initializer_list<std::uint64_t> words) {
   std::uint64_t hash = kFnvBasis;
   for (const std::uint64_t word : words) hash = FnvStep(hash, word);
   return hash;
 }
 
-std::uint64_t ShapeOf(std::span<const std::int64_t> counts, DType dtype) {
-  std::uint64_t hash = ShapeOf({static_cast<std::uint64_t>(dtype)});
-  for (std::int64_t count : counts) hash = ShapeOf({hash, static_cast<std::uint64_t>(count)});
+std::uint64_t HashShape(std::span<const std::int64_t> counts, DType dtype) {
+  std::uint64_t hash = HashShape({static_cast<std::uint64_t>(dtype)});
+  for (std::int64_t count : counts) hash = HashShape({hash, static_cast<std::uint64_t>(count)});
   return hash;
 }
 
@@ -150,7 +150,7 @@ std::size_t MpiCommunicator::StagedElements(DType dtype) const {
   return std::min(segment_, node_->staging_bytes() / SizeOf(dtype));
 }
 
-std::span<void* const> MpiCommunicator::StagingOfAll(std::size_t half) {
+std::span<void* const> MpiCommunicator::NodeStaging(std::size_t half) {
   for (int i = 0; i < node_->size(); ++i) {
     copies_[static_cast<std::size_t>(i)] = node_->staging(i, half);
   }
@@ -174,22 +174,22 @@ Status MpiCommunicator::Barrier() {
 
 Status MpiCommunicator::DoAllGather(ConstBuffer in, std::span<const std::int64_t> counts,
                                     MutableBuffer out, StreamHandle) {
-  const std::int64_t place = one_node() ? node_->PlaceOf(out) : kPrivate;
-  return Run(Operation::kAllGather, ShapeOf(counts, in.dtype), place, [&] {
+  const std::int64_t place = one_node() ? node_->FindPlace(out) : kPrivate;
+  return Run(Operation::kAllGather, HashShape(counts, in.dtype), place, [&] {
     return one_node() ? GatherOnNode(in, counts, out, place) : GatherAcross(in, counts, out);
   });
 }
 
 Status MpiCommunicator::DoReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts,
                                         MutableBuffer out, StreamHandle) {
-  const std::int64_t place = one_node() ? node_->PlaceOf(in) : kPrivate;
-  return Run(Operation::kReduceScatter, ShapeOf(counts, in.dtype), place, [&] {
+  const std::int64_t place = one_node() ? node_->FindPlace(in) : kPrivate;
+  return Run(Operation::kReduceScatter, HashShape(counts, in.dtype), place, [&] {
     return one_node() ? ScatterOnNode(in, counts, out, place) : ScatterAcross(in, counts, out);
   });
 }
 
 Status MpiCommunicator::DoBroadcast(MutableBuffer buffer, int root, StreamHandle) {
-  const std::uint64_t shape = ShapeOf(
+  const std::uint64_t shape = HashShape(
       {buffer.count, static_cast<std::uint64_t>(buffer.dtype), static_cast<std::uint64_t>(root)});
   return Run(Operation::kBroadcast, shape, kPrivate, [&] {
     return one_node() ? BroadcastOnNode(buffer, root) : BroadcastAcross(buffer, root);
@@ -198,14 +198,14 @@ Status MpiCommunicator::DoBroadcast(MutableBuffer buffer, int root, StreamHandle
 
 Result<std::unique_ptr<CommMemory>> MpiCommunicator::Allocate(std::size_t bytes) {
   int window = 0;
-  const Status status = Run(Operation::kAllocate, ShapeOf({bytes}), kPrivate, [&]() -> Status {
+  const Status status = Run(Operation::kAllocate, HashShape({bytes}), kPrivate, [&]() -> Status {
     GACCD_RETURN_IF_ERROR(BarrierAll());
     const ExitTimer limit = SetUpLimit(options_, host_, "allocating shared memory");
     GACCD_ASSIGN_OR_RETURN(window, node_->AddWindow(bytes));
     return Status::Ok();
   });
   if (!status.ok()) return status;
-  node_->ZeroSegment(window);  // takes long for much memory, and is nobody else's business
+  node_->ZeroSegment(window);  // takes long for large sizes, and needs no other rank
   return std::unique_ptr<CommMemory>(std::make_unique<WindowMemory>(node_, window, bytes));
 }
 
@@ -221,7 +221,7 @@ Result<std::unique_ptr<Communicator>> MpiCommunicator::Split(int color, int key)
   if (part == MPI_COMM_NULL) return std::unique_ptr<Communicator>();
   const int node = topology_.node_of[static_cast<std::size_t>(rank_)];
   auto made = Make({part, node, host_, oversubscribed_, sleeps_, broken_}, options_);
-  if (made.ok()) CountTrafficOf(**made);
+  if (made.ok()) ShareTrafficCounters(**made);
   return made;
 }
 
@@ -231,8 +231,8 @@ Status MpiCommunicator::Poll() {
 
 void MpiCommunicator::Abort(int exit_code) noexcept {
   broken_->store(true);
-  // MPI_Abort asks the launcher to end all processes; if the launcher does not, end at least this
-  // one, within what the bound leaves after naming the missing ranks.
+  // MPI_Abort asks the launcher to end all processes; if it does not, end at least this one, within
+  // the part of the bound that is left after naming the missing ranks.
   const auto patience =
       std::min<std::chrono::milliseconds>(std::chrono::seconds(2), options_.bound * 15 / 100);
   const ExitTimer limit(patience, exit_code,

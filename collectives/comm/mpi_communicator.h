@@ -1,4 +1,4 @@
-// Inside of the MPI communicator. Which way an operation takes:
+// Implementation of the MPI communicator. Transport of each operation:
 //
 //   operation        one node                              several nodes
 //   all-reduce       Allocate() memory: each rank sums     two levels: each lane (the l-th ranks of
@@ -12,11 +12,11 @@
 //   all others       through staging memory                non-blocking MPI collectives
 //   messages         non-blocking MPI messages             the same
 //
-// bf16 between nodes is added as f32 in a buffer of its own: MPI knows no bf16.
+// bf16 between nodes is added as f32 in a separate buffer, as MPI has no bf16.
 //
-// Every use of staging memory takes the other half than the one before (NextHalf) and has at least
-// one barrier between writing a half and reading it. So a half is only written again when everybody
-// is past the barrier of the use in between, and therefore done with reading.
+// Staging memory has two halves, used alternately (NextHalf), with at least one barrier between
+// writing a half and reading it. A half is only overwritten after every rank has passed the barrier
+// of the use in between, so all have finished reading it.
 #pragma once
 
 #include <memory>
@@ -59,7 +59,7 @@ class MpiCommunicator final : public Communicator {
   Status DoReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
                          StreamHandle stream) override;
   Status DoBroadcast(MutableBuffer buffer, int root, StreamHandle stream) override;
-  // mpi_messages.cc
+  // Defined in mpi_messages.cc.
   Status DoSend(ConstBuffer message, int to, StreamHandle stream) override;
   Status DoReceive(MutableBuffer message, int from, StreamHandle stream) override;
   Status ExchangeTopology(const MpiGroup& group);
@@ -68,10 +68,10 @@ class MpiCommunicator final : public Communicator {
   // Runs `body` as one operation: publishes it, and marks the session broken if it fails.
   template <typename Body>
   Status Run(Operation operation, std::uint64_t shape, std::int64_t place, Body body);
-  // Everybody is in this operation: for set-up calls that MPI cannot time out.
+  // A barrier before set-up calls, which MPI cannot time out.
   Status BarrierAll();
 
-  // mpi_all_reduce.cc
+  // Defined in mpi_all_reduce.cc.
   Status ReduceSmall(ConstBuffer in, MutableBuffer out);
   Status ReduceInPlace(MutableBuffer data, std::int64_t place);
   Status ReduceStaged(ConstBuffer in, MutableBuffer out);
@@ -80,7 +80,7 @@ class MpiCommunicator final : public Communicator {
   Status BeginLane(PendingReduce* pending, DType dtype);
   Status FinishLane(PendingReduce* pending, MutableBuffer out, bool staged);
 
-  // mpi_one_node.cc
+  // Defined in mpi_one_node.cc.
   Status GatherOnNode(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
                       std::int64_t place);
   Status GatherInPlace(std::int64_t place, std::span<const std::int64_t> counts, DType dtype);
@@ -89,7 +89,7 @@ class MpiCommunicator final : public Communicator {
   Status ScatterInPlace(std::int64_t place, std::size_t begin, MutableBuffer out);
   Status BroadcastOnNode(MutableBuffer buffer, int root);
 
-  // mpi_many_nodes.cc
+  // Defined in mpi_many_nodes.cc.
   Status GatherAcross(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out);
   Status ScatterAcross(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out);
   Status BroadcastAcross(MutableBuffer buffer, int root);
@@ -97,10 +97,10 @@ class MpiCommunicator final : public Communicator {
 
   [[nodiscard]] bool one_node() const { return topology_.nodes == 1; }
   [[nodiscard]] std::size_t NextHalf() { return staging_uses_++ & 1; }
-  // Elements that go through staging memory at once.
+  // Elements moved through staging memory at once.
   [[nodiscard]] std::size_t StagedElements(DType dtype) const;
   // The same half of all ranks of the node, by local rank.
-  [[nodiscard]] std::span<void* const> StagingOfAll(std::size_t half);
+  [[nodiscard]] std::span<void* const> NodeStaging(std::size_t half);
 
   const CommOptions options_;
   const bool oversubscribed_;
@@ -113,8 +113,8 @@ class MpiCommunicator final : public Communicator {
   Topology topology_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   MPI_Comm lane_comm_ =
-      MPI_COMM_NULL;  // the ranks with this local rank, one per node; empty beyond the lanes
-  int lanes_ = 1;     // the least number of ranks on a node
+      MPI_COMM_NULL;  // the ranks with this local rank, one per node; null beyond the lanes
+  int lanes_ = 1;     // the smallest number of ranks on a node
   std::shared_ptr<NodeGroup> node_;
   std::unique_ptr<MpiWatch> watch_;
   std::size_t staging_uses_ = 0;
@@ -123,9 +123,9 @@ class MpiCommunicator final : public Communicator {
   MpiSends sends_;
 };
 
-// A hash of what all ranks must agree on.
-[[nodiscard]] std::uint64_t ShapeOf(std::initializer_list<std::uint64_t> words);
-[[nodiscard]] std::uint64_t ShapeOf(std::span<const std::int64_t> counts, DType dtype);
+// A hash of the arguments that must be equal on all ranks.
+[[nodiscard]] std::uint64_t HashShape(std::initializer_list<std::uint64_t> words);
+[[nodiscard]] std::uint64_t HashShape(std::span<const std::int64_t> counts, DType dtype);
 
 template <typename Body>
 Status MpiCommunicator::Run(Operation operation, std::uint64_t shape, std::int64_t place,

@@ -15,8 +15,7 @@ constexpr std::size_t kPage = 4096;
 
 std::size_t RoundUpToPages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// Open MPI does not say why it refuses: where /dev/shm has less than was asked for, another start
-// would not get it either.
+// Open MPI gives no reason. If /dev/shm is smaller than requested, a restart would fail again.
 Status NoSharedMemory(int code, std::size_t bytes, int ranks) {
   const std::string what = StrCat("shared memory of ", bytes, " bytes for ", ranks, " ranks");
   struct statvfs info {};
@@ -59,7 +58,7 @@ MPI_Datatype MpiType(DType dtype) {
       return MPI_INT64_T;
     case DType::kU8:
       return MPI_UINT8_T;
-    case DType::kBF16:  // moved, not summed by MPI
+    case DType::kBF16:  // can be moved, but not summed by MPI
     case DType::kFP16:
       return MPI_UINT16_T;
   }
@@ -85,8 +84,8 @@ Result<SharedWindow> SharedWindow::Allocate(MPI_Comm node_comm, std::size_t byte
   int size = 0;
   MPI_Comm_rank(node_comm, &rank);
   MPI_Comm_size(node_comm, &size);
-  // Rank 0 asks for the whole: the segments are then at equal distances in every process. One page
-  // more, because MPI does not promise where in a page its memory starts.
+  // Rank 0 requests all of it, so that segments are equally spaced in every process; one extra
+  // page, because MPI does not guarantee page alignment.
   const std::size_t total = made.stride_ * static_cast<std::size_t>(size) + kPage;
   void* own = nullptr;
   MPI_Win window = MPI_WIN_NULL;

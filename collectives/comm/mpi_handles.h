@@ -1,4 +1,4 @@
-// Calls and translations for MPI: the thin layer below everything that includes mpi.h.
+// Thin wrappers of MPI calls, used by everything that includes mpi.h.
 #pragma once
 
 #include <mpi.h>
@@ -11,27 +11,26 @@
 
 namespace gaccd {
 
-// Success, or kUnavailable with `what` and MPI's own text. Works with communicators whose error
-// handler returns codes.
+// Ok, or kUnavailable with `what` and MPI's message. Requires communicators whose error handler
+// returns codes.
 [[nodiscard]] Status MpiStatus(int code, std::string_view what);
 
 [[nodiscard]] MPI_Datatype MpiType(DType dtype);
 
-// Collective copies of / parts of `comm`; errors return codes. color < 0: MPI_COMM_NULL.
-// MPI_Comm_free is collective, and a rank does not know whether the others still come, so
-// communicators are left to the end of the process.
+// Collective: copies and parts of `comm`, with error codes returned. color < 0: MPI_COMM_NULL. The
+// results are never freed: MPI_Comm_free is collective, and the other ranks may be gone.
 Result<MPI_Comm> DuplicateComm(MPI_Comm comm);
 Result<MPI_Comm> SplitComm(MPI_Comm comm, int color, int key);
 
 // One segment of shared memory per rank of a communicator whose ranks share a node. Segments are
-// aligned to 4096 bytes and not initialised; their pages exist once they are touched. Left to the
-// end of the process, as above.
+// aligned to 4096 bytes and not initialised; pages are allocated when touched. Never freed, as
+// above.
 class SharedWindow {
  public:
   // Collective over node_comm; the same `bytes` on every rank.
   static Result<SharedWindow> Allocate(MPI_Comm node_comm, std::size_t bytes);
 
-  // Where the segment of a rank of node_comm is in this process.
+  // Address of the segment of a rank of node_comm in this process.
   [[nodiscard]] std::byte* segment(int local_rank) const {
     return base_ + static_cast<std::size_t>(local_rank) * stride_;
   }

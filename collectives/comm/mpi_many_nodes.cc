@@ -1,6 +1,6 @@
-// Gather, scatter and broadcast between nodes by non-blocking MPI collectives; messages. MPI counts
-// and displacements are ints, so everything goes in pieces of at most `segment_` elements; a piece
-// of a gather or scatter is packed, because its parts are far apart in the whole buffer.
+// Gather, scatter and broadcast between nodes by non-blocking MPI collectives. MPI counts and
+// displacements are ints, so buffers are sent in pieces of at most `segment_` elements; pieces of a
+// gather or scatter are packed, because their parts are far apart in the whole buffer.
 #include <algorithm>
 #include <cstring>
 
@@ -10,7 +10,7 @@
 namespace gaccd {
 namespace {
 
-// The parts of all ranks in one piece: at most `step` elements of each, one after another.
+// The parts of all ranks in one piece: at most `step` elements each, contiguous.
 struct Piece {
   std::vector<int> counts;
   std::vector<int> offsets;
@@ -51,7 +51,7 @@ Status MpiCommunicator::GatherAcross(ConstBuffer in, std::span<const std::int64_
     for (std::size_t r = 0; r < counts.size(); ++r) {
       const auto part = static_cast<std::size_t>(piece.counts[r]);
       if (part == 0) continue;
-      std::memcpy(to + (OffsetOf(counts, static_cast<int>(r)) + first) * width,
+      std::memcpy(to + (PartOffset(counts, static_cast<int>(r)) + first) * width,
                   packed_.data() + static_cast<std::size_t>(piece.offsets[r]) * width,
                   part * width);
     }
@@ -82,7 +82,7 @@ Status MpiCommunicator::ScatterAcross(ConstBuffer in, std::span<const std::int64
       const auto part = static_cast<std::size_t>(piece.counts[r]);
       if (part == 0) continue;
       std::memcpy(packed_.data() + static_cast<std::size_t>(piece.offsets[r]) * width,
-                  from + (OffsetOf(counts, static_cast<int>(r)) + first) * width, part * width);
+                  from + (PartOffset(counts, static_cast<int>(r)) + first) * width, part * width);
     }
     const bool receives = piece.counts[static_cast<std::size_t>(rank_)] > 0;
     MPI_Request request = MPI_REQUEST_NULL;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kMessageTag = 1;
 
-// MPI counts in int.
+// MPI counts are int.
 Status CheckFitsMpi(std::size_t bytes) {
   if (bytes <= INT_MAX) return Status::Ok();
   return {ErrorKind::kInternal,

@@ -1,6 +1,6 @@
-// Gather, scatter and broadcast inside one node, piece by piece through staging memory. Each piece:
-// write own staging half, barrier, read the others' halves. See mpi_communicator.h for why two
-// halves and one barrier per piece are enough.
+// Gather, scatter and broadcast inside one node, piece by piece through staging memory. For each
+// piece: write the own staging half, barrier, read the other halves. mpi_communicator.h explains
+// why two halves and one barrier per piece suffice.
 #include <algorithm>
 #include <cstring>
 
@@ -11,7 +11,7 @@
 namespace gaccd {
 namespace {
 
-// The elements of piece [first, first + step) that lie in [begin, end).
+// The intersection of piece [first, first + step) and [begin, end).
 struct Intersection {
   std::size_t begin = 0;
   std::size_t count = 0;
@@ -33,7 +33,7 @@ Status MpiCommunicator::GatherOnNode(ConstBuffer in, std::span<const std::int64_
   auto* to = static_cast<std::byte*>(out.data);
   GACCD_RETURN_IF_ERROR(watch_->BarrierAndCheck());
   if (watch_->SamePlace()) {
-    std::byte* const own = to + OffsetOf(counts, rank_) * width;
+    std::byte* const own = to + PartOffset(counts, rank_) * width;
     if (in.count > 0 && own != from) std::memcpy(own, from, in.bytes());
     return GatherInPlace(place, counts, in.dtype);
   }
@@ -48,18 +48,18 @@ Status MpiCommunicator::GatherOnNode(ConstBuffer in, std::span<const std::int64_
       const auto rows = static_cast<std::size_t>(counts[static_cast<std::size_t>(r)]);
       const Intersection part = Intersect(first, step, 0, rows);
       if (part.count == 0) continue;
-      std::memcpy(to + (OffsetOf(counts, r) + part.begin) * width, node_->staging(r, half),
+      std::memcpy(to + (PartOffset(counts, r) + part.begin) * width, node_->staging(r, half),
                   part.count * width);
     }
   }
   return Status::Ok();
 }
 
-// Everybody is here, so that what they read before may be overwritten; each writes its own part to
-// all others, as long as its cache holds it.
+// All ranks are in this operation, so data that they read before may be overwritten; each rank
+// writes its part to all others while it is in its cache.
 Status MpiCommunicator::GatherInPlace(std::int64_t place, std::span<const std::int64_t> counts,
                                       DType dtype) {
-  const std::size_t begin = OffsetOf(counts, rank_) * SizeOf(dtype);
+  const std::size_t begin = PartOffset(counts, rank_) * SizeOf(dtype);
   const std::size_t bytes =
       static_cast<std::size_t>(counts[static_cast<std::size_t>(rank_)]) * SizeOf(dtype);
   const auto* own = static_cast<const std::byte*>(node_->AtPlace(place, node_->rank())) + begin;
@@ -74,7 +74,7 @@ Status MpiCommunicator::ScatterOnNode(ConstBuffer in, std::span<const std::int64
                                       MutableBuffer out, std::int64_t place) {
   const std::size_t width = SizeOf(in.dtype);
   const std::size_t step = StagedElements(in.dtype);
-  const std::size_t begin = OffsetOf(counts, rank_);
+  const std::size_t begin = PartOffset(counts, rank_);
   const auto* from = static_cast<const std::byte*>(in.data);
   auto* to = static_cast<std::byte*>(out.data);
   GACCD_RETURN_IF_ERROR(watch_->BarrierAndCheck());
@@ -88,13 +88,13 @@ Status MpiCommunicator::ScatterOnNode(ConstBuffer in, std::span<const std::int64
     if (own.count == 0) continue;
     void* const sum = to + (own.begin - begin) * width;
     GACCD_RETURN_IF_ERROR(
-        SumRange(in.dtype, StagingOfAll(half), own.begin - first, {&sum, 1}, 0, own.count));
+        SumRange(in.dtype, NodeStaging(half), own.begin - first, {&sum, 1}, 0, own.count));
   }
   return Status::Ok();
 }
 
-// Everybody's data is visible and complete. Nobody else reads or writes this rank's part of any
-// input, so that `out` may be one of them.
+// The data of all ranks is visible and complete. No other rank accesses this rank's part of any
+// input, so `out` may alias one of them.
 Status MpiCommunicator::ScatterInPlace(std::int64_t place, std::size_t begin, MutableBuffer out) {
   for (int i = 0; i < node_->size(); ++i) {
     copies_[static_cast<std::size_t>(i)] = node_->AtPlace(place, i);

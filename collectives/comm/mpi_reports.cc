@@ -7,7 +7,7 @@ namespace gaccd {
 namespace {
 
 constexpr int kTag = 1;
-// node, late, then (rank, absence) of every missing rank.
+// Format: node, late, then (rank, absence) of every missing rank.
 constexpr std::size_t kHeader = 2;
 
 }  // namespace
@@ -16,8 +16,8 @@ MpiReports::MpiReports(MPI_Comm side, const Topology* topology, int rank)
     : side_(side), topology_(topology), rank_(rank) {}
 
 MpiReports::~MpiReports() {
-  // A message to a dead rank never leaves; its memory must then outlive this object. That happens
-  // at most once, in a process that is about to end.
+  // A send to a dead rank never completes; its memory must then outlive this object. Happens at
+  // most once, in a process that is about to end.
   if (!Sent()) static_cast<void>(message_.release());
 }
 
@@ -49,7 +49,7 @@ void MpiReports::Merge(const Words& words) {
   for (std::size_t i = kHeader; i + 1 < words.size(); i += 2) {
     report.missing.push_back({static_cast<int>(words[i]), static_cast<Absence>(words[i + 1])});
   }
-  // Two ranks of a node may both have spoken for it; the first report counts.
+  // Two ranks of a node may both have reported; the first report counts.
   const bool known = std::any_of(received_.begin(), received_.end(),
                                  [&](const NodeReport& r) { return r.node == report.node; });
   if (!known) received_.push_back(std::move(report));
@@ -70,7 +70,7 @@ void MpiReports::Send(const NodeReport& report) {
   for (int peer = 0; peer < static_cast<int>(topology_->node_of.size()); ++peer) {
     if (NodeOf(peer) == own_node) continue;
     MPI_Request request = MPI_REQUEST_NULL;
-    // A failed send means a lost peer; the peer's node then names itself by its silence.
+    // A failed send means a lost peer, whose node is then missing in the reports.
     if (MPI_Isend(message_->data(), static_cast<int>(message_->size()), MPI_INT64_T, peer, kTag,
                   side_, &request) == MPI_SUCCESS) {
       sends_.push_back(request);

@@ -1,6 +1,6 @@
-// Reports between nodes when an operation does not complete: one rank of each node reports to
-// all other nodes which of its ranks are missing. A node without a report is missing as a whole.
-// Not thread-safe; works without any collective call, since not everybody may come.
+// Reports between nodes when an operation does not complete: one rank of each node reports its
+// missing ranks to all other nodes. A node without a report is considered missing. Not thread-safe;
+// uses no collective call, since not all ranks may participate.
 #pragma once
 
 #include <memory>
@@ -14,26 +14,26 @@ namespace gaccd {
 
 struct NodeReport {
   int node = 0;
-  bool late = false;  // the sender's deadline has passed; false: it saw a rank end
+  bool late = false;  // the sender's deadline has passed; false: a rank of its node has ended
   std::vector<MissingRank> missing;
 };
 
 class MpiReports {
  public:
-  // side: a communicator that is used for nothing else.
+  // side: a communicator for these reports only.
   MpiReports(MPI_Comm side, const Topology* topology, int rank);
   ~MpiReports();
   MpiReports(const MpiReports&) = delete;
   MpiReports& operator=(const MpiReports&) = delete;
 
-  // Receives what has come. True if any report has been received so far.
+  // Receives pending reports. Returns whether any report has been received so far.
   bool Receive();
   [[nodiscard]] const std::vector<NodeReport>& received() const { return received_; }
-  // Every other node has reported.
+  // Whether every other node has reported.
   [[nodiscard]] bool Complete() const;
-  // Starts sending to every rank of every other node.
+  // Starts sending to every rank of all other nodes.
   void Send(const NodeReport& report);
-  // True once all that was sent is under way.
+  // Whether all sends have completed.
   bool Sent();
 
  private:

@@ -1,5 +1,5 @@
-// Messages that were sent and have not left yet: MPI moves them while it is called. A copy of each
-// is kept until then. Used by one thread.
+// Messages being sent: MPI progresses them only during calls. Keeps a copy of each until it is
+// sent. Used by one thread.
 #pragma once
 
 #include <mpi.h>
@@ -15,9 +15,9 @@ namespace gaccd {
 
 class MpiSends {
  public:
-  // Starts to send a copy.
+  // Starts sending a copy.
   Status Add(MPI_Comm comm, const ConstBuffer& message, int to);
-  // Moves them on; those at the front that have left are forgotten.
+  // Makes MPI progress; removes sent messages from the front.
   Status Move();
   [[nodiscard]] bool empty() const { return under_way_.empty(); }
 

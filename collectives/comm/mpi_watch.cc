@@ -14,20 +14,20 @@ namespace {
 using Clock = Deadline::Clock;
 using std::chrono::milliseconds;
 
-// A rank that waits looks around (deadline, deaths, reports) this often, and so shows that it
-// lives.
-constexpr milliseconds kLookEvery{5};
-// No sign of life for this long, or for a quarter of the bound, is a stopped process.
+// A waiting rank checks for deadline, deaths and reports this often, and publishes that it is
+// alive.
+constexpr milliseconds kPollPeriod{5};
+// A process without a sign of life for this long, or for a quarter of the bound, is stalled.
 constexpr milliseconds kStalledAfter{1'000};
-// Looks at a counter before the core is given away: about 200 us with a core of one's own.
+// Polls of a counter before the core is yielded: about 200 us with a dedicated core.
 constexpr int kSpinsOwnCore = 10'000;
 constexpr int kSpinsOversubscribed = 50;
-// Then it is offered this often before the rank sleeps: cheaper than a sleep if all come soon, but
-// see node_gate.h for why not for longer.
+// Yields before the rank sleeps: cheaper than a sleep if all arrive soon; node_gate.h explains why
+// not more.
 constexpr int kYields = 16;
-// How much later than its neighbour a rank hears of a lost one.
+// Maximum delay between two ranks being notified of a lost rank.
 constexpr milliseconds kInterruptSpread{250};
-// The time a report needs to leave for the network.
+// Time for a report to be sent.
 constexpr milliseconds kSendTime{50};
 
 bool Explains(const MissingRank& missing) { return missing.absence != Absence::kGaveUp; }
@@ -91,11 +91,11 @@ Status MpiWatch::WaitFor(NodeGate& gate, std::uint64_t target) {
   return Status::Ok();
 }
 
-// The deadline is for getting on: a long operation on much data has many waits, and each that ends
-// is a sign that everybody is alive.
+// The deadline is per wait: a long operation on much data has many waits, and each that ends shows
+// that all ranks are alive.
 void MpiWatch::StartLongWait() {
-  last_look_ = Clock::now();
-  deadline_ = Deadline(options_.bound, last_look_);
+  last_poll_ = Clock::now();
+  deadline_ = Deadline(options_.bound, last_poll_);
   pause_ = Pause();
 }
 
@@ -107,7 +107,7 @@ void MpiWatch::PausePolling() {
   }
 }
 
-// One turn of a long wait. Requests between nodes only move while MPI is called.
+// One turn of a long wait. Requests between nodes progress only during MPI calls.
 Status MpiWatch::Wait(NodeGate& gate, std::uint64_t target) {
   if (progress_request_ != nullptr) {
     int done = 0;
@@ -115,7 +115,7 @@ Status MpiWatch::Wait(NodeGate& gate, std::uint64_t target) {
         MpiStatus(MPI_Test(progress_request_, &done, MPI_STATUS_IGNORE), "MPI_Test"));
     PausePolling();
   } else {
-    gate.Sleep(target, Clock::now() + kLookEvery);
+    gate.Sleep(target, Clock::now() + kPollPeriod);
   }
   return PollHealth();
 }
@@ -139,11 +139,11 @@ Status MpiWatch::FindMismatch() const {
   for (int i = 0; i < node_->size(); ++i) {
     const CallNotice& other = notice(i);
     const Entry entry = Unpack(other.entry.load(std::memory_order_acquire));
-    // Acquire: the second look at the entry comes after the look at the shape.
+    // Acquire: the second read of the entry is ordered after the read of the shape.
     const bool same_shape =
         other.shape.load(std::memory_order_acquire) == own.shape.load(std::memory_order_relaxed);
     const Entry again = Unpack(other.entry.load(std::memory_order_relaxed));
-    // Another number: that rank has finished this operation, so it agreed with it.
+    // A different number: that rank has finished this operation, so it had agreed.
     if (entry.sequence != mine_.sequence || again != entry) continue;
     if (entry.operation != mine_.operation || !same_shape) {
       return MismatchError(mine_, rank_, entry, node_->ranks()[static_cast<std::size_t>(i)],
@@ -194,8 +194,8 @@ Status MpiWatch::WaitForMessage(int from, const std::function<Result<bool>()>& a
 
 Status MpiWatch::PollForMessage(int from) {
   const Clock::time_point now = Clock::now();
-  if (now - last_look_ < kLookEvery) return Status::Ok();
-  last_look_ = now;
+  if (now - last_poll_ < kPollPeriod) return Status::Ok();
+  last_poll_ = now;
   node_->own_line().alive_ms.store(BoardMillis(), std::memory_order_relaxed);
   GACCD_RETURN_IF_ERROR(Interrupted());
   for (const int line : node_->EndedLines()) {
@@ -204,7 +204,7 @@ Status MpiWatch::PollForMessage(int from) {
     GACCD_RETURN_IF_ERROR(WaitForInterrupt());
     return {ErrorKind::kUnavailable,
             StrCat(RankOnHost(rank, topology_->hosts), kHasEnded, "; this rank waited for ",
-                   from == rank_ ? std::string("its own message to leave")
+                   from == rank_ ? std::string("its own message to be sent")
                                  : StrCat("a message of ", RankOnHost(from, topology_->hosts)))};
   }
   if (PeerGaveUp(GivenUp::kOther) || PeerGaveUp(GivenUp::kLate)) {
@@ -229,7 +229,7 @@ Status MpiWatch::Fail(Status error) {
 std::optional<CommFailure> MpiWatch::lost() const {
   if (failure_.ok()) return std::nullopt;
   CommFailure failure{mine_, missing_};
-  // Another thread may have ended the wait, and a further process may have ended since.
+  // Another thread may have ended the wait, and another process may have ended since.
   for (const int line : node_->EndedLines()) {
     const int rank = node_->ranks()[static_cast<std::size_t>(line)];
     if (std::ranges::count(missing_, rank, &MissingRank::rank) > 0) continue;
@@ -238,11 +238,11 @@ std::optional<CommFailure> MpiWatch::lost() const {
   return failure;
 }
 
-// Cheap enough for every turn of a waiting loop: mostly it only reads the clock.
+// Cheap enough for every turn of a waiting loop: usually only reads the clock.
 Status MpiWatch::PollHealth() {
   const Clock::time_point now = Clock::now();
-  if (now - last_look_ < kLookEvery) return Status::Ok();
-  last_look_ = now;
+  if (now - last_poll_ < kPollPeriod) return Status::Ok();
+  last_poll_ = now;
   node_->own_line().alive_ms.store(BoardMillis(), std::memory_order_relaxed);
   GACCD_RETURN_IF_ERROR(Interrupted());
   if (deadline_.PeersAreLate(now) || PeerGaveUp(GivenUp::kLate)) return GiveUp(/*late=*/true);
@@ -257,13 +257,13 @@ Status MpiWatch::Interrupted() const {
   return options_.interrupt == nullptr ? Status::Ok() : options_.interrupt->status();
 }
 
-// A neighbour that was interrupted has given up; the reason reaches this rank a moment later.
+// A neighbour that was interrupted has given up; the reason reaches this rank shortly after.
 Status MpiWatch::WaitForInterrupt() const {
   if (options_.interrupt == nullptr) return Status::Ok();
   const Clock::time_point limit = Clock::now() + kInterruptSpread;
   while (Clock::now() < limit) {
     GACCD_RETURN_IF_ERROR(Interrupted());
-    std::this_thread::sleep_for(kLookEvery);
+    std::this_thread::sleep_for(kPollPeriod);
   }
   return Status::Ok();
 }
@@ -282,7 +282,7 @@ Status MpiWatch::GiveUp(bool late) {
   if (!late && node_->EndedLines().empty()) GACCD_RETURN_IF_ERROR(WaitForInterrupt());
   const Clock::duration waited = deadline_.Elapsed();
   missing_ = ReadNode(late);
-  if (reports_ != nullptr) missing_ = AskOtherNodes(std::move(missing_), late);
+  if (reports_ != nullptr) missing_ = QueryOtherNodes(std::move(missing_), late);
   return MissingError(mine_, waited, options_.bound, missing_, topology_->hosts);
 }
 
@@ -292,9 +292,9 @@ std::vector<MissingRank> MpiWatch::ReadNode(bool late) const {
                                       std::min(kStalledAfter, options_.bound / 4)});
 }
 
-// The first rank of the node that is in this operation and alive; at the second call, this one too
-// if nobody has spoken so far (the first may have been stopped).
-bool MpiWatch::SpeaksForNode(bool second_call) const {
+// Whether this is the first living rank of the node in this operation; at the second call, also if
+// no rank has reported so far (the first may be stopped).
+bool MpiWatch::ReportsForNode(bool second_call) const {
   const std::vector<int> ended = node_->EndedLines();
   for (int i = 0; i < node_->size(); ++i) {
     const BoardLine& line = node_->board()[static_cast<std::size_t>(i)];
@@ -306,22 +306,22 @@ bool MpiWatch::SpeaksForNode(bool second_call) const {
   return false;
 }
 
-std::vector<MissingRank> MpiWatch::AskOtherNodes(std::vector<MissingRank> missing, bool late) {
+std::vector<MissingRank> MpiWatch::QueryOtherNodes(std::vector<MissingRank> missing, bool late) {
   const Clock::time_point start = Clock::now();
   const Clock::duration grace = deadline_.TimeToName();
   const int own_node = topology_->node_of[static_cast<std::size_t>(rank_)];
   bool reported = false;
   for (;;) {
     const Clock::duration passed = Clock::now() - start;
-    if (!reported && SpeaksForNode(/*second_call=*/passed > grace / 2)) {
+    if (!reported && ReportsForNode(/*second_call=*/passed > grace / 2)) {
       node_->own_line().reported.store(1);
       reports_->Send({own_node, late, missing});
       reported = true;
     }
     reports_->Receive();
     const bool sent = !reported || reports_->Sent() || passed > kSendTime;
-    // A death explains everything; when it was late, several nodes may have something to say. That
-    // a neighbour gave up explains nothing: the report that it received comes here, too.
+    // A death explains the failure; if it was found late, several nodes may have reports. A
+    // neighbour that gave up explains nothing: the report that it received arrives here, too.
     const bool known = std::ranges::any_of(missing, Explains) || !reports_->received().empty();
     const bool enough = reports_->Complete() || (!late && known);
     if ((enough && sent) || passed > grace) break;

@@ -1,9 +1,9 @@
-// Waiting in the MPI communicator: for the other ranks of the node (a barrier in shared memory) and
-// for MPI requests, always with a deadline, and naming the missing ranks when it passes or when one
-// of them dies.
+// MpiWatch: waits of the MPI communicator, for the other ranks of the node (a barrier in shared
+// memory) and for MPI requests. Every wait has a deadline; when it passes or a rank dies, the error
+// names the missing ranks.
 //
-// One operation: Enter(), then any number of waits, then Leave(). The first wait that fails makes
-// every later one fail with the same error. Not thread-safe.
+// One operation: Enter(), any number of waits, Leave(). After the first failed wait, later ones
+// return the same error. Not thread-safe.
 #pragma once
 
 #include <mpi.h>
@@ -24,42 +24,42 @@ namespace gaccd {
 
 class MpiWatch {
  public:
-  // reports: null when there is one node. Of group: oversubscribed, sleeps.
+  // reports: null on a single node. Uses group.oversubscribed and group.sleeps.
   MpiWatch(const Topology* topology, int rank, std::shared_ptr<NodeGroup> node,
            std::unique_ptr<MpiReports> reports, const CommOptions& options, const MpiGroup& group);
 
-  // Starts an operation: publishes it. shape: equal on all ranks of a
-  // correct program. place: see NodeGroup::PlaceOf.
+  // Starts an operation and publishes it. shape: a hash that is equal on all ranks of a correct
+  // program. place: see NodeGroup::FindPlace.
   Status Enter(Operation operation, std::uint64_t shape, std::int64_t place = kPrivate);
   void Leave();
 
-  // Waits until every rank of the node has arrived here.
+  // Waits until every rank of the node has arrived.
   Status NodeBarrier();
-  // A NodeBarrier(), then checks that all ranks of the node are in the same operation with the same
+  // NodeBarrier(), then checks that all ranks of the node are in the same operation with the same
   // shape. REQUIRES: the first wait of an operation.
   Status BarrierAndCheck();
-  // After BarrierAndCheck(): true if the data of every rank of the node is in shared memory at one
-  // place.
+  // After BarrierAndCheck(): whether the data of every rank of the node is at the same place in
+  // shared memory.
   [[nodiscard]] bool SamePlace() const;
 
-  // Waits until arrived() is true: for a message of `from`, or, where that is this rank itself, for
-  // its own to leave. Outside of operations.
+  // Waits until arrived() is true: for a message from `from`, or if `from` is this rank, until its
+  // own messages are sent. Only between operations.
   Status WaitForMessage(int from, const std::function<Result<bool>()>& arrived);
 
-  // Waits for a request; it is MPI_REQUEST_NULL afterwards.
+  // Waits for a request, which becomes MPI_REQUEST_NULL.
   Status Finish(MPI_Request* request);
-  // Calls work(i) for every i < chunks on some rank of the node, whichever is free, and waits until
-  // all of it is done. The same chunks on every rank. REQUIRES: a barrier before, in this
+  // Distributes work(i), i < chunks, over the ranks of the node, dynamically, and waits until all
+  // of it is done. `chunks` must be equal on all ranks. REQUIRES: an earlier barrier in this
   // operation.
   template <typename Work>
   Status ShareWork(std::uint64_t chunks, Work work);
-  // A request that is kept moving during other waits. null: none.
+  // A request to progress during other waits; null: none.
   void SetProgressRequest(MPI_Request* request) { progress_request_ = request; }
 
   // Records an error of an operation, so that the other ranks stop waiting for this one.
   Status Fail(Status error);
   [[nodiscard]] const Status& failure() const { return failure_; }
-  // The same, with whom the operation waited for and who of this node has ended.
+  // The operation that failed, and the ranks of this node that have ended.
   [[nodiscard]] std::optional<CommFailure> lost() const;
 
  private:
@@ -74,8 +74,8 @@ class MpiWatch {
   Status GiveUp(bool late);
   Status FindMismatch() const;
   std::vector<MissingRank> ReadNode(bool late) const;
-  std::vector<MissingRank> AskOtherNodes(std::vector<MissingRank> missing, bool late);
-  [[nodiscard]] bool SpeaksForNode(bool second_call) const;
+  std::vector<MissingRank> QueryOtherNodes(std::vector<MissingRank> missing, bool late);
+  [[nodiscard]] bool ReportsForNode(bool second_call) const;
   [[nodiscard]] const CallNotice& notice(int line) const;
   [[nodiscard]] bool PeerGaveUp(GivenUp reason) const;
 
@@ -90,8 +90,8 @@ class MpiWatch {
   Entry mine_;
   Pause pause_;  // of this wait
   Deadline deadline_;
-  Deadline::Clock::time_point last_look_;
-  // Targets of the node's counters, which only grow.
+  Deadline::Clock::time_point last_poll_;
+  // Expected values of the node's counters, which only increase.
   std::uint64_t arrivals_ = 0;
   std::uint64_t claims_ = 0;
   std::uint64_t done_ = 0;
@@ -113,7 +113,7 @@ Status MpiWatch::ShareWork(std::uint64_t chunks, Work work) {
     work(i);
     ++mine;
   }
-  // Every rank is refused exactly once, and that before the next barrier.
+  // Each rank gets one index beyond the last chunk, before the next barrier.
   claims_ += chunks + static_cast<std::uint64_t>(node_->size());
   done_ = target;
   if (mine > 0) counters.done.Add(mine, target);

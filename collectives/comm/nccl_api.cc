@@ -15,7 +15,8 @@ std::string VersionText(int code) {
 Result<NcclApi> FindFunctions(const SharedLibrary& library) {
   NcclApi api{};
   GACCD_RETURN_IF_ERROR(library.Find("ncclGetVersion", &api.GetVersion));
-  GACCD_RETURN_IF_ERROR(CheckNcclVersion(api));  // an old library lacks functions: say why
+  // an old library lacks functions: report that first
+  GACCD_RETURN_IF_ERROR(CheckNcclVersion(api));
   GACCD_RETURN_IF_ERROR(library.Find("ncclGetUniqueId", &api.GetUniqueId));
   GACCD_RETURN_IF_ERROR(library.Find("ncclCommInitRankConfig", &api.CommInitRankConfig));
   GACCD_RETURN_IF_ERROR(library.Find("ncclCommInitRankScalable", &api.CommInitRankScalable));
@@ -68,7 +69,7 @@ Status NcclStatus(const NcclApi& api, ncclComm_t comm, ncclResult_t result, std:
   std::string text = StrCat(what, ": ");
   text += api.GetErrorString == nullptr ? StrCat("NCCL error ", static_cast<int>(result))
                                         : std::string(api.GetErrorString(result));
-  // Kept per thread by NCCL, and empty when this thread did not see the error.
+  // Kept per thread by NCCL; empty if this thread did not see the error.
   const char* last = api.GetLastError == nullptr ? nullptr : api.GetLastError(comm);
   if (last != nullptr && *last != '\0') text += StrCat(" (", last, ")");
   return {ErrorKind::kUnavailable, std::move(text)};

@@ -1,7 +1,6 @@
-// The functions of NCCL that gaccd calls, as a table: the library is loaded when ranks on GPUs find
-// each other, so that the binary starts where there is none, and tests put a stand-in there.
-// Sums are plain: ncclAvg and ncclRedOpCreatePreMulSum are left out on purpose, as
-// what is summed carries its weight already.
+// The NCCL functions used by gaccd, as a table: the library is loaded on demand, so that the binary
+// starts without it, and tests can replace it. Sums are plain: ncclAvg and ncclRedOpCreatePreMulSum
+// are omitted on purpose, as summed values already have their weights.
 #pragma once
 
 #include <nccl.h>
@@ -38,18 +37,18 @@ struct NcclApi {
   decltype(&::ncclRecv) Recv;
 };
 
-// The first with all the functions and fields of ncclConfig_t that gaccd uses.
+// The first version with all functions and fields of ncclConfig_t that gaccd uses.
 inline constexpr int kOldestNccl = NCCL_VERSION(2, 27, 0);
 
-// Loads libnccl.so.2 once; lives to the end of the process. kUnavailable: not found, a symbol is
-// missing, or older than kOldestNccl, both versions named.
+// Loads libnccl.so.2 once; never unloaded. kUnavailable: not found, a symbol is missing, or older
+// than kOldestNccl (with both versions).
 Result<const NcclApi*> LoadNccl();
 
-// kUnavailable, naming both versions, when the library of `api` is older than kOldestNccl.
+// kUnavailable, with both versions, if the library of `api` is older than kOldestNccl.
 [[nodiscard]] Status CheckNcclVersion(const NcclApi& api);
 
-// OK for ncclSuccess and ncclInProgress. Else kUnavailable: "`what`: remote process exited or there
-// was a network error (last words of NCCL)". comm may be null.
+// OK for ncclSuccess and ncclInProgress. Otherwise kUnavailable: "`what`: remote process exited or
+// there was a network error (last error of NCCL)". comm may be null.
 [[nodiscard]] Status NcclStatus(const NcclApi& api, ncclComm_t comm, ncclResult_t result,
                                 std::string_view what);
 

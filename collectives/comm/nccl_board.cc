@@ -62,7 +62,7 @@ std::vector<MissingRank> NcclBoard::FindMissing(Entry entry, std::chrono::nanose
   std::vector<MissingRank> missing;
   for (const Other& other : others_) {
     const Line& line = *other.line;
-    // A rank that gave up is not behind: it would have come, but for another one.
+    // A rank that gave up is not behind: it did so because of another rank.
     if (line.gave_up.load() != 0) {
       missing.push_back({other.rank, Absence::kGaveUp});
     } else if (Unpack(line.entry.load(std::memory_order_acquire)).sequence < entry.sequence) {

@@ -1,9 +1,9 @@
-// NcclBoard: the state that the ranks of one node share about their device collectives, in memory
-// that they share, so that the one that is missing has a name. Every process writes one line and
-// reads those of the others; which costs nothing while all goes well.
+// NcclBoard: state of device collectives shared by the ranks of one node, so that missing ranks can
+// be named. Every process writes one line in shared memory and reads the others'; this costs
+// nothing while there is no failure.
 //
-// A line is a memory file of its process, found by the others under /proc. Where that is not
-// allowed, that rank is unknown. Publish functions belong to one thread at a time.
+// A line is a memory file of its process, opened by the others through /proc. If that is not
+// permitted, that rank is unknown. Publish functions are used by one thread at a time.
 #pragma once
 
 #include <atomic>
@@ -20,24 +20,25 @@ namespace gaccd {
 
 class NcclBoard {
  public:
-  // A board of one line, this process's.
+  // A board with one line, for this process.
   NcclBoard();
 
-  // The file descriptor that others look for in this process; -1: this rank is unknown to them.
+  // The descriptor that other processes open; -1: this rank is unknown to them.
   [[nodiscard]] int fd() const { return fd_.get(); }
-  // Adds the line of another rank. REQUIRES: on this node.
+  // Adds the line of another rank. REQUIRES: it is on this node.
   void Watch(int rank, ProcessName process, int fd);
 
-  void PublishEntry(Entry entry);  // the newest collective that this rank has entered
+  void PublishEntry(Entry entry);  // the newest collective entered by this rank
   void PublishAlive();
   void PublishFailure();
 
-  [[nodiscard]] std::vector<int> GaveUp() const;  // ranks
-  // Who keeps a collective, entered `waited` ago, from its end: those that did not enter it and
-  // those without a sign of life, both for `stalled_after`; if there are none, those that gave up.
+  [[nodiscard]] std::vector<int> GaveUp() const;  // ranks that gave up
+  // The ranks that prevent a collective, entered `waited` ago, from completing: those that have not
+  // entered it and those without a sign of life, both for `stalled_after`; if there are none, those
+  // that gave up.
   [[nodiscard]] std::vector<MissingRank> FindMissing(Entry entry, std::chrono::nanoseconds waited,
                                                      std::chrono::milliseconds stalled_after) const;
-  // Ranks that it can see, its own not counted.
+  // Number of other ranks with a line.
   [[nodiscard]] int known() const { return static_cast<int>(others_.size()); }
 
  private:
@@ -52,7 +53,7 @@ class NcclBoard {
   using MappedLine = std::unique_ptr<Line, Unmap>;
   struct Other {
     int rank = 0;
-    MappedLine line;  // read only
+    MappedLine line;  // read-only
   };
   static MappedLine Map(int fd, int protection);
 

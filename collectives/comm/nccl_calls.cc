@@ -52,7 +52,7 @@ NcclEnd NcclEnd::Start(ncclResult_t (*call)(ncclComm_t), ncclComm_t comm) {
     over->over = true;
     over->changed.notify_all();
   });
-  if (!thread.ok()) return end;  // the process is ending anyway, and its end frees the GPU
+  if (!thread.ok()) return end;  // the process is about to end, which frees the GPU
   thread->detach();
   end.over_ = over;
   return end;

@@ -1,6 +1,5 @@
-// Calls of NCCL that must not hang: communicators are non-blocking, so that most calls return at
-// once and are then asked whether they are done; those that may still block run concurrently with
-// the caller.
+// NCCL calls that must not hang. Communicators are non-blocking, so most calls return at once and
+// are polled; those that may still block run on another thread.
 #pragma once
 
 #include <chrono>
@@ -12,27 +11,27 @@
 
 namespace gaccd {
 
-// How much of CommOptions::bound may pass inside NCCL while a communicator is split or ended: the
-// others must still be waiting in the host communicator when this rank comes to say how it went.
+// The share of CommOptions::bound for NCCL calls while a communicator is split or ended: the other
+// ranks must still be waiting in the host communicator when this rank reports the result.
 inline constexpr double kNcclSetUpShare = 0.5;
 
-// Asks ncclCommGetAsyncError until it is no longer ncclInProgress. kUnavailable, `what` in front:
-// NCCL's error, the time limit, or, by their numbers, peers that have ended.
+// Polls ncclCommGetAsyncError until it is no longer ncclInProgress. kUnavailable, with prefix
+// `what`: NCCL's error, the time limit, or the numbers of peers that have ended.
 Status WaitForNccl(const NcclApi& api, ncclComm_t comm, std::chrono::nanoseconds limit,
                    const PeerProcesses& peers, std::string_view what);
 
-// A call that ends a communicator, in a thread of its own, because it blocks, and may do so for
-// ever.
+// A call that ends a communicator, on a separate thread, because it blocks and may never return.
 class NcclEnd {
  public:
-  NcclEnd() = default;  // of no communicator: over
-  // ncclCommAbort: kernels that wait for other ranks end, but for symmetric ones
-  // (NcclOptions::windows): those never look, and the call waits for them. comm may be null.
+  NcclEnd() = default;  // no communicator: already over
+  // ncclCommAbort: kernels that wait for other ranks end, except symmetric ones
+  // (NcclOptions::windows), which never check for it, and the call waits for them. comm may be
+  // null.
   static NcclEnd Abort(const NcclApi& api, ncclComm_t comm);
-  // ncclCommDestroy. REQUIRES: finalised.
+  // ncclCommDestroy. REQUIRES: the communicator is finalised.
   static NcclEnd Destroy(const NcclApi& api, ncclComm_t comm);
 
-  // Waits until the call is over, but no longer than `limit`. Whether it is over.
+  // Waits up to `limit` and returns whether the call is over.
   bool Wait(std::chrono::nanoseconds limit) const;
 
  private:

@@ -30,7 +30,7 @@ ncclDataType_t TypeOf(DType dtype) {
   return ncclNumTypes;
 }
 
-// Null stays null: NCCL takes no receive buffer on ranks that receive nothing.
+// Keeps null: NCCL accepts no receive buffer on ranks that receive nothing.
 const void* At(const void* data, std::size_t element, DType dtype) {
   if (data == nullptr) return nullptr;
   return static_cast<const std::byte*>(data) + element * SizeOf(dtype);
@@ -40,7 +40,7 @@ void* At(void* data, std::size_t element, DType dtype) {
   return static_cast<std::byte*>(data) + element * SizeOf(dtype);
 }
 
-// piece(first, count) for one piece after another, until one fails.
+// Calls piece(first, count) for consecutive pieces until one fails.
 template <typename Piece>
 ncclResult_t ForPieces(std::size_t count, std::size_t most, const Piece& piece) {
   for (std::size_t first = 0; first < count; first += most) {
@@ -163,7 +163,7 @@ ncclResult_t NcclCommunicator::ReducePieces(const void* in, void* out, std::size
   });
 }
 
-// Both sides cut a message into the same pieces.
+// Sender and receiver cut a message into the same pieces.
 Status NcclCommunicator::DoSend(ConstBuffer message, int to, StreamHandle stream) {
   if (message.memory == MemoryKind::kHost) return over_->Send(message, to);
   return watch_->Enqueue(Operation::kMessage, Native(stream), [&](ncclComm_t comm) {
@@ -192,7 +192,7 @@ Status NcclCommunicator::ConnectMessages() {
   const int peer = 1 - rank();
   GACCD_ASSIGN_OR_RETURN(const DeviceBuffer bytes, DeviceBuffer::Allocate(2 * kApart, "messages"));
   GACCD_ASSIGN_OR_RETURN(const CudaStream stream, CudaStream::Create());
-  // Both directions as one group: neither waits for the other.
+  // One group for both directions, so that neither waits for the other.
   const auto exchange = [&](ncclComm_t comm) {
     const ncclResult_t sent =
         options_.api->Send(bytes.data(), 1, ncclUint8, peer, comm, stream.get());
@@ -202,7 +202,7 @@ Status NcclCommunicator::ConnectMessages() {
   };
   GACCD_RETURN_IF_ERROR(watch_->Enqueue(Operation::kMessage, stream.get(), exchange));
   const Status waited = CudaStatus(cudaStreamSynchronize(stream.get()), "connect messages");
-  GACCD_RETURN_IF_ERROR(watch_->failure());  // that of a lost rank, which has ended the wait
+  GACCD_RETURN_IF_ERROR(watch_->failure());  // the error of a lost rank, which ended the wait
   return waited;
 }
 
@@ -211,7 +211,7 @@ Status NcclCommunicator::Barrier() {
   return over_->Barrier();
 }
 
-// The same answer on all ranks, so that none continues alone.
+// The same result on all ranks, so that none continues alone.
 Status NcclCommunicator::AgreeOn(const Status& status) {
   NcclHello mine;
   SetError(status, &mine);
@@ -222,13 +222,13 @@ Result<std::unique_ptr<CommMemory>> NcclCommunicator::Allocate(std::size_t bytes
   GACCD_RETURN_IF_ERROR(watch_->failure());
   auto memory = NcclMemory::Allocate(*options_.api, bytes);
   GACCD_RETURN_IF_ERROR(AgreeOn(memory.status()));
-  // Ranks on one GPU have no common memory that NCCL could map.
+  // Ranks on one GPU have no memory that NCCL could map.
   if (options_.gpu_sharing || size() == 1) return std::unique_ptr<CommMemory>(*std::move(memory));
   ncclWindow_t window = nullptr;
   const int flags = options_.windows ? NCCL_WIN_COLL_SYMMETRIC : NCCL_WIN_DEFAULT;
   GACCD_ASSIGN_OR_RETURN(const bool here,
                          windows_->Register(*watch_, (*memory)->data(), bytes, flags, &window));
-  // NCCL picks its kernel by the window: all ranks must have one, or none.
+  // NCCL selects its kernel by the window: either all ranks must have one, or none.
   std::int64_t without = here ? 0 : 1;
   const MutableBuffer counted{&without, 1, DType::kI64, MemoryKind::kHost};
   GACCD_RETURN_IF_ERROR(over_->AllReduceSum(counted, counted));
@@ -237,8 +237,8 @@ Result<std::unique_ptr<CommMemory>> NcclCommunicator::Allocate(std::size_t bytes
   return std::unique_ptr<CommMemory>(*std::move(memory));
 }
 
-// NCCL of the part is set up as that of the whole was. To set it up takes GPU memory, which may
-// wait for what is in flight.
+// The new NCCL communicator is set up like this one. Set-up allocates GPU memory, which may wait
+// for operations in flight.
 Result<std::unique_ptr<Communicator>> NcclCommunicator::Split(int color, int key) {
   GACCD_RETURN_IF_ERROR(watch_->WaitIdle());
   GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> part, over_->Split(color, key));
@@ -250,7 +250,7 @@ Result<std::unique_ptr<Communicator>> NcclCommunicator::Split(int color, int key
   GACCD_RETURN_IF_ERROR(host->AllGather(View(std::span(&mine, 1)), ones, View(std::span(ranks))));
   auto made = MakeNcclOver(host, std::move(part), options_);
   if (!made.ok()) return made;
-  CountTrafficOf(**made);
+  ShareTrafficCounters(**made);
   parts_.push_back({.watch = static_cast<NcclCommunicator&>(**made).watch_,
                     .ranks = std::vector<int>(ranks.begin(), ranks.end())});
   return made;
@@ -258,7 +258,7 @@ Result<std::unique_ptr<Communicator>> NcclCommunicator::Split(int color, int key
 
 Status NcclCommunicator::Poll() {
   Status failed = watch_->failure();
-  if (failed.ok()) failed = FailureOfParts();
+  if (failed.ok()) failed = FindPartFailure();
   if (failed.ok()) failed = over_->Poll();
   if (failed.ok()) return failed;
   GiveUp(failed);
@@ -267,13 +267,13 @@ Status NcclCommunicator::Poll() {
 
 void NcclCommunicator::GiveUp(const Status& error) {
   const Status failed = watch_->Fail(error);
-  // Kernels of all of them may follow each other on one stream.
+  // Their kernels may be enqueued on the same stream.
   for (const SplitPart& part : parts_) {
     if (const auto watch = part.watch.lock()) (void)watch->Fail(failed);
   }
 }
 
-Status NcclCommunicator::FailureOfParts() const {
+Status NcclCommunicator::FindPartFailure() const {
   for (const SplitPart& part : parts_) {
     const auto watch = part.watch.lock();
     const Status failed = watch == nullptr ? Status::Ok() : watch->failure();
@@ -301,8 +301,8 @@ std::optional<CommFailure> NcclCommunicator::failure() const {
 }
 
 void NcclCommunicator::Abort(int exit_code) noexcept {
-  // Among processes this does not return, and the end of a process frees its GPU. Among threads
-  // the other ranks are notified first, then the kernels of this one exit.
+  // Among processes this does not return, and the end of a process frees its GPU. Among threads,
+  // the other ranks are notified first, then the kernels of this one end.
   over_->Abort(exit_code);
   (void)watch_->Fail({ErrorKind::kUnavailable, StrCat("has aborted with exit code ", exit_code)});
 }

@@ -1,10 +1,10 @@
-// Inside of the NCCL communicator: device buffers go to NCCL, host buffers and everything that
-// needs agreement to the communicator it was made over.
+// Implementation of the NCCL communicator: device buffers use NCCL; host buffers and everything
+// that needs agreement use the communicator it was made over.
 //
 //   operation        device buffers
-//   all-reduce       ncclAllReduce with ncclSum, in pieces when it is very large; several: a group
-//   all-gather       equal counts: ncclAllGather; ragged: a group of ncclBroadcast, one a rank
-//   reduce-scatter   equal counts: ncclReduceScatter; ragged: a group of ncclReduce, one a rank
+//   all-reduce       ncclAllReduce with ncclSum, in pieces if it is very large; several: a group
+//   all-gather       equal counts: ncclAllGather; ragged: a group of ncclBroadcast, one per rank
+//   reduce-scatter   equal counts: ncclReduceScatter; ragged: a group of ncclReduce, one per rank
 //   broadcast        ncclBroadcast
 //   messages         ncclSend, ncclRecv
 #pragma once
@@ -25,7 +25,7 @@ namespace gaccd {
 class NcclCommunicator final : public Communicator {
  public:
   // `watch` owns the NCCL communicator, ready on all ranks of `over`. `owned` may be null: then
-  // `over` outlives the result.
+  // `over` must outlive the result.
   NcclCommunicator(Communicator* over, std::unique_ptr<Communicator> owned,
                    const NcclOptions& options, std::unique_ptr<NcclWatch> watch);
   ~NcclCommunicator() override;
@@ -37,13 +37,13 @@ class NcclCommunicator final : public Communicator {
   [[nodiscard]] MemoryKind memory() const override { return MemoryKind::kCuda; }
 
   Result<std::unique_ptr<CommMemory>> Allocate(std::size_t bytes) override;
-  // Also what interrupts the host's waits: kernels that spin for the lost rank end then.
+  // Also checks the interrupt of host waits: kernels that spin for the lost rank end then.
   Status Poll() override;
   [[nodiscard]] std::optional<CommFailure> failure() const override;
-  // Also of the communicators that were split from this one.
+  // Includes the communicators that were split from this one.
   void GiveUp(const Status& error) override;
   Status FlushSends() override { return over_->FlushSends(); }
-  // NCCL connects two ranks at the first message of each direction, while both are in its call.
+  // NCCL connects two ranks at the first message of each direction, while both are in the call.
   Status ConnectMessages() override;
   Status Barrier() override;
   Result<std::unique_ptr<Communicator>> Split(int color, int key) override;
@@ -68,9 +68,9 @@ class NcclCommunicator final : public Communicator {
   ncclResult_t ReducePieces(const void* in, void* out, std::size_t count, DType dtype, int root,
                             ncclComm_t comm, cudaStream_t stream) const;
   Status AgreeOn(const Status& status);
-  [[nodiscard]] Status FailureOfParts() const;
+  [[nodiscard]] Status FindPartFailure() const;
 
-  // A communicator that was split from this one, and its ranks as they are counted here.
+  // A communicator that was split from this one, and its ranks as numbered here.
   struct SplitPart {
     std::weak_ptr<NcclWatch> watch;
     std::vector<int> ranks;
@@ -84,7 +84,7 @@ class NcclCommunicator final : public Communicator {
   const std::shared_ptr<NcclWindows> windows_;
 };
 
-// nccl_init.cc: how all communicators are set up. Names show up in NCCL's own log.
+// The settings of all NCCL communicators (nccl_init.cc). name: shown in NCCL's log.
 [[nodiscard]] ncclConfig_t NcclConfig(const char* name);
 
 // MakeNccl() over a communicator that the result owns, unless `owned` is null.

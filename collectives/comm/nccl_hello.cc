@@ -73,7 +73,7 @@ PeerProcesses WatchPeers(std::span<const NcclHello> hellos, const Topology& topo
   const int own_node = topology.node_of[static_cast<std::size_t>(rank)];
   const std::int64_t own_pid = ThisProcess().pid;
   for (std::size_t r = 0; r < hellos.size(); ++r) {
-    // Ranks that are threads of this process live as long as it does.
+    // Ranks that are threads of this process end with it.
     if (topology.node_of[r] != own_node || hellos[r].pid == own_pid) continue;
     peers.Watch(static_cast<int>(r), {hellos[r].pid, hellos[r].pid_namespace});
   }

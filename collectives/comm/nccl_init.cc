@@ -1,4 +1,4 @@
-// MakeNccl: from a host communicator and a GPU to a NCCL communicator.
+// MakeNccl: creates a NCCL communicator from a host communicator and a GPU.
 #include <algorithm>
 #include <utility>
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kInit = "ncclCommInitRank";
 
-// What a rank can do alone. Any failure here is sent to the others in its hello.
+// The local part of the set-up. A failure is sent to the others in the hello.
 Status Prepare(const Communicator& over, NcclOptions* options, std::span<const int> roots,
                NcclHello* hello) {
   if (options->message_elements == 0) {
@@ -34,7 +34,7 @@ Status Prepare(const Communicator& over, NcclOptions* options, std::span<const i
   return NcclStatus(api, nullptr, api.GetUniqueId(&hello->id), "ncclGetUniqueId");
 }
 
-// Non-blocking: NCCL continues in a thread of its own.
+// Non-blocking: NCCL continues on its own thread.
 ncclResult_t StartInit(const NcclOptions& options, const Communicator& over,
                        std::vector<ncclUniqueId> ids, ncclComm_t* comm) {
   ncclConfig_t config = NcclConfig("gaccd");
@@ -46,10 +46,10 @@ ncclResult_t StartInit(const NcclOptions& options, const Communicator& over,
                                   ids.data(), &config);
 }
 
-// How far a rank is with its communicator, as sent to the others.
+// Set-up state of a rank, as sent to the others.
 enum class Stage : std::int64_t { kWorking, kReady, kFailed, kLate };
 
-// Of this rank: `status` is its error if it has failed.
+// The state of this rank; `status` is its error if it has failed.
 Stage PollHealth(const NcclApi& api, ncclComm_t comm, Status* status) {
   if (!status->ok()) return Stage::kFailed;
   ncclResult_t state = ncclInProgress;
@@ -79,9 +79,9 @@ Status NotReady(std::span<const std::int64_t> stages, const Topology& topology,
                  "; perhaps the network between the GPUs' nodes does not work")};
 }
 
-// Collective over `over`: until NCCL is ready on all ranks, has failed on one, or `limit` has
-// passed. Every moment the ranks tell each other how far they are, so that a rank that is lost, on
-// whatever node, ends the wait. started: how the call went that made `comm`. This rank's status.
+// Collective over `over`: waits until NCCL is ready on all ranks, has failed on one, or `limit` has
+// passed. The ranks exchange their state regularly, so that a lost rank on any node ends the wait.
+// started: result of the call that created `comm`. Returns this rank's status.
 Status WaitOnAllRanks(Communicator& over, const NcclOptions& options, ncclComm_t comm,
                       const Status& started) {
   using std::chrono::milliseconds;
@@ -110,8 +110,8 @@ Status WaitOnAllRanks(Communicator& over, const NcclOptions& options, ncclComm_t
   }
 }
 
-// Collective over `over`: what this rank found when it made its `comm`, and what the others did.
-// All succeed, or all get the error and this rank's `comm` is aborted.
+// Collective over `over`: combines the result of creating `comm` on this rank with those of the
+// others. All succeed, or all get the error and this rank's `comm` is aborted.
 Result<std::unique_ptr<Communicator>> AdoptNccl(Communicator* over,
                                                 std::unique_ptr<Communicator> owned,
                                                 const NcclOptions& options, ncclComm_t comm,
@@ -149,7 +149,7 @@ ncclConfig_t NcclConfig(const char* name) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   config.commName = name;
-  // Not by CTAPolicy: NCCL 2.28 heeds that for all-gather and reduce-scatter only.
+  // Not CTAPolicy, which NCCL 2.28 applies only to all-gather and reduce-scatter.
   config.maxCTAs = kNcclMaxCtas;
   return config;
 }

@@ -55,7 +55,7 @@ Result<std::unique_ptr<NcclMemory>> NcclMemory::Allocate(const NcclApi& api, std
   if (!status.ok()) {
     std::size_t free = 0;
     std::size_t total = 0;
-    (void)cudaGetLastError();  // reported here, not by the next call
+    (void)cudaGetLastError();  // clear the error: it is reported here
     (void)cudaMemGetInfo(&free, &total);
     memory->data_ = nullptr;
     return Status(ErrorKind::kOs,
@@ -67,7 +67,7 @@ Result<std::unique_ptr<NcclMemory>> NcclMemory::Allocate(const NcclApi& api, std
   return memory;
 }
 
-// On a stream of its own: collectives may be in flight, which must not be waited for here.
+// On a separate stream, as this must not wait for collectives in flight.
 Status NcclMemory::SetZero() {
   GACCD_ASSIGN_OR_RETURN(const CudaStream stream, CudaStream::Create());
   GACCD_RETURN_IF_ERROR(

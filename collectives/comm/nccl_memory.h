@@ -1,5 +1,5 @@
 // Device memory from NCCL's allocator, which NCCL can map on other GPUs, and its registration, with
-// which NCCL sums without copies where the hardware can.
+// which NCCL sums without copies if the hardware can.
 #pragma once
 
 #include <nccl.h>
@@ -12,19 +12,19 @@
 
 namespace gaccd {
 
-// The windows of one communicator. They must be gone before it is finalised, but the memory may
-// outlive it: the first to release them unregisters them.
+// The windows of one communicator. They must be deregistered before it is finalised, but the memory
+// may outlive it: whichever is released first deregisters the window.
 class NcclWindows {
  public:
   explicit NcclWindows(const NcclApi* api) : api_(api) {}
 
-  // Collective. flags: NCCL_WIN_... False: NCCL offers none for this memory.
+  // Collective. flags: NCCL_WIN_... Returns false if NCCL does not support it for this memory.
   Result<bool> Register(NcclWatch& watch, void* data, std::size_t bytes, int flags,
                         ncclWindow_t* window);
-  // Whether the memory may be freed then: not while the abort of a failed communicator, which takes
-  // the windows off, is not over.
+  // Returns whether the memory may be freed: false while the abort of a failed communicator, which
+  // removes the windows, is still running.
   [[nodiscard]] bool Deregister(ncclWindow_t window);
-  // No window afterwards; REQUIRES: no collective uses their memory.
+  // Deregisters all windows. REQUIRES: no collective uses their memory.
   void DeregisterAll();
 
  private:
@@ -36,20 +36,19 @@ class NcclWindows {
   [[nodiscard]] bool Close(const Entry& entry) const;
 
   std::vector<Entry> open_;
-  std::vector<ncclWindow_t> kept_;  // by a communicator whose abort did not end
+  std::vector<ncclWindow_t> kept_;  // of a communicator whose abort did not end
 };
 
 class NcclMemory final : public CommMemory {
  public:
-  // Zeroed. kOs, with the wanted and the free bytes, when it does not fit.
+  // Zeroed. kOs, with the requested and the free bytes, if it does not fit.
   static Result<std::unique_ptr<NcclMemory>> Allocate(const NcclApi& api, std::size_t bytes);
   ~NcclMemory() override;
 
   [[nodiscard]] void* data() const override { return data_; }
   [[nodiscard]] std::size_t bytes() const override { return bytes_; }
 
-  // `window` is deregistered before the memory is freed. Where it cannot be, the memory is left to
-  // the end of the process.
+  // Deregisters `window` before the memory is freed. If that is not possible, the memory is leaked.
   void Own(std::shared_ptr<NcclWindows> windows, ncclWindow_t window);
 
  private:

@@ -7,7 +7,7 @@
 namespace gaccd {
 namespace {
 
-// Whether the event has come. Errors of kernels in front of it show up here.
+// Whether the event has happened. Reports errors of earlier kernels.
 Result<bool> HasCome(const CudaEvent& event) {
   const cudaError_t error = cudaEventQuery(event.get());
   if (error == cudaErrorNotReady) return false;
@@ -39,7 +39,7 @@ Status NcclPending::End(cudaStream_t stream) {
 }
 
 Status NcclPending::PollHealth() {
-  // Collectives on several streams may end in another order than they were enqueued in.
+  // Collectives on several streams may end in a different order.
   for (auto op = pending_.begin(); op != pending_.end();) {
     bool done = false;
     const Status status = PollHealth(&*op, &done);

@@ -1,10 +1,10 @@
-// NcclPending: the device collectives that are enqueued and not known to be done.
+// NcclPending: device collectives that are enqueued and not known to be done.
 //
 //   start event | the collective | end event      all on the stream of the caller
 //
-// Before its start event a collective only waits for the computation in front of it, however long
-// that takes; between start and end it waits for other ranks, and that has a deadline. Not
-// thread-safe; the current device of every calling thread is the communicator's.
+// Before its start event a collective only waits for earlier computation, for any time; between
+// start and end it waits for other ranks, with a deadline. Not thread-safe; the current device of
+// every calling thread must be the communicator's.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -26,16 +26,17 @@ class NcclPending {
 
   explicit NcclPending(std::chrono::milliseconds bound) : bound_(bound) {}
 
-  // Around the enqueueing of one collective. A Begin() without an End() is forgotten by the next.
+  // Call before and after enqueueing one collective. A Begin() without End() is dropped by the next
+  // Begin().
   Status Begin(Entry entry, cudaStream_t stream);
   Status End(cudaStream_t stream);
 
-  // Queries the events of all pending operations; those that are done are forgotten. kUnavailable
-  // when CUDA itself has failed.
+  // Queries the events of all pending operations and removes those that are done. kUnavailable if
+  // CUDA has failed.
   Status PollHealth();
 
   [[nodiscard]] bool empty() const { return pending_.empty(); }
-  // REQUIRES: !empty(). The oldest one, and when it was enqueued.
+  // REQUIRES: !empty(). The oldest operation, and the time it was enqueued.
   [[nodiscard]] Entry oldest() const { return pending_.front().entry; }
   [[nodiscard]] Clock::time_point enqueued() const { return pending_.front().enqueued; }
 
@@ -43,7 +44,7 @@ class NcclPending {
     Entry entry;
     Clock::duration waited;
   };
-  // A collective whose deadline has passed.
+  // A collective whose deadline has passed, if any.
   [[nodiscard]] std::optional<Late> FindLate();
 
  private:
@@ -52,7 +53,7 @@ class NcclPending {
     CudaEvent start;
     CudaEvent end;
     Clock::time_point enqueued;
-    std::optional<Deadline> deadline;  // once the start event has come
+    std::optional<Deadline> deadline;  // set once the start event has happened
   };
 
   Status PollHealth(PendingOp* op, bool* done);
@@ -61,7 +62,7 @@ class NcclPending {
   std::chrono::milliseconds bound_;
   std::optional<PendingOp> open_;
   std::deque<PendingOp> pending_;
-  std::vector<CudaEvent> events_;  // for the next ones
+  std::vector<CudaEvent> events_;  // for reuse
 };
 
 }  // namespace gaccd

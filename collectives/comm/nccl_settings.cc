@@ -15,7 +15,7 @@ namespace gaccd {
 std::vector<int> NcclRoots(int ranks, int ranks_per_root) {
   const int roots = (ranks + ranks_per_root - 1) / ranks_per_root;
   std::vector<int> first;
-  // The first ranks % roots parts have one rank more: NCCL divides them in the same way.
+  // The first ranks % roots parts have one more rank, as in NCCL.
   for (int i = 0; i < roots; ++i) {
     first.push_back(i * (ranks / roots) + std::min(i, ranks % roots));
   }

@@ -1,5 +1,5 @@
-// What NCCL needs before it starts: environment variables, and arithmetic for its settings.
-// Pure functions, except the two that ask for this process or change its environment.
+// Environment variables and computed settings for NCCL. Pure functions, except the two that read or
+// change the environment of this process.
 #pragma once
 
 #include <string>
@@ -10,47 +10,47 @@
 
 namespace gaccd {
 
-// Ranks that find each other through one unique id. Its root answers each of them in turn, so that
-// large worlds start sooner with several roots.
+// Ranks that connect through one unique id. Its root serves them one after another, so large worlds
+// start faster with several roots.
 inline constexpr int kNcclRanksPerRoot = 64;
 
-// The ranks that make a unique id, ascending: the first ranks of equal, neighbouring parts of the
-// world, at most `ranks_per_root` each. The i-th id of ncclCommInitRankScalable serves the i-th
-// part, so that a root is among its own ranks. {0} for small worlds. REQUIRES: both >= 1.
+// The ranks that create a unique id, ascending: the first ranks of equal, contiguous parts of the
+// world with at most `ranks_per_root` ranks each. The i-th id of ncclCommInitRankScalable serves
+// the i-th part, so that a root is among its own ranks. {0} for small worlds. REQUIRES: both >= 1.
 [[nodiscard]] std::vector<int> NcclRoots(int ranks, int ranks_per_root = kNcclRanksPerRoot);
 
 using EnvironmentSettings = std::vector<std::pair<std::string, std::string>>;
 
-// For every run: NCCL's RAS service would listen on a port, without asking who connects; no
-// symmetric windows (NcclOptions::windows).
+// For every run: disables NCCL's RAS service, which would listen on a port without authentication,
+// and symmetric windows (NcclOptions::windows).
 [[nodiscard]] EnvironmentSettings NcclSettings();
-// Multiprocessors that a collective takes at most (of an H200: 132). More move no more data, and
-// the kernels of the backward pass that run at the same time lose them.
+// Maximum number of multiprocessors per collective (an H200 has 132). More do not increase the
+// bandwidth, and are then missing for the kernels of the backward pass.
 inline constexpr int kNcclMaxCtas = 16;
-// The same where a user has set NCCL_MAX_CTAS, which NCCL prefers.
+// kNcclMaxCtas, or NCCL_MAX_CTAS if the user has set it, which NCCL prefers.
 [[nodiscard]] int NcclMaxCtas(const Environment& env);
-// Whether a user has asked for windows: by NCCL_WIN_ENABLE=1.
+// Whether the user has requested windows by NCCL_WIN_ENABLE=1.
 [[nodiscard]] bool NcclWindowsWanted(const Environment& env);
 
-// For runs that ask for the same bits every time: one algorithm, and no sums in the switch (NVLS).
+// For reproducible runs: one algorithm, and no sums in the switch (NVLS).
 [[nodiscard]] EnvironmentSettings NcclDeterministicSettings();
 
-// For several ranks on one GPU (tests). NCCL refuses a GPU twice on one host, so every rank says it
-// is a host of its own, `process` (any name that no other rank has), and everything then goes
-// through sockets: of the loopback device where `env` says that all ranks are on one node. Kernels
-// stay small, since those of both ranks share the GPU.
+// For several ranks on one GPU (tests). NCCL rejects using a GPU twice on one host, so every rank
+// claims to be a separate host, `process` (any name that no other rank has); all communication then
+// uses sockets, on the loopback device if `env` says that all ranks are on one node. Kernels are
+// small, since the ranks share the GPU.
 [[nodiscard]] EnvironmentSettings NcclSharingSettings(const Environment& env,
                                                       const std::string& process);
 
 // "n3-4711": this host and process.
 [[nodiscard]] std::string HostAndProcess();
 
-// What of `settings` the environment does not say yet: what a user has set stays.
+// The settings that are not in the environment yet: variables set by the user are kept.
 [[nodiscard]] EnvironmentSettings MissingSettings(const EnvironmentSettings& settings,
                                                   const Environment& env);
 
-// Puts them into the environment of this process. Before its first thread, which may read the
-// environment meanwhile; NCCL reads NCCL_HOSTID at its first call and never again.
+// Sets the environment of this process. Call before the first thread starts, which may read the
+// environment; NCCL reads NCCL_HOSTID only at its first call.
 void ApplySettings(const EnvironmentSettings& settings);
 
 }  // namespace gaccd

@@ -1,4 +1,4 @@
-// Compiled instead of the NCCL communicator where gaccd is built without CUDA.
+// Replaces the NCCL communicator in builds without CUDA.
 #include "collectives/base/strings.h"
 #include "collectives/comm/nccl_comm.h"
 

@@ -13,19 +13,19 @@ namespace {
 using Clock = Deadline::Clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLookEvery{5};
-constexpr milliseconds kLookWhenIdle{200};
-// A rank may end properly while what it has sent is still on its way here.
+constexpr milliseconds kPollPeriod{5};
+constexpr milliseconds kIdlePollPeriod{200};
+// A rank may end regularly while its last messages are still arriving.
 constexpr milliseconds kDeathGrace{300};
 
-// Connections break before a dying process counts as ended: the driver frees its GPU in between. On
-// an H100 100 ms were too short for that, and 500 ms enough.
+// Connections break before a dying process counts as ended, as the driver frees its GPU first. On
+// an H100, 100 ms were too short and 500 ms sufficient.
 milliseconds TimeToDie(milliseconds bound) { return std::min(bound / 4, milliseconds(3'000)); }
 
-// A watch shows a sign of life at least every kLookWhenIdle; those without one for so long are
-// stopped.
+// A watch shows a sign of life at least every kIdlePollPeriod; a process without one for this long
+// is stalled.
 milliseconds StalledAfter(milliseconds bound) {
-  return std::clamp(bound / 4, 3 * kLookWhenIdle, milliseconds(2'000));
+  return std::clamp(bound / 4, 3 * kIdlePollPeriod, milliseconds(2'000));
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ Status NcclWatch::FailLocked(const Status& status) {
                                     options_.device, ": ", status.message())};
   lost_.entry = pending_.empty() ? newest_ : pending_.oldest();
   options_.board.PublishFailure();
-  // Not waited for: the caller has an error to tell, and the abort may take for ever.
+  // Not waited for: the caller has an error to report, and the abort may never end.
   end_ = NcclEnd::Abort(*options_.api, std::exchange(options_.comm, nullptr));
   wake_.notify_all();
   idle_.notify_all();
@@ -106,7 +106,7 @@ Status NcclWatch::BeginLocked(Operation operation, cudaStream_t stream) {
                                          ": the stream is being captured; collectives are enqueued "
                                          "between graphs, so that each has its own deadline")};
   }
-  // Not every rank takes part in a message, but where there are two both do: their numbers agree.
+  // Not every rank takes part in a message, but in a group of two both do, so their numbers agree.
   const bool counts = operation != Operation::kMessage || options_.hosts.size() <= 2;
   newest_ = {newest_.sequence + (counts ? 1 : 0), operation};
   options_.board.PublishEntry(newest_);
@@ -115,7 +115,8 @@ Status NcclWatch::BeginLocked(Operation operation, cudaStream_t stream) {
 }
 
 Status NcclWatch::EndLocked(ncclResult_t result, cudaStream_t stream, Lock& lock) {
-  // Only when NCCL is done with the calls are its kernels on the stream: the end event comes after.
+  // The kernels are on the stream only after NCCL has completed the calls; the end event must
+  // follow them.
   const Status status = FinishLocked(Numbered(newest_), result, EnqueueLimit(), lock);
   GACCD_RETURN_IF_ERROR(status);
   const bool was_empty = pending_.empty();
@@ -156,13 +157,13 @@ Status NcclWatch::FinishLocked(std::string_view what, ncclResult_t result,
 
 Status NcclWatch::WaitIdle() {
   Lock lock(mutex_);
-  while (failure_.ok() && !pending_.empty()) idle_.wait_for(lock, kLookWhenIdle);
+  while (failure_.ok() && !pending_.empty()) idle_.wait_for(lock, kIdlePollPeriod);
   return failure_;
 }
 
 void NcclWatch::Run() {
-  // Another thread may be capturing a graph just then, which forbids questions to events to all
-  // threads that do not say that they have nothing to do with it.
+  // Another thread may be capturing a graph, which forbids event queries on all threads that have
+  // not set thread-local capture mode.
   cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;
   Status ready = CudaStatus(cudaSetDevice(options_.device), "cudaSetDevice");
   if (ready.ok()) {
@@ -172,25 +173,25 @@ void NcclWatch::Run() {
   if (!ready.ok()) (void)FailLocked(ready);
   while (!stop_ && failure_.ok()) {
     options_.board.PublishAlive();
-    const Status status = LookLocked();
+    const Status status = PollLocked();
     if (!status.ok()) (void)FailLocked(status);
     if (pending_.empty()) idle_.notify_all();
     if (!stop_ && failure_.ok()) {
-      wake_.wait_for(lock, pending_.empty() ? kLookWhenIdle : kLookEvery);
+      wake_.wait_for(lock, pending_.empty() ? kIdlePollPeriod : kPollPeriod);
     }
   }
 }
 
-Status NcclWatch::LookLocked() {
+Status NcclWatch::PollLocked() {
   GACCD_RETURN_IF_ERROR(pending_.PollHealth());
-  GACCD_RETURN_IF_ERROR(AskNccl());
-  GACCD_RETURN_IF_ERROR(LookForLostPeers());
+  GACCD_RETURN_IF_ERROR(PollNccl());
+  GACCD_RETURN_IF_ERROR(FindLostPeers());
   const auto late = pending_.FindLate();
   if (!late.has_value()) return Status::Ok();
   return NotDone(late->entry, late->waited);
 }
 
-// Names those of this node that keep the collective from its end.
+// Names the ranks of this node that prevent the collective from completing.
 Status NcclWatch::NotDone(Entry entry, Clock::duration waited) {
   std::vector<MissingRank> missing = EndedPeers();
   for (const MissingRank& rank :
@@ -216,7 +217,7 @@ std::vector<MissingRank> NcclWatch::EndedPeers() const {
   return ended;
 }
 
-Status NcclWatch::LookForLostPeers() {
+Status NcclWatch::FindLostPeers() {
   const Clock::time_point now = Clock::now();
   if (!EndedPeers().empty() && !death_seen_.has_value()) death_seen_ = now;
   if (pending_.empty()) return Status::Ok();
@@ -227,7 +228,7 @@ Status NcclWatch::LookForLostPeers() {
   return NotDone(pending_.oldest(), waited);
 }
 
-Status NcclWatch::AskNccl() {
+Status NcclWatch::PollNccl() {
   ncclResult_t state = ncclInProgress;
   const NcclApi& api = *options_.api;
   GACCD_RETURN_IF_ERROR(NcclStatus(api, options_.comm, api.CommGetAsyncError(options_.comm, &state),
@@ -267,7 +268,7 @@ void NcclWatch::End() {
   if (thread_.joinable()) thread_.join();
   end_.Wait(options_.bound / 10);
   const ncclComm_t comm = std::exchange(options_.comm, nullptr);
-  if (comm == nullptr) return;  // failed, and aborted then
+  if (comm == nullptr) return;  // has failed and was aborted
   const NcclApi& api = *options_.api;
   Status status = NcclStatus(api, comm, api.CommFinalize(comm), "ncclCommFinalize");
   if (status.ok()) {

@@ -1,14 +1,14 @@
-// NcclWatch: owns a NCCL communicator and sees to it that nobody waits for it forever.
+// NcclWatch: owns a NCCL communicator and ensures that no caller waits for it forever.
 //
-// A thread of its own looks every few milliseconds at the collectives in flight, at NCCL's
-// asynchronous error, at the processes of this node and at what their watches tell. It is a thread,
-// and not a part of Poll(), because the rank may sit inside cudaStreamSynchronize() just then. At
-// an error, at a deadline, or when a peer has died, it records the first error and starts the abort
-// of the communicator, for which nobody waits: kernels that spin for other ranks end, and
-// a caller that waits for the stream returns and finds the error. With NcclOptions::windows they
-// may never leave: ask failure() also while waiting. The data of the collectives is then worthless.
+// A thread polls every few milliseconds: the collectives in flight, NCCL's asynchronous error, the
+// processes of this node and their boards. It is a thread and not part of Poll(), because the rank
+// may be blocked in cudaStreamSynchronize(). At an error, a deadline, or the death of a peer, it
+// records the first error and starts the abort of the communicator without waiting for it: kernels
+// that spin for other ranks end, and a caller that waits for the stream returns and finds the
+// error. With NcclOptions::windows the kernels may never end: call failure() while waiting, too.
+// The data of aborted collectives is invalid.
 //
-// Enqueue() and Call() belong to one thread at a time; failure() to any.
+// Enqueue() and Call() are used by one thread at a time; failure() is thread-safe.
 #pragma once
 
 #include <chrono>
@@ -29,7 +29,7 @@ namespace gaccd {
 
 struct NcclWatchOptions {
   const NcclApi* api = nullptr;
-  ncclComm_t comm = nullptr;  // owned from here on
+  ncclComm_t comm = nullptr;  // owned by the watch
   int rank = 0;
   int device = 0;
   std::vector<std::string> hosts;  // by rank
@@ -41,15 +41,14 @@ struct NcclWatchOptions {
 class NcclWatch {
  public:
   static Result<std::unique_ptr<NcclWatch>> Start(NcclWatchOptions options);
-  // End(), if it was not called.
+  // Calls End() if it was not called.
   ~NcclWatch();
   NcclWatch(const NcclWatch&) = delete;
   NcclWatch& operator=(const NcclWatch&) = delete;
 
-  // calls(comm) enqueues one collective or message on `stream`, in one or more calls, which become
-  // one group.
-  // The mutex is held for them: NCCL allows one thread at a time on a communicator, and the watch
-  // may abort it. It is free while NCCL works on them.
+  // Enqueues one collective or message on `stream`: calls(comm) makes one or more NCCL calls, which
+  // become one group. The mutex is held during the calls, as NCCL allows one thread at a time on a
+  // communicator and the watch may abort it. It is released while NCCL processes them.
   template <typename Calls>
   Status Enqueue(Operation operation, cudaStream_t stream, const Calls& calls) {
     std::unique_lock lock(mutex_);
@@ -63,7 +62,8 @@ class NcclWatch {
     return EndLocked(result, stream, lock);
   }
 
-  // call(comm), and waits until NCCL is done with it, for at most kNcclSetUpShare of the bound.
+  // Runs call(comm), and waits until NCCL has completed it, for at most kNcclSetUpShare of the
+  // bound.
   template <typename Function>
   Status Call(std::string_view what, const Function& call) {
     std::unique_lock lock(mutex_);
@@ -71,20 +71,21 @@ class NcclWatch {
     return FinishLocked(what, call(options_.comm), SetUpLimit(), lock);
   }
 
-  // Waits until nothing is in flight any more, or the first error.
+  // Waits until nothing is in flight, or for the first error.
   Status WaitIdle();
 
-  // The first error, for ever.
+  // The first error; never changes afterwards.
   [[nodiscard]] Status failure() const;
-  // The same: the oldest collective that was in flight then, and who of this node was missing.
+  // The oldest collective in flight at the failure, and the ranks of this node that were missing.
   [[nodiscard]] std::optional<CommFailure> lost() const;
-  // Records an error, if it is the first, and starts the abort. Returns the first, at once.
+  // Records an error if it is the first, and starts the abort. Returns the first error, without
+  // waiting.
   Status Fail(const Status& status);
-  // Whether the abort of a failed communicator is over within `limit`: NCCL has let go of all
-  // memory then. True also for one that has not failed.
+  // Whether the abort of a failed communicator ends within `limit`; NCCL has then released all
+  // memory. True if there was no failure.
   [[nodiscard]] bool AbortEndsWithin(std::chrono::nanoseconds limit) const;
-  // Finalises and destroys the communicator, within the bound; aborts it if that fails. For the
-  // abort of a failed one it waits a tenth of the bound.
+  // Finalises and destroys the communicator, within the bound; aborts it if that fails. Waits at
+  // most a tenth of the bound for the abort of a failed communicator.
   void End();
 
   [[nodiscard]] const PeerProcesses& peers() const { return options_.peers; }
@@ -103,15 +104,15 @@ class NcclWatch {
 
   [[nodiscard]] std::chrono::nanoseconds EnqueueLimit() const;
   void Run();
-  Status LookLocked();
-  Status LookForLostPeers();
+  Status PollLocked();
+  Status FindLostPeers();
   [[nodiscard]] Status NotDone(Entry entry, Deadline::Clock::duration waited);
-  Status AskNccl();
-  // An asynchronous error of NCCL, with whom it lost. OK as long as nobody is known to have ended
-  // and a dying process may still come to that.
+  Status PollNccl();
+  // An asynchronous error of NCCL, with the lost peers. OK while no peer is known to have ended and
+  // a dying process may still be detected.
   Status Broken(ncclResult_t error, std::string_view where);
   [[nodiscard]] std::vector<MissingRank> EndedPeers() const;
-  // Those whose process has ended; if there are none, those that gave up. Empty: nobody.
+  // The peers whose process has ended; if there are none, those that gave up; empty: none.
   [[nodiscard]] std::string NameLostPeers() const;
 
   NcclWatchOptions options_;

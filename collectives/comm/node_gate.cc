@@ -12,7 +12,7 @@ void NodeGate::Add(std::uint64_t n, std::uint64_t target) {
 }
 
 // The bell is read before the count: if the target is reached in between, the bell has changed and
-// the system does not let us sleep. Sleepers are counted before that, so the ringer sees them.
+// the futex does not sleep. The sleeper is counted before that, so that the waker sees it.
 void NodeGate::Sleep(std::uint64_t target, std::chrono::steady_clock::time_point until) {
   const std::uint32_t heard = bell.load(std::memory_order_acquire);
   sleepers.fetch_add(1, std::memory_order_seq_cst);

@@ -11,7 +11,7 @@
 namespace gaccd {
 namespace {
 
-// A place is a window's number and an offset in its segments in one word.
+// A place is one word: the number of a window and an offset in its segments.
 constexpr int kOffsetBits = 44;
 constexpr std::int64_t kOffsetMask = (std::int64_t{1} << kOffsetBits) - 1;
 
@@ -31,7 +31,7 @@ Result<std::shared_ptr<NodeGroup>> NodeGroup::Make(MPI_Comm comm, std::vector<in
 }
 
 Status NodeGroup::InitBoard() {
-  // The counters and all lines are in the segment of rank 0 and what follows it.
+  // The counters and all lines are in the segment of rank 0 and the memory after it.
   std::byte* memory = board_memory_.segment(0);
   counters_ = reinterpret_cast<NodeCounters*>(memory);
   board_ = {reinterpret_cast<BoardLine*>(memory + sizeof(NodeCounters)), ranks_.size()};
@@ -44,7 +44,7 @@ Status NodeGroup::InitBoard() {
   GACCD_RETURN_IF_ERROR(MpiStatus(MPI_Barrier(comm_), "MPI_Barrier of the ranks of a node"));
   for (int i = 0; i < size(); ++i) {
     const BoardLine& line = board_[static_cast<std::size_t>(i)];
-    // A peer that cannot be watched is found by the deadline instead; that is as promised.
+    // If a peer cannot be watched, the deadline detects its death.
     if (i != rank_) peers_.Watch(i, {line.pid.load(), line.pid_namespace.load()});
   }
   return Status::Ok();
@@ -64,11 +64,11 @@ void NodeGroup::ZeroSegment(int window) {
 void NodeGroup::ReleaseSegment(int window) {
   Window& released = windows_[static_cast<std::size_t>(window)];
   released.released = true;
-  // If the system refuses, the pages stay until the process ends.
+  // On failure the pages are kept until the process ends.
   madvise(released.memory.segment(rank_), released.memory.bytes(), MADV_REMOVE);
 }
 
-std::int64_t NodeGroup::PlaceOf(ConstBuffer buffer) const {
+std::int64_t NodeGroup::FindPlace(ConstBuffer buffer) const {
   const auto* begin = static_cast<const std::byte*>(buffer.data);
   const std::less_equal<> at_most;
   for (std::size_t w = 0; w < windows_.size(); ++w) {

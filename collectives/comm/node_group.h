@@ -1,7 +1,7 @@
-// The ranks of one node: their shared memory, their notice board, who of them is alive.
+// NodeGroup: the ranks of one node: shared memory, notice board, and detection of ended processes.
 //
-// The shared memory has a permanent window (board and two staging halves per rank) and one window
-// per Allocate(). Not thread-safe. Collective functions are marked.
+// The shared memory consists of a permanent window (board and two staging halves per rank) and one
+// window per Allocate(). Not thread-safe. Collective functions are marked.
 #pragma once
 
 #include <cstddef>
@@ -19,17 +19,18 @@
 
 namespace gaccd {
 
-// What the ranks of a node count together.
+// Counters shared by the ranks of a node.
 struct NodeCounters {
-  NodeGate arrived;                                 // ranks at barriers
-  NodeGate done;                                    // chunks of work
-  alignas(128) std::atomic<std::uint64_t> claimed;  // chunks of work, and one refusal per rank
+  NodeGate arrived;  // number of ranks at barriers
+  NodeGate done;     // finished chunks of work
+  // claimed chunks of work, plus one failed claim per rank
+  alignas(128) std::atomic<std::uint64_t> claimed;
 };
 
 class NodeGroup {
  public:
   // Collective over `comm`, whose ranks share a node. ranks: their ranks in the whole communicator.
-  // staging_bytes: of one half.
+  // staging_bytes: per half.
   static Result<std::shared_ptr<NodeGroup>> Make(MPI_Comm comm, std::vector<int> ranks,
                                                  std::size_t staging_bytes);
 
@@ -48,19 +49,19 @@ class NodeGroup {
     return permanent_.segment(local_rank) + half * staging_bytes_;
   }
 
-  // Collective. The number of the new window, whose memory is not initialised.
+  // Collective. Returns the number of the new window, whose memory is not initialised.
   Result<int> AddWindow(std::size_t bytes);
-  // Zeroes this rank's segment. The first touch also puts its pages near the rank's core.
+  // Zeroes this rank's segment; this first touch also allocates its pages near the rank's core.
   void ZeroSegment(int window);
   [[nodiscard]] std::byte* window_segment(int window, int local_rank) const {
     return windows_[static_cast<std::size_t>(window)].memory.segment(local_rank);
   }
-  // Gives the pages of this rank's segment back to the system. Not collective.
+  // Returns the pages of this rank's segment to the system. Not collective.
   void ReleaseSegment(int window);
 
-  // Where `buffer` is if it lies in this rank's segment of a window, else kPrivate.
-  [[nodiscard]] std::int64_t PlaceOf(ConstBuffer buffer) const;
-  // The memory of a rank at a place that is not kPrivate.
+  // The place of `buffer` if it is in this rank's segment of a window, otherwise kPrivate.
+  [[nodiscard]] std::int64_t FindPlace(ConstBuffer buffer) const;
+  // The memory of a rank at a place other than kPrivate.
   [[nodiscard]] void* AtPlace(std::int64_t place, int local_rank) const;
 
  private:

@@ -1,4 +1,4 @@
-// The pause between two looks at what no event announces: the progress of MPI or of NCCL.
+// The pause between polls of MPI or NCCL, whose progress no event signals.
 #pragma once
 
 #include <sched.h>
@@ -8,8 +8,8 @@
 
 namespace gaccd {
 
-// Of one wait. Offers the core at first, so that a short wait ends at once; then sleeps 100 us: a
-// waiting process that only offers its core takes half of it from one that computes.
+// For one wait. First yields the core, so that a short wait ends at once; then sleeps 100 us per
+// call, as a waiting process that only yields takes half of the core from one that computes.
 class Pause {
  public:
   void Wait() {

@@ -18,8 +18,8 @@ constexpr std::size_t kMaxFused = 4;
 constexpr std::size_t kBlock = 2048;
 constexpr std::size_t kLineElements = 16;
 
-// Independent iterations: inputs and outputs are different memory, or the very same element is read
-// and then written.
+// Independent iterations: inputs and outputs are different memory, or the same element is read
+// before it is written.
 template <typename T, std::size_t kInputs, std::size_t kOutputs>
 GACCD_SIMD_CLONES void SumFused(const T* const* inputs, T* const* outputs, std::size_t count) {
   std::array<const T*, kInputs> in;
@@ -28,7 +28,7 @@ GACCD_SIMD_CLONES void SumFused(const T* const* inputs, T* const* outputs, std::
   for (std::size_t r = 0; r < kOutputs; ++r) out[r] = outputs[r];
   GACCD_INDEPENDENT_ITERATIONS
   for (std::size_t i = 0; i < count; ++i) {
-    // Starts from the first input and not from +0, which would turn a sum of -0 into +0.
+    // Starts with the first input, as starting with +0 would turn a sum of -0 into +0.
     T sum = in[0][i];
     for (std::size_t r = 1; r < kInputs; ++r) sum += in[r][i];
     for (std::size_t r = 0; r < kOutputs; ++r) out[r][i] = sum;
@@ -60,7 +60,7 @@ std::uint16_t StoreBf16(float value) {
   return static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
 }
 
-// Block by block, built aside, because an output may be an input that is still to be read.
+// Block by block through a temporary, because an output may be an input that is still needed.
 void SumBf16(std::span<const void* const> inputs, std::size_t in_first,
              std::span<void* const> outputs, std::size_t out_first, std::size_t count) {
   std::array<float, kBlock> sums;
@@ -121,7 +121,7 @@ class Summation {
     sum(from.data(), to.data(), count);
   }
 
-  // Built aside, because an output may be an input that is still to be added.
+  // Uses a temporary, because an output may be an input that is still needed.
   void Block(std::size_t first, std::size_t count) const {
     alignas(64) std::array<T, kBlock> sum;
     T* const sums = sum.data();
@@ -184,11 +184,11 @@ void NarrowBf16(std::span<const float> in, std::span<std::uint16_t> out) {
   std::ranges::transform(in, out.begin(), StoreBf16);
 }
 
-Slice SliceOf(std::size_t count, int index, int workers) {
+Slice WorkerSlice(std::size_t count, int index, int workers) {
   const auto n = static_cast<std::size_t>(workers);
   const std::size_t lines = (count + kLineElements - 1) / kLineElements;
   const auto begin_of = [&](std::size_t i) {
-    // lines * i could overflow; whole lines per worker plus the spread rest cannot.
+    // Same value as lines * i / n, but cannot overflow.
     const std::size_t line = lines / n * i + lines % n * i / n;
     return std::min(count, line * kLineElements);
   };

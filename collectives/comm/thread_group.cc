@@ -9,7 +9,8 @@
 namespace gaccd {
 namespace {
 
-// Between two looks at the clock. Deadline takes a gap of more than kPause for a suspension.
+// The longest time between two reads of the clock; Deadline treats a gap of more than kPause as a
+// suspension.
 constexpr std::chrono::milliseconds kLongestSleep = Deadline::kPause / 2;
 
 std::string Describe(const ThreadCall& call, std::uint64_t sequence) {
@@ -66,7 +67,7 @@ void ThreadWorld::FailLocked(Status for_peers, Status result) {
 void ThreadWorld::Leave(int rank) {
   const std::lock_guard lock(mutex_);
   left_[static_cast<std::size_t>(rank)] = true;
-  // The calls of a failed meeting may be over, and with them the memory that they name.
+  // The calls at a failed barrier may have returned, and their memory may be gone.
   if (failure_.has_value()) return;
   for (ThreadGroup* group : groups_) {
     group->posts_.fetch_add(1, std::memory_order_release);
@@ -202,7 +203,7 @@ Status ThreadGroup::EnterLocked(int rank, const ThreadCall& call) {
   return status;
 }
 
-// True when `rank` was the last one. The meeting is then over; the caller wakes the others.
+// Returns true if `rank` is the last one: the barrier is complete and the caller wakes the others.
 bool ThreadGroup::ArriveLocked(int rank) {
   came_[static_cast<std::size_t>(rank)] = true;
   if (++arrived_ < size()) return false;
@@ -251,7 +252,7 @@ Status ThreadGroup::WaitForPeers(std::uint32_t seen, Entry mine) {
 
 Status ThreadGroup::NameMissing(std::uint32_t seen, Entry mine, std::chrono::nanoseconds waited) {
   const std::lock_guard lock(world_->mutex_);
-  // The last one may have come since we looked.
+  // The last rank may have arrived since the check.
   if (word_.load(std::memory_order_relaxed) >> 1 != seen >> 1) return Status::Ok();
   std::vector<MissingRank> missing;
   for (std::size_t i = 0; i < came_.size(); ++i) {

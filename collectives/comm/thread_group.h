@@ -1,14 +1,14 @@
-// The meeting point of ranks that are threads of one process.
+// Synchronisation of ranks that are threads of one process.
 //
-// An operation has two meetings. BarrierAndCheck(): every rank shows its call and waits, with a
-// deadline, until all have come; from then on each may read the memory that the others show.
-// Finish(): nobody continues, and nobody's memory may disappear, until all are done reading.
-// Between the two only our own code runs, so Finish needs no deadline and ignores failures.
+// An operation has two barriers. BarrierAndCheck(): every rank publishes its call and waits, with a
+// deadline, until all have arrived; then each may read the memory that the others publish.
+// Finish(): no rank continues, and no memory may be freed, until all have finished reading. Only
+// our own code runs between the two, so Finish() needs no deadline and ignores failures.
 //
-//   world: all ranks of one RunThreadRanks(); holds the one mutex and the first failure
+//   world: all ranks of one RunThreadRanks(); has the mutex and the first failure
 //   group: the members of one communicator; a failure in any group fails the whole world
 //
-// Waiting threads sleep on a futex, never spin: 240 ranks run on two cores. Thread-safe.
+// Waiting threads sleep on a futex and never spin: 240 ranks run on two cores. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -29,14 +29,14 @@
 
 namespace gaccd {
 
-// What a rank shows to the others. The memory it points to lives until Finish().
+// The arguments that a rank publishes. Its memory must stay valid until Finish().
 struct ThreadCall {
   Operation operation = Operation::kNone;
   ConstBuffer in = {};
   MutableBuffer out = {};
-  std::size_t agreed_count = 0;  // elements (kAllocate: bytes) that must be equal everywhere
-  std::span<const std::int64_t> counts = {};  // likewise
-  int root = 0;                               // likewise
+  std::size_t agreed_count = 0;  // elements (kAllocate: bytes); must be equal on all ranks
+  std::span<const std::int64_t> counts = {};  // must be equal on all ranks
+  int root = 0;                               // must be equal on all ranks
   int color = 0;
   int key = 0;
 };
@@ -49,10 +49,10 @@ class ThreadWorld {
   ThreadWorld(std::vector<std::string> hosts, std::vector<int> node_of)
       : hosts_(std::move(hosts)), node_of_(std::move(node_of)), left_(hosts_.size(), false) {}
 
-  // Records the first failure and wakes everybody. for_peers: what operations answer from now on;
-  // result: what RunThreadRanks() returns. Later failures are ignored.
+  // Records the first failure and wakes all ranks. for_peers: returned by operations from now on;
+  // result: returned by RunThreadRanks(). Later failures are ignored.
   void Fail(Status for_peers, Status result);
-  // `rank` will enter no operation any more; a rank that waits for it fails now.
+  // `rank` will enter no more operations; a rank that waits for it fails now.
   void Leave(int rank);
   [[nodiscard]] Status result();
   [[nodiscard]] const std::vector<std::string>& hosts() const { return hosts_; }
@@ -83,17 +83,17 @@ class ThreadGroup {
   ThreadGroup(const ThreadGroup&) = delete;
   ThreadGroup& operator=(const ThreadGroup&) = delete;
 
-  // kUnavailable: ranks are missing, or one of them failed. kInternal: the calls differ.
+  // kUnavailable: ranks are missing, or one has failed. kInternal: the calls differ.
   [[nodiscard]] Status BarrierAndCheck(int rank, const ThreadCall& call);
   // REQUIRES: BarrierAndCheck() of this rank succeeded.
   void Finish(int rank);
 
-  // A message is copied into the box of the receiver, who takes them in the order of each sender.
-  // kUnavailable: the sender has ended, or sent nothing in time; kInternal: another size.
+  // Post() copies a message into the box of the receiver, who takes messages in order per sender.
+  // kUnavailable: the sender has ended, or sent nothing in time; kInternal: the size differs.
   [[nodiscard]] Status Post(int from, int to, const ConstBuffer& message);
   [[nodiscard]] Status TakeMessage(int from, int to, const MutableBuffer& message);
 
-  // Between BarrierAndCheck() and Finish(): what the others show.
+  // Between BarrierAndCheck() and Finish(): the published calls.
   [[nodiscard]] std::span<const ThreadCall> calls() const { return calls_; }
   [[nodiscard]] std::span<const int> world_ranks() const { return world_ranks_; }
   [[nodiscard]] int size() const { return static_cast<int>(world_ranks_.size()); }
@@ -101,8 +101,8 @@ class ThreadGroup {
   [[nodiscard]] ThreadWorld& world() const { return *world_; }
   [[nodiscard]] const std::shared_ptr<ThreadWorld>& shared_world() const { return world_; }
 
-  // Where Split() hands over the new groups: written by the first member of a new group between
-  // BarrierAndCheck() and Finish(), read by the others after Finish().
+  // New groups of Split(): written by the first member of a new group between BarrierAndCheck() and
+  // Finish(), read by the others after Finish().
   [[nodiscard]] std::shared_ptr<ThreadGroup>& child(int rank) {
     return children_[static_cast<std::size_t>(rank)];
   }
@@ -124,18 +124,18 @@ class ThreadGroup {
   const std::shared_ptr<ThreadWorld> world_;
   const std::vector<int> world_ranks_;
   const CommOptions options_;
-  // Even: 2 * meetings held. Odd: the world has failed. Changed under the mutex of the world only;
+  // Even: 2 * completed barriers. Odd: the world has failed. Written under the mutex of the world;
   // read without it by waiting threads.
   std::atomic<std::uint32_t> word_{0};
   int arrived_ = 0;
-  int first_ = 0;  // who came first to the meeting in progress
+  int first_ = 0;  // the first rank to arrive at the current barrier
   std::uint64_t sequence_ = 0;
   std::vector<bool> came_;
   std::vector<ThreadCall> calls_;
   std::vector<std::shared_ptr<ThreadGroup>> children_;
-  // Messages that were not received: by sender and receiver; made at the first one.
+  // Pending messages by sender and receiver; created at the first message.
   std::vector<std::deque<std::vector<std::byte>>> boxes_;
-  // Changes with every message, failure and rank that ends, so that a receiver looks again.
+  // Changes with every message, failure and ended rank, so that a receiver checks again.
   std::atomic<std::uint32_t> posts_{0};
 };
 

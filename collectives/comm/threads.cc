@@ -21,7 +21,8 @@ std::size_t Index(int rank) { return static_cast<std::size_t>(rank); }
 Topology MakeTopology(const ThreadGroup& group, int rank) {
   const ThreadWorld& world = group.world();
   Topology topology;
-  std::vector<int> number_of_node;  // nodes of the world seen so far; the index is the new number
+  // maps the nodes of the world seen so far to new numbers (the index)
+  std::vector<int> number_of_node;
   for (const int member : group.world_ranks()) {
     const int node = world.node_of()[Index(member)];
     const auto seen = std::ranges::find(number_of_node, node);
@@ -52,7 +53,7 @@ class ThreadCommunicator final : public Communicator {
   [[nodiscard]] const Topology& topology() const override { return topology_; }
 
   Result<std::unique_ptr<CommMemory>> Allocate(std::size_t bytes) override {
-    // Memory first: a rank that gets none fails the others before they rely on it.
+    // Allocate first: a rank that fails must fail the others before they rely on it.
     auto memory = AllocateHostMemory(bytes);
     if (!memory.ok()) return Refuse(memory.status());
     GACCD_RETURN_IF_ERROR(Run({.operation = Operation::kAllocate, .agreed_count = bytes}, [] {}));
@@ -86,8 +87,8 @@ class ThreadCommunicator final : public Communicator {
         .operation = Operation::kAllReduce, .in = in, .out = out, .agreed_count = in.count};
     Status summed;
     GACCD_RETURN_IF_ERROR(Run(call, [&] {
-      // Nobody else reads this slice of any input, so that it may be overwritten in place.
-      const Slice slice = SliceOf(in.count, rank_, size());
+      // No other rank reads this slice of any input, so it may be overwritten in place.
+      const Slice slice = WorkerSlice(in.count, rank_, size());
       CollectPeers();
       summed = SumRange(in.dtype, inputs_, slice.first, outputs_, slice.first, slice.count);
     }));
@@ -122,7 +123,7 @@ class ThreadCommunicator final : public Communicator {
     GACCD_RETURN_IF_ERROR(Run(call, [&] {
       CollectPeers();
       const std::span<void* const> own(&outputs_[Index(rank_)], 1);
-      summed = SumRange(in.dtype, inputs_, OffsetOf(counts, rank_), own, 0, out.count);
+      summed = SumRange(in.dtype, inputs_, PartOffset(counts, rank_), own, 0, out.count);
     }));
     return summed;
   }
@@ -194,7 +195,7 @@ Result<std::unique_ptr<Communicator>> ThreadCommunicator::Split(int color, int k
   const auto position = std::ranges::find(members, rank_) - members.begin();
   auto part = std::make_unique<ThreadCommunicator>(group_->child(members.front()),
                                                    static_cast<int>(position));
-  CountTrafficOf(*part);
+  ShareTrafficCounters(*part);
   return std::unique_ptr<Communicator>(std::move(part));
 }
 

@@ -19,25 +19,25 @@ int SmallestNode(const Topology& topology) {
   return *std::ranges::min_element(ranks);
 }
 
-// Sent by a rank to all others.
+// A rank sends `bytes` to all others.
 CommTraffic ToAll(const Topology& topology, std::int64_t bytes) {
   const std::int64_t ranks = std::ssize(topology.node_of);
   return {.sent = bytes * (ranks - 1), .between_nodes = bytes * (ranks - topology.local_size)};
 }
 
-// Of an all-reduce of `count` elements among `workers`, of which each makes the sum of a slice.
+// Bytes for an all-reduce of `count` elements among `workers`, each of which sums one slice.
 std::int64_t SentInReduction(std::size_t count, int index, int workers) {
-  const std::size_t own = SliceOf(count, index, workers).count;
+  const std::size_t own = WorkerSlice(count, index, workers).count;
   return static_cast<std::int64_t>(count - own + own * static_cast<std::size_t>(workers - 1));
 }
 
 }  // namespace
 
-CommTraffic TrafficOfAllReduce(const Topology& topology, int rank, std::size_t count, DType dtype) {
+CommTraffic AllReduceTraffic(const Topology& topology, int rank, std::size_t count, DType dtype) {
   const int lanes = SmallestNode(topology);
   const bool makes_a_slice = topology.local_rank < lanes;
   const std::size_t own =
-      makes_a_slice ? SliceOf(count, topology.local_rank, lanes).count : std::size_t{0};
+      makes_a_slice ? WorkerSlice(count, topology.local_rank, lanes).count : std::size_t{0};
   const std::size_t within = count - own + own * static_cast<std::size_t>(topology.local_size - 1);
   const std::int64_t between = SentInReduction(own, NodeOf(topology, rank), topology.nodes);
   const auto width = static_cast<std::int64_t>(SizeOf(dtype));
@@ -45,12 +45,12 @@ CommTraffic TrafficOfAllReduce(const Topology& topology, int rank, std::size_t c
           .between_nodes = between * width};
 }
 
-CommTraffic TrafficOfAllGather(const Topology& topology, const ConstBuffer& own) {
+CommTraffic AllGatherTraffic(const Topology& topology, const ConstBuffer& own) {
   return ToAll(topology, static_cast<std::int64_t>(own.bytes()));
 }
 
-CommTraffic TrafficOfReduceScatter(const Topology& topology, int rank,
-                                   std::span<const std::int64_t> counts, DType dtype) {
+CommTraffic ReduceScatterTraffic(const Topology& topology, int rank,
+                                 std::span<const std::int64_t> counts, DType dtype) {
   const auto width = static_cast<std::int64_t>(SizeOf(dtype));
   CommTraffic traffic;
   for (std::size_t peer = 0; peer < counts.size(); ++peer) {
@@ -61,12 +61,12 @@ CommTraffic TrafficOfReduceScatter(const Topology& topology, int rank,
   return traffic;
 }
 
-CommTraffic TrafficOfBroadcast(const Topology& topology, int rank, int root,
-                               const ConstBuffer& buffer) {
+CommTraffic BroadcastTraffic(const Topology& topology, int rank, int root,
+                             const ConstBuffer& buffer) {
   return rank == root ? ToAll(topology, static_cast<std::int64_t>(buffer.bytes())) : CommTraffic{};
 }
 
-CommTraffic TrafficOfSend(const Topology& topology, int rank, int to, const ConstBuffer& message) {
+CommTraffic SendTraffic(const Topology& topology, int rank, int to, const ConstBuffer& message) {
   const auto bytes = static_cast<std::int64_t>(message.bytes());
   return {.sent = bytes,
           .between_nodes = NodeOf(topology, rank) == NodeOf(topology, to) ? 0 : bytes};

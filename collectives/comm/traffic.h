@@ -1,11 +1,11 @@
-// What an operation of a communicator moves between the ranks, in bytes of one rank.
+// Bytes that one rank sends in an operation of a communicator.
 //
-// A sum is made by parts: of a reduce-scatter its owner makes each, from what all others send it;
-// of an all-reduce on one node rank r makes SliceOf(count, r, ranks) and sends it to all. On
-// several nodes an all-reduce has two levels, as that of MPI: of every node the first ranks, as
-// many as the smallest node has, each make a slice inside their node, then those with the same
-// slice an all-reduce of it between the nodes, then it is sent to all ranks of the node. A gather
-// and a broadcast send to every other rank. Pure functions.
+// Reduce-scatter: all others send each part to its owner, which sums it. All-reduce on one node:
+// rank r sums WorkerSlice(count, r, ranks) and sends it to all. All-reduce on several nodes has two
+// levels, as in the MPI communicator: on every node the first n ranks, n being the size of the
+// smallest node, sum one slice each inside the node; the ranks with the same slice all-reduce it
+// between nodes; then it is sent to all ranks of the node. Gather and broadcast send to every other
+// rank. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -17,16 +17,16 @@
 
 namespace gaccd {
 
-[[nodiscard]] CommTraffic TrafficOfAllReduce(const Topology& topology, int rank, std::size_t count,
-                                             DType dtype);
-// own: what this rank gives.
-[[nodiscard]] CommTraffic TrafficOfAllGather(const Topology& topology, const ConstBuffer& own);
+[[nodiscard]] CommTraffic AllReduceTraffic(const Topology& topology, int rank, std::size_t count,
+                                           DType dtype);
+// own: the part of this rank.
+[[nodiscard]] CommTraffic AllGatherTraffic(const Topology& topology, const ConstBuffer& own);
 // counts: elements by rank.
-[[nodiscard]] CommTraffic TrafficOfReduceScatter(const Topology& topology, int rank,
-                                                 std::span<const std::int64_t> counts, DType dtype);
-[[nodiscard]] CommTraffic TrafficOfBroadcast(const Topology& topology, int rank, int root,
-                                             const ConstBuffer& buffer);
-[[nodiscard]] CommTraffic TrafficOfSend(const Topology& topology, int rank, int to,
-                                        const ConstBuffer& message);
+[[nodiscard]] CommTraffic ReduceScatterTraffic(const Topology& topology, int rank,
+                                               std::span<const std::int64_t> counts, DType dtype);
+[[nodiscard]] CommTraffic BroadcastTraffic(const Topology& topology, int rank, int root,
+                                           const ConstBuffer& buffer);
+[[nodiscard]] CommTraffic SendTraffic(const Topology& topology, int rank, int to,
+                                      const ConstBuffer& message);
 
 }  // namespace gaccd

@@ -1,5 +1,5 @@
-// c = a + b, elementwise, same shapes. Here and not in ops/ because a value with several users
-// needs it: its gradient is the sum of theirs. Gradient: a and b both get that of c, as it is.
+// c = a + b, elementwise, same shapes. The gradients of a and b are that of c, unchanged. Defined
+// here and not in ops/ because the gradient of a value with several users is the sum of theirs.
 #pragma once
 
 #include "daemon/autograd/function.h"
@@ -14,7 +14,7 @@ class Add : public Function {
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 };
 
-// A value under another name: the gradient of an input that is that of the output.
+// Renames a value: used if the gradient of an input is that of the output.
 class Identity : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "identity"; }
@@ -24,7 +24,7 @@ class Identity : public Function {
   [[nodiscard]] bool is_view() const override { return true; }
 };
 
-// g = a, or g += a: brings a value, f32, bf16 or fp16, into the gradient of a parameter, f32.
+// g = a, or g += a: adds a value (f32, bf16 or fp16) to the f32 gradient of a parameter.
 class Accumulate : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "accumulate"; }
@@ -32,7 +32,8 @@ class Accumulate : public Function {
   [[nodiscard]] bool can_accumulate(std::size_t) const override { return true; }
 };
 
-// Zeros of these shapes, or nothing is added: what is left of a node without elements (simplify.h).
+// Zeros of these shapes; adds nothing if it accumulates. Replaces a node without elements
+// (simplify.h).
 class Zeros : public Function {
  public:
   explicit Zeros(std::vector<ValueSpec> outputs) : outputs_(std::move(outputs)) {}

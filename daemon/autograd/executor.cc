@@ -9,26 +9,26 @@
 namespace gaccd {
 namespace {
 
-std::vector<ValueSpec> SpecsOf(const Graph& graph, const std::vector<ValueId>& ids) {
+std::vector<ValueSpec> ValueSpecs(const Graph& graph, const std::vector<ValueId>& ids) {
   std::vector<ValueSpec> specs;
   for (const ValueId id : ids) specs.push_back(graph.value(id).spec);
   return specs;
 }
 
-// Functions know nothing of how rows lie.
-std::vector<ValueSpec> DenseSpecsOf(const Graph& graph, const std::vector<ValueId>& ids) {
-  std::vector<ValueSpec> specs = SpecsOf(graph, ids);
+// Functions infer dense rows: strides are not part of it.
+std::vector<ValueSpec> DenseSpecs(const Graph& graph, const std::vector<ValueId>& ids) {
+  std::vector<ValueSpec> specs = ValueSpecs(graph, ids);
   for (ValueSpec& spec : specs) spec.row_stride = 0;
   return specs;
 }
 
-// Kernels trust the sizes of their operands, and passes replace nodes.
+// Kernels rely on the sizes of their operands, and passes replace nodes.
 Status CheckOperands(const Graph& graph, const Node& node) {
-  const auto inferred = node.function->Infer(DenseSpecsOf(graph, node.inputs));
+  const auto inferred = node.function->Infer(DenseSpecs(graph, node.inputs));
   if (!inferred.ok()) {
     return {ErrorKind::kInternal, StrCat(node.function->name(), ": ", inferred.status().message())};
   }
-  if (*inferred != DenseSpecsOf(graph, node.outputs)) {
+  if (*inferred != DenseSpecs(graph, node.outputs)) {
     return {ErrorKind::kInternal,
             StrCat(node.function->name(), ": its outputs are not those that it infers")};
   }
@@ -82,7 +82,7 @@ Status Executor::MakeSteps(KernelFactory& factory) {
   if (segment_ends_ > 0 && segment_ends_ < cuts_.size()) {
     return {ErrorKind::kConfig, "a graph cannot have both segments and collective operations"};
   }
-  // From the end: the first step found is the last one that writes.
+  // Backwards: the first step found is the last one that writes.
   std::vector<bool> complete(written.size());
   for (std::size_t s = steps_.size(); s-- > 0;) {
     std::vector<std::size_t>& writes = steps_[s].completes;
@@ -92,12 +92,12 @@ Status Executor::MakeSteps(KernelFactory& factory) {
   return Status::Ok();
 }
 
-// step.completes: for now all that it writes.
+// step.completes: first everything that it writes; reduced later.
 Status Executor::AddStep(const Node& node, KernelFactory& factory, std::vector<bool>& written) {
   GACCD_RETURN_IF_ERROR(CheckOperands(graph_, node));
   Step step;
-  const std::vector<ValueSpec> inputs = SpecsOf(graph_, node.inputs);
-  const std::vector<ValueSpec> outputs = SpecsOf(graph_, node.outputs);
+  const std::vector<ValueSpec> inputs = ValueSpecs(graph_, node.inputs);
+  const std::vector<ValueSpec> outputs = ValueSpecs(graph_, node.outputs);
   std::vector<const float*> parameters;
   for (const ValueId id : node.inputs) {
     const Value& value = graph_.value(id);
@@ -129,7 +129,7 @@ void Executor::Attach(void* arena, void* scratch, void* kept) {
     if (plan_.offset[v] == MemoryPlan::kNone) continue;
     slots_[v] = static_cast<std::byte*>(plan_.kept[v] ? kept : arena) + plan_.offset[v];
   }
-  // Views of planned values and of inputs look through their storage.
+  // Views of planned values and of inputs use the memory of their storage.
   for (std::size_t v = 0; v < slots_.size(); ++v) slots_[v] = slots_[Index(plan_.storage[v])];
   for (Step& step : steps_) BindStep(step);
 }

@@ -1,5 +1,5 @@
-// Executor: a graph prepared for one device and replayed: a plain list of kernels.
-// Used by one thread. Steps: Prepare, Attach (memory), then for each micro-step BindInput, Run.
+// Executor: a graph prepared for one device, replayed as a list of kernels. Used by one thread.
+// Call Prepare and Attach (memory) once, then BindInput and Run for each micro-step.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace gaccd {
 
-// The flat buffers of a model, layout->size() elements. Null: the graph has no such values. Not
-// owned.
+// The flat buffers of a model, layout->size() elements each; not owned. Null if the graph has no
+// such values.
 struct FlatBuffers {
   const FlatLayout* layout = nullptr;
   float* parameters = nullptr;
@@ -24,47 +24,46 @@ struct FlatBuffers {
 
 class Executor {
  public:
-  // Plans the memory, for updates of so many micro-steps, and makes every kernel. `graph` is kept;
-  // `buffers` and `factory` must outlive the executor. Errors: those of `factory`; kInternal for a
-  // value without a flat buffer, or a node whose operands are not what its function infers.
+  // Plans the memory for updates of `micro_steps` micro-steps and makes every kernel. `buffers` and
+  // `factory` must outlive the executor. Errors: those of `factory`; kInternal for a value without
+  // a flat buffer, or a node whose operands differ from what its function infers.
   static Result<std::unique_ptr<Executor>> Prepare(Graph graph, const FlatBuffers& buffers,
                                                    KernelFactory& factory,
                                                    std::int64_t micro_steps = 1);
 
   [[nodiscard]] std::int64_t arena_bytes() const { return plan_.arena_bytes; }
   [[nodiscard]] std::int64_t scratch_bytes() const { return scratch_bytes_; }
-  // Of what lives on between segments, where there are sums over the update and several
-  // micro-steps.
+  // Memory kept between segments, if there are sums over the update and several micro-steps.
   [[nodiscard]] std::int64_t kept_bytes() const { return plan_.kept_bytes; }
 
-  // Gives the executor its memory, 64-byte aligned, at least arena_bytes(), scratch_bytes() and
-  // kept_bytes(). Several executors may share it if they do not run at the same time; `kept`
-  // belongs to one micro-batch until its last segment has run.
+  // Sets the memory: 64-byte aligned, at least arena_bytes(), scratch_bytes() and kept_bytes().
+  // Several executors may share it if they do not run at the same time; `kept` belongs to one
+  // micro-batch until its last segment has run.
   void Attach(void* arena, void* scratch, void* kept = nullptr);
 
-  // REQUIRES: `input` is of kind kInput; data stays valid until the run is over.
+  // REQUIRES: `input` is of kind kInput; `data` stays valid until the run is over.
   void BindInput(ValueId input, const void* data);
 
-  // Called after the node that completes the gradient of a parameter (an index of the layout; each
-  // at most once, in the order of the backward). On a device that node is enqueued by then. An
-  // error ends the run. May be null.
+  // Called after the node that completes the gradient of a parameter (an index in the layout); at
+  // most once per parameter, in the order of the backward. On a GPU that node is enqueued by then.
+  // An error ends the run. May be null.
   using Ready = std::function<Status(std::size_t parameter)>;
 
-  // One micro-step. first: it is the first one of an update, so that parameter gradients are
-  // overwritten; in later ones they are added to. The first error of a kernel ends it.
-  // REQUIRES: Attach(), and BindInput() of every input.
+  // Runs one micro-step. first: the first one of an update, which overwrites parameter gradients;
+  // later ones add to them. Stops at the first error of a kernel. REQUIRES: Attach(), and
+  // BindInput() for every input.
   Status Run(bool first, const Ready& ready = nullptr);
 
-  // The same in parts: segment 0, cut 0, segment 1, ..., the last segment. A cut is a collective
-  // node, or one that ends a segment; a graph has one kind of them. A segment has none, so it can
-  // be captured; it may have no node at all.
+  // Runs a micro-step in parts: segment 0, cut 0, segment 1, ..., the last segment. A cut is a
+  // collective node, or a node that ends a segment; a graph has only one of these kinds. A segment
+  // contains no cut, so it can be captured; it may be empty.
   [[nodiscard]] std::size_t collectives() const { return segment_ends_ == 0 ? cuts_.size() : 0; }
   Status RunSegment(std::size_t segment, bool first, const Ready& ready = nullptr);
   Status RunCollective(std::size_t collective);
 
-  // What a sum over the update adds, complete after the segment before it, and where all of it is
-  // to be written before the next segment runs: f64 [elements]. Run() has no way to know: it is
-  // kInternal where there are such sums.
+  // A sum over the update: `own` is complete after the segment before it; the caller must write the
+  // sum over all ranks to `all` before the next segment runs: f64 [elements]. Run() cannot do that:
+  // it returns kInternal if there are such sums.
   struct UpdateSumPlace {
     const double* own = nullptr;
     double* all = nullptr;
@@ -72,10 +71,10 @@ class Executor {
   };
   [[nodiscard]] std::size_t update_sums() const { return update_sums_.size(); }
   [[nodiscard]] UpdateSumPlace update_sum(std::size_t sum) const;
-  // The sum that makes `all`. REQUIRES: the output of such a node.
+  // Index of the sum whose output is `all`. REQUIRES: `all` is the output of such a node.
   [[nodiscard]] std::size_t FindUpdateSum(ValueId all) const;
 
-  // The memory of an output after a run. REQUIRES: kind kOutput.
+  // Memory of an output after a run. REQUIRES: kind kOutput.
   template <typename T>
   [[nodiscard]] const T* Output(ValueId output) const {
     return static_cast<const T*>(slots_[Index(plan_.storage[Index(output)])]);
@@ -88,8 +87,8 @@ class Executor {
     std::unique_ptr<Kernel> kernel;
     std::vector<std::size_t> inputs;  // indices of slots_
     std::vector<std::size_t> outputs;
-    OutputMask gradients;                // its outputs that are parameter gradients
-    OutputMask adds_always;              // those of them that a step before it writes, too
+    OutputMask gradients;                // outputs that are parameter gradients
+    OutputMask adds_always;              // those to which an earlier step has written too
     std::vector<std::size_t> completes;  // parameters whose gradients no later step adds to
   };
 
@@ -103,7 +102,7 @@ class Executor {
   FlatBuffers buffers_;
   MemoryPlan plan_;
   std::vector<Step> steps_;
-  // A segment ends before step `end`, the next one begins with step `next`.
+  // A segment ends before step `end`; the next one begins with step `next`.
   struct Cut {
     std::size_t end = 0;
     std::size_t next = 0;
@@ -111,7 +110,7 @@ class Executor {
   std::vector<Cut> cuts_;
   std::size_t segment_ends_ = 0;
   std::vector<Node> update_sums_;
-  std::vector<void*> slots_;  // by value: where it lives
+  std::vector<void*> slots_;  // by value: its memory
   std::vector<void*> operand_scratch_;
   void* scratch_ = nullptr;
   std::int64_t scratch_bytes_ = 0;

@@ -38,13 +38,14 @@ Status GradientScope::AddGradient(ValueId target, ValueId gradient) {
 Status GradientScope::SetInputGradients(std::span<const std::size_t> which,
                                         std::shared_ptr<const Function> function,
                                         std::vector<ValueId> inputs) {
-  std::vector<std::optional<ValueId>> direct(which.size());  // parameters the node itself adds to
+  // parameters that the node itself adds to
+  std::vector<std::optional<ValueId>> direct(which.size());
   bool wanted = false;
   for (std::size_t j = 0; j < which.size(); ++j) {
     if (!NeedsGradient(which[j])) continue;
     wanted = true;
     const std::optional<ValueId> target = input(which[j]);
-    // Two outputs in the same memory: a kernel could not tell which one comes first.
+    // Two outputs in the same memory: a kernel could not tell which is written first.
     const bool is_taken = std::ranges::find(direct, target) != direct.end();
     if (graph_.value(*target).kind == ValueKind::kParameter && function->can_accumulate(j) &&
         !is_taken) {

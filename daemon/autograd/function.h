@@ -1,6 +1,6 @@
-// Function: what a node does, said in one place: how shapes follow and which are refused, and its
-// gradient, written by recording further nodes. Its computation is in one kernel file per
-// device (ops/x_cpu.cc). Functions are immutable; all state of a run is in the kernel.
+// Function: the definition of a node: output shapes, accepted inputs, and the gradient, which
+// records further nodes. Kernels are in one file per device (ops/x_cpu.cc). Functions are
+// immutable; the state of a run is in the kernel.
 #pragma once
 
 #include <span>
@@ -12,7 +12,8 @@
 
 namespace gaccd {
 
-// What Function::Gradient works with: the node, the gradients of its outputs, and where to record.
+// Context of Function::Gradient: the node, the gradients of its outputs, and the graph to record
+// in.
 class GradientScope {
  public:
   GradientScope(Graph& graph, const Node& node, std::vector<std::optional<ValueId>>& gradients)
@@ -22,7 +23,7 @@ class GradientScope {
   [[nodiscard]] std::size_t inputs() const { return node_.inputs.size(); }
   [[nodiscard]] ValueId input(std::size_t i) const { return node_.inputs[i]; }
   [[nodiscard]] ValueId output(std::size_t i) const { return node_.outputs[i]; }
-  // A copy: what is recorded next may move values.
+  // Returns a copy: recording more nodes may move values.
   [[nodiscard]] Shape input_shape(std::size_t i) const {
     return graph_.value(node_.inputs[i]).spec.shape;
   }
@@ -33,13 +34,12 @@ class GradientScope {
   [[nodiscard]] ValueId OutputGradient(std::size_t i) const;
   [[nodiscard]] bool HasOutputGradient(std::size_t i) const;
 
-  // Records function(inputs), whose output j is the gradient of input which[j]. For a parameter it
-  // is added into the flat gradient buffer: by the kernel where the function can_accumulate(j),
-  // else by an Accumulate node. For an activation it is a new value, added to what other users of
-  // the activation gave. The gradient of an input that needs none is computed and not used; if no
-  // input needs one, nothing is recorded.
-  // kInternal: the function has another number of outputs, or one of another shape or type than
-  // its input.
+  // Records function(inputs), whose output j is the gradient of input which[j]. The gradient of a
+  // parameter is added to the flat gradient buffer: by the kernel if the function
+  // can_accumulate(j), otherwise by an Accumulate node. The gradient of an activation is a new
+  // value, added to the gradients from its other users. If only some inputs need a gradient, the
+  // others are computed and not used; if none does, nothing is recorded.
+  // kInternal: the number of outputs differs, or the shape or type of one differs from its input.
   Status SetInputGradients(std::span<const std::size_t> which,
                            std::shared_ptr<const Function> function, std::vector<ValueId> inputs);
   // The same for one input.
@@ -47,13 +47,14 @@ class GradientScope {
                           std::vector<ValueId> inputs) {
     return SetInputGradients({&i, 1}, std::move(function), std::move(inputs));
   }
-  // Where other users of an activation gave a part of its gradient already: records
-  // function(that part, inputs..), whose output is the sum. False: there is none.
+  // If other users of an activation have already contributed to its gradient: records
+  // function(contribution, inputs...), whose output is the sum, and returns true. Otherwise returns
+  // false.
   Result<bool> AddToInputGradient(std::size_t i, std::shared_ptr<const Function> function,
                                   std::vector<ValueId> inputs);
 
  private:
-  // Adds `gradient`, a value, to what is known of the gradient of `target`.
+  // Adds `gradient` to the gradient of `target` so far.
   Status AddGradient(ValueId target, ValueId gradient);
 
   Graph& graph_;
@@ -65,16 +66,16 @@ class Function {
  public:
   virtual ~Function() = default;
 
-  // Unique among all functions: kernels are found by it. "linear", "linear_weight_gradient", ...
+  // Unique; kernels are looked up by it: "linear", "linear_weight_gradient", ...
   [[nodiscard]] virtual std::string_view name() const = 0;
 
-  // The outputs for these inputs, or kConfig with the expected and the found shape.
+  // The outputs for these inputs, or kConfig with the expected and the actual shape.
   [[nodiscard]] virtual OutputSpecs Infer(std::span<const ValueSpec> inputs) const = 0;
 
-  // Records the gradients of the inputs that need one. Default: refuses, by name.
+  // Records the gradients of the inputs that need one. Default: an error with the name.
   virtual Status Gradient(GradientScope& scope) const;
 
-  // A function that does this and then `next` (its only user) in one go, or null if there is none.
+  // A function that computes this and then `next` (its only user) in one kernel, or null.
   [[nodiscard]] virtual std::shared_ptr<const Function> FoldWith(const Function& next) const;
 
   // Floating-point operations of its matrix products, 2 m n k each.
@@ -82,30 +83,30 @@ class Function {
     return 0;
   }
 
-  // Output 0 is input 0 under another shape: no memory, no kernel.
+  // Output 0 is input 0 with another shape: no memory, no kernel.
   [[nodiscard]] virtual bool is_view() const { return false; }
-  // Output 0 may be written over input 0 where nobody else reads that.
+  // Output 0 may overwrite input 0 if no other node reads that.
   [[nodiscard]] virtual bool can_run_in_place() const { return false; }
-  // Its kernels communicate with the other ranks, which all run it at the same place. A captured
-  // CUDA graph is cut there.
+  // Kernels communicate with the other ranks, which all run the node at the same position. A
+  // captured CUDA graph is cut there.
   [[nodiscard]] virtual bool is_collective() const { return false; }
-  // Its output is the sum of its input over all micro-batches of an update and all ranks. It has no
+  // The output is the sum of the input over all micro-batches of an update and all ranks. Has no
   // kernel: a graph is cut there (executor.h).
   [[nodiscard]] virtual bool is_update_sum() const { return false; }
-  // A graph runs in segments, of which one ends here.
+  // The graph runs in segments, one of which ends at this node.
   [[nodiscard]] virtual bool ends_segment() const { return is_update_sum(); }
-  // Its kernels can add to this output instead of overwriting it (Kernel::Run), so that they may
-  // write a parameter gradient themselves. For all others an Accumulate node (add.h) does it.
+  // Kernels can add to this output instead of overwriting it (Kernel::Run), so that they may write
+  // a parameter gradient directly. Otherwise an Accumulate node (add.h) adds it.
   [[nodiscard]] virtual bool can_accumulate(std::size_t /*output*/) const { return false; }
 };
 
-// Of all nodes.
+// Sum over all nodes.
 [[nodiscard]] double ProductFlops(const Graph& graph);
 
-// Records the backward half: from `objective`, whose own gradient is the input `seed` (f32; of a
-// loss one element, else of the objective's shape), to the gradients of all parameters it depends
-// on. kConfig: it depends on none, or a function on the way has no gradient. gradients: where asked
-// for, by value that was recorded before: its gradient, if it has one.
+// Records the backward half, from `objective` to the gradients of all parameters that it depends
+// on. `seed` is the input with the gradient of the objective itself (f32; one element for a loss,
+// otherwise the objective's shape). kConfig: it depends on no parameter, or a function has no
+// gradient. gradients: if not null, receives for each value recorded so far its gradient, if any.
 Status RecordGradients(Graph& graph, ValueId objective, ValueId seed,
                        std::vector<std::optional<ValueId>>* gradients = nullptr);
 

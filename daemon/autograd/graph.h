@@ -1,11 +1,10 @@
-// Graph: one micro-step, recorded once. Values are what flows, nodes are what computes; nodes are
-// in an order in which they can run. Forward and backward are one graph: a function's gradient is
-// written by recording further nodes.
+// Graph: one micro-step, recorded once. Values are tensors, nodes are operations in an executable
+// order. Forward and backward are one graph: the gradient of a function records further nodes.
 //
-// Convention: an activation gradient is written once by the node that makes it; a parameter
-// gradient is added to, by every node that has it as an output, over all micro-steps of an update
-// (Node outputs of kind kParameterGradient; see Kernel::Run). The
-// first of them overwrites it in the first micro-step, so it is never cleared.
+// Convention: an activation gradient is written once, by the node that computes it. A parameter
+// gradient is accumulated by every node that has it as an output (kind kParameterGradient), over
+// all micro-steps of an update; see Kernel::Run. The first such node overwrites it in the first
+// micro-step, so it is never cleared.
 #pragma once
 
 #include <cstddef>
@@ -22,16 +21,17 @@
 namespace gaccd {
 
 class Function;
-// Of a function, or why it refuses its inputs.
+// The outputs of a function, or why it does not accept its inputs.
 using OutputSpecs = Result<std::vector<ValueSpec>>;
 
 using ValueId = std::int32_t;
 [[nodiscard]] inline std::size_t Index(ValueId id) { return static_cast<std::size_t>(id); }
 
 enum class ValueKind : std::uint8_t {
-  kInput,              // bound to caller's memory before every run
-  kParameter,          // an entry of the flat parameter buffer
-  kActivation,         // planned memory, made and used within one run; gradients of these too
+  kInput,      // bound to memory of the caller before every run
+  kParameter,  // an entry of the flat parameter buffer
+  // planned memory, written and read within one run; includes gradients of activations
+  kActivation,
   kParameterGradient,  // an entry of the flat gradient buffer; accumulates
   kOutput,             // like an activation, but kept until the caller has read it
 };
@@ -41,7 +41,7 @@ struct Value {
   ValueSpec spec;
   ValueKind kind = ValueKind::kActivation;
   std::size_t parameter = 0;    // kParameter, kParameterGradient: index in the FlatLayout
-  bool needs_gradient = false;  // never for a value of an integer type
+  bool needs_gradient = false;  // false for integer types
 };
 
 struct Node {
@@ -62,17 +62,17 @@ class Graph {
   Result<std::vector<ValueId>> Apply(std::shared_ptr<const Function> function,
                                      std::vector<ValueId> inputs);
 
-  // The same, but output j adds into the gradient of the parameter targets[j] (a value of kind
-  // kParameter) where there is one. kInternal when the function has another number of outputs than
-  // there are targets, when a shape is not the parameter's, or when it cannot accumulate there.
+  // The same, but output j is added to the gradient of parameter targets[j] (a value of kind
+  // kParameter), if set. kInternal if the numbers of outputs and targets differ, a shape is not the
+  // parameter's, or the function cannot accumulate there.
   Result<std::vector<ValueId>> ApplyToGradients(std::shared_ptr<const Function> function,
                                                 std::vector<ValueId> inputs,
                                                 const std::vector<std::optional<ValueId>>& targets);
 
-  // A new activation like this one: for passes that let a node run twice.
+  // Adds a new activation with the spec of `value`: for passes that run a node twice.
   ValueId AddActivationLike(ValueId value);
 
-  // The value stays readable after the run. REQUIRES: an activation.
+  // Keeps the value readable after the run. REQUIRES: an activation.
   void MarkOutput(ValueId value) { values_[Index(value)].kind = ValueKind::kOutput; }
 
   // See ValueSpec. REQUIRES: an activation [rows, columns].
@@ -80,7 +80,8 @@ class Graph {
     values_[Index(value)].spec.row_stride = row_stride;
   }
 
-  // For messages: where an activation comes from, "layer 'fc1'". Else it has its function's name.
+  // Name of an activation in messages, for example "layer 'fc1'". Default: the name of its
+  // function.
   void Rename(ValueId value, std::string name) { values_[Index(value)].name = std::move(name); }
 
   // References are valid until the next value is recorded.

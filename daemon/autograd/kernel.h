@@ -1,5 +1,5 @@
-// Kernel: one node, prepared for one device. Everything that can be decided before the run has
-// been: a run is a call with fixed operands, without allocation, look-up or shape logic.
+// Kernel: one node, prepared for one device. Everything that can be decided before the run is
+// decided at construction: a run has fixed operands and neither allocates nor looks anything up.
 #pragma once
 
 #include <bitset>
@@ -11,11 +11,11 @@
 
 namespace gaccd {
 
-// Memory of the operands in the node's order.
+// Memory of the operands, in the node's order.
 struct Operands {
   std::span<void* const> inputs;
   std::span<void* const> outputs;
-  void* scratch = nullptr;  // at least Kernel::scratch_bytes(); content is lost between kernels
+  void* scratch = nullptr;  // at least Kernel::scratch_bytes(); not preserved between kernels
 
   template <typename T>
   [[nodiscard]] const T* in(std::size_t i) const {
@@ -37,30 +37,30 @@ class Kernel {
 
   [[nodiscard]] virtual std::int64_t scratch_bytes() const { return 0; }
 
-  // Takes the addresses to work on. Called before the first run, and again when an input moved.
+  // Sets the addresses of the operands. Called before the first run, and again when an input moved.
   virtual void Bind(const Operands& operands) = 0;
 
-  // add: the outputs to add to instead of overwriting them. Only ever outputs that are parameter
-  // gradients, so only those for which the function can_accumulate().
+  // add: the outputs to add to instead of overwriting them; only parameter gradients for which the
+  // function can_accumulate().
   virtual Status Run(OutputMask add) = 0;
 };
 
 using KernelResult = Result<std::unique_ptr<Kernel>>;
 
-// What a kernel is made for.
+// Arguments for making a kernel.
 struct KernelRequest {
   const Function& function;
   std::span<const ValueSpec> inputs;
   std::span<const ValueSpec> outputs;
-  // By input: its memory if it is a parameter (which never moves), else null.
+  // By input: its memory if it is a parameter (which never moves), otherwise null.
   std::span<const float* const> parameters;
 };
 
-// One per device; finds the kernel by the function's name, explicitly. Must outlive its kernels.
+// One per device; looks up kernels by the function's name. Must outlive its kernels.
 class KernelFactory {
  public:
   virtual ~KernelFactory() = default;
-  // kConfig, naming function and device, when there is no such kernel.
+  // kConfig, with function and device, if there is no such kernel.
   virtual KernelResult Make(const KernelRequest& request) = 0;
 };
 

@@ -9,7 +9,7 @@
 namespace gaccd {
 namespace {
 
-// The nodes between which a storage must keep its content, both included.
+// The first and the last node between which a storage must keep its content.
 struct Lifetime {
   std::size_t first = std::numeric_limits<std::size_t>::max();
   std::size_t last = 0;
@@ -23,7 +23,7 @@ bool IsPlanned(const Value& value) {
   return value.kind == ValueKind::kActivation || value.kind == ValueKind::kOutput;
 }
 
-// The last node that reads each value; views hand their readers on to what they look at.
+// The last node that reads each value; readers of a view count as readers of its storage.
 std::vector<std::size_t> LastReaders(const Graph& graph, const std::vector<ValueId>& storage) {
   std::vector<std::size_t> last(graph.values().size(), 0);
   for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
@@ -39,7 +39,8 @@ std::vector<ValueId> ShareStorage(const Graph& graph) {
     if (node.function->is_view()) storage[Index(node.outputs[0])] = storage[Index(node.inputs[0])];
   }
   std::vector<std::size_t> last = LastReaders(graph, storage);
-  std::vector<bool> kept(graph.values().size());  // an output is, or looks at, this storage
+  // by storage: an output is this storage or a view of it
+  std::vector<bool> kept(graph.values().size());
   for (std::size_t v = 0; v < storage.size(); ++v) {
     if (graph.values()[v].kind == ValueKind::kOutput) kept[Index(storage[v])] = true;
   }
@@ -55,7 +56,7 @@ std::vector<ValueId> ShareStorage(const Graph& graph) {
                       graph.value(input).spec.bytes() == graph.value(output).spec.bytes();
     if (!free) continue;
     last[Index(input)] = last[Index(output)];
-    // Everything that already looks at the output follows it.
+    // Redirect everything that shares the memory of the output.
     for (ValueId& id : storage) {
       if (id == output) id = input;
     }
@@ -78,8 +79,8 @@ std::vector<Lifetime> Lifetimes(const Graph& graph, const std::vector<ValueId>& 
   return lifetimes;
 }
 
-// Whether the end of a segment is in between. What a sum over the update adds is taken, and its
-// result written, where the graph is cut.
+// Whether a segment ends during this lifetime. The input of a sum over the update is read, and its
+// output written, at the cut.
 bool CrossesCut(const Graph& graph, const Lifetime& life) {
   for (std::size_t i = life.first + 1; i < life.last; ++i) {
     if (graph.nodes()[i].function->ends_segment()) return true;
@@ -87,8 +88,8 @@ bool CrossesCut(const Graph& graph, const Lifetime& life) {
   return false;
 }
 
-// Memory in which values are placed, the largest first, each at the lowest place that is free
-// during its whole life.
+// Places values in memory, largest first, each at the lowest offset that is free during its whole
+// lifetime.
 class Arena {
  public:
   std::int64_t Place(std::int64_t bytes, const Lifetime& life) {

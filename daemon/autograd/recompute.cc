@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kNoBlock = static_cast<std::size_t>(-1);
 
-// The first node that reads the seed; all before are the forward.
+// The first node that reads the seed; all nodes before it are the forward.
 std::size_t BackwardBegin(const Graph& graph, ValueId seed) {
   const auto reads = [seed](const Node& node) { return std::ranges::count(node.inputs, seed) > 0; };
   return static_cast<std::size_t>(std::ranges::find_if(graph.nodes(), reads) -
@@ -22,7 +22,7 @@ std::size_t BackwardBegin(const Graph& graph, ValueId seed) {
 
 class Pass {
  public:
-  // ends: nodes, ascending.
+  // ends: indices of nodes, ascending.
   Pass(const Graph& graph, std::span<const std::size_t> ends, ValueId seed)
       : graph_(graph),
         backward_(BackwardBegin(graph, seed)),
@@ -53,7 +53,7 @@ class Pass {
  private:
   static std::ptrdiff_t Signed(std::size_t i) { return static_cast<std::ptrdiff_t>(i); }
 
-  // A node that may run twice.
+  // Whether a node may run twice.
   [[nodiscard]] bool MayRepeat(const Node& node) const {
     const auto is_activation = [this](ValueId id) {
       return graph_.value(id).kind == ValueKind::kActivation;
@@ -77,7 +77,7 @@ class Pass {
     }
   }
 
-  // Views look at the memory of what is kept.
+  // Views share the memory of kept values.
   void KeepWhatOthersRead() {
     for (std::size_t i = 0; i < backward_; ++i) {
       const Node& node = graph_.nodes()[i];
@@ -90,12 +90,12 @@ class Pass {
   }
   void Keep(ValueId value) { kept_[Index(memory_[Index(value)])] = true; }
 
-  // Made in a block and not kept.
+  // Computed in a block and not kept.
   [[nodiscard]] bool IsDropped(ValueId value) const {
     return block_[Index(value)] != kNoBlock && !kept_[Index(memory_[Index(value)])];
   }
 
-  // What the backward reads, and what that is made from.
+  // Finds the values that the backward reads, and everything they are computed from.
   void FindWanted() {
     wanted_.resize(graph_.values().size());
     for (std::size_t i = graph_.nodes().size(); i-- > 0;) {
@@ -141,18 +141,18 @@ class Pass {
   };
 
   Graph graph_;
-  std::size_t backward_;  // its first node
+  std::size_t backward_;  // index of its first node
   std::vector<Block> blocks_;
-  // By value of the graph as it was:
+  // Indexed by values of the original graph:
   std::vector<std::size_t> block_;
-  std::vector<ValueId> memory_;  // what a view looks at, else the value itself
+  std::vector<ValueId> memory_;  // the storage of a view, or the value itself
   std::vector<bool> kept_;       // by memory_
   std::vector<bool> wanted_;
   std::vector<std::optional<ValueId>> copy_of_;
 };
 
-// Every c-th, the last one among them.
-std::vector<std::size_t> EveryOf(std::span<const std::size_t> ends, std::size_t c) {
+// Every c-th end, including the last one.
+std::vector<std::size_t> SelectEvery(std::span<const std::size_t> ends, std::size_t c) {
   std::vector<std::size_t> chosen;
   for (std::size_t i = (ends.size() - 1) % c; i < ends.size(); i += c) chosen.push_back(ends[i]);
   return chosen;
@@ -169,7 +169,7 @@ std::vector<std::size_t> FindBlocks(const Graph& graph, std::span<const ValueId>
     const auto is_end = [&](ValueId output) { return std::ranges::count(ends, output) > 0; };
     if (std::ranges::any_of(node.outputs, is_end)) found.push_back(i);
   }
-  // Views of inputs alone are no block.
+  // Nodes that are only views do not make a block.
   const auto is_view = [&](std::size_t i) { return graph.nodes()[i].function->is_view(); };
   std::size_t computes = 0;
   while (computes < backward && is_view(computes)) ++computes;
@@ -182,13 +182,13 @@ Status RecomputeBlocks(std::span<const ValueId> ends, ValueId seed, std::int64_t
   const std::vector<std::size_t> all = FindBlocks(*graph, ends, seed);
   if (all.empty()) {
     return {ErrorKind::kConfig,
-            "recompute: BLOCKS: expected a model that can be cut where one value alone continues, "
+            "recompute: BLOCKS: expected a model that can be cut where only one value crosses, "
             "found no such place before its last layer"};
   }
   std::optional<Graph> best;
   std::int64_t least = 0;
   for (std::size_t c = 1; c <= all.size(); c += std::max<std::size_t>(1, c / 2)) {
-    Graph tried = Pass(*graph, EveryOf(all, c), seed).Run();
+    Graph tried = Pass(*graph, SelectEvery(all, c), seed).Run();
     const MemoryPlan plan = PlanMemory(tried, micro_steps);
     const std::int64_t bytes = plan.arena_bytes + micro_steps * plan.kept_bytes;
     if (best && bytes >= least) continue;

@@ -1,14 +1,14 @@
-// Activation checkpointing (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"): a
-// pass that lets blocks of the forward run a second time in the backward, so that what they make
-// need not be kept in between. The second run has the same functions of the same values, so the
-// same bits: dropout is a function of the sample and its layer. It is to be called last, on the
-// graph that a device runs, so that both runs are the same kernels.
+// Activation checkpointing (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"):
+// runs blocks of the forward a second time in the backward, so that their values need not be kept
+// in between. The second run applies the same functions to the same values, so it is bit-identical:
+// dropout depends only on the sample and the layer. Call this pass last, on the graph that the
+// device runs, so that both runs use the same kernels.
 //
-// A block is the nodes between two ends. Before the first node of the backward that reads something
-// of a block, copies are put of those of its nodes that the backward needs. Not copied is what is
-// known or must not happen twice, and its outputs are kept: what another block or the loss reads,
-// outputs of the graph, sums over the update or over ranks, and what adds to the gradients, as
-// running statistics do.
+// A block is the nodes between two ends. Copies of those nodes of a block that the backward needs
+// are inserted before the first backward node that reads a value of the block. Some nodes are not
+// copied, and their outputs are kept: values that another block or the loss reads, outputs of the
+// graph, sums over the update or over ranks, and nodes that add to gradients, such as running
+// statistics.
 #pragma once
 
 #include <cstddef>
@@ -20,14 +20,15 @@
 
 namespace gaccd {
 
-// The nodes after which a block ends, ascending: where `ends` are made, without those that are
-// inputs or that another pass has removed. What follows the last one is no block: its backward
-// comes next. seed: the input that the backward begins with (RecordGradients).
+// The nodes after which a block ends, ascending: the nodes that compute `ends`, except inputs and
+// values that another pass has removed. The nodes after the last end are no block: their backward
+// comes next. seed: the input at which the backward begins (RecordGradients).
 [[nodiscard]] std::vector<std::size_t> FindBlocks(const Graph& graph, std::span<const ValueId> ends,
                                                   ValueId seed);
 
-// Blocks of every c-th end, counted from the last one: with the c that needs the least memory
-// (PlanMemory) for an update of so many micro-steps. kConfig where there is no block.
+// Recomputes blocks that end at every c-th end, counted from the last; c is the one that needs the
+// least memory (PlanMemory) for an update of `micro_steps` micro-steps. kConfig if there is no
+// block.
 Status RecomputeBlocks(std::span<const ValueId> ends, ValueId seed, std::int64_t micro_steps,
                        Graph* graph);
 

@@ -21,7 +21,7 @@ std::vector<int> CountUsers(const Graph& graph) {
   return users;
 }
 
-// Replaces (a -> b), (b -> c) by (a -> c) where b has no other user and is no result.
+// Replaces (a -> b), (b -> c) by (a -> c) if b has no other user and is not an output.
 std::vector<Node> Fold(const Graph& graph) {
   const std::vector<int> users = CountUsers(graph);
   std::vector<Node> nodes;
@@ -71,7 +71,7 @@ bool IsEmpty(const Graph& graph, ValueId id) { return Elements(graph.value(id).s
 void DropUnused(Graph& graph) { graph.ReplaceNodes(Needed(graph)); }
 
 void Simplify(Graph& graph) {
-  DropUnused(graph);  // first, so that dead users do not hinder folding
+  DropUnused(graph);  // first, so that unused nodes do not prevent folding
   graph.ReplaceNodes(Fold(graph));
 }
 

@@ -1,25 +1,24 @@
-// What makes a recorded graph cheaper without changing what it computes.
+// Passes that make a recorded graph cheaper without changing its results.
 #pragma once
 
 #include "daemon/autograd/graph.h"
 
 namespace gaccd {
 
-// Drops nodes that nobody needs: needed are parameter gradients and outputs.
+// Removes nodes whose outputs are not needed; parameter gradients and outputs are needed.
 void DropUnused(Graph& graph);
 
-// DropUnused(), then a node and its only user become one where the function can (ReLU into a
-// product).
+// DropUnused(), then merges nodes with their only user if the functions can be folded (ReLU into a
+// matrix product).
 void Simplify(Graph& graph);
 
-// For a graph of a batch without samples: no node that has an operand without elements is left,
-// but for collective ones, which every rank runs. What such a node would write are sums over
-// nothing: zeros; a state keeps its content. To be called last: nodes that other ranks need may
-// have no user on this one.
+// For a graph of a batch without samples: replaces every node that has an operand without elements,
+// except collectives, which every rank runs, by zeros, as it would sum over nothing; a state keeps
+// its content. Call this last: nodes that other ranks need may have no user on this one.
 void ReplaceEmptyNodes(Graph& graph);
 
 [[nodiscard]] bool HasCollectives(const Graph& graph);
-// Nodes that sum over an update.
+// Number of nodes that sum over an update.
 [[nodiscard]] std::size_t CountUpdateSums(const Graph& graph);
 
 }  // namespace gaccd

@@ -32,8 +32,8 @@ class Cutter {
   [[nodiscard]] std::size_t backward() const { return backward_; }
   [[nodiscard]] std::size_t producer(ValueId value) const { return *producer_[Index(value)]; }
 
-  // By node: whether a stage runs it.
-  Result<std::vector<bool>> NodesOf(std::size_t stage) const {
+  // By node: whether the stage runs it.
+  Result<std::vector<bool>> StageNodes(std::size_t stage) const {
     std::vector<bool> runs(stage_.size());
     for (std::size_t i = stage_.size(); i-- > 0;) {
       if (stage_[i] == stage) runs[i] = true;
@@ -41,7 +41,7 @@ class Cutter {
       for (const ValueId input : graph_.nodes()[i].inputs) {
         const auto from = producer_[Index(input)];
         if (!from || stage_[*from] == stage || IsReceived(input, stage)) continue;
-        // A copy of what all can compute.
+        // The stage computes its own copy of a value that depends on inputs only.
         if (!of_inputs_[Index(input)]) return Refuse(input, stage_[*from], stage);
         runs[*from] = true;
       }
@@ -68,9 +68,9 @@ class Cutter {
     }
   }
 
-  // The backward goes through the nodes of the forward from the end, so the stages fall. What reads
-  // the gradient that a later stage receives, or something else of it, belongs to that stage: a
-  // function may give the gradient of the value that was cut before that of a parameter.
+  // The backward visits the forward nodes in reverse, so stage numbers decrease. A node that reads
+  // the received gradient of a later stage, or another value of it, belongs to that stage: a
+  // function may record the gradient of the cut value before that of a parameter.
   void AssignBackward() {
     for (std::size_t i = backward_; i < graph_.nodes().size(); ++i) {
       const auto comes_after = [&](ValueId gradient) { return i <= producer(gradient); };
@@ -99,14 +99,14 @@ class Cutter {
 
   const Graph& graph_;
   const StageCuts& cuts_;
-  std::size_t backward_;                              // its first node
+  std::size_t backward_;                              // index of its first node
   std::vector<std::optional<std::size_t>> producer_;  // by value: the node
   std::vector<std::size_t> stage_;                    // by node
-  std::vector<bool> of_inputs_;                       // by value: it depends on inputs alone
+  std::vector<bool> of_inputs_;                       // by value: it depends on inputs only
 };
 
-// Of the nodes from `begin` on, those that `sent` does not need come last, after a Turn, whose
-// value is sent in place of it.
+// Moves the nodes from `begin` on that `sent` does not need to the end, after a Turn, whose value
+// is sent instead.
 std::vector<Node> DivideBackward(std::vector<Node> nodes, std::size_t begin, ValueId* sent,
                                  Graph* graph) {
   std::vector<bool> needed(graph->values().size());
@@ -138,12 +138,12 @@ bool IsOfParameter(const Value& value) {
 
 }  // namespace
 
-Result<std::vector<std::vector<std::size_t>>> ParametersOfStages(const Graph& graph,
-                                                                 const StageCuts& cuts) {
+Result<std::vector<std::vector<std::size_t>>> FindStageParameters(const Graph& graph,
+                                                                  const StageCuts& cuts) {
   const Cutter cutter(graph, cuts);
   std::vector<std::vector<std::size_t>> parameters;
   for (std::size_t stage = 0; stage < cuts.stages(); ++stage) {
-    GACCD_ASSIGN_OR_RETURN(const std::vector<bool> runs, cutter.NodesOf(stage));
+    GACCD_ASSIGN_OR_RETURN(const std::vector<bool> runs, cutter.StageNodes(stage));
     std::set<std::size_t> used;
     const auto add = [&](ValueId id) {
       if (IsOfParameter(graph.value(id))) used.insert(graph.value(id).parameter);
@@ -164,7 +164,7 @@ Result<StageEnds> CutStage(const StageCuts& cuts, std::size_t stage, Graph* grap
   std::size_t backward = 0;
   {
     const Cutter cutter(*graph, cuts);
-    GACCD_ASSIGN_OR_RETURN(runs, cutter.NodesOf(stage));
+    GACCD_ASSIGN_OR_RETURN(runs, cutter.StageNodes(stage));
     backward = cutter.backward();
   }
   StageEnds ends;

@@ -1,4 +1,4 @@
-// The error of every reader of this folder.
+// The error of all readers of checkpoint files.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace gaccd {
 
-// What a checkpoint holds cannot be, or is not what was written: kData.
+// kData: the content of a checkpoint is invalid or was changed.
 inline Status BadData(std::string what) { return {ErrorKind::kData, std::move(what)}; }
 
 }  // namespace gaccd

@@ -12,7 +12,7 @@ namespace {
 Status MakeFolder(const CheckpointOptions& options) {
   GACCD_RETURN_IF_ERROR(
       MakeFolders(options.folder, (options.group_access ? kGroupMayRead : Modes()).folder));
-  // What is fsynced in it is lost with its own name.
+  // Files fsynced in a folder are lost if the folder's own name is not synced.
   return SyncFolder(FolderOf(options.folder));
 }
 

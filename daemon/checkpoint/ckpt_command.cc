@@ -66,14 +66,14 @@ std::string Row(const std::array<std::string, 5>& cells) {
   return row + cells[4] + "\n";
 }
 
-// One checkpoint as `ls` and `verify` show it. `state`: "complete" (its files are there, in the
-// right sizes), "ok" (every byte is), "damaged" or "unfinished".
+// One checkpoint as shown by `ls` and `verify`. state: "complete" (its files exist with the right
+// sizes), "ok" (every byte is correct), "damaged" or "unfinished".
 struct CheckpointSummary {
   Generation generation;
   std::optional<Manifest> manifest;
   std::string_view state;
-  std::string reason;  // of "damaged"
-  bool best = false;   // FindBest()
+  std::string reason;  // for "damaged"
+  bool best = false;   // it is FindBest()
 };
 
 // "loss 0.303849".
@@ -164,8 +164,8 @@ CkptOutput Verify(const GenerationPlace& place, bool json) {
   return output;
 }
 
-// Nobody else writes in the checkpoint folder, and no run that owns the folder above is about to
-// read what it continues from.
+// Ensures that no other process writes in the checkpoint folder, and that no run that owns the
+// folder above is about to read its resume point.
 struct PruneLocks {
   std::optional<FolderOwner> run;
   WriterLease lease;
@@ -192,12 +192,12 @@ Result<CkptOutput> PruneFolder(const GenerationPlace& place, KeepPolicy keep) {
                   "ckpt prune: expected a run folder, --keep >= 1 and --keep-every >= 0");
   }
   GACCD_ASSIGN_OR_RETURN(const auto locks, PruneLocks::Take(place.folder));
-  // Removing may take longer than a lock without a sign of life holds.
+  // Removing may take longer than a lock stays valid without a sign of life.
   GACCD_ASSIGN_OR_RETURN(const auto beater,
                          WorkerThread::Start(
                              "the checkpoint thread", [locks] { locks->Beat(); }, kLeasePeriod));
   keep.best = true;
-  // One that cannot be loaded must not be what stays.
+  // A generation that cannot be loaded must not count as kept.
   const auto intact = [&place](const Generation& one) {
     return VerifyGeneration(place.folder, one).ok();
   };

@@ -1,5 +1,5 @@
-// CRC32C (Castagnoli, reflected polynomial 0x82f63b78), as in iSCSI, ext4 and LevelDB: finds every
-// error of up to 32 neighbouring bits. Thread-safe.
+// CRC32C (Castagnoli, reflected polynomial 0x82f63b78), as in iSCSI, ext4 and LevelDB: detects
+// every error burst of up to 32 bits. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@
 
 namespace gaccd {
 
-// Crc32c(b, Crc32c(a)) is the CRC of a and b one after the other.
+// Crc32c(b, Crc32c(a)) is the CRC of the concatenation of a and b.
 [[nodiscard]] std::uint32_t Crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0);
 
-// The same by table, for CPUs without the instruction.
+// Table-based, for CPUs without the instruction.
 [[nodiscard]] std::uint32_t Crc32cByTable(std::span<const std::byte> bytes,
                                           std::uint32_t before = 0);
 

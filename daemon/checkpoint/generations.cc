@@ -19,8 +19,8 @@
 namespace gaccd {
 namespace {
 
-// Takes "<prefix><digits>" from the front of `text`: at least `width` digits, as many as a 63-bit
-// number has.
+// Parses "<prefix><digits>" from the front of `text`: at least `width` digits, at most those of a
+// 63-bit number.
 std::optional<std::int64_t> TakeNumber(std::string_view prefix, std::size_t width,
                                        std::string_view* text) {
   if (!text->starts_with(prefix)) return std::nullopt;
@@ -40,15 +40,15 @@ std::string Padded(const char* format, std::int64_t number) {
   return text;
 }
 
-// What a name is (S_IFDIR, ...), links not followed; 0: there is none.
-Result<mode_t> KindOf(const std::string& path) {
+// The type of an entry (S_IFDIR, ...), without following links; 0: it does not exist.
+Result<mode_t> EntryType(const std::string& path) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) == 0) return info.st_mode & S_IFMT;
   if (errno == ENOENT || errno == ENOTDIR) return mode_t{0};
   return ErrnoStatus("cannot read", path);
 }
 
-// Updates before the best evaluation, as the newest readable manifest tells; 0: there was none.
+// Updates before the best evaluation according to the newest readable manifest; 0: none.
 std::int64_t BestStep(const std::string& folder, const std::vector<Generation>& all) {
   for (const Generation& one : all) {
     const auto manifest = ReadManifest(folder, one);
@@ -86,7 +86,7 @@ std::optional<Generation> ParseGenerationName(std::string_view name) {
 }
 
 Result<std::vector<Generation>> ListGenerations(const std::string& folder) {
-  GACCD_ASSIGN_OR_RETURN(const mode_t there, KindOf(folder));
+  GACCD_ASSIGN_OR_RETURN(const mode_t there, EntryType(folder));
   if (there == 0) return std::vector<Generation>();
   GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(folder, kMaxEntries));
   std::vector<Generation> all;
@@ -94,10 +94,10 @@ Result<std::vector<Generation>> ListGenerations(const std::string& folder) {
     std::optional<Generation> generation = ParseGenerationName(name);
     const std::string path = StrCat(folder, "/", name);
     if (!generation) continue;
-    GACCD_ASSIGN_OR_RETURN(const mode_t kind, KindOf(path));
+    GACCD_ASSIGN_OR_RETURN(const mode_t kind, EntryType(path));
     if (kind != S_IFDIR) continue;
-    // One that cannot be read is not taken for unfinished: older ones would take its place.
-    GACCD_ASSIGN_OR_RETURN(const mode_t manifest, KindOf(StrCat(path, "/", kManifestName)));
+    // An unreadable one must not count as unfinished, as older ones would then take its place.
+    GACCD_ASSIGN_OR_RETURN(const mode_t manifest, EntryType(StrCat(path, "/", kManifestName)));
     generation->committed = manifest != 0;
     all.push_back(*generation);
   }
@@ -203,8 +203,8 @@ Result<GenerationPlace> OnlyBest(GenerationPlace place) {
 std::vector<Generation> ToRemove(const std::vector<Generation>& all,
                                  const std::vector<bool>& complete, const KeepPolicy& policy,
                                  std::int64_t epoch, const std::optional<Generation>& best) {
-  // The oldest complete generation of each `every` updates. Among equal ones the first seen belongs
-  // to the line that continued.
+  // The oldest complete generation of each `every` updates. Of equal ones the first belongs to the
+  // line that continued.
   std::map<std::int64_t, Generation> milestones;
   for (std::size_t i = 0; policy.every > 0 && i < all.size(); ++i) {
     if (!complete[i] || all[i].step < policy.every) continue;
@@ -228,7 +228,7 @@ std::vector<Generation> ToRemove(const std::vector<Generation>& all,
     const auto milestone =
         policy.every > 0 ? milestones.find(one.step / policy.every) : milestones.end();
     if (milestone != milestones.end() && milestone->second == one) continue;
-    // While nothing whole is newer, a damaged one is evidence, not garbage.
+    // While nothing intact is newer, a damaged one is evidence, not garbage.
     if (kept >= policy.newest) remove.push_back(one);
   }
   return remove;
@@ -236,7 +236,7 @@ std::vector<Generation> ToRemove(const std::vector<Generation>& all,
 
 Status RemoveGeneration(const std::string& folder, const Generation& generation) {
   const std::string path = generation.PathIn(folder);
-  // Held open: a link put in its place meanwhile must not lead to other files.
+  // Held open, so that a link put in its place cannot lead to other files.
   GACCD_ASSIGN_OR_RETURN(const FileDescriptor open, OpenOwnFolder(path));
   GACCD_RETURN_IF_ERROR(Unlink(open.get(), path, std::string(kManifestName)));
   if (::fsync(open.get()) != 0) return ErrnoStatus("cannot make folder durable", path);

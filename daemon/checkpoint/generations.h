@@ -1,14 +1,14 @@
-// Generations: the folders of a checkpoint folder, their names, their order, which are kept.
+// Generations: the folders of a checkpoint folder: names, order, retention.
 //
 //   <folder>/step-000000001234-e000007/                after update 1234, by writer epoch 7
 //   <folder>/step-000000001234-micro-000003-e000007/   inside update 1235, after 3 micro-steps
 //     shard-00000-of-00002.bin shard-00001-of-00002.bin MANIFEST
-//   <folder>/LATEST                                    a hint for people; never read
+//   <folder>/LATEST                                    a hint for users; never read
 //   <folder>/.owner .epoch-000007                      lease.h
 //
-// Every start of a run has a higher epoch, so a name is never used twice, and a run that was sent
-// back to an old generation leaves no doubt which line is the current one: newest means highest
-// epoch, then step, then micro-step.
+// Every start of a run has a higher epoch, so a name is never reused, and if a run continued from
+// an old generation it is clear which line is current: newest means highest epoch, then step, then
+// micro-step.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@
 
 namespace gaccd {
 
-inline constexpr std::size_t kMaxEntries = 100'000;  // of a checkpoint folder
+inline constexpr std::size_t kMaxEntries = 100'000;  // in a checkpoint folder
 
 struct Generation {
   std::int64_t epoch = 0;
@@ -39,75 +39,75 @@ struct Generation {
   friend auto operator<=>(const Generation&, const Generation&) = default;
 };
 
-// Empty for names that are not of a generation. `committed` stays false.
+// Empty if the name is not that of a generation. `committed` stays false.
 [[nodiscard]] std::optional<Generation> ParseGenerationName(std::string_view name);
 
-// Newest first. Whatever else lies in the folder is left out. kIo when it cannot be read; a folder
-// that does not exist holds none. What is called MANIFEST and is no file is a damaged manifest.
+// Newest first. Other entries of the folder are ignored. kIo if it cannot be read; a folder that
+// does not exist has none. A MANIFEST that is not a file counts as a damaged manifest.
 Result<std::vector<Generation>> ListGenerations(const std::string& folder);
 
-// What a path of checkpoints means: a run folder, its ckpt folder, or one generation's folder.
+// The generations that a path refers to: a run folder, its ckpt folder, or one generation's folder.
 struct GenerationPlace {
   std::string folder;
   std::vector<Generation> generations;  // newest first
-  bool one = false;                     // the path named it
+  bool one = false;                     // the path is that of one generation
 };
-// kIo for what is no folder.
+// kIo if it is not a folder.
 Result<GenerationPlace> FindGenerations(std::string path);
 
-// The place with FindBest() alone. kUsage when the path named one; kData, with the update, when
-// there is none.
+// The place with FindBest() only. kUsage if the path is that of one generation; kData, with the
+// update, if there is none.
 Result<GenerationPlace> OnlyBest(GenerationPlace place);
 
-// The manifest of the generation `path`. kIo, also when the folder is another user's, or kData.
+// The content of the manifest of the generation `path`. kIo, also if the folder belongs to another
+// user, or kData.
 Result<std::string> ReadManifestFile(const std::string& path);
-// The same, decoded, with a name that fits what it says.
+// The same, decoded, after checking that the name matches the content.
 Result<Manifest> ReadManifest(const std::string& folder, const Generation& generation);
 [[nodiscard]] Status CheckManifestName(const Generation& generation, const Manifest& manifest);
 
-// Cheap: the manifest is right, as CheckedJob() has it, and every shard is there with its
-// size. Contents are not read.
+// A cheap check: the manifest is valid, as in CheckedJob(), and every shard exists with its size.
+// Contents are not read.
 [[nodiscard]] Status CheckComplete(const std::string& folder, const Generation& generation);
 
-// The one of the best evaluation, as the newest that has a readable manifest tells. Empty: there
-// was no evaluation, or that checkpoint is not there or not complete. Those of a training before
-// the newest one (lease.h) are not looked at while that one has any. `all`: newest first.
+// The generation with the best evaluation according to the newest readable manifest. Empty: no
+// evaluation, or that generation is missing or incomplete. Generations of a training before the
+// newest one (lease.h) are ignored if the newest one has any. all: newest first.
 [[nodiscard]] std::optional<Generation> FindBest(const std::string& folder,
                                                  const std::vector<Generation>& all);
 
 struct KeepPolicy {
   std::int64_t newest = 3;  // >= 1
-  // > 0: also the oldest of each `every` updates: one from [every, 2 every), one from
-  // [2 every, 3 every), ...; of those after equal updates the one of the highest epoch.
+  // > 0: also keeps the oldest of each `every` updates: one from [every, 2 every), one from [2
+  // every, 3 every), ...; of equal updates the one with the highest epoch.
   std::int64_t every = 0;
-  bool best = false;  // also FindBest()
+  bool best = false;  // also keeps FindBest()
 };
 
-// Which to remove, newest first. `complete` says of each whether CheckComplete() was fine; a
-// generation that is not counts for nothing. What is not committed is removed when nobody can be
-// writing it: another epoch than `epoch`, or older than a committed one of `epoch`. Generations of
-// a higher epoch belong to another writer and stay, as does `best`. REQUIRES: all newest first,
+// The generations to remove, newest first. complete: result of CheckComplete() for each; an
+// incomplete one does not count as kept. An uncommitted one is removed if no process can be writing
+// it: its epoch is not `epoch`, or it is older than a committed one of `epoch`. Generations of a
+// higher epoch belong to another writer and are kept, as is `best`. REQUIRES: all is newest first,
 // equal sizes.
 [[nodiscard]] std::vector<Generation> ToRemove(const std::vector<Generation>& all,
                                                const std::vector<bool>& complete,
                                                const KeepPolicy& policy, std::int64_t epoch,
                                                const std::optional<Generation>& best = {});
 
-// The manifest first, so that a half-removed generation is none.
+// Removes the manifest first, so that a partly removed generation does not exist.
 Status RemoveGeneration(const std::string& folder, const Generation& generation);
 
-// Those of the epochs from `since` on.
+// The generations of epochs from `since` on.
 [[nodiscard]] std::vector<Generation> Since(std::vector<Generation> all, std::int64_t since);
 
 struct Pruned {
   std::vector<std::string> removed;  // names
-  int left = 0;                      // so many could not be removed,
-  std::string why;                   // "step-...: why; step-...: why"
+  int left = 0;                      // number that could not be removed
+  std::string why;                   // "step-...: reason; step-...: reason"
 };
-// ToRemove() carried out, as far as it can be. `intact`, when given, is a stricter check of the
-// newest ones that are to stay: one that fails it counts for nothing. What was committed before
-// epoch `since` belongs to another training: it neither counts nor is removed. An error: the folder
-// cannot be read.
+// Removes ToRemove() as far as possible. intact, if set: a stricter check of the newest ones to be
+// kept; one that fails does not count as kept. Generations committed before epoch `since` belong to
+// another training: they neither count nor are removed. Error: the folder cannot be read.
 Result<Pruned> Prune(const std::string& folder, const KeepPolicy& policy, std::int64_t epoch,
                      const std::function<bool(const Generation&)>& intact = {},
                      std::int64_t since = 0);

@@ -20,7 +20,7 @@ namespace {
 constexpr std::string_view kPrefix = ".epoch-";
 constexpr std::int64_t kMaxEpoch = 999'999'999;
 constexpr int kMaxTries = 100;
-constexpr std::size_t kMaxClaimBytes = 8192;  // a path may be in it
+constexpr std::size_t kMaxClaimBytes = 8192;  // may contain a path
 constexpr std::string_view kBegun = "\nbegun ";
 
 std::string ClaimName(std::int64_t epoch) {
@@ -39,7 +39,7 @@ std::int64_t ClaimedEpoch(std::string_view name) {
   return whole && epoch >= 1 && epoch <= kMaxEpoch ? epoch : 0;
 }
 
-// The highest epoch that was ever claimed, as far as the folder knows: claims and generations.
+// The highest epoch ever claimed, according to the claims and generations in the folder.
 std::int64_t HighestEpoch(const std::vector<std::string>& names) {
   std::int64_t highest = 0;
   for (const std::string& name : names) {
@@ -52,7 +52,7 @@ std::int64_t HighestEpoch(const std::vector<std::string>& names) {
   return highest;
 }
 
-// Old claims say nothing that the newest does not.
+// Older claims contain nothing that is not in the newest.
 void RemoveOldClaims(const std::string& folder, const std::vector<std::string>& names,
                      std::int64_t epoch) {
   for (const std::string& name : names) {
@@ -70,9 +70,9 @@ Result<std::string> ReadClaim(const std::string& folder, std::int64_t epoch) {
   return ReadStart(StrCat(folder, "/", ClaimName(epoch)), kMaxClaimBytes);
 }
 
-// From which epoch on the job `job` has been the only writer, if it took `epoch` last; else 0. The
-// second line of a claim says it: "since 7".
-std::int64_t SinceOf(const std::string& folder, std::int64_t epoch, const std::string& job) {
+// The epoch from which on job `job` has been the only writer, if it took `epoch` last; otherwise 0.
+// Stored in the second line of a claim: "since 7".
+std::int64_t FindJobSince(const std::string& folder, std::int64_t epoch, const std::string& job) {
   const Result<std::string> text = ReadClaim(folder, epoch);
   if (!text.ok() || !text->starts_with(StrCat("job ", job, " process "))) return 0;
   constexpr std::string_view kSince = "\nsince ";
@@ -84,7 +84,7 @@ std::int64_t SinceOf(const std::string& folder, std::int64_t epoch, const std::s
   return error == std::errc() && since >= 1 && since <= epoch ? since : 0;
 }
 
-// The third line of a claim, up to its end: "begun 7 from never".
+// Parses the third line of a claim: "begun 7 from never".
 TrainingStart ParseTraining(const std::string& claim) {
   const std::size_t at = claim.find(kBegun);
   if (at == std::string::npos) return {};
@@ -106,8 +106,8 @@ std::string TrainingLine(const TrainingStart& training) {
   return StrCat(kBegun.substr(1), training.since, " from ", training.from, "\n");
 }
 
-// Of the newest claim that has a text: one whose writer was killed while it took it has none.
-TrainingStart TrainingOf(const std::string& folder, const std::vector<std::string>& names) {
+// From the newest claim that has a text: a writer that was killed while claiming left none.
+TrainingStart ReadTraining(const std::string& folder, const std::vector<std::string>& names) {
   std::vector<std::int64_t> epochs;
   for (const std::string& name : names) epochs.push_back(ClaimedEpoch(name));
   std::sort(epochs.rbegin(), epochs.rend());
@@ -123,7 +123,7 @@ TrainingStart TrainingOf(const std::string& folder, const std::vector<std::strin
 
 TrainingStart NewestTraining(const std::string& folder) {
   const auto names = ListFolder(folder, kMaxEntries);
-  return names.ok() ? TrainingOf(folder, *names) : TrainingStart();
+  return names.ok() ? ReadTraining(folder, *names) : TrainingStart();
 }
 
 Result<WriterLease> WriterLease::Take(const std::string& folder, const OwnerName& me,
@@ -149,11 +149,11 @@ Result<WriterLease> WriterLease::TakeNext(const std::string& folder, const Owner
     const std::string path = StrCat(folder, "/", ClaimName(highest + 1));
     const FileDescriptor claim(
         ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kFileMode));
-    if (!claim.valid() && errno == EEXIST) continue;  // somebody else was faster
+    if (!claim.valid() && errno == EEXIST) continue;  // another process was faster
     if (!claim.valid()) return ErrnoStatus("cannot create", path);
-    const std::int64_t earlier = SinceOf(folder, highest, me.job);
+    const std::int64_t earlier = FindJobSince(folder, highest, me.job);
     const std::int64_t since = earlier > 0 ? earlier : highest + 1;
-    TrainingStart training = TrainingOf(folder, names);
+    TrainingStart training = ReadTraining(folder, names);
     std::string text = StrCat(ClaimLine(me), "since ", since, "\n", TrainingLine(training));
     if (const auto last = ReadClaim(folder, highest); keeps_claim && last.ok()) text = *last;
     GACCD_RETURN_IF_ERROR(WriteAll(claim.get(), text, path));

@@ -43,14 +43,15 @@ void AppendU32(std::uint32_t value, std::string* text) {
 std::uint32_t CrcOf(std::string_view text) { return Crc32c(std::as_bytes(std::span(text))); }
 
 // An empty entry of a list takes 2 bytes in the file and a hundred in memory: counted before it is
-// taken apart.
+// parsed.
 Status CheckFieldCount(const std::uint8_t* message, std::size_t length) {
   constexpr std::size_t kMaxFields = kMaxParameters + kMaxWorld + kMaxBuffers + 64;
   google::protobuf::io::CodedInputStream in(message, static_cast<int>(length));
   std::size_t fields = 0;
   while (const std::uint32_t tag = in.ReadTag()) {
     if (++fields > kMaxFields) return BadData(StrCat("expected at most ", kMaxFields, " fields"));
-    if (!google::protobuf::internal::WireFormatLite::SkipField(&in, tag)) break;  // parsing tells
+    // parsing reports the error
+    if (!google::protobuf::internal::WireFormatLite::SkipField(&in, tag)) break;
   }
   return Status::Ok();
 }
@@ -161,7 +162,7 @@ Status CheckLossScale(const RunCursor& cursor) {
                         " updates old, found ", scale, " after ", tracker));
 }
 
-// What the ranks counted inside the update after the cursor. Losses are never negative.
+// Checks the counts of the ranks in the update after the cursor. Losses are never negative.
 Status CheckWindows(const Manifest& manifest) {
   for (std::size_t rank = 0; rank < manifest.shards.size(); ++rank) {
     const WindowShare& window = manifest.shards[rank].window;
@@ -196,7 +197,7 @@ Status CheckBuffers(const Manifest& manifest) {
       }
     }
   }
-  // Parameters are measured by it, and read from it.
+  // Parameters are validated against it and read from it.
   if (manifest.buffers[0].name != kParametersBuffer || manifest.buffers[0].per_rank) {
     return BadData(StrCat("expected the first buffer to be ", kParametersBuffer,
                           ", one for all ranks, found ", manifest.buffers[0].name,
@@ -209,7 +210,7 @@ Status CheckBuffers(const Manifest& manifest) {
   return Status::Ok();
 }
 
-// Parameters follow each other in the first buffer.
+// Parameters must be contiguous in the first buffer.
 Status CheckParameters(const Manifest& manifest) {
   const auto elements = static_cast<std::int64_t>(manifest.buffers[0].bytes / sizeof(float));
   std::int64_t end = 0;
@@ -366,7 +367,7 @@ Result<Manifest> Decode(std::string_view file) {
 ByteRange PartOf(const BufferSpec& buffer, std::int64_t rank, std::int64_t world) {
   if (buffer.per_rank) return {0, buffer.bytes};
   const std::uint64_t units = (buffer.bytes + kUnitBytes - 1) / kUnitBytes;
-  // Without the product units * rank, which may not fit: q r + floor(rest r / W), rest < W.
+  // Avoids the product units * rank, which may overflow: q r + floor(rest r / W), rest < W.
   const auto r = static_cast<std::uint64_t>(rank);
   const auto w = static_cast<std::uint64_t>(world);
   const auto first = [&](std::uint64_t k) {

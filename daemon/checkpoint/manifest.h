@@ -1,10 +1,10 @@
-// Manifest: what one generation of a checkpoint is: the run's cursor, its buffers, and the shard
-// files that hold them, with their sizes and digests. A generation without a manifest does not
-// exist: the manifest is written last.
+// Manifest: describes one generation of a checkpoint: the run's cursor, its buffers, and the shard
+// files with their sizes and digests. The manifest is written last: a generation without one does
+// not exist.
 //
-// A sharded buffer is cut into units of 64 bytes; of U units rank r of W holds
-//   [floor(U r / W), floor(U (r + 1) / W)), the last unit may be short.
-// A per-rank buffer (a window's accumulators) is stored whole in the shard of every rank.
+// A sharded buffer is divided into units of 64 bytes; of U units rank r of W has
+//   [floor(U r / W), floor(U (r + 1) / W)), the last unit may be shorter.
+// A per-rank buffer (a window's accumulators) is stored completely in the shard of every rank.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@
 namespace gaccd {
 
 inline constexpr std::string_view kManifestName = "MANIFEST";
-inline constexpr std::string_view kParametersBuffer = "parameters";  // the first one, sharded
+inline constexpr std::string_view kParametersBuffer = "parameters";  // the first buffer, sharded
 inline constexpr std::size_t kMaxManifestBytes = std::size_t{16} << 20;
 inline constexpr std::int64_t kMaxWorld = 65'536;
 inline constexpr std::size_t kMaxBuffers = 16;
@@ -42,55 +42,56 @@ struct ByteRange {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
 };
-// What shard `rank` of `world` holds of a buffer.
+// The part of a buffer in shard `rank` of `world`.
 [[nodiscard]] ByteRange PartOf(const BufferSpec& buffer, std::int64_t rank, std::int64_t world);
-// The sum over all buffers.
+// Sum over all buffers.
 [[nodiscard]] std::uint64_t PayloadBytes(std::span<const BufferSpec> buffers, std::int64_t rank,
                                          std::int64_t world);
 
 // The evaluations of a run so far, by the job's evaluation.metric.
 struct BestSoFar {
-  std::int64_t evaluated = 0;  // updates before the last one; 0: there was none
-  std::int64_t step = 0;       // updates before the best one; 0: none had a finite value
-  double value = 0;            // of the best one
-  double reference = 0;        // of the last one that was better by evaluation.least_change
-  std::int64_t waited = 0;     // evaluations since that one
+  std::int64_t evaluated = 0;  // updates before the last evaluation; 0: none
+  std::int64_t step = 0;       // updates before the best evaluation; 0: none had a finite value
+  double value = 0;            // of the best evaluation
+  // value of the last evaluation that improved by evaluation.least_change
+  double reference = 0;
+  std::int64_t waited = 0;  // evaluations since then
 
   friend bool operator==(const BestSoFar&, const BestSoFar&) = default;
 };
 
-// The loss scale of a training in fp16 (daemon/train/loss_scale.h).
+// The loss scale of fp16 training (daemon/train/loss_scale.h).
 struct LossScaleState {
-  double scale = 1;                 // of the next update
-  std::int64_t growth_tracker = 0;  // updates since it changed, or since the last that overflowed
+  double scale = 1;                 // for the next update
+  std::int64_t growth_tracker = 0;  // updates since it changed, or since the last overflow
 
   friend bool operator==(const LossScaleState&, const LossScaleState&) = default;
 };
 
-// The position of a run, between two updates or, with micro_step > 0, inside one.
+// The position of a run: between two updates or, if micro_step > 0, inside one.
 struct RunCursor {
   std::int64_t step = 0;        // updates done = index of the next one in the schedule
-  std::int64_t samples = 0;     // that they took
-  std::int64_t micro_step = 0;  // of the next update, micro-steps that are in the accumulators
-  bool by_length = false;       // their samples were grouped by length
+  std::int64_t samples = 0;     // samples of these updates
+  std::int64_t micro_step = 0;  // micro-steps of the next update that are in the accumulators
+  bool by_length = false;       // samples were grouped by length
   std::int64_t optimizer_updates = 0;
-  std::uint64_t seed = 0;  // the only random counter: all draws are functions of (seed, position)
-  std::int64_t dataset_samples = 0;  // with seed, batch and step: which samples come next
+  std::uint64_t seed = 0;            // all random draws are functions of (seed, position)
+  std::int64_t dataset_samples = 0;  // with seed, batch and step determines the next samples
   BestSoFar best = {};
-  std::optional<LossScaleState> loss_scale = std::nullopt;  // of fp16
+  std::optional<LossScaleState> loss_scale = std::nullopt;  // set for fp16
 
   friend bool operator==(const RunCursor&, const RunCursor&) = default;
 };
 
 struct ShardRecord {
-  std::uint64_t bytes = 0;  // of the file
+  std::uint64_t bytes = 0;  // size of the file
   Sha256Digest sha256{};
   WindowShare window;
 
   friend bool operator==(const ShardRecord&, const ShardRecord&) = default;
 };
 
-struct ParameterRecord {  // of the buffer "parameters", f32
+struct ParameterRecord {  // an entry of the f32 buffer "parameters"
   std::string name;
   Shape shape;
   std::int64_t offset = 0;  // elements
@@ -103,16 +104,16 @@ struct ParameterRecord {  // of the buffer "parameters", f32
 struct Manifest {
   RunCursor cursor;
   std::int64_t writer_epoch = 0;
-  std::int64_t created_s = 0;  // Unix time, for people
+  std::int64_t created_s = 0;  // Unix time, for users
   std::string program;         // version and revision of gaccd
   std::string job_text;        // resolved
-  std::optional<Plan> plan;    // always there in a manifest that was decoded
-  std::string hosts;           // HostsText() of its ranks; empty: of a gaccd that did not save them
+  std::optional<Plan> plan;    // always set in a decoded manifest
+  std::string hosts;           // HostsText() of its ranks; empty: saved by an older gaccd
   std::uint64_t block_bytes = 0;
   std::vector<ParameterRecord> parameters;
   std::vector<BufferSpec> buffers;
   std::vector<ShardRecord> shards;  // by rank
-  bool has_divisors = true;         // false: of a gaccd whose windows had none
+  bool has_divisors = true;         // false: saved by an older gaccd, whose windows had none
 
   [[nodiscard]] std::int64_t world() const { return static_cast<std::int64_t>(shards.size()); }
 };
@@ -120,10 +121,10 @@ struct Manifest {
 // The hosts of the ranks, by rank: "8xn1,8xn2".
 [[nodiscard]] std::string HostsText(std::span<const std::string> host_of);
 
-// The file: "GACCDMF1", u32 length, a proto::CheckpointManifest of that length, u32 CRC32C of all
-// before; little endian.
+// File format: "GACCDMF1", u32 length, a proto::CheckpointManifest of that length, u32 CRC32C of
+// everything before; little endian.
 [[nodiscard]] std::string EncodeManifest(const Manifest& manifest);
-// Checks everything that can be checked without the shards. kData with `name` in front.
+// Checks everything that can be checked without the shards. kData with the prefix `name`.
 [[nodiscard]] Result<Manifest> DecodeManifest(const std::string& name, std::string_view file);
 
 }  // namespace gaccd

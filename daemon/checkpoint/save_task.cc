@@ -14,7 +14,7 @@
 namespace gaccd {
 namespace {
 
-// A task must not throw.
+// Converts exceptions to errors, as a task must not throw.
 template <typename Work>
 Status Safely(const Work& work) {
   try {
@@ -40,12 +40,12 @@ Status WriteOwnShard(const SaveState& state, const PendingSave& save, ShardRecor
     rest = rest.subspan(bytes);
   }
   const std::string& folder = state.options.folder;
-  // Where others may write in the folder above, it may be theirs by now.
+  // If others can write in the folder above, they may have replaced it.
   for (const std::string& place : {FolderOf(folder), folder}) {
     GACCD_RETURN_IF_ERROR(CheckSafePlace(place));
   }
   GACCD_ASSIGN_OR_RETURN(*record,
-                         WriteShardOf(folder, save.generation, identity, parts, state.modes));
+                         WriteRankShard(folder, save.generation, identity, parts, state.modes));
   record->window = save.window;
   return Status::Ok();
 }
@@ -66,14 +66,14 @@ Status CommitManifest(const SaveState& state, const PendingSave& save) {
                ? Status(ErrorKind::kIo, StrCat("'", path, "' reads differently than written"))
                : found.status();
   }
-  // For people; whether it is there or right does not matter.
+  // For users; a failure does not matter.
   (void)ReplaceFile(StrCat(state.options.folder, "/LATEST"), StrCat(save.generation.name(), "\n"),
                     false, state.modes.file);
   return Status::Ok();
 }
 
-// Before another rank learns that the commit has failed and takes back its shard: what has a
-// manifest has all its shards.
+// Before another rank knows that the commit has failed and removes its shard: a generation with a
+// manifest must have all its shards.
 void TakeBackManifest(const std::string& folder, const Generation& generation) {
   const auto open = OpenOwnFolder(generation.PathIn(folder));
   if (!open.ok()) return;
@@ -96,12 +96,12 @@ void RunTasks(SaveState& state) {
   }
 }
 
-Result<ShardRecord> WriteShardOf(const std::string& folder, const Generation& generation,
-                                 const ShardIdentity& identity,
-                                 std::span<const std::span<const std::byte>> parts, Modes modes) {
+Result<ShardRecord> WriteRankShard(const std::string& folder, const Generation& generation,
+                                   const ShardIdentity& identity,
+                                   std::span<const std::span<const std::byte>> parts, Modes modes) {
   const std::string path = generation.PathIn(folder);
   GACCD_RETURN_IF_ERROR(MakeFolders(path, modes.folder));
-  GACCD_RETURN_IF_ERROR(OpenOwnFolder(path).status());  // no link, nobody else's
+  GACCD_RETURN_IF_ERROR(OpenOwnFolder(path).status());  // rejects links and folders of other users
   return WriteShard(StrCat(path, "/", ShardName(identity.rank, identity.world)), identity, parts,
                     modes.file);
 }
@@ -157,7 +157,7 @@ Status CheckSpace(const SaveState& state, std::span<const BufferSpec> buffers) {
                          .block_bytes = state.options.block_bytes,
                          .buffers = {buffers.begin(), buffers.end()}});
   }
-  // Those of the attempts before have their room.
+  // Generations of earlier attempts already have their space.
   const auto kept = static_cast<std::uint64_t>(state.options.keep.newest) + state.options.keep.best;
   const std::uint64_t missing =
       kept - std::min<std::uint64_t>(kept, Since(*there, state.since).size()) + 2;

@@ -1,6 +1,6 @@
-// What the threads of a CheckpointWriter do: no communicator, no waiting for other ranks. They
-// touch a SaveState and a PendingSave and nothing else, and share the ownership of both with the
-// writer: one that hangs at a file system may be left behind.
+// The work of the threads of a CheckpointWriter: it uses no communicator and does not wait for
+// other ranks. Tasks use only a SaveState and a PendingSave, and share ownership of both with the
+// writer, as a thread that hangs in a file system may be abandoned.
 #pragma once
 
 #include <array>
@@ -28,11 +28,11 @@ namespace gaccd {
 
 // Staging memory of one generation.
 struct Slot {
-  std::vector<std::byte> bytes;  // the training thread's while free, the helper's while busy
+  std::vector<std::byte> bytes;  // used by the training thread while free, by the helper while busy
   bool busy = false;
 };
 
-// Of a writer.
+// State of a writer.
 struct SaveState {
   // Constant while threads run.
   CheckpointOptions options;
@@ -40,58 +40,58 @@ struct SaveState {
   int rank = 0;
   int world = 1;
   std::int64_t epoch = 0;
-  std::int64_t since = 0;            // the first epoch of this training
-  std::optional<WriterLease> lease;  // rank 0
+  std::int64_t since = 0;            // first epoch of this training
+  std::optional<WriterLease> lease;  // on rank 0
 
-  // `mutex` guards what follows and what the tasks fill in of a PendingSave.
+  // `mutex` protects the following members and the results that tasks write to a PendingSave.
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<std::function<void()>> tasks;  // in their order
+  std::deque<std::function<void()>> tasks;  // in order
   std::array<Slot, 2> slots;
   std::string prune_problem;
 };
 
-// One generation on this rank, made by the training thread.
+// One generation on this rank, created by the training thread.
 struct PendingSave {
   Generation generation;
-  Manifest manifest;  // without the shards; rank 0 fills them in
+  Manifest manifest;  // without the shards, which rank 0 fills in
   WindowShare window;
   std::size_t slot = 0;
   SaveEvent event;
   std::chrono::steady_clock::time_point start;
-  bool committing = false;  // every rank has written: known to all
-  bool late = false;        // it takes long, and that was reported
-  bool stuck = false;       // training does not wait for it: known to all
+  bool committing = false;  // every rank has written; the same on all ranks
+  bool late = false;        // it takes long, and a warning was logged
+  bool stuck = false;       // training does not wait for it; the same on all ranks
 
-  // By the helper, of its last task: WriteTask(), then on rank 0 CommitTask().
+  // Set by the helper after its last task: WriteTask(), then on rank 0 CommitTask().
   std::optional<Status> result;
   double took_s = 0;
-  ShardRecord record;  // when WriteTask() succeeded
+  ShardRecord record;  // valid if WriteTask() succeeded
 };
 
-// The tasks there are.
+// Runs all queued tasks.
 void RunTasks(SaveState& state);
 
-// A shard, in the generation's folder, which is made if it is not there.
-Result<ShardRecord> WriteShardOf(const std::string& folder, const Generation& generation,
-                                 const ShardIdentity& identity,
-                                 std::span<const std::span<const std::byte>> parts, Modes modes);
+// Writes a shard to the generation's folder, which is created if it does not exist.
+Result<ShardRecord> WriteRankShard(const std::string& folder, const Generation& generation,
+                                   const ShardIdentity& identity,
+                                   std::span<const std::span<const std::byte>> parts, Modes modes);
 
-// The same of this rank. Frees the slot.
+// Writes the shard of this rank. Frees the slot.
 void WriteTask(SaveState& state, PendingSave& save);
 
-// Rank 0, after every shard is on the disk: makes the generation exist, then prunes. The lease is
-// asked last, between the manifest's bytes and its name.
+// On rank 0, after all shards are on disk: commits the generation, then prunes. Checks the lease
+// last, between writing the manifest and renaming it.
 void CommitTask(SaveState& state, PendingSave& save);
 
-// Takes back this rank's shard of a generation that failed: its manifest never was there, or
-// CommitTask() has taken it back. Best effort: the next prune takes the rest. The folder stays, for
-// other ranks may be about to try again.
+// Removes this rank's shard of a failed generation, whose manifest was never written or was removed
+// by CommitTask(). Best effort: the next prune removes the rest. The folder is kept, as other ranks
+// may be about to retry.
 void Discard(const std::string& folder, const Generation& generation, std::int64_t rank,
              std::int64_t world);
 
-// kIo, with both figures, when the file system has no room for what the policy keeps, one
-// generation that is being written and one that is not yet removed. OK where it does not tell.
+// kIo, with both sizes, if the file system has not enough space for the generations kept by the
+// policy, one being written and one not yet removed. OK if the free space is unknown.
 [[nodiscard]] Status CheckSpace(const SaveState& state, std::span<const BufferSpec> buffers);
 
 }  // namespace gaccd

@@ -11,7 +11,7 @@
 namespace gaccd {
 namespace {
 
-// Of a window, each rank has taken the first micro_step micro-batches of its load.
+// In a window, each rank has processed the first micro_step micro-batches of its load.
 Status CheckWindow(const Manifest& manifest, const UpdateSchedule& schedule) {
   const std::int64_t micro_step = manifest.cursor.micro_step;
   GACCD_ASSIGN_OR_RETURN(const Plan plan,
@@ -22,7 +22,7 @@ Status CheckWindow(const Manifest& manifest, const UpdateSchedule& schedule) {
         StrCat("window: expected less than ", steps, " micro-steps, found ", micro_step));
   }
   for (std::int64_t rank = 0; rank < manifest.world(); ++rank) {
-    const std::int64_t expected = plan.SamplesOfFirst(rank, micro_step);
+    const std::int64_t expected = plan.SamplesInFirst(rank, micro_step);
     const std::int64_t found = manifest.shards[static_cast<std::size_t>(rank)].window.samples;
     if (found == expected) continue;
     return BadData(StrCat("window of rank ", rank, ": expected ", expected, " samples after ",

@@ -67,7 +67,7 @@ Header HeaderOf(const ShardIdentity& identity) {
   return header;
 }
 
-// The header follows from the identity, so it is compared; this says where it differs.
+// The header follows from the identity, so it is compared; the error says where it differs.
 Status CheckHeader(const Header& found, const Header& expected) {
   if (found == expected) return Status::Ok();
   if (std::memcmp(found.data(), kShardMagic.data(), kShardMagic.size()) != 0) {
@@ -96,7 +96,7 @@ class Stream {
  public:
   explicit Stream(std::span<const std::span<Byte>> parts) : parts_(parts) {}
 
-  // Calls `use` with pieces that together are the next `bytes` bytes.
+  // Calls `use` with consecutive pieces of the next `bytes` bytes.
   template <typename Use>
   void Next(std::uint64_t bytes, const Use& use) {
     while (bytes > 0) {
@@ -152,7 +152,7 @@ Status WriteBlocks(DurableFile& file, const ShardIdentity& identity,
   return Status::Ok();
 }
 
-// What the disk gives back, not what the page cache remembers: best effort.
+// So that data is read from the disk, not from the page cache: best effort.
 void DropCache(const std::string& path) {
   const auto file = OpenFile(path, O_RDONLY);
   if (file.ok()) ::posix_fadvise(file->get(), 0, 0, POSIX_FADV_DONTNEED);

@@ -3,12 +3,12 @@
 //   bytes 0..7    "GACCDSH1"
 //   8..79         u64 each: version 1, block_bytes, rank, world, step, micro_step, writer epoch,
 //                 payload bytes, digest of the list of buffers
-//   80..83        u32 CRC32C of all before
+//   80..83        u32 CRC32C of everything before
 //   84..87        zero
 //   then blocks   at most block_bytes of payload, then u32 CRC32C of them; only the last is shorter
-// Little endian. The payload is this rank's part of every buffer (manifest.h), one after the other.
-// Every byte of the file is known in advance or under a CRC, and all of them under the manifest's
-// SHA-256.
+// Little endian. The payload is this rank's part of every buffer (manifest.h), concatenated. Every
+// byte of the file is either known in advance or covered by a CRC, and all of them by the SHA-256
+// in the manifest.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@
 
 namespace gaccd {
 
-// Which shard of which generation, with which buffers.
+// Identifies a shard: generation, rank, buffers.
 struct ShardIdentity {
   std::int64_t rank = 0;
   std::int64_t world = 1;
@@ -39,24 +39,24 @@ struct ShardIdentity {
 // "shard-00017-of-00240.bin"
 [[nodiscard]] std::string ShardName(std::int64_t rank, std::int64_t world);
 
-// The size of the file, from the identity alone.
+// The file size, from the identity alone.
 [[nodiscard]] std::uint64_t ShardBytes(const ShardIdentity& identity);
 
-// parts[i] is this rank's part of buffer i. Writes by the rules of DurableFile, then reads the file
-// again and compares, past the page cache where the system lets us. Never replaces a file. kIo, or
-// kInternal for parts of a wrong size; on any error nothing of the file remains.
+// parts[i] is this rank's part of buffer i. Writes like DurableFile, then reads the file again and
+// compares, bypassing the page cache if possible. Never replaces a file. kIo, or kInternal for
+// parts of wrong size; on any error the file is removed.
 Result<ShardRecord> WriteShard(const std::string& path, const ShardIdentity& identity,
                                std::span<const std::span<const std::byte>> parts, unsigned mode);
 
-// Fills `out` from `offset` on.
+// Fills `out` with the bytes from `offset` on.
 using ReadAt = std::function<Status(std::uint64_t offset, std::span<std::byte> out)>;
 
 // Reads a shard once and checks all of it: size, header, CRCs, SHA-256 (unless `record` is null).
-// parts: where each buffer's part goes, each of its exact size, or no list at all to only check.
-// After an error they hold rubbish. kData with the byte offset of what is damaged.
+// parts: memory for each buffer's part, of its exact size; empty: only checks. Undefined after an
+// error. kData with the byte offset of the damage.
 Status ReadShard(const ReadAt& read_at, std::uint64_t file_bytes, const ShardIdentity& identity,
                  const ShardRecord* record, std::span<const std::span<std::byte>> parts);
-// The same of a file; its name is in the message. `ticks`, which may be null, gets its bytes.
+// The same for a file, with its name in the message. `ticks`, which may be null, counts its bytes.
 Status ReadShardFile(const std::string& path, const ShardIdentity& identity,
                      const ShardRecord* record, std::span<const std::span<std::byte>> parts,
                      Ticks* ticks = nullptr);

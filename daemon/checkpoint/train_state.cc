@@ -52,8 +52,8 @@ void RemoveDropout(ModelSpec* model) {
   }
 }
 
-// Update `step` (from 1) takes the same samples in both jobs. Past the end of this job there is
-// none.
+// Checks that update `step` (from 1) uses the same samples in both jobs. Ok past the end of this
+// job.
 Status CheckSameUpdate(const Manifest& manifest, const Job& saved, const Job& job, const Plan& plan,
                        std::int64_t step) {
   const std::int64_t samples = manifest.cursor.dataset_samples;
@@ -219,14 +219,14 @@ Status CheckSameWindow(const Manifest& manifest, const Job& saved, const Job& jo
   if (!manifest.has_divisors) {
     return {ErrorKind::kConfig, "the gaccd that saved it did not save the divisor of the loss"};
   }
-  // Accumulators of fp16 are those of the scaled loss.
+  // Accumulators of fp16 contain the gradient of the scaled loss.
   if (saved.precision != job.precision) {
     return Differs("the precision", Name(saved.precision), Name(job.precision));
   }
   return CheckSameUpdate(manifest, saved, job, plan, manifest.cursor.step + 1);
 }
 
-std::span<const float> FloatsOf(const LoadedState& state, std::string_view buffer) {
+std::span<const float> LoadedFloats(const LoadedState& state, std::string_view buffer) {
   const auto& specs = state.manifest.buffers;
   const auto spec = std::ranges::find(specs, buffer, &BufferSpec::name);
   if (spec == specs.end()) return {};

@@ -16,16 +16,16 @@
 
 namespace gaccd {
 
-// What a rank reports about the oldest save to all others, in one exchange.
+// The report of a rank about the oldest save, exchanged by all ranks.
 struct SaveReport {
   enum class Stage : std::int64_t { kBusy, kDone, kFailed };
 
   Stage stage = Stage::kBusy;
   std::int64_t step = 0;
   ShardRecord shard;
-  double took_s = 0;  // for what is done
+  double took_s = 0;  // if done
   GiveUp gives_up = GiveUp::kNo;
-  std::int64_t stuck = 0;  // of rank 0: training need not wait for it
+  std::int64_t stuck = 0;  // on rank 0: training need not wait for it
 };
 
 namespace {
@@ -80,7 +80,7 @@ void CheckpointWriter::EndThreads(std::chrono::milliseconds patience) {
     const std::lock_guard lock(state_->mutex);
     state_->tasks.clear();
   }
-  // Where the helper hangs, the sign of life would, too.
+  // If the helper hangs, the thread for signs of life hangs, too.
   const bool ended = helper_->End(patience);
   if (beater_) beater_->End(ended ? patience : std::chrono::milliseconds(0));
 }
@@ -114,11 +114,12 @@ Status CheckpointWriter::Open() {
   return Status::Ok();
 }
 
-// A lack of memory is a failure of this save, which all ranks settle together.
+// A lack of memory is a failure of this save, on which all ranks agree.
 Status CheckpointWriter::Stage(PendingSave& save, std::span<const BufferSource> sources) {
   Slot& slot = state_->slots[save.slot];
   const std::uint64_t payload = PayloadBytes(save.manifest.buffers, comm_.rank(), comm_.size());
-  // Only the last save of a preempted run has more than Open() took memory for: a window.
+  // Only the last save of a preempted run needs more memory than Start() has allocated: for a
+  // window.
   try {
     if (slot.bytes.size() < payload) slot.bytes.resize(payload);
   } catch (const std::bad_alloc&) {
@@ -162,7 +163,8 @@ Status CheckpointWriter::Save(const RunCursor& cursor, std::span<const BufferSou
   save->window = window;
   save->start = start;
   {
-    // One is free when less than two saves are pending: none is settled while a rank still writes.
+    // A slot is free if fewer than two saves are pending: none is settled while a rank still
+    // writes.
     const std::lock_guard lock(state_->mutex);
     save->slot = state_->slots[0].busy ? 1 : 0;
     state_->slots[save->slot].busy = true;
@@ -255,7 +257,7 @@ void CheckpointWriter::WarnWhenLate(PendingSave& save, std::span<const SaveRepor
                        others > 0 ? StrCat(" and of ", others, " more") : "", " does not answer"));
 }
 
-// Rank 0's clock counts.
+// Uses the clock of rank 0.
 GiveUp CheckpointWriter::WantsToGiveUp() const {
   const GiveUp asked = options_.give_up ? options_.give_up() : GiveUp::kNo;
   const bool limited = wait_began_ && options_.end_patience.count() > 0;
@@ -279,7 +281,7 @@ Status CheckpointWriter::StopWaiting(const PendingSave& save, GiveUp why) {
   return given_up_;
 }
 
-// The save failed on some ranks: each hands in its own result.
+// The save failed on some ranks: each contributes its own result.
 Status CheckpointWriter::Fail(const SavePtr& save) {
   Status own;
   {
@@ -315,7 +317,7 @@ Status CheckpointWriter::Settle(const SavePtr& save, Status status) {
           StrCat(status.message(), "; ", failed_in_row_, " saves failed in a row, this one last")};
 }
 
-// When the oldest is over, the next one may long be written.
+// When the oldest save is over, the next one may have been written long ago.
 Status CheckpointWriter::Poll() {
   for (std::size_t left = pending_.size() + 1; pending_.size() < left && pending();) {
     left = pending_.size();

@@ -1,8 +1,8 @@
 // Splits a command line into words and flags, strictly.
 //
 // In argv:        --name=value   --name value   --bool   --nobool   -name=value   -- (words follow)
-// In a flag file: one flag a line, as above; blank lines and lines that begin with # are skipped.
-// --flagfile=a,b reads files, also from within a flag file (at most 8 deep). The last value wins.
+// In a flag file: one flag per line, as above; blank lines and lines that begin with # are skipped.
+// --flagfile=a,b reads files, also from within a flag file (at most 8 levels). The last value wins.
 #pragma once
 
 #include <span>
@@ -26,15 +26,16 @@ struct FlagValue {
 };
 
 struct Arguments {
-  std::vector<FlagValue> flags;  // in the order of the command line, flag files in their place
+  // in the order of the command line, with flag files expanded in place
+  std::vector<FlagValue> flags;
   std::vector<std::string> words;
 };
 
-// Errors: kUsage with the offending text; kIo for a flag file that cannot be read.
+// kUsage with the offending text; kIo for a flag file that cannot be read.
 [[nodiscard]] Result<Arguments> SplitArguments(std::span<const char* const> args,
                                                std::span<const KnownFlag> known);
 
-// " (did you mean X?)" for the candidate nearest to `text`, or nothing when none is near.
+// " (did you mean X?)" for the candidate nearest to `text`; empty if none is near.
 [[nodiscard]] std::string Suggestion(std::string_view text,
                                      std::span<const std::string_view> candidates);
 

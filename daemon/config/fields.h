@@ -1,5 +1,5 @@
-// What follows from the description of a message in proto/ (its types, its defaults and the options
-// of proto/field.proto), by protobuf's reflection: checks, values from text, help.
+// Functions derived from the description of a message in proto/ (its types, defaults and the
+// options of proto/field.proto) by protobuf's reflection: checks, values from text, help.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +20,16 @@ namespace proto {
 class Field;
 }  // namespace proto
 
-// The options (proto/field.proto) that a field was declared with.
+// The options (proto/field.proto) of a field.
 [[nodiscard]] const proto::Field& FieldRule(const google::protobuf::FieldDescriptor& field);
 
 // kConfig with "field.path: what is wrong, found value" for the first field that is missing or out
-// of its range.
+// of range.
 [[nodiscard]] Status CheckFields(const google::protobuf::Message& message);
 
-// Sets the field at `path` ("model.layer[0].linear.out") to what `text` says, within its range.
-// Errors are kUsage: an unknown path (with the nearest one), a list element that is not there, a
-// field of another kind than the message has ("adamw" where it has "sgd"), a wrong value.
+// Sets the field at `path` ("model.layer[0].linear.out") to the value in `text`, within its range.
+// kUsage: an unknown path (with the nearest one), a list element that does not exist, a field of
+// another oneof case than the message has ("adamw" where it has "sgd"), an invalid value.
 enum class ListElement : std::uint8_t { kMustExist, kAny };  // kAny: only the value is checked
 [[nodiscard]] Status SetField(google::protobuf::Message& message, std::string_view path,
                               std::string_view text, ListElement element);
@@ -39,10 +39,10 @@ struct NamedField {
   std::string path;
   const google::protobuf::FieldDescriptor* field;
 };
-// All scalar fields and empty messages below `type`, in the order of their numbers.
+// All scalar fields and empty messages below `type`, ordered by number.
 [[nodiscard]] std::vector<NamedField> LeafFields(const google::protobuf::Descriptor& type);
 
-// "exact, floor, ceil or nearest", "at least 1"; empty where every value of the type is taken.
+// "exact, floor, ceil or nearest", "at least 1"; empty if every value of the type is valid.
 [[nodiscard]] std::string RangeText(const google::protobuf::FieldDescriptor& field);
 // Empty when the field has none.
 [[nodiscard]] std::string DefaultText(const google::protobuf::FieldDescriptor& field);

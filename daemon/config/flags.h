@@ -1,6 +1,6 @@
-// The command line as plain values. `gaccd <verb> [--flag=value ...]`; dashes and underscores in
-// flag names are equal. The flags come from proto/flags.proto and from the fields of
-// proto/job.proto that have one. gflags only passes on the flags of glog.
+// The parsed command line: `gaccd <verb> [--flag=value ...]`; dashes and underscores in flag names
+// are equal. The flags are defined by proto/flags.proto and by the fields of proto/job.proto that
+// have one. gflags is only used to pass on the flags of glog.
 #pragma once
 
 #include <cstdint>
@@ -17,42 +17,42 @@
 
 namespace gaccd {
 
-// `gaccd help`, `help VERB`; `help job`: the fields of the job; `help man`: gaccd.1 for man;
-// `help bash`: the completion for bash.
+// Pages of `gaccd help`: `help`, `help VERB`; `help job`: the fields of the job; `help man`:
+// gaccd.1 for man; `help bash`: the completion for bash.
 enum class HelpPage : std::uint8_t { kVerb, kJob, kManual, kBash };
 
-// "batch.micro" is to be "32"; `given`: "--micro-batch=32", for messages.
+// Sets "batch.micro" to "32"; given: "--micro-batch=32", for messages.
 struct JobField {
   std::string path;
   std::string value;
   std::string given;
 };
 
-// Values of one field of the job, each for a run of its own.
+// Several values of one job field, each for a separate run.
 struct SweptField {
   std::string path;
   std::vector<std::string> values;  // at least two
 };
 
-// Those of proto/flags.proto, by its names (flags_spec.h is generated from it), and the flags
-// outside of it.
+// The flags of proto/flags.proto (flags_spec.h is generated from it), and others.
 struct Flags : FlagsSpec {
   Verb verb = Verb::kPlan;
-  std::optional<Verb> help_topic;  // of `gaccd help train` and `gaccd train --help`
+  std::optional<Verb> help_topic;  // for `gaccd help train` and `gaccd train --help`
   HelpPage help_page = HelpPage::kVerb;
 
-  // The values of --set, --epochs, --device and so on, which override the job, in their order.
+  // The values of --set, --epochs, --device and so on, which override the job, in order.
   std::vector<JobField> job_fields;
-  // --micro-batch=auto, or --set batch.micro=auto: the memory decides. Then job_fields have no
+  // --micro-batch=auto, or --set batch.micro=auto: chosen by memory. job_fields then do not contain
   // batch.micro.
   bool micro_batch_auto = false;
   std::vector<std::string> words;  // of `gaccd ckpt ls PATH`: "ls", PATH
   std::vector<SweptField> sweep;   // of submit --array: each --set with several values
-  // Of submit: the flags for `gaccd train`, but for the job, the run folder and what is swept.
+  // For submit: the flags for `gaccd train`, without the job, the run folder and swept fields.
   std::vector<std::string> train_arguments;
 };
 
-// Of flags that are empty when they were not given, to distinguish a default from a request.
+// Values of flags that were not given, which are stored as empty to distinguish defaults from
+// requests.
 inline constexpr std::int64_t kDefaultNodes = 1;
 inline constexpr std::int64_t kDefaultGpusPerNode = 8;
 inline constexpr std::int64_t kDefaultSaveSeconds = 600;
@@ -60,9 +60,9 @@ inline constexpr std::int64_t kDefaultSaveSeconds = 600;
 // Whether a flag sets this field of the job.
 [[nodiscard]] bool SetsJobField(const Flags& flags, std::string_view path);
 
-// `args` are the arguments after the program's name. Errors are kUsage (kIo for a flag file that
-// cannot be read) and quote the argument; those from a flag file begin with file:line. Not
-// thread-safe: gflags keeps the values of glog.
+// args: the arguments after the program's name. kUsage (kIo for a flag file that cannot be read),
+// quoting the argument; errors in a flag file begin with file:line. Not thread-safe: gflags keeps
+// the values of glog.
 [[nodiscard]] Result<Flags> ParseFlags(std::span<const char* const> args,
                                        const Environment& environment);
 [[nodiscard]] Result<Flags> ParseFlags(int argc, const char* const* argv);

@@ -1,5 +1,4 @@
-// The table of all flags, from proto/flags.proto and the flags that proto/job.proto gives its
-// fields.
+// The table of all flags, from proto/flags.proto and the fields of proto/job.proto with a flag.
 #pragma once
 
 #include <string>
@@ -21,14 +20,14 @@ struct FlagRow {
 
   [[nodiscard]] bool is_bool() const;
   [[nodiscard]] bool IsListedFor(Verb verb) const;  // in its help
-  [[nodiscard]] bool IsOf(Verb verb) const;         // also those that VerbArguments adds
+  [[nodiscard]] bool IsOf(Verb verb) const;         // also those added by VerbArguments
 };
 // In the order of the two files. Thread-safe.
 [[nodiscard]] const std::vector<FlagRow>& FlagTable();
-// nullptr: there is none.
+// nullptr: not found.
 [[nodiscard]] const FlagRow* FindFlag(std::string_view name);
 
-// "name: value" of every flag on which ranks must agree, as text proto.
+// "name: value" for every flag that must be equal on all ranks, as text proto.
 [[nodiscard]] std::string SharedFlagsText(const Flags& flags);
 
 }  // namespace gaccd

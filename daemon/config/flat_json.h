@@ -34,7 +34,7 @@ namespace gaccd {
 // Writes one object, key by key: JsonObject out; out("step", 3); out.Take().
 class JsonObject {
  public:
-  // REQUIRES: `key` needs no escape, here and below.
+  // REQUIRES: `key` needs no escaping, here and below.
   void operator()(std::string_view key, bool value) { Raw(key, value ? "true" : "false"); }
   void operator()(std::string_view key, int value) { (*this)(key, std::int64_t{value}); }
   void operator()(std::string_view key, std::int64_t value);
@@ -49,26 +49,26 @@ class JsonObject {
     if (value) (*this)(key, *value);
   }
   void operator()(std::string_view key, std::span<const std::int64_t> values);
-  // Left out when it is empty, and cut: at most `limit` bytes, and 2 * limit once escaped.
+  // Omitted if empty, truncated to `limit` bytes, which become at most 2 * limit when escaped.
   void Text(std::string_view key, std::string_view value, std::size_t limit);
-  // Left out when it is 0.
+  // Omitted if 0.
   void NotZero(std::string_view key, std::int64_t value) {
     if (value != 0) (*this)(key, value);
   }
-  // "3,7"; left out when it is empty, and cut as Text().
+  // "3,7"; omitted if empty, truncated like Text().
   void List(std::string_view key, const std::vector<int>& values, std::size_t limit);
-  // What follows from other members, and is not read back.
+  // A value computed from other members; not read back.
   void Computed(std::string_view key, const auto& value) { (*this)(key, value); }
-  // Members that are written only where `condition` is true; they are read in any case.
+  // Members that are only written if `condition` is true; they are always read.
   void When(bool condition, const auto& visit) {
     if (condition) visit();
   }
-  // The members of `group`, where there is one. Of a line that is read: where it has `key`.
+  // The members of `group`, if set. When reading: set if the line has `key`.
   template <typename T>
   void Group(std::string_view /*key*/, const std::optional<T>& group, const auto& visit) {
     if (group) visit(*group);
   }
-  // Of a line that is read: where it has one of the keys.
+  // When reading: set if the line has one of the keys.
   template <typename T>
   void Group(std::initializer_list<std::string_view> /*keys*/, const std::optional<T>& group,
              const auto& visit) {
@@ -76,7 +76,7 @@ class JsonObject {
   }
 
   [[nodiscard]] std::string Take() { return std::move(text_ += '}'); }
-  // With a newline at its end.
+  // With a trailing newline.
   [[nodiscard]] std::string TakeLine() { return Take() + "\n"; }
 
  private:
@@ -86,8 +86,8 @@ class JsonObject {
   std::string text_ = "{";
 };
 
-// Reads members of an object. One that is missing or null keeps the value it has, but a double that
-// is null becomes NaN; one of another type keeps it, too.
+// Reads members of an object. A missing or null member keeps its value, except that a null double
+// becomes NaN; a member of another type keeps it, too.
 class JsonFields {
  public:
   // `object` must outlive it.
@@ -112,7 +112,7 @@ class JsonFields {
     (*this)(key, value);
   }
   void NotZero(std::string_view key, std::integral auto& value) { (*this)(key, value); }
-  // As many as are whole: the text may be cut.
+  // Reads the complete elements: the text may be truncated.
   void List(std::string_view key, std::vector<int>& values, std::size_t limit);
   void Computed(std::string_view /*key*/, const auto& /*value*/) {}
   void When(bool /*condition*/, const auto& visit) { visit(); }
@@ -127,8 +127,8 @@ class JsonFields {
     if (std::ranges::any_of(keys, has)) visit(group.emplace());
   }
 
-  // Of the last of these members that is missing, null or of another type: what it should have
-  // been. Empty: all of them are set. To be asked after them.
+  // The expected type of the last of these members that is missing, null or of another type. Empty:
+  // all were set. Call after reading them.
   [[nodiscard]] std::string ProblemOf(std::span<const std::string_view> keys) const;
 
  private:
@@ -151,12 +151,11 @@ class JsonFields {
   }
 
   const Json& object_;
-  std::vector<std::pair<std::string, std::string_view>> problems_;  // what was expected, by key
+  std::vector<std::pair<std::string, std::string_view>> problems_;  // expected types, by key
 };
 
-// {"mode":"exact","nodes":30}: keys are field names, in the order of the field numbers; unset
-// fields are left out. REQUIRES: scalar fields only; a message or repeated field is printed as
-// null.
+// {"mode":"exact","nodes":30}: keys are field names, ordered by field number; unset fields are
+// omitted. REQUIRES: scalar fields only; a message or repeated field is printed as null.
 void AppendFields(const google::protobuf::Message& message, JsonObject& out);
 [[nodiscard]] std::string FlatJson(const google::protobuf::Message& message);
 

@@ -1,5 +1,5 @@
-// Every flag and every field of the job with its explanation, from the tables in proto/: what the
-// help, the manual page and the completion of the shell are made from.
+// Every flag and every job field with its explanation, from the tables in proto/: the source of
+// help, manual page and shell completion.
 #pragma once
 
 #include <string>

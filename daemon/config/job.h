@@ -1,6 +1,6 @@
-// The job as the daemon sees it: plain values, already checked. Made from job text and flags by
-// job_text.h. Its structs are made from proto/job.proto, where the meaning, the range and the
-// default of every field are in <build>/daemon/config/job_spec.h, by make_structs.cc.
+// The job as plain, validated values. Made from job text and flags by job_text.h. Its structs are
+// generated from proto/job.proto by make_structs.cc, with meaning, range and default of every
+// field, in <build>/daemon/config/job_spec.h.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 namespace gaccd {
 
 struct Job : JobSpec {
-  std::string folder;  // of the job file, for relative paths; empty: none
+  std::string folder;  // folder of the job file, for relative paths; empty: none
 
-  // Which of these the job text gives; the others have their default.
+  // Which of these fields are set in the job text; the others have their defaults.
   struct Given {
     bool micro = false;
     bool rounding = false;
@@ -24,7 +24,7 @@ struct Job : JobSpec {
 enum class LossKind : std::uint8_t { kSoftmaxCrossEntropy, kMeanSquaredError, kContrastive };
 [[nodiscard]] LossKind KindOf(const LossSpec& loss);
 
-// How exactly the ranks compute.
+// The numerical precision of all ranks.
 struct Numerics {
   Precision precision = Precision::kF32;
   bool tf32 = false;

@@ -1,5 +1,5 @@
-// JobChanges: what a job has otherwise than the one that was saved, by what that means for a run
-// that resumes: `resume` of each field of proto/job.proto.
+// JobChanges: differences between a job and the saved one, by their meaning for a run that resumes:
+// the option `resume` of each field in proto/job.proto.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace gaccd {
 
-// For people: "optimizer.lr: 0.1 -> 0.05; epochs: 2 -> 4". Empty: nothing.
+// Text for users: "optimizer.lr: 0.1 -> 0.05; epochs: 2 -> 4". Empty: no differences.
 struct JobChanges {
-  std::string other_run;  // of fields that are SAME
-  std::string reported;   // of fields that are REPORTED
+  std::string other_run;  // differences of fields that are SAME
+  std::string reported;   // differences of fields that are REPORTED
 };
 
-// Paths that name the same file are equal, as are class names where `was` has none.
+// Paths of the same file are equal, as are class names if `was` has none.
 [[nodiscard]] JobChanges CompareJobs(Job was, const Job& now);
 
 }  // namespace gaccd

@@ -227,12 +227,12 @@ Status CheckVit(const VitSpec& vit) {
 
 // A field that has no effect together with another one is a mistake.
 Status CheckResnet(const ResnetSpec& resnet) {
-  constexpr std::size_t kMostStages = 8;
+  constexpr std::size_t kMaxStages = 8;
   const std::int64_t depth = resnet.depth;
   const std::size_t stages = resnet.blocks.size();
-  if (stages > kMostStages) {
+  if (stages > kMaxStages) {
     return Bad(
-        StrCat("model.resnet.blocks: expected at most ", kMostStages, " stages, found ", stages));
+        StrCat("model.resnet.blocks: expected at most ", kMaxStages, " stages, found ", stages));
   }
   if (stages == 0 && depth != 18 && depth != 34 && depth != 50) {
     return Bad(StrCat("model.resnet.depth: expected 18, 34 or 50, or blocks, found ", depth));
@@ -387,7 +387,7 @@ Status CheckPipeline(const Job& job) {
   }
   if (job.noise_scale_every > 0) {
     return Bad(
-        StrCat("noise_scale_every: does not go with a pipeline, in which no rank has the "
+        StrCat("noise_scale_every: is not supported in a pipeline, in which no rank has the "
                "whole gradient of its samples: expected 0, found ",
                job.noise_scale_every));
   }

@@ -1,4 +1,4 @@
-// What one field of a job alone cannot show: whether its parts are compatible.
+// Checks that involve several fields of a job: whether its parts are compatible.
 #pragma once
 
 #include <string_view>
@@ -9,15 +9,14 @@
 
 namespace gaccd {
 
-// kConfig: layers and an architecture, or neither; there is neither without a job text.
+// kConfig unless the model has either layers or an architecture; without a job text it has neither.
 [[nodiscard]] Status CheckOneArchitecture(const ModelSpec& model);
 
-// kConfig with the field, the expected and the found value. Targets are not asked of a job to
-// predict.
+// kConfig with the field, the expected and the actual value. For predict, targets are not required.
 [[nodiscard]] Status CheckWholeJob(const Job& job, Verb verb);
 
-// kConfig when the job wants numerics that CPUs do not have: TF32, fp16. why_cpu: "device is cpu".
-// ParseJobText and OverlayFlags call it for device cpu; with device auto it is known later.
+// kConfig if the job uses numerics that CPUs do not support: TF32, fp16. why_cpu: "device is cpu".
+// ParseJobText and OverlayFlags call it for device cpu; with device auto the device is known later.
 [[nodiscard]] Status CheckNumericsOfCpu(const Numerics& numerics, std::string_view why_cpu);
 
 }  // namespace gaccd

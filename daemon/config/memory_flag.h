@@ -1,5 +1,5 @@
-// --memory: what a rank may hold, "80GB", "512 MiB", "1.5GB": a number above 0 with one of B, kB,
-// MB, GB, TB (powers of 1000) and KiB, MiB, GiB, TiB (of 1024). Without a unit it is refused.
+// --memory: the memory of a rank, "80GB", "512 MiB", "1.5GB": a number above 0 with a unit: B, kB,
+// MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024). The unit is required.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace gaccd {
 
-// Bytes, rounded down, at least 1. kUsage, with the text, for all that is none, or does not fit 63
+// Bytes, rounded down, at least 1. kUsage, with the text, if it is invalid or does not fit into 63
 // bits.
 [[nodiscard]] Result<std::int64_t> ParseMemory(std::string_view text);
 

@@ -1,5 +1,5 @@
-// What a job's metrics are called, and how their values compare: one table, which every metric of
-// proto/job.proto must have a line in.
+// Names of a job's metrics, and how their values compare: one table with a row for every metric in
+// proto/job.proto.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace gaccd {
 
-// Which of two values is the better one.
+// Whether smaller or larger values are better.
 enum class Better : std::uint8_t { kSmaller, kLarger };
 [[nodiscard]] constexpr bool IsBetter(Better better, double value, double than) {
   return better == Better::kSmaller ? value < than : value > than;
@@ -25,16 +25,16 @@ struct MetricKind {
   MetricKind(std::string name_in, Better better_in, MetricInput input_in)
       : name(std::move(name_in)), better(better_in), input(input_in) {}
 
-  std::string name;  // in events and logs, and of evaluation.metric: "accuracy", "top_5"
+  std::string name;  // name in events and logs, and in evaluation.metric: "accuracy", "top_5"
   Better better;
   MetricInput input;
 };
 
 [[nodiscard]] MetricKind DescribeMetric(const MetricSpec& spec);
-// One of each kind, with the defaults of its fields, in the order of proto/job.proto.
+// One metric of each kind, with default fields, in the order of proto/job.proto.
 [[nodiscard]] std::vector<MetricSpec> AllMetrics();
 
-// The loss of an evaluation, which is measured in any case.
+// The loss of an evaluation, which is always computed.
 inline constexpr std::string_view kLossName = "loss";
 
 }  // namespace gaccd

@@ -1,4 +1,4 @@
-// `gaccd plan`: everything it prints. Reads at most the job file; touches nothing else.
+// `gaccd plan`: its whole output. Reads at most the job file; has no side effects.
 #pragma once
 
 #include <functional>
@@ -12,13 +12,13 @@
 namespace gaccd {
 
 struct PlanOutput {
-  std::string text;  // in the asked format; ends with a newline
-  Status verdict;    // kConfig when --strict was given and a plan is not exact
-  Job job;           // with what the flags say
+  std::string text;  // in the requested format; ends with a newline
+  Status verdict;    // kConfig if --strict was given and a plan is not exact
+  Job job;           // including the flags
   Plan plan;
 };
 
-// Chooses for --micro-batch=auto. `whole`: the plan in one micro-step.
+// Chooses the plan for --micro-batch=auto. whole: the plan with one micro-step.
 using PlanChooser = std::function<Result<Plan>(const Job& job, const Plan& whole)>;
 
 // choose: null leaves --micro-batch=auto at one micro-step. Errors: those of LoadJob, OverlayFlags,
@@ -26,12 +26,12 @@ using PlanChooser = std::function<Result<Plan>(const Job& job, const Plan& whole
 [[nodiscard]] Result<PlanOutput> MakePlanOutput(const Flags& flags,
                                                 const PlanChooser& choose = nullptr);
 
-// The plan of --micro-batch: as it is, or of auto the one in one micro-step. kConfig for flags that
-// do not go with a pipeline.
+// The plan for --micro-batch: unchanged, or for auto with one micro-step. kConfig for flags that
+// pipelines do not support.
 [[nodiscard]] Result<Plan> PlanBeforeChoice(const PlanRequest& request, const Flags& flags);
 
-// --strict: kConfig with both batches unless the plan, or that of every stage of a target schedule,
-// is exact.
+// --strict: kConfig with both batches unless the plan, or the plan of every stage of a target
+// schedule, is exact.
 [[nodiscard]] Status RequireExact(const BatchSpec& batch, const Plan& plan);
 
 }  // namespace gaccd

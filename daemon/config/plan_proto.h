@@ -13,15 +13,15 @@ namespace proto {
 class Plan;
 }
 
-// Sets every field of `message`; those of speeds where the ranks have different ones, those of the
-// memory where it decided.
+// Sets every field of `message`; those of speeds if the ranks have different ones, those of memory
+// if it determined the micro-batch.
 void FillPlanProto(const Plan& plan, proto::Plan& message);
 
 // One flat line of JSON with exactly the keys of proto/plan.proto in their order; no line break.
 [[nodiscard]] std::string PlanJson(const Plan& plan);
 
-// A line for each rank: rank, first (Plan::Offset), samples, micro_batches (sizes). kUsage where
-// that are more than kMaxRankMicroBatches sizes.
+// One line per rank: rank, first (Plan::Offset), samples, micro_batches (sizes). kUsage if there
+// are more than kMaxRankMicroBatches sizes.
 inline constexpr std::int64_t kMaxRankMicroBatches = std::int64_t{1} << 24;
 [[nodiscard]] Result<std::string> RanksJson(const Plan& plan);
 

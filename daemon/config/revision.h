@@ -1,5 +1,5 @@
-// What the build knows about itself. revision.cmake writes the definitions at every build, so that
-// the version a program prints is its own.
+// Versions of this build. revision.cmake writes the definitions at every build, so they are
+// current.
 #pragma once
 
 namespace gaccd {

@@ -111,9 +111,9 @@ Result<std::vector<double>> SpeedsOfNodes(const SpeedFlag& flag, std::int64_t no
                          flag.hosts.size()));
   }
   // Checked before it is allocated: neither count has a limit here.
-  constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
-  if (nodes > kMostRanks / ranks_per_node) {
-    return Status(ErrorKind::kConfig, StrCat("--speed: expected at most ", kMostRanks,
+  constexpr std::int64_t kMaxRanks = std::int64_t{1} << 24;
+  if (nodes > kMaxRanks / ranks_per_node) {
+    return Status(ErrorKind::kConfig, StrCat("--speed: expected at most ", kMaxRanks,
                                              " ranks, found ", nodes, " nodes x ", ranks_per_node));
   }
   for (const HostSpeed& one : flag.hosts) {

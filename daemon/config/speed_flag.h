@@ -1,9 +1,9 @@
-// --speed: how fast the hosts of a run are, as its user says, or "measured".
+// --speed: relative speeds of the hosts of a run, or "measured".
 //   list = item {"," item}     item = HOSTS ":" speed     HOSTS: ExpandHostlist(), without commas
 //                              outside of brackets
-// "n[1-20]:1,n[21-30]:0.6". A speed is relative: what a rank computes in the time in which a rank
-// of speed 1 computes one sample. All ranks of a host have its speed; those of a host that is not
-// named have 1.
+// "n[1-20]:1,n[21-30]:0.6". A speed is the number of samples that a rank computes in the time in
+// which a rank of speed 1 computes one. All ranks of a host have its speed; hosts that are not
+// listed have speed 1.
 #pragma once
 
 #include <cstdint>
@@ -22,23 +22,22 @@ struct HostSpeed {
 };
 
 struct SpeedFlag {
-  bool measured = false;         // then no hosts
+  bool measured = false;         // if true, hosts is empty
   std::vector<HostSpeed> hosts;  // in the order of the list
 };
 
-// kUsage, with the item: hosts without a speed, a speed that is no number from kLeastSpeed to
-// kMostSpeed, a host list that cannot be read, a host twice.
+// kUsage, with the item: hosts without a speed, a speed that is not a number from kMinSpeed to
+// kMaxSpeed, an invalid host list, a duplicate host.
 [[nodiscard]] Result<SpeedFlag> ParseSpeedFlag(std::string_view text);
 
-// Of every rank, where host_of[rank] is the name of its host. A name without a domain, on either
-// side, is that of the one host that has it before its first dot. Empty where the flag is
-// "measured". kConfig for a host of the flag that no rank runs on, that comes twice, or whose name
-// several hosts have.
+// The speed of every rank; host_of[rank] is its host. Names match if one has a domain and the other
+// is its part before the first dot, if only one host has that. Empty if the flag is "measured".
+// kConfig for a host of the flag without ranks, a duplicate host, or an ambiguous name.
 [[nodiscard]] Result<std::vector<double>> SpeedsOfRanks(const SpeedFlag& flag,
                                                         std::span<const std::string> host_of);
 
-// Where the hosts are not known yet: those of the flag are the first nodes, in its order. kConfig
-// when they are more than `nodes`.
+// If hosts are not known yet: those of the flag are the first nodes, in order. kConfig if there are
+// more than `nodes`.
 [[nodiscard]] Result<std::vector<double>> SpeedsOfNodes(const SpeedFlag& flag, std::int64_t nodes,
                                                         std::int64_t ranks_per_node);
 

@@ -1,4 +1,4 @@
-// How people write the name of an enumerator of proto/.
+// The spelling of enumerators of proto/ for users.
 #pragma once
 
 #include <string>

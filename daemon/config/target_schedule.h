@@ -1,4 +1,4 @@
-// batch.target_schedule: the targets of its stages, and their plans for people and programs.
+// batch.target_schedule: the targets of its stages, and text and JSON of their plans.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +10,24 @@
 
 namespace gaccd {
 
-// kConfig: given together with batch.target, a first stage that does not begin at 0, one with
-// neither or both of at_update and at_samples, or one that does not begin after the last one with
-// the same of them. Whether stages with different ones are in order depends on the data:
-// UpdateSchedule::Make().
+// kConfig: batch.target is set too, the first stage does not begin at 0, a stage has neither or
+// both of at_update and at_samples, or does not begin after the previous one with the same field.
+// Whether stages with different fields are in order depends on the data: UpdateSchedule::Make().
 Status CheckTargetSchedule(const BatchSpec& batch);
 
 // batch.target, or that of the first stage. kUsage: there is none.
 Result<std::int64_t> FirstTarget(const BatchSpec& batch);
-// The largest one: it decides the memory.
+// The largest target, which determines the memory.
 Result<std::int64_t> LargestTarget(const BatchSpec& batch);
 
-// `plan` with the target of the first stage, and with what it needs of the memory.
+// `plan` with the target of the first stage, and its memory need.
 Result<Plan> FirstPlan(const BatchSpec& batch, const Plan& plan);
 
-// A line for each stage: where it begins, target, effective batch, micro-steps, factor of the
-// learning rate, ranks by load. Ends with a newline; empty without a schedule.
+// One line per stage: its begin, target, effective batch, micro-steps, learning-rate factor, ranks
+// by load. Ends with a newline; empty without a schedule.
 Result<std::string> StagesText(const BatchSpec& batch, const Plan& plan);
-// PlanJson() of each stage with `stage` and where it begins, each with a newline, and with `ranks`
-// followed by its RanksJson(). Without a schedule that of the plan alone.
+// PlanJson() of each stage with `stage` and its begin, each with a newline, and if `ranks`,
+// followed by its RanksJson(). Without a schedule only that of the plan.
 Result<std::string> StagesJson(const BatchSpec& batch, const Plan& plan, bool ranks);
 
 }  // namespace gaccd

@@ -1,5 +1,5 @@
-// The verbs in one table, from which parsing, help, the manual page and the completion for bash
-// follow. What each runs: daemon/verbs/verbs.cc.
+// The table of verbs, from which parsing, help, the manual page and the bash completion are
+// derived. daemon/verbs/verbs.cc runs them.
 #pragma once
 
 #include <cstddef>
@@ -38,14 +38,14 @@ enum class Verb : std::uint8_t {
   kVersion  // the last
 };
 
-// What a verb takes. A flag says itself which verbs take it (`verbs` in proto/field.proto).
+// Arguments of a verb. A flag declares the verbs that accept it (`verbs` in proto/field.proto).
 struct VerbArguments {
-  std::size_t words = 0;          // at most; arguments without dashes
-  std::string_view actions;       // what the first word can be, "ls verify"; empty: anything
-  std::string_view json_actions;  // those with a format other than the first; empty: all
+  std::size_t words = 0;          // maximum number of arguments without dashes
+  std::string_view actions;       // valid first words, "ls verify"; empty: anything
+  std::string_view json_actions;  // those that support other formats than the first; empty: all
   OutputFormat first_format = OutputFormat::kText;
   OutputFormat last_format = OutputFormat::kText;
-  bool flags_of_train = false;  // in addition to its own, for the command line of a training
+  bool flags_of_train = false;  // besides its own flags, for the command line of a training
 };
 
 struct VerbRow {
@@ -53,13 +53,13 @@ struct VerbRow {
   std::string_view name;
   std::string_view summary;
   VerbArguments takes;
-  std::string_view usage;  // after "gaccd name"; the flags follow from proto/
+  std::string_view usage;  // after "gaccd name"; the flags are added from proto/
 };
 [[nodiscard]] std::span<const VerbRow> VerbTable();  // in the order of Verb
 [[nodiscard]] const VerbRow& GetVerbRow(Verb verb);
 [[nodiscard]] inline std::string_view Name(Verb verb) { return GetVerbRow(verb).name; }
 
-// Whether a table has one row for every verb, in the order of Verb, so that it can be indexed.
+// Whether a table has one row per verb, in the order of Verb, so that it can be indexed.
 template <typename Rows>
 consteval bool HasEveryVerb(const Rows& rows) {
   std::size_t next = 0;
@@ -69,15 +69,14 @@ consteval bool HasEveryVerb(const Rows& rows) {
   return next == static_cast<std::size_t>(Verb::kVersion) + 1;
 }
 
-// Whether a word is in a list of words with blanks between them.
+// Whether `word` is in a list of words separated by blanks.
 [[nodiscard]] bool HasWord(std::string_view list, std::string_view word);
 
-// kUsage with the verbs there are.
+// kUsage with the list of verbs.
 [[nodiscard]] Result<Verb> ParseVerb(std::string_view word);
 
-// The verb when only flags are given: inside a SLURM step (SLURM_STEP_ID and SLURM_PROCID) or under
-// mpirun (OMPI_COMM_WORLD_SIZE) train, elsewhere plan. Without any argument it is help where this
-// is plan.
+// The verb if only flags are given: train inside a SLURM step (SLURM_STEP_ID and SLURM_PROCID) or
+// under mpirun (OMPI_COMM_WORLD_SIZE), otherwise plan. Without any arguments, help instead of plan.
 [[nodiscard]] Verb DefaultVerb(const Environment& environment);
 
 inline constexpr std::size_t kMaxReportedRuns = 32;

@@ -32,8 +32,9 @@ Result<HostBuffer> HostBuffer::Allocate(std::size_t bytes, const char* what) {
 void UnmapMemory::operator()(std::byte* data) const { munmap(data, bytes); }
 
 Result<std::int64_t> ResidentBytes() {
-  // What loading has freed, the allocator still holds: it would count now and be used again later.
-#ifndef GACCD_SANITIZED  // whose allocator is not the one that this would look at
+  // The allocator still holds memory freed after loading, which would count now and be reused
+  // later.
+#ifndef GACCD_SANITIZED  // sanitizers have a different allocator
   malloc_trim(0);
 #endif
   std::ifstream rollup("/proc/self/smaps_rollup");
@@ -54,7 +55,7 @@ Result<std::int64_t> ResidentBytes() {
 std::int64_t ResidentBytesOf(std::span<const std::byte> memory) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   std::vector<unsigned char> resident((memory.size() + page - 1) / page);
-  // mincore() only reads, but asks for a pointer to what is not const.
+  // mincore() only reads, but takes a non-const pointer.
   if (mincore(const_cast<std::byte*>(memory.data()), memory.size(), resident.data()) != 0) return 0;
   return static_cast<std::int64_t>(page) *
          std::ranges::count_if(resident, [](unsigned char flags) { return (flags & 1) != 0; });

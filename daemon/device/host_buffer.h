@@ -1,4 +1,4 @@
-// HostBuffer: page-aligned memory from the operating system, zeroed, counted in bytes.
+// HostBuffer: page-aligned, zeroed memory from the operating system.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,12 @@ struct UnmapMemory {
   void operator()(std::byte* data) const;
 };
 
-// Owns its memory; movable. Large buffers ask for huge pages, which halve the page-table misses of
+// Owns its memory; movable. Large buffers request huge pages, which halve the page-table misses of
 // the flat parameter buffers.
 class HostBuffer {
  public:
   HostBuffer() = default;
-  // NoMemory() when the system has none left; `what` names the buffer in the message.
+  // NoMemory() if the system has none left; `what` names the buffer in the message.
   static Result<HostBuffer> Allocate(std::size_t bytes, const char* what);
 
   [[nodiscard]] std::byte* data() const { return data_.get(); }
@@ -30,14 +30,13 @@ class HostBuffer {
   std::unique_ptr<std::byte, UnmapMemory> data_;
 };
 
-// Bytes of physical memory that this process holds and that cannot be read again from a file: not
-// the pages of programs, libraries and mapped data sets. Memory shared by several processes counts
-// in proportion (Pss). Freed memory is returned to the system first. kOs when the kernel does not
-// tell.
+// Bytes of physical memory of this process that cannot be reloaded from a file: without pages of
+// programs, libraries and mapped data sets. Memory shared by several processes counts
+// proportionally (Pss). Returns freed memory to the system first. kOs if the kernel does not
+// provide it.
 Result<std::int64_t> ResidentBytes();
 
-// Bytes of the pages of `memory` that are in physical memory: an estimate, as the system counts.
-// memory: begins at a page.
+// Bytes of `memory`, which begins at a page, that are in physical memory: an estimate.
 std::int64_t ResidentBytesOf(std::span<const std::byte> memory);
 
 }  // namespace gaccd

@@ -1,10 +1,10 @@
-// Backend: what an Engine needs of a device: memory, micro-steps, a sum over the ranks, an
-// optimiser step. The engine checks its arguments and the order of the calls, and knows what they
-// mean.
+// Backend: the device operations that an Engine needs: memory, micro-steps, a sum over the ranks,
+// an optimiser step. The Engine checks its arguments and the order of the calls; a Backend does
+// not.
 //
-// A CPU has done what a call says when it returns. A GPU only enqueues it, where nothing else is
-// said, and obeys the UpdateControl in its memory. Used by one thread. After an error only what
-// reads may be called.
+// On a CPU a call has finished its work when it returns. On a GPU a call enqueues its work, unless
+// its comment says that it waits, and the kernels follow the UpdateControl in GPU memory. Used by
+// one thread. After an error only functions that read may be called.
 #pragma once
 
 #include <cstddef>
@@ -24,18 +24,20 @@
 
 namespace gaccd {
 
-// Where an update is exchanged with the backend, which owns the memory.
+// The memory through which the engine and the backend exchange the inputs and results of one
+// update. Owned by the backend.
 struct UpdateSlot {
   std::size_t index = 0;  // below Backend::kSlots
-  // The engine writes `inputs` before Begin(), and reads the rest when the update is Finished().
+  // The engine writes `inputs` before Begin(), and reads the other fields once Finished() is true.
   UpdateControl* page = nullptr;
-  std::span<double> control_words;  // after it; written before Reduce(), summed when Finished()
+  // follow `page` in memory; written before Reduce(), summed when Finished()
+  std::span<double> control_words;
 };
 
-// The moments of an update, in this order.
+// Points in time of an update, in this order.
 enum class UpdateMark : std::uint8_t { kBegin, kComputed, kReduced, kEnd };
 
-// After a step: parameters[element] <= most.
+// Applied after a step: parameters[element] <= most.
 struct ParameterLimit {
   std::int64_t element = 0;
   float most = 0;
@@ -51,95 +53,102 @@ class Backend {
 
   [[nodiscard]] virtual std::string_view device() const = 0;  // "cpu", "cuda"
   [[nodiscard]] virtual EngineMemory memory() const = 0;      // planned
-  // memory() of a backend with other sizes, where contrastive losses have more on the host.
+  // memory() of a backend with other sizes. With a contrastive loss an engine needs more host
+  // memory than this (Engine::PlanMemory()).
   virtual Result<EngineMemory> PlanMemory(const ReplicaOptions& sizes);
-  // Bytes that are free on the device now; 0 on a CPU, whose memory belongs to all processes.
+  // Free bytes on the device now; 0 on a CPU, whose memory is shared by all processes.
   virtual Result<std::int64_t> FreeDeviceBytes() { return 0; }
-  // Every call has done its work when it returns.
+  // Whether every call has finished its work when it returns.
   [[nodiscard]] virtual bool immediate() const = 0;
-  [[nodiscard]] virtual int held_batches() const = 0;            // as of Engine
-  virtual Result<std::byte*> HostMemory(std::size_t bytes) = 0;  // as of Engine
-  // Before the destructor: waits for the device. false: it may work on this memory for ever, so the
-  // destructor must not be called.
+  [[nodiscard]] virtual int held_batches() const = 0;            // see Engine
+  virtual Result<std::byte*> HostMemory(std::size_t bytes) = 0;  // see Engine
+  // Call before the destructor: waits for the device. false: the device may still use this memory,
+  // so the destructor must not be called.
   virtual bool Finish() { return true; }
 
-  // The buffers; `what` names the copy in errors. These wait for the device. A sharded optimiser's
-  // state is whole here, too: CopyOut() of it is collective, and so is that of reduced gradients.
+  // Copies between the host and a buffer; `what` names the copy in errors. Both wait for the
+  // device. The state of a sharded optimiser is addressed as a whole: CopyOut() of it is
+  // collective, as is CopyOut() of reduced gradients.
   virtual Status CopyIn(std::string_view what, EngineBuffer to, std::span<const float> from) = 0;
   virtual Status CopyOut(std::string_view what, EngineBuffer from, std::int64_t first,
                          std::span<float> to) = 0;
-  // The parameters where the host can reach them, else nothing.
+  // The parameters, if the host can access them; otherwise empty.
   [[nodiscard]] virtual std::span<float> host_parameters() { return {}; }
-  // After the parameters were set: copies of them in another form are made anew.
+  // Call after the parameters were set: updates copies of them in other formats.
   virtual Status ParametersChanged() = 0;
-  virtual Status ExchangeAverages() = 0;  // as of Engine
-  // Optimiser steps done, with those enqueued.
+  virtual Status ExchangeAverages() = 0;  // see Engine
+  // Optimiser steps done, including enqueued ones.
   [[nodiscard]] virtual std::int64_t updates() const = 0;
   virtual void set_updates(std::int64_t updates) = 0;
 
-  // The same ones at every call.
+  // Returns the same slot for the same index at every call.
   [[nodiscard]] virtual UpdateSlot Slot(std::size_t index) = 0;
-  // Sets kBegin, completes the inputs with the optimiser's, SetInputs(). lr: of this update.
+  // Records kBegin, adds the optimiser's inputs to the page and calls SetInputs(). lr: learning
+  // rate of this update.
   virtual Status Begin(const UpdateSlot& slot, double lr) = 0;
-  // The micro-steps that follow compute with the inputs of this page.
+  // The following micro-steps use the inputs of this page.
   virtual Status SetInputs(const UpdateSlot& slot) = 0;
-  // The device has nothing to do in this update: while the host waits, so does the device.
+  // Whether the device has no work left in this update, so that time the host waits is also idle
+  // time of the device.
   virtual Result<bool> Idle(const UpdateSlot& slot) = 0;
-  // Forward, backward, accumulate; adds to the sums. Of a contrastive loss: backward from the
-  // gradients of these representations, `first` samples after the first one of this rank;
-  // row_gradients: where the host has them.
+  // Forward, backward, accumulate; adds to the sums. With a contrastive loss: backward from the
+  // gradients of the representations of these samples, which begin at sample `first` of this rank.
+  // row_gradients: these gradients, if they are in host memory.
   virtual Status MicroStep(const BatchView& batch, StepPlace place, std::int64_t first = 0,
                            const float* row_gradients = nullptr) = 0;
-  // The error of the memory of micro-steps where it was short: when the backend was made, when
-  // PrepareSizes() took it, or in the last MicroStep(), which has then changed nothing. OK: it was
-  // not. With such an error nothing computes before PrepareSizes().
+  // The error if memory for micro-steps could not be allocated: when the backend was made, in
+  // PrepareSizes(), or in the last MicroStep(), which then has changed nothing. OK: no shortage.
+  // After such an error nothing can be computed before PrepareSizes().
   [[nodiscard]] virtual Status shortage() const { return Status::Ok(); }
-  // Micro-batches have these sizes from now on, in place of those before; waits for the device, and
-  // takes the memory anew. REQUIRES: the model has neither collectives nor sums over the update.
+  // Replaces the micro-batch sizes by these; waits for the device and allocates the memory again.
+  // REQUIRES: the model has neither collectives nor sums over the update.
   virtual Status PrepareSizes(const std::set<std::int64_t>& micro_batches);
-  // In place of it where the model has sums over the update (Replica::RunSegment).
+  // Replaces MicroStep() for models with sums over the update (Replica::RunSegment).
   virtual Status RunSegment(const BatchView& batch, std::int64_t micro_batch,
                             std::int64_t segment) = 0;
-  // In place of it in a stage of a pipeline: the forward (segment 0), the backward (1) or its
-  // second part (2) of a micro-batch, with the messages of its neighbours.
+  // Replaces MicroStep() in a pipeline stage: the forward (segment 0), the backward (1) or the
+  // second part of the backward (2) of a micro-batch. Exchanges messages with the neighbour stages.
   virtual Status RunStage(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment);
-  // Collective: of the parameters of all stages (optim/digest.h).
-  virtual Result<std::uint64_t> DigestOfStages();
-  // Collective: the sum after this segment becomes that of all ranks.
+  // Collective: digest of the parameters of all stages (optim/digest.h).
+  virtual Result<std::uint64_t> DigestAllStages();
+  // Collective: sums the update sum after this segment over all ranks.
   virtual Status SumOverRanks(std::int64_t segment) = 0;
-  // The sums so far. These wait for the device.
+  // The sums accumulated so far. Both wait for the device.
   virtual Result<UpdateSums> Sums() = 0;
   virtual Status SetSums(const UpdateSums& sums) = 0;
-  // Collective: gradients, sums and control words become those of all ranks. Sets kComputed before,
-  // kReduced after.
+  // Collective: sums gradients, sums and control words over all ranks. Records kComputed before and
+  // kReduced after it.
   virtual Status Reduce(const UpdateSlot& slot) = 0;
-  // JudgeUpdate() with the reduced gradient.
+  // Calls JudgeUpdate() with the reduced gradient.
   virtual Status Measure() = 0;
-  // Step, limit, averages, as the verdict says; then as ParametersChanged().
+  // Step, limit and parameter averages, unless the verdict rejects the update; then
+  // ParametersChanged().
   virtual Status Optimize(const ParameterLimit* limit) = 0;
-  // Sets kEnd; the page becomes the result.
+  // Records kEnd; copies the results to the page.
   virtual Status End(const UpdateSlot& slot) = 0;
   virtual Result<bool> Finished(const UpdateSlot& slot, bool wait) = 0;
-  // Between two marks of an update that is finished.
+  // Seconds between two marks of a finished update.
   virtual Result<double> Seconds(const UpdateSlot& slot, UpdateMark from, UpdateMark to) = 0;
 
-  // Of a contrastive loss. The representations of a micro-batch, f32 [samples, 2 width], become
-  // rows `first`, ... of this rank's; rows: their place on the host, for FetchRows().
+  // For contrastive losses. Computes the representations of a micro-batch, f32 [samples, 2 width],
+  // into rows `first`, first + 1, ... of this rank. rows: where the host stores them, for
+  // FetchRows().
   virtual Status Encode(const BatchView& batch, std::int64_t first, float* rows) = 0;
-  // All rows of this rank on the host. Returns log t. Waits for the device.
+  // Copies all rows of this rank to the host. Returns log t. Waits for the device.
   virtual Result<float> FetchRows(std::span<float> rows) = 0;
-  // Their gradients, and the sums of this rank: what the second pass begins with.
+  // Sets the gradients of the rows and the sums of this rank, before the second pass.
   virtual Status SetRowGradients(std::span<const float> gradients, const ContrastiveSums& sums) = 0;
-  // The own share of the gradient of log t into the gradients. The last MicroStep() does it too.
+  // Adds this rank's share of the gradient of log t to the gradients. The last MicroStep() does it
+  // too.
   virtual Status SetScaleGradient() = 0;
 
-  virtual Result<Evaluation> Evaluate(const BatchView& batch) = 0;  // as of Engine
+  virtual Result<Evaluation> Evaluate(const BatchView& batch) = 0;  // see Engine
 
  protected:
   Backend() = default;
 };
 
-// Leaves the memory to the end of the process where it cannot be freed.
+// Deletes the backend, or leaks it if the device may still use its memory.
 struct BackendDeleter {
   void operator()(Backend* backend) const {
     if (backend->Finish()) delete backend;
@@ -147,17 +156,17 @@ struct BackendDeleter {
 };
 using BackendPtr = std::unique_ptr<Backend, BackendDeleter>;
 
-// That of options.choice. Collective: gradients come from comm.Allocate(). `comm` and `model`
-// outlive it.
+// Makes the backend for options.choice. Collective: gradients come from comm.Allocate(). `comm` and
+// `model` must outlive it.
 Result<BackendPtr> MakeBackend(Communicator& comm, const Model& model,
                                const EngineOptions& options);
 
-// kConfig: neither TF32 nor fp16 is for CPUs. REQUIRES, for bf16: CheckBf16OnCpus() of the
-// preflight.
+// kConfig: TF32 or fp16 was requested, which CPUs do not support. REQUIRES for bf16:
+// CheckBf16OnCpus() of the preflight.
 Result<BackendPtr> MakeCpuBackend(Communicator& comm, const Model& model,
                                   const EngineOptions& options);
-// REQUIRES: comm reduces device memory (MakeNccl()), or has one rank. kUnavailable where gaccd was
-// built without CUDA; kConfig when the device has too little memory free.
+// REQUIRES: comm reduces device memory (MakeNccl()), or has one rank. kUnavailable if gaccd was
+// built without CUDA; kConfig if the device has too little free memory.
 Result<BackendPtr> MakeCudaBackend(Communicator& comm, const Model& model,
                                    const EngineOptions& options);
 

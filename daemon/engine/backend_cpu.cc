@@ -24,8 +24,8 @@
 namespace gaccd {
 namespace {
 
-// For gathers of a pipeline.
-PipelineExchange::OwnValues ValuesOf(std::span<const float> own) {
+// Reader of this rank's values, for gathers over a pipeline.
+PipelineExchange::OwnValues ReaderOfOwnValues(std::span<const float> own) {
   return [own](std::int64_t first, std::span<float> out) {
     std::ranges::copy(own.subspan(static_cast<std::size_t>(first), out.size()), out.begin());
     return Status::Ok();
@@ -67,7 +67,7 @@ class CpuBackend final : public Backend {
     if (shards_ && from == EngineBuffer::kGradients && reduced_) {
       GACCD_RETURN_IF_ERROR(shards_->Gather(Stage(replica_->gradients())));
     }
-    if (pipeline_) return pipeline_->GatherFlat(ValuesOf(Stage(Buffer(from))), first, to);
+    if (pipeline_) return pipeline_->GatherFlat(ReaderOfOwnValues(Stage(Buffer(from))), first, to);
     std::ranges::copy(Buffer(from).subspan(static_cast<std::size_t>(first), to.size()), to.begin());
     return Status::Ok();
   }
@@ -80,7 +80,7 @@ class CpuBackend final : public Backend {
   [[nodiscard]] std::int64_t updates() const override { return optimizer_->updates(); }
   void set_updates(std::int64_t updates) override { optimizer_->set_updates(updates); }
 
-  // One page for all: the control itself, as one update is over before the next one begins.
+  // One page for all slots, the control itself: updates do not overlap.
   [[nodiscard]] UpdateSlot Slot(std::size_t index) override {
     return {.index = index, .page = control_, .control_words = control_words()};
   }
@@ -101,7 +101,7 @@ class CpuBackend final : public Backend {
   Status RunSegment(const BatchView& batch, std::int64_t micro_batch,
                     std::int64_t segment) override;
   Status RunStage(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment) override;
-  Result<std::uint64_t> DigestOfStages() override {
+  Result<std::uint64_t> DigestAllStages() override {
     return pipeline_->SumDigests(
         DigestOf(pipeline_->Own(replica_->parameters()), pipeline_->stage().own().first));
   }
@@ -140,8 +140,8 @@ class CpuBackend final : public Backend {
            : buffer == EngineBuffer::kOptimizer ? optimizer_->state()
                                                 : replica_->gradients();
   }
-  // Of a buffer the part of this stage, and of that what this rank updates. All of it where there
-  // is no pipeline, and where the optimiser is not sharded.
+  // The part of a buffer of this pipeline stage, and within it the part that this rank updates. The
+  // whole buffer without a pipeline and a sharded optimiser.
   [[nodiscard]] std::span<float> Stage(std::span<float> whole) const {
     return pipeline_ ? pipeline_->Own(whole) : whole;
   }
@@ -156,7 +156,7 @@ class CpuBackend final : public Backend {
   Status ReduceGradients();
   Status OwnParametersChanged();
   Status DivideState(Communicator& comm, Sharding mode, const FlatLayout& layout);
-  // Where this rank's whole buffers are reduced and gathered fastest.
+  // Memory in which whole buffers are reduced and gathered fastest.
   Result<std::unique_ptr<CommMemory>> Allocate(std::size_t bytes) {
     return shards_ ? shards_->Allocate(bytes) : comm_.Allocate(bytes);
   }
@@ -197,9 +197,10 @@ class CpuBackend final : public Backend {
   std::array<Clock::time_point, 4> marks_;
 };
 
-// Among ranks that have the same parameters. Where a part would be all of it, nothing is divided.
+// Shards the optimiser among ranks with the same parameters. If a part would be the whole, nothing
+// is sharded.
 Status CpuBackend::DivideState(Communicator& comm, Sharding mode, const FlatLayout& layout) {
-  if (ShardGrid::Of(mode, RanksOfNodes(comm.topology())).parts() == 1) return Status::Ok();
+  if (ShardGrid::Of(mode, CountRanksByNode(comm.topology())).parts() == 1) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(shards_, ShardExchange::Make(comm, mode, layout, state_buffers_));
   const ShardPart& part = shards_->own();
   own_ = {.first = own_.first + part.first,
@@ -221,7 +222,7 @@ Status CpuBackend::CreateBuffers(const EngineOptions& options, std::span<float>*
     own_ = model_.stage()->own();
     GACCD_ASSIGN_OR_RETURN(
         pipeline_, PipelineExchange::Make(comm_, *model_.stage(), layout, layout, state_buffers_));
-    GACCD_ASSIGN_OR_RETURN(const FlatLayout of_stage, LayoutOfPart(layout, own_));
+    GACCD_ASSIGN_OR_RETURN(const FlatLayout of_stage, PartLayout(layout, own_));
     GACCD_RETURN_IF_ERROR(DivideState(pipeline_->same_stage(), options.shard, of_stage));
     GACCD_ASSIGN_OR_RETURN(stage_gradients_, HostBuffer::Allocate(bytes, "gradients"));
     *gradients = {reinterpret_cast<float*>(stage_gradients_.data()), elements};
@@ -251,7 +252,7 @@ Status CpuBackend::Create(const EngineOptions& options) {
   const FlatLayout& layout = model_.layout();
   OptimizerRanges ranges = OptimizerRanges::Of(layout, own_);
   if (!pipeline_) {
-    // Nothing is sent during the backward pass here: one message.
+    // No overlap with the backward pass on a CPU: one message.
     GACCD_ASSIGN_OR_RETURN(reducer_,
                            MakeGradientReducer(comm_, layout, View(gradients), kOneBucket));
   }
@@ -330,8 +331,8 @@ void CpuBackend::KeepOwnState(std::span<const float> whole) {
   }
 }
 
-// Elements [first, first + out.size()) of the whole state. Of a sharded stage all of it is gathered
-// for a moment.
+// Copies elements [first, first + out.size()) of the whole state. In a sharded stage the state of
+// the stage is gathered temporarily.
 Status CpuBackend::GatherState(std::int64_t first, std::span<float> out) {
   std::span<const float> state = optimizer_->state();
   std::vector<float> of_stage;
@@ -342,15 +343,15 @@ Status CpuBackend::GatherState(std::int64_t first, std::span<float> out) {
     GACCD_RETURN_IF_ERROR(shards_->GatherState(state, 0, of_stage));
     state = of_stage;
   }
-  if (pipeline_) return pipeline_->GatherState(ValuesOf(state), first, out);
+  if (pipeline_) return pipeline_->GatherState(ReaderOfOwnValues(state), first, out);
   std::ranges::copy(state.subspan(static_cast<std::size_t>(first), out.size()), out.begin());
   return Status::Ok();
 }
 
-// Pages of other stages stay untouched.
+// Does not touch pages of other stages.
 void CpuBackend::CopyInStage(EngineBuffer to, std::span<const float> from) {
   const std::span<float> whole = Buffer(to);
-  for (const std::span<float> part : replica_->UsedOf(whole)) {
+  for (const std::span<float> part : replica_->UsedParts(whole)) {
     std::ranges::copy(
         from.subspan(static_cast<std::size_t>(part.data() - whole.data()), part.size()),
         part.begin());
@@ -431,7 +432,7 @@ Status CpuBackend::Reduce(const UpdateSlot& /*slot*/) {
 }
 
 Status CpuBackend::Measure() {
-  // Those of micro-batches lie among the gradients of all parts.
+  // Values per micro-batch are stored among the gradients of all parts.
   if (shards_ && model_.micro_values() > 0) {
     GACCD_RETURN_IF_ERROR(shards_->Gather(replica_->gradients()));
   }
@@ -446,7 +447,7 @@ Status CpuBackend::Measure() {
   if (pipeline_) {
     GACCD_ASSIGN_OR_RETURN(squares, pipeline_->SumOverStages(squares));
   }
-  // Statistics that would not be finite make an update that is not.
+  // An update that would make the running statistics non-finite is not finite.
   const bool finite = replica_->RunningStatisticsStayFinite();
   JudgeUpdate(finite ? squares : NAN, control_);
   return Status::Ok();
@@ -481,7 +482,7 @@ Status CpuBackend::SetRowGradients(std::span<const float> /*gradients*/,
   return Status::Ok();
 }
 
-// Of the own samples: the reduction adds those of the others.
+// Of this rank's samples: the reduction adds the shares of the other ranks.
 Status CpuBackend::SetScaleGradient() {
   if (!contrastive_->learns_scale) return Status::Ok();
   replica_->gradients()[static_cast<std::size_t>(contrastive_->log_scale)] = log_scale_gradient_;
@@ -492,7 +493,7 @@ Status CpuBackend::SetScaleGradient() {
 
 Result<BackendPtr> MakeCpuBackend(Communicator& comm, const Model& model,
                                   const EngineOptions& options) {
-  // Nothing is replaced by another kind of arithmetic in silence.
+  // Unsupported arithmetic is an error, never silently replaced.
   GACCD_RETURN_IF_ERROR(CheckNumericsOfCpu(options.numerics, "this engine runs on CPUs"));
   auto backend = std::make_unique<CpuBackend>(comm, model);
   GACCD_RETURN_IF_ERROR(backend->Create(options));

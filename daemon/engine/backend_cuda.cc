@@ -1,4 +1,4 @@
-// What the GPU is asked for in an update, and between updates.
+// CudaBackend: work enqueued during an update and between updates.
 #include "daemon/engine/backend_cuda.h"
 
 #include "collectives/base/strings.h"
@@ -6,7 +6,8 @@
 namespace gaccd {
 namespace {
 
-// Of micro-steps and their preparation, which ask the system for nothing else: see CudaStatus().
+// Whether an error of a micro-step or its preparation is a memory shortage: they make no other
+// system requests, see CudaStatus().
 bool IsShortage(const Status& status) { return !status.ok() && status.kind() == ErrorKind::kOs; }
 
 }  // namespace
@@ -37,7 +38,7 @@ Status CudaBackend::MicroStep(const BatchView& batch, StepPlace place, std::int6
   } else {
     GACCD_ASSIGN_OR_RETURN(const int slot, uploads_->Upload(batch));
     const Status enqueued = replica_->MicroStep(batch.size(), slot, place);
-    // One launch, which has then not happened; what was copied is not read.
+    // One launch failed and nothing was computed; the copied batch is not read.
     if (IsShortage(enqueued)) shortage_ = enqueued;
     GACCD_RETURN_IF_ERROR(enqueued);
     GACCD_RETURN_IF_ERROR(uploads_->Release(slot));
@@ -45,7 +46,7 @@ Status CudaBackend::MicroStep(const BatchView& batch, StepPlace place, std::int6
   return uploads_->NextCall();
 }
 
-// Kernels and graphs that the GPU still runs use the memory that is freed here.
+// Waits, as kernels and graphs on the GPU may still use the memory that is freed here.
 Status CudaBackend::PrepareSizes(const std::set<std::int64_t>& micro_batches) {
   for (cudaStream_t stream : {context_->copy(), context_->compute(), context_->reduce()}) {
     GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(stream, "work before smaller micro-batches"));
@@ -89,8 +90,8 @@ Status CudaBackend::RunSegment(const BatchView& batch, std::int64_t micro_batch,
                    /*first=*/micro_batch == 0);
 }
 
-// Where an update has one micro-batch there is another slot, so that the next one is copied while
-// it is computed.
+// If an update has one micro-batch there are two slots, so that the next one is copied while it is
+// computed.
 Status CudaBackend::TakeBatch(const BatchView& batch, std::int64_t micro_batch) {
   const auto at = static_cast<std::size_t>(micro_batch);
   kept_[at] = batch.size();
@@ -114,7 +115,7 @@ Status CudaBackend::SumOverRanks(std::int64_t segment) {
   return comm_.AllReduceSum(sum, sum, {context_->compute()});
 }
 
-// The loss of a contrastive update is that of all its samples, and so is the gradient of log t.
+// The loss of a contrastive update, and the gradient of log t, cover all its samples.
 Status CudaBackend::EndMicroStep(const double* loss_sum, const double* divisor,
                                  std::int64_t samples, StepPlace place) {
   if (rows_ != nullptr) {
@@ -130,7 +131,7 @@ Status CudaBackend::Reduce(const UpdateSlot& slot) {
   GACCD_RETURN_IF_ERROR(slots_->Mark(slot, UpdateMark::kComputed, compute));
   if (pipeline_ != nullptr) return ReduceStages(slot);
   if (reduction_ == nullptr) return slots_->Mark(slot, UpdateMark::kReduced, compute);
-  // Segments mark no bucket: gradients of a parameter may come from several of them.
+  // Segments mark no bucket: several of them may add to the gradient of a parameter.
   if (model_.update_sums() > 0) GACCD_RETURN_IF_ERROR(reduction_->MarkAll());
   const CudaEvent& computed = slots_->event(slot, UpdateMark::kComputed);
   if (!overlaps()) GACCD_RETURN_IF_ERROR(waiter_.Wait(computed, "micro-steps"));
@@ -143,7 +144,7 @@ Status CudaBackend::Reduce(const UpdateSlot& slot) {
 }
 
 Status CudaBackend::Measure() {
-  // Those of micro-batches lie among the gradients of all parts.
+  // Values per micro-batch are stored among the gradients of all parts.
   if (shards_ != nullptr && model_.micro_values() > 0) {
     GACCD_RETURN_IF_ERROR(shards_->Gather(gradients_));
   }
@@ -154,7 +155,7 @@ Status CudaBackend::Measure() {
     GACCD_RETURN_IF_ERROR(shards_->GatherSquares(gradients_, control(), scratch));
   } else {
     GACCD_RETURN_IF_ERROR(
-        SquaresOfBlocks(compute, gradients_, divided().elements, control(), SquaresIn(scratch)));
+        BlockSquares(compute, gradients_, divided().elements, control(), SquaresIn(scratch)));
   }
   if (pipeline_ != nullptr) return pipeline_->Judge(control(), scratch, compute);
   return JudgeSquares(compute, divided().elements, control(), scratch);
@@ -173,7 +174,7 @@ Status CudaBackend::Optimize(const ParameterLimit* limit) {
   return shards_ != nullptr ? OwnParametersChanged() : Status::Ok();
 }
 
-// Also where the verdict is idle, which the host does not know: then they are what they were.
+// Also if the verdict is idle, which the host does not know: then the values are unchanged.
 Status CudaBackend::OwnParametersChanged() {
   GACCD_RETURN_IF_ERROR(shards_->Gather(parameters_.as<float>()));
   return ParametersChanged();
@@ -182,7 +183,7 @@ Status CudaBackend::OwnParametersChanged() {
 Status CudaBackend::ExchangeAverages() {
   GACCD_RETURN_IF_ERROR(optimizer_->ExchangeAverages(context_->compute()));
   if (pipeline_ != nullptr) return SharedParametersChanged();
-  // On all ranks alike, also where the own part is empty.
+  // On all ranks, also if the own part is empty.
   const bool exchanged = options_.optimizer.ema && optimizer_->updates() > 0;
   return shards_ != nullptr && exchanged ? OwnParametersChanged() : Status::Ok();
 }
@@ -212,7 +213,7 @@ Status CudaBackend::Encode(const BatchView& batch, std::int64_t first, float* /*
 
 Result<UpdateSums> CudaBackend::Sums() {
   cudaStream_t stream = context_->compute();
-  auto* sums = found_.as<UpdateSums>();
+  auto* sums = results_.as<UpdateSums>();
   GACCD_RETURN_IF_ERROR(CudaStatus(
       cudaMemcpyAsync(sums, &control()->sums, sizeof *sums, cudaMemcpyDeviceToHost, stream),
       "sums of an update"));
@@ -222,7 +223,7 @@ Result<UpdateSums> CudaBackend::Sums() {
 
 Status CudaBackend::SetSums(const UpdateSums& sums) {
   cudaStream_t stream = context_->compute();
-  auto* from = found_.as<UpdateSums>();
+  auto* from = results_.as<UpdateSums>();
   *from = sums;
   GACCD_RETURN_IF_ERROR(CudaStatus(
       cudaMemcpyAsync(&control()->sums, from, sizeof *from, cudaMemcpyHostToDevice, stream),
@@ -235,7 +236,7 @@ Result<Evaluation> CudaBackend::Evaluate(const BatchView& batch) {
   constexpr int kSlot = 0;
   cudaStream_t stream = context_->compute();
   GACCD_RETURN_IF_ERROR(replica_->Upload(batch, kSlot, stream));
-  auto* found = found_.as<std::byte>();
+  auto* found = results_.as<std::byte>();
   GACCD_RETURN_IF_ERROR(replica_->Evaluate(batch.size(), kSlot, found));
   GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(stream, "evaluation"));
   return replica_->ReadEvaluation(batch.size(), found);
@@ -266,7 +267,7 @@ Status CudaBackend::CopyOut(std::string_view what, EngineBuffer from, std::int64
   return CopyFromGpu(what, Buffer(from) + first, to);
 }
 
-// A copy from memory that is not page-locked is made when it returns.
+// A copy from pageable memory has read the source when it returns.
 Status CudaBackend::CopyInOwnState(std::string_view what, std::span<const float> whole) {
   cudaStream_t compute = context_->compute();
   const std::int64_t buffers = StateElements(options_.optimizer, 1);
@@ -284,7 +285,7 @@ Status CudaBackend::CopyInOwnState(std::string_view what, std::span<const float>
 
 Status CudaBackend::CopyFromGpu(std::string_view what, const float* from, std::span<float> to) {
   if (to.empty()) return Status::Ok();
-  // A copy to memory that is not page-locked blocks; what it would wait for is waited for here.
+  // A copy to pageable memory blocks in the driver, so wait by polling first.
   GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(context_->compute(), what));
   GACCD_RETURN_IF_ERROR(CudaStatus(cudaMemcpyAsync(to.data(), from, to.size_bytes(),
                                                    cudaMemcpyDeviceToHost, context_->compute()),

@@ -1,5 +1,5 @@
-// The backend on a GPU. Everything is enqueued; what is in the way of the host is only the copy of
-// a batch some micro-steps ago, and the result of the update before.
+// The backend on a GPU. All work is enqueued. The host only waits for the copy of an earlier batch
+// (BatchUploads) and for the result of the previous update.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +40,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] bool immediate() const override { return false; }
   [[nodiscard]] int held_batches() const override { return BatchUploads::kHeld; }
   Result<std::byte*> HostMemory(std::size_t bytes) override;
-  // Waits for the GPU, but not for kernels of NCCL that never end: then the memory stays taken.
+  // Waits for the GPU, except for NCCL kernels that never end: then returns false.
   bool Finish() override;
 
   Status CopyIn(std::string_view what, EngineBuffer to, std::span<const float> from) override;
@@ -64,7 +64,7 @@ class CudaBackend final : public Backend {
   Status RunSegment(const BatchView& batch, std::int64_t micro_batch,
                     std::int64_t segment) override;
   Status RunStage(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment) override;
-  Result<std::uint64_t> DigestOfStages() override;
+  Result<std::uint64_t> DigestAllStages() override;
   Status SumOverRanks(std::int64_t segment) override;
   Result<UpdateSums> Sums() override;
   Status SetSums(const UpdateSums& sums) override;
@@ -91,23 +91,23 @@ class CudaBackend final : public Backend {
  private:
   Status DivideState();
   Status CreateLocally();
-  // What the backend allocates itself; the context's own memory is not in it.
+  // What the backend allocates itself, without the memory of the CudaContext.
   [[nodiscard]] DeviceMemory PlannedMemory(bool gradients = true) const;
   Status AllocateGradients();
   Status ReduceOnce(const Status& mine);
   Status PrepareReplica();
   Status CreateOptimizer();
-  // Of the part that this rank updates: the others get it.
+  // Distributes the part of the parameters that this rank has updated to the other ranks.
   Status OwnParametersChanged();
-  void LogNotes();  // of the preparation of kernels
+  void LogNotes();  // logs the notes of the kernel preparation
   Status EmptyMicroStep(StepPlace place);
   Status ClearGradients();
   Status TakeBatch(const BatchView& batch, std::int64_t micro_batch);
   Status EndMicroStep(const double* loss_sum, const double* divisor, std::int64_t samples,
                       StepPlace place);
-  // Of the whole state what this rank updates.
+  // Copies in the part of the whole state that this rank updates.
   Status CopyInOwnState(std::string_view what, std::span<const float> whole);
-  // backend_cuda_stage.cc: of a stage of a pipeline
+  // Pipeline stages: backend_cuda_stage.cc.
   Status StartPipeline();
   Status TakeStageBatch(const BatchView& batch, std::int64_t micro_batch);
   Status ReceiveMessage(Replica::Message which, const Result<MutableBuffer>& value,
@@ -126,22 +126,23 @@ class CudaBackend final : public Backend {
            : buffer == EngineBuffer::kParameters ? parameters_.as<float>()
                                                  : gradients_;
   }
-  // The entries of the layout in the buffers: all, or of a stage.
+  // The layout of the buffers: all parameters, or those of a stage.
   [[nodiscard]] const FlatLayout& places() const {
     return pipeline_ != nullptr ? pipeline_->places() : model_.layout();
   }
-  // Of the layout what ranks with the same parameters divide: all, or the stage, which has it from
-  // element 0 of its buffers on.
+  // The part of the layout that is sharded among ranks with the same parameters: all of it, or the
+  // stage's part, which begins at element 0 of its buffers.
   [[nodiscard]] ShardPart divided() const {
     return pipeline_ != nullptr ? pipeline_->stage().own()
                                 : ShardPart{.elements = model_.layout().size(),
                                             .state_elements = model_.layout().trainable_size()};
   }
-  // Null where there are no shards.
+  // Null if the optimiser is not sharded.
   [[nodiscard]] ShardExchange* exchange() const {
     return shards_ != nullptr ? &shards_->exchange() : nullptr;
   }
-  // Of parameters and gradients; a stage may have none, but not no memory.
+  // Elements of the parameter and the gradient buffer. At least one aligned block, as a stage may
+  // have no parameters.
   [[nodiscard]] std::size_t elements() const {
     return static_cast<std::size_t>(std::max(places().size(), FlatLayout::kAlignment));
   }
@@ -165,32 +166,33 @@ class CudaBackend final : public Backend {
   Status shortage_;
   std::int64_t process_bytes_ = 0;
   std::unique_ptr<CudaContext> context_;
-  ShardPart own_;         // what this rank updates
-  bool reduced_ = false;  // enqueued: the gradients are those of all ranks, of the own part alone
-                          // where there are shards
-  std::unique_ptr<CudaPipeline> pipeline_;  // null: no stage of one
+  ShardPart own_;  // the part that this rank updates
+  // the reduction is enqueued: gradients are summed over all ranks; sharded: only the own part
+  bool reduced_ = false;
+  std::unique_ptr<CudaPipeline> pipeline_;  // null: not a pipeline stage
 
-  std::unique_ptr<CudaShards> shards_;  // null: every rank has all of the optimiser's state
+  std::unique_ptr<CudaShards> shards_;  // null: the optimiser is not sharded
 
-  // Memory outlives what works on it, but for communicators.
+  // Declared before its users, so that it is freed after them. Communicators are the exception.
   DeviceBuffer parameters_;
-  DeviceBuffer half_copy_;  // of the parameters, in the type of the activations; f32: none
-  std::unique_ptr<CommMemory> shared_gradients_;  // with other ranks
-  DeviceBuffer own_gradients_;                    // without
+  DeviceBuffer half_copy_;  // the parameters in the type of the activations; empty for f32
+  std::unique_ptr<CommMemory> shared_gradients_;  // gradient memory from the communicator
+  DeviceBuffer own_gradients_;                    // gradient memory if there is no communication
   float* gradients_ = nullptr;
   DeviceBuffer state_;
   DeviceBuffer words_;  // an UpdateControl, followed by the control words
   DeviceBuffer norm_scratch_;
-  PinnedBuffer found_;  // what an evaluation finds, or the sums
+  PinnedBuffer results_;  // copy of the results of an evaluation, or of the sums
   std::vector<PinnedBuffer> host_memory_;
 
   std::unique_ptr<CudaReduction> reduction_;  // null: !reduces()
   std::unique_ptr<CudaReplica> replica_;
   std::unique_ptr<CudaRows> rows_;  // null: the loss is not contrastive
   std::unique_ptr<CudaOptimizer> optimizer_;
-  std::vector<BatchSize> kept_;  // of an update that runs segment by segment: its micro-batches;
-                                 // of a stage: those in flight
-  std::vector<int> kept_slots_;  // where the former are
+  // update that runs segment by segment: its micro-batches; pipeline stage: the micro-batches in
+  // flight
+  std::vector<BatchSize> kept_;
+  std::vector<int> kept_slots_;  // input slots of `kept_`, segment by segment only
   std::optional<BatchUploads> uploads_;
   std::optional<CudaSlots> slots_;
 };

@@ -1,4 +1,4 @@
-// How the backend on a GPU comes to be, and its memory.
+// CudaBackend: creation, memory, destruction.
 #include <algorithm>
 #include <chrono>
 #include <iterator>
@@ -13,19 +13,19 @@
 namespace gaccd {
 namespace {
 
-// Less than it takes until the silence of this rank ends the others.
-constexpr std::chrono::milliseconds kTimeToLeave{1'000};
+// Shorter than the time after which the silence of this rank ends the other ranks.
+constexpr std::chrono::milliseconds kFinishLimit{1'000};
 
-// On the host, of what is fetched from the GPU.
-std::int64_t FoundBytes(const CudaReplica& replica) {
+// Host bytes for results copied from the GPU.
+std::int64_t ResultBytes(const CudaReplica& replica) {
   return static_cast<std::int64_t>(std::max(sizeof(UpdateSums), replica.evaluation_bytes()));
 }
 
 }  // namespace
 
-// Nothing is freed while the GPU may still work on it: to free memory would wait for its kernels,
-// as would the end of a stream. And nothing is waited for that may never end: a communicator that
-// has given up takes its kernels off the GPU soon or, with windows, not at all.
+// Frees nothing while the GPU may still use it: freeing memory or destroying a stream waits for
+// kernels. Does not wait for kernels that may never end: those of an aborted communicator leave the
+// GPU soon or, with windows, never.
 bool CudaBackend::Finish() {
   if (context_ == nullptr) return true;
   std::vector<cudaStream_t> streams = {context_->copy(), context_->compute(), context_->reduce()};
@@ -33,12 +33,12 @@ bool CudaBackend::Finish() {
   for (cudaStream_t stream : streams) {
     const Status ended = waiter_.WaitForStream(stream, "end of the engine");
     if (ended.ok()) continue;
-    // One communicator has failed; the streams wait for ranks in others, too.
+    // One communicator has failed; the streams may also wait for ranks of the others.
     if (pipeline_ != nullptr) {
       pipeline_->GiveUp(ended);
       comm_.GiveUp(ended);
     }
-    if (!DeviceWaiter::EndsWithin(stream, kTimeToLeave)) return false;
+    if (!DeviceWaiter::FinishesWithin(stream, kFinishLimit)) return false;
   }
   return true;
 }
@@ -65,7 +65,7 @@ Status CudaBackend::DivideState() {
   if (model_.stage()) {
     GACCD_ASSIGN_OR_RETURN(
         pipeline_, CudaPipeline::Make(comm_, *model_.stage(), layout, options.state_buffers));
-    GACCD_ASSIGN_OR_RETURN(const FlatLayout of_stage, LayoutOfPart(layout, divided()));
+    GACCD_ASSIGN_OR_RETURN(const FlatLayout of_stage, PartLayout(layout, divided()));
     GACCD_ASSIGN_OR_RETURN(
         shards_, CudaShards::Make(pipeline_->exchange().same_stage(), of_stage, options, waiter_));
   } else {
@@ -105,9 +105,9 @@ Status CudaBackend::CreateLocally() {
   return FitsOnGpu(PlannedMemory());
 }
 
-// NCCL allocates memory for its channels at the first collective of each algorithm: before the
-// memory of the job is checked. Collective; reduces nothing if a rank has failed. Returns this
-// rank's status: the caller tells the other ranks.
+// NCCL allocates channel memory at the first collective of each algorithm; do that before the job's
+// memory is checked. Collective; reduces nothing if a rank has failed. Returns this rank's status;
+// the caller shares it with the other ranks.
 Status CudaBackend::ReduceOnce(const Status& mine) {
   if (!reduces()) return mine;
   std::int64_t failed = mine.ok() ? 0 : 1;
@@ -120,7 +120,7 @@ Status CudaBackend::ReduceOnce(const Status& mine) {
     GACCD_RETURN_IF_ERROR(shards_->ExchangeOnce(gradients_, context_->reduce()));
   }
   if (pipeline_ != nullptr) return StartPipeline();
-  // NCCL takes different algorithms for small and for large messages. The gradients are all zero.
+  // NCCL uses different algorithms for small and large messages. The gradients are all zero.
   const std::size_t largest = overlaps() ? options_.choice.bucket_elements : elements();
   for (const std::size_t most : {std::size_t{1}, largest}) {
     const MutableBuffer part{gradients_, std::min(most, elements()), DType::kF32,
@@ -152,7 +152,7 @@ DeviceMemory CudaBackend::PlannedMemory(bool gradients) const {
 }
 
 EngineMemory CudaBackend::memory() const {
-  return {.host_bytes = slots_->bytes() + static_cast<std::int64_t>(found_.bytes()),
+  return {.host_bytes = slots_->bytes() + static_cast<std::int64_t>(results_.bytes()),
           .device_bytes = PlannedMemory().bytes() + context_->device_bytes(),
           .kept_bytes = replica_->kept_bytes(),
           .process_bytes = process_bytes_};
@@ -176,10 +176,10 @@ Result<EngineMemory> CudaBackend::PlanMemory(const ReplicaOptions& sizes) {
     EngineMemory all = memory();
     all.device_bytes += others.bytes() - own.bytes();
     all.kept_bytes = other->kept_bytes();
-    all.host_bytes += FoundBytes(*other) - FoundBytes(*replica_);
+    all.host_bytes += ResultBytes(*other) - ResultBytes(*replica_);
     return all;
   };
-  // Kernels are prepared on operands of their size, which may not fit where the engine does not.
+  // Kernels are prepared on operands of full size, which may not fit if the engine does not.
   GACCD_ASSIGN_OR_RETURN(const std::int64_t free, FreeDeviceBytes());
   const EngineMemory without_scratch = planned();
   if (without_scratch.device_bytes > free + memory().device_bytes) return without_scratch;
@@ -191,7 +191,7 @@ Result<EngineMemory> CudaBackend::PlanMemory(const ReplicaOptions& sizes) {
 Status CudaBackend::AllocateGradients() {
   const std::size_t bytes = elements() * sizeof(float);
   if (comm_.memory() == MemoryKind::kCuda) {
-    // Of ranks that have the same part of the model.
+    // Ranks with the same part of the model.
     Communicator& ranks = pipeline_ != nullptr ? pipeline_->exchange().same_stage() : comm_;
     GACCD_ASSIGN_OR_RETURN(shared_gradients_, shards_ != nullptr
                                                   ? shards_->exchange().Allocate(bytes)
@@ -258,8 +258,8 @@ Status CudaBackend::PrepareReplica() {
   GACCD_ASSIGN_OR_RETURN(uploads_, BatchUploads::Create(*context_, *replica_, waiter_));
   GACCD_ASSIGN_OR_RETURN(slots_, CudaSlots::Create(options_.control_word_count));
   GACCD_ASSIGN_OR_RETURN(
-      found_,
-      PinnedBuffer::Allocate(static_cast<std::size_t>(FoundBytes(*replica_)), "evaluation"));
+      results_,
+      PinnedBuffer::Allocate(static_cast<std::size_t>(ResultBytes(*replica_)), "evaluation"));
   return Status::Ok();
 }
 

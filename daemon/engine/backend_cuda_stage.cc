@@ -1,6 +1,6 @@
-// What the GPU of a stage of a pipeline is asked for. A micro-batch keeps its activations in the
-// place micro_batch % in_flight, from its forward to the last part of its backward; which is
-// enqueued before the micro-batch that takes the place next goes forward.
+// CudaBackend in a pipeline stage. A micro-batch keeps its activations in place micro_batch %
+// in_flight from its forward to the last part of its backward, which is enqueued before the forward
+// of the next micro-batch that uses the place.
 #include <algorithm>
 #include <vector>
 
@@ -12,7 +12,7 @@ namespace {
 
 using Message = Replica::Message;
 
-// The segment after which nothing of a micro-batch is read any more.
+// The last segment that reads anything of a micro-batch.
 std::int64_t LastSegment(const PipelineStage& stage) {
   if (stage.divides_backward) return 2;
   return stage.last() ? 0 : 1;
@@ -21,7 +21,7 @@ std::int64_t LastSegment(const PipelineStage& stage) {
 }  // namespace
 
 Status CudaBackend::StartPipeline() {
-  waiter_.AlsoAsk([this] { return pipeline_->Poll(); });
+  waiter_.AlsoPoll([this] { return pipeline_->Poll(); });
   GACCD_RETURN_IF_ERROR(pipeline_->CreateStreams(context_->compute()));
   const MutableBuffer one{gradients_, 1, DType::kF32, MemoryKind::kCuda};
   GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(one, one, {context_->reduce()}));
@@ -40,7 +40,7 @@ Status CudaBackend::TakeStageBatch(const BatchView& batch, std::int64_t micro_ba
     const int slot = static_cast<int>(micro_batch % replica_->input_slots());
     GACCD_RETURN_IF_ERROR(uploads_->UploadTo(slot, batch));
   }
-  // The samples and losses of a pipeline are those of its last stage.
+  // Samples and losses of a pipeline are counted in its last stage.
   if (micro_batch == 0 && !model_.stage()->last()) {
     GACCD_RETURN_IF_ERROR(
         AddToSums(context_->compute(), control(), nullptr, nullptr, 0, /*first=*/true));
@@ -48,8 +48,8 @@ Status CudaBackend::TakeStageBatch(const BatchView& batch, std::int64_t micro_ba
   return uploads_->NextCall();
 }
 
-// Of messages the host waits for nothing, also where ranks share a GPU: a host that waits for its
-// own kernels has not asked yet for what others send, who wait for that.
+// The host never waits for messages, also if ranks share a GPU: while it waits for its own kernels
+// it has not enqueued the receive of messages that other ranks are sending, and they wait for that.
 Status CudaBackend::ReceiveMessage(Message which, const Result<MutableBuffer>& value,
                                    std::int64_t micro_batch) {
   GACCD_RETURN_IF_ERROR(value.status());
@@ -88,7 +88,7 @@ Status CudaBackend::RunStage(const BatchView& batch, std::int64_t micro_batch,
   return EndStage(size, micro_batch, segment);
 }
 
-// What the segment has made travels; what it was the last to read is free.
+// Sends the output of the segment; releases inputs that it was the last to read.
 Status CudaBackend::EndStage(BatchSize size, std::int64_t micro_batch, std::int64_t segment) {
   const PipelineStage& stage = *model_.stage();
   if (segment < 2) {
@@ -96,7 +96,7 @@ Status CudaBackend::EndStage(BatchSize size, std::int64_t micro_batch, std::int6
     GACCD_RETURN_IF_ERROR(SendMessage(which, replica_->StageMessage(which, size)));
   }
   if (segment == 0 && stage.last()) {
-    GACCD_ASSIGN_OR_RETURN(const CudaReplica::LossPlace loss, replica_->LossOf(size));
+    GACCD_ASSIGN_OR_RETURN(const CudaReplica::LossPlace loss, replica_->StepLoss(size));
     GACCD_RETURN_IF_ERROR(AddToSums(context_->compute(), control(), loss.loss_sum, loss.divisor,
                                     size.samples, /*first=*/micro_batch == 0));
   }
@@ -124,7 +124,7 @@ Status CudaBackend::ReduceStages(const UpdateSlot& slot) {
       "wait for the reduction");
 }
 
-// The own part has changed, and with the step its copy in 16 bits, but for that of a sharded stage.
+// The own part has changed, and the step has updated its 16-bit copy, except in a sharded stage.
 Status CudaBackend::SharedParametersChanged() {
   cudaStream_t compute = context_->compute();
   if (!overlaps()) {
@@ -140,7 +140,7 @@ Status CudaBackend::SharedParametersChanged() {
                 half_copy_.as<std::uint16_t>() + first);
 }
 
-// The stages after this one wait for it, not the other way round.
+// Later stages wait for this one; this one does not wait for them.
 Result<Evaluation> CudaBackend::EvaluateStage(const BatchView& batch) {
   constexpr int kSlot = 0;
   cudaStream_t compute = context_->compute();
@@ -150,7 +150,7 @@ Result<Evaluation> CudaBackend::EvaluateStage(const BatchView& batch) {
   };
   GACCD_RETURN_IF_ERROR(
       ReceiveMessage(Message::kReceived, message(Message::kReceived), /*micro_batch=*/0));
-  auto* found = found_.as<std::byte>();
+  auto* found = results_.as<std::byte>();
   GACCD_RETURN_IF_ERROR(
       replica_->Evaluate(batch.size(), kSlot, found, pipeline_->Received(Message::kReceived, 0)));
   GACCD_RETURN_IF_ERROR(pipeline_->Release(Message::kReceived, 0));
@@ -196,7 +196,7 @@ Status CudaBackend::CopyOutStage(std::string_view what, EngineBuffer from, std::
   return state ? exchange.GatherState(own, first, to) : exchange.GatherFlat(own, first, to);
 }
 
-Result<std::uint64_t> CudaBackend::DigestOfStages() {
+Result<std::uint64_t> CudaBackend::DigestAllStages() {
   constexpr std::int64_t kPart = std::int64_t{1} << 20;  // values; even
   const ShardPart& stage = pipeline_->stage().own();
   std::vector<float> part(static_cast<std::size_t>(std::min(kPart, stage.elements)));

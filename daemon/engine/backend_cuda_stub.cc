@@ -1,4 +1,4 @@
-// MakeCudaBackend() of a gaccd without CUDA.
+// MakeCudaBackend() of a build without CUDA.
 #include "daemon/engine/backend.h"
 
 namespace gaccd {

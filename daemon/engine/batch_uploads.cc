@@ -22,7 +22,7 @@ Result<int> BatchUploads::Upload(const BatchView& batch) {
 }
 
 Status BatchUploads::UploadTo(int slot, const BatchView& batch) {
-  // An event that was never recorded counts as having happened.
+  // An event that was never recorded counts as happened.
   GACCD_RETURN_IF_ERROR(CudaStatus(
       cudaStreamWaitEvent(context_->copy(), free_[static_cast<std::size_t>(slot)].get(), 0),
       "wait for a free input slot"));

@@ -1,10 +1,10 @@
-// BatchUploads: micro-batches on their way to the GPU, each copied while the ones before compute.
+// BatchUploads: copies micro-batches to the GPU while previous micro-batches are computed.
 //
 //   copy stream     | wait: slot is free | copy m      |                   | wait | copy m+2 ...
 //   compute stream  | micro-step m-1     | wait: copied | micro-step m, slot free | ...
 //
-// There are two slots on the GPU, or more, so the copy of m waits for micro-step m-2. The host runs
-// ahead, but only so far that the memory of a batch may be used again kHeld calls later.
+// The GPU has two or more slots; with two, the copy of m waits for micro-step m-2. The host runs
+// ahead, but waits so that the memory of a batch may be reused kHeld calls later.
 #pragma once
 
 #include <array>
@@ -24,19 +24,19 @@ class BatchUploads {
   static Result<BatchUploads> Create(CudaContext& context, CudaReplica& replica,
                                      DeviceWaiter& waiter);
 
-  // Enqueues the copies of `batch` (samples >= 1) and makes compute() wait for them. Returns the
-  // slot: the micro-step is to be enqueued next, then Release().
+  // Enqueues the copy of `batch` (samples >= 1) and makes compute() wait for it. Returns the slot.
+  // The caller enqueues the micro-step next, then calls Release().
   Result<int> Upload(const BatchView& batch);
-  // The same into a slot of the caller's choice, below CudaReplica::input_slots().
+  // Uploads into a slot chosen by the caller, below CudaReplica::input_slots().
   Status UploadTo(int slot, const BatchView& batch);
-  // After the micro-step was enqueued on compute().
+  // Call after the micro-step was enqueued on compute().
   Status Release(int slot);
 
-  // At the end of every call of MicroStep, also of one without samples: waits until the batch that
-  // came kHeld calls before has been copied.
+  // Call at the end of every MicroStep, also without samples: waits until the batch of kHeld calls
+  // ago has been copied.
   Status NextCall();
 
-  // The GPU has nothing to do: all micro-steps enqueued so far are over.
+  // Whether all micro-steps enqueued so far have finished.
   Result<bool> Idle();
 
  private:
@@ -51,10 +51,10 @@ class BatchUploads {
   CudaContext* context_;
   CudaReplica* replica_;
   DeviceWaiter* waiter_;
-  std::vector<CudaEvent> free_;           // by slot: its last micro-step is over
-  int slot_ = 0;                          // of the next batch
-  std::array<CudaEvent, kCalls> copied_;  // by call, in turns
-  std::array<bool, kCalls> pending_{};    // the call had samples
+  std::vector<CudaEvent> free_;           // by slot: its last micro-step has finished
+  int slot_ = 0;                          // slot of the next batch
+  std::array<CudaEvent, kCalls> copied_;  // by call, a ring
+  std::array<bool, kCalls> pending_{};    // by call: it had samples
   int call_ = 0;
 };
 

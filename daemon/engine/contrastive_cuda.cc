@@ -40,7 +40,7 @@ Status CudaRows::Copy(void* to, const void* from, std::size_t bytes, cudaMemcpyK
 
 Result<float> CudaRows::FetchRows(std::span<float> rows, const float* parameters,
                                   DeviceWaiter& waiter) {
-  // A copy to memory that is not page-locked blocks; what it would wait for is waited for here.
+  // A copy to pageable memory blocks in the driver, so wait by polling first.
   GACCD_RETURN_IF_ERROR(waiter.WaitForStream(stream_, "representations"));
   float log_scale = 0;
   GACCD_RETURN_IF_ERROR(Copy(rows.data(), rows_.data(), rows.size_bytes(), cudaMemcpyDeviceToHost));

@@ -1,6 +1,6 @@
-// CudaRows: the representations of an update of this rank, and later their gradients, in GPU
-// memory. The loss between them is computed on the host (ContrastiveWindow), by one core, once an
-// update; the GPU waits for it. Used by one thread. Copies are enqueued on `stream`.
+// CudaRows: the representations that this rank computes in an update, and later their gradients, in
+// GPU memory. The loss is computed on the host by one core, once per update (ContrastiveWindow),
+// while the GPU waits. Used by one thread. Copies are enqueued on `stream`.
 #pragma once
 
 #include <cstdint>
@@ -18,23 +18,23 @@ class CudaRows {
  public:
   CudaRows(const ContrastiveModel& model, const ReplicaOptions& sizes, cudaStream_t stream);
 
-  void AddMemory(DeviceMemory* memory) const;  // what Allocate() takes
+  void AddMemory(DeviceMemory* memory) const;  // adds what Allocate() will allocate
   Status Allocate();
 
-  // GPU memory where the rows of these samples of the rank are to be written. kInternal when there
-  // are more than ReplicaOptions::rank_samples.
+  // GPU memory for the rows of these samples of the rank. kInternal if they exceed
+  // ReplicaOptions::rank_samples.
   Result<float*> At(std::int64_t first, std::int64_t samples);
-  // As those of Backend. parameters: flat, on the GPU.
+  // See Backend. parameters: flat, in GPU memory.
   Result<float> FetchRows(std::span<float> rows, const float* parameters, DeviceWaiter& waiter);
   Status SetGradients(std::span<const float> gradients, const ContrastiveSums& sums,
                       DeviceWaiter& waiter);
-  // gradient() becomes that of the rows of these samples.
+  // Copies the gradients of the rows of these samples to gradient().
   Status Select(std::int64_t first, std::int64_t samples);
 
-  // GPU memory: f32 [samples, 2 width], and f64 [1], the loss of the own samples.
+  // GPU memory: f32 [samples, 2 width], and f64 [1], the loss of this rank's samples.
   [[nodiscard]] const float* gradient() const { return gradient_.as<float>(); }
   [[nodiscard]] const double* loss() const { return &words()->loss; }
-  // Puts the own share of the gradient of log t into the flat gradients.
+  // Writes this rank's share of the gradient of log t into the flat gradients.
   Status SetScaleGradient(float* gradients);
 
  private:
@@ -55,9 +55,9 @@ class CudaRows {
   ContrastiveModel model_;
   cudaStream_t stream_;
   std::int64_t rank_samples_;
-  std::int64_t micro_batch_;  // the largest
-  DeviceBuffer rows_;         // of all own samples; after SetGradients() their gradients
-  DeviceBuffer gradient_;     // of one micro-batch: what its graphs read
+  std::int64_t micro_batch_;  // size of the largest micro-batch
+  DeviceBuffer rows_;         // all rows of this rank; after SetGradients() their gradients
+  DeviceBuffer gradient_;     // for one micro-batch: read by its graphs
   DeviceBuffer words_;
 };
 

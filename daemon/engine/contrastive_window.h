@@ -1,8 +1,8 @@
-// ContrastiveWindow: the representations of one update of this rank, from their first forward pass
-// to their gradients. The mathematics are in ops/loss/info_nce.h. Used by one thread.
+// ContrastiveWindow: the representations of this rank in one update, from the first forward pass to
+// their gradients. The mathematics are in ops/loss/info_nce.h. Used by one thread.
 //
-//   Begin, Append (every micro-batch), ComputeContrastiveLoss, Next (every micro-batch, in the same
-//   order)
+//   Order of calls: Begin, Append (every micro-batch), ComputeContrastiveLoss,
+//   Next (every micro-batch, in the same order)
 #pragma once
 
 #include <cstdint>
@@ -17,34 +17,34 @@ namespace gaccd {
 
 class ContrastiveWindow {
  public:
-  // For so many samples of all ranks and of this one, no memory is taken after this.
+  // Allocates for this many samples over all ranks and on this rank; later calls allocate nothing.
   ContrastiveWindow(const ContrastiveModel& model, std::int64_t effective_batch,
                     std::int64_t rank_samples);
 
   void Begin();
-  // Where the rows of the next `samples` samples are to be written. Valid until the next call.
+  // Memory for the rows of the next `samples` samples. Valid until the next call.
   [[nodiscard]] float* Append(std::int64_t samples);
-  // Collective, also for ranks without samples: the loss over all samples of all ranks, in the
-  // order of the ranks, and the gradients of the own rows.
+  // Collective, also for ranks without samples: computes the loss over the samples of all ranks, in
+  // rank order, and the gradients of this rank's rows.
   Status ComputeContrastiveLoss(Communicator& comm, double log_scale, double loss_scale = 1);
-  // The gradients of the rows of the next `samples` samples. kInternal when there are not so many.
+  // The gradients of the rows of the next `samples` samples. kInternal if fewer are left.
   Result<const float*> Next(std::int64_t samples);
 
-  // Samples that were appended, and of them those whose gradients Next() has returned.
+  // Number of appended samples, and of samples whose gradients Next() has returned.
   [[nodiscard]] std::int64_t encoded() const { return std::ssize(own_rows_) / row(); }
   [[nodiscard]] std::int64_t replayed() const { return next_ / row(); }
   [[nodiscard]] std::span<float> rows() { return own_rows_; }
   [[nodiscard]] std::span<const float> gradients() const { return gradients_; }
 
-  // Of the own samples, after ComputeContrastiveLoss().
+  // Sums of this rank's samples, after ComputeContrastiveLoss().
   [[nodiscard]] const ContrastiveSums& sums() const { return sums_; }
   [[nodiscard]] const ContrastiveModel& model() const { return model_; }
-  // The largest log t.
+  // Upper limit of log t.
   [[nodiscard]] double max_log_scale() const;
   [[nodiscard]] std::int64_t planned_bytes() const;
 
  private:
-  [[nodiscard]] std::int64_t row() const { return 2 * model_.width; }  // elements
+  [[nodiscard]] std::int64_t row() const { return 2 * model_.width; }  // elements per sample
   void SetCounts(std::int64_t elements);
 
   ContrastiveModel model_;

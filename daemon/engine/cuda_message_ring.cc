@@ -16,7 +16,7 @@ Status Record(const CudaEvent& event, cudaStream_t stream) {
 }  // namespace
 
 Status CudaMessageRing::CreateStream() {
-  // Of high priority: a neighbour waits for what takes much less time than its kernels.
+  // High priority: a neighbour waits for this copy, which takes much less time than its kernels.
   GACCD_ASSIGN_OR_RETURN(stream_, CudaStream::Create(CudaStream::Priority::kHigh));
   GACCD_ASSIGN_OR_RETURN(ready_, CudaEvent::Create());
   return Status::Ok();
@@ -49,7 +49,7 @@ Result<const void*> CudaMessageRing::Receive(const ConstBuffer& value, std::int6
                          ", found ", value.bytes(), " in ", place));
   }
   void* const memory = memory_.as<std::byte>() + place * bytes_;
-  // An event that was never recorded counts as having happened.
+  // An event that was never recorded counts as happened.
   GACCD_RETURN_IF_ERROR(WaitFor(free_[static_cast<std::size_t>(place)], stream_.get()));
   GACCD_RETURN_IF_ERROR(link_->Receive({memory, value.count, value.dtype, MemoryKind::kCuda},
                                        peer(), stream_.handle()));

@@ -18,7 +18,7 @@ Result<std::unique_ptr<CudaReduction>> CudaReduction::Create(
                           options.overlap ? options.bucket_elements : kOneBucket));
   std::unique_ptr<CudaReduction> reduction(new CudaReduction(
       comm, context, {gradients, buffer.count}, std::move(reducer), control, options));
-  // The last bucket is complete when all is.
+  // The last bucket is complete when the micro-step is.
   if (options.overlap) reduction->marks_.resize(reduction->plan().buckets().size() - 1);
   for (CudaEvent& mark : reduction->marks_) {
     GACCD_ASSIGN_OR_RETURN(mark, CudaEvent::Create());
@@ -59,7 +59,7 @@ Status CudaReduction::EndOfRecording() {
 
 Status CudaReduction::Mark(std::size_t bucket) {
   if (bucket >= marks_.size()) return Status::Ok();
-  // External: a wait on another stream sees it each time the graph runs.
+  // External: a wait on another stream takes effect each time the graph runs.
   return CudaStatus(
       cudaEventRecordWithFlags(marks_[bucket].get(), context_.compute(), cudaEventRecordExternal),
       "mark of a bucket of gradients");
@@ -82,7 +82,7 @@ Status CudaReduction::ReduceBucket(std::size_t bucket) {
   return Status::Ok();
 }
 
-// With the padding between it and the bucket behind it, or the end: parts end there.
+// Includes the padding up to the next bucket or the end, where parts end.
 Status CudaReduction::Scatter(std::size_t bucket) {
   const auto first = plan().buckets()[bucket].offset;
   std::size_t end = gradients_.size();

@@ -4,10 +4,10 @@
 //   compute stream | last micro-step: ... bucket 0 ... bucket 1 ... | computed
 //   reduce stream            wait: bucket 0 | sum | wait: computed | sum: bucket 1, losses, counts
 //
-// The mark of a bucket is an event inside of the recorded graph of the last micro-step. Buckets are
-// summed in one order on all ranks, whatever the order of their marks; the last one together with
-// losses and counts. Where the optimiser is sharded a bucket is reduced and scattered, and losses
-// and counts are a message of their own.
+// The mark of a bucket is an event inside the recorded graph of the last micro-step. Buckets are
+// summed in the same order on all ranks, whatever the order of their marks; the last one is summed
+// together with losses and counts. With a sharded optimiser a bucket is reduced and scattered, and
+// losses and counts are a separate message.
 #pragma once
 
 #include <cstddef>
@@ -27,21 +27,24 @@ namespace gaccd {
 
 struct CudaReductionOptions {
   std::size_t bucket_elements = 0;
-  std::size_t control_word_count = 0;  // doubles after the control that are summed with its sums
-  bool overlap = true;                 // with marks; else one sum after all is computed
-  ShardExchange* shards = nullptr;     // null: not sharded; outlives the reduction
+  // doubles that follow the control and are summed with its sums
+  std::size_t control_word_count = 0;
+  bool overlap = true;              // with marks; false: one sum after everything is computed
+  ShardExchange* shards = nullptr;  // null: not sharded; must outlive the reduction
 };
 
 class CudaReduction {
  public:
-  // gradients: layout.size() f32 values on the GPU, like `control`; all outlive this.
+  // gradients: layout.size() f32 values in GPU memory, as is `control`. All arguments must outlive
+  // this.
   static Result<std::unique_ptr<CudaReduction>> Create(Communicator& comm, CudaContext& context,
                                                        const FlatLayout& layout, float* gradients,
                                                        UpdateControl* control,
                                                        const CudaReductionOptions& options);
 
-  // Before a last micro-step is recorded, where the recording before was not completed. While it
-  // is recorded: the gradient is complete; then: the micro-step is.
+  // StartRecording(): before a last micro-step is recorded; also discards a recording that was not
+  // completed. Ready(): while recording, when the gradient is complete. EndOfRecording(): when the
+  // micro-step is recorded.
   void StartRecording();
   Status Ready(std::size_t parameter);
   Status EndOfRecording();
@@ -50,7 +53,7 @@ class CudaReduction {
 
   // Enqueues the sums. `computed` is recorded on compute() after the last micro-step.
   Status Enqueue(const CudaEvent& computed);
-  // All ranks have got the sums of this update; the next cycle begins.
+  // Call when all ranks have the sums of this update; starts the next cycle.
   Status NextCycle() { return shards_ != nullptr ? Status::Ok() : reducer_.NextCycle(); }
 
   [[nodiscard]] const BucketPlan& plan() const { return reducer_.plan(); }
@@ -59,7 +62,7 @@ class CudaReduction {
   CudaReduction(Communicator& comm, CudaContext& context, std::span<float> gradients,
                 BucketReducer reducer, UpdateControl* control, const CudaReductionOptions& options);
   Status Mark(std::size_t bucket);
-  // Once the bucket is complete: it and those that waited for it.
+  // Reduces the bucket, once it and all buckets before it are complete.
   Status ReduceBucket(std::size_t bucket);
   Status Scatter(std::size_t bucket);
 
@@ -70,7 +73,7 @@ class CudaReduction {
   ShardExchange* shards_;
   UpdateControl* control_;
   std::size_t control_word_count_;
-  std::vector<CudaEvent> marks_;  // by bucket, but for the last; without overlap: none
+  std::vector<CudaEvent> marks_;  // by bucket, except the last; empty without overlap
   std::vector<int> missing_;      // by bucket: gradients that the recording has not completed yet
 };
 

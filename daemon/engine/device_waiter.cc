@@ -17,12 +17,12 @@ Result<bool> DeviceWaiter::Happened(const CudaEvent& event, std::string_view wha
 }
 
 Status DeviceWaiter::Wait(const CudaEvent& event, std::string_view what) {
-  // A short wait costs no system call that sleeps; a long one leaves the core to the other threads.
-  constexpr int kPolite = 200;
+  // Yield during a short wait, which costs no sleep; sleep during a long one, which frees the core.
+  constexpr int kYieldPolls = 200;
   for (int asked = 0;; ++asked) {
     GACCD_ASSIGN_OR_RETURN(const bool happened, Happened(event, what));
     if (happened) return Status::Ok();
-    if (asked < kPolite) {
+    if (asked < kYieldPolls) {
       std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -38,14 +38,14 @@ Status DeviceWaiter::WaitForStream(cudaStream_t stream, std::string_view what) {
   return Wait(mark_, what);
 }
 
-bool DeviceWaiter::EndsWithin(cudaStream_t stream, std::chrono::milliseconds limit) {
+bool DeviceWaiter::FinishesWithin(cudaStream_t stream, std::chrono::milliseconds limit) {
   using Clock = std::chrono::steady_clock;
   for (const Clock::time_point end = Clock::now() + limit;;) {
     const cudaError_t answer = cudaStreamQuery(stream);
     (void)cudaGetLastError();
     if (answer == cudaSuccess) return true;
     if (answer != cudaErrorNotReady) {
-      // The question itself may have failed; after an error of the device this returns at once.
+      // The query may have failed for another reason; after a device error this returns at once.
       (void)cudaStreamSynchronize(stream);
       return true;
     }

@@ -1,5 +1,5 @@
-// Waiting for a GPU, but not in its driver: the host asks again and again, the communicator too,
-// so that a peer that is lost ends the wait.
+// DeviceWaiter: waits for a GPU by polling instead of blocking in the driver. It also polls the
+// communicator, so that the loss of a peer ends the wait.
 #pragma once
 
 #include <chrono>
@@ -15,17 +15,18 @@ namespace gaccd {
 class DeviceWaiter {
  public:
   explicit DeviceWaiter(Communicator& comm) : comm_(comm) {}
-  // Asked, too, in place of other communicators; until the last call of those below.
-  void AlsoAsk(std::function<Status()> poll) { also_ = std::move(poll); }
+  // Also polls `poll`, for other communicators. It must stay valid until the last call of the
+  // functions below.
+  void AlsoPoll(std::function<Status()> poll) { also_ = std::move(poll); }
 
-  // Whether `event` has happened. Errors of the device, and of the communicator: what a collective
-  // left behind that was given up is no result.
+  // Whether `event` has happened. Returns errors of the device and of the communicator: data of an
+  // aborted collective are not a result.
   Result<bool> Happened(const CudaEvent& event, std::string_view what);
   Status Wait(const CudaEvent& event, std::string_view what);
-  // Until everything on `stream` so far is done.
+  // Waits until everything enqueued on `stream` so far is done.
   Status WaitForStream(cudaStream_t stream, std::string_view what);
-  // Whether nothing is left on `stream` within `limit`. An error of the device counts as its end.
-  static bool EndsWithin(cudaStream_t stream, std::chrono::milliseconds limit);
+  // Whether all work on `stream` ends within `limit`. An error of the device counts as the end.
+  static bool FinishesWithin(cudaStream_t stream, std::chrono::milliseconds limit);
 
  private:
   Communicator& comm_;

@@ -11,8 +11,8 @@
 namespace gaccd {
 namespace {
 
-// Why the parts of a micro-batch are not what it is; empty: they are.
-std::string_view WhyWhole(const Model& model) {
+// Why micro-steps of this model cannot be divided; empty: they can.
+std::string_view WhyIndivisible(const Model& model) {
   if (model.contrastive()) return "the contrastive loss keeps the micro-batches of an update";
   if (model.update_sums() > 0) return "batch norms have statistics of the whole update (WINDOW)";
   if (model.micro_values() > 0) return "batch norms have statistics of the micro-batch (MICRO)";
@@ -90,8 +90,8 @@ Status DividedSteps::Halve(std::int64_t count, std::int64_t rest, Status failure
 }
 
 Status DividedSteps::CheckRetry(std::int64_t count, const Status& failure) const {
-  std::string why(WhyWhole(model_));
-  if (why.empty() && retries_.size() >= kMostRetries) {
+  std::string why(WhyIndivisible(model_));
+  if (why.empty() && retries_.size() >= kMaxRetries) {
     why = StrCat("smaller micro-batches were tried ", retries_.size(), " times");
   }
   if (why.empty() && count <= 1) why = "a micro-batch of one sample is not divided";

@@ -34,7 +34,7 @@ Status Backend::RunStage(const BatchView& /*batch*/, std::int64_t /*micro_batch*
   return {ErrorKind::kInternal, StrCat(device(), ": has no pipelines")};
 }
 
-Result<std::uint64_t> Backend::DigestOfStages() {
+Result<std::uint64_t> Backend::DigestAllStages() {
   return Status(ErrorKind::kInternal, StrCat(device(), ": has no pipelines"));
 }
 
@@ -119,7 +119,7 @@ Status Engine::GetGradients(std::span<float> gradients) {
 }
 
 Result<std::uint64_t> Engine::Digest() {
-  if (model_.stage()) return backend_->DigestOfStages();
+  if (model_.stage()) return backend_->DigestAllStages();
   if (const std::span<float> own = backend_->host_parameters(); !own.empty()) return DigestOf(own);
   constexpr std::size_t kPart = std::size_t{1} << 20;  // values; even
   const std::size_t elements = Elements(EngineBuffer::kParameters);

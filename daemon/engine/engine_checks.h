@@ -9,7 +9,7 @@
 
 namespace gaccd {
 
-// kInternal when a buffer of the caller has another number of elements than the engine's.
+// kInternal if the caller's buffer does not have the engine's number of elements.
 Status CheckCount(std::string_view what, std::size_t expected, std::size_t found);
 
 // kInternal unless [first, first + count) lies within `elements`.

@@ -1,4 +1,4 @@
-// What an engine is made from: the device, the sizes of its micro-batches, the optimiser.
+// Options of an engine: device, micro-batch sizes, optimiser.
 #pragma once
 
 #include <cstddef>
@@ -17,34 +17,35 @@ struct CublasLtApi;
 struct EngineMemory {
   std::int64_t host_bytes = 0;    // planned
   std::int64_t device_bytes = 0;  // planned; 0 on the CPU
-  std::int64_t kept_bytes = 0;    // of them: micro-batches that are kept until an update ends
-  // Measured on the host, where it was asked for: what the process holds before the planned memory
-  // is used.
+  std::int64_t kept_bytes = 0;    // part of these: micro-batches that are kept until an update ends
+  // Measured on the host if requested: memory that the process holds before the planned memory is
+  // used.
   std::int64_t process_bytes = 0;
 };
 
-// Which device computes, and what a GPU needs beyond its number.
+// Which device computes, and the GPU settings.
 struct EngineChoice {
-  Device device = Device::kCpu;  // kCpu or kCuda: kAuto was resolved before
-  int gpu = 0;                   // as the CUDA runtime of this process counts
-  // Several ranks on one GPU (tests): a rank's kernels are over before its collective starts, as a
-  // collective waits for ranks that wait for the GPU. Messages of a pipeline are enqueued all the
-  // same, and take turns with the kernels.
+  Device device = Device::kCpu;  // kCpu or kCuda: kAuto is resolved before
+  int gpu = 0;                   // index as counted by the CUDA runtime of this process
+  // Several ranks share one GPU (tests): a collective starts only after the rank's kernels have
+  // ended, because it waits for ranks that wait for the GPU. Pipeline messages are still enqueued,
+  // and alternate with the kernels.
   bool gpu_sharing = false;
-  // Reductions overlap the backward pass bucket by bucket also where they would not: with one
-  // rank, and where ranks share a GPU. So one GPU can run what several do. REQUIRES: a communicator
-  // of GPUs.
+  // Overlaps reductions with the backward pass bucket by bucket also with one rank and where ranks
+  // share a GPU, so that one GPU can run this code. REQUIRES: a communicator of GPUs.
   bool always_overlap = false;
-  bool time_algorithms = false;  // CudaNumerics::time_algorithms
-  std::string choices_folder;    // where timed algorithms are kept from run to run; empty: nowhere
-  // For tests: asked before each micro-step; true: there is no memory for one of so many samples.
+  bool time_algorithms = false;  // see CudaNumerics::time_algorithms
+  // folder in which timed algorithms are kept between runs; empty: not kept
+  std::string choices_folder;
+  // For tests: called before each micro-step; true simulates a failed allocation for this many
+  // samples.
   std::function<bool(std::int64_t samples)> refuses_memory = nullptr;
-  const CublasLtApi* cublaslt = nullptr;  // null: the library, by LoadCublasLt()
-  DnnOpener dnn = nullptr;  // attention and convolutions in 16 bits; null: by gaccd's own kernels
-  // Multiprocessors that a reduction on a GPU takes, which concurrent products leave free; 0: they
-  // need not know.
+  const CublasLtApi* cublaslt = nullptr;  // null: LoadCublasLt()
+  DnnOpener dnn = nullptr;  // attention and convolutions in 16 bits; null: gaccd's own kernels
+  // Multiprocessors used by a reduction on a GPU, which concurrent matrix products leave free; 0:
+  // none are left free.
   int reduction_multiprocessors = 0;
-  // Elements of one message of the reduction on a GPU: 64 MiB. Smaller gradients are joined.
+  // Elements of one reduction message on a GPU (64 MiB). Smaller gradients are joined.
   std::size_t bucket_elements = std::size_t{16} << 20;
 };
 
@@ -55,13 +56,13 @@ struct EngineOptions {
   Numerics numerics;
   EngineChoice choice;
   std::size_t control_word_count = 0;  // the same on all ranks
-  // An update whose loss or gradient is not finite is reported as such and changes nothing, and
-  // training may continue; else it is an error.
+  // true: an update whose loss or gradient is not finite is reported and changes nothing, and
+  // training may continue. false: it is an error.
   bool tolerate_nonfinite = false;
   bool measure_process = false;  // fill EngineMemory::process_bytes, which takes a millisecond
 };
 
-// A flat buffer of f32 that makes up the state of a run.
+// A flat f32 buffer of the training state.
 enum class EngineBuffer : std::uint8_t { kParameters, kOptimizer, kGradients };
 
 }  // namespace gaccd

@@ -1,5 +1,5 @@
-// EngineRing: host memory of an engine for a Prefetcher's ring of batches. Taken once, since it
-// lives as long as the engine, and used by one Prefetcher after the other.
+// EngineRing: host memory of an engine for the batch ring of a Prefetcher. Allocated once, since it
+// lives as long as the engine, and reused by one Prefetcher after another.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,9 @@ namespace gaccd {
 
 class EngineRing {
  public:
-  // Of the same engine and the same size in every call. Engine and ring outlive the result.
-  RingMemory MemoryOf(Engine& engine) {
+  // Every call must be for the same engine and the same size. Engine and ring must outlive the
+  // result.
+  RingMemory MemoryFor(Engine& engine) {
     return [this, &engine](std::size_t bytes) -> Result<std::byte*> {
       if (!memory_) {
         GACCD_ASSIGN_OR_RETURN(memory_, engine.HostMemory(bytes));

@@ -1,4 +1,4 @@
-// The phases of an update, its result, and what is computed of it again.
+// Engine: phases of an update, its result, and Probe().
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -89,7 +89,7 @@ Status Engine::Begin(const UpdateSettings& settings) {
   return Status::Ok();
 }
 
-// The host has waited for a batch; of that, what the device waited too.
+// Adds the time the host waited for a batch to data_s, if the device was idle too.
 Status Engine::CountWaiting() {
   const double waited = host_.Lap();
   GACCD_ASSIGN_OR_RETURN(const bool idle, backend_->Idle(current().slot));
@@ -151,7 +151,7 @@ Status Engine::RunSegment(const BatchView& batch, std::int64_t micro_batch, std:
 Status Engine::RunStage(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment) {
   GACCD_RETURN_IF_ERROR(Enter(Phase::kMicroStep, {Phase::kBegin, Phase::kMicroStep}));
   GACCD_RETURN_IF_ERROR(CountWaiting());
-  // The samples of a pipeline are those of its last stage.
+  // Samples of a pipeline are counted in its last stage.
   if (segment == 0 && model_.stage() && model_.stage()->last()) current().counted += batch.samples;
   GACCD_RETURN_IF_ERROR(backend_->RunStage(batch, micro_batch, segment));
   (void)host_.Lap();
@@ -160,7 +160,7 @@ Status Engine::RunStage(const BatchView& batch, std::int64_t micro_batch, std::i
 
 Status Engine::SumOverUpdate() {
   GACCD_RETURN_IF_ERROR(Expect("SumOverUpdate", {Phase::kMicroStep}));
-  // Waiting for other ranks, not for data.
+  // This wait is for other ranks, not for data.
   GACCD_RETURN_IF_ERROR(CountWaiting());
   GACCD_RETURN_IF_ERROR(backend_->SumOverRanks(segment_++));
   current().sums_s += host_.Lap();
@@ -229,25 +229,25 @@ Result<std::optional<UpdateResult>> Engine::TakeResult(bool wait) {
   if (!finished) return std::optional<UpdateResult>();
   const UpdateVerdict& found = update.slot.page->verdict;
   correction_ = found.correction;
-  // The device has changed nothing in this update; after an error, nor in those after it.
+  // The device has changed nothing in this update; after an error, nothing in later ones either.
   if (found.idle != 0) backend_->set_updates(update.optimizer_updates);
   if (Status verdict = Verdict(update); !verdict.ok()) {
-    // Probe() computes with the settings of this update, not of one that was enqueued after it.
+    // Probe() uses the settings of this update, not those of one enqueued after it.
     loss_scale_ = update.settings.loss_scale;
     GACCD_RETURN_IF_ERROR(backend_->SetInputs(update.slot));
     return verdict;
   }
-  GACCD_ASSIGN_OR_RETURN(const UpdateResult result, ResultOf(update));
+  GACCD_ASSIGN_OR_RETURN(const UpdateResult result, MakeResult(update));
   oldest_ = (oldest_ + 1) % updates_.size();
   --count_;
   return std::optional(result);
 }
 
-// All ranks have the same sums, so all of them come to the same verdict about the same update.
+// All ranks have the same sums, so all reach the same verdict on the same update.
 Status Engine::Verdict(const InFlight& update) {
   const UpdateVerdict& verdict = update.slot.page->verdict;
   const UpdateSums& sums = update.slot.page->sums;
-  // A wrong count explains more than its result.
+  // A wrong count is reported first, as it explains a wrong result.
   if (verdict.counted == 0) {
     SampleLedger ledger;
     ledger.Add(update.counted);
@@ -264,7 +264,7 @@ Status Engine::Verdict(const InFlight& update) {
                  verdict.finite, ", loss sum ", sums.loss, ", gradient norm ", verdict.norm)};
 }
 
-Result<UpdateResult> Engine::ResultOf(const InFlight& update) {
+Result<UpdateResult> Engine::MakeResult(const InFlight& update) {
   const UpdateControl& page = *update.slot.page;
   UpdateResult result{.samples = update.settings.samples,
                       .divisor = page.sums.divisor,

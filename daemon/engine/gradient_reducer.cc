@@ -10,7 +10,7 @@ Result<BucketReducer> MakeGradientReducer(Communicator& comm, const FlatLayout& 
   const std::span<const FlatEntry> entries = layout.entries();
   std::vector<GradientSlot> slots;
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    // Backward comes from the end: the last parameter's gradient is ready first.
+    // Backward starts at the end of the model: the last parameter's gradient is ready first.
     slots.push_back({.offset = static_cast<std::size_t>(entries[i].offset),
                      .elements = static_cast<std::size_t>(entries[i].elements),
                      .ready = static_cast<int>(entries.size() - i)});

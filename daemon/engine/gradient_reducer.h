@@ -1,4 +1,4 @@
-// The bridge from the model's flat gradients to the buckets in which they are reduced.
+// Makes the BucketReducer of a model's flat gradients.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 namespace gaccd {
 
 // `gradients` (layout.size() f32 elements) and `comm` must outlive the reducer. bucket_elements:
-// as for BucketPlan; kOneBucket on a host communicator, which cannot send while this thread
-// computes. Gradient i of the reducer is parameter i of the layout.
+// see BucketPlan; kOneBucket on a host communicator, which cannot send while this thread computes.
+// Gradient i of the reducer is parameter i of the layout.
 Result<BucketReducer> MakeGradientReducer(Communicator& comm, const FlatLayout& layout,
                                           MutableBuffer gradients, std::size_t bucket_elements);
 

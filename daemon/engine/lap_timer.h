@@ -1,4 +1,4 @@
-// Seconds between events on the host.
+// LapTimer: seconds between events on the host.
 #pragma once
 
 #include <chrono>
@@ -7,7 +7,7 @@ namespace gaccd {
 
 class LapTimer {
  public:
-  // Seconds since the last call, or since the timer was made.
+  // Seconds since the last call, or since construction.
   double Lap() {
     const auto now = std::chrono::steady_clock::now();
     const double seconds = std::chrono::duration<double>(now - last_).count();

@@ -30,7 +30,7 @@ Result<std::unique_ptr<CudaPipeline>> CudaPipeline::Make(Communicator& comm,
                                                          const PipelineStage& stage,
                                                          const FlatLayout& layout,
                                                          std::int64_t state_buffers) {
-  std::unique_ptr<CudaPipeline> made(new CudaPipeline(stage, PlacesOfStage(layout, stage)));
+  std::unique_ptr<CudaPipeline> made(new CudaPipeline(stage, StagePlaces(layout, stage)));
   GACCD_ASSIGN_OR_RETURN(made->exchange_,
                          PipelineExchange::Make(comm, stage, layout, made->places_, state_buffers));
   GACCD_ASSIGN_OR_RETURN(made->links_, MakeChainLinks(made->exchange_->pipeline()));
@@ -48,7 +48,7 @@ Status CudaPipeline::CreateStreams(cudaStream_t compute) {
   return create(Message::kSentGradient, links_.down_to_before);
 }
 
-// Stage by stage, up and then down: each waits for the one before it alone.
+// Stage by stage, first forward, then backward: each stage waits only for the one before it.
 Status CudaPipeline::ExchangeFirst(float* values, ShardExchange* shards, cudaStream_t stream) {
   const MutableBuffer whole = Whole(values);
   const MutableBuffer one{values, 1, DType::kF32, MemoryKind::kCuda};
@@ -78,17 +78,17 @@ Result<const void*> CudaPipeline::Receive(Message which, const ConstBuffer& valu
                                           std::int64_t micro_batch) {
   auto& ring = Ring(which);
   if (!ring || value.count == 0) return static_cast<const void*>(nullptr);
-  return ring->Receive(value, ring->PlaceOf(micro_batch));
+  return ring->Receive(value, ring->RingPlace(micro_batch));
 }
 
 const void* CudaPipeline::Received(Message which, std::int64_t micro_batch) const {
   const auto& ring = Ring(which);
-  return ring ? ring->At(ring->PlaceOf(micro_batch)) : nullptr;
+  return ring ? ring->At(ring->RingPlace(micro_batch)) : nullptr;
 }
 
 Status CudaPipeline::Release(Message which, std::int64_t micro_batch) {
   auto& ring = Ring(which);
-  return ring ? ring->Release(ring->PlaceOf(micro_batch)) : Status::Ok();
+  return ring ? ring->Release(ring->RingPlace(micro_batch)) : Status::Ok();
 }
 
 Status CudaPipeline::Send(Message which, const ConstBuffer& value) {
@@ -119,7 +119,7 @@ Status CudaPipeline::Judge(UpdateControl* control, void* scratch, cudaStream_t s
   return JudgeParts(stream, squares_.as<double>(), static_cast<int>(stage_.stages()), control);
 }
 
-// The rings first: they know which message is waited for.
+// The rings first: their errors name the message that is waited for.
 Status CudaPipeline::Poll() {
   for (std::size_t i = 0; i < rings_.size(); ++i) {
     if (!rings_[i]) continue;

@@ -1,8 +1,8 @@
-// CudaPipeline: what a stage of a pipeline on a GPU exchanges with the others (PipelineExchange),
-// enqueued, so that the host waits for nothing inside of an update. Messages have a communicator
-// and a stream for each direction and neighbour (collectives/comm/chain_links.h); what sums and
-// shares is enqueued on the stream that the caller says, on all ranks in the same order. Used by
-// one thread.
+// CudaPipeline: communication of a pipeline stage on a GPU with the other stages
+// (PipelineExchange). Everything is enqueued; the host does not wait inside an update. Messages
+// have a communicator and a stream per direction and neighbour (collectives/comm/chain_links.h).
+// Sums and shared parameters are enqueued on the stream given by the caller, in the same order on
+// all ranks. Used by one thread.
 #pragma once
 
 #include <array>
@@ -21,40 +21,42 @@ namespace gaccd {
 
 class CudaPipeline {
  public:
-  // Collective: the communicators. `comm`, `stage` and `layout` outlive this.
+  // Collective: makes the communicators. `comm`, `stage` and `layout` must outlive this.
   static Result<std::unique_ptr<CudaPipeline>> Make(Communicator& comm, const PipelineStage& stage,
                                                     const FlatLayout& layout,
                                                     std::int64_t state_buffers);
 
-  // The stage's entries in the buffers of this GPU, with whose elements the calls below count.
+  // The layout of the stage's parameters in the buffers of this GPU; the functions below use its
+  // element numbers.
   [[nodiscard]] const FlatLayout& places() const { return places_; }
   [[nodiscard]] PipelineExchange& exchange() { return *exchange_; }
   [[nodiscard]] const PipelineStage& stage() const { return stage_; }
 
-  // Streams and events; compute: the stream of the replica.
+  // Creates streams and events. compute: the stream of the replica.
   Status CreateStreams(cudaStream_t compute);
-  // Collective: NCCL takes its memory for every communicator of this. values: places().size() f32
-  // values on the GPU, which are zero. shards: as for ReduceGradients().
+  // Collective: makes NCCL allocate its memory for every communicator of this. values:
+  // places().size() f32 values in GPU memory, which are zero. shards: as for ReduceGradients().
   Status ExchangeFirst(float* values, ShardExchange* shards, cudaStream_t stream);
-  // The memory of the messages and of Judge().
+  // Allocates the memory of the messages and of Judge().
   Status Allocate(const StageRings& rings);
 
-  // A message of a micro-batch, as CudaMessageRing. Nothing where this stage has no such
-  // neighbour, or the message no elements. Received ones are released together, once no kernel
-  // reads them any more.
+  // The message of a micro-batch, see CudaMessageRing. Does nothing if this stage has no such
+  // neighbour or the message has no elements. A received message is released once no enqueued
+  // kernel reads it any more.
   Result<const void*> Receive(Replica::Message which, const ConstBuffer& value,
                               std::int64_t micro_batch);
   [[nodiscard]] const void* Received(Replica::Message which, std::int64_t micro_batch) const;
   Status Release(Replica::Message which, std::int64_t micro_batch);
   Status Send(Replica::Message which, const ConstBuffer& value);
 
-  // Gradients of the own stage become those of all pipelines; with shards, which may be null, those
-  // of the own part.
+  // Sums the gradients of this stage over all pipelines; with shards (may be null) only the own
+  // part.
   Status ReduceGradients(float* gradients, ShardExchange* shards, cudaStream_t stream);
-  // JudgeUpdate() with the norm of all stages, from SquaresIn(scratch) of the own one.
+  // Calls JudgeUpdate() with the norm over all stages, computed from SquaresIn(scratch) of each
+  // stage.
   Status Judge(UpdateControl* control, void* scratch, cudaStream_t stream);
 
-  // The first error of what was enqueued; and an end of all of it (Communicator::GiveUp).
+  // The first error of enqueued work. GiveUp() ends all of it (Communicator::GiveUp).
   Status Poll();
   void GiveUp(const Status& error);
   [[nodiscard]] std::vector<cudaStream_t> streams() const;

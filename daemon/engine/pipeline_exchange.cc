@@ -8,7 +8,7 @@
 namespace gaccd {
 namespace {
 
-// Elements that are gathered at once: 1 MiB.
+// Elements gathered at once: 1 MiB.
 constexpr std::int64_t kGathered = std::int64_t{1} << 18;
 
 template <typename T>
@@ -126,7 +126,7 @@ Status PipelineExchange::GatherParts(std::span<const Range> parts, const OwnValu
   std::vector<float> piece(static_cast<std::size_t>(std::min(elements, kGathered)));
   std::vector<float> from_here(piece.size());
   std::vector<std::int64_t> counts(parts.size());
-  // Of [a, a + n) what lies in [b, b + m).
+  // The intersection of [a, a + n) and [b, b + m).
   const auto common = [](Range a, Range b) {
     const std::int64_t from = std::max(a.first, b.first);
     const std::int64_t to = std::min(a.first + a.elements, b.first + b.elements);

@@ -1,18 +1,18 @@
-// PipelineExchange: what the ranks of a pipeline exchange. The world is `pipelines` x `stages`:
-// rank r is stage r % stages of pipeline r / stages. Every pipeline computes samples of its own;
-// the ranks of one stage have the same parameters and reduce their gradients.
+// PipelineExchange: communication between the ranks of a pipeline. The world is `pipelines` x
+// `stages`: rank r is stage r % stages of pipeline r / stages. Every pipeline computes different
+// samples; ranks of the same stage have the same parameters and reduce their gradients.
 //
 //   with whom                        what
-//   neighbours in the own pipeline   values of micro-batches and their gradients, one by one
+//   neighbours in the own pipeline   activations of micro-batches and their gradients, one by one
 //   the own pipeline                 sums of squares, in the order of the stages; parameters, state
-//                                    and digests where they are asked for whole
+//                                    and digests that are read as a whole
 //   the own stage                    gradients of the own part
 //   stages that share a parameter,   its gradients before that, its values after a step
 //   in the own pipeline
 //
-// Host memory, or what MutableBuffer says; used by one thread. What returns a Status is collective
-// among those ranks, apart from the messages. A "whole" buffer has a place for every element of the
-// layout, or for those that this stage uses.
+// Uses host memory, or the memory kind of the MutableBuffer; used by one thread. Functions that
+// return a Status are collective among those ranks, except messages. A "whole" buffer has a place
+// for every element of the layout, or for those that this stage uses.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ namespace gaccd {
 class PipelineExchange {
  public:
   // Collective. places: the entries of `layout` in the whole buffers of this rank: those of the
-  // layout on a CPU, PlacesOfStage() on a GPU. kConfig: the ranks of `comm` are no multiple of the
-  // stages. All outlive this.
+  // layout on a CPU, StagePlaces() on a GPU. kConfig: the size of `comm` is not a multiple of the
+  // number of stages. All arguments must outlive this.
   static Result<std::unique_ptr<PipelineExchange>> Make(Communicator& comm,
                                                         const PipelineStage& stage,
                                                         const FlatLayout& layout,
@@ -40,34 +40,34 @@ class PipelineExchange {
 
   [[nodiscard]] const PipelineStage& stage() const { return stage_; }
   [[nodiscard]] std::span<float> Own(std::span<float> whole) const;
-  // By stage: the ranks of the own pipeline.
+  // The ranks of the own pipeline, by stage.
   [[nodiscard]] Communicator& pipeline() { return *pipeline_; }
 
-  // To and from the stage that is `step` further: 1 or -1. Empty messages are not sent. In host
-  // memory: on GPUs CudaPipeline has them.
+  // To or from the stage at distance `step`: 1 or -1. Empty messages are not sent. Host memory
+  // only: on GPUs use CudaPipeline.
   Status Send(ConstBuffer message, int step);
   Status Receive(MutableBuffer message, int step);
-  // Before a collective: waits until the own messages have left.
+  // Call before a collective: waits until the messages of this rank have been sent.
   Status FlushSends() { return pipeline_->FlushSends(); }
 
-  // Of shared parameters the gradients become those of the own pipeline, before the owner's part is
-  // summed over the ranks of its stage. Enqueued where the buffer is in device memory.
+  // Sums the gradients of shared parameters over the own pipeline, before the owner sums its part
+  // over the ranks of its stage. Enqueued if the buffer is in device memory.
   Status ReduceShared(const MutableBuffer& gradients, StreamHandle stream = {});
-  // By pipeline: ranks with the same parameters, one of each pipeline.
+  // Ranks with the same parameters, one per pipeline, by pipeline.
   [[nodiscard]] Communicator& same_stage() { return *same_stage_; }
-  // Of all stages, the same bits on all ranks.
+  // The sum over all stages; the same bits on all ranks.
   Result<double> SumOverStages(double own);
-  // The sum modulo 2^64.
+  // The sum modulo 2^64 over all stages.
   Result<std::uint64_t> SumDigests(std::uint64_t own);
-  // After a step of the own part: shared parameters become what their owners have. Enqueued, as
-  // above.
+  // After a step of the own part: copies shared parameters from their owners. Enqueued, as above.
   Status SendShared(const MutableBuffer& parameters, StreamHandle stream = {});
-  // The first error of what was enqueued; and an end of all of it (Communicator::GiveUp).
+  // The first error of enqueued work. GiveUp() ends all of it (Communicator::GiveUp).
   Status Poll();
   void GiveUp(const Status& error);
 
-  // Elements [first, first + out.size()) of a whole buffer or state, which every rank chooses for
-  // itself. own: gives elements of the own part, or of the state of the own stage, from one on.
+  // Copies elements [first, first + out.size()) of a whole buffer or state; every rank chooses its
+  // range. own: returns elements of the own part, or of the state of the own stage, from `first`
+  // on.
   using OwnValues = std::function<Status(std::int64_t first, std::span<float> out)>;
   Status GatherFlat(const OwnValues& own, std::int64_t first, std::span<float> out);
   Status GatherState(const OwnValues& own, std::int64_t first, std::span<float> out);
@@ -82,8 +82,8 @@ class PipelineExchange {
     std::int64_t first = 0;
     std::int64_t elements = 0;
   };
-  // parts: by stage; own: the values of this rank's part of them. They follow each other from
-  // `begin` on.
+  // Gathers the range from parts that follow each other from `begin` on. parts: by stage; own: the
+  // values of this rank's part.
   Status GatherParts(std::span<const Range> parts, const OwnValues& own, std::int64_t begin,
                      std::int64_t first, std::span<float> out);
 
@@ -91,9 +91,10 @@ class PipelineExchange {
   const FlatLayout& layout_;
   const FlatLayout& places_;
   const std::int64_t state_buffers_;
-  std::unique_ptr<Communicator> pipeline_;    // by stage
-  std::unique_ptr<Communicator> same_stage_;  // by pipeline
-  // Of stage_.shared: those of the own pipeline that use it, the owner first; null: not this one.
+  std::unique_ptr<Communicator> pipeline_;    // ranks ordered by stage
+  std::unique_ptr<Communicator> same_stage_;  // ranks ordered by pipeline
+  // By element of stage_.shared: the ranks of the own pipeline that use it, the owner first; null:
+  // this rank does not.
   std::vector<std::unique_ptr<Communicator>> sharing_;
 };
 

@@ -16,7 +16,7 @@
 namespace gaccd {
 namespace {
 
-// Of two copies of the inputs, one is filled while the other is read.
+// Double buffering: one copy of the inputs is filled while the other is read.
 constexpr std::int64_t kInputSlotsOfGpu = 2;
 
 std::int64_t Bytes(std::int64_t floats) {
@@ -46,19 +46,19 @@ Result<EngineMemory> OnGpu(const Model& model, const EngineOptions& options) {
   }));
   std::int64_t columns = 0;
   graphs.ForEach([&columns](const auto& prepared) {
-    columns = std::max(columns, MostConvColumnBytes(prepared.graph()));
+    columns = std::max(columns, MaxConvColumnBytes(prepared.graph()));
   });
   const std::vector<std::int64_t> inputs = graphs.InputBytes(model.sample());
   const std::int64_t input_bytes = std::reduce(inputs.begin(), inputs.end());
-  // Where they run segment by segment, all micro-batches of an update are kept; of a stage those in
+  // Segment by segment, all micro-batches of an update are kept; in a pipeline stage, those in
   // flight.
   std::int64_t batches = model.update_sums() > 0 ? options.replica.micro_steps_per_update : 0;
   std::int64_t elements = model.layout().size();
   std::int64_t messages = 0;
   if (const auto& stage = model.stage()) {
     batches = options.replica.in_flight;
-    elements = PlacesOfStage(model.layout(), *stage).size();
-    messages = StageRingsOf(graphs, options.replica.in_flight).bytes();
+    elements = StagePlaces(model.layout(), *stage).size();
+    messages = PlanStageRings(graphs, options.replica.in_flight).bytes();
   }
   const std::vector<std::int64_t> sums = graphs.UpdateSumElements();
   const std::int64_t kept =
@@ -80,9 +80,9 @@ Result<EngineMemory> OnGpu(const Model& model, const EngineOptions& options) {
 Result<EngineMemory> PlanEngineMemory(const Model& model, const EngineOptions& options, int parts) {
   FlatLayout layout = model.layout();
   if (model.stage()) {
-    GACCD_ASSIGN_OR_RETURN(layout, LayoutOfPart(model.layout(), model.stage()->own()));
+    GACCD_ASSIGN_OR_RETURN(layout, PartLayout(model.layout(), model.stage()->own()));
   }
-  const std::int64_t trainable = ShardLayout::Make(layout, parts).most_state_elements();
+  const std::int64_t trainable = ShardLayout::Make(layout, parts).max_state_elements();
   const std::int64_t state = Bytes(StateElements(options.optimizer, trainable));
   EngineMemory memory;
   if (const auto loss = model.contrastive()) {

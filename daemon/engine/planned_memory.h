@@ -1,5 +1,5 @@
-// The memory of an engine before there is one, from the recorded graphs alone: also on a machine
-// without the device, and without taking what depends on the micro-batch.
+// Computes the memory of an engine from the recorded graphs, without making the engine: also on a
+// machine without the device, and without allocating what depends on the micro-batch.
 #pragma once
 
 #include "collectives/base/result.h"
@@ -8,12 +8,12 @@
 
 namespace gaccd {
 
-// What Engine::memory() of MakeEngine() with these options is planned to be. On a CPU it is exactly
-// that; parameters, gradients and packed weights are mapped meanwhile and not used. On a GPU it is
-// without what only that GPU knows, and what is small: scratch of kernels, but for the columns of
-// f32 convolutions, and of exchanges, tables of the optimiser, memory of libraries. parts: into
-// which the optimiser's state is divided (ShardGrid); that of the largest. Errors: those of
-// recording and preparing the graphs.
+// The planned Engine::memory() of MakeEngine() with these options. Exact on a CPU; parameters,
+// gradients and packed weights are mapped but not touched meanwhile. On a GPU it excludes what only
+// that GPU knows and what is small: kernel scratch (except columns of f32 convolutions), scratch of
+// exchanges, tables of the optimiser, memory of libraries. parts: the number of parts of the
+// optimiser's state (ShardGrid); the largest part counts. Errors: those of recording and preparing
+// the graphs.
 [[nodiscard]] Result<EngineMemory> PlanEngineMemory(const Model& model,
                                                     const EngineOptions& options, int parts = 1);
 

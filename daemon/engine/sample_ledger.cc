@@ -11,7 +11,7 @@
 namespace gaccd {
 namespace {
 
-// "rank 0: 13, rank 1: 12, ...": everyone, so that the one that is wrong can be seen.
+// "rank 0: 13, rank 1: 12, ...": all ranks, so that the wrong one is visible.
 Result<std::string> CountsByRank(Communicator& comm, std::int64_t counted) {
   const std::size_t world = static_cast<std::size_t>(comm.size());
   const std::vector<std::int64_t> one_each(world, 1);
@@ -30,7 +30,7 @@ Result<std::string> CountsByRank(Communicator& comm, std::int64_t counted) {
 Status SampleLedger::Audit(Communicator& comm, std::int64_t sum, std::int64_t planned) {
   const std::int64_t mine = std::exchange(counted_, 0);
   if (sum == planned) return Status::Ok();
-  // All ranks hold the same sum, so all of them come to this second collective.
+  // All ranks have the same sum, so all of them reach this second collective.
   GACCD_ASSIGN_OR_RETURN(const std::string by_rank, CountsByRank(comm, mine));
   return {ErrorKind::kInternal,
           StrCat("sample audit: the plan has ", planned,

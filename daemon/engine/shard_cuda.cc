@@ -9,11 +9,11 @@ namespace gaccd {
 Result<std::unique_ptr<CudaShards>> CudaShards::Make(Communicator& comm, const FlatLayout& layout,
                                                      const Options& options, DeviceWaiter& waiter) {
   std::unique_ptr<CudaShards> made;
-  if (ShardGrid::Of(options.mode, RanksOfNodes(comm.topology())).parts() == 1) return made;
+  if (ShardGrid::Of(options.mode, CountRanksByNode(comm.topology())).parts() == 1) return made;
   made.reset(new CudaShards(layout, options, waiter));
   auto exchange =
       ShardExchange::Make(comm, options.mode, layout, options.state_buffers, MemoryKind::kCuda);
-  // Parts of the communicator fail by themselves; what follows is collective over all ranks.
+  // Sub-communicators can fail on single ranks; the agreement below is collective over all ranks.
   std::int64_t failed = exchange.ok() ? 0 : 1;
   const MutableBuffer counted = View(std::span(&failed, 1));
   const Status agreed = comm.AllReduceSum(counted, counted);
@@ -53,8 +53,8 @@ Status CudaShards::GatherSquares(const float* gradients, const UpdateControl* co
                                  void* scratch) {
   const std::span<double> squares = {SquaresIn(scratch),
                                      static_cast<std::size_t>(exchange_->blocks())};
-  GACCD_RETURN_IF_ERROR(SquaresOfBlocks(compute_, gradients + own().first, own().elements, control,
-                                        exchange_->OwnSquares(squares).data()));
+  GACCD_RETURN_IF_ERROR(BlockSquares(compute_, gradients + own().first, own().elements, control,
+                                     exchange_->OwnSquares(squares).data()));
   GACCD_RETURN_IF_ERROR(BeforeCollective("squares of the own part"));
   return exchange_->GatherSquares(squares, {compute_});
 }
@@ -63,7 +63,7 @@ Status CudaShards::CopyStateOut(std::string_view what, const float* own, std::in
                                 std::span<float> to) {
   GACCD_RETURN_IF_ERROR(BeforeCollective(what));
   const auto copy = [&](std::span<const float> from, std::span<float> out) -> Status {
-    // A copy to memory that is not page-locked blocks; what it would wait for is waited for here.
+    // A copy to pageable memory blocks in the driver, so wait by polling first.
     GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(compute_, what));
     return CudaStatus(cudaMemcpyAsync(out.data(), from.data(), out.size_bytes(),
                                       cudaMemcpyDeviceToHost, compute_),

@@ -1,7 +1,7 @@
-// CudaShards: what the ranks exchange where the optimiser is sharded, on GPUs: ShardExchange over
-// NCCL. The reduction of the gradients: CudaReduction. Everything is enqueued on the stream of the
-// computation, unless it says that it waits. What returns a Status is collective, unless it says
-// that it is not. Used by one thread.
+// CudaShards: communication of a sharded optimiser on GPUs: ShardExchange over NCCL. CudaReduction
+// reduces the gradients. Everything is enqueued on the compute stream unless the comment says that
+// it waits. Functions that return a Status are collective unless the comment says otherwise. Used
+// by one thread.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -26,33 +26,34 @@ class CudaShards {
  public:
   struct Options {
     Sharding mode = Sharding::kNone;
-    std::int64_t state_buffers = 0;  // values of state for each trainable element
+    std::int64_t state_buffers = 0;  // state values per trainable element
     bool overlap = true;             // false: ranks share a GPU, see EngineChoice::gpu_sharing
   };
 
-  // Null where a part would be all of it: then nothing is divided. `comm` and `waiter` outlive it.
-  // Fails on all ranks, or on none.
+  // Returns null if a part would be the whole: then nothing is sharded. `comm` and `waiter` must
+  // outlive it. Fails on all ranks or on none.
   static Result<std::unique_ptr<CudaShards>> Make(Communicator& comm, const FlatLayout& layout,
                                                   const Options& options, DeviceWaiter& waiter);
 
   [[nodiscard]] const ShardPart& own() const { return exchange_->own(); }
   [[nodiscard]] ShardExchange& exchange() { return *exchange_; }
 
-  // Memory that Allocate() takes on the GPU. Not collective.
+  // Bytes that Allocate() allocates on the GPU. Not collective.
   [[nodiscard]] std::int64_t bytes() const;
   Status Allocate(cudaStream_t compute);
 
-  // All parts of parameters or gradients, layout.size() elements, become those of their owners.
+  // Gathers all parts of parameters or gradients, layout.size() elements, from their owners.
   Status Gather(float* whole);
-  // SquaresOfBlocks() of the whole gradient, of which every rank has its own part. scratch: of
+  // BlockSquares() of the whole gradient, of which every rank has one part. scratch: as for
   // MeasureGradient().
   Status GatherSquares(const float* gradients, const UpdateControl* control, void* scratch);
 
-  // Elements [first, first + to.size()) of the whole state to the host; waits.
+  // Copies elements [first, first + to.size()) of the whole state to the host; waits.
   Status CopyStateOut(std::string_view what, const float* own, std::int64_t first,
                       std::span<float> to);
 
-  // NCCL takes memory at the first collective of each kind. gradients: zeros. Waits.
+  // Runs each kind of collective once, as NCCL allocates memory at the first one. gradients: zeros.
+  // Waits.
   Status ExchangeOnce(float* gradients, cudaStream_t stream);
 
  private:
@@ -62,7 +63,7 @@ class CudaShards {
   [[nodiscard]] std::span<float> Whole(float* values) const {
     return {values, static_cast<std::size_t>(size_)};
   }
-  // Elements of the own part of the state.
+  // State elements of the own part.
   [[nodiscard]] std::size_t state_elements() const {
     return static_cast<std::size_t>(options_.state_buffers * own().state_elements);
   }
@@ -72,7 +73,8 @@ class CudaShards {
   DeviceWaiter& waiter_;
   std::unique_ptr<ShardExchange> exchange_;
   cudaStream_t compute_ = nullptr;
-  DeviceBuffer piece_;  // of the state, for checkpoints: memory taken then would wait for the GPU
+  // a piece of the state, for checkpoints; allocated early, as allocation would wait for the GPU
+  DeviceBuffer piece_;
 };
 
 }  // namespace gaccd

@@ -9,7 +9,7 @@
 namespace gaccd {
 namespace {
 
-// Elements of state that are gathered at once: 1 MiB.
+// Elements of state gathered at once: 1 MiB.
 constexpr std::int64_t kPiece = std::int64_t{1} << 18;
 
 struct Range {
@@ -19,7 +19,7 @@ struct Range {
   [[nodiscard]] std::int64_t count() const { return end - begin; }
 };
 
-// Empty ones have count() == 0.
+// count() == 0 if they do not overlap.
 Range Intersect(Range a, Range b) {
   const std::int64_t begin = std::max(a.begin, b.begin);
   return {begin, std::max(begin, std::min(a.end, b.end))};
@@ -42,7 +42,7 @@ std::span<T> Part(std::span<T> values, std::int64_t first, std::int64_t count) {
 
 }  // namespace
 
-std::vector<int> RanksOfNodes(const Topology& topology) {
+std::vector<int> CountRanksByNode(const Topology& topology) {
   std::vector<int> ranks(static_cast<std::size_t>(topology.nodes));
   for (const int node : topology.node_of) ++ranks[static_cast<std::size_t>(node)];
   return ranks;
@@ -52,7 +52,7 @@ Result<std::unique_ptr<ShardExchange>> ShardExchange::Make(Communicator& comm, S
                                                            const FlatLayout& layout,
                                                            std::int64_t state_buffers,
                                                            MemoryKind memory) {
-  const ShardGrid grid = ShardGrid::Of(mode, RanksOfNodes(comm.topology()));
+  const ShardGrid grid = ShardGrid::Of(mode, CountRanksByNode(comm.topology()));
   std::unique_ptr<ShardExchange> made(new ShardExchange(grid, layout, state_buffers, memory));
   GACCD_RETURN_IF_ERROR(made->Connect(comm, mode));
   return made;
@@ -72,7 +72,7 @@ Status ShardExchange::Connect(Communicator& comm, Sharding mode) {
   lanes_ = &comm;
   if (mode != Sharding::kOptimizer && topology.nodes > 1) {
     const bool has_lane = topology.local_rank < grid_.lanes;
-    // The second one is collective over all ranks, also where a node has failed in the first.
+    // The second split is collective over all ranks, also if the first one failed on a node.
     auto within = comm.Split(node, topology.local_rank);
     auto between = comm.Split(has_lane ? topology.local_rank : -1, node);
     GACCD_ASSIGN_OR_RETURN(within_, std::move(within));
@@ -90,13 +90,12 @@ Status ShardExchange::Connect(Communicator& comm, Sharding mode) {
   return Status::Ok();
 }
 
-std::span<const std::int64_t> ShardExchange::CountsOfOwnLane(
+std::span<const std::int64_t> ShardExchange::OwnLaneCounts(
     std::span<const std::int64_t> by_part) const {
   return Part(by_part, std::int64_t{lane_} * grid_.nodes, grid_.nodes);
 }
 
-std::vector<std::int64_t> ShardExchange::CountsOfLanes(
-    std::span<const std::int64_t> by_part) const {
+std::vector<std::int64_t> ShardExchange::LaneCounts(std::span<const std::int64_t> by_part) const {
   std::vector<std::int64_t> counts(static_cast<std::size_t>(lanes_->size()));
   for (int lane = 0; lane < grid_.lanes; ++lane) {
     counts[static_cast<std::size_t>(lane)] =
@@ -110,7 +109,7 @@ std::span<T> ShardExchange::OwnLane(std::span<T> whole,
                                     std::span<const std::int64_t> counts) const {
   if (!owns_lane()) return whole.last(0);
   const std::int64_t first = Sum(Part(counts, 0, std::int64_t{lane_} * grid_.nodes));
-  return Part(whole, first, Sum(CountsOfOwnLane(counts)));
+  return Part(whole, first, Sum(OwnLaneCounts(counts)));
 }
 
 template <typename T>
@@ -130,10 +129,10 @@ Status ShardExchange::Reduce(std::span<float> whole, std::int64_t first, std::in
   }
   const std::span<float> here = Part(whole, first, count);
   const std::span<float> lane = OwnLane(here, std::span<const std::int64_t>(counts));
-  GACCD_RETURN_IF_ERROR(lanes_->ReduceScatter(Of(here), CountsOfLanes(counts), Of(lane), stream));
+  GACCD_RETURN_IF_ERROR(lanes_->ReduceScatter(Of(here), LaneCounts(counts), Of(lane), stream));
   if (!between_) return Status::Ok();
   if (grid_.nodes == 1) return between_->AllReduceSum(Of(lane), Of(lane), stream);
-  return between_->ReduceScatter(Of(lane), CountsOfOwnLane(counts),
+  return between_->ReduceScatter(Of(lane), OwnLaneCounts(counts),
                                  Of(OwnPart(here, std::span<const std::int64_t>(counts))), stream);
 }
 
@@ -144,10 +143,10 @@ Status ShardExchange::GatherParts(std::span<const T> own, std::span<const std::i
   if (between_ && grid_.nodes > 1) {
     const std::span<T> gathered = OwnLane(whole, counts);
     GACCD_RETURN_IF_ERROR(
-        between_->AllGather(Of(own), CountsOfOwnLane(counts), Of(gathered), stream));
+        between_->AllGather(Of(own), OwnLaneCounts(counts), Of(gathered), stream));
     lane = gathered;
   }
-  return lanes_->AllGather(Of(lane), CountsOfLanes(counts), Of(whole), stream);
+  return lanes_->AllGather(Of(lane), LaneCounts(counts), Of(whole), stream);
 }
 
 Status ShardExchange::Gather(std::span<float> whole, StreamHandle stream) const {
@@ -164,7 +163,7 @@ Status ShardExchange::GatherSquares(std::span<double> squares, StreamHandle stre
 }
 
 Result<double> ShardExchange::SumOfSquares(std::span<const float> own_part) {
-  SquaresOfBlocks(own_part, OwnSquares(squares_));
+  BlockSquares(own_part, OwnSquares(squares_));
   GACCD_RETURN_IF_ERROR(GatherSquares(squares_));
   return SumInOrder(squares_);
 }

@@ -27,7 +27,8 @@ std::int64_t UnpaddedBytes(const FlatLayout& layout) {
   return (last.offset + last.elements) * kWord;
 }
 
-// Every part and its sums go to, or come from, every rank that is not on its owner's node.
+// Every part and its sums are sent to, or received from, every rank that is not on its owner's
+// node.
 std::int64_t BetweenNodesOfParts(const FlatLayout& layout, std::span<const int> ranks_of_nodes,
                                  std::int64_t world) {
   const ShardLayout shards = ShardLayout::Make(layout, static_cast<int>(world));
@@ -45,19 +46,19 @@ std::int64_t BetweenNodesOfParts(const FlatLayout& layout, std::span<const int> 
 
 }  // namespace
 
-CommTraffic TrafficOfSum(std::int64_t bytes, std::span<const int> ranks_of_nodes) {
+CommTraffic SumTraffic(std::int64_t bytes, std::span<const int> ranks_of_nodes) {
   const std::int64_t world = std::reduce(ranks_of_nodes.begin(), ranks_of_nodes.end());
   return {.sent = 2 * (world - 1) * bytes,
           .between_nodes = 2 * (std::ssize(ranks_of_nodes) - 1) * bytes};
 }
 
-CommTraffic TrafficOfUpdate(Sharding mode, const FlatLayout& layout,
-                            std::span<const int> ranks_of_nodes) {
+CommTraffic UpdateTraffic(Sharding mode, const FlatLayout& layout,
+                          std::span<const int> ranks_of_nodes) {
   if (ShardGrid::Of(mode, ranks_of_nodes).parts() == 1) {
-    return TrafficOfSum(UnpaddedBytes(layout), ranks_of_nodes);
+    return SumTraffic(UnpaddedBytes(layout), ranks_of_nodes);
   }
   const auto [parameters, squares] = SizesOf(layout);
-  const CommTraffic sum = TrafficOfSum(parameters, ranks_of_nodes);
+  const CommTraffic sum = SumTraffic(parameters, ranks_of_nodes);
   const std::int64_t world = std::reduce(ranks_of_nodes.begin(), ranks_of_nodes.end());
   const std::int64_t nodes = std::ssize(ranks_of_nodes);
   const std::int64_t both = 2 * parameters + squares;

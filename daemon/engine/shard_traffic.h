@@ -1,6 +1,6 @@
-// What the ranks send to each other in an update for the model, sharded or not: what the
-// communicators count (Communicator::traffic()), by formula. With W ranks on K nodes, B bytes of
-// parameters, S of the sums of squares of their blocks, which the norm is made of:
+// Formulas for the bytes that the ranks send in an update of the model, with and without sharding,
+// as counted by the communicators (Communicator::traffic()). W ranks on K nodes, B bytes of
+// parameters, S bytes of the sums of squares of their blocks, from which the norm is computed:
 //
 //   mode            all ranks send               of it between nodes
 //   NONE            2 (W-1) B                    2 (K-1) B      B without the padding at its end
@@ -18,12 +18,12 @@
 
 namespace gaccd {
 
-// Of all ranks together. ranks_of_nodes: how many each has; the ranks of a node are neighbours.
-// Without the message of losses and counts.
-[[nodiscard]] CommTraffic TrafficOfUpdate(Sharding mode, const FlatLayout& layout,
-                                          std::span<const int> ranks_of_nodes);
+// Sum over all ranks, without the message of losses and counts. ranks_of_nodes: number of ranks of
+// each node; the ranks of a node are consecutive.
+[[nodiscard]] CommTraffic UpdateTraffic(Sharding mode, const FlatLayout& layout,
+                                        std::span<const int> ranks_of_nodes);
 
-// Of an all-reduce of so many bytes.
-[[nodiscard]] CommTraffic TrafficOfSum(std::int64_t bytes, std::span<const int> ranks_of_nodes);
+// Traffic of an all-reduce of this many bytes.
+[[nodiscard]] CommTraffic SumTraffic(std::int64_t bytes, std::span<const int> ranks_of_nodes);
 
 }  // namespace gaccd

@@ -35,7 +35,7 @@ bool EndsPass(const Instruction& instruction) {
 }  // namespace
 
 std::string DescribePosition(const StepProgram& program, std::int64_t position) {
-  if (program.continues) return StrCat("after micro-step ", position);
+  if (program.resumable) return StrCat("after micro-step ", position);
   const std::span all =
       std::span(program.instructions).first(static_cast<std::size_t>(program.computed));
   const std::span before = all.first(static_cast<std::size_t>(position) - 1);
@@ -56,7 +56,7 @@ StepProgram PlainAccumulation(const Plan& plan) {
 
 StepProgram TwoPassContrastive(const Plan& plan) {
   StepProgram program = Empty(plan);
-  program.continues = false;
+  program.resumable = false;
   program.passes = 2;
   AddOfEachMicroBatch(&program, InstructionKind::kEncode);
   program.instructions.push_back({InstructionKind::kContrast});
@@ -67,7 +67,7 @@ StepProgram TwoPassContrastive(const Plan& plan) {
 
 StepProgram SegmentBySegment(const Plan& plan, std::int64_t update_sums) {
   StepProgram program = Empty(plan);
-  program.continues = false;
+  program.resumable = false;
   for (std::int64_t segment = 0; segment <= update_sums; ++segment) {
     AddOfEachMicroBatch(&program, InstructionKind::kSegment, segment);
     if (segment < update_sums) {
@@ -78,11 +78,11 @@ StepProgram SegmentBySegment(const Plan& plan, std::int64_t update_sums) {
   return program;
 }
 
-StepProgram StageOfPipeline(const Plan& plan, PipelineSchedule schedule, std::int64_t stages,
-                            std::int64_t stage) {
+StepProgram PipelineStageProgram(const Plan& plan, PipelineSchedule schedule, std::int64_t stages,
+                                 std::int64_t stage) {
   StepProgram program = Empty(plan);
-  program.continues = false;
-  program.can_be_left = false;
+  program.resumable = false;
+  program.interruptible = false;
   for (const PipelineAction& action :
        PipelineActions(schedule, stages, stage, program.micro_batches)) {
     program.instructions.push_back(
@@ -92,7 +92,7 @@ StepProgram StageOfPipeline(const Plan& plan, PipelineSchedule schedule, std::in
   return program;
 }
 
-ProgramGenerator GeneratorOf(LossKind loss, std::int64_t update_sums) {
+ProgramGenerator SelectProgramGenerator(LossKind loss, std::int64_t update_sums) {
   if (update_sums > 0) {
     return [update_sums](const Plan& plan) { return SegmentBySegment(plan, update_sums); };
   }

@@ -1,7 +1,6 @@
-// CudaSlots: where the updates that are on their way will leave what they have found. Each has a
-// page of page-locked memory, from which the GPU copies its inputs, and to which it copies its
-// UpdateControl at the end, and events that take the time. Reading a finished page costs the GPU
-// nothing.
+// CudaSlots: the slots of the updates in flight. Each has a page of page-locked memory, from which
+// the GPU copies its inputs and to which it copies its UpdateControl at the end, and events for
+// timing. Reading the page of a finished update needs no GPU work.
 #pragma once
 
 #include <array>
@@ -25,7 +24,7 @@ class CudaSlots {
   Status Mark(const UpdateSlot& slot, UpdateMark mark, cudaStream_t stream) const;
   Result<double> Seconds(const UpdateSlot& slot, UpdateMark from, UpdateMark to) const;
 
-  // Enqueues a copy of the inputs, or of the control words to the place after `control`.
+  // Enqueues a copy of the inputs to `control`, or of the control words to the memory after it.
   static Status SendInputs(const UpdateSlot& slot, UpdateControl* control, cudaStream_t stream);
   static Status SendControlWords(const UpdateSlot& slot, UpdateControl* control,
                                  cudaStream_t stream);

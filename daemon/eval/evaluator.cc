@@ -101,7 +101,7 @@ Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, const Eval
   if (!cuts_.empty()) indices->GroupByLength(data_);
   GACCD_ASSIGN_OR_RETURN(const auto batches,
                          Prefetcher::Start(data_, std::move(indices),
-                                           {.memory = ring_.MemoryOf(engine), .cuts = cuts_}));
+                                           {.memory = ring_.MemoryFor(engine), .cuts = cuts_}));
   // samples, loss sum, divisor: counts stay exact in a double up to 2^53.
   std::array<double, 3> sums{};
   const std::vector<NamedMetric> metrics = MakeMetrics();

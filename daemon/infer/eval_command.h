@@ -5,9 +5,9 @@
 
 namespace gaccd {
 
-// Rank 0 prints on stdout what the evaluation of a training would have found with these weights: on
-// as many ranks, with the same micro-batch, the same bits. On others counts are the same, and sums
-// of floats up to their rounding.
+// Rank 0 prints on stdout what an evaluation in a training would have computed with these weights:
+// bit-identical on the same number of ranks with the same micro-batch; otherwise counts are equal,
+// and sums of floats differ by rounding.
 RanksOutcome RunEval(const Flags& flags, const ErrorPrinter& print);
 
 }  // namespace gaccd

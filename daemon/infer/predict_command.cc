@@ -103,7 +103,7 @@ Status WriteShare(const Flags& flags, const Session& session, TrainedModel& trai
       const auto batches,
       Prefetcher::Start(
           *trained.data, std::make_unique<EvalIndices>(shard, trained.job.batch.micro),
-          {.memory = ring.MemoryOf(*trained.engine), .cuts = trained.model->sample().cuts}));
+          {.memory = ring.MemoryFor(*trained.engine), .cuts = trained.model->sample().cuts}));
   std::int64_t first = shard.first;
   while (const BatchView* batch = batches->Next()) {
     GACCD_RETURN_IF_ERROR(batches->status());

@@ -5,10 +5,9 @@
 
 namespace gaccd {
 
-// Writes --out, which appears whole: a NumPy array of a row for each sample, f32 (classes: i32), or
-// a line of JSON for each; in the order of the data, whatever the number of ranks, which all write,
-// so its folder must be seen by all of them. kData, naming the sample, where an answer is not
-// finite.
+// Writes --out atomically: a NumPy array with a row per sample, f32 (classes: i32), or a line of
+// JSON per sample; in the order of the data, whatever the number of ranks. All ranks write, so the
+// folder must be visible to all of them. kData, with the sample, if a prediction is not finite.
 RanksOutcome RunPredict(const Flags& flags, const ErrorPrinter& print);
 
 }  // namespace gaccd

@@ -1,4 +1,4 @@
-// Predictions as lines of JSON, a line a sample.
+// Predictions as JSON, one line per sample.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,14 @@
 
 namespace gaccd {
 
-// {"sample":3,"logits":[0.5,-1.25]}: `key` and the values of one sample, of this shape: a number, a
-// list, or a list of lists. Numbers are the shortest that read back the same. REQUIRES: finite
-// values of `dtype` (kF32, kI32), as many as the shape says.
+// {"sample":3,"logits":[0.5,-1.25]}: `key` and the values of one sample with this shape: a number,
+// a list, or a list of lists. Numbers are the shortest text that reads back the same. REQUIRES:
+// finite values of `dtype` (kF32, kI32), as many as the shape has.
 [[nodiscard]] std::string PredictionLine(std::int64_t sample, std::string_view key,
                                          const Shape& shape, DType dtype,
                                          std::span<const std::byte> values);
 
-// {"sample":3,"class":1,"name":"dog"}: without a name where names[number] is not known.
+// {"sample":3,"class":1,"name":"dog"}: without a name if names[number] is not known.
 [[nodiscard]] std::string ClassLine(std::int64_t sample, std::int32_t number,
                                     std::span<const std::string> names);
 

@@ -1,5 +1,5 @@
-// RowFile: a NumPy array of known shape, which all ranks fill: each writes its rows where they
-// belong, in a temporary file next to the one that is wanted. Used by one thread of a rank.
+// RowFile: a NumPy array of known shape, filled by all ranks: each writes its rows at their offsets
+// in a temporary file next to the target. Used by one thread per rank.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 namespace gaccd {
 
 struct RowFileOptions {
-  std::string path;           // that the user named
+  std::string path;           // as given by the user
   Shape shape;                // [rows, ...]
   DType dtype = DType::kF32;  // or kI32
   unsigned mode = kFileMode;  // before the umask
@@ -27,24 +27,24 @@ struct RowFileOptions {
 class RowFile {
  public:
   RowFile() = default;
-  // Without Publish() nothing of it remains.
+  // Without Publish() the file is removed.
   ~RowFile();
   RowFile(const RowFile&) = delete;
   RowFile& operator=(const RowFile&) = delete;
 
-  // Rank 0 makes the temporary file, with room on the disk for all of it, and the others open it:
-  // kIo where one of them does not see it. Collective.
+  // Rank 0 creates the temporary file and allocates its disk space, and the others open it: kIo if
+  // one of them cannot see it. Collective.
   Agreement Open(Communicator& comm, const RowFileOptions& options);
 
-  // bytes: of whole rows, from row `first` on.
+  // bytes: whole rows, from row `first` on.
   Status Write(std::int64_t first, std::span<const std::byte> bytes);
-  // What this rank wrote is on the disk.
+  // Syncs what this rank wrote.
   Status Finish();
 
-  // On rank 0, after Finish() of all ranks: the file gets its name.
+  // On rank 0, after Finish() of all ranks: renames the file.
   Status Publish();
-  // Or its rows are read once more, in order, some at a time; then it is removed. In their place
-  // is the file that `take` writes.
+  // Alternatively reads its rows again, in order, several at a time, for a file that `take` writes;
+  // the temporary file is then removed.
   using TakeRows = std::function<Status(std::int64_t first, std::span<const std::byte> bytes)>;
   Status ReadBack(const TakeRows& take) const;
 
@@ -53,12 +53,12 @@ class RowFile {
   Status OpenOfOther();
 
   RowFileOptions options_;
-  std::string target_;  // on rank 0: options_.path, links followed
+  std::string target_;  // on rank 0: options_.path with links resolved
   std::string temporary_;
   std::string header_;
   std::int64_t row_bytes_ = 0;
   FileDescriptor file_;
-  bool owner_ = false;  // rank 0: removes it
+  bool owner_ = false;  // on rank 0: removes the file
 };
 
 }  // namespace gaccd

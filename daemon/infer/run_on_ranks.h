@@ -1,4 +1,4 @@
-// Verbs of a trained model: all ranks run them, without a run folder.
+// Runs verbs of a trained model on all ranks, without a run folder.
 #pragma once
 
 #include <functional>
@@ -11,10 +11,10 @@
 
 namespace gaccd {
 
-// What all ranks do together. The model is still empty, and lives as long as the session.
+// The common work of all ranks. `trained` is initially empty, and lives as long as the session.
 using RanksWork = std::function<RankStatus(Session& session, TrainedModel& trained)>;
 
-// Finds the other ranks as a training does, does the work and leaves together with them.
+// Connects to the other ranks like a training, does the work and exits together with them.
 RanksOutcome RunOnRanks(const Flags& flags, const ErrorPrinter& print, const RanksWork& work);
 
 }  // namespace gaccd

@@ -79,7 +79,7 @@ RankStatus LoadWeights(const Flags& flags, Communicator& comm, TrainedModel* int
   LoadedWeights loaded{.report = {.from = *flags.weights}};
   Agreement all = LoadWeightsTogether(comm, *into->engine, *into->model, into->job,
                                       {.path = *flags.weights,
-                                       .rules = WeightRulesOf(flags),
+                                       .rules = MakeWeightRules(flags),
                                        .best = flags.best,
                                        .raw = flags.raw_weights,
                                        .same_loss = true},

@@ -1,5 +1,5 @@
-// TrainedModel: the model of a job with weights from outside, ready on this rank's device, and the
-// data that it is asked about.
+// TrainedModel: the model of a job with loaded weights, ready on this rank's device, and the data
+// for evaluation or prediction.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,10 @@ struct TrainedModel {
   Job job;
   Status job_status;               // why there is no job
   std::unique_ptr<Dataset> data;   // data.eval of the job
-  std::optional<Model> model;      // for samples of this kind
-  std::unique_ptr<Engine> engine;  // for batches of job.batch.micro; holds no optimiser state
+  std::optional<Model> model;      // for these samples
+  std::unique_ptr<Engine> engine;  // for batches of job.batch.micro; without optimiser state
   WeightsReport weights;           // on rank 0
-  std::int64_t step = 0;           // of a checkpoint: the updates it holds
+  std::int64_t step = 0;           // if loaded from a checkpoint: its number of updates
 };
 
 using MakeModel = std::function<Result<Model>(const ModelSpec& model, const SampleSpec& sample)>;
@@ -35,9 +35,9 @@ using MakeModel = std::function<Result<Model>(const ModelSpec& model, const Samp
 // kConfig for a job without data.eval.
 Result<Job> ReadInferenceJob(const Flags& flags);
 
-// By into->job, --weights and what goes with them. Weights are read by rank 0 alone. Collective;
-// `into` stays where it is. Errors: into->job_status; those of data and of weights; kConfig for a
-// checkpoint of another model.
+// Opens the model of into->job with --weights and related flags. Only rank 0 reads the weights.
+// Collective; `into` must not be moved afterwards. Errors: into->job_status; those of data and of
+// weights; kConfig for a checkpoint of another model.
 RankStatus OpenTrainedModel(const Flags& flags, Session& session, const MakeModel& make,
                             TrainedModel* into);
 

@@ -1,4 +1,4 @@
-// Whether all ranks can compute products in bf16 on their CPUs.
+// Checks whether all ranks can compute bf16 products on their CPUs.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace gaccd {
 
-// Collective, the same on all ranks: for people, what computes them, "products in bf16
-// by AVX512_BF16". `mine`: Bf16OfCpu(). kConfig, naming a rank and what it has, when a CPU has
-// neither AVX512_BF16 nor AMX; with allow_emulation only when oneDNN cannot emulate them either.
+// Collective, the same result on all ranks: text for users with the instructions used, "products in
+// bf16 by AVX512_BF16". mine: Bf16OfCpu(). kConfig, with a rank and its capability, if a CPU has
+// neither AVX512_BF16 nor AMX; with allow_emulation only if oneDNN cannot emulate them either.
 Result<std::string> CheckBf16OnCpus(Communicator& over, CpuBf16 mine, bool allow_emulation);
 
 }  // namespace gaccd

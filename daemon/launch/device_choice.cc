@@ -13,9 +13,9 @@
 namespace gaccd {
 namespace {
 
-// More ranks than this are counted, not named.
+// More ranks than this are only counted.
 constexpr std::size_t kMaxNames = 8;
-// gaccd carries machine code from sm_80 (A100) on.
+// gaccd contains machine code from sm_80 (A100) on.
 constexpr int kMinCapability = 80;
 
 bool Usable(const RankGpu& rank) { return rank.problem.empty(); }
@@ -52,7 +52,7 @@ std::string CountModels(std::span<const RankGpu> ranks) {
   return text;
 }
 
-// Why no rank has a GPU: all may say the same.
+// Why no rank has a GPU; often the same reason for all.
 std::string CommonProblem(std::span<const RankGpu> ranks) {
   const std::string& first = ranks[0].problem;
   const bool same = std::ranges::all_of(ranks, [&](const auto& r) { return r.problem == first; });

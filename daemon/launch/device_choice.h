@@ -1,5 +1,5 @@
-// Which device all ranks compute on. Decided by all together: no rank takes a CPU because only it
-// has no GPU.
+// The device on which all ranks compute. Decided collectively: no rank uses a CPU just because it
+// alone has no GPU.
 #pragma once
 
 #include <optional>
@@ -14,43 +14,43 @@
 
 namespace gaccd {
 
-// What one rank finds by itself. Touches no GPU.
+// GPUs found on one rank, without initialising them.
 struct GpuProbe {
-  std::vector<GpuFacts> gpus;  // that this process may use
+  std::vector<GpuFacts> gpus;  // usable by this process
   std::string problem;         // why it cannot compute on them; empty: it can
 };
-// GPUs, a driver that knows them, cuBLASLt, and NCCL when the world has several ranks.
+// Checks GPUs, the driver, cuBLASLt, and NCCL if the world has several ranks.
 [[nodiscard]] GpuProbe ProbeGpus(int world);
 
-// What DecideDevice needs to know of a rank.
+// Input of DecideDevice for one rank.
 struct RankGpu {
   std::string host;
-  std::string name;     // "NVIDIA H200"; empty when there is none
+  std::string name;     // "NVIDIA H200"; empty: none
   std::string problem;  // empty: usable
 };
 
 struct DeviceChoice {
   Device device = Device::kCpu;     // kCpu or kCuda
-  std::optional<GpuFacts> gpu;      // on kCuda: this rank's
-  std::string text = "device cpu";  // for people, with the reason
-  std::string warning = {};         // on kCuda: GPUs of this rank's node that no rank uses
+  std::optional<GpuFacts> gpu;      // for kCuda: this rank's GPU
+  std::string text = "device cpu";  // for users, with the reason
+  std::string warning = {};         // for kCuda: GPUs of this rank's node that no rank uses
 };
 
-// By rank. `wanted`:
+// ranks: by rank. wanted:
 //   kCpu    CPUs
-//   kCuda   GPUs; kConfig, naming them, when ranks have none
-//   kAuto   GPUs when every rank has one, CPUs when none has; kConfig, naming the ranks of the
-//           smaller part with their reasons, when some have one and some have none
-// The result is without `gpu`.
+//   kCuda   GPUs; kConfig, with their names, if ranks have none
+//   kAuto   GPUs if every rank has one, CPUs if none has; kConfig, with the ranks of the smaller
+//           part and their reasons, if only some have one
+// The result does not include `gpu`.
 Result<DeviceChoice> DecideDevice(Device wanted, std::span<const RankGpu> ranks);
 
-// Collective, the same result on all ranks: gathers what the ranks found, decides, and on GPUs
-// gives every rank its own (AssignGpu). `mine` is not looked at when `wanted` is kCpu.
+// Collective, the same result on all ranks: gathers the probes, decides, and on GPUs assigns a GPU
+// to every rank (AssignGpu). `mine` is ignored if `wanted` is kCpu.
 Result<DeviceChoice> ChooseDevice(Communicator& over, Device wanted, bool allow_sharing,
                                   const GpuProbe& mine);
 
-// kConfig, naming them, when the job's model has functions that GPUs cannot compute. Needs neither
-// a GPU nor the data: at plan time.
+// kConfig, with their names, if the job's model has functions without a GPU kernel. Needs neither a
+// GPU nor the data: called at plan time.
 Status CheckModelOnGpu(const Job& job);
 
 }  // namespace gaccd

@@ -1,5 +1,5 @@
-// Whether a library computes attention and convolutions of a job on GPUs. The same on all ranks:
-// else some would wait for the others.
+// Whether a library computes attention and convolutions of a job on GPUs. The same on all ranks, as
+// otherwise the fast ranks would wait for the slow ones.
 #pragma once
 
 #include <string>
@@ -11,22 +11,23 @@
 
 namespace gaccd {
 
-// What a job's model has of that.
+// The operations of a job's model for which a library is used.
 struct DnnWork {
   bool attention = false, convolution = false;
 };
 
 struct DnnChoice {
   DnnOpener library = nullptr;  // null: gaccd's own kernels
-  std::string text;             // for people, with the reason; empty: the job has no such work
-  bool slow = false;            // the text is a warning: cuDNN would do it, but cannot
+  std::string text;             // for users, with the reason; empty: the job has no such operations
+  bool slow = false;            // the text is a warning: cuDNN would be faster but is not available
 };
 
-// Needs no data. Errors: the model is wrong.
+// Needs no data. Errors: the model is invalid.
 Result<DnnWork> FindDnnWork(const Job& job);
 
-// Collective. bf16, fp16: cuDNN if every rank finds it, else gaccd's own kernels, which are slower,
-// on all. f32: gaccd's own kernels. `mine`: FindDnnLibrary(). REQUIRES: some work.
+// Collective. bf16, fp16: cuDNN if every rank has it, otherwise gaccd's own kernels, which are
+// slower, on all ranks. f32: gaccd's own kernels. mine: FindDnnLibrary(). REQUIRES: the job has
+// such operations.
 Result<DnnChoice> ChooseDnn(Communicator& over, const DnnWork& work, Precision precision,
                             const Result<DnnOpener>& mine);
 

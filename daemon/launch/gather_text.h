@@ -1,4 +1,4 @@
-// A text of every rank, on every rank.
+// Gathers a text of every rank on every rank.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace gaccd {
 
-// Collective: the texts of all ranks, by rank. They may have any length and content.
+// Collective: the texts of all ranks, by rank, of any length and content.
 Result<std::vector<std::string>> GatherText(Communicator& comm, std::string_view mine);
 
 }  // namespace gaccd

@@ -1,5 +1,5 @@
-// The libraries that ranks on GPUs need besides a driver. They are loaded only when they are asked
-// for, so everything here works on a machine that has none of them.
+// Libraries that ranks on GPUs need besides the driver. Loaded on demand, so this works on machines
+// without them.
 #pragma once
 
 #include <vector>
@@ -10,18 +10,18 @@
 
 namespace gaccd {
 
-// CudaLibraries(), then NCCL; empty when gaccd was built without CUDA. Starts nothing on a GPU.
+// CudaLibraries() and NCCL; empty in builds without CUDA. Uses no GPU.
 [[nodiscard]] std::vector<LibraryVersions> GpuLibraries();
 
-// Loads what a training on GPUs calls: cuBLASLt, and NCCL when there are several ranks.
-// kUnavailable when it is not there or older than what gaccd was compiled with.
+// Loads the libraries for training on GPUs: cuBLASLt, and NCCL if there are several ranks.
+// kUnavailable if one is missing or older than the version that gaccd was compiled with.
 Status CheckGpuLibraries(bool with_nccl);
 
-// cuDNN, for attention and convolutions in bf16 and fp16. kUnavailable, with what is missing, when
-// it cannot be used.
+// cuDNN, for attention and convolutions in bf16 and fp16. kUnavailable, with the reason, if it
+// cannot be used.
 Result<DnnOpener> FindDnnLibrary();
 
-// The same, also when NVRTC is not found, with which cuDNN compiles its kernels.
+// FindDnnLibrary(), and a check for NVRTC, with which cuDNN compiles its kernels.
 Status CheckDnnLibrary();
 
 }  // namespace gaccd

@@ -1,4 +1,4 @@
-// Compiled where gaccd is built without CUDA.
+// For builds without CUDA.
 #include "daemon/launch/gpu_libraries.h"
 
 namespace gaccd {

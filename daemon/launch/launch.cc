@@ -30,7 +30,7 @@ Status CheckAsserted(const char* flag, const std::optional<std::int64_t>& assert
                                      "; leave the flag out or start as many")};
 }
 
-// Ranks of every node, or 0 when nodes have different numbers of them.
+// Ranks per node, or 0 if it differs between nodes.
 std::int64_t RanksPerNode(const Topology& topology) {
   std::vector<std::int64_t> counts(static_cast<std::size_t>(topology.nodes));
   for (const int node : topology.node_of) ++counts[static_cast<std::size_t>(node)];
@@ -68,12 +68,12 @@ Result<Ranks> JoinRanks(const Flags& flags, const Environment& env) {
   GACCD_RETURN_IF_ERROR(CheckNotOlder(LinkedLibraries()));
   GACCD_ASSIGN_OR_RETURN(ranks.slurm, SlurmEnvironment::Read(env));
   GACCD_RETURN_IF_ERROR(CheckNodes(flags.nodes, flags.gpus_per_node, ranks.slurm));
-  // Before MPI, which without descriptors ends the process in its own words.
+  // Before MPI, which without descriptors ends the process with its own message.
   GACCD_ASSIGN_OR_RETURN(const auto launched, FindLaunchedTasks(env));
   GACCD_RETURN_IF_ERROR(
       CheckDescriptors(RaiseDescriptorLimit(), HasLauncher(env) && launched ? launched->tasks : 1));
   if (!HasLauncher(env)) {
-    // In a batch script without srun every node would train a model of its own.
+    // In a batch script without srun every node would train its own model.
     GACCD_RETURN_IF_ERROR(CheckWorld(1, env));
     ranks.comm = MakeSingle();
     return ranks;
@@ -96,7 +96,7 @@ Result<Plan> PlanForWorld(const Job& job, const Flags& flags, const Communicator
     return Status(ErrorKind::kConfig, StrCat("--gpus-per-node=", *flags.gpus_per_node,
                                              " but the nodes have different numbers of ranks"));
   }
-  // Nodes with different numbers of ranks: every rank counts as a node of its own.
+  // If nodes have different numbers of ranks, every rank counts as a node.
   GACCD_ASSIGN_OR_RETURN(PlanRequest request,
                          ToPlanRequest(job.batch, per_node > 0 ? topology.nodes : comm.size(),
                                        std::max<std::int64_t>(per_node, 1)));
@@ -105,7 +105,7 @@ Result<Plan> PlanForWorld(const Job& job, const Flags& flags, const Communicator
     GACCD_ASSIGN_OR_RETURN(const SpeedFlag speed, ParseSpeedFlag(*flags.speed));
     GACCD_ASSIGN_OR_RETURN(request.speeds, SpeedsOfRanks(speed, topology.hosts));
   }
-  if (flags.micro_batch_auto) {  // the largest update decides the memory
+  if (flags.micro_batch_auto) {  // the largest update determines the memory
     GACCD_ASSIGN_OR_RETURN(request.target_batch, LargestTarget(job.batch));
   }
   GACCD_ASSIGN_OR_RETURN(Plan plan, PlanBeforeChoice(request, flags));

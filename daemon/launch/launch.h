@@ -1,4 +1,4 @@
-// Launch: how this process finds the other ranks, and which plan follows from their number.
+// Launch: connects this process to the other ranks, and makes the plan for their number.
 #pragma once
 
 #include <memory>
@@ -17,29 +17,29 @@
 
 namespace gaccd {
 
-// MPI and oneDNN: linked, so that the loader finds some version of them.
+// MPI and oneDNN, which are linked dynamically, so their versions may vary.
 [[nodiscard]] std::vector<LibraryVersions> LinkedLibraries();
 
 // The session must outlive the communicator, hence the order.
 struct Ranks {
   SlurmEnvironment slurm;
-  std::unique_ptr<MpiSession> session;  // null: this process was started without a launcher
-  std::shared_ptr<Interrupt> interrupt = std::make_shared<Interrupt>();  // of comm's waits
+  std::unique_ptr<MpiSession> session;  // null: started without a launcher
+  std::shared_ptr<Interrupt> interrupt = std::make_shared<Interrupt>();  // ends comm's waits
   std::unique_ptr<Communicator> comm;
 };
 
-// What SLURM and the batch script call this attempt.
+// Identifies the attempt from the variables of SLURM and the batch script.
 [[nodiscard]] AttemptSource AttemptOf(const SlurmEnvironment& slurm);
 
-// Under srun or mpirun: all ranks, over MPI. Without either: one rank, and MPI is not started.
-// Inside a step with several tasks this never gives a world of one: see CheckWorld(). kUnavailable
-// when a library of LinkedLibraries() is older than the one compiled with, kConfig when too few
-// files may be open at once. Raises the soft limit of those to the hard one.
+// Under srun or mpirun: connects all ranks over MPI. Otherwise: one rank without MPI. Never makes a
+// world of one inside a step with several tasks: see CheckWorld(). kUnavailable if a library of
+// LinkedLibraries() is older than the compiled version, kConfig if the limit of open files is too
+// low. Raises the soft limit to the hard one.
 Result<Ranks> JoinRanks(const Flags& flags, const Environment& env);
 
-// The plan of this world; of --micro-batch=auto the one in one micro-step, until the memory is
-// known. --nodes and --gpus-per-node are assertions here: kConfig when they are
-// not what was found, with both values.
+// The plan of this world; for --micro-batch=auto the plan with one micro-step, until the memory is
+// known. --nodes and --gpus-per-node are assertions here: kConfig, with both values, if they differ
+// from the actual numbers.
 Result<Plan> PlanForWorld(const Job& job, const Flags& flags, const Communicator& comm);
 
 }  // namespace gaccd

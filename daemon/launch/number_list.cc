@@ -10,7 +10,7 @@
 namespace gaccd {
 namespace {
 
-// A run of numbers with one distance, as long as it can be from `begin` on.
+// The end of the longest arithmetic sequence that starts at `begin`.
 std::size_t EndOfRun(const std::vector<std::int64_t>& numbers, std::size_t begin) {
   std::size_t end = begin + 1;
   while (end < numbers.size() && (end == begin + 1 || numbers[end] - numbers[end - 1] ==
@@ -20,13 +20,13 @@ std::size_t EndOfRun(const std::vector<std::int64_t>& numbers, std::size_t begin
   return end;
 }
 
-// At least `width` digits.
+// With at least `width` digits.
 std::string Padded(std::int64_t number, std::size_t width) {
   std::string text = StrCat(number);
   return text.size() < width ? std::string(width - text.size(), '0') + text : text;
 }
 
-// The digits at the end; at most 18, so that they are a number of 63 bits.
+// Number of digits at the end; at most 18, so that they fit into 63 bits.
 std::size_t DigitsAtEnd(std::string_view name) {
   const std::size_t last = name.find_last_not_of("0123456789");
   const std::size_t digits = last == std::string_view::npos ? name.size() : name.size() - last - 1;
@@ -53,7 +53,7 @@ std::string NumberList(const std::vector<std::int64_t>& numbers) {
   for (std::size_t begin = 0; begin < numbers.size();) {
     std::size_t end = EndOfRun(numbers, begin);
     const bool neighbours = end > begin + 1 && numbers[begin + 1] == numbers[begin] + 1;
-    // Two numbers far apart are no pattern; the second may begin one.
+    // Two numbers far apart are not a sequence; the second may begin one.
     if (!neighbours && end - begin < 3) end = begin + 1;
     text += StrCat(text.empty() ? "" : ",", numbers[begin]);
     if (end > begin + 1) text += StrCat("-", numbers[end - 1]);
@@ -65,7 +65,7 @@ std::string NumberList(const std::vector<std::int64_t>& numbers) {
 
 std::string HostList(const std::vector<std::string>& hosts) {
   using Family = std::pair<std::string, std::size_t>;  // prefix, digits
-  std::set<Family> padded;  // families in which a number begins with 0: all have so many digits
+  std::set<Family> padded;  // families with zero-padded numbers: all have this many digits
   for (const std::string& host : hosts) {
     const std::size_t digits = DigitsAtEnd(host);
     const std::size_t prefix = host.size() - digits;

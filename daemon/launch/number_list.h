@@ -1,4 +1,4 @@
-// Many numbers or host names in little space, for people.
+// Compact lists of numbers or host names for users.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace gaccd {
 
-// "0-7,16", and "0-232:8" for 0, 8, ..., 232. REQUIRES: ascending, without repetition.
+// "0-7,16", and "0-232:8" for 0, 8, ..., 232. REQUIRES: strictly ascending.
 [[nodiscard]] std::string NumberList(const std::vector<std::int64_t>& numbers);
 
-// Names that differ only in a number at their end, as SLURM writes them: "n[1-30],login". Sorted,
-// each once.
+// Joins names that differ only in a number at the end, as SLURM does: "n[1-30],login". Sorted,
+// without duplicates.
 [[nodiscard]] std::string HostList(const std::vector<std::string>& hosts);
 
 }  // namespace gaccd

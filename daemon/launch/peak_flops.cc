@@ -4,7 +4,7 @@ namespace gaccd {
 namespace {
 
 struct Peak {
-  std::string_view part_of_name;  // the first row that fits counts
+  std::string_view part_of_name;  // the first match counts
   double tera_16_bit;             // half of it with TF32
   double tera_f32;
 };

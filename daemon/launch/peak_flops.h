@@ -1,4 +1,4 @@
-// What a GPU can do at most, by which the speed of a training is judged.
+// The peak performance of a GPU, for comparison with the speed of a training.
 #pragma once
 
 #include <string_view>
@@ -7,8 +7,8 @@
 
 namespace gaccd {
 
-// Floating-point operations per second of matrix products without sparsity, as NVIDIA states them,
-// of a GPU of that name; 0 where they are not known, and for a part of a GPU (MIG).
+// Floating-point operations per second of dense matrix products according to NVIDIA, for a GPU with
+// this name; 0 if not known, and for a part of a GPU (MIG).
 [[nodiscard]] double PeakFlops(std::string_view gpu_name, const Numerics& numerics);
 
 }  // namespace gaccd

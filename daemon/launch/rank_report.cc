@@ -60,7 +60,7 @@ void FillGpu(const GpuProbe& probe, RankReport& report) {
   report.gpus = std::ssize(probe.gpus);
   report.gpu_problem = probe.problem;
   if (probe.gpus.empty()) return;
-  // With fewer GPUs than ranks two ranks get the same one, which the verdict then says.
+  // With fewer GPUs than ranks, two ranks get the same one, which the verdict then reports.
   const GpuFacts& gpu = probe.gpus[static_cast<std::size_t>(report.local_rank) % probe.gpus.size()];
   report.gpu = gpu.name;
   report.uuid = gpu.uuid;
@@ -68,7 +68,7 @@ void FillGpu(const GpuProbe& probe, RankReport& report) {
   report.gpu_memory_bytes = gpu.memory_bytes;
 }
 
-// No value may look like two lines, or do anything to a terminal.
+// Prevents values from looking like two lines or controlling a terminal.
 std::string OneLine(std::string text) {
   std::ranges::replace(text, '\n', ' ');
   return Printable(text);

@@ -1,5 +1,5 @@
-// What `gaccd check` finds on one rank: everything that decides whether the ranks can work
-// together.
+// The report of `gaccd check` for one rank: everything that determines whether the ranks are
+// compatible.
 #pragma once
 
 #include <cstdint>
@@ -16,30 +16,30 @@ struct RankReport {
   std::int64_t rank = 0;
   std::string host;
   std::int64_t local_rank = 0;
-  std::int64_t local_size = 1;  // ranks of this node
+  std::int64_t local_size = 1;  // ranks on this node
 
   std::string gaccd;     // "0.1.0 (8486e3ea)"
   std::string build_id;  // of the program: equal only for equal binaries
   std::string mpi;
   std::string onednn;
-  std::string cuda;  // the versions that are loaded; "not found", or empty when built without CUDA
+  std::string cuda;  // loaded version; "not found", or empty in builds without CUDA
   std::string driver;
   std::string cublaslt;
   std::string cudnn;
   std::string attention_problem;  // why cuDNN cannot compute attention; empty: it can
   std::string nccl;
 
-  std::int64_t gpus = 0;  // that this process may use
-  std::string gpu;        // this rank's; empty: none
+  std::int64_t gpus = 0;  // usable by this process
+  std::string gpu;        // of this rank; empty: none
   std::string uuid;
   std::string pci;
   std::int64_t gpu_memory_bytes = 0;
   std::string gpu_problem;  // why this rank cannot compute on a GPU; empty: it can
 
-  std::string cpus;  // that this process may run on: "0-7,16"
+  std::string cpus;  // usable by this process: "0-7,16"
   std::int64_t cpu_count = 0;
-  std::int64_t memlock_bytes = -1;  // RLIMIT_MEMLOCK; -1 = unlimited
-  std::int64_t descriptors = 0;     // files that may be open at once
+  std::int64_t memlock_bytes = -1;  // RLIMIT_MEMLOCK; -1: unlimited
+  std::int64_t descriptors = 0;     // limit of open files
   std::int64_t descriptors_needed = 0;
   std::string cuda_visible_devices;
   std::string slurm_gpus_on_node;   // SLURM_GPUS_ON_NODE; empty: not set
@@ -47,7 +47,7 @@ struct RankReport {
 };
 
 // Calls visit(name, value) for every field, in this order: "rank", report.rank, ... `Report` is
-// RankReport, const or not.
+// RankReport or const RankReport.
 template <typename Report, typename Visit>
 void ForEachField(Report& report, const Visit& visit) {
   visit("rank", report.rank);
@@ -80,20 +80,21 @@ void ForEachField(Report& report, const Visit& visit) {
   visit("slurm_cpus_per_task", report.slurm_cpus_per_task);
 }
 
-// This process, now. The GPU is the one that training would give to this rank. The libraries of
-// GPUs are loaded for their versions only when that is asked for: it takes longer than all else.
+// Reports on this process. The GPU is the one that training would assign to this rank. GPU
+// libraries are loaded for their versions only if requested, as that takes longer than everything
+// else.
 [[nodiscard]] RankReport ReportOfThisRank(const Communicator& comm, const GpuProbe& probe,
                                           const Environment& environment,
                                           bool load_gpu_libraries = true);
-// Gives `report` the versions of the libraries of GPUs that another rank has loaded.
+// Copies the versions of GPU libraries loaded by another rank to `report`.
 void TakeGpuLibraries(const RankReport& loaded, RankReport& report);
 
-// For the way from rank to rank: "name=value" lines. Another build may have other fields: the ones
-// that are not known are skipped, missing ones keep their defaults.
+// Transfer format between ranks: "name=value" lines. Other builds may have other fields: unknown
+// ones are skipped, missing ones keep their defaults.
 [[nodiscard]] std::string EncodeReport(const RankReport& report);
 [[nodiscard]] RankReport DecodeReport(std::string_view text);
 
-// One line of JSON: every field, in the order above.
+// One line of JSON with every field, in the order above.
 [[nodiscard]] std::string ReportJson(const RankReport& report);
 
 }  // namespace gaccd

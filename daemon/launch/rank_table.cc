@@ -47,7 +47,7 @@ std::string OpenFiles(const RankReport& report) {
   return StrCat("at most ", report.descriptors, ", ", report.descriptors_needed, " needed");
 }
 
-// Empty values are not shown: "not built in", or nothing to say.
+// Empty values are not shown: not built in, or nothing to report.
 const std::vector<Column>& Columns() {
   static const std::vector<Column> kColumns = {
       {"gaccd", [](const RankReport& r) { return r.gaccd; }},
@@ -76,7 +76,7 @@ bool SameOnAll(Reports reports, const Column& column) {
   return std::ranges::all_of(reports, [&](const auto& r) { return column.value(r) == first; });
 }
 
-// One line for these ranks, which are alike in `rest`.
+// One row for these ranks, which are equal in `rest`.
 Row MakeRow(const std::vector<const RankReport*>& ranks, const Row& rest) {
   std::vector<std::int64_t> numbers;
   std::vector<std::string> hosts;
@@ -96,7 +96,7 @@ Row MakeRow(const std::vector<const RankReport*>& ranks, const Row& rest) {
   return row;
 }
 
-// Aligned; columns without any value are left out.
+// Aligned text; columns without values are omitted.
 std::string Aligned(const std::vector<Row>& rows) {
   std::vector<std::size_t> widths(rows[0].size());
   for (std::size_t r = 1; r < rows.size(); ++r) {
@@ -141,7 +141,7 @@ std::string RankTableText(Reports reports) {
   for (const Column& column : Columns()) {
     (SameOnAll(reports, column) ? common : different).push_back(&column);
   }
-  // Ranks that are alike, in the order of their lowest rank. With few ranks each is alone.
+  // Groups of equal ranks, ordered by their lowest rank. With few ranks each is a group.
   std::map<Row, std::size_t> index_of;
   std::vector<std::vector<const RankReport*>> groups;
   std::vector<Row> rests;

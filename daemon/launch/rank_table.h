@@ -1,4 +1,4 @@
-// The reports of all ranks as a person reads them. Pure functions.
+// Text table of the reports of all ranks. Pure functions.
 #pragma once
 
 #include <span>
@@ -8,12 +8,12 @@
 
 namespace gaccd {
 
-// More ranks than this are put together where they differ in nothing but rank, host and UUID.
+// With more ranks than this, ranks that differ only in rank, host and UUID are joined.
 inline constexpr std::size_t kMaxRankLines = 16;
 
-// First what all ranks have in common, one line each; then an aligned table of the rest, sorted by
-// rank: one line a rank, or one line for the ranks that are alike ("0-232:8" on "n[1-30]").
-// `reports` are by rank and not empty. Ends with a newline.
+// First the values common to all ranks, one per line; then an aligned table of the rest, sorted by
+// rank: one line per rank, or per group of equal ranks ("0-232:8" on "n[1-30]"). reports: by rank,
+// not empty. Ends with a newline.
 [[nodiscard]] std::string RankTableText(std::span<const RankReport> reports);
 
 }  // namespace gaccd

@@ -33,7 +33,7 @@ std::string NameRanks(const std::vector<const RankReport*>& ranks) {
                 HostList(hosts));
 }
 
-// The ranks of every value. Ranks without the value (empty) are left out.
+// The ranks of every value. Ranks with an empty value are omitted.
 std::map<std::string, std::vector<const RankReport*>> ByValue(Reports reports, const Value& value) {
   std::map<std::string, std::vector<const RankReport*>> groups;
   for (const RankReport& report : reports) {
@@ -42,8 +42,8 @@ std::map<std::string, std::vector<const RankReport*>> ByValue(Reports reports, c
   return groups;
 }
 
-// Nothing when all have the same. Else, the usual value first:
-// "NCCL differs: 2.28.9 on ranks 0-15 on n[1-2], 2.27.3 on rank 16 on n3"
+// Empty if all have the same value. Otherwise, the most frequent value first:
+//   "NCCL differs: 2.28.9 on ranks 0-15 on n[1-2], 2.27.3 on rank 16 on n3"
 std::optional<std::string> Differs(Reports reports, std::string_view what, const Value& value) {
   const auto groups = ByValue(reports, value);
   if (groups.size() < 2) return std::nullopt;
@@ -80,7 +80,7 @@ void JudgeVersions(Reports reports, bool on_gpus, RankVerdict& verdict) {
   Add(verdict.warnings, differs("model of GPU", &RankReport::gpu));
 }
 
-// Ranks that can use a GPU together with ranks that cannot. Gives the cause, once for each reason.
+// Error if only some ranks can use a GPU, with each reason once.
 void JudgeMixture(Reports reports, RankVerdict& verdict) {
   const auto why = ByValue(reports, [](const RankReport& report) {
     if (CanUseGpu(report)) return std::string();
@@ -101,7 +101,7 @@ void JudgeMixture(Reports reports, RankVerdict& verdict) {
   if (seen) verdict.warnings.push_back("the GPUs will not be used; " + reasons);
 }
 
-// The GPUs of every node: fewer than ranks, or one for several.
+// Errors for nodes with fewer GPUs than ranks, or one GPU for several ranks.
 void JudgeSharing(Reports reports, RankVerdict& verdict) {
   for (const auto& [host, ranks] : ByValue(reports, [](const RankReport& r) { return r.host; })) {
     std::map<std::string, std::vector<const RankReport*>> users;
@@ -110,7 +110,7 @@ void JudgeSharing(Reports reports, RankVerdict& verdict) {
       visible = std::max(visible, report->gpus);
       if (!report->uuid.empty()) users[report->uuid].push_back(report);
     }
-    // All that a rank sees is in use, and there are more ranks.
+    // All visible GPUs are in use, and there are more ranks.
     if (std::ssize(users) == visible && visible < std::ssize(ranks) && visible > 0) {
       verdict.errors.push_back(StrCat("fewer GPUs than tasks on ", host, ": expected ",
                                       ranks.size(), ", found ", visible));
@@ -131,7 +131,7 @@ std::optional<std::int64_t> Number(const std::string& text) {
   return value;
 }
 
-// Adds "<ranks>: <text>" for the ranks for which `bad` says something, once for each text.
+// Adds "<ranks>: <text>" for the ranks for which `bad` returns a text, once per text.
 void Warn(Reports reports, const Value& bad, RankVerdict& verdict) {
   for (const auto& [text, ranks] : ByValue(reports, bad)) {
     verdict.warnings.push_back(StrCat(NameRanks(ranks), ": ", text));

@@ -1,4 +1,4 @@
-// Can these ranks work together? Pure functions of what the ranks reported.
+// Checks whether ranks are compatible. Pure functions of their reports.
 #pragma once
 
 #include <span>
@@ -10,12 +10,12 @@
 namespace gaccd {
 
 struct RankVerdict {
-  std::vector<std::string> errors;    // it cannot work; each names its ranks
-  std::vector<std::string> warnings;  // it works, but badly
+  std::vector<std::string> errors;    // prevent a run; each names its ranks
+  std::vector<std::string> warnings;  // allow a run, but slowly
 };
 
 struct VerdictOptions {
-  bool gpus_matter = true;  // false: --device=cpu
+  bool gpus_matter = true;  // false for --device=cpu
   bool allow_gpu_sharing = false;
 };
 
@@ -26,7 +26,7 @@ struct VerdictOptions {
 //   ranks with and without a usable GPU           more GPUs than ranks on a node
 //   fewer GPUs than ranks on a node               fewer cores than SLURM_CPUS_PER_TASK
 //   two ranks on one GPU                          limited locked memory, with several nodes
-// `reports` are by rank and not empty. "Other" is what differs from the most frequent value.
+// reports: by rank, not empty. "Other" means different from the most frequent value.
 [[nodiscard]] RankVerdict JudgeRanks(std::span<const RankReport> reports,
                                      const VerdictOptions& options);
 

@@ -1,4 +1,4 @@
-// Session: one rank among the others, as the verbs train, eval and predict share it.
+// Session: one rank connected to the others, shared by the verbs train, eval and predict.
 #pragma once
 
 #include <memory>
@@ -16,10 +16,10 @@
 
 namespace gaccd {
 
-// Members are freed from the last to the first. It outlives the errors: what GPUs and network still
-// hold may hang when it is freed, so a rank that was left alone ends before that.
+// Members are destroyed from the last to the first. It outlives errors: destroying GPU and network
+// resources may hang, so a rank that lost its peers exits before that.
 struct Session {
-  // Finds the other ranks and begins to watch them.
+  // Connects to the other ranks and begins to watch them.
   static Result<Session> Join(const Flags& flags);
 
   // Checks that all ranks have the same binary, job and flags. Collective.
@@ -29,16 +29,16 @@ struct Session {
   Status SelectDevice(const Flags& flags, const Job& job);
   // Without timing of algorithms. REQUIRES: SelectDevice().
   [[nodiscard]] EngineChoice MakeEngineChoice(const Flags& flags) const;
-  // Reduces gradients, of several GPUs or else of CPUs.
+  // Reduces gradients: between GPUs if there are several, otherwise on CPUs.
   [[nodiscard]] Communicator& device_comm() { return between_gpus ? *between_gpus : comm; }
 
   Ranks ranks;
   Communicator& comm = *ranks.comm;
   std::unique_ptr<PeerWatch> peers = {};
-  std::unique_ptr<Communicator> between_gpus = {};  // several ranks on GPUs; over `comm`
+  std::unique_ptr<Communicator> between_gpus = {};  // set for several ranks on GPUs; over `comm`
   DeviceChoice device = {};
-  DnnChoice dnn = {};     // on GPUs
-  std::string bf16 = {};  // on CPUs: what computes it, for people
+  DnnChoice dnn = {};     // for GPUs
+  std::string bf16 = {};  // for CPUs: text for users with the bf16 instructions
 };
 
 }  // namespace gaccd

@@ -152,8 +152,8 @@ GraphValue RecordPad(GraphRecorder& r) {
 }  // namespace
 
 std::vector<GraphOp> LayoutOps() {
-  constexpr double kMostIndex = 1LL << 40;
-  constexpr double kMostStep = 1 << 20;
+  constexpr double kMaxIndex = 1LL << 40;
+  constexpr double kMaxStep = 1 << 20;
   return {
       {"view", 1, 0, 0, {AnyIntegers("size")}, RecordView},
       {"permute", 1, 0, 0, {AnyIntegers("dims")}, RecordPermute},
@@ -162,8 +162,8 @@ std::vector<GraphOp> LayoutOps() {
        0,
        0,
        {{.name = "dim", .most = 8},
-        {.name = "start", .most = kMostIndex},
-        {.name = "end", .most = kMostIndex},
+        {.name = "start", .most = kMaxIndex},
+        {.name = "end", .most = kMaxIndex},
         Flag("keepdim")},
        RecordSlice},
       {"take",
@@ -171,9 +171,9 @@ std::vector<GraphOp> LayoutOps() {
        0,
        0,
        {{.name = "dim", .most = 8},
-        {.name = "start", .most = kMostIndex},
-        {.name = "count", .least = 1, .most = kMostIndex},
-        {.name = "step", .least = -kMostStep, .most = kMostStep}},
+        {.name = "start", .most = kMaxIndex},
+        {.name = "count", .least = 1, .most = kMaxIndex},
+        {.name = "step", .least = -kMaxStep, .most = kMaxStep}},
        RecordTake},
       {"repeat", 1, 0, 0, {AnyIntegers("size")}, RecordRepeat},
       {"pad", 1, 0, 0, {AnyIntegers("before"), AnyIntegers("after")}, RecordPad},

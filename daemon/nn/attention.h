@@ -1,4 +1,4 @@
-// Self-attention of several heads (ops/attention/attention.h), without the projections around it.
+// Multi-head self-attention (ops/attention/attention.h), without the projections around it.
 #pragma once
 
 #include <optional>
@@ -20,7 +20,7 @@ class SelfAttention final : public Module {
       : Module(scope), options_(options) {}
 
   // qkv: q, k and v [B length, width], or one value [B length, 3 width] -> [B length, width].
-  // lengths i32 [B] when sequences end earlier.
+  // lengths: i32 [B] if sequences are shorter.
   ValueId operator()(Recorder& recorder, std::vector<ValueId> qkv, std::int64_t length,
                      std::optional<ValueId> lengths = std::nullopt) const;
 

@@ -1,6 +1,6 @@
-// nn::BatchNorm of images or of vectors, by channel: weight, at first 1, and bias, at first 0;
-// buffers running_mean, at first 0, running_var, at first 1, and num_batches_tracked, the updates
-// so far. The functions are in ops/norm/batch_norm.h.
+// nn::BatchNorm of images or vectors, by channel. Parameters: weight (initially 1), bias (0).
+// Buffers: running_mean (0), running_var (1), num_batches_tracked, the number of updates so far.
+// The functions are in ops/norm/batch_norm.h.
 #pragma once
 
 #include "daemon/nn/module.h"
@@ -12,10 +12,10 @@ struct BatchNormOptions {
   std::int64_t channels = 0;
   double epsilon = 1e-5;
   double momentum = 0.1;
-  // In training: of the whole update, of runs of its samples, of each micro-batch, or the running
-  // ones as they are.
+  // Statistics in training: of the whole update, of runs of its samples, of each micro-batch, or
+  // the running statistics unchanged.
   NormGroup group = NormGroup::kUpdate;
-  std::int64_t run_size = 0;  // of kRuns
+  std::int64_t run_size = 0;  // for kRuns
 };
 
 struct BatchNormParameters {
@@ -29,12 +29,12 @@ struct BatchNormParameters {
 class BatchNorm final : public Layer {
  public:
   BatchNorm(const Scope& scope, const BatchNormOptions& options);
-  // With parameters and buffers that are declared already.
+  // With parameters and buffers that are already declared.
   BatchNorm(const Scope& scope, const BatchNormOptions& options,
             const BatchNormParameters& declared)
       : Layer(scope), options_(options), declared_(declared) {}
 
-  // [M, channels] or images of them -> the same
+  // [M, channels], or images with these channels -> the same shape
   ValueId operator()(Recorder& recorder, ValueId input) const override;
 
  private:

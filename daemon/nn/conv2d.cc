@@ -10,7 +10,7 @@ namespace gaccd::nn {
 
 Conv2d::Conv2d(const Scope& scope, const Conv2dModuleOptions& options)
     : Layer(scope), options_(options) {
-  // Groups that do not divide the channels are refused when this is recorded.
+  // Invalid numbers of groups are detected when the convolution is recorded.
   const std::int64_t of_group = std::max<std::int64_t>(options.in / options.convolution.groups, 1);
   const auto [height, width] = options.kernel;
   const auto fan_in = static_cast<double>(of_group * height * width);

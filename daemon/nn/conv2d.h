@@ -1,4 +1,4 @@
-// nn::Conv2d: as PyTorch's. The function is in ops/image/conv2d.h.
+// nn::Conv2d, as in PyTorch. The function is in ops/image/conv2d.h.
 #pragma once
 
 #include <optional>
@@ -14,17 +14,17 @@ struct Conv2dModuleOptions {
   ImagePair kernel{1, 1};
   Conv2dOptions convolution = {};
   bool bias = true;
-  // The weight starts normal with this deviation; otherwise as in PyTorch's nn.Conv2d.
+  // Standard deviation of the normally distributed initial weight; default: PyTorch's nn.Conv2d.
   std::optional<double> deviation = {};
 };
 
 class Conv2d final : public Layer {
  public:
-  // weight [out, in / groups, KH, KW] and bias [out], both uniform in +-1/sqrt(fan in), fan in =
-  // in / groups KH KW, unless there is a deviation.
+  // Declares weight [out, in / groups, KH, KW] and bias [out], both uniform in +-1/sqrt(fan in),
+  // fan in = in / groups KH KW, unless a deviation is given.
   Conv2d(const Scope& scope, const Conv2dModuleOptions& options);
 
-  // Images of `in` channels -> of `out`
+  // Images with `in` channels -> images with `out` channels
   ValueId operator()(Recorder& recorder, ValueId input) const override;
   [[nodiscard]] std::optional<Widths> widths() const override {
     return Widths{options_.in, options_.out};

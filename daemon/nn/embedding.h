@@ -1,5 +1,5 @@
-// Tables of vectors: one for every id, or for every position of a sequence. Functions:
-// ops/layout/embedding.h. Values start normal with a deviation, as in transformers.
+// Tables of vectors, indexed by id or by position in a sequence. Functions: ops/layout/embedding.h.
+// Initial values are normal with a given deviation, as in transformers.
 #pragma once
 
 #include "daemon/nn/module.h"
@@ -20,7 +20,7 @@ class Embedding final : public Layer {
   // ids i32 [N] or [B, T] -> [N, width] or [B T, width]
   ValueId operator()(Recorder& recorder, ValueId ids) const override;
 
-  // x [N, width], x[n] + weight[0]: as if all ids were 0, added.
+  // x [N, width] -> x[n] + weight[0]: adds the embedding of id 0 to all rows.
   ValueId AddFirstRow(Recorder& recorder, ValueId x) const;
 
   [[nodiscard]] ParameterIndex weight() const { return weight_; }
@@ -31,10 +31,10 @@ class Embedding final : public Layer {
 
 class Positions final : public Module {
  public:
-  // weight [rows, width]: sequences have at most `rows` tokens.
+  // weight [rows, width]: sequences may have up to `rows` tokens.
   Positions(const Scope& scope, const EmbeddingOptions& options);
 
-  // x [B T, width], x[b T + t] + weight[t]
+  // x [B T, width] -> x[b T + t] + weight[t]
   ValueId operator()(Recorder& recorder, ValueId x, std::int64_t length) const;
 
  private:

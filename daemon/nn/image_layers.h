@@ -1,4 +1,5 @@
-// Layers of images without products: pooling, GroupNorm, and images of plain features.
+// Image layers without matrix products: pooling, GroupNorm, and conversion of plain features to
+// images.
 #pragma once
 
 #include "daemon/nn/module.h"
@@ -6,7 +7,7 @@
 
 namespace gaccd::nn {
 
-// The values of a sample, of any shape, as an image [channels, height, width].
+// Reshapes the values of a sample to an image [channels, height, width].
 class Unflatten final : public Layer {
  public:
   Unflatten(const Scope& scope, const Shape& image) : Layer(scope), image_(image) {}
@@ -33,7 +34,7 @@ struct GroupNormOptions {
   double epsilon = 1e-5;
 };
 
-// weight [channels], at first 1, and bias [channels], at first 0. The function:
+// Parameters weight [channels] (initially 1) and bias [channels] (0). The function:
 // ops/norm/group_norm.h.
 class GroupNorm final : public Layer {
  public:

@@ -1,5 +1,5 @@
-// nn::LayerNorm over the last dimension: weight [width], at first 1, and bias [width], at first 0.
-// The function is in ops/norm/layer_norm.h.
+// nn::LayerNorm over the last dimension: weight [width] (initially 1), bias [width] (0). The
+// function is in ops/norm/layer_norm.h.
 #pragma once
 
 #include "daemon/nn/module.h"
@@ -15,7 +15,7 @@ class LayerNorm final : public Layer {
  public:
   LayerNorm(const Scope& scope, const LayerNormOptions& options);
 
-  // [M, width] -> the same
+  // [M, width] -> the same shape
   ValueId operator()(Recorder& recorder, ValueId input) const override;
 
  private:

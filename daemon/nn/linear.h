@@ -13,8 +13,8 @@ struct LinearOptions {
   std::int64_t out = 0;
   bool bias = true;
   WeightOrder order = WeightOrder::kOutIn;  // kInOut: weight [in, out], as GPT-2's Conv1D
-  // The weight starts normal with this deviation, the bias as zero, as in transformers. Otherwise
-  // both are uniform in +-1/sqrt(in), as in PyTorch's nn.Linear.
+  // If set: standard deviation of the normally distributed initial weight; the bias starts as zero,
+  // as in transformers. Default: both uniform in +-1/sqrt(in), as in PyTorch's nn.Linear.
   std::optional<double> deviation = {};
 };
 
@@ -39,7 +39,7 @@ class Linear final : public Layer {
 class TiedLinear final : public Module {
  public:
   TiedLinear(const Scope& scope, ParameterIndex weight) : Module(scope), weight_(weight) {}
-  // With a bias [out] of its own, that starts as zero.
+  // With its own bias [out], initially zero.
   TiedLinear(const Scope& scope, ParameterIndex weight, std::int64_t out);
   ValueId operator()(Recorder& recorder, ValueId input) const;
 

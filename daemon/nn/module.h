@@ -1,6 +1,5 @@
-// Module: a part of a model. Its constructor declares its parameters and makes the modules within
-// it; calling it records its functions. Modules are values: immutable, copyable, any thread may use
-// them.
+// Module: a part of a model. The constructor declares its parameters and creates its submodules;
+// calling it records its functions. Modules are values: immutable, copyable, thread-safe.
 //
 //   Mlp::Mlp(const Scope& scope, std::int64_t width)
 //       : Module(scope), fc_(scope / "c_fc", width, 4 * width), proj_(scope / "c_proj", ...) {}
@@ -20,8 +19,8 @@
 
 namespace gaccd::nn {
 
-// The place of a module: the names of the modules around it and its own, joined with dots, and the
-// list that takes its parameters.
+// The position of a module: the names of the enclosing modules and its own, joined with dots, and
+// the list of parameters of the model.
 class Scope {
  public:
   explicit Scope(ParameterList& parameters, std::string path = {})
@@ -34,7 +33,7 @@ class Scope {
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
-  ParameterList* parameters_;  // outlives every scope
+  ParameterList* parameters_;  // must outlive every scope
   std::string path_;
 };
 
@@ -52,7 +51,7 @@ class Module {
   // `spec.name` is the last part of the name.
   static ParameterIndex Declare(const Scope& scope, ParameterSpec spec);
 
-  // Records function(inputs); a refusal names this module.
+  // Records function(inputs); errors contain the name of this module.
   ValueId Apply(Recorder& recorder, std::shared_ptr<const Function> function,
                 std::vector<ValueId> inputs) const;
   void Check(Recorder& recorder, Status status) const;
@@ -61,13 +60,13 @@ class Module {
   std::string path_;
 };
 
-// A module with one input and one output: what the list of layers of a job is made of.
+// A module with one input and one output: an element of the layer list of a job.
 class Layer : public Module {
  public:
   virtual ~Layer() = default;
   virtual ValueId operator()(Recorder& recorder, ValueId input) const = 0;
 
-  // For a layer that takes and gives vectors of a fixed width a sample.
+  // For layers whose input and output are vectors of fixed width per sample.
   struct Widths {
     std::int64_t in = 0;
     std::int64_t out = 0;

@@ -1,4 +1,4 @@
-// What a module declares of a parameter, and the list that takes the declarations of a whole model.
+// The declaration of a parameter by a module, and the list of all declarations of a model.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace gaccd::nn {
 
-// How a parameter starts.
+// Initial values of a parameter.
 struct Initializer {
   enum class Kind : std::uint8_t {
     kConstant,  // `scale` everywhere
@@ -32,20 +32,20 @@ struct Initializer {
 }
 
 struct ParameterSpec {
-  std::string name;  // with the names of the modules around it: "fc1.weight"
+  std::string name;  // with the names of the enclosing modules: "fc1.weight"
   Shape shape;
   Initializer initializer;
-  bool frozen = false;  // keeps its value
-  bool buffer = false;  // its layer changes it (FlatEntry)
-  // What a constant (IsConstant(name)) is, instead of what an initialiser makes.
+  bool frozen = false;  // value is constant
+  bool buffer = false;  // changed by its layer (FlatEntry)
+  // The values of a constant (IsConstant(name)), instead of an initialiser.
   std::shared_ptr<const std::vector<float>> values = nullptr;
 };
 
-// The position in the list of the model, which is the order of its flat buffers.
+// Index in the list of the model, which is the order of its flat buffers.
 using ParameterIndex = std::size_t;
 
 // All parameters of a model, in the order of declaration. A tied parameter is declared once, by the
-// module it is named after; the other modules are given its index.
+// module it is named after; other modules are given its index.
 class ParameterList {
  public:
   ParameterIndex Declare(ParameterSpec spec) {
@@ -58,8 +58,8 @@ class ParameterList {
   std::vector<ParameterSpec> specs_;
 };
 
-// The initial values of parameter `index`: a function of the seed, the index and the position in
-// the parameter alone. REQUIRES: values has the elements of `initializer`'s parameter.
+// Computes the initial values of parameter `index`, which depend only on the seed, the index and
+// the position in the parameter. REQUIRES: values has the elements of `initializer`'s parameter.
 void Initialize(const Initializer& initializer, std::uint64_t seed, ParameterIndex index,
                 std::span<float> values);
 

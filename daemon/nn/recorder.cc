@@ -13,7 +13,7 @@
 namespace gaccd::nn {
 namespace {
 
-// Of a whole batch; nothing when there is no input of this name.
+// The spec for a whole batch; empty if there is no input with this name.
 std::optional<ValueSpec> FindInput(const SampleSpec& sample, std::string_view name,
                                    std::int64_t samples) {
   if (name == kSampleIds) return ValueSpec{{samples}, DType::kI64};

@@ -1,9 +1,9 @@
-// Recorder: what modules record into: one graph for a number of samples, with the parameters of the
-// model and the tensors of the batch as its inputs.
+// Recorder: records modules into one graph for a number of samples. Inputs of the graph are the
+// parameters of the model and the tensors of the batch.
 //
-// The first refusal is kept, and from there on every call does nothing and returns kNoValue. So
-// modules read like formulas, and the owner of the recorder calls status() once at the end.
-// Used by one thread.
+// The first error is kept; afterwards every call does nothing and returns kNoValue. So modules need
+// no error checks, and the owner of the recorder calls status() once at the end. Used by one
+// thread.
 #pragma once
 
 #include <functional>
@@ -26,23 +26,26 @@ namespace gaccd::nn {
 
 inline constexpr ValueId kNoValue = -1;
 
-// Inputs that every batch has, whatever its samples are made of.
-inline constexpr std::string_view kSampleIds = "sample_ids";  // i64 [samples]: numbers in the data
-inline constexpr std::string_view kUpdate = "update";         // i64 [1]: number since the start
-inline constexpr std::string_view kPosition = "position";     // i64 [1]: BatchView::position
+// Inputs that every batch has, whatever the tensors of its samples.
+inline constexpr std::string_view kSampleIds = "sample_ids";  // i64 [samples]: indices in the data
+// i64 [1]: number of the update since the start
+inline constexpr std::string_view kUpdate = "update";
+inline constexpr std::string_view kPosition = "position";  // i64 [1]: BatchView::position
 
-// An input of a graph that is bound anew for every batch.
+// A graph input that is bound for every batch.
 struct GraphInput {
-  std::string name;  // of a tensor of the sample, or one of those above
+  std::string name;  // a tensor of the sample, or one of the names above
   ValueId value = kNoValue;
 };
 
-// Statistics of an update that a layer adds to its running ones when the update ends
+// Statistics of an update that a layer adds to its running statistics when the update ends
 // (ops/norm/batch_norm.h).
 struct RunningUpdate {
-  ValueId sums = kNoValue;    // an update_sum; none: of micro-batches, as gradients of the buffers
-  std::int64_t run_size = 0;  // samples of each run that the sums belong to; 0: there are none
-  std::int64_t values = 0;    // of a channel, in one sample
+  // output of an update_sum; none: statistics of micro-batches, accumulated as gradients of the
+  // buffers
+  ValueId sums = kNoValue;
+  std::int64_t run_size = 0;  // samples per run; 0: no runs
+  std::int64_t values = 0;    // per channel in one sample
   double momentum = 0;
   ParameterIndex mean = 0;  // buffers
   ParameterIndex variance = 0;
@@ -51,23 +54,23 @@ struct RunningUpdate {
 
 struct RecorderOptions {
   std::int64_t samples = 1;
-  std::int64_t update_samples = 0;  // of the largest update; 0: as `samples`
+  std::int64_t update_samples = 0;  // of the largest update; 0: `samples`
   bool training = false;
-  // Dropout is recorded, with masks of this seed.
+  // If set, dropout is recorded with this seed of the masks.
   std::optional<std::uint64_t> dropout_seed = std::nullopt;
-  DType activations = DType::kF32;  // to which f32 inputs of the batch are cast
-  // Says which parameters are frozen; null: as they were declared.
+  DType activations = DType::kF32;  // f32 inputs of the batch are cast to this type
+  // Overrides which parameters are frozen; null: as declared.
   const FlatLayout* layout = nullptr;
 };
 
 class Recorder {
  public:
-  // All must outlive the recorder.
+  // All arguments must outlive the recorder.
   Recorder(Graph& graph, const ParameterList& parameters, const SampleSpec& sample,
            const RecorderOptions& options);
 
-  // The tensor of the batch of this name, [samples, ...], kSampleIds, kUpdate or kPosition; kConfig
-  // when the data has none.
+  // The tensor of the batch with this name, [samples, ...], kSampleIds, kUpdate or kPosition;
+  // kConfig if the data does not have it.
   ValueId Input(std::string_view name);
   // Whether the samples have a tensor of this name.
   [[nodiscard]] bool HasTensor(std::string_view name) const;
@@ -75,23 +78,23 @@ class Recorder {
   std::int64_t SequenceLength(ValueId value);
   ValueId Parameter(ParameterIndex index);
 
-  // Output 0 of function(inputs). `where` is put before an error: "layer 'fc1'".
+  // Output 0 of function(inputs). where: prefix of errors: "layer 'fc1'".
   ValueId Apply(std::string_view where, std::shared_ptr<const Function> function,
                 std::vector<ValueId> inputs);
-  // What output i of function(inputs) is in the micro-steps of an update is added as the gradient
-  // of buffers[i], whose place in the flat gradients is free.
+  // Accumulates output i of function(inputs) over the micro-steps of an update in the gradient of
+  // buffers[i], whose place in the flat gradients is otherwise unused.
   void AddToBuffers(std::string_view where, std::shared_ptr<const Function> function,
                     std::vector<ValueId> inputs, std::span<const ParameterIndex> buffers);
 
-  // Images in the order that functions of images take, [N, H, W, C]; kConfig for what is none. What
-  // Apply() makes of such images, if it has four dimensions, is in this order, too.
+  // x in the layout of image functions, [N, H, W, C]; kConfig if x is not an image.
+  // Four-dimensional results of Apply() on such images have this layout, too.
   ValueId Image(std::string_view where, ValueId x);
-  // The same values as data and users have them: images become [N, C, H, W].
+  // The same values in the layout of data and users: images become [N, C, H, W].
   ValueId Plain(std::string_view where, ValueId x);
-  // Of one sample as users have it: [C, H, W] for images in either order.
+  // Shape of one sample as users see it: [C, H, W] for images in either layout.
   [[nodiscard]] Shape SampleShape(ValueId x) const;
 
-  // Keeps `status` unless it is ok or there is a refusal already.
+  // Keeps `status` if it is the first error.
   void Check(std::string_view where, Status status);
 
   // The shape of a value; empty for kNoValue.
@@ -102,20 +105,20 @@ class Recorder {
   [[nodiscard]] std::int64_t update_samples() const {
     return options_.update_samples > 0 ? options_.update_samples : options_.samples;
   }
-  // x with values dropped with this probability (ops/pointwise/dropout.h), each call with masks of
-  // its own; x itself where dropout is not recorded, or never drops. whole_samples: of each sample
-  // all values or none. cut: as in DropoutOptions.
+  // x with values dropped with this probability (ops/pointwise/dropout.h), with different masks for
+  // each call; x itself if dropout is not recorded or the probability is 0. whole_samples: drops
+  // whole samples. cut: see DropoutOptions.
   ValueId Dropout(std::string_view where, double probability, ValueId x, bool whole_samples = false,
                   std::vector<CutDimension> cut = {});
   [[nodiscard]] bool training() const { return options_.training; }
-  // A block of the model ends with this value: the graph may be cut here, so that what is between
-  // two cuts is computed a second time in the backward (autograd/recompute.h).
+  // Marks the end of a block of the model: the graph may be cut at this value, so that the block is
+  // recomputed in the backward (autograd/recompute.h).
   void EndBlock(ValueId value) { block_ends_.push_back(value); }
-  // In the order of the forward. REQUIRES: status() is ok.
+  // In forward order. REQUIRES: status() is ok.
   [[nodiscard]] const std::vector<ValueId>& block_ends() const { return block_ends_; }
   void AddRunningUpdate(const RunningUpdate& update) { running_.push_back(update); }
   [[nodiscard]] const std::vector<RunningUpdate>& running_updates() const { return running_; }
-  // What Input() has recorded so far.
+  // Inputs recorded by Input() so far.
   [[nodiscard]] const std::vector<GraphInput>& inputs() const { return inputs_; }
   // The type of activations.
   [[nodiscard]] DType activations() const { return options_.activations; }
@@ -132,9 +135,9 @@ class Recorder {
   std::vector<GraphInput> inputs_;
   std::vector<RunningUpdate> running_;
   std::vector<ValueId> block_ends_;
-  std::map<std::string, ValueId, std::less<>> seen_;  // by the modules: the input, or its cast
+  std::map<std::string, ValueId, std::less<>> seen_;  // by name: the input, or its cast
   std::map<ParameterIndex, ValueId> parameter_values_;
-  std::set<ValueId> channels_last_;  // images in that order
+  std::set<ValueId> channels_last_;  // images in that layout
   std::uint64_t dropouts_ = 0;       // recorded so far: the same for every number of samples
   Status status_;
 };

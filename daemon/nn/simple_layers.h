@@ -1,4 +1,4 @@
-// Layers without parameters: one function each.
+// Layers without parameters that record one function.
 #pragma once
 
 #include "daemon/nn/module.h"
@@ -6,15 +6,15 @@
 
 namespace gaccd::nn {
 
-// [B, a, b, ...] -> [B, a*b*...], images in the order [C, H, W]; the rows of an embedding of
-// sequences, [B T, width], become one row for each of the B samples: [B, T*width].
+// [B, a, b, ...] -> [B, a*b*...], images in the order [C, H, W]; embedding rows of sequences, [B T,
+// width], become one row per sample: [B, T*width].
 class Flatten final : public Layer {
  public:
   explicit Flatten(const Scope& scope) : Layer(scope) {}
   ValueId operator()(Recorder& recorder, ValueId input) const override;
 };
 
-// The kinds: ops/pointwise/elementwise.h.
+// ActivationKind: ops/pointwise/elementwise.h.
 class Activation final : public Layer {
  public:
   Activation(const Scope& scope, ActivationKind kind) : Layer(scope), kind_(kind) {}
@@ -39,7 +39,7 @@ class LeakyRelu final : public Layer {
   float slope_;
 };
 
-// Drops values in training, nothing in evaluations: [..] -> [..]
+// Drops values in training only: [..] -> [..]
 class Dropout final : public Layer {
  public:
   // probability: in [0, 1).
@@ -52,7 +52,8 @@ class Dropout final : public Layer {
   double probability_;
 };
 
-// Drops what a block adds, of whole samples: stochastic depth, as timm's DropPath. As Dropout.
+// Drops the output of a block for whole samples: stochastic depth, as timm's DropPath. Otherwise as
+// Dropout.
 class DropPath final : public Layer {
  public:
   DropPath(const Scope& scope, double probability) : Layer(scope), probability_(probability) {}
@@ -71,7 +72,7 @@ class FirstRow final : public Module {
   ValueId operator()(Recorder& recorder, ValueId x, std::int64_t length) const;
 };
 
-// a + b, of one shape.
+// a + b with the same shape.
 class AddResidual final : public Module {
  public:
   explicit AddResidual(const Scope& scope) : Module(scope) {}

@@ -1,4 +1,4 @@
-// The kernels of what autograd itself records (autograd/add.h).
+// Kernels of the functions that autograd itself records (autograd/add.h).
 #pragma once
 
 #include "daemon/ops/function_row.h"

@@ -1,4 +1,5 @@
-// CallKernel: a kernel that is one function of its operands; and MakeCall, what makers return.
+// CallKernel: a kernel that calls one function with its operands. MakeCall: makes one for a
+// request.
 #pragma once
 
 #include <algorithm>
@@ -15,18 +16,18 @@ namespace gaccd {
 
 class CallKernel : public Kernel {
  public:
-  // What a run works on; the operands as they were bound, in the node's order.
+  // Arguments of a run: the operands as bound, in the node's order.
   struct Call {
     std::vector<void*> inputs;
     std::vector<void*> outputs;
     void* scratch = nullptr;
-    OutputMask add;  // the outputs to add to instead of overwriting them
+    OutputMask add;  // outputs to add to instead of overwriting them
 
     template <typename T>
     [[nodiscard]] const T* in(std::size_t i) const {
       return static_cast<const T*>(inputs[i]);
     }
-    // Null where the node has no such input.
+    // Null if the node has no such input.
     template <typename T>
     [[nodiscard]] const T* optional_in(std::size_t i) const {
       return i < inputs.size() ? in<T>(i) : nullptr;
@@ -38,7 +39,7 @@ class CallKernel : public Kernel {
   };
   using Action = std::function<Status(const Call&)>;
 
-  // Takes as many operands as `request` has.
+  // The number of operands is that of `request`.
   CallKernel(const KernelRequest& request, Action run, std::size_t scratch_bytes = 0)
       : run_(std::move(run)), scratch_bytes_(scratch_bytes) {
     call_.inputs.resize(request.inputs.size());
@@ -48,9 +49,9 @@ class CallKernel : public Kernel {
   [[nodiscard]] std::int64_t scratch_bytes() const override {
     return static_cast<std::int64_t>(scratch_bytes_);
   }
-  // With another number of operands than the request had, Run() is kInternal.
+  // If the number of operands differs from the request, Run() returns kInternal.
   void Bind(const Operands& operands) override {
-    (void)(bound_ = CheckCounts(operands));  // nvcc takes an assignment for an ignored Status
+    (void)(bound_ = CheckCounts(operands));  // nvcc considers the assignment an ignored Status
     if (!bound_.ok()) return;
     std::ranges::copy(operands.inputs, call_.inputs.begin());
     std::ranges::copy(operands.outputs, call_.outputs.begin());

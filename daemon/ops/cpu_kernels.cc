@@ -15,7 +15,7 @@ constexpr auto kRows = FromFunctionTable<Row>([](const FunctionRow& row) {
   return Row{row.name, row.cpu};
 });
 
-// kConfig when one of `specs` has a type that the kernel does not compute with.
+// kConfig if one of `specs` has a type that the kernel does not support.
 Status CheckTypes(const KernelRequest& request, std::span<const ValueSpec> specs, bool bf16) {
   for (const ValueSpec& spec : specs) {
     if (spec.dtype != DType::kFP16 && (spec.dtype != DType::kBF16 || bf16)) continue;

@@ -1,4 +1,4 @@
-// The CPU's kernels: what makes them. Which function is computed by what: function_table.h.
+// Factory of the CPU kernels. function_table.h lists the kernel of each function.
 #pragma once
 
 #include <memory>
@@ -12,16 +12,16 @@ class Communicator;
 class CpuContext;
 
 struct CpuKernelOptions {
-  // Micro-steps between two changes of the weights: packing a weight costs about as much as a few
-  // products save (figures in linear_cpu.cc).
+  // Micro-steps between two changes of the weights: packing a weight costs about as much as it
+  // saves in a few products (figures in linear_cpu.cc).
   std::int64_t runs_per_update = 1;
 };
 
-// What makers need in addition to the node. `context` must outlive the kernels.
+// Arguments of kernel makers besides the node. `context` must outlive the kernels.
 struct CpuEnvironment {
   CpuContext& context;
   CpuKernelOptions options;
-  Communicator* comm = nullptr;  // of collective functions; null: there are none
+  Communicator* comm = nullptr;  // for collective functions; null: none
 };
 
 // `context` and `comm` (may be null) must outlive the factory and its kernels.
@@ -29,11 +29,11 @@ struct CpuEnvironment {
                                                             const CpuKernelOptions& options,
                                                             Communicator* comm = nullptr);
 
-// Replaces nodes by ones that do several in one pass over the values, with the same result. To be
-// called on a recorded graph, after Simplify() and before RoundProductsToBf16().
+// Merges nodes into ones that do several operations in one pass, with the same result. Call on a
+// recorded graph after Simplify() and before RoundProductsToBf16().
 void FuseForCpu(Graph& graph);
 
-// values[i] = max(values[i], 0); a NaN stays.
+// values[i] = max(values[i], 0); a NaN stays NaN.
 void ReluInPlace(float* values, std::int64_t elements);
 void ReluInPlace(Bf16* values, std::int64_t elements);
 

@@ -58,7 +58,7 @@ class CudaKernelFactory : public KernelFactory {
   std::vector<std::string> unread_notes_;
   std::vector<std::string>* notes_;
   Communicator* comm_;
-  // Of all losses: they run one after another, on the compute stream.
+  // shared by all losses: they run one after another on the compute stream
   DeviceBuffer sums_;
 };
 

@@ -1,6 +1,7 @@
-// The GPU's kernels. Which function is computed by what: function_table.h. All kernels run on
-// CudaContext::compute() and never wait on the host. All but those of collective functions can be
-// captured. No kernel adds floats atomically: equal bits from run to run.
+// Factory of the GPU kernels. function_table.h lists the kernel of each function. All kernels run
+// on CudaContext::compute() and never wait on the host. All except those of collective functions
+// can be captured. No kernel uses atomic float additions, so results are bit-identical from run to
+// run.
 #pragma once
 
 #include <memory>
@@ -15,24 +16,22 @@ namespace gaccd {
 class Communicator;
 class CudaContext;
 
-// `context` and `comm` (of collective functions; may be null) must outlive the factory and its
-// kernels. Make() is kConfig, naming the function and
-// the types, where there is no kernel.
-// `notes` (may be null; lives as long as the factory) gets a line for every thing that is done
-// otherwise than it should be, because a library does not offer it. Only built with CUDA; the rest
-// of this header always is.
+// `context` and `comm` (for collective functions; may be null) must outlive the factory and its
+// kernels. Make() returns kConfig, with the function and the types, if there is no kernel. `notes`
+// (may be null; must outlive the factory) receives a line for every fallback because a library
+// lacks a feature. Only built with CUDA; the rest of this header always is.
 [[nodiscard]] std::unique_ptr<KernelFactory> MakeCudaKernels(
     CudaContext& context, std::vector<std::string>* notes = nullptr, Communicator* comm = nullptr);
 
-// By the name of the function.
+// function: its name.
 [[nodiscard]] bool HasCudaKernel(std::string_view function);
 
-// Of a graph after FuseForCuda(): kConfig, naming every function that has no kernel on the GPU, or
-// the first layer that its kernel does not take. Needs no GPU: at plan time.
+// For a graph after FuseForCuda(): kConfig, with every function that has no GPU kernel, or the
+// first layer that its kernel does not support. Needs no GPU: called at plan time.
 Status CheckCudaKernels(const Graph& graph);
 
-// Replaces nodes by ones that the GPU does in fewer kernels, with the same result, by the fusion
-// rules of the function table; then PadRows(). To be called on a recorded graph, after Simplify().
+// Merges nodes into ones with fewer GPU kernels, with the same result, by the fusion rules of the
+// function table; then PadRows(). Call on a recorded graph after Simplify().
 void FuseForCuda(Graph& graph);
 
 }  // namespace gaccd

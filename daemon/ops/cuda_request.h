@@ -1,4 +1,4 @@
-// What the makers of kernels of the GPU get: the node, and what all of them need.
+// Arguments of the makers of GPU kernels: the node and its environment.
 #pragma once
 
 #include <cstddef>
@@ -21,12 +21,11 @@ class Communicator;
 }
 
 struct CudaRequest : KernelRequest {
-  CudaContext& context;  // outlives the kernel
+  CudaContext& context;  // must outlive the kernel
   KernelStream on;
-  // Gets a line for every thing that is done otherwise than it should be, because a library does
-  // not offer it.
+  // Receives a line for every fallback because a library lacks a feature.
   std::vector<std::string>& notes;
-  Communicator* comm = nullptr;  // of collective functions; null: there is none
+  Communicator* comm = nullptr;  // for collective functions; null: none
 
   [[nodiscard]] DType dtype() const { return inputs[0].dtype; }
   [[nodiscard]] std::int64_t elements() const { return Elements(inputs[0].shape); }
@@ -34,7 +33,7 @@ struct CudaRequest : KernelRequest {
   [[nodiscard]] Matrix size() const { return MatrixOf(inputs[0]); }
 };
 
-// A kernel whose run is run(T(), call), T the type of the first input: float, Bf16 or Fp16.
+// A kernel that calls run(T(), call), T the type of the first input: float, Bf16 or Fp16.
 template <typename Run>
 KernelResult MakeTypedCall(const CudaRequest& request, Run run, std::size_t scratch_bytes = 0) {
   return MakeCall(

@@ -1,6 +1,6 @@
-// FunctionRow: what computes a function. Rows are next to their functions; function_table.h has
-// all. Makers of the GPU's kernels are declared without CUDA's headers, so that rows can be read
-// where gaccd is built without CUDA.
+// FunctionRow: the kernels of a function. Rows are defined next to their functions and listed in
+// function_table.h. Makers of GPU kernels are declared without CUDA's headers, so that rows can be
+// read in builds without CUDA.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ class Fuser;            // fuse.h
 struct CpuEnvironment;  // cpu_kernels.h
 struct CudaRequest;     // cuda_request.h
 
-// A function that makes a kernel: of the node alone, or with the environment.
+// A function that makes a kernel from the node alone, or with the environment.
 struct CpuMaker {
   using OfNode = KernelResult (*)(const KernelRequest&);
   using OfEnvironment = KernelResult (*)(const KernelRequest&, const CpuEnvironment&);
@@ -31,7 +31,7 @@ struct CpuMaker {
 };
 using CudaMaker = KernelResult (*)(const CudaRequest&);
 
-// Inputs, or outputs, may be bf16.
+// Marks that inputs, or outputs, may be bf16.
 constexpr CpuMaker TakesBf16(CpuMaker maker) {
   maker.takes_bf16 = true;
   return maker;
@@ -41,14 +41,14 @@ constexpr CpuMaker MakesBf16(CpuMaker maker) {
   return maker;
 }
 
-// Replaces the nodes it knows in a graph for the GPU (fuse.h).
+// Replaces nodes in a graph for the GPU (fuse.h).
 using FusionRule = void (*)(Fuser&);
 
-// kConfig where the GPU's kernel does not take these inputs. Asked for when a job is planned.
+// kConfig if the GPU kernel does not support these inputs. Called when a job is planned.
 using CudaCheck = Status (*)(const Function&, std::span<const ValueSpec> inputs);
 
-// Which operands of the GPU's kernel may be matrices with a stride (ValueSpec): bit i is operand i.
-// Where a kernel can run in place, that of its output is that of its input.
+// Which operands of the GPU kernel may be matrices with a stride (ValueSpec): bit i is operand i.
+// For in-place kernels input and output have the same stride.
 struct StridedOperands {
   unsigned inputs = 0;
   unsigned outputs = 0;
@@ -56,9 +56,9 @@ struct StridedOperands {
 inline constexpr StridedOperands kFirstInput{1, 0};
 inline constexpr StridedOperands kFirstOfBoth{1, 1};
 
-// The name, the maker of the kernel on the CPU, that on the GPU (null: there is none) and, if the
-// function replaces several nodes, the rule that puts it into graphs for the GPU; and what
-// the GPU's kernel refuses. Views need no row.
+// The name, the maker of the CPU kernel, that of the GPU kernel (null: none) and, if the function
+// replaces several nodes, the rule that inserts it into graphs for the GPU; and the limits of the
+// GPU kernel. Views need no row.
 struct FunctionRow {
   std::string_view name;
   CpuMaker cpu;

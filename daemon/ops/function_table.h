@@ -1,7 +1,7 @@
-// The table of all functions that have kernels: the rows next to the functions (function_row.h).
+// The table of all functions with kernels: the rows defined next to the functions (function_row.h).
 //
-// Only for constant expressions (FromFunctionTable): without CUDA the makers of the GPU are
-// declared and not linked. Use cpu_kernels.h and cuda_kernels.h.
+// Only for constant expressions (FromFunctionTable): without CUDA the makers of GPU kernels are
+// declared but not linked. Use cpu_kernels.h and cuda_kernels.h.
 #pragma once
 
 #include <array>
@@ -88,7 +88,7 @@ consteval std::size_t CountFunctions() {
   return count;
 }
 
-// Projection of the rows, made by the compiler: the rows themselves are then in no program.
+// Projects the rows at compile time, so that the rows themselves are not in the binary.
 template <typename Row, typename Project>
 consteval auto FromFunctionTable(Project project) {
   std::array<Row, CountFunctions()> projected{};

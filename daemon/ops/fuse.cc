@@ -1,5 +1,5 @@
-// Fuser, FuseForCpu(), FuseForCuda() and CheckCudaKernels(): what is decided from the graph alone,
-// also about the GPU where gaccd is built without CUDA.
+// Fuser, FuseForCpu(), FuseForCuda() and CheckCudaKernels(): decisions that depend only on the
+// graph; also built without CUDA.
 #include "daemon/ops/fuse.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ constexpr auto kRows = FromFunctionTable<Row>([](const FunctionRow& row) {
   return Row{row.name, row.cuda != nullptr, row.fusion, row.check};
 });
 
-// What kernels refuse, naming the layer.
+// Checks the limits of kernels; the error names the layer.
 Status CheckTakenByCuda(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
     const Row* row = FindRow(kRows, node.function->name());

@@ -1,5 +1,5 @@
 // Fuser: the nodes of a graph while fusion rules merge them (FuseForCpu, FuseForCuda). A rule is
-// next to the function that it records, and in that function's row (function_row.h).
+// defined next to the function that it records, and listed in that function's row (function_row.h).
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,14 @@ class Fuser {
  public:
   explicit Fuser(const Graph& graph);
 
-  // Nodes are known by their place, which they keep; erased ones are no function's.
+  // Nodes are identified by their index, which does not change; erased ones have no function.
   [[nodiscard]] std::size_t size() const { return nodes_.size(); }
   [[nodiscard]] const Node& node(std::size_t i) const { return nodes_[i]; }
   template <typename F>
   [[nodiscard]] bool Is(std::size_t i) const {
     return dynamic_cast<const F*>(nodes_[i].function.get()) != nullptr;
   }
-  // The first node of this function that `matches`.
+  // The first node of function type F for which matches() is true.
   template <typename F, typename Match>
   [[nodiscard]] std::optional<std::size_t> Find(const Match& matches) const {
     for (std::size_t i = 0; i < size(); ++i) {
@@ -32,28 +32,28 @@ class Fuser {
     return std::nullopt;
   }
 
-  // The nodes that read the value.
+  // Indices of the nodes that read the value.
   [[nodiscard]] std::vector<std::size_t> ReadersOf(ValueId value) const;
-  // No caller reads it.
+  // Whether the value is not readable by the caller.
   [[nodiscard]] bool IsActivation(ValueId value) const;
   [[nodiscard]] const ValueSpec& spec(ValueId value) const { return graph_.value(value).spec; }
-  // Output 0 of node i is the gradient of a parameter: nobody reads it in this graph.
+  // Whether output 0 of node i is the gradient of a parameter, which no node of this graph reads.
   [[nodiscard]] bool WritesParameterGradient(std::size_t i) const;
-  // No node at `place` or after it makes the value.
+  // Whether the value is computed by a node before `place`, or by none.
   [[nodiscard]] bool MadeBefore(ValueId value, std::size_t place) const;
-  // No node but `reader` reads the value, and no caller does.
+  // Whether only `reader` reads the value: no other node, and not the caller.
   [[nodiscard]] bool OnlyReadBy(ValueId value,
                                 std::optional<std::size_t> reader = std::nullopt) const;
 
   void Replace(std::size_t i, Node node) { nodes_[i] = std::move(node); }
   void Erase(std::size_t i) { nodes_[i] = {}; }
 
-  // The nodes that are left, in their order.
+  // The remaining nodes in their order.
   [[nodiscard]] std::vector<Node> Finish() &&;
 
  private:
   const Graph& graph_;
-  std::vector<Node> nodes_;  // erased: without a function
+  std::vector<Node> nodes_;  // erased ones have no function
 };
 
 }  // namespace gaccd

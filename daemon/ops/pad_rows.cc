@@ -17,7 +17,8 @@ constexpr auto kStridedRows = FromFunctionTable<StridedRow>([](const FunctionRow
   return StridedRow{row.name, row.strided};
 });
 
-constexpr std::int64_t kMinColumns = 1024;  // below, padding costs more memory than it wins time
+// for shorter rows the memory for padding outweighs the gain
+constexpr std::int64_t kMinColumns = 1024;
 constexpr std::int64_t kElements = 64;
 
 std::int64_t StrideFor(const Value& value) {
@@ -26,7 +27,7 @@ std::int64_t StrideFor(const Value& value) {
   return is_matrix ? RowStrideFor(spec.dtype, spec.shape[1]) : 0;
 }
 
-// Takes away what this node cannot have; whether that was anything.
+// Removes strides that this node does not support; returns whether anything changed.
 bool Restrict(const Node& node, std::vector<bool>& padded) {
   const StridedRow* row = FindRow(kStridedRows, node.function->name());
   const StridedOperands strided = row != nullptr ? row->strided : StridedOperands{};

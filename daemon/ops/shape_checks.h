@@ -1,4 +1,4 @@
-// The checks that several functions make of their inputs. All errors are kConfig.
+// Checks of function inputs. All errors are kConfig.
 #pragma once
 
 #include <cstddef>
@@ -12,16 +12,16 @@ namespace gaccd {
 Status CheckCount(std::span<const ValueSpec> inputs, std::size_t expected);
 // f32, bf16 or fp16.
 Status CheckFloat(const ValueSpec& spec, std::string_view what);
-// A float matrix [rows, columns], of these types; or of exactly `dtype`.
+// A float matrix [rows, columns]; or a matrix of exactly `dtype`.
 Status CheckMatrix(const ValueSpec& spec, std::string_view what);
 Status CheckMatrix(const ValueSpec& spec, std::string_view what, DType dtype);
-// The same, of at least one column.
+// The same with at least one column.
 Status CheckRowsOfColumns(const ValueSpec& spec);
-// A matrix whose rows are those of sequences of `length` rows each, one after another.
+// A matrix of consecutive sequences of `length` rows each.
 Status CheckSequences(const ValueSpec& spec, std::int64_t length, std::string_view what);
-// Images [N, H, W, C], f32, bf16 or fp16, of at least one pixel and channel.
+// Images [N, H, W, C], f32, bf16 or fp16, with at least one pixel and channel.
 Status CheckImages(const ValueSpec& spec, std::string_view what);
-// Exactly this shape, f32 unless another type is given.
+// Exactly this shape and type.
 Status CheckShapeIs(const ValueSpec& spec, const Shape& expected, std::string_view what,
                     DType dtype = DType::kF32);
 

@@ -1,5 +1,5 @@
-// StridedNest: the elements of a value of several dimensions one after another, and where each of
-// them is in up to three operands. Plain data, for loops of the CPU and for kernels.
+// StridedNest: iteration over the elements of a multi-dimensional value, with their offsets in up
+// to three operands. Plain data, for CPU loops and GPU kernels.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@ struct StridedNest {
   static constexpr int kOperands = 3;
   struct Dimension {
     std::int64_t size = 1;
-    std::int64_t steps[kOperands] = {};  // in elements, for the next index; 0: the same element
+    std::int64_t steps[kOperands] = {};  // in elements, per index; 0: the same element
   };
 
-  Dimension dimensions[kMaxRank] = {};  // the outermost first
+  Dimension dimensions[kMaxRank] = {};  // outermost first
   int rank = 0;
   std::int64_t elements = 1;
 
-  // Adds a dimension inside of the others; one that continues the last is joined with it.
-  // REQUIRES: at most kMaxRank are added.
+  // Adds an innermost dimension; joined with the last one if contiguous. REQUIRES: at most kMaxRank
+  // dimensions.
   void Add(std::int64_t size, std::int64_t a, std::int64_t b = 0, std::int64_t c = 0) {
     elements *= size;
     if (size == 1) return;
@@ -35,8 +35,8 @@ struct StridedNest {
     dimensions[rank++] = {size, {a, b, c}};
   }
 
-  // Adds the places of element `index` to `at`. What is left for the outermost dimension is its
-  // index: divisions are most of the work.
+  // Adds the offsets of element `index` to `at`. The outermost dimension needs no division, which
+  // saves time, as divisions dominate.
   GACCD_HOST_DEVICE void Place(std::int64_t index, std::int64_t (&at)[kOperands]) const {
     for (int d = rank - 1; d >= 0; --d) {
       std::int64_t i = index;
@@ -49,8 +49,8 @@ struct StridedNest {
   }
 };
 
-// run(at, dimension) for each run of the innermost dimension, in the order of the elements; at: the
-// places of its first element.
+// Calls run(at, dimension) for each run of the innermost dimension, in element order; at: the
+// offsets of its first element.
 template <typename Run>
 void ForEachRun(const StridedNest& nest, const Run& run) {
   if (nest.elements == 0) return;

@@ -11,8 +11,8 @@ void Adagrad::Loop(AdagradFactors f, std::size_t n, const float* __restrict g, f
   for (std::size_t i = 0; i < n; ++i) Update(f, g[i], p + i, s + i);
 }
 
-AdagradFactors Adagrad::FactorsOf(const AdagradSpec& spec, const OptimizerGroup& group, double lr,
-                                  std::int64_t update) {
+AdagradFactors Adagrad::MakeFactors(const AdagradSpec& spec, const OptimizerGroup& group, double lr,
+                                    std::int64_t update) {
   const double slower = 1 + static_cast<double>(update - 1) * spec.lr_decay;
   return {.step_size = static_cast<float>(lr * group.lr_factor / slower),
           .weight_decay = static_cast<float>(group.weight_decay.value_or(spec.weight_decay)),

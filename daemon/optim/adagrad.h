@@ -1,4 +1,4 @@
-// torch.optim.Adagrad; its sums start at 0.
+// Equals torch.optim.Adagrad with initial sums of 0.
 #pragma once
 
 #include <math.h>
@@ -19,7 +19,7 @@ namespace gaccd {
 struct AdagradFactors {
   float step_size;  // lr / (1 + (t - 1) lr_decay)
   float weight_decay;
-  float epsilon;  // > 0: a value without any gradient gives 0 / epsilon = 0
+  float epsilon;  // > 0, so that without gradients 0 / epsilon = 0
   float gradient_scale;
 };
 
@@ -30,8 +30,8 @@ struct Adagrad {
   static constexpr int kStates = 1;
 
   static Status Check(const AdagradSpec& spec);
-  static AdagradFactors FactorsOf(const AdagradSpec& spec, const OptimizerGroup& group, double lr,
-                                  std::int64_t update);
+  static AdagradFactors MakeFactors(const AdagradSpec& spec, const OptimizerGroup& group, double lr,
+                                    std::int64_t update);
   GACCD_HOST_DEVICE static void Update(const AdagradFactors& f, float gradient, float* param,
                                        float* sum) {
     const float d = gradient * f.gradient_scale + f.weight_decay * *param;

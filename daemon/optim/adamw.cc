@@ -14,8 +14,8 @@ void AdamW::Loop(AdamWFactors f, std::size_t n, const float* __restrict g, float
   for (std::size_t i = 0; i < n; ++i) Update(f, g[i], p + i, m + i, v + i);
 }
 
-AdamWFactors AdamW::FactorsOf(const AdamWSpec& spec, const OptimizerGroup& group, double update_lr,
-                              std::int64_t update) {
+AdamWFactors AdamW::MakeFactors(const AdamWSpec& spec, const OptimizerGroup& group,
+                                double update_lr, std::int64_t update) {
   const double lr = update_lr * group.lr_factor;
   const double decay = group.weight_decay.value_or(spec.weight_decay);
   const auto t = static_cast<double>(update);

@@ -1,4 +1,4 @@
-// torch.optim.AdamW with amsgrad off.
+// Equals torch.optim.AdamW without amsgrad.
 #pragma once
 
 #include <math.h>
@@ -25,7 +25,7 @@ struct AdamWFactors {
   float keep;        // 1 - lr * decay
   float step_size;   // lr / (1 - b1^t)
   float root_scale;  // 1 / sqrt(1 - b2^t)
-  float epsilon;     // > 0: a value without any gradient gives 0 / epsilon = 0
+  float epsilon;     // > 0, so that without gradients 0 / epsilon = 0
   float gradient_scale;
 };
 
@@ -36,8 +36,8 @@ struct AdamW {
   static constexpr int kStates = 2;
 
   static Status Check(const AdamWSpec& spec);
-  static AdamWFactors FactorsOf(const AdamWSpec& spec, const OptimizerGroup& group, double lr,
-                                std::int64_t update);
+  static AdamWFactors MakeFactors(const AdamWSpec& spec, const OptimizerGroup& group, double lr,
+                                  std::int64_t update);
   GACCD_HOST_DEVICE static void Update(const AdamWFactors& f, float gradient, float* param,
                                        float* first, float* second) {
     const float g = gradient * f.gradient_scale;

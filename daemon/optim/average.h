@@ -1,5 +1,5 @@
-// The exponential moving average of a weight: torch.optim.swa_utils.AveragedModel with
-// get_ema_multi_avg_fn(decay), updated after every optimizer.step(). After update t that was done:
+// Exponential moving average of weights, equal to torch.optim.swa_utils.AveragedModel with
+// get_ema_multi_avg_fn(decay), updated after every optimizer.step(). After update t:
 //   t = 1: a = w;   t > 1: a = a + (1 - decay) (w - a), which is decay a + (1 - decay) w
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace gaccd {
 
-// What the difference is multiplied with. 1 makes the weight of the average 0.
+// The factor of w - a. 1 replaces the average.
 [[nodiscard]] inline float AverageRate(const EmaSpec& ema, std::int64_t update) {
   return update == 1 ? 1.0F : static_cast<float>(1 - ema.decay);
 }

@@ -10,7 +10,7 @@
 namespace gaccd {
 namespace {
 
-// key: that of the first pair.
+// key: of the first pair.
 GACCD_SIMD_CLONES
 std::uint64_t SumOfPairs(const float* values, std::size_t pairs, std::uint64_t key) {
   std::uint64_t sum = 0;

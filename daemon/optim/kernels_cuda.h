@@ -1,5 +1,5 @@
-// The kernels of this folder as functions that put them into a stream: what optimizer_cuda.cu
-// offers optimizer_cuda.cc.
+// Functions that enqueue the kernels of this folder: interface from optimizer_cuda.cu to
+// optimizer_cuda.cc.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,8 +12,8 @@
 
 namespace gaccd {
 
-// What one block of threads updates: `count` elements from `first` on, whose state begins at
-// `state`, with the factors of `group`.
+// The work of one thread block: `count` elements from `first` on, whose state begins at `state`,
+// with the factors of `group`.
 struct StepTile {
   std::int64_t first = 0;
   std::int64_t state = 0;
@@ -22,22 +22,21 @@ struct StepTile {
 };
 inline constexpr std::int64_t kStepTileElements = 1024;
 
-// On the GPU. Null: all elements from 0 on belong to group 0.
+// In GPU memory. Null: all elements from 0 on belong to group 0.
 struct StepTiles {
   const StepTile* data = nullptr;
   std::int64_t count = 0;
 };
 
-// trainable: the elements of the first values of the state, which the second ones follow.
+// trainable: number of elements per state buffer; the second buffer follows the first.
 Status EnqueueStep(cudaStream_t stream, const OptimizerSpec& spec,
                    const CudaOptimizer::Buffers& buffers, const StepTiles& tiles,
                    std::int64_t trainable, UpdateControl* control);
 
-// The averages are laid out like the first values of the state. Does nothing when the verdict is
-// idle.
+// `averages` has the layout of a state buffer. Does nothing if the verdict is idle.
 Status EnqueueAverage(cudaStream_t stream, const CudaOptimizer::Buffers& buffers, float* averages,
                       const StepTiles& tiles, const UpdateControl* control);
-// Parameters, and their copy in 16 bits, and averages change places.
+// Swaps parameters and averages, and updates the 16-bit copy of the parameters.
 Status EnqueueExchange(cudaStream_t stream, const CudaOptimizer::Buffers& buffers, float* averages,
                        const StepTiles& tiles);
 

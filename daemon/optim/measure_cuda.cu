@@ -1,5 +1,5 @@
-// The kernels before and after the optimiser: sums of losses and counts, the norm with the verdict,
-// the cast of the weights.
+// Kernels before and after the optimiser: sums of losses and counts, norm and verdict, conversion
+// of the weights.
 #include <algorithm>
 #include <cmath>
 
@@ -13,8 +13,8 @@
 namespace gaccd {
 namespace {
 
-// At most: one wave on 132 multiprocessors with 8 blocks each. The same on every GPU, so that the
-// order of the sums is, too.
+// The maximum: one wave on 132 multiprocessors with 8 blocks each. The same on every GPU, so that
+// the order of the sums is the same.
 constexpr unsigned kNormBlocks = 1024;
 constexpr int kWidth = 4;
 constexpr int kBlock = FlatLayout::kBlock;
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kWarp)
   if (*parameter > most) *parameter = most;
 }
 
-// A warp takes a block of values, whose sum so depends on nothing else.
+// One warp sums one block of values, so the result depends on nothing else.
 __global__ void __launch_bounds__(kThreads)
     SquaresKernel(const float* gradient, std::int64_t elements, const UpdateControl* control,
                   double* squares) {
@@ -66,11 +66,11 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   sum = WarpSum(sum);
-  // The owner of a parameter that is not finite tells all ranks so.
+  // The owner of a non-finite parameter makes it known to all ranks through the sum.
   if (lane == 0 && first < elements) squares[block] = control->overflowed != 0 ? NAN : sum;
 }
 
-// Their sum, or the verdict from it where `total_of_part` is null.
+// The sum over the blocks, or if `total_of_part` is null the verdict from it.
 __global__ void __launch_bounds__(kThreads)
     SumKernel(const double* squares, std::int64_t blocks, UpdateControl* control,
               double* total_of_part, unsigned* arrived, double* partials) {
@@ -139,8 +139,8 @@ double* SquaresIn(void* scratch) {
   return reinterpret_cast<double*>(static_cast<char*>(scratch) + GridSums::kBytes);
 }
 
-Status SquaresOfBlocks(cudaStream_t stream, const float* gradient, std::int64_t elements,
-                       const UpdateControl* control, double* squares) {
+Status BlockSquares(cudaStream_t stream, const float* gradient, std::int64_t elements,
+                    const UpdateControl* control, double* squares) {
   if (elements == 0) return Status::Ok();
   return Launch(SquaresKernel, {BlocksFor(BlocksOf(elements), kWarps), kThreads}, stream,
                 "squares of the gradient", gradient, elements, control, squares);
@@ -163,7 +163,7 @@ Status JudgeParts(cudaStream_t stream, const double* squares, int parts, UpdateC
 
 Status MeasureGradient(cudaStream_t stream, const float* gradient, std::int64_t elements,
                        UpdateControl* control, void* scratch) {
-  GACCD_RETURN_IF_ERROR(SquaresOfBlocks(stream, gradient, elements, control, SquaresIn(scratch)));
+  GACCD_RETURN_IF_ERROR(BlockSquares(stream, gradient, elements, control, SquaresIn(scratch)));
   return JudgeSquares(stream, elements, control, scratch);
 }
 

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kLanes = 16;
 constexpr std::size_t kBlock = FlatLayout::kBlock;
 
-// Lane l takes the values l, l + 16, l + 32, ...; then the lanes are added in order.
+// Lane l sums the values l, l + 16, l + 32, ...; then the lanes are added in order.
 GACCD_SIMD_CLONES
 double SumOfBlock(const float* values, std::size_t n) {
   double lanes[kLanes] = {};
@@ -33,7 +33,7 @@ double SumOfBlock(const float* values, std::size_t n) {
   return sum;
 }
 
-// use(sum of squares) for every block, in order.
+// Calls use(sum of squares) for every block, in order.
 template <typename Use>
 void ForBlocks(std::span<const float> gradient, const Use& use) {
   for (std::size_t begin = 0; begin < gradient.size(); begin += kBlock) {
@@ -50,7 +50,7 @@ double SumOfSquares(std::span<const float> gradient) {
   return sum;
 }
 
-void SquaresOfBlocks(std::span<const float> gradient, std::span<double> sums) {
+void BlockSquares(std::span<const float> gradient, std::span<double> sums) {
   auto next = sums.begin();
   ForBlocks(gradient, [&](double of_block) { *next++ = of_block; });
 }

@@ -26,7 +26,7 @@ class RuleOptimizer final : public Optimizer {
             float gradient_scale, const StepProgress& progress) override {
     ++updates_;
     for (const OptimizerRange& range : ranges_.all()) {
-      typename Rule::Factors f = Rule::FactorsOf(spec_, range.group, lr, updates_);
+      typename Rule::Factors f = Rule::MakeFactors(spec_, range.group, lr, updates_);
       f.gradient_scale = gradient_scale;
       for (std::int64_t done = 0; done < range.elements; done += kPiece) {
         const std::int64_t n = std::min(kPiece, range.elements - done);

@@ -20,7 +20,7 @@ Status CheckAligned(const void* memory, const char* what) {
                  memory)};
 }
 
-// A kernel needs no table for this.
+// Whether the kernel needs no table of tiles.
 bool IsWhole(const OptimizerRanges& ranges, std::int64_t elements) {
   return ranges.all().size() == 1 && ranges.elements() == elements;
 }
@@ -90,7 +90,7 @@ void CudaOptimizer::Prepare(double lr, UpdateInputs* inputs) {
   if (spec_.ema) inputs->average_rate = AverageRate(*spec_.ema, updates_);
   WithRule(spec_, [&](auto rule, const auto& settings) {
     for (std::size_t i = 0; i < groups_.size(); ++i) {
-      const auto factors = rule.FactorsOf(settings, groups_[i], lr, updates_);
+      const auto factors = rule.MakeFactors(settings, groups_[i], lr, updates_);
       static_assert(sizeof factors <= sizeof(GroupFactors));
       std::memcpy(&inputs->factors[i], &factors, sizeof factors);
     }

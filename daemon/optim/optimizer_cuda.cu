@@ -1,5 +1,5 @@
-// One update of all parameters: every array is read once and written once, 16 bytes at a time.
-// Compiled without fused multiply-adds (CMakeLists.txt), so that the bits are the CPU's.
+// One update of all parameters: every array is read and written once, 16 bytes at a time. Compiled
+// without fused multiply-add (CMakeLists.txt), so that results are bit-identical to the CPU's.
 #include "daemon/device/cuda/launch.h"
 #include "daemon/optim/average.h"
 #include "daemon/optim/kernels_cuda.h"
@@ -13,10 +13,10 @@ namespace {
 constexpr int kWidth = 4;  // floats in 16 bytes
 constexpr unsigned kStepThreads = kStepTileElements / kWidth;
 
-// What one thread has: kWidth values of parameters and gradient, or the last few, or none.
+// The data of one thread: kWidth values of parameters and gradient, or the last few, or none.
 struct Part {
   std::int64_t first;
-  std::int64_t state;  // where their state begins
+  std::int64_t state;  // index of their state
   int count;
   int group;
 };
@@ -75,15 +75,15 @@ __device__ inline void TellOverflow(const float (&parameters)[kWidth], UpdateCon
 }
 
 template <typename Rule>
-__device__ inline typename Rule::Factors FactorsOf(const UpdateControl& control, int group) {
+__device__ inline typename Rule::Factors MakeFactors(const UpdateControl& control, int group) {
   typename Rule::Factors f;
   memcpy(&f, &control.inputs.factors[group], sizeof f);
   f.gradient_scale = control.verdict.gradient_scale;
   return f;
 }
 
-// `second`: the second values of the state. All data is asked for before the verdict is looked at:
-// one wait for memory instead of two.
+// second: the second state buffer. All loads are issued before the verdict is read: one memory
+// latency instead of two.
 template <typename Rule, typename Half>
 __global__ void __launch_bounds__(kStepThreads)
     StepKernel(float* params, const float* gradient, float* first, float* second, Half* copy,
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kStepThreads)
   LoadPart(gradient, part, g);
   if constexpr (Rule::kStates > 0) LoadPart(first, StateOf(part), m);
   if constexpr (Rule::kStates > 1) LoadPart(second, StateOf(part), s);
-  const auto f = FactorsOf<Rule>(*control, part.group);
+  const auto f = MakeFactors<Rule>(*control, part.group);
   if (control->verdict.idle != 0) return;
 #pragma unroll
   for (int v = 0; v < kWidth; ++v) {
@@ -147,8 +147,7 @@ LaunchShape ShapeFor(std::int64_t elements, const StepTiles& tiles) {
 
 }  // namespace
 
-// The second values of the state begin where the first ones end; the kernel wants both aligned to
-// 16 bytes.
+// The second state buffer follows the first; the kernel requires both to be aligned to 16 bytes.
 Status EnqueueStep(cudaStream_t stream, const OptimizerSpec& spec,
                    const CudaOptimizer::Buffers& buffers, const StepTiles& tiles,
                    std::int64_t trainable, UpdateControl* control) {

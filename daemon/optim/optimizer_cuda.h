@@ -1,8 +1,8 @@
-// The optimiser and the kernels before and after it on the GPU. Everything is enqueued on `stream`
-// and obeys the UpdateControl in GPU memory; nothing waits. The formulas are those of update_math.h
-// and norm.h, without fused multiply-adds: for the same gradient and clip factor, parameters and
-// state have the bits of the CPU's (the norm itself is summed in another order). Used by one
-// thread. Errors are those of CUDA, unless it says otherwise.
+// The optimiser on the GPU and the kernels before and after it. Everything is enqueued on `stream`,
+// follows the UpdateControl in GPU memory, and never waits. The formulas are those of update_math.h
+// and norm.h without fused multiply-add: for the same gradient and clip factor, parameters and
+// state are bit-identical to the CPU's (the norm itself is summed in another order). Used by one
+// thread. Errors are those of CUDA unless stated otherwise.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -23,7 +23,7 @@ namespace gaccd {
 
 struct StepTiles;
 
-// All pointers below are GPU memory, those to floats of any type aligned to 16 bytes.
+// All pointers below are to GPU memory; floating-point arrays are aligned to 16 bytes.
 
 // control->sums = or += {*loss_sum, *divisor, samples}. loss_sum null: 0; divisor null: samples.
 // first: the first micro-step of the update.
@@ -31,25 +31,27 @@ Status AddToSums(cudaStream_t stream, UpdateControl* control, const double* loss
                  const double* divisor, std::int64_t samples, bool first);
 
 // Norm and finite check of the reduced gradient, in double: the sum of squares of each block of
-// FlatLayout::kBlock elements by itself, then these in an order that depends on their number alone;
-// then the verdict from the norm, control->sums and control->inputs. scratch:
-// NormScratchBytes(elements) bytes of GPU memory, zeroed before the first use.
+// FlatLayout::kBlock elements, then their sum in an order that depends only on their number; then
+// the verdict from the norm, control->sums and control->inputs. scratch: NormScratchBytes(elements)
+// bytes of GPU memory, zeroed before the first use.
 [[nodiscard]] std::size_t NormScratchBytes(std::int64_t elements);
 Status MeasureGradient(cudaStream_t stream, const float* gradient, std::int64_t elements,
                        UpdateControl* control, void* scratch);
 
-// The same in two steps, so that ranks can share the first: the bits are the same however they
-// divide the blocks. Where a step has left a parameter that is not finite (control->overflowed),
-// which only its owner knows, the sums are NaN.
-Status SquaresOfBlocks(cudaStream_t stream, const float* gradient, std::int64_t elements,
-                       const UpdateControl* control, double* squares);
-// From those of all blocks, which are at SquaresIn(scratch). elements: of the whole gradient.
+// The same in two steps, so that ranks can share the first: the result does not depend on how they
+// divide the blocks. The sums are NaN after a step that made a parameter non-finite
+// (control->overflowed), which only its owner knows.
+Status BlockSquares(cudaStream_t stream, const float* gradient, std::int64_t elements,
+                    const UpdateControl* control, double* squares);
+// Computes the verdict from the sums of all blocks, which are at SquaresIn(scratch). elements: of
+// the whole gradient.
 Status JudgeSquares(cudaStream_t stream, std::int64_t elements, UpdateControl* control,
                     void* scratch);
 [[nodiscard]] double* SquaresIn(void* scratch);
 
-// Where others have other parts of a model: *sum of this one's blocks, in place of the verdict; and
-// the verdict from those of all parts, which are added in their order.
+// For ranks that have different parts of a model: SumSquares() writes the sum over this part's
+// blocks to *sum, without a verdict; JudgeParts() computes the verdict from the sums of all parts,
+// added in order.
 Status SumSquares(cudaStream_t stream, std::int64_t elements, UpdateControl* control, double* sum,
                   void* scratch);
 Status JudgeParts(cudaStream_t stream, const double* squares, int parts, UpdateControl* control);
@@ -58,13 +60,13 @@ Status JudgeParts(cudaStream_t stream, const double* squares, int parts, UpdateC
 Status LimitParameter(cudaStream_t stream, const UpdateControl* control, float* parameter,
                       float most);
 
-// out[i] = in[i] as `dtype`, kBF16 or kFP16, rounded to nearest even.
+// out[i] = in[i] converted to `dtype`, kBF16 or kFP16, rounded to nearest even.
 Status CastTo(DType dtype, cudaStream_t stream, const float* in, std::int64_t elements, void* out);
 
 class CudaOptimizer {
  public:
-  // Memory is the caller's, on the GPU: parameters, gradient, state (StateElements() zeroed values)
-  // and, in bf16 or fp16 training, the copy of the parameters in that type (else null). elements:
+  // GPU memory owned by the caller: parameters, gradient, state (StateElements() zeroed values)
+  // and, for bf16 and fp16 training, the copy of the parameters in that type (else null). elements:
   // of parameters, gradient and copy.
   struct Buffers {
     float* parameters = nullptr;
@@ -74,20 +76,19 @@ class CudaOptimizer {
     DType copy_type = DType::kBF16;
     std::int64_t elements = 0;
   };
-  // kConfig, kInternal: as MakeOptimizer(); kConfig: more than kMaxOptimizerGroups groups.
+  // kConfig, kInternal: as MakeOptimizer(); kConfig also: more than kMaxOptimizerGroups groups.
   static Result<std::unique_ptr<CudaOptimizer>> Create(const OptimizerSpec& spec,
                                                        const OptimizerRanges& ranges,
                                                        const Buffers& buffers);
-  // GPU memory that Create() takes.
+  // Bytes of GPU memory that Create() allocates.
   [[nodiscard]] static std::int64_t TableBytes(const OptimizerRanges& ranges,
                                                std::int64_t elements);
 
-  // Fills the factors of this update's inputs. updates() counts one more.
+  // Writes the factors of the next update to `inputs`. Increments updates().
   void Prepare(double lr, UpdateInputs* inputs);
-  // One pass over all parameters; does nothing when the verdict is idle.
+  // One pass over all parameters; does nothing if the verdict is idle.
   Status Step(cudaStream_t stream, UpdateControl* control);
-  // After Step() and what else changes parameters in an update, as those of Optimizer; the
-  // exchange also makes the copy in 16 bits anew.
+  // See Optimizer. ExchangeAverages() also updates the 16-bit copy.
   Status Average(cudaStream_t stream, const UpdateControl* control);
   Status ExchangeAverages(cudaStream_t stream);
 
@@ -104,7 +105,7 @@ class CudaOptimizer {
   OptimizerSpec spec_;
   Buffers buffers_;
   std::int64_t trainable_;              // elements of all ranges
-  std::vector<OptimizerGroup> groups_;  // their positions are those of the factors in the inputs
+  std::vector<OptimizerGroup> groups_;  // in the order of the factors in the inputs
   DeviceBuffer tiles_;                  // empty: one group, nothing frozen
   std::int64_t tile_count_ = 0;
   std::int64_t updates_ = 0;

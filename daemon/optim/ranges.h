@@ -1,4 +1,4 @@
-// OptimizerRanges: how a step goes through the flat buffers: pieces that are treated alike.
+// OptimizerRanges: the ranges of the flat buffers that a step updates, each with one group.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace gaccd {
 
-// Elements [first, first + elements) of parameters and gradient, which have
-// [state_first, state_first + elements) in every buffer of the state.
+// Elements [first, first + elements) of parameters and gradient; their state is [state_first,
+// state_first + elements) in every state buffer.
 struct OptimizerRange {
   std::int64_t first = 0;
   std::int64_t elements = 0;
@@ -21,15 +21,15 @@ struct OptimizerRange {
 
 class OptimizerRanges {
  public:
-  // Everything that is not frozen, with its padding; neighbours of one group are one range.
+  // Everything that is not frozen, including padding; neighbours with the same group are one range.
   [[nodiscard]] static OptimizerRanges Of(const FlatLayout& layout);
-  // The same of one part: elements and places in the state count from its beginning.
+  // The same for one part: elements and state places count from its beginning.
   [[nodiscard]] static OptimizerRanges Of(const FlatLayout& layout, const ShardPart& part);
-  // One range from 0 on, treated as the optimiser says.
+  // One range from 0 on, with the settings of the optimiser.
   [[nodiscard]] static OptimizerRanges One(std::int64_t elements);
 
   [[nodiscard]] std::span<const OptimizerRange> all() const { return ranges_; }
-  // Elements of all ranges: of a layout its trainable_size().
+  // Elements of all ranges; for a layout its trainable_size().
   [[nodiscard]] std::int64_t elements() const { return elements_; }
 
  private:

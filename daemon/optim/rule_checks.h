@@ -1,4 +1,4 @@
-// What settings of an optimiser must be; kConfig with the name and the value otherwise.
+// Checks of optimiser settings; kConfig with the name and the value.
 #pragma once
 
 #include <cmath>
@@ -9,14 +9,14 @@
 
 namespace gaccd {
 
-// `name`: "sgd momentum".
+// name: for example "sgd momentum".
 inline Status CheckNotNegative(std::string_view name, double value) {
   if (value >= 0 && std::isfinite(value)) return Status::Ok();
   return {ErrorKind::kConfig,
           StrCat("optimizer: ", name, " must be >= 0 and finite, found ", value)};
 }
 
-// As a float, too: an epsilon that rounds to 0 would divide 0 by 0.
+// Checks the value as a float: an epsilon that rounds to 0 would divide 0 by 0.
 inline Status CheckEpsilon(std::string_view name, double value) {
   if (static_cast<float>(value) > 0 && std::isfinite(value)) return Status::Ok();
   return {ErrorKind::kConfig,

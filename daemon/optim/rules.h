@@ -1,11 +1,11 @@
-// The rules of all optimisers: for one update of one parameter, what CPU and GPU do alike. A rule
-// is a struct of static members, for example in adamw.h:
-//   Spec, Factors     its settings; what the formula needs for one update of a group, floats
-//   kName, kStates    "adamw"; floats of state a parameter has
-//   Check             of a Spec: kConfig with the offending value
-//   FactorsOf         for update 1, 2, ... with the learning rate of it; gradient_scale 1
-//   Update, Loop      the formula, without calls of std:: (state after `param`); the same over n
-//                     parameters, by SIMD clones, compiled as CMakeLists.txt says
+// The rules of all optimisers: the update of one parameter, shared by CPU and GPU. A rule is a
+// struct of static members, for example in adamw.h:
+//   Spec, Factors     settings; the floats that the formula needs for one update of a group
+//   kName, kStates    "adamw"; number of state floats per parameter
+//   Check             validates a Spec: kConfig with the offending value
+//   MakeFactors         factors for update 1, 2, ... and its learning rate; gradient_scale 1
+//   Update, Loop      the formula, without calls of std:: (state after `param`); a loop over n
+//                     parameters, with SIMD clones, compiled as CMakeLists.txt says
 #pragma once
 
 #include <utility>
@@ -19,7 +19,7 @@
 
 namespace gaccd {
 
-// use(rule, spec) with the rule of this optimiser: the table of all.
+// Calls use(rule, spec) with the rule of this optimiser.
 template <typename Use>
 auto WithRule(const OptimizerSpec& optimizer, const Use& use) {
   return std::visit(Overloaded{[&](const SgdSpec& spec) {
@@ -32,7 +32,7 @@ auto WithRule(const OptimizerSpec& optimizer, const Use& use) {
                     optimizer.kind);
 }
 
-// The settings and the learning rate are in range; kInternal: more than 2^59 parameters.
+// Checks that the settings are in range; kInternal: more than 2^59 parameters.
 Status CheckOptimizer(const OptimizerSpec& spec, const OptimizerRanges& ranges);
 
 }  // namespace gaccd

@@ -19,7 +19,7 @@ namespace gaccd {
 [[nodiscard]] double LearningRate(const ScheduleSpec& spec, double base_lr, double lr_factor,
                                   std::int64_t update, std::int64_t total_updates);
 
-// The same, with t of the cosine.
+// LearningRate() with a given t of the cosine.
 [[nodiscard]] double LearningRateAt(const ScheduleSpec& spec, double base_lr, double lr_factor,
                                     std::int64_t update, double t);
 

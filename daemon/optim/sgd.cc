@@ -22,8 +22,8 @@ void NesterovSgd::Loop(SgdFactors f, std::size_t n, const float* __restrict g, f
   for (std::size_t i = 0; i < n; ++i) Update(f, g[i], p + i, m + i);
 }
 
-SgdFactors Sgd::FactorsOf(const SgdSpec& spec, const OptimizerGroup& group, double lr,
-                          std::int64_t /*update*/) {
+SgdFactors Sgd::MakeFactors(const SgdSpec& spec, const OptimizerGroup& group, double lr,
+                            std::int64_t /*update*/) {
   return {static_cast<float>(lr * group.lr_factor), static_cast<float>(spec.momentum),
           static_cast<float>(group.weight_decay.value_or(spec.weight_decay)), 1};
 }

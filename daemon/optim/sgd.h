@@ -1,4 +1,4 @@
-// torch.optim.SGD with dampening 0; one rule (rules.h) for each of its forms.
+// Equals torch.optim.SGD with dampening 0; one rule (rules.h) per variant.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 namespace gaccd {
 
 // d = g + decay p;  m = momentum m + d;  p -= lr m   (Nesterov: p -= lr (d + momentum m))
-// The first m is d because the state starts at 0: the same as PyTorch, which copies d there.
+// The state starts at 0, so the first m is d, as in PyTorch.
 struct SgdFactors {
   float lr;
   float momentum;
@@ -25,15 +25,15 @@ GACCD_HOST_DEVICE inline float DecayedGradient(const SgdFactors& f, float param,
   return gradient * f.gradient_scale + f.weight_decay * param;
 }
 
-// What all forms have alike.
+// Common part of all variants.
 struct Sgd {
   using Spec = SgdSpec;
   using Factors = SgdFactors;
   static constexpr std::string_view kName = "sgd";
 
   static Status Check(const SgdSpec& spec);
-  static SgdFactors FactorsOf(const SgdSpec& spec, const OptimizerGroup& group, double lr,
-                              std::int64_t update);
+  static SgdFactors MakeFactors(const SgdSpec& spec, const OptimizerGroup& group, double lr,
+                                std::int64_t update);
 };
 
 struct PlainSgd : Sgd {

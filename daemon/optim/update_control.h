@@ -1,10 +1,10 @@
-// UpdateControl: the values that the engine and the device exchange in one update, in the memory of
-// the device, so that the host need not wait for a GPU inside an update. One writer a field:
+// UpdateControl: the values that the engine and the device exchange in one update, in device
+// memory, so that the host does not wait for a GPU inside an update. Each field has one writer:
 //   engine, before the first micro-step   inputs
 //   end of every micro-step               sums (summed over the ranks in the reduction)
-//   JudgeUpdate()                         verdict: the optimiser obeys it
-//   optimiser kernels                     overflowed: the next verdict tells
-// Plain data, the same on host and device. Other values that are summed over the ranks follow it.
+//   JudgeUpdate()                         verdict, which the optimiser follows
+//   optimiser kernels                     overflowed, which the next verdict reads
+// Plain data, the same on host and device. Control words that are summed over the ranks follow it.
 #pragma once
 
 #include <cmath>
@@ -16,63 +16,64 @@
 
 namespace gaccd {
 
-// Different groups of parameters, at most.
+// The maximum number of parameter groups.
 inline constexpr int kMaxOptimizerGroups = 64;
 
-// Room for the factors of any rule.
+// Large enough for the factors of any rule.
 struct GroupFactors {
   float values[12];
 };
 
 struct UpdateInputs {
-  double clip_norm = 0;        // 0 = do not clip
-  double effective_batch = 0;  // of all ranks
+  double clip_norm = 0;        // 0: no clipping
+  double effective_batch = 0;  // over all ranks
   double planned_divisor = 0;  // 1 / prediction_weight
-  std::int64_t update = 0;     // its number since the start
-  // Factors of the optimiser's rule for every group; gradient_scale is ignored: the verdict has it.
+  std::int64_t update = 0;     // number of the update since the start
+  // Factors of the optimiser's rule per group; gradient_scale is ignored, the verdict has it.
   GroupFactors factors[kMaxOptimizerGroups]{};
-  float prediction_weight = 0;     // loss scale / N, N: the predictions of these samples
-  float average_rate = 0;          // AverageRate() of this update; 0 where there is no average
-  std::int32_t outlive = 0;        // 1: after an update that is not finite the next one continues
-  std::int32_t measure_noise = 0;  // 1: the reduction sums the squares of the ranks, too
+  // loss scale / N, N: number of predictions of the planned samples
+  float prediction_weight = 0;
+  float average_rate = 0;          // AverageRate() of this update; 0 without averages
+  std::int32_t outlive = 0;        // 1: training continues after a non-finite update
+  std::int32_t measure_noise = 0;  // 1: the reduction also sums the squares of the ranks
 };
 
-// Doubles, because one reduction carries both: counts are exact up to 2^53.
+// Doubles, as one reduction covers all of them: counts are exact up to 2^53.
 struct UpdateSums {
-  double loss = 0;     // sum over predictions, not weighted
-  double divisor = 0;  // D: predictions that count, or the sum of their weights
+  double loss = 0;     // unweighted sum over predictions
+  double divisor = 0;  // D: number of counted predictions, or the sum of their weights
   double samples = 0;  // counted where they are computed
-  // Where inputs.measure_noise: |the accumulated gradient|^2 / samples of a rank, and 1 for each
-  // rank that has samples (engine/noise_scale.h).
+  // If inputs.measure_noise: |accumulated gradient|^2 / samples of a rank, and 1 for each rank that
+  // has samples (engine/noise_scale.h).
   double squares_per_sample = 0;
   double ranks = 0;
 };
 
 struct UpdateVerdict {
   double norm = 0;           // of the reduced gradient of the mean over D, before clipping
-  double correction = 1;     // N/D, over the loss scale
-  float gradient_scale = 1;  // the same, times the clip factor
-  std::int32_t finite = 1;   // loss and gradient of this update, and D > 0
+  double correction = 1;     // N/D divided by the loss scale
+  float gradient_scale = 1;  // correction times the clip factor
+  std::int32_t finite = 1;   // loss and gradient of this update are finite, and D > 0
   std::int32_t counted = 1;  // sums.samples == inputs.effective_batch
-  // Sticky: 1 from the first update on that was not counted right, or not finite and not to be
-  // outlived. Nothing is changed any more, so the parameters stay those of the update before.
+  // Sticky: 1 from the first update on that has a wrong sample count, or is not finite while
+  // inputs.outlive is 0. Later updates change nothing, so the parameters stay those before it.
   std::int32_t stopped = 0;
   std::int32_t idle = 0;  // stopped or not finite: the optimiser changes nothing
 };
 
 struct UpdateControl {
   UpdateVerdict verdict;
-  // Sticky: 1 from the first update on that left a parameter which is not finite. No later update
-  // is finite then. The loss alone would not show it: the ReLU of a product may turn NaN into 0.
+  // Sticky: 1 from the first update on that made a parameter non-finite. No later update is finite
+  // then. The loss alone may not show it: the ReLU of a matrix product can turn NaN into 0.
   std::int32_t overflowed = 0;
   UpdateInputs inputs;
-  UpdateSums sums;  // the last, so that one reduction can cover what follows it
+  UpdateSums sums;  // last, so that one reduction covers it and the words after it
 };
 static_assert(offsetof(UpdateControl, sums) + sizeof(UpdateSums) == sizeof(UpdateControl));
 static_assert(std::is_trivially_copyable_v<UpdateControl>);
 
-// The verdict about an update on every device, from its inputs, its sums over all ranks and the sum
-// of squares of its reduced gradient, which is finite exactly when all values are.
+// The verdict on an update, the same on every device, from its inputs, its sums over all ranks and
+// the sum of squares of its reduced gradient, which is finite exactly if all values are.
 GACCD_HOST_DEVICE inline void JudgeUpdate(double squares, UpdateControl* control) {
   const UpdateInputs& inputs = control->inputs;
   const UpdateSums& sums = control->sums;

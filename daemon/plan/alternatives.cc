@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t kSearchLimit = std::int64_t{1} << 17;  // in each direction
 constexpr std::size_t kMaxNodeCounts = 3;
 
-// Half and twice a count, at least 1, never more than the limit away from it.
+// Half and twice a count, at least 1, at most kSearchLimit away from it.
 std::int64_t SearchFrom(std::int64_t count) {
   return std::max({std::int64_t{1}, count / 2 + count % 2, count - kSearchLimit});
 }
@@ -73,8 +73,9 @@ class Finder {
   [[nodiscard]] std::vector<Alternative> NodeCounts(std::int64_t from, std::int64_t to) const {
     PlanRequest request = ExactRequest();
     const std::int64_t common = std::gcd(request.gpus_per_node, request.stages);
-    const std::int64_t together = request.stages / common;          // nodes with whole pipelines
-    const std::int64_t pipelines = request.gpus_per_node / common;  // in so many nodes
+    // smallest number of nodes with whole pipelines
+    const std::int64_t together = request.stages / common;
+    const std::int64_t pipelines = request.gpus_per_node / common;  // pipelines in these nodes
     if (request.target_batch % pipelines != 0) return {};
     const std::int64_t rest = request.target_batch / pipelines;
     const std::int64_t asked = request.nodes;
@@ -120,7 +121,7 @@ class Finder {
   [[nodiscard]] std::vector<Alternative> OneStepLess() const {
     std::vector<Alternative> found;
     PlanRequest request = ExactRequest();
-    const std::int64_t steps = (exact_load_ - 1) / request.micro_batch;  // exact plan's k - 1
+    const std::int64_t steps = (exact_load_ - 1) / request.micro_batch;  // k - 1 of the exact plan
     if (steps == 0) return found;
     request.micro_batch = (exact_load_ - 1) / steps + 1;
     Add(request, found);

@@ -7,7 +7,7 @@
 
 namespace gaccd {
 
-// least[s][b]: the cost of the most expensive of s + 1 stages that have the first b blocks.
+// least[s][b]: the cost of the most expensive of s + 1 stages that contain the first b blocks.
 Result<std::vector<std::int64_t>> BalanceStages(std::span<const double> costs,
                                                 std::int64_t stages) {
   const std::size_t blocks = costs.size();

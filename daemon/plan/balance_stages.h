@@ -1,4 +1,4 @@
-// BalanceStages: neighbouring blocks of a model are divided into the stages of a pipeline.
+// BalanceStages: divides the consecutive blocks of a model into the stages of a pipeline.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace gaccd {
 
-// The blocks of each stage, at least one, so that the most expensive stage costs as little as can
-// be; of several such divisions the one whose first stages are small. costs: of each block, none
-// negative. kConfig: there are more stages than blocks.
+// Number of blocks of each stage, at least one, such that the cost of the most expensive stage is
+// minimal; among equal divisions, the one with the smallest first stages. costs: by block, not
+// negative. kConfig: more stages than blocks.
 Result<std::vector<std::int64_t>> BalanceStages(std::span<const double> costs, std::int64_t stages);
 
 }  // namespace gaccd

@@ -1,4 +1,4 @@
-// ceil(a / b) of whole numbers.
+// ceil(a / b) of integers.
 #pragma once
 
 #include <cstdint>

@@ -24,8 +24,8 @@ std::vector<LoadGroup> LoadGroups(const Plan& plan) {
         by_load.try_emplace(plan.Load(rank), LoadGroup{plan.Load(rank), 0, speed, speed})
             .first->second;
     ++group.ranks;
-    group.least_speed = std::min(group.least_speed, speed);
-    group.most_speed = std::max(group.most_speed, speed);
+    group.min_speed = std::min(group.min_speed, speed);
+    group.max_speed = std::max(group.max_speed, speed);
   }
   std::vector<LoadGroup> groups;
   for (const auto& [load, group] : by_load) groups.push_back(group);

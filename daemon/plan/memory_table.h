@@ -1,4 +1,4 @@
-// The micro-batches that --micro-batch=auto looked at, as a table for people.
+// Text table of the micro-batches considered by --micro-batch=auto.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace gaccd {
 
-// Ends with a newline. `limit`: where the limit comes from, "80000.0 MB (--memory)". REQUIRES:
-// every plan of the choice has memory().
+// Ends with a newline. limit: the limit and its origin, "80000.0 MB (--memory)". REQUIRES: every
+// plan of the choice has memory().
 [[nodiscard]] std::string MemoryTableText(const MicroBatchChoice& choice, const UpdateCost& cost,
                                           std::string_view limit);
 

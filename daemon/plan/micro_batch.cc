@@ -20,7 +20,7 @@ class Search {
  public:
   Search(const PlanRequest& request, const FindMemoryNeed& find) : request_(request), find_(find) {}
 
-  // Looks at the plan of this micro-batch, unless it was.
+  // Computes the memory of the plan with this micro-batch, unless it is known.
   Result<Plan> Look(std::int64_t micro_batch) {
     GACCD_ASSIGN_OR_RETURN(Plan plan, WithMicroBatch(request_, micro_batch));
     const auto same = [&plan](const Plan& other) {
@@ -38,7 +38,7 @@ class Search {
     return CeilDiv(plan.ranks_hi_samples(), plan.accum_steps() - 1);
   }
 
-  // Between one that fits and one that does not.
+  // Searches between a plan that fits and one that does not.
   Result<Plan> Narrow(Plan fits, Plan too_large) {
     for (bool interpolate = true;; interpolate = !interpolate) {
       const std::int64_t low = fits.request().micro_batch;
@@ -49,12 +49,12 @@ class Search {
           interpolate ? Interpolated(fits, too_large) : low + (high - low) / 2;
       GACCD_ASSIGN_OR_RETURN(const Plan plan, Look(std::clamp(guess, next, high - 1)));
       const std::int64_t found = plan.request().micro_batch;
-      if (found <= low || found >= high) return fits;  // loads of other speeds: nothing between
+      if (found <= low || found >= high) return fits;  // uneven speeds: no plan in between
       (plan.memory()->fits() ? fits : too_large) = plan;
     }
   }
 
-  // Halves of one that is too large, where one sample at once is so, too. Nothing: none fits.
+  // Halves a micro-batch that is too large if a single sample is too large, too. Empty: none fits.
   Result<std::optional<Plan>> Halve(Plan too_large) {
     while (too_large.request().micro_batch > 3) {
       GACCD_ASSIGN_OR_RETURN(const Plan half, Look(too_large.request().micro_batch / 2));
@@ -67,7 +67,7 @@ class Search {
     return std::optional<Plan>();
   }
 
-  // Of those that were looked at.
+  // The considered plan with the smallest need.
   [[nodiscard]] Plan Smallest() const {
     return *std::ranges::min_element(
         plans_, {}, [](const Plan& plan) { return plan.memory()->bytes - plan.memory()->limit; });
@@ -86,7 +86,7 @@ class Search {
   }
 
  private:
-  // Where the limit is on the line between the two.
+  // Interpolates linearly to the limit.
   static std::int64_t Interpolated(const Plan& fits, const Plan& too_large) {
     const MemoryNeed& low = *fits.memory();
     const MemoryNeed& high = *too_large.memory();
@@ -145,7 +145,7 @@ Result<MicroBatchChoice> ChooseOfOneKind(const PlanRequest& request, const Micro
   return plans.Finish(chosen, search.smaller);
 }
 
-// The faster one of two that fit, or the one that fits; of none that does the one that needs less.
+// If both fit, the faster one is better; otherwise the one that fits, or the one that needs less.
 bool IsBetter(const MicroBatchChoice& blocks, const MicroBatchChoice& none,
               const UpdateCost& cost) {
   if (blocks.fits != none.fits) return blocks.fits;

@@ -6,7 +6,7 @@
 namespace gaccd {
 namespace {
 
-// Actions are done one by one; each knows when it ended.
+// Executes the actions one by one and records when each ended.
 class Timeline {
  public:
   Timeline(PipelineSchedule schedule, std::span<const StageCost> stages,
@@ -24,7 +24,7 @@ class Timeline {
     backward_end_ = forward_end_;
   }
 
-  // Of all stages; no stage waits for ever, as a test of the schedules shows.
+  // Runs all stages. No stage waits forever, as a test of the schedules shows.
   double Run() {
     bool moved = true;
     while (moved) {

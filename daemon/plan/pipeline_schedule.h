@@ -1,14 +1,15 @@
-// In which order the stages of a pipeline compute the micro-batches of an update, and how long that
-// takes. Pure functions.
+// The order in which pipeline stages compute the micro-batches of an update, and the predicted
+// time. Pure functions.
 //
-// A stage computes the forward of every micro-batch and its backward, each once. The forward of a
-// micro-batch waits for that of the stage before, its backward for that of the stage after. The
-// last stage has nobody to wait for: it goes back at once.
+// A stage computes the forward and the backward of every micro-batch once. The forward of a
+// micro-batch waits for the forward of the previous stage, its backward for the backward of the
+// next stage. The last stage starts the backward at once.
 //
 // ZERO_BUBBLE is ZB-H1 of "Zero Bubble Pipeline Parallelism" (Qi et al., 2023): the backward is
-// divided. Its first part makes the gradient that the stage before waits for, the second one those
-// of weights, which nobody waits for: stage s computes it after s more backwards, in the time in
-// which it would wait at the end. The first stage sends no gradient and divides nothing.
+// divided. Its first part computes the gradient that the previous stage waits for. Its second part
+// computes the gradients of weights, which no stage waits for: stage s computes it s backwards
+// later, in the time in which it would wait at the end. The first stage sends no gradient and
+// divides nothing.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +19,13 @@
 
 namespace gaccd {
 
-// kGpipe: all forwards, then all backwards. kOneFOneB: a backward as soon as there is one.
-// kZeroBubble: the same, divided.
+// kGpipe: all forwards, then all backwards. kOneFOneB: a backward as soon as one is possible.
+// kZeroBubble: the same with a divided backward.
 enum class PipelineSchedule : std::uint8_t { kGpipe, kOneFOneB, kZeroBubble };
 // "gpipe", "one_f_one_b", "zero_bubble"
 [[nodiscard]] std::string_view Name(PipelineSchedule schedule);
 
-// Whether the backward of a stage is divided: kWeights comes apart from kBackward.
+// Whether the backward of a stage is divided: kWeights is separate from kBackward.
 [[nodiscard]] bool DividesBackward(PipelineSchedule schedule, std::int64_t stage);
 
 struct PipelineAction {
@@ -35,27 +36,27 @@ struct PipelineAction {
   bool operator==(const PipelineAction&) const = default;
 };
 
-// In their order, of one stage.
+// The actions of one stage, in order.
 [[nodiscard]] std::vector<PipelineAction> PipelineActions(PipelineSchedule schedule,
                                                           std::int64_t stages, std::int64_t stage,
                                                           std::int64_t micro_batches);
-// The most micro-batches whose activations a stage holds at once.
+// The maximum number of micro-batches whose activations a stage holds at once.
 [[nodiscard]] std::int64_t InFlight(PipelineSchedule schedule, std::int64_t stages,
                                     std::int64_t stage, std::int64_t micro_batches);
 
-// Of one sample, in any unit of time.
+// Per sample, in any unit of time.
 struct StageCost {
   double forward = 0;
-  double backward = 0;  // all of it
-  double weights = 0;   // of that, what kWeights computes
+  double backward = 0;  // including `weights`
+  double weights = 0;   // the part computed by kWeights
 };
 
 struct PipelineTime {
-  double total = 0;       // until the last backward is over
-  double idle_ratio = 0;  // the bubble: the share of the stages' time in which they wait
+  double total = 0;       // until the end of the last backward
+  double idle_ratio = 0;  // the bubble: the share of the stages' time spent waiting
 };
 
-// samples: of each micro-batch; one of 0 takes no time. Messages take none either.
+// samples: of each micro-batch; one without samples takes no time. Messages take no time.
 [[nodiscard]] PipelineTime PredictTime(PipelineSchedule schedule, std::span<const StageCost> stages,
                                        std::span<const std::int64_t> samples);
 

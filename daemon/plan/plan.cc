@@ -12,7 +12,7 @@
 namespace gaccd {
 namespace {
 
-// Products of two 64-bit counts are formed in 128 bits and checked before they become 64.
+// Products of two 64-bit counts are computed in 128 bits and checked before they are narrowed.
 __extension__ using Wide = __int128;
 
 constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
@@ -124,8 +124,8 @@ Status Plan::SplitUnevenly() {
             StrCat("speeds: expected one for each of ", world_, " ranks, found ", speeds.size())};
   }
   GACCD_RETURN_IF_ERROR(CheckSpeeds(speeds));
-  if (effective_batch_ > kMostSamplesBySpeed) {
-    return {ErrorKind::kConfig, StrCat("speeds: expected a batch of at most ", kMostSamplesBySpeed,
+  if (effective_batch_ > kMaxSamplesBySpeed) {
+    return {ErrorKind::kConfig, StrCat("speeds: expected a batch of at most ", kMaxSamplesBySpeed,
                                        " samples, found ", effective_batch_)};
   }
   if (std::ranges::adjacent_find(speeds, std::not_equal_to{}) == speeds.end()) {
@@ -234,19 +234,19 @@ std::int64_t Plan::EvenOffset(std::int64_t pipeline) const {
 }
 
 std::int64_t Plan::Offset(std::int64_t rank) const {
-  return uneven() ? offsets_[static_cast<std::size_t>(rank)] : EvenOffset(PipelineOf(rank));
+  return uneven() ? offsets_[static_cast<std::size_t>(rank)] : EvenOffset(PipelineIndex(rank));
 }
 
 std::int64_t Plan::Load(std::int64_t rank) const {
   if (uneven()) return Offset(rank + 1) - Offset(rank);
-  return EvenOffset(PipelineOf(rank) + 1) - EvenOffset(PipelineOf(rank));
+  return EvenOffset(PipelineIndex(rank) + 1) - EvenOffset(PipelineIndex(rank));
 }
 
 std::int64_t Plan::MicroBatch(std::int64_t rank, std::int64_t step) const {
-  return SamplesOfFirst(rank, step + 1) - SamplesOfFirst(rank, step);
+  return SamplesInFirst(rank, step + 1) - SamplesInFirst(rank, step);
 }
 
-std::int64_t Plan::SamplesOfFirst(std::int64_t rank, std::int64_t steps) const {
+std::int64_t Plan::SamplesInFirst(std::int64_t rank, std::int64_t steps) const {
   const std::int64_t load = Load(rank);
   const std::int64_t filled = FilledSteps(rank);
   if (steps >= filled) return load;

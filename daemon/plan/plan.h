@@ -1,5 +1,5 @@
 // The plan: how many samples every rank takes in every micro-step of an update, so that the
-// effective batch is the one asked for. Pure arithmetic: no I/O, no MPI, and without speeds no
+// effective batch is the requested one. Pure arithmetic: no I/O, no MPI, and without speeds no
 // allocation that grows with the world.
 //
 // W = nodes * gpus_per_node ranks, base = W * micro_batch, ratio = target / base.
@@ -14,13 +14,14 @@
 //   Offset(i) = i q + floor(i r / W)                           samples of the ranks before i
 //   MicroBatch(i, j) = Load(i) / k + (j < Load(i) % k)         sizes fall with j and may reach 0
 //
-// With pipelines of several stages W is their number: the ranks of a pipeline, which follow each
-// other, have the same samples, and what is said of a rank is that of its pipeline.
+// With pipelines of several stages, W is the number of pipelines. The ranks of a pipeline, which
+// are consecutive, share the samples of the pipeline, and functions of a rank return the values of
+// its pipeline.
 //
-// Where the ranks have different speeds the effective batch is the same, and Load(i) and k are
-// those of SplitBySpeed(). k is one number for all ranks; a slow rank fills the first
-// k_i = ceil(Load(i) / micro_batch) of its micro-steps, with k_i in place of k in MicroBatch(), and
-// the others are empty: fewer samples in each would take longer a sample.
+// If the ranks have different speeds, the effective batch is the same, and Load(i) and k are those
+// of SplitBySpeed(). k is the same for all ranks; a slow rank uses the first k_i = ceil(Load(i) /
+// micro_batch) micro-steps, with k_i in place of k in MicroBatch(). Its other micro-steps are
+// empty, because smaller micro-batches take longer per sample.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +37,7 @@ namespace gaccd {
 enum class Rounding : std::uint8_t { kExact, kFloor, kCeil, kNearest };
 enum class LrRule : std::uint8_t { kNone, kLinear, kSqrt };
 
-// Of activations: which the backward computes a second time, so that they need not be kept.
+// Whether the backward recomputes activations, so that they need not be kept.
 enum class Recompute : std::uint8_t { kNone, kBlocks };
 
 [[nodiscard]] std::string_view Name(Rounding rounding);    // "exact", ...
@@ -46,21 +47,22 @@ enum class Recompute : std::uint8_t { kNone, kBlocks };
 struct PlanRequest {
   std::int64_t nodes = 1;
   std::int64_t gpus_per_node = 8;
-  std::int64_t micro_batch = 10;  // the most samples one rank holds at once
+  std::int64_t micro_batch = 10;  // the maximum number of samples that a rank holds at once
   std::int64_t target_batch = 0;
   Rounding rounding = Rounding::kExact;
   LrRule lr_rule = LrRule::kNone;
-  std::int64_t reference_batch = 0;  // for the learning-rate rule; 0 = the target batch
-  // Of every rank: samples in the time in which a rank of speed 1 computes one. Empty: all alike.
+  std::int64_t reference_batch = 0;  // for the learning-rate rule; 0: the target batch
+  // By rank: relative speed, in samples per unit of time; a rank of speed 1 computes one sample per
+  // unit. Empty: all equal.
   std::vector<double> speeds = {};
   Recompute recompute = Recompute::kNone;
-  // Ranks of a pipeline, each with its part of the model: the ranks that follow each other.
+  // Ranks per pipeline, each with one part of the model; they are consecutive.
   std::int64_t stages = 1;
 
   bool operator==(const PlanRequest&) const = default;
 };
 
-// What a plan needs of the memory of a rank, and what that rank may hold.
+// Memory that a plan needs on a rank, and the limit of that rank.
 struct MemoryNeed {
   std::int64_t bytes = 0;
   std::int64_t limit = 0;
@@ -70,11 +72,10 @@ struct MemoryNeed {
 
 class Plan {
  public:
-  // Error kUsage for a count < 1 (reference_batch: < 0), kConfig when a product does not fit 63
-  // bits, when the ranks are no multiple of the stages, when there is not one speed a rank,
-  // CheckSpeeds() refuses one, or the batch is above
-  // kMostSamplesBySpeed. The message names the field, with its value. Equal speeds are none: the
-  // plan is the one without them.
+  // kUsage: a count < 1 (reference_batch: < 0). kConfig: a product exceeds 63 bits, the number of
+  // ranks is not a multiple of the stages, the number of speeds is not that of the ranks,
+  // CheckSpeeds() fails, or the batch exceeds kMaxSamplesBySpeed. The message contains the field
+  // and its value. Equal speeds are the same as no speeds.
   static Result<Plan> Make(const PlanRequest& request);
 
   [[nodiscard]] const PlanRequest& request() const { return request_; }
@@ -84,29 +85,29 @@ class Plan {
   [[nodiscard]] std::int64_t base_batch() const { return base_batch_; }
   [[nodiscard]] std::int64_t effective_batch() const { return effective_batch_; }
   [[nodiscard]] std::int64_t accum_steps() const { return accum_steps_; }
-  // request().reference_batch, or the target when that is 0.
+  // request().reference_batch, or the target if that is 0.
   [[nodiscard]] std::int64_t reference_batch() const;
   [[nodiscard]] bool exact() const { return effective_batch_ == request_.target_batch; }
 
   [[nodiscard]] double ratio() const;        // target / base
   [[nodiscard]] double error_ratio() const;  // (effective - target) / target
-  // By the rule, of effective / reference batch.
+  // Learning-rate factor of the rule for effective / reference batch.
   [[nodiscard]] double lr_factor() const { return LrFactor(effective_batch_); }
   [[nodiscard]] double LrFactor(std::int64_t effective) const;
-  // Mean / largest time of a rank (time: load / speed): the share of the time in which it computes.
+  // Mean / maximum time of the ranks (load / speed): the share of time spent computing.
   [[nodiscard]] double balance_ratio() const;
 
-  // The ranks have different speeds.
+  // Whether the ranks have different speeds.
   [[nodiscard]] bool uneven() const { return !offsets_.empty(); }
   [[nodiscard]] double Speed(std::int64_t rank) const;  // 1 unless uneven()
-  // Of an update: the largest load / speed, and what it would be with equal loads. The unit is the
+  // Time of an update: the largest load / speed, and the same with equal loads. The unit is the
   // time of one sample at speed 1.
   [[nodiscard]] double slowest_time() const;
   [[nodiscard]] double equal_loads_time() const;
 
-  // ranks_hi ranks take ranks_hi_samples; the others, ranks_lo, take ranks_lo_samples = hi - 1.
-  // When all take the same, ranks_hi == world, ranks_lo == 0 and ranks_lo_samples == 0. uneven():
-  // ranks_hi take the largest load, and the fewest samples of another rank are ranks_lo_samples.
+  // ranks_hi ranks take ranks_hi_samples; the other ranks_lo take ranks_lo_samples = hi - 1. If all
+  // take the same, ranks_hi == world, ranks_lo == 0 and ranks_lo_samples == 0. If uneven(),
+  // ranks_hi take the largest load, and ranks_lo_samples is the smallest load.
   [[nodiscard]] std::int64_t ranks_hi() const;
   [[nodiscard]] std::int64_t ranks_hi_samples() const;
   [[nodiscard]] std::int64_t ranks_lo() const { return world_ - ranks_hi(); }
@@ -116,40 +117,42 @@ class Plan {
   [[nodiscard]] std::int64_t Load(std::int64_t rank) const;
   [[nodiscard]] std::int64_t Offset(std::int64_t rank) const;
   [[nodiscard]] std::int64_t MicroBatch(std::int64_t rank, std::int64_t step) const;
-  // Of its first `steps` micro-steps, which may be all of them.
-  [[nodiscard]] std::int64_t SamplesOfFirst(std::int64_t rank, std::int64_t steps) const;
-  // So many micro-steps of a rank with this load have samples, the first ones; the same of a rank;
-  // and their sizes, at most two.
+  // Samples of its first `steps` micro-steps; at most all of them.
+  [[nodiscard]] std::int64_t SamplesInFirst(std::int64_t rank, std::int64_t steps) const;
+  // The number of non-empty micro-steps for this load, and of this rank; they come first.
+  // MicroBatchSizes: their sizes, at most two.
   [[nodiscard]] std::int64_t StepsFor(std::int64_t load) const;
   [[nodiscard]] std::int64_t FilledSteps(std::int64_t rank) const { return StepsFor(Load(rank)); }
   [[nodiscard]] std::set<std::int64_t> MicroBatchSizes(std::int64_t rank) const;
 
-  // Where the micro-batch was chosen by the memory: of the rank with the least room.
+  // Set if the micro-batch was chosen by memory: the need of the rank with the least memory left.
   [[nodiscard]] const std::optional<MemoryNeed>& memory() const { return memory_; }
   void set_memory(const MemoryNeed& need) { memory_ = need; }
 
-  // The plan of another target, with the same rounding and reference batch, on the same ranks.
+  // The plan for another target, with the same rounding, reference batch and ranks.
   [[nodiscard]] Result<Plan> ForTarget(std::int64_t target) const;
 
-  // The exact plan of one update of `samples` samples on the same ranks: the last, incomplete
-  // cycle. The reference batch stays this plan's, so a linear rule lowers the rate with the
-  // samples; so do the speeds.
+  // The exact plan for an update of `samples` samples on the same ranks: the last, incomplete
+  // cycle. Keeps the reference batch, so a linear rule lowers the rate with the samples, and the
+  // speeds.
   [[nodiscard]] Result<Plan> ForSamples(std::int64_t samples) const;
 
  private:
   Plan() = default;
   [[nodiscard]] Status CheckStages() const;
   Status SplitUnevenly();
-  // pipeline: or rank, where it is alone.
+  // pipeline: index; of a rank if stages is 1.
   [[nodiscard]] std::int64_t EvenOffset(std::int64_t pipeline) const;
-  [[nodiscard]] std::int64_t PipelineOf(std::int64_t rank) const { return rank / request_.stages; }
+  [[nodiscard]] std::int64_t PipelineIndex(std::int64_t rank) const {
+    return rank / request_.stages;
+  }
 
   PlanRequest request_;
   std::int64_t world_ = 0;
   std::int64_t base_batch_ = 0;
   std::int64_t effective_batch_ = 0;
   std::int64_t accum_steps_ = 0;
-  std::vector<std::int64_t> offsets_;  // uneven(): of every rank, then the effective batch
+  std::vector<std::int64_t> offsets_;  // if uneven(): by rank, then the effective batch
   std::optional<MemoryNeed> memory_;
 };
 

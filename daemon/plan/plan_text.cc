@@ -23,7 +23,7 @@ std::string Right(const std::string& text, std::size_t width) {
   return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
 }
 
-// A right-aligned table cell; a wide value still keeps its distance.
+// A right-aligned table cell, separated by a space even if the value is too wide.
 std::string Cell(const std::string& text, std::size_t width) {
   return StrCat(" ", Right(text, width - 1));
 }
@@ -44,7 +44,7 @@ std::string Percent(double ratio) {
   return ratio == 1 ? "100 %" : StrCat(Fixed(100 * ratio, 2), " %");
 }
 
-// "0 %", "+1.56 %", "-21.88 %"; an error too small for two digits keeps its size.
+// "0 %", "+1.56 %", "-21.88 %"; more digits for an error that would be shown as 0.
 std::string ErrorPercent(double ratio) {
   if (ratio == 0) return "0 %";
   std::ostringstream out;
@@ -106,8 +106,8 @@ std::string RankLine(const Plan& plan, const LoadGroup& group, std::size_t width
   const std::string_view takers = plan.stages() > 1 ? " pipeline" : " rank";
   std::string text = StrCat(Right(StrCat(group.ranks), width), takers, group.ranks == 1 ? "" : "s");
   if (plan.uneven()) {
-    text += StrCat(" of speed ", group.least_speed);
-    if (group.most_speed > group.least_speed) text += StrCat(" to ", group.most_speed);
+    text += StrCat(" of speed ", group.min_speed);
+    if (group.max_speed > group.min_speed) text += StrCat(" to ", group.max_speed);
   }
   text += group.ranks == 1 ? " takes " : " take ";
   if (group.samples == 0) return PlanField("", text + "none");
@@ -118,12 +118,12 @@ std::string RankLine(const Plan& plan, const LoadGroup& group, std::size_t width
                                      empty == 0 ? "" : StrCat(" + ", Times(empty, 0))));
 }
 
-// Of measured speeds nearly every rank has its own load: the largest ones are shown.
+// With measured speeds nearly every rank has its own load: only the largest are shown.
 std::string RankLines(const Plan& plan) {
-  constexpr std::size_t kMostLines = 6;
+  constexpr std::size_t kMaxLines = 6;
   std::vector<LoadGroup> groups = LoadGroups(plan);
   for (LoadGroup& group : groups) group.ranks /= plan.stages();
-  const std::size_t shown = std::min(groups.size(), kMostLines);
+  const std::size_t shown = std::min(groups.size(), kMaxLines);
   std::int64_t most = 0;
   std::int64_t others = plan.pipelines();
   for (const LoadGroup& group : std::span(groups).first(shown)) {
@@ -177,7 +177,7 @@ std::string LearningRate(const Plan& plan, const PlanOrigins& from) {
   return text;
 }
 
-// One line of the table of alternatives.
+// One row of the table of alternatives.
 std::string Row(const std::string& label, const Plan& plan, double error, double cost) {
   std::string loads = StrCat(plan.ranks_hi_samples());
   if (plan.ranks_lo() > 0) {
@@ -191,7 +191,7 @@ std::string Row(const std::string& label, const Alternative& other) {
   return Row(label, other.plan, other.error_ratio, other.cost_ratio);
 }
 
-// Roundings with the same result share a line: "--rounding=floor or nearest".
+// Roundings with the same result share a row: "--rounding=floor or nearest".
 std::string ModeRows(const std::vector<Alternative>& modes) {
   std::string text;
   for (std::size_t i = 0; i < modes.size();) {
@@ -209,7 +209,7 @@ std::string ModeRows(const std::vector<Alternative>& modes) {
   return text;
 }
 
-// What the table does not say by itself.
+// Remarks below the table.
 std::string Remarks(const Plan& plan, const Alternatives& found, RankKind kind) {
   const PlanRequest& asked = plan.request();
   const std::string_view taker = plan.stages() > 1 ? "pipeline" : "rank";

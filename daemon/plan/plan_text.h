@@ -1,4 +1,4 @@
-// The plan as a person reads it on a login node: at most 40 lines of 80 columns.
+// Text of a plan for users on a login node: at most 40 lines of 80 columns.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,15 @@ struct PlanOrigins {
   Origin lr_rule = Origin::kGiven;
 };
 
-// What the ranks of a node are called: GPUs only where it is known that they are.
+// The name of ranks in the text: GPUs only if they are known to be GPUs.
 enum class RankKind : std::uint8_t { kRank, kGpu };
 
 // Ends with a newline. Lines are at most 80 columns for counts of up to 7 digits.
 [[nodiscard]] std::string PlanText(const Plan& plan, const PlanOrigins& origins,
                                    RankKind kind = RankKind::kRank);
 
-// A line of it: "  name           value\n"; without a name it continues the line before.
+// One line: "  name           value
+// "; an empty name continues the previous line.
 [[nodiscard]] std::string PlanField(std::string_view name, const std::string& value);
 
 // The micro-batches of one rank: "13", "7 + 6", "3 x 8", "3 x 7 + 2 x 6".

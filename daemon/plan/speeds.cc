@@ -14,8 +14,8 @@ namespace {
 
 double TimeOf(std::int64_t samples, double speed) { return static_cast<double>(samples) / speed; }
 
-// The most samples, at most `limit`, that a rank of this speed takes no longer than `time` for.
-std::int64_t MostWithin(double time, double speed, std::int64_t limit) {
+// The largest number of samples, up to `limit`, that a rank of this speed computes within `time`.
+std::int64_t MaxWithin(double time, double speed, std::int64_t limit) {
   auto most = static_cast<std::int64_t>(std::min(time * speed, static_cast<double>(limit)));
   while (most < limit && TimeOf(most + 1, speed) <= time) ++most;
   while (most > 0 && TimeOf(most, speed) > time) --most;
@@ -25,13 +25,13 @@ std::int64_t MostWithin(double time, double speed, std::int64_t limit) {
 bool AllTakenWithin(double time, std::span<const double> speeds, std::int64_t samples) {
   std::int64_t left = samples;
   for (const double speed : speeds) {
-    left -= MostWithin(time, speed, left);
+    left -= MaxWithin(time, speed, left);
     if (left == 0) return true;
   }
   return false;
 }
 
-// The smallest double within which the ranks take all samples.
+// The smallest double within which the ranks can compute all samples.
 double SmallestTime(std::span<const double> speeds, std::int64_t samples) {
   const auto ranks = static_cast<std::int64_t>(speeds.size());
   double too_short = 0;
@@ -43,7 +43,7 @@ double SmallestTime(std::span<const double> speeds, std::int64_t samples) {
   }
 }
 
-// The fewest with which ranks that take at most most[r] samples take all of them.
+// The fewest micro-steps if rank r takes at most most[r] samples.
 std::int64_t FewestMicroSteps(std::span<const std::int64_t> most, std::int64_t samples,
                               std::int64_t micro_batch) {
   const auto suffices = [&](std::int64_t steps) {
@@ -63,8 +63,8 @@ std::int64_t FewestMicroSteps(std::span<const std::int64_t> most, std::int64_t s
   return enough;
 }
 
-// Takes `excess` samples from the loads, of the fastest ranks first, and evenly from those of one
-// speed, which have one load.
+// Removes `excess` samples from the loads, from the fastest ranks first, evenly among ranks of
+// equal speed, which have equal loads.
 void TakeFromFastest(std::span<const double> speeds, std::int64_t excess,
                      std::vector<std::int64_t>* loads) {
   std::vector<std::size_t> ranks(speeds.size());
@@ -90,9 +90,9 @@ void TakeFromFastest(std::span<const double> speeds, std::int64_t excess,
 Status CheckSpeeds(std::span<const double> speeds) {
   for (std::size_t rank = 0; rank < speeds.size(); ++rank) {
     const double speed = speeds[rank];
-    if (speed >= kLeastSpeed && speed <= kMostSpeed) continue;
+    if (speed >= kMinSpeed && speed <= kMaxSpeed) continue;
     return {ErrorKind::kConfig, StrCat("speed of rank ", rank, ": expected a number from ",
-                                       kLeastSpeed, " to ", kMostSpeed, ", found ", speed)};
+                                       kMinSpeed, " to ", kMaxSpeed, ", found ", speed)};
   }
   return Status::Ok();
 }
@@ -101,7 +101,7 @@ SpeedSplit SplitBySpeed(std::span<const double> speeds, std::int64_t samples,
                         std::int64_t micro_batch) {
   const double time = SmallestTime(speeds, samples);
   SpeedSplit split;
-  for (const double speed : speeds) split.loads.push_back(MostWithin(time, speed, samples));
+  for (const double speed : speeds) split.loads.push_back(MaxWithin(time, speed, samples));
   split.micro_steps = FewestMicroSteps(split.loads, samples, micro_batch);
   std::int64_t excess = -samples;
   for (std::int64_t& load : split.loads) {
@@ -130,9 +130,9 @@ Result<double> ParseSpeed(std::string_view text) {
   double speed = 0;
   const auto read = std::from_chars(text.data(), text.data() + text.size(), speed);
   const bool whole = read.ec == std::errc() && read.ptr == text.data() + text.size();
-  if (whole && speed >= kLeastSpeed && speed <= kMostSpeed) return speed;
-  return Status(ErrorKind::kConfig, StrCat("expected a speed from ", kLeastSpeed, " to ",
-                                           kMostSpeed, ", found '", text, "'"));
+  if (whole && speed >= kMinSpeed && speed <= kMaxSpeed) return speed;
+  return Status(ErrorKind::kConfig, StrCat("expected a speed from ", kMinSpeed, " to ", kMaxSpeed,
+                                           ", found '", text, "'"));
 }
 
 Result<std::vector<double>> ParseSpeeds(std::string_view text, std::int64_t ranks) {

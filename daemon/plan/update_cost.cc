@@ -3,7 +3,7 @@
 namespace gaccd {
 
 double RelativeTime(const Plan& plan, const UpdateCost& cost) {
-  constexpr double kBytesOfMicroStep = 16;  // a parameter
+  constexpr double kBytesOfMicroStep = 16;  // per parameter
   constexpr double kOperationsPerByte = 10;
   const auto samples = static_cast<double>(plan.ranks_hi_samples());
   const double once = cost.flops_per_sample * samples;

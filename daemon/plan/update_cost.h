@@ -1,11 +1,10 @@
-// The time of an update, predicted relative to that of one micro-step in which nothing is computed
-// again:
+// The predicted time of an update, relative to one micro-step without recomputation:
 //   time(k) = (n (F + G) + k 16 P R) / (n F + 16 P R)
-// n: samples of the busiest rank, F: floating-point operations of one, G: those of its blocks that
-// are computed again (Recompute::kBlocks), else 0, P: parameters, k: micro-steps. A micro-step by
-// itself reads the weights twice (forward and backward) and reads and writes the gradients: 16
-// bytes a parameter. R: operations that the device does in the time of one byte, a CPU core with
-// AVX2 about 10. It says what many small micro-steps cost, not which device is fast.
+// n: samples of the busiest rank, F: floating-point operations per sample, G: those of recomputed
+// blocks (Recompute::kBlocks), else 0, P: parameters, k: micro-steps. A micro-step reads the
+// weights twice (forward and backward) and reads and writes the gradients: 16 bytes per parameter.
+// R: operations that the device does in the time of one byte, about 10 for a CPU core with AVX2.
+// The model compares numbers of micro-steps, not devices.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +19,7 @@ struct UpdateCost {
   std::int64_t parameters = 0;             // P
 };
 
-// time(plan.accum_steps()); 1 where nothing is known of the cost.
+// time(plan.accum_steps()); 1 if the cost is not known.
 [[nodiscard]] double RelativeTime(const Plan& plan, const UpdateCost& cost);
 
 }  // namespace gaccd

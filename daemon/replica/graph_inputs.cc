@@ -4,7 +4,7 @@
 
 namespace gaccd {
 
-std::size_t PlaceOf(const BoundInput& input, const SampleSpec& sample) {
+std::size_t InputIndex(const BoundInput& input, const SampleSpec& sample) {
   if (input.from == BoundInput::From::kTensor) return input.tensor;
   return sample.tensors.size() + (input.from == BoundInput::From::kPosition ? 1 : 0);
 }

@@ -1,5 +1,5 @@
-// Which tensor of a batch each input of a graph is, found once by name so that nothing is looked up
-// while training.
+// Maps each input of a graph to a tensor of a batch, once by name, so that training needs no
+// look-ups.
 #pragma once
 
 #include <cstddef>
@@ -17,14 +17,14 @@ struct BoundInput {
 
   ValueId value;
   From from = From::kTensor;
-  std::size_t tensor = 0;  // of the batch, in the order of the spec
+  std::size_t tensor = 0;  // index of the tensor in the spec
 };
 
-// Where the inputs of a batch lie on a device: its tensors, the ids, the position. REQUIRES: not
-// kUpdate.
-[[nodiscard]] std::size_t PlaceOf(const BoundInput& input, const SampleSpec& sample);
+// Index of an input in a batch on a device: its tensors, then the ids, then the position. REQUIRES:
+// not kUpdate.
+[[nodiscard]] std::size_t InputIndex(const BoundInput& input, const SampleSpec& sample);
 
-// kInternal, naming it, for an input that the samples do not have.
+// kInternal, with the name, if the samples have no such input.
 Result<std::vector<BoundInput>> BindByName(std::span<const nn::GraphInput> inputs,
                                            const SampleSpec& sample);
 

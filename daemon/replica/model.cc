@@ -20,13 +20,13 @@ namespace gaccd {
 namespace {
 
 constexpr std::string_view kLabels = "labels";
-// One for every label, if the samples have them.
+// Weights: one per label, if the samples have them.
 constexpr std::string_view kWeights = "weights";
-// Two labels of a sample, and their weights: in training in place of the others.
+// Two labels per sample and their weights: replace label and weight in training.
 constexpr std::string_view kMixedLabels = "mixed_labels";
 constexpr std::string_view kMixedWeights = "mixed_weights";
 
-// The tensor of the sample that the loss compares with.
+// The tensor of the sample that the loss compares the prediction with.
 std::string_view TargetOf(LossKind loss) {
   switch (loss) {
     case LossKind::kSoftmaxCrossEntropy:
@@ -43,7 +43,7 @@ Status CheckLossFits(LossKind loss, const SampleSpec& sample) {
   if (loss == LossKind::kContrastive) return Status::Ok();
   const bool labels = loss == LossKind::kSoftmaxCrossEntropy;
   if (!labels && sample.Find(kWeights) != nullptr) {
-    return {ErrorKind::kConfig, "mean_squared_error takes no weights"};
+    return {ErrorKind::kConfig, "mean_squared_error does not support weights"};
   }
   if (sample.Find(TargetOf(loss)) != nullptr) return Status::Ok();
   return {ErrorKind::kConfig, StrCat(labels ? "softmax_cross_entropy needs class labels"
@@ -59,10 +59,10 @@ Status CheckVocabulary(const Network& network, const SampleSpec& sample) {
           StrCat("the model has a vocabulary of ", known, ", the data one of ", sample.vocabulary)};
 }
 
-// In the words of the job: the shape of one sample.
+// The shape of one sample, as users specify it.
 Shape SampleShape(const Shape& batch) { return {batch.begin() + 1, batch.end()}; }
 
-// rows: of the prediction, for one sample.
+// rows: rows of the prediction per sample.
 Status CheckPredictionFits(LossKind loss, const SampleSpec& sample, std::int64_t rows,
                            const Shape& row) {
   const TensorSpec& target = *sample.Find(TargetOf(loss));
@@ -74,14 +74,14 @@ Status CheckPredictionFits(LossKind loss, const SampleSpec& sample, std::int64_t
                    ", but the model predicts ", rows, " rows for it")};
   }
   const std::int64_t wanted = labels ? sample.classes : target.elements();
-  // A vocabulary may be filled up to a round number.
+  // A vocabulary may be padded to a round number.
   if (row == Shape{wanted} || (rows > 1 && row.size() == 1 && row[0] > wanted)) return Status::Ok();
   return {ErrorKind::kConfig,
           StrCat("loss: ", wanted, labels ? " classes" : " values per target",
                  " need a last layer with the output shape [", wanted, "], found ", ToString(row))};
 }
 
-// A representation of every sample, not of its tokens.
+// A contrastive loss needs one representation per sample, not per token.
 Status CheckOneRowEach(const Shape& rows, std::int64_t samples) {
   if (rows[0] == samples) return Status::Ok();
   return {ErrorKind::kConfig, StrCat("loss: contrastive needs one output row per sample, but the "
@@ -97,7 +97,7 @@ Result<std::vector<ValueId>> Apply(Graph& graph, std::string_view what,
   return outputs;
 }
 
-// Every row twice, [N, C] -> [2 N, C], in f32: for two labels each.
+// Duplicates every row, [N, C] -> [2 N, C], in f32: for two labels per row.
 ValueId TwiceEveryRow(nn::Recorder& recorder, ValueId rows) {
   constexpr std::string_view kWhere = "loss";
   if (recorder.activations() != DType::kF32) {
@@ -108,7 +108,7 @@ ValueId TwiceEveryRow(nn::Recorder& recorder, ValueId rows) {
   return recorder.Apply(kWhere, std::make_shared<Reshape>(Shape{2 * shape[0], shape[1]}), {pairs});
 }
 
-// A sample for which `network` can be recorded, with the target that its prediction needs.
+// A sample for which `network` can be recorded, with a target of the shape of its prediction.
 Result<SampleSpec> ExampleSample(const Network& network, LossKind loss) {
   SampleSpec sample = network.ExampleSample();
   if (loss == LossKind::kContrastive) return sample;
@@ -167,9 +167,10 @@ Result<Model> Model::Make(std::shared_ptr<const Network> network, LossKind loss,
   GACCD_RETURN_IF_ERROR(model.AddParameters());
   GACCD_RETURN_IF_ERROR(model.CountCollectives());
   if (loss == LossKind::kContrastive && model.update_sums_ > 0) {
-    return Status(ErrorKind::kConfig,
-                  "loss: contrastive does not go with statistics of the whole update yet: expected "
-                  "batch_norm { stats: FROZEN } or MICRO, or another norm");
+    return Status(
+        ErrorKind::kConfig,
+        "loss: contrastive is not supported with statistics of the whole update: expected "
+        "batch_norm { stats: FROZEN } or MICRO, or another norm");
   }
   return model;
 }
@@ -187,7 +188,7 @@ Result<Model> Model::MakeForInference(const ModelSpec& spec, const SampleSpec& s
   GACCD_ASSIGN_OR_RETURN(const EvaluationGraph one, model.RecordPrediction({1}, Precision::kF32));
   const Shape& shape = one.graph.value(*one.prediction).spec.shape;
   model.prediction_shape_ = shape[0] == 1 ? SampleShape(shape) : shape;
-  if (shape[0] > 1) model.sample_.cuts.clear();  // answers for all tokens have one shape
+  if (shape[0] > 1) model.sample_.cuts.clear();  // predictions for all tokens have one shape
   return model;
 }
 
@@ -219,7 +220,8 @@ Status Model::CountCollectives() {
 
 Status Model::ApplyRules(const OptimizerSpec& optimizer) {
   GACCD_RETURN_IF_ERROR(ApplyGroupRules(optimizer, &layout_));
-  // Below the lowest parameter that is not frozen there is no gradient, and no sum of one.
+  // Parameters below the lowest one that is not frozen have no gradient, so there is no sum over
+  // it.
   return update_sums_ > 0 ? CountCollectives() : Status::Ok();
 }
 
@@ -262,7 +264,7 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, BatchSize
     GACCD_RETURN_IF_ERROR(recorder.status());
     shape[0] *= 2;
   }
-  // Labels and weights of sequences become a list of rows, as the prediction.
+  // Labels and weights of sequences become a list of rows, like the prediction.
   const auto rows_of = [&](std::string_view name) {
     const ValueId input = recorder.Input(name);
     if (recorder.shape(input) == Shape{shape[0]}) return input;
@@ -308,12 +310,12 @@ Result<Model::Loss> Model::RecordLoss(Graph& graph, For purpose, const Forward& 
 
 double Model::FlopsPerSample(std::int64_t length) const {
   const auto one = RecordTraining({1, length});
-  return one.ok() ? ProductFlops(one->graph) : 0;  // Make() has recorded it, too
+  return one.ok() ? ProductFlops(one->graph) : 0;  // Make() has recorded it successfully
 }
 
 double Model::RecomputedFlopsPerSample() const {
   auto one = RecordTraining({1});
-  if (!one.ok()) return 0;  // Make() has recorded it, too
+  if (!one.ok()) return 0;  // Make() has recorded it successfully
   const double once = ProductFlops(one->graph);
   const Status blocks = RecomputeBlocks(one->block_ends, one->weight, 1, &one->graph);
   return blocks.ok() ? ProductFlops(one->graph) - once : 0;
@@ -388,7 +390,7 @@ Result<EvaluationGraph> Model::RecordEvaluation(BatchSize size, Precision precis
   evaluation.divisor = loss.divisor;
   GACCD_RETURN_IF_ERROR(RecordPredictions(forward, &evaluation));
   if (stage_) GACCD_RETURN_IF_ERROR(CutToStage(forward.block_ends, &evaluation));
-  DropUnused(graph);  // nothing is folded: a NaN must reach the loss (relu.h)
+  DropUnused(graph);  // no folding: a NaN must reach the loss (relu.h)
   return evaluation;
 }
 

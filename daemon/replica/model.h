@@ -1,6 +1,5 @@
-// Model: the network of a job and its loss, checked against the data, ready to be recorded as
-// graphs.
-// Immutable after Make(), SetDropoutSeed() and ApplyRules(); any thread may use it.
+// Model: the network of a job and its loss, checked against the data. Records graphs.
+// Immutable after Make(), SetDropoutSeed() and ApplyRules(); then thread-safe.
 #pragma once
 
 #include <memory>
@@ -20,65 +19,65 @@
 
 namespace gaccd {
 
-// Forward, backward and accumulation of one micro-step; already simplified.
+// Forward, backward and accumulation of one micro-step, simplified.
 struct TrainingGraph {
   Graph graph;
-  std::vector<nn::GraphInput> inputs;  // from the batch: tensors of the sample, by name
-  // Input f32 [1]: what one prediction weighs. Of a contrastive loss: f32 [samples, 2 width], the
+  std::vector<nn::GraphInput> inputs;  // tensors of the sample, by name
+  // Input f32 [1]: weight of one prediction. With a contrastive loss: f32 [samples, 2 width], the
   // gradient of the representations.
   ValueId weight;
-  // Output f64 [1]: the sum over the predictions, not weighted. Of a contrastive loss: none.
+  // Output f64 [1]: unweighted sum of the loss over the predictions. None with a contrastive loss.
   ValueId loss_sum;
-  // Output f64 [1]: how many predictions have a label, or the sum of their weights. None: all count
-  // as 1. Of class labels there is always one.
+  // Output f64 [1]: number of predictions with a label, or the sum of their weights. None: all
+  // count as 1. Always set for class labels.
   std::optional<ValueId> divisor;
-  // What an update adds to running statistics.
+  // Contributions of an update to running statistics.
   std::vector<nn::RunningUpdate> running = {};
-  // Where blocks of the model end (nn::Recorder::EndBlock).
+  // Values at which blocks of the model end (nn::Recorder::EndBlock).
   std::vector<ValueId> block_ends = {};
-  // Of a stage of a pipeline. Only the last one has a weight, a loss and a divisor.
+  // Set in a pipeline stage. Only the last stage has a weight, a loss and a divisor.
   StageEnds ends = {};
 };
 
-// The forward half of the same, for a contrastive loss: with the same random numbers.
+// The forward half of a TrainingGraph with a contrastive loss, with the same random numbers.
 struct EncodingGraph {
   Graph graph;
   std::vector<nn::GraphInput> inputs;
   ValueId rows;  // output f32 [samples, 2 width]
 };
 
-// What a contrastive loss needs to know of its model (ops/loss/info_nce.h).
+// Properties of a model with a contrastive loss (ops/loss/info_nce.h).
 struct ContrastiveModel {
   std::int64_t width = 0;
-  std::int64_t log_scale = 0;  // the element of the flat buffers with log t
-  bool learns_scale = true;    // it is not frozen
-  double max_scale = 0;        // t is kept at this or below; 0: no limit
+  std::int64_t log_scale = 0;  // element of the flat buffers that holds log t
+  bool learns_scale = true;    // false: t is frozen
+  double max_scale = 0;        // upper limit of t; 0: no limit
 };
 
 // Forward only.
 struct EvaluationGraph {
   Graph graph;
   std::vector<nn::GraphInput> inputs;
-  std::optional<ValueId> loss_sum;  // this and the next as in training; none: a prediction alone
+  std::optional<ValueId> loss_sum;  // loss_sum and divisor as in training; none: only a prediction
   std::optional<ValueId> divisor;
-  // Outputs of what metrics are counted from. For class labels: i32 [predictions], see
-  // ops/loss/label_ranks.h. For targets: f32 [samples, width].
+  // Outputs for metrics. Class labels: i32 [predictions], see ops/loss/label_ranks.h. Targets: f32
+  // [samples, width].
   std::optional<ValueId> ranks;
   std::optional<ValueId> best;
   std::optional<ValueId> prediction;
-  StageEnds ends = {};  // of a stage of a pipeline; only the last one has the others
+  StageEnds ends = {};  // set in a pipeline stage; only the last one has the fields above
 
-  // All of them, in this order.
+  // The outputs that exist, in this order.
   [[nodiscard]] std::vector<ValueId> Outputs() const;
 };
 
-// What a model can be asked of samples without labels or targets.
+// What a model can compute from samples without labels or targets.
 enum class Answer : std::uint8_t {
-  kPrediction,  // logits, or what is compared with targets
+  kPrediction,  // logits, or the values that are compared with targets
   kEmbeddings,  // Network::RecordEmbedding()
 };
 
-// The type of activations on a GPU.
+// Type of the activations on a GPU.
 [[nodiscard]] constexpr DType ActivationsOf(Precision precision) {
   if (precision == Precision::kBF16) return DType::kBF16;
   return precision == Precision::kFP16 ? DType::kFP16 : DType::kF32;
@@ -86,102 +85,102 @@ enum class Answer : std::uint8_t {
 
 class Model {
  public:
-  // kConfig when a layer refuses what the one before gives, or the loss does not fit the data; the
-  // message names the layer and both shapes.
+  // kConfig if a layer does not accept the output of the previous one, or the loss does not match
+  // the data; the message contains the layer and both shapes.
   static Result<Model> Make(const ModelSpec& spec, const SampleSpec& sample);
-  // label_smoothing: of a softmax_cross_entropy, in training.
+  // label_smoothing: of softmax_cross_entropy, in training.
   static Result<Model> Make(std::shared_ptr<const Network> network, LossKind loss,
                             const SampleSpec& sample, double label_smoothing = 0);
-  // A model that is only asked: RecordEvaluation() records the answer as
-  // EvaluationGraph::prediction, and nothing else. kConfig where the architecture has no such
+  // A model for inference only: RecordEvaluation() records the answer as
+  // EvaluationGraph::prediction, without a loss. kConfig if the architecture does not support this
   // answer.
   static Result<Model> MakeForInference(const ModelSpec& spec, const SampleSpec& sample,
                                         Answer answer);
-  // With samples as the model itself needs them, for what can be asked without the data: its shapes
-  // and functions.
+  // Makes a model with example samples instead of the data's, to query shapes and functions.
   static Result<Model> MakeWithoutData(const ModelSpec& spec);
 
-  // Of the masks of dropout. To be called before anything is recorded.
+  // Seed of dropout masks. Call before anything is recorded.
   void SetDropoutSeed(std::uint64_t seed) { dropout_seed_ = seed; }
 
-  // The job's rules for groups and frozen parameters (tensor/group_rules.h). To be called before
+  // Applies the job's rules for groups and frozen parameters (tensor/group_rules.h). Call before
   // anything is recorded.
   Status ApplyRules(const OptimizerSpec& optimizer);
 
-  // This model becomes a stage of a pipeline: it records the graphs of that stage. blocks: of each
-  // stage, at least one, together as many as BlockFlops(). To be called last, before anything is
-  // recorded. kConfig where the model cannot be cut so, or has what pipelines do not offer.
+  // Makes this model a pipeline stage, which records only the graphs of that stage. blocks: number
+  // of blocks of each stage, at least 1; their sum is the size of BlockFlops(). Call last, before
+  // anything is recorded. kConfig if the model cannot be cut there, or uses a feature that
+  // pipelines do not support.
   Status SetStage(std::vector<std::int64_t> blocks, std::size_t stage,
                   bool divide_backward = false);
-  // Empty: the model is whole.
+  // Empty: not a pipeline stage.
   [[nodiscard]] const std::optional<PipelineStage>& stage() const { return stage_; }
-  // Of each block that a pipeline may be cut into: floating-point operations of one sample's
-  // forward and backward. Records graphs.
+  // Floating-point operations of one sample's forward and backward, by block at which a pipeline
+  // can be cut. Records graphs.
   [[nodiscard]] Result<std::vector<double>> BlockFlops() const;
 
   [[nodiscard]] const FlatLayout& layout() const { return layout_; }
-  // What a batch for this model is made of; no cuts where the network does not ignore padding.
+  // Spec of a batch for this model; without cuts if the network does not ignore padding.
   [[nodiscard]] const SampleSpec& sample() const { return sample_; }
-  // Of one sample, with or without a label: 1, or the tokens of its sequence.
+  // Predictions per sample, labelled or not: 1, or the number of tokens of its sequence.
   [[nodiscard]] std::int64_t predictions() const { return predictions_; }
-  // Of one sample: [width], or [T, width] for the tokens of a sequence. REQUIRES:
+  // Shape of the prediction of one sample: [width], or [T, width] for tokens. REQUIRES:
   // MakeForInference().
   [[nodiscard]] const Shape& prediction_shape() const { return prediction_shape_; }
-  // What the divisor of the loss counts: "samples", "tokens", or their "weights". weighted: false
-  // where the weights of the samples are all 1.
+  // The unit of the loss divisor: "samples", "tokens", or their "weights". weighted: false if all
+  // weights are 1.
   [[nodiscard]] std::string_view divisor_unit(bool weighted = true) const;
 
-  // kBF16, kFP16: the features are cast once, everything from there to the logits or the prediction
-  // is of this type, and so are the gradients of these; losses and parameter gradients are f32 (see
-  // ops/product/linear.h). For GPUs: on CPUs only products are bf16 (ops/product/bf16_products.h).
-  // REQUIRES: samples >= 1; for training also 0, where the model has collectives: what a rank
-  // without samples runs. size.length: one of sample().cuts, or 0.
-  // update_samples: of the largest update; 0: the batch is all of it.
+  // kBF16, kFP16: the features are cast once; all values up to the logits or the prediction, and
+  // their gradients, are of this type; losses and parameter gradients are f32 (see
+  // ops/product/linear.h). For GPUs: on CPUs only matrix products use bf16
+  // (ops/product/bf16_products.h).
+  // REQUIRES: samples >= 1; for training also 0 if the model has collectives, for ranks without
+  // samples. size.length: one of sample().cuts, or 0.
+  // update_samples: size of the largest update; 0: the batch is the whole update.
   [[nodiscard]] Result<TrainingGraph> RecordTraining(BatchSize size,
                                                      Precision precision = Precision::kF32,
                                                      std::int64_t update_samples = 0) const;
   // REQUIRES: contrastive().
   [[nodiscard]] Result<EncodingGraph> RecordEncoding(BatchSize size,
                                                      Precision precision = Precision::kF32) const;
-  // kConfig where the model has collectives, and for a contrastive loss.
+  // kConfig if the model has collectives or a contrastive loss.
   [[nodiscard]] Result<EvaluationGraph> RecordEvaluation(
       BatchSize size, Precision precision = Precision::kF32) const;
 
-  // Nothing: the loss is a sum over samples.
+  // Empty: the loss is a sum over samples.
   [[nodiscard]] std::optional<ContrastiveModel> contrastive() const;
 
-  // Floating-point operations of the matrix products of one sample, cut to `length`, forward and
-  // backward, 2 m n k each, as usual for model FLOPs: what is computed a second time does not
-  // count, causal attention counts whole. Records a graph.
+  // Model FLOPs: floating-point operations of the matrix products of one sample of length `length`,
+  // forward and backward, 2 m n k each. Recomputation does not count; causal attention counts as
+  // full. Records a graph.
   [[nodiscard]] double FlopsPerSample(std::int64_t length = 0) const;
-  // Those that Recompute::kBlocks adds to them; 0 where it has no block. Records a graph.
+  // Additional operations with Recompute::kBlocks; 0 if the model has no blocks. Records a graph.
   [[nodiscard]] double RecomputedFlopsPerSample() const;
-  // Whether graphs for training have blocks that Recompute::kBlocks computes again.
+  // Whether training graphs have blocks that Recompute::kBlocks recomputes.
   [[nodiscard]] bool has_blocks() const { return has_blocks_; }
 
-  // The initial weights, a function of the seed alone; the modules say which (nn/parameter.h).
-  // REQUIRES: parameters.size() == layout().size(), and the padding is zero. Of a stage: those that
-  // it uses, or with InitializeAll() all.
+  // Sets the initial weights, which depend only on the seed; modules define them (nn/parameter.h).
+  // Initialize() of a pipeline stage sets only the parameters that it uses; InitializeAll() sets
+  // all. REQUIRES: parameters.size() == layout().size(), and the padding is zero.
   void Initialize(std::uint64_t seed, std::span<float> parameters) const;
   void InitializeAll(std::uint64_t seed, std::span<float> parameters) const;
 
-  // Whether graphs for training have functions of ops/collective/collective.h, which all ranks run
-  // together.
+  // Whether training graphs contain collective functions (ops/collective/collective.h).
   [[nodiscard]] bool has_collectives() const { return has_collectives_; }
-  // Sums over the update (Function::is_update_sum) in graphs for training, which run segment by
-  // segment then.
+  // Number of sums over the update (Function::is_update_sum) in training graphs. If not 0, graphs
+  // run segment by segment.
   [[nodiscard]] std::int64_t update_sums() const { return update_sums_; }
-  // Of the layers with statistics that an update changes; `sums` belongs to no graph.
+  // The layers with running statistics; `sums` refers to no graph.
   [[nodiscard]] std::span<const nn::RunningUpdate> running_statistics() const { return running_; }
-  // The fewest values of a channel in one sample, H W of an image: of layers that normalise the
-  // whole update, which needs 2 of them; and of layers that normalise each micro-batch by itself:
-  // the model then depends on what the micro-batches are. 0: there are none.
+  // The smallest number of values per channel in one sample (H W of an image) of layers that
+  // normalise over the whole update, which needs at least 2; and of layers that normalise each
+  // micro-batch separately, so that the model depends on the micro-batch size. 0: no such layer.
   [[nodiscard]] std::int64_t normalised_values() const { return normalised_values_; }
   [[nodiscard]] std::int64_t micro_values() const { return micro_values_; }
 
   [[nodiscard]] WeightNames weight_names() const { return network_->weight_names(); }
 
-  // "784-512-512-10": for people.
+  // For users: "784-512-512-10".
   [[nodiscard]] std::string Describe() const { return network_->Describe(); }
 
  private:
@@ -199,8 +198,8 @@ class Model {
   struct Forward {
     std::vector<nn::GraphInput> inputs;
     ValueId prediction;
-    ValueId target;  // labels [rows of the prediction] or targets [samples, width]; none for a
-                     // contrastive loss
+    // labels [rows of the prediction] or targets [samples, width]; none for a contrastive loss
+    ValueId target;
     std::optional<ValueId> weights;  // [rows of the prediction]
     std::vector<nn::RunningUpdate> running = {};
     std::vector<ValueId> block_ends = {};
@@ -218,10 +217,10 @@ class Model {
   Status RecordPredictions(const Forward& forward, EvaluationGraph* evaluation) const;
   Status AddParameters();
   Status CountCollectives();
-  // Of block ends, in their order: those at which a pipeline can cut the model.
+  // Indices of the block ends, in their order, at which a pipeline can cut the model.
   [[nodiscard]] Result<std::vector<std::size_t>> PlacesToCut() const;
-  [[nodiscard]] StageCuts CutsOf(std::span<const ValueId> block_ends,
-                                 std::optional<ValueId> seed) const;
+  [[nodiscard]] StageCuts MakeCuts(std::span<const ValueId> block_ends,
+                                   std::optional<ValueId> seed) const;
   Status CutToStage(const std::vector<std::optional<ValueId>>& gradients,
                     TrainingGraph* training) const;
   Status CutToStage(std::span<const ValueId> block_ends, EvaluationGraph* evaluation) const;
@@ -240,7 +239,7 @@ class Model {
   std::int64_t predictions_ = 1;
   std::uint64_t dropout_seed_ = 0;
   std::optional<PipelineStage> stage_;
-  std::vector<std::size_t> places_;  // PlacesToCut(), of a stage
+  std::vector<std::size_t> places_;  // PlacesToCut() of a pipeline stage
   std::optional<Answer> inference_;  // MakeForInference()
   Shape prediction_shape_;
 };

@@ -1,5 +1,5 @@
-// A model as a stage of a pipeline: its graphs are recorded whole, with the random numbers and the
-// names of the whole, and cut.
+// A model as a pipeline stage: graphs are recorded for the whole model, with its random numbers and
+// names, and then cut.
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -10,9 +10,9 @@
 namespace gaccd {
 namespace {
 
-// By block end: the node that makes it, if there is one behind all views of inputs.
-std::vector<std::optional<std::size_t>> MakersOf(const Graph& graph,
-                                                 std::span<const ValueId> block_ends) {
+// By block end: the node that computes it, looking through views; none if it is an input.
+std::vector<std::optional<std::size_t>> FindProducers(const Graph& graph,
+                                                      std::span<const ValueId> block_ends) {
   std::vector<std::optional<std::size_t>> makers(block_ends.size());
   bool computes = false;
   for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
@@ -33,8 +33,7 @@ double FlopsOf(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-// In training and in evaluations, where dropout is none: so the one end of a block may be the
-// other.
+// Checks training and evaluation: without dropout, two block ends may be the same value.
 Result<std::vector<std::size_t>> Model::PlacesToCut() const {
   Graph training;
   Graph evaluation;
@@ -42,8 +41,8 @@ Result<std::vector<std::size_t>> Model::PlacesToCut() const {
                          RecordForward(training, For::kTraining, {1}, Precision::kF32));
   GACCD_ASSIGN_OR_RETURN(const Forward evaluated,
                          RecordForward(evaluation, For::kEvaluation, {1}, Precision::kF32));
-  const auto in_training = MakersOf(training, trained.block_ends);
-  const auto in_evaluation = MakersOf(evaluation, evaluated.block_ends);
+  const auto in_training = FindProducers(training, trained.block_ends);
+  const auto in_evaluation = FindProducers(evaluation, evaluated.block_ends);
   std::vector<std::size_t> places;
   for (std::size_t end = 0; end < in_training.size(); ++end) {
     if (!in_training[end] || !in_evaluation[end]) continue;
@@ -56,13 +55,13 @@ Result<std::vector<std::size_t>> Model::PlacesToCut() const {
   return places;
 }
 
-// A third of the operations of a product and its gradients is its forward.
+// The forward of a matrix product is a third of its operations with gradients.
 Result<std::vector<double>> Model::BlockFlops() const {
   GACCD_ASSIGN_OR_RETURN(const std::vector<std::size_t> places, PlacesToCut());
   Graph graph;
   GACCD_ASSIGN_OR_RETURN(const Forward forward,
                          RecordForward(graph, For::kTraining, {1}, Precision::kF32));
-  const auto makers = MakersOf(graph, forward.block_ends);
+  const auto makers = FindProducers(graph, forward.block_ends);
   std::vector<double> flops(places.size() + 1);
   std::size_t block = 0;
   for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
@@ -72,7 +71,7 @@ Result<std::vector<double>> Model::BlockFlops() const {
   return flops;
 }
 
-StageCuts Model::CutsOf(std::span<const ValueId> block_ends, std::optional<ValueId> seed) const {
+StageCuts Model::MakeCuts(std::span<const ValueId> block_ends, std::optional<ValueId> seed) const {
   StageCuts cuts{.values = {}, .seed = seed};
   std::int64_t before = 0;
   for (std::size_t s = 0; s + 1 < stage_->stages(); ++s) {
@@ -92,7 +91,7 @@ Status Model::SetStage(std::vector<std::int64_t> blocks, std::size_t stage, bool
   if (has_collectives_) return refuse("layers with collective operations");
   if (!running_.empty()) return refuse("batch norms whose statistics are not FROZEN");
   GACCD_ASSIGN_OR_RETURN(places_, PlacesToCut());
-  Graph graph;  // of all stages
+  Graph graph;  // for all stages
   GACCD_ASSIGN_OR_RETURN(const Forward forward,
                          RecordForward(graph, For::kTraining, {1}, Precision::kF32));
   GACCD_RETURN_IF_ERROR(RecordLoss(graph, For::kTraining, forward).status());
@@ -105,7 +104,7 @@ Status Model::SetStage(std::vector<std::int64_t> blocks, std::size_t stage, bool
   }
   stage_ = PipelineStage{.stage = stage, .blocks = blocks};
   GACCD_ASSIGN_OR_RETURN(const auto users,
-                         ParametersOfStages(graph, CutsOf(forward.block_ends, std::nullopt)));
+                         FindStageParameters(graph, MakeCuts(forward.block_ends, std::nullopt)));
   GACCD_ASSIGN_OR_RETURN(stage_, DivideParameters(layout_, users, std::move(blocks), stage));
   stage_->divides_backward = divide_backward;
   return RecordTraining({1}).status();
@@ -113,7 +112,7 @@ Status Model::SetStage(std::vector<std::int64_t> blocks, std::size_t stage, bool
 
 Status Model::CutToStage(const std::vector<std::optional<ValueId>>& gradients,
                          TrainingGraph* training) const {
-  StageCuts cuts = CutsOf(training->block_ends, training->weight);
+  StageCuts cuts = MakeCuts(training->block_ends, training->weight);
   for (std::size_t s = 0; s < cuts.values.size(); ++s) {
     const std::optional<ValueId>& gradient = gradients[Index(cuts.values[s])];
     if (!gradient) {
@@ -135,7 +134,7 @@ Status Model::CutToStage(const std::vector<std::optional<ValueId>>& gradients,
 Status Model::CutToStage(std::span<const ValueId> block_ends, EvaluationGraph* evaluation) const {
   Graph& graph = evaluation->graph;
   GACCD_ASSIGN_OR_RETURN(evaluation->ends,
-                         CutStage(CutsOf(block_ends, std::nullopt), stage_->stage, &graph));
+                         CutStage(MakeCuts(block_ends, std::nullopt), stage_->stage, &graph));
   if (stage_->last()) return Status::Ok();
   evaluation->loss_sum.reset();
   evaluation->divisor.reset();

@@ -44,7 +44,7 @@ Result<PipelineStage> DivideParameters(const FlatLayout& layout,
   return made;
 }
 
-FlatLayout PlacesOfStage(const FlatLayout& layout, const PipelineStage& stage) {
+FlatLayout StagePlaces(const FlatLayout& layout, const PipelineStage& stage) {
   const std::span<const FlatEntry> entries = layout.entries();
   const ShardPart& own = stage.own();
   std::vector<std::int64_t> offsets(entries.size());

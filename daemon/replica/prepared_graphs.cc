@@ -36,8 +36,7 @@ Status PreparedGraphs::Record(const Model& model, const ReplicaOptions& options,
   micro_steps_ = model.stage() ? options.in_flight : options.micro_steps_per_update;
   std::set<BatchSize> training = WholeAndCut(options.micro_batches, model.sample());
   if (model.has_collectives()) training.insert(BatchSize{});
-  // A rank without samples takes part in the statistics of the update, too: it knows them from a
-  // graph.
+  // A rank without samples needs a graph too, from which it knows the statistics of the update.
   if (!model.running_statistics().empty() && training.empty() && options.effective_batch > 0) {
     training.insert(BatchSize{1});
   }
@@ -132,8 +131,8 @@ std::vector<std::int64_t> PreparedGraphs::InputBytes(const SampleSpec& sample) c
   const auto visit_all = [&](const auto& graphs) {
     for (const auto& [size, graph] : graphs) {
       for (const BoundInput& input : graph.inputs) {
-        if (input.from == BoundInput::From::kUpdate) continue;  // it lies in the caller's memory
-        is_read[PlaceOf(input, sample)] = true;
+        if (input.from == BoundInput::From::kUpdate) continue;  // in memory of the caller
+        is_read[InputIndex(input, sample)] = true;
       }
       for (std::size_t i = 0; i < bytes.size(); ++i) {
         const std::int64_t needed = i < tensors

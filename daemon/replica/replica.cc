@@ -52,7 +52,7 @@ Status Replica::PrepareGraphs() {
   }));
   training_kernels_ =
       MakeCpuKernels(*context_, {.runs_per_update = options_.micro_steps_per_update}, comm_);
-  // f32 weights are packed for training only: an evaluation runs too rarely to pay for it.
+  // f32 weights are packed for training only: evaluations are too rare for it to pay off.
   evaluation_kernels_ = MakeCpuKernels(*context_, {.runs_per_update = 1});
   const FlatBuffers buffers{&model_.layout(), parameters_.data(), gradients_.data()};
   GACCD_RETURN_IF_ERROR(graphs_.Prepare(buffers, *training_kernels_, *evaluation_kernels_));
@@ -61,16 +61,16 @@ Status Replica::PrepareGraphs() {
   if (model_.stage()) kept = options_.in_flight * graphs_.kept_bytes();
   if (model_.update_sums() > 0) {
     const std::vector<std::int64_t> sums = graphs_.UpdateSumElements();
-    kept_bytes_ = kept + options_.micro_steps_per_update * BytesOfKept(options_) +
+    kept_bytes_ = kept + options_.micro_steps_per_update * KeptBatchBytes(options_) +
                   static_cast<std::int64_t>(sizeof(double)) * std::reduce(sums.begin(), sums.end());
   }
   if (model_.stage()) GACCD_RETURN_IF_ERROR(PlanStage(options_, kept));
   if (options_.only_plan) return Status::Ok();
   shortage_ = TakeMemory(kept);
-  // A stage does not divide its micro-batches: its neighbours know their sizes.
+  // A pipeline stage cannot divide its micro-batches: its neighbours expect these sizes.
   if (!shortage_.ok()) return model_.stage() ? shortage_ : Status::Ok();
   graphs_.Attach(arena_.data(), scratch_.data(), kept_arena_.data());
-  if (model_.contrastive()) return Status::Ok();  // Replay() binds it
+  if (model_.contrastive()) return Status::Ok();  // bound by Replay()
   for (auto& [size, graph] : graphs_.all<TrainingGraph>()) {
     if (graph.ids.weight != nn::kNoValue) graph.executor->BindInput(graph.ids.weight, &weight_);
   }
@@ -85,7 +85,7 @@ Status Replica::TakeMemory(std::int64_t kept) {
   return Status::Ok();
 }
 
-// With a context of its own, as the packed weights of the kernels before are in the old one.
+// With a new context, as the old one holds the packed weights of the previous kernels.
 Status Replica::PrepareSizes(const std::set<std::int64_t>& micro_batches) {
   options_.micro_batches = micro_batches;
   graphs_ = {};
@@ -143,7 +143,7 @@ Result<LossSums> Replica::MicroStep(const BatchView& batch, float weight, bool f
 // Without a divisor in the graph, every sample has one prediction.
 LossSums Replica::ReadSums(const PreparedGraph<TrainingGraph>& graph, std::int64_t samples) {
   const TrainingGraph& ids = graph.ids;
-  if (ids.loss_sum == nn::kNoValue) return {};  // of another stage
+  if (ids.loss_sum == nn::kNoValue) return {};  // computed in another stage
   return {.loss_sum = *graph.executor->Output<double>(ids.loss_sum),
           .divisor = ids.divisor ? *graph.executor->Output<double>(*ids.divisor)
                                  : static_cast<double>(samples)};
@@ -188,7 +188,7 @@ Result<Evaluation> Replica::Evaluate(const BatchView& batch) {
 
 std::int64_t Replica::planned_bytes() const {
   std::int64_t used = 0;
-  for (const std::span<float> part : UsedOf(parameters_)) {
+  for (const std::span<float> part : UsedParts(parameters_)) {
     used += static_cast<std::int64_t>(part.size_bytes());
   }
   return 2 * used + graphs_.arena_bytes() + graphs_.scratch_bytes() +

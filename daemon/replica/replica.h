@@ -1,9 +1,9 @@
-// Replica: one rank's copy of the model, ready to run: flat parameters and gradients, and a
-// prepared executor for every micro-batch size of the plan and length of its texts. Used by the
+// Replica: one rank's copy of the model on the CPU, ready to run: flat parameters and gradients,
+// and a prepared executor for every micro-batch size and text length of the plan. Used by the
 // thread that made it.
 //
-// The gradient is a sum: after the micro-steps of an update, gradients() holds, on this rank,
-// sum over its predictions of weight * d loss / d parameters.
+// The gradient is a sum: after the micro-steps of an update, gradients() is the sum over this
+// rank's predictions of weight * d loss / d parameters.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ namespace gaccd {
 class Communicator;
 class CpuContext;
 
-// The place of a micro-step in its update. The first overwrites the gradients; after the last they
-// are complete, bucket by bucket, and their reduction may begin.
+// Position of a micro-step in its update. The first one overwrites the gradients; after the last
+// one they are complete, bucket by bucket, and may be reduced.
 struct StepPlace {
   bool first = false;
   bool last = false;
@@ -31,11 +31,11 @@ struct StepPlace {
 
 class Replica {
  public:
-  // gradients: model.layout().size() elements, 64-byte aligned, owned by the caller (who reduces
-  // them); both must outlive the replica, and so must `comm`, for models with collectives.
-  // Parameters start as zero; `parameters`: where they are kept, memory like that of the gradients,
-  // empty: in memory of the replica. kBF16: products are (ops/product/bf16_products.h). Memory for
-  // activations alone that is short is no error here: see shortage().
+  // gradients: model.layout().size() elements, 64-byte aligned, owned and reduced by the caller.
+  // `gradients` and `model` must outlive the replica, as must `comm`, which models with collectives
+  // need. Parameters start as zero; `parameters`: memory for them, like `gradients`; empty: the
+  // replica allocates it. kBF16: matrix products use bf16 (ops/product/bf16_products.h). Lack of
+  // memory for activations is not an error here: see shortage().
   static Result<std::unique_ptr<Replica>> Create(const Model& model, std::span<float> gradients,
                                                  const ReplicaOptions& options,
                                                  Precision precision = Precision::kF32,
@@ -46,86 +46,88 @@ class Replica {
   [[nodiscard]] std::span<float> parameters() { return parameters_; }
   [[nodiscard]] std::span<float> gradients() { return gradients_; }
 
-  // NoMemory() where there is none for the activations: then nothing can be computed, and every
-  // call that would gives this error, until PrepareSizes() has found it.
+  // NoMemory() if the activations could not be allocated. Then every call that computes returns
+  // this error until PrepareSizes() succeeds.
   [[nodiscard]] const Status& shortage() const { return shortage_; }
-  // MicroStep() will be called with these sizes, in place of those before. All graphs are made
-  // anew, and their memory. After an error only the destructor may be called.
+  // Replaces the sizes for MicroStep(). Prepares all graphs and their memory again. After an error
+  // only the destructor may be called.
   Status PrepareSizes(const std::set<std::int64_t>& micro_batches);
 
-  // To be called after parameters() changed, before the next micro-step or evaluation.
+  // Call after parameters() changed, before the next micro-step or evaluation.
   Status ParametersChanged();
-  // May be called before it, in ascending order: the parameters before element `end` have the
-  // values that it will find. They are packed while the caches hold them.
+  // Optional, before ParametersChanged(), in ascending order of `end`: the parameters before
+  // element `end` are final. They are packed while they are in the caches.
   void ParametersChangedUpTo(std::int64_t end);
 
-  // The number of the update of the next micro-steps, for graphs that ask for it.
+  // The number of the update for the next micro-steps, for graphs that read it.
   void SetUpdate(std::int64_t update) { update_ = update; }
 
-  // Forward, backward, accumulate. `first`: the first micro-step of the update, which overwrites
-  // the gradients. A batch without samples only clears them, if it is the first, and runs the
-  // collectives of the model with the other ranks. `weight`: of a prediction. kInternal for a size
-  // that was not prepared; likewise Evaluate().
+  // Forward, backward, accumulate. first: the first micro-step of the update, which overwrites the
+  // gradients. A batch without samples only clears them, if it is the first, and runs the
+  // collectives of the model with the other ranks. weight: of one prediction. kInternal if the size
+  // was not prepared; likewise Evaluate().
   Result<LossSums> MicroStep(const BatchView& batch, float weight, bool first);
 
-  // The two passes of a contrastive loss. Encode: forward of one micro-batch, as in training; its
-  // rows are copied to `rows` [samples, 2 width]. Replay: forward again, then backward from the
-  // gradient of these rows, and accumulate as MicroStep() does. REQUIRES: model.contrastive().
+  // The two passes of a contrastive loss. Encode: forward of one micro-batch, as in training;
+  // copies its rows to `rows` [samples, 2 width]. Replay: forward again, backward from the gradient
+  // of these rows, accumulate as in MicroStep(). REQUIRES: model.contrastive().
   Status Encode(const BatchView& batch, float* rows);
   Status Replay(const BatchView& batch, const float* gradients, bool first);
 
-  // Where the model has sums over the update, in place of MicroStep(): all micro-batches of this
-  // rank pass segment 0, update_sum(0) becomes the sum over all ranks, and so on to the last one,
-  // which gives what MicroStep() gives. A batch is copied in segment 0, later ones do not read it;
-  // it keeps its activations until the update ends. REQUIRES: micro_batch <
-  // micro_steps_per_update; BeginSegments() before the first one of an update.
+  // Replaces MicroStep() if the model has sums over the update: all micro-batches of this rank run
+  // segment 0, update_sum(0) is summed over all ranks, and so on. The last segment returns what
+  // MicroStep() returns. Segment 0 copies the batch; later segments do not read it. Activations are
+  // kept until the update ends. REQUIRES: micro_batch < micro_steps_per_update; BeginSegments()
+  // before the first segment of an update.
   void BeginSegments();
   Result<LossSums> RunSegment(const BatchView& batch, std::int64_t micro_batch,
                               std::int64_t segment, float weight);
-  // After segment `sum`: of the micro-batches of this rank. To be overwritten.
+  // After segment `sum`: the sum over the micro-batches of this rank. The caller overwrites it with
+  // the sum over all ranks.
   [[nodiscard]] std::span<double> update_sum(std::int64_t sum) {
     return update_sums_[static_cast<std::size_t>(sum)];
   }
 
-  // Of a stage of a pipeline, in place of MicroStep(): its forward (segment 0; of the last stage
-  // the backward, too), which takes the batch and copies it, and its backward (segment 1; where it
-  // is divided, segment 2 is its second part, of the last stage, too). micro_batch: below
-  // ReplicaOptions::in_flight; one whose backward is over gives its place to another. Where
-  // the batch has samples, what a segment receives was written before; what it sends is there until
-  // the next call of this replica.
+  // Replaces MicroStep() in a pipeline stage. Segment 0: forward, and in the last stage also the
+  // backward; copies the batch. Segment 1: backward. Segment 2, if the backward is divided: its
+  // second part, also in the last stage. micro_batch: below ReplicaOptions::in_flight; a
+  // micro-batch whose backward is over frees its place. If the batch has samples, received messages
+  // must be written before the segment that reads them; sent messages are valid until the next call
+  // of this replica.
   Result<LossSums> RunStage(const BatchView& batch, std::int64_t micro_batch, std::int64_t segment,
                             float weight, bool first);
   enum class Message : std::uint8_t { kReceived, kSent, kReceivedGradient, kSentGradient };
-  // Empty where this stage has no such neighbour, or the batch no samples. kInternal for a size
-  // that was not prepared.
+  // Empty if this stage has no such neighbour or the batch has no samples. kInternal if the size
+  // was not prepared.
   Result<MutableBuffer> StageMessage(Message which, BatchSize size, std::int64_t micro_batch);
-  // The size of the batch at this place.
+  // Size of the batch at this place.
   [[nodiscard]] BatchSize StageSize(std::int64_t micro_batch) const {
     return kept_[static_cast<std::size_t>(micro_batch)].batch.size();
   }
-  // The same of an evaluation: Evaluate() reads kReceived and makes kSent. Its answer comes from
-  // the last stage.
+  // The messages of an evaluation: Evaluate() reads kReceived and writes kSent. The last stage
+  // returns the result.
   Result<MutableBuffer> StageEvaluation(Message which, BatchSize size);
-  // The flat elements that this stage uses, to be cleared or sent: of its own part and of what it
-  // shares.
-  [[nodiscard]] std::vector<std::span<float>> UsedOf(std::span<float> whole) const;
+  // The flat elements that this stage uses, to be cleared or sent: its own part and shared
+  // parameters.
+  [[nodiscard]] std::vector<std::span<float>> UsedParts(std::span<float> whole) const;
 
-  // Of models with running statistics (Model::running_statistics), once an update, after the
-  // reduction of the gradients. First this: statistics of micro-batches leave gradients(), where
-  // zeros remain.
+  // For models with running statistics (Model::running_statistics): moves statistics of
+  // micro-batches out of gradients() and leaves zeros there. Call first, once per update, after the
+  // reduction of the gradients.
   void TakeMicroStatistics();
-  // The sums of the update go into the running statistics. ParametersChanged() comes later.
+  // Adds the sums of the update to the running statistics. Call ParametersChanged() afterwards.
   void AddToRunningStatistics();
-  // Whether all of them would be finite; the same on all ranks.
+  // Whether all running statistics would be finite; the same on all ranks.
   [[nodiscard]] bool RunningStatisticsStayFinite();
 
-  // Allocates what it returns; the calls above allocate nothing.
+  // Allocates its result; the functions above allocate nothing.
   Result<Evaluation> Evaluate(const BatchView& batch);
 
-  // Everything planned before the run: parameters, gradients, arena, scratch, packed weights, kept
-  // micro-batches. With ReplicaOptions::only_plan what it would be.
+  // Memory planned before the run: parameters, gradients, arena, scratch, packed weights, kept
+  // micro-batches. With ReplicaOptions::only_plan, what it would be.
   [[nodiscard]] std::int64_t planned_bytes() const;
-  // Of them those of micro-batches that are kept until the update ends, and of its sums.
+  // The part of it for micro-batches that are kept until the update ends, and for sums over the
+  // update.
   [[nodiscard]] std::int64_t kept_bytes() const { return kept_bytes_; }
 
  private:
@@ -141,17 +143,17 @@ class Replica {
   [[nodiscard]] std::int64_t StageInputs(std::int64_t in_flight) const;
   Status PrepareStage(const ReplicaOptions& options);
   void ClearGradients();
-  // Of one micro-batch that is kept until the update ends.
-  [[nodiscard]] std::int64_t BytesOfKept(const ReplicaOptions& options) const;
+  // Bytes of one micro-batch that is kept until the update ends.
+  [[nodiscard]] std::int64_t KeptBatchBytes(const ReplicaOptions& options) const;
   Status CheckPlace(std::int64_t micro_batch, std::int64_t segment) const;
 
-  // call(group, sums, momentum, RunningStatistics) of each batch norm.
+  // Calls call(group, sums, momentum, RunningStatistics) for each batch norm.
   void ForEachRunning(auto&& call);
 
   // A micro-batch of an update that runs segment by segment.
   struct KeptBatch {
     BatchMemory memory;
-    BatchView batch;  // in it
+    BatchView batch;  // refers to `memory`
   };
 
   const Model& model_;
@@ -160,22 +162,23 @@ class Replica {
   const Precision precision_;
   Communicator* const comm_;
   Status shortage_;
-  HostBuffer parameter_memory_;  // unless they are kept elsewhere
+  HostBuffer parameter_memory_;  // empty if the caller provides them
   std::span<float> parameters_;
   std::unique_ptr<CpuContext> context_;
   std::unique_ptr<KernelFactory> training_kernels_;
   std::unique_ptr<KernelFactory> evaluation_kernels_;
   PreparedGraphs graphs_;
   HostBuffer arena_;
-  HostBuffer kept_arena_;  // of every micro-batch, where they run segment by segment
+  HostBuffer kept_arena_;  // for each micro-batch, if graphs run segment by segment
   std::vector<KeptBatch> kept_;
   std::int64_t kept_bytes_ = 0;
   std::vector<std::vector<double>> update_sums_;
   std::vector<std::vector<double>> part_sums_;  // by layer: of its micro-batches or runs
   HostBuffer scratch_;
-  HostBuffer stage_inputs_;  // of the kept micro-batches, then of an evaluation, then a gradient
-  std::int64_t stage_input_bytes_ = 0;  // of each
-  // What the graphs' inputs of these names look at.
+  // received values of the kept micro-batches, then of an evaluation, then gradients
+  HostBuffer stage_inputs_;
+  std::int64_t stage_input_bytes_ = 0;  // per message
+  // Sources of the graph inputs with these names.
   float weight_ = 0;
   std::int64_t update_ = 0;
   std::int64_t position_ = 0;

@@ -53,7 +53,7 @@ Status CudaReplica::RecordGraphs() {
   return Status::Ok();
 }
 
-// Input slots are as large as the largest batch needs.
+// An input slot has the size of the largest batch.
 void CudaReplica::CountMemory() {
   const std::vector<std::int64_t> inputs = graphs_.InputBytes(model_.sample());
   slot_bytes_ = 0;
@@ -72,9 +72,10 @@ void CudaReplica::Bind(Executor& executor, std::span<const BoundInput> inputs,
                        std::size_t slot) const {
   const std::byte* begin = inputs_.as<std::byte>() + slot * static_cast<std::size_t>(slot_bytes_);
   for (const BoundInput& input : inputs) {
-    executor.BindInput(input.value, input.from == BoundInput::From::kUpdate
-                                        ? static_cast<const void*>(update_)
-                                        : begin + places_[PlaceOf(input, model_.sample())].offset);
+    executor.BindInput(input.value,
+                       input.from == BoundInput::From::kUpdate
+                           ? static_cast<const void*>(update_)
+                           : begin + places_[InputIndex(input, model_.sample())].offset);
   }
 }
 
@@ -132,7 +133,7 @@ Status CudaReplica::AttachMemory(const CudaReplicaBuffers& buffers) {
   update_ = buffers.update;
   graphs_.Attach(arena_.data(), scratch_.data(), kept_arena_.data());
   for (auto& [size, graph] : graphs_.all<TrainingGraph>()) {
-    if (graph.ids.weight == nn::kNoValue) continue;  // of another stage
+    if (graph.ids.weight == nn::kNoValue) continue;  // computed in another stage
     graph.executor->BindInput(graph.ids.weight, buffers.weight);
   }
   return AttachStatistics(buffers);
@@ -183,7 +184,7 @@ Status CudaReplica::Upload(const BatchView& batch, int slot, cudaStream_t stream
   }
   for (std::size_t i = 0; i + 1 < places_.size(); ++i) {
     const InputPlace& place = places_[i];
-    if (place.bytes == 0) continue;  // no graph reads it
+    if (place.bytes == 0) continue;  // not read by any graph
     const bool is_tensor = i < batch.tensors.size();
     const std::int64_t row = is_tensor ? RowBytes(model_.sample().tensors[i], batch.length)
                                        : static_cast<std::int64_t>(sizeof *batch.ids);

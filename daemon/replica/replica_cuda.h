@@ -1,8 +1,8 @@
 // CudaReplica: one rank's copy of the model on its GPU. Every micro-step is recorded as a CUDA
-// graph before the run: one for each size of a micro-batch, input slot and place in the update. So
-// a micro-step is one launch, or one before and one after each collective operation of the model,
-// and what differs between launches lies in GPU memory. Used by one thread; everything is enqueued
-// on CudaContext::compute() unless said otherwise.
+// graph before the run, one per micro-batch size, input slot and position in the update. A
+// micro-step is one launch, or one before and one after each collective of the model; values that
+// differ between launches are in GPU memory. Used by one thread; everything is enqueued on
+// CudaContext::compute() unless stated otherwise.
 #pragma once
 
 #include <algorithm>
@@ -29,24 +29,24 @@
 
 namespace gaccd {
 
-// GPU memory of the caller, which outlives the replica.
+// GPU memory owned by the caller; must outlive the replica.
 struct CudaReplicaBuffers {
   float* parameters = nullptr;           // places.size() elements
-  float* gradients = nullptr;            // the same; padding zeroed
-  const float* weight = nullptr;         // what TrainingGraph::weight is, in this update
-  const std::int64_t* update = nullptr;  // i64 [1]: its number
-  // The entries of the model's layout in these buffers (PlacesOfStage()); null: as in the layout.
+  float* gradients = nullptr;            // places.size() elements; padding is zero
+  const float* weight = nullptr;         // TrainingGraph::weight of this update
+  const std::int64_t* update = nullptr;  // i64 [1]: number of the update
+  // Layout of these buffers (StagePlaces()); null: the layout of the model.
   const FlatLayout* places = nullptr;
 };
 
-// What the caller adds to every recorded micro-step.
+// Work that the caller adds to every recorded micro-step.
 struct CudaStepHooks {
   // In the last micro-step, after the kernel that completes the gradient of `parameter`.
   std::function<Status(std::size_t parameter)> ready;
-  // Before a collective operation of the graph is enqueued.
+  // Before a collective of the graph is enqueued.
   std::function<Status()> before_collective = nullptr;
-  // At the end. loss_sum, divisor: f64 [1] on the GPU, as in LossSums; divisor null: samples. Of a
-  // contrastive loss both are null.
+  // At the end. loss_sum, divisor: f64 [1] on the GPU, see LossSums; divisor null: the number of
+  // samples. With a contrastive loss both are null.
   std::function<Status(const double* loss_sum, const double* divisor, std::int64_t samples,
                        StepPlace place)>
       finish;
@@ -54,48 +54,48 @@ struct CudaStepHooks {
 
 class CudaReplica {
  public:
-  // Inputs on the GPU: one is filled while the other is read.
+  // Double buffering: one slot is filled while the other is read.
   static constexpr int kInputSlots = 2;
-  // The same; where the model has sums over the update, one for each micro-batch of an update; of a
-  // stage one for each that is in flight.
+  // kInputSlots, or more: one per micro-batch of an update if the model has sums over the update;
+  // one per micro-batch in flight in a pipeline stage.
   [[nodiscard]] int input_slots() const { return static_cast<int>(std::max(kept_, kInputSlots)); }
 
-  // Records the graphs; nothing is allocated yet. `comm`, for models with collectives, outlives the
-  // replica. kConfig, naming them, when functions have no kernel on a GPU.
+  // Records the graphs; allocates nothing yet. `comm`, which models with collectives need, must
+  // outlive the replica. kConfig, with their names, if functions have no GPU kernel.
   static Result<std::unique_ptr<CudaReplica>> Create(CudaContext& context, const Model& model,
                                                      const ReplicaOptions& options,
                                                      Precision precision,
                                                      Communicator* comm = nullptr);
   ~CudaReplica();
 
-  // Of what Prepare() allocates: micro-batches that are kept between their segments, and the sums
-  // of an update.
+  // The part of Prepare()'s memory for micro-batches that are kept between their segments and for
+  // sums over the update.
   [[nodiscard]] std::int64_t kept_bytes() const;
-  // What Prepare() allocates: activations, inputs; and scratch, which is known when the kernels are
-  // prepared.
+  // Adds what Prepare() allocates: activations, inputs, and scratch, which is known after
+  // PrepareKernels().
   void AddMemory(DeviceMemory* memory) const;
 
-  // The first part of Prepare(): after it AddMemory() knows the scratch, and nothing is allocated.
+  // The first part of Prepare(): afterwards AddMemory() includes the scratch. Allocates nothing.
   Status PrepareKernels(const CudaReplicaBuffers& buffers);
   // Prepares a kernel for every node, allocates the memory and records all micro-steps. kConfig
-  // from FitsOnGpu() when the memory, with scratch, is not free.
+  // from FitsOnGpu() if there is not enough free memory.
   Status Prepare(const CudaReplicaBuffers& buffers, const CudaStepHooks& hooks);
 
-  // MicroStep() will be called with these sizes, in place of those before. All graphs are made and
-  // recorded anew, and their memory. kOs when the memory is short: nothing can be computed then,
-  // and this may be called again. REQUIRES: Prepare(); the GPU does no work of this object; the
-  // model has neither collectives nor sums over the update.
+  // Replaces the sizes for MicroStep(). Prepares and records all graphs again, and allocates their
+  // memory again. kOs if memory is short: then nothing can be computed and this may be called
+  // again. REQUIRES: Prepare(); the GPU does no work of this object; the model has neither
+  // collectives nor sums over the update.
   Status PrepareSizes(const std::set<std::int64_t>& micro_batches);
 
-  // Enqueues the copies of a batch (samples >= 1) into an input slot on `stream`. The memory of
-  // `batch` is read until they are done; pinned memory makes this return at once.
+  // Enqueues the copy of a batch (samples >= 1) into an input slot on `stream`. `batch` must stay
+  // valid until the copy is done; with pinned memory this returns at once.
   Status Upload(const BatchView& batch, int slot, cudaStream_t stream);
-  // One micro-step on the batch in `slot`. No samples: only where the model has collectives.
+  // One micro-step on the batch in `slot`. 0 samples: only if the model has collectives.
   Status MicroStep(BatchSize size, int slot, StepPlace place);
 
-  // Where the model has sums over the update, in place of MicroStep(): as Replica::RunSegment(), of
-  // the batch in `slot`, samples >= 1. The last segment gives what CudaStepHooks::finish gets after
-  // a micro-step. Segments are recorded when they run for the first time, if they are not too many.
+  // Replaces MicroStep() if the model has sums over the update: see Replica::RunSegment(), for the
+  // batch in `slot`, samples >= 1. The last segment returns what CudaStepHooks::finish receives
+  // after a micro-step. Segments are recorded at their first run, unless there are too many.
   struct LossPlace {
     const double* loss_sum = nullptr;
     const double* divisor = nullptr;
@@ -103,50 +103,50 @@ class CudaReplica {
   Status BeginSegments();
   Result<LossPlace> RunSegment(BatchSize size, std::int64_t micro_batch, int slot,
                                std::int64_t segment);
-  // Of what ran last.
-  Result<LossPlace> LossOf(BatchSize size);
-  // After segment `sum`: what this rank has of it, to be replaced by that of all ranks.
+  // Loss of the last run.
+  Result<LossPlace> StepLoss(BatchSize size);
+  // After segment `sum`: the sum on this rank, to be overwritten with the sum over all ranks.
   [[nodiscard]] MutableBuffer update_sum(std::int64_t sum) const;
 
-  // Of a stage of a pipeline, in place of MicroStep(): as Replica::RunStage(), of the batch in
-  // `slot`, samples >= 1, kernel by kernel. place: below ReplicaOptions::in_flight, what the
-  // micro-batch keeps between its segments. The last stage's LossOf() is valid after segment 0.
+  // Replaces MicroStep() in a pipeline stage: see Replica::RunStage(), for the batch in `slot`,
+  // samples >= 1, kernel by kernel. place: below ReplicaOptions::in_flight, the memory that the
+  // micro-batch keeps between its segments. StepLoss() of the last stage is valid after segment 0.
   struct StageRun {
     std::int64_t place = 0;
     int slot = 0;
     std::int64_t segment = 0;
     bool first = false;
-    const void* received = nullptr;           // what StageMessage() says, in memory of the caller
-    const void* received_gradient = nullptr;  // until the last segment has run
+    const void* received = nullptr;           // StageMessage() in memory of the caller
+    const void* received_gradient = nullptr;  // valid until the last segment has run
   };
   Status RunStage(BatchSize size, const StageRun& run);
-  // A message of a micro-batch, or of an evaluation: its elements, and of what is sent the memory,
-  // which the next run overwrites. Empty where this stage has no such neighbour.
+  // A message of a micro-batch or of an evaluation: its elements and, if sent, its memory, which
+  // the next run overwrites. Empty if this stage has no such neighbour.
   Result<MutableBuffer> StageMessage(Replica::Message which, BatchSize size);
   Result<MutableBuffer> StageEvaluation(Replica::Message which, BatchSize size);
-  // Places for the messages, which the caller has.
+  // Sizes of the message rings, which the caller allocates.
   [[nodiscard]] StageRings stage_rings() const;
 
-  // Once an update, after the reduction of the gradients: see running_statistics_cuda.h.
+  // Once per update, after the reduction of the gradients: see running_statistics_cuda.h.
   Status CollectRunningStatistics();
   Status AddToRunningStatistics(const std::int32_t* idle);
 
-  // Of a contrastive loss: forward on the batch in `slot`, as in training; its rows are copied to
+  // For a contrastive loss: forward on the batch in `slot`, as in training; copies its rows to
   // `rows`, f32 [samples, 2 width] in GPU memory.
   Status Encode(BatchSize size, int slot, float* rows);
 
-  // Forward on the batch in `slot`, and copies of what it gives to `host`: pinned memory of
-  // evaluation_bytes() bytes. received: of a stage that receives.
+  // Forward on the batch in `slot`, and copies of its outputs to `host`: pinned memory of
+  // evaluation_bytes() bytes. received: in a stage that receives a message.
   Status Evaluate(BatchSize size, int slot, std::byte* host, const void* received = nullptr);
-  // Once they are done. REQUIRES: Evaluate(size) was the last one.
+  // Call when the copies are done. REQUIRES: Evaluate(size) was the last call.
   Result<Evaluation> ReadEvaluation(BatchSize size, const std::byte* host);
   [[nodiscard]] std::size_t evaluation_bytes() const { return evaluation_bytes_; }
 
-  // What Prepare() did otherwise than it should be, because a library does not offer it.
+  // Deviations of Prepare() because a library lacks a feature.
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
 
  private:
-  // By slot, then by place: first + 2 * last; the segments between the collectives.
+  // By slot, then by first + 2 * last; the segments between collectives.
   using RecordedSteps = std::array<std::array<std::vector<CudaGraph>, 4>, kInputSlots>;
   struct SegmentKey {
     BatchSize size;
@@ -159,9 +159,9 @@ class CudaReplica {
     CudaGraph graph;
     LossPlace loss;
   };
-  // A tensor of the batch that graphs read; where a slot has it.
+  // Location of a batch tensor in a slot.
   struct InputPlace {
-    std::int64_t bytes = 0;   // of the largest batch, aligned; 0: no graph reads it
+    std::int64_t bytes = 0;   // size for the largest batch, aligned; 0: no graph reads it
     std::int64_t offset = 0;  // in the slot
   };
 
@@ -174,13 +174,14 @@ class CudaReplica {
   Status RecordAllSteps();
   Status RecordSteps(std::int64_t samples, PreparedGraph<TrainingGraph>& training,
                      RecordedSteps* steps);
-  // replica_cuda_segments.cc
+  // Defined in replica_cuda_segments.cc.
   [[nodiscard]] bool RecordsSegments() const;
   Result<LossPlace> EnqueueSegment(const SegmentKey& key);
   [[nodiscard]] std::int64_t StatisticsBytes() const;
   Status AttachStatistics(const CudaReplicaBuffers& buffers);
-  [[nodiscard]] RunningLayer LayerOf(const nn::RunningUpdate& running,
-                                     const CudaReplicaBuffers& buffers, const Executor& executor);
+  [[nodiscard]] RunningLayer MakeRunningLayer(const nn::RunningUpdate& running,
+                                              const CudaReplicaBuffers& buffers,
+                                              const Executor& executor);
   Result<std::vector<CudaGraph>> RecordStep(std::int64_t samples,
                                             PreparedGraph<TrainingGraph>& training,
                                             StepPlace place);
@@ -197,8 +198,8 @@ class CudaReplica {
   PreparedGraphs graphs_;
   std::map<BatchSize, RecordedSteps> steps_;
   std::map<SegmentKey, RecordedSegment> segments_;
-  bool segments_fit_ = true;        // in the memory of the GPU
-  std::vector<InputPlace> places_;  // see PlaceOf()
+  bool segments_fit_ = true;        // recorded segments fit into GPU memory
+  std::vector<InputPlace> places_;  // by InputIndex()
   std::int64_t slot_bytes_ = 0;
   std::size_t evaluation_bytes_ = 0;
   DeviceBuffer arena_;
@@ -206,12 +207,12 @@ class CudaReplica {
   DeviceBuffer inputs_;
   const std::int64_t* update_ = nullptr;
 
-  int kept_ = 0;                    // micro-batches that are kept between their segments
-  DeviceBuffer kept_arena_;         // what each of them keeps between its segments
-  std::vector<std::int64_t> sums_;  // over the update: elements
-  DeviceBuffer update_sums_;        // f64, one after the other
-  DeviceBuffer running_layers_;     // RunningLayer, for each layer with running statistics
-  DeviceBuffer running_found_;      // what they work with
+  int kept_ = 0;                    // number of micro-batches that are kept between their segments
+  DeviceBuffer kept_arena_;         // memory that they keep
+  std::vector<std::int64_t> sums_;  // sums over the update: number of elements
+  DeviceBuffer update_sums_;        // f64, contiguous
+  DeviceBuffer running_layers_;     // a RunningLayer per layer with running statistics
+  DeviceBuffer running_found_;      // work memory of the running statistics
 };
 
 }  // namespace gaccd

@@ -1,5 +1,5 @@
-// On the GPU: updates that run segment by segment, as their graphs have sums over the update; and
-// the running statistics of any update.
+// CudaReplica: updates whose graphs have sums over the update and run segment by segment, and
+// running statistics.
 #include <numeric>
 #include <utility>
 
@@ -27,8 +27,9 @@ std::int64_t CudaReplica::StatisticsBytes() const {
   return bytes;
 }
 
-RunningLayer CudaReplica::LayerOf(const nn::RunningUpdate& running,
-                                  const CudaReplicaBuffers& buffers, const Executor& executor) {
+RunningLayer CudaReplica::MakeRunningLayer(const nn::RunningUpdate& running,
+                                           const CudaReplicaBuffers& buffers,
+                                           const Executor& executor) {
   const auto place = [this](float* flat, nn::ParameterIndex index) {
     return flat + model_.layout().entries()[index].offset;
   };
@@ -49,14 +50,14 @@ RunningLayer CudaReplica::LayerOf(const nn::RunningUpdate& running,
 }
 
 Status CudaReplica::AttachStatistics(const CudaReplicaBuffers& buffers) {
-  if (graphs_.all<TrainingGraph>().empty()) return Status::Ok();  // evaluates only
+  if (graphs_.all<TrainingGraph>().empty()) return Status::Ok();  // only evaluations
   const auto sums = static_cast<std::size_t>(std::reduce(sums_.begin(), sums_.end()));
   GACCD_ASSIGN_OR_RETURN(update_sums_, DeviceBuffer::Allocate(sums * sizeof(double), "statistics"));
   const auto& graph = graphs_.all<TrainingGraph>().begin()->second;
   std::vector<RunningLayer> layers;
   std::size_t found = 0;
   for (const nn::RunningUpdate& running : graph.ids.running) {
-    layers.push_back(LayerOf(running, buffers, *graph.executor));
+    layers.push_back(MakeRunningLayer(running, buffers, *graph.executor));
     found += static_cast<std::size_t>(2 * layers.back().channels + 1);
   }
   GACCD_ASSIGN_OR_RETURN(running_found_,
@@ -87,8 +88,8 @@ Status CudaReplica::BeginSegments() {
       "sums over the update");
 }
 
-// A launch is a few microseconds of the host, which a short kernel is, too. Recorded segments take
-// memory of the GPU that is not planned for: where it is short, there are none.
+// Recording pays off for short kernels, as a launch takes a few microseconds on the host. Recorded
+// segments take GPU memory that is not planned: if it is short, segments are not recorded.
 bool CudaReplica::RecordsSegments() const {
   constexpr std::int64_t kMost = 1024;
   const std::int64_t sizes = std::ssize(graphs_.all<TrainingGraph>());
@@ -108,7 +109,8 @@ Result<CudaReplica::LossPlace> CudaReplica::RunSegment(BatchSize size, std::int6
       return Status::Ok();
     });
     if (!graph.ok() && graph.status().kind() == ErrorKind::kOs) {
-      (void)cudaGetLastError();  // nothing has run, and the next call is no failure
+      // clears the error: nothing has run, and the next call must not fail
+      (void)cudaGetLastError();
       segments_fit_ = false;
       return EnqueueSegment(key);
     }
@@ -137,7 +139,7 @@ Result<CudaReplica::LossPlace> CudaReplica::EnqueueSegment(const SegmentKey& key
   }
   GACCD_RETURN_IF_ERROR(
       executor.RunSegment(static_cast<std::size_t>(segment), /*first=*/micro_batch == 0));
-  if (segment == model_.update_sums()) return LossOf(size);
+  if (segment == model_.update_sums()) return StepLoss(size);
   const MutableBuffer sum = update_sum(segment);
   GACCD_RETURN_IF_ERROR(
       EnqueueAddSums(stream, executor.update_sum(static_cast<std::size_t>(segment)).own,
@@ -145,7 +147,7 @@ Result<CudaReplica::LossPlace> CudaReplica::EnqueueSegment(const SegmentKey& key
   return LossPlace{};
 }
 
-Result<CudaReplica::LossPlace> CudaReplica::LossOf(BatchSize size) {
+Result<CudaReplica::LossPlace> CudaReplica::StepLoss(BatchSize size) {
   GACCD_ASSIGN_OR_RETURN(auto* graph, graphs_.Find<TrainingGraph>(size));
   const auto& [ids, inputs, executor] = *graph;
   return LossPlace{.loss_sum = executor->Output<double>(ids.loss_sum),

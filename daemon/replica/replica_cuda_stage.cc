@@ -1,11 +1,11 @@
-// On the GPU: a stage of a pipeline, whose micro-batches go forward and back apart.
+// CudaReplica: pipeline stages.
 #include "collectives/base/strings.h"
 #include "daemon/replica/replica_cuda.h"
 
 namespace gaccd {
 
 StageRings CudaReplica::stage_rings() const {
-  return model_.stage() ? StageRingsOf(graphs_, options_.in_flight) : StageRings();
+  return model_.stage() ? PlanStageRings(graphs_, options_.in_flight) : StageRings();
 }
 
 Status CudaReplica::RunStage(BatchSize size, const StageRun& run) {
@@ -22,27 +22,27 @@ Status CudaReplica::RunStage(BatchSize size, const StageRun& run) {
   if (ids.ends.received_gradient) {
     executor->BindInput(*ids.ends.received_gradient, run.received_gradient);
   }
-  // The forward of the last stage and its backward are one segment.
+  // In the last stage, forward and backward are one segment.
   const bool joined = model_.stage()->last() && run.segment == 2;
   return executor->RunSegment(joined ? 1 : static_cast<std::size_t>(run.segment), run.first);
 }
 
 Result<MutableBuffer> CudaReplica::StageMessage(Replica::Message which, BatchSize size) {
   GACCD_ASSIGN_OR_RETURN(auto* graph, graphs_.Find<TrainingGraph>(size));
-  const std::optional<ValueId> value = ValueOf(graph->ids.ends, which);
+  const std::optional<ValueId> value = MessageValue(graph->ids.ends, which);
   const bool sent = which == Replica::Message::kSent || which == Replica::Message::kSentGradient;
   void* const data =
       value && sent ? const_cast<void*>(graph->executor->Output<void>(*value)) : nullptr;
-  return BufferOf(graph->graph(), value, data, MemoryKind::kCuda);
+  return ValueBuffer(graph->graph(), value, data, MemoryKind::kCuda);
 }
 
 Result<MutableBuffer> CudaReplica::StageEvaluation(Replica::Message which, BatchSize size) {
   GACCD_ASSIGN_OR_RETURN(auto* graph, graphs_.Find<EvaluationGraph>(size));
-  const std::optional<ValueId> value = ValueOf(graph->ids.ends, which);
+  const std::optional<ValueId> value = MessageValue(graph->ids.ends, which);
   const bool sent = which == Replica::Message::kSent;
   void* const data =
       value && sent ? const_cast<void*>(graph->executor->Output<void>(*value)) : nullptr;
-  return BufferOf(graph->graph(), value, data, MemoryKind::kCuda);
+  return ValueBuffer(graph->graph(), value, data, MemoryKind::kCuda);
 }
 
 }  // namespace gaccd

@@ -1,5 +1,5 @@
-// Updates that run segment by segment, as their graphs have sums over the update; and the running
-// statistics of any update.
+// Replica: updates whose graphs have sums over the update and run segment by segment, and running
+// statistics.
 #include <algorithm>
 #include <utility>
 
@@ -17,8 +17,8 @@ std::int64_t LargestMicroBatch(const ReplicaOptions& options) {
 
 }  // namespace
 
-std::int64_t Replica::BytesOfKept(const ReplicaOptions& options) const {
-  return LargestMicroBatch(options) * BytesOfSample(model_.sample());
+std::int64_t Replica::KeptBatchBytes(const ReplicaOptions& options) const {
+  return LargestMicroBatch(options) * SampleBytes(model_.sample());
 }
 
 Status Replica::PrepareSegments(const ReplicaOptions& options) {
@@ -26,7 +26,7 @@ Status Replica::PrepareSegments(const ReplicaOptions& options) {
   for (std::int64_t i = 0; i < options.micro_steps_per_update; ++i) {
     kept_.push_back({BatchMemory(model_.sample(), most), {}});
   }
-  if (graphs_.all<TrainingGraph>().empty()) return Status::Ok();  // evaluates only
+  if (graphs_.all<TrainingGraph>().empty()) return Status::Ok();  // only evaluations
   const Executor& executor = *graphs_.all<TrainingGraph>().begin()->second.executor;
   if (const auto found = static_cast<std::int64_t>(executor.update_sums());
       found != model_.update_sums()) {

@@ -1,5 +1,4 @@
-// A stage of a pipeline: forward and backward of a micro-batch apart, and what it exchanges with
-// its neighbours.
+// Replica: pipeline stages, and the messages to and from neighbour stages.
 #include <algorithm>
 #include <utility>
 
@@ -10,7 +9,7 @@
 namespace gaccd {
 namespace {
 
-// The largest of the values that a stage receives.
+// Bytes of the largest message that a stage receives.
 std::int64_t ReceivedBytes(const Graph& graph, const StageEnds& ends) {
   std::int64_t bytes = 0;
   for (const auto& input : {ends.received, ends.received_gradient}) {
@@ -21,7 +20,7 @@ std::int64_t ReceivedBytes(const Graph& graph, const StageEnds& ends) {
 
 }  // namespace
 
-std::vector<std::span<float>> Replica::UsedOf(std::span<float> whole) const {
+std::vector<std::span<float>> Replica::UsedParts(std::span<float> whole) const {
   const auto part = [whole](std::int64_t first, std::int64_t elements) {
     return whole.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(elements));
   };
@@ -39,11 +38,11 @@ std::vector<std::span<float>> Replica::UsedOf(std::span<float> whole) const {
 }
 
 void Replica::ClearGradients() {
-  if (!model_.stage()) {  // without a list
+  if (!model_.stage()) {  // not an initializer list, which would copy
     std::ranges::fill(gradients_, 0.0F);
     return;
   }
-  for (const std::span<float> part : UsedOf(gradients_)) std::ranges::fill(part, 0.0F);
+  for (const std::span<float> part : UsedParts(gradients_)) std::ranges::fill(part, 0.0F);
 }
 
 // Received values of micro-batches in flight, one of an evaluation, received gradients.
@@ -60,7 +59,7 @@ Status Replica::PlanStage(const ReplicaOptions& options, std::int64_t kept) {
   });
   constexpr std::int64_t kAlignment = 64;
   stage_input_bytes_ = (stage_input_bytes_ + kAlignment - 1) / kAlignment * kAlignment;
-  kept_bytes_ = kept + options.in_flight * BytesOfKept(options) +
+  kept_bytes_ = kept + options.in_flight * KeptBatchBytes(options) +
                 StageInputs(options.in_flight) * stage_input_bytes_;
   return Status::Ok();
 }
@@ -81,26 +80,27 @@ Result<MutableBuffer> Replica::StageMessage(Message which, BatchSize size,
                                             std::int64_t micro_batch) {
   if (size.samples == 0) return MutableBuffer{};
   GACCD_ASSIGN_OR_RETURN(auto* graph, graphs_.Find<TrainingGraph>(size));
-  const std::optional<ValueId> value = ValueOf(graph->ids.ends, which);
+  const std::optional<ValueId> value = MessageValue(graph->ids.ends, which);
   if (!value) return MutableBuffer{};
   const bool sent = which == Message::kSent || which == Message::kSentGradient;
-  // Gradients of weights may read a received gradient when others have come.
+  // With a divided backward, gradients of weights may read a received gradient after later ones
+  // have arrived.
   const std::int64_t of_gradient =
       std::ssize(kept_) + 1 + (model_.stage()->divides_backward ? micro_batch : 0);
   const std::int64_t place = which == Message::kReceived ? micro_batch : of_gradient;
   void* const data = sent ? const_cast<void*>(graph->executor->Output<void>(*value))
                           : stage_inputs_.data() + place * stage_input_bytes_;
-  return BufferOf(graph->graph(), value, data);
+  return ValueBuffer(graph->graph(), value, data);
 }
 
 Result<MutableBuffer> Replica::StageEvaluation(Message which, BatchSize size) {
   GACCD_ASSIGN_OR_RETURN(auto* graph, graphs_.Find<EvaluationGraph>(size));
-  const std::optional<ValueId> value = ValueOf(graph->ids.ends, which);
+  const std::optional<ValueId> value = MessageValue(graph->ids.ends, which);
   if (!value) return MutableBuffer{};
   void* data = which == Message::kSent
                    ? const_cast<void*>(graph->executor->Output<void>(*value))
                    : stage_inputs_.data() + std::ssize(kept_) * stage_input_bytes_;
-  return BufferOf(graph->graph(), value, data);
+  return ValueBuffer(graph->graph(), value, data);
 }
 
 Result<LossSums> Replica::RunStage(const BatchView& batch, std::int64_t micro_batch,
@@ -122,9 +122,9 @@ Result<LossSums> Replica::RunStage(const BatchView& batch, std::int64_t micro_ba
   for (const Message which : {Message::kReceived, Message::kReceivedGradient}) {
     GACCD_ASSIGN_OR_RETURN(const MutableBuffer from,
                            StageMessage(which, kept.batch.size(), micro_batch));
-    if (const auto input = ValueOf(ids.ends, which)) executor->BindInput(*input, from.data);
+    if (const auto input = MessageValue(ids.ends, which)) executor->BindInput(*input, from.data);
   }
-  // The forward of the last stage and its backward are one segment.
+  // In the last stage, forward and backward are one segment.
   const std::int64_t own = last && segment == 2 ? 1 : segment;
   GACCD_RETURN_IF_ERROR(executor->RunSegment(static_cast<std::size_t>(own), first));
   return last && segment == 0 ? ReadSums(*graph, kept.batch.samples) : LossSums{};

@@ -11,7 +11,7 @@ constexpr std::array kMessages = {Replica::Message::kReceived, Replica::Message:
 
 }  // namespace
 
-std::optional<ValueId> ValueOf(const StageEnds& ends, Replica::Message which) {
+std::optional<ValueId> MessageValue(const StageEnds& ends, Replica::Message which) {
   switch (which) {
     case Replica::Message::kReceived:
       return ends.received;
@@ -25,14 +25,14 @@ std::optional<ValueId> ValueOf(const StageEnds& ends, Replica::Message which) {
   return std::nullopt;
 }
 
-MutableBuffer BufferOf(const Graph& graph, std::optional<ValueId> value, void* data,
-                       MemoryKind memory) {
+MutableBuffer ValueBuffer(const Graph& graph, std::optional<ValueId> value, void* data,
+                          MemoryKind memory) {
   if (!value) return {.memory = memory};
   const ValueSpec& spec = graph.value(*value).spec;
   return {data, static_cast<std::size_t>(Elements(spec.shape)), spec.dtype, memory};
 }
 
-std::int64_t PlacesOf(Replica::Message which, std::int64_t in_flight) {
+std::int64_t RingPlaces(Replica::Message which, std::int64_t in_flight) {
   constexpr std::int64_t kSending = 2;
   switch (which) {
     case Replica::Message::kReceived:
@@ -52,14 +52,14 @@ std::int64_t StageRings::bytes() const {
   return all;
 }
 
-StageRings StageRingsOf(const PreparedGraphs& graphs, std::int64_t in_flight) {
+StageRings PlanStageRings(const PreparedGraphs& graphs, std::int64_t in_flight) {
   constexpr std::int64_t kAlignment = 256;
   StageRings made;
   for (const Replica::Message which : kMessages) {
     std::int64_t most = 0;
     graphs.ForEach([&](const auto& graph) {
       if constexpr (requires { graph.ids.ends; }) {
-        if (const auto value = ValueOf(graph.ids.ends, which)) {
+        if (const auto value = MessageValue(graph.ids.ends, which)) {
           most = std::max(most, graph.graph().value(*value).spec.bytes());
         }
       }
@@ -67,7 +67,7 @@ StageRings StageRingsOf(const PreparedGraphs& graphs, std::int64_t in_flight) {
     if (most == 0) continue;
     made.rings[static_cast<std::size_t>(which)] = {
         .bytes = (most + kAlignment - 1) / kAlignment * kAlignment,
-        .places = PlacesOf(which, in_flight)};
+        .places = RingPlaces(which, in_flight)};
   }
   return made;
 }

@@ -1,9 +1,9 @@
-// What a stage of a pipeline exchanges with its neighbours, and the rings of places in the memory
-// of a GPU where it lies meanwhile. Pure functions.
+// Messages between neighbour stages of a pipeline, and the rings of places for them in GPU memory.
+// Pure functions.
 //
-// On a GPU a message travels while the kernels before and after it run, so that it has a place of
-// its own: a received value until the last kernel that reads it, a sent one, copied there, until it
-// has left. How many places there are decides who waits for whom, see StageRings.
+// On a GPU a message travels while other kernels run, so it has its own place: a received value
+// until the last kernel that reads it, a sent one, which is copied there, until it was sent. The
+// number of places decides which stage waits for which, see StageRings.
 #pragma once
 
 #include <array>
@@ -15,34 +15,34 @@
 
 namespace gaccd {
 
-// None: this stage has no such neighbour, or no backward.
-[[nodiscard]] std::optional<ValueId> ValueOf(const StageEnds& ends, Replica::Message which);
-// The buffer of a value; empty for none.
-[[nodiscard]] MutableBuffer BufferOf(const Graph& graph, std::optional<ValueId> value, void* data,
-                                     MemoryKind memory = MemoryKind::kHost);
+// Empty: this stage has no such neighbour, or no backward.
+[[nodiscard]] std::optional<ValueId> MessageValue(const StageEnds& ends, Replica::Message which);
+// The buffer of a value; empty if there is none.
+[[nodiscard]] MutableBuffer ValueBuffer(const Graph& graph, std::optional<ValueId> value,
+                                        void* data, MemoryKind memory = MemoryKind::kHost);
 
-// Places of the ring of such messages, see StageRings.
-[[nodiscard]] std::int64_t PlacesOf(Replica::Message which, std::int64_t in_flight);
+// Number of places of the ring for this message, see StageRings.
+[[nodiscard]] std::int64_t RingPlaces(Replica::Message which, std::int64_t in_flight);
 
 struct MessageRing {
-  std::int64_t bytes = 0;  // of a place: the largest message; 0: there is none
+  std::int64_t bytes = 0;  // per place: the largest message; 0: no such message
   std::int64_t places = 0;
 };
 
-// By Replica::Message. A value that comes is read until the backward of its micro-batch, so there
-// are as many places as micro-batches in flight, and one more, into which the next value comes
-// before a place is free. Gradients have as many as micro-batches in flight, too: GPIPE goes back
-// only when all have gone forward, while the stage after, which goes back at once, has sent them
-// all; with fewer places it would stop, and its forwards with it. Of what is sent, one value is
-// made while the one before leaves.
+// By Replica::Message. A received value is read until the backward of its micro-batch, so its ring
+// has one place per micro-batch in flight, plus one to receive the next value before a place is
+// free. Rings of gradients have one place per micro-batch in flight too: with GPIPE a stage starts
+// its backwards after all forwards, while the next stage starts its backwards at once and sends all
+// gradients; with fewer places it would block, and with it its forwards. Rings of sent messages
+// have two places: one is written while the other is sent.
 struct StageRings {
   std::array<MessageRing, 4> rings = {};
 
   [[nodiscard]] const MessageRing& operator[](Replica::Message which) const {
     return rings[static_cast<std::size_t>(which)];
   }
-  [[nodiscard]] std::int64_t bytes() const;  // of all places
+  [[nodiscard]] std::int64_t bytes() const;  // over all places
 };
-[[nodiscard]] StageRings StageRingsOf(const PreparedGraphs& graphs, std::int64_t in_flight);
+[[nodiscard]] StageRings PlanStageRings(const PreparedGraphs& graphs, std::int64_t in_flight);
 
 }  // namespace gaccd

@@ -13,7 +13,7 @@
 namespace gaccd {
 namespace {
 
-constexpr std::int64_t kSuccess = 0;  // no ErrorKind has this number
+constexpr std::int64_t kSuccess = 0;  // not used by any ErrorKind
 
 std::int64_t UsableCpus() {
   const auto cores = AllowedCores();

@@ -1,4 +1,4 @@
-// What the ranks exchange when a run begins. All functions are collective.
+// Data exchanged by the ranks when a run begins. All functions are collective.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace gaccd {
 
-// Every rank returns what rank 0 passes, the error with its kind and message included; what other
-// ranks pass is not looked at.
+// Every rank returns what rank 0 passes, including an error with its kind and message; arguments of
+// other ranks are ignored.
 Result<std::string> ShareFromRankZero(Communicator& comm, const Result<std::string>& mine);
 
-// ranks.tsv: one line a rank, columns rank host node local cpus pid; the same text on all ranks.
-// cpus is how many CPUs the process may use.
+// The content of ranks.tsv: one line per rank, columns rank host node local cpus pid; the same on
+// all ranks. cpus: the number of CPUs usable by the process.
 Result<std::string> RankTable(Communicator& comm);
 
 }  // namespace gaccd

@@ -10,7 +10,7 @@ namespace gaccd {
 
 std::optional<AttemptName> ParseAttemptName(std::string_view name) {
   constexpr std::size_t kMinDigits = 3;
-  constexpr std::size_t kMaxDigits = 9;  // the number after it is an int as well
+  constexpr std::size_t kMaxDigits = 9;  // the next number still fits an int
   const std::size_t digits = std::min(name.find('-'), name.size());
   if (digits < kMinDigits || digits > kMaxDigits || digits == name.size()) return std::nullopt;
   AttemptName parsed;

@@ -9,7 +9,7 @@
 namespace gaccd {
 namespace {
 
-constexpr int kScriptLost = kSignalExit + SIGKILL;  // the exit code of srun, nearly certain
+constexpr int kScriptLost = kSignalExit + SIGKILL;  // the most likely exit code of srun
 
 bool Is(int code, ErrorKind kind) { return code == static_cast<int>(kind); }
 
@@ -22,7 +22,8 @@ std::string CodeText(int code) {
   return std::to_string(code);
 }
 
-// Another rank recorded why it exited, or SLURM why it ended one; rank 0 only saw the disconnect.
+// Whether another rank recorded why it exited, or SLURM why it killed one, while rank 0 only saw
+// the disconnect.
 bool PeerKnowsBetter(const WrittenVerdict& written, std::optional<int> srun_rc) {
   if (!srun_rc || !Is(written.exit, ErrorKind::kUnavailable)) return false;
   return *srun_rc == kOutOfMemoryExit ||
@@ -45,7 +46,7 @@ std::string WithoutVerdict(const AttemptFacts& facts) {
   return text;
 }
 
-// The kernel ends a rank where it needs the most, and every attempt comes to that place again.
+// Whether a rank was killed for memory at the same place again, which every attempt will reach.
 bool KilledAgain(const AttemptFacts& facts) {
   constexpr std::int64_t kSteps = 1;
   constexpr double kShare = 0.1;
@@ -64,7 +65,8 @@ constexpr std::string_view kKilledAgainText =
 
 int IdleRestarts(const std::vector<LedgerEntry>& before, const CommittedStep& now) {
   int idle = 0;
-  // The first attempt is no restart; of the others, what counts is what the one before had left.
+  // The first attempt is not a restart; for the others, compare with the checkpoint at the end of
+  // the previous one.
   CommittedStep later = now;
   for (auto entry = before.rbegin(); entry != before.rend(); ++entry) {
     if (entry->next != NextStep::kRequeue || later != entry->last) break;
@@ -98,7 +100,7 @@ AttemptJudgement JudgeAttempt(const AttemptFacts& facts) {
   if (facts.written && judgement.exit != kOutOfMemoryExit) {
     judgement.suspect_hosts = facts.written->suspect_hosts;
   }
-  // A rank that failed by itself has said more.
+  // A rank that failed by itself has given a better reason.
   const bool ended = !facts.written || memory || Is(judgement.exit, ErrorKind::kUnavailable);
   if (ended && !facts.srun_errors.empty()) {
     judgement.reason += StrCat("; srun: ", facts.srun_errors);
@@ -108,8 +110,8 @@ AttemptJudgement JudgeAttempt(const AttemptFacts& facts) {
     if (!memory) judgement.reason += kKilledAgainText;
   }
   judgement.next = NextStepOf(judgement.exit);
-  // DONE is written last; what hung or died after it has lost nothing. But a job that a complete
-  // run refused, before it was an attempt of that run, gets that reason.
+  // DONE is written last; a hang or crash after it has lost nothing. But a job that a complete run
+  // rejected before it became an attempt gets that reason.
   const bool refused = judgement.next == NextStep::kFail && !facts.written;
   if (facts.done_file && !refused) judgement.next = NextStep::kDone;
   if (judgement.next == NextStep::kDone) {

@@ -1,5 +1,5 @@
-// What to do with a job after an attempt: requeue it or not. For the job script, after srun; also
-// where rank 0 died and nobody wrote a verdict.
+// Decides what to do with a job after an attempt: requeue it or not. Used by the job script after
+// srun; also if rank 0 died and no verdict was written.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace gaccd {
 
-// A rank was ended from outside, by SIGKILL or by the kernel for its memory.
+// A rank that was killed by SIGKILL or by the kernel for its memory.
 struct KilledRank {
   std::int64_t step = 0;          // updates done
   std::int64_t memory_bytes = 0;  // at its last sign of life; 0: not known
 };
 
-// What rank 0 left: verdict.json.
+// The content of verdict.json, written by rank 0.
 struct WrittenVerdict {
   int exit = 0;
   std::string reason;
@@ -27,27 +27,27 @@ struct WrittenVerdict {
   std::optional<KilledRank> killed = {};
 };
 
-// The last STATUS.json of an attempt whose rank 0 left no verdict.
+// The last STATUS.json of an attempt without a verdict.
 struct LastStatus {
   std::string state;  // "running"
   std::string host;   // of rank 0
   std::int64_t step = 0;
 };
 
-// The update of the newest checkpoint; -1: there is none.
+// The update of the newest checkpoint; -1: none.
 struct CommittedStep {
   std::int64_t step = -1;
   std::int64_t micro_step = 0;
   friend auto operator<=>(const CommittedStep&, const CommittedStep&) = default;
 };
 
-// One line of <run>/ledger.jsonl: an attempt that ended.
+// One line of <run>/ledger.jsonl: a finished attempt.
 struct LedgerEntry {
-  std::string attempt;  // the folder's name, "001-8123456"
+  std::string attempt;  // name of its folder, "001-8123456"
   std::string started;  // RFC 3339; empty: not known
   std::string ended;
-  CommittedStep first;  // when it began
-  CommittedStep last;   // when it ended
+  CommittedStep first;  // at its start
+  CommittedStep last;   // at its end
   int exit = 0;
   NextStep next = NextStep::kFail;
   std::string reason;
@@ -56,42 +56,42 @@ struct LedgerEntry {
 };
 
 struct AttemptFacts {
-  std::optional<int> srun_rc;  // none: the job script was lost before srun returned
+  std::optional<int> srun_rc;  // empty: the job script was lost before srun returned
   std::optional<WrittenVerdict> written;
   std::optional<LastStatus> sign;
   std::string srun_errors = {};  // SrunErrors()
   std::string said = {};         // without a verdict: the error of a rank, or where its output is
   bool stop_file = false;
   bool done_file = false;
-  std::vector<LedgerEntry> before;  // the attempts before, oldest first
+  std::vector<LedgerEntry> before;  // earlier attempts, oldest first
   CommittedStep committed;          // now
 };
 
 struct AttemptJudgement {
   NextStep next = NextStep::kFail;
-  int exit = 0;        // what gaccd's exit code means: that of the rank that failed first
-  bool held = false;   // kNoRequeue, because restarting has not helped
+  int exit = 0;        // the resulting exit code: that of the rank that failed first
+  bool held = false;   // kNoRequeue, because restarts have not helped
   std::string reason;  // one line
   std::string suspect_hosts;
 };
 
-// Restarts in a row that brought no new checkpoint, after which the run is held.
+// Consecutive restarts without a new checkpoint after which the run is held.
 inline constexpr int kMaxIdleRestarts = 3;
 
 // Pure.
 //   attempt                                      next step
 //   any exit code                                NextStepOf(code), but:
-//   with the file DONE                           done; fail when NextStepOf(code) is, and there is
-//                                                no verdict.json: the complete run refused the job
-//   0 without verdict.json and without DONE      requeue: srun 22.05 returns 0 when a launch fails
+//   with the file DONE                           done; fail if NextStepOf(code) is, and there is no
+//                                                verdict.json: the complete run rejected the job
+//   0 without verdict.json and without DONE      requeue: srun 22.05 returns 0 if a launch fails
 //   none, and no verdict.json                    requeue: the node of the job script died
 //   any but done, with the file STOP             norequeue
 //   requeue, the third restart in a row without a new checkpoint: norequeue, held
-// The code is that of verdict.json; srun's when there is none, and when rank 0 only saw a peer lost
-// (69) while that peer recorded why it exited (64 to 93) or was ended for its memory (253). Memory
-// is no host's fault: nobody is suspected then. Nor where a rank was killed at the same update,
-// give or take one, and with the same memory, within a tenth, as in the attempt before: the job
-// itself is too large then.
+// The code is that of verdict.json; that of srun if there is none, or if rank 0 only saw a peer
+// lost (69) while that peer recorded why it exited (64 to 93) or was killed for its memory (253).
+// Memory is not the fault of a host: then no host is suspected. No host is suspected either if a
+// rank was killed at the same update (within one) and with the same memory (within a tenth) as in
+// the previous attempt: the job itself is then too large.
 [[nodiscard]] AttemptJudgement JudgeAttempt(const AttemptFacts& facts);
 
 }  // namespace gaccd

@@ -21,9 +21,8 @@ namespace {
 constexpr std::int64_t kStaleAfterSeconds = 60;
 constexpr std::chrono::milliseconds kReleaseLimit{2'000};
 
-// Field 22 of /proc/<pid>/stat; 0 when there is no such process, kEnded when it is one that only
-// waits to be reaped (field 3). The name in field 2 may hold spaces, so the fields are counted from
-// its closing bracket.
+// Field 22 of /proc/<pid>/stat; 0 if there is no such process, kEnded if it is a zombie (field 3).
+// The name in field 2 may contain spaces, so fields are counted from its closing bracket.
 constexpr std::int64_t kEnded = -1;
 std::int64_t ProcessStart(std::int64_t pid) {
   const Result<std::string> stat = ReadStart(StrCat("/proc/", pid, "/stat"), 4096);
@@ -41,11 +40,12 @@ std::int64_t ProcessStart(std::int64_t pid) {
 }
 
 bool IsAlive(const OwnerName& owner) {
-  // Others are no process: kill(2) takes them for groups, and a larger number would be cut.
+  // Other numbers are not processes: kill(2) treats them as groups, and larger ones would be
+  // truncated.
   if (owner.pid < 1 || !std::in_range<pid_t>(owner.pid)) return false;
   if (::kill(static_cast<pid_t>(owner.pid), 0) != 0 && errno == ESRCH) return false;
   const std::int64_t start = ProcessStart(owner.pid);
-  return start == 0 || start == owner.started;  // 0: /proc does not tell
+  return start == 0 || start == owner.started;  // 0: not available in /proc
 }
 
 std::string Format(const OwnerName& owner) {
@@ -67,7 +67,7 @@ OwnerName Parse(const std::string& text) {
   return owner;
 }
 
-// `hint`: why, when the owner itself cannot be asked.
+// hint: the reason, if the owner itself cannot be checked.
 Status Refused(const std::string& run_dir, const OwnerName& owner, const std::string& hint) {
   const std::string who =
       owner.pid == 0 ? "a run that is just starting"
@@ -76,7 +76,7 @@ Status Refused(const std::string& run_dir, const OwnerName& owner, const std::st
                                      "; end that run first or give this one another --run-dir")};
 }
 
-// The modification time the file server would give now, minus that of the file.
+// The file server's current time minus the modification time of the file.
 Result<std::int64_t> AgeByServer(const std::string& run_dir, const struct stat& owner_file) {
   GACCD_ASSIGN_OR_RETURN(const TemporaryFile made, CreateTemporary(run_dir + "/.owner.probe"));
   const auto& [probe, file] = made;
@@ -97,7 +97,7 @@ bool IsSecondStart(const OwnerName& owner, const OwnerName& me) {
          owner.step == me.step;
 }
 
-// Success: the owner is gone.
+// Ok if the owner is gone.
 Status CheckGone(const std::string& run_dir, const OwnerName& owner, const OwnerName& me,
                  const struct stat& owner_file) {
   if (owner.host == me.host) {
@@ -111,7 +111,7 @@ Status CheckGone(const std::string& run_dir, const OwnerName& owner, const Owner
                         kStaleAfterSeconds, " s)"));
 }
 
-// Success: `file` is nobody else's. A second name of another file would have that one emptied.
+// Ok if `file` has no other name: a hard link to another file would have that one emptied.
 Status CheckOwnFile(int file, const std::string& path, struct stat* info) {
   if (::fstat(file, info) != 0) return ErrnoStatus("cannot read", path);
   if (S_ISREG(info->st_mode) && info->st_uid == ::geteuid() && info->st_nlink == 1) {
@@ -184,7 +184,7 @@ Status FolderOwner::CheckInPlace() const {
   if (!folder_.valid() || ::fstat(folder_.get(), &held) != 0) return Status::Ok();
   if (::stat(run_dir_.c_str(), &found) != 0) return Status::Ok();
   if (held.st_dev == found.st_dev && held.st_ino == found.st_ino) return Status::Ok();
-  // Some file systems number a folder anew: it is the same one where its owner file says so.
+  // Some file systems renumber folders: it is the same one if its owner file is.
   if (IsTrustedOwner(found.st_uid)) {
     const auto text = ReadStart(run_dir_ + "/.owner", text_.size() + 1);
     if (text.ok() && *text == text_) return Status::Ok();
@@ -205,8 +205,8 @@ void FolderOwner::Beat() const {
 
 void FolderOwner::Release() {
   if (!file_.valid()) return;
-  // Best effort: an owner file that keeps its text is recognised as stale later. Where the file
-  // system does not answer, nobody waits for it.
+  // Best effort: an owner file that keeps its text is recognised as stale later. Does not wait for
+  // a file system that does not respond.
   const auto file = std::make_shared<FileDescriptor>(std::move(file_));
   [[maybe_unused]] const bool released = CallWithin(kReleaseLimit, [file]() mutable {
     [[maybe_unused]] const int result = ::ftruncate(file->get(), 0);

@@ -1,12 +1,12 @@
-// Lists of hosts on their way from files of a run to a shell.
+// Validation of host lists that are passed from files of a run to a shell.
 #pragma once
 
 #include <string>
 
 namespace gaccd {
 
-// "n3,n7" as it is where it is nothing but a list of host names, which `sbatch --exclude` takes;
-// else empty: a list of names goes to the shell of a job script, nothing else may.
+// `hosts` if it is a list of host names ("n3,n7"), as for `sbatch --exclude`; otherwise empty,
+// because the result is passed to the shell of a job script.
 [[nodiscard]] std::string SafeHosts(const std::string& hosts);
 
 }  // namespace gaccd

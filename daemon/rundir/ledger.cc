@@ -18,14 +18,14 @@ namespace {
 
 constexpr std::size_t kMaxReason = 1000;
 
-// One description for both directions.
+// One description for reading and writing.
 void VisitFields(auto& fields, auto& entry) {
   std::string verdict(Name(entry.next));
   fields.Computed("v", 1);
   fields("attempt", entry.attempt);
   fields.When(!entry.started.empty(), [&] { fields("start_ts", entry.started); });
   fields("end_ts", entry.ended);
-  // The newest checkpoint when the attempt began and when it ended; -1: there was none.
+  // The newest checkpoint at the start and at the end of the attempt; -1: none.
   fields("first_step", entry.first.step);
   fields("first_micro_step", entry.first.micro_step);
   fields("last_step", entry.last.step);
@@ -56,7 +56,7 @@ std::optional<LedgerEntry> ParseEntry(std::string_view line) {
   return entry;
 }
 
-// The last kMaxTextBytes of a file, from the begin of a line on.
+// The last kMaxTextBytes of a file, starting at the begin of a line.
 Result<std::string> ReadLastLines(const std::string& path) {
   GACCD_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
   std::string text(std::min<std::uint64_t>(file.size(), kMaxTextBytes), '\0');
@@ -87,7 +87,7 @@ Status AppendToLedger(const std::string& path, LedgerEntry entry, unsigned mode)
   VisitFields(out, std::as_const(entry));
   GACCD_ASSIGN_OR_RETURN(const FileDescriptor file,
                          OpenFile(path, O_RDWR | O_APPEND | O_CREAT, mode));
-  // A line that a crash cut off must not swallow this one.
+  // A line truncated by a crash must not absorb this one.
   std::string line = out.TakeLine();
   const off_t size = ::lseek(file.get(), 0, SEEK_END);
   char last = '\n';

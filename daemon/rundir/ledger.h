@@ -1,4 +1,5 @@
-// <run>/ledger.jsonl: how each attempt ended, across restarts; one line of flat JSON an attempt.
+// <run>/ledger.jsonl: the result of each attempt, across restarts; one line of flat JSON per
+// attempt.
 #pragma once
 
 #include <string>
@@ -9,11 +10,11 @@
 
 namespace gaccd {
 
-// Oldest first; of a file of more than 1 MiB the newest, as many as that holds. What is no entry is
-// passed over; no file, no entries.
+// Oldest first; of a file of more than 1 MiB the newest entries that fit. Invalid lines are
+// skipped; empty if there is no file.
 [[nodiscard]] std::vector<LedgerEntry> ReadLedger(const std::string& path);
 
-// One line, down to the disk; `mode` is that of a new file. kIo.
+// Appends one line, durably; mode: for a new file. kIo.
 Status AppendToLedger(const std::string& path, LedgerEntry entry, unsigned mode = 0600);
 
 }  // namespace gaccd

@@ -1,5 +1,5 @@
-// From an exit code to the next step of the job: the one mapping, for verdict.json, the last event,
-// the ledger and `gaccd verdict`. Pure; thread-safe.
+// Maps an exit code to the next step of the job. The only such mapping, used for verdict.json, the
+// last event, the ledger and `gaccd verdict`. Pure; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace gaccd {
 enum class NextStep : std::uint8_t { kDone, kRequeue, kNoRequeue, kFail };
 [[nodiscard]] std::string_view Name(NextStep next);  // "done", "requeue", "norequeue", "fail"
 
-inline constexpr int kSignalExit = 128;       // + the signal, as a shell says it
-inline constexpr int kOutOfMemoryExit = 253;  // srun's
+inline constexpr int kSignalExit = 128;       // + the signal, as in a shell
+inline constexpr int kOutOfMemoryExit = 253;  // of srun
 
 // Whether an exit code means that a signal ended the process.
 [[nodiscard]] constexpr bool IsSignalExit(int code) {

@@ -1,4 +1,4 @@
-// ProgressNotifier: passes the phase of this rank to the heartbeat and the crash record, so that a
+// ProgressNotifier: reports the phase of this rank to the heartbeat and the crash record, so that a
 // stuck rank can be distinguished from a slow one.
 #pragma once
 

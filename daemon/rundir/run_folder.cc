@@ -42,7 +42,7 @@ Result<std::string> Absolute(const std::string& path) {
 
 constexpr std::string_view kLatest = "/latest";
 
-// attempts/latest -> name, replaced in one step.
+// Atomically replaces the link attempts/latest -> name.
 Status PointLatest(const std::string& attempts, const std::string& name) {
   const std::string link = StrCat(attempts, kLatest);
   const std::string temporary = StrCat(attempts, "/.latest-", ::getpid());
@@ -113,7 +113,7 @@ Status RunFolder::MakeAttempt(const AttemptSource& source) {
                                  " more are taken by earlier runs")};
 }
 
-// The event file, created exclusively, is the claim: the process that creates it owns the attempt.
+// Exclusive creation of the event file claims the attempt: the process that creates it owns it.
 Status RunFolder::TryAttempt(const std::string& path, bool* taken) {
   GACCD_RETURN_IF_ERROR(CheckSafePlace(path));
   for (const char* folder : {"/log", "/crash", "/ev"}) {

@@ -1,19 +1,20 @@
-// The run folder of one run, made by rank 0:
+// RunFolder: the folder of one run, created by rank 0:
 //
 //   <run_dir>/
-//     job.txtpb plan.txtpb        what was resolved, newest attempt; relaunchable
-//     STATUS.json                 what the run does now
-//     .owner                      who writes here (folder_owner.h)
+//     job.txtpb plan.txtpb        resolved job and plan of the newest attempt; relaunchable
+//     STATUS.json                 the current state of the run
+//     .owner                      the owner (folder_owner.h)
 //     attempts/latest -> 001-8123456
-//     attempts/001-8123456/       one folder an attempt, never written by another one
+//     attempts/001-8123456/       one folder per attempt, only written by that attempt
 //       job.txtpb plan.txtpb events.jsonl ranks.tsv env.json verdict.json log/ crash/ ev/
-//       .space                    while it runs: room for how it ends (spare_space.h)
+//       .space                    while it runs: reserved disk space for its end (spare_space.h)
 //
-// Folders are made 0700 and files 0600, or 0750 and 0640 with group_access; what was there before
-// keeps its mode.
+// Folders have mode 0700 and files 0600, or 0750 and 0640 with group_access; existing entries keep
+// their mode.
 //
-// An attempt is called NNN-<job>: NNN = SLURM_RESTART_COUNT and the SLURM job id, or outside SLURM
-// the next free number and local-<pid>. A second run of the same SLURM job gets "NNN-<job>.2", ...
+// The name of an attempt is NNN-<job>: NNN = SLURM_RESTART_COUNT and the SLURM job id, or outside
+// SLURM the next free number and local-<pid>. A second run of the same SLURM job gets
+// "NNN-<job>.2", ...
 #pragma once
 
 #include <cstdint>
@@ -25,9 +26,9 @@
 
 namespace gaccd {
 
-// Where the attempt's name comes from.
+// Source of the attempt's name.
 struct AttemptSource {
-  std::optional<std::string> attempt_dir;   // GACCD_ATTEMPT_DIR, made by the batch script
+  std::optional<std::string> attempt_dir;   // GACCD_ATTEMPT_DIR, created by the batch script
   std::optional<std::string> slurm_job_id;  // SLURM_JOB_ID
   int restart_count = 0;                    // SLURM_RESTART_COUNT
   std::int64_t step_id = -1;                // SLURM_STEP_ID; -1: not in a step
@@ -44,10 +45,10 @@ struct RunFolderRequest {
 
 class RunFolder {
  public:
-  // Errors: kIo with the path and the reason when something cannot be made or written; kConfig when
-  // another live run owns the folder, when it is in a place that is not safe (safe_place.h), or
-  // GACCD_ATTEMPT_DIR does not lie in <run_dir>/attempts.
-  // A job.txtpb in run_dir that gaccd did not write is left as it is.
+  // kIo, with the path and the reason, if something cannot be created or written; kConfig if
+  // another active run owns the folder, it is in an unsafe place (safe_place.h), or
+  // GACCD_ATTEMPT_DIR is not in <run_dir>/attempts. A job.txtpb in run_dir that gaccd did not write
+  // is not changed.
   static Result<RunFolder> Create(const RunFolderRequest& request);
 
   [[nodiscard]] const std::string& run_dir() const { return run_dir_; }          // absolute
@@ -56,10 +57,10 @@ class RunFolder {
   [[nodiscard]] int attempt() const { return attempt_; }
   [[nodiscard]] const std::string& job() const { return job_; }  // SLURM job id, "local-<pid>"
   [[nodiscard]] FolderOwner& owner() { return owner_; }
-  // Writes job.txtpb and plan.txtpb, as Create() does, where they are known only later. An empty
-  // text is not written.
+  // Writes job.txtpb and plan.txtpb, as Create() does, if they are only known later. Empty texts
+  // are not written.
   Status WriteInputs(const std::string& job_text, const std::string& plan_text) const;
-  // The event file of this attempt, created by Create(), open for appending. Once.
+  // The event file of this attempt, created by Create(), open for appending. May be called once.
   [[nodiscard]] FileDescriptor TakeEventFile() { return std::move(event_file_); }
 
  private:
@@ -78,7 +79,7 @@ class RunFolder {
   FileDescriptor event_file_;
 };
 
-// The name of the newest attempt of a run folder, as attempts/latest tells; empty: there is none.
+// The name of the newest attempt of a run folder, the target of attempts/latest; empty: none.
 [[nodiscard]] std::string LatestAttempt(const std::string& run_dir);
 
 }  // namespace gaccd

@@ -49,7 +49,7 @@ std::chrono::steady_clock::duration SecondsOf(double seconds) {
 
 }  // namespace
 
-// Rank 0, before the others continue: everything that can fail here stops the run.
+// On rank 0, before the others continue: any failure here stops the run.
 Result<std::string> RunReporter::Impl::OpenFiles(const std::string& rank_table) {
   if (options.run_dir.empty()) return std::string();
   RunFolderRequest request{options.run_dir, options.job_text, options.plan_text, options.attempt,
@@ -76,11 +76,11 @@ Result<std::string> RunReporter::Impl::OpenFiles(const std::string& rank_table) 
                                      folder->run_dir() + "/STATUS.json", std::move(first),
                                      [this](RunStatus& now) { return CompleteStatus(now); },
                                      options.status_period, modes.file));
-  // For the others, too: one of them may have to write the end.
+  // For the other ranks, too: one of them may have to write the end.
   return StrCat(identity.attempt, "\n", identity.job, "\n", dir);
 }
 
-// On the thread of STATUS.json.
+// Called on the thread of STATUS.json.
 Status RunReporter::Impl::CompleteStatus(RunStatus& now) {
   folder->owner().Beat();
   now.write_errors += events->failures();
@@ -95,14 +95,14 @@ Status RunReporter::Impl::CompleteStatus(RunStatus& now) {
   return folder->owner().CheckInPlace();
 }
 
-// Every rank: `shared` is what OpenFiles() gave to rank 0.
+// On every rank; shared: result of OpenFiles() on rank 0.
 void RunReporter::Impl::JoinFolder(const std::string& shared) {
   std::istringstream in(shared);
   RunIdentity of_run = identity;
   in >> of_run.attempt;
   std::getline(in >> std::ws, of_run.job);
   std::getline(in, attempt_dir, '\0');
-  // Rank 0 has it, and its thread of STATUS.json reads it already.
+  // Rank 0 has it, and its STATUS.json thread already reads it.
   if (!leads()) identity = std::move(of_run);
   if (leads() && options.guard != nullptr) {
     options.guard->Watch(identity, attempt_dir, world, modes.file);
@@ -111,8 +111,8 @@ void RunReporter::Impl::JoinFolder(const std::string& shared) {
   crash = CrashHandler::Install(CrashPath(attempt_dir, identity.rank), identity, place, modes.file);
 }
 
-// The text log and the event file of this rank. Where only some nodes see the folder, it is not on
-// a shared file system.
+// Starts the text log and the event file of this rank. If only some nodes see the folder, it is not
+// on a shared file system.
 void RunReporter::Impl::StartOwnFiles() {
   const std::string log_dir = attempt_dir + "/log";
   if (!PathExists(log_dir)) {
@@ -165,7 +165,7 @@ void RunReporter::Impl::SetProgress(std::int64_t step, std::int64_t samples) {
   if (options.guard != nullptr) options.guard->SetProgress(step, samples);
 }
 
-// Once a stall.
+// Once per stall.
 void RunReporter::Impl::ReportStall() {
   constexpr std::chrono::seconds kStall{10};
   const auto stalled = events ? events->stalled_for() : std::nullopt;

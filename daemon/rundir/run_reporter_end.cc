@@ -1,4 +1,4 @@
-// How a RunReporter ends: the verdict, the last STATUS.json, the crash record of this rank.
+// RunReporter: the end of a run: the verdict, the last STATUS.json, the crash record of this rank.
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,18 +15,18 @@
 namespace gaccd {
 namespace {
 
-// The caller does not wait longer than ReporterOptions::end_limit anyhow.
+// The caller does not wait longer than ReporterOptions::end_limit.
 constexpr std::chrono::hours kForTheDisk{1};
-// PeerWatch ends the process of a rank that has not exited 5 s after another one was lost.
+// PeerWatch kills a rank that has not exited 5 s after another one was lost.
 constexpr std::chrono::milliseconds kAfterALoss{3'000};
-// What has not answered for so long is given little more: mpirun kills all ranks a second after one
-// has died.
+// A file system that has not responded for this long gets only little more time, as mpirun kills
+// all ranks a second after one has died.
 constexpr std::chrono::milliseconds kHangs{2'000};
 constexpr std::chrono::milliseconds kForAHang{200};
 constexpr std::chrono::milliseconds kForTheTextLog{2'000};
 constexpr std::chrono::milliseconds kForTheLastLines{100};
 
-// The ranks because of which this rank exits.
+// The ranks that caused this rank to exit.
 std::vector<int> LostRanks(const FailureFacts& facts) {
   if (facts.suspects.empty()) return facts.gave_up;
   std::vector<int> ranks;
@@ -50,7 +50,7 @@ void RunReporter::Impl::WriteFailure(const Status& outcome, const FailureFacts& 
   const auto there =
       CreateFileOnce(CrashPath(attempt_dir, identity.rank),
                      EventJson(identity, {Timestamp(), 1, "error"}, failure) + "\n", modes.file);
-  if (!there.ok()) LogInfo(there.status().message());  // a folder that this node does not see
+  if (!there.ok()) LogInfo(there.status().message());  // the folder is not visible on this node
 }
 
 Verdict RunReporter::Impl::VerdictOf(const Status& outcome, const FailureFacts& facts,
@@ -64,8 +64,8 @@ Verdict RunReporter::Impl::VerdictOf(const Status& outcome, const FailureFacts& 
 }
 
 void RunReporter::Impl::WriteVerdict(const Verdict& verdict) {
-  // First, as lines of the log may fill the disk again. An existing verdict was written
-  // by another rank, which took this one for lost.
+  // First, as log lines may fill the disk again. An existing verdict was written by another rank
+  // that considered this one lost.
   final_write = folder->owner().CheckInPlace();
   if (final_write.ok()) {
     final_write = WriteVerdictOnce(attempt_dir, identity, verdict, modes.file).status();
@@ -80,9 +80,9 @@ void RunReporter::Impl::WriteVerdict(const Verdict& verdict) {
   if (final_write.ok()) final_write = closed;
 }
 
-// Rank 0 is lost: one of the others writes the verdict. Or this rank is the one that is cut off,
-// and both name each other at about the same time (0.8 s apart were seen); then rank 0, which sees
-// all others, comes first.
+// Rank 0 is lost: another rank writes the verdict. Or this rank is the disconnected one, and both
+// report each other at about the same time (0.8 s apart were observed); then rank 0, which sees all
+// others, has priority.
 void RunReporter::Impl::CloseForRankZero(const Status& outcome, FailureFacts facts, double dur_s) {
   constexpr std::chrono::milliseconds kAfterRankZero{350};
   constexpr std::chrono::milliseconds kAfterSilence{1'500};
@@ -112,7 +112,7 @@ bool RunReporter::Impl::HasFilesToClose(const Status& outcome, const FailureFact
 
 void RunReporter::Impl::CloseFiles(const Status& outcome, const FailureFacts& facts, double dur_s) {
   if (leads()) FreeSpareSpace(attempt_dir);
-  WriteFailure(outcome, facts);  // before the others are notified, and read it
+  WriteFailure(outcome, facts);  // before the others are notified and read it
   if (events) WriteVerdict(VerdictOf(outcome, facts, dur_s));
   if (folder) folder->owner().Release();
   CloseForRankZero(outcome, facts, dur_s);
@@ -130,7 +130,7 @@ void RunReporter::Finish(const Status& outcome, const FailureFacts& facts) {
   }
   if (impl.own_steps) impl.WriteOwnSteps(impl.own_steps->Take());
   impl.ReportWriteFailure();
-  if (impl.leads()) SetLogHook({});  // before what it uses goes
+  if (impl.leads()) SetLogHook({});  // before the objects that it uses are destroyed
   impl.bar.reset();
   const double dur_s = std::chrono::duration<double>(Impl::Clock::now() - impl.started).count();
   const bool closed = !impl.HasFilesToClose(outcome, facts) ||

@@ -1,4 +1,4 @@
-// What a RunReporter consists of; for its own files.
+// Implementation of RunReporter; private to its files.
 #pragma once
 
 #include <unistd.h>
@@ -33,36 +33,36 @@ struct RunReporter::Impl {
   Modes modes;
   RunIdentity identity;
   std::int64_t world = 1;
-  double mfu_of_speed = 0;  // of one sample a second; 0: not known
+  double mfu_of_speed = 0;  // per sample and second; 0: not known
   std::string attempt_dir;
-  Place place;                           // what this rank does
+  Place place;                           // the current state of this rank
   std::unique_ptr<CrashHandler> crash;   // with a run folder
-  std::unique_ptr<EventLog> own_events;  // with a run folder that this node sees
+  std::unique_ptr<EventLog> own_events;  // with a run folder that is visible on this node
   std::optional<RankSteps> own_steps;
   Clock::time_point started = Clock::now();
 
-  // Rank 0 with a run folder.
+  // On rank 0 with a run folder.
   std::optional<RunFolder> folder;
   std::unique_ptr<EventLog> events;
   std::unique_ptr<StatusFile> status;
-  Status final_write;  // by CloseFiles()
+  Status final_write;  // result of CloseFiles()
 
   std::unique_ptr<Progress> bar;  // rank 0 on a terminal
   TerminalOutput out{STDOUT_FILENO};
   TerminalOutput err{STDERR_FILENO};
   StepClock clock;
-  std::optional<LineClock> lines;  // from the first update
+  std::optional<LineClock> lines;  // set from the first update on
   StepRecord last;
   EvalRecord last_eval;
-  std::optional<BestValue> best;          // evaluation so far
-  bool has_step = false;                  // of this attempt
-  ResumeRecord from;                      // what came before the first update of this attempt
-  std::atomic<std::int64_t> log_step{0};  // of `last`, for log lines of other threads
-  std::string ended_early;                // why; empty: it does not
+  std::optional<BestValue> best;          // over all evaluations so far
+  bool has_step = false;                  // in this attempt
+  ResumeRecord from;                      // state before the first update of this attempt
+  std::atomic<std::int64_t> log_step{0};  // step of `last`, for log lines of other threads
+  std::string ended_early;                // why; empty: it did not
   bool failure_reported = false;
   bool stall_reported = false;
   bool finished = false;
-  Status close_status;  // the run folder did not answer at the end
+  Status close_status;  // the run folder did not respond at the end
 
   [[nodiscard]] bool leads() const { return identity.rank == 0; }
 
@@ -77,7 +77,7 @@ struct RunReporter::Impl {
   [[nodiscard]] std::int64_t samples_done() const {
     return std::max(last.samples_total, from.samples_total);
   }
-  // Updates and samples that are done, for the log, heartbeats and the guard.
+  // Sets the finished updates and samples, for the log, heartbeats and the guard.
   void SetProgress(std::int64_t step, std::int64_t samples);
   Status CompleteStatus(RunStatus& now);
   void StartOwnFiles();
@@ -85,15 +85,15 @@ struct RunReporter::Impl {
   void ReportWriteFailure();
   void ReportStall();
   [[nodiscard]] std::string run_dir() const { return FolderOf(FolderOf(attempt_dir)); }
-  // With the user's own path of the run folder.
+  // The attempt folder relative to the run folder as given by the user.
   [[nodiscard]] std::string AttemptDirAsGiven() const {
     const std::string_view given(options.run_dir);
     return std::string(given.substr(0, given.find_last_not_of('/') + 1)) +
            attempt_dir.substr(attempt_dir.rfind("/attempts/"));
   }
 
-  // The end, in run_reporter_end.cc. What writes files may hang: it is called on a thread of its
-  // own, which shares this object.
+  // The end of a run, in run_reporter_end.cc. Functions that write files may hang, so they are
+  // called on a separate thread, which shares ownership of this object.
   [[nodiscard]] bool HasFilesToClose(const Status& outcome, const FailureFacts& facts) const;
   void CloseFiles(const Status& outcome, const FailureFacts& facts, double dur_s);
   void WriteFailure(const Status& outcome, const FailureFacts& facts);

@@ -19,7 +19,7 @@
 namespace gaccd {
 namespace {
 
-constexpr int kMaxLinks = 40;  // as the kernel
+constexpr int kMaxLinks = 40;  // the kernel's limit
 
 std::string UserName(uid_t user) {
   passwd entry{};
@@ -52,7 +52,7 @@ Status CheckFolder(const std::string& path, const struct stat& info) {
                  "owner can change, or a sticky one (chmod +t); choose another --run-dir")};
 }
 
-// The parts of a path, the last one on top: taken from the back.
+// The components of a path in reverse order: processed from the back.
 void PushParts(std::string_view path, std::vector<std::string>* parts) {
   for (std::size_t end = path.size(); end > 0;) {
     const std::size_t slash = path.rfind('/', end - 1);
@@ -71,8 +71,8 @@ Result<std::string> TargetOf(const std::string& link) {
 
 using CheckPart = std::function<Status(const std::string& path, const struct stat& info)>;
 
-// What `path` names, looked at part by part, links and what they lead over too: realpath(3) would
-// not tell whose they are. Empty: it is not there. The first error of `check` ends it.
+// Resolves `path` component by component, including links and their targets: realpath(3) would not
+// tell their owners. Empty: it does not exist. Stops at the first error of `check`.
 Result<std::string> Resolve(const std::string& path, const CheckPart& check) {
   std::vector<std::string> parts;
   PushParts(path, &parts);

@@ -18,7 +18,7 @@ Status KeepSpareSpace(const std::string& attempt_dir, unsigned mode) {
   const std::string path = PathOf(attempt_dir);
   GACCD_ASSIGN_OR_RETURN(const FileDescriptor file,
                          OpenFile(path, O_WRONLY | O_CREAT | O_TRUNC, mode));
-  // Written, not only reserved: not every file system can do that.
+  // Written, as not every file system supports reserving space.
   return WriteAll(file.get(), std::string(kBytes, 'x'), path);
 }
 

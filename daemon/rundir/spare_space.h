@@ -1,5 +1,5 @@
-// A few blocks of the run folder's disk, taken at the start of an attempt: where the disk is full
-// at its end, the verdict, STATUS.json and the ledger still fit.
+// Reserves a few blocks of the run folder's disk at the start of an attempt, so that the verdict,
+// STATUS.json and the ledger can be written even if the disk is full at its end.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace gaccd {
 
-// Makes <attempt_dir>/.space, 64 KiB. kIo where the disk has no room for it.
+// Creates <attempt_dir>/.space, 64 KiB. kIo if the disk is full.
 [[nodiscard]] Status KeepSpareSpace(const std::string& attempt_dir, unsigned mode);
 
-// Removes it. Called by the process that writes how the attempt ended: rank 0, a rank in its place,
-// or `gaccd verdict`. A file that is not there is no error.
+// Removes it. Called by the process that writes the end of the attempt: rank 0, a rank in its
+// place, or `gaccd verdict`. A missing file is not an error.
 void FreeSpareSpace(const std::string& attempt_dir);
 
 }  // namespace gaccd

@@ -1,5 +1,5 @@
-// STATUS.json: written at the start, every few seconds by a thread of its own (so that it stays
-// fresh while an update takes long, and a slow disk never delays training), and at the end.
+// StatusFile: STATUS.json, written at the start, every few seconds by a separate thread (so that it
+// is current during long updates, and a slow disk never delays training), and at the end.
 #pragma once
 
 #include <chrono>
@@ -17,11 +17,11 @@ namespace gaccd {
 
 class StatusFile {
  public:
-  // Completes what is about to be written. Called before every write but the first, without locks.
-  // Where it fails nothing is written, as where the write fails.
+  // Completes the status before every write except the first; called without locks. If it fails,
+  // nothing is written, as if the write had failed.
   using Beat = std::function<Status(RunStatus&)>;
 
-  // Writes `first` at once; its failure is the caller's error.
+  // Writes `first` at once; returns an error if that fails.
   static Result<std::unique_ptr<StatusFile>> Start(std::string path, RunStatus first, Beat beat,
                                                    std::chrono::milliseconds period,
                                                    unsigned mode = kFileMode);
@@ -29,14 +29,14 @@ class StatusFile {
   StatusFile(const StatusFile&) = delete;
   StatusFile& operator=(const StatusFile&) = delete;
 
-  // Changes what the next write says. Never waits for the disk.
+  // Changes the status of the next write. Never waits for the disk.
   void Update(const std::function<void(RunStatus&)>& change);
-  // The thread writes at once, instead of at the end of the period.
+  // Makes the thread write at once.
   void WriteSoon() { worker_->Wake(); }
-  // Ends the thread and writes the last state, down to the disk.
+  // Ends the thread and writes the last status, durably.
   Status Finish();
 
-  // How many writes of the thread failed, and the first of them.
+  // Number of failed writes of the thread, and the first error.
   [[nodiscard]] std::int64_t failures() const;
   [[nodiscard]] Status first_failure() const;
 
@@ -48,7 +48,7 @@ class StatusFile {
   const std::string path_;
   const Beat beat_;
   const unsigned mode_;
-  mutable std::mutex mutex_;  // of everything below
+  mutable std::mutex mutex_;  // protects everything below
   RunStatus status_;
   std::int64_t failures_ = 0;
   Status first_failure_;

@@ -20,7 +20,7 @@ std::optional<Submission> ParseSubmission(const std::string& line) {
   const std::string* jobs = json->text("jobs");
   if (at == nullptr || jobs == nullptr) return std::nullopt;
   Submission submission{*at, *jobs};
-  // They are shown, and go to a shell.
+  // They are displayed and passed to a shell.
   const bool ids = submission.jobs.find_first_not_of("0123456789_,") == std::string::npos;
   return ids && !submission.jobs.empty() ? std::optional(submission) : std::nullopt;
 }

@@ -1,4 +1,4 @@
-// <run>/submit.jsonl: the jobs that `gaccd submit` gave to SLURM, a line for each call of it.
+// <run>/submit.jsonl: the jobs that `gaccd submit` passed to SLURM, one line per call.
 #pragma once
 
 #include <optional>
@@ -9,14 +9,14 @@
 namespace gaccd {
 
 struct Submission {
-  std::string at;    // RFC 3339, before sbatch was called
-  std::string jobs;  // their ids, apart by commas: "17,18"; tasks of an array as "17_3"
+  std::string at;    // RFC 3339, before the call of sbatch
+  std::string jobs;  // ids separated by commas: "17,18"; array tasks as "17_3"
 };
 
 // kIo.
 Status AppendSubmission(const std::string& run_dir, const Submission& submission, unsigned mode);
 
-// The last one. What is no such line is passed over.
+// The last entry. Invalid lines are skipped.
 [[nodiscard]] std::optional<Submission> NewestSubmission(const std::string& run_dir);
 
 }  // namespace gaccd

@@ -25,7 +25,7 @@ namespace {
 constexpr std::chrono::milliseconds kTurn{20};
 constexpr int kMaxTurns = 25;
 
-// What ranks have left behind, each read once.
+// Crash records of ranks, each read once.
 class Records {
  public:
   explicit Records(std::string attempt_dir) : attempt_dir_(std::move(attempt_dir)) {}
@@ -40,7 +40,7 @@ class Records {
   [[nodiscard]] std::optional<Failure> Read(int rank) const {
     if (attempt_dir_.empty()) return std::nullopt;
     const auto text = ReadStart(CrashPath(attempt_dir_, rank), kMaxLineBytes);
-    if (!text.ok()) return std::nullopt;  // killed from outside: nothing could be left behind
+    if (!text.ok()) return std::nullopt;  // killed: could not write a record
     auto failure = ReadEvent<Failure>(*text);
     if (!failure.ok() || (failure->exit == 0 && failure->signal == 0)) return std::nullopt;
     return *std::move(failure);
@@ -54,7 +54,7 @@ bool LeftForOthers(const Failure& failure) {
   return failure.exit == static_cast<int>(ErrorKind::kUnavailable);
 }
 
-// A rank that only gave up says why, a moment after it did.
+// A rank that only gave up writes its record a moment later.
 void WaitForRecords(const std::vector<int>& gave_up, Records& records) {
   constexpr std::chrono::milliseconds kPause{20};
   constexpr int kPauses = 20;
@@ -64,8 +64,8 @@ void WaitForRecords(const std::vector<int>& gave_up, Records& records) {
   }
 }
 
-// The suspects; where there are none, those who gave up. In place of one that exited because of
-// others are these, by its record: what it says of the rank that asks is as good as the reverse.
+// The suspects; if there are none, the ranks that gave up. A rank that exited because of others is
+// replaced by the ranks in its record: its view of this rank is as good as the reverse.
 std::vector<Suspect> FindOrigins(const FailureFacts& facts, Records& records) {
   std::deque<Suspect> open(facts.suspects.begin(), facts.suspects.end());
   const auto add = [&](int rank) {
@@ -92,7 +92,7 @@ std::vector<Suspect> FindOrigins(const FailureFacts& facts, Records& records) {
   return origins;
 }
 
-// The program's own reasons; every other one may be the machine's.
+// Whether the program itself is the cause; all other reasons may be the machine's.
 bool IsOwnFault(const Failure& failure) {
   switch (static_cast<ErrorKind>(failure.exit)) {
     case ErrorKind::kUsage:
@@ -114,7 +114,7 @@ std::string NameOf(const Suspect& suspect) {
   return StrCat("rank ", suspect.rank, " on ", suspect.host);
 }
 
-// "; its memory was 412.3 MB, planned 401.0 MB", as far as that is known.
+// "; its memory was 412.3 MB, planned 401.0 MB", as far as known.
 std::string MemoryText(const Verdict& verdict) {
   if (verdict.first->memory_bytes == 0) return {};
   std::string text = StrCat("; its memory was ", Megabytes(verdict.first->memory_bytes));
@@ -131,7 +131,8 @@ std::string KilledText(const Verdict& verdict) {
                 MemoryText(verdict));
 }
 
-// Nodes with several ranks that are all among the origins, and left no record: how many they are.
+// Nodes with several ranks that are all among the origins without a record, with their number of
+// ranks.
 std::map<std::string, std::int64_t> FindLostNodes(const std::vector<Suspect>& origins,
                                                   const FailureFacts& facts, Records& records) {
   std::map<std::string, std::int64_t> lost;
@@ -145,8 +146,8 @@ std::map<std::string, std::int64_t> FindLostNodes(const std::vector<Suspect>& or
   return lost;
 }
 
-// To what this rank saw: what the origins say of themselves. Where this rank only saw others lost,
-// the exit code of the one that failed first is that of the verdict.
+// Adds the records of the origins to what this rank saw. If this rank only saw others lost, the
+// exit code of the first failed rank becomes that of the verdict.
 void AddCause(const std::vector<Suspect>& origins,
               const std::map<std::string, std::int64_t>& lost_nodes, Verdict* verdict) {
   constexpr std::size_t kMaxNames = 8;

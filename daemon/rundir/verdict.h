@@ -1,4 +1,4 @@
-// From how training ended to what verdict.json says.
+// Makes the content of verdict.json from the result of a training.
 #pragma once
 
 #include <string>
@@ -12,35 +12,36 @@ namespace gaccd {
 // <attempt>/crash/r00017.json
 [[nodiscard]] std::string CrashPath(const std::string& attempt_dir, int rank);
 
-// Whether a rank that ends like this leaves a crash record: not when it was stopped, and not when
-// all ranks decided so together.
+// Whether a rank with this result writes a crash record: not if it was stopped or if all ranks
+// decided together.
 [[nodiscard]] bool IsFailure(const Status& outcome);
 
-// The verdict is that of the exit code (next_step.h).
+// The next step follows from the exit code (next_step.h).
 //
-// After a failure it looks for the records of the suspects, or else of those who gave up (waits for
-// these a moment). A rank that exited because of others is not to blame: the ranks in its record
-// are. What the first one left has said is the cause: the reason has it, and where this rank only
-// saw others lost (69), the exit code is that one's. Its host stays a suspect unless the program
-// itself gave up there, for a reason that is not the machine's (bad data, bad job, a bug). Where
-// all ranks of a node are lost without a record, the node is named. attempt_dir empty: no records.
+// After a failure, reads the crash records of the suspects, or otherwise of the ranks that gave up
+// (waits for these shortly). A rank that exited because of others is not the cause: the ranks named
+// in its record are. The first record is the cause: the reason includes it, and if this rank only
+// saw others lost (69), its exit code is used. Its host is a suspect unless the program itself
+// failed there for a reason that is not the machine's (bad data, bad job, a bug). If all ranks of a
+// node are lost without a record, the node is named. attempt_dir empty: no records.
 [[nodiscard]] Verdict MakeVerdict(const Status& outcome, const FailureFacts& facts,
                                   const std::string& attempt_dir);
 
-// By a rank that stands in for rank 0, the only one that sees all others: whom their records name,
-// as far as these ranks left no record of their own.
+// Called by a rank that replaces rank 0, the only one that sees all others: adds the ranks named in
+// their records, unless these ranks have their own records.
 void AddLostSeenByOthers(const std::string& attempt_dir, FailureFacts* facts);
 
 [[nodiscard]] bool Suspects(const FailureFacts& facts, int rank);
 
-// <attempt>/verdict.json, down to the disk. true: another rank has written it, that one stays.
+// Writes <attempt>/verdict.json, durably. Returns true if another rank has already written it,
+// which is kept.
 Result<bool> WriteVerdictOnce(const std::string& attempt_dir, const RunIdentity& who,
                               const Verdict& verdict, unsigned mode);
 
-// By a rank that has learned that rank 0 is lost: verdict.json and the last STATUS.json, unless
-// another one was faster. Waits 20 ms a rank before it, half a second at most, so that on a large
-// run not all of them come to the file server at once. `who`: this rank; `last`: what it knows of
-// the run, with the host of rank 0.
+// Called by a rank that found rank 0 lost: writes verdict.json and the last STATUS.json, unless
+// another rank was faster. Waits 20 ms per lower rank, at most half a second, so that on a large
+// run not all ranks access the file server at once. who: this rank; last: its knowledge of the run,
+// with the host of rank 0.
 Status WriteVerdictForRankZero(const std::string& attempt_dir, const RunIdentity& who,
                                RunStatus last, const Verdict& verdict, unsigned mode);
 

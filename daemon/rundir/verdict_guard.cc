@@ -21,7 +21,7 @@
 namespace gaccd {
 namespace {
 
-// Longer texts are cut.
+// Longer texts are truncated.
 void Copy(std::string_view text, std::span<char> to) {
   const std::size_t size = std::min(text.size(), to.size() - 1);
   std::copy_n(text.begin(), size, to.begin());
@@ -108,13 +108,13 @@ std::string VerdictGuard::AllEnded(const std::string& when, const Shared& shared
                 shared.world, " gives them the time to save");
 }
 
-// In the other process.
+// Runs in the child process.
 void VerdictGuard::Run(const Shared& shared, int alive, pid_t launcher) {
   const auto began = std::chrono::steady_clock::now();
   ::setsid();
   ::prctl(PR_SET_NAME, "gaccd-guard");
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(signal, SIG_IGN);
-  // Readers of this run's output must see its end.
+  // Readers of this run's output must see its end, so close it here.
   ::dup2(alive, STDIN_FILENO);
   const int nowhere = ::open("/dev/null", O_WRONLY);
   ::dup2(nowhere, STDOUT_FILENO);

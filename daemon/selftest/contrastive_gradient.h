@@ -1,5 +1,5 @@
-// The gradient of one contrastive update without an engine, for selftests and tests: as it is right
-// and with the mistakes that programs have been found to make.
+// The gradient of one contrastive update without an engine, for selftests and tests: correct, or
+// with known mistakes of other programs.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ namespace gaccd {
 enum class ContrastiveMistake : std::uint8_t {
   kNone,
   kWorldFactor,     // gradients times the number of ranks
-  kLocalNegatives,  // every rank compares its own samples alone
-  kScaleKFold,      // the gradient of the scale counts once for every micro-step
-  kStaleRows,       // representations of the parameters before the last step
+  kLocalNegatives,  // every rank only compares its own samples
+  kScaleKFold,      // the gradient of the scale is counted once per micro-step
+  kStaleRows,       // uses representations from the parameters before the last step
   kLastOnly,        // earlier micro-batches of an update are overwritten
 };
 inline constexpr ContrastiveMistake kContrastiveMistakes[] = {
@@ -28,10 +28,10 @@ inline constexpr ContrastiveMistake kContrastiveMistakes[] = {
     ContrastiveMistake::kScaleKFold, ContrastiveMistake::kStaleRows, ContrastiveMistake::kLastOnly};
 [[nodiscard]] std::string_view Name(ContrastiveMistake mistake);  // "world-size factor", ...
 
-// Whether it changes the gradient of such an update: it does not with one rank, or one micro-step.
+// Whether it changes the gradient of such an update: not with one rank, or one micro-step.
 [[nodiscard]] bool HasEffect(ContrastiveMistake mistake, const Plan& plan);
 
-// Collective. The gradient summed over the ranks. `batches`: those of the update in two passes.
+// Collective. The gradient summed over the ranks. batches: those of the update in two passes.
 Result<std::vector<float>> ContrastiveGradient(Communicator& comm, const Model& model,
                                                std::span<const float> parameters, const Plan& plan,
                                                Prefetcher& batches, ContrastiveMistake mistake);

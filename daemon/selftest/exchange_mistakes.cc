@@ -19,7 +19,7 @@ std::span<float> Floats(const MutableBuffer& buffer) {
   return {static_cast<float*>(buffer.data), buffer.count};
 }
 
-std::size_t OffsetOf(std::span<const std::int64_t> counts, int rank) {
+std::size_t PartOffset(std::span<const std::int64_t> counts, int rank) {
   return static_cast<std::size_t>(
       std::accumulate(counts.begin(), counts.begin() + rank, std::int64_t{0}));
 }
@@ -31,7 +31,7 @@ void Keep(const ConstBuffer& in, const MutableBuffer& out) {
 void MoveToEqualCuts(std::span<const std::int64_t> counts, std::span<float> whole) {
   const std::vector<float> right(whole.begin(), whole.end());
   for (std::size_t rank = 0; rank < counts.size(); ++rank) {
-    const std::size_t first = OffsetOf(counts, static_cast<int>(rank));
+    const std::size_t first = PartOffset(counts, static_cast<int>(rank));
     const std::size_t cut = whole.size() * rank / counts.size();
     const auto count = std::min(static_cast<std::size_t>(counts[rank]), whole.size() - cut);
     std::ranges::copy(std::span(right).subspan(first, count), whole.subspan(cut).begin());
@@ -90,7 +90,7 @@ class MistakenCommunicator final : public ForwardingCommunicator {
                      StreamHandle stream) override {
     const bool f32 = in.dtype == DType::kF32;
     if (f32 && mistake_ == ExchangeMistake::kOwnPart) {
-      Keep(in, {Floats(out).data() + OffsetOf(counts, rank()), in.count, in.dtype});
+      Keep(in, {Floats(out).data() + PartOffset(counts, rank()), in.count, in.dtype});
       return Status::Ok();
     }
     GACCD_RETURN_IF_ERROR(inner().AllGather(in, counts, out, stream));
@@ -101,7 +101,7 @@ class MistakenCommunicator final : public ForwardingCommunicator {
                          StreamHandle stream) override {
     if (KeepsOwn(in.dtype)) {
       const auto* whole = static_cast<const float*>(in.data);
-      Keep({whole + OffsetOf(counts, rank()), out.count, in.dtype}, out);
+      Keep({whole + PartOffset(counts, rank()), out.count, in.dtype}, out);
       return Status::Ok();
     }
     GACCD_RETURN_IF_ERROR(inner().ReduceScatter(in, counts, out, stream));
@@ -184,7 +184,7 @@ bool HasEffect(ExchangeMistake mistake, const Job& job, const Plan& plan, const 
   switch (mistake) {
     case ExchangeMistake::kOwnPart:
     case ExchangeMistake::kMean:
-      return StatePartsOf(job, plan) > 1;
+      return CountStateParts(job, plan) > 1;
     case ExchangeMistake::kOwnNode:
       return grid.parts() > 1 && nodes > 1 && job.shard != Sharding::kOptimizer;
     case ExchangeMistake::kEqualCuts:

@@ -1,5 +1,5 @@
-// What other programs do wrong where the optimiser is sharded or the model runs in a pipeline, for
-// selftests: a communicator over which an engine exchanges values wrongly.
+// Known mistakes of other programs with sharded optimisers and pipelines, for selftests: a
+// communicator that makes an engine exchange wrong values.
 #pragma once
 
 #include <cstdint>
@@ -17,27 +17,27 @@ namespace gaccd {
 enum class ExchangeMistake : std::uint8_t {
   // shard
   kOwnPart,    // parts of other ranks are not gathered
-  kMean,       // a sum is divided by the ranks that made it
-  kOwnNode,    // nothing is summed between nodes
-  kEqualCuts,  // parts are put where equal cuts, without whole blocks, would be
+  kMean,       // a sum is divided by the number of ranks
+  kOwnNode,    // no sums between nodes
+  kEqualCuts,  // parts are at the offsets of equal cuts that ignore blocks
   // pipeline
-  kFirstGradient,    // every micro-batch takes the gradient that its stage received first
+  kFirstGradient,    // every micro-batch uses the gradient that its stage received first
   kMeanOfPipelines,  // the gradients of pipelines are averaged
   kOwnPipeline,      // or not reduced
-  kOwnShared,        // of a parameter of several stages one has its own gradient alone
+  kOwnShared,        // a parameter of several stages only gets its own gradient
 };
 [[nodiscard]] std::string_view Name(ExchangeMistake mistake);
 
-// Those that a job lends itself to: of its shard mode or of its pipeline.
+// The mistakes that apply to the job's shard mode or pipeline.
 [[nodiscard]] std::vector<ExchangeMistake> ExchangeMistakesOf(const Job& job);
 
-// Whether it changes an update: not where nothing is divided, on one node, where equal cuts are
-// those of blocks, and so on. model: of stage 0.
+// Whether it changes an update: not if nothing is divided, on one node, if equal cuts are at
+// blocks, and so on. model: of stage 0.
 [[nodiscard]] bool HasEffect(ExchangeMistake mistake, const Job& job, const Plan& plan,
                              const Model& model);
 
-// Makes it with every f32 buffer of the engine that is made with this communicator, and with those
-// split from it as ShardExchange and PipelineExchange do. `inner` outlives this.
+// Makes the mistake with every f32 buffer of an engine that uses this communicator or those split
+// from it as in ShardExchange and PipelineExchange. `inner` must outlive this.
 [[nodiscard]] std::unique_ptr<Communicator> MakeMistaken(Communicator& inner,
                                                          ExchangeMistake mistake);
 

@@ -1,4 +1,4 @@
-// What a replica of one rank is prepared for in an update of the plan.
+// The sizes for which a replica of one rank is prepared in an update of the plan.
 #pragma once
 
 #include "daemon/plan/plan.h"

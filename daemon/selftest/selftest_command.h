@@ -6,7 +6,7 @@
 
 namespace gaccd {
 
-// Prints its table; kInternal when a check failed. Errors are not printed here.
+// Prints the results; kInternal if a check failed. Errors are not printed here.
 Status RunSelftest(const Flags& flags);
 
 }  // namespace gaccd

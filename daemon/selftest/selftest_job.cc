@@ -60,12 +60,12 @@ Result<UpdateOutcome> OutcomeOf(const JobSetting& setting, const Model& model, C
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, setting.ScheduleOf(plan));
   GACCD_ASSIGN_OR_RETURN(BatchFeed feed,
                          BatchFeed::Make(setting.data, setting.order(), schedule, plan, comm.rank(),
-                                         GeneratorOf(setting.job, model)));
+                                         SelectProgramGenerator(setting.job, model)));
   feed.GroupByLength(model.sample().cuts);
   const ReplicaOptions sizes{.micro_batches = feed.BatchSizes(),
                              .micro_steps_per_update = plan.accum_steps(),
                              .effective_batch = plan.effective_batch(),
-                             .in_flight = InFlightOf(setting.job, model, plan.accum_steps()),
+                             .in_flight = MaxInFlight(setting.job, model, plan.accum_steps()),
                              .recompute = plan.request().recompute};
   GACCD_ASSIGN_OR_RETURN(auto engine, MakeEngine(comm, model,
                                                  {.replica = sizes,
@@ -79,7 +79,7 @@ Result<UpdateOutcome> OutcomeOf(const JobSetting& setting, const Model& model, C
 
 Status RightUpdate(Engine& engine, BatchFeed& feed, const Plan& plan) {
   return RunUpdate(engine, feed.batches(),
-                   feed.ProgramOf({.index = 0, .samples = plan.effective_batch()}), {});
+                   feed.ProgramFor({.index = 0, .samples = plan.effective_batch()}), {});
 }
 
 // Every micro-step of a plain update is taken for its first one.

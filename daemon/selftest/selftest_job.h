@@ -1,6 +1,6 @@
-// The selftest of a user's own job: its first update, of its own model and data, with all ranks as
-// threads of this process, against one big batch on one rank; and the mistakes that the job's loss,
-// shard mode or pipeline lends itself to, which the same comparison must catch. On CPUs, in f32.
+// The selftest of a user's job: its first update, with its own model and data, with all ranks as
+// threads of this process, compared with one big batch on one rank; and the mistakes that apply to
+// the job's loss, shard mode or pipeline, which the same comparison must detect. On CPUs, in f32.
 #pragma once
 
 #include <string>
@@ -20,23 +20,23 @@ struct JobSelftest {
   };
 
   Plan plan;
-  std::string model;            // for people
-  bool has_statistics = false;  // of the whole update
-  // |g - g_ref| / |g_ref| over the whole gradient, the largest over the ranks; or of the running
-  // statistics, where that is more.
+  std::string model;            // for users
+  bool has_statistics = false;  // over the whole update
+  // g - g_ref| / |g_ref| over the whole gradient, the maximum over the ranks; or over the running
+  // statistics, if that is larger.
   double right = 0;
   std::vector<Mistake> mistakes;
 
-  // As SelftestCase::tolerance().
+  // See SelftestCase::tolerance().
   [[nodiscard]] double tolerance() const;
   [[nodiscard]] bool passed() const;
 };
 
-// request: with the stages of the job's pipeline. kOs when this machine cannot run so many ranks;
+// request: with the stages of the job's pipeline. kOs if this machine cannot run so many ranks;
 // errors of the data and the model.
 Result<JobSelftest> RunJobSelftest(const Job& job, const PlanRequest& request);
 
-// One line of JSON; a table for people, with the verdict in its last line.
+// One line of JSON; a table for users, with the verdict in the last line.
 [[nodiscard]] std::string JobSelftestJson(const JobSelftest& test);
 [[nodiscard]] std::string JobSelftestText(const JobSelftest& test);
 

@@ -1,5 +1,5 @@
-// One update of a model with statistics of the whole update, without an engine, for selftests: with
-// the mistakes that other programs make.
+// One update of a model with statistics of the whole update, without an engine, for selftests:
+// correct, or with known mistakes of other programs.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,15 @@
 namespace gaccd {
 
 enum class StatisticsMistake : std::uint8_t {
-  kOwnRank,           // mean and variance of the samples of one rank
-  kOwnMicroBatch,     // of one micro-batch
-  kPlannedCount,      // sums are divided by what full micro-batches would have, not by the count
-  kConstant,          // the gradient takes them for constants
-  kOwnGradient,       // its sums are those of one rank
+  kOwnRank,        // mean and variance of the samples of one rank
+  kOwnMicroBatch,  // of one micro-batch
+  // sums are divided by the count of full micro-batches instead of the actual count
+  kPlannedCount,
+  kConstant,          // the gradient treats them as constants
+  kOwnGradient,       // sums of the gradient are those of one rank
   kEveryRank,         // every rank adds the reduced gradients of scale and shift
-  kRunningEachStep,   // running statistics take those of every micro-step, not of the update
-  kInvertedMomentum,  // they keep the share that is to be new
+  kRunningEachStep,   // running statistics use those of every micro-step instead of the update
+  kInvertedMomentum,  // the momentum is applied to the wrong share
 };
 inline constexpr StatisticsMistake kStatisticsMistakes[] = {
     StatisticsMistake::kOwnRank,         StatisticsMistake::kOwnMicroBatch,
@@ -33,13 +34,13 @@ inline constexpr StatisticsMistake kStatisticsMistakes[] = {
 [[nodiscard]] std::string_view Name(StatisticsMistake mistake);
 
 // Whether it changes such an update: it may not with one rank, with one micro-step, with full
-// micro-batches, or where no gradient goes through the statistics, as of a first layer.
+// micro-batches, or if no gradient passes through the statistics, as in a first layer.
 [[nodiscard]] bool HasEffect(StatisticsMistake mistake, const Plan& plan, const Model& model);
 
-// What an update gives.
+// The result of an update.
 struct UpdateOutcome {
   std::vector<float> gradient;  // summed over the ranks
-  // RunningValues() after it. Empty: the mistake is not about them, or the model has none.
+  // RunningValues() after it. Empty: the mistake does not affect them, or the model has none.
   std::vector<float> running;
 };
 

@@ -11,9 +11,9 @@ namespace gaccd {
 namespace {
 
 constexpr int kRounds = 3;
-constexpr int kMaxNames = 8;  // in one warning
+constexpr int kMaxNames = 8;  // per warning
 
-// What the readings of a round differ from their median by, as far as it is not the round itself.
+// Differences of the readings of a round from their median, minus the uncertainty of the round.
 std::vector<double> Ahead(const std::vector<double>& readings, double uncertainty_s) {
   std::vector<double> sorted = readings;
   const auto middle = sorted.begin() + (std::ssize(sorted) - 1) / 2;
@@ -76,7 +76,7 @@ std::string Clocks::Warning(std::span<const std::string> hosts) const {
 }
 
 Clocks::Steady::time_point Clocks::Deadline(std::int64_t time_s) const {
-  // Far enough for any job, and no overflow.
+  // Sufficient for any job, without overflow.
   constexpr double kMax = 1e9;
   const double left = std::clamp(static_cast<double>(time_s) - wall_s_, -kMax, kMax);
   return steady_ +

@@ -1,6 +1,6 @@
-// The wall clocks of the ranks, compared once at the start. Nothing in training waits by a wall
-// clock: the end of the job becomes a deadline of the steady clock here, so that a clock that is
-// set later moves nothing.
+// Clocks: the wall clocks of the ranks, compared once at the start. Training never waits by a wall
+// clock: the end of the job is converted to a deadline of the steady clock, so later changes of a
+// clock have no effect.
 #pragma once
 
 #include <chrono>
@@ -23,28 +23,29 @@ class Clocks {
 
   static constexpr double kMaxAheadS = 5;
 
-  // Collective. Every rank reads its clock in each of three rounds, and none begins a round before
-  // all have ended the one before: what two clocks differ by is known to the duration of two
-  // rounds, of which the shortest counts.
+  // Collective. Every rank reads its clock in each of three rounds; no rank begins a round before
+  // all have ended the previous one. So the difference of two clocks is known up to the duration of
+  // two rounds, of which the shortest counts.
   static Result<Clocks> Compare(Communicator& comm, const WallClock& wall);
   [[nodiscard]] static double SystemSeconds();
 
-  // By rank: this clock minus the median of all clocks (of an even number the lower middle one), in
-  // seconds. 0 where it differs by at most kMaxAheadS, and what is not known for sure.
+  // By rank: this clock minus the (lower) median of all clocks, in seconds. 0 if the difference is
+  // at most kMaxAheadS or not certain.
   [[nodiscard]] const std::vector<double>& ahead_s() const { return ahead_s_; }
 
-  // "the clock of rank 3 on n2 is 3600 s ahead of most ranks'; ...". Empty: no rank has another
-  // time. hosts: by rank.
+  // "the clock of rank 3 on n2 is 3600 s ahead of most ranks'; ...". Empty: all clocks agree.
+  // hosts: by rank.
   [[nodiscard]] std::string Warning(std::span<const std::string> hosts) const;
 
-  // When the steady clock reaches that time (seconds since 1970) of the median clock.
+  // The time on the steady clock that corresponds to time_s (seconds since 1970) on the median
+  // clock.
   [[nodiscard]] Steady::time_point Deadline(std::int64_t time_s) const;
 
  private:
   Clocks() = default;
 
   std::vector<double> ahead_s_;
-  // One moment of this rank, by the steady clock and by the median wall clock.
+  // The same point in time on the steady clock of this rank and on the median wall clock.
   Steady::time_point steady_;
   double wall_s_ = 0;
 };

@@ -22,11 +22,11 @@ struct RequestFiles::State {
 
   const std::string run_dir;
   const RequestFilesOptions options;
-  std::atomic<StopRequest> request = StopRequest::kNone;  // changed with `mutex`
-  std::mutex mutex;                                       // of everything below
+  std::atomic<StopRequest> request = StopRequest::kNone;  // written under `mutex`
+  std::mutex mutex;                                       // protects everything below
   std::condition_variable changed;
   bool looked = false;
-  bool served = false;  // SAVE is to be removed
+  bool served = false;  // SAVE must be removed
 };
 
 RequestFiles::RequestFiles(std::string run_dir, RequestFilesOptions options) {
@@ -64,7 +64,7 @@ void RequestFiles::State::Work() {
   }
   const StopRequest found = ReadRequests();
   lock.lock();
-  if (!served) request = found;  // else it may have seen the SAVE that was served meanwhile
+  if (!served) request = found;  // otherwise it may have seen the SAVE that was served meanwhile
   looked = true;
   changed.notify_all();
 }

@@ -1,6 +1,6 @@
-// The files STOP and SAVE in the run folder: what an operator can ask for without a signal. Looked
-// for by one rank, once a second, by a stat() each, from a thread of its own: the folder is on a
-// shared file system, which may not answer for a while, and training does not wait for it.
+// RequestFiles: the files STOP and SAVE in the run folder, requests by an operator without a
+// signal. One rank checks them once per second with stat(), on a separate thread: the folder is on
+// a shared file system, which may not respond for a while, and training does not wait for it.
 #pragma once
 
 #include <chrono>
@@ -13,38 +13,38 @@
 
 namespace gaccd {
 
-// The functions outlive the thread: it may be left behind.
+// The functions must outlive the thread, which may be abandoned.
 struct RequestFilesOptions {
-  // For people, called by the thread: SAVE was served, but its file stays. May be empty.
+  // Called by the thread with a message for users: SAVE was served, but its file cannot be removed.
+  // May be empty.
   std::function<void(const std::string&)> warn = {};
   std::chrono::milliseconds pause{1000};
-  // Of tests: whether there is a file. Empty: lstat().
+  // For tests: whether a file exists. Empty: lstat().
   std::function<bool(const std::string& path)> exists = {};
 };
 
-// request() and Saved() belong to one thread; they do not wait for the disk.
+// request() and Saved() are used by one thread; they do not wait for the disk.
 class RequestFiles {
  public:
-  // How long ~RequestFiles() waits for a look in progress; a thread that hangs in one is left
-  // behind.
+  // How long ~RequestFiles() waits for a check in progress; a hanging thread is abandoned.
   static constexpr std::chrono::milliseconds kPatience{500};
 
-  // run_dir empty: there are no files, request() is always kNone. Waits for the first look, a
-  // second at most, so that a STOP that was there before is seen at once.
+  // run_dir empty: no files, request() is always kNone. Waits up to a second for the first check,
+  // so that an existing STOP is detected at once.
   explicit RequestFiles(std::string run_dir, RequestFilesOptions options = {});
   ~RequestFiles();
   RequestFiles(const RequestFiles&) = delete;
   RequestFiles& operator=(const RequestFiles&) = delete;
 
-  // kStop or kSave while the file is there, as of the last look.
+  // kStop or kSave while the file exists, as of the last check.
   [[nodiscard]] StopRequest request() const;
-  // SAVE is served, and is soon removed. STOP stays, so that a requeued attempt stops too.
+  // SAVE was served and will be removed. STOP is kept, so that a requeued attempt stops too.
   void Saved();
 
  private:
   struct State;  // shared with the thread
 
-  std::shared_ptr<State> state_;  // null: there are no files
+  std::shared_ptr<State> state_;  // null: no files
   std::unique_ptr<WorkerThread> worker_;
 };
 

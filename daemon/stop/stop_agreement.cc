@@ -10,11 +10,11 @@
 namespace gaccd {
 namespace {
 
-// In addition to the save: until the request has reached all ranks, and until they have exited.
+// Besides the save: time until the request has reached all ranks, and until they have exited.
 constexpr double kTimeLimitReserveS = 5;
-// What of it is kept when a disk does not answer.
+// The part of it that is kept if a disk does not respond.
 constexpr double kExitReserveS = 2;
-// What is left of an update, and the next update, may take so many times as long as expected.
+// Factor by which the rest of an update, and the next update, may exceed their expected time.
 constexpr double kPaceReserve = 1.5;
 
 bool WantsStop(const StopWords& words) {
@@ -47,7 +47,7 @@ std::string ReasonOf(const StopWords& words, int ranks) {
 constexpr const char* kOff = "checkpoints are off (--save-every-seconds)";
 constexpr const char* kNoTime = "there was no time";
 
-// What does not depend on the place.
+// The part of a decision that does not depend on the position.
 StopDecision Undecided(const StopWords& words, int ranks) {
   StopDecision decision{.reason = ReasonOf(words, ranks)};
   if (words.stop_now > 0) {
@@ -152,7 +152,7 @@ StopWords StopAgreement::LocalWords(const StopPoints& ahead) {
   words.cannot_save = too_late(ahead.save_s, measured_save_s_);
   words.cannot_save_after_update = too_late(ahead.rest_s, save_s_);
   words.cannot_save_in_update = too_late(ahead.save_s, save_s_ * window_ratio_);
-  // Without checkpoints nothing is won by leaving early.
+  // Without checkpoints an early exit gains nothing.
   if (options_.checkpoints && left.job) {
     const double needed =
         NeededForSave(Seconds(save_s_)).count() + kTimeLimitReserveS + kPaceReserve * ahead.next_s;
@@ -180,8 +180,8 @@ Status StopAgreement::AfterStage(std::string_view stage) {
   return {status.kind(), StrCat(status.message(), "; remove ", options_.run_dir, "/STOP to train")};
 }
 
-// A host that runs ahead tells while its device is at the beginning of the update before, and
-// decides when one more is on its way, which is waited for.
+// A host that runs ahead sends its words while its device is at the beginning of the previous
+// update, and decides when one more update is in flight, for which it then waits.
 void StopAgreement::Pack(std::span<double> words, std::int64_t micro_steps,
                          std::int64_t in_flight) {
   const double since_s = Since(phase_began_);
@@ -194,8 +194,8 @@ void StopAgreement::Pack(std::span<double> words, std::int64_t micro_steps,
   Encode(LocalWords({.save_s = ahead_s, .rest_s = ahead_s, .next_s = ahead_s + update_s}), words);
 }
 
-// Requests stay until they are fulfilled: one that came between micro-steps is not in the words of
-// the update, which were packed before.
+// Requests are kept until they are fulfilled: one that came between micro-steps is not in the words
+// of the update, which were packed before.
 void StopAgreement::Apply(const StopWords& words) {
   agreed_ = WantsAnything(agreed_) ? Merge(agreed_, words) : words;
   if (agreed_.save > 0 && !options_.checkpoints) {
@@ -225,8 +225,8 @@ StopDecision StopAgreement::AtBoundary() const {
 Result<double> StopAgreement::ExchangeInside(std::int64_t done, std::int64_t steps) {
   const double pace_s = Since(phase_began_) / static_cast<double>(done - done_before_);
   const double rest_s = pace_s * static_cast<double>(steps - done) + tail_s_;
-  // The rest may become slower than what was done. Where it then takes too long after all, a later
-  // exchange still finds time for a save.
+  // The rest may be slower than what was done. If it then takes too long, a later exchange still
+  // has time for a save.
   StopWords mine = LocalWords({.rest_s = kPaceReserve * rest_s, .next_s = rest_s});
   mine.pace_s = comm_.rank() == 0 ? pace_s : 0;
   GACCD_ASSIGN_OR_RETURN(const StopWords words, Exchange(mine));
@@ -255,7 +255,7 @@ Result<StopDecision> StopAgreement::BetweenBatches(std::int64_t done, std::int64
   if (done >= batches || !evaluation_.Due(WantsStop(agreed_))) return StopDecision{};
   GACCD_ASSIGN_OR_RETURN(const double pace_s, ExchangeInside(done, batches));
   evaluation_.Exchanged(pace_s);
-  // No update is begun: a save is like any other.
+  // No update is in progress: a save needs no accumulators.
   agreed_.cannot_save_in_update = agreed_.cannot_save;
   return DecideInside(agreed_, options_.checkpoints, comm_.size());
 }

@@ -12,12 +12,12 @@
 namespace gaccd {
 namespace {
 
-// A handler reaches nothing but globals. Lock-free atomics are the only ones it may touch.
+// A handler can only access globals, and only lock-free atomics are safe.
 std::atomic<int> stop_requests{0};
 std::atomic<int> last_stop_signal{0};
 std::atomic<bool> save_requested{false};
-std::atomic<std::uint64_t> seen{0};          // bit n: signal n came
-std::atomic<std::int64_t> last_stop_ns{0};   // when the last request began
+std::atomic<std::uint64_t> seen{0};          // bit n: signal n was received
+std::atomic<std::int64_t> last_stop_ns{0};   // time at which the last request began
 std::atomic<std::int64_t> first_term_ns{0};  // 0: never
 std::atomic<std::int64_t> burst_ns{0};
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
@@ -25,7 +25,7 @@ static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_alw
 
 std::int64_t MonotonicNs() {
   timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);  // a handler may call it
+  clock_gettime(CLOCK_MONOTONIC, &now);  // async-signal-safe
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
@@ -48,7 +48,7 @@ struct NamedSignal {
   std::string_view name;
   int number;
 };
-// Those that may be configured: the ones that schedulers and users send.
+// Signals that may be configured: those that schedulers and users send.
 constexpr std::array<NamedSignal, 5> kSignals{{{"TERM", SIGTERM},
                                                {"USR1", SIGUSR1},
                                                {"USR2", SIGUSR2},
@@ -58,7 +58,7 @@ constexpr std::array<NamedSignal, 5> kSignals{{{"TERM", SIGTERM},
 Status Handle(int signal, void (*handler)(int), struct sigaction* old) {
   struct sigaction action {};
   action.sa_handler = handler;
-  action.sa_flags = SA_RESTART | SA_ONSTACK;  // reads and writes of libraries continue
+  action.sa_flags = SA_RESTART | SA_ONSTACK;  // interrupted library reads and writes are restarted
   sigemptyset(&action.sa_mask);
   if (sigaction(signal, &action, old) == 0) return Status::Ok();
   return {ErrorKind::kOs, StrCat("sigaction ", SignalName(signal), ": ", std::strerror(errno))};
@@ -106,12 +106,6 @@ Result<std::vector<int>> ParseSignals(std::string_view names) {
 std::string SignalName(int signal) {
   const char* const name = sigabbrev_np(signal);
   return name == nullptr ? StrCat("signal ", signal) : StrCat("SIG", name);
-}
-
-std::string SignalNames(const std::vector<int>& signals) {
-  std::string names;
-  for (const int signal : signals) names += StrCat(names.empty() ? "" : ",", SignalName(signal));
-  return names;
 }
 
 Result<std::unique_ptr<StopSignals>> StopSignals::Install(const std::vector<int>& stop_signals,

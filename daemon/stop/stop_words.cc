@@ -5,7 +5,7 @@
 namespace gaccd {
 namespace {
 
-// The order on the wire. Pace is the last of them.
+// The order of the words. Pace is the last of these.
 constexpr std::array kFields{&StopWords::stop_now,
                              &StopWords::interrupted,
                              &StopWords::stop,

@@ -1,4 +1,4 @@
-// What a command line of `gaccd submit` asks for, checked and planned.
+// A command line of `gaccd submit`, checked and planned.
 #pragma once
 
 #include <string>
@@ -13,20 +13,21 @@ namespace gaccd {
 
 struct PlannedSubmission {
   std::string name;
-  std::string folder;            // absolute: of the run, or of the runs of a sweep
-  std::vector<SweepTask> tasks;  // of a sweep; empty: one run, in `folder`
-  Job job;                       // as the job text has it, without the flags
-  std::string plan;              // a line for people; of a sweep: of its first run
+  // absolute: the run folder, or the parent of the run folders of a sweep
+  std::string folder;
+  std::vector<SweepTask> tasks;  // of a sweep; empty: one run in `folder`
+  Job job;                       // from the job text, without the flags
+  std::string plan;              // one line for users; for a sweep: of its first run
 
   [[nodiscard]] std::vector<std::string> RunFolders() const;
 };
 
-// Writes nothing. kUsage, kConfig: flags that are missing, are incompatible, or that `gaccd
-// plan` refuses for one of the runs; a run folder that is not safe or whose run lives; the files
-// STOP or HOLD in it.
+// Writes nothing. kUsage, kConfig: flags that are missing, incompatible, or rejected by `gaccd
+// plan` for one of the runs; a run folder that is unsafe or has an active run; the files STOP or
+// HOLD in it.
 [[nodiscard]] Result<PlannedSubmission> PlanSubmission(const Flags& flags);
 
-// From the current folder, without . and .. in it.
+// Relative to the current folder, without . and .. in it.
 [[nodiscard]] std::string AbsolutePath(const std::string& path);
 
 }  // namespace gaccd

@@ -1,7 +1,7 @@
-// The script that `gaccd submit` gives to sbatch. Pure; thread-safe.
+// The script that `gaccd submit` passes to sbatch. Pure; thread-safe.
 //
-// Names of runs, paths and flags come from outside: none of them, whatever it contains, becomes
-// more than the one word that it is, neither for bash nor in a line for sbatch.
+// Names of runs, paths and flags are untrusted: each is quoted as a single word, for bash and for
+// lines of sbatch.
 #pragma once
 
 #include <cstdint>
@@ -21,48 +21,49 @@ struct SbatchScript {
   std::string job_name;  // SafeJobName()
   std::int64_t nodes = 1;
   std::int64_t ranks_per_node = 1;
-  bool gpus = false;  // one a rank
-  std::string time;   // as sbatch takes it; empty, as the next three: no such line
+  bool gpus = false;  // one per rank
+  std::string time;   // in sbatch's format; empty, as for the next three: no such line
   std::string partition;
   std::string account;
   std::string exclude;                  // hosts
-  std::vector<std::string> more_flags;  // of sbatch, as its command line has them; win over these
+  std::vector<std::string> more_flags;  // additional arguments of sbatch; they override these
   std::string signal = "USR2";
   std::int64_t lead_s = 0;  // 0: the ranks get no signal
   std::string lead_reason;
   bool expedite = false;     // --requeue=expedite, where SLURM allows it
-  std::string requeue_note;  // for people, one line; empty: none
-  std::string folder;        // absolute: of the run, or of the runs of a sweep; CheckRunFolder()
-  std::string work_folder;   // absolute: where relative paths begin
-  std::vector<std::pair<std::string, std::string>> variables;  // of the environment
+  std::string requeue_note;  // for users, one line; empty: none
+  // absolute: the run folder, or the parent of the run folders of a sweep; passes CheckRunFolder()
+  std::string folder;
+  std::string work_folder;                                     // absolute: base of relative paths
+  std::vector<std::pair<std::string, std::string>> variables;  // environment variables
   std::vector<std::string> train_arguments;
-  std::vector<SweepTask> tasks;  // of a sweep; empty: one run, in `folder`
+  std::vector<SweepTask> tasks;  // of a sweep; empty: one run in `folder`
 };
 
 [[nodiscard]] std::string Render(const SbatchScript& script);
 
-// In `folder`: what Render() names.
+// Files in `folder` that Render() refers to.
 inline constexpr std::string_view kScriptFile = "/submit.sbatch";
 inline constexpr std::string_view kLaunchFile = "/submit.launch";
 inline constexpr std::string_view kJobFile = "/submit.txtpb";
 
-// `text` as one word of a line of #SBATCH: quoted where it must be. For sbatch, "hetjob" or
-// "packjob" anywhere in such a line begins another component of the job, so theirs gets a
-// backslash. REQUIRES: not empty, no control characters: its parser has no way to write them.
+// `text` as one word of a #SBATCH line, quoted if necessary. "hetjob" or "packjob" anywhere in such
+// a line would begin another component of the job, so theirs get a backslash. REQUIRES: not empty,
+// no control characters, which sbatch's parser cannot represent.
 [[nodiscard]] std::string SbatchWord(std::string_view text);
 
-// The value of an option among words of a command line of sbatch, `name` being "--time": of
-// "--time=5", "--time 5", "-t5" and "-t 5". The last one counts.
+// The value of an option in a command line of sbatch; name: "--time", letter: 't': from "--time=5",
+// "--time 5", "-t5" and "-t 5". The last one counts.
 [[nodiscard]] std::optional<std::string> OptionOf(const std::vector<std::string>& words,
                                                   std::string_view name, char letter);
 
-// What else than [A-Za-z0-9._-] is in it becomes _.
+// Replaces characters other than [A-Za-z0-9._-] by _.
 [[nodiscard]] std::string SafeJobName(std::string_view run);
 
 [[nodiscard]] bool HasControlCharacters(std::string_view text);
 
-// kUsage when sbatch or srun could not write files there: a control character, a backslash, %%, or
-// % before a digit in the path.
+// kUsage if sbatch or srun could not write files there: a control character, a backslash, %%, or %
+// before a digit in the path.
 [[nodiscard]] Status CheckRunFolder(std::string_view path);
 
 }  // namespace gaccd

@@ -9,47 +9,46 @@
 
 namespace gaccd {
 
-// The answers; empty: there was none.
+// Outputs of the commands; empty: not available.
 struct SiteAnswers {
   std::string partitions;  // scontrol --oneliner show partition
   std::string mpi_types;   // srun --mpi=list
   std::string config;      // scontrol show config
 };
 
-// What a job should know beforehand, a line each: partitions (of a list apart by commas; empty: the
-// default one) that are not there or do not put a preempted job back to the queue, and an --mpi
-// that the cluster lacks.
+// Warnings, one per line: partitions (a comma-separated list; empty: the default one) that do not
+// exist or do not requeue preempted jobs, and an --mpi type that the cluster lacks.
 [[nodiscard]] std::vector<std::string> SiteWarnings(const SiteAnswers& answers,
                                                     std::string_view partitions,
                                                     std::string_view mpi);
 
-// What a job asks for; nothing: it does not say.
+// The resources of a job; empty: not specified.
 struct JobShape {
   std::optional<std::int64_t> nodes;
   std::optional<std::int64_t> time_limit_s;
-  std::optional<std::int64_t> memory_mib;  // of a node
+  std::optional<std::int64_t> memory_mib;  // per node
 };
 
-// Why the job can never start, a line for each of these partitions; empty where one of them can
-// start it, or there was no answer. Warnings only: a QOS may allow more than its partition does.
+// Why the job can never start, one line per partition; empty if one of them can start it, or if the
+// output is not available. Only warnings: a QOS may allow more than its partition.
 [[nodiscard]] std::vector<std::string> StartWarnings(const SiteAnswers& answers,
                                                      std::string_view partitions,
                                                      const JobShape& job);
 
-// How long a requeued job waits before it may start again, and what a job may do about that.
+// How long a requeued job waits before it may start again, and how a job can shorten that.
 struct RequeueRules {
   std::int64_t delay_s = 120;
   std::string delay_from;                  // "AuthInfo=cred_expire"
   bool may_expedite = false;               // sbatch --requeue=expedite
   std::string node_timeout;                // SlurmdTimeout: "300 sec"
-  [[nodiscard]] std::string Text() const;  // one line, for people
+  [[nodiscard]] std::string Text() const;  // one line for users
   friend bool operator==(const RequeueRules&, const RequeueRules&) = default;
 };
-// Nothing where there was no answer.
+// Empty if the output is not available.
 [[nodiscard]] std::optional<RequeueRules> RequeueRulesOf(const SiteAnswers& answers);
 
-// The time limit in seconds of a job that names none, in the partition of these that gives the
-// shortest one: its DefaultTime, else its MaxTime. Nothing where there is no limit, or no answer.
+// The time limit in seconds of a job that sets none: the shortest of these partitions, each its
+// DefaultTime, or otherwise its MaxTime. Empty if there is no limit or no output.
 [[nodiscard]] std::optional<std::int64_t> TimeLimitOf(const SiteAnswers& answers,
                                                       std::string_view partitions);
 

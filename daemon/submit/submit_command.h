@@ -1,4 +1,4 @@
-// `gaccd submit`: plans a training, writes its script into the run folder, gives it to sbatch.
+// `gaccd submit`: plans a training, writes its script to the run folder, and calls sbatch.
 #pragma once
 
 #include "collectives/base/result.h"
@@ -6,16 +6,16 @@
 
 namespace gaccd {
 
-// In the run folder (of a sweep: the folder of the run folders): submit.sbatch, submit.launch
-// (slurm/launch), submit.txtpb (the job as it is now, with absolute paths of data) and, once it is
-// submitted, a line in submit.jsonl of every run. --dry-run and --test-only write nothing.
-// Asks SLURM once each: scontrol for partitions and settings, srun and, with device auto, sinfo,
-// for warnings; then sbatch.
+// Writes to the run folder (for a sweep: the parent of the run folders): submit.sbatch,
+// submit.launch (slurm/launch), submit.txtpb (the current job with absolute data paths) and, when
+// it is submitted, a line in submit.jsonl of every run. --dry-run and --test-only write nothing.
+// Calls each once: scontrol for partitions and settings, srun and, with device auto, sinfo, for
+// warnings; then sbatch.
 //
-// kUsage, kConfig: flags that are missing, are incompatible, or that `gaccd plan` refuses; a run
-// folder that is not safe or whose run lives; the files STOP or HOLD in it. kIo: the folder cannot
-// be written. kOs: sbatch refused; what it said. Jobs of a chain that were submitted before are
-// entered.
+// kUsage, kConfig: flags that are missing, incompatible, or rejected by `gaccd plan`; a run folder
+// that is unsafe or has an active run; the files STOP or HOLD in it. kIo: the folder cannot be
+// written. kOs: sbatch failed, with its message. Jobs of a chain that were already submitted are
+// recorded.
 Status RunSubmitCommand(const Flags& flags);
 
 }  // namespace gaccd

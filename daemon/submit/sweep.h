@@ -17,8 +17,8 @@ struct SweepTask {
 
 inline constexpr std::size_t kMaxSweepTasks = 1000;
 
-// The values of the last field change fastest. Names of folders have only [A-Za-z0-9._=,-], sort in
-// the order of the tasks, and differ. Empty where nothing is swept. kUsage: more than
+// The values of the last field change fastest. Folder names contain only [A-Za-z0-9._=,-], sort in
+// the order of the tasks, and are unique. Empty if nothing is swept. kUsage: more than
 // kMaxSweepTasks.
 [[nodiscard]] Result<std::vector<SweepTask>> MakeSweep(const std::vector<SweptField>& fields);
 

@@ -1,4 +1,4 @@
-// Events of checkpoints and of what a run begins with. Durations are seconds.
+// Events about checkpoints and initial weights. Durations are seconds.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,19 @@
 
 namespace gaccd {
 
-// A checkpoint that was committed, or given up.
+// A checkpoint that was committed or failed.
 struct SaveRecord {
   static constexpr const char* kEvent = "save";
 
-  std::string generation;  // its folder's name
-  std::int64_t step = 0;   // updates it holds
+  std::string generation;  // name of its folder
+  std::int64_t step = 0;   // number of updates in it
   std::int64_t micro_step = 0;
   std::int64_t writer_epoch = 0;
   std::string reason;  // why it failed; empty: committed
   std::int64_t failed_in_row = 0;
-  std::int64_t bytes = 0;  // of all ranks
-  double stall_s = 0;      // how long training waited
-  double dur_s = 0;        // from its boundary until it was known to be committed
+  std::int64_t bytes = 0;  // over all ranks
+  double stall_s = 0;      // time that training waited
+  double dur_s = 0;        // from its boundary until the commit was known
 
   [[nodiscard]] std::string_view level() const { return reason.empty() ? "info" : "warning"; }
   static void VisitFields(auto& fields, auto& save) {
@@ -40,14 +40,14 @@ struct SaveRecord {
   }
 };
 
-// What --init-weights gave the model. Names with shapes, "a [3, 12], b [3]".
+// The weights loaded by --init-weights. Names with shapes: "a [3, 12], b [3]".
 struct WeightsRecord {
   static constexpr const char* kEvent = "weights";
 
   std::string file;
   std::int64_t parameters = 0;  // of the model
   std::int64_t loaded = 0;      // of these
-  std::string fresh;            // the others
+  std::string fresh;            // parameters that were not loaded
   std::string unused;           // tensors of the file, without shapes
 
   static void VisitFields(auto& fields, auto& weights) {
@@ -59,20 +59,20 @@ struct WeightsRecord {
   }
 };
 
-// What an attempt continues from.
+// The checkpoint from which an attempt continues.
 struct ResumeRecord {
   static constexpr const char* kEvent = "resume";
 
   std::string generation;
-  std::string folder;  // in which it was found
+  std::string folder;  // folder in which it was found
   std::int64_t step = 0;
   std::int64_t micro_step = 0;
   std::int64_t writer_epoch = 0;
-  std::int64_t samples_total = 0;        // used before
+  std::int64_t samples_total = 0;        // samples used before
   std::int64_t skipped_checkpoints = 0;  // newer checkpoints that are damaged
-  std::int64_t bytes = 0;                // of all ranks
-  double dur_s = 0;                      // to find, verify and load it
-  std::optional<BestValue> best = {};    // evaluation before it; not in the event
+  std::int64_t bytes = 0;                // over all ranks
+  double dur_s = 0;                      // time to find, verify and load it
+  std::optional<BestValue> best = {};    // best evaluation before it; not in the event
 
   static void VisitFields(auto& fields, auto& resume) {
     fields("step", resume.step);

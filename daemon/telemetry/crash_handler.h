@@ -1,15 +1,14 @@
-// CrashHandler: a signal that ends the process (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT) leaves a
-// record, crash/r00017.json, and a line on stderr, and then does what it would have done: core
-// dump, sanitizer report.
+// CrashHandler: on a fatal signal (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT), writes a record,
+// crash/r00017.json, and a line to stderr, and then continues with the default action: core dump,
+// sanitizer report.
 //
-// A SIGBUS in a mapped file of data is an error of the data: the file was made shorter, or the disk
-// could not give it. Record and line name file and byte, and the process exits with 65.
+// A SIGBUS in a mapped data file is a data error: the file was truncated, or the disk could not
+// read it. Record and line contain file and byte, and the process exits with 65.
 //
-// Everything is prepared beforehand, because a signal handler may neither allocate nor lock. The
-// handlers run on stacks of their own, so that a stack overflow is recorded, too (on the thread
-// that made this object and on those of StartThread()). It also turns the two signals of a failing
-// write into plain errors for as long as it lives: SIGXFSZ (file size limit) and SIGPIPE (nobody
-// reads stdout any more).
+// Everything is prepared in advance, because a signal handler may neither allocate nor lock. The
+// handlers run on alternate stacks, so that a stack overflow is recorded, too (on the thread that
+// created this object and on those of StartThread()). While it exists, the two signals of failing
+// writes are plain errors: SIGXFSZ (file size limit) and SIGPIPE (no reader of stdout).
 #pragma once
 
 #include <signal.h>
@@ -26,7 +25,7 @@
 
 namespace gaccd {
 
-// What a rank does now. Written by its main thread, read by a signal handler.
+// The current state of a rank. Written by its main thread, read by a signal handler.
 struct Place {
   std::atomic<const char*> phase{"start"};  // a literal
   std::atomic<std::int64_t> micro_step{0};
@@ -35,11 +34,11 @@ struct Place {
 
 class CrashHandler {
  public:
-  // `path` is where the record goes; its folder exists. `place` must outlive this. Null when the
-  // process has one already: ranks that are threads, of which the first is named.
+  // path: of the record; its folder exists. `place` must outlive this. Null if the process already
+  // has one (ranks that are threads share that of the first).
   static std::unique_ptr<CrashHandler> Install(const std::string& path, const RunIdentity& who,
                                                const Place& place, unsigned mode);
-  // Gives back the signals as they were.
+  // Restores the previous signal handlers.
   ~CrashHandler();
   CrashHandler(const CrashHandler&) = delete;
   CrashHandler& operator=(const CrashHandler&) = delete;
@@ -56,7 +55,7 @@ class CrashHandler {
   const std::string who_;
   const Place& place_;
   const unsigned mode_;
-  std::string before_time_;  // the record's text around its time stamp
+  std::string before_time_;  // the text of the record before and after its time stamp
   std::string after_time_;
   SignalStack stack_;
   std::array<struct sigaction, kFatalSignals.size()> old_fatal_{};

@@ -1,4 +1,4 @@
-// How a run ends: what a rank leaves behind when it fails, and the verdict.
+// Events at the end of a run: the record of a failed rank, and the verdict.
 #pragma once
 
 #include <cstdint>
@@ -10,31 +10,31 @@
 
 namespace gaccd {
 
-// A rank that is thought to be the cause of a failure: the heartbeat found it lost.
+// A rank suspected to be the cause of a failure, as the heartbeat found it lost.
 struct Suspect {
   int rank = 0;
   std::string host;
   bool ended = false;             // its process does not exist
-  std::int64_t memory_bytes = 0;  // resident, at its last sign of life; 0 = not known
+  std::int64_t memory_bytes = 0;  // resident, at its last sign of life; 0: not known
 };
 
-// What is known about a failure beyond its message; everything is optional.
+// Facts about a failure besides its message; all are optional.
 struct FailureFacts {
-  int rank = -1;                          // who says so
-  std::vector<Suspect> suspects;          // lost ranks, the first one first
-  std::vector<int> gave_up;               // left because of somebody else
+  int rank = -1;                          // the reporting rank
+  std::vector<Suspect> suspects;          // lost ranks in order of loss
+  std::vector<int> gave_up;               // ranks that exited because of others
   std::vector<std::string> hosts = {};    // by rank
-  std::int64_t memory_planned_bytes = 0;  // of a rank; 0 = not known
-  std::string collective;                 // that this rank was in: "all_reduce_sum"
-  std::optional<std::int64_t> sequence;   // the number of that collective, from 1
-  bool silent = false;  // nothing was heard of the suspect: it, or this rank, may be cut off
+  std::int64_t memory_planned_bytes = 0;  // of a rank; 0: not known
+  std::string collective;                 // current collective of this rank: "all_reduce_sum"
+  std::optional<std::int64_t> sequence;   // number of that collective, from 1
+  bool silent = false;  // the suspect was silent: it, or this rank, may be disconnected
 };
 
-// What a rank leaves behind when it fails.
+// The record of a failed rank.
 struct Failure {
   static constexpr const char* kEvent = "failure";
 
-  int exit = 0;    // exit code, 0 after a signal
+  int exit = 0;    // exit code; 0 after a signal
   int signal = 0;  // SIGSEGV, ...; 0: none
   std::int64_t step = 0;
   std::string phase;
@@ -42,7 +42,7 @@ struct Failure {
   std::string collective;
   std::optional<std::int64_t> sequence;
   std::string message;
-  std::vector<int> lost_ranks = {};  // what this rank saw, where another one is the cause
+  std::vector<int> lost_ranks = {};  // lost ranks seen by this rank, if another one is the cause
 
   static void VisitFields(auto& fields, auto& failure) {
     fields.NotZero("exit", failure.exit);
@@ -57,21 +57,21 @@ struct Failure {
   }
 };
 
-// How the run ended. `verdict`: a Name(NextStep), next_step.h.
+// The end of the run. verdict: a Name(NextStep), next_step.h.
 struct Verdict {
   static constexpr const char* kEvent = "verdict";
 
   std::string verdict;
   int exit = 0;
-  std::string reason;  // empty when done, unless it was before the last update
+  std::string reason;  // empty if done, unless it ended before the last update
   std::int64_t last_step = 0;
   std::int64_t samples_total = 0;
   double dur_s = 0;
-  std::string suspect_hosts;             // "n3,n7", as sbatch --exclude takes it; empty: none
+  std::string suspect_hosts;             // "n3,n7", as for sbatch --exclude; empty: none
   std::optional<Suspect> first;          // the first suspect
-  std::optional<Failure> first_failure;  // what it left behind, if anything
+  std::optional<Failure> first_failure;  // its record, if any
   std::vector<int> lost_ranks = {};      // all suspects
-  bool killed = false;                   // the first has ended, and left nothing behind
+  bool killed = false;                   // the first suspect has ended without a record
   std::int64_t memory_planned_bytes = 0;
 
   static void VisitFields(auto& fields, auto& verdict) {

@@ -1,15 +1,15 @@
-// env.json: the settings of the launcher and the libraries, for later questions.
+// env.json: the settings of the launcher and the libraries, for later analysis.
 #pragma once
 
 #include <string>
 
 namespace gaccd {
 
-// One flat JSON object of the environment variables whose names begin with SLURM_, OMPI_MCA_,
-// PMIX_MCA_, NCCL_, CUDA_, UCX_, GACCD_, OMP_ or DNNL_, sorted by name; nothing else of the
-// environment is ever written. Names that sound like a secret (TOKEN, JWT, KEY, SECRET, PASS, CRED,
-// AUTH, COOKIE, in any case) are left out, and so is Open MPI's key; values are cut at 4096 bytes.
-// `environment` is terminated by a null pointer.
+// A flat JSON object of the environment variables whose names begin with SLURM_, OMPI_MCA_,
+// PMIX_MCA_, NCCL_, CUDA_, UCX_, GACCD_, OMP_ or DNNL_, sorted by name; no others are ever written.
+// Names that suggest a secret (TOKEN, JWT, KEY, SECRET, PASS, CRED, AUTH, COOKIE, in any case) and
+// Open MPI's key are omitted; values are truncated to 4096 bytes. environment: terminated by a null
+// pointer.
 [[nodiscard]] std::string EnvironmentJson(const char* const* environment);
 
 }  // namespace gaccd

@@ -11,7 +11,7 @@
 
 namespace gaccd {
 
-// Of an evaluation: "accuracy", "f1_macro", ... (daemon/eval/metric.h).
+// A metric of an evaluation: "accuracy", "f1_macro", ... (daemon/eval/metric.h).
 struct MetricValue {
   std::string name;
   double value = 0;
@@ -21,7 +21,7 @@ struct MetricValue {
 struct BestValue {
   std::string metric;  // "loss", "accuracy", ...
   double value = 0;
-  std::int64_t step = 0;  // updates before it; of equal values the first one
+  std::int64_t step = 0;  // updates before it; the first of equal values
 };
 
 // An evaluation; its events are MetricRecords.
@@ -30,14 +30,14 @@ struct EvalRecord {
   std::int64_t step = 0;
   std::int64_t samples = 0;
   double loss = 0;                   // sum over `divisor`
-  double divisor = 0;                // how many units count
+  double divisor = 0;                // number of counted units
   std::string unit = "samples";      // or "tokens", "weights"
-  std::vector<MetricValue> metrics;  // as the job names them
+  std::vector<MetricValue> metrics;  // in the order of the job
   double dur_s = 0;
-  std::optional<BestValue> best = {};  // of a training, this one included
+  std::optional<BestValue> best = {};  // in a training, including this one
 };
 
-// One metric of an evaluation; its value is null in JSON when it is no number.
+// One metric of an evaluation; the value is null in JSON if it is not finite.
 struct MetricRecord {
   static constexpr const char* kEvent = "eval";
 
@@ -49,7 +49,7 @@ struct MetricRecord {
   double divisor = 0;
   std::string unit;
   double dur_s = 0;
-  std::optional<BestValue> best = {};  // where `metric` decides which evaluation is the best
+  std::optional<BestValue> best = {};  // set if `metric` determines the best evaluation
 
   static void VisitFields(auto& fields, auto& eval) {
     fields("epoch", eval.epoch);
@@ -68,7 +68,7 @@ struct MetricRecord {
   }
 };
 
-// One record a metric, "loss" first.
+// One record per metric, "loss" first.
 [[nodiscard]] std::vector<MetricRecord> MetricRecords(const EvalRecord& eval);
 
 }  // namespace gaccd

@@ -1,5 +1,5 @@
-// Events as lines of JSON: one flat object, less than 4096 bytes (texts are cut), no line break.
-// The keys are those of the records (event_record.h). Pure functions; thread-safe.
+// Events as lines of JSON: one flat object of less than 4096 bytes (texts are truncated), without
+// line breaks. The keys are those of the records (event_record.h). Pure functions; thread-safe.
 #pragma once
 
 #include <initializer_list>
@@ -13,10 +13,10 @@
 
 namespace gaccd {
 
-// Now: RFC 3339, UTC, microseconds: "2026-11-20T03:04:05.123456Z".
+// The current time: RFC 3339, UTC, microseconds: "2026-11-20T03:04:05.123456Z".
 [[nodiscard]] std::string Timestamp();
 
-// An object that has the envelope, and no more.
+// An object with only the envelope.
 [[nodiscard]] JsonObject EnvelopeOf(const RunIdentity& who, const LineStamp& stamp,
                                     const char* event);
 
@@ -28,8 +28,8 @@ template <EventRecord Record>
   return out.Take();
 }
 
-// The other way round; texts may be anything. What `line` lacks, or has as another type, is as in a
-// new Record, but not what is `required`: then it is kData, as where it is no such event.
+// Parses a line of any content. Missing fields, and fields of another type, have the values of a
+// new Record; kData if they are `required`, or if it is not such an event.
 template <EventRecord Record>
 [[nodiscard]] Result<Record> ReadEvent(std::string_view line,
                                        std::initializer_list<std::string_view> required = {}) {

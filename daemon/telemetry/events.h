@@ -1,4 +1,4 @@
-// Everything a run can say, as plain values: one struct for each kind of line in events.jsonl.
+// All events of a run as plain structs: one for each kind of line in events.jsonl.
 #pragma once
 
 #include "daemon/telemetry/checkpoint_events.h"

@@ -1,11 +1,11 @@
-// The text log of this process, for the daemon's code: nobody else includes glog.
+// The text log of this process. Only its implementation includes glog.
 //
-// Before StartTextLog() lines go to stderr. After it they go to one file a rank,
-// <log_dir>/r00017.gaccd.INFO..., in UTC, every line marked with rank and step:
+// Before StartTextLog() lines go to stderr. Afterwards they go to one file per rank,
+// <log_dir>/r00017.gaccd.INFO..., in UTC, with rank and step in every line:
 //   I20261120 03:04:05.123456 r17 s400 run_reporter.cc:41] epoch: 1 step: 400, loss is ...
-// Messages go through Printable(): a name in them cannot begin a line of its own. A thread writes
-// them to the file: nobody waits for the disk (line_writer.h). A line that cannot be written is
-// dropped and counted; a later line says how many. Thread-safe.
+// Messages are passed through Printable(), so that names in them cannot start a new line. A thread
+// writes them to the file, so callers never wait for the disk (line_writer.h). A line that cannot
+// be written is dropped and counted; a later line contains the number. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -25,20 +25,20 @@ void LogInfo(std::string_view message,
 void LogWarning(std::string_view message,
                 std::source_location where = std::source_location::current());
 
-// Once a process; later calls do nothing. `log_dir` must exist; empty: warnings go to stderr, and
-// so they do, with one more, when the file cannot be made.
+// Call once per process; later calls do nothing. `log_dir` must exist; if it is empty, or the file
+// cannot be created (which is a warning), warnings go to stderr.
 void StartTextLog(const std::string& log_dir, int rank, Modes modes = {});
-// Lines of the text log that are lost so far.
+// Number of lost lines of the text log.
 [[nodiscard]] std::int64_t DroppedLogLines();
-// Waits until the file has all lines so far, but not longer than `limit`: whether it has.
+// Waits up to `limit` until the file has all lines so far; returns whether it has.
 bool FlushTextLog(std::chrono::milliseconds limit);
-// The step shown in the prefix of every line from now on.
+// Sets the step in the prefix of the following lines.
 void SetLogStep(std::int64_t step);
 
-// The name in front of warnings on stderr: "rank 17 on node3". Empty at first.
+// Sets the prefix of warnings on stderr: "rank 17 on node3". Initially empty.
 void SetLogSender(std::string sender);
 
-// Calls `hook` for every warning, in place of stderr; an empty function ends it, and
+// Calls `hook` for every warning instead of writing to stderr; an empty function ends that, and
 // waits for a call in progress. The hook must not log.
 void SetLogHook(std::function<void(const LogLine&)> hook);
 

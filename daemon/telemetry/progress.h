@@ -1,4 +1,4 @@
-// The progress bar: one line of a terminal, drawn again at most 10 times a second.
+// Progress: the progress bar, one line of a terminal, redrawn at most 10 times per second.
 //   epoch 2  ━━━━━━━╸┄┄┄┄┄┄┄┄  45%  1350/3000  loss 0.4127  lr 0.1  12.3k samples/s  1:34 left
 #pragma once
 
@@ -22,17 +22,17 @@ struct ProgressState {
   double lr = 0;
 };
 
-// The line for a window of so many columns: never wider than columns - 1. What does not fit is left
-// out, the least important first. Without utf8 only ASCII.
+// The line for a window of `columns` columns, at most columns - 1 wide. Parts that do not fit are
+// omitted, the least important first. utf8 false: only ASCII.
 [[nodiscard]] std::string ProgressLine(const ProgressState& state, int columns, bool utf8);
 
-// "0:07", "1:34", "2:03:04", "3 days"; "?" when not finite or negative.
+// "0:07", "1:34", "2:03:04", "3 days"; "?" if not finite or negative.
 [[nodiscard]] std::string DurationText(double seconds);
 
 // "987", "51.2k", "1.83M": at most five characters up to 10^21.
 [[nodiscard]] std::string RateText(double rate);
 
-// Thread-safe. Nobody waits for the terminal.
+// Thread-safe. Never waits for the terminal.
 class Progress {
  public:
   Progress(Terminal terminal, bool utf8)
@@ -41,11 +41,12 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Draws when the last drawing is 0.1 s ago, or this is the last step, and the terminal reads.
+  // Draws if the last drawing is 0.1 s old or this is the last step, and the terminal accepts
+  // output.
   void Update(const ProgressState& state);
-  // A line that stays, above the bar.
+  // Prints a permanent line above the bar.
   void PrintAbove(std::string_view line);
-  // Takes the bar away.
+  // Removes the bar.
   void Clear();
 
  private:

@@ -1,4 +1,4 @@
-// RankSteps: one record a minute, or another period, of the updates of a rank.
+// RankSteps: summarises the updates of a rank in one record per minute, or another period.
 #pragma once
 
 #include <chrono>
@@ -16,10 +16,9 @@ class RankSteps {
 
   explicit RankSteps(Clock::duration period) : period_(period) {}
 
-  // Of every update, when it has ended. A record after the first one, and then when the one before
-  // is `period` ago.
+  // Call after every update. Returns a record for the first one, and then one per `period`.
   std::optional<RankStepRecord> Add(const StepRecord& step, Clock::time_point now);
-  // Of what was added since the last record, if anything was.
+  // A record of the updates since the last one, if there were any.
   std::optional<RankStepRecord> Take();
 
  private:

@@ -1,4 +1,4 @@
-// Events of the run as a whole: how it starts, what it does when nothing else is written, its log.
+// Events of the whole run: its start, heartbeats, its log.
 #pragma once
 
 #include <cstdint>
@@ -18,31 +18,32 @@ struct RunStart {
 
   std::string version;
   std::string git;
-  std::string mpi;   // library version; empty when MPI is not used
-  std::string comm;  // name of the communicator
+  std::string mpi;   // library version; empty without MPI
+  std::string comm;  // the communicator's name
   std::int64_t nodes = 1;
   std::int64_t world = 1;
-  std::string partition;  // SLURM; empty outside
+  std::string partition;  // of SLURM; empty outside
   std::string account;
   std::string nodelist;
   std::string config_sha;  // digest of the resolved job
-  std::string model;       // for people, for example "784-512-512-10"
+  std::string model;       // for users, for example "784-512-512-10"
   std::int64_t parameters = 0;
-  double flops_per_sample = 0;  // of its matrix products, in the mean: Model::FlopsPerSample()
-  double peak_flops = 0;        // per second, of a rank's GPU; 0 = not known
-  std::int64_t memory_planned_bytes = 0;  // of this rank; 0 = not known
+  // of its matrix products, mean over the samples: Model::FlopsPerSample()
+  double flops_per_sample = 0;
+  double peak_flops = 0;                  // per second, of a rank's GPU; 0: not known
+  std::int64_t memory_planned_bytes = 0;  // of this rank; 0: not known
   std::int64_t train_samples = 0;
   std::int64_t eval_samples = 0;
   std::string device;                    // "cpu", "cuda"
   std::string device_reason;             // "device cpu: no NVIDIA driver"
   std::string precision;                 // "f32", "bf16"
-  std::optional<double> ema_decay = {};  // of the average of the weights, where there is one
-  std::string gpu;                       // of rank 0, as the versions; empty on CPUs
+  std::optional<double> ema_decay = {};  // of the average of the weights, if there is one
+  std::string gpu;                       // of rank 0, like the versions; empty on CPUs
   std::int64_t gpu_memory_planned_bytes = 0;
   std::string cuda;
-  std::string driver;  // the CUDA version that the driver knows
+  std::string driver;  // the CUDA version supported by the driver
   std::string cublaslt;
-  std::string cudnn;  // where it is loaded: for attention in bf16
+  std::string cudnn;  // if loaded: for attention in bf16
   std::string nccl;
 
   static void VisitFields(auto& fields, auto& start) {
@@ -77,17 +78,17 @@ struct RunStart {
   }
 };
 
-// The resolved plan; only written.
+// The resolved plan; write-only.
 struct PlanRecord {
   static constexpr const char* kEvent = "plan";
 
   const Plan& plan;
-  std::string text;  // for people; printed, not an event
+  std::string text;  // for users; printed, not in the event
 
   static void VisitFields(JsonObject& fields, const PlanRecord& record);
 };
 
-// A stage of the start begins; only written.
+// A stage of the start begins; write-only.
 struct StageRecord {
   static constexpr const char* kEvent = "starting";
 
@@ -98,14 +99,14 @@ struct StageRecord {
   }
 };
 
-// What rank 0 is doing, written when there was no other event for a while.
+// The current state of rank 0, written if there was no other event for a while.
 struct HeartbeatRecord {
   static constexpr const char* kEvent = "heartbeat";
 
   std::string phase;  // "compute", "reduce"; before the first update a stage of the start
   std::int64_t step = 0;
   std::int64_t micro_step = 0;
-  double quiet_s = 0;  // since the line before
+  double quiet_s = 0;  // since the previous line
 
   static void VisitFields(auto& fields, auto& heartbeat) {
     fields.Text("phase", heartbeat.phase, kMaxName);
@@ -115,11 +116,11 @@ struct HeartbeatRecord {
   }
 };
 
-// At the end, of rank 0.
+// Memory of rank 0 at the end.
 struct MemoryRecord {
   static constexpr const char* kEvent = "memory";
 
-  std::int64_t measured_bytes = 0;  // resident, less what the process shares
+  std::int64_t measured_bytes = 0;  // resident, without memory shared by processes
   std::int64_t planned_bytes = 0;
 
   static void VisitFields(auto& fields, auto& memory) {
@@ -128,13 +129,13 @@ struct MemoryRecord {
   }
 };
 
-// An allocation of one rank failed, and its micro-batches run in parts from then on.
+// An allocation on one rank failed; its micro-batches run in parts from then on.
 struct AllocationRetryRecord {
   static constexpr const char* kEvent = "allocation_retry";
 
   std::int64_t step = 0;        // the update, from 1; 0: before the first one
   std::int64_t micro_step = 0;  // of the update, from 1; 0: before the first one
-  // The most samples at once, and the planned memory of the engine.
+  // The maximum samples per micro-step, and the planned memory of the engine.
   std::int64_t samples_before = 0;
   std::int64_t samples = 0;
   std::int64_t bytes_before = 0;
@@ -153,15 +154,15 @@ struct AllocationRetryRecord {
   }
 };
 
-// A warning of the text log; only written.
+// A warning of the text log; write-only.
 struct LogLine {
   static constexpr const char* kEvent = "log";
 
   std::string_view level;  // "warning"
-  std::string_view file;   // name without folders
+  std::string_view file;   // without folders
   int line = 0;
   std::string_view message;
-  std::int64_t step = 0;  // updates done; the reporter sets it
+  std::int64_t step = 0;  // updates done; set by the reporter
 
   static void VisitFields(auto& fields, auto& log) {
     fields("step", log.step);
@@ -171,13 +172,13 @@ struct LogLine {
   }
 };
 
-// Lines of this file before this one are lost; its seq and ts are those of the last of them.
+// Lines of this file before this one are lost; its seq and ts are those of the last lost line.
 struct DroppedLines {
   static constexpr const char* kEvent = "dropped";
 
-  std::int64_t lines = 0;  // since it was last said
+  std::int64_t lines = 0;  // since the last report
   std::int64_t total = 0;  // since the start
-  std::string reason;      // of the first one ever
+  std::string reason;      // of the first lost line
 
   static void VisitFields(auto& fields, auto& dropped) {
     fields("lines", dropped.lines);

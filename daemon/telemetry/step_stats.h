@@ -1,4 +1,4 @@
-// How long updates take: a window of the newest durations, and what follows for the whole run.
+// Statistics of update durations: a window of the newest ones, and predictions for the whole run.
 #pragma once
 
 #include <array>
@@ -19,12 +19,12 @@ class StepStats {
   void Add(double seconds);
 
   [[nodiscard]] std::size_t count() const { return count_; }
-  // The smallest duration of the window that at least this share (0..1] of it does not exceed; 0
-  // when there is none.
+  // The quantile of the window for share (0..1]: the smallest duration that at least this share
+  // does not exceed; 0 if empty.
   [[nodiscard]] double Quantile(double share) const;
   [[nodiscard]] double Mean() const;
-  // Expected time for so many more updates: the mean of the window times that. The mean, not the
-  // median, so that pauses (evaluation, checkpoints) inside an update count.
+  // Expected time for `updates` more updates: mean of the window times their number. The mean, not
+  // the median, so that pauses (evaluation, checkpoints) count.
   [[nodiscard]] double Remaining(std::int64_t updates) const;
 
  private:
@@ -36,21 +36,21 @@ class StepStats {
 // Not thread-safe.
 class StepClock {
  public:
-  // Of an update that has just ended.
+  // Call after each update.
   StepRates Count(const StepRecord& record);
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  StepStats updates_;          // how long an update takes
-  StepStats intervals_;        // from update to update: evaluation and everything else included
-  Clock::time_point last_{};   // the epoch: none yet
-  Clock::time_point start_{};  // of the first update
+  StepStats updates_;          // durations of updates
+  StepStats intervals_;        // between ends of updates: includes evaluation and everything else
+  Clock::time_point last_{};   // epoch of the clock: none yet
+  Clock::time_point start_{};  // start of the first update
   std::int64_t samples_ = 0;
 };
 
-// Which updates get a line in the log: every log_every-th, one when there was none for 10 s, the
-// last, and those that were skipped. Not thread-safe.
+// Selects the updates with a line in the log: every log_every-th, one if there was none for 10 s,
+// the last, and skipped ones. Not thread-safe.
 class LineClock {
  public:
   using Clock = std::chrono::steady_clock;
@@ -59,14 +59,14 @@ class LineClock {
   LineClock(std::int64_t log_every, Clock::time_point start)
       : log_every_(log_every), last_line_(start) {}
 
-  // Of every update, when it has ended. The samples per second since the line before, evaluations
-  // and saves included; none: no line.
+  // Call after every update. Returns the samples per second since the previous line, including
+  // evaluations and saves; empty: no line.
   std::optional<double> Due(const StepRecord& record, Clock::time_point now);
 
  private:
   const std::int64_t log_every_;
   Clock::time_point last_line_;
-  std::int64_t samples_ = 0;  // since then
+  std::int64_t samples_ = 0;  // since the previous line
 };
 
 }  // namespace gaccd

@@ -1,4 +1,4 @@
-// Is there a person watching, how wide is their window, and lines for them that nobody waits for.
+// Detection of a terminal and its width, and output for users that never blocks.
 #pragma once
 
 #include <chrono>
@@ -15,16 +15,16 @@ namespace gaccd {
 
 class Terminal {
  public:
-  // The terminal of `fd`, which must outlive it; none for files, pipes and TERM=dumb.
-  // mpirun gives its ranks a pseudo-terminal of width 0 even when its own output goes to a file;
-  // then what counts is the output of the process above.
+  // The terminal of `fd`, which must outlive it; empty for files, pipes and TERM=dumb. mpirun gives
+  // its ranks a pseudo-terminal of width 0 even if its own output goes to a file; then the output
+  // of the parent process counts.
   static std::optional<Terminal> Detect(int fd);
 
-  // Any file of `fd`, treated as a terminal.
+  // Treats any `fd` as a terminal.
   static Terminal Assume(int fd) { return Terminal(fd, FileDescriptor()); }
 
   [[nodiscard]] int fd() const { return fd_; }
-  // Now; 80 when the terminal does not say.
+  // Current width; 80 if unknown.
   [[nodiscard]] int Columns() const;
   // False while output would block, for example after Ctrl-S.
   [[nodiscard]] bool Ready() const;
@@ -33,16 +33,17 @@ class Terminal {
   Terminal(int fd, FileDescriptor outer) : fd_(fd), outer_(std::move(outer)) {}
 
   int fd_;
-  FileDescriptor outer_;  // asked for the width, if valid
+  FileDescriptor outer_;  // used for the width, if valid
 };
 
-// Text for people. A terminal may stop reading (Ctrl-S, a lost connection): what it does not take
-// now waits in memory and is written by a later call, at most kMaxPendingBytes of it; more is
-// dropped, and a line says how many texts. Writes to a file or a pipe wait, as usual. Thread-safe.
+// Output of text for users. A terminal may stop reading (Ctrl-S, a lost connection): text that it
+// does not accept is kept in memory, up to kMaxPendingBytes, and written by a later call; more is
+// dropped, and a line contains the number of dropped texts. Writes to a file or a pipe block as
+// usual. Thread-safe.
 class TerminalOutput {
  public:
   static constexpr std::size_t kMaxPendingBytes = std::size_t{64} << 10;
-  // What the destructor gives a text that waits.
+  // How long the destructor waits for pending text.
   static constexpr std::chrono::milliseconds kPatience{500};
 
   // `fd` must outlive it.
@@ -53,14 +54,15 @@ class TerminalOutput {
 
   // Never waits for a terminal.
   void Write(std::string_view text);
-  // Tries to write what waits; whether nothing does any more.
+  // Tries to write pending text; returns whether none is left.
   bool Flush();
 
  private:
-  // REQUIRES: mutex_ is held. How much of `text` the terminal takes now; all of it when it is gone.
+  // REQUIRES: mutex_ is held. Returns how many bytes of `text` the terminal accepted; all of them
+  // if it is gone.
   std::size_t WriteSome(std::string_view text);
   void FlushLocked();
-  // The terminal of fd_ without waiting; fd_ itself where it cannot be opened anew.
+  // A non-blocking descriptor of the terminal of fd_; fd_ itself if it cannot be reopened.
   int NonBlockingFd();
 
   const int fd_;
@@ -68,11 +70,11 @@ class TerminalOutput {
   FileDescriptor opened_;
   std::uint64_t device_ = 0;  // of opened_
   std::string pending_;
-  std::int64_t dropped_ = 0;  // since it was last said
+  std::int64_t dropped_ = 0;  // since the last report
 };
 
-// The locale's character set is UTF-8: LC_ALL, else LC_CTYPE, else LANG says so. Values may be
-// null.
+// Whether the locale's character set is UTF-8, according to LC_ALL, else LC_CTYPE, else LANG.
+// Values may be null.
 [[nodiscard]] bool IsUtf8Locale(const char* lc_all, const char* lc_ctype, const char* lang);
 
 }  // namespace gaccd

@@ -17,53 +17,53 @@ struct SlowRank {
   double ratio = 1;   // its busy time / the median over the ranks
 };
 
-// Of an update in fp16.
+// State of an update in fp16.
 struct LossScaleRecord {
-  double scale = 1;  // what its loss was multiplied with
-  // Updates since it changed, this one included; 0: it changes now.
+  double scale = 1;  // scale of its loss
+  // Updates since it changed, including this one; 0: it changes now.
   std::int64_t growth_tracker = 0;
 };
 
-// What the reporter measures over steps.
+// Rates measured by the reporter over several updates.
 struct StepRates {
   double samples_per_s = 0;  // of the last update
   double dur_p50_s = 0;
   double dur_p99_s = 0;
   double eta_s = 0;
-  std::optional<double> mfu_ratio;  // of the last update, over the peak of all GPUs
-  double wall_samples_per_s = 0;    // since the first update of this attempt, saves included
+  std::optional<double> mfu_ratio;  // of the last update, relative to the peak of all GPUs
+  double wall_samples_per_s = 0;    // since the first update of this attempt, including saves
 };
 
-// One update; loss and grad_norm are null in JSON when they are not finite, and loss_finite and
+// One update. loss and grad_norm are null in JSON if they are not finite; loss_finite and
 // grad_finite say so. The straggler is that of the newest update whose times all ranks knew when
-// this one began: the one before, on GPUs the one before that.
+// this one began: the previous one, on GPUs the one before that.
 struct StepRecord {
   static constexpr const char* kEvent = "step";
 
   std::int64_t epoch = 1;          // counted from 1
-  std::int64_t step = 0;           // updates done, this one included
+  std::int64_t step = 0;           // updates done, including this one
   std::int64_t steps_total = 0;    // of the whole run
   std::int64_t samples = 0;        // counted by the audit over all ranks
   std::int64_t target = 0;         // planned for this update
-  std::int64_t samples_total = 0;  // of the run so far, this update included
+  std::int64_t samples_total = 0;  // of the run so far, including this update
   double loss = 0;                 // sum over `divisor`
-  double divisor = 0;              // how many units count
+  double divisor = 0;              // number of counted units
   std::string unit = "samples";    // or "tokens", "weights"
   double grad_norm = 0;            // before clipping
   double lr = 0;
   bool skipped = false;                       // the gradient was not finite: no optimiser step
-  std::optional<LossScaleRecord> loss_scale;  // of fp16
-  // dur_s = data_s + fwd_bwd_s + reduce_s + opt_s (+ what lies between).
+  std::optional<LossScaleRecord> loss_scale;  // set for fp16
+  // dur_s = data_s + fwd_bwd_s + reduce_s + opt_s (+ time in between).
   double dur_s = 0;
   double data_s = 0;
   double fwd_bwd_s = 0;
   double reduce_s = 0;
   double opt_s = 0;
-  // The rank that was busy for longest, and how long this one waited for it.
+  // The rank that was busy for the longest time, and how long this one waited for it.
   std::optional<SlowRank> straggler;
   std::optional<double> wait_s;
-  std::string digest;    // of the parameters after this update, 16 hex digits; empty: not taken
-  StepRates rates = {};  // the reporter sets them
+  std::string digest;    // of the parameters after this update, 16 hex digits; empty: not computed
+  StepRates rates = {};  // set by the reporter
 
   static void VisitFields(auto& fields, auto& update) {
     fields("epoch", update.epoch);
@@ -109,12 +109,12 @@ struct StepRecord {
 struct NoiseScaleRecord {
   static constexpr const char* kEvent = "noise_scale";
 
-  std::int64_t step = 0;      // the newest update that was measured
-  std::int64_t measured = 0;  // updates
+  std::int64_t step = 0;      // the newest measured update
+  std::int64_t measured = 0;  // number of measured updates
   std::int64_t target = 0;    // samples of that update
   double gradient_variance = 0;
   double gradient_square = 0;
-  std::optional<double> noise_scale;  // samples; nothing while the square is not above 0
+  std::optional<double> noise_scale;  // in samples; empty if gradient_square is not positive
 
   static void VisitFields(auto& fields, auto& noise) {
     fields("step", noise.step);
@@ -126,15 +126,15 @@ struct NoiseScaleRecord {
   }
 };
 
-// The loads of the ranks change from the next update on, as their measured times say. Loads as
-// LoadsText(), "160x14,80x9"; older versions wrote them by rank, and cut. Speeds by rank,
-// "160x1,80x0.6"; empty where they are too many.
+// The loads of the ranks change at the next update, according to measured times. Loads as
+// LoadsText(), "160x14,80x9"; older versions wrote them by rank, truncated. Speeds by rank,
+// "160x1,80x0.6"; empty if there are too many.
 struct RebalanceRecord {
   static constexpr const char* kEvent = "rebalance";
 
-  std::int64_t step = 0;  // updates done with the loads before
-  double gain_ratio = 1;  // how many times as fast an update should become
-  double idle_ratio = 0;  // share of the time in which a rank should wait
+  std::int64_t step = 0;  // updates done with the previous loads
+  double gain_ratio = 1;  // expected speed-up of an update
+  double idle_ratio = 0;  // expected share of time that ranks wait
   std::int64_t accum_steps = 1;
   std::string loads_before;
   std::string loads;
@@ -156,9 +156,9 @@ struct TargetRecord {
   static constexpr const char* kEvent = "target";
 
   std::int64_t step = 0;           // updates done before it
-  std::int64_t samples_total = 0;  // that they took; also those of skipped updates
+  std::int64_t samples_total = 0;  // samples of these updates, including skipped ones
   std::int64_t stage = 1;          // from 1
-  std::int64_t target_before = 0;  // the effective batch
+  std::int64_t target_before = 0;  // effective batch
   std::int64_t target = 0;
   std::int64_t accum_steps = 1;
   std::string loads;
@@ -174,21 +174,21 @@ struct TargetRecord {
   }
 };
 
-// Of one rank, over the updates since its line before.
+// Statistics of one rank over the updates since its previous line.
 struct RankStepRecord {
   static constexpr const char* kEvent = "rank_step";
 
-  std::int64_t step = 0;     // the newest of them
-  std::int64_t updates = 0;  // how many they are
+  std::int64_t step = 0;     // the newest update
+  std::int64_t updates = 0;  // number of updates
   double dur_max_s = 0;
-  // Means over them.
+  // Means over these updates.
   double dur_s = 0;
   double data_s = 0;
   double fwd_bwd_s = 0;
   double reduce_s = 0;
   double opt_s = 0;
   double wait_s = 0;
-  std::int64_t memory_bytes = 0;  // now; ProcessMemory
+  std::int64_t memory_bytes = 0;  // current; see ProcessMemory
 
   static void VisitFields(auto& fields, auto& rank) {
     fields("step", rank.step);

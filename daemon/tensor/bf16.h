@@ -1,5 +1,5 @@
-// Bf16: the upper half of a float: its sign and exponent, 7 of its 23 fraction bits. A storage
-// type: values are computed with as floats.
+// Bf16: the upper half of a float: sign, exponent and 7 of its 23 fraction bits. A storage type:
+// arithmetic is done in float.
 #pragma once
 
 #include <bit>
@@ -18,16 +18,16 @@ struct Bf16 {
   return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
 }
 
-// The nearest bf16, ties to even; what is beyond the largest becomes infinite; NaN stays NaN.
+// Rounds to the nearest bf16, ties to even. Overflow gives infinity; NaN stays NaN.
 [[nodiscard]] GACCD_HOST_DEVICE inline Bf16 ToBf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if (value != value) return {static_cast<std::uint16_t>((bits >> 16) | 0x40U)};
-  // Adding just under half of the last kept place carries upwards exactly when it should; the kept
-  // lowest bit decides a tie.
+  // Adds just under half of the last kept place, so that a carry rounds up; the lowest kept bit
+  // decides ties.
   return {static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16)};
 }
 
-// A float as T, which is float, Bf16 or Fp16 (fp16.h).
+// Converts a float to T: float, Bf16 or Fp16 (fp16.h).
 template <typename T>
 [[nodiscard]] GACCD_HOST_DEVICE inline T FromFloat(float value);
 template <>
@@ -39,7 +39,7 @@ template <>
   return ToBf16(value);
 }
 
-// Two of a type of 16 bits in one word, `low` in the lower half: as they lie in memory.
+// Packs two 16-bit values into one word, `low` in the lower half, as in memory.
 template <typename T>
 [[nodiscard]] GACCD_HOST_DEVICE inline std::uint32_t PackPair(float low, float high);
 template <>

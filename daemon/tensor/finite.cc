@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kBlock = 4096;
 
-// x - x is 0 for every finite x, else NaN. No early exit, so that the loop is vectorised.
+// x - x is 0 for every finite x, otherwise NaN. No early exit, so that the loop is vectorised.
 GACCD_SIMD_CLONES bool AllFinite(const float* values, std::size_t count) {
   bool finite = true;
   for (std::size_t i = 0; i < count; ++i) finite &= values[i] - values[i] == 0;

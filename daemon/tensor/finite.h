@@ -5,7 +5,7 @@
 
 namespace gaccd {
 
-// The index of the first value that is NaN or infinite; values.size() when all are finite.
+// The index of the first value that is NaN or infinite; values.size() if all are finite.
 [[nodiscard]] std::size_t FirstNotFinite(std::span<const float> values);
 
 }  // namespace gaccd

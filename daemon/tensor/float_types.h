@@ -1,5 +1,4 @@
-// Which type a DType of floating-point values in GPU memory is: the one place where kernels are
-// chosen by it.
+// Maps a floating-point DType of values in GPU memory to a C++ type, to select kernels.
 #pragma once
 
 #include "collectives/base/dtype.h"
@@ -8,13 +7,13 @@
 
 namespace gaccd {
 
-// f(T()): T is Bf16 or Fp16. REQUIRES: dtype is one of theirs.
+// Calls f(T()) with T Bf16 or Fp16. REQUIRES: dtype is kBF16 or kFP16.
 template <typename F>
 auto WithHalf(DType dtype, F&& f) {
   return dtype == DType::kFP16 ? f(Fp16()) : f(Bf16());
 }
 
-// f(T()): T is float, Bf16 or Fp16. REQUIRES: dtype is one of theirs.
+// Calls f(T()) with T float, Bf16 or Fp16. REQUIRES: dtype is kF32, kBF16 or kFP16.
 template <typename F>
 auto WithFloat(DType dtype, F&& f) {
   return dtype == DType::kF32 ? f(float()) : WithHalf(dtype, f);

@@ -1,5 +1,5 @@
 // Fp16: IEEE half precision: a sign, 5 bits of exponent and 10 of fraction; from 2^-24 to 65504. A
-// storage type: values are computed with as floats.
+// storage type: arithmetic is done in float.
 #pragma once
 
 #include <bit>
@@ -30,7 +30,7 @@ struct Fp16 {
 #endif
 }
 
-// The nearest fp16, ties to even; from 65520 on infinite; NaN stays NaN.
+// Rounds to the nearest fp16, ties to even; 65520 and above give infinity; NaN stays NaN.
 [[nodiscard]] GACCD_HOST_DEVICE inline Fp16 ToFp16(float value) {
 #if defined(__CUDA_ARCH__)
   Fp16 half;
@@ -46,10 +46,10 @@ struct Fp16 {
   } else if (size >= 0x477ff000U) {  // 65520
     half = 0x7c00U;
   } else if (size < 0x38800000U) {
-    // Below 2^-14 fp16 counts in steps of 2^-24, and so do floats from 0.5 on.
+    // Below 2^-14, fp16 values have a spacing of 2^-24, as floats in [0.5, 1) have.
     half = std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0.5F) - 0x3f000000U;
   } else {
-    // As ToBf16(), with an exponent that is 112 smaller.
+    // As in ToBf16(), with an exponent that is smaller by 112.
     half = (size - 0x38000000U + 0xfffU + (size >> 13 & 1U)) >> 13;
   }
   return {static_cast<std::uint16_t>(sign | half)};
@@ -61,7 +61,7 @@ template <>
   return ToFp16(value);
 }
 
-// Two of them in one word, `low` in the lower half: as they lie in memory.
+// Packs two values into one word, `low` in the lower half, as in memory.
 template <>
 [[nodiscard]] GACCD_HOST_DEVICE inline std::uint32_t PackPair<Fp16>(float low, float high) {
 #if defined(__CUDA_ARCH__)

@@ -1,6 +1,6 @@
-// GACCD_HOST_DEVICE before a function: it is compiled for the CPU and for the GPU, so that a
-// formula is written once and the tests on the CPU cover both. Such functions call no std::
-// mathematics, only the C functions that both have (expf, sqrtf, ...).
+// GACCD_HOST_DEVICE before a function compiles it for the CPU and the GPU, so that a formula is
+// written once and CPU tests cover both. Such functions call no std:: mathematics, only C functions
+// that both have (expf, sqrtf, ...).
 #pragma once
 
 #if defined(__CUDACC__)

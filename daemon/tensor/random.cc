@@ -14,7 +14,7 @@ double Polynomial(double x, std::initializer_list<double> falling) {
 
 }  // namespace
 
-// The probability is the middle of one of 2^53 equal parts of (0, 1), so it is never 0 or 1.
+// The probability is the midpoint of one of 2^53 equal parts of (0, 1), so it is never 0 or 1.
 double StandardNormal(std::uint64_t key, std::uint64_t j) {
   const auto part = static_cast<double>(StreamValue(key, j) >> 11);
   return NormalQuantile((part + 0.5) * 0x1p-53);

@@ -1,13 +1,13 @@
-// Random numbers as pure functions of counters: number j of stream (seed, i) can be asked for at
-// any time, on any rank. Integers only, so the same on every machine, but for the normal ones,
-// which use the logarithm of the C library in their tails. Not for cryptography.
+// Counter-based random numbers: number j of stream (seed, i) can be computed at any time, on any
+// rank. Integer arithmetic only, so identical on every machine, except normal numbers, whose tails
+// use the logarithm of the C library. Not for cryptography.
 #pragma once
 
 #include <cstdint>
 
 namespace gaccd {
 
-// A bijection of 64-bit values in which every input bit moves about half of the output bits: the
+// A bijection of 64-bit values in which every input bit changes about half of the output bits: the
 // output function of SplitMix64 (Steele, Lea, Flood 2014).
 [[nodiscard]] constexpr std::uint64_t Mix64(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
@@ -18,7 +18,7 @@ namespace gaccd {
 // The step of SplitMix64: 2^64 divided by the golden ratio, odd.
 inline constexpr std::uint64_t kGoldenStep = 0x9e3779b97f4a7c15U;
 
-// Stream `b` of stream `a`. Mixed twice, so that (a, b) and (b, a) have nothing in common.
+// Key of stream `b` of stream `a`. Mixed twice, so that (a, b) and (b, a) are unrelated.
 [[nodiscard]] constexpr std::uint64_t StreamKey(std::uint64_t a, std::uint64_t b) {
   return Mix64(Mix64(a + kGoldenStep) + (b + 1) * kGoldenStep);
 }
@@ -31,8 +31,8 @@ inline constexpr std::uint64_t kGoldenStep = 0x9e3779b97f4a7c15U;
 // Standard normal number j of a stream.
 [[nodiscard]] double StandardNormal(std::uint64_t key, std::uint64_t j);
 
-// The value below which a standard normal number stays with probability p, 0 < p < 1, to 7 digits:
-// Wichura, Algorithm AS 241 (PPND7), Applied Statistics 37, 1988.
+// Quantile function of the standard normal distribution, 0 < p < 1, to 7 digits: Wichura, Algorithm
+// AS 241 (PPND7), Applied Statistics 37, 1988.
 [[nodiscard]] double NormalQuantile(double p);
 
 }  // namespace gaccd

@@ -71,7 +71,7 @@ BatchView Rows(const SampleSpec& spec, const BatchView& batch, std::size_t first
   return rows;
 }
 
-std::int64_t BytesOfSample(const SampleSpec& spec) {
+std::int64_t SampleBytes(const SampleSpec& spec) {
   std::int64_t bytes = sizeof(std::int64_t);
   for (const TensorSpec& tensor : spec.tensors) bytes += tensor.bytes();
   return bytes;
@@ -81,7 +81,7 @@ BatchMemory::BatchMemory(const SampleSpec& spec, std::int64_t samples)
     : ids_(static_cast<std::size_t>(samples)) {
   for (const TensorSpec& tensor : spec.tensors) {
     const auto bytes = static_cast<std::size_t>(samples * tensor.bytes());
-    // The system's pages are zeroed where they are read; a vector would write them.
+    // Pages from calloc are zero without being written; a vector would write them.
     auto* const data = static_cast<std::byte*>(std::calloc(bytes, 1));
     if (data == nullptr && bytes > 0) throw std::bad_alloc();
     memory_.push_back({std::unique_ptr<std::byte, Free>(data), bytes});

@@ -20,7 +20,7 @@ Status CheckShape(const Shape& shape, DType dtype) {
       return {ErrorKind::kConfig,
               StrCat("shape ", ToString(shape), ": size ", size, " is negative")};
     }
-    // An empty dimension counts as 1, so that every part of the product fits too.
+    // An empty dimension counts as 1, so that every partial product fits too.
     if (__builtin_mul_overflow(bytes, std::max<std::int64_t>(size, 1), &bytes) ||
         bytes > kMaxBytes) {
       return {ErrorKind::kConfig, StrCat("shape ", ToString(shape), " does not fit 2^48 bytes")};

@@ -1,4 +1,4 @@
-// Shapes of values: sizes by dimension, row-major, in elements.
+// Shapes of values: sizes by dimension, row-major.
 #pragma once
 
 #include <array>
@@ -13,20 +13,20 @@ namespace gaccd {
 
 using Shape = std::vector<std::int64_t>;
 
-// A dimension of which only the first `size` of `whole` indices are there.
+// A dimension of which only the first `size` of `whole` indices exist.
 struct CutDimension {
   std::int64_t size = 0;
   std::int64_t whole = 0;
 };
 
-using ImagePair = std::array<std::int64_t, 2>;  // of height and of width, of images or kernels
+using ImagePair = std::array<std::int64_t, 2>;  // height and width, of images or kernels
 
-// Product of the sizes; 1 for a scalar. REQUIRES: no size negative, the product fits (see
-// CheckShape).
+// Product of the sizes; 1 for a scalar. REQUIRES: no size is negative and the product does not
+// overflow (see CheckShape).
 [[nodiscard]] std::int64_t Elements(const Shape& shape);
 
-// kConfig unless every size is >= 0 and the bytes of the whole are at most 2^48: more than any
-// machine has, and so little that sums over thousands of values cannot overflow either.
+// kConfig unless every size is >= 0 and the total is at most 2^48 bytes: more than any machine has,
+// and small enough that sums over thousands of values do not overflow.
 Status CheckShape(const Shape& shape, DType dtype);
 
 // "[32, 784]"
@@ -35,9 +35,9 @@ Status CheckShape(const Shape& shape, DType dtype);
 struct ValueSpec {
   Shape shape;
   DType dtype = DType::kF32;
-  // Of a matrix: elements from row to row, at least its columns. What lies between two rows, and
-  // after the last one, may be written by who writes the rows, and is read by nobody. 0: nothing
-  // lies there, as with all other values.
+  // For matrices: elements from row to row, at least the number of columns. Elements between rows
+  // and after the last one may be overwritten by the writer of the rows and are never read. 0:
+  // dense.
   std::int64_t row_stride = 0;
 
   [[nodiscard]] std::int64_t bytes() const {

@@ -1,4 +1,4 @@
-// ShardGrid: into how many parts the optimiser's state is divided, and which rank owns which.
+// ShardGrid: the number of parts of a sharded optimiser's state, and the rank that owns each.
 //
 //   mode            parts                  rank `local` of node `node` owns part
 //   NONE            1                      0
@@ -6,8 +6,8 @@
 //   NODE            lanes                  local
 //   NODE_OPTIMIZER  lanes * nodes          local * nodes + node
 //
-// lanes: as many as the smallest node has ranks. On a larger node the ranks beyond them own
-// nothing, so nodes may have any numbers of ranks. The parts of a lane are neighbours.
+// lanes: the number of ranks of the smallest node. On a larger node the ranks beyond that own
+// nothing, so nodes may have different numbers of ranks. The parts of a lane are contiguous.
 #pragma once
 
 #include <span>
@@ -17,14 +17,14 @@
 namespace gaccd {
 
 struct ShardGrid {
-  int lanes = 1;  // of OPTIMIZER: one for each rank
-  int nodes = 1;  // among which each lane is divided; of NODE_OPTIMIZER, else 1
+  int lanes = 1;  // OPTIMIZER: the number of ranks
+  int nodes = 1;  // NODE_OPTIMIZER: number of nodes that divide each lane; otherwise 1
 
   [[nodiscard]] int parts() const { return lanes * nodes; }
 
-  // ranks_of_nodes: how many each node has, at least one.
+  // ranks_of_nodes: number of ranks of each node, at least 1.
   [[nodiscard]] static ShardGrid Of(Sharding mode, std::span<const int> ranks_of_nodes);
-  // The same number on every node.
+  // The same number of ranks on every node.
   [[nodiscard]] static ShardGrid Of(Sharding mode, int nodes, int ranks_of_each);
 };
 

@@ -9,7 +9,7 @@ std::int64_t BlocksOf(std::int64_t elements) {
   return (elements + FlatLayout::kBlock - 1) / FlatLayout::kBlock;
 }
 
-// Trainable elements before `element`.
+// Number of trainable elements before `element`.
 std::int64_t TrainableBefore(const FlatLayout& layout, std::int64_t element) {
   std::int64_t sum = 0;
   for (const FlatEntry& entry : layout.entries()) {
@@ -19,7 +19,7 @@ std::int64_t TrainableBefore(const FlatLayout& layout, std::int64_t element) {
   return sum;
 }
 
-// The first block before which at least so many trainable elements lie, or the end of the buffer.
+// The first block with at least `trainable` trainable elements before it, or the end of the buffer.
 std::int64_t BlockAfter(const FlatLayout& layout, std::int64_t trainable) {
   std::int64_t before = 0;
   for (const FlatEntry& entry : layout.entries()) {
@@ -41,7 +41,7 @@ std::int64_t ShareBefore(std::int64_t trainable, std::int64_t part, std::int64_t
 
 }  // namespace
 
-Result<FlatLayout> LayoutOfPart(const FlatLayout& layout, const ShardPart& part) {
+Result<FlatLayout> PartLayout(const FlatLayout& layout, const ShardPart& part) {
   FlatLayout made;
   for (const FlatEntry& entry : layout.entries()) {
     if (entry.offset < part.first || entry.offset >= part.first + part.elements) continue;
@@ -70,7 +70,7 @@ ShardLayout ShardLayout::Make(const FlatLayout& layout, int parts) {
   return made;
 }
 
-std::int64_t ShardLayout::most_state_elements() const {
+std::int64_t ShardLayout::max_state_elements() const {
   return std::ranges::max(parts_, {}, &ShardPart::state_elements).state_elements;
 }
 

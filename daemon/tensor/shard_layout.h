@@ -1,8 +1,8 @@
-// ShardLayout: the parts of the flat buffers where the optimiser is sharded (job: shard); which
-// rank owns which: shard_grid.h. They are neighbours, cover the buffer, and begin at blocks: part p
-// at the first block before which at least p / parts of the trainable elements lie. So the state of
-// a part, which frozen parameters have none of, is 1 / parts of the whole within a block. A part
-// may be empty.
+// ShardLayout: the parts of the flat buffers of a sharded optimiser (job: shard); shard_grid.h
+// assigns them to ranks. Parts are contiguous, cover the buffer, and begin at blocks: part p begins
+// at the first block that has at least p / parts of the trainable elements before it. So the state
+// of each part, which frozen parameters do not have, is 1 / parts of the whole, up to one block. A
+// part may be empty.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,18 @@
 namespace gaccd {
 
 struct ShardPart {
-  std::int64_t first = 0;  // element of the flat buffers
+  std::int64_t first = 0;  // index of the first element in the flat buffers
   std::int64_t elements = 0;
-  // Of those the trainable ones: their places in every buffer of the optimiser's state.
+  // The trainable elements of the part: their places in every buffer of the optimiser's state.
   std::int64_t state_first = 0;
   std::int64_t state_elements = 0;
 
   friend bool operator==(const ShardPart&, const ShardPart&) = default;
 };
 
-// The entries of a part that begins and ends with one, as a layout of their own: elements and
-// places in the state count from its beginning.
-[[nodiscard]] Result<FlatLayout> LayoutOfPart(const FlatLayout& layout, const ShardPart& part);
+// The entries of a part that begins and ends at entries, as a separate layout, whose elements and
+// state places count from the beginning of the part.
+[[nodiscard]] Result<FlatLayout> PartLayout(const FlatLayout& layout, const ShardPart& part);
 
 class ShardLayout {
  public:
@@ -33,9 +33,9 @@ class ShardLayout {
   [[nodiscard]] static ShardLayout Make(const FlatLayout& layout, int parts);
 
   [[nodiscard]] std::span<const ShardPart> parts() const { return parts_; }
-  // Of the part that has the most.
-  [[nodiscard]] std::int64_t most_state_elements() const;
-  // By part, as collectives ask for them: elements, and blocks of FlatLayout::kBlock.
+  // The largest number of state elements of a part.
+  [[nodiscard]] std::int64_t max_state_elements() const;
+  // By part, as collectives need them: elements, and blocks of FlatLayout::kBlock.
   [[nodiscard]] std::span<const std::int64_t> elements() const { return elements_; }
   [[nodiscard]] std::span<const std::int64_t> blocks() const { return blocks_; }
 

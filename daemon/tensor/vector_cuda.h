@@ -1,5 +1,5 @@
-// 16 bytes at a time: what a thread of a GPU moves best. Values are f32, bf16 or fp16 in memory and
-// floats in registers. Only for kernels, see daemon/device/cuda/launch.h.
+// Vectors of 16 bytes, the most efficient access size of a GPU thread. Values are f32, bf16 or fp16
+// in memory and floats in registers. For kernels only, see daemon/device/cuda/launch.h.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,21 +11,21 @@
 
 namespace gaccd {
 
-// Values of type T in 16 bytes.
+// Number of values of type T in 16 bytes.
 template <typename T>
 inline constexpr int kVectorWidth = 16 / static_cast<int>(sizeof(T));
 
-// Whether `pointer` (null is) can be read 16 bytes at a time.
+// Whether `pointer` may be accessed 16 bytes at a time. True for null.
 [[nodiscard]] inline bool IsVectorAligned(const void* pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
 }
 
 #if defined(__CUDACC__) || defined(GACCD_SIMT_EMULATION)
 
-// kStream: read or written once, so it should not push other data out of the cache.
+// kStream: accessed once, so it should not evict other data from the cache.
 enum class Use { kAgain, kStream };
 
-// One value (kWidth 1) or whole 16-byte vectors of T as they lie in memory.
+// One value (kWidth 1) or whole 16-byte vectors of T in memory format.
 template <typename T, int kWidth>
 struct Raw {
   static_assert(kWidth % kVectorWidth<T> == 0);

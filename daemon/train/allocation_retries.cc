@@ -1,4 +1,4 @@
-// What a Trainer tells of allocations that failed (daemon/engine/divided_steps.h).
+// Trainer: reports of failed allocations (daemon/engine/divided_steps.h).
 #include <span>
 
 #include "daemon/train/trainer.h"

@@ -1,4 +1,4 @@
-// What a TrainingRun prints when it begins and ends.
+// TrainingRun: messages at the begin and the end of a run.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -21,7 +21,7 @@
 namespace gaccd {
 namespace {
 
-// Over the samples, each cut as if it were alone.
+// Mean over the samples, each cut as if it were alone.
 double MeanFlops(const Model& model, const Dataset& data) {
   const std::vector<std::int64_t>& cuts = model.sample().cuts;
   if (cuts.empty()) return model.FlopsPerSample();
@@ -78,8 +78,7 @@ RunStart TrainingRun::StartRecord() const {
                  .device_reason = device.text,
                  .precision = std::string(Name(job_.precision))};
   if (job_.optimizer.ema) start.ema_decay = job_.optimizer.ema->decay;
-  // Only rank 0 writes the record; what follows takes time, and asking for versions loads
-  // libraries.
+  // Only rank 0 writes the record; the rest takes time, and querying versions loads libraries.
   if (comm_.rank() != 0) return start;
   start.flops_per_sample = MeanFlops(trainer_->model(), *data.train);
   if (!device.gpu) return start;
@@ -162,7 +161,7 @@ void TrainingRun::Announce() const {
   if (eval != nullptr && !eval->bad_records().empty()) {
     const auto bad = eval->bad_records();
     reporter.LogAndPrint(StrCat("damaged records: ", bad.size(),
-                                " are left out of the evaluation, ", eval->size(),
+                                " are excluded from the evaluation, ", eval->size(),
                                 " remain; the first: ", bad.front().why));
   }
   if (init_weights_ && !resumed_) {
@@ -173,7 +172,7 @@ void TrainingRun::Announce() const {
   if (resumed_) reporter.Report(*resumed_);
 }
 
-void TrainingRun::WarnOfMistakes(bool saves) const {
+void TrainingRun::WarnAboutMistakes(bool saves) const {
   if (comm_.rank() != 0) return;
   for (const std::string& warning :
        ScheduleWarnings(job_, plan_->lr_factor(), trainer_->schedule().updates())) {

@@ -6,7 +6,7 @@
 namespace gaccd {
 namespace {
 
-// The engine holds some of them, and half of the others are read in one go.
+// The engine holds some of them, and half of the others are read at once.
 constexpr int kSlotsForDevices = 16;
 
 }  // namespace
@@ -36,13 +36,13 @@ std::set<std::int64_t> BatchFeed::BatchSizes() const {
   return sizes;
 }
 
-std::int64_t BatchFeed::most_micro_steps() const {
+std::int64_t BatchFeed::max_micro_steps() const {
   std::int64_t most = any_load_ ? 2 : 1;
   for (const auto& [samples, work] : work_) most = std::max(most, work.plan.accum_steps());
   return most;
 }
 
-std::int64_t BatchFeed::most_samples() const {
+std::int64_t BatchFeed::max_samples() const {
   std::int64_t most = 0;
   for (const auto& [samples, work] : work_) most = std::max(most, work.plan.Load(rank_));
   return most;
@@ -58,10 +58,10 @@ Result<std::unique_ptr<IndexSource>> BatchFeed::IndicesFrom(std::int64_t index) 
 }
 
 Status BatchFeed::Start(Engine& engine, std::int64_t index) {
-  batches_.reset();  // its ring is used again
+  batches_.reset();  // first, as its ring is reused
   GACCD_ASSIGN_OR_RETURN(auto indices, IndicesFrom(index));
   PrefetcherOptions options{
-      .held = engine.held_batches(), .memory = ring_.MemoryOf(engine), .cuts = cuts_};
+      .held = engine.held_batches(), .memory = ring_.MemoryFor(engine), .cuts = cuts_};
   if (options.held > 0) options.slots = kSlotsForDevices;
   GACCD_ASSIGN_OR_RETURN(batches_, Prefetcher::Start(*data_, std::move(indices), options));
   return Status::Ok();
@@ -70,11 +70,12 @@ Status BatchFeed::Start(Engine& engine, std::int64_t index) {
 Result<UpdateReplay> BatchFeed::Replay(Engine& engine, const Update& update) {
   GACCD_ASSIGN_OR_RETURN(auto indices, IndicesFrom(update.index));
   UpdateReplay replay{
-      .batches = nullptr, .steps = PlanOf(update).accum_steps(), .spec = data_->spec()};
-  GACCD_ASSIGN_OR_RETURN(replay.batches, Prefetcher::Start(*data_, std::move(indices),
-                                                           {.held = engine.held_batches(),
-                                                            .memory = replay_ring_.MemoryOf(engine),
-                                                            .cuts = cuts_}));
+      .batches = nullptr, .steps = PlanFor(update).accum_steps(), .spec = data_->spec()};
+  GACCD_ASSIGN_OR_RETURN(replay.batches,
+                         Prefetcher::Start(*data_, std::move(indices),
+                                           {.held = engine.held_batches(),
+                                            .memory = replay_ring_.MemoryFor(engine),
+                                            .cuts = cuts_}));
   return replay;
 }
 

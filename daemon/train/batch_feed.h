@@ -1,5 +1,5 @@
-// BatchFeed: this rank's micro-batches, update by update, in the order of the plan; and the plan
-// and the step program of each update.
+// BatchFeed: this rank's micro-batches of each update in the order of the plan, and the plan and
+// step program of each update.
 #pragma once
 
 #include <cstdint>
@@ -26,45 +26,46 @@ namespace gaccd {
 
 class BatchFeed {
  public:
-  // The largest micro-batch for PrepareForOtherLoads(): every size up to it is prepared.
-  static constexpr std::int64_t kMostPreparedSizes = 64;
+  // The maximum micro-batch for PrepareForOtherLoads(), which prepares every size up to it.
+  static constexpr std::int64_t kMaxPreparedSizes = 64;
 
-  // program: of every update. kConfig when an update of the schedule has no plan. `data`
-  // outlives it.
+  // program: generates the program of each update. kConfig if an update of the schedule has no
+  // plan. `data` must outlive it.
   static Result<BatchFeed> Make(const Dataset& data, const SampleOrder& order,
                                 const UpdateSchedule& schedule, const Plan& plan, int rank,
                                 ProgramGenerator program = PlainAccumulation);
 
-  // Micro-batches hold samples of similar length, cut to one of these lengths (TrainIndices,
-  // PrefetcherOptions). Empty: nothing is done. To be called before Start().
+  // Groups samples of similar length into micro-batches, cut to one of these lengths (TrainIndices,
+  // PrefetcherOptions). Empty: no grouping. Call before Start().
   void GroupByLength(std::vector<std::int64_t> cuts) { cuts_ = std::move(cuts); }
-  // ChangePlan() may be called. Memory and sizes are then those of any load. Before Start().
+  // Allows ChangePlan(): memory and sizes are then sufficient for any load. Call before Start().
   void PrepareForOtherLoads() { any_load_ = true; }
-  // Another plan of the same batch, micro-batch and ranks; from the next Start() on.
+  // Sets another plan for the same batch, micro-batch and ranks; takes effect at the next Start().
   Status ChangePlan(const Plan& plan);
   [[nodiscard]] bool groups_by_length() const { return !cuts_.empty(); }
 
-  // Updates of every size have a plan and a program of their own.
-  [[nodiscard]] const Plan& PlanOf(const Update& update) const { return WorkOf(update).plan; }
-  [[nodiscard]] const StepProgram& ProgramOf(const Update& update) const {
-    return WorkOf(update).program;
+  // Each size of an update has its own plan and program.
+  [[nodiscard]] const Plan& PlanFor(const Update& update) const { return WorkFor(update).plan; }
+  [[nodiscard]] const StepProgram& ProgramFor(const Update& update) const {
+    return WorkFor(update).program;
   }
-  // The sizes of the micro-batches, which the engine must be prepared for.
+  // All micro-batch sizes, for which the engine must be prepared.
   [[nodiscard]] std::set<std::int64_t> BatchSizes() const;
 
-  // Of this rank in an update. A smaller update may have more of them where speeds differ.
-  [[nodiscard]] std::int64_t most_samples() const;
-  // Of the updates: a smaller one may have more of them where the ranks have different speeds. At
-  // least 2 where other loads may come: weights are then packed for several micro-steps.
-  [[nodiscard]] std::int64_t most_micro_steps() const;
+  // The maximum samples of this rank in an update. With different speeds, a smaller update may give
+  // a rank more samples than a larger one.
+  [[nodiscard]] std::int64_t max_samples() const;
+  // The maximum micro-steps of an update; with different speeds a smaller update may have more. At
+  // least 2 if loads may change: weights are then packed for several micro-steps.
+  [[nodiscard]] std::int64_t max_micro_steps() const;
 
-  // From the first micro-batch of update `index` (from 0) on; may be called again. `engine` is the
-  // same in every call and outlives this.
+  // Starts at the first micro-batch of update `index` (from 0); may be called again. `engine` must
+  // be the same in every call and outlive this.
   Status Start(Engine& engine, std::int64_t index);
   // REQUIRES: Start().
   [[nodiscard]] Prefetcher& batches() { return *batches_; }
 
-  // The micro-batches of one update once more, independent of batches(). One replay at a time.
+  // Reads the micro-batches of one update again, independently of batches(). One replay at a time.
   Result<UpdateReplay> Replay(Engine& engine, const Update& update);
 
  private:
@@ -81,7 +82,7 @@ class BatchFeed {
         program_(program),
         plan_(plan),
         rank_(rank) {}
-  [[nodiscard]] const Work& WorkOf(const Update& update) const { return work_.at(update.samples); }
+  [[nodiscard]] const Work& WorkFor(const Update& update) const { return work_.at(update.samples); }
   [[nodiscard]] Result<std::unique_ptr<IndexSource>> IndicesFrom(std::int64_t index) const;
 
   const Dataset* data_;
@@ -89,7 +90,7 @@ class BatchFeed {
   UpdateSchedule schedule_;
   ProgramGenerator program_;
   Plan plan_;
-  std::map<std::int64_t, Work> work_;  // by the samples of an update
+  std::map<std::int64_t, Work> work_;  // by the number of samples of an update
   int rank_;
   std::vector<std::int64_t> cuts_;
   bool any_load_ = false;

@@ -9,7 +9,7 @@
 namespace gaccd {
 namespace {
 
-// Of all ranks.
+// Over all ranks.
 std::set<std::int64_t> MicroBatchSizes(const Plan& plan) {
   std::set<std::int64_t> sizes;
   for (std::int64_t rank = 0; rank < plan.world(); ++rank) {

@@ -1,5 +1,5 @@
-// Which samples the batch norms of a model normalise together under a plan: whether that has a
-// variance, and what the plan says of it.
+// The groups of samples that the batch norms of a model normalise together under a plan: a check
+// that each has a variance, and text for the plan.
 #pragma once
 
 #include <string>
@@ -11,16 +11,16 @@
 
 namespace gaccd {
 
-// kConfig where an update of the schedule would have a micro-batch, on any rank, or a run of
-// samples with one value of a channel, and the model normalises these by themselves: PyTorch's
-// "Expected more than 1 value per channel", before anything is trained.
+// kConfig if an update of the schedule has, on any rank, a micro-batch or a run of samples with
+// only one value per channel that the model normalises separately. PyTorch's "Expected more than 1
+// value per channel", but before the training.
 Status CheckBatchStatistics(const Model& model, const Plan& plan, const UpdateSchedule& schedule);
 
-// "of the whole update", "of every 32 samples in a row": what is summed over the ranks. Empty:
-// there is nothing.
+// "of the whole update", "of every 32 samples in a row": the groups whose sums are over the ranks.
+// Empty: none.
 [[nodiscard]] std::string UpdateSumsText(const Model& model);
 
-// "of 6 or 7 samples": the micro-batches of whole updates.
+// "of 6 or 7 samples": the micro-batch sizes of full updates.
 [[nodiscard]] std::string MicroBatchesText(const Plan& plan);
 
 }  // namespace gaccd

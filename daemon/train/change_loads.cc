@@ -1,4 +1,4 @@
-// How a Trainer follows the measured times of the ranks.
+// Trainer: adapts loads to the measured times of the ranks.
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,7 +26,7 @@ RebalanceRecord ChangeRecord(std::int64_t step, const Plan& before, const Better
 
 }  // namespace
 
-bool Trainer::TimesSaySpeed() const {
+bool Trainer::TimesShowSpeed() const {
   const Model& model = inputs_.model;
   return !model.has_collectives() && !model.contrastive() && model.update_sums() == 0 &&
          !model.stage();
@@ -39,16 +39,16 @@ Status Trainer::PrepareForOtherLoads() {
   if (!words_.measures()) {
     return refuse(StrCat("expected 2 to ", RankTimes::kMaxRanks, " ranks, found ", comm_.size()));
   }
-  if (!TimesSaySpeed()) {
+  if (!TimesShowSpeed()) {
     return refuse("the micro-steps of this model wait for other ranks, so their times say nothing");
   }
   if (inputs_.model.micro_values() > 0) {
     return refuse("other loads change the micro-batches, whose statistics batch_norm has (MICRO)");
   }
   const std::int64_t micro_batch = inputs_.plan.request().micro_batch;
-  if (micro_batch > BatchFeed::kMostPreparedSizes) {
+  if (micro_batch > BatchFeed::kMaxPreparedSizes) {
     return refuse(StrCat("every size of a micro-batch is prepared, expected at most ",
-                         BatchFeed::kMostPreparedSizes, " samples, found ", micro_batch));
+                         BatchFeed::kMaxPreparedSizes, " samples, found ", micro_batch));
   }
   feed_.PrepareForOtherLoads();
   return Status::Ok();
@@ -83,7 +83,7 @@ void Trainer::MeasureLoads() {
     return;
   }
   auto found = rebalancer_->Add(words_.busy_s(), inputs_.plan);
-  if (!found.ok()) {  // on all ranks alike; the loads as they are remain right
+  if (!found.ok()) {  // on all ranks; the current loads remain valid
     rebalancer_.reset();
     if (comm_.rank() != 0) return;
     LogWarning(StrCat("the loads of the ranks are not measured any more: no plan by the times of ",

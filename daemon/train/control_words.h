@@ -1,5 +1,5 @@
-// ControlWords: the numbers of this rank that ride on the reduction of an update, and what the
-// ranks learn from their sums: requests to stop, and which rank is slow.
+// ControlWords: values of this rank that are summed with the gradients of an update, and what the
+// ranks derive from the sums: stop requests, and which rank is slow.
 #pragma once
 
 #include <cstdint>
@@ -19,31 +19,31 @@ namespace gaccd {
 
 class ControlWords {
  public:
-  // `comm` outlives it.
+  // `comm` must outlive it.
   explicit ControlWords(const Communicator& comm)
       : comm_(comm), times_(comm.rank(), comm.size()), words_(kStopWordCount + times_.elements()) {}
 
-  // As of the last Pack(); in the same memory always.
+  // Values of the last Pack(); always in the same memory.
   [[nodiscard]] std::span<const double> words() const { return words_; }
-  // Whether busy_s() is ever known: the ranks are 2 to RankTimes::kMaxRanks.
+  // Whether busy_s() can ever be known: for 2 to RankTimes::kMaxRanks ranks.
   [[nodiscard]] bool measures() const { return times_.elements() > 0; }
-  // Just before the reduction. stops: null, nobody is asked to stop.
+  // Call just before the reduction. stops: null: no stop requests.
   void Pack(StopAgreement* stops, std::int64_t micro_steps, std::int64_t updates_in_flight);
-  // From the result of `done`: notifies `stops` and `peers` (may be null), names the slow rank in
-  // `record` and, when it has become slow, in a warning of rank 0.
+  // Evaluates the result of `done`: notifies `stops` and `peers` (may be null), stores the slow
+  // rank in `record` and, when it becomes slow, logs a warning on rank 0.
   void Unpack(const UpdateInFlight& done, const UpdateResult& result, StopAgreement* stops,
               PeerWatch* peers, StepRecord* record);
 
-  // What the ranks were busy for, in seconds by rank, in busy_update(); the same on all ranks. As
-  // of the last Unpack(); empty: not known.
+  // Busy time in seconds, by rank, in busy_update(); the same on all ranks. From the last Unpack();
+  // empty: not known.
   [[nodiscard]] std::span<const double> busy_s() const { return times_.busy_s(); }
   [[nodiscard]] const Update& busy_update() const { return busy_update_; }
 
  private:
   const Communicator& comm_;
   RankTimes times_;
-  std::vector<double> words_;  // kStopWordCount, then those of times_
-  // The update of the times that are sent next, and of those on their way, the oldest first.
+  std::vector<double> words_;  // kStopWordCount words, then those of times_
+  // The update whose times are sent next, and those of sent but not returned times, oldest first.
   Update timed_;
   std::deque<Update> sent_;
   Update busy_update_;

@@ -36,7 +36,7 @@ constexpr const char* kRaise = "raise --epochs or --max-updates to continue";
 
 std::string PathOf(const std::string& run_dir) { return run_dir + "/DONE"; }
 
-// What a start in a complete run folder asks for.
+// A start in a complete run folder.
 struct Request {
   const Flags& flags;
   const Job& job;
@@ -57,11 +57,11 @@ Status CheckSameJob(const Request& request, const Job& was) {
                                 other_run.empty() || reported.empty() ? "" : "; ", reported));
 }
 
-// Reading takes longer than writing: all of the checkpoint, and again where there are averages.
-std::chrono::milliseconds LimitOfExport(const Request& request, const Manifest& newest) {
+// Reading takes longer than writing: the whole checkpoint, and again if there are averages.
+std::chrono::milliseconds ExportLimit(const Request& request, const Manifest& newest) {
   std::uint64_t bytes = 0;
   for (const ShardRecord& shard : newest.shards) bytes += shard.bytes;
-  return LimitOfSave(std::chrono::seconds(request.flags.bound), 3.0 * static_cast<double>(bytes));
+  return SaveLimit(std::chrono::seconds(request.flags.bound), 3.0 * static_cast<double>(bytes));
 }
 
 Result<DoneRun> SaveWeights(const Request& request, const Manifest& newest, std::string text) {
@@ -71,7 +71,7 @@ Result<DoneRun> SaveWeights(const Request& request, const Manifest& newest, std:
                             .path = request.run_dir,
                             .out = *request.flags.save_weights,
                             .out_modes = request.flags.group_access ? kGroupMayRead : Modes{}};
-  GACCD_RETURN_IF_ERROR(WriteWithin(LimitOfExport(request, newest), command.out, request.tick,
+  GACCD_RETURN_IF_ERROR(WriteWithin(ExportLimit(request, newest), command.out, request.tick,
                                     [command, output]() -> Status {
                                       GACCD_ASSIGN_OR_RETURN(*output, RunCkptCommand(command));
                                       return output->verdict;
@@ -80,7 +80,7 @@ Result<DoneRun> SaveWeights(const Request& request, const Manifest& newest, std:
   return DoneRun{Next::kNothing, StrCat(text, "\n", saved.substr(0, saved.size() - 1))};
 }
 
-// Only the job that is in DONE can be looked at; one made by hand has none.
+// Only the job in DONE can be checked; a DONE created by hand has none.
 Result<DoneRun> WithoutCheckpoint(const Request& request, const std::string& done,
                                   std::string text) {
   const std::size_t end = std::min(done.find('\n'), done.size());
@@ -94,8 +94,8 @@ Result<DoneRun> WithoutCheckpoint(const Request& request, const std::string& don
   return DoneRun{Next::kNothing, text + kRaise};
 }
 
-// Success where the job, with more updates, continues from the state in the manifest.
-Status CheckGoesOn(const Request& request, const Manifest& from, const Job& saved) {
+// Ok if the job, with more updates, continues from the state in the manifest.
+Status CheckContinues(const Request& request, const Manifest& from, const Job& saved) {
   GACCD_RETURN_IF_ERROR(CheckSameRun(saved, request.job));
   return CheckSameSamples(from, saved, request.job, request.plan, from.cursor.dataset_samples);
 }
@@ -110,8 +110,8 @@ Result<DoneRun> Compare(const Request& request, const Manifest& newest, std::str
   const bool early = end.step < before.updates() && PatienceIsOver(was.evaluation, end.best);
   const bool waits = early && PatienceIsOver(request.job.evaluation, end.best);
   if (!waits && now.updates() > (early ? end.step : before.updates())) {
-    const Status same = CheckGoesOn(request, newest, was);
-    return same.ok() ? Result<DoneRun>(DoneRun{Next::kTrainOn}) : Refuse(request, same.message());
+    const Status same = CheckContinues(request, newest, was);
+    return same.ok() ? Result<DoneRun>(DoneRun{Next::kContinue}) : Refuse(request, same.message());
   }
   if (waits || now.updates() == before.updates()) {
     was.epochs = request.job.epochs;
@@ -137,7 +137,7 @@ Result<std::optional<Manifest>> NewestManifest(const std::string& folder) {
   return std::optional<Manifest>();
 }
 
-// What --resume names is there, whether or not anything is trained from it.
+// Checks that the target of --resume exists, whether or not anything is trained from it.
 Status CheckResume(const Request& request) {
   std::string path = request.flags.resume;
   if (path == "auto") return Status::Ok();
@@ -158,7 +158,7 @@ Result<DoneRun> FindDoneRun(const Request& request, bool requeued) {
   const std::string path = PathOf(request.run_dir);
   if (!PathExists(path)) return DoneRun{};
   if (!requeued) GACCD_RETURN_IF_ERROR(CheckResume(request).WithContext("--resume"));
-  // Its content is for people: an empty or unreadable one counts, too.
+  // The content is for users: an empty or unreadable file counts, too.
   const auto read = ReadStart(path, kMaxTextBytes);
   const std::string done = read.ok() ? *read : std::string();
   const std::string line = done.substr(0, done.find('\n'));
@@ -173,7 +173,7 @@ Result<DoneRun> FindDoneRun(const Request& request, bool requeued) {
 
 Result<DoneRun> FindDone(Communicator& comm, const Flags& flags, const Job& job, const Plan& plan,
                          bool requeued) {
-  constexpr std::string_view kTrainOn = "+";  // a text begins with another character
+  constexpr std::string_view kContinue = "+";  // no text begins with this character
   Result<std::string> mine = std::string();
   const Agreement looked = WorkTogether(comm, [&](const TickFunction& tick) {
     if (comm.rank() != 0) return Status::Ok();
@@ -181,14 +181,14 @@ Result<DoneRun> FindDone(Communicator& comm, const Flags& flags, const Job& job,
     if (!found.ok()) {
       mine = found.status();
     } else {
-      mine = found->next == Next::kTrainOn ? std::string(kTrainOn) : std::move(found->text);
+      mine = found->next == Next::kContinue ? std::string(kContinue) : std::move(found->text);
     }
-    return Status::Ok();  // an error is shared below, without the name of the rank
+    return Status::Ok();  // errors are shared below, without the name of the rank
   });
   GACCD_RETURN_IF_ERROR(looked.status);
   GACCD_ASSIGN_OR_RETURN(std::string shared, ShareFromRankZero(comm, mine));
   if (shared.empty()) return DoneRun{};
-  if (shared == kTrainOn) return DoneRun{Next::kTrainOn};
+  if (shared == kContinue) return DoneRun{Next::kContinue};
   return DoneRun{Next::kNothing, std::move(shared)};
 }
 

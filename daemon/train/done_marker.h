@@ -1,6 +1,6 @@
-// <run>/DONE: the training is complete. Its first line says so to people, the rest is the job that
-// was trained. While it is there, launch and verdict take the run for complete; a start with more
-// epochs or updates removes it as soon as it owns the folder.
+// <run>/DONE: the marker of a complete training. The first line is text for users, the rest is the
+// job that was trained. While it exists, launch and verdict consider the run complete; a start with
+// more epochs or updates removes it as soon as it owns the folder.
 #pragma once
 
 #include <string>
@@ -15,33 +15,34 @@ namespace gaccd {
 
 struct DoneRun {
   enum class Next : std::uint8_t {
-    kTrain,    // there is no DONE
-    kTrainOn,  // the same job with more updates, or with more patience where that had ended it: as
-               // without DONE
+    kTrain,  // no DONE
+    // the same job with more updates, or with more patience if that had ended it: continue as
+    // without DONE
+    kContinue,
     kNothing,  // the same job: nothing to do
   };
   Next next = Next::kTrain;
-  std::string text = {};  // of kNothing, for people
+  std::string text = {};  // for kNothing: text for users
 };
 
-// Rank 0 looks, all get its answer. First of all that use the run folder: kConfig when it is in a
-// place that is not safe (safe_place.h). Where there is nothing to train it writes the weights that
-// --save-weights asks for, from the newest checkpoint. Collective.
+// Collective: rank 0 reads the folder, all ranks get its result. Call this before any other use of
+// the run folder: kConfig if it is in an unsafe place (safe_place.h). If there is nothing to train,
+// it writes the weights requested by --save-weights from the newest checkpoint.
 //
-// Of a complete run kConfig, naming the differences, for a job that would give other weights, and
-// for --resume=never, which would train over its checkpoints. An attempt that SLURM requeued
-// (`requeued`) continues from its own, whatever --resume says.
+// For a complete run: kConfig, with the differences, for a job that would give other weights, and
+// for --resume=never, which would overwrite its checkpoints. An attempt that SLURM requeued
+// (`requeued`) continues from its own checkpoints, whatever --resume says.
 Result<DoneRun> FindDone(Communicator& comm, const Flags& flags, const Job& job, const Plan& plan,
                          bool requeued);
 
-// By rank 0, before this start leaves anything in the folder. kNoRequeue where the file STOP is
-// there: the run stays as it was stopped, with its progress.
+// Call on rank 0 before writing to the folder. kNoRequeue if the file STOP exists: the run stays
+// stopped, with its progress.
 Status CheckNotStopped(const std::string& run_dir);
 
-// By rank 0; down to the disk. A STOP that came too late is removed: it would keep the complete run
-// from being trained on. `text`: one line.
+// Call on rank 0; durable. Removes a STOP that came too late, as it would prevent further training
+// of the complete run. text: one line.
 Status MarkDone(const std::string& run_dir, const std::string& text, const Job& job, unsigned mode);
-// By rank 0. Success when there is none.
+// Call on rank 0. Ok if there is none.
 Status RemoveDone(const std::string& run_dir);
 
 }  // namespace gaccd

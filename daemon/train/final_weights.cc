@@ -20,7 +20,7 @@ namespace {
 enum class Over : std::uint8_t { kReplace, kRefuse };
 using Write = std::function<Status(const std::string& path, Over over)>;
 
-// The path that the weights were written to in place of the user's, or why they were not.
+// The path where the weights were written instead of the user's, or why they were not.
 Result<std::string> SaveElsewhere(const FinalWeights& weights, const Write& write) {
   const std::string name = weights.path.substr(weights.path.rfind('/') + 1);
   Status refused;
@@ -52,10 +52,10 @@ Status SaveFinalWeights(const FlatLayout& layout, std::vector<float> parameters,
     std::map<std::string, std::string> metadata;
     std::map<std::string, std::string> copies;
   };
-  // Shared with writes that are left behind.
+  // Shared with abandoned writes.
   const auto values = std::make_shared<const Values>(
       Values{layout, std::move(parameters), ClassMetadata(weights.class_names), weights.copies});
-  const auto limit = LimitOfSave(weights.bound, BytesOf(layout, weights));
+  const auto limit = SaveLimit(weights.bound, BytesOf(layout, weights));
   const Write write = [&](const std::string& path, Over over) {
     return WriteWithin(limit, path, weights.tick,
                        [values, path, over, mode = weights.mode]() -> Status {

@@ -1,5 +1,5 @@
-// --save-weights: the weights at the end of a run, which may have taken days. A file that cannot be
-// written then does not lose them.
+// --save-weights: writes the final weights of a run. As a run may take days, the weights are
+// written elsewhere if the file cannot be written.
 #pragma once
 
 #include <chrono>
@@ -14,19 +14,20 @@
 namespace gaccd {
 
 struct FinalWeights {
-  std::string path;  // that the user named
+  std::string path;  // as given by the user
   unsigned mode = 0600;
-  std::vector<std::string> class_names;  // of its metadata
+  std::vector<std::string> class_names;  // for its metadata
   std::chrono::milliseconds bound{0};    // --bound: see storage_limits.h
-  TickFunction tick = {};                // called while it writes
-  std::string checkpoint;                // path of the one that holds the same weights; empty: none
-  std::string run_dir;                   // empty: there is none
-  std::map<std::string, std::string> copies = {};  // WeightNames
+  TickFunction tick = {};                // called while writing
+  // path of the checkpoint with the same weights; empty: none
+  std::string checkpoint;
+  std::string run_dir;                             // empty: none
+  std::map<std::string, std::string> copies = {};  // see WeightNames
 };
 
-// Rank 0. When `path` cannot be written the message says which checkpoint holds the weights and how
-// to export them, or where else they were written: run folder, TMPDIR, /tmp. kIo; kTempFail when
-// the file system does not answer and a requeued run can write them from its checkpoint.
+// On rank 0. If `path` cannot be written, the error contains the checkpoint with the weights and
+// how to export them, or where else they were written: run folder, TMPDIR, /tmp. kIo; kTempFail if
+// the file system does not respond and a requeued run can write them from its checkpoint.
 Status SaveFinalWeights(const FlatLayout& layout, std::vector<float> parameters,
                         const FinalWeights& weights);
 

@@ -1,4 +1,4 @@
-// An update that the engine has begun and whose result was not taken yet.
+// An update that the engine has begun and whose result was not taken.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace gaccd {
 struct UpdateInFlight {
   Update update;
   std::int64_t micro_steps = 1;
-  std::int64_t restored = 0;  // of them, by an attempt before
+  std::int64_t restored = 0;  // samples restored from an earlier attempt
   double lr = 0;
   double loss_scale = 1;
 

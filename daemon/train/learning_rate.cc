@@ -6,8 +6,8 @@
 
 namespace gaccd {
 
-double LearningRateOf(const Job& job, const Plan& plan, const UpdateSchedule& schedule,
-                      std::int64_t index) {
+double JobLearningRate(const Job& job, const Plan& plan, const UpdateSchedule& schedule,
+                       std::int64_t index) {
   const double factor = plan.LrFactor(schedule.StageAt(index).batch);
   if (schedule.stages().size() == 1) {
     return LearningRate(job.schedule, job.optimizer.lr, factor, index, schedule.updates());

@@ -9,11 +9,12 @@
 
 namespace gaccd {
 
-// Of update `index` (from 0). The factor of lr_rule is that of the batch of its stage. Where the
-// batch changes in the run, the cosine goes by the samples before the update, not by their updates:
+// The learning rate of update `index` (from 0). The factor of lr_rule is that of the batch of its
+// stage. If the batch changes during the run, the cosine depends on the samples before the update,
+// not on the number of updates:
 //   t = (S(u) - S(w)) / (S(n - 1) - S(w)), S(u): the samples before update u
-// which is the same where all updates are of one size. plan: of any stage.
-[[nodiscard]] double LearningRateOf(const Job& job, const Plan& plan,
-                                    const UpdateSchedule& schedule, std::int64_t index);
+// which is the same if all updates have the same size. plan: of any stage.
+[[nodiscard]] double JobLearningRate(const Job& job, const Plan& plan,
+                                     const UpdateSchedule& schedule, std::int64_t index);
 
 }  // namespace gaccd

@@ -18,7 +18,7 @@ Status LossScale::Update(bool finite) {
   }
   if (++state_.growth_tracker < rules_.growth_interval) return Status::Ok();
   const double grown = state_.scale * 2;
-  // As GradScaler, which keeps it in f32.
+  // As in GradScaler, which stores it in f32.
   if (std::isfinite(static_cast<float>(grown))) state_.scale = grown;
   state_.growth_tracker = 0;
   return Status::Ok();

@@ -1,7 +1,7 @@
-// LossScale: what the loss of a training in fp16 is multiplied with, so that small gradients do not
-// become 0. The rule is torch.amp.GradScaler's: halved after an update that was not finite, which
-// is skipped; doubled after growth_interval updates in a row that were. The same on all ranks, as
-// what is finite is known after the reduction.
+// LossScale: the loss scale of fp16 training, which prevents small gradients from becoming 0. Uses
+// the rule of torch.amp.GradScaler: halved after a non-finite update, which is skipped; doubled
+// after growth_interval consecutive finite updates. The same on all ranks, as finiteness is
+// determined after the reduction.
 #pragma once
 
 #include "collectives/base/result.h"
@@ -16,11 +16,11 @@ class LossScale {
       : rules_(rules), state_{.scale = rules.init_scale} {}
 
   void Restore(const LossScaleState& state) { state_ = state; }
-  // After an update, finite or not. kNoRequeue when the scale has fallen below least_scale.
+  // Call after each update. kNoRequeue if the scale falls below least_scale.
   Status Update(bool finite);
 
-  [[nodiscard]] double scale() const { return state_.scale; }  // of the next update
-  // For checkpoints. In the same memory always.
+  [[nodiscard]] double scale() const { return state_.scale; }  // for the next update
+  // For checkpoints. Always in the same memory.
   [[nodiscard]] const LossScaleState& state() const { return state_; }
 
  private:

@@ -17,7 +17,7 @@ namespace gaccd {
 namespace {
 
 MemoryLimit LimitOf(std::int64_t bytes, const std::string& what) {
-  const std::int64_t reserve = std::max(bytes / 100 * kReservePercent, kLeastReserveBytes);
+  const std::int64_t reserve = std::max(bytes / 100 * kReservePercent, kMinReserveBytes);
   return {bytes - reserve,
           StrCat(Megabytes(bytes), " (", what, "), ", Megabytes(reserve), " stay free")};
 }
@@ -37,7 +37,7 @@ Result<MemoryLimit> OnCpu(std::int64_t ranks) {
       StrCat(ranks > 1 ? StrCat("1/", ranks, " of ") : "", "what ", shared->limit, " has free"));
 }
 
-// Of all ranks: bytes and limit of each.
+// Bytes and limit of each rank.
 Result<std::vector<std::int64_t>> GatherNeeds(Communicator& comm, const MemoryNeed& mine) {
   const auto rank = static_cast<std::size_t>(comm.rank());
   std::vector<std::int64_t> all(2 * static_cast<std::size_t>(comm.size()));
@@ -49,12 +49,12 @@ Result<std::vector<std::int64_t>> GatherNeeds(Communicator& comm, const MemoryNe
 }
 
 MicroBatchSearch SearchOf(const PlannedTraining& training) {
-  return {.most = training.any_load ? BatchFeed::kMostPreparedSizes : 0,
+  return {.most = training.any_load ? BatchFeed::kMaxPreparedSizes : 0,
           .recompute = !training.job.batch.recompute && training.model.has_blocks(),
           .cost = CostOf(training.model)};
 }
 
-// One of a rank that all wait for.
+// Computes the need of a rank while all ranks wait for it.
 class OwnNeed {
  public:
   OwnNeed(Communicator& comm, const PlannedTraining& training, Engine& engine,
@@ -79,7 +79,7 @@ class OwnNeed {
   const MemoryLimit& limit_;
 };
 
-// Of a GPU on which `engine` already is.
+// For a GPU with an existing `engine`.
 Result<MemoryLimit> OnGpu(Engine& engine, const std::optional<MemoryLimit>& asked) {
   GACCD_ASSIGN_OR_RETURN(const std::int64_t free, engine.FreeDeviceBytes());
   MemoryLimit found = LimitOf(free + engine.memory().device_bytes - DeviceMemory::kReserveBytes,
@@ -199,7 +199,7 @@ Result<ChosenPlan> SearchForPlan(const PlannedTraining& training, const Plan& wh
                         .shard = training.job.shard,
                         .numerics = NumericsOf(training.job),
                         .choice = {.device = device}};
-  const int parts = StatePartsOf(training.job, whole);
+  const int parts = CountStateParts(training.job, whole);
   std::int64_t process = 0;
   const auto find = [&](const Plan& plan) -> Result<MemoryNeed> {
     const auto plan_engine = [&](const ReplicaOptions& sizes) {

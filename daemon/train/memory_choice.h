@@ -1,15 +1,15 @@
-// --micro-batch=auto: the most samples at once whose planned memory fits, the same on all ranks.
+// --micro-batch=auto: the largest micro-batch whose planned memory fits, the same on all ranks.
 //
-// What a rank may hold:
-//   --memory=SIZE  that; of GPUs less kGpuLibraryBytes and DeviceMemory::kReserveBytes
-//   a CPU          what the process holds now and, of what the node and the job's cgroup have free
-//                  (FreeSharedMemory()), an equal part for each rank of the node
-//   a GPU          what is free on it next to an engine for micro-batches of one sample, and what
-//                  that engine is planned to hold: so libraries, NCCL among them, have theirs
-// of which kReservePercent stay free, at least kLeastReserveBytes: the process grows a little while
-// it trains, and plans are that exact. What a rank needs: PlanRankMemory(), and on a CPU the
-// process as it is next to such an engine. Nothing is tried out: for every micro-batch graphs are
-// recorded and kernels prepared, and activations are only counted.
+// Memory limit of a rank:
+//   --memory=SIZE  SIZE; on GPUs minus kGpuLibraryBytes and DeviceMemory::kReserveBytes
+//   a CPU          the current memory of the process, plus an equal share per rank of the node's
+//                  memory that is free on the node and in the job's cgroup (FreeSharedMemory())
+//   a GPU          the free memory next to an engine for micro-batches of one sample, plus the
+//                  planned memory of that engine: so libraries such as NCCL are accounted for
+// kReservePercent of it, at least kMinReserveBytes, stays free: the process grows slightly during
+// training, and plans have this accuracy. The need of a rank is PlanRankMemory(), on a CPU plus the
+// current process with such an engine. Nothing is allocated as a test: for every micro-batch graphs
+// are recorded and kernels prepared, and activations are only counted.
 #pragma once
 
 #include <cstdint>
@@ -24,16 +24,16 @@
 namespace gaccd {
 
 inline constexpr std::int64_t kReservePercent = 3;
-inline constexpr std::int64_t kLeastReserveBytes = 16'000'000;
-// CUDA, cuBLAS, NCCL with its channels. An estimate, for where there is no GPU to measure it on.
+inline constexpr std::int64_t kMinReserveBytes = 16'000'000;
+// CUDA, cuBLAS, NCCL with its channels. An estimate, used if there is no GPU to measure it on.
 inline constexpr std::int64_t kGpuLibraryBytes = std::int64_t{1} << 30;
 
 struct MemoryLimit {
   std::int64_t bytes = 0;  // without the reserve
-  std::string text;        // for people: "1234.5 MB (--memory)"
+  std::string text;        // text for users: "1234.5 MB (--memory)"
 };
 
-// flag: of --memory. On a CPU without it: `ranks` share this machine.
+// flag: value of --memory. On a CPU without it: `ranks` share this machine.
 [[nodiscard]] Result<MemoryLimit> FindMemoryLimit(std::optional<std::int64_t> flag, Device device,
                                                   std::int64_t ranks);
 
@@ -41,21 +41,21 @@ struct MemoryLimit {
 
 struct ChosenPlan {
   MicroBatchChoice choice;
-  MemoryLimit limit;  // of this rank
+  MemoryLimit limit;  // on this rank
 };
 
-// kConfig, with both bytes, where no micro-batch fits. `who`: "rank 3 on n07".
+// kConfig, with both sizes, if no micro-batch fits. who: "rank 3 on n07".
 [[nodiscard]] Status CheckFits(const MicroBatchChoice& choice, std::string_view who);
 
-// Finds what one rank needs, and may hold.
+// Returns the need and the limit of this rank.
 using FindOwnNeed = std::function<Result<MemoryNeed>(const Plan& plan)>;
-// Collective: every rank finds its own need of each plan; the choice is the same on all. Errors:
-// that of the lowest rank that has one, those of ChooseMicroBatch() and of CheckFits().
+// Collective: every rank computes its need of each plan; the choice is the same on all. Errors:
+// that of the lowest rank with an error, those of ChooseMicroBatch() and of CheckFits().
 [[nodiscard]] Result<MicroBatchChoice> ChooseOnRanks(Communicator& comm, const PlanRequest& request,
                                                      const MicroBatchSearch& search,
                                                      const FindOwnNeed& find);
 
-// The choice of a training that begins. Collective. options: of its engine, without sizes;
+// The choice at the start of a training. Collective. options: of its engine, without sizes;
 // device_comm: as in TrainerOptions.
 [[nodiscard]] Result<ChosenPlan> ChooseForTraining(Communicator& comm, Communicator& device_comm,
                                                    const PlannedTraining& training,
@@ -63,16 +63,16 @@ using FindOwnNeed = std::function<Result<MemoryNeed>(const Plan& plan)>;
                                                    const EngineOptions& options,
                                                    std::optional<std::int64_t> memory);
 
-// The same of a training on other machines, for people: the busiest rank decides, and two smaller
-// micro-batches are looked at. kUsage for GPUs without `memory`.
+// The choice for a training on other machines, for `gaccd plan`: uses the busiest rank, and also
+// considers two smaller micro-batches. kUsage for GPUs without `memory`.
 [[nodiscard]] Result<ChosenPlan> ChooseForPlan(const PlannedTraining& training, const Plan& whole,
                                                std::optional<std::int64_t> memory);
 
-// The same also where no micro-batch fits, which choice.fits says.
+// The same, but also succeeds if no micro-batch fits (choice.fits is false).
 [[nodiscard]] Result<ChosenPlan> SearchForPlan(const PlannedTraining& training, const Plan& whole,
                                                std::optional<std::int64_t> memory);
 
-// The rank with the most samples: 0, unless the ranks have different speeds.
+// The rank with the most samples: 0, unless ranks have different speeds.
 [[nodiscard]] int BusiestRank(const Plan& plan, const UpdateSchedule& schedule);
 
 }  // namespace gaccd

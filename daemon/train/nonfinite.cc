@@ -26,7 +26,7 @@ std::string FirstBadParameter(const FlatLayout& layout, std::span<const float> g
   return {};
 }
 
-// Those of the batch with a value that is not finite.
+// Samples of the batch with a non-finite value.
 std::vector<std::int64_t> BadInputs(const BatchView& batch, const SampleSpec& spec) {
   std::vector<std::int64_t> bad;
   for (std::size_t i = 0; i < static_cast<std::size_t>(batch.samples); ++i) {
@@ -100,7 +100,7 @@ Result<SharedOffenders> ShareOffenders(Communicator& comm,
                                        const Result<std::vector<Offender>>& mine,
                                        std::int64_t my_samples, std::int64_t steps, bool probed) {
   Status found = mine.status();
-  // Survivors, ranks in trouble, samples that are not finite in the data.
+  // remaining samples, ranks with errors, samples with non-finite data
   std::array<std::int64_t, 3> sums{my_samples, mine.ok() ? 0 : 1, 0};
   if (mine.ok() && !mine->empty()) {
     found = {ErrorKind::kNoRequeue, Describe(*mine, steps)};
@@ -137,7 +137,7 @@ std::string Remedy(const Job& job, OnNonfinite policy, bool bad_data) {
                    ")");
   }
   if (policy == OnNonfinite::kStop) {
-    text += ", or leave such updates out with --on-nonfinite=skip-update";
+    text += ", or skip such updates with --on-nonfinite=skip-update";
   }
   return text;
 }

@@ -1,7 +1,6 @@
-// Finds the ranks and layers that made an update not finite. The reduction has spread it to all
-// ranks, but the parameters still are those of the update before: each rank computes its
-// micro-batches once more, one by one, and looks at each loss and gradient before anything is
-// summed.
+// Finds the ranks and layers that made an update non-finite. The reduction has spread the values to
+// all ranks, but the parameters are unchanged: each rank computes its micro-batches again, one by
+// one, and checks each loss and gradient before anything is summed.
 #pragma once
 
 #include <cstdint>
@@ -20,41 +19,42 @@
 
 namespace gaccd {
 
-// One update of this rank once more.
+// The micro-batches of one update of this rank, to be computed again.
 struct UpdateReplay {
-  std::unique_ptr<Prefetcher> batches;  // from its first micro-batch on
+  std::unique_ptr<Prefetcher> batches;  // begins at its first micro-batch
   std::int64_t steps = 0;
   SampleSpec spec;
 };
 
-// A micro-batch whose own loss or gradient is not finite.
+// A micro-batch with a non-finite loss or gradient.
 struct Offender {
   std::int64_t micro_step = 0;  // from 0
-  std::string where;            // the first parameter whose gradient it is, else "loss"
+  std::string where;            // the first parameter with a non-finite gradient, else "loss"
   std::vector<std::int64_t> samples;
-  std::vector<std::int64_t> bad_inputs;  // of these, with values that are not finite
+  std::vector<std::int64_t> bad_inputs;  // the samples with non-finite input values
 };
 
-// Local. Engine::Probe() of every micro-batch with samples; where the engine cannot, those with bad
-// inputs.
+// Local. Calls Engine::Probe() for every micro-batch with samples; if the engine cannot probe,
+// returns micro-batches with bad inputs.
 Result<std::vector<Offender>> FindOffenders(Engine& engine, const FlatLayout& layout,
                                             const UpdateReplay& replay);
 
-// "micro-batch 2 of 3: the gradient of fc1.weight is not finite; samples 4, 17, 23", and how many
-// more. REQUIRES: at least one.
+// "micro-batch 2 of 3: the gradient of fc1.weight is not finite; samples 4, 17, 23", and the number
+// of further ones. REQUIRES: at least one offender.
 [[nodiscard]] std::string Describe(const std::vector<Offender>& offenders, std::int64_t steps);
 
-// What the ranks found together.
+// Combined result of all ranks.
 struct SharedOffenders {
-  std::string text;            // of the lowest rank with one, with its rank and host; or of none
+  // of the lowest rank with an offender, with its rank and host; or that there is none
+  std::string text;
   std::int64_t survivors = 0;  // samples of all ranks that are in no offender
-  bool bad_data = false;       // some of them have values that are not finite in the data
+  bool bad_data = false;       // some offenders have non-finite values in the data
 };
 
-// What to change where training diverged: "lower the learning rate (optimizer.lr is 0.1), ...".
+// Advice after a divergence: "lower the learning rate (optimizer.lr is 0.1), ...".
 [[nodiscard]] std::string Remedy(const Job& job, OnNonfinite policy, bool bad_data);
-// Collective. my_samples: of this rank in the whole update. The error of a rank that could not look
-// is that of all.
+// Collective. my_samples: of this rank in the whole update. If the search failed on a rank, all
+// ranks return its error.
 Result<SharedOffenders> ShareOffenders(Communicator& comm,
                                        const Result<std::vector<Offender>>& mine,
                                        std::int64_t my_samples, std::int64_t steps,

@@ -12,14 +12,14 @@ namespace gaccd {
 
 Result<SharedOffenders> NonfiniteHandler::LocateOffenders(const UpdateInFlight& done,
                                                           std::vector<Offender>* mine) {
-  const Plan& plan = c_.feed.PlanOf(done.update);
+  const Plan& plan = c_.feed.PlanFor(done.update);
   const auto look = [&]() -> Result<std::vector<Offender>> {
     GACCD_ASSIGN_OR_RETURN(const UpdateReplay replay, c_.feed.Replay(c_.engine, done.update));
     return FindOffenders(c_.engine, c_.layout, replay);
   };
   auto found = look();
   if (found.ok() && !found->empty()) {
-    // For the text log of this rank: what the ranks found together is reported once.
+    // For the text log of this rank: the combined result of the ranks is reported once.
     LogInfo(StrCat("update ", done.step(), ": ", Describe(*found, plan.accum_steps())));
   }
   GACCD_ASSIGN_OR_RETURN(SharedOffenders shared,
@@ -42,8 +42,8 @@ Status NonfiniteHandler::Diverged(const std::string& why, const SharedOffenders&
           StrCat(why, "; ", shared.text, "; ", Remedy(c_.job, policy_, shared.bad_data))};
 }
 
-// Not each of thousands: the 1st, 2nd, 4th, 8th, ...
-void NonfiniteHandler::WarnOfUnlabelled(const UpdateInFlight& done) {
+// Only the 1st, 2nd, 4th, 8th, ... of possibly thousands.
+void NonfiniteHandler::WarnAboutUnlabelled(const UpdateInFlight& done) {
   ++unlabelled_;
   const bool tell = (unlabelled_ & (unlabelled_ - 1)) == 0;
   if (!tell || c_.comm.rank() != 0) return;
@@ -64,7 +64,7 @@ Status NonfiniteHandler::UpdateLossScale(const UpdateInFlight& done, const Updat
 
 Status NonfiniteHandler::Settle(const UpdateInFlight& done, UpdateResult* result) {
   if (IsUnlabelled(*result)) {
-    WarnOfUnlabelled(done);
+    WarnAboutUnlabelled(done);
     return Status::Ok();
   }
   if (c_.loss_scale != nullptr) {
@@ -122,7 +122,7 @@ Result<UpdateResult> NonfiniteHandler::RepeatWithout(const UpdateInFlight& done,
                                   return offender.micro_step == step;
                                 });
                               }};
-  GACCD_RETURN_IF_ERROR(RunUpdate(c_.engine, *replay.batches, c_.feed.ProgramOf(done.update),
+  GACCD_RETURN_IF_ERROR(RunUpdate(c_.engine, *replay.batches, c_.feed.ProgramFor(done.update),
                                   {.samples = samples,
                                    .update = done.update.index,
                                    .lr = done.lr,

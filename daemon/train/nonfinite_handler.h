@@ -1,5 +1,5 @@
-// NonfiniteHandler: how to handle an update whose loss or gradient is not finite: the run stops,
-// or the update is skipped, or repeated without the micro-batches that made it so.
+// NonfiniteHandler: handles an update with a non-finite loss or gradient: stops the run, skips the
+// update, or repeats it without the offending micro-batches.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace gaccd {
 
-// All of it outlives the handler.
+// All members must outlive the handler.
 struct NonfiniteContext {
   Communicator& comm;
   Engine& engine;
@@ -33,32 +33,32 @@ struct NonfiniteContext {
   const Job& job;
 };
 
-// No label of the update counts, so it has no loss: it has changed nothing.
+// Whether no label of the update counts, so that it has no loss and has changed nothing.
 [[nodiscard]] inline bool IsUnlabelled(const UpdateResult& result) {
   return !result.finite && result.divisor == 0;
 }
 
 class NonfiniteHandler {
  public:
-  // The most updates in a row that may be skipped: after more, the training does not recover.
+  // The maximum number of consecutive skipped updates: after more, the training will not recover.
   static constexpr std::int64_t kMaxInARow = 10;
 
   NonfiniteHandler(const NonfiniteContext& context, OnNonfinite policy)
       : c_(context), policy_(policy) {}
 
-  // `error` of an update, with the offenders when it was not finite (kNoRequeue). Collective then.
+  // The error of an update, with the offenders if it was not finite (kNoRequeue). Then collective.
   Status Explain(const UpdateInFlight& done, Status error);
-  // Of every result that is no error. Collective when it is not finite: OK to continue without the
-  // update, or with what was left of it in `result`; kNoRequeue when the training diverged. In fp16
-  // a gradient that is not finite, of a loss that is, has overflowed: the update is skipped
-  // whatever the policy. So is an update without a label that counts, with a warning. The loss
-  // scale follows every other update.
+  // Call for every successful result. Collective if it is not finite: OK to continue without the
+  // update, or with the remaining part of it in `result`; kNoRequeue if the training diverged. In
+  // fp16 a non-finite gradient of a finite loss is an overflow: the update is skipped whatever the
+  // policy. An update without a counted label is skipped with a warning. The loss scale follows
+  // every other update.
   Status Settle(const UpdateInFlight& done, UpdateResult* result);
 
  private:
-  // kNoRequeue, with what to change.
+  // kNoRequeue, with advice.
   [[nodiscard]] Status Diverged(const std::string& why, const SharedOffenders& shared) const;
-  void WarnOfUnlabelled(const UpdateInFlight& done);
+  void WarnAboutUnlabelled(const UpdateInFlight& done);
   Status UpdateLossScale(const UpdateInFlight& done, const UpdateResult& result);
   Result<SharedOffenders> LocateOffenders(const UpdateInFlight& done, std::vector<Offender>* mine);
   Result<UpdateResult> RepeatWithout(const UpdateInFlight& done, const std::vector<Offender>& mine,

@@ -50,7 +50,7 @@ Agreement OpenSharedData(Communicator& comm, const OpenOnRank& open) {
   std::optional<NodeShare> share;
   Agreement opened = WorkTogether(comm, [&](const TickFunction& tick) {
     if (!leads) return Status::Ok();
-    // One alone on its node has its own memory for all.
+    // A rank that is alone on its node uses its own memory.
     share.emplace(topology.local_size > 1 ? NodeShare::Leader(tick)
                                           : NodeShare::Follower("", tick));
     return open(&*share);

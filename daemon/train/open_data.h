@@ -1,5 +1,5 @@
-// Opens the data of a job on all ranks: on nodes with several of them the first one unpacks and
-// checks it, the others take what it made.
+// Opens the data of a job on all ranks: on nodes with several ranks, the first one unpacks and
+// checks it, and the others use the result.
 #pragma once
 
 #include <functional>
@@ -11,14 +11,14 @@
 
 namespace gaccd {
 
-// Opens on one rank. share: of its node.
+// Opens on one rank. share: that of its node.
 using OpenOnRank = std::function<Status(NodeShare* share)>;
 
-// Collective; the same answer on every rank. A rank that works for long does not let the others run
-// into the bound of `comm`, one that hangs does. What a node cannot share is opened by each rank
-// for itself, and a warning of rank 0 says why.
+// Collective; the same result on every rank. A rank that works for a long time does not make the
+// others time out; a rank that hangs does. If a node cannot share the data, each of its ranks opens
+// it, and rank 0 logs a warning with the reason.
 Agreement OpenSharedData(Communicator& comm, const OpenOnRank& open);
-// Both sets of a job.
+// Opens training and evaluation data of a job.
 Agreement OpenSharedData(Communicator& comm, const Job& job, const BadRecordRules& rules,
                          TrainingData* data);
 

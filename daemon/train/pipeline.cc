@@ -4,7 +4,7 @@
 
 namespace gaccd {
 
-Result<std::vector<std::int64_t>> BlocksOfStages(const Job& job, const Model& model) {
+Result<std::vector<std::int64_t>> AssignBlocks(const Job& job, const Model& model) {
   if (!job.pipeline.blocks.empty()) return job.pipeline.blocks;
   GACCD_ASSIGN_OR_RETURN(const std::vector<double> flops, model.BlockFlops());
   return BalanceStages(flops, job.pipeline.stages);
@@ -13,22 +13,22 @@ Result<std::vector<std::int64_t>> BlocksOfStages(const Job& job, const Model& mo
 Status MakeStage(const Job& job, std::int64_t rank, Model* model) {
   const std::int64_t stages = job.pipeline.stages;
   if (stages == 1) return Status::Ok();
-  GACCD_ASSIGN_OR_RETURN(std::vector<std::int64_t> blocks, BlocksOfStages(job, *model));
+  GACCD_ASSIGN_OR_RETURN(std::vector<std::int64_t> blocks, AssignBlocks(job, *model));
   const std::int64_t stage = rank % stages;
   return model->SetStage(std::move(blocks), static_cast<std::size_t>(stage),
                          DividesBackward(job.pipeline.schedule, stage));
 }
 
-ProgramGenerator GeneratorOf(const Job& job, const Model& model) {
+ProgramGenerator SelectProgramGenerator(const Job& job, const Model& model) {
   const auto& stage = model.stage();
-  if (!stage) return GeneratorOf(KindOf(job.model.loss), model.update_sums());
+  if (!stage) return SelectProgramGenerator(KindOf(job.model.loss), model.update_sums());
   return [schedule = job.pipeline.schedule, stages = job.pipeline.stages,
           own = static_cast<std::int64_t>(stage->stage)](const Plan& plan) {
-    return StageOfPipeline(plan, schedule, stages, own);
+    return PipelineStageProgram(plan, schedule, stages, own);
   };
 }
 
-std::int64_t InFlightOf(const Job& job, const Model& model, std::int64_t micro_steps) {
+std::int64_t MaxInFlight(const Job& job, const Model& model, std::int64_t micro_steps) {
   const auto& stage = model.stage();
   if (!stage) return 1;
   return InFlight(job.pipeline.schedule, job.pipeline.stages,

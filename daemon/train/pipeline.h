@@ -1,5 +1,5 @@
-// How the stages of a pipeline are made from a job: which blocks each has, what it does in an
-// update. A job without a pipeline has one stage, and nothing of this changes it.
+// The pipeline stages of a job: the blocks of each stage and its work in an update. A job without a
+// pipeline has one stage and is not affected.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,19 @@
 
 namespace gaccd {
 
-// The job's, or those that balance the products of the stages. kConfig as BalanceStages().
-Result<std::vector<std::int64_t>> BlocksOfStages(const Job& job, const Model& model);
+// The blocks set by the job, or those that balance the matrix products of the stages. kConfig as
+// BalanceStages().
+Result<std::vector<std::int64_t>> AssignBlocks(const Job& job, const Model& model);
 
-// The model becomes that of a rank. After Model::ApplyRules(). kConfig: see Model::SetStage().
+// Makes `model` the stage of `rank`. Call after Model::ApplyRules(). kConfig: see
+// Model::SetStage().
 Status MakeStage(const Job& job, std::int64_t rank, Model* model);
 
-// What an update of this job does on a rank with this model.
-[[nodiscard]] ProgramGenerator GeneratorOf(const Job& job, const Model& model);
+// The program generator of this job for a rank with this model.
+[[nodiscard]] ProgramGenerator SelectProgramGenerator(const Job& job, const Model& model);
 
-// ReplicaOptions::in_flight in updates of so many micro-steps.
-[[nodiscard]] std::int64_t InFlightOf(const Job& job, const Model& model, std::int64_t micro_steps);
+// ReplicaOptions::in_flight for updates of `micro_steps` micro-steps.
+[[nodiscard]] std::int64_t MaxInFlight(const Job& job, const Model& model,
+                                       std::int64_t micro_steps);
 
 }  // namespace gaccd

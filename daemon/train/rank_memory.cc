@@ -26,7 +26,7 @@ Result<std::int64_t> RingBytes(const Dataset& data, std::int64_t samples) {
                                            Describe(data.spec()), " do not fit the address space"));
 }
 
-// Elements of a buffer are shared out over the ranks.
+// Elements of a buffer are divided over the ranks.
 std::int64_t CheckpointBytes(const PlannedTraining& training, std::int64_t world) {
   const FlatLayout& layout = training.model.layout();
   const std::int64_t elements =
@@ -41,14 +41,14 @@ Result<ReplicaOptions> EngineSizes(const PlannedTraining& training, const Plan& 
   const SampleOrder order(training.job.seed, data.size(), training.job.data.shuffle);
   GACCD_ASSIGN_OR_RETURN(BatchFeed feed,
                          BatchFeed::Make(data, order, training.schedule, plan, rank,
-                                         GeneratorOf(training.job, training.model)));
+                                         SelectProgramGenerator(training.job, training.model)));
   if (training.any_load) feed.PrepareForOtherLoads();
   ReplicaOptions sizes{
       .micro_batches = feed.BatchSizes(),
-      .micro_steps_per_update = feed.most_micro_steps(),
+      .micro_steps_per_update = feed.max_micro_steps(),
       .effective_batch = training.schedule.sizes().back(),
-      .rank_samples = feed.most_samples(),
-      .in_flight = InFlightOf(training.job, training.model, feed.most_micro_steps()),
+      .rank_samples = feed.max_samples(),
+      .in_flight = MaxInFlight(training.job, training.model, feed.max_micro_steps()),
       .recompute = plan.request().recompute};
   if (training.data.eval != nullptr) {
     sizes.eval_batches =
@@ -58,9 +58,9 @@ Result<ReplicaOptions> EngineSizes(const PlannedTraining& training, const Plan& 
   return sizes;
 }
 
-int StatePartsOf(const Job& job, const Plan& plan, std::int64_t stage) {
+int CountStateParts(const Job& job, const Plan& plan, std::int64_t stage) {
   if (job.shard == Sharding::kNone) return 1;
-  std::map<std::int64_t, int> ranks;  // of the stage, by node
+  std::map<std::int64_t, int> ranks;  // ranks of the stage, by node
   for (std::int64_t rank = stage; rank < plan.world(); rank += plan.stages()) {
     ++ranks[rank / plan.request().gpus_per_node];
   }

@@ -1,4 +1,4 @@
-// What a rank holds while it trains, planned before it does: for --micro-batch=auto.
+// Plans the memory of a rank during training before it starts: for --micro-batch=auto.
 #pragma once
 
 #include <cstdint>
@@ -14,28 +14,28 @@
 
 namespace gaccd {
 
-// A training without its plan. All of it outlives what uses it.
+// A training without its plan. All members must outlive it.
 struct PlannedTraining {
   const Job& job;
   const Model& model;
   const TrainingData& data;
   const UpdateSchedule& schedule;
   bool saves = false;     // checkpoints
-  bool any_load = false;  // BatchFeed::PrepareForOtherLoads()
+  bool any_load = false;  // calls BatchFeed::PrepareForOtherLoads()
 };
 
-// The sizes of what the engine of `rank` runs in this plan, with the smaller updates and the
-// evaluations. Of texts that are cut to their lengths the whole ones are among them.
+// The sizes that the engine of `rank` needs in this plan, including smaller updates and
+// evaluations. If texts are cut to their lengths, full lengths are included.
 Result<ReplicaOptions> EngineSizes(const PlannedTraining& training, const Plan& plan, int rank);
 
-// Into how many parts the optimiser's state is divided, among the ranks of a stage.
-[[nodiscard]] int StatePartsOf(const Job& job, const Plan& plan, std::int64_t stage = 0);
+// Number of parts of the sharded optimiser's state among the ranks of a stage.
+[[nodiscard]] int CountStateParts(const Job& job, const Plan& plan, std::int64_t stage = 0);
 
 // Engine::PlanMemory(), or PlanEngineMemory().
 using PlanEngine = std::function<Result<EngineMemory>(const ReplicaOptions& sizes)>;
 
-// The engine; the rings of training and evaluation batches; two copies of this rank's part of a
-// checkpoint. process_bytes is not in host_bytes.
+// Memory of the engine, of the rings of training and evaluation batches, and of two copies of this
+// rank's part of a checkpoint. host_bytes does not include process_bytes.
 Result<EngineMemory> PlanRankMemory(const PlannedTraining& training, const Plan& plan, int rank,
                                     const PlanEngine& plan_engine);
 

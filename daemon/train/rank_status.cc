@@ -9,7 +9,7 @@
 namespace gaccd {
 namespace {
 
-// A loss that other ranks see first reaches this rank a moment later.
+// The loss of a rank that others detect first is reported to this rank shortly after.
 constexpr std::chrono::milliseconds kReportDelay{300};
 
 std::optional<CommFailure> FailureOf(const Session& session) {
@@ -41,8 +41,8 @@ void WaitForHeartbeat(const Session& session) {
   }
 }
 
-// By the heartbeat, else by the communicator, the first one first. Ranks that gave up were notified
-// of somebody else.
+// From the heartbeat, otherwise from the communicator, in order of loss. Ranks that gave up were
+// notified of another rank.
 std::vector<Suspect> LostRanks(const Session& session) {
   std::vector<Suspect> suspects;
   const auto add = [&](int rank, bool ended, std::int64_t memory_bytes) {
@@ -63,8 +63,8 @@ std::vector<Suspect> LostRanks(const Session& session) {
   return suspects;
 }
 
-// The first of the living ranks writes the verdict.
-void WaitForSpeaker(const Session& session) {
+// The first living rank writes the verdict.
+void WaitForVerdictWriter(const Session& session) {
   constexpr std::chrono::milliseconds kTimeToWrite{700};
   const int reporting_rank = std::ranges::count(LostRanks(session), 0, &Suspect::rank) > 0 ? 1 : 0;
   if (session.comm.rank() != reporting_rank) std::this_thread::sleep_for(kTimeToWrite);
@@ -76,8 +76,8 @@ bool PeersAreLost(const Session& session) {
   return !session.peers->lost().empty() || FailureOf(session).has_value();
 }
 
-FailureFacts FactsOf(const Status& outcome, const Session& session,
-                     std::int64_t memory_planned_bytes) {
+FailureFacts CollectFacts(const Status& outcome, const Session& session,
+                          std::int64_t memory_planned_bytes) {
   FailureFacts facts;
   if (outcome.ok()) return facts;
   facts.memory_planned_bytes = memory_planned_bytes;
@@ -110,7 +110,7 @@ RanksOutcome ExitRank(RankStatus rank_status, Session& session, const ErrorPrint
   rank_status.status =
       std::move(rank_status.status).WithContext(RankOnHost(comm.rank(), comm.topology().hosts));
   print(rank_status.status);
-  WaitForSpeaker(session);
+  WaitForVerdictWriter(session);
   session.device_comm().Abort(code);
   return {std::move(rank_status.status), true};
 }

@@ -11,8 +11,8 @@
 
 namespace gaccd {
 
-// `shared`: all ranks have this same status, and `reporting_rank` prints it; otherwise the others
-// may still be waiting for this rank.
+// shared: all ranks have the same status, and `reporting_rank` prints it; otherwise the others may
+// still be waiting for this rank.
 struct RankStatus {
   RankStatus() = default;
   RankStatus(Status of_rank, bool of_all = true) : status(std::move(of_rank)), shared(of_all) {}
@@ -23,20 +23,21 @@ struct RankStatus {
   int reporting_rank = 0;
 };
 
-// A communicator has failed, or the heartbeat has found a rank lost: from then on no status is
-// shared by all ranks.
+// Whether a communicator has failed, or the heartbeat has found a rank lost: then no status is
+// shared by all ranks any more.
 [[nodiscard]] bool PeersAreLost(const Session& session);
 
-// Facts beyond the message: the suspected ranks, from the heartbeat or else from the communicator
-// whose deadline passed, and the collective that this rank was in. Both detect the end of a rank
-// within milliseconds of each other: waits a moment for the heartbeat, which also knows the ranks
-// that ended at the same time. memory_planned_bytes: of this rank, as far as it is known.
-[[nodiscard]] FailureFacts FactsOf(const Status& outcome, const Session& session,
-                                   std::int64_t memory_planned_bytes);
+// Facts for the report of a failure: the suspected ranks, from the heartbeat or otherwise from the
+// communicator whose deadline passed, and the collective that this rank was in. Heartbeat and
+// communicator detect the end of a rank within milliseconds of each other, so this waits shortly
+// for the heartbeat, which also knows ranks that ended at the same time. memory_planned_bytes: of
+// this rank, if known.
+[[nodiscard]] FailureFacts CollectFacts(const Status& outcome, const Session& session,
+                                        std::int64_t memory_planned_bytes);
 
-// Ends a verb on this rank. An error that all ranks share is printed by reporting_rank; on any
-// other error this rank aborts all of them (Communicator::Abort), after the first living rank has
-// had a moment to write the verdict.
+// Ends a verb on this rank. A shared error is printed by reporting_rank; on any other error this
+// rank aborts all ranks (Communicator::Abort), after giving the first living rank time to write the
+// verdict.
 RanksOutcome ExitRank(RankStatus rank_status, Session& session, const ErrorPrinter& print);
 
 }  // namespace gaccd

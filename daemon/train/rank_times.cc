@@ -111,7 +111,7 @@ std::optional<TimeLost> RankTimes::DetectSlowRank(int rank, double dur_s) {
   if (largest != &window_.back()) slow_s_[rank] += dur_s;
   const bool noticed = std::max(rest_s, slow_s_[rank]) >= kMinS;
   if (!noticed || !warned_.insert(rank).second) return std::nullopt;
-  // A stop is counted when it is noticed, which may be an update later, or between two of them.
+  // A stop is counted when it is detected, which may be one update later, or between two updates.
   return TimeLost{.lost_s = std::min(sum.lost_s, of_s),
                   .of_s = of_s,
                   .updates = window_updates_,

@@ -1,32 +1,32 @@
-// RankTimes: which rank the others wait for. Every rank packs into an update's control words how
-// long it was busy in the newest update that it knows the times of, before it waited for the
-// others; so all ranks know all times, one update late (two on GPUs).
+// RankTimes: detects the rank that the others wait for. Every rank packs into an update's control
+// words how long it was busy in the latest update with known times, excluding waits for others; so
+// all ranks know all times, one update late (two on GPUs).
 //
 //   element 3r      data_s of rank r     waiting for its micro-batches
 //   element 3r + 1  fwd_bwd_s of rank r  forward, backward
 //   element 3r + 2  stopped_s of rank r  its process did not run: stopped, or without a core
 //
-// Of one update, the time lost to a rank is what the median rank would not have waited for:
+// The time lost to a rank in one update is its excess over the median rank:
 //
 //   busy(r) = max(data_s(r) + fwd_bwd_s(r), stopped_s(r))
 //   lost(r) = busy(r) - median of busy   for the rank with the largest busy, of equal ones the
-//   lowest
+//                                        lowest
 //             0                          for every other rank
 //
-// stopped_s counts by itself, as a rank that is stopped inside the reduction holds up all of them.
+// stopped_s counts separately, as a rank that is stopped inside the reduction holds up all others.
 //
-// Over the window - the last kWindow updates, or more of them until they lasted kWindowS seconds -
-// a rank costs sum of lost(r) / sum of their durations. One that costs more than kShare is slow:
-// a warning is logged, once until it has cost less than half of that. Updates are summed in spans
-// of kSpanS seconds, so that a window of many short updates costs no more than one of long updates.
-// A single pause, however long, does not make a rank slow: the span of its largest loss is left
-// out, and kMinSpans spans must have lost more than kShare of their time to it. Nor does a start:
-// kWindow updates must be known, or kSettled that lasted kSettledS seconds. And what lasted less
-// than kMinS seconds is not worth a warning: a rank must be slow for that long, its largest loss
-// left out again.
+// The window is the last kWindow updates, or more until they lasted kWindowS seconds. A rank costs
+// sum of lost(r) / sum of durations over the window. If it costs more than kShare it is slow: a
+// warning is logged, and again only after its cost was below half of that. Updates are summed in
+// spans of kSpanS seconds, so that a window of many short updates costs no more memory than one of
+// long updates. A single pause, however long, does not make a rank slow: the span with its largest
+// loss is ignored, and kMinSpans spans must have lost more than kShare of their time to it. Neither
+// does the start: kWindow updates must be known, or kSettled that lasted kSettledS seconds. Losses
+// below kMinS seconds are not worth a warning: a rank must be slow for that long, again without its
+// largest loss.
 //
-// A rank alone has nobody to wait for, and more than kMaxRanks would make the control words larger
-// than many a model: both pack nothing.
+// A single rank has no others to wait for, and with more than kMaxRanks ranks the control words
+// would be larger than many models: in both cases nothing is packed.
 #pragma once
 
 #include <cstddef>
@@ -40,30 +40,30 @@
 
 namespace gaccd {
 
-// What a rank was busy with in an update, in seconds.
+// Busy times of a rank in an update, in seconds.
 struct BusyTimes {
   double data_s = 0;
   double compute_s = 0;
-  double stopped_s = 0;  // part of the others, or of the reduction
-  double dur_s = 0;      // of the whole update; not sent to the others
+  double stopped_s = 0;  // included in the others, or in the reduction
+  double dur_s = 0;      // duration of the whole update; not sent to the others
 };
 
-// What a rank has cost over the window.
+// The cost of a rank over the window.
 struct TimeLost {
   double lost_s = 0;  // at most of_s
-  double of_s = 0;    // the duration of those updates
-  int updates = 0;    // how many they are
+  double of_s = 0;    // duration of these updates
+  int updates = 0;    // number of updates
   std::string_view phase;
 };
 
 struct Straggler {
-  int rank = 0;  // with the largest busy time
-  // "stopped" when that explains at least kStoppedShare of what was lost, else "data" or "compute":
-  // what exceeds its median over the ranks by more.
+  int rank = 0;  // the rank with the largest busy time
+  // "stopped" if that explains at least kStoppedShare of the loss; otherwise "data" or "compute",
+  // whichever exceeds its median over the ranks by more.
   std::string_view phase;
-  double ratio = 1;   // largest / median busy time (of an even number the lower middle one)
-  double wait_s = 0;  // of this rank: largest - own
-  std::optional<TimeLost> slow;  // to be logged: the rank has become slow
+  double ratio = 1;   // largest / median busy time (the lower median for an even number of ranks)
+  double wait_s = 0;  // of this rank: largest busy time minus its own
+  std::optional<TimeLost> slow;  // set when the rank has become slow, to be logged
 };
 
 class RankTimes {
@@ -83,24 +83,24 @@ class RankTimes {
 
   [[nodiscard]] std::size_t elements() const { return summed_ ? kParts * world_ : 0; }
 
-  // This rank's times of an update that ended.
+  // Sets this rank's times of a finished update.
   void SetTimes(const BusyTimes& times) { mine_ = times; }
-  // Before an update: `control_words` has elements() elements.
+  // Call before an update; `control_words` has elements() elements.
   void Pack(std::span<double> control_words) const;
-  // After it, the same summed over the ranks. Empty while no rank has sent its times.
+  // Call after it, with the sums over the ranks. Empty while no rank has sent times.
   std::optional<Straggler> Unpack(std::span<const double> control_words);
-  // data_s + fwd_bwd_s by rank, of the last Unpack(). Empty while no rank has sent its times.
+  // data_s + fwd_bwd_s by rank, from the last Unpack(). Empty while no rank has sent times.
   [[nodiscard]] std::span<const double> busy_s() const { return busy_s_; }
 
  private:
   enum Part : std::size_t { kData, kCompute, kStopped, kParts };
   struct Loss {
-    double data_s = 0;  // how much the rank exceeds the medians
+    double data_s = 0;  // excess of the rank over the medians
     double compute_s = 0;
     double stopped_s = 0;
     double lost_s = 0;
   };
-  struct Span {  // consecutive updates, of kSpanS at least, or one that lasts longer
+  struct Span {  // consecutive updates that last at least kSpanS together
     int updates = 0;
     double dur_s = 0;
     std::map<int, Loss> losses;  // by rank
@@ -112,7 +112,7 @@ class RankTimes {
   static void Add(const Loss& loss, Loss* sum);
   // Adds the newest update to the window.
   void Record(int rank, const Loss& loss, double dur_s);
-  // What `rank`, the slowest of the newest update, has cost, if a warning is due. dur_s: of that
+  // The cost of `rank`, the slowest of the latest update, if a warning is due. dur_s: of that
   // update.
   std::optional<TimeLost> DetectSlowRank(int rank, double dur_s);
 
@@ -122,10 +122,10 @@ class RankTimes {
   BusyTimes mine_;
   std::vector<double> scratch_;  // by rank
   std::vector<double> busy_s_;
-  std::deque<Span> window_;       // the oldest first
-  int window_updates_ = 0;        // of all spans
-  std::set<int> warned_;          // slow ranks with a warning
-  std::map<int, double> slow_s_;  // by rank: the duration of the updates in which it was slow
+  std::deque<Span> window_;       // oldest first
+  int window_updates_ = 0;        // in all spans
+  std::set<int> warned_;          // slow ranks for which a warning was logged
+  std::map<int, double> slow_s_;  // by rank: duration of the updates in which it was slow
 };
 
 }  // namespace gaccd

@@ -7,10 +7,10 @@
 namespace gaccd {
 namespace {
 
-constexpr double kSteps = 1000;  // of the rounded speeds
+constexpr double kSteps = 1000;  // resolution of rounded speeds
 
-// The lower one of the two in the middle.
-double MedianOf(std::vector<double>* values) {
+// The lower median.
+double LowerMedian(std::vector<double>* values) {
   const auto middle = values->begin() + (std::ssize(*values) - 1) / 2;
   std::nth_element(values->begin(), middle, values->end());
   return *middle;
@@ -31,10 +31,11 @@ std::vector<double> Rebalancer::Measured(const Plan& plan) {
   std::vector<double> speeds;
   double fastest = 0;
   for (std::vector<double>& rates : rates_) {
-    speeds.push_back(rates.empty() ? 0 : MedianOf(&rates));
+    speeds.push_back(rates.empty() ? 0 : LowerMedian(&rates));
     fastest = std::max(fastest, speeds.back());
   }
-  // A rank without samples keeps what the plan says, in the unit of the others: the fastest has 1.
+  // A rank without samples keeps the speed of the plan, relative to
+  // the fastest, whose speed is 1.
   double fastest_planned = 0;
   for (std::int64_t rank = 0; rank < std::ssize(speeds); ++rank) {
     fastest_planned = std::max(fastest_planned, plan.Speed(rank));
@@ -60,7 +61,7 @@ Result<std::optional<BetterPlan>> Rebalancer::Add(std::span<const double> busy_s
   }
   if (seen_ < kWarmUp + kUpdates) return std::optional<BetterPlan>();
   const std::vector<double> measured = Measured(plan);
-  const double slowest_s = MedianOf(&slowest_s_);
+  const double slowest_s = LowerMedian(&slowest_s_);
   for (std::vector<double>& rates : rates_) rates.clear();
   slowest_s_.clear();
   seen_ = kWarmUp;
@@ -72,10 +73,10 @@ Result<std::optional<BetterPlan>> Rebalancer::Add(std::span<const double> busy_s
   }
   PlanRequest request = plan.request();
   request.speeds = measured;
-  for (double& speed : request.speeds) speed = std::max(speed, kLeastSpeedMeasured);
+  for (double& speed : request.speeds) speed = std::max(speed, kMinSpeedMeasured);
   GACCD_ASSIGN_OR_RETURN(Plan better, Plan::Make(request));
   const double gain = TimeUnder(plan, measured) / TimeUnder(better, measured);
-  if (gain < kLeastGain) return std::optional<BetterPlan>();
+  if (gain < kMinGain) return std::optional<BetterPlan>();
   const bool apply = always_ || std::exchange(once_, false);
   if (apply) {
     seen_ = 0;

@@ -1,4 +1,4 @@
-// ReplicaCheck: the parameters are the same on all ranks, bit for bit.
+// ReplicaCheck: checks that the parameters are bit-identical on all ranks.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@ namespace gaccd {
 
 class ReplicaCheck {
  public:
-  // After every so many updates, and after the last one; 0: never. `comm` outlives it.
+  // Checks after every `every` updates, and after the last one; 0: never. `comm` must outlive it.
   ReplicaCheck(Communicator& comm, std::int64_t every, std::int64_t last)
       : comm_(&comm), every_(every), last_(last) {}
 
   [[nodiscard]] bool Due(std::int64_t step) const {
     return every_ > 0 && (step % every_ == 0 || step == last_);
   }
-  // The digest of the parameters after update `step`; empty when it is not due. Collective. They
-  // differ: kInternal on all ranks, and *differ is set; of other errors only this rank knows.
+  // The digest of the parameters after update `step`; empty if no check is due. Collective. If they
+  // differ: kInternal on all ranks, and *differ is set; other errors are local.
   Result<std::string> Compare(Engine& engine, std::int64_t step, bool* differ) const;
 
  private:

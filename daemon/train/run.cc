@@ -18,7 +18,7 @@ RanksOutcome RunTrain(const Flags& flags, const ErrorPrinter& print) {
   SetNcclEnvironment(flags, job.ok() && job->deterministic);
   std::unique_ptr<VerdictGuard> guard;
   if (flags.run_dir) guard = VerdictGuard::Start(ProcessEnvironment());
-  // Early: a signal during the start is not lost.
+  // Early, so that a signal during the start is not lost.
   const auto stop_signals = ParseSignals(flags.stop_signals);
   if (!stop_signals.ok()) return {stop_signals.status()};
   auto signals = StopSignals::Install(*stop_signals);

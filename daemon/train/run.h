@@ -8,18 +8,18 @@
 
 namespace gaccd {
 
-// Prints an error for people, on stderr. The message already names rank and host.
+// Prints an error for users on stderr. The message already contains rank and host.
 using ErrorPrinter = std::function<void(const Status&)>;
 
-// How a verb ended that runs on all ranks.
+// The result of a verb that runs on all ranks.
 struct RanksOutcome {
-  Status status;         // for the exit code
-  bool printed = false;  // or another rank has printed it
+  Status status;         // determines the exit code
+  bool printed = false;  // true also if another rank has printed it
 };
 
-// An error on which all ranks agree is printed by one of them, any other by every rank that has it.
-// In the second case the other ranks are ended (Communicator::Abort) and this does not return. One
-// from before the ranks have met comes back unprinted, and nobody is ended.
+// An error shared by all ranks is printed by one of them, any other error by every rank that has
+// it. In the second case the other ranks are aborted (Communicator::Abort) and this does not
+// return. An error before the ranks are connected is returned unprinted, and no rank is aborted.
 RanksOutcome RunTrain(const Flags& flags, const ErrorPrinter& print);
 
 }  // namespace gaccd

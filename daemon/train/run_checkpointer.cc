@@ -28,7 +28,7 @@ std::string Milliseconds(double seconds) {
   return text;
 }
 
-// Of the last rank, which has as much of each buffer as any, and never nothing.
+// For the last rank, whose part of each buffer is the largest and never empty.
 double WindowRatio(std::vector<BufferSpec> buffers, const FlatLayout& layout, int ranks) {
   const auto bytes = [&] { return static_cast<double>(PayloadBytes(buffers, ranks - 1, ranks)); };
   const double plain = bytes();
@@ -81,17 +81,17 @@ void RunCheckpointer::BeginUpdate(std::int64_t restored) {
   stops_->BeginUpdate(restored);
 }
 
-Result<bool> RunCheckpointer::LeavesUpdate(std::int64_t index, std::int64_t done,
-                                           const StepProgram& program) {
+Result<bool> RunCheckpointer::InterruptsUpdate(std::int64_t index, std::int64_t done,
+                                               const StepProgram& program) {
   if (stops_ == nullptr) return false;
-  // The ranks exchange requests now and then, and wait for each other.
+  // The ranks occasionally exchange requests, and wait for each other.
   progress_->SetPhase(heartbeat::Phase::kReduce, index, done);
   GACCD_ASSIGN_OR_RETURN(const StopDecision here,
                          stops_->BetweenMicroSteps(done, program.computed));
   if (!here.stops()) return false;
   left_ = {
       .index = index, .done = done, .place = DescribePosition(program, done), .decision = here};
-  if (here.action == StopAction::kSaveStop && !program.continues) {
+  if (here.action == StopAction::kSaveStop && !program.resumable) {
     left_->decision.action = StopAction::kSaveBeforeStop;
   }
   return true;
@@ -137,8 +137,8 @@ Status RunCheckpointer::Save(When when) {
 
 Status RunCheckpointer::SaveWindow(std::int64_t micro_step) {
   GACCD_ASSIGN_OR_RETURN(const WindowShare share, engine_->Window());
-  // A window whose loss is not finite would be refused at the resume: without it, its update is
-  // begun again, and the policy for such updates is applied then.
+  // A window with a non-finite loss would be rejected at the resume; without it, its update
+  // restarts, and the policy for such updates applies then.
   const bool finite = std::isfinite(share.loss_sum) && std::isfinite(share.divisor);
   const Status agreed =
       AgreeOn(comm_, finite ? Status::Ok() : Status(ErrorKind::kData, "the loss is not finite"))
@@ -181,7 +181,7 @@ Status RunCheckpointer::FinishOrTryAgain() {
   return saved;
 }
 
-// A save that fails does not change why the run stops: the checkpoint before stays.
+// A failed save does not change why the run stops: the previous checkpoint is kept.
 Status RunCheckpointer::Stop(const std::string& where, const StopDecision& decision) {
   if (!decision.saves_and_stops() || !saves()) {
     stops_->LimitExit(decision.kind);
@@ -216,7 +216,7 @@ Status RunCheckpointer::OfAllRanks(Status saved) const {
   return saved;
 }
 
-// A warning is also an event of the run, which is the alarm.
+// The warning is also an event of the run, which serves as the alarm.
 void RunCheckpointer::OnSave(const SaveEvent& event) {
   failed_in_row_ = event.failed_in_row;
   if (event.status.ok()) {

@@ -1,5 +1,5 @@
-// RunCheckpointer: when a training saves, what, and how it stops: at the boundaries that SaveClock
-// gives, where the ranks are asked to (StopAgreement), and at the end. CheckpointWriter writes.
+// RunCheckpointer: decides when a training saves and how it stops: at the boundaries given by
+// SaveClock, on requests to the ranks (StopAgreement), and at the end. CheckpointWriter writes.
 #pragma once
 
 #include <cstdint>
@@ -27,75 +27,77 @@ struct CheckpointerOptions {
   CheckpointOptions checkpoints;
   SavePolicy policy;
   std::string program;                             // version and revision
-  std::function<void(const SaveRecord&)> on_save;  // on rank 0, after a save; may be empty
+  std::function<void(const SaveRecord&)> on_save;  // called on rank 0 after a save; may be empty
 };
 
-// One per rank, on the training thread. Collective, but where it is said.
+// One per rank, used by the training thread. Functions are collective unless stated otherwise.
 class RunCheckpointer {
  public:
-  // Saves nothing; the ranks stop all the same.
+  // A checkpointer that saves nothing; ranks still stop.
   explicit RunCheckpointer(Communicator& comm) : RunCheckpointer(comm, {}, 0) {}
-  // `lease`: to write in the folder, claimed before the run looked for what it can continue from.
-  // `step`: updates done so far. What `run` refers to and `engine` outlive the checkpointer.
+  // lease: to write in the folder, acquired before the run searched its resume point. step: updates
+  // done so far. The members of `run` and `engine` must outlive the checkpointer.
   static Result<std::unique_ptr<RunCheckpointer>> Start(Communicator& comm, const SavedRun& run,
                                                         Engine& engine,
                                                         const CheckpointerOptions& options,
                                                         CheckpointLease lease, std::int64_t step);
-  // Local, before the first update. stops null: nothing stops the run. `summary` says what was done
-  // when something is saved. All of it outlives what follows.
+  // Local; call before the first update. stops null: nothing stops the run. `summary` must be
+  // current whenever something is saved. All arguments must outlive the following calls.
   void BeginRun(StopAgreement* stops, const ProgressNotifier* progress, TrainingSummary* summary);
 
-  // The plan of SavedRun has changed, between two updates. Local.
+  // Call between two updates if the plan of SavedRun has changed. Local.
   void PlanChanged() {
     if (saves()) writer_->SetPlan(run_->plan);
   }
-  // Local. restored: micro-steps of the update that an attempt before has done.
+  // Local. restored: micro-steps of the update done by an earlier attempt.
   void BeginUpdate(std::int64_t restored);
-  // At position `done` of the program of update `index` (from 0). true: the update is interrupted
-  // there.
-  Result<bool> LeavesUpdate(std::int64_t index, std::int64_t done, const StepProgram& program);
-  [[nodiscard]] bool left_update() const { return left_.has_value(); }
-  // What the ranks were asked for, as of the last update. Local.
+  // At position `done` of the program of update `index` (from 0). Returns true if the update is
+  // interrupted there.
+  Result<bool> InterruptsUpdate(std::int64_t index, std::int64_t done, const StepProgram& program);
+  [[nodiscard]] bool interrupted_update() const { return left_.has_value(); }
+  // The requested action as of the last update. Local.
   [[nodiscard]] StopDecision decision() const {
     return stops_ == nullptr ? StopDecision{} : stops_->AtBoundary();
   }
-  // Whether the state after update `step` is to be saved: it is the last one, or due by the clock,
-  // or there was no room for it before.
+  // Whether the state after update `step` must be saved: it is the last one, it is due by the
+  // clock, or an earlier save was postponed.
   Result<bool> SaveIsDue(std::int64_t step, bool last);
-  // After update `step`: polls the saves under way and saves, if it is due or was requested. Where
-  // two saves are under way and a disk does not answer, the save is postponed, unless this very
-  // state is to be kept: `must`. REQUIRES: no other update is under way, as for all that saves.
+  // Call after update `step`: polls the saves in progress, and saves if it is due or requested. If
+  // two saves are in progress and a disk does not respond, the save is postponed, unless `must`:
+  // this state has to be kept. REQUIRES: no other update is in progress, as for all functions that
+  // save.
   Status AtBoundary(std::int64_t step, bool save, bool must);
-  // Of the saves under way, where nothing is saved.
+  // Polls the saves in progress without saving.
   Status Poll() { return saves() ? writer_->Poll() : Status::Ok(); }
-  // At the end of a complete training: waits for the last save, and tries it again when the disk
-  // refused it, up to options.fail_limit times in a row.
+  // At the end of a complete training: waits for the last save, and retries it if the disk failed,
+  // up to options.fail_limit times in a row.
   Status Finish();
 
-  // Saves if that was decided, waits for the disk, and gives what the run ends with. where: "after
+  // Saves if decided, waits for the disk, and returns the final status of the run. where: "after
   // update 12".
   Status Stop(const std::string& where, const StopDecision& decision);
-  // The same inside the update that was interrupted. Parameters and optimiser are still those of
-  // the update before; the accumulators hold a part of this one, and are saved with what each rank
-  // counted. A window whose loss is not finite is left out.
+  // The same inside an interrupted update. Parameters and optimiser are those of the previous
+  // update; the accumulators contain a part of this one, and are saved with the counts of each
+  // rank. A window with a non-finite loss is not saved.
   Status StopInside();
-  // Leaves without waiting for the disk: CheckpointWriter::Abandon(). Local.
+  // Ends without waiting for the disk: CheckpointWriter::Abandon(). Local.
   void Abandon() {
     if (saves()) writer_->Abandon();
   }
 
   [[nodiscard]] bool saves() const { return writer_ != nullptr; }
-  // The newest that is known to be committed by this checkpointer.
+  // The newest generation known to be committed by this checkpointer.
   [[nodiscard]] const std::optional<Generation>& last_saved() const { return last_saved_; }
-  // Staging memory of this rank.
+  // Bytes of staging memory of this rank.
   [[nodiscard]] std::size_t memory_bytes() const { return saves() ? writer_->staging_bytes() : 0; }
 
  private:
   enum class When : std::uint8_t { kNow, kWhenTheDiskAnswers };
   struct Window {
-    std::int64_t index = 0;  // the update, from 0
-    std::int64_t done = 0;   // position in its program: micro-steps, where it continues
-    std::string place;       // the same for people
+    std::int64_t index = 0;  // index of the update
+    // position in its program: number of micro-steps, if the program continues
+    std::int64_t done = 0;
+    std::string place;  // the same as text
     StopDecision decision;
   };
 
@@ -105,10 +107,10 @@ class RunCheckpointer {
   Status SaveWindow(std::int64_t micro_step);
   [[nodiscard]] RunCursor Cursor() const;
   Status FinishOrTryAgain();
-  // `saved`; but when a save or the wait for it was given up (kInterrupted), as a rank was asked
-  // twice, nothing waits for the disk any more, and the run ends with `kind`.
+  // Returns `saved`; but if the save or the wait for it was aborted (kInterrupted), because a rank
+  // was asked to stop twice, nothing waits for the disk any more, and the run ends with `kind`.
   Status GiveUpIfAsked(Status saved, const std::string& where, ErrorKind kind);
-  // `saved`, of a call that all ranks made: they settle the failure of a disk together.
+  // Returns `saved` of a call that all ranks made; a failure of a disk is agreed on by all.
   Status OfAllRanks(Status saved) const;
   void OnSave(const SaveEvent& event);
   [[nodiscard]] SaveRecord Record(const SaveEvent& event) const;
@@ -121,14 +123,14 @@ class RunCheckpointer {
 
   SaveClock clock_;
   bool postponed_ = false;
-  // Of the last save: how long it would have taken had nobody waited for boundaries, on the slowest
-  // rank: copy, write and commit. 0: there was none.
+  // Duration of the last save on the slowest rank without waits for boundaries: copy, write and
+  // commit. 0: no save yet.
   double last_save_s_ = 0;
-  double window_ratio_ = 1;  // bytes that a rank writes with a window / without; of all ranks
+  double window_ratio_ = 1;  // bytes written per rank with a window / without; over all ranks
   std::optional<Generation> last_saved_;
   std::int64_t failed_in_row_ = 0;
 
-  // With checkpoints.
+  // Set if there are checkpoints.
   std::optional<SavedRun> run_;
   Engine* engine_ = nullptr;
   CheckpointerOptions options_;

@@ -14,7 +14,7 @@
 namespace gaccd {
 namespace {
 
-// Where the timed choices of algorithms are kept from run to run, or nothing.
+// Folder in which timed algorithm choices are kept between runs; empty: none.
 std::string CacheFolder(const Environment& environment) {
   if (const auto own = environment("GACCD_CACHE_DIR")) return *own;
   if (const auto cache = environment("XDG_CACHE_HOME")) return *cache + "/gaccd";
@@ -57,42 +57,42 @@ Result<Job> ReadTrainingJob(const Flags& flags) {
   return WithGraphDigest(std::move(job));
 }
 
-WeightRules WeightRulesOf(const Flags& flags) {
+WeightRules MakeWeightRules(const Flags& flags) {
   return {.fresh = SplitList(flags.new_weights.value_or("")),
           .unused = SplitList(flags.unused_weights.value_or(""))};
 }
 
-std::optional<std::int64_t> MemoryOf(const Flags& flags) {
+std::optional<std::int64_t> MemoryFlag(const Flags& flags) {
   if (!flags.memory) return std::nullopt;
-  const auto bytes = ParseMemory(*flags.memory);  // checked with the flags
+  const auto bytes = ParseMemory(*flags.memory);  // validated with the flags
   return bytes.ok() ? std::optional(*bytes) : std::nullopt;
 }
 
-SavePolicy SavePolicyOf(const Flags& flags) {
+SavePolicy MakeSavePolicy(const Flags& flags) {
   return {.every_updates = flags.save_every_updates,
           .every_seconds = flags.save_every_seconds.value_or(kDefaultSaveSeconds)};
 }
 
-OwnerPatience OwnerPatienceOf(const Flags& flags) {
+OwnerPatience MakeOwnerPatience(const Flags& flags) {
   OwnerPatience patience;
   const std::chrono::milliseconds bound = std::chrono::seconds(flags.bound);
   patience.own_job = std::min(patience.own_job, bound / 2);
   return patience;
 }
 
-CheckpointOptions CheckpointOptionsOf(const Flags& flags, const Job& job) {
+CheckpointOptions MakeCheckpointOptions(const Flags& flags, const Job& job) {
   return {
       .folder = *flags.run_dir + "/ckpt",
       .group_access = flags.group_access,
       .keep = {.newest = flags.keep, .every = flags.keep_every, .best = job.evaluation.keep_best},
       .fail_limit = flags.failed_saves,
-      .lease_patience = OwnerPatienceOf(flags)};
+      .lease_patience = MakeOwnerPatience(flags)};
 }
 
-StopOptions StopOptionsOf(const Flags& flags, const SlurmEnvironment& slurm, const Clocks& clocks,
-                          StopSignals* signals, bool checkpoints, double checkpoint_bytes) {
-  // Until a save was measured: a second for its fixed cost, and the bytes over a slow disk. Too
-  // little does no harm: a save that is cut off leaves the one before.
+StopOptions MakeStopOptions(const Flags& flags, const SlurmEnvironment& slurm, const Clocks& clocks,
+                            StopSignals* signals, bool checkpoints, double checkpoint_bytes) {
+  // Estimate until a save was measured: a second of fixed cost, and the bytes over a slow disk. An
+  // underestimate is harmless: an incomplete save leaves the previous one.
   constexpr double kBytesPerSecond = 200e6;
   std::optional<Clocks::Steady::time_point> job_end;
   if (slurm.end_time_s) job_end = clocks.Deadline(*slurm.end_time_s);
@@ -106,7 +106,7 @@ StopOptions StopOptionsOf(const Flags& flags, const SlurmEnvironment& slurm, con
 }
 
 void SetTiming(const Flags& flags, const Environment& environment, EngineChoice* choice) {
-  // Times taken together with another rank on the same GPU say nothing.
+  // Times measured while another rank uses the same GPU are meaningless.
   if (choice->device == Device::kCpu || choice->gpu_sharing) return;
   const std::string folder = CacheFolder(environment);
   choice->time_algorithms = flags.time_algorithms.value_or(!folder.empty());

@@ -1,4 +1,4 @@
-// What the flags of `gaccd train` become: its job, and the options of its parts.
+// Converts the flags of `gaccd train` to its job and the options of its parts.
 #pragma once
 
 #include <optional>
@@ -18,24 +18,24 @@
 
 namespace gaccd {
 
-// The job of --job with the values of --set, and a check of the flags that go with it. To be called
-// once: the run must use the job that NCCL was configured for.
+// The job of --job with the values of --set, and a check of the related flags. Call once: the run
+// must use the job for which NCCL was configured.
 Result<Job> ReadTrainingJob(const Flags& flags);
 // The rules of --new-weights and --unused-weights.
-[[nodiscard]] WeightRules WeightRulesOf(const Flags& flags);
-// Of --memory, in bytes.
-[[nodiscard]] std::optional<std::int64_t> MemoryOf(const Flags& flags);
-[[nodiscard]] SavePolicy SavePolicyOf(const Flags& flags);
-// At most half of --bound, for the attempt before this one.
-[[nodiscard]] OwnerPatience OwnerPatienceOf(const Flags& flags);
+[[nodiscard]] WeightRules MakeWeightRules(const Flags& flags);
+// --memory in bytes.
+[[nodiscard]] std::optional<std::int64_t> MemoryFlag(const Flags& flags);
+[[nodiscard]] SavePolicy MakeSavePolicy(const Flags& flags);
+// Patience with the previous attempt: at most half of --bound.
+[[nodiscard]] OwnerPatience MakeOwnerPatience(const Flags& flags);
 // REQUIRES: flags.run_dir.
-[[nodiscard]] CheckpointOptions CheckpointOptionsOf(const Flags& flags, const Job& job);
+[[nodiscard]] CheckpointOptions MakeCheckpointOptions(const Flags& flags, const Job& job);
 // checkpoint_bytes: of one rank.
-[[nodiscard]] StopOptions StopOptionsOf(const Flags& flags, const SlurmEnvironment& slurm,
-                                        const Clocks& clocks, StopSignals* signals,
-                                        bool checkpoints, double checkpoint_bytes);
-// Whether a training on a GPU times the algorithms of products, and where they are kept: as
-// --time-algorithms says; without it, where there is a folder for them.
+[[nodiscard]] StopOptions MakeStopOptions(const Flags& flags, const SlurmEnvironment& slurm,
+                                          const Clocks& clocks, StopSignals* signals,
+                                          bool checkpoints, double checkpoint_bytes);
+// Sets whether a training on a GPU times matrix product algorithms, and where the choices are kept:
+// as --time-algorithms says; by default if there is a folder for them.
 void SetTiming(const Flags& flags, const Environment& environment, EngineChoice* choice);
 
 }  // namespace gaccd

@@ -18,10 +18,10 @@ namespace {
 
 constexpr std::int64_t kSamplesCompared = 16;
 
-// In the texts, what may be cut off comes last.
+// Fields that may be truncated are last in the texts.
 
-// Of the same places in all copies, whatever they hold.
-std::uint64_t ContentOf(const Dataset& data) {
+// Hash of the same positions in all copies, whatever their content.
+std::uint64_t HashContent(const Dataset& data) {
   const SampleSpec& spec = data.spec();
   const std::int64_t samples = std::min(kSamplesCompared, data.size());
   std::vector<std::int64_t> places;
@@ -30,7 +30,7 @@ std::uint64_t ContentOf(const Dataset& data) {
   }
   BatchMemory batch(spec, samples);
   data.Gather(places, batch.view());
-  std::vector<float> words;  // the bits of all tensors, one after the other
+  std::vector<float> words;  // bits of all tensors, concatenated
   for (std::size_t i = 0; i < spec.tensors.size(); ++i) {
     const std::span<const std::byte> bytes = batch.bytes(i);
     const std::size_t first = words.size();
@@ -41,7 +41,7 @@ std::uint64_t ContentOf(const Dataset& data) {
 }
 
 std::string TextOf(const Dataset& data) {
-  return StrCat(data.size(), " samples, content ", Hex(ContentOf(data)), ", of ",
+  return StrCat(data.size(), " samples, content ", Hex(HashContent(data)), ", of ",
                 Describe(data.spec()));
 }
 

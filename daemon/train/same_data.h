@@ -1,5 +1,6 @@
-// Every rank opens the data itself, maybe a copy on its own node. A stale copy would make it draw
-// other samples than the plan says, which counts alone do not show.
+// Checks that all ranks have the same data. Every rank opens the data itself, possibly a copy on
+// its node; a stale copy would give other samples than the plan expects, which counts alone do not
+// show.
 #pragma once
 
 #include "collectives/base/result.h"
@@ -8,14 +9,13 @@
 
 namespace gaccd {
 
-// Collective. kConfig on every rank, with rank, host and both values, when the ranks do not have
-// the same data: size, shape, and the content of a few samples from the first to the last; and
-// which records are damaged: a page that only one node reads wrongly would give it other samples
-// than the plan says. `eval` may be null.
+// Collective. kConfig on every rank, with rank, host and both values, if the data differ between
+// ranks: size, shape, the content of a few samples from the first to the last, or the damaged
+// records (a page that only one node reads wrongly would give it other samples). `eval` may be
+// null.
 Status CheckSameData(Communicator& comm, const Dataset& train, const Dataset* eval);
 
-// Collective. The data sets are what they were when they were opened: CheckUnchanged() of all
-// ranks.
+// Collective. CheckUnchanged() on all ranks: the data sets have not changed since they were opened.
 Status CheckUnchangedData(Communicator& comm, const Dataset& train, const Dataset* eval);
 
 }  // namespace gaccd

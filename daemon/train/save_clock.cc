@@ -7,7 +7,7 @@
 
 namespace gaccd {
 
-std::int64_t UpdatesUntilNextLook(double elapsed_s, std::int64_t updates, double every_s) {
+std::int64_t UpdatesUntilNextCheck(double elapsed_s, std::int64_t updates, double every_s) {
   constexpr double kMax = 1e6;
   if (updates < 1 || elapsed_s <= 0) return 1;
   const double left = (every_s - elapsed_s) * static_cast<double>(updates) / elapsed_s / 2;
@@ -20,7 +20,7 @@ Result<bool> SaveClock::Due(Communicator& comm, std::int64_t step) {
     const double elapsed = std::chrono::duration<double>(now_() - last_save_).count();
     const auto every = static_cast<double>(policy_.every_seconds);
     std::array<std::int64_t, 2> word = {elapsed >= every ? 1 : 0,
-                                        UpdatesUntilNextLook(elapsed, step - last_step_, every)};
+                                        UpdatesUntilNextCheck(elapsed, step - last_step_, every)};
     GACCD_RETURN_IF_ERROR(comm.Broadcast(View(std::span<std::int64_t>(word)), 0));
     due |= word[0] != 0;
     next_look_ = step + word[1];

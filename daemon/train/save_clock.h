@@ -1,9 +1,9 @@
-// SaveClock: after which updates a run is saved, the same on all ranks.
+// SaveClock: the updates after which a run is saved, the same on all ranks.
 //
-// By updates it is arithmetic. By time the clock of rank 0 counts, and the ranks must hear of it;
-// asking after every update would cost one message each. So rank 0 foretells, from the pace so far,
-// half of the updates that are left until the time is up, and nobody asks before that: some ten
-// messages between two saves, however many updates there are.
+// Saving by updates is arithmetic. Saving by time uses the clock of rank 0, which must be
+// communicated; a message after every update would be expensive. So rank 0 predicts the number of
+// updates until the time is up, and the next message is sent after half of them: about ten messages
+// between two saves, however many updates there are.
 #pragma once
 
 #include <chrono>
@@ -23,15 +23,15 @@ struct SavePolicy {
   [[nodiscard]] bool on() const { return every_updates > 0 || every_seconds > 0; }
 };
 
-// How many updates to wait before asking again: 1 when the time is up or nearly so.
-[[nodiscard]] std::int64_t UpdatesUntilNextLook(double elapsed_s, std::int64_t updates,
-                                                double every_s);
+// The number of updates until the next message: 1 if the time is up or almost up.
+[[nodiscard]] std::int64_t UpdatesUntilNextCheck(double elapsed_s, std::int64_t updates,
+                                                 double every_s);
 
 class SaveClock {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `step`: updates done when the run begins. now: tests set the time.
+  // step: updates done when the run begins. now: replaced by tests.
   SaveClock(SavePolicy policy, std::int64_t step,
             std::function<Clock::time_point()> now = Clock::now)
       : policy_(policy),
@@ -40,8 +40,8 @@ class SaveClock {
         last_step_(step),
         next_look_(step + 1) {}
 
-  // Whether to save after update `step`. Every rank asks after every update; collective when it is
-  // time to look.
+  // Whether to save after update `step`. Every rank must call it after every update; collective if
+  // a message is due.
   Result<bool> Due(Communicator& comm, std::int64_t step);
 
  private:

@@ -29,7 +29,7 @@ std::string Stripped(std::string path) {
   return path;
 }
 
-// Of a path given by name: there must be something whole.
+// For an explicit path: it must contain an intact checkpoint.
 Result<ResumePoint> ResumeFrom(Communicator& comm, const SavedRun& run, const std::string& from) {
   const std::string path = Stripped(from);
   ResumePoint point;
@@ -55,7 +55,7 @@ Result<ResumePoint> ResumeAuto(Communicator& comm, const SavedRun& run, const st
   if (!outcome.state && outcome.damaged > 0) {
     return Status(ErrorKind::kData,
                   StrCat("'", folder, "' has ", outcome.damaged,
-                         " checkpoints and none is intact; --resume=never starts anew: ",
+                         " checkpoints and none is intact; --resume=never starts from scratch: ",
                          outcome.refused.front()));
   }
   return ResumePoint{std::move(outcome.state), folder, std::move(outcome.refused)};
@@ -111,18 +111,18 @@ Result<StartPoint> RestoreState(Engine& engine, const LoadedState& state, const 
   if (cursor.step > updates) {
     return Status(ErrorKind::kConfig,
                   StrCat("the checkpoint is at update ", cursor.step, ", the job ends after ",
-                         updates, "; --resume=never starts anew"));
+                         updates, "; --resume=never starts from scratch"));
   }
-  GACCD_RETURN_IF_ERROR(engine.SetParameters(FloatsOf(state, kParametersBuffer)));
+  GACCD_RETURN_IF_ERROR(engine.SetParameters(LoadedFloats(state, kParametersBuffer)));
   GACCD_RETURN_IF_ERROR(
-      engine.SetOptimizer(FloatsOf(state, kOptimizerBuffer), cursor.optimizer_updates));
+      engine.SetOptimizer(LoadedFloats(state, kOptimizerBuffer), cursor.optimizer_updates));
   StartPoint start{
       .updates = cursor.step, .samples = cursor.samples, .at_boundary = cursor.micro_step == 0};
   if (start.at_boundary) return start;
   if (const Status same =
           CheckSameWindow(state.manifest, state.job, run.job, run.plan, run.by_length());
       same.ok()) {
-    const std::span<const float> accumulators = FloatsOf(state, kAccumulatorsBuffer);
+    const std::span<const float> accumulators = LoadedFloats(state, kAccumulatorsBuffer);
     start.window = {.micro_step = cursor.micro_step,
                     .accumulators = {accumulators.begin(), accumulators.end()},
                     .share = state.manifest.shards[static_cast<std::size_t>(rank)].window};

@@ -1,4 +1,4 @@
-// Where a training begins: at the first update, or at that of a checkpoint.
+// The start of a training: at the first update, or at that of a checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -16,56 +16,57 @@
 
 namespace gaccd {
 
-// What a run continues from, if anything.
+// The checkpoint from which a run continues, if any.
 struct ResumePoint {
   std::optional<LoadedState> state;
-  std::string folder = {};         // in which it was found
-  std::vector<std::string> notes;  // for people: what was passed over, and why
+  std::string folder = {};         // folder in which it was found
+  std::vector<std::string> notes;  // for users: skipped checkpoints, with the reason
 };
 
 struct ResumeSource {
-  std::string folder;  // of this run's checkpoints
-  // "auto", "never", or the path of a generation or of a run folder. auto looks in `folder` and
-  // starts anew only where no checkpoint was ever finished.
+  std::string folder;  // folder of this run's checkpoints
+  // "auto", "never", or the path of a generation or of a run folder. auto searches `folder`, and
+  // starts from scratch only if no checkpoint was ever committed.
   std::string from;
-  // Of an attempt after the first of a SLURM job: the writer epoch from which on the checkpoints
-  // belong to this job. They come before `from`, which is where the first attempt began.
+  // For later attempts of a SLURM job: the writer epoch from which on checkpoints belong to this
+  // job. They take precedence over `from`, the start of the first attempt.
   std::optional<std::int64_t> job_since;
-  // Of `folder`. auto continues it alone, and where it has saved nothing begins where it began.
+  // The newest training in `folder`. auto only continues that one; if it has saved nothing, it
+  // starts where that one started.
   TrainingStart training = {};
 
-  // For CheckpointLease::BeginTraining(), where this training is another one than that of the
-  // newest checkpoints in `folder`. Empty: it continues them.
+  // Argument of CheckpointLease::BeginTraining() if this training is not that of the newest
+  // checkpoints in `folder`. Empty: it continues them.
   [[nodiscard]] std::string NewTraining(const ResumePoint& found) const;
 };
 
-// kData when there are checkpoints and none is whole, kConfig when it belongs to another model or
-// would take other samples. Collective.
+// kData if there are checkpoints but none is intact; kConfig if it belongs to another model or its
+// next samples would differ. Collective.
 Result<ResumePoint> FindResumePoint(Communicator& comm, const SavedRun& run,
                                     const ResumeSource& source);
 
-// How many checkpoints of an earlier training stay in the folder of this one. again: the start
-// before this one began it and saved nothing. Empty: there are none.
+// Warning with the number of checkpoints of an earlier training in the folder. again: the previous
+// start began the training and saved nothing. Empty: none.
 [[nodiscard]] std::string EarlierTrainingWarning(const std::string& folder,
                                                  const TrainingStart& training, bool again);
 
-// What a checkpoint inside an update holds of it, on this rank.
+// Data of an interrupted update in a checkpoint, on this rank.
 struct RestoredWindow {
-  std::int64_t micro_step = 0;  // so many are done
+  std::int64_t micro_step = 0;  // number of micro-steps done
   std::vector<float> accumulators;
   WindowShare share;
 };
 
 struct StartPoint {
-  std::int64_t updates = 0;  // that are done
-  std::int64_t samples = 0;  // that they took
+  std::int64_t updates = 0;  // number of updates done
+  std::int64_t samples = 0;  // samples of these updates
   bool at_boundary = true;   // false: saved inside the next update
   std::optional<RestoredWindow> window = {};
 };
 
-// Gives the engine the parameters and the optimiser of a checkpoint that was accepted for `run`, a
-// training of so many updates. Saved inside an update: the window of this rank, where the same
-// micro-steps continue; else a warning of rank 0 says that the update restarts.
+// Restores the parameters and the optimiser of the engine from a checkpoint that was accepted for
+// `run`, a training of `updates` updates. If it was saved inside an update, returns the window of
+// this rank if the same micro-steps can continue; otherwise rank 0 warns that the update restarts.
 Result<StartPoint> RestoreState(Engine& engine, const LoadedState& state, const SavedRun& run,
                                 std::int64_t updates, int rank);
 

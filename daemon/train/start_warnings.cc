@@ -16,12 +16,12 @@
 namespace gaccd {
 namespace {
 
-// What a user or a batch script may put there before the first attempt; names with a dot in front
-// are not looked at either.
+// Entries that a user or a batch script may create before the first attempt; names that begin with
+// a dot are ignored as well.
 constexpr std::array<std::string_view, 8> kRunEntries = {
     "attempts", "ckpt", "job.txtpb", "plan.txtpb", "STOP", "SAVE", "HOLD", "DONE"};
 
-// What the folder holds besides; empty for a run folder and one that is not there.
+// Other entries of the folder; empty for a run folder and for one that does not exist.
 std::string ForeignEntries(const std::string& run_dir) {
   constexpr std::size_t kMaxNames = 10'000;
   const auto names = ListFolder(run_dir, kMaxNames);
@@ -60,7 +60,7 @@ std::string LauncherWarning(const Environment& environment, std::int64_t ranks,
                             const Flags& flags) {
   const bool mpirun = environment("OMPI_COMM_WORLD_SIZE") && !environment("SLURM_STEP_ID");
   if (!mpirun || environment("GACCD_LOCAL_RANKS")) return {};
-  if (!flags.run_dir || !SavePolicyOf(flags).on()) return {};
+  if (!flags.run_dir || !MakeSavePolicy(flags).on()) return {};
   const std::string seconds = environment("OMPI_MCA_odls_base_sigkill_timeout").value_or("1");
   if (seconds != "0" && seconds != "1") return {};
   return StrCat(
@@ -77,7 +77,7 @@ std::vector<std::string> ScheduleWarnings(const Job& job, double lr_factor, std:
                               updates, ": the learning rate never reaches ",
                               job.optimizer.lr * lr_factor));
   }
-  // Where it is highest: at the end of the warm-up, of a first step, or of the run.
+  // The maximum: at the end of the warm-up, of a first step, or of the run.
   const auto* step = std::get_if<StepDecaySpec>(&job.schedule.shape);
   double highest = 0;
   for (const std::int64_t end : {warmup, step == nullptr ? 1 : step->every_updates, updates}) {
@@ -93,9 +93,9 @@ std::vector<std::string> ScheduleWarnings(const Job& job, double lr_factor, std:
 }
 
 std::string LearningRateJump(const RunSchedule& saved, const RunSchedule& now, std::int64_t step) {
-  constexpr double kJump = 1.1;  // a small change is what more updates are expected to do
+  constexpr double kJump = 1.1;  // a small change is expected with more updates
   if (saved.updates == now.updates || step >= now.updates) return {};
-  // Their cosines go by samples, of which nothing is known here.
+  // Their cosines depend on samples, which are not known here.
   if (saved.job.batch.target_schedule || now.job.batch.target_schedule) return {};
   const auto rate = [&](const RunSchedule& run) {
     return LearningRate(run.job.schedule, run.job.optimizer.lr, run.lr_factor,

@@ -1,4 +1,4 @@
-// What is no error but seldom meant: said by rank 0 when a run begins, a line each.
+// Warnings about likely mistakes, logged by rank 0 when a run begins, one per line.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@
 
 namespace gaccd {
 
-// Before the run folder is made: nothing of the run is kept; a folder that holds something else; a
-// place where others may replace the folder.
+// Warnings before the run folder is created: nothing of the run is kept; the folder contains other
+// files; other users could replace the folder.
 [[nodiscard]] std::vector<std::string> PlaceWarnings(const Flags& flags);
 
-// Of a run with checkpoints under plain mpirun, which ends its ranks a second after the first
-// Ctrl-C or SIGTERM, before a long update is saved. Empty: there is time, or nothing to save.
+// Warning for a run with checkpoints under plain mpirun, which kills its ranks one second after the
+// first Ctrl-C or SIGTERM, before a long update is saved. Empty: no such risk.
 [[nodiscard]] std::string LauncherWarning(const Environment& environment, std::int64_t ranks,
                                           const Flags& flags);
 
-// A warm-up longer than the run, and a learning rate that is 0 in single precision from beginning
-// to end.
+// Warnings for a warm-up longer than the run, and for a learning rate that is always 0 in single
+// precision.
 [[nodiscard]] std::vector<std::string> ScheduleWarnings(const Job& job, double lr_factor,
                                                         std::int64_t updates);
 
@@ -32,12 +32,12 @@ struct RunSchedule {
   double lr_factor = 1;
   std::int64_t updates = 0;
 };
-// Of a run that resumes after `step` updates with another number of updates: its learning rate
-// continues at another value than it would have, or at its end. Empty: it does not.
+// Warning for a run that resumes after `step` updates with a different number of updates: its
+// learning rate jumps, or is at its end. Empty: it does not.
 [[nodiscard]] std::string LearningRateJump(const RunSchedule& saved, const RunSchedule& now,
                                            std::int64_t step);
 
-// ScheduleWarnings() for `gaccd plan`, which opens no data: of max_updates and synthetic data.
+// ScheduleWarnings() for `gaccd plan`, which opens no data: for max_updates and synthetic data.
 [[nodiscard]] std::vector<std::string> ScheduleWarnings(const Job& job, const Plan& plan);
 
 }  // namespace gaccd

@@ -14,18 +14,18 @@ namespace gaccd {
 namespace {
 
 using Millis = std::chrono::milliseconds;
-// A slow disk is not taken for one that hangs.
+// A slow disk must not be treated as hanging.
 constexpr Millis kMin{2'000};
 
 }  // namespace
 
-Millis LimitOfSave(Millis bound, double bytes) {
+Millis SaveLimit(Millis bound, double bytes) {
   constexpr double kSlowBytesPerMs = 50e3;
   const Millis slow(static_cast<std::int64_t>(bytes / kSlowBytesPerMs));
   return std::max({bound / 2, slow, kMin});
 }
 
-Millis LimitOfVerdict(Millis bound) {
+Millis VerdictLimit(Millis bound) {
   constexpr Millis kMax{10'000};
   return std::clamp(bound / 4, kMin, kMax);
 }
@@ -38,7 +38,7 @@ Status WriteWithin(Millis limit, const std::string& path, const TickFunction& ti
       [result, path, write = std::move(write)] {
         try {
           *result = write();
-        } catch (const std::bad_alloc&) {  // of a thread it would end the process
+        } catch (const std::bad_alloc&) {  // an uncaught exception would end the process
           *result = NoMemory(StrCat("'", path, "'"), 0);
         }
       },

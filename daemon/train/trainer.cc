@@ -25,7 +25,7 @@ double ValueOf(const EvalRecord& record, const std::string& name) {
   return metric == record.metrics.end() ? record.loss : metric->value;
 }
 
-// kData where no sample of the data can be trained or measured with.
+// Number of samples without a counted label. kData if that is all of them.
 Result<std::int64_t> FindUnlabelled(const Dataset& data, std::string_view name) {
   const std::int64_t unlabelled = CountUnlabelled(data);
   if (unlabelled < data.size()) return unlabelled;
@@ -35,7 +35,7 @@ Result<std::int64_t> FindUnlabelled(const Dataset& data, std::string_view name) 
                        data.size(), " samples"));
 }
 
-// One sample has no other to be compared with: its contrastive loss is 0, and so is a variance over
+// A single sample has no others to compare with: its contrastive loss is 0, as is a variance over
 // one value of it.
 Status CheckTwoSamples(std::string_view what, const UpdateSchedule& schedule) {
   if (schedule.sizes().front() != 1) return Status::Ok();
@@ -76,8 +76,9 @@ Result<TrainingInputs> TrainingInputs::Make(Communicator& comm, const Job& job, 
     GACCD_RETURN_IF_ERROR(FindUnlabelled(*data.eval, "evaluation data").status());
   }
   const SampleOrder order(job.seed, data.train->size(), job.data.shuffle);
-  GACCD_ASSIGN_OR_RETURN(BatchFeed feed, BatchFeed::Make(*data.train, order, schedule, plan,
-                                                         comm.rank(), GeneratorOf(job, model)));
+  GACCD_ASSIGN_OR_RETURN(BatchFeed feed,
+                         BatchFeed::Make(*data.train, order, schedule, plan, comm.rank(),
+                                         SelectProgramGenerator(job, model)));
   feed.GroupByLength(model.sample().cuts);
   TrainingInputs inputs{.job = job,
                         .plan = plan,
@@ -127,20 +128,22 @@ Result<std::unique_ptr<Trainer>> Trainer::Make(Communicator& comm, TrainingInput
 Status Trainer::Prepare(const EngineChoice& choice, Communicator& device_comm) {
   if (inputs_.model.update_sums() > 0 && guards_.on_nonfinite == OnNonfinite::kDropMicroBatch) {
     return {ErrorKind::kConfig,
-            "on_nonfinite: drop-micro-batch does not go with statistics of the whole update, which "
+            "on_nonfinite: drop-micro-batch is not supported with statistics of the whole update, "
+            "which "
             "contain every micro-batch: expected stop or skip-update"};
   }
   if (inputs_.model.stage() && guards_.on_nonfinite == OnNonfinite::kDropMicroBatch) {
-    return {ErrorKind::kConfig,
-            "on_nonfinite: drop-micro-batch does not go with a pipeline, whose stages do not know "
-            "which micro-batch another one drops: expected stop or skip-update"};
+    return {
+        ErrorKind::kConfig,
+        "on_nonfinite: drop-micro-batch is not supported in a pipeline, whose stages do not know "
+        "which micro-batch another one drops: expected stop or skip-update"};
   }
   if (inputs_.model.stage() && loads_.any()) {
     return {ErrorKind::kConfig,
             "pipeline: loads by measured speeds and --rebalance are not offered with it yet"};
   }
   GACCD_RETURN_IF_ERROR(CheckSameData(comm_, *inputs_.data.train, inputs_.data.eval.get()));
-  if (words_.measures() && TimesSaySpeed() && inputs_.model.micro_values() == 0) {
+  if (words_.measures() && TimesShowSpeed() && inputs_.model.micro_values() == 0) {
     rebalancer_.emplace(static_cast<std::size_t>(comm_.size()), loads_.once, loads_.always);
   }
   if (loads_.any() && inputs_.job.batch.target_schedule) {
@@ -151,10 +154,10 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator& device_comm) {
   if (loads_.any()) GACCD_RETURN_IF_ERROR(PrepareForOtherLoads());
   ReplicaOptions replica{
       .micro_batches = feed_.BatchSizes(),
-      .micro_steps_per_update = feed_.most_micro_steps(),
+      .micro_steps_per_update = feed_.max_micro_steps(),
       .effective_batch = inputs_.schedule.sizes().back(),
-      .rank_samples = feed_.most_samples(),
-      .in_flight = InFlightOf(inputs_.job, inputs_.model, feed_.most_micro_steps()),
+      .rank_samples = feed_.max_samples(),
+      .in_flight = MaxInFlight(inputs_.job, inputs_.model, feed_.max_micro_steps()),
       .recompute = inputs_.plan.request().recompute};
   if (evaluator_) replica.eval_batches = evaluator_->BatchSizes();
   GACCD_ASSIGN_OR_RETURN(
@@ -195,12 +198,12 @@ Result<std::vector<float>> Trainer::Parameters() {
 Result<std::vector<float>> Trainer::FinalParameters() {
   GACCD_RETURN_IF_ERROR(engine_->ExchangeAverages());
   GACCD_ASSIGN_OR_RETURN(std::vector<float> parameters, Parameters());
-  GACCD_RETURN_IF_ERROR(engine_->ExchangeAverages());  // and back
+  GACCD_RETURN_IF_ERROR(engine_->ExchangeAverages());  // swaps back
   return parameters;
 }
 
 Status Trainer::Resume(const LoadedState& state) {
-  GACCD_RETURN_IF_ERROR(RestoreLoads(state.manifest));  // by them a window continues
+  GACCD_RETURN_IF_ERROR(RestoreLoads(state.manifest));  // a window continues with these loads
   GACCD_ASSIGN_OR_RETURN(
       start_, RestoreState(*engine_, state, saved_run(), inputs_.schedule.updates(), comm_.rank()));
   const Job& saved = state.job;
@@ -208,7 +211,7 @@ Status Trainer::Resume(const LoadedState& state) {
   const Plan& was = *state.manifest.plan;
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule before,
                          ScheduleOf(saved, was, state.manifest.cursor.dataset_samples));
-  // A saved plan is without the rule of the learning rate; the saved job has it.
+  // A saved plan does not contain the learning-rate rule; the saved job does.
   PlanRequest request = was.request();
   request.lr_rule = saved.batch.lr_rule;
   request.reference_batch = saved.batch.reference;
@@ -241,7 +244,7 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary,
     return step == inputs_.schedule.updates() || best_.patience_is_over();
   };
   if (start_.at_boundary && EvaluatesAfter(start_.updates)) {
-    // The attempt before may have been stopped inside it.
+    // The previous attempt may have been stopped inside it.
     GACCD_ASSIGN_OR_RETURN(const bool evaluated, Evaluate(start_.updates, reporter, summary));
     const StopDecision decision = control.decision();
     if (!evaluated || (decision.stops() && !is_complete(start_.updates))) {
@@ -251,7 +254,7 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary,
   bool complete = is_complete(start_.updates);
   for (std::int64_t step = start_.updates + 1; !complete; ++step) {
     GACCD_RETURN_IF_ERROR(Begin(step - 1, control));
-    if (control.left_update()) {
+    if (control.interrupted_update()) {
       in_flight_.pop_back();  // the engine will not end it
       GACCD_RETURN_IF_ERROR(ReportUntil(0, reporter, summary));
       return control.StopInside();
@@ -302,11 +305,11 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary,
 
 Status Trainer::Begin(std::int64_t index, RunCheckpointer& control) {
   const Update update = inputs_.schedule.At(index);
-  const StepProgram& program = feed_.ProgramOf(update);
+  const StepProgram& program = feed_.ProgramFor(update);
   const std::int64_t steps = program.computed;
-  const auto window = std::exchange(start_.window, std::nullopt);  // of the first update alone
+  const auto window = std::exchange(start_.window, std::nullopt);  // only for the first update
   const std::int64_t restored = window ? window->micro_step : 0;
-  const double lr = LearningRateOf(inputs_.job, inputs_.plan, inputs_.schedule, index);
+  const double lr = JobLearningRate(inputs_.job, inputs_.plan, inputs_.schedule, index);
   const double loss_scale = loss_scale_ ? loss_scale_->scale() : 1;
   const std::int64_t noise_every = inputs_.job.noise_scale_every;
   in_flight_.push_back({.update = update,
@@ -318,7 +321,8 @@ Status Trainer::Begin(std::int64_t index, RunCheckpointer& control) {
   const UpdateHooks hooks{
       .on_progress = [&](heartbeat::Phase phase,
                          std::int64_t done) { progress_.SetPhase(phase, index, done); },
-      .should_stop = [&](std::int64_t done) { return control.LeavesUpdate(index, done, program); },
+      .should_stop =
+          [&](std::int64_t done) { return control.InterruptsUpdate(index, done, program); },
       .before_reduce = [&] { words_.Pack(stops_, steps, engine_->updates_in_flight()); },
       .resume_at = restored,
       .restore_accumulators =
@@ -332,7 +336,7 @@ Status Trainer::Begin(std::int64_t index, RunCheckpointer& control) {
                              .measure_noise = noise_every > 0 && (index + 1) % noise_every == 0},
                             hooks);
   ReportAllocationRetries(restored);
-  // What a device fails at is the oldest update that it has not finished.
+  // A device failure belongs to the oldest update that is not finished.
   return std::move(status).WithContext(StrCat("update ", in_flight_.front().step()));
 }
 
@@ -348,7 +352,7 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
   const std::string where = StrCat("update ", done.step());
   const auto result = engine_->TakeResult(/*wait=*/true);
   if (!result.ok()) {
-    // All ranks have found the same divisor.
+    // All ranks have the same divisor.
     summary->failed_together |= result.status().kind() == ErrorKind::kData;
     return nonfinite_->Explain(done, result.status()).WithContext(where);
   }
@@ -398,7 +402,7 @@ void Trainer::ReportNewTarget(std::int64_t step, RunReporter& reporter) {
   const std::size_t stage = schedule.StageOf(step);
   if (step == schedule.updates() || stage == schedule.StageOf(step - 1)) return;
   const std::int64_t target = schedule.stages()[stage].batch;
-  const Plan& plan = feed_.PlanOf({.index = step, .samples = target});
+  const Plan& plan = feed_.PlanFor({.index = step, .samples = target});
   reporter.Report(TargetRecord{.step = step,
                                .samples_total = schedule.SamplesBefore(step),
                                .stage = static_cast<std::int64_t>(stage) + 1,
@@ -447,9 +451,9 @@ Result<bool> Trainer::Evaluate(std::int64_t step, RunReporter& reporter, Trainin
   GACCD_RETURN_IF_ERROR(engine_->ExchangeAverages());
   GACCD_ASSIGN_OR_RETURN(std::optional<EvalRecord> record,
                          evaluator_->Evaluate(*engine_, now, stops_, progress_));
-  GACCD_RETURN_IF_ERROR(engine_->ExchangeAverages());  // and back
+  GACCD_RETURN_IF_ERROR(engine_->ExchangeAverages());  // swaps back
   if (!record) return false;
-  // Ranks that took another evaluation for the best would not save together.
+  // Broadcast, as ranks that disagree about the best evaluation would not save together.
   double value = ValueOf(*record, inputs_.job.evaluation.metric);
   GACCD_RETURN_IF_ERROR(comm_.Broadcast(View(std::span(&value, 1)), 0));
   best_.Record(step, value);

@@ -1,4 +1,4 @@
-// The inputs of a training in addition to its job, its results, and what its checkpoints refer to.
+// Inputs of a training besides its job, its results, and the references of its checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,23 @@
 
 namespace gaccd {
 
-// Bytes of this rank. `process` is what is there before the first update, measured: program, data,
-// the code of the kernels.
+// Bytes on this rank. process: measured before the first update: program, data, kernel code.
 struct MemoryUse {
   std::int64_t process = 0;
-  // Process, engine, training batches, checkpointer; not the ring of an evaluation.
+  // Process, engine, training batches, checkpointer; without the ring of an evaluation.
   std::int64_t planned = 0;
   std::int64_t device = 0;  // planned on the GPU; 0 on a CPU
 };
 
-// What watches over the numbers of a run.
+// Checks of the numbers of a run.
 struct TrainGuards {
   OnNonfinite on_nonfinite = OnNonfinite::kStop;
-  // The replicas are compared after so many updates, and after the last one; 0: never.
+  // Replicas are compared after every `digest_every` updates, and after the last one; 0: never.
   std::int64_t digest_every = 0;
 };
 
-// Whether the loads of the ranks follow their measured times: once, as --speed=measured says, or
-// always, as --rebalance=auto does. Neither: they are advice.
+// Whether the loads of the ranks follow their measured times: once (--speed=measured), or always
+// (--rebalance=auto). Neither: only advice.
 struct LoadChanges {
   bool once = false;
   bool always = false;
@@ -41,21 +40,21 @@ struct LoadChanges {
   [[nodiscard]] bool any() const { return once || always; }
 };
 
-// What was done so far.
+// Progress so far.
 struct TrainingSummary {
   std::int64_t updates = 0;
-  std::int64_t samples = 0;             // that changed the parameters
-  std::int64_t skipped = 0;             // of the updates, those left out as they were not finite
-  std::int64_t unlabelled = 0;          // and as no label of theirs counts
-  std::int64_t allocation_retries = 0;  // of all ranks, when it is complete
+  std::int64_t samples = 0;             // samples that changed the parameters
+  std::int64_t skipped = 0;             // updates skipped because they were not finite
+  std::int64_t unlabelled = 0;          // updates skipped because none of their labels counts
+  std::int64_t allocation_retries = 0;  // over all ranks, set at the end
   std::vector<MetricValue> metrics;     // of the last evaluation
-  std::optional<BestValue> best;        // of all evaluations
+  std::optional<BestValue> best;        // over all evaluations
   std::string stopped_early;         // why the run ended before its last update; empty: it did not
   std::int64_t measured_memory = 0;  // at the end
-  bool failed_together = false;      // Run()'s error is that of all ranks
+  bool failed_together = false;      // Run()'s error is shared by all ranks
 };
 
-// What the cursor of a run refers to. All of it outlives what uses it.
+// References for the checkpoints of a run. All members must outlive it.
 struct SavedRun {
   const Job& job;
   const Plan& plan;

@@ -36,14 +36,13 @@
 namespace gaccd {
 namespace {
 
-// All ranks of a stopped run exit with the same status; after other errors of a training some may
-// be lost.
+// All ranks of a stopped run exit with the same status; after other errors some may be lost.
 bool StopsAllRanks(const Status& status) {
   return status.kind() == ErrorKind::kNoRequeue || status.kind() == ErrorKind::kTempFail ||
          status.kind() == ErrorKind::kInterrupted;
 }
 
-// Of a StopAgreement, which outlives what the work uses.
+// Work of a StopAgreement, which outlives what the work uses.
 class PeriodicWork {
  public:
   PeriodicWork(StopAgreement& stops, std::function<Status()> work) : stops_(stops) {
@@ -104,7 +103,7 @@ RankStatus TrainingRun::CheckFolder() {
   if (!flags_.run_dir) return {};
   GACCD_ASSIGN_OR_RETURN(const DoneRun done, FindDone(comm_, flags_, job_, *plan_,
                                                       session_.ranks.slurm.restart_count > 0));
-  was_complete_ = done.next == DoneRun::Next::kTrainOn;
+  was_complete_ = done.next == DoneRun::Next::kContinue;
   is_complete_ = done.next == DoneRun::Next::kNothing;
   if (is_complete_) {
     if (comm_.rank() == 0) std::printf("%s\n", Printable(done.text).c_str());
@@ -114,7 +113,7 @@ RankStatus TrainingRun::CheckFolder() {
 }
 
 RankStatus TrainingRun::RunInFolder() {
-  // Before the folder is made, and said where it then has its log.
+  // Collected before the folder is created, and logged once it contains the log.
   std::vector<std::string> warnings;
   if (comm_.rank() == 0) {
     warnings = PlaceWarnings(flags_);
@@ -131,12 +130,12 @@ RankStatus TrainingRun::RunInFolder() {
                                  .log_every = job_.log_every,
                                  .group_access = flags_.group_access,
                                  .guard = guard_,
-                                 .end_limit = LimitOfVerdict(std::chrono::seconds(flags_.bound)),
-                                 .patience = OwnerPatienceOf(flags_)}));
+                                 .end_limit = VerdictLimit(std::chrono::seconds(flags_.bound)),
+                                 .patience = MakeOwnerPatience(flags_)}));
   for (const std::string& warning : warnings) LogWarning(warning);
   RankStatus ended = TrainWithinMemory();
-  reporter_->Finish(ended.status,
-                    FactsOf(ended.status, session_, trainer_ ? trainer_->memory().planned : 0));
+  reporter_->Finish(ended.status, CollectFacts(ended.status, session_,
+                                               trainer_ ? trainer_->memory().planned : 0));
   AddStorageProblem(reporter_->close_status(), ended);
   reporter_.reset();
   return ended;
@@ -163,12 +162,12 @@ RankStatus TrainingRun::CompareClocks() {
 }
 
 RankStatus TrainingRun::AcquireLease() {
-  if (!flags_.run_dir || !SavePolicyOf(flags_).on()) return {};
+  if (!flags_.run_dir || !MakeSavePolicy(flags_).on()) return {};
   const AttemptSource attempt = AttemptOf(session_.ranks.slurm);
   const OwnerName me = MakeOwnerName(attempt.slurm_job_id.value_or(StrCat("local-", ::getpid())),
                                      attempt.restart_count, attempt.step_id);
   GACCD_ASSIGN_OR_RETURN(lease_,
-                         CheckpointWriter::Claim(comm_, CheckpointOptionsOf(flags_, job_), me));
+                         CheckpointWriter::Claim(comm_, MakeCheckpointOptions(flags_, job_), me));
   return {};
 }
 
@@ -180,7 +179,7 @@ RankStatus TrainingRun::CheckSaveWeights() {
   return AgreeOn(comm_, fits);
 }
 
-// Stopped from here on, the run is to be requeued.
+// If stopped from here on, the run is to be requeued.
 RankStatus TrainingRun::RemoveDoneMarker() {
   if (!was_complete_) return {};
   return AgreeOn(comm_, comm_.rank() == 0 ? RemoveDone(*flags_.run_dir) : Status::Ok());
@@ -202,8 +201,8 @@ RankStatus TrainingRun::OpenData() {
   opened = AgreeOn(comm_, inputs.status());
   if (!opened.status.ok()) return opened;
   checkpoint_bytes_ = inputs_->checkpoint_bytes();
-  stops_.emplace(comm_, StopOptionsOf(flags_, session_.ranks.slurm, *clocks_, signals_,
-                                      lease_.has_value(), checkpoint_bytes_ / comm_.size()));
+  stops_.emplace(comm_, MakeStopOptions(flags_, session_.ranks.slurm, *clocks_, signals_,
+                                        lease_.has_value(), checkpoint_bytes_ / comm_.size()));
   return TrainingStatus(stops_->AfterStage("while the data was opened"));
 }
 
@@ -240,7 +239,7 @@ RankStatus TrainingRun::ChooseMicroBatch() {
                                                                .shard = job_.shard,
                                                                .numerics = NumericsOf(job_),
                                                                .choice = options.choice},
-                                                              MemoryOf(flags_)));
+                                                              MemoryFlag(flags_)));
   GACCD_ASSIGN_OR_RETURN(plan_, FirstPlan(job_.batch, chosen.choice.plan()));
   memory_limit_ = chosen.limit.text;
   job_.batch.micro = plan_->request().micro_batch;
@@ -267,7 +266,7 @@ RankStatus TrainingRun::LoadInitWeights() {
       flags_.init_weights ? *flags_.init_weights : GraphWeightsFile(graph->path);
   LoadedWeights loaded;
   Agreement all = LoadWeightsTogether(comm_, trainer_->engine(), trainer_->model(), job_,
-                                      {.path = path, .rules = WeightRulesOf(flags_)}, &loaded);
+                                      {.path = path, .rules = MakeWeightRules(flags_)}, &loaded);
   if (comm_.rank() == 0) init_weights_ = std::move(loaded.report);
   return all;
 }
@@ -282,7 +281,7 @@ Status TrainingRun::ResumeOnRank() {
   const auto start = std::chrono::steady_clock::now();
   const bool requeued = session_.ranks.slurm.restart_count > 0;
   ResumeSource source{
-      .folder = CheckpointOptionsOf(flags_, job_).folder, .from = flags_.resume, .job_since = {}};
+      .folder = MakeCheckpointOptions(flags_, job_).folder, .from = flags_.resume, .job_since = {}};
   if (requeued && lease_) source.job_since = lease_->job_since;
   if (lease_) source.training = lease_->training;
   GACCD_ASSIGN_OR_RETURN(const ResumePoint point,
@@ -293,11 +292,11 @@ Status TrainingRun::ResumeOnRank() {
   }
   if (!point.state) return Status::Ok();
   const Generation& from = point.state->generation;
-  // A job that was requeued has it on its command line all the same.
+  // A requeued job still has the flag on its command line.
   if (flags_.init_weights && !requeued && comm_.rank() == 0) {
     LogWarning(StrCat("--init-weights=", *flags_.init_weights,
                       " is ignored: the run resumes from checkpoint ", from.PathIn(point.folder),
-                      "; --resume=never starts anew"));
+                      "; --resume=never starts from scratch"));
   }
   const std::string changed = CompareJobs(point.state->job, job_).reported;
   if (!changed.empty()) {
@@ -334,9 +333,9 @@ Status TrainingRun::BeginTraining(const ResumeSource& source, const ResumePoint&
 
 RankStatus TrainingRun::Train() {
   const auto started = StartCheckpointer();
-  if (started.ok()) trainer_->PlanMemoryOf(**started);
+  if (started.ok()) trainer_->AddPlannedMemory(**started);
   Announce();
-  WarnOfMistakes(/*saves=*/!started.ok() || (*started)->saves());
+  WarnAboutMistakes(/*saves=*/!started.ok() || (*started)->saves());
   GACCD_RETURN_IF_ERROR(started.status());
   RunCheckpointer& checkpointer = **started;
   if (Status stop = stops_->AfterStage("before the first update"); !stop.ok()) {
@@ -347,7 +346,7 @@ RankStatus TrainingRun::Train() {
   trainer_->SetPeerWatch(session_.peers.get());
   trainer_->SetStops(&*stops_);
   if (Status status = trainer_->Run(*reporter_, &summary, &checkpointer); !status.ok()) {
-    // What the helper is at is not waited for: the other ranks are gone.
+    // Do not wait for the helper thread: the other ranks are gone.
     if (PeersAreLost(session_)) checkpointer.Abandon();
     if (summary.failed_together) return status;
     return TrainingStatus(std::move(status));
@@ -366,8 +365,8 @@ RankStatus TrainingRun::Train() {
 
 Result<std::unique_ptr<RunCheckpointer>> TrainingRun::StartCheckpointer() {
   if (!lease_) return std::make_unique<RunCheckpointer>(comm_);
-  CheckpointOptions checkpoints = CheckpointOptionsOf(flags_, job_);
-  checkpoints.end_patience = LimitOfSave(std::chrono::seconds(flags_.bound), checkpoint_bytes_);
+  CheckpointOptions checkpoints = MakeCheckpointOptions(flags_, job_);
+  checkpoints.end_patience = SaveLimit(std::chrono::seconds(flags_.bound), checkpoint_bytes_);
   checkpoints.give_up = [this] {
     if (stops_->asked_twice()) return GiveUp::kAsked;
     return stops_->out_of_time() ? GiveUp::kNoTime : GiveUp::kNo;
@@ -375,7 +374,7 @@ Result<std::unique_ptr<RunCheckpointer>> TrainingRun::StartCheckpointer() {
   return RunCheckpointer::Start(
       comm_, trainer_->saved_run(), trainer_->engine(),
       {.checkpoints = std::move(checkpoints),
-       .policy = SavePolicyOf(flags_),
+       .policy = MakeSavePolicy(flags_),
        .program = StrCat("gaccd ", GaccdVersion(), " ", GaccdRevision()),
        .on_save = [this](const SaveRecord& save) { reporter_->Report(save); }},
       *std::move(lease_), trainer_->first_update());
@@ -400,7 +399,7 @@ Status TrainingRun::WriteResults(const TrainingSummary& summary,
   }
   if (!flags_.run_dir) return Status::Ok();
   return WriteWithin(
-      LimitOfSave(bound, 0), *flags_.run_dir, tick,
+      SaveLimit(bound, 0), *flags_.run_dir, tick,
       [run_dir = *flags_.run_dir, job = job_, mode,
        text = StrCat(summary.updates, " updates, ", summary.samples, " samples",
                      summary.stopped_early.empty() ? "" : "; ", summary.stopped_early)] {
@@ -412,7 +411,7 @@ std::string TrainingRun::CheckpointAfter(std::int64_t updates,
                                          const RunCheckpointer& checkpointer) const {
   const std::optional<Generation>& saved = checkpointer.last_saved();
   if (saved && saved->step == updates && saved->micro_step == 0) {
-    return saved->PathIn(CheckpointOptionsOf(flags_, job_).folder);
+    return saved->PathIn(MakeCheckpointOptions(flags_, job_).folder);
   }
   if (!resumed_ || resumed_->step != updates || resumed_->micro_step != 0) return {};
   return StrCat(resumed_->folder, "/", resumed_->generation);

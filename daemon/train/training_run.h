@@ -1,4 +1,4 @@
-// TrainingRun: `gaccd train` on one rank, stage by stage.
+// TrainingRun: the stages of `gaccd train` on one rank.
 #pragma once
 
 #include <initializer_list>
@@ -29,69 +29,69 @@ namespace gaccd {
 
 class TrainingRun {
  public:
-  // guard: of rank 0, or null. All of it outlives the run.
+  // guard: null on ranks other than 0. All arguments must outlive the run.
   TrainingRun(const Flags& flags, Session& session, VerdictGuard* guard, StopSignals* signals)
       : flags_(flags), session_(session), comm_(session.comm), guard_(guard), signals_(signals) {}
 
-  // All of it, from the job that this rank has read. Collective.
+  // Runs all stages with the job that this rank has read. Collective.
   RankStatus Run(Result<Job> job);
 
  private:
   using Stage = RankStatus (TrainingRun::*)();
-  // One after the other, until one fails.
+  // Runs the stages in order until one fails.
   RankStatus RunStages(std::initializer_list<Stage> stages);
 
-  // Without the run folder. The plan is that of this number of ranks.
+  // Does not use the run folder. The plan is for the current number of ranks.
   RankStatus MakePlan(Result<Job> job);
-  // Makes the job independent of the current folder: absolute paths of data, and the names of the
-  // classes from the data. kData where data.train and data.eval disagree.
+  // Makes the job independent of the current folder: absolute data paths, and class names from the
+  // data. kData if data.train and data.eval disagree.
   RankStatus ResolveJob();
-  // Whether the run is complete or was stopped for good.
+  // Checks whether the run is complete or was stopped for good.
   RankStatus CheckFolder();
 
-  // First the ownership of the run folder: a rank that cannot get it exits at once, before it opens
+  // First acquires ownership of the run folder: a rank that cannot get it exits before it opens
   // data, and the owner always writes a verdict there.
   RankStatus RunInFolder();
-  // An exception that ended the start would leave no verdict but an internal error.
+  // Converts exceptions during the start to errors, so that the verdict is not an internal error.
   RankStatus TrainWithinMemory();
 
-  // From the folder to the first update.
+  // From the run folder to the first update.
   RankStatus CompareClocks();
-  // Of the checkpoint folder. Before the resume point is looked for: a run that ends just now has
-  // then committed its last checkpoint, or commits no more.
+  // Acquires the lease of the checkpoint folder before the resume point is searched: a previous run
+  // that is just ending has then committed its last checkpoint, or can commit no more.
   RankStatus AcquireLease();
   RankStatus CheckSaveWeights();
   RankStatus RemoveDoneMarker();
   RankStatus OpenData();  // and builds the model; may take long
   RankStatus SelectDevice();
-  // With --micro-batch=auto: the final plan. Until then it is the one in one micro-step.
+  // With --micro-batch=auto: the final plan. Until then the plan has one micro-step.
   RankStatus ChooseMicroBatch();
   RankStatus MakeTrainer();
   RankStatus LoadInitWeights();
   // Restores the newest checkpoint of --resume, if any. An attempt that SLURM requeued resumes from
-  // its own checkpoints whatever --resume says: that flag is for the first attempt.
+  // its own checkpoints whatever --resume says, as that flag is for the first attempt.
   RankStatus Resume();
 
   RankStatus Train();
   Status ResumeOnRank();
-  // Notes in the checkpoint folder that a new training begins there, if one does, and warns of the
-  // checkpoints of the one before.
+  // If a new training begins, notes it in the checkpoint folder and warns of checkpoints of the
+  // previous one.
   Status BeginTraining(const ResumeSource& source, const ResumePoint& point);
-  // Saves nothing without checkpoints.
+  // The result saves nothing if there are no checkpoints.
   Result<std::unique_ptr<RunCheckpointer>> StartCheckpointer();
-  // What the run prints before its first update, and on rank 0 warnings about likely mistakes.
+  // Prints information before the first update, and on rank 0 warnings about likely mistakes.
   void Announce() const;
-  void WarnOfMistakes(bool saves) const;
+  void WarnAboutMistakes(bool saves) const;
   [[nodiscard]] RunStart StartRecord() const;
   [[nodiscard]] TrainerOptions OptionsOfTrainer();
   // On rank 0: --save-weights and the marker of a complete run.
   Status WriteResults(const TrainingSummary& summary, const RunCheckpointer& checkpointer,
                       std::vector<float> final_parameters, const TickFunction& tick);
-  // The path of the checkpoint that holds the state after `updates` updates: the last that was
-  // saved, or the one that the run continued from. Empty: there is none.
+  // The path of the checkpoint with the state after `updates` updates: the last one saved, or the
+  // one that the run continued from. Empty: none.
   [[nodiscard]] std::string CheckpointAfter(std::int64_t updates,
                                             const RunCheckpointer& checkpointer) const;
-  // What it prints at its end.
+  // Prints the result of the run.
   void Conclude(const TrainingSummary& summary) const;
 
   const Flags& flags_;
@@ -102,19 +102,19 @@ class TrainingRun {
 
   Job job_;
   std::optional<Plan> plan_;
-  std::string memory_limit_;   // of --micro-batch=auto, for people
-  bool is_complete_ = false;   // there is nothing to do
-  bool was_complete_ = false;  // and is given more updates
+  std::string memory_limit_;   // text for --micro-batch=auto
+  bool is_complete_ = false;   // nothing to do
+  bool was_complete_ = false;  // complete before, now with more updates
   std::unique_ptr<RunReporter> reporter_;
   std::optional<Clocks> clocks_;
-  std::optional<CheckpointLease> lease_;  // until the checkpointer has it
+  std::optional<CheckpointLease> lease_;  // until it is passed to the checkpointer
   double checkpoint_bytes_ = 0;           // over all ranks
-  std::optional<TrainingInputs> inputs_;  // until the trainer has them
+  std::optional<TrainingInputs> inputs_;  // until they are passed to the trainer
   std::optional<StopAgreement> stops_;
   std::unique_ptr<Trainer> trainer_;
   std::optional<WeightsReport> init_weights_;  // of --init-weights, on rank 0
-  std::vector<std::string> resume_notes_;      // passed over checkpoints, changes of the job
-  std::optional<ResumeRecord> resumed_;        // what the run continues from
+  std::vector<std::string> resume_notes_;      // skipped checkpoints, changes of the job
+  std::optional<ResumeRecord> resumed_;        // the checkpoint that the run continues from
 };
 
 }  // namespace gaccd

@@ -5,7 +5,8 @@
 namespace gaccd {
 namespace {
 
-// A rank that waits for a disk is not stuck: the phase says so while it does.
+// Reports a loading phase while waiting, so that a rank that waits for a disk is not considered
+// stuck.
 const BatchView* WaitForBatch(Prefetcher& batches, std::int64_t position,
                               const UpdateHooks& hooks) {
   if (batches.ready() || !hooks.on_progress) return batches.Next();
@@ -15,7 +16,7 @@ const BatchView* WaitForBatch(Prefetcher& batches, std::int64_t position,
   return batch;
 }
 
-// The next micro-batch of this rank, or nothing in its place when it is dropped.
+// The next micro-batch of this rank, or an empty one if it is dropped.
 Result<BatchView> NextBatch(Prefetcher& batches, const StepProgram& program, std::int64_t position,
                             const Instruction& instruction, const UpdateHooks& hooks) {
   const BatchView* const batch = WaitForBatch(batches, position, hooks);
@@ -42,8 +43,8 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const StepProgram& program
       hooks.on_progress(heartbeat::Phase::kCompute, position);
     }
     switch (instruction.kind) {
-      // 0. Losses that compare samples: the representations of all micro-batches, and from those of
-      //    all ranks their gradients. Plain losses have none of this.
+      // 0. Losses that compare samples: the representations of all micro-batches, and their
+      //    gradients from those of all ranks. Not used by other losses.
       case InstructionKind::kEncode: {
         GACCD_ASSIGN_OR_RETURN(const BatchView batch,
                                NextBatch(batches, program, position, instruction, hooks));
@@ -53,8 +54,8 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const StepProgram& program
       case InstructionKind::kContrast:
         GACCD_RETURN_IF_ERROR(engine.ComputeContrastiveLoss());
         break;
-      // 1. Forward, backward, accumulate. No communication. Every sample weighs 1/D, D the count of
-      //    the whole update, so that ragged micro-batches and ranks need no correction.
+      // 1. Forward, backward, accumulate. No communication. Every sample weighs 1/D, D being the
+      //   count of the whole update, so that ragged micro-batches and ranks need no correction.
       case InstructionKind::kMicroStep: {
         if (position < hooks.resume_at) {
           (void)WaitForBatch(batches, position, hooks);
@@ -66,7 +67,7 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const StepProgram& program
             batch, {.first = program.is_first(instruction), .last = program.is_last(instruction)}));
         break;
       }
-      // 1b. The same in parts, with statistics of the whole update between them.
+      // 1b. The same in segments, with statistics of the whole update between them.
       case InstructionKind::kSegment: {
         BatchView batch;
         if (instruction.segment == 0) {
@@ -76,7 +77,7 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const StepProgram& program
             engine.RunSegment(batch, instruction.micro_batch, instruction.segment));
         break;
       }
-      // 1c. The same in a stage of a pipeline: forward or backward, with the neighbours' messages.
+      // 1c. The same in a pipeline stage: forward or backward, with the neighbours' messages.
       case InstructionKind::kStage: {
         BatchView batch;
         if (instruction.segment == 0) {
@@ -86,7 +87,7 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const StepProgram& program
         break;
       }
       case InstructionKind::kUpdateSum:
-        // It waits for the other ranks.
+        // waits for other ranks
         if (hooks.on_progress) hooks.on_progress(heartbeat::Phase::kReduce, position);
         GACCD_RETURN_IF_ERROR(engine.SumOverUpdate());
         break;
@@ -96,11 +97,12 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const StepProgram& program
         if (hooks.before_reduce) hooks.before_reduce();
         GACCD_RETURN_IF_ERROR(engine.Reduce());
         break;
-      // 3. Check finite.  4. Global norm, in the same pass, without the loss scale of fp16.
+      // 3. Check finite.  4. Global norm in the same pass, without the loss scale of fp16.
       case InstructionKind::kMeasure:
         GACCD_RETURN_IF_ERROR(engine.MeasureGradient());
         break;
-      // 5. The samples that all ranks counted equal the plan, or nothing changes any more.
+      // 5. The samples counted by all ranks must equal the plan; otherwise nothing changes any
+      // more.
       case InstructionKind::kAudit:
         GACCD_RETURN_IF_ERROR(engine.Audit());
         break;
@@ -114,7 +116,7 @@ Status RunUpdate(Engine& engine, Prefetcher& batches, const StepProgram& program
         break;
     }
     ++position;
-    if (hooks.should_stop && program.can_be_left && position < program.computed &&
+    if (hooks.should_stop && program.interruptible && position < program.computed &&
         position > hooks.resume_at) {
       GACCD_ASSIGN_OR_RETURN(const bool stop, hooks.should_stop(position));
       if (stop) return Status::Ok();

@@ -17,7 +17,7 @@
 namespace gaccd {
 namespace {
 
-constexpr std::string_view kWeightsName = "model.safetensors";  // of transformers
+constexpr std::string_view kWeightsName = "model.safetensors";  // used by transformers
 
 struct Found {
   std::string from;
@@ -44,7 +44,7 @@ Result<Found> ReadFile(const WeightRequest& request, const std::string& path, co
   return Found{.from = path, .file = std::move(file)};
 }
 
-// Rules say that another model is meant: only what no shape tells must be the same.
+// With rules, another model is expected: only properties that shapes do not show must be equal.
 Status CheckModelOf(const Job& saved, const WeightRequest& request, const Job& job) {
   if (HasRules(request.rules)) {
     const auto config = TransformersConfig(saved.model, saved.data.class_name);

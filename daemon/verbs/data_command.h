@@ -1,4 +1,4 @@
-// `gaccd data show`: one image of the training as the model sees it, and what was drawn for it.
+// `gaccd data show`: one training image as the model sees it, and its random augmentation.
 #pragma once
 
 #include "collectives/base/result.h"
@@ -6,8 +6,8 @@
 
 namespace gaccd {
 
-// Writes the PNG and prints. Errors: kUsage without a job or the word show; kConfig where
-// data.train is no source of images; those of opening and reading it, and of writing.
+// Writes the PNG and prints. kUsage without a job or the word show; kConfig if data.train is not a
+// source of images; errors of opening, reading and writing.
 [[nodiscard]] Status RunDataCommand(const Flags& flags);
 
 }  // namespace gaccd

@@ -1,9 +1,10 @@
-// --local-ranks=N: the ranks of a verb on this machine, started by Open MPI's mpirun.
+// --local-ranks=N: runs the ranks of a verb on this machine with Open MPI's mpirun.
 //
-// mpirun ends its ranks one second after its first SIGINT or SIGTERM (with the MCA parameter
-// odls_base_sigkill_timeout later, but then the ranks hear of it only then). So it is started with
-// these signals blocked, which it passes to no rank, and this process, which the terminal, timeout
-// and the shell signal, sends them to the ranks itself: they have the time that they need.
+// mpirun kills its ranks one second after its first SIGINT or SIGTERM (later with the MCA parameter
+// odls_base_sigkill_timeout, but then the ranks get the signal only at that time). So it is started
+// with these signals blocked and passes none to the ranks; this process, which gets the signals of
+// the terminal, timeout and the shell, sends them to the ranks itself, which then have the time
+// that they need.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +15,18 @@
 
 namespace gaccd {
 
-// The variable by which a rank knows that this program started it.
+// Set for ranks that were started by this program.
 inline constexpr const char* kLocalRanksVariable = "GACCD_LOCAL_RANKS";
 
-// Whether this process is to start the ranks and is not one of them. False for a verb that is not
-// started on ranks: it ignores the flag, of a flag file or of a command line of train.
+// Whether this process starts the ranks instead of being one. False for a verb that does not run on
+// ranks: it ignores the flag, from a flag file or a command line of train.
 [[nodiscard]] bool StartsLocalRanks(const Flags& flags, const Environment& environment);
 
-// Runs argv once more as N ranks and waits for them. Their exit code: that of the rank that failed
-// first; where one was ended by a signal, that of the verdict in the run folder, 128 + the signal
-// where there is none. kUsage where a launcher or a SLURM job has
-// started this process; kUnavailable where mpirun is not installed or does not start the ranks.
-// REQUIRES: flags.local_ranks; this process has no threads; the last thing it does.
+// Runs argv again as N ranks and waits for them. Returns the exit code of the rank that failed
+// first; if one was killed by a signal, that of the verdict in the run folder, or 128 + the signal
+// without a verdict. kUsage if a launcher or a SLURM job has started this process; kUnavailable if
+// mpirun is not installed or fails. REQUIRES: flags.local_ranks; this process has no threads and
+// does nothing afterwards.
 Result<int> RunLocalRanks(const Flags& flags, char* const* argv, const Environment& environment);
 
 }  // namespace gaccd

@@ -80,7 +80,7 @@ std::string BubbleText(const Job& job, const std::vector<StageCost>& costs, cons
 Result<std::string> PipelineText(const Job& job, const Model& model, const Plan& plan,
                                  const StageMemory& memory) {
   GACCD_ASSIGN_OR_RETURN(const std::vector<double> flops, model.BlockFlops());
-  GACCD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> blocks, BlocksOfStages(job, model));
+  GACCD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> blocks, AssignBlocks(job, model));
   const double all = std::reduce(flops.begin(), flops.end());
   std::ostringstream table;
   std::string order;
@@ -99,7 +99,7 @@ Result<std::string> PipelineText(const Job& job, const Model& model, const Plan&
     line << std::setw(5) << s + 1 << std::setw(8) << count << std::setw(12)
          << ParametersOf(model.layout(), stage.stage()->own()) << std::setw(10)
          << Percent(all > 0 ? own / all : 0) << std::setw(11)
-         << InFlightOf(job, stage, plan.accum_steps()) << std::setw(12) << Megabytes(bytes)
+         << MaxInFlight(job, stage, plan.accum_steps()) << std::setw(12) << Megabytes(bytes)
          << std::setw(14) << Megabytes(sent * plan.ranks_hi_samples());
     table << PlanField("", line.str());
     order += PlanField("", StrCat("stage ", s + 1, ": ", OrderText(job, s, plan.accum_steps())));

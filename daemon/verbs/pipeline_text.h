@@ -1,4 +1,4 @@
-// The pipeline of a job, in the words of `gaccd plan`.
+// The pipeline of a job in `gaccd plan`.
 #pragma once
 
 #include <functional>
@@ -11,12 +11,12 @@
 
 namespace gaccd {
 
-// Bytes that a rank with this model needs in this plan: on its GPU where the job asks for one, else
+// Bytes that a rank with this model needs in this plan: on its GPU if the job uses one, otherwise
 // on a CPU.
 using StageMemory = std::function<Result<std::int64_t>(const Model& stage)>;
 
-// The stages, what they send, the order in which they compute, the predicted bubble. `model` is
-// whole. kConfig: it cannot be divided so.
+// Text with the stages, their messages, the order of computation and the predicted bubble. `model`
+// is the whole model. kConfig: it cannot be divided.
 Result<std::string> PipelineText(const Job& job, const Model& model, const Plan& plan,
                                  const StageMemory& memory);
 

@@ -86,7 +86,7 @@ Result<EngineMemory> PlannedMemory(const PlannedTraining& training, const Plan& 
        .shard = training.job.shard,
        .numerics = device == Device::kCuda ? NumericsOf(training.job) : Numerics(),
        .choice = {.device = device}},
-      StatePartsOf(training.job, plan, stage ? static_cast<std::int64_t>(stage->stage) : 0));
+      CountStateParts(training.job, plan, stage ? static_cast<std::int64_t>(stage->stage) : 0));
 }
 
 // The same samples, with the other way to keep activations. Null: the model has no other.
@@ -181,9 +181,9 @@ Status AddRun(const Job& job, const Plan& plan, std::string* text) {
     GACCD_ASSIGN_OR_RETURN(const std::string stages, PipelineText(job, run.model, plan, memory));
     *text += stages;
     if (job.shard != Sharding::kNone) {
-      *text += PlanField(
-          "sharding", StrCat(Name(job.shard), ": the state of a stage in ", StatePartsOf(job, plan),
-                             " parts, among the ", plan.pipelines(), " ranks that have it"));
+      *text += PlanField("sharding", StrCat(Name(job.shard), ": the state of a stage in ",
+                                            CountStateParts(job, plan), " parts, among the ",
+                                            plan.pipelines(), " ranks that have it"));
     }
     return Status::Ok();
   }
@@ -223,10 +223,10 @@ std::string PlannedRunText(const Job& job, const Plan& plan, Status* error) {
 Result<Plan> ChoosePlan(const Job& job, const Plan& whole, const Flags& flags, std::string* table) {
   GACCD_ASSIGN_OR_RETURN(const OpenedRun run, Open(job, whole));
   PlannedTraining training = run.Of(job);
-  const bool may_save = SavePolicyOf(flags).on();
+  const bool may_save = MakeSavePolicy(flags).on();
   training.saves = may_save && flags.run_dir;
   training.any_load = flags.speed == "measured" || flags.rebalance == Rebalance::kAuto;
-  const auto memory = MemoryOf(flags);
+  const auto memory = MemoryFlag(flags);
   const auto chosen = ChooseForPlan(training, whole, memory);
   std::string modes;  // later: each trial leaves this process a little larger
   if (memory && whole.world() > 1) {

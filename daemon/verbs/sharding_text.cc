@@ -39,7 +39,7 @@ std::int64_t StateBytes(const Job& job, std::int64_t parameters) {
 
 // That of the rank that has the most of it.
 std::int64_t StateOfARank(const Job& job, const FlatLayout& layout, const Division& division) {
-  return StateBytes(job, ShardLayout::Make(layout, division.parts()).most_state_elements());
+  return StateBytes(job, ShardLayout::Make(layout, division.parts()).max_state_elements());
 }
 
 std::string Meaning(const Division& division) {
@@ -60,7 +60,7 @@ std::string Meaning(const Division& division) {
 
 // What all ranks send, of the mean one.
 std::string SentText(const FlatLayout& layout, const Division& division) {
-  const CommTraffic all = TrafficOfUpdate(division.mode, layout, division.ranks_of_nodes());
+  const CommTraffic all = UpdateTraffic(division.mode, layout, division.ranks_of_nodes());
   std::string text =
       StrCat("a rank sends ", Megabytes(all.sent / (division.nodes * division.ranks_of_each)),
              " an update");
@@ -79,7 +79,7 @@ std::string Steps(const Division& division) {
 }
 
 std::string RowOf(const Job& job, const FlatLayout& layout, const Division& division) {
-  const CommTraffic all = TrafficOfUpdate(division.mode, layout, division.ranks_of_nodes());
+  const CommTraffic all = UpdateTraffic(division.mode, layout, division.ranks_of_nodes());
   const std::int64_t ranks = division.nodes * division.ranks_of_each;
   std::ostringstream out;
   out << "  " << std::setw(7) << division.nodes << std::setw(7) << ranks << "  " << std::left

@@ -1,5 +1,5 @@
-// What `gaccd plan --job` prints about shard: bytes that ranks keep and send, on this world and on
-// others, and which mode fits a rank's memory. Lines as those of PlanText().
+// Output of `gaccd plan --job` about sharding: bytes that ranks store and send, on this world and
+// on others, and which mode fits a rank's memory. Lines as in PlanText().
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@
 
 namespace gaccd {
 
-// What a rank keeps, and what it must send in an update whichever way the sums take
-// (daemon/engine/shard_traffic.h); of the mean rank, its state of the one that has most of it.
-// Sharded, also for one node less and one more, and for the other modes. planned: of a rank,
-// with weights, gradients and state.
+// What a rank stores, and what it must send in an update on every transport
+// (daemon/engine/shard_traffic.h); the mean over the ranks, except the state, which is the maximum.
+// If sharded, also for one node less and one more, and for the other modes. planned: bytes of a
+// rank, with weights, gradients and state.
 [[nodiscard]] std::string ShardingText(const Job& job, const FlatLayout& layout, const Plan& plan,
                                        std::int64_t planned);
 
-// For every mode the largest micro-batch that fits `memory` (bytes of a rank), as a table.
-// training.job.shard is not looked at. Errors: those of opening the graphs.
+// A table with the largest micro-batch of every mode that fits into `memory` (bytes of a rank).
+// Ignores training.job.shard. Errors: those of opening the graphs.
 [[nodiscard]] Result<std::string> FittingModesText(const PlannedTraining& training,
                                                    const Plan& whole, std::int64_t memory);
 

@@ -1,4 +1,4 @@
-// Runs the verb of a command line: most on this process alone, some together with all ranks.
+// Runs the verb of a command line: most in this process only, some on all ranks.
 #pragma once
 
 #include "collectives/base/result.h"
@@ -9,11 +9,11 @@ namespace gaccd {
 
 struct VerbOutcome {
   Result<int> exit;      // the exit code, 0 for most verbs; or the error
-  bool printed = false;  // the error, by this rank or another
+  bool printed = false;  // the error was printed, by this rank or another
 };
 
-// Runs the verb, which prints what it has to say. `print`: for an error on which all ranks agree,
-// see RanksOutcome. Any other error comes back unprinted.
+// Runs the verb, which prints its output. print: for an error shared by all ranks, see
+// RanksOutcome. Other errors are returned unprinted.
 VerbOutcome RunVerb(const Flags& flags, const ErrorPrinter& print);
 
 }  // namespace gaccd

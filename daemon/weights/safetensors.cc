@@ -34,7 +34,7 @@ using ReadAt = std::function<Status(std::uint64_t offset, std::span<std::byte> o
 constexpr std::string_view kFloat = "F32";
 constexpr std::string_view kLong = "I64";
 
-constexpr std::int64_t kMostCount = std::int64_t{1} << 24;  // all whole numbers up to it are floats
+constexpr std::int64_t kMaxCount = std::int64_t{1} << 24;  // all whole numbers up to it are floats
 
 bool IsCount(std::string_view name, std::span<const std::int64_t> shape) {
   return shape.empty() && name.ends_with("num_batches_tracked");
@@ -140,9 +140,9 @@ Result<SafetensorsFile> Decode(const std::string& name, std::uint64_t size, cons
     if (entry.dtype == kLong && IsCount(entry.name, entry.shape)) {
       std::int64_t count = 0;
       GACCD_RETURN_IF_ERROR(read_at(begin, std::as_writable_bytes(std::span(&count, 1))));
-      if (count < 0 || count > kMostCount) {
+      if (count < 0 || count > kMaxCount) {
         return BadData(name, StrCat("tensor '", entry.name, "': expected a count from 0 to ",
-                                    kMostCount, ", found ", count));
+                                    kMaxCount, ", found ", count));
       }
       file.tensors.push_back({std::move(entry.name), {}, {static_cast<float>(count)}});
       continue;
@@ -199,8 +199,8 @@ Status WriteTo(const std::string& target, std::string_view header,
   for (const TensorView& tensor : tensors) {
     if (IsCount(tensor.name, tensor.shape)) {
       const float value = tensor.values[0];
-      const bool known = value >= 0 && value <= static_cast<float>(kMostCount);
-      const std::int64_t count = known ? static_cast<std::int64_t>(value) : kMostCount;
+      const bool known = value >= 0 && value <= static_cast<float>(kMaxCount);
+      const std::int64_t count = known ? static_cast<std::int64_t>(value) : kMaxCount;
       GACCD_RETURN_IF_ERROR(file.Write(std::as_bytes(std::span(&count, 1))));
       continue;
     }

@@ -68,7 +68,7 @@ Result<double> WorstDistance(Communicator& comm, const Job& job,
   GACCD_ASSIGN_OR_RETURN(auto engine,
                          MakeEngine(comm, inputs.model,
                                     {.replica = {.micro_batches = feed.BatchSizes(),
-                                                 .micro_steps_per_update = feed.most_micro_steps(),
+                                                 .micro_steps_per_update = feed.max_micro_steps(),
                                                  .effective_batch = plan.effective_batch()},
                                      .optimizer = job.optimizer}));
   std::vector<float> parameters(static_cast<std::size_t>(inputs.model.layout().size()));
@@ -80,7 +80,7 @@ Result<double> WorstDistance(Communicator& comm, const Job& job,
   for (std::size_t u = 0; u < golden.size(); ++u) {
     const auto index = static_cast<std::int64_t>(u);
     GACCD_RETURN_IF_ERROR(RunUpdate(*engine, feed.batches(),
-                                    feed.ProgramOf(inputs.schedule.At(index)),
+                                    feed.ProgramFor(inputs.schedule.At(index)),
                                     {.update = index, .lr = job.optimizer.lr}));
     GACCD_RETURN_IF_ERROR(engine->TakeResult(/*wait=*/true).status());
     GACCD_RETURN_IF_ERROR(engine->GetGradients(gradients));

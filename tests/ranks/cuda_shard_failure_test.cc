@@ -69,7 +69,8 @@ TEST(CudaShardFailure, AGpuOfAStageThatFailsLeavesNothing) {
     return {.update = [&test, first = true](Engine& engine, Prefetcher& batches, const Plan& plan,
                                             const UpdateSettings& settings) mutable -> Status {
       if (std::exchange(first, false)) standin::FailKernel(37, cudaErrorIllegalAddress);
-      const StepProgram program = StageOfPipeline(plan, test.schedule, test.stages, /*stage=*/0);
+      const StepProgram program =
+          PipelineStageProgram(plan, test.schedule, test.stages, /*stage=*/0);
       return RunUpdate(engine, batches, program, settings);
     }};
   };

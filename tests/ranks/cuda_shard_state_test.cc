@@ -51,7 +51,7 @@ TEST(CudaShardMemory, ARankHasTheStateOfItsPart) {
         const auto saved_with = [&](std::int64_t own) { return 12 * (layout.size() - own); };
         constexpr std::int64_t kMore = (1 << 20) + 40'000;
         if (parts > 1) {
-          EXPECT_GE(whole - planned, saved_with(shards.most_state_elements()) - kMore);
+          EXPECT_GE(whole - planned, saved_with(shards.max_state_elements()) - kMore);
           if (comm.rank() == 0) {
             EXPECT_LE(whole - planned, saved_with(shards.parts()[0].state_elements)) << Name(mode);
           }

@@ -35,7 +35,7 @@ std::vector<Shape> ShapesOf(std::size_t largest) {
           {7, DType::kI64}, {3, DType::kU8},  {largest / 2, DType::kFP16}};
 }
 
-std::size_t PlaceOf(const std::vector<Shape>& shapes, std::size_t index) {
+std::size_t RingPlace(const std::vector<Shape>& shapes, std::size_t index) {
   std::size_t place = 0;
   for (std::size_t i = 0; i < index; ++i) {
     place += (shapes[i].count * SizeOf(shapes[i].dtype) + kGapBytes + 15) / 16 * 16;
@@ -76,12 +76,12 @@ Status Send(const Way& way, const std::vector<Shape>& shapes, int round) {
   // until the other side receives, whose host may be held in the same way.
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     const std::vector<std::uint8_t> bytes = BytesOf(way, shapes[i], i, round);
-    GACCD_RETURN_IF_ERROR(Copy(way.memory.as<std::byte>() + PlaceOf(shapes, i), bytes.data(),
+    GACCD_RETURN_IF_ERROR(Copy(way.memory.as<std::byte>() + RingPlace(shapes, i), bytes.data(),
                                bytes.size(), cudaMemcpyHostToDevice, way));
   }
   GACCD_RETURN_IF_ERROR(Wait(way));
   for (std::size_t i = 0; i < shapes.size(); ++i) {
-    std::byte* const at = way.memory.as<std::byte>() + PlaceOf(shapes, i);
+    std::byte* const at = way.memory.as<std::byte>() + RingPlace(shapes, i);
     GACCD_RETURN_IF_ERROR(way.comm->Send({at, shapes[i].count, shapes[i].dtype, MemoryKind::kCuda},
                                          way.peer, way.stream.handle()));
   }
@@ -93,7 +93,7 @@ Status Receive(const Way& way, const std::vector<Shape>& shapes) {
   GACCD_RETURN_IF_ERROR(
       Copy(way.memory.data(), guard.data(), guard.size(), cudaMemcpyHostToDevice, way));
   for (std::size_t i = 0; i < shapes.size(); ++i) {
-    std::byte* const at = way.memory.as<std::byte>() + PlaceOf(shapes, i);
+    std::byte* const at = way.memory.as<std::byte>() + RingPlace(shapes, i);
     GACCD_RETURN_IF_ERROR(way.comm->Receive(
         {at, shapes[i].count, shapes[i].dtype, MemoryKind::kCuda}, way.peer, way.stream.handle()));
   }
@@ -108,7 +108,7 @@ Status CheckReceived(const Way& way, const std::vector<Shape>& shapes, int round
   std::vector<std::uint8_t> expected(found.size(), 0x5a);
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     const std::vector<std::uint8_t> bytes = BytesOf(way, shapes[i], i, round);
-    std::ranges::copy(bytes, expected.begin() + static_cast<std::ptrdiff_t>(PlaceOf(shapes, i)));
+    std::ranges::copy(bytes, expected.begin() + static_cast<std::ptrdiff_t>(RingPlace(shapes, i)));
   }
   if (found == expected) return Status::Ok();
   const auto place = std::ranges::mismatch(found, expected).in1 - found.begin();
@@ -135,7 +135,7 @@ Status CheckDeviceMessages(Communicator& comm, std::size_t largest) {
     for (Way& way : *ways) {
       GACCD_ASSIGN_OR_RETURN(way.stream, CudaStream::Create());
       GACCD_ASSIGN_OR_RETURN(way.memory,
-                             DeviceBuffer::Allocate(PlaceOf(shapes, shapes.size()), "messages"));
+                             DeviceBuffer::Allocate(RingPlace(shapes, shapes.size()), "messages"));
     }
   }
   Status first;

@@ -52,7 +52,7 @@ Result<std::uint64_t> OfFirst(Communicator& comm, std::uint64_t digest) {
 }
 
 Status CheckMode(Communicator& comm, EngineCase test, const EngineRun& expected, Notes& notes) {
-  const std::vector<int> nodes = RanksOfNodes(comm.topology());
+  const std::vector<int> nodes = CountRanksByNode(comm.topology());
   CommTraffic before;
   CommTraffic after;
   GACCD_ASSIGN_OR_RETURN(const EngineRun run,
@@ -66,8 +66,8 @@ Status CheckMode(Communicator& comm, EngineCase test, const EngineRun& expected,
                                     after.between_nodes - before.between_nodes};
   GACCD_RETURN_IF_ERROR(comm.AllReduceSum(View(std::span(sent)), View(std::span(sent))));
   if (!std::ranges::is_sorted(comm.topology().node_of)) return Status::Ok();  // no neighbours
-  CommTraffic update = TrafficOfUpdate(test.shard, ModelOf(test).layout(), nodes);
-  update += TrafficOfSum(
+  CommTraffic update = UpdateTraffic(test.shard, ModelOf(test).layout(), nodes);
+  update += SumTraffic(
       static_cast<std::int64_t>(sizeof(UpdateSums) + test.control_words * sizeof(double)), nodes);
   notes.Expect(
       sent[0] == test.updates * update.sent && sent[1] == test.updates * update.between_nodes,

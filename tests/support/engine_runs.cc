@@ -169,10 +169,10 @@ int DataRankOf(const EngineCase& test, const Communicator& comm) {
 
 StepProgram ProgramOf(const EngineCase& test, const Model& model, const Plan& plan) {
   if (const auto& stage = model.stage()) {
-    return StageOfPipeline(plan, test.schedule, test.stages,
-                           static_cast<std::int64_t>(stage->stage));
+    return PipelineStageProgram(plan, test.schedule, test.stages,
+                                static_cast<std::int64_t>(stage->stage));
   }
-  return GeneratorOf(test.loss, model.update_sums())(plan);
+  return SelectProgramGenerator(test.loss, model.update_sums())(plan);
 }
 
 Result<Setting> SettingOf(const EngineCase& test, int rank) {

@@ -31,7 +31,7 @@ std::vector<MissingRank> FindMissing(std::span<const BoardLine> board,
       absent.push_back({rank, Absence::kStalled});
     }
   }
-  // A death explains the wait: who is merely not here yet is not to blame.
+  // A death explains the wait: ranks that have merely not arrived are not the cause.
   if (!ended.empty()) return ended;
   if (question.late && !absent.empty()) return absent;
   return gave_up;

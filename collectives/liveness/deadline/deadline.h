@@ -1,11 +1,11 @@
 // Deadline: the time budget of one wait of a collective operation.
 //
 //   0 ............. 0.70 bound ......... 0.85 bound ......... bound
-//   wait for peers  | name the missing    | leave: error, Abort, exit
+//   wait for peers  | name the missing    | return an error, Abort, exit
 //
-// Time in which this very process did not run (suspended by SLURM, stopped in a debugger) does not
-// count: two looks at the clock that are more than kPause apart push the deadline back, so that a
-// suspended job is not a hung one. Not thread-safe. No MPI here: all communicators use it.
+// Time in which this process did not run (suspended by SLURM, stopped in a debugger) does not
+// count: a gap of more than kPause between two calls extends the deadline, so that a suspended job
+// is not considered hung. Not thread-safe. Does not use MPI: shared by all communicators.
 #pragma once
 
 #include <algorithm>
@@ -23,23 +23,23 @@ class Deadline {
   static constexpr Millis kPause{1'000};
 
   explicit Deadline(Millis bound, Clock::time_point now = Clock::now())
-      : bound_(bound), start_(now), last_look_(now) {}
+      : bound_(bound), start_(now), last_poll_(now) {}
 
-  // True once peers that are not here count as missing. Call it in the waiting loop.
+  // Whether peers that have not arrived count as missing. Call it in the waiting loop.
   [[nodiscard]] bool PeersAreLate(Clock::time_point now = Clock::now()) {
     return Elapsed(now) >= Share(kWaitShare);
   }
-  // How long the missing ranks may be looked for after that.
+  // Time left after that for finding the missing ranks.
   [[nodiscard]] Clock::duration TimeToName() const { return Share(kNamingShare - kWaitShare); }
 
   [[nodiscard]] Millis bound() const { return bound_; }
-  // For waits on a condition variable; pauses seen so far are included.
+  // For waits on a condition variable; includes the pauses so far.
   [[nodiscard]] Clock::time_point late_at() const { return start_ + Share(kWaitShare); }
-  // How long this operation has lasted, pauses not counted.
+  // Duration of this operation without pauses.
   [[nodiscard]] Clock::duration Elapsed(Clock::time_point now = Clock::now()) {
-    const Clock::duration gap = now - last_look_;
+    const Clock::duration gap = now - last_poll_;
     if (gap > kPause) start_ += gap;
-    last_look_ = std::max(last_look_, now);
+    last_poll_ = std::max(last_poll_, now);
     return now - start_;
   }
 
@@ -50,7 +50,7 @@ class Deadline {
 
   Millis bound_;
   Clock::time_point start_;
-  Clock::time_point last_look_;
+  Clock::time_point last_poll_;
 };
 
 }  // namespace gaccd

@@ -14,7 +14,7 @@ ExitTimer::ExitTimer(std::chrono::milliseconds limit, int exit_code, std::string
   auto thread = StartThread("a time limit", [this, limit, exit_code, text = std::move(message)] {
     std::unique_lock lock(mutex_);
     if (changed_.wait_for(lock, limit, [this] { return in_time_; })) return;
-    // One write, so that the lines of many ranks do not mix. Nothing can be done if it fails.
+    // One write, so that lines of many ranks do not mix. A failure cannot be handled.
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
     _exit(exit_code);
   });

@@ -1,6 +1,6 @@
-// The last resort against calls of others that may never return (MPI_Init, MPI_Finalize,
-// MPI_Abort, collective set-up calls without a non-blocking form): unless the timer is destroyed in
-// time, it prints a message and ends the process without any clean-up.
+// ExitTimer: ends the process if a call does not return in time, for calls that may hang (MPI_Init,
+// MPI_Finalize, MPI_Abort, collective set-up calls without a non-blocking form). Unless the timer
+// is destroyed in time, it prints a message and exits without clean-up.
 #pragma once
 
 #include <chrono>
@@ -13,8 +13,7 @@ namespace gaccd {
 
 class ExitTimer {
  public:
-  // `message` is written to stderr as one line. Where the system has no more threads there is no
-  // limit: what ends then ends as it would without.
+  // `message` is written to stderr as one line. If no thread can be created there is no limit.
   ExitTimer(std::chrono::milliseconds limit, int exit_code, std::string message);
   ~ExitTimer();
   ExitTimer(const ExitTimer&) = delete;

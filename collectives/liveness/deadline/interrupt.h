@@ -1,5 +1,5 @@
-// Interrupt: how another thread ends the waits of a communicator, with a reason: the heartbeat has
-// found a rank lost. Raised once; thread-safe. Asking costs one atomic load.
+// Interrupt: ends the waits of a communicator from another thread, with a reason, for example when
+// the heartbeat has found a rank lost. Raised once; thread-safe. A check costs one atomic load.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@ namespace gaccd {
 
 class Interrupt {
  public:
-  // The first reason counts. REQUIRES: !reason.ok().
+  // The first reason is kept. REQUIRES: !reason.ok().
   void Raise(const Status& reason) {
     const std::lock_guard lock(mutex_);
     if (reason_.ok()) reason_ = reason;

@@ -8,7 +8,7 @@
 namespace gaccd {
 namespace {
 
-// More names than this make the message unreadable; the rest is counted.
+// More names would make the message unreadable; the rest is counted.
 constexpr std::size_t kMaxNames = 16;
 
 double Seconds(std::chrono::nanoseconds time) {

@@ -1,6 +1,6 @@
-// Watches processes of the same node, so that a dead rank is known at once and not when a deadline
-// passes. Linux pidfds: a killed process counts as ended before its parent has reaped it, and a
-// reused process number cannot be mistaken for it. Not thread-safe.
+// PeerProcesses: watches processes of the same node, so that the death of a rank is detected at
+// once and not at a deadline. Uses Linux pidfds: a killed process counts as ended before its parent
+// has reaped it, and reused process numbers are not confused. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace gaccd {
 
-// A process as its peers need to know it. Process numbers only mean the same in one pid namespace.
+// Identifies a process to its peers. Process numbers are only comparable within one pid namespace.
 struct ProcessName {
   std::int64_t pid = 0;
   std::uint64_t pid_namespace = 0;
@@ -19,11 +19,11 @@ struct ProcessName {
 
 class PeerProcesses {
  public:
-  // Watches a process under the number `index`. False when the system cannot (another pid
-  // namespace, an old kernel): then only the deadline finds its death.
+  // Watches a process as number `index`. Returns false if the system cannot (another pid namespace,
+  // an old kernel): then its death is only found at the deadline.
   bool Watch(int index, ProcessName process);
 
-  // The indices of those that have ended.
+  // The indices of ended processes.
   [[nodiscard]] std::vector<int> Ended() const;
 
  private:

@@ -1,4 +1,4 @@
-// Connection: frames over one socket, in both directions, without ever blocking. Not thread-safe.
+// Connection: non-blocking exchange of frames over one socket. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +12,24 @@ namespace gaccd::heartbeat {
 
 class Connection {
  public:
-  // `sends` is the direction of our own frames. Both start with the secret as the key.
+  // sends: the direction of our own frames. Both directions start with `secret` as the key.
   Connection(Socket socket, Direction sends, const Key& secret)
       : socket_(std::move(socket)), sends_(sends), key_(secret) {}
 
   [[nodiscard]] const Socket& socket() const { return socket_; }
   void SetKey(const Key& key) { key_ = key; }
 
-  // Queues a frame and writes what the socket takes. Beats, goodbyes and losses get their number
-  // here. A full queue (a peer that does not read) drops beats, nothing else.
+  // Queues a frame and writes as much as the socket accepts. Beats, goodbyes and losses get their
+  // number here. If the queue is full (a peer that does not read), only beats are dropped.
   void Send(Frame frame);
   void Flush();
   [[nodiscard]] bool wants_to_write() const { return !out_.empty(); }
 
-  // The next frame that has arrived whole, or none. A wrong signature or number closes the
-  // connection: nothing after it can be trusted.
+  // The next complete frame, or none. A wrong signature or number closes the connection, as nothing
+  // after it can be trusted.
   [[nodiscard]] std::optional<Frame> Receive();
 
-  // Closed by the other side, the system, or a wrong frame.
+  // Closed by the peer, the system, or an invalid frame.
   [[nodiscard]] bool closed() const { return closed_; }
 
  private:

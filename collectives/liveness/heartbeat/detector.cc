@@ -5,9 +5,9 @@
 namespace gaccd::heartbeat {
 namespace {
 
-constexpr int kSlowSteps = 10;       // median steps after which a rank that does not move is stuck
-constexpr int kMaxLimits = 3;        // an overloaded machine stretches the limit at most so far
-constexpr int kTicksThatAreOwn = 3;  // a later tick than so many is our own delay
+constexpr int kSlowSteps = 10;       // median steps without progress after which a rank is stuck
+constexpr int kMaxLimits = 3;        // maximum factor on the limit on an overloaded machine
+constexpr int kTicksThatAreOwn = 3;  // a tick that is later than this many ticks is our own delay
 
 template <typename T>
 T Median(std::vector<T> values) {
@@ -16,7 +16,7 @@ T Median(std::vector<T> values) {
   return *middle;
 }
 
-// In the other phases a rank may wait for a disk, or for the first batch of an evaluation.
+// In other phases a rank may wait for a disk, or for the first batch of an evaluation.
 bool MustMove(const Progress& progress) {
   return progress.phase == Phase::kCompute ||
          (progress.phase == Phase::kEvaluate && progress.micro_step > 0);
@@ -90,7 +90,7 @@ std::optional<LostRank> Detector::FindEnded(Time now) const {
   return std::nullopt;
 }
 
-// The median over the others, so that the rank itself does not stretch its own limit.
+// The median over the other ranks, so that a rank does not extend its own limit.
 Detector::Duration Detector::Lateness(const Peer& peer, Time now) const {
   std::vector<Duration> others;
   for (const Peer& other : peers_) {
@@ -106,7 +106,7 @@ std::optional<LostRank> Detector::FindSilent(Time now) const {
     if (peer.left || Silence(peer, now) <= options_.silent_after) continue;
     if (Silence(peer, now) <= options_.silent_after + Lateness(peer, now)) continue;
     if (silent == nullptr || peer.heard < silent->heard)
-      silent = &peer;  // the first to fall silent
+      silent = &peer;  // the one silent for the longest time
   }
   if (silent == nullptr) return std::nullopt;
   return Lost(*silent, Absence::kSilent, now);
@@ -114,11 +114,11 @@ std::optional<LostRank> Detector::FindSilent(Time now) const {
 
 std::optional<LostRank> Detector::FindStuck(Time now) const {
   std::vector<std::uint32_t> steps;
-  std::uint64_t waiting_for = 0;  // the update whose reduction somebody waits in
+  std::uint64_t waiting_for = 0;  // the update in whose reduction a rank waits
   bool waits = false;
   for (const Peer& peer : peers_) {
     if (peer.left) continue;
-    // The next stage of its pipeline cannot move either.
+    // The next stage of its pipeline cannot progress either.
     if (peer.progress.phase == Phase::kLoad) return std::nullopt;
     steps.push_back(peer.progress.median_step_ms);
     if (peer.progress.phase != Phase::kReduce) continue;
@@ -127,15 +127,15 @@ std::optional<LostRank> Detector::FindStuck(Time now) const {
   }
   if (!waits) return std::nullopt;
   const std::uint32_t step = Median(steps);
-  if (step == 0) return std::nullopt;  // nobody knows yet how long an update takes
+  if (step == 0) return std::nullopt;  // the time of an update is not known yet
   const Duration limit =
       std::max<Duration>(options_.silent_after, kSlowSteps * std::chrono::milliseconds(step));
   for (const Peer& peer : peers_) {
     const bool behind = MustMove(peer.progress) && peer.progress.update <= waiting_for;
-    // Without a core it could not move: that is the machine's fault, not a hang.
+    // Without a core it could not progress: that is not a hang.
     const std::chrono::milliseconds starved(peer.progress.starved_ms - peer.starved_at_progress_ms);
     const Duration still = now - peer.progressed - (stalled_ - peer.stalled_at_progress) - starved;
-    // What is not heard either is silent, and soon found to be so: that says more.
+    // A rank without recent messages will be reported as silent, which is more informative.
     const bool alive = Silence(peer, now) < options_.silent_after / 2;
     if (!peer.left && behind && alive && still > limit) return Lost(peer, Absence::kStalled, now);
   }

@@ -18,7 +18,7 @@ constexpr std::size_t kBodyBytes = 64;
 constexpr std::size_t kSignatureBytes = 32;
 static_assert(kBodyBytes + kSignatureBytes == kFrameBytes);
 
-// Reads or writes the fields one after another; both directions share one list of fields.
+// Reads or writes the fields in order; both share one list of fields.
 class Writer {
  public:
   explicit Writer(std::byte* at) : at_(at) {}
@@ -45,7 +45,7 @@ class Reader {
   const std::byte* at_;
 };
 
-// `Frame` is const for the writer. All our machines are little-endian.
+// `Frame` is const for the writer. All supported machines are little-endian.
 template <typename Coder, typename AnyFrame>
 void Fields(Coder& coder, AnyFrame& frame) {
   coder.Field(frame.type);
@@ -67,13 +67,13 @@ using Signature = std::array<std::byte, kSignatureBytes>;
 Result<Signature> Sign(const Key& key, std::span<const std::byte> parts) {
   Signature signature{};
   unsigned length = kSignatureBytes;
-  // The first to use OpenSSL decides: no clean-up at exit, under threads that may still be at it.
+  // Must precede other uses of OpenSSL: no clean-up at exit, as threads may still use it.
   OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
   const auto* const made = HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
                                 reinterpret_cast<const unsigned char*>(parts.data()), parts.size(),
                                 reinterpret_cast<unsigned char*>(signature.data()), &length);
   if (made != nullptr && length == kSignatureBytes) return signature;
-  // Known bytes in its place would be a signature that everybody can make.
+  // A constant in its place would be a signature that anyone can produce.
   return Status(ErrorKind::kOs, "heartbeat: OpenSSL cannot make an HMAC-SHA256");
 }
 

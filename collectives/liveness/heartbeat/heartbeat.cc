@@ -21,9 +21,10 @@ using heartbeat::HubAddress;
 using heartbeat::LostRank;
 using heartbeat::Progress;
 
-constexpr int kBacklog = 512;  // strangers must not fill it before the members are there
+// large, so that foreign connections do not fill it before the members connect
+constexpr int kBacklog = 512;
 
-// How rank 0 tells where it listens. Plain bytes for a broadcast.
+// Address of the hub, sent by rank 0. Plain bytes for a broadcast.
 struct HubNotice {
   static constexpr std::size_t kAddresses = 16;
   std::array<std::array<char, 16>, kAddresses> addresses{};  // "255.255.255.255" and a zero
@@ -55,7 +56,7 @@ HubAddress AddressOf(const HubNotice& notice, bool same_machine) {
   return hub;
 }
 
-// The second number of /proc/self/task/N/schedstat: nanoseconds ready to run, but without a core.
+// The second number in /proc/self/task/N/schedstat: nanoseconds ready to run without a core.
 std::uint32_t StarvedMillis(int thread) {
   std::array<char, 64> path{};
   std::snprintf(path.data(), path.size(), "/proc/self/task/%d/schedstat", thread);
@@ -69,11 +70,11 @@ std::uint32_t StarvedMillis(int thread) {
 }
 
 constexpr std::string_view kThread = "the thread of the heartbeat";
-// Both sides name what they miss when the bound has passed; only who cannot is said to be silent.
+// Both sides report what is missing when the bound has passed; only ranks that cannot report count
+// as silent.
 constexpr std::chrono::seconds kTimeToSay{1};
 
-// The hub knows which ranks did not connect, a member where it looked for the hub: both are
-// reported.
+// The hub knows which ranks did not connect, a member which address it tried: both are reported.
 Status AgreeTwice(Communicator& comm, const Status& mine) {
   const bool hub = comm.rank() == 0;
   const Status absent = AgreeOn(comm, hub ? mine : Status::Ok()).status;
@@ -96,7 +97,8 @@ Progress HeartbeatShared::Read() {
 
 namespace {
 
-// What a gap between two passes says: the thread slept for a part of it, on average half a tick.
+// Of a gap between two passes, the part that was not sleep: on average the thread slept half a
+// tick.
 std::int64_t StoppedIn(std::int64_t gap_ns) {
   constexpr std::chrono::nanoseconds kLate = heartbeat::kTick + std::chrono::milliseconds(20);
   constexpr std::chrono::nanoseconds kSlept = heartbeat::kTick / 2;
@@ -135,7 +137,7 @@ bool HeartbeatShared::AddLost(const LostRank& lost) {
   const auto now = std::chrono::steady_clock::now();
   if (lost_.empty()) {
     const bool silent = lost.absence == Absence::kSilent;
-    last_moment_ = now + (silent ? heartbeat::kTogetherSilent : heartbeat::kTogether);
+    last_moment_ = now + (silent ? heartbeat::kConcurrentSilence : heartbeat::kConcurrentLoss);
   }
   if (now > last_moment_) return false;
   if (std::ranges::count(lost_, lost.rank, &LostRank::rank) > 0) return false;
@@ -219,7 +221,7 @@ std::string Describe(const LostRank& lost, const Topology& topology) {
       last.phase == Phase::kEvaluate || last.phase == Phase::kSave || last.phase == Phase::kLoad;
   std::string where =
       between ? StrCat(" after update ", last.update) : StrCat(" of update ", last.update + 1);
-  // In a reduction all of them are done.
+  // in a reduction all micro-steps are done
   if (!between && last.phase != Phase::kReduce) {
     where += StrCat(", micro-step ", last.micro_step + 1);
   }

@@ -15,8 +15,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // A peer that connects and does not authenticate is dropped after kHandshakeLimit. At most
-// kMaxUnauthenticated, and one for each rank, may wait at once; at most kMaxAtOnce are accepted
-// before the members are served again.
+// kMaxUnauthenticated, plus one per rank, may be pending; at most kMaxAtOnce are accepted before
+// members are served again.
 constexpr std::chrono::seconds kHandshakeLimit{3};
 constexpr std::size_t kMaxUnauthenticated = 64;
 constexpr int kMaxAtOnce = 32;
@@ -32,7 +32,7 @@ struct Peer {
   Connection connection;
   Clock::time_point since;
   int rank = -1;        // claimed in a signed hello
-  bool member = false;  // and proved by a frame signed with the connection's own key
+  bool member = false;  // confirmed by a frame signed with the key of the connection
 };
 
 class Hub {
@@ -52,7 +52,7 @@ class Hub {
       for (Peer& peer : peers_) Serve(peer);
       DropPeers();
       Beat();
-      if (joined_ < parts_.world - 1 && Clock::now() > join_limit_) NameTheAbsent();
+      if (joined_ < parts_.world - 1 && Clock::now() > join_limit_) ReportMissingRanks();
       if (joined_ == parts_.world - 1) ReportLost();
       SayGoodbye();
     }
@@ -82,7 +82,7 @@ class Hub {
     }
   }
 
-  // The oldest one, for a member may be the newest; one that has signed a hello only when all have.
+  // Drops the oldest, as the newest may be a member; one with a signed hello only if all have one.
   void DropUnauthenticated() {
     const auto silent = [](const Peer& peer) { return !peer.member && peer.rank < 0; };
     const auto unauthenticated = [](const Peer& peer) { return !peer.member; };
@@ -111,7 +111,7 @@ class Hub {
 
   void Welcome(Peer& peer, const Frame& hello) {
     Frame welcome{.type = FrameType::kWelcome};
-    if (!FillRandom(welcome.nonce).ok()) return;  // the peer times out and says so
+    if (!FillRandom(welcome.nonce).ok()) return;  // the peer times out and reports it
     const auto greeting = WelcomeKey(secret_, hello.rank, hello.nonce);
     const auto key = ConnectionKey(secret_, hello.rank, hello.nonce, welcome.nonce);
     if (!greeting.ok() || !key.ok()) return;
@@ -121,14 +121,14 @@ class Hub {
     peer.connection.SetKey(*key);
   }
 
-  // One connection a rank: a second one may be a replay.
+  // One connection per rank: a second one may be a replay.
   bool Admit(Peer& peer) {
     for (const Peer& other : peers_) {
       if (other.member && other.rank == peer.rank) return false;
     }
     peer.member = true;
     if (++joined_ == parts_.world - 1) {
-      listener_.socket = {};  // nobody connects a second time
+      listener_.socket = {};  // no further connections
       // Silence counts from now on.
       detector_ =
           Detector(AllRanks(parts_.world),
@@ -163,8 +163,8 @@ class Hub {
     }
   }
 
-  // Only the hub knows who is not here: the others just wait for it.
-  void NameTheAbsent() {
+  // Only the hub knows which ranks are missing: the others just wait for it.
+  void ReportMissingRanks() {
     if (named_) return;
     named_ = true;
     std::string ranks;
@@ -191,10 +191,10 @@ class Hub {
   }
 
   void ReportLost(const LostRank& lost) {
-    // Where most ranks are silent, it is this one that is cut off.
+    // If most ranks are silent, this one is disconnected.
     if (lost.absence == Absence::kSilent && 2 * ++silent_ > parts_.world && silent_ > 1) return;
     if (!parts_.shared.AddLost(lost)) return;
-    // First the others, then this process, which may be gone a moment later.
+    // Notify the others first: this process may end a moment later.
     ToMembers({.type = FrameType::kLost,
                .rank = lost.rank,
                .progress = lost.last,
@@ -220,7 +220,7 @@ class Hub {
   const Clock::time_point join_limit_ = Clock::now() + parts_.options.join_bound;
   bool named_ = false;
   int joined_ = 0;
-  int silent_ = 0;  // so many ranks were found silent
+  int silent_ = 0;  // number of ranks found silent
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The two loops of the heartbeat's thread: the hub on rank 0, a member on every other rank.
+// The loops of the heartbeat's thread: the hub on rank 0, a member on all other ranks.
 #pragma once
 
 #include <string>
@@ -15,14 +15,14 @@ struct HubAddress {
   Key secret{};
 };
 
-// For a member on another machine than rank 0: an address that its own machine has too (loopback, a
-// bridge of containers) is not rank 0, but where a stranger could answer. All of them when there
-// are no others: one machine plays many.
+// Addresses of the hub for a member on another machine: without those that the member's machine has
+// too (loopback, a container bridge), where a different process could answer. All of them if no
+// others are left: tests run many nodes on one machine.
 [[nodiscard]] std::vector<std::string> WithoutOwn(std::vector<std::string> offered,
                                                   const std::vector<std::string>& own);
 
-// What is said when ranks did not find the hub: kConfig where it has no IPv4 address for the other
-// nodes, so that a job is not requeued for what will be so again; else `status`.
+// The error if ranks could not reach the hub: kConfig if the hub has no IPv4 address for other
+// nodes, so that the job is not requeued to fail again; otherwise `status`.
 [[nodiscard]] Status ExplainAbsence(Status status, const std::vector<std::string>& offered,
                                     int nodes);
 
@@ -34,17 +34,17 @@ struct LoopParts {
   int world = 1;
 };
 
-// Runs until shared.stop. Reports the joining to shared.Joined().
+// Run until shared.stop is set. Report to shared.Joined() when connected.
 void RunHub(const LoopParts& parts, Listener listener, const Key& secret);
 void RunMember(const LoopParts& parts, const HubAddress& hub);
 
-// Ranks that are found lost within so long of the first one are lost by themselves: nobody leaves
-// faster because of another one. The last signs of life of ranks that fall silent at the same
-// moment are up to a beat apart.
-inline constexpr std::chrono::milliseconds kTogether{200};
-inline constexpr std::chrono::milliseconds kTogetherSilent{350};
+// Ranks found lost within this time after the first were not lost because of it, as no rank exits
+// that fast. The last signs of life of ranks that fall silent at the same time differ by up to one
+// beat.
+inline constexpr std::chrono::milliseconds kConcurrentLoss{200};
+inline constexpr std::chrono::milliseconds kConcurrentSilence{350};
 
-// The pace of both loops.
+// The period of both loops.
 inline constexpr std::chrono::milliseconds kTick{50};
 
 }  // namespace gaccd::heartbeat

@@ -41,7 +41,7 @@ class Member {
   }
 
  private:
-  // Tries the hub's addresses one after another, until one answers with a signed welcome.
+  // Tries the hub's addresses in order until one answers with a signed welcome.
   bool Join() {
     const Clock::time_point limit = Clock::now() + parts_.options.join_bound;
     while (!parts_.shared.stop && Clock::now() < limit) {

@@ -1,6 +1,6 @@
-// PeerWatch: what this rank does when the heartbeat finds another one lost. The waits of the
-// communicator end with the reason, the main thread leaves in its usual way; if it does not (it
-// hangs in a driver, or in the file system), this ends the process for it.
+// PeerWatch: reaction of this rank to the loss of another one. Ends the waits of the communicator
+// with the reason, so that the main thread exits regularly; if it does not (it hangs in a driver or
+// the file system), ends the process.
 #pragma once
 
 #include <chrono>
@@ -19,11 +19,11 @@ namespace gaccd {
 // Used by the main thread.
 class PeerWatch {
  public:
-  // How long the main thread has to leave by itself: more than the end of a run gives a run folder
-  // that does not answer.
+  // Time for the main thread to exit by itself. Longer than the end of a run waits for a run folder
+  // that does not respond.
   static constexpr std::chrono::milliseconds kLeaveBound{5'000};
 
-  // Collective. `interrupt` is that of comm's CommOptions. silent_after 0: no heartbeat.
+  // Collective. interrupt: that of comm's CommOptions. silent_after 0: no heartbeat.
   static Result<std::unique_ptr<PeerWatch>> Start(Communicator& comm,
                                                   std::shared_ptr<Interrupt> interrupt,
                                                   std::chrono::seconds silent_after);
@@ -31,18 +31,18 @@ class PeerWatch {
   void SetPhase(heartbeat::Phase phase, std::uint64_t update, std::uint32_t micro_step = 0) {
     if (heart_) heart_->SetPhase(phase, update, micro_step);
   }
-  // The time of the last update; the median of the last ones says what is slow.
+  // Sets the duration of the last update; the median of recent ones defines what is slow.
   void UpdateTook(std::chrono::duration<double> time);
 
-  // For how many seconds this process did not run since the last call; 0 without a heartbeat.
+  // Seconds in which this process did not run since the last call; 0 without a heartbeat.
   double TakeStopped();
 
-  // Every rank, after the last collective of a run that ended well.
+  // Every rank calls it after the last collective of a successful run.
   void Goodbye() {
     if (heart_) heart_->Goodbye();
   }
 
-  // Whether there is a heartbeat, which may find a rank lost.
+  // Whether there is a heartbeat, which can find ranks lost.
   [[nodiscard]] bool beats() const { return heart_ != nullptr; }
   [[nodiscard]] std::vector<heartbeat::LostRank> lost() const {
     return heart_ ? heart_->lost() : std::vector<heartbeat::LostRank>();

@@ -24,7 +24,8 @@ Status OsError(const char* what) {
 
 void NoDelay(int fd) {
   const int on = 1;
-  (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // only slower without it
+  // optional: only latency depends on it
+  (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
 bool TryAgain() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }

@@ -1,4 +1,4 @@
-// TCP sockets as the heartbeat channel needs them: non-blocking, closed on exec, no delay.
+// TCP sockets for the heartbeat channel: non-blocking, close-on-exec, TCP_NODELAY.
 #pragma once
 
 #include <cstdint>
@@ -16,23 +16,23 @@ struct Listener {
   Socket socket;
   std::uint16_t port = 0;  // chosen by the system
 };
-// Listens on every interface. kOs with the system's words.
+// Listens on every interface. kOs with the system's message.
 Result<Listener> Listen(int backlog);
 
-// The IPv4 addresses of this machine, network ones before loopback, as "10.77.0.3".
+// The IPv4 addresses of this machine, network addresses before loopback, for example "10.77.0.3".
 Result<std::vector<std::string>> OwnAddresses();
 
-// Begins to connect; the socket becomes writable when it is decided. kUnavailable at once when
-// there is no way to the address.
+// Begins to connect; the socket becomes writable when the result is known. kUnavailable at once if
+// there is no route to the address.
 Result<Socket> StartConnect(const std::string& address, std::uint16_t port);
 // REQUIRES: writable after StartConnect().
 [[nodiscard]] bool Connected(const Socket& socket);
 
-// An empty socket when nobody waits.
+// An empty socket if no connection is pending.
 [[nodiscard]] Socket Accept(const Socket& listener);
 
 enum class Transfer : std::uint8_t { kOpen, kClosed };
-// Reads at most `room` bytes; *done is how many. kClosed: the other side, or the system, closed it.
+// Reads up to `room` bytes; sets *done to their number. kClosed: closed by the peer or the system.
 Transfer ReadSome(const Socket& socket, std::byte* to, std::size_t room, std::size_t* done);
 Transfer WriteSome(const Socket& socket, const std::byte* from, std::size_t size,
                    std::size_t* done);

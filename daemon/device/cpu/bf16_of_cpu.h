@@ -1,4 +1,4 @@
-// Whether this CPU multiplies bf16.
+// Support of this CPU for bf16 matrix products.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +7,16 @@
 namespace gaccd {
 
 enum class CpuBf16 : std::uint8_t {
-  kNone,      // oneDNN has no products of bf16 for it
-  kEmulated,  // by oneDNN with AVX-512, slower than products of f32
+  kNone,      // oneDNN has no bf16 products for it
+  kEmulated,  // by oneDNN with AVX-512, slower than f32 products
   kAvx512Bf16,
   kAmx,
 };
 
-// What oneDNN uses of this CPU: the environment variable ONEDNN_MAX_CPU_ISA limits it.
+// What oneDNN uses on this CPU; the environment variable ONEDNN_MAX_CPU_ISA limits it.
 [[nodiscard]] CpuBf16 Bf16OfCpu();
 
-// What the CPU has, for people: "AVX-512 without AVX512_BF16", "AMX".
+// Text for users: "AVX-512 without AVX512_BF16", "AMX".
 [[nodiscard]] std::string_view Name(CpuBf16 bf16);
 
 }  // namespace gaccd

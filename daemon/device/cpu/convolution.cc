@@ -26,7 +26,7 @@ Dims WeightDims(const ConvolutionSpec& spec) {
   return {spec.groups, spec.out / spec.groups, in, spec.kernel[0], spec.kernel[1]};
 }
 
-// What oneDNN is asked for.
+// Memory descriptions passed to oneDNN.
 struct Descriptions {
   Desc x, y, weight, plain_weight, bias;
   Dims stride, dilation, padding;
@@ -66,7 +66,7 @@ Forward::primitive_desc ForwardDesc(const Descriptions& d, const dnnl::engine& e
   return {desc, OwnScratch(), engine};
 }
 
-// The forward convolution that oneDNN wants to see with a gradient: types as it computes them.
+// The forward description that oneDNN requires for a gradient, with the types as it computes them.
 Forward::primitive_desc HintFor(const ConvolutionSpec& spec, const dnnl::engine& engine) {
   ConvolutionSpec hint = spec;
   hint.bias = false;
@@ -159,7 +159,7 @@ Status Convolution::Make(CpuContext& context, ConvolutionKind kind, const Convol
 
 void Convolution::Bind(const void* x_or_dx, const void* y_or_dy, const float* bias,
                        float* weight_gradient, void* scratch) {
-  // oneDNN's handles are mutable; it only reads what a kind does not write.
+  // oneDNN's handles are mutable; it only reads operands that the kind does not write.
   x_.set_data_handle(const_cast<void*>(x_or_dx));
   y_.set_data_handle(const_cast<void*>(y_or_dy));
   if (bias_) bias_.set_data_handle(const_cast<float*>(bias));

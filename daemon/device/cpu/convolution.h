@@ -1,10 +1,10 @@
 // Convolution: one prepared convolution of images on the CPU, or one of its gradients, by oneDNN.
-// Images lie as [N, H, W, C], weights as [O, C / groups, KH, KW] (with OH, OW the size of y):
+// Layouts: images [N, H, W, C], weights [O, C / groups, KH, KW] (OH, OW: size of y):
 //   kForward         y [N, OH, OW, O] = x * W (+ bias)
-//   kInputGradient   dx [N, H, W, C] of dy and W
-//   kWeightGradient  dW, or dW += , of dy and x
-// f32; with bf16 the images that are read are, and the weight is rounded to it: sums are f32.
-// Prepared once, run many times; a run allocates nothing of ours.
+//   kInputGradient   dx [N, H, W, C] from dy and W
+//   kWeightGradient  dW, or dW += , from dy and x
+// f32. With bf16 the input images are bf16 and the weight is rounded to it; sums are f32. Prepared
+// once, run many times; a run allocates no memory of ours.
 #pragma once
 
 #include <array>
@@ -19,14 +19,14 @@ namespace gaccd {
 
 enum class ConvolutionKind : std::uint8_t { kForward, kInputGradient, kWeightGradient };
 
-// Pairs: of height and of width.
+// Pairs: height and width.
 struct ConvolutionSpec {
   using Pair = std::array<std::int64_t, 2>;
 
   std::int64_t images = 0, in = 0, out = 0, groups = 1;  // N, C, O
   Pair image{}, result{}, kernel{};                      // H and W, OH and OW, KH and KW
   Pair stride{1, 1}, padding{0, 0}, dilation{1, 1};
-  bool bias = false;  // kForward
+  bool bias = false;  // kForward only
   bool bf16 = false;
 };
 
@@ -36,20 +36,20 @@ struct ConvolutionSpec {
 class Convolution {
  public:
   // weight: f32, used through a packed copy (see PackedWeights); null for kWeightGradient.
-  // `context` must outlive it. kInternal when oneDNN refuses (bf16: also a CPU for which
-  // Bf16OfCpu() is kNone); kOs without memory for a packed copy.
-  // REQUIRES: not a kernel of 1 x 1 without padding and with a stride above 1. oneDNN gathers what
-  // such a kernel reads, for narrow weight gradients beyond its memory
+  // `context` must outlive it. kInternal if oneDNN fails (bf16: also a CPU for which Bf16OfCpu() is
+  // kNone); kOs without memory for a packed copy.
+  // REQUIRES: not a kernel of 1 x 1 without padding and with a stride above 1. For these, oneDNN
+  // gathers the input, for narrow weight gradients beyond its memory
   // (github.com/uxlfoundation/oneDNN/issues/6035): gather first.
   static Result<Convolution> Prepare(CpuContext& context, ConvolutionKind kind,
                                      const ConvolutionSpec& spec, const float* weight);
 
   [[nodiscard]] std::int64_t scratch_bytes() const { return scratch_bytes_; }
 
-  // The operands that the kind has; `scratch` has scratch_bytes(), 64-byte aligned. Cheap.
+  // Sets the operands that the kind uses; `scratch`: scratch_bytes(), 64-byte aligned. Cheap.
   void Bind(const void* x_or_dx, const void* y_or_dy, const float* bias, float* weight_gradient,
             void* scratch);
-  // add: kWeightGradient adds to dW. kInternal when oneDNN fails. REQUIRES: Bind().
+  // add: kWeightGradient adds to dW. kInternal if oneDNN fails. REQUIRES: Bind().
   Status Run(bool add = false);
 
  private:
@@ -69,7 +69,7 @@ class Convolution {
   Step main_;
   Step overwrite_, add_;  // kWeightGradient: from oneDNN's layout to the plain one
   dnnl::memory x_, y_, weight_, bias_, plain_gradient_, scratch_;
-  std::int64_t gradient_bytes_ = 0;  // of dW in oneDNN's layout, at the start of the scratch
+  std::int64_t gradient_bytes_ = 0;  // size of dW in oneDNN's layout, at the start of the scratch
   std::int64_t scratch_bytes_ = 0;
 };
 

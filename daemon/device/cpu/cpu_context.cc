@@ -4,7 +4,7 @@
 #include "daemon/device/cpu/onednn_version.h"
 #include "daemon/device/cpu/packed_weights.h"
 
-// Of libgomp, on whose threads oneDNN runs. clang's omp.h would bring a second runtime.
+// From libgomp, on whose threads oneDNN runs. clang's omp.h would add a second runtime.
 extern "C" void omp_set_num_threads(int threads);
 
 namespace gaccd {

@@ -1,6 +1,6 @@
-// CpuContext: what the kernels of one rank share on the CPU: oneDNN's engine and stream, and the
-// packed copies of its weights. Used by one thread, the one that made it: oneDNN is set to one
-// thread there, because one process per core beats one process with many threads.
+// CpuContext: CPU resources shared by the kernels of one rank: oneDNN's engine and stream, and
+// packed copies of its weights. Used by the thread that created it, for which oneDNN is limited to
+// one thread: one process per core is faster than one process with many threads.
 #pragma once
 
 #include <dnnl.hpp>
@@ -14,7 +14,7 @@ class PackedWeights;
 
 class CpuContext {
  public:
-  // kInternal when oneDNN refuses.
+  // kInternal if oneDNN fails.
   static Result<std::unique_ptr<CpuContext>> Create();
   ~CpuContext();
   CpuContext(const CpuContext&) = delete;

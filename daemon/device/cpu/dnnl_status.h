@@ -1,4 +1,4 @@
-// What oneDNN's C functions return, as a Status.
+// Converts results of oneDNN's C functions to a Status.
 #pragma once
 
 #include <dnnl_types.h>
@@ -9,8 +9,8 @@
 
 namespace gaccd {
 
-// OK for success. NoMemory() for dnnl_out_of_memory, as oneDNN takes workspaces when it runs; then
-// nobody knows what was computed. Else kInternal: "`what`: dnnl_status_t 3".
+// OK for success. NoMemory() for dnnl_out_of_memory, as oneDNN allocates workspaces at run time;
+// the result is then undefined. Otherwise kInternal: "`what`: dnnl_status_t 3".
 [[nodiscard]] Status DnnlStatus(dnnl_status_t status, std::string_view what);
 
 }  // namespace gaccd

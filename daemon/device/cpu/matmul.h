@@ -1,7 +1,7 @@
-// Matmul: one prepared matrix product on the CPU, C = op(A) op(B) (+ bias) (+ C).
-// All matrices are row-major in memory and f32, but that A and B, and then C, may be bf16: products
-// of bf16 are summed in f32. A transposed operand is read as if it were transposed. Prepared once,
-// run many times; running it allocates nothing of ours and looks nothing up.
+// Matmul: one prepared matrix product on the CPU, C = op(A) op(B) (+ bias) (+ C). All matrices are
+// row-major and f32; A and B, and then C, may be bf16, with f32 sums. A transposed operand is read
+// as if it were transposed. Prepared once, run many times; a run allocates no memory of ours and
+// looks nothing up.
 #pragma once
 
 #include <dnnl.hpp>
@@ -18,29 +18,28 @@ struct MatmulSpec {
   std::int64_t k = 0;
   bool transpose_a = false;  // A is stored as [k, m]
   bool transpose_b = false;  // B is stored as [n, k]
-  bool bias = false;         // one value a column
+  bool bias = false;         // one value per column
   bool accumulate = false;   // C += instead of C =
-  bool bf16 = false;         // A and B, but not what packed_b points at
+  bool bf16 = false;         // type of A and B, but not of the values at packed_b
   bool bf16_c = false;       // C is rounded to bf16; without accumulate
-  // Not null: B is this weight, f32, used through a packed copy (see PackedWeights), which with
-  // bf16 is rounded to it.
+  // Not null: B is this f32 weight, used through a packed copy (see PackedWeights), which is bf16
+  // if `bf16`.
   const float* packed_b = nullptr;
 };
 
 class Matmul {
  public:
-  // `context` must outlive it. kInternal, with the sizes, when oneDNN refuses (bf16: also a CPU
-  // for which Bf16OfCpu() is kNone); kOs without memory for a packed copy.
+  // `context` must outlive it. kInternal, with the sizes, if oneDNN fails (bf16: also a CPU for
+  // which Bf16OfCpu() is kNone); kOs without memory for a packed copy.
   static Result<Matmul> Prepare(CpuContext& context, const MatmulSpec& spec);
 
   [[nodiscard]] std::int64_t scratch_bytes() const { return scratch_bytes_; }
 
-  // Sets the operands, a, b and c of the type of the spec. `b` is ignored when the weight is
-  // packed, `bias` when there is none. `scratch` has scratch_bytes(). Cheap: may be called before
-  // every Run().
+  // Sets the operands; a, b and c have the types of the spec. `b` is ignored for a packed weight,
+  // `bias` without bias. `scratch` has scratch_bytes(). Cheap: may be called before every Run().
   void Bind(const void* a, const void* b, const float* bias, void* c, void* scratch);
 
-  // kInternal when oneDNN fails. REQUIRES: Bind().
+  // kInternal if oneDNN fails. REQUIRES: Bind().
   Status Run();
 
  private:
@@ -51,22 +50,22 @@ class Matmul {
   dnnl::memory a_, b_, bias_, c_, scratch_;
   bool packed_ = false;
   std::int64_t scratch_bytes_ = 0;
-  // What the C++ API would build anew, on the heap, at every call.
+  // Kept, as the C++ API would allocate it on the heap at every call.
   std::vector<dnnl_exec_arg_t> args_;
 };
 
 // C = A^T B, or C += A^T B with `accumulate`: A is [k, m], B [k, n], C [m, n], all row-major, f32.
 // Faster than a prepared product, which copies A^T; GFLOP/s of one Zen 5 core:
-//   C [512, 784], k = 32      233 prepared, 239 this
-//   C [512, 784], k = 128     190 to 250, by what else is in the caches; 255
-//   C [384, 1152], k = 1024   233, 255
-//   C [768, 3072], k = 256    192, 257
-// Takes up to 16 MB while it runs, for large matrices. kInternal when oneDNN fails.
+//   C [512, 784], k = 32      prepared 233, this 239
+//   C [512, 784], k = 128     prepared 190 to 250, depending on the caches; this 255
+//   C [384, 1152], k = 1024   prepared 233, this 255
+//   C [768, 3072], k = 256    prepared 192, this 257
+// Uses up to 16 MB temporarily, for large matrices. kInternal if oneDNN fails.
 Status TransposedProduct(const float* a, const float* b, std::int64_t m, std::int64_t n,
                          std::int64_t k, bool accumulate, float* c);
 
-// Has the code of all of them generated, which takes 4 MB and the first time 20 ms, so that the
-// first product does not.
+// Generates the code of all transposed products in advance, which takes 4 MB and the first time 20
+// ms.
 Status PrepareTransposedProducts();
 
 }  // namespace gaccd

@@ -1,4 +1,4 @@
-// Which oneDNN gaccd was compiled with, and which one is loaded.
+// The versions of oneDNN at compile time and at run time.
 #pragma once
 
 #include <array>
@@ -6,7 +6,7 @@
 
 namespace gaccd {
 
-// "2.6.3 (compiled with 2.6.3)": the oneDNN that is loaded.
+// "2.6.3 (compiled with 2.6.3)": the loaded version.
 [[nodiscard]] std::string OneDnnVersion();
 
 // The same as numbers, for comparison.

@@ -10,14 +10,14 @@
 namespace gaccd {
 namespace {
 
-constexpr std::int64_t kBlockRows = 2 * kTile;  // as pairs, side by side in a word
+constexpr std::int64_t kBlockRows = 2 * kTile;  // as pairs in a word
 constexpr std::int64_t kBlockWords = kTile * kBlockColumns;
 
 using Words = std::uint32_t __attribute__((vector_size(kTile * sizeof(std::uint32_t))));
 using Halves = std::uint16_t __attribute__((vector_size(kTile * sizeof(std::uint16_t))));
 
-// In the lower half of each word. Adding just under half of the last kept place carries upwards
-// exactly when it should; the kept lowest bit decides a tie; a NaN stays one.
+// Rounds in the lower half of each word. Adds just under half of the last kept place, so that a
+// carry rounds up; the lowest kept bit decides ties; a NaN stays NaN.
 [[gnu::always_inline]] inline void Round(const float* values, Words* rounded) {
   Words bits;
   std::memcpy(&bits, values, sizeof(bits));
@@ -37,7 +37,7 @@ using Halves = std::uint16_t __attribute__((vector_size(kTile * sizeof(std::uint
   }
 }
 
-// 16 columns, which are rows of the stored matrix, by up to 32 rows, into a block.
+// Packs 16 columns, which are rows of the stored matrix, of up to 32 rows into a block.
 [[gnu::always_inline]] inline void PackColumns(const float* stored, std::int64_t step,
                                                std::int64_t rows, std::uint32_t* block) {
   TileRow tile[kTile];
@@ -56,7 +56,7 @@ using Halves = std::uint16_t __attribute__((vector_size(kTile * sizeof(std::uint
   }
 }
 
-// 64 columns of up to 32 rows into a block.
+// Packs 64 columns of up to 32 rows into a block.
 [[gnu::always_inline]] inline void PackRows(const float* stored, std::int64_t step,
                                             std::int64_t rows, std::uint32_t* block) {
   for (std::int64_t i = 0; i < rows; i += 2) {

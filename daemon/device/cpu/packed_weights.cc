@@ -10,11 +10,12 @@
 namespace gaccd {
 namespace {
 
-constexpr std::int64_t kPackedRows = 64;  // of a stored weight, that our packings take at a time
+// rows of a stored weight that our packings process at once
+constexpr std::int64_t kPackedRows = 64;
 
 }  // namespace
 
-// Our own packings do whole blocks only.
+// Our own packings only support whole blocks.
 PackedWeights::Packing PackedWeights::PackingOf(const dnnl::memory::desc& plain,
                                                 const dnnl::memory::desc& packed) {
   using Desc = dnnl::memory::desc;
@@ -80,7 +81,7 @@ void PackedWeights::RepackUpTo(const float* end) {
   }
 }
 
-// Stored rows from entry.done on.
+// Packs stored rows from entry.done to `last`.
 void PackedWeights::PackRows(Entry& entry, std::int64_t last) {
   const std::int64_t first = std::exchange(entry.done, last);
   if (first == last) return;

@@ -1,7 +1,7 @@
-// PackedWeights: weights copied into the blocked layout that oneDNN's products like best, and
-// rounded to bf16 where that is the layout's type, once per update. Products of the same weight
-// with different micro-batch sizes share a copy when oneDNN asks for the same layout. Used by one
-// thread.
+// PackedWeights: copies of weights in the blocked layout that is fastest for oneDNN's products,
+// updated once per update, and rounded to bf16 if that is the type of the layout. Products of the
+// same weight with different micro-batch sizes share a copy if oneDNN uses the same layout. Used by
+// one thread.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,16 @@ class PackedWeights {
  public:
   explicit PackedWeights(const CpuContext& context) : context_(context) {}
 
-  // The packed copy of the weight at `plain` (which must stay there). It is empty until Repack().
-  // kOs without memory for it; throws dnnl::error, which Matmul::Prepare() catches.
+  // The packed copy of the weight at `plain` (whose address must not change). Undefined until
+  // Repack(). kOs without memory for it; throws dnnl::error, which Matmul::Prepare() catches.
   Result<dnnl::memory> Get(const float* plain, const dnnl::memory::desc& plain_desc,
                            const dnnl::memory::desc& packed_desc);
 
-  // Copies every weight anew. To be called after the parameters changed, before the next product.
-  // kInternal when oneDNN fails.
+  // Copies every weight again. Call after the parameters changed, before the next product.
+  // kInternal if oneDNN fails.
   Status Repack();
-  // The values before `end` are what the next Repack() is to find: what of them can be packed is
-  // packed now, from the caches, and Repack() does the rest.
+  // The values before `end` are final until the next Repack(): packs them now, from the caches;
+  // Repack() packs the rest.
   void RepackUpTo(const float* end);
 
   [[nodiscard]] std::int64_t bytes() const;
@@ -42,10 +42,10 @@ class PackedWeights {
     dnnl::memory plain;
     dnnl::memory packed;
     Packing packing = Packing::kReorder;
-    std::int64_t stored_rows = 0;  // of `plain` in memory, row-major
+    std::int64_t stored_rows = 0;  // rows of `plain` in memory, row-major
     std::int64_t stored_columns = 0;
-    std::int64_t done = 0;  // stored rows, by RepackUpTo()
-    dnnl::reorder reorder;  // unless one of our own packings is used
+    std::int64_t done = 0;  // number of stored rows packed by RepackUpTo()
+    dnnl::reorder reorder;  // not set for our own packings
     std::vector<dnnl_exec_arg_t> args;
   };
 

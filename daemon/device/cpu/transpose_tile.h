@@ -1,4 +1,4 @@
-// A tile of 16 x 16 values of 4 bytes in registers, for the packings.
+// A tile of 16 x 16 values of 4 bytes in registers, for packing weights.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@ namespace gaccd {
 inline constexpr int kTile = 16;
 inline constexpr std::int64_t kBlockColumns = 64;  // of a block of oneDNN's packed layouts
 
-// A row of a tile. Nothing is computed with it, so it may hold other values of 4 bytes.
+// A row of a tile. Values are only moved, so they may be any values of 4 bytes.
 using TileRow = float __attribute__((vector_size(kTile * sizeof(float))));
 
-// Rows i and i + S exchange lanes, so that bit S of the row number and of the lane number change
-// places. Lane numbers from kTile on mean b.
+// Exchanges lanes of rows i and i + S, so that bit S of the row number and of the lane number are
+// swapped. Lane numbers from kTile on refer to b.
 template <int S, int... lane>
 [[gnu::always_inline]] inline void ExchangeRows(TileRow* a, TileRow* b,
                                                 std::integer_sequence<int, lane...>) {
@@ -32,7 +32,7 @@ template <int S>
   }
 }
 
-// Inline: it is compiled for the instructions of its caller.
+// Always inlined, so that it is compiled for the instruction set of its caller.
 [[gnu::always_inline]] inline void TransposeTile(TileRow* rows) {
   ExchangeTile<8>(rows);
   ExchangeTile<4>(rows);

@@ -17,16 +17,16 @@ using Desc = dnnl::memory::desc;
 using Tag = dnnl::memory::format_tag;
 using Type = dnnl::memory::data_type;
 
-// Of about as many, so that what a product reads and writes stays in the caches.
+// Tiles per block, approximately, so that the operands of a product stay in the caches.
 constexpr std::int64_t kBlock = 128;
 
-// Blocks of equal size. An odd one: planes that lie a power of two apart would share cache lines.
+// Blocks of equal size. Odd, as planes a power of two apart would share cache lines.
 std::int64_t BlockOf(std::int64_t tiles) {
   const std::int64_t blocks = (tiles + kBlock - 1) / kBlock;
   return ((tiles + blocks - 1) / blocks) | 1;
 }
 
-// 9 planes [in, out], with in x out consecutive, of a weight [o, i, 3, 3].
+// A weight [o, i, 3, 3] as 9 planes [in, out], with in x out consecutive.
 Desc PlanesDesc(std::int64_t in, std::int64_t out, bool turned) {
   const std::int64_t count = in * out;
   if (turned) return Desc({in, out, 3, 3}, Type::f32, {out, 1, 3 * count, count});
@@ -50,7 +50,7 @@ WinogradTiles TilesFor(ConvolutionKind kind, const ConvolutionSpec& spec) {
 
 }  // namespace
 
-// Costs in products of one value with another, estimated from timings of a Zen 5 core.
+// Compares costs in scalar products, estimated from timings on a Zen 5 core.
 bool WinogradSuits(ConvolutionKind kind, const ConvolutionSpec& spec) {
   using Pair = ConvolutionSpec::Pair;
   constexpr std::int64_t kOfTransformedValue = 9;
@@ -171,7 +171,7 @@ std::int64_t WinogradConvolution::scratch_bytes() const {
 
 void WinogradConvolution::Bind(const void* x_or_dx, const void* y_or_dy, const float* bias,
                                float* /*weight_gradient*/, void* scratch) {
-  // Of dx the caller may write.
+  // dx may be written.
   const void* const written = turned_ ? x_or_dx : y_or_dy;
   read_ = static_cast<const float*>(turned_ ? y_or_dy : x_or_dx);
   written_ = static_cast<float*>(const_cast<void*>(written));
@@ -190,7 +190,7 @@ Status WinogradConvolution::Run(bool /*add*/) {
                    kernel_planes_);
   const std::int64_t block = tiles_.block();
   for (std::int64_t first = 0; first < tiles_.count(); first += block) {
-    // The last block has fewer; what is computed of the rest is not read.
+    // The last block has fewer tiles; results beyond them are not read.
     const std::int64_t tiles = std::min(block, tiles_.count() - first);
     for (std::int64_t t = 0; t < tiles; ++t) {
       TransformPixels(tiles_.Pixels(first + t, read_, in_, zeros_.data()), in_,

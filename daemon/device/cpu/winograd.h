@@ -14,11 +14,12 @@
 
 namespace gaccd {
 
-// Whether the classes below can compute this, and are expected to be faster than Convolution.
+// Whether the classes below support this convolution and are expected to be faster than
+// Convolution.
 [[nodiscard]] bool WinogradSuits(ConvolutionKind kind, const ConvolutionSpec& spec);
 
-// The tiles of images that are read: tile (i, j) of an image has the 2 x 2 results from (2 i, 2 j)
-// on, and reads 4 x 4 pixels. They are computed in blocks.
+// The tiles of the images that are read: tile (i, j) of an image has the 2 x 2 results from (2 i, 2
+// j) on, and reads 4 x 4 pixels. Tiles are computed in blocks.
 class WinogradTiles {
  public:
   using Pair = ConvolutionSpec::Pair;
@@ -28,12 +29,11 @@ class WinogradTiles {
   [[nodiscard]] std::int64_t count() const { return images_ * rows_ * columns_; }
   [[nodiscard]] std::int64_t block() const { return block_; }
 
-  // Of a tile, the pixels that it reads, of `channels` each; `outside` in place of those that are
-  // not in the image.
+  // The pixels that a tile reads, of `channels` each; pixels outside the image are `outside`.
   [[nodiscard]] std::array<const float*, 16> Pixels(std::int64_t tile, const float* images,
                                                     std::int64_t channels,
                                                     const float* outside) const;
-  // Of a tile, its results; likewise. T: float or const float.
+  // The results of a tile, likewise. T: float or const float.
   template <typename T>
   [[nodiscard]] std::array<T*, 4> Results(std::int64_t tile, T* results, std::int64_t channels,
                                           T* outside) const;
@@ -46,14 +46,14 @@ class WinogradTiles {
 
   std::int64_t images_;
   Pair read_, results_, padding_;
-  std::int64_t rows_, columns_;  // of tiles, of an image
+  std::int64_t rows_, columns_;  // of tiles per image
   std::int64_t block_;
 };
 
-// kForward, or kInputGradient: a convolution of dy with kernels turned by 180 degrees.
+// kForward, or kInputGradient: a convolution of dy with kernels rotated by 180 degrees.
 class WinogradConvolution {
  public:
-  // As of Convolution. REQUIRES: WinogradSuits().
+  // See Convolution. REQUIRES: WinogradSuits().
   static Result<WinogradConvolution> Prepare(CpuContext& context, ConvolutionKind kind,
                                              const ConvolutionSpec& spec, const float* weight);
 
@@ -68,11 +68,11 @@ class WinogradConvolution {
 
   WinogradTiles tiles_;
   bool turned_;                        // kInputGradient
-  std::int64_t in_, out_;              // channels that are read and written
-  std::vector<float> zeros_, unused_;  // of pixels and of results outside the images
+  std::int64_t in_, out_;              // channels of input and output
+  std::vector<float> zeros_, unused_;  // replace pixels and results outside the images
 
   dnnl::stream stream_;
-  dnnl::memory kernels_;  // 9 planes [in, out], copied once an update
+  dnnl::memory kernels_;  // 9 planes [in, out], copied once per update
   dnnl::matmul product_;  // 16 of [block, in] x [in, out]
   dnnl::memory pixels_memory_, kernels_memory_, sums_memory_, product_scratch_;
   std::vector<dnnl_exec_arg_t> args_;
@@ -88,7 +88,7 @@ class WinogradConvolution {
 
 class WinogradWeightGradient {
  public:
-  // As of Convolution. REQUIRES: WinogradSuits().
+  // See Convolution. REQUIRES: WinogradSuits().
   static Result<WinogradWeightGradient> Prepare(CpuContext& context, const ConvolutionSpec& spec);
 
   [[nodiscard]] std::int64_t scratch_bytes() const;

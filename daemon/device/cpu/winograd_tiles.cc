@@ -10,7 +10,7 @@ namespace {
 
 using Lanes = float __attribute__((vector_size(kWinogradLanes * sizeof(float))));
 
-// One side of each transformation, of values that are `stride` apart, to values `to_stride` apart.
+// One side of each transformation, from values `stride` apart to values `to_stride` apart.
 struct InputSide {
   static constexpr int kFrom = 4, kTo = 4;
   [[gnu::always_inline]] static void Apply(const Lanes* d, int stride, Lanes* to, int to_stride) {
@@ -57,7 +57,7 @@ struct KernelGradientSide {
   }
 };
 
-// Of a square of kFrom x kFrom, row by row, to one of kTo x kTo.
+// From a square of kFrom x kFrom, row by row, to one of kTo x kTo.
 template <typename Side>
 [[gnu::always_inline]] inline void BothSides(const Lanes* from, Lanes* to) {
   Lanes half[Side::kTo * Side::kFrom];
@@ -71,7 +71,7 @@ template <typename Side>
   }
 }
 
-// For each vector of `count` values, read at from(place in the square, first value) and written to
+// For each vector of `count` values, read at from(index in the square, first value) and written to
 // to(likewise). added: to every result; null: nothing.
 template <typename Side, typename From, typename To>
 [[gnu::always_inline]] inline void ForLanes(std::int64_t count, const From& from, const To& to,
@@ -94,12 +94,12 @@ template <typename Side, typename From, typename To>
   }
 }
 
-// Planes that are `step` values apart.
+// Planes `step` values apart.
 template <typename T>
 auto Planes(T* planes, std::int64_t step) {
   return [=](int p, std::int64_t c) { return planes + p * step + c; };
 }
-// Places anywhere.
+// Arbitrary addresses.
 template <typename T, std::size_t kCount>
 auto Places(const std::array<T*, kCount>& places) {
   return [=](int p, std::int64_t c) { return places[static_cast<std::size_t>(p)] + c; };
@@ -127,7 +127,7 @@ void TransformResultGradients(const std::array<const float*, 4>& gradients, std:
 
 GACCD_SIMD_CLONES
 void TransformKernels(const float* kernels, std::int64_t count, bool turned, float* planes) {
-  // Turned by 180 degrees: the last value first.
+  // Rotated by 180 degrees: the last value first.
   ForLanes<KernelSide>(count, turned ? Planes(kernels + 8 * count, -count) : Planes(kernels, count),
                        Planes(planes, count));
 }

@@ -21,18 +21,18 @@ namespace gaccd {
 inline constexpr std::int64_t kWinogradLanes = 16;
 inline constexpr std::int64_t kWinogradPlanes = 16;
 
-// B^T d B; by pixel, row by row: its channels.
+// B^T d B. pixels: the channels of each pixel, row by row.
 void TransformPixels(const std::array<const float*, 16>& pixels, std::int64_t channels,
                      float* planes, std::int64_t step);
-// A^T m A + bias; null: none.
+// A^T m A + bias; bias null: none.
 void TransformResults(const float* planes, std::int64_t step, std::int64_t channels,
                       const float* bias, const std::array<float*, 4>& results);
 // A dy A^T.
 void TransformResultGradients(const std::array<const float*, 4>& gradients, std::int64_t channels,
                               float* planes, std::int64_t step);
 
-// G g G^T of `count` kernels, each value of a kernel in a plane of its own: 9 planes become 16,
-// each of `count` values. turned: by 180 degrees first.
+// G g G^T of `count` kernels. Each value of a kernel is in a separate plane: 9 planes become 16
+// planes of `count` values. turned: rotates by 180 degrees first.
 void TransformKernels(const float* kernels, std::int64_t count, bool turned, float* planes);
 // G^T m G, in place: the first 9 of the 16 planes become the gradients.
 void TransformKernelGradients(float* planes, std::int64_t count);

@@ -1,6 +1,6 @@
 // Convolution by a library: one prepared operation of the function Conv2d (formulas:
-// daemon/ops/image/conv2d.h), in bf16 or fp16 with sums in f32. cuDNN is the library
-// (cudnn_plan.h); tests put another one there.
+// daemon/ops/image/conv2d.h), in bf16 or fp16 with f32 sums. The library is cuDNN (cudnn_plan.h);
+// tests replace it.
 #pragma once
 
 #include <array>
@@ -15,14 +15,15 @@
 
 namespace gaccd {
 
-// How a warning begins that gives the reason why the library does not compute a convolution. By how
-// much is not measured: with gaccd's own a ResNet-50 took 4 times torch.compile's time on an H100.
+// Start of the warning that the library does not support a convolution, followed by the reason. The
+// difference in speed is not measured: with gaccd's own kernels a ResNet-50 took 4 times the time
+// of torch.compile on an H100.
 inline constexpr std::string_view kOwnConvolution =
     "convolution by gaccd's own kernels, which are slower: ";
 
 struct ConvSize {
   std::int64_t images = 0, in = 0, out = 0, groups = 1;  // N, C, O
-  using Pair = std::array<std::int64_t, 2>;              // of height and of width
+  using Pair = std::array<std::int64_t, 2>;              // height and width
   Pair image{}, result{}, kernel{}, stride{1, 1}, padding{}, dilation{1, 1};
 
   [[nodiscard]] std::int64_t results() const { return images * result[0] * result[1]; }
@@ -30,29 +31,29 @@ struct ConvSize {
   [[nodiscard]] std::int64_t area() const { return kernel[0] * kernel[1]; }
   [[nodiscard]] std::int64_t columns() const { return in_of_group() * area(); }
   [[nodiscard]] std::int64_t image_elements() const { return images * image[0] * image[1] * in; }
-  // The columns of x are x.
+  // Whether the columns of x are x itself.
   [[nodiscard]] bool is_product() const {
     return area() == 1 && stride == Pair{1, 1} && padding == Pair{0, 0};
   }
   bool operator==(const ConvSize&) const = default;
 };
 
-// What is read, and what is written. Images lie [N, H, W, C], weights [O, KH, KW, C / groups].
+// Operands and result. Layouts: images [N, H, W, C], weights [O, KH, KW, C / groups].
 enum class ConvPass {
   kForward,        // x, weight -> y
   kInputGradient,  // dy, weight -> dx
-  // dy, x -> dweight in f32, with channels in multiples of kChannelsTogether: cuDNN takes few
-  // others, and no depthwise ones on a Hopper GPU.
+  // dy, x -> dweight in f32. Channels in multiples of kChannelsTogether: cuDNN supports few others,
+  // and no depthwise ones on Hopper GPUs.
   kWeightGradient,
 };
 inline constexpr std::int64_t kChannelsTogether = 8;
-// An algorithm that wants more is not taken.
+// Algorithms that need more are not used.
 inline constexpr std::int64_t kMaxConvWorkspace = std::int64_t{1} << 30;
 
 struct ConvSpec {
   DType dtype = DType::kBF16;
   ConvPass pass = ConvPass::kForward;
-  bool deterministic = true;  // the same bits at every run
+  bool deterministic = true;  // bit-identical runs
   ConvSize size;
 
   [[nodiscard]] bool operator==(const ConvSpec&) const = default;
@@ -62,10 +63,10 @@ struct ConvSpec {
 // 1"
 [[nodiscard]] std::string ToText(const ConvSpec& spec);
 
-// kInternal, naming spec and rule, when no convolution may be asked for like this.
+// kInternal, with spec and rule, if the spec is invalid.
 Status Check(const ConvSpec& spec);
 
-// Memory of the GPU, at multiples of 16 bytes.
+// GPU memory, aligned to 16 bytes.
 struct ConvPointers {
   const void* first = nullptr;   // x, dy or dy
   const void* second = nullptr;  // weight, weight or x

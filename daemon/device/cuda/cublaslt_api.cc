@@ -14,7 +14,7 @@ Result<CublasLtApi> Load() {
                          SharedLibrary::Open(StrCat("libcublasLt.so.", CUBLAS_VER_MAJOR)));
   CublasLtApi api{};
   GACCD_RETURN_IF_ERROR(library.Find("cublasLtGetVersion", &api.GetVersion));
-  // Before the other functions: what an older library lacks is its version, not a symbol.
+  // First, as an older library may lack some of the other functions.
   GACCD_RETURN_IF_ERROR(CheckCublasLtVersion(api.GetVersion()));
   GACCD_RETURN_IF_ERROR(library.Find("cublasLtCreate", &api.Create));
   GACCD_RETURN_IF_ERROR(library.Find("cublasLtDestroy", &api.Destroy));
@@ -48,7 +48,7 @@ Status CheckCublasLtVersion(std::size_t loaded) {
 }
 
 Result<const CublasLtApi*> LoadCublasLt() {
-  // Loaded once by whichever thread asks first; a failure is final too.
+  // Loaded once, thread-safe; a failure is final.
   static const Result<CublasLtApi> kApi = Load();
   if (!kApi.ok()) return kApi.status();
   return &kApi.value();

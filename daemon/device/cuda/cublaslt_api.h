@@ -1,5 +1,5 @@
-// The functions of cuBLASLt that gaccd calls, as a table: the library is loaded when a GPU is used,
-// so that the binary starts where there is none, and tests put a stand-in there.
+// The cuBLASLt functions used by gaccd, as a table: the library is loaded on demand, so that the
+// binary starts without it, and tests can replace it.
 #pragma once
 
 #include <cublasLt.h>
@@ -28,13 +28,13 @@ struct CublasLtApi {
   decltype(&::cublasLtGetStatusString) GetStatusString;
 };
 
-// Loads libcublasLt.so.13 (the major version compiled against) once; lives to the end of the
-// process. kUnavailable: not found, a symbol is missing, or older than what gaccd was compiled
-// with, both versions named.
+// Loads libcublasLt.so.13 (the major version compiled against) once; never unloaded. kUnavailable:
+// not found, a symbol is missing, or older than the version that gaccd was compiled with (with both
+// versions).
 Result<const CublasLtApi*> LoadCublasLt();
 
-// kUnavailable, naming both versions, when a library whose GetVersion() is `loaded` is older than
-// what gaccd was compiled with.
+// kUnavailable, with both versions, if a library whose GetVersion() is `loaded` is older than the
+// version that gaccd was compiled with.
 Status CheckCublasLtVersion(std::size_t loaded);
 
 }  // namespace gaccd

@@ -13,8 +13,8 @@ cudaDataType_t CudaType(DType dtype) {
   return dtype == DType::kFP16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
-// Partial sums of a product that is split along k. In place: added in C, in the order in which the
-// parts finish. Output type: in 16 bits for such a C, while all our sums are f32.
+// Partial sums of a product that is split along k. In place: added in C in the order in which parts
+// finish. Output type: 16-bit sums for a 16-bit C, while all our sums are f32.
 std::uint32_t AllowedReductions(const MatmulCudaSpec& spec, const CudaNumerics& numerics) {
   if (spec.c != DType::kF32) return CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   if (numerics.deterministic) {
@@ -23,8 +23,8 @@ std::uint32_t AllowedReductions(const MatmulCudaSpec& spec, const CudaNumerics& 
   return CUBLASLT_REDUCTION_SCHEME_MASK;
 }
 
-// An address that is aligned as little as a bias may be, and is not read: the heuristic looks at it
-// to learn the alignment.
+// An address with the minimum alignment of a bias: the heuristic derives the alignment from it and
+// does not read it.
 const void* WorstBias(const CudaContext& context) {
   return context.workspace().as<std::byte>() + kBiasAlignment;
 }
@@ -48,7 +48,7 @@ Status CublasLtStatus(const CublasLtApi& api, cublasStatus_t status, std::string
                        static_cast<int>(status), ")")};
 }
 
-bool IsNotOffered(cublasStatus_t status) {
+bool IsUnsupported(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
          status == CUBLAS_STATUS_ARCH_MISMATCH;
 }
@@ -130,7 +130,7 @@ cublasLtEpilogue_t CublasLtProduct::Epilogue() const {
   return spec_.relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-// `rows`, `columns` and `stride` of the row-major matrix.
+// rows, columns, stride: of the row-major matrix.
 Status CublasLtProduct::SetLayout(Owned<cublasLtMatrixLayout_t>* layout, DType dtype,
                                   std::int64_t rows, std::int64_t columns, std::int64_t stride) {
   const CublasLtApi& api = context_->cublaslt();
@@ -178,11 +178,11 @@ Result<std::vector<cublasLtMatmulAlgo_t>> CublasLtProduct::Candidates() {
       context_->cublaslt_handle(), description_.get(), layout_b_.get(), layout_a_.get(),
       layout_c_.get(), layout_c_.get(), preference_.get(), kCandidates, found.data(), &count);
   if (status == CUBLAS_STATUS_INVALID_VALUE) {
-    // Some combinations are answered like this instead of "not supported".
+    // cuBLASLt returns this for some combinations instead of "not supported".
     context_->choices().AddNote(
         StrCat(ToText(spec_), ": cuBLASLt calls it invalid, taken as not supported"));
   }
-  if (IsNotOffered(status)) return algorithms;
+  if (IsUnsupported(status)) return algorithms;
   GACCD_RETURN_IF_ERROR(
       CublasLtStatus(api, status, StrCat(ToText(spec_), ": cublasLtMatmulAlgoGetHeuristic")));
   for (int i = 0; i < count && i < kCandidates; ++i) {
@@ -242,7 +242,7 @@ Status CublasLtProduct::Bind(const MatmulPointers& pointers) {
 }
 
 cublasStatus_t CublasLtProduct::Enqueue(const cublasLtMatmulAlgo_t& algorithm) {
-  // Read during the call (host pointer mode), so a captured graph keeps the values.
+  // Read during the call (host pointer mode), so that a captured graph keeps the values.
   const float alpha = 1;
   const float beta = spec_.accumulate ? 1 : 0;
   return context_->cublaslt().Matmul(context_->cublaslt_handle(), description_.get(), &alpha,

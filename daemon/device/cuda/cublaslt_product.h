@@ -32,27 +32,28 @@
 
 namespace gaccd {
 
-// OK for success. Else "`what`: out of memory (cuBLASLt status 3)": kOs when memory is short, else
-// kUnavailable.
+// OK for success. Otherwise "`what`: out of memory (cuBLASLt status 3)": kOs if memory is short,
+// else kUnavailable.
 Status CublasLtStatus(const CublasLtApi& api, cublasStatus_t status, std::string_view what);
 
-// Whether `status` only means that this product cannot be done (so), and not that the GPU failed.
-[[nodiscard]] bool IsNotOffered(cublasStatus_t status);
+// Whether `status` only means that this product is not supported, not that the GPU failed.
+[[nodiscard]] bool IsUnsupported(cublasStatus_t status);
 
-// What pointers of this type are a multiple of, at least, in bytes. Offsets in the arena
-// (MemoryPlan) and in flat buffers of f32 (FlatLayout) are multiples of 64 bytes; a copy of a
-// flat buffer in 16 bits has half of that. Algorithms are only chosen that can live with it.
+// Minimum alignment in bytes of operands of this type. Offsets in the arena (MemoryPlan) and in f32
+// flat buffers (FlatLayout) are multiples of 64 bytes; a 16-bit copy of a flat buffer has half of
+// that. Only algorithms that accept this alignment are chosen.
 [[nodiscard]] constexpr std::uint32_t AlignmentOf(DType dtype) {
   return dtype == DType::kF32 ? 64 : 32;
 }
-inline constexpr std::uint32_t kBiasAlignment = 16;  // bias and column sums; what epilogues need
+// of bias and column sums, as epilogues require
+inline constexpr std::uint32_t kBiasAlignment = 16;
 
 struct MatmulPointers {
   const void* a = nullptr;
   const void* b = nullptr;
   void* c = nullptr;
-  const void* bias = nullptr;  // only read with spec.bias
-  float* sums = nullptr;       // only written with spec.writes_sums()
+  const void* bias = nullptr;  // only read if spec.bias
+  float* sums = nullptr;       // only written if spec.writes_sums()
   void* aux = nullptr;         // written with MatmulGelu::kKeep, read with kGradient
 };
 
@@ -64,16 +65,16 @@ class CublasLtProduct {
   // REQUIRES: Check(spec).ok().
   static Result<CublasLtProduct> Create(CudaContext& context, const MatmulCudaSpec& spec);
 
-  // The algorithms that cuBLASLt offers within the context's workspace, those first that it expects
-  // to be fast; empty when there is none. Deterministic: without reductions in arrival order.
-  // C of 16 bits: without partial sums in 16 bits.
+  // The algorithms that cuBLASLt offers within the context's workspace, in its order of expected
+  // speed; empty if there is none. Deterministic: without reductions in arrival order. C of 16
+  // bits: without partial sums in 16 bits.
   Result<std::vector<cublasLtMatmulAlgo_t>> Candidates();
 
-  // Whether the library takes an algorithm from elsewhere for this product and workspace. True is
-  // no promise that it runs.
+  // Whether the library accepts an algorithm from another source for this product and workspace.
+  // This does not guarantee that it works.
   [[nodiscard]] bool Accepts(const cublasLtMatmulAlgo_t& algorithm);
 
-  // kInternal, with the address, for a pointer that is null or aligned less than AlignmentOf().
+  // kInternal, with the address, for a pointer that is null or not aligned to AlignmentOf().
   Status Bind(const MatmulPointers& pointers);
   void Unbind() { pointers_ = {}; }
   [[nodiscard]] bool bound() const { return pointers_.c != nullptr; }
@@ -99,7 +100,8 @@ class CublasLtProduct {
   CudaContext* context_;
   MatmulCudaSpec spec_;
   Owned<cublasLtMatmulDesc_t> description_;
-  Owned<cublasLtMatrixLayout_t> layout_a_, layout_b_, layout_c_;  // of OUR operands
+  // of our operands, not the library's
+  Owned<cublasLtMatrixLayout_t> layout_a_, layout_b_, layout_c_;
   Owned<cublasLtMatmulPreference_t> preference_;
   MatmulPointers pointers_;
 };

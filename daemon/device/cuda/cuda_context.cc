@@ -29,7 +29,7 @@ Result<MatmulChoicesKey> KeyOf(const CudaContextOptions& options) {
   return key;
 }
 
-// Variables that change what cuBLASLt computes or offers, behind our back: "NAME=value, ...".
+// Environment variables that change what cuBLASLt computes or offers: "NAME=value, ...".
 std::string OverridesOfEnvironment() {
   const Environment environment = ProcessEnvironment();
   std::string found;
@@ -41,7 +41,7 @@ std::string OverridesOfEnvironment() {
   return found;
 }
 
-// What is not timed is not read from the file either.
+// If products are not timed, the file is not read either.
 std::unique_ptr<MatmulChoices> MakeChoices(const CudaContextOptions& options,
                                            const MatmulChoicesKey& key) {
   const std::string overrides = OverridesOfEnvironment();
@@ -59,10 +59,10 @@ std::unique_ptr<MatmulChoices> MakeChoices(const CudaContextOptions& options,
 CudaContext::CudaContext(const CudaContextOptions& options) : options_(options) {}
 
 CudaContext::~CudaContext() {
-  // Products that still run use the workspace.
+  // Running products use the workspace.
   if (compute_.get() != nullptr) (void)cudaStreamSynchronize(compute_.get());
   dnn_.reset();
-  choices_.reset();  // writes what was not saved
+  choices_.reset();  // saves what was not saved
   if (handle_ != nullptr) (void)options_.cublaslt->Destroy(handle_);
 }
 
@@ -115,9 +115,9 @@ void CudaContext::SetHalfCopy(const float* master, std::int64_t elements, void* 
   half_copy_ = copy;
 }
 
-const void* CudaContext::HalfCopyOf(const float* weight) const {
+const void* CudaContext::HalfCopy(const float* weight) const {
   if (half_copy_ == nullptr) return nullptr;
-  const std::less<> before;  // the weight may lie in memory of another allocation
+  const std::less<> before;  // compares pointers of different allocations
   if (before(weight, master_) || !before(weight, master_ + master_elements_)) return nullptr;
   return static_cast<const std::byte*>(half_copy_) +
          static_cast<std::size_t>(weight - master_) * kHalfBytes;

@@ -1,6 +1,6 @@
-// CudaContext: what the kernels of one rank share on its GPU: the streams, cuBLASLt with its
-// workspace, cuDNN, the choice of algorithms, and copies of the weights in 16 bits. Used by one
-// thread, for which it sets the current device.
+// CudaContext: GPU resources shared by the kernels of one rank: streams, cuBLASLt with its
+// workspace, cuDNN, algorithm choices, and 16-bit copies of the weights. Used by one thread, whose
+// current device it sets.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,18 @@ namespace gaccd {
 
 class MatmulChoices;
 
-// How products are computed. Values in memory are f32, bf16 or fp16 as the graph says; sums are
+// Numerics of matrix products. Values in memory are f32, bf16 or fp16 as in the graph; sums are
 // f32.
 struct CudaNumerics {
   bool tf32 = false;           // f32 products may round their inputs to TF32 (10 bits)
-  bool deterministic = false;  // the same bits from run to run: no timing, no atomic reductions
-  // Take the algorithm that is the fastest here for each product, not the first that cuBLASLt
-  // offers and that runs.
+  bool deterministic = false;  // bit-identical from run to run: no timing, no atomic reductions
+  // Use the fastest algorithm for each product on this GPU, not the first working one offered by
+  // cuBLASLt.
   bool time_algorithms = false;
 };
 
-// Deterministic wins: a choice by the clock differs from run to run, and from rank to rank, each of
-// which times for itself.
+// `deterministic` has priority: choices by time differ from run to run and between ranks, each of
+// which measures itself.
 [[nodiscard]] constexpr bool IsTimed(const CudaNumerics& numerics) {
   return numerics.time_algorithms && !numerics.deterministic;
 }
@@ -37,17 +37,18 @@ struct CudaNumerics {
 struct CudaContextOptions {
   int device = 0;
   CudaNumerics numerics;
-  // Multiprocessors that reductions take while the backward pass runs; 0: there are none.
+  // Multiprocessors used by reductions during the backward pass; 0: no reductions.
   int reduction_multiprocessors = 0;
-  // Folder in which the timed choices are kept from run to run; empty: they are not kept.
+  // Folder in which timed choices are kept between runs; empty: not kept.
   std::string choices_folder;
-  const CublasLtApi* cublaslt = nullptr;  // not owned; LoadCublasLt() or a stand-in
-  DnnOpener dnn = nullptr;                // FindCudnn() or a stand-in; null: none
+  const CublasLtApi* cublaslt = nullptr;  // not owned; LoadCublasLt() or a replacement
+  DnnOpener dnn = nullptr;                // FindCudnn() or a replacement; null: none
 };
 
 class CudaContext {
  public:
-  static constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;  // cuBLASLt's on Hopper
+  // NVIDIA's recommendation for cuBLASLt on Hopper
+  static constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 
   // kUnavailable: no such GPU, or cuBLASLt is missing or too old; kOs: no memory on the GPU.
   static Result<std::unique_ptr<CudaContext>> Create(const CudaContextOptions& options);
@@ -59,9 +60,9 @@ class CudaContext {
   [[nodiscard]] const CudaNumerics& numerics() const { return options_.numerics; }
   [[nodiscard]] int multiprocessors() const { return multiprocessors_; }
   [[nodiscard]] int compute_capability() const { return compute_capability_; }  // 90 for an H100
-  // What a reduction leaves of them, if that is worth a difference; else 0.
+  // Multiprocessors not used by a reduction, if the difference matters; otherwise 0.
   [[nodiscard]] int multiprocessors_left() const;
-  // Whether what is enqueued from now on, also into a graph, may overlap a reduction.
+  // Whether work enqueued from now on, also into a graph, may overlap a reduction.
   void SetOverlapsReductions(bool overlaps) { overlaps_reductions_ = overlaps; }
   [[nodiscard]] bool overlaps_reductions() const { return overlaps_reductions_; }
 
@@ -75,21 +76,20 @@ class CudaContext {
   // Only for products on compute().
   [[nodiscard]] const DeviceBuffer& workspace() const { return workspace_; }
   [[nodiscard]] MatmulChoices& choices() { return *choices_; }
-  // The library of attention and convolutions, which starts at the first call; null where the
-  // options name none. kUnavailable: it does not start, also at later calls.
+  // The library of attention and convolutions, started at the first call; null if the options set
+  // none. kUnavailable if the start failed, also at later calls.
   Result<DnnLibrary*> dnn();
-  // What people must know of the kernels that were made: each text once.
+  // Warnings for users about the kernels in use, each once.
   void AddWarning(std::string warning);
   [[nodiscard]] std::vector<std::string> TakeWarnings() { return std::exchange(warnings_, {}); }
 
-  // bf16 and fp16 training: the f32 parameters at `master` have a copy of as many elements in that
-  // type at `copy`, kept up to date by the optimiser. Both outlive the context's kernels.
+  // For bf16 and fp16 training: `copy` holds the f32 parameters at `master` in 16 bits, kept up to
+  // date by the optimiser. Both must outlive the context's kernels.
   void SetHalfCopy(const float* master, std::int64_t elements, void* copy);
   // The copy of the weight at `weight`, or null when there is none.
-  [[nodiscard]] const void* HalfCopyOf(const float* weight) const;
+  [[nodiscard]] const void* HalfCopy(const float* weight) const;
 
-  // Device memory of the context itself: the workspace. What libraries take for themselves is not
-  // in it.
+  // Device memory of the context itself: the workspace, without memory allocated by libraries.
   [[nodiscard]] std::int64_t device_bytes() const;
 
  private:

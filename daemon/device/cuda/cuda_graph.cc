@@ -20,7 +20,7 @@ class CaptureScope {
     cudaGraph_t graph = nullptr;
     const cudaError_t error = cudaStreamEndCapture(stream_, &graph);
     OwnedGraph owned(graph);
-    if (error != cudaSuccess) (void)cudaGetLastError();  // reported here, not by the next call
+    if (error != cudaSuccess) (void)cudaGetLastError();  // clear the error: it is reported here
     GACCD_RETURN_IF_ERROR(CudaStatus(error, "record a CUDA graph"));
     return owned;
   }
@@ -48,14 +48,14 @@ Result<CudaGraph> CudaGraph::Capture(cudaStream_t stream, const std::function<St
   GACCD_RETURN_IF_ERROR(
       CudaStatus(cudaGraphInstantiate(&exec, graph.get(), 0), "prepare a CUDA graph"));
   result.exec_.reset(exec);
-  // Else the first launch copies the graph to the GPU, which takes it milliseconds.
+  // Otherwise the first launch uploads the graph to the GPU, which takes milliseconds.
   GACCD_RETURN_IF_ERROR(CudaStatus(cudaGraphUpload(exec, stream), "upload a CUDA graph"));
   return result;
 }
 
 Status CudaGraph::Launch(cudaStream_t stream) const {
   const cudaError_t error = cudaGraphLaunch(exec_.get(), stream);
-  if (error != cudaSuccess) (void)cudaGetLastError();  // reported here, not by the next call
+  if (error != cudaSuccess) (void)cudaGetLastError();  // clear the error: it is reported here
   return CudaStatus(error, "launch a CUDA graph");
 }
 

@@ -1,6 +1,6 @@
-// CudaGraph: the work that a function enqueues on a stream, recorded once and launched many times
-// as a whole. Kernels, copies and events of CUDA calls are recorded with their addresses: these
-// must stay valid, and what differs from launch to launch must lie in device memory.
+// CudaGraph: work enqueued on a stream, captured once and launched many times. Kernels, copies and
+// events are captured with their addresses, which must stay valid; values that differ between
+// launches must be in device memory.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,17 +17,17 @@ namespace gaccd {
 class CudaGraph {
  public:
   CudaGraph() = default;
-  // Records what `body` enqueues on `stream` and on streams that wait for it and are joined again
-  // before `body` returns. Nothing runs. Other threads may continue calling CUDA meanwhile. If
-  // `body` fails, its error comes back and `stream` is usable again. kUnavailable: CUDA refused,
-  // e.g. because `body` waited for the device or left a stream unjoined.
+  // Captures what `body` enqueues on `stream` and on streams that are forked from it and joined
+  // before `body` returns. Nothing runs. Other threads may call CUDA meanwhile. If `body` fails,
+  // returns its error, and `stream` is usable again. kUnavailable: CUDA failed, for example because
+  // `body` waited for the device or did not join a stream.
   static Result<CudaGraph> Capture(cudaStream_t stream, const std::function<Status()>& body);
 
-  // Enqueues the recorded work on `stream` (any stream of the same device).
-  // REQUIRES: made by Capture().
+  // Enqueues the captured work on `stream` (any stream of the same device). REQUIRES: made by
+  // Capture().
   [[nodiscard]] Status Launch(cudaStream_t stream) const;
 
-  // Kernels, copies, ... in the graph.
+  // Number of kernels, copies, ... in the graph.
   [[nodiscard]] std::size_t nodes() const { return exec_ == nullptr ? 0 : nodes_; }
 
  private:

@@ -59,7 +59,7 @@ Status CheckNvrtc(const CudnnApi& api) {
 }
 
 Result<const CudnnApi*> LoadCudnn() {
-  // Loaded once by whichever thread asks first; a failure is final too.
+  // Loaded once, thread-safe; a failure is final.
   static const Result<CudnnApi> kApi = Load();
   if (!kApi.ok()) return kApi.status();
   return &kApi.value();

@@ -1,5 +1,5 @@
-// cuDNN, loaded when a graph wants it, so that the binary starts where it is not. Most of it is
-// called by cudnn-frontend, which finds the functions in the library by itself.
+// cuDNN, loaded on demand, so that the binary starts without it. Most calls are made by
+// cudnn-frontend, which looks up the functions in the library itself.
 #pragma once
 
 #include <cudnn_graph.h>
@@ -13,7 +13,7 @@
 namespace gaccd {
 
 struct CudnnApi {
-  void* library;  // as dlopen() gives it
+  void* library;  // handle from dlopen()
   decltype(&::cudnnCreate) Create;
   decltype(&::cudnnDestroy) Destroy;
   decltype(&::cudnnGetErrorString) GetErrorString;
@@ -22,19 +22,19 @@ struct CudnnApi {
   decltype(&::cudnnSetStream) SetStream;
 };
 
-// Loads libcudnn.so.9 (the major version compiled against) once; lives to the end of the process.
-// kUnavailable: not found, a symbol is missing, or CheckCudnnVersion() refuses the version.
+// Loads libcudnn.so.9 (the major version compiled against) once; never unloaded. kUnavailable: not
+// found, a symbol is missing, or CheckCudnnVersion() fails.
 Result<const CudnnApi*> LoadCudnn();
 
-// kUnavailable, naming both versions, when a library whose GetVersion() is `loaded` is older than
+// kUnavailable, with both versions, if a library whose GetVersion() is `loaded` is older than
 // kOldestCudnn or of another major version than gaccd was compiled with.
 Status CheckCudnnVersion(std::size_t loaded);
 
-// kUnavailable, naming it, when NVRTC is not found, with which cuDNN compiles kernels of attention
-// at run time: that of the CUDA runtime of cuDNN (13000 for 13.0), by its name and where cuDNN's
-// parts look for it. `folder`: cuDNN's.
+// kUnavailable, with its name, if NVRTC is not found, which cuDNN uses to compile attention kernels
+// at run time. The version is that of the CUDA runtime of cuDNN (13000 for 13.0); it is searched by
+// name and where cuDNN's libraries search it. folder: cuDNN's.
 Status CheckNvrtc(std::size_t cudart_version, const std::string& folder);
-// Of the loaded cuDNN.
+// CheckNvrtc() for the loaded cuDNN.
 Status CheckNvrtc(const CudnnApi& api);
 
 }  // namespace gaccd

@@ -1,6 +1,6 @@
 #include "daemon/device/cuda/cudnn_graph.h"
 
-// No JSON and no log of its own; its functions of cuDNN come from cudnn_dlhandle.
+// Without JSON and logging; the functions of cuDNN are looked up in cudnn_dlhandle.
 #define CUDNN_FRONTEND_SKIP_JSON_LIB
 #define NV_CUDNN_FRONTEND_DISABLE_LOGGING
 #define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
@@ -14,7 +14,7 @@
 
 #include "collectives/base/strings.h"
 
-// Where the frontend looks for cuDNN's functions; it wants a variable of this name.
+// Where the frontend looks up cuDNN's functions; it requires a variable with this name.
 void* cudnn_frontend::cudnn_dlhandle = nullptr;
 
 namespace gaccd {
@@ -23,7 +23,7 @@ namespace {
 namespace fe = cudnn_frontend;
 using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
-// Of an attention; of a convolution kFirst, kSecond and kOut.
+// For attention; convolutions use kFirst, kSecond and kOut.
 enum Uid : std::int64_t {
   kQ = 1,
   kK,
@@ -40,8 +40,8 @@ enum Uid : std::int64_t {
   kOut
 };
 
-// The frontend returns errors, of which the first line says what and the others list every engine,
-// and throws where it looks for functions. what: the operation.
+// The frontend returns errors whose first line is the reason and whose other lines list every
+// engine, and throws if a function is missing. what: the operation.
 template <typename Call>
 Status Try(const std::string& what, const Call& call) {
   const auto refused = [&](const std::string& why) {
@@ -60,7 +60,7 @@ fe::DataType_t TypeOf(DType dtype) {
   return dtype == DType::kFP16 ? fe::DataType_t::HALF : fe::DataType_t::BFLOAT16;
 }
 
-// [B, H, T, D] as the frontend names dimensions, in rows `step` values apart.
+// [B, H, T, D] in the frontend's order of dimensions, with rows `step` values apart.
 fe::graph::Tensor_attributes Rows(const SdpaSpec& spec, Uid uid, std::int64_t step) {
   return fe::graph::Tensor_attributes()
       .set_uid(uid)
@@ -77,7 +77,7 @@ fe::graph::Tensor_attributes Sums(const SdpaSpec& spec) {
       .set_stride({spec.heads * spec.length, spec.length, 1, 1});
 }
 
-// What an operation writes is made by the frontend.
+// The frontend creates the outputs of an operation.
 void SetOutput(const Tensor& made, const fe::graph::Tensor_attributes& as) {
   made->set_uid(as.get_uid())
       .set_data_type(as.get_data_type())
@@ -86,7 +86,7 @@ void SetOutput(const Tensor& made, const fe::graph::Tensor_attributes& as) {
       .set_output(true);
 }
 
-// What the attributes of both directions have in common.
+// Attributes common to forward and backward.
 template <typename Attributes>
 Attributes AttributesOf(const SdpaSpec& spec, fe::graph::Graph& graph) {
   Attributes attributes;
@@ -127,7 +127,7 @@ void Describe(const SdpaSpec& spec, fe::graph::Graph& graph) {
   SetOutput(dv, Rows(spec, kDv, spec.step));
 }
 
-// [N, C, H, W] as the frontend names dimensions, channels last.
+// [N, C, H, W] in the frontend's order of dimensions, channels last.
 fe::graph::Tensor_attributes Images(Uid uid, fe::DataType_t type, std::int64_t images,
                                     std::int64_t channels, const ConvSize::Pair& size) {
   return fe::graph::Tensor_attributes()
@@ -165,7 +165,7 @@ void Describe(const ConvSpec& spec, fe::graph::Graph& graph) {
           graph.conv_dgrad(graph.tensor(y(kFirst)), graph.tensor(weight(kSecond, type)),
                            AttributesOf<fe::graph::Conv_dgrad_attributes>(z)),
           x(kOut));
-    case ConvPass::kWeightGradient: {  // cuDNN has f32 behind it, not of it
+    case ConvPass::kWeightGradient: {  // cuDNN converts the result to f32
       const Tensor sums = graph.conv_wgrad(graph.tensor(y(kFirst)), graph.tensor(x(kSecond)),
                                            AttributesOf<fe::graph::Conv_wgrad_attributes>(z));
       const fe::graph::Tensor_attributes as = weight(kOut, fe::DataType_t::FLOAT);
@@ -190,10 +190,10 @@ fe::error_t SetDevice(const CudnnTarget& target, fe::graph::Graph& graph) {
 }  // namespace
 
 struct CudnnGraph::Parts {
-  // Recorded graphs keep no plan alive: LibraryPlan says that the plan has to stay.
+  // Captured graphs do not keep the plan alive: see LibraryPlan.
   Parts(const CudnnApi& api, const CudnnTarget& target, DType dtype, std::string text)
       : what(std::move(text)), handle(target.handle) {
-    fe::cudnn_dlhandle = api.library;  // the only one there is: LoadCudnn()
+    fe::cudnn_dlhandle = api.library;  // LoadCudnn() returns the same library always
     graph.set_io_data_type(TypeOf(dtype))
         .set_intermediate_data_type(fe::DataType_t::FLOAT)
         .set_compute_data_type(fe::DataType_t::FLOAT)
@@ -205,7 +205,7 @@ struct CudnnGraph::Parts {
   cudnnHandle_t handle = nullptr;
   fe::graph::Graph graph;
   std::vector<fe::HeurMode_t> heuristics = {fe::HeurMode_t::A};
-  std::vector<fe::NumericalNote_t> unwanted;  // in engines
+  std::vector<fe::NumericalNote_t> unwanted;  // of engines
   std::int64_t most_workspace = std::numeric_limits<std::int64_t>::max();
   bool with_lengths = false, backward = false;
   std::int64_t workspace_bytes = 0;
@@ -233,7 +233,7 @@ Result<std::unique_ptr<CudnnGraph>> CudnnGraph::Create(const CudnnApi& api,
   auto parts = std::make_unique<Parts>(api, target, spec.dtype, ToText(spec));
   parts->heuristics.push_back(fe::HeurMode_t::FALLBACK);
   parts->most_workspace = kMaxConvWorkspace;
-  // Sums in 16 bits would be less than what the product of columns gives.
+  // 16-bit sums would be less accurate than the product of columns.
   parts->unwanted = {fe::NumericalNote_t::REDUCED_PRECISION_REDUCTION,
                      fe::NumericalNote_t::DOWN_CONVERT_INPUTS};
   if (spec.deterministic) parts->unwanted.push_back(fe::NumericalNote_t::NONDETERMINISTIC);

@@ -1,5 +1,5 @@
-// CudnnGraph: one attention or convolution as cuDNN wants it described, by cudnn-frontend; nothing
-// else includes that.
+// CudnnGraph: one attention or convolution described with cudnn-frontend, which only this class
+// includes.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,8 @@
 
 namespace gaccd {
 
-// Where the graph is to run: the GPU of `handle`, or, without a handle, a GPU that only exists as a
-// description, the JSON of CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION: that is for asking what cuDNN
-// can do there.
+// The device of a graph: the GPU of `handle`, or without a handle a GPU description, the JSON of
+// CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, to query what cuDNN supports on that GPU.
 struct CudnnTarget {
   cudnnHandle_t handle = nullptr;
   std::string device;
@@ -23,20 +22,20 @@ struct CudnnTarget {
 
 class CudnnGraph {
  public:
-  // Describes it, and asks cuDNN for an engine. kUnavailable, with cuDNN's reason, when there is
-  // none. `api` and the handle outlive the graph.
+  // Describes the operation and asks cuDNN for an engine. kUnavailable, with cuDNN's reason, if
+  // there is none. `api` and the handle must outlive the graph.
   static Result<std::unique_ptr<CudnnGraph>> Create(const CudnnApi& api, const CudnnTarget& target,
                                                     const SdpaSpec& spec);
   static Result<std::unique_ptr<CudnnGraph>> Create(const CudnnApi& api, const CudnnTarget& target,
                                                     const ConvSpec& spec);
   ~CudnnGraph();
 
-  // Compiles and loads the kernels; kUnavailable as above. Takes a second.
+  // Compiles and loads the kernels; kUnavailable as above. Takes about a second.
   Status Compile();
   // REQUIRES: compiled.
   [[nodiscard]] std::int64_t workspace_bytes() const;
-  // Enqueues it on the stream of the handle. Calls nothing of the CUDA runtime. REQUIRES: pointers
-  // of the operation that was described.
+  // Enqueues the operation on the stream of the handle. Makes no CUDA runtime calls. REQUIRES:
+  // `pointers` of the described operation.
   Status Enqueue(const SdpaPointers& pointers, void* workspace);
   Status Enqueue(const ConvPointers& pointers, void* workspace);
 

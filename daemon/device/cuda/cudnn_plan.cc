@@ -35,17 +35,17 @@ class CudnnPlan final : public LibraryPlan<Pointers> {
 
  private:
   Spec spec_;
-  CudnnGraph& graph_;  // of the library, which outlives its plans
+  CudnnGraph& graph_;  // owned by the library, which outlives its plans
   std::optional<Pointers> pointers_;
   void* workspace_ = nullptr;
 };
 
-// Runs the graph on memory of its own: what cuDNN loads at the first run is then loaded.
+// Runs the graph once on temporary memory, so that cuDNN loads everything.
 Status RunOnce(CudnnGraph& graph, const SdpaSpec& spec, cudaStream_t stream) {
   const std::int64_t rows = spec.sequences * spec.length;
   const std::int64_t row = spec.heads * spec.width;
   const auto bytes = static_cast<std::size_t>(3 * rows * row * kHalfBytes);
-  // Zeros are q, k, v, y and dy, which may lie in each other; `out` is what is written.
+  // q, k, v, y and dy are zeros and may overlap; `out` is for outputs.
   GACCD_ASSIGN_OR_RETURN(const DeviceBuffer in, DeviceBuffer::Allocate(bytes, "attention"));
   GACCD_ASSIGN_OR_RETURN(const DeviceBuffer out, DeviceBuffer::Allocate(bytes, "attention"));
   GACCD_ASSIGN_OR_RETURN(
@@ -135,8 +135,8 @@ class CudnnLibrary final : public DnnLibrary {
   template <typename Spec>
   using Known = std::list<Entry<Spec>>;
 
-  // Equal layers of a model share a graph, or the reason why there is none; but not a lack of
-  // memory, which may be free later.
+  // Equal layers of a model share a graph, or the reason why there is none. A lack of memory is not
+  // cached, as memory may be freed later.
   template <typename Pointers, typename Spec>
   Result<std::unique_ptr<LibraryPlan<Pointers>>> PlanFor(const Spec& spec, Known<Spec>& all) {
     auto found = std::ranges::find(all, spec, &Entry<Spec>::spec);

@@ -1,4 +1,4 @@
-// Attention and convolutions by cuDNN: the DnnLibrary that training on GPUs uses.
+// Attention and convolutions by cuDNN: the DnnLibrary used for training on GPUs.
 #pragma once
 
 #include "collectives/base/result.h"
@@ -6,8 +6,8 @@
 
 namespace gaccd {
 
-// What starts cuDNN on a GPU. kUnavailable, with what is missing, when gaccd was built without
-// cudnn-frontend, or cuDNN is not found or too old (cudnn_api.h). Touches no GPU.
+// Returns the function that starts cuDNN on a GPU. kUnavailable, with the reason, if gaccd was
+// built without cudnn-frontend, or cuDNN is not found or too old (cudnn_api.h). Uses no GPU.
 Result<DnnOpener> FindCudnn();
 
 }  // namespace gaccd

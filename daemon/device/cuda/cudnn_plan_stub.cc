@@ -1,4 +1,4 @@
-// Compiled where cudnn-frontend is not.
+// For builds without cudnn-frontend.
 #include "daemon/device/cuda/cudnn_plan.h"
 
 namespace gaccd {

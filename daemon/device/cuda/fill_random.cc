@@ -10,7 +10,8 @@
 namespace gaccd {
 namespace {
 
-// To 16 bits: the upper half is a bf16; an fp16 has an exponent that is 112 smaller, at least 0.
+// Truncates to 16 bits: the upper half is a bf16; the exponent of an fp16 is smaller by 112, but
+// not negative.
 std::uint16_t Truncated(float value, DType dtype) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if (dtype == DType::kBF16) return static_cast<std::uint16_t>(bits >> 16U);
@@ -22,7 +23,7 @@ std::uint16_t Truncated(float value, DType dtype) {
 }  // namespace
 
 Status FillRandom(const DeviceBuffer& buffer, DType dtype) {
-  constexpr std::size_t kPattern = std::size_t{1} << 20;  // drawn on the host, then repeated
+  constexpr std::size_t kPattern = std::size_t{1} << 20;  // generated on the host, then repeated
   const std::size_t pattern = std::min(kPattern, buffer.bytes());
   std::vector<std::byte> host(pattern);
   std::mt19937 random(1);

@@ -1,12 +1,12 @@
-// Launch: starts a kernel on a stream. The only place where kernels are started, so that the same
-// kernels can also run on the CPU in tests: the compiler then includes tests/standin/simt.h before
-// everything else (-include) and GACCD_SIMT_EMULATION is set.
+// Launch: starts a kernel on a stream. All kernels are started here, so that they can also run on
+// the CPU in tests: the compiler then includes tests/standin/simt.h first (-include) and
+// GACCD_SIMT_EMULATION is set.
 //
-// Rules for kernels, which the emulation relies on: blocks of one dimension, a multiple of 32
+// The emulation relies on these rules for kernels: one-dimensional blocks with a multiple of 32
 // threads; warp operations by all 32 threads of a warp, __syncthreads() by all threads of the
-// block; shared memory as static __shared__ arrays; no float atomics, so that sums have one order;
-// blocks are counted by an integer atomic, with a __threadfence() of that thread before it and of
-// every thread of the last block after it.
+// block; shared memory as static __shared__ arrays; no float atomics, so that sums have a fixed
+// order; blocks are counted by an integer atomic, with a __threadfence() of that thread before it
+// and of every thread of the last block after it.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,7 +17,7 @@
 
 namespace gaccd {
 
-constexpr unsigned kThreads = 256;  // of a block, where a kernel does not say otherwise
+constexpr unsigned kThreads = 256;  // default number of threads per block
 constexpr unsigned kWarps = kThreads / 32;
 
 struct LaunchShape {
@@ -25,14 +25,14 @@ struct LaunchShape {
   unsigned threads = kThreads;  // per block
 };
 
-// The number of blocks for `work` items of which each block takes `per_block`; at least 1.
+// The number of blocks for `work` items if each block processes `per_block`; at least 1.
 [[nodiscard]] constexpr unsigned BlocksFor(long long work, long long per_block) {
   const long long blocks = (work + per_block - 1) / per_block;
   return static_cast<unsigned>(blocks < 1 ? 1 : blocks);
 }
 
 #if defined(__CUDACC__) || defined(GACCD_SIMT_EMULATION)
-// An error of an earlier kernel can show up here too: `what` is where it was noticed.
+// May report an error of an earlier kernel: `what` is where it was detected.
 template <typename... Parameters, typename... Arguments>
 Status Launch(void (*kernel)(Parameters...), LaunchShape shape, cudaStream_t stream,
               const char* what, Arguments... arguments) {

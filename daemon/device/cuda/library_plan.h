@@ -1,4 +1,4 @@
-// LibraryPlan: an operation that a library of GPU kernels has prepared, to be run many times.
+// LibraryPlan: an operation prepared by a library of GPU kernels, to be run many times.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ class LibraryPlan {
  public:
   virtual ~LibraryPlan() = default;
   [[nodiscard]] virtual std::int64_t workspace_bytes() const = 0;
-  // `workspace`: workspace_bytes(), at a multiple of 256; its content is lost. Cheap: may be called
-  // before every Run().
+  // workspace: workspace_bytes(), aligned to 256; its content is not preserved. Cheap: may be
+  // called before every Run().
   virtual void Bind(const Pointers& pointers, void* workspace) = 0;
-  // Enqueues it on CudaContext::compute(), also while that stream is being captured. kInternal
-  // before Bind(). A recorded graph keeps the pointers of its moment; the plan has to stay.
+  // Enqueues the operation on CudaContext::compute(), also during stream capture. kInternal before
+  // Bind(). A captured graph keeps the current pointers; the plan must outlive it.
   virtual Status Run() = 0;
 };
 

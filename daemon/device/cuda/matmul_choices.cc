@@ -16,7 +16,7 @@
 namespace gaccd {
 namespace {
 
-// "matmul-nvidia-h200-sm90-1f2e3d4c5b6a7988.txt": people see the GPU, the number is the whole key.
+// "matmul-nvidia-h200-sm90-1f2e3d4c5b6a7988.txt": the GPU for users, and a hash of the whole key.
 std::string FileName(const MatmulChoicesKey& key) {
   std::string gpu;
   for (const char c : key.gpu_name) {
@@ -94,8 +94,8 @@ void MatmulChoices::Save() {
   }
 }
 
-// Others may have written since the file was read: what they found is kept. Two that write at the
-// same moment may lose each other's choices, which are then timed again by the next run.
+// Others may have written since the file was read: their choices are kept. Two simultaneous writers
+// may lose each other's choices, which the next run then times again.
 Status MatmulChoices::WriteFile() {
   GACCD_RETURN_IF_ERROR(MakeFolders(folder_));
   std::vector<MatmulChoice> all;

@@ -1,10 +1,10 @@
-// MatmulChoices: which of cuBLASLt's algorithms was the fastest for a product, in memory and from
-// run to run in a small text file.
+// MatmulChoices: the fastest cuBLASLt algorithm of each product, in memory and between runs in a
+// small text file.
 //
-// A choice is good for one GPU type, cuBLASLt and driver: all that is in MatmulChoicesKey, which
-// is at the top of the file and is part of its name. The file is never trusted: its size, every
-// number and a checksum of every line are checked; if anything is wrong it is left unread with a
-// note. Many processes may share it: it is replaced as a whole, by rename.
+// A choice is valid for one GPU type, cuBLASLt and driver: the fields of MatmulChoicesKey, which is
+// stored in the file and is part of its name. The file is not trusted: its size, every number and a
+// checksum of every line are checked; if anything is wrong the file is ignored with a note.
+// Processes may share it: it is replaced atomically by rename.
 #pragma once
 
 #include <cublasLt.h>
@@ -32,13 +32,13 @@ struct MatmulChoicesKey {
 struct MatmulChoice {
   MatmulCudaSpec spec;
   cublasLtMatmulAlgo_t algorithm{};
-  double microseconds = 0;  // of one product; 0: it was not timed
-  // Of a product with an epilogue: of what the epilogue replaces, the product without it and a
-  // kernel; 0: not timed.
+  double microseconds = 0;  // of one product; 0: not timed
+  // For a product with an epilogue: time of the product without it and a separate kernel; 0: not
+  // timed.
   double separate_microseconds = 0;
 };
 
-// The text of the file, and its check. kData, with the line, when it is not whole or not for `key`.
+// Writes and parses the file. kData, with the line, if it is incomplete or not for `key`.
 std::string ToText(const MatmulChoicesKey& key, const std::vector<MatmulChoice>& choices);
 Result<std::vector<MatmulChoice>> ParseMatmulChoices(std::string_view text,
                                                      const MatmulChoicesKey& key);
@@ -46,32 +46,31 @@ Result<std::vector<MatmulChoice>> ParseMatmulChoices(std::string_view text,
 // Used by one thread.
 class MatmulChoices {
  public:
-  // `folder` empty: nothing is read or written. A file that cannot be used is a note, no error.
+  // folder empty: nothing is read or written. A file that cannot be used is a note, not an error.
   MatmulChoices(std::string folder, const MatmulChoicesKey& key);
-  // Writes what Save() was not called for.
+  // Saves choices that Save() has not saved.
   ~MatmulChoices();
   MatmulChoices(const MatmulChoices&) = delete;
   MatmulChoices& operator=(const MatmulChoices&) = delete;
 
-  // The choice made by this process: it has run on this GPU.
+  // The choice made by this process, which has run on this GPU.
   [[nodiscard]] const MatmulChoice* Find(const MatmulCudaSpec& spec) const;
-  // The choice from the file: to be tried before it is used.
+  // The choice from the file, to be tested before use.
   [[nodiscard]] const MatmulChoice* FindKept(const MatmulCudaSpec& spec) const;
-  // From now on Find() gives it. A newly timed one goes to the file with the next Save().
+  // Makes it available to Find(). A newly timed one is written by the next Save().
   enum class Source : std::uint8_t { kTimed, kKept, kUntimed };
   void Add(const MatmulChoice& choice, Source source);
-  // Of a choice that Find() gives; goes to the file with the next Save().
+  // For a choice that Find() returns; written by the next Save().
   void SetSeparate(const MatmulCudaSpec& spec, double microseconds);
 
-  // Adds this process's choices to the file. Call it when all products are prepared, not after each
-  // one. It is a note, no error, when the file cannot be written: the choices only save time.
+  // Adds this process's choices to the file. Call it once after all products are prepared. A
+  // failure to write is a note, not an error: the choices only save time.
   void Save();
 
-  // What people should know, each line once: an unreadable file, a choice that was refused, ...
+  // Messages for users, each line once: an unreadable file, a rejected choice, ...
   void AddNote(std::string note) { notes_.push_back(std::move(note)); }
   [[nodiscard]] std::vector<std::string> TakeNotes() { return std::exchange(notes_, {}); }
-  // And what they must know: an algorithm that computes something else, one that was not tried.
-  // Each text once.
+  // Warnings for users, each once: an algorithm with wrong results, one that was not tested.
   void AddWarning(std::string warning);
   [[nodiscard]] std::vector<std::string> TakeWarnings() { return std::exchange(warnings_, {}); }
 

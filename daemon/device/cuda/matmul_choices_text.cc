@@ -22,7 +22,7 @@
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kMaxChoices = 4000;  // 1 MiB of text has room for more
+constexpr std::size_t kMaxChoices = 4000;  // 1 MiB of text has space for more
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;
 using Bytes = std::array<unsigned char, sizeof(cublasLtMatmulAlgo_t)>;
 
@@ -57,7 +57,7 @@ std::string Line(const MatmulChoice& choice) {
   return StrCat(content, " ", sum.data(), "\n");
 }
 
-// Takes words off the front of one line; remembers whether all were as wanted.
+// Parses the words of one line; remembers whether all were valid.
 class Words {
  public:
   explicit Words(std::string_view line) : rest_(line) {}

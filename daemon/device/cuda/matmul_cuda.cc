@@ -16,7 +16,7 @@ struct Chosen {
   cublasLtMatmulAlgo_t algorithm;
 };
 
-// Nothing when none is offered or none runs.
+// Empty if no algorithm is offered or none works.
 Result<std::optional<Chosen>> Choose(CudaContext& context, const MatmulCudaSpec& spec) {
   GACCD_ASSIGN_OR_RETURN(CublasLtProduct product, CublasLtProduct::Create(context, spec));
   GACCD_ASSIGN_OR_RETURN(const auto algorithm, ChooseAlgorithm(product));
@@ -24,11 +24,12 @@ Result<std::optional<Chosen>> Choose(CudaContext& context, const MatmulCudaSpec&
   return std::optional<Chosen>(Chosen{std::move(product), *algorithm});
 }
 
-// Terms up to which no library has been seen to leave out any: multiples of the k of its tiles.
+// Number of terms for which no library has been seen to leave out any: a multiple of the k of its
+// tiles.
 constexpr std::int64_t kWholeTiles = 64;
 
-// Whether C = A^T B, a gradient of a weight, can be two products: all terms but the last few, and
-// these, added. Their rows of A and B lie one after another.
+// Whether C = A^T B, a weight gradient, can be computed as two products: all terms except the last
+// few, plus the last ones. Their rows of A and B are contiguous.
 bool CanBeTwo(const MatmulCudaSpec& spec) {
   return spec.transpose_a && !spec.transpose_b && spec.c == DType::kF32 && !spec.writes_sums() &&
          spec.k > kWholeTiles && spec.k % kWholeTiles != 0;
@@ -38,10 +39,11 @@ bool CanBeTwo(const MatmulCudaSpec& spec) {
 
 struct MatmulCuda::Parts {
   Chosen alone;
-  std::optional<Chosen> overlapping;  // with a reduction
-  // Of a product whose every algorithm loses its last terms: these, added after the others.
+  std::optional<Chosen> overlapping;  // for running concurrently with a reduction
+  // If every algorithm loses the last terms of the product: a product of these, added to the
+  // others.
   std::unique_ptr<MatmulCuda> last_terms;
-  std::size_t a_bytes = 0, b_bytes = 0;  // before them, in A and B
+  std::size_t a_bytes = 0, b_bytes = 0;  // offsets of the last terms in A and B
 };
 
 MatmulCuda::MatmulCuda(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -108,7 +110,7 @@ Status MatmulCuda::Run() {
     return {ErrorKind::kInternal, StrCat(ToText(product.spec()), ": Run() before Bind()")};
   }
   const cublasStatus_t status = product.Enqueue(chosen.algorithm);
-  if (status == CUBLAS_STATUS_SUCCESS) {  // builds no text
+  if (status == CUBLAS_STATUS_SUCCESS) {  // without building an error text
     return parts_->last_terms == nullptr ? Status::Ok() : parts_->last_terms->Run();
   }
   return CublasLtStatus(product.context().cublaslt(), status, ToText(product.spec()));

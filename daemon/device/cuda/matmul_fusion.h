@@ -1,4 +1,4 @@
-// Whether the epilogue of a product is faster than what it replaces: the product without it, and a
+// Decides whether the epilogue of a product is faster than the product without it and a separate
 // kernel.
 #pragma once
 
@@ -11,16 +11,16 @@
 
 namespace gaccd {
 
-// By the times of both products, which were prepared before in this context (MatmulCuda), and of
-// the kernel: `time_kernel` gives its microseconds. The answer is kept with the choice for `fused`
-// (MatmulChoices), and then the kernel is not timed. Nothing where products are not timed, and,
-// with a warning, where `time_kernel` has no memory (kOs). Waits for the GPU.
+// Compares the times of both products, which must have been prepared in this context (MatmulCuda),
+// and of the kernel: `time_kernel` returns its microseconds. The result is kept with the choice for
+// `fused` (MatmulChoices); then the kernel is not timed again. Empty if products are not timed,
+// and, with a warning, if `time_kernel` runs out of memory (kOs). Waits for the GPU.
 Result<std::optional<bool>> IsEpilogueFaster(CudaContext& context, const MatmulCudaSpec& fused,
                                              const MatmulCudaSpec& plain,
                                              const std::function<Result<double>()>& time_kernel);
 
-// Without times. An epilogue that sums along k leaves no room to split k: C in few tiles would not
-// fill the GPU.
+// A heuristic without times. An epilogue that sums along k prevents splitting k: a C with few tiles
+// would not fill the GPU.
 [[nodiscard]] bool FillsTheGpu(const CudaContext& context, const MatmulCudaSpec& spec);
 
 }  // namespace gaccd

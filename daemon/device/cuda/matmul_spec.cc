@@ -46,7 +46,7 @@ Status Check(const MatmulCudaSpec& spec) {
     return wrong("only an f32 C without bias and ReLU can be accumulated");
   }
   if (spec.column_sums && (!spec.transpose_a || spec.c != DType::kF32 || epilogue)) {
-    return wrong("column sums want a transposed A and an f32 C without bias and ReLU");
+    return wrong("column sums need a transposed A and an f32 C without bias and ReLU");
   }
   if ((spec.stride_a != 0 && spec.stride_a <= spec.columns_a()) ||
       (spec.stride_c != 0 && spec.stride_c <= spec.n)) {
@@ -54,17 +54,17 @@ Status Check(const MatmulCudaSpec& spec) {
   }
   if (spec.column_sums_of_b &&
       (spec.column_sums || spec.transpose_b || spec.c != DType::kF32 || epilogue)) {
-    return wrong("column sums of B want B as it is, and an f32 C without other epilogues");
+    return wrong("column sums of B need B not transposed, and an f32 C without other epilogues");
   }
   if (spec.gelu != MatmulGelu::kNone && (spec.relu || spec.accumulate || spec.writes_sums())) {
     return wrong("GELU goes with a bias and nothing else");
   }
   if (spec.gelu != MatmulGelu::kNone && spec.c == DType::kF32) {
-    return wrong("GELU wants a C of 16 bits");
+    return wrong("GELU needs a C of 16 bits");
   }
   if (spec.gelu == MatmulGelu::kGradient && spec.bias) return wrong("a gradient has no bias");
   if (spec.has_aux() && spec.n % kAuxColumns != 0) {
-    return wrong(StrCat("GELU's input wants columns in multiples of ", kAuxColumns));
+    return wrong(StrCat("GELU's input needs columns in multiples of ", kAuxColumns));
   }
   return Status::Ok();
 }

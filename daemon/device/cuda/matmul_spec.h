@@ -1,4 +1,4 @@
-// MatmulCudaSpec: which product. Sizes and types only, so that choices can be kept for it.
+// MatmulCudaSpec: sizes and types of a matrix product, used as the key of algorithm choices.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace gaccd {
 
-// GELU in its tanh form (daemon/ops/pointwise/activations.h) in a product's own pass.
+// GELU in its tanh form (daemon/ops/pointwise/activations.h), fused into the product.
 enum class MatmulGelu : std::uint8_t {
   kNone,
   kApply,     // C = gelu(op(A) op(B) + bias)
@@ -19,7 +19,7 @@ enum class MatmulGelu : std::uint8_t {
 
 inline constexpr std::int64_t kAuxColumns = 8;  // cuBLASLt's CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD
 
-// C = op(A) op(B), row-major. All fields take part in the choice of an algorithm.
+// C = op(A) op(B), row-major. The algorithm choice depends on all fields.
 struct MatmulCudaSpec {
   std::int64_t m = 0;  // C is [m, n]
   std::int64_t n = 0;
@@ -28,21 +28,21 @@ struct MatmulCudaSpec {
   bool transpose_b = false;  // B is stored as [n, k]
   DType ab = DType::kF32;    // kF32, kBF16 or kFP16, of A and B
   DType c = DType::kF32;     // kF32 or that of A and B, of C and bias
-  bool bias = false;         // one value a column of C
+  bool bias = false;         // one value per column of C
   bool relu = false;         // a NaN may become 0: undefined in cuBLASLt
   bool accumulate = false;   // C += instead of C =; only f32 C without bias and ReLU
-  // transpose_a only, f32 C without bias and ReLU: also writes the sums of A's stored columns, f32
-  // [m]: sum over k of A[k, m]. That is the bias gradient with a weight gradient. It overwrites,
-  // also with accumulate: the library cannot add there.
+  // Only with transpose_a and f32 C without bias and ReLU: also writes the sums of A's stored
+  // columns, f32 [m]: sum over k of A[k, m], which is the bias gradient in a weight gradient.
+  // Overwrites even with accumulate: the library cannot add there.
   bool column_sums = false;
-  // The same of B, which is then not transposed: f32 [n], sum over k of B[k, n]. One of the two.
+  // The same for B, which must not be transposed: f32 [n], sum over k of B[k, n]. Excludes
+  // column_sums.
   bool column_sums_of_b = false;
-  // Without the others, but for the bias of the first two. aux: [m, n] of C's type, n a multiple of
-  // kAuxColumns.
+  // Excludes the other options, except bias with kApply and kKeep. aux: [m, n] of C's type, n a
+  // multiple of kAuxColumns.
   MatmulGelu gelu = MatmulGelu::kNone;
-  int multiprocessors = 0;  // of those that it may count on; 0: all of the GPU's
-  // Elements from row to row of A as it is stored, and of C, where that is more than their columns;
-  // 0: it is not.
+  int multiprocessors = 0;  // number of available multiprocessors; 0: all of the GPU
+  // Elements from row to row of A as stored, and of C, if rows are not contiguous; 0: contiguous.
   std::int64_t stride_a = 0;
   std::int64_t stride_c = 0;
 
@@ -58,7 +58,7 @@ struct MatmulCudaSpec {
 // "product [32, 784] x [784, 512]: A bf16, B bf16 transposed, C bf16, bias, ReLU"
 [[nodiscard]] std::string ToText(const MatmulCudaSpec& spec);
 
-// kInternal, naming spec and rule, when no product may be asked for like this.
+// kInternal, with spec and rule, if the spec is invalid.
 Status Check(const MatmulCudaSpec& spec);
 
 }  // namespace gaccd

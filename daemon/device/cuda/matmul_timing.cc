@@ -38,14 +38,14 @@ Result<std::optional<MatmulChoice>> Fastest(MatmulTrial& trial, const MatmulCuda
         best.has_value() ? best->microseconds : std::numeric_limits<double>::infinity();
     GACCD_ASSIGN_OR_RETURN(const double microseconds, trial.Time(candidate, limit));
     if (microseconds < limit) {
-      // A clock that shows nothing must not look like "not timed".
+      // A measured time of 0 would mean "not timed".
       best = MatmulChoice{spec, candidate, std::max(microseconds, 1e-3)};
     }
   }
   return best;
 }
 
-// The kept choice, if the library takes it and it is sound.
+// The kept choice, if the library accepts it and it is sound.
 Result<std::optional<MatmulChoice>> Kept(CublasLtProduct& product, MatmulTrial& trial) {
   MatmulChoices& choices = product.context().choices();
   const MatmulChoice* const kept = choices.FindKept(product.spec());
@@ -54,11 +54,11 @@ Result<std::optional<MatmulChoice>> Kept(CublasLtProduct& product, MatmulTrial& 
     GACCD_ASSIGN_OR_RETURN(const bool sound, trial.IsSound(kept->algorithm));
     if (sound) return std::optional(*kept);
   }
-  choices.AddNote(StrCat(ToText(product.spec()), ": the kept choice cannot be used, timed anew"));
+  choices.AddNote(StrCat(ToText(product.spec()), ": the kept choice cannot be used, timed again"));
   return std::optional<MatmulChoice>();
 }
 
-// Without a choice: no algorithm is sound.
+// Empty: no algorithm is sound.
 Result<Choice> Choose(CublasLtProduct& product) {
   using Source = MatmulChoices::Source;
   const MatmulCudaSpec& spec = product.spec();

@@ -1,5 +1,5 @@
-// Which of the offered algorithms a product uses: the first, or the fastest on this GPU, tried with
-// the product's own epilogue, sizes and alignment, on memory of its own.
+// Selects the algorithm of a product: the first one offered, or the fastest on this GPU, tested
+// with the product's epilogue, sizes and alignment on separate memory.
 #pragma once
 
 #include <optional>
@@ -10,15 +10,14 @@
 namespace gaccd {
 
 // In this order:
-//   1. the algorithm this process has already chosen for an equal product;
-//   2. unless IsTimed(): the first one offered that is sound (MatmulTrial);
-//   3. the kept one (MatmulChoices), if cuBLASLt takes it and it is sound;
-//   4. the fastest sound one of those offered, timed on random data as a graph, which is how the
-//      engine replays them.
-// 2, 3, 4 run it at least once, on memory that is freed before the return: what cuBLASLt loads at
-// the first call is then loaded, and a later capture sees no surprise. Where that memory is not
-// free, the first one offered is taken untried, with a warning in MatmulChoices.
-// Nothing when none is offered or none is sound. Waits for the GPU.
+//   1. the algorithm that this process has already chosen for an equal product;
+//   2. unless IsTimed(): the first sound one offered (MatmulTrial);
+//   3. the kept one (MatmulChoices), if cuBLASLt accepts it and it is sound;
+//   4. the fastest sound one offered, timed on random data as a graph, as in the engine.
+// 2, 3 and 4 run it at least once, on memory that is freed before the return, so that cuBLASLt
+// loads everything before a capture. If that memory is not free, the first one offered is used
+// untested, with a warning in MatmulChoices. Empty if none is offered or none is sound. Waits for
+// the GPU.
 Result<std::optional<cublasLtMatmulAlgo_t>> ChooseAlgorithm(CublasLtProduct& product);
 
 }  // namespace gaccd

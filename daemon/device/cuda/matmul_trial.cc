@@ -11,11 +11,11 @@
 namespace gaccd {
 namespace {
 
-// Looked at from each end of a matrix, at least a tile. All tiles go through k alike, and reading
-// more would make the choice of algorithms slow: dozens of them for each product.
+// Number of values compared at each end of a matrix, at least a tile. All tiles run through k
+// alike, and reading more would slow down the choice among dozens of algorithms per product.
 constexpr std::int64_t kMaxLookedAt = 1 << 16;
 
-// A number as bits of each type, and by how many units in the last place it may be off.
+// The bits of a number in each type, and the tolerance in units in the last place.
 struct Number {
   std::uint32_t f32, bf16, fp16;
   std::uint32_t half_units = 0;
@@ -29,8 +29,8 @@ struct Number {
   }
 };
 constexpr Number kOne{0x3F800000, 0x3F80, 0x3C00};
-// 0.841192 and 1.082964, of tanh, which the library may approximate. With erf they are 0.841345 and
-// 1.083316: nearer than 16 bits can tell.
+// 0.841192 and 1.082964, with tanh, which the library may approximate. With erf they are 0.841345
+// and 1.083316, which 16 bits cannot distinguish.
 constexpr Number kGeluOfOne{0x3F57585C, 0x3F57, 0x3ABB, 4};
 constexpr Number kGeluSlopeAtOne{0x3F8A9E91, 0x3F8B, 0x3C55, 4};
 
@@ -48,8 +48,7 @@ std::vector<std::byte> Ones(DType dtype, std::int64_t count) {
   return bytes;
 }
 
-// Whether all values in `bytes` are at most `units` away from the one of these bits, whose sign
-// they have then.
+// Whether all values in `bytes` are at most `units` from `bits`, which implies the same sign.
 template <typename Bits>
 bool AreAll(const std::vector<std::byte>& bytes, std::uint32_t bits, std::uint32_t units) {
   bool all = true;
@@ -66,7 +65,7 @@ bool AreAll(const std::vector<std::byte>& bytes, std::uint32_t bits, std::uint32
 MatmulTrial::MatmulTrial(CublasLtProduct& product)
     : product_(&product), stream_(product.context().compute()) {}
 
-// After an error the stream may still work on the operands.
+// After an error the stream may still use the operands.
 MatmulTrial::~MatmulTrial() {
   if (a_.data != nullptr) (void)cudaStreamSynchronize(stream_);
 }
@@ -78,7 +77,7 @@ Result<MatmulTrial> MatmulTrial::Create(CublasLtProduct& product) {
   GACCD_RETURN_IF_ERROR(trial.FillGapsOfA());
   GACCD_RETURN_IF_ERROR(trial.SetLastTerm(trial.a_, spec.transpose_a));
   GACCD_RETURN_IF_ERROR(trial.SetLastTerm(trial.b_, !spec.transpose_b));
-  // The same memory serves as bias [n], of the type of C, or as column sums in f32.
+  // The same memory is the bias [n], of the type of C, or the column sums in f32.
   GACCD_RETURN_IF_ERROR(product.Bind({.a = trial.a_.data,
                                       .b = trial.b_.data,
                                       .c = trial.c_.data,
@@ -118,7 +117,7 @@ Status MatmulTrial::Allocate() {
   return add(&vector_, DType::kF32, 1, sums, 0, kBiasAlignment);
 }
 
-// What lies between two rows is NaN: an algorithm that reads it is not sound.
+// Gaps between rows are NaN: an algorithm that reads them is not sound.
 Status MatmulTrial::FillGapsOfA() {
   const std::size_t row = static_cast<std::size_t>(a_.columns) * SizeOf(a_.dtype);
   if (a_.pitch() == row) return Status::Ok();
@@ -144,7 +143,7 @@ Status MatmulTrial::SetLastTerm(const Operand& operand, bool k_is_rows) {
 
 Result<bool> MatmulTrial::IsSound(const cublasLtMatmulAlgo_t& algorithm) {
   const MatmulCudaSpec& spec = product_->spec();
-  // What is added to must be 0; what is written must be written: NaN until then.
+  // Accumulated outputs start as 0; others start as NaN, so that missing writes are detected.
   const auto clear = [&](const Operand& operand, bool is_added_to) {
     return CudaStatus(
         cudaMemsetAsync(operand.data, is_added_to ? 0 : 0xFF, operand.bytes(), stream_),
@@ -154,7 +153,7 @@ Result<bool> MatmulTrial::IsSound(const cublasLtMatmulAlgo_t& algorithm) {
   if (spec.writes_sums()) GACCD_RETURN_IF_ERROR(clear(vector_, false));
   if (spec.gelu == MatmulGelu::kKeep) GACCD_RETURN_IF_ERROR(clear(aux_, false));
   const cublasStatus_t status = product_->Enqueue(algorithm);
-  if (IsNotOffered(status)) return false;
+  if (IsUnsupported(status)) return false;
   GACCD_RETURN_IF_ERROR(ToStatus(status));
   GACCD_RETURN_IF_ERROR(CudaStatus(cudaStreamSynchronize(stream_), ToText(spec) + " on trial"));
   const Number& c = ExpectedOf(spec.gelu);
@@ -162,7 +161,7 @@ Result<bool> MatmulTrial::IsSound(const cublasLtMatmulAlgo_t& algorithm) {
   if (sound && spec.writes_sums()) {
     GACCD_ASSIGN_OR_RETURN(sound, Holds(vector_, kOne.f32, 0));
   }
-  if (sound && spec.has_aux()) {  // one that is read is as it was
+  if (sound && spec.has_aux()) {  // an aux that is only read is unchanged
     GACCD_ASSIGN_OR_RETURN(sound, Holds(aux_, kOne.bits(spec.c), 0));
   }
   if (!sound) {

@@ -30,7 +30,7 @@ Status Check(const SdpaSpec& spec) {
 Status CheckWorkspace(const SdpaSpec& spec, std::int64_t bytes) {
   if (bytes <= kMaxSdpaWorkspace) return Status::Ok();
   return {ErrorKind::kUnavailable,
-          StrCat("the ", ToText(spec), " wants a workspace of ", bytes >> 20, " MiB, at most ",
+          StrCat("the ", ToText(spec), " needs a workspace of ", bytes >> 20, " MiB, at most ",
                  kMaxSdpaWorkspace >> 20, " are given; a smaller micro-batch helps",
                  spec.deterministic ? ", or a job that is not deterministic" : "")};
 }

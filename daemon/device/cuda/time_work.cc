@@ -7,10 +7,10 @@
 namespace gaccd {
 namespace {
 
-constexpr double kRoundMicroseconds = 200;  // long against the clock's 0.5 us
-constexpr int kMaxRuns = 20;                // of the work in one round
+constexpr double kRoundMicroseconds = 200;  // long compared with the clock's resolution of 0.5 us
+constexpr int kMaxRuns = 20;                // of the work per round
 constexpr int kRounds = 3;
-constexpr double kHopeless = 3;  // times the best: not timed any further
+constexpr double kHopeless = 3;  // times the best: stop timing
 
 class Clock {
  public:
@@ -52,7 +52,7 @@ Result<double> TimeWork(cudaStream_t stream, const std::function<Status()>& enqu
                            for (int i = 0; i < runs; ++i) GACCD_RETURN_IF_ERROR(enqueue());
                            return Status::Ok();
                          }));
-  GACCD_RETURN_IF_ERROR(graph.Launch(stream));  // the first launch also uploads it
+  GACCD_RETURN_IF_ERROR(graph.Launch(stream));  // the first launch also uploads the graph
   double least = std::numeric_limits<double>::infinity();
   for (int round = 0; round < kRounds; ++round) {
     GACCD_ASSIGN_OR_RETURN(const double all,

@@ -1,4 +1,4 @@
-// TimeWork: how long work on a stream takes.
+// TimeWork: measures the time of work on a stream.
 #pragma once
 
 #include <functional>
@@ -9,9 +9,9 @@
 
 namespace gaccd {
 
-// Microseconds of what `enqueue` puts into the stream, as a graph, which is how the engine replays
-// it. Far from `best` it is only a rough figure. Waits for the GPU. REQUIRES: it ran once before,
-// so that what it loads is there.
+// Microseconds of the work that `enqueue` enqueues on the stream, run as a graph, as in the engine.
+// A time far above `best` is only rough. Waits for the GPU. REQUIRES: the work has run once, so
+// that everything is loaded.
 Result<double> TimeWork(cudaStream_t stream, const std::function<Status()>& enqueue,
                         double best = std::numeric_limits<double>::infinity());
 

@@ -1,5 +1,5 @@
-// The versions of CUDA's libraries: compiled with, and found on this machine. Needs no GPU, and is
-// there without CUDA too.
+// Versions of the CUDA libraries: compiled with, and found on this machine. Needs no GPU; also
+// available in builds without CUDA.
 #pragma once
 
 #include <compare>
@@ -23,7 +23,7 @@ struct LibraryVersion {
 // "13.1.0"
 [[nodiscard]] std::string ToText(const LibraryVersion& version);
 
-// CUDA counts 13000 for 13.0; cuBLASLt, cuDNN (from 9 on) and NCCL (from 2.9 on) 91900 for 9.19.0.
+// CUDA encodes 13.0 as 13000; cuBLASLt, cuDNN (from 9) and NCCL (from 2.9) encode 9.19.0 as 91900.
 [[nodiscard]] LibraryVersion CudaVersion(int code);
 [[nodiscard]] LibraryVersion VersionOfCode(int code);
 
@@ -31,27 +31,26 @@ struct LibraryVersions {
   std::string name;         // "cuBLASLt"
   LibraryVersion compiled;  // of the headers
   std::optional<LibraryVersion> loaded;
-  std::string detail;  // without `loaded`: why; the driver: its own version and build
-  // The oldest that has all that gaccd calls. Within a major version NVIDIA keeps the interface,
-  // and gaccd carries machine code for the GPUs it was compiled for, so a lower minor version is
-  // enough.
+  std::string detail;  // if `loaded` is empty: why; for the driver: its own version and build
+  // The oldest version with everything that gaccd calls. NVIDIA keeps the interface within a major
+  // version, and gaccd contains machine code for its target GPUs, so a lower minor version is
+  // sufficient.
   LibraryVersion oldest = {compiled.major, 0, 0};
 };
 
-// Its attention repeats bit for bit on Blackwell from here on, and needs no lengths from the host.
+// From this version attention is bit-reproducible on Blackwell and needs no lengths on the host.
 inline constexpr int kOldestCudnn = 91800;
 
-// CUDA runtime, driver, cuBLASLt, cuDNN, in this order; empty when gaccd was built without CUDA.
-// NCCL belongs to the collectives: the caller that prints all of them adds it. Starts nothing on a
-// GPU.
+// CUDA runtime, driver, cuBLASLt, cuDNN, in this order; empty in builds without CUDA. The caller
+// adds NCCL, which belongs to the collectives. Uses no GPU.
 [[nodiscard]] std::vector<LibraryVersions> CudaLibraries();
 
 // "cuBLASLt 13.1.0 (compiled with 13.0.0)"; "cuDNN not found (compiled with 9.19.0): cannot load
 // libcudnn.so.9: ..."
 [[nodiscard]] std::string ToText(const LibraryVersions& library);
 
-// kUnavailable, naming every library that is older than `oldest` and both versions. A library that
-// is not there is no error here: it may not be needed.
+// kUnavailable, with both versions of every library that is older than `oldest`. A missing library
+// is not an error here, as it may not be needed.
 Status CheckNotOlder(std::span<const LibraryVersions> libraries);
 
 }  // namespace gaccd

@@ -25,7 +25,7 @@ LibraryVersions Runtime() {
   return runtime;
 }
 
-// "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  ..."; empty where there is none.
+// "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  ..."; empty if there is none.
 std::string DriverText() {
   std::ifstream file("/proc/driver/nvidia/version");
   std::string line;
@@ -36,7 +36,7 @@ std::string DriverText() {
 LibraryVersions Driver() {
   LibraryVersions driver{
       .name = "CUDA driver", .compiled = CudaVersion(CUDART_VERSION), .detail = DriverText()};
-  int code = 0;  // stays 0, with success, where no driver is installed
+  int code = 0;  // stays 0, with success, if no driver is installed
   const Status status = CudaStatus(cudaDriverGetVersion(&code), "version of the CUDA driver");
   if (status.ok() && code > 0) {
     driver.loaded = CudaVersion(code);
@@ -46,7 +46,7 @@ LibraryVersions Driver() {
   return driver;
 }
 
-// `symbol` is the library's function that returns its version as one number.
+// symbol: the library's function that returns its version as one number.
 LibraryVersions Library(const char* name, int compiled, const std::string& file,
                         const char* symbol) {
   LibraryVersions versions{.name = name, .compiled = VersionOfCode(compiled)};

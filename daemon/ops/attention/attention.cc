@@ -12,7 +12,7 @@ Status CheckHeads(std::int64_t heads, std::int64_t parts, const ValueSpec& x) {
                                      " heads divide, found ", ToString(x.shape))};
 }
 
-// The inputs of Attention; returns what y is.
+// Checks the inputs of Attention; returns the spec of y.
 Result<ValueSpec> CheckInputs(const AttentionOptions& options, std::span<const ValueSpec> inputs) {
   if (inputs.empty() || inputs.size() > 4) {
     return Status(ErrorKind::kConfig,
@@ -79,7 +79,7 @@ OutputSpecs AttentionGradient::Infer(std::span<const ValueSpec> inputs) const {
   return std::vector<ValueSpec>(IsPackedAttention(forward.size()) ? 1 : 3, gradient);
 }
 
-// Those of dq, dk, dv and dP; that S is computed again does not count.
+// The products for dq, dk, dv and dP; the recomputation of S does not count.
 double AttentionGradient::ProductFlops(std::span<const ValueSpec> inputs) const {
   return 4 * 2.0 * static_cast<double>(Elements(inputs[0].shape) * options_.length);
 }

@@ -1,5 +1,5 @@
-// Attention, head by head: what a head reads is packed first, so that tiles lie close together
-// whatever the distance between rows of qkv.
+// Attention on the CPU, head by head: the operands of a head are packed first, so that tiles are
+// contiguous whatever the distance between rows of qkv.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -31,18 +31,18 @@ struct Sizes {
 
   [[nodiscard]] std::int64_t columns() const { return heads * width; }
   [[nodiscard]] std::int64_t padded() const { return (length + kRows - 1) / kRows * kRows; }
-  // How many rows of a sequence with `known` keys are computed.
+  // Number of rows computed for a sequence with `known` keys.
   [[nodiscard]] std::int64_t Rows(std::int64_t known) const {
     return all_rows && known > 0 ? length : known;
   }
-  // How many of the keys from `key` on row i sees, up to a tile; the sequence has `known` rows.
+  // Number of keys, from `key` up to a tile, that row i attends to; the sequence has `known` rows.
   [[nodiscard]] std::int64_t Seen(std::int64_t i, std::int64_t key, std::int64_t known) const {
     const std::int64_t end = causal ? std::min(i + 1, known) : known;
     return std::clamp<std::int64_t>(end - key, 0, kRows);
   }
 };
 
-// y: what is, or has the shape of, the output.
+// y: spec of the output, or of a value with its shape.
 Sizes SizesOf(const AttentionOptions& options, const ValueSpec& y, const ValueSpec& q) {
   const std::int64_t width = y.shape[1] / options.heads;
   return {.sequences = y.shape[0] / options.length,
@@ -69,12 +69,12 @@ GACCD_SIMD_CLONES void CopyRows(const float* from, std::int64_t rows, std::int64
   }
 }
 
-// The sums of a row are kept in so many parts until the row is done.
+// Partial sums per row.
 constexpr std::int64_t kLanes = 16;
 
 // One row of a tile: s becomes exp(scale s - top) for the first `seen` keys and 0 for the others.
-// `top` is the largest value of the row so far and `sums`, added up, its terms. What was summed
-// relative to the former top is to be multiplied by the result.
+// `top` is the largest value of the row so far; `sums` are the partial sums of its terms. Earlier
+// sums, relative to the previous top, must be multiplied by the result.
 GACCD_SIMD_CLONES
 float SoftmaxRow(float* s, std::int64_t seen, float scale, float& top, float* sums) {
   std::fill(s + seen, s + kRows, -kInfinity);
@@ -111,12 +111,12 @@ float Dot(const float* a, const float* b, std::int64_t count) {
   return SumOf(count, [a, b](std::int64_t i) { return a[i] * b[i]; });
 }
 
-// q, k and v, or their gradients, from a row of a head on.
+// q, k and v, or their gradients, from one row of a head on.
 template <typename T>
 struct Parts {
   T *q, *k, *v;
 
-  // `all`: qkv alone, or three.
+  // all: qkv alone, or three values.
   static Parts Of(std::span<void* const> all, bool packed, const Sizes& z, std::int64_t row,
                   std::int64_t head) {
     const std::int64_t at = row * z.step + head * z.width;
@@ -126,9 +126,9 @@ struct Parts {
   }
 };
 
-// Calls run(row, rows, seen) for the rows of a tile: at once, or, of the tile on the diagonal of a
-// causal head, a few at a time. Of its `keys` keys they see none from `seen` on, which is a number
-// of columns that a product computes at once.
+// Calls run(row, rows, seen) for the rows of a tile: for all at once, or, in the diagonal tile of a
+// causal head, for a few at a time. These rows attend to none of the `keys` keys from `seen` on,
+// which is a multiple of the columns that a product computes at once.
 template <typename Run>
 void ForEachRows(bool diagonal, std::int64_t rows, std::int64_t keys, const Run& run) {
   constexpr std::int64_t kAtOnce = 8;
@@ -140,7 +140,7 @@ void ForEachRows(bool diagonal, std::int64_t rows, std::int64_t keys, const Run&
   }
 }
 
-// Memory for one head at a time; q, v and p are left operands or right ones of products over rows,
+// Memory for one head at a time; q, v and p are left or right operands of products over rows,
 // `keys` is transposed.
 template <typename Tiles>
 struct ForwardScratch {
@@ -162,7 +162,7 @@ struct ForwardScratch {
   }
 };
 
-// y and lse of the rows [first, first + rows) of a head that has `known` keys.
+// Computes y and lse of the rows [first, first + rows) of a head with `known` keys.
 template <typename Tiles>
 void ForwardTile(const Sizes& z, const Tiles& tiles, const ForwardScratch<Tiles>& at,
                  std::int64_t first, std::int64_t rows, std::int64_t known, float* lse) {
@@ -220,7 +220,7 @@ void ForwardHead(const Sizes& z, const Tiles& tiles, const Parts<const float>& i
 }
 
 // *_rows are left operands, *_columns operands of products over rows; keys and values are k and v
-// transposed. f32 has one form for both.
+// transposed. f32 uses the same data for both.
 template <typename Tiles>
 struct BackwardScratch {
   using Word = typename Tiles::Word;
@@ -244,8 +244,8 @@ struct BackwardScratch {
   }
 };
 
-// What the rows [first, first + rows) give to the gradients of the keys from `key` on, and these to
-// theirs.
+// Adds the contributions of the rows [first, first + rows) and the keys from `key` on to each
+// other's gradients.
 template <typename Tiles>
 void BackwardTile(const Sizes& z, const Tiles& tiles, const BackwardScratch<Tiles>& at,
                   std::int64_t first, std::int64_t key, std::int64_t known, const float* lse) {
@@ -269,7 +269,7 @@ void BackwardTile(const Sizes& z, const Tiles& tiles, const BackwardScratch<Tile
   const auto* p = tiles.TileColumns({at.s, kRows, rows, kRows}, at.p);
   const auto* ds = tiles.TileColumns({at.dp, kRows, rows, kRows}, at.ds);
   const std::int64_t columns = Tiles::Words(first) * d;
-  // A key of the diagonal is seen by the rows from it on: those of the key turned round.
+  // On the diagonal, a key is used by the rows from it on: rows and keys are swapped.
   ForEachRows(diagonal, keys, keys, [&](std::int64_t j, std::int64_t count, std::int64_t) {
     const std::int64_t skipped = diagonal ? Tiles::Words(j) : 0;
     const std::int64_t from = skipped * kRows + j;
@@ -319,7 +319,7 @@ void BackwardHead(const Sizes& z, const Tiles& tiles, const float* dy, const flo
   CopyRows(at.dv, z.length, d, out.v, z.step);
 }
 
-// run(row, head, known): the first row of the sequence, and how many of its rows there are.
+// Calls run(row, head, known): the first row of the sequence, and its number of rows.
 template <typename Run>
 void ForEachHead(const Sizes& z, const void* lengths, const Run& run) {
   for (std::int64_t b = 0; b < z.sequences; ++b) {
@@ -346,7 +346,7 @@ KernelResult MakeForward(const KernelRequest& request, const Sizes& z, const Til
       ForwardScratch<Tiles>(z, nullptr).pieces.bytes());
 }
 
-// T: the type of the gradients.
+// T: type of the gradients.
 template <typename T, typename Tiles>
 KernelResult MakeBackward(const KernelRequest& request, const Sizes& z, const Tiles& tiles) {
   return MakeCall(

@@ -1,7 +1,7 @@
-// Attention in tiles of shared memory. A block takes one tile of rows (forward, dq) or of keys (dk,
-// dv) of one head and walks over the others, so that every sum has one writer and one order. 256
-// threads are a square of 16 x 16: thread (i, j) has the rows i, i + 16, ... of its tile and the
-// columns j, j + 16, ... of what is computed.
+// Attention with tiles in shared memory. A block processes one tile of rows (forward, dq) or of
+// keys (dk, dv) of one head and iterates over the others, so that every sum has one writer and one
+// order. 256 threads form a square of 16 x 16: thread (i, j) has the rows i, i + 16, ... of its
+// tile and the columns j, j + 16, ... of the result.
 #include <algorithm>
 #include <cmath>
 
@@ -15,16 +15,16 @@ namespace {
 constexpr int kSide = 16;
 static_assert(kThreads == kSide * kSide);
 
-// Heads of up to kWidth values; kOwn rows of the block, kOther at a time of what it walks over.
+// For heads of up to kWidth values; kOwn rows per block, kOther rows per iteration.
 template <int kWidthOf, int kOwnOf, int kOtherOf>
 struct Tiles {
   static constexpr int kWidth = kWidthOf;
   static constexpr int kOwn = kOwnOf;
   static constexpr int kOther = kOtherOf;
-  static constexpr int kOwnEach = kOwn / kSide;  // of a thread
+  static constexpr int kOwnEach = kOwn / kSide;  // per thread
   static constexpr int kOtherEach = kOther / kSide;
   static constexpr int kWidthEach = kWidth / kSide;
-  // One more than the width, so that the same column of many rows lies in many banks.
+  // One more than the width, so that a column of many rows is spread over many banks.
   using Own = float[kOwn][kWidth + 1];
   using Other = float[kOther][kWidth + 1];
   using Weights = float[kOwn][kOther + 1];
@@ -33,7 +33,8 @@ struct Tiles {
 __device__ inline int RowOfThread() { return static_cast<int>(threadIdx.x) / kSide; }
 __device__ inline int ColumnOfThread() { return static_cast<int>(threadIdx.x) % kSide; }
 
-// Rows [first, first + kRows) of a matrix to shared memory; 0 from row `end` and column `width` on.
+// Loads rows [first, first + kRows) of a matrix to shared memory; 0 from row `end` and column
+// `width` on.
 template <typename T, int kRows, int kColumns>
 __device__ inline void LoadTile(const T* from, std::int64_t step, std::int64_t first,
                                 std::int64_t end, std::int64_t width,
@@ -47,7 +48,7 @@ __device__ inline void LoadTile(const T* from, std::int64_t step, std::int64_t f
   }
 }
 
-// products[i][j] = a[row i] . b[row j], of the thread's rows of both.
+// products[i][j] = a[row i] . b[row j], for the thread's rows of both.
 template <int kA, int kB, int kARows, int kBRows, int kColumns>
 __device__ inline void Products(const float (&a)[kARows][kColumns],
                                 const float (&b)[kBRows][kColumns], float (&products)[kA][kB]) {
@@ -88,7 +89,7 @@ __device__ inline void AddProducts(const float (&weights)[kARows][kBRows + 1],
   }
 }
 
-// Writes the thread's part of rows [first, ...) below `end`.
+// Writes the thread's part of the rows [first, ...) below `end`.
 template <typename T, int kA, int kC>
 __device__ inline void StoreRows(const float (&values)[kA][kC], T* to, std::int64_t step,
                                  std::int64_t first, std::int64_t end, std::int64_t width) {
@@ -103,7 +104,7 @@ __device__ inline void StoreRows(const float (&values)[kA][kC], T* to, std::int6
   }
 }
 
-// Over the 16 threads of a row, which are half a warp.
+// Sum over the 16 threads of a row, which are half a warp.
 __device__ inline float TileRowSum(float value) {
   for (int bits = kSide / 2; bits > 0; bits /= 2) value += __shfl_xor_sync(kAllLanes, value, bits);
   return value;
@@ -115,7 +116,7 @@ __device__ inline float RowMax(float value) {
   return value;
 }
 
-// The head that a block works on: `first` is the first row of its own tile.
+// The head that a block processes; `first` is the first row of its tile.
 struct Head {
   std::int64_t first, known, rows;  // known: keys of the sequence
   std::int64_t in, out, sums;       // where it begins in q, k and v, in y, in lse
@@ -188,7 +189,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int c = 0; c < Tile::kWidthEach; ++c) sums[i][c] *= factor;
     }
-    __syncthreads();  // the keys are done, the weights are there
+    __syncthreads();  // all threads have used the keys and written the weights
     LoadTile(v + head.in, z.step, key, head.known, z.width, keys);
     __syncthreads();
     AddProducts(weights, keys, sums);
@@ -207,7 +208,7 @@ __global__ void __launch_bounds__(kThreads)
   StoreRows(sums, y + head.out, z.heads * z.width, head.first, z.length, z.width);
 }
 
-// delta = dy . y of every row and head, a warp each; in the order of lse.
+// delta = dy . y of every row and head, one warp each; in the order of lse.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     AttentionDeltaKernel(AttentionSize z, const T* dy, const T* y, float* delta) {
@@ -226,7 +227,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// P of a row and a key, and dS with the scale: what the gradients are sums of.
+// P of a row and a key, and dS times the scale: the terms of the gradients.
 struct Pair {
   float p, ds;
 
@@ -276,7 +277,7 @@ __global__ void __launch_bounds__(kThreads)
   StoreRows(sums, dq + head.in, z.step, head.first, z.length, z.width);
 }
 
-// The block's own rows are keys.
+// The block's tile consists of keys.
 template <typename T, typename Tile>
 __global__ void __launch_bounds__(kThreads)
     AttentionKeysKernel(AttentionSize z, float scale, const T* dy, const float* lse,
@@ -363,7 +364,7 @@ Status Backward(const KernelStream& on, const AttentionSize& z, const void* dy, 
                 static_cast<T*>(out.k), static_cast<T*>(out.v));
 }
 
-// As large as 48 KiB of shared memory allow.
+// The largest tiles that fit into 48 KiB of shared memory.
 template <typename T>
 Status ForwardOf(const KernelStream& on, const AttentionSize& z, const In& in,
                  const std::int32_t* lengths, void* y, float* lse) {

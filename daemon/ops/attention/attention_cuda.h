@@ -1,4 +1,4 @@
-// Attention on the GPU (formulas: attention.h) as functions that put kernels into a stream; rules
+// Functions that enqueue the attention kernels on the GPU (formulas: attention.h); same conventions
 // as in kernels_cuda.h.
 #pragma once
 
@@ -15,7 +15,7 @@ struct AttentionSize {
   bool all_rows = false;
 };
 
-// q, k, v, or their gradients: the first row and head of each.
+// q, k, v, or their gradients: address of the first row and head of each.
 template <typename Pointer>
 struct AttentionParts {
   Pointer q, k, v;
@@ -26,15 +26,15 @@ Status EnqueueAttention(const KernelStream& on, DType dtype, const AttentionSize
                         const AttentionParts<const void*>& in, const std::int32_t* lengths, void* y,
                         float* lse);
 
-// scratch: a float for every head of every row.
+// scratch: one float per head and row.
 Status EnqueueAttentionGradient(const KernelStream& on, DType dtype, const AttentionSize& size,
                                 const void* dy, const void* y, const float* lse,
                                 const AttentionParts<const void*>& in, const std::int32_t* lengths,
                                 const AttentionParts<void*>& out, float* scratch);
 
-// Around attention by a library (sdpa.h), which wants lengths in their range and leaves anything
-// beyond them: known[b] = lengths[b], or what it counts as; then zeros in the bf16 or fp16 rows
-// [B T, columns] and in lse [B, H, T] from there on.
+// Work around attention by a library (sdpa.h), which requires lengths in range and leaves undefined
+// values after them: known[b] = clamped lengths[b]; then zeros in the bf16 or fp16 rows [B T,
+// columns] and in lse [B, H, T] after the length.
 Status EnqueueKnownLengths(const KernelStream& on, const AttentionSize& size,
                            const std::int32_t* lengths, std::int32_t* known);
 Status EnqueueClearRows(const KernelStream& on, const AttentionSize& size,

@@ -1,4 +1,4 @@
-// The kernels before and after attention by a library (attention_cuda.h).
+// Kernels before and after attention by a library (attention_cuda.h).
 #include <algorithm>
 
 #include "daemon/device/cuda/launch.h"
@@ -8,7 +8,7 @@
 namespace gaccd {
 namespace {
 
-// Blocks clear one part each of a sequence's tail.
+// Maximum number of blocks that clear the rows after the length of one sequence.
 constexpr std::int64_t kMaxLengthParts = 64;
 constexpr std::int64_t kElementsPerPart = 16 * kThreads;
 
@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kThreads)
   if (b < sequences) known[b] = lengths[b] < 0 ? 0 : lengths[b] < most ? lengths[b] : most;
 }
 
-// A line is `length` pieces of `piece` elements; `lines` of them to a sequence.
+// A line is `length` pieces of `piece` elements; `lines` per sequence.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     ClearTailsKernel(const std::int32_t* known, std::int64_t lines, std::int64_t length,

@@ -1,5 +1,5 @@
-// The makers of the kernels of attention: f32 by the kernels of attention_cuda.h, the reference;
-// bf16 and fp16 by the library of the context, if there is one and it takes the sizes.
+// Makers of attention kernels: f32 uses the kernels of attention_cuda.h, the reference; bf16 and
+// fp16 use the library of the context, if there is one that supports the sizes.
 #include <span>
 #include <utility>
 
@@ -16,7 +16,7 @@ namespace {
 using Call = CallKernel::Call;
 using PlanPointer = std::unique_ptr<SdpaPlan>;
 
-// y: what has the shape of the output.
+// y: a value with the shape of the output.
 AttentionSize SizeOf(const AttentionOptions& options, const ValueSpec& y, const ValueSpec& q) {
   return {.sequences = y.shape[0] / options.length,
           .heads = options.heads,
@@ -27,7 +27,7 @@ AttentionSize SizeOf(const AttentionOptions& options, const ValueSpec& y, const 
           .all_rows = options.all_rows};
 }
 
-// Of one packed array, or three.
+// From one packed array, or three.
 template <typename Pointer>
 AttentionParts<Pointer> PartsOf(std::span<void* const> arrays, bool packed,
                                 const AttentionSize& size, DType dtype) {
@@ -42,7 +42,7 @@ const std::int32_t* LengthsOf(std::span<void* const> inputs) {
                                             : nullptr;
 }
 
-// What the library is asked for. inputs: those of Attention.
+// The spec for the library. inputs: number of inputs of Attention.
 SdpaSpec SpecOf(const CudaRequest& request, const AttentionSize& size, std::size_t inputs,
                 bool backward) {
   return {.dtype = request.dtype(),
@@ -57,8 +57,7 @@ SdpaSpec SpecOf(const CudaRequest& request, const AttentionSize& size, std::size
           .lengths = HasAttentionLengths(inputs)};
 }
 
-// The library's plan; null, with a warning where there is a library, when an own kernel has to do
-// it.
+// The library's plan; null if our own kernel must be used, with a warning if there is a library.
 Result<PlanPointer> PlanFor(const CudaRequest& request, const SdpaSpec& spec, bool all_rows) {
   if (spec.dtype == DType::kF32 || spec.sequences == 0) return PlanPointer();
   const auto own_kernel = [&](const Status& why) -> Result<PlanPointer> {

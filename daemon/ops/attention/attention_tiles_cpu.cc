@@ -10,7 +10,7 @@
 namespace gaccd {
 namespace {
 
-// 16 x 16 words at a time; what is left one by one.
+// 16 x 16 words at a time; the rest one by one.
 template <typename Word>
 [[gnu::always_inline]] inline void TransposeTiles(const Word* from, std::int64_t rows,
                                                   std::int64_t columns, Word* to) {

@@ -1,5 +1,5 @@
-// What attention on the CPU multiplies, packed for the products of tile_product_cpu.h: f32 as it
-// is, or rounded to bf16 as pairs.
+// Operands of attention on the CPU, packed for the products of tile_product_cpu.h: f32 unchanged,
+// or rounded to bf16 as pairs.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,10 @@
 
 namespace gaccd {
 
-// Rows and keys of a tile: a multiple of the 16 columns that TileProduct takes at once.
+// Rows and keys per tile: a multiple of the 16 columns that TileProduct computes at once.
 inline constexpr std::int64_t kAttentionTile = 48;
 
-// Hands out memory piece by piece, all of 4-byte elements. Without memory it only counts.
+// Divides memory into pieces of 4-byte elements. Without memory it only counts.
 class ScratchPieces {
  public:
   explicit ScratchPieces(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
@@ -30,7 +30,7 @@ class ScratchPieces {
   std::size_t bytes_ = 0;
 };
 
-// A matrix in f32, rows `step` values apart.
+// An f32 matrix with rows `step` values apart.
 struct AttentionMatrix {
   const float* data;
   std::int64_t step;
@@ -39,11 +39,11 @@ struct AttentionMatrix {
 };
 
 // Both kinds have
-//   Word, Words(n)       an element of an operand, and how many of them n values of k are
+//   Word, Words(n)       an element of an operand; the number of them for n values of k
 //   PackRows(m, to)      [rows, Words(columns)]: m as the left operand of a product over columns
 //   PackColumns(m, to)   [Words(rows), columns]: m as an operand of a product over rows
-//   TileRows, TileColumns   the same for a whole tile of kAttentionTile columns: `memory`, or what
-//                        m itself holds
+//   TileRows, TileColumns   the same for a whole tile of kAttentionTile columns: returns `memory`
+//                        or the memory of m
 //   Product              TileProduct
 // Values beyond the last row or column are 0.
 struct F32AttentionTiles {

@@ -1,8 +1,8 @@
-// Rotary: positions as angles, as Llama's.  x [N, D], D even, rows of T positions; cos, sin f32
-// [T, D], constants.  With h = D / 2 and t the position of a row:
+// Rotary: rotary position embedding as in Llama.  x [N, D], D even, rows of T positions; cos, sin
+// f32 [T, D], constants.  With h = D / 2 and t the position of a row:
 //   y[d]     = x[d] cos[t, d]         - x[d + h] sin[t, d]
 //   y[d + h] = x[d + h] cos[t, d + h] + x[d] sin[t, d + h]
-// Backward, the transposed of it:
+// Backward, the transposed operation:
 //   dx[d]     = dy[d] cos[t, d]         + dy[d + h] sin[t, d + h]
 //   dx[d + h] = dy[d + h] cos[t, d + h] - dy[d] sin[t, d]
 // x and y are f32, bf16 or fp16.
@@ -15,11 +15,12 @@ namespace gaccd {
 
 struct RotaryOptions {
   std::int64_t length = 1;  // T
-  std::int64_t group = 1;   // rows of one position follow each other; row n has (n / group) % T
+  // rows of the same position are contiguous; row n has position (n / group) % T
+  std::int64_t group = 1;
   bool transposed = false;
 };
 
-// Inputs: x, cos, sin. It is its own gradient, transposed.
+// Inputs: x, cos, sin. The gradient is the same function, transposed.
 class Rotary : public Function {
  public:
   explicit Rotary(const RotaryOptions& options) : options_(options) {}

@@ -7,7 +7,7 @@ namespace {
 
 using Call = CallKernel::Call;
 
-// The halves of one row; y may be x.
+// Rotates one row; y may alias x.
 template <bool kTransposed>
 GACCD_SIMD_CLONES void RotateRow(const float* x, const float* cos, const float* sin,
                                  std::int64_t half, float* y) {

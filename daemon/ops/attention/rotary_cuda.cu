@@ -8,7 +8,7 @@ namespace {
 
 using Call = CallKernel::Call;
 
-// A thread takes a pair of values, d and d + half; y may be x.
+// One thread per pair of values, d and d + half; y may alias x.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     RotaryKernel(const T* x, const float* cos, const float* sin, RotaryOptions options,

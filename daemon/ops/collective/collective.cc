@@ -21,7 +21,7 @@ Status CheckDivisor(std::int64_t count) {
   return {ErrorKind::kConfig, StrCat("expected a count of at least 1, found ", count)};
 }
 
-// The rows of all ranks. kConfig: a rank that is none, negative rows, more than fit.
+// The sum of the rows of all ranks. kConfig: invalid rank, negative rows, overflow.
 Result<std::int64_t> TotalRows(const RowsByRank& rows) {
   if (rows.rank < 0 || rows.rank >= std::ssize(rows.rows)) {
     return Status(ErrorKind::kConfig,
@@ -37,7 +37,7 @@ Result<std::int64_t> TotalRows(const RowsByRank& rows) {
   return total;
 }
 
-// The input, whose rows must be `expected`, with `made` rows.
+// The spec of the input, whose rows must be `expected`, with `made` rows instead.
 OutputSpecs WithRows(const ValueSpec& input, std::int64_t expected, std::int64_t made) {
   if (input.shape.empty() || input.shape[0] != expected) {
     return Status(ErrorKind::kConfig,
@@ -48,7 +48,7 @@ OutputSpecs WithRows(const ValueSpec& input, std::int64_t expected, std::int64_t
   return std::vector<ValueSpec>{output};
 }
 
-std::int64_t OwnRowsOf(const RowsByRank& rows) {
+std::int64_t OwnRowCount(const RowsByRank& rows) {
   return rows.rows[static_cast<std::size_t>(rows.rank)];
 }
 
@@ -80,7 +80,7 @@ Status AllReduceMean::Gradient(GradientScope& scope) const {
 OutputSpecs AllGather::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
   GACCD_ASSIGN_OR_RETURN(const std::int64_t total, TotalRows(rows_));
-  return WithRows(inputs[0], OwnRowsOf(rows_), total);
+  return WithRows(inputs[0], OwnRowCount(rows_), total);
 }
 
 Status AllGather::Gradient(GradientScope& scope) const {
@@ -92,7 +92,7 @@ Status AllGather::Gradient(GradientScope& scope) const {
 OutputSpecs ReduceScatter::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckF32(inputs));
   GACCD_ASSIGN_OR_RETURN(const std::int64_t total, TotalRows(rows_));
-  return WithRows(inputs[0], total, OwnRowsOf(rows_));
+  return WithRows(inputs[0], total, OwnRowCount(rows_));
 }
 
 Status ReduceScatter::Gradient(GradientScope& scope) const {
@@ -119,7 +119,7 @@ OutputSpecs DivideByCount::Infer(std::span<const ValueSpec> inputs) const {
 OutputSpecs OwnRows::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckF32(inputs));
   GACCD_ASSIGN_OR_RETURN(const std::int64_t total, TotalRows(rows_));
-  return WithRows(inputs[0], total, OwnRowsOf(rows_));
+  return WithRows(inputs[0], total, OwnRowCount(rows_));
 }
 
 OutputSpecs BroadcastGradient::Infer(std::span<const ValueSpec> inputs) const {

@@ -1,10 +1,10 @@
-// Collective operations as functions: a graph that has them runs on every rank of a communicator,
-// with the same nodes in the same order, also on a rank without rows.
+// Collective operations as functions: a graph with them runs on every rank of a communicator, with
+// the same nodes in the same order, also on a rank without rows.
 //
-// x_r: input of rank r; y_r: output of rank r; dy_r, dx_r: derivatives of the objective J by them.
-// What they mean is an argument:
-//   kPerRankLoss (default)  J = sum over ranks of L_r(y_r): each rank has a loss of its own, and
-//                           the objective is their sum. dy_r = dL_r/dy_r.
+// x_r: input of rank r; y_r: output of rank r; dy_r, dx_r: derivatives of the objective J with
+// respect to them. The convention is an argument:
+//   kPerRankLoss (default)  J = sum over ranks of L_r(y_r): each rank has its own loss, and the
+//                           objective is their sum. dy_r = dL_r/dy_r.
 //   kReplicatedLoss         J = L(y): every rank computes the same loss from the same y, and it
 //                           counts once. dy_r = dL/dy is the same on every rank.
 //
@@ -13,17 +13,17 @@
 //   AllReduceMean   y = sum_r x_r / n      dx = sum_r dy_r / n       dx = dy / n
 //   AllGather       y = rows of all ranks  dx = own rows of          dx = own rows of dy
 //                                               sum_r dy_r
-//   ReduceScatter   y_s = rows of s of     dx = dy of all ranks, gathered (under both: the owner
-//                         sum_r x_r             of a row is the only one that has its cotangent)
+//   ReduceScatter   y_s = rows of s of     dx = dy of all ranks, gathered (for both: only the owner
+//                         sum_r x_r             of a row has its cotangent)
 //   Broadcast       y = x of the root      root: dx = sum_r dy_r     root: dx = dy
 //                                          others: dx = 0            others: dx = 0
 //
-// Choosing the wrong one multiplies gradients by the number of ranks or loses the parts of the
-// other ranks; both are silent. tests/ranks/op_gradients.h shows it by finite differences.
+// The wrong convention silently multiplies gradients by the number of ranks or loses the
+// contributions of other ranks. tests/ranks/op_gradients.h checks both by finite differences.
 //
-// Rows are the first dimension. They may differ by rank, and a rank may have none. Values are f32;
-// AllGather and Broadcast take any type, without gradient for integers. A graph for training may
-// have them, one for evaluation not: ranks evaluate as many batches as they have.
+// Rows are the first dimension. Their number may differ by rank and may be 0. Values are f32;
+// AllGather and Broadcast accept any type, without gradient for integers. Only training graphs may
+// contain collectives: ranks run different numbers of evaluation batches.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,7 @@ namespace gaccd {
 
 enum class GradConvention : std::uint8_t { kPerRankLoss, kReplicatedLoss };
 
-// How many rows each rank has, and which rank this is. The kernels check it against their
-// communicator.
+// The number of rows of each rank, and this rank. The kernels check it against their communicator.
 struct RowsByRank {
   std::vector<std::int64_t> rows;
   int rank = 0;
@@ -58,7 +57,7 @@ class AllReduceSum : public Function {
 
 class AllReduceMean : public Function {
  public:
-  // count: n, at least 1; the number of ranks only if the caller says so.
+  // count: n, at least 1; need not be the number of ranks.
   explicit AllReduceMean(std::int64_t count,
                          GradConvention convention = GradConvention::kPerRankLoss)
       : count_(count), convention_(convention) {}
@@ -101,7 +100,7 @@ class ReduceScatter : public Function {
   RowsByRank rows_;
 };
 
-// x of the other ranks is not read, but has the size of the root's.
+// x of other ranks is not read, but has the size of the root's.
 class Broadcast : public Function {
  public:
   explicit Broadcast(int root, GradConvention convention = GradConvention::kPerRankLoss)
@@ -117,8 +116,9 @@ class Broadcast : public Function {
   GradConvention convention_;
 };
 
-// The gradients that are no function of the above. All keep the type; none has a gradient itself.
-// dx = dy / count
+// Gradients that are not one of the functions above. They keep the type and have no gradient
+// themselves.
+//   dx = dy / count
 class DivideByCount : public Function {
  public:
   explicit DivideByCount(std::int64_t count) : count_(count) {}
@@ -143,7 +143,7 @@ class OwnRows : public Function {
   RowsByRank rows_;
 };
 
-// On the root dx = sum_r dy_r, or dy where the loss is replicated; 0 on the others.
+// On the root dx = sum_r dy_r, or dy if the loss is replicated; 0 on the others.
 class BroadcastGradient : public Function {
  public:
   BroadcastGradient(int root, GradConvention convention) : root_(root), convention_(convention) {}

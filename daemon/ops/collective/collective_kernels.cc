@@ -1,4 +1,4 @@
-// The memory plan keeps the outputs of these kernels apart from their inputs.
+// The memory plan guarantees that outputs of these kernels do not overlap their inputs.
 #include "daemon/ops/collective/collective_kernels.h"
 
 #include <utility>
@@ -36,7 +36,7 @@ Status CheckRoot(int root, const Communicator& comm) {
           StrCat("expected a root below ", comm.size(), ", found rank ", root)};
 }
 
-// Element counts by rank. `whole`: the operand that has the rows of all ranks.
+// Element counts by rank. whole: the operand that has the rows of all ranks.
 Result<std::vector<std::int64_t>> Parts(const KernelRequest& request, const Communicator& comm,
                                         const RowsByRank& rows, const ValueSpec& whole) {
   if (std::ssize(rows.rows) != comm.size() || rows.rank != comm.rank()) {
@@ -50,7 +50,7 @@ Result<std::vector<std::int64_t>> Parts(const KernelRequest& request, const Comm
   return elements;
 }
 
-// What the makers below get: the node, its operands, the device. The communicator is there.
+// Arguments of the makers below: the node, its operands, the device. The communicator is not null.
 struct Setting {
   const KernelRequest& request;
   const Device& device;
@@ -62,13 +62,13 @@ struct Setting {
   }
 };
 
-KernelResult AllReduceSumOf(const Setting& setting) {
+KernelResult MakeAllReduceSum(const Setting& setting) {
   return MakeCall(setting.request, [device = setting.device, x = setting.x](const Call& c) {
     return device.comm->AllReduceSum(In(c, x), Out(c, x), device.stream);
   });
 }
 
-KernelResult AllReduceMeanOf(const Setting& setting) {
+KernelResult MakeAllReduceMean(const Setting& setting) {
   const std::int64_t count = setting.function<AllReduceMean>().count();
   return MakeCall(setting.request, [device = setting.device, count, x = setting.x](const Call& c) {
     GACCD_RETURN_IF_ERROR(device.comm->AllReduceSum(In(c, x), Out(c, x), device.stream));
@@ -77,7 +77,7 @@ KernelResult AllReduceMeanOf(const Setting& setting) {
   });
 }
 
-KernelResult AllGatherOf(const Setting& setting) {
+KernelResult MakeAllGather(const Setting& setting) {
   const KernelRequest& request = setting.request;
   GACCD_ASSIGN_OR_RETURN(auto parts,
                          Parts(request, *setting.device.comm, setting.function<AllGather>().rows(),
@@ -88,7 +88,7 @@ KernelResult AllGatherOf(const Setting& setting) {
   });
 }
 
-KernelResult ReduceScatterOf(const Setting& setting) {
+KernelResult MakeReduceScatter(const Setting& setting) {
   const KernelRequest& request = setting.request;
   GACCD_ASSIGN_OR_RETURN(
       auto parts, Parts(request, *setting.device.comm, setting.function<ReduceScatter>().rows(),
@@ -99,7 +99,7 @@ KernelResult ReduceScatterOf(const Setting& setting) {
   });
 }
 
-KernelResult BroadcastOf(const Setting& setting) {
+KernelResult MakeBroadcast(const Setting& setting) {
   const int root = setting.function<Broadcast>().root();
   GACCD_RETURN_IF_ERROR(CheckRoot(root, *setting.device.comm));
   return MakeCall(setting.request, [device = setting.device, root, x = setting.x](const Call& c) {
@@ -108,13 +108,13 @@ KernelResult BroadcastOf(const Setting& setting) {
   });
 }
 
-KernelResult BroadcastGradientOf(const Setting& setting) {
+KernelResult MakeBroadcastGradient(const Setting& setting) {
   const auto& function = setting.function<BroadcastGradient>();
   const Communicator& comm = *setting.device.comm;
   GACCD_RETURN_IF_ERROR(CheckRoot(function.root(), comm));
   const bool is_root = comm.rank() == function.root();
   const bool sum = function.convention() == GradConvention::kPerRankLoss;
-  // A reduction to one rank is a reduce-scatter that gives everything to it.
+  // A reduction to one rank is a reduce-scatter in which it owns everything.
   std::vector<std::int64_t> elements(static_cast<std::size_t>(comm.size()));
   elements[static_cast<std::size_t>(function.root())] = static_cast<std::int64_t>(setting.x.count);
   return MakeCall(setting.request, [device = setting.device, x = setting.x, is_root, sum,
@@ -127,7 +127,7 @@ KernelResult BroadcastGradientOf(const Setting& setting) {
   });
 }
 
-KernelResult DivideByCountOf(const Setting& setting) {
+KernelResult MakeDivideByCount(const Setting& setting) {
   const std::int64_t count = setting.function<DivideByCount>().count();
   return MakeCall(setting.request, [device = setting.device, count, x = setting.x](const Call& c) {
     return device.divide(c.in<float>(0), static_cast<std::int64_t>(x.count), count,
@@ -135,7 +135,7 @@ KernelResult DivideByCountOf(const Setting& setting) {
   });
 }
 
-KernelResult OwnRowsOf(const Setting& setting) {
+KernelResult MakeOwnRows(const Setting& setting) {
   const RowsByRank& rows = setting.function<OwnRows>().rows();
   std::int64_t before = 0;
   for (int r = 0; r < rows.rank; ++r) before += rows.rows[static_cast<std::size_t>(r)];
@@ -146,8 +146,8 @@ KernelResult OwnRowsOf(const Setting& setting) {
   });
 }
 
-// What all of them are with one rank.
-KernelResult AloneOf(const Setting& setting) {
+// The kernel for a single rank.
+KernelResult MakeSingleRank(const Setting& setting) {
   const auto* mean = dynamic_cast<const AllReduceMean*>(&setting.request.function);
   return MakeCall(setting.request, [device = setting.device, x = setting.x, mean = mean != nullptr,
                                     count = mean != nullptr ? mean->count() : 1](const Call& c) {
@@ -163,14 +163,14 @@ struct Row {
   bool communicates = true;
 };
 constexpr Row kRows[] = {
-    {"all_gather", AllGatherOf},
-    {"all_reduce_mean", AllReduceMeanOf},
-    {"all_reduce_sum", AllReduceSumOf},
-    {"broadcast", BroadcastOf},
-    {"broadcast_gradient", BroadcastGradientOf},
-    {"divide_by_count", DivideByCountOf, false},
-    {"own_rows", OwnRowsOf, false},
-    {"reduce_scatter", ReduceScatterOf},
+    {"all_gather", MakeAllGather},
+    {"all_reduce_mean", MakeAllReduceMean},
+    {"all_reduce_sum", MakeAllReduceSum},
+    {"broadcast", MakeBroadcast},
+    {"broadcast_gradient", MakeBroadcastGradient},
+    {"divide_by_count", MakeDivideByCount, false},
+    {"own_rows", MakeOwnRows, false},
+    {"reduce_scatter", MakeReduceScatter},
 };
 
 }  // namespace
@@ -189,8 +189,8 @@ KernelResult MakeCollective(const KernelRequest& request, const CollectiveDevice
     }
     KernelResult kernel = row.make(setting);
     if (!kernel.ok() || !row.communicates || device.comm->size() > 1) return kernel;
-    // A rank without others may have a communicator that takes host memory only.
-    return AloneOf(setting);
+    // The communicator of a single rank may only support host memory.
+    return MakeSingleRank(setting);
   }
   return Status(ErrorKind::kInternal, StrCat("'", name, "' is no collective function"));
 }

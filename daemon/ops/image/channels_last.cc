@@ -10,7 +10,7 @@ namespace {
 
 using Call = CallKernel::Call;
 
-// matrices of [rows, columns] become [columns, rows], in tiles that fit the nearest cache.
+// Transposes each matrix [rows, columns] to [columns, rows], in tiles that fit the L1 cache.
 void TransposeEach(const float* from, std::int64_t matrices, std::int64_t rows,
                    std::int64_t columns, float* to) {
   constexpr std::int64_t kTile = 32;

@@ -1,6 +1,6 @@
-// The order of images in memory: [N, C, H, W], as PyTorch's and as data has them, and channels
-// last, [N, H, W, C], as the functions of images have them: their loops and the libraries' products
-// then read and write rows of channels. Each is the gradient of the other.
+// Conversion of images between [N, C, H, W], the order of PyTorch and of data, and channels last,
+// [N, H, W, C], the order of the image functions, whose loops and library products then access rows
+// of channels. Each function is the gradient of the other.
 #pragma once
 
 #include "daemon/autograd/function.h"

@@ -1,4 +1,4 @@
-// A thread for every value that is written.
+// One thread per written value.
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/cuda_request.h"
 #include "daemon/ops/image/channels_last.h"
@@ -9,7 +9,7 @@ namespace {
 
 using Call = CallKernel::Call;
 
-// Matrices of [rows, columns] become [columns, rows].
+// Transposes matrices [rows, columns] to [columns, rows].
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     TransposeKernel(const T* from, std::int64_t elements, std::int64_t rows, std::int64_t columns,

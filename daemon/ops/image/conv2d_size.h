@@ -33,7 +33,7 @@ namespace gaccd {
 }
 
 // Of the f32 convolutions of a graph, the most of one. Those in 16 bits have what a library wants.
-[[nodiscard]] inline std::int64_t MostConvColumnBytes(const Graph& graph) {
+[[nodiscard]] inline std::int64_t MaxConvColumnBytes(const Graph& graph) {
   std::int64_t most = 0;
   for (const Node& node : graph.nodes()) {
     const auto spec = [&](ValueId id) -> const ValueSpec& { return graph.value(id).spec; };

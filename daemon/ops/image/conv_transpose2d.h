@@ -1,6 +1,6 @@
-// ConvTranspose2d, as PyTorch's: x [N, H, W, C], weight [C, O / groups, KH, KW], y [N, OH, OW, O]
+// ConvTranspose2d, as in PyTorch: x [N, H, W, C], weight [C, O / groups, KH, KW], y [N, OH, OW, O]
 //   OH = (H - 1) stride - 2 padding + dilation (KH - 1) + output_padding + 1, and likewise OW
-// It is conv2d's input gradient (conv2d.h) with this weight, and its kernels are those. Hence
+// The function is conv2d's input gradient (conv2d.h) with this weight, and uses its kernels. Hence
 //   dx = conv2d(dy, weight),  dweight = conv2d_weight_gradient(x, dy)
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace gaccd {
 
-// Inputs: x, weight. Output: images of the size `image`, which has to be [OH, OW] for some
+// Inputs: x, weight. Output: images of the size `image`, which must be [OH, OW] for some
 // output_padding.
 class ConvTranspose2d : public Conv2dInputGradient {
  public:

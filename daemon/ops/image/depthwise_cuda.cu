@@ -1,6 +1,6 @@
-// The gradient of the weight of a convolution of one channel a group. Threads sum chunks of the
-// results, and another kernel adds what they found, in an order that depends on the sizes and on
-// the GPU's multiprocessors only.
+// The weight gradient of a depthwise convolution. Threads sum chunks of the results, and a second
+// kernel adds the partial sums, in an order that depends only on the sizes and on the number of
+// multiprocessors.
 #include <algorithm>
 
 #include "daemon/device/cuda/launch.h"
@@ -15,7 +15,7 @@ using namespace depthwise;  // NOLINT: kernels of one function in two files
 
 constexpr unsigned kSumThreads = 1024;
 
-// dweight [C, area]. A warp adds every 32nd chunk, and then the first warp what they found.
+// dweight [C, area]. Each warp adds every 32nd chunk, then the first warp adds their sums.
 __global__ void __launch_bounds__(kSumThreads)
     DepthwiseSumKernel(const float* partials, std::int64_t chunks, std::int64_t channels,
                        std::int64_t area, float* dweight, bool add) {
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kSumThreads)
   const std::int64_t elements = channels * area;
   double sum = 0;
   if (e < elements) {
-    // Loads of several chunks are on their way at a time.
+    // keeps loads of several chunks in flight
 #pragma unroll 8
     for (std::int64_t chunk = warp; chunk < chunks; chunk += kSumWarps) {
       sum += static_cast<double>(partials[chunk * elements + e]);
@@ -42,15 +42,16 @@ __global__ void __launch_bounds__(kSumThreads)
   *to = static_cast<float>(total);
 }
 
-// Threads enough for the GPU, each with results enough to sum.
+// Enough threads for the GPU, each with enough results.
 std::int64_t ChunksOfResults(const KernelStream& on, const ConvSize& size) {
-  constexpr std::int64_t kLeast = 64;  // results of a thread
+  constexpr std::int64_t kLeast = 64;  // minimum results per thread
   const std::int64_t wanted =
       std::int64_t{on.multiprocessors} * 8 * kThreads / (size.in * size.area()) + 1;
   return std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, size.results() / kLeast));
 }
 
-// Of any type: every thread of DepthwiseStripsKernel has whole channels, and its indices fit.
+// For any type: whether every thread of DepthwiseStripsKernel has whole channels, and its indices
+// fit.
 bool TakesStrips(const ConvSize& z) {
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
   const std::int64_t kw = z.kernel[1];
@@ -61,15 +62,15 @@ bool TakesStrips(const ConvSize& z) {
          (right + z.padding[1] + z.image[1]) * z.in < kMost && z.kernel[0] * z.in < kMost;
 }
 
-// Two waves of blocks: with one, a multiprocessor that another kernel has would double the time.
+// Two waves of blocks: with one, a multiprocessor occupied by another kernel would double the time.
 StripGrid StripsOf(const KernelStream& on, const ConvSize& z, std::int64_t together) {
-  constexpr std::int64_t kLeast = 4;  // strips of a thread
+  constexpr std::int64_t kLeast = 4;  // minimum strips per thread
   const int strip = StripOf(static_cast<int>(z.kernel[1]));
   const std::int64_t vectors = z.in / together;
   const std::int64_t tiles = (vectors + kWarp - 1) / kWarp;
   const std::int64_t strips_of_row = (z.result[1] + strip - 1) / strip;
   const std::int64_t strips = z.images * z.result[0] * strips_of_row;
-  const std::int64_t threads = z.kernel[0] * (z.in / kTogether<Bf16>);  // of a chunk, for any type
+  const std::int64_t threads = z.kernel[0] * (z.in / kTogether<Bf16>);  // per chunk, for any type
   const std::int64_t chunks =
       std::clamp<std::int64_t>(std::int64_t{on.multiprocessors} * 4 * kThreads / threads, 1,
                                std::max<std::int64_t>(1, strips / kLeast));

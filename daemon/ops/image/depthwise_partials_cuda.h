@@ -1,4 +1,4 @@
-// Kernels of depthwise_cuda.cu: partial sums of the gradient of a weight.
+// Kernels of depthwise_cuda.cu: partial sums of the weight gradient.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace gaccd::depthwise {
 
-// ConvSize for kernels.
+// ConvSize in the index type of a kernel.
 template <typename Index>
 struct DepthwiseSize {
   Index channels, height, width, rows, columns, kernel_height, kernel_width;
@@ -30,9 +30,8 @@ struct DepthwiseSize {
         dilation{Index(z.dilation[0]), Index(z.dilation[1])} {}
 };
 
-// For every size. partials [chunks, area, C]: a thread sums the products of a channel and an
-// element of the kernel over a chunk of the results, the lanes of a warp those of channels that
-// lie together.
+// For all sizes. partials [chunks, area, C]: a thread sums the products of one channel and one
+// kernel element over a chunk of the results; the lanes of a warp have adjacent channels.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     DepthwisePartialsKernel(const T* dy, const T* x, DepthwiseSize<std::int64_t> z,
@@ -67,23 +66,23 @@ __global__ void __launch_bounds__(kThreads)
   partials[e] = sum;
 }
 
-// Results that a thread of DepthwiseStripsKernel loads at once: a multiple of the columns of the
-// kernel, after which its window is where it began.
+// Number of results that a thread of DepthwiseStripsKernel loads at once: a multiple of the
+// kernel's columns, after which its register window repeats.
 constexpr int StepsOf(int kernel_columns) { return kernel_columns == 3 ? 6 : kernel_columns; }
-// Of the results of a row. Longer ones would push rows of x out of the cache before the next row of
-// results reads them again.
+// Number of results per strip, within a row. Longer strips would evict rows of x from the cache
+// before the next row of results reads them again.
 constexpr int StripOf(int kernel_columns) {
   return 28 / StepsOf(kernel_columns) * StepsOf(kernel_columns);
 }
 
-// Tiles of the channels, `lanes` threads each. Strips are counted down an image, then to the right,
-// then image by image.
+// Tiles of the channels with `lanes` threads each. Strips are counted down an image, then to the
+// right, then image by image.
 struct StripGrid {
   unsigned lanes, tiles, chunks;
   std::int64_t strips_of_row, strips;
 };
 
-// Channels of a thread, in 8 bytes.
+// Channels per thread, in 8 bytes.
 template <typename T>
 inline constexpr int kTogether = 8 / static_cast<int>(sizeof(T));
 
@@ -108,18 +107,18 @@ __device__ inline void UnpackTogether(uint2 word, float (&values)[kTogether<T>])
 }
 
 // Adds the products of the results [q, end) of a row and a row of x. The columns of x that a result
-// reads are in registers: column w in window[(w + padding - q kStride) % kColumns], for the first
-// q.
+// reads are in registers: for the first q, column w is in window[(w + padding - q kStride) %
+// kColumns].
 template <typename T, int kColumns, int kStride>
 __device__ inline void AddStrip(const T* dy, const T* x, int q, int end,
                                 const DepthwiseSize<int>& z,
                                 float (&sums)[kColumns][kTogether<T>]) {
   constexpr int kSteps = StepsOf(kColumns);
-  constexpr int kKept = kColumns - kStride;  // columns that the next result reads again
+  constexpr int kKept = kColumns - kStride;  // columns that the next result uses again
   int w = q * kStride - z.padding[1];
   const auto readable =
       static_cast<unsigned>(std::clamp((end - 1) * kStride - z.padding[1] + kColumns, 0, z.width));
-  const auto load = [&](int column) {  // negative ones are large without a sign
+  const auto load = [&](int column) {  // negative columns are large as unsigned
     return LoadTogether(x + column * z.channels, static_cast<unsigned>(column) < readable);
   };
   float window[kColumns][kTogether<T>];
@@ -153,9 +152,9 @@ __device__ inline void AddStrip(const T* dy, const T* x, int q, int end,
   }
 }
 
-// For kernels of kColumns columns, not dilated to the right. partials as above: a thread sums those
-// of a row of the kernel over a chunk of the strips. Threads of one chunk lie together, for they
-// read the same dy and x.
+// For kernels with kColumns columns and no horizontal dilation. partials as above: a thread sums
+// one row of the kernel over a chunk of the strips. Threads of one chunk are adjacent, as they read
+// the same dy and x.
 template <typename T, int kColumns, int kStride>
 __global__ void __launch_bounds__(kThreads, 2)
     DepthwiseStripsKernel(const T* dy, const T* x, DepthwiseSize<int> z, StripGrid grid,

@@ -1,5 +1,5 @@
-// Divisor: a number that many others are divided by. A GPU has no division of integers; a product
-// and a shift take its place.
+// Divisor: a number by which many others are divided, using a multiplication and a shift, as GPUs
+// have no integer division.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,13 @@ class Divisor {
   // REQUIRES: 1 <= value < 2^31.
   explicit constexpr Divisor(std::int32_t value) : value_(value) {
     while ((std::int64_t{1} << shift_) < value) ++shift_;
-    // 2^32 (2^shift - value) / value + 1: n + n factor / 2^32 is n 2^shift / value, a little
-    // larger.
+    // 2^32 (2^shift - value) / value + 1: n + n factor / 2^32 is slightly above n 2^shift / value.
     const std::uint64_t rest =
         (std::uint64_t{1} << shift_) - static_cast<std::uint64_t>(std::int64_t{value});
     factor_ = static_cast<std::uint32_t>((rest << 32) / static_cast<std::uint32_t>(value) + 1);
   }
 
-  // NOLINTNEXTLINE(google-explicit-constructor): it is the number, in all but divisions
+  // NOLINTNEXTLINE(google-explicit-constructor): behaves as the number, except in divisions
   GACCD_HOST_DEVICE constexpr operator std::int32_t() const { return value_; }
 
   // REQUIRES: n >= 0.

@@ -23,8 +23,8 @@ PoolAxis AxisOf(const Windowing& w, std::size_t i, std::int64_t in, bool counts_
           .counts_padding = counts_padding};
 }
 
-// Whether a window along dimension i takes values of padding alone: dilation may step over a small
-// image.
+// Whether a window along dimension i contains only padding, which is possible if dilation steps
+// over a small image.
 bool LiesInPadding(const Windowing& w, std::size_t i, std::int64_t in) {
   const PoolAxis axis = AxisOf(w, i, in, false);
   for (std::int64_t o = 0; o < axis.out; ++o) {
@@ -78,7 +78,7 @@ Shape PooledShape(const PoolWindows& windows, const Shape& x) {
   return {x[0], windows.rows.out, windows.columns.out, x[3]};
 }
 
-// dx for dy.
+// Spec of dx for dy.
 OutputSpecs InferGradient(const PoolWindows& windows, const ValueSpec& dy) {
   GACCD_RETURN_IF_ERROR(CheckImages(dy, "the gradient"));
   GACCD_RETURN_IF_ERROR(CheckShapeIs(dy, PooledShape(windows, dy.shape), "the gradient", dy.dtype));

@@ -1,14 +1,14 @@
-// Pooling of images, as PyTorch's:  x [N, H, W, C], channels last, y [N, OH, OW, C]
-//   max_pool2d           y = max over a window;  dx += dy where the maximum was found
+// Pooling of images, as in PyTorch:  x [N, H, W, C], channels last, y [N, OH, OW, C]
+//   max_pool2d           y = max over a window;  dx += dy at the position of the maximum
 //   avg_pool2d           y = sum over a window / d;  dx += dy / d
-//   adaptive_avg_pool2d  the same, of OH x OW windows that cover the image
-// Windows, of rows as of columns (PoolAxis): those of the first two begin at stride o - padding,
-// and take `kernel` values `dilation` apart (avg_pool2d: 1); OH = floor((H + 2 padding - dilation
-// (kernel - 1) - 1) / stride) + 1, PyTorch's ceil_mode=False. The last has the rows
-// [floor(o H / OH), ceil((o + 1) H / OH)). Padding takes part in no maximum, and adds 0 to a sum. d
-// counts it with `count_include_pad`, PyTorch's default, else d counts the values of the image.
-// A NaN is a maximum; of equal maxima the first counts, of NaNs the last.
-// x, y and their gradients are f32, bf16 or fp16, on the CPU f32.
+//   adaptive_avg_pool2d  the same, with OH x OW windows that cover the image
+// Windows, for rows and columns alike (PoolAxis): those of the first two begin at stride o -
+// padding and have `kernel` values `dilation` apart (avg_pool2d: 1); OH = floor((H + 2 padding -
+// dilation (kernel - 1) - 1) / stride) + 1, PyTorch's ceil_mode=False. The last has the rows
+// [floor(o H / OH), ceil((o + 1) H / OH)). Padding is ignored by the maximum, and adds 0 to a sum.
+// With `count_include_pad`, PyTorch's default, d counts padding, otherwise only values of the
+// image. A NaN is a maximum; of equal maxima the first counts, of NaNs the last. x, y and their
+// gradients are f32, bf16 or fp16, on the CPU f32.
 #pragma once
 
 #include "daemon/autograd/function.h"
@@ -24,8 +24,8 @@ struct MaxPool2dOptions {
   ImagePair dilation{1, 1};
 };
 
-// Input: x. Outputs: y; i32 of the same shape: the pixel h W + w of its image that each maximum is
-// from. Only y has a gradient.
+// Input: x. Outputs: y; i32 of the same shape: the pixel h W + w of each maximum in its image. Only
+// y has a gradient.
 class MaxPool2d : public Function {
  public:
   explicit MaxPool2d(const MaxPool2dOptions& options) : options_(options) {}
@@ -40,7 +40,7 @@ class MaxPool2d : public Function {
   MaxPool2dOptions options_;
 };
 
-// Inputs: dy, the pixels. Output: dx, of images of this size.
+// Inputs: dy, the pixels. Output: dx, with images of this size.
 class MaxPool2dGradient : public Function {
  public:
   explicit MaxPool2dGradient(const PoolWindows& windows) : windows_(windows) {}
@@ -89,7 +89,7 @@ class AdaptiveAvgPool2d : public Function {
   ImagePair output_;
 };
 
-// Of both averages. Input: dy. Output: dx.
+// For both averages. Input: dy. Output: dx.
 class AvgPool2dGradient : public Function {
  public:
   explicit AvgPool2dGradient(const PoolWindows& windows) : windows_(windows) {}

@@ -1,4 +1,4 @@
-// A window is taken value by value, and of each all channels side by side.
+// Windows are processed value by value, with all channels of a value at once.
 #include <algorithm>
 #include <limits>
 
@@ -15,7 +15,7 @@ struct ImageBatch {
   std::int64_t count = 0, channels = 0;
 };
 
-// y and pixel take over x where it is larger, or NaN.
+// y and pixel are replaced by x where it is larger, or NaN.
 GACCD_SIMD_CLONES
 void TakeLarger(const float* x, std::int32_t pixel, std::int64_t channels, float* y,
                 std::int32_t* pixels) {
@@ -27,7 +27,7 @@ void TakeLarger(const float* x, std::int32_t pixel, std::int64_t channels, float
   }
 }
 
-// dx += dy where the maximum is from this pixel.
+// dx += dy where the maximum is at this pixel.
 GACCD_SIMD_CLONES
 void AddWhere(const float* dy, const std::int32_t* pixels, std::int32_t pixel,
               std::int64_t channels, float* dx) {
@@ -46,7 +46,7 @@ void Scale(float* values, float factor, std::int64_t channels) {
   for (std::int64_t c = 0; c < channels; ++c) values[c] *= factor;
 }
 
-// visit(window, pixel) for every value of every window of an image, in order.
+// Calls visit(window, pixel) for every value of every window of an image, in order.
 template <typename Visit>
 void ForWindow(const PoolWindows& w, std::int64_t p, std::int64_t q, const Visit& visit) {
   for (std::int64_t i = w.rows.Begin(p); i < w.rows.End(p); i += w.rows.dilation) {
@@ -56,7 +56,7 @@ void ForWindow(const PoolWindows& w, std::int64_t p, std::int64_t q, const Visit
   }
 }
 
-// visit(place of x, place of y, window row, window column) for every window of every image.
+// Calls visit(offset in x, offset in y, window row, window column) for every window of every image.
 template <typename Visit>
 void ForWindows(const PoolWindows& w, const ImageBatch& batch, const Visit& visit) {
   const std::int64_t image = w.rows.in * w.columns.in * batch.channels;
@@ -101,7 +101,7 @@ KernelResult MakeMaxPool2dCpu(const KernelRequest& request) {
     ForWindows(w, batch, [&](std::int64_t image, std::int64_t at, std::int64_t p, std::int64_t q) {
       float* y = c.out<float>(0) + at;
       std::int32_t* pixels = c.out<std::int32_t>(1) + at;
-      // The first value counts, also where it is -infinity.
+      // The first value counts even if it is -infinity.
       const std::int64_t first = w.rows.Begin(p) * w.columns.in + w.columns.Begin(q);
       std::fill_n(y, channels, -std::numeric_limits<float>::infinity());
       std::fill_n(pixels, channels, static_cast<std::int32_t>(first));

@@ -1,5 +1,5 @@
-// A thread for every vector of channels that is written: also in the gradients, where it looks for
-// the windows that its pixel is in, so that sums have one order.
+// One thread per written vector of channels. In gradients a thread iterates over the windows that
+// contain its pixel, so that sums have a fixed order.
 #include <cstring>
 
 #include "daemon/ops/image/pool2d_parts_cuda.h"
@@ -59,7 +59,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// add(place in y, window row, window column) for the windows with a pixel of x, in their order.
+// Calls add(offset in y, window row, window column) for the windows that contain a pixel of x, in
+// order.
 template <typename Add>
 __device__ inline void ForWindows(const PoolSize& size, const Place& at, const Add& add) {
   const std::int32_t last_row = size.rows.Last(at.row);
@@ -67,7 +68,7 @@ __device__ inline void ForWindows(const PoolSize& size, const Place& at, const A
   const std::int32_t last_column = size.columns.Last(at.column);
   const std::int64_t image = at.n * size.pooled_image() + at.channel;
   for (std::int32_t p = size.rows.First(at.row); p <= last_row; ++p) {
-#pragma unroll 1  // there are few: registers for more warps instead
+#pragma unroll 1  // few iterations: saves registers, which allows more warps
     for (std::int32_t q = first_column; q <= last_column; ++q) {
       add(image + (p * size.columns.out + q) * size.channels, p, q);
     }

@@ -1,5 +1,5 @@
-// What the kernels of 2-d pooling share: how large a launch is, in numbers of 32 bits, and where in
-// the images a thread is.
+// Shared by the 2-d pooling kernels: sizes of a launch in 32-bit integers, and the position of a
+// thread in the images.
 #pragma once
 
 #include <algorithm>
@@ -17,14 +17,14 @@ namespace gaccd::pool2d {
 
 using Axis = PoolAxisOf<std::int32_t, Divisor>;
 
-// Vectors that one launch writes, counted in 32 bits with the step of a grid.
+// Vectors written by one launch, counted in 32 bits including the step of a grid.
 inline constexpr std::int64_t kMaxVectors = std::int64_t{1} << 30;
 
 struct PoolSize {
   Axis rows, columns;
   std::int32_t channels;
-  Divisor of_pixel;      // vectors
-  std::int32_t vectors;  // that are written
+  Divisor of_pixel;      // vectors per pixel
+  std::int32_t vectors;  // number of written vectors
 
   [[nodiscard]] __device__ std::int64_t image() const {
     return std::int64_t{rows.in * columns.in * channels};
@@ -34,7 +34,7 @@ struct PoolSize {
   }
 };
 
-// Vector i of images of [rows, columns].
+// Position of vector i in images of [rows, columns].
 struct Place {
   std::int32_t n, row, column, channel;
 
@@ -60,20 +60,20 @@ inline Axis Narrow(const PoolAxis& axis) {
           axis.counts_padding};
 }
 
-// Whether no number of the axis, as PoolAxis calculates it, needs more than 32 bits.
+// Whether everything that PoolAxis computes for the axis fits into 32 bits.
 inline bool IsNarrow(const PoolAxis& axis) {
   constexpr std::int64_t kMost = 1 << 28;
   if (std::max({axis.in, axis.out, axis.stride, axis.padding, axis.dilation}) > kMost) return false;
   return !axis.adaptive || (axis.in + 1) * (axis.out + 1) < 2 * kMost;
 }
 
-// What a kernel is made for.
+// Arguments of a kernel.
 struct Pooling {
   KernelStream on;
   const char* what;
   PoolWindows windows;
   std::int64_t images, channels;
-  bool gradient;  // x is written, not y
+  bool gradient;  // x is written instead of y
 
   [[nodiscard]] std::int64_t image() const {
     return windows.rows.in * windows.columns.in * channels;
@@ -99,7 +99,7 @@ inline Result<Pooling> PoolingOf(const CudaRequest& request, const PoolWindows& 
   return pooling;
 }
 
-// start(size, shape, place in x, place in y) for as many images at a time as one launch takes.
+// Calls start(size, shape, offset in x, offset in y) for as many images as one launch can process.
 template <typename Start>
 Status InParts(const Pooling& pooling, int width, const Start& start) {
   const std::int64_t of_image =

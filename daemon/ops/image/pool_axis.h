@@ -1,5 +1,4 @@
-// PoolAxis: the windows of a pooling along one dimension of images, for the loops of the CPU and
-// the kernels of the GPU.
+// PoolAxis: the pooling windows along one dimension of images, shared by CPU and GPU.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +7,18 @@
 
 namespace gaccd {
 
-// By: an Int, or what an Int can be divided by faster.
+// By: Int, or a type by which an Int can be divided faster.
 template <typename Int, typename By>
 struct PoolAxisOf {
-  By in{1}, out{1};  // values, windows
-  Int kernel = 1;    // from here on unless adaptive
+  By in{1}, out{1};  // number of values, number of windows
+  Int kernel = 1;    // kernel to dilation are not used if adaptive
   By stride{1};
   Int padding = 0;
   By dilation{1};
   bool adaptive = false;
   bool counts_padding = false;
 
-  // Where window o begins: its values are begin, begin + dilation, ... below end; all in [0, in).
+  // Start of window o: its values are begin, begin + dilation, ... below end; all in [0, in).
   [[nodiscard]] GACCD_HOST_DEVICE Int Begin(Int o) const {
     if (adaptive) return o * in / out;
     const Int begin = o * stride - padding;
@@ -30,14 +29,15 @@ struct PoolAxisOf {
     const Int end = o * stride - padding + dilation * (kernel - 1) + 1;
     return end < in ? end : Int{in};
   }
-  // What the window counts in an average. REQUIRES: dilation 1.
+  // Divisor of the window in an average. REQUIRES: dilation 1.
   [[nodiscard]] GACCD_HOST_DEVICE Int Count(Int o) const {
     return counts_padding ? kernel : End(o) - Begin(o);
   }
-  // Windows with value i are among [First(i), Last(i)].
+  // Windows that contain value i are among [First(i), Last(i)].
   [[nodiscard]] GACCD_HOST_DEVICE Int First(Int i) const {
     if (adaptive) return i * out / in;
-    const Int beyond = i + padding - dilation * (kernel - 1) - 1;  // it ends before i
+    // windows up to here end before i
+    const Int beyond = i + padding - dilation * (kernel - 1) - 1;
     return beyond < 0 ? 0 : beyond / stride + 1;
   }
   [[nodiscard]] GACCD_HOST_DEVICE Int Last(Int i) const {

@@ -1,4 +1,4 @@
-// Concat: matrices side by side:  x_0 [N, C_0], x_1 [N, C_1], .. -> y [N, C_0 + C_1 + ..]
+// Concat: joins matrices by columns:  x_0 [N, C_0], x_1 [N, C_1], .. -> y [N, C_0 + C_1 + ..]
 //   y[n] = (x_0[n], x_1[n], ..);  dx_k[n] = its columns of dy[n]
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace gaccd {
 
-// Inputs: one or more of one type, f32, bf16 or fp16.
+// Inputs: one or more of the same type, f32, bf16 or fp16.
 class Concat : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "concat"; }

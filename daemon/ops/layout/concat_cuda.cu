@@ -1,4 +1,4 @@
-// A kernel for each input, a thread for every value of it.
+// One kernel per input, one thread per value.
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/cuda_request.h"
 #include "daemon/ops/layout/concat.h"
@@ -9,7 +9,7 @@ namespace {
 
 using Call = CallKernel::Call;
 
-// y: at the first column of x in its first row.
+// y: address of the first column of x in its first row.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     ConcatKernel(const T* x, std::int64_t columns, T* y, std::int64_t all, std::int64_t elements) {

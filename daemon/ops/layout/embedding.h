@@ -1,11 +1,11 @@
-// Embedding: row n of the output is row ids[n] of a table.  table [V, D], ids N of them in [0, V):
+// Embedding: row n of the output is row ids[n] of a table.  table [V, D], N ids in [0, V):
 //   y[n] = table[ids[n]],   dtable[v] += sum of dy[n] over the n with ids[n] = v
-// in their order on the CPU, by parts of them on the GPU (kernels_cuda.h).
-// Data is checked when it is opened, so an id outside [0, V) is a mistake of ours: its row of y is
-// NaN and it takes no gradient; nothing outside the table is read or written.
+// The sum is in order on the CPU, by parts on the GPU (kernels_cuda.h). Data is checked when it is
+// opened, so an id outside [0, V) is a bug: its row of y is NaN and it has no gradient; nothing
+// outside the table is accessed.
 //
-// AddPositions: y[b T + t] = x[b T + t] + table[t], for B sequences of T rows each; table [P, D],
-// P >= T. dx = dy; dtable[t] += sum of dy[b T + t] over b, in their order, and nothing for t >= T.
+// AddPositions: y[b T + t] = x[b T + t] + table[t], for B sequences of T rows each; table [P, D], P
+// >= T. dx = dy; dtable[t] += sum of dy[b T + t] over b, in order, and nothing for t >= T.
 #pragma once
 
 #include "daemon/autograd/function.h"
@@ -16,7 +16,7 @@ namespace gaccd {
 // Inputs: ids i32 [N] or [B, T] (then N = B T), table f32 [V, D]. Output: [N, D] of `dtype`.
 class Embedding : public Function {
  public:
-  // padding: an id whose row takes no gradient from here; -1: none.
+  // padding: an id whose row gets no gradient from this function; -1: none.
   explicit Embedding(DType dtype = DType::kF32, std::int32_t padding = -1)
       : dtype_(dtype), padding_(padding) {}
 
@@ -58,8 +58,8 @@ class AddPositions : public Function {
   std::int64_t length_;  // T
 };
 
-// Input: dy [B T, D]. Output: dtable f32 [rows, D], of the first rows of each sequence if they are
-// fewer than T.
+// Input: dy [B T, D]. Output: dtable f32 [rows, D], for the first rows of each sequence if rows <
+// T.
 class PositionsGradient : public Function {
  public:
   PositionsGradient(std::int64_t length, std::int64_t rows) : length_(length), rows_(rows) {}

@@ -35,7 +35,7 @@ void AddRow(const float* from, std::int64_t columns, float* to) {
   for (std::int64_t c = 0; c < columns; ++c) to[c] += from[c];
 }
 
-// y = x + table, over the rows of one sequence: both lie in one piece. y may be x.
+// y = x + table, over the rows of one sequence, which are contiguous. y may alias x.
 GACCD_SIMD_CLONES
 void AddInto(const float* x, const float* table, std::int64_t elements, float* y) {
   for (std::int64_t i = 0; i < elements; ++i) y[i] = x[i] + table[i];

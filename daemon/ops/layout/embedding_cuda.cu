@@ -19,7 +19,7 @@ __device__ inline std::int64_t Threads() {
   return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
 }
 
-// A warp takes a row.
+// One warp per row.
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     EmbeddingKernel(const std::int32_t* ids, std::int64_t count, const float* table,
@@ -36,8 +36,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The place within a sequence is carried along: a division for each value would take longer than
-// its memory.
+// The position within a sequence is updated incrementally: a division per value would take longer
+// than its memory accesses.
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     AddPositionsKernel(const T* x, const float* table, std::int64_t elements, std::int64_t sequence,
@@ -110,7 +110,7 @@ KernelResult MakeAddPositionsCuda(const CudaRequest& request) {
 KernelResult MakePositionsGradientCuda(const CudaRequest& request) {
   const std::int64_t length = static_cast<const PositionsGradient&>(request.function).length();
   const std::int64_t table = Elements(request.outputs[0].shape);
-  if (length == 1) {  // one sum over all rows for each column, which is a bias gradient
+  if (length == 1) {  // one sum over all rows per column, as in a bias gradient
     const Matrix size = MatrixOf(request.inputs[0]);
     return MakeCall(
         request,

@@ -1,5 +1,5 @@
-// The gradient of an embedding: the rows are sorted by id, then cut into parts of equal size, so
-// that ids that are frequent and ids that are rare keep the same number of warps at work.
+// The gradient of an embedding: rows are sorted by id, then divided into parts of equal size, so
+// that frequent and rare ids use the same number of warps.
 #include <algorithm>
 
 #include "daemon/device/cuda/launch.h"
@@ -14,9 +14,9 @@ namespace {
 using Call = CallKernel::Call;
 
 constexpr std::int64_t kRowsPerPart = kWarp;
-constexpr unsigned kPerLane = 4;  // columns of a lane, 32 apart
+constexpr unsigned kPerLane = 4;  // columns per lane, 32 apart
 constexpr unsigned kColumns = kPerLane * kWarp;
-constexpr unsigned kBatch = 4;  // rows that are loaded before they are added
+constexpr unsigned kBatch = 4;  // rows loaded before they are added
 
 __global__ void __launch_bounds__(kThreads) ClearKernel(float* values, std::int64_t elements) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
@@ -26,8 +26,8 @@ __global__ void __launch_bounds__(kThreads) ClearKernel(float* values, std::int6
   }
 }
 
-// Rows sorted by id, and the places of the sums of parts of an id: [parts, 2, columns]. Those of
-// ids that began in an earlier part are first, those of ids that begin here second.
+// Rows sorted by id, and memory for the sums of parts of an id: [parts, 2, columns]. First those of
+// ids that began in an earlier part, then those of ids that begin in this part.
 struct Parts {
   const IdRow* rows;
   std::int64_t count;
@@ -38,7 +38,7 @@ struct Parts {
   __device__ std::uint32_t IdAt(std::int64_t place) const {
     return static_cast<std::uint32_t>(rows[place] >> 32);
   }
-  // The row at `place` has the id of the one before it.
+  // Whether the row at `place` has the id of the previous row.
   __device__ bool Continues(std::int64_t place) const {
     return place > 0 && place < count && IdAt(place) == IdAt(place - 1);
   }
@@ -47,7 +47,7 @@ struct Parts {
   }
 };
 
-// Rows of dy that follow each other in a part and have the same id: the sums of a lane's columns.
+// Consecutive rows of a part with the same id: the sums of a lane's columns.
 struct Run {
   std::uint32_t id;
   bool begins_here;
@@ -58,7 +58,7 @@ struct Run {
     begins_here = begins;
     for (float& sum : sums) sum = 0;
   }
-  // To the table, or if the id is in other parts, too, to the sums of this part.
+  // Writes to the table, or, if the id is in other parts too, to the sums of this part.
   __device__ void Write(const Parts& parts, std::int64_t part, std::int64_t column, bool ends_here,
                         float* dtable) const {
     if (id >= parts.end) return;
@@ -72,7 +72,7 @@ struct Run {
   }
 };
 
-// The rows from place `first` of the part on; zeros for those that take no part.
+// Loads the rows from place `first` of the part on; zeros for rows outside of it.
 template <typename T>
 __device__ inline void LoadBatch(const T* dy, const Parts& parts, IdRow mine, unsigned first,
                                  std::int64_t column, float (&values)[kBatch][kPerLane]) {
@@ -88,7 +88,7 @@ __device__ inline void LoadBatch(const T* dy, const Parts& parts, IdRow mine, un
   }
 }
 
-// A warp takes 128 columns of a part.
+// A warp processes 128 columns of a part.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     SumPartsKernel(const T* dy, Parts parts, std::int64_t slices, float* dtable) {
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kThreads)
   run.Write(parts, part, column, !parts.Continues(begin + kRowsPerPart), dtable);
 }
 
-// The first part after `part` that has no row of this id. The id is in the one after `part`.
+// The first part after `part` without a row of this id. The id is in part + 1.
 __device__ inline std::int64_t EndOfId(const Parts& parts, std::int64_t part, std::uint32_t id) {
   std::int64_t low = part + 2;
   std::int64_t high = (parts.count + kRowsPerPart - 1) / kRowsPerPart;
@@ -135,8 +135,8 @@ __device__ inline std::int64_t EndOfId(const Parts& parts, std::int64_t part, st
   return low;
 }
 
-// A block takes 128 columns of the id with which a part ends, if it begins in this part and ends in
-// a later one.
+// A block processes 128 columns of the id with which a part ends, if it begins in this part and
+// ends in a later one.
 __global__ void __launch_bounds__(kThreads)
     AddPartsKernel(Parts parts, std::int64_t slices, float* dtable) {
   __shared__ float of_warps[kWarps][kColumns];

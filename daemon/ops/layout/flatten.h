@@ -1,5 +1,5 @@
-// Flatten: [M, a, b, ...] -> [M, a*b*...]: the same memory under another shape. Its gradient is the
-// way back. Other shapes: reshape.h.
+// Flatten: [M, a, b, ...] -> [M, a*b*...]: the same memory with another shape. The gradient
+// restores the shape. Other shapes: reshape.h.
 #pragma once
 
 #include "daemon/autograd/function.h"

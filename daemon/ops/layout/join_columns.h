@@ -1,4 +1,4 @@
-// Two matrices side by side:  a [N, A], b [N, B] -> y [N, A + B]
+// Joins two matrices by columns:  a [N, A], b [N, B] -> y [N, A + B]
 //   y[n] = (a[n], b[n]);  da[n] = the first A of dy[n], db[n] = the others
 #pragma once
 

@@ -6,7 +6,7 @@
 namespace gaccd {
 namespace {
 
-// `columns` of every row, from rows of from_step to rows of to_step elements.
+// Copies `columns` values of every row; rows are from_step and to_step elements apart.
 void CopyColumns(const float* from, std::int64_t from_step, float* to, std::int64_t to_step,
                  std::int64_t columns, std::int64_t rows) {
   for (std::int64_t r = 0; r < rows; ++r)

@@ -1,4 +1,4 @@
-// A thread for every value of y, or of dy.
+// One thread per value of y, or of dy.
 #include <memory>
 
 #include "daemon/device/cuda/launch.h"

@@ -1,4 +1,4 @@
-// One row a sequence: a thread for every value that is written.
+// One row per sequence: one thread per written value.
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/cuda_request.h"
 #include "daemon/ops/layout/pool_rows.h"
@@ -21,7 +21,7 @@ __device__ inline std::int64_t Known(const std::int32_t* lengths, std::int64_t b
   return known < 0 ? 0 : known < length ? known : length;
 }
 
-// y [count, columns]; kMean: else the first row.
+// y [count, columns]; not kMean: the first row.
 template <typename T, bool kMean>
 __global__ void __launch_bounds__(kThreads)
     PoolKernel(const T* x, const std::int32_t* lengths, SequenceSize size, T* y) {

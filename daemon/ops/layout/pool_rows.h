@@ -1,7 +1,7 @@
 // One row for each sequence of T rows:  x [B T, D], y [B, D]
 //   first_rows  y[b] = x[b T];                     dx[b T] = dy[b], 0 in all other rows
 //   mean_rows   y[b] = sum_{t < L} x[b T + t] / L;  dx[b T + t] = dy[b] / L for t < L, else 0
-// L is the length of sequence b, T where no lengths are given; y[b] = 0 where it is 0.
+// L is the length of sequence b, T without lengths; y[b] = 0 if it is 0.
 #pragma once
 
 #include "daemon/autograd/function.h"
@@ -11,8 +11,8 @@ namespace gaccd {
 
 enum class PoolKind : std::uint8_t { kFirst, kMean };
 
-// Inputs: x f32, bf16 or fp16 and, for the mean, possibly lengths i32 [B] in [0, T] (others count
-// as the nearest of these).
+// Inputs: x f32, bf16 or fp16 and, for the mean, optional lengths i32 [B] in [0, T] (other values
+// are clamped).
 class PoolRows : public Function {
  public:
   PoolRows(PoolKind kind, std::int64_t length) : kind_(kind), length_(length) {}
@@ -30,7 +30,7 @@ class PoolRows : public Function {
   std::int64_t length_;  // T
 };
 
-// Inputs: dy and, if there are, lengths. Output: dx.
+// Inputs: dy and lengths, if any. Output: dx.
 class PoolRowsGradient : public Function {
  public:
   PoolRowsGradient(PoolKind kind, std::int64_t length) : kind_(kind), length_(length) {}

@@ -1,7 +1,7 @@
-// A row before each of B sequences, and back. Each is the gradient of the other.
+// Prepends a row to each of B sequences, or drops it. Each function is the gradient of the other.
 //   prepend_row     x [B T, D], row f32 [1, D] -> y [B (T + 1), D]
 //                   y[b (T + 1)] = row, or 0 without one;  y[b (T + 1) + 1 + t] = x[b T + t]
-//                   drow = sum of dy[b (T + 1)] over b, in their order
+//                   drow = sum of dy[b (T + 1)] over b, in order
 //   drop_first_row  x [B T, D] -> y [B (T - 1), D];  y[b (T - 1) + t] = x[b T + 1 + t]
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace gaccd {
 
-// Inputs: x f32, bf16 or fp16 and, if it is not 0, row.
+// Inputs: x f32, bf16 or fp16 and optionally row (default 0).
 class PrependRow : public Function {
  public:
   explicit PrependRow(std::int64_t length) : length_(length) {}

@@ -1,4 +1,4 @@
-// A thread for every value that is written.
+// One thread per written value.
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/cuda_request.h"
 #include "daemon/ops/layout/prepend_row.h"
@@ -9,7 +9,7 @@ namespace {
 
 using Call = CallKernel::Call;
 
-// y: sequences of `all` values, the first `columns` of `row`; null: zeros.
+// y: sequences of `all` values, the first `columns` of which are `row`; null: zeros.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     PrependRowKernel(const T* x, const float* row, std::int64_t columns, std::int64_t all, T* y,

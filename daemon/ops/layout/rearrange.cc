@@ -18,7 +18,7 @@ Shape ResultOf(const Rearrangement& order) {
   return shape;
 }
 
-// Every index of y is one of x.
+// Checks that every index of y maps to a valid index of x.
 Status CheckOrder(const Rearrangement& order) {
   std::vector<int> uses(order.from.size(), 0);
   bool fits = order.to.size() <= StridedNest::kMaxRank;
@@ -93,8 +93,8 @@ OutputSpecs RearrangeGradientAdd::Infer(std::span<const ValueSpec> inputs) const
 }
 
 KernelResult MakeRearrangeCpu(const KernelRequest& request) {
-  const auto made = NestOf(static_cast<const Rearrange&>(request.function).order(), false);
-  return MakeCall(request, [made](const Call& c) {  // ids are copied as the f32 of their bits
+  const auto made = MakeNest(static_cast<const Rearrange&>(request.function).order(), false);
+  return MakeCall(request, [made](const Call& c) {  // i32 is copied as the f32 with the same bits
     const auto* x = c.in<std::uint32_t>(0) + made.first;
     auto* y = c.out<std::uint32_t>(0);
     ForEachRun(made.nest, [&](const std::int64_t* at, const StridedNest::Dimension& run) {
@@ -123,7 +123,7 @@ void AddRuns(const RearrangeNest& made, const float* dy, float* dx) {
 }  // namespace
 
 KernelResult MakeRearrangeGradientCpu(const KernelRequest& request) {
-  const auto made = NestOf(static_cast<const RearrangeGradient&>(request.function).order(), true);
+  const auto made = MakeNest(static_cast<const RearrangeGradient&>(request.function).order(), true);
   const std::int64_t elements = Elements(request.outputs[0].shape);
   return MakeCall(request, [made, elements](const Call& c) {
     std::fill_n(c.out<float>(0), elements, 0.0F);
@@ -134,7 +134,7 @@ KernelResult MakeRearrangeGradientCpu(const KernelRequest& request) {
 
 KernelResult MakeRearrangeGradientAddCpu(const KernelRequest& request) {
   const auto made =
-      NestOf(static_cast<const RearrangeGradientAdd&>(request.function).order(), false);
+      MakeNest(static_cast<const RearrangeGradientAdd&>(request.function).order(), false);
   const std::int64_t elements = Elements(request.outputs[0].shape);
   return MakeCall(request, [made, elements](const Call& c) {
     if (c.in<float>(0) != c.out<float>(0)) std::copy_n(c.in<float>(0), elements, c.out<float>(0));

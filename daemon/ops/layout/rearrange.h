@@ -1,9 +1,9 @@
-// Rearrange: the elements of x in another order of dimensions, a part of them, or repeated.
+// Rearrange: permutes dimensions of x, selects a part of it, or repeats it.
 //   rearrange(x)  y[i] = x[j]; the dimension d of y with the source s: j[s] = start + step i[d];
 //       dimensions of y without a source repeat
-//   rearrange_gradient(dy)  dx[j] = sum of dy[i] over all i that take x[j]; 0 where there are none
-//   rearrange_gradient_add(sum, dy)  sum + that: where a value is taken in many parts, each of them
-//       writes its own place alone
+//   rearrange_gradient(dy)  dx[j] = sum of dy[i] over all i that read x[j]; 0 if there are none
+//   rearrange_gradient_add(sum, dy)  sum + that: if a value is read in many parts, each of them
+//       only writes its own elements
 // The first two are the gradients of each other. Sums of repeated elements are in the order of y.
 #pragma once
 
@@ -21,11 +21,11 @@ struct Rearrangement {
     std::int64_t start = 0;
     std::int64_t step = 1;  // may be negative
   };
-  Shape from;                 // x under this shape
-  std::vector<Dimension> to;  // each dimension of `from` is the source of one
+  Shape from;                 // x is interpreted with this shape
+  std::vector<Dimension> to;  // each dimension of `from` is the source of exactly one
 };
 
-// Input: x f32, bf16, fp16 or i32, of as many elements as `from` has.
+// Input: x f32, bf16, fp16 or i32, with as many elements as `from`.
 class Rearrange : public Function {
  public:
   explicit Rearrange(Rearrangement order) : order_(std::move(order)) {}
@@ -40,7 +40,7 @@ class Rearrange : public Function {
   Rearrangement order_;
 };
 
-// Input: dy f32, bf16 or fp16, of the shape of y. Output: of the shape `x`.
+// Input: dy f32, bf16 or fp16, with the shape of y. Output: with the shape `x`.
 class RearrangeGradient : public Function {
  public:
   RearrangeGradient(Rearrangement order, Shape x) : order_(std::move(order)), x_(std::move(x)) {}
@@ -56,7 +56,7 @@ class RearrangeGradient : public Function {
   Shape x_;
 };
 
-// Inputs: sum, of the shape and type of x, and dy. No dimension of y repeats.
+// Inputs: sum, with the shape and type of x, and dy. No dimension of y repeats.
 class RearrangeGradientAdd : public Function {
  public:
   explicit RearrangeGradientAdd(Rearrangement order) : order_(std::move(order)) {}

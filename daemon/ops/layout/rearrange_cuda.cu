@@ -1,4 +1,4 @@
-// A thread for every value that is written; of a sum in place, for every value that is added.
+// One thread per written value; for an in-place sum, one per added value.
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/cuda_request.h"
 #include "daemon/ops/layout/rearrange_nest.h"
@@ -33,7 +33,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Which i of y take a j of x: one index in each dimension that has a source, all where it repeats.
+// The indices i of y that read an index j of x: one index in each dimension with a source, all
+// indices in repeating dimensions.
 struct TakersOf {
   struct Source {
     std::int64_t size = 1;   // of x
@@ -96,7 +97,7 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 KernelResult MakeRearrangeCuda(const CudaRequest& request) {
-  const auto order = NestOf(static_cast<const Rearrange&>(request.function).order(), false);
+  const auto order = MakeNest(static_cast<const Rearrange&>(request.function).order(), false);
   const std::int64_t n = Elements(request.outputs[0].shape);
   const auto run = [=, on = request.on](auto t, const Call& c) {
     using T = decltype(t);
@@ -122,7 +123,7 @@ KernelResult MakeRearrangeGradientAddCuda(const CudaRequest& request) {
   const Rearrangement& order = static_cast<const RearrangeGradientAdd&>(request.function).order();
   const std::int64_t n = Elements(request.outputs[0].shape);
   const std::int64_t own = Elements(request.inputs[1].shape);
-  return MakeTypedCall(request, [nest = NestOf(order, false), takers = TakersIn(order), n, own,
+  return MakeTypedCall(request, [nest = MakeNest(order, false), takers = TakersIn(order), n, own,
                                  on = request.on](auto t, const Call& c) {
     using T = decltype(t);
     if (c.inputs[0] == c.outputs[0]) {

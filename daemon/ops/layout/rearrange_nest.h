@@ -1,4 +1,4 @@
-// How the kernels of rearrange.h walk.
+// Iteration order of the kernels of rearrange.h.
 #pragma once
 
 #include "daemon/ops/layout/rearrange.h"
@@ -6,14 +6,14 @@
 
 namespace gaccd {
 
-// Operand 0 is x, from `first` on, operand 1 is y. Elements are in the order of y, or with
-// `repeats_outside` dimensions that repeat come first.
+// Operand 0 is x, from `first` on, operand 1 is y. Elements are in the order of y; with
+// `repeats_outside`, repeating dimensions are outermost.
 struct RearrangeNest {
   StridedNest nest;
   std::int64_t first = 0;
 };
 
-[[nodiscard]] inline RearrangeNest NestOf(const Rearrangement& order, bool repeats_outside) {
+[[nodiscard]] inline RearrangeNest MakeNest(const Rearrangement& order, bool repeats_outside) {
   Shape steps(order.from.size());
   std::int64_t elements = 1;
   for (std::size_t s = steps.size(); s-- > 0; elements *= order.from[s]) steps[s] = elements;

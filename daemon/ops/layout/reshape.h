@@ -1,5 +1,5 @@
-// Reshape: the same elements in the same order under another shape, as [B, T, D] <-> [B T, D]. A
-// view: no memory, no kernel, any type. Its gradient is the way back.
+// Reshape: the same elements in the same order with another shape, for example [B, T, D] <-> [B T,
+// D]. A view: no memory, no kernel, any type. The gradient restores the shape.
 #pragma once
 
 #include <utility>
@@ -10,7 +10,7 @@ namespace gaccd {
 
 class Reshape : public Function {
  public:
-  // One size may be kRest: as many as are left over.
+  // One size may be kRest: it is computed from the number of elements.
   static constexpr std::int64_t kRest = -1;
   explicit Reshape(Shape shape) : shape_(std::move(shape)) {}
 

@@ -1,6 +1,6 @@
-// A pass of the radix sort is three kernels: count the digits of every tile, sum the counts over
-// the tiles before, move the rows to their places. Ranks within a tile are found by votes of warps,
-// without atomics: their order is fixed.
+// A pass of the radix sort has three kernels: count the digits of every tile, sum the counts over
+// earlier tiles, move the rows. Ranks within a tile are computed by warp votes without atomics, so
+// their order is fixed.
 #include <bit>
 
 #include "collectives/base/strings.h"
@@ -12,23 +12,23 @@ namespace {
 
 constexpr unsigned kBits = 8;
 constexpr unsigned kDigits = 1U << kBits;
-static_assert(kDigits == kThreads);  // in places, a thread does the work of a digit
-constexpr unsigned kRounds = 4;      // rows of a thread
+static_assert(kDigits == kThreads);  // in several places a thread processes one digit
+constexpr unsigned kRounds = 4;      // rows per thread
 constexpr std::int64_t kTile = kThreads * kRounds;
 constexpr std::int64_t kMaxCount = (std::int64_t{1} << 31) - 1;
 
-// Where a pass reads: the ids in their order, or what the pass before made of them.
+// Input of a pass: the ids in their order, or the output of the previous pass.
 struct Source {
   const std::int32_t* ids;  // null: sorted
   const IdRow* sorted;
   std::int64_t count;
   std::uint32_t end;
 
-  // What is beyond the last row comes after everything in the last tile and is not moved.
+  // Positions beyond the last row sort after everything in the last tile and are not moved.
   __device__ IdRow At(std::int64_t n) const {
     if (n >= count) return ~IdRow{0};
     if (ids == nullptr) return sorted[n];
-    const auto id = static_cast<std::uint32_t>(ids[n]);  // negative ones are large
+    const auto id = static_cast<std::uint32_t>(ids[n]);  // negative ids are large
     return static_cast<IdRow>(id < end ? id : end) << 32 | static_cast<IdRow>(n);
   }
 };
@@ -37,7 +37,7 @@ __device__ inline unsigned DigitOf(IdRow row, unsigned shift) {
   return static_cast<unsigned>(row >> shift) % kDigits;
 }
 
-// The lanes that have the same digit.
+// The lanes with the same digit.
 __device__ inline unsigned Peers(unsigned digit) {
   unsigned peers = kAllLanes;
 #pragma unroll
@@ -48,7 +48,7 @@ __device__ inline unsigned Peers(unsigned digit) {
   return peers;
 }
 
-// The sum of the values of the lanes up to this one.
+// Inclusive sum over the lanes up to this one.
 __device__ inline unsigned WarpScan(unsigned value) {
   const unsigned lane = threadIdx.x % kWarp;
 #pragma unroll
@@ -59,17 +59,17 @@ __device__ inline unsigned WarpScan(unsigned value) {
   return value;
 }
 
-// A warp takes rows that follow each other, a round 32 of them.
+// A warp processes consecutive rows, 32 per round.
 struct TileRows {
   IdRow row[kRounds];
-  unsigned rank[kRounds];  // rows of its warp with this digit that come before it
+  unsigned rank[kRounds];  // number of earlier rows of its warp with this digit
 };
 __device__ inline std::int64_t PlaceInRound(unsigned round) {
   const unsigned warp = threadIdx.x / kWarp;
   return blockIdx.x * kTile + (warp * kRounds + round) * kWarp + threadIdx.x % kWarp;
 }
 
-// counts: of the digits of each warp.
+// counts: digits of each warp.
 __device__ inline TileRows RankTile(const Source& from, unsigned shift,
                                     unsigned (*counts)[kDigits]) {
   for (unsigned w = 0; w < kWarps; ++w) counts[w][threadIdx.x] = 0;
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kThreads)
   counts_of_tiles[static_cast<std::int64_t>(threadIdx.x) * gridDim.x + blockIdx.x] = count;
 }
 
-// A warp takes a digit: its counts become the sums of the counts of the tiles before.
+// One warp per digit: its counts become the sums of the counts of earlier tiles.
 __global__ void __launch_bounds__(kThreads)
     SumTilesKernel(unsigned* counts_of_tiles, std::int64_t tiles, unsigned* totals) {
   const unsigned digit = blockIdx.x * kWarps + threadIdx.x / kWarp;
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     MoveRowsKernel(Source from, unsigned shift, const unsigned* before_tiles,
                    const unsigned* totals, IdRow* to) {
-  __shared__ unsigned places[kWarps][kDigits];  // counts first, then where the rows go
+  __shared__ unsigned places[kWarps][kDigits];  // counts first, then destinations
   __shared__ unsigned of_warps[kWarps];
   const TileRows tile = RankTile(from, shift, places);
   const unsigned total = totals[threadIdx.x];
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x % kWarp == kWarp - 1) of_warps[threadIdx.x / kWarp] = sum;
   __syncthreads();
   unsigned place = before_tiles[static_cast<std::int64_t>(threadIdx.x) * gridDim.x + blockIdx.x];
-  place += sum - total;  // the digits before
+  place += sum - total;  // the smaller digits
   for (unsigned w = 0; w < threadIdx.x / kWarp; ++w) place += of_warps[w];
   for (unsigned w = 0; w < kWarps; ++w) {
     const unsigned count = places[w][threadIdx.x];

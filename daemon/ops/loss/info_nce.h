@@ -1,5 +1,5 @@
-// The symmetric contrastive loss (InfoNCE, as CLIP has it) of one effective batch, of which every
-// rank has some samples. For B pairs of rows (a_i, b_i) of length 1 and a scale t:
+// The symmetric contrastive loss (InfoNCE, as in CLIP) of one effective batch distributed over the
+// ranks. For B pairs of rows (a_i, b_i) of length 1 and a scale t:
 //
 //   s_ij = t a_i.b_j     A_i = log sum_j exp s_ij     B_j = log sum_i exp s_ij
 //   loss = 1/B sum_i [ (A_i + B_i)/2 - s_ii ]
@@ -8,10 +8,10 @@
 //   d loss / d a_i = t/(2B) sum_j w_ij b_j      d loss / d b_j = t/(2B) sum_i w_ij a_i
 //   d loss / d log t = 1/(2B) sum_ij w_ij s_ij
 //
-// A rank that has all rows and all log sums knows the gradients of its own rows without a further
-// message; losses and d log t of the ranks are sums over their own i. The products are f32, sums
-// over B f64. Every value is computed in the same order of the B samples, however they are spread
-// over the ranks. Memory beyond the rows: a tile of kBlock samples.
+// With all rows and all log sums, a rank can compute the gradients of its own rows without further
+// messages; loss and d log t of a rank are sums over its own i. Products are f32, sums over B f64.
+// Every value is computed in the same order of the B samples, however they are distributed. Memory
+// besides the rows: a tile of kBlock samples.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace gaccd {
 
-// The rows of the whole effective batch in the order of its samples, and which of them are own.
+// The rows of the whole effective batch in sample order, and the range of own samples.
 struct ContrastiveRows {
   std::span<const float> rows;  // [samples, 2 width]: a_i, then b_i
   std::int64_t width = 0;
@@ -33,10 +33,10 @@ struct ContrastiveRows {
 
 struct ContrastiveSums {
   double loss = 0;                // sum over own samples, not divided by B
-  double log_scale_gradient = 0;  // the own share of d loss / d log t
+  double log_scale_gradient = 0;  // this rank's share of d loss / d log t
 };
 
-// Used by one thread; memory is taken once.
+// Used by one thread; memory is allocated once.
 class InfoNce {
  public:
   static constexpr std::int64_t kBlock = 1024;
@@ -45,22 +45,23 @@ class InfoNce {
 
   // own_sums [own, 2]: A_i and B_i of the own samples.
   void LogSums(const ContrastiveRows& batch, std::span<double> own_sums);
-  // sums [samples, 2]: those of all. gradients [own, 2 width]: d loss / d a_i, then d loss / d b_i.
+  // sums [samples, 2]: of all samples. gradients [own, 2 width]: d loss / d a_i, then d loss / d
+  // b_i.
   ContrastiveSums Gradients(const ContrastiveRows& batch, std::span<const double> sums,
                             std::span<float> gradients);
 
   [[nodiscard]] std::int64_t bytes() const;
 
  private:
-  // Own rows of one side against all rows of the other.
+  // Own rows of one side with all rows of the other.
   struct Direction {
-    std::int64_t queries = 0;  // where the side of the queries begins in a row: 0 or width
+    std::int64_t queries = 0;  // offset of the side of the queries in a row: 0 or width
     std::int64_t keys = 0;
-    std::int64_t sum = 0;  // which of the two log sums is over the keys
+    std::int64_t sum = 0;  // index of the log sum over the keys
   };
   struct Tile {
     std::int64_t first = 0;    // the first query, counted from the first own sample
-    std::int64_t queries = 0;  // the others are padding
+    std::int64_t queries = 0;  // the rest of the tile is padding
   };
   void TakeQueries(const ContrastiveRows& batch, const Direction& direction, const Tile& tile);
   void CosinesOf(const ContrastiveRows& batch, const Direction& direction, std::int64_t key,

@@ -28,7 +28,7 @@ std::int64_t InfoNce::bytes() const {
                                    gradient_.size() * sizeof(double));
 }
 
-// Padding is zero, so that every product is computed in the same way.
+// Padding is zero, so that all products are computed in the same way.
 void InfoNce::TakeQueries(const ContrastiveRows& batch, const Direction& direction,
                           const Tile& tile) {
   std::ranges::fill(queries_, 0.0F);
@@ -129,7 +129,7 @@ ContrastiveSums InfoNce::Gradients(const ContrastiveRows& batch, std::span<const
   ContrastiveSums total;
   for (std::int64_t first = 0; first < batch.own; first += kTile) {
     const Tile tile{first, std::min(kTile, batch.own - first)};
-    // The rows of a meet every pair once; those of b would count all again.
+    // The rows of a cover every pair once; those of b would count them again.
     const ContrastiveSums found =
         GradientsOf(batch, {.queries = 0, .keys = width_, .sum = 0}, tile, sums, gradients);
     total.loss += found.loss;

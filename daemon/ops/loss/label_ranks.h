@@ -1,5 +1,5 @@
-// LabelRanks: the rank of each row's label among its logits z [N, C]; what metrics of class labels
-// (daemon/eval) are counted from. Among equal logits the lower class comes first, as in
+// LabelRanks: the rank of each row's label among its logits z [N, C], from which metrics of class
+// labels (daemon/eval) are computed. Among equal logits the lower class comes first, as in
 // PyTorch's argmax.
 #pragma once
 
@@ -8,9 +8,9 @@
 
 namespace gaccd {
 
-// Inputs: logits f32, bf16 or fp16 [N, C], labels i32 [N]. Outputs, both i32 [N]: rank, how many
-// classes come before the label; best, the class that comes first. Where a logit of the row is NaN,
-// best is -1 and rank is C; rank is C as well where the label is no class. Without gradient.
+// Inputs: logits f32, bf16 or fp16 [N, C], labels i32 [N]. Outputs, both i32 [N]: rank, the number
+// of classes before the label; best, the first class. If a logit of the row is NaN, best is -1 and
+// rank is C; rank is also C if the label is not a class. No gradient.
 class LabelRanks : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "label_ranks"; }

@@ -18,7 +18,7 @@ LaunchShape ShapeFor(const KernelStream& on, std::int64_t items, std::int64_t pe
   return {std::min(on.Blocks(items, per_block), GridSums::kMaxBlocks), kThreads};
 }
 
-// sum of (y - t)^2 of one vector; dy = slope (y - t) over it.
+// Returns the sum of (y - t)^2 over one vector and writes dy = slope (y - t).
 template <int kWidth, typename T>
 __device__ inline double SquaredErrorAt(const T* y, const float* t, T* dy, float slope,
                                         std::int64_t i) {
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A warp a row; no lane reads outside of it, whatever the label.
+// One warp per row; no lane reads outside the row, whatever the label.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     LabelRanksKernel(const T* logits, const std::int32_t* labels, std::int64_t rows, int columns,
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads)
     const bool is_class = label >= 0 && label < columns;
     const float at_label = is_class ? ToFloat(z[label]) : 0.0F;
     int before = 0;
-    int first = columns;  // none yet
+    int first = columns;  // none so far
     float largest = 0;
     bool has_nan = false;
     for (int c = lane; c < columns; c += static_cast<int>(kWarp)) {

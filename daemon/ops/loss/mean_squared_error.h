@@ -9,7 +9,8 @@ namespace gaccd {
 
 class Fuser;
 
-// Inputs: y f32, bf16 or fp16 [M, N], t f32 [M, N], without gradient. Output: loss_sum f64 [1].
+// Inputs: y f32, bf16 or fp16 [M, N]; t f32 [M, N], which has no gradient. Output: loss_sum f64
+// [1].
 class MeanSquaredError : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "mean_squared_error"; }
@@ -31,7 +32,7 @@ class MeanSquaredErrorFused : public Function {
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 };
-// The loss and its gradient -> one pass.
+// Merges the loss and its gradient into one pass.
 void FuseMeanSquaredError(Fuser& fuser);
 
 KernelResult MakeMeanSquaredErrorCpu(const KernelRequest& request);

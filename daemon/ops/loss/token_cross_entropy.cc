@@ -7,7 +7,7 @@
 namespace gaccd {
 namespace {
 
-// Of the logits, the labels and, if there are more than `without` inputs, the weights.
+// Checks the logits, the labels and, if there are more than `without` inputs, the weights.
 Status CheckInputs(std::span<const ValueSpec> inputs, std::size_t without,
                    const TokenCrossEntropyOptions& options) {
   if (inputs.size() != without && inputs.size() != without + 1) {

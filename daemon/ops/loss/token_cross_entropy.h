@@ -1,11 +1,11 @@
-// Softmax cross-entropy, of one label a sample or one a token, with labels that are ignored, label
-// smoothing and weights, as PyTorch's cross_entropy(ignore_index, label_smoothing).  logits z [N,
-// C], labels t [N], weights w [N] or 1:
+// Softmax cross-entropy with one label per sample or token, ignored labels, label smoothing and
+// weights, as PyTorch's cross_entropy(ignore_index, label_smoothing).  logits z [N, C], labels t
+// [N], weights w [N] or 1:
 //   loss_sum = sum_n w[n] ((1 - e) (lse[n] - z[n, t[n]]) + e / C sum_c (lse[n] - z[n, c]))
 //   weight_sum = sum_n w[n],  lse[n] = log sum_c exp z[n, c]
-// over the n whose label is not the ignored one. weight_sum, added up over the update, is what the
-// loss is divided by: the gradient of loss_sum is 1 / that sum. Backward:
-//   dz[n, c] = w[n] (exp(z[n, c] - lse[n]) - (1 - e) [c = t[n]] - e / C) dloss, 0 where ignored
+// over the n whose label is not ignored. The loss is divided by weight_sum, summed over the update:
+// the gradient of loss_sum is 1 / that sum. Backward:
+//   dz[n, c] = w[n] (exp(z[n, c] - lse[n]) - (1 - e) [c = t[n]] - e / C) dloss, 0 if ignored
 // A label that is neither ignored nor in [0, C) makes the loss NaN; nothing outside z is read.
 #pragma once
 
@@ -21,9 +21,9 @@ struct TokenCrossEntropyOptions {
   float label_smoothing = 0;  // e, in [0, 1]
 };
 
-// Inputs: logits f32, bf16 or fp16, labels i32 and, if there are, weights f32. Outputs: loss_sum
-// and weight_sum f64 [1]; statistics f32 [N, 2]: of every row the largest logit m and the sum of
-// exp(z - m). Only loss_sum has a gradient.
+// Inputs: logits f32, bf16 or fp16, labels i32 and optional weights f32. Outputs: loss_sum and
+// weight_sum f64 [1]; statistics f32 [N, 2]: for every row the largest logit m and the sum of exp(z
+// - m). Only loss_sum has a gradient.
 class TokenCrossEntropy : public Function {
  public:
   explicit TokenCrossEntropy(const TokenCrossEntropyOptions& options = {}) : options_(options) {}
@@ -38,7 +38,7 @@ class TokenCrossEntropy : public Function {
   TokenCrossEntropyOptions options_;
 };
 
-// Inputs: logits, labels, statistics, dloss f32 [1] and, if there are, weights. Output: dlogits.
+// Inputs: logits, labels, statistics, dloss f32 [1] and optional weights. Output: dlogits.
 class TokenCrossEntropyGradient : public Function {
  public:
   explicit TokenCrossEntropyGradient(const TokenCrossEntropyOptions& options) : options_(options) {}
@@ -54,7 +54,7 @@ class TokenCrossEntropyGradient : public Function {
 };
 
 // Loss and gradient in one pass over the logits, for the GPU. Inputs: logits, labels, dloss f32 [1]
-// and, if there are, weights. Outputs: dlogits, loss_sum, weight_sum.
+// and optional weights. Outputs: dlogits, loss_sum, weight_sum.
 class TokenCrossEntropyFused : public Function {
  public:
   explicit TokenCrossEntropyFused(const TokenCrossEntropyOptions& options) : options_(options) {}
@@ -84,8 +84,8 @@ class TokenCrossEntropyLoss : public Function {
   TokenCrossEntropyOptions options_;
 };
 
-// The loss and its gradient -> one pass; a loss whose statistics nobody reads -> none. The GPU has
-// no kernel for others.
+// Merges the loss and its gradient into one pass, and drops statistics that no node reads. The GPU
+// has no kernels for other cases.
 void FuseTokenCrossEntropy(Fuser& fuser);
 
 KernelResult MakeTokenCrossEntropyCpu(const KernelRequest& request);

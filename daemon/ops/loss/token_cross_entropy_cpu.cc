@@ -22,7 +22,7 @@ Sizes SizesOf(const TokenCrossEntropyOptions& options, const ValueSpec& logits) 
   return {logits.shape[0], logits.shape[1], options.ignored_label, options.label_smoothing};
 }
 
-// The terms of the label and of the others are kept apart, see SoftmaxRow.
+// The terms of the label and of the others are kept separate, see SoftmaxRow.
 GACCD_SIMD_CLONES
 SoftmaxRow SumsOf(const float* z, std::int64_t classes, std::int64_t label) {
   const float top = LargestOf(z, classes);
@@ -75,7 +75,7 @@ Status Forward(const Sizes& size, const float* logits, const std::int32_t* label
   return Status::Ok();
 }
 
-// dz may be z.
+// dz may alias z.
 GACCD_SIMD_CLONES
 void GradientRow(const float* z, std::int64_t classes, float top, float scale, float everywhere,
                  float* dz) {

@@ -1,7 +1,7 @@
-// Cross-entropy, loss and gradient together: the logits are read from memory once and written once.
-// Sums are kept relative to the largest logit seen so far ("online"), so no pass is needed to find
-// it first. Label smoothing adds e / C times the distance of a row to its loss, the sum over c of
-// z[label] - z[c]: its reference is known from the start, and every thread adds up its own part.
+// Cross-entropy, loss and gradient together: the logits are read and written once. Sums are kept
+// relative to the largest logit so far ("online" softmax), so no separate pass for the maximum is
+// needed. Label smoothing adds e / C times the distance of a row to its loss, the sum over c of
+// z[label] - z[c]: its reference is known from the start, and every thread adds its own part.
 #include <float.h>
 
 #include <algorithm>
@@ -20,26 +20,26 @@ namespace {
 
 using Call = CallKernel::Call;
 
-// Rows up to here are the work of one warp, wider ones of one block.
+// Rows up to this width are processed by a warp, wider ones by a block.
 constexpr std::int64_t kNarrow = 1024;
 constexpr unsigned kNarrowThreads = 256;
-// Within a row, places are 32-bit numbers: registers are what the wide kernel is short of.
+// Positions within a row are 32-bit integers, to save registers in the wide kernel.
 constexpr std::int64_t kMaxClasses = std::int64_t{1} << 30;
 
-// A block keeps the first kCached vectors a thread of a row in registers; what is beyond is read a
-// second time, from the L2 cache. For f32 the rows in flight must be few to stay there, so one
-// block fills a multiprocessor; for 16 bits two do, and one reads while the other one computes.
+// A block keeps the first kCached vectors per thread of a row in registers; the rest is read a
+// second time from the L2 cache. With f32 few rows may be in flight to stay in the cache, so one
+// block fills a multiprocessor; with 16 bits two do, and one reads while the other computes.
 template <typename T>
 constexpr unsigned kWideThreads = sizeof(T) == 2 ? 512 : 1024;
 template <typename T>
 constexpr unsigned kWideBlocks = sizeof(T) == 2 ? 2 : 1;
-// As many as leave few registers spilled.
+// The largest number with few spilled registers.
 template <typename T>
 constexpr int kCached = sizeof(T) == 2 ? 8 : 7;
 
-// exp(x) for x <= 0. Logits of 16 bits have 11 at most, so the fast exponential (relative error
-// below 2^-22 (2 + |x|), results below 2^-126 become 0) loses nothing, and two of the exact one a
-// value would take longer than the memory.
+// exp(x) for x <= 0. 16-bit logits have at most 11 significant bits, so the fast exponential
+// (relative error below 2^-22 (2 + |x|), results below 2^-126 become 0) loses nothing; two exact
+// ones per value would take longer than the memory accesses.
 template <typename T>
 __device__ inline float Exp(float x) {
 #if defined(__CUDA_ARCH__)
@@ -52,14 +52,14 @@ __device__ inline float Exp(float x) {
   return expf(x);
 }
 
-// sum of exp(z - top) over the values so far. It starts at the lowest finite number, not at
-// -infinity, so that logits of -infinity count 0 and not NaN.
+// sum of exp(z - top) over the values so far. top starts at the lowest finite number instead of
+// -infinity, so that logits of -infinity count as 0 and not NaN.
 template <typename T>
 struct OnlineSum {
   float top = -FLT_MAX;
   float sum = 0;
 
-  // `first`: the class of z[0]. The label is left out, see SoftmaxRow, and what is behind the row.
+  // first: the class of z[0]. Excludes the label, see SoftmaxRow, and values beyond the row.
   template <int kWidth>
   __device__ void AddOthers(const Raw<T, kWidth>& raw, int first, int columns, int label) {
     float z[kWidth];
@@ -80,7 +80,7 @@ struct OnlineSum {
   }
 };
 
-// Of the classes from `first` on.
+// Over the classes from `first` on.
 template <typename T, int kWidth>
 __device__ inline float DistanceOf(const Raw<T, kWidth>& raw, int first, int columns,
                                    float label_logit) {
@@ -94,7 +94,7 @@ __device__ inline float DistanceOf(const Raw<T, kWidth>& raw, int first, int col
   return distance;
 }
 
-// Puts the warp's sums together, and the label's term to them.
+// Combines the sums of the warp, and adds the term of the label.
 template <typename T>
 __device__ inline SoftmaxRow FinishRow(float top, float sum, float label_logit) {
   SoftmaxRow row;
@@ -104,7 +104,7 @@ __device__ inline SoftmaxRow FinishRow(float top, float sum, float label_logit) 
   return row;
 }
 
-// What is written for a row: exp(z - top) scale - everywhere, and at its label at_label.
+// Values written for a row: exp(z - top) scale - everywhere, and at_label at its label.
 struct Written {
   float scale, everywhere, at_label;
 };
@@ -122,8 +122,8 @@ __device__ inline float WeightOf(const float* weights, std::int64_t m) {
   return weights != nullptr ? weights[m] : 1.0F;
 }
 
-// A thread's part of the loss of a row: the first one's has the cross-entropy, which a label of
-// -infinity has made infinite already.
+// A thread's part of the loss of a row: the first thread has the cross-entropy. With a label of
+// -infinity the loss is already infinite.
 __device__ inline double LossOf(const SoftmaxRow& row, const TokenCrossEntropyOptions& options,
                                 float label_logit, float distance, int columns, bool is_first) {
   double of_row = is_first ? CrossEntropy(row, label_logit) : 0.0;
@@ -141,7 +141,7 @@ struct LossSums {
   double* partials;
 };
 
-// By all threads, at the end of a kernel.
+// Called by all threads at the end of a kernel.
 __device__ inline void AddUp(double loss, const TokenCrossEntropyOptions& options,
                              const std::int32_t* labels, const float* weights, std::int64_t rows,
                              const LossSums& to) {
@@ -226,16 +226,16 @@ __global__ void __launch_bounds__(kWideThreads<T>, kWideBlocks<T>)
                unsigned* arrived, double* partials) {
   constexpr unsigned kThreads = kWideThreads<T>;
   constexpr int kStep = static_cast<int>(kThreads) * kWidth;
-  // Two sets, used in turn: one barrier a row is enough.
+  // Two sets, used alternately, so that one barrier per row is sufficient.
   __shared__ float tops[2][kWarp];
   __shared__ float sums[2][kWarp];
   const unsigned lane = threadIdx.x % kWarp;
   const int mine = static_cast<int>(threadIdx.x) * kWidth;
-  __shared__ double losses[kThreads];  // where no registers are left for them
+  __shared__ double losses[kThreads];  // in shared memory, as there are no registers left
   double& loss = losses[threadIdx.x];
   loss = 0;
   unsigned set = 0;
-  // A label is read a row ahead: without it, nothing of its row can be.
+  // Labels are prefetched by one row, as the rest of the row depends on the label.
   int next = blockIdx.x < rows ? labels[blockIdx.x] : 0;
   for (std::int64_t m = blockIdx.x; m < rows; m += gridDim.x) {
     const T* z = logits + m * stride;
@@ -278,7 +278,7 @@ __global__ void __launch_bounds__(kWideThreads<T>, kWideBlocks<T>)
       tops[set][threadIdx.x / kWarp] = warp_top;
       sums[set][threadIdx.x / kWarp] = warp_sum;
     }
-    __syncthreads();  // also: nobody writes to the row before everybody has read the label's logit
+    __syncthreads();  // also: all threads have read the label's logit before any writes to the row
     const bool has_warp = lane < kThreads / kWarp;
     const SoftmaxRow row = FinishRow<T>(has_warp ? tops[set][lane] : -FLT_MAX,
                                         has_warp ? sums[set][lane] : 0.0F, label_logit);
@@ -297,7 +297,7 @@ __global__ void __launch_bounds__(kWideThreads<T>, kWideBlocks<T>)
       Unpack(raw, p);
 #pragma unroll
       for (int v = 0; v < kWidth; ++v) {
-        // What is read behind a row may be NaN; a product that reads whole vectors must see zeros.
+        // Values read beyond a row may be NaN; a product that reads whole vectors must see zeros.
         p[v] = first + v < columns ? Exp<T>(p[v] - row.top) * written.scale - written.everywhere
                                    : 0.0F;
       }
@@ -348,7 +348,7 @@ Status EnqueueTokenCrossEntropy(const KernelStream& on, DType dtype, const void*
     }
     const std::int64_t blocks =
         std::min<std::int64_t>(std::int64_t{on.multiprocessors} * kWideBlocks<T>, rows);
-    // The last vector of a row may end in what lies between two rows.
+    // The last vector of a row may extend into the gap between rows.
     const bool aligned =
         IsVectorAligned(logits) && IsVectorAligned(dlogits) && stride % kVectorWidth<T> == 0;
     return aligned ? start(WideKernel<T, kVectorWidth<T>>, blocks, kWideThreads<T>)

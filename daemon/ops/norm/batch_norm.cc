@@ -26,7 +26,7 @@ ValueSpec GradientSumsSpec(const ValueSpec& x, const NormRuns& runs) {
   return {{runs.count * 2 * x.shape.back()}, DType::kF64};
 }
 
-// Without the position, which is the last input where there are runs.
+// The inputs without the position, which is the last one with runs.
 Result<std::span<const ValueSpec>> WithoutPosition(std::span<const ValueSpec> inputs,
                                                    const NormRuns& runs) {
   if (runs.size == 0) return inputs;
@@ -159,7 +159,7 @@ OutputSpecs BatchNormInputGradient::Infer(std::span<const ValueSpec> all) const 
 
 namespace {
 
-// The batch norm without an end that makes `value` for `reader` alone.
+// The batch norm without fused operations that computes `value` for `reader` only.
 std::optional<std::size_t> NormOf(const Fuser& fuser, ValueId value, std::size_t reader) {
   if (!fuser.OnlyReadBy(value, reader)) return std::nullopt;
   return fuser.Find<BatchNorm>([&](const Node& node) {
@@ -168,7 +168,7 @@ std::optional<std::size_t> NormOf(const Fuser& fuser, ValueId value, std::size_t
   });
 }
 
-// At the place of the relu, where the residual is known.
+// At the position of the relu, where the residual is available.
 void FuseWithRelu(Fuser& fuser, std::size_t norm, std::size_t relu,
                   const std::vector<ValueId>& residual) {
   Node fused = fuser.node(norm);
@@ -197,7 +197,7 @@ void FuseRelu(Fuser& fuser, std::size_t relu) {
   }
 }
 
-// dx of a relu becomes dy of the gradients of the batch norm that it is part of.
+// The dy of the relu gradient becomes the dy of the gradients of the fused batch norm.
 void FuseReluGradient(Fuser& fuser, std::size_t relu) {
   const Node gradient = fuser.node(relu);
   const auto norm = fuser.Find<BatchNorm>([&](const Node& node) {
@@ -244,7 +244,7 @@ void FuseBatchNorms(Fuser& fuser) {
 
 namespace {
 
-// Calls set(channel, mean, variance) with what AddToRunning() makes of them.
+// Calls set(channel, mean, variance) with the values that AddToRunning() will store.
 void ForEachNext(NormGroup group, std::span<const double> sums, double momentum,
                  const RunningStatistics& running, auto&& set) {
   const std::size_t channels = (sums.size() - 1) / 2;
@@ -286,7 +286,7 @@ void AddRuns(std::span<const double> runs, std::span<double> total) {
   for (std::size_t at = 0; at + width <= runs.size(); at += width) {
     const std::span<const double> sums = runs.subspan(at, width);
     const double n = sums[2 * channels];
-    if (n == 0) continue;  // a smaller update has fewer of them
+    if (n == 0) continue;  // a smaller update has fewer runs
     for (std::size_t c = 0; c < channels; ++c) {
       total[c] += sums[c];
       total[channels + c] += n * UnbiasedVariance(sums[c], sums[channels + c], n);

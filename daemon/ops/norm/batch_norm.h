@@ -1,24 +1,22 @@
-// Batch normalisation by channel, as PyTorch's:  x [..., C], images channels last
-//   S1 = sum x, S2 = sum x^2, n = how many, by channel: over a group of samples, for all the same
+// Batch normalisation by channel, as in PyTorch:  x [..., C], images channels last
+//   S1 = sum x, S2 = sum x^2, n = count, by channel, over a group of samples
 //   mean = S1 / n,  var = S2 / n - mean^2,  rstd = 1 / sqrt(var + eps),  h = (x - mean) rstd
 //   y = h gamma + beta
 // Backward, with db = sum dy and dg = sum dy h over the same group:
 //   dx = gamma rstd (dy - db / n - h dg / n)
-//   dgamma += dg and dbeta += db of the own samples alone, as every parameter gradient
-// With what follows it in networks, in the same pass (FuseBatchNorms):
-//   y = relu(h gamma + beta + residual);  without a residual, dy is then read as 0 where
-//   h gamma + beta <= 0, which is computed again, so that nobody keeps y for it
-// The group is all samples of an update, on all ranks (UpdateSum), or those of a run of samples of
-// the update, or those of the micro-batch, or there is none: mean and var are given, and
-// dx = gamma rstd dy.
+//   dgamma += dg and dbeta += db of the own samples only, as every parameter gradient
+// Fused with the following operations (FuseBatchNorms):
+//   y = relu(h gamma + beta + residual);  without a residual, dy counts as 0 where
+//   h gamma + beta <= 0, which is recomputed, so that y need not be kept
+// The group is all samples of an update on all ranks (UpdateSum), or a run of consecutive samples
+// of the update, or the micro-batch, or there is none: mean and var are given, and dx = gamma rstd
+// dy.
 //
-// Sums are f64 of f32 values, so that S2 / n - mean^2 has 5 digits where |mean| is 1e5 deviations.
-// x, y and their gradients are f32, on a GPU also bf16 or fp16; on the CPU y and dx alone may be
-// bf16
-// (`to_bf16`). Layout of the sums, f64 [2 C + 1]:
-// S1, S2, n; of db and dg, f64 [2 C]. With runs: [runs, 2 C + 1] and [runs, 2 C], as vectors, zero
-// for runs that the micro-batch has no part of; and the last input of each function is the position
-// of its first sample in the update, i64 [1].
+// Sums are f64 of f32 values, so that S2 / n - mean^2 has 5 digits if |mean| is 1e5 deviations. x,
+// y and their gradients are f32, on a GPU also bf16 or fp16; on the CPU only y and dx may be bf16
+// (`to_bf16`). Layout of the sums, f64 [2 C + 1]: S1, S2, n; of db and dg, f64 [2 C]. With runs:
+// [runs, 2 C + 1] and [runs, 2 C], zero for runs without samples in the micro-batch; the last input
+// of each function is then the position of its first sample in the update, i64 [1].
 #pragma once
 
 #include "daemon/autograd/function.h"
@@ -27,15 +25,15 @@
 
 namespace gaccd {
 
-// Each `size` samples in a row of the update are a group, wherever they are computed; the last
-// group may have fewer.
+// Every `size` consecutive samples of the update are a group, wherever they are computed; the last
+// group may be smaller.
 struct NormRuns {
-  std::int64_t size = 0;     // 0: there are none
-  std::int64_t count = 1;    // of the largest update
-  std::int64_t samples = 0;  // of the micro-batch
+  std::int64_t size = 0;     // 0: no runs
+  std::int64_t count = 1;    // number of runs in the largest update
+  std::int64_t samples = 0;  // number of samples of the micro-batch
 };
 
-// x -> the sums of these samples. No gradient of its own: BatchNorm has it.
+// x -> the sums of these samples. No gradient: BatchNorm has it.
 class ChannelSums : public Function {
  public:
   explicit ChannelSums(const NormRuns& runs = {}) : runs_(runs) {}
@@ -54,8 +52,8 @@ class FixedSums : public Function {
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
 };
 
-// f64 [n] -> its sum over all micro-batches of an update, on all ranks. A graph is cut here: who
-// runs it writes the output (Executor::update_sum()).
+// f64 [n] -> its sum over all micro-batches of an update on all ranks. A graph is cut here: the
+// caller that runs it writes the output (Executor::update_sum()).
 class UpdateSum : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "update_sum"; }
@@ -65,11 +63,11 @@ class UpdateSum : public Function {
 
 enum class NormGroup : std::uint8_t { kUpdate, kRuns, kMicroBatch, kNone };
 
-// The sums of a micro-batch -> what it adds to the running statistics where it is a group of its
-// own: S1 and n var n / (n - 1), f32 [C], and n, f32 []. No gradient.
+// The sums of a micro-batch that is a group -> its contribution to the running statistics: S1 and n
+// var n / (n - 1), f32 [C], and n, f32 []. No gradient.
 //
-// These accumulate over the update as the gradients of the layer's buffers, which the optimizer
-// leaves alone: so they are reduced with the gradients, and saved inside an update.
+// The outputs accumulate over the update like gradients of the layer's buffers, which the optimizer
+// does not change: so they are reduced with the gradients, and saved inside an update.
 class MicroStatistics : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "micro_statistics"; }
@@ -77,9 +75,9 @@ class MicroStatistics : public Function {
   [[nodiscard]] bool can_accumulate(std::size_t /*output*/) const override { return true; }
 };
 
-// What a batch norm does to its result.
+// Operations fused after a batch norm.
 struct NormEnd {
-  bool adds = false;  // the residual
+  bool adds = false;  // adds the residual
   bool relu = false;
   bool to_bf16 = false;
 };
@@ -107,8 +105,8 @@ class BatchNorm : public Function {
   NormEnd end_;
 };
 
-// Inputs: dy, x, sums and, with `relu`, gamma and beta. Outputs: db and dg of these samples,
-// f64 [2 C]; dgamma, dbeta.
+// Inputs: dy, x, sums and, with `relu`, gamma and beta. Outputs: db and dg of these samples, f64 [2
+// C]; dgamma, dbeta.
 class BatchNormGradientSums : public Function {
  public:
   explicit BatchNormGradientSums(float eps, const NormRuns& runs = {}, bool relu = false)
@@ -126,8 +124,8 @@ class BatchNormGradientSums : public Function {
   bool relu_;
 };
 
-// Inputs: dy, x, sums, gamma; with `relu`, beta; where the statistics are those of the group, its
-// db and dg. Output: dx.
+// Inputs: dy, x, sums, gamma; with `relu`, beta; if the statistics are those of the group, its db
+// and dg. Output: dx.
 class BatchNormInputGradient : public Function {
  public:
   explicit BatchNormInputGradient(float eps, const NormRuns& runs = {}, bool relu = false,
@@ -139,7 +137,7 @@ class BatchNormInputGradient : public Function {
   [[nodiscard]] float eps() const { return eps_; }
   [[nodiscard]] const NormRuns& runs() const { return runs_; }
   [[nodiscard]] bool relu() const { return relu_; }
-  // The place of db and dg among `count` inputs, 0 where there are none.
+  // Index of db and dg among `count` inputs; 0: none.
   [[nodiscard]] std::size_t gradient_sums(std::size_t count) const {
     const std::size_t last = count - (runs_.size > 0 ? 2 : 1);
     return last > (relu_ ? 4U : 3U) ? last : 0;
@@ -152,7 +150,7 @@ class BatchNormInputGradient : public Function {
   bool to_bf16_;
 };
 
-// n / (n - 1) times the variance of a channel, from its sums; of one value 0.
+// n / (n - 1) times the variance of a channel, from its sums; 0 for a single value.
 [[nodiscard]] GACCD_HOST_DEVICE inline double UnbiasedVariance(double sum, double squares,
                                                                double n) {
   const double mean = sum / n;
@@ -161,10 +159,10 @@ class BatchNormInputGradient : public Function {
   return n > 1 ? variance * n / (n - 1) : variance;
 }
 
-// What a layer keeps for evaluations: once an update  mean = (1 - m) mean + m S1 / n,  the same of
-// the variance with n / (n - 1) times that of the group, as PyTorch; and how many updates there
-// were. Of runs and micro-batches: the means over them of both, weighted by n. Their sums have, in
-// place of S2, the sum of n var n / (n - 1), and are those of the update.
+// Statistics that a layer keeps for evaluations. Once per update  mean = (1 - m) mean + m S1 / n,
+// and the same for the variance with n / (n - 1) times that of the group, as in PyTorch; and the
+// number of updates. With runs and micro-batches: the averages of both over them, weighted by n.
+// Their sums have the sum of n var n / (n - 1) in place of S2, and are those of the update.
 struct RunningStatistics {
   float* mean = nullptr;  // [channels]
   float* variance = nullptr;
@@ -172,15 +170,15 @@ struct RunningStatistics {
 };
 void AddToRunning(NormGroup group, std::span<const double> sums, double momentum,
                   const RunningStatistics& running);
-// Whether all of it would be finite in float32.
+// Whether all values would be finite in f32.
 [[nodiscard]] bool StaysFinite(NormGroup group, std::span<const double> sums, double momentum,
                                const RunningStatistics& running);
 
 // The sums of runs -> such sums, f64 [2 C + 1].
 void AddRuns(std::span<const double> runs, std::span<double> total);
 
-// Relu of a batch norm, also of its sum with another value, becomes part of it; and the gradient of
-// a relu part of those of its batch norm, where only they read it.
+// Fuses the relu of a batch norm, also of its sum with another value, and the gradient of a relu
+// into those of its batch norm, if only they read it.
 void FuseBatchNorms(Fuser& fuser);
 
 KernelResult MakeBatchNormCpu(const KernelRequest& request);

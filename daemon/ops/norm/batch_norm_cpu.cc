@@ -12,7 +12,7 @@ namespace {
 using namespace batch_norm;  // NOLINT: loops of one function in two files
 using Call = CallKernel::Call;
 
-// Of one channel, from the sums.
+// Moments of one channel, from the sums.
 struct ChannelMoments {
   double mean;
   double rstd;
@@ -24,19 +24,19 @@ ChannelMoments ComputeMoments(const double* sums, Rows size, std::int64_t channe
   return {mean, 1 / std::sqrt(variance + eps)};
 }
 
-// What a micro-batch has of one group.
+// The rows of a micro-batch in one group.
 struct Part {
   std::int64_t group = 0;
   std::int64_t first = 0;  // element of x
   Rows size;
-  bool later = false;  // not the first part
+  bool later = false;  // not the first part of this call
 
-  // Of its group, in a vector of them.
+  // Sums of the part's group in an array of groups.
   [[nodiscard]] auto* sums(auto* all) const { return all + group * (2 * size.channels + 1); }
   [[nodiscard]] auto* gradient_sums(auto* all) const { return all + group * 2 * size.channels; }
 };
 
-// Calls run(part) for each, in their order. position: of the first sample, where there are runs.
+// Calls run(part) for each part, in order. position: index of the first sample, used with runs.
 Status ForEachPart(Rows size, const NormRuns& runs, std::int64_t position, auto&& run) {
   if (runs.size == 0) {
     run(Part{.size = size});
@@ -47,7 +47,7 @@ Status ForEachPart(Rows size, const NormRuns& runs, std::int64_t position, auto&
             StrCat("batch_norm: expected ", runs.samples, " samples within ", runs.count,
                    " runs of ", runs.size, ", found them from position ", position, " on")};
   }
-  const std::int64_t rows = size.rows / runs.samples;  // of one
+  const std::int64_t rows = size.rows / runs.samples;  // per sample
   for (std::int64_t sample = 0; sample < runs.samples;) {
     const std::int64_t group = (position + sample) / runs.size;
     const std::int64_t end = std::min((group + 1) * runs.size - position, runs.samples);
@@ -60,14 +60,14 @@ Status ForEachPart(Rows size, const NormRuns& runs, std::int64_t position, auto&
   return Status::Ok();
 }
 
-// What is computed of every part.
+// Options for all parts.
 struct PartOptions {
   double eps = 0;
   NormEnd end = {};
-  std::size_t gradient_sums = 0;  // their place among the inputs; 0: there are none
+  std::size_t gradient_sums = 0;  // index of the input; 0: none
 };
 
-// The sums of groups without a part are 0.
+// Sums of groups without a part are 0.
 void SumPart(const Call& c, const Part& part, const PartOptions& /*options*/) {
   auto* const sums = part.sums(c.out<double>(0));
   SumChannels(c.in<float>(0) + part.first, part.size, sums);
@@ -85,7 +85,7 @@ Status RunFixedSums(const Call& c, std::int64_t channels) {
   return Status::Ok();
 }
 
-// Adds, or overwrites.
+// Adds if `later`, otherwise overwrites.
 void Put(const Call& c, std::size_t output, std::int64_t i, double value, bool later = false) {
   float& to = c.out<float>(output)[i];
   to = static_cast<float>((later || c.add[output] ? to : 0.0) + value);
@@ -102,7 +102,7 @@ Status RunMicroStatistics(const Call& c, std::int64_t channels) {
   return Status::Ok();
 }
 
-// mean, scale and, where beta is not null, shift.
+// Computes mean, scale and, if beta is not null, shift.
 Factors NormFactors(const Call& c, const Part& part, double eps, const double* sums,
                     const float* gamma, const float* beta) {
   const Factors f(c.scratch, part.size.channels);
@@ -183,7 +183,7 @@ Rows RowsOf(const ValueSpec& x) {
 
 using RunPart = void(const Call& c, const Part& part, const PartOptions& options);
 
-// A kernel of one call of `run` for each part. x: its place among the inputs.
+// A kernel that calls `run` once for each part. x: index of the input.
 KernelResult MakeParts(const KernelRequest& request, std::size_t x, const NormRuns& runs,
                        RunPart* run, const PartOptions& options = {}) {
   const Rows size = RowsOf(request.inputs[x]);

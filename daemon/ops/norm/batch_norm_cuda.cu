@@ -1,4 +1,4 @@
-// Batch norms and the gradients of their inputs, from the sums: every value by itself.
+// Batch norms and their input gradients, from the sums; elementwise.
 #include <algorithm>
 #include <cmath>
 
@@ -10,8 +10,8 @@ namespace gaccd {
 namespace batch_norm {
 namespace {
 
-// The mean is rounded to f32; what is missing of it, as it may be many deviations, is in what is
-// added. A part of no group: NaN.
+// The mean is rounded to f32; the rounding error, which may be many deviations, is included in the
+// shift. A part without a valid group: NaN.
 __global__ void __launch_bounds__(kThreads)
     FactorsKernel(const double* sums, const float* gamma, const float* beta, bool of_gradient,
                   const double* gradient_sums, const std::int64_t* position, NormSize z, double eps,
@@ -83,7 +83,7 @@ namespace {
 using namespace batch_norm;  // NOLINT: kernels of one function in two files
 using Call = CallKernel::Call;
 
-// `y` may be x.
+// y may alias x.
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     NormKernel(const T* x, const T* residual, const float* factors, const std::int64_t* position,
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// `dx` may be x or dy. relu: dy counts as 0 where y <= 0.
+// dx may alias x or dy. relu: dy counts as 0 where y <= 0.
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     InputGradientKernel(const T* dy, const T* x, const float* factors, const std::int64_t* position,

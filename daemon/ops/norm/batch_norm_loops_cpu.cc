@@ -8,8 +8,8 @@
 namespace gaccd::batch_norm {
 namespace {
 
-// ReluGradientFormula::Of() by the bits of y, a number: of what is compared, compilers make loads
-// of dy that wait for the comparison.
+// ReluGradientFormula::Of() computed with the bits of y: with a comparison, compilers make the
+// loads of dy conditional.
 inline float Passed(float dy, float y) {
   const auto bits = std::bit_cast<std::uint32_t>(y);
   const auto blocked = static_cast<std::int32_t>(bits | (bits - 1)) >> 31;  // all ones: y <= 0
@@ -17,7 +17,7 @@ inline float Passed(float dy, float y) {
                               ~static_cast<std::uint32_t>(blocked));
 }
 
-// Rows whose values are added before their sum is added to that of all.
+// Rows summed before their sum is added to the total.
 constexpr std::int64_t kRowsAtOnce = 4;
 
 // sums[c] += sum of a(i, c), products[c] += sum of a(i, c) b(i, c), over the elements i of channel
@@ -48,7 +48,8 @@ inline void AddSums(Rows size, const A& a, const B& b, double* sums, double* pro
   }
 }
 
-// to[i] = value(i, c) of every element i of channel c; `to` may be what value() reads at i.
+// to[i] = value(i, c) for every element i of channel c; `to` may alias the memory that value()
+// reads at i.
 template <typename To, typename Value>
 inline void ForElements(Rows size, const Value& value, To* to) {
   for (std::int64_t n = 0; n < size.rows; ++n) {
@@ -101,7 +102,7 @@ void SumChannels(const float* x, Rows size, double* sums) {
 GACCD_SIMD_CLONES
 void SumGradients(const float* dy, const float* x, Rows size, const Factors& factors, bool relu,
                   double* sums) {
-  const Factors f = factors;  // a copy: its pointers are none of those that are written
+  const Factors f = factors;  // a copy: its pointers do not alias written memory
   const auto centred = [=](std::int64_t i, std::int64_t c) {
     return static_cast<double>(x[i] - f.mean[c]);
   };

@@ -1,5 +1,4 @@
-// The loops of batch norms on the CPU: over the values of some rows, of one group. What they are
-// computed with is known by channel.
+// CPU loops of batch norms over some rows of one group, with factors by channel.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +12,10 @@ struct Rows {
   std::int64_t channels;
 };
 
-// What values of a channel are computed with; [channels] each.
+// Factors by channel; [channels] each.
 //   y = (x - mean) scale + shift,  dx = dy scale - (x - mean) slope - offset
-// The mean is in f32: what is missing of it, as it may be many deviations, is in what is added.
+// The mean is in f32; its rounding error, which may be many deviations, is included in the shift or
+// offset.
 struct Factors {
   float* mean;
   float* scale;
@@ -38,17 +38,17 @@ struct Factors {
 
 // sums [2, channels]: adds x and x^2.
 void SumChannels(const float* x, Rows size, double* sums);
-// Adds dy and dy (x - mean). relu: dy counts as 0 where y <= 0.
+// sums: adds dy and dy (x - mean). relu: dy counts as 0 where y <= 0.
 void SumGradients(const float* dy, const float* x, Rows size, const Factors& factors, bool relu,
                   double* sums);
 
-// y, plus the residual if it is not null, and its relu. The result may lie over x.
+// y, plus the residual if it is not null, and its relu. The result may alias x.
 void Normalize(const float* x, const float* residual, Rows size, const Factors& factors, bool relu,
                float* y);
 void Normalize(const float* x, const float* residual, Rows size, const Factors& factors, bool relu,
                Bf16* y);
 
-// dx, which may lie over dy. relu: dy counts as 0 where y <= 0.
+// dx, which may alias dy. relu: dy counts as 0 where y <= 0.
 void InputGradients(const float* dy, const float* x, Rows size, const Factors& factors, bool relu,
                     float* dx);
 void InputGradients(const float* dy, const float* x, Rows size, const Factors& factors, bool relu,

@@ -1,5 +1,5 @@
-// Kernel of batch_norm_sums_cuda.cu: a thread sums rows of its channels in f64, a block a chunk of
-// the rows.
+// Kernel of batch_norm_sums_cuda.cu: a thread sums rows of its channels in f64, a block sums a
+// chunk of the rows.
 #pragma once
 
 #include "daemon/ops/norm/batch_norm_parts_cuda.h"
@@ -10,8 +10,8 @@ namespace gaccd::batch_norm {
 // Rows that a thread loads before it adds them.
 constexpr int kRowsInFlight = 4;
 
-// What a thread adds up, of each of its channels: x and x^2, or dy and dy (x - mean). kGradient:
-// the latter. kRelu: dy counts as 0 where y <= 0.
+// Sums of a thread for each of its channels: x and x^2, or with kGradient dy and dy (x - mean).
+// kRelu: dy counts as 0 where y <= 0.
 template <typename T, int kWidth, bool kGradient, bool kRelu>
 struct RowSums {
   float factors[kRelu ? 3 : 1][kWidth];  // mean, scale, shift
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kThreads)
     if constexpr (kGradient) of_dy = LoadRaw<kWidth, Use::kAgain>(dy + i);
     sums.Add(LoadRaw<kWidth, Use::kAgain>(x + i), of_dy);
   }
-  const int channels = grid.lanes * kWidth;  // of the block
+  const int channels = grid.lanes * kWidth;  // per block
   const int place = static_cast<int>(threadIdx.x) * kWidth;
 #pragma unroll
   for (int v = 0; v < kWidth; ++v) {

@@ -1,5 +1,5 @@
-// What the kernels of batch norms on the GPU share: which rows of a micro-batch belong to which
-// group, the moments of a group, and how blocks take the rows. Only for kernels, see launch.h.
+// Shared by the batch norm kernels on the GPU: assignment of rows of a micro-batch to groups,
+// moments of a group, and distribution of rows over blocks. For kernels only, see launch.h.
 #pragma once
 
 #include "daemon/device/cuda/launch.h"
@@ -9,7 +9,8 @@
 
 namespace gaccd::batch_norm {
 
-// What a micro-batch has of one group of samples. group < 0: it belongs to none, which is an error.
+// The rows of a micro-batch in one group of samples. group < 0: not in a valid group, which is an
+// error.
 struct Part {
   std::int64_t group = 0;
   std::int64_t first = 0;  // row of x
@@ -21,14 +22,14 @@ struct NormSize {
   std::int64_t channels = 0;
   NormRuns runs = {};
 
-  // At most: where there are runs, the first and the last one may be partly in other micro-batches.
+  // Upper limit: with runs, the first and the last one may be partly in other micro-batches.
   [[nodiscard]] GACCD_HOST_DEVICE std::int64_t parts() const {
     return runs.size == 0 ? 1 : (runs.samples + runs.size - 2) / runs.size + 1;
   }
   [[nodiscard]] GACCD_HOST_DEVICE std::int64_t rows_of_sample() const {
     return rows / runs.samples;
   }
-  // position: of the first sample in the update; null without runs.
+  // position: index of the first sample in the update; null without runs.
   [[nodiscard]] __device__ Part At(std::int64_t part, const std::int64_t* position) const {
     if (runs.size == 0) return {.rows = rows};
     const std::int64_t group = *position / runs.size + part;
@@ -58,23 +59,23 @@ __device__ inline Moments MomentsOf(const double* sums, std::int64_t channels, s
   const double variance = sums[channels + channel] / n - mean * mean;
   return {mean, 1 / sqrt((variance < 0 ? 0 : variance) + eps)};
 }
-// Sums of a part's group; null: it has none.
+// Sums of a part's group; null: none.
 __device__ inline const double* SumsOf(const double* all, const Part& part, std::int64_t channels) {
   return part.group < 0 ? nullptr : all + part.group * (2 * channels + 1);
 }
 
-// What values are computed with, by part and channel: f32 [parts, kFactors, channels].
+// Factors of the formulas, by part and channel: f32 [parts, kFactors, channels].
 //   y = (x - mean) scale + shift
 //   dx = dy scale - (x - mean) slope - offset
 enum Factor { kMean, kScale, kShift, kSlope, kOffset, kFactors };
 
-// How blocks take the values: a thread the same `width` channels of many rows, `lanes` threads a
-// row, a block as many rows at a time as it has threads for.
+// Distribution of values over blocks: a thread has the same `width` channels of many rows, a row
+// has `lanes` threads, and a block has as many rows at a time as its threads allow.
 struct NormGrid {
   int width = 1;
   int lanes = 1;
   std::int64_t tiles = 1;   // of channels
-  std::int64_t chunks = 1;  // of the rows of a part
+  std::int64_t chunks = 1;  // over the rows of a part
 
   [[nodiscard]] GACCD_HOST_DEVICE int rows_at_once() const {
     return static_cast<int>(kThreads) / lanes;
@@ -84,10 +85,10 @@ struct NormGrid {
   }
 };
 
-// Blocks enough for the GPU, each with some rows for every thread.
+// Enough blocks for the GPU, each with some rows per thread.
 [[nodiscard]] NormGrid GridFor(const KernelStream& on, const NormSize& z, int width);
 
-// The rows of a thread: first, first + step.. before end; none where first is end.
+// The rows of a thread: first, first + step.. before end; none if first is end.
 struct ThreadRows {
   std::int64_t part, chunk, channel, first, end, step;
 
@@ -113,7 +114,7 @@ __device__ inline void LoadFactors(const float* factors, Factor which, const Nor
   for (int v = 0; v < kWidth; ++v) to[v] = from[v];
 }
 
-// y without what follows; the same bits wherever it is computed again.
+// y without residual and relu; bit-identical wherever it is recomputed.
 __device__ inline float Norm(float x, float mean, float scale, float shift) {
   return fmaf(x - mean, scale, shift);
 }
@@ -144,7 +145,7 @@ __device__ inline std::int64_t Thread() {
   return {BlocksFor(items, kThreads), kThreads};
 }
 
-// The channels of a thread: a vector, where all rows consist of whole ones.
+// Channels per thread: a vector if rows consist of whole vectors.
 template <typename T, typename... Pointers>
 [[nodiscard]] int WidthFor(const NormSize& z, Pointers... pointers) {
   constexpr int kVector = kVectorWidth<T>;

@@ -1,5 +1,5 @@
-// The sums of batch norms: partial sums of chunks of the rows (batch_norm_partials_cuda.h), which
-// other kernels add, in one order.
+// Sums of batch norms: partial sums of chunks of the rows (batch_norm_partials_cuda.h), which other
+// kernels add in a fixed order.
 #include <algorithm>
 
 #include "daemon/ops/norm/batch_norm_partials_cuda.h"
@@ -11,7 +11,7 @@ namespace {
 using namespace batch_norm;  // NOLINT: kernels of one function in two files
 using Call = CallKernel::Call;
 
-// Threads of a block that adds chunks: of so many channels, and of every kAdders-th chunk.
+// Threads of a block that adds chunks: one per channel and per every kAdders-th chunk.
 constexpr unsigned kChannelsOfAdder = 16;
 constexpr unsigned kAdders = kThreads / kChannelsOfAdder;
 
@@ -25,7 +25,7 @@ __device__ inline std::int64_t ChannelOfAdder() {
 }
 __device__ inline bool IsFirstAdder() { return threadIdx.x < kChannelsOfAdder; }
 
-// Of all chunks, for the first adder. To be called by all threads of a block.
+// The sum of all chunks, for the first adder. All threads of a block must call this.
 __device__ inline TwoSums AddChunks(const double* partials, std::int64_t part, const NormSize& z,
                                     std::int64_t chunks, SharedSums& shared) {
   const unsigned adder = threadIdx.x / kChannelsOfAdder;
@@ -51,7 +51,7 @@ __device__ inline TwoSums AddChunks(const double* partials, std::int64_t part, c
     sums.first += from[0];
     sums.second += from[z.channels];
   }
-  __syncthreads();  // of the part before
+  __syncthreads();  // of the previous part
   shared[adder][threadIdx.x % kChannelsOfAdder] = sums;
   __syncthreads();
   if (!IsFirstAdder()) return sums;
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(kThreads)
   if (channel == 0) put(updates, add.updates, n);
 }
 
-// The scratch of both: factors, then partial sums, of the widths that there may be.
+// The scratch of both kernels: factors, then partial sums for the largest width.
 double* PartialsIn(const Call& c, const NormSize& z) {
   return reinterpret_cast<double*>(static_cast<float*>(c.scratch) +
                                    (FactorElements(z) + 1) / 2 * 2);
@@ -154,7 +154,7 @@ std::size_t ScratchBytes(const KernelStream& on, const NormSize& z) {
          static_cast<std::size_t>(z.parts() * chunks * 2 * z.channels) * sizeof(double);
 }
 
-// dy null: those of x.
+// dy null: sums of x.
 template <typename T, int kWidth>
 Status LaunchPartialSums(const KernelStream& on, const Call& c, const NormSize& z,
                          const NormGrid& grid, const T* x, const T* dy, bool relu) {
@@ -172,7 +172,7 @@ Status EnqueuePartialSums(const KernelStream& on, const Call& c, const NormSize&
   return launch(on, c, z, grid, x, dy, relu);
 }
 
-// Groups of other micro-batches have no sums here.
+// Groups of other micro-batches have sums of 0 here.
 Status Clear(cudaStream_t stream, const NormSize& z, double* sums, std::int64_t elements) {
   if (z.runs.size == 0) return Status::Ok();
   return CudaStatus(

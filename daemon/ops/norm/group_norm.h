@@ -1,5 +1,5 @@
-// GroupNorm of images, as PyTorch's:  x [N, H, W, C], channels last, gamma [C], beta [C]
-// The C channels are cut into `groups` groups of C / groups that follow each other. Mean and
+// GroupNorm of images, as in PyTorch:  x [N, H, W, C], channels last, gamma [C], beta [C]
+// The C channels are divided into `groups` groups of C / groups consecutive channels. Mean and
 // variance of sample n and group g are those of its m = H W C / groups values:
 //   mean = sum x / m,  rstd = 1 / sqrt(sum (x - mean)^2 / m + eps),  h = (x - mean) rstd
 //   y = h gamma + beta
@@ -7,7 +7,7 @@
 //   dx = rstd (d - sum d / m - h sum (d h) / m)
 //   dgamma += sum_{n, h, w} dy h,  dbeta += sum_{n, h, w} dy
 // mean and rstd are kept, f32 [N, groups]. x, y and their gradients are f32, bf16 or fp16, on the
-// CPU f32, the rest is f32. No sample depends on another one.
+// CPU f32; the rest is f32. Samples are independent of each other.
 #pragma once
 
 #include "daemon/autograd/function.h"

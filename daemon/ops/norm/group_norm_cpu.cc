@@ -1,4 +1,4 @@
-// Sums are taken channel by channel, all channels side by side, and only then of the groups.
+// Sums are computed by channel, all channels in parallel, and then added by group.
 #include <algorithm>
 #include <cmath>
 
@@ -22,7 +22,7 @@ struct NormSize {
 // The pixels of a block are added in f32, and blocks in f64.
 constexpr std::int64_t kPixels = 32;
 
-// sums[c] += value(i) of all pixels of a sample, i the place of channel c; block: [channels].
+// sums[c] += value(i) over all pixels of a sample, i the offset of channel c; block: [channels].
 template <typename Value>
 [[gnu::always_inline]] inline void AddChannels(const NormSize& z, const Value& value, float* block,
                                                double* sums) {
@@ -68,7 +68,7 @@ void Normalize(const NormSize& z, const float* x, const float* mean, const float
   }
 }
 
-// What is the same for all pixels, by channel.
+// Terms that are equal for all pixels, by channel.
 struct ChannelTerms {
   float* mean;
   float* rstd;
@@ -76,7 +76,7 @@ struct ChannelTerms {
   float* mean_dh;  // mean of d h
 };
 
-// dx may be dy.
+// dx may alias dy.
 GACCD_SIMD_CLONES
 void InputGradient(const NormSize& z, const float* dy, const float* x, const float* gamma,
                    const ChannelTerms& t, float* dx) {
@@ -135,12 +135,12 @@ void Forward(const Call& c, const NormSize& z, float eps) {
 }
 
 // Scratch: f64 [4, C], the sums of dy and of dy h of a sample and of all; then f32 [5, C].
-constexpr std::size_t kGradientBytes = 4 * sizeof(double) + 5 * sizeof(float);  // a channel
+constexpr std::size_t kGradientBytes = 4 * sizeof(double) + 5 * sizeof(float);  // per channel
 
 void Backward(const Call& c, const NormSize& z) {
   auto* const sums = static_cast<double*>(c.scratch);
   double* const products = sums + z.channels;
-  double* const of_all = products + z.channels;  // of both
+  double* const of_all = products + z.channels;  // totals of both
   auto* const block = reinterpret_cast<float*>(of_all + 2 * z.channels);
   const ChannelTerms t{block + z.channels, block + 2 * z.channels, block + 3 * z.channels,
                        block + 4 * z.channels};

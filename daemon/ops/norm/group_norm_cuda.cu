@@ -1,5 +1,6 @@
-// A block takes a group of a sample. The sums for gamma and beta are those of the channels of every
-// sample, which its gradient needs as well; another kernel adds the samples, in their order.
+// A block processes one group of one sample. The sums for gamma and beta are those of the channels
+// of every sample, which its input gradient needs as well; a second kernel adds the samples in
+// order.
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/cuda_request.h"
 #include "daemon/ops/norm/group_norm.h"
@@ -17,7 +18,7 @@ struct GroupNormSize {
   [[nodiscard]] GACCD_HOST_DEVICE std::int64_t group_elements() const { return pixels * width(); }
 };
 
-// BlockSum() for all threads. Also where it follows another one.
+// BlockSum() with the result in all threads. May be called repeatedly.
 __device__ inline double SumForAll(double value) {
   __shared__ double total;
   const double sum = BlockSum(value);
@@ -28,7 +29,7 @@ __device__ inline double SumForAll(double value) {
   return result;
 }
 
-// action(place, channel) for the values of group `group`, counted over all samples.
+// Calls action(offset, channel) for the values of group `group`, counted over all samples.
 template <typename Action>
 __device__ inline void ForGroup(const GroupNormSize& z, std::int64_t group, const Action& action) {
   const std::int64_t width = z.width();
@@ -65,8 +66,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// sums [samples, 2, channels]: of dy, and of dy h. A block takes 32 channels of a sample, a lane
-// one of them.
+// sums [samples, 2, channels]: of dy, and of dy h. A block processes 32 channels of a sample, one
+// per lane.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     GroupChannelSumsKernel(const T* dy, const T* x, const float* means, const float* rstds,

@@ -1,4 +1,4 @@
-// LayerNorm over the last dimension, as PyTorch's:  x [N, D], gamma [D], beta [D]
+// LayerNorm over the last dimension, as in PyTorch:  x [N, D], gamma [D], beta [D]
 //   mean = sum_d x / D,  rstd = 1 / sqrt(sum_d (x - mean)^2 / D + eps),  h = (x - mean) rstd
 //   y = h gamma + beta
 // Backward, with g = dy gamma:
@@ -38,7 +38,7 @@ class LayerNormGradient : public Function {
   [[nodiscard]] bool can_accumulate(std::size_t output) const override { return output > 0; }
 };
 
-// sum = x + residual and y = LayerNorm(sum) in one go, on the GPU. Inputs: x, residual, gamma,
+// sum = x + residual and y = LayerNorm(sum) in one kernel, on the GPU. Inputs: x, residual, gamma,
 // beta. Outputs: sum, y, mean, rstd.
 class AddLayerNorm : public Function {
  public:
@@ -54,7 +54,7 @@ class AddLayerNorm : public Function {
   float eps_;
 };
 
-// sum = dx + residual, rounded once, in one go with the gradient, on the GPU. Inputs: dy, x, gamma,
+// sum = dx + residual, rounded once, fused into the gradient, on the GPU. Inputs: dy, x, gamma,
 // mean, rstd, residual. Outputs: sum, dgamma, dbeta.
 class LayerNormGradientAdd : public Function {
  public:
@@ -64,11 +64,11 @@ class LayerNormGradientAdd : public Function {
   [[nodiscard]] bool can_accumulate(std::size_t output) const override { return output > 0; }
 };
 
-// add(x, residual) -> sum and layer_norm(sum, ...) => add_layer_norm, in place of the add.
+// add(x, residual) -> sum and layer_norm(sum, ...) => add_layer_norm, at the position of the add.
 class Fuser;
 void FuseAddLayerNorm(Fuser& fuser);
-// layer_norm_gradient -> dx, read by nobody but add(dx, residual) or add(residual, dx), whose
-// residual was made before it => layer_norm_gradient_add, in place of the gradient.
+// layer_norm_gradient -> dx, whose only reader is add(dx, residual) or add(residual, dx) with a
+// residual computed earlier => layer_norm_gradient_add, at the position of the gradient.
 void FuseLayerNormGradientAdd(Fuser& fuser);
 
 KernelResult MakeLayerNormCpu(const KernelRequest& request);

@@ -18,7 +18,7 @@ struct Rows {
   std::int64_t columns;
 };
 
-// Layer norm; not kCentered: RMS norm, without a mean and beta.
+// Layer norm; not kCentered: RMS norm, without mean and beta.
 template <bool kCentered, typename T>
 GACCD_SIMD_CLONES void Forward(const float* x, const float* gamma, const float* beta, Rows size,
                                float eps, T* y, float* means, float* rstds) {
@@ -43,7 +43,7 @@ GACCD_SIMD_CLONES void Forward(const float* x, const float* gamma, const float* 
   }
 }
 
-// The sums of a block of rows are added to those of all: chains of additions stay short.
+// Rows are summed by blocks, then blocks are added, which limits rounding errors.
 constexpr std::int64_t kBlock = 16;
 
 struct ParameterSums {
@@ -51,7 +51,7 @@ struct ParameterSums {
   float* beta;
 };
 
-// One row; dx may be dy.
+// One row; dx may alias dy.
 template <bool kCentered>
 GACCD_SIMD_CLONES void RowGradient(const float* dy, const float* x, const float* gamma, float mean,
                                    float rstd, std::int64_t columns, float* dx,
@@ -80,7 +80,7 @@ void AddTo(float* sums, const float* block, std::int64_t columns, bool add) {
   for (std::int64_t d = 0; d < columns; ++d) sums[d] = (add ? sums[d] : 0.0F) + block[d];
 }
 
-// Scratch: the sums of a block and those of all, 4 D values. Not kCentered: without mean and dbeta.
+// Scratch: the sums of a block and the totals, 4 D values. Not kCentered: without mean and dbeta.
 template <bool kCentered>
 void Backward(const Call& c, Rows size) {
   auto* memory = static_cast<float*>(c.scratch);

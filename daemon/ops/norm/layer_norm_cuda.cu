@@ -1,5 +1,5 @@
-// Layer norm and RMS norm: a warp takes a row. What of it fits the registers of the warp is read
-// once, what is beyond that again from the cache for every sum.
+// Layer norm and RMS norm: one warp per row. The part of the row that fits into registers is read
+// once; the rest is read again from the cache for every sum.
 #include <cstddef>
 
 #include "daemon/device/cuda/launch.h"
@@ -14,14 +14,14 @@ namespace {
 
 using Call = CallKernel::Call;
 
-// Vectors of a row that a lane has in registers, as few as do: more leave room for fewer warps. Of
-// 16 bits that is rows of 1024 and 4096 columns.
+// Vectors of a row per lane in registers; the smaller number is used if it is sufficient, as it
+// allows more warps. In 16 bits they hold rows of 1024 and 4096 columns.
 constexpr int kFewVectors = 4;
 constexpr int kManyVectors = 16;
 constexpr int kSingleValues = 8;
 
-// residual not null: of x + residual, which is written to `sum`; that may be x or residual. means
-// null: RMS norm, without a mean and beta.
+// If residual is not null, the norm of x + residual, which is written to `sum`; that may alias x or
+// residual. means null: RMS norm, without mean and beta.
 template <typename T>
 struct NormRows {
   const T* x;
@@ -36,7 +36,7 @@ struct NormRows {
   float* rstds;
 };
 
-// x + residual as it is stored.
+// x + residual, rounded as stored.
 template <typename T, int kWidth>
 __device__ inline Raw<T, kWidth> RoundedSum(const T* x, const T* residual) {
   float values[kWidth];

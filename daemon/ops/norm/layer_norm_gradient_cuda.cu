@@ -1,5 +1,5 @@
-// The gradient of layer norm, and of RMS norm, in one pass over the rows. A block takes a part of
-// the rows, one row after another, and a thread the same columns of all of them: it keeps their
+// The gradients of layer norm and RMS norm in one pass over the rows. A block processes a part of
+// the rows, one row after another; a thread has the same columns of all of them and keeps their
 // sums for gamma and beta. A second kernel adds the sums of the parts.
 #include <algorithm>
 
@@ -15,12 +15,12 @@ namespace {
 
 using Call = CallKernel::Call;
 
-// So many rows a part at least, so many parts at most, whatever the GPU: the sums do not depend on
-// it. As many as fill a large GPU once.
+// Minimum rows per part and maximum number of parts. Independent of the GPU, so that sums are too;
+// enough parts to fill a large GPU once.
 constexpr std::int64_t kNormRowsPerPart = 16;
 constexpr std::int64_t kMaxNormParts = 768;
-// Columns of a thread whose values and sums are in registers. Further ones, in rows of more than
-// kValues kMaxThreads columns, are read again, and their sums are in memory.
+// Columns per thread whose values and sums are in registers. In rows of more than kValues
+// kMaxThreads columns, further columns are read again, and their sums are in memory.
 constexpr int kValues = 8;
 constexpr unsigned kMaxThreads = 512;
 constexpr unsigned kAddThreads = 1024;
@@ -48,7 +48,7 @@ struct NormRow {
   float mean_g, mean_gh;  // means of g and of g h, see layer_norm.h
 };
 
-// Values of a row that follow each other.
+// Consecutive values of a row.
 template <typename T, int kWidth>
 struct NormVector {
   Raw<T, kWidth> dy, x, residual;
@@ -97,8 +97,8 @@ struct NormVector {
   }
 };
 
-// All threads get the sums. Two calls that follow each other need different memory: one barrier
-// then is enough.
+// All threads get the sums. Consecutive calls must use different memory: then one barrier is
+// sufficient.
 __device__ inline float2 BlockSums(float2 sums, float2 (&of_warps)[kWarp]) {
   const unsigned lane = threadIdx.x % kWarp;
   sums = {WarpSum(sums.x), WarpSum(sums.y)};
@@ -108,7 +108,7 @@ __device__ inline float2 BlockSums(float2 sums, float2 (&of_warps)[kWarp]) {
   return {WarpSum(sums.x), WarpSum(sums.y)};
 }
 
-// sums: [parts, 2, columns], of gamma and beta.
+// sums: [parts, 2, columns], for gamma and beta.
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kMaxThreads)
     LayerNormGradientKernel(NormTensors<T> in, float* sums) {
@@ -173,8 +173,8 @@ __global__ void __launch_bounds__(kMaxThreads)
   }
 }
 
-// A block takes 32 columns of gamma or of beta; its warps take parts that follow each other. dbeta
-// may be null.
+// A block processes 32 columns of gamma or of beta; its warps process consecutive parts. dbeta may
+// be null.
 __global__ void __launch_bounds__(kAddThreads)
     AddPartsKernel(const float* sums, std::int64_t parts, std::int64_t columns, float* dgamma,
                    bool add_gamma, float* dbeta, bool add_beta) {

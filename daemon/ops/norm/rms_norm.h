@@ -1,9 +1,9 @@
-// RMS norm over the last dimension, as PyTorch's:  x [N, D], gamma [D]
+// RMS norm over the last dimension, as in PyTorch:  x [N, D], gamma [D]
 //   rstd = 1 / sqrt(sum_d x^2 / D + eps),  h = x rstd,  y = h gamma
 // Backward, with g = dy gamma:
 //   dx = rstd (g - h sum_d (g h) / D)
 //   dgamma += sum_n dy h
-// rstd is kept, f32 [N]. Types as of layer norm (layer_norm.h), which shares its kernels.
+// rstd is kept, f32 [N]. Types as in layer norm (layer_norm.h), which shares its kernels.
 #pragma once
 
 #include "daemon/autograd/function.h"

@@ -1,4 +1,4 @@
-// Functions of every row of a matrix by itself.  x, y [N, D], f32, bf16 or fp16
+// Functions that process each row of a matrix separately.  x, y [N, D], f32, bf16 or fp16
 //   softmax       y = exp(x - lse), lse = log sum_d exp x;  dx = y (dy - sum_d dy y)
 //   l2_normalize  y = x / max(norm, eps), norm = sqrt(sum_d x^2), as PyTorch's normalize
 //                 dx = (dy - y sum_d dy y) / norm where norm >= eps, else dy / eps

@@ -13,7 +13,7 @@ namespace {
 
 using Call = CallKernel::Call;
 
-// Outputs may be the first input of a loop.
+// Outputs may alias the first input of a loop.
 GACCD_SIMD_CLONES
 void SoftmaxLoop(const float* x, std::int64_t rows, std::int64_t columns, float* y) {
   for (std::int64_t n = 0; n < rows; ++n, x += columns, y += columns) {
@@ -41,7 +41,7 @@ void NormalizeLoop(const float* x, std::int64_t rows, std::int64_t columns, floa
   for (std::int64_t n = 0; n < rows; ++n, x += columns, y += columns) {
     const auto norm = static_cast<float>(
         std::sqrt(LongSumOf(columns, [x](std::int64_t d) { return x[d] * x[d]; })));
-    const float divisor = norm < eps ? eps : norm;  // a NaN stays one
+    const float divisor = norm < eps ? eps : norm;  // a NaN stays NaN
     for (std::int64_t d = 0; d < columns; ++d) y[d] = x[d] / divisor;
     norms[n] = norm;
   }

@@ -1,4 +1,4 @@
-// Functions of rows: a warp takes a row, whose values it reads again from the cache for every sum.
+// Row functions: one warp per row, which reads its values again from the cache for every sum.
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/cuda_request.h"
 #include "daemon/ops/norm/row_functions.h"
@@ -13,13 +13,13 @@ LaunchShape ShapeFor(const CudaRequest& request) {
   return {request.on.Blocks(request.inputs[0].shape[0], kWarps), kThreads};
 }
 
-// The rows of a warp, and the columns of a lane.
+// The first row of a warp, and the columns of a lane.
 __device__ inline std::int64_t FirstRow() {
   return static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
 }
 __device__ inline std::int64_t RowStep() { return static_cast<std::int64_t>(gridDim.x) * kWarps; }
 
-// The sum of value(d) over the columns of a row; all lanes get it.
+// The sum of value(d) over the columns of a row; result in all lanes.
 template <typename Value>
 __device__ inline float RowSum(std::int64_t columns, const Value& value) {
   float sum = 0;

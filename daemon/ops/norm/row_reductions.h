@@ -1,5 +1,4 @@
-// Sums and maxima over a row of floats for the loops of the CPU, in an order that the compiler can
-// make vector code of.
+// Sums and maxima over a row of floats on the CPU, in an order that the compiler can vectorise.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +8,8 @@
 
 namespace gaccd {
 
-// The sum of value(i) over 0 <= i < n: sums side by side, whose rounding errors grow with n / 32.
-// The order of the additions depends on n alone.
+// The sum of value(i) over 0 <= i < n, as parallel partial sums, whose rounding errors grow with n
+// / 32. The order of additions depends only on n.
 template <typename Value>
 inline float SumOf(std::int64_t n, const Value& value) {
   constexpr std::int64_t kLanes = 32;
@@ -38,11 +37,11 @@ inline double LongSumOf(std::int64_t n, const Value& value) {
   return sum;
 }
 
-// An integer of the order of the floats, and back: the compiler makes vector code of a maximum of
-// integers only.
+// Maps the bits of a float to an integer with the same order, and back: the compiler only
+// vectorises maxima of integers.
 inline std::int32_t Ordered(std::int32_t bits) { return bits ^ ((bits >> 31) & 0x7fffffff); }
 
-// The largest of n >= 1 values. A NaN counts as more than infinity, or as less than -infinity.
+// The maximum of n >= 1 values. A NaN is ordered above infinity or below -infinity.
 inline float LargestOf(const float* values, std::int64_t n) {
   std::int32_t largest = std::numeric_limits<std::int32_t>::min();
   for (std::int64_t i = 0; i < n; ++i) {

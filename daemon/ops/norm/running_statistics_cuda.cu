@@ -21,7 +21,7 @@ __device__ inline Statistics NextOf(const RunningLayer& layer, std::int64_t chan
           next(layer.variance[channel], layer.found[layer.channels + channel])};
 }
 
-// Of a channel: S1, and the sum of n var n / (n - 1), over the runs.
+// S1 of a channel, and the sum of n var n / (n - 1), over the runs.
 __device__ inline void SumRuns(const RunningLayer& layer, std::int64_t channel) {
   const std::int64_t width = 2 * layer.channels + 1;
   double sum = 0;
@@ -30,7 +30,7 @@ __device__ inline void SumRuns(const RunningLayer& layer, std::int64_t channel) 
   for (std::int64_t run = 0; run < layer.runs; ++run) {
     const double* of_run = layer.sums + run * width;
     const double n = of_run[2 * layer.channels];
-    if (n == 0) continue;  // a smaller update has fewer of them
+    if (n == 0) continue;  // a smaller update has fewer runs
     const double s = of_run[channel];
     sum += s;
     variances += n * UnbiasedVariance(s, of_run[layer.channels + channel], n);
@@ -41,7 +41,7 @@ __device__ inline void SumRuns(const RunningLayer& layer, std::int64_t channel) 
   if (channel == 0) layer.found[2 * layer.channels] = values;
 }
 
-// A block takes a layer.
+// One block per layer.
 __global__ void __launch_bounds__(kThreads) CollectKernel(const RunningLayer* layers) {
   const RunningLayer layer = layers[blockIdx.x];
   for (std::int64_t c = threadIdx.x; c < layer.channels; c += blockDim.x) {
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kThreads) CollectKernel(const RunningLayer* la
     layer.found[layer.channels + c] = static_cast<double>(layer.variance_gradient[c]);
     if (c == 0) layer.found[2 * layer.channels] = static_cast<double>(*layer.updates_gradient);
   }
-  __syncthreads();  // all read the count
+  __syncthreads();  // all threads have read the count
   for (std::int64_t c = threadIdx.x; c < layer.channels; c += blockDim.x) {
     const Statistics next = NextOf(layer, c);
     const bool finite = next.mean - next.mean == 0 && next.variance - next.variance == 0;

@@ -1,4 +1,4 @@
-// Activations, elementwise, with PyTorch's formulas (value by value: elementwise.h):
+// Activations, elementwise, with PyTorch's formulas (see elementwise.h):
 //   gelu       y = x/2 (1 + erf(x / sqrt 2))
 //              dx = dy (Phi(x) + x phi(x)), Phi the normal distribution and phi its density
 //   gelu_tanh  y = x/2 (1 + t), t = tanh(sqrt(2/pi) (x + 0.044715 x^3)): GELU(approximate='tanh')
@@ -7,7 +7,7 @@
 //   silu       y = x s, s = 1 / (1 + exp(-x));  dx = dy s (1 + x (1 - s))
 //   sigmoid    y = 1 / (1 + exp(-x));  dx = dy y (1 - y)
 //   hardswish  y = x min(max(x + 3, 0), 6) / 6;  dx = 0 below -3, dy above 3, else dy (x / 3 + 1/2)
-// A NaN stays one. Types f32, bf16 and fp16; with `to_bf16` of f32 values on the CPU, to bf16.
+// A NaN stays NaN. Types f32, bf16 and fp16; with `to_bf16` from f32 to bf16, on the CPU.
 #pragma once
 
 #include "daemon/autograd/function.h"
@@ -16,7 +16,7 @@
 
 namespace gaccd {
 
-// The kinds: elementwise.h.
+// ActivationKind is defined in elementwise.h.
 class Activation : public Function {
  public:
   explicit Activation(ActivationKind kind, bool to_bf16 = false) : kind_(kind), to_bf16_(to_bf16) {}
@@ -34,7 +34,7 @@ class Activation : public Function {
   bool to_bf16_;
 };
 
-// Inputs: dy, x; of tanh and sigmoid dy, y.
+// Inputs: dy, x; for tanh and sigmoid dy, y.
 class ActivationGradient : public Function {
  public:
   explicit ActivationGradient(ActivationKind kind, bool to_bf16 = false)

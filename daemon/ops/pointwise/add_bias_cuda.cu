@@ -1,4 +1,4 @@
-// A bias is added to rows, in 16 bytes a thread where rows consist of them.
+// Adds a bias to rows, 16 bytes per thread if the rows consist of whole vectors.
 #include <cstdint>
 #include <type_traits>
 
@@ -11,7 +11,7 @@
 namespace gaccd {
 namespace {
 
-// Index: of vectors, an unsigned number.
+// Index: unsigned type for indices of vectors.
 template <typename T, bool kRelu, int kWidth, typename Index>
 __global__ void __launch_bounds__(kThreads)
     AddBiasKernel(const T* bias, T* y, Index vectors, Index columns, std::int64_t stride) {
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads)
 template <typename T, bool kRelu>
 Status AddBiasTo(const KernelStream& on, const void* bias, void* y, Matrix size) {
   constexpr int kVector = kVectorWidth<T>;
-  // Twice as many: the step of the grid is added before the comparison.
+  // Twice as many fit: the step of the grid is added before the comparison.
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
   const std::int64_t elements = size.rows * size.columns;
   const auto launch = [&](auto width, auto index) {

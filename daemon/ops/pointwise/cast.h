@@ -1,5 +1,5 @@
-// Cast: the same values in another type, f32, bf16 or fp16, rounded to the nearest, ties to even.
-// Gradient: dy cast to the type of x. On the CPU only f32 to bf16.
+// Cast: conversion to f32, bf16 or fp16, rounded to nearest, ties to even. Gradient: dy cast to the
+// type of x. On the CPU only f32 to bf16.
 #pragma once
 
 #include "daemon/autograd/function.h"

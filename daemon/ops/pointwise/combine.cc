@@ -16,7 +16,7 @@ namespace {
 
 using Call = CallKernel::Call;
 
-// Where `small` has another size than `large`, it is 1.
+// Whether each size of `small` equals that of `large` or is 1.
 bool IsPartOf(const Shape& small, const Shape& large) {
   return small.size() == large.size() && large.size() <= StridedNest::kMaxRank &&
          std::ranges::equal(small, large,
@@ -142,7 +142,7 @@ KernelResult MakeCombine(const KernelRequest& request) {
   });
 }
 
-// sums[i] += x factor, with steps from one i to the next.
+// sums[i] += x factor, with the given steps from one i to the next.
 GACCD_SIMD_CLONES void AddProducts(const float* x, std::int64_t x_step, const float* factor,
                                    std::int64_t factor_step, std::int64_t size, double* sums) {
   if (x_step == 1 && factor_step == 1) {
@@ -177,8 +177,8 @@ void Store(double sum, bool add, float* y) {
   *y = static_cast<float>(add ? static_cast<double>(*y) + sum : sum);
 }
 
-// A tile of elements of y at a time; where y is in the innermost dimension of x, all of them in
-// each pass over what is summed.
+// Processes a tile of elements of y at a time; if y has the innermost dimension of x, all elements
+// of the tile in each pass over the summed dimensions.
 void SumInto(const SumNests& nests, const float* x, const float* factor, bool add, float* y) {
   constexpr std::int64_t kTile = 256;
   const bool inner_is_summed =

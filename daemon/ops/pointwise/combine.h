@@ -1,4 +1,4 @@
-// Sums and products of two values whose shapes differ, and sums over dimensions, as PyTorch's.
+// Sums and products of two values with broadcasting, and sums over dimensions, as in PyTorch.
 //   combine_add, combine_multiply  y = a + b, y = a b: a size of 1 is repeated
 //       da = dy, or dy b, summed over the dimensions in which a is repeated; db likewise
 //   reduce_sum(x, [factor])  y = sum of x, or of x factor, over the dimensions of size 1 in y
@@ -12,8 +12,8 @@ namespace gaccd {
 
 enum class CombineKind : std::uint8_t { kAdd, kMultiply };
 
-// Inputs: a and b of as many dimensions, each f32, or both of one of bf16 and fp16. Output: of
-// their type, of a 16-bit one where they differ.
+// Inputs: a and b with the same number of dimensions. Each is f32, or both are bf16 or both fp16,
+// or one is f32. Output: of their type, of the 16-bit type if they differ.
 class Combine : public Function {
  public:
   explicit Combine(CombineKind kind) : kind_(kind) {}
@@ -29,15 +29,15 @@ class Combine : public Function {
   CombineKind kind_;
 };
 
-// Inputs: x and, of as many dimensions, factor, whose sizes are those of x or 1. Output: of this
-// shape, whose sizes are those of x or 1, and type.
+// Inputs: x and, with the same number of dimensions, factor, whose sizes are those of x or 1.
+// Output: of the given type and shape, whose sizes are those of x or 1.
 class ReduceSum : public Function {
  public:
   ReduceSum(Shape to, DType dtype) : to_(std::move(to)), dtype_(dtype) {}
 
   [[nodiscard]] std::string_view name() const override { return "reduce_sum"; }
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
-  Status Gradient(GradientScope& scope) const override;  // of x alone, without a factor
+  Status Gradient(GradientScope& scope) const override;  // only for x, without a factor
   [[nodiscard]] bool can_accumulate(std::size_t) const override { return dtype_ == DType::kF32; }
 
  private:

@@ -1,4 +1,4 @@
-// A thread for every value that is written, or for 16 bytes of them.
+// One thread per written value, or per 16 bytes of them.
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/cuda_request.h"
 #include "daemon/ops/pointwise/combine.h"
@@ -11,7 +11,7 @@ namespace {
 
 using Call = CallKernel::Call;
 
-// kWidth values of an operand that follow each other, or one that is repeated (step 0).
+// kWidth consecutive values of an operand, or one that is repeated (step 0).
 template <typename T, int kWidth>
 struct OperandVector {
   Raw<T, kWidth> values;
@@ -34,7 +34,7 @@ struct OperandVector {
   }
 };
 
-// `vectors`: a nest of kWidth elements at a time; steps: of a and b within them.
+// vectors: a nest over kWidth elements at a time; steps: of a and b within them.
 template <typename A, typename B, typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     CombineKernel(const A* a, std::int64_t a_step, const B* b, std::int64_t b_step,
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kThreads)
   for (; i < vectors.elements; i += threads) {
     std::int64_t at[StridedNest::kOperands] = {};
     vectors.Place(i, at);
-    // Both are loaded before either is used.
+    // Load both before using either.
     OperandVector<A, kWidth> left;
     OperandVector<B, kWidth> right;
     left.Read(a + at[0], a_step);
@@ -60,7 +60,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// kWidth elements of the innermost dimension at a time. REQUIRES: it is a multiple of kWidth.
+// Nest over kWidth elements of the innermost dimension at a time. REQUIRES: it is a multiple of
+// kWidth.
 StridedNest VectorsOf(StridedNest nest, int width) {
   if (nest.rank == 0) return nest;  // one element
   StridedNest::Dimension& inner = nest.dimensions[nest.rank - 1];
@@ -78,7 +79,7 @@ Status LaunchCombine(const KernelStream& on, const Call& c, const StridedNest& n
   const B* b = c.in<B>(1);
   const StridedNest::Dimension inner =
       nest.rank > 0 ? nest.dimensions[nest.rank - 1] : StridedNest::Dimension{};
-  // Where the step of an operand is 1, its other steps are multiples of the size.
+  // If an operand has step 1, its other steps are multiples of the size.
   const bool aligned = inner.size % kWidth == 0 && inner.steps[0] <= 1 && inner.steps[1] <= 1 &&
                        IsVectorAligned(a) && IsVectorAligned(b) && IsVectorAligned(c.outputs[0]);
   const StridedNest vectors = VectorsOf(nest, aligned ? kWidth : 1);

@@ -1,4 +1,4 @@
-// How the kernels of combine.h walk.
+// Iteration order of the kernels of combine.h.
 #pragma once
 
 #include "daemon/ops/strided_nest.h"
@@ -16,7 +16,7 @@ namespace gaccd {
   return steps;
 }
 
-// Over y; operands a, b and y. REQUIRES: shapes of one rank.
+// Over y; operands a, b and y. REQUIRES: shapes of the same rank.
 [[nodiscard]] inline StridedNest CombineNest(const Shape& a, const Shape& b, const Shape& y) {
   const Shape of_a = StepsOf(a);
   const Shape of_b = StepsOf(b);
@@ -26,7 +26,8 @@ namespace gaccd {
   return nest;
 }
 
-// The elements of y, and for each of them those of x that it sums; operands x, factor and y.
+// Nests over the elements of y, and for each of them over the elements of x that it sums; operands
+// x, factor and y.
 struct SumNests {
   StridedNest kept;
   StridedNest summed;

@@ -1,11 +1,9 @@
-// Dropout: y = x m, m = 0 with probability p, else 1 / (1 - p); dx = dy m: the same function again.
-// Of whole samples, m is one number for all elements of a sample: stochastic depth (Huang et al.
-// 2016), where x is what a block adds.
-// m of an element depends on the seed, the number of the update, the layer, the id of the sample
-// and the place within the sample alone, with
-// `whole_samples` (stochastic depth) not on the place, so that a sample is dropped as a whole: not
-// on the rank, the micro-batch or a restart. Nothing is kept for the backward, which computes m
-// again.
+// Dropout: y = x m, m = 0 with probability p, else 1 / (1 - p); dx = dy m: the same function. With
+// `whole_samples`, m is the same for all elements of a sample: stochastic depth (Huang et al.
+// 2016), where x is the output of a residual block.
+// m depends only on the seed, the number of the update, the layer, the id of the sample and, unless
+// `whole_samples`, the position within the sample: not on the rank, the micro-batch or a restart.
+// The backward recomputes m, so nothing is kept.
 #pragma once
 
 #include <cstdint>
@@ -23,22 +21,23 @@ struct DropoutOptions {
   std::uint64_t seed = 0;   // of the job
   std::uint64_t layer = 0;  // different for every dropout of a model
   bool whole_samples = false;
-  // Of a sample that was cut (a text without its padding), outermost first: an element draws by its
-  // place in the whole sample. Empty: it was not cut.
+  // Dimensions of a cut sample (a text without its padding), outermost first: an element uses its
+  // position in the whole sample. Empty: not cut.
   std::vector<CutDimension> cut = {};
 };
 
-// Where the elements of a cut sample are in the whole one: in rows of `width` elements, of which
-// row i begins at First(i).
+// Positions of the elements of a cut sample in the whole sample, by rows of `width` elements; row i
+// begins at First(i).
 struct DropoutPlaces {
   static constexpr std::size_t kMost = 4;
 
   std::int64_t width = 0;
-  std::int64_t counts[kMost] = {1, 1, 1, 1};  // of the dimensions of rows, outermost first
+  std::int64_t counts[kMost] = {1, 1, 1, 1};  // sizes of the dimensions of rows, outermost first
   std::int64_t strides[kMost] = {};
 
-  // Of so many elements. kConfig: `cut` has another number of them, a dimension is larger than the
-  // whole, or more than kMost remain after joining neighbours.
+  // elements: number of elements per sample. kConfig: `cut` has a different number of elements, a
+  // dimension is larger than the whole, or more than kMost dimensions remain after joining
+  // neighbours.
   [[nodiscard]] static Result<DropoutPlaces> Make(const std::vector<CutDimension>& cut,
                                                   std::int64_t elements);
   [[nodiscard]] GACCD_HOST_DEVICE std::int64_t First(std::int64_t row) const {
@@ -49,7 +48,7 @@ struct DropoutPlaces {
 };
 
 // Inputs: x f32, bf16 or fp16, whose first dimension is a multiple of the samples (rows of a sample
-// lie together); sample_ids i64 [samples]; update i64 [1].
+// are contiguous); sample_ids i64 [samples]; update i64 [1].
 class Dropout : public Function {
  public:
   explicit Dropout(const DropoutOptions& options) : options_(options) {}

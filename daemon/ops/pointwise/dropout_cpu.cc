@@ -8,7 +8,7 @@ namespace {
 
 using Call = CallKernel::Call;
 
-// Elements whose place in their sample begins at 2 `pair`. y may be x.
+// Elements whose position in their sample begins at 2 `pair`. y may alias x.
 GACCD_SIMD_CLONES
 void DropPairs(const DropoutMask& mask, std::uint64_t key, std::int64_t pair, const float* x,
                std::int64_t elements, float* y) {

@@ -1,4 +1,5 @@
-// Dropout: the key of a sample costs more than its elements, so a thread takes many of one sample.
+// Dropout: computing the key of a sample costs more than its elements, so a thread processes many
+// elements of one sample.
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/cuda_request.h"
 #include "daemon/ops/pointwise/dropout.h"
@@ -34,7 +35,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Of a part of a sample: whole pairs are not together.
+// For a cut sample, in which pairs may be separated.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     CutDropoutKernel(const T* x, const std::int64_t* ids, const std::int64_t* update,

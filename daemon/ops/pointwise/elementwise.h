@@ -1,5 +1,4 @@
-// The formulas of the functions, value by value: written once, for the loops of the CPU and the
-// kernels of the GPU.
+// Elementwise formulas, shared by CPU and GPU.
 #pragma once
 
 #include <math.h>
@@ -16,7 +15,7 @@ struct AddFormula {
   GACCD_HOST_DEVICE static float Of(float a, float b) { return a + b; }
 };
 struct ReluFormula {
-  GACCD_HOST_DEVICE static float Of(float x) { return x <= 0 ? 0.0F : x; }  // a NaN stays
+  GACCD_HOST_DEVICE static float Of(float x) { return x <= 0 ? 0.0F : x; }  // a NaN stays NaN
 };
 struct ReluGradientFormula {
   GACCD_HOST_DEVICE static float Of(float dy, float y) { return y <= 0 ? 0.0F : dy; }
@@ -27,8 +26,8 @@ struct IdentityFormula {  // a cast
 
 enum class ActivationKind : std::uint8_t { kGelu, kGeluTanh, kTanh, kSilu, kSigmoid, kHardswish };
 
-// The activations of activations.h; their gradients take dy and x, of tanh and sigmoid dy and y.
-// Math: as ExactMath.
+// Activations of activations.h. Gradients take dy and x; those of tanh and sigmoid dy and y. Math:
+// see ExactMath.
 template <typename Math>
 struct GeluOf {
   GACCD_HOST_DEVICE static float Of(float x) { return x * NormalDistribution<Math>(x).below; }
@@ -100,7 +99,7 @@ struct HardswishGradientOf {
     return x < -3.0F ? 0.0F : above;
   }
 };
-// Of leaky_relu.h.
+// See leaky_relu.h.
 struct LeakyReluFormula {
   float slope;
   [[nodiscard]] GACCD_HOST_DEVICE float Of(float x) const { return x > 0 ? x : slope * x; }
@@ -121,13 +120,13 @@ using SigmoidGradientFormula = SigmoidGradientOf<ExactMath>;
 using HardswishFormula = HardswishOf<ExactMath>;
 using HardswishGradientFormula = HardswishGradientOf<ExactMath>;
 
-// Dropout: the random numbers of a sample are a stream of their own; an element takes half of one.
+// Dropout: each sample has a separate stream of random numbers; an element uses half of one.
 struct DropoutMask {
   std::uint64_t layer = 0;      // StreamKey(StreamKey(seed, update), layer)
   std::uint32_t threshold = 0;  // probability * 2^32
   float scale = 1;              // 1 / (1 - probability)
 
-  // Without the layer. REQUIRES: 0 <= probability < 1.
+  // Mask without the layer. REQUIRES: 0 <= probability < 1.
   [[nodiscard]] static DropoutMask For(double probability) {
     return {0, static_cast<std::uint32_t>(probability * 0x1p32),
             static_cast<float>(1 / (1 - probability))};
@@ -135,7 +134,7 @@ struct DropoutMask {
   [[nodiscard]] GACCD_HOST_DEVICE std::uint64_t SampleKey(std::int64_t sample) const {
     return StreamKey(layer, static_cast<std::uint64_t>(sample));
   }
-  // What the elements 2 pair and 2 pair + 1 of a sample are multiplied by.
+  // Factors of the elements 2 pair and 2 pair + 1 of a sample.
   [[nodiscard]] GACCD_HOST_DEVICE float First(std::uint64_t key, std::int64_t pair) const {
     const std::uint64_t bits = StreamValue(key, static_cast<std::uint64_t>(pair));
     return static_cast<std::uint32_t>(bits) < threshold ? 0.0F : scale;
@@ -149,7 +148,7 @@ struct DropoutMask {
   }
 };
 
-// (y - t)^2, in double: the loss of a good prediction is small compared with y and t.
+// (y - t)^2 in double: the loss of a good prediction is small compared with y and t.
 GACCD_HOST_DEVICE inline double SquaredError(float y, float t) {
   const double difference = static_cast<double>(y) - static_cast<double>(t);
   return difference * difference;
@@ -162,9 +161,9 @@ GACCD_HOST_DEVICE inline float SquaredErrorGradient(float slope, float y, float 
   return slope * (y - t);
 }
 
-// A row of a softmax. `rest` is the sum of exp(z - top) over all classes
-// but the label's, `label` = exp(z_label - top), top the largest logit. Keeping them apart, the
-// loss of a confident row (a tiny rest) has all its digits:
+// Softmax of a row. `rest` is the sum of exp(z - top) over all classes except the label, `label` =
+// exp(z_label - top), top the largest logit. Keeping both separate gives full precision for the
+// loss of a confident row (a tiny rest):
 //   loss = -log(label / (rest + label)) = log(1 + rest / label)
 struct SoftmaxRow {
   float top = 0;
@@ -174,7 +173,7 @@ struct SoftmaxRow {
   [[nodiscard]] GACCD_HOST_DEVICE float total() const { return rest + label; }
 };
 GACCD_HOST_DEVICE inline double CrossEntropy(const SoftmaxRow& row, float label_logit) {
-  // row.label is then 1, or NaN when the logit is infinite.
+  // row.label is then 1, or NaN if the logit is infinite.
   if (row.top == label_logit) {
     return log1p(static_cast<double>(row.rest) / static_cast<double>(row.label));
   }

@@ -32,14 +32,14 @@ namespace {
 
 using Call = CallKernel::Call;
 
-// y[i] = f(x[i]), rounded to T; y may be x.
+// y[i] = f(x[i]), rounded to T; y may alias x.
 template <typename Formula, typename T>
 GACCD_SIMD_CLONES void UnaryLoop(const float* x, T* y, std::int64_t elements) {
   GACCD_INDEPENDENT_ITERATIONS
   for (std::int64_t i = 0; i < elements; ++i) y[i] = FromFloat<T>(Formula::Of(x[i]));
 }
 
-// c[i] = f(a[i], b[i]); c may be a or b.
+// c[i] = f(a[i], b[i]); c may alias a or b.
 template <typename Formula, typename B, typename T>
 GACCD_SIMD_CLONES void BinaryLoop(const float* a, const B* b, T* c, std::int64_t elements) {
   GACCD_INDEPENDENT_ITERATIONS
@@ -48,7 +48,7 @@ GACCD_SIMD_CLONES void BinaryLoop(const float* a, const B* b, T* c, std::int64_t
   }
 }
 
-// c[i] = f(a1[i] + a2[i], b[i]); c may be any of them.
+// c[i] = f(a1[i] + a2[i], b[i]); c may alias any of them.
 template <typename Formula, typename B, typename T>
 GACCD_SIMD_CLONES void SumLoop(const float* a1, const float* a2, const B* b, T* c,
                                std::int64_t elements) {
@@ -67,7 +67,7 @@ void RunLoop(const Call& c, std::int64_t elements) {
   }
 }
 
-// Of f32 values, to f32 or bf16.
+// From f32 to f32 or bf16.
 template <typename Formula>
 KernelResult MakeLoop(const KernelRequest& request) {
   const auto run =

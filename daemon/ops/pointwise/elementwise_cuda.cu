@@ -1,5 +1,5 @@
-// Streams: every value is read once and written once, so the bytes per second of the memory are all
-// that counts. 16 bytes a thread and array, all threads of the GPU at once.
+// Every value is read and written once, so memory bandwidth is the limit: 16 bytes per thread and
+// array, with all threads of the GPU.
 #include <algorithm>
 #include <type_traits>
 #include <utility>
@@ -20,8 +20,8 @@ namespace {
 
 using Call = CallKernel::Call;
 
-// The exponential and the division of the hardware. Their relative errors, some 2^-21, vanish where
-// the result is rounded to 16 bits, and the exact ones would take longer than the memory.
+// Hardware exponential and division. Their relative errors of about 2^-21 disappear when the result
+// is rounded to 16 bits; the exact functions would take longer than the memory accesses.
 struct HardwareMath {
   GACCD_HOST_DEVICE static float Exp(float x) {
 #if defined(__CUDA_ARCH__)
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// dx = relu's gradient of a + b.
+// Relu gradient with dy = a + b.
 template <int kWidth, typename T>
 __global__ void __launch_bounds__(kThreads)
     SumReluGradientKernel(const T* a, const T* b, const T* y, T* dx, std::int64_t elements) {
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// All arrays of one type.
+// All arrays have the same type.
 template <typename Formula, bool kTwo>
 Status MapSame(const KernelStream& on, const char* what, DType dtype, const void* a, const void* b,
                void* out, std::int64_t elements) {
@@ -134,7 +134,7 @@ Status MapSame(const KernelStream& on, const char* what, DType dtype, const void
   });
 }
 
-// The same with the exponential and the division that fit the type.
+// The same, with the exponential and division for the type.
 template <template <typename> typename Formula, bool kTwo>
 Status MapActivation(const KernelStream& on, const char* what, DType dtype, const void* a,
                      const void* b, void* out, std::int64_t elements) {

@@ -1,7 +1,7 @@
-// Gated: y = f(a) b, value by value, f an activation (activations.h). With silu it is SwiGLU, with
-// gelu GEGLU, with sigmoid GLU.
+// Gated: y = f(a) b, elementwise, f an activation (activations.h): SwiGLU with silu, GEGLU with
+// gelu, GLU with sigmoid.
 //   da = dy b f'(a),  db = dy f(a)
-// f(a) is not kept. a, b and y have one shape and type, f32, bf16 or fp16; with `to_bf16` y is
+// f(a) is not kept. a, b and y have the same shape and type, f32, bf16 or fp16; with `to_bf16` y is
 // bf16 on the CPU.
 #pragma once
 
@@ -41,8 +41,8 @@ class GatedGradient : public Function {
   ActivationKind kind_;
 };
 
-// f and f' for a kind: call(Forward(), Gradient()) with the formulas of elementwise.h. tanh and
-// sigmoid have a gradient of f(a), the others of a (GradientTakesOutput).
+// Calls call(Forward(), Gradient()) with the formulas of a kind in elementwise.h. tanh and sigmoid
+// have a gradient of f(a), the others of a (GradientTakesOutput).
 template <typename Math, typename Call>
 auto WithActivation(ActivationKind kind, const Call& call) {
   switch (kind) {

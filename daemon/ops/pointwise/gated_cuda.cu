@@ -1,4 +1,4 @@
-// Streams, as elementwise_cuda.cu: 16 bytes a thread and array.
+// 16 bytes per thread and array, as in elementwise_cuda.cu.
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/cuda_request.h"
 #include "daemon/ops/pointwise/gated.h"
@@ -10,7 +10,7 @@ namespace {
 
 using Call = CallKernel::Call;
 
-// Calls at(i) for every value, and of several at a time for every vector.
+// Calls at(i) for every value, or for every vector of several values.
 template <int kWidth, typename At>
 __device__ inline void ForVectors(std::int64_t elements, const At& at) {
   const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;

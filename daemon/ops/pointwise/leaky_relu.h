@@ -1,4 +1,4 @@
-// LeakyRelu: y = x where x > 0, else slope x, elementwise; dx = dy, or slope dy. A NaN stays one.
+// LeakyRelu: y = x where x > 0, else slope x, elementwise; dx = dy, or slope dy. A NaN stays NaN.
 // Types f32, bf16 and fp16.
 #pragma once
 

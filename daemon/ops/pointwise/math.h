@@ -1,7 +1,6 @@
-// exp, tanh and the normal distribution as straight-line code, so that loops over them become
-// vector code and CPU and GPU compute the same. The coefficients are least-maximum fits; errors of
-// exp and tanh are below 1.5 units in the last place (tests/unit/ops/math_test.cc). A NaN stays
-// one.
+// exp, tanh and the normal distribution without branches, so that loops are vectorised and CPU and
+// GPU compute the same. Coefficients are minimax fits; errors of exp and tanh are below 1.5 units
+// in the last place (tests/unit/ops/math_test.cc). A NaN stays NaN.
 #pragma once
 
 #include <math.h>
@@ -18,8 +17,8 @@ GACCD_HOST_DEVICE inline float PowerOfTwo(std::int32_t n) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(n + 127) << 23);
 }
 
-// exp(n ln 2 + r) = 2^n exp(r), |r| <= ln 2 / 2. Overflows to infinity, underflows over the
-// denormal numbers to 0.
+// exp(n ln 2 + r) = 2^n exp(r), |r| <= ln 2 / 2. Overflows to infinity, underflows through denormal
+// numbers to 0.
 GACCD_HOST_DEVICE inline float Exp(float x) {
   x = x > 89.0F ? 89.0F : x;
   x = x < -104.0F ? -104.0F : x;
@@ -35,25 +34,25 @@ GACCD_HOST_DEVICE inline float Exp(float x) {
   p = p * r + 0.5F;
   p = 1.0F + (r + r * r * p);
   const std::int32_t whole = std::bit_cast<std::int32_t>(shifted) - 0x4B400000;
-  const std::int32_t half = whole >> 1;  // 2^n itself may be no normal number
+  const std::int32_t half = whole >> 1;  // 2^n itself may be denormal or overflow
   return p * PowerOfTwo(half) * PowerOfTwo(whole - half);
 }
 
-// The exponential and the division of the formulas here and in elementwise.h: CPU and GPU compute
-// the same bits. A kernel for values of 16 bits may take others (elementwise_cuda.cu).
+// Exponential and division of the formulas here and in elementwise.h, bit-identical on CPU and GPU.
+// Kernels for 16-bit values may use others (elementwise_cuda.cu).
 struct ExactMath {
   GACCD_HOST_DEVICE static float Exp(float x) { return gaccd::Exp(x); }
   GACCD_HOST_DEVICE static float Divide(float a, float b) { return a / b; }
 };
 
-// The normal distribution at x: what lies below it, and its density.
+// The normal distribution at x: the probability below x, and the density.
 struct NormalAt {
   float below;
   float density;
 };
 
-// With t = |x|, below -t lies density w q(w), w = 1 / (1 + 0.46 t). The fit's error is 1.3e-8, at
-// t = 5 relatively 3e-5.
+// With t = |x|, the probability below -t is density w q(w), w = 1 / (1 + 0.46 t). The error of the
+// fit is 1.3e-8, at t = 5 relatively 3e-5.
 template <typename Math = ExactMath>
 GACCD_HOST_DEVICE inline NormalAt NormalDistribution(float x) {
   const float density = 0.398942280F * Math::Exp(-0.5F * x * x);
@@ -69,7 +68,7 @@ GACCD_HOST_DEVICE inline NormalAt NormalDistribution(float x) {
   return {x < 0 ? beyond : 1.0F - beyond, density};
 }
 
-// |x| < 0.625: x + x^3 q(x^2). Beyond: 1 - 2 / (exp(2|x|) + 1), with the sign of x.
+// x| < 0.625: x + x^3 q(x^2). Otherwise: 1 - 2 / (exp(2|x|) + 1), with the sign of x.
 template <typename Math = ExactMath>
 GACCD_HOST_DEVICE inline float Tanh(float x) {
   const float t = fabsf(x);

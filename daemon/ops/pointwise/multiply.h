@@ -1,5 +1,5 @@
 // Multiply: y = c x with a constant c; x f32 or f64, of any shape. dx = c dy. The worked example of
-// README.md: all of this function is here, in multiply.cc and in multiply_cuda.cu.
+// README.md: the whole function is in this file, multiply.cc and multiply_cuda.cu.
 #pragma once
 
 #include "daemon/autograd/function.h"

@@ -1,4 +1,4 @@
-// The formulas of number_functions.h, for the loops of the CPU and the kernels of the GPU.
+// Formulas of number_functions.h, shared by CPU and GPU.
 #pragma once
 
 #include <math.h>
@@ -29,7 +29,7 @@ struct NumberPair {
   float b = 0;
 };
 
-// The powers of norms and of GELU without powf.
+// Avoids powf for the powers used by norms and GELU.
 GACCD_HOST_DEVICE inline float PowerOf(float x, float exponent) {
   if (exponent == 2) return x * x;
   if (exponent == 3) return x * x * x;
@@ -81,7 +81,7 @@ struct NumberFormula {
   }
 };
 
-// f(NumberFormula) of this kind.
+// Calls f(NumberFormula) for this kind.
 template <typename F>
 auto WithNumberFormula(NumberKind kind, NumberPair numbers, F&& f) {
   switch (kind) {

@@ -110,7 +110,7 @@ KernelResult MakeNumbersOfIdsCpu(const KernelRequest& request) {
                                          [](std::int32_t id) { return static_cast<float>(id); });
 }
 
-// Of a number that is no id: -1, which is none of a table.
+// A number that is not a valid id becomes -1, which is not in any table.
 KernelResult MakeIdsOfNumbersCpu(const KernelRequest& request) {
   return MakeIdLoop<float, std::int32_t>(request, [](float number) {
     return number >= 0 && number < 0x1p31F ? static_cast<std::int32_t>(number) : -1;

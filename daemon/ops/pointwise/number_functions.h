@@ -1,18 +1,18 @@
-// Functions of a value and one or two numbers, value by value:
+// Elementwise functions of a value and one or two constants:
 //   affine       y = a x + b;  dx = a dy
 //   power        y = x^a;  dx = a x^(a - 1) dy
 //   hardsigmoid  y = min(max(x + 3, 0), 6) / 6;  dx = dy / 6 within (-3, 3), else 0
 //   clamp        y = min(max(x, a), b);  dx = dy within [a, b], else 0
-//   hardtanh     the same but for dx at a and b, which is 0: as PyTorch's hardtanh and relu6
+//   hardtanh     as clamp, but dx is 0 at a and b: as PyTorch's hardtanh and relu6
 //   exp, log     dx = dy y, dy / x
 //   root         y = sqrt(x);  dx = dy / (2 y), and 0 where x = 0: for norms of vectors
 //   sin, cos     dx = dy cos(x), -dy sin(x)
 //   equal, less  y = 1 where x = a, or x < a, else 0;  dx = 0
-// Types f32, bf16 and fp16. Also with the ids of texts:
-//   numbers_of_ids  i32 -> f32, exact below 2^24, as ids_of_numbers, f32 -> i32, is: no gradients
-//   skip_id         an i32 equal to a becomes -1, which takes no gradient (embedding.h)
-//   known_positions tokens i32 [B, T], possibly lengths i32 [B] -> i32 [B, T]: 1 before
-//                   the length of the text, else 0; without lengths 1
+// Types f32, bf16 and fp16. For token ids:
+//   numbers_of_ids  i32 -> f32, and ids_of_numbers, f32 -> i32: exact below 2^24, no gradients
+//   skip_id         an i32 equal to a becomes -1, which has no gradient (embedding.h)
+//   known_positions tokens i32 [B, T], optional lengths i32 [B] -> i32 [B, T]: 1 before the length
+//                   of the text, else 0; 1 without lengths
 #pragma once
 
 #include "daemon/autograd/function.h"

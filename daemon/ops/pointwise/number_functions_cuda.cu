@@ -1,4 +1,4 @@
-// A thread for every value.
+// One thread per value.
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/cuda_request.h"
 #include "daemon/ops/pointwise/number_functions.h"
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// As the loops of number_functions.cc.
+// The same as in number_functions.cc.
 struct NumberOfId {
   GACCD_HOST_DEVICE float Of(std::int32_t id) const { return static_cast<float>(id); }
 };

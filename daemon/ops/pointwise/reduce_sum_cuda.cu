@@ -1,5 +1,5 @@
-// Sums are taken in f64, in an order that the sizes and the GPU give. Where few values sum many,
-// blocks take parts of what is summed, and a second kernel adds the parts in their order.
+// Sums are in f64, in an order given by the sizes and the GPU. If few values sum many elements,
+// blocks sum parts, and a second kernel adds the parts in order.
 #include <algorithm>
 #include <utility>
 
@@ -17,7 +17,7 @@ using Call = CallKernel::Call;
 constexpr unsigned kAddThreads = 1024;
 constexpr unsigned kAddWarps = kAddThreads / kWarp;
 
-// Where sums go: to y, or to partials [parts, elements of y] if that is not null.
+// Destination of sums: y, or if not null partials [parts, elements of y].
 struct SumTarget {
   DType dtype;
   bool add;
@@ -65,7 +65,7 @@ __device__ inline void AddProducts(const Raw<X, kWidth>& x, const Raw<F, kWidth>
 template <typename X, typename F, int kWidth>
 __device__ inline void SumUnits(const X* x, const F* factor, const SumWalk& walk,
                                 std::int64_t first, std::int64_t end, double (&sums)[kWidth]) {
-  constexpr int kBatch = kWidth == 1 ? 4 : 2;  // loads that are on their way at a time
+  constexpr int kBatch = kWidth == 1 ? 4 : 2;  // loads in flight at a time
   const std::int64_t outer = first < walk.inner ? 0 : first / walk.inner;
   std::int64_t inner = first - outer * walk.inner;
   std::int64_t x_at = outer * walk.outer_steps[0] + inner * walk.inner_steps[0];
@@ -75,7 +75,7 @@ __device__ inline void SumUnits(const X* x, const F* factor, const SumWalk& walk
     Raw<F, kWidth> of_factor[kBatch] = {};
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
-      if (unit + b * walk.stride < end) {  // past it the products are 0
+      if (unit + b * walk.stride < end) {  // beyond the end the products are 0
         of_x[b] = LoadRaw<kWidth, Use::kStream>(x + x_at);
         if (factor != nullptr) {
           of_factor[b] = LoadRaw<kWidth, Use::kStream>(factor + factor_at);
@@ -153,11 +153,11 @@ __global__ void __launch_bounds__(kThreads, kSumBlocks)
     const bool is_warp = plan.team == kWarp;
     sum = is_warp ? WarpSum(sum) : BlockSum(sum);
     if (lane == 0) target.Put(partials, part, y, i, sum);
-    if (!is_warp) __syncthreads();  // BlockSum() uses the same memory again
+    if (!is_warp) __syncthreads();  // BlockSum() reuses its shared memory
   }
 }
 
-// A block takes 32 values of y, its warps parts that follow each other.
+// A block processes 32 values of y; its warps process consecutive parts.
 __global__ void __launch_bounds__(kAddThreads)
     AddSumPartsKernel(const double* partials, std::int64_t parts, SumTarget target, void* y) {
   __shared__ double of_warps[kAddWarps][kWarp];
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(kAddThreads)
   target.Put(y, i, sum);
 }
 
-// A thread for a value.
+// One thread per value.
 template <typename X, typename F>
 __global__ void __launch_bounds__(kThreads)
     SumAnyKernel(const X* x, const F* factor, SumNests nests, SumTarget target, void* y) {
@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The plans for values that are loaded one at a time, and kVectorWidth at a time.
+// Plans for loading one value and kVectorWidth values at a time.
 struct SumWork {
   SumNests nests;
   SumPlan single, vector;
@@ -240,7 +240,7 @@ Status LaunchSum(const KernelStream& on, const SumWork& work, SumTarget target, 
                  : LaunchPlan<X, F, 1>(on.stream, work.single, target, c);
 }
 
-// run(X(), F()). REQUIRES: of 16-bit types, one.
+// Calls run(X(), F()). REQUIRES: at most one 16-bit type.
 template <typename Run>
 auto WithSumTypes(DType x, DType factor, const Run& run) {
   return WithFloat(x == DType::kF32 ? factor : x, [&](auto t) {
@@ -253,7 +253,7 @@ auto WithSumTypes(DType x, DType factor, const Run& run) {
 
 KernelResult MakeReduceSumCuda(const CudaRequest& request) {
   const ValueSpec& x = request.inputs[0];
-  const ValueSpec& factor = request.inputs.back();  // without one x: as far as places are concerned
+  const ValueSpec& factor = request.inputs.back();  // without a factor: x, for the strides
   const ValueSpec& y = request.outputs[0];
   const int width = WithSumTypes(x.dtype, factor.dtype, [](auto of_x, auto of_factor) {
     return kSumWidth<decltype(of_x), decltype(of_factor)>;

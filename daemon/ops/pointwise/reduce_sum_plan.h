@@ -1,4 +1,4 @@
-// How the kernels of reduce_sum walk over x: in units of `width` values that follow each other.
+// Iteration plan of the reduce_sum kernels over x: in units of `width` consecutive values.
 #pragma once
 
 #include <algorithm>
@@ -10,23 +10,23 @@
 
 namespace gaccd {
 
-// The units that one value of y sums, of which a thread takes every stride-th: up to two
-// dimensions, walked without divisions. Steps: of x and of the factor.
+// The units that one value of y sums; a thread processes every stride-th. Up to two dimensions,
+// iterated without divisions. Steps: of x and of the factor.
 struct SumWalk {
   std::int64_t units = 0;
-  std::int64_t inner = 1;  // units of the inner dimension
+  std::int64_t inner = 1;  // size of the inner dimension in units
   std::int64_t inner_steps[2] = {};
   std::int64_t outer_steps[2] = {};
   std::int64_t stride = 1;
-  std::int64_t skipped = 0;  // of the inner dimension, by a stride
+  std::int64_t skipped = 0;  // advance in the inner dimension per stride
   std::int64_t skip_steps[2] = {};
-  std::int64_t wrap_steps[2] = {};  // further, where the inner dimension ends
+  std::int64_t wrap_steps[2] = {};  // additional step at the end of the inner dimension
 };
 
 enum class SumOf : std::uint8_t {
-  kColumns,  // the innermost dimension of x is in y: a thread sums `width` columns of some rows
-  kRows,     // it is summed: by a warp or a block for a value of y
-  kAny,      // a thread for a value of y
+  kColumns,  // y has the innermost dimension of x: a thread sums `width` columns of some rows
+  kRows,     // the innermost dimension is summed: by a warp or a block per value of y
+  kAny,      // one thread per value of y
 };
 
 struct SumPlan {
@@ -34,23 +34,23 @@ struct SumPlan {
   int width = 1;
   StridedNest kept;  // without the columns
   SumWalk walk;
-  std::int64_t elements = 0;  // of y
-  std::int64_t parts = 1;     // of the units, which another kernel adds
+  std::int64_t elements = 0;  // number of elements of y
+  std::int64_t parts = 1;     // number of parts of the units; a second kernel adds the parts
   unsigned blocks = 1;
-  // kColumns. A tile: `lanes` units of a row side by side, in `rows` rows at a time.
+  // kColumns. A tile has `lanes` adjacent units of a row, and `rows` rows at a time.
   std::int64_t columns = 0;
   std::int64_t tiles = 0;
-  std::int64_t factor_step = 0;  // from column to column
+  std::int64_t factor_step = 0;  // step from column to column
   unsigned lanes = 0;
   unsigned rows = 0;
-  unsigned team = 0;  // kRows: threads for a value
+  unsigned team = 0;  // kRows: threads per value
 
   [[nodiscard]] std::size_t scratch_bytes() const {
     return parts > 1 ? static_cast<std::size_t>(parts * elements) * sizeof(double) : 0;
   }
 };
 
-constexpr std::int64_t kSumBlocks = 3;  // on a multiprocessor at a time
+constexpr std::int64_t kSumBlocks = 3;  // resident blocks per multiprocessor
 
 // REQUIRES: summed has one or two dimensions.
 [[nodiscard]] inline SumWalk WalkOver(const StridedNest& summed, std::int64_t width,
@@ -73,7 +73,7 @@ constexpr std::int64_t kSumBlocks = 3;  // on a multiprocessor at a time
   return walk;
 }
 
-// Parts enough for the GPU, each with some units for every thread.
+// Enough parts for the GPU, each with some units per thread.
 [[nodiscard]] inline std::int64_t SumParts(const SumWalk& walk, std::int64_t of_others,
                                            int multiprocessors) {
   constexpr std::int64_t kUnitsOfThread = 8;
@@ -112,20 +112,20 @@ inline void PlanRows(const SumNests& nests, int multiprocessors, SumPlan& plan) 
                          BlocksFor(plan.elements * plan.parts, kThreads / plan.team));
 }
 
-// width: 1, or what a thread loads at once where the values allow it.
+// width: 1, or the number of values that a thread loads at once if alignment permits.
 [[nodiscard]] inline SumPlan PlanSum(const SumNests& nests, int width, int multiprocessors) {
-  constexpr std::int64_t kLeastUnits = 32;  // fewer are left to one thread
+  constexpr std::int64_t kMinUnits = 32;  // fewer are left to one thread
   SumPlan plan;
   plan.kept = nests.kept;
   plan.elements = nests.kept.elements;
   const StridedNest& summed = nests.summed;
-  if (plan.elements == 0 || summed.rank < 1 || summed.rank > 2 || summed.elements < kLeastUnits) {
+  if (plan.elements == 0 || summed.rank < 1 || summed.rank > 2 || summed.elements < kMinUnits) {
     return plan;
   }
   const StridedNest::Dimension& inner = summed.dimensions[summed.rank - 1];
   const bool rows = inner.steps[0] == 1;
   const StridedNest::Dimension& along = rows ? inner : nests.kept.dimensions[nests.kept.rank - 1];
-  // Then all other steps are multiples of the size, of the factor, too.
+  // Then all other steps, including those of the factor, are multiples of the size.
   if (along.size % width == 0 && along.steps[1] == 1) plan.width = width;
   if (rows) {
     PlanRows(nests, multiprocessors, plan);

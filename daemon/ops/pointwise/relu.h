@@ -1,7 +1,7 @@
-// Relu: y = max(x, 0), elementwise. dx = 0 where y <= 0, else dy (so x itself need not be kept).
-// A NaN stays one, as in PyTorch, and so reaches the loss. Only where it is folded into a product
-// of the GPU a NaN may become 0 (matmul_spec.h): never in an evaluation, which folds nothing; in
-// training values that are not finite show in the gradient, or in the parameters (UpdateControl).
+// Relu: y = max(x, 0), elementwise. dx = 0 where y <= 0, else dy (so x need not be kept). A NaN
+// stays NaN, as in PyTorch, and so reaches the loss. Exception: a relu folded into a matrix product
+// on the GPU may turn NaN into 0 (matmul_spec.h). Evaluations fold nothing; in training, non-finite
+// values are detected in the gradient or in the parameters (UpdateControl).
 #pragma once
 
 #include "daemon/autograd/function.h"
@@ -17,8 +17,8 @@ class Relu : public Function {
   [[nodiscard]] bool can_run_in_place() const override { return true; }
 };
 
-// Inputs: dy, y, and where its sum with dy was a node of its own (FuseReluGradients), another part
-// of dy. On the CPU y may be bf16 where dy is f32, and dx, `to_bf16`, too.
+// Inputs: dy, y, and, if dy was the result of a separate addition (FuseReluGradients), its second
+// summand. On the CPU, y may be bf16 if dy is f32, and with `to_bf16` dx too.
 class ReluGradient : public Function {
  public:
   explicit ReluGradient(bool to_bf16 = false) : to_bf16_(to_bf16) {}
@@ -31,7 +31,7 @@ class ReluGradient : public Function {
   bool to_bf16_;
 };
 
-// The gradient of a relu takes both values of a sum that only it reads.
+// Merges an addition into the relu gradient that is its only reader.
 void FuseReluGradients(Fuser& fuser);
 
 KernelResult MakeReluCpu(const KernelRequest& request);

@@ -1,5 +1,5 @@
 // BatchedProduct: products of two lists of N matrices:  y[n] = op(a[n]) op(b[n]), op(m) = m or m^T
-//   op(a[n]) is [M, K], op(b[n]) is [K, P];  da and db are such products of dy and the other one
+//   op(a[n]) is [M, K], op(b[n]) is [K, P];  da and db are such products of dy and the other input
 #pragma once
 
 #include "daemon/autograd/function.h"
@@ -7,8 +7,8 @@
 
 namespace gaccd {
 
-// Inputs: a, b of three dimensions, of one type, f32, bf16 or fp16. Output: y [N, M, P]. Sums are
-// in f32.
+// Inputs: a, b with three dimensions, of the same type, f32, bf16 or fp16. Output: y [N, M, P].
+// Sums are f32.
 class BatchedProduct : public Function {
  public:
   BatchedProduct(bool transpose_a, bool transpose_b)

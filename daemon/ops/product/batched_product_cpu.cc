@@ -7,7 +7,7 @@
 namespace gaccd {
 namespace {
 
-// One prepared product, for all matrices of the list.
+// One prepared product, used for all matrices of the list.
 class BatchedProductKernel : public Kernel {
  public:
   BatchedProductKernel(Matmul matmul, const KernelRequest& request)

@@ -1,4 +1,4 @@
-// A thread for every value of y: for matrices as small as those of attention with a mask.
+// One thread per value of y: for small matrices, such as those of attention with a mask.
 #include "daemon/device/cuda/launch.h"
 #include "daemon/ops/cuda_request.h"
 #include "daemon/ops/product/batched_product.h"
@@ -9,7 +9,7 @@ namespace {
 
 using Call = CallKernel::Call;
 
-// Elements from one row, or column, of op(m) to the next, and from one matrix to the next.
+// Elements from one row, column or matrix of op(m) to the next.
 struct MatrixSteps {
   std::int64_t row = 0;
   std::int64_t column = 0;

@@ -20,7 +20,7 @@
 namespace gaccd {
 namespace {
 
-// The same function of bf16, and how many of its first inputs are rounded: weights are rounded when
+// The same function for bf16, and the number of leading inputs to round: weights are rounded when
 // they are packed.
 struct Bf16Product {
   std::shared_ptr<const Function> function;
@@ -32,7 +32,7 @@ AttentionOptions Rounding(AttentionOptions options) {
   return options;
 }
 
-// Without a function: `node` reads no bf16.
+// `function` is null if `node` reads no bf16.
 Bf16Product ProductOf(const Node& node) {
   const Function* function = node.function.get();
   if (const auto* linear = dynamic_cast<const Linear*>(function)) {
@@ -61,7 +61,7 @@ Bf16Product ProductOf(const Node& node) {
   return {};
 }
 
-// The same function with its first output in bf16; null: it cannot.
+// The same function with its first output in bf16; null: not supported.
 std::shared_ptr<const Function> RoundingOf(const Node& node) {
   const Function* function = node.function.get();
   if (const auto* linear = dynamic_cast<const Linear*>(function); linear && linear->relu()) {
@@ -98,13 +98,13 @@ std::shared_ptr<const Function> RoundingOf(const Node& node) {
   return std::make_shared<AttentionGradient>(attention->options(), /*to_bf16=*/true);
 }
 
-// A value that only its cast reads is written in bf16 by the node that makes it.
+// If only the cast reads a value, the node that computes it writes bf16.
 std::vector<Node> FoldCasts(const Graph& graph, std::vector<Node> nodes) {
   std::map<ValueId, int> readers;
   for (const Node& node : nodes) {
     for (const ValueId input : node.inputs) ++readers[input];
   }
-  std::map<ValueId, std::size_t> makers;  // in `folded`
+  std::map<ValueId, std::size_t> makers;  // index in `folded`
   std::vector<Node> folded;
   for (Node& node : nodes) {
     if (dynamic_cast<const Cast*>(node.function.get()) != nullptr) {
@@ -134,7 +134,7 @@ Status RoundProductsToBf16(Graph& graph) {
   for (Node node : recorded) {
     Bf16Product product = ProductOf(node);
     if (product.function != nullptr) node.function = std::move(product.function);
-    // The sign is all it reads of y.
+    // It only uses the sign of y.
     if (dynamic_cast<const ReluGradient*>(node.function.get()) != nullptr) {
       const auto y = rounded.find(node.inputs[1]);
       if (y != rounded.end()) node.inputs[1] = y->second;

@@ -1,5 +1,5 @@
-// Sums of columns. A block takes 32 columns and a part of the rows, a lane one column; the parts
-// are added by a second kernel, in their order.
+// Sums of columns. A block processes 32 columns and a part of the rows, one column per lane; a
+// second kernel adds the parts in order.
 #include <algorithm>
 
 #include "daemon/device/cuda/launch.h"
@@ -12,8 +12,8 @@ namespace {
 
 using Call = CallKernel::Call;
 
-// A part has at least so many rows, and there are at most so many parts: chains of additions stay
-// short (rounding grows with their length), and so do the partial sums.
+// Minimum rows per part and maximum number of parts, which limits both the length of chains of
+// additions (rounding errors) and the number of partial sums.
 constexpr std::int64_t kBiasRowsPerPart = 128;
 constexpr std::int64_t kMaxBiasParts = 64;
 

@@ -24,7 +24,7 @@ DType TypeOf(LinearSums sums, const ValueSpec& input) {
   return sums == LinearSums::kF32 ? DType::kF32 : input.dtype;
 }
 
-// Of rows that are multiplied by a weight.
+// For rows that are multiplied by a weight.
 double FlopsByWeight(std::span<const ValueSpec> inputs) {
   return 2.0 * static_cast<double>(inputs[0].shape[0] * Elements(inputs[1].shape));
 }
@@ -128,8 +128,8 @@ void FuseLinearGradients(Fuser& fuser) {
       const auto j =
           fuser.Find<BiasGradient>([&](const Node& node) { return node.inputs[0] == dy; });
       if (!j || !fuser.WritesParameterGradient(i) || !fuser.WritesParameterGradient(*j)) continue;
-      // Both gradients are inputs of nothing, so the place is free; dy and x are there at the
-      // first.
+      // Both gradients are inputs of no node, so the position is free; dy and x must be available
+      // at the first one.
       const std::size_t place = std::min(i, *j);
       if (!fuser.MadeBefore(factors[0], place) || !fuser.MadeBefore(factors[1], place)) continue;
       Node fused{

@@ -1,17 +1,17 @@
 // Linear: y = x W^T + b, then optionally ReLU.  x [M, in], W [out, in], b [out], y [M, out].
-// WeightOrder::kInOut: W is [in, out] instead, y = x W + b, dx = dy W^T, dW += x^T dy.
-// More leading dimensions: by views (reshape.h).
+// WeightOrder::kInOut: W is [in, out] instead, y = x W + b, dx = dy W^T, dW += x^T dy. More leading
+// dimensions: by views (reshape.h).
 //
 // With dy = d objective / d y:
 //   dx = dy W            linear_input_gradient(dy, W)
 //   dW += dy^T x         linear_weight_gradient(dy, x)
 //   db += sum_m dy[m]    bias_gradient(dy)
 //
-// x, y and their gradients are f32, bf16 or fp16, all of one type. W, b and their gradients are f32
-// in the graph; with bf16 or fp16 the kernels read the copies of W and b in that type.
+// x, y and their gradients are f32, bf16 or fp16, all of the same type. W, b and their gradients
+// are f32 in the graph; with bf16 or fp16 the kernels read the 16-bit copies of W and b.
 //
-// Or, for the CPU: x and dy are bf16, y and dx are f32 (LinearSums::kF32), or y is bf16, too. W is
-// read as its bf16 copy, b as it is.
+// On the CPU also: x and dy bf16, and y and dx f32 (LinearSums::kF32), or y bf16 too. W is then
+// read as its bf16 copy, b as f32.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ class Linear : public Function {
       : relu_(relu), order_(order), sums_(sums) {}
 
   [[nodiscard]] std::string_view name() const override { return "linear"; }
-  // Inputs: x, W and, if there is a bias, b.
+  // Inputs: x, W and optionally b.
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] double ProductFlops(std::span<const ValueSpec> inputs) const override;
   // REQUIRES: !relu(): gradients are recorded before functions are folded.
@@ -71,7 +71,7 @@ class LinearInputGradient : public Function {
   LinearSums sums_;
 };
 
-// dW = a^T b, of a = dy and b = x; kInOut: of a = x and b = dy.
+// dW = a^T b, with a = dy and b = x; kInOut: with a = x and b = dy.
 class LinearWeightGradient : public Function {
  public:
   [[nodiscard]] std::string_view name() const override { return "linear_weight_gradient"; }
@@ -88,8 +88,8 @@ class BiasGradient : public Function {
   [[nodiscard]] bool can_accumulate(std::size_t) const override { return true; }
 };
 
-// Both in one, for the GPU. Inputs: dy [M, out], x [M, in]. Outputs: dW [out, in], db [out].
-// kInOut: inputs x, dy; outputs dW [in, out], db [out].
+// Both gradients in one product, for the GPU. Inputs: dy [M, out], x [M, in]. Outputs: dW [out,
+// in], db [out]. kInOut: inputs x, dy; outputs dW [in, out], db [out].
 class LinearWeightBiasGradient : public Function {
  public:
   explicit LinearWeightBiasGradient(WeightOrder order = WeightOrder::kOutIn) : order_(order) {}
@@ -99,7 +99,7 @@ class LinearWeightBiasGradient : public Function {
   [[nodiscard]] double ProductFlops(std::span<const ValueSpec> inputs) const override;
   [[nodiscard]] bool can_accumulate(std::size_t) const override { return true; }
 
-  // Of dy among the inputs.
+  // Index of dy among the inputs.
   [[nodiscard]] std::size_t place_of_dy() const { return order_ == WeightOrder::kInOut ? 1 : 0; }
 
  private:

@@ -12,19 +12,19 @@
 namespace gaccd {
 namespace {
 
-// When does a packed copy of the weight pay? Measured on one AVX-512 core, weight [512, 784], 32
-// rows:
-//   forward (the weight is transposed):  118 us plain, 95 us packed, 31 us to pack
-//   input gradient (it is not):           78 us plain, 62 us packed, 14 us to pack
+// Number of runs from which a packed copy of the weight pays off. Measured on one AVX-512 core,
+// weight [512, 784], 32 rows:
+//   forward (transposed weight):          118 us plain, 95 us packed, 31 us to pack
+//   input gradient (not transposed):       78 us plain, 62 us packed, 14 us to pack
 constexpr std::int64_t kPackFromRuns = 2;
 
-// When is a weight gradient in f32 a TransposedProduct()? With fewer rows it is not faster, and
-// for less work its preparation, 20 ms, does not pay.
+// Limits from which an f32 weight gradient uses TransposedProduct(). With fewer rows it is not
+// faster; for less work its preparation, 20 ms, does not pay off.
 constexpr std::int64_t kUnpreparedFromRows = 48;
 constexpr std::int64_t kUnpreparedFromProduct = std::int64_t{1} << 23;  // rows x in x out
 
-// One product whose operands are in the node's order given here, then ReLU of the first
-// `relu_elements` values: not by oneDNN, whose ReLU turns a NaN into 0.
+// One product, then ReLU of the first `relu_elements` values: not by oneDNN, whose ReLU turns a NaN
+// into 0. Operands are in the node's order given here.
 class MatmulKernel : public Kernel {
  public:
   MatmulKernel(Matmul matmul, bool has_bias, std::int64_t relu_elements = 0, bool bf16_y = false)
@@ -55,7 +55,7 @@ class MatmulKernel : public Kernel {
   void* y_ = nullptr;
 };
 
-// dW = a^T b, or dW += a^T b: two products, one of which adds.
+// dW = a^T b, or dW += a^T b: two prepared products, one of which adds.
 class WeightGradientKernel : public Kernel {
  public:
   WeightGradientKernel(Matmul overwrite, Matmul add)
@@ -78,8 +78,8 @@ class WeightGradientKernel : public Kernel {
 };
 
 // Sums blocks of rows and then the blocks, a tile of columns at a time: rounding errors grow with
-// the longest chain of additions, which is 16 + rows / 16 and not `rows`. Added one by one, 3072
-// rows were off by 1e-6 of the norm, several times the error of the products.
+// the longest chain of additions, which is 16 + rows / 16 instead of `rows`. Sequential addition of
+// 3072 rows had an error of 1e-6 of the norm, several times that of the products.
 template <typename T>
 GACCD_SIMD_CLONES void SumRows(const T* dy, std::int64_t rows, std::int64_t columns,
                                bool accumulate, float* db) {
@@ -141,7 +141,7 @@ KernelResult MakeLinearCpu(const KernelRequest& request, const CpuEnvironment& e
 KernelResult MakeLinearInputGradientCpu(const KernelRequest& request,
                                         const CpuEnvironment& environment) {
   const WeightOrder order = static_cast<const LinearInputGradient&>(request.function).order();
-  // The other way round than forward.
+  // The opposite of the forward.
   const bool transpose = order == WeightOrder::kInOut;
   GACCD_ASSIGN_OR_RETURN(Matmul matmul,
                          PrepareWithWeight(request, environment, transpose, /*bias=*/false));

@@ -1,6 +1,6 @@
-// The kernels of linear.h on the GPU. Where cuBLASLt cannot add bias and ReLU, or sums of columns,
-// in a product's own pass, a kernel of its own does it, and a line of the notes says so. It also
-// does the sums where it is faster.
+// The kernels of linear.h on the GPU. If cuBLASLt does not support bias and ReLU or column sums as
+// an epilogue, a separate kernel is used, and reported in the notes. It is also used for the sums
+// if it is faster.
 #include "daemon/ops/product/linear_cuda.h"
 
 #include <algorithm>
@@ -19,10 +19,10 @@ namespace {
 using MatmulPointer = std::unique_ptr<MatmulCuda>;
 constexpr auto kBackward = MatmulCuda::Pass::kBackward;
 
-// The inputs 1 and 2 of a product, a weight and perhaps a bias. Where its rows are no multiple of
-// kRowsTogether, the weight [out, in] gets more rows, of zeros, in scratch memory, if x W^T or dy
-// has room for their columns (a stride). GPT-2's head on an H100: 95 TFLOP/s for 50257 columns, 620
-// for 50304.
+// The inputs 1 and 2 of a product, a weight and an optional bias. If its rows are not a multiple of
+// kRowsTogether, the weight [out, in] is padded with rows of zeros in scratch memory, if x W^T or
+// dy has space for their columns (a stride). GPT-2's head on an H100: 95 TFLOP/s for 50257 columns,
+// 620 for 50304.
 class WeightAndBias {
  public:
   WeightAndBias(const CudaRequest& request, WeightOrder order, std::int64_t room)
@@ -35,7 +35,7 @@ class WeightAndBias {
     has_bias_ = request.inputs.size() > 2;
   }
 
-  // Of the columns of y or dy, and their stride, in the product.
+  // Adjusts the columns of y or dy, and their stride, in the product.
   void Widen(std::int64_t* columns, std::int64_t* stride) const {
     if (more_ == 0) return;
     *columns += more_;
@@ -60,7 +60,7 @@ class WeightAndBias {
     return more_ == 0 || !has_bias_ ? from_[1] : scratch_ + BiasPlace();
   }
 
-  // Before each product: the weight may have changed.
+  // Before each product, as the weight may have changed.
   Status Copy() const {
     if (more_ == 0) return Status::Ok();
     GACCD_RETURN_IF_ERROR(CopyOne(from_[0], row_bytes_, scratch_));
@@ -115,7 +115,7 @@ class ParameterProduct : public Kernel {
   Status bound_;
 };
 
-// y = x W^T + b, then ReLU, where the product itself can do neither.
+// y = x W^T + b, then ReLU, if the product supports neither as an epilogue.
 class SeparateBiasKernel : public Kernel {
  public:
   SeparateBiasKernel(MatmulPointer matmul, const WeightAndBias& parameters, const KernelStream& on,
@@ -154,7 +154,7 @@ class SeparateBiasKernel : public Kernel {
   Status bound_;
 };
 
-// dW = dy^T x, or dW += dy^T x: two products, one of which adds.
+// dW = dy^T x, or dW += dy^T x: two prepared products, one of which adds.
 class WeightGradientKernel : public Kernel {
  public:
   WeightGradientKernel(MatmulPointer overwrite, MatmulPointer add)
@@ -180,8 +180,8 @@ class WeightGradientKernel : public Kernel {
   Status bound_;
 };
 
-// The same with db in the same pass. The library can only overwrite db: `overwrite` does, `add`
-// leaves the sums in scratch memory.
+// The same with db in the same pass. The library can only overwrite db: `overwrite` does; `add`
+// writes the sums to scratch memory.
 class WeightBiasGradientKernel : public Kernel {
  public:
   WeightBiasGradientKernel(MatmulPointer overwrite, MatmulPointer add, const KernelStream& on,
@@ -223,7 +223,7 @@ class WeightBiasGradientKernel : public Kernel {
   Status bound_;
 };
 
-// The same by a product and a kernel.
+// The same with a product and a separate kernel.
 class SeparateBiasGradientKernel : public Kernel {
  public:
   SeparateBiasGradientKernel(std::unique_ptr<Kernel> weight, const KernelStream& on,
@@ -260,7 +260,7 @@ class SeparateBiasGradientKernel : public Kernel {
   void* scratch_ = nullptr;
 };
 
-// Microseconds of the kernel.
+// Time of the kernel in microseconds.
 Result<double> TimeBiasGradient(const KernelStream& on, const ValueSpec& dy) {
   const Matrix size{dy.shape[0], dy.shape[1], dy.row_stride};
   const auto allocate = [](std::size_t bytes) {
@@ -277,7 +277,7 @@ Result<double> TimeBiasGradient(const KernelStream& on, const ValueSpec& dy) {
   };
   GACCD_RETURN_IF_ERROR(enqueue());
   const Result<double> taken = TimeWork(on.stream, enqueue);
-  (void)cudaStreamSynchronize(on.stream);  // before the memory goes, also after an error
+  (void)cudaStreamSynchronize(on.stream);  // before the memory is freed, also after an error
   return taken;
 }
 
@@ -302,7 +302,7 @@ MatmulCudaSpec Adding(MatmulCudaSpec spec) {
 
 Result<const void*> ParameterAs(const CudaContext& context, const void* parameter, DType dtype) {
   if (dtype == DType::kF32 || parameter == nullptr) return parameter;
-  const void* copy = context.HalfCopyOf(static_cast<const float*>(parameter));
+  const void* copy = context.HalfCopy(static_cast<const float*>(parameter));
   if (copy == nullptr) {
     return Status(ErrorKind::kInternal, StrCat("expected a copy in 16 bits of the parameter at ",
                                                parameter, ", found none"));

@@ -1,4 +1,4 @@
-// What the kernels of products with a weight share on the GPU: linear_cuda.cc, linear_gelu_cuda.cc.
+// Shared by the kernels of products with a weight on the GPU: linear_cuda.cc, linear_gelu_cuda.cc.
 #pragma once
 
 #include "daemon/device/cuda/matmul_cuda.h"
@@ -7,12 +7,12 @@
 
 namespace gaccd {
 
-// A weight or bias as a product of `dtype` reads it: f32, or its copy in 16 bits. null: null.
-// kInternal: there is no copy.
+// The address of a weight or bias in `dtype`: f32, or its 16-bit copy. null: null. kInternal: there
+// is no copy.
 Result<const void*> ParameterAs(const CudaContext& context, const void* parameter, DType dtype);
 
 // The products of linear (with a bias if there are 3 inputs) and of linear_input_gradient, without
-// what may follow in the same pass.
+// fused operations.
 [[nodiscard]] MatmulCudaSpec LinearSpec(const CudaRequest& request, WeightOrder order);
 [[nodiscard]] MatmulCudaSpec LinearInputGradientSpec(const CudaRequest& request, WeightOrder order);
 

@@ -7,7 +7,7 @@
 namespace gaccd {
 namespace {
 
-// pre is read and written by the library in rows of multiples of so many values.
+// The library requires rows of pre to be multiples of this many values.
 constexpr std::int64_t kColumns = 8;
 
 template <typename F>

@@ -1,9 +1,9 @@
-// A product of linear.h and the gelu_tanh of activations.h in one, for the GPU:
+// A product of linear.h fused with gelu_tanh of activations.h, for the GPU:
 //   linear_gelu_tanh(x, W, b)                      pre = x W^T + b, y = gelu_tanh(pre)
 //   linear_gelu_tanh_input_gradient(dy, W, pre)    dpre = (dy W) * gelu_tanh'(pre)
-// Of two layers, y = gelu_tanh(x W^T + b) and z = y V^T, the second one is the gradient of the way
-// from pre to z: its W is V. Shapes, types and weight orders are those of linear.h. pre is kept
-// rounded to the type of y, and the gradient is taken there.
+// For two layers, y = gelu_tanh(x W^T + b) and z = y V^T, the second function computes the gradient
+// from z to pre: its W is V. Shapes, types and weight orders are those of linear.h. pre is kept
+// rounded to the type of y, and the gradient is evaluated there.
 #pragma once
 
 #include "daemon/ops/function_row.h"
@@ -11,7 +11,7 @@
 
 namespace gaccd {
 
-// Inputs: x, W and, if there is a bias, b. Outputs: y and, with `keeps`, pre.
+// Inputs: x, W and optionally b. Outputs: y and, with `keeps`, pre.
 class LinearGeluTanh : public Function {
  public:
   LinearGeluTanh(WeightOrder order, bool keeps) : linear_(false, order), keeps_(keeps) {}
@@ -47,10 +47,10 @@ class LinearGeluTanhInputGradient : public Function {
   LinearInputGradient linear_;
 };
 
-// linear(x, W, b) -> pre, gelu_tanh(pre) -> y => linear_gelu_tanh; it keeps pre where anybody else
-// reads it.
+// linear(x, W, b) -> pre, gelu_tanh(pre) -> y => linear_gelu_tanh; keeps pre if another node reads
+// it.
 void FuseLinearGeluTanh(Fuser& fuser);
-// linear_input_gradient(dz, V) -> dy, of which the only reader is gelu_tanh_gradient(dy, pre)
+// linear_input_gradient(dz, V) -> dy, whose only reader is gelu_tanh_gradient(dy, pre)
 //   => linear_gelu_tanh_input_gradient(dz, V, pre).
 void FuseLinearGeluTanhInputGradient(Fuser& fuser);
 

@@ -1,6 +1,6 @@
-// The kernels of linear_gelu.h on the GPU: one product of cuBLASLt, whose GELU is the one with
-// tanh; or a product and a kernel: in f32, and where it cannot (a line of the notes says so) or is
-// slower.
+// The kernels of linear_gelu.h on the GPU: one cuBLASLt product, whose GELU uses tanh; or a product
+// and a separate kernel: in f32, if cuBLASLt does not support it (reported in the notes), or if
+// that is faster.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr auto kGeluTanh = ActivationKind::kGeluTanh;
 
-// Of either direction: outputs[0] = f(inputs[0] W), with `aux` an output, an input or nothing.
+// Forward or backward: outputs[0] = f(inputs[0] W), with `aux` an output, an input or unused.
 class GeluProduct : public Kernel {
  public:
   GeluProduct(std::unique_ptr<MatmulCuda> matmul, const CudaContext& context,
@@ -64,7 +64,7 @@ Status EnqueueGelu(const KernelStream& on, const MatmulCudaSpec& spec, const voi
   return EnqueueActivation(on, kGeluTanh, spec.c, in, out, elements);
 }
 
-// The same by the kernel of linear or linear_input_gradient, and one of GELU.
+// The same with the kernel of linear or linear_input_gradient, and a GELU kernel.
 class SeparateGelu : public Kernel {
  public:
   SeparateGelu(std::unique_ptr<Kernel> product, const KernelStream& on, const MatmulCudaSpec& spec)
@@ -94,7 +94,7 @@ class SeparateGelu : public Kernel {
   void* result_ = nullptr;
 };
 
-// Microseconds of the kernel of GELU.
+// Time of the GELU kernel in microseconds.
 Result<double> TimeGelu(const KernelStream& on, const MatmulCudaSpec& spec) {
   const std::size_t bytes = static_cast<std::size_t>(spec.m * spec.n) * SizeOf(spec.c);
   const auto allocate = [&] { return DeviceBuffer::Allocate(bytes, "timing GELU"); };
@@ -105,11 +105,11 @@ Result<double> TimeGelu(const KernelStream& on, const MatmulCudaSpec& spec) {
   const auto enqueue = [&] { return EnqueueGelu(on, spec, out.data(), in.data(), out.data()); };
   GACCD_RETURN_IF_ERROR(enqueue());
   const Result<double> taken = TimeWork(on.stream, enqueue);
-  (void)cudaStreamSynchronize(on.stream);  // before the memory goes, also after an error
+  (void)cudaStreamSynchronize(on.stream);  // before the memory is freed, also after an error
   return taken;
 }
 
-// `product`: makes the kernel of the product alone.
+// product: makes the kernel of the product alone.
 template <typename MakeProduct>
 KernelResult Make(const CudaRequest& request, const MatmulCudaSpec& plain, MatmulGelu gelu,
                   MatmulCuda::Pass pass, const MakeProduct& product) {
@@ -120,13 +120,13 @@ KernelResult Make(const CudaRequest& request, const MatmulCudaSpec& plain, Matmu
     return std::unique_ptr<Kernel>(
         std::make_unique<SeparateGelu>(std::move(kernel), request.on, spec));
   };
-  if (spec.c == DType::kF32) return separate();  // the library's tanh is off by 1e-5
+  if (spec.c == DType::kF32) return separate();  // the library's tanh has an error of 1e-5
   GACCD_ASSIGN_OR_RETURN(std::unique_ptr<MatmulCuda> matmul,
                          MatmulCuda::TryPrepare(request.context, spec, pass));
   if (matmul == nullptr) {
     const std::string note =
         StrCat("cuBLASLt cannot run the ", ToText(spec), ": GELU is done by a kernel of its own");
-    // Once for all layers.
+    // One note for all layers.
     if (std::ranges::find(request.notes, note) == request.notes.end()) {
       request.notes.push_back(note);
     }

@@ -1,5 +1,5 @@
-// Compiled for AVX512_BF16, so it must not hold inline functions that others have, too: the linker
-// keeps one of them.
+// Compiled for AVX512_BF16, so it must not contain inline functions shared with other files: the
+// linker keeps only one copy.
 #include "daemon/ops/product/tile_product_cpu.h"
 
 #if defined(__AVX512BF16__)
@@ -13,7 +13,7 @@ namespace {
 struct Avx512Arithmetic {
   using Word = Bf16Pair;
   using Words = __m512i;
-  static constexpr std::int64_t kRows = 8;  // an instruction takes six cycles
+  static constexpr std::int64_t kRows = 8;  // the latency of the instruction is six cycles
 
   [[gnu::always_inline]] static void MultiplyAdd(Bf16Pair a, const Words& b, TileFloats* sums) {
     *sums =
@@ -36,7 +36,7 @@ void Product(const TileOperandOf<Bf16Pair>& a, const Bf16Pair* b, std::int64_t b
 
 constexpr std::int64_t kLanes = 16;
 
-// Of `count` lanes, up to 16.
+// Mask of the first `count` lanes, up to 16.
 __mmask16 FirstLanes(std::int64_t count) {
   return static_cast<__mmask16>(count >= kLanes ? 0xffff : (1 << count) - 1);
 }
@@ -55,7 +55,7 @@ void RoundNeighbours(const float* from, std::int64_t pairs, Bf16Pair* to) {
 
 void RoundRows(const float* first, const float* second, std::int64_t pairs, Bf16Pair* to) {
   const __m512i lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-  // Half 2 i is i of the lower sixteen, half 2 i + 1 that of the upper ones.
+  // Half 2 i is element i of the lower sixteen, half 2 i + 1 of the upper sixteen.
   const __m512i halves =
       _mm512_or_si512(lanes, _mm512_slli_epi32(_mm512_add_epi32(lanes, _mm512_set1_epi32(16)), 16));
   for (std::int64_t i = 0; i < pairs; i += kLanes) {

@@ -1,4 +1,4 @@
-// Products of small matrices that lie in the cache, for kernels that compute tile by tile.
+// Products of small matrices that fit into the cache, for kernels that compute tile by tile.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace gaccd {
 
-// An operand whose element (row, k) is at data[row * row_step + k * k_step]: a matrix or its
+// An operand whose element (row, k) is data[row * row_step + k * k_step]: a matrix or its
 // transpose.
 template <typename Word>
 struct TileOperandOf {
@@ -17,7 +17,7 @@ struct TileOperandOf {
 };
 using TileOperand = TileOperandOf<float>;
 
-// Columns that are computed at once, in one, two or four registers.
+// Columns computed at once, in one, two or four registers.
 inline constexpr std::int64_t kTileColumns = 16;
 
 // c [m, n] = or += a [m, k] b [k, n]; b and c are row-major with the given distances between rows.
@@ -25,16 +25,16 @@ inline constexpr std::int64_t kTileColumns = 16;
 void TileProduct(const TileOperand& a, const float* b, std::int64_t b_step, float* c,
                  std::int64_t c_step, std::int64_t m, std::int64_t n, std::int64_t k, bool add);
 
-// Two values of bf16 that follow each other over k, the first one in the lower half.
+// Two consecutive bf16 values in k, the first one in the lower half.
 using Bf16Pair = std::uint32_t;
 
-// The same for matrices of bf16, summed in f32: an element of a and b is a pair, and k and their
-// steps count pairs.
+// The same for bf16 matrices, with f32 sums: elements of a and b are pairs, and k and its steps
+// count pairs.
 using Bf16TileProduct = void (*)(const TileOperandOf<Bf16Pair>& a, const Bf16Pair* b,
                                  std::int64_t b_step, float* c, std::int64_t c_step, std::int64_t m,
                                  std::int64_t n, std::int64_t k, bool add);
 
-// Products in bf16, and the roundings (to the nearest, ties to even) that make their operands.
+// bf16 products, and the rounding (to nearest, ties to even) of their operands.
 struct Bf16TileMath {
   Bf16TileProduct product;
   // to[i] = the pair from[2 i], from[2 i + 1]
@@ -43,11 +43,11 @@ struct Bf16TileMath {
   void (*round_rows)(const float* first, const float* second, std::int64_t pairs, Bf16Pair* to);
 };
 
-// By AVX512_BF16 where the CPU has it (which takes denormal numbers for 0), otherwise by products
-// of f32.
+// Uses AVX512_BF16 if the CPU supports it (which treats denormal numbers as 0), otherwise f32
+// products.
 [[nodiscard]] const Bf16TileMath& Bf16TileMathOf(CpuBf16 bf16);
 
-// Null where this program was not compiled for x86-64.
+// Null if this program was not compiled for x86-64.
 [[nodiscard]] const Bf16TileMath* Avx512Bf16TileMath();
 
 }  // namespace gaccd

@@ -1,5 +1,5 @@
-// The loops of the products of tile_product_cpu.h, for any way of multiplying words. Inline: they
-// are compiled for the instructions of their caller.
+// The loops of the products of tile_product_cpu.h, for any arithmetic. Always inlined, so that they
+// are compiled for the instruction set of the caller.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace gaccd {
 
 using TileFloats = float __attribute__((vector_size(kTileColumns * sizeof(float))));
 
-// Arithmetic: Word; Words, 16 of them; kRows, the rows of c that are summed side by side; and
-// MultiplyAdd(word, words, &sums) for 16 sums and, with a word instead of words, for one.
+// Arithmetic defines: Word; Words, 16 of them; kRows, the rows of c that are summed in parallel;
+// and MultiplyAdd(word, words, &sums) for 16 sums and, with a word instead of words, for one.
 template <typename Arithmetic, std::int64_t kBlock>
 [[gnu::always_inline]] inline void TileProductBlock(
     const TileOperandOf<typename Arithmetic::Word>& a, const typename Arithmetic::Word* b,
@@ -34,8 +34,8 @@ template <typename Arithmetic, std::int64_t kBlock>
   }
 }
 
-// Rows of c from `first` on, as long as there are kBlock of them, and all columns up to `columns`.
-// Returns the row where it stopped.
+// Processes rows of c from `first` on in blocks of kBlock, and all columns up to `columns`. Returns
+// the row at which it stopped.
 template <typename Arithmetic, std::int64_t kBlock>
 [[gnu::always_inline]] inline std::int64_t TileProductRows(
     const TileOperandOf<typename Arithmetic::Word>& a, const typename Arithmetic::Word* b,

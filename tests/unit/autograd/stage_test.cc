@@ -52,7 +52,7 @@ TEST(StageTest, WhatDependsOnInputsAloneIsComputedWhereItIsRead) {
   TwoStages recorded;
   recorded.Apply(std::make_shared<MeanSquaredError>(), {recorded.z, recorded.twice});
   const StageCuts cuts{.values = {recorded.h}};
-  EXPECT_THAT(ValueOrThrow(ParametersOfStages(recorded.graph, cuts)),
+  EXPECT_THAT(ValueOrThrow(FindStageParameters(recorded.graph, cuts)),
               ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
 
   Graph first = recorded.graph;

@@ -75,7 +75,7 @@ TEST(CheckLauncherTest, AStepWithoutMpiIsRefusedBeforeMpiStarts) {
 TEST(SnapshotTest, LaterChangesAreNotSeen) {
   Variables values = {{"SLURM_NTASKS", "8"}};
   const Environment live = [&](const std::string& name) { return Env(values)(name); };
-  const Environment before = SnapshotOfLauncher(live);
+  const Environment before = SnapshotLauncher(live);
   values.emplace("OMPI_COMM_WORLD_SIZE", "1");  // as Open MPI does in MPI_Init
   EXPECT_TRUE(CheckWorld(1, live).ok());
   EXPECT_FALSE(CheckWorld(1, before).ok());

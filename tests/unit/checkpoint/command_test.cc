@@ -361,7 +361,7 @@ TEST_F(CkptCommandTest, ExportDoesNotReadBehindAForgedBuffer) {
     }
     const std::vector<std::span<const std::byte>> parts(bytes.begin(), bytes.end());
     const auto record =
-        WriteShardOf(folder_.Path("ckpt"), forged, IdentityOf(manifest, rank), parts, {});
+        WriteRankShard(folder_.Path("ckpt"), forged, IdentityOf(manifest, rank), parts, {});
     ASSERT_TRUE(record.ok()) << record.status().message();
     manifest.shards[static_cast<std::size_t>(rank)] = *record;
   }

@@ -95,9 +95,9 @@ TEST_F(ChecksTest, RootMustExist) {
 
 TEST_F(ChecksTest, OffsetsAddUp) {
   const std::array<std::int64_t, 3> counts = {3, 0, 5};
-  EXPECT_EQ(OffsetOf(counts, 0), 0U);
-  EXPECT_EQ(OffsetOf(counts, 1), 3U);
-  EXPECT_EQ(OffsetOf(counts, 2), 3U);
+  EXPECT_EQ(PartOffset(counts, 0), 0U);
+  EXPECT_EQ(PartOffset(counts, 1), 3U);
+  EXPECT_EQ(PartOffset(counts, 2), 3U);
 }
 
 }  // namespace

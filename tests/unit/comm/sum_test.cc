@@ -165,12 +165,12 @@ TEST(SumRange, KeepsNegativeZeroAndNotANumber) {
             std::numeric_limits<std::int32_t>::min());
 }
 
-TEST(SliceOf, CoversEverythingOnceOnLineBoundaries) {
+TEST(WorkerSlice, CoversEverythingOnceOnLineBoundaries) {
   for (const std::size_t count : {0UL, 1UL, 15UL, 16UL, 17UL, 314UL, 4097UL, 669'706UL}) {
     for (const int workers : {1, 2, 3, 7, 8, 240}) {
       std::size_t next = 0;
       for (int w = 0; w < workers; ++w) {
-        const Slice slice = SliceOf(count, w, workers);
+        const Slice slice = WorkerSlice(count, w, workers);
         EXPECT_EQ(slice.first, next);
         EXPECT_TRUE(slice.first % 16 == 0 || slice.first == count);
         EXPECT_LE(slice.count, (count / 16 + 1) / static_cast<std::size_t>(workers) * 16 + 32);
@@ -181,9 +181,9 @@ TEST(SliceOf, CoversEverythingOnceOnLineBoundaries) {
   }
 }
 
-TEST(SliceOf, DoesNotOverflow) {
+TEST(WorkerSlice, DoesNotOverflow) {
   const std::size_t huge = std::numeric_limits<std::size_t>::max() / 2;
-  const Slice last = SliceOf(huge, 239, 240);
+  const Slice last = WorkerSlice(huge, 239, 240);
   EXPECT_EQ(last.first + last.count, huge);
 }
 

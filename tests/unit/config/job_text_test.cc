@@ -274,7 +274,7 @@ TEST(JobTextTest, FieldsThatHaveNoEffectAreRefused) {
 TEST(JobTextTest, NoNoiseScaleInAPipeline) {
   EXPECT_EQ(ParseOk(StrCat(kMinimal, "noise_scale_every: 4")).noise_scale_every, 4);
   EXPECT_THAT(Error(StrCat(kMinimal, "noise_scale_every: 4 pipeline { stages: 2 }")),
-              HasSubstr("noise_scale_every: does not go with a pipeline"));
+              HasSubstr("noise_scale_every: is not supported in a pipeline"));
 }
 
 TEST(JobTextTest, ContrastiveJobs) {

@@ -411,12 +411,12 @@ TEST_F(MatmulCudaTest, PlanIsComparedWithWhatIsFreeNow) {
 TEST_F(MatmulCudaTest, Bf16CopiesOfWeights) {
   std::vector<float> master(64);
   std::vector<std::uint16_t> copy(64);
-  EXPECT_EQ(context_->HalfCopyOf(master.data()), nullptr);
+  EXPECT_EQ(context_->HalfCopy(master.data()), nullptr);
   context_->SetHalfCopy(master.data(), 64, copy.data());
-  EXPECT_EQ(context_->HalfCopyOf(master.data()), copy.data());
-  EXPECT_EQ(context_->HalfCopyOf(master.data() + 63), copy.data() + 63);
-  EXPECT_EQ(context_->HalfCopyOf(master.data() + 64), nullptr);
-  EXPECT_EQ(context_->HalfCopyOf(master.data() - 1), nullptr);
+  EXPECT_EQ(context_->HalfCopy(master.data()), copy.data());
+  EXPECT_EQ(context_->HalfCopy(master.data() + 63), copy.data() + 63);
+  EXPECT_EQ(context_->HalfCopy(master.data() + 64), nullptr);
+  EXPECT_EQ(context_->HalfCopy(master.data() - 1), nullptr);
 }
 
 TEST_F(MatmulCudaTest, ContextSetsTheDevice) {

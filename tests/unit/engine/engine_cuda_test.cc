@@ -111,7 +111,7 @@ TEST_P(CudaEngineCases, AProbeFindsWhatTheCpuFinds) {
     const auto update = [&](Engine& engine, Prefetcher& batches, const Plan& plan,
                             const UpdateSettings& settings) -> Status {
       if (settings.update == 0) {
-        return RunUpdate(engine, batches, GeneratorOf(test.loss, 0)(plan), settings);
+        return RunUpdate(engine, batches, SelectProgramGenerator(test.loss, 0)(plan), settings);
       }
       GACCD_ASSIGN_OR_RETURN(*loss, engine.Probe(*batches.Next()));
       gradients->resize(static_cast<std::size_t>(ModelOf(test).layout().size()));
@@ -139,7 +139,7 @@ TEST_F(CudaEngineTest, AProbeIsOfTheUpdateThatWasWrong) {
   const auto probe = [&](const EngineChoice& choice, std::vector<float>* gradients) {
     const auto update = [&](Engine& engine, Prefetcher& batches, const Plan& plan,
                             UpdateSettings settings) -> Status {
-      const StepProgram program = GeneratorOf(test.loss, 0)(plan);
+      const StepProgram program = SelectProgramGenerator(test.loss, 0)(plan);
       settings.samples = program.samples + 1;  // more than will be counted
       GACCD_RETURN_IF_ERROR(RunUpdate(engine, batches, program, settings));
       settings.samples = 4 * program.samples;

@@ -56,7 +56,7 @@ struct RingSetting {
   PipelineSchedule schedule = PipelineSchedule::kGpipe;
   std::int64_t stages = 2;
   std::int64_t micro_batches = 1;
-  std::function<std::int64_t(Message which, std::int64_t in_flight)> places = PlacesOf;
+  std::function<std::int64_t(Message which, std::int64_t in_flight)> places = RingPlaces;
 };
 
 class StageOrder {
@@ -197,7 +197,7 @@ TEST(PipelineRingsTest, NoStreamWaitsForEver) {
 // The measure sees it.
 TEST(PipelineRingsTest, OnePlaceForGradientsIsTooFewForGpipe) {
   const auto one = [](Message which, std::int64_t in_flight) {
-    return which == Message::kReceivedGradient ? 1 : PlacesOf(which, in_flight);
+    return which == Message::kReceivedGradient ? 1 : RingPlaces(which, in_flight);
   };
   EXPECT_FALSE(World({PipelineSchedule::kGpipe, 2, 9, one}).Ends());
   EXPECT_TRUE(World({PipelineSchedule::kOneFOneB, 4, 9, one}).Ends());

@@ -132,8 +132,8 @@ void ExpectTrafficOfTheFormula(const Nodes& nodes, EngineCase test) {
     if (OnGpus() && ShardGrid::Of(mode, ranks).parts() == 1) continue;
     test.shard = mode;
     const CommTraffic found = TrafficOfUpdates(nodes, test);
-    CommTraffic update = TrafficOfUpdate(mode, layout, ranks);
-    update += TrafficOfSum(
+    CommTraffic update = UpdateTraffic(mode, layout, ranks);
+    update += SumTraffic(
         static_cast<std::int64_t>(sizeof(UpdateSums) + test.control_words * sizeof(double)), ranks);
     EXPECT_EQ(found.sent, test.updates * update.sent);
     EXPECT_EQ(found.between_nodes, test.updates * update.between_nodes);

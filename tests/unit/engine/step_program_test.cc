@@ -31,7 +31,7 @@ TEST(StepProgramTest, OneMicroBatchIsFirstAndLast) {
 }
 
 TEST(StepProgramTest, ContrastiveUpdatesEncodeAllBeforeTheFirstMicroStep) {
-  const StepProgram program = GeneratorOf(LossKind::kContrastive, 0)(PlanOf(2, 4, 16));
+  const StepProgram program = SelectProgramGenerator(LossKind::kContrastive, 0)(PlanOf(2, 4, 16));
   const std::vector<Instruction> expected = {
       {InstructionKind::kEncode, 0},    {InstructionKind::kEncode, 1},
       {InstructionKind::kContrast},     {InstructionKind::kMicroStep, 0},
@@ -41,11 +41,12 @@ TEST(StepProgramTest, ContrastiveUpdatesEncodeAllBeforeTheFirstMicroStep) {
   EXPECT_EQ(program.instructions, expected);
   EXPECT_EQ(program.computed, 5);
   EXPECT_EQ(program.passes, 2);
-  EXPECT_FALSE(program.continues);
+  EXPECT_FALSE(program.resumable);
 }
 
 TEST(StepProgramTest, AllMicroBatchesPassASegmentBeforeTheNextOne) {
-  const StepProgram program = GeneratorOf(LossKind::kMeanSquaredError, 2)(PlanOf(3, 4, 24));
+  const StepProgram program =
+      SelectProgramGenerator(LossKind::kMeanSquaredError, 2)(PlanOf(3, 4, 24));
   std::vector<Instruction> expected;
   for (const std::int64_t segment : {0, 1, 2}) {
     expected.push_back({InstructionKind::kSegment, 0, segment});
@@ -59,7 +60,7 @@ TEST(StepProgramTest, AllMicroBatchesPassASegmentBeforeTheNextOne) {
   EXPECT_EQ(program.instructions, expected);
   EXPECT_EQ(program.computed, 8);
   EXPECT_EQ(program.passes, 1);
-  EXPECT_FALSE(program.continues);
+  EXPECT_FALSE(program.resumable);
 }
 
 TEST(StepProgramTest, APositionIsDescribedByMicroStepsAndPasses) {

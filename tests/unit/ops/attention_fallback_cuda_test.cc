@@ -89,7 +89,7 @@ TEST_F(AttentionFallback, AGradientIsDeterministicWhereTheContextIs) {
     if (deterministic) {
       EXPECT_THAT(
           context->TakeWarnings(),
-          ElementsAre(AllOf(HasSubstr("causal, deterministic wants a workspace of 24576 MiB"),
+          ElementsAre(AllOf(HasSubstr("causal, deterministic needs a workspace of 24576 MiB"),
                             HasSubstr("or a job that is not deterministic"))));
     } else {
       EXPECT_THAT(context->TakeWarnings(), IsEmpty());

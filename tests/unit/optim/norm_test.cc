@@ -27,8 +27,8 @@ TEST(NormTest, MatchesTheDefinitionForEverySize) {
     // Blocks that several ranks measure add up to the same bits.
     std::vector<double> sums((n + 1023) / 1024);
     const std::size_t cut = sums.size() / 3;
-    SquaresOfBlocks(std::span(values).first(cut * 1024), std::span(sums).first(cut));
-    SquaresOfBlocks(std::span(values).subspan(cut * 1024), std::span(sums).subspan(cut));
+    BlockSquares(std::span(values).first(cut * 1024), std::span(sums).first(cut));
+    BlockSquares(std::span(values).subspan(cut * 1024), std::span(sums).subspan(cut));
     EXPECT_EQ(SumInOrder(sums), SumOfSquares(values)) << n;
   }
 }

@@ -350,9 +350,9 @@ TEST(MeasureCudaParts, NormIsTheSameHoweverBlocksAreDivided) {
     EXPECT_EQ(cudaMemsetAsync(squares, 0, 301 * sizeof(double), stream), cudaSuccess);
     const std::int64_t first = std::min(blocks * FlatLayout::kBlock, kElements);
     UpdateControl* const control = bench.control.data();
-    EXPECT_OK(SquaresOfBlocks(stream, bench.gradient.data() + first, kElements - first, control,
-                              squares + blocks));
-    EXPECT_OK(SquaresOfBlocks(stream, bench.gradient.data(), first, control, squares));
+    EXPECT_OK(BlockSquares(stream, bench.gradient.data() + first, kElements - first, control,
+                           squares + blocks));
+    EXPECT_OK(BlockSquares(stream, bench.gradient.data(), first, control, squares));
     EXPECT_OK(JudgeSquares(stream, kElements, control, bench.scratch.data()));
     EXPECT_EQ(bench.control.Value().verdict.norm, norm) << blocks;
   }

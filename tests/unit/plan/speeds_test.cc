@@ -225,7 +225,7 @@ TEST(SpeedsTest, ARankMayGetNothing) {
 
 TEST(SpeedsTest, LargeCountsAreExact) {
   const std::vector speeds{1.0, 0.3, 0.7};
-  const std::int64_t samples = kMostSamplesBySpeed;
+  const std::int64_t samples = kMaxSamplesBySpeed;
   const SpeedSplit split = SplitBySpeed(speeds, samples, samples);
   EXPECT_EQ(std::reduce(split.loads.begin(), split.loads.end()), samples);
   EXPECT_EQ(split.micro_steps, 1);
@@ -242,7 +242,7 @@ TEST(SpeedsTest, WrongSpeedsAreRefused) {
   EXPECT_THAT(error({-1, 1}), HasKind(ErrorKind::kConfig));
   EXPECT_THAT(error({std::nan(""), 1}), HasKind(ErrorKind::kConfig));
   EXPECT_THAT(error({1, 1, 1}), HasMessage(HasSubstr("each of 2 ranks, found 3")));
-  request.target_batch = kMostSamplesBySpeed + 1;
+  request.target_batch = kMaxSamplesBySpeed + 1;
   EXPECT_THAT(error({1, 2}), HasMessage(HasSubstr("at most 9007199254740992")));
 }
 

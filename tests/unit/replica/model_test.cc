@@ -265,7 +265,7 @@ TEST(ModelTest, WeightsOfSamplesAreTheDivisor) {
   sample = TargetSample({10}, 3);
   sample.tensors.push_back({"weights", DType::kF32, {}});
   EXPECT_THAT(Refused(Mlp({10, 3}, LossKind::kMeanSquaredError), sample),
-              HasMessage("mean_squared_error takes no weights"));
+              HasMessage("mean_squared_error does not support weights"));
 }
 
 TEST(ModelTest, RefusesWhatHasNothingToLearnAndWhatIsTooLarge) {

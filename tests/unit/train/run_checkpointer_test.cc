@@ -56,8 +56,8 @@ TEST(RunCheckpointerTest, WithoutStopsAndSaverNothingHappens) {
   RunCheckpointer control(*comm);
   control.BeginRun(nullptr, &progress, &summary);
   control.BeginUpdate(0);
-  EXPECT_FALSE(control.LeavesUpdate(0, 2, kProgram).value());
-  EXPECT_FALSE(control.left_update());
+  EXPECT_FALSE(control.InterruptsUpdate(0, 2, kProgram).value());
+  EXPECT_FALSE(control.interrupted_update());
   EXPECT_EQ(control.decision().action, StopAction::kContinue);
   EXPECT_FALSE(control.SaveIsDue(1, true).value());
   EXPECT_TRUE(control.AtBoundary(1, true, true).ok());
@@ -72,9 +72,9 @@ TEST(RunCheckpointerTest, AWindowThatIsLeftIsNamed) {
     StopInsideAgreement stops(*comm, action);
     RunCheckpointer control(*comm);
     control.BeginRun(&stops, &progress, &summary);
-    EXPECT_FALSE(control.LeavesUpdate(6, 1, kProgram).value());
-    EXPECT_TRUE(control.LeavesUpdate(6, 2, kProgram).value());
-    EXPECT_TRUE(control.left_update());
+    EXPECT_FALSE(control.InterruptsUpdate(6, 1, kProgram).value());
+    EXPECT_TRUE(control.InterruptsUpdate(6, 2, kProgram).value());
+    EXPECT_TRUE(control.interrupted_update());
     const Status status = control.StopInside();
     EXPECT_THAT(status, IsError(ErrorKind::kTempFail,
                                 "stopped by the test inside update 7 after micro-step 2"));
@@ -94,7 +94,7 @@ TEST(RunCheckpointerTest, AWindowThatCannotContinueIsRepeated) {
   control.BeginRun(&stops, &progress, &summary);
   const StepProgram program = SegmentBySegment(
       *Plan::Make({.nodes = 1, .gpus_per_node = 1, .micro_batch = 4, .target_batch = 12}), 1);
-  EXPECT_TRUE(control.LeavesUpdate(6, 5, program).value());
+  EXPECT_TRUE(control.InterruptsUpdate(6, 5, program).value());
   EXPECT_THAT(control.StopInside(),
               HasMessage(HasSubstr("inside update 7 after micro-step 1 of 3 in pass 2 of 2, which "
                                    "is to be repeated (nothing of it is saved)")));
@@ -183,7 +183,7 @@ TEST_F(SavingCheckpointerTest, SavesAtBoundariesAndWhereAWindowIsLeft) {
   EXPECT_TRUE(control.SaveIsDue(3, true).value());
   ASSERT_TRUE((*engine_).Begin({.samples = 20}).ok());
   ASSERT_TRUE((*engine_).MicroStep({.samples = 8}, {.first = true}).ok());
-  EXPECT_TRUE(control.LeavesUpdate(3, 2, kProgram).value());
+  EXPECT_TRUE(control.InterruptsUpdate(3, 2, kProgram).value());
   EXPECT_THAT(control.StopInside(),
               HasMessage(HasSubstr("inside update 4 after micro-step 2, saved")));
   ASSERT_TRUE(checkpointer_->last_saved().has_value());
@@ -302,7 +302,7 @@ TEST(RunCheckpointerTest, TheBytesOfAWindowAreThoseOfAllRanks) {
     control->BeginRun(&stops, &progress, &summary);
     GACCD_RETURN_IF_ERROR((*engine).Begin({.samples = 20}));
     GACCD_RETURN_IF_ERROR((*engine).MicroStep({.samples = 4}, {.first = true}));
-    GACCD_RETURN_IF_ERROR(control->LeavesUpdate(3, 2, kProgram).status());
+    GACCD_RETURN_IF_ERROR(control->InterruptsUpdate(3, 2, kProgram).status());
     EXPECT_THAT(control->StopInside(), HasKind(ErrorKind::kTempFail));
     return Status::Ok();
   }));

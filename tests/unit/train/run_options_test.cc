@@ -23,7 +23,7 @@ TEST(StopOptionsTest, HaveWhatTheFlagsAndTheJobStepSay) {
   ASSERT_TRUE(clocks.ok()) << clocks.status().message();
 
   SlurmEnvironment slurm;
-  const StopOptions plain = StopOptionsOf({}, slurm, *clocks, nullptr, false, 0);
+  const StopOptions plain = MakeStopOptions({}, slurm, *clocks, nullptr, false, 0);
   EXPECT_EQ(plain.run_dir, "");
   EXPECT_FALSE(plain.job_end.has_value());
   EXPECT_EQ(plain.term_budget.count(), static_cast<double>(Flags().term_budget));
@@ -34,7 +34,7 @@ TEST(StopOptionsTest, HaveWhatTheFlagsAndTheJobStepSay) {
   Flags flags;
   flags.run_dir = "/run";
   flags.term_budget = 7;
-  const StopOptions options = StopOptionsOf(flags, slurm, *clocks, nullptr, true, 400e6);
+  const StopOptions options = MakeStopOptions(flags, slurm, *clocks, nullptr, true, 400e6);
   EXPECT_EQ(options.run_dir, "/run");
   ASSERT_TRUE(options.job_end.has_value());
   EXPECT_GE(*options.job_end, before + std::chrono::seconds(60));
@@ -51,8 +51,8 @@ TEST(OwnerPatienceTest, EndsBeforeTheOtherRanksCountThisOneAsMissing) {
     flags.run_dir = "/run";
     flags.bound = bound;
     const auto late = Deadline::Millis(std::chrono::seconds(bound)) * Deadline::kWaitShare;
-    EXPECT_LT(OwnerPatienceOf(flags).own_job, late) << bound;
-    EXPECT_LT(CheckpointOptionsOf(flags, {}).lease_patience.own_job, late) << bound;
+    EXPECT_LT(MakeOwnerPatience(flags).own_job, late) << bound;
+    EXPECT_LT(MakeCheckpointOptions(flags, {}).lease_patience.own_job, late) << bound;
   }
 }
 

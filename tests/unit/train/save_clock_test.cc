@@ -11,17 +11,17 @@ namespace gaccd {
 namespace {
 
 TEST(SaveClockTest, LooksSeldomAndInTime) {
-  EXPECT_EQ(UpdatesUntilNextLook(0, 0, 600), 1);
-  EXPECT_EQ(UpdatesUntilNextLook(10, 1000, 610), 30'000) << "half of what is left";
-  EXPECT_EQ(UpdatesUntilNextLook(600, 1000, 600), 1);
-  EXPECT_EQ(UpdatesUntilNextLook(700, 1000, 600), 1);
-  EXPECT_EQ(UpdatesUntilNextLook(1e-9, 1, 600), 1'000'000);
+  EXPECT_EQ(UpdatesUntilNextCheck(0, 0, 600), 1);
+  EXPECT_EQ(UpdatesUntilNextCheck(10, 1000, 610), 30'000) << "half of what is left";
+  EXPECT_EQ(UpdatesUntilNextCheck(600, 1000, 600), 1);
+  EXPECT_EQ(UpdatesUntilNextCheck(700, 1000, 600), 1);
+  EXPECT_EQ(UpdatesUntilNextCheck(1e-9, 1, 600), 1'000'000);
   // A steady pace: so many messages until 600 s of 10 ms each are over.
   double elapsed = 0;
   std::int64_t updates = 0;
   int looks = 0;
   while (elapsed < 600) {
-    const std::int64_t next = UpdatesUntilNextLook(elapsed, updates, 600);
+    const std::int64_t next = UpdatesUntilNextCheck(elapsed, updates, 600);
     updates += next;
     elapsed = static_cast<double>(updates) * 0.01;
     ++looks;

@@ -257,7 +257,7 @@ std::vector<double> TimesBy(const Plan& plan, std::span<const double> of_sample,
   return busy;
 }
 
-// Ranks slower than kLeastSpeedMeasured, rightly given: loads that treat them as faster are worse.
+// Ranks slower than kMinSpeedMeasured, rightly given: loads that treat them as faster are worse.
 TEST(RebalancerTest, LoadsOfVerySlowRanksAreNotMadeWorse) {
   const Plan plan = *Plan::Make({.nodes = 5,
                                  .gpus_per_node = 1,
@@ -288,7 +288,7 @@ TEST(RebalancerTest, AChangeThatDoesNotHelpIsTakenBackForGood) {
   EXPECT_THAT(loads, testing::ElementsAre(testing::Ne(LoadsText(equal)), LoadsText(equal)));
 }
 
-// A gain below kLeastGain is noise.
+// A gain below kMinGain is noise.
 TEST(RebalancerTest, NearlyEqualRanksKeepTheirLoads) {
   const Plan plan =
       *Plan::Make({.nodes = 2, .gpus_per_node = 1, .micro_batch = 50, .target_batch = 100});
@@ -353,7 +353,7 @@ TEST(SpeedTest, MeasuredSpeedsChangeTheLoadsAndNothingElse) {
     ASSERT_FALSE(gains.empty());
     EXPECT_EQ(before[0], "1x13");  // the regular expression ends at the comma
     EXPECT_LT(reads[2], reads[0]) << "equal loads: 12, 12 and 13";
-    EXPECT_GE(std::stod(gains[0]), Rebalancer::kLeastGain);
+    EXPECT_GE(std::stod(gains[0]), Rebalancer::kMinGain);
     if (!always) {
       EXPECT_EQ(gains.size(), 1U);
     }

@@ -15,10 +15,10 @@ namespace {
 using namespace std::chrono_literals;
 
 TEST(StorageLimitsTest, ManyBytesAreWaitedForLonger) {
-  EXPECT_EQ(LimitOfSave(60s, 0), 30s);
-  EXPECT_EQ(LimitOfSave(60s, 1e9), 30s);
-  EXPECT_EQ(LimitOfSave(60s, 28e9), 560s) << "at 50 MB/s";
-  EXPECT_EQ(LimitOfSave(1s, 0), 2s);
+  EXPECT_EQ(SaveLimit(60s, 0), 30s);
+  EXPECT_EQ(SaveLimit(60s, 1e9), 30s);
+  EXPECT_EQ(SaveLimit(60s, 28e9), 560s) << "at 50 MB/s";
+  EXPECT_EQ(SaveLimit(1s, 0), 2s);
 }
 
 // Also where the other ranks are gone.

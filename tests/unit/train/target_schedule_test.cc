@@ -92,12 +92,12 @@ TEST_F(TargetScheduleTest, TheRateFollowsTheBatchAndTheSamples) {
   const Plan plan = ValueOrThrow(tests::MakePlan(job, 3));
   const UpdateSchedule schedule = ValueOrThrow(ScheduleOf(job, plan, 230));
   ASSERT_EQ(schedule.stages().size(), 3);
-  EXPECT_DOUBLE_EQ(LearningRateOf(job, plan, schedule, 0), job.optimizer.lr / 4);  // warm-up
+  EXPECT_DOUBLE_EQ(JobLearningRate(job, plan, schedule, 0), job.optimizer.lr / 4);  // warm-up
   const std::int64_t second = schedule.stages()[1].first_update;
-  const double before = LearningRateOf(job, plan, schedule, second - 1);
-  const double after = LearningRateOf(job, plan, schedule, second);
+  const double before = JobLearningRate(job, plan, schedule, second - 1);
+  const double after = JobLearningRate(job, plan, schedule, second);
   EXPECT_NEAR(after / before, 32.0 / 13, 0.3);
-  const double last = LearningRateOf(job, plan, schedule, schedule.updates() - 1);
+  const double last = JobLearningRate(job, plan, schedule, schedule.updates() - 1);
   EXPECT_NEAR(last, job.optimizer.lr * 21 / 13 * 0.1, 1e-12);
 }
 

@@ -36,7 +36,7 @@ using tests::FakeEngine;
 
 constexpr std::int64_t kSamples = 41;
 
-Plan PlanOf(int ranks) {
+Plan PlanFor(int ranks) {
   return *Plan::Make({.nodes = 1, .gpus_per_node = ranks, .micro_batch = 4, .target_batch = 20});
 }
 
@@ -46,7 +46,7 @@ UpdateSchedule Schedule() {
 }
 
 BatchFeed FeedOf(const Dataset& data, int ranks, int rank) {
-  return *BatchFeed::Make(data, SampleOrder(7, kSamples, true), Schedule(), PlanOf(ranks), rank);
+  return *BatchFeed::Make(data, SampleOrder(7, kSamples, true), Schedule(), PlanFor(ranks), rank);
 }
 
 // The numbers of the samples of so many micro-batches.
@@ -63,7 +63,7 @@ std::vector<std::int64_t> Take(Prefetcher& batches, std::int64_t steps,
 
 TEST(BatchFeedTest, TwoPassesReadEveryUpdateTwice) {
   const EmptyDataset data(kSamples);
-  BatchFeed feed = *BatchFeed::Make(data, SampleOrder(7, kSamples, true), Schedule(), PlanOf(2), 1,
+  BatchFeed feed = *BatchFeed::Make(data, SampleOrder(7, kSamples, true), Schedule(), PlanFor(2), 1,
                                     TwoPassContrastive);
   BatchFeed once = FeedOf(data, 2, 1);
   FakeEngine<> engine;
@@ -71,7 +71,7 @@ TEST(BatchFeedTest, TwoPassesReadEveryUpdateTwice) {
   ASSERT_TRUE(once.Start(engine, 0).ok());
   const UpdateSchedule schedule = Schedule();
   for (std::int64_t index = 0; index < schedule.updates(); ++index) {
-    const std::int64_t steps = feed.ProgramOf(schedule.At(index)).micro_batches;
+    const std::int64_t steps = feed.ProgramFor(schedule.At(index)).micro_batches;
     const std::vector<std::int64_t> ids = Take(once.batches(), steps);
     EXPECT_EQ(Take(feed.batches(), steps), ids) << "update " << index;
     EXPECT_EQ(Take(feed.batches(), steps), ids) << "update " << index << ", second pass";
@@ -89,7 +89,7 @@ TEST(BatchFeedTest, ASmallerUpdateMayHaveMoreMicroStepsWhereSpeedsDiffer) {
   EXPECT_EQ(plan.accum_steps(), 1);
   const auto schedule = UpdateSchedule::Make({.dataset_size = 7, .batch = 4, .epochs = 1});
   const auto feed = BatchFeed::Make(data, SampleOrder(7, 7, true), *schedule, plan, 0);
-  EXPECT_EQ(feed->most_micro_steps(), 3);
+  EXPECT_EQ(feed->max_micro_steps(), 3);
 }
 
 TEST(BatchFeedTest, OtherLoadsMayHaveSeveralMicroSteps) {
@@ -98,9 +98,9 @@ TEST(BatchFeedTest, OtherLoadsMayHaveSeveralMicroSteps) {
       *Plan::Make({.nodes = 1, .gpus_per_node = 2, .micro_batch = 4, .target_batch = 8});
   const auto schedule = UpdateSchedule::Make({.dataset_size = 8, .batch = 8, .epochs = 1});
   auto feed = BatchFeed::Make(data, SampleOrder(7, 8, true), *schedule, plan, 0);
-  EXPECT_EQ(feed->most_micro_steps(), 1);
+  EXPECT_EQ(feed->max_micro_steps(), 1);
   feed->PrepareForOtherLoads();
-  EXPECT_EQ(feed->most_micro_steps(), 2);
+  EXPECT_EQ(feed->max_micro_steps(), 2);
 }
 
 TEST(BatchFeedTest, TheRanksTakeEverySampleOnceAnEpoch) {
@@ -115,7 +115,7 @@ TEST(BatchFeedTest, TheRanksTakeEverySampleOnceAnEpoch) {
     std::vector<std::vector<std::int64_t>> first;
     for (std::int64_t u = 0; u < schedule.updates(); ++u) {
       const Update update = schedule.At(u);
-      const std::int64_t steps = feed.PlanOf(update).accum_steps();
+      const std::int64_t steps = feed.PlanFor(update).accum_steps();
       first.push_back(Take(feed.batches(), steps, &sizes));
       for (const std::int64_t id : first.back()) ++taken[id];
       const auto replay = ValueOrThrow(feed.Replay(engine, update));
@@ -124,7 +124,7 @@ TEST(BatchFeedTest, TheRanksTakeEverySampleOnceAnEpoch) {
     }
     EXPECT_EQ(feed.BatchSizes(), sizes) << "rank " << rank;
     ASSERT_TRUE(feed.Start(engine, 4).ok());
-    EXPECT_EQ(Take(feed.batches(), feed.PlanOf(schedule.At(4)).accum_steps()), first[4]);
+    EXPECT_EQ(Take(feed.batches(), feed.PlanFor(schedule.At(4)).accum_steps()), first[4]);
   }
   EXPECT_EQ(taken.size(), std::size_t{kSamples});
   for (const auto& [id, times] : taken) EXPECT_EQ(times, 2) << "sample " << id;
@@ -154,7 +154,7 @@ TEST(RunUpdateTest, SaysThatItWaitsForData) {
     found.emplace_back(phase, position);
     if (phase == Phase::kLoad) waits.release();
   }};
-  EXPECT_OK(RunUpdate(engine, feed.batches(), feed.ProgramOf(Schedule().At(0)), {}, hooks));
+  EXPECT_OK(RunUpdate(engine, feed.batches(), feed.ProgramFor(Schedule().At(0)), {}, hooks));
   EXPECT_EQ(found, expected);
   waits.release(kSamples);  // the thread is to end
 }
@@ -245,7 +245,7 @@ struct Alone {
   FakeEngine<PoisonedBackend> engine;
   ProgressNotifier notes;
   BatchFeed feed =
-      *BatchFeed::Make(data, SampleOrder(7, kSamples, false), Schedule(), PlanOf(1), 0);
+      *BatchFeed::Make(data, SampleOrder(7, kSamples, false), Schedule(), PlanFor(1), 0);
   UpdateInFlight first{.update = Schedule().At(0), .micro_steps = 5};
   NonfiniteHandler handler;
 };
