@@ -3,6 +3,7 @@
 
 #include "collectives/base/result.h"
 #include "daemon/config/flags.h"
+#include "daemon/submit/planned_submission.h"
 
 namespace gaccd {
 
@@ -12,10 +13,11 @@ namespace gaccd {
 // Asks SLURM once each: scontrol for partitions and settings, srun and, with device auto, sinfo,
 // for warnings; then sbatch.
 //
+// check: of each run, called before anything is written; its errors are returned.
 // kUsage, kConfig: flags that are missing, are incompatible, or that `gaccd plan` refuses; a run
 // folder that is not safe or whose run lives; the files STOP or HOLD in it. kIo: the folder cannot
 // be written. kOs: sbatch refused; what it said. Jobs of a chain that were submitted before are
 // entered.
-Status RunSubmitCommand(const Flags& flags);
+Status RunSubmitCommand(const Flags& flags, const PlannedRunCheck& check);
 
 }  // namespace gaccd

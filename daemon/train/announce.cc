@@ -9,6 +9,7 @@
 #include "collectives/bootstrap/mpi_version.h"
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
+#include "daemon/config/plan_command.h"
 #include "daemon/launch/gpu_libraries.h"
 #include "daemon/launch/peak_flops.h"
 #include "daemon/plan/plan_text.h"
@@ -175,6 +176,7 @@ void TrainingRun::Announce() const {
 
 void TrainingRun::WarnOfMistakes(bool saves) const {
   if (comm_.rank() != 0) return;
+  for (const std::string& warning : RoundingWarnings(job_.batch, *plan_)) LogWarning(warning);
   for (const std::string& warning :
        ScheduleWarnings(job_, plan_->lr_factor(), trainer_->schedule().updates())) {
     LogWarning(warning);

@@ -238,6 +238,8 @@ class RunFolder(unittest.TestCase):
 
     def test_what_is_seldom_meant_is_said(self):
         self.train(0, ["warning: nothing of this run will be kept"])
+        self.train(0, ["warning: --rounding=floor: an update has 6 samples, the target is 8"], "--rounding=floor",
+                   "--micro-batch=6", "--target-batch=8")
         said = self.train(0, ["done"], "--save-weights=w")
         self.assertNotIn("warning", said)
         said = self.train(0, ["done"], self.run_flag)

@@ -115,11 +115,13 @@ batch { target: 100 }  optimizer { lr: 0.1 adamw { weight_decay: 0.5 } }  epochs
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("  not known      cannot open the data file 'x.npy'", done.stdout)
 
-    def test_floor_that_rounds_up_is_warned_of(self):
+    def test_a_batch_that_is_not_the_target_is_warned_of(self):
         floor = ("plan", "--nodes=2", "--micro-batch=10", "--rounding=floor")
-        self.assertIn("at least one base batch, 160 samples, more than the target of 5",
+        self.assertIn("an update has 160 samples, the target is 5; it has at least one base batch; ",
                       run(*floor, "--target-batch=5").stderr)
-        self.assertEqual(run(*floor, "--target-batch=165").stderr, "")
+        self.assertIn("--rounding=floor: an update has 160 samples, the target is 165; --rounding=exact",
+                      run(*floor, "--target-batch=165").stderr)
+        self.assertEqual(run(*floor, "--target-batch=320").stderr, "")
 
     def test_what_cannot_train_is_an_error_after_the_plan(self):
         job = """name: "wrong"
