@@ -146,10 +146,11 @@ void TrainingRun::Announce() const {
         StrCat("evaluations and saved weights are those of the moving average, decay ",
                job_.optimizer.ema->decay));
   }
-  reporter.LogAndPrint(
-      StrCat("memory per rank: planned ", Megabytes(memory.planned), ", ",
-             Megabytes(memory.planned - memory.process), " of it for engine and checkpoints",
-             gpus ? StrCat(", and ", Megabytes(memory.device), " on its GPU") : ""));
+  reporter.LogAndPrint(StrCat(
+      "memory per rank: planned ", Megabytes(memory.planned), " = ", Megabytes(memory.process),
+      " program and data + ", Megabytes(memory.planned - memory.process),
+      gpus ? StrCat(" batches and checkpoints; ", Megabytes(memory.device), " on its GPU")
+           : " model, gradients, optimizer, activations, batches and checkpoints"));
   if (trainer.unlabelled() > 0) {
     reporter.LogAndPrint(
         StrCat(trainer.unlabelled(), " of ", data.size(),

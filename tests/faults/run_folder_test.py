@@ -8,6 +8,7 @@ usage: run_folder_test.py GACCD LIBRARY_OF_hold_open [unittest arguments]
 import glob
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -242,6 +243,9 @@ class RunFolder(unittest.TestCase):
                    "--micro-batch=6", "--target-batch=8")
         said = self.train(0, ["done"], "--save-weights=w")
         self.assertNotIn("warning", said)
+        parts = re.search(r"memory per rank: planned ([\d.]+) MB = ([\d.]+) MB program and data \+ ([\d.]+) [kM]B model, "
+                          "gradients, optimizer, activations, batches and checkpoints\n", said)
+        self.assertIn(f"MB, planned {parts[1]} MB\n", said)
         said = self.train(0, ["done"], self.run_flag)
         self.assertNotIn("warning", said)
         self.train(0, ["warning: --init-weights=w is ignored: the run resumes"], self.run_flag,

@@ -176,7 +176,8 @@ batch { target: 6000 }  optimizer { lr: 0.01 adamw {} }
             self.assertEqual([line.split()[-2:] for line in table if "plan" in line], [["this", "plan"]])
             self.assertLessEqual(max(map(len, done.stdout.splitlines())), 80)
             without_copies = "memory: without the copies of a checkpoint, which --run-dir=DIR includes.\n"
-            self.assertIn(without_copies, done.stdout)
+            self.assertIn("memory: with program, data and batches.\n" + without_copies, done.stdout)
+            self.assertIn("activations; without program, data, batches and checkpoints\n", done.stdout)
             for args in (["--run-dir=r"], ["--save-every-seconds=0"], ["--memory=80GB", "--device=cuda"]):
                 done = plan("--memory=200MB", *args)
                 self.assertIn("Micro-batches by the memory", done.stdout, done.stderr)
