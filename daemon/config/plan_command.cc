@@ -73,6 +73,17 @@ Status CheckFlagsOfPipeline(const Flags& flags) {
   return {};
 }
 
+// Those of the stages of a target schedule, or the plan alone.
+Result<std::vector<Plan>> PlansOf(const BatchSpec& batch, const Plan& plan) {
+  if (!batch.target_schedule) return std::vector<Plan>{plan};
+  std::vector<Plan> plans;
+  for (const TargetStageSpec& stage : batch.target_schedule->stage) {
+    GACCD_ASSIGN_OR_RETURN(Plan own, plan.ForTarget(stage.target));
+    plans.push_back(std::move(own));
+  }
+  return plans;
+}
+
 }  // namespace
 
 Result<Plan> PlanBeforeChoice(const PlanRequest& request, const Flags& flags) {
@@ -113,18 +124,32 @@ Result<PlanOutput> MakePlanOutput(const Flags& flags, const PlanChooser& choose)
 }
 
 Status RequireExact(const BatchSpec& batch, const Plan& plan) {
-  if (batch.target_schedule) {
-    for (const TargetStageSpec& stage : batch.target_schedule->stage) {
-      GACCD_ASSIGN_OR_RETURN(const Plan own, plan.ForTarget(stage.target));
-      GACCD_RETURN_IF_ERROR(RequireExact({}, own));
-    }
-    return {};
+  GACCD_ASSIGN_OR_RETURN(const std::vector<Plan> plans, PlansOf(batch, plan));
+  for (const Plan& one : plans) {
+    if (one.exact()) continue;
+    return {ErrorKind::kConfig,
+            StrCat("--strict: the plan must be exact, but --rounding=",
+                   Name(one.request().rounding), " gives an effective batch of ",
+                   one.effective_batch(), " for the target ", one.request().target_batch)};
   }
-  if (plan.exact()) return {};
-  return {ErrorKind::kConfig,
-          StrCat("--strict: the plan must be exact, but --rounding=", Name(plan.request().rounding),
-                 " gives an effective batch of ", plan.effective_batch(), " for the target ",
-                 plan.request().target_batch)};
+  return {};
+}
+
+std::vector<std::string> RoundingWarnings(const BatchSpec& batch, const Plan& plan) {
+  const auto plans = PlansOf(batch, plan);
+  if (!plans.ok()) return {};
+  std::vector<std::string> warnings;
+  for (const Plan& one : *plans) {
+    if (one.exact()) continue;
+    const PlanRequest& asked = one.request();
+    const bool raised =
+        asked.rounding == Rounding::kFloor && asked.target_batch < one.effective_batch();
+    warnings.push_back(StrCat("--rounding=", Name(asked.rounding), ": an update has ",
+                              one.effective_batch(), " samples, the target is ", asked.target_batch,
+                              raised ? "; it has at least one base batch" : "",
+                              "; --rounding=exact gives the target"));
+  }
+  return warnings;
 }
 
 }  // namespace gaccd

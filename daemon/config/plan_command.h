@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "collectives/base/result.h"
 #include "daemon/config/flags.h"
@@ -33,5 +34,9 @@ using PlanChooser = std::function<Result<Plan>(const Job& job, const Plan& whole
 // --strict: kConfig with both batches unless the plan, or the plan of every stage of a target
 // schedule, is exact.
 [[nodiscard]] Status RequireExact(const BatchSpec& batch, const Plan& plan);
+
+// A line for each size of an update (of a target schedule, those of its stages) that --rounding
+// makes another one than the target.
+[[nodiscard]] std::vector<std::string> RoundingWarnings(const BatchSpec& batch, const Plan& plan);
 
 }  // namespace gaccd

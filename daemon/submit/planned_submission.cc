@@ -109,8 +109,9 @@ std::string PlanLine(const Plan& plan, bool by_memory) {
                 ") in ", steps);
 }
 
-// Of every run; the line of the first.
-Result<std::string> PlanAll(const Flags& flags, const PlannedSubmission& what) {
+// Of every run; the line, and the warnings, of the first.
+Result<std::string> PlanAll(const Flags& flags, const PlannedSubmission& what,
+                            const PlannedRunCheck& check) {
   std::string line;
   const std::vector<SweepTask> one(1);
   for (const SweepTask& task : what.tasks.empty() ? one : what.tasks) {
@@ -119,7 +120,12 @@ Result<std::string> PlanAll(const Flags& flags, const PlannedSubmission& what) {
     with.format = OutputFormat::kText;
     GACCD_ASSIGN_OR_RETURN(const PlanOutput output, MakePlanOutput(with));
     GACCD_RETURN_IF_ERROR(output.verdict);
-    if (line.empty()) line = PlanLine(output.plan, with.micro_batch_auto);
+    GACCD_RETURN_IF_ERROR(check(output.job, output.plan));
+    if (!line.empty()) continue;
+    line = PlanLine(output.plan, with.micro_batch_auto);
+    for (const std::string& warning : RoundingWarnings(output.job.batch, output.plan)) {
+      LogWarning(warning);
+    }
   }
   if (!what.tasks.empty()) line += StrCat("; the first of ", what.tasks.size(), " runs");
   return line;
@@ -136,11 +142,11 @@ std::vector<std::string> PlannedSubmission::RunFolders() const {
   return folders;
 }
 
-Result<PlannedSubmission> PlanSubmission(const Flags& flags) {
+Result<PlannedSubmission> PlanSubmission(const Flags& flags, const PlannedRunCheck& check) {
   GACCD_RETURN_IF_ERROR(CheckWords(flags));
   GACCD_ASSIGN_OR_RETURN(PlannedSubmission what, FindPlace(flags));
   for (const std::string& folder : what.RunFolders()) GACCD_RETURN_IF_ERROR(CheckIsFree(folder));
-  GACCD_ASSIGN_OR_RETURN(what.plan, PlanAll(flags, what));
+  GACCD_ASSIGN_OR_RETURN(what.plan, PlanAll(flags, what, check));
   return what;
 }
 

@@ -1,12 +1,14 @@
 // A command line of `gaccd submit`, checked and planned.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "collectives/base/result.h"
 #include "daemon/config/flags.h"
 #include "daemon/config/job.h"
+#include "daemon/plan/plan.h"
 #include "daemon/submit/sweep.h"
 
 namespace gaccd {
@@ -22,10 +24,14 @@ struct PlannedSubmission {
   [[nodiscard]] std::vector<std::string> RunFolders() const;
 };
 
-// Writes nothing. kUsage, kConfig: flags that are missing, incompatible, or rejected by `gaccd
-// plan` for one of the runs; a run folder that is unsafe or has an active run; the files STOP or
-// HOLD in it.
-[[nodiscard]] Result<PlannedSubmission> PlanSubmission(const Flags& flags);
+// Whether a run could train: its job, with the flags, and its plan.
+using PlannedRunCheck = std::function<Status(const Job& job, const Plan& plan)>;
+
+// Writes nothing. Returns the errors of `check`. kUsage, kConfig: flags that are missing,
+// incompatible, or rejected by `gaccd plan` for one of the runs; a run folder that is unsafe or has
+// an active run; the files STOP or HOLD in it.
+[[nodiscard]] Result<PlannedSubmission> PlanSubmission(const Flags& flags,
+                                                       const PlannedRunCheck& check);
 
 // Relative to the current folder, without . and .. in it.
 [[nodiscard]] std::string AbsolutePath(const std::string& path);

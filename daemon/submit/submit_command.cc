@@ -244,8 +244,8 @@ Status TestOnly(const std::string& script) {
 
 }  // namespace
 
-Status RunSubmitCommand(const Flags& flags) {
-  GACCD_ASSIGN_OR_RETURN(const PlannedSubmission what, PlanSubmission(flags));
+Status RunSubmitCommand(const Flags& flags, const PlannedRunCheck& check) {
+  GACCD_ASSIGN_OR_RETURN(const PlannedSubmission what, PlanSubmission(flags, check));
   const SiteAnswers site = AskSite();
   GACCD_ASSIGN_OR_RETURN(const SbatchScript script, MakeScript(flags, what, site));
   WarnOfSite(flags, site);

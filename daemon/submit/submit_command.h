@@ -3,6 +3,7 @@
 
 #include "collectives/base/result.h"
 #include "daemon/config/flags.h"
+#include "daemon/submit/planned_submission.h"
 
 namespace gaccd {
 
@@ -12,10 +13,11 @@ namespace gaccd {
 // Calls each once: scontrol for partitions and settings, srun and, with device auto, sinfo, for
 // warnings; then sbatch.
 //
+// check: called for each run before anything is written; its errors are returned.
 // kUsage, kConfig: flags that are missing, incompatible, or rejected by `gaccd plan`; a run folder
 // that is unsafe or has an active run; the files STOP or HOLD in it. kIo: the folder cannot be
 // written. kOs: sbatch failed, with its message. Jobs of a chain that were already submitted are
 // recorded.
-Status RunSubmitCommand(const Flags& flags);
+Status RunSubmitCommand(const Flags& flags, const PlannedRunCheck& check);
 
 }  // namespace gaccd

@@ -9,6 +9,7 @@
 #include "collectives/bootstrap/mpi_version.h"
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
+#include "daemon/config/plan_command.h"
 #include "daemon/launch/gpu_libraries.h"
 #include "daemon/launch/peak_flops.h"
 #include "daemon/plan/plan_text.h"
@@ -144,10 +145,11 @@ void TrainingRun::Announce() const {
         StrCat("evaluations and saved weights are those of the moving average, decay ",
                job_.optimizer.ema->decay));
   }
-  reporter.LogAndPrint(
-      StrCat("memory per rank: planned ", Megabytes(memory.planned), ", ",
-             Megabytes(memory.planned - memory.process), " of it for engine and checkpoints",
-             gpus ? StrCat(", and ", Megabytes(memory.device), " on its GPU") : ""));
+  reporter.LogAndPrint(StrCat(
+      "memory per rank: planned ", Megabytes(memory.planned), " = ", Megabytes(memory.process),
+      " program and data + ", Megabytes(memory.planned - memory.process),
+      gpus ? StrCat(" batches and checkpoints; ", Megabytes(memory.device), " on its GPU")
+           : " model, gradients, optimizer, activations, batches and checkpoints"));
   if (trainer.unlabelled() > 0) {
     reporter.LogAndPrint(
         StrCat(trainer.unlabelled(), " of ", data.size(),
@@ -174,6 +176,7 @@ void TrainingRun::Announce() const {
 
 void TrainingRun::WarnAboutMistakes(bool saves) const {
   if (comm_.rank() != 0) return;
+  for (const std::string& warning : RoundingWarnings(job_.batch, *plan_)) LogWarning(warning);
   for (const std::string& warning :
        ScheduleWarnings(job_, plan_->lr_factor(), trainer_->schedule().updates())) {
     LogWarning(warning);

@@ -153,7 +153,7 @@ std::string MemoryText(const Job& job, const Model& model, const Plan& plan, con
   text += PlanField("memory", StrCat(Megabytes(BytesOf(needs.memory, job)), " a rank on a ",
                                      on_gpu ? "GPU" : "CPU", ": model, gradients, optimizer,"));
   text += PlanField("", on_gpu ? "activations; without scratch of kernels, and libraries"
-                               : "activations; a checkpoint holds a copy while it is written");
+                               : "activations; without program, data, batches and checkpoints");
   if (!needs.other) return text;
   const UpdateCost cost = CostOf(model);
   std::ostringstream factor;
@@ -234,8 +234,11 @@ Result<Plan> ChoosePlan(const Job& job, const Plan& whole, const Flags& flags, s
   }
   if (!chosen.ok()) return WithModes(chosen.status(), modes);
   *table = MemoryTableText(chosen->choice, CostOf(run.model), chosen->limit.text);
-  if (may_save && !flags.run_dir && DeviceOf(job) == Device::kCpu) {
-    *table += "memory: without the copies of a checkpoint, which --run-dir=DIR includes.\n";
+  if (DeviceOf(job) == Device::kCpu) {
+    *table += "memory: with program, data and batches.\n";
+    if (may_save && !flags.run_dir) {
+      *table += "memory: without the copies of a checkpoint, which --run-dir=DIR includes.\n";
+    }
   }
   *table += modes;
   return chosen->choice.plan();

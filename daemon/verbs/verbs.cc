@@ -53,11 +53,10 @@ Status RunPlan(const Flags& flags) {
     return ChoosePlan(job, whole, flags, &memory);
   };
   GACCD_ASSIGN_OR_RETURN(const PlanOutput output, MakePlanOutput(flags, choose));
-  const PlanRequest& asked = output.plan.request();
-  if (asked.rounding == Rounding::kFloor && asked.target_batch < output.plan.effective_batch()) {
-    LogWarning(StrCat("--rounding=floor: an update has at least one base batch, ",
-                      output.plan.effective_batch(), " samples, more than the target of ",
-                      asked.target_batch));
+  if (output.verdict.ok()) {
+    for (const std::string& warning : RoundingWarnings(output.job.batch, output.plan)) {
+      LogWarning(warning);
+    }
   }
   if (flags.job) {
     for (const std::string& warning : ScheduleWarnings(output.job, output.plan)) {
@@ -115,9 +114,20 @@ WatchRequest MakeWatchRequest(const Flags& flags) {
           .watch = flags.watch};
 }
 
+// What a training would end with, as far as this machine has its files. In an image there may be
+// others.
+Status CheckPlannedRun(const Flags& flags, const Job& job, const Plan& plan) {
+  Status error;
+  [[maybe_unused]] const std::string text = PlannedRunText(job, plan, &error);
+  if (error.ok() || !flags.container_image) return error;
+  LogWarning(StrCat("with the files that are here the training would end with: ", error.message()));
+  return {};
+}
+
 Status RunSubmit(const Flags& flags) {
   GACCD_RETURN_IF_ERROR(CheckPlannedDevice(flags));
-  return RunSubmitCommand(flags);
+  return RunSubmitCommand(
+      flags, [&](const Job& job, const Plan& plan) { return CheckPlannedRun(flags, job, plan); });
 }
 
 Status RunLogs(const Flags& flags) {

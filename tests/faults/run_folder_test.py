@@ -8,6 +8,7 @@ usage: run_folder_test.py GACCD LIBRARY_OF_hold_open [unittest arguments]
 import glob
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -238,8 +239,13 @@ class RunFolder(unittest.TestCase):
 
     def test_what_is_seldom_meant_is_said(self):
         self.train(0, ["warning: nothing of this run will be kept"])
+        self.train(0, ["warning: --rounding=floor: an update has 6 samples, the target is 8"], "--rounding=floor",
+                   "--micro-batch=6", "--target-batch=8")
         said = self.train(0, ["done"], "--save-weights=w")
         self.assertNotIn("warning", said)
+        parts = re.search(r"memory per rank: planned ([\d.]+) MB = ([\d.]+) MB program and data \+ ([\d.]+) [kM]B model, "
+                          "gradients, optimizer, activations, batches and checkpoints\n", said)
+        self.assertIn(f"MB, planned {parts[1]} MB\n", said)
         said = self.train(0, ["done"], self.run_flag)
         self.assertNotIn("warning", said)
         self.train(0, ["warning: --init-weights=w is ignored: the run resumes"], self.run_flag,

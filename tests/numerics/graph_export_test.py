@@ -171,6 +171,23 @@ class GraphExport(unittest.TestCase):
         with self.assertRaisesRegex(gaccd_export.ExportError, "float32, found torch.float64"):
             gaccd_export.export(torch.nn.Linear(4, 3).double(), x.double(), self.dir / "refused")
 
+    def test_only_an_exported_model_is_replaced(self):
+        model, x = torch.nn.Linear(4, 3), torch.zeros(2, 4)
+        (self.dir / "model").mkdir()
+        self.assertIn(f"\nwrote      {self.dir}/model\n", str(gaccd_export.export(model, x, self.dir / "model")))
+        (self.dir / "model" / "features.npy").touch()
+        found = gaccd_export.export(torch.nn.Linear(4, 5), x, self.dir / "model")
+        self.assertIn(f"\nreplaced   {self.dir}/model\n", str(found))
+        weights = safetensors.torch.load_file(self.dir / "model" / "weights.safetensors")
+        self.assertEqual(weights["weight"].shape, (5, 4))
+        self.assertTrue((self.dir / "model" / "features.npy").exists())
+        (self.dir / "model" / "graph.txtpb").unlink()
+        before = {file.name: file.read_bytes() for file in (self.dir / "model").iterdir()}
+        for place, says in (("model", "found 'features.npy' and 1 more at '"), ("model/features.npy", "found a file at '")):
+            with self.assertRaisesRegex(gaccd_export.ExportError, "expected a new or empty folder, .*" + says):
+                gaccd_export.export(model, x, self.dir / place)
+        self.assertEqual({file.name: file.read_bytes() for file in (self.dir / "model").iterdir()}, before)
+
     def test_random_numbers_of_samples_are_used_once(self):
         def twice(masks):
             def function(fc, x):

@@ -115,11 +115,13 @@ batch { target: 100 }  optimizer { lr: 0.1 adamw { weight_decay: 0.5 } }  epochs
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("  not known      cannot open the data file 'x.npy'", done.stdout)
 
-    def test_floor_that_rounds_up_is_warned_of(self):
+    def test_a_batch_that_is_not_the_target_is_warned_of(self):
         floor = ("plan", "--nodes=2", "--micro-batch=10", "--rounding=floor")
-        self.assertIn("at least one base batch, 160 samples, more than the target of 5",
+        self.assertIn("an update has 160 samples, the target is 5; it has at least one base batch; ",
                       run(*floor, "--target-batch=5").stderr)
-        self.assertEqual(run(*floor, "--target-batch=165").stderr, "")
+        self.assertIn("--rounding=floor: an update has 160 samples, the target is 165; --rounding=exact",
+                      run(*floor, "--target-batch=165").stderr)
+        self.assertEqual(run(*floor, "--target-batch=320").stderr, "")
 
     def test_what_cannot_train_is_an_error_after_the_plan(self):
         job = """name: "wrong"
@@ -174,7 +176,8 @@ batch { target: 6000 }  optimizer { lr: 0.01 adamw {} }
             self.assertEqual([line.split()[-2:] for line in table if "plan" in line], [["this", "plan"]])
             self.assertLessEqual(max(map(len, done.stdout.splitlines())), 80)
             without_copies = "memory: without the copies of a checkpoint, which --run-dir=DIR includes.\n"
-            self.assertIn(without_copies, done.stdout)
+            self.assertIn("memory: with program, data and batches.\n" + without_copies, done.stdout)
+            self.assertIn("activations; without program, data, batches and checkpoints\n", done.stdout)
             for args in (["--run-dir=r"], ["--save-every-seconds=0"], ["--memory=80GB", "--device=cuda"]):
                 done = plan("--memory=200MB", *args)
                 self.assertIn("Micro-batches by the memory", done.stdout, done.stderr)

@@ -83,6 +83,33 @@ class Prepare(unittest.TestCase):
             f"masked {{ mask_token: {words['[MASK]']} special_token: [{special}] }} }} }}"), 2)
         self.assertFalse(set(sides[0]) & set(sides[1]))
 
+    def test_of_few_texts_that_differ_one_is_held_out_and_one_is_not(self):
+        for share in ("0.001", "0.999"):
+            text = self.file("a.txt", "one\ntwo\nthree\n")
+            said = self.run_it("--for=bert", f"--eval-share={share}", "--length=8", text, out=share)
+            held_out = 1 if share == "0.001" else 2
+            self.assertIn(f"held out: {100 * held_out / 3:.3g} % of the documents (--eval-share={share})", said)
+            self.assertEqual(load(self.dir / share / "eval.tokens.npy")[0], (held_out, 8))
+        said = self.run_it("--for=bert", self.file("b.txt", "one\none\n"), code=65)
+        self.assertIn("expected at least 2 different texts for --eval-share=0.1, found 1", said)
+        self.assertIn("held out: nothing", self.run_it("--for=bert", "--eval-share=0", f"{self.dir}/b.txt"))
+
+    def test_of_a_single_text_the_end_is_held_out(self):
+        lines = [f"the line {i}\n" for i in range(100)]
+        said = self.run_it("--for=gpt", "--eval-share=0.2", "--length=64", self.file("a.txt", "".join(lines)))
+        self.assertRegex(said, r"held out: [12]\d(\.\d)? % of the tokens")
+        words = json.loads((self.dir / "out/tokenizer.json").read_text())["model"]["vocab"]
+        spelled = {i: word for word, i in words.items()}
+        sides = ["".join(spelled[i] for i in load(self.dir / f"out/{side}.stream.npy")[1][:-1])
+                 .replace("Ġ", " ").replace("Ċ", "\n") for side in ("train", "eval")]
+        self.assertEqual("".join(sides), "".join(lines))
+        self.assertTrue(sides[1].startswith("the line 8"), sides[1])
+        for code, says, args in [
+                (65, "no line to cut it at", [self.file("b.txt", "a " * 999)]),
+                (65, "eval: expected at least 301 tokens, for one sample of --length=300, found ",
+                 ["--length=300", f"{self.dir}/a.txt"])]:
+            self.assertIn(says, self.run_it("--for=gpt", *args, code=code, out="refused"))
+
     def test_pairs_have_segments_and_the_longer_text_is_cut(self):
         rows = [{"text": "a b c d e f g h", "b": "x y"}, {"text": "a b", "b": "x y z"}]
         text = self.file("p.jsonl", "\n".join(map(json.dumps, rows)))
@@ -220,7 +247,7 @@ class Prepare(unittest.TestCase):
                 (65, "line 1: no JSON", [self.file("j.jsonl", "{")]),
                 (65, "line 1: expected an object", [self.file("k.jsonl", "[1]")]),
                 (65, "has no [PAD]", [f"--tokenizer={self.file('vocab.txt', 'a')}",
-                                      self.file("t.txt", "a")]),
+                                      self.file("t.txt", "a\nb")]),
                 (74, "cannot read", [str(self.dir / "none.txt")]),
                 (64, "has no columns", ["--label=a", self.file("t2.txt", "a")]),
                 (65, "no value in column 'b'", ["--text=a", "--label=b",

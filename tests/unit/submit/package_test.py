@@ -119,6 +119,18 @@ class Package(unittest.TestCase):
                           enumerate([(0.1, 1), (0.1, 2), (0.01, 1), (0.01, 2)])])
         self.assertEqual([run.jobs for run in runs], [[f"17_{i}"] for i in range(4)])
 
+    def test_the_target_batch_has_one_value_under_either_name(self):
+        of_issue = gaccd.plan(nodes=30, gpus_per_node=8, micro_batch=10, target=3072, gaccd=GACCD)
+        self.assertEqual(of_issue, gaccd.plan(nodes=30, gpus_per_node=8, micro_batch=10, target_batch=3072, gaccd=GACCD))
+        self.assertEqual((of_issue.effective_batch, of_issue.for_samples(100).target_batch), (3072, 100))
+        for targets, found in (({}, "None and None"), ({"target": 1, "target_batch": 2}, "2 and 1")):
+            with self.assertRaisesRegex(TypeError, f"expected one of target_batch and target, found {found}"):
+                gaccd.plan(nodes=1, gpus_per_node=1, micro_batch=1, gaccd=GACCD, **targets)
+        with self.assertRaisesRegex(TypeError, r"target_batch is 64 and values\['batch.target'\] 32"):
+            self.submit(values={"batch.target": 32})
+        with self.assertRaisesRegex(TypeError, r"target_batch is 64 and values\['batch.target'\] 32,48"):
+            gaccd.sweep(JOB, "lr", nodes=1, target_batch=64, gaccd=GACCD, values={"batch.target": [32, 48]})
+
     def test_torch_is_needed_only_by_gaccd_torch(self):
         code = "import gaccd, sys; assert 'torch' not in sys.modules; sys.modules['torch'] = None; import gaccd.torch"
         done = subprocess.run([sys.executable, "-Bc", code], env={**os.environ, "PYTHONPATH": str(PACKAGE)},

@@ -207,6 +207,37 @@ class Submit(unittest.TestCase):
             self.assertIn(name, self.submit("--run=r", code=78).stderr)
             (self.runs / "r" / name).unlink()
 
+    def array(self, path, shape):
+        header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+        with open(path, "wb") as file:
+            file.write(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode())
+            file.truncate(file.tell() + 4 * shape[0] * shape[1])
+
+    def test_a_job_that_cannot_train_with_files_that_are_here_is_refused(self):
+        job = self.dir / "job.txtpb"
+        job.write_text('name: "n"\nmodel { layer { name: "fc" linear { in: 9 out: 2 } } loss { mean_squared_error {} } }\n'
+                       'data { train { npy { features: "x.npy" targets: "y.npy" } } }\n'
+                       'batch { target: 100 micro: 10 }\noptimizer { lr: 0.1 sgd {} }\nepochs: 1\n')
+        self.assertIn("there is no 'x.npy' here", self.submit(f"--job={job}", "--run=r", "--dry-run").stderr)
+        self.array(self.dir / "x.npy", (300, 8))
+        self.array(self.dir / "y.npy", (300, 2))
+        refused = "layer 'fc': linear.in is 9, but its input has the shape [8]"
+        for more in ([], ["--dry-run"], ["--array", "--set", "seed=1,2"], ["--micro-batch=auto"]):
+            self.assertIn(refused, self.submit(f"--job={job}", "--run=r", *more, code=78).stderr)
+        self.assertFalse(self.runs.exists())
+        said = self.submit(f"--job={job}", "--run=r", "--dry-run", "--container-image=ubuntu").stderr
+        self.assertIn("with the files that are here the training would end with: " + refused, said)
+        self.array(self.dir / "x.npy", (300, 9))
+        self.submit(f"--job={job}", "--run=r")
+
+    def test_a_batch_that_is_not_the_target_is_said(self):
+        for rounding, samples in (("floor", 96), ("ceil", 192)):
+            said = self.submit("--run=r", "--dry-run", f"--rounding={rounding}", "--micro-batch=16").stderr
+            self.assertIn(f"--rounding={rounding}: an update has {samples} samples, the target is 100; "
+                          "--rounding=exact gives the target", said)
+        self.assertEqual(self.submit("--run=r", "--dry-run", "--rounding=floor", "--target-batch=96",
+                                     "--micro-batch=16").stderr, "")
+
     def test_a_dry_run_and_a_test_write_nothing(self):
         script = self.submit("--run=r", "--dry-run").stdout
         self.assertTrue(script.startswith("#!/bin/bash\n"))
@@ -279,13 +310,13 @@ class Submit(unittest.TestCase):
         job = self.dir / "job.txtpb"
         job.write_text(JOB.read_text().split("data {")[0].split("model {")[0] +
                        'model { mlp { widths: [4000, 4000, 4000] } loss { mean_squared_error {} } }\n'
-                       'data { train { npy { features: "x-*.npy" targets: "y.npy" } } }\n'
+                       'data { train { npy { features: "x-*.npy" targets: "y-*.npy" } } }\n'
                        'batch { target: 64 micro: 4 }\noptimizer { lr: 0.1 sgd {} }\nepochs: 1\n')
         said = self.submit(f"--job={job}", "--run=r", "--dry-run", "--device=cpu", "--", "--mem=200M").stderr
         self.assertRegex(said, "3 ranks of a node need at least 7[0-9][0-9] MiB .*asks for 200 MiB")
         self.assertIn("there is no 'x-*.npy' here", said)
-        (self.dir / "x-1.npy").touch()
-        (self.dir / "y.npy").touch()
+        for name in ("x-1.npy", "y-1.npy"):
+            self.array(self.dir / name, (100, 4000))
         said = self.submit(f"--job={job}", "--run=r", "--dry-run", "--device=cpu", "--", "--mem=1G").stderr
         self.assertEqual(said, "")
 
@@ -338,7 +369,7 @@ class Submit(unittest.TestCase):
 
     def test_relative_data_is_found_from_the_run_folder(self):
         (self.dir / "jobs").mkdir()
-        (self.dir / "jobs" / "x.npy").touch()
+        self.array(self.dir / "jobs" / "x.npy", (100, 10))
         job = self.dir / "jobs" / "job.txtpb"
         job.write_text(JOB.read_text().split("data {")[0] +
                        'data { train { npy { features: "x.npy" targets: "none.npy" } } }\n'

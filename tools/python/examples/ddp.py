@@ -22,7 +22,7 @@ def main():
     model = DistributedDataParallel(layers)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
 
-    plan = gaccd.plan(nodes=1, gpus_per_node=world, micro_batch=8, target=96)
+    plan = gaccd.plan(nodes=1, gpus_per_node=world, micro_batch=8, target_batch=96)
     batches = ExactBatches(data, plan, rank, seed=1, epochs=5)
     loader = DataLoader(data, batch_sampler=batches)
     for update in batches.updates(loader):

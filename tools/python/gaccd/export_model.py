@@ -31,8 +31,10 @@ def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str
     example: what model() takes, with at least two samples in the first dimension; a tensor, several, or a dict of
     named arguments. inputs: argument -> the tensor of the data that it reads. Else a model of one argument reads
     "features", or "tokens" where it takes integers; input_ids is "tokens", token_type_ids is "segments", others
-    have their own names. ExportError: what gaccd cannot train, with the op and the line of the model that calls it.
+    have their own names. An exported model that is at `path` is replaced; other files there stay. ExportError: what
+    gaccd cannot train, with the op and the line of the model that calls it; a folder that holds something else.
     """
+    replaced = _check_place(path)
     args, kwargs = _arguments(example)
     tensors = [*args, *kwargs.values()]
     samples = tensors[0].shape[0] if tensors and tensors[0].dim() else 0
@@ -50,7 +52,19 @@ def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str
         file.write(text)
     save_file({name: tensor.detach().to("cpu").contiguous().clone() for name, tensor in builder.weights()},
               os.path.join(path, "weights.safetensors"))
-    return summarize(model, builder, os.fspath(path), list(shorter))
+    return summarize(model, builder, os.fspath(path), list(shorter), replaced)
+
+
+def _check_place(path: str | os.PathLike[str]) -> bool:
+    """Whether an exported model is there."""
+    if not os.path.lexists(path):
+        return False
+    names = sorted(name for name in os.listdir(path) if name[0] != ".") if os.path.isdir(path) else None
+    if names is None or (names and "graph.txtpb" not in names):
+        found = "a file" if names is None else f"{names[0]!r}" + (f" and {len(names) - 1} more" if names[1:] else "")
+        raise ExportError(f"path: expected a new or empty folder, or one with an exported model, found {found} "
+                          f"at {os.fspath(path)!r}")
+    return bool(names)
 
 
 def _build(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor],

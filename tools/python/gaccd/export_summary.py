@@ -40,6 +40,7 @@ class Summary:
     constants: int  # tensors among them that the graph keeps
     unused: dict[str, int]  # parameters that the output does not depend on -> their values, which stay
     lengths: list[int]  # that texts are cut to: there is a graph for each
+    replaced: bool  # an exported model that was there
 
     @property
     def flops(self) -> float:
@@ -65,7 +66,7 @@ class Summary:
                   *([f"lengths    texts are cut to {', '.join(map(str, self.lengths))} tokens where they are short"
                      + (", with stats: FROZEN" if "batch_norm" in self.functions else "")] if self.lengths else []),
                   f"folded     {self.folded} calls that are the same for all data; {self.constants} constants stay",
-                  f"wrote      {self.path}",
+                  f"{'replaced' if self.replaced else 'wrote':<9}  {self.path}",
                   f"next       gaccd.verify(model, {self.path!r}) compares its values and gradients with PyTorch's"]
         return "\n".join(lines)
 
@@ -110,7 +111,7 @@ def _module_of(node: Any) -> tuple[str, str]:
     return re.sub(r"^L\['self'\]\.?", "", path), kind.rpartition(".")[2]
 
 
-def summarize(model: torch.nn.Module, graph: GraphBuilder, path: str, lengths: list[int]) -> Summary:
+def summarize(model: torch.nn.Module, graph: GraphBuilder, path: str, lengths: list[int], replaced: bool) -> Summary:
     rows: dict[str, ModuleRow] = {}
     for node in graph.needed_calls():
         if not isinstance(getattr(node.meta.get("val"), "shape", None), torch.Size):
@@ -127,5 +128,5 @@ def summarize(model: torch.nn.Module, graph: GraphBuilder, path: str, lengths: l
         parameters=sum(p.numel() for p in trained), frozen=sum(p.numel() for p in trained if not p.requires_grad),
         buffers=sum(b.numel() for name, b in model.named_buffers() if name in model.state_dict()),
         functions=dict(collections.Counter(node.op for _, node, _ in graph.nodes).most_common()),
-        folded=graph.folded, constants=graph.constants, lengths=lengths,
+        folded=graph.folded, constants=graph.constants, lengths=lengths, replaced=replaced,
         unused={name: tensor.numel() for name, tensor in graph.unused().items()})

@@ -58,23 +58,28 @@ class Plan:
 
     def for_samples(self, samples: int) -> Plan:
         """The exact plan of one update of fewer samples on the same ranks: the last one of an epoch."""
-        return plan(nodes=self.nodes, gpus_per_node=self.gpus_per_node, micro_batch=self.micro_batch, target=samples,
-                    lr_rule=self.lr_rule, reference_batch=self.reference_batch, speed=self.speed, gaccd=self.gaccd)
+        return plan(nodes=self.nodes, gpus_per_node=self.gpus_per_node, micro_batch=self.micro_batch,
+                    target_batch=samples, lr_rule=self.lr_rule, reference_batch=self.reference_batch,
+                    speed=self.speed, gaccd=self.gaccd)
 
 
-def plan(*, nodes: int, gpus_per_node: int, micro_batch: int, target: int, rounding: str = "exact",
-         lr_rule: str = "none", reference_batch: int | None = None, speed: str | None = None,
-         gaccd: str = "gaccd") -> Plan:
-    """How many samples each rank takes in each micro-step, so that an update has `target` samples.
+def plan(*, nodes: int, gpus_per_node: int, micro_batch: int, target_batch: int | None = None,
+         rounding: str = "exact", lr_rule: str = "none", reference_batch: int | None = None, speed: str | None = None,
+         gaccd: str = "gaccd", target: int | None = None) -> Plan:
+    """How many samples each rank takes in each micro-step, so that an update has `target_batch` samples.
 
-    micro_batch: the most samples a rank holds at once. speed: of the hosts, "n[1-20]:1,n[21-30]:0.6"; they are the
-    first nodes, in their order, whatever their names. GaccdError when gaccd refuses.
+    target: another name of target_batch. micro_batch: the most samples a rank holds at once. speed: of the hosts,
+    "n[1-20]:1,n[21-30]:0.6"; they are the first nodes, in their order, whatever their names. GaccdError when gaccd
+    refuses.
     """
+    given = [one for one in (target_batch, target) if one is not None]
+    if len(given) != 1:
+        raise TypeError(f"expected one of target_batch and target, found {target_batch} and {target}")
     if speed == "measured":
         raise ValueError("speed: expected HOSTS:SPEED, found 'measured', which only gaccd train does")
-    reference = target if reference_batch is None else reference_batch
+    reference = given[0] if reference_batch is None else reference_batch
     command = [gaccd, "plan", "--format=json", "--ranks", f"--nodes={nodes}", f"--gpus-per-node={gpus_per_node}",
-               f"--micro-batch={micro_batch}", f"--target-batch={target}", f"--rounding={rounding}",
+               f"--micro-batch={micro_batch}", f"--target-batch={given[0]}", f"--rounding={rounding}",
                f"--lr-rule={lr_rule}", f"--reference-batch={reference}", *([f"--speed={speed}"] if speed else [])]
     decided, *ranks = map(json.loads, call(command).splitlines())
     known = {one.name for one in fields(Plan)}  # a newer gaccd may say more

@@ -15,6 +15,13 @@ def _text(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _sets(values: Mapping[str, str], target_batch: int | None) -> list[str]:
+    if target_batch is not None and "batch.target" in values:
+        raise TypeError(f"target_batch is {target_batch} and values['batch.target'] {values['batch.target']}, which are "
+                        "the same; expected one of them")
+    return [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
+
+
 def _submit(job: PathLike, run: str, flags: Sequence[str], sbatch: Sequence[str], cwd: PathLike | None, gaccd: str,
             **options: Value | None) -> list[Run]:
     command = [gaccd, "submit", "--format=json", f"--job={os.fspath(job)}", f"--run={run}"]
@@ -33,7 +40,7 @@ def submit(job: PathLike, run: str, *, nodes: int, target_batch: int | None = No
     values: fields of the job by name, {"optimizer.lr": 0.1}. flags: further ones of `gaccd train`, sbatch: of
     sbatch. GaccdError when the plan or SLURM refuses.
     """
-    sets = [word for name, value in (values or {}).items() for word in ("--set", f"{name}={_text(value)}")]
+    sets = _sets({name: _text(value) for name, value in (values or {}).items()}, target_batch)
     (new,) = _submit(job, run, [*sets, *flags], sbatch, cwd, gaccd, nodes=nodes, target_batch=target_batch,
                      gpus_per_node=gpus_per_node, time=time, partition=partition, account=account,
                      container_image=container_image, chain=chain, exclude_suspects=exclude_suspects)
@@ -45,6 +52,6 @@ def sweep(job: PathLike, run: str, *, nodes: int, values: Mapping[str, Sequence[
           partition: str | None = None, account: str | None = None, flags: Sequence[str] = (),
           sbatch: Sequence[str] = (), cwd: PathLike | None = None, gaccd: str = "gaccd") -> list[Run]:
     """The same for all combinations of values, {"optimizer.lr": [0.1, 0.01]}: a job array, a run for each."""
-    sets = [word for name, some in values.items() for word in ("--set", f"{name}={','.join(map(_text, some))}")]
+    sets = _sets({name: ",".join(map(_text, some)) for name, some in values.items()}, target_batch)
     return _submit(job, run, [*sets, *flags], sbatch, cwd, gaccd, array=True, nodes=nodes, target_batch=target_batch,
                    gpus_per_node=gpus_per_node, time=time, partition=partition, account=account)
