@@ -44,10 +44,10 @@ Status CheckFits(const Manifest& manifest, const FlatLayout& layout,
 Status CheckSameRun(const Job& saved, const Job& job);
 
 // kConfig when update `step` would take other samples than in the run that was saved: another data
-// set, names of classes or effective batch; or when the update before it took others than it does
-// in this job: a run with last_cycle carry that had ended with a smaller update. Nodes,
-// micro-batch, learning rate and, this aside, the length of the run may change.
-// REQUIRES: `saved` is CheckedJob(manifest); CheckSameRun().
+// set, names of classes or columns, or effective batch; or when the update before it took others
+// than it does in this job: a run with last_cycle carry that had ended with a smaller update.
+// Nodes, micro-batch, learning rate and, this aside, the length of the run may change. REQUIRES:
+// `saved` is CheckedJob(manifest); CheckSameRun().
 Status CheckSameSamples(const Manifest& manifest, const Job& saved, const Job& job,
                         const Plan& plan, std::int64_t dataset_samples);
 

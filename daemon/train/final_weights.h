@@ -16,11 +16,11 @@ namespace gaccd {
 struct FinalWeights {
   std::string path;  // that the user named
   unsigned mode = 0600;
-  std::vector<std::string> class_names;  // of its metadata
-  std::chrono::milliseconds bound{0};    // --bound: see storage_limits.h
-  TickFunction tick = {};                // called while it writes
-  std::string checkpoint;                // path of the one that holds the same weights; empty: none
-  std::string run_dir;                   // empty: there is none
+  std::map<std::string, std::string> metadata = {};
+  std::chrono::milliseconds bound{0};  // --bound: see storage_limits.h
+  TickFunction tick = {};              // called while it writes
+  std::string checkpoint;              // path of the one that holds the same weights; empty: none
+  std::string run_dir;                 // empty: there is none
   std::map<std::string, std::string> copies = {};  // WeightNames
 };
 
