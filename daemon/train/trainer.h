@@ -136,8 +136,8 @@ class Trainer {
   Status RestoreLoads(const Manifest& saved);
   // Takes the times of the newest update; a better plan is kept for ChangeLoads().
   void MeasureLoads();
-  // Where a stage of the job's target_schedule begins after update `step`.
-  void ReportNewTarget(std::int64_t step, RunReporter& reporter);
+  // The stage of the job's target_schedule that update `step`, counted from 0, belongs to.
+  void ReportTarget(std::int64_t step, RunReporter& reporter);
   // kConfig where job.noise_scale_every asks for what this engine or this loss does not give.
   [[nodiscard]] Status CheckNoiseScale() const;
   void ReportNoise(const UpdateInFlight& done, const GradientNoise& found, RunReporter& reporter);
