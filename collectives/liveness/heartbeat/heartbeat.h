@@ -86,7 +86,7 @@ class Heartbeat {
   using OnLost = std::function<void(const heartbeat::LostRank&)>;
 
   // Collective. A world of one has no thread. kUnavailable on every rank when one cannot reach the
-  // hub in time, naming it; kConfig where that has no IPv4 address for other nodes.
+  // hub in time, naming it; kConfig where that has no address for other nodes.
   static Result<std::unique_ptr<Heartbeat>> Start(Communicator& comm,
                                                   const HeartbeatOptions& options, OnLost on_lost);
   // Without Goodbye() before, the others take it for the end of this process.

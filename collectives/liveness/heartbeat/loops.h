@@ -21,7 +21,7 @@ struct HubAddress {
 [[nodiscard]] std::vector<std::string> WithoutOwn(std::vector<std::string> offered,
                                                   const std::vector<std::string>& own);
 
-// What is said when ranks did not find the hub: kConfig where it has no IPv4 address for the other
+// What is said when ranks did not find the hub: kConfig where it has no address for the other
 // nodes, so that a job is not requeued for what will be so again; else `status`.
 [[nodiscard]] Status ExplainAbsence(Status status, const std::vector<std::string>& offered,
                                     int nodes);

@@ -16,10 +16,12 @@ struct Listener {
   Socket socket;
   std::uint16_t port = 0;  // chosen by the system
 };
-// Listens on every interface. kOs with the system's words.
+// Listens on every interface, for IPv4 and, where the system has it, IPv6. kOs with the system's
+// words.
 Result<Listener> Listen(int backlog);
 
-// The IPv4 addresses of this machine, network ones before loopback, as "10.77.0.3".
+// The addresses of this machine, "10.77.0.3" before "fd00::3" before those of loopback, without
+// those of one link (fe80::).
 Result<std::vector<std::string>> OwnAddresses();
 
 // Begins to connect; the socket becomes writable when it is decided. kUnavailable at once when
