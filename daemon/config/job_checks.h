@@ -9,9 +9,6 @@
 
 namespace gaccd {
 
-// kConfig: layers and an architecture, or neither; there is neither without a job text.
-[[nodiscard]] Status CheckOneArchitecture(const ModelSpec& model);
-
 // kConfig with the field, the expected and the found value. Targets are not asked of a job to
 // predict.
 [[nodiscard]] Status CheckWholeJob(const Job& job, Verb verb);
