@@ -22,7 +22,7 @@
 #include "daemon/checkpoint/saved_weights.h"
 #include "daemon/config/arguments.h"
 #include "daemon/config/flat_json.h"
-#include "daemon/data/class_names.h"
+#include "daemon/data/column_names.h"
 #include "daemon/models/network.h"
 #include "daemon/rundir/folder_owner.h"
 #include "daemon/tensor/flat_layout.h"
@@ -241,7 +241,7 @@ Result<std::string> Write(const SavedWeights& weights, const CkptRequest& to) {
   }
   const std::vector<NamedTensor> tensors = StateDict(weights);
   GACCD_RETURN_IF_ERROR(WriteSafetensors(to.out, ViewsOf(tensors), to.out_modes.file,
-                                         ClassMetadata(weights.job.data.class_name)));
+                                         NamesMetadata(weights.job.data)));
   return std::string();
 }
 

@@ -237,17 +237,36 @@ Status VerifyGeneration(const std::string& folder, const Generation& generation)
 
 Result<std::vector<std::byte>> ReadBuffer(const std::string& folder, const Generation& generation,
                                           const Manifest& manifest, std::string_view buffer,
-                                          Ticks* ticks) {
+                                          std::uint64_t first, Ticks* ticks) {
   const auto spec = std::ranges::find(manifest.buffers, buffer, &BufferSpec::name);
-  if (spec == manifest.buffers.end() || spec->per_rank) {
-    return Status(ErrorKind::kData, StrCat(generation.name(), ": has no buffer '", buffer, "'"));
+  if (spec == manifest.buffers.end() || spec->per_rank || spec->bytes < first) {
+    return Status(ErrorKind::kData, StrCat(generation.name(), ": has no buffer '", buffer,
+                                           "' of at least ", first, " bytes"));
   }
-  const auto index = static_cast<std::size_t>(spec - manifest.buffers.begin());
-  const Wanted wanted = [&](const BufferSpec& one) { return one.name == buffer; };
-  std::vector<std::vector<std::byte>> mine;
-  GACCD_RETURN_IF_ERROR(ReadShareSafely(generation.PathIn(folder), manifest, {0, manifest.world()},
-                                        wanted, ticks, &mine));
-  return std::move(mine[index]);
+  const std::string path = generation.PathIn(folder);
+  const std::int64_t world = manifest.world();
+  const auto file_of = [&](std::int64_t rank) { return StrCat(path, "/", ShardName(rank, world)); };
+  // Sizes first: memory is only taken for what is really there.
+  for (std::int64_t rank = 0; rank < world; ++rank) {
+    GACCD_RETURN_IF_ERROR(CheckSize(file_of(rank), ShardBytes(IdentityOf(manifest, rank))));
+  }
+  std::vector<std::byte> bytes;
+  try {
+    bytes.resize(spec->bytes - first);
+  } catch (const std::bad_alloc&) {
+    return NoMemory(StrCat("the ", buffer, " of '", path, "'"), spec->bytes - first);
+  }
+  for (std::int64_t rank = 0; rank < world; ++rank) {
+    const ByteRange part = PartOf(*spec, rank, world);
+    const std::uint64_t from = std::max(part.offset, first);
+    if (from >= part.offset + part.bytes) continue;
+    const std::span<const BufferSpec> before(manifest.buffers.begin(), spec);
+    GACCD_RETURN_IF_ERROR(ReadShardPart(
+        file_of(rank), IdentityOf(manifest, rank),
+        PayloadBytes(before, rank, world) + from - part.offset,
+        std::span(bytes).subspan(from - first, part.offset + part.bytes - from), ticks));
+  }
+  return bytes;
 }
 
 }  // namespace gaccd

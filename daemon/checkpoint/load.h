@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -58,10 +59,10 @@ Result<LoadOutcome> LoadNewest(Communicator& comm, const std::string& folder,
 // while a run writes elsewhere in the folder.
 Status VerifyGeneration(const std::string& folder, const Generation& generation);
 
-// One sharded buffer of a generation, on one process; everything is verified, and for that all
-// shards are read whole. `ticks`, which may be null, gets their bytes.
+// One sharded buffer of a generation, from byte `first` on, on one process. Only its blocks are
+// read and verified, by their CRCs. `ticks`, which may be null, gets their bytes.
 Result<std::vector<std::byte>> ReadBuffer(const std::string& folder, const Generation& generation,
                                           const Manifest& manifest, std::string_view buffer,
-                                          Ticks* ticks = nullptr);
+                                          std::uint64_t first = 0, Ticks* ticks = nullptr);
 
 }  // namespace gaccd

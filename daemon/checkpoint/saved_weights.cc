@@ -27,12 +27,13 @@ Status TakeAverages(const std::string& folder, const Generation& generation,
   if (const Status fits = CheckFits(manifest, layout, state); !fits.ok()) {
     return {ErrorKind::kData, fits.message()};
   }
-  GACCD_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes,
-                         ReadBuffer(folder, generation, manifest, kOptimizerBuffer, ticks));
   const auto at = [](std::int64_t element) {
     return static_cast<std::size_t>(element) * sizeof(float);
   };
-  const auto averages = std::span(bytes).subspan(at(state - ranges.elements()));
+  GACCD_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes,
+                         ReadBuffer(folder, generation, manifest, kOptimizerBuffer,
+                                    at(state - ranges.elements()), ticks));
+  const std::span<const std::byte> averages(bytes);
   for (const OptimizerRange& range : ranges.all()) {
     std::ranges::copy(averages.subspan(at(range.state_first), at(range.elements)),
                       parameters.subspan(at(range.first)).begin());
@@ -50,7 +51,7 @@ Result<SavedWeights> ReadWeights(const std::string& folder, const Generation& ge
                          " has no average of its weights: its run had no optimizer.ema"));
   }
   GACCD_ASSIGN_OR_RETURN(std::vector<std::byte> bytes,
-                         ReadBuffer(folder, generation, manifest, kParametersBuffer, ticks));
+                         ReadBuffer(folder, generation, manifest, kParametersBuffer, 0, ticks));
   // Before the first update there is no average.
   const bool averaged = job.optimizer.ema && !raw && manifest.cursor.optimizer_updates > 0;
   if (averaged) {

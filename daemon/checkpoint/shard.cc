@@ -152,6 +152,21 @@ Status WriteBlocks(DurableFile& file, const ShardIdentity& identity,
   return Status::Ok();
 }
 
+Status ReadHeader(const ReadAt& read_at, const ShardIdentity& identity, Header* header) {
+  GACCD_RETURN_IF_ERROR(read_at(0, *header));
+  return CheckHeader(*header, HeaderOf(identity));
+}
+
+// all: a block and its CRC.
+Status ReadBlock(const ReadAt& read_at, std::uint64_t offset, std::span<std::byte> all) {
+  GACCD_RETURN_IF_ERROR(read_at(offset, all));
+  const auto block = all.first(all.size() - kBlockCrcBytes);
+  std::uint32_t crc = 0;
+  std::memcpy(&crc, all.data() + block.size(), sizeof crc);
+  if (crc == Crc32c(block)) return Status::Ok();
+  return BadData(StrCat("the CRC32C of the block at byte ", offset, " does not match"));
+}
+
 // So that data is read from the disk, not from the page cache: best effort.
 void DropCache(const std::string& path) {
   const auto file = OpenFile(path, O_RDONLY);
@@ -214,8 +229,7 @@ Status ReadShard(const ReadAt& read_at, std::uint64_t file_bytes, const ShardIde
                record == nullptr ? "" : StrCat(" and ", record->bytes, " in the manifest")));
   }
   Header header{};
-  GACCD_RETURN_IF_ERROR(read_at(0, header));
-  GACCD_RETURN_IF_ERROR(CheckHeader(header, HeaderOf(identity)));
+  GACCD_RETURN_IF_ERROR(ReadHeader(read_at, identity, &header));
   Sha256 sha;
   sha.Update(header);
   const std::uint64_t payload = PayloadBytes(identity);
@@ -225,13 +239,8 @@ Status ReadShard(const ReadAt& read_at, std::uint64_t file_bytes, const ShardIde
   for (std::uint64_t rest = payload; rest > 0;) {
     const std::uint64_t bytes = std::min(rest, identity.block_bytes);
     const std::span<std::byte> all = std::span(block).first(bytes + kBlockCrcBytes);
-    GACCD_RETURN_IF_ERROR(read_at(offset, all));
+    GACCD_RETURN_IF_ERROR(ReadBlock(read_at, offset, all));
     sha.Update(all);
-    std::uint32_t crc = 0;
-    std::memcpy(&crc, all.data() + bytes, sizeof crc);
-    if (crc != Crc32c(all.first(bytes))) {
-      return BadData(StrCat("the CRC32C of the block at byte ", offset, " does not match"));
-    }
     if (!parts.empty()) {
       const std::byte* from = all.data();
       stream.Next(bytes, [&](auto piece) {
@@ -257,6 +266,35 @@ Status ReadShardFile(const std::string& path, const ShardIdentity& identity,
     return file.ReadAt(offset, out, ticks);
   };
   return ReadShard(read_at, file.size(), identity, record, parts).WithContext(path);
+}
+
+Status ReadShardPart(const std::string& path, const ShardIdentity& identity, std::uint64_t first,
+                     std::span<std::byte> out, Ticks* ticks) {
+  GACCD_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path, Links::kRefuse));
+  const ReadAt read_at = [&file, ticks](std::uint64_t offset, std::span<std::byte> bytes) {
+    return file.ReadAt(offset, bytes, ticks);
+  };
+  if (const std::uint64_t expected = ShardBytes(identity); file.size() != expected) {
+    return BadData(StrCat(path, ": expected ", expected, " bytes, found ", file.size()));
+  }
+  Header header{};
+  GACCD_RETURN_IF_ERROR(ReadHeader(read_at, identity, &header).WithContext(path));
+  const std::uint64_t payload = PayloadBytes(identity);
+  std::vector<std::byte> block(std::min(identity.block_bytes, payload) + kBlockCrcBytes);
+  while (!out.empty()) {
+    const std::uint64_t number = first / identity.block_bytes;
+    const std::uint64_t begin = number * identity.block_bytes;
+    const std::uint64_t bytes = std::min(identity.block_bytes, payload - begin);
+    GACCD_RETURN_IF_ERROR(ReadBlock(read_at, kHeaderBytes + begin + number * kBlockCrcBytes,
+                                    std::span(block).first(bytes + kBlockCrcBytes))
+                              .WithContext(path));
+    const auto piece = std::span(block).subspan(
+        first - begin, std::min<std::uint64_t>(begin + bytes - first, out.size()));
+    std::ranges::copy(piece, out.begin());
+    first += piece.size();
+    out = out.subspan(piece.size());
+  }
+  return Status::Ok();
 }
 
 }  // namespace gaccd

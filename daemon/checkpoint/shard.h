@@ -61,4 +61,10 @@ Status ReadShardFile(const std::string& path, const ShardIdentity& identity,
                      const ShardRecord* record, std::span<const std::span<std::byte>> parts,
                      Ticks* ticks = nullptr);
 
+// Fills `out` from byte `first` of the payload on, and checks size, header and the CRCs of the
+// blocks that this touches; nothing else is read. REQUIRES: the range is in the payload. Errors,
+// ticks: as ReadShardFile().
+Status ReadShardPart(const std::string& path, const ShardIdentity& identity, std::uint64_t first,
+                     std::span<std::byte> out, Ticks* ticks = nullptr);
+
 }  // namespace gaccd

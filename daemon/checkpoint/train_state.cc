@@ -8,6 +8,7 @@
 #include "daemon/checkpoint/saved_job.h"
 #include "daemon/config/job_changes.h"
 #include "daemon/data/class_names.h"
+#include "daemon/data/column_names.h"
 #include "daemon/data/update_schedule.h"
 #include "daemon/optim/optimizer.h"
 #include "daemon/plan/speeds.h"
@@ -167,6 +168,11 @@ Status CheckSameSamples(const Manifest& manifest, const Job& saved, const Job& j
                                           {job.data.class_name, "the data of this job"});
   if (!classes.ok()) {
     return {ErrorKind::kConfig, "the checkpoint belongs to another run: " + classes.message()};
+  }
+  const Status columns =
+      CheckSameColumns(saved.data.column_name, "the checkpoint", job.data.column_name);
+  if (!columns.ok()) {
+    return {ErrorKind::kConfig, "the checkpoint belongs to another run: " + columns.message()};
   }
   if (cursor.step == 0) return Status::Ok();
   return CheckSameUpdate(manifest, saved, job, plan, cursor.step);

@@ -43,11 +43,11 @@ Status CheckFits(const Manifest& manifest, const FlatLayout& layout,
 // seed, the order of the samples.
 Status CheckSameRun(const Job& saved, const Job& job);
 
-// kConfig if update `step` would use other samples than in the saved run: another data set, class
-// names or effective batch; or if the previous update used other samples than in this job: a run
-// with last_cycle carry that had ended with a smaller update. Nodes, micro-batch, learning rate and
-// otherwise the length of the run may change. REQUIRES: `saved` is CheckedJob(manifest);
-// CheckSameRun().
+// kConfig if update `step` would use other samples than in the saved run: another data set, names
+// of classes or columns, or effective batch; or if the previous update used other samples than in
+// this job: a run with last_cycle carry that had ended with a smaller update. Nodes, micro-batch,
+// learning rate and otherwise the length of the run may change. REQUIRES: `saved` is
+// CheckedJob(manifest); CheckSameRun().
 Status CheckSameSamples(const Manifest& manifest, const Job& saved, const Job& job,
                         const Plan& plan, std::int64_t dataset_samples);
 

@@ -80,6 +80,7 @@ std::string Joined(std::string_view lines) {
 
 JobChanges CompareJobs(Job was, const Job& now) {
   if (was.data.class_name.empty()) was.data.class_name = now.data.class_name;
+  if (was.data.column_name.empty()) was.data.column_name = now.data.column_name;
   const proto::Job before = ToProto(WithAbsolutePaths(was));
   const proto::Job after = ToProto(WithAbsolutePaths(now));
   std::string other_run;

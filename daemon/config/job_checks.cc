@@ -1,8 +1,6 @@
 #include "daemon/config/job_checks.h"
 
 #include <algorithm>
-#include <set>
-#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -11,6 +9,7 @@
 #include "collectives/base/overloaded.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/metric_kind.h"
+#include "daemon/config/model_checks.h"
 #include "daemon/config/target_schedule.h"
 
 namespace gaccd {
@@ -138,50 +137,6 @@ Status CheckFeatures(const DataSpec& data) {
   return Bad("data.normalize: channel_mean and channel_std are for the source images only");
 }
 
-// Sizes of images and kernels: one for both dimensions, or two.
-Status CheckPairs(const LayerSpec& layer, const std::string& where) {
-  const auto check = [&](std::string_view field, const std::vector<std::int64_t>& values) {
-    if (values.size() <= 2) return Status::Ok();
-    return Bad(StrCat(where, ".", field, ": expected one value, or height and width, found ",
-                      values.size(), " values"));
-  };
-  return std::visit(
-      [&](const auto& kind) -> Status {
-        if constexpr (requires { kind.kernel_size; }) {
-          GACCD_RETURN_IF_ERROR(check("kernel_size", kind.kernel_size));
-          GACCD_RETURN_IF_ERROR(check("stride", kind.stride));
-          GACCD_RETURN_IF_ERROR(check("padding", kind.padding));
-        }
-        if constexpr (requires { kind.dilation; }) {
-          GACCD_RETURN_IF_ERROR(check("dilation", kind.dilation));
-        }
-        if constexpr (requires { kind.output_size; }) return check("output_size", kind.output_size);
-        return {};
-      },
-      layer.kind);
-}
-
-Status CheckGhostSize(std::string_view where, BatchStatistics stats, std::int64_t ghost_size) {
-  if (stats == BatchStatistics::kGhost || ghost_size == BatchNormSpec().ghost_size) return {};
-  return Bad(StrCat(where, ".ghost_size: needs stats ghost, found ghost_size ", ghost_size,
-                    " and stats ", Name(stats)));
-}
-
-Status CheckLayers(std::span<const LayerSpec> layers, std::string_view where) {
-  std::set<std::string_view> names;
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    const std::string layer = StrCat(where, ".layer[", i, "]");
-    if (!names.insert(layers[i].name).second) {
-      return Bad(StrCat(layer, ".name: two layers are called '", layers[i].name, "'"));
-    }
-    GACCD_RETURN_IF_ERROR(CheckPairs(layers[i], layer));
-    const auto* norm = std::get_if<BatchNormSpec>(&layers[i].kind);
-    if (norm == nullptr) continue;
-    GACCD_RETURN_IF_ERROR(CheckGhostSize(layer + ".batch_norm", norm->stats, norm->ghost_size));
-  }
-  return {};
-}
-
 // Samples of a contrastive loss are compared with all others of their update, which an evaluation
 // does not have.
 Status CheckContrastive(const Job& job) {
@@ -194,83 +149,6 @@ Status CheckContrastive(const Job& job) {
   if (!contrastive) return {};
   if (job.data.eval) {
     return Bad("data.eval: a contrastive loss has no evaluation; leave it out");
-  }
-  return {};
-}
-
-Status CheckDualEncoder(const DualEncoderSpec& dual) {
-  for (const TowerSpec* tower : {&dual.a, &dual.b}) {
-    GACCD_RETURN_IF_ERROR(CheckLayers(
-        tower->layer, tower == &dual.a ? "model.dual_encoder.a" : "model.dual_encoder.b"));
-  }
-  if (dual.max_scale == 0 || dual.temperature * dual.max_scale >= 1) return {};
-  return Bad(StrCat("model.dual_encoder.max_scale: expected at least 1 / temperature = ",
-                    1 / dual.temperature, ", or 0 for no limit, found ", dual.max_scale));
-}
-
-Status CheckWidthOfHeads(std::string_view field, std::int64_t width, std::int64_t heads) {
-  if (width % heads == 0) return {};
-  return Bad(StrCat("model.", field, ".heads: must divide the width ", width, ", found ", heads));
-}
-
-Status CheckVit(const VitSpec& vit) {
-  if (vit.image_size % vit.patch_size != 0) {
-    return Bad(StrCat("model.vit.patch_size: must divide the image_size ", vit.image_size,
-                      ", found ", vit.patch_size));
-  }
-  if (static_cast<double>(vit.width) * vit.mlp_ratio < 1) {
-    return Bad(StrCat("model.vit.mlp_ratio: expected at least 1 / width = 1 / ", vit.width,
-                      ", found ", vit.mlp_ratio));
-  }
-  return CheckWidthOfHeads("vit", vit.width, vit.heads);
-}
-
-// A field that has no effect together with another one is a mistake.
-Status CheckResnet(const ResnetSpec& resnet) {
-  constexpr std::size_t kMaxStages = 8;
-  const std::int64_t depth = resnet.depth;
-  const std::size_t stages = resnet.blocks.size();
-  if (stages > kMaxStages) {
-    return Bad(
-        StrCat("model.resnet.blocks: expected at most ", kMaxStages, " stages, found ", stages));
-  }
-  if (stages == 0 && depth != 18 && depth != 34 && depth != 50) {
-    return Bad(StrCat("model.resnet.depth: expected 18, 34 or 50, or blocks, found ", depth));
-  }
-  if (stages > 0 && depth != ResnetSpec().depth) {
-    return Bad(StrCat("model.resnet: expected depth or blocks, found depth ", depth,
-                      " and blocks of ", stages, " stages"));
-  }
-  if (stages == 0 && depth != 50 && resnet.block == ResnetBlock::kBottleneck) {
-    return Bad(StrCat("model.resnet.block: bottleneck needs blocks or depth 50, found depth ",
-                      depth, " and no blocks"));
-  }
-  if (resnet.groups > 0 && resnet.stats != BatchStatistics::kWindow) {
-    return Bad(StrCat("model.resnet.stats: ", Name(resnet.stats),
-                      " needs batch norms, groups 0, found groups ", resnet.groups));
-  }
-  return CheckGhostSize("model.resnet", resnet.stats, resnet.ghost_size);
-}
-
-Status CheckArchitecture(const ModelSpec& model) {
-  if (const auto* mlp = std::get_if<MlpSpec>(&model.architecture); mlp && mlp->widths.size() < 2) {
-    return Bad(StrCat("model.mlp.widths: expected at least 2, found ", mlp->widths.size()));
-  }
-  if (const auto* resnet = std::get_if<ResnetSpec>(&model.architecture)) {
-    return CheckResnet(*resnet);
-  }
-  if (const auto* graph = std::get_if<GraphSpec>(&model.architecture)) {
-    return CheckGhostSize("model.graph", graph->stats, graph->ghost_size);
-  }
-  if (const auto* gpt = std::get_if<GptSpec>(&model.architecture)) {
-    return CheckWidthOfHeads("gpt", gpt->width, gpt->heads);
-  }
-  if (const auto* bert = std::get_if<BertSpec>(&model.architecture)) {
-    return CheckWidthOfHeads("bert", bert->width, bert->heads);
-  }
-  if (const auto* vit = std::get_if<VitSpec>(&model.architecture)) return CheckVit(*vit);
-  if (const auto* dual = std::get_if<DualEncoderSpec>(&model.architecture)) {
-    return CheckDualEncoder(*dual);
   }
   return {};
 }
@@ -396,17 +274,8 @@ Status CheckPipeline(const Job& job) {
 
 }  // namespace
 
-Status CheckOneArchitecture(const ModelSpec& model) {
-  const bool has_layers = !model.layer.empty();
-  if (has_layers == std::holds_alternative<std::monostate>(model.architecture)) return {};
-  return Bad(has_layers ? "model: has layers and an architecture, expected one of them"
-                        : "model.layer: is required, at least one, or mlp, gpt, bert, resnet, "
-                          "graph or dual_encoder");
-}
-
 Status CheckWholeJob(const Job& job, Verb verb) {
-  GACCD_RETURN_IF_ERROR(CheckArchitecture(job.model));
-  GACCD_RETURN_IF_ERROR(CheckLayers(job.model.layer, "model"));
+  GACCD_RETURN_IF_ERROR(CheckModel(job.model));
   GACCD_RETURN_IF_ERROR(CheckContrastive(job));
   const auto* sgd = std::get_if<SgdSpec>(&job.optimizer.kind);
   if (sgd != nullptr && sgd->nesterov && sgd->momentum == 0) {

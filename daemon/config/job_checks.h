@@ -9,9 +9,6 @@
 
 namespace gaccd {
 
-// kConfig unless the model has either layers or an architecture; without a job text it has neither.
-[[nodiscard]] Status CheckOneArchitecture(const ModelSpec& model);
-
 // kConfig with the field, the expected and the actual value. For predict, targets are not required.
 [[nodiscard]] Status CheckWholeJob(const Job& job, Verb verb);
 

@@ -21,6 +21,7 @@
 #include "daemon/config/fields.h"
 #include "daemon/config/flags_proto.h"
 #include "daemon/config/job_checks.h"
+#include "daemon/config/model_checks.h"
 #include "daemon/config/target_schedule.h"
 #include "proto/field.pb.h"
 #include "proto/job.pb.h"

@@ -22,8 +22,8 @@ class MappedFile;
 
 // Where the values of a text file are, for messages; both counted from 1.
 struct TextPlaces {
-  std::vector<std::int64_t> lines;  // by sample
-  std::int64_t first_column = 1;
+  std::vector<std::int64_t> lines;    // by sample
+  std::vector<std::int64_t> columns;  // by value of a sample
 };
 
 struct Array {

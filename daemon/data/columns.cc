@@ -221,7 +221,7 @@ std::string PlaceOf(const Column& column, std::int64_t sample, std::size_t at, b
   if (column.array.places != nullptr) {
     const TextPlaces& places = *column.array.places;
     return StrCat(" in line ", places.lines[static_cast<std::size_t>(sample)], ", column ",
-                  places.first_column + static_cast<std::int64_t>(at));
+                  places.columns[at]);
   }
   return StrCat(" for sample ", sample, table ? StrCat(", column ", at) : "");
 }

@@ -76,12 +76,13 @@ class Dataset {
 // kData (content), kConfig (a normalisation or a synthetic set that cannot be), with the file and
 // both values. Formats: idx.h, npy.h, synthetic.h. Large plain files are mapped: they must not be
 // changed while they are in use. `share`: of this rank's node, or null. A relative path that does
-// not exist is taken from `folder`, unless it is empty.
+// not exist is taken from `folder`, unless it is empty. column_names: MatchColumns().
 Result<std::unique_ptr<Dataset>> OpenDataset(const SourceSpec& source,
                                              const NormalizeSpec& normalize,
                                              const BadRecordRules& rules = {},
                                              NodeShare* share = nullptr,
-                                             const std::string& folder = "");
+                                             const std::string& folder = "",
+                                             std::vector<std::string> column_names = {});
 
 // Of all samples. Reads their labels, where some may not count.
 [[nodiscard]] std::int64_t CountUnlabelled(const Dataset& data);
@@ -95,10 +96,10 @@ struct TrainingData {
   bool eval_weighted = true;      // false: only the training data has weights; here all are 1
 };
 // Both sets of a job, with one quota: damaged records are replaced in the training data and left
-// out of the evaluation data, so that its mean is over samples that are there. kData where the
-// columns of two tables have other names. A relative path that does not exist is taken from the
-// job's folder. Where only the training data has weights of its labels, all of the evaluation data
-// count as 1. kConfig as well when their samples differ in kind.
+// out of the evaluation data, so that its mean is over samples that are there. The columns of
+// tables are those of data.column_name, or of the first table, MatchColumns(). A relative path that
+// does not exist is taken from the job's folder. Where only the training data has weights of its
+// labels, all of the evaluation data count as 1. kConfig as well when their samples differ in kind.
 Result<TrainingData> OpenTrainingData(const Job& job, const BadRecordRules& rules = {},
                                       NodeShare* share = nullptr);
 

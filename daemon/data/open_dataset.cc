@@ -163,7 +163,7 @@ OpenedDataset OpenFiles(const SourceSpec& source, const Opening& opening) {
   GACCD_ASSIGN_OR_RETURN(const std::vector<SourceSpec> sources,
                          ExpandPatterns(source, opening.folder));
   BadRecordRules own = opening.rules;
-  const Opening each{opening.normalize, own, opening.share, opening.folder, opening.heading};
+  const Opening each{opening.normalize, own, opening.share, opening.folder, opening.column_names};
   std::vector<std::unique_ptr<Dataset>> parts;
   for (const SourceSpec& file : sources) {
     GACCD_ASSIGN_OR_RETURN(
@@ -182,9 +182,9 @@ OpenedDataset OpenFiles(const SourceSpec& source, const Opening& opening) {
 Result<std::unique_ptr<Dataset>> OpenDataset(const SourceSpec& source,
                                              const NormalizeSpec& normalize,
                                              const BadRecordRules& rules, NodeShare* share,
-                                             const std::string& folder) {
-  Heading heading;
-  return OpenFiles(source, {normalize, rules, share, folder, &heading});
+                                             const std::string& folder,
+                                             std::vector<std::string> column_names) {
+  return OpenFiles(source, {normalize, rules, share, folder, &column_names});
 }
 
 std::int64_t CountUnlabelled(const Dataset& data) {
@@ -209,9 +209,9 @@ Result<TrainingData> OpenTrainingData(const Job& job, const BadRecordRules& rule
                                       NodeShare* share) {
   const DataSpec& data = job.data;
   TrainingData opened;
-  Heading heading;  // of both
-  GACCD_ASSIGN_OR_RETURN(
-      opened.train, OpenFiles(data.train, {data.normalize, rules, share, job.folder, &heading}));
+  std::vector<std::string> column_names = data.column_name;  // of both
+  GACCD_ASSIGN_OR_RETURN(opened.train, OpenFiles(data.train, {data.normalize, rules, share,
+                                                              job.folder, &column_names}));
   if (!data.eval) {
     GACCD_RETURN_IF_ERROR(MixIfAsked(job, &opened));
     return opened;
@@ -220,7 +220,7 @@ Result<TrainingData> OpenTrainingData(const Job& job, const BadRecordRules& rule
   eval_rules.used += std::ssize(opened.train->bad_records());
   eval_rules.leave_out = true;
   GACCD_ASSIGN_OR_RETURN(opened.eval, OpenFiles(*data.eval, {data.normalize, eval_rules, share,
-                                                             job.folder, &heading}));
+                                                             job.folder, &column_names}));
   const TensorSpec* weights = opened.train->spec().Find("weights");
   if (weights != nullptr && opened.eval->spec().Find("weights") == nullptr) {
     opened.eval_weighted = false;

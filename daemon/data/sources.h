@@ -11,19 +11,15 @@
 
 namespace gaccd {
 
-// The names of the columns of a table, and the file that has them.
-struct Heading {
-  std::string file;
-  std::vector<std::string> names;  // none: no table has had any yet
-};
-
 // What a source is opened with, besides itself.
 struct Opening {
   const NormalizeSpec& normalize;
   const BadRecordRules& rules;
-  NodeShare* share;            // of this rank's node, or null
-  const std::string& folder;   // of the job; empty: none
-  Heading* heading = nullptr;  // of the first table of the job that has one; null: not compared
+  NodeShare* share;           // of this rank's node, or null
+  const std::string& folder;  // of the job; empty: none
+  // Of tables: the names of the columns in the order of their values. Empty: the first table that
+  // has some says which.
+  std::vector<std::string>* column_names = nullptr;
 
   // "/data/x" stays; "x" is that of the current folder or, where there is none, of the job's
   // folder. kIo when it is in neither.

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "collectives/base/files.h"
@@ -9,6 +10,7 @@
 #include "collectives/bootstrap/agree.h"
 #include "daemon/config/help.h"
 #include "daemon/config/job_text.h"
+#include "daemon/data/column_names.h"
 #include "daemon/data/index_source.h"
 #include "daemon/data/tokenizer.h"
 #include "daemon/models/graph_network.h"
@@ -53,10 +55,22 @@ Agreement OpenData(const Flags& flags, Communicator& comm, TrainedModel* into) {
                              .leave_out = true};
   const DataSpec& data = into->job.data;
   return OpenSharedData(comm, [&](NodeShare* share) -> Status {
-    GACCD_ASSIGN_OR_RETURN(into->data,
-                           OpenDataset(*data.eval, data.normalize, rules, share, into->job.folder));
+    GACCD_ASSIGN_OR_RETURN(into->data, OpenDataset(*data.eval, data.normalize, rules, share,
+                                                   into->job.folder, data.column_name));
     return Status::Ok();
   });
+}
+
+// Tables have their columns by the names that the weights have, or else the job.
+Status FindColumns(const Flags& flags, Communicator& comm, Job* job) {
+  if (!std::holds_alternative<CsvSpec>(*job->data.eval)) return Status::Ok();
+  GACCD_ASSIGN_OR_RETURN(job->data.column_name,
+                         NamesFromRankZero(comm, [&]() -> Result<std::vector<std::string>> {
+                           std::vector<std::string> names = job->data.column_name;
+                           if (names.empty()) names = ColumnsOfWeights(*flags.weights, flags.best);
+                           return names.empty() ? ReadColumnNames(*job) : names;
+                         }));
+  return Status::Ok();
 }
 
 Status MakeEngineOf(const Flags& flags, Session& session, TrainedModel* into) {
@@ -96,6 +110,7 @@ RankStatus OpenTrainedModel(const Flags& flags, Session& session, const MakeMode
   Communicator& comm = session.comm;
   if (Agreement all = AgreeOn(comm, into->job_status); !all.status.ok()) return all;
   GACCD_RETURN_IF_ERROR(session.CheckAllTheSame(flags, into->job));
+  GACCD_RETURN_IF_ERROR(FindColumns(flags, comm, &into->job));
   if (Agreement all = OpenData(flags, comm, into); !all.status.ok()) return all;
   auto model = make(into->job.model, BatchSpecOf(into->job, *into->data));
   if (Agreement all = AgreeOn(comm, model.status()); !all.status.ok()) return all;

@@ -10,7 +10,6 @@
 #include "collectives/base/environment.h"
 #include "collectives/base/files.h"
 #include "collectives/base/strings.h"
-#include "daemon/data/class_names.h"
 #include "daemon/train/storage_limits.h"
 #include "daemon/weights/weights.h"
 
@@ -54,7 +53,7 @@ Status SaveFinalWeights(const FlatLayout& layout, std::vector<float> parameters,
   };
   // Shared with abandoned writes.
   const auto values = std::make_shared<const Values>(
-      Values{layout, std::move(parameters), ClassMetadata(weights.class_names), weights.copies});
+      Values{layout, std::move(parameters), weights.metadata, weights.copies});
   const auto limit = SaveLimit(weights.bound, BytesOf(layout, weights));
   const Write write = [&](const std::string& path, Over over) {
     return WriteWithin(limit, path, weights.tick,

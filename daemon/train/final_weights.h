@@ -16,9 +16,9 @@ namespace gaccd {
 struct FinalWeights {
   std::string path;  // as given by the user
   unsigned mode = 0600;
-  std::vector<std::string> class_names;  // for its metadata
-  std::chrono::milliseconds bound{0};    // --bound: see storage_limits.h
-  TickFunction tick = {};                // called while writing
+  std::map<std::string, std::string> metadata = {};
+  std::chrono::milliseconds bound{0};  // --bound: see storage_limits.h
+  TickFunction tick = {};              // called while writing
   // path of the checkpoint with the same weights; empty: none
   std::string checkpoint;
   std::string run_dir;                             // empty: none

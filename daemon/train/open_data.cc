@@ -8,8 +8,10 @@
 
 #include "collectives/base/strings.h"
 #include "collectives/bootstrap/work_together.h"
+#include "daemon/data/class_names.h"
 #include "daemon/data/node_share.h"
 #include "daemon/launch/gather_text.h"
+#include "daemon/rundir/agreement.h"
 #include "daemon/telemetry/log.h"
 
 namespace gaccd {
@@ -66,6 +68,17 @@ Agreement OpenSharedData(Communicator& comm, const OpenOnRank& open) {
   if (!opened.status.ok()) return opened;
   Status warned = Warn(comm, share->note());
   return {std::move(warned), comm.rank()};
+}
+
+Result<std::vector<std::string>> NamesFromRankZero(
+    Communicator& comm, const std::function<Result<std::vector<std::string>>()>& read) {
+  Result<std::string> mine = std::string();
+  if (comm.rank() == 0) {
+    const auto names = read();
+    mine = names.ok() ? Result<std::string>(ClassNamesText(*names)) : names.status();
+  }
+  GACCD_ASSIGN_OR_RETURN(const std::string shared, ShareFromRankZero(comm, mine));
+  return ParseClassNames(shared);
 }
 
 }  // namespace gaccd

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "collectives/bootstrap/agree.h"
 #include "collectives/comm/communicator.h"
@@ -21,5 +23,9 @@ Agreement OpenSharedData(Communicator& comm, const OpenOnRank& open);
 // Opens training and evaluation data of a job.
 Agreement OpenSharedData(Communicator& comm, const Job& job, const BadRecordRules& rules,
                          TrainingData* data);
+
+// Collective: what `read()` gives on rank 0, on all ranks.
+Result<std::vector<std::string>> NamesFromRankZero(
+    Communicator& comm, const std::function<Result<std::vector<std::string>>()>& read);
 
 }  // namespace gaccd

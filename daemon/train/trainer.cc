@@ -240,6 +240,8 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary,
   RunCheckpointer& control = checkpointer != nullptr ? *checkpointer : unsaved;
   control.BeginRun(stops_, &progress_, summary);
   ReportAllocationRetries(/*restored=*/0);
+  // The plan that the attempt began with is that of the first stage.
+  if (inputs_.schedule.StageOf(start_.updates) > 0) ReportTarget(start_.updates, reporter);
   const auto is_complete = [&](std::int64_t step) {
     return step == inputs_.schedule.updates() || best_.patience_is_over();
   };
@@ -392,19 +394,23 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
   GACCD_ASSIGN_OR_RETURN(record.digest,
                          replicas_->Compare(*engine_, done.step(), &summary->failed_together));
   reporter.Report(record);
-  ReportNewTarget(done.step(), reporter);
+  const UpdateSchedule& schedule = inputs_.schedule;
+  if (schedule.StageOf(done.step()) != schedule.StageOf(done.step() - 1)) {
+    ReportTarget(done.step(), reporter);
+  }
   if (found.noise) ReportNoise(done, *found.noise, reporter);
   return Status::Ok();
 }
 
-void Trainer::ReportNewTarget(std::int64_t step, RunReporter& reporter) {
+void Trainer::ReportTarget(std::int64_t step, RunReporter& reporter) {
   const UpdateSchedule& schedule = inputs_.schedule;
+  if (step == schedule.updates()) return;
   const std::size_t stage = schedule.StageOf(step);
-  if (step == schedule.updates() || stage == schedule.StageOf(step - 1)) return;
+  const std::int64_t first = schedule.stages()[stage].first_update;
   const std::int64_t target = schedule.stages()[stage].batch;
-  const Plan& plan = feed_.PlanFor({.index = step, .samples = target});
-  reporter.Report(TargetRecord{.step = step,
-                               .samples_total = schedule.SamplesBefore(step),
+  const Plan& plan = feed_.PlanFor({.index = first, .samples = target});
+  reporter.Report(TargetRecord{.step = first,
+                               .samples_total = schedule.SamplesBefore(first),
                                .stage = static_cast<std::int64_t>(stage) + 1,
                                .target_before = schedule.stages()[stage - 1].batch,
                                .target = target,

@@ -135,8 +135,8 @@ class Trainer {
   Status RestoreLoads(const Manifest& saved);
   // Adds the times of the latest update; keeps a better plan for ChangeLoads().
   void MeasureLoads();
-  // Reports if a stage of the job's target_schedule begins after update `step`.
-  void ReportNewTarget(std::int64_t step, RunReporter& reporter);
+  // Reports the stage of the job's target_schedule of update `step`, counted from 0.
+  void ReportTarget(std::int64_t step, RunReporter& reporter);
   // kConfig if job.noise_scale_every is set and this engine or loss does not support it.
   [[nodiscard]] Status CheckNoiseScale() const;
   void ReportNoise(const UpdateInFlight& done, const GradientNoise& found, RunReporter& reporter);

@@ -19,6 +19,7 @@
 #include "daemon/config/plan_proto.h"
 #include "daemon/config/target_schedule.h"
 #include "daemon/data/class_names.h"
+#include "daemon/data/column_names.h"
 #include "daemon/data/tokenizer.h"
 #include "daemon/models/graph_file.h"
 #include "daemon/rundir/agreement.h"
@@ -88,15 +89,19 @@ RankStatus TrainingRun::MakePlan(Result<Job> job) {
 }
 
 RankStatus TrainingRun::ResolveJob() {
-  Result<std::string> mine = std::string();
-  if (comm_.rank() == 0) {
-    const auto names = ReadClassNames(job_);
-    mine = names.ok() ? Result<std::string>(ClassNamesText(names->names)) : names.status();
-  }
-  GACCD_ASSIGN_OR_RETURN(const std::string names, ShareFromRankZero(comm_, mine));
   job_ = WithAbsolutePaths(job_);
-  job_.data.class_name = ParseClassNames(names);
-  return {};
+  GACCD_ASSIGN_OR_RETURN(job_.data.class_name,
+                         NamesFromRankZero(comm_, [this]() -> Result<std::vector<std::string>> {
+                           GACCD_ASSIGN_OR_RETURN(ClassNames classes, ReadClassNames(job_));
+                           return std::move(classes.names);
+                         }));
+  GACCD_ASSIGN_OR_RETURN(job_.data.column_name,
+                         NamesFromRankZero(comm_, [this] { return ReadColumnNames(job_); }));
+  const std::size_t bytes = JobText(job_).size();
+  if (bytes <= kMaxTextBytes) return {};
+  return Status(ErrorKind::kData, StrCat("the job with the names of its classes and columns takes ",
+                                         bytes, " bytes; expected at most ", kMaxTextBytes,
+                                         ": tables may also come without names"));
 }
 
 RankStatus TrainingRun::CheckFolder() {
@@ -390,7 +395,7 @@ Status TrainingRun::WriteResults(const TrainingSummary& summary,
         SaveFinalWeights(trainer_->model().layout(), std::move(final_parameters),
                          {.path = *flags_.save_weights,
                           .mode = mode,
-                          .class_names = job_.data.class_name,
+                          .metadata = NamesMetadata(job_.data),
                           .bound = bound,
                           .tick = tick,
                           .checkpoint = CheckpointAfter(summary.updates, checkpointer),

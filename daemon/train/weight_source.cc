@@ -7,9 +7,11 @@
 #include "collectives/base/strings.h"
 #include "collectives/base/ticks.h"
 #include "collectives/bootstrap/work_together.h"
+#include "daemon/checkpoint/saved_job.h"
 #include "daemon/checkpoint/saved_weights.h"
 #include "daemon/checkpoint/train_state.h"
 #include "daemon/data/class_names.h"
+#include "daemon/data/column_names.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/weights/safetensors.h"
 #include "daemon/weights/transformers_config.h"
@@ -71,7 +73,7 @@ Result<Found> ReadCheckpoint(const WeightRequest& request, const Job& job, Ticks
               .file = {.tensors = std::move(weights.tensors), .others = {}, .metadata = {}},
               .step = weights.generation.step};
   GACCD_RETURN_IF_ERROR(CheckModelOf(weights.job, request, job).WithContext(found.from));
-  found.file.metadata = ClassMetadata(weights.job.data.class_name);
+  found.file.metadata = NamesMetadata(weights.job.data);
   return found;
 }
 
@@ -86,6 +88,8 @@ Status Load(const WeightRequest& request, const Model& model, const Job& job,
     GACCD_ASSIGN_OR_RETURN(const ClassNames classes, ReadClassNames(job));
     GACCD_RETURN_IF_ERROR(
         CheckSameClasses(ReadClassNamesOfWeights(found.from, found.file.metadata), classes));
+    GACCD_RETURN_IF_ERROR(
+        CheckSameColumns(ColumnNamesIn(found.file.metadata), found.from, job.data.column_name));
   }
   GACCD_RETURN_IF_ERROR(tick());
   model.InitializeAll(job.seed, parameters);  // rank 0 sends them to all stages
@@ -102,6 +106,24 @@ std::string WeightsFileOf(const std::string& path) {
   if (!IsFolder(path)) return path;
   std::string file = StrCat(path, "/", kWeightsName);
   return PathExists(file) ? file : std::string();
+}
+
+std::vector<std::string> ColumnsOfWeights(const std::string& path, bool best) {
+  const std::string file = WeightsFileOf(path);
+  if (!file.empty()) {
+    const auto metadata = ReadSafetensorsMetadata(file);
+    return metadata.ok() ? ColumnNamesIn(*metadata) : std::vector<std::string>();
+  }
+  auto place = FindGenerations(path);
+  if (place.ok() && best) place = OnlyBest(*std::move(place));
+  if (!place.ok()) return {};
+  for (const Generation& one : place->generations) {
+    const auto manifest = ReadManifest(place->folder, one);
+    if (!manifest.ok()) continue;
+    const auto job = SavedJob(*manifest);
+    if (job.ok()) return job->data.column_name;
+  }
+  return {};
 }
 
 Agreement LoadWeightsTogether(Communicator& comm, Engine& engine, const Model& model,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "collectives/bootstrap/agree.h"
 #include "collectives/comm/communicator.h"
@@ -33,12 +34,16 @@ struct LoadedWeights {
 // The safetensors file that `path` means: itself, or the one in a folder; empty for a checkpoint.
 [[nodiscard]] std::string WeightsFileOf(const std::string& path);
 
+// The names of the columns that these weights were trained with, as far as they can be read: of a
+// folder those of the newest checkpoint. What is damaged is found when the weights are loaded.
+[[nodiscard]] std::vector<std::string> ColumnsOfWeights(const std::string& path, bool best);
+
 // Rank 0 reads; all ranks get the same parameters; those that are not loaded start as job.seed
 // says. `loaded` is filled on rank 0. Collective. Errors: those of the file and of
 // TakeParameters(); where config.json is next to the file, CheckTransformersConfig(). Of a
 // checkpoint kConfig where its run has another model than the job; with rules only what
-// CheckTransformersConfig() compares. Without rules.fresh the classes of the weights must be those
-// of the job's data, CheckSameClasses().
+// CheckTransformersConfig() compares. Without rules.fresh the classes and columns of the weights
+// must be those of the job's data, CheckSameClasses(), and of the job, CheckSameColumns().
 Agreement LoadWeightsTogether(Communicator& comm, Engine& engine, const Model& model,
                               const Job& job, const WeightRequest& request, LoadedWeights* loaded);
 

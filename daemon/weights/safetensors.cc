@@ -103,7 +103,9 @@ std::string_view HintFor(std::uint64_t first_bytes) {
          "torch.load('OLD', map_location='cpu', weights_only=True), 'NEW.safetensors')";
 }
 
-Result<SafetensorsFile> Decode(const std::string& name, std::uint64_t size, const ReadAt& read_at) {
+// data_start: the offset of the values.
+Result<SafetensorsHeader> DecodeHeader(const std::string& name, std::uint64_t size,
+                                       const ReadAt& read_at, std::uint64_t* data_start) {
   constexpr std::string_view kNone =
       "not a safetensors file: expected the length of a header in 8 bytes, then '{', found ";
   if (size < kLengthBytes) return BadData(name, StrCat(kNone, size, " bytes"));
@@ -129,13 +131,19 @@ Result<SafetensorsFile> Decode(const std::string& name, std::uint64_t size, cons
   GACCD_RETURN_IF_ERROR(read_at(kLengthBytes, std::as_writable_bytes(std::span(text))));
   auto header = ParseSafetensorsHeader(text);
   if (!header.ok()) return header.status().WithContext(name);
-  const std::uint64_t data_start = kLengthBytes + length;
+  *data_start = kLengthBytes + length;
+  return header;
+}
+
+Result<SafetensorsFile> Decode(const std::string& name, std::uint64_t size, const ReadAt& read_at) {
+  std::uint64_t data_start = 0;
+  GACCD_ASSIGN_OR_RETURN(SafetensorsHeader header, DecodeHeader(name, size, read_at, &data_start));
   GACCD_RETURN_IF_ERROR(
-      CheckLayout(name, static_cast<std::int64_t>(size - data_start), header->entries));
+      CheckLayout(name, static_cast<std::int64_t>(size - data_start), header.entries));
 
   SafetensorsFile file;
-  file.metadata = std::move(header->metadata);
-  for (SafetensorsEntry& entry : header->entries) {
+  file.metadata = std::move(header.metadata);
+  for (SafetensorsEntry& entry : header.entries) {
     const std::uint64_t begin = data_start + static_cast<std::uint64_t>(entry.begin);
     if (entry.dtype == kLong && IsCount(entry.name, entry.shape)) {
       std::int64_t count = 0;
@@ -224,6 +232,18 @@ Result<SafetensorsFile> ReadSafetensors(const std::string& path, Ticks* ticks) {
   return Decode(path, file.size(), [&](std::uint64_t offset, std::span<std::byte> out) {
     return file.ReadAt(offset, out, ticks);
   });
+}
+
+Result<std::map<std::string, std::string>> ReadSafetensorsMetadata(const std::string& path) {
+  GACCD_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
+  std::uint64_t data_start = 0;
+  GACCD_ASSIGN_OR_RETURN(
+      SafetensorsHeader header,
+      DecodeHeader(
+          path, file.size(),
+          [&](std::uint64_t offset, std::span<std::byte> out) { return file.ReadAt(offset, out); },
+          &data_start));
+  return std::move(header.metadata);
 }
 
 std::vector<TensorView> ViewsOf(std::span<const NamedTensor> tensors) {

@@ -46,7 +46,10 @@ struct SafetensorsFile {
 // the found value.
 Result<SafetensorsFile> ReadSafetensors(const std::string& path, Ticks* ticks = nullptr);
 
-// The same of a file in memory; `name` is for messages.
+// Of such a file the metadata alone, without a look at its tensors. The same errors.
+Result<std::map<std::string, std::string>> ReadSafetensorsMetadata(const std::string& path);
+
+// ReadSafetensors() of a file in memory; `name` is for messages.
 Result<SafetensorsFile> DecodeSafetensors(const std::string& name, std::span<const std::byte> file);
 
 // A tensor to write; everything belongs to the caller.

@@ -9,7 +9,7 @@
 #include "collectives/base/json.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
-#include "daemon/data/class_names.h"
+#include "daemon/data/column_names.h"
 #include "daemon/data/prepared.h"
 #include "daemon/data/tokenizer.h"
 #include "daemon/weights/transformers_config.h"
@@ -112,7 +112,7 @@ Result<std::string> WriteTransformersFolder(const std::string& folder, const Job
   }
   GACCD_RETURN_IF_ERROR(MakeEmptyFolder(folder, modes.folder));
   GACCD_RETURN_IF_ERROR(WriteSafetensors(folder + "/model.safetensors", ViewsOf(tensors),
-                                         modes.file, ClassMetadata(job.data.class_name)));
+                                         modes.file, NamesMetadata(job.data)));
   const auto write = [&](std::string_view name, const std::string& text) {
     return ReplaceFile(StrCat(folder, "/", name), text, /*durable=*/true, modes.file);
   };

@@ -297,6 +297,42 @@ class InferTest(unittest.TestCase):
         self.assertIn(names, gaccd_here(2, *start, code=65))
         gaccd_here(2, *start, "--new-weights=classifier.*")
 
+    def test_a_name_is_the_same_column_in_data_and_weights(self):
+        rows = [(x / 7 % 1, x / 3 % 1, int(x / 7 % 1 > 0.5)) for x in range(64)]
+        places = {"age": 0, "height": 1, "kind": 2}
+        job = self.dir / "job.txtpb"
+        job.write_text("""name: "columns"
+            model { layer { name: "l" linear { in: 2 out: 2 } } loss { softmax_cross_entropy {} } }
+            data { train { csv { path: "train.csv" classes: 2 } } eval { csv { path: "train.csv" classes: 2 } } }
+            batch { target: 8 micro: 8 } optimizer { lr: 0.5 sgd {} } epochs: 2""")
+
+        def table(name, heading):
+            lines = [heading] + [",".join(str(row[places[column.strip('"')]]) for column in heading.split(","))
+                                 for row in rows]
+            (self.dir / name).write_text("\n".join(lines))
+
+        def found(weights, data):
+            return evaluate(1, job, self.dir / weights, f"--set=data.eval.csv.path={self.dir}/{data}")["loss"]
+
+        table("train.csv", "age,height,kind")
+        table("other.csv", '"kind",height,age')
+        table("swapped.csv", "height,age,kind")
+        (self.dir / "wrong.csv").write_text("age,weight,kind\n1,2,0\n")
+        gaccd(1, "train", f"--job={job}", f"--run-dir={self.dir}/run", "--device=cpu", f"--save-weights={self.dir}/w")
+        gaccd(1, "ckpt", "export", self.dir / "run", f"--out={self.dir}/exported")
+        for weights in ("run", "w", "exported"):
+            self.assertEqual(found(weights, "other.csv"), found(weights, "train.csv"))
+            said = gaccd(1, "eval", f"--job={job}", f"--weights={self.dir / weights}", "--device=cpu",
+                         f"--set=data.eval.csv.path={self.dir}/wrong.csv", code=65)
+            self.assertIn("expected the columns 'age', 'height', 'kind' in any order, found 'age', 'weight'", said)
+        rows_of = [self.predict(ranks, job, f"--set=data.eval.csv.path={self.dir}/{data}", weights=self.dir / "run")
+                   for ranks, data in ((1, "train.csv"), (2, "other.csv"))]
+        self.assertEqual(*rows_of)
+        more = ["--device=cpu", f"--init-weights={self.dir}/w", f"--set=data.train.csv.path={self.dir}/swapped.csv"]
+        self.assertIn("'age', 'height', 'kind' in", gaccd(1, "train", f"--job={job}", *more, code=65))
+        job.write_text(job.read_text().replace("data {", 'data { column_name: ["age", "height", "kind"]'))
+        gaccd(1, "train", f"--job={job}", *more)
+
     def test_an_export_has_the_tokenizer_of_its_training_from_anywhere(self):
         vocabulary = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3}
         text = json.dumps({"model": {"vocab": vocabulary}, "truncation": {"max_length": 7}, "post_processor": {},

@@ -54,10 +54,11 @@ class ResumeTest : public ::testing::Test {
     std::int64_t first = 0;
     std::vector<std::string> notes;
     int evaluations = 0;
-    std::string warnings;            // before Run()
-    std::string loads;               // and the loads then
-    std::vector<std::string> steps;  // what was reported of each update
-    std::vector<std::string> evals;  // "8 0.25": of each evaluation its update and its loss
+    std::string warnings;              // before Run()
+    std::string loads;                 // and the loads then
+    std::vector<std::string> steps;    // what was reported of each update
+    std::vector<std::string> evals;    // "8 0.25": of each evaluation its update and its loss
+    std::vector<std::string> targets;  // the first updates of the stages that were reported
   };
 
   // `device_comm` reduces the gradients; null on CPUs.
@@ -131,6 +132,7 @@ class ResumeTest : public ::testing::Test {
     SetLogHook({});
     if (!status.ok()) return status;
     trained.evals = OfEvents(run_dir, "eval", "step");
+    trained.targets = OfEvents(run_dir, "target", "step");
     const std::vector<std::string> losses = OfEvents(run_dir, "eval", "value");
     for (std::size_t i = 0; i < losses.size(); ++i) trained.evals[i] += " " + losses[i];
     for (const char* key : {"epoch", "step", "steps_total", "samples_total", "loss", "lr",

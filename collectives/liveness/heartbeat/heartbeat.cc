@@ -1,5 +1,6 @@
 #include "collectives/liveness/heartbeat/heartbeat.h"
 
+#include <netinet/in.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -27,7 +28,7 @@ constexpr int kBacklog = 512;
 // Address of the hub, sent by rank 0. Plain bytes for a broadcast.
 struct HubNotice {
   static constexpr std::size_t kAddresses = 16;
-  std::array<std::array<char, 16>, kAddresses> addresses{};  // "255.255.255.255" and a zero
+  std::array<std::array<char, INET6_ADDRSTRLEN>, kAddresses> addresses{};  // with a zero at the end
   heartbeat::Key secret{};
   std::uint16_t port = 0;  // 0: rank 0 could not listen
 };
@@ -36,7 +37,7 @@ Result<heartbeat::Listener> Open(int world, HubNotice* notice) {
   GACCD_RETURN_IF_ERROR(heartbeat::FillRandom(notice->secret));
   GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> addresses, heartbeat::OwnAddresses());
   for (std::size_t i = 0; i < std::min(addresses.size(), HubNotice::kAddresses); ++i) {
-    std::strncpy(notice->addresses[i].data(), addresses[i].c_str(), 15);
+    std::strncpy(notice->addresses[i].data(), addresses[i].c_str(), INET6_ADDRSTRLEN - 1);
   }
   GACCD_ASSIGN_OR_RETURN(heartbeat::Listener listener,
                          heartbeat::Listen(std::max(world, kBacklog)));

@@ -86,8 +86,7 @@ class Heartbeat {
   using OnLost = std::function<void(const heartbeat::LostRank&)>;
 
   // Collective. A world of one has no thread. kUnavailable on every rank, with the name of the
-  // rank, if one cannot reach the hub in time; kConfig if the hub has no IPv4 address for other
-  // nodes.
+  // rank, if one cannot reach the hub in time; kConfig if the hub has no address for other nodes.
   static Result<std::unique_ptr<Heartbeat>> Start(Communicator& comm,
                                                   const HeartbeatOptions& options, OnLost on_lost);
   // Without an earlier Goodbye(), the others treat it as the end of this process.

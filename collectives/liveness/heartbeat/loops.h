@@ -21,8 +21,8 @@ struct HubAddress {
 [[nodiscard]] std::vector<std::string> WithoutOwn(std::vector<std::string> offered,
                                                   const std::vector<std::string>& own);
 
-// The error if ranks could not reach the hub: kConfig if the hub has no IPv4 address for other
-// nodes, so that the job is not requeued to fail again; otherwise `status`.
+// The error if ranks could not reach the hub: kConfig if the hub has no address for other nodes, so
+// that the job is not requeued to fail again; otherwise `status`.
 [[nodiscard]] Status ExplainAbsence(Status status, const std::vector<std::string>& offered,
                                     int nodes);
 

@@ -136,16 +136,17 @@ class Member {
 }  // namespace
 
 Status ExplainAbsence(Status status, const std::vector<std::string>& offered, int nodes) {
-  const auto is_loopback = [](const std::string& address) { return address.starts_with("127."); };
+  const auto is_loopback = [](const std::string& address) {
+    return address.starts_with("127.") || address == "::1";
+  };
   if (status.ok() || status.kind() != ErrorKind::kUnavailable || nodes == 1 ||
       !std::ranges::all_of(offered, is_loopback)) {
     return status;
   }
   return {ErrorKind::kConfig,
           StrCat("heartbeats between ", nodes,
-                 " nodes go over IPv4: expected an IPv4 address of "
-                 "rank 0's node besides loopback, found none; give it one, or train without them "
-                 "(--heartbeat-seconds=0); ",
+                 " nodes need an address of rank 0's node besides loopback and fe80::, found none; "
+                 "give it one, or train without them (--heartbeat-seconds=0); ",
                  status.message())};
 }
 

@@ -12,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "collectives/base/strings.h"
 
@@ -30,20 +31,66 @@ void NoDelay(int fd) {
 
 bool TryAgain() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
+Socket Open(int family) {
+  return Socket(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+}
+
+// An IPv4 or IPv6 address with a port; ss_family 0: the text is neither.
+sockaddr_storage Parse(const std::string& address, std::uint16_t port) {
+  sockaddr_storage parsed{};
+  auto* const v4 = reinterpret_cast<sockaddr_in*>(&parsed);
+  auto* const v6 = reinterpret_cast<sockaddr_in6*>(&parsed);
+  if (inet_pton(AF_INET, address.c_str(), &v4->sin_addr) == 1) {
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(port);
+  } else if (inet_pton(AF_INET6, address.c_str(), &v6->sin6_addr) == 1) {
+    v6->sin6_family = AF_INET6;
+    v6->sin6_port = htons(port);
+  }
+  return parsed;
+}
+
+socklen_t LengthOf(const sockaddr_storage& address) {
+  return address.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+}
+
+// Empty for what other nodes cannot connect to by its text alone: other families, and addresses of
+// one link.
+std::string TextOf(const sockaddr& address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const void* bytes = nullptr;
+  if (address.sa_family == AF_INET) {
+    bytes = &reinterpret_cast<const sockaddr_in*>(&address)->sin_addr;
+  } else if (address.sa_family == AF_INET6) {
+    const in6_addr& v6 = reinterpret_cast<const sockaddr_in6*>(&address)->sin6_addr;
+    if (!IN6_IS_ADDR_LINKLOCAL(&v6)) bytes = &v6;
+  }
+  if (bytes == nullptr) return {};
+  const char* const found = inet_ntop(address.sa_family, bytes, text.data(), text.size());
+  return found == nullptr ? std::string() : found;
+}
+
 }  // namespace
 
 Result<Listener> Listen(int backlog) {
-  Listener listener{Socket(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0))};
+  // One of IPv6 takes IPv4 as well; a system may have IPv4 alone.
+  int family = AF_INET6;
+  Listener listener{Open(family)};
+  const int off = 0;
+  if (!listener.socket.valid() ||
+      setsockopt(listener.socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) != 0) {
+    family = AF_INET;
+    listener.socket = Open(family);
+  }
   if (!listener.socket.valid()) return OsError("socket");
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  sockaddr_storage address = Parse(family == AF_INET6 ? "::" : "0.0.0.0", 0);
   auto* const any = reinterpret_cast<sockaddr*>(&address);
-  socklen_t length = sizeof address;
+  socklen_t length = LengthOf(address);
   if (bind(listener.socket.get(), any, length) != 0) return OsError("bind");
   if (listen(listener.socket.get(), backlog) != 0) return OsError("listen");
   if (getsockname(listener.socket.get(), any, &length) != 0) return OsError("getsockname");
-  listener.port = ntohs(address.sin_port);
+  listener.port = ntohs(family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(any)->sin6_port
+                                           : reinterpret_cast<sockaddr_in*>(any)->sin_port);
   return listener;
 }
 
@@ -51,35 +98,37 @@ Result<std::vector<std::string>> OwnAddresses() {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) return OsError("getifaddrs");
   std::vector<std::string> network;
+  std::vector<std::string> network_v6;
   std::vector<std::string> loopback;
   for (const ifaddrs* at = first; at != nullptr; at = at->ifa_next) {
-    if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != AF_INET) continue;
-    if ((at->ifa_flags & IFF_UP) == 0) continue;
-    std::array<char, INET_ADDRSTRLEN> text{};
-    const auto* address = reinterpret_cast<const sockaddr_in*>(at->ifa_addr);
-    if (inet_ntop(AF_INET, &address->sin_addr, text.data(), text.size()) == nullptr) continue;
-    ((at->ifa_flags & IFF_LOOPBACK) != 0 ? loopback : network).emplace_back(text.data());
+    if (at->ifa_addr == nullptr || (at->ifa_flags & IFF_UP) == 0) continue;
+    std::string text = TextOf(*at->ifa_addr);
+    if (text.empty()) continue;
+    auto& list = (at->ifa_flags & IFF_LOOPBACK) != 0   ? loopback
+                 : at->ifa_addr->sa_family == AF_INET6 ? network_v6
+                                                       : network;
+    list.push_back(std::move(text));
   }
   freeifaddrs(first);
-  network.insert(network.end(), loopback.begin(), loopback.end());
+  for (const auto& more : {network_v6, loopback}) {
+    network.insert(network.end(), more.begin(), more.end());
+  }
   return network;
 }
 
 Result<Socket> StartConnect(const std::string& address, std::uint16_t port) {
-  Socket to(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const sockaddr_storage name = Parse(address, port);
+  if (name.ss_family == 0) {
+    return Status(ErrorKind::kUnavailable,
+                  StrCat("heartbeat: expected an IP address, found '", address, "'"));
+  }
+  Socket to = Open(name.ss_family);
   if (!to.valid()) return OsError("socket");
   NoDelay(to.get());
-  sockaddr_in name{};
-  name.sin_family = AF_INET;
-  name.sin_port = htons(port);
-  if (inet_pton(AF_INET, address.c_str(), &name.sin_addr) != 1) {
-    return Status(ErrorKind::kUnavailable,
-                  StrCat("heartbeat: expected an IPv4 address, found '", address, "'"));
-  }
-  if (connect(to.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0) return to;
+  if (connect(to.get(), reinterpret_cast<const sockaddr*>(&name), LengthOf(name)) == 0) return to;
   if (errno == EINPROGRESS) return to;
-  return Status(ErrorKind::kUnavailable,
-                StrCat("heartbeat: connect to ", address, ":", port, ": ", std::strerror(errno)));
+  return Status(ErrorKind::kUnavailable, StrCat("heartbeat: connect to ", address, ", port ", port,
+                                                ": ", std::strerror(errno)));
 }
 
 bool Connected(const Socket& socket) {

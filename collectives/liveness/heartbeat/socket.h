@@ -16,10 +16,12 @@ struct Listener {
   Socket socket;
   std::uint16_t port = 0;  // chosen by the system
 };
-// Listens on every interface. kOs with the system's message.
+// Listens on every interface, for IPv4 and, if the system has it, IPv6. kOs with the system's
+// message.
 Result<Listener> Listen(int backlog);
 
-// The IPv4 addresses of this machine, network addresses before loopback, for example "10.77.0.3".
+// The addresses of this machine: IPv4 ("10.77.0.3") before IPv6 ("fd00::3") before loopback,
+// without link-local ones (fe80::).
 Result<std::vector<std::string>> OwnAddresses();
 
 // Begins to connect; the socket becomes writable when the result is known. kUnavailable at once if

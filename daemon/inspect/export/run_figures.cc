@@ -39,11 +39,7 @@ void FigureSum::Add(const Event& event) {
   if (event.name == "failure") AddFailure(event);
   if (event.name == "log") ++figures_.log_lines[std::string(event.Text("lvl"))];
   if (event.name == "resume") {
-    const std::int64_t step = event.Whole("step").value_or(0);
-    GoBackTo(step);
-    if (figures_.target && figures_.target->Whole("step").value_or(0) > step) {
-      figures_.target.reset();
-    }
+    GoBackTo(event.Whole("step").value_or(0));
     loaded_s_ += Seconds(event, "dur_s");
     Bad(Badput::kCheckpointLoad) += Seconds(event, "dur_s");
   }
@@ -53,7 +49,9 @@ void FigureSum::Add(const Event& event) {
     // A value that is not finite is null: it is the newest one all the same.
     if (event.Find("value")) {
       constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-      figures_.evals[std::string(event.Text("metric"))] = event.Number("value").value_or(kNan);
+      const std::string metric(event.Text("metric"));
+      figures_.evals[metric] = event.Number("value").value_or(kNan);
+      eval_steps_[metric] = event.Whole("step").value_or(0);
     }
   }
   const bool has_updates = event.name == "step" || event.name == "thinned";
@@ -94,6 +92,8 @@ void FigureSum::GoBackTo(std::int64_t step) {
     figures_.good_s -= done_s_.back();
     Bad(Badput::kLostProgress) += done_s_.back();
   }
+  if (figures_.target && figures_.target->Whole("step").value_or(0) > step) figures_.target.reset();
+  std::erase_if(figures_.evals, [&](const auto& eval) { return eval_steps_[eval.first] > step; });
 }
 
 void FigureSum::AddSteps(const Event& event) {

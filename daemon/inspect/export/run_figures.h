@@ -50,8 +50,9 @@ struct RunFigures {
   std::int64_t failed_saves = 0;
   Histogram update_s;
   Histogram save_s;
-  std::map<std::string, double> phase_s;           // "data", ...
-  std::map<std::string, double> evals;             // the newest value of each metric; may be NaN
+  std::map<std::string, double> phase_s;  // "data", ...
+  std::map<std::string, double>
+      evals;  // the newest value of each metric that is not lost; may be NaN
   std::map<std::string, std::int64_t> stragglers;  // updates, by host
   std::map<std::string, std::int64_t> errors;      // failures of ranks, by ErrorKindName, "signal"
   std::map<std::string, std::int64_t> log_lines;   // "warning", "error"
@@ -95,12 +96,13 @@ class FigureSum {
   void AddSteps(const Event& event);
   void AddSave(const Event& event);
   void AddFailure(const Event& event);
-  // Updates after this one are lost.
+  // Updates after this one are lost, and what was said of them.
   void GoBackTo(std::int64_t step);
 
   RunFigures figures_;
   std::vector<double> done_s_;  // useful time of each update that was not done again, from 1
   std::size_t unknown_ = 0;     // of done_s_, of the first ones
+  std::map<std::string, std::int64_t> eval_steps_;  // the updates before each of figures_.evals
   bool went_back_too_far_ = false;
   std::string attempt_;
   bool has_step_ = false;  // the attempt

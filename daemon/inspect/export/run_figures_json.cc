@@ -152,6 +152,7 @@ void FigureSum::Describe(Io& io, Sum& sum) {
   DescribeHistogram(io, "save_s", figures.save_s);
   io("phase_s", figures.phase_s);
   io("evals", figures.evals);
+  io("eval_steps", sum.eval_steps_);
   io("stragglers", figures.stragglers);
   io("errors", figures.errors);
   io("log_lines", figures.log_lines);

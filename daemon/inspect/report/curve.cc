@@ -1,6 +1,7 @@
 #include "daemon/inspect/report/curve.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace gaccd {
@@ -12,7 +13,11 @@ void Curve::Join(const Bin& more, Bin* bin) {
 }
 
 void Curve::Add(std::int64_t step, double value) {
-  if (std::exchange(begins_, false)) pieces_.emplace_back();
+  if (std::exchange(begins_, false)) {
+    GoBackTo(step - 1);
+    pieces_.emplace_back();
+    lost_from_.push_back(std::numeric_limits<std::int64_t>::max());
+  }
   std::vector<Bin>& piece = pieces_.back();
   const CurvePoint point{step, value};
   const Bin bin{step / width_, point, point, point, point};
@@ -23,6 +28,10 @@ void Curve::Add(std::int64_t step, double value) {
   piece.push_back(bin);
   ++count_;
   Shorten();
+}
+
+void Curve::GoBackTo(std::int64_t step) {
+  for (std::int64_t& from : lost_from_) from = std::min(from, step + 1);
 }
 
 void Curve::Limit(std::size_t max_bins) {
@@ -65,6 +74,15 @@ std::vector<CurvePiece> Curve::Pieces() const {
       }
     }
   }
+  return pieces;
+}
+
+std::vector<CurvePiece> Curve::PiecesThatCount() const {
+  std::vector<CurvePiece> pieces = Pieces();
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    std::erase_if(pieces[i], [&](const CurvePoint& point) { return point.step >= lost_from_[i]; });
+  }
+  std::erase_if(pieces, [](const CurvePiece& piece) { return piece.empty(); });
   return pieces;
 }
 

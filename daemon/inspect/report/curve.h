@@ -30,6 +30,8 @@ class Curve {
 
   // The following points belong to another attempt, whose updates may be those of the one before.
   void BeginPiece() { begins_ = true; }
+  // Updates after this one are lost: a later attempt does them again, or others.
+  void GoBackTo(std::int64_t step);
   // REQUIRES: `step` is not negative, `value` is finite.
   void Add(std::int64_t step, double value);
 
@@ -40,6 +42,10 @@ class Curve {
   // Updates of a bin; 1: nothing is left out.
   [[nodiscard]] std::int64_t width() const { return width_; }
   [[nodiscard]] std::vector<CurvePiece> Pieces() const;
+  // Of each of the pieces: its points from this update on are lost, or there again in a later one.
+  [[nodiscard]] const std::vector<std::int64_t>& lost_from() const { return lost_from_; }
+  // The pieces without what is lost; those that have nothing else are left out.
+  [[nodiscard]] std::vector<CurvePiece> PiecesThatCount() const;
 
  private:
   struct Bin {
@@ -56,6 +62,7 @@ class Curve {
   std::size_t count_ = 0;  // of bins in all pieces
   bool begins_ = true;
   std::vector<std::vector<Bin>> pieces_;
+  std::vector<std::int64_t> lost_from_;  // of each piece
 };
 
 // Sums over bins of updates, of all attempts together. `Sum` has operator+=.

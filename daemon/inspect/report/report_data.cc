@@ -40,7 +40,10 @@ class ReportDataBuilder {
 
  private:
   AttemptData& attempt() { return data_.attempts.back(); }
+  [[nodiscard]] std::vector<Curve*> Curves();
   void BeginAttempt(const Event& event);
+  // Updates after this one are lost.
+  void GoBackTo(std::int64_t step);
   void AddStep(const Event& event);
   void AddThinned(const Event& event);
   void AddPhases(std::int64_t updates, std::int64_t step, const Event& event);
@@ -57,6 +60,17 @@ class ReportDataBuilder {
   std::optional<Event> start_;  // of the attempt before
 };
 
+std::vector<Curve*> ReportDataBuilder::Curves() {
+  std::vector<Curve*> curves{&data_.loss, &data_.gradient_norm, &data_.learning_rate,
+                             &data_.slow_updates};
+  for (auto& [metric, curve] : data_.evals) curves.push_back(&curve);
+  return curves;
+}
+
+void ReportDataBuilder::GoBackTo(std::int64_t step) {
+  for (Curve* const curve : Curves()) curve->GoBackTo(step);
+}
+
 void ReportDataBuilder::Add(const Event& event) {
   figures_.Add(event);
   if (data_.attempts.empty() || attempt().name != event.attempt) BeginAttempt(event);
@@ -65,6 +79,7 @@ void ReportDataBuilder::Add(const Event& event) {
     if (start_) attempt().changes = StartChanges(*start_, event);
     start_ = event;
   }
+  if (event.name == "resume") GoBackTo(event.Whole("step").value_or(0));
   if (event.name == "step") AddStep(event);
   if (event.name == "thinned") AddThinned(event);
   if (event.name == "eval") AddEval(event);
@@ -84,11 +99,7 @@ void ReportDataBuilder::Add(const Event& event) {
 
 void ReportDataBuilder::BeginAttempt(const Event& event) {
   data_.attempts.push_back({.name = event.attempt, .begin = event.at, .end = event.at});
-  for (Curve* curve :
-       {&data_.loss, &data_.gradient_norm, &data_.learning_rate, &data_.slow_updates}) {
-    curve->BeginPiece();
-  }
-  for (auto& [metric, curve] : data_.evals) curve.BeginPiece();
+  for (Curve* const curve : Curves()) curve->BeginPiece();
 }
 
 void ReportDataBuilder::AddStep(const Event& event) {
@@ -96,6 +107,7 @@ void ReportDataBuilder::AddStep(const Event& event) {
   if (step < 1 || step > kMaxSteps) return;
   const double dur_s = Seconds(event, "dur_s");
   if (attempt().updates++ == 0) {
+    GoBackTo(step - 1);
     attempt().first_step = step;
     attempt().init_s = std::max(0.0, SecondsBetween(attempt().begin, event.at) - dur_s);
   }

@@ -40,11 +40,15 @@ Json TextsJson(const std::vector<std::string>& texts) { return Array(texts.begin
 
 Json CurveJson(Curve curve, std::size_t max_bins) {
   curve.Limit(max_bins);
-  const auto piece_json = [](const CurvePiece& piece) {
-    return Object{{"steps", List(piece, &CurvePoint::step)},
-                  {"values", List(piece, &CurvePoint::value)}};
-  };
-  return Object{{"width", curve.width()}, {"pieces", List(curve.Pieces(), piece_json)}};
+  Array pieces;
+  for (const CurvePiece& piece : curve.Pieces()) {
+    const std::int64_t lost_from = curve.lost_from()[pieces.size()];
+    const auto lost = std::ranges::lower_bound(piece, lost_from, {}, &CurvePoint::step);
+    pieces.push_back(Object{{"steps", List(piece, &CurvePoint::step)},
+                            {"values", List(piece, &CurvePoint::value)},
+                            {"count", lost - piece.begin()}});
+  }
+  return Object{{"width", curve.width()}, {"pieces", std::move(pieces)}};
 }
 
 Json FiguresJson(const ReportData& run) {

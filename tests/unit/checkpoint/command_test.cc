@@ -271,6 +271,20 @@ TEST_F(CkptCommandTest, ExportsTheNewestThatIsWhole) {
   EXPECT_THAT(named, IsError(ErrorKind::kData, "expected"));
 }
 
+// Weights do not need the state of the optimiser, so they do not wait for it either.
+TEST_F(CkptCommandTest, WeightsAreReadWithoutTheStateOfTheOptimiser) {
+  std::filesystem::remove_all(folder_.Path("ckpt"));
+  ASSERT_TRUE(SaveSteps(run_, 2, {.folder = folder_.Path("ckpt"), .block_bytes = 64}, {3, 6}).ok());
+  const std::string shard = folder_.Path("ckpt/step-000000000006-e000001/shard-00001-of-00002.bin");
+  const auto size = std::filesystem::file_size(shard);
+  std::fstream(shard, std::ios::in | std::ios::out).seekp(static_cast<long>(size) - 100).put('x');
+  const CkptRequest request{.action = CkptAction::kExport, .out = folder_.Path("w.safetensors")};
+  EXPECT_THAT(Run(request).text, HasSubstr("after 6 updates"));
+  EXPECT_FALSE(Run({.action = CkptAction::kVerify}).verdict.ok());
+  std::fstream(shard, std::ios::in | std::ios::out).seekp(200).put('x');
+  EXPECT_THAT(Run(request).text, HasSubstr("after 3 updates"));
+}
+
 // Without the other ranks no older checkpoint is better.
 TEST_F(CkptCommandTest, WeightsAreNotReadOnWhereATickFails) {
   int calls = 0;

@@ -283,6 +283,34 @@ TEST_F(ShardTest, ComesBackAsItWasAndSha256sumAgrees) {
   EXPECT_EQ(std::system(command.c_str()), 0);
 }
 
+TEST_F(ShardTest, APartIsReadByItsBlocksAlone) {
+  ASSERT_TRUE(WriteShard(path_, identity_, parts_, 0600).ok());
+  Bytes all = one_;
+  all.insert(all.end(), two_.begin(), two_.end());
+  for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{255}, one_.size()}) {
+    for (const std::uint64_t bytes : {0, 1, 256, 257, 1000}) {
+      Bytes out(bytes);
+      ASSERT_OK(ReadShardPart(path_, identity_, first, out));
+      EXPECT_TRUE(std::ranges::equal(out, std::span(all).subspan(first, bytes)))
+          << first << " " << bytes;
+    }
+  }
+  Bytes whole(all.size());
+  ASSERT_OK(ReadShardPart(path_, identity_, 0, whole));
+  EXPECT_EQ(whole, all);
+  // In the fourth block: it counts where it is read.
+  std::fstream(path_, std::ios::in | std::ios::out).seekp(88 + 3 * 260 + 7).put('x');
+  Bytes part(768);
+  EXPECT_OK(ReadShardPart(path_, identity_, 0, part));
+  EXPECT_THAT(ReadShardPart(path_, identity_, 1, part), IsError(ErrorKind::kData, path_, "CRC32C"));
+  EXPECT_OK(ReadShardPart(path_, identity_, 1024, part));
+  ShardIdentity other = identity_;
+  other.step = 6;
+  EXPECT_THAT(ReadShardPart(path_, other, 0, part), IsError(ErrorKind::kData, "expected step 6"));
+  std::filesystem::resize_file(path_, 4000);
+  EXPECT_THAT(ReadShardPart(path_, identity_, 0, part), IsError(ErrorKind::kData, "found 4000"));
+}
+
 TEST_F(ShardTest, IsNeverOverwritten) {
   ASSERT_TRUE(WriteShard(path_, identity_, parts_, 0600).ok());
   EXPECT_THAT(WriteShard(path_, identity_, parts_, 0600),

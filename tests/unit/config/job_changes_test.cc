@@ -40,6 +40,8 @@ TEST(JobChangesTest, EachFieldSaysWhatAnotherValueMeans) {
        "added: optimizer.ema: { decay: 0.5 }", ""},
       {"REPORTED: added", [](Job& job) { job.optimizer.group.push_back({.match = "x"}); }, "",
        "added: optimizer.group[0]: { match: \"x\" }"},
+      {"column names that there were none of", [](Job& job) { job.data.column_name = {"a"}; }, "",
+       ""},
       {"class names that there were none of", [](Job& job) { job.data.class_name = {"a"}; }, "",
        ""},
       {"both",

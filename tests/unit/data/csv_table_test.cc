@@ -1,4 +1,6 @@
+#include "collectives/base/files.h"
 #include "collectives/base/strings.h"
+#include "daemon/data/column_names.h"
 #include "daemon/data/node_share.h"
 #include "tests/support/file_util.h"
 #include "tests/support/status_matchers.h"
@@ -61,25 +63,81 @@ TEST_F(CsvTest, TicksWhileItReads) {
               IsError(ErrorKind::kUnavailable, "gone"));
 }
 
-TEST_F(CsvTest, AColumnHasOneNameInAllTables) {
-  const std::string train = folder_.Write("a-train.csv", "age,height,kind\n1,2,3\n");
-  const std::string test = folder_.Write("a-test.csv", "\"height\",age,kind\n2,1,3\n");
-  const std::string bare = folder_.Write("b.csv", "4,5,6\n");
-  const auto open = [](const std::string& one, const std::string& other) {
-    Job job;
-    job.data.train = CsvSpec{.path = one};
-    job.data.eval = CsvSpec{.path = other};
-    return OpenTrainingData(job).status();
+// The training data is a table of this text, the evaluation data one of the other.
+class CsvNamesTest : public CsvTest {
+ protected:
+  Result<TrainingData> Open(const std::string& train, const std::string& eval) {
+    job_.data.train = CsvSpec{.path = folder_.Write("train.csv", train)};
+    job_.data.eval = CsvSpec{.path = folder_.Write("eval.csv", eval)};
+    return OpenTrainingData(job_);
+  }
+  std::string Why(const std::string& train, const std::string& eval) {
+    const auto opened = Open(train, eval);
+    EXPECT_THAT(opened, HasKind(ErrorKind::kData));
+    return opened.status().message();
+  }
+  Job job_;
+};
+
+TEST_F(CsvNamesTest, ColumnsInAnotherOrderAreMatchedByTheirNames) {
+  const std::string train = "age,height,kind\n1,2,3\n";
+  for (const std::string& same :
+       {train, std::string("4,5,6\n"), std::string("kind,\"height\",age\n6,5,4\n")}) {
+    const auto opened = ValueOrThrow(Open(train, same));
+    const Batch batch = Gather(*opened.eval, {0});
+    EXPECT_THAT(batch.features, same == train ? ElementsAre(1.F, 2.F) : ElementsAre(4.F, 5.F));
+    EXPECT_THAT(batch.targets, ElementsAre(same == train ? 3.F : 6.F));
+  }
+  job_.data.column_name = {"kind", "age", "height"};
+  EXPECT_THAT(Gather(*ValueOrThrow(Open(train, train)).train, {0}).features, ElementsAre(3.F, 1.F));
+  (void)folder_.Write("a-1.csv", train);
+  (void)folder_.Write("a-2.csv", "kind,height,age\n6,5,4\n");
+  EXPECT_THAT(Gather(*Opened(CsvSpec{.path = folder_.Path("a-*.csv")}), {0, 1}).features,
+              ElementsAre(1.F, 2.F, 4.F, 5.F));
+}
+
+TEST_F(CsvNamesTest, OtherColumnsAreRefusedWithBothLists) {
+  const std::string train = "age,height,kind\n1,2,3\n";
+  EXPECT_THAT(
+      Why(train, "age,weight,kind\n1,2,3\n"),
+      AllOf(HasSubstr("eval.csv: expected the columns 'age', 'height', 'kind' in any order"),
+            HasSubstr("found 'age', 'weight', 'kind'")));
+  EXPECT_THAT(Why(train, "age,kind\n1,2\n"), HasSubstr("found 'age', 'kind'"));
+  EXPECT_THAT(Why(train, "age,id,height,kind\n1,2,3,4\n"), HasSubstr("found 'age', 'id', "));
+  EXPECT_THAT(Why("a,a,kind\n1,2,3\n", "kind,a,a\n1,2,3\n"), HasSubstr("in this order, found"));
+  EXPECT_OK(Open("a,a,kind\n1,2,3\n", "a,a,kind\n1,2,3\n"));
+  EXPECT_THAT(Why(train, "1,2,3,4\n"), HasSubstr("eval.csv:1: expected 3 columns, found 4"));
+  EXPECT_THAT(Why("age,kind\n1,2,3\n", train), HasSubstr("train.csv:2: expected 2 columns"));
+}
+
+TEST_F(CsvNamesTest, MessagesCountTheColumnsOfTheFile) {
+  const std::string train = "age,height,kind\n1,2,3\n";
+  EXPECT_THAT(Why(train, "kind,height,age\n1,2,3\n1,2,x\n"),
+              HasSubstr("eval.csv:3: column 3: expected a number, found 'x'"));
+  EXPECT_THAT(Why(train, "kind,height,age\n1,2,3\ninf,2,3\n"), HasSubstr("in line 3, column 1"));
+}
+
+TEST_F(CsvNamesTest, TheFirstTableWithNamesGivesThem) {
+  const auto names = [this](const std::string& train, const std::string& eval) {
+    job_.data.train = CsvSpec{.path = folder_.Write("train.csv", train)};
+    job_.data.eval = CsvSpec{.path = folder_.Write("eval.csv", eval)};
+    return ValueOrThrow(ReadColumnNames(job_));
   };
-  EXPECT_THAT(open(train, test),
-              IsError(ErrorKind::kData, test + ": column 1: expected 'age', as in the heading of ",
-                      train + ", found 'height'"));
-  EXPECT_THAT(Refused(ErrorKind::kData, CsvSpec{.path = folder_.Path("a-*.csv")}),
-              HasSubstr("column 1: expected 'height'"));
-  for (const std::string& same : {train, bare}) EXPECT_OK(open(same, train));
-  EXPECT_OK(open(test, bare));
-  EXPECT_EQ(Opened(CsvSpec{.path = folder_.Write("c.csv", "0,1,2\n4,5,6\n")})->size(), 2)
-      << "a line of numbers is a sample";
+  EXPECT_THAT(names("1,2\n", "\xEF\xBB\xBF\n \n"), testing::IsEmpty());
+  EXPECT_THAT(names("1,2\n", "\xEF\xBB\xBF\n\"a, \"\"b\"\"\",c\xE9\r\n1,2\n"),
+              ElementsAre("a, \"b\"", "c\xEF\xBF\xBD"));
+  EXPECT_THAT(names("x,y\n", "a,b\n"), ElementsAre("x", "y"));
+  EXPECT_EQ(ColumnNamesIn(NamesMetadata({.column_name = {"x", "y, z"}})),
+            (std::vector<std::string>{"x", "y, z"}));
+  job_.data.column_name = {"k"};
+  EXPECT_THAT(names("x,y\n", "a,b\n"), ElementsAre("k"));
+  job_.data.column_name = {};
+  (void)folder_.Write("train.csv", std::string(kMaxTextBytes, 'a'));
+  EXPECT_THAT(ReadColumnNames(job_), IsError(ErrorKind::kData, "less than 1048576 bytes"));
+}
+
+TEST_F(CsvTest, ALineOfNumbersIsASample) {
+  EXPECT_EQ(Opened(CsvSpec{.path = folder_.Write("c.csv", "0,1,2\n4,5,6\n")})->size(), 2);
 }
 
 TEST_F(CsvTest, AFirstRecordWithoutAValueIsNotDropped) {

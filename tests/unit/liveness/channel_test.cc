@@ -167,9 +167,9 @@ class HubTest : public testing::Test {
     for (HeartbeatShared& shared : shared_) shared.stop = true;
     for (std::thread& thread : threads_) thread.join();
   }
-  void StartMember(int rank) {
-    threads_.emplace_back([this, rank] {
-      heartbeat::RunMember(Parts(rank), {{"127.0.0.1"}, port_, secret_});
+  void StartMember(int rank, const std::string& address = "127.0.0.1") {
+    threads_.emplace_back([this, rank, address] {
+      heartbeat::RunMember(Parts(rank), {{address}, port_, secret_});
     });
   }
   Status Joined(int rank, milliseconds bound) {
@@ -193,6 +193,15 @@ class HubTest : public testing::Test {
   heartbeat::Key secret_{};
   std::vector<std::thread> threads_;
 };
+
+TEST_F(HubTest, MembersMayComeOverIpv6) {
+  const auto own = ValueOrThrow(heartbeat::OwnAddresses());
+  if (std::ranges::find(own, "::1") == own.end()) GTEST_SKIP() << "this system has no IPv6";
+  StartMember(1, "::1");
+  StartMember(2);
+  EXPECT_OK(Joined(1, kLong));
+  EXPECT_OK(Joined(2, kLong));
+}
 
 // Strangers on the hub's port, while one rank is there and one is not: none of it disturbs the run.
 TEST_F(HubTest, StrangersAreNotBelieved) {
@@ -349,10 +358,10 @@ TEST(Heartbeat, AnAddressOfOnesOwnIsNotTheHubOfAnotherMachine) {
   EXPECT_EQ(heartbeat::WithoutOwn(own, own), own) << "one machine plays two";
 }
 
-TEST(Heartbeat, WithoutIpv4BetweenTheNodesTheFlagIsNamed) {
+TEST(Heartbeat, WithoutAnAddressForOtherNodesTheFlagIsNamed) {
   const Status absent(ErrorKind::kUnavailable, "rank 1 on n1 did not connect");
   const std::vector<std::string> loopback{"127.0.0.1"};
-  for (const auto& offered : {loopback, {}}) {
+  for (const auto& offered : {loopback, {}, {"127.0.0.1", "::1"}}) {
     EXPECT_THAT(
         heartbeat::ExplainAbsence(absent, offered, 2),
         IsError(ErrorKind::kConfig, "--heartbeat-seconds=0", "rank 1 on n1 did not connect"));
@@ -361,6 +370,7 @@ TEST(Heartbeat, WithoutIpv4BetweenTheNodesTheFlagIsNamed) {
     return heartbeat::ExplainAbsence(status, offered, nodes).kind();
   };
   EXPECT_EQ(kind(absent, {"10.0.0.1", "127.0.0.1"}, 2), ErrorKind::kUnavailable);
+  EXPECT_EQ(kind(absent, {"fd00::2", "127.0.0.1", "::1"}, 2), ErrorKind::kUnavailable);
   EXPECT_EQ(kind(absent, loopback, 1), ErrorKind::kUnavailable);
   EXPECT_EQ(kind({ErrorKind::kOs, "bind"}, {}, 2), ErrorKind::kOs);
   EXPECT_OK(heartbeat::ExplainAbsence(Status::Ok(), loopback, 2)) << "one machine plays two";

@@ -406,6 +406,7 @@ TEST_F(ResumeTest, AStartThatSavedNothingIsBegunAgain) {
 TEST_F(ResumeTest, AnotherRunIsRefusedByName) {
   Job job = SmallJob();
   job.data.class_name = {"neg", "pos"};
+  job.data.column_name = {"age", "kind"};
   ASSERT_TRUE(Train(job, 2, 12, "never").ok());
   const auto error = [&](const std::function<void(Job&)>& change) {
     Job other = job;
@@ -419,6 +420,10 @@ TEST_F(ResumeTest, AnotherRunIsRefusedByName) {
                 j.data.class_name = {"pos", "neg"};
               }),
               HasSubstr("class 0 is 'neg'"));
+  EXPECT_THAT(error([](Job& j) {
+                j.data.column_name = {"kind", "age"};
+              }),
+              HasSubstr("the columns are 'age', 'kind' in the checkpoint, and 'kind', 'age' in"));
   EXPECT_THAT(error([](Job& j) { j.batch.target = 31; }),
               HasSubstr("the effective batch 32, this job has 31; a target_schedule"));
   EXPECT_THAT(error([](Job& j) { j.data.shuffle = false; }),

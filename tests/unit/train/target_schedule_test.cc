@@ -60,12 +60,15 @@ TEST_F(TargetScheduleTest, IsOneTrainingOnAnyRanks) {
 TEST_F(TargetScheduleTest, ContinuesInEveryStage) {
   keep_ = 10;
   const auto whole = ValueOrThrow(Train(ChangingJob(), 5, 4, "never"));
+  EXPECT_EQ(whole.targets, (std::vector<std::string>{"8", "17"}));
   for (const std::int64_t step : {4, 8, 12, 16, 20}) {
     for (const int ranks : {5, 2}) {
       SCOPED_TRACE(StrCat("from update ", step, " on ", ranks, " ranks"));
       const auto rest = ValueOrThrow(Train(ChangingJob(), ranks, 0, PathOf(step)));
       EXPECT_EQ(rest.first, step);
       EXPECT_LT(tests::Distance(rest.weights, whole.weights), 1e-6);
+      EXPECT_EQ(rest.targets, step < 17 ? whole.targets : std::vector<std::string>{"17"})
+          << "also that of the stage in which it resumes";
     }
   }
 }

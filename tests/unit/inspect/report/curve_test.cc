@@ -27,6 +27,23 @@ TEST(CurveTest, FewPointsAreAllThere) {
   EXPECT_EQ(curve.width(), 1);
 }
 
+TEST(CurveTest, WhatIsLostDoesNotCount) {
+  Curve curve;
+  const auto add = [&](std::int64_t first, std::int64_t last, double value) {
+    curve.BeginPiece();
+    for (std::int64_t step = first; step <= last; ++step) curve.Add(step, value);
+  };
+  add(1, 4, 1);
+  add(3, 5, 2);  // does 3 and 4 again
+  EXPECT_THAT(curve.lost_from(), ElementsAre(3, testing::Gt(5)));
+  curve.GoBackTo(3);
+  EXPECT_THAT(curve.PiecesThatCount(), ElementsAre(ElementsAre(CurvePoint{1, 1}, CurvePoint{2, 1}),
+                                                   ElementsAre(CurvePoint{3, 2})));
+  add(1, 1, 3);  // trains anew
+  EXPECT_THAT(curve.PiecesThatCount(), ElementsAre(ElementsAre(CurvePoint{1, 3})));
+  EXPECT_EQ(curve.Pieces().size(), 3);
+}
+
 TEST(CurveTest, ThinnedOnesKeepEveryExtremeAndInventNothing) {
   constexpr std::size_t kMax = 50;
   Curve curve(kMax);

@@ -54,6 +54,16 @@ TEST(PlotTest, AsciiIsAsciiAndGoesFromTheTopToTheBottom) {
   EXPECT_TRUE(lines[12].ends_with(" 200"));
 }
 
+TEST(PlotTest, LostUpdatesAreNotDrawn) {
+  Curve curve = Falling();
+  curve.GoBackTo(20);
+  curve.BeginPiece();
+  curve.Add(21, 5);
+  const auto lines = LinesOf(PlotText("loss", curve, {.columns = 60, .rows = 10, .utf8 = false}));
+  EXPECT_EQ(lines.front(), "loss: last 5, from 5 to 9.95");
+  EXPECT_TRUE(lines.back().ends_with(" 21"));
+}
+
 TEST(PlotTest, BrailleHasEightDotsACharacter) {
   Curve curve;
   curve.Add(1, 1);

@@ -155,7 +155,7 @@ class BrowserTest(unittest.TestCase):
 
     def test_updates_that_were_done_again_are_faint(self):
         self.browser.open(self.page, 1280)
-        again = self.browser.value("[...document.querySelectorAll('.again[data-curve=loss]')].map(p => p.dataset.x)")
+        again = self.browser.value("[...document.querySelectorAll('.lost[data-curve=loss]')].map(p => p.dataset.x)")
         self.assertEqual([(steps.split()[0], steps.split()[-1]) for steps in again], [("151", "200"), ("351", "400")])
 
     def test_a_curve_of_one_point_is_a_dot(self):

@@ -112,17 +112,32 @@ std::string Of(const Json& page, std::string_view path) {
   return JsonAt(page, StrCat("runs/0/", path));
 }
 
+// An attempt that went back and did fewer updates: what it did not do again is lost as well.
+TEST_F(ReportTest, AnAttemptThatGoesBackLeavesNoValuesOfLostUpdates) {
+  run_.Event("002-812", 80, "resume", R"(,"step":3,"dur_s":1.5)");
+  Json page = Written();
+  EXPECT_EQ(Of(page, "curves/loss/pieces/0/count"), "2");
+  EXPECT_EQ(Of(page, "curves/loss/pieces/1/count"), "1");
+  EXPECT_EQ(Of(page, "evals/0/curve/pieces/0/count"), "0");
+  EXPECT_EQ(Of(page, "figures/evals"), "[]") << "that of update 5";
+  run_.Event("002-812", 82, "step", Step(4, 0.5));
+  page = Written();
+  EXPECT_EQ(Of(page, "curves/loss/pieces/2/steps"), "[4]");
+  EXPECT_EQ(Of(page, "curves/loss/pieces/1/count"), "1");
+}
+
 TEST_F(ReportTest, CurvesCarryTheValuesOfTheEvents) {
   const Json page = Written();
   EXPECT_EQ(Of(page, "curves/grad_norm"),
-            R"({"width":1,"pieces":[{"steps":[1,2,3,4],"values":[0.75,1.0,1.25,1.5]},)"
-            R"({"steps":[3,4,5],"values":[1.25,1.5,1.75]}]})");
+            R"({"width":1,"pieces":[{"steps":[1,2,3,4],"values":[0.75,1.0,1.25,1.5],)"
+            R"("count":2},{"steps":[3,4,5],"values":[1.25,1.5,1.75],"count":3}]})");
   EXPECT_EQ(Of(page, "curves/loss/pieces/0/values/3"), "1.01562");
   EXPECT_EQ(Of(page, "curves/loss/pieces/1/values/2"), "0.203125");
   EXPECT_EQ(Of(page, "curves/lr/pieces/1/values"), "[0.1,0.1,0.1]");
   EXPECT_EQ(Of(page, "curves/dur_p99_s/pieces/0/values"), "[2.5,2.5,2.5,2.5]");
-  EXPECT_EQ(Of(page, "evals"), R"([{"metric":"accuracy","curve":)"
-                               R"({"width":1,"pieces":[{"steps":[5],"values":[0.8125]}]}}])");
+  EXPECT_EQ(Of(page, "evals"),
+            R"([{"metric":"accuracy","curve":)"
+            R"({"width":1,"pieces":[{"steps":[5],"values":[0.8125],"count":1}]}}])");
   EXPECT_EQ(Of(page, "first_step"), "1");
   EXPECT_EQ(Of(page, "last_step"), "5");
 }

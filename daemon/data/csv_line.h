@@ -1,0 +1,41 @@
+// The text of a table, piece by piece.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+#include <system_error>
+
+namespace gaccd {
+
+// Removes the text before `separator`, or all of it, from the front of `text`.
+inline std::string_view TakeUpTo(std::string_view& text, char separator) {
+  const std::string_view part = text.substr(0, text.find(separator));
+  text.remove_prefix(std::min(text.size(), part.size() + 1));
+  return part;
+}
+
+// Without the blanks around it.
+inline std::string_view Trimmed(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r";
+  const std::size_t first = text.find_first_not_of(kBlank);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlank) + 1 - first);
+}
+
+inline std::string_view WithoutByteOrderMark(std::string_view text) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  return text;
+}
+
+// What from_chars() makes of the whole `text`, which may begin with a plus; invalid_argument where
+// it is no number.
+template <typename T>
+std::errc ParseNumber(std::string_view text, T* value) {
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return end == text.data() + text.size() ? error : std::errc::invalid_argument;
+}
+
+}  // namespace gaccd
