@@ -67,6 +67,14 @@ struct LossScaleState {
   friend bool operator==(const LossScaleState&, const LossScaleState&) = default;
 };
 
+// Digests of a few samples of both data sets. 0: of a gaccd that did not save them, or no such set.
+struct DataContent {
+  std::uint64_t train = 0;
+  std::uint64_t eval = 0;
+
+  friend bool operator==(const DataContent&, const DataContent&) = default;
+};
+
 // The position of a run, between two updates or, with micro_step > 0, inside one.
 struct RunCursor {
   std::int64_t step = 0;        // updates done = index of the next one in the schedule
@@ -76,6 +84,7 @@ struct RunCursor {
   std::int64_t optimizer_updates = 0;
   std::uint64_t seed = 0;  // the only random counter: all draws are functions of (seed, position)
   std::int64_t dataset_samples = 0;  // with seed, batch and step: which samples come next
+  DataContent content = {};
   BestSoFar best = {};
   std::optional<LossScaleState> loss_scale = std::nullopt;  // of fp16
 

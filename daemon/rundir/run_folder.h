@@ -80,5 +80,7 @@ class RunFolder {
 
 // The name of the newest attempt of a run folder, as attempts/latest tells; empty: there is none.
 [[nodiscard]] std::string LatestAttempt(const std::string& run_dir);
+// The folders of attempts in a run folder; 0 where they cannot be read.
+[[nodiscard]] std::int64_t CountAttempts(const std::string& run_dir);
 
 }  // namespace gaccd

@@ -47,8 +47,7 @@ struct RunStatus {
 
 // With the time of now.
 [[nodiscard]] std::string StatusJson(RunStatus status);
-// Nothing where `text` is no STATUS.json. Figures that it lacks are NaN; metrics of the evaluation
-// are not read.
+// Nothing where `text` is no STATUS.json. Figures that it lacks are NaN.
 [[nodiscard]] std::optional<RunStatus> ReadStatus(std::string_view text);
 
 // What an event changes in STATUS.json.

@@ -2,11 +2,21 @@
 // other samples than the plan says, which counts alone do not show.
 #pragma once
 
+#include <string>
+
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
+#include "daemon/checkpoint/manifest.h"
 #include "daemon/data/dataset.h"
 
 namespace gaccd {
+
+// `eval` may be null.
+[[nodiscard]] DataContent ContentOf(const Dataset& train, const Dataset* eval);
+
+// For people, of a run that resumes: which data has changed since the checkpoint; empty: none that
+// is known.
+[[nodiscard]] std::string ChangedDataText(const DataContent& saved, const DataContent& now);
 
 // Collective. kConfig on every rank, with rank, host and both values, when the ranks do not have
 // the same data: size, shape, and the content of a few samples from the first to the last; and

@@ -83,7 +83,7 @@ class Trainer {
   [[nodiscard]] SavedRun saved_run() const {
     const LossScaleState* const loss_scale = loss_scale_ ? &loss_scale_->state() : nullptr;
     return {inputs_.job,   inputs_.plan, inputs_.model, inputs_.data.train->size(),
-            best_.state(), loss_scale};
+            best_.state(), loss_scale,   content_};
   }
   [[nodiscard]] std::int64_t first_update() const { return start_.updates; }
   [[nodiscard]] std::int64_t unlabelled() const { return inputs_.unlabelled; }
@@ -161,6 +161,7 @@ class Trainer {
   std::unique_ptr<Engine> engine_;
   BatchFeed feed_;                      // of inputs_, as the next: may use memory of the engine
   std::optional<Evaluator> evaluator_;  // with evaluation data
+  DataContent content_;
   BestEvaluation best_;
   std::optional<LossScale> loss_scale_;  // of fp16
   std::optional<ReplicaCheck> replicas_;

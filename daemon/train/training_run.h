@@ -74,8 +74,8 @@ class TrainingRun {
 
   RankStatus Train();
   Status ResumeOnRank();
-  // Notes in the checkpoint folder that a new training begins there, if one does, and warns of the
-  // checkpoints of the one before.
+  // Notes in the checkpoint folder that a new training begins there, if one does and saves, and
+  // warns of the checkpoints of the one before.
   Status BeginTraining(const ResumeSource& source, const ResumePoint& point);
   // Saves nothing without checkpoints.
   Result<std::unique_ptr<RunCheckpointer>> StartCheckpointer();
@@ -113,7 +113,7 @@ class TrainingRun {
   std::optional<StopAgreement> stops_;
   std::unique_ptr<Trainer> trainer_;
   std::optional<WeightsReport> init_weights_;  // of --init-weights, on rank 0
-  std::vector<std::string> resume_notes_;      // passed over checkpoints, changes of the job
+  std::vector<std::string> resume_notes_;      // how it resumes, changes of the job
   std::optional<ResumeRecord> resumed_;        // what the run continues from
 };
 
