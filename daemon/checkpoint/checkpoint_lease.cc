@@ -21,7 +21,28 @@ Result<WriterLease> TakeLease(const CheckpointOptions& options, const OwnerName&
   return WriterLease::Take(options.folder, me, options.lease_patience);
 }
 
+std::string TextOf(const TrainingStart& training) {
+  return StrCat(training.since, " ", training.from);
+}
+
+TrainingStart TakeTraining(std::istringstream& text) {
+  TrainingStart training;
+  text >> training.since;
+  text.get();
+  std::getline(text, training.from, '\0');
+  return training;
+}
+
 }  // namespace
+
+Result<TrainingStart> CheckpointWriter::NewestTrainingOf(Communicator& comm,
+                                                         const std::string& folder) {
+  GACCD_ASSIGN_OR_RETURN(
+      const std::string text,
+      ShareFromRankZero(comm, comm.rank() == 0 ? TextOf(NewestTraining(folder)) : ""));
+  std::istringstream fields(text);
+  return TakeTraining(fields);
+}
 
 Result<CheckpointLease> CheckpointWriter::Claim(Communicator& comm,
                                                 const CheckpointOptions& options,
@@ -34,16 +55,14 @@ Result<CheckpointLease> CheckpointWriter::Claim(Communicator& comm,
       numbers = lease.status();
     } else {
       claimed.lease = *std::move(lease);
-      const TrainingStart& training = claimed.lease->training();
-      numbers = StrCat(claimed.lease->epoch(), " ", claimed.lease->job_since(), " ", training.since,
-                       " ", training.from);
+      numbers = StrCat(claimed.lease->epoch(), " ", claimed.lease->job_since(), " ",
+                       TextOf(claimed.lease->training()));
     }
   }
   GACCD_ASSIGN_OR_RETURN(numbers, ShareFromRankZero(comm, numbers));
   std::istringstream fields(*numbers);
-  fields >> claimed.epoch >> claimed.job_since >> claimed.training.since;
-  fields.get();
-  std::getline(fields, claimed.training.from, '\0');
+  fields >> claimed.epoch >> claimed.job_since;
+  claimed.training = TakeTraining(fields);
   return claimed;
 }
 

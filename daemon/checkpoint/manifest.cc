@@ -246,6 +246,8 @@ void FillManifestProto(const Manifest& manifest, proto::CheckpointManifest& mess
   message.set_optimizer_updates(manifest.cursor.optimizer_updates);
   message.set_seed(manifest.cursor.seed);
   message.set_dataset_samples(manifest.cursor.dataset_samples);
+  message.set_train_content(manifest.cursor.content.train);
+  message.set_eval_content(manifest.cursor.content.eval);
   if (const BestSoFar& best = manifest.cursor.best; best.evaluated > 0) {
     message.set_evaluated_step(best.evaluated);
     message.set_best_step(best.step);
@@ -325,24 +327,26 @@ Result<Manifest> Decode(std::string_view file) {
   if (message.version() != kVersion) {
     return BadData(StrCat("expected version ", kVersion, ", found ", message.version()));
   }
-  Manifest manifest{.cursor = {.step = message.step(),
-                               .samples = message.samples(),
-                               .micro_step = message.micro_step(),
-                               .by_length = message.by_length(),
-                               .optimizer_updates = message.optimizer_updates(),
-                               .seed = message.seed(),
-                               .dataset_samples = message.dataset_samples(),
-                               .best = {.evaluated = message.evaluated_step(),
-                                        .step = message.best_step(),
-                                        .value = message.best_value(),
-                                        .reference = message.best_reference(),
-                                        .waited = message.best_waited()}},
-                    .writer_epoch = message.writer_epoch(),
-                    .created_s = message.created_s(),
-                    .program = message.program(),
-                    .job_text = message.job(),
-                    .hosts = message.hosts(),
-                    .block_bytes = message.block_bytes()};
+  Manifest manifest{
+      .cursor = {.step = message.step(),
+                 .samples = message.samples(),
+                 .micro_step = message.micro_step(),
+                 .by_length = message.by_length(),
+                 .optimizer_updates = message.optimizer_updates(),
+                 .seed = message.seed(),
+                 .dataset_samples = message.dataset_samples(),
+                 .content = {.train = message.train_content(), .eval = message.eval_content()},
+                 .best = {.evaluated = message.evaluated_step(),
+                          .step = message.best_step(),
+                          .value = message.best_value(),
+                          .reference = message.best_reference(),
+                          .waited = message.best_waited()}},
+      .writer_epoch = message.writer_epoch(),
+      .created_s = message.created_s(),
+      .program = message.program(),
+      .job_text = message.job(),
+      .hosts = message.hosts(),
+      .block_bytes = message.block_bytes()};
   if (message.has_loss_scale()) {
     manifest.cursor.loss_scale = {.scale = message.loss_scale(),
                                   .growth_tracker = message.growth_tracker()};

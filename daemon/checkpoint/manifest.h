@@ -68,6 +68,14 @@ struct LossScaleState {
   friend bool operator==(const LossScaleState&, const LossScaleState&) = default;
 };
 
+// Digests of a few samples of both data sets. 0: no such set, or saved by a gaccd without them.
+struct DataContent {
+  std::uint64_t train = 0;
+  std::uint64_t eval = 0;
+
+  friend bool operator==(const DataContent&, const DataContent&) = default;
+};
+
 // The position of a run: between two updates or, if micro_step > 0, inside one.
 struct RunCursor {
   std::int64_t step = 0;        // updates done = index of the next one in the schedule
@@ -77,6 +85,7 @@ struct RunCursor {
   std::int64_t optimizer_updates = 0;
   std::uint64_t seed = 0;            // all random draws are functions of (seed, position)
   std::int64_t dataset_samples = 0;  // with seed, batch and step determines the next samples
+  DataContent content = {};
   BestSoFar best = {};
   std::optional<LossScaleState> loss_scale = std::nullopt;  // set for fp16
 

@@ -116,6 +116,9 @@ struct SaveState;
 
 class CheckpointWriter {
  public:
+  // Collective. NewestTraining() on rank 0, for a run that saves nothing and so claims nothing.
+  static Result<TrainingStart> NewestTrainingOf(Communicator& comm, const std::string& folder);
+
   // Collective. Rank 0 takes the lease of the folder; all ranks get its error (kConfig: in use by
   // ...).
   static Result<CheckpointLease> Claim(Communicator& comm, const CheckpointOptions& options,

@@ -222,10 +222,11 @@ asked by squeue and sacct, where installed.
 word above), age_s, submitted_jobs, submitted_age_s, slurm (its words),
 gone_in_slurm (true: SLURM will not start it again), world, device, loads (ranks
 x samples of an update), loads_step (the update before they changed), epoch,
-step, steps_total, target, samples_total, loss, best_metric, best_value,
-best_step, wall_samples_per_s, dur_p50_s, eta_s, step_age_s, save_step,
-save_age_s, failed_saves, dropped_lines, exit, reason, suspect_hosts; unknown
-ones are absent, empty or 0.
+step, steps_total, target, samples_total, loss, eval_step (the update before the
+last evaluation), eval_loss, eval_accuracy and so on for each of its metrics,
+best_metric, best_value, best_step (of all evaluations), wall_samples_per_s,
+dur_p50_s, eta_s, step_age_s, save_step, save_age_s, failed_saves,
+dropped_lines, exit, reason, suspect_hosts; unknown ones are absent, empty or 0.
 )"},
     {Verb::kRuns, "runs", "list the runs in a folder, one line each", kRunFolderTextOrJson,
      R"([FOLDER] [--flag=value ...]

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <utility>
 
+#include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "daemon/rundir/attempt_name.h"
 #include "daemon/rundir/safe_place.h"
@@ -151,6 +152,14 @@ std::string LatestAttempt(const std::string& run_dir) {
   if (size <= 0) return {};
   std::string found(name, static_cast<std::size_t>(size));
   return found.find('/') == std::string::npos ? found : std::string();
+}
+
+std::int64_t CountAttempts(const std::string& run_dir) {
+  constexpr std::size_t kMaxNames = 100'000;
+  const auto names = ListFolder(run_dir + "/attempts", kMaxNames);
+  if (!names.ok()) return 0;
+  return std::ranges::count_if(*names,
+                               [](const auto& n) { return ParseAttemptName(n).has_value(); });
 }
 
 }  // namespace gaccd

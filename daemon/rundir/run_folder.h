@@ -81,5 +81,7 @@ class RunFolder {
 
 // The name of the newest attempt of a run folder, the target of attempts/latest; empty: none.
 [[nodiscard]] std::string LatestAttempt(const std::string& run_dir);
+// The folders of attempts in a run folder; 0 where they cannot be read.
+[[nodiscard]] std::int64_t CountAttempts(const std::string& run_dir);
 
 }  // namespace gaccd

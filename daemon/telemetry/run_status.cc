@@ -39,8 +39,8 @@ void RunStatus::VisitFields(auto& fields, auto& status) {
     fields("wall_samples_per_s", last.rates.wall_samples_per_s);
     fields("last_step_ts", status.last_step_ts);
   });
+  fields.NotZero("eval_step", status.last_eval.step);
   fields.When(status.last_eval.step > 0, [&] {
-    fields("eval_step", status.last_eval.step);
     fields("eval_loss", status.last_eval.loss);
     for (const MetricValue& metric : status.last_eval.metrics) {
       fields.Computed("eval_" + metric.name, metric.value);
@@ -87,6 +87,12 @@ std::optional<RunStatus> ReadStatus(std::string_view text) {
                        .wall_samples_per_s = kNone};
   JsonFields fields(*object);
   RunStatus::VisitFields(fields, status);
+  constexpr std::string_view kEval = "eval_";
+  for (const auto& [key, value] : *object->object()) {
+    if (!key.starts_with(kEval) || key == "eval_step" || key == "eval_loss") continue;
+    const std::optional<double> number = value.is_null() ? kNone : value.number();
+    if (number) status.last_eval.metrics.push_back({key.substr(kEval.size()), *number});
+  }
   return status.state.empty() ? std::nullopt : std::optional(std::move(status));
 }
 

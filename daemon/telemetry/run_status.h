@@ -47,8 +47,7 @@ struct RunStatus {
 
 // With the current time.
 [[nodiscard]] std::string StatusJson(RunStatus status);
-// Empty if `text` is not a STATUS.json. Missing numbers are NaN; metrics of the evaluation are not
-// read.
+// Empty if `text` is not a STATUS.json. Missing numbers are NaN.
 [[nodiscard]] std::optional<RunStatus> ReadStatus(std::string_view text);
 
 // The changes of STATUS.json by an event.

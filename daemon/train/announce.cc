@@ -16,6 +16,7 @@
 #include "daemon/telemetry/event_lines.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/tensor/group_rules.h"
+#include "daemon/train/run_options.h"
 #include "daemon/train/start_warnings.h"
 #include "daemon/train/training_run.h"
 
@@ -171,6 +172,12 @@ void TrainingRun::Announce() const {
     reporter.LogAndPrint(ToText(*init_weights_));
   }
   for (const std::string& note : resume_notes_) reporter.LogAndPrint(note);
+  if (flags_.run_dir && !SavePolicyOf(flags_).on()) {
+    reporter.LogAndPrint(
+        StrCat("checkpoints are off (--save-every-seconds): stopped, the run "
+               "begins again at update ",
+               resumed_ ? resumed_->step + 1 : 1));
+  }
   if (resumed_) reporter.Report(*resumed_);
 }
 

@@ -50,11 +50,12 @@ Status Refuse(const Request& request, std::string_view why) {
                                      "; give another --run-dir")};
 }
 
-Status CheckSameJob(const Request& request, const Job& was) {
+Status CheckSameJob(const Request& request, const Job& was, std::string_view and_why = "") {
   const auto [other_run, reported] = CompareJobs(was, request.job);
   if (other_run.empty() && reported.empty()) return Status::Ok();
-  return Refuse(request, StrCat("was trained by another job (its job -> this job): ", other_run,
-                                other_run.empty() || reported.empty() ? "" : "; ", reported));
+  return Refuse(request,
+                StrCat("was trained by another job (its job -> this job): ", other_run,
+                       other_run.empty() || reported.empty() ? "" : "; ", reported, and_why));
 }
 
 // Reading takes longer than writing: the whole checkpoint, and again if there are averages.
@@ -86,12 +87,14 @@ Result<DoneRun> WithoutCheckpoint(const Request& request, const std::string& don
   const std::size_t end = std::min(done.find('\n'), done.size());
   const auto was = ParseJobText(done.substr(end), PathOf(request.run_dir));
   if (was.ok()) {
-    GACCD_RETURN_IF_ERROR(CheckSameJob(request, *was));
+    GACCD_RETURN_IF_ERROR(CheckSameJob(request, *was, "; it has no checkpoint to continue from"));
   }
   if (request.flags.save_weights) {
     return Refuse(request, "has no checkpoint to write --save-weights from");
   }
-  return DoneRun{Next::kNothing, text + kRaise};
+  return DoneRun{Next::kNothing, text +
+                                     "it has no checkpoint to continue from: another "
+                                     "--run-dir begins a new training"};
 }
 
 // Ok if the job, with more updates, continues from the state in the manifest.

@@ -161,6 +161,7 @@ RunCursor RunCheckpointer::Cursor() const {
       .optimizer_updates = engine_->optimizer_updates(),
       .seed = run_->job.seed,
       .dataset_samples = run_->dataset_samples,
+      .content = run_->content,
       .best = run_->best,
       .loss_scale = run_->loss_scale != nullptr ? std::optional(*run_->loss_scale) : std::nullopt};
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/base/hex.h"
@@ -62,6 +63,24 @@ Status Check(Communicator& comm, std::string_view what, const std::string& text)
 }
 
 }  // namespace
+
+DataContent ContentOf(const Dataset& train, const Dataset* eval) {
+  return {.train = ContentOf(train), .eval = eval == nullptr ? 0 : ContentOf(*eval)};
+}
+
+std::string ChangedDataText(const DataContent& saved, const DataContent& now) {
+  std::string changed;
+  const auto compare = [&](std::string_view name, std::uint64_t was, std::uint64_t is) {
+    if (was == 0 || is == 0 || was == is) return;
+    changed += StrCat(changed.empty() ? "" : " and the ", name, " (content ", Hex(was), " -> ",
+                      Hex(is), ")");
+  };
+  compare("training data", saved.train, now.train);
+  compare("evaluation data", saved.eval, now.eval);
+  if (changed.empty()) return {};
+  return StrCat("the samples are not those of the checkpoint: the ", changed,
+                " changed; the run continues with the new ones");
+}
 
 Status CheckSameData(Communicator& comm, const Dataset& train, const Dataset* eval) {
   constexpr std::string_view kRecords = "damaged records of the ";

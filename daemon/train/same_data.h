@@ -3,11 +3,21 @@
 // show.
 #pragma once
 
+#include <string>
+
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
+#include "daemon/checkpoint/manifest.h"
 #include "daemon/data/dataset.h"
 
 namespace gaccd {
+
+// `eval` may be null.
+[[nodiscard]] DataContent ContentOf(const Dataset& train, const Dataset* eval);
+
+// A warning for a run that resumes: which data has changed since the checkpoint. Empty if none is
+// known to have changed.
+[[nodiscard]] std::string ChangedDataText(const DataContent& saved, const DataContent& now);
 
 // Collective. kConfig on every rank, with rank, host and both values, if the data differ between
 // ranks: size, shape, the content of a few samples from the first to the last, or the damaged

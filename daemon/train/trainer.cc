@@ -143,6 +143,7 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator& device_comm) {
             "pipeline: loads by measured speeds and --rebalance are not offered with it yet"};
   }
   GACCD_RETURN_IF_ERROR(CheckSameData(comm_, *inputs_.data.train, inputs_.data.eval.get()));
+  content_ = ContentOf(*inputs_.data.train, inputs_.data.eval.get());
   if (words_.measures() && TimesShowSpeed() && inputs_.model.micro_values() == 0) {
     rebalancer_.emplace(static_cast<std::size_t>(comm_.size()), loads_.once, loads_.always);
   }
@@ -206,6 +207,8 @@ Status Trainer::Resume(const LoadedState& state) {
   GACCD_RETURN_IF_ERROR(RestoreLoads(state.manifest));  // a window continues with these loads
   GACCD_ASSIGN_OR_RETURN(
       start_, RestoreState(*engine_, state, saved_run(), inputs_.schedule.updates(), comm_.rank()));
+  const std::string changed = ChangedDataText(state.manifest.cursor.content, content_);
+  if (!changed.empty() && comm_.rank() == 0) LogWarning(changed);
   const Job& saved = state.job;
   best_.Restore(state.manifest.cursor.best, saved.evaluation);
   const Plan& was = *state.manifest.plan;

@@ -83,7 +83,7 @@ class Trainer {
   [[nodiscard]] SavedRun saved_run() const {
     const LossScaleState* const loss_scale = loss_scale_ ? &loss_scale_->state() : nullptr;
     return {inputs_.job,   inputs_.plan, inputs_.model, inputs_.data.train->size(),
-            best_.state(), loss_scale};
+            best_.state(), loss_scale,   content_};
   }
   [[nodiscard]] std::int64_t first_update() const { return start_.updates; }
   [[nodiscard]] std::int64_t unlabelled() const { return inputs_.unlabelled; }
@@ -163,6 +163,7 @@ class Trainer {
   // refers to inputs_, as does evaluator_: may use memory of the engine
   BatchFeed feed_;
   std::optional<Evaluator> evaluator_;  // set if there is evaluation data
+  DataContent content_;
   BestEvaluation best_;
   std::optional<LossScale> loss_scale_;  // set for fp16
   std::optional<ReplicaCheck> replicas_;

@@ -62,6 +62,7 @@ struct SavedRun {
   std::int64_t dataset_samples = 0;
   const BestSoFar& best;
   const LossScaleState* loss_scale = nullptr;  // null: not fp16
+  DataContent content = {};
 
   [[nodiscard]] bool by_length() const { return !model.sample().cuts.empty(); }
   [[nodiscard]] std::int64_t optimizer_elements() const {

@@ -23,6 +23,7 @@
 #include "daemon/data/tokenizer.h"
 #include "daemon/models/graph_file.h"
 #include "daemon/rundir/agreement.h"
+#include "daemon/rundir/run_folder.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/done_marker.h"
 #include "daemon/train/final_weights.h"
@@ -288,10 +289,15 @@ Status TrainingRun::ResumeOnRank() {
   ResumeSource source{
       .folder = MakeCheckpointOptions(flags_, job_).folder, .from = flags_.resume, .job_since = {}};
   if (requeued && lease_) source.job_since = lease_->job_since;
-  if (lease_) source.training = lease_->training;
+  if (lease_) {
+    source.training = lease_->training;
+  } else {
+    GACCD_ASSIGN_OR_RETURN(source.training,
+                           CheckpointWriter::NewestTrainingOf(comm_, source.folder));
+  }
   GACCD_ASSIGN_OR_RETURN(const ResumePoint point,
                          FindResumePoint(comm_, trainer_->saved_run(), source));
-  if (lease_) GACCD_RETURN_IF_ERROR(BeginTraining(source, point));
+  GACCD_RETURN_IF_ERROR(BeginTraining(source, point));
   for (const std::string& note : point.notes) {
     resume_notes_.push_back(StrCat("checkpoint skipped: ", note));
   }
@@ -328,10 +334,21 @@ Status TrainingRun::BeginTraining(const ResumeSource& source, const ResumePoint&
   const std::string from = source.NewTraining(point);
   const bool again = from.empty() && source.from == "auto" && !source.training.from.empty() &&
                      (!point.state || point.folder != source.folder);
-  if (!from.empty()) GACCD_RETURN_IF_ERROR(lease_->BeginTraining(from));
-  if (comm_.rank() == 0 && (!from.empty() || again)) {
-    const std::string warning = EarlierTrainingWarning(source.folder, lease_->training, again);
+  const bool begins = lease_ && !from.empty();
+  if (begins) GACCD_RETURN_IF_ERROR(lease_->BeginTraining(from));
+  if (comm_.rank() != 0) return Status::Ok();
+  if (begins || again) {
+    const std::string warning =
+        EarlierTrainingWarning(source.folder, lease_ ? lease_->training : source.training, again);
     if (!warning.empty()) LogWarning(warning);
+  }
+  if (!point.state && source.from == "auto" && !again) {
+    const std::int64_t earlier = CountAttempts(*flags_.run_dir) - 1;
+    if (earlier > 0) {
+      resume_notes_.push_back(StrCat("'", *flags_.run_dir, "' has ", earlier, " earlier ",
+                                     earlier == 1 ? "attempt" : "attempts",
+                                     " and no checkpoint: the training begins at update 1"));
+    }
   }
   return Status::Ok();
 }

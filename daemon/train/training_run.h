@@ -74,8 +74,8 @@ class TrainingRun {
 
   RankStatus Train();
   Status ResumeOnRank();
-  // If a new training begins, notes it in the checkpoint folder and warns of checkpoints of the
-  // previous one.
+  // If a new training begins and saves, notes it in the checkpoint folder; warns of checkpoints of
+  // the previous one.
   Status BeginTraining(const ResumeSource& source, const ResumePoint& point);
   // The result saves nothing if there are no checkpoints.
   Result<std::unique_ptr<RunCheckpointer>> StartCheckpointer();
@@ -113,7 +113,7 @@ class TrainingRun {
   std::optional<StopAgreement> stops_;
   std::unique_ptr<Trainer> trainer_;
   std::optional<WeightsReport> init_weights_;  // of --init-weights, on rank 0
-  std::vector<std::string> resume_notes_;      // skipped checkpoints, changes of the job
+  std::vector<std::string> resume_notes_;      // how it resumes, changes of the job
   std::optional<ResumeRecord> resumed_;        // the checkpoint that the run continues from
 };
 

@@ -122,10 +122,28 @@ class RunFolder(unittest.TestCase):
         self.train(0, ["done: 6 updates"], *flags)
         self.train(0, ["nothing to do"], *flags)
         self.train(78, ["seed: 1 -> 3"], *flags, "--seed=3")
-        self.train(78, ["epochs: 2 -> 4"], *flags, "--epochs=4")
+        self.train(0, ["no checkpoint to continue from: another --run-dir"], *flags)
+        self.train(78, ["epochs: 2 -> 4; it has no checkpoint to continue from"], *flags, "--epochs=4")
         self.train(78, ["no checkpoint"], *flags, "--save-weights=late")
         self.write("run/DONE", "")  # by hand
         self.train(0, ["it does not say how far"], *flags, "--seed=3")
+
+    def test_a_run_that_saves_nothing_says_where_it_begins(self):
+        off = "--save-every-seconds=0"
+        self.train(0, ["stopped, the run begins again at update 1\n"], self.run_flag, off)
+        os.remove(self.run_dir + "/DONE")
+        self.train(0, ["has 1 earlier attempt and no checkpoint: the training begins at update 1"],
+                   self.run_flag)
+        said = self.train(0, ["stopped, the run begins again at update 7\n"], self.run_flag, off,
+                          "--epochs=4")
+        self.assertNotIn("earlier attempt", said)
+        # The newest training there has saved nothing yet.
+        with open(max(glob.glob(self.run_dir + "/ckpt/.epoch-*")), "a") as claim:
+            claim.write("begun 9 from never\n")
+        os.remove(self.run_dir + "/DONE")
+        said = self.train(0, ["has saved nothing and begins again", "done: 6 updates"],
+                          self.run_flag, off)
+        self.assertNotIn("resumed", said)
 
     def test_a_run_that_stopped_early_goes_on_only_with_more_patience(self):
         """No evaluation is better by so much: the second one after the first ends it."""

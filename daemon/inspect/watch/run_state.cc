@@ -161,16 +161,19 @@ bool AddLastUpdate(const Attempt& attempt, RunState& state) {
   LineReader lines(attempt.folder + "/events.jsonl", kTail, LineReader::From::kLastPiece);
   std::optional<StepRecord> update;
   std::optional<BestValue> best;
+  std::int64_t eval_step = 0;
+  std::vector<MetricValue> eval;
   Event event;
   while (const auto line = lines.Next()) {
     if (!ParseEvent(*line, &event)) continue;
     if (event.name == StepRecord::kEvent) {
       if (auto read = ReadEvent<StepRecord>(*line, {"step"}); read.ok()) update = *std::move(read);
-    } else if (event.name == MetricRecord::kEvent && event.Find("best_step")) {
-      if (auto read = ReadEvent<MetricRecord>(*line, {"best_step", "best_value"});
-          read.ok() && read->best) {
-        best = {OnOneLine(read->metric), read->best->value, read->best->step};
-      }
+    } else if (event.name == MetricRecord::kEvent) {
+      const auto read = ReadEvent<MetricRecord>(*line, {"step", "metric"});
+      if (!read.ok()) continue;
+      if (read->step != std::exchange(eval_step, read->step)) eval.clear();
+      eval.push_back({OnOneLine(read->metric), read->value});
+      if (read->best) best = {OnOneLine(read->metric), read->best->value, read->best->step};
     }
   }
   if (!update) return false;
@@ -181,6 +184,10 @@ bool AddLastUpdate(const Attempt& attempt, RunState& state) {
   state.samples_total = update->samples_total;
   state.loss = IfFinite(update->loss);
   if (!state.best) state.best = std::move(best);
+  if (state.eval.empty()) {
+    state.eval_step = eval_step;
+    state.eval = std::move(eval);
+  }
   return true;
 }
 
@@ -223,6 +230,7 @@ Result<RunState> ReadStatusFile(const std::string& folder, WallTime now) {
                  .target = last.target,
                  .samples_total = last.samples_total,
                  .loss = IfFinite(last.loss),
+                 .eval_step = status->last_eval.step,
                  .best = status->best,
                  .samples_per_s = IfFinite(last.rates.wall_samples_per_s),
                  .dur_p50_s = IfFinite(last.rates.dur_p50_s),
@@ -238,6 +246,10 @@ Result<RunState> ReadStatusFile(const std::string& folder, WallTime now) {
                  .reason = OnOneLine(status->reason),
                  .suspect_hosts = SafeHosts(status->suspect_hosts)};
   state.attempt.erase(0, state.attempt.rfind('/') + 1);
+  if (state.eval_step > 0) state.eval.push_back({"loss", status->last_eval.loss});
+  for (const MetricValue& metric : status->last_eval.metrics) {
+    state.eval.push_back({OnOneLine(metric.name), metric.value});
+  }
   if (state.best) state.best->metric = OnOneLine(state.best->metric);
   if (!state.exit && !state.attempt.empty()) AddVerdict(state, now);
   const bool stale = state.age_s > std::chrono::duration<double>(kStaleAfter).count();

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "collectives/base/result.h"
 #include "daemon/inspect/watch/wall_time.h"
@@ -59,6 +60,8 @@ struct RunState {
   std::int64_t target = 0;  // samples of an update
   std::int64_t samples_total = 0;
   std::optional<double> loss;
+  std::int64_t eval_step = 0;           // updates before the last evaluation; 0: none is known
+  std::vector<MetricValue> eval;        // its loss, then its metrics
   std::optional<BestValue> best;        // by the job's evaluation.metric
   std::optional<double> samples_per_s;  // by wall clock, saves included
   std::optional<double> dur_p50_s;

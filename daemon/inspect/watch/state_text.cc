@@ -47,6 +47,15 @@ std::string BestText(const RunState& state) {
   return StrCat(state.best->metric, " ", Short(state.best->value), " @ ", state.best->step);
 }
 
+// "loss 0.329608, accuracy 0.98 @ 40".
+std::string LastEvalText(const RunState& state) {
+  std::string text;
+  for (const MetricValue& metric : state.eval) {
+    text += StrCat(text.empty() ? "" : ", ", metric.name, " ", Short(metric.value));
+  }
+  return StrCat(text, " @ ", state.eval_step);
+}
+
 bool IsActive(const RunState& state) {
   return state.phase == RunPhase::kRunning || state.phase == RunPhase::kStarting;
 }
@@ -116,6 +125,7 @@ std::string StateText(const RunState& state) {
                                     : ""));
   }
   if (state.loss) text += Row("loss", Short(*state.loss));
+  if (state.eval_step > 0) text += Row("eval", LastEvalText(state));
   if (state.best) text += Row("best", BestText(state));
   if (state.save_step && state.save_age_s) {
     text += Row("saved", StrCat("update ", *state.save_step, ", ", Ago(*state.save_age_s)));
@@ -149,6 +159,8 @@ std::string StateJson(const RunState& state) {
   out("target", state.target);
   out("samples_total", state.samples_total);
   out("loss", state.loss);
+  out.NotZero("eval_step", state.eval_step);
+  for (const MetricValue& metric : state.eval) out("eval_" + metric.name, metric.value);
   if (state.best) {
     out.Text("best_metric", state.best->metric, kMaxPrintable);
     out("best_value", state.best->value);

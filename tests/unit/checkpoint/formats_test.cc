@@ -90,6 +90,7 @@ Manifest SmallManifest() {
     manifest.cursor.micro_step = 1;
   }
   manifest.cursor.best = {.evaluated = 3, .step = 2, .value = 0.5, .reference = 0.75, .waited = 1};
+  manifest.cursor.content = {.train = 7, .eval = UINT64_MAX};
   manifest.cursor.loss_scale = {.scale = 1024, .growth_tracker = 2};
   return manifest;
 }

@@ -403,6 +403,30 @@ TEST_F(ResumeTest, AStartThatSavedNothingIsBegunAgain) {
   }
 }
 
+// A table in the place of one with as many samples.
+TEST_F(ResumeTest, DataThatWasExchangedIsSaid) {
+  const auto write = [&](const char* name, int seed) {
+    std::string text;
+    for (int i = 0; i < 230 * 12; ++i) {
+      text += StrCat(std::sin(seed + i), i % 12 == 11 ? "\n" : ",");
+    }
+    return temp_.Write(name, text);
+  };
+  Job job = SmallJob();
+  job.data.train = CsvSpec{.path = write("train.csv", 1), .targets = 2};
+  job.data.eval = CsvSpec{.path = write("eval.csv", 2), .targets = 2};
+  ASSERT_TRUE(Train(job, 2, 12, "never").ok());
+  EXPECT_EQ(Train(job, 2, 0, PathOf(12))->warnings, "");
+  write("eval.csv", 3);
+  EXPECT_THAT(Train(job, 2, 0, PathOf(12))->warnings,
+              HasSubstr("not those of the checkpoint: the evaluation data (content "));
+  write("train.csv", 4);
+  EXPECT_THAT(
+      Train(job, 2, 0, PathOf(12))->warnings,
+      AllOf(HasSubstr(": the training data (content "), HasSubstr(" and the evaluation data "),
+            HasSubstr(" changed; the run continues with the new ones")));
+}
+
 TEST_F(ResumeTest, AnotherRunIsRefusedByName) {
   Job job = SmallJob();
   job.data.class_name = {"neg", "pos"};

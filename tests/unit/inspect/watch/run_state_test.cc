@@ -310,6 +310,7 @@ TEST_F(RunStateTest, TextAndJsonShowTheFigures) {
       Read(StatusOf("running",
                     R"(,"epoch":2,"step":30,"steps_total":120,"samples_total":92160,"loss":1.5,)"
                     R"("wall_samples_per_s":36480.5,"dur_p50_s":0.0842,"eta_s":94,)"
+                    R"("eval_step":25,"eval_loss":0.5,"eval_accuracy":null,"eval_top_5":0.75,)"
                     R"("best_metric":"accuracy","best_value":0.875,"best_step":20,)"
                     R"("save_step":20,"save_ts":"2026-11-20T03:04:00.000000Z")"),
            2);
@@ -318,12 +319,14 @@ TEST_F(RunStateTest, TextAndJsonShowTheFigures) {
        {"r50, job 812, attempt 001-812", "running, STATUS.json was written 0:02 ago",
         "epoch 2, update 30 of 120 (25 %), 92160 samples",
         "36.5k samples/s, 0.0842 s an update (median), 1:34 left", "update 20, 0:07 ago",
-        "best      accuracy 0.875 @ 20"}) {
+        "eval      loss 0.5, accuracy nan, top_5 0.75 @ 25", "best      accuracy 0.875 @ 20"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
   const std::string json = StateJson(state);
   EXPECT_THAT(json, HasSubstr(R"("phase":"running")"));
   EXPECT_THAT(json, HasSubstr(R"("save_step":20)"));
+  EXPECT_THAT(json, HasSubstr(R"("eval_step":25,"eval_loss":0.5,"eval_accuracy":null,)"
+                              R"("eval_top_5":0.75,"best_metric":"accuracy")"));
   EXPECT_THAT(json, Not(HasSubstr("exit")));
   EXPECT_THAT(RunsTable(std::vector<RunState>{state}), HasSubstr("30/120"));
 }
@@ -350,6 +353,9 @@ TEST(RefusedAttempt, HidesNoProgressOfTheAttemptsBefore) {
   run.Event("000-811", 1, "step", update(39));
   run.Event("000-811", 2, "step", update(40));
   run.Event("000-811", 3, "eval",
+            R"(,"step":36,"metric":"mae","value":0.25,"best_step":36,"best_value":0.25)");
+  run.Event("000-811", 3, "eval", R"(,"step":40,"metric":"loss","value":2)");
+  run.Event("000-811", 3, "eval",
             R"(,"step":40,"metric":"mae","value":0.5,"best_step":36,"best_value":0.25)");
   run.Event("000-811", 4, "verdict", R"(,"verdict":"requeue","exit":75,"last_step":40)");
   run.Event("001-812", 9, "verdict", R"(,"verdict":"fail","exit":78,"last_step":0)");
@@ -363,7 +369,8 @@ TEST(RefusedAttempt, HidesNoProgressOfTheAttemptsBefore) {
   EXPECT_EQ(state.samples_total, 1280);
   EXPECT_EQ(state.loss, 1.5);
   EXPECT_THAT(RunsTable(std::vector<RunState>{state}), HasSubstr("failed  40/120  1.5"));
-  EXPECT_THAT(StateText(state), HasSubstr("best      mae 0.25 @ 36"));
+  EXPECT_THAT(StateText(state),
+              HasSubstr("eval      loss 2, mae 0.5 @ 40\nbest      mae 0.25 @ 36"));
 }
 
 TEST(RefusedAttempt, HasTheProgressOfTheVerdictOrTheLedgerWhereEventsAreGone) {
