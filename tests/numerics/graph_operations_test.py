@@ -158,6 +158,27 @@ class GraphOperations(unittest.TestCase):
         self.assertIn("expected sizes that divide", self.refusal_of(
             nn.Sequential(nn.Conv2d(3, 4, 1), nn.AdaptiveMaxPool2d(2), nn.Flatten()), torch.randn(2, 3, 9, 8)))
 
+    def test_convolutions_by_computed_weights(self):
+        nn, f = torch.nn, torch.nn.functional
+        weight_norm = nn.utils.parametrizations.weight_norm
+
+        class Standardized(nn.Conv2d):
+            def forward(self, x):
+                weight = f.batch_norm(self.weight.view(1, len(self.weight), -1), None, None, training=True, eps=1e-4)
+                return f.conv2d(x, weight.view_as(self.weight), self.bias * 2, self.stride, self.padding, self.dilation, self.groups)
+        for conv, sizes in ((Standardized(4, 8, 3, stride=2, padding=1), (9, 8)), (Standardized(4, 8, (1, 3), dilation=2, groups=2), (9, 8)),
+                            (weight_norm(nn.Conv2d(4, 8, 1)), (9, 8)), (weight_norm(nn.ConvTranspose2d(4, 8, 3, 2, groups=2)), (4, 5)),
+                            (weight_norm(nn.Conv1d(4, 8, 3)), (9,)), (weight_norm(nn.ConvTranspose1d(4, 8, 3, 2)), (9,))):
+            with self.subTest(conv=str(conv)):
+                model = nn.Sequential(nn.Flatten(2), nn.Conv1d(4, 4, 1), nn.Unflatten(2, sizes), conv, nn.Tanh(), nn.Flatten(), nn.LazyLinear(3))
+                model(torch.randn(2, 4, *sizes))
+                self.check_model(model, torch.randn(2, 4, *sizes))
+
+        class OfSamples(nn.Conv2d):
+            def forward(self, x):
+                return f.conv2d(self.weight[:1], x).view(-1, 4)
+        self.assertIn("weight depends on the sample", self.refusal_of(OfSamples(3, 3, 4), torch.randn(2, 3, 3, 3)))
+
     def check_image(self, change):
         class Changed(torch.nn.Module):
             def __init__(self):
