@@ -25,6 +25,7 @@
 //   embedding_with_padding(ids, x) padding_idx: the row without a gradient
 //   positions(w) size                   the first rows of w, under this shape
 //   add(x, x), mul(x, x)                sizes of 1 are repeated
+//   select(x, mask)                     x where the mask is not 0, else 0; likewise
 //   sum(x), mean(x) dims, keepdim;  softmax(x): over the last dimension
 //   matmul(x, x) transpose              of the last two dimensions, the second's transposed
 //   cat(x, ..) dim                      in f32 where all x are

@@ -97,6 +97,22 @@ class GraphOperations(unittest.TestCase):
         self.assertIn("return them", self.refusal(lambda m, y: y.log_softmax(1)))
         self.assertIn("which counts samples", self.refusal(lambda m, y: y.softmax(0)))
 
+    def test_nothing_is_seen_of_what_where_does_not_choose(self):
+        """As large values are infinite in single precision, and their differences NaN."""
+        hidden, inf = torch.tensor([True, False, False, True, False, False]), float("inf")
+
+        def large(y):
+            return y * 1e30 * 1e30
+        self.check({
+            "infinite": lambda m, y: torch.where(hidden, torch.where(hidden, y, large(y)), 2 * y),
+            "NaN, of data": lambda m, y: torch.where(y > 0, torch.where(y > 0, y, large(y) - large(y)), 2 * y),
+            "NaN, not filled": lambda m, y: (large(m.weight) - large(m.weight)).masked_fill(y < 9, 0.5) * m.weight + y,
+            "parameters": lambda m, y: torch.where(y > 0, y * y, m.weight) + torch.where(m.weight > y, 0, y),
+            "repeated": lambda m, y: torch.where(y[:, :1, None] > 0, m.weight, y[:, None] * m.weight[:3, None]).sum(1),
+            "infinite constants": lambda m, y: (y + torch.zeros(6).masked_fill(hidden, -inf)).softmax(1) * y,
+            "infinite scores": lambda m, y: y * y.masked_fill(hidden, -inf).softmax(1) + torch.where(y.masked_fill(hidden, -inf) == -inf, 2, y)})
+        self.assertIn("puts NaN", self.refusal(lambda m, y: y.masked_fill(y > 0, float("nan"))))
+
     def test_norms(self):
         nn = torch.nn
         for norm in (nn.LayerNorm((3, 5)), nn.LayerNorm((3, 5), elementwise_affine=False), nn.GroupNorm(2, 6, affine=False),
