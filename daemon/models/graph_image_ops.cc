@@ -7,6 +7,7 @@
 #include "daemon/ops/image/conv_transpose2d.h"
 #include "daemon/ops/image/pool2d.h"
 #include "daemon/ops/norm/group_norm.h"
+#include "daemon/ops/pointwise/cast.h"
 #include "daemon/ops/pointwise/combine.h"
 
 namespace gaccd {
@@ -23,8 +24,22 @@ bool ExpectImages(GraphRecorder& r, const GraphValue& x) {
   return r.Expect(fits, "expected [samples, channels, height, width]", x);
 }
 
-// y = f(images).
-GraphValue ByImage(GraphRecorder& r, std::shared_ptr<const Function> function) {
+// Input 1, as PyTorch's weight lies: a parameter, or a value that parameters give.
+ValueId WeightOf(GraphRecorder& r) {
+  const GraphValue weight = r.In(1);
+  const bool fits =
+      (weight.rank() == 3 || weight.rank() == 4) && std::ranges::min(weight.sizes) > 0;
+  if (!r.Expect(fits, "expected a weight of 3 or 4 dimensions, the same for all samples", weight)) {
+    return nn::kNoValue;
+  }
+  const ValueId id = r.Shaped(weight, RowMajor(weight.rank()));
+  if (!r.ok() || r.recorder().dtype(id) == DType::kF32) return id;
+  return r.Apply(std::make_shared<Cast>(DType::kF32), {id});
+}
+
+// y = f(images, [weight], parameters..).
+GraphValue ByImage(GraphRecorder& r, std::shared_ptr<const Function> function,
+                   bool has_weight = false) {
   const GraphValue x = r.In(0);
   if (!ExpectImages(r, x)) return {};
   const ValueId images = r.InOrder(x, kImages);
@@ -34,7 +49,8 @@ GraphValue ByImage(GraphRecorder& r, std::shared_ptr<const Function> function) {
     shape.push_back(CountOf(x.sizes[dimension], r.recorder().samples()));
   }
   std::vector<ValueId> inputs = {r.As(images, shape)};
-  for (std::size_t i = 1; r.Has(i); ++i) inputs.push_back(r.In(i).id);
+  if (has_weight) inputs.push_back(WeightOf(r));
+  for (std::size_t i = inputs.size(); r.Has(i); ++i) inputs.push_back(r.In(i).id);
   const ValueId y = r.Apply(std::move(function), std::move(inputs));
   if (!r.ok()) return {};
   const Shape made = r.recorder().shape(y);
@@ -42,20 +58,20 @@ GraphValue ByImage(GraphRecorder& r, std::shared_ptr<const Function> function) {
 }
 
 GraphValue RecordConv2d(GraphRecorder& r) {
-  return ByImage(r, std::make_shared<Conv2d>(Conv2dOptions{.stride = r.Pair("stride"),
-                                                           .padding = r.Pair("padding"),
-                                                           .dilation = r.Pair("dilation"),
-                                                           .groups = r.Integer("groups")}));
+  return ByImage(r,
+                 std::make_shared<Conv2d>(Conv2dOptions{.stride = r.Pair("stride"),
+                                                        .padding = r.Pair("padding"),
+                                                        .dilation = r.Pair("dilation"),
+                                                        .groups = r.Integer("groups")}),
+                 /*has_weight=*/true);
 }
 
 GraphValue RecordConvTranspose2d(GraphRecorder& r) {
   const GraphValue x = r.In(0);
-  const GraphValue weight = r.In(1);
-  if (!ExpectImages(r, x) || !r.Expect(weight.rank() == 3 || weight.rank() == 4,
-                                       "expected a weight of 3 or 4 dimensions", weight)) {
-    return {};
-  }
-  const ImagePair kernel = KernelOf(weight.sizes);
+  if (!ExpectImages(r, x)) return {};
+  const ValueId weight = WeightOf(r);
+  if (!r.ok()) return {};
+  const ImagePair kernel = KernelOf(r.In(1).sizes);
   const Conv2dOptions options{.stride = r.Pair("stride"),
                               .padding = r.Pair("padding"),
                               .dilation = r.Pair("dilation"),
@@ -71,7 +87,7 @@ GraphValue RecordConvTranspose2d(GraphRecorder& r) {
   const DimensionOrder order = kImages;
   const ValueId images = r.Shaped(x, order);
   if (!r.ok()) return {};
-  ValueId y = r.Apply(std::make_shared<ConvTranspose2d>(options, size), {images, weight.id});
+  ValueId y = r.Apply(std::make_shared<ConvTranspose2d>(options, size), {images, weight});
   if (!r.ok()) return {};
   const std::int64_t channels = r.recorder().shape(y)[3];
   if (r.Has(2)) {
@@ -144,14 +160,14 @@ std::vector<GraphOp> ImageOps() {
   const GraphAttributeRule groups = {.name = "groups", .least = 1, .most = kMaxPixels};
   return {
       {"conv2d",
-       1,
        2,
+       1,
        1,
        {Pixels("stride", 1), Pixels("padding", 0), Pixels("dilation", 1), groups},
        RecordConv2d},
       {"conv_transpose2d",
-       1,
        2,
+       1,
        1,
        {Pixels("stride", 1), Pixels("padding", 0), Pixels("output_padding", 0),
         Pixels("dilation", 1), groups},

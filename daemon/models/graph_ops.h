@@ -11,10 +11,10 @@
 //   dropout(x) p, drop_samples(x) p     in training; the masks of a sample are its own
 //   linear(x, w, [b]) in_out            over the last dimension; in_out: w is [in, out]
 //                                       (numbers stay f32 where w is a constant)
-//   conv2d(x, w, [b]) stride, padding, dilation, groups; w [O, I, K] is [O, I, 1, K]
+//   conv2d(x, x, [b]) stride, padding, dilation, groups; the weight [O, I, K] is [O, I, 1, K]
 //   max_pool2d(x) kernel, stride, padding, dilation
 //   avg_pool2d(x) kernel, stride, padding, count_include_pad
-//   conv_transpose2d(x, w, [b]) stride, padding, output_padding, dilation, groups; w likewise
+//   conv_transpose2d(x, x, [b]) stride, padding, output_padding, dilation, groups; likewise
 //   adaptive_avg_pool2d(x) output;  mean_image(x) keepdim: over height and width
 //   batch_norm(x, w, b, running_mean, running_var, num_batches_tracked) eps, momentum
 //                                       the statistics of the job's choice
@@ -25,6 +25,7 @@
 //   embedding_with_padding(ids, x) padding_idx: the row without a gradient
 //   positions(w) size                   the first rows of w, under this shape
 //   add(x, x), mul(x, x)                sizes of 1 are repeated
+//   select(x, mask)                     x where the mask is not 0, else 0; likewise
 //   sum(x), mean(x) dims, keepdim;  softmax(x): over the last dimension
 //   matmul(x, x) transpose              of the last two dimensions, the second's transposed
 //   cat(x, ..) dim                      in f32 where all x are

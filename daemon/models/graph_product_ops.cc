@@ -91,7 +91,10 @@ GraphValue RecordAdd(GraphRecorder& r) {
   return RecordBroadcast(r, CombineKind::kAdd);
 }
 
-GraphValue RecordMultiply(GraphRecorder& r) { return RecordBroadcast(r, CombineKind::kMultiply); }
+template <CombineKind kKind>
+GraphValue RecordCombine(GraphRecorder& r) {
+  return RecordBroadcast(r, kKind);
+}
 
 // Over dimensions that count no samples.
 template <bool kMean>
@@ -221,7 +224,8 @@ GraphValue RecordCat(GraphRecorder& r) {
 std::vector<GraphOp> ProductOps() {
   return {
       {"add", 2, 0, 0, {}, RecordAdd},
-      {"mul", 2, 0, 0, {}, RecordMultiply},
+      {"mul", 2, 0, 0, {}, RecordCombine<CombineKind::kMultiply>},
+      {"select", 2, 0, 0, {}, RecordCombine<CombineKind::kSelect>},
       {"sum", 1, 0, 0, {AnyIntegers("dims"), Flag("keepdim")}, RecordSum<false>},
       {"mean", 1, 0, 0, {AnyIntegers("dims"), Flag("keepdim")}, RecordSum<true>},
       {"matmul", 2, 0, 0, {Flag("transpose")}, RecordMatmul},

@@ -97,6 +97,22 @@ class GraphOperations(unittest.TestCase):
         self.assertIn("return them", self.refusal(lambda m, y: y.log_softmax(1)))
         self.assertIn("which counts samples", self.refusal(lambda m, y: y.softmax(0)))
 
+    def test_nothing_is_seen_of_what_where_does_not_choose(self):
+        """As large values are infinite in single precision, and their differences NaN."""
+        hidden, inf = torch.tensor([True, False, False, True, False, False]), float("inf")
+
+        def large(y):
+            return y * 1e30 * 1e30
+        self.check({
+            "infinite": lambda m, y: torch.where(hidden, torch.where(hidden, y, large(y)), 2 * y),
+            "NaN, of data": lambda m, y: torch.where(y > 0, torch.where(y > 0, y, large(y) - large(y)), 2 * y),
+            "NaN, not filled": lambda m, y: (large(m.weight) - large(m.weight)).masked_fill(y < 9, 0.5) * m.weight + y,
+            "parameters": lambda m, y: torch.where(y > 0, y * y, m.weight) + torch.where(m.weight > y, 0, y),
+            "repeated": lambda m, y: torch.where(y[:, :1, None] > 0, m.weight, y[:, None] * m.weight[:3, None]).sum(1),
+            "infinite constants": lambda m, y: (y + torch.zeros(6).masked_fill(hidden, -inf)).softmax(1) * y,
+            "infinite scores": lambda m, y: y * y.masked_fill(hidden, -inf).softmax(1) + torch.where(y.masked_fill(hidden, -inf) == -inf, 2, y)})
+        self.assertIn("puts NaN", self.refusal(lambda m, y: y.masked_fill(y > 0, float("nan"))))
+
     def test_norms(self):
         nn = torch.nn
         for norm in (nn.LayerNorm((3, 5)), nn.LayerNorm((3, 5), elementwise_affine=False), nn.GroupNorm(2, 6, affine=False),
@@ -157,6 +173,27 @@ class GraphOperations(unittest.TestCase):
         self.assertIn("antialias=False is", self.refusal_of(Resized(dict(size=(4, 5), mode="bicubic", antialias=True)), torch.randn(2, 3, 9, 8)))
         self.assertIn("expected sizes that divide", self.refusal_of(
             nn.Sequential(nn.Conv2d(3, 4, 1), nn.AdaptiveMaxPool2d(2), nn.Flatten()), torch.randn(2, 3, 9, 8)))
+
+    def test_convolutions_by_computed_weights(self):
+        nn, f = torch.nn, torch.nn.functional
+        weight_norm = nn.utils.parametrizations.weight_norm
+
+        class Standardized(nn.Conv2d):
+            def forward(self, x):
+                weight = f.batch_norm(self.weight.view(1, len(self.weight), -1), None, None, training=True, eps=1e-4)
+                return f.conv2d(x, weight.view_as(self.weight), self.bias * 2, self.stride, self.padding, self.dilation, self.groups)
+        for conv, sizes in ((Standardized(4, 8, 3, stride=2, padding=1), (9, 8)), (Standardized(4, 8, (1, 3), dilation=2, groups=2), (9, 8)),
+                            (weight_norm(nn.Conv2d(4, 8, 1)), (9, 8)), (weight_norm(nn.ConvTranspose2d(4, 8, 3, 2, groups=2)), (4, 5)),
+                            (weight_norm(nn.Conv1d(4, 8, 3)), (9,)), (weight_norm(nn.ConvTranspose1d(4, 8, 3, 2)), (9,))):
+            with self.subTest(conv=str(conv)):
+                model = nn.Sequential(nn.Flatten(2), nn.Conv1d(4, 4, 1), nn.Unflatten(2, sizes), conv, nn.Tanh(), nn.Flatten(), nn.LazyLinear(3))
+                model(torch.randn(2, 4, *sizes))
+                self.check_model(model, torch.randn(2, 4, *sizes))
+
+        class OfSamples(nn.Conv2d):
+            def forward(self, x):
+                return f.conv2d(self.weight[:1], x).view(-1, 4)
+        self.assertIn("weight depends on the sample", self.refusal_of(OfSamples(3, 3, 4), torch.randn(2, 3, 3, 3)))
 
     def check_image(self, change):
         class Changed(torch.nn.Module):

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,6 +111,10 @@ def models():
         "vit (torchvision)": images(lambda: vision.VisionTransformer(**vit, **sizes)),
         "swin": images(lambda: vision.SwinTransformer([4, 4], 16, [2, 2], [2, 4], [4, 4], **sizes)),
         "vit (timm)": images(lambda: timm.models.VisionTransformer(**small, depth=2, num_heads=4)),
+        "nf-resnet": images(lambda: timm.models.NormFreeNet(timm.models.nfnet.NfCfg(
+            depths=(1, 2), channels=(32, 64), stem_type="3x3", stem_chs=16, group_size=8), **sizes)),
+        "bit": images(lambda: timm.models.ResNetV2([1, 1], [32, 64], stem_chs=16, norm_layer=partial(
+            timm.layers.GroupNormAct, num_groups=4), stem_type="fixed", **sizes)),
         "mlp-mixer": images(lambda: timm.models.MlpMixer(**small, num_blocks=2)),
         "lstm": images(Recurrent), "u-net": images(UNet), "shared block": images(Shared),
         "bert": texts(lambda: hf.BertForSequenceClassification(hf.BertConfig(**bert))),

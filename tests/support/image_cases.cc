@@ -10,6 +10,7 @@
 #include "daemon/ops/norm/group_norm.h"
 #include "daemon/ops/pointwise/activations.h"
 #include "daemon/ops/pointwise/cast.h"
+#include "daemon/ops/pointwise/combine.h"
 #include "daemon/ops/pointwise/leaky_relu.h"
 #include "daemon/ops/pointwise/relu.h"
 
@@ -41,6 +42,19 @@ ValueId Convolve(GraphBench& bench, const CaseSize& s, const Conv2dOptions& opti
   std::vector<ValueId> inputs = {Images(bench, s, 5, 4), bench.Parameter("weight", weight, limit)};
   if (bias) inputs.push_back(bench.Parameter("bias", {weight[0]}));
   return DistanceOfImages(bench, bench.Apply(std::make_shared<Conv2d>(options), std::move(inputs)));
+}
+
+// By the product of a parameter and what is one number for each result, as of weight_norm.
+ValueId ConvolveByComputed(GraphBench& bench, const CaseSize& s, const Conv2dOptions& options,
+                           ImagePair kernel) {
+  const Shape shape = {2 * s.out, 2 * s.in / options.groups, kernel[0], kernel[1]};
+  const double limit = 1 / static_cast<double>(shape[1] * kernel[0] * kernel[1]);
+  const ValueId scale = bench.Parameter("scale", {2 * s.out, 1, 1, 1});
+  const ValueId weight = bench.Apply(std::make_shared<Combine>(CombineKind::kMultiply),
+                                     {bench.Parameter("direction", shape, limit), scale});
+  return DistanceOfImages(
+      bench, bench.Apply(std::make_shared<Conv2d>(options),
+                         {Images(bench, s, 5, 4), weight, bench.Parameter("bias", {2 * s.out})}));
 }
 
 // Of one channel a group, whose gradient has kernels of its own for channels in multiples of 4.
@@ -203,6 +217,19 @@ const GraphCase kImageCases[] = {
     {"conv2d_dilated",
      [](GraphBench& b, const CaseSize& s) {
        return Convolve(b, s, {.padding = {2, 1}, .dilation = {2, 1}}, {3, 3}, false);
+     }},
+    {"conv2d_by_a_computed_weight",
+     [](GraphBench& b, const CaseSize& s) {
+       return ConvolveByComputed(b, s, {.padding = {1, 1}}, {3, 3});
+     }},
+    {"conv2d_of_a_point_by_a_computed_weight",
+     [](GraphBench& b, const CaseSize& s) {
+       return ConvolveByComputed(b, s, {.stride = {2, 1}}, {1, 1});
+     }},
+    {"conv2d_in_groups_by_a_computed_weight",
+     [](GraphBench& b, const CaseSize& s) {
+       return ConvolveByComputed(
+           b, s, {.stride = {2, 1}, .padding = {1, 2}, .dilation = {1, 2}, .groups = 2}, {3, 2});
      }},
     {"two_convolutions_of_one_weight",  // one node overwrites the gradients, the other adds
      [](GraphBench& b, const CaseSize& s) {

@@ -40,6 +40,14 @@ ValueId CombineOf(GraphBench& bench, const CaseSize& s, CombineKind kind, const 
                                        {left, bench.Parameter("b", b)}));  // b stays f32
 }
 
+ValueId SelectOf(GraphBench& bench, const CaseSize& s, const Shape& a, const Shape& mask) {
+  std::vector<float> values(static_cast<std::size_t>(Elements(mask)));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 3);
+  return DistanceOf(
+      bench, bench.Apply(std::make_shared<Combine>(CombineKind::kSelect),
+                         {Value(bench, s, "a", a), bench.Input("mask", mask, std::move(values))}));
+}
+
 ValueId RearrangementOf(GraphBench& bench, const CaseSize& s, const Rearrangement& order) {
   const ValueId x = Value(bench, s, "x", order.from);
   return DistanceOf(bench, bench.Apply(std::make_shared<Rearrange>(order), {x}));
@@ -110,6 +118,18 @@ const GraphCase kShapeCases[] = {
     {"combine_multiply_of_both",
      [](GraphBench& b, const CaseSize& s) {
        return CombineOf(b, s, CombineKind::kMultiply, {s.rows, 1, s.in}, {1, 3, s.in});
+     }},
+    {"combine_select",
+     [](GraphBench& b, const CaseSize& s) {
+       return SelectOf(b, s, {s.rows, s.in}, {s.rows, s.in});
+     }},
+    {"combine_select_of_repeated_values",
+     [](GraphBench& b, const CaseSize& s) {
+       return SelectOf(b, s, {s.rows, 1, s.in}, {1, 3, s.in});
+     }},
+    {"combine_select_by_a_mask_for_each_row",
+     [](GraphBench& b, const CaseSize& s) {
+       return SelectOf(b, s, {s.rows, 3, s.in}, {s.rows, 3, 1});
      }},
     {"reduce_sum_of_the_last",
      [](GraphBench& b, const CaseSize& s) {

@@ -4,7 +4,6 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/device/cpu/dnnl_status.h"
-#include "daemon/device/cpu/packed_weights.h"
 
 namespace gaccd {
 namespace {
@@ -82,10 +81,10 @@ std::string ToText(const ConvolutionSpec& spec) {
 }
 
 Result<Convolution> Convolution::Prepare(CpuContext& context, ConvolutionKind kind,
-                                         const ConvolutionSpec& spec, const float* weight) {
+                                         const ConvolutionSpec& spec, const float* parameter) {
   try {
     Convolution convolution;
-    GACCD_RETURN_IF_ERROR(convolution.Make(context, kind, spec, weight));
+    GACCD_RETURN_IF_ERROR(convolution.Make(context, kind, spec, parameter));
     return convolution;
   } catch (const dnnl::error& error) {
     return Status(ErrorKind::kInternal, StrCat("oneDNN ", ToText(spec), ": ", error.what()));
@@ -102,15 +101,16 @@ void Convolution::SetMain(const PrimitiveDesc& desc, const dnnl::engine& engine,
 }
 
 Status Convolution::Make(CpuContext& context, ConvolutionKind kind, const ConvolutionSpec& spec,
-                         const float* weight) {
+                         const float* parameter) {
   const dnnl::engine& engine = context.engine();
   const Descriptions d(kind, spec);
   stream_ = context.stream();
   x_ = dnnl::memory(d.x, engine, nullptr);
   y_ = dnnl::memory(d.y, engine, nullptr);
   const auto pack = [&](const Desc& packed) -> Status {
-    GACCD_ASSIGN_OR_RETURN(weight_, context.packed_weights().Get(weight, d.plain_weight, packed));
-    main_.args.push_back({DNNL_ARG_WEIGHTS, weight_.get()});
+    GACCD_ASSIGN_OR_RETURN(weight_, PackedWeight::Make(context, parameter, d.plain_weight, packed));
+    main_.args.push_back({DNNL_ARG_WEIGHTS, weight_.memory().get()});
+    scratch_bytes_ += weight_.scratch_bytes();
     return Status::Ok();
   };
   if (kind == ConvolutionKind::kForward) {
@@ -138,11 +138,11 @@ Status Convolution::Make(CpuContext& context, ConvolutionKind kind, const Convol
       {kAlgorithm, d.x, d.weight, d.y, d.stride, d.dilation, d.padding, d.padding}, OwnScratch(),
       engine, hint);
   SetMain(desc, engine, BackwardWeights(desc));
-  weight_ = dnnl::memory(desc.diff_weights_desc(), engine, nullptr);
+  gradient_ = dnnl::memory(desc.diff_weights_desc(), engine, nullptr);
   plain_gradient_ = dnnl::memory(d.plain_weight, engine, nullptr);
   main_.args.insert(main_.args.end(), {{DNNL_ARG_SRC, x_.get()},
                                        {DNNL_ARG_DIFF_DST, y_.get()},
-                                       {DNNL_ARG_DIFF_WEIGHTS, weight_.get()}});
+                                       {DNNL_ARG_DIFF_WEIGHTS, gradient_.get()}});
   const auto size = static_cast<std::int64_t>(desc.diff_weights_desc().get_size());
   gradient_bytes_ = (size + kAlignment - 1) / kAlignment * kAlignment;
   scratch_bytes_ += gradient_bytes_;
@@ -150,25 +150,25 @@ Status Convolution::Make(CpuContext& context, ConvolutionKind kind, const Convol
   sum.append_sum(1.0F);
   dnnl::primitive_attr adding;
   adding.set_post_ops(sum);
-  const std::vector<dnnl_exec_arg_t> args = {{DNNL_ARG_FROM, weight_.get()},
+  const std::vector<dnnl_exec_arg_t> args = {{DNNL_ARG_FROM, gradient_.get()},
                                              {DNNL_ARG_TO, plain_gradient_.get()}};
-  overwrite_ = {dnnl::reorder(weight_, plain_gradient_), args};
-  add_ = {dnnl::reorder(weight_, plain_gradient_, adding), args};
+  overwrite_ = {dnnl::reorder(gradient_, plain_gradient_), args};
+  add_ = {dnnl::reorder(gradient_, plain_gradient_, adding), args};
   return Status::Ok();
 }
 
-void Convolution::Bind(const void* x_or_dx, const void* y_or_dy, const float* bias,
-                       float* weight_gradient, void* scratch) {
+void Convolution::Bind(const ConvolutionOperands& operands) {
   // oneDNN's handles are mutable; it only reads operands that the kind does not write.
-  x_.set_data_handle(const_cast<void*>(x_or_dx));
-  y_.set_data_handle(const_cast<void*>(y_or_dy));
-  if (bias_) bias_.set_data_handle(const_cast<float*>(bias));
-  auto* const memory = static_cast<std::byte*>(scratch);
+  x_.set_data_handle(const_cast<void*>(operands.x));
+  y_.set_data_handle(const_cast<void*>(operands.y));
+  if (bias_) bias_.set_data_handle(const_cast<float*>(operands.bias));
+  auto* const memory = static_cast<std::byte*>(operands.scratch);
+  weight_.Bind(operands.weight, memory);
   if (plain_gradient_) {
-    plain_gradient_.set_data_handle(weight_gradient);
-    weight_.set_data_handle(memory);
+    plain_gradient_.set_data_handle(operands.weight_gradient);
+    gradient_.set_data_handle(memory);
   }
-  scratch_.set_data_handle(memory + gradient_bytes_);
+  scratch_.set_data_handle(memory + weight_.scratch_bytes() + gradient_bytes_);
 }
 
 Status Convolution::Execute(const Step& step) const {
@@ -178,6 +178,7 @@ Status Convolution::Execute(const Step& step) const {
 }
 
 Status Convolution::Run(bool add) {
+  GACCD_RETURN_IF_ERROR(weight_.Run());
   GACCD_RETURN_IF_ERROR(Execute(main_));
   if (!plain_gradient_) return Status::Ok();
   return Execute(add ? add_ : overwrite_);

@@ -14,6 +14,7 @@
 
 #include "collectives/base/result.h"
 #include "daemon/device/cpu/cpu_context.h"
+#include "daemon/device/cpu/packed_weights.h"
 
 namespace gaccd {
 
@@ -33,22 +34,32 @@ struct ConvolutionSpec {
 // "convolution of 32 images [64, 28, 28], weight [128, 64, 3, 3]"
 [[nodiscard]] std::string ToText(const ConvolutionSpec& spec);
 
+// Operands that the kind of a convolution does not use are null.
+struct ConvolutionOperands {
+  const void* x = nullptr;  // or dx
+  const void* y = nullptr;  // or dy
+  const float* weight = nullptr;
+  const float* bias = nullptr;
+  float* weight_gradient = nullptr;
+  void* scratch = nullptr;
+};
+
 class Convolution {
  public:
-  // weight: f32, used through a packed copy (see PackedWeights); null for kWeightGradient.
+  // parameter: the weight, f32, used through a packed copy (see PackedWeight); null if it is
+  // computed, and for kWeightGradient.
   // `context` must outlive it. kInternal if oneDNN fails (bf16: also a CPU for which Bf16OfCpu() is
   // kNone); kOs without memory for a packed copy.
   // REQUIRES: not a kernel of 1 x 1 without padding and with a stride above 1. For these, oneDNN
   // gathers the input, for narrow weight gradients beyond its memory
   // (github.com/uxlfoundation/oneDNN/issues/6035): gather first.
   static Result<Convolution> Prepare(CpuContext& context, ConvolutionKind kind,
-                                     const ConvolutionSpec& spec, const float* weight);
+                                     const ConvolutionSpec& spec, const float* parameter);
 
   [[nodiscard]] std::int64_t scratch_bytes() const { return scratch_bytes_; }
 
   // Sets the operands that the kind uses; `scratch`: scratch_bytes(), 64-byte aligned. Cheap.
-  void Bind(const void* x_or_dx, const void* y_or_dy, const float* bias, float* weight_gradient,
-            void* scratch);
+  void Bind(const ConvolutionOperands& operands);
   // add: kWeightGradient adds to dW. kInternal if oneDNN fails. REQUIRES: Bind().
   Status Run(bool add = false);
 
@@ -60,7 +71,7 @@ class Convolution {
 
   Convolution() = default;
   Status Make(CpuContext& context, ConvolutionKind kind, const ConvolutionSpec& spec,
-              const float* weight);
+              const float* parameter);
   template <typename PrimitiveDesc>
   void SetMain(const PrimitiveDesc& desc, const dnnl::engine& engine, dnnl::primitive primitive);
   Status Execute(const Step& step) const;
@@ -68,7 +79,8 @@ class Convolution {
   dnnl::stream stream_;
   Step main_;
   Step overwrite_, add_;  // kWeightGradient: from oneDNN's layout to the plain one
-  dnnl::memory x_, y_, weight_, bias_, plain_gradient_, scratch_;
+  PackedWeight weight_;
+  dnnl::memory x_, y_, gradient_, bias_, plain_gradient_, scratch_;
   std::int64_t gradient_bytes_ = 0;  // size of dW in oneDNN's layout, at the start of the scratch
   std::int64_t scratch_bytes_ = 0;
 };

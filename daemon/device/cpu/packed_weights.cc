@@ -12,6 +12,7 @@ namespace {
 
 // rows of a stored weight that our packings process at once
 constexpr std::int64_t kPackedRows = 64;
+constexpr std::size_t kPackedAlignment = 64;
 
 }  // namespace
 
@@ -117,6 +118,37 @@ std::int64_t PackedWeights::bytes() const {
   std::int64_t sum = 0;
   for (const Entry& entry : entries_) sum += static_cast<std::int64_t>(entry.storage.bytes());
   return sum;
+}
+
+Result<PackedWeight> PackedWeight::Make(CpuContext& context, const float* parameter,
+                                        const dnnl::memory::desc& plain,
+                                        const dnnl::memory::desc& packed) {
+  PackedWeight made;
+  if (parameter != nullptr) {
+    GACCD_ASSIGN_OR_RETURN(made.packed_, context.packed_weights().Get(parameter, plain, packed));
+    return made;
+  }
+  made.stream_ = context.stream();
+  made.plain_ = dnnl::memory(plain, context.engine(), nullptr);
+  made.packed_ = dnnl::memory(packed, context.engine(), nullptr);
+  made.reorder_ = dnnl::reorder(made.plain_, made.packed_);
+  made.args_ = {{DNNL_ARG_FROM, made.plain_.get()}, {DNNL_ARG_TO, made.packed_.get()}};
+  made.scratch_bytes_ = static_cast<std::int64_t>((packed.get_size() + kPackedAlignment - 1) /
+                                                  kPackedAlignment * kPackedAlignment);
+  return made;
+}
+
+void PackedWeight::Bind(const float* weight, void* scratch) {
+  if (!plain_) return;
+  plain_.set_data_handle(const_cast<float*>(weight));
+  packed_.set_data_handle(scratch);
+}
+
+Status PackedWeight::Run() {
+  if (!plain_) return Status::Ok();
+  return DnnlStatus(dnnl_primitive_execute(reorder_.get(), stream_.get(),
+                                           static_cast<int>(args_.size()), args_.data()),
+                    "oneDNN packing");
 }
 
 }  // namespace gaccd

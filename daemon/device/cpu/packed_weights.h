@@ -56,4 +56,31 @@ class PackedWeights {
   std::vector<Entry> entries_;
 };
 
+// The packed copy of a weight that a prepared product reads: that of a parameter, which the
+// context keeps, or of a computed weight, which Run() packs into scratch memory.
+class PackedWeight {
+ public:
+  PackedWeight() = default;
+  // parameter: null for a computed weight. As PackedWeights::Get().
+  static Result<PackedWeight> Make(CpuContext& context, const float* parameter,
+                                   const dnnl::memory::desc& plain,
+                                   const dnnl::memory::desc& packed);
+
+  [[nodiscard]] const dnnl::memory& memory() const { return packed_; }
+  // A multiple of 64.
+  [[nodiscard]] std::int64_t scratch_bytes() const { return scratch_bytes_; }
+  void Bind(const float* weight, void* scratch);
+  // Before a product. kInternal when oneDNN fails. REQUIRES: Bind().
+  Status Run();
+
+ private:
+  dnnl::memory packed_;
+  // Of a computed weight.
+  dnnl::memory plain_;
+  dnnl::reorder reorder_;
+  dnnl::stream stream_;
+  std::vector<dnnl_exec_arg_t> args_;
+  std::int64_t scratch_bytes_ = 0;
+};
+
 }  // namespace gaccd

@@ -125,25 +125,25 @@ WinogradConvolution::WinogradConvolution(const WinogradTiles& tiles, bool turned
 
 Result<WinogradConvolution> WinogradConvolution::Prepare(CpuContext& context, ConvolutionKind kind,
                                                          const ConvolutionSpec& spec,
-                                                         const float* weight) {
+                                                         const float* parameter) {
   const bool turned = kind == ConvolutionKind::kInputGradient;
   WinogradConvolution made(TilesFor(kind, spec), turned, turned ? spec.out : spec.in,
                            turned ? spec.in : spec.out);
   try {
-    GACCD_RETURN_IF_ERROR(made.Make(context, weight));
+    GACCD_RETURN_IF_ERROR(made.Make(context, parameter));
     return made;
   } catch (const dnnl::error& error) {
     return Failed(spec, error);
   }
 }
 
-Status WinogradConvolution::Make(CpuContext& context, const float* weight) {
+Status WinogradConvolution::Make(CpuContext& context, const float* parameter) {
   const dnnl::engine& engine = context.engine();
   stream_ = context.stream();
-  GACCD_ASSIGN_OR_RETURN(
-      kernels_,
-      context.packed_weights().Get(weight, turned_ ? WeightDesc(out_, in_) : WeightDesc(in_, out_),
-                                   PlanesDesc(in_, out_, turned_)));
+  GACCD_ASSIGN_OR_RETURN(kernels_,
+                         PackedWeight::Make(context, parameter,
+                                            turned_ ? WeightDesc(out_, in_) : WeightDesc(in_, out_),
+                                            PlanesDesc(in_, out_, turned_)));
   const std::int64_t block = tiles_.block();
   const Desc pixels({kWinogradPlanes, block, in_}, Type::f32, Tag::abc);
   const Desc kernels({kWinogradPlanes, in_, out_}, Type::f32, Tag::abc);
@@ -166,17 +166,19 @@ Status WinogradConvolution::Make(CpuContext& context, const float* weight) {
 
 std::int64_t WinogradConvolution::scratch_bytes() const {
   const std::int64_t values = in_ * out_ + tiles_.block() * (in_ + out_);
-  return kWinogradPlanes * values * std::int64_t{sizeof(float)} + product_scratch_bytes_;
+  return kernels_.scratch_bytes() + kWinogradPlanes * values * std::int64_t{sizeof(float)} +
+         product_scratch_bytes_;
 }
 
-void WinogradConvolution::Bind(const void* x_or_dx, const void* y_or_dy, const float* bias,
-                               float* /*weight_gradient*/, void* scratch) {
+void WinogradConvolution::Bind(const ConvolutionOperands& operands) {
   // dx may be written.
-  const void* const written = turned_ ? x_or_dx : y_or_dy;
-  read_ = static_cast<const float*>(turned_ ? y_or_dy : x_or_dx);
+  const void* const written = turned_ ? operands.x : operands.y;
+  read_ = static_cast<const float*>(turned_ ? operands.y : operands.x);
   written_ = static_cast<float*>(const_cast<void*>(written));
-  bias_ = bias;
-  kernel_planes_ = static_cast<float*>(scratch);
+  bias_ = operands.bias;
+  kernels_.Bind(operands.weight, operands.scratch);
+  kernel_planes_ = reinterpret_cast<float*>(static_cast<std::byte*>(operands.scratch) +
+                                            kernels_.scratch_bytes());
   pixel_planes_ = kernel_planes_ + kWinogradPlanes * in_ * out_;
   sums_ = pixel_planes_ + kWinogradPlanes * tiles_.block() * in_;
   pixels_memory_.set_data_handle(pixel_planes_);
@@ -186,8 +188,9 @@ void WinogradConvolution::Bind(const void* x_or_dx, const void* y_or_dy, const f
 }
 
 Status WinogradConvolution::Run(bool /*add*/) {
-  TransformKernels(static_cast<const float*>(kernels_.get_data_handle()), in_ * out_, turned_,
-                   kernel_planes_);
+  GACCD_RETURN_IF_ERROR(kernels_.Run());
+  TransformKernels(static_cast<const float*>(kernels_.memory().get_data_handle()), in_ * out_,
+                   turned_, kernel_planes_);
   const std::int64_t block = tiles_.block();
   for (std::int64_t first = 0; first < tiles_.count(); first += block) {
     // The last block has fewer tiles; results beyond them are not read.
@@ -240,15 +243,14 @@ std::int64_t WinogradWeightGradient::scratch_bytes() const {
   return kWinogradPlanes * values * std::int64_t{sizeof(float)};
 }
 
-void WinogradWeightGradient::Bind(const void* x, const void* dy, const float* /*bias*/,
-                                  float* weight_gradient, void* scratch) {
-  x_ = static_cast<const float*>(x);
-  dy_ = static_cast<const float*>(dy);
-  planes_ = static_cast<float*>(scratch);
+void WinogradWeightGradient::Bind(const ConvolutionOperands& operands) {
+  x_ = static_cast<const float*>(operands.x);
+  dy_ = static_cast<const float*>(operands.y);
+  planes_ = static_cast<float*>(operands.scratch);
   pixel_planes_ = planes_ + kWinogradPlanes * in_ * out_;
   gradient_planes_ = pixel_planes_ + kWinogradPlanes * tiles_.block() * in_;
   planes_memory_.set_data_handle(planes_);
-  gradient_memory_.set_data_handle(weight_gradient);
+  gradient_memory_.set_data_handle(operands.weight_gradient);
 }
 
 Status WinogradWeightGradient::Run(bool add) {

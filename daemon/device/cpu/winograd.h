@@ -55,16 +55,15 @@ class WinogradConvolution {
  public:
   // See Convolution. REQUIRES: WinogradSuits().
   static Result<WinogradConvolution> Prepare(CpuContext& context, ConvolutionKind kind,
-                                             const ConvolutionSpec& spec, const float* weight);
+                                             const ConvolutionSpec& spec, const float* parameter);
 
   [[nodiscard]] std::int64_t scratch_bytes() const;
-  void Bind(const void* x_or_dx, const void* y_or_dy, const float* bias, float* weight_gradient,
-            void* scratch);
+  void Bind(const ConvolutionOperands& operands);
   Status Run(bool add);
 
  private:
   WinogradConvolution(const WinogradTiles& tiles, bool turned, std::int64_t in, std::int64_t out);
-  Status Make(CpuContext& context, const float* weight);
+  Status Make(CpuContext& context, const float* parameter);
 
   WinogradTiles tiles_;
   bool turned_;                        // kInputGradient
@@ -72,7 +71,7 @@ class WinogradConvolution {
   std::vector<float> zeros_, unused_;  // replace pixels and results outside the images
 
   dnnl::stream stream_;
-  dnnl::memory kernels_;  // 9 planes [in, out], copied once per update
+  PackedWeight kernels_;  // 9 planes [in, out]
   dnnl::matmul product_;  // 16 of [block, in] x [in, out]
   dnnl::memory pixels_memory_, kernels_memory_, sums_memory_, product_scratch_;
   std::vector<dnnl_exec_arg_t> args_;
@@ -92,8 +91,7 @@ class WinogradWeightGradient {
   static Result<WinogradWeightGradient> Prepare(CpuContext& context, const ConvolutionSpec& spec);
 
   [[nodiscard]] std::int64_t scratch_bytes() const;
-  void Bind(const void* x, const void* dy, const float* bias, float* weight_gradient,
-            void* scratch);
+  void Bind(const ConvolutionOperands& operands);
   Status Run(bool add);
 
  private:

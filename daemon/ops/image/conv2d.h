@@ -10,7 +10,8 @@
 //
 // Images lie channels last in memory (channels_last.h), weights as in PyTorch. x, y and their
 // gradients are f32, bf16 or fp16, all of one type; weight, bias and their gradients are f32 in the
-// graph, and types are as in linear.h: with LinearSums::kF32 x and dy are bf16, y and dx f32.
+// graph, and types are as in linear.h: with LinearSums::kF32 x and dy are bf16, y and dx f32. A
+// weight that is no parameter is copied as the kernels read it in each run.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include "collectives/base/strings.h"
 #include "daemon/device/cpu/convolution.h"
 #include "daemon/device/cpu/winograd.h"
 #include "daemon/ops/call_kernel.h"
@@ -77,11 +76,13 @@ class ConvolutionKernel : public Kernel {
                                      : is_forward ? operands.inputs[0]
                                                   : operands.inputs[1]);
     gathered_ = static_cast<std::byte*>(operands.scratch);
-    convolution_.Bind(grid_ ? gathered_ : image_,
-                      is_forward ? operands.outputs[0] : operands.inputs[0],
-                      bias_ ? operands.in<float>(2) : nullptr,
-                      kind_ == ConvolutionKind::kWeightGradient ? operands.out<float>(0) : nullptr,
-                      gathered_ + gathered_bytes());
+    const bool writes_weight = kind_ == ConvolutionKind::kWeightGradient;
+    convolution_.Bind({.x = grid_ ? gathered_ : image_,
+                       .y = is_forward ? operands.outputs[0] : operands.inputs[0],
+                       .weight = writes_weight ? nullptr : operands.in<float>(1),
+                       .bias = bias_ ? operands.in<float>(2) : nullptr,
+                       .weight_gradient = writes_weight ? operands.out<float>(0) : nullptr,
+                       .scratch = gathered_ + gathered_bytes()});
   }
   Status Run(OutputMask add) override {
     const bool writes_x = kind_ == ConvolutionKind::kInputGradient;
@@ -151,12 +152,6 @@ KernelResult MakeConvolution(const KernelRequest& request, const CpuEnvironment&
   }
   const float* const parameter =
       kind == ConvolutionKind::kWeightGradient ? nullptr : request.parameters[1];
-  if (kind != ConvolutionKind::kWeightGradient && parameter == nullptr) {
-    return Status(ErrorKind::kConfig,
-                  StrCat("'", request.function.name(),
-                         "' on the CPU: expected a weight that is a parameter, found another "
-                         "value"));
-  }
   CpuContext& context = environment.context;
   if (!WinogradSuits(kind, spec)) {
     return MakeKernel(kind, Convolution::Prepare(context, kind, spec, parameter), spec.bias, grid);

@@ -26,6 +26,52 @@ Result<MatmulPointer> Prepare(const CudaRequest& request, const MatmulCudaSpec& 
   return MatmulPointer(std::move(matmul));
 }
 
+// Parts of scratch memory, each at a multiple of what libraries want.
+class ScratchParts {
+ public:
+  // Returns where a part of so many bytes begins.
+  std::size_t Add(std::int64_t bytes) {
+    constexpr std::size_t kAlignment = 256;
+    const std::size_t place = (bytes_ + kAlignment - 1) / kAlignment * kAlignment;
+    if (bytes > 0) bytes_ = place + static_cast<std::size_t>(bytes);
+    return place;
+  }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::size_t bytes_ = 0;
+};
+
+std::byte* At(void* scratch, std::size_t place) { return static_cast<std::byte*>(scratch) + place; }
+
+// The weight, input 1, in the type of input 0: of a parameter the copy of the context; a computed
+// one is cast, in 16 bits, into a part of the scratch.
+class WeightOf {
+ public:
+  WeightOf(const CudaRequest& request, ScratchParts& parts)
+      : on_(request.on),
+        context_(&request.context),
+        dtype_(request.dtype()),
+        elements_(Elements(request.inputs[1].shape)),
+        casts_(request.parameters[1] == nullptr && dtype_ != DType::kF32),
+        place_(parts.Add(casts_ ? elements_ * static_cast<std::int64_t>(SizeOf(dtype_)) : 0)) {}
+
+  [[nodiscard]] Result<const void*> Get(const Call& c) const {
+    if (!casts_) return ParameterAs(*context_, c.inputs[1], dtype_);
+    void* const to = At(c.scratch, place_);
+    GACCD_RETURN_IF_ERROR(EnqueueCast(on_, DType::kF32, c.inputs[1], dtype_, to, elements_));
+    return to;
+  }
+
+ private:
+  KernelStream on_;
+  const CudaContext* context_;
+  DType dtype_;
+  std::int64_t elements_;
+  bool casts_;
+  std::size_t place_;
+};
+
 // y = columns W^T, and then the bias.
 KernelResult MakeProduct(const CudaRequest& request, const ConvSize& size) {
   const DType dtype = request.dtype();
@@ -35,6 +81,9 @@ KernelResult MakeProduct(const CudaRequest& request, const ConvSize& size) {
                                                                        .transpose_b = true,
                                                                        .ab = dtype,
                                                                        .c = dtype}));
+  ScratchParts parts;
+  parts.Add(static_cast<std::int64_t>(ConvColumnBytes(size, dtype)));
+  const WeightOf weight(request, parts);
   return MakeCall(
       request,
       [=, on = request.on, &context = request.context](const Call& c) -> Status {
@@ -43,14 +92,14 @@ KernelResult MakeProduct(const CudaRequest& request, const ConvSize& size) {
           GACCD_RETURN_IF_ERROR(EnqueueColumns(on, dtype, size, c.inputs[0], c.scratch));
           columns = c.scratch;
         }
-        GACCD_ASSIGN_OR_RETURN(const void* w, ParameterAs(context, c.inputs[1], dtype));
+        GACCD_ASSIGN_OR_RETURN(const void* w, weight.Get(c));
         GACCD_RETURN_IF_ERROR(matmul->Bind(columns, w, nullptr, c.outputs[0], nullptr));
         GACCD_RETURN_IF_ERROR(matmul->Run());
         GACCD_ASSIGN_OR_RETURN(const void* b, ParameterAs(context, c.optional_in<void>(2), dtype));
         if (b == nullptr) return Status::Ok();
         return EnqueueAddBias(on, dtype, b, c.outputs[0], {size.results(), size.out}, false);
       },
-      ConvColumnBytes(size, dtype));
+      parts.bytes());
 }
 
 // dx = the sums of the columns dy W. The columns are f32: they are rounded once.
@@ -63,10 +112,13 @@ KernelResult MakeInputProduct(const CudaRequest& request, const ConvSize& size) 
           request,
           {.m = size.results(), .n = size.columns(), .k = size.out, .ab = dtype, .c = of_columns},
           kBackward));
+  ScratchParts parts;
+  parts.Add(static_cast<std::int64_t>(ConvColumnBytes(size, of_columns)));
+  const WeightOf weight(request, parts);
   return MakeCall(
       request,
-      [=, on = request.on, &context = request.context](const Call& c) -> Status {
-        GACCD_ASSIGN_OR_RETURN(const void* w, ParameterAs(context, c.inputs[1], dtype));
+      [=, on = request.on](const Call& c) -> Status {
+        GACCD_ASSIGN_OR_RETURN(const void* w, weight.Get(c));
         void* const columns = size.is_product() ? c.outputs[0] : c.scratch;
         GACCD_RETURN_IF_ERROR(matmul->Bind(c.inputs[0], w, nullptr, columns, nullptr));
         GACCD_RETURN_IF_ERROR(matmul->Run());
@@ -74,7 +126,7 @@ KernelResult MakeInputProduct(const CudaRequest& request, const ConvSize& size) 
         return EnqueueSumOfColumns(on, dtype, size, static_cast<const float*>(c.scratch),
                                    c.outputs[0]);
       },
-      ConvColumnBytes(size, of_columns));
+      parts.bytes());
 }
 
 // dW = dy^T columns, or dW += : two products, one of which adds.
@@ -124,40 +176,23 @@ Result<PlanPointer> PlanFor(const CudaRequest& request, const ConvSize& size, Co
   return plan.ok() ? Result<PlanPointer>(*std::move(plan)) : other_way(plan.status());
 }
 
-// Parts of scratch memory, each at a multiple of what libraries want.
-class ScratchParts {
- public:
-  // Returns where a part of so many bytes begins.
-  std::size_t Add(std::int64_t bytes) {
-    constexpr std::size_t kAlignment = 256;
-    const std::size_t place = bytes_;
-    bytes_ += (static_cast<std::size_t>(bytes) + kAlignment - 1) / kAlignment * kAlignment;
-    return place;
-  }
-  [[nodiscard]] std::size_t bytes() const { return bytes_; }
-
- private:
-  std::size_t bytes_ = 0;
-};
-
-std::byte* At(void* scratch, std::size_t place) { return static_cast<std::byte*>(scratch) + place; }
-
 // y = conv(x, weight), and then the bias; or dx, without a bias, from dy. Scratch: the workspace of
-// the plan, then the weight, channels last.
+// the plan, then the weight, channels last, and a computed one before that.
 KernelResult MakeWithWeight(const CudaRequest& request, const ConvSize& size,
                             const PlanPointer& plan) {
   const DType dtype = request.dtype();
   const bool turned = size.area() > 1;
   ScratchParts parts;
   parts.Add(plan->workspace_bytes());
-  const std::size_t weight =
+  const std::size_t last_at =
       parts.Add(turned ? size.out * size.columns() * static_cast<std::int64_t>(SizeOf(dtype)) : 0);
+  const WeightOf weight(request, parts);
   return MakeCall(
       request,
       [=, on = request.on, &context = request.context](const Call& c) -> Status {
-        GACCD_ASSIGN_OR_RETURN(const void* w, ParameterAs(context, c.inputs[1], dtype));
+        GACCD_ASSIGN_OR_RETURN(const void* w, weight.Get(c));
         if (turned) {
-          std::byte* const last = At(c.scratch, weight);
+          std::byte* const last = At(c.scratch, last_at);
           GACCD_RETURN_IF_ERROR(EnqueueChannelsLastWeight(on, dtype, size, w, last));
           w = last;
         }
@@ -218,14 +253,17 @@ KernelResult MakeConv2dCuda(const CudaRequest& request) {
   GACCD_ASSIGN_OR_RETURN(const PlanPointer plan, PlanFor(request, size, ConvPass::kForward));
   if (plan != nullptr) return MakeWithWeight(request, size, plan);
   if (size.groups == 1) return MakeProduct(request, size);
-  return MakeCall(request,
-                  [=, on = request.on, dtype = request.dtype(),
-                   &context = request.context](const Call& c) -> Status {
-                    GACCD_ASSIGN_OR_RETURN(const void* w, ParameterAs(context, c.inputs[1], dtype));
-                    GACCD_ASSIGN_OR_RETURN(const void* b,
-                                           ParameterAs(context, c.optional_in<void>(2), dtype));
-                    return EnqueueConv2d(on, dtype, size, c.inputs[0], w, b, c.outputs[0]);
-                  });
+  ScratchParts parts;
+  const WeightOf weight(request, parts);
+  return MakeCall(
+      request,
+      [=, on = request.on, dtype = request.dtype(),
+       &context = request.context](const Call& c) -> Status {
+        GACCD_ASSIGN_OR_RETURN(const void* w, weight.Get(c));
+        GACCD_ASSIGN_OR_RETURN(const void* b, ParameterAs(context, c.optional_in<void>(2), dtype));
+        return EnqueueConv2d(on, dtype, size, c.inputs[0], w, b, c.outputs[0]);
+      },
+      parts.bytes());
 }
 
 KernelResult MakeConv2dInputGradientCuda(const CudaRequest& request) {
@@ -235,13 +273,15 @@ KernelResult MakeConv2dInputGradientCuda(const CudaRequest& request) {
   GACCD_ASSIGN_OR_RETURN(const PlanPointer plan, PlanFor(request, size, ConvPass::kInputGradient));
   if (plan != nullptr) return MakeWithWeight(request, size, plan);
   if (size.groups == 1) return MakeInputProduct(request, size);
-  return MakeCall(request,
-                  [=, on = request.on, dtype = request.dtype(),
-                   &context = request.context](const Call& c) -> Status {
-                    GACCD_ASSIGN_OR_RETURN(const void* w, ParameterAs(context, c.inputs[1], dtype));
-                    return EnqueueConv2dInputGradient(on, dtype, size, c.inputs[0], w,
-                                                      c.outputs[0]);
-                  });
+  ScratchParts parts;
+  const WeightOf weight(request, parts);
+  return MakeCall(
+      request,
+      [=, on = request.on, dtype = request.dtype()](const Call& c) -> Status {
+        GACCD_ASSIGN_OR_RETURN(const void* w, weight.Get(c));
+        return EnqueueConv2dInputGradient(on, dtype, size, c.inputs[0], w, c.outputs[0]);
+      },
+      parts.bytes());
 }
 
 KernelResult MakeConv2dWeightGradientCuda(const CudaRequest& request) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "collectives/base/simd.h"
 #include "collectives/base/strings.h"
@@ -9,6 +10,7 @@
 #include "daemon/ops/call_kernel.h"
 #include "daemon/ops/layout/rearrange.h"
 #include "daemon/ops/pointwise/combine_nest.h"
+#include "daemon/ops/pointwise/number_functions.h"
 #include "daemon/ops/shape_checks.h"
 
 namespace gaccd {
@@ -34,6 +36,7 @@ Shape WithoutOnesOf(const Shape& shape, const Shape& to) {
 }  // namespace
 
 std::string_view Combine::name() const {
+  if (kind_ == CombineKind::kSelect) return "combine_select";
   return kind_ == CombineKind::kAdd ? "combine_add" : "combine_multiply";
 }
 
@@ -59,7 +62,25 @@ OutputSpecs Combine::Infer(std::span<const ValueSpec> inputs) const {
   return std::vector<ValueSpec>{{std::move(y), dtype}};
 }
 
+Status Combine::GradientOfSelect(GradientScope& scope) const {
+  if (scope.NeedsGradient(1)) {  // of exactly 0, for parameters that only comparisons read
+    constexpr double kLeast = -std::numeric_limits<double>::infinity();
+    GACCD_RETURN_IF_ERROR(scope.SetInputGradient(
+        1, std::make_shared<NumberFunction>(NumberKind::kLess, kLeast), {scope.input(1)}));
+  }
+  if (!scope.NeedsGradient(0)) return Status::Ok();
+  const ValueSpec a = scope.graph().value(scope.input(0)).spec;
+  const std::vector<ValueId> inputs = {scope.OutputGradient(0), scope.input(1)};
+  const auto select = std::make_shared<Combine>(CombineKind::kSelect);
+  if (a == scope.graph().value(scope.output(0)).spec) {
+    return scope.SetInputGradient(0, select, inputs);
+  }
+  GACCD_ASSIGN_OR_RETURN(const std::vector<ValueId> selected, scope.graph().Apply(select, inputs));
+  return scope.SetInputGradient(0, std::make_shared<ReduceSum>(a.shape, a.dtype), {selected[0]});
+}
+
 Status Combine::Gradient(GradientScope& scope) const {
+  if (kind_ == CombineKind::kSelect) return GradientOfSelect(scope);
   const ValueId dy = scope.OutputGradient(0);
   for (const std::size_t i : {0, 1}) {
     if (!scope.NeedsGradient(i)) continue;
@@ -113,6 +134,7 @@ namespace {
 
 template <CombineKind kKind>
 float PairOf(float a, float b) {
+  if constexpr (kKind == CombineKind::kSelect) return b != 0 ? a : 0.0F;
   return kKind == CombineKind::kAdd ? a + b : a * b;
 }
 
@@ -215,9 +237,15 @@ void SumInto(const SumNests& nests, const float* x, const float* factor, bool ad
 }  // namespace
 
 KernelResult MakeCombineCpu(const KernelRequest& request) {
-  return static_cast<const Combine&>(request.function).kind() == CombineKind::kAdd
-             ? MakeCombine<CombineKind::kAdd>(request)
-             : MakeCombine<CombineKind::kMultiply>(request);
+  switch (static_cast<const Combine&>(request.function).kind()) {
+    case CombineKind::kAdd:
+      return MakeCombine<CombineKind::kAdd>(request);
+    case CombineKind::kMultiply:
+      return MakeCombine<CombineKind::kMultiply>(request);
+    case CombineKind::kSelect:
+      break;
+  }
+  return MakeCombine<CombineKind::kSelect>(request);
 }
 
 KernelResult MakeReduceSumCpu(const KernelRequest& request) {

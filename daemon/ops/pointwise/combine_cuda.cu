@@ -34,11 +34,16 @@ struct OperandVector {
   }
 };
 
+__device__ float PairOf(CombineKind kind, float a, float b) {
+  if (kind == CombineKind::kAdd) return a + b;
+  return kind == CombineKind::kMultiply ? a * b : b != 0 ? a : 0.0F;
+}
+
 // vectors: a nest over kWidth elements at a time; steps: of a and b within them.
 template <typename A, typename B, typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     CombineKernel(const A* a, std::int64_t a_step, const B* b, std::int64_t b_step,
-                  StridedNest vectors, bool multiply, T* y) {
+                  StridedNest vectors, CombineKind kind, T* y) {
   const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   for (; i < vectors.elements; i += threads) {
@@ -54,7 +59,7 @@ __global__ void __launch_bounds__(kThreads)
     right.UnpackTo(of_b, b_step);
 #pragma unroll
     for (int v = 0; v < kWidth; ++v) {
-      of_a[v] = multiply ? of_a[v] * of_b[v] : of_a[v] + of_b[v];
+      of_a[v] = PairOf(kind, of_a[v], of_b[v]);
     }
     Store<Use::kAgain>(y + i * kWidth, of_a);
   }
@@ -73,7 +78,7 @@ StridedNest VectorsOf(StridedNest nest, int width) {
 
 template <typename A, typename B, typename T>
 Status LaunchCombine(const KernelStream& on, const Call& c, const StridedNest& nest,
-                     bool multiply) {
+                     CombineKind kind) {
   constexpr int kWidth = kVectorWidth<T>;
   const A* a = c.in<A>(0);
   const B* b = c.in<B>(1);
@@ -85,7 +90,7 @@ Status LaunchCombine(const KernelStream& on, const Call& c, const StridedNest& n
   const StridedNest vectors = VectorsOf(nest, aligned ? kWidth : 1);
   return Launch(aligned ? CombineKernel<A, B, T, kWidth> : CombineKernel<A, B, T, 1>,
                 {on.Blocks(vectors.elements, kThreads), kThreads}, on.stream, "combine", a,
-                inner.steps[0], b, inner.steps[1], vectors, multiply, c.out<T>(0));
+                inner.steps[0], b, inner.steps[1], vectors, kind, c.out<T>(0));
 }
 
 }  // namespace
@@ -95,14 +100,13 @@ KernelResult MakeCombineCuda(const CudaRequest& request) {
   const DType b = request.inputs[1].dtype;
   const StridedNest nest =
       CombineNest(request.inputs[0].shape, request.inputs[1].shape, request.outputs[0].shape);
-  const bool multiply =
-      static_cast<const Combine&>(request.function).kind() == CombineKind::kMultiply;
+  const CombineKind kind = static_cast<const Combine&>(request.function).kind();
   return MakeCall(request, [=, on = request.on, dtype = request.outputs[0].dtype](const Call& c) {
     return WithFloat(dtype, [&](auto t) {
       using T = decltype(t);
-      if (a != dtype) return LaunchCombine<float, T, T>(on, c, nest, multiply);
-      if (b != dtype) return LaunchCombine<T, float, T>(on, c, nest, multiply);
-      return LaunchCombine<T, T, T>(on, c, nest, multiply);
+      if (a != dtype) return LaunchCombine<float, T, T>(on, c, nest, kind);
+      if (b != dtype) return LaunchCombine<T, float, T>(on, c, nest, kind);
+      return LaunchCombine<T, T, T>(on, c, nest, kind);
     });
   });
 }

@@ -344,6 +344,39 @@ TEST(GraphNetworkTest, WhatAllSamplesShareMayBeARowAMatrixOrImages) {
               HasSubstr("expected [samples, channels, height, width]"));
 }
 
+TEST(GraphNetworkTest, WeightsOfConvolutionsMayBeComputedButNotFromSamples) {
+  const auto with_weight = [](std::string_view op, std::string_view nodes) {
+    const std::string text = With(
+        "node { name: \"z\" op: \"relu\" input: \"y\" }",
+        StrCat(
+            nodes, R"(node { name: "i" op: "view" input: "y" attribute { name: "size"
+          integer: -1 integer: 4 integer: 1 integer: 1 } }
+        node { name: "c" op: ")",
+            op, R"(" input: "i" input: "w2"
+          attribute { name: "stride" integer: 1 integer: 1 }
+          attribute { name: "padding" integer: 0 integer: 0 }
+          attribute { name: "dilation" integer: 1 integer: 1 })",
+            op == "conv2d" ? "" : R"(attribute { name: "output_padding" integer: 0 integer: 0 })",
+            R"( attribute { name: "groups" integer: 1 } }
+        node { name: "z" op: "mean_image" input: "c" attribute { name: "keepdim" integer: 0 } })"));
+    const Status status =
+        StatusOf(StrCat(text, R"(parameter { name: "k" size: 4 size: 4 size: 1 size: 1 })"));
+    return status.ok() ? std::string() : std::string(status.message());
+  };
+  constexpr std::string_view kExchanged = R"(node { name: "s" op: "scale" input: "k"
+        attribute { name: "factor" number: 2 } }
+      node { name: "w2" op: "permute" input: "s" attribute { name: "dims" integer: 1 integer: 0
+        integer: 2 integer: 3 } })";
+  constexpr std::string_view kOfSamples = R"(node { name: "w2" op: "view" input: "y"
+        attribute { name: "size" integer: -1 integer: 4 integer: 1 integer: 1 } }
+      node { name: "s" op: "scale" input: "k" attribute { name: "factor" number: 2 } })";
+  for (const std::string_view op : {"conv2d", "conv_transpose2d"}) {
+    EXPECT_EQ(with_weight(op, kExchanged), "");
+    EXPECT_THAT(with_weight(op, kOfSamples),
+                HasSubstr("expected a weight of 3 or 4 dimensions, the same for all samples"));
+  }
+}
+
 // Texts of 8 tokens, or of 4, through these nodes from x [B, T, 6] to y, at `length`.
 bool CutsTexts(std::string (*nodes)(std::int64_t length), std::string_view parameters = "",
                BatchStatistics stats = BatchStatistics::kWindow) {

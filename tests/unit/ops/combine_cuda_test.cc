@@ -1,6 +1,7 @@
 // Sums over dimensions and combinations of two values in the sizes for which they have their own
 // kernels, against f64.
 #include <cmath>
+#include <limits>
 
 #include "collectives/base/strings.h"
 #include "daemon/ops/cuda_request.h"
@@ -11,13 +12,12 @@
 namespace gaccd {
 namespace {
 
-using CombineCuda = MakerTest;
-
 struct Values {
+  Values(const std::vector<float>& values, const Shape& shape, DType dtype, std::size_t shift = 0)
+      : spec{shape, dtype}, host(Stored(dtype, values)), gpu(dtype, host, shift) {}
   Values(std::uint64_t seed, const Shape& shape, DType dtype, std::size_t shift = 0)
-      : spec{shape, dtype},
-        host(Stored(dtype, RandomValues(seed, static_cast<std::size_t>(Elements(shape)), 1))),
-        gpu(dtype, host, shift) {}
+      : Values(RandomValues(seed, static_cast<std::size_t>(Elements(shape)), 1), shape, dtype,
+               shift) {}
   [[nodiscard]] double At(std::int64_t i) const {
     return static_cast<double>(host[static_cast<std::size_t>(i)]);
   }
@@ -116,6 +116,40 @@ TEST_F(SumCuda, TwoTypesOf16BitsAreRefused) {
               HasMessage("expected f32 or one other type, found bf16 and fp16"));
 }
 
+std::vector<float> MaskOf(const Shape& shape) {
+  std::vector<float> values(static_cast<std::size_t>(Elements(shape)));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 3);
+  return values;
+}
+
+class CombineCuda : public MakerTest {
+ protected:
+  template <typename Pair>
+  void CheckPairs(CombineKind kind, const Values& a, const Values& b, const Pair& pair) {
+    const Combine function(kind);
+    const ValueSpec y = function.Infer(std::vector{a.spec, b.spec}).value()[0];
+    const GpuFloats made(y.dtype, static_cast<std::size_t>(Elements(y.shape)));
+    ASSERT_OK(RunNode(MakeCombineCuda, function, {{a.spec, a.gpu.data()}, {b.spec, b.gpu.data()}},
+                      {made.data()}));
+    const StridedNest nest = CombineNest(a.spec.shape, b.spec.shape, y.shape);
+    std::vector<float> expected;
+    for (std::int64_t i = 0; i < nest.elements; ++i) {
+      std::int64_t at[StridedNest::kOperands] = {};
+      nest.Place(i, at);
+      expected.push_back(static_cast<float>(pair(a.At(at[0]), b.At(at[1]))));
+    }
+    EXPECT_EQ(made.Values(), Stored(y.dtype, expected));
+  }
+};
+
+// What is not selected is infinite.
+TEST_F(CombineCuda, NothingIsSeenOfWhatIsNotSelected) {
+  const float infinite = std::numeric_limits<float>::infinity();
+  const Values a(std::vector{infinite, 2.0F, std::nanf(""), 3.0F}, {2, 2}, DType::kF32);
+  const Values mask(std::vector{0.0F, 1.0F}, {1, 2}, DType::kF32);
+  CheckPairs(CombineKind::kSelect, a, mask, [](double x, double y) { return y != 0 ? x : 0; });
+}
+
 TEST_F(CombineCuda, VectorsOfEveryKind) {
   const std::pair<Shape, Shape> shapes[] = {{{70, 96}, {1, 96}},      {{70, 96}, {70, 96}},
                                             {{5, 7, 16}, {5, 1, 16}}, {{5, 7, 16}, {5, 7, 1}},
@@ -130,20 +164,10 @@ TEST_F(CombineCuda, VectorsOfEveryKind) {
                             ToString(right), " shift ", shift));
         const Values a(1, left, a_type);
         const Values b(2, right, b_type, shift);
-        const Combine function(CombineKind::kMultiply);
-        const ValueSpec y = function.Infer(std::vector{a.spec, b.spec}).value()[0];
-        const GpuFloats products(y.dtype, static_cast<std::size_t>(Elements(y.shape)));
-        ASSERT_OK(RunNode(MakeCombineCuda, function,
-                          {{a.spec, a.gpu.data()}, {b.spec, b.gpu.data()}}, {products.data()}));
-        const StridedNest nest = CombineNest(left, right, y.shape);
-        const std::vector<float> found = products.Values();
-        std::vector<float> expected;
-        for (std::int64_t i = 0; i < nest.elements; ++i) {
-          std::int64_t at[StridedNest::kOperands] = {};
-          nest.Place(i, at);
-          expected.push_back(static_cast<float>(a.At(at[0]) * b.At(at[1])));
-        }
-        EXPECT_EQ(found, Stored(y.dtype, expected));
+        CheckPairs(CombineKind::kMultiply, a, b, [](double x, double y) { return x * y; });
+        const Values mask(MaskOf(right), right, b_type, shift);
+        CheckPairs(CombineKind::kSelect, a, mask,
+                   [](double x, double y) { return y != 0 ? x : 0; });
       }
     }
   }

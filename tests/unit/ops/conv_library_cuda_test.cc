@@ -34,7 +34,9 @@ struct ConvOutcome {
   std::vector<float> y, dx, dweight;
 };
 
-ConvOutcome Convolve(CudaContext& context, DType dtype, const ConvCase& c, DType values) {
+// computed: the weight is no parameter.
+ConvOutcome Convolve(CudaContext& context, DType dtype, const ConvCase& c, DType values,
+                     bool computed = false) {
   const Conv2d forward(c.options);
   const Conv2dInputGradient by_input(c.options, c.image);
   const Conv2dWeightGradient by_weight(c.options, c.kernel);
@@ -53,7 +55,8 @@ ConvOutcome Convolve(CudaContext& context, DType dtype, const ConvCase& c, DType
   const auto kernels = MakeCudaKernels(context);
   const auto run = [&](const Function& function, const std::vector<ValueSpec>& specs,
                        std::vector<void*> inputs, const ValueSpec& output, void* to, int times) {
-    const std::vector<const float*> parameters(specs.size());
+    const auto* const parameter = static_cast<const float*>(inputs[1]);
+    const std::array<const float*, 2> parameters = {nullptr, computed ? nullptr : parameter};
     const auto kernel =
         ValueOrThrow(kernels->Make({function, specs, std::array{output}, parameters}));
     const GpuArray<char> scratch(static_cast<std::size_t>(kernel->scratch_bytes()) + 1);
@@ -94,6 +97,9 @@ TEST(ConvLibrary, IsTheOwnConvolutionInF32) {
                             c.options.groups, " groups, ", Name(dtype)));
         const ConvOutcome expected = Convolve(*own, DType::kF32, c, dtype);
         const ConvOutcome found = Convolve(*by_library, dtype, c, dtype);
+        const ConvOutcome computed = Convolve(*by_library, dtype, c, dtype, /*computed=*/true);
+        EXPECT_EQ(computed.y, found.y);
+        EXPECT_EQ(computed.dx, found.dx);
         EXPECT_THAT(by_library->TakeWarnings(), testing::IsEmpty());
         const double finer = dtype == DType::kFP16 ? 8 : 1;
         worst = std::max({worst, finer * RelativeError(found.y, expected.y),

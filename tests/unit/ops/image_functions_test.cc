@@ -16,6 +16,7 @@
 #include "daemon/ops/layout/flatten.h"
 #include "daemon/ops/loss/mean_squared_error.h"
 #include "daemon/ops/norm/group_norm.h"
+#include "daemon/ops/pointwise/combine.h"
 #include "daemon/tensor/bf16.h"
 #include "tests/support/graph_bench.h"
 #include "tests/support/status_matchers.h"
@@ -69,10 +70,15 @@ const ConvCase kConvCases[] = {
 // One convolution in a graph, and the same by loops in f64.
 class ConvBench {
  public:
-  ConvBench(const ConvCase& c, bool bf16) : c_(c) {
+  // computed: the weight is no parameter, but the product of one and 1.
+  ConvBench(const ConvCase& c, bool bf16, bool computed = false) : c_(c) {
     const ValueId x = bench.Parameter("x", {c.images, c.size, c.size, c.in});
-    const ValueId w = bench.Parameter("weight", {c.out, c.in / c.groups, c.kernel, c.kernel});
+    ValueId w = bench.Parameter("weight", {c.out, c.in / c.groups, c.kernel, c.kernel});
     const ValueId b = bench.Parameter("bias", {c.out});
+    if (computed) {
+      w = bench.Apply(std::make_shared<Combine>(CombineKind::kMultiply),
+                      {w, bench.Input("one", {1, 1, 1, 1}, {1})});
+    }
     if (bf16) {
       for (float& value : bench.parameters()) value = ToFloat(ToBf16(value));
     }
@@ -173,17 +179,21 @@ class ConvolutionTest : public testing::TestWithParam<ConvCase> {};
 INSTANTIATE_TEST_SUITE_P(All, ConvolutionTest, testing::ValuesIn(kConvCases));
 
 TEST_P(ConvolutionTest, EqualsALoop) {
-  ConvBench conv(GetParam(), /*bf16=*/false);
-  conv.bench.Run();
-  conv.Expect(/*bf16=*/false, 2e-6);
+  for (const bool computed : {false, true}) {
+    ConvBench conv(GetParam(), /*bf16=*/false, computed);
+    conv.bench.Run();
+    conv.Expect(/*bf16=*/false, 2e-6);
+  }
 }
 
 // Products of rounded values, summed in f32. A dy at a tie of roundings may be rounded otherwise.
 TEST_P(ConvolutionTest, EqualsALoopInBf16) {
   if (Bf16OfCpu() == CpuBf16::kNone) GTEST_SKIP() << "this CPU has no products of bf16";
-  ConvBench conv(GetParam(), /*bf16=*/true);
-  conv.bench.Run();
-  conv.Expect(/*bf16=*/true, 5e-4);
+  for (const bool computed : {false, true}) {
+    ConvBench conv(GetParam(), /*bf16=*/true, computed);
+    conv.bench.Run();
+    conv.Expect(/*bf16=*/true, 5e-4);
+  }
 }
 
 // github.com/uxlfoundation/oneDNN/issues/6035: with AVX2 what a kernel of 1 x 1 with a stride reads

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -14,6 +15,7 @@
 #include "daemon/ops/norm/layer_norm.h"
 #include "daemon/ops/norm/row_functions.h"
 #include "daemon/ops/pointwise/activations.h"
+#include "daemon/ops/pointwise/combine.h"
 #include "daemon/ops/pointwise/dropout.h"
 #include "daemon/ops/pointwise/number_functions.h"
 #include "tests/support/graph_bench.h"
@@ -217,6 +219,23 @@ TEST(NumberFunctionTest, Limits) {
     EXPECT_TRUE(std::isnan(
         OutputOf(bench, bench.Apply(std::make_shared<NumberFunction>(kind, -1, 1), {x}))[0]));
   }
+}
+
+TEST(CombineTest, WhatIsNotSelectedIsNotSeen) {
+  GraphBench bench;
+  const ValueId a = bench.Parameter("a", {1, 3});
+  std::ranges::copy(std::array{kFloatNan, 2.0F, std::numeric_limits<float>::infinity()},
+                    bench.parameter("a").begin());
+  const ValueId mask = bench.Parameter("mask", {2, 3});
+  std::ranges::copy(std::array{0.0F, 1.0F, 0.0F, 0.0F, -2.0F, 0.0F},
+                    bench.parameter("mask").begin());
+  const ValueId y = bench.Apply(std::make_shared<Combine>(CombineKind::kSelect), {a, mask});
+  const ValueId targets = bench.Input("targets", {2, 3}, {0, 0, 0, 0, 0, 0});
+  bench.PrepareTraining(bench.Apply(std::make_shared<MeanSquaredError>(), {y, targets}));
+  bench.Run();
+  const auto dy = 2 * GraphBench::kWeight / 3 * 2;
+  EXPECT_THAT(bench.gradient("a"), testing::ElementsAre(0, testing::FloatEq(2 * dy), 0));
+  EXPECT_THAT(bench.gradient("mask"), testing::Each(0));
 }
 
 TEST(TokenCrossEntropyTest, CountsWhatIsNotIgnored) {

@@ -32,19 +32,25 @@ def _convolution(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
         raise graph.refuse(node, "its groups depend on the number of samples, expected a number; a product of each sample with a "
                                  "kernel of its own may be written with matmul")
     x, weight, bias = inputs_of(graph, node, a["input"], a["weight"], a["bias"])
+    if any(not isinstance(size, int) for size in graph.shape(a["weight"])):
+        raise graph.refuse(node, "its weight depends on the sample, expected one for all samples")
 
     def both(name: str, of_rows: int) -> list[int]:
         return _pair(a[name]) if len(sizes) == 4 else [of_rows, _pair(a[name])[0]]
-    if not graph.is_parameter(weight):
-        raise graph.refuse(node, "its weight is computed, as by weight standardisation or weight_norm, expected a parameter")
     attributes: dict[str, float | int | bool | list[int]] = {
         "stride": both("stride", 1), "padding": both("padding", 0), "dilation": both("dilation", 1), "groups": a["groups"],
     }
     transposed = "transposed" in a and a["transposed"]
     if transposed:
         attributes["output_padding"] = both("output_padding", 0)
-    made = Node("conv_transpose2d" if transposed else "conv2d", [as_image(graph, node, x, sizes), weight, bias], attributes)
-    return made if len(sizes) == 4 else viewed(graph, node, graph.emit(node, made), graph.sizes(node))
+    own = bias if not bias or graph.is_parameter(bias) else ""
+    made = Node("conv_transpose2d" if transposed else "conv2d", [as_image(graph, node, x, sizes), weight, own], attributes)
+    if len(sizes) == 4 and own == bias:
+        return made
+    y = viewed(graph, node, graph.emit(node, made), graph.sizes(node))
+    if own == bias:
+        return y
+    return Node("add", [y, viewed(graph, node, bias, [graph.shape(node)[1], *[1] * (len(sizes) - 2)])], {})
 
 
 def _pool_sizes(a: Arguments) -> tuple[list[int], list[int], list[int], list[int]]:

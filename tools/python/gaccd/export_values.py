@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -127,7 +128,7 @@ def _compare(op: str, negated: bool = False, exchanged: bool = False) -> Convert
         else:
             difference = Node("add", [graph.name_of(node, x), scaled(graph, node, graph.name_of(node, y), -1)], {})
             name, limit = graph.emit(node, difference), 0.0
-        found = graph.emit(node, Node(op, [name], {key: float(limit)}))
+        found = graph.emit(node, Node(op, [name], {key: bounded(limit)}))
         return inverted(graph, node, found) if negated else found
     return made
 
@@ -164,13 +165,18 @@ def _not(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 def _where(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    """The sum of what each side selects: of a value that is not chosen, as a NaN, nothing is seen."""
     mask = graph.name_of(node, a["condition"])
-
-    def chosen(value: Any, where: str) -> str:
-        if (number := number_of(graph, value)) is not None:
-            return scaled(graph, node, where, min(max(number, HIDDEN), -HIDDEN))
-        return graph.emit(node, Node("mul", [graph.name_of(node, value), where], {}))
-    return Node("add", [chosen(a["self"], mask), chosen(a["other"], inverted(graph, node, mask))], {})
+    parts = []
+    for value, where in ((a["self"], mask), (a["other"], inverted(graph, node, mask))):
+        number = number_of(graph, value)
+        if number is None:
+            parts.append(graph.emit(node, Node("select", [graph.name_of(node, value), where], {})))
+        elif math.isnan(number):
+            raise graph.refuse(node, "puts NaN in the place of values, expected a number")
+        elif number != 0:
+            parts.append(scaled(graph, node, where, number))
+    return Node("add", parts, {}) if len(parts) == 2 else parts[0] if parts else scaled(graph, node, mask, 0)
 
 
 def _cumsum(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
