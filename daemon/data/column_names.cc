@@ -6,15 +6,12 @@
 #include <numeric>
 #include <system_error>
 #include <utility>
-#include <variant>
 
-#include "collectives/base/files.h"
 #include "collectives/base/json.h"
 #include "collectives/base/strings.h"
 #include "daemon/config/job_text.h"
 #include "daemon/data/class_names.h"
 #include "daemon/data/csv_line.h"
-#include "daemon/data/several_files.h"
 
 namespace gaccd {
 namespace {
@@ -62,27 +59,6 @@ std::string Listed(const std::vector<std::string>& names) {
     text += StrCat(i == 0 ? "'" : ", '", Printable(names[i]), "'");
   }
   return text;
-}
-
-// The columns of the first table of a source that has names.
-Result<std::vector<std::string>> NamesOfTables(const SourceSpec& source) {
-  const auto files = ExpandPatterns(source, "");  // opened later, with all its errors
-  if (!files.ok()) return std::vector<std::string>();
-  for (const SourceSpec& file : *files) {
-    const std::string& path = std::get<CsvSpec>(file).path;
-    const auto start = ReadStart(path, kMaxTextBytes);
-    if (!start.ok()) continue;
-    std::string_view text = WithoutByteOrderMark(*start);
-    std::string_view line;
-    while (!text.empty() && Trimmed(line).empty()) line = TakeUpTo(text, '\n');
-    std::vector<std::string> names = NamesInLine(line);
-    if (!names.empty() && text.empty() && start->size() == kMaxTextBytes) {
-      return Status(ErrorKind::kData, StrCat(path, ": expected names of columns of less than ",
-                                             kMaxTextBytes, " bytes"));
-    }
-    if (!names.empty()) return names;
-  }
-  return std::vector<std::string>();
 }
 
 }  // namespace
@@ -135,7 +111,6 @@ Result<std::vector<std::string>> ReadColumnNames(const Job& job) {
   const DataSpec data = WithAbsolutePaths(job).data;
   if (!data.column_name.empty()) return data.column_name;
   for (const SourceSpec& source : {data.train, data.eval.value_or(SyntheticSpec{})}) {
-    if (!std::holds_alternative<CsvSpec>(source)) continue;
     GACCD_ASSIGN_OR_RETURN(std::vector<std::string> names, NamesOfTables(source));
     if (!names.empty()) return names;
   }

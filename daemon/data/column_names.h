@@ -27,8 +27,11 @@ namespace gaccd {
 [[nodiscard]] Status CheckSameColumns(const std::vector<std::string>& expected,
                                       std::string_view from, const std::vector<std::string>& found);
 
-// data.column_name of the job, else the first line of names in the tables of data.train, then of
-// data.eval. Files that cannot be read have none. kData for a line that is too long.
+// The names in the first table of a source that has some; none where there is no table. Files that
+// cannot be read have none. kData for a line that is too long.
+[[nodiscard]] Result<std::vector<std::string>> NamesOfTables(const SourceSpec& source);
+
+// data.column_name of the job, else NamesOfTables() of data.train, then of data.eval.
 [[nodiscard]] Result<std::vector<std::string>> ReadColumnNames(const Job& job);
 
 // The metadata of weights that were trained on data of these names: classes and columns.

@@ -7,8 +7,10 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <variant>
 #include <vector>
 
+#include "collectives/base/files.h"
 #include "collectives/base/strings.h"
 #include "collectives/base/ticks.h"
 #include "daemon/data/array.h"
@@ -17,6 +19,7 @@
 #include "daemon/data/gzip.h"
 #include "daemon/data/mapped_file.h"
 #include "daemon/data/node_share.h"
+#include "daemon/data/several_files.h"
 #include "daemon/data/sources.h"
 
 namespace gaccd {
@@ -105,6 +108,27 @@ Array MakeArray(const std::string& name, StoredType type, Shape shape, std::vect
 }
 
 }  // namespace
+
+Result<std::vector<std::string>> NamesOfTables(const SourceSpec& source) {
+  if (!std::holds_alternative<CsvSpec>(source)) return std::vector<std::string>();
+  const auto files = ExpandPatterns(source, "");  // opened later, with all its errors
+  if (!files.ok()) return std::vector<std::string>();
+  for (const SourceSpec& file : *files) {
+    const std::string& path = std::get<CsvSpec>(file).path;
+    const auto start = ReadStart(path, kMaxTextBytes);
+    if (!start.ok()) continue;
+    std::string_view text = WithoutByteOrderMark(*start);
+    std::string_view line;
+    while (!text.empty() && Trimmed(line).empty()) line = TakeUpTo(text, '\n');
+    std::vector<std::string> names = NamesInLine(line);
+    if (!names.empty() && text.empty() && start->size() == kMaxTextBytes) {
+      return Status(ErrorKind::kData, StrCat(path, ": expected names of columns of less than ",
+                                             kMaxTextBytes, " bytes"));
+    }
+    if (!names.empty()) return names;
+  }
+  return std::vector<std::string>();
+}
 
 // Every rank reads the file for itself, and keeps its numbers in memory.
 OpenedDataset OpenSource(const CsvSpec& source, const Opening& opening) {
