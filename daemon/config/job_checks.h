@@ -16,6 +16,10 @@ namespace gaccd {
 // predict.
 [[nodiscard]] Status CheckWholeJob(const Job& job, Verb verb);
 
+// kConfig with what would have no effect, or name classes wrongly. Of a job that a user gives: one
+// that was saved has the class names that its data had.
+[[nodiscard]] Status CheckGivenJob(const Job& job);
+
 // kConfig when the job wants numerics that CPUs do not have: TF32, fp16. why_cpu: "device is cpu".
 // ParseJobText and OverlayFlags call it for device cpu; with device auto it is known later.
 [[nodiscard]] Status CheckNumericsOfCpu(const Numerics& numerics, std::string_view why_cpu);
