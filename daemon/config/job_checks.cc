@@ -205,6 +205,20 @@ Status CheckEvaluation(const Job& job) {
   return Bad("evaluation: the job has no data.eval to evaluate");
 }
 
+// A name that is left out gives the classes behind it the names of others.
+Status CheckClassNames(const DataSpec& data) {
+  std::vector<std::string> names = data.class_name;
+  const std::int64_t classes = Classes(data.train);
+  if (!names.empty() && classes > 0 && std::ssize(names) != classes) {
+    return Bad(StrCat("data.class_name: expected a name for each of the ", classes,
+                      " classes of data.train, found ", names.size()));
+  }
+  std::ranges::sort(names);
+  const auto twice = std::ranges::adjacent_find(names);
+  if (twice == names.end()) return {};
+  return Bad(StrCat("data.class_name: expected different names, found '", *twice, "' twice"));
+}
+
 // Of mixed samples both labels count.
 Status CheckMixing(const Job& job) {
   if (!job.data.mixup && !job.data.cutmix) return {};
@@ -273,6 +287,15 @@ Status CheckPipeline(const Job& job) {
 }
 
 }  // namespace
+
+Status CheckGivenJob(const Job& job) {
+  GACCD_RETURN_IF_ERROR(CheckClassNames(job.data));
+  if (job.data.mix_group != DataSpec().mix_group && !job.data.mixup && !job.data.cutmix) {
+    return Bad(StrCat("data.mix_group: needs mixup or cutmix, found ", job.data.mix_group,
+                      " and neither"));
+  }
+  return {};
+}
 
 Status CheckWholeJob(const Job& job, Verb verb) {
   GACCD_RETURN_IF_ERROR(CheckModel(job.model));

@@ -12,6 +12,10 @@ namespace gaccd {
 // kConfig with the field, the expected and the actual value. For predict, targets are not required.
 [[nodiscard]] Status CheckWholeJob(const Job& job, Verb verb);
 
+// kConfig if a field would have no effect, or class names are wrong. For a job given by the user:
+// a saved job has the class names of its data.
+[[nodiscard]] Status CheckGivenJob(const Job& job);
+
 // kConfig if the job uses numerics that CPUs do not support: TF32, fp16. why_cpu: "device is cpu".
 // ParseJobText and OverlayFlags call it for device cpu; with device auto the device is known later.
 [[nodiscard]] Status CheckNumericsOfCpu(const Numerics& numerics, std::string_view why_cpu);

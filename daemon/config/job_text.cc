@@ -218,6 +218,7 @@ Result<Job> OverlayFlags(Job job, const Flags& flags) {
   if (!job.name.empty()) GACCD_RETURN_IF_ERROR(CheckFields(message));
   Job changed{FromProto(message), job.folder, job.given};
   GACCD_RETURN_IF_ERROR(CheckWholeJob(changed, flags.verb));
+  GACCD_RETURN_IF_ERROR(CheckGivenJob(changed));
   return changed;
 }
 

@@ -56,6 +56,22 @@ Status CheckModelOf(const Job& saved, const WeightRequest& request, const Job& j
   return request.same_loss ? CheckSameModel(saved, job) : CheckSameNetwork(saved, job);
 }
 
+// Other data may be stored at another scale, so it is no error.
+void WarnOfNormalize(const NormalizeSpec& trained, const NormalizeSpec& now,
+                     const std::string& from) {
+  const auto text = [](const NormalizeSpec& normalize) {
+    std::string values =
+        StrCat("scale ", normalize.scale, ", mean ", normalize.mean, ", std ", normalize.std);
+    for (const double mean : normalize.channel_mean) values += StrCat(", channel_mean ", mean);
+    for (const double std : normalize.channel_std) values += StrCat(", channel_std ", std);
+    return values;
+  };
+  if (text(trained) == text(now)) return;
+  LogWarning(StrCat("data.normalize: ", from, " was trained with ", text(trained),
+                    ", this job has ", text(now),
+                    ": the model sees other values unless its data are stored at another scale"));
+}
+
 Result<Found> ReadCheckpoint(const WeightRequest& request, const Job& job, Ticks* ticks) {
   GACCD_ASSIGN_OR_RETURN(GenerationPlace place, FindGenerations(request.path));
   if (request.best) {
@@ -73,6 +89,7 @@ Result<Found> ReadCheckpoint(const WeightRequest& request, const Job& job, Ticks
               .file = {.tensors = std::move(weights.tensors), .others = {}, .metadata = {}},
               .step = weights.generation.step};
   GACCD_RETURN_IF_ERROR(CheckModelOf(weights.job, request, job).WithContext(found.from));
+  WarnOfNormalize(weights.job.data.normalize, job.data.normalize, found.from);
   found.file.metadata = NamesMetadata(weights.job.data);
   return found;
 }

@@ -141,6 +141,19 @@ class InferTest(unittest.TestCase):
         self.assertIn("--weights must be a run folder or a checkpoint", gaccd(
             1, "eval", f"--job={job}", f"--weights={self.dir}/raw", "--raw-weights", code=64))
 
+    def test_another_normalisation_than_that_of_the_training_is_said(self):
+        job, run = self.dir / "n.txtpb", self.dir / "run"
+        job.write_text("""name: "n" model { mlp { widths: [10, 1] } loss { mean_squared_error {} } }
+            data { train { synthetic { samples: 20 } } eval { synthetic { samples: 20 } } normalize { mean: 3 } }
+            batch { target: 10 } optimizer { lr: 0.1 sgd {} }""")
+        gaccd(1, "train", f"--job={job}", f"--run-dir={run}", "--device=cpu")
+        for mean, says in ((3, False), (4, True)):
+            done = subprocess.run(
+                [GACCD, "eval", f"--job={job}", f"--weights={run}", "--device=cpu",
+                 f"--set=data.normalize.mean={mean}"], capture_output=True, text=True, check=True)
+            self.assertEqual("trained with scale 1, mean 3, std 1, this job has scale 1, mean 4, std 1"
+                             in done.stderr, says, done.stderr)
+
     def test_any_number_of_ranks_finds_the_same(self):
         for model, micro in (("bert_mini", 2), ("gpt_weighted", 1)):
             job = self.job(model, micro=micro)

@@ -170,7 +170,10 @@ constexpr Metric kMetrics[] = {
     {"gaccd_lost_steps_total", "counter", "Updates that a later attempt did again.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.lost_updates); }},
     {"gaccd_skipped_steps_total", "counter", "Updates without a step of the optimizer.",
-     [](const RunMetrics& run, Samples& out) { out("reason", "nonfinite", run.figures.skipped); }},
+     [](const RunMetrics& run, Samples& out) {
+       out("reason", "nonfinite", run.figures.skipped - run.figures.unlabelled);
+       out("reason", "unlabelled", run.figures.unlabelled);
+     }},
     {"gaccd_samples_total", "counter", "Samples of all updates that were done.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.samples); }},
     {"gaccd_tokens_total", "counter", "Tokens that counted in the loss of these updates.",

@@ -126,6 +126,7 @@ void FigureSum::AddSteps(const Event& event) {
   figures_.step = event;
   figures_.skipped += event.Is("skipped") ? 1 : 0;
   const bool unlabelled = event.Number("divisor") == 0.0;  // its loss is a mean over nothing
+  figures_.unlabelled += event.Is("skipped") && unlabelled ? 1 : 0;
   figures_.nonfinite_losses += event.Is("loss_finite") || unlabelled ? 0 : 1;
   // Fp16 finds the largest scale of its losses by gradients that overflow.
   const bool too_large = event.Is("loss_finite") && event.Number("loss_scale");

@@ -45,6 +45,7 @@ struct RunFigures {
   double tokens = 0;
   double flops = 0;  // of matrix products, for all these samples
   std::int64_t skipped = 0;
+  std::int64_t unlabelled = 0;  // of those skipped: no label of their samples counts
   std::int64_t nonfinite_losses = 0;
   std::int64_t nonfinite_gradients = 0;
   std::int64_t failed_saves = 0;

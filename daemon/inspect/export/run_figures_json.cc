@@ -145,6 +145,7 @@ void FigureSum::Describe(Io& io, Sum& sum) {
   io("tokens", figures.tokens);
   io("flops", figures.flops);
   io("skipped", figures.skipped);
+  io("unlabelled", figures.unlabelled);
   io("nonfinite_losses", figures.nonfinite_losses);
   io("nonfinite_gradients", figures.nonfinite_gradients);
   io("failed_saves", figures.failed_saves);

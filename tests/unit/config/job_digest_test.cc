@@ -182,6 +182,20 @@ TEST(JobOverlayTest, TheStructsHaveTheDefaultsAndNamesOfTheDescription) {
   EXPECT_EQ(Name(Precision::kBF16), "bf16");
 }
 
+TEST(JobOverlayTest, AGivenJobNamesEachClassOnceAndSetsNothingWithoutEffect) {
+  const auto given = [](std::string_view data) {
+    return OverlayFlags(ParseOk(With(kFull, "data {", StrCat("data { ", data, " "))), {});
+  };
+  std::string names;
+  for (int i = 1; i < 10; ++i) names += StrCat("class_name: '", i, "' ");  // the first is left out
+  EXPECT_THAT(given(names),
+              IsError(ErrorKind::kConfig, "each of the 10 classes of data.train, found 9"));
+  EXPECT_OK(given(names + "class_name: '0'").status());
+  EXPECT_THAT(given(names + "class_name: '9'"), IsError(ErrorKind::kConfig, "found '9' twice"));
+  EXPECT_THAT(given("mix_group: 8"), IsError(ErrorKind::kConfig, "needs mixup or cutmix, found 8"));
+  EXPECT_OK(given("mix_group: 8 mixup { alpha: 1 }").status());
+}
+
 TEST(JobOverlayTest, PredictionsNeedNoTargets) {
   const std::string unlabelled = With(kFull, "classes: 10", "");
   const auto job = ValueOrThrow(ParseJobText(unlabelled, "job.txtpb", Verb::kPredict));

@@ -191,6 +191,12 @@ class Prepare(unittest.TestCase):
         (self.dir / "out/tokenizer.json").write_text("{}")
         self.assertIn("does not belong to", self.run_it(f"--like={self.dir}/out", test, code=65, out="refused"))
 
+    def test_whole_numbers_are_numbered_by_value(self):
+        rows = "".join(json.dumps({"text": f"number {i}", "label": i % 12}) + "\n" for i in range(24))
+        self.run_it("--for=bert", "--label=label", "--vocabulary=300", "--eval-share=0",
+                    self.file("n.jsonl", rows))
+        self.assertEqual(load(self.dir / "out/train.labels.npy")[1], [i % 12 for i in range(24)])
+
     def test_nothing_is_replaced(self):
         text = self.file("a.txt", "a b c\n" * 9)
         self.run_it("--for=bert", "--eval-share=0", "--vocabulary=400", text)
@@ -269,6 +275,10 @@ class Prepare(unittest.TestCase):
                     "--label=b", self.file("l.jsonl", '{"text": "a", "b": "x"}\n{"text": "a", "b": "\\udc00"}')]),
                 (65, "class '\\x1b[31m\\x9b' is none of a", ["--classes=a", "--label=label", self.file(
                     "c1.csv", "text,label\nx,\x1b[31m\x9b\n")]),
+                (65, "d2.csv' line 1: two columns are called 'text'", [
+                    self.file("d2.csv", "text,b,text\na,b,c\n")]),
+                (65, "w.jsonl' line 1: column 'text': expected a text or a number, found a list", [
+                    self.file("w.jsonl", '{"text": ["a", "b"]}\n')]),
                 (64, "--eval-share is 1.0", ["--eval-share=1", self.file("t3.txt", "a")]),
         ]:
             with self.subTest(says):

@@ -336,6 +336,20 @@ TEST_F(ExportTest, AGradientThatTheLossScaleMadeTooLargeIsNoFailure) {
   EXPECT_EQ(Sum(run).nonfinite_losses, 1);
 }
 
+TEST_F(ExportTest, AnUpdateWithoutLabelsIsNotOneThatIsNotFinite) {
+  RunFiles run;
+  run.Event("000-812", 1, "step",
+            R"(,"step":1,"loss":null,"loss_finite":false,"grad_finite":true,"divisor":0,)"
+            R"("skipped":true)");
+  run.Event("000-812", 2, "step",
+            R"(,"step":2,"loss":null,"loss_finite":false,"grad_finite":true,"divisor":4,)"
+            R"("skipped":true)");
+  const std::string text = PrometheusText(std::vector{RunMetrics{.run = "a", .figures = Sum(run)}});
+  const std::string name = "gaccd_skipped_steps_total{run=\"a\",slurm_job_id=\"\",reason=";
+  EXPECT_THAT(text, HasSubstr(name + "\"unlabelled\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr(name + "\"nonfinite\"} 1\n"));
+}
+
 TEST_F(ExportTest, PrometheusNamesEveryRunByItsFolder) {
   WriteStatus(run_, R"(,"run":"the job")");
   run_.Append("attempts/001-812/env.json", R"({"SLURM_JOB_END_TIME":"1795200000"})");
