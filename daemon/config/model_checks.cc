@@ -90,12 +90,12 @@ Status CheckVit(const VitSpec& vit) {
 
 // A field that has no effect together with another one is a mistake.
 Status CheckResnet(const ResnetSpec& resnet) {
-  constexpr std::size_t kMostStages = 8;
+  constexpr std::size_t kMaxStages = 8;
   const std::int64_t depth = resnet.depth;
   const std::size_t stages = resnet.blocks.size();
-  if (stages > kMostStages) {
+  if (stages > kMaxStages) {
     return WrongModel(
-        StrCat("model.resnet.blocks: expected at most ", kMostStages, " stages, found ", stages));
+        StrCat("model.resnet.blocks: expected at most ", kMaxStages, " stages, found ", stages));
   }
   if (stages == 0 && depth != 18 && depth != 34 && depth != 50) {
     return WrongModel(

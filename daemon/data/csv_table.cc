@@ -45,7 +45,7 @@ std::string ShownField(std::string_view text) {
 
 // Where each column of the data is in a file that begins with `line`, which has these names or
 // none. The order is that of `known`, or of the first file with names.
-Result<std::vector<std::int64_t>> PlacesOf(std::string_view line,
+Result<std::vector<std::int64_t>> RingPlaces(std::string_view line,
                                            const std::vector<std::string>& names,
                                            std::vector<std::string>* known) {
   if (!names.empty()) {
@@ -155,7 +155,7 @@ OpenedDataset OpenSource(const CsvSpec& source, const Opening& opening) {
     if (line.empty()) continue;
     if (places.empty()) {
       const std::vector<std::string> names = NamesInLine(line);
-      auto found = PlacesOf(line, names, opening.column_names);
+      auto found = RingPlaces(line, names, opening.column_names);
       if (!found.ok()) return found.status().WithContext(path);
       places = *std::move(found);
       if (!names.empty()) continue;

@@ -172,7 +172,7 @@ void TrainingRun::Announce() const {
     reporter.LogAndPrint(ToText(*init_weights_));
   }
   for (const std::string& note : resume_notes_) reporter.LogAndPrint(note);
-  if (flags_.run_dir && !SavePolicyOf(flags_).on()) {
+  if (flags_.run_dir && !MakeSavePolicy(flags_).on()) {
     reporter.LogAndPrint(
         StrCat("checkpoints are off (--save-every-seconds): stopped, the run "
                "begins again at update ",

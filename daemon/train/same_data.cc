@@ -64,8 +64,8 @@ Status Check(Communicator& comm, std::string_view what, const std::string& text)
 
 }  // namespace
 
-DataContent ContentOf(const Dataset& train, const Dataset* eval) {
-  return {.train = ContentOf(train), .eval = eval == nullptr ? 0 : ContentOf(*eval)};
+DataContent HashContent(const Dataset& train, const Dataset* eval) {
+  return {.train = HashContent(train), .eval = eval == nullptr ? 0 : HashContent(*eval)};
 }
 
 std::string ChangedDataText(const DataContent& saved, const DataContent& now) {
