@@ -71,6 +71,9 @@ Result<Found> ReadCheckpoint(const WeightRequest& request, const Job& job, Ticks
               .file = {.tensors = std::move(weights.tensors), .others = {}, .metadata = {}},
               .step = weights.generation.step};
   GACCD_RETURN_IF_ERROR(CheckModelOf(weights.job, request, job).WithContext(found.from));
+  if (const std::string better = OtherBestText(place, weights); !better.empty()) {
+    LogWarning(StrCat(found.from, ": ", better));
+  }
   found.file.metadata = ClassMetadata(weights.job.data.class_name);
   return found;
 }
