@@ -259,6 +259,9 @@ Result<CkptOutput> Export(const GenerationPlace& place, const CkptRequest& reque
              weights.averaged ? ": the averaged parameters after " : ": the parameters after ",
              weights.generation.step, " updates (", weights.generation.name(), ")",
              request.best ? ", the best: " + BestText(weights.manifest) : "", *more, "\n");
+  if (const std::string better = OtherBestText(place, weights); !better.empty()) {
+    output.text += better + "\n";
+  }
   return output;
 }
 

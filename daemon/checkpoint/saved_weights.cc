@@ -91,4 +91,12 @@ Result<SavedWeights> ReadSavedWeights(const GenerationPlace& place, bool raw, Ti
                 StrCat("'", place.folder, "' holds no checkpoint that is intact", why));
 }
 
+std::string OtherBestText(const GenerationPlace& place, const SavedWeights& weights) {
+  if (place.one || place.generations.size() == 1 || !weights.job.evaluation.keep_best) return {};
+  const std::optional<Generation> best = FindBest(place.folder, place.generations);
+  if (!best || *best == weights.generation) return {};
+  return StrCat("the best evaluation was that after update ", best->step,
+                "; --best of eval, predict and ckpt export takes it");
+}
+
 }  // namespace gaccd

@@ -27,4 +27,8 @@ struct SavedWeights {
 Result<SavedWeights> ReadSavedWeights(const GenerationPlace& place, bool raw = false,
                                       Ticks* ticks = nullptr);
 
+// For people, where the run keeps the checkpoint of its best evaluation and this is another one,
+// which no path named. Empty: it is not so.
+[[nodiscard]] std::string OtherBestText(const GenerationPlace& place, const SavedWeights& weights);
+
 }  // namespace gaccd

@@ -129,10 +129,18 @@ Status ReadWords(const std::vector<std::string>& words, Flags& flags) {
     flags.words.push_back(words[used]);
   }
   if (used == words.size()) return {};
-  const bool takes_job = FindFlag("job")->IsOf(flags.verb);
+  const std::string_view actions = GetVerbRow(flags.verb).takes.actions;
+  if (!flags.words.empty() && !actions.empty() && !HasWord(actions, flags.words[0])) {
+    return {ErrorKind::kUsage, StrCat(Name(flags.verb), ": expected one of: ", actions, ", found '",
+                                      flags.words[0], "'")};
+  }
+  std::string example;
+  if (FindFlag("job")->IsOf(flags.verb)) example = StrCat(", for example --job=", words[used]);
+  if (flags.verb == Verb::kVerdict) {
+    example = StrCat(", for example --attempt-dir=", words[used], "/attempts/latest");
+  }
   return {ErrorKind::kUsage, StrCat("unexpected argument '", words[used], "' after '",
-                                    words[used - 1], "'; flags begin with --",
-                                    takes_job ? StrCat(", for example --job=", words[used]) : "")};
+                                    words[used - 1], "'; flags begin with --", example)};
 }
 
 // A flag of another verb must not be ignored; one from a file may be, which verbs can share.

@@ -30,6 +30,13 @@ std::int64_t Classes(const SourceSpec& source) {
                     source);
 }
 
+// Of language models: Classes() is the vocabulary.
+bool LabelsAreTokens(const SourceSpec& source) {
+  const auto* tokens = std::get_if<TokensSpec>(&source);
+  return std::holds_alternative<StreamSpec>(source) ||
+         (tokens != nullptr && (tokens->masked || tokens->classes == 0));
+}
+
 Status Bad(const std::string& message) { return {ErrorKind::kConfig, message}; }
 
 Status CheckLossFitsSource(const LossSpec& loss, const SourceSpec& source, std::string_view field) {
@@ -245,8 +252,10 @@ Status CheckTargets(const Job& job) {
   if (job.data.eval) {
     GACCD_RETURN_IF_ERROR(CheckLossFitsSource(job.model.loss, *job.data.eval, "data.eval"));
     if (Classes(*job.data.eval) != Classes(job.data.train)) {
-      return Bad(StrCat("data.eval: must have the classes of data.train, expected ",
-                        Classes(job.data.train), ", found ", Classes(*job.data.eval)));
+      const bool tokens = LabelsAreTokens(job.data.train) && LabelsAreTokens(*job.data.eval);
+      return Bad(StrCat("data.eval: must have the ", tokens ? "vocabulary" : "classes",
+                        " of data.train, expected ", Classes(job.data.train), ", found ",
+                        Classes(*job.data.eval)));
     }
   }
   return CheckMetrics(job);

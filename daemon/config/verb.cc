@@ -89,14 +89,15 @@ may be absent: a job with `tokens` without labels, or with `arrays` of features
 alone, works.
 
   --what=logits      output of the last layer: a row for each sample, or for
-                     each of its tokens
+                     each of its tokens; with mean_squared_error the prediction
   --what=classes     the class with the largest logit
   --what=embeddings  bert: the mean of the last hidden states of the text, of
                      length 1; dual_encoder: both representations side by side
 
 --out=FILE.npy is a NumPy array, f32 or (classes) i32; --out=FILE.jsonl has a
-line for each sample: {"sample":0,"logits":[0.5,-1.25]}; or
-{"sample":0,"class":1,"name":"dog"}, with the name where classes have names.
+line for each sample: {"sample":0,"logits":[0.5,-1.25]}, with mean_squared_error
+{"sample":0,"prediction":[0.5]}; or {"sample":0,"class":1,"name":"dog"}, with
+the name where classes have names.
 )"},
     {Verb::kSamples,
      "samples",

@@ -54,8 +54,11 @@ Status CheckSameClasses(const ClassNames& expected, const ClassNames& found) {
   return {ErrorKind::kData,
           StrCat("class ", one - expected.names.begin(), " is '", *one, "' in ", expected.from,
                  ", and '", *other, "' in ", found.from,
-                 "; make the data with tools/prepare --like=DIR or --classes=NAMES, so that its "
-                 "classes have the same numbers")};
+                 expected.folders || found.folders
+                     ? "; a class is numbered by the place of its folder: the folders of images "
+                       "must have the same names in both, and none may be missing"
+                     : "; make the data with tools/prepare --like=DIR or --classes=NAMES, so that "
+                       "its classes have the same numbers")};
 }
 
 Result<ClassNames> ReadClassNames(const Job& job) {
@@ -86,7 +89,7 @@ Result<ClassNames> ReadClassNames(const Job& job) {
     // Tar files have numbers alone. The data is opened later, with all its errors.
     if (IsShards(folder) || !PathExists(folder)) continue;
     GACCD_ASSIGN_OR_RETURN(std::vector<std::string> classes, ListClassFolders(folder));
-    GACCD_RETURN_IF_ERROR(add({std::move(classes), folder}));
+    GACCD_RETURN_IF_ERROR(add({std::move(classes), folder, /*folders=*/true}));
   }
   return names;
 }

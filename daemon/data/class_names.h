@@ -14,6 +14,7 @@ namespace gaccd {
 struct ClassNames {
   std::vector<std::string> names;  // by number; empty: not known
   std::string from;                // the file that has them, for messages
+  bool folders = false;            // they are the names of folders of images in it
 };
 
 // kData, with the first number that is another class in both. A list may have fewer classes.

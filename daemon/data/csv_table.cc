@@ -45,7 +45,7 @@ std::string ShownField(std::string_view text) {
 
 // Where each column of the data is in a file that begins with `line`, which has these names or
 // none. The order is that of `known`, or of the first file with names.
-Result<std::vector<std::int64_t>> RingPlaces(std::string_view line,
+Result<std::vector<std::int64_t>> ColumnPlaces(std::string_view line,
                                            const std::vector<std::string>& names,
                                            std::vector<std::string>* known) {
   if (!names.empty()) {
@@ -57,6 +57,39 @@ Result<std::vector<std::int64_t>> RingPlaces(std::string_view line,
   std::vector<std::int64_t> places(width);
   std::iota(places.begin(), places.end(), 0);
   return places;
+}
+
+// What else than a comma separates the numbers in a field; empty: nothing that is known.
+std::string_view OtherSeparator(std::string_view field) {
+  constexpr std::pair<char, std::string_view> kSeparators[] = {
+      {';', "';'"}, {'\t', "tabs"}, {'|', "'|'"}};
+  for (const auto& [separator, name] : kSeparators) {
+    if (field.find(separator) != std::string_view::npos) return name;
+  }
+  if (field.find(' ') == std::string_view::npos) return {};
+  while (!field.empty()) {
+    float value = 0;
+    const std::string_view part = Take(field, ' ');
+    if (!part.empty() && ParseNumber(part, &value) != std::errc()) return {};
+  }
+  return "spaces";
+}
+
+// What to do about a field that is no number; empty: the message says it.
+std::string AdviceOn(std::string_view field, bool only_target) {
+  if (const std::string_view separator = OtherSeparator(field); !separator.empty()) {
+    return StrCat("; the line looks as if ", separator,
+                  " separated its fields: write the table with commas between them and points in "
+                  "the numbers (pandas: read_csv(FILE, sep=...).to_csv(FILE, index=False))");
+  }
+  const bool word = std::ranges::any_of(
+      field, [](char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; });
+  float value = 0;
+  const bool number = ParseNumber(field, &value) != std::errc::invalid_argument;
+  if (!word || number || IsMissing(field)) return {};
+  return only_target ? "; labels that are words become numbers: 0 for the first word, 1 for the "
+                       "second and so on, and csv.classes is how many there are"
+                     : "; a column of words, of which n differ, becomes n columns of 0 and 1";
 }
 
 // The columns as they are read: features, then either labels or targets.
@@ -89,7 +122,8 @@ Status ReadLine(std::string_view line, const CsvSpec& source, std::span<const st
     if (parsed) continue;
     return {ErrorKind::kData,
             StrCat("column ", place + 1, ": expected a ", label ? "whole number" : "number",
-                   ", found '", ShownField(text), "'")};
+                   ", found '", ShownField(text), "'",
+                   AdviceOn(text, !feature && source.targets == 1))};
   }
   return Status::Ok();
 }
@@ -155,7 +189,7 @@ OpenedDataset OpenSource(const CsvSpec& source, const Opening& opening) {
     if (line.empty()) continue;
     if (places.empty()) {
       const std::vector<std::string> names = NamesInLine(line);
-      auto found = RingPlaces(line, names, opening.column_names);
+      auto found = ColumnPlaces(line, names, opening.column_names);
       if (!found.ok()) return found.status().WithContext(path);
       places = *std::move(found);
       if (!names.empty()) continue;

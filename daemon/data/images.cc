@@ -33,6 +33,16 @@ std::uint64_t SampleKey(std::uint64_t seed, std::int64_t epoch, std::int64_t ind
 // For a rank of a node that others wait for.
 Status Tick(NodeShare* share) { return share == nullptr ? Status::Ok() : share->Tick(); }
 
+// "3 folders: cat, dog, fox".
+std::string FoldersText(const std::vector<std::string>& names) {
+  constexpr std::size_t kShown = 8;
+  std::string text = StrCat(names.size(), names.size() == 1 ? " folder" : " folders");
+  for (std::size_t i = 0; i < std::min(kShown, names.size()); ++i) {
+    text += StrCat(i == 0 ? ": " : ", ", Printable(names[i]));
+  }
+  return names.size() > kShown ? text + ", ..." : text;
+}
+
 Result<ImageShards> FilesOf(const ImagesSpec& source, const Opening& opening) {
   const auto tick = [&opening] { return Tick(opening.share); };
   if (IsPattern(source.path)) {
@@ -45,8 +55,11 @@ Result<ImageShards> FilesOf(const ImagesSpec& source, const Opening& opening) {
   if (IsShards(path)) return OpenShards({path}, source.classes, tick);
   GACCD_ASSIGN_OR_RETURN(const std::vector<std::string> classes, ListClassFolders(path));
   if (std::ssize(classes) != source.classes) {
-    return Status(ErrorKind::kData, StrCat(path, ": expected ", source.classes,
-                                           " folders, one for each class, found ", classes.size()));
+    return Status(ErrorKind::kData,
+                  StrCat(path, ": expected a folder of images for each class, ", source.classes,
+                         " as images.classes says, found ", FoldersText(classes),
+                         "; the folders of data.train and data.eval, images.classes of both and "
+                         "the classes of the model must be as many"));
   }
   ImageShards files;
   GACCD_ASSIGN_OR_RETURN(files.images, ListImages(path, classes, tick));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collectives/base/files.h"
+#include "collectives/base/nan.h"
 #include "collectives/base/output_file.h"
 #include "collectives/base/print.h"
 #include "collectives/base/strings.h"
@@ -64,10 +65,10 @@ struct Rows {
   DType dtype = DType::kF32;
 };
 
-Rows RowsOf(Predicted what, const Shape& answer) {
+Rows RowsOf(Predicted what, LossKind loss, const Shape& answer) {
   switch (what) {
     case Predicted::kLogits:
-      return {"logits", answer, DType::kF32};
+      return {loss == LossKind::kMeanSquaredError ? "prediction" : "logits", answer, DType::kF32};
     case Predicted::kEmbeddings:
       return {"embedding", answer, DType::kF32};
     case Predicted::kClasses:
@@ -89,8 +90,9 @@ Status CheckFinite(std::span<const float> answers, std::int64_t first, std::int6
   const std::size_t bad = FirstNotFinite(answers);
   if (bad == answers.size()) return Status::Ok();
   const std::int64_t each = std::ssize(answers) / samples;
-  return {ErrorKind::kData, StrCat("sample ", first + static_cast<std::int64_t>(bad) / each,
-                                   ": the model's answer is not finite: ", answers[bad])};
+  return {ErrorKind::kData,
+          StrCat("sample ", first + static_cast<std::int64_t>(bad) / each,
+                 ": the model's answer is not finite: ", WithoutNanSign(answers[bad]))};
 }
 
 // This rank's share. Ranks without samples write nothing.
@@ -159,7 +161,8 @@ RankStatus RunPrediction(const Flags& flags, Session& session, TrainedModel& tra
   if (RankStatus opened = OpenTrainedModel(flags, session, make, &trained); !opened.status.ok()) {
     return opened;
   }
-  const Rows rows = RowsOf(flags.what, trained.model->prediction_shape());
+  const Rows rows =
+      RowsOf(flags.what, KindOf(trained.job.model.loss), trained.model->prediction_shape());
   const unsigned mode = flags.group_access ? kGroupMayRead.file : kFileMode;
   Shape shape = rows.shape;
   shape.insert(shape.begin(), trained.data->size());

@@ -120,6 +120,7 @@ Bert::Bert(const BertSpec& bert)
 ValueId Bert::RecordStates(nn::Recorder& recorder, BertText* text) const {
   const ValueId tokens = recorder.Input("tokens");
   text->length = recorder.SequenceLength(tokens);
+  CheckContext(recorder, text->length, spec_.context, "model.bert.context");
   if (recorder.HasTensor("lengths")) text->lengths = recorder.Input("lengths");
   ValueId x = embeddings_(recorder, tokens, text->length);
   recorder.EndBlock(x);

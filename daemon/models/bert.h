@@ -96,6 +96,9 @@ class Bert final : public Network {
   // The mean of the text's last hidden states, as sentence-transformers takes it.
   ValueId RecordEmbedding(nn::Recorder& recorder) const override;
   [[nodiscard]] SampleSpec ExampleSample() const override;
+  [[nodiscard]] NetworkFields fields() const override {
+    return {.vocabulary = "model.bert.vocabulary", .outputs = "model.bert.classes"};
+  }
   [[nodiscard]] bool ignores_padding() const override { return true; }
   [[nodiscard]] WeightNames weight_names() const override;
   [[nodiscard]] std::string Describe() const override;

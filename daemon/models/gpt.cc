@@ -79,6 +79,7 @@ Gpt::Gpt(const GptSpec& gpt)
 ValueId Gpt::Record(nn::Recorder& recorder) const {
   const ValueId tokens = recorder.Input("tokens");
   const std::int64_t length = recorder.SequenceLength(tokens);
+  CheckContext(recorder, length, spec_.context, "model.gpt.context");
   ValueId x = drop_(recorder, wpe_(recorder, wte_(recorder, tokens), length));
   recorder.EndBlock(x);
   for (const GptBlock& block : h_) {

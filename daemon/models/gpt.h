@@ -58,6 +58,9 @@ class Gpt final : public Network {
 
   ValueId Record(nn::Recorder& recorder) const override;
   [[nodiscard]] SampleSpec ExampleSample() const override;
+  [[nodiscard]] NetworkFields fields() const override {
+    return {.vocabulary = "model.gpt.vocabulary", .outputs = "model.gpt.vocabulary"};
+  }
   [[nodiscard]] WeightNames weight_names() const override;
   [[nodiscard]] std::string Describe() const override;
 

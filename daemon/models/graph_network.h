@@ -27,6 +27,10 @@ class GraphNetwork final : public Network {
 
   ValueId Record(nn::Recorder& recorder) const override;
   [[nodiscard]] SampleSpec ExampleSample() const override;
+  [[nodiscard]] NetworkFields fields() const override {
+    return {.vocabulary = "the vocabulary of the model that is exported",
+            .outputs = "the outputs of the model that is exported"};
+  }
   [[nodiscard]] WeightNames weight_names() const override;
   [[nodiscard]] std::string Describe() const override;
   [[nodiscard]] bool ignores_padding() const override { return ignores_padding_; }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "daemon/config/job.h"
@@ -32,6 +33,12 @@ struct PairSpec {
   double max_scale = 0;        // 0: no limit
 };
 
+// What a user changes where the model does not fit the data, in the words of the job.
+struct NetworkFields {
+  std::string_view vocabulary = "the rows of the embedding";
+  std::string_view outputs = "the outputs of the last layer";
+};
+
 class Network {
  public:
   virtual ~Network() = default;
@@ -55,6 +62,8 @@ class Network {
 
   [[nodiscard]] virtual WeightNames weight_names() const { return {}; }
 
+  [[nodiscard]] virtual NetworkFields fields() const { return {}; }
+
   [[nodiscard]] virtual std::optional<PairSpec> pair() const { return std::nullopt; }
 
   // "784-512-512-10": for people.
@@ -63,6 +72,11 @@ class Network {
  protected:
   nn::ParameterList parameters_;  // filled by the constructor
 };
+
+// kConfig, refused by `recorder`, where a sample has more tokens than the model has positions:
+// those of `field` of the job.
+void CheckContext(nn::Recorder& recorder, std::int64_t tokens, std::int64_t context,
+                  std::string_view field);
 
 // A sample of one sequence: "tokens" i32 [length] in [0, vocabulary).
 [[nodiscard]] SampleSpec TokenSample(std::int64_t length, std::int64_t vocabulary);

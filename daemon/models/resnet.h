@@ -56,6 +56,9 @@ class Resnet final : public Network {
 
   ValueId Record(nn::Recorder& recorder) const override;
   [[nodiscard]] SampleSpec ExampleSample() const override;
+  [[nodiscard]] NetworkFields fields() const override {
+    return {.outputs = "model.resnet.classes"};
+  }
   [[nodiscard]] std::string Describe() const override;
 
  private:

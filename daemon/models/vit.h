@@ -61,6 +61,7 @@ class Vit final : public Network {
 
   ValueId Record(nn::Recorder& recorder) const override;
   [[nodiscard]] SampleSpec ExampleSample() const override;
+  [[nodiscard]] NetworkFields fields() const override { return {.outputs = "model.vit.classes"}; }
   [[nodiscard]] std::string Describe() const override;
 
  private:

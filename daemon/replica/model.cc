@@ -55,16 +55,16 @@ Status CheckLossFits(LossKind loss, const SampleSpec& sample) {
 Status CheckVocabulary(const Network& network, const SampleSpec& sample) {
   const std::int64_t known = network.ExampleSample().vocabulary;
   if (known == 0 || sample.vocabulary <= known) return Status::Ok();
-  return {ErrorKind::kConfig,
-          StrCat("the model has a vocabulary of ", known, ", the data one of ", sample.vocabulary)};
+  return {ErrorKind::kConfig, StrCat("the model has a vocabulary of ", known, ", the data one of ",
+                                     sample.vocabulary, ": raise ", network.fields().vocabulary)};
 }
 
 // The shape of one sample, as users specify it.
 Shape SampleShape(const Shape& batch) { return {batch.begin() + 1, batch.end()}; }
 
-// rows: rows of the prediction per sample.
+// rows: rows of the prediction per sample. outputs: the job field that sets the number of outputs.
 Status CheckPredictionFits(LossKind loss, const SampleSpec& sample, std::int64_t rows,
-                           const Shape& row) {
+                           const Shape& row, std::string_view outputs) {
   const TensorSpec& target = *sample.Find(TargetOf(loss));
   const bool labels = loss == LossKind::kSoftmaxCrossEntropy;
   const std::int64_t targets = labels ? target.elements() : 1;
@@ -77,8 +77,13 @@ Status CheckPredictionFits(LossKind loss, const SampleSpec& sample, std::int64_t
   // A vocabulary may be padded to a round number.
   if (row == Shape{wanted} || (rows > 1 && row.size() == 1 && row[0] > wanted)) return Status::Ok();
   return {ErrorKind::kConfig,
-          StrCat("loss: ", wanted, labels ? " classes" : " values per target",
-                 " need a last layer with the output shape [", wanted, "], found ", ToString(row))};
+          StrCat("loss: the data has ", wanted,
+                 !labels                                           ? " values per target"
+                 : rows > 1 && sample.classes == sample.vocabulary ? " tokens in its vocabulary"
+                                                                   : " classes",
+                 ", and the model gives ", ToString(row), " for a ", rows > 1 ? "token" : "sample",
+                 ": expected [", wanted, "]; set ", outputs, " to ", wanted,
+                 labels ? ", if the data is right" : "")};
 }
 
 // A contrastive loss needs one representation per sample, not per token.
@@ -257,7 +262,8 @@ Result<Model::Forward> Model::RecordForward(Graph& graph, For purpose, BatchSize
   GACCD_RETURN_IF_ERROR(recorder.status());
   Shape shape = graph.value(forward.prediction).spec.shape;
   const std::int64_t rows = samples > 0 ? shape[0] / samples : predictions_;
-  GACCD_RETURN_IF_ERROR(CheckPredictionFits(loss_, sample, rows, SampleShape(shape)));
+  GACCD_RETURN_IF_ERROR(
+      CheckPredictionFits(loss_, sample, rows, SampleShape(shape), network_->fields().outputs));
   const bool mixed = purpose == For::kTraining && recorder.HasTensor(kMixedLabels);
   if (mixed) {
     forward.prediction = TwiceEveryRow(recorder, forward.prediction);

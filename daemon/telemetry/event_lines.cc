@@ -3,18 +3,24 @@
 #include <cmath>
 #include <cstdio>
 
+#include "collectives/base/nan.h"
 #include "collectives/base/strings.h"
 #include "daemon/telemetry/progress.h"
 
 namespace gaccd {
 namespace {
 
-std::string LossText(double loss) {
-  char text[64];
-  const bool small = loss != 0 && std::abs(loss) < 1e-3;
-  std::snprintf(text, sizeof(text), small ? "%.4g" : "%.6f", loss);
+// With so many digits after the point, or in powers of ten.
+std::string NumberText(double value, int digits) {
+  char text[32];
+  const double size = std::abs(value);
+  const bool plain = value == 0 || (1e-3 <= size && size < 1e12);
+  std::snprintf(text, sizeof(text), plain ? "%.*f" : "%.*g", plain ? digits : 4,
+                WithoutNanSign(value));
   return text;
 }
+
+std::string LossText(double loss) { return NumberText(loss, 6); }
 
 // "mean of 51234 tokens".
 std::string MeanText(double divisor, std::string_view unit) {
@@ -57,10 +63,7 @@ std::string EvalText(const EvalRecord& eval) {
 std::string MetricsText(std::span<const MetricValue> metrics, std::string_view between) {
   std::string text;
   for (const auto& [name, value] : metrics) {
-    char number[32];
-    const bool small = value != 0 && std::abs(value) < 1e-3;
-    std::snprintf(number, sizeof(number), small ? "%.4g" : "%.4f", value);
-    text += StrCat(text.empty() ? "" : ", ", name, between, number);
+    text += StrCat(text.empty() ? "" : ", ", name, between, NumberText(value, 4));
   }
   return text;
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "collectives/base/nan.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {
@@ -68,7 +69,7 @@ std::string ProgressLine(const ProgressState& state, int columns, bool utf8) {
   // All of these are ASCII, so bytes are columns. Most important first.
   const std::string parts[] = {
       Format("%3d%%", static_cast<int>(std::floor(share * 100))),
-      Format("loss %.4g", state.loss),
+      Format("loss %.4g", WithoutNanSign(state.loss)),
       DurationText(state.eta_s) + " left",
       RateText(state.samples_per_s) + " samples/s",
       StrCat(state.step, "/", state.steps_total),

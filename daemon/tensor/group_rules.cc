@@ -76,9 +76,9 @@ std::string DecayText(const FlatLayout& layout, const OptimizerSpec& spec) {
   if (all.size() == 1 && all.front().decay == "0") return "none";
   std::string text;
   for (const Alike& one : all) {
-    text += StrCat(text.empty() ? "" : "; ", one.decay, one.decay == "frozen" ? ": " : " of ",
-                   one.count, text.empty() ? StrCat(" of ", parameters) : "", ", ", one.first,
-                   " first");
+    text += StrCat(text.empty() ? "" : "; ", one.decay, one.decay == "frozen" ? ": " : " for ",
+                   one.count, text.empty() ? StrCat(" of ", parameters) : "", " (", one.first,
+                   one.count > 1 ? ", ...)" : ")");
   }
   return text;
 }

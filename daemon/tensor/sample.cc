@@ -47,7 +47,10 @@ std::string Describe(const SampleSpec& spec) {
     text += StrCat(text.empty() ? "" : ", ", tensor.name, " ", Name(tensor.dtype), " ",
                    ToString(tensor.shape));
   }
-  if (spec.classes > 0) text += StrCat(", ", spec.classes, " classes");
+  const TensorSpec* labels = spec.Find("labels");  // of a language model they are tokens
+  const bool tokens =
+      labels != nullptr && !labels->shape.empty() && spec.classes == spec.vocabulary;
+  if (spec.classes > 0 && !tokens) text += StrCat(", ", spec.classes, " classes");
   if (spec.vocabulary > 0) text += StrCat(", a vocabulary of ", spec.vocabulary);
   if (spec.ignored_label != kIgnoredLabel) {
     text += StrCat(", ignored label ", spec.ignored_label);

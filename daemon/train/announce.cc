@@ -45,14 +45,19 @@ double MeanLength(const Dataset& data) {
 }
 
 // "best loss 0.2500 after update 16; w.safetensors has the last weights, after update 24".
-std::string BestText(const Flags& flags, const BestValue& best, std::int64_t updates) {
+std::string BestText(const Flags& flags, const Job& job, const BestValue& best,
+                     std::int64_t updates) {
   std::string text =
       StrCat("best ", MetricsText(std::array{MetricValue{best.metric, best.value}}, " "),
              " after update ", best.step);
-  if (!flags.save_weights) return text;
   const bool last = best.step == updates;
-  return StrCat(text, "; ", *flags.save_weights, " has ",
-                last ? "these weights" : StrCat("the last weights, after update ", updates));
+  if (flags.save_weights) {
+    text += StrCat("; ", *flags.save_weights, " has ",
+                   last ? "these weights" : StrCat("the last weights, after update ", updates));
+  }
+  const bool kept = flags.run_dir && job.evaluation.keep_best && SavePolicyOf(flags).on();
+  if (kept && !last) text += "; --best of eval, predict and ckpt export takes its checkpoint";
+  return text;
 }
 
 }  // namespace
@@ -129,7 +134,7 @@ void TrainingRun::Announce() const {
                               " samples, ", trainer.schedule().updates(), " updates"));
   if (const std::string decay = DecayText(trainer.model().layout(), job_.optimizer);
       decay != "none") {
-    reporter.LogAndPrint(StrCat("weight decay ", decay));
+    reporter.LogAndPrint(StrCat("weight decay of the parameters: ", decay));
   }
   const std::string converted = data.conversions();
   if (!converted.empty()) reporter.LogAndPrint(StrCat("converted while reading: ", converted));
@@ -215,7 +220,8 @@ void TrainingRun::Conclude(const TrainingSummary& summary) const {
   }
   if (!summary.metrics.empty()) reporter.LogAndPrint("test " + MetricsText(summary.metrics, " "));
   const bool asked = flags_.save_weights || job_.evaluation.keep_best;
-  if (asked && summary.best) reporter.LogAndPrint(BestText(flags_, *summary.best, summary.updates));
+  if (asked && summary.best)
+    reporter.LogAndPrint(BestText(flags_, job_, *summary.best, summary.updates));
 }
 
 }  // namespace gaccd

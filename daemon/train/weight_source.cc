@@ -90,6 +90,9 @@ Result<Found> ReadCheckpoint(const WeightRequest& request, const Job& job, Ticks
               .step = weights.generation.step};
   GACCD_RETURN_IF_ERROR(CheckModelOf(weights.job, request, job).WithContext(found.from));
   WarnOfNormalize(weights.job.data.normalize, job.data.normalize, found.from);
+  if (const std::string better = OtherBestText(place, weights); !better.empty()) {
+    LogWarning(StrCat(found.from, ": ", better));
+  }
   found.file.metadata = NamesMetadata(weights.job.data);
   return found;
 }

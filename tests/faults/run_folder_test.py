@@ -172,8 +172,21 @@ class RunFolder(unittest.TestCase):
             job = self.write("job.txtpb", base.replace("lr: 0.1", "lr: %g" % rate) +
                              "evaluation { every_updates: 2 keep_best: true }")
             has = "these weights" if best == 6 else "the last weights, after update 6"
-            self.train(0, ["after update %d; w has %s" % (best, has)], "--run-dir=run-%g" % rate,
-                       "--save-weights=w", job=job)
+            run = "run-%g" % rate
+            said = self.train(0, ["after update %d; w has %s" % (best, has)], "--run-dir=" + run,
+                              "--save-weights=w", job=job)
+            other = best != 6
+            self.assertEqual("; --best of eval, predict and ckpt export takes its" in said, other)
+            for verb in (["ckpt", "export", run, "--out=x"],
+                         ["eval", "--job=" + job, "--weights=" + run]):
+                text = "the best evaluation was that after update %d; --best" % best
+                self.assertEqual(text in self.gaccd(0, [], *verb), other)
+                self.assertNotIn(text, self.gaccd(0, [], *verb, "--best"))
+
+        self.gaccd(0, ["wrote p.jsonl: prediction [20, 1]"], "predict", "--job=" + job,
+                   "--weights=run-100", "--out=p.jsonl")
+        with open(self.path("p.jsonl")) as lines:
+            self.assertEqual(list(json.loads(lines.readline())), ["sample", "prediction"])
 
     def test_every_so_many_checkpoints_stay(self):
         self.train(0, ["done: 5 updates"], self.run_flag, "--save-every-updates=1", "--keep=1",

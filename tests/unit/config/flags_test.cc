@@ -363,6 +363,10 @@ TEST(FlagsTest, UnknownFlagsAndVerbsAreQuotedWithASuggestion) {
     EXPECT_EQ(UsageError({far}), StrCat("unknown flag '", far, "'"));
   }
   EXPECT_THAT(UsageError({"ckpt", "ls", "a", "b"}), HasSubstr("'b'"));
+  EXPECT_EQ(UsageError({"ckpt", "diff", "a", "b"}),
+            "ckpt: expected one of: ls verify prune export, found 'diff'");
+  EXPECT_THAT(UsageError({"verdict", "runs/a"}),
+              HasSubstr("for example --attempt-dir=runs/a/attempts/latest"));
   EXPECT_THAT(UsageError({"--keep=0"}), HasSubstr("must be at least 1"));
   EXPECT_THAT(UsageError({"help", "xyzzy"}),
               StartsWith("unknown verb 'xyzzy'; the verbs are plan"));

@@ -71,6 +71,12 @@ TEST(JobTextTest, TokenSourcesArrive) {
   EXPECT_EQ(std::get<StreamSpec>(stream.data.train).path, "text.npy");
   EXPECT_EQ(std::get<StreamSpec>(stream.data.train).length, 64);
   EXPECT_EQ(std::get<StreamSpec>(stream.data.train).vocabulary, 7);
+  const std::string other = parse(
+      "stream { path: 'a' length: 6 vocabulary: 7 } } eval { "
+      "stream { path: 'b' length: 6 vocabulary: 8 }",
+      "softmax_cross_entropy");
+  EXPECT_THAT(ParseJobText(other, "job"),
+              HasMessage(HasSubstr("must have the vocabulary of data.train, expected 7, found 8")));
 }
 
 TEST(JobTextTest, MaskedTokensAreTheLabels) {

@@ -172,6 +172,23 @@ TEST_F(CsvTest, RefusesWhatIsNoTable) {
   EXPECT_THAT(Error("1,1e99\n"), HasSubstr("found '1e99'"));
 }
 
+TEST_F(CsvTest, OtherSeparatorsAndWordsAreNamed) {
+  for (const auto& [record, name] : {std::pair("1;2;3\n", "';'"),
+                                     {"1,5;2,5;3\n", "';'"},
+                                     {"1\t2\t3\n", "tabs"},
+                                     {"1 2.5 3\n", "spaces"}}) {
+    EXPECT_THAT(Error(StrCat(record, record)),
+                HasSubstr(StrCat("looks as if ", name, " separated its fields")));
+  }
+  EXPECT_THAT(Error("x;y\nred;1\n"), HasSubstr("';'"));
+  EXPECT_THAT(Error("1,cat\n", 1, 2), HasSubstr("found 'cat'; labels that are words become"));
+  EXPECT_THAT(Error("1,2\n3,x 1\n"), HasSubstr("labels that are words"));
+  EXPECT_THAT(Error("1,2\nred,1\n"), HasSubstr("found 'red'; a column of words"));
+  for (const char* plain : {"1,2\nNA,4\n", "1,2\n,4\n", "1,2\n3,1e99\n"}) {
+    EXPECT_THAT(Error(plain), Not(HasSubstr(";"))) << plain;
+  }
+}
+
 TEST_F(CsvTest, LabelsAreWholeAndOfTheirClasses) {
   EXPECT_THAT(Error("1,2\n3,4.5\n", 1, 9), HasSubstr("expected a whole number, found '4.5'"));
   EXPECT_THAT(Error("1,2\n3,9\n", 1, 9),

@@ -112,14 +112,17 @@ TEST_F(ImagesTest, ClassesAreTheFoldersInTheOrderOfTheirBytes) {
   Copy("rgb.png", "eval/bird/b.png");
   source.path = folder_.Path("eval");
   job.data.eval = source;
-  EXPECT_THAT(ReadClassNames(job), HasMessage(HasSubstr("class 1 is 'cat' in")));
+  EXPECT_THAT(ReadClassNames(job), HasMessage(AllOf(HasSubstr("class 1 is 'cat' in"),
+                                                    HasSubstr("the folders of images must have"),
+                                                    Not(HasSubstr("tools/prepare")))));
 }
 
 TEST_F(ImagesTest, FoldersThatAreNoClassesAreRefused) {
   ImagesSpec three = Source();
   three.classes = 3;
-  EXPECT_THAT(Refused(ErrorKind::kData, three),
-              HasSubstr("expected 3 folders, one for each class, found 2"));
+  EXPECT_THAT(
+      Refused(ErrorKind::kData, three),
+      HasSubstr("for each class, 3 as images.classes says, found 2 folders: cat, dog; the"));
   fs::create_directories(folder_.Path("train/empty"));
   EXPECT_THAT(Refused(ErrorKind::kData, three),
               HasSubstr("train/empty: expected images of this class, found none"));

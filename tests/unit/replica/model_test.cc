@@ -56,6 +56,31 @@ TEST(ModelTest, WeightDecayIsForParametersOfTwoDimensions) {
   }
 }
 
+TEST(ModelTest, RefusalsNameTheFieldOfTheJob) {
+  SampleSpec text = TokenSample(5, 9);
+  text.tensors.push_back({"labels", DType::kI32, {5}});
+  text.classes = 9;
+  GptSpec gpt{.vocabulary = 9, .context = 4, .layers = 1, .heads = 1, .width = 8};
+  const auto of_gpt = [&] {
+    return Refused({.loss = SoftmaxCrossEntropySpec{}, .architecture = gpt}, text);
+  };
+  EXPECT_THAT(of_gpt(), HasMessage(HasSubstr("of 5 tokens, the model a context of 4: raise "
+                                             "model.gpt.context")));
+  gpt.vocabulary = 8;
+  EXPECT_THAT(of_gpt(), HasMessage(HasSubstr("the data one of 9: raise model.gpt.vocabulary")));
+  text.tensors.back().shape = {};
+  text.classes = 3;
+  BertSpec bert{.vocabulary = 9, .context = 4, .layers = 1, .heads = 1, .width = 8};
+  const auto of_bert = [&] {
+    return Refused({.loss = SoftmaxCrossEntropySpec{}, .architecture = bert}, text);
+  };
+  EXPECT_THAT(of_bert(), HasMessage(HasSubstr("raise model.bert.context")));
+  bert.context = 5;
+  EXPECT_THAT(of_bert(),
+              HasMessage(HasSubstr("the data has 3 classes, and the model gives [2] for "
+                                   "a sample: expected [3]; set model.bert.classes to 3")));
+}
+
 // As nn.Embedding, nn.Flatten and nn.Linear.
 TEST(ModelTest, FlattenMakesOneRowOfAllTokensOfASample) {
   ModelSpec spec{.layer = {{"words", EmbeddingSpec{11, 3}},
@@ -230,9 +255,10 @@ TEST(ModelTest, RefusesALossThatDoesNotFitTheData) {
               HasMessage(AllOf(HasSubstr("softmax_cross_entropy"), HasSubstr("targets f32 [2]"))));
   // More or fewer outputs than classes or targets: a smaller one would be trained wrongly.
   status = Refused(Mlp({10, 4}, LossKind::kSoftmaxCrossEntropy), labels);
-  EXPECT_THAT(status, HasMessage(AllOf(HasSubstr("3 classes"), HasSubstr("[3], found [4]"))));
+  EXPECT_THAT(status, HasMessage(AllOf(HasSubstr("the data has 3 classes, and the model gives [4]"),
+                                       HasSubstr("set the outputs of the last layer to 3"))));
   status = Refused(Mlp({10, 3}, LossKind::kMeanSquaredError), vectors);
-  EXPECT_THAT(status, HasMessage(AllOf(HasSubstr("loss: 2 values"), HasSubstr("[2], found [3]"))));
+  EXPECT_THAT(status, HasMessage(HasSubstr("2 values per target, and the model gives [3]")));
 }
 
 TEST(ModelTest, LabelsAreSmoothedInTrainingOnly) {

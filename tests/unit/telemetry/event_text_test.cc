@@ -460,5 +460,14 @@ TEST(EventLinesTest, WeightsAreToldOfTheLossAlone) {
   EXPECT_EQ(EvalText(eval), "accuracy is 0.7500, loss is 0.500000 (mean of 200 samples)");
 }
 
+// Arithmetic gives NaN with a sign; of a large number no digit may be lost at its end.
+TEST(EventLinesTest, NumbersOfATrainingThatDivergedAreTold) {
+  const double nan = -std::numeric_limits<double>::quiet_NaN();
+  const MetricValue metrics[] = {{"r2", nan}, {"mse", 1.75e57}, {"mae", -1e30}};
+  EXPECT_EQ(MetricsText(metrics, " "), "r2 nan, mse 1.75e+57, mae -1e+30");
+  EXPECT_THAT(EvalText({.loss = nan, .divisor = 1}), HasSubstr("loss is nan (mean of 1 samples)"));
+  EXPECT_THAT(EvalText({.loss = 1.75e57, .divisor = 1}), HasSubstr("loss is 1.75e+57 "));
+}
+
 }  // namespace
 }  // namespace gaccd

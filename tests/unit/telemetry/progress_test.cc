@@ -70,8 +70,9 @@ TEST(ProgressLineTest, EndsFull) {
   const std::string line = ProgressLine({1, 10, 10, 1, 1, 0}, 120, false);
   EXPECT_THAT(line, HasSubstr("########################################  100%"));
   EXPECT_THAT(ProgressLine({1, 0, 0, 1, 1, 0}, 120, false), HasSubstr("  0%"));
-  EXPECT_THAT(ProgressLine({1, 10, 10, std::numeric_limits<double>::quiet_NaN(), 1, 0}, 120, false),
-              HasSubstr("loss nan"));
+  EXPECT_THAT(
+      ProgressLine({1, 10, 10, -std::numeric_limits<double>::quiet_NaN(), 1, 0}, 120, false),
+      HasSubstr("  loss nan"));
 }
 
 TEST(StepLineTest, FitsATerminal) {

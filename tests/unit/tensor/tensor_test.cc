@@ -95,16 +95,15 @@ TEST(GroupRulesTest, TheLastRuleThatGivesAValueCounts) {
                                              "no_decay, lr_factor 0.5"}));
   EXPECT_EQ(layout.trainable_size(), 3 * 16);
   spec.kind = AdamWSpec{.weight_decay = 0.1};
-  EXPECT_EQ(
-      DecayText(layout, spec),
-      "frozen: 1 of 4, bert.embeddings.word.weight first; 0 of 2, bert.layer.0.norm.weight first; "
-      "0.25 of 1, fc1.weight first");
+  EXPECT_EQ(DecayText(layout, spec),
+            "frozen: 1 of 4 (bert.embeddings.word.weight); 0 for 2 (bert.layer.0.norm.weight, "
+            "...); 0.25 for 1 (fc1.weight)");
   FlatLayout plain;
   ASSERT_TRUE(plain.Add("fc1.weight", {4}).ok());
-  EXPECT_EQ(DecayText(plain, spec), "0.1 of 1 of 1, fc1.weight first");
+  EXPECT_EQ(DecayText(plain, spec), "0.1 for 1 of 1 (fc1.weight)");
   ASSERT_TRUE(plain.Add("bn1.running_mean", {4}, kNoDecay, /*frozen=*/true).ok());
   plain.SetBuffer(1);
-  EXPECT_EQ(DecayText(plain, spec), "0.1 of 1 of 1, fc1.weight first") << "buffers do not count";
+  EXPECT_EQ(DecayText(plain, spec), "0.1 for 1 of 1 (fc1.weight)") << "buffers do not count";
   spec.kind = SgdSpec{};
   EXPECT_EQ(DecayText(plain, spec), "none");
 }
