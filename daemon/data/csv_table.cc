@@ -46,8 +46,8 @@ std::string ShownField(std::string_view text) {
 // Where each column of the data is in a file that begins with `line`, which has these names or
 // none. The order is that of `known`, or of the first file with names.
 Result<std::vector<std::int64_t>> ColumnPlaces(std::string_view line,
-                                           const std::vector<std::string>& names,
-                                           std::vector<std::string>* known) {
+                                               const std::vector<std::string>& names,
+                                               std::vector<std::string>* known) {
   if (!names.empty()) {
     if (known->empty()) *known = names;
     return MatchColumns(*known, names);

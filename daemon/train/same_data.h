@@ -13,7 +13,7 @@
 namespace gaccd {
 
 // `eval` may be null.
-[[nodiscard]] DataContent ContentOf(const Dataset& train, const Dataset* eval);
+[[nodiscard]] DataContent HashContent(const Dataset& train, const Dataset* eval);
 
 // A warning for a run that resumes: which data has changed since the checkpoint. Empty if none is
 // known to have changed.

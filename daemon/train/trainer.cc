@@ -143,7 +143,7 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator& device_comm) {
             "pipeline: loads by measured speeds and --rebalance are not offered with it yet"};
   }
   GACCD_RETURN_IF_ERROR(CheckSameData(comm_, *inputs_.data.train, inputs_.data.eval.get()));
-  content_ = ContentOf(*inputs_.data.train, inputs_.data.eval.get());
+  content_ = HashContent(*inputs_.data.train, inputs_.data.eval.get());
   if (words_.measures() && TimesShowSpeed() && inputs_.model.micro_values() == 0) {
     rebalancer_.emplace(static_cast<std::size_t>(comm_.size()), loads_.once, loads_.always);
   }
