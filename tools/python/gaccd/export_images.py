@@ -113,10 +113,11 @@ def _adaptive_max_pool2d(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 def _upsample(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     """A product with a matrix for each dimension that changes: what PyTorch makes of images of a single 1."""
-    x, sizes = graph.name_of(node, a["input"]), graph.sizes(node, graph.shape(a["input"]))
+    image = node.args[0]
+    x, sizes = graph.name_of(node, image), graph.sizes(node, graph.shape(image))
     sized = [int(size) for size in graph.shape(node)[2:]]
     ratios = [new / old for new, old in zip(sized, sizes[2:])]
-    whole = all(ratio.is_integer() for ratio in ratios) and a["scale_factors"] in (None, ratios)  # else by other places
+    whole = all(ratio.is_integer() for ratio in ratios) and "scale_factors" in a and a["scale_factors"] in (None, ratios)  # else by other places
     if "nearest" in str(node.target) and len(sized) == 2 and whole:
         samples, channels, height, width = sizes
         x = viewed(graph, node, x, [samples, channels, height, 1, width, 1])
@@ -124,17 +125,20 @@ def _upsample(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
         return viewed(graph, node, x, [samples, channels, *sized])
     last = len(sizes) - 1
     for dim in range(2, len(sizes)):
-        shape = [sizes[dim], 1, *(1 for _ in sized)]
+        # The others are 2, of which one is taken: with antialias PyTorch 2.15 is wrong for sizes of 1.
+        shape = [sizes[dim], 1, *(2 for _ in sized)]
         shape[dim] = sizes[dim]
-        ones = torch.eye(sizes[dim]).reshape(shape)
+        ones = torch.eye(sizes[dim]).view(sizes[dim], 1, *(-1 if i == dim else 1 for i in range(2, len(sizes)))).expand(shape).contiguous()
         given = dict(zip((one.name for one in node.target._schema.arguments), node.args)) | dict(node.kwargs)
-        size = [sized[i - 2] if i == dim else 1 for i in range(2, len(sizes))]
+        size = [sized[i - 2] if i == dim else 2 for i in range(2, len(sizes))]
         factors = given.get("scale_factors")
         if given.get("output_size") is None and factors is not None:  # the places follow from the factor, not from the sizes
             given["scale_factors"] = [factors[i - 2] if i == dim else 1.0 for i in range(2, len(sizes))]
         else:
             given["output_size"] = size
-        matrix = node.target(**{**given, "input": ones}).reshape(sizes[dim], sized[dim - 2])
+        given[node.target._schema.arguments[0].name] = ones
+        made = node.target(**given).movedim(dim, 1)
+        matrix = made[(slice(None), slice(None), *(0 for _ in range(2, made.dim())))]
         order = list(range(len(sizes)))
         order[dim], order[last] = last, dim
         if dim != last:
@@ -150,5 +154,5 @@ IMAGES: dict[str, Converter] = {
     **dict.fromkeys(("max_pool2d", "max_pool2d_with_indices"), _max_pool2d), "avg_pool2d": _avg_pool2d, "adaptive_avg_pool2d": _adaptive_avg_pool2d,
     "adaptive_max_pool2d": _adaptive_max_pool2d,
     **dict.fromkeys(("upsample_nearest1d", "upsample_nearest2d", "upsample_linear1d", "upsample_bilinear2d",
-                     "upsample_bicubic2d"), _upsample),
+                     "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"), _upsample),
 }

@@ -132,17 +132,21 @@ def _pad(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     pad, rank = list(a["pad"]), len(graph.shape(a["self"]))
     if not any(pad):
         return graph.raw_name(node, a["self"])
-    if min(pad) < 0:
-        raise graph.refuse(node, f"pads by {pad}, expected numbers from 0 on; slices cut")
+    name, sizes = graph.name_of(node, a["self"]), graph.sizes(node, graph.shape(a["self"]))
+    for i, (before, after) in enumerate(zip(pad[::2], pad[1::2])):  # a negative one cuts
+        if min(before, after) < 0:
+            dim, first = rank - 1 - i, max(-before, 0)
+            last = sizes[dim] - max(-after, 0)
+            name, sizes[dim] = sliced(graph, node, name, dim, first, last), last - first
+    pad = [max(size, 0) for size in pad]
     if a["value"]:
-        return _padded_with(graph, node, a["self"], pad, max(min(float(a["value"]), -HIDDEN), HIDDEN))
+        return _padded_with(graph, node, name, sizes, pad, max(min(float(a["value"]), -HIDDEN), HIDDEN))
     pad += [0] * (2 * rank - len(pad))
-    return Node("pad", inputs_of(graph, node, a["self"]), {"before": pad[::2][::-1], "after": pad[1::2][::-1]})
+    return Node("pad", [name], {"before": pad[::2][::-1], "after": pad[1::2][::-1]})
 
 
-def _padded_with(graph: GraphBuilder, node: Any, x: Any, pad: list[int], value: float) -> str:
+def _padded_with(graph: GraphBuilder, node: Any, name: str, sizes: list[int], pad: list[int], value: float) -> str:
     """pad: before and after the last dimension, then the one before it, and so on."""
-    name, sizes = graph.name_of(node, x), graph.sizes(node, graph.shape(x))
     for i, (before, after) in enumerate(zip(pad[::2], pad[1::2])):
         dim = len(sizes) - 1 - i
         parts = [full(graph, node, value, [*sizes[:dim], more, *sizes[dim + 1:]]) if more else "" for more in (before, after)]

@@ -37,7 +37,6 @@ WHOLE_OPS = [aten.linear.default, aten.conv2d.default, aten.batch_norm.default, 
 
 # Round what is not supported.
 WAYS = {
-    "_upsample_bilinear2d_aa": "; antialias=False is", "_upsample_bicubic2d_aa": "; antialias=False is",
     "prod": "; exp of a sum of logs is, of positive values",
     "expm1": "; exp(x) - 1 is", "log1p": "; log(1 + x) is", "sign": "; (x > 0) - (x < 0) of numbers is, without gradient",
 }
@@ -95,8 +94,6 @@ def _matmul(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
         return Node("linear", given, {"in_out": True})
     found = _table_of(graph, a["mat2"]) if len(shape) == 2 or shape[0] == 1 else None
     if found is None:
-        if all(isinstance(size, int) for size in graph.shape(a["mat2"])) and not all(isinstance(size, int) for size in shape):
-            raise graph.refuse(node, "its second matrix is computed and the same for all samples, expected a parameter, or a view of one")
         return Node("matmul", given, {"transpose": False})
     if len(shape) == 2:
         return Node("linear", [given[0], found[0]], {"in_out": found[1]})
