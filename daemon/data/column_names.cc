@@ -1,8 +1,6 @@
 #include "daemon/data/column_names.h"
 
 #include <algorithm>
-#include <cctype>
-#include <iterator>
 #include <numeric>
 #include <system_error>
 #include <utility>
@@ -17,14 +15,6 @@ namespace gaccd {
 namespace {
 
 constexpr const char* kColumnsKey = "columns";
-
-// What tables have in the place of a number that is missing.
-bool IsMissing(std::string_view field) {
-  constexpr std::string_view kMissing[] = {"", "na", "n/a", "null", "none", "?", "-"};
-  std::string lower(field);
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return std::ranges::find(kMissing, lower) != std::end(kMissing);
-}
 
 // The text between the quotes at the front of `line`, where "" is a quote; false when they are not
 // closed before a comma.

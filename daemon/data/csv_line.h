@@ -2,7 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
+#include <iterator>
+#include <string>
 #include <string_view>
 #include <system_error>
 
@@ -36,6 +39,14 @@ std::errc ParseNumber(std::string_view text, T* value) {
   if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
   return end == text.data() + text.size() ? error : std::errc::invalid_argument;
+}
+
+// Whether `field` is what tables have in place of a missing number.
+inline bool IsMissing(std::string_view field) {
+  constexpr std::string_view kMissing[] = {"", "na", "n/a", "null", "none", "?", "-"};
+  std::string lower(field);
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return std::ranges::find(kMissing, lower) != std::end(kMissing);
 }
 
 }  // namespace gaccd

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cctype>
 #include <cstdint>
 #include <memory>
 #include <numeric>
@@ -69,7 +70,7 @@ std::string_view OtherSeparator(std::string_view field) {
   if (field.find(' ') == std::string_view::npos) return {};
   while (!field.empty()) {
     float value = 0;
-    const std::string_view part = Take(field, ' ');
+    const std::string_view part = TakeUpTo(field, ' ');
     if (!part.empty() && ParseNumber(part, &value) != std::errc()) return {};
   }
   return "spaces";

@@ -55,7 +55,7 @@ std::string BestText(const Flags& flags, const Job& job, const BestValue& best,
     text += StrCat("; ", *flags.save_weights, " has ",
                    last ? "these weights" : StrCat("the last weights, after update ", updates));
   }
-  const bool kept = flags.run_dir && job.evaluation.keep_best && SavePolicyOf(flags).on();
+  const bool kept = flags.run_dir && job.evaluation.keep_best && MakeSavePolicy(flags).on();
   if (kept && !last) text += "; --best of eval, predict and ckpt export takes its checkpoint";
   return text;
 }

@@ -143,8 +143,8 @@ class GraphExport(unittest.TestCase):
 
     def test_what_gaccd_lacks_is_refused_with_its_line(self):
         x = torch.zeros(2, 4)
-        self.assertRegex(self.refusal(lambda fc, x: torch.erf(fc(x)), x),
-                         r"aten.erf.default: is not supported; it is called at graph_export_test.py:\d+$")
+        self.assertRegex(self.refusal(lambda fc, x: torch.erfc(fc(x)), x),
+                         r"aten.erfc.default: is not supported; it is called at graph_export_test.py:\d+$")
         self.assertRegex(self.refusal(lambda fc, x: fc(x) - fc(x).mean(0), x), r"over the dimensions \[0\].*_test.py:\d+$")
         self.assertIn("takes part of the samples", self.refusal(lambda fc, x: fc(x).flip(0), x))
         self.assertIn("the place in the batch", self.refusal(lambda fc, x: fc(x) + torch.arange(x.shape[0])[:, None], x))

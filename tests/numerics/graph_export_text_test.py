@@ -126,6 +126,7 @@ class Layers(Exported):
     def test_logits_among_several_outputs(self):
         f, g = self.head, nn.Linear(WIDTH, 7)
         self.check(Calls(lambda m, x: {"hidden": m.g(x), "logits": m.f(x)}, f=f, g=g), self.x)
+        self.check(Calls(lambda m, x: {"hidden": m.g(x), "prediction_outputs": m.f(x)}, f=f, g=g), self.x)
         self.assertIn("or 'logits' among others, found 2", self.refusal(Calls(lambda m, x: (m.g(x), m.f(x)), f=f, g=g), self.x))
 
     def test_a_class_for_each_token(self):

@@ -28,6 +28,10 @@ class GraphOperations(unittest.TestCase):
         gaccd_export.export(model, example, self.dir / "model")
         return gaccd_export.verify(model, self.dir / "model", gaccd=GACCD)
 
+    def exported(self, model):
+        gaccd_export.export(model, torch.randn(2, 4), self.dir / "other")
+        return self.dir / "other"
+
     def check_model(self, model, example, tolerance=1e-5):
         found = self.verify(model, example)
         self.assertTrue(found.ok, found)
@@ -58,6 +62,12 @@ class GraphOperations(unittest.TestCase):
             "computed": lambda m, y: y @ (m.weight[:, None] * 2 * m.table.tanh()),
             "computed, einsum": lambda m, y: torch.einsum("bij,ijk->bik", y.view(-1, 2, 3), m.table[:4].tanh().view(2, 3, 4)).flatten(1)[:, :6],
             "a computed bias": lambda m, y: torch.nn.functional.linear(y, m.table, m.weight * 2)}, table=True)
+
+        self.check({
+            "computed": lambda m, y: y @ (m.weight[:, None] * 2 * m.weight), "computed, of steps": lambda m, y:
+            torch.einsum("bnd,de->bne", y.view(-1, 2, 3), (m.table[:3, :3] * 2).tanh()).flatten(1), "of heads": lambda m, y:
+            torch.einsum("bnd,jnd->bnj", y.view(-1, 2, 3), m.table.tanh()[:3].view(3, 2, 3)).flatten(1),
+            "repeated": lambda m, y: (y.view(-1, 1, 3) @ m.table.tanh().view(2, 6, 3).mT.repeat(y.shape[0], 1, 1)).view(-1, 2, 6).sum(1)}, table=True)
 
     def test_what_training_refuses_is_refused_by_export(self):
         self.assertRegex(self.refusal(lambda m, y: y + torch.nn.functional.dropout(m.weight, 0.5, m.training)),
@@ -94,7 +104,16 @@ class GraphOperations(unittest.TestCase):
             "amax": lambda m, y: y * y.view(-1, 2, 3).amax(1).sum(1, keepdim=True), "amin": lambda m, y: y * y.amin(1, keepdim=True),
             "var": lambda m, y: y + y.var(1, keepdim=True), "std": lambda m, y: y / y.view(-1, 2, 3).std((1, 2), correction=0)[:, None],
             "softmax": lambda m, y: y.view(-1, 2, 3).softmax(1).flatten(1)})
-        self.assertIn("return them", self.refusal(lambda m, y: y.log_softmax(1)))
+        self.check({
+            "log1p": lambda m, y: torch.log1p(y.abs()), "expm1": lambda m, y: torch.expm1(y), "sign": lambda m, y: y + y.sign() * y ** 2,
+            "softsign": lambda m, y: f.softsign(y), "logsigmoid": lambda m, y: f.logsigmoid(y), "softshrink": lambda m, y: f.softshrink(y),
+            "gelu by erf": lambda m, y: y * 0.5 * (1 + torch.erf(y / 2 ** 0.5)), "log_softmax": lambda m, y: (20 * y).log_softmax(1),
+            "log_softmax of columns": lambda m, y: y.view(-1, 2, 3).log_softmax(1).flatten(1),
+            "max": lambda m, y: y * y.view(-1, 2, 3).max(1)[0].sum(1, keepdim=True),
+            "min": lambda m, y: y * y.view(-1, 2, 3).min(2, keepdim=True).values.sum(1)})
+        self.assertRegex(self.refusal(lambda m, y: torch.erf(y)), r"erf.default: is supported in 0.5 x .* alone; it is called at .*_test.py:\d+$")
+        self.assertIn("max.dim: output 1 of it is not supported", self.refusal(lambda m, y: y * y.max(1)[1][:, None]))
+        self.assertIn("over all dimensions", self.refusal(lambda m, y: y * m.weight.max()))
         self.assertIn("which counts samples", self.refusal(lambda m, y: y.softmax(0)))
 
     def test_nothing_is_seen_of_what_where_does_not_choose(self):
@@ -122,6 +141,11 @@ class GraphOperations(unittest.TestCase):
                 model = nn.Sequential(nn.Conv1d(3, 6, 1), nn.Unflatten(1, (2, 3)) if three else nn.Identity(), norm, nn.ReLU(),
                                       nn.Flatten(), nn.Linear(30, 4))
                 self.check_model(model, torch.randn(2, 3, 5))
+        for shape, affine in (((2, 6), True), ((2, 6, 5), False)):
+            with self.subTest(still=shape):
+                model = nn.Sequential(nn.Conv1d(6, 6, 1) if len(shape) == 3 else nn.Linear(6, 6), Still(6, affine=affine), nn.ReLU(), nn.Flatten(),
+                                      nn.Linear(30 if len(shape) == 3 else 6, 4))
+                self.check_model(model, torch.randn(shape))
         model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, track_running_stats=False))
         self.assertIn("expected track_running_stats=True", self.refusal_of(model, torch.randn(2, 4)))
 
@@ -140,6 +164,11 @@ class GraphOperations(unittest.TestCase):
             "many": lambda m, y: y * (y[:, :, None] * y[:, None]).flatten(1)[:, many].cumsum(2)[:, 0, 3:9],
             "stack": lambda m, y: torch.stack((y, y * 2, torch.ones_like(y)), 1).cumsum(1)[:, 1], "written": written,
             "stack before the samples": lambda m, y: torch.stack((y, y * 2), 0)[1],
+            "known places": lambda m, y: y * (y[:, :, None] * y[:, None]).gather(2, (table % 3).repeat(3, 1)[None].expand(y.shape[0], -1, -1)).sum(2),
+            "rows of samples": lambda m, y: y * (y.reshape(-1, 1) * m.weight[:2] + torch.arange(6.)[None].repeat(y.shape[0], 1)
+                                                 .view(-1, 1)).view(-1, 6, 2).square().sum(2),
+            "rows of samples, by rows": lambda m, y: y * (y.t().reshape(-1, 1) * m.weight[:2] + torch.arange(6.)[:, None].repeat(1, y.shape[0])
+                                                          .view(-1, 1)).view(6, -1, 2).square().sum(2).t(),
             "unfold": lambda m, y: y * y.unfold(1, 3, 1).mean(2).sum(1, keepdim=True),
             "cut by pad": lambda m, y: torch.nn.functional.pad(y, (-1, 1)) + torch.nn.functional.pad(y, (2, -2), value=0.7),
             "pad": lambda m, y: torch.nn.functional.pad(y[:, 1:3], (1, 3), value=0.7),
@@ -156,7 +185,96 @@ class GraphOperations(unittest.TestCase):
         self.check({
             "no heads": of(6, 4), "causal": of(6, 4, is_causal=True), "windows": of(3, 1, 2, 4), "scaled": of(3, 2, 2, 2, scale=0.3),
             "scaled, causal": of(3, 2, 2, 2, scale=0.3, is_causal=True)})
-        self.assertIn("flatten the others", self.refusal(of(6, 4, attn_mask=torch.eye(6).bool())))
+        windows = torch.randn(1, 3, 1, 2, 2)
+        self.check({
+            "mask": of(6, 4, attn_mask=torch.rand(6, 6) > 0.4), "causal mask": of(6, 4, attn_mask=torch.ones(6, 6).bool().tril()),
+            "all hidden": of(6, 4, attn_mask=torch.ones(6, 6).bool().tril(-1)), "mask of windows": of(3, 2, 2, 2, attn_mask=windows),
+            "mask of all windows": of(3, 2, 2, 2, attn_mask=windows.expand(1, 3, 2, 2, 2)), "row": of(6, 4, attn_mask=torch.randn(6, 6)[None]),
+            "of heads": lambda m, y: of(3, 2, 2, 2, attn_mask=m.weight.view(3, 2, 1, 1))(m, y),
+            "of the data": lambda m, y: of(6, 4, attn_mask=y[:, None] > 0)(m, y),
+            "of the data and heads": lambda m, y: of(3, 2, 2, 2, attn_mask=(y[:, :2] * y[:, 2:4]).view(-1, 1, 1, 1, 2))(m, y)})
+
+    def test_layers_with_their_samples_in_another_place(self):
+        nn = torch.nn
+        encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8, 0.1), 1, enable_nested_tensor=False)
+        causal = nn.Transformer.generate_square_subsequent_mask(3)
+        encoder.layers[0].self_attn.dropout = 0.0
+        self.check_model(Calls(lambda m, x: m.fc(m.encoder(x.transpose(0, 1), causal)[-1]), encoder=encoder, fc=nn.Linear(4, 3)),
+                         torch.randn(2, 3, 4))
+        self.assertIn('op: "attention"', (self.dir / "model" / "graph.txtpb").read_text())
+
+    def test_dropout_of_channels(self):
+        nn = torch.nn
+        for layer, x in ((nn.Dropout2d(0.3), torch.randn(2, 3, 4, 4)), (nn.Dropout1d(0.3), torch.randn(2, 3, 4))):
+            conv = nn.Conv2d(3, 6, 1) if x.dim() == 4 else nn.Conv1d(3, 6, 1)
+            self.check_model(nn.Sequential(conv, layer, nn.Flatten(), nn.Linear(6 * x[0, 0].numel(), 3)), x)
+            self.assertRegex((self.dir / "model" / "graph.txtpb").read_text(), r'op: "dropout"\n.*\n.* number: 0\.3')
+
+        def own(m, y):
+            rows = y.view(-1, 2, 3)
+            return (rows * (rows.new_empty(y.shape[0], 1, 3).bernoulli_(0.7) / 0.7) if m.training else rows).flatten(1)
+        self.check({"of columns": own})
+
+    def test_bags_and_pairs(self):
+        nn = torch.nn
+        ids = torch.randint(9, (2, 5))
+        for mode, padding in (("mean", None), ("sum", None), ("mean", 3), ("sum", 0)):
+            with self.subTest(mode=mode, padding=padding):
+                self.check_model(nn.Sequential(nn.EmbeddingBag(9, 4, mode=mode, padding_idx=padding), nn.Linear(4, 3)), ids)
+        bag = nn.EmbeddingBag(9, 4, mode="sum")
+        self.check_model(Calls(lambda m, x: m.fc(m.bag(x, per_sample_weights=(x > 4) + 0.5)), bag=bag, fc=nn.Linear(4, 3)), ids)
+        self.assertIn("mode='max'", self.refusal_of(nn.Sequential(nn.EmbeddingBag(9, 4, mode="max"), nn.Linear(4, 3)), ids))
+        self.check_model(Calls(lambda m, x: m.pair(x, x[:, :2]), pair=nn.Bilinear(4, 2, 3)), torch.randn(2, 4))
+
+    def test_ids_that_forward_moves(self):
+        nn = torch.nn
+        for own, shift in ((nn.Embedding(18, 4), torch.tensor([0, 7, 12])), (nn.Embedding(18, 4), 6)):
+            model = Calls(lambda m, x, by=shift: m.fc((m.own(x) + m.moved(x + by)).flatten(1)), own=own, moved=nn.Embedding(18, 4), fc=nn.Linear(12, 3))
+            self.check_model(model, torch.randint(5, (2, 3)))
+        self.assertRegex(self.refusal_of(Calls(lambda m, x: m.fc(m.moved(x + 16).flatten(1)), moved=nn.Embedding(18, 4), fc=nn.Linear(12, 3)),
+                                         torch.randint(2, 5, (2, 3))), r"index out of range.* called at .*_test.py:\d+")
+
+        class Last(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = nn.Linear(4, 3)
+
+            def forward(self, x, lengths):
+                return self.fc(x.gather(1, (lengths - 1).view(-1, 1, 1).expand(-1, 1, 4)).squeeze(1))
+        self.check_model(Last(), {"x": torch.randn(2, 5, 4), "lengths": torch.tensor([5, 3])})
+
+    def test_predictions_of_one_value(self):
+        nn = torch.nn
+        for model in (nn.Sequential(nn.Linear(4, 1), nn.Flatten(0)), nn.Linear(4, 1)):
+            self.check_model(model, torch.randn(2, 4))
+        self.check_model(nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(12, 1)), torch.randint(9, (2, 3)))
+        found = gaccd_export.verify(nn.Linear(4, 1), self.exported(nn.Linear(4, 1)), gaccd=GACCD)
+        self.assertFalse(found.ok, found)  # of one class the gradient of each would be 0
+
+    def test_what_trains_otherwise_in_pytorch(self):
+        nn = torch.nn
+        model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False), nn.Linear(4, 3))
+        model[1].weight = nn.Parameter(model[0].weight.t())
+        self.assertRegex(self.refusal_of(model, torch.randn(2, 4)), r"^1\.weight: shares memory with 0\.weight, .*transpose")
+        whole = torch.randn(4, 8)
+        model[0].weight, model[1].weight = nn.Parameter(whole[:, :4]), nn.Parameter(whole[:, 4:])  # other places of one memory
+        self.check_model(model, torch.randn(2, 4))
+        model[2].bias.register_hook(lambda gradient: gradient / 10)
+        self.assertIn("2.bias: has a hook of its gradient", self.refusal_of(model, torch.randn(2, 4)))
+        self.check({"a swish with limits": lambda m, y: (20 * y).clamp(-12, 12) * (20 * y).sigmoid()})
+
+    def test_what_forward_keeps_is_copied(self):
+        model = torch.nn.Sequential(torch.nn.utils.weight_norm(torch.nn.Linear(4, 6)), torch.nn.Linear(6, 3))
+        model(torch.randn(2, 4))
+        self.check_model(model, torch.randn(2, 4))
+
+    def test_forward_that_needs_single_precision(self):
+        table = torch.randn(6, 6)
+        self.check({"a table that is no buffer": lambda m, y: y @ table,
+                    "the least number": lambda m, y: y * (y + (y < m.weight) * torch.finfo(y.dtype).min).softmax(1)})
+        found = self.verify(Between(lambda m, y: y * (1 if y.dtype == torch.float32 else 2)), torch.randn(2, 4))
+        self.assertTrue(found.ok, found)
+        self.assertIn("differences from PyTorch in single precision", str(found))
 
     def test_images(self):
         nn = torch.nn
@@ -253,12 +371,32 @@ def define_models():
             for _ in range(self.steps):
                 y = 4 * y * (1 - y)
             return self.b(y)
-    return Between, Doubles
+
+    class Calls(torch.nn.Module):
+        def __init__(self, function, **parts):
+            super().__init__()
+            self.function = function
+            for name, part in parts.items():
+                setattr(self, name, part)
+
+        def forward(self, x):
+            return self.function(self, x)
+
+    class Still(torch.nn.BatchNorm1d):
+        """In evaluation always."""
+        def __init__(self, *sizes, **how):
+            super().__init__(*sizes, **how)
+            self.running_mean.normal_()
+            self.running_var.uniform_(0.5, 2)
+
+        def train(self, _=True):
+            return super().train(False)
+    return Between, Calls, Doubles, Still
 
 
 if __name__ == "__main__":
     gaccd_export = open_exporter(__doc__)
     import torch
     GACCD = sys.argv[1]
-    Between, Doubles = define_models()
+    Between, Calls, Doubles, Still = define_models()
     unittest.main(argv=[sys.argv[0], *sys.argv[2:]])

@@ -92,24 +92,38 @@ def attention(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 def _of_other_ranks(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    """[samples, .., length, width]: whatever is between are heads. No mask but the causal one."""
+    """[samples, .., length, width]: whatever is between are heads."""
     shapes = [graph.sizes(node, graph.shape(a[name])) for name in ("query", "key", "value")]
     if any(len(one) < 3 or one[1:-2] != shapes[0][1:-2] for one in shapes):
         raise graph.refuse(node, f"expected queries [samples, .., length, width] and keys and values of as many, found {shapes}")
-    if a["attn_mask"] is not None:
-        raise graph.refuse(node, f"a mask of queries {graph.shape(a['query'])}, expected [samples, heads, length, width]; flatten the others")
     if any(size < 0 for size in shapes[0][1:]):
         raise graph.refuse(node, "its samples are in several dimensions, or not the first; permute before it")
     query, key, value = (viewed(graph, node, graph.name_of(node, a[name]), [one[0], math.prod(one[1:-2]), *one[-2:]])
                          for name, one in zip(("query", "key", "value"), shapes))
     scale, usual = _scale(a, shapes[0][-1])
-    if usual and not a["dropout_p"] and shapes[0] == shapes[1] == shapes[2]:
-        y = graph.emit(node, Node("attention", [query, key, value], {"causal": bool(a["is_causal"])}))
+    causal, added = _added(graph, node, a)
+    if usual and not a["dropout_p"] and added is None and shapes[0] == shapes[1] == shapes[2]:
+        y = graph.emit(node, Node("attention", [query, key, value], {"causal": causal}))
     else:
-        added = graph.constant(node, _causal(shapes[0][-2], shapes[1][-2])) if a["is_causal"] else None
-        products = _products(graph, node, (scaled(graph, node, query, scale), key, value), added, None, a["dropout_p"])
+        added = graph.constant(node, _causal(shapes[0][-2], shapes[1][-2])) if causal else added
+        added, seen = (None if one is None else _of_flat_heads(graph, node, one, a["attn_mask"], shapes[0][1:-2])
+                       for one in (added, _seen_rows(graph, node, a["attn_mask"])))
+        products = _products(graph, node, (scaled(graph, node, query, scale), key, value), added, seen, a["dropout_p"])
         y = graph.emit(node, products)
     return viewed(graph, node, y, graph.sizes(node))
+
+
+def _of_flat_heads(graph: GraphBuilder, node: Any, name: str, mask: Any, heads: list[int]) -> str:
+    """What is made of the mask [samples, .., rows, columns], under the shape [samples, heads, rows, columns]."""
+    sizes = list(graph.tensor(name).shape) if graph.is_parameter(name) else graph.sizes(node, graph.shape(mask))
+    if len(sizes) <= 2:
+        return name
+    sizes = [1] * (len(heads) + 3 - len(sizes)) + sizes
+    between, whole = sizes[1:-2], [sizes[0], *heads, *sizes[-2:]]
+    if any(size != 1 for size in between) and between != heads:
+        name = repeated(graph, node, viewed(graph, node, name, sizes), whole)
+        between = heads
+    return viewed(graph, node, name, [sizes[0], math.prod(between), *sizes[-2:]])
 
 
 def _scale(a: Arguments, width: int) -> tuple[float, bool]:

@@ -33,6 +33,20 @@ def _log_of_sum(graph: GraphBuilder, node: Any, x: str) -> str:
     return graph.emit(node, Node("add", [_relu(graph, node, x), more], {}))
 
 
+def _log1p(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
+    return graph.emit(node, Node("log", [shifted(graph, node, x, 1)], {}))
+
+
+def _expm1(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
+    return shifted(graph, node, graph.emit(node, Node("exp", [x], {})), -1)
+
+
+def _sign(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
+    """Comparisons have no gradient, as sign has none."""
+    below = [graph.emit(node, Node("less", [scaled(graph, node, x, sign)], {"than": 0.0})) for sign in (-1, 1)]
+    return graph.emit(node, Node("add", [below[0], scaled(graph, node, below[1], -1)], {}))
+
+
 def _softplus(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
     """Above the threshold it is x, within rounding."""
     beta = float(a["beta"])
@@ -57,8 +71,12 @@ def _elu(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
 
 
 def _log_softmax(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    raise graph.refuse(node, "is not supported: the loss of the job takes logits, so return them; elsewhere, "
-                             "x - x.exp().sum(-1, keepdim=True).log() is the same for moderate values")
+    """x less its largest, y, less the logarithm of the sum of exp(y)."""
+    dims = _inner_dims(graph, node, a["self"], [a["dim"]])
+    largest = _pooled(graph, node, a["self"], dims, True, 1)
+    y = graph.emit(node, Node("add", [graph.name_of(node, a["self"]), scaled(graph, node, largest, -1)], {}))
+    total = graph.emit(node, Node("sum", [graph.emit(node, Node("exp", [y], {}))], {"dims": dims, "keepdim": True}))
+    return Node("add", [y, scaled(graph, node, graph.emit(node, Node("log", [total], {})), -1)], {})
 
 
 def _extreme(sign: int) -> Converter:
@@ -83,20 +101,34 @@ def _inner_dims(graph: GraphBuilder, node: Any, x: Any, dims: Any) -> list[int]:
     return found
 
 
+def _pooled(graph: GraphBuilder, node: Any, x: Any, dims: list[int], keepdim: bool, sign: int) -> str:
+    """The largest (sign 1) or smallest (-1) over these dimensions, as a pooling of rows."""
+    sizes = graph.sizes(node, graph.shape(x))
+    kept = [dim for dim in range(len(sizes)) if dim not in dims]
+    if not kept:
+        raise graph.refuse(node, "over all dimensions, expected one that is kept")
+    y = scaled(graph, node, permuted(graph, node, graph.name_of(node, x), [*kept, *dims]), sign)
+    count = math.prod(sizes[dim] for dim in dims)
+    rows = viewed(graph, node, y, [sizes[kept[0]], math.prod(sizes[dim] for dim in kept[1:]), 1, count])
+    pooled = graph.emit(node, Node("max_pool2d", [rows], {
+        "kernel": [1, count], "stride": [1, count], "padding": [0, 0], "dilation": [1, 1]}))
+    found = [size if dim in kept else 1 for dim, size in enumerate(sizes) if dim in kept or keepdim]
+    return viewed(graph, node, scaled(graph, node, pooled, sign), found)
+
+
 def _largest(sign: int) -> Converter:
-    """amax and amin: a pooling of rows."""
+    """amax and amin."""
     def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-        dims = _inner_dims(graph, node, a["self"], a["dim"])
-        sizes = graph.sizes(node, graph.shape(a["self"]))
-        kept = [dim for dim in range(len(sizes)) if dim not in dims]
-        if not kept:
+        return _pooled(graph, node, a["self"], _inner_dims(graph, node, a["self"], a["dim"]), bool(a["keepdim"]), sign)
+    return made
+
+
+def _largest_and_place(sign: int) -> Converter:
+    """max and min over a dimension: the values, without their places."""
+    def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+        if "dim" not in a:
             raise graph.refuse(node, "over all dimensions, expected one that is kept")
-        x = scaled(graph, node, permuted(graph, node, graph.name_of(node, a["self"]), [*kept, *dims]), sign)
-        count = math.prod(sizes[dim] for dim in dims)
-        rows = viewed(graph, node, x, [sizes[kept[0]], math.prod(sizes[dim] for dim in kept[1:]), 1, count])
-        pooled = graph.emit(node, Node("max_pool2d", [rows], {
-            "kernel": [1, count], "stride": [1, count], "padding": [0, 0], "dilation": [1, 1]}))
-        return viewed(graph, node, scaled(graph, node, pooled, sign), graph.sizes(node))
+        return [_pooled(graph, node, a["self"], _inner_dims(graph, node, a["self"], [a["dim"]]), bool(a["keepdim"]), sign)]
     return made
 
 
@@ -122,9 +154,22 @@ def _variance(exponent: float) -> Converter:
     return made
 
 
+def _trilinear(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    """nn.Bilinear: a linear layer of the products of each two values."""
+    x, weight, y = (graph.sizes(node, graph.shape(a[name])) for name in ("i1", "i2", "i3"))
+    if [a["expand1"], a["expand2"], a["expand3"], a["sumdim"]] != [[1, 3], [0], [1, 2], [2, 3]] or len(weight) != 3:
+        raise graph.refuse(node, "in another form than that of nn.Bilinear")
+    first, matrix, second = inputs_of(graph, node, a["i1"], a["i2"], a["i3"])
+    both = [viewed(graph, node, first, [*x, 1]), viewed(graph, node, second, [y[0], 1, y[1]])]
+    products = viewed(graph, node, graph.emit(node, Node("mul", both, {})), [x[0], x[1] * y[1]])
+    matrix = viewed(graph, node, matrix, [weight[0], weight[1] * weight[2]])
+    return Node("matmul", [products, matrix], {"transpose": True})
+
+
 FORMULAS: dict[str, Converter] = {
     "abs": _of(_abs), "softplus": _of(_softplus), "mish": _of(_mish), **dict.fromkeys(("elu", "celu"), _of(_elu)),
-    **dict.fromkeys(("log_softmax", "_log_softmax"), _log_softmax),
+    **dict.fromkeys(("log_softmax", "_log_softmax"), _log_softmax), "log1p": _of(_log1p), "expm1": _of(_expm1), "sign": _of(_sign),
     "maximum": _extreme(1), "minimum": _extreme(-1), "amax": _largest(1), "amin": _largest(-1),
-    "var": _variance(1), "std": _variance(0.5),
+    "max": _largest_and_place(1), "min": _largest_and_place(-1), "erf": lambda graph, node, a: Node("erf", inputs_of(graph, node, a["self"]), {}),
+    "_trilinear": _trilinear, "var": _variance(1), "std": _variance(0.5),
 }

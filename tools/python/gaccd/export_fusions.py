@@ -8,13 +8,13 @@ from typing import Any, Callable, Iterator
 import torch
 import torch.nn.functional as F
 
-from .export_graph import GraphBuilder, Node
+from .export_graph import HIDDEN, GraphBuilder, Node
 
 Values = Callable[..., torch.Tensor]
 # What is computed value by value, by op.
 BY_VALUE: dict[str, Values] = {
     "scale": lambda a, x: x * a["factor"], "shift": lambda a, x: x + a["amount"], "power": lambda a, x: x ** a["exponent"],
-    "exp": lambda _, x: x.exp(), "tanh": lambda _, x: x.tanh(), "sigmoid": lambda _, x: x.sigmoid(),
+    "exp": lambda _, x: x.exp(), "erf": lambda _, x: x.erf(), "tanh": lambda _, x: x.tanh(), "sigmoid": lambda _, x: x.sigmoid(),
     "clamp": lambda a, x: x.clamp(a["least"], a["most"]), "hardtanh": lambda a, x: x.clamp(a["least"], a["most"]),
     "hardsigmoid": lambda _, x: F.hardsigmoid(x), "relu": lambda _, x: x.relu(),
     "add": lambda _, x, y: x + y, "mul": lambda _, x, y: x * y,
@@ -95,10 +95,15 @@ class Fusions:
         if name == x:
             return TRIED
         node = self.nodes.get(name)
-        if node is None or node.op not in BY_VALUE or depth > DEEPEST:
+        if node is None or node.op not in BY_VALUE or depth > DEEPEST or self._limits_more(node):
             return None
         given = [self._values(one, x, depth + 1) for one in node.inputs]
         return None if any(one is None for one in given) else BY_VALUE[node.op](node.attributes, *given)
+
+    def _limits_more(self, node: Node) -> bool:
+        """Whether it may differ where nothing was tried, as a clamp to [-20, 20] does."""
+        limits = [abs(float(node.attributes[key])) for key in ("least", "most") if key in node.attributes]  # type: ignore[arg-type]
+        return any(float(TRIED[-1]) <= one < -HIDDEN for one in limits)
 
     # weight (x rsqrt(mean(x^2) + eps))
     def rms_norm(self, name: str, node: Node) -> Node | None:

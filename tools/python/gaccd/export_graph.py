@@ -15,7 +15,7 @@ VERSION = 1  # of the format
 SAMPLES = 7  # what depends on the number of samples alone is computed for so many
 MOST_CONSTANT = 1 << 24  # values
 HIDDEN = -1e30  # in place of -inf: exp() of it is 0
-PREDICTION = "logits"  # among several outputs with names
+PREDICTIONS = ("logits", "prediction_logits", "prediction_outputs")  # among several outputs with names
 TORCH = os.path.dirname(torch.__file__) + os.sep
 
 
@@ -133,7 +133,7 @@ class GraphBuilder:
         if isinstance(value, str):
             return value
         if isinstance(value, torch.Tensor):
-            return self.constant(node, self.for_all_samples(node, argument))
+            return self._of_rows_of_samples(node, argument) or self.constant(node, self.for_all_samples(node, argument))
         if isinstance(value, Refused):
             raise value.error
         if isinstance(value, (SampleMask, Uniform)):
@@ -178,6 +178,24 @@ class GraphBuilder:
                     raise self.refuse(node, "takes something that differs by the place in the batch")
                 tensor = tensor.narrow(dim, 0, 1)
         return tensor
+
+    def _of_rows_of_samples(self, node: Any, argument: Any) -> str:
+        """A constant whose one dimension counts rows of all samples, which differ by the row alone; "": another one."""
+        if not isinstance(argument, torch.fx.Node):
+            return ""
+        tensor, sizes = self.value(argument), self.sizes(node, self.shape(argument))
+        dims = [dim for dim, size in enumerate(sizes) if size < 0]
+        if len(dims) != 1 or sizes[dims[0]] == -1 or not tensor.numel():
+            return ""
+        (dim,), rows = dims, -sizes[dims[0]]
+        for split, of_samples in (([SAMPLES, rows], dim), ([rows, SAMPLES], dim + 1)):
+            parts = tensor.unflatten(dim, split)
+            first = parts.narrow(of_samples, 0, 1)
+            if torch.equal(parts, first.expand_as(parts)):
+                split[of_samples - dim] = -1
+                name = self.emit(node, Node("repeat", [self.constant(node, first)], {"size": [*sizes[:dim], *split, *sizes[dim + 1:]]}))
+                return self.emit(node, Node("view", [name], {"size": sizes}))
+        return ""
 
     def is_parameter(self, name: str) -> bool:
         return name in self._own or name in self._constants
@@ -318,9 +336,10 @@ class GraphBuilder:
                    if spec.kind.name == "USER_OUTPUT"]
         if len(outputs) > 1:
             named = torch.utils._pytree.tree_unflatten(outputs, self.program.call_spec.out_spec)
-            outputs = [named[PREDICTION]] if isinstance(named, Mapping) and isinstance(named.get(PREDICTION), str) else outputs
+            found = [named[one] for one in PREDICTIONS if isinstance(named.get(one), str)] if isinstance(named, Mapping) else []
+            outputs = found[:1] or outputs
         if len(outputs) != 1:
-            raise ExportError(f"expected a model with one output, the prediction, or {PREDICTION!r} among others, found {len(outputs)}; "
+            raise ExportError(f"expected a model with one output, the prediction, or {PREDICTIONS[0]!r} among others, found {len(outputs)}; "
                               "aux_logits=False, where there is one")
         (output,) = [node for node in self.program.graph.nodes if node.name == outputs[0]]
         self.output_node = output
@@ -337,6 +356,8 @@ class GraphBuilder:
             else:
                 self._names[node] = made
         name = self.name_of(output, output)
+        if len(self.shape(output)) == 1:  # a value of each sample
+            name = self.emit(output, Node("view", [name], {"size": [*self.sizes(output), 1]}))
         fuse(self)
         self._remove_unused(name)
         return name
@@ -358,6 +379,8 @@ class GraphBuilder:
             if name in used:
                 used.update(node.inputs)
                 kept.append((name, node, source))
+            if name in used and node.op == "erf":  # the fusions leave none that is part of an activation
+                raise ExportError(f"aten.erf.default: is supported in 0.5 x (1 + erf(x / sqrt(2))) alone; it is called at {source or 'an unknown line'}")
         self.nodes = kept[::-1]
         self._constants = {name: tensor for name, tensor in self._constants.items() if name in used | self._kept_constants}
 
@@ -373,7 +396,8 @@ class GraphBuilder:
             return None
         if any(isinstance(part, str) for one in arguments if isinstance(one, (list, tuple)) for part in one):
             return None
-        return node.target(*torch.fx.map_arg(node.args, self.value), **torch.fx.map_arg(node.kwargs, self.value))
+        made = node.target(*torch.fx.map_arg(node.args, self.value), **torch.fx.map_arg(node.kwargs, self.value))
+        return made.zero_() if "empty" in str(node.target) else made  # what is written over
 
     def _kept(self, name: str) -> bool:
         """What is no parameter, or one that nothing uses."""

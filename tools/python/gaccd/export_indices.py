@@ -116,7 +116,24 @@ def _copy(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     return repeated(graph, node, graph.name_of(node, x), graph.sizes(node))
 
 
+def _gather(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    """By known indices that are the same for all samples; others: export_layout.py."""
+    index, rank = graph.value(a["index"]), len(graph.shape(a["self"]))
+    sizes = graph.sizes(node, graph.shape(a["self"]))
+    if not isinstance(index, torch.Tensor) or not sizes or sizes[0] > 0 or sizes[0] != graph.sizes(node)[0] or min(
+            sizes[1:], default=0) < 0 or isinstance(graph.value(a["self"]), torch.Tensor):
+        return LAYOUT["gather"](graph, node, a)
+    known = graph.for_all_samples(node, a["index"])[0]
+    dim, flat = a["dim"] % rank - 1, torch.zeros((), dtype=torch.int64)
+    if dim < 0:
+        return LAYOUT["gather"](graph, node, a)
+    for one, size in enumerate(sizes[1:]):
+        place = known if one == dim else torch.arange(known.shape[one]).view([-1 if i == one else 1 for i in range(rank - 1)])
+        flat = flat * size + place
+    return taken_of_dims(graph, node, graph.name_of(node, a["self"]), sizes, range(1, rank), flat)
+
+
 INDICES: dict[str, Converter] = {
     "index": _index, "unfold": _unfold, "stack": _stack, "slice_scatter": _slice_scatter, "select_scatter": _select_scatter,
-    "copy": _copy,
+    "copy": _copy, "gather": _gather,
 }

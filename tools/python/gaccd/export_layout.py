@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .export_convert import Arguments, Converter, Made, full, inputs_of, repeated, sliced, viewed
+from .export_convert import Arguments, Converter, Made, full, inputs_of, inverted, repeated, scaled, sliced, viewed
 from .export_data import ones_at
 from .export_graph import HIDDEN, GraphBuilder, Node
 from .export_stacks import joins_samples, stack, stacked
@@ -113,12 +113,16 @@ def _cat(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 def _repeat(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    """A count of samples repeats what has one index there: for each sample."""
+    """A count of samples repeats what is before the first dimension, or has one index there: for each sample."""
     x, shape, counts = graph.name_of(node, a["self"]), graph.shape(a["self"]), list(a["repeats"])
     if len(counts) > len(shape):
         shape = [1] * (len(counts) - len(shape)) + shape
         x = viewed(graph, node, x, graph.sizes(node, shape))
     of_samples = [not isinstance(count, int) for count in counts]
+    if of_samples == [True] + [False] * (len(counts) - 1) and isinstance(shape[0], int) and shape[0] > 1 and set(counts[1:]) <= {1}:
+        sizes = graph.sizes(node)
+        x = repeated(graph, node, viewed(graph, node, x, [1, *shape]), [sizes[0] // shape[0], *shape])
+        return viewed(graph, node, x, sizes)
     for dim, count in enumerate(counts):
         if isinstance(shape[dim], int) and (not of_samples[dim] or shape[dim] == 1):
             x = graph.emit(node, Node("cat", [x] * count, {"dim": dim})) if not of_samples[dim] and count > 1 else x
@@ -255,10 +259,24 @@ def _selected(graph: GraphBuilder, node: Any, x: Any, ones: str) -> Node:
     return Node("sum", [kept], {"dims": [1], "keepdim": False})
 
 
+def _same_of_all(graph: GraphBuilder, index: Any) -> Any:
+    """The node [samples] that `index` repeats; None: it is another index."""
+    while isinstance(index, torch.fx.Node) and len(graph.shape(index)) > 1:
+        expands = str(index.target).startswith("aten.expand.")
+        if not expands and (not str(index.target).startswith(("aten.view.", "aten.unsqueeze.")) or set(graph.shape(index)[1:]) != {1}):
+            return None
+        index = index.args[0]
+    return index if isinstance(index, torch.fx.Node) and graph.shape(index) and not isinstance(graph.shape(index)[0], int) else None
+
+
 def _gather(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     value = graph.value(a["self"])
     if isinstance(value, torch.Tensor) and value.numel() and bool((value == value.flatten()[0]).all()):
         return value.flatten()[0].expand(graph.known_sizes(graph.shape(node)))  # whatever the indices are
+    if (places := _same_of_all(graph, a["index"])) is not None and a["dim"] % len(graph.shape(a["self"])) == 1:
+        _, length = inner_size(graph, node, a["self"], 1)
+        if (ones := ones_at(graph, node, places, length)) is not None:
+            return viewed(graph, node, graph.emit(node, _selected(graph, node, a["self"], ones)), graph.sizes(node))
     raise graph.refuse(node, "takes other elements of each sample; x[torch.arange(x.shape[0]), lengths - 1] takes one step of each, "
                        "and an embedding or a product with a mask may do the same")
 
@@ -286,6 +304,34 @@ def _embedding(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     return Node("embedding", given, {})
 
 
+def _embedding_bag(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    """Bags of as many ids: sums of rows of their embeddings."""
+    (ids,), offsets = graph.sizes(node, graph.shape(a["indices"])), graph.value(a["offsets"])
+    if ids > 0 or not isinstance(offsets, torch.Tensor) or not torch.equal(offsets, torch.arange(len(offsets)) * -ids):
+        raise graph.refuse(node, "of bags of different lengths, expected ids [samples, length] without offsets")
+    if a["mode"] == 2 or a["scale_grad_by_freq"]:
+        raise graph.refuse(node, "with mode='max' or scale_grad_by_freq, expected sums or means")
+    rows = viewed(graph, node, graph.raw_name(node, a["indices"]), [-1, -ids])
+    y = graph.emit(node, Node("embedding", [rows, graph.name_of(node, a["weight"])], {}))
+    kept: list[str] = []  # factors [samples, length, 1] of the rows
+    if a["padding_idx"] >= 0:
+        numbers = graph.emit(node, Node("numbers", [rows], {}))
+        padding = graph.emit(node, Node("equal", [numbers], {"to": float(a["padding_idx"])}))
+        kept.append(viewed(graph, node, inverted(graph, node, padding), [-1, -ids, 1]))
+    if a["per_sample_weights"] is not None:
+        kept.append(viewed(graph, node, graph.name_of(node, a["per_sample_weights"]), [-1, -ids, 1]))
+    for factor in kept:
+        y = graph.emit(node, Node("mul", [y, factor], {}))
+    y = graph.emit(node, Node("sum", [y], {"dims": [1], "keepdim": False}))
+    if not a["mode"]:
+        return [y]
+    if not kept:
+        return [scaled(graph, node, y, 1 / -ids)]
+    count = graph.emit(node, Node("clamp", [graph.emit(node, Node("sum", kept, {"dims": [1], "keepdim": False}))],
+                                  {"least": 1.0, "most": -HIDDEN}))
+    return [graph.emit(node, Node("mul", [y, graph.emit(node, Node("power", [count], {"exponent": -1.0}))], {}))]
+
+
 def _filled(value: float) -> Converter:
     def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
         return torch.full(graph.known_sizes(graph.shape(node)), value, dtype=node.meta["val"].dtype)
@@ -303,5 +349,5 @@ LAYOUT: dict[str, Converter] = {
     **dict.fromkeys(("full_like", "new_full"), _full), "detach": _detach,
     "permute": _permute, "select": _select, "slice": _slice, "split_with_sizes": _split, "unbind": _unbind, "flip": _flip,
     "cat": _cat, "constant_pad_nd": _pad, "expand": _expand, "repeat": _repeat, "index_select": _index_select, "index": _index,
-    "gather": _gather, "embedding": _embedding,
+    "gather": _gather, "embedding": _embedding, "_embedding_bag": _embedding_bag,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 from typing import Any, Callable
@@ -9,6 +10,7 @@ from typing import Any, Callable
 import torch
 
 from .export_graph import ExportError, GraphBuilder, Input
+from .export_refusals import reason
 
 OF_TEXTS = {"tokens", "segments", "attention_mask"}
 SAMPLES = 4
@@ -68,13 +70,19 @@ def scale_of(values: torch.Tensor) -> float:
     return max(LEAST_SCALE, float(values.abs().max()))
 
 
+def copied(model: torch.nn.Module) -> torch.nn.Module:
+    """Also where it keeps what forward computed, as torch.nn.utils.weight_norm does its weight."""
+    computed = {id(value): value.detach().clone() for module in model.modules() for value in vars(module).values()
+                if isinstance(value, torch.Tensor) and not value.is_leaf}
+    try:
+        return copy.deepcopy(model, computed)
+    except Exception as error:
+        raise ExportError(f"the model cannot be copied by copy.deepcopy(), which comparisons need ({error})") from error
+
+
 def judged_copy(model: torch.nn.Module) -> torch.nn.Module:
     """In evaluation, with other weights: a scale of 0 would hide what training will show."""
-    try:
-        judged = copy.deepcopy(model).eval()
-    except Exception as error:
-        raise ExportError("the model cannot be copied by copy.deepcopy(), which the comparison of samples needs; torch.nn.utils."
-                          f"parametrizations.weight_norm in place of torch.nn.utils.weight_norm can ({error})") from error
+    judged = copied(model).eval()
     random = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in judged.parameters():
@@ -93,13 +101,18 @@ class Judge:
         self._model, self._first, self._kind = judged_copy(model).double(), first, torch.float64
 
     def __call__(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> torch.Tensor:
+        with contextlib.suppress(Exception):
+            found = self._run(args, kwargs)
+            if self._kind == torch.float32 or bool(found.isfinite().all()):
+                return found
+        before, self._kind = self._kind, torch.float32  # it may mix kinds, or take the limits of one
         try:
+            self._model.float()
             return self._run(args, kwargs)
-        except Exception:  # it mixes kinds
-            if self._kind == torch.float32:
-                raise
-        self._model, self._kind = self._model.float(), torch.float32
-        return self._run(args, kwargs)
+        except Exception as error:
+            self._kind = before
+            self._model.to(before)
+            raise ExportError(f"the model fails on other inputs than the example: {reason(error, self._model)}") from error
 
     def _run(self, args: Any, kwargs: Any) -> torch.Tensor:
         def of_kind(x: torch.Tensor) -> torch.Tensor:

@@ -29,6 +29,26 @@ def _batch_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     return Node("batch_norm", [x, *parameters, *running, counter], {"eps": float(a["eps"]), "momentum": float(a["momentum"])})
 
 
+def _with_known_statistics(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    """A batch norm that is in evaluation in training, too."""
+    running = [graph.value(a[name]) for name in ("running_mean", "running_var")]
+    if not all(isinstance(one, torch.Tensor) for one in running):
+        raise graph.refuse(node, "of statistics that are computed or trained, expected buffers")
+    sizes = graph.sizes(node, graph.shape(a["input"]))
+    rows = [sizes[1], *[1] * (len(sizes) - 2)]
+    mean, inverse = (graph.constant(node, one.view(rows)) for one in (-running[0], (running[1] + float(a["eps"])).rsqrt()))
+    y = graph.emit(node, Node("add", [graph.name_of(node, a["input"]), mean], {}))
+    y = graph.emit(node, Node("mul", [y, inverse], {}))
+    return [_affine(graph, node, y, inputs_of(graph, node, a["weight"], a["bias"]), rows)]
+
+
+def _affine(graph: GraphBuilder, node: Any, y: str, parameters: list[str], rows: list[int]) -> str:
+    """parameters: a weight and a bias; "": none."""
+    for one, op in zip(parameters, ("mul", "add")):
+        y = graph.emit(node, Node(op, [y, viewed(graph, node, one, rows)], {})) if one else y
+    return y
+
+
 def _layer_norm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     """Over several dimensions: of rows of all of them."""
     last = list(a["normalized_shape"])
@@ -75,14 +95,11 @@ def _norm_without_statistics(graph: GraphBuilder, node: Any, a: Arguments) -> Ma
     centered, squares = squared_distance(graph, node, x, dims, True)
     inverse = graph.emit(node, Node("power", [shifted(graph, node, squares, float(a["eps"]))], {"exponent": -0.5}))
     y = graph.emit(node, Node("mul", [centered, inverse], {}))
-    for one, op in ((weight, "mul"), (bias, "add")):
-        if one:
-            y = graph.emit(node, Node(op, [y, viewed(graph, node, one, [sizes[1], *[1] * (len(sizes) - 2)])], {}))
-    return y
+    return _affine(graph, node, y, [weight, bias], [sizes[1], *[1] * (len(sizes) - 2)])
 
 
 NORMS: dict[str, Converter] = {
     **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_functional"), _batch_norm),
-    "_native_batch_norm_legit": _norm_without_statistics,
+    "_native_batch_norm_legit_no_training": _with_known_statistics, "_native_batch_norm_legit": _norm_without_statistics,
     "layer_norm": _layer_norm, "group_norm": _group_norm, "instance_norm": _instance_norm,
 }

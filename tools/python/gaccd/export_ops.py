@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .export_attention import attention
-from .export_convert import Arguments, Converter, Made, inputs_of, viewed
+from .export_convert import Arguments, Converter, Made, inputs_of, permuted, viewed
 from .export_formulas import FORMULAS
 from .export_graph import GraphBuilder, Node, SampleMask, Uniform
 from .export_images import IMAGES
@@ -38,14 +38,13 @@ WHOLE_OPS = [aten.linear.default, aten.conv2d.default, aten.batch_norm.default, 
 # Round what is not supported.
 WAYS = {
     "prod": "; exp of a sum of logs is, of positive values",
-    "expm1": "; exp(x) - 1 is", "log1p": "; log(1 + x) is", "sign": "; (x > 0) - (x < 0) of numbers is, without gradient",
 }
 
 
 def convert(graph: GraphBuilder, node: Any) -> Made:
     if node.target is operator.getitem:  # of an op that has several outputs
         value = graph.value(node.args[0])
-        if isinstance(value, (list, tuple)):
+        if isinstance(value, (list, tuple)) and node.args[1] < len(value):
             return value[node.args[1]]
         if node.args[1] >= FIRST_STATISTIC and "batch_norm" in str(node.args[0].target):
             raise graph.refuse(node.args[0], "is called more than once, so that its running statistics would be updated as often; "
@@ -94,6 +93,11 @@ def _matmul(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
         return Node("linear", given, {"in_out": True})
     found = _table_of(graph, a["mat2"]) if len(shape) == 2 or shape[0] == 1 else None
     if found is None:
+        if len(shape) == 3 and shape[0] == 1:  # as one product of all rows
+            height, width = graph.sizes(node, graph.shape(a["mat2"])[1:])
+            if height > 0 and width > 0:
+                flat = [viewed(graph, node, given[0], graph.sizes(node, shape[1:])), viewed(graph, node, given[1], [height, width])]
+                return viewed(graph, node, graph.emit(node, Node("matmul", flat, {"transpose": False})), graph.sizes(node))
         return Node("matmul", given, {"transpose": False})
     if len(shape) == 2:
         return Node("linear", [given[0], found[0]], {"in_out": found[1]})
@@ -129,7 +133,11 @@ def _dropout(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
         return graph.raw_name(node, a["input"])
     if all(isinstance(size, int) for size in graph.shape(a["input"])):
         raise graph.refuse(node, f"dropout of a value without samples, {graph.shape(a['input'])}: gaccd draws by sample; set its p to 0")
-    return Node("dropout", inputs_of(graph, node, a["input"]), {"p": float(a["p"])})
+    order = list(range(len(graph.shape(a["input"]))))  # that exchanges the dimension of samples with the first
+    samples = next(dim for dim in order if not isinstance(graph.shape(a["input"])[dim], int))
+    order[0], order[samples] = samples, 0
+    x = permuted(graph, node, graph.name_of(node, a["input"]), order)
+    return permuted(graph, node, graph.emit(node, Node("dropout", [x], {"p": float(a["p"])})), order)
 
 
 def _rand(graph: GraphBuilder, node: Any, a: Arguments) -> Made:

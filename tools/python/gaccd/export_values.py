@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from .export_convert import (Arguments, Converter, Made, bounded, inputs_of, inverted, limited, number_of, permuted, scaled,
-                             shifted)
+from .export_convert import (Arguments, Converter, Made, bounded, full, inputs_of, inverted, limited, number_of, permuted,
+                             scaled, shifted)
 from .export_graph import HIDDEN, GraphBuilder, Node, SampleMask, Uniform
 
 
@@ -72,13 +72,16 @@ def _add(sign: float, reversed_: bool = False) -> Converter:
 def _drop_samples(graph: GraphBuilder, node: Any, x: Any, mask: Any) -> Made:
     value = graph.value(mask)
     size, *rest = graph.shape(mask)
-    if isinstance(size, int) or any(one != 1 for one in rest) or len(rest) + 1 != len(graph.shape(x)):
-        raise graph.refuse(node, f"random numbers of the shape {graph.shape(mask)}, expected one for each sample; "
-                                 "nn.Dropout draws one for each value")
+    if isinstance(size, int):
+        raise graph.refuse(node, f"random numbers of the shape {graph.shape(mask)}, expected some for each sample")
     if value.drawn in graph.masks_used:
         raise graph.refuse(node, "takes the random numbers of samples that another product took; gaccd would draw others. "
                                  "Multiply both at once, as in (x + y) * mask or torch.cat")
     graph.masks_used.add(value.drawn)
+    if any(one != 1 for one in rest) or len(rest) + 1 != len(graph.shape(x)):  # of each channel
+        ones = full(graph, node, value.keep * value.scale, graph.sizes(node, graph.shape(mask)))
+        drawn = graph.emit(node, Node("dropout", [ones], {"p": 1 - value.keep}))
+        return Node("mul", [*inputs_of(graph, node, x), drawn], {})
     dropped = graph.emit(node, Node("drop_samples", inputs_of(graph, node, x), {"p": 1 - value.keep}))
     return scaled(graph, node, dropped, 1 if abs(value.scale * value.keep - 1) < 1e-6 else value.scale * value.keep)
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import json
 import os
 import re
 import shutil
 import tempfile
-from dataclasses import dataclass
-from typing import Any, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Iterator, Mapping
 
 import torch
 from safetensors.torch import load_file
 from torch.overrides import TorchFunctionMode
 
 from .export_graph import ExportError
+from .export_lengths import copied
 from .export_model import DATA_NAMES, outputs_of
+from .export_refusals import reason
 from .run import call
 
 RATE = 2.0 ** 20  # w - RATE gradient has the digits of the gradient, whatever w is
@@ -32,8 +33,7 @@ DROPOUTS = ("dropout", "dropout_", "alpha_dropout", "feature_dropout", "scaled_d
 
 @dataclass(frozen=True)
 class Difference:
-    """Of a gradient or another result: how large it is, and its differences from PyTorch in double precision as shares
-    of that. Of a gradient below a millionth of all gradients they are shares of this millionth, of other values around
+    """Of a gradient or another result: how large it is, and its differences from PyTorch as shares of that. Of a gradient below a millionth of all gradients they are shares of this millionth, of other values around
     0 of 0.001 each."""
     name: str
     size: float
@@ -55,6 +55,7 @@ class Verification:
     """What verify() found; it prints as a table."""
     loss: float
     results: list[Difference]  # the output in evaluation, the loss, then by parameter and running statistic
+    precision: str = "double"  # PyTorch's, that others are compared with
 
     @property
     def ok(self) -> bool:
@@ -66,13 +67,13 @@ class Verification:
 
     def __str__(self) -> str:
         width = max(len(one.name) for one in self.results)
-        lines = [f"{'':{width}}  {'size':>9}  {'gaccd':>9}  {'PyTorch':>9}   differences from PyTorch in double precision"]
+        lines = [f"{'':{width}}  {'size':>9}  {'gaccd':>9}  {'PyTorch':>9}   differences from PyTorch in {self.precision} precision"]
         lines += [f"{one.name:{width}}  {one.size:9.3g}  {one.gaccd:9.2g}  {one.pytorch:9.2g}{'' if one.ok else '   differs'}"
                   for one in self.results]
         bad = sum(not one.ok for one in self.results)
         vague = [one.name for one in self.results if not one.pytorch <= MOST]
         if vague:
-            lines.append(f"PyTorch in double precision differs from PyTorch in single precision: {vague[0]}"
+            lines.append(f"PyTorch in {self.precision} precision differs from PyTorch in single precision: {vague[0]}"
                          + (f" and {len(vague) - 1} more" if len(vague) > 1 else "") + "; gaccd cannot be judged by them")
         lines.append(f"{len(self.results) - bad} of {len(self.results)} agree" + (f", {bad} differ" if bad else ""))
         return "\n".join(lines)
@@ -84,6 +85,8 @@ class _Input:
     ids: bool
     sizes: tuple[int, ...]  # of a sample
     rows: int  # ids are below
+    in_table: bool = True  # whether an embedding reads them; else they may be lengths, which begin at 1
+    least: int = 0
     padding: int | None = None  # the id that the model looks for, as classifiers do for the last token
 
     @property
@@ -94,6 +97,8 @@ class _Input:
 class _WithoutDropout(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
+        if getattr(function, "__name__", "") == "bernoulli_" and isinstance(probability := kwargs.get("p", (*args, None)[1]), float):
+            return args[0].fill_(probability)  # what it draws on average, as forward divides by that
         if getattr(function, "__name__", "") in DROPOUTS:
             if function.__name__ != "scaled_dot_product_attention":
                 return args[0] if args else kwargs["input"]
@@ -124,7 +129,8 @@ def _inputs_of(graph: str, weights: Mapping[str, torch.Tensor]) -> list[_Input]:
             tables = re.findall(r'op: "embedding\w*"\n  input: "(?!constant:)[^"]*" input: "([^"]*)"', graph)
         rows = min((weights[table].shape[0] for table in tables if table in weights), default=2)
         padding = re.search(rf'op: "equal"\n  input: "{re.escape(name)}"\n  attribute {{ name: "to" number: (\d+)\.0 }}', graph)
-        found.append(_Input(name, kind == "I64", tuple(map(int, sizes.split()[3::2])), rows, int(padding[1]) if padding else None))
+        found.append(_Input(name, kind == "I64", tuple(map(int, sizes.split()[3::2])), rows, bool(tables),
+                            padding=int(padding[1]) if padding else None))
     return found
 
 
@@ -132,7 +138,7 @@ def _draw(inputs: list[_Input], samples: int) -> list[torch.Tensor]:
     def one_of(one: _Input) -> torch.Tensor:
         if one.is_mask:
             return (torch.arange(one.sizes[0]) < torch.randint(1, one.sizes[0] + 1, (samples, 1))).long()
-        return torch.randint(one.rows, (samples, *one.sizes)) if one.ids else torch.randn(samples, *one.sizes)
+        return torch.randint(one.least, one.rows, (samples, *one.sizes)) if one.ids else torch.randn(samples, *one.sizes)
     tensors = [one_of(one) for one in inputs]
     mask = next((tensor for one, tensor in zip(inputs, tensors) if one.is_mask), None)
     return [torch.where(mask == 1, tensor, one.padding) if mask is not None and one.padding is not None and tensor.shape == mask.shape
@@ -155,8 +161,10 @@ def _calls(model: torch.nn.Module, inputs: list[_Input], tensors: list[torch.Ten
     arguments = {data: argument for argument, data in [*DATA_NAMES.items(), *names.items()]}
     with _default_dtype(model):
         if len(inputs) == 1:
-            return next(outputs_of(model(tensors[0])))
-        return next(outputs_of(model(**{arguments.get(one.name, one.name): tensor for one, tensor in zip(inputs, tensors)})))
+            output = next(outputs_of(model(tensors[0])))
+        else:
+            output = next(outputs_of(model(**{arguments.get(one.name, one.name): tensor for one, tensor in zip(inputs, tensors)})))
+    return output[:, None] if output.dim() == 1 else output
 
 
 def _in_pytorch(model: torch.nn.Module, kind: torch.dtype, inputs: list[_Input], tensors: list[torch.Tensor],
@@ -164,7 +172,8 @@ def _in_pytorch(model: torch.nn.Module, kind: torch.dtype, inputs: list[_Input],
     """move: the share by which weights and inputs are moved at random before."""
     def moved(values: torch.Tensor) -> torch.Tensor:
         return values * (1 + move * torch.randn_like(values)) if move else values
-    judged = copy.deepcopy(model).to(kind)
+    judged = copied(model).to(kind)
+    trained = [(name, parameter) for name, parameter in judged.named_parameters() if parameter.requires_grad]
     given = [moved(t.to(kind)) if t.is_floating_point() else t for t in tensors]
     with torch.no_grad():
         for parameter in judged.parameters() if move else ():
@@ -179,12 +188,42 @@ def _in_pytorch(model: torch.nn.Module, kind: torch.dtype, inputs: list[_Input],
             loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
         loss.backward()
     results = {"output (evaluation)": output, "loss": loss.detach()}
-    for name, parameter in judged.named_parameters():
-        if parameter.requires_grad:
-            results[name] = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+    for name, parameter in trained:
+        results[name] = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
     state = dict(judged.state_dict())
     results.update((name, state[name]) for name, buffer in judged.named_buffers() if name in state and buffer.is_floating_point())
-    return {name: value.double() for name, value in results.items()}
+    return {name: value.detach().double() for name, value in results.items()}
+
+
+@contextlib.contextmanager
+def _explained(model: torch.nn.Module) -> Iterator[None]:
+    try:
+        yield
+    except ExportError:
+        raise
+    except Exception as error:  # of many kinds, by the model
+        raise ExportError(f"verify: the model fails on random samples: {reason(error, model)}") from error
+
+
+def _fitting(model: torch.nn.Module, inputs: list[_Input], samples: int, names: Mapping[str, str]) -> list[_Input]:
+    """With ids from 1 where the model takes no 0, and with fewer where forward makes higher ones of them, found by halves."""
+    judged = copied(model).eval()
+
+    def fits(ids: Callable[[_Input], int]) -> bool:
+        tensors = [torch.full_like(tensor, ids(one)) if one.ids and not one.is_mask else tensor
+                   for one, tensor in zip(inputs, _draw(inputs, samples))]
+        try:
+            with torch.no_grad():
+                _calls(judged, inputs, tensors, names)
+        except Exception:  # of many kinds, by the model
+            return False
+        return True
+
+    if not fits(lambda one: 0):
+        inputs = [one if one.in_table else replace(one, least=1, rows=max(one.rows, 3)) for one in inputs]
+    while not fits(lambda one: one.rows - 1) and any(one.ids and one.rows > one.least + 1 for one in inputs):
+        inputs = [replace(one, rows=max(one.least + 1, one.rows // 2)) for one in inputs]
+    return inputs
 
 
 def _data_text(inputs: list[_Input], labels: torch.Tensor, classes: int) -> str:
@@ -201,7 +240,7 @@ def _data_text(inputs: list[_Input], labels: torch.Tensor, classes: int) -> str:
     return "arrays { " + " ".join(arrays) + ' array { name: "targets" path: "labels.npy" } }'
 
 
-def _in_gaccd(folder: str, weights: dict[str, torch.Tensor], samples: int, data: str, loss: str, trained: list[str],
+def _in_gaccd(folder: str, weights: dict[str, torch.Tensor], samples: int, data: str, loss: str, trained: set[str],
               names: set[str], program: str) -> dict[str, torch.Tensor]:
     import numpy
     with open(os.path.join(folder, "job.txtpb"), "w", encoding="utf-8") as file:
@@ -251,8 +290,9 @@ class _Compared:
     samples: int
     gaccd: str
 
-    def run(self, seed: int) -> tuple[float, list[Difference]]:
-        """The loss and the differences on samples of this seed; where one differs by more than a run of PyTorch, by several."""
+    def run(self, seed: int) -> Verification:
+        """On samples of this seed. What differs by more than a run of PyTorch is compared with several, and with PyTorch in
+        single precision where that is far from double precision, as where forward takes torch.finfo of its type."""
         generator = torch.random.get_rng_state()
         torch.manual_seed(seed)
         try:
@@ -261,34 +301,43 @@ class _Compared:
 
             def in_pytorch(kind: torch.dtype, move: float = 0.0) -> dict[str, torch.Tensor]:
                 return _in_pytorch(self.model, kind, self.inputs, tensors, labels, self.names, move)
-            exact, singles = in_pytorch(torch.float64), [in_pytorch(torch.float32)]
-            trained = [name for name, parameter in self.model.named_parameters() if parameter.requires_grad]
+
+            def several() -> list[dict[str, torch.Tensor]]:
+                return [in_pytorch(torch.float32, ROUNDING) for _ in range(MOVED_RUNS)]
+            exact, singles, precision = self._in_double(in_pytorch)
+            trained = {name for name, parameter in self.model.named_parameters() if parameter.requires_grad}
             found = self._in_gaccd(tensors, labels, classes, trained)
-            results = _compare(exact, singles, found, set(trained))
-            if not all(one.ok for one in results):
-                singles += [in_pytorch(torch.float32, ROUNDING) for _ in range(MOVED_RUNS)]
-                results = _compare(exact, singles, found, set(trained))
+            results = _compare(exact, singles or several(), found, trained)
+            if singles and not all(one.ok for one in results):
+                more = several()
+                results = _compare(exact, singles + more, found, trained)
+                if any(not one.pytorch <= MOST for one in results):
+                    in_single = _compare(singles[0], more, found, trained)
+                    if all(one.ok for one in in_single):
+                        exact, results, precision = singles[0], in_single, "single"
         finally:
             torch.random.set_rng_state(generator)
-        return float(exact["loss"]), results
+        return Verification(float(exact["loss"]), results, precision)
 
-    @property
-    def _has_classes(self) -> bool:
-        names = [one.name for one in self.inputs]
-        return set(names) <= TEXTS or names == ["features"]
+    def _in_double(self, in_pytorch: Callable[[torch.dtype], dict[str, torch.Tensor]]) -> tuple[
+            dict[str, torch.Tensor], list[dict[str, torch.Tensor]], str]:
+        """What PyTorch gives in double and in single precision; of a model that mixes them in single precision alone."""
+        with contextlib.suppress(Exception):
+            return in_pytorch(torch.float64), [in_pytorch(torch.float32)], "double"
+        with _explained(self.model):
+            return in_pytorch(torch.float32), [], "single"
 
     def _labels(self, tensors: list[torch.Tensor]) -> tuple[torch.Tensor, int]:
-        """Random ones, and the width of the prediction."""
-        with torch.no_grad():
-            shape = _calls(copy.deepcopy(self.model).eval(), self.inputs, tensors, self.names).shape
-        if len(shape) == 3 and not self._has_classes:
-            raise ExportError("verify: a model that predicts a row for each token is compared where it reads tokens alone")
-        labels = torch.randint(shape[-1], shape[:-1]) if self._has_classes else torch.randn(shape)
-        if len(shape) == 3 and self.inputs[0].name == "features":
-            raise ExportError("verify: a model of features is compared where it predicts one row for each sample")
-        return labels, shape[-1]
+        """Random ones, numbers for a prediction of one value; and how many classes they are of, 0: of none."""
+        with torch.no_grad(), _explained(self.model):
+            shape = _calls(copied(self.model).eval(), self.inputs, tensors, self.names).shape
+        names = [one.name for one in self.inputs]
+        has_classes = (set(names) <= TEXTS or names == ["features"]) and shape[-1] > 1
+        if len(shape) == 3 and (not has_classes or names[0] == "features"):
+            raise ExportError("verify: a model that predicts a row of classes for each token is compared where it reads tokens alone")
+        return (torch.randint(shape[-1], shape[:-1]), shape[-1]) if has_classes else (torch.randn(shape), 0)
 
-    def _in_gaccd(self, tensors: list[torch.Tensor], labels: torch.Tensor, classes: int, trained: list[str]) -> dict[str, torch.Tensor]:
+    def _in_gaccd(self, tensors: list[torch.Tensor], labels: torch.Tensor, classes: int, trained: set[str]) -> dict[str, torch.Tensor]:
         with tempfile.TemporaryDirectory() as folder:
             os.mkdir(os.path.join(folder, "model"))
             shutil.copy(os.path.join(self.path, "weights.safetensors"), os.path.join(folder, "model"))
@@ -296,7 +345,7 @@ class _Compared:
                 file.write(re.sub(r'(op: "drop\w+"\n[^\n]*\n  attribute { name: "p" number: )[^ ]+', r"\g<1>0.0", self.graph))
             _save(folder, self.inputs, tensors, labels)
             return _in_gaccd(folder, self.weights, self.samples, _data_text(self.inputs, labels, classes),
-                             "softmax_cross_entropy" if self._has_classes else "mean_squared_error", trained,
+                             "softmax_cross_entropy" if classes else "mean_squared_error", trained,
                              set(self.model.state_dict()), self.gaccd)
 
 
@@ -312,17 +361,21 @@ def verify(model: torch.nn.Module, path: str | os.PathLike[str], *, inputs: Mapp
     with open(os.path.join(path, "graph.txtpb"), encoding="utf-8") as file:
         graph = file.read()
     weights = load_file(os.path.join(path, "weights.safetensors"))
-    compared = _Compared(model, os.fspath(path), _inputs_of(graph, weights), graph, weights, inputs or {}, samples, gaccd)
-    loss, results = compared.run(seed)
-    if not all(one.ok for one in results):
-        results = [one if one.ok else min(one, again, key=lambda found: found.share)
-                   for one, again in zip(results, compared.run(seed + 1)[1])]
-    return Verification(loss, results)
+    given = _fitting(model, _inputs_of(graph, weights), samples, inputs or {})
+    compared = _Compared(model, os.fspath(path), given, graph, weights, inputs or {}, samples, gaccd)
+    first = compared.run(seed)
+    if first.ok:
+        return first
+    again = compared.run(seed + 1)
+    if again.ok and again.precision != first.precision:
+        return again
+    return replace(first, results=[one if one.ok else min(one, other, key=lambda found: found.share)
+                                   for one, other in zip(first.results, again.results)])
 
 
 def _save(folder: str, inputs: list[_Input], tensors: list[torch.Tensor], labels: torch.Tensor) -> None:
     import numpy
     for one, tensor in zip(inputs, tensors):
-        values = tensor.sum(1) if one.is_mask else tensor  # the lengths
+        values = tensor.sum(1) if one.is_mask and not labels.is_floating_point() else tensor  # the lengths of texts
         numpy.save(os.path.join(folder, f"{one.name}.npy"), values.numpy().astype("i4" if one.ids else "f4"))
     numpy.save(os.path.join(folder, "labels.npy"), labels.numpy())
