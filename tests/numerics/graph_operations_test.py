@@ -261,7 +261,7 @@ class GraphOperations(unittest.TestCase):
         self.check_model(model, torch.randn(2, 4))
         model[2].bias.register_hook(lambda gradient: gradient / 10)
         self.assertIn("2.bias: has a hook of its gradient", self.refusal_of(model, torch.randn(2, 4)))
-        self.check({"a swish with limits": lambda m, y: (20 * y).clamp(-12, 12) * (20 * y).sigmoid()})
+        self.check({"a swish with limits": lambda m, y: (lambda z: z.clamp(-12, 12) * z.sigmoid())(200 * y)})
 
     def test_what_forward_keeps_is_copied(self):
         model = torch.nn.Sequential(torch.nn.utils.weight_norm(torch.nn.Linear(4, 6)), torch.nn.Linear(6, 3))
