@@ -115,11 +115,12 @@ double Deviation(const UpdateOutcome& found, const UpdateOutcome& reference) {
                                : std::max(of_gradient, Deviation(found.running, reference.running));
 }
 
-Result<UpdateOutcome> ReferenceOf(const JobSetting& setting, std::int64_t samples) {
+Result<UpdateOutcome> UpdateOnOneRank(const JobSetting& setting, std::int64_t samples,
+                                      std::int64_t micro_batch) {
   GACCD_ASSIGN_OR_RETURN(
       const Plan plan,
       Plan::Make(
-          {.nodes = 1, .gpus_per_node = 1, .micro_batch = samples, .target_batch = samples}));
+          {.nodes = 1, .gpus_per_node = 1, .micro_batch = micro_batch, .target_batch = samples}));
   const auto alone = MakeSingle();
   return OutcomeOf(setting, setting.model, *alone, plan, RightUpdate);
 }
@@ -238,7 +239,9 @@ std::vector<JobSelftest::Mistake> MistakesOf(const Job& job, const Model& model,
 }  // namespace
 
 double JobSelftest::tolerance() const {
-  return std::max(1e-6, 0x1p-24 * std::sqrt(static_cast<double>(plan.accum_steps())));
+  constexpr double kMaxRounding = 1e-4;
+  return std::max({1e-6, 0x1p-24 * std::sqrt(static_cast<double>(plan.accum_steps())),
+                   std::min(4 * rounding, kMaxRounding)});
 }
 
 bool JobSelftest::passed() const {
@@ -265,13 +268,16 @@ Result<JobSelftest> RunJobSelftest(const Job& job, const PlanRequest& request) {
   JobSetting setting{job, *data.train, model,
                      std::vector<float>(static_cast<std::size_t>(model.layout().size()))};
   model.Initialize(job.seed, setting.parameters);
-  GACCD_ASSIGN_OR_RETURN(const UpdateOutcome reference,
-                         ReferenceOf(setting, plan.effective_batch()));
+  const std::int64_t samples = plan.effective_batch();
+  GACCD_ASSIGN_OR_RETURN(const UpdateOutcome reference, UpdateOnOneRank(setting, samples, samples));
+  GACCD_ASSIGN_OR_RETURN(const UpdateOutcome in_two,
+                         UpdateOnOneRank(setting, samples, (samples + 1) / 2));
   Model first_stage = model;
   GACCD_RETURN_IF_ERROR(MakeStage(job, 0, &first_stage));
   JobSelftest worst{.plan = plan,
                     .model = model.Describe(),
                     .has_statistics = model.update_sums() > 0,
+                    .rounding = Deviation(in_two, reference),
                     .mistakes = MistakesOf(job, first_stage, plan)};
   std::mutex mutex;
   const auto body = [&](Communicator& comm) -> Status {
@@ -304,6 +310,7 @@ std::string JobSelftestJson(const JobSelftest& test) {
   json("accum_steps", test.plan.accum_steps());
   json("ranks", test.plan.world());
   json("deviation", test.right);
+  json("rounding", test.rounding);
   json("passed", test.passed());
   return text + json.TakeLine();
 }
@@ -323,6 +330,7 @@ std::string JobSelftestText(const JobSelftest& test) {
     std::snprintf(line, sizeof line, "  %-24s %.1e %s\n", name.c_str(), deviation, verdict);
     text += line;
   };
+  add("rounding", test.rounding, "one rank, two micro-batches");
   add("gaccd", test.right, test.right <= test.tolerance() ? "ok" : "BAD");
   for (const JobSelftest::Mistake& mistake : test.mistakes) {
     add(mistake.name, mistake.deviation,
