@@ -17,8 +17,8 @@ struct Opening {
   const BadRecordRules& rules;
   NodeShare* share;           // of this rank's node, or null
   const std::string& folder;  // of the job; empty: none
-  // Of tables: the names of the columns in the order of their values. Empty: the first table that
-  // has some says which.
+  // Names of the columns of tables, in the order of the values; required for tables. Empty: they
+  // become those of the first table that has some.
   std::vector<std::string>* column_names = nullptr;
 
   // "/data/x" stays; "x" is that of the current folder or, where there is none, of the job's

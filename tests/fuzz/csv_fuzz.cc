@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "daemon/data/sources.h"
 #include "tests/fuzz/fuzz_array.h"
@@ -18,8 +19,9 @@ int gaccd::FuzzCsv(const std::uint8_t* data, std::size_t size) {
   const NormalizeSpec normalize;
   const BadRecordRules rules;
   const std::string folder;
-  const Opening opening{normalize, rules, nullptr, folder};
   for (const CsvSpec& source : {CsvSpec{path, 1, 10}, CsvSpec{path, 2, 0}}) {
+    std::vector<std::string> column_names;
+    const Opening opening{normalize, rules, nullptr, folder, &column_names};
     const OpenedDataset dataset = OpenSource(source, opening);
     if (dataset.ok()) {
       ReadEnds(**dataset);
