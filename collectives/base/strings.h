@@ -2,17 +2,29 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace gaccd {
 
-// Concatenates the arguments, each printed by operator<<.
+// `value`; every NaN without a sign, so that it is printed as "nan", never "-nan".
+template <typename T>
+[[nodiscard]] const T& WithoutNanSign(const T& value) {
+  if constexpr (std::is_floating_point_v<T>) {
+    static const T kNan = std::numeric_limits<T>::quiet_NaN();
+    if (value != value) return kNan;
+  }
+  return value;
+}
+
+// Concatenates the arguments, each printed by operator<<, NaN as "nan".
 template <typename... Args>
 [[nodiscard]] std::string StrCat(const Args&... args) {
   std::ostringstream out;
-  (out << ... << args);
+  (out << ... << WithoutNanSign(args));
   return std::move(out).str();
 }
 

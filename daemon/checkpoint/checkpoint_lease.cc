@@ -21,7 +21,7 @@ Result<WriterLease> TakeLease(const CheckpointOptions& options, const OwnerName&
   return WriterLease::Take(options.folder, me, options.lease_patience);
 }
 
-std::string TextOf(const TrainingStart& training) {
+std::string TrainingText(const TrainingStart& training) {
   return StrCat(training.since, " ", training.from);
 }
 
@@ -39,7 +39,7 @@ Result<TrainingStart> CheckpointWriter::NewestTrainingOf(Communicator& comm,
                                                          const std::string& folder) {
   GACCD_ASSIGN_OR_RETURN(
       const std::string text,
-      ShareFromRankZero(comm, comm.rank() == 0 ? TextOf(NewestTraining(folder)) : ""));
+      ShareFromRankZero(comm, comm.rank() == 0 ? TrainingText(NewestTraining(folder)) : ""));
   std::istringstream fields(text);
   return TakeTraining(fields);
 }
@@ -56,7 +56,7 @@ Result<CheckpointLease> CheckpointWriter::Claim(Communicator& comm,
     } else {
       claimed.lease = *std::move(lease);
       numbers = StrCat(claimed.lease->epoch(), " ", claimed.lease->job_since(), " ",
-                       TextOf(claimed.lease->training()));
+                       TrainingText(claimed.lease->training()));
     }
   }
   GACCD_ASSIGN_OR_RETURN(numbers, ShareFromRankZero(comm, numbers));

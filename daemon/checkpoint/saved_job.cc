@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "collectives/base/nan.h"
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/bad_data.h"
 #include "daemon/config/job_text.h"
@@ -67,12 +66,11 @@ Status CheckParametersFinite(const Manifest& manifest, std::span<const float> va
   const auto after =
       std::ranges::upper_bound(manifest.parameters, at, {}, &ParameterRecord::offset);
   if (after == manifest.parameters.begin()) {
-    return BadData(
-        StrCat("value ", at, " of the parameters is not finite: ", WithoutNanSign(values[bad])));
+    return BadData(StrCat("value ", at, " of the parameters is not finite: ", values[bad]));
   }
   const ParameterRecord& parameter = *std::prev(after);
-  return BadData(StrCat(parameter.name, ": value ", at - parameter.offset,
-                        " is not finite: ", WithoutNanSign(values[bad])));
+  return BadData(
+      StrCat(parameter.name, ": value ", at - parameter.offset, " is not finite: ", values[bad]));
 }
 
 }  // namespace gaccd

@@ -1,4 +1,4 @@
-// What one field of a model alone cannot show: whether its parts are compatible.
+// Checks whether the fields of a model are compatible.
 #pragma once
 
 #include "collectives/base/result.h"
@@ -6,10 +6,10 @@
 
 namespace gaccd {
 
-// kConfig: layers and an architecture, or neither; there is neither without a job text.
+// kConfig unless the model has either layers or an architecture; without a job text it has neither.
 [[nodiscard]] Status CheckOneArchitecture(const ModelSpec& model);
 
-// kConfig with the field, the expected and the found value.
+// kConfig with the field, the expected and the actual value.
 [[nodiscard]] Status CheckModel(const ModelSpec& model);
 
 }  // namespace gaccd

@@ -74,7 +74,7 @@ Status CheckFlagsOfPipeline(const Flags& flags) {
 }
 
 // Those of the stages of a target schedule, or the plan alone.
-Result<std::vector<Plan>> PlansOf(const BatchSpec& batch, const Plan& plan) {
+Result<std::vector<Plan>> StagePlans(const BatchSpec& batch, const Plan& plan) {
   if (!batch.target_schedule) return std::vector<Plan>{plan};
   std::vector<Plan> plans;
   for (const TargetStageSpec& stage : batch.target_schedule->stage) {
@@ -124,7 +124,7 @@ Result<PlanOutput> MakePlanOutput(const Flags& flags, const PlanChooser& choose)
 }
 
 Status RequireExact(const BatchSpec& batch, const Plan& plan) {
-  GACCD_ASSIGN_OR_RETURN(const std::vector<Plan> plans, PlansOf(batch, plan));
+  GACCD_ASSIGN_OR_RETURN(const std::vector<Plan> plans, StagePlans(batch, plan));
   for (const Plan& one : plans) {
     if (one.exact()) continue;
     return {ErrorKind::kConfig,
@@ -136,7 +136,7 @@ Status RequireExact(const BatchSpec& batch, const Plan& plan) {
 }
 
 std::vector<std::string> RoundingWarnings(const BatchSpec& batch, const Plan& plan) {
-  const auto plans = PlansOf(batch, plan);
+  const auto plans = StagePlans(batch, plan);
   if (!plans.ok()) return {};
   std::vector<std::string> warnings;
   for (const Plan& one : *plans) {

@@ -27,6 +27,9 @@ namespace gaccd {
 [[nodiscard]] Status CheckSameColumns(const std::vector<std::string>& expected,
                                       std::string_view from, const std::vector<std::string>& found);
 
+// Whether the columns of this source can have names.
+[[nodiscard]] bool IsTable(const SourceSpec& source);
+
 // The names in the first table of a source that has some; none where there is no table. Files that
 // cannot be read have none. kData for a line that is too long.
 [[nodiscard]] Result<std::vector<std::string>> NamesOfTables(const SourceSpec& source);

@@ -9,7 +9,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "collectives/base/nan.h"
 #include "collectives/base/simd.h"
 #include "collectives/base/strings.h"
 #include "daemon/data/bad_records.h"
@@ -280,13 +279,13 @@ Status CheckFinite(const Column& column, std::int64_t samples, BadRecords* bad, 
     const auto report = [&](std::int64_t sample, std::size_t at, const std::byte* data) {
       const auto stored = Load<T>(data, 0);
       const bool finite = std::isfinite(static_cast<double>(stored));
-      return bad->Take(
-          sample, {ErrorKind::kData, StrCat(column.array.name, ": expected finite values",
-                                            !finite                     ? ""
-                                            : sizeof(T) > sizeof(float) ? " in f32 after normalize"
-                                                                        : " after normalize",
-                                            ", found ", +WithoutNanSign(stored),
-                                            PlaceOf(column, sample, at, /*table=*/true))});
+      return bad->Take(sample,
+                       {ErrorKind::kData,
+                        StrCat(column.array.name, ": expected finite values",
+                               !finite                     ? ""
+                               : sizeof(T) > sizeof(float) ? " in f32 after normalize"
+                                                           : " after normalize",
+                               ", found ", +stored, PlaceOf(column, sample, at, /*table=*/true))});
     };
     return Scan(
         column, samples, use, share,

@@ -144,8 +144,10 @@ Array MakeArray(const std::string& name, StoredType type, Shape shape, std::vect
 
 }  // namespace
 
+bool IsTable(const SourceSpec& source) { return std::holds_alternative<CsvSpec>(source); }
+
 Result<std::vector<std::string>> NamesOfTables(const SourceSpec& source) {
-  if (!std::holds_alternative<CsvSpec>(source)) return std::vector<std::string>();
+  if (!IsTable(source)) return std::vector<std::string>();
   const auto files = ExpandPatterns(source, "");  // opened later, with all its errors
   if (!files.ok()) return std::vector<std::string>();
   for (const SourceSpec& file : *files) {

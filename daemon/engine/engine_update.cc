@@ -4,7 +4,6 @@
 #include <cmath>
 #include <string>
 
-#include "collectives/base/nan.h"
 #include "collectives/base/strings.h"
 #include "daemon/engine/engine.h"
 #include "daemon/engine/engine_checks.h"
@@ -22,7 +21,7 @@ Status CheckFinite(double loss, bool gradient_finite, double divisor) {
   }
   if (std::isfinite(loss) && gradient_finite) return Status::Ok();
   return {ErrorKind::kNoRequeue,
-          StrCat("training diverged: the loss is ", WithoutNanSign(loss), ", the gradient is ",
+          StrCat("training diverged: the loss is ", loss, ", the gradient is ",
                  gradient_finite ? "finite" : "not finite")};
 }
 

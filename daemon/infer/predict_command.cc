@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "collectives/base/files.h"
-#include "collectives/base/nan.h"
 #include "collectives/base/output_file.h"
 #include "collectives/base/print.h"
 #include "collectives/base/strings.h"
@@ -90,9 +89,8 @@ Status CheckFinite(std::span<const float> answers, std::int64_t first, std::int6
   const std::size_t bad = FirstNotFinite(answers);
   if (bad == answers.size()) return Status::Ok();
   const std::int64_t each = std::ssize(answers) / samples;
-  return {ErrorKind::kData,
-          StrCat("sample ", first + static_cast<std::int64_t>(bad) / each,
-                 ": the model's answer is not finite: ", WithoutNanSign(answers[bad]))};
+  return {ErrorKind::kData, StrCat("sample ", first + static_cast<std::int64_t>(bad) / each,
+                                   ": the model's answer is not finite: ", answers[bad])};
 }
 
 // This rank's share. Ranks without samples write nothing.

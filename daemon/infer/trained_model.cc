@@ -63,7 +63,7 @@ Agreement OpenData(const Flags& flags, Communicator& comm, TrainedModel* into) {
 
 // Tables have their columns by the names that the weights have, or else the job.
 Status FindColumns(const Flags& flags, Communicator& comm, Job* job) {
-  if (!std::holds_alternative<CsvSpec>(*job->data.eval)) return Status::Ok();
+  if (!IsTable(*job->data.eval)) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(job->data.column_name,
                          NamesFromRankZero(comm, [&]() -> Result<std::vector<std::string>> {
                            std::vector<std::string> names = job->data.column_name;

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstdio>
 
-#include "collectives/base/nan.h"
 #include "collectives/base/strings.h"
 #include "daemon/telemetry/progress.h"
 

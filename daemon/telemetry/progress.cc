@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdio>
 
-#include "collectives/base/nan.h"
 #include "collectives/base/strings.h"
 
 namespace gaccd {

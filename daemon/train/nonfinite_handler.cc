@@ -4,7 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "collectives/base/nan.h"
 #include "collectives/base/strings.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/train/update.h"
@@ -79,10 +78,9 @@ Status NonfiniteHandler::Settle(const UpdateInFlight& done, UpdateResult* result
   std::vector<Offender> mine;
   GACCD_ASSIGN_OR_RETURN(const SharedOffenders shared, LocateOffenders(done, &mine));
   if (policy_ == OnNonfinite::kStop) {
-    return Diverged(
-        StrCat("training diverged: the loss is ", WithoutNanSign(result->loss),
-               ", the gradient is ", std::isfinite(result->grad_norm) ? "finite" : "not finite"),
-        shared);
+    return Diverged(StrCat("training diverged: the loss is ", result->loss, ", the gradient is ",
+                           std::isfinite(result->grad_norm) ? "finite" : "not finite"),
+                    shared);
   }
   if (++in_a_row_ > kMaxInARow) {
     return Diverged(StrCat("training diverged: ", in_a_row_, " updates in a row were not finite"),

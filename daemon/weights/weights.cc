@@ -6,7 +6,6 @@
 #include <string_view>
 #include <utility>
 
-#include "collectives/base/nan.h"
 #include "collectives/base/strings.h"
 #include "daemon/tensor/finite.h"
 #include "daemon/tensor/group_rules.h"
@@ -147,8 +146,8 @@ class WeightMatcher {
 Status CheckFinite(const std::string& from, const NamedTensor& tensor) {
   const std::size_t bad = FirstNotFinite(tensor.values);
   if (bad == tensor.values.size()) return Status::Ok();
-  return {ErrorKind::kData, StrCat(from, ": ", tensor.name, ": value ", bad,
-                                   " is not finite: ", WithoutNanSign(tensor.values[bad]))};
+  return {ErrorKind::kData,
+          StrCat(from, ": ", tensor.name, ": value ", bad, " is not finite: ", tensor.values[bad])};
 }
 
 // A copy that differs would make another model of it.

@@ -2,8 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace gaccd {
 namespace {
+
+TEST(StringsTest, NanHasNoSign) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(StrCat(-nan, " ", static_cast<float>(-nan), " ", -1.5), "nan nan -1.5");
+}
 
 TEST(StringsTest, PrintableShowsWhatATerminalWouldObey) {
   EXPECT_EQ(Printable("loss is 0.5\tok, \xC3\xA9\xF0\x9F\x99\x82"),
