@@ -25,7 +25,7 @@ std::string WithDashes(std::string_view name) {
   return text;
 }
 
-// "--name=value" or "--name" taken apart.
+// The parts of "--name=value" or "--name".
 struct Spelling {
   std::string name;
   std::optional<std::string> value;
@@ -48,7 +48,8 @@ std::string_view Trimmed(std::string_view text) {
   return text.substr(from, text.find_last_not_of(kBlank) - from + 1);
 }
 
-// Flags decide what a run reads and where it writes: nobody else may have written them.
+// Flags determine which files a run reads and writes: the file must belong to this user or root,
+// and must not be writable by everyone.
 Result<std::string> ReadFlagFile(const std::string& path) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
@@ -70,7 +71,7 @@ Result<std::string> ReadFlagFile(const std::string& path) {
   return text;
 }
 
-// What other trainers call a flag, and what is meant here.
+// For names of flags in other trainers: the flag to use instead; empty: not such a name.
 std::string_view MeaningElsewhere(std::string_view name) {
   constexpr std::string_view kBatch =
       "--target-batch is the samples of an update over all ranks, "
@@ -107,7 +108,7 @@ class Splitter {
         split_.words.emplace_back(text);
       } else {
         Spelling spelling = TakeApart(text, "=");
-        // "--nodes --strict" is a forgotten value, "--nodes -5" is a wrong one.
+        // In "--nodes --strict" the value is missing, in "--nodes -5" it is wrong.
         const bool takes_next = !spelling.value && NeedsValue(spelling.name) &&
                                 i + 1 < args.size() &&
                                 !std::string_view(args[i + 1]).starts_with("--");
@@ -132,7 +133,7 @@ class Splitter {
     return flag != nullptr && !flag->is_bool;
   }
 
-  // `text` is the argument as it was written, for messages.
+  // text: the argument as given, for messages.
   Status Add(std::string_view text, Spelling spelling, const std::string& where) {
     if (spelling.name == kFlagFile) return AddFlagFiles(spelling.value.value_or(""), where);
     const KnownFlag* flag = Find(spelling.name);
@@ -203,8 +204,9 @@ class Splitter {
   std::size_t open_files_ = 0;
 };
 
-// Insertions, deletions, replacements and swaps of neighbours from one text to the other ("optimal
-// string alignment"), row by row.
+// The number of insertions, deletions, replacements and swaps of adjacent characters from `a` to
+// `b`
+// ("optimal string alignment"), computed row by row.
 std::size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1);
   std::vector<std::size_t> above(b.size() + 1);
@@ -228,7 +230,7 @@ std::string_view WithoutDashes(std::string_view text) {
   return text.substr(std::min(text.find_first_not_of('-'), text.size()));
 }
 
-// "batch" of "micro-batch".
+// "micro-batch" contains the word "batch".
 bool HoldsWord(std::string_view name, std::string_view word) {
   return StrCat("-", name, "-").find(StrCat("-", word, "-")) != std::string::npos;
 }
@@ -236,7 +238,7 @@ bool HoldsWord(std::string_view name, std::string_view word) {
 }  // namespace
 
 std::string Suggestion(std::string_view text, std::span<const std::string_view> candidates) {
-  constexpr std::size_t kLongestTypo = 64;  // the distance costs the product of the lengths
+  constexpr std::size_t kLongestTypo = 64;  // the time grows with the product of the lengths
   constexpr std::size_t kShortestWord = 3;
   constexpr std::size_t kMaxWords = 3;
   const std::string_view name = WithoutDashes(text);
@@ -248,7 +250,7 @@ std::string Suggestion(std::string_view text, std::span<const std::string_view> 
     const std::string_view other = WithoutDashes(candidate);
     if (name.size() >= kShortestWord && HoldsWord(other, name)) related.push_back(candidate);
     const std::size_t distance = EditDistance(name, other);
-    // Texts without a letter in common are no typo of each other.
+    // Texts without a common letter are not suggested.
     if (distance >= least || distance >= std::max(name.size(), other.size())) continue;
     least = distance;
     nearest = candidate;

@@ -51,14 +51,14 @@ bool IsInRange(const proto::Field& rule, double value) {
          std::isfinite(value);
 }
 
-// What the range of `rule` refuses in `value`; empty: nothing.
+// Why `value` is out of range; empty: it is valid.
 std::string NumberProblem(const FieldDescriptor& field, double value) {
   if (IsInRange(FieldRule(field), value)) return {};
   const std::string range = RangeText(field);
   return StrCat("must be ", range.empty() ? "finite" : range);
 }
 
-// Names become file names, keys of weights and words of log lines.
+// Names are used in file names, keys of weights and log lines.
 std::string TextProblem(const proto::Field& rule, std::string_view text) {
   constexpr std::size_t kLongest = 128;
   constexpr std::string_view kAllowed =
@@ -72,7 +72,7 @@ std::string TextProblem(const proto::Field& rule, std::string_view text) {
   return allowed && text != "." && text != ".." ? "" : "may hold letters, digits and . _ -";
 }
 
-// What is wrong with the value that is set, and the value; both empty when nothing is.
+// Why the value of the field is invalid, empty if it is valid; and the value for messages.
 std::pair<std::string, std::string> ValueProblem(const Message& message,
                                                  const FieldDescriptor& field) {
   const auto& read = *message.GetReflection();
@@ -101,7 +101,6 @@ Status Bad(const std::string& path, std::string_view problem) {
 
 Status CheckMessage(const Message& message, const std::string& path);
 
-// Element `i` of a list.
 Status CheckElement(const Message& message, const FieldDescriptor& field, int i,
                     const std::string& path) {
   const auto& read = *message.GetReflection();
@@ -169,7 +168,7 @@ bool Parse(std::string_view text, T& value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// Why `text` is no whole number of a type that takes `range`.
+// For `text` that is not an integer in `range`.
 Status NoInteger(std::string_view text, std::string_view range) {
   const std::size_t digits = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
   const bool number = digits < text.size() &&
@@ -226,7 +225,7 @@ Status SetValue(Message& message, const FieldDescriptor& field, std::string_view
   return problem.empty() ? Status() : Wrong(problem);
 }
 
-// `path` without its first name, which goes to `name`; "layer[3]" gives 3.
+// A path split at its first dot: "layer[3].name" has name "layer", index 3 and rest "name".
 struct Step {
   std::string_view name;
   std::optional<std::size_t> index;
@@ -253,7 +252,7 @@ Status UnknownField(const Descriptor& root, const Descriptor& type, std::string_
   for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->name());
   const std::vector<std::string_view> here(names.begin(), names.end());
   std::string suggestion = Suggestion(name, here);
-  if (suggestion.empty()) {  // "lr" is at home elsewhere
+  if (suggestion.empty()) {  // "lr" is a field of another message
     std::vector<std::string> paths;
     for (const NamedField& leaf : LeafFields(root)) {
       if (leaf.field->name() == name) paths.push_back(leaf.path);
@@ -276,7 +275,7 @@ Status CheckIndex(const Message& message, const FieldDescriptor& field, std::siz
                                   name, "[", index, "]"));
 }
 
-// The list element that `step` names; a new one when only the value is checked.
+// The list element at `step`; a new element for ListElement::kAny.
 Result<Message*> ElementOf(Message& message, const FieldDescriptor& field, const Step& step,
                            ListElement element) {
   const auto& reflection = *message.GetReflection();
@@ -285,7 +284,6 @@ Result<Message*> ElementOf(Message& message, const FieldDescriptor& field, const
   return reflection.MutableRepeatedMessage(&message, &field, static_cast<int>(*step.index));
 }
 
-// An element of a list of numbers.
 Status SetElement(Message& message, const FieldDescriptor& field, const Step& step,
                   std::string_view text, ListElement element) {
   const auto& write = *message.GetReflection();
@@ -302,7 +300,7 @@ Status SetElement(Message& message, const FieldDescriptor& field, const Step& st
   return {};
 }
 
-// A list is no group without [N], and only lists have elements.
+// A list requires [N], other fields have none; only messages have fields.
 Status CheckStep(const FieldDescriptor& field, const Step& step) {
   if (field.is_repeated() != step.index.has_value()) {
     return Wrong(field.is_repeated()
@@ -319,7 +317,7 @@ Status CheckStep(const FieldDescriptor& field, const Step& step) {
 
 void AppendLeaves(const Descriptor& type, const std::string& prefix, int depth,
                   std::vector<NamedField>& leaves) {
-  constexpr int kDeepest = 16;  // a message that held its own kind would have no end
+  constexpr int kDeepest = 16;  // ends the recursion for a message that contains its own type
   for (int i = 0; i < type.field_count() && depth < kDeepest; ++i) {
     const FieldDescriptor& field = *type.field(i);
     const std::string path = StrCat(prefix, field.name(), field.is_repeated() ? "[0]" : "");

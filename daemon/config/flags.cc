@@ -21,7 +21,7 @@ namespace gaccd {
 namespace {
 
 constexpr std::string_view kHelpFlags[] = {"help", "h", "version"};
-// Flags of glog that are useful here; gflags only knows them in programs that link glog.
+// Flags of glog that users may set; gflags only has them in programs that link glog.
 constexpr std::string_view kLogFlags[] = {"v", "vmodule", "minloglevel", "stderrthreshold"};
 constexpr std::string_view kSet = "set";
 constexpr std::string_view kMicroBatch = "batch.micro";
@@ -44,10 +44,10 @@ std::vector<KnownFlag> AllKnown() {
   return known;
 }
 
-// Checked against the description of a job; the job itself comes later.
+// Checks the value against the message type only: the job is read later.
 Status StoreJobField(std::string_view path, const std::string& value, const std::string& given,
                      Flags& flags) {
-  if (path == kMicroBatch) {  // the last one counts
+  if (path == kMicroBatch) {  // the last value wins
     flags.micro_batch_auto = value == "auto";
     std::erase_if(flags.job_fields,
                   [](const JobField& field) { return field.path == kMicroBatch; });
@@ -66,7 +66,7 @@ bool IsSwept(const FlagValue& flag, bool array) {
 // "optimizer.lr", "0.1,0.01"
 Status StoreSweep(const std::string& path, const std::string& values, Flags& flags) {
   SweptField swept{.path = path};
-  std::istringstream list(values + ",");  // so that an empty last value is one, and refused
+  std::istringstream list(values + ",");  // so that an empty last value is read, and rejected
   for (std::string value; std::getline(list, value, ',');) {
     proto::Job any;
     GACCD_RETURN_IF_ERROR(SetField(any, path, value, ListElement::kAny));
@@ -143,7 +143,7 @@ Status ReadWords(const std::vector<std::string>& words, Flags& flags) {
                                     words[used - 1], "'; flags begin with --", example)};
 }
 
-// A flag of another verb must not be ignored; one from a file may be, which verbs can share.
+// kUsage for a flag of another verb, unless it is in a flag file: verbs may share these.
 Status CheckFlagsOfVerb(const std::vector<FlagValue>& given, Verb verb) {
   if (verb == Verb::kHelp || verb == Verb::kVersion) return {};
   for (const FlagValue& flag : given) {
@@ -157,8 +157,8 @@ Status CheckFlagsOfVerb(const std::vector<FlagValue>& given, Verb verb) {
   return {};
 }
 
-// Of --micro-batch=auto: only what knows the memory of a training can choose. A verb that takes no
-// --micro-batch ignores that of a file, as CheckFlagsOfVerb() lets it.
+// --micro-batch=auto: only some verbs know the memory of a training. Verbs without --micro-batch
+// ignore one in a flag file, like CheckFlagsOfVerb().
 Status CheckMicroBatch(const Flags& flags) {
   const bool chooses = flags.verb == Verb::kTrain || flags.verb == Verb::kPlan ||
                        flags.verb == Verb::kSubmit || flags.verb == Verb::kHelp;
@@ -188,7 +188,7 @@ void ForwardToTrain(const FlagValue& flag, bool array, Flags& flags) {
   flags.train_arguments.push_back(StrCat("--", flag.name, "=", flag.value));
 }
 
-// A format that the verb, or this action of it, does not have must not be ignored.
+// kUsage for a format that the verb or its action does not support.
 Status CheckFormat(const Flags& flags) {
   const VerbArguments& takes = GetVerbRow(flags.verb).takes;
   const bool has_last = takes.json_actions.empty() ||
@@ -216,7 +216,7 @@ Result<Flags> ParseFlags(std::span<const char* const> args, const Environment& e
   bool help = false;
   bool version = false;
   proto::Flags message;
-  for (const FlagValue& flag : given.flags) {  // first: it says how each --set is read
+  for (const FlagValue& flag : given.flags) {  // first: it determines how --set is read
     if (flag.name == "array") GACCD_RETURN_IF_ERROR(Store(flag, "--array", message, flags));
   }
   for (const FlagValue& flag : given.flags) {

@@ -18,7 +18,7 @@ std::string Cut(std::string_view text, std::size_t limit) {
   if (text.size() <= limit && JsonString(text).size() <= 2 * limit) return std::string(text);
   const std::size_t keep = text.size() > limit ? limit - 3 : text.size();
   const bool dense = JsonString(text.substr(0, keep)).size() + 3 > 2 * limit;
-  // A control character takes 6 bytes.
+  // An escaped control character has 6 bytes.
   return std::string(text.substr(0, dense ? limit / 6 : keep)) + "...";
 }
 

@@ -15,7 +15,7 @@
 namespace gaccd {
 namespace {
 
-// 0: the targets are vectors, or there are none.
+// The number of classes of the labels; 0: the targets are vectors, or there are none.
 std::int64_t Classes(const SourceSpec& source) {
   return std::visit(Overloaded{[](const TokensSpec& tokens) {
                                  if (tokens.masked) return tokens.vocabulary;
@@ -30,7 +30,7 @@ std::int64_t Classes(const SourceSpec& source) {
                     source);
 }
 
-// Of language models: Classes() is the vocabulary.
+// Whether Classes() is the vocabulary, as for language models.
 bool LabelsAreTokens(const SourceSpec& source) {
   const auto* tokens = std::get_if<TokensSpec>(&source);
   return std::holds_alternative<StreamSpec>(source) ||
@@ -52,7 +52,7 @@ Status CheckLossFitsSource(const LossSpec& loss, const SourceSpec& source, std::
   return {};
 }
 
-// The labels of masked tokens are the tokens themselves.
+// The labels of masked tokens are the original tokens.
 Status CheckMasked(const SourceSpec& source, std::string_view field) {
   const auto* tokens = std::get_if<TokensSpec>(&source);
   if (tokens == nullptr || !tokens->masked) return {};
@@ -84,7 +84,7 @@ Status CheckMasked(const SourceSpec& source, std::string_view field) {
   return {};
 }
 
-// Nothing, or the least and the largest value.
+// values: empty, or the minimum and the maximum.
 Status CheckRange(const std::vector<double>& values, const std::string& field) {
   if (values.empty() || (values.size() == 2 && values[0] <= values[1])) return {};
   if (values.size() != 2) {
@@ -95,7 +95,7 @@ Status CheckRange(const std::vector<double>& values, const std::string& field) {
       StrCat(field, ": expected the least value first, found ", values[0], " and ", values[1]));
 }
 
-// training: operations may be random.
+// training: random operations are allowed.
 Status CheckImages(const SourceSpec& source, std::string_view field, bool training) {
   const auto* images = std::get_if<ImagesSpec>(&source);
   if (images == nullptr) return {};
@@ -130,7 +130,7 @@ Status CheckImages(const SourceSpec& source, std::string_view field, bool traini
   return CheckRange(images->random_erasing->ratio, name("random_erasing.ratio"));
 }
 
-// What every verb reads, predict as well.
+// The checks for all verbs; CheckTargets() is not for predict.
 Status CheckFeatures(const DataSpec& data) {
   GACCD_RETURN_IF_ERROR(CheckImages(data.train, "data.train", /*training=*/true));
   if (data.eval) {
@@ -144,8 +144,7 @@ Status CheckFeatures(const DataSpec& data) {
   return Bad("data.normalize: channel_mean and channel_std are for the source images only");
 }
 
-// Samples of a contrastive loss are compared with all others of their update, which an evaluation
-// does not have.
+// A contrastive loss compares each sample with all others of its update, so it cannot be evaluated.
 Status CheckContrastive(const Job& job) {
   const bool dual = std::holds_alternative<DualEncoderSpec>(job.model.architecture);
   const bool contrastive = std::holds_alternative<ContrastiveSpec>(job.model.loss);
@@ -212,7 +211,7 @@ Status CheckEvaluation(const Job& job) {
   return Bad("evaluation: the job has no data.eval to evaluate");
 }
 
-// A name that is left out gives the classes behind it the names of others.
+// A missing name would shift the names of the following classes.
 Status CheckClassNames(const DataSpec& data) {
   std::vector<std::string> names = data.class_name;
   const std::int64_t classes = Classes(data.train);
@@ -226,7 +225,7 @@ Status CheckClassNames(const DataSpec& data) {
   return Bad(StrCat("data.class_name: expected different names, found '", *twice, "' twice"));
 }
 
-// Of mixed samples both labels count.
+// Mixing requires class labels: a mixed sample has those of both samples.
 Status CheckMixing(const Job& job) {
   if (!job.data.mixup && !job.data.cutmix) return {};
   const std::string_view name = job.data.cutmix ? "data.cutmix" : "data.mixup";
@@ -243,7 +242,7 @@ Status CheckMixing(const Job& job) {
   return {};
 }
 
-// What the loss and the metrics require of the data in addition to the inputs.
+// The labels or vectors that the loss and the metrics require.
 Status CheckTargets(const Job& job) {
   GACCD_RETURN_IF_ERROR(CheckMixing(job));
   GACCD_RETURN_IF_ERROR(CheckMasked(job.data.train, "data.train"));

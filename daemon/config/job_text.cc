@@ -29,7 +29,7 @@
 namespace gaccd {
 namespace {
 
-// " (Job has it: ...)" for a field of another message of the job, where a brace may be missing.
+// "; Job has it: is a } missing before?" for a field of another message of the job; else empty.
 std::string OtherOwner(const std::string& field, const google::protobuf::Descriptor& type) {
   for (const auto* outer : {proto::Job::descriptor(), proto::Model::descriptor()}) {
     if (outer == &type || outer->FindFieldByName(field) == nullptr) continue;
@@ -38,7 +38,8 @@ std::string OtherOwner(const std::string& field, const google::protobuf::Descrip
   return {};
 }
 
-// protobuf's 'Message type "gaccd.proto.Layer" has no field named "rleu".' with what it has.
+// For protobuf's 'Message type "gaccd.proto.Layer" has no field named "rleu".', with the fields
+// that it has.
 std::string ExplainedField(const std::string& type_name, const std::string& field) {
   const auto* type =
       google::protobuf::DescriptorPool::generated_pool()->FindMessageTypeByName(type_name);
@@ -55,7 +56,7 @@ std::string ExplainedField(const std::string& type_name, const std::string& fiel
                 " has ", fields.empty() ? "no fields" : list, owner);
 }
 
-// What protobuf says, in the words of a job text.
+// protobuf's message, rewritten for users of job texts.
 std::string Explained(const std::string& message) {
   constexpr std::string_view kType = "Message type \"";
   constexpr std::string_view kField = "\" has no field named \"";
@@ -73,7 +74,7 @@ std::string Explained(const std::string& message) {
   return StrCat("expected a text in quotes, \"", found, "\", found ", found);
 }
 
-// The line of the last { that no } closes, from 1; 0: all are closed, or a } is too many.
+// The line of the last unclosed {, from 1; 0: all are closed, or there is an extra }.
 int LineOfOpenBrace(std::string_view text) {
   std::vector<int> open;
   int line = 1;
@@ -100,13 +101,13 @@ int LineOfOpenBrace(std::string_view text) {
   return open.empty() ? 0 : open.back();
 }
 
-// Keeps the first complaint of the parser; the later ones mostly follow from it.
+// Keeps the first error of the parser, which causes most of the later ones, and counts the others.
 class FirstError : public google::protobuf::io::ErrorCollector {
  public:
   void AddError(int line, google::protobuf::io::ColumnNumber column,
                 const std::string& message) override {
     if (++count_ > 1) return;
-    // Both count from 0; line -1 is the text as a whole.
+    // Both count from 0; line -1: the whole text.
     if (line >= 0) text_ = StrCat(line + 1, ":", column + 1, ": ");
     text_ += Explained(message);
   }
@@ -128,7 +129,7 @@ class FirstError : public google::protobuf::io::ErrorCollector {
 
 Status ConfigError(const std::string& message) { return {ErrorKind::kConfig, message}; }
 
-// Whether there is a file of this name, or any that it is the pattern of.
+// Whether a file has this name or matches this pattern.
 bool HasFile(const std::string& path) {
   if (PathExists(path)) return true;
   const auto files = Glob(path);
@@ -143,7 +144,7 @@ std::string AbsolutePath(const std::string& path, const std::string& folder) {
   return path;
 }
 
-// Replaces every path of a job by what `change` makes of it.
+// Replaces every path of a job by the result of `change`.
 using ChangePath = std::function<std::string(const std::string& path)>;
 
 void ChangePaths(google::protobuf::Message& message, const ChangePath& change) {
@@ -242,7 +243,7 @@ std::vector<std::string> MissingFiles(const Job& job) {
 Result<PlanRequest> ToPlanRequest(const BatchSpec& batch, std::int64_t nodes,
                                   std::int64_t gpus_per_node) {
   GACCD_ASSIGN_OR_RETURN(const std::int64_t target, FirstTarget(batch));
-  // Plans of later stages have the same reference as that of the first.
+  // The reference of all stages of a target schedule is the target of the first one.
   const bool same = batch.reference == 0 && batch.target_schedule;
   return PlanRequest{.nodes = nodes,
                      .gpus_per_node = gpus_per_node,

@@ -1,16 +1,16 @@
-// Writes plain structs for a message of proto/ and for all that it holds, and the way between them:
+// Writes plain structs for a message of proto/ and all messages in it, and conversions in both
+// directions:
 //   make_structs DESCRIPTORS gaccd.proto.Job daemon/config/job_spec
-// writes job_spec.h and job_spec.cc. DESCRIPTORS is what protoc --descriptor_set_out
-// --include_imports --include_source_info writes.
+// writes job_spec.h and job_spec.cc. DESCRIPTORS is the output of protoc --descriptor_set_out
+// --include_imports --include_source_info.
 //
-// message Linear becomes struct LinearSpec; its members are called as its fields. A member is
-//   T                 where the field has a default, is required, or is a message that may be empty
-//   std::optional<T>  of another field
-//   std::vector<T>    of a repeated field
-//   std::variant      of a oneof, and called as it; std::monostate first, if none may be given
-// A message that is one oneof and nothing else is that variant. enum Device { CPU = 1; } becomes
-// enum class Device { kCpu = 1 } with its Name(); with the option declared_in it is declared
-// elsewhere.
+// message Linear becomes struct LinearSpec with members named like its fields. The member is
+//   T                 for a field with a default, a required one, or a message that may be empty
+//   std::optional<T>  for any other field
+//   std::vector<T>    for a repeated field
+//   std::variant      for a oneof, with its name; std::monostate first if it may be unset
+// A message with only one oneof becomes this variant. enum Device { CPU = 1; } becomes
+// enum class Device { kCpu = 1 } with Name(), unless the option declared_in names its header.
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>
 
@@ -45,7 +45,7 @@ constexpr std::size_t kColumns = 100;
 
 // ---- Names
 
-// SKIP_UPDATE: SkipUpdate. A part with a digit stays: BF16.
+// SKIP_UPDATE: SkipUpdate. A part with a digit is unchanged: BF16.
 std::string CamelCase(const std::string& name) {
   std::string text;
   std::istringstream parts(name);
@@ -56,7 +56,7 @@ std::string CamelCase(const std::string& name) {
   return text;
 }
 
-// proto::Batch::Rounding.
+// gaccd.proto.Batch.Rounding: proto::Batch::Rounding.
 std::string ProtoName(std::string_view full_name) {
   full_name.remove_prefix(std::string_view("gaccd.").size());
   std::string text;
@@ -66,7 +66,7 @@ std::string ProtoName(std::string_view full_name) {
 
 std::string SpecName(const Descriptor& message) { return message.name() + "Spec"; }
 
-// A message without fields is the scope of the values of its one enum, which is called as it.
+// An enum in a message without fields is named after the message.
 std::string EnumName(const EnumDescriptor& type) {
   const Descriptor* scope = type.containing_type();
   return scope != nullptr && scope->field_count() == 0 ? scope->name() : type.name();
@@ -90,7 +90,7 @@ bool IsRequired(const OneofDescriptor& one) {
   return one.options().GetExtension(proto::one_required);
 }
 
-// Whether a message of this type is complete without any field.
+// Whether a message without any fields is valid.
 bool MayBeEmpty(const Descriptor& message) {
   for (int i = 0; i < message.field_count(); ++i) {
     if (IsRequired(*message.field(i))) return false;
@@ -172,7 +172,8 @@ std::string DefaultOf(const FieldDescriptor& field) {
 
 // ---- Text
 
-// `text` in lines that begin with `indent`, and `more` from the second on, and end before kColumns.
+// `text` in lines of at most kColumns that begin with `indent`, from the second one also with
+// `more`.
 std::string Wrapped(std::string_view indent, std::string_view text, std::string_view more = "") {
   std::string lines;
   std::string line;
@@ -189,8 +190,7 @@ std::string Wrapped(std::string_view indent, std::string_view text, std::string_
   return line.empty() ? lines : StrCat(lines, indent, line, "\n");
 }
 
-// The comment before a message, or after its opening line; for a field: its help, or the comment
-// after it.
+// The help of a field, otherwise the comment before or after the declaration.
 template <typename T>
 std::string CommentOf(const T& described) {
   google::protobuf::SourceLocation location;
@@ -203,7 +203,7 @@ std::string CommentOf(const T& described) {
   return before ? location.leading_comments : location.trailing_comments;
 }
 
-// One member, with its comment on the same line where there is room.
+// One member, with its comment on the same line if it fits.
 std::string Member(const std::string& code, std::string_view comment) {
   const std::string text = Wrapped("  ", code, "    ");
   const std::string note = Wrapped("  // ", comment);
@@ -251,7 +251,7 @@ std::string StructDefinition(const Descriptor& message) {
   return StrCat(comment, "struct ", name, " {\n", members, "};\n\n");
 }
 
-// The types below a message in an order in which each comes before its users.
+// The types in a message, each before its users.
 struct Types {
   std::vector<const EnumDescriptor*> enums;
   std::vector<const Descriptor*> messages;
@@ -327,7 +327,7 @@ std::string Reads(const FieldDescriptor& field) {
                 name, " = ", get, ";\n");
 }
 
-// `value` goes into the field; a list takes it as one more element.
+// Code that sets the field to `value`, or appends it to a list.
 std::string Write(const FieldDescriptor& field, const std::string& value) {
   const std::string& name = field.name();
   const std::string_view verb = field.is_repeated() ? "add_" : "set_";
@@ -388,7 +388,7 @@ std::string Source(const Descriptor& root, const Types& types, std::string_view 
 
 // ---- Files
 
-// A file that is as it should be keeps its time, so that nothing is compiled again.
+// Does not write an unchanged file, so that its users are not compiled again.
 void WriteFile(const std::string& path, const std::string& text) {
   std::ostringstream was;
   was << std::ifstream(path).rdbuf();

@@ -16,7 +16,7 @@ namespace {
 
 Status WrongModel(const std::string& message) { return {ErrorKind::kConfig, message}; }
 
-// Sizes of images and kernels: one for both dimensions, or two.
+// Sizes of images and kernels: one value for both dimensions, or height and width.
 Status CheckPairs(const LayerSpec& layer, const std::string& where) {
   const auto check = [&](std::string_view field, const std::vector<std::int64_t>& values) {
     if (values.size() <= 2) return Status::Ok();
@@ -88,7 +88,7 @@ Status CheckVit(const VitSpec& vit) {
   return CheckWidthOfHeads("vit", vit.width, vit.heads);
 }
 
-// A field that has no effect together with another one is a mistake.
+// Rejects fields that would have no effect together with another one.
 Status CheckResnet(const ResnetSpec& resnet) {
   constexpr std::size_t kMaxStages = 8;
   const std::int64_t depth = resnet.depth;

@@ -14,7 +14,7 @@
 namespace gaccd {
 namespace {
 
-// A plan needs no job; without one there are only flags and defaults, and no model.
+// Without --job the plan is made from flags and defaults, without a model.
 Result<Job> ReadJob(const Flags& flags) {
   Job job;
   if (flags.job) {
@@ -50,7 +50,7 @@ Result<std::string> Print(const Plan& plan, const Flags& flags, const Job& job) 
     case OutputFormat::kTxtpb:
       return PlanTxtpb(plan);
     default:
-      return std::string();  // the others are refused with the flags
+      return std::string();  // ParseFlags() rejects the others
   }
 }
 
@@ -73,7 +73,7 @@ Status CheckFlagsOfPipeline(const Flags& flags) {
   return {};
 }
 
-// Those of the stages of a target schedule, or the plan alone.
+// The plans of the stages of a target schedule, otherwise only `plan`.
 Result<std::vector<Plan>> StagePlans(const BatchSpec& batch, const Plan& plan) {
   if (!batch.target_schedule) return std::vector<Plan>{plan};
   std::vector<Plan> plans;
@@ -101,7 +101,7 @@ Result<PlanOutput> MakePlanOutput(const Flags& flags, const PlanChooser& choose)
     GACCD_ASSIGN_OR_RETURN(const SpeedFlag speed, ParseSpeedFlag(*flags.speed));
     GACCD_ASSIGN_OR_RETURN(request.speeds, SpeedsOfNodes(speed, nodes, per_node));
   }
-  if (flags.micro_batch_auto) {  // the largest update decides the memory
+  if (flags.micro_batch_auto) {  // the largest update determines the memory
     GACCD_ASSIGN_OR_RETURN(request.target_batch, LargestTarget(job.batch));
   }
   GACCD_ASSIGN_OR_RETURN(Plan plan, PlanBeforeChoice(request, flags));

@@ -16,7 +16,7 @@ Status WrongItem(std::string_view item, std::string_view what) {
   return {ErrorKind::kUsage, StrCat("--speed: '", item, "': ", what)};
 }
 
-// The first comma from `at` on that is outside of brackets, or the end.
+// The position of the first comma outside of brackets from `at` on, or the end.
 std::size_t EndOfItem(std::string_view text, std::size_t at) {
   for (bool inside = false; at < text.size(); ++at) {
     if (text[at] == '[') inside = true;
@@ -26,8 +26,8 @@ std::size_t EndOfItem(std::string_view text, std::size_t at) {
   return at;
 }
 
-// SLURM's names have no domain as a rule; hosts may call themselves with one. With two domains they
-// are two hosts.
+// SLURM's names usually have no domain; the hosts' own names may have one. Names with different
+// domains are different hosts.
 bool IsSameHost(std::string_view a, std::string_view b) {
   const auto dot_a = a.find('.');
   const auto dot_b = b.find('.');
@@ -35,7 +35,7 @@ bool IsSameHost(std::string_view a, std::string_view b) {
   return a == b || (one_has_none && a.substr(0, dot_a) == b.substr(0, dot_b));
 }
 
-// The name of the one host of a run that the flag means. kConfig: there is none, or more than one.
+// The only host of a run that matches `name`. kConfig: none or more than one does.
 Result<std::string_view> FindHost(std::string_view name, const std::set<std::string_view>& hosts) {
   if (const auto exact = hosts.find(name); exact != hosts.end()) return *exact;
   std::string_view found;
@@ -110,7 +110,7 @@ Result<std::vector<double>> SpeedsOfNodes(const SpeedFlag& flag, std::int64_t no
                   StrCat("--speed: expected at most ", nodes, " hosts, as many as nodes, found ",
                          flag.hosts.size()));
   }
-  // Checked before it is allocated: neither count has a limit here.
+  // Checked before the allocation: neither count is limited elsewhere.
   constexpr std::int64_t kMaxRanks = std::int64_t{1} << 24;
   if (nodes > kMaxRanks / ranks_per_node) {
     return Status(ErrorKind::kConfig, StrCat("--speed: expected at most ", kMaxRanks,
