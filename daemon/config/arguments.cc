@@ -204,8 +204,7 @@ class Splitter {
   std::size_t open_files_ = 0;
 };
 
-// The number of insertions, deletions, replacements and swaps of adjacent characters from `a` to
-// `b`
+// The number of insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`
 // ("optimal string alignment"), computed row by row.
 std::size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1);

@@ -172,7 +172,7 @@ std::string DefaultOf(const FieldDescriptor& field) {
 
 // ---- Text
 
-// `text` in lines of at most kColumns that begin with `indent`, from the second one also with
+// `text` in lines of at most kColumns, each after `indent`; from the second one on also after
 // `more`.
 std::string Wrapped(std::string_view indent, std::string_view text, std::string_view more = "") {
   std::string lines;

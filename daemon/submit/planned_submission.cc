@@ -73,7 +73,7 @@ Result<PlannedSubmission> FindPlace(const Flags& flags) {
   return what;
 }
 
-// Of a folder that may not be there yet.
+// kConfig for an active run or the files STOP or HOLD; run_dir may not exist yet.
 Status CheckIsFree(const std::string& run_dir) {
   GACCD_RETURN_IF_ERROR(CheckSafeRunFolder(run_dir));
   for (const char* name : {"/STOP", "/HOLD"}) {
@@ -109,7 +109,7 @@ std::string PlanLine(const Plan& plan, bool by_memory) {
                 ") in ", steps);
 }
 
-// Of every run; the line, and the warnings, of the first.
+// Plans and checks every run. Returns the line of the first one, and logs its warnings.
 Result<std::string> PlanAll(const Flags& flags, const PlannedSubmission& what,
                             const PlannedRunCheck& check) {
   std::string line;

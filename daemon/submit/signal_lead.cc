@@ -12,9 +12,9 @@ namespace gaccd {
 namespace {
 
 constexpr std::int64_t kMin = 120;
-constexpr std::int64_t kMax = 65'535;  // SLURM's
+constexpr std::int64_t kMax = 65'535;  // SLURM's limit
 constexpr std::int64_t kResolution = 60;
-constexpr double kLongest = 10'000;  // of what is measured; times of damaged events are no times
+constexpr double kLongest = 10'000;  // larger times are from damaged events
 
 std::string Seconds(double value) {
   char text[32];
@@ -27,7 +27,7 @@ std::string Measured(const MeasuredTimes& times) {
                 Seconds(times.save_s));
 }
 
-// A number of 1 to `most` digits; clears `good` where `text` is none.
+// A number with 1 to `most` digits; sets *good to false if `text` is not one.
 std::int64_t Digits(std::string_view text, std::size_t most, bool* good) {
   std::int64_t number = 0;
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };

@@ -28,10 +28,10 @@ struct SignalLead {
 
 inline constexpr std::int64_t kDefaultLead = 300;
 
-// 2 x (update + save) + 60, at least 120: the current update must end and the save must fit, and
-// both may be slower than before; kDefaultLead without measurements. At most a quarter of the time
-// limit; if that is below 60 s, the inaccuracy of SLURM, no signal is sent: ranks watch the end of
-// their job themselves. Pure.
+// 2 x (update + save) + 60, from 120 to 65535 (SLURM's limit): the current update must end and the
+// save must fit, and both may be slower than before; kDefaultLead without measurements. At most a
+// quarter of the time limit; if that is below 60 s, the inaccuracy of SLURM, no signal is sent:
+// ranks watch the end of their job themselves. Pure.
 [[nodiscard]] SignalLead LeadOf(const std::optional<MeasuredTimes>& times,
                                 std::optional<std::int64_t> time_limit_s);
 

@@ -13,7 +13,7 @@ namespace {
 
 using Fields = std::map<std::string, std::string>;
 
-// "PartitionName=main Default=YES PreemptMode=REQUEUE ...", a line each.
+// text: lines "PartitionName=main Default=YES PreemptMode=REQUEUE ...".
 std::vector<Fields> ParsePartitions(const std::string& text) {
   std::vector<Fields> partitions;
   std::istringstream lines(text);
@@ -31,7 +31,7 @@ std::vector<Fields> ParsePartitions(const std::string& text) {
 
 const std::string& NameOf(const Fields& partition) { return partition.at("PartitionName"); }
 
-// Those that are named in a list, or the default one.
+// The partitions in a comma-separated list; if it is empty, the default one.
 std::vector<Fields> Chosen(std::vector<Fields> known, std::string_view names) {
   std::erase_if(known, [&](const Fields& one) {
     const auto is_default = one.find("Default");
@@ -52,7 +52,7 @@ std::optional<std::string> WarningOf(const Fields& partition) {
                 mode->second, "): --chain=N lets a further job continue");
 }
 
-// A limit of a partition; nothing for UNLIMITED and its like.
+// A numeric limit of a partition; empty for UNLIMITED and other words.
 std::optional<std::int64_t> LimitOf(const Fields& partition, const char* key) {
   const auto field = partition.find(key);
   if (field == partition.end() || field->second.empty() || field->second.size() > 15 ||
@@ -69,7 +69,7 @@ std::optional<std::int64_t> MaxTimeOf(const Fields& partition) {
   return limit.ok() ? *limit : std::nullopt;
 }
 
-// Empty: it can start the job.
+// Why the partition can never start the job; empty: it can.
 std::string WhyNever(const Fields& partition, const JobShape& job) {
   const auto state = partition.find("State");
   if (state != partition.end() && state->second != "UP") return StrCat("it is ", state->second);
@@ -90,7 +90,7 @@ std::string WhyNever(const Fields& partition, const JobShape& job) {
   return {};
 }
 
-// "AuthInfo    = cred_expire=30,socket=...": the value, without the spaces around it.
+// The value in "AuthInfo    = cred_expire=30,socket=...", without leading spaces.
 std::string ValueOf(const std::string& config, std::string_view key) {
   std::istringstream lines(config);
   for (std::string line; std::getline(lines, line);) {
@@ -105,7 +105,7 @@ std::string ValueOf(const std::string& config, std::string_view key) {
   return {};
 }
 
-// Of "a=1,b,c=2": the number after "c=".
+// For "c" in "a=1,b,c=2": 2.
 std::optional<std::int64_t> NumberIn(const std::string& list, const std::string& name) {
   const std::string all = "," + list;
   const std::size_t at = all.find(StrCat(",", name, "="));

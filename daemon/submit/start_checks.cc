@@ -19,7 +19,8 @@ namespace {
 
 constexpr char kNoLetter = '\0';
 
-// "4G", as --mem takes it: MiB. Nothing for 0, which is all of a node, and what is no size.
+// The value of --mem, for example "4G", in MiB. Empty for 0, which is the whole node, or if
+// invalid.
 std::optional<std::int64_t> ParseMemory(const std::optional<std::string>& text) {
   if (!text) return std::nullopt;
   double size = 0;
@@ -33,7 +34,7 @@ std::optional<std::int64_t> ParseMemory(const std::optional<std::string>& text) 
   return static_cast<std::int64_t>(std::ldexp(size, 10 * (static_cast<int>(power) - 1)));
 }
 
-// Nothing where the arguments after -- ask for a range.
+// Empty if the arguments after -- set a range of nodes.
 std::optional<std::int64_t> NodesOf(const Flags& flags) {
   const auto own = OptionOf(flags.words, "--nodes", 'N');
   if (!own) return flags.nodes.value_or(kDefaultNodes);
@@ -43,13 +44,13 @@ std::optional<std::int64_t> NodesOf(const Flags& flags) {
   return whole ? std::optional(nodes) : std::nullopt;
 }
 
-// A lower bound of what the ranks of a node hold; 0 where it is not known without the data.
+// A lower bound of the memory of the ranks of a node; 0 if it is not known without the data.
 std::int64_t LeastMemoryMib(const Job& job, std::int64_t nodes, std::int64_t ranks) {
   const auto model = Model::MakeWithoutData(WithAbsolutePaths(job).model);
   if (!model.ok()) return 0;
   const std::int64_t parameters = model->layout().size();
   const std::int64_t state = StateElements(job.optimizer, parameters);
-  // Sharded, each rank has its part of it: all of it are in a node, or in all nodes.
+  // Sharded state is divided among the ranks of a node, or among all ranks.
   const std::int64_t states = job.shard == Sharding::kNone   ? state * ranks
                               : job.shard == Sharding::kNode ? state
                                                              : state / nodes;
@@ -94,7 +95,7 @@ Result<std::vector<std::string>> StartProblems(const Flags& flags, const Job& jo
                               " MiB for weights, gradients and the optimizer, the job asks for ",
                               *shape.memory_mib, " MiB"));
   }
-  if (!flags.container_image) AddMissingFiles(flags, job, &problems);  // its files are others
+  if (!flags.container_image) AddMissingFiles(flags, job, &problems);  // the image has other files
   return problems;
 }
 

@@ -35,12 +35,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::chrono::seconds kPatience{100};  // for slurmctld, which may be busy
-// What slurm/launch reads, and the script must say as well to be enough.
+constexpr std::chrono::seconds kPatience{100};  // slurmctld may be busy
+// Variables of slurm/launch that the script sets to their current values.
 constexpr const char* kLaunchVariables[] = {"GACCD_MPI", "GACCD_CHECK", "GACCD_MAX_REQUEUE",
                                             "GACCD_COMMENT"};
 
-// What the program said; empty, and a warning, when it could not.
+// The output of the program; empty, with a warning, if it fails.
 std::string Ask(const std::vector<std::string>& words) {
   const auto answer = RunProgram(words, "", kPatience);
   if (answer.ok() && answer->exit == 0) return answer->out + answer->err;
@@ -49,7 +49,7 @@ std::string Ask(const std::vector<std::string>& words) {
   return {};
 }
 
-// GPUs of the nodes, where the job leaves the device open.
+// Whether the job uses GPUs; with device auto, whether the nodes have some.
 bool WantsGpus(const Flags& flags, Device device) {
   if (device != Device::kAuto) return device == Device::kCuda;
   std::vector<std::string> words = {"sinfo", "--noheader", "--format=%G"};
@@ -75,7 +75,7 @@ void WarnOfSite(const Flags& flags, const SiteAnswers& site) {
   }
 }
 
-// "n3,n7": hosts that earlier attempts suspect.
+// Hosts suspected by earlier attempts: "n3,n7".
 std::string SuspectsOf(const std::vector<std::string>& run_folders) {
   std::set<std::string> hosts;
   for (const std::string& folder : run_folders) {
@@ -127,7 +127,7 @@ std::vector<std::pair<std::string, std::string>> VariablesOf(const Flags& flags)
   }
   if (given != nullptr) variables.emplace_back("GACCD", given);
   variables.emplace_back("GACCD_CONTAINER", *flags.container_image);
-  // The job in the run folder names data next to the job text.
+  // The job in the run folder refers to data next to the job text.
   const std::string data = AbsolutePath(FolderOf(*flags.job));
   const char* mounts = std::getenv("GACCD_CONTAINER_MOUNTS");
   variables.emplace_back(
@@ -184,7 +184,7 @@ Status WriteFiles(const PlannedSubmission& what, const std::string& script, cons
   return {};
 }
 
-// "17" of "17;cluster".
+// The job id: "17" in the output "17;cluster".
 Result<std::string> Sbatch(const std::vector<std::string>& words) {
   GACCD_ASSIGN_OR_RETURN(const ProgramOutput said, RunProgram(words, "", kPatience));
   const std::string id = said.out.substr(0, said.out.find_first_of(";\n"));
@@ -194,7 +194,7 @@ Result<std::string> Sbatch(const std::vector<std::string>& words) {
   return Status(ErrorKind::kOs, StrCat("sbatch: exit ", said.exit, ": ", said.err, said.out));
 }
 
-// The jobs of a chain; also those of one that breaks.
+// Adds the jobs of the chain to *jobs, also if a later one fails.
 Status SubmitAll(const Flags& flags, const PlannedSubmission& what,
                  std::vector<std::string>* jobs) {
   for (std::int64_t link = 0; link < flags.chain; ++link) {
@@ -213,7 +213,7 @@ std::string JobsOfTask(const std::vector<std::string>& jobs, const std::string& 
   return list;
 }
 
-// Enters the jobs in each run folder; what to print. `at`: before the first of them.
+// Records the jobs in each run folder, and returns the text to print. at: before the first one.
 Result<std::string> Record(const Flags& flags, const PlannedSubmission& what, const std::string& at,
                            const std::vector<std::string>& jobs, const Modes& modes) {
   std::string text;

@@ -34,8 +34,8 @@ std::string OnOneLine(std::string text) {
 
 std::string_view ShortName(std::string_view host) { return host.substr(0, host.find('.')); }
 
-// A host may call itself n3.cluster.example where SLURM knows n3, and --exclude takes no other
-// name.
+// SLURM's names of these hosts: a host named n3.cluster.example may be n3 in SLURM, and --exclude
+// only accepts that.
 std::string NodesOf(const std::string& hosts, const std::string& nodelist) {
   const auto nodes = ExpandHostlist(nodelist);
   if (!nodes.ok()) return hosts;
@@ -70,7 +70,7 @@ std::string ReadSrunErrors(const std::string& attempt_dir) {
   return text.ok() ? OnOneLine(SrunErrors(*text)) : std::string();
 }
 
-// Why a rank ended before there was a run folder to say it in.
+// The error of a rank that ended before the run folder existed.
 std::string ReadRankError(const std::string& attempt_dir) {
   constexpr std::size_t kMaxBytes = 64 << 10;
   constexpr std::size_t kMaxFiles = 100'000;
@@ -95,7 +95,7 @@ std::optional<LastStatus> ReadSign(const std::string& run_dir, const std::string
   return LastStatus{OnOneLine(status->state), OnOneLine(status->identity.host), status->last.step};
 }
 
-// When the first line of the events was written.
+// The time of the first event; empty: unknown.
 std::string StartOf(const std::string& attempt_dir) {
   constexpr std::size_t kMaxLine = 4096;
   const Result<std::string> start = ReadStart(attempt_dir + "/events.jsonl", kMaxLine);
@@ -105,9 +105,8 @@ std::string StartOf(const std::string& attempt_dir) {
   return at == nullptr ? std::string() : OnOneLine(*at);
 }
 
-// That of the highest epoch, which may come before an older one: a run that was sent back, or
-// whose checkpoints were damaged, continues from where it was sent. The epoch itself counts every
-// start, so it is no progress.
+// The step of the committed checkpoint with the highest writer epoch. Older checkpoints may have
+// larger steps, if the run was sent back or its checkpoints were damaged.
 CommittedStep NewestCheckpoint(const std::string& run_dir) {
   const auto all = ListGenerations(run_dir + "/ckpt");
   if (!all.ok()) return {};
@@ -122,8 +121,8 @@ struct Place {
   std::string attempt;  // the folder's name
 };
 
-// A second start within one attempt of the job has a folder of its own, "NNN-<job>.2"; `latest`
-// says so.
+// A second start within one attempt of the job has its own folder, "NNN-<job>.2", the target of
+// `latest`.
 Result<Place> FindPlace(const std::string& attempt_dir) {
   const auto refuse = [&](std::string_view why) {
     return Status(ErrorKind::kUsage, StrCat("--attempt-dir=", attempt_dir, ": ", why,
@@ -140,7 +139,7 @@ Result<Place> FindPlace(const std::string& attempt_dir) {
   return place;
 }
 
-// Why there is no verdict.
+// Whether the file system is full, which may be why there is no verdict.
 bool IsFull(const std::string& run_dir) {
   constexpr std::uint64_t kAnyFile = 64 << 10;
   struct statvfs info {};
@@ -148,7 +147,7 @@ bool IsFull(const std::string& run_dir) {
          std::uint64_t{info.f_bavail} * info.f_frsize < kAnyFile;
 }
 
-// With --group-access the group may read the attempt's folder, and so what is said about it.
+// Readable for the group if the attempt's folder is, as with --group-access.
 unsigned FileModeIn(const std::string& attempt_dir) {
   struct stat info {};
   const bool group = ::stat(attempt_dir.c_str(), &info) == 0 && (info.st_mode & S_IRGRP) != 0;

@@ -20,7 +20,7 @@
 namespace gaccd {
 namespace {
 
-// Of every rank the first one of its node that would load the same libraries.
+// For every rank, the first rank of its node that would load the same libraries.
 Result<std::vector<std::size_t>> FindLoaders(Communicator& comm, const Environment& environment) {
   GACCD_ASSIGN_OR_RETURN(
       const auto sources,
@@ -49,7 +49,7 @@ Result<std::vector<RankReport>> GatherReports(Communicator& comm) {
   return reports;
 }
 
-// On rank 0. Lines of JSON stay alone on stdout.
+// On rank 0. With JSON, warnings go to stderr.
 Status Show(const std::vector<RankReport>& reports, const std::vector<std::string>& warnings,
             OutputFormat format) {
   std::string text;
@@ -71,7 +71,7 @@ Status Refusal(const RankVerdict& verdict, std::size_t ranks) {
   return {ErrorKind::kConfig, text};
 }
 
-// The same on every rank, but for what rank 0 cannot write.
+// Returns the same status on every rank, unless rank 0 fails to print.
 Status Judge(const std::vector<RankReport>& reports, const Flags& flags, bool lead) {
   GACCD_ASSIGN_OR_RETURN(const Job job, OverlayFlags(Job{}, flags));
   const Device wanted = job.device;

@@ -25,7 +25,7 @@ namespace {
 
 struct Shown {
   std::vector<float> features;
-  std::string text;  // what was drawn
+  std::string text;  // the random parameters
 };
 
 Result<Shown> ShowAlone(const ImageDataset& images, const Job& job, const Flags& flags) {
@@ -38,7 +38,7 @@ Result<Shown> ShowAlone(const ImageDataset& images, const Job& job, const Flags&
   return shown;
 }
 
-// Where the training takes a sample.
+// The position of a sample in the training.
 struct Place {
   Update update;
   std::int64_t position = 0;  // in the run
@@ -46,7 +46,7 @@ struct Place {
 };
 
 Result<Place> FindPlace(const Job& job, const Flags& flags, const SampleOrder& order) {
-  // A mix depends on places in updates, not on ranks.
+  // Mixing depends on positions in updates, not on ranks.
   GACCD_ASSIGN_OR_RETURN(const PlanRequest request, ToPlanRequest(job.batch, 1, 1));
   GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make(request));
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, ScheduleOf(job, plan, order.size()));
@@ -68,7 +68,7 @@ Result<Place> FindPlace(const Job& job, const Flags& flags, const SampleOrder& o
   return Place{update, position};
 }
 
-// Of a job whose samples are mixed.
+// REQUIRES: the job mixes samples.
 Result<Shown> ShowMixed(std::unique_ptr<ImageDataset> plain, const Job& job, const Flags& flags) {
   const ImageDataset& images = *plain;
   const SampleOrder order(job.seed, images.size(), job.data.shuffle);

@@ -29,7 +29,7 @@
 namespace gaccd {
 namespace {
 
-// What people and schedulers send to a run.
+// Signals that users and schedulers send to a run.
 constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU};
 
 sigset_t ForwardedAnd(int signal) {
@@ -62,17 +62,17 @@ std::string PathOfThisProgram(const char* given) {
 std::vector<std::string> CommandFor(std::int64_t ranks, char* const* argv) {
   std::vector<std::string> words = {
       "mpirun", "-n", std::to_string(ranks), "--quiet", "--oversubscribe", "--allow-run-as-root",
-      // Two runs on one machine would be bound to the same cores.
+      // Otherwise two runs on one machine would be bound to the same cores.
       "--bind-to", "none",
-      // No ssh to other hosts of a default hostfile.
+      // Does not start ranks on hosts of a default hostfile by ssh.
       "--mca", "plm", "isolated",
-      // A rank that waits gives its core to the others.
+      // Waiting ranks yield their core.
       "--mca", "mpi_yield_when_idle", "1", PathOfThisProgram(argv[0])};
   for (char* const* one = argv + 1; *one != nullptr; ++one) words.emplace_back(*one);
   return words;
 }
 
-// In the child. Returns errno where there is no mpirun.
+// In the child. Returns only if exec fails, with errno.
 int Execute(const std::vector<std::string>& words, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // the ranks then end with mpirun
   if (::getppid() != parent) ::_exit(128 + SIGKILL);
@@ -110,7 +110,7 @@ Result<pid_t> Start(const std::vector<std::string>& words) {
                        "; install Open MPI (apt install openmpi-bin) and see that it is on PATH"));
 }
 
-// The processes that `parent` has started: /proc/<pid>/stat has the parent after name and state.
+// The children of a process: the field after name and state in /proc/<pid>/stat is the parent.
 std::vector<pid_t> ChildrenOf(pid_t parent) {
   std::vector<pid_t> children;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc"), ::closedir);
@@ -128,8 +128,8 @@ std::vector<pid_t> ChildrenOf(pid_t parent) {
   return children;
 }
 
-// Until mpirun ends: every signal for this process goes to the ranks. One that comes before there
-// are ranks waits for them; a second one ends mpirun. Its wait status.
+// Forwards signals of this process to the ranks until mpirun ends; returns its wait status. A
+// signal that arrives before the ranks exist is sent when they do; a second one kills mpirun.
 int ForwardUntilEnd(pid_t mpirun) {
   constexpr timespec kLook{.tv_sec = 0, .tv_nsec = 50'000'000};
   const sigset_t signals = ForwardedAnd(SIGCHLD);
@@ -162,8 +162,8 @@ std::string NewestAttempt(const Flags& flags) {
   return name.empty() ? name : StrCat(*flags.run_dir, "/attempts/", name);
 }
 
-// The exit code in verdict.json, which may come a moment after the end of the ranks: where all were
-// killed, VerdictGuard writes it. Nothing where nobody wrote one.
+// The exit code in verdict.json; empty: there is none. If all ranks were killed, VerdictGuard
+// writes the file shortly after their end.
 std::optional<int> CodeOfVerdict(const std::string& attempt_dir) {
   constexpr int kLooks = 20;
   constexpr useconds_t kBetween = 50'000;
@@ -197,7 +197,7 @@ Result<int> RunLocalRanks(const Flags& flags, char* const* argv, const Environme
   const int state = ForwardUntilEnd(mpirun);
   const int code = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
   if (code > 128) {
-    // A rank was killed: the code of a signal says less than what the others found.
+    // A rank was killed: the verdict of the others contains the cause, the signal does not.
     const std::string attempt_dir = NewestAttempt(flags);
     return attempt_dir == before ? code : CodeOfVerdict(attempt_dir).value_or(code);
   }

@@ -30,7 +30,7 @@ std::int64_t ParametersOf(const FlatLayout& layout, const ShardPart& part) {
   return sum;
 }
 
-// Of one sample, to both neighbours. On GPUs activations have the precision of the job.
+// Bytes sent to both neighbours per sample. On GPUs activations have the precision of the job.
 Result<std::int64_t> SentBytes(const Job& job, const Model& stage) {
   const Precision precision = job.device == Device::kCuda ? job.precision : Precision::kF32;
   GACCD_ASSIGN_OR_RETURN(const TrainingGraph one, stage.RecordTraining({1}, precision));
@@ -53,7 +53,7 @@ std::string OrderText(const Job& job, std::int64_t stage, std::int64_t micro_bat
   return actions.size() > kShownActions ? text + " ..." : text;
 }
 
-// Of the pipeline with the most samples.
+// The sizes of the micro-batches of the pipeline with the most samples.
 std::vector<std::int64_t> MicroBatches(const Plan& plan) {
   std::int64_t rank = 0;
   while (plan.Load(rank) != plan.ranks_hi_samples()) rank += plan.stages();

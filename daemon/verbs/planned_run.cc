@@ -63,17 +63,17 @@ Result<OpenedRun> Open(const Job& job, const Plan& plan) {
   return OpenedRun{std::move(data), std::move(model), schedule};
 }
 
-// With device auto what is printed is for CPUs.
+// The device of the printed values: the CPU for device auto.
 Device DeviceOf(const Job& job) {
   return job.device == Device::kCuda ? Device::kCuda : Device::kCpu;
 }
 
-// On the device.
+// Bytes on DeviceOf(job).
 std::int64_t BytesOf(const EngineMemory& memory, const Job& job) {
   return DeviceOf(job) == Device::kCuda ? memory.device_bytes : memory.host_bytes;
 }
 
-// Of the rank that has the most samples. Maps memory, and uses none of it.
+// For the rank with the most samples. Maps memory without touching it.
 Result<EngineMemory> PlannedMemory(const PlannedTraining& training, const Plan& plan,
                                    Device device) {
   GACCD_ASSIGN_OR_RETURN(const ReplicaOptions sizes,
@@ -89,7 +89,7 @@ Result<EngineMemory> PlannedMemory(const PlannedTraining& training, const Plan& 
       CountStateParts(training.job, plan, stage ? static_cast<std::int64_t>(stage->stage) : 0));
 }
 
-// The same samples, with the other way to keep activations. Null: the model has no other.
+// The plan with recomputation switched on or off; empty: the model does not support it.
 Result<std::optional<Plan>> WithOtherRecompute(const Model& model, const Plan& plan) {
   if (!model.has_blocks()) return std::optional<Plan>();
   PlanRequest other = plan.request();
@@ -99,13 +99,13 @@ Result<std::optional<Plan>> WithOtherRecompute(const Model& model, const Plan& p
   return std::optional(std::move(made));
 }
 
-// What a plan needs, and what the same with the other Recompute would.
+// The memory of a plan, and of the same plan with the other Recompute.
 struct Needs {
   EngineMemory memory;
   std::optional<Plan> other;
   EngineMemory other_memory;
 
-  // "61.2 MB with --recompute=blocks". REQUIRES: there is another.
+  // "61.2 MB with --recompute=blocks". REQUIRES: other.
   [[nodiscard]] std::string OtherText(std::int64_t bytes) const {
     return StrCat(Megabytes(bytes), " with --recompute=", Name(other->request().recompute));
   }
@@ -195,14 +195,14 @@ Status AddRun(const Job& job, const Plan& plan, std::string* text) {
   return Status::Ok();
 }
 
-// Whether a training would end with the same error wherever it ran. Files may be on the nodes
-// alone, and these may have more memory.
+// Whether a training would fail with this error on any machine. The nodes may have other files and
+// more memory than this machine.
 bool EndsTraining(const Status& error) {
   const bool is_memory = error.message().find("no memory for") != std::string::npos;
   return error.kind() == ErrorKind::kData || (error.kind() == ErrorKind::kConfig && !is_memory);
 }
 
-// An error that no micro-batch fits says what would.
+// Appends the table of sharding modes to the error that no micro-batch fits.
 Status WithModes(const Status& error, const std::string& modes) {
   return {error.kind(), modes.empty() ? error.message() : StrCat(error.message(), "\n", modes)};
 }
@@ -228,7 +228,7 @@ Result<Plan> ChoosePlan(const Job& job, const Plan& whole, const Flags& flags, s
   training.any_load = flags.speed == "measured" || flags.rebalance == Rebalance::kAuto;
   const auto memory = MemoryFlag(flags);
   const auto chosen = ChooseForPlan(training, whole, memory);
-  std::string modes;  // later: each trial leaves this process a little larger
+  std::string modes;  // after ChooseForPlan(): each trial enlarges this process
   if (memory && whole.world() > 1) {
     GACCD_ASSIGN_OR_RETURN(modes, FittingModesText(training, whole, *memory));
   }

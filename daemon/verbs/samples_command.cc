@@ -19,7 +19,7 @@
 namespace gaccd {
 namespace {
 
-// What one rank takes in one update.
+// The samples of one rank in one update.
 struct RankSamples {
   std::int64_t rank = 0;
   std::vector<std::int64_t> micro_batches;  // sizes
@@ -72,7 +72,7 @@ std::string JsonLine(const UpdateSchedule& schedule, const Update& update,
   return line.TakeLine();
 }
 
-// "  rank 3: 17 4 | 5", a bar between micro-batches.
+// "  rank 3: 17 4 | 5", with a bar between micro-batches.
 std::string TextLine(const RankSamples& taken) {
   std::string text = StrCat("  rank ", taken.rank, ":");
   auto next = taken.samples.begin();
@@ -83,7 +83,7 @@ std::string TextLine(const RankSamples& taken) {
   return text + "\n";
 }
 
-// Of one rank, or of all.
+// For --rank, or all ranks.
 Status PrintUpdate(const PlannedSamples& planned, const Update& update, const Flags& flags) {
   const bool json = flags.format == OutputFormat::kJson;
   std::string text;

@@ -21,7 +21,7 @@ namespace {
 constexpr std::array kModes = {Sharding::kNone, Sharding::kOptimizer, Sharding::kNode,
                                Sharding::kNodeOptimizer};
 
-// One way to divide one world.
+// A sharding mode on a number of ranks.
 struct Division {
   Sharding mode = Sharding::kNone;
   std::int64_t nodes = 1;
@@ -37,7 +37,7 @@ std::int64_t StateBytes(const Job& job, std::int64_t parameters) {
   return StateElements(job.optimizer, parameters) * std::int64_t{sizeof(float)};
 }
 
-// That of the rank that has the most of it.
+// The maximum over the ranks.
 std::int64_t StateOfARank(const Job& job, const FlatLayout& layout, const Division& division) {
   return StateBytes(job, ShardLayout::Make(layout, division.parts()).max_state_elements());
 }
@@ -58,7 +58,7 @@ std::string Meaning(const Division& division) {
   }
 }
 
-// What all ranks send, of the mean one.
+// The mean over the ranks.
 std::string SentText(const FlatLayout& layout, const Division& division) {
   const CommTraffic all = UpdateTraffic(division.mode, layout, division.ranks_of_nodes());
   std::string text =

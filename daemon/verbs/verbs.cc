@@ -36,8 +36,8 @@
 namespace gaccd {
 namespace {
 
-// kConfig, naming them, when GPUs are wanted and the job's model has functions that they cannot
-// compute.
+// kConfig, with their names, if the job's device is cuda and its model has functions that GPUs do
+// not support.
 Status CheckPlannedDevice(const Flags& flags) {
   if (!flags.job) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(Job job, LoadJob(*flags.job));
@@ -114,8 +114,8 @@ WatchRequest MakeWatchRequest(const Flags& flags) {
           .watch = flags.watch};
 }
 
-// What a training would end with, as far as this machine has its files. In an image there may be
-// others.
+// The error with which a training would fail with the files of this machine; only a warning for a
+// container image, which may have other files.
 Status CheckPlannedRun(const Flags& flags, const Job& job, const Plan& plan) {
   Status error;
   [[maybe_unused]] const std::string text = PlannedRunText(job, plan, &error);
@@ -156,7 +156,7 @@ Status RunReport(const Flags& flags) {
       {.folders = flags.words, .out = flags.out.value_or(""), .language = flags.language});
 }
 
-using PlainVerb = Status (*)(const Flags&);  // exits with 0 or with the error
+using PlainVerb = Status (*)(const Flags&);  // exit code 0, or that of the error
 using ExitVerb = Result<int> (*)(const Flags&);
 using RanksVerb = RanksOutcome (*)(const Flags&, const ErrorPrinter&);
 struct VerbRun {
