@@ -39,7 +39,7 @@ Status CheckWhat(const Flags& flags, const ModelSpec& model) {
   return {ErrorKind::kConfig, "--what=classes needs a job with the loss softmax_cross_entropy"};
 }
 
-// Nothing else than an earlier prediction is replaced.
+// --out may only replace an earlier prediction.
 Status CheckOut(const Flags& flags) {
   if (!flags.out) return {ErrorKind::kUsage, "predict needs --out=FILE"};
   const std::string& out = *flags.out;
@@ -57,7 +57,7 @@ Status CheckOut(const Flags& flags) {
                                  ": it is not replaced")};
 }
 
-// What is kept of the answers to each sample.
+// The row of the file for one sample.
 struct Rows {
   std::string_view key;
   Shape shape;  // of a sample
@@ -76,7 +76,7 @@ Rows RowsOf(Predicted what, LossKind loss, const Shape& answer) {
   return {};
 }
 
-// The class with the largest logit of each row, the lowest of equal ones.
+// The class with the largest logit of each row; of equal ones the lowest class.
 std::vector<std::int32_t> ClassesOf(std::span<const float> logits, std::int64_t classes) {
   std::vector<std::int32_t> best;
   for (auto row = logits.begin(); row != logits.end(); row += classes) {
@@ -93,7 +93,7 @@ Status CheckFinite(std::span<const float> answers, std::int64_t first, std::int6
                                    ": the model's answer is not finite: ", answers[bad])};
 }
 
-// This rank's share. Ranks without samples write nothing.
+// Predicts and writes the rows of this rank, if any.
 Status WriteShare(const Flags& flags, const Session& session, TrainedModel& trained,
                   RowFile& file) {
   const Communicator& comm = session.comm;
@@ -122,7 +122,7 @@ Status WriteShare(const Flags& flags, const Session& session, TrainedModel& trai
   return file.Finish();
 }
 
-// names: of the classes, or none.
+// names: of the classes, or empty.
 Status WriteLines(const std::string& out, unsigned mode, const Rows& rows, const RowFile& file,
                   std::span<const std::string> names) {
   GACCD_ASSIGN_OR_RETURN(const std::string target, OutputTarget(out));
@@ -172,7 +172,7 @@ RankStatus RunPrediction(const Flags& flags, Session& session, TrainedModel& tra
   if (!done.status.ok()) return done;
   if (Status same = CheckUnchangedData(comm, *trained.data, nullptr); !same.ok()) return {same};
   if (comm.rank() != 0) return {};
-  // From here on nobody waits for this rank, however long its disk takes.
+  // The other ranks do not wait from here on, so the disk may be slow.
   ClassNames names;
   if (flags.what == Predicted::kClasses) {
     auto known = ReadClassNames(trained.job);

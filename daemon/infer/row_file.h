@@ -43,8 +43,8 @@ class RowFile {
 
   // On rank 0, after Finish() of all ranks: renames the file.
   Status Publish();
-  // Alternatively reads its rows again, in order, several at a time, for a file that `take` writes;
-  // the temporary file is then removed.
+  // Instead of Publish(), on rank 0: passes all rows to `take`, in order, several at a time. The
+  // destructor then removes the file.
   using TakeRows = std::function<Status(std::int64_t first, std::span<const std::byte> bytes)>;
   Status ReadBack(const TakeRows& take) const;
 

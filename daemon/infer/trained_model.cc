@@ -35,7 +35,7 @@ Result<Job> ReadInferenceJob(const Flags& flags) {
                   "--raw-weights: --weights must be a run folder or a checkpoint");
   }
   if (job.data.eval) {
-    // What is asked about is taken as it is.
+    // Predictions are for the tokens as they are, without masks.
     auto* tokens = std::get_if<TokensSpec>(&*job.data.eval);
     if (flags.verb == Verb::kPredict && tokens != nullptr) tokens->masked.reset();
     return job;
@@ -46,8 +46,7 @@ Result<Job> ReadInferenceJob(const Flags& flags) {
 namespace {
 
 Agreement OpenData(const Flags& flags, Communicator& comm, TrainedModel* into) {
-  // As in a training: what is damaged is left out of an evaluation. Predictions have a row for
-  // each.
+  // Like a training, an evaluation leaves out damaged records; predictions need a row for each.
   const bool each = flags.verb == Verb::kPredict;
   const BadRecordRules rules{.policy = each ? OnBadRecord::kStop : flags.on_bad_record,
                              .quota = flags.bad_record_quota,
@@ -61,7 +60,7 @@ Agreement OpenData(const Flags& flags, Communicator& comm, TrainedModel* into) {
   });
 }
 
-// Tables have their columns by the names that the weights have, or else the job.
+// The column names of a table: those of the job, else of the weights, else of the job's tables.
 Status FindColumns(const Flags& flags, Communicator& comm, Job* job) {
   if (!IsTable(*job->data.eval)) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(job->data.column_name,
@@ -80,7 +79,7 @@ Status MakeEngineOf(const Flags& flags, Session& session, TrainedModel* into) {
       into->engine,
       MakeEngine(session.device_comm(), *into->model,
                  {.replica = {.eval_batches = EvalBatchSizes(shard, into->job.batch.micro)},
-                  .optimizer = {.lr = 1, .kind = SgdSpec{}},  // which keeps no state
+                  .optimizer = {.lr = 1, .kind = SgdSpec{}},  // has no state
                   .numerics = NumericsOf(into->job),
                   .choice = session.MakeEngineChoice(flags)}));
   return Status::Ok();

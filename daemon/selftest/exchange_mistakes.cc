@@ -38,8 +38,8 @@ void MoveToEqualCuts(std::span<const std::int64_t> counts, std::span<float> whol
   }
 }
 
-// Whose ranks a communicator has. Of a pipeline PipelineExchange splits the world into pipelines
-// first, then into stages; and a pipeline into those that share a parameter.
+// The ranks of a communicator. PipelineExchange splits the world first into pipelines, then into
+// ranks of the same stage; and a pipeline into ranks that share a parameter.
 enum class Group : std::uint8_t { kWorld, kPipeline, kSameStage, kSharing };
 
 class MistakenCommunicator final : public ForwardingCommunicator {
@@ -60,12 +60,12 @@ class MistakenCommunicator final : public ForwardingCommunicator {
   }
 
  private:
-  // A part of another communicator whose ranks are on different nodes.
+  // Whether this was split from another communicator and its ranks are on different nodes.
   [[nodiscard]] bool between_nodes() const {
     return owned_ != nullptr && size() > 1 && topology().nodes == size();
   }
 
-  // Whether a sum is left out.
+  // Whether a sum is skipped.
   [[nodiscard]] bool KeepsOwn(DType dtype) const {
     if (dtype != DType::kF32) return false;
     return (mistake_ == ExchangeMistake::kOwnNode && between_nodes()) ||
@@ -125,7 +125,7 @@ class MistakenCommunicator final : public ForwardingCommunicator {
   std::vector<float> first_gradient_;
 };
 
-// Of each lane, in elements of the flat buffers.
+// Whether the lanes begin where equal cuts of the flat buffers would be.
 bool CutsAreEqual(const ShardGrid& grid, const FlatLayout& layout) {
   const ShardLayout shards = ShardLayout::Make(layout, grid.parts());
   for (int lane = 1; lane < grid.lanes; ++lane) {

@@ -24,7 +24,7 @@
 namespace gaccd {
 namespace {
 
-// What all ranks share; read only.
+// Shared by all ranks; read-only.
 struct JobSetting {
   const Job& job;
   const Dataset& data;
@@ -51,10 +51,10 @@ Result<UpdateOutcome> TakeOutcome(Engine& engine, const Model& model) {
   return outcome;
 }
 
-// Of one update; the learning rate is 0.
+// Runs one update, with learning rate 0.
 using UpdateFunction = std::function<Status(Engine& engine, BatchFeed& feed, const Plan& plan)>;
 
-// model: the setting's, or a stage of it.
+// model: that of the setting, or a stage of it.
 Result<UpdateOutcome> OutcomeOf(const JobSetting& setting, const Model& model, Communicator& comm,
                                 const Plan& plan, const UpdateFunction& update) {
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, setting.ScheduleOf(plan));
@@ -82,7 +82,7 @@ Status RightUpdate(Engine& engine, BatchFeed& feed, const Plan& plan) {
                    feed.ProgramFor({.index = 0, .samples = plan.effective_batch()}), {});
 }
 
-// Every micro-step of a plain update is taken for its first one.
+// A plain update in which every micro-step with samples is marked as the first one.
 Status LastOnlyUpdate(Engine& engine, BatchFeed& feed, const Plan& plan) {
   GACCD_RETURN_IF_ERROR(engine.Begin({.samples = plan.effective_batch()}));
   for (std::int64_t step = 0; step < plan.accum_steps(); ++step) {
@@ -97,7 +97,7 @@ Status LastOnlyUpdate(Engine& engine, BatchFeed& feed, const Plan& plan) {
   return engine.End();
 }
 
-// NaN as infinity: std::max() would lose it.
+// Infinity instead of NaN, which std::max() would ignore.
 double Deviation(const Gradient& found, const Gradient& reference) {
   double difference = 0;
   double norm = 0;
@@ -150,7 +150,7 @@ Result<UpdateOutcome> MakeMistake(const JobSetting& setting, Communicator& comm,
   return StatisticsUpdate(comm, setting.model, setting.parameters, plan, *batches, mistake);
 }
 
-// What one rank finds, in the order of `test`: the right update, then the mistakes.
+// Runs the right update, then the mistakes, on one rank; stores their deviations in *test.
 Status RunRank(const JobSetting& setting, const UpdateOutcome& reference, Communicator& comm,
                JobSelftest* test) {
   Model model = setting.model;
@@ -184,8 +184,8 @@ Status RunRank(const JobSetting& setting, const UpdateOutcome& reference, Commun
   return Status::Ok();
 }
 
-// Whether ranks, or their micro-batches, have parts of one group of a batch norm: else statistics
-// of each by itself are right.
+// Whether a group of a batch norm extends over several ranks, or micro-batches: otherwise
+// statistics of each one alone are right.
 bool SharesGroups(const Model& model, const Plan& plan, bool micro_batches) {
   const auto cuts_a_group = [&](std::int64_t position) {
     return std::ranges::any_of(model.running_statistics(), [&](const nn::RunningUpdate& running) {

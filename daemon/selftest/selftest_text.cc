@@ -1,4 +1,4 @@
-// What people and programs read of a selftest.
+// The results of a selftest as text and JSON.
 #include <cmath>
 #include <cstdio>
 
@@ -9,7 +9,7 @@
 namespace gaccd {
 namespace {
 
-// What is said of a mistake: it has an effect, which must show or may be lost in rounding.
+// has_effect: the mistake changes the gradient. shows: by more than rounding, so it must be caught.
 std::string Cell(double deviation, double tolerance, bool has_effect, bool shows) {
   char text[32];
   if (!has_effect) return "no effect";

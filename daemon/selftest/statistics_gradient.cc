@@ -20,7 +20,7 @@ std::span<T> ValuesOf(const FlatEntry& entry, std::span<T> values) {
                         static_cast<std::size_t>(entry.elements));
 }
 
-// Scale and shift of a batch norm, those that are trained.
+// The trained ones of scale and shift of a batch norm.
 std::vector<const FlatEntry*> TrainedOf(const nn::RunningUpdate& norm, const FlatLayout& layout) {
   std::string prefix = layout.entries()[norm.mean].name;
   prefix.resize(prefix.size() - std::string_view("running_mean").size());
@@ -59,7 +59,7 @@ class WrongUpdate {
     return Status::Ok();
   }
 
-  // The gradients become those of all ranks.
+  // Sums the gradients over the ranks.
   Status Reduce() {
     const std::span<float> gradients = replica_.gradients();
     if (mistake_ == StatisticsMistake::kEveryRank) {
@@ -73,12 +73,12 @@ class WrongUpdate {
     return comm_.AllReduceSum(View(gradients), View(gradients));
   }
 
-  // After Run().
+  // RunningValues() after Run(); empty for mistakes that do not affect them.
   std::vector<float> Running() {
     const bool inverted = mistake_ == StatisticsMistake::kInvertedMomentum;
     if (!inverted && mistake_ != StatisticsMistake::kRunningEachStep) return {};
     for (std::size_t i = 0; i < running_.size(); ++i) {
-      if (!inverted && IsOfUpdate(running_[i])) continue;  // RunStep() did it
+      if (!inverted && IsOfUpdate(running_[i])) continue;  // done by RunStep()
       Add(replica_.update_sum(static_cast<std::int64_t>(i)), running_[i],
           inverted ? 1 - running_[i].momentum : running_[i].momentum);
     }
@@ -112,7 +112,7 @@ class WrongUpdate {
     return Status::Ok();
   }
 
-  // The sum after a segment, as the mistake has it.
+  // Sums the statistics after a segment, with the mistake.
   Status Sum(std::int64_t segment) {
     const std::span<double> sum = replica_.update_sum(segment);
     const bool of_gradient = !IsStatistics(segment);
@@ -152,7 +152,7 @@ class WrongUpdate {
   const Plan& plan_;
   StatisticsMistake mistake_;
   Replica& replica_;
-  // In the order of the sums: the first ones are the statistics; those of their gradients follow.
+  // In the order of the sums: statistics first, then their gradients.
   std::span<const nn::RunningUpdate> running_;
   float weight_;
 };
