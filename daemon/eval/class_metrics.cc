@@ -60,7 +60,7 @@ double F1Macro(const ClassCounts& counts) {
   return sum / static_cast<double>(classes);
 }
 
-// There are as many answers as labels, so precision, recall and F1 are one.
+// Every label has one answer, so precision, recall and F1 are equal.
 double F1Micro(const ClassCounts& counts) {
   return Ratio(std::reduce(counts.right.begin(), counts.right.end()),
                std::reduce(counts.labels.begin(), counts.labels.end()));

@@ -13,7 +13,7 @@
 namespace gaccd {
 namespace {
 
-// One of the tensors of a batch; empty where samples have none of this name.
+// The values of a tensor of a batch; empty if there is none with this name.
 template <typename T>
 std::span<const T> TensorOf(const SampleSpec& spec, const BatchView& batch, std::string_view name) {
   for (std::size_t i = 0; i < spec.tensors.size(); ++i) {
@@ -55,7 +55,7 @@ Evaluator::Evaluator(Communicator& comm, const Dataset& data, std::int64_t batch
       unit_(unit),
       metrics_(metrics.empty() ? DefaultMetrics(data.spec()) : std::move(metrics)) {}
 
-// Targets are near those of the first sample.
+// Uses the targets of the first sample as `near`.
 std::vector<NamedMetric> Evaluator::MakeMetrics() const {
   BatchMemory first(data_.spec(), 1);
   data_.Gather(std::array<std::int64_t, 1>{0}, first.view());
@@ -85,7 +85,7 @@ Result<Better> Evaluator::FindBetter(std::string_view name) const {
 }
 
 std::int64_t Evaluator::FewestBatches() const {
-  // The last rank has as few samples as any.
+  // The last shard is never larger than another one.
   const int shards = comm_.size() / stages_;
   const EvalShard shard = ShardOf(data_.size(), shards - 1, shards);
   return (shard.count + batch_ - 1) / batch_;
@@ -102,7 +102,7 @@ Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, const Eval
   GACCD_ASSIGN_OR_RETURN(const auto batches,
                          Prefetcher::Start(data_, std::move(indices),
                                            {.memory = ring_.MemoryFor(engine), .cuts = cuts_}));
-  // samples, loss sum, divisor: counts stay exact in a double up to 2^53.
+  // Samples, loss sum, divisor. Counts are exact in a double up to 2^53.
   std::array<double, 3> sums{};
   const std::vector<NamedMetric> metrics = MakeMetrics();
   const std::int64_t fewest = FewestBatches();
@@ -115,7 +115,7 @@ Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, const Eval
   while (const BatchView* batch = next()) {
     if (stops != nullptr && done > 0 && done < fewest) {
       progress.SetPhase(heartbeat::Phase::kReduce, step,
-                        done);  // the ranks exchange requests now and then
+                        done);  // BetweenBatches() may be collective
       GACCD_ASSIGN_OR_RETURN(const StopDecision here, stops->BetweenBatches(done, fewest));
       if (here.stops()) return std::optional<EvalRecord>();
     }

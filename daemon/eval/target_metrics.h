@@ -1,4 +1,4 @@
-// The metrics of targets: see metric.h.
+// Metrics for targets, defined in metric.h.
 #pragma once
 
 #include <array>
@@ -21,20 +21,20 @@ class MeanOfErrors final : public Metric {
 
  private:
   OfError of_error_;
-  std::array<double, 2> sums_ = {};  // of the function, how many
+  std::array<double, 2> sums_ = {};  // function values, their number
 };
 
 class R2 final : public Metric {
  public:
-  // One value near the targets for every output: what sums of squares lose to rounding grows with
-  // the distance of the targets from it.
+  // near: a value near the targets of every output. The rounding errors of the sums of squares grow
+  // with the distance of the targets from it.
   explicit R2(std::span<const float> near);
   void Add(const EvaluatedBatch& batch) override;
   [[nodiscard]] std::span<double> sums() override { return sums_; }
   [[nodiscard]] double Value() const override;
 
  private:
-  // With d = t - near: of d, of d^2, of (t - y)^2.
+  // Sums of d, d^2 and (t - y)^2, where d = t - near.
   static constexpr std::size_t kSums = 3;
   std::vector<double> near_;
   std::vector<double> sums_;  // [outputs, kSums], then the number of samples

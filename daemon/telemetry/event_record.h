@@ -36,7 +36,7 @@ concept EventRecord = requires {
 
 // Limits of texts in one line; escaped, they add up to less than kMaxLineBytes.
 inline constexpr std::size_t kMaxLineBytes = 4096;
-inline constexpr std::size_t kMaxWord = 24;  // versions
+inline constexpr std::size_t kMaxWord = 24;  // words, versions, digests
 inline constexpr std::size_t kMaxName = 64;
 inline constexpr std::size_t kMaxList = 512;
 inline constexpr std::size_t kMaxMessage = 1200;

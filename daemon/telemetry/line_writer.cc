@@ -13,13 +13,13 @@ namespace {
 struct Line {
   std::string text;
   LineStamp stamp;
-  std::int64_t lost_before = 0;  // lines between this and the one before it that did not fit
+  std::int64_t lost_before = 0;  // lost lines between the previous one and this one
   LineStamp last_lost;
 };
 
 std::size_t BytesOf(const Line& line) { return sizeof(Line) + line.text.size(); }
 
-// What the thread alone uses: the file, and what has been said about lost lines.
+// Used by the thread only: the file, and the state of the notices about lost lines.
 class File {
  public:
   File(AppendFile file, LineWriter::NoticeMaker notice)
@@ -62,7 +62,7 @@ class File {
   LineStamp last_;
   std::int64_t overflow_ = 0;  // lines that did not fit
   Status overflow_reason_;
-  std::int64_t reported_ = 0;  // of both kinds
+  std::int64_t reported_ = 0;  // lost lines in notices, including those that did not fit
 };
 
 }  // namespace
@@ -71,23 +71,23 @@ struct LineWriter::State {
   State(AppendFile to, NoticeMaker notice, std::size_t most)
       : file(std::move(to), std::move(notice)), most_bytes(most) {}
 
-  File file;  // the thread's
+  File file;  // used by the thread only
   const std::size_t most_bytes;
 
-  mutable std::mutex mutex;       // of everything below
+  mutable std::mutex mutex;       // protects everything below
   std::condition_variable hurry;  // ends kGatherTime
   std::condition_variable changed;
   std::deque<Line> lines;
   std::size_t bytes = 0;      // of `lines`
-  Line tail;                  // without text: what did not fit since the last line that did
+  Line tail;                  // no text; its lost_before: lines lost after the last one in `lines`
   std::int64_t overflow = 0;  // lines that did not fit
-  std::int64_t syncs = 0;     // that were asked for
+  std::int64_t syncs = 0;     // requested
   std::int64_t synced = 0;
-  int flushes = 0;     // that wait
-  bool asleep = true;  // the thread: lines wake it only then
+  int flushes = 0;     // waiting calls
+  bool asleep = true;  // whether Add() must wake the thread
   bool end = false;
   std::optional<std::chrono::steady_clock::time_point> busy_since;
-  std::int64_t dropped = 0;  // by the file, as of the last line that was handled
+  std::int64_t dropped = 0;  // of the file, after the last line
   std::int64_t failures = 0;
   Status first_failure;
 
@@ -137,7 +137,7 @@ void LineWriter::Add(std::string line, const LineStamp& stamp) {
   state.bytes += BytesOf(next);
   state.lines.push_back(std::move(next));
   const bool wake = std::exchange(state.asleep, false);
-  lock.unlock();  // the thread, awake, must not find it locked: on one core that takes two switches
+  lock.unlock();  // before waking the thread: it would block, with two more context switches
   if (wake) worker_->Wake();
 }
 

@@ -65,7 +65,7 @@ std::string RateText(double rate) {
 std::string ProgressLine(const ProgressState& state, int columns, bool utf8) {
   const std::size_t room = static_cast<std::size_t>(std::max(1, columns - 1));
   const double share = Share(state);
-  // All of these are ASCII, so bytes are columns. Most important first.
+  // ASCII, so bytes are columns. Most important first.
   const std::string parts[] = {
       Format("%3d%%", static_cast<int>(std::floor(share * 100))),
       Format("loss %.4g", WithoutNanSign(state.loss)),
@@ -122,7 +122,7 @@ void Progress::Clear() {
 }
 
 void Progress::Draw() {
-  // Erasing after the text instead of before it does not flicker.
+  // Erases after the text, which avoids flicker.
   output_.Write(StrCat("\r", ProgressLine(state_, terminal_.Columns(), utf8_), "\x1b[K"));
   shown_ = true;
 }

@@ -26,7 +26,7 @@ int ColumnsOf(int fd) {
   return ::ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
-// The standard output of the parent process, when that is a terminal.
+// The standard output of the parent process if it is a terminal, otherwise invalid.
 FileDescriptor ParentsTerminal() {
   const std::string link = StrCat("/proc/", ::getppid(), "/fd/1");
   char target[PATH_MAX];
@@ -69,7 +69,7 @@ TerminalOutput::~TerminalOutput() {
 
 void TerminalOutput::Write(std::string_view text) {
   if (::isatty(fd_) == 0) {
-    // Where the reader is gone, training continues.
+    // Training continues if the reader is gone.
     [[maybe_unused]] const Status status = WriteAll(fd_, text, "output");
     return;
   }
@@ -102,8 +102,8 @@ int TerminalOutput::NonBlockingFd() {
   struct stat info {};
   if (::fstat(fd_, &info) != 0) return fd_;
   if (opened_.valid() && device_ == info.st_rdev) return opened_.get();
-  // A description of its own: O_NONBLOCK on fd_ would hold for everyone who shares it, the shell
-  // too.
+  // A separate open file: O_NONBLOCK on fd_ would affect every process that shares it, such as the
+  // shell.
   const std::string path = StrCat("/proc/self/fd/", fd_);
   opened_ = FileDescriptor(::open(path.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC));
   device_ = info.st_rdev;
@@ -111,8 +111,7 @@ int TerminalOutput::NonBlockingFd() {
 }
 
 std::size_t TerminalOutput::WriteSome(std::string_view text) {
-  constexpr std::size_t kMaxAtOnce =
-      128;  // where a write may wait: less than a buffer has room for
+  constexpr std::size_t kMaxAtOnce = 128;  // of a blocking descriptor: fits whenever it is writable
   const int fd = NonBlockingFd();
   std::size_t done = 0;
   while (done < text.size()) {
