@@ -29,7 +29,7 @@ using google::protobuf::Message;
 using google::protobuf::OneofDescriptor;
 
 // "a, b or c"
-std::string Listed(const std::vector<std::string>& names, std::string_view last = " or ") {
+std::string JoinNames(const std::vector<std::string>& names, std::string_view last = " or ") {
   std::string text;
   for (std::size_t i = 0; i < names.size(); ++i) {
     text += StrCat(i == 0 ? "" : i + 1 == names.size() ? last : ", ", names[i]);
@@ -60,14 +60,14 @@ std::string NumberProblem(const FieldDescriptor& field, double value) {
 
 // Names are used in file names, keys of weights and log lines.
 std::string TextProblem(const proto::Field& rule, std::string_view text) {
-  constexpr std::size_t kLongest = 128;
+  constexpr std::size_t kMaxLength = 128;
   constexpr std::string_view kAllowed =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
   if (rule.text() == proto::Field::ANY) return {};
   if (text.empty()) return "is required";
   if (text.find('\0') != std::string_view::npos) return "holds a NUL character";
   if (rule.text() == proto::Field::PATH) return {};
-  if (text.size() > kLongest) return StrCat("has at most ", kLongest, " characters");
+  if (text.size() > kMaxLength) return StrCat("has at most ", kMaxLength, " characters");
   const bool allowed = text.find_first_not_of(kAllowed) == std::string_view::npos;
   return allowed && text != "." && text != ".." ? "" : "may hold letters, digits and . _ -";
 }
@@ -136,9 +136,9 @@ Status CheckField(const Message& message, const FieldDescriptor& field, const st
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
     return CheckMessage(read.GetMessage(message, &field), path);
   }
-  const auto [problem, found] = ValueProblem(message, field);
+  const auto [problem, value] = ValueProblem(message, field);
   if (problem.empty()) return {};
-  return Bad(path, problem == "is required" ? problem : StrCat(problem, ", found ", found));
+  return Bad(path, problem == "is required" ? problem : StrCat(problem, ", found ", value));
 }
 
 Status CheckMessage(const Message& message, const std::string& path) {
@@ -154,7 +154,7 @@ Status CheckMessage(const Message& message, const std::string& path) {
     if (message.GetReflection()->HasOneof(message, &one)) continue;
     std::vector<std::string> names;
     for (int j = 0; j < one.field_count(); ++j) names.push_back(one.field(j)->name());
-    return Bad(path, StrCat("needs ", Listed(names)));
+    return Bad(path, StrCat("needs ", JoinNames(names)));
   }
   return {};
 }
@@ -169,7 +169,7 @@ bool Parse(std::string_view text, T& value) {
 }
 
 // For `text` that is not an integer in `range`.
-Status NoInteger(std::string_view text, std::string_view range) {
+Status NotAnInteger(std::string_view text, std::string_view range) {
   const std::size_t digits = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
   const bool number = digits < text.size() &&
                       text.find_first_not_of("0123456789", digits) == std::string_view::npos;
@@ -183,7 +183,7 @@ Status SetEnum(Message& message, const FieldDescriptor& field, std::string_view 
     message.GetReflection()->SetEnum(&message, &field, value);
     return {};
   }
-  return Wrong(StrCat("must be one of ", Listed(Choices(field), ", ")));
+  return Wrong(StrCat("must be one of ", JoinNames(Choices(field), ", ")));
 }
 
 Status SetValue(Message& message, const FieldDescriptor& field, std::string_view text) {
@@ -191,14 +191,14 @@ Status SetValue(Message& message, const FieldDescriptor& field, std::string_view
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT64: {
       std::int64_t value = 0;
-      if (!Parse(text, value)) return NoInteger(text, "does not fit 64 bits");
+      if (!Parse(text, value)) return NotAnInteger(text, "does not fit 64 bits");
       write.SetInt64(&message, &field, value);
       break;
     }
     case FieldDescriptor::CPPTYPE_UINT64: {
       std::uint64_t value = 0;
       if (!Parse(text, value)) {
-        return NoInteger(text, "must be a whole number from 0 to 18446744073709551615");
+        return NotAnInteger(text, "must be a whole number from 0 to 18446744073709551615");
       }
       write.SetUInt64(&message, &field, value);
       break;
@@ -259,11 +259,11 @@ Status UnknownField(const Descriptor& root, const Descriptor& type, std::string_
     }
     constexpr std::size_t kMax = 3;
     if (!paths.empty() && paths.size() <= kMax) {
-      suggestion = StrCat(" (did you mean ", Listed(paths), "?)");
+      suggestion = StrCat(" (did you mean ", JoinNames(paths), "?)");
     }
   }
   return Wrong(StrCat("unknown field '", name, "'", suggestion, "; ", type.name(), " has ",
-                      names.empty() ? "no fields" : Listed(names, " and ")));
+                      names.empty() ? "no fields" : JoinNames(names, " and ")));
 }
 
 Status CheckIndex(const Message& message, const FieldDescriptor& field, std::size_t index) {
@@ -276,8 +276,8 @@ Status CheckIndex(const Message& message, const FieldDescriptor& field, std::siz
 }
 
 // The list element at `step`; a new element for ListElement::kAny.
-Result<Message*> ElementOf(Message& message, const FieldDescriptor& field, const Step& step,
-                           ListElement element) {
+Result<Message*> FindElement(Message& message, const FieldDescriptor& field, const Step& step,
+                             ListElement element) {
   const auto& reflection = *message.GetReflection();
   if (element == ListElement::kAny) return reflection.AddMessage(&message, &field);
   GACCD_RETURN_IF_ERROR(CheckIndex(message, field, *step.index));
@@ -291,7 +291,7 @@ Status SetElement(Message& message, const FieldDescriptor& field, const Step& st
   if (field.cpp_type() != FieldDescriptor::CPPTYPE_INT64) {
     return Wrong("is set in the job text only");
   }
-  if (!Parse(text, value)) return NoInteger(text, "does not fit 64 bits");
+  if (!Parse(text, value)) return NotAnInteger(text, "does not fit 64 bits");
   const std::string problem = NumberProblem(field, static_cast<double>(value));
   if (!problem.empty()) return Wrong(problem);
   if (element == ListElement::kAny) return {};
@@ -317,8 +317,8 @@ Status CheckStep(const FieldDescriptor& field, const Step& step) {
 
 void AppendLeaves(const Descriptor& type, const std::string& prefix, int depth,
                   std::vector<NamedField>& leaves) {
-  constexpr int kDeepest = 16;  // ends the recursion for a message that contains its own type
-  for (int i = 0; i < type.field_count() && depth < kDeepest; ++i) {
+  constexpr int kMaxDepth = 16;  // ends the recursion for a message that contains its own type
+  for (int i = 0; i < type.field_count() && depth < kMaxDepth; ++i) {
     const FieldDescriptor& field = *type.field(i);
     const std::string path = StrCat(prefix, field.name(), field.is_repeated() ? "[0]" : "");
     const Descriptor* group = field.message_type();
@@ -354,7 +354,7 @@ Status SetField(Message& root, std::string_view path, std::string_view text, Lis
                                   : SetValue(*message, *field, text);
     }
     if (field->is_repeated()) {
-      GACCD_ASSIGN_OR_RETURN(message, ElementOf(*message, *field, step, element));
+      GACCD_ASSIGN_OR_RETURN(message, FindElement(*message, *field, step, element));
     } else {
       message = reflection.MutableMessage(message, field);
     }
@@ -370,10 +370,10 @@ std::vector<NamedField> LeafFields(const Descriptor& type) {
 
 std::string RangeText(const FieldDescriptor& field) {
   const proto::Field& rule = FieldRule(field);
-  if (field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM) return Listed(Choices(field));
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM) return JoinNames(Choices(field));
   const auto bound = [&field](double value) {  // 1000000, not 1e+06
-    const bool whole = field.cpp_type() != FieldDescriptor::CPPTYPE_DOUBLE;
-    return whole ? StrCat(static_cast<std::int64_t>(value)) : StrCat(value);
+    const bool is_integer = field.cpp_type() != FieldDescriptor::CPPTYPE_DOUBLE;
+    return is_integer ? StrCat(static_cast<std::int64_t>(value)) : StrCat(value);
   };
   if (rule.has_min() && rule.has_max()) {
     return StrCat("from ", bound(rule.min()), " to ", bound(rule.max()));
@@ -383,7 +383,7 @@ std::string RangeText(const FieldDescriptor& field) {
   if (rule.has_above()) parts.push_back(StrCat("above ", bound(rule.above())));
   if (rule.has_max()) parts.push_back(StrCat("at most ", bound(rule.max())));
   if (rule.has_below()) parts.push_back(StrCat("below ", bound(rule.below())));
-  return Listed(parts, " and ");
+  return JoinNames(parts, " and ");
 }
 
 std::string DefaultText(const FieldDescriptor& field) {

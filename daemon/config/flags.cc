@@ -27,7 +27,7 @@ constexpr std::string_view kSet = "set";
 constexpr std::string_view kMicroBatch = "batch.micro";
 
 template <typename List, typename T>
-bool Holds(const List& list, const T& one) {
+bool Contains(const List& list, const T& one) {
   return std::find(std::begin(list), std::end(list), one) != std::end(list);
 }
 
@@ -87,8 +87,9 @@ Status Store(const FlagValue& flag, const std::string& given, proto::Flags& mess
   }
   const FlagRow* row = FindFlag(flag.name);
   if (row == nullptr) {  // one of kLogFlags
-    const bool taken = !gflags::SetCommandLineOption(flag.name.c_str(), flag.value.c_str()).empty();
-    return taken ? Status() : Status(ErrorKind::kUsage, "is refused by glog");
+    const bool accepted =
+        !gflags::SetCommandLineOption(flag.name.c_str(), flag.value.c_str()).empty();
+    return accepted ? Status() : Status(ErrorKind::kUsage, "is refused by glog");
   }
   if (!row->job_path.empty()) return StoreJobField(row->job_path, flag.value, given, flags);
   if (flag.name == "memory") GACCD_RETURN_IF_ERROR(ParseMemory(flag.value).status());
@@ -124,8 +125,8 @@ Status ReadWords(const std::vector<std::string>& words, Flags& flags) {
       }
     }
   }
-  const std::size_t most = GetVerbRow(flags.verb).takes.words;
-  for (; used < words.size() && flags.words.size() < most; ++used) {
+  const std::size_t max_words = GetVerbRow(flags.verb).takes.words;
+  for (; used < words.size() && flags.words.size() < max_words; ++used) {
     flags.words.push_back(words[used]);
   }
   if (used == words.size()) return {};
@@ -135,7 +136,8 @@ Status ReadWords(const std::vector<std::string>& words, Flags& flags) {
                                       flags.words[0], "'")};
   }
   std::string example;
-  if (FindFlag("job")->IsOf(flags.verb)) example = StrCat(", for example --job=", words[used]);
+  if (FindFlag("job")->IsAcceptedBy(flags.verb))
+    example = StrCat(", for example --job=", words[used]);
   if (flags.verb == Verb::kVerdict) {
     example = StrCat(", for example --attempt-dir=", words[used], "/attempts/latest");
   }
@@ -144,25 +146,26 @@ Status ReadWords(const std::vector<std::string>& words, Flags& flags) {
 }
 
 // kUsage for a flag of another verb, unless it is in a flag file: verbs may share these.
-Status CheckFlagsOfVerb(const std::vector<FlagValue>& given, Verb verb) {
+Status CheckVerbFlags(const std::vector<FlagValue>& given, Verb verb) {
   if (verb == Verb::kHelp || verb == Verb::kVersion) return {};
   for (const FlagValue& flag : given) {
-    if (!flag.where.empty() || Holds(kLogFlags, flag.name) || Holds(kHelpFlags, flag.name)) {
+    if (!flag.where.empty() || Contains(kLogFlags, flag.name) || Contains(kHelpFlags, flag.name)) {
       continue;
     }
     const FlagRow* row = FindFlag(flag.name == kSet ? "job" : flag.name);
-    if (row != nullptr && row->IsOf(verb)) continue;
+    if (row != nullptr && row->IsAcceptedBy(verb)) continue;
     return {ErrorKind::kUsage, StrCat(Name(verb), " takes no --", flag.name)};
   }
   return {};
 }
 
 // --micro-batch=auto: only some verbs know the memory of a training. Verbs without --micro-batch
-// ignore one in a flag file, like CheckFlagsOfVerb().
+// ignore one in a flag file, like CheckVerbFlags().
 Status CheckMicroBatch(const Flags& flags) {
-  const bool chooses = flags.verb == Verb::kTrain || flags.verb == Verb::kPlan ||
-                       flags.verb == Verb::kSubmit || flags.verb == Verb::kHelp;
-  if (flags.micro_batch_auto && !chooses && FindFlag("micro-batch")->IsOf(flags.verb)) {
+  const bool supports_auto = flags.verb == Verb::kTrain || flags.verb == Verb::kPlan ||
+                             flags.verb == Verb::kSubmit || flags.verb == Verb::kHelp;
+  if (flags.micro_batch_auto && !supports_auto &&
+      FindFlag("micro-batch")->IsAcceptedBy(flags.verb)) {
     return {ErrorKind::kUsage, StrCat(Name(flags.verb),
                                       ": --micro-batch must be a whole number, found auto, which "
                                       "train, plan and submit take")};
@@ -178,13 +181,13 @@ Status CheckMicroBatch(const Flags& flags) {
 
 void ForwardToTrain(const FlagValue& flag, bool array, Flags& flags) {
   constexpr std::string_view kSetByScript[] = {"job", "config", "run-dir", "local-ranks"};
-  if (Holds(kSetByScript, flag.name) || IsSwept(flag, array)) return;
+  if (Contains(kSetByScript, flag.name) || IsSwept(flag, array)) return;
   if (flag.name == kSet) {
     flags.train_arguments.insert(flags.train_arguments.end(), {"--set", flag.value});
     return;
   }
   const FlagRow* row = FindFlag(flag.name);
-  if (row != nullptr && !row->IsOf(Verb::kTrain)) return;
+  if (row != nullptr && !row->IsAcceptedBy(Verb::kTrain)) return;
   flags.train_arguments.push_back(StrCat("--", flag.name, "=", flag.value));
 }
 
@@ -195,8 +198,8 @@ Status CheckFormat(const Flags& flags) {
                         (!flags.words.empty() && HasWord(takes.json_actions, flags.words[0]));
   const auto first = static_cast<int>(takes.first_format);
   const auto last = has_last ? static_cast<int>(takes.last_format) : first;
-  const auto found = static_cast<int>(flags.format);
-  if (found >= first && found <= last) return {};
+  const auto format = static_cast<int>(flags.format);
+  if (format >= first && format <= last) return {};
   std::string list;
   for (int i = first; i <= last; ++i) {
     list += StrCat(i == first ? "" : i == last ? " or " : ", ", Name(static_cast<OutputFormat>(i)));
@@ -220,7 +223,7 @@ Result<Flags> ParseFlags(std::span<const char* const> args, const Environment& e
     if (flag.name == "array") GACCD_RETURN_IF_ERROR(Store(flag, "--array", message, flags));
   }
   for (const FlagValue& flag : given.flags) {
-    if (Holds(kHelpFlags, flag.name)) {
+    if (Contains(kHelpFlags, flag.name)) {
       (flag.name == "version" ? version : help) = flag.value != "false";
       continue;
     }
@@ -236,7 +239,7 @@ Result<Flags> ParseFlags(std::span<const char* const> args, const Environment& e
   } else if (version) {
     flags.verb = Verb::kVersion;
   }
-  GACCD_RETURN_IF_ERROR(CheckFlagsOfVerb(given.flags, flags.verb));
+  GACCD_RETURN_IF_ERROR(CheckVerbFlags(given.flags, flags.verb));
   GACCD_RETURN_IF_ERROR(CheckFormat(flags));
   GACCD_RETURN_IF_ERROR(CheckMicroBatch(flags));
   return flags;

@@ -244,7 +244,7 @@ complete -o default -F _gaccd gaccd
 }
 
 // "data.train.npy.path" -> data, train, npy, path
-std::vector<std::string> NamesOf(const std::string& path) {
+std::vector<std::string> SplitPath(const std::string& path) {
   std::vector<std::string> names(1);
   for (const char c : path) {
     if (c == '.') {
@@ -259,13 +259,13 @@ std::vector<std::string> NamesOf(const std::string& path) {
 
 std::string WithoutIndices(const std::string& path) {
   std::string text;
-  for (const std::string& name : NamesOf(path)) text += StrCat(".", name);
+  for (const std::string& name : SplitPath(path)) text += StrCat(".", name);
   return text + ".";
 }
 
 }  // namespace
 
-Result<std::string> JobHelpOf(const std::string& word) {
+Result<std::string> JobFieldHelp(const std::string& word) {
   const std::string wanted = WithoutIndices(word);
   std::string exact;
   std::string near;
@@ -273,7 +273,7 @@ Result<std::string> JobHelpOf(const std::string& word) {
   for (const HelpEntry& entry : JobEntries()) {
     if (WithoutIndices(entry.head).find(wanted) != std::string::npos) exact += TerminalEntry(entry);
     if (entry.head.find(word) != std::string::npos) near += TerminalEntry(entry);
-    std::ranges::copy(NamesOf(entry.head), std::back_inserter(names));
+    std::ranges::copy(SplitPath(entry.head), std::back_inserter(names));
   }
   if (!exact.empty() || !near.empty()) return exact.empty() ? near : exact;
   const std::vector<std::string_view> known(names.begin(), names.end());

@@ -38,17 +38,17 @@ class ReporterByMeaning : public MessageDifferencer::Reporter {
       : other_run_(other_run), reported_(reported) {}
 
   void ReportAdded(const Message& was, const Message& now, const Path& path) override {
-    if (Reporter* to = Of(path)) to->ReportAdded(was, now, path);
+    if (Reporter* to = Select(path)) to->ReportAdded(was, now, path);
   }
   void ReportDeleted(const Message& was, const Message& now, const Path& path) override {
-    if (Reporter* to = Of(path)) to->ReportDeleted(was, now, path);
+    if (Reporter* to = Select(path)) to->ReportDeleted(was, now, path);
   }
   void ReportModified(const Message& was, const Message& now, const Path& path) override {
-    if (Reporter* to = Of(path)) to->ReportModified(was, now, path);
+    if (Reporter* to = Select(path)) to->ReportModified(was, now, path);
   }
 
  private:
-  [[nodiscard]] Reporter* Of(const Path& path) const {
+  [[nodiscard]] Reporter* Select(const Path& path) const {
     switch (Meaning(path)) {
       case proto::Field::SAME:
         return other_run_;

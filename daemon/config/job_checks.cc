@@ -160,7 +160,7 @@ Status CheckContrastive(const Job& job) {
 }
 
 // "mse, mae, r2"
-std::string MetricsOfTargets() {
+std::string TargetMetricNames() {
   std::string names;
   for (const MetricSpec& metric : AllMetrics()) {
     const MetricKind kind = DescribeMetric(metric);
@@ -177,7 +177,7 @@ bool IsSame(const MetricSpec& a, const MetricSpec& b) {
 }
 
 Status CheckMetrics(const Job& job) {
-  const bool targets = KindOf(job.model.loss) == LossKind::kMeanSquaredError;
+  const bool targets = GetLossKind(job.model.loss) == LossKind::kMeanSquaredError;
   for (std::size_t i = 0; i < job.metric.size(); ++i) {
     const auto bad = [i](const std::string& why) { return Bad(StrCat("metric[", i, "]: ", why)); };
     const MetricSpec& metric = job.metric[i];
@@ -186,7 +186,7 @@ Status CheckMetrics(const Job& job) {
     if ((kind.input == MetricInput::kTargets) != targets) {
       return bad(targets
                      ? StrCat(kind.name, " needs labels, but mean_squared_error has targets; ",
-                              "expected one of ", MetricsOfTargets())
+                              "expected one of ", TargetMetricNames())
                      : StrCat(kind.name, " needs targets, but softmax_cross_entropy has labels"));
     }
     const auto* top = std::get_if<TopKSpec>(&metric);
@@ -205,9 +205,9 @@ Status CheckEvaluation(const Job& job) {
   if (rules.least_change > 0 && rules.patience == 0) {
     return Bad("evaluation.least_change: needs a patience above 0, found 0");
   }
-  const bool asked =
+  const bool requested =
       rules.every_updates > 0 || rules.keep_best || rules.patience > 0 || rules.metric != kLossName;
-  if (job.data.eval || !asked) return {};
+  if (job.data.eval || !requested) return {};
   return Bad("evaluation: the job has no data.eval to evaluate");
 }
 
@@ -229,10 +229,11 @@ Status CheckClassNames(const DataSpec& data) {
 Status CheckMixing(const Job& job) {
   if (!job.data.mixup && !job.data.cutmix) return {};
   const std::string_view name = job.data.cutmix ? "data.cutmix" : "data.mixup";
-  if (KindOf(job.model.loss) != LossKind::kSoftmaxCrossEntropy) {
-    return Bad(StrCat(
-        name, ": mixes class labels, expected model.loss softmax_cross_entropy, found ",
-        KindOf(job.model.loss) == LossKind::kContrastive ? "contrastive" : "mean_squared_error"));
+  if (GetLossKind(job.model.loss) != LossKind::kSoftmaxCrossEntropy) {
+    return Bad(
+        StrCat(name, ": mixes class labels, expected model.loss softmax_cross_entropy, found ",
+               GetLossKind(job.model.loss) == LossKind::kContrastive ? "contrastive"
+                                                                     : "mean_squared_error"));
   }
   const SourceSpec& source = job.data.train;
   if (std::holds_alternative<TokensSpec>(source) || std::holds_alternative<StreamSpec>(source)) {
@@ -262,7 +263,7 @@ Status CheckTargets(const Job& job) {
 
 }  // namespace
 
-Status CheckNumericsOfCpu(const Numerics& numerics, std::string_view why_cpu) {
+Status CheckCpuNumerics(const Numerics& numerics, std::string_view why_cpu) {
   if (numerics.tf32) {
     return Bad(StrCat("tf32: only GPUs round to TF32, expected false, found true, and ", why_cpu));
   }
@@ -305,7 +306,7 @@ Status CheckGivenJob(const Job& job) {
   return {};
 }
 
-Status CheckWholeJob(const Job& job, Verb verb) {
+Status CheckJob(const Job& job, Verb verb) {
   GACCD_RETURN_IF_ERROR(CheckModel(job.model));
   GACCD_RETURN_IF_ERROR(CheckContrastive(job));
   const auto* sgd = std::get_if<SgdSpec>(&job.optimizer.kind);
@@ -324,7 +325,7 @@ Status CheckWholeJob(const Job& job, Verb verb) {
   GACCD_RETURN_IF_ERROR(CheckTargetSchedule(job.batch));
   GACCD_RETURN_IF_ERROR(CheckEvaluation(job));
   GACCD_RETURN_IF_ERROR(CheckPipeline(job));
-  if (job.device == Device::kCpu) return CheckNumericsOfCpu(NumericsOf(job), "device is cpu");
+  if (job.device == Device::kCpu) return CheckCpuNumerics(GetNumerics(job), "device is cpu");
   return {};
 }
 

@@ -30,7 +30,7 @@ namespace gaccd {
 namespace {
 
 // "; Job has it: is a } missing before?" for a field of another message of the job; else empty.
-std::string OtherOwner(const std::string& field, const google::protobuf::Descriptor& type) {
+std::string FindOwner(const std::string& field, const google::protobuf::Descriptor& type) {
   for (const auto* outer : {proto::Job::descriptor(), proto::Model::descriptor()}) {
     if (outer == &type || outer->FindFieldByName(field) == nullptr) continue;
     return StrCat("; ", outer->name(), " has it: is a } missing before?");
@@ -40,7 +40,7 @@ std::string OtherOwner(const std::string& field, const google::protobuf::Descrip
 
 // For protobuf's 'Message type "gaccd.proto.Layer" has no field named "rleu".', with the fields
 // that it has.
-std::string ExplainedField(const std::string& type_name, const std::string& field) {
+std::string ExplainField(const std::string& type_name, const std::string& field) {
   const auto* type =
       google::protobuf::DescriptorPool::generated_pool()->FindMessageTypeByName(type_name);
   std::vector<std::string_view> fields;
@@ -50,14 +50,14 @@ std::string ExplainedField(const std::string& type_name, const std::string& fiel
     list += StrCat(i == 0 ? "" : ", ", fields.back());
   }
   if (type == nullptr) return StrCat("unknown field '", field, "'");
-  const std::string owner = OtherOwner(field, *type);
+  const std::string owner = FindOwner(field, *type);
   return StrCat("unknown field '", field, "'",
                 owner.empty() ? Suggestion(field, fields) : std::string(), "; ", type->name(),
                 " has ", fields.empty() ? "no fields" : list, owner);
 }
 
 // protobuf's message, rewritten for users of job texts.
-std::string Explained(const std::string& message) {
+std::string ExplainError(const std::string& message) {
   constexpr std::string_view kType = "Message type \"";
   constexpr std::string_view kField = "\" has no field named \"";
   constexpr std::string_view kEnd = "\".";
@@ -66,16 +66,16 @@ std::string Explained(const std::string& message) {
   const std::size_t field = message.find(kField);
   if (message.starts_with(kType) && message.ends_with(kEnd) && field != std::string::npos) {
     const std::size_t begin = field + kField.size();
-    return ExplainedField(message.substr(kType.size(), field - kType.size()),
-                          message.substr(begin, message.size() - kEnd.size() - begin));
+    return ExplainField(message.substr(kType.size(), field - kType.size()),
+                        message.substr(begin, message.size() - kEnd.size() - begin));
   }
   if (!message.starts_with(kText) || message.size() > kText.size() + kMaxShown) return message;
-  const std::string found = message.substr(kText.size());
-  return StrCat("expected a text in quotes, \"", found, "\", found ", found);
+  const std::string text = message.substr(kText.size());
+  return StrCat("expected a text in quotes, \"", text, "\", found ", text);
 }
 
 // The line of the last unclosed {, from 1; 0: all are closed, or there is an extra }.
-int LineOfOpenBrace(std::string_view text) {
+int FindOpenBrace(std::string_view text) {
   std::vector<int> open;
   int line = 1;
   char quote = 0;
@@ -109,7 +109,7 @@ class FirstError : public google::protobuf::io::ErrorCollector {
     if (++count_ > 1) return;
     // Both count from 0; line -1: the whole text.
     if (line >= 0) text_ = StrCat(line + 1, ":", column + 1, ": ");
-    text_ += Explained(message);
+    text_ += ExplainError(message);
   }
   void AddWarning(int line, google::protobuf::io::ColumnNumber column,
                   const std::string& message) override {
@@ -184,7 +184,7 @@ Result<Job> ParseJobText(std::string_view text, std::string_view file_name, Verb
   parser.RecordErrorsTo(&errors);
   const bool parsed = parser.ParseFromString(std::string(text), &message);
   if (errors.any()) {
-    const int open = LineOfOpenBrace(text);
+    const int open = FindOpenBrace(text);
     return refuse(":", StrCat(errors.Text(),
                               open > 0 ? StrCat("; the { of line ", open, " is not closed") : ""));
   }
@@ -198,7 +198,7 @@ Result<Job> ParseJobText(std::string_view text, std::string_view file_name, Verb
            .rounding = batch.has_rounding(),
            .lr_rule = batch.has_lr_rule()}};
   GACCD_RETURN_IF_ERROR(CheckOneArchitecture(job.model).WithContext(file_name));
-  GACCD_RETURN_IF_ERROR(CheckWholeJob(job, verb).WithContext(file_name));
+  GACCD_RETURN_IF_ERROR(CheckJob(job, verb).WithContext(file_name));
   return job;
 }
 
@@ -218,7 +218,7 @@ Result<Job> OverlayFlags(Job job, const Flags& flags) {
   // Without a job text there are only flags and defaults, and no model.
   if (!job.name.empty()) GACCD_RETURN_IF_ERROR(CheckFields(message));
   Job changed{FromProto(message), job.folder, job.given};
-  GACCD_RETURN_IF_ERROR(CheckWholeJob(changed, flags.verb));
+  GACCD_RETURN_IF_ERROR(CheckJob(changed, flags.verb));
   GACCD_RETURN_IF_ERROR(CheckGivenJob(changed));
   return changed;
 }

@@ -70,7 +70,7 @@ Status CheckDualEncoder(const DualEncoderSpec& dual) {
                            1 / dual.temperature, ", or 0 for no limit, found ", dual.max_scale));
 }
 
-Status CheckWidthOfHeads(std::string_view field, std::int64_t width, std::int64_t heads) {
+Status CheckHeadWidth(std::string_view field, std::int64_t width, std::int64_t heads) {
   if (width % heads == 0) return {};
   return WrongModel(
       StrCat("model.", field, ".heads: must divide the width ", width, ", found ", heads));
@@ -85,7 +85,7 @@ Status CheckVit(const VitSpec& vit) {
     return WrongModel(StrCat("model.vit.mlp_ratio: expected at least 1 / width = 1 / ", vit.width,
                              ", found ", vit.mlp_ratio));
   }
-  return CheckWidthOfHeads("vit", vit.width, vit.heads);
+  return CheckHeadWidth("vit", vit.width, vit.heads);
 }
 
 // Rejects fields that would have no effect together with another one.
@@ -128,10 +128,10 @@ Status CheckArchitecture(const ModelSpec& model) {
     return CheckGhostSize("model.graph", graph->stats, graph->ghost_size);
   }
   if (const auto* gpt = std::get_if<GptSpec>(&model.architecture)) {
-    return CheckWidthOfHeads("gpt", gpt->width, gpt->heads);
+    return CheckHeadWidth("gpt", gpt->width, gpt->heads);
   }
   if (const auto* bert = std::get_if<BertSpec>(&model.architecture)) {
-    return CheckWidthOfHeads("bert", bert->width, bert->heads);
+    return CheckHeadWidth("bert", bert->width, bert->heads);
   }
   if (const auto* vit = std::get_if<VitSpec>(&model.architecture)) return CheckVit(*vit);
   if (const auto* dual = std::get_if<DualEncoderSpec>(&model.architecture)) {

@@ -19,12 +19,12 @@ struct PlanOutput {
   Plan plan;
 };
 
-// Chooses the plan for --micro-batch=auto. whole: the plan with one micro-step.
-using PlanChooser = std::function<Result<Plan>(const Job& job, const Plan& whole)>;
+// Chooses the plan for --micro-batch=auto. one_step: the plan with one micro-step.
+using PlanChooser = std::function<Result<Plan>(const Job& job, const Plan& one_step)>;
 
 // choose: null leaves --micro-batch=auto at one micro-step. Errors: those of LoadJob, OverlayFlags,
-// ToPlanRequest, ParseSpeedFlag, SpeedsOfNodes, PlanBeforeChoice and `choose`; kUsage for --ranks
-// without --format=json.
+// ToPlanRequest, ParseSpeedFlag, RankSpeedsByNode, PlanBeforeChoice and `choose`; kUsage for
+// --ranks without --format=json.
 [[nodiscard]] Result<PlanOutput> MakePlanOutput(const Flags& flags,
                                                 const PlanChooser& choose = nullptr);
 

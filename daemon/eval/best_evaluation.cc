@@ -38,7 +38,7 @@ std::optional<BestValue> BestEvaluation::best() const {
   return BestValue{.metric = rules_.metric, .value = state_.value, .step = state_.step};
 }
 
-std::string BestEvaluation::WhyStopped() const {
+std::string BestEvaluation::StopReason() const {
   return StrCat("stopped early: no better ", rules_.metric, " for ", state_.waited, " evaluation",
                 state_.waited == 1 ? "" : "s");
 }

@@ -33,7 +33,7 @@ class BestEvaluation {
   [[nodiscard]] std::optional<BestValue> best() const;  // empty: none yet
   [[nodiscard]] bool patience_is_over() const { return PatienceIsOver(rules_, state_); }
   // "stopped early: no better loss for 3 evaluations". REQUIRES: patience_is_over().
-  [[nodiscard]] std::string WhyStopped() const;
+  [[nodiscard]] std::string StopReason() const;
 
  private:
   EvaluationSpec rules_;

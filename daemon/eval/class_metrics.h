@@ -27,21 +27,21 @@ struct ClassCounts {
   std::span<const std::int64_t> answers;
   std::span<const std::int64_t> right;
 };
-using ValueOfCounts = double (*)(const ClassCounts&);
+using CountsFunction = double (*)(const ClassCounts&);
 [[nodiscard]] double F1Macro(const ClassCounts& counts);
 [[nodiscard]] double F1Micro(const ClassCounts& counts);
 [[nodiscard]] double Matthews(const ClassCounts& counts);
 
-class OfClassCounts final : public Metric {
+class ClassCountMetric final : public Metric {
  public:
-  OfClassCounts(std::int64_t classes, ValueOfCounts value);
+  ClassCountMetric(std::int64_t classes, CountsFunction value);
   void Add(const EvaluatedBatch& batch) override;
   [[nodiscard]] std::span<std::int64_t> counts() override { return counts_; }
   [[nodiscard]] double Value() const override;
 
  private:
   std::size_t classes_;
-  ValueOfCounts value_;
+  CountsFunction value_;
   std::vector<std::int64_t> counts_;  // the three lists of ClassCounts
 };
 

@@ -7,20 +7,20 @@
 
 namespace gaccd {
 
-[[nodiscard]] double Square(double error);
-[[nodiscard]] double Size(double error);
+[[nodiscard]] double SquaredError(double error);
+[[nodiscard]] double AbsoluteError(double error);
 
 // The mean over all outputs of a function of t - y.
-class MeanOfErrors final : public Metric {
+class MeanError final : public Metric {
  public:
-  using OfError = double (*)(double error);
-  explicit MeanOfErrors(OfError of_error) : of_error_(of_error) {}
+  using ErrorFunction = double (*)(double error);
+  explicit MeanError(ErrorFunction function) : function_(function) {}
   void Add(const EvaluatedBatch& batch) override;
   [[nodiscard]] std::span<double> sums() override { return sums_; }
   [[nodiscard]] double Value() const override;
 
  private:
-  OfError of_error_;
+  ErrorFunction function_;
   std::array<double, 2> sums_ = {};  // function values, their number
 };
 

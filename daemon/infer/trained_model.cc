@@ -72,7 +72,7 @@ Status FindColumns(const Flags& flags, Communicator& comm, Job* job) {
   return Status::Ok();
 }
 
-Status MakeEngineOf(const Flags& flags, Session& session, TrainedModel* into) {
+Status MakeInferenceEngine(const Flags& flags, Session& session, TrainedModel* into) {
   const Communicator& comm = session.comm;
   const EvalShard shard = ShardOf(into->data->size(), comm.rank(), comm.size());
   GACCD_ASSIGN_OR_RETURN(
@@ -80,7 +80,7 @@ Status MakeEngineOf(const Flags& flags, Session& session, TrainedModel* into) {
       MakeEngine(session.device_comm(), *into->model,
                  {.replica = {.eval_batches = EvalBatchSizes(shard, into->job.batch.micro)},
                   .optimizer = {.lr = 1, .kind = SgdSpec{}},  // has no state
-                  .numerics = NumericsOf(into->job),
+                  .numerics = GetNumerics(into->job),
                   .choice = session.MakeEngineChoice(flags)}));
   return Status::Ok();
 }
@@ -116,7 +116,7 @@ RankStatus OpenTrainedModel(const Flags& flags, Session& session, const MakeMode
   into->model = *std::move(model);
   GACCD_RETURN_IF_ERROR(CheckSameData(comm, *into->data, nullptr));
   GACCD_RETURN_IF_ERROR(session.SelectDevice(flags, into->job));
-  Agreement made = AgreeOn(comm, MakeEngineOf(flags, session, into));
+  Agreement made = AgreeOn(comm, MakeInferenceEngine(flags, session, into));
   if (!made.status.ok()) return made;
   return LoadWeights(flags, comm, into);
 }

@@ -17,7 +17,7 @@
 #include "daemon/engine/engine.h"
 #include "daemon/replica/model.h"
 #include "daemon/replica/replica.h"
-#include "daemon/selftest/selftest_room.h"
+#include "daemon/selftest/selftest_limits.h"
 #include "daemon/train/update.h"
 
 namespace gaccd {
@@ -87,11 +87,11 @@ struct Setting {
 };
 
 // Infinity instead of NaN, which std::max() would ignore.
-double Deviation(std::span<const float> found, std::span<const float> reference) {
+double Deviation(std::span<const float> actual, std::span<const float> reference) {
   double difference = 0;
   double norm = 0;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    const double d = static_cast<double>(found[i]) - reference[i];
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    const double d = static_cast<double>(actual[i]) - reference[i];
     difference += d * d;
     norm += static_cast<double>(reference[i]) * reference[i];
   }
@@ -297,10 +297,10 @@ bool SelftestCase::passed() const {
 }
 
 void SelftestCase::KeepLarger(const SelftestCase& other) {
-  for (double SelftestCase::*const found :
+  for (double SelftestCase::*const member :
        {&SelftestCase::right, &SelftestCase::mean_of_means, &SelftestCase::last_only,
         &SelftestCase::tokens, &SelftestCase::rank_means, &SelftestCase::rank_means_error}) {
-    this->*found = std::max(this->*found, other.*found);
+    this->*member = std::max(this->*member, other.*member);
   }
 }
 
@@ -315,10 +315,10 @@ Result<std::vector<SelftestCase>> RunSelftestCases(const PlanRequest& request) {
     samples = std::max(samples, plan.effective_batch());
     cases.push_back({.plan = plan});
   }
-  GACCD_RETURN_IF_ERROR(CheckSelftestRoom({.ranks = cases[0].plan.world(),
-                                           .micro_batch = std::min(request.micro_batch, samples),
-                                           .samples = samples},
-                                          FindSelftestRoom()));
+  GACCD_RETURN_IF_ERROR(CheckSelftestLimits({.ranks = cases[0].plan.world(),
+                                             .micro_batch = std::min(request.micro_batch, samples),
+                                             .samples = samples},
+                                            ReadSelftestLimits()));
   GACCD_ASSIGN_OR_RETURN(const auto data, OpenDataset(SyntheticSpec{.samples = samples,
                                                                     .features = kFeatures,
                                                                     .outputs = kOutputs,

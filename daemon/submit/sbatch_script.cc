@@ -111,8 +111,8 @@ std::string SbatchWord(std::string_view text) {
   return quoted ? word + '"' : word;
 }
 
-std::optional<std::string> OptionOf(const std::vector<std::string>& words, std::string_view name,
-                                    char letter) {
+std::optional<std::string> FindOption(const std::vector<std::string>& words, std::string_view name,
+                                      char letter) {
   const std::string short_name{'-', letter};
   const std::string with_value = StrCat(name, "=");
   std::optional<std::string> value;

@@ -54,8 +54,8 @@ inline constexpr std::string_view kJobFile = "/submit.txtpb";
 
 // The value of an option of sbatch; with name "--time" and letter 't' from "--time=5", "--time 5",
 // "-t5" and "-t 5". The last one wins.
-[[nodiscard]] std::optional<std::string> OptionOf(const std::vector<std::string>& words,
-                                                  std::string_view name, char letter);
+[[nodiscard]] std::optional<std::string> FindOption(const std::vector<std::string>& words,
+                                                    std::string_view name, char letter);
 
 // Replaces characters other than [A-Za-z0-9._-] by _.
 [[nodiscard]] std::string SafeJobName(std::string_view run);

@@ -29,7 +29,7 @@ std::string Upper(std::string_view text) {
 }
 
 // Whether it is a key, or contains "password=x" or "https://user:password@host".
-bool LooksSecret(std::string_view value) {
+bool IsSecret(std::string_view value) {
   for (const std::string_view start : kKeyStarts) {
     if (value.starts_with(start)) return true;
   }
@@ -70,7 +70,7 @@ std::string EnvironmentJson(const char* const* environment) {
   for (const auto& [name, value] : wanted) {
     if (json.size() > 1) json += ',';
     const std::string_view shown = value.substr(0, kMaxValue);
-    json += JsonString(name) + ':' + JsonString(LooksSecret(shown) ? "[hidden]" : shown);
+    json += JsonString(name) + ':' + JsonString(IsSecret(shown) ? "[hidden]" : shown);
   }
   return json + "}";
 }

@@ -29,7 +29,7 @@ concept EventRecord = requires {
 };
 
 // The level of the line: "info", unless the record defines another.
-[[nodiscard]] std::string_view LevelOf(const EventRecord auto& record) {
+[[nodiscard]] std::string_view GetLevel(const EventRecord auto& record) {
   if constexpr (requires { record.level(); }) return record.level();
   return "info";
 }

@@ -17,7 +17,7 @@ struct Line {
   LineStamp last_lost;
 };
 
-std::size_t BytesOf(const Line& line) { return sizeof(Line) + line.text.size(); }
+std::size_t LineBytes(const Line& line) { return sizeof(Line) + line.text.size(); }
 
 // Used by the thread only: the file, and the state of the notices about lost lines.
 class File {
@@ -26,8 +26,8 @@ class File {
       : file_(std::move(file)), notice_(std::move(notice)) {}
 
   void Write(Line line) {
-    if (line.lost_before > 0) Lost(line.lost_before, line.last_lost);
-    TellDropped();
+    if (line.lost_before > 0) CountLost(line.lost_before, line.last_lost);
+    WriteNotice();
     if (!line.text.empty()) {
       file_.Append(std::move(line.text));
       last_ = line.stamp;
@@ -42,7 +42,7 @@ class File {
   }
 
  private:
-  void Lost(std::int64_t lines, const LineStamp& last) {
+  void CountLost(std::int64_t lines, const LineStamp& last) {
     overflow_ += lines;
     last_ = last;
     if (!overflow_reason_.ok()) return;
@@ -50,7 +50,7 @@ class File {
                                                "' did not answer, and too many lines "
                                                "wait for it already")};
   }
-  void TellDropped() {
+  void WriteNotice() {
     const std::int64_t total = file_.dropped() + overflow_;
     if (!notice_ || total == reported_) return;
     const std::string line = notice_(last_, {total - reported_, total, first_failure().message()});
@@ -68,11 +68,11 @@ class File {
 }  // namespace
 
 struct LineWriter::State {
-  State(AppendFile to, NoticeMaker notice, std::size_t most)
-      : file(std::move(to), std::move(notice)), most_bytes(most) {}
+  State(AppendFile to, NoticeMaker notice, std::size_t max)
+      : file(std::move(to), std::move(notice)), max_bytes(max) {}
 
   File file;  // used by the thread only
-  const std::size_t most_bytes;
+  const std::size_t max_bytes;
 
   mutable std::mutex mutex;       // protects everything below
   std::condition_variable hurry;  // ends kGatherTime
@@ -95,18 +95,18 @@ struct LineWriter::State {
   [[nodiscard]] bool has_work() const { return has_lines() || syncs != synced; }
   [[nodiscard]] bool idle() const { return !has_work() && !busy_since; }
   [[nodiscard]] bool urgent() const { return flushes > 0 || syncs != synced || end; }
-  Line TakeNext() {
+  Line PopLine() {
     if (lines.empty()) return std::exchange(tail, {});
     Line next = std::move(lines.front());
     lines.pop_front();
-    bytes -= BytesOf(next);
+    bytes -= LineBytes(next);
     return next;
   }
 };
 
 Result<std::unique_ptr<LineWriter>> LineWriter::Start(AppendFile file, NoticeMaker notice,
-                                                      std::size_t most_bytes) {
-  auto state = std::make_shared<State>(std::move(file), std::move(notice), most_bytes);
+                                                      std::size_t max_bytes) {
+  auto state = std::make_shared<State>(std::move(file), std::move(notice), max_bytes);
   std::unique_ptr<LineWriter> writer(new LineWriter(state));
   GACCD_ASSIGN_OR_RETURN(
       writer->worker_, WorkerThread::Start("the thread of a log", [state] { WriteLines(*state); }));
@@ -126,7 +126,7 @@ void LineWriter::Add(std::string line, const LineStamp& stamp) {
   State& state = *state_;
   Line next{std::move(line), stamp, 0, {}};
   std::unique_lock lock(state.mutex);
-  if (state.bytes + BytesOf(next) > state.most_bytes) {
+  if (state.bytes + LineBytes(next) > state.max_bytes) {
     ++state.overflow;
     ++state.tail.lost_before;
     state.tail.last_lost = stamp;
@@ -134,7 +134,7 @@ void LineWriter::Add(std::string line, const LineStamp& stamp) {
   }
   std::swap(next.lost_before, state.tail.lost_before);
   next.last_lost = state.tail.last_lost;
-  state.bytes += BytesOf(next);
+  state.bytes += LineBytes(next);
   state.lines.push_back(std::move(next));
   const bool wake = std::exchange(state.asleep, false);
   lock.unlock();  // before waking the thread: it would block, with two more context switches
@@ -159,7 +159,7 @@ void LineWriter::WriteLines(State& state) {
     state.busy_since = std::chrono::steady_clock::now();
     const bool sync = !state.has_lines();
     const std::int64_t syncs = state.syncs;
-    Line line = sync ? Line() : state.TakeNext();
+    Line line = sync ? Line() : state.PopLine();
     lock.unlock();
     sync ? state.file.Sync() : state.file.Write(std::move(line));
     lock.lock();

@@ -51,7 +51,7 @@ struct LogState {
   int rank = -1;             // -1: not known yet; set before to_file
   std::string sender;        // "rank 17 on node3"; empty: not known, or rank 0
   LineFile* file = nullptr;  // set before to_file
-  TerminalOutput people{STDERR_FILENO};
+  TerminalOutput stderr_output{STDERR_FILENO};
   std::mutex mutex;  // held while the hook runs
   std::function<void(const LogLine&)> hook;
 };
@@ -82,19 +82,19 @@ void ToFile(google::LogSeverity severity, std::string_view message,
 }
 
 // REQUIRES: state.mutex is held.
-void WriteToPeople(LogState& state, std::string_view message) {
+void WriteToStderr(LogState& state, std::string_view message) {
   const std::string sender = state.sender.empty() ? "" : StrCat(state.sender, ": ");
-  state.people.Write(StrCat("gaccd: ", sender, "warning: ", Printable(message), "\n"));
+  state.stderr_output.Write(StrCat("gaccd: ", sender, "warning: ", Printable(message), "\n"));
 }
 
-void ToPeople(std::string_view message, const std::source_location& where) {
+void ToStderr(std::string_view message, const std::source_location& where) {
   LogState& state = State();
   const std::lock_guard lock(state.mutex);
   if (state.hook) {
     state.hook({"warning", BaseName(where.file_name()), static_cast<int>(where.line()), message});
     return;
   }
-  WriteToPeople(state, message);
+  WriteToStderr(state, message);
 }
 
 // "r00017.gaccd.INFO.20261120-030405.4711"
@@ -121,7 +121,7 @@ void LogInfo(std::string_view message, std::source_location where) {
 
 void LogWarning(std::string_view message, std::source_location where) {
   if (State().to_file.load(std::memory_order_acquire)) ToFile(google::GLOG_WARNING, message, where);
-  ToPeople(message, where);
+  ToStderr(message, where);
 }
 
 void SetLogSender(std::string sender) {
@@ -137,17 +137,17 @@ void StartTextLog(const std::string& log_dir, int rank, Modes modes) {
   if (google::IsGoogleLoggingInitialized()) return;
   state.rank = rank;
   FLAGS_log_utc_time = true;
-  FLAGS_stderrthreshold = google::GLOG_FATAL;  // ToPeople() writes to stderr
+  FLAGS_stderrthreshold = google::GLOG_FATAL;  // ToStderr() writes to stderr
   const std::string name = FileName(rank);
   const std::string path = StrCat(log_dir, "/", name);
   auto file = OpenFile(path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL, modes.file);
   if (!file.ok()) {
-    WriteToPeople(state, StrCat(file.status().message(), "; the text log stays on stderr"));
+    WriteToStderr(state, StrCat(file.status().message(), "; the text log stays on stderr"));
     return;
   }
   auto writer = LineWriter::Start(AppendFile(*std::move(file), path, modes.file), DroppedText);
   if (!writer.ok()) {
-    WriteToPeople(state, StrCat(writer.status().message(), "; the text log stays on stderr"));
+    WriteToStderr(state, StrCat(writer.status().message(), "; the text log stays on stderr"));
     return;
   }
   state.file = new LineFile(*std::move(writer));  // never destroyed, like glog

@@ -21,13 +21,13 @@ namespace {
 
 constexpr int kDefaultColumns = 80;
 
-int ColumnsOf(int fd) {
+int GetColumns(int fd) {
   winsize size{};
   return ::ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
 // The standard output of the parent process if it is a terminal, otherwise invalid.
-FileDescriptor ParentsTerminal() {
+FileDescriptor OpenParentTerminal() {
   const std::string link = StrCat("/proc/", ::getppid(), "/fd/1");
   char target[PATH_MAX];
   const ssize_t size = ::readlink(link.c_str(), target, sizeof(target) - 1);
@@ -45,14 +45,14 @@ std::optional<Terminal> Terminal::Detect(int fd) {
   if (::isatty(fd) == 0) return std::nullopt;
   const char* term = std::getenv("TERM");
   if (term == nullptr || std::string_view(term) == "dumb") return std::nullopt;
-  if (ColumnsOf(fd) > 0) return Terminal(fd, FileDescriptor());
-  FileDescriptor outer = ParentsTerminal();
+  if (GetColumns(fd) > 0) return Terminal(fd, FileDescriptor());
+  FileDescriptor outer = OpenParentTerminal();
   if (!outer.valid()) return std::nullopt;
   return Terminal(fd, std::move(outer));
 }
 
 int Terminal::Columns() const {
-  const int columns = ColumnsOf(outer_.valid() ? outer_.get() : fd_);
+  const int columns = GetColumns(outer_.valid() ? outer_.get() : fd_);
   return columns > 0 ? columns : kDefaultColumns;
 }
 

@@ -53,19 +53,19 @@ Result<std::vector<RankReport>> GatherReports(Communicator& comm) {
 Status Show(const std::vector<RankReport>& reports, const std::vector<std::string>& warnings,
             OutputFormat format) {
   std::string text;
-  std::string remarks;
-  for (const std::string& warning : warnings) remarks += StrCat("warning: ", warning, "\n");
+  std::string warning_text;
+  for (const std::string& warning : warnings) warning_text += StrCat("warning: ", warning, "\n");
   if (format == OutputFormat::kJson) {
     for (const RankReport& report : reports) text += ReportJson(report) + "\n";
-    std::fputs(remarks.c_str(), stderr);
+    std::fputs(warning_text.c_str(), stderr);
     return PrintOut(text);
   }
   text = RankTableText(reports);
-  if (!remarks.empty()) text += "\n" + remarks;
+  if (!warning_text.empty()) text += "\n" + warning_text;
   return PrintOut(text);
 }
 
-Status Refusal(const RankVerdict& verdict, std::size_t ranks) {
+Status IncompatibleRanks(const RankVerdict& verdict, std::size_t ranks) {
   std::string text = StrCat(ranks, " ranks cannot work together");
   for (const std::string& error : verdict.errors) text += "\n  " + error;
   return {ErrorKind::kConfig, text};
@@ -78,7 +78,7 @@ Status Judge(const std::vector<RankReport>& reports, const Flags& flags, bool le
   const RankVerdict verdict = JudgeRanks(reports, {.gpus_matter = wanted != Device::kCpu,
                                                    .allow_gpu_sharing = flags.allow_gpu_sharing});
   if (lead) GACCD_RETURN_IF_ERROR(Show(reports, verdict.warnings, flags.format));
-  if (!verdict.errors.empty()) return Refusal(verdict, reports.size());
+  if (!verdict.errors.empty()) return IncompatibleRanks(verdict, reports.size());
   std::vector<RankGpu> gpus;
   for (const RankReport& report : reports) {
     gpus.push_back({report.host, report.gpu, report.gpu_problem});

@@ -21,7 +21,7 @@ std::string Percent(double ratio) {
   return std::move(out).str();
 }
 
-std::int64_t ParametersOf(const FlatLayout& layout, const ShardPart& part) {
+std::int64_t CountParameters(const FlatLayout& layout, const ShardPart& part) {
   std::int64_t sum = 0;
   for (const FlatEntry& entry : layout.entries()) {
     const bool own = entry.offset >= part.first && entry.offset < part.first + part.elements;
@@ -97,7 +97,7 @@ Result<std::string> PipelineText(const Job& job, const Model& model, const Plan&
     costs.push_back({.forward = own / 3, .backward = own * 2 / 3, .weights = own / 3});
     std::ostringstream line;
     line << std::setw(5) << s + 1 << std::setw(8) << count << std::setw(12)
-         << ParametersOf(model.layout(), stage.stage()->own()) << std::setw(10)
+         << CountParameters(model.layout(), stage.stage()->own()) << std::setw(10)
          << Percent(all > 0 ? own / all : 0) << std::setw(11)
          << MaxInFlight(job, stage, plan.accum_steps()) << std::setw(12) << Megabytes(bytes)
          << std::setw(14) << Megabytes(sent * plan.ranks_hi_samples());

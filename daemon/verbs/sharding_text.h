@@ -23,6 +23,6 @@ namespace gaccd {
 // A table with the largest micro-batch of every mode that fits into `memory` (bytes of a rank).
 // Ignores training.job.shard. Errors: those of opening the graphs.
 [[nodiscard]] Result<std::string> FittingModesText(const PlannedTraining& training,
-                                                   const Plan& whole, std::int64_t memory);
+                                                   const Plan& one_step, std::int64_t memory);
 
 }  // namespace gaccd

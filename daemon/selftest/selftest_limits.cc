@@ -1,4 +1,4 @@
-#include "daemon/selftest/selftest_room.h"
+#include "daemon/selftest/selftest_limits.h"
 
 #include <algorithm>
 #include <atomic>
@@ -61,42 +61,43 @@ std::int64_t CountStartable(std::int64_t wanted) {
   return started;
 }
 
-Status Refuse(const SelftestSize& size, std::int64_t most, const std::string& why) {
-  return {
-      ErrorKind::kOs,
-      StrCat("selftest: this machine can run ", most, " ranks as threads, expected ", size.ranks,
-             ": ", why, "; give fewer --nodes, or a smaller --micro-batch or --target-batch")};
+Status Refuse(const SelftestSize& size, std::int64_t max_ranks, const std::string& why) {
+  return {ErrorKind::kOs,
+          StrCat("selftest: this machine can run ", max_ranks, " ranks as threads, expected ",
+                 size.ranks, ": ", why,
+                 "; give fewer --nodes, or a smaller --micro-batch or --target-batch")};
 }
 
 }  // namespace
 
-SelftestRoom FindSelftestRoom() {
-  SelftestRoom room;
+SelftestLimits ReadSelftestLimits() {
+  SelftestLimits limits;
   if (const auto memory = FreeSharedMemory()) {
-    room.bytes = static_cast<std::int64_t>(memory->free_bytes);
+    limits.bytes = static_cast<std::int64_t>(memory->free_bytes);
   }
-  room.mappings = ReadNumber("/proc/sys/vm/max_map_count");
-  return room;
+  limits.mappings = ReadNumber("/proc/sys/vm/max_map_count");
+  return limits;
 }
 
-std::int64_t MostRanks(const SelftestSize& size, const SelftestRoom& room) {
+std::int64_t MaxRanks(const SelftestSize& size, const SelftestLimits& limits) {
   const auto counts = std::views::iota(std::int64_t{1}, size.ranks + 1);
   const auto beyond = std::ranges::partition_point(counts, [&](std::int64_t ranks) {
-    return BytesFor(size, ranks) <= static_cast<double>(room.bytes) &&
-           ranks <= room.mappings / kMappingsARank;
+    return BytesFor(size, ranks) <= static_cast<double>(limits.bytes) &&
+           ranks <= limits.mappings / kMappingsARank;
   });
   return static_cast<std::int64_t>(beyond - counts.begin());
 }
 
-Status CheckSelftestRoom(const SelftestSize& size, const SelftestRoom& room) {
+Status CheckSelftestLimits(const SelftestSize& size, const SelftestLimits& limits) {
   const auto bytes = static_cast<std::int64_t>(std::min(BytesFor(size, size.ranks), 9e18));
-  const std::int64_t by_memory = MostRanks(size, {.bytes = room.bytes});
-  if (const std::int64_t most = MostRanks(size, room); most < size.ranks) {
-    return Refuse(size, most,
-                  most == by_memory ? StrCat("they need ", Megabytes(bytes),
-                                             " of memory, there are ", Megabytes(room.bytes))
-                                    : StrCat("a rank needs ", kMappingsARank,
-                                             " mappings, vm.max_map_count is ", room.mappings));
+  const std::int64_t by_memory = MaxRanks(size, {.bytes = limits.bytes});
+  if (const std::int64_t max_ranks = MaxRanks(size, limits); max_ranks < size.ranks) {
+    return Refuse(size, max_ranks,
+                  max_ranks == by_memory
+                      ? StrCat("they need ", Megabytes(bytes), " of memory, there are ",
+                               Megabytes(limits.bytes))
+                      : StrCat("a rank needs ", kMappingsARank, " mappings, vm.max_map_count is ",
+                               limits.mappings));
   }
   const std::int64_t wanted = kThreadsARank * size.ranks + kOtherThreads;
   const std::int64_t started = CountStartable(wanted);
