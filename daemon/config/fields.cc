@@ -65,11 +65,11 @@ std::string TextProblem(const proto::Field& rule, std::string_view text) {
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
   if (rule.text() == proto::Field::ANY) return {};
   if (text.empty()) return "is required";
-  if (text.find('\0') != std::string_view::npos) return "holds a NUL character";
+  if (text.find('\0') != std::string_view::npos) return "contains a NUL character";
   if (rule.text() == proto::Field::PATH) return {};
-  if (text.size() > kMaxLength) return StrCat("has at most ", kMaxLength, " characters");
+  if (text.size() > kMaxLength) return StrCat("must have at most ", kMaxLength, " characters");
   const bool allowed = text.find_first_not_of(kAllowed) == std::string_view::npos;
-  return allowed && text != "." && text != ".." ? "" : "may hold letters, digits and . _ -";
+  return allowed && text != "." && text != ".." ? "" : "may contain letters, digits and . _ -";
 }
 
 // Why the value of the field is invalid, empty if it is valid; and the value for messages.
@@ -305,7 +305,7 @@ Status CheckStep(const FieldDescriptor& field, const Step& step) {
   if (field.is_repeated() != step.index.has_value()) {
     return Wrong(field.is_repeated()
                      ? StrCat(field.name(), " is a list: name an element, ", field.name(), "[0]")
-                     : StrCat(field.name(), " is no list"));
+                     : StrCat(field.name(), " is not a list"));
   }
   const bool group = field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
   if (group == step.rest.empty()) {

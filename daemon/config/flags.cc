@@ -129,15 +129,16 @@ Status ReadWords(const std::vector<std::string>& words, Flags& flags) {
   for (; used < words.size() && flags.words.size() < max_words; ++used) {
     flags.words.push_back(words[used]);
   }
-  if (used == words.size()) return {};
   const std::string_view actions = GetVerbRow(flags.verb).takes.actions;
   if (!flags.words.empty() && !actions.empty() && !HasWord(actions, flags.words[0])) {
     return {ErrorKind::kUsage, StrCat(Name(flags.verb), ": expected one of: ", actions, ", found '",
                                       flags.words[0], "'")};
   }
+  if (used == words.size()) return {};
   std::string example;
-  if (FindFlag("job")->IsAcceptedBy(flags.verb))
+  if (FindFlag("job")->IsAcceptedBy(flags.verb)) {
     example = StrCat(", for example --job=", words[used]);
+  }
   if (flags.verb == Verb::kVerdict) {
     example = StrCat(", for example --attempt-dir=", words[used], "/attempts/latest");
   }
@@ -171,7 +172,7 @@ Status CheckMicroBatch(const Flags& flags) {
                                       "train, plan and submit take")};
   }
   if (flags.memory && !flags.micro_batch_auto) {
-    return {ErrorKind::kUsage, "--memory needs --micro-batch=auto, which it is the limit of"};
+    return {ErrorKind::kUsage, "--memory needs --micro-batch=auto, whose memory limit it is"};
   }
   if (flags.micro_batch_auto && flags.verb == Verb::kPlan && !flags.job) {
     return {ErrorKind::kUsage, "plan: --micro-batch=auto needs --job=FILE, whose memory decides"};

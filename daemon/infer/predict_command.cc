@@ -53,7 +53,7 @@ Status CheckOut(const Flags& flags) {
   GACCD_ASSIGN_OR_RETURN(const std::string start, ReadStart(target, 1));
   const char expected = IsJsonLines(flags) ? '{' : '\x93';
   if (start.empty() || start[0] == expected) return Status::Ok();
-  return {ErrorKind::kIo, StrCat("'", out, "' is there and is no ",
+  return {ErrorKind::kIo, StrCat("'", out, "' exists and is not ",
                                  IsJsonLines(flags) ? "JSON" : "NPY", ": it is not replaced")};
 }
 

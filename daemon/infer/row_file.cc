@@ -74,7 +74,7 @@ Status RowFile::Create() {
   const int error = ::posix_fallocate(file_.get(), 0, bytes);
   if (error != 0) {
     errno = error;
-    return ErrnoStatus(StrCat("no room for ", bytes, " bytes of"), options_.path);
+    return ErrnoStatus(StrCat("no space for ", bytes, " bytes of"), options_.path);
   }
   return WriteAt(file_.get(), std::as_bytes(std::span(header_)), 0, options_.path);
 }

@@ -92,11 +92,12 @@ Status CheckIsFree(const std::string& run_dir) {
   }
   if (state->phase == RunPhase::kDone) {
     LogWarning(StrCat("the run in '", run_dir,
-                      "' is complete: a start of it trains only where the job has more epochs"));
+                      "' is complete: it only continues if the job has more epochs"));
   }
   if (state->phase == RunPhase::kSubmitted || state->no_rank_yet) {
-    LogWarning(StrCat("job ", state->no_rank_yet ? state->job : state->submitted, " of '", run_dir,
-                      "' has not begun: if it still waits, it trains by the new job text, too"));
+    LogWarning(
+        StrCat("job ", state->no_rank_yet ? state->job : state->submitted, " of '", run_dir,
+               "' has not begun: if it is still pending, it will use the new job text, too"));
   }
   return {};
 }
@@ -105,7 +106,7 @@ std::string PlanLine(const Plan& plan, bool by_memory) {
   const PlanRequest& request = plan.request();
   const std::string steps =
       by_memory
-          ? "as many micro-steps as the memory asks for"
+          ? "as many micro-steps as the memory requires"
           : StrCat(plan.accum_steps(), plan.accum_steps() == 1 ? " micro-step" : " micro-steps");
   return StrCat(request.nodes, " nodes x ", request.gpus_per_node, " = ", plan.world(), " ranks, ",
                 plan.effective_batch(), " samples an update (target ", request.target_batch,

@@ -55,10 +55,7 @@ bool WantsGpus(const Flags& flags, Device device) {
   std::vector<std::string> words = {"sinfo", "--noheader", "--format=%G"};
   const std::string partition = GetPartition(flags);
   if (!partition.empty()) words.push_back("--partition=" + partition);
-  const bool gpus = RunQuery(words).find("gpu") != std::string::npos;
-  LogInfo(
-      StrCat("device auto: the nodes have ", gpus ? "GPUs" : "no GPUs", ", according to sinfo"));
-  return gpus;
+  return RunQuery(words).find("gpu") != std::string::npos;
 }
 
 SiteOutputs QuerySite() {
@@ -91,7 +88,7 @@ std::string FindSuspects(const std::vector<std::string>& run_folders) {
   }
   std::string list;
   for (const std::string& host : hosts) list += StrCat(list.empty() ? "" : ",", host);
-  if (list.empty()) LogInfo("--exclude-suspects: no earlier attempt suspects a host");
+  if (list.empty()) LogWarning("--exclude-suspects: no earlier attempt suspects a host");
   return list;
 }
 

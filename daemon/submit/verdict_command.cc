@@ -132,7 +132,7 @@ Result<Attempt> FindAttempt(const std::string& attempt_dir) {
   if (::realpath(attempt_dir.c_str(), resolved) == nullptr) return refuse(std::strerror(errno));
   const std::string path = resolved;
   const std::string attempts = FolderOf(path);
-  if (!attempts.ends_with("/attempts")) return refuse("is in no folder 'attempts'");
+  if (!attempts.ends_with("/attempts")) return refuse("is not in a folder 'attempts'");
   Attempt attempt{FolderOf(attempts), path.substr(attempts.size() + 1)};
   const std::string latest = LatestAttempt(attempt.run_dir);
   if (latest.starts_with(attempt.name + ".")) attempt.name = latest;

@@ -180,7 +180,7 @@ void CrashHandler::Write(int signal, const MappedPlace& mapped) const {
     what.Add(mapped.path);
     what.Add("', byte ");
     what.Add(mapped.byte);
-    what.Add("; was it made shorter, or is the disk failing?");
+    what.Add("; was the file truncated, or is the disk failing?");
   }
   SafeText line;
   line.Add(who_);

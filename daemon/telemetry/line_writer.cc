@@ -46,9 +46,9 @@ class File {
     overflow_ += lines;
     last_ = last;
     if (!overflow_reason_.ok()) return;
-    overflow_reason_ = {ErrorKind::kIo, StrCat("'", file_.path(),
-                                               "' did not answer, and too many lines "
-                                               "wait for it already")};
+    overflow_reason_ = {
+        ErrorKind::kIo,
+        StrCat("'", file_.path(), "' did not respond, and too many lines are waiting")};
   }
   void WriteNotice() {
     const std::int64_t total = file_.dropped() + overflow_;

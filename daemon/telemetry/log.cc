@@ -142,12 +142,14 @@ void StartTextLog(const std::string& log_dir, int rank, Modes modes) {
   const std::string path = StrCat(log_dir, "/", name);
   auto file = OpenFile(path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL, modes.file);
   if (!file.ok()) {
-    WriteToStderr(state, StrCat(file.status().message(), "; the text log stays on stderr"));
+    WriteToStderr(
+        state, StrCat(file.status().message(), "; there is no text log, only warnings on stderr"));
     return;
   }
   auto writer = LineWriter::Start(AppendFile(*std::move(file), path, modes.file), DroppedText);
   if (!writer.ok()) {
-    WriteToStderr(state, StrCat(writer.status().message(), "; the text log stays on stderr"));
+    WriteToStderr(state, StrCat(writer.status().message(),
+                                "; there is no text log, only warnings on stderr"));
     return;
   }
   state.file = new LineFile(*std::move(writer));  // never destroyed, like glog

@@ -93,7 +93,7 @@ void TerminalOutput::FlushLocked() {
   if (!pending_.empty()) pending_.erase(0, WriteSome(pending_));
   if (dropped_ == 0 || !pending_.empty()) return;
   pending_ = StrCat("gaccd: warning: ", dropped_, dropped_ == 1 ? " line is" : " lines are",
-                    " not shown: the terminal did not take them\n");
+                    " not shown: the terminal did not accept them\n");
   dropped_ = 0;
   pending_.erase(0, WriteSome(pending_));
 }

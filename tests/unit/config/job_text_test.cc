@@ -392,10 +392,10 @@ struct BadValue {
 
 TEST(JobTextTest, WrongValuesAreNamedAndQuoted) {
   const BadValue cases[] = {
-      {kMinimal, "\"line\"", "\"a b\"", "name: may hold letters, digits and . _ -, found 'a b'"},
+      {kMinimal, "\"line\"", "\"a b\"", "name: may contain letters, digits and . _ -, found 'a b'"},
       {kMinimal, "\"line\"", "\"..\"", "found '..'"},
       {kMinimal, "\"line\"", "\"../x\"", "found '../x'"},
-      {kMinimal, "\"fc\"", "\"f/c\"", "model.layer[0].name: may hold"},
+      {kMinimal, "\"fc\"", "\"f/c\"", "model.layer[0].name: may contain"},
       {kMinimal, "in: 10", "in: 0", "model.layer[0].linear.in: must be at least 1, found 0"},
       {kMinimal, "out: 1", "out: -3", "linear.out: must be at least 1, found -3"},
       {kMinimal, "samples: 4096", "samples: 0", "samples: must be at least 1, found 0"},
