@@ -114,7 +114,7 @@ std::string JsonOf(const CheckpointSummary& summary) {
     json("best", true);
     json("best_value", summary.manifest->cursor.best.value);
   }
-  return json.TakeLine();
+  return json.FinishLine();
 }
 
 CkptOutput List(const GenerationPlace& place, bool json) {

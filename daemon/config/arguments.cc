@@ -25,20 +25,20 @@ std::string WithDashes(std::string_view name) {
   return text;
 }
 
-// "--name=value" or "--name" taken apart.
-struct Spelling {
+// The parts of "--name=value" or "--name".
+struct FlagParts {
   std::string name;
   std::optional<std::string> value;
 };
 
 bool LooksLikeFlag(std::string_view text) { return text.size() > 1 && text[0] == '-'; }
 
-Spelling TakeApart(std::string_view text, std::string_view separators) {
+FlagParts SplitFlag(std::string_view text, std::string_view separators) {
   text.remove_prefix(text.starts_with("--") ? 2 : 1);
   const std::size_t end = text.find_first_of(separators);
-  Spelling spelling{WithDashes(text.substr(0, end)), std::nullopt};
-  if (end != std::string_view::npos) spelling.value = std::string(text.substr(end + 1));
-  return spelling;
+  FlagParts parts{WithDashes(text.substr(0, end)), std::nullopt};
+  if (end != std::string_view::npos) parts.value = std::string(text.substr(end + 1));
+  return parts;
 }
 
 std::string_view Trimmed(std::string_view text) {
@@ -48,7 +48,8 @@ std::string_view Trimmed(std::string_view text) {
   return text.substr(from, text.find_last_not_of(kBlank) - from + 1);
 }
 
-// Flags decide what a run reads and where it writes: nobody else may have written them.
+// Flags determine which files a run reads and writes: the file must belong to this user or root,
+// and must not be writable by everyone.
 Result<std::string> ReadFlagFile(const std::string& path) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
@@ -70,8 +71,8 @@ Result<std::string> ReadFlagFile(const std::string& path) {
   return text;
 }
 
-// What other trainers call a flag, and what is meant here.
-std::string_view MeaningElsewhere(std::string_view name) {
+// For names of flags in other trainers: the flag to use instead; empty: not such a name.
+std::string_view FlagHint(std::string_view name) {
   constexpr std::string_view kBatch =
       "--target-batch is the samples of an update over all ranks, "
       "--micro-batch the most that a rank holds at once";
@@ -88,9 +89,9 @@ std::string_view MeaningElsewhere(std::string_view name) {
       {"accumulate-grad-batches", kSteps},
       {"lr", kLr},
       {"learning-rate", kLr}};
-  const auto* found =
+  const auto* row =
       std::ranges::find(kNames, name, &std::pair<std::string_view, std::string_view>::first);
-  return found == std::end(kNames) ? std::string_view() : found->second;
+  return row == std::end(kNames) ? std::string_view() : row->second;
 }
 
 class Splitter {
@@ -106,25 +107,24 @@ class Splitter {
       } else if (only_words || !LooksLikeFlag(text)) {
         split_.words.emplace_back(text);
       } else {
-        Spelling spelling = TakeApart(text, "=");
-        // "--nodes --strict" is a forgotten value, "--nodes -5" is a wrong one.
-        const bool takes_next = !spelling.value && NeedsValue(spelling.name) &&
-                                i + 1 < args.size() &&
-                                !std::string_view(args[i + 1]).starts_with("--");
-        if (takes_next) spelling.value = args[++i];
-        GACCD_RETURN_IF_ERROR(Add(text, std::move(spelling), ""));
+        FlagParts parts = SplitFlag(text, "=");
+        // In "--nodes --strict" the value is missing, in "--nodes -5" it is wrong.
+        const bool next_is_value = !parts.value && NeedsValue(parts.name) && i + 1 < args.size() &&
+                                   !std::string_view(args[i + 1]).starts_with("--");
+        if (next_is_value) parts.value = args[++i];
+        GACCD_RETURN_IF_ERROR(Add(text, std::move(parts), ""));
       }
     }
     return {};
   }
 
-  [[nodiscard]] Arguments Take() { return std::move(split_); }
+  [[nodiscard]] Arguments Release() { return std::move(split_); }
 
  private:
   [[nodiscard]] const KnownFlag* Find(std::string_view name) const {
-    const auto found = std::find_if(known_.begin(), known_.end(),
+    const auto match = std::find_if(known_.begin(), known_.end(),
                                     [name](const KnownFlag& flag) { return flag.name == name; });
-    return found == known_.end() ? nullptr : &*found;
+    return match == known_.end() ? nullptr : &*match;
   }
   [[nodiscard]] bool NeedsValue(std::string_view name) const {
     if (name == kFlagFile) return true;
@@ -132,34 +132,34 @@ class Splitter {
     return flag != nullptr && !flag->is_bool;
   }
 
-  // `text` is the argument as it was written, for messages.
-  Status Add(std::string_view text, Spelling spelling, const std::string& where) {
-    if (spelling.name == kFlagFile) return AddFlagFiles(spelling.value.value_or(""), where);
-    const KnownFlag* flag = Find(spelling.name);
-    if (flag == nullptr && spelling.name.starts_with("no") && !spelling.value) {
-      const KnownFlag* positive = Find(std::string_view(spelling.name).substr(2));
+  // text: the argument as given, for messages.
+  Status Add(std::string_view text, FlagParts parts, const std::string& where) {
+    if (parts.name == kFlagFile) return AddFlagFiles(parts.value.value_or(""), where);
+    const KnownFlag* flag = Find(parts.name);
+    if (flag == nullptr && parts.name.starts_with("no") && !parts.value) {
+      const KnownFlag* positive = Find(std::string_view(parts.name).substr(2));
       if (positive != nullptr && positive->is_bool) {
         split_.flags.push_back({positive->name, "false", where});
         return {};
       }
     }
-    if (flag == nullptr) return Unknown(text, spelling.name, where);
-    if (flag->is_bool && !spelling.value) spelling.value = "true";
-    if (!spelling.value || spelling.value->empty()) {
+    if (flag == nullptr) return Unknown(text, parts.name, where);
+    if (flag->is_bool && !parts.value) parts.value = "true";
+    if (!parts.value || parts.value->empty()) {
       return {ErrorKind::kUsage, StrCat(where, "--", flag->name, " needs a value")};
     }
-    split_.flags.push_back({flag->name, *std::move(spelling.value), where});
+    split_.flags.push_back({flag->name, *std::move(parts.value), where});
     return {};
   }
 
   [[nodiscard]] Status Unknown(std::string_view text, std::string_view name,
                                const std::string& where) const {
-    if (const std::string_view meant = MeaningElsewhere(name); !meant.empty()) {
-      return {ErrorKind::kUsage, StrCat(where, "unknown flag '", text, "': ", meant)};
+    if (const std::string_view hint = FlagHint(name); !hint.empty()) {
+      return {ErrorKind::kUsage, StrCat(where, "unknown flag '", text, "': ", hint)};
     }
-    std::vector<std::string> written;
-    for (const KnownFlag& flag : known_) written.push_back("--" + flag.name);
-    const std::vector<std::string_view> candidates(written.begin(), written.end());
+    std::vector<std::string> names;
+    for (const KnownFlag& flag : known_) names.push_back("--" + flag.name);
+    const std::vector<std::string_view> candidates(names.begin(), names.end());
     return {ErrorKind::kUsage,
             StrCat(where, "unknown flag '", text, "'", Suggestion(StrCat("--", name), candidates))};
   }
@@ -190,9 +190,9 @@ class Splitter {
       if (!LooksLikeFlag(content)) {
         return {ErrorKind::kUsage, StrCat(here, "expected --flag=value, found '", content, "'")};
       }
-      Spelling spelling = TakeApart(content, "= \t");
-      if (spelling.value) spelling.value = Trimmed(*spelling.value);
-      GACCD_RETURN_IF_ERROR(Add(content, std::move(spelling), here));
+      FlagParts parts = SplitFlag(content, "= \t");
+      if (parts.value) parts.value = Trimmed(*parts.value);
+      GACCD_RETURN_IF_ERROR(Add(content, std::move(parts), here));
     }
     --open_files_;
     return {};
@@ -203,8 +203,8 @@ class Splitter {
   std::size_t open_files_ = 0;
 };
 
-// Insertions, deletions, replacements and swaps of neighbours from one text to the other ("optimal
-// string alignment"), row by row.
+// The number of insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`
+// ("optimal string alignment"), computed row by row.
 std::size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1);
   std::vector<std::size_t> above(b.size() + 1);
@@ -228,29 +228,29 @@ std::string_view WithoutDashes(std::string_view text) {
   return text.substr(std::min(text.find_first_not_of('-'), text.size()));
 }
 
-// "batch" of "micro-batch".
-bool HoldsWord(std::string_view name, std::string_view word) {
+// "micro-batch" contains the word "batch".
+bool ContainsWord(std::string_view name, std::string_view word) {
   return StrCat("-", name, "-").find(StrCat("-", word, "-")) != std::string::npos;
 }
 
 }  // namespace
 
 std::string Suggestion(std::string_view text, std::span<const std::string_view> candidates) {
-  constexpr std::size_t kLongestTypo = 64;  // the distance costs the product of the lengths
-  constexpr std::size_t kShortestWord = 3;
+  constexpr std::size_t kMaxLength = 64;  // the time grows with the product of the lengths
+  constexpr std::size_t kMinWord = 3;
   constexpr std::size_t kMaxWords = 3;
   const std::string_view name = WithoutDashes(text);
-  if (name.size() > kLongestTypo) return {};
+  if (name.size() > kMaxLength) return {};
   std::string_view nearest;
-  std::size_t least = std::max<std::size_t>(1, name.size() / 3) + 1;
+  std::size_t min_distance = std::max<std::size_t>(1, name.size() / 3) + 1;
   std::vector<std::string_view> related;
   for (const std::string_view candidate : candidates) {
     const std::string_view other = WithoutDashes(candidate);
-    if (name.size() >= kShortestWord && HoldsWord(other, name)) related.push_back(candidate);
+    if (name.size() >= kMinWord && ContainsWord(other, name)) related.push_back(candidate);
     const std::size_t distance = EditDistance(name, other);
-    // Texts without a letter in common are no typo of each other.
-    if (distance >= least || distance >= std::max(name.size(), other.size())) continue;
-    least = distance;
+    // Texts without a common letter are not suggested.
+    if (distance >= min_distance || distance >= std::max(name.size(), other.size())) continue;
+    min_distance = distance;
     nearest = candidate;
   }
   if (!nearest.empty()) return StrCat(" (did you mean ", nearest, "?)");
@@ -264,7 +264,7 @@ Result<Arguments> SplitArguments(std::span<const char* const> args,
                                  std::span<const KnownFlag> known) {
   Splitter splitter(known);
   GACCD_RETURN_IF_ERROR(splitter.SplitArgv(args));
-  return splitter.Take();
+  return splitter.Release();
 }
 
 }  // namespace gaccd

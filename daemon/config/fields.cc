@@ -29,7 +29,7 @@ using google::protobuf::Message;
 using google::protobuf::OneofDescriptor;
 
 // "a, b or c"
-std::string Listed(const std::vector<std::string>& names, std::string_view last = " or ") {
+std::string JoinNames(const std::vector<std::string>& names, std::string_view last = " or ") {
   std::string text;
   for (std::size_t i = 0; i < names.size(); ++i) {
     text += StrCat(i == 0 ? "" : i + 1 == names.size() ? last : ", ", names[i]);
@@ -51,28 +51,28 @@ bool IsInRange(const proto::Field& rule, double value) {
          std::isfinite(value);
 }
 
-// What the range of `rule` refuses in `value`; empty: nothing.
+// Why `value` is out of range; empty: it is valid.
 std::string NumberProblem(const FieldDescriptor& field, double value) {
   if (IsInRange(FieldRule(field), value)) return {};
   const std::string range = RangeText(field);
   return StrCat("must be ", range.empty() ? "finite" : range);
 }
 
-// Names become file names, keys of weights and words of log lines.
+// Names are used in file names, keys of weights and log lines.
 std::string TextProblem(const proto::Field& rule, std::string_view text) {
-  constexpr std::size_t kLongest = 128;
+  constexpr std::size_t kMaxLength = 128;
   constexpr std::string_view kAllowed =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
   if (rule.text() == proto::Field::ANY) return {};
   if (text.empty()) return "is required";
-  if (text.find('\0') != std::string_view::npos) return "holds a NUL character";
+  if (text.find('\0') != std::string_view::npos) return "contains a NUL character";
   if (rule.text() == proto::Field::PATH) return {};
-  if (text.size() > kLongest) return StrCat("has at most ", kLongest, " characters");
+  if (text.size() > kMaxLength) return StrCat("must have at most ", kMaxLength, " characters");
   const bool allowed = text.find_first_not_of(kAllowed) == std::string_view::npos;
-  return allowed && text != "." && text != ".." ? "" : "may hold letters, digits and . _ -";
+  return allowed && text != "." && text != ".." ? "" : "may contain letters, digits and . _ -";
 }
 
-// What is wrong with the value that is set, and the value; both empty when nothing is.
+// Why the value of the field is invalid, empty if it is valid; and the value for messages.
 std::pair<std::string, std::string> ValueProblem(const Message& message,
                                                  const FieldDescriptor& field) {
   const auto& read = *message.GetReflection();
@@ -101,7 +101,6 @@ Status Bad(const std::string& path, std::string_view problem) {
 
 Status CheckMessage(const Message& message, const std::string& path);
 
-// Element `i` of a list.
 Status CheckElement(const Message& message, const FieldDescriptor& field, int i,
                     const std::string& path) {
   const auto& read = *message.GetReflection();
@@ -137,9 +136,9 @@ Status CheckField(const Message& message, const FieldDescriptor& field, const st
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
     return CheckMessage(read.GetMessage(message, &field), path);
   }
-  const auto [problem, found] = ValueProblem(message, field);
+  const auto [problem, value] = ValueProblem(message, field);
   if (problem.empty()) return {};
-  return Bad(path, problem == "is required" ? problem : StrCat(problem, ", found ", found));
+  return Bad(path, problem == "is required" ? problem : StrCat(problem, ", found ", value));
 }
 
 Status CheckMessage(const Message& message, const std::string& path) {
@@ -155,7 +154,7 @@ Status CheckMessage(const Message& message, const std::string& path) {
     if (message.GetReflection()->HasOneof(message, &one)) continue;
     std::vector<std::string> names;
     for (int j = 0; j < one.field_count(); ++j) names.push_back(one.field(j)->name());
-    return Bad(path, StrCat("needs ", Listed(names)));
+    return Bad(path, StrCat("needs ", JoinNames(names)));
   }
   return {};
 }
@@ -169,8 +168,8 @@ bool Parse(std::string_view text, T& value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// Why `text` is no whole number of a type that takes `range`.
-Status NoInteger(std::string_view text, std::string_view range) {
+// For `text` that is not an integer in `range`.
+Status NotAnInteger(std::string_view text, std::string_view range) {
   const std::size_t digits = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
   const bool number = digits < text.size() &&
                       text.find_first_not_of("0123456789", digits) == std::string_view::npos;
@@ -184,7 +183,7 @@ Status SetEnum(Message& message, const FieldDescriptor& field, std::string_view 
     message.GetReflection()->SetEnum(&message, &field, value);
     return {};
   }
-  return Wrong(StrCat("must be one of ", Listed(Choices(field), ", ")));
+  return Wrong(StrCat("must be one of ", JoinNames(Choices(field), ", ")));
 }
 
 Status SetValue(Message& message, const FieldDescriptor& field, std::string_view text) {
@@ -192,14 +191,14 @@ Status SetValue(Message& message, const FieldDescriptor& field, std::string_view
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT64: {
       std::int64_t value = 0;
-      if (!Parse(text, value)) return NoInteger(text, "does not fit 64 bits");
+      if (!Parse(text, value)) return NotAnInteger(text, "does not fit 64 bits");
       write.SetInt64(&message, &field, value);
       break;
     }
     case FieldDescriptor::CPPTYPE_UINT64: {
       std::uint64_t value = 0;
       if (!Parse(text, value)) {
-        return NoInteger(text, "must be a whole number from 0 to 18446744073709551615");
+        return NotAnInteger(text, "must be a whole number from 0 to 18446744073709551615");
       }
       write.SetUInt64(&message, &field, value);
       break;
@@ -226,7 +225,7 @@ Status SetValue(Message& message, const FieldDescriptor& field, std::string_view
   return problem.empty() ? Status() : Wrong(problem);
 }
 
-// `path` without its first name, which goes to `name`; "layer[3]" gives 3.
+// A path split at its first dot: "layer[3].name" has name "layer", index 3 and rest "name".
 struct Step {
   std::string_view name;
   std::optional<std::size_t> index;
@@ -253,18 +252,18 @@ Status UnknownField(const Descriptor& root, const Descriptor& type, std::string_
   for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->name());
   const std::vector<std::string_view> here(names.begin(), names.end());
   std::string suggestion = Suggestion(name, here);
-  if (suggestion.empty()) {  // "lr" is at home elsewhere
+  if (suggestion.empty()) {  // "lr" is a field of another message
     std::vector<std::string> paths;
     for (const NamedField& leaf : LeafFields(root)) {
       if (leaf.field->name() == name) paths.push_back(leaf.path);
     }
     constexpr std::size_t kMax = 3;
     if (!paths.empty() && paths.size() <= kMax) {
-      suggestion = StrCat(" (did you mean ", Listed(paths), "?)");
+      suggestion = StrCat(" (did you mean ", JoinNames(paths), "?)");
     }
   }
   return Wrong(StrCat("unknown field '", name, "'", suggestion, "; ", type.name(), " has ",
-                      names.empty() ? "no fields" : Listed(names, " and ")));
+                      names.empty() ? "no fields" : JoinNames(names, " and ")));
 }
 
 Status CheckIndex(const Message& message, const FieldDescriptor& field, std::size_t index) {
@@ -276,16 +275,15 @@ Status CheckIndex(const Message& message, const FieldDescriptor& field, std::siz
                                   name, "[", index, "]"));
 }
 
-// The list element that `step` names; a new one when only the value is checked.
-Result<Message*> ElementOf(Message& message, const FieldDescriptor& field, const Step& step,
-                           ListElement element) {
+// The list element at `step`; a new element for ListElement::kAny.
+Result<Message*> FindElement(Message& message, const FieldDescriptor& field, const Step& step,
+                             ListElement element) {
   const auto& reflection = *message.GetReflection();
   if (element == ListElement::kAny) return reflection.AddMessage(&message, &field);
   GACCD_RETURN_IF_ERROR(CheckIndex(message, field, *step.index));
   return reflection.MutableRepeatedMessage(&message, &field, static_cast<int>(*step.index));
 }
 
-// An element of a list of numbers.
 Status SetElement(Message& message, const FieldDescriptor& field, const Step& step,
                   std::string_view text, ListElement element) {
   const auto& write = *message.GetReflection();
@@ -293,7 +291,7 @@ Status SetElement(Message& message, const FieldDescriptor& field, const Step& st
   if (field.cpp_type() != FieldDescriptor::CPPTYPE_INT64) {
     return Wrong("is set in the job text only");
   }
-  if (!Parse(text, value)) return NoInteger(text, "does not fit 64 bits");
+  if (!Parse(text, value)) return NotAnInteger(text, "does not fit 64 bits");
   const std::string problem = NumberProblem(field, static_cast<double>(value));
   if (!problem.empty()) return Wrong(problem);
   if (element == ListElement::kAny) return {};
@@ -302,12 +300,12 @@ Status SetElement(Message& message, const FieldDescriptor& field, const Step& st
   return {};
 }
 
-// A list is no group without [N], and only lists have elements.
+// A list requires [N], other fields have none; only messages have fields.
 Status CheckStep(const FieldDescriptor& field, const Step& step) {
   if (field.is_repeated() != step.index.has_value()) {
     return Wrong(field.is_repeated()
                      ? StrCat(field.name(), " is a list: name an element, ", field.name(), "[0]")
-                     : StrCat(field.name(), " is no list"));
+                     : StrCat(field.name(), " is not a list"));
   }
   const bool group = field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
   if (group == step.rest.empty()) {
@@ -319,8 +317,8 @@ Status CheckStep(const FieldDescriptor& field, const Step& step) {
 
 void AppendLeaves(const Descriptor& type, const std::string& prefix, int depth,
                   std::vector<NamedField>& leaves) {
-  constexpr int kDeepest = 16;  // a message that held its own kind would have no end
-  for (int i = 0; i < type.field_count() && depth < kDeepest; ++i) {
+  constexpr int kMaxDepth = 16;  // ends the recursion for a message that contains its own type
+  for (int i = 0; i < type.field_count() && depth < kMaxDepth; ++i) {
     const FieldDescriptor& field = *type.field(i);
     const std::string path = StrCat(prefix, field.name(), field.is_repeated() ? "[0]" : "");
     const Descriptor* group = field.message_type();
@@ -356,7 +354,7 @@ Status SetField(Message& root, std::string_view path, std::string_view text, Lis
                                   : SetValue(*message, *field, text);
     }
     if (field->is_repeated()) {
-      GACCD_ASSIGN_OR_RETURN(message, ElementOf(*message, *field, step, element));
+      GACCD_ASSIGN_OR_RETURN(message, FindElement(*message, *field, step, element));
     } else {
       message = reflection.MutableMessage(message, field);
     }
@@ -372,10 +370,10 @@ std::vector<NamedField> LeafFields(const Descriptor& type) {
 
 std::string RangeText(const FieldDescriptor& field) {
   const proto::Field& rule = FieldRule(field);
-  if (field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM) return Listed(Choices(field));
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM) return JoinNames(Choices(field));
   const auto bound = [&field](double value) {  // 1000000, not 1e+06
-    const bool whole = field.cpp_type() != FieldDescriptor::CPPTYPE_DOUBLE;
-    return whole ? StrCat(static_cast<std::int64_t>(value)) : StrCat(value);
+    const bool is_integer = field.cpp_type() != FieldDescriptor::CPPTYPE_DOUBLE;
+    return is_integer ? StrCat(static_cast<std::int64_t>(value)) : StrCat(value);
   };
   if (rule.has_min() && rule.has_max()) {
     return StrCat("from ", bound(rule.min()), " to ", bound(rule.max()));
@@ -385,7 +383,7 @@ std::string RangeText(const FieldDescriptor& field) {
   if (rule.has_above()) parts.push_back(StrCat("above ", bound(rule.above())));
   if (rule.has_max()) parts.push_back(StrCat("at most ", bound(rule.max())));
   if (rule.has_below()) parts.push_back(StrCat("below ", bound(rule.below())));
-  return Listed(parts, " and ");
+  return JoinNames(parts, " and ");
 }
 
 std::string DefaultText(const FieldDescriptor& field) {

@@ -30,7 +30,7 @@ class Field;
 // Sets the field at `path` ("model.layer[0].linear.out") to the value in `text`, within its range.
 // kUsage: an unknown path (with the nearest one), a list element that does not exist, a field of
 // another oneof case than the message has ("adamw" where it has "sgd"), an invalid value.
-enum class ListElement : std::uint8_t { kMustExist, kAny };  // kAny: only the value is checked
+enum class ListElement : std::uint8_t { kMustExist, kAny };  // kAny: only checks the value
 [[nodiscard]] Status SetField(google::protobuf::Message& message, std::string_view path,
                               std::string_view text, ListElement element);
 

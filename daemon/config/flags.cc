@@ -21,13 +21,13 @@ namespace gaccd {
 namespace {
 
 constexpr std::string_view kHelpFlags[] = {"help", "h", "version"};
-// Flags of glog that are useful here; gflags only knows them in programs that link glog.
+// Flags of glog that users may set; gflags only has them in programs that link glog.
 constexpr std::string_view kLogFlags[] = {"v", "vmodule", "minloglevel", "stderrthreshold"};
 constexpr std::string_view kSet = "set";
 constexpr std::string_view kMicroBatch = "batch.micro";
 
 template <typename List, typename T>
-bool Holds(const List& list, const T& one) {
+bool Contains(const List& list, const T& one) {
   return std::find(std::begin(list), std::end(list), one) != std::end(list);
 }
 
@@ -44,10 +44,10 @@ std::vector<KnownFlag> AllKnown() {
   return known;
 }
 
-// Checked against the description of a job; the job itself comes later.
+// Checks the value against the message type only: the job is read later.
 Status StoreJobField(std::string_view path, const std::string& value, const std::string& given,
                      Flags& flags) {
-  if (path == kMicroBatch) {  // the last one counts
+  if (path == kMicroBatch) {  // the last value wins
     flags.micro_batch_auto = value == "auto";
     std::erase_if(flags.job_fields,
                   [](const JobField& field) { return field.path == kMicroBatch; });
@@ -66,7 +66,7 @@ bool IsSwept(const FlagValue& flag, bool array) {
 // "optimizer.lr", "0.1,0.01"
 Status StoreSweep(const std::string& path, const std::string& values, Flags& flags) {
   SweptField swept{.path = path};
-  std::istringstream list(values + ",");  // so that an empty last value is one, and refused
+  std::istringstream list(values + ",");  // so that an empty last value is read, and rejected
   for (std::string value; std::getline(list, value, ',');) {
     proto::Job any;
     GACCD_RETURN_IF_ERROR(SetField(any, path, value, ListElement::kAny));
@@ -87,8 +87,9 @@ Status Store(const FlagValue& flag, const std::string& given, proto::Flags& mess
   }
   const FlagRow* row = FindFlag(flag.name);
   if (row == nullptr) {  // one of kLogFlags
-    const bool taken = !gflags::SetCommandLineOption(flag.name.c_str(), flag.value.c_str()).empty();
-    return taken ? Status() : Status(ErrorKind::kUsage, "is refused by glog");
+    const bool accepted =
+        !gflags::SetCommandLineOption(flag.name.c_str(), flag.value.c_str()).empty();
+    return accepted ? Status() : Status(ErrorKind::kUsage, "is refused by glog");
   }
   if (!row->job_path.empty()) return StoreJobField(row->job_path, flag.value, given, flags);
   if (flag.name == "memory") GACCD_RETURN_IF_ERROR(ParseMemory(flag.value).status());
@@ -124,18 +125,20 @@ Status ReadWords(const std::vector<std::string>& words, Flags& flags) {
       }
     }
   }
-  const std::size_t most = GetVerbRow(flags.verb).takes.words;
-  for (; used < words.size() && flags.words.size() < most; ++used) {
+  const std::size_t max_words = GetVerbRow(flags.verb).takes.words;
+  for (; used < words.size() && flags.words.size() < max_words; ++used) {
     flags.words.push_back(words[used]);
   }
-  if (used == words.size()) return {};
   const std::string_view actions = GetVerbRow(flags.verb).takes.actions;
   if (!flags.words.empty() && !actions.empty() && !HasWord(actions, flags.words[0])) {
     return {ErrorKind::kUsage, StrCat(Name(flags.verb), ": expected one of: ", actions, ", found '",
                                       flags.words[0], "'")};
   }
+  if (used == words.size()) return {};
   std::string example;
-  if (FindFlag("job")->IsOf(flags.verb)) example = StrCat(", for example --job=", words[used]);
+  if (FindFlag("job")->IsAcceptedBy(flags.verb)) {
+    example = StrCat(", for example --job=", words[used]);
+  }
   if (flags.verb == Verb::kVerdict) {
     example = StrCat(", for example --attempt-dir=", words[used], "/attempts/latest");
   }
@@ -143,32 +146,33 @@ Status ReadWords(const std::vector<std::string>& words, Flags& flags) {
                                     words[used - 1], "'; flags begin with --", example)};
 }
 
-// A flag of another verb must not be ignored; one from a file may be, which verbs can share.
-Status CheckFlagsOfVerb(const std::vector<FlagValue>& given, Verb verb) {
+// kUsage for a flag of another verb, unless it is in a flag file: verbs may share these.
+Status CheckVerbFlags(const std::vector<FlagValue>& given, Verb verb) {
   if (verb == Verb::kHelp || verb == Verb::kVersion) return {};
   for (const FlagValue& flag : given) {
-    if (!flag.where.empty() || Holds(kLogFlags, flag.name) || Holds(kHelpFlags, flag.name)) {
+    if (!flag.where.empty() || Contains(kLogFlags, flag.name) || Contains(kHelpFlags, flag.name)) {
       continue;
     }
     const FlagRow* row = FindFlag(flag.name == kSet ? "job" : flag.name);
-    if (row != nullptr && row->IsOf(verb)) continue;
+    if (row != nullptr && row->IsAcceptedBy(verb)) continue;
     return {ErrorKind::kUsage, StrCat(Name(verb), " takes no --", flag.name)};
   }
   return {};
 }
 
-// Of --micro-batch=auto: only what knows the memory of a training can choose. A verb that takes no
-// --micro-batch ignores that of a file, as CheckFlagsOfVerb() lets it.
+// --micro-batch=auto: only some verbs know the memory of a training. Verbs without --micro-batch
+// ignore one in a flag file, like CheckVerbFlags().
 Status CheckMicroBatch(const Flags& flags) {
-  const bool chooses = flags.verb == Verb::kTrain || flags.verb == Verb::kPlan ||
-                       flags.verb == Verb::kSubmit || flags.verb == Verb::kHelp;
-  if (flags.micro_batch_auto && !chooses && FindFlag("micro-batch")->IsOf(flags.verb)) {
+  const bool supports_auto = flags.verb == Verb::kTrain || flags.verb == Verb::kPlan ||
+                             flags.verb == Verb::kSubmit || flags.verb == Verb::kHelp;
+  if (flags.micro_batch_auto && !supports_auto &&
+      FindFlag("micro-batch")->IsAcceptedBy(flags.verb)) {
     return {ErrorKind::kUsage, StrCat(Name(flags.verb),
                                       ": --micro-batch must be a whole number, found auto, which "
                                       "train, plan and submit take")};
   }
   if (flags.memory && !flags.micro_batch_auto) {
-    return {ErrorKind::kUsage, "--memory needs --micro-batch=auto, which it is the limit of"};
+    return {ErrorKind::kUsage, "--memory needs --micro-batch=auto, whose memory limit it is"};
   }
   if (flags.micro_batch_auto && flags.verb == Verb::kPlan && !flags.job) {
     return {ErrorKind::kUsage, "plan: --micro-batch=auto needs --job=FILE, whose memory decides"};
@@ -178,25 +182,25 @@ Status CheckMicroBatch(const Flags& flags) {
 
 void ForwardToTrain(const FlagValue& flag, bool array, Flags& flags) {
   constexpr std::string_view kSetByScript[] = {"job", "config", "run-dir", "local-ranks"};
-  if (Holds(kSetByScript, flag.name) || IsSwept(flag, array)) return;
+  if (Contains(kSetByScript, flag.name) || IsSwept(flag, array)) return;
   if (flag.name == kSet) {
     flags.train_arguments.insert(flags.train_arguments.end(), {"--set", flag.value});
     return;
   }
   const FlagRow* row = FindFlag(flag.name);
-  if (row != nullptr && !row->IsOf(Verb::kTrain)) return;
+  if (row != nullptr && !row->IsAcceptedBy(Verb::kTrain)) return;
   flags.train_arguments.push_back(StrCat("--", flag.name, "=", flag.value));
 }
 
-// A format that the verb, or this action of it, does not have must not be ignored.
+// kUsage for a format that the verb or its action does not support.
 Status CheckFormat(const Flags& flags) {
   const VerbArguments& takes = GetVerbRow(flags.verb).takes;
   const bool has_last = takes.json_actions.empty() ||
                         (!flags.words.empty() && HasWord(takes.json_actions, flags.words[0]));
   const auto first = static_cast<int>(takes.first_format);
   const auto last = has_last ? static_cast<int>(takes.last_format) : first;
-  const auto found = static_cast<int>(flags.format);
-  if (found >= first && found <= last) return {};
+  const auto format = static_cast<int>(flags.format);
+  if (format >= first && format <= last) return {};
   std::string list;
   for (int i = first; i <= last; ++i) {
     list += StrCat(i == first ? "" : i == last ? " or " : ", ", Name(static_cast<OutputFormat>(i)));
@@ -216,11 +220,11 @@ Result<Flags> ParseFlags(std::span<const char* const> args, const Environment& e
   bool help = false;
   bool version = false;
   proto::Flags message;
-  for (const FlagValue& flag : given.flags) {  // first: it says how each --set is read
+  for (const FlagValue& flag : given.flags) {  // first: it determines how --set is read
     if (flag.name == "array") GACCD_RETURN_IF_ERROR(Store(flag, "--array", message, flags));
   }
   for (const FlagValue& flag : given.flags) {
-    if (Holds(kHelpFlags, flag.name)) {
+    if (Contains(kHelpFlags, flag.name)) {
       (flag.name == "version" ? version : help) = flag.value != "false";
       continue;
     }
@@ -236,7 +240,7 @@ Result<Flags> ParseFlags(std::span<const char* const> args, const Environment& e
   } else if (version) {
     flags.verb = Verb::kVersion;
   }
-  GACCD_RETURN_IF_ERROR(CheckFlagsOfVerb(given.flags, flags.verb));
+  GACCD_RETURN_IF_ERROR(CheckVerbFlags(given.flags, flags.verb));
   GACCD_RETURN_IF_ERROR(CheckFormat(flags));
   GACCD_RETURN_IF_ERROR(CheckMicroBatch(flags));
   return flags;

@@ -36,7 +36,7 @@ bool FlagRow::IsListedFor(Verb verb) const {
   return HasWord(field->options().GetExtension(proto::field).verbs(), Name(verb));
 }
 
-bool FlagRow::IsOf(Verb verb) const {
+bool FlagRow::IsAcceptedBy(Verb verb) const {
   return IsListedFor(verb) || (GetVerbRow(verb).takes.flags_of_train && IsListedFor(Verb::kTrain));
 }
 

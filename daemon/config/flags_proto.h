@@ -19,8 +19,8 @@ struct FlagRow {
   std::string job_path;  // "batch.micro"; empty: a field of proto::Flags
 
   [[nodiscard]] bool is_bool() const;
-  [[nodiscard]] bool IsListedFor(Verb verb) const;  // in its help
-  [[nodiscard]] bool IsOf(Verb verb) const;         // also those added by VerbArguments
+  [[nodiscard]] bool IsListedFor(Verb verb) const;   // in its help
+  [[nodiscard]] bool IsAcceptedBy(Verb verb) const;  // also those added by VerbArguments
 };
 // In the order of the two files. Thread-safe.
 [[nodiscard]] const std::vector<FlagRow>& FlagTable();

@@ -18,7 +18,7 @@ std::string Cut(std::string_view text, std::size_t limit) {
   if (text.size() <= limit && JsonString(text).size() <= 2 * limit) return std::string(text);
   const std::size_t keep = text.size() > limit ? limit - 3 : text.size();
   const bool dense = JsonString(text.substr(0, keep)).size() + 3 > 2 * limit;
-  // A control character takes 6 bytes.
+  // An escaped control character has 6 bytes.
   return std::string(text.substr(0, dense ? limit / 6 : keep)) + "...";
 }
 
@@ -71,8 +71,8 @@ bool JsonFields::operator()(std::string_view key, double& value) {
 }
 
 bool JsonFields::operator()(std::string_view key, std::string& value) {
-  const std::string* const found = object_.text(key);
-  return Set(key, found == nullptr ? std::nullopt : std::optional<std::string_view>(*found), value);
+  const std::string* const text = object_.text(key);
+  return Set(key, text == nullptr ? std::nullopt : std::optional<std::string_view>(*text), value);
 }
 
 void JsonFields::List(std::string_view key, std::vector<int>& values, std::size_t limit) {
@@ -87,7 +87,7 @@ void JsonFields::List(std::string_view key, std::vector<int>& values, std::size_
   }
 }
 
-std::string JsonFields::ProblemOf(std::span<const std::string_view> keys) const {
+std::string JsonFields::FindProblem(std::span<const std::string_view> keys) const {
   std::string problem;
   for (const std::string_view key : keys) {
     if (!Has(key)) problem = StrCat(key, ": expected a value, found none");
@@ -136,7 +136,7 @@ void AppendFields(const Message& message, JsonObject& out) {
 std::string FlatJson(const Message& message) {
   JsonObject out;
   AppendFields(message, out);
-  return out.Take();
+  return out.Finish();
 }
 
 }  // namespace gaccd

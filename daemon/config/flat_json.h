@@ -31,7 +31,7 @@ class Message;
 
 namespace gaccd {
 
-// Writes one object, key by key: JsonObject out; out("step", 3); out.Take().
+// Writes one object, key by key: JsonObject out; out("step", 3); out.Finish().
 class JsonObject {
  public:
   // REQUIRES: `key` needs no escaping, here and below.
@@ -75,9 +75,9 @@ class JsonObject {
     if (group) visit(*group);
   }
 
-  [[nodiscard]] std::string Take() { return std::move(text_ += '}'); }
+  [[nodiscard]] std::string Finish() { return std::move(text_ += '}'); }
   // With a trailing newline.
-  [[nodiscard]] std::string TakeLine() { return Take() + "\n"; }
+  [[nodiscard]] std::string FinishLine() { return Finish() + "\n"; }
 
  private:
   void Key(std::string_view key);
@@ -105,8 +105,8 @@ class JsonFields {
   template <typename T>
   void operator()(std::string_view key, std::optional<T>& value) {
     if (!Has(key)) return;
-    T found{};
-    if ((*this)(key, found)) value = std::move(found);
+    T parsed{};
+    if ((*this)(key, parsed)) value = std::move(parsed);
   }
   void Text(std::string_view key, std::string& value, std::size_t /*limit*/) {
     (*this)(key, value);
@@ -129,18 +129,18 @@ class JsonFields {
 
   // The expected type of the last of these members that is missing, null or of another type. Empty:
   // all were set. Call after reading them.
-  [[nodiscard]] std::string ProblemOf(std::span<const std::string_view> keys) const;
+  [[nodiscard]] std::string FindProblem(std::span<const std::string_view> keys) const;
 
  private:
   [[nodiscard]] bool Has(std::string_view key) const {
     const Json* const member = object_.Find(key);
     return member != nullptr && !member->is_null();
   }
-  template <typename T, typename Found>
-  bool Set(std::string_view key, const std::optional<Found>& found, T& value) {
-    if (found) value = *found;
-    if (!found && Has(key)) problems_.emplace_back(key, Expected<T>());
-    return found.has_value();
+  template <typename T, typename Parsed>
+  bool Set(std::string_view key, const std::optional<Parsed>& parsed, T& value) {
+    if (parsed) value = *parsed;
+    if (!parsed && Has(key)) problems_.emplace_back(key, Expected<T>());
+    return parsed.has_value();
   }
   template <typename T>
   static constexpr std::string_view Expected() {

@@ -14,7 +14,7 @@ namespace gaccd {
 namespace {
 
 constexpr std::size_t kWidth = 80;
-constexpr std::size_t kIndent = 24;  // of the text after a flag or a field
+constexpr std::size_t kIndent = 24;  // of the description
 
 constexpr std::string_view kManualHead =
     R"(.SH NAME
@@ -26,7 +26,7 @@ gaccd \- train neural networks on a SLURM cluster with an exact effective batch
 .SH VERBS
 )";
 
-// The head, and to its right the text in lines of kWidth columns.
+// The head, followed by the text, indented and wrapped at kWidth columns.
 std::string TerminalEntry(const HelpEntry& entry) {
   std::string_view text = entry.text;
   std::string out = StrCat("  ", entry.head);
@@ -51,7 +51,7 @@ std::string TerminalEntry(const HelpEntry& entry) {
   return out + "\n";
 }
 
-// A backslash, a dash and a dot or an apostrophe at the start of a line mean something to roff.
+// Escapes backslashes, dashes, and dots and apostrophes at the start of a line.
 std::string Roff(std::string_view text) {
   std::string out;
   bool line_start = true;
@@ -74,7 +74,7 @@ std::string RoffEntry(const HelpEntry& entry) {
   return StrCat(".TP\n\\fB", Roff(entry.head), "\\fR\n", Roff(entry.text), "\n");
 }
 
-// How a terminal and the manual page show the parts of a section.
+// Formats the parts of a section, for a terminal or the manual page.
 struct Style {
   std::string (*usage)(std::string_view text);
   std::string (*heading)(std::string_view text);
@@ -87,7 +87,6 @@ constexpr Style kRoff{RoffUsage,
                       [](std::string_view text) { return StrCat(".SS \"", Roff(text), "\"\n"); },
                       RoffEntry};
 
-// What a verb does, with its flags.
 std::string VerbSection(const VerbRow& row, const Style& style) {
   const std::string_view blank = row.usage.starts_with('\n') ? "" : " ";
   std::string text = style.usage(StrCat("gaccd ", row.name, blank, row.usage));
@@ -138,7 +137,7 @@ std::string Words(std::string_view choices) {
   return words;
 }
 
-// `    --rounding) values="exact floor" ;;`; empty where any value may follow.
+// `    --rounding) values="exact floor" ;;`; empty if any value is valid.
 std::string ValuesCase(std::string_view name, std::string_view choices) {
   if (choices.empty()) return {};
   return StrCat("    ", name, ") values=\"", Words(choices), "\" ;;\n");
@@ -148,8 +147,8 @@ void AddWord(std::string& words, std::string_view word) {
   words += StrCat(words.empty() ? "" : " ", word);
 }
 
-// Those of its help; of submit also those of train, which make its plan and are passed on. A flag
-// of both is there once: bash would show it twice.
+// The flags of its help; for submit also those of train, which it accepts. Flags of both appear
+// only once: bash would show duplicates.
 std::vector<HelpEntry> CompletedFlags(Verb verb) {
   std::vector<HelpGroup> groups = FlagGroups(verb);
   if (verb == Verb::kSubmit) {
@@ -167,7 +166,7 @@ std::vector<HelpEntry> CompletedFlags(Verb verb) {
 
 struct Completion {
   std::string verbs;    // "plan train"
-  std::string actions;  // a branch for every verb that has some
+  std::string actions;  // a branch for every verb with actions
   std::string fields;   // "optimizer.lr= batch.rounding="
   std::string flags;    // a case for every verb: `    plan) flags="--nodes= --strict" ;;`
   std::string values;   // a case for every field and flag with choices
@@ -199,7 +198,7 @@ Completion MakeCompletion() {
   return known;
 }
 
-// A script that completes verbs, flags, their values where they are choices, and file names.
+// A script that completes verbs, flags, choices of values, and file names.
 std::string BashCompletion() {
   const Completion known = MakeCompletion();
   return StrCat(R"(# Completion of gaccd for bash: source <(gaccd help bash)
@@ -245,7 +244,7 @@ complete -o default -F _gaccd gaccd
 }
 
 // "data.train.npy.path" -> data, train, npy, path
-std::vector<std::string> NamesOf(const std::string& path) {
+std::vector<std::string> SplitPath(const std::string& path) {
   std::vector<std::string> names(1);
   for (const char c : path) {
     if (c == '.') {
@@ -260,13 +259,13 @@ std::vector<std::string> NamesOf(const std::string& path) {
 
 std::string WithoutIndices(const std::string& path) {
   std::string text;
-  for (const std::string& name : NamesOf(path)) text += StrCat(".", name);
+  for (const std::string& name : SplitPath(path)) text += StrCat(".", name);
   return text + ".";
 }
 
 }  // namespace
 
-Result<std::string> JobHelpOf(const std::string& word) {
+Result<std::string> JobFieldHelp(const std::string& word) {
   const std::string wanted = WithoutIndices(word);
   std::string exact;
   std::string near;
@@ -274,7 +273,7 @@ Result<std::string> JobHelpOf(const std::string& word) {
   for (const HelpEntry& entry : JobEntries()) {
     if (WithoutIndices(entry.head).find(wanted) != std::string::npos) exact += TerminalEntry(entry);
     if (entry.head.find(word) != std::string::npos) near += TerminalEntry(entry);
-    std::ranges::copy(NamesOf(entry.head), std::back_inserter(names));
+    std::ranges::copy(SplitPath(entry.head), std::back_inserter(names));
   }
   if (!exact.empty() || !near.empty()) return exact.empty() ? near : exact;
   const std::vector<std::string_view> known(names.begin(), names.end());

@@ -16,7 +16,7 @@ namespace gaccd {
 
 // `gaccd help job WORD`: the job fields with this name or in a group with this name, otherwise
 // those whose name contains it. kUsage, with the nearest name, if there is none.
-[[nodiscard]] Result<std::string> JobHelpOf(const std::string& word);
+[[nodiscard]] Result<std::string> JobFieldHelp(const std::string& word);
 
 // A library and its versions: loaded and compiled with.
 using Version = std::pair<std::string, std::string>;

@@ -119,7 +119,8 @@ std::vector<HelpGroup> FlagGroups(Verb verb) {
         group.entries.push_back(FlagEntry(row));
       }
     }
-    if (number == 0 && FindFlag("job")->IsListedFor(verb)) {  // as ParseFlags takes --set
+    if (number == 0 &&
+        FindFlag("job")->IsListedFor(verb)) {  // verbs for which ParseFlags accepts --set
       group.entries.push_back({"--set FIELD=VALUE",
                                "override a field of the job, for example "
                                "optimizer.lr=0.01; may be given several times",

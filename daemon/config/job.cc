@@ -6,7 +6,7 @@
 
 namespace gaccd {
 
-LossKind KindOf(const LossSpec& loss) {
+LossKind GetLossKind(const LossSpec& loss) {
   return std::visit(
       Overloaded{[](const SoftmaxCrossEntropySpec&) { return LossKind::kSoftmaxCrossEntropy; },
                  [](const MeanSquaredErrorSpec&) { return LossKind::kMeanSquaredError; },
@@ -14,7 +14,7 @@ LossKind KindOf(const LossSpec& loss) {
       loss);
 }
 
-Numerics NumericsOf(const JobSpec& job) {
+Numerics GetNumerics(const JobSpec& job) {
   return {.precision = job.precision, .tf32 = job.tf32, .deterministic = job.deterministic};
 }
 

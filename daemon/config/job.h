@@ -22,7 +22,7 @@ struct Job : JobSpec {
 };
 
 enum class LossKind : std::uint8_t { kSoftmaxCrossEntropy, kMeanSquaredError, kContrastive };
-[[nodiscard]] LossKind KindOf(const LossSpec& loss);
+[[nodiscard]] LossKind GetLossKind(const LossSpec& loss);
 
 // The numerical precision of all ranks.
 struct Numerics {
@@ -30,6 +30,6 @@ struct Numerics {
   bool tf32 = false;
   bool deterministic = false;
 };
-[[nodiscard]] Numerics NumericsOf(const JobSpec& job);
+[[nodiscard]] Numerics GetNumerics(const JobSpec& job);
 
 }  // namespace gaccd

@@ -21,7 +21,7 @@ using google::protobuf::Message;
 using google::protobuf::util::MessageDifferencer;
 using Path = std::vector<MessageDifferencer::SpecificField>;
 
-// What the innermost field of the path says that says anything.
+// The option `resume` of the innermost field of the path that has one.
 proto::Field::Resume Meaning(const Path& path) {
   proto::Field::Resume meaning = proto::Field::REPORTED;
   for (const auto& part : path) {
@@ -31,24 +31,24 @@ proto::Field::Resume Meaning(const Path& path) {
   return meaning;
 }
 
-// Gives each difference to the reporter of its meaning.
+// Passes each difference to the reporter for its Meaning().
 class ReporterByMeaning : public MessageDifferencer::Reporter {
  public:
   ReporterByMeaning(Reporter* other_run, Reporter* reported)
       : other_run_(other_run), reported_(reported) {}
 
   void ReportAdded(const Message& was, const Message& now, const Path& path) override {
-    if (Reporter* to = Of(path)) to->ReportAdded(was, now, path);
+    if (Reporter* to = Select(path)) to->ReportAdded(was, now, path);
   }
   void ReportDeleted(const Message& was, const Message& now, const Path& path) override {
-    if (Reporter* to = Of(path)) to->ReportDeleted(was, now, path);
+    if (Reporter* to = Select(path)) to->ReportDeleted(was, now, path);
   }
   void ReportModified(const Message& was, const Message& now, const Path& path) override {
-    if (Reporter* to = Of(path)) to->ReportModified(was, now, path);
+    if (Reporter* to = Select(path)) to->ReportModified(was, now, path);
   }
 
  private:
-  [[nodiscard]] Reporter* Of(const Path& path) const {
+  [[nodiscard]] Reporter* Select(const Path& path) const {
     switch (Meaning(path)) {
       case proto::Field::SAME:
         return other_run_;
@@ -64,7 +64,7 @@ class ReporterByMeaning : public MessageDifferencer::Reporter {
   Reporter* reported_;
 };
 
-// Lines "modified: epochs: 1 -> 4" as one.
+// "modified: epochs: 1 -> 4\nmodified: seed: 1 -> 2" is "epochs: 1 -> 4; seed: 1 -> 2".
 std::string Joined(std::string_view lines) {
   std::string text;
   for (std::size_t start = 0, end = 0; start < lines.size(); start = end + 1) {
@@ -85,7 +85,7 @@ JobChanges CompareJobs(Job was, const Job& now) {
   const proto::Job after = ToProto(WithAbsolutePaths(now));
   std::string other_run;
   std::string reported;
-  {  // the streams write when they end
+  {  // the streams write in their destructors
     google::protobuf::io::StringOutputStream other_run_stream(&other_run);
     google::protobuf::io::StringOutputStream reported_stream(&reported);
     MessageDifferencer::StreamReporter other_run_reporter(&other_run_stream);

@@ -14,7 +14,7 @@ struct JobChanges {
   std::string reported;   // differences of fields that are REPORTED
 };
 
-// Paths of the same file are equal, as are class names if `was` has none.
+// Paths of the same file are equal. Names of classes or columns are equal if `was` has none.
 [[nodiscard]] JobChanges CompareJobs(Job was, const Job& now);
 
 }  // namespace gaccd

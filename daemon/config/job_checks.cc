@@ -15,7 +15,7 @@
 namespace gaccd {
 namespace {
 
-// 0: the targets are vectors, or there are none.
+// The number of classes of the labels; 0: the targets are vectors, or there are none.
 std::int64_t Classes(const SourceSpec& source) {
   return std::visit(Overloaded{[](const TokensSpec& tokens) {
                                  if (tokens.masked) return tokens.vocabulary;
@@ -30,7 +30,7 @@ std::int64_t Classes(const SourceSpec& source) {
                     source);
 }
 
-// Of language models: Classes() is the vocabulary.
+// Whether Classes() is the vocabulary, as for language models.
 bool LabelsAreTokens(const SourceSpec& source) {
   const auto* tokens = std::get_if<TokensSpec>(&source);
   return std::holds_alternative<StreamSpec>(source) ||
@@ -52,7 +52,7 @@ Status CheckLossFitsSource(const LossSpec& loss, const SourceSpec& source, std::
   return {};
 }
 
-// The labels of masked tokens are the tokens themselves.
+// The labels of masked tokens are the original tokens.
 Status CheckMasked(const SourceSpec& source, std::string_view field) {
   const auto* tokens = std::get_if<TokensSpec>(&source);
   if (tokens == nullptr || !tokens->masked) return {};
@@ -84,7 +84,7 @@ Status CheckMasked(const SourceSpec& source, std::string_view field) {
   return {};
 }
 
-// Nothing, or the least and the largest value.
+// values: empty, or the minimum and the maximum.
 Status CheckRange(const std::vector<double>& values, const std::string& field) {
   if (values.empty() || (values.size() == 2 && values[0] <= values[1])) return {};
   if (values.size() != 2) {
@@ -95,7 +95,7 @@ Status CheckRange(const std::vector<double>& values, const std::string& field) {
       StrCat(field, ": expected the least value first, found ", values[0], " and ", values[1]));
 }
 
-// training: operations may be random.
+// training: random operations are allowed.
 Status CheckImages(const SourceSpec& source, std::string_view field, bool training) {
   const auto* images = std::get_if<ImagesSpec>(&source);
   if (images == nullptr) return {};
@@ -130,7 +130,7 @@ Status CheckImages(const SourceSpec& source, std::string_view field, bool traini
   return CheckRange(images->random_erasing->ratio, name("random_erasing.ratio"));
 }
 
-// What every verb reads, predict as well.
+// The checks for all verbs; CheckTargets() is not for predict.
 Status CheckFeatures(const DataSpec& data) {
   GACCD_RETURN_IF_ERROR(CheckImages(data.train, "data.train", /*training=*/true));
   if (data.eval) {
@@ -144,8 +144,7 @@ Status CheckFeatures(const DataSpec& data) {
   return Bad("data.normalize: channel_mean and channel_std are for the source images only");
 }
 
-// Samples of a contrastive loss are compared with all others of their update, which an evaluation
-// does not have.
+// A contrastive loss compares each sample with all others of its update, so it cannot be evaluated.
 Status CheckContrastive(const Job& job) {
   const bool dual = std::holds_alternative<DualEncoderSpec>(job.model.architecture);
   const bool contrastive = std::holds_alternative<ContrastiveSpec>(job.model.loss);
@@ -161,7 +160,7 @@ Status CheckContrastive(const Job& job) {
 }
 
 // "mse, mae, r2"
-std::string MetricsOfTargets() {
+std::string TargetMetricNames() {
   std::string names;
   for (const MetricSpec& metric : AllMetrics()) {
     const MetricKind kind = DescribeMetric(metric);
@@ -178,7 +177,7 @@ bool IsSame(const MetricSpec& a, const MetricSpec& b) {
 }
 
 Status CheckMetrics(const Job& job) {
-  const bool targets = KindOf(job.model.loss) == LossKind::kMeanSquaredError;
+  const bool targets = GetLossKind(job.model.loss) == LossKind::kMeanSquaredError;
   for (std::size_t i = 0; i < job.metric.size(); ++i) {
     const auto bad = [i](const std::string& why) { return Bad(StrCat("metric[", i, "]: ", why)); };
     const MetricSpec& metric = job.metric[i];
@@ -187,7 +186,7 @@ Status CheckMetrics(const Job& job) {
     if ((kind.input == MetricInput::kTargets) != targets) {
       return bad(targets
                      ? StrCat(kind.name, " needs labels, but mean_squared_error has targets; ",
-                              "expected one of ", MetricsOfTargets())
+                              "expected one of ", TargetMetricNames())
                      : StrCat(kind.name, " needs targets, but softmax_cross_entropy has labels"));
     }
     const auto* top = std::get_if<TopKSpec>(&metric);
@@ -206,13 +205,13 @@ Status CheckEvaluation(const Job& job) {
   if (rules.least_change > 0 && rules.patience == 0) {
     return Bad("evaluation.least_change: needs a patience above 0, found 0");
   }
-  const bool asked =
+  const bool requested =
       rules.every_updates > 0 || rules.keep_best || rules.patience > 0 || rules.metric != kLossName;
-  if (job.data.eval || !asked) return {};
+  if (job.data.eval || !requested) return {};
   return Bad("evaluation: the job has no data.eval to evaluate");
 }
 
-// A name that is left out gives the classes behind it the names of others.
+// A missing name would shift the names of the following classes.
 Status CheckClassNames(const DataSpec& data) {
   std::vector<std::string> names = data.class_name;
   const std::int64_t classes = Classes(data.train);
@@ -226,14 +225,15 @@ Status CheckClassNames(const DataSpec& data) {
   return Bad(StrCat("data.class_name: expected different names, found '", *twice, "' twice"));
 }
 
-// Of mixed samples both labels count.
+// Mixing requires class labels: a mixed sample has those of both samples.
 Status CheckMixing(const Job& job) {
   if (!job.data.mixup && !job.data.cutmix) return {};
   const std::string_view name = job.data.cutmix ? "data.cutmix" : "data.mixup";
-  if (KindOf(job.model.loss) != LossKind::kSoftmaxCrossEntropy) {
-    return Bad(StrCat(
-        name, ": mixes class labels, expected model.loss softmax_cross_entropy, found ",
-        KindOf(job.model.loss) == LossKind::kContrastive ? "contrastive" : "mean_squared_error"));
+  if (GetLossKind(job.model.loss) != LossKind::kSoftmaxCrossEntropy) {
+    return Bad(
+        StrCat(name, ": mixes class labels, expected model.loss softmax_cross_entropy, found ",
+               GetLossKind(job.model.loss) == LossKind::kContrastive ? "contrastive"
+                                                                     : "mean_squared_error"));
   }
   const SourceSpec& source = job.data.train;
   if (std::holds_alternative<TokensSpec>(source) || std::holds_alternative<StreamSpec>(source)) {
@@ -243,7 +243,7 @@ Status CheckMixing(const Job& job) {
   return {};
 }
 
-// What the loss and the metrics require of the data in addition to the inputs.
+// The labels or vectors that the loss and the metrics require.
 Status CheckTargets(const Job& job) {
   GACCD_RETURN_IF_ERROR(CheckMixing(job));
   GACCD_RETURN_IF_ERROR(CheckMasked(job.data.train, "data.train"));
@@ -263,7 +263,7 @@ Status CheckTargets(const Job& job) {
 
 }  // namespace
 
-Status CheckNumericsOfCpu(const Numerics& numerics, std::string_view why_cpu) {
+Status CheckCpuNumerics(const Numerics& numerics, std::string_view why_cpu) {
   if (numerics.tf32) {
     return Bad(StrCat("tf32: only GPUs round to TF32, expected false, found true, and ", why_cpu));
   }
@@ -306,7 +306,7 @@ Status CheckGivenJob(const Job& job) {
   return {};
 }
 
-Status CheckWholeJob(const Job& job, Verb verb) {
+Status CheckJob(const Job& job, Verb verb) {
   GACCD_RETURN_IF_ERROR(CheckModel(job.model));
   GACCD_RETURN_IF_ERROR(CheckContrastive(job));
   const auto* sgd = std::get_if<SgdSpec>(&job.optimizer.kind);
@@ -325,7 +325,7 @@ Status CheckWholeJob(const Job& job, Verb verb) {
   GACCD_RETURN_IF_ERROR(CheckTargetSchedule(job.batch));
   GACCD_RETURN_IF_ERROR(CheckEvaluation(job));
   GACCD_RETURN_IF_ERROR(CheckPipeline(job));
-  if (job.device == Device::kCpu) return CheckNumericsOfCpu(NumericsOf(job), "device is cpu");
+  if (job.device == Device::kCpu) return CheckCpuNumerics(GetNumerics(job), "device is cpu");
   return {};
 }
 

@@ -10,7 +10,7 @@
 namespace gaccd {
 
 // kConfig with the field, the expected and the actual value. For predict, targets are not required.
-[[nodiscard]] Status CheckWholeJob(const Job& job, Verb verb);
+[[nodiscard]] Status CheckJob(const Job& job, Verb verb);
 
 // kConfig if a field would have no effect, or class names are wrong. For a job given by the user:
 // a saved job has the class names of its data.
@@ -18,6 +18,6 @@ namespace gaccd {
 
 // kConfig if the job uses numerics that CPUs do not support: TF32, fp16. why_cpu: "device is cpu".
 // ParseJobText and OverlayFlags call it for device cpu; with device auto the device is known later.
-[[nodiscard]] Status CheckNumericsOfCpu(const Numerics& numerics, std::string_view why_cpu);
+[[nodiscard]] Status CheckCpuNumerics(const Numerics& numerics, std::string_view why_cpu);
 
 }  // namespace gaccd

@@ -29,8 +29,8 @@
 namespace gaccd {
 namespace {
 
-// " (Job has it: ...)" for a field of another message of the job, where a brace may be missing.
-std::string OtherOwner(const std::string& field, const google::protobuf::Descriptor& type) {
+// "; Job has it: is a } missing before?" for a field of another message of the job; else empty.
+std::string FindOwner(const std::string& field, const google::protobuf::Descriptor& type) {
   for (const auto* outer : {proto::Job::descriptor(), proto::Model::descriptor()}) {
     if (outer == &type || outer->FindFieldByName(field) == nullptr) continue;
     return StrCat("; ", outer->name(), " has it: is a } missing before?");
@@ -38,8 +38,9 @@ std::string OtherOwner(const std::string& field, const google::protobuf::Descrip
   return {};
 }
 
-// protobuf's 'Message type "gaccd.proto.Layer" has no field named "rleu".' with what it has.
-std::string ExplainedField(const std::string& type_name, const std::string& field) {
+// For protobuf's 'Message type "gaccd.proto.Layer" has no field named "rleu".', with the fields
+// that it has.
+std::string ExplainField(const std::string& type_name, const std::string& field) {
   const auto* type =
       google::protobuf::DescriptorPool::generated_pool()->FindMessageTypeByName(type_name);
   std::vector<std::string_view> fields;
@@ -49,14 +50,14 @@ std::string ExplainedField(const std::string& type_name, const std::string& fiel
     list += StrCat(i == 0 ? "" : ", ", fields.back());
   }
   if (type == nullptr) return StrCat("unknown field '", field, "'");
-  const std::string owner = OtherOwner(field, *type);
+  const std::string owner = FindOwner(field, *type);
   return StrCat("unknown field '", field, "'",
                 owner.empty() ? Suggestion(field, fields) : std::string(), "; ", type->name(),
                 " has ", fields.empty() ? "no fields" : list, owner);
 }
 
-// What protobuf says, in the words of a job text.
-std::string Explained(const std::string& message) {
+// protobuf's message, rewritten for users of job texts.
+std::string ExplainError(const std::string& message) {
   constexpr std::string_view kType = "Message type \"";
   constexpr std::string_view kField = "\" has no field named \"";
   constexpr std::string_view kEnd = "\".";
@@ -65,16 +66,16 @@ std::string Explained(const std::string& message) {
   const std::size_t field = message.find(kField);
   if (message.starts_with(kType) && message.ends_with(kEnd) && field != std::string::npos) {
     const std::size_t begin = field + kField.size();
-    return ExplainedField(message.substr(kType.size(), field - kType.size()),
-                          message.substr(begin, message.size() - kEnd.size() - begin));
+    return ExplainField(message.substr(kType.size(), field - kType.size()),
+                        message.substr(begin, message.size() - kEnd.size() - begin));
   }
   if (!message.starts_with(kText) || message.size() > kText.size() + kMaxShown) return message;
-  const std::string found = message.substr(kText.size());
-  return StrCat("expected a text in quotes, \"", found, "\", found ", found);
+  const std::string text = message.substr(kText.size());
+  return StrCat("expected a text in quotes, \"", text, "\", found ", text);
 }
 
-// The line of the last { that no } closes, from 1; 0: all are closed, or a } is too many.
-int LineOfOpenBrace(std::string_view text) {
+// The line of the last unclosed {, from 1; 0: all are closed, or there is an extra }.
+int FindOpenBrace(std::string_view text) {
   std::vector<int> open;
   int line = 1;
   char quote = 0;
@@ -100,15 +101,15 @@ int LineOfOpenBrace(std::string_view text) {
   return open.empty() ? 0 : open.back();
 }
 
-// Keeps the first complaint of the parser; the later ones mostly follow from it.
+// Keeps the first error of the parser, which causes most of the later ones, and counts the others.
 class FirstError : public google::protobuf::io::ErrorCollector {
  public:
   void AddError(int line, google::protobuf::io::ColumnNumber column,
                 const std::string& message) override {
     if (++count_ > 1) return;
-    // Both count from 0; line -1 is the text as a whole.
+    // Both count from 0; line -1: the whole text.
     if (line >= 0) text_ = StrCat(line + 1, ":", column + 1, ": ");
-    text_ += Explained(message);
+    text_ += ExplainError(message);
   }
   void AddWarning(int line, google::protobuf::io::ColumnNumber column,
                   const std::string& message) override {
@@ -128,7 +129,7 @@ class FirstError : public google::protobuf::io::ErrorCollector {
 
 Status ConfigError(const std::string& message) { return {ErrorKind::kConfig, message}; }
 
-// Whether there is a file of this name, or any that it is the pattern of.
+// Whether a file has this name or matches this pattern.
 bool HasFile(const std::string& path) {
   if (PathExists(path)) return true;
   const auto files = Glob(path);
@@ -143,7 +144,7 @@ std::string AbsolutePath(const std::string& path, const std::string& folder) {
   return path;
 }
 
-// Replaces every path of a job by what `change` makes of it.
+// Replaces every path of a job by the result of `change`.
 using ChangePath = std::function<std::string(const std::string& path)>;
 
 void ChangePaths(google::protobuf::Message& message, const ChangePath& change) {
@@ -183,7 +184,7 @@ Result<Job> ParseJobText(std::string_view text, std::string_view file_name, Verb
   parser.RecordErrorsTo(&errors);
   const bool parsed = parser.ParseFromString(std::string(text), &message);
   if (errors.any()) {
-    const int open = LineOfOpenBrace(text);
+    const int open = FindOpenBrace(text);
     return refuse(":", StrCat(errors.Text(),
                               open > 0 ? StrCat("; the { of line ", open, " is not closed") : ""));
   }
@@ -197,7 +198,7 @@ Result<Job> ParseJobText(std::string_view text, std::string_view file_name, Verb
            .rounding = batch.has_rounding(),
            .lr_rule = batch.has_lr_rule()}};
   GACCD_RETURN_IF_ERROR(CheckOneArchitecture(job.model).WithContext(file_name));
-  GACCD_RETURN_IF_ERROR(CheckWholeJob(job, verb).WithContext(file_name));
+  GACCD_RETURN_IF_ERROR(CheckJob(job, verb).WithContext(file_name));
   return job;
 }
 
@@ -217,7 +218,7 @@ Result<Job> OverlayFlags(Job job, const Flags& flags) {
   // Without a job text there are only flags and defaults, and no model.
   if (!job.name.empty()) GACCD_RETURN_IF_ERROR(CheckFields(message));
   Job changed{FromProto(message), job.folder, job.given};
-  GACCD_RETURN_IF_ERROR(CheckWholeJob(changed, flags.verb));
+  GACCD_RETURN_IF_ERROR(CheckJob(changed, flags.verb));
   GACCD_RETURN_IF_ERROR(CheckGivenJob(changed));
   return changed;
 }
@@ -242,7 +243,7 @@ std::vector<std::string> MissingFiles(const Job& job) {
 Result<PlanRequest> ToPlanRequest(const BatchSpec& batch, std::int64_t nodes,
                                   std::int64_t gpus_per_node) {
   GACCD_ASSIGN_OR_RETURN(const std::int64_t target, FirstTarget(batch));
-  // Plans of later stages have the same reference as that of the first.
+  // The reference of all stages of a target schedule is the target of the first one.
   const bool same = batch.reference == 0 && batch.target_schedule;
   return PlanRequest{.nodes = nodes,
                      .gpus_per_node = gpus_per_node,

@@ -1,16 +1,16 @@
-// Writes plain structs for a message of proto/ and for all that it holds, and the way between them:
+// Writes plain structs for a message of proto/ and all messages in it, and conversions in both
+// directions:
 //   make_structs DESCRIPTORS gaccd.proto.Job daemon/config/job_spec
-// writes job_spec.h and job_spec.cc. DESCRIPTORS is what protoc --descriptor_set_out
-// --include_imports --include_source_info writes.
+// writes job_spec.h and job_spec.cc. DESCRIPTORS is the output of protoc --descriptor_set_out
+// --include_imports --include_source_info.
 //
-// message Linear becomes struct LinearSpec; its members are called as its fields. A member is
-//   T                 where the field has a default, is required, or is a message that may be empty
-//   std::optional<T>  of another field
-//   std::vector<T>    of a repeated field
-//   std::variant      of a oneof, and called as it; std::monostate first, if none may be given
-// A message that is one oneof and nothing else is that variant. enum Device { CPU = 1; } becomes
-// enum class Device { kCpu = 1 } with its Name(); with the option declared_in it is declared
-// elsewhere.
+// message Linear becomes struct LinearSpec with members named like its fields. The member is
+//   T                 for a field with a default, a required one, or a message that may be empty
+//   std::optional<T>  for any other field
+//   std::vector<T>    for a repeated field
+//   std::variant      for a oneof, with its name; std::monostate first if it may be unset
+// A message with only one oneof becomes this variant. enum Device { CPU = 1; } becomes
+// enum class Device { kCpu = 1 } with Name(), unless the option declared_in names its header.
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>
 
@@ -45,7 +45,7 @@ constexpr std::size_t kColumns = 100;
 
 // ---- Names
 
-// SKIP_UPDATE: SkipUpdate. A part with a digit stays: BF16.
+// SKIP_UPDATE: SkipUpdate. A part with a digit is unchanged: BF16.
 std::string CamelCase(const std::string& name) {
   std::string text;
   std::istringstream parts(name);
@@ -56,7 +56,7 @@ std::string CamelCase(const std::string& name) {
   return text;
 }
 
-// proto::Batch::Rounding.
+// gaccd.proto.Batch.Rounding: proto::Batch::Rounding.
 std::string ProtoName(std::string_view full_name) {
   full_name.remove_prefix(std::string_view("gaccd.").size());
   std::string text;
@@ -66,13 +66,13 @@ std::string ProtoName(std::string_view full_name) {
 
 std::string SpecName(const Descriptor& message) { return message.name() + "Spec"; }
 
-// A message without fields is the scope of the values of its one enum, which is called as it.
+// An enum in a message without fields is named after the message.
 std::string EnumName(const EnumDescriptor& type) {
   const Descriptor* scope = type.containing_type();
   return scope != nullptr && scope->field_count() == 0 ? scope->name() : type.name();
 }
 
-std::string HeaderOf(const EnumDescriptor& type) {
+std::string DeclaringHeader(const EnumDescriptor& type) {
   return type.options().GetExtension(proto::declared_in);
 }
 
@@ -90,7 +90,7 @@ bool IsRequired(const OneofDescriptor& one) {
   return one.options().GetExtension(proto::one_required);
 }
 
-// Whether a message of this type is complete without any field.
+// Whether a message without any fields is valid.
 bool MayBeEmpty(const Descriptor& message) {
   for (int i = 0; i < message.field_count(); ++i) {
     if (IsRequired(*message.field(i))) return false;
@@ -132,7 +132,7 @@ std::string ElementType(const FieldDescriptor& field) {
   }
 }
 
-std::string TypeOf(const FieldDescriptor& field) {
+std::string MemberType(const FieldDescriptor& field) {
   const std::string element = ElementType(field);
   if (field.is_repeated()) return StrCat("std::vector<", element, ">");
   return IsOptional(field) ? StrCat("std::optional<", element, ">") : element;
@@ -146,7 +146,7 @@ std::string Variant(const OneofDescriptor& one) {
   return StrCat("std::variant<", text, ">");
 }
 
-std::string DefaultOf(const FieldDescriptor& field) {
+std::string DefaultValue(const FieldDescriptor& field) {
   if (field.is_repeated() || IsOptional(field)) return "{}";
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT64:
@@ -172,7 +172,8 @@ std::string DefaultOf(const FieldDescriptor& field) {
 
 // ---- Text
 
-// `text` in lines that begin with `indent`, and `more` from the second on, and end before kColumns.
+// `text` in lines of at most kColumns, each after `indent`; from the second one on also after
+// `more`.
 std::string Wrapped(std::string_view indent, std::string_view text, std::string_view more = "") {
   std::string lines;
   std::string line;
@@ -189,10 +190,9 @@ std::string Wrapped(std::string_view indent, std::string_view text, std::string_
   return line.empty() ? lines : StrCat(lines, indent, line, "\n");
 }
 
-// The comment before a message, or after its opening line; for a field: its help, or the comment
-// after it.
+// The help of a field, otherwise the comment before or after the declaration.
 template <typename T>
-std::string CommentOf(const T& described) {
+std::string FindComment(const T& described) {
   google::protobuf::SourceLocation location;
   if constexpr (std::is_same_v<T, FieldDescriptor>) {
     const std::string& help = described.options().GetExtension(proto::field).help();
@@ -203,7 +203,7 @@ std::string CommentOf(const T& described) {
   return before ? location.leading_comments : location.trailing_comments;
 }
 
-// One member, with its comment on the same line where there is room.
+// One member, with its comment on the same line if it fits.
 std::string Member(const std::string& code, std::string_view comment) {
   const std::string text = Wrapped("  ", code, "    ");
   const std::string note = Wrapped("  // ", comment);
@@ -228,7 +228,7 @@ std::string EnumDefinition(const EnumDescriptor& type) {
 }
 
 std::string StructDefinition(const Descriptor& message) {
-  const std::string comment = Wrapped("// ", CommentOf(message));
+  const std::string comment = Wrapped("// ", FindComment(message));
   const std::string name = SpecName(message);
   if (IsOneof(message)) {
     return StrCat(
@@ -242,8 +242,9 @@ std::string StructDefinition(const Descriptor& message) {
     const FieldDescriptor& field = *message.field(i);
     const OneofDescriptor* one = field.containing_oneof();
     if (one == nullptr) {
-      members += Member(StrCat(TypeOf(field), " ", field.name(), " = ", DefaultOf(field), ";"),
-                        CommentOf(field));
+      members +=
+          Member(StrCat(MemberType(field), " ", field.name(), " = ", DefaultValue(field), ";"),
+                 FindComment(field));
     } else if (one->field(0) == &field) {
       members += Member(StrCat(Variant(*one), " ", one->name(), " = {};"), "");
     }
@@ -251,7 +252,7 @@ std::string StructDefinition(const Descriptor& message) {
   return StrCat(comment, "struct ", name, " {\n", members, "};\n\n");
 }
 
-// The types below a message in an order in which each comes before its users.
+// The types in a message, each before its users.
 struct Types {
   std::vector<const EnumDescriptor*> enums;
   std::vector<const Descriptor*> messages;
@@ -272,23 +273,23 @@ std::string Header(const Descriptor& root, const Types& types) {
   std::set<std::string> headers;
   std::string definitions;
   for (const EnumDescriptor* type : types.enums) {
-    if (HeaderOf(*type).empty()) {
+    if (DeclaringHeader(*type).empty()) {
       definitions += EnumDefinition(*type);
     } else {
-      headers.insert(StrCat("#include \"", HeaderOf(*type), "\"\n"));
+      headers.insert(StrCat("#include \"", DeclaringHeader(*type), "\"\n"));
     }
   }
   for (const Descriptor* message : types.messages) definitions += StructDefinition(*message);
   std::string includes;
   for (const std::string& header : headers) includes += header;
-  return StrCat("// Made by make_structs.cc from ", root.file()->name(), ".\n#pragma once\n\n",
+  return StrCat("// Generated by make_structs.cc from ", root.file()->name(), ".\n#pragma once\n\n",
                 "#include <cstdint>\n#include <optional>\n#include <string>\n",
                 "#include <string_view>\n#include <variant>\n#include <vector>\n\n", includes,
                 includes.empty() ? "" : "\n", "namespace gaccd {\n\nnamespace proto {\nclass ",
                 root.name(), ";\n}\n\n", definitions, "[[nodiscard]] ", SpecName(root),
                 " FromProto(const ", ProtoName(root.full_name()), "& message);\n",
-                "// With every field that has a value, also where it is the default.\n",
-                "[[nodiscard]] ", ProtoName(root.full_name()), " ToProto(const ", SpecName(root),
+                "// Sets every field that has a value, including defaults.\n", "[[nodiscard]] ",
+                ProtoName(root.full_name()), " ToProto(const ", SpecName(root),
                 "& spec);\n\n}  // namespace gaccd\n");
 }
 
@@ -311,7 +312,7 @@ std::string Value(const FieldDescriptor& field, const std::string& message) {
   return StrCat("static_cast<", ElementType(field), ">(", message, ")");
 }
 
-std::string Reads(const FieldDescriptor& field) {
+std::string ReadCode(const FieldDescriptor& field) {
   const std::string& name = field.name();
   const OneofDescriptor* one = field.containing_oneof();
   const std::string get = Value(field, StrCat("message.", name, "()"));
@@ -327,8 +328,8 @@ std::string Reads(const FieldDescriptor& field) {
                 name, " = ", get, ";\n");
 }
 
-// `value` goes into the field; a list takes it as one more element.
-std::string Write(const FieldDescriptor& field, const std::string& value) {
+// Code that sets the field to `value`, or appends it to a list.
+std::string SetterCode(const FieldDescriptor& field, const std::string& value) {
   const std::string& name = field.name();
   const std::string_view verb = field.is_repeated() ? "add_" : "set_";
   if (IsMessage(field)) {
@@ -341,18 +342,18 @@ std::string Write(const FieldDescriptor& field, const std::string& value) {
                                   ProtoName(type->full_name()), ">(", value, "));\n");
 }
 
-std::string Writes(const FieldDescriptor& field) {
+std::string WriteCode(const FieldDescriptor& field) {
   const std::string& name = field.name();
   if (const OneofDescriptor* one = field.containing_oneof(); one != nullptr) {
     const std::string from = IsOneof(*field.containing_type()) ? "" : "." + one->name();
     return StrCat("  if (const auto* one = std::get_if<", ElementType(field), ">(&spec", from,
-                  "); one != nullptr) {\n    ", Write(field, "*one"), "  }\n");
+                  "); one != nullptr) {\n    ", SetterCode(field, "*one"), "  }\n");
   }
   if (field.is_repeated()) {
-    return StrCat("  for (const auto& one : spec.", name, ") ", Write(field, "one"));
+    return StrCat("  for (const auto& one : spec.", name, ") ", SetterCode(field, "one"));
   }
-  return IsOptional(field) ? StrCat("  if (spec.", name, ") ", Write(field, "*spec." + name))
-                           : "  " + Write(field, "spec." + name);
+  return IsOptional(field) ? StrCat("  if (spec.", name, ") ", SetterCode(field, "*spec." + name))
+                           : "  " + SetterCode(field, "spec." + name);
 }
 
 std::string Conversions(const Descriptor& message) {
@@ -361,8 +362,8 @@ std::string Conversions(const Descriptor& message) {
   std::string reads;
   std::string writes;
   for (int i = 0; i < message.field_count(); ++i) {
-    reads += Reads(*message.field(i));
-    writes += Writes(*message.field(i));
+    reads += ReadCode(*message.field(i));
+    writes += WriteCode(*message.field(i));
   }
   return StrCat(spec, " From([[maybe_unused]] const ", type, "& message) {\n  ", spec, " spec;\n",
                 reads, "  return spec;\n}\nvoid To([[maybe_unused]] const ", spec,
@@ -371,13 +372,13 @@ std::string Conversions(const Descriptor& message) {
 
 std::string Source(const Descriptor& root, const Types& types, std::string_view header) {
   const std::string file = root.file()->name();
-  std::string text = StrCat("// Made by make_structs.cc from ", file, ".\n#include \"", header,
+  std::string text = StrCat("// Generated by make_structs.cc from ", file, ".\n#include \"", header,
                             "\"\n\n#include \"", file.substr(0, file.rfind('.')),
                             ".pb.h\"\n\nnamespace gaccd {\nnamespace {\n\n");
   for (const Descriptor* message : types.messages) text += Conversions(*message);
   text += "}  // namespace\n\n";
   for (const EnumDescriptor* type : types.enums) {
-    if (HeaderOf(*type).empty()) text += NameFunction(*type);
+    if (DeclaringHeader(*type).empty()) text += NameFunction(*type);
   }
   const std::string spec = SpecName(root);
   const std::string type = ProtoName(root.full_name());
@@ -388,7 +389,7 @@ std::string Source(const Descriptor& root, const Types& types, std::string_view 
 
 // ---- Files
 
-// A file that is as it should be keeps its time, so that nothing is compiled again.
+// Does not write an unchanged file, so that its users are not compiled again.
 void WriteFile(const std::string& path, const std::string& text) {
   std::ostringstream was;
   was << std::ifstream(path).rdbuf();

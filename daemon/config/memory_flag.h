@@ -1,5 +1,5 @@
-// --memory: the memory of a rank, "80GB", "512 MiB", "1.5GB": a number above 0 with a unit: B, kB,
-// MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024). The unit is required.
+// --memory: the memory of a rank, "80GB", "512 MiB", "1.5GB": a number above 0 with a unit: B, kB
+// or KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024). The unit is required.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ namespace {
 
 Status WrongModel(const std::string& message) { return {ErrorKind::kConfig, message}; }
 
-// Sizes of images and kernels: one for both dimensions, or two.
+// Sizes of images and kernels: one value for both dimensions, or height and width.
 Status CheckPairs(const LayerSpec& layer, const std::string& where) {
   const auto check = [&](std::string_view field, const std::vector<std::int64_t>& values) {
     if (values.size() <= 2) return Status::Ok();
@@ -70,7 +70,7 @@ Status CheckDualEncoder(const DualEncoderSpec& dual) {
                            1 / dual.temperature, ", or 0 for no limit, found ", dual.max_scale));
 }
 
-Status CheckWidthOfHeads(std::string_view field, std::int64_t width, std::int64_t heads) {
+Status CheckHeadWidth(std::string_view field, std::int64_t width, std::int64_t heads) {
   if (width % heads == 0) return {};
   return WrongModel(
       StrCat("model.", field, ".heads: must divide the width ", width, ", found ", heads));
@@ -85,10 +85,10 @@ Status CheckVit(const VitSpec& vit) {
     return WrongModel(StrCat("model.vit.mlp_ratio: expected at least 1 / width = 1 / ", vit.width,
                              ", found ", vit.mlp_ratio));
   }
-  return CheckWidthOfHeads("vit", vit.width, vit.heads);
+  return CheckHeadWidth("vit", vit.width, vit.heads);
 }
 
-// A field that has no effect together with another one is a mistake.
+// Rejects fields that would have no effect together with another one.
 Status CheckResnet(const ResnetSpec& resnet) {
   constexpr std::size_t kMaxStages = 8;
   const std::int64_t depth = resnet.depth;
@@ -128,10 +128,10 @@ Status CheckArchitecture(const ModelSpec& model) {
     return CheckGhostSize("model.graph", graph->stats, graph->ghost_size);
   }
   if (const auto* gpt = std::get_if<GptSpec>(&model.architecture)) {
-    return CheckWidthOfHeads("gpt", gpt->width, gpt->heads);
+    return CheckHeadWidth("gpt", gpt->width, gpt->heads);
   }
   if (const auto* bert = std::get_if<BertSpec>(&model.architecture)) {
-    return CheckWidthOfHeads("bert", bert->width, bert->heads);
+    return CheckHeadWidth("bert", bert->width, bert->heads);
   }
   if (const auto* vit = std::get_if<VitSpec>(&model.architecture)) return CheckVit(*vit);
   if (const auto* dual = std::get_if<DualEncoderSpec>(&model.architecture)) {

@@ -14,7 +14,7 @@
 namespace gaccd {
 namespace {
 
-// A plan needs no job; without one there are only flags and defaults, and no model.
+// Without --job the plan is made from flags and defaults, without a model.
 Result<Job> ReadJob(const Flags& flags) {
   Job job;
   if (flags.job) {
@@ -50,11 +50,11 @@ Result<std::string> Print(const Plan& plan, const Flags& flags, const Job& job) 
     case OutputFormat::kTxtpb:
       return PlanTxtpb(plan);
     default:
-      return std::string();  // the others are refused with the flags
+      return std::string();  // ParseFlags() rejects the others
   }
 }
 
-Status CheckFlagsOfPipeline(const Flags& flags) {
+Status CheckPipelineFlags(const Flags& flags) {
   if (flags.micro_batch_auto) {
     return {ErrorKind::kConfig,
             "pipeline: expected a micro-batch, --micro-batch=auto is not offered with it yet"};
@@ -73,7 +73,7 @@ Status CheckFlagsOfPipeline(const Flags& flags) {
   return {};
 }
 
-// Those of the stages of a target schedule, or the plan alone.
+// The plans of the stages of a target schedule, otherwise only `plan`.
 Result<std::vector<Plan>> StagePlans(const BatchSpec& batch, const Plan& plan) {
   if (!batch.target_schedule) return std::vector<Plan>{plan};
   std::vector<Plan> plans;
@@ -87,7 +87,7 @@ Result<std::vector<Plan>> StagePlans(const BatchSpec& batch, const Plan& plan) {
 }  // namespace
 
 Result<Plan> PlanBeforeChoice(const PlanRequest& request, const Flags& flags) {
-  if (request.stages > 1) GACCD_RETURN_IF_ERROR(CheckFlagsOfPipeline(flags));
+  if (request.stages > 1) GACCD_RETURN_IF_ERROR(CheckPipelineFlags(flags));
   return flags.micro_batch_auto ? InOneMicroStep(request) : Plan::Make(request);
 }
 
@@ -99,9 +99,9 @@ Result<PlanOutput> MakePlanOutput(const Flags& flags, const PlanChooser& choose)
   request.stages = job.pipeline.stages;
   if (flags.speed) {
     GACCD_ASSIGN_OR_RETURN(const SpeedFlag speed, ParseSpeedFlag(*flags.speed));
-    GACCD_ASSIGN_OR_RETURN(request.speeds, SpeedsOfNodes(speed, nodes, per_node));
+    GACCD_ASSIGN_OR_RETURN(request.speeds, RankSpeedsByNode(speed, nodes, per_node));
   }
-  if (flags.micro_batch_auto) {  // the largest update decides the memory
+  if (flags.micro_batch_auto) {  // the largest update determines the memory
     GACCD_ASSIGN_OR_RETURN(request.target_batch, LargestTarget(job.batch));
   }
   GACCD_ASSIGN_OR_RETURN(Plan plan, PlanBeforeChoice(request, flags));
@@ -141,13 +141,13 @@ std::vector<std::string> RoundingWarnings(const BatchSpec& batch, const Plan& pl
   std::vector<std::string> warnings;
   for (const Plan& one : *plans) {
     if (one.exact()) continue;
-    const PlanRequest& asked = one.request();
+    const PlanRequest& request = one.request();
     const bool raised =
-        asked.rounding == Rounding::kFloor && asked.target_batch < one.effective_batch();
-    warnings.push_back(StrCat("--rounding=", Name(asked.rounding), ": an update has ",
-                              one.effective_batch(), " samples, the target is ", asked.target_batch,
-                              raised ? "; it has at least one base batch" : "",
-                              "; --rounding=exact gives the target"));
+        request.rounding == Rounding::kFloor && request.target_batch < one.effective_batch();
+    warnings.push_back(StrCat(
+        "--rounding=", Name(request.rounding), ": an update has ", one.effective_batch(),
+        " samples, the target is ", request.target_batch,
+        raised ? "; it has at least one base batch" : "", "; --rounding=exact gives the target"));
   }
   return warnings;
 }

@@ -19,11 +19,12 @@ struct PlanOutput {
   Plan plan;
 };
 
-// Chooses the plan for --micro-batch=auto. whole: the plan with one micro-step.
-using PlanChooser = std::function<Result<Plan>(const Job& job, const Plan& whole)>;
+// Chooses the plan for --micro-batch=auto. one_step: the plan with one micro-step.
+using PlanChooser = std::function<Result<Plan>(const Job& job, const Plan& one_step)>;
 
 // choose: null leaves --micro-batch=auto at one micro-step. Errors: those of LoadJob, OverlayFlags,
-// ToPlanRequest, ParseSpeedFlag, SpeedsOfNodes, Plan::Make, InOneMicroStep and `choose`.
+// ToPlanRequest, ParseSpeedFlag, RankSpeedsByNode, PlanBeforeChoice and `choose`; kUsage for
+// --ranks without --format=json.
 [[nodiscard]] Result<PlanOutput> MakePlanOutput(const Flags& flags,
                                                 const PlanChooser& choose = nullptr);
 
@@ -35,8 +36,8 @@ using PlanChooser = std::function<Result<Plan>(const Job& job, const Plan& whole
 // schedule, is exact.
 [[nodiscard]] Status RequireExact(const BatchSpec& batch, const Plan& plan);
 
-// A line for each size of an update (of a target schedule, those of its stages) that --rounding
-// makes another one than the target.
+// One line for each target (of a schedule: of each stage) from which --rounding makes the effective
+// batch differ.
 [[nodiscard]] std::vector<std::string> RoundingWarnings(const BatchSpec& batch, const Plan& plan);
 
 }  // namespace gaccd

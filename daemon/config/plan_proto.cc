@@ -13,14 +13,14 @@
 namespace gaccd {
 
 void FillPlanProto(const Plan& plan, proto::Plan& message) {
-  const PlanRequest& asked = plan.request();
-  message.set_mode(std::string(Name(asked.rounding)));
-  message.set_nodes(asked.nodes);
-  message.set_gpus_per_node(asked.gpus_per_node);
+  const PlanRequest& request = plan.request();
+  message.set_mode(std::string(Name(request.rounding)));
+  message.set_nodes(request.nodes);
+  message.set_gpus_per_node(request.gpus_per_node);
   message.set_world(plan.world());
-  message.set_micro_batch(asked.micro_batch);
+  message.set_micro_batch(request.micro_batch);
   message.set_base_batch(plan.base_batch());
-  message.set_target_batch(asked.target_batch);
+  message.set_target_batch(request.target_batch);
   message.set_effective_batch(plan.effective_batch());
   message.set_ratio(plan.ratio());
   message.set_error_ratio(plan.error_ratio());
@@ -35,12 +35,12 @@ void FillPlanProto(const Plan& plan, proto::Plan& message) {
     message.set_memory_bytes(plan.memory()->bytes);
     message.set_memory_limit_bytes(plan.memory()->limit);
   }
-  if (asked.recompute != Recompute::kNone) {
-    message.set_recompute(std::string(Name(asked.recompute)));
+  if (request.recompute != Recompute::kNone) {
+    message.set_recompute(std::string(Name(request.recompute)));
   }
   if (plan.stages() > 1) message.set_stages(plan.stages());
   if (!plan.uneven()) return;
-  message.set_speeds(SpeedsText(asked.speeds));
+  message.set_speeds(SpeedsText(request.speeds));
   message.set_slowest_time(plan.slowest_time());
   message.set_idle_ratio(1 - plan.balance_ratio());
   message.set_gain_ratio(plan.equal_loads_time() / plan.slowest_time());
@@ -69,7 +69,7 @@ Result<std::string> RanksJson(const Plan& plan) {
     line("first", plan.Offset(rank));
     line("samples", plan.Load(rank));
     line("micro_batches", std::span<const std::int64_t>(sizes));
-    text += line.TakeLine();
+    text += line.FinishLine();
   }
   return text;
 }

@@ -16,8 +16,8 @@ Status WrongItem(std::string_view item, std::string_view what) {
   return {ErrorKind::kUsage, StrCat("--speed: '", item, "': ", what)};
 }
 
-// The first comma from `at` on that is outside of brackets, or the end.
-std::size_t EndOfItem(std::string_view text, std::size_t at) {
+// The position of the first comma outside of brackets from `at` on, or the end.
+std::size_t FindItemEnd(std::string_view text, std::size_t at) {
   for (bool inside = false; at < text.size(); ++at) {
     if (text[at] == '[') inside = true;
     if (text[at] == ']') inside = false;
@@ -26,8 +26,8 @@ std::size_t EndOfItem(std::string_view text, std::size_t at) {
   return at;
 }
 
-// SLURM's names have no domain as a rule; hosts may call themselves with one. With two domains they
-// are two hosts.
+// SLURM's names usually have no domain; the hosts' own names may have one. Names with different
+// domains are different hosts.
 bool IsSameHost(std::string_view a, std::string_view b) {
   const auto dot_a = a.find('.');
   const auto dot_b = b.find('.');
@@ -35,20 +35,20 @@ bool IsSameHost(std::string_view a, std::string_view b) {
   return a == b || (one_has_none && a.substr(0, dot_a) == b.substr(0, dot_b));
 }
 
-// The name of the one host of a run that the flag means. kConfig: there is none, or more than one.
+// The only host of a run that matches `name`. kConfig: none or more than one does.
 Result<std::string_view> FindHost(std::string_view name, const std::set<std::string_view>& hosts) {
   if (const auto exact = hosts.find(name); exact != hosts.end()) return *exact;
-  std::string_view found;
+  std::string_view match;
   for (const std::string_view host : hosts) {
     if (!IsSameHost(host, name)) continue;
-    if (!found.empty()) {
+    if (!match.empty()) {
       return Status(ErrorKind::kConfig,
                     StrCat("--speed: expected the name of one host, found ", name, ", which is ",
-                           found, " and ", host, ": give its domain"));
+                           match, " and ", host, ": give its domain"));
     }
-    found = host;
+    match = host;
   }
-  if (!found.empty()) return found;
+  if (!match.empty()) return match;
   return Status(ErrorKind::kConfig,
                 StrCat("--speed names host ", name, ", on which no rank runs: expected one of ",
                        hosts.size(), " hosts, the first of which is ", *hosts.begin()));
@@ -61,7 +61,7 @@ Result<SpeedFlag> ParseSpeedFlag(std::string_view text) {
   SpeedFlag flag;
   std::set<std::string> named;
   for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t end = EndOfItem(text, at);
+    const std::size_t end = FindItemEnd(text, at);
     const std::string_view item = text.substr(at, end - at);
     at = end + 1;
     const std::size_t colon = item.rfind(':');
@@ -81,8 +81,8 @@ Result<SpeedFlag> ParseSpeedFlag(std::string_view text) {
   return flag;
 }
 
-Result<std::vector<double>> SpeedsOfRanks(const SpeedFlag& flag,
-                                          std::span<const std::string> host_of) {
+Result<std::vector<double>> RankSpeeds(const SpeedFlag& flag,
+                                       std::span<const std::string> host_of) {
   std::vector<double> speeds;
   if (flag.measured) return speeds;
   const std::set<std::string_view> hosts(host_of.begin(), host_of.end());
@@ -95,14 +95,14 @@ Result<std::vector<double>> SpeedsOfRanks(const SpeedFlag& flag,
                                              before->second->host, " and as ", one.host));
   }
   for (const std::string& host : host_of) {
-    const auto found = named.find(host);
-    speeds.push_back(found == named.end() ? 1.0 : found->second->speed);
+    const auto host_speed = named.find(host);
+    speeds.push_back(host_speed == named.end() ? 1.0 : host_speed->second->speed);
   }
   return speeds;
 }
 
-Result<std::vector<double>> SpeedsOfNodes(const SpeedFlag& flag, std::int64_t nodes,
-                                          std::int64_t ranks_per_node) {
+Result<std::vector<double>> RankSpeedsByNode(const SpeedFlag& flag, std::int64_t nodes,
+                                             std::int64_t ranks_per_node) {
   std::vector<double> speeds;
   if (flag.measured) return speeds;
   if (std::ssize(flag.hosts) > nodes) {
@@ -110,7 +110,7 @@ Result<std::vector<double>> SpeedsOfNodes(const SpeedFlag& flag, std::int64_t no
                   StrCat("--speed: expected at most ", nodes, " hosts, as many as nodes, found ",
                          flag.hosts.size()));
   }
-  // Checked before it is allocated: neither count has a limit here.
+  // Checked before the allocation: neither count is limited elsewhere.
   constexpr std::int64_t kMaxRanks = std::int64_t{1} << 24;
   if (nodes > kMaxRanks / ranks_per_node) {
     return Status(ErrorKind::kConfig, StrCat("--speed: expected at most ", kMaxRanks,

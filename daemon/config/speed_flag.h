@@ -33,12 +33,13 @@ struct SpeedFlag {
 // The speed of every rank; host_of[rank] is its host. Names match if one has a domain and the other
 // is its part before the first dot, if only one host has that. Empty if the flag is "measured".
 // kConfig for a host of the flag without ranks, a duplicate host, or an ambiguous name.
-[[nodiscard]] Result<std::vector<double>> SpeedsOfRanks(const SpeedFlag& flag,
-                                                        std::span<const std::string> host_of);
+[[nodiscard]] Result<std::vector<double>> RankSpeeds(const SpeedFlag& flag,
+                                                     std::span<const std::string> host_of);
 
 // If hosts are not known yet: those of the flag are the first nodes, in order. kConfig if there are
 // more than `nodes`.
-[[nodiscard]] Result<std::vector<double>> SpeedsOfNodes(const SpeedFlag& flag, std::int64_t nodes,
-                                                        std::int64_t ranks_per_node);
+[[nodiscard]] Result<std::vector<double>> RankSpeedsByNode(const SpeedFlag& flag,
+                                                           std::int64_t nodes,
+                                                           std::int64_t ranks_per_node);
 
 }  // namespace gaccd

@@ -22,7 +22,7 @@ std::string BeginText(const TargetStageSpec& stage) {
                          : StrCat(*stage.at_samples, " samples");
 }
 
-// With what `plan` needs of the memory.
+// `plan` for the target of `stage`, with the same memory.
 Result<Plan> StagePlan(const Plan& plan, const TargetStageSpec& stage) {
   GACCD_ASSIGN_OR_RETURN(Plan own, plan.ForTarget(stage.target));
   if (plan.memory()) own.set_memory(*plan.memory());

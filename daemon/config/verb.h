@@ -76,7 +76,7 @@ consteval bool HasEveryVerb(const Rows& rows) {
 [[nodiscard]] Result<Verb> ParseVerb(std::string_view word);
 
 // The verb if only flags are given: train inside a SLURM step (SLURM_STEP_ID and SLURM_PROCID) or
-// under mpirun (OMPI_COMM_WORLD_SIZE), otherwise plan. Without any arguments, help instead of plan.
+// under mpirun (OMPI_COMM_WORLD_SIZE), otherwise plan; ParseFlags() without any arguments: help.
 [[nodiscard]] Verb DefaultVerb(const Environment& environment);
 
 inline constexpr std::size_t kMaxReportedRuns = 32;

@@ -31,7 +31,7 @@ std::string Line(const Version& version) {
   return StrCat(text, " ", rest, "\n");
 }
 
-// Notes are a chain of header, name and content, each padded to 4 bytes (ELF, "Note Section").
+// A note is a header, a name and a content, each padded to 4 bytes (ELF, "Note Section").
 std::size_t Padded(std::size_t bytes) { return (bytes + 3) & ~std::size_t{3}; }
 
 std::string FindBuildId(const char* notes, std::size_t size) {
@@ -51,13 +51,13 @@ std::string FindBuildId(const char* notes, std::size_t size) {
   return {};
 }
 
-// The first object that the loader names is the program itself.
+// The first object reported by the loader is the program itself.
 int VisitProgram(dl_phdr_info* info, std::size_t, void* result) {
   auto& id = *static_cast<std::string*>(result);
   for (int i = 0; i < info->dlpi_phnum && id.empty(); ++i) {
     const ElfW(Phdr)& header = info->dlpi_phdr[i];
     if (header.p_type != PT_NOTE) continue;
-    const auto address = info->dlpi_addr + header.p_vaddr;  // the loader gives it as a number
+    const auto address = info->dlpi_addr + header.p_vaddr;  // an integer
     const auto* notes =
         reinterpret_cast<const char*>(address);  // NOLINT(performance-no-int-to-ptr)
     id = FindBuildId(notes, header.p_memsz);

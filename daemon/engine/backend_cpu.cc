@@ -494,7 +494,7 @@ Status CpuBackend::SetScaleGradient() {
 Result<BackendPtr> MakeCpuBackend(Communicator& comm, const Model& model,
                                   const EngineOptions& options) {
   // Unsupported arithmetic is an error, never silently replaced.
-  GACCD_RETURN_IF_ERROR(CheckNumericsOfCpu(options.numerics, "this engine runs on CPUs"));
+  GACCD_RETURN_IF_ERROR(CheckCpuNumerics(options.numerics, "this engine runs on CPUs"));
   auto backend = std::make_unique<CpuBackend>(comm, model);
   GACCD_RETURN_IF_ERROR(backend->Create(options));
   return BackendPtr(backend.release());

@@ -14,8 +14,8 @@ void BestEvaluation::Restore(const BestSoFar& state, const EvaluationSpec& was) 
   state_ = was.metric == rules_.metric ? state : BestSoFar{};
 }
 
-// The best one and the one that patience counts from differ where least_change is not 0: many small
-// steps together count as a change.
+// With least_change, `reference` may differ from the best value: it is the last one with a large
+// enough change, so that several small changes add up.
 void BestEvaluation::Record(std::int64_t step, double value) {
   if (step <= state_.evaluated) return;
   state_.evaluated = step;
@@ -38,7 +38,7 @@ std::optional<BestValue> BestEvaluation::best() const {
   return BestValue{.metric = rules_.metric, .value = state_.value, .step = state_.step};
 }
 
-std::string BestEvaluation::WhyStopped() const {
+std::string BestEvaluation::StopReason() const {
   return StrCat("stopped early: no better ", rules_.metric, " for ", state_.waited, " evaluation",
                 state_.waited == 1 ? "" : "s");
 }

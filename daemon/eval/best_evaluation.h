@@ -1,6 +1,5 @@
-// BestEvaluation: which evaluation of a run was the best so far, by the job's evaluation.metric,
-// and whether the job's patience with those after it is over. The same on all ranks that record
-// the same values.
+// BestEvaluation: the best evaluation of a run so far, by the job's evaluation.metric, and whether
+// the job's patience is over. Deterministic: equal on all ranks that record the same values.
 #pragma once
 
 #include <cstdint>
@@ -15,27 +14,26 @@
 
 namespace gaccd {
 
-// Whether a run of a job with these rules is complete in this state.
+// Whether a run with these rules is complete in this state.
 [[nodiscard]] bool PatienceIsOver(const EvaluationSpec& rules, const BestSoFar& state);
 
 class BestEvaluation {
  public:
-  // better: of the values of rules.metric.
+  // better: for the values of rules.metric.
   BestEvaluation(EvaluationSpec rules, Better better) : rules_(std::move(rules)), better_(better) {}
 
-  // The run continues from `state`, of a job with the rules `was`. Values of another metric do not
-  // count.
+  // Continues from `state` of a job with the rules `was`; ignored if its metric is another one.
   void Restore(const BestSoFar& state, const EvaluationSpec& was);
-  // The evaluation after update `step` gave this value. One that was taken before changes nothing;
-  // one that is not finite is not better than any.
+  // Adds the value of the evaluation after update `step`; ignored unless it is later than the last
+  // one. A value that is not finite is never better.
   void Record(std::int64_t step, double value);
 
-  // For checkpoints. In the same memory always.
+  // For checkpoints. The address does not change.
   [[nodiscard]] const BestSoFar& state() const { return state_; }
   [[nodiscard]] std::optional<BestValue> best() const;  // empty: none yet
   [[nodiscard]] bool patience_is_over() const { return PatienceIsOver(rules_, state_); }
   // "stopped early: no better loss for 3 evaluations". REQUIRES: patience_is_over().
-  [[nodiscard]] std::string WhyStopped() const;
+  [[nodiscard]] std::string StopReason() const;
 
  private:
   EvaluationSpec rules_;

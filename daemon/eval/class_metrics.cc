@@ -23,10 +23,10 @@ void TopK::Add(const EvaluatedBatch& batch) {
 
 double TopK::Value() const { return Ratio(counts_[0], counts_[1]); }
 
-OfClassCounts::OfClassCounts(std::int64_t classes, ValueOfCounts value)
+ClassCountMetric::ClassCountMetric(std::int64_t classes, CountsFunction value)
     : classes_(static_cast<std::size_t>(classes)), value_(value), counts_(3 * (classes_ + 1)) {}
 
-void OfClassCounts::Add(const EvaluatedBatch& batch) {
+void ClassCountMetric::Add(const EvaluatedBatch& batch) {
   const auto labels = std::span(counts_).first(classes_ + 1);
   const auto answers = std::span(counts_).subspan(classes_ + 1, classes_ + 1);
   const auto right = std::span(counts_).last(classes_ + 1);
@@ -41,7 +41,7 @@ void OfClassCounts::Add(const EvaluatedBatch& batch) {
   }
 }
 
-double OfClassCounts::Value() const {
+double ClassCountMetric::Value() const {
   const std::span all(counts_);
   return value_({.labels = all.first(classes_ + 1),
                  .answers = all.subspan(classes_ + 1, classes_ + 1),
@@ -60,7 +60,7 @@ double F1Macro(const ClassCounts& counts) {
   return sum / static_cast<double>(classes);
 }
 
-// There are as many answers as labels, so precision, recall and F1 are one.
+// Every label has one answer, so precision, recall and F1 are equal.
 double F1Micro(const ClassCounts& counts) {
   return Ratio(std::reduce(counts.right.begin(), counts.right.end()),
                std::reduce(counts.labels.begin(), counts.labels.end()));

@@ -1,4 +1,4 @@
-// The metrics of class labels: see metric.h.
+// Metrics for class labels, defined in metric.h.
 #pragma once
 
 #include <array>
@@ -7,7 +7,7 @@
 
 namespace gaccd {
 
-// accuracy: k = 1.
+// k = 1: the accuracy.
 class TopK final : public Metric {
  public:
   explicit TopK(std::int64_t k) : k_(k) {}
@@ -17,32 +17,32 @@ class TopK final : public Metric {
 
  private:
   std::int64_t k_;
-  std::array<std::int64_t, 2> counts_ = {};  // within the first k, all
+  std::array<std::int64_t, 2> counts_ = {};  // labels within the first k, all labels
 };
 
-// What F1 and the correlation follow from, by class. The last element counts predictions that are
-// no class: of rows with a NaN, and of logits beyond the classes, where a vocabulary is filled up.
+// The counts for F1 and the correlation, by class. The last element counts predictions that are not
+// a class: for rows with a NaN, and for logits beyond the classes (a padded vocabulary).
 struct ClassCounts {
   std::span<const std::int64_t> labels;
   std::span<const std::int64_t> answers;
   std::span<const std::int64_t> right;
 };
-using ValueOfCounts = double (*)(const ClassCounts&);
+using CountsFunction = double (*)(const ClassCounts&);
 [[nodiscard]] double F1Macro(const ClassCounts& counts);
 [[nodiscard]] double F1Micro(const ClassCounts& counts);
 [[nodiscard]] double Matthews(const ClassCounts& counts);
 
-class OfClassCounts final : public Metric {
+class ClassCountMetric final : public Metric {
  public:
-  OfClassCounts(std::int64_t classes, ValueOfCounts value);
+  ClassCountMetric(std::int64_t classes, CountsFunction value);
   void Add(const EvaluatedBatch& batch) override;
   [[nodiscard]] std::span<std::int64_t> counts() override { return counts_; }
   [[nodiscard]] double Value() const override;
 
  private:
   std::size_t classes_;
-  ValueOfCounts value_;
-  std::vector<std::int64_t> counts_;  // the three lists of ClassCounts, one after another
+  CountsFunction value_;
+  std::vector<std::int64_t> counts_;  // the three lists of ClassCounts
 };
 
 class Perplexity final : public Metric {
@@ -52,7 +52,7 @@ class Perplexity final : public Metric {
   [[nodiscard]] double Value() const override;
 
  private:
-  std::array<double, 2> sums_ = {};  // of the loss, of its divisor
+  std::array<double, 2> sums_ = {};  // loss, divisor
 };
 
 }  // namespace gaccd

@@ -13,9 +13,10 @@
 namespace gaccd {
 namespace {
 
-// One of the tensors of a batch; empty where samples have none of this name.
+// The values of a tensor of a batch; empty if there is none with this name.
 template <typename T>
-std::span<const T> TensorOf(const SampleSpec& spec, const BatchView& batch, std::string_view name) {
+std::span<const T> FindTensor(const SampleSpec& spec, const BatchView& batch,
+                              std::string_view name) {
   for (std::size_t i = 0; i < spec.tensors.size(); ++i) {
     const TensorSpec& tensor = spec.tensors[i];
     if (tensor.name != name) continue;
@@ -25,17 +26,17 @@ std::span<const T> TensorOf(const SampleSpec& spec, const BatchView& batch, std:
   return {};
 }
 
-EvaluatedBatch EvaluatedBatchOf(const SampleSpec& spec, const BatchView& batch,
-                                const Evaluation& found) {
-  return {.labels = TensorOf<std::int32_t>(spec, batch, "labels"),
-          .weights = TensorOf<float>(spec, batch, "weights"),
-          .ranks = found.ranks,
-          .best = found.best,
+EvaluatedBatch MakeEvaluatedBatch(const SampleSpec& spec, const BatchView& batch,
+                                  const Evaluation& evaluation) {
+  return {.labels = FindTensor<std::int32_t>(spec, batch, "labels"),
+          .weights = FindTensor<float>(spec, batch, "weights"),
+          .ranks = evaluation.ranks,
+          .best = evaluation.best,
           .ignored_label = spec.ignored_label,
-          .targets = TensorOf<float>(spec, batch, "targets"),
-          .prediction = found.prediction,
-          .loss_sum = found.loss_sum,
-          .divisor = found.divisor};
+          .targets = FindTensor<float>(spec, batch, "targets"),
+          .prediction = evaluation.prediction,
+          .loss_sum = evaluation.loss_sum,
+          .divisor = evaluation.divisor};
 }
 
 }  // namespace
@@ -55,11 +56,11 @@ Evaluator::Evaluator(Communicator& comm, const Dataset& data, std::int64_t batch
       unit_(unit),
       metrics_(metrics.empty() ? DefaultMetrics(data.spec()) : std::move(metrics)) {}
 
-// Targets are near those of the first sample.
+// Uses the targets of the first sample as `near`.
 std::vector<NamedMetric> Evaluator::MakeMetrics() const {
   BatchMemory first(data_.spec(), 1);
   data_.Gather(std::array<std::int64_t, 1>{0}, first.view());
-  const auto near = TensorOf<float>(data_.spec(), first.view(), "targets");
+  const auto near = FindTensor<float>(data_.spec(), first.view(), "targets");
   std::vector<NamedMetric> metrics;
   for (const MetricSpec& spec : metrics_) {
     metrics.push_back(MakeMetric(spec, data_.spec(), near));
@@ -85,7 +86,7 @@ Result<Better> Evaluator::FindBetter(std::string_view name) const {
 }
 
 std::int64_t Evaluator::FewestBatches() const {
-  // The last rank has as few samples as any.
+  // The last shard is never larger than another one.
   const int shards = comm_.size() / stages_;
   const EvalShard shard = ShardOf(data_.size(), shards - 1, shards);
   return (shard.count + batch_ - 1) / batch_;
@@ -102,7 +103,7 @@ Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, const Eval
   GACCD_ASSIGN_OR_RETURN(const auto batches,
                          Prefetcher::Start(data_, std::move(indices),
                                            {.memory = ring_.MemoryFor(engine), .cuts = cuts_}));
-  // samples, loss sum, divisor: counts stay exact in a double up to 2^53.
+  // Samples, loss sum, divisor. Counts are exact in a double up to 2^53.
   std::array<double, 3> sums{};
   const std::vector<NamedMetric> metrics = MakeMetrics();
   const std::int64_t fewest = FewestBatches();
@@ -115,7 +116,7 @@ Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, const Eval
   while (const BatchView* batch = next()) {
     if (stops != nullptr && done > 0 && done < fewest) {
       progress.SetPhase(heartbeat::Phase::kReduce, step,
-                        done);  // the ranks exchange requests now and then
+                        done);  // BetweenBatches() may be collective
       GACCD_ASSIGN_OR_RETURN(const StopDecision here, stops->BetweenBatches(done, fewest));
       if (here.stops()) return std::optional<EvalRecord>();
     }
@@ -126,7 +127,7 @@ Result<std::optional<EvalRecord>> Evaluator::Evaluate(Engine& engine, const Eval
     sums[1] += result.loss_sum;
     sums[2] += result.divisor;
     if (result.samples == 0) continue;  // not the last stage of a pipeline
-    const EvaluatedBatch evaluated = EvaluatedBatchOf(data_.spec(), *batch, result);
+    const EvaluatedBatch evaluated = MakeEvaluatedBatch(data_.spec(), *batch, result);
     for (const NamedMetric& named : metrics) named.metric->Add(evaluated);
   }
   const auto view = View(std::span<double>(sums));

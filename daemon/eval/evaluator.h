@@ -1,5 +1,5 @@
-// Evaluator: measures parameters on evaluation data. Each rank takes its shard; the result is exact
-// for any number of ranks and any batch.
+// Evaluator: loss and metrics of a model on evaluation data. Each rank evaluates its shard; the
+// result is exact for any number of ranks and any batch size.
 #pragma once
 
 #include <cstdint>
@@ -23,49 +23,47 @@
 
 namespace gaccd {
 
-// Whether an evaluation is due after update `step` (from 1; 0: before the first). every_updates:
-// that of the job.
+// Whether an evaluation is due after update `step` (from 1; 0: before the first one).
+// every_updates: the job's evaluation.every_updates.
 [[nodiscard]] bool EvaluationIsDue(const UpdateSchedule& schedule, std::int64_t every_updates,
                                    std::int64_t step);
 
-// Of the training, at the time of an evaluation: for its record.
+// The state of the training, for the record of an evaluation.
 struct EvaluationTime {
   std::int64_t epoch = 0;  // from 1
-  std::int64_t step = 0;   // updates that are done
+  std::int64_t step = 0;   // updates done
 };
 
 class Evaluator {
  public:
-  // `batch`: samples at once; `unit`: what the loss is a mean over (Model::divisor_unit());
-  // `metrics`: those of the job, which fit the data; empty: DefaultMetrics(). `comm` and `data`
-  // outlive it.
+  // batch: samples per batch; unit: of the loss, Model::divisor_unit(); metrics: of the job,
+  // compatible with the data; empty: DefaultMetrics(). `comm` and `data` must outlive it.
   Evaluator(Communicator& comm, const Dataset& data, std::int64_t batch, std::string_view unit,
             std::vector<MetricSpec> metrics);
 
-  // Batches hold samples of similar length, cut to one of these lengths. Nothing is done where
-  // there is none, or the data cannot be cut.
+  // Makes batches of samples with similar lengths, cut to one of these lengths. No effect if `cuts`
+  // is empty, or the data cannot be cut.
   void GroupByLength(std::vector<std::int64_t> cuts) {
     if (!data_.spec().cuts.empty()) cuts_ = std::move(cuts);
   }
 
-  // Ranks that follow each other are a pipeline of so many stages, which evaluates each batch
-  // together.
+  // Every `stages` consecutive ranks are a pipeline, which evaluates each batch together.
   void SetStages(int stages) { stages_ = stages; }
 
-  // The sizes of this rank's batches, which its engine must be prepared for.
+  // The sizes of this rank's batches, for which its engine must be prepared.
   [[nodiscard]] std::set<std::int64_t> BatchSizes() const;
-  // Which values of the loss or of the metric with this name are better. kConfig, with all names,
-  // where none has it.
+  // The direction of the loss or of the metric with this name. kConfig, with all names, if there is
+  // none.
   [[nodiscard]] Result<Better> FindBetter(std::string_view name) const;
-  // Collective. `engine` is the same in every call. stops: asked between batches, or null. Empty:
-  // left, as the ranks were asked to stop and there is no time for the rest. kData: no prediction
-  // counts.
+  // Collective. `engine` must be the same in every call. stops: checked between batches; null:
+  // never. Empty: interrupted, because the ranks must stop and there is no time for the rest.
+  // kData: no prediction counts.
   Result<std::optional<EvalRecord>> Evaluate(Engine& engine, const EvaluationTime& time,
                                              StopAgreement* stops,
                                              const ProgressNotifier& progress);
 
  private:
-  // The fewest batches that any rank has: so often can all of them be asked.
+  // The minimum over the ranks, for StopAgreement::BetweenBatches().
   [[nodiscard]] std::int64_t FewestBatches() const;
   [[nodiscard]] std::vector<NamedMetric> MakeMetrics() const;
 

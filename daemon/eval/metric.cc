@@ -28,18 +28,18 @@ std::vector<MetricSpec> DefaultMetrics(const SampleSpec& sample) {
 
 NamedMetric MakeMetric(const MetricSpec& spec, const SampleSpec& sample,
                        std::span<const float> near) {
-  const auto of_counts = [&](ValueOfCounts value) {
-    return Make<OfClassCounts>(sample.classes, value);
+  const auto make_count_metric = [&](CountsFunction value) {
+    return Make<ClassCountMetric>(sample.classes, value);
   };
   return {DescribeMetric(spec).name,
           std::visit(Overloaded{[](const AccuracySpec&) { return Make<TopK>(1); },
                                 [](const TopKSpec& top) { return Make<TopK>(top.k); },
-                                [&](const F1MacroSpec&) { return of_counts(F1Macro); },
-                                [&](const F1MicroSpec&) { return of_counts(F1Micro); },
-                                [&](const MatthewsSpec&) { return of_counts(Matthews); },
+                                [&](const F1MacroSpec&) { return make_count_metric(F1Macro); },
+                                [&](const F1MicroSpec&) { return make_count_metric(F1Micro); },
+                                [&](const MatthewsSpec&) { return make_count_metric(Matthews); },
                                 [](const PerplexitySpec&) { return Make<Perplexity>(); },
-                                [](const MseSpec&) { return Make<MeanOfErrors>(Square); },
-                                [](const MaeSpec&) { return Make<MeanOfErrors>(Size); },
+                                [](const MseSpec&) { return Make<MeanError>(SquaredError); },
+                                [](const MaeSpec&) { return Make<MeanError>(AbsoluteError); },
                                 [&](const R2Spec&) { return Make<R2>(near); }},
                      spec)};
 }

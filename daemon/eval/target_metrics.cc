@@ -5,17 +5,17 @@
 
 namespace gaccd {
 
-double Square(double error) { return error * error; }
-double Size(double error) { return std::abs(error); }
+double SquaredError(double error) { return error * error; }
+double AbsoluteError(double error) { return std::abs(error); }
 
-void MeanOfErrors::Add(const EvaluatedBatch& batch) {
+void MeanError::Add(const EvaluatedBatch& batch) {
   for (std::size_t i = 0; i < batch.targets.size(); ++i) {
-    sums_[0] += of_error_(double{batch.targets[i]} - double{batch.prediction[i]});
+    sums_[0] += function_(double{batch.targets[i]} - double{batch.prediction[i]});
   }
   sums_[1] += static_cast<double>(batch.targets.size());
 }
 
-double MeanOfErrors::Value() const { return sums_[0] / sums_[1]; }
+double MeanError::Value() const { return sums_[0] / sums_[1]; }
 
 R2::R2(std::span<const float> near)
     : near_(near.begin(), near.end()), sums_(near.size() * kSums + 1) {}
@@ -39,8 +39,8 @@ double R2::Value() const {
   for (std::size_t n = 0; n < near_.size(); ++n) {
     const double* sums = &sums_[n * kSums];
     const double spread = std::max(0.0, sums[1] - sums[0] * sums[0] / sums_.back());
-    const double of_constant = sums[2] == 0 ? 1 : 0;
-    value += spread == 0 ? of_constant : 1 - sums[2] / spread;
+    const double constant_value = sums[2] == 0 ? 1 : 0;
+    value += spread == 0 ? constant_value : 1 - sums[2] / spread;
   }
   return value / static_cast<double>(near_.size());
 }

@@ -1,4 +1,4 @@
-// The metrics of targets: see metric.h.
+// Metrics for targets, defined in metric.h.
 #pragma once
 
 #include <array>
@@ -7,34 +7,34 @@
 
 namespace gaccd {
 
-[[nodiscard]] double Square(double error);
-[[nodiscard]] double Size(double error);
+[[nodiscard]] double SquaredError(double error);
+[[nodiscard]] double AbsoluteError(double error);
 
 // The mean over all outputs of a function of t - y.
-class MeanOfErrors final : public Metric {
+class MeanError final : public Metric {
  public:
-  using OfError = double (*)(double error);
-  explicit MeanOfErrors(OfError of_error) : of_error_(of_error) {}
+  using ErrorFunction = double (*)(double error);
+  explicit MeanError(ErrorFunction function) : function_(function) {}
   void Add(const EvaluatedBatch& batch) override;
   [[nodiscard]] std::span<double> sums() override { return sums_; }
   [[nodiscard]] double Value() const override;
 
  private:
-  OfError of_error_;
-  std::array<double, 2> sums_ = {};  // of the function, how many
+  ErrorFunction function_;
+  std::array<double, 2> sums_ = {};  // function values, their number
 };
 
 class R2 final : public Metric {
  public:
-  // One value near the targets for every output: what sums of squares lose to rounding grows with
-  // the distance of the targets from it.
+  // near: a value near the targets of every output. The rounding errors of the sums of squares grow
+  // with the distance of the targets from it.
   explicit R2(std::span<const float> near);
   void Add(const EvaluatedBatch& batch) override;
   [[nodiscard]] std::span<double> sums() override { return sums_; }
   [[nodiscard]] double Value() const override;
 
  private:
-  // With d = t - near: of d, of d^2, of (t - y)^2.
+  // Sums of d, d^2 and (t - y)^2, where d = t - near.
   static constexpr std::size_t kSums = 3;
   std::vector<double> near_;
   std::vector<double> sums_;  // [outputs, kSums], then the number of samples

@@ -15,30 +15,32 @@
 namespace gaccd {
 namespace {
 
-std::string TextOf(const Session& session, const TrainedModel& trained, const EvalRecord& found) {
+std::string ResultText(const Session& session, const TrainedModel& trained,
+                       const EvalRecord& record) {
   const auto bad = trained.data->bad_records();
   return StrCat(session.device.text, "\n", ToText(trained.weights), "\n",
                 bad.empty() ? ""
                             : StrCat("damaged records: ", bad.size(), " are left out, ",
-                                     found.samples, " remain; the first: ", bad.front().why, "\n"),
-                "eval: ", EvalText(found), "\n");
+                                     record.samples, " remain; the first: ", bad.front().why, "\n"),
+                "eval: ", EvalText(record), "\n");
 }
 
-std::string JsonOf(const Session& session, const TrainedModel& trained, const EvalRecord& found) {
+std::string ResultJson(const Session& session, const TrainedModel& trained,
+                       const EvalRecord& record) {
   JsonObject out;
   out("job", trained.job.name);
   out("weights", trained.weights.from);
   out.NotZero("step", trained.step);
   out("device", Name(session.device.device));
   out("world", session.comm.size());
-  out("samples", found.samples);
+  out("samples", record.samples);
   out.NotZero("left_out", std::ssize(trained.data->bad_records()));
-  out("divisor", found.divisor);
-  out("unit", found.unit);
-  out("loss", found.loss);
-  for (const MetricValue& metric : found.metrics) out(metric.name, metric.value);
-  out("dur_s", found.dur_s);
-  return out.Take() + "\n";
+  out("divisor", record.divisor);
+  out("unit", record.unit);
+  out("loss", record.loss);
+  for (const MetricValue& metric : record.metrics) out(metric.name, metric.value);
+  out("dur_s", record.dur_s);
+  return out.Finish() + "\n";
 }
 
 RankStatus RunEvaluation(const Flags& flags, Session& session, TrainedModel& trained) {
@@ -52,13 +54,14 @@ RankStatus RunEvaluation(const Flags& flags, Session& session, TrainedModel& tra
   Evaluator evaluator(comm, *trained.data, trained.job.batch.micro, trained.model->divisor_unit(),
                       trained.job.metric);
   evaluator.GroupByLength(trained.model->sample().cuts);
-  const auto found = evaluator.Evaluate(*trained.engine, {.step = trained.step}, nullptr,
-                                        {.peers = session.peers.get()});
-  if (!found.ok()) return {found.status(), false};
+  const auto record = evaluator.Evaluate(*trained.engine, {.step = trained.step}, nullptr,
+                                         {.peers = session.peers.get()});
+  if (!record.ok()) return {record.status(), false};
   if (Status same = CheckUnchangedData(comm, *trained.data, nullptr); !same.ok()) return {same};
   if (comm.rank() != 0) return {};
   const bool json = flags.format == OutputFormat::kJson;
-  return {PrintOut(json ? JsonOf(session, trained, **found) : TextOf(session, trained, **found)),
+  return {PrintOut(json ? ResultJson(session, trained, **record)
+                        : ResultText(session, trained, **record)),
           false};
 }
 

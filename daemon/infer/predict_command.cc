@@ -31,19 +31,19 @@ namespace {
 constexpr std::string_view kArray = ".npy";
 constexpr std::string_view kLines = ".jsonl";
 
-bool AsLines(const Flags& flags) { return flags.out->ends_with(kLines); }
+bool IsJsonLines(const Flags& flags) { return flags.out->ends_with(kLines); }
 
 Status CheckWhat(const Flags& flags, const ModelSpec& model) {
   if (flags.what != Predicted::kClasses) return Status::Ok();
-  if (KindOf(model.loss) == LossKind::kSoftmaxCrossEntropy) return Status::Ok();
+  if (GetLossKind(model.loss) == LossKind::kSoftmaxCrossEntropy) return Status::Ok();
   return {ErrorKind::kConfig, "--what=classes needs a job with the loss softmax_cross_entropy"};
 }
 
-// Nothing else than an earlier prediction is replaced.
+// --out may only replace an earlier prediction.
 Status CheckOut(const Flags& flags) {
   if (!flags.out) return {ErrorKind::kUsage, "predict needs --out=FILE"};
   const std::string& out = *flags.out;
-  if (!out.ends_with(kArray) && !AsLines(flags)) {
+  if (!out.ends_with(kArray) && !IsJsonLines(flags)) {
     return {ErrorKind::kUsage, StrCat("--out: expected a name that ends with ", kArray, " or ",
                                       kLines, ", found '", out, "'")};
   }
@@ -51,20 +51,20 @@ Status CheckOut(const Flags& flags) {
   GACCD_ASSIGN_OR_RETURN(const std::string target, OutputTarget(out));
   if (!PathExists(target)) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(const std::string start, ReadStart(target, 1));
-  const char expected = AsLines(flags) ? '{' : '\x93';
+  const char expected = IsJsonLines(flags) ? '{' : '\x93';
   if (start.empty() || start[0] == expected) return Status::Ok();
-  return {ErrorKind::kIo, StrCat("'", out, "' is there and is no ", AsLines(flags) ? "JSON" : "NPY",
-                                 ": it is not replaced")};
+  return {ErrorKind::kIo, StrCat("'", out, "' exists and is not ",
+                                 IsJsonLines(flags) ? "JSON" : "NPY", ": it is not replaced")};
 }
 
-// What is kept of the answers to each sample.
-struct Rows {
+// The row of the file for one sample.
+struct RowFormat {
   std::string_view key;
   Shape shape;  // of a sample
   DType dtype = DType::kF32;
 };
 
-Rows RowsOf(Predicted what, LossKind loss, const Shape& answer) {
+RowFormat MakeRowFormat(Predicted what, LossKind loss, const Shape& answer) {
   switch (what) {
     case Predicted::kLogits:
       return {loss == LossKind::kMeanSquaredError ? "prediction" : "logits", answer, DType::kF32};
@@ -76,8 +76,8 @@ Rows RowsOf(Predicted what, LossKind loss, const Shape& answer) {
   return {};
 }
 
-// The class with the largest logit of each row, the lowest of equal ones.
-std::vector<std::int32_t> ClassesOf(std::span<const float> logits, std::int64_t classes) {
+// The class with the largest logit of each row; of equal ones the lowest class.
+std::vector<std::int32_t> PredictClasses(std::span<const float> logits, std::int64_t classes) {
   std::vector<std::int32_t> best;
   for (auto row = logits.begin(); row != logits.end(); row += classes) {
     best.push_back(static_cast<std::int32_t>(std::max_element(row, row + classes) - row));
@@ -93,7 +93,7 @@ Status CheckFinite(std::span<const float> answers, std::int64_t first, std::int6
                                    ": the model's answer is not finite: ", answers[bad])};
 }
 
-// This rank's share. Ranks without samples write nothing.
+// Predicts and writes the rows of this rank, if any.
 Status WriteShare(const Flags& flags, const Session& session, TrainedModel& trained,
                   RowFile& file) {
   const Communicator& comm = session.comm;
@@ -107,12 +107,12 @@ Status WriteShare(const Flags& flags, const Session& session, TrainedModel& trai
   std::int64_t first = shard.first;
   while (const BatchView* batch = batches->Next()) {
     GACCD_RETURN_IF_ERROR(batches->status());
-    GACCD_ASSIGN_OR_RETURN(const Evaluation found, trained.engine->Evaluate(*batch));
-    const std::span<const float> answers(found.prediction);
+    GACCD_ASSIGN_OR_RETURN(const Evaluation evaluation, trained.engine->Evaluate(*batch));
+    const std::span<const float> answers(evaluation.prediction);
     GACCD_RETURN_IF_ERROR(CheckFinite(answers, first, batch->samples));
     if (flags.what == Predicted::kClasses) {
       const std::vector<std::int32_t> classes =
-          ClassesOf(answers, trained.model->prediction_shape().back());
+          PredictClasses(answers, trained.model->prediction_shape().back());
       GACCD_RETURN_IF_ERROR(file.Write(first, std::as_bytes(std::span(classes))));
     } else {
       GACCD_RETURN_IF_ERROR(file.Write(first, std::as_bytes(answers)));
@@ -122,8 +122,8 @@ Status WriteShare(const Flags& flags, const Session& session, TrainedModel& trai
   return file.Finish();
 }
 
-// names: of the classes, or none.
-Status WriteLines(const std::string& out, unsigned mode, const Rows& rows, const RowFile& file,
+// names: of the classes, or empty.
+Status WriteLines(const std::string& out, unsigned mode, const RowFormat& rows, const RowFile& file,
                   std::span<const std::string> names) {
   GACCD_ASSIGN_OR_RETURN(const std::string target, OutputTarget(out));
   GACCD_ASSIGN_OR_RETURN(DurableFile lines, DurableFile::Create(target, mode));
@@ -148,8 +148,8 @@ Status WriteLines(const std::string& out, unsigned mode, const Rows& rows, const
 
 RankStatus RunPrediction(const Flags& flags, Session& session, TrainedModel& trained) {
   Communicator& comm = session.comm;
-  Agreement fits = AgreeOn(comm, comm.rank() == 0 ? CheckOut(flags) : Status::Ok());
-  if (!fits.status.ok()) return fits;
+  Agreement checked = AgreeOn(comm, comm.rank() == 0 ? CheckOut(flags) : Status::Ok());
+  if (!checked.status.ok()) return checked;
   const Answer answer =
       flags.what == Predicted::kEmbeddings ? Answer::kEmbeddings : Answer::kPrediction;
   const MakeModel make = [&](const ModelSpec& model, const SampleSpec& sample) -> Result<Model> {
@@ -159,8 +159,8 @@ RankStatus RunPrediction(const Flags& flags, Session& session, TrainedModel& tra
   if (RankStatus opened = OpenTrainedModel(flags, session, make, &trained); !opened.status.ok()) {
     return opened;
   }
-  const Rows rows =
-      RowsOf(flags.what, KindOf(trained.job.model.loss), trained.model->prediction_shape());
+  const RowFormat rows = MakeRowFormat(flags.what, GetLossKind(trained.job.model.loss),
+                                       trained.model->prediction_shape());
   const unsigned mode = flags.group_access ? kGroupMayRead.file : kFileMode;
   Shape shape = rows.shape;
   shape.insert(shape.begin(), trained.data->size());
@@ -172,7 +172,7 @@ RankStatus RunPrediction(const Flags& flags, Session& session, TrainedModel& tra
   if (!done.status.ok()) return done;
   if (Status same = CheckUnchangedData(comm, *trained.data, nullptr); !same.ok()) return {same};
   if (comm.rank() != 0) return {};
-  // From here on nobody waits for this rank, however long its disk takes.
+  // The other ranks do not wait from here on, so the disk may be slow.
   ClassNames names;
   if (flags.what == Predicted::kClasses) {
     auto known = ReadClassNames(trained.job);
@@ -180,7 +180,7 @@ RankStatus RunPrediction(const Flags& flags, Session& session, TrainedModel& tra
     names = *std::move(known);
   }
   Status written =
-      AsLines(flags) ? WriteLines(*flags.out, mode, rows, file, names.names) : file.Publish();
+      IsJsonLines(flags) ? WriteLines(*flags.out, mode, rows, file, names.names) : file.Publish();
   if (!written.ok()) return {std::move(written).WithContext("--out"), false};
   return {PrintOut(StrCat(session.device.text, "\n", ToText(trained.weights), "\nwrote ",
                           *flags.out, ": ", rows.key, " ", ToString(shape), "\n")),

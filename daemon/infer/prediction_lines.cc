@@ -18,7 +18,7 @@ void AppendNumber(const std::byte* at, std::string* text) {
   text->append(digits, end.ptr);
 }
 
-// The values of one dimension after the other; `at` moves on.
+// Appends the values of all dimensions, and moves `at` behind them.
 void AppendValues(std::span<const std::int64_t> shape, DType dtype, const std::byte*& at,
                   std::string* text) {
   if (shape.empty()) {

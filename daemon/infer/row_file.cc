@@ -17,8 +17,8 @@
 namespace gaccd {
 namespace {
 
-// NPY version 1.0 (daemon/data/npy.h says of what it is made), in blocks of 64 bytes.
-std::string HeaderOf(const Shape& shape, DType dtype) {
+// NPY version 1.0 (described in daemon/data/npy.h), padded to a multiple of 64 bytes.
+std::string NpyHeader(const Shape& shape, DType dtype) {
   constexpr std::size_t kPrefixBytes = 10;
   std::string text = StrCat("{'descr': '", dtype == DType::kF32 ? "<f4" : "<i4",
                             "', 'fortran_order': False, 'shape': (");
@@ -52,7 +52,7 @@ RowFile::~RowFile() {
 
 Agreement RowFile::Open(Communicator& comm, const RowFileOptions& options) {
   options_ = options;
-  header_ = HeaderOf(options.shape, options.dtype);
+  header_ = NpyHeader(options.shape, options.dtype);
   row_bytes_ = static_cast<std::int64_t>(SizeOf(options.dtype));
   for (const std::int64_t size : std::span(options.shape).subspan(1)) row_bytes_ *= size;
   Agreement made = AgreeOn(comm, comm.rank() == 0 ? Create() : Status::Ok());
@@ -61,7 +61,7 @@ Agreement RowFile::Open(Communicator& comm, const RowFileOptions& options) {
   if (!names.ok()) return {names.status(), comm.rank()};
   if (comm.rank() == 0) return AgreeOn(comm, Status::Ok());
   temporary_ = names->front();
-  return AgreeOn(comm, OpenOfOther());
+  return AgreeOn(comm, OpenExisting());
 }
 
 Status RowFile::Create() {
@@ -74,12 +74,12 @@ Status RowFile::Create() {
   const int error = ::posix_fallocate(file_.get(), 0, bytes);
   if (error != 0) {
     errno = error;
-    return ErrnoStatus(StrCat("no room for ", bytes, " bytes of"), options_.path);
+    return ErrnoStatus(StrCat("no space for ", bytes, " bytes of"), options_.path);
   }
   return WriteAt(file_.get(), std::as_bytes(std::span(header_)), 0, options_.path);
 }
 
-Status RowFile::OpenOfOther() {
+Status RowFile::OpenExisting() {
   GACCD_ASSIGN_OR_RETURN(file_, OpenFile(temporary_, O_WRONLY));
   return Status::Ok();
 }
@@ -102,7 +102,7 @@ Status RowFile::Publish() {
   return SyncFolder(FolderOf(target_));
 }
 
-Status RowFile::ReadBack(const TakeRows& take) const {
+Status RowFile::ReadBack(const RowConsumer& consume) const {
   constexpr std::int64_t kPieceBytes = 1 << 20;
   GACCD_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(temporary_));
   const std::int64_t rows = options_.shape[0];
@@ -112,7 +112,7 @@ Status RowFile::ReadBack(const TakeRows& take) const {
     bytes.resize(static_cast<std::size_t>(std::min(piece, rows - first) * row_bytes_));
     GACCD_RETURN_IF_ERROR(
         file.ReadAt(static_cast<std::uint64_t>(std::ssize(header_) + first * row_bytes_), bytes));
-    GACCD_RETURN_IF_ERROR(take(first, bytes));
+    GACCD_RETURN_IF_ERROR(consume(first, bytes));
   }
   return Status::Ok();
 }

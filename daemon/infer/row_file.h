@@ -43,14 +43,14 @@ class RowFile {
 
   // On rank 0, after Finish() of all ranks: renames the file.
   Status Publish();
-  // Alternatively reads its rows again, in order, several at a time, for a file that `take` writes;
-  // the temporary file is then removed.
-  using TakeRows = std::function<Status(std::int64_t first, std::span<const std::byte> bytes)>;
-  Status ReadBack(const TakeRows& take) const;
+  // Instead of Publish(), on rank 0: passes all rows to `consume`, in order, several at a time. The
+  // destructor then removes the file.
+  using RowConsumer = std::function<Status(std::int64_t first, std::span<const std::byte> bytes)>;
+  Status ReadBack(const RowConsumer& consume) const;
 
  private:
   Status Create();
-  Status OpenOfOther();
+  Status OpenExisting();
 
   RowFileOptions options_;
   std::string target_;  // on rank 0: options_.path with links resolved

@@ -35,7 +35,7 @@ Result<Job> ReadInferenceJob(const Flags& flags) {
                   "--raw-weights: --weights must be a run folder or a checkpoint");
   }
   if (job.data.eval) {
-    // What is asked about is taken as it is.
+    // Predictions are for the tokens as they are, without masks.
     auto* tokens = std::get_if<TokensSpec>(&*job.data.eval);
     if (flags.verb == Verb::kPredict && tokens != nullptr) tokens->masked.reset();
     return job;
@@ -46,8 +46,7 @@ Result<Job> ReadInferenceJob(const Flags& flags) {
 namespace {
 
 Agreement OpenData(const Flags& flags, Communicator& comm, TrainedModel* into) {
-  // As in a training: what is damaged is left out of an evaluation. Predictions have a row for
-  // each.
+  // Like a training, an evaluation leaves out damaged records; predictions need a row for each.
   const bool each = flags.verb == Verb::kPredict;
   const BadRecordRules rules{.policy = each ? OnBadRecord::kStop : flags.on_bad_record,
                              .quota = flags.bad_record_quota,
@@ -61,7 +60,7 @@ Agreement OpenData(const Flags& flags, Communicator& comm, TrainedModel* into) {
   });
 }
 
-// Tables have their columns by the names that the weights have, or else the job.
+// The column names of a table: those of the job, else of the weights, else of the job's tables.
 Status FindColumns(const Flags& flags, Communicator& comm, Job* job) {
   if (!IsTable(*job->data.eval)) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(job->data.column_name,
@@ -73,15 +72,15 @@ Status FindColumns(const Flags& flags, Communicator& comm, Job* job) {
   return Status::Ok();
 }
 
-Status MakeEngineOf(const Flags& flags, Session& session, TrainedModel* into) {
+Status MakeInferenceEngine(const Flags& flags, Session& session, TrainedModel* into) {
   const Communicator& comm = session.comm;
   const EvalShard shard = ShardOf(into->data->size(), comm.rank(), comm.size());
   GACCD_ASSIGN_OR_RETURN(
       into->engine,
       MakeEngine(session.device_comm(), *into->model,
                  {.replica = {.eval_batches = EvalBatchSizes(shard, into->job.batch.micro)},
-                  .optimizer = {.lr = 1, .kind = SgdSpec{}},  // which keeps no state
-                  .numerics = NumericsOf(into->job),
+                  .optimizer = {.lr = 1, .kind = SgdSpec{}},  // has no state
+                  .numerics = GetNumerics(into->job),
                   .choice = session.MakeEngineChoice(flags)}));
   return Status::Ok();
 }
@@ -117,7 +116,7 @@ RankStatus OpenTrainedModel(const Flags& flags, Session& session, const MakeMode
   into->model = *std::move(model);
   GACCD_RETURN_IF_ERROR(CheckSameData(comm, *into->data, nullptr));
   GACCD_RETURN_IF_ERROR(session.SelectDevice(flags, into->job));
-  Agreement made = AgreeOn(comm, MakeEngineOf(flags, session, into));
+  Agreement made = AgreeOn(comm, MakeInferenceEngine(flags, session, into));
   if (!made.status.ok()) return made;
   return LoadWeights(flags, comm, into);
 }

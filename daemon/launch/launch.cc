@@ -103,7 +103,7 @@ Result<Plan> PlanForWorld(const Job& job, const Flags& flags, const Communicator
   request.stages = job.pipeline.stages;
   if (flags.speed) {
     GACCD_ASSIGN_OR_RETURN(const SpeedFlag speed, ParseSpeedFlag(*flags.speed));
-    GACCD_ASSIGN_OR_RETURN(request.speeds, SpeedsOfRanks(speed, topology.hosts));
+    GACCD_ASSIGN_OR_RETURN(request.speeds, RankSpeeds(speed, topology.hosts));
   }
   if (flags.micro_batch_auto) {  // the largest update determines the memory
     GACCD_ASSIGN_OR_RETURN(request.target_batch, LargestTarget(job.batch));

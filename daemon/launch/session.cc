@@ -32,7 +32,7 @@ Status Session::SelectDevice(const Flags& flags, const Job& job) {
   const GpuProbe probe = job.device == Device::kCpu ? GpuProbe() : ProbeGpus(comm.size());
   GACCD_ASSIGN_OR_RETURN(device, ChooseDevice(comm, job.device, flags.allow_gpu_sharing, probe));
   if (device.device == Device::kCpu) {
-    GACCD_RETURN_IF_ERROR(CheckNumericsOfCpu(NumericsOf(job), device.text));
+    GACCD_RETURN_IF_ERROR(CheckCpuNumerics(GetNumerics(job), device.text));
     if (job.precision != Precision::kBF16) return Status::Ok();
     GACCD_ASSIGN_OR_RETURN(bf16, CheckBf16OnCpus(comm, Bf16OfCpu(), flags.allow_emulation));
     return Status::Ok();

@@ -148,12 +148,12 @@ std::vector<ValueId> EvaluationGraph::Outputs() const {
 
 Result<Model> Model::Make(const ModelSpec& spec, const SampleSpec& sample) {
   GACCD_ASSIGN_OR_RETURN(std::shared_ptr<const Network> network, MakeNetwork(spec));
-  return Make(std::move(network), KindOf(spec.loss), sample, SmoothingOf(spec.loss));
+  return Make(std::move(network), GetLossKind(spec.loss), sample, SmoothingOf(spec.loss));
 }
 
 Result<Model> Model::MakeWithoutData(const ModelSpec& spec) {
   GACCD_ASSIGN_OR_RETURN(std::shared_ptr<const Network> network, MakeNetwork(spec));
-  const LossKind loss = KindOf(spec.loss);
+  const LossKind loss = GetLossKind(spec.loss);
   GACCD_ASSIGN_OR_RETURN(const SampleSpec sample, ExampleSample(*network, loss));
   return Make(std::move(network), loss, sample, SmoothingOf(spec.loss));
 }
@@ -183,7 +183,7 @@ Result<Model> Model::Make(std::shared_ptr<const Network> network, LossKind loss,
 Result<Model> Model::MakeForInference(const ModelSpec& spec, const SampleSpec& sample,
                                       Answer answer) {
   GACCD_ASSIGN_OR_RETURN(std::shared_ptr<const Network> network, MakeNetwork(spec));
-  Model model(std::move(network), KindOf(spec.loss), sample, 0);
+  Model model(std::move(network), GetLossKind(spec.loss), sample, 0);
   model.inference_ = answer;
   if (model.loss_ == LossKind::kContrastive && answer == Answer::kPrediction) {
     return Status(ErrorKind::kConfig, "a contrastive loss has no logits; it has embeddings");

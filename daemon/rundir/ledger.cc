@@ -52,7 +52,7 @@ std::optional<LedgerEntry> ParseEntry(std::string_view line) {
   JsonFields fields(*object);
   VisitFields(fields, entry);
   constexpr std::string_view kRequired[] = {"attempt", "exit"};
-  if (!fields.ProblemOf(kRequired).empty() || entry.attempt.empty()) return std::nullopt;
+  if (!fields.FindProblem(kRequired).empty() || entry.attempt.empty()) return std::nullopt;
   return entry;
 }
 
@@ -88,7 +88,7 @@ Status AppendToLedger(const std::string& path, LedgerEntry entry, unsigned mode)
   GACCD_ASSIGN_OR_RETURN(const FileDescriptor file,
                          OpenFile(path, O_RDWR | O_APPEND | O_CREAT, mode));
   // A line truncated by a crash must not absorb this one.
-  std::string line = out.TakeLine();
+  std::string line = out.FinishLine();
   const off_t size = ::lseek(file.get(), 0, SEEK_END);
   char last = '\n';
   if (size > 0 && ::pread(file.get(), &last, 1, size - 1) == 1 && last != '\n') line = "\n" + line;

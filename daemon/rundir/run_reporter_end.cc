@@ -128,7 +128,7 @@ void RunReporter::Finish(const Status& outcome, const FailureFacts& facts) {
     if (impl.events->stalled_for() > kHangs) limit = std::min(limit, kForAHang);
     impl.events->Flush(kForTheLastLines);
   }
-  if (impl.own_steps) impl.WriteOwnSteps(impl.own_steps->Take());
+  if (impl.own_steps) impl.WriteOwnSteps(impl.own_steps->MakeRecord());
   impl.ReportWriteFailure();
   if (impl.leads()) SetLogHook({});  // before the objects that it uses are destroyed
   impl.bar.reset();

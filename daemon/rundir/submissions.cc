@@ -34,7 +34,7 @@ Status AppendSubmission(const std::string& run_dir, const Submission& submission
   out("jobs", submission.jobs);
   GACCD_ASSIGN_OR_RETURN(const FileDescriptor file,
                          OpenFile(SubmissionsPath(run_dir), O_WRONLY | O_APPEND | O_CREAT, mode));
-  return WriteAll(file.get(), out.Take() + "\n", SubmissionsPath(run_dir));
+  return WriteAll(file.get(), out.Finish() + "\n", SubmissionsPath(run_dir));
 }
 
 std::optional<Submission> NewestSubmission(const std::string& run_dir) {

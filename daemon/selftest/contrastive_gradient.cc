@@ -11,7 +11,7 @@
 namespace gaccd {
 namespace {
 
-// How far the parameters of kStaleRows are from the others.
+// The relative distance of the parameters of kStaleRows.
 constexpr float kStep = 0.01F;
 
 Status SetParameters(Replica& replica, std::span<const float> parameters, float factor) {

@@ -24,22 +24,22 @@ std::size_t PartOffset(std::span<const std::int64_t> counts, int rank) {
       std::accumulate(counts.begin(), counts.begin() + rank, std::int64_t{0}));
 }
 
-void Keep(const ConstBuffer& in, const MutableBuffer& out) {
+void CopyOwn(const ConstBuffer& in, const MutableBuffer& out) {
   if (in.data != out.data && in.count > 0) std::memcpy(out.data, in.data, in.bytes());
 }
 
-void MoveToEqualCuts(std::span<const std::int64_t> counts, std::span<float> whole) {
-  const std::vector<float> right(whole.begin(), whole.end());
+void MoveToEqualCuts(std::span<const std::int64_t> counts, std::span<float> values) {
+  const std::vector<float> right(values.begin(), values.end());
   for (std::size_t rank = 0; rank < counts.size(); ++rank) {
     const std::size_t first = PartOffset(counts, static_cast<int>(rank));
-    const std::size_t cut = whole.size() * rank / counts.size();
-    const auto count = std::min(static_cast<std::size_t>(counts[rank]), whole.size() - cut);
-    std::ranges::copy(std::span(right).subspan(first, count), whole.subspan(cut).begin());
+    const std::size_t cut = values.size() * rank / counts.size();
+    const auto count = std::min(static_cast<std::size_t>(counts[rank]), values.size() - cut);
+    std::ranges::copy(std::span(right).subspan(first, count), values.subspan(cut).begin());
   }
 }
 
-// Whose ranks a communicator has. Of a pipeline PipelineExchange splits the world into pipelines
-// first, then into stages; and a pipeline into those that share a parameter.
+// The ranks of a communicator. PipelineExchange splits the world first into pipelines, then into
+// ranks of the same stage; and a pipeline into ranks that share a parameter.
 enum class Group : std::uint8_t { kWorld, kPipeline, kSameStage, kSharing };
 
 class MistakenCommunicator final : public ForwardingCommunicator {
@@ -60,12 +60,12 @@ class MistakenCommunicator final : public ForwardingCommunicator {
   }
 
  private:
-  // A part of another communicator whose ranks are on different nodes.
+  // Whether this was split from another communicator and its ranks are on different nodes.
   [[nodiscard]] bool between_nodes() const {
     return owned_ != nullptr && size() > 1 && topology().nodes == size();
   }
 
-  // Whether a sum is left out.
+  // Whether a sum is skipped.
   [[nodiscard]] bool KeepsOwn(DType dtype) const {
     if (dtype != DType::kF32) return false;
     return (mistake_ == ExchangeMistake::kOwnNode && between_nodes()) ||
@@ -79,7 +79,7 @@ class MistakenCommunicator final : public ForwardingCommunicator {
 
   Status DoAllReduceSum(ConstBuffer in, MutableBuffer out, StreamHandle stream) override {
     if (KeepsOwn(in.dtype)) {
-      Keep(in, out);
+      CopyOwn(in, out);
       return Status::Ok();
     }
     GACCD_RETURN_IF_ERROR(inner().AllReduceSum(in, out, stream));
@@ -90,7 +90,7 @@ class MistakenCommunicator final : public ForwardingCommunicator {
                      StreamHandle stream) override {
     const bool f32 = in.dtype == DType::kF32;
     if (f32 && mistake_ == ExchangeMistake::kOwnPart) {
-      Keep(in, {Floats(out).data() + PartOffset(counts, rank()), in.count, in.dtype});
+      CopyOwn(in, {Floats(out).data() + PartOffset(counts, rank()), in.count, in.dtype});
       return Status::Ok();
     }
     GACCD_RETURN_IF_ERROR(inner().AllGather(in, counts, out, stream));
@@ -100,8 +100,8 @@ class MistakenCommunicator final : public ForwardingCommunicator {
   Status DoReduceScatter(ConstBuffer in, std::span<const std::int64_t> counts, MutableBuffer out,
                          StreamHandle stream) override {
     if (KeepsOwn(in.dtype)) {
-      const auto* whole = static_cast<const float*>(in.data);
-      Keep({whole + PartOffset(counts, rank()), out.count, in.dtype}, out);
+      const auto* values = static_cast<const float*>(in.data);
+      CopyOwn({values + PartOffset(counts, rank()), out.count, in.dtype}, out);
       return Status::Ok();
     }
     GACCD_RETURN_IF_ERROR(inner().ReduceScatter(in, counts, out, stream));
@@ -125,7 +125,7 @@ class MistakenCommunicator final : public ForwardingCommunicator {
   std::vector<float> first_gradient_;
 };
 
-// Of each lane, in elements of the flat buffers.
+// Whether the lanes begin where equal cuts of the flat buffers would be.
 bool CutsAreEqual(const ShardGrid& grid, const FlatLayout& layout) {
   const ShardLayout shards = ShardLayout::Make(layout, grid.parts());
   for (int lane = 1; lane < grid.lanes; ++lane) {
@@ -166,7 +166,7 @@ std::string_view Name(ExchangeMistake mistake) {
   return "";
 }
 
-std::vector<ExchangeMistake> ExchangeMistakesOf(const Job& job) {
+std::vector<ExchangeMistake> ListExchangeMistakes(const Job& job) {
   using enum ExchangeMistake;
   const bool sharded = job.shard != Sharding::kNone;
   if (job.pipeline.stages == 1) {

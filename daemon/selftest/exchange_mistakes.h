@@ -29,7 +29,7 @@ enum class ExchangeMistake : std::uint8_t {
 [[nodiscard]] std::string_view Name(ExchangeMistake mistake);
 
 // The mistakes that apply to the job's shard mode or pipeline.
-[[nodiscard]] std::vector<ExchangeMistake> ExchangeMistakesOf(const Job& job);
+[[nodiscard]] std::vector<ExchangeMistake> ListExchangeMistakes(const Job& job);
 
 // Whether it changes an update: not if nothing is divided, on one node, if equal cuts are at
 // blocks, and so on. model: of stage 0.

@@ -17,7 +17,7 @@
 #include "daemon/engine/engine.h"
 #include "daemon/replica/model.h"
 #include "daemon/replica/replica.h"
-#include "daemon/selftest/selftest_room.h"
+#include "daemon/selftest/selftest_limits.h"
 #include "daemon/train/update.h"
 
 namespace gaccd {
@@ -27,7 +27,7 @@ constexpr std::int64_t kFeatures = 32;
 constexpr std::int64_t kHidden = 64;
 constexpr std::int64_t kOutputs = 8;
 constexpr std::uint64_t kSeed = 7;
-constexpr double kMargin = 1000;  // samples that weigh too much are averaged as all others
+constexpr double kMargin = 1000;  // a wrong weight of some samples changes the whole gradient less
 
 enum class Mistake : std::uint8_t { kMeanOfMeans, kLastOnly };
 
@@ -38,7 +38,7 @@ ModelSpec SelftestModel() {
           .loss = MeanSquaredErrorSpec{}};
 }
 
-// Sequences of which every sample has another number of labels, at least one.
+// Sequences with different numbers of labels, at least one each.
 class RaggedTokens final : public Dataset {
  public:
   static constexpr std::int64_t kLength = 8;
@@ -68,7 +68,7 @@ class RaggedTokens final : public Dataset {
       .vocabulary = kVocabulary};
 };
 
-// Every token adds to a row of the table: f32 would round the sum over a large batch.
+// Small, because every token adds to a row of the table: f32 would round the sum of a large batch.
 constexpr std::int64_t kTokenBatch = 16;
 
 ModelSpec TokenModel() {
@@ -78,7 +78,7 @@ ModelSpec TokenModel() {
           .loss = SoftmaxCrossEntropySpec{}};
 }
 
-// What all ranks share; read only.
+// Shared by all ranks; read-only.
 struct Setting {
   const Dataset& data;
   const Model& model;
@@ -86,12 +86,12 @@ struct Setting {
   const std::vector<std::vector<float>>& references;  // by case
 };
 
-// NaN as infinity: std::max() would lose it.
-double Deviation(std::span<const float> found, std::span<const float> reference) {
+// Infinity instead of NaN, which std::max() would ignore.
+double Deviation(std::span<const float> actual, std::span<const float> reference) {
   double difference = 0;
   double norm = 0;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    const double d = static_cast<double>(found[i]) - reference[i];
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    const double d = static_cast<double>(actual[i]) - reference[i];
     difference += d * d;
     norm += static_cast<double>(reference[i]) * reference[i];
   }
@@ -110,18 +110,18 @@ Result<std::unique_ptr<Prefetcher>> OneUpdate(const Dataset& data, const Plan& p
   return Prefetcher::Start(data, std::make_unique<TrainIndices>(std::move(indices)), {.slots = 2});
 }
 
-// What one rank works with. The mistakes cannot be made with an engine, so they have a replica.
+// Used by one rank. The mistakes need a replica: an engine cannot make them.
 struct Bench {
   Communicator& comm;
   Engine& engine;
   Replica& replica;
 };
 
-// The gradient of the daemon's own update.
+// The deviation of the daemon's own update.
 Result<double> RunRight(const Setting& setting, std::size_t index, const Bench& bench) {
   const Plan& plan = setting.cases[index].plan;
   GACCD_ASSIGN_OR_RETURN(auto batches, OneUpdate(setting.data, plan, bench.comm.rank()));
-  // A learning rate of 0: the parameters stay those of the reference.
+  // With a learning rate of 0, which keeps the parameters of the reference.
   GACCD_RETURN_IF_ERROR(RunUpdate(bench.engine, *batches, PlainAccumulation(plan), {}));
   GACCD_RETURN_IF_ERROR(bench.engine.TakeResult(/*wait=*/true).status());
   std::vector<float> gradients(setting.references[index].size());
@@ -129,7 +129,7 @@ Result<double> RunRight(const Setting& setting, std::size_t index, const Bench& 
   return Deviation(gradients, setting.references[index]);
 }
 
-// The two mistakes, as they are made: only in the weight, or only in when the gradient is cleared.
+// The deviation with a mistake: a wrong weight, or the gradient cleared at the wrong time.
 Result<double> RunWrong(Mistake mistake, const Setting& setting, std::size_t index,
                         const Bench& bench) {
   const Plan& plan = setting.cases[index].plan;
@@ -151,7 +151,7 @@ Result<double> RunWrong(Mistake mistake, const Setting& setting, std::size_t ind
   return Deviation(bench.replica.gradients(), setting.references[index]);
 }
 
-// Of a loss over tokens: every rank takes the mean over its own, then all the mean of these.
+// For a loss over tokens: the mean over the ranks of their own means.
 Status RunRankMeans(const Setting& setting, std::size_t index, const Bench& bench,
                     SelftestCase* result) {
   const Plan& plan = setting.cases[index].plan;
@@ -182,7 +182,7 @@ std::set<std::int64_t> MicroBatches(const std::vector<SelftestCase>& cases, int 
   return sizes;
 }
 
-// Does `run` with a fresh engine and replica.
+// Calls `run` for every case, with a new engine and replica.
 template <typename Run>
 Status WithBench(const Setting& setting, Communicator& comm, const Run& run) {
   const ReplicaOptions sizes{.micro_batches = MicroBatches(setting.cases, comm.rank())};
@@ -222,7 +222,7 @@ Status RunRank(const Setting& setting, const Setting& tokens, Communicator& comm
   });
 }
 
-// The gradient of all samples of the update on one rank, `batch` of them at once, added up in
+// The gradient of all samples of the update on one rank, from batches of `batch` samples, summed in
 // double.
 Result<std::vector<float>> Reference(const Dataset& data, const Model& model, const Plan& plan,
                                      std::int64_t batch) {
@@ -297,10 +297,10 @@ bool SelftestCase::passed() const {
 }
 
 void SelftestCase::KeepLarger(const SelftestCase& other) {
-  for (double SelftestCase::*const found :
+  for (double SelftestCase::*const member :
        {&SelftestCase::right, &SelftestCase::mean_of_means, &SelftestCase::last_only,
         &SelftestCase::tokens, &SelftestCase::rank_means, &SelftestCase::rank_means_error}) {
-    this->*found = std::max(this->*found, other.*found);
+    this->*member = std::max(this->*member, other.*member);
   }
 }
 
@@ -315,10 +315,10 @@ Result<std::vector<SelftestCase>> RunSelftestCases(const PlanRequest& request) {
     samples = std::max(samples, plan.effective_batch());
     cases.push_back({.plan = plan});
   }
-  GACCD_RETURN_IF_ERROR(CheckSelftestRoom({.ranks = cases[0].plan.world(),
-                                           .micro_batch = std::min(request.micro_batch, samples),
-                                           .samples = samples},
-                                          FindSelftestRoom()));
+  GACCD_RETURN_IF_ERROR(CheckSelftestLimits({.ranks = cases[0].plan.world(),
+                                             .micro_batch = std::min(request.micro_batch, samples),
+                                             .samples = samples},
+                                            ReadSelftestLimits()));
   GACCD_ASSIGN_OR_RETURN(const auto data, OpenDataset(SyntheticSpec{.samples = samples,
                                                                     .features = kFeatures,
                                                                     .outputs = kOutputs,

@@ -14,9 +14,9 @@
 namespace gaccd {
 namespace {
 
-// The ratio of the published case, 3072 / 2400.
-Result<std::int64_t> UsualTarget(std::int64_t nodes, std::int64_t gpus_per_node,
-                                 std::int64_t micro_batch) {
+// 32 / 25 of one micro-batch on every rank: the ratio of the published case, 3072 / 2400.
+Result<std::int64_t> DefaultTarget(std::int64_t nodes, std::int64_t gpus_per_node,
+                                   std::int64_t micro_batch) {
   std::int64_t product = 32;
   for (const std::int64_t factor : {nodes, gpus_per_node, micro_batch}) {
     if (!__builtin_mul_overflow(product, factor, &product)) continue;
@@ -27,7 +27,7 @@ Result<std::int64_t> UsualTarget(std::int64_t nodes, std::int64_t gpus_per_node,
   return product / 25;
 }
 
-Status RunSelftestOfJob(const Flags& flags) {
+Status RunJobSelftestCommand(const Flags& flags) {
   GACCD_ASSIGN_OR_RETURN(Job job, LoadJob(*flags.job));
   GACCD_ASSIGN_OR_RETURN(job, OverlayFlags(std::move(job), flags));
   GACCD_ASSIGN_OR_RETURN(job, WithGraphDigest(std::move(job)));
@@ -45,13 +45,13 @@ Status RunSelftestOfJob(const Flags& flags) {
 }  // namespace
 
 Status RunSelftest(const Flags& flags) {
-  if (flags.job) return RunSelftestOfJob(flags);
+  if (flags.job) return RunJobSelftestCommand(flags);
   const std::int64_t nodes = flags.nodes.value_or(kDefaultNodes);
   const std::int64_t gpus_per_node = flags.gpus_per_node.value_or(kDefaultGpusPerNode);
   GACCD_ASSIGN_OR_RETURN(const Job job, OverlayFlags(Job{}, flags));
   BatchSpec batch = job.batch;
   if (!batch.target && !batch.target_schedule) {
-    GACCD_ASSIGN_OR_RETURN(batch.target, UsualTarget(nodes, gpus_per_node, batch.micro));
+    GACCD_ASSIGN_OR_RETURN(batch.target, DefaultTarget(nodes, gpus_per_node, batch.micro));
   }
   GACCD_ASSIGN_OR_RETURN(const PlanRequest request, ToPlanRequest(batch, nodes, gpus_per_node));
   GACCD_ASSIGN_OR_RETURN(const std::vector<SelftestCase> cases, RunSelftestCases(request));

@@ -15,7 +15,7 @@
 #include "daemon/data/update_schedule.h"
 #include "daemon/selftest/contrastive_gradient.h"
 #include "daemon/selftest/exchange_mistakes.h"
-#include "daemon/selftest/selftest_room.h"
+#include "daemon/selftest/selftest_limits.h"
 #include "daemon/selftest/statistics_gradient.h"
 #include "daemon/train/batch_feed.h"
 #include "daemon/train/pipeline.h"
@@ -24,7 +24,7 @@
 namespace gaccd {
 namespace {
 
-// What all ranks share; read only.
+// Shared by all ranks; read-only.
 struct JobSetting {
   const Job& job;
   const Dataset& data;
@@ -32,7 +32,7 @@ struct JobSetting {
   std::vector<float> parameters;
 
   [[nodiscard]] SampleOrder order() const { return {job.seed, data.size(), job.data.shuffle}; }
-  [[nodiscard]] Result<UpdateSchedule> ScheduleOf(const Plan& plan) const {
+  [[nodiscard]] Result<UpdateSchedule> MakeSchedule(const Plan& plan) const {
     return UpdateSchedule::Make(
         {.dataset_size = data.size(), .batch = plan.effective_batch(), .max_updates = 1});
   }
@@ -40,7 +40,7 @@ struct JobSetting {
 
 using Gradient = std::vector<float>;
 
-Result<UpdateOutcome> TakeOutcome(Engine& engine, const Model& model) {
+Result<UpdateOutcome> ReadOutcome(Engine& engine, const Model& model) {
   GACCD_RETURN_IF_ERROR(engine.TakeResult(/*wait=*/true).status());
   UpdateOutcome outcome{.gradient = Gradient(static_cast<std::size_t>(model.layout().size()))};
   GACCD_RETURN_IF_ERROR(engine.GetGradients(outcome.gradient));
@@ -51,13 +51,14 @@ Result<UpdateOutcome> TakeOutcome(Engine& engine, const Model& model) {
   return outcome;
 }
 
-// Of one update; the learning rate is 0.
+// Runs one update, with learning rate 0.
 using UpdateFunction = std::function<Status(Engine& engine, BatchFeed& feed, const Plan& plan)>;
 
-// model: the setting's, or a stage of it.
-Result<UpdateOutcome> OutcomeOf(const JobSetting& setting, const Model& model, Communicator& comm,
-                                const Plan& plan, const UpdateFunction& update) {
-  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, setting.ScheduleOf(plan));
+// model: that of the setting, or a stage of it.
+Result<UpdateOutcome> ComputeOutcome(const JobSetting& setting, const Model& model,
+                                     Communicator& comm, const Plan& plan,
+                                     const UpdateFunction& update) {
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, setting.MakeSchedule(plan));
   GACCD_ASSIGN_OR_RETURN(BatchFeed feed,
                          BatchFeed::Make(setting.data, setting.order(), schedule, plan, comm.rank(),
                                          SelectProgramGenerator(setting.job, model)));
@@ -74,7 +75,7 @@ Result<UpdateOutcome> OutcomeOf(const JobSetting& setting, const Model& model, C
   GACCD_RETURN_IF_ERROR(engine->SetParameters(setting.parameters));
   GACCD_RETURN_IF_ERROR(feed.Start(*engine, 0));
   GACCD_RETURN_IF_ERROR(update(*engine, feed, plan));
-  return TakeOutcome(*engine, model);
+  return ReadOutcome(*engine, model);
 }
 
 Status RightUpdate(Engine& engine, BatchFeed& feed, const Plan& plan) {
@@ -82,7 +83,7 @@ Status RightUpdate(Engine& engine, BatchFeed& feed, const Plan& plan) {
                    feed.ProgramFor({.index = 0, .samples = plan.effective_batch()}), {});
 }
 
-// Every micro-step of a plain update is taken for its first one.
+// A plain update in which every micro-step with samples is marked as the first one.
 Status LastOnlyUpdate(Engine& engine, BatchFeed& feed, const Plan& plan) {
   GACCD_RETURN_IF_ERROR(engine.Begin({.samples = plan.effective_batch()}));
   for (std::int64_t step = 0; step < plan.accum_steps(); ++step) {
@@ -97,22 +98,23 @@ Status LastOnlyUpdate(Engine& engine, BatchFeed& feed, const Plan& plan) {
   return engine.End();
 }
 
-// NaN as infinity: std::max() would lose it.
-double Deviation(const Gradient& found, const Gradient& reference) {
+// Infinity instead of NaN, which std::max() would ignore.
+double Deviation(const Gradient& actual, const Gradient& reference) {
   double difference = 0;
   double norm = 0;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    difference += std::pow(double{found[i]} - double{reference[i]}, 2);
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    difference += std::pow(double{actual[i]} - double{reference[i]}, 2);
     norm += std::pow(double{reference[i]}, 2);
   }
   const double deviation = std::sqrt(difference / norm);
   return std::isnan(deviation) ? std::numeric_limits<double>::infinity() : deviation;
 }
 
-double Deviation(const UpdateOutcome& found, const UpdateOutcome& reference) {
-  const double of_gradient = Deviation(found.gradient, reference.gradient);
-  return found.running.empty() ? of_gradient
-                               : std::max(of_gradient, Deviation(found.running, reference.running));
+double Deviation(const UpdateOutcome& actual, const UpdateOutcome& reference) {
+  const double of_gradient = Deviation(actual.gradient, reference.gradient);
+  return actual.running.empty()
+             ? of_gradient
+             : std::max(of_gradient, Deviation(actual.running, reference.running));
 }
 
 Result<UpdateOutcome> UpdateOnOneRank(const JobSetting& setting, std::int64_t samples,
@@ -122,13 +124,13 @@ Result<UpdateOutcome> UpdateOnOneRank(const JobSetting& setting, std::int64_t sa
       Plan::Make(
           {.nodes = 1, .gpus_per_node = 1, .micro_batch = micro_batch, .target_batch = samples}));
   const auto alone = MakeSingle();
-  return OutcomeOf(setting, setting.model, *alone, plan, RightUpdate);
+  return ComputeOutcome(setting, setting.model, *alone, plan, RightUpdate);
 }
 
 // The micro-batches of the update, read `passes` times.
-Result<std::unique_ptr<Prefetcher>> BatchesOf(const JobSetting& setting, const Plan& plan, int rank,
-                                              int passes) {
-  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, setting.ScheduleOf(plan));
+Result<std::unique_ptr<Prefetcher>> StartBatches(const JobSetting& setting, const Plan& plan,
+                                                 int rank, int passes) {
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, setting.MakeSchedule(plan));
   GACCD_ASSIGN_OR_RETURN(TrainIndices indices,
                          TrainIndices::Make(setting.order(), schedule, plan, rank, 0, passes));
   return Prefetcher::Start(setting.data, std::make_unique<TrainIndices>(std::move(indices)));
@@ -137,7 +139,7 @@ Result<std::unique_ptr<Prefetcher>> BatchesOf(const JobSetting& setting, const P
 Result<UpdateOutcome> MakeMistake(const JobSetting& setting, Communicator& comm, const Plan& plan,
                                   ContrastiveMistake mistake) {
   GACCD_ASSIGN_OR_RETURN(auto batches,
-                         BatchesOf(setting, plan, comm.rank(), TwoPassContrastive(plan).passes));
+                         StartBatches(setting, plan, comm.rank(), TwoPassContrastive(plan).passes));
   GACCD_ASSIGN_OR_RETURN(
       Gradient gradient,
       ContrastiveGradient(comm, setting.model, setting.parameters, plan, *batches, mistake));
@@ -146,17 +148,17 @@ Result<UpdateOutcome> MakeMistake(const JobSetting& setting, Communicator& comm,
 
 Result<UpdateOutcome> MakeMistake(const JobSetting& setting, Communicator& comm, const Plan& plan,
                                   StatisticsMistake mistake) {
-  GACCD_ASSIGN_OR_RETURN(auto batches, BatchesOf(setting, plan, comm.rank(), 1));
+  GACCD_ASSIGN_OR_RETURN(auto batches, StartBatches(setting, plan, comm.rank(), 1));
   return StatisticsUpdate(comm, setting.model, setting.parameters, plan, *batches, mistake);
 }
 
-// What one rank finds, in the order of `test`: the right update, then the mistakes.
+// Runs the right update, then the mistakes, on one rank; stores their deviations in *test.
 Status RunRank(const JobSetting& setting, const UpdateOutcome& reference, Communicator& comm,
                JobSelftest* test) {
   Model model = setting.model;
   GACCD_RETURN_IF_ERROR(MakeStage(setting.job, comm.rank(), &model));
   GACCD_ASSIGN_OR_RETURN(const UpdateOutcome right,
-                         OutcomeOf(setting, model, comm, test->plan, RightUpdate));
+                         ComputeOutcome(setting, model, comm, test->plan, RightUpdate));
   test->right = Deviation(right, reference);
   std::size_t i = 0;
   const auto add = [&](const Result<UpdateOutcome>& wrong) -> Status {
@@ -175,17 +177,17 @@ Status RunRank(const JobSetting& setting, const UpdateOutcome& reference, Commun
   } else if (model.update_sums() > 0) {
     GACCD_RETURN_IF_ERROR(make(kStatisticsMistakes));
   } else if (!model.stage()) {
-    GACCD_RETURN_IF_ERROR(add(OutcomeOf(setting, model, comm, test->plan, LastOnlyUpdate)));
+    GACCD_RETURN_IF_ERROR(add(ComputeOutcome(setting, model, comm, test->plan, LastOnlyUpdate)));
   }
-  for (const ExchangeMistake mistake : ExchangeMistakesOf(setting.job)) {
+  for (const ExchangeMistake mistake : ListExchangeMistakes(setting.job)) {
     const auto mistaken = MakeMistaken(comm, mistake);
-    GACCD_RETURN_IF_ERROR(add(OutcomeOf(setting, model, *mistaken, test->plan, RightUpdate)));
+    GACCD_RETURN_IF_ERROR(add(ComputeOutcome(setting, model, *mistaken, test->plan, RightUpdate)));
   }
   return Status::Ok();
 }
 
-// Whether ranks, or their micro-batches, have parts of one group of a batch norm: else statistics
-// of each by itself are right.
+// Whether a group of a batch norm extends over several ranks, or micro-batches: otherwise
+// statistics of each one alone are right.
 bool SharesGroups(const Model& model, const Plan& plan, bool micro_batches) {
   const auto cuts_a_group = [&](std::int64_t position) {
     return std::ranges::any_of(model.running_statistics(), [&](const nn::RunningUpdate& running) {
@@ -212,7 +214,8 @@ bool HasEffectOnGroups(StatisticsMistake mistake, const Plan& plan, const Model&
 }
 
 // model: of stage 0.
-std::vector<JobSelftest::Mistake> MistakesOf(const Job& job, const Model& model, const Plan& plan) {
+std::vector<JobSelftest::Mistake> ListMistakes(const Job& job, const Model& model,
+                                               const Plan& plan) {
   std::vector<JobSelftest::Mistake> mistakes;
   const auto add = [&](auto mistake) {
     bool has_effect = false;
@@ -232,7 +235,7 @@ std::vector<JobSelftest::Mistake> MistakesOf(const Job& job, const Model& model,
   } else if (!model.stage()) {
     add(ContrastiveMistake::kLastOnly);
   }
-  std::ranges::for_each(ExchangeMistakesOf(job), add);
+  std::ranges::for_each(ListExchangeMistakes(job), add);
   return mistakes;
 }
 
@@ -252,10 +255,10 @@ bool JobSelftest::passed() const {
 
 Result<JobSelftest> RunJobSelftest(const Job& job, const PlanRequest& request) {
   GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make(request));
-  GACCD_RETURN_IF_ERROR(CheckSelftestRoom({.ranks = plan.world(),
-                                           .micro_batch = plan.MicroBatch(0, 0),
-                                           .samples = plan.effective_batch()},
-                                          FindSelftestRoom()));
+  GACCD_RETURN_IF_ERROR(CheckSelftestLimits({.ranks = plan.world(),
+                                             .micro_batch = plan.MicroBatch(0, 0),
+                                             .samples = plan.effective_batch()},
+                                            ReadSelftestLimits()));
   GACCD_ASSIGN_OR_RETURN(const TrainingData data, OpenTrainingData(job));
   GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, BatchSpecOf(job, *data.train)));
   GACCD_RETURN_IF_ERROR(model.ApplyRules(job.optimizer));
@@ -278,7 +281,7 @@ Result<JobSelftest> RunJobSelftest(const Job& job, const PlanRequest& request) {
                     .model = model.Describe(),
                     .has_statistics = model.update_sums() > 0,
                     .rounding = Deviation(in_two, reference),
-                    .mistakes = MistakesOf(job, first_stage, plan)};
+                    .mistakes = ListMistakes(job, first_stage, plan)};
   std::mutex mutex;
   const auto body = [&](Communicator& comm) -> Status {
     JobSelftest mine = worst;
@@ -303,7 +306,7 @@ std::string JobSelftestJson(const JobSelftest& test) {
     JsonObject json;
     json("mistake", mistake.name);
     json("deviation", mistake.has_effect ? mistake.deviation : std::nan(""));
-    text += json.TakeLine();
+    text += json.FinishLine();
   }
   JsonObject json;
   json("effective_batch", test.plan.effective_batch());
@@ -312,7 +315,7 @@ std::string JobSelftestJson(const JobSelftest& test) {
   json("deviation", test.right);
   json("rounding", test.rounding);
   json("passed", test.passed());
-  return text + json.TakeLine();
+  return text + json.FinishLine();
 }
 
 std::string JobSelftestText(const JobSelftest& test) {

@@ -1,4 +1,4 @@
-// What people and programs read of a selftest.
+// The results of a selftest as text and JSON.
 #include <cmath>
 #include <cstdio>
 
@@ -9,12 +9,12 @@
 namespace gaccd {
 namespace {
 
-// What is said of a mistake: it has an effect, which must show or may be lost in rounding.
+// has_effect: the mistake changes the gradient. shows: by more than rounding, so it must be caught.
 std::string Cell(double deviation, double tolerance, bool has_effect, bool shows) {
   char text[32];
   if (!has_effect) return "no effect";
-  const char* found = deviation > tolerance ? "caught" : shows ? "MISSED" : "small";
-  std::snprintf(text, sizeof text, "%.1e %s", deviation, found);
+  const char* verdict = deviation > tolerance ? "caught" : shows ? "MISSED" : "small";
+  std::snprintf(text, sizeof text, "%.1e %s", deviation, verdict);
   return text;
 }
 
@@ -39,7 +39,7 @@ std::string SelftestJson(const std::vector<SelftestCase>& cases) {
     json("tokens_deviation", test.tokens);
     json("mean_of_rank_means", deviation(test.rank_means, test.rank_means_error > 0));
     json("passed", test.passed());
-    text += json.TakeLine();
+    text += json.FinishLine();
   }
   return text;
 }

@@ -12,16 +12,17 @@
 namespace gaccd {
 namespace {
 
-bool IsOfUpdate(const nn::RunningUpdate& norm) { return norm.run_size == 0; }
+bool IsUpdateNorm(const nn::RunningUpdate& norm) { return norm.run_size == 0; }
 
 template <typename T>
-std::span<T> ValuesOf(const FlatEntry& entry, std::span<T> values) {
+std::span<T> EntryValues(const FlatEntry& entry, std::span<T> values) {
   return values.subspan(static_cast<std::size_t>(entry.offset),
                         static_cast<std::size_t>(entry.elements));
 }
 
-// Scale and shift of a batch norm, those that are trained.
-std::vector<const FlatEntry*> TrainedOf(const nn::RunningUpdate& norm, const FlatLayout& layout) {
+// The trained ones of scale and shift of a batch norm.
+std::vector<const FlatEntry*> TrainedEntries(const nn::RunningUpdate& norm,
+                                             const FlatLayout& layout) {
   std::string prefix = layout.entries()[norm.mean].name;
   prefix.resize(prefix.size() - std::string_view("running_mean").size());
   std::vector<const FlatEntry*> trained;
@@ -59,13 +60,13 @@ class WrongUpdate {
     return Status::Ok();
   }
 
-  // The gradients become those of all ranks.
+  // Sums the gradients over the ranks.
   Status Reduce() {
     const std::span<float> gradients = replica_.gradients();
     if (mistake_ == StatisticsMistake::kEveryRank) {
       for (const nn::RunningUpdate& norm : running_) {
-        for (const FlatEntry* entry : TrainedOf(norm, model_.layout())) {
-          const auto view = View(ValuesOf(*entry, gradients));
+        for (const FlatEntry* entry : TrainedEntries(norm, model_.layout())) {
+          const auto view = View(EntryValues(*entry, gradients));
           GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(view, view));
         }
       }
@@ -73,12 +74,12 @@ class WrongUpdate {
     return comm_.AllReduceSum(View(gradients), View(gradients));
   }
 
-  // After Run().
+  // RunningValues() after Run(); empty for mistakes that do not affect them.
   std::vector<float> Running() {
     const bool inverted = mistake_ == StatisticsMistake::kInvertedMomentum;
     if (!inverted && mistake_ != StatisticsMistake::kRunningEachStep) return {};
     for (std::size_t i = 0; i < running_.size(); ++i) {
-      if (!inverted && IsOfUpdate(running_[i])) continue;  // RunStep() did it
+      if (!inverted && IsUpdateNorm(running_[i])) continue;  // done by RunStep()
       Add(replica_.update_sum(static_cast<std::int64_t>(i)), running_[i],
           inverted ? 1 - running_[i].momentum : running_[i].momentum);
     }
@@ -99,7 +100,7 @@ class WrongUpdate {
   }
 
   Status RunStep(const BatchView& batch, std::int64_t step, std::int64_t segment) {
-    if (mistake_ != StatisticsMistake::kRunningEachStep || !IsStatisticsOfUpdate(segment)) {
+    if (mistake_ != StatisticsMistake::kRunningEachStep || !IsUpdateStatistics(segment)) {
       return replica_.RunSegment(batch, step, segment, weight_).status();
     }
     const std::span<double> sum = replica_.update_sum(segment);
@@ -112,7 +113,7 @@ class WrongUpdate {
     return Status::Ok();
   }
 
-  // The sum after a segment, as the mistake has it.
+  // Sums the statistics after a segment, with the mistake.
   Status Sum(std::int64_t segment) {
     const std::span<double> sum = replica_.update_sum(segment);
     const bool of_gradient = !IsStatistics(segment);
@@ -121,7 +122,7 @@ class WrongUpdate {
                      mistake_ == StatisticsMistake::kOwnMicroBatch ||
                      (mistake_ == StatisticsMistake::kOwnGradient && of_gradient);
     if (!own) GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(View(sum), View(sum)));
-    if (mistake_ == StatisticsMistake::kPlannedCount && IsStatisticsOfUpdate(segment)) {
+    if (mistake_ == StatisticsMistake::kPlannedCount && IsUpdateStatistics(segment)) {
       sum.back() *= PlannedSamples(plan_) / static_cast<double>(plan_.effective_batch());
     }
     return Status::Ok();
@@ -130,17 +131,17 @@ class WrongUpdate {
   [[nodiscard]] bool IsStatistics(std::int64_t segment) const {
     return segment < std::ssize(running_);
   }
-  [[nodiscard]] bool IsStatisticsOfUpdate(std::int64_t segment) const {
-    return IsStatistics(segment) && IsOfUpdate(running_[static_cast<std::size_t>(segment)]);
+  [[nodiscard]] bool IsUpdateStatistics(std::int64_t segment) const {
+    return IsStatistics(segment) && IsUpdateNorm(running_[static_cast<std::size_t>(segment)]);
   }
   void Add(std::span<const double> sums, const nn::RunningUpdate& norm, double momentum) {
     const auto buffer = [&](nn::ParameterIndex index) {
-      return ValuesOf(model_.layout().entries()[index], replica_.parameters()).data();
+      return EntryValues(model_.layout().entries()[index], replica_.parameters()).data();
     };
     const RunningStatistics running{.mean = buffer(norm.mean),
                                     .variance = buffer(norm.variance),
                                     .updates = buffer(norm.updates)};
-    if (IsOfUpdate(norm)) return AddToRunning(NormGroup::kUpdate, sums, momentum, running);
+    if (IsUpdateNorm(norm)) return AddToRunning(NormGroup::kUpdate, sums, momentum, running);
     const std::int64_t channels = model_.layout().entries()[norm.mean].elements;
     std::vector<double> total(static_cast<std::size_t>(2 * channels + 1));
     AddRuns(sums, total);
@@ -152,7 +153,7 @@ class WrongUpdate {
   const Plan& plan_;
   StatisticsMistake mistake_;
   Replica& replica_;
-  // In the order of the sums: the first ones are the statistics; those of their gradients follow.
+  // In the order of the sums: statistics first, then their gradients.
   std::span<const nn::RunningUpdate> running_;
   float weight_;
 };
@@ -190,7 +191,7 @@ bool HasEffect(StatisticsMistake mistake, const Plan& plan, const Model& model) 
     case StatisticsMistake::kOwnMicroBatch:
       return plan.world() > 1 || plan.accum_steps() > 1;
     case StatisticsMistake::kPlannedCount:
-      return std::ranges::any_of(running, IsOfUpdate) &&
+      return std::ranges::any_of(running, IsUpdateNorm) &&
              PlannedSamples(plan) != static_cast<double>(plan.effective_batch());
     case StatisticsMistake::kConstant:
       return has_gradient;
@@ -198,10 +199,10 @@ bool HasEffect(StatisticsMistake mistake, const Plan& plan, const Model& model) 
       return plan.world() > 1 && has_gradient;
     case StatisticsMistake::kEveryRank:
       return plan.world() > 1 && std::ranges::any_of(running, [&](const auto& norm) {
-               return !TrainedOf(norm, model.layout()).empty();
+               return !TrainedEntries(norm, model.layout()).empty();
              });
     case StatisticsMistake::kRunningEachStep:
-      return std::ranges::any_of(running, IsOfUpdate) && plan.accum_steps() > 1;
+      return std::ranges::any_of(running, IsUpdateNorm) && plan.accum_steps() > 1;
     case StatisticsMistake::kInvertedMomentum:
       return std::ranges::any_of(running, [](const auto& norm) { return norm.momentum != 0.5; });
   }
@@ -212,7 +213,7 @@ std::vector<float> RunningValues(const Model& model, std::span<const float> para
   std::vector<float> values;
   for (const nn::RunningUpdate& norm : model.running_statistics()) {
     for (const nn::ParameterIndex index : {norm.mean, norm.variance}) {
-      const auto part = ValuesOf(model.layout().entries()[index], parameters);
+      const auto part = EntryValues(model.layout().entries()[index], parameters);
       values.insert(values.end(), part.begin(), part.end());
     }
   }

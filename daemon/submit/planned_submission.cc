@@ -44,36 +44,39 @@ Status CheckWords(const Flags& flags) {
                         "': flags begin with --; arguments after -- are passed to sbatch"));
   }
   if (flags.array && flags.sweep.empty()) {
-    std::string found;
+    std::string fields;
     for (const JobField& field : flags.job_fields) {
-      if (field.given.find("--set ") != std::string::npos) found += StrCat(" '", field.given, "'");
+      if (field.given.find("--set ") != std::string::npos) fields += StrCat(" '", field.given, "'");
     }
     return Usage(StrCat("--array needs a --set with several values, separated by commas, found",
-                        found.empty() ? " none" : found));
+                        fields.empty() ? " none" : fields));
   }
   return {};
 }
 
-Result<PlannedSubmission> FindPlace(const Flags& flags) {
+Result<PlannedSubmission> MakeSubmission(const Flags& flags) {
   if (!flags.run && !flags.run_dir) return Usage("submit needs --run=NAME or --run-dir=DIR");
-  PlannedSubmission what{.name = flags.run.value_or("")};
-  if (flags.run && (what.name.find('/') != std::string::npos || what.name.starts_with('.'))) {
+  PlannedSubmission submission{.name = flags.run.value_or("")};
+  if (flags.run &&
+      (submission.name.find('/') != std::string::npos || submission.name.starts_with('.'))) {
     return Usage(
         StrCat("--run: expected a name of a folder without / that does not begin with a "
                "dot, found '",
-               what.name, "'"));
+               submission.name, "'"));
   }
-  what.folder =
-      AbsolutePath(flags.run_dir ? fs::path(*flags.run_dir) : fs::path("runs") / what.name);
-  while (what.folder.size() > 1 && what.folder.ends_with('/')) what.folder.pop_back();
-  if (!flags.run) what.name = fs::path(what.folder).filename();
-  GACCD_RETURN_IF_ERROR(CheckRunFolder(what.folder));
-  GACCD_ASSIGN_OR_RETURN(what.tasks, MakeSweep(flags.sweep));
-  GACCD_ASSIGN_OR_RETURN(what.job, LoadJob(*flags.job));
-  return what;
+  submission.folder =
+      AbsolutePath(flags.run_dir ? fs::path(*flags.run_dir) : fs::path("runs") / submission.name);
+  while (submission.folder.size() > 1 && submission.folder.ends_with('/')) {
+    submission.folder.pop_back();
+  }
+  if (!flags.run) submission.name = fs::path(submission.folder).filename();
+  GACCD_RETURN_IF_ERROR(CheckRunFolder(submission.folder));
+  GACCD_ASSIGN_OR_RETURN(submission.tasks, MakeSweep(flags.sweep));
+  GACCD_ASSIGN_OR_RETURN(submission.job, LoadJob(*flags.job));
+  return submission;
 }
 
-// Of a folder that may not be there yet.
+// kConfig for an active run or the files STOP or HOLD; run_dir may not exist yet.
 Status CheckIsFree(const std::string& run_dir) {
   GACCD_RETURN_IF_ERROR(CheckSafeRunFolder(run_dir));
   for (const char* name : {"/STOP", "/HOLD"}) {
@@ -82,18 +85,19 @@ Status CheckIsFree(const std::string& run_dir) {
   }
   const auto state = ReadRunState(run_dir, std::chrono::system_clock::now());
   if (!state.ok()) return {};
-  const bool lives = state->phase == RunPhase::kStarting || state->phase == RunPhase::kRunning;
-  if (lives && !state->no_rank_yet) {
+  const bool is_active = state->phase == RunPhase::kStarting || state->phase == RunPhase::kRunning;
+  if (is_active && !state->no_rank_yet) {
     return {ErrorKind::kConfig, StrCat("job ", state->job, " is training in '", run_dir,
                                        "': stop it first (gaccd stop), or give another --run")};
   }
   if (state->phase == RunPhase::kDone) {
     LogWarning(StrCat("the run in '", run_dir,
-                      "' is complete: a start of it trains only where the job has more epochs"));
+                      "' is complete: it only continues if the job has more epochs"));
   }
   if (state->phase == RunPhase::kSubmitted || state->no_rank_yet) {
-    LogWarning(StrCat("job ", state->no_rank_yet ? state->job : state->submitted, " of '", run_dir,
-                      "' has not begun: if it still waits, it trains by the new job text, too"));
+    LogWarning(
+        StrCat("job ", state->no_rank_yet ? state->job : state->submitted, " of '", run_dir,
+               "' has not begun: if it is still pending, it will use the new job text, too"));
   }
   return {};
 }
@@ -102,19 +106,19 @@ std::string PlanLine(const Plan& plan, bool by_memory) {
   const PlanRequest& request = plan.request();
   const std::string steps =
       by_memory
-          ? "as many micro-steps as the memory asks for"
+          ? "as many micro-steps as the memory requires"
           : StrCat(plan.accum_steps(), plan.accum_steps() == 1 ? " micro-step" : " micro-steps");
   return StrCat(request.nodes, " nodes x ", request.gpus_per_node, " = ", plan.world(), " ranks, ",
                 plan.effective_batch(), " samples an update (target ", request.target_batch,
                 ") in ", steps);
 }
 
-// Of every run; the line, and the warnings, of the first.
-Result<std::string> PlanAll(const Flags& flags, const PlannedSubmission& what,
-                            const PlannedRunCheck& check) {
+// Plans and checks every run. Returns the line of the first one, and logs its warnings.
+Result<std::string> PlanRuns(const Flags& flags, const PlannedSubmission& submission,
+                             const PlannedRunCheck& check) {
   std::string line;
   const std::vector<SweepTask> one(1);
-  for (const SweepTask& task : what.tasks.empty() ? one : what.tasks) {
+  for (const SweepTask& task : submission.tasks.empty() ? one : submission.tasks) {
     Flags with = flags;
     with.job_fields.insert(with.job_fields.end(), task.job_fields.begin(), task.job_fields.end());
     with.format = OutputFormat::kText;
@@ -127,7 +131,9 @@ Result<std::string> PlanAll(const Flags& flags, const PlannedSubmission& what,
       LogWarning(warning);
     }
   }
-  if (!what.tasks.empty()) line += StrCat("; the first of ", what.tasks.size(), " runs");
+  if (!submission.tasks.empty()) {
+    line += StrCat("; the first of ", submission.tasks.size(), " runs");
+  }
   return line;
 }
 
@@ -144,10 +150,12 @@ std::vector<std::string> PlannedSubmission::RunFolders() const {
 
 Result<PlannedSubmission> PlanSubmission(const Flags& flags, const PlannedRunCheck& check) {
   GACCD_RETURN_IF_ERROR(CheckWords(flags));
-  GACCD_ASSIGN_OR_RETURN(PlannedSubmission what, FindPlace(flags));
-  for (const std::string& folder : what.RunFolders()) GACCD_RETURN_IF_ERROR(CheckIsFree(folder));
-  GACCD_ASSIGN_OR_RETURN(what.plan, PlanAll(flags, what, check));
-  return what;
+  GACCD_ASSIGN_OR_RETURN(PlannedSubmission submission, MakeSubmission(flags));
+  for (const std::string& folder : submission.RunFolders()) {
+    GACCD_RETURN_IF_ERROR(CheckIsFree(folder));
+  }
+  GACCD_ASSIGN_OR_RETURN(submission.plan, PlanRuns(flags, submission, check));
+  return submission;
 }
 
 }  // namespace gaccd

@@ -19,7 +19,7 @@ struct PlannedSubmission {
   std::string folder;
   std::vector<SweepTask> tasks;  // of a sweep; empty: one run in `folder`
   Job job;                       // from the job text, without the flags
-  std::string plan;              // one line for users; for a sweep: of its first run
+  std::string plan;              // one line for users; for a sweep: the plan of its first run
 
   [[nodiscard]] std::vector<std::string> RunFolders() const;
 };

@@ -13,7 +13,7 @@ bool IsSafe(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' || c == '-';
 }
 
-// srun and sbatch put names of their own in the place of %j and its like.
+// srun and sbatch replace patterns like %j.
 std::string WithoutPatterns(std::string_view path) {
   std::string text;
   for (const char c : path) text += c == '%' ? "%%" : std::string(1, c);
@@ -36,7 +36,7 @@ std::string Directives(const SbatchScript& script) {
   text += Directive("nodes", StrCat(script.nodes));
   text += Directive("ntasks-per-node", StrCat(script.ranks_per_node));
   if (script.gpus) {
-    // A task sees all GPUs of its node, and neighbouring ranks are on one socket.
+    // A task sees all GPUs of its node; adjacent ranks are on the same socket.
     text += Directive("gpus-per-node", StrCat(script.ranks_per_node));
     text += Directive("distribution", "block:block");
   }
@@ -58,7 +58,7 @@ std::string Directives(const SbatchScript& script) {
   return text + "\n";
 }
 
-// A task of an array finds out which run it is.
+// Bash code that selects the run of a task of an array.
 std::string ChooseTask(const SbatchScript& script) {
   std::string text = "case ${SLURM_ARRAY_TASK_ID:-} in\n";
   for (std::size_t i = 0; i < script.tasks.size(); ++i) {
@@ -111,8 +111,8 @@ std::string SbatchWord(std::string_view text) {
   return quoted ? word + '"' : word;
 }
 
-std::optional<std::string> OptionOf(const std::vector<std::string>& words, std::string_view name,
-                                    char letter) {
+std::optional<std::string> FindOption(const std::vector<std::string>& words, std::string_view name,
+                                      char letter) {
   const std::string short_name{'-', letter};
   const std::string with_value = StrCat(name, "=");
   std::optional<std::string> value;

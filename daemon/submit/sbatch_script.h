@@ -22,7 +22,7 @@ struct SbatchScript {
   std::int64_t nodes = 1;
   std::int64_t ranks_per_node = 1;
   bool gpus = false;  // one per rank
-  std::string time;   // in sbatch's format; empty, as for the next three: no such line
+  std::string time;   // in sbatch's format; empty, here and in the next three: no such line
   std::string partition;
   std::string account;
   std::string exclude;                  // hosts
@@ -52,10 +52,10 @@ inline constexpr std::string_view kJobFile = "/submit.txtpb";
 // no control characters, which sbatch's parser cannot represent.
 [[nodiscard]] std::string SbatchWord(std::string_view text);
 
-// The value of an option in a command line of sbatch; name: "--time", letter: 't': from "--time=5",
-// "--time 5", "-t5" and "-t 5". The last one counts.
-[[nodiscard]] std::optional<std::string> OptionOf(const std::vector<std::string>& words,
-                                                  std::string_view name, char letter);
+// The value of an option of sbatch; with name "--time" and letter 't' from "--time=5", "--time 5",
+// "-t5" and "-t 5". The last one wins.
+[[nodiscard]] std::optional<std::string> FindOption(const std::vector<std::string>& words,
+                                                    std::string_view name, char letter);
 
 // Replaces characters other than [A-Za-z0-9._-] by _.
 [[nodiscard]] std::string SafeJobName(std::string_view run);

@@ -12,9 +12,9 @@ namespace gaccd {
 namespace {
 
 constexpr std::int64_t kMin = 120;
-constexpr std::int64_t kMax = 65'535;  // SLURM's
+constexpr std::int64_t kMax = 65'535;  // SLURM's limit
 constexpr std::int64_t kResolution = 60;
-constexpr double kLongest = 10'000;  // of what is measured; times of damaged events are no times
+constexpr double kMaxMeasured = 10'000;  // larger times are from damaged events
 
 std::string Seconds(double value) {
   char text[32];
@@ -27,11 +27,12 @@ std::string Measured(const MeasuredTimes& times) {
                 Seconds(times.save_s));
 }
 
-// A number of 1 to `most` digits; clears `good` where `text` is none.
-std::int64_t Digits(std::string_view text, std::size_t most, bool* good) {
+// A number with 1 to `most` digits; sets *good to false if `text` is not one.
+std::int64_t Digits(std::string_view text, std::size_t max_digits, bool* good) {
   std::int64_t number = 0;
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  *good = *good && !text.empty() && text.size() <= most && std::ranges::all_of(text, is_digit);
+  *good =
+      *good && !text.empty() && text.size() <= max_digits && std::ranges::all_of(text, is_digit);
   if (*good) std::from_chars(text.data(), text.data() + text.size(), number);
   return number;
 }
@@ -43,33 +44,34 @@ std::optional<MeasuredTimes> MeasureRun(const std::string& run_dir) {
   if (!stream.ok()) return std::nullopt;
   MeasuredTimes times;
   bool measured = false;
-  const auto take = [](std::optional<double> value, double& most) {
-    if (value && *value > most && *value < kLongest) most = *value;
+  const auto keep_max = [](std::optional<double> value, double& max) {
+    if (value && *value > max && *value < kMaxMeasured) max = *value;
   };
   Event event;
   while (stream->Next(&event)) {
-    if (event.name == "save" && event.Is("ok")) take(event.Number("dur_s"), times.save_s);
+    if (event.name == "save" && event.Is("ok")) keep_max(event.Number("dur_s"), times.save_s);
     if (event.name != "step") continue;
     measured = true;
-    take(event.Number("dur_p99_s"), times.update_p99_s);
+    keep_max(event.Number("dur_p99_s"), times.update_p99_s);
   }
   return measured ? std::optional(times) : std::nullopt;
 }
 
-SignalLead LeadOf(const std::optional<MeasuredTimes>& times,
-                  std::optional<std::int64_t> time_limit_s) {
+SignalLead ComputeLead(const std::optional<MeasuredTimes>& times,
+                       std::optional<std::int64_t> time_limit_s) {
   std::int64_t wanted = kDefaultLead;
   std::string reason = "as nothing was measured yet";
   if (times) {
     const double sum = 2 * (times->update_p99_s + times->save_s) + 60;
-    const auto asked = static_cast<std::int64_t>(std::ceil(sum));
-    wanted = std::clamp(asked, kMin, kMax);
-    reason = wanted == asked ? StrCat("twice ", Measured(*times), ", as measured before, and 60 s")
-                             : StrCat(wanted > asked ? "at least " : "at most ", wanted,
-                                      " s; measured: ", Measured(*times));
+    const auto unclamped = static_cast<std::int64_t>(std::ceil(sum));
+    wanted = std::clamp(unclamped, kMin, kMax);
+    reason = wanted == unclamped
+                 ? StrCat("twice ", Measured(*times), ", as measured before, and 60 s")
+                 : StrCat(wanted > unclamped ? "at least " : "at most ", wanted,
+                          " s; measured: ", Measured(*times));
   }
-  const std::int64_t most = time_limit_s.value_or(4 * kMax) / 4;
-  const std::int64_t lead = std::min(wanted, most);
+  const std::int64_t max_lead = time_limit_s.value_or(4 * kMax) / 4;
+  const std::int64_t lead = std::min(wanted, max_lead);
   const bool is_short = times && lead < wanted;
   if (lead < kResolution) {
     return {0, "The time limit is too short for a signal: the ranks stop by the job's end time.",
@@ -93,13 +95,13 @@ Result<std::optional<std::int64_t>> ParseTimeLimit(std::string_view text) {
   bool good = colons <= 2;
   std::int64_t seconds = 0;
   if (has_days) seconds = Digits(text.substr(0, dash), kDigitsOfDays, &good) * 24 * 3600;
-  std::size_t most = has_days ? 2 : has_hours ? kDigitsOfDays : kDigitsOfMinutes;
+  std::size_t max_digits = has_days ? 2 : has_hours ? kDigitsOfDays : kDigitsOfMinutes;
   std::int64_t unit = has_hours ? 3600 : 60;
   for (std::size_t begin = 0; good && begin <= clock.size();) {
     const std::size_t end = std::min(clock.find(':', begin), clock.size());
-    seconds += Digits(clock.substr(begin, end - begin), most, &good) * unit;
+    seconds += Digits(clock.substr(begin, end - begin), max_digits, &good) * unit;
     begin = end + 1;
-    most = 2;
+    max_digits = 2;
     unit /= 60;
   }
   if (good) return std::optional(seconds);

@@ -28,12 +28,12 @@ struct SignalLead {
 
 inline constexpr std::int64_t kDefaultLead = 300;
 
-// 2 x (update + save) + 60, at least 120: the current update must end and the save must fit, and
-// both may be slower than before; kDefaultLead without measurements. At most a quarter of the time
-// limit; if that is below 60 s, the inaccuracy of SLURM, no signal is sent: ranks watch the end of
-// their job themselves. Pure.
-[[nodiscard]] SignalLead LeadOf(const std::optional<MeasuredTimes>& times,
-                                std::optional<std::int64_t> time_limit_s);
+// 2 x (update + save) + 60, from 120 to 65535 (SLURM's limit): the current update must end and the
+// save must fit, and both may be slower than before; kDefaultLead without measurements. At most a
+// quarter of the time limit; if that is below 60 s, the inaccuracy of SLURM, no signal is sent:
+// ranks watch the end of their job themselves. Pure.
+[[nodiscard]] SignalLead ComputeLead(const std::optional<MeasuredTimes>& times,
+                                     std::optional<std::int64_t> time_limit_s);
 
 // A time limit in sbatch's format, in seconds: "90" (minutes), "90:30", "24:00:00", "2-12",
 // "2-12:30", "2-12:30:00". Empty for "0", "UNLIMITED" and "INFINITE". kUsage if invalid.

@@ -13,7 +13,7 @@ namespace {
 
 using Fields = std::map<std::string, std::string>;
 
-// "PartitionName=main Default=YES PreemptMode=REQUEUE ...", a line each.
+// text: lines "PartitionName=main Default=YES PreemptMode=REQUEUE ...".
 std::vector<Fields> ParsePartitions(const std::string& text) {
   std::vector<Fields> partitions;
   std::istringstream lines(text);
@@ -29,31 +29,31 @@ std::vector<Fields> ParsePartitions(const std::string& text) {
   return partitions;
 }
 
-const std::string& NameOf(const Fields& partition) { return partition.at("PartitionName"); }
+const std::string& PartitionName(const Fields& partition) { return partition.at("PartitionName"); }
 
-// Those that are named in a list, or the default one.
-std::vector<Fields> Chosen(std::vector<Fields> known, std::string_view names) {
+// The partitions in a comma-separated list; if it is empty, the default one.
+std::vector<Fields> SelectPartitions(std::vector<Fields> known, std::string_view names) {
   std::erase_if(known, [&](const Fields& one) {
     const auto is_default = one.find("Default");
-    return names.empty()
-               ? is_default == one.end() || is_default->second != "YES"
-               : StrCat(",", names, ",").find(StrCat(",", NameOf(one), ",")) == std::string::npos;
+    return names.empty() ? is_default == one.end() || is_default->second != "YES"
+                         : StrCat(",", names, ",").find(StrCat(",", PartitionName(one), ",")) ==
+                               std::string::npos;
   });
   return known;
 }
 
-std::optional<std::string> WarningOf(const Fields& partition) {
+std::optional<std::string> PreemptionWarning(const Fields& partition) {
   const auto mode = partition.find("PreemptMode");
   if (mode == partition.end() || mode->second.find("CANCEL") == std::string::npos) {
     return std::nullopt;
   }
-  return StrCat("partition ", NameOf(partition),
+  return StrCat("partition ", PartitionName(partition),
                 " cancels a job that is preempted, and does not requeue it (PreemptMode=",
                 mode->second, "): --chain=N lets a further job continue");
 }
 
-// A limit of a partition; nothing for UNLIMITED and its like.
-std::optional<std::int64_t> LimitOf(const Fields& partition, const char* key) {
+// A numeric limit of a partition; empty for UNLIMITED and other words.
+std::optional<std::int64_t> NumericLimit(const Fields& partition, const char* key) {
   const auto field = partition.find(key);
   if (field == partition.end() || field->second.empty() || field->second.size() > 15 ||
       field->second.find_first_not_of("0123456789") != std::string::npos) {
@@ -62,36 +62,36 @@ std::optional<std::int64_t> LimitOf(const Fields& partition, const char* key) {
   return std::stoll(field->second);
 }
 
-std::optional<std::int64_t> MaxTimeOf(const Fields& partition) {
+std::optional<std::int64_t> MaxTime(const Fields& partition) {
   const auto field = partition.find("MaxTime");
   if (field == partition.end()) return std::nullopt;
   const auto limit = ParseTimeLimit(field->second);
   return limit.ok() ? *limit : std::nullopt;
 }
 
-// Empty: it can start the job.
-std::string WhyNever(const Fields& partition, const JobShape& job) {
+// Why the partition can never start the job; empty: it can.
+std::string WhyNotStartable(const Fields& partition, const JobShape& job) {
   const auto state = partition.find("State");
   if (state != partition.end() && state->second != "UP") return StrCat("it is ", state->second);
   for (const char* key : {"TotalNodes", "MaxNodes"}) {
-    const auto most = LimitOf(partition, key);
-    if (most && job.nodes && *job.nodes > *most) {
-      return StrCat("the job asks for ", *job.nodes, " nodes, ", key, " is ", *most);
+    const auto max_nodes = NumericLimit(partition, key);
+    if (max_nodes && job.nodes && *job.nodes > *max_nodes) {
+      return StrCat("the job asks for ", *job.nodes, " nodes, ", key, " is ", *max_nodes);
     }
   }
-  const auto time = MaxTimeOf(partition);
+  const auto time = MaxTime(partition);
   if (time && job.time_limit_s && *job.time_limit_s > *time) {
     return StrCat("the job asks for ", *job.time_limit_s, " s, MaxTime is ", *time, " s");
   }
-  const auto memory = LimitOf(partition, "MaxMemPerNode");
+  const auto memory = NumericLimit(partition, "MaxMemPerNode");
   if (memory && job.memory_mib && *job.memory_mib > *memory) {
     return StrCat("the job asks for ", *job.memory_mib, " MiB a node, MaxMemPerNode is ", *memory);
   }
   return {};
 }
 
-// "AuthInfo    = cred_expire=30,socket=...": the value, without the spaces around it.
-std::string ValueOf(const std::string& config, std::string_view key) {
+// The value in "AuthInfo    = cred_expire=30,socket=...", without leading spaces.
+std::string FindValue(const std::string& config, std::string_view key) {
   std::istringstream lines(config);
   for (std::string line; std::getline(lines, line);) {
     const std::size_t end = line.find('=');
@@ -105,8 +105,8 @@ std::string ValueOf(const std::string& config, std::string_view key) {
   return {};
 }
 
-// Of "a=1,b,c=2": the number after "c=".
-std::optional<std::int64_t> NumberIn(const std::string& list, const std::string& name) {
+// For "c" in "a=1,b,c=2": 2.
+std::optional<std::int64_t> FindNumber(const std::string& list, const std::string& name) {
   const std::string all = "," + list;
   const std::size_t at = all.find(StrCat(",", name, "="));
   if (at == std::string::npos) return std::nullopt;
@@ -144,52 +144,54 @@ std::string OnOneLine(const std::string& text) {
 
 }  // namespace
 
-std::vector<std::string> SiteWarnings(const SiteAnswers& answers, std::string_view partitions,
+std::vector<std::string> SiteWarnings(const SiteOutputs& outputs, std::string_view partitions,
                                       std::string_view mpi) {
   std::vector<std::string> warnings;
-  const std::vector<Fields> known = ParsePartitions(answers.partitions);
-  const std::vector<Fields> chosen = Chosen(known, partitions);
+  const std::vector<Fields> known = ParsePartitions(outputs.partitions);
+  const std::vector<Fields> chosen = SelectPartitions(known, partitions);
   for (const Fields& one : chosen) {
-    if (auto warning = WarningOf(one)) warnings.push_back(*std::move(warning));
+    if (auto warning = PreemptionWarning(one)) warnings.push_back(*std::move(warning));
   }
   std::istringstream names{std::string(partitions)};
   for (std::string name; std::getline(names, name, ',') && !known.empty();) {
-    if (std::ranges::none_of(chosen, [&](const Fields& one) { return NameOf(one) == name; })) {
+    if (std::ranges::none_of(chosen,
+                             [&](const Fields& one) { return PartitionName(one) == name; })) {
       warnings.push_back(StrCat("there is no partition ", name));
     }
   }
-  if (!answers.mpi_types.empty() && !ListsMpi(answers.mpi_types, mpi)) {
+  if (!outputs.mpi_types.empty() && !ListsMpi(outputs.mpi_types, mpi)) {
     warnings.push_back(StrCat("srun does not support --mpi=", mpi,
-                              " here (GACCD_MPI sets another): ", OnOneLine(answers.mpi_types)));
+                              " here (GACCD_MPI sets another): ", OnOneLine(outputs.mpi_types)));
   }
   return warnings;
 }
 
-std::vector<std::string> StartWarnings(const SiteAnswers& answers, std::string_view partitions,
+std::vector<std::string> StartWarnings(const SiteOutputs& outputs, std::string_view partitions,
                                        const JobShape& job) {
   std::vector<std::string> warnings;
-  for (const Fields& one : Chosen(ParsePartitions(answers.partitions), partitions)) {
-    const std::string why = WhyNever(one, job);
+  for (const Fields& one : SelectPartitions(ParsePartitions(outputs.partitions), partitions)) {
+    const std::string why = WhyNotStartable(one, job);
     if (why.empty()) return {};
-    warnings.push_back(StrCat("the job can never start in partition ", NameOf(one), ": ", why));
+    warnings.push_back(
+        StrCat("the job can never start in partition ", PartitionName(one), ": ", why));
   }
   return warnings;
 }
 
-std::optional<RequeueRules> RequeueRulesOf(const SiteAnswers& answers) {
-  if (ValueOf(answers.config, "AuthInfo").empty()) return std::nullopt;
+std::optional<RequeueRules> ReadRequeueRules(const SiteOutputs& outputs) {
+  if (FindValue(outputs.config, "AuthInfo").empty()) return std::nullopt;
   RequeueRules rules{.delay_from = "AuthInfo=cred_expire is not set",
-                     .node_timeout = ValueOf(answers.config, "SlurmdTimeout")};
-  if (const auto expire = NumberIn(ValueOf(answers.config, "AuthInfo"), "cred_expire")) {
+                     .node_timeout = FindValue(outputs.config, "SlurmdTimeout")};
+  if (const auto expire = FindNumber(FindValue(outputs.config, "AuthInfo"), "cred_expire")) {
     rules.delay_s = *expire;
     rules.delay_from = "AuthInfo=cred_expire";
   }
-  const std::string scheduler = ValueOf(answers.config, "SchedulerParameters");
-  if (const auto delay = NumberIn(scheduler, "requeue_delay")) {
+  const std::string scheduler = FindValue(outputs.config, "SchedulerParameters");
+  if (const auto delay = FindNumber(scheduler, "requeue_delay")) {
     rules.delay_s = *delay;
     rules.delay_from = "SchedulerParameters=requeue_delay";
   }
-  const std::string all = StrCat(",", ValueOf(answers.config, "SlurmctldParameters"), ",");
+  const std::string all = StrCat(",", FindValue(outputs.config, "SlurmctldParameters"), ",");
   rules.may_expedite = all.find(",enable_expedited_requeue,") != std::string::npos;
   return rules;
 }
@@ -205,9 +207,10 @@ std::string RequeueRules::Text() const {
   return text + ".";
 }
 
-std::optional<std::int64_t> TimeLimitOf(const SiteAnswers& answers, std::string_view partitions) {
+std::optional<std::int64_t> DefaultTimeLimit(const SiteOutputs& outputs,
+                                             std::string_view partitions) {
   std::optional<std::int64_t> shortest;
-  for (const Fields& one : Chosen(ParsePartitions(answers.partitions), partitions)) {
+  for (const Fields& one : SelectPartitions(ParsePartitions(outputs.partitions), partitions)) {
     const auto given = one.find("DefaultTime");
     const bool has_default = given != one.end() && given->second != "NONE";
     const auto field = has_default ? given : one.find("MaxTime");

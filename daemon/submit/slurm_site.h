@@ -10,7 +10,7 @@
 namespace gaccd {
 
 // Outputs of the commands; empty: not available.
-struct SiteAnswers {
+struct SiteOutputs {
   std::string partitions;  // scontrol --oneliner show partition
   std::string mpi_types;   // srun --mpi=list
   std::string config;      // scontrol show config
@@ -18,7 +18,7 @@ struct SiteAnswers {
 
 // Warnings, one per line: partitions (a comma-separated list; empty: the default one) that do not
 // exist or do not requeue preempted jobs, and an --mpi type that the cluster lacks.
-[[nodiscard]] std::vector<std::string> SiteWarnings(const SiteAnswers& answers,
+[[nodiscard]] std::vector<std::string> SiteWarnings(const SiteOutputs& outputs,
                                                     std::string_view partitions,
                                                     std::string_view mpi);
 
@@ -31,7 +31,7 @@ struct JobShape {
 
 // Why the job can never start, one line per partition; empty if one of them can start it, or if the
 // output is not available. Only warnings: a QOS may allow more than its partition.
-[[nodiscard]] std::vector<std::string> StartWarnings(const SiteAnswers& answers,
+[[nodiscard]] std::vector<std::string> StartWarnings(const SiteOutputs& outputs,
                                                      std::string_view partitions,
                                                      const JobShape& job);
 
@@ -45,11 +45,11 @@ struct RequeueRules {
   friend bool operator==(const RequeueRules&, const RequeueRules&) = default;
 };
 // Empty if the output is not available.
-[[nodiscard]] std::optional<RequeueRules> RequeueRulesOf(const SiteAnswers& answers);
+[[nodiscard]] std::optional<RequeueRules> ReadRequeueRules(const SiteOutputs& outputs);
 
 // The time limit in seconds of a job that sets none: the shortest of these partitions, each its
 // DefaultTime, or otherwise its MaxTime. Empty if there is no limit or no output.
-[[nodiscard]] std::optional<std::int64_t> TimeLimitOf(const SiteAnswers& answers,
-                                                      std::string_view partitions);
+[[nodiscard]] std::optional<std::int64_t> DefaultTimeLimit(const SiteOutputs& outputs,
+                                                           std::string_view partitions);
 
 }  // namespace gaccd

@@ -19,7 +19,8 @@ namespace {
 
 constexpr char kNoLetter = '\0';
 
-// "4G", as --mem takes it: MiB. Nothing for 0, which is all of a node, and what is no size.
+// The value of --mem, for example "4G", in MiB. Empty for 0, which is the whole node, or if
+// invalid.
 std::optional<std::int64_t> ParseMemory(const std::optional<std::string>& text) {
   if (!text) return std::nullopt;
   double size = 0;
@@ -33,23 +34,23 @@ std::optional<std::int64_t> ParseMemory(const std::optional<std::string>& text) 
   return static_cast<std::int64_t>(std::ldexp(size, 10 * (static_cast<int>(power) - 1)));
 }
 
-// Nothing where the arguments after -- ask for a range.
-std::optional<std::int64_t> NodesOf(const Flags& flags) {
-  const auto own = OptionOf(flags.words, "--nodes", 'N');
+// Empty if the arguments after -- set a range of nodes.
+std::optional<std::int64_t> CountNodes(const Flags& flags) {
+  const auto own = FindOption(flags.words, "--nodes", 'N');
   if (!own) return flags.nodes.value_or(kDefaultNodes);
   std::int64_t nodes = 0;
   const auto [end, error] = std::from_chars(own->data(), own->data() + own->size(), nodes);
-  const bool whole = error == std::errc() && end == own->data() + own->size();
-  return whole ? std::optional(nodes) : std::nullopt;
+  const bool is_number = error == std::errc() && end == own->data() + own->size();
+  return is_number ? std::optional(nodes) : std::nullopt;
 }
 
-// A lower bound of what the ranks of a node hold; 0 where it is not known without the data.
-std::int64_t LeastMemoryMib(const Job& job, std::int64_t nodes, std::int64_t ranks) {
+// A lower bound of the memory of the ranks of a node; 0 if it is not known without the data.
+std::int64_t MinMemoryMib(const Job& job, std::int64_t nodes, std::int64_t ranks) {
   const auto model = Model::MakeWithoutData(WithAbsolutePaths(job).model);
   if (!model.ok()) return 0;
   const std::int64_t parameters = model->layout().size();
   const std::int64_t state = StateElements(job.optimizer, parameters);
-  // Sharded, each rank has its part of it: all of it are in a node, or in all nodes.
+  // Sharded state is divided among the ranks of a node, or among all ranks.
   const std::int64_t states = job.shard == Sharding::kNone   ? state * ranks
                               : job.shard == Sharding::kNode ? state
                                                              : state / nodes;
@@ -70,31 +71,31 @@ void AddMissingFiles(const Flags& flags, const Job& job, std::vector<std::string
 
 }  // namespace
 
-std::string PartitionOf(const Flags& flags) {
-  return OptionOf(flags.words, "--partition", 'p').value_or(flags.partition.value_or(""));
+std::string GetPartition(const Flags& flags) {
+  return FindOption(flags.words, "--partition", 'p').value_or(flags.partition.value_or(""));
 }
 
 Result<std::optional<std::int64_t>> GivenTimeLimit(const Flags& flags) {
-  const std::optional<std::string> own = OptionOf(flags.words, "--time", 't');
+  const std::optional<std::string> own = FindOption(flags.words, "--time", 't');
   if (own || flags.time) return ParseTimeLimit(own ? *own : *flags.time);
   return std::optional<std::int64_t>();
 }
 
 Result<std::vector<std::string>> StartProblems(const Flags& flags, const Job& job,
-                                               const SiteAnswers& site, bool gpus) {
-  JobShape shape{.nodes = NodesOf(flags),
-                 .memory_mib = ParseMemory(OptionOf(flags.words, "--mem", kNoLetter))};
+                                               const SiteOutputs& site, bool gpus) {
+  JobShape shape{.nodes = CountNodes(flags),
+                 .memory_mib = ParseMemory(FindOption(flags.words, "--mem", kNoLetter))};
   GACCD_ASSIGN_OR_RETURN(shape.time_limit_s, GivenTimeLimit(flags));
-  std::vector<std::string> problems = StartWarnings(site, PartitionOf(flags), shape);
+  std::vector<std::string> problems = StartWarnings(site, GetPartition(flags), shape);
   const std::int64_t ranks = flags.gpus_per_node.value_or(kDefaultGpusPerNode);
-  const std::int64_t least_mib =
-      gpus || !shape.memory_mib ? 0 : LeastMemoryMib(job, shape.nodes.value_or(1), ranks);
-  if (least_mib > shape.memory_mib.value_or(0)) {
-    problems.push_back(StrCat("--mem: the ", ranks, " ranks of a node need at least ", least_mib,
+  const std::int64_t min_mib =
+      gpus || !shape.memory_mib ? 0 : MinMemoryMib(job, shape.nodes.value_or(1), ranks);
+  if (min_mib > shape.memory_mib.value_or(0)) {
+    problems.push_back(StrCat("--mem: the ", ranks, " ranks of a node need at least ", min_mib,
                               " MiB for weights, gradients and the optimizer, the job asks for ",
                               *shape.memory_mib, " MiB"));
   }
-  if (!flags.container_image) AddMissingFiles(flags, job, &problems);  // its files are others
+  if (!flags.container_image) AddMissingFiles(flags, job, &problems);  // the image has other files
   return problems;
 }
 

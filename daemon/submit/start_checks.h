@@ -14,7 +14,7 @@
 namespace gaccd {
 
 // The partition that sbatch uses: an argument after -- overrides the flag. Empty: its default.
-[[nodiscard]] std::string PartitionOf(const Flags& flags);
+[[nodiscard]] std::string GetPartition(const Flags& flags);
 
 // In seconds; empty if neither the flags nor the arguments after -- set one, or for no limit.
 // kUsage if invalid.
@@ -25,6 +25,6 @@ namespace gaccd {
 // missing files of data and weights. Only warnings: nodes may have files that this one lacks. gpus:
 // the weights are in GPU memory. Errors: GivenTimeLimit().
 [[nodiscard]] Result<std::vector<std::string>> StartProblems(const Flags& flags, const Job& job,
-                                                             const SiteAnswers& site, bool gpus);
+                                                             const SiteOutputs& site, bool gpus);
 
 }  // namespace gaccd

@@ -35,48 +35,45 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::chrono::seconds kPatience{100};  // for slurmctld, which may be busy
-// What slurm/launch reads, and the script must say as well to be enough.
+constexpr std::chrono::seconds kPatience{100};  // slurmctld may be busy
+// Variables of slurm/launch that the script sets to their current values.
 constexpr const char* kLaunchVariables[] = {"GACCD_MPI", "GACCD_CHECK", "GACCD_MAX_REQUEUE",
                                             "GACCD_COMMENT"};
 
-// What the program said; empty, and a warning, when it could not.
-std::string Ask(const std::vector<std::string>& words) {
-  const auto answer = RunProgram(words, "", kPatience);
-  if (answer.ok() && answer->exit == 0) return answer->out + answer->err;
+// The output of the program; empty, with a warning, if it fails.
+std::string RunQuery(const std::vector<std::string>& words) {
+  const auto output = RunProgram(words, "", kPatience);
+  if (output.ok() && output->exit == 0) return output->out + output->err;
   LogWarning(StrCat("SLURM gave no answer: ",
-                    answer.ok() ? StrCat(words[0], ": ", answer->err) : answer.status().message()));
+                    output.ok() ? StrCat(words[0], ": ", output->err) : output.status().message()));
   return {};
 }
 
-// GPUs of the nodes, where the job leaves the device open.
+// Whether the job uses GPUs; with device auto, whether the nodes have some.
 bool WantsGpus(const Flags& flags, Device device) {
   if (device != Device::kAuto) return device == Device::kCuda;
   std::vector<std::string> words = {"sinfo", "--noheader", "--format=%G"};
-  const std::string partition = PartitionOf(flags);
+  const std::string partition = GetPartition(flags);
   if (!partition.empty()) words.push_back("--partition=" + partition);
-  const bool gpus = Ask(words).find("gpu") != std::string::npos;
-  LogInfo(
-      StrCat("device auto: the nodes have ", gpus ? "GPUs" : "no GPUs", ", according to sinfo"));
-  return gpus;
+  return RunQuery(words).find("gpu") != std::string::npos;
 }
 
-SiteAnswers AskSite() {
-  return {.partitions = Ask({"scontrol", "--oneliner", "show", "partition"}),
-          .mpi_types = Ask({"srun", "--mpi=list"}),
-          .config = Ask({"scontrol", "show", "config"})};
+SiteOutputs QuerySite() {
+  return {.partitions = RunQuery({"scontrol", "--oneliner", "show", "partition"}),
+          .mpi_types = RunQuery({"srun", "--mpi=list"}),
+          .config = RunQuery({"scontrol", "show", "config"})};
 }
 
-void WarnOfSite(const Flags& flags, const SiteAnswers& site) {
+void LogSiteWarnings(const Flags& flags, const SiteOutputs& site) {
   const char* mpi = std::getenv("GACCD_MPI");
   for (const std::string& warning :
-       SiteWarnings(site, PartitionOf(flags), mpi == nullptr ? "pmix" : mpi)) {
+       SiteWarnings(site, GetPartition(flags), mpi == nullptr ? "pmix" : mpi)) {
     LogWarning(warning);
   }
 }
 
-// "n3,n7": hosts that earlier attempts suspect.
-std::string SuspectsOf(const std::vector<std::string>& run_folders) {
+// Hosts suspected by earlier attempts: "n3,n7".
+std::string FindSuspects(const std::vector<std::string>& run_folders) {
   std::set<std::string> hosts;
   for (const std::string& folder : run_folders) {
     const auto diagnosis = Diagnose(folder, std::chrono::system_clock::now());
@@ -91,29 +88,29 @@ std::string SuspectsOf(const std::vector<std::string>& run_folders) {
   }
   std::string list;
   for (const std::string& host : hosts) list += StrCat(list.empty() ? "" : ",", host);
-  if (list.empty()) LogInfo("--exclude-suspects: no earlier attempt suspects a host");
+  if (list.empty()) LogWarning("--exclude-suspects: no earlier attempt suspects a host");
   return list;
 }
 
-Result<SignalLead> FindLead(const Flags& flags, const PlannedSubmission& what,
-                            const SiteAnswers& site) {
+Result<SignalLead> FindLead(const Flags& flags, const PlannedSubmission& submission,
+                            const SiteOutputs& site) {
   GACCD_ASSIGN_OR_RETURN(std::optional<std::int64_t> limit, GivenTimeLimit(flags));
-  const bool given = flags.time || OptionOf(flags.words, "--time", 't');
-  if (!given) limit = TimeLimitOf(site, PartitionOf(flags));
+  const bool given = flags.time || FindOption(flags.words, "--time", 't');
+  if (!given) limit = DefaultTimeLimit(site, GetPartition(flags));
   std::optional<MeasuredTimes> longest;
-  for (const std::string& folder : what.RunFolders()) {
+  for (const std::string& folder : submission.RunFolders()) {
     const auto times = MeasureRun(folder);
     if (!times) continue;
     if (!longest) longest.emplace();
     longest->update_p99_s = std::max(longest->update_p99_s, times->update_p99_s);
     longest->save_s = std::max(longest->save_s, times->save_s);
   }
-  SignalLead lead = LeadOf(longest, limit);
+  SignalLead lead = ComputeLead(longest, limit);
   if (lead.short_time) LogWarning("the time limit is short for the saves: " + lead.reason);
   return lead;
 }
 
-std::vector<std::pair<std::string, std::string>> VariablesOf(const Flags& flags) {
+std::vector<std::pair<std::string, std::string>> MakeVariables(const Flags& flags) {
   std::vector<std::pair<std::string, std::string>> variables;
   for (const char* name : kLaunchVariables) {
     if (const char* value = std::getenv(name)) variables.emplace_back(name, value);
@@ -127,7 +124,7 @@ std::vector<std::pair<std::string, std::string>> VariablesOf(const Flags& flags)
   }
   if (given != nullptr) variables.emplace_back("GACCD", given);
   variables.emplace_back("GACCD_CONTAINER", *flags.container_image);
-  // The job in the run folder names data next to the job text.
+  // The job in the run folder refers to data next to the job text.
   const std::string data = AbsolutePath(FolderOf(*flags.job));
   const char* mounts = std::getenv("GACCD_CONTAINER_MOUNTS");
   variables.emplace_back(
@@ -136,97 +133,99 @@ std::vector<std::pair<std::string, std::string>> VariablesOf(const Flags& flags)
   return variables;
 }
 
-Result<SbatchScript> MakeScript(const Flags& flags, const PlannedSubmission& what,
-                                const SiteAnswers& site) {
+Result<SbatchScript> MakeScript(const Flags& flags, const PlannedSubmission& submission,
+                                const SiteOutputs& site) {
   SbatchScript script;
-  script.plan = what.plan;
-  GACCD_ASSIGN_OR_RETURN(const SignalLead lead, FindLead(flags, what, site));
-  GACCD_ASSIGN_OR_RETURN(const Job job, OverlayFlags(what.job, flags));
-  script.job_name = SafeJobName(what.name);
+  script.plan = submission.plan;
+  GACCD_ASSIGN_OR_RETURN(const SignalLead lead, FindLead(flags, submission, site));
+  GACCD_ASSIGN_OR_RETURN(const Job job, OverlayFlags(submission.job, flags));
+  script.job_name = SafeJobName(submission.name);
   script.nodes = flags.nodes.value_or(kDefaultNodes);
   script.ranks_per_node = flags.gpus_per_node.value_or(kDefaultGpusPerNode);
   script.gpus = WantsGpus(flags, job.device);
   script.time = flags.time.value_or("");
   script.partition = flags.partition.value_or("");
   script.account = flags.account.value_or("");
-  if (flags.exclude_suspects) script.exclude = SuspectsOf(what.RunFolders());
+  if (flags.exclude_suspects) script.exclude = FindSuspects(submission.RunFolders());
   script.more_flags = flags.words;
   GACCD_ASSIGN_OR_RETURN(const std::vector<int> signals, ParseSignals(flags.stop_signals));
-  const bool usual = std::ranges::find(signals, SIGUSR2) != signals.end();
-  script.signal = SignalName(usual ? SIGUSR2 : signals.at(0)).substr(3);
+  const bool has_usr2 = std::ranges::find(signals, SIGUSR2) != signals.end();
+  script.signal = SignalName(has_usr2 ? SIGUSR2 : signals.at(0)).substr(3);
   script.lead_s = lead.seconds;
   script.lead_reason = lead.reason;
-  script.folder = what.folder;
+  script.folder = submission.folder;
   script.work_folder = fs::current_path();
-  script.variables = VariablesOf(flags);
-  if (const auto rules = RequeueRulesOf(site)) {
+  script.variables = MakeVariables(flags);
+  if (const auto rules = ReadRequeueRules(site)) {
     script.expedite = rules->may_expedite;
     script.requeue_note = rules->Text();
   }
   script.train_arguments = flags.train_arguments;
-  script.tasks = what.tasks;
+  script.tasks = submission.tasks;
   GACCD_ASSIGN_OR_RETURN(const auto problems, StartProblems(flags, job, site, script.gpus));
   for (const std::string& problem : problems) LogWarning(problem);
   return script;
 }
 
-Status WriteFiles(const PlannedSubmission& what, const std::string& script, const Modes& modes) {
-  for (const std::string& folder : what.RunFolders()) {
+Status WriteFiles(const PlannedSubmission& submission, const std::string& script,
+                  const Modes& modes) {
+  for (const std::string& folder : submission.RunFolders()) {
     GACCD_RETURN_IF_ERROR(MakeFolders(folder, modes.folder));
   }
   const std::string job =
-      StrCat("# Written by gaccd submit.\n", JobText(WithAbsolutePaths(what.job)));
+      StrCat("# Written by gaccd submit.\n", JobText(WithAbsolutePaths(submission.job)));
   const std::pair<std::string_view, std::string_view> files[] = {
       {kJobFile, job}, {kLaunchFile, LaunchText()}, {kScriptFile, script}};
   for (const auto& [name, text] : files) {
-    GACCD_RETURN_IF_ERROR(ReplaceFile(StrCat(what.folder, name), text, true, modes.file));
+    GACCD_RETURN_IF_ERROR(ReplaceFile(StrCat(submission.folder, name), text, true, modes.file));
   }
   return {};
 }
 
-// "17" of "17;cluster".
+// The job id: "17" in the output "17;cluster".
 Result<std::string> Sbatch(const std::vector<std::string>& words) {
-  GACCD_ASSIGN_OR_RETURN(const ProgramOutput said, RunProgram(words, "", kPatience));
-  const std::string id = said.out.substr(0, said.out.find_first_of(";\n"));
-  if (said.exit == 0 && !id.empty() && id.find_first_not_of("0123456789") == std::string::npos) {
+  GACCD_ASSIGN_OR_RETURN(const ProgramOutput output, RunProgram(words, "", kPatience));
+  const std::string id = output.out.substr(0, output.out.find_first_of(";\n"));
+  if (output.exit == 0 && !id.empty() && id.find_first_not_of("0123456789") == std::string::npos) {
     return id;
   }
-  return Status(ErrorKind::kOs, StrCat("sbatch: exit ", said.exit, ": ", said.err, said.out));
+  return Status(ErrorKind::kOs, StrCat("sbatch: exit ", output.exit, ": ", output.err, output.out));
 }
 
-// The jobs of a chain; also those of one that breaks.
-Status SubmitAll(const Flags& flags, const PlannedSubmission& what,
+// Adds the jobs of the chain to *jobs, also if a later one fails.
+Status SubmitAll(const Flags& flags, const PlannedSubmission& submission,
                  std::vector<std::string>* jobs) {
   for (std::int64_t link = 0; link < flags.chain; ++link) {
     std::vector<std::string> words = {"sbatch", "--parsable"};
     if (!jobs->empty()) words.push_back("--dependency=afterany:" + jobs->back());
-    words.push_back(StrCat(what.folder, kScriptFile));
+    words.push_back(StrCat(submission.folder, kScriptFile));
     GACCD_ASSIGN_OR_RETURN(std::string job, Sbatch(words));
     jobs->push_back(std::move(job));
   }
   return {};
 }
 
-std::string JobsOfTask(const std::vector<std::string>& jobs, const std::string& suffix) {
+std::string JoinJobs(const std::vector<std::string>& jobs, const std::string& suffix) {
   std::string list;
   for (const std::string& job : jobs) list += StrCat(list.empty() ? "" : ",", job, suffix);
   return list;
 }
 
-// Enters the jobs in each run folder; what to print. `at`: before the first of them.
-Result<std::string> Record(const Flags& flags, const PlannedSubmission& what, const std::string& at,
-                           const std::vector<std::string>& jobs, const Modes& modes) {
+// Records the jobs in each run folder, and returns the text to print. at: before the first one.
+Result<std::string> Record(const Flags& flags, const PlannedSubmission& submission,
+                           const std::string& at, const std::vector<std::string>& jobs,
+                           const Modes& modes) {
   std::string text;
-  const std::vector<std::string> folders = what.RunFolders();
+  const std::vector<std::string> folders = submission.RunFolders();
   for (std::size_t i = 0; i < folders.size(); ++i) {
-    const std::string list = JobsOfTask(jobs, what.tasks.empty() ? "" : StrCat("_", i));
+    const std::string list = JoinJobs(jobs, submission.tasks.empty() ? "" : StrCat("_", i));
     GACCD_RETURN_IF_ERROR(AppendSubmission(folders[i], {at, list}, modes.file));
     if (flags.format == OutputFormat::kJson) {
       JsonObject out;
       out("folder", folders[i]);
       out("jobs", list);
-      out("script", StrCat(what.folder, kScriptFile));
-      text += out.Take() + "\n";
+      out("script", StrCat(submission.folder, kScriptFile));
+      text += out.Finish() + "\n";
     } else {
       text += StrCat("submitted: job ", list, ", ", Printable(folders[i]), "\n");
     }
@@ -235,33 +234,33 @@ Result<std::string> Record(const Flags& flags, const PlannedSubmission& what, co
 }
 
 Status TestOnly(const std::string& script) {
-  GACCD_ASSIGN_OR_RETURN(const ProgramOutput said,
+  GACCD_ASSIGN_OR_RETURN(const ProgramOutput output,
                          RunProgram({"sbatch", "--test-only"}, script, kPatience));
-  const std::string text = said.err + said.out;
-  if (said.exit == 0) return PrintOut(text);
-  return {ErrorKind::kOs, StrCat("sbatch --test-only: exit ", said.exit, ": ", text)};
+  const std::string text = output.err + output.out;
+  if (output.exit == 0) return PrintOut(text);
+  return {ErrorKind::kOs, StrCat("sbatch --test-only: exit ", output.exit, ": ", text)};
 }
 
 }  // namespace
 
 Status RunSubmitCommand(const Flags& flags, const PlannedRunCheck& check) {
-  GACCD_ASSIGN_OR_RETURN(const PlannedSubmission what, PlanSubmission(flags, check));
-  const SiteAnswers site = AskSite();
-  GACCD_ASSIGN_OR_RETURN(const SbatchScript script, MakeScript(flags, what, site));
-  WarnOfSite(flags, site);
+  GACCD_ASSIGN_OR_RETURN(const PlannedSubmission submission, PlanSubmission(flags, check));
+  const SiteOutputs site = QuerySite();
+  GACCD_ASSIGN_OR_RETURN(const SbatchScript script, MakeScript(flags, submission, site));
+  LogSiteWarnings(flags, site);
   const std::string text = Render(script);
-  const bool only_shows = flags.dry_run || flags.test_only;
-  if (only_shows || flags.format != OutputFormat::kJson) GACCD_RETURN_IF_ERROR(PrintOut(text));
+  const bool print_only = flags.dry_run || flags.test_only;
+  if (print_only || flags.format != OutputFormat::kJson) GACCD_RETURN_IF_ERROR(PrintOut(text));
   if (flags.dry_run) return {};
   if (flags.test_only) return TestOnly(text);
   const Modes modes = flags.group_access ? kGroupMayRead : Modes{};
-  GACCD_RETURN_IF_ERROR(WriteFiles(what, text, modes));
+  GACCD_RETURN_IF_ERROR(WriteFiles(submission, text, modes));
   const std::string at = Timestamp();
   std::vector<std::string> jobs;
-  const Status submitted = SubmitAll(flags, what, &jobs);
+  const Status submitted = SubmitAll(flags, submission, &jobs);
   if (jobs.empty()) return submitted;
-  GACCD_ASSIGN_OR_RETURN(const std::string said, Record(flags, what, at, jobs, modes));
-  GACCD_RETURN_IF_ERROR(PrintOut(said));
+  GACCD_ASSIGN_OR_RETURN(const std::string recorded, Record(flags, submission, at, jobs, modes));
+  GACCD_RETURN_IF_ERROR(PrintOut(recorded));
   return submitted;
 }
 

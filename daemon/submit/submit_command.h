@@ -10,8 +10,8 @@ namespace gaccd {
 // Writes to the run folder (for a sweep: the parent of the run folders): submit.sbatch,
 // submit.launch (slurm/launch), submit.txtpb (the current job with absolute data paths) and, when
 // it is submitted, a line in submit.jsonl of every run. --dry-run and --test-only write nothing.
-// Calls each once: scontrol for partitions and settings, srun and, with device auto, sinfo, for
-// warnings; then sbatch.
+// Calls scontrol, srun and, with device auto, sinfo, for warnings; then sbatch for each job of a
+// chain.
 //
 // check: called for each run before anything is written; its errors are returned.
 // kUsage, kConfig: flags that are missing, incompatible, or rejected by `gaccd plan`; a run folder

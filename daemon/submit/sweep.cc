@@ -8,9 +8,9 @@
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kLongestName = 120;
+constexpr std::size_t kMaxNameLength = 120;
 
-std::string NameOf(std::size_t number, std::size_t digits, const SweepTask& task) {
+std::string MakeFolderName(std::size_t number, std::size_t digits, const SweepTask& task) {
   std::string name = StrCat(number);
   name.insert(0, digits - name.size(), '0');
   char separator = '-';
@@ -25,7 +25,7 @@ std::string NameOf(std::size_t number, std::size_t digits, const SweepTask& task
                std::string_view("._=,-").find(c) == std::string_view::npos;
       },
       '_');
-  return name.substr(0, kLongestName);
+  return name.substr(0, kMaxNameLength);
 }
 
 }  // namespace
@@ -38,20 +38,22 @@ Result<std::vector<SweepTask>> MakeSweep(const std::vector<SweptField>& fields) 
       return Status(ErrorKind::kUsage, StrCat("--array: at most ", kMaxSweepTasks,
                                               " combinations of values, found more"));
     }
-    std::vector<SweepTask> longer;
+    std::vector<SweepTask> next_tasks;
     for (const SweepTask& task : tasks) {
       for (const std::string& value : field.values) {
-        longer.push_back(task);
+        next_tasks.push_back(task);
         const std::string setting = StrCat(field.path, "=", value);
-        longer.back().train_arguments.insert(longer.back().train_arguments.end(),
-                                             {"--set", setting});
-        longer.back().job_fields.push_back({field.path, value, "--set " + setting});
+        next_tasks.back().train_arguments.insert(next_tasks.back().train_arguments.end(),
+                                                 {"--set", setting});
+        next_tasks.back().job_fields.push_back({field.path, value, "--set " + setting});
       }
     }
-    tasks = std::move(longer);
+    tasks = std::move(next_tasks);
   }
   const std::size_t digits = StrCat(tasks.size() - 1).size();
-  for (std::size_t i = 0; i < tasks.size(); ++i) tasks[i].folder = NameOf(i, digits, tasks[i]);
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    tasks[i].folder = MakeFolderName(i, digits, tasks[i]);
+  }
   return tasks;
 }
 

@@ -34,20 +34,20 @@ std::string OnOneLine(std::string text) {
 
 std::string_view ShortName(std::string_view host) { return host.substr(0, host.find('.')); }
 
-// A host may call itself n3.cluster.example where SLURM knows n3, and --exclude takes no other
-// name.
-std::string NodesOf(const std::string& hosts, const std::string& nodelist) {
+// SLURM's names of these hosts: a host named n3.cluster.example may be n3 in SLURM, and --exclude
+// only accepts that.
+std::string SlurmNames(const std::string& hosts, const std::string& nodelist) {
   const auto nodes = ExpandHostlist(nodelist);
   if (!nodes.ok()) return hosts;
-  std::string found;
+  std::string names;
   std::istringstream rest(hosts);
   for (std::string host; std::getline(rest, host, ',');) {
     const auto node = std::find_if(nodes->begin(), nodes->end(), [&](const std::string& one) {
       return ShortName(one) == ShortName(host);
     });
-    if (node != nodes->end()) found += StrCat(found.empty() ? "" : ",", *node);
+    if (node != nodes->end()) names += StrCat(names.empty() ? "" : ",", *node);
   }
-  return found;
+  return names;
 }
 
 std::optional<WrittenVerdict> ReadVerdict(const std::string& attempt_dir) {
@@ -70,7 +70,7 @@ std::string ReadSrunErrors(const std::string& attempt_dir) {
   return text.ok() ? OnOneLine(SrunErrors(*text)) : std::string();
 }
 
-// Why a rank ended before there was a run folder to say it in.
+// The error of a rank that ended before the run folder existed.
 std::string ReadRankError(const std::string& attempt_dir) {
   constexpr std::size_t kMaxBytes = 64 << 10;
   constexpr std::size_t kMaxFiles = 100'000;
@@ -88,15 +88,15 @@ std::string ReadRankError(const std::string& attempt_dir) {
   return StrCat("output of the ranks: ", OnOneLine(attempt_dir));
 }
 
-std::optional<LastStatus> ReadSign(const std::string& run_dir, const std::string& attempt) {
+std::optional<LastStatus> ReadLastStatus(const std::string& run_dir, const std::string& attempt) {
   const Result<std::string> text = ReadSmallFile(run_dir + "/STATUS.json", ErrorKind::kData);
   const auto status = text.ok() ? ReadStatus(*text) : std::nullopt;
   if (!status || !status->attempt_dir.ends_with(attempt)) return std::nullopt;
   return LastStatus{OnOneLine(status->state), OnOneLine(status->identity.host), status->last.step};
 }
 
-// When the first line of the events was written.
-std::string StartOf(const std::string& attempt_dir) {
+// The time of the first event; empty: unknown.
+std::string ReadStartTime(const std::string& attempt_dir) {
   constexpr std::size_t kMaxLine = 4096;
   const Result<std::string> start = ReadStart(attempt_dir + "/events.jsonl", kMaxLine);
   if (!start.ok()) return {};
@@ -105,9 +105,8 @@ std::string StartOf(const std::string& attempt_dir) {
   return at == nullptr ? std::string() : OnOneLine(*at);
 }
 
-// That of the highest epoch, which may come before an older one: a run that was sent back, or
-// whose checkpoints were damaged, continues from where it was sent. The epoch itself counts every
-// start, so it is no progress.
+// The step of the committed checkpoint with the highest writer epoch. Older checkpoints may have
+// larger steps, if the run was sent back or its checkpoints were damaged.
 CommittedStep NewestCheckpoint(const std::string& run_dir) {
   const auto all = ListGenerations(run_dir + "/ckpt");
   if (!all.ok()) return {};
@@ -117,14 +116,14 @@ CommittedStep NewestCheckpoint(const std::string& run_dir) {
   return {newest->step, newest->micro_step};
 }
 
-struct Place {
+struct Attempt {
   std::string run_dir;
-  std::string attempt;  // the folder's name
+  std::string name;
 };
 
-// A second start within one attempt of the job has a folder of its own, "NNN-<job>.2"; `latest`
-// says so.
-Result<Place> FindPlace(const std::string& attempt_dir) {
+// A second start within one attempt of the job has its own folder, "NNN-<job>.2", the target of
+// `latest`.
+Result<Attempt> FindAttempt(const std::string& attempt_dir) {
   const auto refuse = [&](std::string_view why) {
     return Status(ErrorKind::kUsage, StrCat("--attempt-dir=", attempt_dir, ": ", why,
                                             "; expected <run>/attempts/NNN-<job>"));
@@ -133,14 +132,14 @@ Result<Place> FindPlace(const std::string& attempt_dir) {
   if (::realpath(attempt_dir.c_str(), resolved) == nullptr) return refuse(std::strerror(errno));
   const std::string path = resolved;
   const std::string attempts = FolderOf(path);
-  if (!attempts.ends_with("/attempts")) return refuse("is in no folder 'attempts'");
-  Place place{FolderOf(attempts), path.substr(attempts.size() + 1)};
-  const std::string latest = LatestAttempt(place.run_dir);
-  if (latest.starts_with(place.attempt + ".")) place.attempt = latest;
-  return place;
+  if (!attempts.ends_with("/attempts")) return refuse("is not in a folder 'attempts'");
+  Attempt attempt{FolderOf(attempts), path.substr(attempts.size() + 1)};
+  const std::string latest = LatestAttempt(attempt.run_dir);
+  if (latest.starts_with(attempt.name + ".")) attempt.name = latest;
+  return attempt;
 }
 
-// Why there is no verdict.
+// Whether the file system is full, which may be why there is no verdict.
 bool IsFull(const std::string& run_dir) {
   constexpr std::uint64_t kAnyFile = 64 << 10;
   struct statvfs info {};
@@ -148,20 +147,20 @@ bool IsFull(const std::string& run_dir) {
          std::uint64_t{info.f_bavail} * info.f_frsize < kAnyFile;
 }
 
-// With --group-access the group may read the attempt's folder, and so what is said about it.
-unsigned FileModeIn(const std::string& attempt_dir) {
+// Readable for the group if the attempt's folder is, as with --group-access.
+unsigned AttemptFileMode(const std::string& attempt_dir) {
   struct stat info {};
   const bool group = ::stat(attempt_dir.c_str(), &info) == 0 && (info.st_mode & S_IRGRP) != 0;
   return group ? kGroupMayRead.file : kFileMode;
 }
 
-std::string TextOf(const AttemptJudgement& judgement) {
+std::string JudgementText(const AttemptJudgement& judgement) {
   std::string text = StrCat(Name(judgement.next), "\n", judgement.reason, "\n");
   if (!judgement.suspect_hosts.empty()) text += StrCat("--exclude=", judgement.suspect_hosts, "\n");
   return text;
 }
 
-std::string JsonOf(const std::string& attempt, const AttemptJudgement& judgement) {
+std::string JudgementJson(const std::string& attempt, const AttemptJudgement& judgement) {
   JsonObject json;
   json("attempt", attempt);
   json("verdict", Name(judgement.next));
@@ -169,41 +168,41 @@ std::string JsonOf(const std::string& attempt, const AttemptJudgement& judgement
   json("held", judgement.held);
   json("reason", judgement.reason);
   json("suspect_hosts", judgement.suspect_hosts);
-  return json.TakeLine();
+  return json.FinishLine();
 }
 
 }  // namespace
 
 Result<std::string> RunVerdictCommand(const VerdictRequest& request) {
-  GACCD_ASSIGN_OR_RETURN(const Place place, FindPlace(request.attempt_dir));
-  const std::string attempt_dir = StrCat(place.run_dir, "/attempts/", place.attempt);
-  const std::string ledger = place.run_dir + "/ledger.jsonl";
+  GACCD_ASSIGN_OR_RETURN(const Attempt attempt, FindAttempt(request.attempt_dir));
+  const std::string attempt_dir = StrCat(attempt.run_dir, "/attempts/", attempt.name);
+  const std::string ledger = attempt.run_dir + "/ledger.jsonl";
   AttemptFacts facts{.srun_rc = request.srun_rc,
                      .written = ReadVerdict(attempt_dir),
-                     .sign = ReadSign(place.run_dir, place.attempt),
+                     .sign = ReadLastStatus(attempt.run_dir, attempt.name),
                      .srun_errors = ReadSrunErrors(attempt_dir),
-                     .stop_file = PathExists(place.run_dir + "/STOP"),
-                     .done_file = PathExists(place.run_dir + "/DONE"),
+                     .stop_file = PathExists(attempt.run_dir + "/STOP"),
+                     .done_file = PathExists(attempt.run_dir + "/DONE"),
                      .before = ReadLedger(ledger),
-                     .committed = NewestCheckpoint(place.run_dir)};
+                     .committed = NewestCheckpoint(attempt.run_dir)};
   if (facts.written && !request.nodelist.empty()) {
-    facts.written->suspect_hosts = NodesOf(facts.written->suspect_hosts, request.nodelist);
+    facts.written->suspect_hosts = SlurmNames(facts.written->suspect_hosts, request.nodelist);
   }
   if (!facts.written) facts.said = ReadRankError(attempt_dir);
-  const unsigned mode = FileModeIn(attempt_dir);
-  const bool told_before = !facts.before.empty() && facts.before.back().attempt == place.attempt;
-  if (told_before) facts.before.pop_back();
+  const unsigned mode = AttemptFileMode(attempt_dir);
+  const bool recorded = !facts.before.empty() && facts.before.back().attempt == attempt.name;
+  if (recorded) facts.before.pop_back();
   AttemptJudgement judgement = JudgeAttempt(facts);
-  if (!facts.written && IsFull(place.run_dir)) {
+  if (!facts.written && IsFull(attempt.run_dir)) {
     judgement.reason =
-        StrCat("the file system of '", place.run_dir, "' is full; ", judgement.reason);
+        StrCat("the file system of '", attempt.run_dir, "' is full; ", judgement.reason);
   }
   FreeSpareSpace(attempt_dir);
-  if (!told_before) {
-    const Status kept =
+  if (!recorded) {
+    const Status written =
         AppendToLedger(ledger,
-                       {.attempt = place.attempt,
-                        .started = StartOf(attempt_dir),
+                       {.attempt = attempt.name,
+                        .started = ReadStartTime(attempt_dir),
                         .ended = Timestamp(),
                         .first = facts.before.empty() ? CommittedStep() : facts.before.back().last,
                         .last = facts.committed,
@@ -213,13 +212,13 @@ Result<std::string> RunVerdictCommand(const VerdictRequest& request) {
                         .suspect_hosts = judgement.suspect_hosts,
                         .killed = facts.written ? facts.written->killed : std::nullopt},
                        mode);
-    if (!kept.ok()) judgement.reason = StrCat(kept.message(), "; ", judgement.reason);
+    if (!written.ok()) judgement.reason = StrCat(written.message(), "; ", judgement.reason);
   }
   if (judgement.held) {
     GACCD_RETURN_IF_ERROR(
-        ReplaceFile(place.run_dir + "/HOLD", judgement.reason + "\n", /*durable=*/true, mode));
+        ReplaceFile(attempt.run_dir + "/HOLD", judgement.reason + "\n", /*durable=*/true, mode));
   }
-  return request.json ? JsonOf(place.attempt, judgement) : TextOf(judgement);
+  return request.json ? JudgementJson(attempt.name, judgement) : JudgementText(judgement);
 }
 
 }  // namespace gaccd

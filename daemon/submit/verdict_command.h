@@ -15,13 +15,13 @@ struct VerdictRequest {
   bool json = false;     // one line of JSON instead of text
 };
 
-// Reads the folders of the attempt and the run, judges, and writes a line to <run>/ledger.jsonl
-// (once per attempt), and <run>/HOLD with the reason if the run is held. The text is for the job
-// script, one per line: the next step, the reason, and `--exclude=n3,n7` if hosts are suspected;
-// hosts are named as SLURM names the nodes of this job, and others are omitted. Files of the run
-// are untrusted: a file that cannot be read counts as missing. If the ledger cannot be written, the
-// reason begins with that. kUsage: no such folder, or not <run>/attempts/NNN-<job>; kIo: HOLD
-// cannot be written.
+// Reads the folders of the attempt and the run, decides, and writes a line to <run>/ledger.jsonl
+// (once per attempt), and <run>/HOLD with the reason if the run is held. Returns the text for the
+// job script, one item per line: the next step, the reason, and `--exclude=n3,n7` if hosts are
+// suspected. With `nodelist`, hosts have SLURM's names, and hosts outside of it are omitted. Files
+// of the run are untrusted: a file that cannot be read counts as missing. If the ledger cannot be
+// written, the reason begins with that. kUsage: no such folder, or not <run>/attempts/NNN-<job>;
+// kIo: HOLD cannot be written.
 Result<std::string> RunVerdictCommand(const VerdictRequest& request);
 
 }  // namespace gaccd

@@ -12,9 +12,9 @@
 namespace gaccd {
 
 bool AppendFile::Append(std::string line, Counted counted) {
-  if (std::chrono::steady_clock::now() - last_look_ >= kLookPeriod) ReopenIfRemoved();
+  if (std::chrono::steady_clock::now() - last_check_ >= kCheckPeriod) ReopenIfRemoved();
   if (!line.ends_with('\n')) line += '\n';
-  if (half_line_) line.insert(line.begin(), '\n');
+  if (partial_line_) line.insert(line.begin(), '\n');
   std::size_t done = 0;
   while (done < line.size()) {
     const ssize_t written = ::write(file_.get(), line.data() + done, line.size() - done);
@@ -24,31 +24,31 @@ bool AppendFile::Append(std::string line, Counted counted) {
     done += static_cast<std::size_t>(written);
   }
   if (done == line.size()) {
-    half_line_ = false;
-    if (counted == Counted::kYes) ++since_look_;
+    partial_line_ = false;
+    if (counted == Counted::kYes) ++since_check_;
     return true;
   }
   Fail(ErrnoStatus("cannot write", path_));
   if (counted == Counted::kYes) ++dropped_;
-  half_line_ = half_line_ || done > 0;
+  partial_line_ = partial_line_ || done > 0;
   return false;
 }
 
 void AppendFile::ReopenIfRemoved() {
-  last_look_ = std::chrono::steady_clock::now();
+  last_check_ = std::chrono::steady_clock::now();
   struct stat info {};
-  const bool there = ::fstat(file_.get(), &info) != 0 || info.st_nlink > 0;
-  const std::int64_t lines = std::exchange(since_look_, 0);
-  if (there) return;
+  const bool exists = ::fstat(file_.get(), &info) != 0 || info.st_nlink > 0;
+  const std::int64_t lines = std::exchange(since_check_, 0);
+  if (exists) return;
   dropped_ += lines;
-  auto again = OpenFile(path_, O_WRONLY | O_APPEND | O_CREAT, mode_);
-  if (!again.ok()) {
-    Fail(Status(again.status()).WithContext("the file was removed"));
+  auto file = OpenFile(path_, O_WRONLY | O_APPEND | O_CREAT, mode_);
+  if (!file.ok()) {
+    Fail(Status(file.status()).WithContext("the file was removed"));
     return;
   }
   Fail({ErrorKind::kIo, StrCat("'", path_, "' was removed; it is created again")});
-  file_ = *std::move(again);
-  half_line_ = false;
+  file_ = *std::move(file);
+  partial_line_ = false;
 }
 
 void AppendFile::Sync() {

@@ -1,6 +1,6 @@
 // AppendFile: appends lines to a file, normally with one write(2) each. A line that cannot be
 // written is dropped and counted; after a partial line the next one starts on a new line. Every
-// kLookPeriod it checks whether the file still exists: a removed file is created again, and the
+// kCheckPeriod it checks whether the file still exists: a removed file is created again, and the
 // lines since the last check count as dropped. Not thread-safe.
 #pragma once
 
@@ -20,7 +20,7 @@ class AppendFile {
   AppendFile(FileDescriptor file, std::string path, unsigned mode = kFileMode)
       : file_(std::move(file)), path_(std::move(path)), mode_(mode) {}
 
-  static constexpr std::chrono::seconds kLookPeriod{10};
+  static constexpr std::chrono::seconds kCheckPeriod{10};
 
   enum class Counted : std::uint8_t { kYes, kNo };
 
@@ -43,9 +43,9 @@ class AppendFile {
   FileDescriptor file_;
   std::string path_;
   unsigned mode_;
-  bool half_line_ = false;       // the last write ended inside a line
-  std::int64_t since_look_ = 0;  // lines since the last check
-  std::chrono::steady_clock::time_point last_look_ = std::chrono::steady_clock::now();
+  bool partial_line_ = false;     // the last write ended inside a line
+  std::int64_t since_check_ = 0;  // lines since the last check
+  std::chrono::steady_clock::time_point last_check_ = std::chrono::steady_clock::now();
   std::int64_t dropped_ = 0;
   std::int64_t failures_ = 0;
   Status first_failure_;

@@ -14,7 +14,7 @@
 namespace gaccd {
 namespace {
 
-// Text in a fixed buffer, by means that a signal handler may use.
+// Text in a fixed buffer; async-signal-safe.
 class SafeText {
  public:
   void Add(std::string_view text) {
@@ -43,7 +43,7 @@ class SafeText {
   std::size_t size_ = 0;
 };
 
-// As Timestamp(); gmtime_r() may take a lock, calendar arithmetic does not.
+// Like Timestamp(), but without gmtime_r(), which may take a lock.
 void AddTimestamp(SafeText& out) {
   using std::chrono::duration_cast;
   timespec now{};
@@ -90,7 +90,7 @@ void WriteOut(int file, const SafeText& text) {
 }
 
 constexpr int kDataExit = static_cast<int>(ErrorKind::kData);
-// What a file system is given for the record.
+// The time limit for writing the record.
 constexpr unsigned kMaxSeconds = 3;
 
 }  // namespace
@@ -104,7 +104,7 @@ CrashHandler::CrashHandler(std::string path, const RunIdentity& who, const Place
       who_(Printable(StrCat("gaccd: rank ", who.rank, " on ", who.host, ": "))),
       place_(place),
       mode_(mode) {
-  // Rendered once, with a time that is exchanged in the handler. Its "msg" comes last.
+  // Formatted once; the handler replaces the time, and everything from "step" on.
   const std::string time = "0000-00-00T00:00:00.000000Z";
   const std::string line = EventJson(who, {time, 1, "error"}, Failure{});
   const std::size_t at = line.find(time);
@@ -149,8 +149,8 @@ void CrashHandler::Restore() {
   }
 }
 
-// Returning from it runs the instruction that failed once more, now with the action that was there
-// before. A signal that somebody sent does not come again by itself.
+// Returning executes the failed instruction again, now with the previous signal action. A signal
+// that was sent by a process must be raised again.
 void CrashHandler::OnSignal(int signal, siginfo_t* info, void* /*context*/) {
   const int saved_errno = errno;
   CrashHandler* handler = active_.exchange(nullptr);
@@ -163,7 +163,7 @@ void CrashHandler::OnSignal(int signal, siginfo_t* info, void* /*context*/) {
     handler->Restore();
     writing_ = false;
   }
-  // The end of the process must not cut off what another thread writes.
+  // Waits up to 1 s for another thread that is writing the record.
   for (int i = 0; i < 100 && writing_; ++i) {
     const timespec turn{.tv_sec = 0, .tv_nsec = 10'000'000};
     ::nanosleep(&turn, nullptr);
@@ -180,7 +180,7 @@ void CrashHandler::Write(int signal, const MappedPlace& mapped) const {
     what.Add(mapped.path);
     what.Add("', byte ");
     what.Add(mapped.byte);
-    what.Add("; was it made shorter, or is the disk failing?");
+    what.Add("; was the file truncated, or is the disk failing?");
   }
   SafeText line;
   line.Add(who_);
@@ -189,7 +189,7 @@ void CrashHandler::Write(int signal, const MappedPlace& mapped) const {
   line.Add("\n");
   WriteOut(STDERR_FILENO, line);
 
-  // Where the file system does not answer SIGALRM ends the process.
+  // SIGALRM ends the process if the file system does not respond.
   ::signal(SIGALRM, SIG_DFL);
   ::alarm(kMaxSeconds);
   const int file =

@@ -12,12 +12,12 @@ namespace {
 
 constexpr std::string_view kPrefixes[] = {"SLURM_", "OMPI_MCA_", "PMIX_MCA_", "NCCL_", "CUDA_",
                                           "UCX_",   "GACCD_",    "OMP_",      "DNNL_"};
-// Of names in any case. TRANSPORTS: the key that Open MPI's processes know each other by.
+// In upper case. TRANSPORTS: Open MPI's authentication key.
 constexpr std::string_view kSecrets[] = {"TOKEN", "JWT",  "KEY",    "SECRET",    "PASS",
                                          "CRED",  "AUTH", "COOKIE", "TRANSPORTS"};
 constexpr std::size_t kMaxValue = 4'096;
 
-// How the keys of well-known services begin; JSON web tokens; keys in PEM.
+// Prefixes of keys of well-known services, JSON web tokens and PEM keys.
 constexpr std::string_view kKeyStarts[] = {"ghp_", "github_pat_", "glpat-", "hf_",
                                            "sk-",  "AKIA",        "eyJ",    "-----BEGIN"};
 
@@ -28,8 +28,8 @@ std::string Upper(std::string_view text) {
   return upper;
 }
 
-// A key, "... password=x ..." or "https://user:password@host".
-bool LooksSecret(std::string_view value) {
+// Whether it is a key, or contains "password=x" or "https://user:password@host".
+bool IsSecret(std::string_view value) {
   for (const std::string_view start : kKeyStarts) {
     if (value.starts_with(start)) return true;
   }
@@ -70,7 +70,7 @@ std::string EnvironmentJson(const char* const* environment) {
   for (const auto& [name, value] : wanted) {
     if (json.size() > 1) json += ',';
     const std::string_view shown = value.substr(0, kMaxValue);
-    json += JsonString(name) + ':' + JsonString(LooksSecret(shown) ? "[hidden]" : shown);
+    json += JsonString(name) + ':' + JsonString(IsSecret(shown) ? "[hidden]" : shown);
   }
   return json + "}";
 }

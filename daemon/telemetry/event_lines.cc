@@ -9,7 +9,7 @@
 namespace gaccd {
 namespace {
 
-// With so many digits after the point, or in powers of ten.
+// With `digits` decimals, or in scientific notation if very small or large.
 std::string NumberText(double value, int digits) {
   char text[32];
   const double size = std::abs(value);
@@ -55,7 +55,7 @@ std::string EvalText(const EvalRecord& eval) {
   const std::string_view comma = metrics.empty() ? "" : ", ";
   const std::string loss =
       StrCat("loss is ", LossText(eval.loss), " (", MeanText(eval.divisor, eval.unit), ")");
-  // Weights belong to the loss: after an accuracy they would seem to belong to that, too.
+  // Weights only apply to the loss, so it precedes the metrics.
   return eval.unit == "weights" ? loss + StrCat(comma, metrics) : StrCat(metrics, comma, loss);
 }
 

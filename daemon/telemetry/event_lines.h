@@ -14,7 +14,6 @@ namespace gaccd {
 // "epoch: 1 step: 100, loss is 1.402374, lr 0.1, 51.2k samples/s, 0:07": at most 80 columns up to
 // step 999999 of epoch 9 and 99 hours.
 [[nodiscard]] std::string StepLine(const StepRecord& step, double samples_per_s, double elapsed_s);
-// Lines that the reporter prints for events.
 // "epoch: 1 eval: accuracy is 0.8841, loss is 0.450000 (mean of 10000 samples)"
 [[nodiscard]] std::string EventLine(const EvalRecord& eval);
 // "resumed after update 20, from checkpoint step-000000000020-e000001"

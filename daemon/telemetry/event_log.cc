@@ -13,7 +13,7 @@ Result<std::unique_ptr<EventLog>> EventLog::Start(FileDescriptor file, std::stri
 }
 
 LineStamp EventLog::NextStamp(std::string_view level) {
-  // The text sorts as the time does, so a clock that was set back is seen.
+  // ts never decreases, even if the clock is set back: texts sort like times.
   last_ts_ = std::max(last_ts_, Timestamp());
   return {last_ts_, ++seq_, level};
 }

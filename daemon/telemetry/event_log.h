@@ -35,7 +35,7 @@ class EventLog {
   void Write(std::string_view level, const LineMaker& make_line);
   // Writes the line of `record`, written by `who`.
   void Write(const RunIdentity& who, const EventRecord auto& record) {
-    Write(LevelOf(record), [&](const LineStamp& stamp) { return EventJson(who, stamp, record); });
+    Write(GetLevel(record), [&](const LineStamp& stamp) { return EventJson(who, stamp, record); });
   }
   // Waits up to `limit` until everything is written (Sync: on disk); returns whether it is.
   bool Flush(std::chrono::milliseconds limit) { return writer_->Flush(limit); }

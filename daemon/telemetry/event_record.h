@@ -29,14 +29,14 @@ concept EventRecord = requires {
 };
 
 // The level of the line: "info", unless the record defines another.
-[[nodiscard]] std::string_view LevelOf(const EventRecord auto& record) {
+[[nodiscard]] std::string_view GetLevel(const EventRecord auto& record) {
   if constexpr (requires { record.level(); }) return record.level();
   return "info";
 }
 
 // Limits of texts in one line; escaped, they add up to less than kMaxLineBytes.
 inline constexpr std::size_t kMaxLineBytes = 4096;
-inline constexpr std::size_t kMaxWord = 24;  // versions
+inline constexpr std::size_t kMaxWord = 24;  // words, versions, digests
 inline constexpr std::size_t kMaxName = 64;
 inline constexpr std::size_t kMaxList = 512;
 inline constexpr std::size_t kMaxMessage = 1200;

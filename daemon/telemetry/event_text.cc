@@ -25,7 +25,7 @@ std::string Timestamp() {
   return text;
 }
 
-JsonObject EnvelopeOf(const RunIdentity& who, const LineStamp& stamp, const char* event) {
+JsonObject MakeEnvelope(const RunIdentity& who, const LineStamp& stamp, const char* event) {
   JsonObject out;
   out("v", 1);
   out("ts", stamp.ts);

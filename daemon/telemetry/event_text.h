@@ -17,15 +17,15 @@ namespace gaccd {
 [[nodiscard]] std::string Timestamp();
 
 // An object with only the envelope.
-[[nodiscard]] JsonObject EnvelopeOf(const RunIdentity& who, const LineStamp& stamp,
-                                    const char* event);
+[[nodiscard]] JsonObject MakeEnvelope(const RunIdentity& who, const LineStamp& stamp,
+                                      const char* event);
 
 template <EventRecord Record>
 [[nodiscard]] std::string EventJson(const RunIdentity& who, const LineStamp& stamp,
                                     const Record& record) {
-  JsonObject out = EnvelopeOf(who, stamp, Record::kEvent);
+  JsonObject out = MakeEnvelope(who, stamp, Record::kEvent);
   Record::VisitFields(out, record);
-  return out.Take();
+  return out.Finish();
 }
 
 // Parses a line of any content. Missing fields, and fields of another type, have the values of a
@@ -43,7 +43,7 @@ template <EventRecord Record>
   Record record;
   JsonFields fields(*object);
   Record::VisitFields(fields, record);
-  const std::string problem = fields.ProblemOf(required);
+  const std::string problem = fields.FindProblem(required);
   if (!problem.empty()) return refuse(problem);
   return record;
 }

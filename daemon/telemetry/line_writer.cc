@@ -13,21 +13,21 @@ namespace {
 struct Line {
   std::string text;
   LineStamp stamp;
-  std::int64_t lost_before = 0;  // lines between this and the one before it that did not fit
+  std::int64_t lost_before = 0;  // lost lines between the previous one and this one
   LineStamp last_lost;
 };
 
-std::size_t BytesOf(const Line& line) { return sizeof(Line) + line.text.size(); }
+std::size_t LineBytes(const Line& line) { return sizeof(Line) + line.text.size(); }
 
-// What the thread alone uses: the file, and what has been said about lost lines.
+// Used by the thread only: the file, and the state of the notices about lost lines.
 class File {
  public:
   File(AppendFile file, LineWriter::NoticeMaker notice)
       : file_(std::move(file)), notice_(std::move(notice)) {}
 
   void Write(Line line) {
-    if (line.lost_before > 0) Lost(line.lost_before, line.last_lost);
-    TellDropped();
+    if (line.lost_before > 0) CountLost(line.lost_before, line.last_lost);
+    WriteNotice();
     if (!line.text.empty()) {
       file_.Append(std::move(line.text));
       last_ = line.stamp;
@@ -42,15 +42,15 @@ class File {
   }
 
  private:
-  void Lost(std::int64_t lines, const LineStamp& last) {
+  void CountLost(std::int64_t lines, const LineStamp& last) {
     overflow_ += lines;
     last_ = last;
     if (!overflow_reason_.ok()) return;
-    overflow_reason_ = {ErrorKind::kIo, StrCat("'", file_.path(),
-                                               "' did not answer, and too many lines "
-                                               "wait for it already")};
+    overflow_reason_ = {
+        ErrorKind::kIo,
+        StrCat("'", file_.path(), "' did not respond, and too many lines are waiting")};
   }
-  void TellDropped() {
+  void WriteNotice() {
     const std::int64_t total = file_.dropped() + overflow_;
     if (!notice_ || total == reported_) return;
     const std::string line = notice_(last_, {total - reported_, total, first_failure().message()});
@@ -62,32 +62,32 @@ class File {
   LineStamp last_;
   std::int64_t overflow_ = 0;  // lines that did not fit
   Status overflow_reason_;
-  std::int64_t reported_ = 0;  // of both kinds
+  std::int64_t reported_ = 0;  // lost lines in notices, including those that did not fit
 };
 
 }  // namespace
 
 struct LineWriter::State {
-  State(AppendFile to, NoticeMaker notice, std::size_t most)
-      : file(std::move(to), std::move(notice)), most_bytes(most) {}
+  State(AppendFile to, NoticeMaker notice, std::size_t max)
+      : file(std::move(to), std::move(notice)), max_bytes(max) {}
 
-  File file;  // the thread's
-  const std::size_t most_bytes;
+  File file;  // used by the thread only
+  const std::size_t max_bytes;
 
-  mutable std::mutex mutex;       // of everything below
+  mutable std::mutex mutex;       // protects everything below
   std::condition_variable hurry;  // ends kGatherTime
   std::condition_variable changed;
   std::deque<Line> lines;
   std::size_t bytes = 0;      // of `lines`
-  Line tail;                  // without text: what did not fit since the last line that did
+  Line tail;                  // no text; its lost_before: lines lost after the last one in `lines`
   std::int64_t overflow = 0;  // lines that did not fit
-  std::int64_t syncs = 0;     // that were asked for
+  std::int64_t syncs = 0;     // requested
   std::int64_t synced = 0;
-  int flushes = 0;     // that wait
-  bool asleep = true;  // the thread: lines wake it only then
+  int flushes = 0;     // waiting calls
+  bool asleep = true;  // whether Add() must wake the thread
   bool end = false;
   std::optional<std::chrono::steady_clock::time_point> busy_since;
-  std::int64_t dropped = 0;  // by the file, as of the last line that was handled
+  std::int64_t dropped = 0;  // of the file, after the last line
   std::int64_t failures = 0;
   Status first_failure;
 
@@ -95,18 +95,18 @@ struct LineWriter::State {
   [[nodiscard]] bool has_work() const { return has_lines() || syncs != synced; }
   [[nodiscard]] bool idle() const { return !has_work() && !busy_since; }
   [[nodiscard]] bool urgent() const { return flushes > 0 || syncs != synced || end; }
-  Line TakeNext() {
+  Line PopLine() {
     if (lines.empty()) return std::exchange(tail, {});
     Line next = std::move(lines.front());
     lines.pop_front();
-    bytes -= BytesOf(next);
+    bytes -= LineBytes(next);
     return next;
   }
 };
 
 Result<std::unique_ptr<LineWriter>> LineWriter::Start(AppendFile file, NoticeMaker notice,
-                                                      std::size_t most_bytes) {
-  auto state = std::make_shared<State>(std::move(file), std::move(notice), most_bytes);
+                                                      std::size_t max_bytes) {
+  auto state = std::make_shared<State>(std::move(file), std::move(notice), max_bytes);
   std::unique_ptr<LineWriter> writer(new LineWriter(state));
   GACCD_ASSIGN_OR_RETURN(
       writer->worker_, WorkerThread::Start("the thread of a log", [state] { WriteLines(*state); }));
@@ -126,7 +126,7 @@ void LineWriter::Add(std::string line, const LineStamp& stamp) {
   State& state = *state_;
   Line next{std::move(line), stamp, 0, {}};
   std::unique_lock lock(state.mutex);
-  if (state.bytes + BytesOf(next) > state.most_bytes) {
+  if (state.bytes + LineBytes(next) > state.max_bytes) {
     ++state.overflow;
     ++state.tail.lost_before;
     state.tail.last_lost = stamp;
@@ -134,10 +134,10 @@ void LineWriter::Add(std::string line, const LineStamp& stamp) {
   }
   std::swap(next.lost_before, state.tail.lost_before);
   next.last_lost = state.tail.last_lost;
-  state.bytes += BytesOf(next);
+  state.bytes += LineBytes(next);
   state.lines.push_back(std::move(next));
   const bool wake = std::exchange(state.asleep, false);
-  lock.unlock();  // the thread, awake, must not find it locked: on one core that takes two switches
+  lock.unlock();  // before waking the thread: it would block, with two more context switches
   if (wake) worker_->Wake();
 }
 
@@ -159,7 +159,7 @@ void LineWriter::WriteLines(State& state) {
     state.busy_since = std::chrono::steady_clock::now();
     const bool sync = !state.has_lines();
     const std::int64_t syncs = state.syncs;
-    Line line = sync ? Line() : state.TakeNext();
+    Line line = sync ? Line() : state.PopLine();
     lock.unlock();
     sync ? state.file.Sync() : state.file.Write(std::move(line));
     lock.lock();

@@ -36,7 +36,7 @@ class LineWriter {
 
   // notice empty: lost lines are not reported. kOs if no thread can be created.
   static Result<std::unique_ptr<LineWriter>> Start(AppendFile file, NoticeMaker notice,
-                                                   std::size_t most_bytes = kMaxBytes);
+                                                   std::size_t max_bytes = kMaxBytes);
   ~LineWriter();
   LineWriter(const LineWriter&) = delete;
   LineWriter& operator=(const LineWriter&) = delete;

@@ -21,8 +21,8 @@
 namespace gaccd {
 namespace {
 
-// Where glog writes in place of files of its own: those follow links, cannot be counted, make their
-// callers wait for the disk, and their errors would be lost.
+// The destination of glog. Its own files follow links, do not count lost lines, block their callers
+// and ignore errors.
 class LineFile : public google::base::Logger {
  public:
   explicit LineFile(std::unique_ptr<LineWriter> writer) : writer_(std::move(writer)) {}
@@ -31,7 +31,7 @@ class LineFile : public google::base::Logger {
              std::size_t size) override {
     writer_->Add({text, size});
   }
-  void Flush() override {}  // every line is written at once
+  void Flush() override {}  // LineWriter writes every line
   google::uint32 LogSize() override { return 0; }
 
   [[nodiscard]] LineWriter& writer() { return *writer_; }
@@ -44,15 +44,15 @@ std::string DroppedText(const LineStamp& /*last*/, const DroppedLines& dropped) 
   return StrCat("# ", Timestamp(), " ", dropped.lines, " lines are lost: ", dropped.reason);
 }
 
-// The log of a process is one, as its stderr is; this is the only state that outlives an object.
+// One per process, like its stderr: the only global state.
 struct LogState {
   std::atomic<bool> to_file{false};
   std::atomic<std::int64_t> step{0};
   int rank = -1;             // -1: not known yet; set before to_file
   std::string sender;        // "rank 17 on node3"; empty: not known, or rank 0
-  LineFile* file = nullptr;  // as well
-  TerminalOutput people{STDERR_FILENO};
-  std::mutex mutex;  // of the hook, also while it runs
+  LineFile* file = nullptr;  // set before to_file
+  TerminalOutput stderr_output{STDERR_FILENO};
+  std::mutex mutex;  // held while the hook runs
   std::function<void(const LogLine&)> hook;
 };
 
@@ -82,19 +82,19 @@ void ToFile(google::LogSeverity severity, std::string_view message,
 }
 
 // REQUIRES: state.mutex is held.
-void WriteToPeople(LogState& state, std::string_view message) {
+void WriteToStderr(LogState& state, std::string_view message) {
   const std::string sender = state.sender.empty() ? "" : StrCat(state.sender, ": ");
-  state.people.Write(StrCat("gaccd: ", sender, "warning: ", Printable(message), "\n"));
+  state.stderr_output.Write(StrCat("gaccd: ", sender, "warning: ", Printable(message), "\n"));
 }
 
-void ToPeople(std::string_view message, const std::source_location& where) {
+void ToStderr(std::string_view message, const std::source_location& where) {
   LogState& state = State();
   const std::lock_guard lock(state.mutex);
   if (state.hook) {
     state.hook({"warning", BaseName(where.file_name()), static_cast<int>(where.line()), message});
     return;
   }
-  WriteToPeople(state, message);
+  WriteToStderr(state, message);
 }
 
 // "r00017.gaccd.INFO.20261120-030405.4711"
@@ -121,7 +121,7 @@ void LogInfo(std::string_view message, std::source_location where) {
 
 void LogWarning(std::string_view message, std::source_location where) {
   if (State().to_file.load(std::memory_order_acquire)) ToFile(google::GLOG_WARNING, message, where);
-  ToPeople(message, where);
+  ToStderr(message, where);
 }
 
 void SetLogSender(std::string sender) {
@@ -137,23 +137,25 @@ void StartTextLog(const std::string& log_dir, int rank, Modes modes) {
   if (google::IsGoogleLoggingInitialized()) return;
   state.rank = rank;
   FLAGS_log_utc_time = true;
-  FLAGS_stderrthreshold = google::GLOG_FATAL;  // stderr is served by ToPeople()
+  FLAGS_stderrthreshold = google::GLOG_FATAL;  // ToStderr() writes to stderr
   const std::string name = FileName(rank);
   const std::string path = StrCat(log_dir, "/", name);
   auto file = OpenFile(path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL, modes.file);
   if (!file.ok()) {
-    WriteToPeople(state, StrCat(file.status().message(), "; the text log stays on stderr"));
+    WriteToStderr(
+        state, StrCat(file.status().message(), "; there is no text log, only warnings on stderr"));
     return;
   }
   auto writer = LineWriter::Start(AppendFile(*std::move(file), path, modes.file), DroppedText);
   if (!writer.ok()) {
-    WriteToPeople(state, StrCat(writer.status().message(), "; the text log stays on stderr"));
+    WriteToStderr(state, StrCat(writer.status().message(),
+                                "; there is no text log, only warnings on stderr"));
     return;
   }
-  state.file = new LineFile(*std::move(writer));  // never destroyed, as glog
+  state.file = new LineFile(*std::move(writer));  // never destroyed, like glog
   for (const google::LogSeverity severity :
        {google::GLOG_INFO, google::GLOG_WARNING, google::GLOG_ERROR, google::GLOG_FATAL}) {
-    // A line goes to the files of its severity and of all below: the one file is that of info.
+    // glog writes a line to the files of its severity and all lower ones; only INFO has a file.
     google::SetLogDestination(severity, severity == google::GLOG_INFO ? path.c_str() : "");
     google::SetLogSymlink(severity, "");
   }

@@ -1,7 +1,8 @@
 // The text log of this process. Only its implementation includes glog.
 //
-// Before StartTextLog() lines go to stderr. Afterwards they go to one file per rank,
-// <log_dir>/r00017.gaccd.INFO..., in UTC, with rank and step in every line:
+// Warnings go to stderr. After StartTextLog() all lines go to one file per rank,
+// <log_dir>/r00017.gaccd.INFO..., in UTC, with rank and step in every line; before, LogInfo() does
+// nothing.
 //   I20261120 03:04:05.123456 r17 s400 run_reporter.cc:41] epoch: 1 step: 400, loss is ...
 // Messages are passed through Printable(), so that names in them cannot start a new line. A thread
 // writes them to the file, so callers never wait for the disk (line_writer.h). A line that cannot
@@ -26,7 +27,7 @@ void LogWarning(std::string_view message,
                 std::source_location where = std::source_location::current());
 
 // Call once per process; later calls do nothing. `log_dir` must exist; if it is empty, or the file
-// cannot be created (which is a warning), warnings go to stderr.
+// cannot be created (which is a warning), there is no file.
 void StartTextLog(const std::string& log_dir, int rank, Modes modes = {});
 // Number of lost lines of the text log.
 [[nodiscard]] std::int64_t DroppedLogLines();

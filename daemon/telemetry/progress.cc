@@ -44,11 +44,11 @@ std::string Bar(double share, int width, bool utf8) {
 std::string DurationText(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) return "?";
   if (seconds >= 100.0 * 3600) return Format("%.0f days", seconds / 86400);
-  const long whole = std::lround(seconds);
-  if (whole >= 3600) {
-    return Format("%ld:%02ld:%02ld", whole / 3600, whole / 60 % 60, whole % 60);
+  const long rounded = std::lround(seconds);
+  if (rounded >= 3600) {
+    return Format("%ld:%02ld:%02ld", rounded / 3600, rounded / 60 % 60, rounded % 60);
   }
-  return Format("%ld:%02ld", whole / 60, whole % 60);
+  return Format("%ld:%02ld", rounded / 60, rounded % 60);
 }
 
 std::string RateText(double rate) {
@@ -63,9 +63,9 @@ std::string RateText(double rate) {
 }
 
 std::string ProgressLine(const ProgressState& state, int columns, bool utf8) {
-  const std::size_t room = static_cast<std::size_t>(std::max(1, columns - 1));
+  const std::size_t width = static_cast<std::size_t>(std::max(1, columns - 1));
   const double share = Share(state);
-  // All of these are ASCII, so bytes are columns. Most important first.
+  // ASCII, so bytes are columns. Most important first.
   const std::string parts[] = {
       Format("%3d%%", static_cast<int>(std::floor(share * 100))),
       Format("loss %.4g", WithoutNanSign(state.loss)),
@@ -80,11 +80,11 @@ std::string ProgressLine(const ProgressState& state, int columns, bool utf8) {
   std::size_t used = 0;
   for (std::size_t i = 0; i < std::size(parts); ++i) {
     const std::size_t needed = parts[i].size() + (used == 0 ? 0 : kGap);
-    if (used + needed > room) break;
+    if (used + needed > width) break;
     fits[i] = true;
     used += needed;
   }
-  const int left = static_cast<int>(room - used) - static_cast<int>(kGap);
+  const int left = static_cast<int>(width - used) - static_cast<int>(kGap);
   std::string line;
   const auto add = [&line](const std::string& part) {
     if (!line.empty()) line += "  ";
@@ -122,7 +122,7 @@ void Progress::Clear() {
 }
 
 void Progress::Draw() {
-  // Erasing after the text instead of before it does not flicker.
+  // Erases after the text, which avoids flicker.
   output_.Write(StrCat("\r", ProgressLine(state_, terminal_.Columns(), utf8_), "\x1b[K"));
   shown_ = true;
 }

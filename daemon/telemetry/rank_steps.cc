@@ -17,10 +17,10 @@ std::optional<RankStepRecord> RankSteps::Add(const StepRecord& step, Clock::time
   sum_.wait_s += step.wait_s.value_or(0);
   if (last_ && now - *last_ < period_) return std::nullopt;
   last_ = now;
-  return Take();
+  return MakeRecord();
 }
 
-std::optional<RankStepRecord> RankSteps::Take() {
+std::optional<RankStepRecord> RankSteps::MakeRecord() {
   RankStepRecord mean = std::exchange(sum_, {});
   if (mean.updates == 0) return std::nullopt;
   for (double* seconds :

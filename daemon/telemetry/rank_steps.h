@@ -19,7 +19,7 @@ class RankSteps {
   // Call after every update. Returns a record for the first one, and then one per `period`.
   std::optional<RankStepRecord> Add(const StepRecord& step, Clock::time_point now);
   // A record of the updates since the last one, if there were any.
-  std::optional<RankStepRecord> Take();
+  std::optional<RankStepRecord> MakeRecord();
 
  private:
   const Clock::duration period_;

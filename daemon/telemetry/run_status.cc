@@ -69,7 +69,7 @@ std::string StatusJson(RunStatus status) {
   status.ts = Timestamp();
   JsonObject out;
   RunStatus::VisitFields(out, std::as_const(status));
-  return out.Take();
+  return out.Finish();
 }
 
 std::optional<RunStatus> ReadStatus(std::string_view text) {

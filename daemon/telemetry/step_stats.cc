@@ -35,7 +35,7 @@ double StepStats::Remaining(std::int64_t updates) const {
 
 StepRates StepClock::Count(const StepRecord& record) {
   const Clock::time_point now = Clock::now();
-  // The time before the first update is preparation; it does not come again.
+  // The time before the first update is not counted.
   const bool first = last_ == Clock::time_point{};
   const double since_last = first ? 0 : std::chrono::duration<double>(now - last_).count();
   last_ = now;

@@ -21,13 +21,13 @@ namespace {
 
 constexpr int kDefaultColumns = 80;
 
-int ColumnsOf(int fd) {
+int GetColumns(int fd) {
   winsize size{};
   return ::ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
-// The standard output of the parent process, when that is a terminal.
-FileDescriptor ParentsTerminal() {
+// The standard output of the parent process if it is a terminal, otherwise invalid.
+FileDescriptor OpenParentTerminal() {
   const std::string link = StrCat("/proc/", ::getppid(), "/fd/1");
   char target[PATH_MAX];
   const ssize_t size = ::readlink(link.c_str(), target, sizeof(target) - 1);
@@ -45,14 +45,14 @@ std::optional<Terminal> Terminal::Detect(int fd) {
   if (::isatty(fd) == 0) return std::nullopt;
   const char* term = std::getenv("TERM");
   if (term == nullptr || std::string_view(term) == "dumb") return std::nullopt;
-  if (ColumnsOf(fd) > 0) return Terminal(fd, FileDescriptor());
-  FileDescriptor outer = ParentsTerminal();
+  if (GetColumns(fd) > 0) return Terminal(fd, FileDescriptor());
+  FileDescriptor outer = OpenParentTerminal();
   if (!outer.valid()) return std::nullopt;
   return Terminal(fd, std::move(outer));
 }
 
 int Terminal::Columns() const {
-  const int columns = ColumnsOf(outer_.valid() ? outer_.get() : fd_);
+  const int columns = GetColumns(outer_.valid() ? outer_.get() : fd_);
   return columns > 0 ? columns : kDefaultColumns;
 }
 
@@ -69,7 +69,7 @@ TerminalOutput::~TerminalOutput() {
 
 void TerminalOutput::Write(std::string_view text) {
   if (::isatty(fd_) == 0) {
-    // Where the reader is gone, training continues.
+    // Training continues if the reader is gone.
     [[maybe_unused]] const Status status = WriteAll(fd_, text, "output");
     return;
   }
@@ -93,7 +93,7 @@ void TerminalOutput::FlushLocked() {
   if (!pending_.empty()) pending_.erase(0, WriteSome(pending_));
   if (dropped_ == 0 || !pending_.empty()) return;
   pending_ = StrCat("gaccd: warning: ", dropped_, dropped_ == 1 ? " line is" : " lines are",
-                    " not shown: the terminal did not take them\n");
+                    " not shown: the terminal did not accept them\n");
   dropped_ = 0;
   pending_.erase(0, WriteSome(pending_));
 }
@@ -102,8 +102,8 @@ int TerminalOutput::NonBlockingFd() {
   struct stat info {};
   if (::fstat(fd_, &info) != 0) return fd_;
   if (opened_.valid() && device_ == info.st_rdev) return opened_.get();
-  // A description of its own: O_NONBLOCK on fd_ would hold for everyone who shares it, the shell
-  // too.
+  // A separate open file: O_NONBLOCK on fd_ would affect every process that shares it, such as the
+  // shell.
   const std::string path = StrCat("/proc/self/fd/", fd_);
   opened_ = FileDescriptor(::open(path.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC));
   device_ = info.st_rdev;
@@ -111,8 +111,7 @@ int TerminalOutput::NonBlockingFd() {
 }
 
 std::size_t TerminalOutput::WriteSome(std::string_view text) {
-  constexpr std::size_t kMaxAtOnce =
-      128;  // where a write may wait: less than a buffer has room for
+  constexpr std::size_t kMaxAtOnce = 128;  // of a blocking descriptor: fits whenever it is writable
   const int fd = NonBlockingFd();
   std::size_t done = 0;
   while (done < text.size()) {

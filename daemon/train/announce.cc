@@ -90,7 +90,7 @@ RunStart TrainingRun::StartRecord() const {
   start.flops_per_sample = MeanFlops(trainer_->model(), *data.train);
   if (!device.gpu) return start;
   start.gpu = device.gpu->name;
-  start.peak_flops = PeakFlops(start.gpu, NumericsOf(job_));
+  start.peak_flops = PeakFlops(start.gpu, GetNumerics(job_));
   start.gpu_memory_planned_bytes = trainer_->memory().device;
   for (const LibraryVersions& library : GpuLibraries()) {
     const std::string version = library.loaded ? ToText(*library.loaded) : "";

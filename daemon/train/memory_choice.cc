@@ -197,7 +197,7 @@ Result<ChosenPlan> SearchForPlan(const PlannedTraining& training, const Plan& wh
   EngineOptions options{.replica = {},
                         .optimizer = training.job.optimizer,
                         .shard = training.job.shard,
-                        .numerics = NumericsOf(training.job),
+                        .numerics = GetNumerics(training.job),
                         .choice = {.device = device}};
   const int parts = CountStateParts(training.job, whole);
   std::int64_t process = 0;

@@ -21,7 +21,7 @@ Status MakeStage(const Job& job, std::int64_t rank, Model* model) {
 
 ProgramGenerator SelectProgramGenerator(const Job& job, const Model& model) {
   const auto& stage = model.stage();
-  if (!stage) return SelectProgramGenerator(KindOf(job.model.loss), model.update_sums());
+  if (!stage) return SelectProgramGenerator(GetLossKind(job.model.loss), model.update_sums());
   return [schedule = job.pipeline.schedule, stages = job.pipeline.stages,
           own = static_cast<std::int64_t>(stage->stage)](const Plan& plan) {
     return PipelineStageProgram(plan, schedule, stages, own);

@@ -63,7 +63,7 @@ Result<TrainingInputs> TrainingInputs::Make(Communicator& comm, const Job& job, 
   GACCD_RETURN_IF_ERROR(MakeStage(job, comm.rank(), &model));
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, ScheduleOf(job, plan, data.train->size()));
   GACCD_RETURN_IF_ERROR(CheckSchedule(job.schedule));
-  if (KindOf(job.model.loss) == LossKind::kContrastive) {
+  if (GetLossKind(job.model.loss) == LossKind::kContrastive) {
     GACCD_RETURN_IF_ERROR(CheckTwoSamples("contrastive", schedule));
   }
   if (model.normalised_values() == 1) {
@@ -166,7 +166,7 @@ Status Trainer::Prepare(const EngineChoice& choice, Communicator& device_comm) {
                           {.replica = replica,
                            .optimizer = inputs_.job.optimizer,
                            .shard = inputs_.job.shard,
-                           .numerics = NumericsOf(inputs_.job),
+                           .numerics = GetNumerics(inputs_.job),
                            .choice = choice,
                            .control_word_count = words_.words().size(),
                            .tolerate_nonfinite = guards_.on_nonfinite != OnNonfinite::kStop ||
@@ -295,7 +295,7 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary,
     }
   }
   if (summary->updates < inputs_.schedule.updates()) {
-    summary->stopped_early = best_.WhyStopped();
+    summary->stopped_early = best_.StopReason();
     if (summary->updates == start_.updates) {
       summary->stopped_early +=
           StrCat("; this was so at update ", start_.updates,

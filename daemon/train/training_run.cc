@@ -243,7 +243,7 @@ RankStatus TrainingRun::ChooseMicroBatch() {
                                                               {.replica = {},
                                                                .optimizer = job_.optimizer,
                                                                .shard = job_.shard,
-                                                               .numerics = NumericsOf(job_),
+                                                               .numerics = GetNumerics(job_),
                                                                .choice = options.choice},
                                                               MemoryFlag(flags_)));
   GACCD_ASSIGN_OR_RETURN(plan_, FirstPlan(job_.batch, chosen.choice.plan()));

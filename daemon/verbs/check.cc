@@ -20,7 +20,7 @@
 namespace gaccd {
 namespace {
 
-// Of every rank the first one of its node that would load the same libraries.
+// For every rank, the first rank of its node that would load the same libraries.
 Result<std::vector<std::size_t>> FindLoaders(Communicator& comm, const Environment& environment) {
   GACCD_ASSIGN_OR_RETURN(
       const auto sources,
@@ -49,36 +49,36 @@ Result<std::vector<RankReport>> GatherReports(Communicator& comm) {
   return reports;
 }
 
-// On rank 0. Lines of JSON stay alone on stdout.
+// On rank 0. With JSON, warnings go to stderr.
 Status Show(const std::vector<RankReport>& reports, const std::vector<std::string>& warnings,
             OutputFormat format) {
   std::string text;
-  std::string remarks;
-  for (const std::string& warning : warnings) remarks += StrCat("warning: ", warning, "\n");
+  std::string warning_text;
+  for (const std::string& warning : warnings) warning_text += StrCat("warning: ", warning, "\n");
   if (format == OutputFormat::kJson) {
     for (const RankReport& report : reports) text += ReportJson(report) + "\n";
-    std::fputs(remarks.c_str(), stderr);
+    std::fputs(warning_text.c_str(), stderr);
     return PrintOut(text);
   }
   text = RankTableText(reports);
-  if (!remarks.empty()) text += "\n" + remarks;
+  if (!warning_text.empty()) text += "\n" + warning_text;
   return PrintOut(text);
 }
 
-Status Refusal(const RankVerdict& verdict, std::size_t ranks) {
+Status IncompatibleRanks(const RankVerdict& verdict, std::size_t ranks) {
   std::string text = StrCat(ranks, " ranks cannot work together");
   for (const std::string& error : verdict.errors) text += "\n  " + error;
   return {ErrorKind::kConfig, text};
 }
 
-// The same on every rank, but for what rank 0 cannot write.
+// Returns the same status on every rank, unless rank 0 fails to print.
 Status Judge(const std::vector<RankReport>& reports, const Flags& flags, bool lead) {
   GACCD_ASSIGN_OR_RETURN(const Job job, OverlayFlags(Job{}, flags));
   const Device wanted = job.device;
   const RankVerdict verdict = JudgeRanks(reports, {.gpus_matter = wanted != Device::kCpu,
                                                    .allow_gpu_sharing = flags.allow_gpu_sharing});
   if (lead) GACCD_RETURN_IF_ERROR(Show(reports, verdict.warnings, flags.format));
-  if (!verdict.errors.empty()) return Refusal(verdict, reports.size());
+  if (!verdict.errors.empty()) return IncompatibleRanks(verdict, reports.size());
   std::vector<RankGpu> gpus;
   for (const RankReport& report : reports) {
     gpus.push_back({report.host, report.gpu, report.gpu_problem});

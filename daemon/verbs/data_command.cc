@@ -23,30 +23,30 @@
 namespace gaccd {
 namespace {
 
-struct Shown {
+struct RenderedSample {
   std::vector<float> features;
-  std::string text;  // what was drawn
+  std::string text;  // the random parameters
 };
 
-Result<Shown> ShowAlone(const ImageDataset& images, const Job& job, const Flags& flags) {
-  Shown shown;
-  shown.features.resize(static_cast<std::size_t>(images.spec().tensors[0].elements()));
+Result<RenderedSample> RenderPlain(const ImageDataset& images, const Job& job, const Flags& flags) {
+  RenderedSample rendered;
+  rendered.features.resize(static_cast<std::size_t>(images.spec().tensors[0].elements()));
   GACCD_ASSIGN_OR_RETURN(
       const ImageParameters drawn,
-      images.Read(flags.sample, job.seed, flags.epoch - 1, shown.features.data()));
-  shown.text = Describe(drawn);
-  return shown;
+      images.Read(flags.sample, job.seed, flags.epoch - 1, rendered.features.data()));
+  rendered.text = Describe(drawn);
+  return rendered;
 }
 
-// Where the training takes a sample.
-struct Place {
+// The position of a sample in the training.
+struct SamplePosition {
   Update update;
   std::int64_t position = 0;  // in the run
   [[nodiscard]] std::int64_t in_update() const { return position - update.first; }
 };
 
-Result<Place> FindPlace(const Job& job, const Flags& flags, const SampleOrder& order) {
-  // A mix depends on places in updates, not on ranks.
+Result<SamplePosition> FindPosition(const Job& job, const Flags& flags, const SampleOrder& order) {
+  // Mixing depends on positions in updates, not on ranks.
   GACCD_ASSIGN_OR_RETURN(const PlanRequest request, ToPlanRequest(job.batch, 1, 1));
   GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make(request));
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, ScheduleOf(job, plan, order.size()));
@@ -65,45 +65,50 @@ Result<Place> FindPlace(const Job& job, const Flags& flags, const SampleOrder& o
   if (next == updates.begin()) return unused;
   const Update update = schedule.At(*std::ranges::prev(next));
   if (position >= update.first + update.samples) return unused;
-  return Place{update, position};
+  return SamplePosition{update, position};
 }
 
-// Of a job whose samples are mixed.
-Result<Shown> ShowMixed(std::unique_ptr<ImageDataset> plain, const Job& job, const Flags& flags) {
+// REQUIRES: the job mixes samples.
+Result<RenderedSample> RenderMixed(std::unique_ptr<ImageDataset> plain, const Job& job,
+                                   const Flags& flags) {
   const ImageDataset& images = *plain;
   const SampleOrder order(job.seed, images.size(), job.data.shuffle);
-  GACCD_ASSIGN_OR_RETURN(const Place place, FindPlace(job, flags, order));
-  GACCD_ASSIGN_OR_RETURN(Shown shown, ShowAlone(images, job, flags));
-  const std::uint64_t draw = StreamKey(job.seed, static_cast<std::uint64_t>(place.update.index));
-  const std::int64_t group = place.in_update() / job.data.mix_group;
+  GACCD_ASSIGN_OR_RETURN(const SamplePosition sample, FindPosition(job, flags, order));
+  GACCD_ASSIGN_OR_RETURN(RenderedSample rendered, RenderPlain(images, job, flags));
+  const std::uint64_t draw = StreamKey(job.seed, static_cast<std::uint64_t>(sample.update.index));
+  const std::int64_t group = sample.in_update() / job.data.mix_group;
   const std::int64_t first = group * job.data.mix_group;
   const GroupMix mix = DrawGroupMix(job.data, MixKey(draw, group),
-                                    std::min(job.data.mix_group, place.update.samples - first),
+                                    std::min(job.data.mix_group, sample.update.samples - first),
                                     images.transform().height(), images.transform().width());
-  const std::int64_t with = place.update.first + first +
-                            mix.partners[static_cast<std::size_t>(place.in_update() - first)];
-  const std::int64_t partner = order.IndexAt(with / order.size(), with % order.size());
-  shown.text += StrCat("\nupdate ", place.update.index + 1, ", place ", place.in_update(), ": ");
-  shown.text += mix.lambda == 1 ? std::string("not mixed")
-                                : StrCat("lambda ", mix.lambda, ", with sample ", partner, ": ",
-                                         images.NameOf(partner), ", label ", images.label(partner));
+  const std::int64_t partner_position =
+      sample.update.first + first +
+      mix.partners[static_cast<std::size_t>(sample.in_update() - first)];
+  const std::int64_t partner =
+      order.IndexAt(partner_position / order.size(), partner_position % order.size());
+  rendered.text +=
+      StrCat("\nupdate ", sample.update.index + 1, ", place ", sample.in_update(), ": ");
+  rendered.text += mix.lambda == 1
+                       ? std::string("not mixed")
+                       : StrCat("lambda ", mix.lambda, ", with sample ", partner, ": ",
+                                images.NameOf(partner), ", label ", images.label(partner));
   if (mix.box) {
-    shown.text += StrCat(", in the box top ", mix.box->top, " left ", mix.box->left, " height ",
-                         mix.box->height, " width ", mix.box->width);
+    rendered.text += StrCat(", in the box top ", mix.box->top, " left ", mix.box->left, " height ",
+                            mix.box->height, " width ", mix.box->width);
   }
   GACCD_ASSIGN_OR_RETURN(const auto mixed, MixSamples(std::move(plain), job.data, order));
   const BatchMemory memory(mixed->spec(), 1);
   BatchView view = memory.view();
   view.draw = draw;
-  view.position = place.in_update();
+  view.position = sample.in_update();
   view.run = {.seed = job.seed,
-              .first = place.position,
+              .first = sample.position,
               .epoch_samples = order.size(),
-              .update_samples = place.update.samples};
+              .update_samples = sample.update.samples};
   mixed->Gather({&flags.sample, 1}, view);
   GACCD_RETURN_IF_ERROR(mixed->ReadError());
-  std::copy_n(view.tensor<float>(0), shown.features.size(), shown.features.begin());
-  return shown;
+  std::copy_n(view.tensor<float>(0), rendered.features.size(), rendered.features.begin());
+  return rendered;
 }
 
 }  // namespace
@@ -129,13 +134,14 @@ Status RunDataCommand(const Flags& flags) {
       StrCat("sample ", flags.sample, " of ", images->size(), ": ", images->NameOf(flags.sample),
              ", label ", images->label(flags.sample));
   const ImageTransform transform = images->transform();
-  GACCD_ASSIGN_OR_RETURN(const Shown shown, job.data.mixup || job.data.cutmix
-                                                ? ShowMixed(std::move(images), job, flags)
-                                                : ShowAlone(*images, job, flags));
+  GACCD_ASSIGN_OR_RETURN(const RenderedSample rendered,
+                         job.data.mixup || job.data.cutmix
+                             ? RenderMixed(std::move(images), job, flags)
+                             : RenderPlain(*images, job, flags));
   const std::string out =
       flags.out.value_or(StrCat("sample-", flags.sample, "-epoch-", flags.epoch, ".png"));
-  GACCD_RETURN_IF_ERROR(WritePng(transform.Restore(shown.features.data()), out));
-  return PrintOut(StrCat(head, "\nepoch ", flags.epoch, ", seed ", job.seed, ": ", shown.text,
+  GACCD_RETURN_IF_ERROR(WritePng(transform.Restore(rendered.features.data()), out));
+  return PrintOut(StrCat(head, "\nepoch ", flags.epoch, ", seed ", job.seed, ": ", rendered.text,
                          "\nwritten: ", out, ", ", transform.width(), " x ", transform.height(),
                          "\n"));
 }

@@ -6,8 +6,9 @@
 
 namespace gaccd {
 
-// Writes the PNG and prints. kUsage without a job or the word show; kConfig if data.train is not a
-// source of images; errors of opening, reading and writing.
+// Writes the PNG and prints its random parameters. kUsage without a job or the word show, or if
+// there is no such sample or the training does not use it in this epoch; kConfig if data.train is
+// not a source of images; errors of opening, reading and writing.
 [[nodiscard]] Status RunDataCommand(const Flags& flags);
 
 }  // namespace gaccd

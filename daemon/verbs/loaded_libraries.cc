@@ -12,7 +12,7 @@ namespace gaccd {
 std::vector<Version> LoadedLibraries() {
   std::vector<Version> versions = {{"MPI", MpiVersion()}, {"oneDNN", OneDnnVersion()}};
   for (const LibraryVersions& library : GpuLibraries()) {
-    // "NCCL 2.28.9 (compiled with 2.28.9)" without its name.
+    // "NCCL 2.28.9 (compiled with 2.28.9)" without the name.
     std::string text = ToText(library).substr(library.name.size() + 1);
     if (!CheckNotOlder({&library, 1}).ok()) text += "; older, so it is refused";
     versions.emplace_back(library.name, std::move(text));

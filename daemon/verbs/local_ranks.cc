@@ -29,7 +29,7 @@
 namespace gaccd {
 namespace {
 
-// What people and schedulers send to a run.
+// Signals that users and schedulers send to a run.
 constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU};
 
 sigset_t ForwardedAnd(int signal) {
@@ -53,7 +53,7 @@ Status CheckNoLauncher(const Environment& environment) {
   return Status::Ok();
 }
 
-std::string PathOfThisProgram(const char* given) {
+std::string ProgramPath(const char* given) {
   char path[PATH_MAX];
   const ssize_t size = ::readlink("/proc/self/exe", path, sizeof(path));
   return size > 0 ? std::string(path, static_cast<std::size_t>(size)) : std::string(given);
@@ -62,17 +62,17 @@ std::string PathOfThisProgram(const char* given) {
 std::vector<std::string> CommandFor(std::int64_t ranks, char* const* argv) {
   std::vector<std::string> words = {
       "mpirun", "-n", std::to_string(ranks), "--quiet", "--oversubscribe", "--allow-run-as-root",
-      // Two runs on one machine would be bound to the same cores.
+      // Otherwise two runs on one machine would be bound to the same cores.
       "--bind-to", "none",
-      // No ssh to other hosts of a default hostfile.
+      // Does not start ranks on hosts of a default hostfile by ssh.
       "--mca", "plm", "isolated",
-      // A rank that waits gives its core to the others.
-      "--mca", "mpi_yield_when_idle", "1", PathOfThisProgram(argv[0])};
+      // Waiting ranks yield their core.
+      "--mca", "mpi_yield_when_idle", "1", ProgramPath(argv[0])};
   for (char* const* one = argv + 1; *one != nullptr; ++one) words.emplace_back(*one);
   return words;
 }
 
-// In the child. Returns errno where there is no mpirun.
+// In the child. Returns only if exec fails, with errno.
 int Execute(const std::vector<std::string>& words, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // the ranks then end with mpirun
   if (::getppid() != parent) ::_exit(128 + SIGKILL);
@@ -110,8 +110,8 @@ Result<pid_t> Start(const std::vector<std::string>& words) {
                        "; install Open MPI (apt install openmpi-bin) and see that it is on PATH"));
 }
 
-// The processes that `parent` has started: /proc/<pid>/stat has the parent after name and state.
-std::vector<pid_t> ChildrenOf(pid_t parent) {
+// The children of a process: the field after name and state in /proc/<pid>/stat is the parent.
+std::vector<pid_t> FindChildren(pid_t parent) {
   std::vector<pid_t> children;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc"), ::closedir);
   if (folder == nullptr) return children;
@@ -122,36 +122,36 @@ std::vector<pid_t> ChildrenOf(pid_t parent) {
     if (!stat.ok()) continue;
     std::istringstream fields(stat->substr(std::min(stat->rfind(')'), stat->size() - 1) + 1));
     std::string state;
-    pid_t its_parent = 0;
-    if (fields >> state >> its_parent && its_parent == parent) children.push_back(pid);
+    pid_t parent_of_pid = 0;
+    if (fields >> state >> parent_of_pid && parent_of_pid == parent) children.push_back(pid);
   }
   return children;
 }
 
-// Until mpirun ends: every signal for this process goes to the ranks. One that comes before there
-// are ranks waits for them; a second one ends mpirun. Its wait status.
+// Forwards signals of this process to the ranks until mpirun ends; returns its wait status. A
+// signal that arrives before the ranks exist is sent when they do; a second one kills mpirun.
 int ForwardUntilEnd(pid_t mpirun) {
-  constexpr timespec kLook{.tv_sec = 0, .tv_nsec = 50'000'000};
+  constexpr timespec kPollInterval{.tv_sec = 0, .tv_nsec = 50'000'000};
   const sigset_t signals = ForwardedAnd(SIGCHLD);
-  std::vector<int> waiting;
+  std::vector<int> pending;
   for (int state = 0;;) {
-    const int signal = waiting.empty() ? ::sigwaitinfo(&signals, nullptr)
-                                       : ::sigtimedwait(&signals, nullptr, &kLook);
+    const int signal = pending.empty() ? ::sigwaitinfo(&signals, nullptr)
+                                       : ::sigtimedwait(&signals, nullptr, &kPollInterval);
     if (::waitpid(mpirun, &state, WNOHANG) == mpirun) return state;
     if (signal > 0 && signal != SIGCHLD) {
-      if (!waiting.empty()) ::kill(mpirun, SIGKILL);
-      waiting.push_back(signal);
+      if (!pending.empty()) ::kill(mpirun, SIGKILL);
+      pending.push_back(signal);
     }
-    if (waiting.empty()) continue;
-    const std::vector<pid_t> ranks = ChildrenOf(mpirun);
+    if (pending.empty()) continue;
+    const std::vector<pid_t> ranks = FindChildren(mpirun);
     for (const pid_t rank : ranks) {
-      for (const int one : waiting) ::kill(rank, one);
+      for (const int one : pending) ::kill(rank, one);
     }
-    if (!ranks.empty()) waiting.clear();
+    if (!ranks.empty()) pending.clear();
   }
 }
 
-bool IsOfGaccd(int code) {
+bool IsGaccdExitCode(int code) {
   return code == 0 || (code >= static_cast<int>(ErrorKind::kUsage) &&
                        code <= static_cast<int>(ErrorKind::kNoRequeue));
 }
@@ -162,17 +162,17 @@ std::string NewestAttempt(const Flags& flags) {
   return name.empty() ? name : StrCat(*flags.run_dir, "/attempts/", name);
 }
 
-// The exit code in verdict.json, which may come a moment after the end of the ranks: where all were
-// killed, VerdictGuard writes it. Nothing where nobody wrote one.
-std::optional<int> CodeOfVerdict(const std::string& attempt_dir) {
-  constexpr int kLooks = 20;
-  constexpr useconds_t kBetween = 50'000;
-  for (int look = 0; look < kLooks; ++look) {
-    if (look > 0) ::usleep(kBetween);
+// The exit code in verdict.json; empty: there is none. If all ranks were killed, VerdictGuard
+// writes the file shortly after their end.
+std::optional<int> ReadVerdictExitCode(const std::string& attempt_dir) {
+  constexpr int kTries = 20;
+  constexpr useconds_t kPause = 50'000;
+  for (int attempt = 0; attempt < kTries; ++attempt) {
+    if (attempt > 0) ::usleep(kPause);
     const auto text = ReadSmallFile(attempt_dir + "/verdict.json", ErrorKind::kData);
     if (!text.ok()) continue;
     const auto verdict = ReadEvent<Verdict>(*text, {"verdict", "exit"});
-    if (verdict.ok() && verdict->exit > 0 && IsOfGaccd(verdict->exit)) return verdict->exit;
+    if (verdict.ok() && verdict->exit > 0 && IsGaccdExitCode(verdict->exit)) return verdict->exit;
     break;
   }
   return std::nullopt;
@@ -181,7 +181,7 @@ std::optional<int> CodeOfVerdict(const std::string& attempt_dir) {
 }  // namespace
 
 bool StartsLocalRanks(const Flags& flags, const Environment& environment) {
-  // IsOf() is also true for verbs that accept a command line of train, and run once.
+  // IsAcceptedBy() is also true for verbs that accept a command line of train, and run once.
   return flags.local_ranks && FindFlag("local-ranks")->IsListedFor(flags.verb) &&
          !environment(kLocalRanksVariable);
 }
@@ -197,11 +197,11 @@ Result<int> RunLocalRanks(const Flags& flags, char* const* argv, const Environme
   const int state = ForwardUntilEnd(mpirun);
   const int code = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
   if (code > 128) {
-    // A rank was killed: the code of a signal says less than what the others found.
+    // A rank was killed: the verdict of the others contains the cause, the signal does not.
     const std::string attempt_dir = NewestAttempt(flags);
-    return attempt_dir == before ? code : CodeOfVerdict(attempt_dir).value_or(code);
+    return attempt_dir == before ? code : ReadVerdictExitCode(attempt_dir).value_or(code);
   }
-  if (IsOfGaccd(code)) return code;
+  if (IsGaccdExitCode(code)) return code;
   return Status(ErrorKind::kUnavailable,
                 StrCat("mpirun did not start the ranks and returned ", code,
                        "; expected that 'mpirun -n ", ranks, " --oversubscribe true' works"));

@@ -21,7 +21,7 @@ std::string Percent(double ratio) {
   return std::move(out).str();
 }
 
-std::int64_t ParametersOf(const FlatLayout& layout, const ShardPart& part) {
+std::int64_t CountParameters(const FlatLayout& layout, const ShardPart& part) {
   std::int64_t sum = 0;
   for (const FlatEntry& entry : layout.entries()) {
     const bool own = entry.offset >= part.first && entry.offset < part.first + part.elements;
@@ -30,7 +30,7 @@ std::int64_t ParametersOf(const FlatLayout& layout, const ShardPart& part) {
   return sum;
 }
 
-// Of one sample, to both neighbours. On GPUs activations have the precision of the job.
+// Bytes sent to both neighbours per sample. On GPUs activations have the precision of the job.
 Result<std::int64_t> SentBytes(const Job& job, const Model& stage) {
   const Precision precision = job.device == Device::kCuda ? job.precision : Precision::kF32;
   GACCD_ASSIGN_OR_RETURN(const TrainingGraph one, stage.RecordTraining({1}, precision));
@@ -53,7 +53,7 @@ std::string OrderText(const Job& job, std::int64_t stage, std::int64_t micro_bat
   return actions.size() > kShownActions ? text + " ..." : text;
 }
 
-// Of the pipeline with the most samples.
+// The sizes of the micro-batches of the pipeline with the most samples.
 std::vector<std::int64_t> MicroBatches(const Plan& plan) {
   std::int64_t rank = 0;
   while (plan.Load(rank) != plan.ranks_hi_samples()) rank += plan.stages();
@@ -97,7 +97,7 @@ Result<std::string> PipelineText(const Job& job, const Model& model, const Plan&
     costs.push_back({.forward = own / 3, .backward = own * 2 / 3, .weights = own / 3});
     std::ostringstream line;
     line << std::setw(5) << s + 1 << std::setw(8) << count << std::setw(12)
-         << ParametersOf(model.layout(), stage.stage()->own()) << std::setw(10)
+         << CountParameters(model.layout(), stage.stage()->own()) << std::setw(10)
          << Percent(all > 0 ? own / all : 0) << std::setw(11)
          << MaxInFlight(job, stage, plan.accum_steps()) << std::setw(12) << Megabytes(bytes)
          << std::setw(14) << Megabytes(sent * plan.ranks_hi_samples());

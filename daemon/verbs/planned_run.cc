@@ -23,23 +23,23 @@ namespace gaccd {
 namespace {
 
 std::string UpdatesText(const UpdateSchedule& schedule) {
-  const ScheduleRequest& asked = schedule.request();
-  const std::int64_t rest = asked.dataset_size % asked.batch;
-  const std::int64_t whole = asked.dataset_size / asked.batch;
+  const ScheduleRequest& request = schedule.request();
+  const std::int64_t rest = request.dataset_size % request.batch;
+  const std::int64_t full_updates = request.dataset_size / request.batch;
   std::string text = PlanField("updates", StrCat(schedule.updates(), " of the run"));
   if (schedule.stages().size() > 1) {
     return text +
            PlanField("", StrCat("samples of an update: ", BatchesText(schedule, schedule.updates()),
                                 ";")) +
-           PlanField("", StrCat(asked.dataset_size, " samples an epoch"));
+           PlanField("", StrCat(request.dataset_size, " samples an epoch"));
   }
-  std::string epoch = StrCat(asked.dataset_size, " samples an epoch: ", whole, " updates");
-  if (rest > 0 && asked.last_cycle == LastCycle::kUpdate) {
+  std::string epoch = StrCat(request.dataset_size, " samples an epoch: ", full_updates, " updates");
+  if (rest > 0 && request.last_cycle == LastCycle::kUpdate) {
     epoch += StrCat(", then one of ", rest);
   } else if (rest > 0) {
-    epoch +=
-        StrCat(", ", rest,
-               asked.last_cycle == LastCycle::kDrop ? " are left out" : " go into the next epoch");
+    epoch += StrCat(
+        ", ", rest,
+        request.last_cycle == LastCycle::kDrop ? " are left out" : " go into the next epoch");
   }
   return text + PlanField("", epoch);
 }
@@ -49,7 +49,7 @@ struct OpenedRun {
   Model model;
   UpdateSchedule schedule;
 
-  [[nodiscard]] PlannedTraining Of(const Job& job) const {
+  [[nodiscard]] PlannedTraining MakeTraining(const Job& job) const {
     return {.job = job, .model = model, .data = data, .schedule = schedule};
   }
 };
@@ -63,17 +63,17 @@ Result<OpenedRun> Open(const Job& job, const Plan& plan) {
   return OpenedRun{std::move(data), std::move(model), schedule};
 }
 
-// With device auto what is printed is for CPUs.
-Device DeviceOf(const Job& job) {
+// The device of the printed values: the CPU for device auto.
+Device PlannedDevice(const Job& job) {
   return job.device == Device::kCuda ? Device::kCuda : Device::kCpu;
 }
 
-// On the device.
-std::int64_t BytesOf(const EngineMemory& memory, const Job& job) {
-  return DeviceOf(job) == Device::kCuda ? memory.device_bytes : memory.host_bytes;
+// Bytes on PlannedDevice(job).
+std::int64_t DeviceBytes(const EngineMemory& memory, const Job& job) {
+  return PlannedDevice(job) == Device::kCuda ? memory.device_bytes : memory.host_bytes;
 }
 
-// Of the rank that has the most samples. Maps memory, and uses none of it.
+// For the rank with the most samples. Maps memory without touching it.
 Result<EngineMemory> PlannedMemory(const PlannedTraining& training, const Plan& plan,
                                    Device device) {
   GACCD_ASSIGN_OR_RETURN(const ReplicaOptions sizes,
@@ -84,12 +84,12 @@ Result<EngineMemory> PlannedMemory(const PlannedTraining& training, const Plan& 
       {.replica = sizes,
        .optimizer = training.job.optimizer,
        .shard = training.job.shard,
-       .numerics = device == Device::kCuda ? NumericsOf(training.job) : Numerics(),
+       .numerics = device == Device::kCuda ? GetNumerics(training.job) : Numerics(),
        .choice = {.device = device}},
       CountStateParts(training.job, plan, stage ? static_cast<std::int64_t>(stage->stage) : 0));
 }
 
-// The same samples, with the other way to keep activations. Null: the model has no other.
+// The plan with recomputation switched on or off; empty: the model does not support it.
 Result<std::optional<Plan>> WithOtherRecompute(const Model& model, const Plan& plan) {
   if (!model.has_blocks()) return std::optional<Plan>();
   PlanRequest other = plan.request();
@@ -99,13 +99,13 @@ Result<std::optional<Plan>> WithOtherRecompute(const Model& model, const Plan& p
   return std::optional(std::move(made));
 }
 
-// What a plan needs, and what the same with the other Recompute would.
+// The memory of a plan, and of the same plan with the other Recompute.
 struct Needs {
   EngineMemory memory;
   std::optional<Plan> other;
   EngineMemory other_memory;
 
-  // "61.2 MB with --recompute=blocks". REQUIRES: there is another.
+  // "61.2 MB with --recompute=blocks". REQUIRES: other.
   [[nodiscard]] std::string OtherText(std::int64_t bytes) const {
     return StrCat(Megabytes(bytes), " with --recompute=", Name(other->request().recompute));
   }
@@ -113,11 +113,11 @@ struct Needs {
 
 Result<Needs> FindNeeds(const PlannedTraining& training, const Plan& plan) {
   Needs needs;
-  GACCD_ASSIGN_OR_RETURN(needs.memory, PlannedMemory(training, plan, DeviceOf(training.job)));
+  GACCD_ASSIGN_OR_RETURN(needs.memory, PlannedMemory(training, plan, PlannedDevice(training.job)));
   GACCD_ASSIGN_OR_RETURN(needs.other, WithOtherRecompute(training.model, plan));
   if (needs.other) {
     GACCD_ASSIGN_OR_RETURN(needs.other_memory,
-                           PlannedMemory(training, *needs.other, DeviceOf(training.job)));
+                           PlannedMemory(training, *needs.other, PlannedDevice(training.job)));
   }
   return needs;
 }
@@ -143,14 +143,14 @@ std::string StatisticsText(const Model& model, const Plan& plan) {
 }
 
 std::string MemoryText(const Job& job, const Model& model, const Plan& plan, const Needs& needs) {
-  const bool on_gpu = DeviceOf(job) == Device::kCuda;
+  const bool on_gpu = PlannedDevice(job) == Device::kCuda;
   std::string text;
   if (model.update_sums() > 0 && plan.accum_steps() > 1) {
     text += PlanField(
         "kept", StrCat(Megabytes(needs.memory.kept_bytes),
                        needs.other ? "; " + needs.OtherText(needs.other_memory.kept_bytes) : ""));
   }
-  text += PlanField("memory", StrCat(Megabytes(BytesOf(needs.memory, job)), " a rank on a ",
+  text += PlanField("memory", StrCat(Megabytes(DeviceBytes(needs.memory, job)), " a rank on a ",
                                      on_gpu ? "GPU" : "CPU", ": model, gradients, optimizer,"));
   text += PlanField("", on_gpu ? "activations; without scratch of kernels, and libraries"
                                : "activations; without program, data, batches and checkpoints");
@@ -160,7 +160,7 @@ std::string MemoryText(const Job& job, const Model& model, const Plan& plan, con
   factor << std::fixed << std::setprecision(2)
          << RelativeTime(*needs.other, cost) / RelativeTime(plan, cost);
   text += PlanField("recompute", StrCat(Name(plan.request().recompute), "; ",
-                                        needs.OtherText(BytesOf(needs.other_memory, job))));
+                                        needs.OtherText(DeviceBytes(needs.other_memory, job))));
   return text + PlanField("", StrCat("in ", factor.str(), " x the time, predicted"));
 }
 
@@ -175,8 +175,8 @@ Status AddRun(const Job& job, const Plan& plan, std::string* text) {
       const PlannedTraining training{
           .job = job, .model = stage, .data = run.data, .schedule = run.schedule};
       GACCD_ASSIGN_OR_RETURN(const EngineMemory planned,
-                             PlannedMemory(training, plan, DeviceOf(job)));
-      return BytesOf(planned, job);
+                             PlannedMemory(training, plan, PlannedDevice(job)));
+      return DeviceBytes(planned, job);
     };
     GACCD_ASSIGN_OR_RETURN(const std::string stages, PipelineText(job, run.model, plan, memory));
     *text += stages;
@@ -187,22 +187,22 @@ Status AddRun(const Job& job, const Plan& plan, std::string* text) {
     }
     return Status::Ok();
   }
-  GACCD_ASSIGN_OR_RETURN(const Needs needs, FindNeeds(run.Of(job), plan));
+  GACCD_ASSIGN_OR_RETURN(const Needs needs, FindNeeds(run.MakeTraining(job), plan));
   if (plan.world() > 1) {
-    *text += ShardingText(job, run.model.layout(), plan, BytesOf(needs.memory, job));
+    *text += ShardingText(job, run.model.layout(), plan, DeviceBytes(needs.memory, job));
   }
   *text += MemoryText(job, run.model, plan, needs);
   return Status::Ok();
 }
 
-// Whether a training would end with the same error wherever it ran. Files may be on the nodes
-// alone, and these may have more memory.
+// Whether a training would fail with this error on any machine. The nodes may have other files and
+// more memory than this machine.
 bool EndsTraining(const Status& error) {
   const bool is_memory = error.message().find("no memory for") != std::string::npos;
   return error.kind() == ErrorKind::kData || (error.kind() == ErrorKind::kConfig && !is_memory);
 }
 
-// An error that no micro-batch fits says what would.
+// Appends the table of sharding modes to the error that no micro-batch fits.
 Status WithModes(const Status& error, const std::string& modes) {
   return {error.kind(), modes.empty() ? error.message() : StrCat(error.message(), "\n", modes)};
 }
@@ -220,21 +220,22 @@ std::string PlannedRunText(const Job& job, const Plan& plan, Status* error) {
   return text;
 }
 
-Result<Plan> ChoosePlan(const Job& job, const Plan& whole, const Flags& flags, std::string* table) {
-  GACCD_ASSIGN_OR_RETURN(const OpenedRun run, Open(job, whole));
-  PlannedTraining training = run.Of(job);
+Result<Plan> ChoosePlan(const Job& job, const Plan& one_step, const Flags& flags,
+                        std::string* table) {
+  GACCD_ASSIGN_OR_RETURN(const OpenedRun run, Open(job, one_step));
+  PlannedTraining training = run.MakeTraining(job);
   const bool may_save = MakeSavePolicy(flags).on();
   training.saves = may_save && flags.run_dir;
   training.any_load = flags.speed == "measured" || flags.rebalance == Rebalance::kAuto;
   const auto memory = MemoryFlag(flags);
-  const auto chosen = ChooseForPlan(training, whole, memory);
-  std::string modes;  // later: each trial leaves this process a little larger
-  if (memory && whole.world() > 1) {
-    GACCD_ASSIGN_OR_RETURN(modes, FittingModesText(training, whole, *memory));
+  const auto chosen = ChooseForPlan(training, one_step, memory);
+  std::string modes;  // after ChooseForPlan(): each trial enlarges this process
+  if (memory && one_step.world() > 1) {
+    GACCD_ASSIGN_OR_RETURN(modes, FittingModesText(training, one_step, *memory));
   }
   if (!chosen.ok()) return WithModes(chosen.status(), modes);
   *table = MemoryTableText(chosen->choice, CostOf(run.model), chosen->limit.text);
-  if (DeviceOf(job) == Device::kCpu) {
+  if (PlannedDevice(job) == Device::kCpu) {
     *table += "memory: with program, data and batches.\n";
     if (may_save && !flags.run_dir) {
       *table += "memory: without the copies of a checkpoint, which --run-dir=DIR includes.\n";

@@ -20,9 +20,9 @@ namespace gaccd {
 
 // --micro-batch=auto in `gaccd plan`: the plan by the memory of a rank, with its text table
 // (MemoryTableText), which notes if copies of a checkpoint are excluded because --run-dir is
-// missing. whole: the plan with one micro-step. Errors: those of opening the data and of
+// missing. one_step: the plan with one micro-step. Errors: those of opening the data and of
 // ChooseForPlan().
-[[nodiscard]] Result<Plan> ChoosePlan(const Job& job, const Plan& whole, const Flags& flags,
+[[nodiscard]] Result<Plan> ChoosePlan(const Job& job, const Plan& one_step, const Flags& flags,
                                       std::string* table);
 
 }  // namespace gaccd

@@ -19,7 +19,7 @@
 namespace gaccd {
 namespace {
 
-// What one rank takes in one update.
+// The samples of one rank in one update.
 struct RankSamples {
   std::int64_t rank = 0;
   std::vector<std::int64_t> micro_batches;  // sizes
@@ -31,20 +31,20 @@ struct PlannedSamples {
   UpdateSchedule schedule;
   SampleOrder order;
 
-  [[nodiscard]] Result<RankSamples> OfRank(const Update& update, std::int64_t rank) const {
+  [[nodiscard]] Result<RankSamples> MakeRankSamples(const Update& update, std::int64_t rank) const {
     GACCD_ASSIGN_OR_RETURN(const Plan own, update.samples == plan.effective_batch()
                                                ? Result<Plan>(plan)
                                                : plan.ForSamples(update.samples));
     GACCD_ASSIGN_OR_RETURN(TrainIndices indices,
                            TrainIndices::Make(order, schedule, plan, rank, update.index));
-    RankSamples taken{.rank = rank};
+    RankSamples rank_samples{.rank = rank};
     std::vector<std::int64_t> next(static_cast<std::size_t>(indices.max_samples()));
     for (std::int64_t step = 0; step < own.accum_steps(); ++step) {
       const std::int64_t count = indices.Next(next);
-      taken.micro_batches.push_back(count);
-      taken.samples.insert(taken.samples.end(), next.begin(), next.begin() + count);
+      rank_samples.micro_batches.push_back(count);
+      rank_samples.samples.insert(rank_samples.samples.end(), next.begin(), next.begin() + count);
     }
-    return taken;
+    return rank_samples;
   }
 };
 
@@ -59,31 +59,32 @@ Result<std::int64_t> DatasetSize(const Flags& flags, const Job& job) {
 }
 
 std::string JsonLine(const UpdateSchedule& schedule, const Update& update,
-                     const RankSamples& taken) {
+                     const RankSamples& rank_samples) {
   JsonObject line;
   line("update", update.index + 1);
   line("updates", schedule.updates());
   line("epoch", update.epoch + 1);
   line("epoch_end", update.epoch_end);
   line("update_samples", update.samples);
-  line("rank", taken.rank);
-  line("micro_batches", std::span<const std::int64_t>(taken.micro_batches));
-  line("samples", std::span<const std::int64_t>(taken.samples));
-  return line.TakeLine();
+  line("rank", rank_samples.rank);
+  line("micro_batches", std::span<const std::int64_t>(rank_samples.micro_batches));
+  line("samples", std::span<const std::int64_t>(rank_samples.samples));
+  return line.FinishLine();
 }
 
-// "  rank 3: 17 4 | 5", a bar between micro-batches.
-std::string TextLine(const RankSamples& taken) {
-  std::string text = StrCat("  rank ", taken.rank, ":");
-  auto next = taken.samples.begin();
-  for (std::size_t step = 0; step < taken.micro_batches.size(); ++step) {
+// "  rank 3: 17 4 | 5", with a bar between micro-batches.
+std::string TextLine(const RankSamples& rank_samples) {
+  std::string text = StrCat("  rank ", rank_samples.rank, ":");
+  auto next = rank_samples.samples.begin();
+  for (std::size_t step = 0; step < rank_samples.micro_batches.size(); ++step) {
     if (step > 0) text += " |";
-    for (std::int64_t i = 0; i < taken.micro_batches[step]; ++i) text += StrCat(" ", *next++);
+    for (std::int64_t i = 0; i < rank_samples.micro_batches[step]; ++i)
+      text += StrCat(" ", *next++);
   }
   return text + "\n";
 }
 
-// Of one rank, or of all.
+// For --rank, or all ranks.
 Status PrintUpdate(const PlannedSamples& planned, const Update& update, const Flags& flags) {
   const bool json = flags.format == OutputFormat::kJson;
   std::string text;
@@ -94,8 +95,8 @@ Status PrintUpdate(const PlannedSamples& planned, const Update& update, const Fl
   const std::int64_t first = flags.rank.value_or(0);
   const std::int64_t end = flags.rank ? first + 1 : planned.plan.world();
   for (std::int64_t rank = first; rank < end; ++rank) {
-    GACCD_ASSIGN_OR_RETURN(const RankSamples taken, planned.OfRank(update, rank));
-    text += json ? JsonLine(planned.schedule, update, taken) : TextLine(taken);
+    GACCD_ASSIGN_OR_RETURN(const RankSamples rank_samples, planned.MakeRankSamples(update, rank));
+    text += json ? JsonLine(planned.schedule, update, rank_samples) : TextLine(rank_samples);
   }
   return PrintOut(text);
 }

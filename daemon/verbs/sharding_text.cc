@@ -21,14 +21,14 @@ namespace {
 constexpr std::array kModes = {Sharding::kNone, Sharding::kOptimizer, Sharding::kNode,
                                Sharding::kNodeOptimizer};
 
-// One way to divide one world.
+// A sharding mode on a number of ranks.
 struct Division {
   Sharding mode = Sharding::kNone;
   std::int64_t nodes = 1;
-  std::int64_t ranks_of_each = 1;
+  std::int64_t ranks_per_node = 1;
 
   [[nodiscard]] std::vector<int> ranks_of_nodes() const {
-    return std::vector<int>(static_cast<std::size_t>(nodes), static_cast<int>(ranks_of_each));
+    return std::vector<int>(static_cast<std::size_t>(nodes), static_cast<int>(ranks_per_node));
   }
   [[nodiscard]] int parts() const { return ShardGrid::Of(mode, ranks_of_nodes()).parts(); }
 };
@@ -37,8 +37,8 @@ std::int64_t StateBytes(const Job& job, std::int64_t parameters) {
   return StateElements(job.optimizer, parameters) * std::int64_t{sizeof(float)};
 }
 
-// That of the rank that has the most of it.
-std::int64_t StateOfARank(const Job& job, const FlatLayout& layout, const Division& division) {
+// The maximum over the ranks.
+std::int64_t MaxStateBytes(const Job& job, const FlatLayout& layout, const Division& division) {
   return StateBytes(job, ShardLayout::Make(layout, division.parts()).max_state_elements());
 }
 
@@ -58,11 +58,11 @@ std::string Meaning(const Division& division) {
   }
 }
 
-// What all ranks send, of the mean one.
+// The mean over the ranks.
 std::string SentText(const FlatLayout& layout, const Division& division) {
   const CommTraffic all = UpdateTraffic(division.mode, layout, division.ranks_of_nodes());
   std::string text =
-      StrCat("a rank sends ", Megabytes(all.sent / (division.nodes * division.ranks_of_each)),
+      StrCat("a rank sends ", Megabytes(all.sent / (division.nodes * division.ranks_per_node)),
              " an update");
   if (division.nodes > 1) {
     text += StrCat(", a node ", Megabytes(all.between_nodes / division.nodes), " to other nodes");
@@ -78,13 +78,13 @@ std::string Steps(const Division& division) {
                 "; norms of blocks gathered; parameters gathered");
 }
 
-std::string RowOf(const Job& job, const FlatLayout& layout, const Division& division) {
+std::string TableRow(const Job& job, const FlatLayout& layout, const Division& division) {
   const CommTraffic all = UpdateTraffic(division.mode, layout, division.ranks_of_nodes());
-  const std::int64_t ranks = division.nodes * division.ranks_of_each;
+  const std::int64_t ranks = division.nodes * division.ranks_per_node;
   std::ostringstream out;
   out << "  " << std::setw(7) << division.nodes << std::setw(7) << ranks << "  " << std::left
       << std::setw(14) << Name(division.mode) << std::right << std::setw(13)
-      << Megabytes(StateOfARank(job, layout, division)) << std::setw(14)
+      << Megabytes(MaxStateBytes(job, layout, division)) << std::setw(14)
       << Megabytes(all.sent / ranks) << std::setw(16)
       << Megabytes(all.between_nodes / division.nodes) << "\n";
   return std::move(out).str();
@@ -95,11 +95,11 @@ std::string OtherWorlds(const Job& job, const FlatLayout& layout, const Division
       "    nodes  ranks  shard             optimizer    rank sends   node to others\n";
   for (const std::int64_t nodes : {here.nodes - 1, here.nodes, here.nodes + 1}) {
     if (nodes < 1) continue;
-    text += RowOf(job, layout, {here.mode, nodes, here.ranks_of_each});
+    text += TableRow(job, layout, {here.mode, nodes, here.ranks_per_node});
   }
   for (const Sharding mode : kModes) {
     if (mode == here.mode) continue;
-    text += RowOf(job, layout, {mode, here.nodes, here.ranks_of_each});
+    text += TableRow(job, layout, {mode, here.nodes, here.ranks_per_node});
   }
   return text;
 }
@@ -110,13 +110,14 @@ std::string ShardingText(const Job& job, const FlatLayout& layout, const Plan& p
                          std::int64_t planned) {
   const Division here = {job.shard, plan.request().nodes, plan.request().gpus_per_node};
   const std::int64_t parameters = layout.size() * std::int64_t{sizeof(float)};
-  const std::int64_t state = StateOfARank(job, layout, here);
-  const std::int64_t whole = StateBytes(job, layout.trainable_size());
+  const std::int64_t state = MaxStateBytes(job, layout, here);
+  const std::int64_t total_state = StateBytes(job, layout.trainable_size());
   std::string text =
       PlanField("sharding", Meaning(here)) +
-      PlanField("bytes", StrCat("a rank: weights ", Megabytes(parameters), ", gradients ",
-                                Megabytes(parameters), ", optimizer ", Megabytes(state),
-                                state == whole ? "" : StrCat(" of ", Megabytes(whole)), ",")) +
+      PlanField("bytes",
+                StrCat("a rank: weights ", Megabytes(parameters), ", gradients ",
+                       Megabytes(parameters), ", optimizer ", Megabytes(state),
+                       state == total_state ? "" : StrCat(" of ", Megabytes(total_state)), ",")) +
       PlanField("", StrCat(job.device == Device::kCuda ? "activations and copies of weights "
                                                        : "activations and packed weights ",
                            Megabytes(planned - 2 * parameters - state))) +
@@ -124,7 +125,7 @@ std::string ShardingText(const Job& job, const FlatLayout& layout, const Plan& p
   return here.mode == Sharding::kNone ? text : text + OtherWorlds(job, layout, here);
 }
 
-Result<std::string> FittingModesText(const PlannedTraining& training, const Plan& whole,
+Result<std::string> FittingModesText(const PlannedTraining& training, const Plan& one_step,
                                      std::int64_t memory) {
   std::ostringstream out;
   out << "\nSharding by the memory of a rank\n"
@@ -138,11 +139,11 @@ Result<std::string> FittingModesText(const PlannedTraining& training, const Plan
                                    .schedule = training.schedule,
                                    .saves = training.saves,
                                    .any_load = training.any_load};
-    GACCD_ASSIGN_OR_RETURN(const ChosenPlan found, SearchForPlan(other, whole, memory));
-    const Plan& plan = found.choice.plan();
+    GACCD_ASSIGN_OR_RETURN(const ChosenPlan chosen, SearchForPlan(other, one_step, memory));
+    const Plan& plan = chosen.choice.plan();
     out << "  " << std::left << std::setw(14) << Name(mode) << std::right << std::setw(13)
         << plan.request().micro_batch << std::setw(13) << plan.accum_steps() << std::setw(17)
-        << Megabytes(plan.memory()->bytes) << (found.choice.fits ? "" : "  does not fit") << "\n";
+        << Megabytes(plan.memory()->bytes) << (chosen.choice.fits ? "" : "  does not fit") << "\n";
   }
   return std::move(out).str();
 }

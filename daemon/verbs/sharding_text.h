@@ -13,16 +13,16 @@
 
 namespace gaccd {
 
-// What a rank stores, and what it must send in an update on every transport
-// (daemon/engine/shard_traffic.h); the mean over the ranks, except the state, which is the maximum.
-// If sharded, also for one node less and one more, and for the other modes. planned: bytes of a
-// rank, with weights, gradients and state.
+// Bytes that a rank stores, and must send in an update on every transport
+// (daemon/engine/shard_traffic.h): the mean over the ranks, and the maximum for the state. If
+// sharded, also for one node less and one more, and for the other modes. planned: bytes of a rank,
+// including weights, gradients and state.
 [[nodiscard]] std::string ShardingText(const Job& job, const FlatLayout& layout, const Plan& plan,
                                        std::int64_t planned);
 
 // A table with the largest micro-batch of every mode that fits into `memory` (bytes of a rank).
 // Ignores training.job.shard. Errors: those of opening the graphs.
 [[nodiscard]] Result<std::string> FittingModesText(const PlannedTraining& training,
-                                                   const Plan& whole, std::int64_t memory);
+                                                   const Plan& one_step, std::int64_t memory);
 
 }  // namespace gaccd

@@ -36,8 +36,8 @@
 namespace gaccd {
 namespace {
 
-// kConfig, naming them, when GPUs are wanted and the job's model has functions that they cannot
-// compute.
+// kConfig, with their names, if the job's device is cuda and its model has functions that GPUs do
+// not support.
 Status CheckPlannedDevice(const Flags& flags) {
   if (!flags.job) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(Job job, LoadJob(*flags.job));
@@ -49,8 +49,8 @@ Status CheckPlannedDevice(const Flags& flags) {
 Status RunPlan(const Flags& flags) {
   GACCD_RETURN_IF_ERROR(CheckPlannedDevice(flags));
   std::string memory;
-  const auto choose = [&](const Job& job, const Plan& whole) {
-    return ChoosePlan(job, whole, flags, &memory);
+  const auto choose = [&](const Job& job, const Plan& one_step) {
+    return ChoosePlan(job, one_step, flags, &memory);
   };
   GACCD_ASSIGN_OR_RETURN(const PlanOutput output, MakePlanOutput(flags, choose));
   if (output.verdict.ok()) {
@@ -63,10 +63,10 @@ Status RunPlan(const Flags& flags) {
       LogWarning(warning);
     }
   }
-  const bool tells_run = flags.job && flags.format == OutputFormat::kText;
+  const bool prints_run = flags.job && flags.format == OutputFormat::kText;
   Status run;
   const std::string run_text =
-      tells_run ? PlannedRunText(output.job, output.plan, &run) + memory : "";
+      prints_run ? PlannedRunText(output.job, output.plan, &run) + memory : "";
   GACCD_RETURN_IF_ERROR(PrintOut(output.text + run_text));
   return output.verdict.ok() ? run : output.verdict;
 }
@@ -100,7 +100,7 @@ Status RunHelp(const Flags& flags) {
   if (flags.help_page != HelpPage::kJob || flags.words.empty()) {
     return PrintOut(HelpText(flags.help_page, flags.help_topic));
   }
-  GACCD_ASSIGN_OR_RETURN(const std::string text, JobHelpOf(flags.words[0]));
+  GACCD_ASSIGN_OR_RETURN(const std::string text, JobFieldHelp(flags.words[0]));
   return PrintOut(text);
 }
 
@@ -114,8 +114,8 @@ WatchRequest MakeWatchRequest(const Flags& flags) {
           .watch = flags.watch};
 }
 
-// What a training would end with, as far as this machine has its files. In an image there may be
-// others.
+// The error with which a training would fail with the files of this machine; only a warning for a
+// container image, which may have other files.
 Status CheckPlannedRun(const Flags& flags, const Job& job, const Plan& plan) {
   Status error;
   [[maybe_unused]] const std::string text = PlannedRunText(job, plan, &error);
@@ -156,7 +156,7 @@ Status RunReport(const Flags& flags) {
       {.folders = flags.words, .out = flags.out.value_or(""), .language = flags.language});
 }
 
-using PlainVerb = Status (*)(const Flags&);  // exits with 0 or with the error
+using PlainVerb = Status (*)(const Flags&);  // exit code 0, or that of the error
 using ExitVerb = Result<int> (*)(const Flags&);
 using RanksVerb = RanksOutcome (*)(const Flags&, const ErrorPrinter&);
 struct VerbRun {
@@ -195,7 +195,7 @@ constexpr VerbRun kVerbRuns[] = {
     {Verb::kVersion, [](const Flags&) { return PrintOut(VersionText(LoadedLibraries())); }}};
 static_assert(HasEveryVerb(kVerbRuns));
 
-Result<int> ExitOf(const Status& status) { return status.ok() ? Result<int>(0) : status; }
+Result<int> ToExitCode(const Status& status) { return status.ok() ? Result<int>(0) : status; }
 
 }  // namespace
 
@@ -203,10 +203,10 @@ VerbOutcome RunVerb(const Flags& flags, const ErrorPrinter& print) {
   const auto& run = kVerbRuns[static_cast<std::size_t>(flags.verb)].run;
   if (const auto* on_ranks = std::get_if<RanksVerb>(&run)) {
     const RanksOutcome outcome = (*on_ranks)(flags, print);
-    return {ExitOf(outcome.status), outcome.printed};
+    return {ToExitCode(outcome.status), outcome.printed};
   }
   if (const auto* exits = std::get_if<ExitVerb>(&run)) return {(*exits)(flags)};
-  return {ExitOf(std::get<PlainVerb>(run)(flags))};
+  return {ToExitCode(std::get<PlainVerb>(run)(flags))};
 }
 
 }  // namespace gaccd

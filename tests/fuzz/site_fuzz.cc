@@ -10,14 +10,14 @@
 int gaccd::FuzzSite(const std::uint8_t* data, std::size_t size) {
   using namespace gaccd;
   const auto [partitions, mpi_types, names, mpi, limit] = SplitParts<5>(data, size);
-  const SiteAnswers answers{.partitions = std::string(partitions),
+  const SiteOutputs outputs{.partitions = std::string(partitions),
                             .mpi_types = std::string(mpi_types)};
-  for (const std::string& warning : SiteWarnings(answers, names, mpi)) {
+  for (const std::string& warning : SiteWarnings(outputs, names, mpi)) {
     FuzzCheck(!warning.empty(), "a warning says something");
   }
-  if (const auto seconds = TimeLimitOf(answers, names)) {
+  if (const auto seconds = DefaultTimeLimit(outputs, names)) {
     FuzzCheck(*seconds >= 0, "a time limit is not negative");
-    FuzzCheck(LeadOf({}, seconds).seconds <= *seconds, "the signal comes before the end");
+    FuzzCheck(ComputeLead({}, seconds).seconds <= *seconds, "the signal comes before the end");
   }
   const auto parsed = ParseTimeLimit(limit);
   if (parsed.ok()) {

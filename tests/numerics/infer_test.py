@@ -459,7 +459,7 @@ class InferTest(unittest.TestCase):
             self.assertEqual(said.count("error ("), 1, said)
         kept = self.dir / "kept.npy"
         kept.write_text("mine")
-        refused(74, "is no NPY: it is not replaced", kept)
+        refused(74, "is not NPY: it is not replaced", kept)
         self.assertEqual(kept.read_text(), "mine")
         refused(64, "expected a name that ends with .npy or .jsonl", self.dir / "x.csv")
         refused(74, "no folder", self.dir / "no/x.npy")

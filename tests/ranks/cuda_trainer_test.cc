@@ -111,7 +111,7 @@ std::int64_t ChosenOnGpus(const Job& job, std::size_t memory_bytes) {
         .job = job, .model = inputs.model, .data = inputs.data, .schedule = inputs.schedule};
     const auto found = ChooseForTraining(
         over, nccl, training, request,
-        {.replica = {}, .optimizer = job.optimizer, .numerics = NumericsOf(job), .choice = choice},
+        {.replica = {}, .optimizer = job.optimizer, .numerics = GetNumerics(job), .choice = choice},
         std::nullopt);
     if (!found.ok()) {
       EXPECT_THAT(found, HasKind(ErrorKind::kConfig));

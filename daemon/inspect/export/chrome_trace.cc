@@ -44,7 +44,7 @@ class Trace {
 
   // `args`: a whole object, or empty.
   Status Write(JsonObject object, std::string_view args = "") {
-    std::string text = object.Take();
+    std::string text = object.Finish();
     if (!args.empty()) {
       text.pop_back();
       text.append(",\"args\":").append(args) += '}';
@@ -68,7 +68,7 @@ class Trace {
   Status Name(const char* what, int row, std::string_view name) {
     JsonObject args;
     args("name", name);
-    return Write(Object(what, "M", row, 0), args.Take());
+    return Write(Object(what, "M", row, 0), args.Finish());
   }
 
   Status Begin(const Event& event) {
@@ -105,7 +105,7 @@ class Trace {
       if (!value) continue;
       JsonObject args;
       args(key, *value);
-      GACCD_RETURN_IF_ERROR(Write(Object(key, "C", 0, Microseconds(event.at)), args.Take()));
+      GACCD_RETURN_IF_ERROR(Write(Object(key, "C", 0, Microseconds(event.at)), args.Finish()));
     }
     return {};
   }

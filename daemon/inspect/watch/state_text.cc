@@ -177,7 +177,7 @@ std::string StateJson(const RunState& state) {
   out("exit", state.exit);
   out.Text("reason", state.reason, kMaxPrintable);
   out.Text("suspect_hosts", state.suspect_hosts, kMaxPrintable);
-  return out.Take() + "\n";
+  return out.Finish() + "\n";
 }
 
 std::string RunsTable(std::span<const RunState> runs) {

@@ -129,7 +129,7 @@ std::string StepSum::Line(const Event& newest) const {
     hosts += StrCat(hosts.empty() ? "" : ",", host, "=", count);
   }
   out("stragglers", hosts);
-  return out.Take();
+  return out.Finish();
 }
 
 }  // namespace gaccd

@@ -250,12 +250,12 @@ TEST(FlagsTest, SetTakesEveryFieldOfTheJobByTypeAndRange) {
   EXPECT_EQ(error("optimizer.lr=-1"), "--set optimizer.lr=-1: must be above 0");
   EXPECT_EQ(error("batch.rounding=up"),
             "--set batch.rounding=up: must be one of exact, floor, ceil, nearest");
-  EXPECT_THAT(error("name=a b"), HasSubstr("may hold letters"));
+  EXPECT_THAT(error("name=a b"), HasSubstr("may contain letters"));
   EXPECT_THAT(error("lr=1"), HasSubstr("unknown field 'lr' (did you mean optimizer.lr?)"));
   EXPECT_THAT(error("model.layer[0].linear.ot=3"), HasSubstr("(did you mean out?); Linear has in"));
   EXPECT_THAT(error("model.layer.name=a"), HasSubstr("name an element, layer[0]"));
   EXPECT_THAT(error("model.layer[x].name=a"), HasSubstr("expected layer[N]"));
-  EXPECT_THAT(error("epochs[0]=1"), HasSubstr("epochs is no list"));
+  EXPECT_THAT(error("epochs[0]=1"), HasSubstr("epochs is not a list"));
   EXPECT_THAT(error("epochs.x=1"), HasSubstr("epochs has no fields"));
   EXPECT_THAT(error("optimizer=1"), HasSubstr("group of fields"));
   EXPECT_THAT(error("epochs"), HasSubstr("expected --set FIELD=VALUE"));
@@ -365,6 +365,7 @@ TEST(FlagsTest, UnknownFlagsAndVerbsAreQuotedWithASuggestion) {
   EXPECT_THAT(UsageError({"ckpt", "ls", "a", "b"}), HasSubstr("'b'"));
   EXPECT_EQ(UsageError({"ckpt", "diff", "a", "b"}),
             "ckpt: expected one of: ls verify prune export, found 'diff'");
+  EXPECT_EQ(UsageError({"data", "shwo", "--job=a"}), "data: expected one of: show, found 'shwo'");
   EXPECT_THAT(UsageError({"verdict", "runs/a"}),
               HasSubstr("for example --attempt-dir=runs/a/attempts/latest"));
   EXPECT_THAT(UsageError({"--keep=0"}), HasSubstr("must be at least 1"));

@@ -54,7 +54,7 @@ TEST(JsonObjectTest, WritesListsOfIntegers) {
   const std::vector<std::int64_t> values = {7, -6, std::numeric_limits<std::int64_t>::max()};
   out("values", std::span<const std::int64_t>(values));
   out("none", std::span<const std::int64_t>());
-  EXPECT_EQ(out.Take(), R"({"values":[7,-6,9223372036854775807],"none":[]})");
+  EXPECT_EQ(out.Finish(), R"({"values":[7,-6,9223372036854775807],"none":[]})");
 }
 
 TEST(JsonObjectTest, WritesKeyByKey) {
@@ -69,8 +69,8 @@ TEST(JsonObjectTest, WritesKeyByKey) {
   proto::Plan plan;
   plan.set_mode("exact");
   AppendFields(plan, out);
-  EXPECT_EQ(out.Take(), R"({"v":1,"ok":true,"ratio":3e-04,"long":"12345...","mode":"exact"})");
-  EXPECT_EQ(JsonObject().Take(), "{}");
+  EXPECT_EQ(out.Finish(), R"({"v":1,"ok":true,"ratio":3e-04,"long":"12345...","mode":"exact"})");
+  EXPECT_EQ(JsonObject().Finish(), "{}");
 }
 
 }  // namespace

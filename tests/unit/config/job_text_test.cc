@@ -27,7 +27,7 @@ TEST(JobTextTest, DefaultsOfAMinimalJob) {
   EXPECT_EQ(job.name, "line");
   ASSERT_EQ(job.model.layer.size(), 1U);
   EXPECT_TRUE(std::get<LinearSpec>(job.model.layer[0].kind).bias);
-  EXPECT_EQ(KindOf(job.model.loss), LossKind::kMeanSquaredError);
+  EXPECT_EQ(GetLossKind(job.model.loss), LossKind::kMeanSquaredError);
   const auto& made = std::get<SyntheticSpec>(job.data.train);
   EXPECT_EQ(made.samples, 4096);
   EXPECT_EQ(made.features, 10);
@@ -117,7 +117,7 @@ TEST(JobTextTest, EveryFieldArrives) {
   EXPECT_EQ(linear.out, 512);
   EXPECT_FALSE(linear.bias);
   EXPECT_TRUE(std::holds_alternative<ReluSpec>(job.model.layer[2].kind));
-  EXPECT_EQ(KindOf(job.model.loss), LossKind::kSoftmaxCrossEntropy);
+  EXPECT_EQ(GetLossKind(job.model.loss), LossKind::kSoftmaxCrossEntropy);
   EXPECT_EQ(std::get<IdxSpec>(job.data.train).classes, 10);
   EXPECT_EQ(std::get<NpySpec>(*job.data.eval).features, "x.npy");
   EXPECT_EQ(job.data.normalize.mean, 0.5);
@@ -297,7 +297,7 @@ data { train { synthetic { samples: 40 } } }
 optimizer { lr: 0.1 sgd {} }
 )";
   const Job job = ParseOk(std::string(kDual));
-  EXPECT_EQ(KindOf(job.model.loss), LossKind::kContrastive);
+  EXPECT_EQ(GetLossKind(job.model.loss), LossKind::kContrastive);
   const auto& dual = std::get<DualEncoderSpec>(job.model.architecture);
   EXPECT_EQ(dual.a.input, "features");
   EXPECT_EQ(dual.b.layer.size(), 1U);
@@ -392,10 +392,10 @@ struct BadValue {
 
 TEST(JobTextTest, WrongValuesAreNamedAndQuoted) {
   const BadValue cases[] = {
-      {kMinimal, "\"line\"", "\"a b\"", "name: may hold letters, digits and . _ -, found 'a b'"},
+      {kMinimal, "\"line\"", "\"a b\"", "name: may contain letters, digits and . _ -, found 'a b'"},
       {kMinimal, "\"line\"", "\"..\"", "found '..'"},
       {kMinimal, "\"line\"", "\"../x\"", "found '../x'"},
-      {kMinimal, "\"fc\"", "\"f/c\"", "model.layer[0].name: may hold"},
+      {kMinimal, "\"fc\"", "\"f/c\"", "model.layer[0].name: may contain"},
       {kMinimal, "in: 10", "in: 0", "model.layer[0].linear.in: must be at least 1, found 0"},
       {kMinimal, "out: 1", "out: -3", "linear.out: must be at least 1, found -3"},
       {kMinimal, "samples: 4096", "samples: 0", "samples: must be at least 1, found 0"},

@@ -138,16 +138,16 @@ TEST(HelpTest, EveryVerbIsExplained) {
 }
 
 TEST(HelpTest, OfTheJobOnlyWhatIsAsked) {
-  const auto csv = ValueOrThrow(JobHelpOf("csv"));
+  const auto csv = ValueOrThrow(JobFieldHelp("csv"));
   EXPECT_THAT(csv, AllOf(HasSubstr("  data.train.csv.path"), HasSubstr("  data.eval.csv.classes"),
                          Not(HasSubstr("npy"))));
-  EXPECT_THAT(*JobHelpOf("layer[3].linear"),
+  EXPECT_THAT(*JobFieldHelp("layer[3].linear"),
               AllOf(HasSubstr("  model.layer[0].linear.in"), Not(HasSubstr("embedding"))));
-  EXPECT_THAT(*JobHelpOf("optimizer.lr"),
+  EXPECT_THAT(*JobFieldHelp("optimizer.lr"),
               AllOf(HasSubstr("  optimizer.lr "), Not(HasSubstr("lr_decay"))));
-  EXPECT_THAT(*JobHelpOf("warm"), HasSubstr("schedule.warmup_updates"));
-  EXPECT_THAT(JobHelpOf("csb"), HasKind(ErrorKind::kUsage));
-  EXPECT_THAT(JobHelpOf("csb"), HasMessage(HasSubstr("csv")));
+  EXPECT_THAT(*JobFieldHelp("warm"), HasSubstr("schedule.warmup_updates"));
+  EXPECT_THAT(JobFieldHelp("csb"), HasKind(ErrorKind::kUsage));
+  EXPECT_THAT(JobFieldHelp("csb"), HasMessage(HasSubstr("csv")));
 }
 
 TEST(PlanCommandTest, TheMicroBatchByTheMemory) {

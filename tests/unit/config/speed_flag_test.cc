@@ -55,7 +55,7 @@ TEST(SpeedFlagTest, WhatIsWrongIsNamed) {
 TEST(SpeedFlagTest, RanksHaveTheSpeedOfTheirHost) {
   const std::vector<std::string> hosts{"n1", "n2.cluster.local", "n1", "n3"};
   const auto speeds = [&](std::string_view text) {
-    return SpeedsOfRanks(*ParseSpeedFlag(text), hosts);
+    return RankSpeeds(*ParseSpeedFlag(text), hosts);
   };
   EXPECT_THAT(*speeds("n2:0.5"), ElementsAre(1, 0.5, 1, 1));
   EXPECT_THAT(*speeds("n2.cluster.local:0.5,n1:2"), ElementsAre(2, 0.5, 2, 1));
@@ -75,7 +75,7 @@ TEST(SpeedFlagTest, RanksHaveTheSpeedOfTheirHost) {
 TEST(SpeedFlagTest, ANameWithoutADomainMeansOneHost) {
   const std::vector<std::string> hosts{"n1.a", "n1.b", "n1.a", "n2"};
   const auto speeds = [&](std::string_view text) {
-    return SpeedsOfRanks(*ParseSpeedFlag(text), hosts);
+    return RankSpeeds(*ParseSpeedFlag(text), hosts);
   };
   EXPECT_THAT(*speeds("n1.b:0.5,n1.a:2"), ElementsAre(2, 0.5, 2, 1));
   EXPECT_THAT(speeds("n1:0.5").status(),
@@ -83,14 +83,14 @@ TEST(SpeedFlagTest, ANameWithoutADomainMeansOneHost) {
                          "n1.b: give its domain"));
   EXPECT_THAT(speeds("n1.c:0.5").status(), HasMessage(HasSubstr("on which no rank runs")));
   const std::vector<std::string> both{"n1", "n1.b"};
-  EXPECT_THAT(*SpeedsOfRanks(*ParseSpeedFlag("n1:0.5"), both), ElementsAre(0.5, 1));
-  EXPECT_THAT(*SpeedsOfRanks(*ParseSpeedFlag("n1:0.5,n1.b:0.25"), both), ElementsAre(0.5, 0.25));
+  EXPECT_THAT(*RankSpeeds(*ParseSpeedFlag("n1:0.5"), both), ElementsAre(0.5, 1));
+  EXPECT_THAT(*RankSpeeds(*ParseSpeedFlag("n1:0.5,n1.b:0.25"), both), ElementsAre(0.5, 0.25));
 }
 
 TEST(SpeedFlagTest, BeforeTheHostsAreKnownTheyAreTheFirstNodes) {
   const SpeedFlag flag = *ParseSpeedFlag("n[7-8]:0.5,a:2");
-  EXPECT_THAT(*SpeedsOfNodes(flag, 4, 2), ElementsAre(0.5, 0.5, 0.5, 0.5, 2, 2, 1, 1));
-  EXPECT_THAT(SpeedsOfNodes(flag, 2, 2).status(), HasMessage(HasSubstr("at most 2 hosts")));
+  EXPECT_THAT(*RankSpeedsByNode(flag, 4, 2), ElementsAre(0.5, 0.5, 0.5, 0.5, 2, 2, 1, 1));
+  EXPECT_THAT(RankSpeedsByNode(flag, 2, 2).status(), HasMessage(HasSubstr("at most 2 hosts")));
 }
 
 TEST(SpeedFlagTest, ThePlanSaysTimeIdleShareAndGain) {

@@ -55,7 +55,7 @@ TEST(BestEvaluationTest, PatienceWaitsForTheLeastChange) {
   }
   loss.Record(++step, NAN);
   EXPECT_TRUE(loss.patience_is_over());
-  EXPECT_EQ(loss.WhyStopped(), "stopped early: no better loss for 3 evaluations");
+  EXPECT_EQ(loss.StopReason(), "stopped early: no better loss for 3 evaluations");
   EXPECT_EQ(loss.best()->step, 5) << "the best need not be better by so much";
   EXPECT_FALSE(PatienceIsOver({.patience = 4}, loss.state()));
   EXPECT_FALSE(PatienceIsOver({.patience = 0}, loss.state()));

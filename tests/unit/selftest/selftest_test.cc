@@ -8,7 +8,7 @@
 
 #include "collectives/base/strings.h"
 #include "daemon/selftest/selftest_job.h"
-#include "daemon/selftest/selftest_room.h"
+#include "daemon/selftest/selftest_limits.h"
 #include "daemon/selftest/statistics_gradient.h"
 #include "tests/support/status_matchers.h"
 
@@ -155,35 +155,35 @@ TEST(JobSelftest, AMistakeOfABatchNormMayHaveNoEffect) {
       testing::ElementsAre("statistics of a rank", "gradient of a rank", "added by every rank"));
 }
 
-TEST(SelftestRoom, AsManyRanksAsFit) {
+TEST(SelftestLimits, AsManyRanksAsFit) {
   const SelftestSize size{.ranks = 240, .micro_batch = 10, .samples = 3072};
-  EXPECT_EQ(MostRanks(size, {}), 240);
-  EXPECT_EQ(MostRanks(size, {.mappings = 800}), 100);
-  EXPECT_EQ(MostRanks(size, {.bytes = 0}), 0);
-  const std::int64_t half = MostRanks(size, {.bytes = 130'000'000});
+  EXPECT_EQ(MaxRanks(size, {}), 240);
+  EXPECT_EQ(MaxRanks(size, {.mappings = 800}), 100);
+  EXPECT_EQ(MaxRanks(size, {.bytes = 0}), 0);
+  const std::int64_t half = MaxRanks(size, {.bytes = 130'000'000});
   EXPECT_GT(half, 100);
   EXPECT_LT(half, 240);
-  EXPECT_EQ(MostRanks({.ranks = half + 1}, {.bytes = 64'000'000}), 0);  // the program alone
+  EXPECT_EQ(MaxRanks({.ranks = half + 1}, {.bytes = 64'000'000}), 0);  // the program alone
 }
 
-TEST(SelftestRoom, TooManyRanksAreRefusedAtOnce) {
-  for (const SelftestRoom& room :
-       {SelftestRoom{.bytes = 10'000'000'000}, SelftestRoom{.mappings = 65'530}}) {
+TEST(SelftestLimits, TooManyRanksAreRefusedAtOnce) {
+  for (const SelftestLimits& limits :
+       {SelftestLimits{.bytes = 10'000'000'000}, SelftestLimits{.mappings = 65'530}}) {
     for (const std::int64_t ranks : {std::int64_t{100'000}, std::int64_t{1} << 62}) {
-      const Status status = CheckSelftestRoom({.ranks = ranks}, room);
+      const Status status = CheckSelftestLimits({.ranks = ranks}, limits);
       EXPECT_THAT(status, HasKind(ErrorKind::kOs));
-      const std::string most = StrCat("can run ", MostRanks({.ranks = ranks}, room), " ranks");
+      const std::string most = StrCat("can run ", MaxRanks({.ranks = ranks}, limits), " ranks");
       EXPECT_THAT(status, HasMessage(testing::HasSubstr(most)));
     }
   }
 }
 
-TEST(SelftestRoom, OfThisMachine) {
-  const SelftestRoom room = FindSelftestRoom();
-  EXPECT_GT(room.bytes, 1 << 20);
-  EXPECT_LT(room.bytes, std::int64_t{1} << 50);  // so it was found
-  EXPECT_GT(room.mappings, 1000);
-  EXPECT_TRUE(CheckSelftestRoom({.ranks = 4}, room).ok());
+TEST(SelftestLimits, OfThisMachine) {
+  const SelftestLimits limits = ReadSelftestLimits();
+  EXPECT_GT(limits.bytes, 1 << 20);
+  EXPECT_LT(limits.bytes, std::int64_t{1} << 50);  // so it was found
+  EXPECT_GT(limits.mappings, 1000);
+  EXPECT_TRUE(CheckSelftestLimits({.ranks = 4}, limits).ok());
 }
 
 }  // namespace

@@ -9,35 +9,37 @@
 namespace gaccd {
 namespace {
 
-TEST(LeadOf, FollowsFromWhatWasMeasured) {
-  EXPECT_EQ(LeadOf(MeasuredTimes{.update_p99_s = 10.2, .save_s = 40}, {}).seconds, 161);
+TEST(ComputeLead, FollowsFromWhatWasMeasured) {
+  EXPECT_EQ(ComputeLead(MeasuredTimes{.update_p99_s = 10.2, .save_s = 40}, {}).seconds, 161);
   EXPECT_THAT(
-      LeadOf(MeasuredTimes{.update_p99_s = 10.2, .save_s = 40}, {}).reason,
+      ComputeLead(MeasuredTimes{.update_p99_s = 10.2, .save_s = 40}, {}).reason,
       HasSubstr("161 s before the end: twice an update of 10.2 s (p99) and a save of 40 s"));
-  const SignalLead shortest = LeadOf(MeasuredTimes{.update_p99_s = 0.1, .save_s = 2}, {});
+  const SignalLead shortest = ComputeLead(MeasuredTimes{.update_p99_s = 0.1, .save_s = 2}, {});
   EXPECT_EQ(shortest.seconds, 120);
   EXPECT_THAT(shortest.reason,
               HasSubstr("120 s before the end: at least 120 s; measured: an update "
                         "of 0.1 s (p99) and a save of 2 s."));
-  EXPECT_EQ(LeadOf(MeasuredTimes{.update_p99_s = 9000, .save_s = 9000}, 1'000'000).seconds, 36'060);
-  const SignalLead longest = LeadOf(MeasuredTimes{.update_p99_s = 9e3, .save_s = 9e4}, 1'000'000);
+  EXPECT_EQ(ComputeLead(MeasuredTimes{.update_p99_s = 9000, .save_s = 9000}, 1'000'000).seconds,
+            36'060);
+  const SignalLead longest =
+      ComputeLead(MeasuredTimes{.update_p99_s = 9e3, .save_s = 9e4}, 1'000'000);
   EXPECT_EQ(longest.seconds, 65'535);
   EXPECT_THAT(longest.reason, HasSubstr("at most 65535 s; measured: "));
-  EXPECT_EQ(LeadOf({}, {}).seconds, kDefaultLead);
-  EXPECT_THAT(LeadOf({}, {}).reason, HasSubstr("nothing was measured"));
+  EXPECT_EQ(ComputeLead({}, {}).seconds, kDefaultLead);
+  EXPECT_THAT(ComputeLead({}, {}).reason, HasSubstr("nothing was measured"));
 }
 
-TEST(LeadOf, LeavesTimeToTrain) {
-  EXPECT_EQ(LeadOf({}, 3600).seconds, 300);
-  const SignalLead lead = LeadOf({}, 600);
+TEST(ComputeLead, LeavesTimeToTrain) {
+  EXPECT_EQ(ComputeLead({}, 3600).seconds, 300);
+  const SignalLead lead = ComputeLead({}, 600);
   EXPECT_EQ(lead.seconds, 150);
   EXPECT_FALSE(lead.short_time);
-  EXPECT_EQ(LeadOf({}, 239).seconds, 0);
-  EXPECT_EQ(LeadOf({}, 240).seconds, 60);
+  EXPECT_EQ(ComputeLead({}, 239).seconds, 0);
+  EXPECT_EQ(ComputeLead({}, 240).seconds, 60);
   const MeasuredTimes slow{.update_p99_s = 30, .save_s = 100};
-  EXPECT_TRUE(LeadOf(slow, 1200).short_time);
-  EXPECT_FALSE(LeadOf(slow, 1280).short_time);
-  EXPECT_EQ(LeadOf(slow, 1280).seconds, 320);
+  EXPECT_TRUE(ComputeLead(slow, 1200).short_time);
+  EXPECT_FALSE(ComputeLead(slow, 1280).short_time);
+  EXPECT_EQ(ComputeLead(slow, 1280).seconds, 320);
 }
 
 TEST(ParseTimeLimit, TakesWhatSbatchTakes) {

@@ -9,7 +9,7 @@
 namespace gaccd {
 namespace {
 
-const SiteAnswers kSite{
+const SiteOutputs kSite{
     .partitions =
         "PartitionName=main AllowGroups=ALL Default=YES DefaultTime=00:20:00 MaxTime=1-00:00:00 "
         "PreemptMode=REQUEUE State=UP\n"
@@ -26,7 +26,7 @@ TEST(SiteWarnings, AreAboutTheseJobsPartitions) {
   EXPECT_THAT(SiteWarnings(kSite, "main,cheap", "pmix"),
               ElementsAre(AllOf(HasSubstr("partition cheap"), HasSubstr("GANG,CANCEL"))));
   EXPECT_THAT(SiteWarnings(kSite, "mian", "pmix"), ElementsAre("there is no partition mian"));
-  SiteAnswers other = kSite;
+  SiteOutputs other = kSite;
   other.partitions.replace(other.partitions.find("REQUEUE"), 7, "CANCEL");
   EXPECT_THAT(SiteWarnings(other, "", "pmix"), ElementsAre(HasSubstr("partition main")));
 }
@@ -35,23 +35,23 @@ TEST(SiteWarnings, AnMpiThatIsNotThere) {
   EXPECT_THAT(SiteWarnings(kSite, "", "pmix_v4"), IsEmpty());
   EXPECT_THAT(SiteWarnings(kSite, "", "pmi"),
               ElementsAre(AllOf(HasSubstr("--mpi=pmi here"), HasSubstr("none pmi2 pmix"))));
-  SiteAnswers older = kSite;
+  SiteOutputs older = kSite;
   older.mpi_types = "srun: MPI types are...\nsrun: none\nsrun: pmi2\n";
   EXPECT_THAT(SiteWarnings(older, "", "pmi2"), IsEmpty());
   EXPECT_THAT(SiteWarnings(older, "", "pmix"), ElementsAre(HasSubstr("--mpi=pmix")));
 }
 
-TEST(TimeLimitOf, IsTheDefaultElseTheMost) {
-  EXPECT_EQ(TimeLimitOf(kSite, ""), 1200);
-  EXPECT_EQ(TimeLimitOf(kSite, "cheap"), 600);
-  EXPECT_EQ(TimeLimitOf(kSite, "long,main,cheap"), 600);
-  EXPECT_EQ(TimeLimitOf(kSite, "long"), std::nullopt);
-  EXPECT_EQ(TimeLimitOf(kSite, "mian"), std::nullopt);
-  EXPECT_EQ(TimeLimitOf({}, ""), std::nullopt);
+TEST(DefaultTimeLimit, IsTheDefaultElseTheMost) {
+  EXPECT_EQ(DefaultTimeLimit(kSite, ""), 1200);
+  EXPECT_EQ(DefaultTimeLimit(kSite, "cheap"), 600);
+  EXPECT_EQ(DefaultTimeLimit(kSite, "long,main,cheap"), 600);
+  EXPECT_EQ(DefaultTimeLimit(kSite, "long"), std::nullopt);
+  EXPECT_EQ(DefaultTimeLimit(kSite, "mian"), std::nullopt);
+  EXPECT_EQ(DefaultTimeLimit({}, ""), std::nullopt);
 }
 
 TEST(StartWarnings, SayWhyNoPartitionCanStartTheJob) {
-  const SiteAnswers site{
+  const SiteOutputs site{
       .partitions =
           "PartitionName=main Default=YES MaxTime=01:00:00 MaxNodes=UNLIMITED State=UP "
           "TotalNodes=4 MaxMemPerNode=8000\n"
@@ -72,7 +72,7 @@ TEST(StartWarnings, SayWhyNoPartitionCanStartTheJob) {
 }
 
 TEST(RequeueRules, AreTheSites) {
-  const auto rules = [](const std::string& config) { return RequeueRulesOf({.config = config}); };
+  const auto rules = [](const std::string& config) { return ReadRequeueRules({.config = config}); };
   EXPECT_EQ(rules(""), std::nullopt);
   const std::string begin = "Configuration data as of 2026-11-20T03:04:05\n";
   auto site =

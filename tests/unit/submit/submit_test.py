@@ -351,6 +351,9 @@ class Submit(unittest.TestCase):
         script = self.submit("--run=r", "--exclude-suspects", "--dry-run").stdout
         self.assertIn("#SBATCH --signal=USR2@465\n", script)
         self.assertIn("#SBATCH --exclude=n3,n7\n", script)
+        said = self.submit("--run=new", "--exclude-suspects", "--dry-run")
+        self.assertNotIn("--exclude", said.stdout)
+        self.assertIn("no earlier attempt suspects a host", said.stderr)
         said = self.submit("--run=r", "--dry-run", "--time=10")
         self.assertIn("the time limit is short for the saves", said.stderr)
         self.assertIn("#SBATCH --signal=USR2@150\n", said.stdout)

@@ -107,7 +107,7 @@ TEST(LineWriterTest, NobodyWaitsForAFileThatHangsAndWhatDoesNotFitIsCounted) {
   EXPECT_EQ(lines.front(), "0 first");
   EXPECT_EQ(lines[static_cast<std::size_t>(fit)], StrCat(fit, " ", text));
   EXPECT_THAT(lines.back(), HasSubstr(StrCat("100 lost ", 100 - fit, " of ", 100 - fit, ": '",
-                                             file.path(), "' did not answer")))
+                                             file.path(), "' did not respond")))
       << "it is in the place of the lost ones";
   writer->Add("101 next", {.seq = 101});
   EXPECT_THAT(file.ReadUntil("101 next"), ElementsAre("101 next"));

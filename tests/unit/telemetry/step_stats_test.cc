@@ -85,7 +85,7 @@ TEST(RankStepsTest, ARecordIsTheMeanOfTheUpdatesSinceTheOneBefore) {
   const RankSteps::Clock::time_point start;
   const auto at = [start](int seconds) { return start + std::chrono::seconds(seconds); };
   RankSteps ranks(std::chrono::seconds(60));
-  EXPECT_FALSE(ranks.Take().has_value());
+  EXPECT_FALSE(ranks.MakeRecord().has_value());
   const auto first = ranks.Add({.step = 7, .dur_s = 4, .data_s = 3}, at(5));
   ASSERT_TRUE(first.has_value()) << "the first update";
   EXPECT_EQ(first->updates, 1);
@@ -103,7 +103,7 @@ TEST(RankStepsTest, ARecordIsTheMeanOfTheUpdatesSinceTheOneBefore) {
   EXPECT_EQ(second->wait_s, 0.375);
   EXPECT_EQ(second->data_s, 0);
   EXPECT_FALSE(ranks.Add({.step = 10}, at(66)).has_value());
-  EXPECT_EQ(ranks.Take()->step, 10);
+  EXPECT_EQ(ranks.MakeRecord()->step, 10);
 }
 
 TEST(StepClockTest, TheWallRateCountsWhatLiesBetweenUpdates) {

@@ -33,7 +33,7 @@ struct JobForMemory {
   [[nodiscard]] EngineOptions Options(const ReplicaOptions& sizes = {}) const {
     return {.replica = sizes,
             .optimizer = job.optimizer,
-            .numerics = NumericsOf(job),
+            .numerics = GetNumerics(job),
             .choice = {.device = Device::kCpu}};
   }
   [[nodiscard]] std::int64_t Bytes(const Plan& plan, int rank) const {

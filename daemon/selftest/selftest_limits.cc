@@ -1,4 +1,4 @@
-#include "daemon/selftest/selftest_room.h"
+#include "daemon/selftest/selftest_limits.h"
 
 #include <algorithm>
 #include <atomic>
@@ -16,18 +16,18 @@
 namespace gaccd {
 namespace {
 
-constexpr std::int64_t kThreadsARank = 2;   // itself and its prefetcher
-constexpr std::int64_t kOtherThreads = 4;   // those of libraries and sanitizers come and go
-constexpr std::int64_t kMappingsARank = 8;  // two stacks with their guards, buffers
+constexpr std::int64_t kThreadsARank = 2;   // the rank and its prefetcher
+constexpr std::int64_t kOtherThreads = 4;   // of libraries and sanitizers
+constexpr std::int64_t kMappingsARank = 8;  // two stacks with guard pages, buffers
 
-// Measured with 240 to 8000 ranks: within a fifth. In floating point, as any size may be asked for.
+// Accurate within 20 % for 240 to 8000 ranks. In floating point, because sizes have no limit.
 double BytesFor(const SelftestSize& size, std::int64_t ranks) {
-  const auto count = static_cast<double>(ranks);  // every rank knows the places of all
+  const auto count = static_cast<double>(ranks);  // every rank stores the places of all
   return 64e6 + count * (480e3 + 2e3 * static_cast<double>(size.micro_batch) + 56 * count) +
          320 * static_cast<double>(size.samples);
 }
 
-// The number in a file that holds one, or after `key` in a table. INT64_MAX: there is none.
+// The first word of a file as a number, or the number after `key`. INT64_MAX: there is none.
 std::int64_t ReadNumber(const std::string& path, std::string_view key = {}) {
   std::ifstream file(path);
   for (std::string word; file >> word;) {
@@ -47,7 +47,8 @@ std::int64_t CountStartable(std::int64_t wanted) {
   std::atomic<bool> end = false;
   while (std::ssize(threads) < wanted) {
     auto thread = StartThread("a rank", [&end] {
-      const auto arena = std::make_unique<std::atomic<char>>();  // each has memory of its own
+      const auto arena =
+          std::make_unique<std::atomic<char>>();  // allocates an arena for the thread
       end.wait(false);
     });
     if (!thread.ok()) break;
@@ -60,42 +61,43 @@ std::int64_t CountStartable(std::int64_t wanted) {
   return started;
 }
 
-Status Refuse(const SelftestSize& size, std::int64_t most, const std::string& why) {
-  return {
-      ErrorKind::kOs,
-      StrCat("selftest: this machine can run ", most, " ranks as threads, expected ", size.ranks,
-             ": ", why, "; give fewer --nodes, or a smaller --micro-batch or --target-batch")};
+Status Refuse(const SelftestSize& size, std::int64_t max_ranks, const std::string& why) {
+  return {ErrorKind::kOs,
+          StrCat("selftest: this machine can run ", max_ranks, " ranks as threads, expected ",
+                 size.ranks, ": ", why,
+                 "; give fewer --nodes, or a smaller --micro-batch or --target-batch")};
 }
 
 }  // namespace
 
-SelftestRoom FindSelftestRoom() {
-  SelftestRoom room;
+SelftestLimits ReadSelftestLimits() {
+  SelftestLimits limits;
   if (const auto memory = FreeSharedMemory()) {
-    room.bytes = static_cast<std::int64_t>(memory->free_bytes);
+    limits.bytes = static_cast<std::int64_t>(memory->free_bytes);
   }
-  room.mappings = ReadNumber("/proc/sys/vm/max_map_count");
-  return room;
+  limits.mappings = ReadNumber("/proc/sys/vm/max_map_count");
+  return limits;
 }
 
-std::int64_t MostRanks(const SelftestSize& size, const SelftestRoom& room) {
+std::int64_t MaxRanks(const SelftestSize& size, const SelftestLimits& limits) {
   const auto counts = std::views::iota(std::int64_t{1}, size.ranks + 1);
   const auto beyond = std::ranges::partition_point(counts, [&](std::int64_t ranks) {
-    return BytesFor(size, ranks) <= static_cast<double>(room.bytes) &&
-           ranks <= room.mappings / kMappingsARank;
+    return BytesFor(size, ranks) <= static_cast<double>(limits.bytes) &&
+           ranks <= limits.mappings / kMappingsARank;
   });
   return static_cast<std::int64_t>(beyond - counts.begin());
 }
 
-Status CheckSelftestRoom(const SelftestSize& size, const SelftestRoom& room) {
+Status CheckSelftestLimits(const SelftestSize& size, const SelftestLimits& limits) {
   const auto bytes = static_cast<std::int64_t>(std::min(BytesFor(size, size.ranks), 9e18));
-  const std::int64_t by_memory = MostRanks(size, {.bytes = room.bytes});
-  if (const std::int64_t most = MostRanks(size, room); most < size.ranks) {
-    return Refuse(size, most,
-                  most == by_memory ? StrCat("they need ", Megabytes(bytes),
-                                             " of memory, there are ", Megabytes(room.bytes))
-                                    : StrCat("a rank needs ", kMappingsARank,
-                                             " mappings, vm.max_map_count is ", room.mappings));
+  const std::int64_t by_memory = MaxRanks(size, {.bytes = limits.bytes});
+  if (const std::int64_t max_ranks = MaxRanks(size, limits); max_ranks < size.ranks) {
+    return Refuse(size, max_ranks,
+                  max_ranks == by_memory
+                      ? StrCat("they need ", Megabytes(bytes), " of memory, there are ",
+                               Megabytes(limits.bytes))
+                      : StrCat("a rank needs ", kMappingsARank, " mappings, vm.max_map_count is ",
+                               limits.mappings));
   }
   const std::int64_t wanted = kThreadsARank * size.ranks + kOtherThreads;
   const std::int64_t started = CountStartable(wanted);

@@ -14,17 +14,17 @@ struct SelftestSize {
 };
 
 // Resources of the machine; unlimited if not known.
-struct SelftestRoom {
+struct SelftestLimits {
   std::int64_t bytes = INT64_MAX;     // of memory
   std::int64_t mappings = INT64_MAX;  // vm.max_map_count
 };
-[[nodiscard]] SelftestRoom FindSelftestRoom();
+[[nodiscard]] SelftestLimits ReadSelftestLimits();
 
 // The maximum number of ranks, up to that of `size`, for which memory and mappings suffice. Pure.
-[[nodiscard]] std::int64_t MostRanks(const SelftestSize& size, const SelftestRoom& room);
+[[nodiscard]] std::int64_t MaxRanks(const SelftestSize& size, const SelftestLimits& limits);
 
 // kOs, with the possible number of ranks, if memory, mappings or threads do not suffice for all of
 // them. Threads are counted by starting them briefly.
-[[nodiscard]] Status CheckSelftestRoom(const SelftestSize& size, const SelftestRoom& room);
+[[nodiscard]] Status CheckSelftestLimits(const SelftestSize& size, const SelftestLimits& limits);
 
 }  // namespace gaccd
