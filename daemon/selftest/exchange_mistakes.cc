@@ -129,8 +129,7 @@ class MistakenCommunicator final : public ForwardingCommunicator {
 bool CutsAreEqual(const ShardGrid& grid, const FlatLayout& layout) {
   const ShardLayout shards = ShardLayout::Make(layout, grid.parts());
   for (int lane = 1; lane < grid.lanes; ++lane) {
-    const std::int64_t first =
-        shards.parts()[static_cast<std::size_t>(lane * grid.nodes)].first;
+    const std::int64_t first = shards.parts()[static_cast<std::size_t>(lane * grid.nodes)].first;
     if (first < layout.size() && first != layout.size() * lane / grid.lanes) return false;
   }
   return true;
