@@ -197,16 +197,11 @@ Status CheckFormat(const Flags& flags) {
   const VerbArguments& takes = GetVerbRow(flags.verb).takes;
   const bool has_last = takes.json_actions.empty() ||
                         (!flags.words.empty() && HasWord(takes.json_actions, flags.words[0]));
-  const auto first = static_cast<int>(takes.first_format);
-  const auto last = has_last ? static_cast<int>(takes.last_format) : first;
-  const auto format = static_cast<int>(flags.format);
-  if (format >= first && format <= last) return {};
-  std::string list;
-  for (int i = first; i <= last; ++i) {
-    list += StrCat(i == first ? "" : i == last ? " or " : ", ", Name(static_cast<OutputFormat>(i)));
-  }
-  return {ErrorKind::kUsage,
-          StrCat(Name(flags.verb), ": --format must be ", list, ", found ", Name(flags.format))};
+  const OutputFormat first = takes.first_format;
+  const OutputFormat last = has_last ? takes.last_format : first;
+  if (flags.format >= first && flags.format <= last) return {};
+  return {ErrorKind::kUsage, StrCat(Name(flags.verb), ": --format must be ",
+                                    ListFormats(first, last), ", found ", Name(flags.format))};
 }
 
 }  // namespace

@@ -285,7 +285,7 @@ Result<std::string> JobFieldHelp(const std::string& word) {
 std::string HelpText(HelpPage page, std::optional<Verb> topic) {
   switch (page) {
     case HelpPage::kVerb:
-      if (!topic || *topic == Verb::kHelp) return Overview();
+      if (!topic) return Overview();
       return VerbSection(GetVerbRow(*topic), kTerminal);
     case HelpPage::kJob:
       return JobSection(kTerminal);

@@ -34,7 +34,8 @@ constexpr std::string_view kJobUsage = R"(The job text: what gaccd train --job=F
 
 Protobuf text (proto/job.proto): optimizer.lr is written optimizer { lr: 0.1 },
 and layer[0], layer[1], ... is one layer { ... } after the other; texts are in
-quotes. --set gives a field another value than the file does:
+quotes, choices in capitals with _ for -: last_cycle: CARRY. --set gives a field
+another value than the file does:
   gaccd train --job=FILE --set optimizer.lr=0.01 --set model.layer[0].name=first
 Relative paths start at the current folder or, where that file does not exist,
 at the folder of the job text. One '*' in the name of each file of a source, as
@@ -53,12 +54,16 @@ std::string_view ValueName(const FieldDescriptor& field) {
   return choice ? std::string_view("CHOICE") : std::string_view("N");
 }
 
-HelpEntry FlagEntry(const FlagRow& row) {
+HelpEntry FlagEntry(const FlagRow& row, const VerbArguments& takes) {
   const bool choice = row.field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM;
-  std::string text = choice ? RangeText(*row.field) : "";
+  const bool format = row.name == "format";
+  std::string text = format   ? ListFormats(takes.first_format, takes.last_format)
+                     : choice ? RangeText(*row.field)
+                              : "";
   std::string help = FieldRule(*row.field).help();
   const std::string given = DefaultText(*row.field);
-  if (!given.empty() && given != "false") {
+  const bool needed = format && takes.first_format != OutputFormat::kText;
+  if (!given.empty() && given != "false" && !needed) {
     help += StrCat(" (default ", given, ")");
   }
   text += StrCat(text.empty() ? "" : ": ", help);
@@ -105,18 +110,14 @@ std::string_view HelpNotes() { return kNotes; }
 std::string_view JobUsage() { return kJobUsage; }
 
 std::vector<HelpGroup> FlagGroups(Verb verb) {
-  constexpr std::string_view kHeadings[] = {"Flags",
-                                            "Checkpoints",
-                                            "Stopping and errors",
-                                            "Cluster (must match SLURM when training)",
-                                            "Batch (overrides the job file, except --strict)",
-                                            "Devices (the first four override the job file)"};
+  constexpr std::string_view kHeadings[] = {"Flags",   "Checkpoints", "Stopping and errors",
+                                            "Cluster", "Batch",       "Devices"};
   std::vector<HelpGroup> groups;
   for (int number = 0; number < proto::Field::Group_ARRAYSIZE; ++number) {
     HelpGroup group{kHeadings[number], {}};
     for (const FlagRow& row : FlagTable()) {
       if (row.IsListedFor(verb) && FieldRule(*row.field).group() == number) {
-        group.entries.push_back(FlagEntry(row));
+        group.entries.push_back(FlagEntry(row, GetVerbRow(verb).takes));
       }
     }
     if (number == 0 &&

@@ -41,7 +41,8 @@ Trains the job, one process per rank:
   srun --mpi=pmix --kill-on-bad-exit=1 gaccd train --job=FILE --run-dir=DIR
   gaccd train --local-ranks=4 --job=FILE --run-dir=DIR       on this machine
 
-Checkpoints are in DIR/ckpt of --run-dir=DIR; also at a stop and at the end.
+Checkpoints are saved in DIR/ckpt of --run-dir=DIR every 600 s, at a stop and at
+the end. Flags override the job file, which has more settings: gaccd help job.
 )"},
     {Verb::kSubmit,
      "submit",
@@ -58,10 +59,11 @@ Flags of train are accepted and passed on; arguments after `--` are passed to
 sbatch. The script can be submitted again: sbatch runs/r50/submit.sbatch. The
 job is requeued where that helps (gaccd help verdict). The warning signal before
 its time limit leaves enough time to save, computed from the times of updates
-and saves in earlier attempts of the run. Warnings are printed for what would
-fail when the job starts: missing data and weights, nodes, time or memory that
-SLURM can never grant. --format=json: one line per run with folder, jobs (ids,
-separated by commas), script.
+and saves in earlier attempts of the run. A job that cannot train with its data
+is refused. Warnings are printed for what would fail when the job starts:
+missing data and weights, nodes, time or memory that SLURM can never grant.
+--format=json: one line per run with folder, jobs (ids, separated by commas),
+script.
 )"},
     {Verb::kEval, "eval", "evaluate trained weights", kTextOrJson,
      R"(--job=FILE --weights=PATH [--flag=value ...]
@@ -134,15 +136,20 @@ it. The default of --out is sample-N-epoch-N.png. Flags of train are accepted.
 
 Runs all ranks as threads of this process, each with its own data, and checks
 that the gradient of uneven micro-batches equals that of one big batch on one
-rank, in every rounding mode. It also makes two common mistakes on purpose and
-checks that the comparison detects them. With --job=FILE all this is done for
-the first update of that job: its own model, data, loss and batch.
+rank, in every rounding mode. It also makes three common mistakes on purpose and
+checks that the comparison detects them. With --job=FILE it does this for the
+first update of that job: its own model, data, loss and batch, and the mistakes
+that its loss, its batch norms, --shard or --pipeline allow. Exits 70 where a
+gradient is wrong, or a mistake is not detected.
 
 Without --target-batch the target is 32 / 25 of one micro-batch on every rank.
 --format=json: one line per rounding mode with mode, nodes, gpus_per_node,
 micro_batch, target_batch, effective_batch, accum_steps, deviation (of gaccd's
-gradient), mean_of_means and last_micro_batch_only (deviations of the two
-mistakes; null where a mistake has no effect), passed.
+gradient), mean_of_means and last_micro_batch_only (deviations of two mistakes;
+null where a mistake has no effect), tokens_deviation and mean_of_rank_means
+(gradient and mistake where the loss counts tokens), passed. With --job=FILE:
+one line per mistake with mistake and deviation, then one with effective_batch,
+accum_steps, ranks, deviation, rounding (what the order of sums costs), passed.
 )"},
     {Verb::kCheck, "check", "print each rank's environment and check that they are compatible",
      kTextOrJson,
@@ -337,6 +344,15 @@ const VerbRow& GetVerbRow(Verb verb) { return kVerbs[static_cast<std::size_t>(ve
 
 bool HasWord(std::string_view list, std::string_view word) {
   return StrCat(" ", list, " ").find(StrCat(" ", word, " ")) != std::string::npos;
+}
+
+std::string ListFormats(OutputFormat first, OutputFormat last) {
+  std::string list;
+  for (int i = static_cast<int>(first); i <= static_cast<int>(last); ++i) {
+    const std::string_view before = list.empty() ? "" : i < static_cast<int>(last) ? ", " : " or ";
+    list += StrCat(before, Name(static_cast<OutputFormat>(i)));
+  }
+  return list;
 }
 
 Result<Verb> ParseVerb(std::string_view word) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "collectives/base/environment.h"
@@ -58,6 +59,8 @@ struct VerbRow {
 [[nodiscard]] std::span<const VerbRow> VerbTable();  // in the order of Verb
 [[nodiscard]] const VerbRow& GetVerbRow(Verb verb);
 [[nodiscard]] inline std::string_view Name(Verb verb) { return GetVerbRow(verb).name; }
+// The names from first to last: "text, json or txtpb".
+[[nodiscard]] std::string ListFormats(OutputFormat first, OutputFormat last);
 
 // Whether a table has one row per verb, in the order of Verb, so that it can be indexed.
 template <typename Rows>

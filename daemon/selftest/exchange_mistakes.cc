@@ -125,12 +125,13 @@ class MistakenCommunicator final : public ForwardingCommunicator {
   std::vector<float> first_gradient_;
 };
 
-// Whether the lanes begin where equal cuts of the flat buffers would be.
+// Whether the lanes begin where equal cuts of the flat buffers would be. A lane without elements
+// has no cut.
 bool CutsAreEqual(const ShardGrid& grid, const FlatLayout& layout) {
   const ShardLayout shards = ShardLayout::Make(layout, grid.parts());
   for (int lane = 1; lane < grid.lanes; ++lane) {
-    const ShardPart& part = shards.parts()[static_cast<std::size_t>(lane * grid.nodes)];
-    if (part.first != layout.size() * lane / grid.lanes) return false;
+    const std::int64_t first = shards.parts()[static_cast<std::size_t>(lane * grid.nodes)].first;
+    if (first < layout.size() && first != layout.size() * lane / grid.lanes) return false;
   }
   return true;
 }

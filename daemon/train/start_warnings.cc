@@ -104,8 +104,13 @@ std::string LearningRateJump(const RunSchedule& saved, const RunSchedule& now, s
   const double before = rate(saved);
   const double after = rate(now);
   if (after <= kJump * before && before <= kJump * after) return {};
-  return StrCat("the learning rate jumps from ", before, " to ", after, " at update ", step + 1,
-                ": the schedule had ", saved.updates, " updates, it has ", now.updates, " now");
+  const double saved_lr = saved.job.optimizer.lr;
+  const double lr = now.job.optimizer.lr;
+  return StrCat(
+      "the learning rate jumps from ", before, " to ", after, " at update ", step + 1,
+      saved_lr == lr ? "" : StrCat(": optimizer.lr was ", saved_lr, ", it is ", lr, " now"),
+      saved_lr == lr ? ":" : ";", " the schedule had ", saved.updates, " updates, it has ",
+      now.updates, " now");
 }
 
 std::vector<std::string> ScheduleWarnings(const Job& job, const Plan& plan) {

@@ -373,6 +373,8 @@ class JsonTest(unittest.TestCase):
                          "deviation mean_of_means last_micro_batch_only "
                          "tokens_deviation mean_of_rank_means passed")
         self.assertTrue(all(one["passed"] for one in modes))
+        promised = re.findall(r"\w+", run("help", "selftest").stdout.split("--format=json")[1])
+        self.assertEqual([key for key in modes[0] if key not in promised], [])
 
 
 class HelpTest(unittest.TestCase):
@@ -402,6 +404,13 @@ class HelpTest(unittest.TestCase):
         text = " ".join(run("help", "train").stdout.split())
         self.assertRegex(text, r"--group-by-length for texts [^(]* \(default true\)")
         self.assertNotIn("(default false)", text)
+
+    def test_help_explains_itself_and_lists_the_formats_of_a_verb(self):
+        self.assertIn("manual page", run("help", "help").stdout)
+        self.assertIn("--format=CHOICE       text or json: output format", run("help", "status").stdout)
+        export = " ".join(run("help", "export").stdout.split())
+        self.assertIn("--format=CHOICE csv, chrome-trace, otlp-json, tensorboard or prometheus: output", export)
+        self.assertNotIn("(default text)", export)
 
     def test_without_arguments_it_is_the_overview(self):
         done = run()

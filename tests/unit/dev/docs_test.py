@@ -78,6 +78,9 @@ class Docs(unittest.TestCase):
                     done = subprocess.run([GACCD, "help", verb], text=True, capture_output=True, timeout=20)
                     self.assertEqual(done.returncode, 0, f"{page.relative_to(ROOT)}: gaccd {verb}")
                     helps[verb] = done.stdout
+                    if "Flags of train are accepted" in done.stdout:
+                        done = subprocess.run([GACCD, "help", "train"], text=True, capture_output=True, timeout=20)
+                        helps[verb] += done.stdout
                 for flag in flags:
                     seen += 1
                     self.assertIn(flag, helps[verb], f"{page.relative_to(ROOT)}: gaccd {verb} {flag}")

@@ -292,6 +292,9 @@ TEST_F(ResumeTest, MoreEpochsAfterACosineMakeTheLearningRateJump) {
   job.schedule = {};
   EXPECT_THAT(Train(job, 2, 0, PathOf(24))->warnings, HasSubstr("learning rate jumps"))
       << "up from the end of the cosine";
+  job.optimizer.lr = 0.5;
+  EXPECT_THAT(Train(job, 2, 0, PathOf(24))->warnings,
+              HasSubstr("at update 25: optimizer.lr was 0.01, it is 0.5 now; the schedule had 24"));
 }
 
 TEST_F(ResumeTest, TheRateOfARuleDoesNotJump) {

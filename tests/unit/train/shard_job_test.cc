@@ -120,5 +120,15 @@ TEST_F(ShardJobTest, TheSelftestOfAShardedJobPassesAndCatchesMistakes) {
   EXPECT_EQ(std::ranges::count(one.mistakes, true, &JobSelftest::Mistake::has_effect), 1);
 }
 
+// Of 54 parameters, less than a block, one rank has all of the state: no cut can be wrong.
+TEST_F(ShardJobTest, TheSelftestOfAModelOfOneBlockPasses) {
+  Job job = MediumJob(Sharding::kOptimizer);
+  job.model.layer = {{"fc1", LinearSpec{10, 4, true}}, {"fc2", LinearSpec{4, 2, true}}};
+  job.optimizer.group.clear();
+  const auto test = ValueOrThrow(
+      RunJobSelftest(job, {.nodes = 1, .gpus_per_node = 4, .micro_batch = 2, .target_batch = 33}));
+  EXPECT_TRUE(test.passed()) << JobSelftestText(test);
+}
+
 }  // namespace
 }  // namespace gaccd::tests
