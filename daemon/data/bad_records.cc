@@ -11,7 +11,7 @@
 namespace gaccd {
 namespace {
 
-// A data set seen through a map of its sample numbers.
+// A view of a data set that maps sample numbers.
 class SkippingDataset : public Dataset {
  public:
   SkippingDataset(std::unique_ptr<Dataset> whole, std::vector<BadRecord> bad)
@@ -81,7 +81,7 @@ class SmallerDataset final : public SkippingDataset {
     return sample + (std::ranges::upper_bound(good_before_, sample) - good_before_.begin());
   }
 
-  std::vector<std::int64_t> good_before_;  // so many good samples are before each bad one
+  std::vector<std::int64_t> good_before_;  // number of good samples before each bad one
 };
 
 }  // namespace

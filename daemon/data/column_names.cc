@@ -16,8 +16,8 @@ namespace {
 
 constexpr const char* kColumnsKey = "columns";
 
-// The text between the quotes at the front of `line`, where "" is a quote; false when they are not
-// closed before a comma.
+// Removes a quoted field from the front of `line` and appends its text, with "" as a quote; false
+// if the field does not end after the closing quote.
 bool TakeQuoted(std::string_view& line, std::string* text) {
   for (std::size_t at = 1; at < line.size(); ++at) {
     if (line[at] != '"') {

@@ -20,7 +20,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "files are read as little endian");
 
-// Files align their elements to nothing.
+// Elements of files are unaligned.
 template <typename T>
 T Load(const std::byte* data, std::size_t i) {
   T value{};
@@ -93,7 +93,7 @@ class ColumnDataset final : public Dataset {
     return length;
   }
 
-  // Labels of whole samples count: they are classes.
+  // A label per sample is a class and always counts.
   [[nodiscard]] std::int64_t CountUnlabelled(std::span<const std::int64_t> indices) const override {
     const bool may_be_ignored = labels_ && !columns_[*labels_].spec.shape.empty();
     if (!may_be_ignored && !weights_) return 0;
@@ -160,8 +160,8 @@ class ColumnDataset final : public Dataset {
     rows.copy(rows.row(index), rows.count, rows.affine, to);
   }
 
-  // Rows lie anywhere in memory, so the loop would mostly wait for it. Large rows are left to the
-  // processor, which sees by itself that they are read in order.
+  // Rows are read at random, so their start is prefetched; the hardware prefetches the rest of a
+  // long row.
   static constexpr std::size_t kRowsAhead = 4;
   static constexpr std::size_t kMaxPrefetchBytes = 2048;
   static void Prefetch(const Rows& rows, std::int64_t index) {
@@ -172,15 +172,15 @@ class ColumnDataset final : public Dataset {
 
   std::vector<Column> columns_;
   std::vector<Rows> rows_;   // of columns_
-  std::size_t lengths_ = 0;  // the column of this name, as the next two
+  std::size_t lengths_ = 0;  // index of the column of this name, as the next two
   std::optional<std::size_t> labels_;
   std::optional<std::size_t> weights_;
   std::int64_t samples_;
   SampleSpec spec_;
 };
 
-// Some of `count` values is NaN or infinite when it is normalised: all its exponent bits are set.
-// No early exit, so that the compiler works on whole vectors.
+// Whether any value is NaN or infinite after normalisation: all its exponent bits are set. No early
+// exit, so that the loop is vectorised.
 template <typename T>
 GACCD_SIMD_CLONES bool AnyNotFinite(const std::byte* data, std::size_t count, Affine affine) {
   constexpr std::uint32_t kExponent = 0x7f800000;
@@ -193,7 +193,7 @@ GACCD_SIMD_CLONES bool AnyNotFinite(const std::byte* data, std::size_t count, Af
   return found != 0;
 }
 
-// A negative integer is a large one without its sign, so one comparison finds both.
+// Negative integers are large as unsigned, so one comparison checks both ends.
 template <typename T>
 GACCD_SIMD_CLONES bool AnyOutside(const std::byte* data, std::size_t count, std::uint64_t least,
                                   std::uint64_t width, std::uint64_t or_else) {
@@ -216,7 +216,7 @@ GACCD_SIMD_CLONES bool AnyNoWeight(const std::byte* data, std::size_t count) {
   return found != 0;
 }
 
-// " for sample 3, column 0"; of a text file " in line 5, column 1". table: samples have columns.
+// " for sample 3, column 0", or for text files " in line 5, column 1". table: include the column.
 std::string PlaceOf(const Column& column, std::int64_t sample, std::size_t at, bool table) {
   if (column.array.places != nullptr) {
     const TextPlaces& places = *column.array.places;
@@ -226,17 +226,17 @@ std::string PlaceOf(const Column& column, std::int64_t sample, std::size_t at, b
   return StrCat(" for sample ", sample, table ? StrCat(", column ", at) : "");
 }
 
-// Looks at all values of the column block by block: bad(data, count) tells whether some of them
-// are; report(sample, its column, data) is called for the first bad one of each sample.
+// Checks all values of the column. bad(data, count): whether any of them is bad. Calls
+// report(sample, column, data) for the first bad value of each sample.
 template <typename Bad, typename Report>
 Status Scan(const Column& column, std::int64_t samples, std::string_view use, NodeShare* share,
             const Bad& bad, const Report& report) {
   const std::string known = StrCat(use, " ", column.first, " ", column.array.name);
   if (share != nullptr && share->IsChecked(known)) return Status::Ok();
-  constexpr std::size_t kBlock = 16384;  // of one block, only a bad one is looked at closely
+  constexpr std::size_t kBlock = 16384;  // only the values of a bad block are checked one by one
   constexpr std::size_t kElementsATick = 1024 * kBlock;
   const std::size_t element = SizeOf(column.array.type);
-  const auto row = static_cast<std::size_t>(column.stride);  // there is nothing between rows
+  const auto row = static_cast<std::size_t>(column.stride);  // rows are contiguous
   const std::byte* data =
       column.array.data.data() + static_cast<std::size_t>(column.first) * element;
   const std::size_t elements = static_cast<std::size_t>(samples) * row;
@@ -267,11 +267,11 @@ Column Column::Rows(std::string name, DType dtype, Array array, Affine affine) {
   return column;
 }
 
-// One NaN would poison the weights updates later, where nobody sees from which file it came.
+// A NaN would only show updates later, in the weights, without its file.
 Status CheckFinite(const Column& column, std::int64_t samples, BadRecords* bad, NodeShare* share) {
   if (!IsFloat(column.array.type)) return Status::Ok();
   const Affine affine = column.affine;
-  // A file may be used twice, but not with the same normalisation.
+  // A file may be used twice with different normalisations.
   const std::string use = StrCat(std::bit_cast<std::uint32_t>(affine.factor), " ",
                                  std::bit_cast<std::uint32_t>(affine.shift));
   return VisitStored(column.array.type, [&](auto element) {

@@ -31,7 +31,7 @@ std::string_view NameOfOther(std::string_view file) {
   return "something else";
 }
 
-// Of a format that is decoded as a whole.
+// For formats without partial decoding.
 Result<ImagePart> PartOf(Result<Image> image, const NeededPart* needed) {
   if (!image.ok()) return image.status();
   Box part{.height = image->height, .width = image->width};
@@ -57,7 +57,7 @@ Result<ImagePart> Decode(std::span<const std::byte> file, const Decoding& decodi
                 StrCat("expected a JPEG, PNG or WebP image, found ", NameOfOther(text)));
 }
 
-// Luma of ITU-R BT.601 in 16 bits, rounded, as PIL's "L".
+// ITU-R BT.601 luma with 16-bit weights, rounded, equal to PIL's "L".
 void ToGrey(Image& image) {
   std::uint8_t* to = image.pixels.data();
   for (std::size_t i = 0; i < image.pixels.size(); i += 3) {

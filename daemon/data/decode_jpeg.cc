@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-// In this order.
+// jpeglib.h must precede jerror.h.
 #include <jerror.h>
 #include <jpeglib.h>
 
@@ -15,11 +15,12 @@
 namespace gaccd {
 namespace {
 
-// A progressive file may have any number of scans over the whole image, at a few bytes each.
+// Bounds the work: a progressive file may have any number of scans, each of a few bytes and over
+// the complete image.
 constexpr int kMaxScans = 500;
 
-// libjpeg reports errors by a call that must not return: it jumps back into the function that
-// called libjpeg. These functions, Header() to Finish(), have no objects with destructors.
+// libjpeg's error handler must not return: it longjmps into the function that called libjpeg. These
+// functions, Header() to Finish(), therefore have no objects with destructors.
 class JpegReader {
  public:
   JpegReader() {
@@ -37,9 +38,10 @@ class JpegReader {
   JpegReader(const JpegReader&) = delete;
   JpegReader& operator=(const JpegReader&) = delete;
 
-  // All, in this order: false with a message. Begin() chooses the columns from `left` on, a few
-  // more on both sides, and the rows from `top` on; Rows() writes `rows` of info().output_width
-  // pixels; Finish() reads the file to its end, with memory for a row.
+  // To be called in this order; false with a message() on errors. Begin() selects at least the
+  // columns [left, left + width), sets `left` to the first selected one, and starts at row `top`;
+  // Rows() writes `rows` rows of info().output_width pixels; Finish() reads the file to its end,
+  // with `row` as a buffer for one row.
   bool Header(std::span<const std::byte> file);
   bool Begin(std::size_t top, std::int64_t* left, std::int64_t width);
   bool Rows(std::size_t rows, std::uint8_t* pixels);
@@ -54,7 +56,7 @@ class JpegReader {
     info->err->format_message(info, message_.data());
     std::longjmp(failed_, 1);
   }
-  // Warnings of files in which every pixel is there.
+  // Warnings that do not affect pixels.
   static bool LosesNothing(int code) {
     return code == JWRN_EXTRANEOUS_DATA || code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR ||
            code == JWRN_BOGUS_PROGRESSION;
@@ -92,7 +94,7 @@ bool JpegReader::Header(std::span<const std::byte> file) {
     case JCS_YCCK:
       info_.out_color_space = JCS_CMYK;
       break;
-    default:  // libjpeg refuses what cannot become RGB
+    default:  // libjpeg fails if it cannot convert to RGB
       info_.out_color_space = JCS_RGB;
   }
   jpeg_calc_output_dimensions(&info_);
@@ -124,7 +126,7 @@ bool JpegReader::Rows(std::size_t rows, std::uint8_t* pixels) {
 
 bool JpegReader::Finish(std::uint8_t* row) {
   if (setjmp(failed_) != 0) return false;
-  // Up to the last row, as libjpeg skips all that are left without a look at them.
+  // Reads the last row: libjpeg does not decode rows that are skipped at the end.
   if (info_.output_scanline + 1 < info_.output_height) {
     jpeg_skip_scanlines(&info_, info_.output_height - info_.output_scanline - 1);
   }
@@ -142,7 +144,7 @@ std::uint32_t ShareOf(std::uint32_t a, std::uint32_t b) {
   return ((product >> 8) + product) >> 8;
 }
 
-// Of inverted CMYK, in place.
+// Converts inverted CMYK in place.
 void CmykToRgb(Image& image) {
   std::uint8_t* to = image.pixels.data();
   for (std::size_t i = 0; i < image.pixels.size(); i += 4) {
@@ -157,7 +159,7 @@ void CmykToRgb(Image& image) {
   image.channels = 3;
 }
 
-// Colours of fewer samples than pixels are interpolated: those at an edge without their neighbours.
+// Subsampled colours are interpolated, without neighbours at an edge of the decoded part.
 Box WithBorder(const Box& box, std::int64_t height, std::int64_t width) {
   constexpr std::int64_t kBorder = 4;
   Box wider{.top = std::max(box.top - kBorder, std::int64_t{0}),
@@ -183,7 +185,7 @@ Result<ImagePart> DecodeJpeg(std::span<const std::byte> file, const Decoding& de
   if (decoding.needed != nullptr) {
     GACCD_ASSIGN_OR_RETURN(box, (*decoding.needed)(height, width));
   }
-  // Of incomplete progressive images blocks are smoothed with their neighbours.
+  // In incomplete progressive images libjpeg smooths blocks with their neighbours.
   const bool whole = jpeg_has_multiple_scans(&reader.info()) != FALSE;
   const Box read = whole ? Box{.height = height, .width = width} : WithBorder(box, height, width);
   std::int64_t left = read.left;

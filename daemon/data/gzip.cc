@@ -7,7 +7,7 @@
 namespace gaccd {
 namespace {
 
-constexpr int kGzipWindowBits = 15 + 16;              // zlib: 16 more = a gzip header is expected
+constexpr int kGzipWindowBits = 15 + 16;              // zlib: + 16 expects a gzip header
 constexpr std::size_t kChunk = std::size_t{1} << 30;  // zlib counts with 32 bits
 
 }  // namespace
@@ -38,7 +38,7 @@ Result<std::size_t> GzipReader::Read(std::span<std::byte> out) {
   return done;
 }
 
-// One call of inflate(), and what its answer means.
+// One call of inflate().
 Status GzipReader::Inflate() {
   const std::size_t given = std::min(kChunk, file_.size());
   stream_.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(file_.data()));

@@ -16,7 +16,7 @@ std::uint8_t ToByte(float value) {
   return static_cast<std::uint8_t>(std::clamp(value, 0.0F, 255.0F));
 }
 
-// from + factor * (value - from), cut to a byte.
+// from + factor * (value - from), clamped to a byte.
 std::uint8_t Blend(std::uint8_t from, std::uint8_t value, float factor) {
   const auto base = static_cast<float>(from);
   return ToByte(base + factor * (static_cast<float>(value) - base));
@@ -28,10 +28,10 @@ std::uint8_t GreyOf(const std::uint8_t* rgb) {
   return static_cast<std::uint8_t>(sum >> 16);
 }
 
-// Hue, saturation and value as bytes.
+// Hue, saturation, value.
 using Hsv = std::array<std::uint8_t, 3>;
 
-// Floats and doubles change as in PIL, whose bytes these are.
+// Mixes float and double as PIL does, for equal results.
 Hsv ToHsv(const std::uint8_t* rgb) {
   const std::uint8_t most = std::max({rgb[0], rgb[1], rgb[2]});
   const std::uint8_t least = std::min({rgb[0], rgb[1], rgb[2]});
@@ -82,7 +82,7 @@ Table TableOf(const Of& of) {
   return table;
 }
 
-// Replaces the values of channel c.
+// Maps the values of channel c.
 void LookUp(const Table& table, std::size_t c, Image& image) {
   const auto channels = static_cast<std::size_t>(image.channels);
   for (std::size_t i = c; i < image.pixels.size(); i += channels) {
@@ -90,7 +90,7 @@ void LookUp(const Table& table, std::size_t c, Image& image) {
   }
 }
 
-// How many pixels have each value of channel c.
+// Number of pixels by value.
 using Histogram = std::array<std::int64_t, 256>;
 Histogram HistogramOf(const Image& image, std::size_t c) {
   Histogram counts{};
@@ -99,7 +99,7 @@ Histogram HistogramOf(const Image& image, std::size_t c) {
   return counts;
 }
 
-// The places of the first and of the last value that occurs.
+// The smallest and the largest value that occur.
 std::pair<int, int> EndsOf(const Histogram& counts) {
   const auto occurs = [](std::int64_t count) { return count > 0; };
   const auto first = std::ranges::find_if(counts, occurs);
@@ -136,7 +136,7 @@ void AdjustSaturation(Image& image, double factor) {
 
 void AdjustHue(Image& image, double shift) {
   if (image.channels == 1) return;
-  // Hues are numbers modulo 256.
+  // Hues are modulo 256.
   const auto add = static_cast<std::uint8_t>(static_cast<std::int32_t>(shift * 255));
   for (std::size_t i = 0; i < image.pixels.size(); i += 3) {
     Hsv hsv = ToHsv(&image.pixels[i]);
@@ -157,7 +157,7 @@ void AdjustSharpness(Image& image, double factor) {
     for (const std::size_t at : {i - row, i, i + row}) {
       sum += image.pixels[at - channels] + image.pixels[at] + image.pixels[at + channels];
     }
-    smooth[i] = static_cast<std::uint8_t>((2 * sum + 13) / 26);  // of 13, rounded
+    smooth[i] = static_cast<std::uint8_t>((2 * sum + 13) / 26);  // sum / 13, rounded
   }
   for (std::size_t i = 0; i < smooth.size(); ++i) {
     image.pixels[i] = Blend(smooth[i], image.pixels[i], static_cast<float>(factor));
@@ -188,8 +188,8 @@ void AutoContrast(Image& image) {
   }
 }
 
-// A value becomes the share of the pixels below it and of half a step, in steps of 1 / 255 of all
-// pixels but those of the largest value.
+// A value v becomes (pixels below v + step / 2) / step, where step is 1 / 255 of the pixels without
+// those of the largest value.
 void Equalize(Image& image) {
   for (std::size_t c = 0; c < static_cast<std::size_t>(image.channels); ++c) {
     const Histogram counts = HistogramOf(image, c);

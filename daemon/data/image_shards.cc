@@ -25,7 +25,7 @@ struct FreeArchive {
 };
 using ArchiveReader = std::unique_ptr<archive, FreeArchive>;
 
-// What libarchive would only call an unknown format.
+// libarchive would only report an unknown format.
 std::string_view CompressionOf(std::string_view start) {
   using namespace std::string_view_literals;
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kKinds = {{
@@ -45,7 +45,7 @@ std::string_view CompressionOf(std::string_view start) {
 
 struct MemberName {
   std::string key;
-  std::string kind;  // behind the first dot, in small letters
+  std::string kind;  // after the first dot, in lower case
 };
 
 MemberName ParseMemberName(std::string_view path) {
@@ -63,7 +63,7 @@ bool IsImage(std::string_view kind) {
   return kind == "jpg" || kind == "jpeg" || kind == "png" || kind == "webp";
 }
 
-// What one key has so far.
+// The members of one key so far.
 struct KeySample {
   ImageFile image;  // path is empty: none yet
   std::optional<std::string> label;
@@ -75,11 +75,11 @@ class Indexer {
   Indexer(const std::string& name, std::span<const std::byte> tar)
       : name_(name), tar_(tar), reader_(archive_read_new()) {}
 
-  // All members, into samples by key.
+  // Groups all members by key.
   Status Read() {
     archive_read_support_filter_none(reader_.get());
     archive_read_support_format_tar(reader_.get());
-    // What is behind an end is read, too: none of it is left out in silence.
+    // Also reads archives after an end mark, instead of silently ignoring them.
     archive_read_set_options(reader_.get(), "read_concatenated_archives");
     if (archive_read_open_memory(reader_.get(), tar_.data(), tar_.size()) != ARCHIVE_OK) {
       return Broken();
@@ -118,7 +118,7 @@ class Indexer {
     const char* why = archive_error_string(reader_.get());
     return Bad(StrCat("damaged tar file: ", why == nullptr ? "unknown" : why));
   }
-  // A file that was cut off between two members has no end.
+  // A file truncated between two members has no end mark.
   [[nodiscard]] Status CheckEnd() const {
     constexpr std::size_t kBlock = 512;
     const auto is_zero = [](std::byte value) { return value == std::byte{0}; };
@@ -168,7 +168,7 @@ class Indexer {
         StrCat("expected ", what, " with the key '", key, "', found ", first, " and ", second));
   }
 
-  // libarchive hands out the memory that it reads from, so a plain member is one piece of it.
+  // libarchive returns pointers into the memory it reads, so a plain member is one range of it.
   Result<std::span<const std::byte>> ContentOf(la_int64_t bytes, const std::string& path) {
     const void* data = nullptr;
     std::size_t found = 0;
@@ -206,7 +206,7 @@ class Indexer {
   std::span<const std::byte> tar_;
   ArchiveReader reader_;
   std::map<std::string, KeySample> samples_;
-  std::vector<std::string> order_;  // of the keys
+  std::vector<std::string> order_;  // keys in order of appearance
 };
 
 }  // namespace

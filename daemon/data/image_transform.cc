@@ -14,7 +14,7 @@
 namespace gaccd {
 namespace {
 
-// Streams of a sample's key. A number is never used for another operation.
+// Random streams of a sample's key. Values must not be reused for other operations.
 enum class Operation : std::uint64_t { kCrop = 1, kFlip = 2, kColor = 3, kErase = 4, kAugment = 5 };
 
 Numbers NumbersOf(std::uint64_t key, Operation operation) {
@@ -34,7 +34,7 @@ std::int64_t Rounded(double value) { return static_cast<std::int64_t>(std::nearb
 
 enum class Ratio { kWidthToHeight, kHeightToWidth };
 
-// A part of an image: area and ratio are drawn until `fits` takes it.
+// Draws area and ratio of a part of an image until `fits` accepts it; nullopt after kTries.
 template <typename Fits>
 std::optional<Box> DrawBox(Numbers& numbers, std::int64_t height, std::int64_t width, Range scale,
                            Range ratio, Ratio kind, const Fits& fits) {
@@ -54,7 +54,7 @@ std::optional<Box> DrawBox(Numbers& numbers, std::int64_t height, std::int64_t w
   return std::nullopt;
 }
 
-// The largest part in the middle with a ratio that is allowed.
+// The largest centred part with an allowed ratio.
 Box CentralBox(std::int64_t height, std::int64_t width, Range ratio) {
   const double found = static_cast<double>(width) / static_cast<double>(height);
   Box box{.height = height, .width = width};
@@ -95,7 +95,7 @@ std::vector<Augmentation> DrawAugmentations(const RandAugmentSpec& spec, std::in
   return drawn;
 }
 
-// The order of the four is drawn as well: each goes to a place among those before it.
+// The order of the four changes is a random permutation (inside-out shuffle).
 void DrawColors(const ColorJitterSpec& jitter, std::uint64_t key, ImageParameters& parameters) {
   Numbers numbers = NumbersOf(key, Operation::kColor);
   const std::array<double, 3> spread{jitter.brightness, jitter.contrast, jitter.saturation};

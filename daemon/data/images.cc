@@ -21,7 +21,7 @@
 namespace gaccd {
 namespace {
 
-// Apart from the numbers of updates and layers, whose streams have other first parts.
+// Larger than numbers of updates, epochs and parameters, the other streams of the seed.
 constexpr std::uint64_t kImageStream = std::uint64_t{1} << 33;
 
 std::uint64_t SampleKey(std::uint64_t seed, std::int64_t epoch, std::int64_t index) {
@@ -30,7 +30,7 @@ std::uint64_t SampleKey(std::uint64_t seed, std::int64_t epoch, std::int64_t ind
   return StreamKey(of_epoch, static_cast<std::uint64_t>(index));
 }
 
-// For a rank of a node that others wait for.
+// Keeps the ranks that wait for this one informed.
 Status Tick(NodeShare* share) { return share == nullptr ? Status::Ok() : share->Tick(); }
 
 // "3 folders: cat, dog, fox".

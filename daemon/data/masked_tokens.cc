@@ -10,10 +10,10 @@
 namespace gaccd {
 namespace {
 
-// A layer number apart from those of dropout (ops/pointwise/dropout.h), which count from 0.
+// Differs from the layer numbers of dropout (ops/pointwise/dropout.h), which count from 0.
 constexpr std::uint64_t kMaskStream = std::uint64_t{1} << 32;
 
-// Of 2^32.
+// A probability in units of 2^-32.
 std::uint64_t ShareOf(double probability) {
   return static_cast<std::uint64_t>(probability * 0x1p32);
 }
@@ -51,7 +51,7 @@ class MaskedDataset final : public Dataset {
     return whole_->Length(index);
   }
 
-  // Texts of special tokens alone.
+  // Counts texts that only have special tokens.
   [[nodiscard]] std::int64_t CountUnlabelled(std::span<const std::int64_t> indices) const override {
     constexpr std::size_t kPart = 64;
     const BatchMemory memory(whole_->spec(), kPart);
@@ -123,7 +123,7 @@ class MaskedDataset final : public Dataset {
   std::size_t tokens_;  // in the spec
   std::optional<std::size_t> lengths_;
   std::int32_t mask_token_;
-  std::uint64_t masked_;          // of 2^32
+  std::uint64_t masked_;          // probability in units of 2^-32
   std::vector<bool> is_special_;  // by token
 };
 

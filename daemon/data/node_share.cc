@@ -16,12 +16,11 @@
 namespace gaccd {
 namespace {
 
-// MAP_POPULATE: the pages count for every rank alike from the start, when planned memory is
-// reported.
+// MAP_POPULATE: reports of planned memory include the pages on every rank from the start.
 std::optional<SharedBytes> Map(int fd, std::size_t bytes, int protection) {
   void* data = mmap(nullptr, bytes, protection, MAP_SHARED | MAP_POPULATE, fd, 0);
   if (data == MAP_FAILED) return std::nullopt;
-  // Advice, as samples are read at random; most systems have no large pages for shared memory.
+  // A hint for random reads; most systems have no large pages for shared memory.
   (void)madvise(data, bytes, MADV_HUGEPAGE);
   return SharedBytes{{static_cast<std::byte*>(data), bytes},
                      {data, [bytes](void* mapped) { munmap(mapped, bytes); }}};
@@ -29,16 +28,16 @@ std::optional<SharedBytes> Map(int fd, std::size_t bytes, int protection) {
 
 std::string MarkOf(const struct stat& info) { return StrCat(info.st_dev, ":", info.st_ino); }
 
-// One that fits a line.
+// Whether the path fits in one line.
 bool IsPlain(const std::string& path) { return path.find('\n') == std::string::npos; }
 
 Status Allocate(int fd, std::size_t bytes, const std::string& path) {
-  rlimit most{};  // beyond it a signal would end the process
+  rlimit most{};  // SIGXFSZ beyond it
   if (getrlimit(RLIMIT_FSIZE, &most) == 0 && bytes > most.rlim_cur) {
     return {ErrorKind::kOs,
             StrCat("'", path, "' needs ", bytes, " bytes, RLIMIT_FSIZE is ", most.rlim_cur)};
   }
-  // All of it here: a page that is missing later would be a SIGBUS.
+  // Allocates all pages now: a failure later would be a SIGBUS.
   const int error = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
   errno = error;
   if (error != 0) return ErrnoStatus("no memory to unpack", path);
@@ -117,14 +116,13 @@ NodeShare NodeShare::Follower(std::string_view text, TickFunction tick) {
 std::optional<SharedBytes> NodeShare::Find(const std::string& path) {
   const auto entry = std::ranges::find(unpacked_, path, &Entry::path);
   if (entry == unpacked_.end() || !entry->published) return std::nullopt;
-  const FileDescriptor file(
-      open(entry->memory.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a link of the kernel
+  const FileDescriptor file(open(entry->memory.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (!file.valid() || fstat(file.get(), &info) != 0) {
     Note("cannot open the unpacked", path);
     return std::nullopt;
   }
-  // Where processes are numbered apart, as in containers, that was another one's file.
+  // In another PID namespace (containers) the path is a file of another process.
   if (MarkOf(info) != entry->mark || info.st_size != static_cast<off_t>(entry->bytes)) {
     errno = ESRCH;
     Note("cannot find the unpacked", path);

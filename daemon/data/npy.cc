@@ -16,7 +16,7 @@ constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr std::size_t kMagicBytes = 8;  // magic and version
 constexpr std::size_t kMaxHeaderBytes = 65536;
 constexpr std::size_t kMaxDimensions = 32;  // NumPy's own limit
-constexpr std::size_t kMaxShown = 40;       // bytes of foreign text in a message
+constexpr std::size_t kMaxShown = 40;       // bytes of the file quoted in a message
 
 struct Header {
   std::string_view descr;
@@ -24,12 +24,12 @@ struct Header {
   std::vector<std::int64_t> shape;
 };
 
-// Reads the dictionary from left to right. After the first failure it only says that it failed.
+// Parses the dictionary from left to right and keeps the first failure.
 class HeaderParser {
  public:
   explicit HeaderParser(std::string_view text) : text_(text) {}
 
-  // The first failure, as "expected X at byte N, found Y"; empty after success.
+  // "expected X at byte N of the header, found Y"; empty after success.
   [[nodiscard]] const std::string& failure() const { return failure_; }
 
   std::optional<Header> Parse() {

@@ -1,4 +1,4 @@
-// The numbers of one stream (tensor/random.h), one after the other.
+// Sequential random numbers of one stream (tensor/random.h).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class Numbers {
     const double share = static_cast<double>(StreamValue(key_, next_++) >> 11) * 0x1p-53;
     return least + (most - least) * share;
   }
-  // In [0, count); its bias is below count / 2^53.
+  // Uniform in [0, count), with a bias below count / 2^53.
   std::int64_t Below(std::int64_t count) {
     return static_cast<std::int64_t>(Uniform(0, static_cast<double>(count)));
   }

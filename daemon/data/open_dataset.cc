@@ -40,7 +40,7 @@ Result<std::optional<Array>> LoadIfGiven(const Opening& opening,
   return std::optional(std::move(array));
 }
 
-// Tokens are numbers of a table, and arrays by name are taken as they are.
+// Tokens are ids, and named arrays are used unchanged.
 Status CheckNotNormalized(const NormalizeSpec& normalize) {
   if (normalize.scale == 1 && normalize.mean == 0 && normalize.std == 1) return Status::Ok();
   return {
@@ -50,7 +50,7 @@ Status CheckNotNormalized(const NormalizeSpec& normalize) {
              normalize.scale, ", ", normalize.mean, " and ", normalize.std)};
 }
 
-// Batches of one may be cut, those of the other not.
+// Ignores cuts: batches of one set may be cut and those of the other not.
 Status CheckSameSpec(SampleSpec train, SampleSpec eval) {
   train.cuts.clear();
   eval.cuts.clear();
@@ -60,7 +60,7 @@ Status CheckSameSpec(SampleSpec train, SampleSpec eval) {
                  Describe(train), ", found ", Describe(eval))};
 }
 
-// Both sets: their samples are of one kind, and those of an evaluation are not mixed.
+// Also wraps the evaluation data, so that both have the same spec; its samples are not mixed.
 Status MixIfAsked(const Job& job, TrainingData* opened) {
   const DataSpec& data = job.data;
   if (!data.mixup && !data.cutmix) return Status::Ok();
@@ -209,7 +209,7 @@ Result<TrainingData> OpenTrainingData(const Job& job, const BadRecordRules& rule
                                       NodeShare* share) {
   const DataSpec& data = job.data;
   TrainingData opened;
-  std::vector<std::string> column_names = data.column_name;  // of both
+  std::vector<std::string> column_names = data.column_name;  // common to both sets
   GACCD_ASSIGN_OR_RETURN(opened.train, OpenFiles(data.train, {data.normalize, rules, share,
                                                               job.folder, &column_names}));
   if (!data.eval) {

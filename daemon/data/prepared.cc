@@ -18,7 +18,7 @@ const Json* Member(const Json* in, const char* key) {
   return in == nullptr ? nullptr : in->Find(key);
 }
 
-// What it says of a file; null: nothing.
+// The entry of `file` in a data.json; null: none.
 const Json* RecordOf(const Json& data, const std::string& file) {
   for (const char* side : {"train", "eval"}) {
     const Json* arrays = Member(Member(&data, side), "arrays");
@@ -31,7 +31,7 @@ const Json* RecordOf(const Json& data, const std::string& file) {
   return nullptr;
 }
 
-// As NumPy calls it: "uint16".
+// NumPy's name of the type: "uint16".
 std::string NumpyName(StoredType type) {
   const std::string_view name = Name(type);
   const char* kind = name[0] == 'u' ? "uint" : name[0] == 'i' ? "int" : "float";

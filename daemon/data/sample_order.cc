@@ -8,9 +8,8 @@
 namespace gaccd {
 namespace {
 
-// A network on very few bits knows few permutations: on four bits, for 16 samples, only the even
-// ones. Walking through 2^8 values it knows them all; for so small a set the longer walk does not
-// matter.
+// A network of very few bits generates few permutations: of four bits, for 16 samples, only even
+// ones. The longer walk does not matter for such small sets.
 constexpr int kMinBits = 8;
 
 [[nodiscard]] std::uint64_t LowMask(int bits) { return (std::uint64_t{1} << bits) - 1; }
@@ -34,8 +33,8 @@ SampleOrder::RoundKeys SampleOrder::KeysOf(std::int64_t epoch) const {
   return keys;
 }
 
-// Each round adds a keyed function of one half to the other half, which can be undone: a bijection
-// whatever the function. The halves need not be of equal width.
+// Each round XORs a keyed function of one half into the other half, a bijection for any function
+// and any widths of the halves.
 std::int64_t SampleOrder::Permute(const RoundKeys& keys, std::int64_t position) const {
   const std::uint64_t low_mask = LowMask(low_bits_);
   const std::uint64_t high_mask = LowMask(high_bits_);

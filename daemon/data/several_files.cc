@@ -37,7 +37,7 @@ std::vector<std::string*> PathsOf(SourceSpec& source) {
                         [&](ArraysSpec& arrays) {
                           for (NamedArraySpec& array : arrays.array) add(array.path);
                         },
-                        [](ImagesSpec&) {},  // a folder, or tar files that are one set of their own
+                        [](ImagesSpec&) {},  // a folder, or tar files, which OpenImages() joins
                         [&](auto& other) {
                           if constexpr (requires { other.path; }) add(other.path);
                         }},
@@ -45,7 +45,7 @@ std::vector<std::string*> PathsOf(SourceSpec& source) {
   return paths;
 }
 
-// Sample numbers continue from part to part.
+// Samples are numbered consecutively over the parts.
 class JoinedDataset final : public Dataset {
  public:
   explicit JoinedDataset(std::vector<std::unique_ptr<Dataset>> parts) : parts_(std::move(parts)) {
@@ -90,7 +90,7 @@ class JoinedDataset final : public Dataset {
     return unlabelled;
   }
 
-  // Neighbours of one part are read together.
+  // Consecutive samples of one part are read together.
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
     constexpr std::size_t kMax = 64;
     std::array<std::int64_t, kMax> own{};
@@ -115,11 +115,11 @@ class JoinedDataset final : public Dataset {
   }
 
   std::vector<std::unique_ptr<Dataset>> parts_;
-  std::vector<std::int64_t> ends_;  // of the parts
+  std::vector<std::int64_t> ends_;  // first sample after each part
   std::vector<BadRecord> bad_;
 };
 
-// Files by what the '*' stands for.
+// Files by the text that the '*' matches.
 using Matches = std::map<std::string, std::string>;
 
 }  // namespace

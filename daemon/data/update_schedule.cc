@@ -37,7 +37,7 @@ Status CheckCounts(const ScheduleRequest& request) {
   return Status::Ok();
 }
 
-// factor * size run positions must be countable.
+// factor * size run positions must fit 63 bits.
 Status CheckPositions(std::int64_t factor, std::int64_t size, std::string_view what) {
   std::int64_t product = 0;
   if (!__builtin_mul_overflow(factor, size, &product)) return Status::Ok();
@@ -53,7 +53,7 @@ Result<UpdateSchedule> UpdateSchedule::Make(const ScheduleRequest& request) {
   const std::int64_t size = request.dataset_size;
   if (request.epochs > 0) {
     GACCD_RETURN_IF_ERROR(CheckPositions(request.epochs, size, "epochs x data set"));
-  } else if (!request.later.empty()) {  // no update goes further than the data set is large
+  } else if (!request.later.empty()) {  // an update advances by at most the size of the data set
     GACCD_RETURN_IF_ERROR(CheckPositions(request.max_updates, size, "max_updates x data set"));
   } else if (schedule.carries()) {
     GACCD_RETURN_IF_ERROR(
@@ -133,7 +133,7 @@ Status UpdateSchedule::AddStages() {
     }
     const std::int64_t more = EndWith(last) - last.first_update - updates;
     if (more < 0) break;  // the run does not reach it
-    // What an epoch has left may be enough for the new batch, so nothing is dropped here.
+    // The rest of the epoch may suffice for the new batch, so nothing is dropped here.
     const EpochPosition end = Begin(last, updates - 1);
     const Update before = At(last.first_update + updates - 1);
     const std::int64_t first = end.epoch * request_.dataset_size + end.start + before.samples;
@@ -141,7 +141,7 @@ Status UpdateSchedule::AddStages() {
                            .first_update = last.first_update + updates,
                            .first = first,
                            .samples_before = SamplesBefore(last.first_update + updates)};
-    // A smaller batch may take what the last epoch has left; a larger one may drop it.
+    // A smaller batch may use the rest of the last epoch; a larger one may drop it.
     if (more == 0 && EndWith(stage) == stage.first_update) break;
     stages_.push_back(stage);
   }
