@@ -16,7 +16,7 @@
 namespace gaccd {
 namespace {
 
-// One value is for height and width. None: `none`. Only the first two count: CheckPairs().
+// One value applies to height and width; without values `none`. CheckPairs() rejects more than two.
 ImagePair PairOf(const std::vector<std::int64_t>& values, ImagePair none = {1, 1}) {
   if (values.empty()) return none;
   return {values.front(), values.size() == 1 ? values.front() : values[1]};
@@ -128,8 +128,8 @@ std::unique_ptr<const nn::Layer> MakeLayer(const nn::Scope& scope, const LayerSp
 
 constexpr std::int64_t kLargestExample = 256;  // height and width of images
 
-// How many tokens the first linear layer after a flatten of embedded tokens takes; 1 where there
-// is none, or their number is not whole.
+// The number of tokens expected by the first linear layer after a flatten of embedded tokens; 1 if
+// there is none, or the number is not an integer.
 std::int64_t TokensOf(std::span<const LayerSpec> layers) {
   std::int64_t width = std::get<EmbeddingSpec>(layers.front().kind).width;
   bool flat = false;
@@ -169,7 +169,7 @@ LayerChain::LayerChain(const nn::Scope& scope, std::span<const LayerSpec> layers
   if (vocabulary_ == 0) example_ = ExampleFeatures(scope.parameters(), layers);
 }
 
-// Images of the smallest square that the layers take, where nothing says which.
+// The smallest square images that the layers accept, unless the layers determine the size.
 Shape LayerChain::ExampleFeatures(const nn::ParameterList& parameters,
                                   std::span<const LayerSpec> layers) const {
   for (const LayerSpec& layer : layers) {

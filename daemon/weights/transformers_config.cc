@@ -62,13 +62,13 @@ Json::Object ConfigOf(const BertSpec& bert, std::span<const std::string> class_n
   return config;
 }
 
-// A key of config.json that must fit the job.
+// A key of config.json that must match the job.
 struct Expected {
   std::string_view key;
   std::string_view field;       // of the job, or what gaccd computes
-  std::vector<Json> values;     // any of them; the first is what gaccd writes itself
-  Json absent;                  // what transformers takes where the key is missing
-  std::string_view table = {};  // the parameter whose rows it counts
+  std::vector<Json> values;     // accepted values; gaccd writes the first
+  Json absent;                  // the default of transformers
+  std::string_view table = {};  // the parameter whose number of rows it is
 };
 
 std::vector<Expected> ExpectedOf(const BertSpec& bert) {

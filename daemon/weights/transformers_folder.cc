@@ -17,14 +17,14 @@
 namespace gaccd {
 namespace {
 
-// The tokenizer of the training, as transformers wants it.
+// The tokenizer of the training as files of transformers.
 struct Tokenizer {
   std::string path;
   std::string text;    // tokenizer.json
   std::string config;  // tokenizer_config.json
 };
 
-// How many tokens a text may have: where those of the training were cut, or what the model takes.
+// The maximum number of tokens of a text: that of the training data or of the model.
 std::int64_t LongestText(const Json& tokenizer, const ModelSpec& model) {
   const auto* gpt = std::get_if<GptSpec>(&model.architecture);
   const auto* bert = std::get_if<BertSpec>(&model.architecture);
@@ -35,7 +35,7 @@ std::int64_t LongestText(const Json& tokenizer, const ModelSpec& model) {
   return longest && *longest >= 0 ? std::min(context, *longest) : context;
 }
 
-// Which of its tokens mean what: those that tools/prepare gives a vocabulary.
+// Declares the special tokens that tools/prepare adds to vocabularies.
 Result<std::string> TokenizerConfig(const std::string& path, const std::string& tokenizer,
                                     const ModelSpec& model) {
   constexpr std::pair<const char*, const char*> kMeanings[] = {
@@ -49,7 +49,7 @@ Result<std::string> TokenizerConfig(const std::string& path, const std::string& 
   }
   Json::Object config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
                          {"model_max_length", LongestText(*parsed, model)}};
-  // Without this the segments of a pair depend on the version: transformers 4 gives them to every
+  // Without this the segments of a pair depend on the version: transformers 4 passes them to every
   // model (GPT-2 then adds the embedding of token 0), transformers 5 to none.
   Json::Array inputs = {"input_ids", "attention_mask"};
   const auto* const bert = std::get_if<BertSpec>(&model.architecture);
@@ -77,7 +77,7 @@ Result<Tokenizer> ReadTokenizerOf(const Job& job) {
     return Status(ErrorKind::kConfig,
                   StrCat("the job trains on no tokens with a tokenizer", kWithout));
   }
-  // A relative path is that of data that is not there: another tokenizer.json may be here.
+  // The path is relative if the data does not exist; the current folder may have another tokenizer.
   if (!found.path.starts_with('/') || !PathExists(found.path)) {
     return Status(ErrorKind::kIo, StrCat("there is no tokenizer '", found.path,
                                          "' next to the training data", kWithout));

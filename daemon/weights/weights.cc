@@ -35,7 +35,7 @@ std::string FirstOf(std::span<const std::string> names) {
   return names.size() > kShown ? StrCat(text, " and ", names.size() - kShown, " more") : text;
 }
 
-// Which tensor is for which parameter, and what is wrong.
+// Assigns tensors to parameters and collects errors.
 class WeightMatcher {
  public:
   WeightMatcher(const FlatLayout& layout, const WeightNames& names, const WeightRules& rules)
@@ -61,7 +61,7 @@ class WeightMatcher {
     wrong_.push_back(StrCat(tensor.name, ": expected dtype F32, found ", tensor.dtype));
   }
 
-  // After all tensors were placed.
+  // REQUIRES: all tensors were placed.
   Result<WeightsReport> Report(const std::string& from) {
     WeightsReport report{.from = from};
     std::vector<std::string> missing;
@@ -106,7 +106,7 @@ class WeightMatcher {
   [[nodiscard]] bool IsFresh(const FlatEntry& entry) const {
     return MatchesAny(rules_.fresh, entry.name);
   }
-  // Another head is the usual reason: few parameters, whose names can be given as they are.
+  // The usual reason is another head, of few parameters, which the advice can list.
   [[nodiscard]] std::string HintForOtherShapes() const {
     constexpr std::size_t kMaxNames = 4;
     if (other_shape_.empty()) return {};
@@ -137,7 +137,7 @@ class WeightMatcher {
   const WeightRules& rules_;
   std::map<std::string_view, const NamedTensor*> placed_;  // by parameter
   std::set<std::string_view> taken_;                       // parameters that have a tensor
-  std::vector<std::string> wrong_;                         // what is wrong with these
+  std::vector<std::string> wrong_;                         // errors
   std::vector<std::string> other_shape_;                   // parameters
   std::vector<std::string> unused_;
   std::vector<std::string> left_over_;
@@ -150,7 +150,7 @@ Status CheckFinite(const std::string& from, const NamedTensor& tensor) {
           StrCat(from, ": ", tensor.name, ": value ", bad, " is not finite: ", tensor.values[bad])};
 }
 
-// A copy that differs would make another model of it.
+// A copy with other values belongs to another model.
 Status CheckTied(const std::string& from, const WeightNames& names, const SafetensorsFile& file,
                  const WeightMatcher& matcher) {
   for (const NamedTensor& tensor : file.tensors) {
@@ -165,7 +165,7 @@ Status CheckTied(const std::string& from, const WeightNames& names, const Safete
   return Status::Ok();
 }
 
-// Whether `pattern` is the name of one of them.
+// Whether `pattern` matches a name in `all`.
 bool NamesOneOf(const auto& all, const std::string& pattern) {
   return std::ranges::any_of(all,
                              [&](const auto& one) { return MatchesPattern(pattern, one.name); });
