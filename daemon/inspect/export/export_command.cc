@@ -25,10 +25,10 @@ namespace gaccd {
 namespace {
 
 constexpr double kRecentS = 24 * 3600;
-// The collector runs as a user of its own.
+// The collector runs as another user.
 constexpr unsigned kForAll = 0644;
 
-// SLURM_JOB_END_TIME, which slurm/launch sets.
+// SLURM_JOB_END_TIME in env.json, set by slurm/launch.
 std::optional<double> JobEnd(const std::string& attempt_dir) {
   const auto text = ReadSmallFile(attempt_dir + "/env.json", ErrorKind::kData);
   if (!text.ok()) return std::nullopt;
@@ -39,7 +39,7 @@ std::optional<double> JobEnd(const std::string& attempt_dir) {
   return end > 0 ? std::optional(end) : std::nullopt;
 }
 
-// Of a run in a folder below `top` the name has that folder, too: "sweep/0-seed=1".
+// The name of a run, with the folders between it and `top`: "sweep/0-seed=1".
 std::string NameBelow(const std::string& top, const std::string& folder) {
   if (folder == top) return FolderName(folder);
   return top == "." ? folder : folder.substr(top.size() + 1);

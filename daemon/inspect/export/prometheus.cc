@@ -15,7 +15,7 @@
 namespace gaccd {
 namespace {
 
-// The samples of one metric of one run.
+// Appends the samples of one metric of one run.
 class Samples {
  public:
   Samples(std::string_view name, std::string run_labels, std::string* text)
@@ -37,7 +37,7 @@ class Samples {
   void operator()(const std::optional<Event>& event, std::string_view key) {
     if (event) (*this)(event->Number(key));
   }
-  // As above, and not a number where the event has none: a loss that is not finite is null there.
+  // As above, but NaN if the event has no number: values that are not finite are null in events.
   void OrNan(const std::optional<Event>& event, std::string_view key) {
     constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
     if (event) Add("", "", event->Number(key).value_or(kNan));
@@ -84,7 +84,7 @@ class Samples {
   std::string* text_;
 };
 
-// Those that are known are there from the begin, as 0.
+// Includes all `known` names, with 0 if they have no value.
 template <typename T, std::size_t size>
 void Each(const std::map<std::string, T>& values, const std::array<const char*, size>& known,
           std::string_view label, Samples& out) {

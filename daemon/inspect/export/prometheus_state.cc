@@ -36,7 +36,7 @@ std::uint64_t SizeOf(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 ? static_cast<std::uint64_t>(info.st_size) : 0;
 }
 
-// The files of an attempt that are read whole: they are there all at once, or not.
+// Names and sizes of the files of an attempt that are written atomically.
 std::string RecordsOf(const Attempt& attempt) {
   std::string text =
       StrCat(attempt.name, "\nverdict.json ", SizeOf(attempt.folder + "/verdict.json"));
@@ -48,7 +48,7 @@ std::string RecordsOf(const Attempt& attempt) {
   return text + '\n';
 }
 
-// The size and both ends of the first `size` bytes of events.jsonl. Nothing where there are fewer.
+// The size and both ends of the first `size` bytes of events.jsonl. nullopt if it is shorter.
 std::optional<std::string> EventsOf(const Attempt& attempt, std::uint64_t size) {
   std::string text = StrCat("events.jsonl ", size, "\n");
   if (size == 0) return text;
@@ -62,7 +62,8 @@ std::optional<std::string> EventsOf(const Attempt& attempt, std::uint64_t size) 
   return text;
 }
 
-// What does not change while the attempt `newest` continues: its records, and all files before it.
+// Identifies what does not change while the attempt `newest` continues: its records, and all files
+// of previous attempts.
 std::string FilesUpTo(const std::vector<Attempt>& attempts, const std::string& newest) {
   std::string text;
   for (const Attempt& attempt : attempts) {
@@ -73,8 +74,8 @@ std::string FilesUpTo(const std::vector<Attempt>& attempts, const std::string& n
   return text;
 }
 
-// Of all that was read of a run when the stream was at `position`. Nothing where its attempt has
-// not so much.
+// The digest of everything that was read of a run up to `position`. nullopt if its attempt has
+// fewer bytes.
 std::optional<std::string> DigestOf(const std::vector<Attempt>& attempts,
                                     const StreamPosition& position, const std::string& files) {
   const auto newest = std::ranges::find(attempts, position.attempt, &Attempt::name);
@@ -83,7 +84,7 @@ std::optional<std::string> DigestOf(const std::vector<Attempt>& attempts,
   return events ? std::optional(DigestOf(files + *events)) : std::nullopt;
 }
 
-// The figures of `run` where its files are those that were read; the stream continues there then.
+// The figures of `run` if its files are those that were read; the stream then continues after them.
 std::optional<FigureSum> Continue(const Json& run, EventStream& stream) {
   const std::string* const attempt = run.text("attempt");
   const auto offset = run.integer<std::uint64_t>("offset");
@@ -104,7 +105,7 @@ std::optional<FigureSum> Continue(const Json& run, EventStream& stream) {
 }  // namespace
 
 struct PrometheusState::Runs {
-  std::map<std::string, Json> before;  // by folder, as the file has them
+  std::map<std::string, Json> before;  // by folder, as in the file
   std::map<std::string, Json> now;
 };
 
@@ -144,7 +145,7 @@ Status PrometheusState::Write(const std::string& path) const {
 Result<RunFigures> PrometheusState::FiguresOf(const std::string& folder) {
   GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(folder));
   const std::string newest = stream.attempts().empty() ? "" : stream.attempts().back().name;
-  // Before events are read: what is added meanwhile is seen the next time.
+  // Determined before events are read, so that additions meanwhile are detected the next time.
   const std::string files = FilesUpTo(stream.attempts(), newest);
   std::optional<FigureSum> sum;
   const auto known = runs_->before.find(folder);

@@ -71,7 +71,7 @@ std::vector<std::string> LinesOf(const std::string& text) {
   return lines;
 }
 
-// Those of `lines` that `others` has not as often.
+// Multiset difference, in the order of `lines`.
 std::vector<std::string> Without(const std::vector<std::string>& lines,
                                  const std::vector<std::string>& others) {
   std::multiset<std::string> left(others.begin(), others.end());

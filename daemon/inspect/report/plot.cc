@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kLabel = 10;  // columns of the labels at the left
 
-// Maps low..high to 0..1, straight or by logarithms; what is outside is at an edge.
+// Maps low..high to 0..1, linear or logarithmic; clamps values outside.
 struct AxisScale {
   double low = 0;
   double high = 1;
@@ -30,13 +30,13 @@ struct AxisScale {
   }
 };
 
-// With room for these values. Logarithmic where all are above 0 and the largest one is 30 times the
-// smallest.
+// A scale for these values with margins. Logarithmic if all are above 0 and the largest is at least
+// 30 times the smallest.
 AxisScale ScaleFor(double least, double most) {
   if (least > 0 && most / least >= 30) {
     return {.low = least / 1.1, .high = most * 1.1, .logarithmic = true};
   }
-  // One value, or values beyond what can be subtracted, have a scale, too.
+  // Fallback for a single value 0, and for values whose difference is not finite.
   const double room = std::max(0.06 * (most / 2 - least / 2) * 2, std::abs(most) * 1e-3);
   if (!(room > 0) || !std::isfinite(most - least + 2 * room)) return {.low = -1, .high = 1};
   return {.low = least >= 0 && least - room < 0 ? 0 : least - room, .high = most + room};
@@ -57,7 +57,7 @@ std::string FormatCount(std::int64_t count) {
   return text;
 }
 
-// Dots in characters: eight of them in one of braille, one in one of ASCII.
+// Dots in characters: eight per braille character, one per ASCII character.
 class Canvas {
  public:
   Canvas(int columns, int rows, bool utf8)
@@ -67,7 +67,7 @@ class Canvas {
     bottom_ = rows * down_ - 1;
   }
 
-  // 0..1 from the left and from the bottom.
+  // Draws a line. Coordinates are 0..1 from the left and from the bottom.
   void Line(double x0, double y0, double x1, double y1) {
     const double from_x = x0 * right_;
     const double from_y = (1 - y0) * bottom_;
@@ -81,7 +81,7 @@ class Canvas {
     }
   }
 
-  // Without what is blank at its end.
+  // A row without trailing blanks.
   [[nodiscard]] std::string Row(int row) const {
     const auto first = cells_.begin() + static_cast<std::ptrdiff_t>(row) * columns_;
     auto end = first + columns_;
@@ -121,7 +121,7 @@ std::string AtRight(const std::string& text, int columns) {
   return text.size() >= width ? text : std::string(width - text.size(), ' ') + text;
 }
 
-// The first and the last update below the drawing, and where attempts begin.
+// The axis below the plot: first and last update, and marks at the starts of attempts.
 std::string StepAxis(const std::vector<double>& begins, std::int64_t first, std::int64_t last,
                      int columns) {
   std::string marks(static_cast<std::size_t>(columns), ' ');

@@ -20,9 +20,9 @@ namespace {
 using Array = Json::Array;
 using Object = Json::Object;
 
-constexpr std::size_t kMaxBins = 1600;           // of a curve, of all runs together
-constexpr std::int64_t kMaxPlannedRanks = 4096;  // whose samples are listed
-constexpr std::int64_t kMaxParts = 8;            // micro-batches of a rank that are listed
+constexpr std::size_t kMaxBins = 1600;           // per figure, for all runs together
+constexpr std::int64_t kMaxPlannedRanks = 4096;  // with listed samples
+constexpr std::int64_t kMaxParts = 8;            // listed micro-batches of a rank
 
 template <typename T>
 Json OrNull(const std::optional<T>& value) {
@@ -92,7 +92,7 @@ Json FiguresJson(const ReportData& run) {
                  figures.phase_s.contains("checkpoint") ? figures.phase_s.at("checkpoint") : 0.0}};
 }
 
-// What is shown of a run also next to others.
+// The part that is also shown for several runs.
 Object RunJson(const ReportData& run, std::size_t max_bins) {
   const RunState& state = run.diagnosis.state;
   const auto& start = run.figures.start;
@@ -134,7 +134,7 @@ std::string ExportBest(const RunState& state) {
   return StrCat("gaccd ckpt export ", ShellWord(state.folder), " --best --out=best.safetensors");
 }
 
-// What to type next, whatever the advice is.
+// The next command for the user.
 std::string NextCommand(const ReportData& run) {
   const RunState& state = run.diagnosis.state;
   const std::string folder = ShellWord(state.folder);
@@ -145,8 +145,8 @@ std::string NextCommand(const ReportData& run) {
   return StrCat(ExitOf(state.phase) == 0 ? "gaccd status --watch " : "gaccd doctor ", folder);
 }
 
-// Of the plan event, and the newest change of its loads. What they do not say is 0, of which there
-// is no plan.
+// From the plan event and the newest change of its loads. Missing values are 0, which Plan::Make()
+// rejects.
 PlanRequest RequestOf(const Event& event, const std::optional<Event>& change) {
   const auto whole = [&](const char* key) { return event.Whole(key).value_or(0); };
   PlanRequest request{.nodes = whole("nodes"),
@@ -170,7 +170,7 @@ std::optional<Plan> PlanWith(PlanRequest request, Rounding rounding) {
   return plan.ok() ? std::optional(*plan) : std::nullopt;
 }
 
-// The ranks that take as many samples, and the first micro-batches of one of them.
+// A group of ranks with equal numbers of samples, and the first micro-batches of one of them.
 Json LoadJson(const Plan& plan, std::int64_t ranks, std::int64_t samples) {
   std::int64_t rank = 0;
   while (rank + 1 < plan.world() && plan.Load(rank) != samples) ++rank;
@@ -188,7 +188,7 @@ Json PlanJson(const Event& event, const std::optional<Event>& change) {
   Array choices;
   for (const Rounding rounding :
        {Rounding::kFloor, Rounding::kExact, Rounding::kCeil, Rounding::kNearest}) {
-    // It has the batch of floor or of ceil: only a run that asked for it shows it.
+    // Equal to floor or ceil, so only listed if the run uses it.
     if (rounding == Rounding::kNearest && request.rounding != rounding) continue;
     const auto one = PlanWith(request, rounding);
     if (!one) continue;

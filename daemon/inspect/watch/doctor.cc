@@ -22,7 +22,7 @@
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kMaxFailures = 8;  // that are shown
+constexpr std::size_t kMaxFailures = 8;  // shown
 constexpr std::size_t kMaxWarnings = 5;
 
 std::string OnOneLine(std::string_view text) {
@@ -31,7 +31,7 @@ std::string OnOneLine(std::string_view text) {
   return Printable(line);
 }
 
-// By the job script, which may know that no host is at fault; without it, by the ranks.
+// Suspects of the job script, which may know that no host is at fault; else of the ranks.
 std::string SuspectsOf(const Attempt& attempt, const std::vector<LedgerEntry>& ledger) {
   const auto entry = std::ranges::find(ledger, attempt.name, &LedgerEntry::attempt);
   if (entry != ledger.end()) return SafeHosts(entry->suspect_hosts);
@@ -39,7 +39,7 @@ std::string SuspectsOf(const Attempt& attempt, const std::vector<LedgerEntry>& l
   return verdict ? SafeHosts(std::string(verdict->Text("suspect_hosts"))) : std::string();
 }
 
-// Those of the newest attempt first, then whom most attempts suspect.
+// Hosts of the newest attempt first, then by number of attempts.
 std::vector<SuspectHost> FindSuspects(const std::vector<Attempt>& attempts,
                                       const std::vector<LedgerEntry>& ledger, std::string* newest) {
   std::map<std::string, int> counts;
@@ -70,12 +70,12 @@ std::string MoreRanks(std::int64_t ranks) {
   return StrCat(" and ", ranks, ranks == 1 ? " more rank" : " more ranks");
 }
 
-// Without what a rank was at: ranks that agree on an error may be at different places.
+// Without phase and collective, which may differ between ranks that agree on an error.
 std::string_view Code(const RankFailure& failure) {
   return std::string_view(failure.what).substr(0, failure.what.find(','));
 }
 
-// Where every rank only saw others lost, the first one names them.
+// If every rank only lost other ranks, lists the first of them.
 std::string FailuresText(const std::vector<RankFailure>& failures) {
   std::string text;
   std::size_t shown = 0;
@@ -104,7 +104,7 @@ std::string List(std::string_view head, const std::vector<std::string>& lines) {
   return text.empty() ? text : StrCat(head, "\n", text);
 }
 
-// Less than what the end of a run writes.
+// Whether there is less space than the end of a run needs.
 bool IsDiskFull(const std::string& folder) {
   constexpr std::uint64_t kMin = 64 << 10;
   struct statvfs info {};

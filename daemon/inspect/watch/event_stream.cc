@@ -48,22 +48,22 @@ void EventStream::Enter(std::size_t attempt) {
   check_ = {};
 }
 
-// Those that were not read before.
+// Reads new crash records.
 void EventStream::ReadCrashRecords() {
   const std::string folder = list_.attempts[at_].folder + "/crash";
   const auto names = ListFolder(folder, kMaxRecords);
-  if (!names.ok()) return;  // nobody crashed
+  if (!names.ok()) return;  // no rank crashed
   for (const std::string& name : *names) {
     if (!name.ends_with(".json") || read_records_.contains(name)) continue;
     auto record = ReadEventFile(StrCat(folder, "/", name));
-    if (!record) continue;  // not written yet, or never
+    if (!record) continue;  // incomplete
     read_records_.insert(name);
     records_.push_back(*std::move(record));
   }
   std::ranges::stable_sort(records_, {}, &Event::at);
 }
 
-// Fills ahead_. false: the end of the file so far.
+// Sets ahead_. False at the end of the file so far.
 bool EventStream::ReadLine() {
   if (ahead_) return true;
   Event event;
@@ -96,7 +96,7 @@ void EventStream::Check(const Event& event) {
   check_.has_verdict |= event.name == "verdict";
 }
 
-// Written by another rank where rank 0 was lost. The line of rank 0 comes before its file.
+// Another rank writes verdict.json if rank 0 was lost. Rank 0 writes its line before the file.
 void EventStream::ReadVerdict() {
   if (check_.has_verdict) return;
   auto verdict = ReadEventFile(list_.attempts[at_].folder + "/verdict.json");
@@ -105,7 +105,7 @@ void EventStream::ReadVerdict() {
   ahead_ = std::move(verdict);
 }
 
-// Of events of the same time crash records come first, then lines of ranks.
+// At equal times crash records come first, then lines of ranks.
 std::optional<Event> EventStream::Earliest() {
   if (!ReadLine()) ReadVerdict();
   const Event* of_rank = ranks_ ? ranks_->Next() : nullptr;
@@ -151,7 +151,7 @@ Status EventStream::Refresh() {
   const std::string now = lines_ ? list_.attempts[at_].name : std::string();
   const auto same = std::ranges::find(list.attempts, now, &Attempt::name);
   if (same == list.attempts.end()) {
-    if (lines_ || list.attempts.empty()) return {};  // its folder is gone: nothing follows
+    if (lines_ || list.attempts.empty()) return {};  // the folder was removed
     list_ = std::move(list);
     Enter(0);
     return {};

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kAgain{500};
 
-// Standard output in large pieces.
+// Buffered standard output.
 class Output {
  public:
   Status Add(std::string_view text) {
@@ -38,7 +38,7 @@ class Output {
   std::string text_;
 };
 
-// Each once.
+// Logs each note once.
 class Notes {
  public:
   void Warn(const std::vector<std::string>& notes) {
@@ -51,12 +51,12 @@ class Notes {
   std::set<std::string> warned_;
 };
 
-// How long --follow continues.
+// Determines when --follow ends.
 class Follower {
  public:
   explicit Follower(const LogsRequest& request) : request_(request) {}
 
-  // Whether nothing comes after what the files have now. To be asked before they are read.
+  // Whether the files are complete. To be called before they are read.
   bool IsLast() {
     if (!request_.follow) return true;
     auto state = ReadRunState(request_.folder, std::chrono::system_clock::now());
@@ -72,7 +72,7 @@ class Follower {
     }
     return true;
   }
-  // On stderr: why it is the last.
+  // Prints to stderr why it ends.
   void PrintWhy() const {
     if (!why_.empty()) std::fputs(StrCat("gaccd: ", why_, "\n").c_str(), stderr);
   }
@@ -116,7 +116,7 @@ Status PrintEvents(const LogsRequest& request) {
   return {};
 }
 
-// The attempts one after the other; the last one is kept, for it may continue.
+// Prints the attempts in sequence; keeps the last one open, because it may continue.
 class TextPrinter {
  public:
   explicit TextPrinter(const LogsRequest& request) : request_(request) {}

@@ -18,7 +18,7 @@ constexpr std::size_t kLastLine = std::size_t{8} << 10;  // a line has less than
 std::vector<std::string> FilesOf(const std::string& folder) {
   std::vector<std::string> files;
   const auto names = ListFolder(folder, kMaxRanks);
-  if (!names.ok()) return files;  // of an older gaccd, or before the first update
+  if (!names.ok()) return files;  // an older gaccd, or before the first update
   for (const std::string& name : *names) {
     if (name.ends_with(".jsonl")) files.push_back(name);
   }

@@ -65,8 +65,8 @@ std::string JobOfAttempt(const std::string& attempt) {
   return job.substr(0, job.find('.'));
 }
 
-// Of an attempt that the job script has judged: it knows whether the run starts again. After its
-// last requeue it writes HOLD itself.
+// The phase after an attempt in the ledger: the job script knows whether the run starts again, and
+// writes HOLD after its last requeue.
 RunPhase PhaseOf(const LedgerEntry& entry, const RunState& state) {
   if (entry.next == NextStep::kDone) return RunPhase::kDone;
   const bool held = entry.reason.starts_with("held: ") || PathExists(state.folder + "/HOLD");
@@ -74,14 +74,14 @@ RunPhase PhaseOf(const LedgerEntry& entry, const RunState& state) {
   return PhaseAfter(entry.exit, state);
 }
 
-// The job script has the last word on how an attempt ended: it knows what srun returned, and how
-// the attempts before ended.
+// The ledger overrides how an attempt ended: the job script knows the exit code of srun and the
+// previous attempts.
 void AddLedger(const std::vector<LedgerEntry>& ledger, RunState& state, WallTime now) {
   if (ledger.empty()) return;
   const LedgerEntry& last = ledger.back();
   const auto ended = ParseTimestamp(last.ended);
   if (last.attempt != state.attempt) {
-    // A job that was refused because the run lives writes a line, too.
+    // A job that was rejected because the run is live also writes a line.
     const bool older = state.has_status && ended && Age(*ended, now) >= state.age_s;
     if (!ended || older || (state.has_status && Lives(state))) return;
     state.attempt = Printable(last.attempt);
@@ -94,7 +94,7 @@ void AddLedger(const std::vector<LedgerEntry>& ledger, RunState& state, WallTime
   state.phase = PhaseOf(last, state);
 }
 
-// The newest attempt, where it began in the last `age_s` seconds and nothing else is known of it.
+// The newest attempt, if it began in the last `age_s` seconds and no other file mentions it.
 std::optional<Attempt> NewAttempt(const std::vector<LedgerEntry>& ledger, const RunState& state,
                                   double age_s, WallTime now) {
   const auto list = ListAttempts(state.folder);
@@ -108,8 +108,8 @@ std::optional<Attempt> NewAttempt(const std::vector<LedgerEntry>& ledger, const 
   return newest;
 }
 
-// Jobs that were submitted since have not begun, unless there is an attempt. `any`: STATUS.json or
-// the ledger says something.
+// Newer submitted jobs have not begun, unless there is an attempt. any: STATUS.json or the ledger
+// has a state.
 void AddSubmission(const std::vector<LedgerEntry>& ledger, bool any, RunState& state,
                    WallTime now) {
   double age_s = any ? state.age_s : std::numeric_limits<double>::infinity();
@@ -140,7 +140,7 @@ void AddSubmission(const std::vector<LedgerEntry>& ledger, bool any, RunState& s
 }
 
 // The verdict of an attempt whose rank 0 was killed: another rank, or the guard of rank 0, wrote
-// it, while STATUS.json still has what rank 0 was doing.
+// it, and STATUS.json is older.
 void AddVerdict(RunState& state, WallTime now) {
   const auto event =
       ReadEventFile(StrCat(state.folder, "/attempts/", state.attempt, "/verdict.json"));
@@ -155,7 +155,7 @@ void AddVerdict(RunState& state, WallTime now) {
   state.age_s = Age(event->at, now);
 }
 
-// What the newest lines of an attempt's events say of its updates; false: nothing.
+// Progress from the newest events of an attempt; false if they contain no update.
 bool AddLastUpdate(const Attempt& attempt, RunState& state) {
   constexpr std::size_t kTail = std::size_t{256} << 10;
   LineReader lines(attempt.folder + "/events.jsonl", kTail, LineReader::From::kLastPiece);
@@ -191,8 +191,8 @@ bool AddLastUpdate(const Attempt& attempt, RunState& state) {
   return true;
 }
 
-// STATUS.json is that of the newest attempt. Where that one was refused before its first update, or
-// is not there yet, the run still has what the attempts before it have done.
+// If the newest attempt, to which STATUS.json belongs, has no update, the progress is that of
+// previous attempts.
 void AddEarlierProgress(const std::vector<LedgerEntry>& ledger, RunState& state) {
   const auto list = ListAttempts(state.folder);
   const std::vector<Attempt> none;

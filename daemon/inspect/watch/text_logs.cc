@@ -18,7 +18,7 @@ constexpr std::size_t kMaxFiles = 1'000'000;
 constexpr std::size_t kTextPiece = std::size_t{16} << 10;  // of each of many files
 constexpr std::size_t kTimeSize = std::string_view("20261120 03:04:05.123456").size();
 
-// The level of a line "I20261120 03:04:05.123456 r17 ..."; nothing where it continues a message.
+// The level of a line "I20261120 03:04:05.123456 r17 ..."; nullopt for continuation lines.
 std::optional<int> LevelOf(std::string_view line) {
   constexpr std::string_view kLevels = "IWEF";
   if (line.size() < kTimeSize + 2 || line[9] != ' ' || line[18] != '.') return std::nullopt;
@@ -56,8 +56,8 @@ class TextLogs::Source {
  public:
   explicit Source(std::string path) : lines_(std::move(path), kTextPiece) {}
 
-  // Fills record() with the next message. A message is written whole, so the end of the file so far
-  // is its end, too.
+  // Sets record() to the next message. Messages are written atomically, so the end of the file so
+  // far ends a message.
   bool Advance() {
     record_ = std::exchange(ahead_, std::nullopt);
     while (const auto line = lines_.Next()) {
@@ -116,7 +116,7 @@ Result<TextLogs> TextLogs::Open(const Attempt& attempt, const LogFilter& filter)
 
 Status TextLogs::Refresh() {
   const std::string folder = attempt_.folder + "/log";
-  if (!IsFolder(folder)) return {};  // not begun, or no rank saw the folder
+  if (!IsFolder(folder)) return {};  // no rank has started
   if (hosts_.empty()) hosts_ = RankHosts(attempt_);
   GACCD_ASSIGN_OR_RETURN(const auto names, ListFolder(folder, kMaxFiles));
   for (const std::string& name : names) {
@@ -141,7 +141,7 @@ bool TextLogs::Next(LogRecord* record) {
 }
 
 bool TextLogs::NextOfVerdict(LogRecord* record) {
-  // It belongs to the run, not to a rank.
+  // The verdict belongs to the run, not to a rank.
   if (verdict_taken_ || filter_.rank || !filter_.host.empty()) return false;
   const auto verdict = ReadEventFile(attempt_.folder + "/verdict.json");
   if (!verdict) return false;

@@ -89,7 +89,7 @@ Status RunRequestCommand(const WatchRequest& request, RunRequest what) {
   GACCD_ASSIGN_OR_RETURN(const RunState state,
                          ReadRunState(request.folder, std::chrono::system_clock::now()));
   const bool waits = state.phase == RunPhase::kStopped || state.phase == RunPhase::kStale;
-  // The file would keep a complete run from being trained on.
+  // The file would prevent a complete run from being continued.
   const bool moves = state.phase == RunPhase::kStarting || state.phase == RunPhase::kRunning;
   const bool complete = !moves && PathExists(request.folder + "/DONE");
   if (complete || (Ended(state.phase) && !(stop && waits))) {
