@@ -67,7 +67,7 @@ Result<Column> ReadWeights(Array weights, std::int64_t samples, BadRecords* bad,
 }
 
 // The largest value of the type; 0 for floats, which are checked individually.
-float LargestOf(StoredType type) {
+float MaxValue(StoredType type) {
   return VisitStored(type, [](auto element) {
     using T = decltype(element);
     return std::numeric_limits<T>::is_integer ? static_cast<float>(std::numeric_limits<T>::max())
@@ -159,7 +159,7 @@ Result<std::unique_ptr<Dataset>> MakeArrayDataset(Array features, Array targets,
                                                   const BadRecordRules& rules, NodeShare* share,
                                                   std::optional<Array> weights) {
   BadRecords bad(rules);
-  GACCD_ASSIGN_OR_RETURN(const Affine affine, MakeAffine(normalize, LargestOf(features.type)));
+  GACCD_ASSIGN_OR_RETURN(const Affine affine, MakeAffine(normalize, MaxValue(features.type)));
   GACCD_RETURN_IF_ERROR(CheckFeatures(features));
   const std::int64_t samples = features.shape[0];
   GACCD_RETURN_IF_ERROR(CheckRows(targets, "targets", samples, features.name));

@@ -86,7 +86,7 @@ class SmallerDataset final : public SkippingDataset {
 
 }  // namespace
 
-Status BadRecords::Take(std::int64_t sample, Status damage) {
+Status BadRecords::Add(std::int64_t sample, Status damage) {
   if (rules_.policy == OnBadRecord::kStop) return damage;
   found_.try_emplace(sample, damage.message());
   if (std::ssize(found_) + rules_.used <= rules_.quota) return Status::Ok();

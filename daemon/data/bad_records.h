@@ -21,7 +21,7 @@ class BadRecords {
 
   // `damage`: kData with file, sample and value. Policy stop: returns `damage`. Policy skip:
   // records the sample; kData if the quota is exceeded.
-  Status Take(std::int64_t sample, Status damage);
+  Status Add(std::int64_t sample, Status damage);
 
   // The data set without the damaged records; kData if no sample remains. By default each is
   // replaced by an intact sample, a function of (seed, sample), so it is the same in every epoch

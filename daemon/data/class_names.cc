@@ -94,8 +94,8 @@ Result<ClassNames> ReadClassNames(const Job& job) {
   return names;
 }
 
-ClassNames ReadClassNamesOfWeights(const std::string& path,
-                                   const std::map<std::string, std::string>& metadata) {
+ClassNames ReadWeightsClassNames(const std::string& path,
+                                 const std::map<std::string, std::string>& metadata) {
   if (const auto own = metadata.find(kMetadataKey); own != metadata.end()) {
     return {ParseClassNames(own->second), path};
   }

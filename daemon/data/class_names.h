@@ -26,8 +26,8 @@ struct ClassNames {
 
 // The names in the metadata of a safetensors file, else id2label in the config.json next to it, as
 // written by transformers.
-[[nodiscard]] ClassNames ReadClassNamesOfWeights(
-    const std::string& path, const std::map<std::string, std::string>& metadata);
+[[nodiscard]] ClassNames ReadWeightsClassNames(const std::string& path,
+                                               const std::map<std::string, std::string>& metadata);
 
 // The names as metadata of weights.
 [[nodiscard]] std::map<std::string, std::string> ClassMetadata(

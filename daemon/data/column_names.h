@@ -15,7 +15,7 @@ namespace gaccd {
 
 // The fields of `line`, as UTF-8, if it is a header: no field is a number, and not all are missing.
 // Else empty.
-[[nodiscard]] std::vector<std::string> NamesInLine(std::string_view line);
+[[nodiscard]] std::vector<std::string> ParseHeaderLine(std::string_view line);
 
 // The index in `found` of each name in `expected`. kData with both lists if `found` is not a
 // permutation of `expected`; if a name repeats in `found`, the lists must be equal.
@@ -32,16 +32,16 @@ namespace gaccd {
 
 // The names in the first table of the source that has a header; empty if there is none. Unreadable
 // files are skipped. kData for a header that is too long.
-[[nodiscard]] Result<std::vector<std::string>> NamesOfTables(const SourceSpec& source);
+[[nodiscard]] Result<std::vector<std::string>> ReadTableColumnNames(const SourceSpec& source);
 
-// data.column_name of the job, else NamesOfTables() of data.train, then of data.eval.
+// data.column_name of the job, else ReadTableColumnNames() of data.train, then of data.eval.
 [[nodiscard]] Result<std::vector<std::string>> ReadColumnNames(const Job& job);
 
 // The names of classes and columns as metadata of weights.
 [[nodiscard]] std::map<std::string, std::string> NamesMetadata(const DataSpec& data);
 
 // The names of columns in such metadata.
-[[nodiscard]] std::vector<std::string> ColumnNamesIn(
+[[nodiscard]] std::vector<std::string> ColumnNamesFromMetadata(
     const std::map<std::string, std::string>& metadata);
 
 }  // namespace gaccd

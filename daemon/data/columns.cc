@@ -31,7 +31,8 @@ T Load(const std::byte* data, std::size_t i) {
 using RowFunction = void (*)(const std::byte* in, std::size_t count, Affine affine, void* out);
 
 template <typename T>
-GACCD_SIMD_CLONES void FloatsOf(const std::byte* in, std::size_t count, Affine affine, void* out) {
+GACCD_SIMD_CLONES void CopyFloats(const std::byte* in, std::size_t count, Affine affine,
+                                  void* out) {
   auto* to = static_cast<float*>(out);
   for (std::size_t i = 0; i < count; ++i) {
     to[i] = static_cast<float>(Load<T>(in, i)) * affine.factor + affine.shift;
@@ -39,17 +40,17 @@ GACCD_SIMD_CLONES void FloatsOf(const std::byte* in, std::size_t count, Affine a
 }
 
 template <typename T>
-GACCD_SIMD_CLONES void IntegersOf(const std::byte* in, std::size_t count, Affine /*affine*/,
-                                  void* out) {
+GACCD_SIMD_CLONES void CopyToI32(const std::byte* in, std::size_t count, Affine /*affine*/,
+                                 void* out) {
   auto* to = static_cast<std::int32_t*>(out);
   for (std::size_t i = 0; i < count; ++i) to[i] = static_cast<std::int32_t>(Load<T>(in, i));
 }
 
-RowFunction RowFunctionOf(const Column& column) {
+RowFunction SelectRowFunction(const Column& column) {
   const bool floats = column.spec.dtype == DType::kF32;
   return VisitStored(column.array.type, [floats](auto element) -> RowFunction {
     using T = decltype(element);
-    return floats ? &FloatsOf<T> : &IntegersOf<T>;
+    return floats ? &CopyFloats<T> : &CopyToI32<T>;
   });
 }
 
@@ -71,7 +72,7 @@ class ColumnDataset final : public Dataset {
            .count = count,
            .per_token = IsPerToken(column.spec),
            .affine = column.affine,
-           .copy = RowFunctionOf(column)});
+           .copy = SelectRowFunction(column)});
     }
   }
 
@@ -217,7 +218,7 @@ GACCD_SIMD_CLONES bool AnyNoWeight(const std::byte* data, std::size_t count) {
 }
 
 // " for sample 3, column 0", or for text files " in line 5, column 1". table: include the column.
-std::string PlaceOf(const Column& column, std::int64_t sample, std::size_t at, bool table) {
+std::string PositionText(const Column& column, std::int64_t sample, std::size_t at, bool table) {
   if (column.array.places != nullptr) {
     const TextPlaces& places = *column.array.places;
     return StrCat(" in line ", places.lines[static_cast<std::size_t>(sample)], ", column ",
@@ -279,13 +280,13 @@ Status CheckFinite(const Column& column, std::int64_t samples, BadRecords* bad, 
     const auto report = [&](std::int64_t sample, std::size_t at, const std::byte* data) {
       const auto stored = Load<T>(data, 0);
       const bool finite = std::isfinite(static_cast<double>(stored));
-      return bad->Take(sample,
-                       {ErrorKind::kData,
-                        StrCat(column.array.name, ": expected finite values",
-                               !finite                     ? ""
-                               : sizeof(T) > sizeof(float) ? " in f32 after normalize"
-                                                           : " after normalize",
-                               ", found ", +stored, PlaceOf(column, sample, at, /*table=*/true))});
+      return bad->Add(
+          sample, {ErrorKind::kData,
+                   StrCat(column.array.name, ": expected finite values",
+                          !finite                     ? ""
+                          : sizeof(T) > sizeof(float) ? " in f32 after normalize"
+                                                      : " after normalize",
+                          ", found ", +stored, PositionText(column, sample, at, /*table=*/true))});
     };
     return Scan(
         column, samples, use, share,
@@ -306,11 +307,11 @@ Status CheckIntegers(const Column& column, std::int64_t samples, const IntegerRa
   return VisitStored(column.array.type, [&](auto element) {
     using T = decltype(element);
     const auto report = [&](std::int64_t sample, std::size_t at, const std::byte* data) {
-      return bad->Take(
+      return bad->Add(
           sample, {ErrorKind::kData,
                    StrCat(column.array.name, ": expected ", range.what, " in [", range.least, ", ",
                           range.end, ")", other, ", found ", +Load<T>(data, 0),
-                          PlaceOf(column, sample, at, !column.spec.shape.empty()))});
+                          PositionText(column, sample, at, !column.spec.shape.empty()))});
     };
     return Scan(
         column, samples, use, share,
@@ -325,11 +326,11 @@ Status CheckWeights(const Column& column, std::int64_t samples, BadRecords* bad,
   return VisitStored(column.array.type, [&](auto element) {
     using T = decltype(element);
     const auto report = [&](std::int64_t sample, std::size_t at, const std::byte* data) {
-      return bad->Take(
-          sample,
-          {ErrorKind::kData,
-           StrCat(column.array.name, ": expected finite weights of at least 0, found ",
-                  +Load<T>(data, 0), PlaceOf(column, sample, at, !column.spec.shape.empty()))});
+      return bad->Add(sample,
+                      {ErrorKind::kData,
+                       StrCat(column.array.name, ": expected finite weights of at least 0, found ",
+                              +Load<T>(data, 0),
+                              PositionText(column, sample, at, !column.spec.shape.empty()))});
     };
     return Scan(column, samples, "weights", share, AnyNoWeight<T>, report);
   });
@@ -347,7 +348,7 @@ Status CheckRows(const Array& array, std::string_view what, std::int64_t samples
 Column CopyIntegers(Column column, std::int64_t samples) {
   const auto count = static_cast<std::size_t>(samples * column.spec.elements());
   const auto values = std::make_shared<std::vector<std::int32_t>>(count);
-  RowFunctionOf(column)(column.array.data.data(), count, {}, values->data());
+  SelectRowFunction(column)(column.array.data.data(), count, {}, values->data());
   if (column.array.file != nullptr) column.copied_from = column.array.type;
   column.array.type = StoredType::kI32;
   column.array.data = std::as_bytes(std::span(*values));

@@ -13,7 +13,7 @@ namespace gaccd {
 
 // Removes the text up to and including `separator`, or all of it, from the front of `text`. Returns
 // it without the separator.
-inline std::string_view TakeUpTo(std::string_view& text, char separator) {
+inline std::string_view ConsumeUntil(std::string_view& text, char separator) {
   const std::string_view part = text.substr(0, text.find(separator));
   text.remove_prefix(std::min(text.size(), part.size() + 1));
   return part;

@@ -27,8 +27,8 @@ namespace gaccd {
 namespace {
 
 // Removes the next field from `line` and returns it without quotes.
-std::string_view TakeField(std::string_view& line) {
-  const std::string_view field = Trimmed(TakeUpTo(line, ','));
+std::string_view ConsumeField(std::string_view& line) {
+  const std::string_view field = Trimmed(ConsumeUntil(line, ','));
   const bool quoted = field.size() >= 2 && field.front() == '"' && field.back() == '"';
   return quoted ? Trimmed(field.substr(1, field.size() - 2)) : field;
 }
@@ -70,14 +70,14 @@ std::string_view OtherSeparator(std::string_view field) {
   if (field.find(' ') == std::string_view::npos) return {};
   while (!field.empty()) {
     float value = 0;
-    const std::string_view part = TakeUpTo(field, ' ');
+    const std::string_view part = ConsumeUntil(field, ' ');
     if (!part.empty() && ParseNumber(part, &value) != std::errc()) return {};
   }
   return "spaces";
 }
 
 // Advice for a field that is not a number; empty: none.
-std::string AdviceOn(std::string_view field, bool only_target) {
+std::string AdviceFor(std::string_view field, bool only_target) {
   if (const std::string_view separator = OtherSeparator(field); !separator.empty()) {
     return StrCat("; the line looks as if ", separator,
                   " separated its fields: write the table with commas between them and points in "
@@ -106,7 +106,7 @@ Status ReadLine(std::string_view line, const CsvSpec& source, std::span<const st
   fields.clear();
   for (bool more = true; more;) {
     more = line.find(',') != std::string_view::npos;
-    fields.push_back(TakeField(line));
+    fields.push_back(ConsumeField(line));
   }
   if (fields.size() != places.size()) {
     return {ErrorKind::kData,
@@ -124,7 +124,7 @@ Status ReadLine(std::string_view line, const CsvSpec& source, std::span<const st
     return {ErrorKind::kData,
             StrCat("column ", place + 1, ": expected a ", label ? "whole number" : "number",
                    ", found '", ShownField(text), "'",
-                   AdviceOn(text, !feature && source.targets == 1))};
+                   AdviceFor(text, !feature && source.targets == 1))};
   }
   return Status::Ok();
 }
@@ -146,7 +146,7 @@ Array MakeArray(const std::string& name, StoredType type, Shape shape, std::vect
 
 bool IsTable(const SourceSpec& source) { return std::holds_alternative<CsvSpec>(source); }
 
-Result<std::vector<std::string>> NamesOfTables(const SourceSpec& source) {
+Result<std::vector<std::string>> ReadTableColumnNames(const SourceSpec& source) {
   if (!IsTable(source)) return std::vector<std::string>();
   const auto files = ExpandPatterns(source, "");  // errors are reported when the data is opened
   if (!files.ok()) return std::vector<std::string>();
@@ -156,8 +156,8 @@ Result<std::vector<std::string>> NamesOfTables(const SourceSpec& source) {
     if (!start.ok()) continue;
     std::string_view text = WithoutByteOrderMark(*start);
     std::string_view line;
-    while (!text.empty() && Trimmed(line).empty()) line = TakeUpTo(text, '\n');
-    std::vector<std::string> names = NamesInLine(line);
+    while (!text.empty() && Trimmed(line).empty()) line = ConsumeUntil(text, '\n');
+    std::vector<std::string> names = ParseHeaderLine(line);
     if (!names.empty() && text.empty() && start->size() == kMaxTextBytes) {
       return Status(ErrorKind::kData, StrCat(path, ": expected names of columns of less than ",
                                              kMaxTextBytes, " bytes"));
@@ -186,12 +186,12 @@ OpenedDataset OpenSource(const CsvSpec& source, const Opening& opening) {
   std::vector<std::string_view> fields;
   Ticks ticks([&] { return opening.share == nullptr ? Status::Ok() : opening.share->Tick(); });
   for (std::int64_t number = 1; !text.empty(); ++number) {
-    const std::string_view whole_line = TakeUpTo(text, '\n');
+    const std::string_view whole_line = ConsumeUntil(text, '\n');
     GACCD_RETURN_IF_ERROR(ticks.Add(whole_line.size() + 1));
     const std::string_view line = Trimmed(whole_line);
     if (line.empty()) continue;
     if (places.empty()) {
-      const std::vector<std::string> names = NamesInLine(line);
+      const std::vector<std::string> names = ParseHeaderLine(line);
       auto found = ColumnPlaces(line, names, opening.column_names);
       if (!found.ok()) return found.status().WithContext(path);
       places = *std::move(found);

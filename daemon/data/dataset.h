@@ -88,7 +88,7 @@ Result<std::unique_ptr<Dataset>> OpenDataset(const SourceSpec& source,
 [[nodiscard]] std::int64_t CountUnlabelled(const Dataset& data);
 
 // The spec of the samples in batches of the job: without cuts unless it groups by length.
-[[nodiscard]] SampleSpec BatchSpecOf(const Job& job, const Dataset& data);
+[[nodiscard]] SampleSpec MakeBatchSpec(const Job& job, const Dataset& data);
 
 struct TrainingData {
   std::unique_ptr<Dataset> train;

@@ -25,9 +25,9 @@ class JpegReader {
  public:
   JpegReader() {
     info_.err = jpeg_std_error(&errors_);
-    errors_.error_exit = [](j_common_ptr info) { Of(info).Fail(info); };
+    errors_.error_exit = [](j_common_ptr info) { From(info).Fail(info); };
     errors_.emit_message = [](j_common_ptr info, int level) {
-      if (level < 0 && !LosesNothing(info->err->msg_code)) Of(info).Fail(info);
+      if (level < 0 && !IsHarmless(info->err->msg_code)) From(info).Fail(info);
     };
     errors_.output_message = [](j_common_ptr) {};
     info_.client_data = this;
@@ -51,19 +51,21 @@ class JpegReader {
   [[nodiscard]] std::string message() const { return message_.data(); }
 
  private:
-  static JpegReader& Of(j_common_ptr info) { return *static_cast<JpegReader*>(info->client_data); }
+  static JpegReader& From(j_common_ptr info) {
+    return *static_cast<JpegReader*>(info->client_data);
+  }
   [[noreturn]] void Fail(j_common_ptr info) {
     info->err->format_message(info, message_.data());
     std::longjmp(failed_, 1);
   }
   // Warnings that do not affect pixels.
-  static bool LosesNothing(int code) {
+  static bool IsHarmless(int code) {
     return code == JWRN_EXTRANEOUS_DATA || code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR ||
            code == JWRN_BOGUS_PROGRESSION;
   }
   static void CheckScans(j_common_ptr info) {
     if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number <= kMaxScans) return;
-    JpegReader& reader = Of(info);
+    JpegReader& reader = From(info);
     std::snprintf(reader.message_.data(), reader.message_.size(),
                   "expected at most %d scans, found more", kMaxScans);
     std::longjmp(reader.failed_, 1);
@@ -139,7 +141,7 @@ bool JpegReader::Finish(std::uint8_t* row) {
 }
 
 // a * b / 255, rounded.
-std::uint32_t ShareOf(std::uint32_t a, std::uint32_t b) {
+std::uint32_t MultiplyDiv255(std::uint32_t a, std::uint32_t b) {
   const std::uint32_t product = a * b + 128;
   return ((product >> 8) + product) >> 8;
 }
@@ -152,7 +154,7 @@ void CmykToRgb(Image& image) {
     const std::array<std::uint8_t, 3> ink{image.pixels[i], image.pixels[i + 1],
                                           image.pixels[i + 2]};
     for (const std::uint8_t value : ink) {
-      *to++ = static_cast<std::uint8_t>(light - ShareOf(255U - value, light));
+      *to++ = static_cast<std::uint8_t>(light - MultiplyDiv255(255U - value, light));
     }
   }
   image.pixels.resize(image.pixels.size() / 4 * 3);

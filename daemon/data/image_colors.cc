@@ -23,7 +23,7 @@ std::uint8_t Blend(std::uint8_t from, std::uint8_t value, float factor) {
 }
 
 // BT.601, as in DecodeImage().
-std::uint8_t GreyOf(const std::uint8_t* rgb) {
+std::uint8_t Luma(const std::uint8_t* rgb) {
   const std::uint32_t sum = rgb[0] * 19595U + rgb[1] * 38470U + rgb[2] * 7471U + 0x8000U;
   return static_cast<std::uint8_t>(sum >> 16);
 }
@@ -76,14 +76,14 @@ void ToRgb(const Hsv& hsv, std::uint8_t* rgb) {
 using Table = std::array<std::uint8_t, 256>;
 
 template <typename Of>
-Table TableOf(const Of& of) {
+Table MakeTable(const Of& of) {
   Table table{};
   for (std::size_t i = 0; i < table.size(); ++i) table[i] = of(static_cast<int>(i));
   return table;
 }
 
 // Maps the values of channel c.
-void LookUp(const Table& table, std::size_t c, Image& image) {
+void ApplyTable(const Table& table, std::size_t c, Image& image) {
   const auto channels = static_cast<std::size_t>(image.channels);
   for (std::size_t i = c; i < image.pixels.size(); i += channels) {
     image.pixels[i] = table[image.pixels[i]];
@@ -92,7 +92,7 @@ void LookUp(const Table& table, std::size_t c, Image& image) {
 
 // Number of pixels by value.
 using Histogram = std::array<std::int64_t, 256>;
-Histogram HistogramOf(const Image& image, std::size_t c) {
+Histogram MakeHistogram(const Image& image, std::size_t c) {
   Histogram counts{};
   const auto channels = static_cast<std::size_t>(image.channels);
   for (std::size_t i = c; i < image.pixels.size(); i += channels) ++counts[image.pixels[i]];
@@ -100,7 +100,7 @@ Histogram HistogramOf(const Image& image, std::size_t c) {
 }
 
 // The smallest and the largest value that occur.
-std::pair<int, int> EndsOf(const Histogram& counts) {
+std::pair<int, int> ValueRange(const Histogram& counts) {
   const auto occurs = [](std::int64_t count) { return count > 0; };
   const auto first = std::ranges::find_if(counts, occurs);
   const auto last = std::find_if(counts.rbegin(), counts.rend(), occurs);
@@ -117,7 +117,7 @@ void AdjustContrast(Image& image, double factor) {
   const auto channels = static_cast<std::size_t>(image.channels);
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < image.pixels.size(); i += channels) {
-    sum += channels == 1 ? image.pixels[i] : GreyOf(&image.pixels[i]);
+    sum += channels == 1 ? image.pixels[i] : Luma(&image.pixels[i]);
   }
   const auto count = static_cast<double>(image.pixels.size() / channels);
   const auto mean = static_cast<std::uint8_t>(static_cast<double>(sum) / count + 0.5);
@@ -127,7 +127,7 @@ void AdjustContrast(Image& image, double factor) {
 void AdjustSaturation(Image& image, double factor) {
   if (image.channels == 1) return;
   for (std::size_t i = 0; i < image.pixels.size(); i += 3) {
-    const std::uint8_t grey = GreyOf(&image.pixels[i]);
+    const std::uint8_t grey = Luma(&image.pixels[i]);
     for (std::size_t c = i; c < i + 3; ++c) {
       image.pixels[c] = Blend(grey, image.pixels[c], static_cast<float>(factor));
     }
@@ -177,14 +177,14 @@ void Solarize(Image& image, double threshold) {
 
 void AutoContrast(Image& image) {
   for (std::size_t c = 0; c < static_cast<std::size_t>(image.channels); ++c) {
-    const auto [least, most] = EndsOf(HistogramOf(image, c));
+    const auto [least, most] = ValueRange(MakeHistogram(image, c));
     if (most <= least) continue;
     const double scale = 255.0 / (most - least);
     const double offset = -least * scale;
-    LookUp(TableOf([&](int value) {
-             return static_cast<std::uint8_t>(std::clamp(value * scale + offset, 0.0, 255.0));
-           }),
-           c, image);
+    ApplyTable(MakeTable([&](int value) {
+                 return static_cast<std::uint8_t>(std::clamp(value * scale + offset, 0.0, 255.0));
+               }),
+               c, image);
   }
 }
 
@@ -192,18 +192,18 @@ void AutoContrast(Image& image) {
 // those of the largest value.
 void Equalize(Image& image) {
   for (std::size_t c = 0; c < static_cast<std::size_t>(image.channels); ++c) {
-    const Histogram counts = HistogramOf(image, c);
-    const auto last = static_cast<std::size_t>(EndsOf(counts).second);
+    const Histogram counts = MakeHistogram(image, c);
+    const auto last = static_cast<std::size_t>(ValueRange(counts).second);
     const std::int64_t all = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
     const std::int64_t step = (all - counts[last]) / 255;
     if (step == 0) continue;
     std::int64_t below = step / 2;
-    LookUp(TableOf([&](int value) {
-             const std::int64_t share = below / step;
-             below += counts[static_cast<std::size_t>(value)];
-             return static_cast<std::uint8_t>(std::min<std::int64_t>(share, 255));
-           }),
-           c, image);
+    ApplyTable(MakeTable([&](int value) {
+                 const std::int64_t share = below / step;
+                 below += counts[static_cast<std::size_t>(value)];
+                 return static_cast<std::uint8_t>(std::min<std::int64_t>(share, 255));
+               }),
+               c, image);
   }
 }
 

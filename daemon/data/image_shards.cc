@@ -26,7 +26,7 @@ struct FreeArchive {
 using ArchiveReader = std::unique_ptr<archive, FreeArchive>;
 
 // libarchive would only report an unknown format.
-std::string_view CompressionOf(std::string_view start) {
+std::string_view DetectCompression(std::string_view start) {
   using namespace std::string_view_literals;
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kKinds = {{
       {"\x1f\x8b"sv, "gzip"},
@@ -93,7 +93,7 @@ class Indexer {
     }
   }
 
-  Result<std::vector<ImageFile>> Take(std::int64_t classes, std::vector<DamagedLabel>& damaged) {
+  Result<std::vector<ImageFile>> Finish(std::int64_t classes, std::vector<DamagedLabel>& damaged) {
     std::vector<ImageFile> images;
     for (const std::string& key : order_) {
       KeySample& sample = samples_.at(key);
@@ -101,7 +101,7 @@ class Indexer {
         return Bad(StrCat("expected an image with the key '", key,
                           "' (.jpg, .jpeg, .png or .webp), found ", sample.label_path, " alone"));
       }
-      const auto label = LabelOf(sample, classes);
+      const auto label = ParseLabel(sample, classes);
       if (!label.ok()) damaged.push_back({std::ssize(images), label.status()});
       sample.image.label = label.ok() ? *label : 0;
       images.push_back(std::move(sample.image));
@@ -142,7 +142,7 @@ class Indexer {
       return Bad(StrCat(path, ": expected a plain file, found a link or a sparse file"));
     }
     GACCD_ASSIGN_OR_RETURN(const std::span<const std::byte> content,
-                           ContentOf(archive_entry_size(entry), path));
+                           ReadContent(archive_entry_size(entry), path));
     const auto [at, is_new] = samples_.try_emplace(name.key);
     if (is_new) order_.push_back(name.key);
     KeySample& sample = at->second;
@@ -169,7 +169,7 @@ class Indexer {
   }
 
   // libarchive returns pointers into the memory it reads, so a plain member is one range of it.
-  Result<std::span<const std::byte>> ContentOf(la_int64_t bytes, const std::string& path) {
+  Result<std::span<const std::byte>> ReadContent(la_int64_t bytes, const std::string& path) {
     const void* data = nullptr;
     std::size_t found = 0;
     la_int64_t offset = 0;
@@ -185,7 +185,8 @@ class Indexer {
     return Bad(StrCat(path, ": expected ", bytes, " bytes in a row, found ", found));
   }
 
-  [[nodiscard]] Result<std::int32_t> LabelOf(const KeySample& sample, std::int64_t classes) const {
+  [[nodiscard]] Result<std::int32_t> ParseLabel(const KeySample& sample,
+                                                std::int64_t classes) const {
     if (!sample.label) {
       return Bad(
           StrCat(sample.image.path, ": expected a label, a .cls with the same key, found none"));
@@ -221,13 +222,13 @@ Result<std::vector<ImageFile>> IndexShard(const std::string& name, std::span<con
                                           std::vector<DamagedLabel>& damaged) {
   const std::string_view start(reinterpret_cast<const char*>(tar.data()),
                                std::min<std::size_t>(tar.size(), 8));
-  if (const std::string_view found = CompressionOf(start); !found.empty()) {
+  if (const std::string_view found = DetectCompression(start); !found.empty()) {
     return Status(ErrorKind::kData,
                   StrCat(name, ": expected a tar file that is not compressed, found ", found));
   }
   Indexer indexer(name, tar);
   GACCD_RETURN_IF_ERROR(indexer.Read());
-  return indexer.Take(classes, damaged);
+  return indexer.Finish(classes, damaged);
 }
 
 Result<ImageShards> OpenShards(const std::vector<std::string>& paths, std::int64_t classes,

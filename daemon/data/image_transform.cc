@@ -17,7 +17,7 @@ namespace {
 // Random streams of a sample's key. Values must not be reused for other operations.
 enum class Operation : std::uint64_t { kCrop = 1, kFlip = 2, kColor = 3, kErase = 4, kAugment = 5 };
 
-Numbers NumbersOf(std::uint64_t key, Operation operation) {
+Numbers MakeNumbers(std::uint64_t key, Operation operation) {
   return Numbers(StreamKey(key, static_cast<std::uint64_t>(operation)));
 }
 
@@ -26,7 +26,7 @@ struct Range {
   double most;
 };
 
-Range RangeOf(const std::vector<double>& values, Range otherwise) {
+Range RangeOr(const std::vector<double>& values, Range otherwise) {
   return values.empty() ? otherwise : Range{values[0], values[1]};
 }
 
@@ -72,23 +72,23 @@ Box CentralBox(std::int64_t height, std::int64_t width, Range ratio) {
 
 Box DrawCrop(const RandomResizedCropSpec& crop, std::int64_t height, std::int64_t width,
              std::uint64_t key) {
-  const Range ratio = RangeOf(crop.ratio, {3.0 / 4, 4.0 / 3});
-  Numbers numbers = NumbersOf(key, Operation::kCrop);
+  const Range ratio = RangeOr(crop.ratio, {3.0 / 4, 4.0 / 3});
+  Numbers numbers = MakeNumbers(key, Operation::kCrop);
   const auto fits = [&](const Box& box) {
     return box.height > 0 && box.width > 0 && box.height <= height && box.width <= width;
   };
-  const auto box = DrawBox(numbers, height, width, RangeOf(crop.scale, {0.08, 1}), ratio,
+  const auto box = DrawBox(numbers, height, width, RangeOr(crop.scale, {0.08, 1}), ratio,
                            Ratio::kWidthToHeight, fits);
   return box.value_or(CentralBox(height, width, ratio));
 }
 
 std::vector<Augmentation> DrawAugmentations(const RandAugmentSpec& spec, std::int64_t height,
                                             std::int64_t width, std::uint64_t key) {
-  Numbers numbers = NumbersOf(key, Operation::kAugment);
+  Numbers numbers = MakeNumbers(key, Operation::kAugment);
   std::vector<Augmentation> drawn;
   for (std::int64_t i = 0; i < spec.num_ops; ++i) {
     const auto kind = static_cast<AugmentKind>(numbers.Below(kAugmentKinds));
-    const double magnitude = MagnitudeOf(kind, spec, height, width);
+    const double magnitude = Magnitude(kind, spec, height, width);
     const bool negative = IsSigned(kind) && numbers.Below(2) == 1;
     drawn.push_back({kind, negative ? -magnitude : magnitude});
   }
@@ -97,7 +97,7 @@ std::vector<Augmentation> DrawAugmentations(const RandAugmentSpec& spec, std::in
 
 // The order of the four changes is a random permutation (inside-out shuffle).
 void DrawColors(const ColorJitterSpec& jitter, std::uint64_t key, ImageParameters& parameters) {
-  Numbers numbers = NumbersOf(key, Operation::kColor);
+  Numbers numbers = MakeNumbers(key, Operation::kColor);
   const std::array<double, 3> spread{jitter.brightness, jitter.contrast, jitter.saturation};
   for (std::size_t i = 0; i < spread.size(); ++i) {
     parameters.factor[i] = numbers.Uniform(std::max(0.0, 1 - spread[i]), 1 + spread[i]);
@@ -246,7 +246,7 @@ Result<ImageParameters> ImageTransform::Draw(std::int64_t height, std::int64_t w
     drawn.window.top = Rounded(static_cast<double>(drawn.height - height_) / 2);
     drawn.window.left = Rounded(static_cast<double>(drawn.width - width_) / 2);
   }
-  drawn.flip = NumbersOf(key, Operation::kFlip).Uniform(0, 1) < source_.horizontal_flip;
+  drawn.flip = MakeNumbers(key, Operation::kFlip).Uniform(0, 1) < source_.horizontal_flip;
   if (const auto* augment = std::get_if<RandAugmentSpec>(&source_.augmentation)) {
     drawn.augmentations = DrawAugmentations(*augment, height_, width_, key);
   }
@@ -255,12 +255,12 @@ Result<ImageParameters> ImageTransform::Draw(std::int64_t height, std::int64_t w
     DrawColors(jitter, key, drawn);
   }
   if (source_.random_erasing) {
-    Numbers numbers = NumbersOf(key, Operation::kErase);
+    Numbers numbers = MakeNumbers(key, Operation::kErase);
     const RandomErasingSpec& erasing = *source_.random_erasing;
     if (numbers.Uniform(0, 1) < erasing.p) {
       drawn.erased =
-          DrawBox(numbers, height_, width_, RangeOf(erasing.scale, {0.02, 0.33}),
-                  RangeOf(erasing.ratio, {0.3, 3.3}), Ratio::kHeightToWidth,
+          DrawBox(numbers, height_, width_, RangeOr(erasing.scale, {0.02, 0.33}),
+                  RangeOr(erasing.ratio, {0.3, 3.3}), Ratio::kHeightToWidth,
                   [this](const Box& box) { return box.height < height_ && box.width < width_; });
     }
   }

@@ -38,13 +38,13 @@ class ImageDataset final : public Dataset {
   [[nodiscard]] const ImageTransform& transform() const { return transform_; }
   [[nodiscard]] std::int32_t label(std::int64_t index) const { return file(index).label; }
   // The path of the image; in a tar file "shard.tar: 17.jpg".
-  [[nodiscard]] std::string NameOf(std::int64_t index) const;
+  [[nodiscard]] std::string ImageName(std::int64_t index) const;
   // For tar files: images with invalid labels.
   [[nodiscard]] std::span<const DamagedLabel> damaged_labels() const { return files_.damaged; }
 
   // Declares that all files were read completely, by this or another rank of the node: Gather() and
   // Read() then only decode what they need. REQUIRES: no other thread uses the set.
-  void FilesAreChecked() { checked_ = true; }
+  void SetFilesChecked() { checked_ = true; }
 
   // Reads all images and calls bad(index, why) for each that cannot be read, in order; stops at an
   // error of `bad` or of `tick`, which is called regularly.

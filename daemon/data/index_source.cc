@@ -110,7 +110,7 @@ std::int64_t TrainIndices::Next(std::span<std::int64_t> out) {
   return samples;
 }
 
-EvalShard ShardOf(std::int64_t size, std::int64_t rank, std::int64_t world) {
+EvalShard MakeEvalShard(std::int64_t size, std::int64_t rank, std::int64_t world) {
   const std::int64_t each = size / world;
   const std::int64_t more = size % world;  // the first `more` ranks have one more
   return {rank * each + std::min(rank, more), each + (rank < more)};

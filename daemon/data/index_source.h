@@ -56,7 +56,7 @@ class TrainIndices final : public IndexSource {
   void GroupByLength(const Dataset& data);
 
   // Makes max_samples() the maximum of the plan instead of that of this rank's load.
-  void RoomForAnyLoad() { any_load_ = true; }
+  void AllowAnyLoad() { any_load_ = true; }
 
   [[nodiscard]] std::int64_t max_samples() const override;
   std::int64_t Next(std::span<std::int64_t> out) override;
@@ -103,7 +103,7 @@ struct EvalShard {
   std::int64_t count = 0;  // differs by at most one between ranks
 };
 // REQUIRES: size >= 0, 0 <= rank < world.
-[[nodiscard]] EvalShard ShardOf(std::int64_t size, std::int64_t rank, std::int64_t world);
+[[nodiscard]] EvalShard MakeEvalShard(std::int64_t size, std::int64_t rank, std::int64_t world);
 
 // The sizes of the batches of a shard.
 [[nodiscard]] std::set<std::int64_t> EvalBatchSizes(const EvalShard& shard, std::int64_t batch);

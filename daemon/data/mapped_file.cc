@@ -47,7 +47,7 @@ struct Known {
 };
 std::array<Known, kMaxKnown> known_files;
 
-int Know(const void* data, std::size_t bytes, const std::string& path) {
+int RegisterFile(const void* data, std::size_t bytes, const std::string& path) {
   for (std::size_t i = 0; i < known_files.size(); ++i) {
     Known& known = known_files[i];
     if (known.taken.exchange(true)) continue;
@@ -64,7 +64,7 @@ int Know(const void* data, std::size_t bytes, const std::string& path) {
   return -1;
 }
 
-void Forget(int number) {
+void UnregisterFile(int number) {
   if (number < 0) return;
   Known& known = known_files[static_cast<std::size_t>(number)];
   known.begin = nullptr;
@@ -98,7 +98,7 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& pa
     void* data = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file->fd_, 0);
     if (data == MAP_FAILED) return IoError(path, "cannot map the data file");
     file->data_ = data;
-    file->known_ = Know(data, bytes, path);
+    file->known_ = RegisterFile(data, bytes, path);
   }
   return std::shared_ptr<const MappedFile>(std::move(file));
 }
@@ -120,7 +120,7 @@ Status MappedFile::CheckUnchanged() const {
 }
 
 MappedFile::~MappedFile() {
-  Forget(known_);
+  UnregisterFile(known_);
   if (data_ != nullptr) munmap(const_cast<void*>(data_), bytes().size());
   if (fd_ >= 0) close(fd_);
 }

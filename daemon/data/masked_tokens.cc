@@ -14,11 +14,11 @@ namespace {
 constexpr std::uint64_t kMaskStream = std::uint64_t{1} << 32;
 
 // A probability in units of 2^-32.
-std::uint64_t ShareOf(double probability) {
+std::uint64_t ToFixedPoint(double probability) {
   return static_cast<std::uint64_t>(probability * 0x1p32);
 }
 
-std::size_t IndexOf(const SampleSpec& spec, std::string_view name) {
+std::size_t TensorIndex(const SampleSpec& spec, std::string_view name) {
   return static_cast<std::size_t>(spec.Find(name) - spec.tensors.data());
 }
 
@@ -27,11 +27,11 @@ class MaskedDataset final : public Dataset {
   MaskedDataset(std::unique_ptr<Dataset> whole, const MaskedTokensSpec& masked)
       : whole_(std::move(whole)),
         spec_(whole_->spec()),
-        tokens_(IndexOf(spec_, "tokens")),
+        tokens_(TensorIndex(spec_, "tokens")),
         mask_token_(static_cast<std::int32_t>(masked.mask_token)),
-        masked_(ShareOf(masked.probability)),
+        masked_(ToFixedPoint(masked.probability)),
         is_special_(static_cast<std::size_t>(spec_.vocabulary)) {
-    if (spec_.Find("lengths") != nullptr) lengths_ = IndexOf(spec_, "lengths");
+    if (spec_.Find("lengths") != nullptr) lengths_ = TensorIndex(spec_, "lengths");
     for (const std::int64_t token : masked.special_token) {
       is_special_[static_cast<std::size_t>(token)] = true;
     }
@@ -91,8 +91,8 @@ class MaskedDataset final : public Dataset {
  private:
   void Mask(std::uint64_t key, std::int64_t length, std::int64_t row, std::int32_t* tokens,
             std::int32_t* labels) const {
-    static const std::uint64_t kMask = ShareOf(0.8);
-    static const std::uint64_t kMaskOrAny = ShareOf(0.9);
+    static const std::uint64_t kMask = ToFixedPoint(0.8);
+    static const std::uint64_t kMaskOrAny = ToFixedPoint(0.9);
     std::fill_n(labels, row, kIgnoredLabel);
     const auto draw = [key](std::int64_t t) {
       return StreamValue(key, static_cast<std::uint64_t>(t));

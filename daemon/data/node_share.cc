@@ -26,7 +26,7 @@ std::optional<SharedBytes> Map(int fd, std::size_t bytes, int protection) {
                      {data, [bytes](void* mapped) { munmap(mapped, bytes); }}};
 }
 
-std::string MarkOf(const struct stat& info) { return StrCat(info.st_dev, ":", info.st_ino); }
+std::string FileIdentity(const struct stat& info) { return StrCat(info.st_dev, ":", info.st_ino); }
 
 // Whether the path fits in one line.
 bool IsPlain(const std::string& path) { return path.find('\n') == std::string::npos; }
@@ -52,9 +52,9 @@ void NodeShare::Note(std::string_view what, const std::string& path) {
 }
 
 std::optional<SharedBytes> NodeShare::Reserve(const std::string& path, std::size_t bytes) {
-  if (!leads_) return std::nullopt;
+  if (!is_leader_) return std::nullopt;
   Entry entry{
-      .path = path, .memory = {}, .mark = {}, .file = {}, .bytes = bytes, .published = false};
+      .path = path, .memory = {}, .identity = {}, .file = {}, .bytes = bytes, .published = false};
   entry.file = FileDescriptor(memfd_create("gaccd-data", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   struct stat info {};
   if (!entry.file.valid() || fstat(entry.file.get(), &info) != 0) {
@@ -71,7 +71,7 @@ std::optional<SharedBytes> NodeShare::Reserve(const std::string& path, std::size
     return std::nullopt;
   }
   entry.memory = StrCat("/proc/", getpid(), "/fd/", entry.file.get());
-  entry.mark = MarkOf(info);
+  entry.identity = FileIdentity(info);
   unpacked_.push_back(std::move(entry));
   return mapped;
 }
@@ -87,8 +87,8 @@ std::string NodeShare::Text() const {
   std::string text;
   for (const Entry& entry : unpacked_) {
     if (!entry.published || !IsPlain(entry.path)) continue;
-    text +=
-        StrCat("unpacked ", entry.memory, " ", entry.mark, " ", entry.bytes, " ", entry.path, "\n");
+    text += StrCat("unpacked ", entry.memory, " ", entry.identity, " ", entry.bytes, " ",
+                   entry.path, "\n");
   }
   for (const std::string& use : checked_) {
     if (IsPlain(use)) text += StrCat("checked ", use, "\n");
@@ -97,14 +97,14 @@ std::string NodeShare::Text() const {
 }
 
 NodeShare NodeShare::Follower(std::string_view text, TickFunction tick) {
-  NodeShare share(/*leads=*/false, std::move(tick));
+  NodeShare share(/*is_leader=*/false, std::move(tick));
   std::istringstream lines{std::string(text)};
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
     std::string kind;
     words >> kind;
     Entry entry;
-    if (kind == "unpacked") words >> entry.memory >> entry.mark >> entry.bytes;
+    if (kind == "unpacked") words >> entry.memory >> entry.identity >> entry.bytes;
     words.get();  // the space before the path
     if (!std::getline(words, entry.path)) continue;
     if (kind == "unpacked") share.unpacked_.push_back(std::move(entry));
@@ -123,7 +123,7 @@ std::optional<SharedBytes> NodeShare::Find(const std::string& path) {
     return std::nullopt;
   }
   // In another PID namespace (containers) the path is a file of another process.
-  if (MarkOf(info) != entry->mark || info.st_size != static_cast<off_t>(entry->bytes)) {
+  if (FileIdentity(info) != entry->identity || info.st_size != static_cast<off_t>(entry->bytes)) {
     errno = ESRCH;
     Note("cannot find the unpacked", path);
     return std::nullopt;
@@ -134,13 +134,13 @@ std::optional<SharedBytes> NodeShare::Find(const std::string& path) {
 }
 
 NodeShare NodeShare::Unchecked() {
-  NodeShare share(/*leads=*/false, [] { return Status::Ok(); });
-  share.trusts_ = true;
+  NodeShare share(/*is_leader=*/false, [] { return Status::Ok(); });
+  share.unchecked_ = true;
   return share;
 }
 
 bool NodeShare::IsChecked(const std::string& use) const {
-  return trusts_ || std::ranges::find(checked_, use) != checked_.end();
+  return unchecked_ || std::ranges::find(checked_, use) != checked_.end();
 }
 
 }  // namespace gaccd

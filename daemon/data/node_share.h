@@ -53,17 +53,17 @@ class NodeShare {
  private:
   struct Entry {
     std::string path;
-    std::string memory;  // "/proc/<pid>/fd/<number>"
-    std::string mark;    // identifies the memory: device and inode
+    std::string memory;    // "/proc/<pid>/fd/<number>"
+    std::string identity;  // identifies the memory: device and inode
     FileDescriptor file;
     std::size_t bytes = 0;
     bool published = true;
   };
-  NodeShare(bool leads, TickFunction tick) : leads_(leads), tick_(std::move(tick)) {}
+  NodeShare(bool is_leader, TickFunction tick) : is_leader_(is_leader), tick_(std::move(tick)) {}
   void Note(std::string_view what, const std::string& path);
 
-  bool leads_;
-  bool trusts_ = false;  // Unchecked()
+  bool is_leader_;
+  bool unchecked_ = false;  // Unchecked()
   TickFunction tick_;
   std::vector<Entry> unpacked_;
   std::vector<std::string> checked_;

@@ -151,7 +151,7 @@ class HeaderParser {
   std::string failure_;
 };
 
-Result<StoredType> TypeOfDescr(const std::string& name, std::string_view descr) {
+Result<StoredType> ParseDescr(const std::string& name, std::string_view descr) {
   constexpr std::pair<std::string_view, StoredType> kTypes[] = {
       {"u1", StoredType::kU8},  {"i1", StoredType::kI8},  {"u2", StoredType::kU16},
       {"i2", StoredType::kI16}, {"u4", StoredType::kU32}, {"i4", StoredType::kI32},
@@ -231,7 +231,7 @@ Result<Array> DecodeNpy(const std::string& name, std::span<const std::byte> file
   }
   Array array;
   array.name = name;
-  GACCD_ASSIGN_OR_RETURN(array.type, TypeOfDescr(name, header->descr));
+  GACCD_ASSIGN_OR_RETURN(array.type, ParseDescr(name, header->descr));
   array.shape = std::move(header->shape);
   array.data = parts.data;
   GACCD_ASSIGN_OR_RETURN(const std::int64_t bytes, ArrayBytes(name, array.shape, array.type));

@@ -121,7 +121,7 @@ Prefetcher::~Prefetcher() {
 
 // If no slot is free, sleeps until half of the slots not held are. Only the call of Next() that
 // frees the last slot of that half wakes the thread, so other calls need no system call.
-bool Prefetcher::WaitForRoom(std::uint32_t filled) {
+bool Prefetcher::WaitForFreeSlots(std::uint32_t filled) {
   const auto slots = static_cast<std::uint32_t>(slots_.size());
   std::uint32_t taken = taken_.load();
   if (filled - taken == slots) {
@@ -143,7 +143,7 @@ std::int64_t Prefetcher::CutFor(std::span<const std::int64_t> samples) const {
 
 void Prefetcher::Run() {
   std::int64_t samples = 0;
-  for (std::uint32_t filled = 0; samples != IndexSource::kEnd && WaitForRoom(filled);) {
+  for (std::uint32_t filled = 0; samples != IndexSource::kEnd && WaitForFreeSlots(filled);) {
     Slot& slot = slots_[filled % slots_.size()];
     samples = source_->Next(slot.ids);
     slot.view.samples = samples;

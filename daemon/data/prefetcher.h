@@ -79,7 +79,7 @@ class Prefetcher {
   Prefetcher(const Dataset& dataset, std::unique_ptr<IndexSource> source);
   Status Allocate(const PrefetcherOptions& options);
   void Run();
-  bool WaitForRoom(std::uint32_t filled);  // false: stop
+  bool WaitForFreeSlots(std::uint32_t filled);  // false: stop
   [[nodiscard]] std::int64_t CutFor(std::span<const std::int64_t> samples) const;
 
   const Dataset& dataset_;

@@ -81,8 +81,8 @@ bool IsSigned(AugmentKind kind) {
   return kind >= AugmentKind::kShearX && kind <= AugmentKind::kSharpness;
 }
 
-double MagnitudeOf(AugmentKind kind, const RandAugmentSpec& spec, std::int64_t height,
-                   std::int64_t width) {
+double Magnitude(AugmentKind kind, const RandAugmentSpec& spec, std::int64_t height,
+                 std::int64_t width) {
   const auto of = [&spec](double first, double last) {
     return Linspace(static_cast<float>(first), static_cast<float>(last), spec.num_magnitude_bins,
                     spec.magnitude);

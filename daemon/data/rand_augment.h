@@ -43,8 +43,8 @@ struct Augmentation {
 [[nodiscard]] bool IsSigned(AugmentKind kind);
 // The absolute magnitude for an image of this size. REQUIRES: spec.magnitude <
 // spec.num_magnitude_bins.
-[[nodiscard]] double MagnitudeOf(AugmentKind kind, const RandAugmentSpec& spec, std::int64_t height,
-                                 std::int64_t width);
+[[nodiscard]] double Magnitude(AugmentKind kind, const RandAugmentSpec& spec, std::int64_t height,
+                               std::int64_t width);
 
 // "ShearX -0.09", with all digits, or "Equalize".
 [[nodiscard]] std::string Describe(const Augmentation& augmentation);

@@ -32,7 +32,7 @@ class RowThreads {
  private:
   RowThreads() = default;
   void Run();
-  void TakeRows();
+  void ProcessRows();
 
   std::mutex loop_;  // held by the running ForEach()
   std::mutex mutex_;

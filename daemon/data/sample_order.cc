@@ -24,7 +24,7 @@ SampleOrder::SampleOrder(std::uint64_t seed, std::int64_t size, bool shuffle)
   high_bits_ = bits - low_bits_;
 }
 
-SampleOrder::RoundKeys SampleOrder::KeysOf(std::int64_t epoch) const {
+SampleOrder::RoundKeys SampleOrder::EpochKeys(std::int64_t epoch) const {
   const std::uint64_t stream = StreamKey(seed_, static_cast<std::uint64_t>(epoch));
   RoundKeys keys;
   for (std::size_t round = 0; round < keys.size(); ++round) {
@@ -52,17 +52,17 @@ std::int64_t SampleOrder::Permute(const RoundKeys& keys, std::int64_t position) 
 }
 
 std::int64_t SampleOrder::IndexAt(std::int64_t epoch, std::int64_t position) const {
-  return shuffle_ ? Permute(KeysOf(epoch), position) : position;
+  return shuffle_ ? Permute(EpochKeys(epoch), position) : position;
 }
 
 void SampleOrder::Fill(std::int64_t first, std::span<std::int64_t> out) const {
   std::int64_t epoch = first / size_;
   std::int64_t position = first % size_;
-  RoundKeys keys = KeysOf(epoch);
+  RoundKeys keys = EpochKeys(epoch);
   for (std::int64_t& index : out) {
     if (position == size_) {
       position = 0;
-      keys = KeysOf(++epoch);
+      keys = EpochKeys(++epoch);
     }
     index = shuffle_ ? Permute(keys, position) : position;
     ++position;

@@ -31,7 +31,7 @@ class SampleOrder {
   static constexpr int kRounds = 8;
   using RoundKeys = std::array<std::uint64_t, kRounds>;
 
-  [[nodiscard]] RoundKeys KeysOf(std::int64_t epoch) const;
+  [[nodiscard]] RoundKeys EpochKeys(std::int64_t epoch) const;
   [[nodiscard]] std::int64_t Permute(const RoundKeys& keys, std::int64_t position) const;
 
   std::uint64_t seed_;

@@ -21,8 +21,8 @@ namespace gaccd {
 Result<std::vector<SourceSpec>> ExpandPatterns(const SourceSpec& source, const std::string& folder);
 
 // The files that match one such path, by matched text; at least one. Errors as above.
-Result<std::map<std::string, std::string>> FilesLike(const std::string& pattern,
-                                                     const std::string& folder);
+Result<std::map<std::string, std::string>> MatchFiles(const std::string& pattern,
+                                                      const std::string& folder);
 
 // Concatenates the samples of `parts`, at least one. A damaged record is replaced by a sample of
 // the same part. kData if their specs differ.

@@ -62,14 +62,14 @@ void AppendSteps(const Json* part, Steps& steps) {
   steps.push_back(part);
 }
 
-std::string TypeOf(const Json& step) {
+std::string TypeName(const Json& step) {
   const std::string* const type = step.text("type");
   return type == nullptr ? "one without a type" : *type;
 }
 
-std::string TypesOf(const Steps& steps) {
+std::string TypeNames(const Steps& steps) {
   std::string types;
-  for (const Json* step : steps) types += StrCat(types.empty() ? "" : ", ", TypeOf(*step));
+  for (const Json* step : steps) types += StrCat(types.empty() ? "" : ", ", TypeName(*step));
   return types.empty() ? "none" : types;
 }
 
@@ -77,7 +77,7 @@ std::string TypesOf(const Steps& steps) {
 Json Setting(const Json& step, std::string_view name) {
   const Json* found = step.Find(name);
   if (found != nullptr && !found->is_null()) return *found;
-  if (name == "use_regex" && TypeOf(step) == "ByteLevel") return true;
+  if (name == "use_regex" && TypeName(step) == "ByteLevel") return true;
   found = name == "strip_accents" ? step.Find("lowercase") : nullptr;
   return found == nullptr ? Json() : *found;
 }
@@ -98,8 +98,8 @@ std::string StepsDifference(const Steps& expected, const Steps& found) {
       "split",       "prepend",          "individual_digits", "strip_left",
       "strip_right", "length",           "delimiter",         "precompiled_charsmap",
   };
-  const std::string types = TypesOf(expected);
-  const std::string others = TypesOf(found);
+  const std::string types = TypeNames(expected);
+  const std::string others = TypeNames(found);
   if (types != others || expected.size() != found.size()) {
     return StrCat(Shown(types), ", found ", Shown(others));
   }
@@ -108,7 +108,7 @@ std::string StepsDifference(const Steps& expected, const Steps& found) {
       const Json setting = Setting(*expected[i], name);
       const Json other = Setting(*found[i], name);
       if (setting.is_null() || other.is_null() || setting == other) continue;
-      return StrCat(Shown(TypeOf(*expected[i])), " with ", name, " ", Shown(setting.Dump()),
+      return StrCat(Shown(TypeName(*expected[i])), " with ", name, " ", Shown(setting.Dump()),
                     ", found ", Shown(other.Dump()));
     }
   }

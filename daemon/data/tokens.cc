@@ -28,7 +28,7 @@ Status CheckIsInteger(const Array& array) {
 
 // Eighths of the context, rounded up to full vectors. Each cut needs its own graph, and more of
 // them would save little.
-std::vector<std::int64_t> CutsOf(std::int64_t context) {
+std::vector<std::int64_t> MakeCuts(std::int64_t context) {
   constexpr std::int64_t kVector = 16;
   const std::int64_t step = (context + 8 * kVector - 1) / (8 * kVector) * kVector;
   std::vector<std::int64_t> cuts;
@@ -133,7 +133,7 @@ Result<std::unique_ptr<Dataset>> MakeTokenDataset(TokenArrays arrays, const Toke
                               {.classes = labelled ? classes : 0,
                                .vocabulary = limits.vocabulary,
                                .ignored_label = limits.ignored_label,
-                               .cuts = ragged ? CutsOf(length) : std::vector<std::int64_t>()}));
+                               .cuts = ragged ? MakeCuts(length) : std::vector<std::int64_t>()}));
 }
 
 Result<std::unique_ptr<Dataset>> MakeStreamDataset(const Array& stream, std::int64_t length,

@@ -77,9 +77,9 @@ class UpdateSchedule {
   // The stages that the run reaches; the first begins at update 0.
   [[nodiscard]] std::span<const BatchStage> stages() const { return stages_; }
   // REQUIRES: 0 <= index. The last stage for updates after the end of the run.
-  [[nodiscard]] std::size_t StageOf(std::int64_t index) const;
+  [[nodiscard]] std::size_t StageIndex(std::int64_t index) const;
   [[nodiscard]] const BatchStage& StageAt(std::int64_t index) const {
-    return stages_[StageOf(index)];
+    return stages_[StageIndex(index)];
   }
 
   // REQUIRES: 0 <= index < updates().
@@ -106,12 +106,12 @@ class UpdateSchedule {
   [[nodiscard]] bool carries() const { return request_.last_cycle == LastCycle::kCarry; }
   // The number of updates within `samples` of one epoch. REQUIRES: not kCarry.
   [[nodiscard]] std::int64_t UpdatesIn(std::int64_t samples, std::int64_t batch) const;
-  [[nodiscard]] std::int64_t RestOfEpoch(const BatchStage& stage) const;
+  [[nodiscard]] std::int64_t RemainingInEpoch(const BatchStage& stage) const;
   // Where update k of the stage begins (k from 0), if the stage does not end before.
   [[nodiscard]] EpochPosition Begin(const BatchStage& stage, std::int64_t k) const;
   [[nodiscard]] std::int64_t UpdatesUntil(const BatchStage& stage, std::int64_t samples) const;
   // The number of updates of the run if `stage` were the last one.
-  [[nodiscard]] std::int64_t EndWith(const BatchStage& stage) const;
+  [[nodiscard]] std::int64_t EndIfLast(const BatchStage& stage) const;
   Status AddStages();
   void FindSizes();
 
@@ -129,6 +129,7 @@ Result<std::map<std::int64_t, Plan>> PlansBySize(const Plan& plan, const UpdateS
 [[nodiscard]] std::string BatchesText(const UpdateSchedule& schedule, std::int64_t end);
 
 // The schedule of a job. `plan`: of any stage of its target_schedule, or of its batch.
-Result<UpdateSchedule> ScheduleOf(const Job& job, const Plan& plan, std::int64_t dataset_size);
+Result<UpdateSchedule> MakeUpdateSchedule(const Job& job, const Plan& plan,
+                                          std::int64_t dataset_size);
 
 }  // namespace gaccd

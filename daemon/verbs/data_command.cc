@@ -49,7 +49,8 @@ Result<Place> FindPlace(const Job& job, const Flags& flags, const SampleOrder& o
   // A mix depends on places in updates, not on ranks.
   GACCD_ASSIGN_OR_RETURN(const PlanRequest request, ToPlanRequest(job.batch, 1, 1));
   GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make(request));
-  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, ScheduleOf(job, plan, order.size()));
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule,
+                         MakeUpdateSchedule(job, plan, order.size()));
   const Status unused(ErrorKind::kUsage, StrCat("--epoch: the training of ", schedule.updates(),
                                                 " updates does not take sample ", flags.sample,
                                                 " in epoch ", flags.epoch));
@@ -84,9 +85,10 @@ Result<Shown> ShowMixed(std::unique_ptr<ImageDataset> plain, const Job& job, con
                             mix.partners[static_cast<std::size_t>(place.in_update() - first)];
   const std::int64_t partner = order.IndexAt(with / order.size(), with % order.size());
   shown.text += StrCat("\nupdate ", place.update.index + 1, ", place ", place.in_update(), ": ");
-  shown.text += mix.lambda == 1 ? std::string("not mixed")
-                                : StrCat("lambda ", mix.lambda, ", with sample ", partner, ": ",
-                                         images.NameOf(partner), ", label ", images.label(partner));
+  shown.text += mix.lambda == 1
+                    ? std::string("not mixed")
+                    : StrCat("lambda ", mix.lambda, ", with sample ", partner, ": ",
+                             images.ImageName(partner), ", label ", images.label(partner));
   if (mix.box) {
     shown.text += StrCat(", in the box top ", mix.box->top, " left ", mix.box->left, " height ",
                          mix.box->height, " width ", mix.box->width);
@@ -126,7 +128,7 @@ Status RunDataCommand(const Flags& flags) {
                                       " of data.train, found ", flags.sample)};
   }
   const std::string head =
-      StrCat("sample ", flags.sample, " of ", images->size(), ": ", images->NameOf(flags.sample),
+      StrCat("sample ", flags.sample, " of ", images->size(), ": ", images->ImageName(flags.sample),
              ", label ", images->label(flags.sample));
   const ImageTransform transform = images->transform();
   GACCD_ASSIGN_OR_RETURN(const Shown shown, job.data.mixup || job.data.cutmix
