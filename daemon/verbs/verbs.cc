@@ -195,7 +195,7 @@ constexpr VerbRun kVerbRuns[] = {
     {Verb::kVersion, [](const Flags&) { return PrintOut(VersionText(LoadedLibraries())); }}};
 static_assert(HasEveryVerb(kVerbRuns));
 
-Result<int> ExitOf(const Status& status) { return status.ok() ? Result<int>(0) : status; }
+Result<int> ExitCode(const Status& status) { return status.ok() ? Result<int>(0) : status; }
 
 }  // namespace
 
@@ -203,10 +203,10 @@ VerbOutcome RunVerb(const Flags& flags, const ErrorPrinter& print) {
   const auto& run = kVerbRuns[static_cast<std::size_t>(flags.verb)].run;
   if (const auto* on_ranks = std::get_if<RanksVerb>(&run)) {
     const RanksOutcome outcome = (*on_ranks)(flags, print);
-    return {ExitOf(outcome.status), outcome.printed};
+    return {ExitCode(outcome.status), outcome.printed};
   }
   if (const auto* exits = std::get_if<ExitVerb>(&run)) return {(*exits)(flags)};
-  return {ExitOf(std::get<PlainVerb>(run)(flags))};
+  return {ExitCode(std::get<PlainVerb>(run)(flags))};
 }
 
 }  // namespace gaccd

@@ -40,7 +40,7 @@ class Trace {
   Status End() { return out_.Write(first_ ? "{\"traceEvents\":[]}\n" : "\n]}\n"); }
 
  private:
-  static double Microseconds(WallTime at) { return SecondsOf(at) * 1e6; }
+  static double Microseconds(WallTime at) { return SecondsSinceEpoch(at) * 1e6; }
 
   // args: a JSON object, or empty.
   Status Write(JsonObject object, std::string_view args = "") {

@@ -46,19 +46,19 @@ std::string NameBelow(const std::string& top, const std::string& folder) {
 }
 
 // A run that has not begun has no events.
-Result<RunFigures> FiguresOf(const RunState& state, PrometheusState& known) {
+Result<RunFigures> ReadFigures(const RunState& state, PrometheusState& known) {
   const bool begun = state.has_status || IsFolder(state.folder + "/attempts");
-  return begun ? known.FiguresOf(state.folder) : RunFigures();
+  return begun ? known.ReadFigures(state.folder) : RunFigures();
 }
 
-Result<RunMetrics> MetricsOf(const std::string& top, const RunState& state, WallTime now,
-                             PrometheusState& known) {
-  GACCD_ASSIGN_OR_RETURN(RunFigures figures, FiguresOf(state, known));
+Result<RunMetrics> ReadMetrics(const std::string& top, const RunState& state, WallTime now,
+                               PrometheusState& known) {
+  GACCD_ASSIGN_OR_RETURN(RunFigures figures, ReadFigures(state, known));
   const std::string attempt = StrCat(state.folder, "/attempts/", state.attempt);
   return RunMetrics{.run = NameBelow(top, state.folder),
                     .state = state,
                     .figures = std::move(figures),
-                    .written_s = SecondsOf(now) - state.age_s,
+                    .written_s = SecondsSinceEpoch(now) - state.age_s,
                     .job_end_s = JobEnd(attempt),
                     .ranks = NewestRankLines(attempt)};
 }
@@ -92,7 +92,7 @@ Status ExportPrometheus(const ExportRequest& request) {
   }
   std::vector<RunMetrics> runs;
   for (const RunState& state : recent) {
-    auto metrics = MetricsOf(request.folder, state, now, known);
+    auto metrics = ReadMetrics(request.folder, state, now, known);
     if (!metrics.ok()) LogWarning(metrics.status().message());
     if (metrics.ok()) runs.push_back(*std::move(metrics));
   }

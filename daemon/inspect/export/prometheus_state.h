@@ -25,11 +25,11 @@ class PrometheusState {
   // The state of a file of Write(). Empty if it is missing or written by another build of gaccd, or
   // if it is damaged or unreadable, which is reported in `problem`.
   static PrometheusState Read(const std::string& path, std::string* problem);
-  // Replaces the file by the runs that were read with FiguresOf() since. kIo.
+  // Replaces the file by the runs that were read with ReadFigures() since. kIo.
   [[nodiscard]] Status Write(const std::string& path) const;
 
   // Errors: EventStream::Open().
-  [[nodiscard]] Result<RunFigures> FiguresOf(const std::string& folder);
+  [[nodiscard]] Result<RunFigures> ReadFigures(const std::string& folder);
 
  private:
   struct Runs;

@@ -97,7 +97,7 @@ void FigureSum::GoBackTo(std::int64_t step) {
 }
 
 void FigureSum::AddSteps(const Event& event) {
-  const StepSum sum = StepSum::Of(event);
+  const StepSum sum = StepSum::FromEvent(event);
   if (sum.updates == 0) return;
   const double dur_s = sum.dur_s.sum;
   if (!std::exchange(has_step_, true)) {
@@ -152,12 +152,12 @@ void FigureSum::AddFailure(const Event& event) {
   ++figures_.errors[signal ? "signal" : std::string(ErrorKindName(kind))];
 }
 
-std::optional<double> RunFigures::OfBatch(const char* of_target, const char* of_plan) const {
-  if (target) return target->Number(of_target);
-  return plan ? plan->Number(of_plan) : std::nullopt;
+std::optional<double> RunFigures::BatchNumber(const char* target_key, const char* plan_key) const {
+  if (target) return target->Number(target_key);
+  return plan ? plan->Number(plan_key) : std::nullopt;
 }
 
-RunFigures FigureSum::Take() && {
+RunFigures FigureSum::Finish() && {
   RunFigures& figures = figures_;
   if (last_) figures.elapsed_s = std::max(0.0, SecondsBetween(*figures.begin, *last_));
   if (last_) Bad(Badput::kInit) += InitSeconds(until_);

@@ -64,7 +64,8 @@ struct RunFigures {
 
   // A number of the newest stage (key in `target`), or, without stages, of the plan (key in
   // `plan`).
-  [[nodiscard]] std::optional<double> OfBatch(const char* of_target, const char* of_plan) const;
+  [[nodiscard]] std::optional<double> BatchNumber(const char* target_key,
+                                                  const char* plan_key) const;
 };
 
 // Not thread-safe.
@@ -81,7 +82,7 @@ class FigureSum {
   // Whether an attempt went back to such an update, so that the figures are wrong.
   [[nodiscard]] bool went_back_too_far() const { return went_back_too_far_; }
 
-  [[nodiscard]] RunFigures Take() &&;
+  [[nodiscard]] RunFigures Finish() &&;
 
  private:
   static constexpr std::size_t kKeptUpdates = 1000;  // in ToJson()

@@ -50,7 +50,8 @@ std::string NamePart(std::string_view text) {
 
 std::string FileName(const Event& first) {
   char start[32];
-  std::snprintf(start, sizeof(start), "%010lld", static_cast<long long>(SecondsOf(first.at)));
+  std::snprintf(start, sizeof(start), "%010lld",
+                static_cast<long long>(SecondsSinceEpoch(first.at)));
   return StrCat("events.out.tfevents.", start, ".", NamePart(first.Text("host")), ".gaccd");
 }
 
@@ -60,7 +61,7 @@ Result<TextSink> Begin(const std::string& folder, const Event& first) {
   GACCD_RETURN_IF_ERROR(MakeFolders(attempt));
   GACCD_ASSIGN_OR_RETURN(TextSink file, TextSink::Open(StrCat(attempt, "/", FileName(first))));
   proto::tensorboard::Event version;
-  version.set_wall_time(SecondsOf(first.at));
+  version.set_wall_time(SecondsSinceEpoch(first.at));
   version.set_file_version("brain.Event:2");
   GACCD_RETURN_IF_ERROR(file.Write(Record(version)));
   return file;
@@ -88,7 +89,7 @@ Status ExportTensorboard(const std::string& run_dir, const std::string& attempt,
       value->set_simple_value(static_cast<float>(scalar.value));
     });
     if (!message.has_summary()) continue;
-    message.set_wall_time(SecondsOf(event.at));
+    message.set_wall_time(SecondsSinceEpoch(event.at));
     message.set_step(event.Whole("step").value_or(0));
     GACCD_RETURN_IF_ERROR(file->Write(Record(message)));
   }

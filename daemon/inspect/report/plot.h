@@ -19,7 +19,7 @@ struct PlotSize {
 [[nodiscard]] std::string PlotText(const std::string& title, const Curve& curve,
                                    const PlotSize& size);
 // Plots of the training loss and of every evaluation metric. Pure.
-[[nodiscard]] std::string PlotText(const ReportData& story, const PlotSize& size);
+[[nodiscard]] std::string PlotText(const ReportData& data, const PlotSize& size);
 
 // Prints the plots in the width of the terminal. Errors: ReadReportData(); kUsage before the first
 // update.

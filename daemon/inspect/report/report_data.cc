@@ -127,7 +127,7 @@ void ReportDataBuilder::AddStep(const Event& event) {
 
 // For updates without their own lines only sums are known.
 void ReportDataBuilder::AddThinned(const Event& event) {
-  const StepSum sum = StepSum::Of(event);
+  const StepSum sum = StepSum::FromEvent(event);
   if (sum.updates == 0) return;
   attempt().updates += sum.updates;
   data_.on_target += sum.on_target;
@@ -165,14 +165,14 @@ void ReportDataBuilder::AddSlowRank(std::int64_t step, const Event& event) {
 
 // A failure of a rank that only lost other ranks is replaced by the first other failure.
 void ReportDataBuilder::AddFailure(const Event& event) {
-  RankFailure failure = FailureOf(event);
+  RankFailure failure = ParseFailure(event);
   std::vector<RankFailure>& known = attempt().failures;
-  if (!failure.left_for_others && !known.empty() && known.front().left_for_others) {
+  if (!failure.caused_by_others && !known.empty() && known.front().caused_by_others) {
     known.clear();
     ++attempt().more_failures;
   }
-  if (!failure.left_for_others && CountWithSame(failure, &known)) return;
-  if ((failure.left_for_others && !known.empty()) || known.size() == kMaxFailures) {
+  if (!failure.caused_by_others && CountWithSame(failure, &known)) return;
+  if ((failure.caused_by_others && !known.empty()) || known.size() == kMaxFailures) {
     ++attempt().more_failures;
   } else {
     known.push_back(std::move(failure));
@@ -188,7 +188,7 @@ void ReportDataBuilder::AddEval(const Event& event) {
 }
 
 void ReportDataBuilder::Finish() {
-  data_.figures = std::move(figures_).Take();
+  data_.figures = std::move(figures_).Finish();
   if (durations_.empty()) return;
   std::ranges::sort(durations_);
   const auto quantile = [&](double share) {

@@ -142,12 +142,12 @@ std::string NextCommand(const ReportData& run) {
     if (run.best_is_saved) return ExportBest(state);
     return StrCat("gaccd ckpt export ", folder, " --out=weights.safetensors");
   }
-  return StrCat(ExitOf(state.phase) == 0 ? "gaccd status --watch " : "gaccd doctor ", folder);
+  return StrCat(ExitCode(state.phase) == 0 ? "gaccd status --watch " : "gaccd doctor ", folder);
 }
 
 // From the plan event and the newest change of its loads. Missing values are 0, which Plan::Make()
 // rejects.
-PlanRequest RequestOf(const Event& event, const std::optional<Event>& change) {
+PlanRequest MakePlanRequest(const Event& event, const std::optional<Event>& change) {
   const auto whole = [&](const char* key) { return event.Whole(key).value_or(0); };
   PlanRequest request{.nodes = whole("nodes"),
                       .gpus_per_node = whole("gpus_per_node"),
@@ -182,7 +182,7 @@ Json LoadJson(const Plan& plan, std::int64_t ranks, std::int64_t samples) {
 }
 
 Json PlanJson(const Event& event, const std::optional<Event>& change) {
-  const PlanRequest request = RequestOf(event, change);
+  const PlanRequest request = MakePlanRequest(event, change);
   const auto plan = PlanWith(request, request.rounding);
   if (!plan) return {};
   Array choices;
@@ -261,8 +261,8 @@ Json FailureJson(const RankFailure& failure) {
 
 Json AttemptJson(const AttemptData& attempt) {
   return Object{{"name", attempt.name},
-                {"begin", SecondsOf(attempt.begin)},
-                {"end", SecondsOf(attempt.end)},
+                {"begin", SecondsSinceEpoch(attempt.begin)},
+                {"end", SecondsSinceEpoch(attempt.end)},
                 {"init_s", attempt.init_s},
                 {"updates", attempt.updates},
                 {"first_step", attempt.first_step},
@@ -278,7 +278,7 @@ Json AttemptJson(const AttemptData& attempt) {
 
 Json SaveJson(const Event& save) {
   return Object{{"step", save.Whole("step").value_or(0)},
-                {"at", SecondsOf(save.at)},
+                {"at", SecondsSinceEpoch(save.at)},
                 {"attempt", save.attempt},
                 {"bytes", save.Number("bytes").value_or(0)},
                 {"dur_s", save.Number("dur_s").value_or(0)},
@@ -324,7 +324,7 @@ std::string ReportJson(std::span<const ReportData> runs, PageLanguage language) 
     list.emplace_back(std::move(json));
   }
   const Json all(Object{{"language", Name(language)},
-                        {"read_at", SecondsOf(runs[0].read_at)},
+                        {"read_at", SecondsSinceEpoch(runs[0].read_at)},
                         {"runs", std::move(list)}});
   std::string text;
   for (const char c : all.Dump()) text.append(c == '<' ? "\\u003c" : std::string(1, c));

@@ -32,7 +32,7 @@ std::string OnOneLine(std::string_view text) {
 }
 
 // Suspects of the job script, which may know that no host is at fault; else of the ranks.
-std::string SuspectsOf(const Attempt& attempt, const std::vector<LedgerEntry>& ledger) {
+std::string ReadSuspects(const Attempt& attempt, const std::vector<LedgerEntry>& ledger) {
   const auto entry = std::ranges::find(ledger, attempt.name, &LedgerEntry::attempt);
   if (entry != ledger.end()) return SafeHosts(entry->suspect_hosts);
   const auto verdict = ReadEventFile(attempt.folder + "/verdict.json");
@@ -44,7 +44,7 @@ std::vector<SuspectHost> FindSuspects(const std::vector<Attempt>& attempts,
                                       const std::vector<LedgerEntry>& ledger, std::string* newest) {
   std::map<std::string, int> counts;
   for (const Attempt& attempt : attempts) {
-    *newest = SuspectsOf(attempt, ledger);
+    *newest = ReadSuspects(attempt, ledger);
     std::istringstream hosts(*newest);
     for (std::string host; std::getline(hosts, host, ',');) ++counts[host];
   }
@@ -80,9 +80,9 @@ std::string FailuresText(const std::vector<RankFailure>& failures) {
   std::string text;
   std::size_t shown = 0;
   std::int64_t others = 0;
-  const bool has_cause = !std::ranges::all_of(failures, &RankFailure::left_for_others);
+  const bool has_cause = !std::ranges::all_of(failures, &RankFailure::caused_by_others);
   for (const RankFailure& one : failures) {
-    const bool is_cause = has_cause ? !one.left_for_others : shown == 0;
+    const bool is_cause = has_cause ? !one.caused_by_others : shown == 0;
     if (!is_cause || shown == kMaxFailures) {
       others += 1 + one.more_ranks;
       continue;
@@ -114,7 +114,7 @@ bool IsDiskFull(const std::string& folder) {
 
 }  // namespace
 
-RankFailure FailureOf(const Event& event) {
+RankFailure ParseFailure(const Event& event) {
   const Result<Failure> read = ReadEvent<Failure>(event.line);
   const Failure record = read.ok() ? *read : Failure();
   RankFailure failure{.at = event.at,
@@ -122,7 +122,7 @@ RankFailure FailureOf(const Event& event) {
                       .host = OnOneLine(event.Text("host")),
                       .step = record.step,
                       .message = OnOneLine(record.message)};
-  failure.left_for_others =
+  failure.caused_by_others =
       record.exit == static_cast<int>(ErrorKind::kUnavailable) && !record.lost_ranks.empty();
   failure.what =
       record.signal != 0 ? StrCat("signal ", record.signal) : StrCat("exit ", record.exit);
@@ -145,7 +145,7 @@ void EventDiagnosis::Add(const Event& event) {
   if (event.name != "failure" && event.name != "log") return;
   if (event.attempt != attempt_) return;
   if (event.name == "failure") {
-    RankFailure failure = FailureOf(event);
+    RankFailure failure = ParseFailure(event);
     if (!CountWithSame(failure, &failures_)) failures_.push_back(std::move(failure));
     return;
   }
@@ -215,7 +215,7 @@ Result<int> RunDoctorCommand(const std::string& run_dir) {
   GACCD_ASSIGN_OR_RETURN(const Diagnosis diagnosis,
                          Diagnose(run_dir, std::chrono::system_clock::now(), FindJobStates));
   GACCD_RETURN_IF_ERROR(PrintOut(DiagnosisText(diagnosis)));
-  return ExitOf(diagnosis.state.phase);
+  return ExitCode(diagnosis.state.phase);
 }
 
 }  // namespace gaccd

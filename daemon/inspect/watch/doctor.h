@@ -22,12 +22,12 @@ struct RankFailure {
   std::int64_t step = 0;
   std::string what;  // "exit 65", "signal 11", with phase and collective; one line, as `message`
   std::string message;
-  bool left_for_others = false;  // only because it lost other ranks
-  std::int64_t more_ranks = 0;   // number of others with the same exit code and message
+  bool caused_by_others = false;  // only because it lost other ranks
+  std::int64_t more_ranks = 0;    // number of others with the same exit code and message
 };
 
 // From an event "failure".
-[[nodiscard]] RankFailure FailureOf(const Event& event);
+[[nodiscard]] RankFailure ParseFailure(const Event& event);
 // Counts `failure` in the element of `known` with the same exit code and message; false if there is
 // none. An error that ranks agree on is one failure, although each of them records it.
 bool CountWithSame(const RankFailure& failure, std::vector<RankFailure>* known);

@@ -146,7 +146,7 @@ constexpr std::array<RenamedKey, 2> kRenamedKeys{
     {{"eff_batch", "effective_batch"}, {"passed_over", "skipped_checkpoints"}}};
 
 // Converts a JSON number: an integer if written as one that fits, else a double.
-EventValue NumberOf(std::string_view text) {
+EventValue ParseNumber(std::string_view text) {
   const char* const end = text.data() + text.size();
   std::int64_t whole = 0;
   const auto as_whole = std::from_chars(text.data(), end, whole);
@@ -175,7 +175,7 @@ EventValue Event::Value(const Field& field) const {
     case Kind::kTrue:
       return true;
     case Kind::kNumber:
-      return NumberOf(text);
+      return ParseNumber(text);
     case Kind::kText:
       break;
   }

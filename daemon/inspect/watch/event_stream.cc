@@ -24,15 +24,16 @@ std::optional<Event> ReadEventFile(const std::string& path) {
 }
 
 Result<EventStream> EventStream::Open(const std::string& run_dir, std::string_view only,
-                                      OfRanks of_ranks) {
+                                      RankEvents rank_events) {
   GACCD_ASSIGN_OR_RETURN(AttemptList list, ListAttempts(run_dir, only));
-  return EventStream(run_dir, std::string(only), of_ranks, std::move(list));
+  return EventStream(run_dir, std::string(only), rank_events, std::move(list));
 }
 
-EventStream::EventStream(std::string run_dir, std::string only, OfRanks of_ranks, AttemptList list)
+EventStream::EventStream(std::string run_dir, std::string only, RankEvents rank_events,
+                         AttemptList list)
     : run_dir_(std::move(run_dir)),
       only_(std::move(only)),
-      of_ranks_(of_ranks),
+      rank_events_(rank_events),
       list_(std::move(list)) {
   if (!list_.attempts.empty()) Enter(0);
 }
@@ -44,7 +45,7 @@ void EventStream::Enter(std::size_t attempt) {
   read_records_.clear();
   records_.clear();
   ReadCrashRecords();
-  if (of_ranks_ == OfRanks::kRead) ranks_.emplace(folder);
+  if (rank_events_ == RankEvents::kRead) ranks_.emplace(folder);
   check_ = {};
 }
 
@@ -127,7 +128,7 @@ bool EventStream::Next(Event* event) {
       return true;
     }
     if (at_ + 1 == list_.attempts.size()) return false;
-    for (std::string& note : NotesOnAttempt()) notes_.push_back(std::move(note));
+    for (std::string& note : AttemptNotes()) notes_.push_back(std::move(note));
     if (check_.last) before_ = check_.last;
     Enter(at_ + 1);
   }
@@ -163,7 +164,7 @@ Status EventStream::Refresh() {
   return {};
 }
 
-std::vector<std::string> EventStream::NotesOnAttempt() const {
+std::vector<std::string> EventStream::AttemptNotes() const {
   std::vector<std::string> notes;
   const auto note = [&](const auto&... words) {
     notes.push_back(StrCat("attempt ", list_.attempts[at_].name, ": ", words...));
@@ -184,7 +185,7 @@ std::vector<std::string> EventStream::notes() const {
   std::vector<std::string> notes = list_.notes;
   notes.insert(notes.end(), notes_.begin(), notes_.end());
   if (lines_) {
-    for (std::string& note : NotesOnAttempt()) notes.push_back(std::move(note));
+    for (std::string& note : AttemptNotes()) notes.push_back(std::move(note));
   }
   return notes;
 }

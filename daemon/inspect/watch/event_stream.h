@@ -37,10 +37,10 @@ struct StreamPosition {
 // Not thread-safe. Memory is bounded: one event and the crash records of one attempt.
 class EventStream {
  public:
-  enum class OfRanks : std::uint8_t { kLeftOut, kRead };
+  enum class RankEvents : std::uint8_t { kSkip, kRead };
   // only, errors: see ListAttempts().
   static Result<EventStream> Open(const std::string& run_dir, std::string_view only = "",
-                                  OfRanks of_ranks = OfRanks::kLeftOut);
+                                  RankEvents rank_events = RankEvents::kSkip);
 
   // False at the end so far.
   bool Next(Event* event);
@@ -70,25 +70,25 @@ class EventStream {
     std::optional<WallTime> last;
   };
 
-  EventStream(std::string run_dir, std::string only, OfRanks of_ranks, AttemptList list);
+  EventStream(std::string run_dir, std::string only, RankEvents rank_events, AttemptList list);
   [[nodiscard]] std::optional<Event> Earliest();
   void Enter(std::size_t attempt);
   void ReadCrashRecords();
   bool ReadLine();
   void Check(const Event& event);
   void ReadVerdict();
-  [[nodiscard]] std::vector<std::string> NotesOnAttempt() const;
+  [[nodiscard]] std::vector<std::string> AttemptNotes() const;
 
   std::string run_dir_;
   std::string only_;
-  OfRanks of_ranks_;
+  RankEvents rank_events_;
   AttemptList list_;
   std::size_t at_ = 0;  // index of the current attempt
   std::optional<LineReader> lines_;
   std::optional<Event> ahead_;          // the next event of lines_
   std::deque<Event> records_;           // crash records not returned yet, by time
   std::set<std::string> read_records_;  // names of all crash records read
-  std::optional<RankLines> ranks_;      // set for OfRanks::kRead
+  std::optional<RankLines> ranks_;      // set for RankEvents::kRead
   FileCheck check_;
   std::optional<WallTime> before_;  // the last event of the previous attempt
   std::vector<std::string> notes_;  // on previous attempts

@@ -79,11 +79,11 @@ class Follower {
 
  private:
   const LogsRequest& request_;
-  PatientFinder finder_;
+  ThrottledFinder finder_;
   std::string why_;
 };
 
-int LevelOf(const Event& event) {
+int EventLevel(const Event& event) {
   const std::string_view level = event.Text("lvl");
   return level == "error" ? 2 : level == "warning" ? 1 : 0;
 }
@@ -91,12 +91,12 @@ int LevelOf(const Event& event) {
 bool Passes(const Event& event, const LogFilter& filter) {
   return (!filter.rank || event.Whole("rank") == filter.rank) &&
          (filter.host.empty() || IsHost(event.Text("host"), filter.host)) &&
-         LevelOf(event) >= filter.least_level;
+         EventLevel(event) >= filter.least_level;
 }
 
 Status PrintEvents(const LogsRequest& request) {
   GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(request.folder, request.attempt,
-                                                               EventStream::OfRanks::kRead));
+                                                               EventStream::RankEvents::kRead));
   Output out;
   Follower follower(request);
   while (true) {

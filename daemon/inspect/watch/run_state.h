@@ -29,7 +29,7 @@ enum class RunPhase : std::uint8_t {
 [[nodiscard]] std::string_view Name(RunPhase phase);  // "submitted", ...
 // The exit code of a verb that prints the state: 0 submitted, starting, running or done; 1 stale or
 // stopped; 2 failed.
-[[nodiscard]] int ExitOf(RunPhase phase);
+[[nodiscard]] int ExitCode(RunPhase phase);
 
 // Three intervals of STATUS.json.
 inline constexpr std::chrono::seconds kStaleAfter{30};

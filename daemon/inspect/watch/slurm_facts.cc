@@ -33,7 +33,7 @@ bool WillBeRequeued(const RunState& state) {
 }
 
 // All jobs of the submission of the current job: the next ones of a chain wait for it.
-std::vector<std::string> JobsOfChain(const RunState& state) {
+std::vector<std::string> ChainJobs(const RunState& state) {
   std::vector<std::string> jobs = Split(state.submitted);
   const bool submitted = std::ranges::find(jobs, state.job) != jobs.end();
   return submitted ? jobs : std::vector{state.job};
@@ -50,10 +50,10 @@ std::vector<std::string> OpenJobs(const RunState& state) {
       if (state.no_rank_yet) jobs = {state.job};
       break;
     case RunPhase::kStale:
-      jobs = JobsOfChain(state);
+      jobs = ChainJobs(state);
       break;
     case RunPhase::kStopped:
-      if (NextStepOf(state.exit.value_or(0)) == NextStep::kRequeue) jobs = JobsOfChain(state);
+      if (NextStepOf(state.exit.value_or(0)) == NextStep::kRequeue) jobs = ChainJobs(state);
       break;
     default:
       break;
@@ -78,7 +78,7 @@ RunPhase PhaseAfterJob(const RunState& state, const JobState* last) {
   return failed ? RunPhase::kFailed : RunPhase::kStopped;
 }
 
-void Judge(RunState& state, const std::vector<std::string>& jobs, const JobStates& known) {
+void UpdateState(RunState& state, const std::vector<std::string>& jobs, const JobStates& known) {
   const JobState* last = nullptr;
   for (const std::string& id : jobs) {
     const auto found = known.find(id);
@@ -121,11 +121,11 @@ void AddSlurmFacts(std::span<RunState> runs, const JobFinder& find) {
   if (!known) return;
   for (RunState& state : runs) {
     const std::vector<std::string> jobs = OpenJobs(state);
-    if (!jobs.empty()) Judge(state, jobs, *known);
+    if (!jobs.empty()) UpdateState(state, jobs, *known);
   }
 }
 
-std::optional<JobStates> PatientFinder::operator()(std::span<const std::string> ids) {
+std::optional<JobStates> ThrottledFinder::operator()(std::span<const std::string> ids) {
   constexpr std::chrono::seconds kBetween{30};
   const auto now = std::chrono::steady_clock::now();
   const std::vector<std::string> wanted(ids.begin(), ids.end());

@@ -19,7 +19,7 @@ namespace gaccd {
 void AddSlurmFacts(std::span<RunState> runs, const JobFinder& find = FindJobStates);
 
 // For repeated calls: queries SLURM at most every 30 s, and immediately for other jobs.
-class PatientFinder {
+class ThrottledFinder {
  public:
   std::optional<JobStates> operator()(std::span<const std::string> ids);
 

@@ -44,7 +44,7 @@ Histogram& Histogram::operator+=(const Histogram& more) {
   return *this;
 }
 
-StepSum StepSum::Of(const Event& event) {
+StepSum StepSum::FromEvent(const Event& event) {
   StepSum sum;
   const bool one = event.name == "step";
   sum.last = event.Whole("step").value_or(0);

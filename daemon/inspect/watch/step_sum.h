@@ -39,7 +39,7 @@ struct StepSum {
   std::map<std::string, std::int64_t, std::less<>> stragglers;  // updates, by host
 
   // From an event "step" or "thinned"; updates is 0 unless it has a number from 1 to kMaxSteps.
-  static StepSum Of(const Event& event);
+  static StepSum FromEvent(const Event& event);
   StepSum& operator+=(const StepSum& more);
   // A line "thinned" with this sum and the common keys of `newest`, without line break.
   [[nodiscard]] std::string Line(const Event& newest) const;

@@ -53,7 +53,7 @@ class TextLogs {
  private:
   class Source;
   TextLogs(Attempt attempt, LogFilter filter);
-  bool NextOfVerdict(LogRecord* record);
+  bool NextVerdict(LogRecord* record);
 
   Attempt attempt_;
   LogFilter filter_;

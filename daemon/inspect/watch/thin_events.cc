@@ -51,10 +51,10 @@ class FileThinner {
   FileThinner(DurableFile file, ThinnedEvents* done) : file_(std::move(file)), done_(*done) {}
 
   Status Add(const Event& event) {
-    const StepSum sum = StepSum::Of(event);
+    const StepSum sum = StepSum::FromEvent(event);
     if (sum.updates == 0) return Keep(event.line);  // a damaged number
-    if (hosts_ + BytesOfNewHosts(sum) > kMaxHostBytes) GACCD_RETURN_IF_ERROR(Flush());
-    hosts_ += BytesOfNewHosts(sum);
+    if (hosts_ + NewHostBytes(sum) > kMaxHostBytes) GACCD_RETURN_IF_ERROR(Flush());
+    hosts_ += NewHostBytes(sum);
     sum_ += sum;
     newest_ = event;
     done_.updates += sum.updates;
@@ -74,7 +74,7 @@ class FileThinner {
 
  private:
   // The length that new hosts add to a line: "name=count,".
-  [[nodiscard]] std::size_t BytesOfNewHosts(const StepSum& more) const {
+  [[nodiscard]] std::size_t NewHostBytes(const StepSum& more) const {
     constexpr std::size_t kCount = 12;
     std::size_t bytes = 0;
     for (const auto& [host, count] : more.stragglers) {

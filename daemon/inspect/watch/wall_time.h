@@ -13,7 +13,7 @@ using WallTime = std::chrono::system_clock::time_point;
 [[nodiscard]] std::optional<WallTime> ParseTimestamp(std::string_view text);
 
 // Seconds since 1970.
-[[nodiscard]] inline double SecondsOf(WallTime at) {
+[[nodiscard]] inline double SecondsSinceEpoch(WallTime at) {
   return std::chrono::duration<double>(at.time_since_epoch()).count();
 }
 [[nodiscard]] inline double SecondsBetween(WallTime from, WallTime to) {

@@ -14,7 +14,7 @@ struct WatchRequest {
   bool watch = false;  // status: repeat every 2 s until HasEndedForGood()
 };
 
-// Prints the state. Returns the exit code of the process, ExitOf(). Errors: ReadRunState().
+// Prints the state. Returns the exit code of the process, ExitCode(). Errors: ReadRunState().
 Result<int> RunStatusCommand(const WatchRequest& request);
 
 // Prints the runs of FindRunFolders(). kUsage if there is none; warns of runs that cannot be read.
