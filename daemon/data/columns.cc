@@ -185,36 +185,35 @@ class ColumnDataset final : public Dataset {
 template <typename T>
 GACCD_SIMD_CLONES bool AnyNotFinite(const std::byte* data, std::size_t count, Affine affine) {
   constexpr std::uint32_t kExponent = 0x7f800000;
-  std::uint32_t found = 0;
+  std::uint32_t any = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const float value = static_cast<float>(Load<T>(data, i)) * affine.factor + affine.shift;
-    found |=
+    any |=
         static_cast<std::uint32_t>((std::bit_cast<std::uint32_t>(value) & kExponent) == kExponent);
   }
-  return found != 0;
+  return any != 0;
 }
 
 // Negative integers are large as unsigned, so one comparison checks both ends.
 template <typename T>
 GACCD_SIMD_CLONES bool AnyOutside(const std::byte* data, std::size_t count, std::uint64_t least,
                                   std::uint64_t width, std::uint64_t or_else) {
-  std::uint32_t found = 0;
+  std::uint32_t any = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const auto value = static_cast<std::uint64_t>(Load<T>(data, i));
-    found |= static_cast<std::uint32_t>(value - least >= width && value != or_else);
+    any |= static_cast<std::uint32_t>(value - least >= width && value != or_else);
   }
-  return found != 0;
+  return any != 0;
 }
 
 template <typename T>
 GACCD_SIMD_CLONES bool AnyNoWeight(const std::byte* data, std::size_t count) {
-  std::uint32_t found = 0;
+  std::uint32_t any = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const auto value = static_cast<float>(Load<T>(data, i));
-    found |=
-        static_cast<std::uint32_t>(!(value >= 0 && value <= std::numeric_limits<float>::max()));
+    any |= static_cast<std::uint32_t>(!(value >= 0 && value <= std::numeric_limits<float>::max()));
   }
-  return found != 0;
+  return any != 0;
 }
 
 // " for sample 3, column 0", or for text files " in line 5, column 1". table: include the column.

@@ -209,11 +209,11 @@ OpenedDataset OpenSource(const CsvSpec& source, const Opening& opening) {
   }
   const std::int64_t features = width - source.targets;
   for (std::int64_t& place : places) ++place;  // messages count from 1
-  const TextPlaces behind{lines, {places.begin() + features, places.end()}};
+  const TextPlaces target_places{lines, {places.begin() + features, places.end()}};
   Array targets = source.classes > 0 ? MakeArray(path, StoredType::kI64, {samples},
-                                                 std::move(columns.labels), behind)
+                                                 std::move(columns.labels), target_places)
                                      : MakeArray(path, StoredType::kF32, {samples, source.targets},
-                                                 std::move(columns.targets), behind);
+                                                 std::move(columns.targets), target_places);
   return MakeArrayDataset(MakeArray(path, StoredType::kF32, {samples, features},
                                     std::move(columns.features), {std::move(lines), places}),
                           std::move(targets), source.classes, opening.normalize, opening.rules,

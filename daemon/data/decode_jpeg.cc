@@ -188,8 +188,9 @@ Result<ImagePart> DecodeJpeg(std::span<const std::byte> file, const Decoding& de
     GACCD_ASSIGN_OR_RETURN(box, (*decoding.needed)(height, width));
   }
   // In incomplete progressive images libjpeg smooths blocks with their neighbours.
-  const bool whole = jpeg_has_multiple_scans(&reader.info()) != FALSE;
-  const Box read = whole ? Box{.height = height, .width = width} : WithBorder(box, height, width);
+  const bool decode_all = jpeg_has_multiple_scans(&reader.info()) != FALSE;
+  const Box read =
+      decode_all ? Box{.height = height, .width = width} : WithBorder(box, height, width);
   std::int64_t left = read.left;
   if (!reader.Begin(static_cast<std::size_t>(read.top), &left, read.width)) return damaged(reader);
   GACCD_ASSIGN_OR_RETURN(Image image, MakeImage(read.height, info.output_width,

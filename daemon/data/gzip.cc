@@ -29,11 +29,11 @@ Result<std::size_t> GzipReader::Read(std::span<std::byte> out) {
   if (!ready_) return Status(ErrorKind::kOs, StrCat(name_, ": no memory for zlib"));
   std::size_t done = 0;
   while (done < out.size() && !ended_) {
-    const std::size_t room = std::min(kChunk, out.size() - done);
+    const std::size_t space = std::min(kChunk, out.size() - done);
     stream_.next_out = reinterpret_cast<Bytef*>(out.data() + done);
-    stream_.avail_out = static_cast<uInt>(room);
+    stream_.avail_out = static_cast<uInt>(space);
     GACCD_RETURN_IF_ERROR(Inflate());
-    done += room - stream_.avail_out;
+    done += space - stream_.avail_out;
   }
   return done;
 }

@@ -33,23 +33,23 @@ using Hsv = std::array<std::uint8_t, 3>;
 
 // Mixes float and double as PIL does, for equal results.
 Hsv ToHsv(const std::uint8_t* rgb) {
-  const std::uint8_t most = std::max({rgb[0], rgb[1], rgb[2]});
-  const std::uint8_t least = std::min({rgb[0], rgb[1], rgb[2]});
-  if (most == least) return {0, 0, most};
-  const auto range = static_cast<float>(most - least);
-  const float saturation = range / static_cast<float>(most);
-  const auto below = [&](int c) { return static_cast<float>(most - rgb[c]) / range; };
+  const std::uint8_t high = std::max({rgb[0], rgb[1], rgb[2]});
+  const std::uint8_t low = std::min({rgb[0], rgb[1], rgb[2]});
+  if (high == low) return {0, 0, high};
+  const auto range = static_cast<float>(high - low);
+  const float saturation = range / static_cast<float>(high);
+  const auto below = [&](int c) { return static_cast<float>(high - rgb[c]) / range; };
   float sector = 0;  // of 6
-  if (rgb[0] == most) {
+  if (rgb[0] == high) {
     sector = below(2) - below(1);
-  } else if (rgb[1] == most) {
+  } else if (rgb[1] == high) {
     sector = static_cast<float>(2.0 + below(0) - below(2));
   } else {
     sector = static_cast<float>(4.0 + below(1) - below(0));
   }
   const auto hue = static_cast<float>(std::fmod(sector / 6.0 + 1.0, 1.0));
   return {static_cast<std::uint8_t>(static_cast<int>(hue * 255.0)),
-          static_cast<std::uint8_t>(static_cast<int>(saturation * 255.0)), most};
+          static_cast<std::uint8_t>(static_cast<int>(saturation * 255.0)), high};
 }
 
 void ToRgb(const Hsv& hsv, std::uint8_t* rgb) {
@@ -59,8 +59,8 @@ void ToRgb(const Hsv& hsv, std::uint8_t* rgb) {
     return;
   }
   const double sector = hsv[0] * 6.0 / 255.0;
-  const double whole = std::floor(sector);
-  const auto part = static_cast<float>(sector - whole);
+  const double sector_floor = std::floor(sector);
+  const auto part = static_cast<float>(sector - sector_floor);
   const auto saturation = static_cast<float>(hsv[1] / 255.0);
   const auto value = [v](double share) {
     return static_cast<std::uint8_t>(std::clamp(std::round(v * share), 0.0, 255.0));
@@ -70,7 +70,7 @@ void ToRgb(const Hsv& hsv, std::uint8_t* rgb) {
   const std::uint8_t t = value(1.0 - saturation * (1.0 - part));
   const std::array<std::array<std::uint8_t, 3>, 6> sectors{
       {{v, t, p}, {q, v, p}, {p, v, t}, {p, q, v}, {t, p, v}, {v, p, q}}};
-  std::ranges::copy(sectors[static_cast<std::size_t>(whole) % 6], rgb);
+  std::ranges::copy(sectors[static_cast<std::size_t>(sector_floor) % 6], rgb);
 }
 
 using Table = std::array<std::uint8_t, 256>;
@@ -177,10 +177,10 @@ void Solarize(Image& image, double threshold) {
 
 void AutoContrast(Image& image) {
   for (std::size_t c = 0; c < static_cast<std::size_t>(image.channels); ++c) {
-    const auto [least, most] = ValueRange(MakeHistogram(image, c));
-    if (most <= least) continue;
-    const double scale = 255.0 / (most - least);
-    const double offset = -least * scale;
+    const auto [low, high] = ValueRange(MakeHistogram(image, c));
+    if (high <= low) continue;
+    const double scale = 255.0 / (high - low);
+    const double offset = -low * scale;
     ApplyTable(MakeTable([&](int value) {
                  return static_cast<std::uint8_t>(std::clamp(value * scale + offset, 0.0, 255.0));
                }),

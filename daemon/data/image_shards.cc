@@ -197,8 +197,8 @@ class Indexer {
     while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
     std::int32_t label = -1;
     const auto end = std::from_chars(text.data(), text.data() + text.size(), label);
-    const bool whole = end.ec == std::errc() && end.ptr == text.data() + text.size();
-    if (whole && label >= 0 && label < classes) return label;
+    const bool is_number = end.ec == std::errc() && end.ptr == text.data() + text.size();
+    if (is_number && label >= 0 && label < classes) return label;
     return Bad(
         StrCat(sample.label_path, ": expected a class in [0, ", classes, "), found '", text, "'"));
   }

@@ -22,8 +22,8 @@ Numbers MakeNumbers(std::uint64_t key, Operation operation) {
 }
 
 struct Range {
-  double least;
-  double most;
+  double low;
+  double high;
 };
 
 Range RangeOr(const std::vector<double>& values, Range otherwise) {
@@ -41,8 +41,8 @@ std::optional<Box> DrawBox(Numbers& numbers, std::int64_t height, std::int64_t w
   constexpr int kTries = 10;
   const auto area = static_cast<double>(height * width);
   for (int i = 0; i < kTries; ++i) {
-    const double target = area * numbers.Uniform(scale.least, scale.most);
-    const double aspect = std::exp(numbers.Uniform(std::log(ratio.least), std::log(ratio.most)));
+    const double target = area * numbers.Uniform(scale.low, scale.high);
+    const double aspect = std::exp(numbers.Uniform(std::log(ratio.low), std::log(ratio.high)));
     Box box{.height = Rounded(std::sqrt(target / aspect)),
             .width = Rounded(std::sqrt(target * aspect))};
     if (kind == Ratio::kHeightToWidth) std::swap(box.height, box.width);
@@ -56,12 +56,12 @@ std::optional<Box> DrawBox(Numbers& numbers, std::int64_t height, std::int64_t w
 
 // The largest centred part with an allowed ratio.
 Box CentralBox(std::int64_t height, std::int64_t width, Range ratio) {
-  const double found = static_cast<double>(width) / static_cast<double>(height);
+  const double aspect = static_cast<double>(width) / static_cast<double>(height);
   Box box{.height = height, .width = width};
-  if (found < ratio.least) {
-    box.height = Rounded(static_cast<double>(width) / ratio.least);
-  } else if (found > ratio.most) {
-    box.width = Rounded(static_cast<double>(height) * ratio.most);
+  if (aspect < ratio.low) {
+    box.height = Rounded(static_cast<double>(width) / ratio.low);
+  } else if (aspect > ratio.high) {
+    box.width = Rounded(static_cast<double>(height) * ratio.high);
   }
   box.height = std::clamp(box.height, std::int64_t{1}, height);
   box.width = std::clamp(box.width, std::int64_t{1}, width);

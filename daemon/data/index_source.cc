@@ -57,9 +57,9 @@ TrainIndices::TrainIndices(const SampleOrder& order, const UpdateSchedule& sched
 
 std::int64_t TrainIndices::max_samples() const {
   if (any_load_) return plans_.begin()->second.request().micro_batch;
-  std::int64_t most = 0;
-  for (const auto& [samples, plan] : plans_) most = std::max(most, plan.MicroBatch(rank_, 0));
-  return most;
+  std::int64_t maximum = 0;
+  for (const auto& [samples, plan] : plans_) maximum = std::max(maximum, plan.MicroBatch(rank_, 0));
+  return maximum;
 }
 
 void TrainIndices::EnterUpdate() {
@@ -80,9 +80,9 @@ void TrainIndices::EnterUpdate() {
 void TrainIndices::GroupByLength(const Dataset& data) {
   by_length_ = &data;
   // A rank may have one sample more in a smaller update than in a full one.
-  std::int64_t most = 0;
-  for (const auto& [samples, plan] : plans_) most = std::max(most, plan.Load(rank_));
-  grouped_.reserve(static_cast<std::size_t>(most));
+  std::int64_t maximum = 0;
+  for (const auto& [samples, plan] : plans_) maximum = std::max(maximum, plan.Load(rank_));
+  grouped_.reserve(static_cast<std::size_t>(maximum));
   EnterUpdate();
 }
 

@@ -15,9 +15,9 @@
 
 namespace gaccd {
 
-// `whole` with masked tokens and their "labels" [T] as last tensor. REQUIRES: `whole` has "tokens"
+// `base` with masked tokens and their "labels" [T] as last tensor. REQUIRES: `base` has "tokens"
 // [T] and no "labels"; the tokens of `masked` are below its vocabulary.
-[[nodiscard]] std::unique_ptr<Dataset> MakeMaskedDataset(std::unique_ptr<Dataset> whole,
+[[nodiscard]] std::unique_ptr<Dataset> MakeMaskedDataset(std::unique_ptr<Dataset> base,
                                                          const MaskedTokensSpec& masked);
 
 }  // namespace gaccd

@@ -32,10 +32,10 @@ std::string FileIdentity(const struct stat& info) { return StrCat(info.st_dev, "
 bool IsPlain(const std::string& path) { return path.find('\n') == std::string::npos; }
 
 Status Allocate(int fd, std::size_t bytes, const std::string& path) {
-  rlimit most{};  // SIGXFSZ beyond it
-  if (getrlimit(RLIMIT_FSIZE, &most) == 0 && bytes > most.rlim_cur) {
+  rlimit limit{};  // SIGXFSZ beyond it
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) {
     return {ErrorKind::kOs,
-            StrCat("'", path, "' needs ", bytes, " bytes, RLIMIT_FSIZE is ", most.rlim_cur)};
+            StrCat("'", path, "' needs ", bytes, " bytes, RLIMIT_FSIZE is ", limit.rlim_cur)};
   }
   // Allocates all pages now: a failure later would be a SIGBUS.
   const int error = posix_fallocate(fd, 0, static_cast<off_t>(bytes));

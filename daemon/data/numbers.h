@@ -11,9 +11,9 @@ class Numbers {
  public:
   explicit Numbers(std::uint64_t key) : key_(key) {}
 
-  double Uniform(double least, double most) {
+  double Uniform(double low, double high) {
     const double share = static_cast<double>(StreamValue(key_, next_++) >> 11) * 0x1p-53;
-    return least + (most - least) * share;
+    return low + (high - low) * share;
   }
   // Uniform in [0, count), with a bias below count / 2^53.
   std::int64_t Below(std::int64_t count) {

@@ -146,8 +146,8 @@ Result<Matches> MatchFiles(const std::string& pattern, const std::string& folder
 
 Result<std::vector<SourceSpec>> ExpandPatterns(const SourceSpec& source,
                                                const std::string& folder) {
-  SourceSpec whole = source;
-  const std::vector<std::string*> patterns = ListPaths(whole);
+  SourceSpec pattern_source = source;
+  const std::vector<std::string*> patterns = ListPaths(pattern_source);
   const auto is_pattern = [](const std::string* path) { return IsPattern(*path); };
   if (std::ranges::none_of(patterns, is_pattern)) return std::vector{source};
   std::vector<Matches> matches;

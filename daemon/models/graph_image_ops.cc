@@ -140,7 +140,7 @@ GraphValue RecordBatchNorm(GraphRecorder& r) {
                            {.channels = x.sizes[1],
                             .epsilon = r.Number("eps"),
                             .momentum = r.Number("momentum"),
-                            .group = GroupOf(r.statistics().stats),
+                            .group = ToNormGroup(r.statistics().stats),
                             .run_size = r.statistics().ghost_size},
                            {.weight = r.Parameter(1),
                             .bias = r.Parameter(2),

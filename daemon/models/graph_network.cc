@@ -104,7 +104,7 @@ std::set<std::string_view> StartAtOne(const GraphFile& graph) {
 }
 
 // For each node: whether its value is the only one so far that later nodes or the output read.
-std::vector<bool> GoesOnAlone(const GraphBody& graph) {
+std::vector<bool> IsOnlyLiveValue(const GraphBody& graph) {
   std::map<std::string_view, std::size_t> last_reader;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     for (const std::string& input : graph.nodes[i].inputs) last_reader[input] = i;
@@ -214,7 +214,7 @@ ValueId GraphNetwork::RecordBody(GraphRecorder& values) const {
     values.AddInput(input);
     if (!values.ok()) return nn::kNoValue;
   }
-  const std::vector<bool> alone = GoesOnAlone(body);
+  const std::vector<bool> alone = IsOnlyLiveValue(body);
   for (std::size_t i = 0; i < body.nodes.size(); ++i) {
     const GraphNode& node = body.nodes[i];
     values.Begin(node);

@@ -50,6 +50,6 @@ class LayerList final : public Network {
 };
 
 // The layers of an mlp: flatten, fc1, relu1, fc2, ...
-[[nodiscard]] std::vector<LayerSpec> LayersOf(const MlpSpec& mlp);
+[[nodiscard]] std::vector<LayerSpec> MlpLayers(const MlpSpec& mlp);
 
 }  // namespace gaccd

@@ -14,7 +14,7 @@ struct NormStatistics {
   std::int64_t ghost_size = 32;  // for kGhost
 };
 
-[[nodiscard]] constexpr NormGroup GroupOf(BatchStatistics statistics) {
+[[nodiscard]] constexpr NormGroup ToNormGroup(BatchStatistics statistics) {
   switch (statistics) {
     case BatchStatistics::kWindow:
       return NormGroup::kUpdate;

@@ -34,8 +34,9 @@ std::shared_ptr<const nn::Layer> MakeNorm(const nn::Scope& scope, const ResnetSp
         scope, nn::GroupNormOptions{.groups = spec.groups, .channels = channels});
   }
   return std::make_shared<nn::BatchNorm>(
-      scope, nn::BatchNormOptions{
-                 .channels = channels, .group = GroupOf(spec.stats), .run_size = spec.ghost_size});
+      scope,
+      nn::BatchNormOptions{
+          .channels = channels, .group = ToNormGroup(spec.stats), .run_size = spec.ghost_size});
 }
 
 // Kaiming normal initialisation with fan out, as in torchvision.

@@ -115,8 +115,8 @@ Status Load(const WeightRequest& request, const Model& model, const Job& job,
   model.InitializeAll(job.seed, parameters);  // rank 0 sends them to all stages
   GACCD_RETURN_IF_ERROR(tick());
   GACCD_ASSIGN_OR_RETURN(loaded->report,
-                         TakeParameters(found.from, found.file, model.layout(), parameters,
-                                        model.weight_names(), request.rules));
+                         AssignParameters(found.from, found.file, model.layout(), parameters,
+                                          model.weight_names(), request.rules));
   return Status::Ok();
 }
 

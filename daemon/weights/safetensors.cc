@@ -41,7 +41,7 @@ bool IsCount(std::string_view name, std::span<const std::int64_t> shape) {
 }
 
 // The size of an element; 0: unknown type.
-std::int64_t BytesOf(std::string_view dtype) {
+std::int64_t ElementBytes(std::string_view dtype) {
   constexpr std::pair<std::string_view, std::int64_t> kTypes[] = {
       {kFloat, 4}, {"F64", 8}, {"F16", 2}, {"BF16", 2}, {kLong, 8},
       {"I32", 4},  {"I16", 2}, {"I8", 1},  {"U8", 1},   {"BOOL", 1}};
@@ -51,7 +51,7 @@ std::int64_t BytesOf(std::string_view dtype) {
 
 // Checks dtype, size and offsets of one entry.
 Status CheckEntry(const std::string& name, const SafetensorsEntry& entry) {
-  std::int64_t bytes = BytesOf(entry.dtype);
+  std::int64_t bytes = ElementBytes(entry.dtype);
   if (bytes == 0) {
     return BadData(name, StrCat("tensor '", entry.name, "': expected dtype F32, found ",
                                 entry.dtype.substr(0, 16)));
@@ -169,8 +169,8 @@ Result<SafetensorsFile> Decode(const std::string& name, std::uint64_t size, cons
 }
 
 // Checks the tensors and makes the header to write.
-Result<SafetensorsHeader> HeaderOf(std::span<const TensorView> tensors,
-                                   const std::map<std::string, std::string>& metadata) {
+Result<SafetensorsHeader> MakeHeader(std::span<const TensorView> tensors,
+                                     const std::map<std::string, std::string>& metadata) {
   const auto wrong = [](std::string_view name, std::string_view what) {
     return Status(ErrorKind::kInternal, StrCat("cannot write tensor '", name, "': ", what));
   };
@@ -191,7 +191,7 @@ Result<SafetensorsHeader> HeaderOf(std::span<const TensorView> tensors,
                                        ToString(shape), ", found ", tensor.values.size()));
     }
     const std::string_view dtype = IsCount(tensor.name, shape) ? kLong : kFloat;
-    const std::int64_t end = offset + std::ssize(tensor.values) * BytesOf(dtype);
+    const std::int64_t end = offset + std::ssize(tensor.values) * ElementBytes(dtype);
     header.entries.push_back({std::string(tensor.name), std::string(dtype), shape, offset, end});
     offset = end;
   }
@@ -246,7 +246,7 @@ Result<std::map<std::string, std::string>> ReadSafetensorsMetadata(const std::st
   return std::move(header.metadata);
 }
 
-std::vector<TensorView> ViewsOf(std::span<const NamedTensor> tensors) {
+std::vector<TensorView> MakeViews(std::span<const NamedTensor> tensors) {
   std::vector<TensorView> views;
   for (const NamedTensor& tensor : tensors) {
     views.push_back({tensor.name, tensor.shape, tensor.values});
@@ -256,7 +256,7 @@ std::vector<TensorView> ViewsOf(std::span<const NamedTensor> tensors) {
 
 Status WriteSafetensors(const std::string& path, std::span<const TensorView> tensors, unsigned mode,
                         const std::map<std::string, std::string>& metadata) {
-  GACCD_ASSIGN_OR_RETURN(const SafetensorsHeader header, HeaderOf(tensors, metadata));
+  GACCD_ASSIGN_OR_RETURN(const SafetensorsHeader header, MakeHeader(tensors, metadata));
   const std::string text = SafetensorsHeaderText(header);
   if (text.size() > kMaxHeaderBytes) {
     return {ErrorKind::kInternal, StrCat(path, ": expected a header of at most ", kMaxHeaderBytes,

@@ -61,7 +61,7 @@ struct TensorView {
 };
 
 // Views that are valid as long as `tensors`.
-[[nodiscard]] std::vector<TensorView> ViewsOf(std::span<const NamedTensor> tensors);
+[[nodiscard]] std::vector<TensorView> MakeViews(std::span<const NamedTensor> tensors);
 
 // Writes atomically and durably: a temporary file next to `path` is renamed. A symbolic link is
 // followed (output_file.h). mode: of the file, before the umask. Errors: kIo; kInternal for names

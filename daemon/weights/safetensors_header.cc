@@ -30,10 +30,10 @@ Status Unexpected(std::string_view expected, std::string_view name, std::string_
 }
 
 Result<std::vector<std::int64_t>> Numbers(const Json& list, std::string_view name,
-                                          std::string_view field, std::size_t most) {
+                                          std::string_view field, std::size_t max_size) {
   if (list.array() == nullptr) return Unexpected("'['", name, field, Shown(list.Dump()));
-  if (list.array()->size() > most) {
-    return Unexpected(StrCat("at most ", most, " numbers"), name, field, "more");
+  if (list.array()->size() > max_size) {
+    return Unexpected(StrCat("at most ", max_size, " numbers"), name, field, "more");
   }
   std::vector<std::int64_t> numbers;
   for (const Json& value : *list.array()) {

@@ -70,7 +70,7 @@ Result<std::string> TokenizerConfig(const std::string& path, const std::string& 
   return Json(std::move(config)).Dump(2) + "\n";
 }
 
-Result<Tokenizer> ReadTokenizerOf(const Job& job) {
+Result<Tokenizer> ReadTrainingTokenizer(const Job& job) {
   constexpr std::string_view kWithout = "; --without-tokenizer exports the model without one";
   Tokenizer found{.path = TokenizerPath(WithAbsolutePaths(job).data.train)};
   if (found.path.empty()) {
@@ -108,10 +108,10 @@ Result<std::string> WriteTransformersFolder(const std::string& folder, const Job
                          TransformersConfig(job.model, job.data.class_name));
   std::optional<Tokenizer> tokenizer;
   if (!options.without_tokenizer) {
-    GACCD_ASSIGN_OR_RETURN(tokenizer, ReadTokenizerOf(job));
+    GACCD_ASSIGN_OR_RETURN(tokenizer, ReadTrainingTokenizer(job));
   }
   GACCD_RETURN_IF_ERROR(MakeEmptyFolder(folder, modes.folder));
-  GACCD_RETURN_IF_ERROR(WriteSafetensors(folder + "/model.safetensors", ViewsOf(tensors),
+  GACCD_RETURN_IF_ERROR(WriteSafetensors(folder + "/model.safetensors", MakeViews(tensors),
                                          modes.file, NamesMetadata(job.data)));
   const auto write = [&](std::string_view name, const std::string& text) {
     return ReplaceFile(StrCat(folder, "/", name), text, /*durable=*/true, modes.file);

@@ -37,7 +37,7 @@ struct WeightsReport {
 // "62 of 62 parameters and 60 of 60 buffers are loaded".
 [[nodiscard]] std::string ToText(const WeightsReport& report);
 // The same as a record, with all names.
-[[nodiscard]] WeightsRecord RecordOf(const WeightsReport& report);
+[[nodiscard]] WeightsRecord ToRecord(const WeightsReport& report);
 
 // The file must contain exactly the parameters, with their shapes and finite values, except for
 // differences that `names` and `rules` allow: kData otherwise, with the tensors, expected and found
@@ -46,9 +46,10 @@ Result<WeightsReport> LoadParameters(const std::string& path, const FlatLayout& 
                                      std::span<float> parameters, const WeightNames& names = {},
                                      const WeightRules& rules = {});
 // The same for a file in memory. from: its name, for messages.
-Result<WeightsReport> TakeParameters(const std::string& from, const SafetensorsFile& file,
-                                     const FlatLayout& layout, std::span<float> parameters,
-                                     const WeightNames& names = {}, const WeightRules& rules = {});
+Result<WeightsReport> AssignParameters(const std::string& from, const SafetensorsFile& file,
+                                       const FlatLayout& layout, std::span<float> parameters,
+                                       const WeightNames& names = {},
+                                       const WeightRules& rules = {});
 
 // Does not write constants. mode, metadata: see WriteSafetensors(); copies: see WeightNames.
 Status SaveParameters(const std::string& path, const FlatLayout& layout,
