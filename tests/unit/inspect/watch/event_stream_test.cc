@@ -25,8 +25,8 @@ std::vector<std::string> Rest(EventStream& stream) {
 }
 
 EventStream OpenStream(const RunFiles& run, std::string_view only = "",
-                       EventStream::OfRanks of_ranks = EventStream::RankEvents::kSkip) {
-  return ValueOrThrow(EventStream::Open(run.path(), only, of_ranks));
+                       EventStream::RankEvents rank_events = EventStream::RankEvents::kSkip) {
+  return ValueOrThrow(EventStream::Open(run.path(), only, rank_events));
 }
 
 TEST(ParseEvent, ReadsWhatTheReporterWrites) {
