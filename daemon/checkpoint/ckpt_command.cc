@@ -240,7 +240,7 @@ Result<std::string> Write(const SavedWeights& weights, const CkptRequest& to) {
     return "; " + tokenizer;
   }
   const std::vector<NamedTensor> tensors = StateDict(weights);
-  GACCD_RETURN_IF_ERROR(WriteSafetensors(to.out, ViewsOf(tensors), to.out_modes.file,
+  GACCD_RETURN_IF_ERROR(WriteSafetensors(to.out, MakeViews(tensors), to.out_modes.file,
                                          NamesMetadata(weights.job.data)));
   return std::string();
 }

@@ -42,7 +42,7 @@ Result<Job> SavedJob(const Manifest& manifest) {
 Result<Job> CheckedJob(const Manifest& manifest) {
   const RunCursor& cursor = manifest.cursor;
   GACCD_ASSIGN_OR_RETURN(Job saved, SavedJob(manifest));
-  const auto schedule = ScheduleOf(saved, *manifest.plan, cursor.dataset_samples);
+  const auto schedule = MakeUpdateSchedule(saved, *manifest.plan, cursor.dataset_samples);
   if (!schedule.ok()) return BadData(schedule.status().message());
   const std::int64_t last = schedule->updates() - (cursor.micro_step > 0 ? 1 : 0);
   if (cursor.step > last) {

@@ -58,9 +58,9 @@ void RemoveDropout(ModelSpec* model) {
 Status CheckSameUpdate(const Manifest& manifest, const Job& saved, const Job& job, const Plan& plan,
                        std::int64_t step) {
   const std::int64_t samples = manifest.cursor.dataset_samples;
-  const auto was = ScheduleOf(saved, *manifest.plan, samples);
+  const auto was = MakeUpdateSchedule(saved, *manifest.plan, samples);
   if (!was.ok()) return {ErrorKind::kData, was.status().message()};
-  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule now, ScheduleOf(job, plan, samples));
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule now, MakeUpdateSchedule(job, plan, samples));
   if (step > now.updates()) return Status::Ok();
   const Update before = was->At(step - 1);
   const Update after = now.At(step - 1);

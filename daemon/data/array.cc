@@ -14,7 +14,7 @@
 namespace gaccd {
 namespace {
 
-// Labels are copied, as i32: they are few, and each is read by itself.
+// Labels are copied to i32 because they are small and read individually.
 Result<Column> ReadLabels(Array targets, std::int64_t classes, BadRecords* bad) {
   if (classes > std::numeric_limits<std::int32_t>::max()) {
     return Status(ErrorKind::kData,
@@ -66,8 +66,8 @@ Result<Column> ReadWeights(Array weights, std::int64_t samples, BadRecords* bad,
   return column;
 }
 
-// The largest stored value; 0 for floats, which are looked at one by one.
-float LargestOf(StoredType type) {
+// The largest value of the type; 0 for floats, which are checked individually.
+float MaxValue(StoredType type) {
   return VisitStored(type, [](auto element) {
     using T = decltype(element);
     return std::numeric_limits<T>::is_integer ? static_cast<float>(std::numeric_limits<T>::max())
@@ -92,7 +92,7 @@ Status CheckFeatures(const Array& features) {
                                      "one feature, found shape ",
                                      ToString(features.shape))};
   }
-  // In f32 the samples may take four times their bytes; sizes in memory must stay countable.
+  // Conversion to f32 may quadruple the size, which must still fit 63 bits.
   return ArrayBytes(features.name, features.shape, StoredType::kF32).status();
 }
 
@@ -109,7 +109,7 @@ Status CheckTokens(const Array& tokens, std::int64_t vocabulary) {
                  Name(tokens.type), " ", ToString(tokens.shape))};
 }
 
-// As a column of f32, or of i32 where the values are integers below a number.
+// A column of i32 for tokens and labels, of f32 for others.
 Result<Column> ReadNamed(NamedArray named, std::int64_t classes, std::int64_t samples,
                          BadRecords* bad, NodeShare* share) {
   const bool labels = named.name == "labels" && classes > 0;
@@ -159,7 +159,7 @@ Result<std::unique_ptr<Dataset>> MakeArrayDataset(Array features, Array targets,
                                                   const BadRecordRules& rules, NodeShare* share,
                                                   std::optional<Array> weights) {
   BadRecords bad(rules);
-  GACCD_ASSIGN_OR_RETURN(const Affine affine, MakeAffine(normalize, LargestOf(features.type)));
+  GACCD_ASSIGN_OR_RETURN(const Affine affine, MakeAffine(normalize, MaxValue(features.type)));
   GACCD_RETURN_IF_ERROR(CheckFeatures(features));
   const std::int64_t samples = features.shape[0];
   GACCD_RETURN_IF_ERROR(CheckRows(targets, "targets", samples, features.name));

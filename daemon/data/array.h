@@ -1,5 +1,5 @@
-// An n-dimensional array as a file holds it, and the data set made of features and targets. What
-// the IDX and NPY readers give, before anything is converted.
+// An n-dimensional array as stored in a file, the unconverted result of the IDX and NPY readers,
+// and the data sets made of such arrays.
 #pragma once
 
 #include <cstddef>
@@ -20,33 +20,33 @@ namespace gaccd {
 
 class MappedFile;
 
-// Where the values of a text file are, for messages; both counted from 1.
+// Positions of the values of a text file, for messages; counted from 1.
 struct TextPlaces {
   std::vector<std::int64_t> lines;    // by sample
-  std::vector<std::int64_t> columns;  // by value of a sample
+  std::vector<std::int64_t> columns;  // by index of the value in its sample
 };
 
 struct Array {
   std::string name;  // the file, for messages
   StoredType type = StoredType::kU8;
   Shape shape;                             // checked: its product is data.size() / SizeOf(type)
-  std::span<const std::byte> data;         // row-major, little endian, aligned to nothing
-  std::shared_ptr<const void> owner;       // keeps `data` alive; null when the caller does
-  std::shared_ptr<const MappedFile> file;  // that `data` is a part of; null: memory
-  std::shared_ptr<const TextPlaces> places = {};  // of a text file
+  std::span<const std::byte> data;         // row-major, little endian, unaligned
+  std::shared_ptr<const void> owner;       // owns `data`; null: the caller owns it
+  std::shared_ptr<const MappedFile> file;  // contains `data`; null: `data` is in memory
+  std::shared_ptr<const TextPlaces> places = {};  // null unless from a text file
 };
 
-// The bytes of an array of that shape. Error kData when they do not fit 63 bits.
+// The size of an array in bytes. kData if it does not fit 63 bits.
 Result<std::int64_t> ArrayBytes(const std::string& name, const Shape& shape, StoredType type);
 
 // features: floats, or integers of at most 16 bits, [samples, ...], at least two dimensions.
-// targets: labels of any type of integer, [samples], when classes > 0; else vectors of floats,
-// [samples] or [samples, width]. weights, if there are: [samples], at least 0, with labels only.
-// Errors: kData with both values for another type or shape, for different counts of samples, and
-// for a label outside [0, classes); kData naming file, sample and column (counted from 0, over all
-// values of a sample; of a text file line and column) for a value that is not finite, unless
-// `rules` let such samples be replaced; kConfig for a normalisation that cannot be. Values that
-// `share` knows to be finite are not looked at again.
+// targets: if classes > 0 labels of any integer type, [samples]; else vectors of floats, [samples]
+// or [samples, width]. weights, optional: [samples], at least 0, only with labels.
+// Errors: kData with both values for another type or shape, different numbers of samples, or a
+// label outside [0, classes); kData with file, sample and column (counted from 0, over all values
+// of a sample; of text files line and column) for a value that is not finite, unless `rules` allow
+// the sample to be replaced; kConfig for an invalid normalisation. Values already checked according
+// to `share` are not checked again.
 Result<std::unique_ptr<Dataset>> MakeArrayDataset(Array features, Array targets,
                                                   std::int64_t classes,
                                                   const NormalizeSpec& normalize,
@@ -57,13 +57,13 @@ Result<std::unique_ptr<Dataset>> MakeArrayDataset(Array features, Array targets,
 struct NamedArray {
   std::string name;
   Array array;
-  // > 0: integers below it, [samples, length]; 0: features. [samples] is [samples, 1].
+  // > 0: integers below it, [samples, length]; 0: features. [samples] means [samples, 1].
   std::int64_t vocabulary = 0;
 };
-// A sample has a tensor for each array, with its name. classes > 0: that of "labels" has integers
-// below it, [samples] or [samples, length], and "weights", if there are, has one for each of them.
-// Errors: as above; kConfig for a name that appears twice, for "labels" without classes and the
-// other way round, and for more arrays than kMaxTensors.
+// A sample has one tensor per array, with its name. classes > 0: "labels" has integers below it,
+// [samples] or [samples, length], and "weights", optional, has one value per label. Errors: as
+// above; kConfig for a name that appears twice, "labels" without classes, classes without "labels",
+// no array, or more than kMaxTensors.
 Result<std::unique_ptr<Dataset>> MakeArraysDataset(std::vector<NamedArray> arrays,
                                                    std::int64_t classes = 0,
                                                    const BadRecordRules& rules = {},

@@ -11,27 +11,27 @@
 namespace gaccd {
 namespace {
 
-// A data set seen through a map of its sample numbers.
+// A view of a data set that maps sample numbers.
 class SkippingDataset : public Dataset {
  public:
-  SkippingDataset(std::unique_ptr<Dataset> whole, std::vector<BadRecord> bad)
-      : whole_(std::move(whole)), bad_(std::move(bad)) {}
+  SkippingDataset(std::unique_ptr<Dataset> base, std::vector<BadRecord> bad)
+      : base_(std::move(base)), bad_(std::move(bad)) {}
 
-  [[nodiscard]] std::int64_t size() const override { return whole_->size(); }
-  [[nodiscard]] const SampleSpec& spec() const override { return whole_->spec(); }
+  [[nodiscard]] std::int64_t size() const override { return base_->size(); }
+  [[nodiscard]] const SampleSpec& spec() const override { return base_->spec(); }
   [[nodiscard]] std::span<const BadRecord> bad_records() const override { return bad_; }
-  [[nodiscard]] Status CheckUnchanged() const override { return whole_->CheckUnchanged(); }
-  [[nodiscard]] Status ReadError() const override { return whole_->ReadError(); }
+  [[nodiscard]] Status CheckUnchanged() const override { return base_->CheckUnchanged(); }
+  [[nodiscard]] Status ReadError() const override { return base_->ReadError(); }
 
-  [[nodiscard]] std::string conversions() const override { return whole_->conversions(); }
+  [[nodiscard]] std::string conversions() const override { return base_->conversions(); }
   [[nodiscard]] std::int64_t Length(std::int64_t index) const override {
-    return whole_->Length(GoodFor(index));
+    return base_->Length(GoodFor(index));
   }
 
   [[nodiscard]] std::int64_t CountUnlabelled(std::span<const std::int64_t> indices) const override {
     std::vector<std::int64_t> good;
     for (const std::int64_t index : indices) good.push_back(GoodFor(index));
-    return whole_->CountUnlabelled(good);
+    return base_->CountUnlabelled(good);
   }
 
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
@@ -41,14 +41,14 @@ class SkippingDataset : public Dataset {
     for (std::size_t at = 0; at < indices.size(); at += kPart) {
       const std::size_t count = std::min(kPart, indices.size() - at);
       for (std::size_t i = 0; i < count; ++i) good[i] = GoodFor(indices[at + i]);
-      whole_->Gather(std::span(good).first(count), Rows(spec(), out, at, count, memory));
+      base_->Gather(std::span(good).first(count), Rows(spec(), out, at, count, memory));
     }
   }
 
  private:
   [[nodiscard]] virtual std::int64_t GoodFor(std::int64_t sample) const = 0;
 
-  std::unique_ptr<Dataset> whole_;
+  std::unique_ptr<Dataset> base_;
   std::vector<BadRecord> bad_;  // by sample
 };
 
@@ -65,8 +65,8 @@ class ReplacingDataset final : public SkippingDataset {
 
 class SmallerDataset final : public SkippingDataset {
  public:
-  SmallerDataset(std::unique_ptr<Dataset> whole, std::vector<BadRecord> bad)
-      : SkippingDataset(std::move(whole), std::move(bad)) {
+  SmallerDataset(std::unique_ptr<Dataset> base, std::vector<BadRecord> bad)
+      : SkippingDataset(std::move(base), std::move(bad)) {
     for (const BadRecord& record : bad_records()) {
       good_before_.push_back(record.sample - std::ssize(good_before_));
     }
@@ -81,12 +81,12 @@ class SmallerDataset final : public SkippingDataset {
     return sample + (std::ranges::upper_bound(good_before_, sample) - good_before_.begin());
   }
 
-  std::vector<std::int64_t> good_before_;  // so many good samples are before each bad one
+  std::vector<std::int64_t> good_before_;  // number of good samples before each bad one
 };
 
 }  // namespace
 
-Status BadRecords::Take(std::int64_t sample, Status damage) {
+Status BadRecords::Add(std::int64_t sample, Status damage) {
   if (rules_.policy == OnBadRecord::kStop) return damage;
   found_.try_emplace(sample, damage.message());
   if (std::ssize(found_) + rules_.used <= rules_.quota) return Status::Ok();

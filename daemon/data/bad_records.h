@@ -1,5 +1,5 @@
-// Damaged records: labels that are no class, values that are not finite. They are found when a data
-// set is opened; the user chooses how to handle them.
+// Damaged records: labels outside the classes, values that are not finite, images that cannot be
+// decoded. They are detected when a data set is opened; the job chooses how to handle them.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,23 @@
 
 namespace gaccd {
 
-// Collects them while a data set is opened. Not thread-safe.
+// Collects damaged records while a data set is opened. Not thread-safe.
 class BadRecords {
  public:
   explicit BadRecords(const BadRecordRules& rules = {}) : rules_(rules) {}
 
-  // `damage`: kData, naming file, sample and value. Policy stop: hands it back. Policy skip: OK,
-  // and the sample is remembered; kData when there are more than the quota.
-  Status Take(std::int64_t sample, Status damage);
+  // `damage`: kData with file, sample and value. Policy stop: returns `damage`. Policy skip:
+  // records the sample; kData if the quota is exceeded.
+  Status Add(std::int64_t sample, Status damage);
 
-  // The data set without them; kData when no sample is left. Either another sample takes the
-  // place of each: the same one in every epoch, on every rank, on any number of ranks, for it is a
-  // function of (seed, sample). The size stays, so every batch stays exact. Or, with leave_out, the
-  // set has only the others, in their order.
+  // The data set without the damaged records; kData if no sample remains. By default each is
+  // replaced by an intact sample, a function of (seed, sample), so it is the same in every epoch
+  // and on any number of ranks, and the size is unchanged. With leave_out the set contains only the
+  // intact samples, in their order.
   Result<std::unique_ptr<Dataset>> Skip(std::unique_ptr<Dataset> dataset) &&;
 
  private:
-  // For found_, by sample.
+  // The records of found_, by sample.
   [[nodiscard]] std::vector<BadRecord> Records(std::int64_t samples) const;
 
   BadRecordRules rules_;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kMetadataKey = "classes";
 
-// {"0": "neg", "1": "pos"}; names that say no more than the number are none.
+// From {"0": "neg", "1": "pos"}; empty if all names are the default "LABEL_<number>".
 std::vector<std::string> NamesById(const Json& config) {
   const Json* const labels = config.Find("id2label");
   if (labels == nullptr || labels->object() == nullptr) return {};
@@ -33,10 +33,10 @@ std::vector<std::string> NamesById(const Json& config) {
   return named ? names : std::vector<std::string>();
 }
 
-// In the data.json next to a file, or next to the first of several.
+// From the data.json next to the file, or to the first file that matches a pattern.
 Result<ClassNames> ReadClassNamesNextTo(std::string path) {
   if (IsPattern(path)) {
-    const auto files = Glob(path);  // the data is opened later, with all its errors
+    const auto files = Glob(path);  // errors are reported when the data is opened
     if (!files.ok() || files->empty()) return ClassNames{};
     path = files->begin()->second;
   }
@@ -73,7 +73,7 @@ Result<ClassNames> ReadClassNames(const Job& job) {
     files.push_back(tokens->tokens);
   }
   ClassNames names;
-  // In the form in which weights and checkpoints keep them: folders may have names of any bytes.
+  // Folder names may have any bytes; weights and checkpoints store UTF-8.
   const auto add = [&names](ClassNames found) {
     for (std::string& name : found.names) name = ValidUtf8(name);
     GACCD_RETURN_IF_ERROR(CheckSameClasses(names, found));
@@ -86,7 +86,7 @@ Result<ClassNames> ReadClassNames(const Job& job) {
     GACCD_RETURN_IF_ERROR(add(std::move(found)));
   }
   for (const std::string& folder : folders) {
-    // Tar files have numbers alone. The data is opened later, with all its errors.
+    // Tar files have no class names. Errors are reported when the data is opened.
     if (IsShards(folder) || !PathExists(folder)) continue;
     GACCD_ASSIGN_OR_RETURN(std::vector<std::string> classes, ListClassFolders(folder));
     GACCD_RETURN_IF_ERROR(add({std::move(classes), folder, /*folders=*/true}));
@@ -94,8 +94,8 @@ Result<ClassNames> ReadClassNames(const Job& job) {
   return names;
 }
 
-ClassNames ReadClassNamesOfWeights(const std::string& path,
-                                   const std::map<std::string, std::string>& metadata) {
+ClassNames ReadWeightsClassNames(const std::string& path,
+                                 const std::map<std::string, std::string>& metadata) {
   if (const auto own = metadata.find(kMetadataKey); own != metadata.end()) {
     return {ParseClassNames(own->second), path};
   }

@@ -1,5 +1,5 @@
-// Names of classes. Labels are numbers: the same number must be the same class in the data of the
-// training, of the evaluation and of a prediction, and in the weights.
+// Names of classes. The same label must mean the same class in training, evaluation and prediction
+// data and in the weights.
 #pragma once
 
 #include <map>
@@ -12,29 +12,28 @@
 namespace gaccd {
 
 struct ClassNames {
-  std::vector<std::string> names;  // by number; empty: not known
-  std::string from;                // the file that has them, for messages
-  bool folders = false;            // they are the names of folders of images in it
+  std::vector<std::string> names;  // by label; empty: unknown
+  std::string from;                // the file or folder that defines them, for messages
+  bool folders = false;            // the names are those of the folders of images in `from`
 };
 
-// kData, with the first number that is another class in both. A list may have fewer classes.
+// kData with the first label whose names differ. The lists may have different lengths.
 [[nodiscard]] Status CheckSameClasses(const ClassNames& expected, const ClassNames& found);
 
-// data.class_name of the job and, for data.train and data.eval, the names in the data.json next to
-// labels and tokens and those of the folders of images, which must agree; the longest list of them,
-// as UTF-8. kData; kIo.
+// The longest list, as UTF-8, among data.class_name of the job and, for data.train and data.eval,
+// the data.json next to labels and tokens and the folders of images. kData if they disagree; kIo.
 [[nodiscard]] Result<ClassNames> ReadClassNames(const Job& job);
 
-// The names in the metadata of a safetensors file, else in the config.json next to it, as
-// transformers has them (id2label). Nothing else in that file is looked at.
-[[nodiscard]] ClassNames ReadClassNamesOfWeights(
-    const std::string& path, const std::map<std::string, std::string>& metadata);
+// The names in the metadata of a safetensors file, else id2label in the config.json next to it, as
+// written by transformers.
+[[nodiscard]] ClassNames ReadWeightsClassNames(const std::string& path,
+                                               const std::map<std::string, std::string>& metadata);
 
-// The metadata of weights whose classes have these names.
+// The names as metadata of weights.
 [[nodiscard]] std::map<std::string, std::string> ClassMetadata(
     const std::vector<std::string>& names);
 
-// A list of names as text, and back; what is no such text has none.
+// Conversion of a list of names to text and back; empty for any other text.
 [[nodiscard]] std::string ClassNamesText(const std::vector<std::string>& names);
 [[nodiscard]] std::vector<std::string> ParseClassNames(const std::string& text);
 

@@ -16,9 +16,9 @@ namespace {
 
 constexpr const char* kColumnsKey = "columns";
 
-// The text between the quotes at the front of `line`, where "" is a quote; false when they are not
-// closed before a comma.
-bool TakeQuoted(std::string_view& line, std::string* text) {
+// Removes a quoted field from the front of `line` and appends its text, with "" as a quote; false
+// if the field does not end after the closing quote.
+bool ConsumeQuoted(std::string_view& line, std::string* text) {
   for (std::size_t at = 1; at < line.size(); ++at) {
     if (line[at] != '"') {
       *text += line[at];
@@ -26,7 +26,7 @@ bool TakeQuoted(std::string_view& line, std::string* text) {
       *text += line[at++];
     } else {
       std::string_view rest = line.substr(at + 1);
-      if (!Trimmed(TakeUpTo(rest, ',')).empty()) return false;
+      if (!Trimmed(ConsumeUntil(rest, ',')).empty()) return false;
       line = rest;
       return true;
     }
@@ -34,11 +34,11 @@ bool TakeQuoted(std::string_view& line, std::string* text) {
   return false;
 }
 
-std::string TakeName(std::string_view& line) {
+std::string ConsumeName(std::string_view& line) {
   line.remove_prefix(std::min(line.size(), line.find_first_not_of(" \t")));
   std::string quoted;
-  if (line.starts_with('"') && TakeQuoted(line, &quoted)) return std::string(Trimmed(quoted));
-  return std::string(Trimmed(TakeUpTo(line, ',')));
+  if (line.starts_with('"') && ConsumeQuoted(line, &quoted)) return std::string(Trimmed(quoted));
+  return std::string(Trimmed(ConsumeUntil(line, ',')));
 }
 
 std::string Listed(const std::vector<std::string>& names) {
@@ -53,12 +53,12 @@ std::string Listed(const std::vector<std::string>& names) {
 
 }  // namespace
 
-std::vector<std::string> NamesInLine(std::string_view line) {
+std::vector<std::string> ParseHeaderLine(std::string_view line) {
   std::vector<std::string> names;
   bool named = false;
   const std::string fields = StrCat(Trimmed(line), ",");
   for (std::string_view rest = fields; !rest.empty();) {
-    const std::string name = TakeName(rest);
+    const std::string name = ConsumeName(rest);
     float value = 0;
     if (ParseNumber(name, &value) != std::errc::invalid_argument) return {};
     named = named || !IsMissing(name);
@@ -101,7 +101,7 @@ Result<std::vector<std::string>> ReadColumnNames(const Job& job) {
   const DataSpec data = WithAbsolutePaths(job).data;
   if (!data.column_name.empty()) return data.column_name;
   for (const SourceSpec& source : {data.train, data.eval.value_or(SyntheticSpec{})}) {
-    GACCD_ASSIGN_OR_RETURN(std::vector<std::string> names, NamesOfTables(source));
+    GACCD_ASSIGN_OR_RETURN(std::vector<std::string> names, ReadTableColumnNames(source));
     if (!names.empty()) return names;
   }
   return std::vector<std::string>();
@@ -113,7 +113,8 @@ std::map<std::string, std::string> NamesMetadata(const DataSpec& data) {
   return metadata;
 }
 
-std::vector<std::string> ColumnNamesIn(const std::map<std::string, std::string>& metadata) {
+std::vector<std::string> ColumnNamesFromMetadata(
+    const std::map<std::string, std::string>& metadata) {
   const auto found = metadata.find(kColumnsKey);
   return found == metadata.end() ? std::vector<std::string>() : ParseClassNames(found->second);
 }

@@ -20,7 +20,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "files are read as little endian");
 
-// Files align their elements to nothing.
+// Elements of files are unaligned.
 template <typename T>
 T Load(const std::byte* data, std::size_t i) {
   T value{};
@@ -31,7 +31,8 @@ T Load(const std::byte* data, std::size_t i) {
 using RowFunction = void (*)(const std::byte* in, std::size_t count, Affine affine, void* out);
 
 template <typename T>
-GACCD_SIMD_CLONES void FloatsOf(const std::byte* in, std::size_t count, Affine affine, void* out) {
+GACCD_SIMD_CLONES void CopyFloats(const std::byte* in, std::size_t count, Affine affine,
+                                  void* out) {
   auto* to = static_cast<float*>(out);
   for (std::size_t i = 0; i < count; ++i) {
     to[i] = static_cast<float>(Load<T>(in, i)) * affine.factor + affine.shift;
@@ -39,17 +40,17 @@ GACCD_SIMD_CLONES void FloatsOf(const std::byte* in, std::size_t count, Affine a
 }
 
 template <typename T>
-GACCD_SIMD_CLONES void IntegersOf(const std::byte* in, std::size_t count, Affine /*affine*/,
-                                  void* out) {
+GACCD_SIMD_CLONES void CopyToI32(const std::byte* in, std::size_t count, Affine /*affine*/,
+                                 void* out) {
   auto* to = static_cast<std::int32_t*>(out);
   for (std::size_t i = 0; i < count; ++i) to[i] = static_cast<std::int32_t>(Load<T>(in, i));
 }
 
-RowFunction RowFunctionOf(const Column& column) {
+RowFunction SelectRowFunction(const Column& column) {
   const bool floats = column.spec.dtype == DType::kF32;
   return VisitStored(column.array.type, [floats](auto element) -> RowFunction {
     using T = decltype(element);
-    return floats ? &FloatsOf<T> : &IntegersOf<T>;
+    return floats ? &CopyFloats<T> : &CopyToI32<T>;
   });
 }
 
@@ -71,7 +72,7 @@ class ColumnDataset final : public Dataset {
            .count = count,
            .per_token = IsPerToken(column.spec),
            .affine = column.affine,
-           .copy = RowFunctionOf(column)});
+           .copy = SelectRowFunction(column)});
     }
   }
 
@@ -93,7 +94,7 @@ class ColumnDataset final : public Dataset {
     return length;
   }
 
-  // Labels of whole samples count: they are classes.
+  // A label per sample is a class and always counts.
   [[nodiscard]] std::int64_t CountUnlabelled(std::span<const std::int64_t> indices) const override {
     const bool may_be_ignored = labels_ && !columns_[*labels_].spec.shape.empty();
     if (!may_be_ignored && !weights_) return 0;
@@ -160,8 +161,8 @@ class ColumnDataset final : public Dataset {
     rows.copy(rows.row(index), rows.count, rows.affine, to);
   }
 
-  // Rows lie anywhere in memory, so the loop would mostly wait for it. Large rows are left to the
-  // processor, which sees by itself that they are read in order.
+  // Rows are read at random, so their start is prefetched; the hardware prefetches the rest of a
+  // long row.
   static constexpr std::size_t kRowsAhead = 4;
   static constexpr std::size_t kMaxPrefetchBytes = 2048;
   static void Prefetch(const Rows& rows, std::int64_t index) {
@@ -172,52 +173,51 @@ class ColumnDataset final : public Dataset {
 
   std::vector<Column> columns_;
   std::vector<Rows> rows_;   // of columns_
-  std::size_t lengths_ = 0;  // the column of this name, as the next two
+  std::size_t lengths_ = 0;  // index of the column of this name, as the next two
   std::optional<std::size_t> labels_;
   std::optional<std::size_t> weights_;
   std::int64_t samples_;
   SampleSpec spec_;
 };
 
-// Some of `count` values is NaN or infinite when it is normalised: all its exponent bits are set.
-// No early exit, so that the compiler works on whole vectors.
+// Whether any value is NaN or infinite after normalisation: all its exponent bits are set. No early
+// exit, so that the loop is vectorised.
 template <typename T>
 GACCD_SIMD_CLONES bool AnyNotFinite(const std::byte* data, std::size_t count, Affine affine) {
   constexpr std::uint32_t kExponent = 0x7f800000;
-  std::uint32_t found = 0;
+  std::uint32_t any = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const float value = static_cast<float>(Load<T>(data, i)) * affine.factor + affine.shift;
-    found |=
+    any |=
         static_cast<std::uint32_t>((std::bit_cast<std::uint32_t>(value) & kExponent) == kExponent);
   }
-  return found != 0;
+  return any != 0;
 }
 
-// A negative integer is a large one without its sign, so one comparison finds both.
+// Negative integers are large as unsigned, so one comparison checks both ends.
 template <typename T>
 GACCD_SIMD_CLONES bool AnyOutside(const std::byte* data, std::size_t count, std::uint64_t least,
                                   std::uint64_t width, std::uint64_t or_else) {
-  std::uint32_t found = 0;
+  std::uint32_t any = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const auto value = static_cast<std::uint64_t>(Load<T>(data, i));
-    found |= static_cast<std::uint32_t>(value - least >= width && value != or_else);
+    any |= static_cast<std::uint32_t>(value - least >= width && value != or_else);
   }
-  return found != 0;
+  return any != 0;
 }
 
 template <typename T>
 GACCD_SIMD_CLONES bool AnyNoWeight(const std::byte* data, std::size_t count) {
-  std::uint32_t found = 0;
+  std::uint32_t any = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const auto value = static_cast<float>(Load<T>(data, i));
-    found |=
-        static_cast<std::uint32_t>(!(value >= 0 && value <= std::numeric_limits<float>::max()));
+    any |= static_cast<std::uint32_t>(!(value >= 0 && value <= std::numeric_limits<float>::max()));
   }
-  return found != 0;
+  return any != 0;
 }
 
-// " for sample 3, column 0"; of a text file " in line 5, column 1". table: samples have columns.
-std::string PlaceOf(const Column& column, std::int64_t sample, std::size_t at, bool table) {
+// " for sample 3, column 0", or for text files " in line 5, column 1". table: include the column.
+std::string PositionText(const Column& column, std::int64_t sample, std::size_t at, bool table) {
   if (column.array.places != nullptr) {
     const TextPlaces& places = *column.array.places;
     return StrCat(" in line ", places.lines[static_cast<std::size_t>(sample)], ", column ",
@@ -226,17 +226,17 @@ std::string PlaceOf(const Column& column, std::int64_t sample, std::size_t at, b
   return StrCat(" for sample ", sample, table ? StrCat(", column ", at) : "");
 }
 
-// Looks at all values of the column block by block: bad(data, count) tells whether some of them
-// are; report(sample, its column, data) is called for the first bad one of each sample.
+// Checks all values of the column. bad(data, count): whether any of them is bad. Calls
+// report(sample, column, data) for the first bad value of each sample.
 template <typename Bad, typename Report>
 Status Scan(const Column& column, std::int64_t samples, std::string_view use, NodeShare* share,
             const Bad& bad, const Report& report) {
   const std::string known = StrCat(use, " ", column.first, " ", column.array.name);
   if (share != nullptr && share->IsChecked(known)) return Status::Ok();
-  constexpr std::size_t kBlock = 16384;  // of one block, only a bad one is looked at closely
+  constexpr std::size_t kBlock = 16384;  // only the values of a bad block are checked one by one
   constexpr std::size_t kElementsATick = 1024 * kBlock;
   const std::size_t element = SizeOf(column.array.type);
-  const auto row = static_cast<std::size_t>(column.stride);  // there is nothing between rows
+  const auto row = static_cast<std::size_t>(column.stride);  // rows are contiguous
   const std::byte* data =
       column.array.data.data() + static_cast<std::size_t>(column.first) * element;
   const std::size_t elements = static_cast<std::size_t>(samples) * row;
@@ -267,11 +267,11 @@ Column Column::Rows(std::string name, DType dtype, Array array, Affine affine) {
   return column;
 }
 
-// One NaN would poison the weights updates later, where nobody sees from which file it came.
+// A NaN would only show updates later, in the weights, without its file.
 Status CheckFinite(const Column& column, std::int64_t samples, BadRecords* bad, NodeShare* share) {
   if (!IsFloat(column.array.type)) return Status::Ok();
   const Affine affine = column.affine;
-  // A file may be used twice, but not with the same normalisation.
+  // A file may be used twice with different normalisations.
   const std::string use = StrCat(std::bit_cast<std::uint32_t>(affine.factor), " ",
                                  std::bit_cast<std::uint32_t>(affine.shift));
   return VisitStored(column.array.type, [&](auto element) {
@@ -279,13 +279,13 @@ Status CheckFinite(const Column& column, std::int64_t samples, BadRecords* bad, 
     const auto report = [&](std::int64_t sample, std::size_t at, const std::byte* data) {
       const auto stored = Load<T>(data, 0);
       const bool finite = std::isfinite(static_cast<double>(stored));
-      return bad->Take(sample,
-                       {ErrorKind::kData,
-                        StrCat(column.array.name, ": expected finite values",
-                               !finite                     ? ""
-                               : sizeof(T) > sizeof(float) ? " in f32 after normalize"
-                                                           : " after normalize",
-                               ", found ", +stored, PlaceOf(column, sample, at, /*table=*/true))});
+      return bad->Add(
+          sample, {ErrorKind::kData,
+                   StrCat(column.array.name, ": expected finite values",
+                          !finite                     ? ""
+                          : sizeof(T) > sizeof(float) ? " in f32 after normalize"
+                                                      : " after normalize",
+                          ", found ", +stored, PositionText(column, sample, at, /*table=*/true))});
     };
     return Scan(
         column, samples, use, share,
@@ -306,11 +306,11 @@ Status CheckIntegers(const Column& column, std::int64_t samples, const IntegerRa
   return VisitStored(column.array.type, [&](auto element) {
     using T = decltype(element);
     const auto report = [&](std::int64_t sample, std::size_t at, const std::byte* data) {
-      return bad->Take(
+      return bad->Add(
           sample, {ErrorKind::kData,
                    StrCat(column.array.name, ": expected ", range.what, " in [", range.least, ", ",
                           range.end, ")", other, ", found ", +Load<T>(data, 0),
-                          PlaceOf(column, sample, at, !column.spec.shape.empty()))});
+                          PositionText(column, sample, at, !column.spec.shape.empty()))});
     };
     return Scan(
         column, samples, use, share,
@@ -325,11 +325,11 @@ Status CheckWeights(const Column& column, std::int64_t samples, BadRecords* bad,
   return VisitStored(column.array.type, [&](auto element) {
     using T = decltype(element);
     const auto report = [&](std::int64_t sample, std::size_t at, const std::byte* data) {
-      return bad->Take(
-          sample,
-          {ErrorKind::kData,
-           StrCat(column.array.name, ": expected finite weights of at least 0, found ",
-                  +Load<T>(data, 0), PlaceOf(column, sample, at, !column.spec.shape.empty()))});
+      return bad->Add(sample,
+                      {ErrorKind::kData,
+                       StrCat(column.array.name, ": expected finite weights of at least 0, found ",
+                              +Load<T>(data, 0),
+                              PositionText(column, sample, at, !column.spec.shape.empty()))});
     };
     return Scan(column, samples, "weights", share, AnyNoWeight<T>, report);
   });
@@ -347,7 +347,7 @@ Status CheckRows(const Array& array, std::string_view what, std::int64_t samples
 Column CopyIntegers(Column column, std::int64_t samples) {
   const auto count = static_cast<std::size_t>(samples * column.spec.elements());
   const auto values = std::make_shared<std::vector<std::int32_t>>(count);
-  RowFunctionOf(column)(column.array.data.data(), count, {}, values->data());
+  SelectRowFunction(column)(column.array.data.data(), count, {}, values->data());
   if (column.array.file != nullptr) column.copied_from = column.array.type;
   column.array.type = StoredType::kI32;
   column.array.data = std::as_bytes(std::span(*values));

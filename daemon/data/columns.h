@@ -1,5 +1,5 @@
-// A data set made of columns: each tensor of a sample is a range of one array, the same number of
-// elements further for the next sample.
+// A data set made of columns: each tensor of a sample is a range of one array, at a fixed stride
+// between samples.
 #pragma once
 
 #include <memory>
@@ -18,19 +18,19 @@ namespace gaccd {
 class BadRecords;
 
 struct Column {
-  TensorSpec spec;         // f32: normalised on the way; i32: REQUIRES integers in `array`
-  Array array;             // REQUIRES: holds all ranges
-  std::int64_t first = 0;  // element where sample 0 begins
+  TensorSpec spec;         // f32: normalised when read; i32: REQUIRES integers in `array`
+  Array array;             // REQUIRES: contains all ranges
+  std::int64_t first = 0;  // first element of sample 0
   std::int64_t stride = 0;
   Affine affine = {};
   std::optional<StoredType> copied_from =
-      std::nullopt;  // by CopyIntegers(), from this type of a file
+      std::nullopt;  // the type in the file, if CopyIntegers() converted it
 
-  // The whole array, in rows.
+  // One row of the array per sample.
   static Column Rows(std::string name, DType dtype, Array array, Affine affine = {});
 };
 
-// Integers of a column are in [least, end), or this other value.
+// Allowed integers of a column: [least, end) and or_else.
 struct IntegerRange {
   std::int64_t least = 0;
   std::int64_t end = 0;
@@ -38,22 +38,22 @@ struct IntegerRange {
   std::string_view what = "labels";  // for messages
 };
 
-// kData naming file, sample and column (counted from 0, over all values of a sample) for a value
-// that is not finite, also after normalisation; unless `bad` takes it. Values that `share` knows to
-// be finite are not looked at again. The same for integers, and for weights, which are at least 0.
+// kData with file, sample and column (counted from 0, over all values of a sample) for a value that
+// is not finite before or after normalisation, outside of `range`, or not a finite weight of at
+// least 0, unless `bad` accepts it. Files already checked according to `share` are skipped.
 Status CheckFinite(const Column& column, std::int64_t samples, BadRecords* bad, NodeShare* share);
 Status CheckIntegers(const Column& column, std::int64_t samples, const IntegerRange& range,
                      BadRecords* bad, NodeShare* share);
 Status CheckWeights(const Column& column, std::int64_t samples, BadRecords* bad, NodeShare* share);
 
-// kData, with both counts, when `array` has not as many rows as the file `other` has samples.
+// kData with both counts if the number of rows is not `samples`, the number in the file `other`.
 Status CheckRows(const Array& array, std::string_view what, std::int64_t samples,
                  const std::string& other);
 
-// The values of a column of integers as i32 in memory of their own, in rows.
+// Copies a column of integers to i32, one row per sample. REQUIRES: `column` is Rows().
 [[nodiscard]] Column CopyIntegers(Column column, std::int64_t samples);
 
-// `spec` is completed with the tensors of the columns, in their order. REQUIRES: they were checked.
+// Appends the tensors of the columns to `spec`, in order. REQUIRES: the columns were checked.
 [[nodiscard]] std::unique_ptr<Dataset> MakeColumnDataset(std::vector<Column> columns,
                                                          std::int64_t samples, SampleSpec spec);
 

@@ -1,4 +1,4 @@
-// The text of a table, piece by piece.
+// Helpers to parse lines of csv tables.
 #pragma once
 
 #include <algorithm>
@@ -11,14 +11,15 @@
 
 namespace gaccd {
 
-// Removes the text before `separator`, or all of it, from the front of `text`.
-inline std::string_view TakeUpTo(std::string_view& text, char separator) {
+// Removes the text up to and including `separator`, or all of it, from the front of `text`. Returns
+// it without the separator.
+inline std::string_view ConsumeUntil(std::string_view& text, char separator) {
   const std::string_view part = text.substr(0, text.find(separator));
   text.remove_prefix(std::min(text.size(), part.size() + 1));
   return part;
 }
 
-// Without the blanks around it.
+// Without leading and trailing blanks.
 inline std::string_view Trimmed(std::string_view text) {
   constexpr std::string_view kBlank = " \t\r";
   const std::size_t first = text.find_first_not_of(kBlank);
@@ -32,8 +33,8 @@ inline std::string_view WithoutByteOrderMark(std::string_view text) {
   return text;
 }
 
-// What from_chars() makes of the whole `text`, which may begin with a plus; invalid_argument where
-// it is no number.
+// As from_chars() for the complete `text`, with an optional plus sign; invalid_argument if it is
+// not a number.
 template <typename T>
 std::errc ParseNumber(std::string_view text, T* value) {
   if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
@@ -41,7 +42,7 @@ std::errc ParseNumber(std::string_view text, T* value) {
   return end == text.data() + text.size() ? error : std::errc::invalid_argument;
 }
 
-// Whether `field` is what tables have in place of a missing number.
+// Whether `field` denotes a missing number.
 inline bool IsMissing(std::string_view field) {
   constexpr std::string_view kMissing[] = {"", "na", "n/a", "null", "none", "?", "-"};
   std::string lower(field);

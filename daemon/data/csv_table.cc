@@ -26,14 +26,14 @@
 namespace gaccd {
 namespace {
 
-// The next field of `line`, without the quotes around it.
-std::string_view TakeField(std::string_view& line) {
-  const std::string_view field = Trimmed(TakeUpTo(line, ','));
+// Removes the next field from `line` and returns it without quotes.
+std::string_view ConsumeField(std::string_view& line) {
+  const std::string_view field = Trimmed(ConsumeUntil(line, ','));
   const bool quoted = field.size() >= 2 && field.front() == '"' && field.back() == '"';
   return quoted ? Trimmed(field.substr(1, field.size() - 2)) : field;
 }
 
-// Appends the number that `text` is; false when it is none of this type.
+// Appends the number in `text`; false if it is not a number of type T.
 template <typename T>
 bool Parse(std::string_view text, std::vector<T>& values) {
   return ParseNumber(text, &values.emplace_back()) == std::errc();
@@ -44,8 +44,8 @@ std::string ShownField(std::string_view text) {
   return Printable(text.substr(0, kShown));
 }
 
-// Where each column of the data is in a file that begins with `line`, which has these names or
-// none. The order is that of `known`, or of the first file with names.
+// The position of each column of the data in a file whose first line is `line`, with these names or
+// none. The order is that of `known`, which the first file with names defines if it is empty.
 Result<std::vector<std::int64_t>> ColumnPlaces(std::string_view line,
                                                const std::vector<std::string>& names,
                                                std::vector<std::string>* known) {
@@ -60,7 +60,7 @@ Result<std::vector<std::int64_t>> ColumnPlaces(std::string_view line,
   return places;
 }
 
-// What else than a comma separates the numbers in a field; empty: nothing that is known.
+// The separator other than a comma that the field seems to contain; empty: none.
 std::string_view OtherSeparator(std::string_view field) {
   constexpr std::pair<char, std::string_view> kSeparators[] = {
       {';', "';'"}, {'\t', "tabs"}, {'|', "'|'"}};
@@ -70,14 +70,14 @@ std::string_view OtherSeparator(std::string_view field) {
   if (field.find(' ') == std::string_view::npos) return {};
   while (!field.empty()) {
     float value = 0;
-    const std::string_view part = TakeUpTo(field, ' ');
+    const std::string_view part = ConsumeUntil(field, ' ');
     if (!part.empty() && ParseNumber(part, &value) != std::errc()) return {};
   }
   return "spaces";
 }
 
-// What to do about a field that is no number; empty: the message says it.
-std::string AdviceOn(std::string_view field, bool only_target) {
+// Advice for a field that is not a number; empty: none.
+std::string AdviceFor(std::string_view field, bool only_target) {
   if (const std::string_view separator = OtherSeparator(field); !separator.empty()) {
     return StrCat("; the line looks as if ", separator,
                   " separated its fields: write the table with commas between them and points in "
@@ -93,20 +93,20 @@ std::string AdviceOn(std::string_view field, bool only_target) {
                      : "; a column of words, of which n differ, becomes n columns of 0 and 1";
 }
 
-// The columns as they are read: features, then either labels or targets.
+// Values read so far: features, and either labels or targets.
 struct Columns {
   std::vector<float> features;
   std::vector<float> targets;
   std::vector<std::int64_t> labels;
 };
 
-// places: of the columns in the line, features first.
+// places: positions of the columns in the line, features first.
 Status ReadLine(std::string_view line, const CsvSpec& source, std::span<const std::int64_t> places,
                 std::vector<std::string_view>& fields, Columns& columns) {
   fields.clear();
   for (bool more = true; more;) {
     more = line.find(',') != std::string_view::npos;
-    fields.push_back(TakeField(line));
+    fields.push_back(ConsumeField(line));
   }
   if (fields.size() != places.size()) {
     return {ErrorKind::kData,
@@ -124,7 +124,7 @@ Status ReadLine(std::string_view line, const CsvSpec& source, std::span<const st
     return {ErrorKind::kData,
             StrCat("column ", place + 1, ": expected a ", label ? "whole number" : "number",
                    ", found '", ShownField(text), "'",
-                   AdviceOn(text, !feature && source.targets == 1))};
+                   AdviceFor(text, !feature && source.targets == 1))};
   }
   return Status::Ok();
 }
@@ -146,9 +146,9 @@ Array MakeArray(const std::string& name, StoredType type, Shape shape, std::vect
 
 bool IsTable(const SourceSpec& source) { return std::holds_alternative<CsvSpec>(source); }
 
-Result<std::vector<std::string>> NamesOfTables(const SourceSpec& source) {
+Result<std::vector<std::string>> ReadTableColumnNames(const SourceSpec& source) {
   if (!IsTable(source)) return std::vector<std::string>();
-  const auto files = ExpandPatterns(source, "");  // opened later, with all its errors
+  const auto files = ExpandPatterns(source, "");  // errors are reported when the data is opened
   if (!files.ok()) return std::vector<std::string>();
   for (const SourceSpec& file : *files) {
     const std::string& path = std::get<CsvSpec>(file).path;
@@ -156,8 +156,8 @@ Result<std::vector<std::string>> NamesOfTables(const SourceSpec& source) {
     if (!start.ok()) continue;
     std::string_view text = WithoutByteOrderMark(*start);
     std::string_view line;
-    while (!text.empty() && Trimmed(line).empty()) line = TakeUpTo(text, '\n');
-    std::vector<std::string> names = NamesInLine(line);
+    while (!text.empty() && Trimmed(line).empty()) line = ConsumeUntil(text, '\n');
+    std::vector<std::string> names = ParseHeaderLine(line);
     if (!names.empty() && text.empty() && start->size() == kMaxTextBytes) {
       return Status(ErrorKind::kData, StrCat(path, ": expected names of columns of less than ",
                                              kMaxTextBytes, " bytes"));
@@ -167,7 +167,7 @@ Result<std::vector<std::string>> NamesOfTables(const SourceSpec& source) {
   return std::vector<std::string>();
 }
 
-// Every rank reads the file for itself, and keeps its numbers in memory.
+// Every rank parses the file into its own memory.
 OpenedDataset OpenSource(const CsvSpec& source, const Opening& opening) {
   if (source.classes > 0 && source.targets != 1) {
     return Status(ErrorKind::kConfig,
@@ -182,16 +182,16 @@ OpenedDataset OpenSource(const CsvSpec& source, const Opening& opening) {
   text = WithoutByteOrderMark(text);
   Columns columns;
   std::vector<std::int64_t> lines;   // of each sample
-  std::vector<std::int64_t> places;  // of the columns, from the first line that is not empty on
+  std::vector<std::int64_t> places;  // of the columns; set by the first non-empty line
   std::vector<std::string_view> fields;
   Ticks ticks([&] { return opening.share == nullptr ? Status::Ok() : opening.share->Tick(); });
   for (std::int64_t number = 1; !text.empty(); ++number) {
-    const std::string_view whole_line = TakeUpTo(text, '\n');
+    const std::string_view whole_line = ConsumeUntil(text, '\n');
     GACCD_RETURN_IF_ERROR(ticks.Add(whole_line.size() + 1));
     const std::string_view line = Trimmed(whole_line);
     if (line.empty()) continue;
     if (places.empty()) {
-      const std::vector<std::string> names = NamesInLine(line);
+      const std::vector<std::string> names = ParseHeaderLine(line);
       auto found = ColumnPlaces(line, names, opening.column_names);
       if (!found.ok()) return found.status().WithContext(path);
       places = *std::move(found);
@@ -208,12 +208,12 @@ OpenedDataset OpenSource(const CsvSpec& source, const Opening& opening) {
                                            source.targets, " of the targets, found ", width));
   }
   const std::int64_t features = width - source.targets;
-  for (std::int64_t& place : places) ++place;  // people count from 1
-  const TextPlaces behind{lines, {places.begin() + features, places.end()}};
+  for (std::int64_t& place : places) ++place;  // messages count from 1
+  const TextPlaces target_places{lines, {places.begin() + features, places.end()}};
   Array targets = source.classes > 0 ? MakeArray(path, StoredType::kI64, {samples},
-                                                 std::move(columns.labels), behind)
+                                                 std::move(columns.labels), target_places)
                                      : MakeArray(path, StoredType::kF32, {samples, source.targets},
-                                                 std::move(columns.targets), behind);
+                                                 std::move(columns.targets), target_places);
   return MakeArrayDataset(MakeArray(path, StoredType::kF32, {samples, features},
                                     std::move(columns.features), {std::move(lines), places}),
                           std::move(targets), source.classes, opening.normalize, opening.rules,

@@ -13,7 +13,7 @@ using namespace std::string_view_literals;
 
 enum class Format { kJpeg, kPng, kWebp, kOther };
 
-Format FormatOf(std::string_view file) {
+Format DetectFormat(std::string_view file) {
   if (file.starts_with("\xFF\xD8\xFF"sv)) return Format::kJpeg;
   if (file.starts_with("\x89PNG\r\n\x1A\n"sv)) return Format::kPng;
   if (file.starts_with("RIFF"sv) &&
@@ -23,7 +23,7 @@ Format FormatOf(std::string_view file) {
   return Format::kOther;
 }
 
-std::string_view NameOfOther(std::string_view file) {
+std::string_view OtherFormatName(std::string_view file) {
   if (file.empty()) return "an empty file";
   if (file.starts_with("GIF8"sv)) return "a GIF file";
   if (file.starts_with("BM"sv)) return "a BMP file";
@@ -31,8 +31,8 @@ std::string_view NameOfOther(std::string_view file) {
   return "something else";
 }
 
-// Of a format that is decoded as a whole.
-Result<ImagePart> PartOf(Result<Image> image, const NeededPart* needed) {
+// For formats without partial decoding.
+Result<ImagePart> SelectPart(Result<Image> image, const NeededPart* needed) {
   if (!image.ok()) return image.status();
   Box part{.height = image->height, .width = image->width};
   if (needed != nullptr) {
@@ -43,21 +43,21 @@ Result<ImagePart> PartOf(Result<Image> image, const NeededPart* needed) {
 
 Result<ImagePart> Decode(std::span<const std::byte> file, const Decoding& decoding) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
-  switch (FormatOf(text)) {
+  switch (DetectFormat(text)) {
     case Format::kJpeg:
       return DecodeJpeg(file, decoding);
     case Format::kPng:
-      return PartOf(DecodePng(file, decoding.max_pixels), decoding.needed);
+      return SelectPart(DecodePng(file, decoding.max_pixels), decoding.needed);
     case Format::kWebp:
-      return PartOf(DecodeWebp(file, decoding.max_pixels), decoding.needed);
+      return SelectPart(DecodeWebp(file, decoding.max_pixels), decoding.needed);
     case Format::kOther:
       break;
   }
   return Status(ErrorKind::kData,
-                StrCat("expected a JPEG, PNG or WebP image, found ", NameOfOther(text)));
+                StrCat("expected a JPEG, PNG or WebP image, found ", OtherFormatName(text)));
 }
 
-// Luma of ITU-R BT.601 in 16 bits, rounded, as PIL's "L".
+// ITU-R BT.601 luma with 16-bit weights, rounded, equal to PIL's "L".
 void ToGrey(Image& image) {
   std::uint8_t* to = image.pixels.data();
   for (std::size_t i = 0; i < image.pixels.size(); i += 3) {

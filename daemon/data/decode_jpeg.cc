@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-// In this order.
+// jpeglib.h must precede jerror.h.
 #include <jerror.h>
 #include <jpeglib.h>
 
@@ -15,18 +15,19 @@
 namespace gaccd {
 namespace {
 
-// A progressive file may have any number of scans over the whole image, at a few bytes each.
+// Bounds the work: a progressive file may have any number of scans, each of a few bytes and over
+// the complete image.
 constexpr int kMaxScans = 500;
 
-// libjpeg reports errors by a call that must not return: it jumps back into the function that
-// called libjpeg. These functions, Header() to Finish(), have no objects with destructors.
+// libjpeg's error handler must not return: it longjmps into the function that called libjpeg. These
+// functions, Header() to Finish(), therefore have no objects with destructors.
 class JpegReader {
  public:
   JpegReader() {
     info_.err = jpeg_std_error(&errors_);
-    errors_.error_exit = [](j_common_ptr info) { Of(info).Fail(info); };
+    errors_.error_exit = [](j_common_ptr info) { From(info).Fail(info); };
     errors_.emit_message = [](j_common_ptr info, int level) {
-      if (level < 0 && !LosesNothing(info->err->msg_code)) Of(info).Fail(info);
+      if (level < 0 && !IsHarmless(info->err->msg_code)) From(info).Fail(info);
     };
     errors_.output_message = [](j_common_ptr) {};
     info_.client_data = this;
@@ -37,9 +38,10 @@ class JpegReader {
   JpegReader(const JpegReader&) = delete;
   JpegReader& operator=(const JpegReader&) = delete;
 
-  // All, in this order: false with a message. Begin() chooses the columns from `left` on, a few
-  // more on both sides, and the rows from `top` on; Rows() writes `rows` of info().output_width
-  // pixels; Finish() reads the file to its end, with memory for a row.
+  // To be called in this order; false with a message() on errors. Begin() selects at least the
+  // columns [left, left + width), sets `left` to the first selected one, and starts at row `top`;
+  // Rows() writes `rows` rows of info().output_width pixels; Finish() reads the file to its end,
+  // with `row` as a buffer for one row.
   bool Header(std::span<const std::byte> file);
   bool Begin(std::size_t top, std::int64_t* left, std::int64_t width);
   bool Rows(std::size_t rows, std::uint8_t* pixels);
@@ -49,19 +51,21 @@ class JpegReader {
   [[nodiscard]] std::string message() const { return message_.data(); }
 
  private:
-  static JpegReader& Of(j_common_ptr info) { return *static_cast<JpegReader*>(info->client_data); }
+  static JpegReader& From(j_common_ptr info) {
+    return *static_cast<JpegReader*>(info->client_data);
+  }
   [[noreturn]] void Fail(j_common_ptr info) {
     info->err->format_message(info, message_.data());
     std::longjmp(failed_, 1);
   }
-  // Warnings of files in which every pixel is there.
-  static bool LosesNothing(int code) {
+  // Warnings that do not affect pixels.
+  static bool IsHarmless(int code) {
     return code == JWRN_EXTRANEOUS_DATA || code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR ||
            code == JWRN_BOGUS_PROGRESSION;
   }
   static void CheckScans(j_common_ptr info) {
     if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number <= kMaxScans) return;
-    JpegReader& reader = Of(info);
+    JpegReader& reader = From(info);
     std::snprintf(reader.message_.data(), reader.message_.size(),
                   "expected at most %d scans, found more", kMaxScans);
     std::longjmp(reader.failed_, 1);
@@ -92,7 +96,7 @@ bool JpegReader::Header(std::span<const std::byte> file) {
     case JCS_YCCK:
       info_.out_color_space = JCS_CMYK;
       break;
-    default:  // libjpeg refuses what cannot become RGB
+    default:  // libjpeg fails if it cannot convert to RGB
       info_.out_color_space = JCS_RGB;
   }
   jpeg_calc_output_dimensions(&info_);
@@ -124,7 +128,7 @@ bool JpegReader::Rows(std::size_t rows, std::uint8_t* pixels) {
 
 bool JpegReader::Finish(std::uint8_t* row) {
   if (setjmp(failed_) != 0) return false;
-  // Up to the last row, as libjpeg skips all that are left without a look at them.
+  // Reads the last row: libjpeg does not decode rows that are skipped at the end.
   if (info_.output_scanline + 1 < info_.output_height) {
     jpeg_skip_scanlines(&info_, info_.output_height - info_.output_scanline - 1);
   }
@@ -137,12 +141,12 @@ bool JpegReader::Finish(std::uint8_t* row) {
 }
 
 // a * b / 255, rounded.
-std::uint32_t ShareOf(std::uint32_t a, std::uint32_t b) {
+std::uint32_t MultiplyDiv255(std::uint32_t a, std::uint32_t b) {
   const std::uint32_t product = a * b + 128;
   return ((product >> 8) + product) >> 8;
 }
 
-// Of inverted CMYK, in place.
+// Converts inverted CMYK in place.
 void CmykToRgb(Image& image) {
   std::uint8_t* to = image.pixels.data();
   for (std::size_t i = 0; i < image.pixels.size(); i += 4) {
@@ -150,14 +154,14 @@ void CmykToRgb(Image& image) {
     const std::array<std::uint8_t, 3> ink{image.pixels[i], image.pixels[i + 1],
                                           image.pixels[i + 2]};
     for (const std::uint8_t value : ink) {
-      *to++ = static_cast<std::uint8_t>(light - ShareOf(255U - value, light));
+      *to++ = static_cast<std::uint8_t>(light - MultiplyDiv255(255U - value, light));
     }
   }
   image.pixels.resize(image.pixels.size() / 4 * 3);
   image.channels = 3;
 }
 
-// Colours of fewer samples than pixels are interpolated: those at an edge without their neighbours.
+// Subsampled colours are interpolated, without neighbours at an edge of the decoded part.
 Box WithBorder(const Box& box, std::int64_t height, std::int64_t width) {
   constexpr std::int64_t kBorder = 4;
   Box wider{.top = std::max(box.top - kBorder, std::int64_t{0}),
@@ -183,9 +187,10 @@ Result<ImagePart> DecodeJpeg(std::span<const std::byte> file, const Decoding& de
   if (decoding.needed != nullptr) {
     GACCD_ASSIGN_OR_RETURN(box, (*decoding.needed)(height, width));
   }
-  // Of incomplete progressive images blocks are smoothed with their neighbours.
-  const bool whole = jpeg_has_multiple_scans(&reader.info()) != FALSE;
-  const Box read = whole ? Box{.height = height, .width = width} : WithBorder(box, height, width);
+  // In incomplete progressive images libjpeg smooths blocks with their neighbours.
+  const bool decode_all = jpeg_has_multiple_scans(&reader.info()) != FALSE;
+  const Box read =
+      decode_all ? Box{.height = height, .width = width} : WithBorder(box, height, width);
   std::int64_t left = read.left;
   if (!reader.Begin(static_cast<std::size_t>(read.top), &left, read.width)) return damaged(reader);
   GACCD_ASSIGN_OR_RETURN(Image image, MakeImage(read.height, info.output_width,

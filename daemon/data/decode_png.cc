@@ -14,8 +14,8 @@
 namespace gaccd {
 namespace {
 
-// libpng reports errors by a call that must not return: it jumps back into the function that called
-// libpng. These functions, Header() and Rows(), have no objects with destructors.
+// libpng's error handler must not return: it longjmps into the function that called libpng. These
+// functions, Header() and Rows(), therefore have no objects with destructors.
 class PngReader {
  public:
   explicit PngReader(std::span<const std::byte> file) : left_(file) {}
@@ -25,7 +25,7 @@ class PngReader {
   PngReader(const PngReader&) = delete;
   PngReader& operator=(const PngReader&) = delete;
 
-  // Both: false with a message. The second, after the first, writes the rows.
+  // False with a message() on errors. REQUIRES: Header() before Rows().
   bool Header();
   bool Rows(png_bytep* rows);
 
@@ -59,7 +59,7 @@ class PngReader {
 
 bool PngReader::Header() {
   if (setjmp(failed_) != 0) return false;
-  // Chunks that only cause a warning change no pixel.
+  // Warnings do not affect pixels.
   png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, Fail,
                                 [](png_structp, png_const_charp) {});
   if (png_ != nullptr) info_ = png_create_info_struct(png_);
@@ -68,7 +68,7 @@ bool PngReader::Header() {
     return false;
   }
   png_set_read_fn(png_, this, Read);
-  png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // pixels are limited by the caller
+  png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // the caller limits the pixels
   png_read_info(png_, info_);
   return true;
 }

@@ -8,7 +8,7 @@
 namespace gaccd {
 namespace {
 
-std::string_view NameOf(VP8StatusCode code) {
+std::string_view ErrorText(VP8StatusCode code) {
   switch (code) {
     case VP8_STATUS_NOT_ENOUGH_DATA:
     case VP8_STATUS_SUSPENDED:
@@ -23,7 +23,7 @@ std::string_view NameOf(VP8StatusCode code) {
 }
 
 Status Damaged(VP8StatusCode code) {
-  return {ErrorKind::kData, StrCat("damaged WebP image: ", NameOf(code))};
+  return {ErrorKind::kData, StrCat("damaged WebP image: ", ErrorText(code))};
 }
 
 }  // namespace

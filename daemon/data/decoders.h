@@ -1,5 +1,4 @@
-// A function for each format of images, called by DecodeImage(). Errors are without the name of the
-// file.
+// A decoder per image format, called by DecodeImage(). Errors do not contain the file name.
 #pragma once
 
 #include <cstddef>
@@ -17,14 +16,14 @@ struct Decoding {
   bool whole_file = true;
 };
 
-// With the channels that the file has, grey or RGB.
+// Images have the channels of the file, grey or RGB.
 Result<ImagePart> DecodeJpeg(std::span<const std::byte> file, const Decoding& decoding);
 Result<Image> DecodePng(std::span<const std::byte> file, std::int64_t max_pixels);
 Result<Image> DecodeWebp(std::span<const std::byte> file, std::int64_t max_pixels);
 
-// kData for sizes below 1 or more than max_pixels.
+// kData for sizes below 1 and for more than max_pixels.
 Status CheckImageSize(std::int64_t height, std::int64_t width, std::int64_t max_pixels);
-// An image with memory for its pixels. Errors as above.
+// An image of zeros. Errors as above.
 Result<Image> MakeImage(std::int64_t height, std::int64_t width, std::int64_t channels,
                         std::int64_t max_pixels);
 

@@ -1,5 +1,5 @@
-// A data set without weights of its labels as one with weights, where each is 1: evaluation data of
-// a training whose data has weights.
+// Adds label weights of 1 to a data set: for evaluation data when only the training data has
+// weights.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace gaccd {
 
-// `weights`: the tensor, which becomes the last one. REQUIRES: `plain` has fewer than kMaxTensors
+// `weights`: appended to the tensors of `plain`. REQUIRES: `plain` has fewer than kMaxTensors
 // tensors, and none of this name.
 [[nodiscard]] std::unique_ptr<Dataset> WithEqualWeights(std::unique_ptr<Dataset> plain,
                                                         const TensorSpec& weights);

@@ -7,7 +7,7 @@
 namespace gaccd {
 namespace {
 
-constexpr int kGzipWindowBits = 15 + 16;              // zlib: 16 more = a gzip header is expected
+constexpr int kGzipWindowBits = 15 + 16;              // zlib: + 16 expects a gzip header
 constexpr std::size_t kChunk = std::size_t{1} << 30;  // zlib counts with 32 bits
 
 }  // namespace
@@ -29,16 +29,16 @@ Result<std::size_t> GzipReader::Read(std::span<std::byte> out) {
   if (!ready_) return Status(ErrorKind::kOs, StrCat(name_, ": no memory for zlib"));
   std::size_t done = 0;
   while (done < out.size() && !ended_) {
-    const std::size_t room = std::min(kChunk, out.size() - done);
+    const std::size_t space = std::min(kChunk, out.size() - done);
     stream_.next_out = reinterpret_cast<Bytef*>(out.data() + done);
-    stream_.avail_out = static_cast<uInt>(room);
+    stream_.avail_out = static_cast<uInt>(space);
     GACCD_RETURN_IF_ERROR(Inflate());
-    done += room - stream_.avail_out;
+    done += space - stream_.avail_out;
   }
   return done;
 }
 
-// One call of inflate(), and what its answer means.
+// One call of inflate().
 Status GzipReader::Inflate() {
   const std::size_t given = std::min(kChunk, file_.size());
   stream_.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(file_.data()));

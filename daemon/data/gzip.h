@@ -1,6 +1,6 @@
-// Reads a gzip file that is in memory, piece by piece. Checksums are verified. As gzip does it, a
-// file of several members reads as their concatenation, and zeros after the last (of a tape, or of
-// a download into a file of fixed size) are ignored; anything else there is damage.
+// Incremental decompression of a gzip file in memory, with verified checksums. As in gzip, several
+// members are concatenated and zeros after the last member are ignored; other trailing data is an
+// error.
 #pragma once
 
 #include <zlib.h>
@@ -15,7 +15,7 @@ namespace gaccd {
 
 [[nodiscard]] bool IsGzip(std::span<const std::byte> file);  // by the first two bytes
 
-// Deflate makes a file at most 1032 times smaller (zlib's technical details).
+// The maximum compression ratio of deflate (zlib's technical details).
 inline constexpr std::size_t kMaxDeflateRatio = 1032;
 
 class GzipReader {
@@ -26,7 +26,7 @@ class GzipReader {
   GzipReader(const GzipReader&) = delete;
   GzipReader& operator=(const GzipReader&) = delete;
 
-  // Fills `out` and returns how many bytes came: fewer only at the end of the data.
+  // Fills `out` and returns the number of bytes: fewer only at the end of the data.
   // Errors: kData for a damaged or truncated file, kOs without memory.
   Result<std::size_t> Read(std::span<std::byte> out);
 

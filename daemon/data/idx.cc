@@ -43,7 +43,7 @@ Status Truncated(const std::string& name, std::string_view part, std::int64_t ex
           StrCat(name, ": truncated: expected ", expected, " bytes of ", part, ", found ", found)};
 }
 
-// The number of dimensions, from the first four bytes.
+// Returns the number of dimensions.
 Result<std::size_t> ParsePrefix(const std::string& name,
                                 std::span<const std::byte, kPrefixBytes> prefix) {
   std::array<int, kPrefixBytes> value{};
@@ -104,19 +104,18 @@ Status ReadAll(const std::string& name, GzipReader& reader, std::string_view par
   return Truncated(name, part, static_cast<std::int64_t>(out.size()), found);
 }
 
-// Samples are read at random; with large pages far fewer of their addresses must be looked up.
-// Null without memory.
+// Large pages reduce TLB misses of random reads. Null if out of memory.
 std::shared_ptr<std::byte[]> LargePages(std::size_t bytes) {
   constexpr std::size_t kPage = std::size_t{2} << 20;
   const std::size_t alignment = bytes < kPage ? 64 : kPage;
   const std::size_t rounded = (bytes / alignment + 1) * alignment;
   auto* memory = static_cast<std::byte*>(std::aligned_alloc(alignment, rounded));
-  // Advice: where the system does not follow it, reading is only slower.
+  // Only a hint: without it, reading is slower.
   if (memory != nullptr && bytes >= kPage) (void)madvise(memory, rounded, MADV_HUGEPAGE);
   return {memory, std::free};
 }
 
-// Memory for the header and the data of a file: the node's, or this process's own.
+// Memory for header and data of a file: shared by the node, or of this process.
 Result<SharedBytes> MemoryToUnpack(const std::string& name, std::span<const std::byte> header,
                                    std::size_t data_bytes, NodeShare* share) {
   const std::size_t bytes = header.size() + data_bytes;
@@ -133,7 +132,7 @@ Result<SharedBytes> MemoryToUnpack(const std::string& name, std::span<const std:
   return *std::move(memory);
 }
 
-// ReadAll() of the data.
+// ReadAll() for the data, in pieces with a tick each.
 Status Unpack(const std::string& name, GzipReader& reader, std::span<std::byte> data,
               const NodeShare* share) {
   constexpr std::size_t kPiece = std::size_t{64} << 20;
@@ -173,7 +172,7 @@ Result<Array> DecodeGzip(const std::string& name, std::span<const std::byte> fil
   GACCD_ASSIGN_OR_RETURN(SharedBytes memory, MemoryToUnpack(name, begin, promised, share));
   const std::span<std::byte> data = memory.bytes.subspan(begin.size());
   GACCD_RETURN_IF_ERROR(Unpack(name, reader, data, share));
-  // One byte more must not come; asking for it also verifies the checksum at the end.
+  // There must be no further byte; reading it also verifies the checksum at the end.
   std::array<std::byte, 1> beyond{};
   GACCD_ASSIGN_OR_RETURN(const std::size_t more, reader.Read(beyond));
   if (more != 0) {

@@ -1,4 +1,4 @@
-// Images of 8 bits a channel in memory, and how they are read from the bytes of a file.
+// Images of 8 bits per channel in memory, and their decoding.
 #pragma once
 
 #include <cstddef>
@@ -29,31 +29,31 @@ struct Box {
   bool operator==(const Box&) const = default;
 };
 
-// Images with more pixels are refused before any memory is taken for them.
+// Images with more pixels are rejected before memory is allocated for them.
 inline constexpr std::int64_t kMaxPixels = std::int64_t{1} << 26;
 
-// A JPEG, PNG or WebP file, by its first bytes whatever its name, as grey (channels 1) or RGB (3).
-// The pixels are those of PIL's Image.open(file).convert("L" or "RGB"), to one grey level:
-//   alpha is left out, not blended; palettes and 1, 2 and 4 bits become 8; gamma and colour
-//   profiles are ignored; CMYK and YCCK of JPEG are inverted, as Adobe writes them, and converted;
-//   the orientation of EXIF is not applied.
-// Errors, all kData with `name`: another format; a truncated or damaged file, also where a viewer
-// would show the rest of it; 16 bits a channel; animations; more than max_pixels. Thread-safe.
+// Decodes a JPEG, PNG or WebP file, detected by its first bytes, as grey (channels 1) or RGB (3).
+// Within one grey level, the pixels equal PIL's Image.open(file).convert("L" or "RGB"):
+//   alpha is dropped, not blended; palettes and 1, 2 and 4 bits become 8; gamma and colour profiles
+//   are ignored; CMYK and YCCK of JPEG are assumed inverted, as Adobe writes them, and converted;
+//   EXIF orientation is not applied.
+// Errors, all kData with `name`: another format; a truncated or damaged file, even if a viewer
+// would show a part of it; 16 bits per channel; animations; more than max_pixels. Thread-safe.
 Result<Image> DecodeImage(const std::string& name, std::span<const std::byte> file,
                           std::int64_t channels, std::int64_t max_pixels = kMaxPixels);
 
-// An image of which pixels outside of a part may be missing.
+// An image that contains at least a part of the file's image.
 struct ImagePart {
   Image image;
-  Box part;  // where in `image` it is
+  Box part;  // its position in `image`
 };
-// Asked for height and width of an image when its header was read, before its pixels: what is
-// needed of it. A box inside of the image, at least 1 x 1.
+// Called with the size of the image after its header was read; returns the part to decode: a box
+// inside the image, at least 1 x 1.
 using NeededPart = std::function<Result<Box>(std::int64_t height, std::int64_t width)>;
 
-// The same pixels, of this part at least: of a JPEG image, those far from it are not computed.
-// whole_file: the rest of the file is read and checked, too, as by DecodeImage(); else damage
-// behind the part may stay unnoticed. Errors: those of DecodeImage() and, with `name`, of `needed`.
+// As DecodeImage(), but of JPEG images only the needed part and its surroundings are decoded.
+// whole_file: the rest of the file is read and checked as by DecodeImage(); else damage after the
+// part may remain undetected. Errors: also those of `needed`, with `name`.
 Result<ImagePart> DecodeImagePart(const std::string& name, std::span<const std::byte> file,
                                   std::int64_t channels, const NeededPart& needed,
                                   bool whole_file = true, std::int64_t max_pixels = kMaxPixels);

@@ -1,27 +1,29 @@
-// Changes of colours, as torchvision's functions of these names on PIL images, to one grey level.
+// Colour transforms, equal to torchvision's functions of these names on PIL images within one grey
+// level.
 #pragma once
 
 #include "daemon/data/image.h"
 
 namespace gaccd {
 
-// factor 1: no change. Brightness 0: black; contrast 0: the mean grey; saturation 0: grey.
+// factor 1: no change. Factor 0 of brightness: black; of contrast: the mean grey level; of
+// saturation: grey.
 void AdjustBrightness(Image& image, double factor);
 void AdjustContrast(Image& image, double factor);
 void AdjustSaturation(Image& image, double factor);
-// shift: in turns of the colour circle, in [-0.5, 0.5]. Grey images stay.
+// shift: in turns of the colour circle, in [-0.5, 0.5]. Grey images are unchanged.
 void AdjustHue(Image& image, double shift);
-// factor 0: every pixel inside of the border is the mean of its 3 x 3 neighbours, itself weighted
-// by 5. Images of fewer than 3 rows or columns stay.
+// factor 0: every pixel inside the border becomes the mean of its 3 x 3 neighbourhood, itself
+// weighted by 5. Images of fewer than 3 rows or columns are unchanged.
 void AdjustSharpness(Image& image, double factor);
 
 // Keeps the `bits` highest bits of every value, in [0, 8].
 void Posterize(Image& image, int bits);
-// Values from `threshold` on become 255 - value.
+// Replaces each value of at least `threshold` by 255 - value.
 void Solarize(Image& image, double threshold);
-// Of each channel by itself: the least value becomes 0, the largest 255.
+// Scales each channel so that its smallest value becomes 0 and its largest 255.
 void AutoContrast(Image& image);
-// Of each channel by itself: about as many pixels of every value.
+// Equalizes the histogram of each channel.
 void Equalize(Image& image);
 
 }  // namespace gaccd

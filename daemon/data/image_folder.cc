@@ -18,14 +18,14 @@ Status CannotList(const std::string& path, const std::error_code& error) {
 
 bool IsHidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
 
-// Without what follows the last dot of the name.
+// The path without extension.
 std::string_view Stem(std::string_view path) {
   const std::size_t dot = path.rfind('.');
   const std::size_t slash = path.rfind('/');
   return dot == std::string_view::npos || dot < slash ? path : path.substr(0, dot);
 }
 
-// All files below `folder`.
+// Appends all files below `folder`.
 Status AddFiles(const std::string& folder, std::vector<std::string>& files) {
   std::error_code error;
   fs::recursive_directory_iterator at(folder, fs::directory_options::follow_directory_symlink,

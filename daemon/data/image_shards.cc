@@ -25,8 +25,8 @@ struct FreeArchive {
 };
 using ArchiveReader = std::unique_ptr<archive, FreeArchive>;
 
-// What libarchive would only call an unknown format.
-std::string_view CompressionOf(std::string_view start) {
+// libarchive would only report an unknown format.
+std::string_view DetectCompression(std::string_view start) {
   using namespace std::string_view_literals;
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kKinds = {{
       {"\x1f\x8b"sv, "gzip"},
@@ -45,7 +45,7 @@ std::string_view CompressionOf(std::string_view start) {
 
 struct MemberName {
   std::string key;
-  std::string kind;  // behind the first dot, in small letters
+  std::string kind;  // after the first dot, in lower case
 };
 
 MemberName ParseMemberName(std::string_view path) {
@@ -63,7 +63,7 @@ bool IsImage(std::string_view kind) {
   return kind == "jpg" || kind == "jpeg" || kind == "png" || kind == "webp";
 }
 
-// What one key has so far.
+// The members of one key so far.
 struct KeySample {
   ImageFile image;  // path is empty: none yet
   std::optional<std::string> label;
@@ -75,11 +75,11 @@ class Indexer {
   Indexer(const std::string& name, std::span<const std::byte> tar)
       : name_(name), tar_(tar), reader_(archive_read_new()) {}
 
-  // All members, into samples by key.
+  // Groups all members by key.
   Status Read() {
     archive_read_support_filter_none(reader_.get());
     archive_read_support_format_tar(reader_.get());
-    // What is behind an end is read, too: none of it is left out in silence.
+    // Also reads archives after an end mark, instead of silently ignoring them.
     archive_read_set_options(reader_.get(), "read_concatenated_archives");
     if (archive_read_open_memory(reader_.get(), tar_.data(), tar_.size()) != ARCHIVE_OK) {
       return Broken();
@@ -93,7 +93,7 @@ class Indexer {
     }
   }
 
-  Result<std::vector<ImageFile>> Take(std::int64_t classes, std::vector<DamagedLabel>& damaged) {
+  Result<std::vector<ImageFile>> Finish(std::int64_t classes, std::vector<DamagedLabel>& damaged) {
     std::vector<ImageFile> images;
     for (const std::string& key : order_) {
       KeySample& sample = samples_.at(key);
@@ -101,7 +101,7 @@ class Indexer {
         return Bad(StrCat("expected an image with the key '", key,
                           "' (.jpg, .jpeg, .png or .webp), found ", sample.label_path, " alone"));
       }
-      const auto label = LabelOf(sample, classes);
+      const auto label = ParseLabel(sample, classes);
       if (!label.ok()) damaged.push_back({std::ssize(images), label.status()});
       sample.image.label = label.ok() ? *label : 0;
       images.push_back(std::move(sample.image));
@@ -118,7 +118,7 @@ class Indexer {
     const char* why = archive_error_string(reader_.get());
     return Bad(StrCat("damaged tar file: ", why == nullptr ? "unknown" : why));
   }
-  // A file that was cut off between two members has no end.
+  // A file truncated between two members has no end mark.
   [[nodiscard]] Status CheckEnd() const {
     constexpr std::size_t kBlock = 512;
     const auto is_zero = [](std::byte value) { return value == std::byte{0}; };
@@ -142,7 +142,7 @@ class Indexer {
       return Bad(StrCat(path, ": expected a plain file, found a link or a sparse file"));
     }
     GACCD_ASSIGN_OR_RETURN(const std::span<const std::byte> content,
-                           ContentOf(archive_entry_size(entry), path));
+                           ReadContent(archive_entry_size(entry), path));
     const auto [at, is_new] = samples_.try_emplace(name.key);
     if (is_new) order_.push_back(name.key);
     KeySample& sample = at->second;
@@ -168,8 +168,8 @@ class Indexer {
         StrCat("expected ", what, " with the key '", key, "', found ", first, " and ", second));
   }
 
-  // libarchive hands out the memory that it reads from, so a plain member is one piece of it.
-  Result<std::span<const std::byte>> ContentOf(la_int64_t bytes, const std::string& path) {
+  // libarchive returns pointers into the memory it reads, so a plain member is one range of it.
+  Result<std::span<const std::byte>> ReadContent(la_int64_t bytes, const std::string& path) {
     const void* data = nullptr;
     std::size_t found = 0;
     la_int64_t offset = 0;
@@ -185,7 +185,8 @@ class Indexer {
     return Bad(StrCat(path, ": expected ", bytes, " bytes in a row, found ", found));
   }
 
-  [[nodiscard]] Result<std::int32_t> LabelOf(const KeySample& sample, std::int64_t classes) const {
+  [[nodiscard]] Result<std::int32_t> ParseLabel(const KeySample& sample,
+                                                std::int64_t classes) const {
     if (!sample.label) {
       return Bad(
           StrCat(sample.image.path, ": expected a label, a .cls with the same key, found none"));
@@ -196,8 +197,8 @@ class Indexer {
     while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
     std::int32_t label = -1;
     const auto end = std::from_chars(text.data(), text.data() + text.size(), label);
-    const bool whole = end.ec == std::errc() && end.ptr == text.data() + text.size();
-    if (whole && label >= 0 && label < classes) return label;
+    const bool is_number = end.ec == std::errc() && end.ptr == text.data() + text.size();
+    if (is_number && label >= 0 && label < classes) return label;
     return Bad(
         StrCat(sample.label_path, ": expected a class in [0, ", classes, "), found '", text, "'"));
   }
@@ -206,7 +207,7 @@ class Indexer {
   std::span<const std::byte> tar_;
   ArchiveReader reader_;
   std::map<std::string, KeySample> samples_;
-  std::vector<std::string> order_;  // of the keys
+  std::vector<std::string> order_;  // keys in order of appearance
 };
 
 }  // namespace
@@ -221,13 +222,13 @@ Result<std::vector<ImageFile>> IndexShard(const std::string& name, std::span<con
                                           std::vector<DamagedLabel>& damaged) {
   const std::string_view start(reinterpret_cast<const char*>(tar.data()),
                                std::min<std::size_t>(tar.size(), 8));
-  if (const std::string_view found = CompressionOf(start); !found.empty()) {
+  if (const std::string_view found = DetectCompression(start); !found.empty()) {
     return Status(ErrorKind::kData,
                   StrCat(name, ": expected a tar file that is not compressed, found ", found));
   }
   Indexer indexer(name, tar);
   GACCD_RETURN_IF_ERROR(indexer.Read());
-  return indexer.Take(classes, damaged);
+  return indexer.Finish(classes, damaged);
 }
 
 Result<ImageShards> OpenShards(const std::vector<std::string>& paths, std::int64_t classes,

@@ -1,6 +1,6 @@
-// Images in tar files ("shards"), as WebDataset writes them: members of one key are one sample, and
-// the key is the name up to the first dot behind its folders. 000/17.jpg and 000/17.cls: the image
-// and, as text, the number of its class. Members of other kinds are not looked at.
+// Images in tar files ("shards"), as written by WebDataset: members with the same key are one
+// sample; the key is the path up to the first dot of the file name. 000/17.jpg and 000/17.cls: the
+// image and its label as text. Members with other extensions are ignored.
 #pragma once
 
 #include <cstddef>
@@ -17,19 +17,19 @@
 
 namespace gaccd {
 
-// Whether the path of a source is that of tar files: a file, or names with a '*'.
+// Whether the path of a source denotes tar files: a file, or a pattern with a '*'.
 [[nodiscard]] bool IsShards(const std::string& path);
 
-// A sample whose label is no class of the data, or is missing.
+// A sample whose label is missing or not a class.
 struct DamagedLabel {
   std::int64_t sample = 0;
   Status why;
 };
 
-// The images of one tar file, in the order in which their keys come first; damaged ones have the
-// label 0. Their places are those in `tar`. kData, with `name`: a tar file that is compressed,
-// truncated or damaged; two images or two .cls of one key; a .cls without an image; links, sparse
-// files; no image at all. An image is .jpg, .jpeg, .png or .webp, in any case.
+// The images of one tar file, in the order in which their keys first appear, with offsets in `tar`;
+// samples in `damaged` have label 0. kData, with `name`: a tar file that is compressed, truncated
+// or damaged; two images or two .cls with the same key; a .cls without an image; links, sparse
+// files; no image. Images have the extension .jpg, .jpeg, .png or .webp, in upper or lower case.
 Result<std::vector<ImageFile>> IndexShard(const std::string& name, std::span<const std::byte> tar,
                                           std::int64_t classes, std::vector<DamagedLabel>& damaged);
 
@@ -44,8 +44,8 @@ struct ImageShards {
   std::vector<DamagedLabel> damaged;
 };
 
-// Maps and indexes these files. Errors: those of MappedFile::Open() and IndexShard(), and of
-// `tick`, which is called after every file.
+// Maps and indexes the files. Errors: those of MappedFile::Open(), IndexShard() and `tick`, which
+// is called after every file.
 Result<ImageShards> OpenShards(const std::vector<std::string>& paths, std::int64_t classes,
                                const std::function<Status()>& tick);
 

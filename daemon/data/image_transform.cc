@@ -14,19 +14,19 @@
 namespace gaccd {
 namespace {
 
-// Streams of a sample's key. A number is never used for another operation.
+// Random streams of a sample's key. Values must not be reused for other operations.
 enum class Operation : std::uint64_t { kCrop = 1, kFlip = 2, kColor = 3, kErase = 4, kAugment = 5 };
 
-Numbers NumbersOf(std::uint64_t key, Operation operation) {
+Numbers MakeNumbers(std::uint64_t key, Operation operation) {
   return Numbers(StreamKey(key, static_cast<std::uint64_t>(operation)));
 }
 
 struct Range {
-  double least;
-  double most;
+  double low;
+  double high;
 };
 
-Range RangeOf(const std::vector<double>& values, Range otherwise) {
+Range RangeOr(const std::vector<double>& values, Range otherwise) {
   return values.empty() ? otherwise : Range{values[0], values[1]};
 }
 
@@ -34,15 +34,15 @@ std::int64_t Rounded(double value) { return static_cast<std::int64_t>(std::nearb
 
 enum class Ratio { kWidthToHeight, kHeightToWidth };
 
-// A part of an image: area and ratio are drawn until `fits` takes it.
+// Draws area and ratio of a part of an image until `fits` accepts it; nullopt after kTries.
 template <typename Fits>
 std::optional<Box> DrawBox(Numbers& numbers, std::int64_t height, std::int64_t width, Range scale,
                            Range ratio, Ratio kind, const Fits& fits) {
   constexpr int kTries = 10;
   const auto area = static_cast<double>(height * width);
   for (int i = 0; i < kTries; ++i) {
-    const double target = area * numbers.Uniform(scale.least, scale.most);
-    const double aspect = std::exp(numbers.Uniform(std::log(ratio.least), std::log(ratio.most)));
+    const double target = area * numbers.Uniform(scale.low, scale.high);
+    const double aspect = std::exp(numbers.Uniform(std::log(ratio.low), std::log(ratio.high)));
     Box box{.height = Rounded(std::sqrt(target / aspect)),
             .width = Rounded(std::sqrt(target * aspect))};
     if (kind == Ratio::kHeightToWidth) std::swap(box.height, box.width);
@@ -54,14 +54,14 @@ std::optional<Box> DrawBox(Numbers& numbers, std::int64_t height, std::int64_t w
   return std::nullopt;
 }
 
-// The largest part in the middle with a ratio that is allowed.
+// The largest centred part with an allowed ratio.
 Box CentralBox(std::int64_t height, std::int64_t width, Range ratio) {
-  const double found = static_cast<double>(width) / static_cast<double>(height);
+  const double aspect = static_cast<double>(width) / static_cast<double>(height);
   Box box{.height = height, .width = width};
-  if (found < ratio.least) {
-    box.height = Rounded(static_cast<double>(width) / ratio.least);
-  } else if (found > ratio.most) {
-    box.width = Rounded(static_cast<double>(height) * ratio.most);
+  if (aspect < ratio.low) {
+    box.height = Rounded(static_cast<double>(width) / ratio.low);
+  } else if (aspect > ratio.high) {
+    box.width = Rounded(static_cast<double>(height) * ratio.high);
   }
   box.height = std::clamp(box.height, std::int64_t{1}, height);
   box.width = std::clamp(box.width, std::int64_t{1}, width);
@@ -72,32 +72,32 @@ Box CentralBox(std::int64_t height, std::int64_t width, Range ratio) {
 
 Box DrawCrop(const RandomResizedCropSpec& crop, std::int64_t height, std::int64_t width,
              std::uint64_t key) {
-  const Range ratio = RangeOf(crop.ratio, {3.0 / 4, 4.0 / 3});
-  Numbers numbers = NumbersOf(key, Operation::kCrop);
+  const Range ratio = RangeOr(crop.ratio, {3.0 / 4, 4.0 / 3});
+  Numbers numbers = MakeNumbers(key, Operation::kCrop);
   const auto fits = [&](const Box& box) {
     return box.height > 0 && box.width > 0 && box.height <= height && box.width <= width;
   };
-  const auto box = DrawBox(numbers, height, width, RangeOf(crop.scale, {0.08, 1}), ratio,
+  const auto box = DrawBox(numbers, height, width, RangeOr(crop.scale, {0.08, 1}), ratio,
                            Ratio::kWidthToHeight, fits);
   return box.value_or(CentralBox(height, width, ratio));
 }
 
 std::vector<Augmentation> DrawAugmentations(const RandAugmentSpec& spec, std::int64_t height,
                                             std::int64_t width, std::uint64_t key) {
-  Numbers numbers = NumbersOf(key, Operation::kAugment);
+  Numbers numbers = MakeNumbers(key, Operation::kAugment);
   std::vector<Augmentation> drawn;
   for (std::int64_t i = 0; i < spec.num_ops; ++i) {
     const auto kind = static_cast<AugmentKind>(numbers.Below(kAugmentKinds));
-    const double magnitude = MagnitudeOf(kind, spec, height, width);
+    const double magnitude = Magnitude(kind, spec, height, width);
     const bool negative = IsSigned(kind) && numbers.Below(2) == 1;
     drawn.push_back({kind, negative ? -magnitude : magnitude});
   }
   return drawn;
 }
 
-// The order of the four is drawn as well: each goes to a place among those before it.
+// The order of the four changes is a random permutation (inside-out shuffle).
 void DrawColors(const ColorJitterSpec& jitter, std::uint64_t key, ImageParameters& parameters) {
-  Numbers numbers = NumbersOf(key, Operation::kColor);
+  Numbers numbers = MakeNumbers(key, Operation::kColor);
   const std::array<double, 3> spread{jitter.brightness, jitter.contrast, jitter.saturation};
   for (std::size_t i = 0; i < spread.size(); ++i) {
     parameters.factor[i] = numbers.Uniform(std::max(0.0, 1 - spread[i]), 1 + spread[i]);
@@ -246,7 +246,7 @@ Result<ImageParameters> ImageTransform::Draw(std::int64_t height, std::int64_t w
     drawn.window.top = Rounded(static_cast<double>(drawn.height - height_) / 2);
     drawn.window.left = Rounded(static_cast<double>(drawn.width - width_) / 2);
   }
-  drawn.flip = NumbersOf(key, Operation::kFlip).Uniform(0, 1) < source_.horizontal_flip;
+  drawn.flip = MakeNumbers(key, Operation::kFlip).Uniform(0, 1) < source_.horizontal_flip;
   if (const auto* augment = std::get_if<RandAugmentSpec>(&source_.augmentation)) {
     drawn.augmentations = DrawAugmentations(*augment, height_, width_, key);
   }
@@ -255,12 +255,12 @@ Result<ImageParameters> ImageTransform::Draw(std::int64_t height, std::int64_t w
     DrawColors(jitter, key, drawn);
   }
   if (source_.random_erasing) {
-    Numbers numbers = NumbersOf(key, Operation::kErase);
+    Numbers numbers = MakeNumbers(key, Operation::kErase);
     const RandomErasingSpec& erasing = *source_.random_erasing;
     if (numbers.Uniform(0, 1) < erasing.p) {
       drawn.erased =
-          DrawBox(numbers, height_, width_, RangeOf(erasing.scale, {0.02, 0.33}),
-                  RangeOf(erasing.ratio, {0.3, 3.3}), Ratio::kHeightToWidth,
+          DrawBox(numbers, height_, width_, RangeOr(erasing.scale, {0.02, 0.33}),
+                  RangeOr(erasing.ratio, {0.3, 3.3}), Ratio::kHeightToWidth,
                   [this](const Box& box) { return box.height < height_ && box.width < width_; });
     }
   }

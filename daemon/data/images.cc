@@ -21,7 +21,7 @@
 namespace gaccd {
 namespace {
 
-// Apart from the numbers of updates and layers, whose streams have other first parts.
+// Larger than numbers of updates, epochs and parameters, the other streams of the seed.
 constexpr std::uint64_t kImageStream = std::uint64_t{1} << 33;
 
 std::uint64_t SampleKey(std::uint64_t seed, std::int64_t epoch, std::int64_t index) {
@@ -30,7 +30,7 @@ std::uint64_t SampleKey(std::uint64_t seed, std::int64_t epoch, std::int64_t ind
   return StreamKey(of_epoch, static_cast<std::uint64_t>(index));
 }
 
-// For a rank of a node that others wait for.
+// Keeps the ranks that wait for this one informed.
 Status Tick(NodeShare* share) { return share == nullptr ? Status::Ok() : share->Tick(); }
 
 // "3 folders: cat, dog, fox".
@@ -43,10 +43,10 @@ std::string FoldersText(const std::vector<std::string>& names) {
   return names.size() > kShown ? text + ", ..." : text;
 }
 
-Result<ImageShards> FilesOf(const ImagesSpec& source, const Opening& opening) {
+Result<ImageShards> FindImageFiles(const ImagesSpec& source, const Opening& opening) {
   const auto tick = [&opening] { return Tick(opening.share); };
   if (IsPattern(source.path)) {
-    GACCD_ASSIGN_OR_RETURN(const auto files, FilesLike(source.path, opening.folder));
+    GACCD_ASSIGN_OR_RETURN(const auto files, MatchFiles(source.path, opening.folder));
     std::vector<std::string> paths;
     for (const auto& [text, path] : files) paths.push_back(path);
     return OpenShards(paths, source.classes, tick);
@@ -87,7 +87,7 @@ ImageDataset::~ImageDataset() = default;
 
 std::int64_t ImageDataset::size() const { return std::ssize(files_.images); }
 
-std::string ImageDataset::NameOf(std::int64_t index) const {
+std::string ImageDataset::ImageName(std::int64_t index) const {
   const ImageFile& image = file(index);
   if (image.shard < 0) return image.path;
   return StrCat(files_.shards[static_cast<std::size_t>(image.shard)].path, ": ", image.path);
@@ -117,7 +117,7 @@ Result<ImageParameters> ImageDataset::Read(std::int64_t index, std::uint64_t see
   };
   GACCD_ASSIGN_OR_RETURN(
       const ImagePart part,
-      DecodeImagePart(NameOf(index), bytes, transform_.channels(), draw, !checked_));
+      DecodeImagePart(ImageName(index), bytes, transform_.channels(), draw, !checked_));
   if (features == nullptr) return drawn;
   ImageParameters of_part = drawn;
   of_part.from = part.part;
@@ -165,7 +165,7 @@ Status ImageDataset::CheckAll(const std::function<Status(std::int64_t, Status)>&
 
 Result<std::unique_ptr<ImageDataset>> OpenImages(const ImagesSpec& source, const Opening& opening) {
   GACCD_ASSIGN_OR_RETURN(ImageTransform transform, ImageTransform::Make(source, opening.normalize));
-  GACCD_ASSIGN_OR_RETURN(ImageShards files, FilesOf(source, opening));
+  GACCD_ASSIGN_OR_RETURN(ImageShards files, FindImageFiles(source, opening));
   GACCD_ASSIGN_OR_RETURN(auto threads, RowThreads::Start(source.threads));
   return std::make_unique<ImageDataset>(std::move(files), source, std::move(transform),
                                         std::move(threads));
@@ -175,23 +175,23 @@ OpenedDataset OpenSource(const ImagesSpec& source, const Opening& opening) {
   GACCD_ASSIGN_OR_RETURN(auto images, OpenImages(source, opening));
   BadRecords bad(opening.rules);
   for (const DamagedLabel& label : images->damaged_labels()) {
-    GACCD_RETURN_IF_ERROR(bad.Take(label.sample, label.why));
+    GACCD_RETURN_IF_ERROR(bad.Add(label.sample, label.why));
   }
   NodeShare* share = opening.share;
   const auto* center = std::get_if<CenterCropSpec>(&source.crop);
   const std::string known =
       StrCat("images ", images->transform().height(), " ", images->transform().width(), " ",
-             center == nullptr ? -1 : center->resize, " ", images->NameOf(0));
+             center == nullptr ? -1 : center->resize, " ", images->ImageName(0));
   if (source.decode_all && (share == nullptr || !share->IsChecked(known))) {
     bool good = true;
-    const auto take = [&](std::int64_t sample, Status damage) {
+    const auto add = [&](std::int64_t sample, Status damage) {
       good = false;
-      return damage.kind() == ErrorKind::kData ? bad.Take(sample, std::move(damage)) : damage;
+      return damage.kind() == ErrorKind::kData ? bad.Add(sample, std::move(damage)) : damage;
     };
-    GACCD_RETURN_IF_ERROR(images->CheckAll(take, [share] { return Tick(share); }));
+    GACCD_RETURN_IF_ERROR(images->CheckAll(add, [share] { return Tick(share); }));
     if (good && share != nullptr) share->MarkChecked(known);
   }
-  if (source.decode_all) images->FilesAreChecked();
+  if (source.decode_all) images->SetFilesChecked();
   return std::move(bad).Skip(std::move(images));
 }
 

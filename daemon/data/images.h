@@ -1,5 +1,5 @@
-// A data set of image files, alone or in tar files. Unlike the others it decodes when samples are
-// gathered.
+// A data set of images, as files or in tar files. Unlike other data sets it reads and decodes in
+// Gather().
 #pragma once
 
 #include <cstdint>
@@ -18,36 +18,36 @@ struct Opening;
 
 class ImageDataset final : public Dataset {
  public:
-  // REQUIRES: a checked source; the images are not empty.
+  // REQUIRES: a checked source and at least one image.
   ImageDataset(ImageShards files, const ImagesSpec& source, ImageTransform transform,
                std::unique_ptr<RowThreads> threads);
   ~ImageDataset() override;
 
   [[nodiscard]] std::int64_t size() const override;
   [[nodiscard]] const SampleSpec& spec() const override { return spec_; }
-  // Image files of their own are not looked at.
+  // Checks tar files only, and returns ReadError().
   [[nodiscard]] Status CheckUnchanged() const override;
   [[nodiscard]] Status ReadError() const override;
-  // The features of an image that cannot be read are NaN, so that nobody trains on them.
+  // If an image cannot be read, its features are NaN, so that they are not trained on.
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override;
 
-  // What Gather() does with sample `index` in that epoch; writes its features, unless null. kData
-  // and kIo, with the file, when it cannot be read. Thread-safe.
+  // Decodes and transforms sample `index` as Gather() in that epoch; writes its features unless
+  // null. kData and kIo, with the file, if it cannot be read. Thread-safe.
   Result<ImageParameters> Read(std::int64_t index, std::uint64_t seed, std::int64_t epoch,
                                float* features) const;
   [[nodiscard]] const ImageTransform& transform() const { return transform_; }
   [[nodiscard]] std::int32_t label(std::int64_t index) const { return file(index).label; }
-  // The path of the image; of one in a tar file "shard.tar: 17.jpg".
-  [[nodiscard]] std::string NameOf(std::int64_t index) const;
-  // Of tar files: images whose labels are no classes.
+  // The path of the image; in a tar file "shard.tar: 17.jpg".
+  [[nodiscard]] std::string ImageName(std::int64_t index) const;
+  // For tar files: images with invalid labels.
   [[nodiscard]] std::span<const DamagedLabel> damaged_labels() const { return files_.damaged; }
 
-  // All files were read to their ends, here or by another rank of the node: from now on Gather()
-  // and Read() look at what they need alone. To be called before the set is shared.
-  void FilesAreChecked() { checked_ = true; }
+  // Declares that all files were read completely, by this or another rank of the node: Gather() and
+  // Read() then only decode what they need. REQUIRES: no other thread uses the set.
+  void SetFilesChecked() { checked_ = true; }
 
-  // Reads all, and hands bad(index, why) those that cannot be read, in their order, until it
-  // returns an error. `tick` is called every now and then.
+  // Reads all images and calls bad(index, why) for each that cannot be read, in order; stops at an
+  // error of `bad` or of `tick`, which is called regularly.
   Status CheckAll(const std::function<Status(std::int64_t, Status)>& bad,
                   const std::function<Status()>& tick) const;
 
@@ -56,17 +56,18 @@ class ImageDataset final : public Dataset {
     return files_.images[static_cast<std::size_t>(index)];
   }
 
-  ImageShards files_;  // of files of their own: images alone
+  ImageShards files_;  // for plain files only images
   ImageTransform transform_;
   SampleSpec spec_;
   std::unique_ptr<RowThreads> threads_;
   bool checked_ = false;
   struct Failure;
-  std::unique_ptr<Failure> failure_;  // the first of Gather()
+  std::unique_ptr<Failure> failure_;  // the first error of Gather()
 };
 
-// Lists the files of a source, without a look at any, or indexes its tar files. Errors: kConfig for
-// the normalisation; those of ListImages() and OpenShards(); kData for another number of classes.
+// Lists the files of a source, without opening them, or indexes its tar files. Errors: kConfig for
+// the normalisation; those of ListImages() and OpenShards(); kData if the number of folders is not
+// source.classes.
 Result<std::unique_ptr<ImageDataset>> OpenImages(const ImagesSpec& source, const Opening& opening);
 
 }  // namespace gaccd

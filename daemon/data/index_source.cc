@@ -10,7 +10,7 @@
 namespace gaccd {
 namespace {
 
-// Samples of one length by their numbers, so that the order is that of the samples alone.
+// Samples of equal length are sorted by number, so the result does not depend on the input order.
 void SortByLength(const Dataset& data, std::span<std::int64_t> samples) {
   std::ranges::sort(samples, {},
                     [&](std::int64_t sample) { return std::pair(data.Length(sample), sample); });
@@ -57,9 +57,9 @@ TrainIndices::TrainIndices(const SampleOrder& order, const UpdateSchedule& sched
 
 std::int64_t TrainIndices::max_samples() const {
   if (any_load_) return plans_.begin()->second.request().micro_batch;
-  std::int64_t most = 0;
-  for (const auto& [samples, plan] : plans_) most = std::max(most, plan.MicroBatch(rank_, 0));
-  return most;
+  std::int64_t maximum = 0;
+  for (const auto& [samples, plan] : plans_) maximum = std::max(maximum, plan.MicroBatch(rank_, 0));
+  return maximum;
 }
 
 void TrainIndices::EnterUpdate() {
@@ -79,10 +79,10 @@ void TrainIndices::EnterUpdate() {
 
 void TrainIndices::GroupByLength(const Dataset& data) {
   by_length_ = &data;
-  // A rank may take one sample more of a smaller update than of a full one.
-  std::int64_t most = 0;
-  for (const auto& [samples, plan] : plans_) most = std::max(most, plan.Load(rank_));
-  grouped_.reserve(static_cast<std::size_t>(most));
+  // A rank may have one sample more in a smaller update than in a full one.
+  std::int64_t maximum = 0;
+  for (const auto& [samples, plan] : plans_) maximum = std::max(maximum, plan.Load(rank_));
+  grouped_.reserve(static_cast<std::size_t>(maximum));
   EnterUpdate();
 }
 
@@ -110,9 +110,9 @@ std::int64_t TrainIndices::Next(std::span<std::int64_t> out) {
   return samples;
 }
 
-EvalShard ShardOf(std::int64_t size, std::int64_t rank, std::int64_t world) {
+EvalShard MakeEvalShard(std::int64_t size, std::int64_t rank, std::int64_t world) {
   const std::int64_t each = size / world;
-  const std::int64_t more = size % world;  // the first `more` ranks take one more
+  const std::int64_t more = size % world;  // the first `more` ranks have one more
   return {rank * each + std::min(rank, more), each + (rank < more)};
 }
 

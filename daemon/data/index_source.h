@@ -1,5 +1,5 @@
-// Lists of sample numbers, one per micro-batch, in the order one rank consumes them.
-// Not thread-safe: one thread (the prefetch thread) draws from a source.
+// Lists of sample numbers, one per micro-batch, in the order in which a rank consumes them. Not
+// thread-safe: used by one thread, the prefetch thread.
 #pragma once
 
 #include <cstdint>
@@ -23,40 +23,40 @@ class IndexSource {
 
   virtual ~IndexSource() = default;
 
-  // The most samples Next() gives at once.
+  // The maximum number of samples of one Next().
   [[nodiscard]] virtual std::int64_t max_samples() const = 0;
 
-  // Writes the samples of the next micro-batch and returns how many (0: this rank has none in this
-  // micro-step), or kEnd. REQUIRES: out.size() >= max_samples(). Does not allocate.
+  // Writes the samples of the next micro-batch and returns their number (0: this rank has none in
+  // this micro-step), or kEnd. REQUIRES: out.size() >= max_samples(). Does not allocate.
   virtual std::int64_t Next(std::span<std::int64_t> out) = 0;
 
-  // BatchView::draw of the micro-batch that Next() gave.
+  // BatchView::draw of the last micro-batch of Next().
   [[nodiscard]] virtual std::uint64_t draw() const { return 0; }
-  // BatchView::position of it.
+  // Its BatchView::position.
   [[nodiscard]] virtual std::int64_t position() const { return 0; }
-  // BatchView::run of it.
+  // Its BatchView::run.
   [[nodiscard]] virtual RunPosition run_position() const { return {}; }
 };
 
-// Training: for every update from `first_update` on, every micro-step of `rank`. In an update of n
-// samples the rank takes Plan::Load(rank) of them from Plan::Offset(rank) on, cut into
-// Plan::MicroBatch(rank, j); smaller updates follow plan.ForSamples(n), which may have another k.
-// passes: so often the micro-batches of an update come, one time after the other.
+// Training: all micro-steps of `rank` in every update from `first_update` on. In an update of n
+// samples the rank has Plan::Load(rank) of them from Plan::Offset(rank) on, divided into
+// Plan::MicroBatch(rank, j); smaller updates use plan.ForSamples(n), which may have another number
+// of micro-steps. passes: how often the micro-batches of each update are repeated in sequence.
 class TrainIndices final : public IndexSource {
  public:
-  // Errors: kConfig when plan and schedule have different batches, or a rank or update is out of
-  // range.
+  // kConfig if plan and schedule have different batches, order and schedule different data sets, or
+  // rank or update is out of range.
   static Result<TrainIndices> Make(const SampleOrder& order, const UpdateSchedule& schedule,
                                    const Plan& plan, std::int64_t rank,
                                    std::int64_t first_update = 0, int passes = 1);
 
-  // The rank's samples of an update are put in the order of their lengths before they are cut into
-  // micro-batches: the samples and the sizes stay, and a micro-batch holds less padding. `data`,
-  // whose samples have lengths, outlives this. To be called before Next().
+  // Sorts the rank's samples of an update by length before dividing them into micro-batches, which
+  // then contain less padding; the samples of the update and the sizes are unchanged. REQUIRES:
+  // `data` has lengths and outlives this; called before Next().
   void GroupByLength(const Dataset& data);
 
-  // max_samples() is the most that the plan allows, whatever this rank takes.
-  void RoomForAnyLoad() { any_load_ = true; }
+  // Makes max_samples() the maximum of the plan instead of that of this rank's load.
+  void AllowAnyLoad() { any_load_ = true; }
 
   [[nodiscard]] std::int64_t max_samples() const override;
   std::int64_t Next(std::span<std::int64_t> out) override;
@@ -87,23 +87,23 @@ class TrainIndices final : public IndexSource {
   std::int64_t position_ = 0;   // run position of the next sample of this rank
   std::int64_t begin_ = 0;      // run position of the update
   std::int64_t samples_ = 0;    // of the update
-  std::int64_t in_update_ = 0;  // position() of what Next() gave
+  std::int64_t in_update_ = 0;  // position() of the last Next()
   const Dataset* by_length_ = nullptr;
   std::vector<std::int64_t> grouped_;  // by_length_: this rank's samples of the update
-  std::size_t taken_ = 0;              // of grouped_
+  std::size_t taken_ = 0;              // samples of grouped_ already returned
   std::uint64_t draw_ = 0;
-  std::int64_t taken_from_ = 0;  // run position of the micro-batch that Next() gave
-  std::int64_t of_update_ = 0;   // the samples of its update
+  std::int64_t taken_from_ = 0;  // run position of the last micro-batch of Next()
+  std::int64_t of_update_ = 0;   // number of samples of its update
 };
 
-// Evaluation: samples [first, first + count) of rank `rank`, in order, `batch` at a time; the last
-// batch takes the rest. Over all ranks every sample of the set comes exactly once.
+// Evaluation: a rank's samples [first, first + count), in order, in batches of `batch` and a last
+// one with the rest. The shards of all ranks contain every sample exactly once.
 struct EvalShard {
   std::int64_t first = 0;
-  std::int64_t count = 0;  // differs by at most one between ranks; 0 when there are more ranks
+  std::int64_t count = 0;  // differs by at most one between ranks
 };
 // REQUIRES: size >= 0, 0 <= rank < world.
-[[nodiscard]] EvalShard ShardOf(std::int64_t size, std::int64_t rank, std::int64_t world);
+[[nodiscard]] EvalShard MakeEvalShard(std::int64_t size, std::int64_t rank, std::int64_t world);
 
 // The sizes of the batches of a shard.
 [[nodiscard]] std::set<std::int64_t> EvalBatchSizes(const EvalShard& shard, std::int64_t batch);
@@ -112,7 +112,7 @@ class EvalIndices final : public IndexSource {
  public:
   EvalIndices(EvalShard shard, std::int64_t batch) : shard_(shard), batch_(batch) {}
 
-  // The samples of the shard come in the order of their lengths. As for TrainIndices.
+  // Sorts the samples of the shard by length. As for TrainIndices.
   void GroupByLength(const Dataset& data);
 
   [[nodiscard]] std::int64_t max_samples() const override {
@@ -121,9 +121,9 @@ class EvalIndices final : public IndexSource {
   std::int64_t Next(std::span<std::int64_t> out) override;
 
  private:
-  EvalShard shard_;  // what is left
+  EvalShard shard_;  // remaining samples
   std::int64_t batch_;
-  std::vector<std::int64_t> grouped_;  // what is left of it is the end; empty: not grouped
+  std::vector<std::int64_t> grouped_;  // its last shard_.count remain; empty: not grouped
 };
 
 }  // namespace gaccd

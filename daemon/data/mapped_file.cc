@@ -38,7 +38,7 @@ std::string SizeAndTime(const struct stat& info) {
   return StrCat(info.st_size, " bytes, written at ", text.data());
 }
 
-// A signal handler reads it while other threads change it: `begin` is set last and cleared first.
+// Read by signal handlers while other threads change it: `begin` is set last and cleared first.
 struct Known {
   std::atomic<bool> taken{false};
   std::atomic<const std::byte*> begin{nullptr};
@@ -47,7 +47,7 @@ struct Known {
 };
 std::array<Known, kMaxKnown> known_files;
 
-int Know(const void* data, std::size_t bytes, const std::string& path) {
+int RegisterFile(const void* data, std::size_t bytes, const std::string& path) {
   for (std::size_t i = 0; i < known_files.size(); ++i) {
     Known& known = known_files[i];
     if (known.taken.exchange(true)) continue;
@@ -64,7 +64,7 @@ int Know(const void* data, std::size_t bytes, const std::string& path) {
   return -1;
 }
 
-void Forget(int number) {
+void UnregisterFile(int number) {
   if (number < 0) return;
   Known& known = known_files[static_cast<std::size_t>(number)];
   known.begin = nullptr;
@@ -85,7 +85,7 @@ MappedPlace FindMapped(const void* address) {
 
 Result<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& path) {
   std::shared_ptr<MappedFile> file(new MappedFile(path));
-  // O_NONBLOCK: opening a FIFO without a writer would wait for ever.
+  // O_NONBLOCK: opening a FIFO without a writer would block.
   file->fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file->fd_ < 0) return IoError(path, "cannot open the data file");
   if (fstat(file->fd_, &file->opened_) != 0) return IoError(path, "cannot read the size");
@@ -98,7 +98,7 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& pa
     void* data = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file->fd_, 0);
     if (data == MAP_FAILED) return IoError(path, "cannot map the data file");
     file->data_ = data;
-    file->known_ = Know(data, bytes, path);
+    file->known_ = RegisterFile(data, bytes, path);
   }
   return std::shared_ptr<const MappedFile>(std::move(file));
 }
@@ -111,7 +111,7 @@ Status MappedFile::CheckUnchanged() const {
     return {ErrorKind::kData, StrCat(path_, ": was changed while it is in use: expected ",
                                      SizeAndTime(opened_), ", found ", SizeAndTime(now))};
   }
-  if (stat(path_.c_str(), &now) != 0) return Status::Ok();  // it has no name any more
+  if (stat(path_.c_str(), &now) != 0) return Status::Ok();  // removed
   if (now.st_ino == opened_.st_ino && now.st_dev == opened_.st_dev) return Status::Ok();
   return {ErrorKind::kData,
           StrCat(path_, ": another file was put in its place while it is in use: expected inode ",
@@ -120,7 +120,7 @@ Status MappedFile::CheckUnchanged() const {
 }
 
 MappedFile::~MappedFile() {
-  Forget(known_);
+  UnregisterFile(known_);
   if (data_ != nullptr) munmap(const_cast<void*>(data_), bytes().size());
   if (fd_ >= 0) close(fd_);
 }

@@ -1,6 +1,6 @@
-// A regular file, mapped read-only. Symbolic links are followed.
-// The file must not be made shorter while it is mapped: reading beyond its new end is a SIGBUS, and
-// so is a page that the disk cannot give. FindMapped() returns which file it was.
+// A regular file, mapped read-only. Symbolic links are followed. Reading beyond the end of a file
+// that was truncated while mapped, or a page that the disk cannot read, raises SIGBUS; FindMapped()
+// returns the file.
 #pragma once
 
 #include <sys/stat.h>
@@ -18,8 +18,7 @@ namespace gaccd {
 
 class MappedFile {
  public:
-  // Errors: kIo with the reason; also for directories, FIFOs, devices and sockets (a FIFO is not
-  // waited for).
+  // kIo with the reason; also for directories, FIFOs (without blocking), devices and sockets.
   static Result<std::shared_ptr<const MappedFile>> Open(const std::string& path);
 
   ~MappedFile();
@@ -30,9 +29,8 @@ class MappedFile {
     return {static_cast<const std::byte*>(data_), static_cast<std::size_t>(opened_.st_size)};
   }
 
-  // kData with both values: another size or time of change than when it was opened, or another file
-  // at its path. A file that was removed is still mapped, and unchanged. kIo: it cannot be
-  // determined.
+  // kData with both values if size or modification time differ from when it was opened, or another
+  // file is at its path; a removed file counts as unchanged. kIo if that cannot be determined.
   [[nodiscard]] Status CheckUnchanged() const;
 
  private:
@@ -42,15 +40,15 @@ class MappedFile {
   int fd_ = -1;
   struct stat opened_ {};
   const void* data_ = nullptr;  // null for an empty file
-  int known_ = -1;              // place in the table of FindMapped()
+  int known_ = -1;              // index in the table of FindMapped()
 };
 
 struct MappedPlace {
-  const char* path = nullptr;  // null: no mapped file; cut, and with '?' for what JSON escapes
+  const char* path = nullptr;  // null: none. Truncated, with '?' for characters that JSON escapes
   std::int64_t byte = 0;       // from the start of the file
 };
-// For signal handlers: neither allocates nor locks. Knows the first kMaxKnown files that are
-// mapped at a time.
+// For signal handlers: neither allocates nor locks. Covers at most kMaxKnown files mapped at a
+// time.
 inline constexpr std::size_t kMaxKnown = 32;
 [[nodiscard]] MappedPlace FindMapped(const void* address);
 

@@ -10,28 +10,28 @@
 namespace gaccd {
 namespace {
 
-// A layer number apart from those of dropout (ops/pointwise/dropout.h), which count from 0.
+// Differs from the layer numbers of dropout (ops/pointwise/dropout.h), which count from 0.
 constexpr std::uint64_t kMaskStream = std::uint64_t{1} << 32;
 
-// Of 2^32.
-std::uint64_t ShareOf(double probability) {
+// A probability in units of 2^-32.
+std::uint64_t ToFixedPoint(double probability) {
   return static_cast<std::uint64_t>(probability * 0x1p32);
 }
 
-std::size_t IndexOf(const SampleSpec& spec, std::string_view name) {
+std::size_t TensorIndex(const SampleSpec& spec, std::string_view name) {
   return static_cast<std::size_t>(spec.Find(name) - spec.tensors.data());
 }
 
 class MaskedDataset final : public Dataset {
  public:
-  MaskedDataset(std::unique_ptr<Dataset> whole, const MaskedTokensSpec& masked)
-      : whole_(std::move(whole)),
-        spec_(whole_->spec()),
-        tokens_(IndexOf(spec_, "tokens")),
+  MaskedDataset(std::unique_ptr<Dataset> base, const MaskedTokensSpec& masked)
+      : base_(std::move(base)),
+        spec_(base_->spec()),
+        tokens_(TensorIndex(spec_, "tokens")),
         mask_token_(static_cast<std::int32_t>(masked.mask_token)),
-        masked_(ShareOf(masked.probability)),
+        masked_(ToFixedPoint(masked.probability)),
         is_special_(static_cast<std::size_t>(spec_.vocabulary)) {
-    if (spec_.Find("lengths") != nullptr) lengths_ = IndexOf(spec_, "lengths");
+    if (spec_.Find("lengths") != nullptr) lengths_ = TensorIndex(spec_, "lengths");
     for (const std::int64_t token : masked.special_token) {
       is_special_[static_cast<std::size_t>(token)] = true;
     }
@@ -40,28 +40,28 @@ class MaskedDataset final : public Dataset {
     spec_.ignored_label = kIgnoredLabel;
   }
 
-  [[nodiscard]] std::int64_t size() const override { return whole_->size(); }
+  [[nodiscard]] std::int64_t size() const override { return base_->size(); }
   [[nodiscard]] const SampleSpec& spec() const override { return spec_; }
   [[nodiscard]] std::span<const BadRecord> bad_records() const override {
-    return whole_->bad_records();
+    return base_->bad_records();
   }
-  [[nodiscard]] Status CheckUnchanged() const override { return whole_->CheckUnchanged(); }
-  [[nodiscard]] std::string conversions() const override { return whole_->conversions(); }
+  [[nodiscard]] Status CheckUnchanged() const override { return base_->CheckUnchanged(); }
+  [[nodiscard]] std::string conversions() const override { return base_->conversions(); }
   [[nodiscard]] std::int64_t Length(std::int64_t index) const override {
-    return whole_->Length(index);
+    return base_->Length(index);
   }
 
-  // Texts of special tokens alone.
+  // Counts texts that only have special tokens.
   [[nodiscard]] std::int64_t CountUnlabelled(std::span<const std::int64_t> indices) const override {
     constexpr std::size_t kPart = 64;
-    const BatchMemory memory(whole_->spec(), kPart);
+    const BatchMemory memory(base_->spec(), kPart);
     const std::int64_t row = spec_.tensors[tokens_].elements();
     std::int64_t unlabelled = 0;
     for (std::size_t at = 0; at < indices.size(); at += kPart) {
       const auto part = indices.subspan(at, std::min(kPart, indices.size() - at));
       BatchView texts = memory.view();
       texts.samples = std::ssize(part);
-      whole_->Gather(part, texts);
+      base_->Gather(part, texts);
       for (std::int64_t i = 0; i < texts.samples; ++i) {
         const std::int64_t length = lengths_ ? texts.tensor<std::int32_t>(*lengths_)[i] : row;
         const std::int32_t* tokens = texts.tensor<std::int32_t>(tokens_) + i * row;
@@ -76,7 +76,7 @@ class MaskedDataset final : public Dataset {
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
     BatchView rest = out;
     rest.tensors = out.tensors.first(out.tensors.size() - 1);
-    whole_->Gather(indices, rest);
+    base_->Gather(indices, rest);
     const std::int64_t row = out.length > 0 ? out.length : spec_.tensors[tokens_].elements();
     const std::uint64_t stream = StreamKey(out.draw, kMaskStream);
     for (std::size_t i = 0; i < indices.size(); ++i) {
@@ -91,8 +91,8 @@ class MaskedDataset final : public Dataset {
  private:
   void Mask(std::uint64_t key, std::int64_t length, std::int64_t row, std::int32_t* tokens,
             std::int32_t* labels) const {
-    static const std::uint64_t kMask = ShareOf(0.8);
-    static const std::uint64_t kMaskOrAny = ShareOf(0.9);
+    static const std::uint64_t kMask = ToFixedPoint(0.8);
+    static const std::uint64_t kMaskOrAny = ToFixedPoint(0.9);
     std::fill_n(labels, row, kIgnoredLabel);
     const auto draw = [key](std::int64_t t) {
       return StreamValue(key, static_cast<std::uint64_t>(t));
@@ -118,20 +118,20 @@ class MaskedDataset final : public Dataset {
     }
   }
 
-  std::unique_ptr<Dataset> whole_;
+  std::unique_ptr<Dataset> base_;
   SampleSpec spec_;
   std::size_t tokens_;  // in the spec
   std::optional<std::size_t> lengths_;
   std::int32_t mask_token_;
-  std::uint64_t masked_;          // of 2^32
+  std::uint64_t masked_;          // probability in units of 2^-32
   std::vector<bool> is_special_;  // by token
 };
 
 }  // namespace
 
-std::unique_ptr<Dataset> MakeMaskedDataset(std::unique_ptr<Dataset> whole,
+std::unique_ptr<Dataset> MakeMaskedDataset(std::unique_ptr<Dataset> base,
                                            const MaskedTokensSpec& masked) {
-  return std::make_unique<MaskedDataset>(std::move(whole), masked);
+  return std::make_unique<MaskedDataset>(std::move(base), masked);
 }
 
 }  // namespace gaccd

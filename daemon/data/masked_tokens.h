@@ -1,11 +1,11 @@
-// Masked-language modelling (Devlin et al. 2018): tokens of a text are masked, and the model is to
-// find them. Which ones is drawn anew in every update (Liu et al. 2019, RoBERTa), as a function of
-// (seed, update, sample, place): the same on any number of ranks and after a restart. Evaluations
-// mask the same ones every time.
-//   Token t of a text, unless it is a special one, is masked with the probability p; where that
-//   would be none, the one with the smallest draw is. Its label is
-//   what it was; it becomes the mask token (8 of 10 times), any token of the vocabulary (1 of 10)
-//   or stays (1 of 10). All others have the label kIgnoredLabel, and so has padding.
+// Masked-language modelling (Devlin et al. 2018): the model predicts masked tokens of a text. The
+// mask differs between updates (Liu et al. 2019, RoBERTa) and is a function of (seed, update,
+// sample, position): the same on any number of ranks and after a restart. Evaluations always use
+// the same mask.
+//   Each token that is not special is masked with probability p; if none is, the one with the
+//   smallest random number. The label is the original token; the token becomes the mask token (80
+//   %), a random token of the vocabulary (10 %) or is unchanged (10 %). All other positions, also
+//   of padding, have the label kIgnoredLabel.
 #pragma once
 
 #include <memory>
@@ -15,9 +15,9 @@
 
 namespace gaccd {
 
-// `whole` with tokens masked and, as its last tensor, their "labels" [T]. REQUIRES: `whole` has
-// "tokens" [T] and no "labels"; the tokens of `masked` are below its vocabulary.
-[[nodiscard]] std::unique_ptr<Dataset> MakeMaskedDataset(std::unique_ptr<Dataset> whole,
+// `base` with masked tokens and their "labels" [T] as last tensor. REQUIRES: `base` has "tokens"
+// [T] and no "labels"; the tokens of `masked` are below its vocabulary.
+[[nodiscard]] std::unique_ptr<Dataset> MakeMaskedDataset(std::unique_ptr<Dataset> base,
                                                          const MaskedTokensSpec& masked);
 
 }  // namespace gaccd

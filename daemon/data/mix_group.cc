@@ -12,14 +12,14 @@
 namespace gaccd {
 namespace {
 
-// Apart from the layers of dropout and from masked tokens, whose streams have smaller numbers.
+// Differs from the layer numbers of dropout and from kMaskStream, which are smaller.
 constexpr std::uint64_t kMixStream = std::uint64_t{1} << 34;
 
-// In (0, 1].
+// Uniform in (0, 1].
 double Positive(Numbers& numbers) { return 1 - numbers.Uniform(0, 1); }
 
-// The logarithm of a number with the distribution Gamma(shape, 1): Marsaglia and Tsang, "A simple
-// method for generating gamma variables", 2000. Below shape 1 that of shape + 1, times U^(1/shape).
+// The logarithm of a Gamma(shape, 1) variable: Marsaglia and Tsang, "A simple method for generating
+// gamma variables", 2000. For shape < 1: Gamma(shape + 1, 1) times U^(1/shape).
 double LogGamma(double shape, Numbers& numbers) {
   const double d = (shape < 1 ? shape + 1 : shape) - 1.0 / 3;
   const double c = 1 / std::sqrt(9 * d);

@@ -14,21 +14,21 @@
 namespace gaccd {
 namespace {
 
-// What row i of a batch is mixed with.
+// How row i of a batch is mixed.
 struct RowMix {
   float lambda = 1;
   std::optional<Box> box;
-  std::size_t partner = 0;  // row of what was read
+  std::size_t partner = 0;  // row in the samples read
 };
 
-// What is read for a batch: its own samples, then the partners that are not among them.
+// The samples read for a batch: its own, then partners from outside of it.
 struct Reading {
   std::vector<RowMix> rows;
   std::vector<std::int64_t> places;  // run positions
   std::vector<std::int64_t> samples;
 };
 
-// All but the features of the first rows of `from`, to `to`.
+// Copies the first rows of `from`, except the features.
 void CopyOthers(const SampleSpec& spec, const BatchView& from, std::int64_t rows,
                 const BatchView& to) {
   for (std::size_t t = 1; t < spec.tensors.size(); ++t) {
@@ -36,8 +36,8 @@ void CopyOthers(const SampleSpec& spec, const BatchView& from, std::int64_t rows
   }
 }
 
-// The two weights of a label of `weight`; their sum is that, without a rounding: the smaller one is
-// the rest (Sterbenz).
+// Divides `weight` between the two labels. The sum of both is exact: the smaller one is computed as
+// the difference (Sterbenz).
 std::pair<float, float> Share(float weight, float lambda) {
   if (lambda >= 0.5F) {
     const float own = weight * lambda;
@@ -105,7 +105,7 @@ class MixedSamples final : public Dataset {
     return reading;
   }
 
-  // The rows of the batch that are in this group; its positions from `end` on are not.
+  // Adds the rows of the batch in this group, up to position `end`.
   void AddGroup(std::int64_t group, const BatchView& out, std::int64_t end,
                 Reading& reading) const {
     const std::int64_t first = group * data_.mix_group;

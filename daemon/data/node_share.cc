@@ -16,29 +16,28 @@
 namespace gaccd {
 namespace {
 
-// MAP_POPULATE: the pages count for every rank alike from the start, when planned memory is
-// reported.
+// MAP_POPULATE: reports of planned memory include the pages on every rank from the start.
 std::optional<SharedBytes> Map(int fd, std::size_t bytes, int protection) {
   void* data = mmap(nullptr, bytes, protection, MAP_SHARED | MAP_POPULATE, fd, 0);
   if (data == MAP_FAILED) return std::nullopt;
-  // Advice, as samples are read at random; most systems have no large pages for shared memory.
+  // A hint for random reads; most systems have no large pages for shared memory.
   (void)madvise(data, bytes, MADV_HUGEPAGE);
   return SharedBytes{{static_cast<std::byte*>(data), bytes},
                      {data, [bytes](void* mapped) { munmap(mapped, bytes); }}};
 }
 
-std::string MarkOf(const struct stat& info) { return StrCat(info.st_dev, ":", info.st_ino); }
+std::string FileIdentity(const struct stat& info) { return StrCat(info.st_dev, ":", info.st_ino); }
 
-// One that fits a line.
+// Whether the path fits in one line.
 bool IsPlain(const std::string& path) { return path.find('\n') == std::string::npos; }
 
 Status Allocate(int fd, std::size_t bytes, const std::string& path) {
-  rlimit most{};  // beyond it a signal would end the process
-  if (getrlimit(RLIMIT_FSIZE, &most) == 0 && bytes > most.rlim_cur) {
+  rlimit limit{};  // SIGXFSZ beyond it
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) {
     return {ErrorKind::kOs,
-            StrCat("'", path, "' needs ", bytes, " bytes, RLIMIT_FSIZE is ", most.rlim_cur)};
+            StrCat("'", path, "' needs ", bytes, " bytes, RLIMIT_FSIZE is ", limit.rlim_cur)};
   }
-  // All of it here: a page that is missing later would be a SIGBUS.
+  // Allocates all pages now: a failure later would be a SIGBUS.
   const int error = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
   errno = error;
   if (error != 0) return ErrnoStatus("no memory to unpack", path);
@@ -53,9 +52,9 @@ void NodeShare::Note(std::string_view what, const std::string& path) {
 }
 
 std::optional<SharedBytes> NodeShare::Reserve(const std::string& path, std::size_t bytes) {
-  if (!leads_) return std::nullopt;
+  if (!is_leader_) return std::nullopt;
   Entry entry{
-      .path = path, .memory = {}, .mark = {}, .file = {}, .bytes = bytes, .published = false};
+      .path = path, .memory = {}, .identity = {}, .file = {}, .bytes = bytes, .published = false};
   entry.file = FileDescriptor(memfd_create("gaccd-data", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   struct stat info {};
   if (!entry.file.valid() || fstat(entry.file.get(), &info) != 0) {
@@ -72,7 +71,7 @@ std::optional<SharedBytes> NodeShare::Reserve(const std::string& path, std::size
     return std::nullopt;
   }
   entry.memory = StrCat("/proc/", getpid(), "/fd/", entry.file.get());
-  entry.mark = MarkOf(info);
+  entry.identity = FileIdentity(info);
   unpacked_.push_back(std::move(entry));
   return mapped;
 }
@@ -88,8 +87,8 @@ std::string NodeShare::Text() const {
   std::string text;
   for (const Entry& entry : unpacked_) {
     if (!entry.published || !IsPlain(entry.path)) continue;
-    text +=
-        StrCat("unpacked ", entry.memory, " ", entry.mark, " ", entry.bytes, " ", entry.path, "\n");
+    text += StrCat("unpacked ", entry.memory, " ", entry.identity, " ", entry.bytes, " ",
+                   entry.path, "\n");
   }
   for (const std::string& use : checked_) {
     if (IsPlain(use)) text += StrCat("checked ", use, "\n");
@@ -98,14 +97,14 @@ std::string NodeShare::Text() const {
 }
 
 NodeShare NodeShare::Follower(std::string_view text, TickFunction tick) {
-  NodeShare share(/*leads=*/false, std::move(tick));
+  NodeShare share(/*is_leader=*/false, std::move(tick));
   std::istringstream lines{std::string(text)};
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
     std::string kind;
     words >> kind;
     Entry entry;
-    if (kind == "unpacked") words >> entry.memory >> entry.mark >> entry.bytes;
+    if (kind == "unpacked") words >> entry.memory >> entry.identity >> entry.bytes;
     words.get();  // the space before the path
     if (!std::getline(words, entry.path)) continue;
     if (kind == "unpacked") share.unpacked_.push_back(std::move(entry));
@@ -117,15 +116,14 @@ NodeShare NodeShare::Follower(std::string_view text, TickFunction tick) {
 std::optional<SharedBytes> NodeShare::Find(const std::string& path) {
   const auto entry = std::ranges::find(unpacked_, path, &Entry::path);
   if (entry == unpacked_.end() || !entry->published) return std::nullopt;
-  const FileDescriptor file(
-      open(entry->memory.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a link of the kernel
+  const FileDescriptor file(open(entry->memory.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (!file.valid() || fstat(file.get(), &info) != 0) {
     Note("cannot open the unpacked", path);
     return std::nullopt;
   }
-  // Where processes are numbered apart, as in containers, that was another one's file.
-  if (MarkOf(info) != entry->mark || info.st_size != static_cast<off_t>(entry->bytes)) {
+  // In another PID namespace (containers) the path is a file of another process.
+  if (FileIdentity(info) != entry->identity || info.st_size != static_cast<off_t>(entry->bytes)) {
     errno = ESRCH;
     Note("cannot find the unpacked", path);
     return std::nullopt;
@@ -136,13 +134,13 @@ std::optional<SharedBytes> NodeShare::Find(const std::string& path) {
 }
 
 NodeShare NodeShare::Unchecked() {
-  NodeShare share(/*leads=*/false, [] { return Status::Ok(); });
-  share.trusts_ = true;
+  NodeShare share(/*is_leader=*/false, [] { return Status::Ok(); });
+  share.unchecked_ = true;
   return share;
 }
 
 bool NodeShare::IsChecked(const std::string& use) const {
-  return trusts_ || std::ranges::find(checked_, use) != checked_.end();
+  return unchecked_ || std::ranges::find(checked_, use) != checked_.end();
 }
 
 }  // namespace gaccd

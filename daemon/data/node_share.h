@@ -1,6 +1,6 @@
-// What one rank of a node, the leader, does for the others while it opens the data: it unpacks
-// compressed files into memory that they map, and checks every value of files that they map
-// anyway. The memory has no name in any file system: it is gone with the last process that has it.
+// Shares the work of opening data within a node: one rank, the leader, unpacks compressed files
+// into memory that the other ranks map, and checks every value of files that all of them map. The
+// memory is a memfd and is freed with the last process that maps it.
 #pragma once
 
 #include <cstddef>
@@ -18,52 +18,52 @@
 namespace gaccd {
 
 struct SharedBytes {
-  std::span<std::byte> bytes;   // the others may only read them
-  std::shared_ptr<void> owner;  // of the mapping
+  std::span<std::byte> bytes;   // read-only on followers
+  std::shared_ptr<void> owner;  // owns the mapping
 };
 
-// Used by one thread. The leader keeps it until the others have opened the data.
+// Used by one thread. The leader must keep it until the other ranks have opened the data.
 class NodeShare {
  public:
-  // `tick` is called at least every 64 MiB of work, for a rank may work longer than the others
-  // would wait; its error ends the opening.
+  // `tick` is called at least every 64 MiB of work, so that the other ranks do not time out; its
+  // error ends the opening.
   static NodeShare Leader(TickFunction tick) { return {true, std::move(tick)}; }
-  // Of another rank of its node: what the leader's Text() says.
+  // On another rank of the node. text: Text() of the leader.
   static NodeShare Follower(std::string_view text, TickFunction tick);
-  // Takes every file for checked: for the shapes of data whose values are not used.
+  // Considers every file checked: to read shapes of data whose values are not used.
   static NodeShare Unchecked();
 
-  // Memory for what is in the file `path`. Nothing on the others, and where the system has none to
-  // share: note() says why.
+  // Shared memory for the unpacked file `path`. nullopt on followers, and if the system provides
+  // none: note() has the reason.
   std::optional<SharedBytes> Reserve(const std::string& path, std::size_t bytes);
-  // What was reserved for `path`, if anything, is complete.
+  // Marks the memory reserved for `path`, if any, as complete.
   void Publish(const std::string& path);
-  // A file has passed the checks of a certain use of it, which names both.
+  // Records that a file passed the checks for a use. `use` identifies both.
   void MarkChecked(const std::string& use);
   [[nodiscard]] std::string Text() const;
   [[nodiscard]] Status Tick() const { return tick_(); }
 
-  // On the others, and on the leader itself. Nothing: not published, or out of reach.
+  // On any rank. nullopt: not published, or not accessible.
   std::optional<SharedBytes> Find(const std::string& path);
   [[nodiscard]] bool IsChecked(const std::string& use) const;
 
-  // Why something is not shared, the first time; empty: all is.
+  // The first reason why something is not shared; empty: all is shared.
   [[nodiscard]] const std::string& note() const { return note_; }
 
  private:
   struct Entry {
     std::string path;
-    std::string memory;  // "/proc/<pid>/fd/<number>"
-    std::string mark;    // which memory that is
+    std::string memory;    // "/proc/<pid>/fd/<number>"
+    std::string identity;  // identifies the memory: device and inode
     FileDescriptor file;
     std::size_t bytes = 0;
     bool published = true;
   };
-  NodeShare(bool leads, TickFunction tick) : leads_(leads), tick_(std::move(tick)) {}
+  NodeShare(bool is_leader, TickFunction tick) : is_leader_(is_leader), tick_(std::move(tick)) {}
   void Note(std::string_view what, const std::string& path);
 
-  bool leads_;
-  bool trusts_ = false;  // Unchecked()
+  bool is_leader_;
+  bool unchecked_ = false;  // Unchecked()
   TickFunction tick_;
   std::vector<Entry> unpacked_;
   std::vector<std::string> checked_;

@@ -9,8 +9,8 @@
 namespace gaccd {
 namespace {
 
-GACCD_SIMD_CLONES void AffineOfFloats(const std::byte* in, std::size_t count, float factor,
-                                      float shift, float* out) {
+GACCD_SIMD_CLONES void ApplyAffine(const std::byte* in, std::size_t count, float factor,
+                                   float shift, float* out) {
   for (std::size_t i = 0; i < count; ++i) {
     float stored = 0;
     std::memcpy(&stored, in + i * sizeof(float), sizeof(float));
@@ -35,7 +35,7 @@ Result<Affine> MakeAffine(const NormalizeSpec& normalize, float largest) {
 }
 
 void NormalizeF32(std::span<const std::byte> in, Affine affine, float* out) {
-  AffineOfFloats(in.data(), in.size() / sizeof(float), affine.factor, affine.shift, out);
+  ApplyAffine(in.data(), in.size() / sizeof(float), affine.factor, affine.shift, out);
 }
 
 }  // namespace gaccd

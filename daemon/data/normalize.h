@@ -1,4 +1,4 @@
-// feature = (stored * scale - mean) / std, as one multiplication and one addition.
+// Normalisation (stored * scale - mean) / std as one multiplication and one addition.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,12 @@ struct Affine {
   float shift = 0;
 };
 
-// Errors: kConfig when std is 0, or the feature of a stored -largest or largest is not finite.
+// kConfig if std is 0, or the feature of a stored -largest or largest is not finite.
 Result<Affine> MakeAffine(const NormalizeSpec& normalize, float largest);
 
-// out[i] = in[i] * factor + shift. The multiplication is rounded before the addition, on every
-// machine, so a sample has the same bits everywhere. REQUIRES: room for as many floats in `out`; no
-// overlap, except that it may work in place.
+// out[i] = in[i] * factor + shift. The product is rounded before the addition (no FMA), so a sample
+// has the same bits on every machine. REQUIRES: `out` has as many floats as `in`; `in` and `out`
+// are the same memory or do not overlap.
 void NormalizeF32(std::span<const std::byte> in, Affine affine, float* out);  // any alignment
 
 }  // namespace gaccd

@@ -16,7 +16,7 @@ constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr std::size_t kMagicBytes = 8;  // magic and version
 constexpr std::size_t kMaxHeaderBytes = 65536;
 constexpr std::size_t kMaxDimensions = 32;  // NumPy's own limit
-constexpr std::size_t kMaxShown = 40;       // bytes of foreign text in a message
+constexpr std::size_t kMaxShown = 40;       // bytes of the file quoted in a message
 
 struct Header {
   std::string_view descr;
@@ -24,12 +24,12 @@ struct Header {
   std::vector<std::int64_t> shape;
 };
 
-// Reads the dictionary from left to right. After the first failure it only says that it failed.
+// Parses the dictionary from left to right and keeps the first failure.
 class HeaderParser {
  public:
   explicit HeaderParser(std::string_view text) : text_(text) {}
 
-  // The first failure, as "expected X at byte N, found Y"; empty after success.
+  // "expected X at byte N of the header, found Y"; empty after success.
   [[nodiscard]] const std::string& failure() const { return failure_; }
 
   std::optional<Header> Parse() {
@@ -151,7 +151,7 @@ class HeaderParser {
   std::string failure_;
 };
 
-Result<StoredType> TypeOfDescr(const std::string& name, std::string_view descr) {
+Result<StoredType> ParseDescr(const std::string& name, std::string_view descr) {
   constexpr std::pair<std::string_view, StoredType> kTypes[] = {
       {"u1", StoredType::kU8},  {"i1", StoredType::kI8},  {"u2", StoredType::kU16},
       {"i2", StoredType::kI16}, {"u4", StoredType::kU32}, {"i4", StoredType::kI32},
@@ -231,7 +231,7 @@ Result<Array> DecodeNpy(const std::string& name, std::span<const std::byte> file
   }
   Array array;
   array.name = name;
-  GACCD_ASSIGN_OR_RETURN(array.type, TypeOfDescr(name, header->descr));
+  GACCD_ASSIGN_OR_RETURN(array.type, ParseDescr(name, header->descr));
   array.shape = std::move(header->shape);
   array.data = parts.data;
   GACCD_ASSIGN_OR_RETURN(const std::int64_t bytes, ArrayBytes(name, array.shape, array.type));

@@ -6,8 +6,8 @@
 //   then        the header: a Python dictionary with the keys descr, fortran_order and shape, in
 //               any order, then spaces and a line end
 //   then        the elements; the file ends with them
-// Taken: C order, little endian, integers of 8 to 64 bits, '<f4' (f32), '<f8' (f64). Everything
-// else is refused with its name.
+// Supported: C order, little endian, integers of 8 to 64 bits, '<f4' (f32), '<f8' (f64). Errors
+// name any other type.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +19,10 @@
 
 namespace gaccd {
 
-// The array in `file`, as a view with no owner. Errors: kData with `name`, the expected and the
-// found value.
+// The array in `file`, as a view without owner. kData with `name`, expected and found value.
 Result<Array> DecodeNpy(const std::string& name, std::span<const std::byte> file);
 
-// The same of a file, which stays mapped as long as the array lives. Errors: also kIo.
+// The same for a file, which remains mapped as long as the array exists. Errors: also kIo.
 Result<Array> LoadNpy(const std::string& path);
 
 }  // namespace gaccd

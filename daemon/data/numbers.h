@@ -1,4 +1,4 @@
-// The numbers of one stream (tensor/random.h), one after the other.
+// Sequential random numbers of one stream (tensor/random.h).
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@ class Numbers {
  public:
   explicit Numbers(std::uint64_t key) : key_(key) {}
 
-  double Uniform(double least, double most) {
+  double Uniform(double low, double high) {
     const double share = static_cast<double>(StreamValue(key_, next_++) >> 11) * 0x1p-53;
-    return least + (most - least) * share;
+    return low + (high - low) * share;
   }
-  // In [0, count); its bias is below count / 2^53.
+  // Uniform in [0, count), with a bias below count / 2^53.
   std::int64_t Below(std::int64_t count) {
     return static_cast<std::int64_t>(Uniform(0, static_cast<double>(count)));
   }

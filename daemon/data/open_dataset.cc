@@ -28,7 +28,7 @@
 namespace gaccd {
 namespace {
 
-Result<Array> LoadNpyOf(const Opening& opening, const std::string& path) {
+Result<Array> LocateAndLoadNpy(const Opening& opening, const std::string& path) {
   GACCD_ASSIGN_OR_RETURN(const std::string file, opening.Locate(path));
   return LoadNpy(file);
 }
@@ -36,11 +36,11 @@ Result<Array> LoadNpyOf(const Opening& opening, const std::string& path) {
 Result<std::optional<Array>> LoadIfGiven(const Opening& opening,
                                          const std::optional<std::string>& path) {
   if (!path) return std::optional<Array>();
-  GACCD_ASSIGN_OR_RETURN(Array array, LoadNpyOf(opening, *path));
+  GACCD_ASSIGN_OR_RETURN(Array array, LocateAndLoadNpy(opening, *path));
   return std::optional(std::move(array));
 }
 
-// Tokens are numbers of a table, and arrays by name are taken as they are.
+// Tokens are ids, and named arrays are used unchanged.
 Status CheckNotNormalized(const NormalizeSpec& normalize) {
   if (normalize.scale == 1 && normalize.mean == 0 && normalize.std == 1) return Status::Ok();
   return {
@@ -50,7 +50,7 @@ Status CheckNotNormalized(const NormalizeSpec& normalize) {
              normalize.scale, ", ", normalize.mean, " and ", normalize.std)};
 }
 
-// Batches of one may be cut, those of the other not.
+// Ignores cuts: batches of one set may be cut and those of the other not.
 Status CheckSameSpec(SampleSpec train, SampleSpec eval) {
   train.cuts.clear();
   eval.cuts.clear();
@@ -60,8 +60,8 @@ Status CheckSameSpec(SampleSpec train, SampleSpec eval) {
                  Describe(train), ", found ", Describe(eval))};
 }
 
-// Both sets: their samples are of one kind, and those of an evaluation are not mixed.
-Status MixIfAsked(const Job& job, TrainingData* opened) {
+// Also wraps the evaluation data, so that both have the same spec; its samples are not mixed.
+Status MixIfConfigured(const Job& job, TrainingData* opened) {
   const DataSpec& data = job.data;
   if (!data.mixup && !data.cutmix) return Status::Ok();
   const SampleOrder order(job.seed, opened->train->size(), data.shuffle);
@@ -108,8 +108,8 @@ OpenedDataset OpenSource(const NpySpec& source, const Opening& opening) {
     return Status(ErrorKind::kConfig,
                   StrCat("npy: expected 0 classes or more, found ", source.classes));
   }
-  GACCD_ASSIGN_OR_RETURN(Array features, LoadNpyOf(opening, source.features));
-  GACCD_ASSIGN_OR_RETURN(Array targets, LoadNpyOf(opening, source.targets));
+  GACCD_ASSIGN_OR_RETURN(Array features, LocateAndLoadNpy(opening, source.features));
+  GACCD_ASSIGN_OR_RETURN(Array targets, LocateAndLoadNpy(opening, source.targets));
   GACCD_ASSIGN_OR_RETURN(std::optional<Array> weights, LoadIfGiven(opening, source.weights));
   return MakeArrayDataset(std::move(features), std::move(targets), source.classes,
                           opening.normalize, opening.rules, opening.share, std::move(weights));
@@ -122,7 +122,7 @@ OpenedDataset OpenSource(const SyntheticSpec& source, const Opening& opening) {
 OpenedDataset OpenSource(const TokensSpec& source, const Opening& opening) {
   GACCD_RETURN_IF_ERROR(CheckNotNormalized(opening.normalize));
   TokenArrays arrays;
-  GACCD_ASSIGN_OR_RETURN(arrays.tokens, LoadNpyOf(opening, source.tokens));
+  GACCD_ASSIGN_OR_RETURN(arrays.tokens, LocateAndLoadNpy(opening, source.tokens));
   GACCD_ASSIGN_OR_RETURN(arrays.lengths, LoadIfGiven(opening, source.lengths));
   GACCD_ASSIGN_OR_RETURN(arrays.segments, LoadIfGiven(opening, source.segments));
   GACCD_ASSIGN_OR_RETURN(arrays.labels, LoadIfGiven(opening, source.labels));
@@ -142,7 +142,7 @@ OpenedDataset OpenSource(const TokensSpec& source, const Opening& opening) {
 
 OpenedDataset OpenSource(const StreamSpec& source, const Opening& opening) {
   GACCD_RETURN_IF_ERROR(CheckNotNormalized(opening.normalize));
-  GACCD_ASSIGN_OR_RETURN(const Array stream, LoadNpyOf(opening, source.path));
+  GACCD_ASSIGN_OR_RETURN(const Array stream, LocateAndLoadNpy(opening, source.path));
   GACCD_RETURN_IF_ERROR(CheckPrepared(stream, source.vocabulary, opening.share));
   return MakeStreamDataset(stream, source.length, source.vocabulary, opening.rules, opening.share);
 }
@@ -151,7 +151,7 @@ OpenedDataset OpenSource(const ArraysSpec& source, const Opening& opening) {
   GACCD_RETURN_IF_ERROR(CheckNotNormalized(opening.normalize));
   std::vector<NamedArray> arrays;
   for (const NamedArraySpec& spec : source.array) {
-    GACCD_ASSIGN_OR_RETURN(Array array, LoadNpyOf(opening, spec.path));
+    GACCD_ASSIGN_OR_RETURN(Array array, LocateAndLoadNpy(opening, spec.path));
     arrays.push_back({spec.name, std::move(array), spec.vocabulary});
   }
   return MakeArraysDataset(std::move(arrays), source.classes, opening.rules, opening.share);
@@ -199,7 +199,7 @@ std::int64_t CountUnlabelled(const Dataset& data) {
   return unlabelled;
 }
 
-SampleSpec BatchSpecOf(const Job& job, const Dataset& data) {
+SampleSpec MakeBatchSpec(const Job& job, const Dataset& data) {
   SampleSpec spec = data.spec();
   if (!job.batch.group_by_length) spec.cuts.clear();
   return spec;
@@ -209,11 +209,11 @@ Result<TrainingData> OpenTrainingData(const Job& job, const BadRecordRules& rule
                                       NodeShare* share) {
   const DataSpec& data = job.data;
   TrainingData opened;
-  std::vector<std::string> column_names = data.column_name;  // of both
+  std::vector<std::string> column_names = data.column_name;  // common to both sets
   GACCD_ASSIGN_OR_RETURN(opened.train, OpenFiles(data.train, {data.normalize, rules, share,
                                                               job.folder, &column_names}));
   if (!data.eval) {
-    GACCD_RETURN_IF_ERROR(MixIfAsked(job, &opened));
+    GACCD_RETURN_IF_ERROR(MixIfConfigured(job, &opened));
     return opened;
   }
   BadRecordRules eval_rules = rules;
@@ -227,7 +227,7 @@ Result<TrainingData> OpenTrainingData(const Job& job, const BadRecordRules& rule
     opened.eval = WithEqualWeights(std::move(opened.eval), *weights);
   }
   GACCD_RETURN_IF_ERROR(CheckSameSpec(opened.train->spec(), opened.eval->spec()));
-  GACCD_RETURN_IF_ERROR(MixIfAsked(job, &opened));
+  GACCD_RETURN_IF_ERROR(MixIfConfigured(job, &opened));
   return opened;
 }
 

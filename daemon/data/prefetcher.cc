@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 
-// Adds samples * bytes of one, rounded up to the alignment, to `total`. False: does not fit.
+// Adds samples * bytes_of_one, rounded up to the alignment, to `total`. False on overflow.
 bool AddPart(std::int64_t samples, std::int64_t bytes_of_one, std::size_t& total) {
   std::size_t part = 0;
   return !__builtin_mul_overflow(samples, bytes_of_one, &part) &&
@@ -23,7 +23,7 @@ bool AddPart(std::int64_t samples, std::int64_t bytes_of_one, std::size_t& total
          !__builtin_add_overflow(part / kAlignment * kAlignment, total, &total);
 }
 
-// Of every tensor, of the ids, and of the end. Nothing: it does not fit the address space.
+// Offsets of every tensor, of the ids, and of the end. nullopt: does not fit the address space.
 std::optional<std::vector<std::size_t>> OffsetsInSlot(const SampleSpec& spec,
                                                       std::int64_t samples) {
   std::size_t end = 0;
@@ -47,7 +47,7 @@ std::optional<std::size_t> Prefetcher::RingBytes(const SampleSpec& spec, std::in
   std::size_t bytes = 0;
   const auto offsets = OffsetsInSlot(spec, samples);
   if (!offsets || __builtin_mul_overflow(offsets->back(), slots, &bytes)) return std::nullopt;
-  return std::max(bytes, kAlignment);  // also for a rank that has no samples at all
+  return std::max(bytes, kAlignment);  // not 0 for a rank without samples
 }
 
 void Prefetcher::FreeAligned::operator()(std::byte* memory) const { std::free(memory); }
@@ -58,7 +58,7 @@ Prefetcher::Prefetcher(const Dataset& dataset, std::unique_ptr<IndexSource> sour
 Result<std::unique_ptr<Prefetcher>> Prefetcher::Start(const Dataset& dataset,
                                                       std::unique_ptr<IndexSource> source,
                                                       const PrefetcherOptions& options) {
-  // With a power of two, a slot's number is right also after the counters wrapped around.
+  // With a power of two, slot indices remain correct when the counters wrap around.
   if (options.held < 0 || options.slots - 2 < options.held ||
       !std::has_single_bit(static_cast<unsigned>(options.slots))) {
     return Status(ErrorKind::kConfig, StrCat("prefetch slots: expected a power of two from ",
@@ -113,15 +113,15 @@ Status Prefetcher::Allocate(const PrefetcherOptions& options) {
 
 Prefetcher::~Prefetcher() {
   stop_.store(true);
-  // As if everything had been taken: whatever the thread waits for has come.
+  // As if all slots were free: ends any wait of the thread.
   taken_.fetch_add(static_cast<std::uint32_t>(slots_.size()));
   taken_.notify_one();
   if (thread_.joinable()) thread_.join();
 }
 
-// The thread sleeps until half of what is not held is free. Only the call of Next() that frees the
-// last slot of that half wakes it, so the other ones need no system call.
-bool Prefetcher::WaitForRoom(std::uint32_t filled) {
+// If no slot is free, sleeps until half of the slots not held are. Only the call of Next() that
+// frees the last slot of that half wakes the thread, so other calls need no system call.
+bool Prefetcher::WaitForFreeSlots(std::uint32_t filled) {
   const auto slots = static_cast<std::uint32_t>(slots_.size());
   std::uint32_t taken = taken_.load();
   if (filled - taken == slots) {
@@ -143,7 +143,7 @@ std::int64_t Prefetcher::CutFor(std::span<const std::int64_t> samples) const {
 
 void Prefetcher::Run() {
   std::int64_t samples = 0;
-  for (std::uint32_t filled = 0; samples != IndexSource::kEnd && WaitForRoom(filled);) {
+  for (std::uint32_t filled = 0; samples != IndexSource::kEnd && WaitForFreeSlots(filled);) {
     Slot& slot = slots_[filled % slots_.size()];
     samples = source_->Next(slot.ids);
     slot.view.samples = samples;
@@ -157,7 +157,7 @@ void Prefetcher::Run() {
       dataset_.Gather(ids, slot.view);
     }
     filled_.store(++filled);
-    filled_.notify_one();  // free of system calls while nobody waits
+    filled_.notify_one();  // no system call unless Next() waits
   }
 }
 

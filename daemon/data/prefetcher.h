@@ -2,10 +2,10 @@
 // is allocated once.
 //
 // The thread often shares its core with the loop, so it works in bursts: it sleeps until half of
-// the slots that are not held are free and then fills them all. That is one wake-up per
-// (slots - held) / 2 micro-batches; in between, Next() is two atomic operations.
+// the slots that are not held are free and then fills them all. That is one wake-up per (slots -
+// held) / 2 micro-batches; otherwise Next() only needs atomic operations.
 //
-// Next() and the destructor belong to one thread. The data set must outlive the Prefetcher.
+// Next() and the destructor must be called by one thread. The data set must outlive the Prefetcher.
 #pragma once
 
 #include <atomic>
@@ -28,47 +28,48 @@ using RingMemory = std::function<Result<std::byte*>(std::size_t bytes)>;
 struct PrefetcherOptions {
   static constexpr int kSlots = 8;
   int slots = kSlots;
-  // So many further calls of Next() leave a batch valid, the one after them does not: for devices
-  // that read it while the loop continues.
+  // The number of further calls of Next() after which a batch is still valid: for devices that read
+  // it while the loop continues.
   int held = 0;
-  // Where the ring lives: at least so many bytes, aligned to 64, that outlive the prefetcher. Null,
-  // or a null answer: memory of its own.
+  // Allocates the ring: at least `bytes`, aligned to 64, that outlive the prefetcher. If it is null
+  // or returns null, the prefetcher allocates the ring itself.
   RingMemory memory = nullptr;
-  // Ascending: every micro-batch is cut to the first of these that none of its samples is longer
-  // than; whole, where all are too short. REQUIRES: the data set's cuts, or empty.
+  // Ascending: each micro-batch is cut to the smallest of these lengths that fits its samples; not
+  // cut if none fits. REQUIRES: the data set's cuts, or empty.
   std::vector<std::int64_t> cuts = {};
 };
 
 class Prefetcher {
  public:
-  // Starts the thread. Errors: kConfig when slots is not a power of two, or not at least held + 2,
-  // or the ring does not fit the address space; NoMemory(), or kOs without a thread;
-  // those of options.memory.
+  // Starts the thread. Errors: kConfig if slots is not a power of two or less than held + 2, or the
+  // ring does not fit the address space; NoMemory(); kOs if no thread can be started; those of
+  // options.memory.
   static Result<std::unique_ptr<Prefetcher>> Start(const Dataset& dataset,
                                                    std::unique_ptr<IndexSource> source,
                                                    const PrefetcherOptions& options = {});
 
-  // Of the ring for micro-batches of at most `samples`. Nothing: it does not fit the address space.
+  // The size of a ring for micro-batches of at most `samples`. nullopt: does not fit the address
+  // space.
   static std::optional<std::size_t> RingBytes(const SampleSpec& spec, std::int64_t samples,
                                               int slots = PrefetcherOptions::kSlots);
 
-  // Stops at any moment, also in the middle of a burst.
+  // Stops the thread, also during a burst.
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  // The next micro-batch, waiting for it if need be; nullptr after the last. Valid, and the
-  // caller's to write into, until the next call, or `held` calls longer. samples may be 0. Every
-  // tensor starts on a 64-byte boundary.
+  // Waits for the next micro-batch and returns it; nullptr after the last. The caller may read and
+  // write it until the next call, or `held` calls longer. samples may be 0. Every tensor is aligned
+  // to 64 bytes.
   [[nodiscard]] const BatchView* Next();
 
-  // false: Next() would have to wait. One atomic operation.
+  // Whether Next() would not wait.
   [[nodiscard]] bool ready() const { return filled_.load() != next_; }
 
-  // Why a sample of a batch so far, or of one ahead, could not be read: Dataset::ReadError().
+  // Dataset::ReadError(), also for batches read ahead.
   [[nodiscard]] Status status() const { return dataset_.ReadError(); }
 
-  [[nodiscard]] std::size_t memory_bytes() const { return bytes_; }  // of the ring
+  [[nodiscard]] std::size_t memory_bytes() const { return bytes_; }  // size of the ring
 
  private:
   struct FreeAligned {
@@ -78,7 +79,7 @@ class Prefetcher {
   Prefetcher(const Dataset& dataset, std::unique_ptr<IndexSource> source);
   Status Allocate(const PrefetcherOptions& options);
   void Run();
-  bool WaitForRoom(std::uint32_t filled);  // false: stop
+  bool WaitForFreeSlots(std::uint32_t filled);  // false: stop
   [[nodiscard]] std::int64_t CutFor(std::span<const std::int64_t> samples) const;
 
   const Dataset& dataset_;
@@ -87,22 +88,22 @@ class Prefetcher {
   std::unique_ptr<std::byte[], FreeAligned> memory_;  // null: the ring is in the caller's memory
   std::size_t bytes_ = 0;
   struct Slot {
-    BatchView view;               // samples = what is in it now, or kEnd
-    std::span<std::int64_t> ids;  // what view.ids shows
+    BatchView view;               // samples may be kEnd
+    std::span<std::int64_t> ids;  // memory of view.ids
     std::vector<void*> tensors = {};
   };
-  std::vector<Slot> slots_;  // addresses fixed
+  std::vector<Slot> slots_;  // never reallocated
 
   // Counters since the start, modulo 2^32, each on its own cache line. filled_ is written by the
-  // thread, taken_ (batches given back) by the caller. All accesses that decide about sleeping are
-  // sequentially consistent: each side first writes its counter and then reads the other's, so one
-  // of them sees the other's write.
+  // thread, taken_ (batches returned) by the caller. All accesses that decide about sleeping are
+  // sequentially consistent: each side writes its counter before it reads the other's, so at least
+  // one of them sees the other's write.
   alignas(64) std::atomic<std::uint32_t> filled_{0};
   alignas(64) std::atomic<std::uint32_t> taken_{0};
   alignas(64) std::atomic<bool> stop_{false};
   std::uint32_t held_ = 0;
-  std::uint32_t low_ = 0;   // so many slots in use: the thread goes to work
-  std::uint32_t next_ = 0;  // calls of Next() that gave a batch; taken_ is behind it
+  std::uint32_t low_ = 0;   // number of slots in use at which the thread wakes up
+  std::uint32_t next_ = 0;  // batches returned by Next(); at least taken_
   bool ended_ = false;
   std::thread thread_;
 };

@@ -18,8 +18,8 @@ const Json* Member(const Json* in, const char* key) {
   return in == nullptr ? nullptr : in->Find(key);
 }
 
-// What it says of a file; null: nothing.
-const Json* RecordOf(const Json& data, const std::string& file) {
+// The entry of `file` in a data.json; null: none.
+const Json* FindRecord(const Json& data, const std::string& file) {
   for (const char* side : {"train", "eval"}) {
     const Json* arrays = Member(Member(&data, side), "arrays");
     if (arrays == nullptr || arrays->object() == nullptr) continue;
@@ -31,16 +31,16 @@ const Json* RecordOf(const Json& data, const std::string& file) {
   return nullptr;
 }
 
-// As NumPy calls it: "uint16".
+// NumPy's name of the type: "uint16".
 std::string NumpyName(StoredType type) {
   const std::string_view name = Name(type);
   const char* kind = name[0] == 'u' ? "uint" : name[0] == 'i' ? "int" : "float";
   return StrCat(kind, name.substr(1));
 }
 
-std::string NameOf(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+std::string FileName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-Result<std::string> DigestOf(std::span<const std::byte> bytes, NodeShare* share) {
+Result<std::string> ComputeSha256(std::span<const std::byte> bytes, NodeShare* share) {
   constexpr std::size_t kATick = std::size_t{32} << 20;
   Sha256 digest;
   for (; !bytes.empty(); bytes = bytes.subspan(std::min(kATick, bytes.size()))) {
@@ -57,20 +57,20 @@ std::string DataJsonPath(const std::string& path) { return FolderOf(path) + "/da
 std::vector<std::string> PreparedClasses(std::string_view text, const std::string& path) {
   const Json data = Json::Parse(text).value_or(Json());
   const Json* const classes = data.Find("classes");
-  if (classes == nullptr || RecordOf(data, NameOf(path)) == nullptr) return {};
+  if (classes == nullptr || FindRecord(data, FileName(path)) == nullptr) return {};
   return TextsIn(*classes);
 }
 
 Status CheckDataJson(const std::string& path, std::string_view text, const Array& array,
                      std::int64_t vocabulary, NodeShare* share) {
-  const std::string name = NameOf(array.name);
+  const std::string name = FileName(array.name);
   if (text.find(StrCat('"', name, '"')) == std::string_view::npos) return Status::Ok();
   const Json data = Json::Parse(text).value_or(Json());
   if (data.object() == nullptr) {
     return {ErrorKind::kData, StrCat(path, ": expected a JSON object of at most ", kMaxTextBytes,
                                      " bytes, found something else that names '", name, "'")};
   }
-  const Json* const record = RecordOf(data, name);
+  const Json* const record = FindRecord(data, name);
   if (record == nullptr) return Status::Ok();
   const auto check = [&](const char* what, const Json& found) -> Status {
     const Json* const expected = Member(record, what);
@@ -91,7 +91,7 @@ Status CheckDataJson(const std::string& path, std::string_view text, const Array
       (share != nullptr && share->IsChecked(known))) {
     return Status::Ok();
   }
-  GACCD_ASSIGN_OR_RETURN(const std::string digest, DigestOf(array.file->bytes(), share));
+  GACCD_ASSIGN_OR_RETURN(const std::string digest, ComputeSha256(array.file->bytes(), share));
   GACCD_RETURN_IF_ERROR(check("sha256", digest));
   if (share != nullptr) share->MarkChecked(known);
   return Status::Ok();
@@ -105,7 +105,7 @@ Status CheckPreparedTokenizer(const std::string& path, std::string_view tokenize
   const Json* const expected = data.Find("tokenizer_sha256");
   if (expected == nullptr) return Status::Ok();
   GACCD_ASSIGN_OR_RETURN(const std::string found,
-                         DigestOf(std::as_bytes(std::span(tokenizer)), nullptr));
+                         ComputeSha256(std::as_bytes(std::span(tokenizer)), nullptr));
   if (*expected != Json(found)) {
     return {ErrorKind::kData, StrCat(path, ": does not belong to ", from, ": expected sha256 ",
                                      expected->Dump(), ", found \"", found, '"')};

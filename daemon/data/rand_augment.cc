@@ -22,12 +22,12 @@ double Linspace(float first, float last, std::int64_t count, std::int64_t i) {
                        : last - step * static_cast<float>(count - 1 - i);
 }
 
-// The pixel of the source for pixel (x, y): (a x + b y + c, d x + e y + f).
+// Maps pixel (x, y) of the result to (a x + b y + c, d x + e y + f) of the source.
 struct Affinity {
   double a, b, c, d, e, f;
 };
 
-// PIL's transform with NEAREST: in 16 bits behind the point, at the centres of the pixels.
+// PIL's transform with NEAREST: fixed-point with 16 fractional bits, at pixel centres.
 void Move(Image& image, const Affinity& from) {
   const auto fixed = [](double value) {
     return static_cast<std::int64_t>(std::floor(value * 65536 + 0.5));
@@ -57,7 +57,7 @@ void Move(Image& image, const Affinity& from) {
   image = std::move(moved);
 }
 
-// As PIL's rotate: around the middle, with sine and cosine to 15 digits.
+// PIL's rotate: around the centre, with sine and cosine rounded to 15 digits.
 void Rotate(Image& image, double degrees) {
   const double turn = -(std::fmod(degrees + 360, 360)) * std::numbers::pi / 180;
   const auto digits = [](double value) { return std::nearbyint(value * 1e15) / 1e15; };
@@ -81,8 +81,8 @@ bool IsSigned(AugmentKind kind) {
   return kind >= AugmentKind::kShearX && kind <= AugmentKind::kSharpness;
 }
 
-double MagnitudeOf(AugmentKind kind, const RandAugmentSpec& spec, std::int64_t height,
-                   std::int64_t width) {
+double Magnitude(AugmentKind kind, const RandAugmentSpec& spec, std::int64_t height,
+                 std::int64_t width) {
   const auto of = [&spec](double first, double last) {
     return Linspace(static_cast<float>(first), static_cast<float>(last), spec.num_magnitude_bins,
                     spec.magnitude);

@@ -1,6 +1,6 @@
-// RandAugment (Cubuk et al. 2019): several operations of 14, drawn at random, all with one
-// strength. Operations, strengths and pixels are those of torchvision.transforms.RandAugment on PIL
-// images: the nearest pixel, and 0 for what comes from outside of the image.
+// RandAugment (Cubuk et al. 2019): random operations out of 14, all with the same magnitude.
+// Operations, magnitudes and pixels equal torchvision.transforms.RandAugment on PIL images, with
+// nearest-neighbour interpolation and fill 0.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace gaccd {
 
-enum class AugmentKind : std::uint8_t {  // in the order of torchvision's
+enum class AugmentKind : std::uint8_t {  // in torchvision's order
   kIdentity,
   kShearX,
   kShearY,
@@ -29,25 +29,27 @@ enum class AugmentKind : std::uint8_t {  // in the order of torchvision's
   kEqualize,
 };
 inline constexpr std::int64_t kAugmentKinds = 14;
-[[nodiscard]] std::string_view Name(AugmentKind kind);  // torchvision's: "ShearX"
+[[nodiscard]] std::string_view Name(AugmentKind kind);  // as in torchvision: "ShearX"
 
 struct Augmentation {
   AugmentKind kind = AugmentKind::kIdentity;
-  // Of shears the tangent of the angle; of translations pixels; of a rotation degrees, against the
-  // clock; of Brightness to Sharpness the factor - 1; of Posterize bits; of Solarize a grey level.
+  // For shears the tangent of the angle; for translations pixels; for rotations degrees,
+  // counterclockwise; for Brightness to Sharpness factor - 1; for Posterize bits; for Solarize a
+  // grey level.
   double magnitude = 0;
 };
 
-// Whether the magnitude has a sign that is drawn, too.
+// Whether the sign of the magnitude is random.
 [[nodiscard]] bool IsSigned(AugmentKind kind);
-// Without its sign, of an image of that size. REQUIRES: spec.magnitude < spec.num_magnitude_bins.
-[[nodiscard]] double MagnitudeOf(AugmentKind kind, const RandAugmentSpec& spec, std::int64_t height,
-                                 std::int64_t width);
+// The absolute magnitude for an image of this size. REQUIRES: spec.magnitude <
+// spec.num_magnitude_bins.
+[[nodiscard]] double Magnitude(AugmentKind kind, const RandAugmentSpec& spec, std::int64_t height,
+                               std::int64_t width);
 
-// "ShearX -0.09", with all digits; "Equalize".
+// "ShearX -0.09", with all digits, or "Equalize".
 [[nodiscard]] std::string Describe(const Augmentation& augmentation);
 
-// Does it; the size stays.
+// Applies the augmentation, which does not change the size.
 void Augment(Image& image, const Augmentation& augmentation);
 
 }  // namespace gaccd

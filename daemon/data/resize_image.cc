@@ -11,28 +11,27 @@
 namespace gaccd {
 namespace {
 
-// Weights are integers of so many bits behind the point: with 8 bits of the pixels and 2 for the
-// sum they fill 32.
+// Fractional bits of the fixed-point weights: 32 without 8 of the pixels and 2 of the sum.
 constexpr int kBits = 32 - 8 - 2;
 constexpr std::int32_t kHalf = 1 << (kBits - 1);
 
-// The inputs of each output along one dimension.
+// The inputs and weights of each output along one dimension.
 struct Taps {
-  std::size_t most = 0;              // inputs of one output, for which there is room
-  std::size_t used = 0;              // the most that any has
+  std::size_t stride = 0;            // stride of `weight`
+  std::size_t used = 0;              // maximum of `count`
   std::vector<std::size_t> first;    // [outputs]
   std::vector<std::size_t> count;    // [outputs]
-  std::vector<std::int32_t> weight;  // [outputs, most]
+  std::vector<std::int32_t> weight;  // [outputs, stride]
 };
 
-// Of the outputs [begin, begin + count) of `out`, from `in` inputs that begin at `offset`.
+// For the outputs [begin, begin + count) of `out`, from `in` inputs that begin at `offset`.
 Taps MakeTaps(std::int64_t offset, std::int64_t in, std::int64_t out, std::int64_t begin,
               std::int64_t count) {
   const double scale = static_cast<double>(in) / static_cast<double>(out);
   const double support = std::max(scale, 1.0);  // half the width of the triangle
   const double inverse = 1 / support;
-  Taps taps{.most = static_cast<std::size_t>(std::ceil(support)) * 2 + 1};
-  std::vector<double> weights(taps.most);
+  Taps taps{.stride = static_cast<std::size_t>(std::ceil(support)) * 2 + 1};
+  std::vector<double> weights(taps.stride);
   for (std::int64_t i = begin; i < begin + count; ++i) {
     const double center = (static_cast<double>(i) + 0.5) * scale;
     const auto first = std::max(static_cast<std::int64_t>(center - support + 0.5), std::int64_t{0});
@@ -47,7 +46,7 @@ Taps MakeTaps(std::int64_t offset, std::int64_t in, std::int64_t out, std::int64
     taps.first.push_back(static_cast<std::size_t>(offset + first));
     taps.count.push_back(static_cast<std::size_t>(end - first));
     taps.used = std::max(taps.used, taps.count.back());
-    for (std::size_t j = 0; j < taps.most; ++j) {
+    for (std::size_t j = 0; j < taps.stride; ++j) {
       const bool used = j < taps.count.back();
       taps.weight.push_back(used ? static_cast<std::int32_t>(0.5 + weights[j] / sum * (1 << kBits))
                                  : 0);
@@ -56,14 +55,14 @@ Taps MakeTaps(std::int64_t offset, std::int64_t in, std::int64_t out, std::int64
   return taps;
 }
 
-// The weights of an output are at least 0 and together 1, up to their rounding.
+// The sum is not negative, and exceeds 255 only by rounding of the weights.
 std::uint8_t ToByte(std::int32_t sum) {
   return static_cast<std::uint8_t>(std::min(sum >> kBits, 255));
 }
 
 void ResizeGreyRow(const std::uint8_t* from, const Taps& taps, std::uint8_t* to) {
   for (std::size_t x = 0; x < taps.first.size(); ++x) {
-    const std::int32_t* weight = taps.weight.data() + x * taps.most;
+    const std::int32_t* weight = taps.weight.data() + x * taps.stride;
     const std::uint8_t* pixel = from + taps.first[x];
     std::int32_t sum = kHalf;
     for (std::size_t j = 0; j < taps.count[x]; ++j) sum += pixel[j] * weight[j];
@@ -71,18 +70,19 @@ void ResizeGreyRow(const std::uint8_t* from, const Taps& taps, std::uint8_t* to)
   }
 }
 
-// The three values of a pixel, and one that is not used.
+// The three values of a pixel and an unused one.
 using FourBytes __attribute__((vector_size(4))) = std::uint8_t;
 using FourWords __attribute__((vector_size(16))) = std::uint32_t;
 using FourSums __attribute__((vector_size(16))) = std::int32_t;
 
-// So many inputs for every output, whether it has fewer: a loop of one length is predicted. Reads
-// that many pixels and a byte behind its row, with weights of 0, and writes one byte behind.
+// Uses taps.used inputs for every output, some with weight 0, because branches of a fixed loop
+// length are predicted. May read taps.used pixels and one byte past the row; writes one byte past
+// `to`.
 GACCD_SIMD_CLONES void ResizeRgbRow(const std::uint8_t* from, const Taps& taps, std::uint8_t* to) {
   const std::size_t pixels = taps.first.size();
   const std::size_t* first = taps.first.data();
   const std::int32_t* weight = taps.weight.data();
-  for (std::size_t x = 0; x < pixels; ++x, to += 3, weight += taps.most) {
+  for (std::size_t x = 0; x < pixels; ++x, to += 3, weight += taps.stride) {
     const std::uint8_t* pixel = from + first[x] * 3;
     FourSums sum = {kHalf, kHalf, kHalf, kHalf};
     for (std::size_t j = 0; j < taps.used; ++j, pixel += 3) {
@@ -124,11 +124,11 @@ Image ResizeImage(const Image& image, const Box& from, std::int64_t height, std:
   const std::size_t out_bytes = static_cast<std::size_t>(window.width) * channels;
   std::vector<std::uint8_t> narrow(rows * out_bytes + 1);
   const auto resize_row = channels == 1 ? &ResizeGreyRow : &ResizeRgbRow;
-  const std::size_t behind = across.used * channels + 1;
-  std::vector<std::uint8_t> end(in_bytes + behind);  // a row at the end of the image, and more
+  const std::size_t padding = across.used * channels + 1;
+  std::vector<std::uint8_t> end(in_bytes + padding);  // padded copy of a row near the end
   for (std::size_t y = first_row; y < first_row + rows; ++y) {
     const std::uint8_t* row = image.pixels.data() + y * in_bytes;
-    if ((y + 1) * in_bytes + behind > image.pixels.size()) {
+    if ((y + 1) * in_bytes + padding > image.pixels.size()) {
       std::copy_n(row, in_bytes, end.data());
       row = end.data();
     }
@@ -139,7 +139,7 @@ Image ResizeImage(const Image& image, const Box& from, std::int64_t height, std:
   std::vector<std::int32_t> sums(out_bytes);
   for (std::size_t y = 0; y < down.first.size(); ++y) {
     ResizeColumns(narrow.data() + (down.first[y] - first_row) * out_bytes, out_bytes,
-                  down.weight.data() + y * down.most, down.count[y], sums.data(),
+                  down.weight.data() + y * down.stride, down.count[y], sums.data(),
                   out.pixels.data() + y * out_bytes);
   }
   return out;

@@ -1,7 +1,7 @@
-// Resizing of images, bit by bit as PIL's BILINEAR: every output pixel is a mean of the pixels that
-// it covers, weighted by a triangle as wide as twice the ratio, so that smaller images have no
-// aliasing; first along the rows, then along the columns, both rounded to 8 bits. PIL from 13 on
-// takes the other order where it is less work: a difference of at most one grey level.
+// Resizing of images, bit-identical to PIL's BILINEAR: every output pixel is a mean of input
+// pixels, weighted by a triangle whose width is twice the scale factor, at least 2, which prevents
+// aliasing; first along rows, then along columns, each rounded to 8 bits. PIL 13 and later use the
+// other order if it is less work, a difference of at most one grey level.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace gaccd {
 
-// The part `from` of the image, resized to height x width, and of this the part `window`: only that
-// is computed. REQUIRES: `from` is inside of the image, `window` inside of the result, all sizes at
-// least 1. The weights have the same bits on every machine.
+// Resizes the part `from` of the image to height x width and returns the part `window` of the
+// result; only that part is computed. Bit-identical on every machine. REQUIRES: `from` is inside
+// the image, `window` inside the result, all sizes are at least 1.
 [[nodiscard]] Image ResizeImage(const Image& image, const Box& from, std::int64_t height,
                                 std::int64_t width, const Box& window);
 

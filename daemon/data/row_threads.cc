@@ -25,7 +25,7 @@ RowThreads::~RowThreads() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void RowThreads::TakeRows() {
+void RowThreads::ProcessRows() {
   for (std::size_t row = next_.fetch_add(1); row < rows_; row = next_.fetch_add(1)) (*body_)(row);
 }
 
@@ -37,7 +37,7 @@ void RowThreads::Run() {
     if (stop_) return;
     seen = loops_;
     lock.unlock();
-    TakeRows();
+    ProcessRows();
     lock.lock();
     if (--busy_ == 0) ended_.notify_one();
   }
@@ -58,7 +58,7 @@ void RowThreads::ForEach(std::size_t rows, const Body& body) {
     ++loops_;
   }
   begun_.notify_all();
-  TakeRows();
+  ProcessRows();
   std::unique_lock lock(mutex_);
   ended_.wait(lock, [this] { return busy_ == 0; });
 }

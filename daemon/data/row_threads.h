@@ -1,4 +1,4 @@
-// Threads that share the rows of a micro-batch.
+// A thread pool that processes the rows of a micro-batch.
 #pragma once
 
 #include <atomic>
@@ -19,27 +19,27 @@ class RowThreads {
  public:
   using Body = std::function<void(std::size_t row)>;
 
-  // With the thread that calls ForEach() there are `threads`, at least 1. kOs without threads.
+  // threads: at least 1, including the caller of ForEach(). kOs if a thread cannot be started.
   static Result<std::unique_ptr<RowThreads>> Start(std::int64_t threads);
   ~RowThreads();
   RowThreads(const RowThreads&) = delete;
   RowThreads& operator=(const RowThreads&) = delete;
 
-  // body(0), ..., body(rows - 1), each once, on any of the threads and in any order; returns when
-  // all have returned. `body` must not throw. Thread-safe: one loop after the other.
+  // Calls body(0), ..., body(rows - 1), on any of the threads and in any order, and waits for all
+  // of them. `body` must not throw. Thread-safe: concurrent loops run one after another.
   void ForEach(std::size_t rows, const Body& body);
 
  private:
   RowThreads() = default;
   void Run();
-  void TakeRows();
+  void ProcessRows();
 
-  std::mutex loop_;  // held by the caller whose loop it is
+  std::mutex loop_;  // held by the running ForEach()
   std::mutex mutex_;
   std::condition_variable begun_;
   std::condition_variable ended_;
-  std::uint64_t loops_ = 0;  // begun so far; guarded by mutex_, as the next two
-  std::size_t busy_ = 0;     // threads that have not left the loop
+  std::uint64_t loops_ = 0;  // loops begun so far; guarded by mutex_, as the next two
+  std::size_t busy_ = 0;     // threads that have not finished the loop
   bool stop_ = false;
   const Body* body_ = nullptr;  // written while no thread is in a loop
   std::size_t rows_ = 0;

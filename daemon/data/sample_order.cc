@@ -8,9 +8,8 @@
 namespace gaccd {
 namespace {
 
-// A network on very few bits knows few permutations: on four bits, for 16 samples, only the even
-// ones. Walking through 2^8 values it knows them all; for so small a set the longer walk does not
-// matter.
+// A network of very few bits generates few permutations: of four bits, for 16 samples, only even
+// ones. The longer walk does not matter for such small sets.
 constexpr int kMinBits = 8;
 
 [[nodiscard]] std::uint64_t LowMask(int bits) { return (std::uint64_t{1} << bits) - 1; }
@@ -25,7 +24,7 @@ SampleOrder::SampleOrder(std::uint64_t seed, std::int64_t size, bool shuffle)
   high_bits_ = bits - low_bits_;
 }
 
-SampleOrder::RoundKeys SampleOrder::KeysOf(std::int64_t epoch) const {
+SampleOrder::RoundKeys SampleOrder::EpochKeys(std::int64_t epoch) const {
   const std::uint64_t stream = StreamKey(seed_, static_cast<std::uint64_t>(epoch));
   RoundKeys keys;
   for (std::size_t round = 0; round < keys.size(); ++round) {
@@ -34,8 +33,8 @@ SampleOrder::RoundKeys SampleOrder::KeysOf(std::int64_t epoch) const {
   return keys;
 }
 
-// Each round adds a keyed function of one half to the other half, which can be undone: a bijection
-// whatever the function. The halves need not be of equal width.
+// Each round XORs a keyed function of one half into the other half, a bijection for any function
+// and any widths of the halves.
 std::int64_t SampleOrder::Permute(const RoundKeys& keys, std::int64_t position) const {
   const std::uint64_t low_mask = LowMask(low_bits_);
   const std::uint64_t high_mask = LowMask(high_bits_);
@@ -53,17 +52,17 @@ std::int64_t SampleOrder::Permute(const RoundKeys& keys, std::int64_t position) 
 }
 
 std::int64_t SampleOrder::IndexAt(std::int64_t epoch, std::int64_t position) const {
-  return shuffle_ ? Permute(KeysOf(epoch), position) : position;
+  return shuffle_ ? Permute(EpochKeys(epoch), position) : position;
 }
 
 void SampleOrder::Fill(std::int64_t first, std::span<std::int64_t> out) const {
   std::int64_t epoch = first / size_;
   std::int64_t position = first % size_;
-  RoundKeys keys = KeysOf(epoch);
+  RoundKeys keys = EpochKeys(epoch);
   for (std::int64_t& index : out) {
     if (position == size_) {
       position = 0;
-      keys = KeysOf(++epoch);
+      keys = EpochKeys(++epoch);
     }
     index = shuffle_ ? Permute(keys, position) : position;
     ++position;

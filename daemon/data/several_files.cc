@@ -12,7 +12,7 @@
 namespace gaccd {
 namespace {
 
-std::vector<std::string*> PathsOf(SourceSpec& source) {
+std::vector<std::string*> ListPaths(SourceSpec& source) {
   std::vector<std::string*> paths;
   const auto add = [&paths](std::string& path) { paths.push_back(&path); };
   const auto add_if_given = [&paths](std::optional<std::string>& path) {
@@ -37,7 +37,7 @@ std::vector<std::string*> PathsOf(SourceSpec& source) {
                         [&](ArraysSpec& arrays) {
                           for (NamedArraySpec& array : arrays.array) add(array.path);
                         },
-                        [](ImagesSpec&) {},  // a folder, or tar files that are one set of their own
+                        [](ImagesSpec&) {},  // a folder, or tar files, which OpenImages() joins
                         [&](auto& other) {
                           if constexpr (requires { other.path; }) add(other.path);
                         }},
@@ -45,7 +45,7 @@ std::vector<std::string*> PathsOf(SourceSpec& source) {
   return paths;
 }
 
-// Sample numbers continue from part to part.
+// Samples are numbered consecutively over the parts.
 class JoinedDataset final : public Dataset {
  public:
   explicit JoinedDataset(std::vector<std::unique_ptr<Dataset>> parts) : parts_(std::move(parts)) {
@@ -76,55 +76,55 @@ class JoinedDataset final : public Dataset {
     return Status::Ok();
   }
   [[nodiscard]] std::int64_t Length(std::int64_t index) const override {
-    const std::size_t part = PartOf(index);
-    return parts_[part]->Length(index - FirstOf(part));
+    const std::size_t part = FindPart(index);
+    return parts_[part]->Length(index - FirstSample(part));
   }
 
   [[nodiscard]] std::int64_t CountUnlabelled(std::span<const std::int64_t> indices) const override {
     std::int64_t unlabelled = 0;
     for (const std::int64_t index : indices) {
-      const std::size_t part = PartOf(index);
-      const std::int64_t own = index - FirstOf(part);
+      const std::size_t part = FindPart(index);
+      const std::int64_t own = index - FirstSample(part);
       unlabelled += parts_[part]->CountUnlabelled({&own, 1});
     }
     return unlabelled;
   }
 
-  // Neighbours of one part are read together.
+  // Consecutive samples of one part are read together.
   void Gather(std::span<const std::int64_t> indices, const BatchView& out) const override {
     constexpr std::size_t kMax = 64;
     std::array<std::int64_t, kMax> own{};
     std::array<void*, kMaxTensors> memory{};
     for (std::size_t at = 0, count = 0; at < indices.size(); at += count) {
-      const std::size_t part = PartOf(indices[at]);
+      const std::size_t part = FindPart(indices[at]);
       for (count = 0; count < std::min(kMax, indices.size() - at); ++count) {
         const std::int64_t index = indices[at + count];
-        if (PartOf(index) != part) break;
-        own[count] = index - FirstOf(part);
+        if (FindPart(index) != part) break;
+        own[count] = index - FirstSample(part);
       }
       parts_[part]->Gather(std::span(own).first(count), Rows(spec(), out, at, count, memory));
     }
   }
 
  private:
-  [[nodiscard]] std::size_t PartOf(std::int64_t index) const {
+  [[nodiscard]] std::size_t FindPart(std::int64_t index) const {
     return static_cast<std::size_t>(std::ranges::upper_bound(ends_, index) - ends_.begin());
   }
-  [[nodiscard]] std::int64_t FirstOf(std::size_t part) const {
+  [[nodiscard]] std::int64_t FirstSample(std::size_t part) const {
     return part == 0 ? 0 : ends_[part - 1];
   }
 
   std::vector<std::unique_ptr<Dataset>> parts_;
-  std::vector<std::int64_t> ends_;  // of the parts
+  std::vector<std::int64_t> ends_;  // first sample after each part
   std::vector<BadRecord> bad_;
 };
 
-// Files by what the '*' stands for.
+// Files by the text that the '*' matches.
 using Matches = std::map<std::string, std::string>;
 
 }  // namespace
 
-Result<Matches> FilesLike(const std::string& pattern, const std::string& folder) {
+Result<Matches> MatchFiles(const std::string& pattern, const std::string& folder) {
   const std::size_t star = pattern.find('*');
   const auto stars = std::ranges::count(pattern, '*');
   if (stars != 1 || pattern.find('/', star) != std::string::npos) {
@@ -146,19 +146,19 @@ Result<Matches> FilesLike(const std::string& pattern, const std::string& folder)
 
 Result<std::vector<SourceSpec>> ExpandPatterns(const SourceSpec& source,
                                                const std::string& folder) {
-  SourceSpec whole = source;
-  const std::vector<std::string*> patterns = PathsOf(whole);
+  SourceSpec pattern_source = source;
+  const std::vector<std::string*> patterns = ListPaths(pattern_source);
   const auto is_pattern = [](const std::string* path) { return IsPattern(*path); };
   if (std::ranges::none_of(patterns, is_pattern)) return std::vector{source};
   std::vector<Matches> matches;
   for (const std::string* pattern : patterns) {
-    GACCD_ASSIGN_OR_RETURN(Matches found, FilesLike(*pattern, folder));
+    GACCD_ASSIGN_OR_RETURN(Matches found, MatchFiles(*pattern, folder));
     matches.push_back(std::move(found));
   }
   std::vector<SourceSpec> sources;
   for (const auto& [text, file] : matches.front()) {
     sources.push_back(source);
-    const std::vector<std::string*> paths = PathsOf(sources.back());
+    const std::vector<std::string*> paths = ListPaths(sources.back());
     for (std::size_t i = 0; i < paths.size(); ++i) {
       const auto found = matches[i].find(text);
       if (found == matches[i].end()) {

@@ -1,7 +1,7 @@
-// Several files as one data set. A '*' in the file name of a path matches any text, and the
-// source for one source a file: "train-*.tokens.npy" with "train-*.lengths.npy" are
-// train-00.tokens.npy with train-00.lengths.npy, train-01 with train-01, and so on, in the order of
-// what the '*' stands for.
+// Several files as one data set. A '*' in the file name of a path matches any text, and the source
+// becomes one source per match: "train-*.tokens.npy" with "train-*.lengths.npy" means
+// train-00.tokens.npy with train-00.lengths.npy, train-01 with train-01, and so on, sorted by the
+// matched text.
 #pragma once
 
 #include <map>
@@ -14,18 +14,18 @@
 
 namespace gaccd {
 
-// `source` itself where no path has a '*'. A relative path without a match is looked for in
-// `folder`, unless it is empty. Errors: kIo for a path without a match; kConfig for more than one
-// '*', one in the name of a folder, or a path without one together with others; kData, with what is
-// missing, for paths whose '*' stand for different texts.
+// One source per match; `source` itself if no path has a '*'. A relative path without a match is
+// looked up in `folder`, unless it is empty. Errors: kIo for a path without a match; kConfig for
+// more than one '*' in a path, a '*' in the name of a folder, or a path without '*' next to others
+// with one; kData, with the missing file, if the paths match different texts.
 Result<std::vector<SourceSpec>> ExpandPatterns(const SourceSpec& source, const std::string& folder);
 
-// The files of one such path, by what the '*' stands for; at least one. Errors as above.
-Result<std::map<std::string, std::string>> FilesLike(const std::string& pattern,
-                                                     const std::string& folder);
+// The files that match one such path, by matched text; at least one. Errors as above.
+Result<std::map<std::string, std::string>> MatchFiles(const std::string& pattern,
+                                                      const std::string& folder);
 
-// The samples of `parts`, at least one, one part after the other. A damaged record was replaced by
-// one of its own part. kData for parts whose samples differ in kind.
+// Concatenates the samples of `parts`, at least one. A damaged record is replaced by a sample of
+// the same part. kData if their specs differ.
 Result<std::unique_ptr<Dataset>> JoinDatasets(std::vector<std::unique_ptr<Dataset>> parts);
 
 }  // namespace gaccd

@@ -1,4 +1,4 @@
-// How the source of a job is opened: a function for each format, called by OpenDataset().
+// Functions that open each kind of source, called by OpenDataset().
 #pragma once
 
 #include <memory>
@@ -11,18 +11,18 @@
 
 namespace gaccd {
 
-// What a source is opened with, besides itself.
+// Arguments for opening a source.
 struct Opening {
   const NormalizeSpec& normalize;
   const BadRecordRules& rules;
   NodeShare* share;           // of this rank's node, or null
   const std::string& folder;  // of the job; empty: none
-  // Names of the columns of tables, in the order of the values; required for tables. Empty: they
-  // become those of the first table that has some.
+  // The names of the columns of tables in the order of the values; not null for tables. If empty,
+  // set to those of the first table with names.
   std::vector<std::string>* column_names = nullptr;
 
-  // "/data/x" stays; "x" is that of the current folder or, where there is none, of the job's
-  // folder. kIo when it is in neither.
+  // Returns absolute paths unchanged; looks up relative paths in the current folder, then in the
+  // job's folder. kIo if it is in neither.
   [[nodiscard]] Result<std::string> Locate(const std::string& path) const;
 };
 

@@ -1,4 +1,4 @@
-// The types of elements that data files hold, and how they become the two of batches: f32 and i32.
+// Element types of data files. Batches only have f32 and i32.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace gaccd {
 
 enum class StoredType : std::uint8_t { kU8, kI8, kU16, kI16, kU32, kI32, kU64, kI64, kF32, kF64 };
 
-// Calls use(T{}) with the C++ type of elements of that type.
+// Calls use(T{}) with the C++ type T.
 template <typename Use>
 constexpr auto VisitStored(StoredType type, const Use& use) {
   switch (type) {

@@ -10,9 +10,9 @@ namespace gaccd {
 namespace {
 
 constexpr std::int64_t kMaxWeights = std::int64_t{1} << 26;
-constexpr std::uint64_t kWeightStream = 0x57;  // W's own stream, whatever the seed
+constexpr std::uint64_t kWeightStream = 0x57;  // for W, independent of the seed
 
-constexpr float kLargestNormal = 9;  // beyond all that StandardNormal() gives: 53 bits reach 8.3
+constexpr float kLargestNormal = 9;  // StandardNormal(), from 53 bits, is at most 8.3
 
 class SyntheticDataset final : public Dataset {
  public:

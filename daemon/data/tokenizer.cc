@@ -16,7 +16,7 @@
 namespace gaccd {
 namespace {
 
-// It has a model.vocab: ids by token.
+// Checks that model.vocab, the ids by token, exists.
 Result<Json> ParseTokenizer(const std::string& path, std::string_view text) {
   GACCD_RETURN_IF_ERROR(CheckTokenizerDepth(path, text));
   auto parsed = Json::Parse(text);
@@ -25,7 +25,7 @@ Result<Json> ParseTokenizer(const std::string& path, std::string_view text) {
   return Status(ErrorKind::kData, path + ": expected a JSON object with model.vocab");
 }
 
-// REQUIRES: they are not the same.
+// The first difference of two vocabularies. REQUIRES: expected != found.
 std::string Difference(const Json& expected, const Json& found) {
   if (expected.object() == nullptr || found.object() == nullptr) {
     return "the same tokens, found others";
@@ -50,7 +50,7 @@ std::string Difference(const Json& expected, const Json& found) {
 
 using Steps = std::vector<const Json*>;
 
-// A normalizer or pre_tokenizer may be a sequence of others; none where it is null or not there.
+// A normalizer or pre_tokenizer may be a sequence of others, null, or missing.
 void AppendSteps(const Json* part, Steps& steps) {
   if (part == nullptr || part->is_null()) return;
   for (const char* name : {"normalizers", "pretokenizers"}) {
@@ -62,22 +62,22 @@ void AppendSteps(const Json* part, Steps& steps) {
   steps.push_back(part);
 }
 
-std::string TypeOf(const Json& step) {
+std::string TypeName(const Json& step) {
   const std::string* const type = step.text("type");
   return type == nullptr ? "one without a type" : *type;
 }
 
-std::string TypesOf(const Steps& steps) {
+std::string TypeNames(const Steps& steps) {
   std::string types;
-  for (const Json* step : steps) types += StrCat(types.empty() ? "" : ", ", TypeOf(*step));
+  for (const Json* step : steps) types += StrCat(types.empty() ? "" : ", ", TypeName(*step));
   return types.empty() ? "none" : types;
 }
 
-// null where the file does not say it. Some versions of the library leave out what is the default.
+// null if unknown. Some versions of the library omit defaults.
 Json Setting(const Json& step, std::string_view name) {
   const Json* found = step.Find(name);
   if (found != nullptr && !found->is_null()) return *found;
-  if (name == "use_regex" && TypeOf(step) == "ByteLevel") return true;
+  if (name == "use_regex" && TypeName(step) == "ByteLevel") return true;
   found = name == "strip_accents" ? step.Find("lowercase") : nullptr;
   return found == nullptr ? Json() : *found;
 }
@@ -88,8 +88,8 @@ std::string Shown(std::string text) {
   return ValidUtf8(text);
 }
 
-// Empty: of the same text both make the same, as far as the file says it. What one of them does not
-// have is not compared: versions of the library name the same setting otherwise.
+// Empty if both steps are equal as far as the files specify them. A setting that only one of them
+// has is not compared, because its name differs between versions of the library.
 std::string StepsDifference(const Steps& expected, const Steps& found) {
   constexpr std::string_view kSettings[] = {
       "lowercase",   "strip_accents",    "clean_text",        "handle_chinese_chars",
@@ -98,8 +98,8 @@ std::string StepsDifference(const Steps& expected, const Steps& found) {
       "split",       "prepend",          "individual_digits", "strip_left",
       "strip_right", "length",           "delimiter",         "precompiled_charsmap",
   };
-  const std::string types = TypesOf(expected);
-  const std::string others = TypesOf(found);
+  const std::string types = TypeNames(expected);
+  const std::string others = TypeNames(found);
   if (types != others || expected.size() != found.size()) {
     return StrCat(Shown(types), ", found ", Shown(others));
   }
@@ -108,7 +108,7 @@ std::string StepsDifference(const Steps& expected, const Steps& found) {
       const Json setting = Setting(*expected[i], name);
       const Json other = Setting(*found[i], name);
       if (setting.is_null() || other.is_null() || setting == other) continue;
-      return StrCat(Shown(TypeOf(*expected[i])), " with ", name, " ", Shown(setting.Dump()),
+      return StrCat(Shown(TypeName(*expected[i])), " with ", name, " ", Shown(setting.Dump()),
                     ", found ", Shown(other.Dump()));
     }
   }
@@ -144,7 +144,7 @@ Status Compare(const std::string& first, const Json& expected, const std::string
 }  // namespace
 
 Status CheckTokenizerDepth(const std::string& path, std::string_view text) {
-  constexpr int kDeepest = 64;  // those of transformers have less than 10
+  constexpr int kDeepest = 64;  // tokenizers of transformers have less than 10
   if (!IsNestedDeeper(text, kDeepest)) return Status::Ok();
   return {ErrorKind::kData,
           StrCat(path, ": expected JSON that is at most ", kDeepest, " levels deep, found more")};

@@ -26,8 +26,9 @@ Status CheckIsInteger(const Array& array) {
                                    "; save array.astype('int32')")};
 }
 
-// Eighths of the context, in whole vectors: a finer step saves little more and is another graph.
-std::vector<std::int64_t> CutsOf(std::int64_t context) {
+// Eighths of the context, rounded up to full vectors. Each cut needs its own graph, and more of
+// them would save little.
+std::vector<std::int64_t> MakeCuts(std::int64_t context) {
   constexpr std::int64_t kVector = 16;
   const std::int64_t step = (context + 8 * kVector - 1) / (8 * kVector) * kVector;
   std::vector<std::int64_t> cuts;
@@ -35,7 +36,7 @@ std::vector<std::int64_t> CutsOf(std::int64_t context) {
   return cuts;
 }
 
-// Used while the set is opened: collects its columns, each checked.
+// Checks and collects the columns of a data set.
 struct Builder {
   BadRecords bad;
   NodeShare* share;
@@ -48,7 +49,7 @@ struct Builder {
     return Status::Ok();
   }
 
-  // An array in addition to `tokens`: its row has one of the two shapes.
+  // Adds an array other than `tokens`. shapes: allowed shapes of a row.
   Status AddColumn(const Array& tokens, std::string_view name, std::optional<Array> array,
                    std::span<const Shape> shapes, const IntegerRange& range) {
     if (!array) return Status::Ok();
@@ -107,7 +108,7 @@ Result<std::unique_ptr<Dataset>> MakeTokenDataset(TokenArrays arrays, const Toke
                                           {.end = limits.segment_types, .what = "segments"}));
   const bool labelled = arrays.labels.has_value();
   const bool ids = labelled && arrays.labels->shape.size() == 2;
-  const bool ragged = has_lengths && !ids;  // labels beyond the length of a text count
+  const bool ragged = has_lengths && !ids;  // labels [samples, T] count beyond the length, too
   const std::int64_t classes = limits.classes > 0 || !ids ? limits.classes : limits.vocabulary;
   if (arrays.weights && !labelled) {
     return Status(ErrorKind::kConfig,
@@ -132,7 +133,7 @@ Result<std::unique_ptr<Dataset>> MakeTokenDataset(TokenArrays arrays, const Toke
                               {.classes = labelled ? classes : 0,
                                .vocabulary = limits.vocabulary,
                                .ignored_label = limits.ignored_label,
-                               .cuts = ragged ? CutsOf(length) : std::vector<std::int64_t>()}));
+                               .cuts = ragged ? MakeCuts(length) : std::vector<std::int64_t>()}));
 }
 
 Result<std::unique_ptr<Dataset>> MakeStreamDataset(const Array& stream, std::int64_t length,

@@ -37,7 +37,7 @@ Status CheckCounts(const ScheduleRequest& request) {
   return Status::Ok();
 }
 
-// factor * size run positions must be countable.
+// factor * size run positions must fit 63 bits.
 Status CheckPositions(std::int64_t factor, std::int64_t size, std::string_view what) {
   std::int64_t product = 0;
   if (!__builtin_mul_overflow(factor, size, &product)) return Status::Ok();
@@ -53,7 +53,7 @@ Result<UpdateSchedule> UpdateSchedule::Make(const ScheduleRequest& request) {
   const std::int64_t size = request.dataset_size;
   if (request.epochs > 0) {
     GACCD_RETURN_IF_ERROR(CheckPositions(request.epochs, size, "epochs x data set"));
-  } else if (!request.later.empty()) {  // no update goes further than the data set is large
+  } else if (!request.later.empty()) {  // an update advances by at most the size of the data set
     GACCD_RETURN_IF_ERROR(CheckPositions(request.max_updates, size, "max_updates x data set"));
   } else if (schedule.carries()) {
     GACCD_RETURN_IF_ERROR(
@@ -64,7 +64,7 @@ Result<UpdateSchedule> UpdateSchedule::Make(const ScheduleRequest& request) {
         CheckPositions((request.max_updates - 1) / per_epoch + 1, size, "epochs x data set"));
   }
   GACCD_RETURN_IF_ERROR(schedule.AddStages());
-  schedule.updates_ = schedule.EndWith(schedule.stages_.back());
+  schedule.updates_ = schedule.EndIfLast(schedule.stages_.back());
   schedule.FindSizes();
   return schedule;
 }
@@ -73,7 +73,7 @@ std::int64_t UpdateSchedule::UpdatesIn(std::int64_t samples, std::int64_t batch)
   return request_.last_cycle == LastCycle::kUpdate ? CeilDiv(samples, batch) : samples / batch;
 }
 
-std::int64_t UpdateSchedule::RestOfEpoch(const BatchStage& stage) const {
+std::int64_t UpdateSchedule::RemainingInEpoch(const BatchStage& stage) const {
   return request_.dataset_size - stage.first % request_.dataset_size;
 }
 
@@ -84,14 +84,14 @@ UpdateSchedule::EpochPosition UpdateSchedule::Begin(const BatchStage& stage, std
     return {position / size, position % size};
   }
   const std::int64_t epoch = stage.first / size;
-  const std::int64_t in_first = UpdatesIn(RestOfEpoch(stage), stage.batch);
+  const std::int64_t in_first = UpdatesIn(RemainingInEpoch(stage), stage.batch);
   if (k < in_first) return {epoch, stage.first % size + k * stage.batch};
   const std::int64_t per_epoch = UpdatesIn(size, stage.batch);
   return {epoch + 1 + (k - in_first) / per_epoch, (k - in_first) % per_epoch * stage.batch};
 }
 
 std::int64_t UpdateSchedule::UpdatesUntil(const BatchStage& stage, std::int64_t samples) const {
-  const std::int64_t rest = RestOfEpoch(stage);
+  const std::int64_t rest = RemainingInEpoch(stage);
   if (request_.last_cycle != LastCycle::kUpdate || samples <= rest) {
     return CeilDiv(samples, stage.batch);
   }
@@ -101,7 +101,7 @@ std::int64_t UpdateSchedule::UpdatesUntil(const BatchStage& stage, std::int64_t 
          CeilDiv(more % size, stage.batch);
 }
 
-std::int64_t UpdateSchedule::EndWith(const BatchStage& stage) const {
+std::int64_t UpdateSchedule::EndIfLast(const BatchStage& stage) const {
   if (request_.epochs == 0) return request_.max_updates;
   const std::int64_t size = request_.dataset_size;
   std::int64_t end = stage.first_update;
@@ -109,7 +109,8 @@ std::int64_t UpdateSchedule::EndWith(const BatchStage& stage) const {
     end += CeilDiv(request_.epochs * size - stage.first, stage.batch);
   } else {
     const std::int64_t epochs_after = request_.epochs - 1 - stage.first / size;
-    end += UpdatesIn(RestOfEpoch(stage), stage.batch) + epochs_after * UpdatesIn(size, stage.batch);
+    end += UpdatesIn(RemainingInEpoch(stage), stage.batch) +
+           epochs_after * UpdatesIn(size, stage.batch);
   }
   return request_.max_updates > 0 ? std::min(end, request_.max_updates) : end;
 }
@@ -131,9 +132,9 @@ Status UpdateSchedule::AddStages() {
                      ": expected it to begin after stage ", stages_.size(), ", at update ",
                      last.first_update, " with ", last.samples_before, " samples taken")};
     }
-    const std::int64_t more = EndWith(last) - last.first_update - updates;
+    const std::int64_t more = EndIfLast(last) - last.first_update - updates;
     if (more < 0) break;  // the run does not reach it
-    // What an epoch has left may be enough for the new batch, so nothing is dropped here.
+    // The rest of the epoch may suffice for the new batch, so nothing is dropped here.
     const EpochPosition end = Begin(last, updates - 1);
     const Update before = At(last.first_update + updates - 1);
     const std::int64_t first = end.epoch * request_.dataset_size + end.start + before.samples;
@@ -141,8 +142,8 @@ Status UpdateSchedule::AddStages() {
                            .first_update = last.first_update + updates,
                            .first = first,
                            .samples_before = SamplesBefore(last.first_update + updates)};
-    // A smaller batch may take what the last epoch has left; a larger one may drop it.
-    if (more == 0 && EndWith(stage) == stage.first_update) break;
+    // A smaller batch may use the rest of the last epoch; a larger one may drop it.
+    if (more == 0 && EndIfLast(stage) == stage.first_update) break;
     stages_.push_back(stage);
   }
   return Status::Ok();
@@ -157,7 +158,7 @@ void UpdateSchedule::FindSizes() {
     const std::int64_t updates = end - stage.first_update;
     if (updates > 0) sizes.insert(stage.batch);
     if (request_.last_cycle != LastCycle::kUpdate) continue;
-    const std::int64_t rest = RestOfEpoch(stage);
+    const std::int64_t rest = RemainingInEpoch(stage);
     const std::int64_t in_first = CeilDiv(rest, stage.batch);
     if (updates >= in_first) sizes.insert(rest % stage.batch);
     if (updates >= in_first + CeilDiv(size, stage.batch)) sizes.insert(size % stage.batch);
@@ -167,7 +168,7 @@ void UpdateSchedule::FindSizes() {
   sizes_.assign(sizes.begin(), sizes.end());
 }
 
-std::size_t UpdateSchedule::StageOf(std::int64_t index) const {
+std::size_t UpdateSchedule::StageIndex(std::int64_t index) const {
   const auto after = std::ranges::upper_bound(stages_, index, {}, &BatchStage::first_update);
   return static_cast<std::size_t>(after - stages_.begin()) - 1;
 }
@@ -222,7 +223,8 @@ std::string BatchesText(const UpdateSchedule& schedule, std::int64_t end) {
   return text;
 }
 
-Result<UpdateSchedule> ScheduleOf(const Job& job, const Plan& plan, std::int64_t dataset_size) {
+Result<UpdateSchedule> MakeUpdateSchedule(const Job& job, const Plan& plan,
+                                          std::int64_t dataset_size) {
   ScheduleRequest request{.dataset_size = dataset_size,
                           .batch = plan.effective_batch(),
                           .epochs = job.epochs,

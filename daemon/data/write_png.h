@@ -1,4 +1,4 @@
-// Images as PNG files, to look at.
+// Writes images as PNG files.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace gaccd {
 
-// kIo, with the reason, when the file cannot be written.
+// kIo with the reason.
 Status WritePng(const Image& image, const std::string& path);
 
 }  // namespace gaccd

@@ -69,7 +69,7 @@ std::vector<NamedMetric> Evaluator::MakeMetrics() const {
 }
 
 EvalShard Evaluator::OwnShard() const {
-  return ShardOf(data_.size(), comm_.rank() / stages_, comm_.size() / stages_);
+  return MakeEvalShard(data_.size(), comm_.rank() / stages_, comm_.size() / stages_);
 }
 
 std::set<std::int64_t> Evaluator::BatchSizes() const { return EvalBatchSizes(OwnShard(), batch_); }
@@ -88,7 +88,7 @@ Result<Better> Evaluator::FindBetter(std::string_view name) const {
 std::int64_t Evaluator::FewestBatches() const {
   // The last shard is never larger than another one.
   const int shards = comm_.size() / stages_;
-  const EvalShard shard = ShardOf(data_.size(), shards - 1, shards);
+  const EvalShard shard = MakeEvalShard(data_.size(), shards - 1, shards);
   return (shard.count + batch_ - 1) / batch_;
 }
 

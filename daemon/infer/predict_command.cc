@@ -97,7 +97,7 @@ Status CheckFinite(std::span<const float> answers, std::int64_t first, std::int6
 Status WriteShare(const Flags& flags, const Session& session, TrainedModel& trained,
                   RowFile& file) {
   const Communicator& comm = session.comm;
-  const EvalShard shard = ShardOf(trained.data->size(), comm.rank(), comm.size());
+  const EvalShard shard = MakeEvalShard(trained.data->size(), comm.rank(), comm.size());
   EngineRing ring;
   GACCD_ASSIGN_OR_RETURN(
       const auto batches,

@@ -74,7 +74,7 @@ Status FindColumns(const Flags& flags, Communicator& comm, Job* job) {
 
 Status MakeInferenceEngine(const Flags& flags, Session& session, TrainedModel* into) {
   const Communicator& comm = session.comm;
-  const EvalShard shard = ShardOf(into->data->size(), comm.rank(), comm.size());
+  const EvalShard shard = MakeEvalShard(into->data->size(), comm.rank(), comm.size());
   GACCD_ASSIGN_OR_RETURN(
       into->engine,
       MakeEngine(session.device_comm(), *into->model,
@@ -111,7 +111,7 @@ RankStatus OpenTrainedModel(const Flags& flags, Session& session, const MakeMode
   GACCD_RETURN_IF_ERROR(session.CheckAllTheSame(flags, into->job));
   GACCD_RETURN_IF_ERROR(FindColumns(flags, comm, &into->job));
   if (Agreement all = OpenData(flags, comm, into); !all.status.ok()) return all;
-  auto model = make(into->job.model, BatchSpecOf(into->job, *into->data));
+  auto model = make(into->job.model, MakeBatchSpec(into->job, *into->data));
   if (Agreement all = AgreeOn(comm, model.status()); !all.status.ok()) return all;
   into->model = *std::move(model);
   GACCD_RETURN_IF_ERROR(CheckSameData(comm, *into->data, nullptr));

@@ -151,7 +151,7 @@ ValueId Bert::Record(nn::Recorder& recorder) const {
 
 SampleSpec Bert::ExampleSample() const { return TokenSample(spec_.context, spec_.vocabulary); }
 
-// Files of BertModel lack the prefix; older ones hold the numbers of the positions, too.
+// Files of BertModel do not have the prefix; older ones also contain the position ids.
 WeightNames Bert::weight_names() const {
   WeightNames names{.prefix = "bert.", .buffers = {"embeddings.position_ids"}, .tied = {}};
   if (spec_.head == BertHead::kMaskedLm) {

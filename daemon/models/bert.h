@@ -1,8 +1,8 @@
-// Bert: BERT (Devlin et al. 2018): tokens, positions and segments, blocks with the layer norm
-// behind, exact GELU, attention up to the length of the text; then a head. From "tokens" [T], and
-// "segments" [T] and "lengths" [] where the data has them: without lengths, padding is text, too.
-// Parameters have the names, shapes and initial values of Hugging Face's
-// BertForSequenceClassification or, with the head for masked tokens, BertForMaskedLM.
+// Bert: BERT (Devlin et al. 2018): tokens, positions and segments, post-norm blocks, exact GELU,
+// attention up to the length of the text, and a head. Inputs: "tokens" [T], and if the data has
+// them "segments" [T] and "lengths" []; without lengths, padding counts as text. Parameters have
+// the names, shapes and initial values of Hugging Face's BertForSequenceClassification or, with the
+// head for masked tokens, BertForMaskedLM.
 #pragma once
 
 #include <optional>
@@ -18,10 +18,10 @@
 
 namespace gaccd {
 
-// What every block needs to know of the batch.
+// Lengths of the batch, for every block.
 struct BertText {
-  std::int64_t length = 0;         // of the rows of a sample
-  std::optional<ValueId> lengths;  // of the texts; none: all of them
+  std::int64_t length = 0;         // rows per sample
+  std::optional<ValueId> lengths;  // of the texts; nullopt: all rows are text
 };
 
 class BertEmbeddings final : public nn::Module {
@@ -59,7 +59,7 @@ class BertLayer final : public nn::Module {
   nn::AddResidual add_;
 };
 
-// A class for each sample: its first token, a pooler with tanh, dropout, the classes.
+// Classifies samples: first token, pooler with tanh, dropout, linear layer.
 class BertClassifier final : public nn::Module {
  public:
   BertClassifier(nn::ParameterList& parameters, const BertSpec& bert);
@@ -74,7 +74,7 @@ class BertClassifier final : public nn::Module {
   nn::Linear classifier_;
 };
 
-// A token for each row: a layer with GELU and layer norm, then the table of the words, transposed.
+// Predicts a token per row: a layer with GELU and layer norm, then the transposed token table.
 class BertMaskedTokens final : public nn::Module {
  public:
   BertMaskedTokens(const nn::Scope& scope, const BertSpec& bert, nn::ParameterIndex words);
@@ -93,7 +93,7 @@ class Bert final : public Network {
   explicit Bert(const BertSpec& bert);
 
   ValueId Record(nn::Recorder& recorder) const override;
-  // The mean of the text's last hidden states, as sentence-transformers takes it.
+  // The mean of the text's last hidden states, as in sentence-transformers.
   ValueId RecordEmbedding(nn::Recorder& recorder) const override;
   [[nodiscard]] SampleSpec ExampleSample() const override;
   [[nodiscard]] NetworkFields fields() const override {

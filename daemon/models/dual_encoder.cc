@@ -25,7 +25,7 @@ ValueId DualEncoder::Tower::operator()(nn::Recorder& recorder) const {
   const ValueId features = layers_(recorder, recorder.Input(input_));
   recorder.EndBlock(features);
   ValueId row = projection_(recorder, features);
-  if (recorder.activations() != DType::kF32) {  // what is compared is f32
+  if (recorder.activations() != DType::kF32) {  // the loss compares f32
     row = Apply(recorder, std::make_shared<Cast>(DType::kF32), {row});
   }
   return Apply(recorder, std::make_shared<L2Normalize>(), {row});

@@ -1,6 +1,6 @@
-// DualEncoder: two towers that map two tensors of a sample into one space, as in CLIP (Radford et
-// al. 2021): each ends in a projection without bias, and rows have length 1. For the contrastive
-// loss (ops/loss/info_nce.h), whose scale is exp(logit_scale), a parameter f32 [1].
+// DualEncoder: two towers that map two tensors of a sample into a common space, as in CLIP (Radford
+// et al. 2021): each ends in a projection without bias, and rows are normalised to length 1. For
+// the contrastive loss (ops/loss/info_nce.h), whose scale is exp(logit_scale), a parameter f32 [1].
 #pragma once
 
 #include "daemon/models/layer_list.h"
@@ -13,7 +13,7 @@ class DualEncoder final : public Network {
  public:
   explicit DualEncoder(const DualEncoderSpec& spec);
 
-  // [samples, 2 width]: the rows of both towers side by side.
+  // [samples, 2 width]: the concatenated rows of both towers.
   ValueId Record(nn::Recorder& recorder) const override;
   ValueId RecordEmbedding(nn::Recorder& recorder) const override { return Record(recorder); }
   [[nodiscard]] SampleSpec ExampleSample() const override;

@@ -9,12 +9,13 @@ namespace {
 
 constexpr double kInitDeviation = 0.02;
 
-// With weight [in, out].
+// A linear layer whose weight is [in, out].
 nn::LinearOptions Conv1D(std::int64_t in, std::int64_t out, double deviation) {
   return {.in = in, .out = out, .order = WeightOrder::kInOut, .deviation = deviation};
 }
 
-// Products that add to the residual stream start smaller, so that it does not grow with the depth.
+// Projections into the residual stream have smaller initial values, so that it does not grow with
+// the depth.
 double ResidualDeviation(const GptSpec& gpt) {
   return kInitDeviation / std::sqrt(2 * static_cast<double>(gpt.layers));
 }
@@ -91,7 +92,7 @@ ValueId Gpt::Record(nn::Recorder& recorder) const {
 
 SampleSpec Gpt::ExampleSample() const { return TokenSample(spec_.context, spec_.vocabulary); }
 
-// Files of GPT2Model lack the prefix; older ones hold the causal mask, too.
+// Files of GPT2Model do not have the prefix; older ones also contain the causal mask.
 WeightNames Gpt::weight_names() const {
   return {.prefix = "transformer.",
           .buffers = {".attn.bias", ".attn.masked_bias"},

@@ -1,7 +1,7 @@
-// Gpt: GPT-2 (Radford et al. 2019): learned positions, blocks with the layer norm in front, GELU by
-// tanh, causal attention, and a head tied to the token table. From "tokens" [T]: logits of the next
-// token at every position. Parameters have the names, shapes and initial values of Hugging Face's
-// GPT2LMHeadModel.
+// Gpt: GPT-2 (Radford et al. 2019): learned positions, pre-norm blocks, GELU by tanh, causal
+// attention, and a head tied to the token table. Input: "tokens" [T]; prediction: logits of the
+// next token at every position. Parameters have the names, shapes and initial values of Hugging
+// Face's GPT2LMHeadModel.
 #pragma once
 
 #include <vector>

@@ -33,7 +33,7 @@ class FirstError : public google::protobuf::io::ErrorCollector {
   std::string text_;
 };
 
-// Every size is at least 1 or, where there are samples, -k.
+// Sizes must be at least 1 or, if `samples`, -k.
 Status CheckSizes(const Shape& sizes, bool samples) {
   Shape counts = sizes;
   for (std::int64_t& size : counts) {
@@ -50,7 +50,7 @@ Status CheckSizes(const Shape& sizes, bool samples) {
   return CheckShape(counts, DType::kF32);
 }
 
-// As many as the sizes say, or one for all of them.
+// One value per element, or one for all elements.
 Result<std::shared_ptr<const std::vector<float>>> ConstantOf(const proto::GraphTensor& message,
                                                              const Shape& sizes,
                                                              const std::string& where) {
@@ -130,7 +130,7 @@ Result<GraphBody> BodyOf(const google::protobuf::RepeatedPtrField<proto::GraphNo
   return body;
 }
 
-// Nodes in an order in which they can run, so there is no cycle.
+// Checks that names are unique and defined before use, so there is no cycle.
 Status CheckNames(const GraphFile& graph, const GraphBody& body) {
   std::set<std::string_view> known;
   const auto add = [&known](const std::string& name) -> Status {

@@ -1,5 +1,5 @@
-// The file of an exported network, DIR/graph.txtpb (proto/graph.proto), as plain values. What its
-// ops mean: graph_ops.h.
+// The file of an exported network, DIR/graph.txtpb (proto/graph.proto), as plain structs. Its ops:
+// graph_ops.h.
 #pragma once
 
 #include <map>
@@ -14,18 +14,18 @@ namespace gaccd {
 
 struct GraphTensor {
   std::string name;
-  DType dtype = DType::kF32;  // of an input: f32 or i32
-  Shape sizes;                // of an input: the first is -1, the samples
+  DType dtype = DType::kF32;  // for inputs f32 or i32
+  Shape sizes;                // for inputs the first is -1: the samples
   bool buffer = false;
   bool frozen = false;
   std::vector<std::string> aliases;
-  std::shared_ptr<const std::vector<float>> values = nullptr;  // of a constant
+  std::shared_ptr<const std::vector<float>> values = nullptr;  // set for constants
 };
 
 struct GraphNode {
   std::string name;
   std::string op;
-  std::vector<std::string> inputs;                            // "": left out
+  std::vector<std::string> inputs;                            // "": omitted
   std::map<std::string, std::vector<std::int64_t>> integers;  // attributes
   std::map<std::string, double> numbers;
   std::string source;
@@ -34,18 +34,18 @@ struct GraphNode {
   [[nodiscard]] std::string Where() const;
 };
 
-// The nodes of a network, in an order in which they can run.
+// The nodes of a network, in topological order.
 struct GraphBody {
   std::vector<GraphNode> nodes;
   std::string output;
-  std::int64_t length = 0;  // of texts cut to so many tokens; 0: as the inputs say
+  std::int64_t length = 0;  // for texts cut to this number of tokens; 0: not cut
 };
 
 struct GraphFile {
   std::vector<GraphTensor> inputs;
   std::vector<GraphTensor> parameters;
   GraphBody whole;
-  std::vector<GraphBody> shorter;  // the same prediction for short texts; of ascending lengths
+  std::vector<GraphBody> shorter;  // the same network for shorter texts, by ascending length
   std::string digest;              // of the text
 };
 
@@ -54,13 +54,13 @@ struct GraphFile {
 }
 
 // kConfig, with `name` and the node, for another version, names that are not unique or used before
-// they are defined, sizes that are no shapes, and constants that are not finite.
+// they are defined, invalid sizes, and constants that are not finite.
 Result<GraphFile> ParseGraph(std::string_view text, const std::string& name);
-// That of a folder, of at most kMaxGraphBytes. kIo, too.
+// Parses the file in a folder, of at most kMaxGraphBytes. Errors: also kIo.
 inline constexpr std::uint64_t kMaxGraphBytes = std::uint64_t{1} << 28;
 Result<GraphFile> ReadGraph(const std::string& folder);
 
-// The initial weights next to it.
+// The path of the initial weights next to it.
 [[nodiscard]] std::string GraphWeightsFile(const std::string& folder);
 
 }  // namespace gaccd

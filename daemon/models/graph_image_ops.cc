@@ -14,9 +14,9 @@ namespace gaccd {
 namespace {
 
 constexpr std::int64_t kMaxPixels = 1 << 20;  // of kernels, strides, paddings
-const DimensionOrder kImages = {0, 2, 3, 1};  // [N, C, H, W] lies as [N, H, W, C]
+const DimensionOrder kImages = {0, 2, 3, 1};  // [N, C, H, W] is stored as [N, H, W, C]
 
-// Of samples, or of what all samples share.
+// The images may belong to samples or be common to all samples.
 bool ExpectImages(GraphRecorder& r, const GraphValue& x) {
   const bool fits =
       x.rank() == 4 && std::ranges::all_of(std::span(x.sizes).subspan(1),
@@ -24,7 +24,7 @@ bool ExpectImages(GraphRecorder& r, const GraphValue& x) {
   return r.Expect(fits, "expected [samples, channels, height, width]", x);
 }
 
-// Input 1, as PyTorch's weight lies: a parameter, or a value that parameters give.
+// Input 1 in the layout of PyTorch's weight: a parameter, or a value computed from parameters.
 ValueId WeightOf(GraphRecorder& r) {
   const GraphValue weight = r.In(1);
   const bool fits =
@@ -127,7 +127,7 @@ GraphValue RecordGroupNorm(GraphRecorder& r) {
       r, std::make_shared<GroupNorm>(r.Integer("groups"), static_cast<float>(r.Number("eps"))));
 }
 
-// Of images, sequences and vectors alike, rows of channels.
+// Images, sequences and vectors are normalised as rows of channels.
 GraphValue RecordBatchNorm(GraphRecorder& r) {
   const GraphValue x = r.In(0);
   if (!r.Expect(x.rank() >= 2 && x.rank() <= 4, "expected [samples, channels, ..]", x)) return {};
@@ -135,12 +135,12 @@ GraphValue RecordBatchNorm(GraphRecorder& r) {
                                : x.rank() == 3 ? DimensionOrder{0, 2, 1}
                                                : RowMajor(2);
   const std::string& mean = r.InputName(kFirstBuffer);
-  nn::ParameterList none;  // nothing is declared
+  nn::ParameterList none;  // the parameters exist already
   const nn::BatchNorm norm(nn::Scope(none, mean.substr(0, mean.rfind('.'))),
                            {.channels = x.sizes[1],
                             .epsilon = r.Number("eps"),
                             .momentum = r.Number("momentum"),
-                            .group = GroupOf(r.statistics().stats),
+                            .group = ToNormGroup(r.statistics().stats),
                             .run_size = r.statistics().ghost_size},
                            {.weight = r.Parameter(1),
                             .bias = r.Parameter(2),

@@ -36,7 +36,7 @@ GraphValue RecordPermute(GraphRecorder& r) {
   return PermuteDimensions(x, {dims.begin(), dims.end()});
 }
 
-// Indices start, start + step, .. of a dimension, copied.
+// Copies indices start, start + step, .. of a dimension.
 GraphValue Taken(GraphRecorder& r, const GraphValue& x, std::size_t dim, std::int64_t start,
                  std::int64_t count, std::int64_t step) {
   const DimensionOrder order = OrderOf(x).value_or(RowMajor(x.rank()));
@@ -70,7 +70,7 @@ GraphValue RecordTake(GraphRecorder& r) {
   return Taken(r, x, dim, start, count, step);
 }
 
-// Inner dimensions without a copy: three of them may be q, k and v of attention.
+// Does not copy slices of columns, because three of them may be q, k and v of attention.
 GraphValue RecordSlice(GraphRecorder& r) {
   const GraphValue x = r.In(0);
   const std::int64_t dimension = r.Integer("dim");

@@ -20,7 +20,8 @@ std::map<std::string_view, const GraphTensor*> ByName(const std::vector<GraphTen
   return by_name;
 }
 
-// Parameters where the op has parameters, values elsewhere, and buffers for batch norms alone.
+// Inputs that are parameters of the op must be parameters; buffers are only allowed as statistics
+// of batch norms.
 Status CheckInputs(const GraphNode& node,
                    const std::map<std::string_view, const GraphTensor*>& parameters) {
   const GraphOp& op = *FindGraphOp(node.op);
@@ -42,7 +43,7 @@ Status CheckInputs(const GraphNode& node,
   return Status::Ok();
 }
 
-// Adds what the nodes use.
+// Adds the names that the nodes use to `used`.
 Status CheckBody(const GraphBody& body,
                  const std::map<std::string_view, const GraphTensor*>& parameters,
                  std::set<std::string_view>* used) {
@@ -75,8 +76,8 @@ Status CheckGraph(const GraphFile& graph) {
   return Status::Ok();
 }
 
-// What a new model starts with where no weights are loaded: of what PyTorch does to layers of its
-// own, the usual: products uniform in +-1/sqrt(fan in), norms 1, else 0.
+// Initial values if no weights are loaded, as of most PyTorch layers: weights of at least two
+// dimensions uniform in +-1/sqrt(fan in), weights of norms 1, others 0.
 nn::Initializer InitializerOf(const GraphTensor& parameter, bool one) {
   if (one) return nn::Constant(1);
   if (parameter.sizes.size() < 2) return nn::Constant(0);
@@ -88,7 +89,7 @@ bool IsTrained(const GraphTensor& parameter) {
   return !parameter.buffer && parameter.values == nullptr;
 }
 
-// A row of a value for each token.
+// Whether the input has one value per token.
 bool IsOfTexts(const GraphTensor& input) {
   return input.sizes.size() == 2 &&
          (input.name == "tokens" || input.name == "segments" || input.name == kAttentionMask);
@@ -102,15 +103,15 @@ std::set<std::string_view> StartAtOne(const GraphFile& graph) {
   return ones;
 }
 
-// Of each node: whether nothing but its value is read by later nodes or is the output.
-std::vector<bool> GoesOnAlone(const GraphBody& graph) {
+// For each node: whether its value is the only one so far that later nodes or the output read.
+std::vector<bool> IsOnlyLiveValue(const GraphBody& graph) {
   std::map<std::string_view, std::size_t> last_reader;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     for (const std::string& input : graph.nodes[i].inputs) last_reader[input] = i;
   }
   last_reader[graph.output] = graph.nodes.size();
   std::vector<bool> alone;
-  std::multiset<std::size_t> last_readers;  // of the values so far
+  std::multiset<std::size_t> last_readers;  // of values so far
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     last_readers.insert(last_reader[graph.nodes[i].name]);
     last_readers.erase(last_readers.begin(), last_readers.upper_bound(i));
@@ -119,14 +120,14 @@ std::vector<bool> GoesOnAlone(const GraphBody& graph) {
   return alone;
 }
 
-// Whether statistics count padding and depend on the samples of a micro-batch.
+// Whether the network has batch norms whose statistics depend on the batch, including padding.
 bool NormalisesBatches(const GraphBody& body, BatchStatistics stats) {
   return stats != BatchStatistics::kFrozen &&
          std::ranges::find(body.nodes, kBatchNormOp, &GraphNode::op) != body.nodes.end();
 }
 
-// Whether these pieces of a sample are those of `whole`, of texts that are cut from `length_whole`
-// to `length` tokens.
+// Whether `pieces` are the pieces `whole` of a sample after cutting texts from `length_whole` to
+// `length` tokens.
 bool IsCutFrom(const Shape& whole, std::int64_t length_whole, const Shape& pieces,
                std::int64_t length) {
   return std::ranges::equal(whole, pieces, [&](std::int64_t before, std::int64_t after) {
@@ -184,7 +185,7 @@ std::vector<Shape> GraphNetwork::DroppedAt(std::int64_t length) const {
   const SampleSpec sample = CutTo(ExampleSample(), length);
   nn::Recorder recorder(graph, parameters_, sample, {});
   GraphRecorder values(recorder, graph_, indices_, statistics_);
-  RecordBody(values);  // a refusal is one of Record(), too
+  RecordBody(values);  // Record() reports its errors
   return values.dropped();
 }
 
@@ -213,7 +214,7 @@ ValueId GraphNetwork::RecordBody(GraphRecorder& values) const {
     values.AddInput(input);
     if (!values.ok()) return nn::kNoValue;
   }
-  const std::vector<bool> alone = GoesOnAlone(body);
+  const std::vector<bool> alone = IsOnlyLiveValue(body);
   for (std::size_t i = 0; i < body.nodes.size(); ++i) {
     const GraphNode& node = body.nodes[i];
     values.Begin(node);

@@ -1,6 +1,6 @@
-// GraphNetwork: a user's PyTorch model, exported by gaccd.export of tools/python: parameters under
-// the names of its state_dict, and the ops of graph_ops.h. It reads the tensors of the data that
-// its inputs name. The prediction is [samples, width], or [samples, length, width] as rows.
+// GraphNetwork: a user's PyTorch model, exported by gaccd.export of tools/python: parameters with
+// the names of its state_dict, and the ops of graph_ops.h. Inputs are tensors of the data, by name.
+// The prediction is [samples, width], or [samples, length, width] as rows.
 #pragma once
 
 #include <map>
@@ -17,10 +17,10 @@ namespace gaccd {
 
 class GraphNetwork final : public Network {
  public:
-  // Reads spec.path. Errors: ReadGraph(), CheckGraphNode(); kConfig where a parameter is not used
-  // or is in the place of a value, and where the file has another digest than the spec.
+  // Reads spec.path. Errors: ReadGraph(), CheckGraphNode(); kConfig for an unused parameter, inputs
+  // of the wrong kind, a parameter as output, and a digest that differs from that of the spec.
   static Result<std::shared_ptr<const Network>> Load(const GraphSpec& spec);
-  // Of a graph in memory. name: for messages.
+  // The same for a graph in memory. name: for messages.
   static Result<std::shared_ptr<const Network>> Make(GraphFile graph,
                                                      const NormStatistics& statistics,
                                                      const std::string& name);
@@ -36,12 +36,12 @@ class GraphNetwork final : public Network {
   [[nodiscard]] bool ignores_padding() const override { return ignores_padding_; }
 
  private:
-  // The one for texts of as many tokens as the batch has.
+  // The body for the length of the texts in the batch.
   [[nodiscard]] const GraphBody& BodyFor(nn::Recorder& recorder) const;
   ValueId RecordBody(GraphRecorder& values) const;
-  // GraphRecorder::dropped() of texts that are cut to `length`; 0: that are not.
+  // GraphRecorder::dropped() for texts cut to `length`; 0: not cut.
   [[nodiscard]] std::vector<Shape> DroppedAt(std::int64_t length) const;
-  // Whether dropout can draw the same for the tokens of a text, whatever it is cut to.
+  // Whether dropout masks of the tokens of a text are independent of the length it is cut to.
   [[nodiscard]] bool DropsTheSame() const;
 
   GraphNetwork(GraphFile graph, const NormStatistics& statistics);
@@ -49,12 +49,12 @@ class GraphNetwork final : public Network {
   GraphFile graph_;
   NormStatistics statistics_;
   bool ignores_padding_ = false;
-  std::vector<Shape> dropped_;  // DroppedAt(0), where there are graphs for shorter texts
+  std::vector<Shape> dropped_;  // DroppedAt(0), if there are graphs for shorter texts
   std::map<std::string_view, nn::ParameterIndex> indices_;  // names are those of graph_
 };
 
-// `job` with the absolute path and the digest of its graph, where it has one: ranks compare them,
-// and checkpoints know the network.
+// Sets the absolute path and the digest of the job's graph, if it has one. Ranks compare them, and
+// checkpoints identify the network by them.
 Result<Job> WithGraphDigest(Job job);
 
 }  // namespace gaccd

@@ -1,4 +1,4 @@
-// The ops of graph_ops.h by what they are done to, each family in a file of its own.
+// The ops of graph_ops.h by family, one file each.
 #pragma once
 
 #include <string_view>
@@ -8,14 +8,14 @@
 
 namespace gaccd {
 
-[[nodiscard]] std::vector<GraphOp> ValueOps();     // value by value, and over the last dimension
-[[nodiscard]] std::vector<GraphOp> ImageOps();     // and batch norm
-[[nodiscard]] std::vector<GraphOp> SequenceOps();  // tables, attention
+[[nodiscard]] std::vector<GraphOp> ValueOps();     // elementwise, and over the last dimension
+[[nodiscard]] std::vector<GraphOp> ImageOps();     // also batch norm
+[[nodiscard]] std::vector<GraphOp> SequenceOps();  // embeddings, attention
 [[nodiscard]] std::vector<GraphOp> LayoutOps();
-[[nodiscard]] std::vector<GraphOp> NumberOps();   // of a value and numbers
-[[nodiscard]] std::vector<GraphOp> ProductOps();  // of two values that are broadcast, sums, matmul
+[[nodiscard]] std::vector<GraphOp> NumberOps();   // elementwise with constant numbers
+[[nodiscard]] std::vector<GraphOp> ProductOps();  // of two values with broadcast, sums, matmul
 
-// Rules of attributes.
+// Rules for attributes.
 [[nodiscard]] constexpr GraphAttributeRule Flag(std::string_view name) {
   return {.name = name, .most = 1};
 }

@@ -17,7 +17,7 @@ bool HasSamples(const GraphValue& value) {
   return std::ranges::any_of(value.sizes, [](std::int64_t size) { return size < 0; });
 }
 
-// The sizes of both together; nothing where they do not fit.
+// The common sizes; nullopt if they are incompatible.
 std::optional<Shape> BroadcastSizes(const GraphValue& a, const GraphValue& b) {
   Shape sizes = a.sizes;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -27,7 +27,7 @@ std::optional<Shape> BroadcastSizes(const GraphValue& a, const GraphValue& b) {
   return sizes;
 }
 
-// In the order in which the larger one lies.
+// In the order of dimensions of the larger operand.
 GraphValue RecordBroadcast(GraphRecorder& r, CombineKind kind) {
   GraphValue a = r.In(0);
   GraphValue b = r.In(1);
@@ -48,8 +48,8 @@ GraphValue RecordBroadcast(GraphRecorder& r, CombineKind kind) {
   return LyingAs(y, *sizes, order);
 }
 
-// x [.., T, W] + table [T, W], for all samples the same: a row for each of the T, or one for all.
-// Nothing where the shapes are others, or the table has 16 bits: rows of an embedding.
+// x [.., T, W] + table [T, W] or [1, W], the same for all samples. nullopt for other shapes, or if
+// the table is not f32 (rows of an embedding).
 std::optional<GraphValue> AddTable(GraphRecorder& r, const GraphValue& x, const GraphValue& table) {
   Shape own = table.sizes;  // without leading ones
   own.erase(own.begin(), std::ranges::find_if(own, [](std::int64_t size) { return size != 1; }));
@@ -62,7 +62,7 @@ std::optional<GraphValue> AddTable(GraphRecorder& r, const GraphValue& x, const 
   const DimensionOrder order = RowMajor(x.rank());
   const ValueId rows = r.Rows(x, order, 1);
   if (!r.ok()) return GraphValue{};
-  const Shape found = r.recorder().shape(table.id);  // of the first rows of a table, too
+  const Shape found = r.recorder().shape(table.id);  // may have more rows: positions()
   const bool as_it_is = found.size() == 2 && found[1] == own[1] && found[0] >= own[0];
   const ValueId matrix = as_it_is ? table.id : r.As(table.id, own);
   return LyingAs(r.Apply(std::make_shared<AddPositions>(own[0]), {rows, matrix}), x.sizes, order);
@@ -96,7 +96,7 @@ GraphValue RecordCombine(GraphRecorder& r) {
   return RecordBroadcast(r, kKind);
 }
 
-// Over dimensions that count no samples.
+// Only over dimensions that do not count samples.
 template <bool kMean>
 GraphValue RecordSum(GraphRecorder& r) {
   const GraphValue x = r.In(0);
@@ -135,7 +135,7 @@ GraphValue RecordSum(GraphRecorder& r) {
   return r.Integer("keepdim") != 0 ? sum : *ViewOf(sum, without);
 }
 
-// A list of matrices as it lies, its last two dimensions either way round.
+// Batched matrices; not copied if only their last two dimensions are exchanged in memory.
 struct Matrices {
   ValueId id = nn::kNoValue;
   bool transposed = false;
@@ -167,7 +167,7 @@ GraphValue RecordMatmul(GraphRecorder& r) {
     std::swap(dims[last - 1], dims[last]);
     b = PermuteDimensions(b, dims);
   }
-  // Rows of samples by what all samples share, too.
+  // Also rows of samples times a matrix common to all samples.
   const bool fits =
       std::ranges::equal(std::span(a.sizes).first(last - 1), std::span(b.sizes).first(last - 1)) &&
       a.sizes[last] == b.sizes[last - 1] && a.sizes[last] > 0 &&
@@ -213,7 +213,7 @@ GraphValue RecordCat(GraphRecorder& r) {
   const auto is_like_first = [&](ValueId id) {
     return r.recorder().dtype(id) == r.recorder().dtype(matrices[0]);
   };
-  if (!std::ranges::all_of(matrices, is_like_first)) {  // else ids of texts stay exact
+  if (!std::ranges::all_of(matrices, is_like_first)) {  // not for ids, which must stay exact
     for (ValueId& id : matrices) id = r.AsActivation(id);
   }
   return LyingAs(r.Apply(std::make_shared<Concat>(), std::move(matrices)), sizes, order);

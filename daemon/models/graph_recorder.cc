@@ -18,7 +18,7 @@ Shape WithoutOnes(Shape shape) {
   return shape;
 }
 
-// The pieces of a value in this order.
+// Reorders the pieces of a value.
 Rearrangement ReorderingOf(const GraphValue& value, const DimensionOrder& order,
                            std::int64_t samples) {
   Rearrangement made;
@@ -55,7 +55,7 @@ ValueId GraphRecorder::RecordMaskOfTexts() {
   return mask_of_texts_;
 }
 
-// Grey images may lack the channels, and samples of any shape be plain vectors.
+// The data may have no channel dimension for grey images, or vectors for samples of any shape.
 void GraphRecorder::AddInput(const GraphTensor& input) {
   const bool is_mask = input.name == kAttentionMask && !recorder_.HasTensor(input.name) &&
                        recorder_.HasTensor("tokens");
@@ -95,7 +95,7 @@ GraphValue GraphRecorder::Expand(const std::vector<GraphNode>& nodes) {
   const GraphNode* const expanded = node_;
   GraphValue value;
   for (const GraphNode& node : nodes) {
-    node_ = &node;  // where_ names the expanded one
+    node_ = &node;  // where_ still names the expanded node
     value = FindGraphOp(node.op)->record(*this);
     if (!ok()) break;
     values_[node.name] = value;

@@ -1,6 +1,6 @@
-// GraphRecorder: records the nodes of an exported network one after the other. What the ops of
-// graph_ops.h see of it: the values and attributes of the current node. As of nn::Recorder, the
-// first refusal is kept, and names the node and the line of the user's model.
+// GraphRecorder: records the nodes of an exported network in sequence, and gives the ops of
+// graph_ops.h access to the values and attributes of the current node. As in nn::Recorder, the
+// first error is kept; it names the node and the line of the user's model.
 #pragma once
 
 #include <map>
@@ -19,33 +19,33 @@
 
 namespace gaccd {
 
-// The input of a graph that texts have without a tensor for it.
+// An input of a graph that is computed if the data are texts without such a tensor.
 inline constexpr std::string_view kAttentionMask = "attention_mask";
 
 class GraphRecorder {
  public:
-  // All must outlive it. parameters: index in the list of the network, by name.
+  // All references must outlive it. parameters: index in the list of the network, by name.
   GraphRecorder(nn::Recorder& recorder, const GraphFile& graph,
                 const std::map<std::string_view, nn::ParameterIndex>& parameters,
                 const NormStatistics& statistics);
 
-  // The tensor of the batch for an input of the graph. kAttentionMask, where the data are texts
-  // without such a tensor, is 1 before the length of a text and 0 from there on.
+  // Adds the tensor of the batch for an input of the graph. If the data are texts without
+  // kAttentionMask, it is 1 before the length of a text and 0 from there on.
   void AddInput(const GraphTensor& input);
   void Begin(const GraphNode& node);
   void Finish(GraphValue value) { values_[node_->name] = std::move(value); }
-  // Records these nodes in place of the current one; the value of the last.
+  // Records these nodes in place of the current one; returns the value of the last.
   [[nodiscard]] GraphValue Expand(const std::vector<GraphNode>& nodes);
 
   [[nodiscard]] bool ok() const { return recorder_.status().ok(); }
   [[nodiscard]] nn::Recorder& recorder() { return recorder_; }
-  // Of batch norms.
+  // Settings of batch norms.
   [[nodiscard]] const NormStatistics& statistics() const { return statistics_; }
   [[nodiscard]] const std::string& where() const { return where_; }
-  // A value of the graph by name, a parameter among them. A part of a value is copied.
+  // A value or parameter of the graph by name. A part of a value is copied.
   [[nodiscard]] GraphValue Value(std::string_view name);
 
-  // Of the current node. REQUIRES: what graph_ops.h says of its op.
+  // Inputs and attributes of the current node. REQUIRES: it passed CheckGraphNode().
   [[nodiscard]] GraphValue In(std::size_t i) { return Value(node_->inputs[i]); }
   [[nodiscard]] std::size_t inputs() const { return node_->inputs.size(); }
   [[nodiscard]] GraphValue InOrPart(std::size_t i) { return ValueOrPart(node_->inputs[i]); }
@@ -67,38 +67,38 @@ class GraphRecorder {
     return node_->numbers.at(std::string(name));
   }
 
-  // Whether this is the mask that AddInput() made for texts, and their lengths, where they have
-  // any.
+  // Whether `id` is the mask that AddInput() computed for texts, and the lengths of the texts, if
+  // the data has them.
   [[nodiscard]] bool IsMaskOfTexts(ValueId id) const { return mask_of_texts_ == id; }
   [[nodiscard]] std::optional<ValueId> lengths_of_texts() const { return lengths_of_texts_; }
 
-  // The pieces of a sample in memory whose values the current node drops, each by its place in the
-  // whole sample; none where it drops samples. Gives what Recorder::Dropout() is to know of it.
+  // Records the pieces of a sample in memory to which the current node applies dropout; empty if it
+  // drops whole samples. Returns the argument `cut` of Recorder::Dropout().
   [[nodiscard]] std::vector<CutDimension> AddDropped(Shape pieces);
   [[nodiscard]] const std::vector<Shape>& dropped() const { return dropped_; }
-  // dropped() of the texts that these are cut from.
+  // dropped() of the texts before they were cut.
   void set_whole_dropped(std::span<const Shape> whole) { whole_dropped_ = whole; }
 
   // Output 0 of function(inputs).
   ValueId Apply(std::shared_ptr<const Function> function, std::vector<ValueId> inputs) {
     return recorder_.Apply(where_, std::move(function), std::move(inputs));
   }
-  // The same memory under this shape.
+  // The same memory with another shape.
   ValueId As(ValueId id, const Shape& shape);
-  // The elements of `value` in this order; a copy where it lies otherwise.
+  // The elements of `value` in this order; copied if its memory has another order.
   ValueId InOrder(const GraphValue& value, const DimensionOrder& order);
-  // Under the shape of its sizes in this order.
+  // InOrder() with the shape of its sizes in this order.
   ValueId Shaped(const GraphValue& value, const DimensionOrder& order);
-  // In the type of activations: parameters are f32.
+  // Converts f32 (parameters) to the type of activations.
   ValueId AsActivation(ValueId id);
-  // In memory's order of `sizes`, for the samples of this recording.
+  // The sizes in this order, for the samples of this recording.
   [[nodiscard]] Shape CountsOf(const Shape& sizes, const DimensionOrder& order) const;
-  // As a matrix: in this order, the last `inner` dimensions of memory are its columns.
+  // InOrder() as a matrix whose columns are the last `inner` dimensions of memory.
   ValueId Rows(const GraphValue& value, const DimensionOrder& order, std::size_t inner);
 
   [[nodiscard]] const std::string& name() const { return node_->name; }
 
-  // kConfig, unless `holds`. Gives it back.
+  // Reports kConfig unless `holds`. Returns `holds`.
   bool Expect(bool holds, const std::string& expected, const GraphValue& found);
   bool Expect(bool holds, const std::string& message);
 

@@ -15,7 +15,7 @@
 namespace gaccd {
 namespace {
 
-const DimensionOrder kHeads = {0, 2, 1, 3};  // [B, H, T, D] lies as [B, T, H, D]
+const DimensionOrder kHeads = {0, 2, 1, 3};  // [B, H, T, D] is stored as [B, T, H, D]
 
 GraphValue EmbeddingOf(GraphRecorder& r, std::int32_t padding) {
   const GraphValue ids = r.In(0);
@@ -56,7 +56,7 @@ GraphValue RecordPositions(GraphRecorder& r) {
   return LyingAs(table.id, size, RowMajor(size.size()));
 }
 
-// x [.., T, D], its rows where they lie.
+// x [.., T, D]; keeps the order of its rows in memory.
 GraphValue RecordRotary(GraphRecorder& r) {
   const GraphValue x = r.In(0);
   if (!r.Expect(x.rank() >= 2 && x.sizes.back() > 0 && x.sizes[x.rank() - 2] > 0,
@@ -83,7 +83,7 @@ GraphValue RecordRotary(GraphRecorder& r) {
   return LyingAs(r.Apply(std::make_shared<Rotary>(options), std::move(inputs)), x.sizes, order);
 }
 
-// The matrix [rows, 3 H D] whose rows are [q | k | v]; nothing where q, k and v are none of one.
+// The matrix [rows, 3 H D] whose rows are [q | k | v]; nullopt if q, k and v are not its columns.
 std::optional<ValueId> PackedRows(GraphRecorder& r, const Shape& sizes) {
   const std::int64_t width = sizes[1] * sizes[3];
   std::optional<ValueId> matrix;
@@ -99,7 +99,7 @@ std::optional<ValueId> PackedRows(GraphRecorder& r, const Shape& sizes) {
   return r.As(*matrix, {rows, 3 * width});
 }
 
-// lengths: every row sees the keys before them.
+// lengths: each row attends to the keys before the length of its text.
 GraphValue AttentionOf(GraphRecorder& r, std::optional<ValueId> lengths) {
   const GraphValue q = r.InOrPart(0);
   const bool fits = q.rank() == 4 && q.sizes[0] < 0 && ProductOfSizes(q.sizes).value_or(0) < 0;
@@ -125,11 +125,11 @@ GraphValue AttentionOf(GraphRecorder& r, std::optional<ValueId> lengths) {
 
 GraphValue RecordAttention(GraphRecorder& r) { return AttentionOf(r, std::nullopt); }
 
-// What is hidden has this added to its scores: far below any, and a number in fp16.
+// Added to scores of hidden keys: far below any score, and representable in fp16.
 constexpr double kHiddenScore = -60000;
 
-// As attention of heads with one more value, in which queries are 1 and a hidden key is
-// kHiddenScore:
+// As attention with one more element per head, which is 1 in queries and kHiddenScore in hidden
+// keys:
 //   q' = [sqrt((D + 1) / D) q | 1],  k' = [k | hidden],  v' = [v | 0]
 // so that q' . k' / sqrt(D + 1) = q . k / sqrt(D) + hidden / sqrt(D + 1).
 GraphValue AttentionWithHiddenKeys(GraphRecorder& r, const Shape& q, bool ids) {

@@ -8,7 +8,7 @@ namespace gaccd {
 namespace {
 
 std::int64_t Times(std::int64_t a, std::int64_t b) {
-  return a < 0 && b < 0 ? 0 : a * b;  // 0 equals no product
+  return a < 0 && b < 0 ? 0 : a * b;  // 0: invalid
 }
 
 std::int64_t Product(const Shape& sizes, std::size_t first, std::size_t last) {
@@ -17,13 +17,13 @@ std::int64_t Product(const Shape& sizes, std::size_t first, std::size_t last) {
   return product;
 }
 
-// a / b; nothing where it is not whole.
+// a / b; nullopt if it is not an integer.
 std::optional<std::int64_t> Divided(std::int64_t a, std::int64_t b) {
   if ((b < 0 && a > 0) || b == 0 || a % b != 0) return std::nullopt;
   return a / b;
 }
 
-// Cuts piece `at` of the memory in two, the outer of this size.
+// Splits piece `at` of the memory into two of these sizes.
 void CutPiece(GraphValue* value, std::size_t at, std::int64_t outer, std::int64_t inner) {
   const auto place = value->memory.begin() + static_cast<std::ptrdiff_t>(at);
   *place = outer;
@@ -35,8 +35,8 @@ void CutPiece(GraphValue* value, std::size_t at, std::int64_t outer, std::int64_
   }
 }
 
-// `value` as one dimension, in as few pieces as there can be: neighbours in PyTorch's order that
-// are neighbours in memory are one.
+// `value` as one dimension with the fewest pieces: pieces that are adjacent in PyTorch's order and
+// in memory are merged.
 GraphValue Flattened(const GraphValue& value) {
   const DimensionOrder old = PiecesOf(value, RowMajor(value.rank()));
   DimensionOrder by_place = RowMajor(old.size());
@@ -130,8 +130,8 @@ std::optional<std::int64_t> ProductOfSizes(std::span<const std::int64_t> sizes) 
   return product == 0 ? std::nullopt : std::optional(product);
 }
 
-// All pieces in PyTorch's order are dealt out again: to each new dimension as many as it needs,
-// the last of them cut where it is more.
+// Distributes all pieces in PyTorch's order over the new dimensions; splits a piece that is larger
+// than the rest of a dimension.
 std::optional<GraphValue> ViewOf(const GraphValue& value, const Shape& sizes) {
   GraphValue view = Flattened(value);
   view.sizes = sizes;
@@ -180,7 +180,7 @@ std::optional<GraphValue> PartOf(const GraphValue& value, std::size_t dimension,
   const std::int64_t size = value.sizes[dimension];
   if (pieces.size() != 1 || size < 0 || value.part) return std::nullopt;
   const std::int64_t inner = Product(value.memory, pieces[0] + 1, value.memory.size());
-  if (inner <= 0) return std::nullopt;  // of the samples
+  if (inner <= 0) return std::nullopt;  // samples are inside
   GraphValue part = value;
   part.part = {.matrix = value.id,
                .columns = size * inner,

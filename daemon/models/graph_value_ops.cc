@@ -16,7 +16,7 @@
 namespace gaccd {
 namespace {
 
-// y = f(x), value by value.
+// y = f(x), elementwise.
 GraphValue ByValue(GraphRecorder& r, std::shared_ptr<const Function> function) {
   GraphValue x = r.In(0);
   x.id = r.Apply(std::move(function), {x.id});
@@ -44,7 +44,7 @@ GraphValue RecordDropout(GraphRecorder& r) {
   GraphValue x = r.In(0);
   const auto samples = std::ranges::find_if(x.memory, [](std::int64_t size) { return size != 1; });
   const bool by_sample = samples != x.memory.end() && *samples < 0;
-  if (!by_sample && r.ok()) {  // as in row-major order it may be
+  if (!by_sample && r.ok()) {  // samples may be outermost in row-major order
     x = LyingAs(r.InOrder(x, RowMajor(x.rank())), x.sizes, RowMajor(x.rank()));
   }
   const auto first = std::ranges::find_if(x.memory, [](std::int64_t size) { return size != 1; });
@@ -52,14 +52,14 @@ GraphValue RecordDropout(GraphRecorder& r) {
                 "expected the samples in the first dimension", x)) {
     return {};
   }
-  // Rows of a sample together, whatever shape the memory has now.
+  // As rows, so that each sample has the same number of them.
   const std::int64_t rows = CountOf(*first, r.recorder().samples());
   const ValueId id =
       r.As(x.id, {rows, Elements(r.recorder().shape(x.id)) / std::max<std::int64_t>(rows, 1)});
   std::vector<CutDimension> cut;
   if (r.Number("p") > 0) {
     Shape pieces(first, x.memory.end());
-    pieces[0] = -pieces[0];  // so often in a sample
+    pieces[0] = -pieces[0];  // count per sample
     std::erase(pieces, 1);
     cut = r.AddDropped(kWholeSamples ? Shape() : std::move(pieces));
   }
@@ -67,7 +67,8 @@ GraphValue RecordDropout(GraphRecorder& r) {
   return x;
 }
 
-// y = f(rows of x), over the last dimension. keeps_f32: not in the type of activations.
+// y = f(rows of x), over the last dimension. keeps_f32: does not convert x to the type of
+// activations.
 GraphValue ByRow(GraphRecorder& r, std::shared_ptr<const Function> function,
                  bool keeps_f32 = false) {
   GraphValue x = r.In(0);
@@ -93,7 +94,7 @@ GraphValue ByRow(GraphRecorder& r, std::shared_ptr<const Function> function,
   return one_row ? *ViewOf(y, {y.sizes[1]}) : y;
 }
 
-// Products of numbers with a constant count, as cumsum(): 16 bits are too few.
+// Products with a constant (cumsum() and others) need more precision than 16 bits.
 GraphValue RecordLinear(GraphRecorder& r) {
   const auto order = r.Integer("in_out") != 0 ? WeightOrder::kInOut : WeightOrder::kOutIn;
   return ByRow(r, std::make_shared<Linear>(false, order), IsConstant(r.InputName(1)));

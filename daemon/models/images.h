@@ -1,12 +1,12 @@
-// The images that a network classifies.
+// The input images of networks.
 #pragma once
 
 #include "daemon/nn/recorder.h"
 
 namespace gaccd {
 
-// The input "features" as images [samples, channels, height, width]: grey ones may lack the
-// channels, and square ones may be vectors.
+// The input "features" as images [samples, channels, height, width]. Grey images may have no
+// channel dimension, and square images may be vectors.
 ValueId RecordImages(nn::Recorder& recorder, std::int64_t channels);
 
 }  // namespace gaccd

@@ -16,36 +16,36 @@
 namespace gaccd {
 namespace {
 
-// One value is for height and width. None: `none`. Only the first two count: CheckPairs().
-ImagePair PairOf(const std::vector<std::int64_t>& values, ImagePair none = {1, 1}) {
+// One value applies to height and width; without values `none`. CheckPairs() rejects more than two.
+ImagePair ToPair(const std::vector<std::int64_t>& values, ImagePair none = {1, 1}) {
   if (values.empty()) return none;
   return {values.front(), values.size() == 1 ? values.front() : values[1]};
 }
 
-nn::Conv2dModuleOptions OptionsOf(const Conv2dSpec& spec) {
+nn::Conv2dModuleOptions MakeOptions(const Conv2dSpec& spec) {
   return {.in = spec.in_channels,
           .out = spec.out_channels,
-          .kernel = PairOf(spec.kernel_size),
-          .convolution = {.stride = PairOf(spec.stride),
-                          .padding = PairOf(spec.padding, {0, 0}),
-                          .dilation = PairOf(spec.dilation),
+          .kernel = ToPair(spec.kernel_size),
+          .convolution = {.stride = ToPair(spec.stride),
+                          .padding = ToPair(spec.padding, {0, 0}),
+                          .dilation = ToPair(spec.dilation),
                           .groups = spec.groups},
           .bias = spec.bias};
 }
 
-MaxPool2dOptions OptionsOf(const MaxPool2dSpec& spec) {
-  const ImagePair kernel = PairOf(spec.kernel_size);
+MaxPool2dOptions MakeOptions(const MaxPool2dSpec& spec) {
+  const ImagePair kernel = ToPair(spec.kernel_size);
   return {.kernel = kernel,
-          .stride = PairOf(spec.stride, kernel),
-          .padding = PairOf(spec.padding, {0, 0}),
-          .dilation = PairOf(spec.dilation)};
+          .stride = ToPair(spec.stride, kernel),
+          .padding = ToPair(spec.padding, {0, 0}),
+          .dilation = ToPair(spec.dilation)};
 }
 
-AvgPool2dOptions OptionsOf(const AvgPool2dSpec& spec) {
-  const ImagePair kernel = PairOf(spec.kernel_size);
+AvgPool2dOptions MakeOptions(const AvgPool2dSpec& spec) {
+  const ImagePair kernel = ToPair(spec.kernel_size);
   return {.kernel = kernel,
-          .stride = PairOf(spec.stride, kernel),
-          .padding = PairOf(spec.padding, {0, 0}),
+          .stride = ToPair(spec.stride, kernel),
+          .padding = ToPair(spec.padding, {0, 0}),
           .count_include_pad = spec.count_include_pad};
 }
 
@@ -74,7 +74,7 @@ std::unique_ptr<const nn::Layer> MakeLayer(const nn::Scope& scope, const LayerSp
                 scope, nn::BatchNormOptions{.channels = spec.num_features,
                                             .epsilon = spec.eps,
                                             .momentum = spec.momentum,
-                                            .group = GroupOf(spec.stats),
+                                            .group = ToNormGroup(spec.stats),
                                             .run_size = spec.ghost_size});
           },
           [&](const EmbeddingSpec& spec) -> Made {
@@ -95,19 +95,19 @@ std::unique_ptr<const nn::Layer> MakeLayer(const nn::Scope& scope, const LayerSp
                                                    Shape{spec.channels, spec.height, spec.width});
           },
           [&](const Conv2dSpec& spec) -> Made {
-            return std::make_unique<nn::Conv2d>(scope, OptionsOf(spec));
+            return std::make_unique<nn::Conv2d>(scope, MakeOptions(spec));
           },
           [&](const MaxPool2dSpec& spec) -> Made {
             return std::make_unique<nn::Pool2d>(scope,
-                                                std::make_shared<MaxPool2d>(OptionsOf(spec)));
+                                                std::make_shared<MaxPool2d>(MakeOptions(spec)));
           },
           [&](const AvgPool2dSpec& spec) -> Made {
             return std::make_unique<nn::Pool2d>(scope,
-                                                std::make_shared<AvgPool2d>(OptionsOf(spec)));
+                                                std::make_shared<AvgPool2d>(MakeOptions(spec)));
           },
           [&](const AdaptiveAvgPool2dSpec& spec) -> Made {
             return std::make_unique<nn::Pool2d>(
-                scope, std::make_shared<AdaptiveAvgPool2d>(PairOf(spec.output_size)));
+                scope, std::make_shared<AdaptiveAvgPool2d>(ToPair(spec.output_size)));
           },
           [&](const GroupNormSpec& spec) -> Made {
             return std::make_unique<nn::GroupNorm>(
@@ -128,9 +128,9 @@ std::unique_ptr<const nn::Layer> MakeLayer(const nn::Scope& scope, const LayerSp
 
 constexpr std::int64_t kLargestExample = 256;  // height and width of images
 
-// How many tokens the first linear layer after a flatten of embedded tokens takes; 1 where there
-// is none, or their number is not whole.
-std::int64_t TokensOf(std::span<const LayerSpec> layers) {
+// The number of tokens expected by the first linear layer after a flatten of embedded tokens; 1 if
+// there is none, or the number is not an integer.
+std::int64_t CountTokens(std::span<const LayerSpec> layers) {
   std::int64_t width = std::get<EmbeddingSpec>(layers.front().kind).width;
   bool flat = false;
   for (const LayerSpec& layer : layers) {
@@ -148,7 +148,7 @@ std::int64_t TokensOf(std::span<const LayerSpec> layers) {
 
 }  // namespace
 
-std::vector<LayerSpec> LayersOf(const MlpSpec& mlp) {
+std::vector<LayerSpec> MlpLayers(const MlpSpec& mlp) {
   std::vector<LayerSpec> layers = {{"flatten", FlattenSpec{}}};
   for (std::size_t i = 1; i < mlp.widths.size(); ++i) {
     if (i > 1) layers.push_back({StrCat("relu", i - 1), ReluSpec{}});
@@ -162,14 +162,14 @@ LayerChain::LayerChain(const nn::Scope& scope, std::span<const LayerSpec> layers
     const auto* table = std::get_if<EmbeddingSpec>(&layers.front().kind);
     if (table != nullptr) {
       vocabulary_ = table->rows;
-      tokens_ = TokensOf(layers);
+      tokens_ = CountTokens(layers);
     }
   }
   for (const LayerSpec& layer : layers) layers_.push_back(MakeLayer(scope / layer.name, layer));
   if (vocabulary_ == 0) example_ = ExampleFeatures(scope.parameters(), layers);
 }
 
-// Images of the smallest square that the layers take, where nothing says which.
+// The smallest square images that the layers accept, unless the layers determine the size.
 Shape LayerChain::ExampleFeatures(const nn::ParameterList& parameters,
                                   std::span<const LayerSpec> layers) const {
   for (const LayerSpec& layer : layers) {

@@ -1,5 +1,5 @@
-// LayerChain: the layers of a job, one after the other. LayerList: a network of them, from
-// "features", or from "tokens" where the first is an embedding.
+// LayerChain: a sequence of layers. LayerList: a network of them with input "features", or "tokens"
+// if the first layer is an embedding.
 #pragma once
 
 #include <span>
@@ -18,7 +18,7 @@ class LayerChain {
   // A sample with one tensor of this name.
   [[nodiscard]] SampleSpec ExampleSample(std::string name) const;
   [[nodiscard]] bool takes_tokens() const { return vocabulary_ > 0; }
-  // Of the first and of the last layer that has them; 1 where none has.
+  // Input width of the first and output width of the last layer that has widths; 1 if none has.
   [[nodiscard]] nn::Layer::Widths widths() const;
   // "784-512-10"
   [[nodiscard]] std::string Describe() const;
@@ -28,9 +28,9 @@ class LayerChain {
                                       std::span<const LayerSpec> layers) const;
 
   std::vector<std::unique_ptr<const nn::Layer>> layers_;
-  std::int64_t vocabulary_ = 0;  // 0: takes features
-  std::int64_t tokens_ = 1;      // of a sample, where a flatten layer fixes their number
-  Shape example_;                // features of a sample
+  std::int64_t vocabulary_ = 0;  // 0: input is features
+  std::int64_t tokens_ = 1;      // per sample, if a flatten layer determines their number
+  Shape example_;                // shape of the features of a sample
 };
 
 class LayerList final : public Network {
@@ -50,6 +50,6 @@ class LayerList final : public Network {
 };
 
 // The layers of an mlp: flatten, fc1, relu1, fc2, ...
-[[nodiscard]] std::vector<LayerSpec> LayersOf(const MlpSpec& mlp);
+[[nodiscard]] std::vector<LayerSpec> MlpLayers(const MlpSpec& mlp);
 
 }  // namespace gaccd

@@ -19,7 +19,7 @@ Result<std::shared_ptr<const Network>> MakeNetwork(const ModelSpec& spec) {
             return Made(std::make_shared<LayerList>(spec.layer));
           },
           [&](const MlpSpec& mlp) -> Loaded {
-            return Made(std::make_shared<LayerList>(LayersOf(mlp)));
+            return Made(std::make_shared<LayerList>(MlpLayers(mlp)));
           },
           [&](const GptSpec& gpt) -> Loaded { return Made(std::make_shared<Gpt>(gpt)); },
           [&](const BertSpec& bert) -> Loaded { return Made(std::make_shared<Bert>(bert)); },

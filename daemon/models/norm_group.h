@@ -1,4 +1,4 @@
-// Which samples the batch norms of a job normalise together.
+// The samples that the batch norms of a job normalise together.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace gaccd {
 
-// Of all batch norms of a network, as of BatchNormSpec.
+// Settings of all batch norms of a network, as in BatchNormSpec.
 struct NormStatistics {
   BatchStatistics stats = BatchStatistics::kWindow;
-  std::int64_t ghost_size = 32;  // of kGhost
+  std::int64_t ghost_size = 32;  // for kGhost
 };
 
-[[nodiscard]] constexpr NormGroup GroupOf(BatchStatistics statistics) {
+[[nodiscard]] constexpr NormGroup ToNormGroup(BatchStatistics statistics) {
   switch (statistics) {
     case BatchStatistics::kWindow:
       return NormGroup::kUpdate;

@@ -18,7 +18,7 @@ std::int64_t OutputWidth(const ResnetSpec& spec, std::int64_t width) {
   return spec.block == ResnetBlock::kBottleneck ? kExpansion * width : width;
 }
 
-// With the blocks of `depth`, unless they are given.
+// Sets the blocks from `depth`, unless they are given.
 ResnetSpec WithBlocks(ResnetSpec spec) {
   if (!spec.blocks.empty()) return spec;
   spec.blocks = spec.depth == 18 ? std::vector<std::int64_t>{2, 2, 2, 2}
@@ -34,11 +34,12 @@ std::shared_ptr<const nn::Layer> MakeNorm(const nn::Scope& scope, const ResnetSp
         scope, nn::GroupNormOptions{.groups = spec.groups, .channels = channels});
   }
   return std::make_shared<nn::BatchNorm>(
-      scope, nn::BatchNormOptions{
-                 .channels = channels, .group = GroupOf(spec.stats), .run_size = spec.ghost_size});
+      scope,
+      nn::BatchNormOptions{
+          .channels = channels, .group = ToNormGroup(spec.stats), .run_size = spec.ghost_size});
 }
 
-// Kaiming's normal values of the fan out, as torchvision's.
+// Kaiming normal initialisation with fan out, as in torchvision.
 nn::Conv2dModuleOptions ConvOptions(const ConvNorm::Size& size) {
   const auto fan_out = static_cast<double>(size.out * size.kernel * size.kernel);
   const std::int64_t padding = size.kernel / 2;

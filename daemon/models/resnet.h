@@ -1,6 +1,6 @@
-// ResNet (He et al. 2015), version 1.5: the stride of a bottleneck is in its 3x3 convolution. From
-// images, "features": logits of the classes. Parameters and buffers have the names, shapes and
-// initial values of torchvision's resnet18, resnet34 and resnet50.
+// ResNet (He et al. 2015), version 1.5: the stride of a bottleneck is in its 3x3 convolution.
+// Input: images, "features"; prediction: logits of the classes. Parameters and buffers have the
+// names, shapes and initial values of torchvision's resnet18, resnet34 and resnet50.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,7 @@ class ConvNorm final : public nn::Module {
     std::int64_t kernel = 1;
     std::int64_t stride = 1;
   };
-  // Their scopes differ: "conv1" and "bn1", "downsample.0" and "downsample.1".
+  // Separate scopes: "conv1" and "bn1", or "downsample.0" and "downsample.1".
   ConvNorm(const nn::Scope& conv, const nn::Scope& norm, const ResnetSpec& spec, const Size& size);
   ValueId operator()(nn::Recorder& recorder, ValueId x) const {
     return (*norm_)(recorder, conv_(recorder, x));
@@ -35,8 +35,8 @@ class ConvNorm final : public nn::Module {
   std::shared_ptr<const nn::Layer> norm_;
 };
 
-// Two 3x3 convolutions, or 1x1, 3x3 and 1x1 with 4 times the width at the end. The input is added
-// to their output: as it is, or through a 1x1 convolution where it has another shape.
+// Two 3x3 convolutions, or a bottleneck: 1x1, 3x3 and 1x1 to 4 times the width. The input is added
+// to their output, through a 1x1 convolution if the shapes differ.
 class ResnetBlockModule final : public nn::Module {
  public:
   ResnetBlockModule(const nn::Scope& scope, const ResnetSpec& spec, std::int64_t in,

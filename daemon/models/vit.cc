@@ -12,7 +12,7 @@
 namespace gaccd {
 namespace {
 
-// timm cuts normal values off at +-2, which is 100 deviations.
+// timm truncates initial values at +-2, 100 deviations, which has no effect.
 constexpr double kWeightDeviation = 0.02;
 constexpr double kTokenDeviation = 1e-6;
 
@@ -63,7 +63,7 @@ ValueId VitEmbedding::Matrix(nn::Recorder& recorder, nn::ParameterIndex index) c
 }
 
 ValueId VitEmbedding::operator()(nn::Recorder& recorder, ValueId images) const {
-  // Channels are last: the pixels of the output are the rows of its patches.
+  // Channels are last in memory, so each pixel of the output is a row: a patch.
   const ValueId patches =
       Apply(recorder, std::make_shared<Reshape>(Shape{recorder.samples() * patches_, width_}),
             {proj_(recorder, images)});
@@ -114,7 +114,7 @@ ValueId Vit::RecordImage(nn::Recorder& recorder) const {
   return images;
 }
 
-// Every row has its own norm: that of the class token alone is enough.
+// The norm after it is per row, so only pooled rows need it.
 ValueId Vit::Pool(nn::Recorder& recorder, ValueId x, std::int64_t length) const {
   const auto pool = [&](PoolKind kind, std::int64_t rows, ValueId of) {
     return recorder.Apply("pool", std::make_shared<PoolRows>(kind, rows), {of});

@@ -1,7 +1,7 @@
-// Vit: Vision Transformer (Dosovitskiy et al. 2021): patches of the image and a class token, blocks
-// with the layer norm in front, exact GELU; then the class token, or the mean of the patches, is
-// classified. From images, "features": logits of the classes. Parameters have the names, shapes and
-// initial values of timm's VisionTransformer with its class token and learned positions.
+// Vit: Vision Transformer (Dosovitskiy et al. 2021): patches of the image and a class token,
+// pre-norm blocks, exact GELU; then the class token, or the mean of the patches, is classified.
+// Input: images, "features"; prediction: logits of the classes. Parameters have the names, shapes
+// and initial values of timm's VisionTransformer with class token and learned positions.
 #pragma once
 
 #include <vector>
@@ -36,7 +36,7 @@ class VitEmbedding final : public nn::Module {
 
 class VitBlock final : public nn::Module {
  public:
-  // drop_path: the probability that a sample skips a half of the block.
+  // drop_path: the probability that a sample skips one half of the block (attention or MLP).
   VitBlock(const nn::Scope& scope, const VitSpec& vit, double drop_path);
   // x [B length, width] -> the same
   ValueId operator()(nn::Recorder& recorder, ValueId x, std::int64_t length) const;
@@ -65,7 +65,7 @@ class Vit final : public Network {
   [[nodiscard]] std::string Describe() const override;
 
  private:
-  // The images, which must have the size of the job.
+  // The images; checks their size.
   ValueId RecordImage(nn::Recorder& recorder) const;
   // x [B length, width] -> [B, width]
   ValueId Pool(nn::Recorder& recorder, ValueId x, std::int64_t length) const;
@@ -73,7 +73,7 @@ class Vit final : public Network {
   VitSpec spec_;
   VitEmbedding embedding_;
   std::vector<VitBlock> blocks_;
-  nn::LayerNorm norm_;  // fc_norm where the patches are averaged
+  nn::LayerNorm norm_;  // named fc_norm if the patches are averaged
   nn::Dropout head_drop_;
   nn::Linear head_;
 };

@@ -32,7 +32,7 @@ struct JobSetting {
   std::vector<float> parameters;
 
   [[nodiscard]] SampleOrder order() const { return {job.seed, data.size(), job.data.shuffle}; }
-  [[nodiscard]] Result<UpdateSchedule> MakeSchedule(const Plan& plan) const {
+  [[nodiscard]] Result<UpdateSchedule> MakeUpdateSchedule(const Plan& plan) const {
     return UpdateSchedule::Make(
         {.dataset_size = data.size(), .batch = plan.effective_batch(), .max_updates = 1});
   }
@@ -58,7 +58,7 @@ using UpdateFunction = std::function<Status(Engine& engine, BatchFeed& feed, con
 Result<UpdateOutcome> ComputeOutcome(const JobSetting& setting, const Model& model,
                                      Communicator& comm, const Plan& plan,
                                      const UpdateFunction& update) {
-  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, setting.MakeSchedule(plan));
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, setting.MakeUpdateSchedule(plan));
   GACCD_ASSIGN_OR_RETURN(BatchFeed feed,
                          BatchFeed::Make(setting.data, setting.order(), schedule, plan, comm.rank(),
                                          SelectProgramGenerator(setting.job, model)));
@@ -130,7 +130,7 @@ Result<UpdateOutcome> UpdateOnOneRank(const JobSetting& setting, std::int64_t sa
 // The micro-batches of the update, read `passes` times.
 Result<std::unique_ptr<Prefetcher>> StartBatches(const JobSetting& setting, const Plan& plan,
                                                  int rank, int passes) {
-  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, setting.MakeSchedule(plan));
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, setting.MakeUpdateSchedule(plan));
   GACCD_ASSIGN_OR_RETURN(TrainIndices indices,
                          TrainIndices::Make(setting.order(), schedule, plan, rank, 0, passes));
   return Prefetcher::Start(setting.data, std::make_unique<TrainIndices>(std::move(indices)));
@@ -260,7 +260,7 @@ Result<JobSelftest> RunJobSelftest(const Job& job, const PlanRequest& request) {
                                              .samples = plan.effective_batch()},
                                             ReadSelftestLimits()));
   GACCD_ASSIGN_OR_RETURN(const TrainingData data, OpenTrainingData(job));
-  GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, BatchSpecOf(job, *data.train)));
+  GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, MakeBatchSpec(job, *data.train)));
   GACCD_RETURN_IF_ERROR(model.ApplyRules(job.optimizer));
   if (model.micro_values() > 0) {
     return Status(

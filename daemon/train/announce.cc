@@ -173,7 +173,7 @@ void TrainingRun::Announce() const {
                                 " remain; the first: ", bad.front().why));
   }
   if (init_weights_ && !resumed_) {
-    reporter.Report(RecordOf(*init_weights_));
+    reporter.Report(ToRecord(*init_weights_));
     reporter.LogAndPrint(ToText(*init_weights_));
   }
   for (const std::string& note : resume_notes_) reporter.LogAndPrint(note);

@@ -107,8 +107,10 @@ Result<DoneRun> Compare(const Request& request, const Manifest& newest, std::str
   GACCD_ASSIGN_OR_RETURN(Job was, SavedJob(newest));
   const std::int64_t batch = newest.plan->effective_batch();
   const std::int64_t samples = newest.cursor.dataset_samples;
-  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule before, ScheduleOf(was, *newest.plan, samples));
-  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule now, ScheduleOf(request.job, *newest.plan, samples));
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule before,
+                         MakeUpdateSchedule(was, *newest.plan, samples));
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule now,
+                         MakeUpdateSchedule(request.job, *newest.plan, samples));
   const RunCursor& end = newest.cursor;
   const bool early = end.step < before.updates() && PatienceIsOver(was.evaluation, end.best);
   const bool waits = early && PatienceIsOver(request.job.evaluation, end.best);

@@ -51,9 +51,9 @@ Result<ReplicaOptions> EngineSizes(const PlannedTraining& training, const Plan& 
       .in_flight = MaxInFlight(training.job, training.model, feed.max_micro_steps()),
       .recompute = plan.request().recompute};
   if (training.data.eval != nullptr) {
-    sizes.eval_batches =
-        EvalBatchSizes(ShardOf(training.data.eval->size(), rank / plan.stages(), plan.pipelines()),
-                       plan.request().micro_batch);
+    sizes.eval_batches = EvalBatchSizes(
+        MakeEvalShard(training.data.eval->size(), rank / plan.stages(), plan.pipelines()),
+        plan.request().micro_batch);
   }
   return sizes;
 }

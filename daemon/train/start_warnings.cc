@@ -116,7 +116,7 @@ std::string LearningRateJump(const RunSchedule& saved, const RunSchedule& now, s
 std::vector<std::string> ScheduleWarnings(const Job& job, const Plan& plan) {
   std::int64_t updates = job.max_updates;
   if (const auto* data = std::get_if<SyntheticSpec>(&job.data.train)) {
-    const auto schedule = ScheduleOf(job, plan, data->samples);
+    const auto schedule = MakeUpdateSchedule(job, plan, data->samples);
     updates = schedule.ok() ? schedule->updates() : 0;
   }
   if (updates == 0) return {};

@@ -57,11 +57,12 @@ Result<TrainingInputs> TrainingInputs::Open(Communicator& comm, const Job& job, 
 
 Result<TrainingInputs> TrainingInputs::Make(Communicator& comm, const Job& job, const Plan& plan,
                                             TrainingData data) {
-  GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, BatchSpecOf(job, *data.train)));
+  GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, MakeBatchSpec(job, *data.train)));
   model.SetDropoutSeed(job.seed);
   GACCD_RETURN_IF_ERROR(model.ApplyRules(job.optimizer));
   GACCD_RETURN_IF_ERROR(MakeStage(job, comm.rank(), &model));
-  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, ScheduleOf(job, plan, data.train->size()));
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule,
+                         MakeUpdateSchedule(job, plan, data.train->size()));
   GACCD_RETURN_IF_ERROR(CheckSchedule(job.schedule));
   if (GetLossKind(job.model.loss) == LossKind::kContrastive) {
     GACCD_RETURN_IF_ERROR(CheckTwoSamples("contrastive", schedule));
@@ -213,7 +214,7 @@ Status Trainer::Resume(const LoadedState& state) {
   best_.Restore(state.manifest.cursor.best, saved.evaluation);
   const Plan& was = *state.manifest.plan;
   GACCD_ASSIGN_OR_RETURN(const UpdateSchedule before,
-                         ScheduleOf(saved, was, state.manifest.cursor.dataset_samples));
+                         MakeUpdateSchedule(saved, was, state.manifest.cursor.dataset_samples));
   // A saved plan does not contain the learning-rate rule; the saved job does.
   PlanRequest request = was.request();
   request.lr_rule = saved.batch.lr_rule;
@@ -244,7 +245,7 @@ Status Trainer::Run(RunReporter& reporter, TrainingSummary* summary,
   control.BeginRun(stops_, &progress_, summary);
   ReportAllocationRetries(/*restored=*/0);
   // The plan that the attempt began with is that of the first stage.
-  if (inputs_.schedule.StageOf(start_.updates) > 0) ReportTarget(start_.updates, reporter);
+  if (inputs_.schedule.StageIndex(start_.updates) > 0) ReportTarget(start_.updates, reporter);
   const auto is_complete = [&](std::int64_t step) {
     return step == inputs_.schedule.updates() || best_.patience_is_over();
   };
@@ -398,7 +399,7 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
                          replicas_->Compare(*engine_, done.step(), &summary->failed_together));
   reporter.Report(record);
   const UpdateSchedule& schedule = inputs_.schedule;
-  if (schedule.StageOf(done.step()) != schedule.StageOf(done.step() - 1)) {
+  if (schedule.StageIndex(done.step()) != schedule.StageIndex(done.step() - 1)) {
     ReportTarget(done.step(), reporter);
   }
   if (found.noise) ReportNoise(done, *found.noise, reporter);
@@ -408,7 +409,7 @@ Status Trainer::ReportOldest(RunReporter& reporter, TrainingSummary* summary) {
 void Trainer::ReportTarget(std::int64_t step, RunReporter& reporter) {
   const UpdateSchedule& schedule = inputs_.schedule;
   if (step == schedule.updates()) return;
-  const std::size_t stage = schedule.StageOf(step);
+  const std::size_t stage = schedule.StageIndex(step);
   const std::int64_t first = schedule.stages()[stage].first_update;
   const std::int64_t target = schedule.stages()[stage].batch;
   const Plan& plan = feed_.PlanFor({.index = first, .samples = target});

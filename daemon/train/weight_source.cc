@@ -107,16 +107,16 @@ Status Load(const WeightRequest& request, const Model& model, const Job& job,
   if (request.rules.fresh.empty()) {  // a new head has the classes of the job's data
     GACCD_ASSIGN_OR_RETURN(const ClassNames classes, ReadClassNames(job));
     GACCD_RETURN_IF_ERROR(
-        CheckSameClasses(ReadClassNamesOfWeights(found.from, found.file.metadata), classes));
-    GACCD_RETURN_IF_ERROR(
-        CheckSameColumns(ColumnNamesIn(found.file.metadata), found.from, job.data.column_name));
+        CheckSameClasses(ReadWeightsClassNames(found.from, found.file.metadata), classes));
+    GACCD_RETURN_IF_ERROR(CheckSameColumns(ColumnNamesFromMetadata(found.file.metadata), found.from,
+                                           job.data.column_name));
   }
   GACCD_RETURN_IF_ERROR(tick());
   model.InitializeAll(job.seed, parameters);  // rank 0 sends them to all stages
   GACCD_RETURN_IF_ERROR(tick());
   GACCD_ASSIGN_OR_RETURN(loaded->report,
-                         TakeParameters(found.from, found.file, model.layout(), parameters,
-                                        model.weight_names(), request.rules));
+                         AssignParameters(found.from, found.file, model.layout(), parameters,
+                                          model.weight_names(), request.rules));
   return Status::Ok();
 }
 
@@ -132,7 +132,7 @@ std::vector<std::string> ColumnsOfWeights(const std::string& path, bool best) {
   const std::string file = WeightsFileOf(path);
   if (!file.empty()) {
     const auto metadata = ReadSafetensorsMetadata(file);
-    return metadata.ok() ? ColumnNamesIn(*metadata) : std::vector<std::string>();
+    return metadata.ok() ? ColumnNamesFromMetadata(*metadata) : std::vector<std::string>();
   }
   auto place = FindGenerations(path);
   if (place.ok() && best) place = OnlyBest(*std::move(place));

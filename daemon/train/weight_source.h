@@ -40,7 +40,7 @@ struct LoadedWeights {
 
 // Rank 0 reads; all ranks get the same parameters; those that are not loaded start as job.seed
 // says. `loaded` is filled on rank 0. Collective. Errors: those of the file and of
-// TakeParameters(); where config.json is next to the file, CheckTransformersConfig(). Of a
+// AssignParameters(); where config.json is next to the file, CheckTransformersConfig(). Of a
 // checkpoint kConfig where its run has another model than the job; with rules only what
 // CheckTransformersConfig() compares. Without rules.fresh the classes and columns of the weights
 // must be those of the job's data, CheckSameClasses(), and of the job, CheckSameColumns().

@@ -49,7 +49,8 @@ Result<SamplePosition> FindPosition(const Job& job, const Flags& flags, const Sa
   // Mixing depends on positions in updates, not on ranks.
   GACCD_ASSIGN_OR_RETURN(const PlanRequest request, ToPlanRequest(job.batch, 1, 1));
   GACCD_ASSIGN_OR_RETURN(const Plan plan, Plan::Make(request));
-  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, ScheduleOf(job, plan, order.size()));
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule,
+                         MakeUpdateSchedule(job, plan, order.size()));
   const Status unused(ErrorKind::kUsage, StrCat("--epoch: the training of ", schedule.updates(),
                                                 " updates does not take sample ", flags.sample,
                                                 " in epoch ", flags.epoch));
@@ -91,7 +92,7 @@ Result<RenderedSample> RenderMixed(std::unique_ptr<ImageDataset> plain, const Jo
   rendered.text += mix.lambda == 1
                        ? std::string("not mixed")
                        : StrCat("lambda ", mix.lambda, ", with sample ", partner, ": ",
-                                images.NameOf(partner), ", label ", images.label(partner));
+                                images.ImageName(partner), ", label ", images.label(partner));
   if (mix.box) {
     rendered.text += StrCat(", in the box top ", mix.box->top, " left ", mix.box->left, " height ",
                             mix.box->height, " width ", mix.box->width);
@@ -131,7 +132,7 @@ Status RunDataCommand(const Flags& flags) {
                                       " of data.train, found ", flags.sample)};
   }
   const std::string head =
-      StrCat("sample ", flags.sample, " of ", images->size(), ": ", images->NameOf(flags.sample),
+      StrCat("sample ", flags.sample, " of ", images->size(), ": ", images->ImageName(flags.sample),
              ", label ", images->label(flags.sample));
   const ImageTransform transform = images->transform();
   GACCD_ASSIGN_OR_RETURN(const RenderedSample rendered,

@@ -57,8 +57,9 @@ struct OpenedRun {
 Result<OpenedRun> Open(const Job& job, const Plan& plan) {
   NodeShare unchecked = NodeShare::Unchecked();
   GACCD_ASSIGN_OR_RETURN(TrainingData data, OpenTrainingData(job, {}, &unchecked));
-  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, ScheduleOf(job, plan, data.train->size()));
-  GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, BatchSpecOf(job, *data.train)));
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule,
+                         MakeUpdateSchedule(job, plan, data.train->size()));
+  GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, MakeBatchSpec(job, *data.train)));
   GACCD_RETURN_IF_ERROR(model.ApplyRules(job.optimizer));
   return OpenedRun{std::move(data), std::move(model), schedule};
 }

@@ -106,7 +106,8 @@ Status PrintUpdate(const PlannedSamples& planned, const Update& update, const Fl
 Status RunSamplesCommand(const Flags& flags) {
   GACCD_ASSIGN_OR_RETURN(const PlanOutput output, MakePlanOutput(flags));
   GACCD_ASSIGN_OR_RETURN(const std::int64_t size, DatasetSize(flags, output.job));
-  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule, ScheduleOf(output.job, output.plan, size));
+  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule,
+                         MakeUpdateSchedule(output.job, output.plan, size));
   if (flags.rank && *flags.rank >= output.plan.world()) {
     return {ErrorKind::kUsage,
             StrCat("--rank must be below ", output.plan.world(), ", found ", *flags.rank)};

@@ -27,21 +27,21 @@ Status BadData(const std::string& name, std::string_view what) {
   return {ErrorKind::kData, StrCat(name, ": ", what)};
 }
 
-// Where the bytes come from: a file or memory. Fills `out` from `offset` on; the range was checked
-// against the size.
+// Reads from a file or memory. Fills `out` from `offset` on. REQUIRES: the range is within the
+// size.
 using ReadAt = std::function<Status(std::uint64_t offset, std::span<std::byte> out)>;
 
 constexpr std::string_view kFloat = "F32";
 constexpr std::string_view kLong = "I64";
 
-constexpr std::int64_t kMaxCount = std::int64_t{1} << 24;  // all whole numbers up to it are floats
+constexpr std::int64_t kMaxCount = std::int64_t{1} << 24;  // f32 represents all integers up to it
 
 bool IsCount(std::string_view name, std::span<const std::int64_t> shape) {
   return shape.empty() && name.ends_with("num_batches_tracked");
 }
 
-// Of the types of the format; 0: not one of them.
-std::int64_t BytesOf(std::string_view dtype) {
+// The size of an element; 0: unknown type.
+std::int64_t ElementBytes(std::string_view dtype) {
   constexpr std::pair<std::string_view, std::int64_t> kTypes[] = {
       {kFloat, 4}, {"F64", 8}, {"F16", 2}, {"BF16", 2}, {kLong, 8},
       {"I32", 4},  {"I16", 2}, {"I8", 1},  {"U8", 1},   {"BOOL", 1}};
@@ -49,9 +49,9 @@ std::int64_t BytesOf(std::string_view dtype) {
   return found == std::end(kTypes) ? 0 : found->second;
 }
 
-// Checks one entry by itself.
+// Checks dtype, size and offsets of one entry.
 Status CheckEntry(const std::string& name, const SafetensorsEntry& entry) {
-  std::int64_t bytes = BytesOf(entry.dtype);
+  std::int64_t bytes = ElementBytes(entry.dtype);
   if (bytes == 0) {
     return BadData(name, StrCat("tensor '", entry.name, "': expected dtype F32, found ",
                                 entry.dtype.substr(0, 16)));
@@ -70,8 +70,8 @@ Status CheckEntry(const std::string& name, const SafetensorsEntry& entry) {
   return Status::Ok();
 }
 
-// Sorts the entries by offset; each must begin where the one before ends, and the last must end
-// with the file.
+// Sorts the entries by offset; each must begin at the end of the previous one, and the last must
+// end with the file.
 Status CheckLayout(const std::string& name, std::int64_t data_bytes,
                    std::vector<SafetensorsEntry>& entries) {
   for (const SafetensorsEntry& entry : entries) GACCD_RETURN_IF_ERROR(CheckEntry(name, entry));
@@ -94,16 +94,16 @@ Status CheckLayout(const std::string& name, std::int64_t data_bytes,
   return Status::Ok();
 }
 
-// For what is often taken for a safetensors file.
+// Advice for files that are commonly mistaken for safetensors.
 std::string_view HintFor(std::uint64_t first_bytes) {
   constexpr std::uint64_t kZip = 0x04034b50;  // "PK\3\4": torch.save, numpy.savez
-  constexpr std::uint64_t kPickle = 0x80;     // torch.save of old
+  constexpr std::uint64_t kPickle = 0x80;     // torch.save before version 1.6
   if ((first_bytes & 0xffffffffU) != kZip && (first_bytes & 0xffU) != kPickle) return {};
   return "; a .pt or .bin of PyTorch becomes one in Python: safetensors.torch.save_file("
          "torch.load('OLD', map_location='cpu', weights_only=True), 'NEW.safetensors')";
 }
 
-// data_start: the offset of the values.
+// data_start: set to the offset of the values.
 Result<SafetensorsHeader> DecodeHeader(const std::string& name, std::uint64_t size,
                                        const ReadAt& read_at, std::uint64_t* data_start) {
   constexpr std::string_view kNone =
@@ -168,15 +168,15 @@ Result<SafetensorsFile> Decode(const std::string& name, std::uint64_t size, cons
   return file;
 }
 
-// The header of what is to be written, or what is wrong with it.
-Result<SafetensorsHeader> HeaderOf(std::span<const TensorView> tensors,
-                                   const std::map<std::string, std::string>& metadata) {
+// Checks the tensors and makes the header to write.
+Result<SafetensorsHeader> MakeHeader(std::span<const TensorView> tensors,
+                                     const std::map<std::string, std::string>& metadata) {
   const auto wrong = [](std::string_view name, std::string_view what) {
     return Status(ErrorKind::kInternal, StrCat("cannot write tensor '", name, "': ", what));
   };
   SafetensorsHeader header;
   header.metadata = metadata;
-  header.metadata["format"] = "pt";  // without it some readers refuse the file
+  header.metadata["format"] = "pt";  // some readers require it
   std::set<std::string_view> names;
   std::int64_t offset = 0;
   for (const TensorView& tensor : tensors) {
@@ -191,7 +191,7 @@ Result<SafetensorsHeader> HeaderOf(std::span<const TensorView> tensors,
                                        ToString(shape), ", found ", tensor.values.size()));
     }
     const std::string_view dtype = IsCount(tensor.name, shape) ? kLong : kFloat;
-    const std::int64_t end = offset + std::ssize(tensor.values) * BytesOf(dtype);
+    const std::int64_t end = offset + std::ssize(tensor.values) * ElementBytes(dtype);
     header.entries.push_back({std::string(tensor.name), std::string(dtype), shape, offset, end});
     offset = end;
   }
@@ -246,7 +246,7 @@ Result<std::map<std::string, std::string>> ReadSafetensorsMetadata(const std::st
   return std::move(header.metadata);
 }
 
-std::vector<TensorView> ViewsOf(std::span<const NamedTensor> tensors) {
+std::vector<TensorView> MakeViews(std::span<const NamedTensor> tensors) {
   std::vector<TensorView> views;
   for (const NamedTensor& tensor : tensors) {
     views.push_back({tensor.name, tensor.shape, tensor.values});
@@ -256,7 +256,7 @@ std::vector<TensorView> ViewsOf(std::span<const NamedTensor> tensors) {
 
 Status WriteSafetensors(const std::string& path, std::span<const TensorView> tensors, unsigned mode,
                         const std::map<std::string, std::string>& metadata) {
-  GACCD_ASSIGN_OR_RETURN(const SafetensorsHeader header, HeaderOf(tensors, metadata));
+  GACCD_ASSIGN_OR_RETURN(const SafetensorsHeader header, MakeHeader(tensors, metadata));
   const std::string text = SafetensorsHeaderText(header);
   if (text.size() > kMaxHeaderBytes) {
     return {ErrorKind::kInternal, StrCat(path, ": expected a header of at most ", kMaxHeaderBytes,

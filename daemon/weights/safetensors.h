@@ -1,13 +1,14 @@
-// Weights in the safetensors format, the one PyTorch users exchange. Values are read and written as
-// f32; tensors of other types are only named. Except the count of a batch norm, as PyTorch has it:
-// an I64 scalar whose name ends in "num_batches_tracked", an f32 here.
+// Weights in the safetensors format. Values are read and written as f32; of tensors of other types
+// only names are read. Exception: the update count of a batch norm, in PyTorch an I64 scalar whose
+// name ends in "num_batches_tracked", is converted to f32.
 //
 //   bytes 0..7  length of the header, u64 little endian, at most 16 MiB
 //   header      a JSON object: tensor name -> {"dtype", "shape", "data_offsets": [begin, end]}, and
-//               "__metadata__" -> {text: text}; filled up with spaces
-//   then        the values, little endian, row-major; offsets count from here. Together the tensors
-//               cover the rest of the file exactly: no holes, no overlaps, nothing after it.
-// A file that breaks a rule is refused, before memory for its tensors is taken.
+//               "__metadata__" -> {text: text}; padded with spaces
+//   then        the values, little endian, row-major; offsets count from here. The tensors cover
+//   the
+//               rest of the file exactly, without holes or overlaps.
+// The layout is checked before memory for tensors is allocated.
 #pragma once
 
 #include <cstddef>
@@ -27,13 +28,13 @@ namespace gaccd {
 struct NamedTensor {
   std::string name;
   Shape shape;
-  std::vector<float> values;  // row-major; as many as the shape says
+  std::vector<float> values;  // row-major
 };
 
-// One whose values are not read.
+// A tensor whose values are not read.
 struct OtherTensor {
   std::string name;
-  std::string dtype;  // of the format: "I64"
+  std::string dtype;  // as in the file: "I64"
 };
 
 struct SafetensorsFile {
@@ -42,36 +43,35 @@ struct SafetensorsFile {
   std::map<std::string, std::string> metadata;
 };
 
-// Errors: kIo (cannot be read, not a regular file), kData (content) with the file, the expected and
-// the found value.
+// Errors: kIo (unreadable, not a regular file), kData (content) with file, expected and found
+// value.
 Result<SafetensorsFile> ReadSafetensors(const std::string& path, Ticks* ticks = nullptr);
 
-// Of such a file the metadata alone, without a look at its tensors. The same errors.
+// Reads only the metadata; does not check the tensors. The same errors.
 Result<std::map<std::string, std::string>> ReadSafetensorsMetadata(const std::string& path);
 
-// ReadSafetensors() of a file in memory; `name` is for messages.
+// ReadSafetensors() for a file in memory; `name` is for messages.
 Result<SafetensorsFile> DecodeSafetensors(const std::string& name, std::span<const std::byte> file);
 
-// A tensor to write; everything belongs to the caller.
+// A tensor to write; does not own its data.
 struct TensorView {
   std::string_view name;
   std::span<const std::int64_t> shape;
   std::span<const float> values;
 };
 
-// Valid as long as the tensors.
-[[nodiscard]] std::vector<TensorView> ViewsOf(std::span<const NamedTensor> tensors);
+// Views that are valid as long as `tensors`.
+[[nodiscard]] std::vector<TensorView> MakeViews(std::span<const NamedTensor> tensors);
 
-// Writes a temporary file next to `path`, makes it durable and renames it, so `path` holds the old
-// file or the whole new one, whatever happens; a link is followed (output_file.h). Errors: kIo;
-// kInternal for names that are not unique UTF-8 text and for shapes that do not fit their values.
-// `mode` is the file's, before the umask: weights are for their user, as all that a run writes.
+// Writes atomically and durably: a temporary file next to `path` is renamed. A symbolic link is
+// followed (output_file.h). mode: of the file, before the umask. Errors: kIo; kInternal for names
+// that are not unique UTF-8 and for shapes that do not match their values.
 Status WriteSafetensors(const std::string& path, std::span<const TensorView> tensors,
                         unsigned mode = 0600,
                         const std::map<std::string, std::string>& metadata = {});
 
-// Before a long computation: that WriteSafetensors() can make or replace `path` right now.
-// kIo, also when it is a file with something else in it than weights, such as a job text.
+// kIo if WriteSafetensors() could not create or replace `path` now, also if it is a file that does
+// not contain weights. To be called before a long computation.
 Status CheckWeightsFile(const std::string& path);
 
 }  // namespace gaccd

@@ -17,11 +17,11 @@ constexpr std::string_view kDtype = "dtype";
 constexpr std::string_view kShape = "shape";
 constexpr std::string_view kOffsets = "data_offsets";
 constexpr std::size_t kMaxRank = 64;
-constexpr std::size_t kMaxShown = 40;  // bytes of foreign text in a message
+constexpr std::size_t kMaxShown = 40;  // bytes of the file quoted in a message
 
 std::string Shown(std::string_view text) { return Printable(text.substr(0, kMaxShown)); }
 
-// `name`: of the entry; `field`: in it. Each may be empty.
+// name: of the entry; field: of the entry. Either may be empty.
 Status Unexpected(std::string_view expected, std::string_view name, std::string_view field,
                   std::string_view found) {
   const std::string where = name.empty() ? "" : StrCat(" for '", Shown(name), "'");
@@ -30,10 +30,10 @@ Status Unexpected(std::string_view expected, std::string_view name, std::string_
 }
 
 Result<std::vector<std::int64_t>> Numbers(const Json& list, std::string_view name,
-                                          std::string_view field, std::size_t most) {
+                                          std::string_view field, std::size_t max_size) {
   if (list.array() == nullptr) return Unexpected("'['", name, field, Shown(list.Dump()));
-  if (list.array()->size() > most) {
-    return Unexpected(StrCat("at most ", most, " numbers"), name, field, "more");
+  if (list.array()->size() > max_size) {
+    return Unexpected(StrCat("at most ", max_size, " numbers"), name, field, "more");
   }
   std::vector<std::int64_t> numbers;
   for (const Json& value : *list.array()) {
@@ -89,7 +89,7 @@ Result<std::map<std::string, std::string>> ParseMetadata(const Json& json) {
 }  // namespace
 
 Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view text) {
-  // The parser takes a NUL for the end of the text, and line breaks after the last '}'.
+  // The parser would stop at a NUL and accept line breaks after the last '}'.
   if (!text.starts_with('{') || text[text.find_last_not_of(' ')] != '}' ||
       text.find('\0') != std::string_view::npos) {
     return Unexpected("'{' first, only spaces after the last '}', and no NUL", "", "", Shown(text));

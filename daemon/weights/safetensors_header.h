@@ -1,5 +1,5 @@
-// The JSON header of a safetensors file: text to entries and back. Only the keys of the format are
-// taken, and nothing that nests deeper, so memory is bounded by the length of the text.
+// The JSON header of a safetensors file: text to entries and back. Other keys than those of the
+// format are errors.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,20 @@ struct SafetensorsEntry {
   std::string name;
   std::string dtype;
   Shape shape;
-  std::int64_t begin = 0;  // bytes, from the end of the header
+  std::int64_t begin = 0;  // in bytes from the end of the header
   std::int64_t end = 0;
 };
 
 struct SafetensorsHeader {
-  std::vector<SafetensorsEntry> entries;  // as listed
+  std::vector<SafetensorsEntry> entries;  // in the order of the text
   std::map<std::string, std::string> metadata;
 };
 
-// Errors: kData with what was expected, for which tensor, and what was found. Refuses a key that
-// comes twice, an unknown or a missing field, and text that is not UTF-8. Offsets are not judged
-// here.
+// kData, with the tensor, expected and found, for a key that appears twice, an unknown or missing
+// field, and text that is not UTF-8. Does not check offsets.
 Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view text);
 
-// The header text, filled up with spaces to a multiple of 8 bytes. REQUIRES: UTF-8 texts.
+// The header text, padded with spaces to a multiple of 8 bytes. REQUIRES: all texts are UTF-8.
 [[nodiscard]] std::string SafetensorsHeaderText(const SafetensorsHeader& header);
 
 }  // namespace gaccd

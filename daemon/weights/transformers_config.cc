@@ -11,7 +11,7 @@
 namespace gaccd {
 namespace {
 
-Json::Object ConfigOf(const GptSpec& gpt) {
+Json::Object MakeConfig(const GptSpec& gpt) {
   return {{"architectures", Json::Array{"GPT2LMHeadModel"}},
           {"model_type", "gpt2"},
           {"vocab_size", gpt.vocabulary},
@@ -30,7 +30,7 @@ Json::Object ConfigOf(const GptSpec& gpt) {
           {"eos_token_id", Json()}};
 }
 
-Json::Object ConfigOf(const BertSpec& bert, std::span<const std::string> class_names) {
+Json::Object MakeConfig(const BertSpec& bert, std::span<const std::string> class_names) {
   const bool masked = bert.head == BertHead::kMaskedLm;
   const char* architecture = masked ? "BertForMaskedLM" : "BertForSequenceClassification";
   Json::Object config = {{"architectures", Json::Array{architecture}},
@@ -62,16 +62,16 @@ Json::Object ConfigOf(const BertSpec& bert, std::span<const std::string> class_n
   return config;
 }
 
-// A key of config.json that must fit the job.
+// A key of config.json that must match the job.
 struct Expected {
   std::string_view key;
   std::string_view field;       // of the job, or what gaccd computes
-  std::vector<Json> values;     // any of them; the first is what gaccd writes itself
-  Json absent;                  // what transformers takes where the key is missing
-  std::string_view table = {};  // the parameter whose rows it counts
+  std::vector<Json> values;     // accepted values; gaccd writes the first
+  Json absent;                  // the default of transformers
+  std::string_view table = {};  // the parameter whose number of rows it is
 };
 
-std::vector<Expected> ExpectedOf(const BertSpec& bert) {
+std::vector<Expected> ExpectedKeys(const BertSpec& bert) {
   constexpr std::string_view kEmbeddings[] = {"bert.embeddings.position_embeddings.weight",
                                               "bert.embeddings.token_type_embeddings.weight"};
   return {{"num_attention_heads", "bert.heads", {bert.heads}, 12},
@@ -83,7 +83,7 @@ std::vector<Expected> ExpectedOf(const BertSpec& bert) {
           {"type_vocab_size", "bert.segments", {bert.segments}, 2, kEmbeddings[1]}};
 }
 
-std::vector<Expected> ExpectedOf(const GptSpec& gpt) {
+std::vector<Expected> ExpectedKeys(const GptSpec& gpt) {
   constexpr std::string_view kAlike[] = {"gelu_new", "gelu_pytorch_tanh", "gelu_fast"};
   return {{"n_head", "gpt.heads", {gpt.heads}, 12},
           {"layer_norm_epsilon", "gpt.epsilon", {gpt.epsilon}, 1e-5},
@@ -99,8 +99,8 @@ bool IsFresh(std::string_view table, std::span<const std::string> fresh) {
   });
 }
 
-std::string DifferencesOf(const Json& found, const std::vector<Expected>& all,
-                          std::span<const std::string> fresh) {
+std::string FindDifferences(const Json& found, const std::vector<Expected>& all,
+                            std::span<const std::string> fresh) {
   std::string text;
   for (const Expected& one : all) {
     const Json* const member = found.Find(one.key);
@@ -120,9 +120,9 @@ Result<std::string> TransformersConfig(const ModelSpec& model,
                                        std::span<const std::string> class_names) {
   Json::Object config;
   if (const auto* gpt = std::get_if<GptSpec>(&model.architecture)) {
-    config = ConfigOf(*gpt);
+    config = MakeConfig(*gpt);
   } else if (const auto* bert = std::get_if<BertSpec>(&model.architecture)) {
-    config = ConfigOf(*bert, class_names);
+    config = MakeConfig(*bert, class_names);
   } else {
     return Status(ErrorKind::kConfig, "transformers opens gpt and bert; the model is neither");
   }
@@ -144,7 +144,8 @@ Status CheckTransformersConfig(std::string_view config, const ModelSpec& model,
   const std::string differences =
       type != nullptr && *type != kind
           ? StrCat("model_type: expected ", kind.Dump(), ", found ", type->Dump())
-          : DifferencesOf(*found, bert != nullptr ? ExpectedOf(*bert) : ExpectedOf(*gpt), fresh);
+          : FindDifferences(*found, bert != nullptr ? ExpectedKeys(*bert) : ExpectedKeys(*gpt),
+                            fresh);
   if (differences.empty()) return Status::Ok();
   return {ErrorKind::kData, StrCat("the weights belong to another model: ", differences)};
 }

@@ -1,5 +1,5 @@
-// config.json of Hugging Face's transformers, for the architectures that have the names and shapes
-// of its weights.
+// config.json of Hugging Face transformers, for architectures whose weights have its names and
+// shapes.
 #pragma once
 
 #include <span>
@@ -11,15 +11,15 @@
 
 namespace gaccd {
 
-// Of GPT2LMHeadModel, BertForSequenceClassification or BertForMaskedLM. class_names: by their
-// numbers, as far as they are known. kConfig for other architectures.
+// The config.json of GPT2LMHeadModel, BertForSequenceClassification or BertForMaskedLM.
+// class_names: by label; may have fewer than the classes. kConfig for other architectures.
 Result<std::string> TransformersConfig(const ModelSpec& model,
                                        std::span<const std::string> class_names = {});
 
-// kData, naming each difference, when `config` describes another model than gpt or bert of the job:
-// in what the shapes of the weights do not show (heads, epsilon, activation, kind of positions),
-// and in the sizes of tables unless they are newly initialised (`fresh`: --new-weights). A key that
-// is missing has the default of transformers. Models of other architectures are not compared.
+// kData with all differences if `config` describes another model than the gpt or bert of the job in
+// properties that the shapes of weights do not determine (heads, epsilon, activation, kind of
+// positions), or in sizes of tables, unless these are newly initialised (fresh: --new-weights).
+// Missing keys have the defaults of transformers. Other architectures are not compared.
 Status CheckTransformersConfig(std::string_view config, const ModelSpec& model,
                                std::span<const std::string> fresh = {});
 

@@ -17,14 +17,14 @@
 namespace gaccd {
 namespace {
 
-// The tokenizer of the training, as transformers wants it.
+// The tokenizer of the training as files of transformers.
 struct Tokenizer {
   std::string path;
   std::string text;    // tokenizer.json
   std::string config;  // tokenizer_config.json
 };
 
-// How many tokens a text may have: where those of the training were cut, or what the model takes.
+// The maximum number of tokens of a text: that of the training data or of the model.
 std::int64_t LongestText(const Json& tokenizer, const ModelSpec& model) {
   const auto* gpt = std::get_if<GptSpec>(&model.architecture);
   const auto* bert = std::get_if<BertSpec>(&model.architecture);
@@ -35,7 +35,7 @@ std::int64_t LongestText(const Json& tokenizer, const ModelSpec& model) {
   return longest && *longest >= 0 ? std::min(context, *longest) : context;
 }
 
-// Which of its tokens mean what: those that tools/prepare gives a vocabulary.
+// Declares the special tokens that tools/prepare adds to vocabularies.
 Result<std::string> TokenizerConfig(const std::string& path, const std::string& tokenizer,
                                     const ModelSpec& model) {
   constexpr std::pair<const char*, const char*> kMeanings[] = {
@@ -49,7 +49,7 @@ Result<std::string> TokenizerConfig(const std::string& path, const std::string& 
   }
   Json::Object config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
                          {"model_max_length", LongestText(*parsed, model)}};
-  // Without this the segments of a pair depend on the version: transformers 4 gives them to every
+  // Without this the segments of a pair depend on the version: transformers 4 passes them to every
   // model (GPT-2 then adds the embedding of token 0), transformers 5 to none.
   Json::Array inputs = {"input_ids", "attention_mask"};
   const auto* const bert = std::get_if<BertSpec>(&model.architecture);
@@ -70,14 +70,14 @@ Result<std::string> TokenizerConfig(const std::string& path, const std::string& 
   return Json(std::move(config)).Dump(2) + "\n";
 }
 
-Result<Tokenizer> ReadTokenizerOf(const Job& job) {
+Result<Tokenizer> ReadTrainingTokenizer(const Job& job) {
   constexpr std::string_view kWithout = "; --without-tokenizer exports the model without one";
   Tokenizer found{.path = TokenizerPath(WithAbsolutePaths(job).data.train)};
   if (found.path.empty()) {
     return Status(ErrorKind::kConfig,
                   StrCat("the job trains on no tokens with a tokenizer", kWithout));
   }
-  // A relative path is that of data that is not there: another tokenizer.json may be here.
+  // The path is relative if the data does not exist; the current folder may have another tokenizer.
   if (!found.path.starts_with('/') || !PathExists(found.path)) {
     return Status(ErrorKind::kIo, StrCat("there is no tokenizer '", found.path,
                                          "' next to the training data", kWithout));
@@ -108,10 +108,10 @@ Result<std::string> WriteTransformersFolder(const std::string& folder, const Job
                          TransformersConfig(job.model, job.data.class_name));
   std::optional<Tokenizer> tokenizer;
   if (!options.without_tokenizer) {
-    GACCD_ASSIGN_OR_RETURN(tokenizer, ReadTokenizerOf(job));
+    GACCD_ASSIGN_OR_RETURN(tokenizer, ReadTrainingTokenizer(job));
   }
   GACCD_RETURN_IF_ERROR(MakeEmptyFolder(folder, modes.folder));
-  GACCD_RETURN_IF_ERROR(WriteSafetensors(folder + "/model.safetensors", ViewsOf(tensors),
+  GACCD_RETURN_IF_ERROR(WriteSafetensors(folder + "/model.safetensors", MakeViews(tensors),
                                          modes.file, NamesMetadata(job.data)));
   const auto write = [&](std::string_view name, const std::string& text) {
     return ReplaceFile(StrCat(folder, "/", name), text, /*durable=*/true, modes.file);

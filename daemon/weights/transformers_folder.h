@@ -1,5 +1,5 @@
-// A folder that Hugging Face's transformers opens (from_pretrained): config.json, model.safetensors
-// and, unless it is not wanted, tokenizer.json with tokenizer_config.json.
+// A folder for from_pretrained() of Hugging Face transformers: config.json, model.safetensors and,
+// optionally, tokenizer.json with tokenizer_config.json.
 #pragma once
 
 #include <span>
@@ -17,11 +17,11 @@ struct TransformersOptions {
   bool without_tokenizer = false;
 };
 
-// `folder` is made, or empty: kIo otherwise. The tokenizer is the one next to the tokens that the
-// job trains on, and makes of a text the tokens that tools/prepare made of it, cut where they were
-// cut. Classes have the names that the job has for them. config.json comes last. Gives, for people,
-// which tokenizer was taken, or that there is none. kConfig: transformers has no such architecture.
-// kIo where there is no tokenizer, kData where it is not that of the data: then nothing is written.
+// Creates `folder`, or uses an empty one. The tokenizer is the one next to the training tokens, so
+// texts become the same tokens as in tools/prepare, truncated at the same length. Class names are
+// those of the job. Writes config.json last. Returns text about the tokenizer. Errors: kConfig if
+// transformers does not have the architecture or the job has no tokens; kIo without a tokenizer,
+// kData if it is not that of the data: then nothing is written; kIo if the folder is not empty.
 Result<std::string> WriteTransformersFolder(const std::string& folder, const Job& job,
                                             std::span<const NamedTensor> tensors,
                                             const TransformersOptions& options);

@@ -29,39 +29,39 @@ std::string Joined(std::span<const std::string> parts, std::string_view between)
 }
 
 // "a, b, c and 4 more"
-std::string FirstOf(std::span<const std::string> names) {
+std::string Abbreviate(std::span<const std::string> names) {
   constexpr std::size_t kShown = 3;
   const std::string text = Joined(names.first(std::min(kShown, names.size())), ", ");
   return names.size() > kShown ? StrCat(text, " and ", names.size() - kShown, " more") : text;
 }
 
-// Which tensor is for which parameter, and what is wrong.
+// Assigns tensors to parameters and collects errors.
 class WeightMatcher {
  public:
   WeightMatcher(const FlatLayout& layout, const WeightNames& names, const WeightRules& rules)
       : layout_(layout), names_(names), rules_(rules) {}
 
   void Place(const NamedTensor& tensor) {
-    const FlatEntry* entry = ParameterOf(tensor.name);
+    const FlatEntry* entry = FindParameter(tensor.name);
     if (entry == nullptr || IsFresh(*entry)) return MarkUnused(tensor.name, entry != nullptr);
-    if (!taken_.insert(entry->name).second) {
-      wrong_.push_back(StrCat("two tensors for '", entry->name, "'"));
+    if (!assigned_.insert(entry->name).second) {
+      errors_.push_back(StrCat("two tensors for '", entry->name, "'"));
     } else if (entry->shape != tensor.shape) {
       other_shape_.push_back(entry->name);
-      wrong_.push_back(StrCat(tensor.name, ": expected shape ", ToString(entry->shape), ", found ",
-                              ToString(tensor.shape)));
+      errors_.push_back(StrCat(tensor.name, ": expected shape ", ToString(entry->shape), ", found ",
+                               ToString(tensor.shape)));
     } else {
       placed_.emplace(entry->name, &tensor);
     }
   }
   void Place(const OtherTensor& tensor) {
-    const FlatEntry* entry = ParameterOf(tensor.name);
+    const FlatEntry* entry = FindParameter(tensor.name);
     if (entry == nullptr || IsFresh(*entry)) return MarkUnused(tensor.name, entry != nullptr);
-    taken_.insert(entry->name);
-    wrong_.push_back(StrCat(tensor.name, ": expected dtype F32, found ", tensor.dtype));
+    assigned_.insert(entry->name);
+    errors_.push_back(StrCat(tensor.name, ": expected dtype F32, found ", tensor.dtype));
   }
 
-  // After all tensors were placed.
+  // REQUIRES: all tensors were placed.
   Result<WeightsReport> Report(const std::string& from) {
     WeightsReport report{.from = from};
     std::vector<std::string> missing;
@@ -73,18 +73,18 @@ class WeightMatcher {
         continue;
       }
       ++(entry.buffer ? report.loaded_buffers : report.loaded);
-      if (!taken_.contains(entry.name)) missing.push_back(Shown(entry));
+      if (!assigned_.contains(entry.name)) missing.push_back(Shown(entry));
     }
     std::vector<std::string> problems;
-    if (!wrong_.empty()) problems.push_back(FirstOf(wrong_) + HintForOtherShapes());
+    if (!errors_.empty()) problems.push_back(Abbreviate(errors_) + HintForOtherShapes());
     if (!missing.empty()) {
       problems.push_back(StrCat("no tensor for ", missing.size(), " of ", layout_.entries().size(),
                                 report.buffers > 0 ? " parameters and buffers: " : " parameters: ",
-                                FirstOf(missing), " (--new-weights=NAMES: newly initialised)"));
+                                Abbreviate(missing), " (--new-weights=NAMES: newly initialised)"));
     }
-    if (!left_over_.empty()) {
-      problems.push_back(StrCat("no parameter for ", left_over_.size(),
-                                " tensors: ", FirstOf(left_over_), " (", HintForLeftOver(), ")"));
+    if (!unmatched_.empty()) {
+      problems.push_back(StrCat("no parameter for ", unmatched_.size(), " tensors: ",
+                                Abbreviate(unmatched_), " (", HintForUnmatched(), ")"));
     }
     if (!problems.empty()) {
       return Status(ErrorKind::kData,
@@ -99,14 +99,14 @@ class WeightMatcher {
   }
 
  private:
-  [[nodiscard]] const FlatEntry* ParameterOf(const std::string& tensor) const {
+  [[nodiscard]] const FlatEntry* FindParameter(const std::string& tensor) const {
     const FlatEntry* entry = layout_.Find(tensor);
     return entry != nullptr ? entry : layout_.Find(names_.prefix + tensor);
   }
   [[nodiscard]] bool IsFresh(const FlatEntry& entry) const {
     return MatchesAny(rules_.fresh, entry.name);
   }
-  // Another head is the usual reason: few parameters, whose names can be given as they are.
+  // The usual reason is another head, of few parameters, which the advice can list.
   [[nodiscard]] std::string HintForOtherShapes() const {
     constexpr std::size_t kMaxNames = 4;
     if (other_shape_.empty()) return {};
@@ -114,8 +114,8 @@ class WeightMatcher {
         " (--new-weights=", other_shape_.size() > kMaxNames ? "NAMES" : Joined(other_shape_, ","),
         ": newly initialised, whatever the file holds)");
   }
-  [[nodiscard]] std::string HintForLeftOver() const {
-    const auto batch_norm = std::ranges::count_if(left_over_, [](const std::string& name) {
+  [[nodiscard]] std::string HintForUnmatched() const {
+    const auto batch_norm = std::ranges::count_if(unmatched_, [](const std::string& name) {
       return name.ends_with("running_mean") || name.ends_with("running_var") ||
              name.ends_with("num_batches_tracked");
     });
@@ -129,18 +129,18 @@ class WeightMatcher {
     const bool buffer = std::ranges::any_of(
         names_.buffers, [&](const std::string& end) { return tensor.ends_with(end); });
     if (buffer || names_.tied.contains(tensor)) return;
-    (allowed || MatchesAny(rules_.unused, tensor) ? unused_ : left_over_).push_back(tensor);
+    (allowed || MatchesAny(rules_.unused, tensor) ? unused_ : unmatched_).push_back(tensor);
   }
 
   const FlatLayout& layout_;
   const WeightNames& names_;
   const WeightRules& rules_;
   std::map<std::string_view, const NamedTensor*> placed_;  // by parameter
-  std::set<std::string_view> taken_;                       // parameters that have a tensor
-  std::vector<std::string> wrong_;                         // what is wrong with these
+  std::set<std::string_view> assigned_;                    // parameters that have a tensor
+  std::vector<std::string> errors_;                        // errors
   std::vector<std::string> other_shape_;                   // parameters
   std::vector<std::string> unused_;
-  std::vector<std::string> left_over_;
+  std::vector<std::string> unmatched_;
 };
 
 Status CheckFinite(const std::string& from, const NamedTensor& tensor) {
@@ -150,7 +150,7 @@ Status CheckFinite(const std::string& from, const NamedTensor& tensor) {
           StrCat(from, ": ", tensor.name, ": value ", bad, " is not finite: ", tensor.values[bad])};
 }
 
-// A copy that differs would make another model of it.
+// A copy with other values belongs to another model.
 Status CheckTied(const std::string& from, const WeightNames& names, const SafetensorsFile& file,
                  const WeightMatcher& matcher) {
   for (const NamedTensor& tensor : file.tensors) {
@@ -165,8 +165,8 @@ Status CheckTied(const std::string& from, const WeightNames& names, const Safete
   return Status::Ok();
 }
 
-// Whether `pattern` is the name of one of them.
-bool NamesOneOf(const auto& all, const std::string& pattern) {
+// Whether `pattern` matches a name in `all`.
+bool MatchesName(const auto& all, const std::string& pattern) {
   return std::ranges::any_of(all,
                              [&](const auto& one) { return MatchesPattern(pattern, one.name); });
 }
@@ -174,13 +174,13 @@ bool NamesOneOf(const auto& all, const std::string& pattern) {
 Status CheckRules(const std::string& from, const SafetensorsFile& file, const FlatLayout& layout,
                   const WeightRules& rules) {
   for (const std::string& pattern : rules.fresh) {
-    if (NamesOneOf(layout.entries(), pattern)) continue;
+    if (MatchesName(layout.entries(), pattern)) continue;
     const std::string first = layout.entries().empty() ? "" : layout.entries().front().name;
     return {ErrorKind::kConfig, StrCat("--new-weights: '", pattern,
                                        "' matches no parameter; the first is '", first, "'")};
   }
   for (const std::string& pattern : rules.unused) {
-    if (NamesOneOf(file.tensors, pattern) || NamesOneOf(file.others, pattern)) continue;
+    if (MatchesName(file.tensors, pattern) || MatchesName(file.others, pattern)) continue;
     return {ErrorKind::kConfig,
             StrCat("--unused-weights: '", pattern, "' matches no tensor of ", from)};
   }
@@ -196,12 +196,12 @@ std::string ToText(const WeightsReport& report) {
     text += StrCat(" and ", report.loaded_buffers, " of ", report.buffers, " buffers");
   }
   text += " are loaded";
-  if (!report.fresh.empty()) text += "; newly initialised: " + FirstOf(report.fresh);
-  if (!report.unused.empty()) text += "; not used: " + FirstOf(report.unused);
+  if (!report.fresh.empty()) text += "; newly initialised: " + Abbreviate(report.fresh);
+  if (!report.unused.empty()) text += "; not used: " + Abbreviate(report.unused);
   return text;
 }
 
-WeightsRecord RecordOf(const WeightsReport& report) {
+WeightsRecord ToRecord(const WeightsReport& report) {
   return {.file = report.from,
           .parameters = static_cast<std::int64_t>(report.parameters),
           .loaded = static_cast<std::int64_t>(report.loaded),
@@ -213,12 +213,12 @@ Result<WeightsReport> LoadParameters(const std::string& path, const FlatLayout& 
                                      std::span<float> parameters, const WeightNames& names,
                                      const WeightRules& rules) {
   GACCD_ASSIGN_OR_RETURN(const SafetensorsFile file, ReadSafetensors(path));
-  return TakeParameters(path, file, layout, parameters, names, rules);
+  return AssignParameters(path, file, layout, parameters, names, rules);
 }
 
-Result<WeightsReport> TakeParameters(const std::string& from, const SafetensorsFile& file,
-                                     const FlatLayout& layout, std::span<float> parameters,
-                                     const WeightNames& names, const WeightRules& rules) {
+Result<WeightsReport> AssignParameters(const std::string& from, const SafetensorsFile& file,
+                                       const FlatLayout& layout, std::span<float> parameters,
+                                       const WeightNames& names, const WeightRules& rules) {
   GACCD_RETURN_IF_ERROR(CheckRules(from, file, layout, rules));
   WeightMatcher matcher(layout, names, rules);
   for (const NamedTensor& tensor : file.tensors) matcher.Place(tensor);

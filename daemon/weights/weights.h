@@ -1,4 +1,4 @@
-// Parameters to and from safetensors files, under the names and shapes of the model's FlatLayout.
+// Parameters to and from safetensors files, with the names and shapes of the model's FlatLayout.
 #pragma once
 
 #include <cstddef>
@@ -15,43 +15,43 @@
 
 namespace gaccd {
 
-// What may have no counterpart, by name: * matches any text, ? any character.
+// Names allowed to have no counterpart, as patterns: * matches any text, ? any character.
 struct WeightRules {
-  std::vector<std::string> fresh;   // parameters that keep their values, whatever the file holds
-  std::vector<std::string> unused;  // tensors of the file that are for no parameter
+  std::vector<std::string> fresh;   // parameters that keep their values, even if in the file
+  std::vector<std::string> unused;  // tensors of the file without a parameter
 };
 
-// What was taken from where, and what was not.
+// The result of loading weights.
 struct WeightsReport {
   std::string from;                             // the file
-  std::size_t parameters = 0;                   // of the model, without buffers
-  std::size_t loaded = 0;                       // of these
-  std::size_t buffers = 0;                      // of the model, as running statistics
-  std::size_t loaded_buffers = 0;               // of these
-  std::vector<std::string> fresh;               // of both, "classifier.weight [3, 12]"
+  std::size_t parameters = 0;                   // in the model, without buffers
+  std::size_t loaded = 0;                       // number of loaded parameters
+  std::size_t buffers = 0;                      // in the model, such as running statistics
+  std::size_t loaded_buffers = 0;               // number of loaded buffers
+  std::vector<std::string> fresh;               // not loaded: "classifier.weight [3, 12]"
   std::vector<std::string> unused;              // tensors of the file
   std::map<std::string, std::string> metadata;  // of the file
 };
 // "weights bert.safetensors: 37 of 39 parameters are loaded; newly initialised: classifier.weight
-// [3, 12], classifier.bias [3]; not used: cls.predictions.bias and 6 more"; of a model with buffers
+// [3, 12], classifier.bias [3]; not used: cls.predictions.bias and 6 more"; for models with buffers
 // "62 of 62 parameters and 60 of 60 buffers are loaded".
 [[nodiscard]] std::string ToText(const WeightsReport& report);
-// The same for programs: with all names.
-[[nodiscard]] WeightsRecord RecordOf(const WeightsReport& report);
+// The same as a record, with all names.
+[[nodiscard]] WeightsRecord ToRecord(const WeightsReport& report);
 
-// Every parameter must be in the file with its shape, and nothing else, but for what `names` knows
-// and `rules` allow: kData otherwise, with all tensors that do not fit, the expected and the found
-// shapes; values must be finite. kConfig: a rule that matches nothing. Padding is left alone.
+// The file must contain exactly the parameters, with their shapes and finite values, except for
+// differences that `names` and `rules` allow: kData otherwise, with the tensors, expected and found
+// shapes. kConfig: a rule that matches nothing. Does not change padding.
 Result<WeightsReport> LoadParameters(const std::string& path, const FlatLayout& layout,
                                      std::span<float> parameters, const WeightNames& names = {},
                                      const WeightRules& rules = {});
-// The same of a file that was read. from: its name, for messages.
-Result<WeightsReport> TakeParameters(const std::string& from, const SafetensorsFile& file,
-                                     const FlatLayout& layout, std::span<float> parameters,
-                                     const WeightNames& names = {}, const WeightRules& rules = {});
+// The same for a file in memory. from: its name, for messages.
+Result<WeightsReport> AssignParameters(const std::string& from, const SafetensorsFile& file,
+                                       const FlatLayout& layout, std::span<float> parameters,
+                                       const WeightNames& names = {},
+                                       const WeightRules& rules = {});
 
-// Without constants. `mode` is the file's, before the umask; metadata: of WriteSafetensors();
-// copies: WeightNames.
+// Does not write constants. mode, metadata: see WriteSafetensors(); copies: see WeightNames.
 Status SaveParameters(const std::string& path, const FlatLayout& layout,
                       std::span<const float> parameters, unsigned mode = 0600,
                       const std::map<std::string, std::string>& metadata = {},

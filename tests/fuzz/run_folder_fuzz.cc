@@ -49,7 +49,7 @@ int gaccd::FuzzRunFolder(const std::uint8_t* data, std::size_t size) {
     CheckText(StateText(*state));
     CheckText(RunsTable({&*state, 1}));
     FuzzCheck(StateJson(*state).find('\n') == StateJson(*state).size() - 1, "JSON is one line");
-    FuzzCheck(ExitOf(state->phase) >= 0 && ExitOf(state->phase) <= 2, "there is an exit code");
+    FuzzCheck(ExitCode(state->phase) >= 0 && ExitCode(state->phase) <= 2, "there is an exit code");
   } else {
     FuzzCheck(
         state.status().kind() == ErrorKind::kData || state.status().kind() == ErrorKind::kUsage,

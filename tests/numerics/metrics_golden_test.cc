@@ -135,7 +135,7 @@ Result<MetricValues> EvaluateOn(Communicator& comm, const EvalSetting& setting, 
 std::vector<MetricValues> OfShards(const EvalSetting& setting, int ranks) {
   std::vector<MetricValues> shards;
   for (int rank = 0; rank < ranks; ++rank) {
-    const RowsDataset data = setting.data.Part(ShardOf(setting.data.size(), rank, ranks));
+    const RowsDataset data = setting.data.Part(MakeEvalShard(setting.data.size(), rank, ranks));
     const auto values = EvaluateOn(*MakeSingle(), setting, data, 4);
     EXPECT_TRUE(values.ok()) << values.status().message();
     if (values.ok()) shards.push_back(*values);

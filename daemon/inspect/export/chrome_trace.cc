@@ -28,7 +28,7 @@ class Trace {
     if (event.name == "save") {
       return Slice(event, kSaves, StrCat("save after update ", event.Whole("step").value_or(0)));
     }
-    // Of the lines of an evaluation, one for each metric, one.
+    // An evaluation has a line per metric; use one of them.
     const bool evaluates = event.name == "eval" && event.Text("metric") == "loss";
     if (evaluates || event.name == "resume") return Slice(event, kOther, event.name);
     if (event.name == "log" || event.name == "failure" || event.name == "verdict") {
@@ -40,9 +40,9 @@ class Trace {
   Status End() { return out_.Write(first_ ? "{\"traceEvents\":[]}\n" : "\n]}\n"); }
 
  private:
-  static double Microseconds(WallTime at) { return SecondsOf(at) * 1e6; }
+  static double Microseconds(WallTime at) { return SecondsSinceEpoch(at) * 1e6; }
 
-  // `args`: a whole object, or empty.
+  // args: a JSON object, or empty.
   Status Write(JsonObject object, std::string_view args = "") {
     std::string text = object.Finish();
     if (!args.empty()) {
@@ -81,7 +81,7 @@ class Trace {
     return Name("thread_name", kProblems, "warnings, failures, verdict");
   }
 
-  // What ended when its event was written.
+  // An interval that ended when its event was written.
   Status Slice(const Event& event, int row, const std::string& name) {
     const double dur = event.Number("dur_s").value_or(0) * 1e6;
     JsonObject object = Object(name, "X", row, Microseconds(event.at) - dur);
@@ -115,7 +115,7 @@ class Trace {
     if (event.name != "verdict")
       name = StrCat("rank ", event.Whole("rank").value_or(0), ": ", name);
     JsonObject object = Object(name, "i", kProblems, Microseconds(event.at));
-    object("s", "p");  // over all rows of the attempt
+    object("s", "p");  // scope: process, all rows of the attempt
     return Write(std::move(object), event.line);
   }
 

@@ -9,9 +9,9 @@
 
 namespace gaccd {
 
-// A process an attempt. Its rows: updates with their phases, one after the other although reading
-// and reducing overlap with computing; saves; evaluations and the resume; what went wrong.
-// Counters: loss and samples per second. Arguments, errors: ExportCsv().
+// One process per attempt, with rows for updates and their phases (in sequence, although reading
+// and reducing overlap with computing), saves, evaluations and resume, and problems. Counters: loss
+// and samples per second. Arguments, errors: see ExportCsv().
 Status ExportChromeTrace(const std::string& run_dir, const std::string& attempt, TextSink& out,
                          std::vector<std::string>* notes);
 

@@ -9,9 +9,9 @@
 
 namespace gaccd {
 
-// A row an event, a column a key of any event of the run, in the order in which they first appear;
-// the first column is attempt_dir. Null and missing values are empty. Reads the run twice. `notes`:
-// what is wrong with its files. Errors: EventStream::Open(), TextSink.
+// One row per event and one column per key, in the order in which keys first appear; the first
+// column is attempt_dir. Null and missing values are empty. Reads the run twice. notes: set to
+// problems of its files. Errors: EventStream::Open(), TextSink.
 Status ExportCsv(const std::string& run_dir, const std::string& attempt, TextSink& out,
                  std::vector<std::string>* notes);
 

@@ -25,10 +25,10 @@ namespace gaccd {
 namespace {
 
 constexpr double kRecentS = 24 * 3600;
-// The collector runs as a user of its own.
+// The collector runs as another user.
 constexpr unsigned kForAll = 0644;
 
-// SLURM_JOB_END_TIME, which slurm/launch sets.
+// SLURM_JOB_END_TIME in env.json, set by slurm/launch.
 std::optional<double> JobEnd(const std::string& attempt_dir) {
   const auto text = ReadSmallFile(attempt_dir + "/env.json", ErrorKind::kData);
   if (!text.ok()) return std::nullopt;
@@ -39,26 +39,26 @@ std::optional<double> JobEnd(const std::string& attempt_dir) {
   return end > 0 ? std::optional(end) : std::nullopt;
 }
 
-// Of a run in a folder below `top` the name has that folder, too: "sweep/0-seed=1".
+// The name of a run, with the folders between it and `top`: "sweep/0-seed=1".
 std::string NameBelow(const std::string& top, const std::string& folder) {
   if (folder == top) return FolderName(folder);
   return top == "." ? folder : folder.substr(top.size() + 1);
 }
 
 // A run that has not begun has no events.
-Result<RunFigures> FiguresOf(const RunState& state, PrometheusState& known) {
+Result<RunFigures> ReadFigures(const RunState& state, PrometheusState& known) {
   const bool begun = state.has_status || IsFolder(state.folder + "/attempts");
-  return begun ? known.FiguresOf(state.folder) : RunFigures();
+  return begun ? known.ReadFigures(state.folder) : RunFigures();
 }
 
-Result<RunMetrics> MetricsOf(const std::string& top, const RunState& state, WallTime now,
-                             PrometheusState& known) {
-  GACCD_ASSIGN_OR_RETURN(RunFigures figures, FiguresOf(state, known));
+Result<RunMetrics> ReadMetrics(const std::string& top, const RunState& state, WallTime now,
+                               PrometheusState& known) {
+  GACCD_ASSIGN_OR_RETURN(RunFigures figures, ReadFigures(state, known));
   const std::string attempt = StrCat(state.folder, "/attempts/", state.attempt);
   return RunMetrics{.run = NameBelow(top, state.folder),
                     .state = state,
                     .figures = std::move(figures),
-                    .written_s = SecondsOf(now) - state.age_s,
+                    .written_s = SecondsSinceEpoch(now) - state.age_s,
                     .job_end_s = JobEnd(attempt),
                     .ranks = NewestRankLines(attempt)};
 }
@@ -92,7 +92,7 @@ Status ExportPrometheus(const ExportRequest& request) {
   }
   std::vector<RunMetrics> runs;
   for (const RunState& state : recent) {
-    auto metrics = MetricsOf(request.folder, state, now, known);
+    auto metrics = ReadMetrics(request.folder, state, now, known);
     if (!metrics.ok()) LogWarning(metrics.status().message());
     if (metrics.ok()) runs.push_back(*std::move(metrics));
   }

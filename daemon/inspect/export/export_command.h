@@ -12,14 +12,14 @@ enum class ExportFormat : std::uint8_t { kCsv, kChromeTrace, kOtlpJson, kTensorb
 
 struct ExportRequest {
   std::string folder = ".";
-  std::string attempt;  // as ListAttempts() takes it; not of Prometheus
+  std::string attempt;  // see ListAttempts(); not for Prometheus
   ExportFormat format = ExportFormat::kCsv;
-  std::string out;  // the file; of TensorBoard a folder; empty: standard output
+  std::string out;  // the file, for TensorBoard a folder; empty: standard output
 };
 
-// Problems of the files of the run are logged as warnings. Prometheus: also a folder of run
-// folders; runs that wrote nothing for a day are left out, and a run that cannot be read is a
-// warning. kUsage: no run folder, no such attempt, TensorBoard without a folder; kIo: `out`.
+// Logs problems of the files of the run as warnings. Prometheus: also accepts a folder of run
+// folders; omits runs that wrote nothing for a day, and warns of runs that cannot be read. kUsage:
+// no run folder, no such attempt, TensorBoard without a folder; kIo: `out`.
 Status RunExportCommand(const ExportRequest& request);
 
 }  // namespace gaccd

@@ -1,4 +1,4 @@
-// Numbers as text for other programs. Thread-safe.
+// Numbers as text for other programs.
 #pragma once
 
 #include <array>
@@ -11,10 +11,10 @@
 
 namespace gaccd {
 
-// The shortest text that reads back the same; "inf", "-inf" and "nan" where it is none.
+// The shortest text that parses to the same value; "inf", "-inf", "nan".
 template <typename T>
 [[nodiscard]] std::string NumberText(T value) {
-  std::array<char, 32> text{};  // the longest double takes 24 characters
+  std::array<char, 32> text{};  // a double has at most 24 characters
   return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
 }
 

@@ -68,7 +68,7 @@ class Batch {
   TextSink& out_;
   std::string attempt_;
   std::string resource_;
-  std::map<std::pair<std::string, std::string>, std::string> points_;  // of each name and unit
+  std::map<std::pair<std::string, std::string>, std::string> points_;  // by name and unit
   int events_ = 0;
 };
 

@@ -9,9 +9,9 @@
 
 namespace gaccd {
 
-// Every line is an ExportMetricsServiceRequest in protobuf's JSON: gauges of scalars.h, of up to so
-// many events of one attempt, which is the resource (service.name, gaccd.run, gaccd.attempt,
-// slurm.job.id, host.name). Arguments, errors: ExportCsv().
+// Every line is an ExportMetricsServiceRequest in protobuf's JSON: gauges of scalars.h for up to
+// kEventsOfALine events of one attempt, which is the resource (service.name, gaccd.run,
+// gaccd.attempt, slurm.job.id, host.name). Arguments, errors: see ExportCsv().
 inline constexpr int kEventsOfALine = 100;
 Status ExportOtlpJson(const std::string& run_dir, const std::string& attempt, TextSink& out,
                       std::vector<std::string>* notes);

@@ -15,7 +15,7 @@
 namespace gaccd {
 namespace {
 
-// The samples of one metric of one run.
+// Appends the samples of one metric of one run.
 class Samples {
  public:
   Samples(std::string_view name, std::string run_labels, std::string* text)
@@ -37,12 +37,12 @@ class Samples {
   void operator()(const std::optional<Event>& event, std::string_view key) {
     if (event) (*this)(event->Number(key));
   }
-  // As above, and not a number where the event has none: a loss that is not finite is null there.
+  // As above, but NaN if the event has no number: values that are not finite are null in events.
   void OrNan(const std::optional<Event>& event, std::string_view key) {
     constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
     if (event) Add("", "", event->Number(key).value_or(kNan));
   }
-  void OfRanks(const std::vector<Event>& ranks, std::string_view key) {
+  void AddRanks(const std::vector<Event>& ranks, std::string_view key) {
     for (const Event& event : ranks) {
       const auto value = event.Number(key);
       if (!value) continue;
@@ -51,7 +51,7 @@ class Samples {
     }
   }
   void At(const std::optional<Event>& event) {
-    if (event) Add("", "", SecondsOf(event->at));
+    if (event) Add("", "", SecondsSinceEpoch(event->at));
   }
   void operator()(const Histogram& histogram) {
     for (std::size_t i = 0; i < histogram.below.size(); ++i) {
@@ -84,7 +84,7 @@ class Samples {
   std::string* text_;
 };
 
-// Those that are known are there from the begin, as 0.
+// Includes all `known` names, with 0 if they have no value.
 template <typename T, std::size_t size>
 void Each(const std::map<std::string, T>& values, const std::array<const char*, size>& known,
           std::string_view label, Samples& out) {
@@ -121,7 +121,7 @@ void LogLines(const RunMetrics& run, Samples& out) {
 void EndOfTraining(const RunMetrics& run, Samples& out) {
   const auto& step = run.figures.step;
   if (!step || run.state.exit) return;
-  if (const auto left = step->Number("eta_s")) out(SecondsOf(step->at) + *left);
+  if (const auto left = step->Number("eta_s")) out(SecondsSinceEpoch(step->at) + *left);
 }
 
 struct Metric {
@@ -191,15 +191,15 @@ constexpr Metric kMetrics[] = {
      [](const RunMetrics& run, Samples& out) { out(run.figures.step, "mfu_ratio"); }},
     {"gaccd_batch_target_samples", "gauge", "Samples of an update, as asked for.",
      [](const RunMetrics& run, Samples& out) {
-       out(run.figures.OfBatch("target", "target_batch"));
+       out(run.figures.BatchNumber("target", "target_batch"));
      }},
     {"gaccd_batch_effective_samples", "gauge", "Samples of an update, as planned.",
      [](const RunMetrics& run, Samples& out) {
-       out(run.figures.OfBatch("target", "effective_batch"));
+       out(run.figures.BatchNumber("target", "effective_batch"));
      }},
     {"gaccd_accumulation_steps", "gauge", "Micro-steps of an update.",
      [](const RunMetrics& run, Samples& out) {
-       out(run.figures.OfBatch("accum_steps", "accum_steps"));
+       out(run.figures.BatchNumber("accum_steps", "accum_steps"));
      }},
     {"gaccd_plan_balance_ratio", "gauge", "Mean load of a rank over the largest load.",
      [](const RunMetrics& run, Samples& out) { out(run.figures.plan, "balance_ratio"); }},
@@ -233,15 +233,15 @@ constexpr Metric kMetrics[] = {
        for (const auto& [host, updates] : run.figures.stragglers) out("node", host, updates);
      }},
     {"gaccd_rank_step_seconds", "gauge", "Mean update of each rank over its last minute.",
-     [](const RunMetrics& run, Samples& out) { out.OfRanks(run.ranks, "dur_s"); }},
+     [](const RunMetrics& run, Samples& out) { out.AddRanks(run.ranks, "dur_s"); }},
     {"gaccd_rank_wait_seconds", "gauge",
      "How long it waited for the slowest rank in such an update.",
-     [](const RunMetrics& run, Samples& out) { out.OfRanks(run.ranks, "wait_s"); }},
+     [](const RunMetrics& run, Samples& out) { out.AddRanks(run.ranks, "wait_s"); }},
     {"gaccd_rank_memory_bytes", "gauge", "Memory that it holds, without mapped files.",
-     [](const RunMetrics& run, Samples& out) { out.OfRanks(run.ranks, "memory_bytes"); }},
+     [](const RunMetrics& run, Samples& out) { out.AddRanks(run.ranks, "memory_bytes"); }},
     {"gaccd_start_timestamp_seconds", "gauge", "Start of the run.",
      [](const RunMetrics& run, Samples& out) {
-       if (run.figures.begin) out(SecondsOf(*run.figures.begin));
+       if (run.figures.begin) out(SecondsSinceEpoch(*run.figures.begin));
      }},
     {"gaccd_last_step_timestamp_seconds", "gauge", "End of the newest update.",
      [](const RunMetrics& run, Samples& out) { out.At(run.figures.step); }},

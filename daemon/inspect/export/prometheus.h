@@ -12,20 +12,20 @@
 namespace gaccd {
 
 struct RunMetrics {
-  std::string run;  // unique among the runs: the name of its folder
+  std::string run;  // name of its folder, unique among the runs
   RunState state;
   RunFigures figures;
-  double written_s = 0;             // since 1970, as below: STATUS.json
+  double written_s = 0;             // when STATUS.json was written; since 1970, as job_end_s
   std::optional<double> job_end_s;  // when SLURM ends the job
-  std::vector<Event> ranks;         // the newest line of each rank; rank_lines.h
+  std::vector<Event> ranks;         // the newest line of each rank (rank_lines.h)
 };
 
-// Every metric has the labels run and slurm_job_id; names begin with gaccd_, units are base units,
-// times are gauges of seconds since 1970: a file of the collector has no time stamps. Counters
-// begin at the begin of the run. Pure; thread-safe.
+// Every metric has the labels run and slurm_job_id. Names begin with gaccd_, units are base units.
+// Times are gauges of seconds since 1970, because the collector's files have no time stamps.
+// Counters start with the run. Pure; thread-safe.
 [[nodiscard]] std::string PrometheusText(std::span<const RunMetrics> runs);
 
-// `text` in quotes, as the value of a label: UTF-8, with its escapes.
+// `text` as the quoted and escaped value of a label, in UTF-8.
 [[nodiscard]] std::string LabelText(std::string_view text);
 
 }  // namespace gaccd

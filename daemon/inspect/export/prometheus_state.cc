@@ -23,7 +23,7 @@ constexpr std::size_t kMaxRecords = 100'000;
 constexpr std::uint64_t kEnd =
     4096;  // bytes at the begin and at the end of a file that are compared
 
-std::string DigestOf(std::string_view text) {
+std::string ComputeDigest(std::string_view text) {
   Sha256 sha;
   sha.Update(std::as_bytes(std::span(text)));
   return Hex(sha.Finish());
@@ -31,25 +31,25 @@ std::string DigestOf(std::string_view text) {
 
 std::string Build() { return StrCat(Release(), " ", Revision()); }
 
-std::uint64_t SizeOf(const std::string& path) {
+std::uint64_t FileSize(const std::string& path) {
   struct stat info {};
   return ::stat(path.c_str(), &info) == 0 ? static_cast<std::uint64_t>(info.st_size) : 0;
 }
 
-// The files of an attempt that are read whole: they are there all at once, or not.
-std::string RecordsOf(const Attempt& attempt) {
+// Names and sizes of the files of an attempt that are written atomically.
+std::string DescribeRecords(const Attempt& attempt) {
   std::string text =
-      StrCat(attempt.name, "\nverdict.json ", SizeOf(attempt.folder + "/verdict.json"));
+      StrCat(attempt.name, "\nverdict.json ", FileSize(attempt.folder + "/verdict.json"));
   const std::string crash = attempt.folder + "/crash";
   const auto names = ListFolder(crash, kMaxRecords);
   if (!names.ok()) return text + '\n';
   for (const std::string& name : *names)
-    text += StrCat("\n", name, " ", SizeOf(StrCat(crash, "/", name)));
+    text += StrCat("\n", name, " ", FileSize(StrCat(crash, "/", name)));
   return text + '\n';
 }
 
-// The size and both ends of the first `size` bytes of events.jsonl. Nothing where there are fewer.
-std::optional<std::string> EventsOf(const Attempt& attempt, std::uint64_t size) {
+// The size and both ends of the first `size` bytes of events.jsonl. nullopt if it is shorter.
+std::optional<std::string> DescribeEvents(const Attempt& attempt, std::uint64_t size) {
   std::string text = StrCat("events.jsonl ", size, "\n");
   if (size == 0) return text;
   const auto file = InputFile::Open(attempt.folder + "/events.jsonl");
@@ -62,28 +62,29 @@ std::optional<std::string> EventsOf(const Attempt& attempt, std::uint64_t size) 
   return text;
 }
 
-// What does not change while the attempt `newest` continues: its records, and all files before it.
+// Identifies what does not change while the attempt `newest` continues: its records, and all files
+// of previous attempts.
 std::string FilesUpTo(const std::vector<Attempt>& attempts, const std::string& newest) {
   std::string text;
   for (const Attempt& attempt : attempts) {
-    text += RecordsOf(attempt);
+    text += DescribeRecords(attempt);
     if (attempt.name == newest) break;
-    text += EventsOf(attempt, SizeOf(attempt.folder + "/events.jsonl")).value_or("");
+    text += DescribeEvents(attempt, FileSize(attempt.folder + "/events.jsonl")).value_or("");
   }
   return text;
 }
 
-// Of all that was read of a run when the stream was at `position`. Nothing where its attempt has
-// not so much.
-std::optional<std::string> DigestOf(const std::vector<Attempt>& attempts,
-                                    const StreamPosition& position, const std::string& files) {
+// The digest of everything that was read of a run up to `position`. nullopt if its attempt has
+// fewer bytes.
+std::optional<std::string> ComputeDigest(const std::vector<Attempt>& attempts,
+                                         const StreamPosition& position, const std::string& files) {
   const auto newest = std::ranges::find(attempts, position.attempt, &Attempt::name);
   if (newest == attempts.end()) return std::nullopt;
-  const auto events = EventsOf(*newest, position.offset);
-  return events ? std::optional(DigestOf(files + *events)) : std::nullopt;
+  const auto events = DescribeEvents(*newest, position.offset);
+  return events ? std::optional(ComputeDigest(files + *events)) : std::nullopt;
 }
 
-// The figures of `run` where its files are those that were read; the stream continues there then.
+// The figures of `run` if its files are those that were read; the stream then continues after them.
 std::optional<FigureSum> Continue(const Json& run, EventStream& stream) {
   const std::string* const attempt = run.text("attempt");
   const auto offset = run.integer<std::uint64_t>("offset");
@@ -94,7 +95,8 @@ std::optional<FigureSum> Continue(const Json& run, EventStream& stream) {
     return std::nullopt;
   }
   const StreamPosition position{*attempt, *offset, *has_verdict};
-  const auto digest = DigestOf(stream.attempts(), position, FilesUpTo(stream.attempts(), *attempt));
+  const auto digest =
+      ComputeDigest(stream.attempts(), position, FilesUpTo(stream.attempts(), *attempt));
   if (!digest || *files != *digest) return std::nullopt;
   auto sum = FigureSum::FromJson(*figures);
   if (sum) stream.SkipTo(position);
@@ -104,7 +106,7 @@ std::optional<FigureSum> Continue(const Json& run, EventStream& stream) {
 }  // namespace
 
 struct PrometheusState::Runs {
-  std::map<std::string, Json> before;  // by folder, as the file has them
+  std::map<std::string, Json> before;  // by folder, as in the file
   std::map<std::string, Json> now;
 };
 
@@ -124,7 +126,7 @@ PrometheusState PrometheusState::Read(const std::string& path, std::string* prob
   const std::size_t line = std::min(text->find('\n'), text->size());
   const std::string_view rest = std::string_view(*text).substr(std::min(line + 1, text->size()));
   const auto json =
-      text->substr(0, line) == DigestOf(rest) ? Json::ParseObject(rest) : std::nullopt;
+      text->substr(0, line) == ComputeDigest(rest) ? Json::ParseObject(rest) : std::nullopt;
   const std::string* const build = json ? json->text("build") : nullptr;
   const Json* const runs = json ? json->Find("runs") : nullptr;
   if (build == nullptr || runs == nullptr || runs->object() == nullptr) {
@@ -138,13 +140,13 @@ PrometheusState PrometheusState::Read(const std::string& path, std::string* prob
 Status PrometheusState::Write(const std::string& path) const {
   const Json runs = Json::Object(runs_->now.begin(), runs_->now.end());
   const std::string text = Json(Json::Object{{"build", Build()}, {"runs", runs}}).Dump();
-  return ReplaceFile(path, StrCat(DigestOf(text), "\n", text), /*durable=*/false);
+  return ReplaceFile(path, StrCat(ComputeDigest(text), "\n", text), /*durable=*/false);
 }
 
-Result<RunFigures> PrometheusState::FiguresOf(const std::string& folder) {
+Result<RunFigures> PrometheusState::ReadFigures(const std::string& folder) {
   GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(folder));
   const std::string newest = stream.attempts().empty() ? "" : stream.attempts().back().name;
-  // Before events are read: what is added meanwhile is seen the next time.
+  // Determined before events are read, so that additions meanwhile are detected the next time.
   const std::string files = FilesUpTo(stream.attempts(), newest);
   std::optional<FigureSum> sum;
   const auto known = runs_->before.find(folder);
@@ -154,11 +156,11 @@ Result<RunFigures> PrometheusState::FiguresOf(const std::string& folder) {
   while (stream.Next(&event)) sum->Add(event);
   if (sum->went_back_too_far()) {
     runs_->before.erase(folder);
-    return FiguresOf(folder);
+    return ReadFigures(folder);
   }
   if (!newest.empty()) {
     const StreamPosition position = stream.position();
-    if (const auto digest = DigestOf(stream.attempts(), position, files)) {
+    if (const auto digest = ComputeDigest(stream.attempts(), position, files)) {
       runs_->now[folder] = Json::Object{{"attempt", position.attempt},
                                         {"offset", position.offset},
                                         {"has_verdict", position.has_verdict},
@@ -166,7 +168,7 @@ Result<RunFigures> PrometheusState::FiguresOf(const std::string& folder) {
                                         {"figures", sum->ToJson()}};
     }
   }
-  return std::move(*sum).Take();
+  return std::move(*sum).Finish();
 }
 
 }  // namespace gaccd

@@ -1,5 +1,5 @@
-// PrometheusState: what an export to Prometheus has read of the runs, kept in a file, so that the
-// next one reads only what was written since.
+// PrometheusState: the results of an export to Prometheus in a file, so that the next export only
+// reads what was written since.
 #pragma once
 
 #include <memory>
@@ -10,25 +10,26 @@
 
 namespace gaccd {
 
-// The figures are always those of all events. A run is read from its begin where its files are not
-// those of the state with more appended: one became shorter or was replaced, a crash record or a
-// verdict was added to what was read, or an attempt went far back. Not thread-safe.
+// The figures always cover all events. A run is read again from its start unless its files are
+// those of the state with appended lines: not if a file became shorter or was replaced, a crash
+// record or verdict was added to the part already read, or an attempt went far back. Not
+// thread-safe.
 class PrometheusState {
  public:
-  // Nothing is known of any run.
+  // Empty: no run was read.
   PrometheusState();
   PrometheusState(PrometheusState&&) noexcept;
   PrometheusState& operator=(PrometheusState&&) noexcept;
   ~PrometheusState();
 
-  // What Write() left in this file. A file of another build of gaccd is ignored; of one that is
-  // damaged or cannot be read, `problem` says so. Either way nothing is known then.
+  // The state of a file of Write(). Empty if it is missing or written by another build of gaccd, or
+  // if it is damaged or unreadable, which is reported in `problem`.
   static PrometheusState Read(const std::string& path, std::string* problem);
-  // Replaces the file, by the runs that FiguresOf() has read since. kIo.
+  // Replaces the file by the runs that were read with ReadFigures() since. kIo.
   [[nodiscard]] Status Write(const std::string& path) const;
 
   // Errors: EventStream::Open().
-  [[nodiscard]] Result<RunFigures> FiguresOf(const std::string& folder);
+  [[nodiscard]] Result<RunFigures> ReadFigures(const std::string& folder);
 
  private:
   struct Runs;

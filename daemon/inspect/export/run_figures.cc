@@ -10,8 +10,8 @@
 namespace gaccd {
 namespace {
 
-// What is complete at the time of these events, besides updates. Not so a heartbeat, a line of the
-// log or a save: it can be within an update, or the load of a checkpoint.
+// Events at which all previous work is complete, besides updates. A heartbeat, log line or save may
+// be within an update or the loading of a checkpoint.
 constexpr std::string_view kEnds[] = {"starting", "resume", "eval"};
 
 double Seconds(const Event& event, std::string_view key) {
@@ -44,9 +44,9 @@ void FigureSum::Add(const Event& event) {
     Bad(Badput::kCheckpointLoad) += Seconds(event, "dur_s");
   }
   if (event.name == "eval") {
-    // An evaluation has a line for each metric, one of them for its loss.
+    // An evaluation has a line per metric, one of them for its loss.
     figures_.phase_s["eval"] += event.Text("metric") == "loss" ? Seconds(event, "dur_s") : 0;
-    // A value that is not finite is null: it is the newest one all the same.
+    // A value that is not finite is null, and still the newest.
     if (event.Find("value")) {
       constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
       const std::string metric(event.Text("metric"));
@@ -56,7 +56,7 @@ void FigureSum::Add(const Event& event) {
   }
   const bool has_updates = event.name == "step" || event.name == "thinned";
   if (has_updates || std::ranges::find(kEnds, event.name) != std::end(kEnds)) until_ = event.at;
-  // Not at updates: with fewer lines of them (thin_events.h) the sum would be another.
+  // Not at updates, so that thinned events (thin_events.h) give the same sum.
   if (has_step_ && !has_updates) CountOther(until_);
 }
 
@@ -97,7 +97,7 @@ void FigureSum::GoBackTo(std::int64_t step) {
 }
 
 void FigureSum::AddSteps(const Event& event) {
-  const StepSum sum = StepSum::Of(event);
+  const StepSum sum = StepSum::FromEvent(event);
   if (sum.updates == 0) return;
   const double dur_s = sum.dur_s.sum;
   if (!std::exchange(has_step_, true)) {
@@ -125,10 +125,10 @@ void FigureSum::AddSteps(const Event& event) {
   if (event.name != "step") return;
   figures_.step = event;
   figures_.skipped += event.Is("skipped") ? 1 : 0;
-  const bool unlabelled = event.Number("divisor") == 0.0;  // its loss is a mean over nothing
+  const bool unlabelled = event.Number("divisor") == 0.0;  // the mean loss is undefined
   figures_.unlabelled += event.Is("skipped") && unlabelled ? 1 : 0;
   figures_.nonfinite_losses += event.Is("loss_finite") || unlabelled ? 0 : 1;
-  // Fp16 finds the largest scale of its losses by gradients that overflow.
+  // With fp16, overflows are expected: they limit the loss scale.
   const bool too_large = event.Is("loss_finite") && event.Number("loss_scale");
   figures_.nonfinite_gradients += event.Is("grad_finite") || too_large ? 0 : 1;
 }
@@ -152,12 +152,12 @@ void FigureSum::AddFailure(const Event& event) {
   ++figures_.errors[signal ? "signal" : std::string(ErrorKindName(kind))];
 }
 
-std::optional<double> RunFigures::OfBatch(const char* of_target, const char* of_plan) const {
-  if (target) return target->Number(of_target);
-  return plan ? plan->Number(of_plan) : std::nullopt;
+std::optional<double> RunFigures::BatchNumber(const char* target_key, const char* plan_key) const {
+  if (target) return target->Number(target_key);
+  return plan ? plan->Number(plan_key) : std::nullopt;
 }
 
-RunFigures FigureSum::Take() && {
+RunFigures FigureSum::Finish() && {
   RunFigures& figures = figures_;
   if (last_) figures.elapsed_s = std::max(0.0, SecondsBetween(*figures.begin, *last_));
   if (last_) Bad(Badput::kInit) += InitSeconds(until_);

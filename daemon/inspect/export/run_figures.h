@@ -1,4 +1,4 @@
-// What a run did over all its attempts, summed up from its events.
+// Figures of a run over all its attempts, summed from its events.
 #pragma once
 
 #include <array>
@@ -14,9 +14,9 @@
 
 namespace gaccd {
 
-// Where the time of a run went besides training; the names are Google's of "badput". Recovery: from
-// the end of an attempt to the begin of the next. Lost progress: updates that a later attempt did
-// again. Other: evaluations and what lies between updates.
+// The time of a run that is not training, with Google's names for "badput". Recovery: from the end
+// of an attempt to the start of the next. Lost progress: updates that a later attempt repeated.
+// Other: evaluations and time between updates.
 enum class Badput : std::uint8_t {
   kInit,
   kData,
@@ -29,23 +29,23 @@ enum class Badput : std::uint8_t {
 inline constexpr std::array<const char*, 7> kBadputNames{
     "init", "data", "checkpoint_save", "checkpoint_load", "lost_progress", "recovery", "other"};
 
-// Counters never fall while events are added.
+// Counters never decrease while events are added.
 struct RunFigures {
-  std::optional<Event> start;  // the newest run_start, as plan, step and committed save
+  std::optional<Event> start;  // the newest run_start; so are plan, step and committed save
   std::optional<Event> plan;
-  std::optional<Event> target;     // the newest stage of batch.target_schedule but the first
-  std::optional<Event> rebalance;  // the newest one since that plan
+  std::optional<Event> target;     // the newest stage of batch.target_schedule after the first
+  std::optional<Event> rebalance;  // the newest since that plan
   std::optional<Event> step;
   std::optional<Event> save;
   std::optional<WallTime> begin;  // of the run
   std::int64_t attempts = 0;
-  std::int64_t updates = 0;  // also those that were done again
+  std::int64_t updates = 0;  // including repeated ones
   std::int64_t lost_updates = 0;
   double samples = 0;
   double tokens = 0;
-  double flops = 0;  // of matrix products, for all these samples
+  double flops = 0;  // of matrix products for all these samples
   std::int64_t skipped = 0;
-  std::int64_t unlabelled = 0;  // of those skipped: no label of their samples counts
+  std::int64_t unlabelled = 0;  // skipped because no label of their samples counts
   std::int64_t nonfinite_losses = 0;
   std::int64_t nonfinite_gradients = 0;
   std::int64_t failed_saves = 0;
@@ -53,18 +53,19 @@ struct RunFigures {
   Histogram save_s;
   std::map<std::string, double> phase_s;  // "data", ...
   std::map<std::string, double>
-      evals;  // the newest value of each metric that is not lost; may be NaN
+      evals;  // the newest value of each metric, without lost ones; may be NaN
   std::map<std::string, std::int64_t> stragglers;  // updates, by host
   std::map<std::string, std::int64_t> errors;      // failures of ranks, by ErrorKindName, "signal"
   std::map<std::string, std::int64_t> log_lines;   // "warning", "error"
   double elapsed_s = 0;                            // from the first event to the last
-  double good_s = 0;                               // of updates that count, without their data
-  // Good and bad add up to elapsed, but for the time since the newest event that says what it was
-  // for.
+  double good_s = 0;  // of updates that count, without waiting for data
+  // good_s + badput_s = elapsed_s, except for the time since the newest event that explains it.
   std::array<double, kBadputNames.size()> badput_s{};
 
-  // A number of the newest stage, by its name in `target`, or of the plan, by its name there.
-  [[nodiscard]] std::optional<double> OfBatch(const char* of_target, const char* of_plan) const;
+  // A number of the newest stage (key in `target`), or, without stages, of the plan (key in
+  // `plan`).
+  [[nodiscard]] std::optional<double> BatchNumber(const char* target_key,
+                                                  const char* plan_key) const;
 };
 
 // Not thread-safe.
@@ -73,43 +74,43 @@ class FigureSum {
   // In the order of EventStream.
   void Add(const Event& event);
 
-  // All of it but what the oldest updates took: a sum read back continues alike, unless an attempt
-  // goes back to one of them.
+  // The sum without the durations of the oldest updates. After FromJson() it continues exactly,
+  // unless an attempt goes back to one of them.
   [[nodiscard]] Json ToJson() const;
-  // Nothing where it is not of ToJson().
+  // nullopt if `json` is not from ToJson().
   [[nodiscard]] static std::optional<FigureSum> FromJson(const Json& json);
-  // Whether an attempt went back so far: the figures are not those of the events.
+  // Whether an attempt went back to such an update, so that the figures are wrong.
   [[nodiscard]] bool went_back_too_far() const { return went_back_too_far_; }
 
-  [[nodiscard]] RunFigures Take() &&;
+  [[nodiscard]] RunFigures Finish() &&;
 
  private:
-  static constexpr std::size_t kKeptUpdates = 1000;  // by ToJson()
+  static constexpr std::size_t kKeptUpdates = 1000;  // in ToJson()
 
   template <typename Io, typename Sum>
   static void Describe(Io& io, Sum& sum);
   double& Bad(Badput kind) { return figures_.badput_s[static_cast<std::size_t>(kind)]; }
   void BeginAttempt(const Event& event);
-  // The time before the first update of the attempt; 0 once there is one: AddSteps() adds it.
+  // The time before the first update of the attempt; 0 after it, because AddSteps() added it.
   [[nodiscard]] double InitSeconds(WallTime until) const;
-  // What nothing else explains of the time of the run until then.
+  // Adds the time of the run until then that is not explained otherwise.
   void CountOther(WallTime until);
   void AddSteps(const Event& event);
   void AddSave(const Event& event);
   void AddFailure(const Event& event);
-  // Updates after this one are lost, and what was said of them.
+  // Marks the updates after this one as lost, and drops their evaluations.
   void GoBackTo(std::int64_t step);
 
   RunFigures figures_;
-  std::vector<double> done_s_;  // useful time of each update that was not done again, from 1
-  std::size_t unknown_ = 0;     // of done_s_, of the first ones
-  std::map<std::string, std::int64_t> eval_steps_;  // the updates before each of figures_.evals
+  std::vector<double> done_s_;  // useful time of each update that is not lost, from 1
+  std::size_t unknown_ = 0;     // number of first elements of done_s_ that are unknown
+  std::map<std::string, std::int64_t> eval_steps_;  // number of updates before figures_.evals
   bool went_back_too_far_ = false;
   std::string attempt_;
-  bool has_step_ = false;  // the attempt
+  bool has_step_ = false;  // the attempt has an update
   WallTime attempt_begin_;
-  double loaded_s_ = 0;  // of the attempt
-  WallTime until_;       // the time of the attempt is known up to here
+  double loaded_s_ = 0;  // time of loading checkpoints in the attempt
+  WallTime until_;       // the time of the attempt is explained up to here
   std::optional<WallTime> last_;
 };
 

@@ -1,4 +1,4 @@
-// FigureSum as JSON, and back.
+// FigureSum to JSON and back.
 #include <algorithm>
 #include <chrono>
 #include <concepts>
@@ -46,7 +46,7 @@ class Writer {
   Json::Object object_;
 };
 
-// good() is false where a value is missing or of another type.
+// good() is false if a value is missing or has another type.
 class Reader {
  public:
   explicit Reader(const Json& json) : json_(json) {}
@@ -73,7 +73,7 @@ class Reader {
     return Assign(json.integer<T>(), value);
   }
   static bool Read(const Json& json, bool* value) { return Assign(json.boolean(), value); }
-  // JSON has null for a number that is not finite.
+  // Numbers that are not finite are null in JSON.
   static bool Read(const Json& json, double* value) {
     constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
     return Assign(json.is_null() ? kNan : json.number(), value);
@@ -127,7 +127,7 @@ void DescribeHistogram(Io& io, const std::string& name, H& histogram) {
 
 }  // namespace
 
-// One description for both directions; done_s_ is not in it.
+// For both directions; without done_s_ and unknown_.
 template <typename Io, typename Sum>
 void FigureSum::Describe(Io& io, Sum& sum) {
   auto& figures = sum.figures_;

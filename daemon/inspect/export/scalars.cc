@@ -37,7 +37,7 @@ constexpr ScalarRow kRows[] = {
 }  // namespace
 
 void ForEachScalar(const Event& event, const std::function<void(const Scalar&)>& take) {
-  // An evaluation has a line for each metric, one of them for its loss, all with the same time.
+  // An evaluation has a line per metric, one of them for its loss, all with the same duration.
   const bool other_metric = event.name == "eval" && event.Text("metric") != "loss";
   for (const ScalarRow& row : kRows) {
     if (event.name != row.event || other_metric) continue;

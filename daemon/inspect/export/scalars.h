@@ -1,4 +1,4 @@
-// The figures of events that change over time, and what other programs call them.
+// Time series of events, with their names in other programs.
 #pragma once
 
 #include <functional>
@@ -10,14 +10,13 @@
 namespace gaccd {
 
 struct Scalar {
-  std::string tag;        // of TensorBoard: "loss", "eval/accuracy"
-  std::string name;       // of OpenTelemetry: "gaccd.loss", "gaccd.eval.accuracy"
+  std::string tag;        // in TensorBoard: "loss", "eval/accuracy"
+  std::string name;       // in OpenTelemetry: "gaccd.loss", "gaccd.eval.accuracy"
   std::string_view unit;  // UCUM: "s", "By", "1", "{sample}"
   double value = 0;
 };
 
-// Calls `take` for every figure of a step, an evaluation or a save; values that are not finite have
-// none.
+// Calls `take` for every finite figure of a step, an evaluation or a save.
 void ForEachScalar(const Event& event, const std::function<void(const Scalar&)>& take);
 
 }  // namespace gaccd

@@ -26,7 +26,7 @@ std::string Bytes(T value) {
   return {reinterpret_cast<const char*>(&value), sizeof value};
 }
 
-// As TFRecord masks it, so that a CRC of data with CRCs in it is none.
+// The masked CRC of TFRecord, for data that itself contains CRCs.
 std::string MaskedCrc(std::string_view data) {
   constexpr std::uint32_t kDelta = 0xa282ead8U;
   const std::uint32_t crc = Crc32c(std::as_bytes(std::span(data)));
@@ -40,7 +40,7 @@ std::string Record(const proto::tensorboard::Event& event) {
   return length + MaskedCrc(length) + data + MaskedCrc(data);
 }
 
-// A part of a file's name.
+// `text` as a part of a file name.
 std::string NamePart(std::string_view text) {
   std::string part(text);
   std::ranges::replace_if(
@@ -50,17 +50,18 @@ std::string NamePart(std::string_view text) {
 
 std::string FileName(const Event& first) {
   char start[32];
-  std::snprintf(start, sizeof(start), "%010lld", static_cast<long long>(SecondsOf(first.at)));
+  std::snprintf(start, sizeof(start), "%010lld",
+                static_cast<long long>(SecondsSinceEpoch(first.at)));
   return StrCat("events.out.tfevents.", start, ".", NamePart(first.Text("host")), ".gaccd");
 }
 
-// The file of one attempt.
+// Creates the file of one attempt.
 Result<TextSink> Begin(const std::string& folder, const Event& first) {
   const std::string attempt = StrCat(folder, "/", first.attempt);
   GACCD_RETURN_IF_ERROR(MakeFolders(attempt));
   GACCD_ASSIGN_OR_RETURN(TextSink file, TextSink::Open(StrCat(attempt, "/", FileName(first))));
   proto::tensorboard::Event version;
-  version.set_wall_time(SecondsOf(first.at));
+  version.set_wall_time(SecondsSinceEpoch(first.at));
   version.set_file_version("brain.Event:2");
   GACCD_RETURN_IF_ERROR(file.Write(Record(version)));
   return file;
@@ -72,7 +73,7 @@ Status ExportTensorboard(const std::string& run_dir, const std::string& attempt,
                          const std::string& folder, std::vector<std::string>* notes) {
   GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(run_dir, attempt));
   std::optional<TextSink> file;
-  std::string now;  // the attempt of the file
+  std::string now;  // attempt of `file`
   Event event;
   while (stream.Next(&event)) {
     if (event.attempt != now) {
@@ -88,7 +89,7 @@ Status ExportTensorboard(const std::string& run_dir, const std::string& attempt,
       value->set_simple_value(static_cast<float>(scalar.value));
     });
     if (!message.has_summary()) continue;
-    message.set_wall_time(SecondsOf(event.at));
+    message.set_wall_time(SecondsSinceEpoch(event.at));
     message.set_step(event.Whole("step").value_or(0));
     GACCD_RETURN_IF_ERROR(file->Write(Record(message)));
   }

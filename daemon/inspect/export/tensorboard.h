@@ -1,4 +1,4 @@
-// Events as files that TensorBoard opens.
+// Events as files for TensorBoard.
 #pragma once
 
 #include <string>
@@ -8,10 +8,9 @@
 
 namespace gaccd {
 
-// <folder>/<attempt>/events.out.tfevents.<start>.<host>.gaccd: an attempt is a run of TensorBoard,
-// for updates that were done twice would be one curve else. A file is a TFRecord of the scalars of
-// scalars.h; it appears whole, and replaces one of the same name. Arguments, errors: ExportCsv();
-// kIo for the files.
+// Writes <folder>/<attempt>/events.out.tfevents.<start>.<host>.gaccd. Each attempt is a run of
+// TensorBoard, so that repeated updates are separate curves. A file is a TFRecord of the scalars of
+// scalars.h, written atomically. Arguments, errors: see ExportCsv(); kIo for the files.
 Status ExportTensorboard(const std::string& run_dir, const std::string& attempt,
                          const std::string& folder, std::vector<std::string>* notes);
 

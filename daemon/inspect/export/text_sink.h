@@ -1,4 +1,4 @@
-// TextSink: what a verb prints, on standard output or in a file that appears whole.
+// TextSink: output of a verb, to standard output or atomically to a file.
 #pragma once
 
 #include <optional>
@@ -10,17 +10,16 @@
 
 namespace gaccd {
 
-// Collects large pieces. Not thread-safe. Without Close() a file is not there, and one that was
-// there before stays.
+// Buffered. Not thread-safe. Without Close() no file is created or replaced.
 class TextSink {
  public:
-  // `out` empty: standard output. Else a file for OutputTarget(), which gets this mode. kIo.
+  // out: a file, see OutputTarget(), or empty for standard output. mode: of the file. kIo.
   static Result<TextSink> Open(const std::string& out, unsigned mode = kFileMode);
   TextSink(TextSink&& other) noexcept;
   ~TextSink();
 
   Status Write(std::string_view text);
-  // Gives the file its name: a reader sees the old one or all of the new one.
+  // Renames the temporary file to its final name.
   Status Close();
 
  private:

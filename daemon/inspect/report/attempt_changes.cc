@@ -16,7 +16,7 @@ namespace {
 
 using Texts = std::map<std::string, std::string>;
 
-Texts EnvironmentOf(const Attempt& attempt) {
+Texts ReadEnvironment(const Attempt& attempt) {
   const auto text = ReadSmallFile(attempt.folder + "/env.json", ErrorKind::kData);
   if (!text.ok()) return {};
   const auto json = Json::ParseObject(*text);
@@ -43,7 +43,7 @@ std::vector<Change> Compare(const Texts& before, const Texts& after) {
   return changes;
 }
 
-std::string TextOf(const EventValue& value) {
+std::string ValueText(const EventValue& value) {
   return std::visit(Overloaded{[](std::nullptr_t) { return std::string(); },
                                [](bool flag) { return std::string(flag ? "true" : "false"); },
                                [](std::string_view text) { return std::string(text); },
@@ -51,18 +51,18 @@ std::string TextOf(const EventValue& value) {
                     value);
 }
 
-Texts FieldsOf(const Event& event) {
-  constexpr std::string_view kOfEveryStart[] = {"v",    "ts", "run", "job", "attempt",
-                                                "rank", "ev", "lvl", "seq"};
+Texts FieldTexts(const Event& event) {
+  constexpr std::string_view kChangedByEveryStart[] = {"v",    "ts", "run", "job", "attempt",
+                                                       "rank", "ev", "lvl", "seq"};
   Texts texts;
   for (const auto& [key, value] : event.Fields()) {
-    if (std::ranges::find(kOfEveryStart, key) == std::end(kOfEveryStart))
-      texts[std::string(key)] = TextOf(value);
+    if (std::ranges::find(kChangedByEveryStart, key) == std::end(kChangedByEveryStart))
+      texts[std::string(key)] = ValueText(value);
   }
   return texts;
 }
 
-std::vector<std::string> LinesOf(const std::string& text) {
+std::vector<std::string> SplitLines(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {
@@ -71,7 +71,7 @@ std::vector<std::string> LinesOf(const std::string& text) {
   return lines;
 }
 
-// Those of `lines` that `others` has not as often.
+// Multiset difference, in the order of `lines`.
 std::vector<std::string> Without(const std::vector<std::string>& lines,
                                  const std::vector<std::string>& others) {
   std::multiset<std::string> left(others.begin(), others.end());
@@ -90,27 +90,27 @@ std::vector<std::string> Without(const std::vector<std::string>& lines,
 }  // namespace
 
 std::vector<Change> EnvironmentChanges(const Attempt& before, const Attempt& after) {
-  constexpr std::string_view kOfEveryStart[] = {
+  constexpr std::string_view kChangedByEveryStart[] = {
       "SLURM_RESTART_COUNT",  "SLURM_JOB_START_TIME",     "SLURM_JOB_END_TIME",
       "SLURM_TASK_PID",       "SLURM_LAUNCH_NODE_IPADDR", "SLURM_SRUN_COMM_HOST",
       "SLURM_SRUN_COMM_PORT", "SLURM_STEP_LAUNCHER_PORT", "GACCD_ATTEMPT_DIR"};
-  const Texts old = EnvironmentOf(before);
-  const Texts now = EnvironmentOf(after);
+  const Texts old = ReadEnvironment(before);
+  const Texts now = ReadEnvironment(after);
   if (old.empty() || now.empty()) return {};
   std::vector<Change> changes = Compare(old, now);
   std::erase_if(changes, [&](const Change& change) {
-    return std::ranges::find(kOfEveryStart, change.name) != std::end(kOfEveryStart);
+    return std::ranges::find(kChangedByEveryStart, change.name) != std::end(kChangedByEveryStart);
   });
   return changes;
 }
 
 std::vector<Change> StartChanges(const Event& before, const Event& after) {
-  return Compare(FieldsOf(before), FieldsOf(after));
+  return Compare(FieldTexts(before), FieldTexts(after));
 }
 
 std::vector<Change> LineChanges(const std::string& before, const std::string& after) {
-  const std::vector<std::string> old = LinesOf(before);
-  const std::vector<std::string> now = LinesOf(after);
+  const std::vector<std::string> old = SplitLines(before);
+  const std::vector<std::string> now = SplitLines(after);
   std::vector<Change> changes;
   for (std::string& line : Without(old, now)) changes.push_back({.before = std::move(line)});
   for (std::string& line : Without(now, old)) changes.push_back({.after = std::move(line)});

@@ -1,4 +1,4 @@
-// What changed from one attempt of a run to the next one.
+// Changes from one attempt of a run to the next.
 #pragma once
 
 #include <string>
@@ -9,15 +9,14 @@
 
 namespace gaccd {
 
-// In env.json, without what differs at every start (SLURM_RESTART_COUNT), and of the lines of
-// job.txtpb. What cannot be read has no changes. Sorted.
+// Changes of env.json, sorted, without variables that differ at every start (SLURM_RESTART_COUNT),
+// and of the lines of job.txtpb. Empty if a file cannot be read.
 [[nodiscard]] std::vector<Change> EnvironmentChanges(const Attempt& before, const Attempt& after);
 [[nodiscard]] std::vector<Change> JobChanges(const Attempt& before, const Attempt& after);
-// Of two run_start events: versions, nodes, devices.
+// Changes between two run_start events: versions, nodes, devices.
 [[nodiscard]] std::vector<Change> StartChanges(const Event& before, const Event& after);
 
-// The lines of two texts that are not in both, but empty ones: those of `before` first, each in
-// their order.
+// The non-empty lines that are not in both texts, in order, first those of `before`.
 [[nodiscard]] std::vector<Change> LineChanges(const std::string& before, const std::string& after);
 
 }  // namespace gaccd

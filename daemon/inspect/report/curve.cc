@@ -40,7 +40,7 @@ void Curve::Limit(std::size_t max_bins) {
 }
 
 void Curve::Shorten() {
-  // An attempt has a bin at least.
+  // An attempt has at least one bin.
   while (count_ > most_ + pieces_.size()) DoubleWidth();
 }
 

@@ -1,4 +1,4 @@
-// A figure over updates, in memory that does not grow with the run.
+// A figure over updates in bounded memory.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,12 @@ struct CurvePoint {
   friend bool operator==(const CurvePoint&, const CurvePoint&) = default;
 };
 
-// The points of one attempt, in their order.
+// The points of one attempt, in order.
 using CurvePiece = std::vector<CurvePoint>;
 
-// Keeps every point while there are few. Later, of each bin of updates: the first, the last,
-// the smallest and the largest one, so that no extreme is lost and every point is one of the run.
-// Bins are equally long, and twice as long whenever there are too many. Not thread-safe.
+// Keeps every point while there are few, later the first, last, smallest and largest of each bin of
+// updates, so that extremes are kept. Bins have equal widths, which double when there are too many.
+// Not thread-safe.
 class Curve {
  public:
   static constexpr std::size_t kMaxBins = 360;
@@ -28,23 +28,23 @@ class Curve {
   Curve() = default;
   explicit Curve(std::size_t max_bins) : most_(max_bins) {}
 
-  // The following points belong to another attempt, whose updates may be those of the one before.
+  // The following points belong to another attempt, which may repeat updates of the previous one.
   void BeginPiece() { begins_ = true; }
-  // Updates after this one are lost: a later attempt does them again, or others.
+  // Marks the updates after this one as lost, because a later attempt resumed there.
   void GoBackTo(std::int64_t step);
   // REQUIRES: `step` is not negative, `value` is finite.
   void Add(std::int64_t step, double value);
 
-  // Fewer bins from here on.
+  // Reduces the maximum number of bins.
   void Limit(std::size_t max_bins);
 
   [[nodiscard]] bool empty() const { return pieces_.empty(); }
-  // Updates of a bin; 1: nothing is left out.
+  // Updates per bin; 1: all points are kept.
   [[nodiscard]] std::int64_t width() const { return width_; }
   [[nodiscard]] std::vector<CurvePiece> Pieces() const;
-  // Of each of the pieces: its points from this update on are lost, or there again in a later one.
+  // For each piece the first update that is lost or repeated in a later piece.
   [[nodiscard]] const std::vector<std::int64_t>& lost_from() const { return lost_from_; }
-  // The pieces without what is lost; those that have nothing else are left out.
+  // The pieces without lost points, and without empty pieces.
   [[nodiscard]] std::vector<CurvePiece> PiecesThatCount() const;
 
  private:
@@ -59,13 +59,13 @@ class Curve {
 
   std::size_t most_ = kMaxBins;
   std::int64_t width_ = 1;
-  std::size_t count_ = 0;  // of bins in all pieces
+  std::size_t count_ = 0;  // number of bins in all pieces
   bool begins_ = true;
   std::vector<std::vector<Bin>> pieces_;
-  std::vector<std::int64_t> lost_from_;  // of each piece
+  std::vector<std::int64_t> lost_from_;  // by piece
 };
 
-// Sums over bins of updates, of all attempts together. `Sum` has operator+=.
+// Sums over bins of updates, for all attempts together. `Sum` has operator+=.
 template <typename Sum>
 class BinSums {
  public:
@@ -77,7 +77,7 @@ class BinSums {
   }
 
   [[nodiscard]] std::int64_t width() const { return width_; }
-  // By the number of the bin: it begins at update number * width().
+  // By index of the bin, which begins at update index * width().
   [[nodiscard]] const std::map<std::int64_t, Sum>& sums() const { return sums_; }
 
  private:

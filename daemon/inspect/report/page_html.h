@@ -1,4 +1,4 @@
-// page.html, as it is in the sources: it draws the JSON in its element `data`, of a sample run.
+// The source file page.html, which draws the JSON in its element `data`: that of a sample run.
 #pragma once
 
 #include <string_view>

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kLabel = 10;  // columns of the labels at the left
 
-// Maps low..high to 0..1, straight or by logarithms; what is outside is at an edge.
+// Maps low..high to 0..1, linear or logarithmic; clamps values outside.
 struct AxisScale {
   double low = 0;
   double high = 1;
@@ -30,16 +30,16 @@ struct AxisScale {
   }
 };
 
-// With room for these values. Logarithmic where all are above 0 and the largest one is 30 times the
-// smallest.
-AxisScale ScaleFor(double least, double most) {
-  if (least > 0 && most / least >= 30) {
-    return {.low = least / 1.1, .high = most * 1.1, .logarithmic = true};
+// A scale for these values with margins. Logarithmic if all are above 0 and the largest is at least
+// 30 times the smallest.
+AxisScale ScaleFor(double low, double high) {
+  if (low > 0 && high / low >= 30) {
+    return {.low = low / 1.1, .high = high * 1.1, .logarithmic = true};
   }
-  // One value, or values beyond what can be subtracted, have a scale, too.
-  const double room = std::max(0.06 * (most / 2 - least / 2) * 2, std::abs(most) * 1e-3);
-  if (!(room > 0) || !std::isfinite(most - least + 2 * room)) return {.low = -1, .high = 1};
-  return {.low = least >= 0 && least - room < 0 ? 0 : least - room, .high = most + room};
+  // Fallback for a single value 0, and for values whose difference is not finite.
+  const double margin = std::max(0.06 * (high / 2 - low / 2) * 2, std::abs(high) * 1e-3);
+  if (!(margin > 0) || !std::isfinite(high - low + 2 * margin)) return {.low = -1, .high = 1};
+  return {.low = low >= 0 && low - margin < 0 ? 0 : low - margin, .high = high + margin};
 }
 
 std::string FormatNumber(double value) {
@@ -57,7 +57,7 @@ std::string FormatCount(std::int64_t count) {
   return text;
 }
 
-// Dots in characters: eight of them in one of braille, one in one of ASCII.
+// Dots in characters: eight per braille character, one per ASCII character.
 class Canvas {
  public:
   Canvas(int columns, int rows, bool utf8)
@@ -67,7 +67,7 @@ class Canvas {
     bottom_ = rows * down_ - 1;
   }
 
-  // 0..1 from the left and from the bottom.
+  // Draws a line. Coordinates are 0..1 from the left and from the bottom.
   void Line(double x0, double y0, double x1, double y1) {
     const double from_x = x0 * right_;
     const double from_y = (1 - y0) * bottom_;
@@ -81,7 +81,7 @@ class Canvas {
     }
   }
 
-  // Without what is blank at its end.
+  // A row without trailing blanks.
   [[nodiscard]] std::string Row(int row) const {
     const auto first = cells_.begin() + static_cast<std::ptrdiff_t>(row) * columns_;
     auto end = first + columns_;
@@ -121,7 +121,7 @@ std::string AtRight(const std::string& text, int columns) {
   return text.size() >= width ? text : std::string(width - text.size(), ' ') + text;
 }
 
-// The first and the last update below the drawing, and where attempts begin.
+// The axis below the plot: first and last update, and marks at the starts of attempts.
 std::string StepAxis(const std::vector<double>& begins, std::int64_t first, std::int64_t last,
                      int columns) {
   std::string marks(static_cast<std::size_t>(columns), ' ');
@@ -130,10 +130,10 @@ std::string StepAxis(const std::vector<double>& begins, std::int64_t first, std:
   }
   const std::string left = FormatCount(first);
   const std::string right = FormatCount(last);
-  const int room = columns - static_cast<int>(left.size());
+  const int space = columns - static_cast<int>(left.size());
   const std::string indent(kLabel + 2, ' ');
   const std::string row = begins.empty() ? "" : StrCat(indent, marks, "\n");
-  return StrCat(row, indent, left, AtRight(right, room), "\n");
+  return StrCat(row, indent, left, AtRight(right, space), "\n");
 }
 
 }  // namespace
@@ -151,8 +151,8 @@ std::string PlotText(const std::string& title, const Curve& curve, const PlotSiz
       last = std::max(last, point.step);
     }
   }
-  const auto [least, most] = std::ranges::minmax(values);
-  const AxisScale y = ScaleFor(least, most);
+  const auto [low, high] = std::ranges::minmax(values);
+  const AxisScale y = ScaleFor(low, high);
   const double updates = std::max<double>(1, static_cast<double>(last - first));
   const auto x = [&](const CurvePoint& point) {
     return static_cast<double>(point.step - first) / updates;
@@ -169,7 +169,7 @@ std::string PlotText(const std::string& title, const Curve& curve, const PlotSiz
     }
   }
   std::string text = StrCat(title, ": last ", FormatNumber(pieces.back().back().value), ", from ",
-                            FormatNumber(least), " to ", FormatNumber(most),
+                            FormatNumber(low), " to ", FormatNumber(high),
                             y.logarithmic ? ", logarithmic" : "", "\n");
   for (int row = 0; row < size.rows; ++row) {
     const double share = 1 - static_cast<double>(row) / (size.rows - 1);
@@ -182,11 +182,11 @@ std::string PlotText(const std::string& title, const Curve& curve, const PlotSiz
   return text + StepAxis(begins, first, last, columns);
 }
 
-std::string PlotText(const ReportData& story, const PlotSize& size) {
-  std::string text = PlotText("training loss", story.loss, size);
+std::string PlotText(const ReportData& data, const PlotSize& size) {
+  std::string text = PlotText("training loss", data.loss, size);
   PlotSize small = size;
   small.rows = std::max(2, (size.rows + 1) / 2);
-  for (const auto& [metric, curve] : story.evals) {
+  for (const auto& [metric, curve] : data.evals) {
     const std::string plot = PlotText(Printable(StrCat("eval ", metric)), curve, small);
     if (!plot.empty() && !text.empty()) text += '\n';
     text += plot;
@@ -195,13 +195,13 @@ std::string PlotText(const ReportData& story, const PlotSize& size) {
 }
 
 Status RunPlotCommand(const std::string& run_dir) {
-  GACCD_ASSIGN_OR_RETURN(const ReportData story,
+  GACCD_ASSIGN_OR_RETURN(const ReportData data,
                          ReadReportData(run_dir, std::chrono::system_clock::now()));
   const auto terminal = Terminal::Detect(STDOUT_FILENO);
   PlotSize size;
   size.utf8 = IsUtf8Locale(std::getenv("LC_ALL"), std::getenv("LC_CTYPE"), std::getenv("LANG"));
   if (terminal) size.columns = std::clamp(terminal->Columns(), 40, 200);
-  const std::string text = PlotText(story, size);
+  const std::string text = PlotText(data, size);
   if (text.empty()) {
     return {ErrorKind::kUsage, StrCat("'", run_dir, "' has no update to draw yet")};
   }

@@ -1,4 +1,4 @@
-// `gaccd plot RUN`: loss and metrics as drawings in the terminal.
+// `gaccd plot RUN`: plots of loss and metrics in the terminal.
 #pragma once
 
 #include <string>
@@ -10,18 +10,19 @@
 namespace gaccd {
 
 struct PlotSize {
-  int columns = 80;  // no line is longer. REQUIRES: at least 40
-  int rows = 13;     // of the drawing. REQUIRES: at least 2
+  int columns = 80;  // maximum length of lines. REQUIRES: at least 40
+  int rows = 13;     // of the plot. REQUIRES: at least 2
   bool utf8 = true;  // braille; else only ASCII
 };
 
-// A title, the curve with its axes, and ^ where an attempt begins. Empty without a point. Pure.
+// Title, curve, axes, and ^ at the start of each attempt. Empty without points. Pure.
 [[nodiscard]] std::string PlotText(const std::string& title, const Curve& curve,
                                    const PlotSize& size);
-// The loss of training and every metric of evaluation. Pure.
-[[nodiscard]] std::string PlotText(const ReportData& story, const PlotSize& size);
+// Plots of the training loss and of every evaluation metric. Pure.
+[[nodiscard]] std::string PlotText(const ReportData& data, const PlotSize& size);
 
-// Prints it, as wide as the terminal. Errors: ReadReportData(); kUsage before the first update.
+// Prints the plots in the width of the terminal. Errors: ReadReportData(); kUsage before the first
+// update.
 Status RunPlotCommand(const std::string& run_dir);
 
 }  // namespace gaccd

@@ -9,7 +9,7 @@
 namespace gaccd {
 namespace {
 
-// The page with `json` in the place of its sample.
+// The page with `json` instead of its sample data.
 std::string PageWith(std::string_view json) {
   constexpr std::string_view kBegin = R"(<script type="application/json" id="data">)";
   const std::string_view page = PageHtml();

@@ -10,13 +10,13 @@
 namespace gaccd {
 
 struct ReportRequest {
-  std::vector<std::string> folders;  // of runs, at most kMaxReportedRuns; none: the current one
-  std::string out;                   // empty: report.html in the folder, of one run
+  std::vector<std::string> folders;  // of runs, at most kMaxReportedRuns; empty: current folder
+  std::string out;                   // empty: report.html in the run folder; only for one run
   PageLanguage language = PageLanguage::kBoth;
 };
 
-// Writes the page, which appears whole, and prints its name. Reads only the folders, so also of
-// live runs. kUsage: no run folder, or several without `out`; kIo: the file.
+// Writes the page atomically and prints its path. Only reads the folders, so runs may be live.
+// kUsage: no run folder, or several without `out`; kIo: the file.
 Status RunReportCommand(const ReportRequest& request);
 
 }  // namespace gaccd

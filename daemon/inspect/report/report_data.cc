@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kMaxSaves = 12;
 constexpr std::size_t kMaxWarnings = 12;
-constexpr std::size_t kMaxMetrics = 12;  // that are drawn
+constexpr std::size_t kMaxMetrics = 12;  // plotted
 
 double Seconds(const Event& event, std::string_view key) {
   const double seconds = event.Number(key).value_or(0);
@@ -29,20 +29,20 @@ void KeepNewest(T value, std::size_t most, std::vector<T>* values) {
   values->push_back(std::move(value));
 }
 
-// Adds the events to the report data, one by one.
+// Builds the report data from events.
 class ReportDataBuilder {
  public:
   explicit ReportDataBuilder(ReportData* data) : data_(*data) {}
 
   void Add(const Event& event);
-  // The durations of all updates are known.
+  // To be called after all events.
   void Finish();
 
  private:
   AttemptData& attempt() { return data_.attempts.back(); }
   [[nodiscard]] std::vector<Curve*> Curves();
   void BeginAttempt(const Event& event);
-  // Updates after this one are lost.
+  // Marks the updates after this one as lost.
   void GoBackTo(std::int64_t step);
   void AddStep(const Event& event);
   void AddThinned(const Event& event);
@@ -57,7 +57,7 @@ class ReportDataBuilder {
   ReportData& data_;
   FigureSum figures_;
   std::vector<double> durations_;
-  std::optional<Event> start_;  // of the attempt before
+  std::optional<Event> start_;  // run_start of the previous attempt
 };
 
 std::vector<Curve*> ReportDataBuilder::Curves() {
@@ -125,9 +125,9 @@ void ReportDataBuilder::AddStep(const Event& event) {
   AddSlowRank(step, event);
 }
 
-// Between two updates that have their own lines: only sums are known.
+// For updates without their own lines only sums are known.
 void ReportDataBuilder::AddThinned(const Event& event) {
-  const StepSum sum = StepSum::Of(event);
+  const StepSum sum = StepSum::FromEvent(event);
   if (sum.updates == 0) return;
   attempt().updates += sum.updates;
   data_.on_target += sum.on_target;
@@ -163,16 +163,16 @@ void ReportDataBuilder::AddSlowRank(std::int64_t step, const Event& event) {
   data_.slow.Add(step, sum);
 }
 
-// One that only saw others lost is shown until a rank knows more.
+// A failure of a rank that only lost other ranks is replaced by the first other failure.
 void ReportDataBuilder::AddFailure(const Event& event) {
-  RankFailure failure = FailureOf(event);
+  RankFailure failure = ParseFailure(event);
   std::vector<RankFailure>& known = attempt().failures;
-  if (!failure.left_for_others && !known.empty() && known.front().left_for_others) {
+  if (!failure.caused_by_others && !known.empty() && known.front().caused_by_others) {
     known.clear();
     ++attempt().more_failures;
   }
-  if (!failure.left_for_others && CountWithSame(failure, &known)) return;
-  if ((failure.left_for_others && !known.empty()) || known.size() == kMaxFailures) {
+  if (!failure.caused_by_others && CountWithSame(failure, &known)) return;
+  if ((failure.caused_by_others && !known.empty()) || known.size() == kMaxFailures) {
     ++attempt().more_failures;
   } else {
     known.push_back(std::move(failure));
@@ -188,7 +188,7 @@ void ReportDataBuilder::AddEval(const Event& event) {
 }
 
 void ReportDataBuilder::Finish() {
-  data_.figures = std::move(figures_).Take();
+  data_.figures = std::move(figures_).Finish();
   if (durations_.empty()) return;
   std::ranges::sort(durations_);
   const auto quantile = [&](double share) {
@@ -200,7 +200,7 @@ void ReportDataBuilder::Finish() {
   data_.longest_s = durations_.back();
 }
 
-// The job script has the last word on how an attempt ended.
+// The ledger of the job script overrides how an attempt ended.
 void ApplyLedger(const std::string& run_dir, ReportData* data) {
   for (const LedgerEntry& entry : ReadLedger(run_dir + "/ledger.jsonl")) {
     const auto found = std::ranges::find(data->attempts, entry.attempt, &AttemptData::name);
@@ -211,7 +211,7 @@ void ApplyLedger(const std::string& run_dir, ReportData* data) {
   }
 }
 
-// The newest checkpoint may know of an older best one.
+// Whether a checkpoint has the weights of `best`.
 bool IsSaved(const BestValue& best, const std::string& folder) {
   const auto all = ListGenerations(folder);
   if (!all.ok()) return false;
@@ -219,7 +219,7 @@ bool IsSaved(const BestValue& best, const std::string& folder) {
   return saved && saved->step == best.step;
 }
 
-// Attempts without events are listed, too; the order is that of the folders.
+// Adds changes, and attempts without events. The order is that of `attempts`.
 void AddChanges(const std::vector<Attempt>& attempts, ReportData* data) {
   std::vector<AttemptData> reported = std::exchange(data->attempts, {});
   for (std::size_t i = 0; i < attempts.size(); ++i) {

@@ -20,9 +20,9 @@ namespace {
 using Array = Json::Array;
 using Object = Json::Object;
 
-constexpr std::size_t kMaxBins = 1600;           // of a curve, of all runs together
-constexpr std::int64_t kMaxPlannedRanks = 4096;  // whose samples are listed
-constexpr std::int64_t kMaxParts = 8;            // micro-batches of a rank that are listed
+constexpr std::size_t kMaxBins = 1600;           // per figure, for all runs together
+constexpr std::int64_t kMaxPlannedRanks = 4096;  // with listed samples
+constexpr std::int64_t kMaxParts = 8;            // listed micro-batches of a rank
 
 template <typename T>
 Json OrNull(const std::optional<T>& value) {
@@ -92,7 +92,7 @@ Json FiguresJson(const ReportData& run) {
                  figures.phase_s.contains("checkpoint") ? figures.phase_s.at("checkpoint") : 0.0}};
 }
 
-// What is shown of a run also next to others.
+// The part that is also shown for several runs.
 Object RunJson(const ReportData& run, std::size_t max_bins) {
   const RunState& state = run.diagnosis.state;
   const auto& start = run.figures.start;
@@ -134,7 +134,7 @@ std::string ExportBest(const RunState& state) {
   return StrCat("gaccd ckpt export ", ShellWord(state.folder), " --best --out=best.safetensors");
 }
 
-// What to type next, whatever the advice is.
+// The next command for the user.
 std::string NextCommand(const ReportData& run) {
   const RunState& state = run.diagnosis.state;
   const std::string folder = ShellWord(state.folder);
@@ -142,12 +142,12 @@ std::string NextCommand(const ReportData& run) {
     if (run.best_is_saved) return ExportBest(state);
     return StrCat("gaccd ckpt export ", folder, " --out=weights.safetensors");
   }
-  return StrCat(ExitOf(state.phase) == 0 ? "gaccd status --watch " : "gaccd doctor ", folder);
+  return StrCat(ExitCode(state.phase) == 0 ? "gaccd status --watch " : "gaccd doctor ", folder);
 }
 
-// Of the plan event, and the newest change of its loads. What they do not say is 0, of which there
-// is no plan.
-PlanRequest RequestOf(const Event& event, const std::optional<Event>& change) {
+// From the plan event and the newest change of its loads. Missing values are 0, which Plan::Make()
+// rejects.
+PlanRequest MakePlanRequest(const Event& event, const std::optional<Event>& change) {
   const auto whole = [&](const char* key) { return event.Whole(key).value_or(0); };
   PlanRequest request{.nodes = whole("nodes"),
                       .gpus_per_node = whole("gpus_per_node"),
@@ -170,7 +170,7 @@ std::optional<Plan> PlanWith(PlanRequest request, Rounding rounding) {
   return plan.ok() ? std::optional(*plan) : std::nullopt;
 }
 
-// The ranks that take as many samples, and the first micro-batches of one of them.
+// A group of ranks with equal numbers of samples, and the first micro-batches of one of them.
 Json LoadJson(const Plan& plan, std::int64_t ranks, std::int64_t samples) {
   std::int64_t rank = 0;
   while (rank + 1 < plan.world() && plan.Load(rank) != samples) ++rank;
@@ -182,13 +182,13 @@ Json LoadJson(const Plan& plan, std::int64_t ranks, std::int64_t samples) {
 }
 
 Json PlanJson(const Event& event, const std::optional<Event>& change) {
-  const PlanRequest request = RequestOf(event, change);
+  const PlanRequest request = MakePlanRequest(event, change);
   const auto plan = PlanWith(request, request.rounding);
   if (!plan) return {};
   Array choices;
   for (const Rounding rounding :
        {Rounding::kFloor, Rounding::kExact, Rounding::kCeil, Rounding::kNearest}) {
-    // It has the batch of floor or of ceil: only a run that asked for it shows it.
+    // Equal to floor or ceil, so only listed if the run uses it.
     if (rounding == Rounding::kNearest && request.rounding != rounding) continue;
     const auto one = PlanWith(request, rounding);
     if (!one) continue;
@@ -261,8 +261,8 @@ Json FailureJson(const RankFailure& failure) {
 
 Json AttemptJson(const AttemptData& attempt) {
   return Object{{"name", attempt.name},
-                {"begin", SecondsOf(attempt.begin)},
-                {"end", SecondsOf(attempt.end)},
+                {"begin", SecondsSinceEpoch(attempt.begin)},
+                {"end", SecondsSinceEpoch(attempt.end)},
                 {"init_s", attempt.init_s},
                 {"updates", attempt.updates},
                 {"first_step", attempt.first_step},
@@ -278,7 +278,7 @@ Json AttemptJson(const AttemptData& attempt) {
 
 Json SaveJson(const Event& save) {
   return Object{{"step", save.Whole("step").value_or(0)},
-                {"at", SecondsOf(save.at)},
+                {"at", SecondsSinceEpoch(save.at)},
                 {"attempt", save.attempt},
                 {"bytes", save.Number("bytes").value_or(0)},
                 {"dur_s", save.Number("dur_s").value_or(0)},
@@ -324,7 +324,7 @@ std::string ReportJson(std::span<const ReportData> runs, PageLanguage language) 
     list.emplace_back(std::move(json));
   }
   const Json all(Object{{"language", Name(language)},
-                        {"read_at", SecondsOf(runs[0].read_at)},
+                        {"read_at", SecondsSinceEpoch(runs[0].read_at)},
                         {"runs", std::move(list)}});
   std::string text;
   for (const char c : all.Dump()) text.append(c == '<' ? "\\u003c" : std::string(1, c));

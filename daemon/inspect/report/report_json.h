@@ -1,4 +1,4 @@
-// What a report tells, as one JSON object: what page.html draws. Its sample data has every member.
+// The data of a report as one JSON object, which page.html draws. Its sample data has every member.
 #pragma once
 
 #include <span>
@@ -9,11 +9,11 @@
 
 namespace gaccd {
 
-// {"language": "en", "zh" or "both", "read_at": ..., "runs": [...]}. One run in full; of two or
-// more, at most kMaxReportedRuns, their figures, their curves, shorter, and where their jobs differ
-// from the first one. Times are seconds, points in time since 1970; what is not known or not finite
-// is null. Words are those of the run, but advice and commands. There is no '<', so that it can be
-// in an HTML script element. Pure. REQUIRES: there is a run.
+// {"language": "en", "zh" or "both", "read_at": ..., "runs": [...]}. One run in full; for several,
+// at most kMaxReportedRuns, their figures, shorter curves, and differences of their jobs from the
+// first. Times are in seconds, time points since 1970; unknown and non-finite values are null. All
+// texts are those of the run, except advice and commands. Contains no '<', so it is valid in an
+// HTML script element. Pure. REQUIRES: at least one run.
 [[nodiscard]] std::string ReportJson(std::span<const ReportData> runs, PageLanguage language);
 
 }  // namespace gaccd

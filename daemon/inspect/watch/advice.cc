@@ -22,7 +22,7 @@ bool Mentions(std::string_view reason, std::string_view words) {
   return reason.find(words) != std::string_view::npos;
 }
 
-// 74: the reason has the system's words.
+// Exit code 74: the reason contains the text of strerror().
 Advice AfterIoError(std::string_view reason) {
   if (Mentions(reason, "No such file or directory") || Mentions(reason, "Not a directory")) {
     return {
@@ -45,10 +45,10 @@ Advice AfterIoError(std::string_view reason) {
           "检查原因中提到的文件或磁盘，然后重新启动"};
 }
 
-// srun's codes, and a shell's, for a program that is missing or may not be run on a node.
+// The exit codes of srun and shells for a program that is missing or not executable on a node.
 bool IsMissingProgram(int exit) { return exit == 2 || exit == 13 || exit == 126 || exit == 127; }
 
-// What an exit code means for the user; the reason is shown with it.
+// Advice for an exit code, shown with the reason.
 Advice AfterExit(int exit, const std::string& reason, const std::string& folder) {
   const Advice memory{"give the job more memory (--mem), or set a smaller --micro-batch",
                       "给作业更多内存 (--mem)，或减小 --micro-batch"};
@@ -105,7 +105,7 @@ Advice AfterExit(int exit, const std::string& reason, const std::string& folder)
 }
 
 Advice AdviseLiveRun(const RunState& state, const std::string& folder) {
-  constexpr double kStill = 60;  // seconds, and so many updates
+  constexpr double kStill = 60;  // seconds, or kUpdates updates if these are longer
   constexpr double kUpdates = 10;
   if (state.no_rank_yet) {
     const std::string job = ShellWord(state.job);
@@ -146,7 +146,7 @@ Advice AdviseSilentRanks(const RunState& state) {
                  said)};
 }
 
-// SLURM says that the job ended, and no file says why.
+// For a job that ended according to SLURM, without a reason in its files.
 Advice AdviseWithoutVerdict(const std::string& folder) {
   return {StrCat("read the output of its script, the newest slurm-*.out in ", folder,
                  "; then restart it: it resumes from its newest checkpoint, if there is one"),
@@ -154,7 +154,7 @@ Advice AdviseWithoutVerdict(const std::string& folder) {
                  " 中最新的 slurm-*.out；然后重新启动：有检查点时从最新的继续")};
 }
 
-// One line for each phase, before what the files and suspects add.
+// Advice for the phase, without files and suspects.
 Advice AdviseOnPhase(const RunState& state, const std::string& folder) {
   switch (state.phase) {
     case RunPhase::kSubmitted:
@@ -231,7 +231,7 @@ std::vector<Advice> Advise(const AdviceFacts& facts) {
   }
   const bool ended = state.phase == RunPhase::kStopped || state.phase == RunPhase::kFailed;
   if (!ended || !facts.stop_file) advice.push_back(AdviseOnPhase(state, ShellWord(state.folder)));
-  if (!state.suspect_hosts.empty() && !state.job.starts_with("local-")) {  // SLURM has it
+  if (!state.suspect_hosts.empty() && !state.job.starts_with("local-")) {  // a SLURM job
     advice.push_back({StrCat("without the suspected hosts: sbatch --exclude=", state.suspect_hosts),
                       StrCat("避开可疑主机：sbatch --exclude=", state.suspect_hosts)});
   }

@@ -1,4 +1,4 @@
-// What to do with a run that ended or is stuck. Pure.
+// Advice for a run that ended or is stuck. Pure.
 #pragma once
 
 #include <string>
@@ -13,20 +13,20 @@ struct AdviceFacts {
   RunState state;
   bool stop_file = false;
   bool hold_file = false;
-  bool disk_full = false;  // of the run folder
+  bool disk_full = false;  // the disk of the run folder
 };
 
-// A sentence for people, in English and in Chinese. Commands in it can be pasted into a shell,
-// whatever the folder is called.
+// A sentence in English and Chinese. Commands in it can be pasted into a shell, also for folders
+// with special characters.
 struct Advice {
   std::string en;
   std::string zh;
 };
 
-// In the order in which to do them.
+// In order of execution.
 [[nodiscard]] std::vector<Advice> Advise(const AdviceFacts& facts);
 
-// `text` as one word of a shell, on one line: as it is, 'in quotes', or $'with escapes'.
+// `text` as one shell word on one line: unchanged, 'in quotes', or $'with escapes'.
 [[nodiscard]] std::string ShellWord(std::string_view text);
 
 }  // namespace gaccd

@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::size_t kMaxAttempts = 10'000;
 
-// By its first event; without one, by when its folder was made or changed.
+// Sets `started` to the time of the first event, or without events of the folder.
 void FindStart(Attempt& attempt) {
   LineReader lines(attempt.folder + "/events.jsonl", 4096);
   Event event;
@@ -59,7 +59,7 @@ std::vector<std::string> NotesOn(const std::vector<Attempt>& attempts, const std
   std::set<std::string> expected;
   for (const Attempt& one : attempts) {
     if (!one.has_events) notes.push_back(StrCat("attempt ", one.name, " has no events"));
-    if (one.job.starts_with("local-")) continue;  // counted over all jobs of the folder
+    if (one.job.starts_with("local-")) continue;  // numbered over all jobs of the folder
     for (int number = 0; number < one.number; ++number)
       expected.insert(FormatAttemptName(number, one.job));
   }

@@ -1,4 +1,4 @@
-// The attempts of a run, as their folders tell: <run>/attempts/NNN-<job>.
+// The attempts of a run, from their folders <run>/attempts/NNN-<job>.
 #pragma once
 
 #include <optional>
@@ -21,18 +21,17 @@ struct Attempt {
 };
 
 struct AttemptList {
-  std::vector<Attempt> attempts;   // the oldest first
-  std::vector<std::string> notes;  // what is missing, for people
+  std::vector<Attempt> attempts;   // oldest first
+  std::vector<std::string> notes;  // missing attempts and events, for messages
 };
 
-// The attempts of one job are in the order of their numbers, jobs in that of their first events:
-// a clock that jumped between two restarts changes nothing. `only`: a name, a number, "latest", or
-// empty for all. kUsage where `run_dir` has no folder attempts, or `only` is none of them; kIo
-// where this user may not read it.
+// Attempts of one job are sorted by number, so that clock changes between restarts do not matter;
+// jobs are sorted by their first event. only: a name, a number, "latest", or empty for all. kUsage
+// if `run_dir` has no folder attempts, or `only` matches none; kIo if this user may not read it.
 [[nodiscard]] Result<AttemptList> ListAttempts(const std::string& run_dir,
                                                std::string_view only = "");
 
-// The host of each rank, by ranks.tsv of an attempt; empty where that cannot be read.
+// The host of each rank, from ranks.tsv of an attempt; empty if it is unreadable.
 [[nodiscard]] std::vector<std::string> RankHosts(const Attempt& attempt);
 
 }  // namespace gaccd

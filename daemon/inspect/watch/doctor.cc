@@ -22,7 +22,7 @@
 namespace gaccd {
 namespace {
 
-constexpr std::size_t kMaxFailures = 8;  // that are shown
+constexpr std::size_t kMaxFailures = 8;  // shown
 constexpr std::size_t kMaxWarnings = 5;
 
 std::string OnOneLine(std::string_view text) {
@@ -31,20 +31,20 @@ std::string OnOneLine(std::string_view text) {
   return Printable(line);
 }
 
-// By the job script, which may know that no host is at fault; without it, by the ranks.
-std::string SuspectsOf(const Attempt& attempt, const std::vector<LedgerEntry>& ledger) {
+// Suspects of the job script, which may know that no host is at fault; else of the ranks.
+std::string ReadSuspects(const Attempt& attempt, const std::vector<LedgerEntry>& ledger) {
   const auto entry = std::ranges::find(ledger, attempt.name, &LedgerEntry::attempt);
   if (entry != ledger.end()) return SafeHosts(entry->suspect_hosts);
   const auto verdict = ReadEventFile(attempt.folder + "/verdict.json");
   return verdict ? SafeHosts(std::string(verdict->Text("suspect_hosts"))) : std::string();
 }
 
-// Those of the newest attempt first, then whom most attempts suspect.
+// Hosts of the newest attempt first, then by number of attempts.
 std::vector<SuspectHost> FindSuspects(const std::vector<Attempt>& attempts,
                                       const std::vector<LedgerEntry>& ledger, std::string* newest) {
   std::map<std::string, int> counts;
   for (const Attempt& attempt : attempts) {
-    *newest = SuspectsOf(attempt, ledger);
+    *newest = ReadSuspects(attempt, ledger);
     std::istringstream hosts(*newest);
     for (std::string host; std::getline(hosts, host, ',');) ++counts[host];
   }
@@ -70,19 +70,19 @@ std::string MoreRanks(std::int64_t ranks) {
   return StrCat(" and ", ranks, ranks == 1 ? " more rank" : " more ranks");
 }
 
-// Without what a rank was at: ranks that agree on an error may be at different places.
+// Without phase and collective, which may differ between ranks that agree on an error.
 std::string_view Code(const RankFailure& failure) {
   return std::string_view(failure.what).substr(0, failure.what.find(','));
 }
 
-// Where every rank only saw others lost, the first one names them.
+// If every rank only lost other ranks, lists the first of them.
 std::string FailuresText(const std::vector<RankFailure>& failures) {
   std::string text;
   std::size_t shown = 0;
   std::int64_t others = 0;
-  const bool has_cause = !std::ranges::all_of(failures, &RankFailure::left_for_others);
+  const bool has_cause = !std::ranges::all_of(failures, &RankFailure::caused_by_others);
   for (const RankFailure& one : failures) {
-    const bool is_cause = has_cause ? !one.left_for_others : shown == 0;
+    const bool is_cause = has_cause ? !one.caused_by_others : shown == 0;
     if (!is_cause || shown == kMaxFailures) {
       others += 1 + one.more_ranks;
       continue;
@@ -104,7 +104,7 @@ std::string List(std::string_view head, const std::vector<std::string>& lines) {
   return text.empty() ? text : StrCat(head, "\n", text);
 }
 
-// Less than what the end of a run writes.
+// Whether there is less space than the end of a run needs.
 bool IsDiskFull(const std::string& folder) {
   constexpr std::uint64_t kMin = 64 << 10;
   struct statvfs info {};
@@ -114,7 +114,7 @@ bool IsDiskFull(const std::string& folder) {
 
 }  // namespace
 
-RankFailure FailureOf(const Event& event) {
+RankFailure ParseFailure(const Event& event) {
   const Result<Failure> read = ReadEvent<Failure>(event.line);
   const Failure record = read.ok() ? *read : Failure();
   RankFailure failure{.at = event.at,
@@ -122,7 +122,7 @@ RankFailure FailureOf(const Event& event) {
                       .host = OnOneLine(event.Text("host")),
                       .step = record.step,
                       .message = OnOneLine(record.message)};
-  failure.left_for_others =
+  failure.caused_by_others =
       record.exit == static_cast<int>(ErrorKind::kUnavailable) && !record.lost_ranks.empty();
   failure.what =
       record.signal != 0 ? StrCat("signal ", record.signal) : StrCat("exit ", record.exit);
@@ -145,7 +145,7 @@ void EventDiagnosis::Add(const Event& event) {
   if (event.name != "failure" && event.name != "log") return;
   if (event.attempt != attempt_) return;
   if (event.name == "failure") {
-    RankFailure failure = FailureOf(event);
+    RankFailure failure = ParseFailure(event);
     if (!CountWithSame(failure, &failures_)) failures_.push_back(std::move(failure));
     return;
   }
@@ -215,7 +215,7 @@ Result<int> RunDoctorCommand(const std::string& run_dir) {
   GACCD_ASSIGN_OR_RETURN(const Diagnosis diagnosis,
                          Diagnose(run_dir, std::chrono::system_clock::now(), FindJobStates));
   GACCD_RETURN_IF_ERROR(PrintOut(DiagnosisText(diagnosis)));
-  return ExitOf(diagnosis.state.phase);
+  return ExitCode(diagnosis.state.phase);
 }
 
 }  // namespace gaccd

@@ -1,4 +1,4 @@
-// `gaccd doctor RUN`: why a run ended or is stuck, who is suspected, and what to do.
+// `gaccd doctor RUN`: why a run ended or is stuck, suspected hosts, and what to do.
 #pragma once
 
 #include <deque>
@@ -14,25 +14,25 @@
 
 namespace gaccd {
 
-// What a rank left behind when it failed.
+// The failure of a rank.
 struct RankFailure {
   WallTime at;
   std::int64_t rank = 0;
   std::string host;
   std::int64_t step = 0;
-  std::string what;  // "exit 65", "signal 11", with phase and collective; one line, as the next
+  std::string what;  // "exit 65", "signal 11", with phase and collective; one line, as `message`
   std::string message;
-  bool left_for_others = false;  // it only saw other ranks lost
-  std::int64_t more_ranks = 0;   // that failed with the same exit code and message
+  bool caused_by_others = false;  // only because it lost other ranks
+  std::int64_t more_ranks = 0;    // number of others with the same exit code and message
 };
 
-// Of an event "failure".
-[[nodiscard]] RankFailure FailureOf(const Event& event);
-// true: `failure` is counted with the one of `known` that has the same exit code and message. All
-// ranks that agree on an error leave a record of it: it is one failure.
+// From an event "failure".
+[[nodiscard]] RankFailure ParseFailure(const Event& event);
+// Counts `failure` in the element of `known` with the same exit code and message; false if there is
+// none. An error that ranks agree on is one failure, although each of them records it.
 bool CountWithSame(const RankFailure& failure, std::vector<RankFailure>* known);
 
-// A host that verdicts suspect, and in how many attempts.
+// A host suspected by verdicts, and in how many attempts.
 struct SuspectHost {
   std::string host;
   int attempts = 0;
@@ -42,19 +42,19 @@ struct Diagnosis {
   RunState state;  // with the suspects of the newest attempt
   std::size_t attempts = 0;
   std::string newest;                 // the name of the newest attempt
-  std::vector<RankFailure> failures;  // of the newest attempt, the first one first
-  std::vector<std::string> warnings;  // the last ones of its events, oldest first
+  std::vector<RankFailure> failures;  // of the newest attempt, by time
+  std::vector<std::string> warnings;  // the last of its events, oldest first
   std::string srun_errors;            // SrunErrors()
   std::vector<SuspectHost> suspects;  // of the newest attempt first, then by attempts
-  std::vector<Advice> advice;         // what to do, in this order
-  std::vector<std::string> notes;     // what is wrong with the files
+  std::vector<Advice> advice;         // in order of execution
+  std::vector<std::string> notes;     // problems of the files
 };
 
-// What a diagnosis needs of the events of one attempt. Not thread-safe.
+// Collects the failures and warnings of one attempt for a diagnosis. Not thread-safe.
 class EventDiagnosis {
  public:
   explicit EventDiagnosis(std::string attempt) : attempt_(std::move(attempt)) {}
-  // In the order of EventStream; events of other attempts change nothing.
+  // In the order of EventStream; ignores events of other attempts.
   void Add(const Event& event);
   // Sets the failures and warnings.
   void MoveTo(Diagnosis* diagnosis) &&;
@@ -65,16 +65,16 @@ class EventDiagnosis {
   std::deque<std::string> warnings_;
 };
 
-// Without what events say: failures, warnings and notes. Errors: Diagnose().
+// The diagnosis without failures, warnings and notes, which need the events. Errors: Diagnose().
 [[nodiscard]] Result<Diagnosis> DiagnoseFiles(const std::string& run_dir, WallTime now,
                                               const JobFinder& find = {});
-// Errors: ReadRunState() and ListAttempts(). Without `find` SLURM is not asked.
+// Errors: ReadRunState() and ListAttempts(). find: null does not query SLURM.
 [[nodiscard]] Result<Diagnosis> Diagnose(const std::string& run_dir, WallTime now,
                                          const JobFinder& find = {});
-// For people. Pure.
+// The diagnosis as text. Pure.
 [[nodiscard]] std::string DiagnosisText(const Diagnosis& diagnosis);
 
-// Prints it. What the process exits with: as of RunStatusCommand().
+// Prints the diagnosis. Returns the exit code of the process, as RunStatusCommand().
 Result<int> RunDoctorCommand(const std::string& run_dir);
 
 }  // namespace gaccd

@@ -1,5 +1,5 @@
-// One line of events.jsonl, read back: key by key, as a reader of many lines needs it. A whole
-// record: ReadEvent() in daemon/telemetry/event_text.h. The keys: daemon/telemetry/events.h.
+// A parsed line of events.jsonl with access by key, for reading many lines. For typed records:
+// ReadEvent() in daemon/telemetry/event_text.h. Keys: daemon/telemetry/events.h.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,24 @@ namespace gaccd {
 
 using EventValue = std::variant<std::nullptr_t, bool, std::int64_t, double, std::string_view>;
 
-// A run has millions of lines: values are kept as text, and become numbers when they are read.
+// Values are stored as text and converted on access, because a run has millions of lines.
 class Event {
  public:
-  std::string line;     // as in the file, without its break
-  std::string attempt;  // the folder's name: "001-8123456"
+  std::string line;     // as in the file, without line break
+  std::string attempt;  // name of its folder: "001-8123456"
   std::string name;     // of the event: "step"
   WallTime at;
 
-  // All keys, in the order of the line; a key that older versions wrote under another name has the
-  // new one, here and below. Valid until the event changes, as all views below.
+  // All keys, in the order of the line. Here and below, keys of older versions have their current
+  // names. Views are valid until the event changes.
   [[nodiscard]] std::vector<std::pair<std::string_view, EventValue>> Fields() const;
-  // Nothing when the line has no such key.
+  // nullopt if the line does not have the key.
   [[nodiscard]] std::optional<EventValue> Find(std::string_view key) const;
-  // Nothing also where the value is of another type; a whole number is a number.
+  // nullopt also for values of another type; Number() accepts integers. Text() returns "".
   [[nodiscard]] std::optional<double> Number(std::string_view key) const;
   [[nodiscard]] std::optional<std::int64_t> Whole(std::string_view key) const;
   [[nodiscard]] std::string_view Text(std::string_view key) const;
-  // Whether the value is true.
+  // Whether the value is the boolean true.
   [[nodiscard]] bool Is(std::string_view key) const;
 
  private:
@@ -42,7 +42,7 @@ class Event {
   friend bool ParseEvent(std::string_view line, Event* event);
 
   enum class Kind : std::uint8_t { kNull, kFalse, kTrue, kNumber, kText };
-  // Places in Source().
+  // Offsets in Source().
   struct Field {
     std::uint32_t key = 0;
     std::uint32_t key_size = 0;
@@ -60,11 +60,11 @@ class Event {
   [[nodiscard]] const Field* FindExactField(std::string_view key) const;
 
   std::vector<Field> fields_;
-  std::string decoded_;  // keys and values, where the line has escapes; else empty
+  std::string decoded_;  // keys and values, if JsonLineParser was needed; else empty
 };
 
-// Fills all but `attempt`. false: the line is no flat object of JSON with a time and a name, or is
-// longer than 4 GiB.
+// Sets everything except `attempt`. false unless the line is a flat JSON object with a time and a
+// name, of at most 4 GiB.
 [[nodiscard]] bool ParseEvent(std::string_view line, Event* event);
 
 }  // namespace gaccd

@@ -24,15 +24,16 @@ std::optional<Event> ReadEventFile(const std::string& path) {
 }
 
 Result<EventStream> EventStream::Open(const std::string& run_dir, std::string_view only,
-                                      OfRanks of_ranks) {
+                                      RankEvents rank_events) {
   GACCD_ASSIGN_OR_RETURN(AttemptList list, ListAttempts(run_dir, only));
-  return EventStream(run_dir, std::string(only), of_ranks, std::move(list));
+  return EventStream(run_dir, std::string(only), rank_events, std::move(list));
 }
 
-EventStream::EventStream(std::string run_dir, std::string only, OfRanks of_ranks, AttemptList list)
+EventStream::EventStream(std::string run_dir, std::string only, RankEvents rank_events,
+                         AttemptList list)
     : run_dir_(std::move(run_dir)),
       only_(std::move(only)),
-      of_ranks_(of_ranks),
+      rank_events_(rank_events),
       list_(std::move(list)) {
   if (!list_.attempts.empty()) Enter(0);
 }
@@ -44,26 +45,26 @@ void EventStream::Enter(std::size_t attempt) {
   read_records_.clear();
   records_.clear();
   ReadCrashRecords();
-  if (of_ranks_ == OfRanks::kRead) ranks_.emplace(folder);
+  if (rank_events_ == RankEvents::kRead) ranks_.emplace(folder);
   check_ = {};
 }
 
-// Those that were not read before.
+// Reads new crash records.
 void EventStream::ReadCrashRecords() {
   const std::string folder = list_.attempts[at_].folder + "/crash";
   const auto names = ListFolder(folder, kMaxRecords);
-  if (!names.ok()) return;  // nobody crashed
+  if (!names.ok()) return;  // no rank crashed
   for (const std::string& name : *names) {
     if (!name.ends_with(".json") || read_records_.contains(name)) continue;
     auto record = ReadEventFile(StrCat(folder, "/", name));
-    if (!record) continue;  // not written yet, or never
+    if (!record) continue;  // incomplete
     read_records_.insert(name);
     records_.push_back(*std::move(record));
   }
   std::ranges::stable_sort(records_, {}, &Event::at);
 }
 
-// Fills ahead_. false: the end of the file so far.
+// Sets ahead_. False at the end of the file so far.
 bool EventStream::ReadLine() {
   if (ahead_) return true;
   Event event;
@@ -96,7 +97,7 @@ void EventStream::Check(const Event& event) {
   check_.has_verdict |= event.name == "verdict";
 }
 
-// Written by another rank where rank 0 was lost. The line of rank 0 comes before its file.
+// Another rank writes verdict.json if rank 0 was lost. Rank 0 writes its line before the file.
 void EventStream::ReadVerdict() {
   if (check_.has_verdict) return;
   auto verdict = ReadEventFile(list_.attempts[at_].folder + "/verdict.json");
@@ -105,7 +106,7 @@ void EventStream::ReadVerdict() {
   ahead_ = std::move(verdict);
 }
 
-// Of events of the same time crash records come first, then lines of ranks.
+// At equal times crash records come first, then lines of ranks.
 std::optional<Event> EventStream::Earliest() {
   if (!ReadLine()) ReadVerdict();
   const Event* of_rank = ranks_ ? ranks_->Next() : nullptr;
@@ -127,7 +128,7 @@ bool EventStream::Next(Event* event) {
       return true;
     }
     if (at_ + 1 == list_.attempts.size()) return false;
-    for (std::string& note : NotesOnAttempt()) notes_.push_back(std::move(note));
+    for (std::string& note : AttemptNotes()) notes_.push_back(std::move(note));
     if (check_.last) before_ = check_.last;
     Enter(at_ + 1);
   }
@@ -151,7 +152,7 @@ Status EventStream::Refresh() {
   const std::string now = lines_ ? list_.attempts[at_].name : std::string();
   const auto same = std::ranges::find(list.attempts, now, &Attempt::name);
   if (same == list.attempts.end()) {
-    if (lines_ || list.attempts.empty()) return {};  // its folder is gone: nothing follows
+    if (lines_ || list.attempts.empty()) return {};  // the folder was removed
     list_ = std::move(list);
     Enter(0);
     return {};
@@ -163,7 +164,7 @@ Status EventStream::Refresh() {
   return {};
 }
 
-std::vector<std::string> EventStream::NotesOnAttempt() const {
+std::vector<std::string> EventStream::AttemptNotes() const {
   std::vector<std::string> notes;
   const auto note = [&](const auto&... words) {
     notes.push_back(StrCat("attempt ", list_.attempts[at_].name, ": ", words...));
@@ -184,7 +185,7 @@ std::vector<std::string> EventStream::notes() const {
   std::vector<std::string> notes = list_.notes;
   notes.insert(notes.end(), notes_.begin(), notes_.end());
   if (lines_) {
-    for (std::string& note : NotesOnAttempt()) notes.push_back(std::move(note));
+    for (std::string& note : AttemptNotes()) notes.push_back(std::move(note));
   }
   return notes;
 }

@@ -1,11 +1,11 @@
 // EventStream: the events of a run over all its attempts, as one logical stream.
 //
-// Attempts come one after the other (attempts.h). Within one, by time: the lines of events.jsonl,
-// the crash records of its ranks (crash/r00017.json), where they are asked for the lines of its
-// ranks (ev/r00017.jsonl), and verdict.json where another rank or the job script wrote it in the
-// place of rank 0. Lines of one file stay in their order whatever their
-// times are. What is wrong with the files is said in notes(), and never ends the stream: lines that
-// are cut off, damaged, missing or out of order, attempts that are missing or ran at once.
+// Attempts are in sequence (attempts.h). Within an attempt, events are merged by time: the lines of
+// events.jsonl, the crash records of ranks (crash/r00017.json), optionally the lines of ranks
+// (ev/r00017.jsonl), and verdict.json if another rank or the job script wrote it instead of rank 0.
+// Lines of one file keep their order even if their times do not. Problems of the files do not end
+// the stream and are listed in notes(): truncated, damaged, missing and unordered lines, attempts
+// that are missing or ran at the same time.
 #pragma once
 
 #include <cstdint>
@@ -24,46 +24,45 @@
 
 namespace gaccd {
 
-// The event of a file that holds one: a crash record, verdict.json. Nothing where it cannot be
-// read.
+// Reads a file with one event: a crash record or verdict.json. nullopt if it is unreadable.
 [[nodiscard]] std::optional<Event> ReadEventFile(const std::string& path);
 
-// Where a stream has come to its end: all before it was read. What Next() returned before says
-// nothing of what is wrong with the files.
+// The position of a stream at its end so far.
 struct StreamPosition {
-  std::string attempt;       // that is read
-  std::uint64_t offset = 0;  // in its events.jsonl, of the line that follows
+  std::string attempt;       // the current attempt
+  std::uint64_t offset = 0;  // of the next line in its events.jsonl
   bool has_verdict = false;
 };
 
-// Not thread-safe. Holds one event and the crash records of one attempt, so a run may be long.
+// Not thread-safe. Memory is bounded: one event and the crash records of one attempt.
 class EventStream {
  public:
-  enum class OfRanks : std::uint8_t { kLeftOut, kRead };
-  // `only`, errors: ListAttempts().
+  enum class RankEvents : std::uint8_t { kSkip, kRead };
+  // only, errors: see ListAttempts().
   static Result<EventStream> Open(const std::string& run_dir, std::string_view only = "",
-                                  OfRanks of_ranks = OfRanks::kLeftOut);
+                                  RankEvents rank_events = RankEvents::kSkip);
 
-  // false: the end so far.
+  // False at the end so far.
   bool Next(Event* event);
-  // Looks for attempts and lines that were written since; then Next() may continue.
+  // Looks for new attempts and lines; then Next() may continue.
   Status Refresh();
 
   // REQUIRES: Next() has returned false; there is an attempt.
   [[nodiscard]] StreamPosition position() const;
-  // Next() continues after `position`, and passes over the crash records that its attempt has now.
-  // REQUIRES: Next() was not called; attempts() has that of `position`.
+  // Makes Next() continue after `position`, without the crash records that its attempt has now.
+  // REQUIRES: Next() was not called; attempts() contains position.attempt.
   void SkipTo(const StreamPosition& position);
 
   [[nodiscard]] const std::vector<Attempt>& attempts() const { return list_.attempts; }
-  // For people; those on an attempt are complete when Next() has passed it.
+  // Problems of the files, for messages. Complete for attempts that Next() has finished. Does not
+  // include lines before SkipTo().
   [[nodiscard]] std::vector<std::string> notes() const;
 
  private:
-  // What is known of the lines of one events.jsonl.
+  // Checks of the lines of one events.jsonl.
   struct FileCheck {
     std::int64_t damaged = 0;
-    std::int64_t missing = 0;  // by seq, beyond what "dropped" and "thinned" events say
+    std::int64_t missing = 0;  // by seq, without those of "dropped" and "thinned" events
     std::int64_t last_seq = 0;
     bool two_writers = false;
     bool back_in_time = false;
@@ -71,28 +70,28 @@ class EventStream {
     std::optional<WallTime> last;
   };
 
-  EventStream(std::string run_dir, std::string only, OfRanks of_ranks, AttemptList list);
+  EventStream(std::string run_dir, std::string only, RankEvents rank_events, AttemptList list);
   [[nodiscard]] std::optional<Event> Earliest();
   void Enter(std::size_t attempt);
   void ReadCrashRecords();
   bool ReadLine();
   void Check(const Event& event);
   void ReadVerdict();
-  [[nodiscard]] std::vector<std::string> NotesOnAttempt() const;
+  [[nodiscard]] std::vector<std::string> AttemptNotes() const;
 
   std::string run_dir_;
   std::string only_;
-  OfRanks of_ranks_;
+  RankEvents rank_events_;
   AttemptList list_;
-  std::size_t at_ = 0;  // the attempt that is read
+  std::size_t at_ = 0;  // index of the current attempt
   std::optional<LineReader> lines_;
-  std::optional<Event> ahead_;          // the next one of lines_
-  std::deque<Event> records_;           // crash records, by time, that were not returned yet
-  std::set<std::string> read_records_;  // the names of all
-  std::optional<RankLines> ranks_;      // where they are asked for
+  std::optional<Event> ahead_;          // the next event of lines_
+  std::deque<Event> records_;           // crash records not returned yet, by time
+  std::set<std::string> read_records_;  // names of all crash records read
+  std::optional<RankLines> ranks_;      // set for RankEvents::kRead
   FileCheck check_;
-  std::optional<WallTime> before_;  // the last event of the attempt before
-  std::vector<std::string> notes_;  // on the attempts before
+  std::optional<WallTime> before_;  // the last event of the previous attempt
+  std::vector<std::string> notes_;  // on previous attempts
 };
 
 }  // namespace gaccd

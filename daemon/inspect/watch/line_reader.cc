@@ -31,7 +31,7 @@ std::optional<std::string_view> LineReader::Next() {
   }
 }
 
-// Whether there was more.
+// Reads the next piece; false if there is none.
 bool LineReader::Fill() {
   buffer_.erase(0, std::exchange(begin_, 0));
   if (buffer_.size() > kMaxBytes) {

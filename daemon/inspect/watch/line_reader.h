@@ -1,4 +1,4 @@
-// LineReader: the lines of a file that may still grow, or be cut off anywhere.
+// LineReader: the lines of a file that may grow or be truncated.
 #pragma once
 
 #include <cstdint>
@@ -10,34 +10,33 @@
 
 namespace gaccd {
 
-// The file is open only while a piece of it is read: a run has a file for each of hundreds of
+// The file is only open while a piece is read, because a run has a file for each of hundreds of
 // ranks. Not thread-safe.
 class LineReader {
  public:
-  // A longer line is passed over.
+  // Longer lines are skipped.
   static constexpr std::size_t kMaxBytes = std::size_t{64} << 10;
 
-  // kLastPiece: at the first whole line of the last `piece` bytes of the file as it is now.
+  // kLastPiece: from the first complete line in the last `piece` bytes of the current file.
   enum class From : std::uint8_t { kBegin, kLastPiece };
 
-  // `piece`: bytes that are read at once.
+  // piece: bytes per read.
   explicit LineReader(std::string path, std::size_t piece = std::size_t{64} << 10,
                       From from = From::kBegin);
 
-  // The next whole line without its break, valid until the next call. None: the end so far; a later
-  // call sees what was written meanwhile. A file that does not exist has no lines.
+  // The next complete line without line break, valid until the next call. nullopt: the end so far;
+  // later calls see new lines. A missing file has no lines.
   std::optional<std::string_view> Next();
 
   [[nodiscard]] const std::string& path() const { return path_; }
-  // Where the line begins that Next() has not returned yet; REQUIRES of SkipTo(): Next() was not
-  // called, and a line begins there.
+  // The offset of the next line. SkipTo() REQUIRES: Next() was not called, and a line begins there.
   [[nodiscard]] std::uint64_t offset() const { return offset_ - torn_bytes(); }
   void SkipTo(std::uint64_t offset) { offset_ = offset; }
-  // Bytes after the last line break: of a line that was cut off, or is being written.
+  // The incomplete line at the end: truncated, or being written.
   [[nodiscard]] std::size_t torn_bytes() const { return buffer_.size() - begin_; }
   [[nodiscard]] std::string_view torn() const { return std::string_view(buffer_).substr(begin_); }
   [[nodiscard]] std::int64_t too_long() const { return too_long_; }
-  // kIo: why the lines ended where a file is there.
+  // kIo if the existing file could not be read.
   [[nodiscard]] const Status& status() const { return status_; }
 
  private:
@@ -48,7 +47,7 @@ class LineReader {
   std::string buffer_;
   std::size_t begin_ = 0;  // of the next line in buffer_
   std::uint64_t offset_ = 0;
-  bool skips_ = false;  // inside a line that is too long
+  bool skips_ = false;  // skipping the rest of a line
   std::int64_t too_long_ = 0;
   Status status_;
 };

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kAgain{500};
 
-// Standard output in large pieces.
+// Buffered standard output.
 class Output {
  public:
   Status Add(std::string_view text) {
@@ -38,7 +38,7 @@ class Output {
   std::string text_;
 };
 
-// Each once.
+// Logs each note once.
 class Notes {
  public:
   void Warn(const std::vector<std::string>& notes) {
@@ -51,12 +51,12 @@ class Notes {
   std::set<std::string> warned_;
 };
 
-// How long --follow continues.
+// Determines when --follow ends.
 class Follower {
  public:
   explicit Follower(const LogsRequest& request) : request_(request) {}
 
-  // Whether nothing comes after what the files have now. To be asked before they are read.
+  // Whether the files are complete. To be called before they are read.
   bool IsLast() {
     if (!request_.follow) return true;
     auto state = ReadRunState(request_.folder, std::chrono::system_clock::now());
@@ -72,18 +72,18 @@ class Follower {
     }
     return true;
   }
-  // On stderr: why it is the last.
+  // Prints to stderr why it ends.
   void PrintWhy() const {
     if (!why_.empty()) std::fputs(StrCat("gaccd: ", why_, "\n").c_str(), stderr);
   }
 
  private:
   const LogsRequest& request_;
-  PatientFinder finder_;
+  ThrottledFinder finder_;
   std::string why_;
 };
 
-int LevelOf(const Event& event) {
+int EventLevel(const Event& event) {
   const std::string_view level = event.Text("lvl");
   return level == "error" ? 2 : level == "warning" ? 1 : 0;
 }
@@ -91,12 +91,12 @@ int LevelOf(const Event& event) {
 bool Passes(const Event& event, const LogFilter& filter) {
   return (!filter.rank || event.Whole("rank") == filter.rank) &&
          (filter.host.empty() || IsHost(event.Text("host"), filter.host)) &&
-         LevelOf(event) >= filter.least_level;
+         EventLevel(event) >= filter.least_level;
 }
 
 Status PrintEvents(const LogsRequest& request) {
   GACCD_ASSIGN_OR_RETURN(EventStream stream, EventStream::Open(request.folder, request.attempt,
-                                                               EventStream::OfRanks::kRead));
+                                                               EventStream::RankEvents::kRead));
   Output out;
   Follower follower(request);
   while (true) {
@@ -116,7 +116,7 @@ Status PrintEvents(const LogsRequest& request) {
   return {};
 }
 
-// The attempts one after the other; the last one is kept, for it may continue.
+// Prints the attempts in sequence; keeps the last one open, because it may continue.
 class TextPrinter {
  public:
   explicit TextPrinter(const LogsRequest& request) : request_(request) {}

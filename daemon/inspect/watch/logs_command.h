@@ -1,4 +1,4 @@
-// `gaccd logs RUN`: the text logs of all ranks, or the events, over all attempts.
+// `gaccd logs RUN`: the text logs of all ranks or the events, over all attempts.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@ namespace gaccd {
 
 struct LogsRequest {
   std::string folder = ".";
-  std::string attempt;  // as ListAttempts() takes it
+  std::string attempt;  // see ListAttempts()
   LogFilter filter;
-  bool events = false;  // the lines of EventStream in place of the text
-  bool follow = false;  // what comes later, too, until the run has ended for good
+  bool events = false;  // lines of EventStream instead of text logs
+  bool follow = false;  // also new lines, until HasEndedForGood()
 };
 
-// Prints the lines on stdout, and on stderr what is wrong with the files and why `follow` ends.
-// kUsage: ListAttempts(); kIo: stdout.
+// Prints the lines on stdout; on stderr problems of the files and why `follow` ends. kUsage:
+// ListAttempts(); kIo: stdout.
 Status RunLogsCommand(const LogsRequest& request);
 
 }  // namespace gaccd

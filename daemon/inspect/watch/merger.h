@@ -1,5 +1,4 @@
-// Merger: the records of several sources, which may still grow, as one sequence: the earliest
-// first.
+// Merger: merges the records of several growing sources, the earliest first.
 #pragma once
 
 #include <algorithm>
@@ -10,9 +9,9 @@
 namespace gaccd {
 
 // A Source has
-//   bool Advance();                // to its next record; false: the end so far
-//   Record& record();              // REQUIRES: Advance() has returned true
-//   bool IsBefore(const Source&);  // whether its record comes first
+//   bool Advance();                // to its next record; false at the end so far
+//   Record& record();              // REQUIRES: Advance() returned true
+//   bool IsBefore(const Source&);  // order of their records
 // Not thread-safe.
 template <typename Source>
 class Merger {
@@ -21,11 +20,11 @@ class Merger {
     ended_.push_back(source.get());
     sources_.push_back(std::move(source));
   }
-  // Continues the sources that had come to their end, and begins those that were added.
+  // Continues ended sources and starts added ones.
   void Refresh() {
     for (Source* const source : std::exchange(ended_, {})) Push(source);
   }
-  // The earliest record; null: the end so far, until Refresh().
+  // The earliest record; null at the end so far, until Refresh().
   [[nodiscard]] auto* First() const { return heap_.empty() ? nullptr : &heap_.front()->record(); }
   // REQUIRES: First() is not null.
   [[nodiscard]] auto Pop() {
@@ -47,7 +46,7 @@ class Merger {
   }
 
   std::vector<std::unique_ptr<Source>> sources_;
-  std::vector<Source*> heap_;   // those that have a record, the earliest first
+  std::vector<Source*> heap_;   // sources with a record, the earliest first
   std::vector<Source*> ended_;  // the others
 };
 

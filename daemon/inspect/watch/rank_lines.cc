@@ -15,10 +15,10 @@ constexpr std::size_t kMaxRanks = 100'000;
 constexpr std::size_t kRankPiece = std::size_t{16} << 10;
 constexpr std::size_t kLastLine = std::size_t{8} << 10;  // a line has less than 4 KB
 
-std::vector<std::string> FilesOf(const std::string& folder) {
+std::vector<std::string> ListRankFiles(const std::string& folder) {
   std::vector<std::string> files;
   const auto names = ListFolder(folder, kMaxRanks);
-  if (!names.ok()) return files;  // of an older gaccd, or before the first update
+  if (!names.ok()) return files;  // an older gaccd, or before the first update
   for (const std::string& name : *names) {
     if (name.ends_with(".jsonl")) files.push_back(name);
   }
@@ -44,7 +44,7 @@ bool RankLines::File::IsBefore(const File& other) const {
 RankLines::RankLines(const std::string& attempt) : folder_(attempt + "/ev") { Refresh(); }
 
 void RankLines::Refresh() {
-  for (const std::string& name : FilesOf(folder_)) {
+  for (const std::string& name : ListRankFiles(folder_)) {
     if (names_.insert(name).second) merger_.Add(std::make_unique<File>(StrCat(folder_, "/", name)));
   }
   merger_.Refresh();
@@ -59,7 +59,7 @@ std::int64_t RankLines::damaged() const {
 std::vector<Event> NewestRankLines(const std::string& attempt) {
   const std::string folder = attempt + "/ev";
   std::vector<Event> newest;
-  for (const std::string& name : FilesOf(folder)) {
+  for (const std::string& name : ListRankFiles(folder)) {
     LineReader lines(StrCat(folder, "/", name), kLastLine, LineReader::From::kLastPiece);
     std::optional<Event> last;
     Event event;

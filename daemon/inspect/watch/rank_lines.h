@@ -1,4 +1,4 @@
-// RankLines: what the ranks of an attempt wrote to files of their own, ev/r00017.jsonl, by time.
+// RankLines: the lines of the ranks' own files ev/r00017.jsonl of an attempt, merged by time.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@
 
 namespace gaccd {
 
-// Holds a piece of each file, so an attempt may be long. Not thread-safe.
+// Keeps one piece of each file in memory. Not thread-safe.
 class RankLines {
  public:
-  // `attempt`: its folder. One without ev/ has no lines.
+  // attempt: its folder. Without ev/ there are no lines.
   explicit RankLines(const std::string& attempt);
 
-  // The earliest line that was not taken; null: the end so far, until Refresh(). Valid until the
+  // The earliest line that was not popped; null at the end so far, until Refresh(). Valid until the
   // next call.
   [[nodiscard]] const Event* Next() { return merger_.First(); }
   // REQUIRES: Next() is not null.
   [[nodiscard]] Event Pop() { return merger_.Pop(); }
-  // Looks for files and lines that came since.
+  // Looks for new files and lines.
   void Refresh();
-  // Lines that are none.
+  // The number of damaged lines.
   [[nodiscard]] std::int64_t damaged() const;
 
  private:
@@ -44,7 +44,7 @@ class RankLines {
   };
 
   std::string folder_;
-  std::set<std::string> names_;  // of the files that are known
+  std::set<std::string> names_;  // of known files
   Merger<File> merger_;
 };
 

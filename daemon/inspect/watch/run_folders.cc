@@ -58,7 +58,7 @@ Result<FoundRuns> FindRunFolders(const std::string& folder) {
     const std::string path = Join(folder, name);
     if (!IsFolder(path) || take(path)) continue;
     const auto inner = ListFolder(path, kMaxNames);
-    if (!inner.ok()) continue;  // too many names for a sweep
+    if (!inner.ok()) continue;  // too many entries for a sweep
     for (const std::string& one : *inner) {
       if (IsFolder(Join(path, one))) (void)take(Join(path, one));
     }

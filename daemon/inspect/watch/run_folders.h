@@ -1,4 +1,4 @@
-// Which folders are those of runs.
+// Finds run folders.
 #pragma once
 
 #include <string>
@@ -8,25 +8,25 @@
 
 namespace gaccd {
 
-// It has one of STATUS.json, submit.jsonl, ledger.jsonl and attempts.
+// Whether it has STATUS.json, submit.jsonl, ledger.jsonl or attempts.
 [[nodiscard]] bool IsRunFolder(const std::string& folder);
 
-// kIo where this user may not look into the folder: then nothing is known of what it holds.
+// kIo if this user may not list the folder.
 [[nodiscard]] Status CheckMayRead(const std::string& folder);
 
-// kUsage: what is said of a folder that holds no run.
+// kUsage: the error for a folder without a run.
 [[nodiscard]] Status NoRunFolder(const std::string& folder);
 
 struct FoundRuns {
-  std::vector<std::string> folders;     // paths, sorted; of "." without "./"
-  std::vector<std::string> unreadable;  // folders into which this user may not look
+  std::vector<std::string> folders;     // sorted paths; below "." without "./"
+  std::vector<std::string> unreadable;  // folders that this user may not list
 };
 
-// The run folders in `folder`, and in those of its folders that are none themselves: the runs of a
-// sweep. Errors: ListFolder().
+// The run folders in `folder` and, for the runs of a sweep, in its folders that are not run
+// folders. Errors: ListFolder().
 [[nodiscard]] Result<FoundRuns> FindRunFolders(const std::string& folder);
 
-// Warns of FoundRuns::unreadable, in one line.
+// Logs one warning for runs.unreadable.
 void WarnOfUnreadable(const FoundRuns& runs);
 
 }  // namespace gaccd

@@ -31,7 +31,7 @@ std::string OnOneLine(std::string text) {
 
 double Age(WallTime at, WallTime now) { return std::max(0.0, SecondsBetween(at, now)); }
 
-std::optional<double> AgeOf(const std::string& ts, WallTime now) {
+std::optional<double> ParseAge(const std::string& ts, WallTime now) {
   const auto at = ParseTimestamp(ts);
   return at ? std::optional(Age(*at, now)) : std::nullopt;
 }
@@ -56,45 +56,45 @@ RunPhase PhaseAfter(int exit, const RunState& state) {
   return stopped || StoppedByFile(exit, state.reason) ? RunPhase::kStopped : RunPhase::kFailed;
 }
 
-bool Lives(const RunState& state) {
+bool IsLive(const RunState& state) {
   return state.phase == RunPhase::kStarting || state.phase == RunPhase::kRunning;
 }
 
-std::string JobOfAttempt(const std::string& attempt) {
+std::string AttemptJob(const std::string& attempt) {
   const std::string job = attempt.substr(std::min(attempt.find('-'), attempt.size() - 1) + 1);
   return job.substr(0, job.find('.'));
 }
 
-// Of an attempt that the job script has judged: it knows whether the run starts again. After its
-// last requeue it writes HOLD itself.
-RunPhase PhaseOf(const LedgerEntry& entry, const RunState& state) {
+// The phase after an attempt in the ledger: the job script knows whether the run starts again, and
+// writes HOLD after its last requeue.
+RunPhase LedgerPhase(const LedgerEntry& entry, const RunState& state) {
   if (entry.next == NextStep::kDone) return RunPhase::kDone;
   const bool held = entry.reason.starts_with("held: ") || PathExists(state.folder + "/HOLD");
   if (held || entry.next == NextStep::kFail) return RunPhase::kFailed;
   return PhaseAfter(entry.exit, state);
 }
 
-// The job script has the last word on how an attempt ended: it knows what srun returned, and how
-// the attempts before ended.
+// The ledger overrides how an attempt ended: the job script knows the exit code of srun and the
+// previous attempts.
 void AddLedger(const std::vector<LedgerEntry>& ledger, RunState& state, WallTime now) {
   if (ledger.empty()) return;
   const LedgerEntry& last = ledger.back();
   const auto ended = ParseTimestamp(last.ended);
   if (last.attempt != state.attempt) {
-    // A job that was refused because the run lives writes a line, too.
+    // A job that was rejected because the run is live also writes a line.
     const bool older = state.has_status && ended && Age(*ended, now) >= state.age_s;
-    if (!ended || older || (state.has_status && Lives(state))) return;
+    if (!ended || older || (state.has_status && IsLive(state))) return;
     state.attempt = Printable(last.attempt);
-    state.job = JobOfAttempt(state.attempt);
+    state.job = AttemptJob(state.attempt);
   }
   state.exit = last.exit;
   state.reason = Printable(last.reason);
   state.suspect_hosts = SafeHosts(last.suspect_hosts);
   if (ended) state.age_s = Age(*ended, now);
-  state.phase = PhaseOf(last, state);
+  state.phase = LedgerPhase(last, state);
 }
 
-// The newest attempt, where it began in the last `age_s` seconds and nothing else is known of it.
+// The newest attempt, if it began in the last `age_s` seconds and no other file mentions it.
 std::optional<Attempt> NewAttempt(const std::vector<LedgerEntry>& ledger, const RunState& state,
                                   double age_s, WallTime now) {
   const auto list = ListAttempts(state.folder);
@@ -108,8 +108,8 @@ std::optional<Attempt> NewAttempt(const std::vector<LedgerEntry>& ledger, const 
   return newest;
 }
 
-// Jobs that were submitted since have not begun, unless there is an attempt. `any`: STATUS.json or
-// the ledger says something.
+// Newer submitted jobs have not begun, unless there is an attempt. any: STATUS.json or the ledger
+// has a state.
 void AddSubmission(const std::vector<LedgerEntry>& ledger, bool any, RunState& state,
                    WallTime now) {
   double age_s = any ? state.age_s : std::numeric_limits<double>::infinity();
@@ -119,7 +119,7 @@ void AddSubmission(const std::vector<LedgerEntry>& ledger, bool any, RunState& s
     state.submitted = submission->jobs;
     state.submitted_age_s = Age(*at, now);
   }
-  if (any && Lives(state)) return;
+  if (any && IsLive(state)) return;
   if (at && *state.submitted_age_s < age_s) {
     age_s = *state.submitted_age_s;
     state.phase = RunPhase::kSubmitted;
@@ -140,7 +140,7 @@ void AddSubmission(const std::vector<LedgerEntry>& ledger, bool any, RunState& s
 }
 
 // The verdict of an attempt whose rank 0 was killed: another rank, or the guard of rank 0, wrote
-// it, while STATUS.json still has what rank 0 was doing.
+// it, and STATUS.json is older.
 void AddVerdict(RunState& state, WallTime now) {
   const auto event =
       ReadEventFile(StrCat(state.folder, "/attempts/", state.attempt, "/verdict.json"));
@@ -155,7 +155,7 @@ void AddVerdict(RunState& state, WallTime now) {
   state.age_s = Age(event->at, now);
 }
 
-// What the newest lines of an attempt's events say of its updates; false: nothing.
+// Progress from the newest events of an attempt; false if they contain no update.
 bool AddLastUpdate(const Attempt& attempt, RunState& state) {
   constexpr std::size_t kTail = std::size_t{256} << 10;
   LineReader lines(attempt.folder + "/events.jsonl", kTail, LineReader::From::kLastPiece);
@@ -191,8 +191,8 @@ bool AddLastUpdate(const Attempt& attempt, RunState& state) {
   return true;
 }
 
-// STATUS.json is that of the newest attempt. Where that one was refused before its first update, or
-// is not there yet, the run still has what the attempts before it have done.
+// If the newest attempt, to which STATUS.json belongs, has no update, the progress is that of
+// previous attempts.
 void AddEarlierProgress(const std::vector<LedgerEntry>& ledger, RunState& state) {
   const auto list = ListAttempts(state.folder);
   const std::vector<Attempt> none;
@@ -236,9 +236,9 @@ Result<RunState> ReadStatusFile(const std::string& folder, WallTime now) {
                  .dur_p50_s = IfFinite(last.rates.dur_p50_s),
                  .eta_s = IfFinite(last.rates.eta_s),
                  .save_step = status->save_step,
-                 .age_s = AgeOf(status->ts, now).value_or(0),
-                 .step_age_s = AgeOf(status->last_step_ts, now),
-                 .save_age_s = AgeOf(status->save_ts, now),
+                 .age_s = ParseAge(status->ts, now).value_or(0),
+                 .step_age_s = ParseAge(status->last_step_ts, now),
+                 .save_age_s = ParseAge(status->save_ts, now),
                  .failed_saves = status->failed_saves,
                  .dropped_lines = status->dropped_lines,
                  .failed_writes = status->write_errors,
@@ -268,7 +268,7 @@ std::string_view Name(RunPhase phase) {
   return kNames[static_cast<std::size_t>(phase)];
 }
 
-int ExitOf(RunPhase phase) {
+int ExitCode(RunPhase phase) {
   switch (phase) {
     case RunPhase::kSubmitted:
     case RunPhase::kStarting:

@@ -25,21 +25,21 @@ std::vector<std::string> Split(const std::string& list) {
   return parts;
 }
 
-// A job that SLURM stopped goes back to the queue, unless its folder says otherwise.
+// A job that SLURM stopped is requeued, unless the folder has STOP or HOLD.
 bool WillBeRequeued(const RunState& state) {
   return state.phase == RunPhase::kStopped && !state.job.starts_with("local-") &&
          NextStepOf(state.exit.value_or(0)) == NextStep::kRequeue &&
          !PathExists(state.folder + "/STOP") && !PathExists(state.folder + "/HOLD");
 }
 
-// The jobs of the submission that the newest one belongs to: the next ones of a chain wait for it.
-std::vector<std::string> JobsOfChain(const RunState& state) {
+// All jobs of the submission of the current job: the next ones of a chain wait for it.
+std::vector<std::string> ChainJobs(const RunState& state) {
   std::vector<std::string> jobs = Split(state.submitted);
   const bool submitted = std::ranges::find(jobs, state.job) != jobs.end();
   return submitted ? jobs : std::vector{state.job};
 }
 
-// The jobs that may still write into the folder; none where the files say enough.
+// The jobs to query: those that may still write into the folder. Empty if the files are sufficient.
 std::vector<std::string> OpenJobs(const RunState& state) {
   std::vector<std::string> jobs;
   switch (state.phase) {
@@ -50,10 +50,10 @@ std::vector<std::string> OpenJobs(const RunState& state) {
       if (state.no_rank_yet) jobs = {state.job};
       break;
     case RunPhase::kStale:
-      jobs = JobsOfChain(state);
+      jobs = ChainJobs(state);
       break;
     case RunPhase::kStopped:
-      if (NextStepOf(state.exit.value_or(0)) == NextStep::kRequeue) jobs = JobsOfChain(state);
+      if (NextStepOf(state.exit.value_or(0)) == NextStep::kRequeue) jobs = ChainJobs(state);
       break;
     default:
       break;
@@ -78,7 +78,7 @@ RunPhase PhaseAfterJob(const RunState& state, const JobState* last) {
   return failed ? RunPhase::kFailed : RunPhase::kStopped;
 }
 
-void Judge(RunState& state, const std::vector<std::string>& jobs, const JobStates& known) {
+void UpdateState(RunState& state, const std::vector<std::string>& jobs, const JobStates& known) {
   const JobState* last = nullptr;
   for (const std::string& id : jobs) {
     const auto found = known.find(id);
@@ -93,13 +93,13 @@ void Judge(RunState& state, const std::vector<std::string>& jobs, const JobState
       state.no_rank_yet = true;
       state.job = id;
     }
-    // The files are newer than what SLURM says of a job that they show to have begun.
+    // The files show that the job has begun, so they are newer than SLURM's state.
     if (state.phase == RunPhase::kStarting) state.slurm.clear();
     return;
   }
   state.gone_in_slurm = true;
   if (last == nullptr) state.slurm = StrCat("job ", jobs.back(), " is not in the queue");
-  if (state.phase == RunPhase::kStopped) return;  // the files say why
+  if (state.phase == RunPhase::kStopped) return;  // the files have the reason
   if (state.phase == RunPhase::kStale && state.has_status && last == nullptr) return;
   state.phase = PhaseAfterJob(state, last);
   state.no_rank_yet = false;
@@ -121,11 +121,11 @@ void AddSlurmFacts(std::span<RunState> runs, const JobFinder& find) {
   if (!known) return;
   for (RunState& state : runs) {
     const std::vector<std::string> jobs = OpenJobs(state);
-    if (!jobs.empty()) Judge(state, jobs, *known);
+    if (!jobs.empty()) UpdateState(state, jobs, *known);
   }
 }
 
-std::optional<JobStates> PatientFinder::operator()(std::span<const std::string> ids) {
+std::optional<JobStates> ThrottledFinder::operator()(std::span<const std::string> ids) {
   constexpr std::chrono::seconds kBetween{30};
   const auto now = std::chrono::steady_clock::now();
   const std::vector<std::string> wanted(ids.begin(), ids.end());

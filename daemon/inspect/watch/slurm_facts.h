@@ -1,4 +1,4 @@
-// What SLURM knows about runs whose files do not show their state.
+// Queries SLURM about runs whose files do not determine their state.
 #pragma once
 
 #include <chrono>
@@ -12,14 +12,14 @@
 
 namespace gaccd {
 
-// Asks once for the jobs of all runs that wait, start, are stale, or stopped and are to be
-// requeued; fills `slurm` and `gone_in_slurm`. The phase changes where SLURM knows better: a
-// submitted job that runs is starting; a job that has ended, or that SLURM does not know, is
-// stopped, failed or done. Without an answer nothing changes.
+// One query for the jobs of all runs that are submitted, starting without ranks, stale, or stopped
+// and to be requeued. Sets `slurm` and `gone_in_slurm`, and corrects the phase: a submitted job
+// that runs is starting; a job that ended, or is unknown to SLURM, is stopped, failed or done. No
+// change if the query fails.
 void AddSlurmFacts(std::span<RunState> runs, const JobFinder& find = FindJobStates);
 
-// For who looks again and again: asks SLURM at most every 30 s, and at once for other jobs.
-class PatientFinder {
+// For repeated calls: queries SLURM at most every 30 s, and immediately for other jobs.
+class ThrottledFinder {
  public:
   std::optional<JobStates> operator()(std::span<const std::string> ids);
 
@@ -29,7 +29,7 @@ class PatientFinder {
   std::optional<JobStates> answer_;
 };
 
-// Done, failed, or stopped and not to be requeued: nothing more is to come. After AddSlurmFacts().
+// Done, failed, or stopped and not to be requeued. REQUIRES: AddSlurmFacts() was called.
 [[nodiscard]] bool HasEndedForGood(const RunState& state);
 
 }  // namespace gaccd

@@ -61,7 +61,7 @@ bool IsActive(const RunState& state) {
 }
 
 // "192x13,48x12 (ranks x samples of an update), since update 25".
-std::string LoadsOf(const RunState& state) {
+std::string FormatLoads(const RunState& state) {
   return StrCat(state.loads, " (ranks x samples of an update)",
                 state.loads_step > 0 ? StrCat(", since update ", state.loads_step) : "");
 }
@@ -101,7 +101,7 @@ std::string StateText(const RunState& state) {
     text += Row("ranks", StrCat(state.world, state.device.empty() ? "" : ", on ", state.device,
                                 ", rank 0 on ", state.host));
   }
-  if (!state.loads.empty()) text += Row("loads", LoadsOf(state));
+  if (!state.loads.empty()) text += Row("loads", FormatLoads(state));
   text += Row("state", PhaseText(state));
   if (state.submitted_age_s) {
     text += Row("submitted", StrCat("job ", state.submitted, ", ", Ago(*state.submitted_age_s)));

@@ -8,12 +8,12 @@
 
 namespace gaccd {
 
-// For a person: a line each for run, state, progress, speed, loss, checkpoint, reason.
+// For users: a line each for run, state, progress, speed, loss, checkpoint, reason.
 [[nodiscard]] std::string StateText(const RunState& state);
-// One line of JSON with the keys of STATUS.json that are known, and: folder, phase, age_s,
-// step_age_s, save_age_s.
+// One line of JSON with the known keys of STATUS.json, and folder, phase, age_s, step_age_s,
+// save_age_s.
 [[nodiscard]] std::string StateJson(const RunState& state);
-// A table, one row a run.
+// A table with one row per run.
 [[nodiscard]] std::string RunsTable(std::span<const RunState> runs);
 
 }  // namespace gaccd

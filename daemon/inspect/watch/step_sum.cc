@@ -20,7 +20,7 @@ std::int64_t ParseCount(std::string_view text) {
   return std::clamp<std::int64_t>(count, 0, kMaxSteps);
 }
 
-// "3,4,4,...": one for each bound.
+// "3,4,4,...": one number per bound.
 void ReadHistogram(const Event& event, Histogram* histogram) {
   std::istringstream below{std::string(event.Text("dur_below"))};
   std::string count;
@@ -44,7 +44,7 @@ Histogram& Histogram::operator+=(const Histogram& more) {
   return *this;
 }
 
-StepSum StepSum::Of(const Event& event) {
+StepSum StepSum::FromEvent(const Event& event) {
   StepSum sum;
   const bool one = event.name == "step";
   sum.last = event.Whole("step").value_or(0);
@@ -69,7 +69,7 @@ StepSum StepSum::Of(const Event& event) {
     }
     return sum;
   }
-  sum.on_target = sum.updates;  // others are kept
+  sum.on_target = sum.updates;  // other updates are not thinned
   sum.tokens = Seconds(event, "tokens");
   sum.dur_s.count = sum.updates;
   sum.dur_s.sum = dur_s;

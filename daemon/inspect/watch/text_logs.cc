@@ -18,8 +18,8 @@ constexpr std::size_t kMaxFiles = 1'000'000;
 constexpr std::size_t kTextPiece = std::size_t{16} << 10;  // of each of many files
 constexpr std::size_t kTimeSize = std::string_view("20261120 03:04:05.123456").size();
 
-// The level of a line "I20261120 03:04:05.123456 r17 ..."; nothing where it continues a message.
-std::optional<int> LevelOf(std::string_view line) {
+// The level of a line "I20261120 03:04:05.123456 r17 ..."; nullopt for continuation lines.
+std::optional<int> LineLevel(std::string_view line) {
   constexpr std::string_view kLevels = "IWEF";
   if (line.size() < kTimeSize + 2 || line[9] != ' ' || line[18] != '.') return std::nullopt;
   const std::size_t level = kLevels.find(line[0]);
@@ -31,7 +31,7 @@ std::optional<int> LevelOf(std::string_view line) {
 }
 
 // "# 2026-11-20T03:04:05.123456Z 3 lines are lost: ..." -> "20261120 03:04:05.123456".
-std::optional<std::string> TimeOfNotice(std::string_view line) {
+std::optional<std::string> NoticeTime(std::string_view line) {
   if (!line.starts_with("# ") || line.size() < 29) return std::nullopt;
   const std::string_view ts = line.substr(2, 27);
   if (!ParseTimestamp(ts)) return std::nullopt;
@@ -39,7 +39,7 @@ std::optional<std::string> TimeOfNotice(std::string_view line) {
 }
 
 // The rank of "r00017.gaccd.INFO.20261120-030405.4711".
-std::optional<std::int64_t> RankOfFile(const std::string& name) {
+std::optional<std::int64_t> FileRank(const std::string& name) {
   int rank = 0;
   int end = 0;
   const bool found = std::sscanf(name.c_str(), "r%9d.gaccd.INFO.%n", &rank, &end) == 1 && end > 0;
@@ -56,8 +56,8 @@ class TextLogs::Source {
  public:
   explicit Source(std::string path) : lines_(std::move(path), kTextPiece) {}
 
-  // Fills record() with the next message. A message is written whole, so the end of the file so far
-  // is its end, too.
+  // Sets record() to the next message. Messages are written atomically, so the end of the file so
+  // far ends a message.
   bool Advance() {
     record_ = std::exchange(ahead_, std::nullopt);
     while (const auto line = lines_.Next()) {
@@ -82,10 +82,10 @@ class TextLogs::Source {
  private:
   static std::optional<LogRecord> Begin(std::string_view line) {
     LogRecord record;
-    if (const auto level = LevelOf(line)) {
+    if (const auto level = LineLevel(line)) {
       record.level = *level;
       record.time = line.substr(1, kTimeSize);
-    } else if (auto time = TimeOfNotice(line)) {
+    } else if (auto time = NoticeTime(line)) {
       record.level = 1;
       record.time = *std::move(time);
     } else {
@@ -116,11 +116,11 @@ Result<TextLogs> TextLogs::Open(const Attempt& attempt, const LogFilter& filter)
 
 Status TextLogs::Refresh() {
   const std::string folder = attempt_.folder + "/log";
-  if (!IsFolder(folder)) return {};  // not begun, or no rank saw the folder
+  if (!IsFolder(folder)) return {};  // no rank has started
   if (hosts_.empty()) hosts_ = RankHosts(attempt_);
   GACCD_ASSIGN_OR_RETURN(const auto names, ListFolder(folder, kMaxFiles));
   for (const std::string& name : names) {
-    const auto rank = RankOfFile(name);
+    const auto rank = FileRank(name);
     if (!rank || (filter_.rank && *rank != *filter_.rank)) continue;
     const auto index = static_cast<std::size_t>(*rank);
     const bool on_host =
@@ -137,11 +137,11 @@ bool TextLogs::Next(LogRecord* record) {
     *record = merger_->Pop();
     if (record->level >= filter_.least_level) return true;
   }
-  return NextOfVerdict(record);
+  return NextVerdict(record);
 }
 
-bool TextLogs::NextOfVerdict(LogRecord* record) {
-  // It belongs to the run, not to a rank.
+bool TextLogs::NextVerdict(LogRecord* record) {
+  // The verdict belongs to the run, not to a rank.
   if (verdict_taken_ || filter_.rank || !filter_.host.empty()) return false;
   const auto verdict = ReadEventFile(attempt_.folder + "/verdict.json");
   if (!verdict) return false;

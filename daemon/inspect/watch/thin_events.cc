@@ -22,15 +22,15 @@ namespace gaccd {
 namespace {
 
 constexpr std::size_t kCopyBytes = std::size_t{1} << 20;
-constexpr std::size_t kMaxHostBytes = 1500;  // bytes of their names in a line
+constexpr std::size_t kMaxHostBytes = 1500;  // of host names in a line
 
-// What decides which updates stay.
+// The selection of updates that are kept.
 struct KeptSteps {
   std::int64_t every = 2;
-  std::set<std::int64_t> resumed;  // after which a later attempt continued
+  std::set<std::int64_t> resumed;  // updates after which a later attempt continued
 };
 
-// The updates of one file: the first and the last one.
+// The first and last update of a file.
 struct FileSteps {
   std::int64_t first = 0;
   std::int64_t last = 0;
@@ -45,16 +45,16 @@ bool IsOrdinary(const Event& event, const KeptSteps& kept, const FileSteps& file
          !event.Is("skipped") && event.Whole("samples") == event.Whole("target");
 }
 
-// Writes the lines of one file anew.
+// Rewrites the lines of one file.
 class FileThinner {
  public:
   FileThinner(DurableFile file, ThinnedEvents* done) : file_(std::move(file)), done_(*done) {}
 
   Status Add(const Event& event) {
-    const StepSum sum = StepSum::Of(event);
+    const StepSum sum = StepSum::FromEvent(event);
     if (sum.updates == 0) return Keep(event.line);  // a damaged number
-    if (hosts_ + BytesOfNewHosts(sum) > kMaxHostBytes) GACCD_RETURN_IF_ERROR(Flush());
-    hosts_ += BytesOfNewHosts(sum);
+    if (hosts_ + NewHostBytes(sum) > kMaxHostBytes) GACCD_RETURN_IF_ERROR(Flush());
+    hosts_ += NewHostBytes(sum);
     sum_ += sum;
     newest_ = event;
     done_.updates += sum.updates;
@@ -64,7 +64,7 @@ class FileThinner {
     GACCD_RETURN_IF_ERROR(Flush());
     return Write(line);
   }
-  // `torn`: bytes after the last line.
+  // torn: bytes after the last complete line.
   Status Finish(std::string_view torn) {
     GACCD_RETURN_IF_ERROR(Flush());
     text_ += torn;
@@ -73,8 +73,8 @@ class FileThinner {
   }
 
  private:
-  // What a line has of hosts that the sum has not yet: "name=count,".
-  [[nodiscard]] std::size_t BytesOfNewHosts(const StepSum& more) const {
+  // The length that new hosts add to a line: "name=count,".
+  [[nodiscard]] std::size_t NewHostBytes(const StepSum& more) const {
     constexpr std::size_t kCount = 12;
     std::size_t bytes = 0;
     for (const auto& [host, count] : more.stragglers) {
@@ -128,7 +128,7 @@ Status ThinFile(const std::string& path, const KeptSteps& kept, const FileSteps&
     GACCD_RETURN_IF_ERROR(thinner.Keep(*line));
   }
   GACCD_RETURN_IF_ERROR(lines.status());
-  if (lines.too_long() > 0) return Status::Ok();  // not written by gaccd: it stays as it is
+  if (lines.too_long() > 0) return Status::Ok();  // not written by gaccd: unchanged
   GACCD_RETURN_IF_ERROR(thinner.Finish(lines.torn()));
   done->bytes_before += static_cast<std::uint64_t>(info.st_size);
   done->bytes += mine.bytes;
@@ -137,7 +137,7 @@ Status ThinFile(const std::string& path, const KeptSteps& kept, const FileSteps&
   return Status::Ok();
 }
 
-// Where later attempts continued, and the first and the last update of this file.
+// Finds updates after which later attempts continued, and the first and last update of the file.
 Status FindSteps(const std::string& path, KeptSteps* kept, FileSteps* steps) {
   LineReader lines(path, kCopyBytes);
   Event event;
@@ -156,7 +156,7 @@ Status FindSteps(const std::string& path, KeptSteps* kept, FileSteps* steps) {
 
 Result<ThinnedEvents> ThinEvents(const std::string& run_dir, std::int64_t every) {
   GACCD_ASSIGN_OR_RETURN(const AttemptList list, ListAttempts(run_dir));
-  // As of a run: none begins meanwhile.
+  // Owns the folder like a run, so that no run can begin.
   auto owner = FolderOwner::Take(run_dir, MakeOwnerName(StrCat("compact-", ::getpid()), 0),
                                  {.own_job = {}, .other = {}});
   if (!owner.ok()) return owner.status().WithContext("--compact");

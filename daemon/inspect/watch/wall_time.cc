@@ -20,7 +20,7 @@ std::optional<WallTime> ParseTimestamp(std::string_view text) {
     }
   }
   const auto [year, month, day, hour, minute, second, micros] = parts;
-  // Nanoseconds since 1970 in 63 bits end in the year 2262.
+  // 63 bits of nanoseconds since 1970 end in the year 2262.
   if (year < 1970 || year > 2261) return std::nullopt;
   const auto date = std::chrono::year(year) / month / day;
   if (!date.ok() || hour > 23 || minute > 59 || second > 60) return std::nullopt;

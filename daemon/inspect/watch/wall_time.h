@@ -1,4 +1,4 @@
-// Times as written in the files of a run.
+// Times in the files of a run.
 #pragma once
 
 #include <chrono>
@@ -9,11 +9,11 @@ namespace gaccd {
 
 using WallTime = std::chrono::system_clock::time_point;
 
-// "2026-11-20T03:04:05.123456Z", as Timestamp() writes it; nothing where it is no such text.
+// Parses "2026-11-20T03:04:05.123456Z", as written by Timestamp(); nullopt for other text.
 [[nodiscard]] std::optional<WallTime> ParseTimestamp(std::string_view text);
 
-// Since 1970. From the first to the second.
-[[nodiscard]] inline double SecondsOf(WallTime at) {
+// Seconds since 1970.
+[[nodiscard]] inline double SecondsSinceEpoch(WallTime at) {
   return std::chrono::duration<double>(at.time_since_epoch()).count();
 }
 [[nodiscard]] inline double SecondsBetween(WallTime from, WallTime to) {

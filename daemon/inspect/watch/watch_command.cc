@@ -25,7 +25,7 @@ bool Ended(RunPhase phase) {
   return phase == RunPhase::kDone || phase == RunPhase::kStopped || phase == RunPhase::kFailed;
 }
 
-std::string_view WhatFollows(RunPhase phase, RunRequest what) {
+std::string_view EffectText(RunPhase phase, RunRequest what) {
   if (what == RunRequest::kSave) return "the run saves after its next update and removes the file";
   switch (phase) {
     case RunPhase::kSubmitted:
@@ -47,7 +47,7 @@ std::string_view WhatFollows(RunPhase phase, RunRequest what) {
 
 Result<int> RunStatusCommand(const WatchRequest& request) {
   const bool terminal = ::isatty(STDOUT_FILENO) == 1;
-  PatientFinder finder;
+  ThrottledFinder finder;
   while (true) {
     GACCD_ASSIGN_OR_RETURN(RunState state,
                            ReadRunState(request.folder, std::chrono::system_clock::now()));
@@ -55,7 +55,7 @@ Result<int> RunStatusCommand(const WatchRequest& request) {
     const std::string text = request.json ? StateJson(state) : StateText(state);
     const bool redraw = request.watch && terminal && !request.json;
     GACCD_RETURN_IF_ERROR(PrintOut(redraw ? StrCat("\x1b[H\x1b[J", text) : text));
-    if (!request.watch || HasEndedForGood(state)) return ExitOf(state.phase);
+    if (!request.watch || HasEndedForGood(state)) return ExitCode(state.phase);
     std::this_thread::sleep_for(kRefresh);
   }
 }
@@ -89,7 +89,7 @@ Status RunRequestCommand(const WatchRequest& request, RunRequest what) {
   GACCD_ASSIGN_OR_RETURN(const RunState state,
                          ReadRunState(request.folder, std::chrono::system_clock::now()));
   const bool waits = state.phase == RunPhase::kStopped || state.phase == RunPhase::kStale;
-  // The file would keep a complete run from being trained on.
+  // The file would prevent a complete run from being continued.
   const bool moves = state.phase == RunPhase::kStarting || state.phase == RunPhase::kRunning;
   const bool complete = !moves && PathExists(request.folder + "/DONE");
   if (complete || (Ended(state.phase) && !(stop && waits))) {
@@ -102,7 +102,7 @@ Status RunRequestCommand(const WatchRequest& request, RunRequest what) {
   const std::string path = request.folder + (stop ? "/STOP" : "/SAVE");
   GACCD_ASSIGN_OR_RETURN(const bool was_there, CreateFileOnce(path, ""));
   return PrintOut(StrCat("'", path, was_there ? "' already exists" : "' written", ": ",
-                         WhatFollows(state.phase, what), "\n"));
+                         EffectText(state.phase, what), "\n"));
 }
 
 }  // namespace gaccd

@@ -11,20 +11,19 @@ namespace gaccd {
 struct WatchRequest {
   std::string folder = ".";
   bool json = false;
-  bool watch = false;  // of status: again every 2 s, until the run ends and is not requeued
+  bool watch = false;  // status: repeat every 2 s until HasEndedForGood()
 };
 
-// Prints the state. What the process exits with: ExitOf(). Errors: ReadRunState().
+// Prints the state. Returns the exit code of the process, ExitCode(). Errors: ReadRunState().
 Result<int> RunStatusCommand(const WatchRequest& request);
 
-// Prints the runs of FindRunFolders(). kUsage when there is none; those that cannot be read are a
-// line on stderr, and the others are printed.
+// Prints the runs of FindRunFolders(). kUsage if there is none; warns of runs that cannot be read.
 Status RunRunsCommand(const WatchRequest& request);
 
 enum class RunRequest : std::uint8_t { kStop, kSave };
-// Writes STOP or SAVE into the run folder, which the run sees at its next update, and prints what
-// follows. kUsage where it is no run folder, or a run that has ended or is complete; a stale or
-// stopped one may be stopped, so that it is not started again.
+// Writes STOP or SAVE into the run folder, which the run reads at its next update, and prints the
+// effect. kUsage if it is not a run folder, or the run has ended or is complete. STOP is also
+// written for stopped runs, so that they are not started again.
 Status RunRequestCommand(const WatchRequest& request, RunRequest what);
 
 }  // namespace gaccd

@@ -78,7 +78,7 @@ TEST_F(ClassNamesTest, FoldersHaveTheNamesThatWeightsKeep) {
   job.data.train = ImagesSpec{.path = folder_.Path("train"), .classes = 2};
   const ClassNames found = ValueOrThrow(ReadClassNames(job));
   EXPECT_THAT(found.names, ElementsAre("caf\xEF\xBF\xBD", "th\xC3\xA9")) << "Latin-1, UTF-8";
-  const ClassNames kept = ReadClassNamesOfWeights("w", ClassMetadata(found.names));
+  const ClassNames kept = ReadWeightsClassNames("w", ClassMetadata(found.names));
   EXPECT_OK(CheckSameClasses(kept, found));
   job.data.class_name = kept.names;  // of a checkpoint
   EXPECT_EQ(ValueOrThrow(ReadClassNames(job)).names, found.names);
@@ -97,15 +97,15 @@ TEST_F(ClassNamesTest, ADataJsonThatDoesNotNameTheFileSaysNothing) {
 
 TEST_F(ClassNamesTest, WeightsHaveThemInTheirMetadataOrInTheirConfig) {
   const std::string weights = folder_.Path("model.safetensors");
-  EXPECT_THAT(ReadClassNamesOfWeights(weights, {}).names, IsEmpty());
+  EXPECT_THAT(ReadWeightsClassNames(weights, {}).names, IsEmpty());
   const std::vector<std::string> names = {"neg", "\xE5\xA5\xBD, \"ja\""};
-  const auto read = ReadClassNamesOfWeights(weights, ClassMetadata(names));
+  const auto read = ReadWeightsClassNames(weights, ClassMetadata(names));
   EXPECT_EQ(read.names, names);
   EXPECT_EQ(read.from, weights);
   EXPECT_THAT(ClassMetadata({}), IsEmpty());
   const auto config = [&](const std::string& labels) {
     (void)folder_.Write("config.json", StrCat(R"({"id2label":)", labels, "}"));
-    return ReadClassNamesOfWeights(weights, {{"format", "pt"}}).names;
+    return ReadWeightsClassNames(weights, {{"format", "pt"}}).names;
   };
   EXPECT_THAT(config(R"({"1":"pos","0":"neg"})"), ElementsAre("neg", "pos"));
   for (const char* other :

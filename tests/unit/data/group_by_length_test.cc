@@ -130,7 +130,7 @@ TEST(GroupByLengthTest, AShardOfAnEvaluationComesOnceInTheOrderOfTheLengths) {
   const TextDataset data(61);
   std::vector<std::int64_t> seen;
   for (int rank = 0; rank < 3; ++rank) {
-    const EvalShard shard = ShardOf(61, rank, 3);
+    const EvalShard shard = MakeEvalShard(61, rank, 3);
     EvalIndices plain(shard, 8);
     EvalIndices grouping(shard, 8);
     grouping.GroupByLength(data);

@@ -221,7 +221,7 @@ TEST(PrefetcherTest, RingIsAlignedAndCounted) {
 TEST(PrefetcherTest, ARankWithoutSamplesEndsAtOnce) {
   const CountingDataset dataset;
   const auto prefetcher =
-      Prefetcher::Start(dataset, std::make_unique<EvalIndices>(ShardOf(3, 3, 4), 8));
+      Prefetcher::Start(dataset, std::make_unique<EvalIndices>(MakeEvalShard(3, 3, 4), 8));
   ASSERT_TRUE(prefetcher.ok());
   EXPECT_EQ((*prefetcher)->Next(), nullptr);
 }

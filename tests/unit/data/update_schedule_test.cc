@@ -350,7 +350,7 @@ TEST(EvalIndicesTest, EverySampleOnceOverTheRanks) {
         std::vector<std::int64_t> seen;
         std::vector<std::int64_t> indices(100);
         for (std::int64_t rank = 0; rank < world; ++rank) {
-          EvalIndices source(ShardOf(size, rank, world), batch);
+          EvalIndices source(MakeEvalShard(size, rank, world), batch);
           const std::int64_t most = source.max_samples();
           for (std::int64_t n = source.Next(indices); n != IndexSource::kEnd;
                n = source.Next(indices)) {

@@ -24,8 +24,8 @@ struct JobForMemory {
   JobForMemory(Job of, const Plan& plan)
       : job(std::move(of)),
         data(ValueOrThrow(OpenTrainingData(job, {}))),
-        schedule(ValueOrThrow(ScheduleOf(job, plan, data.train->size()))),
-        model(ValueOrThrow(Model::Make(job.model, BatchSpecOf(job, *data.train)))) {}
+        schedule(ValueOrThrow(MakeUpdateSchedule(job, plan, data.train->size()))),
+        model(ValueOrThrow(Model::Make(job.model, MakeBatchSpec(job, *data.train)))) {}
 
   [[nodiscard]] PlannedTraining Training() const {
     return {.job = job, .model = model, .data = data, .schedule = schedule, .saves = true};

@@ -93,7 +93,7 @@ TEST_F(TargetScheduleTest, RefusesWhatTookOtherSamplesBefore) {
 TEST_F(TargetScheduleTest, TheRateFollowsTheBatchAndTheSamples) {
   const Job job = ChangingJob();
   const Plan plan = ValueOrThrow(tests::MakePlan(job, 3));
-  const UpdateSchedule schedule = ValueOrThrow(ScheduleOf(job, plan, 230));
+  const UpdateSchedule schedule = ValueOrThrow(MakeUpdateSchedule(job, plan, 230));
   ASSERT_EQ(schedule.stages().size(), 3);
   EXPECT_DOUBLE_EQ(JobLearningRate(job, plan, schedule, 0), job.optimizer.lr / 4);  // warm-up
   const std::int64_t second = schedule.stages()[1].first_update;

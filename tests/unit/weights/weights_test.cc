@@ -209,8 +209,8 @@ TEST_F(Weights, BuffersAreCountedByThemselves) {
   EXPECT_THAT(ToText(report),
               testing::HasSubstr(": 1 of 2 parameters and 1 of 2 buffers are loaded; newly "
                                  "initialised: fc.bias [3], bn.running_var [3]"));
-  EXPECT_EQ(RecordOf(report).parameters, 2);
-  EXPECT_EQ(RecordOf(report).loaded, 1);
+  EXPECT_EQ(ToRecord(report).parameters, 2);
+  EXPECT_EQ(ToRecord(report).loaded, 1);
 }
 
 TEST_F(Weights, TensorsAreLeftOverWhereThatIsAsked) {
@@ -227,7 +227,7 @@ TEST_F(Weights, TensorsAreLeftOverWhereThatIsAsked) {
   const auto report =
       ValueOrThrow(LoadParameters(Path(), layout_, loaded, {}, {.unused = {"cls.*"}}));
   EXPECT_EQ(report.unused, (std::vector<std::string>{"cls.a", "cls.b"}));
-  const WeightsRecord record = RecordOf(report);
+  const WeightsRecord record = ToRecord(report);
   EXPECT_EQ(record.file, Path());
   EXPECT_EQ(record.loaded, 2);
   EXPECT_EQ(record.parameters, 2);

@@ -1,5 +1,5 @@
-"""Submits trainings of gaccd to SLURM and follows them (Run); plans updates, which gaccd.torch trains in PyTorch;
-exports PyTorch models, which gaccd trains."""
+"""Submits trainings of gaccd to SLURM and monitors them (Run); plans updates for PyTorch loops (gaccd.torch);
+exports PyTorch models to gaccd."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["ExportError", "GaccdError", "Plan", "RankPlan", "Run", "RunFailed", 
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
-    """export() and verify() need PyTorch, and nothing else here does."""
+    """Imports export() and verify() lazily, because only they need PyTorch."""
     if name not in ("ExportError", "Verification", "export", "verify"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from . import export_model, verify_model

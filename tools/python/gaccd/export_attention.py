@@ -54,8 +54,8 @@ def _added(graph: GraphBuilder, node: Any, a: Arguments) -> tuple[bool, str | No
 
 
 def _keys_of_data(graph: GraphBuilder, mask: Any) -> tuple[Any, bool] | None:
-    """The input of the model, 1 for each token that all see, which this mask is made of, and whether it is causal, too;
-    None for another mask. Found by trying: such masks are computed in many ways."""
+    """The model input from which this mask is computed, 1 for each visible token, and whether the mask is also causal; None
+    for another mask. Determined by evaluation, because such masks are computed in many ways."""
     given = graph.given(mask)
     if len(given) != 1 or mask.meta["val"].dtype != torch.bool or given[0].meta["val"].dim() != 2:
         return None

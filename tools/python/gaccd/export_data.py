@@ -47,7 +47,7 @@ def _ones_at_last(graph: GraphBuilder, node: Any, places: Any, length: int) -> s
 
 
 def _padding(graph: GraphBuilder, places: Any, tokens: Any, length: int) -> int | None:
-    """The id behind whose others `places` is the last one."""
+    """The padding id for which `places` is the position of the last other id."""
     generator = torch.Generator().manual_seed(0)
     numbers = {value for one in graph.calls_of(places) for value in one.args if isinstance(value, int) and value >= 0}
     for padding in sorted(numbers)[:MOST_IDS]:

@@ -31,7 +31,7 @@ GATES = {"silu": "silu_mul", "sigmoid": "sigmoid_mul", "gelu": "gelu_mul"}
 
 
 def fuse(graph: GraphBuilder) -> None:
-    """Nodes take the place of the last of several; what is not used then is still there."""
+    """Replaces the last node of each pattern by the fused one; does not remove unused nodes."""
     Fusions(graph).run()
 
 

@@ -12,7 +12,7 @@ from typing import Any, Iterator, Mapping
 import torch
 
 VERSION = 1  # of the format
-SAMPLES = 7  # what depends on the number of samples alone is computed for so many
+SAMPLES = 7  # values that only depend on the number of samples are evaluated for this number
 MOST_CONSTANT = 1 << 24  # values
 HIDDEN = -1e30  # in place of -inf: exp() of it is 0
 PREDICTIONS = ("logits", "prediction_logits", "prediction_outputs")  # among several outputs with names
@@ -47,7 +47,7 @@ class Uniform:
 
 @dataclasses.dataclass
 class Node:
-    """What is written of one node: its op and inputs, by name, and attributes as texts of numbers."""
+    """A node as written to the file: op, names of inputs, attributes."""
     op: str
     inputs: list[str]
     attributes: dict[str, float | int | bool | list[int]]
@@ -55,7 +55,7 @@ class Node:
 
 @dataclasses.dataclass
 class Refused:
-    """A value that gaccd cannot compute, but that depends on data alone: what it is for may be known as a whole."""
+    """A value that gaccd cannot compute but that only depends on data: a pattern that uses it may be recognised."""
     error: ExportError
 
 
@@ -75,11 +75,11 @@ def source_of(node: Any) -> str:
 
 
 class GraphBuilder:
-    """Takes what torch.export gives apart and writes what gaccd reads."""
+    """Converts the graph of torch.export to the format of gaccd."""
 
     def __init__(self, program: Any, tensors: dict[str, torch.Tensor], inputs: list[Input],
                  others: GraphBuilder | None = None) -> None:
-        """others: of another one of the same file, whose constants are known."""
+        """others: another builder of the same file, to share constants."""
         from .export_ops import convert
         self.program = program
         self.inputs = inputs

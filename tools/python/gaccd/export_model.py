@@ -1,6 +1,6 @@
 """Exports PyTorch models for gaccd: a folder with the network, graph.txtpb, and its weights.
 
-The only module of this package that needs PyTorch (2.5 or newer) and safetensors; it is loaded when it is used.
+Imported lazily: it needs PyTorch (2.5 or newer) and safetensors.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ DATA_NAMES = {"input_ids": "tokens", "token_type_ids": "segments"}
 
 def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str], *,
            inputs: Mapping[str, str] | None = None) -> Summary:
-    """Writes `model` to the folder `path`, for model { graph { path: } } of a job; print() what it gives.
+    """Writes `model` to the folder `path`, for model { graph { path: } } of a job. Returns a summary to print().
 
-    example: what model() takes, with at least two samples in the first dimension; a tensor, several, or a dict of
-    named arguments. inputs: argument -> the tensor of the data that it reads. Else a model of one argument reads
-    "features", or "tokens" where it takes integers; input_ids is "tokens", token_type_ids is "segments", others
-    have their own names. An exported model that is at `path` is replaced; other files there stay. ExportError: what
-    gaccd cannot train, with the op and the line of the model that calls it; a folder that holds something else.
+    example: arguments of model() with at least two samples in the first dimension: a tensor, several, or a dict of
+    named arguments. inputs: argument -> tensor of the data. By default a single argument is "features", or "tokens" if
+    it contains integers; input_ids is "tokens", token_type_ids is "segments", other arguments have their own names.
+    Replaces an exported model at `path`; other files there are kept. ExportError: gaccd cannot train the model, with
+    the op and the line that calls it; or the folder contains something else.
     """
     replaced = _check_place(path)
     args, kwargs = _arguments(example)
@@ -88,8 +88,9 @@ def _check_output(builder: GraphBuilder) -> None:
 
 @contextlib.contextmanager
 def _training(model: torch.nn.Module) -> Iterator[None]:
-    """In training, dropout in place as a dropout, as torch.export makes masks of it, without transformers' cache of keys and
-    values, which is for generation alone, and without the search of nn.Transformer for causal masks, whose values are not there."""
+    """Training mode, with in-place dropout as dropout, because torch.export turns it into masks; without the key-value cache
+    of transformers, which is only for generation; and without the detection of causal masks of nn.Transformer, which needs
+    values."""
     was = [(module, module.training, getattr(module, "inplace", None)) for module in model.modules()]
     configs: dict[int, Any] = {}
     for module in model.modules():
@@ -179,7 +180,7 @@ def _places(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _check_memory(tensors: Mapping[str, torch.Tensor]) -> None:
-    """What is a view of a trained parameter changes with it in PyTorch; gaccd knows tensors that are one alone."""
+    """Refuses views of trained parameters, which would change with them in PyTorch; gaccd only supports identical tensors."""
     first: dict[int, list[tuple[str, torch.Tensor]]] = {}  # by memory
     for name, tensor in tensors.items():
         if tensor.device.type != "cpu" or not tensor.numel():
@@ -194,7 +195,7 @@ def _check_memory(tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def _tensors_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """What has a name in the state_dict, tied tensors more than once."""
+    """The tensors of the state_dict, tied ones under each of their names."""
     return dict(model.state_dict(keep_vars=True))
 
 
@@ -216,8 +217,8 @@ def outputs_of(result: Any) -> Iterator[torch.Tensor]:
 
 
 def _check_samples(judge: Judge, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor], rows: list[int]) -> None:
-    """Changing one sample must change its own rows alone, and a sample alone must give what it gives among others.
-    rows: ids are below, by input; 0: ids of the example."""
+    """Checks that changing one sample only changes its own rows, and that a sample gives the same result alone.
+    rows: upper bound of ids, by input; 0: use ids of the example."""
     def run(given: list[torch.Tensor]) -> torch.Tensor:
         return judge(*given[:len(args)], **dict(zip(kwargs, given[len(args):])))
 

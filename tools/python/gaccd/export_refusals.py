@@ -1,4 +1,4 @@
-"""What stopped torch.export, in a line, and the nearest way round."""
+"""One-line reasons for failures of torch.export, with workarounds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOISY = "torch.fx.experimental.symbolic_shapes"
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """torch.export prints its whole graph before it refuses one; what is printed otherwise is printed behind."""
+    """Suppresses the graph that torch.export prints before it fails; prints the output afterwards if it succeeds."""
     logger = logging.getLogger(NOISY)
     level, out, err = logger.level, io.StringIO(), io.StringIO()
     logger.setLevel(logging.ERROR)
@@ -34,7 +34,7 @@ def quietly() -> Iterator[None]:
 
 
 def _of_config(model: torch.nn.Module) -> str:
-    """Switches of transformers whose draws no graph can follow."""
+    """Options of transformers whose random choices cannot be exported."""
     found: dict[str, None] = {}
     for module in model.modules():
         config = getattr(module, "config", None)

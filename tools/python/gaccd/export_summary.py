@@ -1,4 +1,4 @@
-"""What export() found, as an object that prints as a table."""
+"""The result of export() as an object that prints as a table."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ class ModuleRow:
     name: str
     kind: str  # its class
     output: str  # "[N, 64, 8, 8]", N the samples
-    parameters: int  # its own, without those of modules in it
-    flops: float  # of products, forward, of one sample
+    parameters: int  # its own, without those of submodules
+    flops: float  # of products, per sample and forward pass
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Of an exported model."""
+    """Summary of an exported model."""
     path: str
     inputs: dict[str, str]  # the tensor of the data -> its shape
     output: str
-    modules: list[ModuleRow]  # that compute something themselves, in their order
+    modules: list[ModuleRow]  # modules with own computations, in order
     parameters: int
     frozen: int  # of these
     buffers: int
-    functions: dict[str, int]  # gaccd's op -> how often
-    folded: int  # calls of PyTorch that depend on neither data nor parameters: constants now
-    constants: int  # tensors among them that the graph keeps
-    unused: dict[str, int]  # parameters that the output does not depend on -> their values, which stay
-    lengths: list[int]  # that texts are cut to: there is a graph for each
-    replaced: bool  # an exported model that was there
+    functions: dict[str, int]  # gaccd's op -> number of nodes
+    folded: int  # calls of PyTorch that depend on neither data nor parameters, evaluated as constants
+    constants: int  # number of constant tensors in the graph
+    unused: dict[str, int]  # parameters that the output does not depend on -> number of values, not trained
+    lengths: list[int]  # lengths that texts are cut to, with a graph for each
+    replaced: bool  # whether an exported model was replaced
 
     @property
     def flops(self) -> float:
-        """Of products, forward, of one sample; a training step has about three times as many."""
+        """FLOPs of products per sample and forward pass; a training step has about three times as many."""
         return sum(row.flops for row in self.modules)
 
     def __str__(self) -> str:

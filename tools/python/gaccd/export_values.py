@@ -34,7 +34,7 @@ def _pow(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 def _limits(op: str, least: str, most: str) -> Converter:
-    """Limits that are no numbers are taken after those that are, the least first, as PyTorch does."""
+    """Limits are numbers or tensors; the lower is applied before the upper, as in PyTorch."""
     def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
         given = [a[name] if name else None for name in (least, most)]
         numbers = [None if one is None else number_of(graph, one) for one in given]
@@ -168,7 +168,7 @@ def _not(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 def _where(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
-    """The sum of what each side selects: of a value that is not chosen, as a NaN, nothing is seen."""
+    """The sum of the selected values of both sides: values that are not selected, even NaN, have no effect."""
     mask = graph.name_of(node, a["condition"])
     parts = []
     for value, where in ((a["self"], mask), (a["other"], inverted(graph, node, mask))):

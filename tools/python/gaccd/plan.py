@@ -10,17 +10,17 @@ from .run import call
 
 @dataclass(frozen=True)
 class RankPlan:
-    """What one rank takes in an update."""
+    """The samples of one rank in an update."""
 
     rank: int
-    first: int  # samples of the ranks before it
+    first: int  # number of samples of the previous ranks
     samples: int
-    micro_batches: tuple[int, ...]  # sizes; they fall and may reach 0
+    micro_batches: tuple[int, ...]  # sizes, not increasing, may be 0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What `gaccd plan` decided: keys of its JSON (proto/plan.proto), and what each rank takes."""
+    """The result of `gaccd plan`: keys of its JSON (proto/plan.proto), and the samples of each rank."""
 
     mode: str
     nodes: int
@@ -42,22 +42,22 @@ class Plan:
     ranks: tuple[RankPlan, ...]
     lr_rule: str
     reference_batch: int
-    gaccd: str  # the program that made it
+    gaccd: str  # the program that computed it
     speed: str | None = None
-    speeds: str | None = None  # where they differ, of the ranks: "160x1,80x0.6"
-    slowest_time: float | None = None  # and in samples of a rank of speed 1
+    speeds: str | None = None  # of the ranks, if different: "160x1,80x0.6"
+    slowest_time: float | None = None  # if speeds differ: in samples of a rank of speed 1
     idle_ratio: float | None = None
     gain_ratio: float | None = None
 
     @property
     def flags(self) -> list[str]:
-        """The flags of gaccd that ask for this plan."""
+        """The flags of gaccd for this plan."""
         return [f"--nodes={self.nodes}", f"--gpus-per-node={self.gpus_per_node}", f"--micro-batch={self.micro_batch}",
                 f"--target-batch={self.target_batch}", f"--rounding={self.mode}", f"--lr-rule={self.lr_rule}",
                 f"--reference-batch={self.reference_batch}", *([f"--speed={self.speed}"] if self.speed else [])]
 
     def for_samples(self, samples: int) -> Plan:
-        """The exact plan of one update of fewer samples on the same ranks: the last one of an epoch."""
+        """The exact plan of a smaller update on the same ranks, such as the last of an epoch."""
         return plan(nodes=self.nodes, gpus_per_node=self.gpus_per_node, micro_batch=self.micro_batch,
                     target_batch=samples, lr_rule=self.lr_rule, reference_batch=self.reference_batch,
                     speed=self.speed, gaccd=self.gaccd)
@@ -66,11 +66,11 @@ class Plan:
 def plan(*, nodes: int, gpus_per_node: int, micro_batch: int, target_batch: int | None = None,
          rounding: str = "exact", lr_rule: str = "none", reference_batch: int | None = None, speed: str | None = None,
          gaccd: str = "gaccd", target: int | None = None) -> Plan:
-    """How many samples each rank takes in each micro-step, so that an update has `target_batch` samples.
+    """Plans the samples of each rank in each micro-step for updates of `target_batch` samples.
 
-    target: another name of target_batch. micro_batch: the most samples a rank holds at once. speed: of the hosts,
-    "n[1-20]:1,n[21-30]:0.6"; they are the first nodes, in their order, whatever their names. GaccdError when gaccd
-    refuses.
+    target: alias of target_batch. micro_batch: the maximum samples per rank and micro-step. speed: of the hosts,
+    "n[1-20]:1,n[21-30]:0.6"; they are the first nodes, in this order, independent of their names. GaccdError if gaccd
+    reports an error.
     """
     given = [one for one in (target_batch, target) if one is not None]
     if len(given) != 1:
@@ -82,7 +82,7 @@ def plan(*, nodes: int, gpus_per_node: int, micro_batch: int, target_batch: int 
                f"--micro-batch={micro_batch}", f"--target-batch={given[0]}", f"--rounding={rounding}",
                f"--lr-rule={lr_rule}", f"--reference-batch={reference}", *([f"--speed={speed}"] if speed else [])]
     decided, *ranks = map(json.loads, call(command).splitlines())
-    known = {one.name for one in fields(Plan)}  # a newer gaccd may say more
+    known = {one.name for one in fields(Plan)}  # newer versions of gaccd may have more keys
     return Plan(**{key: value for key, value in decided.items() if key in known}, lr_rule=lr_rule,
                 reference_batch=reference, speed=speed, gaccd=gaccd,
                 ranks=tuple(RankPlan(one["rank"], one["first"], one["samples"], tuple(one["micro_batches"]))

@@ -1,4 +1,4 @@
-"""One run, by its folder."""
+"""Access to a run by its folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOT_REQUEUED = (93, 130)  # exit codes: the file STOP, Ctrl-C twice
 
 
 class GaccdError(Exception):
-    """gaccd or SLURM refused; the message is what it said."""
+    """gaccd or SLURM failed; the message is its output."""
 
     def __init__(self, command: Sequence[str], code: int, said: str) -> None:
         super().__init__(said.strip() or f"{' '.join(command)}: exit {code}")
@@ -23,7 +23,7 @@ class GaccdError(Exception):
 
 
 class RunFailed(Exception):
-    """A run that ended before its time; status has all that is known."""
+    """A run ended before it was complete; see `status`."""
 
     def __init__(self, status: dict[str, Any]) -> None:
         super().__init__(f"{status['folder']}: {status['phase']}, {status.get('reason') or 'no reason is known'}")
@@ -31,7 +31,7 @@ class RunFailed(Exception):
 
 
 def call(command: Sequence[str], codes: Sequence[int] = (0,), cwd: PathLike | None = None) -> str:
-    """The standard output of a program; GaccdError where its exit code is none of `codes`."""
+    """Returns the standard output of a program; GaccdError if its exit code is not in `codes`."""
     done = subprocess.run(command, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
     if done.returncode not in codes:
         raise GaccdError(command, done.returncode, done.stderr)
@@ -39,7 +39,7 @@ def call(command: Sequence[str], codes: Sequence[int] = (0,), cwd: PathLike | No
 
 
 class Run:
-    """Reads the files of a run folder, by gaccd's own verbs; they ask SLURM where the files leave it open."""
+    """Reads the files of a run folder with the verbs of gaccd, which query SLURM if the files are not sufficient."""
 
     def __init__(self, folder: PathLike, gaccd: str = "gaccd") -> None:
         self.folder = Path(folder).absolute()
@@ -50,12 +50,12 @@ class Run:
 
     @property
     def jobs(self) -> list[str]:
-        """The ids of the jobs of the newest submission: several for a chain."""
+        """The job ids of the newest submission; several for a chain."""
         found: str = self.status().get("submitted_jobs", "")
         return found.split(",") if found else []
 
     def status(self) -> dict[str, Any]:
-        """All that `gaccd status` knows (gaccd help status); what is not known is absent, empty or 0."""
+        """The output of `gaccd status` (see gaccd help status); unknown values are absent, empty or 0."""
         text = call([self._gaccd, "status", "--format=json", str(self.folder)], codes=(0, 1, 2))
         status: dict[str, Any] = json.loads(text)
         return status
@@ -66,7 +66,7 @@ class Run:
         return phase
 
     def ended(self) -> bool:
-        """Whether it has ended for good: a run that is only stopped is requeued and continues."""
+        """Whether it has ended and will not be requeued."""
         status = self.status()
         if status.get("gone_in_slurm"):
             return True
@@ -75,7 +75,7 @@ class Run:
         return status["phase"] in END_STATES or (status["phase"] == "stopped" and final)
 
     def wait(self, timeout: float | None = None, poll: float = 10.0) -> str:
-        """Until it has ended, through requeues; its state then. TimeoutError after `timeout` seconds."""
+        """Waits until it has ended, including requeues; returns its state. TimeoutError after `timeout` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.ended():
             if deadline is not None and time.monotonic() >= deadline:
@@ -84,7 +84,7 @@ class Run:
         return self.state()
 
     def result(self, timeout: float | None = None, poll: float = 10.0) -> dict[str, Any]:
-        """The last status of a run that is complete; waits for it. RunFailed when it ended otherwise."""
+        """Waits until the run is complete and returns its status. RunFailed if it ended otherwise."""
         if self.wait(timeout, poll) != "done":
             raise RunFailed(self.status())
         return self.status()
@@ -99,10 +99,10 @@ class Run:
             yield json.loads(line)
 
     def stop(self) -> None:
-        """It saves, and is not started again."""
+        """Makes the run save and exit; it is not started again."""
         call([self._gaccd, "stop", str(self.folder)])
 
     def cancel(self) -> None:
-        """Takes its jobs away from SLURM."""
+        """Cancels its jobs in SLURM."""
         if self.jobs:
             call(["scancel", *self.jobs])

@@ -1,4 +1,4 @@
-"""New runs."""
+"""Submission of runs."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def submit(job: PathLike, run: str, *, nodes: int, target_batch: int | None = No
            cwd: PathLike | None = None, gaccd: str = "gaccd") -> Run:
     """Plans and submits a training; its folder is runs/RUN below `cwd`.
 
-    values: fields of the job by name, {"optimizer.lr": 0.1}. flags: further ones of `gaccd train`, sbatch: of
-    sbatch. GaccdError when the plan or SLURM refuses.
+    values: fields of the job by name, {"optimizer.lr": 0.1}. flags: additional flags of `gaccd train`; sbatch: of
+    sbatch. GaccdError if gaccd or SLURM reports an error.
     """
     sets = _sets({name: _text(value) for name, value in (values or {}).items()}, target_batch)
     (new,) = _submit(job, run, [*sets, *flags], sbatch, cwd, gaccd, nodes=nodes, target_batch=target_batch,
@@ -51,7 +51,7 @@ def sweep(job: PathLike, run: str, *, nodes: int, values: Mapping[str, Sequence[
           target_batch: int | None = None, gpus_per_node: int | None = None, time: str | None = None,
           partition: str | None = None, account: str | None = None, flags: Sequence[str] = (),
           sbatch: Sequence[str] = (), cwd: PathLike | None = None, gaccd: str = "gaccd") -> list[Run]:
-    """The same for all combinations of values, {"optimizer.lr": [0.1, 0.01]}: a job array, a run for each."""
+    """Submits all combinations of values, {"optimizer.lr": [0.1, 0.01]}, as a job array with one run each."""
     sets = _sets({name: ",".join(map(_text, some)) for name, some in values.items()}, target_batch)
     return _submit(job, run, [*sets, *flags], sbatch, cwd, gaccd, array=True, nodes=nodes, target_batch=target_batch,
                    gpus_per_node=gpus_per_node, time=time, partition=partition, account=account)

@@ -22,27 +22,27 @@ from .export_refusals import reason
 from .run import call
 
 RATE = 2.0 ** 20  # w - RATE gradient has the digits of the gradient, whatever w is
-TOLERANCE = 1e-4  # or 10 times what single precision costs PyTorch, up to MOST
+TOLERANCE = 1e-4  # or 10 times the error of PyTorch in single precision, up to MOST
 MOST = 0.1
-ROUNDING = 6e-8  # of a value of single precision
-MOVED_RUNS = 3  # with weights and inputs moved by it, where one run of PyTorch is not enough to judge
-MASK = "attention_mask"  # of texts: gaccd makes it of their lengths
+ROUNDING = 6e-8  # of values in single precision
+MOVED_RUNS = 3  # runs with weights and inputs perturbed by ROUNDING, if one run of PyTorch is not sufficient
+MASK = "attention_mask"  # computed by gaccd from the lengths of texts
 TEXTS = {"tokens", "segments", MASK}
 DROPOUTS = ("dropout", "dropout_", "alpha_dropout", "feature_dropout", "scaled_dot_product_attention")
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Of a gradient or another result: how large it is, and its differences from PyTorch as shares of that. Of a gradient below a millionth of all gradients they are shares of this millionth, of other values around
-    0 of 0.001 each."""
+    """The size of a gradient or another result, and the differences from PyTorch relative to it. For a gradient below a
+    millionth of all gradients they are relative to this millionth, for other values around 0 to 0.001 per value."""
     name: str
     size: float
     gaccd: float
-    pytorch: float  # of PyTorch in single precision, the largest of its runs
+    pytorch: float  # difference of PyTorch in single precision, the largest of its runs
 
     @property
     def share(self) -> float:
-        """Of what is allowed."""
+        """The difference of gaccd / the tolerance."""
         return self.gaccd / max(TOLERANCE, min(10 * self.pytorch, MOST))
 
     @property
@@ -52,10 +52,10 @@ class Difference:
 
 @dataclass(frozen=True)
 class Verification:
-    """What verify() found; it prints as a table."""
+    """The result of verify(); prints as a table."""
     loss: float
     results: list[Difference]  # the output in evaluation, the loss, then by parameter and running statistic
-    precision: str = "double"  # PyTorch's, that others are compared with
+    precision: str = "double"  # of the reference in PyTorch
 
     @property
     def ok(self) -> bool:
@@ -84,10 +84,10 @@ class _Input:
     name: str
     ids: bool
     sizes: tuple[int, ...]  # of a sample
-    rows: int  # ids are below
-    in_table: bool = True  # whether an embedding reads them; else they may be lengths, which begin at 1
+    rows: int  # upper bound of ids
+    in_table: bool = True  # whether an embedding reads them; else they may be lengths, which start at 1
     least: int = 0
-    padding: int | None = None  # the id that the model looks for, as classifiers do for the last token
+    padding: int | None = None  # the id that the model searches for, as classifiers do to find the last token
 
     @property
     def is_mask(self) -> bool:
@@ -98,7 +98,7 @@ class _WithoutDropout(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if getattr(function, "__name__", "") == "bernoulli_" and isinstance(probability := kwargs.get("p", (*args, None)[1]), float):
-            return args[0].fill_(probability)  # what it draws on average, as forward divides by that
+            return args[0].fill_(probability)  # the mean of the random values, by which forward divides
         if getattr(function, "__name__", "") in DROPOUTS:
             if function.__name__ != "scaled_dot_product_attention":
                 return args[0] if args else kwargs["input"]
@@ -108,7 +108,7 @@ class _WithoutDropout(TorchFunctionMode):
 
 @contextlib.contextmanager
 def _without_dropout(model: torch.nn.Module) -> Iterator[None]:
-    """Random numbers differ; those of whole samples are drawn by modules of their own."""
+    """Disables dropout, also of whole samples (stochastic depth), because random numbers differ."""
     for module in model.modules():
         if re.search("drop|stochasticdepth", type(module).__name__, re.IGNORECASE):
             for name in ("p", "drop_prob"):
@@ -147,7 +147,7 @@ def _draw(inputs: list[_Input], samples: int) -> list[torch.Tensor]:
 
 @contextlib.contextmanager
 def _default_dtype(model: torch.nn.Module) -> Iterator[None]:
-    """Tensors that forward makes have the precision that it is judged in."""
+    """Makes the type of the model's parameters the default for tensors created by forward."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(next((one.dtype for one in model.parameters() if one.is_floating_point()), before))
     try:
@@ -169,7 +169,7 @@ def _calls(model: torch.nn.Module, inputs: list[_Input], tensors: list[torch.Ten
 
 def _in_pytorch(model: torch.nn.Module, kind: torch.dtype, inputs: list[_Input], tensors: list[torch.Tensor],
                 labels: torch.Tensor, names: Mapping[str, str], move: float = 0.0) -> dict[str, torch.Tensor]:
-    """move: the share by which weights and inputs are moved at random before."""
+    """move: relative random perturbation of weights and inputs."""
     def moved(values: torch.Tensor) -> torch.Tensor:
         return values * (1 + move * torch.randn_like(values)) if move else values
     judged = copied(model).to(kind)
@@ -206,7 +206,8 @@ def _explained(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _fitting(model: torch.nn.Module, inputs: list[_Input], samples: int, names: Mapping[str, str]) -> list[_Input]:
-    """With ids from 1 where the model takes no 0, and with fewer where forward makes higher ones of them, found by halves."""
+    """Inputs that the model accepts: ids from 1 if it fails for 0, and a smaller range if forward increases them, found by
+    halving."""
     judged = copied(model).eval()
 
     def fits(ids: Callable[[_Input], int]) -> bool:
@@ -265,7 +266,7 @@ def _in_gaccd(folder: str, weights: dict[str, torch.Tensor], samples: int, data:
 
 def _compare(exact: Mapping[str, torch.Tensor], singles: list[dict[str, torch.Tensor]], found: Mapping[str, torch.Tensor],
              gradients: set[str]) -> list[Difference]:
-    """singles: what PyTorch gives in single precision."""
+    """singles: results of PyTorch in single precision."""
     floor = 1e-6 * sum(float(exact[name].norm()) ** 2 for name in gradients) ** 0.5
     results = []
     for name, value in exact.items():
@@ -280,7 +281,7 @@ def _compare(exact: Mapping[str, torch.Tensor], singles: list[dict[str, torch.Te
 
 @dataclass(frozen=True)
 class _Compared:
-    """A model, where it was exported to, and how."""
+    """A model and its export."""
     model: torch.nn.Module
     path: str
     inputs: list[_Input]
@@ -291,8 +292,9 @@ class _Compared:
     gaccd: str
 
     def run(self, seed: int) -> Verification:
-        """On samples of this seed. What differs by more than a run of PyTorch is compared with several, and with PyTorch in
-        single precision where that is far from double precision, as where forward takes torch.finfo of its type."""
+        """Compares on samples of this seed. If results differ by more than one run of PyTorch in single precision, compares
+        with several, and uses single precision as reference if it is far from double precision, for example if forward
+        uses torch.finfo of its type."""
         generator = torch.random.get_rng_state()
         torch.manual_seed(seed)
         try:
@@ -321,14 +323,14 @@ class _Compared:
 
     def _in_double(self, in_pytorch: Callable[[torch.dtype], dict[str, torch.Tensor]]) -> tuple[
             dict[str, torch.Tensor], list[dict[str, torch.Tensor]], str]:
-        """What PyTorch gives in double and in single precision; of a model that mixes them in single precision alone."""
+        """Results of PyTorch in double and in single precision; only single precision for models that mix types."""
         with contextlib.suppress(Exception):
             return in_pytorch(torch.float64), [in_pytorch(torch.float32)], "double"
         with _explained(self.model):
             return in_pytorch(torch.float32), [], "single"
 
     def _labels(self, tensors: list[torch.Tensor]) -> tuple[torch.Tensor, int]:
-        """Random ones, numbers for a prediction of one value; and how many classes they are of, 0: of none."""
+        """Random labels, or targets for a prediction of one value, and the number of classes (0 for targets)."""
         with torch.no_grad(), _explained(self.model):
             shape = _calls(copied(self.model).eval(), self.inputs, tensors, self.names).shape
         names = [one.name for one in self.inputs]
@@ -351,12 +353,12 @@ class _Compared:
 
 def verify(model: torch.nn.Module, path: str | os.PathLike[str], *, inputs: Mapping[str, str] | None = None,
            samples: int = 6, seed: int = 0, gaccd: str = "gaccd") -> Verification:
-    """Runs the forward and backward of gaccd, on one CPU and in two micro-steps, and of `model` on random samples.
+    """Compares forward and backward of gaccd, on one CPU in two micro-steps, with those of `model` on random samples.
 
-    path: where export() put `model`, whose weights are still those of the export. inputs: as for export(), where it was
-    given. Dropout is left out on both sides. The loss is cross-entropy with random labels, or the squared error where a
-    model reads tensors with names of its own. What differs is tried again on other samples (seed + 1): it differs if it
-    does there, too. GaccdError: gaccd refused the model; ExportError: what cannot be compared.
+    path: the folder of export() for `model`, whose weights must not have changed since. inputs: as given to export().
+    Dropout is disabled on both sides. The loss is cross-entropy with random labels, or the squared error for models with
+    their own input names. Differences only count if they also occur on other samples (seed + 1). GaccdError: gaccd
+    rejected the model; ExportError: the model cannot be compared.
     """
     with open(os.path.join(path, "graph.txtpb"), encoding="utf-8") as file:
         graph = file.read()
@@ -376,6 +378,6 @@ def verify(model: torch.nn.Module, path: str | os.PathLike[str], *, inputs: Mapp
 def _save(folder: str, inputs: list[_Input], tensors: list[torch.Tensor], labels: torch.Tensor) -> None:
     import numpy
     for one, tensor in zip(inputs, tensors):
-        values = tensor.sum(1) if one.is_mask and not labels.is_floating_point() else tensor  # the lengths of texts
+        values = tensor.sum(1) if one.is_mask and not labels.is_floating_point() else tensor  # lengths of texts
         numpy.save(os.path.join(folder, f"{one.name}.npy"), values.numpy().astype("i4" if one.ids else "f4"))
     numpy.save(os.path.join(folder, "labels.npy"), labels.numpy())

@@ -65,7 +65,7 @@ class ExportTest : public testing::Test {
     FigureSum sum;
     Event event;
     while (stream.Next(&event)) sum.Add(event);
-    return std::move(sum).Take();
+    return std::move(sum).Finish();
   }
   void WriteStatus(const RunFiles& run, std::string_view more) {
     const auto seconds = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
@@ -104,11 +104,11 @@ TEST_F(ExportTest, ChromeTraceHasUpdatesWithTheirPhases) {
       ++updates;
       EXPECT_EQ(event["ph"], "X");
       EXPECT_EQ(event["dur"], 2e6);
-      EXPECT_EQ(event["ts"], SecondsOf(*ParseTimestamp(At(48))) * 1e6);
+      EXPECT_EQ(event["ts"], SecondsSinceEpoch(*ParseTimestamp(At(48))) * 1e6);
       EXPECT_EQ(event["args"]["samples_total"], 144);
     }
     if (event["name"] == "optimizer" && event["pid"] == 2) {
-      EXPECT_EQ(event["ts"], SecondsOf(*ParseTimestamp(At(49))) * 1e6 + 0.75e6);
+      EXPECT_EQ(event["ts"], SecondsSinceEpoch(*ParseTimestamp(At(49))) * 1e6 + 0.75e6);
     }
     if (event["name"] == "rank 5: failure") ++updates;
   }
@@ -178,7 +178,7 @@ TEST_F(ExportTest, TensorboardGetsAFileAnAttempt) {
   ASSERT_EQ(events.size(), 1 + 1 + 2);
   EXPECT_EQ(events[0].file_version(), "brain.Event:2");
   EXPECT_EQ(events[1].step(), 3);
-  EXPECT_EQ(events[1].wall_time(), SecondsOf(*ParseTimestamp(At(50))));
+  EXPECT_EQ(events[1].wall_time(), SecondsSinceEpoch(*ParseTimestamp(At(50))));
   EXPECT_EQ(events[1].summary().value(0).tag(), "loss");
   EXPECT_EQ(events[1].summary().value(0).simple_value(), 1.5F);
   EXPECT_EQ(events[3].summary().value(0).tag(), "eval/accuracy");
@@ -223,9 +223,9 @@ TEST_F(ExportTest, TheBatchIsThatOfTheNewestStage) {
   };
   const auto batch = [&] {
     const RunFigures sum = Sum(run_);
-    return std::vector{sum.OfBatch("target", "target_batch"),
-                       sum.OfBatch("target", "effective_batch"),
-                       sum.OfBatch("accum_steps", "accum_steps")};
+    return std::vector{sum.BatchNumber("target", "target_batch"),
+                       sum.BatchNumber("target", "effective_batch"),
+                       sum.BatchNumber("accum_steps", "accum_steps")};
   };
   const std::vector<std::optional<double>> first{3072, 3070, 2};
   const std::vector<std::optional<double>> second{6144, 6144, 4};

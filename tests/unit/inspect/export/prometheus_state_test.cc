@@ -39,11 +39,11 @@ class PrometheusStateTest : public testing::Test {
     EXPECT_TRUE(figures.ok()) << figures.status().message();
     return PrometheusText(std::vector{RunMetrics{.run = "r50", .figures = *figures}});
   }
-  std::string Fresh() { return TextOf(PrometheusState().FiguresOf(run_.path())); }
+  std::string Fresh() { return TextOf(PrometheusState().ReadFigures(run_.path())); }
   std::string Continued() {
     problem_.clear();
     PrometheusState state = PrometheusState::Read(file_, &problem_);
-    std::string text = TextOf(state.FiguresOf(run_.path()));
+    std::string text = TextOf(state.ReadFigures(run_.path()));
     EXPECT_TRUE(state.Write(file_).ok());
     return text;
   }

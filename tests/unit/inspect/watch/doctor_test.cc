@@ -47,7 +47,7 @@ TEST_F(DoctorTest, NamesTheFirstFailureTheHostsAndTheExcludeLine) {
   ASSERT_EQ(found.failures.size(), 3);
   EXPECT_EQ(found.failures[0].rank, 5);
   EXPECT_EQ(found.failures[0].what, "signal 11, reduce");
-  EXPECT_TRUE(found.failures[2].left_for_others);
+  EXPECT_TRUE(found.failures[2].caused_by_others);
   ASSERT_EQ(found.suspects.size(), 2);
   EXPECT_EQ(found.suspects[0].host, "n3");
   EXPECT_EQ(found.suspects[0].attempts, 2);
@@ -58,7 +58,7 @@ TEST_F(DoctorTest, NamesTheFirstFailureTheHostsAndTheExcludeLine) {
   EXPECT_THAT(text, HasSubstr("\nsuspects  --exclude=n3\n"));
   EXPECT_THAT(text, HasSubstr("n3, in 2 of 2 attempts"));
   EXPECT_THAT(text, Not(HasSubstr("\nforged")));
-  EXPECT_EQ(ExitOf(found.state.phase), 1);
+  EXPECT_EQ(ExitCode(found.state.phase), 1);
 }
 
 // It was killed at the same place twice, so the job is too large: `gaccd verdict` suspects nobody.

@@ -25,8 +25,8 @@ std::vector<std::string> Rest(EventStream& stream) {
 }
 
 EventStream OpenStream(const RunFiles& run, std::string_view only = "",
-                       EventStream::OfRanks of_ranks = EventStream::OfRanks::kLeftOut) {
-  return ValueOrThrow(EventStream::Open(run.path(), only, of_ranks));
+                       EventStream::RankEvents rank_events = EventStream::RankEvents::kSkip) {
+  return ValueOrThrow(EventStream::Open(run.path(), only, rank_events));
 }
 
 TEST(ParseEvent, ReadsWhatTheReporterWrites) {
@@ -156,7 +156,7 @@ TEST(EventStream, LinesOfRanksStandInTheirTimeWhereTheyAreAskedFor) {
   run.Event("001-812", 7, "run_start");
   EventStream without = OpenStream(run);
   EXPECT_EQ(Rest(without).size(), 4u);
-  EventStream stream = OpenStream(run, "", EventStream::OfRanks::kRead);
+  EventStream stream = OpenStream(run, "", EventStream::RankEvents::kRead);
   EXPECT_THAT(Rest(stream),
               ElementsAre("000-812 run_start@01", "000-812 rank_step@02", "000-812 rank_step@03",
                           "000-812 step@04", "000-812 rank_step@05", "000-812 failure@06",

@@ -172,7 +172,7 @@ TEST_F(RunStateTest, WhatWasSubmittedIsShownUntilItBegins) {
   submit("2026-11-20T03:04:00.000000Z", "811");
   auto state = ValueOrThrow(ReadRunState(folder_.path(), After(0)));
   EXPECT_EQ(Name(state.phase), "submitted");
-  EXPECT_EQ(ExitOf(state.phase), 0);
+  EXPECT_EQ(ExitCode(state.phase), 0);
   EXPECT_THAT(StateText(state), HasSubstr("job 811, 0:05 ago"));
   EXPECT_THAT(RunsTable(std::vector<RunState>{state}), HasSubstr("submitted"));
   // The run has begun since; then it ended, and was submitted again.
@@ -226,7 +226,7 @@ TEST_F(RunStateTest, AnAttemptThatNoRankHasWrittenIntoIsStarting) {
   EXPECT_THAT(StateText(state), HasSubstr("job 811 began 0:20 ago"));
   state = *ReadRunState(folder_.path(), After(400));
   EXPECT_EQ(Name(state.phase), "stale");
-  EXPECT_EQ(ExitOf(state.phase), 1);
+  EXPECT_EQ(ExitCode(state.phase), 1);
   // Its line in the ledger ends it.
   Ledger({.attempt = "000-811", .ended = At(5 * 60), .exit = 78});
   EXPECT_EQ(Name(ReadRunState(folder_.path(), After(400))->phase), "failed");

@@ -15,7 +15,7 @@ from .batches import Update
 
 
 class AuditError(Exception):
-    """What was counted over all ranks is not the plan. It is raised on every rank, before the optimiser steps."""
+    """The samples counted over all ranks differ from the plan. Raised on every rank, before the optimiser steps."""
 
     def __init__(self, what: str, expected: float, found: float) -> None:
         super().__init__(f"{what}: expected {expected:g}, found {found:g}")
@@ -23,23 +23,23 @@ class AuditError(Exception):
 
 
 class _TouchParameters(torch.nn.Module):
-    """In place of a model that has no samples. All gradients are 0, also where a parameter is not finite."""
+    """Replaces the model on a rank without samples. All gradients are 0, even if a parameter is not finite."""
 
     def __init__(self, own: torch.nn.Module, parameters: Sequence[Tensor]) -> None:
         super().__init__()
-        self._own, self._touched = (own,), tuple(parameters)  # not registered as parts of this module
+        self._own, self._touched = (own,), tuple(parameters)  # tuples are not registered in the module
 
     def forward(self, zero: Tensor) -> Tensor:
         return sum((parameter.sum() * 0 for parameter in self._touched), zero)
 
     def named_buffers(self, *args: Any, **more: Any) -> Iterator[tuple[str, Tensor]]:
-        """Those that DDP broadcasts."""
+        """The buffers that DDP broadcasts."""
         buffers: Iterator[tuple[str, Tensor]] = self._own[0].named_buffers(*args, **more)
         return buffers
 
 
 class Accumulation:
-    """See accumulate(). Made for one update; loss is the mean over the update when it is complete."""
+    """See accumulate(). For one update; `loss` is its mean when it is complete."""
 
     def __init__(self, model: torch.nn.Module, update: Update) -> None:
         self._model, self._update = model, update
@@ -72,7 +72,7 @@ class Accumulation:
         return self
 
     def __iter__(self) -> Iterator[Any]:
-        """The micro-batches of this rank. DDP reduces after the last one alone."""
+        """The micro-batches of this rank. DDP only reduces after the last one."""
         steps = len(self._update.micro_batches)
         for step, batch in enumerate(self._update.batches, 1):
             self._last = step == steps
@@ -81,19 +81,19 @@ class Accumulation:
 
     def backward(self, losses: Tensor, weights: Tensor | None = None, *, samples: int | None = None,
                  count: Tensor | float | None = None, scaler: Any = None) -> None:
-        """The gradient of one micro-batch; once for each.
+        """Adds the gradient of one micro-batch. To be called once per micro-batch.
 
-        losses: one for each sample (reduction="none"), or with weights of the same shape, as 1 for tokens that count
-        and 0 for others, of which the first dimension is the samples; or one number, the sum, with `samples` and, where
-        it is no mean over samples, `count`, its share of the divisor. The gradient of the update is that of the sum
-        over all ranks, divided by the sum of the weights or counts, else by the samples. Either all micro-batches have
-        weights or none. scaler: a GradScaler.
+        losses: one per sample (reduction="none"); or with weights of the same shape, first dimension samples, such as 1
+        for tokens that count and 0 for others; or their sum as one number, with `samples` and, unless the loss is a mean
+        over samples, `count`, its part of the divisor. The gradient of the update is that of the sum over all ranks,
+        divided by the sum of weights or counts, else by the number of samples. Either all micro-batches have weights or
+        none. scaler: a GradScaler.
         """
         if weights is not None and count is not None:
             raise ValueError("expected weights or a count, found both")
         total, found = self._total_of(losses, weights, samples)
         if self._reduced:
-            self._late = True  # other ranks would wait for a second reduction, or lack this gradient
+            self._late = True  # other ranks would wait for a second reduction, or not get this gradient
             return
         self._check_gradients()
         if weights is not None:
@@ -103,7 +103,7 @@ class Accumulation:
         self._plain += count is None
         self._weight += found if count is None else torch.as_tensor(count).detach()
         self._loss_sum += total.detach()
-        scaled = total * (self._world / self._update.samples)  # DDP divides by the world
+        scaled = total * (self._world / self._update.samples)  # DDP divides by the world size
         self._before = self._gradients()
         with self._watch_first():
             (scaled if scaler is None else scaler.scale(scaled)).backward()
@@ -112,7 +112,7 @@ class Accumulation:
 
     @staticmethod
     def _total_of(losses: Tensor, weights: Tensor | None, samples: int | None) -> tuple[Tensor, int]:
-        """The sum, and of how many samples."""
+        """The sum of the losses, and the number of samples."""
         if weights is not None and weights.shape != losses.shape:
             raise ValueError(f"expected weights of shape {list(losses.shape)}, as the losses, found "
                              f"{list(weights.shape)}")
@@ -131,7 +131,7 @@ class Accumulation:
 
     @contextmanager
     def _watch_first(self) -> Iterator[None]:
-        """Notices whether samples use the parameter that a rank without samples touches."""
+        """Records whether samples use the parameter that a rank without samples touches."""
         def notice(gradient: Tensor) -> None:
             self._uses_first = True
 
@@ -146,7 +146,7 @@ class Accumulation:
         return [None if grad is None else (id(grad), grad._version) for grad in grads]
 
     def _check_gradients(self) -> None:
-        """Nothing but backward() may change a gradient within an update: zero_grad() loses micro-batches."""
+        """Within an update only backward() may change gradients: zero_grad() would lose micro-batches."""
         self._disturbed |= self._marks is not None and self._marks != self._gradients()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
@@ -162,7 +162,7 @@ class Accumulation:
         self._update.complete()
 
     def _reduce_without_samples(self, model: DistributedDataParallel) -> None:
-        """Takes part in the reduction of the others, by DDP's own forward and backward, and adds nothing."""
+        """Participates in the reduction with DDP's own forward and backward, and adds 0."""
         touched = self._parameters[:1] if model.find_unused_parameters else self._parameters
         own = model.module
         model.module = _TouchParameters(own, touched)
@@ -173,14 +173,14 @@ class Accumulation:
         output.backward()
 
     def _unreduced(self) -> list[bool]:
-        """Of which gradients here DDP's reduction has left as they were. Of PyTorch 1.13, with find_unused_parameters,
-        these are also those that only micro-batches before the last one used."""
+        """For each gradient of this rank: whether DDP did not reduce it. In PyTorch 1.13 with find_unused_parameters this
+        includes parameters that only micro-batches before the last one used."""
         if self._parallel is None or not self._parallel.find_unused_parameters:
             return []
         return [before is not None and before == after for before, after in zip(self._before, self._gradients())]
 
     def _reduce(self, left: Sequence[float]) -> None:
-        """As DDP does, of the parameters where any rank has a gradient that DDP has left."""
+        """Reduces, like DDP, the gradients that DDP did not reduce on some rank."""
         for parameter, ranks in zip(self._parameters, left):
             if ranks == 0:
                 continue
@@ -211,7 +211,7 @@ class Accumulation:
             raise AuditError(f"{what}: micro-batches without weights or a count, where others have them", 0, plain)
         self._reduce(unreduced)
         if use_first == 0 and self._parallel is not None and self._parallel.find_unused_parameters:
-            self._parameters[0].grad = None  # only ranks without samples have touched it
+            self._parameters[0].grad = None  # only touched by ranks without samples
         if not weight > 0:
             raise ValueError(f"{what}: expected a sum of weights above 0, found {weight:g}; update.complete() skips it")
         if weight != samples:
@@ -220,7 +220,7 @@ class Accumulation:
         self.loss = loss / weight
 
     def _wrong_ranks(self, planned: int) -> str:
-        """ " (rank 2: 3 of 4)"; all ranks know that they differ, so all of them are here."""
+        """ " (rank 2: 3 of 4)". A collective: all ranks know that the counts differ."""
         own = torch.tensor([self._samples, planned], device=self._device)
         every = [torch.zeros_like(own) for _ in range(self._world)]
         if self._parallel is None:
@@ -234,7 +234,7 @@ class Accumulation:
 
 
 def accumulate(model: torch.nn.Module, update: Update) -> Accumulation:
-    """A context in which the micro-batches of one update become one gradient, that of one big batch.
+    """A context that accumulates the micro-batches of one update to the gradient of one large batch.
 
         for update in batches.updates(loader):
             with accumulate(model, update) as window:
@@ -242,9 +242,9 @@ def accumulate(model: torch.nn.Module, update: Update) -> Accumulation:
                     window.backward(cross_entropy(model(x), y, reduction="none"))
             optimizer.step()
 
-    It sets the gradients to None; ranks reduce once, with the last micro-batch, as DDP does; a rank without samples
-    takes part. When it ends, the gradient of every rank is the sum over all samples divided by their number (or by
-    the sum of their weights), and the samples counted over all ranks equal the plan: AuditError otherwise, on all
-    ranks. model: with DistributedDataParallel, without a communication hook; any module on one rank.
+    Sets the gradients to None at the start. Ranks reduce once, with the last micro-batch, as DDP does; ranks without
+    samples participate. At the end, the gradient on every rank is the sum over all samples divided by their number (or
+    the sum of their weights), and the samples counted over all ranks equal the plan: AuditError otherwise, on all ranks.
+    model: DistributedDataParallel without a communication hook; on one rank any module.
     """
     return Accumulation(model, update)

@@ -1,4 +1,4 @@
-"""Which samples a rank takes."""
+"""The samples of a rank."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from typing import Any, Iterable, Iterator, Mapping, Sized
 from ..plan import Plan
 from ..run import call
 
-CHUNK_SAMPLES = 1 << 16  # that one call of gaccd gives, unless one update has more
+CHUNK_SAMPLES = 1 << 16  # per call of gaccd, unless one update has more
 CHUNK_UPDATES = 1 << 10
 
 
 @dataclass(frozen=True)
 class Update:
-    """One update as one rank takes part in it."""
+    """One update from the view of one rank."""
 
     number: int  # from 1, as in gaccd's events
-    updates: int  # of the whole run
+    updates: int  # of the run
     epoch: int  # of its first sample, from 1
-    epoch_end: bool  # whether it is the last one that uses samples of the epoch
-    samples: int  # of all ranks together
+    epoch_end: bool  # whether it is the last update with samples of the epoch
+    samples: int  # of all ranks
     rank: int
     world: int
-    micro_batches: tuple[tuple[int, ...], ...]  # this rank's, that are not empty: positions in the data set
+    micro_batches: tuple[tuple[int, ...], ...]  # the non-empty ones of this rank: indices in the data set
     batches: Iterable[Any] = field(default=(), repr=False)  # the same, loaded
     owner: ExactBatches | None = field(default=None, repr=False)
-    uneven: bool = False  # ranks have different speeds, so that one may be without samples
+    uneven: bool = False  # ranks have different speeds, so some may have no samples
 
     @property
     def rank_samples(self) -> int:
         return sum(map(len, self.micro_batches))
 
     def complete(self) -> None:
-        """Its gradient is whole: a state_dict() from now on continues after it. accumulate() calls this."""
+        """Marks the update as complete: state_dict() then continues after it. Called by accumulate()."""
         if self.owner is not None:
             self.owner.done = self.number
 
 
 class ExactBatches:
-    """A batch sampler: this rank's micro-batches of every update, those that gaccd itself takes.
+    """A batch sampler: this rank's micro-batches of every update, the same as in gaccd.
 
-    The order of the samples is a function of seed and epoch alone, so it is the same on any world. A rank has no
-    micro-batch in an update with fewer samples than ranks; updates() gives that update all the same.
-    last_cycle: the samples that are left at the end of an epoch make one smaller update ("update"), go into the next
-    epoch ("carry") or are not used ("drop"). max_updates: 0 for all. `done` counts the updates that are complete;
+    The order of samples is a function of seed and epoch, so it is the same for any world size. If an update has fewer
+    samples than ranks, some ranks have no micro-batch; updates() includes that update.
+    last_cycle: the remaining samples at the end of an epoch become one smaller update ("update"), are joined with the
+    next epoch ("carry") or are not used ("drop"). max_updates: 0 for all. `done` is the number of complete updates;
     iteration begins after them.
     """
 
@@ -89,7 +89,7 @@ class ExactBatches:
             yield from (list(one) for one in self.at(number).micro_batches)
 
     def updates(self, loader: Iterable[Any]) -> Iterator[Update]:
-        """The updates that are not done. loader: a DataLoader with this as its batch_sampler."""
+        """The remaining updates. loader: a DataLoader with this as its batch_sampler."""
         batches = iter(loader)
         for number in range(self.done + 1, self.total + 1):
             update = self.at(number)
@@ -98,16 +98,16 @@ class ExactBatches:
             if self.done != number:
                 raise RuntimeError(f"update {number} was left before it was complete: expected {number} complete "
                                    f"updates, found {self.done}")
-            for _ in own:  # what an update did not take, as one that was skipped, is not the next one's
+            for _ in own:  # discards what the update did not consume, for example if it was skipped
                 pass
 
     def state_dict(self) -> dict[str, Any]:
-        """What continues this run on any number of ranks: for the checkpoint."""
+        """The state for a checkpoint, from which the run continues on any number of ranks."""
         return {"updates": self.done, "samples": self.at(self.done).samples if self.done else 0, **self._identity}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """ValueError for the state of another run: another data set size, batch, seed or order, or a length by which
-        its last update had more or fewer samples than here, so that some would be lost or used twice."""
+        """ValueError for the state of another run: another data set size, batch, seed or order, or a run length for
+        which its last update had another number of samples, so that some would be lost or used twice."""
         for name, expected in self._identity.items():
             if state[name] != expected:
                 raise ValueError(f"the state belongs to another run: expected {name} {expected}, found {state[name]}")

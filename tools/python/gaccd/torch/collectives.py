@@ -1,13 +1,13 @@
 """Collective operations with a gradient.
 
-x_r: input of rank r; y_r: output of rank r; dy_r, dx_r: derivatives of the objective J by them. What they mean is the
-argument `convention`, as in gaccd itself (daemon/ops/collective/collective.h):
-  "per_rank_loss"    J = sum over ranks of L_r(y_r): every rank has a loss of its own.
+x_r: input of rank r; y_r: output of rank r; dy_r, dx_r: derivatives of the objective J by them. `convention` defines J,
+as in gaccd (daemon/ops/collective/collective.h):
+  "per_rank_loss"    J = sum over ranks of L_r(y_r): every rank has its own loss.
   "replicated_loss"  J = L(y): every rank computes the same loss from the same y, and it counts once.
-The wrong one multiplies gradients by the number of ranks, or loses the parts of the other ranks; both are silent.
-accumulate() sums over ranks: with it, it is "per_rank_loss", and a loss that all ranks compute alike is divided by
-their number. Otherwise parameters after the operation, as the scale of a contrastive loss, count once for each rank.
-All ranks of the group call the same operations in the same order, also one without rows. Inputs are not changed.
+The wrong convention silently multiplies gradients by the number of ranks, or loses the parts of other ranks.
+accumulate() sums over ranks, so it needs "per_rank_loss", and a loss that all ranks compute equally must be divided by
+their number; otherwise parameters after the operation, such as the scale of a contrastive loss, count once per rank.
+All ranks of the group must call the same operations in the same order, also ranks without rows. Inputs are not changed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _AllReduceSum(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, replicated: bool, group: Any) -> Tensor:
         ctx.replicated, ctx.group = replicated, group
         total = x.detach().clone(memory_format=torch.contiguous_format)
-        if total.numel() > 0:  # gloo fails without values
+        if total.numel() > 0:  # gloo fails for empty tensors
             dist.all_reduce(total, group=group)
         return total
 
@@ -47,7 +47,7 @@ class _AllGather(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, rows: list[int], replicated: bool, group: Any) -> Tensor:
         ctx.rows, ctx.replicated, ctx.group = rows, replicated, group
         most = max(rows)
-        padded = x.new_zeros((most, *x.shape[1:]))  # the backends gather equal sizes
+        padded = x.new_zeros((most, *x.shape[1:]))  # backends require equal sizes
         padded[:len(x)] = x.detach()
         every = [torch.empty_like(padded) for _ in rows]
         if padded.numel() > 0:
@@ -67,8 +67,8 @@ DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.uin
 
 
 def _agree(x: Tensor, shape: Sequence[int], what: str, group: Any) -> list[list[int]]:
-    """By rank: the number of rows of x, and whether it needs a gradient. ValueError on all ranks where x differs in type
-    or in `shape`, of its rows or of all of it."""
+    """By rank: the number of rows of x, and whether it needs a gradient. ValueError on all ranks if x differs in type or
+    in `shape`, which is that of x or of its rows."""
     if x.dim() > MOST_DIMENSIONS or x.dtype not in DTYPES:
         raise ValueError(f"expected at most {MOST_DIMENSIONS} dimensions of a plain type, found {x.dim()} of {x.dtype}")
     padded = [*shape, *[-1] * (MOST_DIMENSIONS - len(shape))]
@@ -86,15 +86,15 @@ def _agree(x: Tensor, shape: Sequence[int], what: str, group: Any) -> list[list[
 
 
 def _taking_part(x: Tensor, needs_gradient: bool) -> Tensor:
-    """x; where it is a constant here but not on another rank, as one that needs a gradient. Otherwise this rank would
-    not take part in the sum over ranks in the backward, which would then pair with the next operation of this rank."""
+    """x, requiring a gradient if it does on another rank. Otherwise this rank would not participate in the sum over ranks
+    in backward, which would then be matched with the next operation of this rank."""
     return x.detach().requires_grad_() if needs_gradient and torch.is_grad_enabled() and not x.requires_grad else x
 
 
 def all_reduce_sum(x: Tensor, convention: str = "per_rank_loss", group: Any = None) -> Tensor:
     """y = sum over ranks of x_r. Gradient: dx = sum over ranks of dy_r; of a replicated loss: dx = dy.
 
-    x has the same type and shape on every rank. Where x needs a gradient on one rank, all ranks take part in the
+    x must have the same type and shape on every rank. If x needs a gradient on one rank, all ranks participate in
     backward.
     """
     replicated = _check(convention)
@@ -104,11 +104,11 @@ def all_reduce_sum(x: Tensor, convention: str = "per_rank_loss", group: Any = No
 
 
 def all_gather(x: Tensor, convention: str = "per_rank_loss", group: Any = None) -> Tensor:
-    """y = the rows of all ranks, in the order of the ranks. Gradient: dx = own rows of the sum over ranks of dy_r; of a
-    replicated loss: dx = own rows of dy.
+    """y = the rows of all ranks, in rank order. Gradient: dx = own rows of the sum over ranks of dy_r; for a replicated
+    loss: dx = own rows of dy.
 
-    The number of rows may differ by rank and may be 0; the type and the sizes of the other dimensions may not. Where x
-    needs a gradient on one rank, all ranks take part in the backward.
+    The number of rows may differ by rank and may be 0; the type and the sizes of other dimensions must be equal. If x
+    needs a gradient on one rank, all ranks participate in backward.
     """
     replicated = _check(convention)
     if x.dim() == 0:
