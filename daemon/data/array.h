@@ -20,10 +20,12 @@ namespace gaccd {
 
 class MappedFile;
 
-// Where the values of a text file are, for messages; both counted from 1.
+// Where the values of a text file, which are normalised already, are; for messages. Lines and
+// columns are counted from 1.
 struct TextPlaces {
   std::vector<std::int64_t> lines;    // by sample
   std::vector<std::int64_t> columns;  // by value of a sample
+  std::string rounded = {};           // a value that f32 does not hold; empty: none that is known
 };
 
 struct Array {

@@ -9,18 +9,24 @@
 
 namespace gaccd {
 
-// feature = stored * factor + shift, factor = scale / std, shift = -mean / std, in f32.
+// feature = stored * factor + shift, factor = scale / std, shift = -mean / std. In f32 for stored
+// bytes; in f64, rounded at the end, for wider types: of large values that differ little, f32 would
+// lose the difference.
 struct Affine {
-  float factor = 1;
-  float shift = 0;
+  double factor = 1;
+  double shift = 0;
+
+  bool operator==(const Affine&) const = default;
+  [[nodiscard]] float f32_factor() const { return static_cast<float>(factor); }
+  [[nodiscard]] float f32_shift() const { return static_cast<float>(shift); }
 };
 
 // Errors: kConfig when std is 0, or the feature of a stored -largest or largest is not finite.
 Result<Affine> MakeAffine(const NormalizeSpec& normalize, float largest);
 
-// out[i] = in[i] * factor + shift. The multiplication is rounded before the addition, on every
-// machine, so a sample has the same bits everywhere. REQUIRES: room for as many floats in `out`; no
-// overlap, except that it may work in place.
+// out[i] = in[i] * factor + shift, in f64. The multiplication is rounded before the addition, on
+// every machine, so a sample has the same bits everywhere. REQUIRES: room for as many floats in
+// `out`; no overlap, except that it may work in place.
 void NormalizeF32(std::span<const std::byte> in, Affine affine, float* out);  // any alignment
 
 }  // namespace gaccd
