@@ -261,14 +261,17 @@ class PythonLoop(unittest.TestCase):
 
     def test_models_with_branches_and_refusals(self):
         results = run_ranks(3, [{"do": do, "gaccd": GACCD} for do in
-                                ("unused_parameters", "scaler", "refusals", "contrastive")],
+                                ("unused_parameters", "scaler", "refusals", "contrastive", "not_reduced")],
                             self.dir / "branches")
-        for branches, scaled, refused, contrastive in results:
+        for branches, scaled, refused, contrastive, differ in results:
+            for text, parts in zip(differ, ("as module.0.weight .*: expected 0, found 4", "as module.1.weight .* found 2")):
+                self.assertRegex(text, "update 1: parameters whose gradients differ between ranks, " + parts)
             self.assertEqual(contrastive, {"per_rank_loss": True, "replicated_loss": False})
             self.assertEqual(branches, {"updates": [20] * 3 + [4]})
             self.assertEqual(scaled, [8 * 2.5, 2.5])  # of inputs 0 to 5
             parts = ("without samples=", "found losses of shape [2, 1]", "shape [2, 1], as the losses, found [3, 1]",
-                     "expected 3 samples, found losses of 2", "found both", "expected 4 ranks (the plan), found 3",
+                     "expected 3 samples, found losses of 2", "found both", "a count without gradient",
+                     "found sparse=True", "found one of other samples", "expected 4 ranks (the plan), found 3",
                      "expected the samples of rank", "at least 3 samples in an update, found 2", "expected a plan without speeds", "found 'measured'",
                      "update 1: expected a sum of weights above 0, found 0")
             for text, part in zip(refused, parts, strict=True):

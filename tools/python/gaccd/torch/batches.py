@@ -90,6 +90,8 @@ class ExactBatches:
 
     def updates(self, loader: Iterable[Any]) -> Iterator[Update]:
         """The updates that are not done. loader: a DataLoader with this as its batch_sampler."""
+        if getattr(loader, "batch_sampler", self) is not self:
+            raise ValueError("expected a DataLoader with this as its batch_sampler, found one of other samples")
         batches = iter(loader)
         for number in range(self.done + 1, self.total + 1):
             update = self.at(number)
