@@ -28,8 +28,9 @@ struct DamagedLabel {
 
 // The images of one tar file, in the order in which their keys come first; damaged ones have the
 // label 0. Their places are those in `tar`. kData, with `name`: a tar file that is compressed,
-// truncated or damaged; two images or two .cls of one key; a .cls without an image; links, sparse
-// files; no image at all. An image is .jpg, .jpeg, .png or .webp, in any case.
+// truncated or damaged; two images or two .cls of one key; a .cls without an image; an image or
+// .cls with more dots in its name, as 17.left.jpg, whose key has no image; links, sparse files; no
+// image. An image is .jpg, .jpeg, .png or .webp, in any case.
 Result<std::vector<ImageFile>> IndexShard(const std::string& name, std::span<const std::byte> tar,
                                           std::int64_t classes, std::vector<DamagedLabel>& damaged);
 
