@@ -40,31 +40,42 @@ constexpr std::chrono::seconds kPatience{100};  // for slurmctld, which may be b
 constexpr const char* kLaunchVariables[] = {"GACCD_MPI", "GACCD_CHECK", "GACCD_MAX_REQUEUE",
                                             "GACCD_COMMENT"};
 
-// What the program said; empty, and a warning, when it could not.
-std::string Ask(const std::vector<std::string>& words) {
-  const auto answer = RunProgram(words, "", kPatience);
-  if (answer.ok() && answer->exit == 0) return answer->out + answer->err;
-  LogWarning(StrCat("SLURM gave no answer: ",
-                    answer.ok() ? StrCat(words[0], ": ", answer->err) : answer.status().message()));
-  return {};
-}
+// Asks SLURM's programs. That one of them gave no answer is a warning, once: others mostly have the
+// same reason.
+class Questions {
+ public:
+  // What the program said; empty when it could not.
+  std::string Ask(const std::vector<std::string>& words) {
+    const auto answer = RunProgram(words, "", kPatience);
+    if (answer.ok() && answer->exit == 0) return answer->out + answer->err;
+    if (!warned_) {
+      LogWarning(StrCat("SLURM gave no answer: ", answer.ok() ? StrCat(words[0], ": ", answer->err)
+                                                              : answer.status().message()));
+    }
+    warned_ = true;
+    return {};
+  }
+
+ private:
+  bool warned_ = false;
+};
 
 // GPUs of the nodes, where the job leaves the device open.
-bool WantsGpus(const Flags& flags, Device device) {
+bool WantsGpus(const Flags& flags, Device device, Questions& slurm) {
   if (device != Device::kAuto) return device == Device::kCuda;
   std::vector<std::string> words = {"sinfo", "--noheader", "--format=%G"};
   const std::string partition = PartitionOf(flags);
   if (!partition.empty()) words.push_back("--partition=" + partition);
-  const bool gpus = Ask(words).find("gpu") != std::string::npos;
+  const bool gpus = slurm.Ask(words).find("gpu") != std::string::npos;
   LogInfo(
       StrCat("device auto: the nodes have ", gpus ? "GPUs" : "no GPUs", ", according to sinfo"));
   return gpus;
 }
 
-SiteAnswers AskSite() {
-  return {.partitions = Ask({"scontrol", "--oneliner", "show", "partition"}),
-          .mpi_types = Ask({"srun", "--mpi=list"}),
-          .config = Ask({"scontrol", "show", "config"})};
+SiteAnswers AskSite(Questions& slurm) {
+  return {.partitions = slurm.Ask({"scontrol", "--oneliner", "show", "partition"}),
+          .mpi_types = slurm.Ask({"srun", "--mpi=list"}),
+          .config = slurm.Ask({"scontrol", "show", "config"})};
 }
 
 void WarnOfSite(const Flags& flags, const SiteAnswers& site) {
@@ -137,7 +148,7 @@ std::vector<std::pair<std::string, std::string>> VariablesOf(const Flags& flags)
 }
 
 Result<SbatchScript> MakeScript(const Flags& flags, const PlannedSubmission& what,
-                                const SiteAnswers& site) {
+                                const SiteAnswers& site, Questions& slurm) {
   SbatchScript script;
   script.plan = what.plan;
   GACCD_ASSIGN_OR_RETURN(const SignalLead lead, FindLead(flags, what, site));
@@ -145,7 +156,7 @@ Result<SbatchScript> MakeScript(const Flags& flags, const PlannedSubmission& wha
   script.job_name = SafeJobName(what.name);
   script.nodes = flags.nodes.value_or(kDefaultNodes);
   script.ranks_per_node = flags.gpus_per_node.value_or(kDefaultGpusPerNode);
-  script.gpus = WantsGpus(flags, job.device);
+  script.gpus = WantsGpus(flags, job.device, slurm);
   script.time = flags.time.value_or("");
   script.partition = flags.partition.value_or("");
   script.account = flags.account.value_or("");
@@ -246,8 +257,9 @@ Status TestOnly(const std::string& script) {
 
 Status RunSubmitCommand(const Flags& flags, const PlannedRunCheck& check) {
   GACCD_ASSIGN_OR_RETURN(const PlannedSubmission what, PlanSubmission(flags, check));
-  const SiteAnswers site = AskSite();
-  GACCD_ASSIGN_OR_RETURN(const SbatchScript script, MakeScript(flags, what, site));
+  Questions slurm;
+  const SiteAnswers site = AskSite(slurm);
+  GACCD_ASSIGN_OR_RETURN(const SbatchScript script, MakeScript(flags, what, site, slurm));
   WarnOfSite(flags, site);
   const std::string text = Render(script);
   const bool only_shows = flags.dry_run || flags.test_only;
