@@ -447,6 +447,19 @@ class Samples(unittest.TestCase):
             del updates
             self.assertEqual((loaded, batches.done), ([0], 0), ends)
 
+    def test_a_loop_for_each_epoch_is_refused(self):
+        batches = self.module.ExactBatches(53, self.plan(2, 3, 17), 1, epochs=2)
+        for update in batches.updates(batches):
+            update.complete()
+        self.assertEqual(batches.done, batches.total)
+        with self.assertRaisesRegex(RuntimeError, "all 8 updates are complete: epochs="):
+            next(batches.updates(batches))
+        again = self.module.ExactBatches(53, self.plan(2, 3, 17), 1, epochs=2)
+        again.load_state_dict(batches.state_dict())  # a run that is complete has nothing to do
+        self.assertEqual(list(again.updates(again)), [])
+        batches.load_state_dict(batches.state_dict() | {"updates": 1, "samples": 17})
+        self.assertEqual(next(batches.updates(batches)).number, 2)
+
     def test_gaccd_is_asked_for_many_updates_at_once(self):
         plan = self.plan(2, 4, 10)
         whole = self.module.ExactBatches(100, plan, 1, epochs=3)
