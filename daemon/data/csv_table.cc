@@ -40,13 +40,33 @@ std::string ShownField(std::string_view text) {
   return Printable(text.substr(0, kShown));
 }
 
+// kData where a column has the name of a target, is a feature, and no target has such a name.
+Status CheckTargetNames(const std::vector<std::string>& names, std::int64_t targets) {
+  const auto is_target = [](std::string name) {
+    std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+    return name == "label" || name == "labels" || name == "target" || name == "targets";
+  };
+  const auto end = names.end() - std::min(targets, std::ssize(names));
+  const auto found = std::find_if(names.begin(), end, is_target);
+  if (found == end || std::any_of(end, names.end(), is_target)) return Status::Ok();
+  return {ErrorKind::kData,
+          StrCat("column ", found - names.begin() + 1, ", '", Printable(*found),
+                 "', is a feature: expected targets in the last columns, found '",
+                 Printable(names.back()),
+                 "' as the last one; data.column_name of the job gives columns another order")};
+}
+
 // Where each column of the data is in a file that begins with `line`, which has these names or
 // none. The order is that of `known`, or of the first file with names.
 Result<std::vector<std::int64_t>> ColumnPlaces(std::string_view line,
                                                const std::vector<std::string>& names,
+                                               std::int64_t targets,
                                                std::vector<std::string>* known) {
   if (!names.empty()) {
-    if (known->empty()) *known = names;
+    if (known->empty()) {
+      GACCD_RETURN_IF_ERROR(CheckTargetNames(names, targets));
+      *known = names;
+    }
     return MatchColumns(*known, names);
   }
   const std::size_t width =
@@ -225,7 +245,10 @@ Result<std::vector<std::string>> NamesOfTables(const SourceSpec& source) {
       return Status(ErrorKind::kData, StrCat(path, ": expected names of columns of less than ",
                                              kMaxTextBytes, " bytes"));
     }
-    if (!names.empty()) return names;
+    if (names.empty()) continue;
+    Status in_order = CheckTargetNames(names, std::get<CsvSpec>(file).targets);
+    if (!in_order.ok()) return std::move(in_order).WithContext(path);
+    return names;
   }
   return std::vector<std::string>();
 }
@@ -255,7 +278,7 @@ OpenedDataset OpenSource(const CsvSpec& source, const Opening& opening) {
     if (line.empty()) continue;
     if (places.empty()) {
       const std::vector<std::string> names = NamesInLine(line);
-      auto found = ColumnPlaces(line, names, opening.column_names);
+      auto found = ColumnPlaces(line, names, source.targets, opening.column_names);
       if (!found.ok()) return found.status().WithContext(path);
       places = *std::move(found);
       columns.named = !names.empty();

@@ -96,6 +96,25 @@ TEST_F(CsvNamesTest, ColumnsInAnotherOrderAreMatchedByTheirNames) {
               ElementsAre(1.F, 2.F, 4.F, 5.F));
 }
 
+TEST_F(CsvNamesTest, ALabelInFrontIsNoFeature) {
+  for (const std::string name : {"label", "Target", "LABELS"}) {
+    const std::string table = name + ",a,b\n2,0,1\n";
+    job_.data.column_name = {};
+    EXPECT_THAT(Why(table, table),
+                AllOf(HasSubstr(StrCat("train.csv: column 1, '", name, "', is a feature")),
+                      HasSubstr("found 'b' as the last one; data.column_name")));
+    EXPECT_THAT(ReadColumnNames(job_), HasKind(ErrorKind::kData));  // what a training reads first
+    job_.data.column_name = {"a", "b", name};
+    EXPECT_THAT(Gather(*ValueOrThrow(Open(table, table)).train, {0}).targets, ElementsAre(2.F));
+    job_.data.column_name = {name, "a", "b"};
+    EXPECT_THAT(Gather(*ValueOrThrow(Open(table, table)).train, {0}).targets, ElementsAre(1.F));
+  }
+  job_.data.column_name = {};
+  for (const std::string names : {"target,label", "a,label", "class,y", "labelled,b"}) {
+    EXPECT_OK(Open(names + "\n1,2\n", "3,4\n")) << names;
+  }
+}
+
 TEST_F(CsvNamesTest, OtherColumnsAreRefusedWithBothLists) {
   const std::string train = "age,height,kind\n1,2,3\n";
   EXPECT_THAT(
