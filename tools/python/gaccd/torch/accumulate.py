@@ -202,10 +202,12 @@ class Accumulation:
         """Of the gradients and squared, by which ranks see that they have the same."""
         if self._world == 1:
             return torch.zeros(0, dtype=torch.float64, device=self._device)
-        zero = torch.zeros((), dtype=torch.float64, device=self._device)
-        norms = torch.stack([zero if parameter.grad is None else
-                             torch.linalg.vector_norm(parameter.grad, dtype=torch.float64).to(self._device)
-                             for parameter in self._parameters])
+        def norm(grad: Tensor | None) -> Tensor:
+            if grad is None:
+                return torch.zeros((), dtype=torch.float64, device=self._device)
+            real = torch.view_as_real(grad) if grad.is_complex() else grad
+            return torch.linalg.vector_norm(real, dtype=torch.float64).to(self._device)
+        norms = torch.stack([norm(parameter.grad) for parameter in self._parameters])
         return torch.cat([norms, norms ** 2])
 
     def _check_same(self, what: str, norms: Sequence[float], left: Sequence[float]) -> None:
