@@ -85,6 +85,12 @@ Result<SavedWeights> ReadSavedWeights(const GenerationPlace& place, bool raw, Ti
     if (kind == ErrorKind::kUsage || kind == ErrorKind::kUnavailable) return weights;  // of a tick
     skipped_checkpoints.push_back(StrCat(one.name(), ": ", weights.status().message()));
   }
+  if (place.generations.empty()) {
+    return Status(
+        ErrorKind::kData,
+        StrCat("'", place.folder,
+               "' holds no checkpoint: nothing was saved, as with --save-every-seconds=0"));
+  }
   std::string why;
   for (const std::string& note : skipped_checkpoints) why += "\n" + note;
   return Status(ErrorKind::kData,

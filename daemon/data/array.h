@@ -20,10 +20,12 @@ namespace gaccd {
 
 class MappedFile;
 
-// Positions of the values of a text file, for messages; counted from 1.
+// Positions of the values of a text file, which are normalised when read; for messages, counted
+// from 1.
 struct TextPlaces {
   std::vector<std::int64_t> lines;    // by sample
   std::vector<std::int64_t> columns;  // by index of the value in its sample
+  std::string rounded = {};           // a value that f32 cannot represent; empty: none known
 };
 
 struct Array {

@@ -30,13 +30,27 @@ T Load(const std::byte* data, std::size_t i) {
 
 using RowFunction = void (*)(const std::byte* in, std::size_t count, Affine affine, void* out);
 
+// An Affine in the type that stored values of type T are computed in.
+template <typename T>
+struct Normalized {
+  using Number = std::conditional_t<sizeof(T) == 1, float, double>;
+
+  explicit Normalized(Affine affine)
+      : factor(static_cast<Number>(affine.factor)), shift(static_cast<Number>(affine.shift)) {}
+  [[nodiscard]] float operator()(T stored) const {
+    return static_cast<float>(static_cast<Number>(stored) * factor + shift);
+  }
+
+  Number factor;
+  Number shift;
+};
+
 template <typename T>
 GACCD_SIMD_CLONES void CopyFloats(const std::byte* in, std::size_t count, Affine affine,
                                   void* out) {
   auto* to = static_cast<float*>(out);
-  for (std::size_t i = 0; i < count; ++i) {
-    to[i] = static_cast<float>(Load<T>(in, i)) * affine.factor + affine.shift;
-  }
+  const Normalized<T> normalized(affine);
+  for (std::size_t i = 0; i < count; ++i) to[i] = normalized(Load<T>(in, i));
 }
 
 template <typename T>
@@ -121,6 +135,9 @@ class ColumnDataset final : public Dataset {
     for (const Column& column : columns_) {
       const std::string_view stored = Name(column.copied_from.value_or(column.array.type));
       const std::string_view read = Name(column.spec.dtype);
+      if (const auto& places = column.array.places; places != nullptr && !places->rounded.empty()) {
+        text += StrCat(text.empty() ? "" : ", ", column.array.name, ": ", places->rounded);
+      }
       if (stored == read) continue;
       text += StrCat(text.empty() ? "" : ", ", column.spec.name, " ", stored, " -> ", read);
     }
@@ -186,8 +203,9 @@ template <typename T>
 GACCD_SIMD_CLONES bool AnyNotFinite(const std::byte* data, std::size_t count, Affine affine) {
   constexpr std::uint32_t kExponent = 0x7f800000;
   std::uint32_t any = 0;
+  const Normalized<T> normalized(affine);
   for (std::size_t i = 0; i < count; ++i) {
-    const float value = static_cast<float>(Load<T>(data, i)) * affine.factor + affine.shift;
+    const float value = normalized(Load<T>(data, i));
     any |=
         static_cast<std::uint32_t>((std::bit_cast<std::uint32_t>(value) & kExponent) == kExponent);
   }
@@ -272,8 +290,8 @@ Status CheckFinite(const Column& column, std::int64_t samples, BadRecords* bad, 
   if (!IsFloat(column.array.type)) return Status::Ok();
   const Affine affine = column.affine;
   // A file may be used twice with different normalisations.
-  const std::string use = StrCat(std::bit_cast<std::uint32_t>(affine.factor), " ",
-                                 std::bit_cast<std::uint32_t>(affine.shift));
+  const std::string use = StrCat(std::bit_cast<std::uint64_t>(affine.factor), " ",
+                                 std::bit_cast<std::uint64_t>(affine.shift));
   return VisitStored(column.array.type, [&](auto element) {
     using T = decltype(element);
     const auto report = [&](std::int64_t sample, std::size_t at, const std::byte* data) {
@@ -282,9 +300,10 @@ Status CheckFinite(const Column& column, std::int64_t samples, BadRecords* bad, 
       return bad->Add(
           sample, {ErrorKind::kData,
                    StrCat(column.array.name, ": expected finite values",
-                          !finite                     ? ""
-                          : sizeof(T) > sizeof(float) ? " in f32 after normalize"
-                                                      : " after normalize",
+                          column.array.places != nullptr ? " in f32 after normalize"
+                          : !finite                      ? ""
+                          : sizeof(T) > sizeof(float)    ? " in f32 after normalize"
+                                                         : " after normalize",
                           ", found ", +stored, PositionText(column, sample, at, /*table=*/true))});
     };
     return Scan(

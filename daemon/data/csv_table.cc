@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <numeric>
@@ -20,6 +21,7 @@
 #include "daemon/data/gzip.h"
 #include "daemon/data/mapped_file.h"
 #include "daemon/data/node_share.h"
+#include "daemon/data/normalize.h"
 #include "daemon/data/several_files.h"
 #include "daemon/data/sources.h"
 
@@ -33,24 +35,38 @@ std::string_view ConsumeField(std::string_view& line) {
   return quoted ? Trimmed(field.substr(1, field.size() - 2)) : field;
 }
 
-// Appends the number in `text`; false if it is not a number of type T.
-template <typename T>
-bool Parse(std::string_view text, std::vector<T>& values) {
-  return ParseNumber(text, &values.emplace_back()) == std::errc();
-}
-
 std::string ShownField(std::string_view text) {
   constexpr std::size_t kShown = 40;
   return Printable(text.substr(0, kShown));
+}
+
+// kData if a feature column is named label or target and no target column is.
+Status CheckTargetNames(const std::vector<std::string>& names, std::int64_t targets) {
+  const auto is_target = [](std::string name) {
+    std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+    return name == "label" || name == "labels" || name == "target" || name == "targets";
+  };
+  const auto end = names.end() - std::min(targets, std::ssize(names));
+  const auto found = std::find_if(names.begin(), end, is_target);
+  if (found == end || std::any_of(end, names.end(), is_target)) return Status::Ok();
+  return {ErrorKind::kData,
+          StrCat("column ", found - names.begin() + 1, ", '", Printable(*found),
+                 "', is a feature: expected targets in the last columns, found '",
+                 Printable(names.back()),
+                 "' as the last one; data.column_name of the job gives columns another order")};
 }
 
 // The position of each column of the data in a file whose first line is `line`, with these names or
 // none. The order is that of `known`, which the first file with names defines if it is empty.
 Result<std::vector<std::int64_t>> ColumnPlaces(std::string_view line,
                                                const std::vector<std::string>& names,
+                                               std::int64_t targets,
                                                std::vector<std::string>* known) {
   if (!names.empty()) {
-    if (known->empty()) *known = names;
+    if (known->empty()) {
+      GACCD_RETURN_IF_ERROR(CheckTargetNames(names, targets));
+      *known = names;
+    }
     return MatchColumns(*known, names);
   }
   const std::size_t width =
@@ -93,12 +109,57 @@ std::string AdviceFor(std::string_view field, bool only_target) {
                      : "; a column of words, of which n differ, becomes n columns of 0 and 1";
 }
 
-// Values read so far: features, and either labels or targets.
+// Values read so far: normalised features, and either labels or targets.
 struct Columns {
-  std::vector<float> features;
-  std::vector<float> targets;
-  std::vector<std::int64_t> labels;
+  Affine affine;  // of the features
+  std::vector<float> features = {};
+  std::vector<float> targets = {};
+  std::vector<std::int64_t> labels = {};
+  std::vector<std::int64_t> lines = {};  // of each sample
+  bool named = false;                    // whether the file has names of columns
+  bool counted = false;                  // whether the first sample counts up by 1
+  bool unnamed = false;                  // whether the first column of the file has no name
+  std::vector<double> first = {};        // values of that column
+  std::string rounded = {};              // the first whole number that f32 cannot represent
 };
+
+// Appends the number in `text`, from column `place` of the file; false if it is not a number.
+bool ReadFloat(std::string_view text, std::int64_t place, bool feature, Columns& columns) {
+  double value = 0;
+  if (ParseNumber(text, &value) != std::errc()) return false;
+  const Affine affine = feature ? columns.affine : Affine();
+  auto& values = feature ? columns.features : columns.targets;
+  values.push_back(static_cast<float>(value * affine.factor + affine.shift));
+  if (columns.unnamed && feature && place == 0) columns.first.push_back(value);
+  const bool whole = std::abs(value) < 0x1p53 && std::trunc(value) == value;
+  const auto stored = static_cast<double>(values.back());
+  if (columns.rounded.empty() && whole && affine == Affine() && stored != value) {
+    columns.rounded = StrCat(text, " in line ", columns.lines.back(), ", column ", place + 1,
+                             " -> ", static_cast<std::int64_t>(stored), " in f32");
+  }
+  return true;
+}
+
+bool ReadInteger(std::string_view text, std::vector<std::int64_t>& values) {
+  return ParseNumber(text, &values.emplace_back()) == std::errc();
+}
+
+// Whether each number is its predecessor plus 1.
+bool CountsUp(std::span<const std::string_view> fields) {
+  return std::ranges::adjacent_find(fields, [](std::string_view one, std::string_view next) {
+           double before = 0;
+           double after = 0;
+           return ParseNumber(one, &before) != std::errc() ||
+                  ParseNumber(next, &after) != std::errc() || after != before + 1;
+         }) == fields.end();
+}
+
+// Whether these may be row numbers: whole numbers, none twice.
+bool AreRowNumbers(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values.size() > 1 && std::ranges::adjacent_find(values) == values.end() &&
+         std::ranges::all_of(values, [](double value) { return std::trunc(value) == value; });
+}
 
 // places: positions of the columns in the line, features first.
 Status ReadLine(std::string_view line, const CsvSpec& source, std::span<const std::int64_t> places,
@@ -118,8 +179,8 @@ Status ReadLine(std::string_view line, const CsvSpec& source, std::span<const st
     const std::string_view text = fields[static_cast<std::size_t>(place)];
     const bool feature = i < features;
     const bool label = !feature && source.classes > 0;
-    const bool parsed = label ? Parse(text, columns.labels)
-                              : Parse(text, feature ? columns.features : columns.targets);
+    const bool parsed =
+        label ? ReadInteger(text, columns.labels) : ReadFloat(text, place, feature, columns);
     if (parsed) continue;
     return {ErrorKind::kData,
             StrCat("column ", place + 1, ": expected a ", label ? "whole number" : "number",
@@ -127,6 +188,28 @@ Status ReadLine(std::string_view line, const CsvSpec& source, std::span<const st
                    AdviceFor(text, !feature && source.targets == 1))};
   }
   return Status::Ok();
+}
+
+// kData where the first line numbers the columns, as pandas writes a table without names: it is no
+// sample. A table that counts further is taken. fields: of the newest sample.
+Status CheckFirstLine(std::span<const std::string_view> fields, Columns& columns) {
+  constexpr std::size_t kFewest = 3;  // 0,1 may well be a sample
+  if (columns.lines.size() == 1) {
+    columns.counted =
+        !columns.named && fields.size() >= kFewest && fields.front() == "0" && CountsUp(fields);
+  }
+  if (columns.lines.size() != 2 || !columns.counted || CountsUp(fields)) return Status::Ok();
+  return {ErrorKind::kData,
+          StrCat("line ", columns.lines.front(), " numbers the columns, 0,1,2 and so on: expected ",
+                 "names or a sample (pandas: to_csv(FILE, index=False, header=False))")};
+}
+
+// kData where the first column numbers the rows: it is no feature.
+Status CheckFirstColumn(const Columns& columns) {
+  if (!columns.unnamed || !AreRowNumbers(columns.first)) return Status::Ok();
+  return {ErrorKind::kData,
+          "column 1 has no name and numbers the rows, as the index of pandas: expected features "
+          "(pandas: to_csv(FILE, index=False)); with a name it is one"};
 }
 
 template <typename T>
@@ -162,7 +245,10 @@ Result<std::vector<std::string>> ReadTableColumnNames(const SourceSpec& source) 
       return Status(ErrorKind::kData, StrCat(path, ": expected names of columns of less than ",
                                              kMaxTextBytes, " bytes"));
     }
-    if (!names.empty()) return names;
+    if (names.empty()) continue;
+    Status in_order = CheckTargetNames(names, std::get<CsvSpec>(file).targets);
+    if (!in_order.ok()) return std::move(in_order).WithContext(path);
+    return names;
   }
   return std::vector<std::string>();
 }
@@ -180,8 +266,8 @@ OpenedDataset OpenSource(const CsvSpec& source, const Opening& opening) {
     return Status(ErrorKind::kData, path + ": is compressed by gzip; expected text");
   }
   text = WithoutByteOrderMark(text);
-  Columns columns;
-  std::vector<std::int64_t> lines;   // of each sample
+  GACCD_ASSIGN_OR_RETURN(const Affine affine, MakeAffine(opening.normalize, 0));
+  Columns columns{affine};
   std::vector<std::int64_t> places;  // of the columns; set by the first non-empty line
   std::vector<std::string_view> fields;
   Ticks ticks([&] { return opening.share == nullptr ? Status::Ok() : opening.share->Tick(); });
@@ -192,16 +278,21 @@ OpenedDataset OpenSource(const CsvSpec& source, const Opening& opening) {
     if (line.empty()) continue;
     if (places.empty()) {
       const std::vector<std::string> names = ParseHeaderLine(line);
-      auto found = ColumnPlaces(line, names, opening.column_names);
+      auto found = ColumnPlaces(line, names, source.targets, opening.column_names);
       if (!found.ok()) return found.status().WithContext(path);
       places = *std::move(found);
-      if (!names.empty()) continue;
+      columns.named = !names.empty();
+      columns.unnamed = columns.named && (names[0].empty() || names[0] == "Unnamed: 0");
+      if (columns.named) continue;
     }
-    lines.push_back(number);
+    columns.lines.push_back(number);
     Status read = ReadLine(line, source, places, fields, columns);
+    if (read.ok()) read = CheckFirstLine(fields, columns);
     if (!read.ok()) return std::move(read).WithContext(StrCat(path, ":", number));
   }
-  const std::int64_t samples = std::ssize(lines);
+  Status numbered = CheckFirstColumn(columns);
+  if (!numbered.ok()) return std::move(numbered).WithContext(path);
+  const std::int64_t samples = std::ssize(columns.lines);
   const std::int64_t width = samples == 0 ? 0 : std::ssize(places);
   if (width <= source.targets) {
     return Status(ErrorKind::kData, StrCat(path, ": expected more columns than the ",
@@ -209,15 +300,15 @@ OpenedDataset OpenSource(const CsvSpec& source, const Opening& opening) {
   }
   const std::int64_t features = width - source.targets;
   for (std::int64_t& place : places) ++place;  // messages count from 1
-  const TextPlaces target_places{lines, {places.begin() + features, places.end()}};
+  const TextPlaces target_places{columns.lines, {places.begin() + features, places.end()}};
   Array targets = source.classes > 0 ? MakeArray(path, StoredType::kI64, {samples},
                                                  std::move(columns.labels), target_places)
                                      : MakeArray(path, StoredType::kF32, {samples, source.targets},
                                                  std::move(columns.targets), target_places);
-  return MakeArrayDataset(MakeArray(path, StoredType::kF32, {samples, features},
-                                    std::move(columns.features), {std::move(lines), places}),
-                          std::move(targets), source.classes, opening.normalize, opening.rules,
-                          opening.share);
+  return MakeArrayDataset(
+      MakeArray(path, StoredType::kF32, {samples, features}, std::move(columns.features),
+                {std::move(columns.lines), places, std::move(columns.rounded)}),
+      std::move(targets), source.classes, {}, opening.rules, opening.share);
 }
 
 }  // namespace gaccd

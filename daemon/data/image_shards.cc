@@ -63,6 +63,14 @@ bool IsImage(std::string_view kind) {
   return kind == "jpg" || kind == "jpeg" || kind == "png" || kind == "webp";
 }
 
+// Whether the last extension is that of an image or label, but earlier dots in the name end its
+// key.
+bool IsBehindDot(std::string_view kind) {
+  const std::size_t dot = kind.rfind('.');
+  return dot != std::string_view::npos &&
+         (IsImage(kind.substr(dot + 1)) || kind.substr(dot + 1) == "cls");
+}
+
 // The members of one key so far.
 struct KeySample {
   ImageFile image;  // path is empty: none yet
@@ -95,6 +103,11 @@ class Indexer {
 
   Result<std::vector<ImageFile>> Finish(std::int64_t classes, std::vector<DamagedLabel>& damaged) {
     std::vector<ImageFile> images;
+    for (const auto& [key, path] : behind_dot_) {
+      if (samples_.contains(key)) continue;
+      return Bad(StrCat("expected an image of the key '", key, "', as ", key, ".jpg, found ", path,
+                        ": a key ends at the first dot of a name, so samples may not have one"));
+    }
     for (const std::string& key : order_) {
       KeySample& sample = samples_.at(key);
       if (sample.image.path.empty()) {
@@ -135,6 +148,7 @@ class Indexer {
     if (text == nullptr) return Bad("a member has a name that is no text");
     const std::string path = text;
     const MemberName name = ParseMemberName(path);
+    if (IsBehindDot(name.kind)) behind_dot_.try_emplace(name.key, path);
     if (!IsImage(name.kind) && name.kind != "cls") return Status::Ok();
     if (archive_entry_filetype(entry) == AE_IFDIR) return Status::Ok();
     if (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry) != nullptr ||
@@ -208,6 +222,8 @@ class Indexer {
   ArchiveReader reader_;
   std::map<std::string, KeySample> samples_;
   std::vector<std::string> order_;  // keys in order of appearance
+  std::map<std::string, std::string>
+      behind_dot_;  // by key, the first member for which IsBehindDot()
 };
 
 }  // namespace

@@ -27,9 +27,10 @@ struct DamagedLabel {
 };
 
 // The images of one tar file, in the order in which their keys first appear, with offsets in `tar`;
-// samples in `damaged` have label 0. kData, with `name`: a tar file that is compressed, truncated
-// or damaged; two images or two .cls with the same key; a .cls without an image; links, sparse
-// files; no image. Images have the extension .jpg, .jpeg, .png or .webp, in upper or lower case.
+// samples in `damaged` have label 0. kData, with `name`: a tar file that is compressed,
+// truncated or damaged; two images or two .cls with the same key; a .cls without an image; an image
+// or .cls with more dots in its name, as 17.left.jpg, whose key has no image; links, sparse files;
+// no image. Images have the extension .jpg, .jpeg, .png or .webp, in upper or lower case.
 Result<std::vector<ImageFile>> IndexShard(const std::string& name, std::span<const std::byte> tar,
                                           std::int64_t classes, std::vector<DamagedLabel>& damaged);
 

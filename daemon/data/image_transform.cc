@@ -145,17 +145,21 @@ void Flip(Image& image) {
 GACCD_SIMD_CLONES
 void NormalizeRgb(const std::uint8_t* from, std::int64_t pixels, Affine red, Affine green,
                   Affine blue, float* to) {
+  const float factors[] = {red.f32_factor(), green.f32_factor(), blue.f32_factor()};
+  const float shifts[] = {red.f32_shift(), green.f32_shift(), blue.f32_shift()};
   for (std::int64_t i = 0; i < pixels; ++i) {
-    to[i] = static_cast<float>(from[3 * i]) * red.factor + red.shift;
-    to[pixels + i] = static_cast<float>(from[3 * i + 1]) * green.factor + green.shift;
-    to[2 * pixels + i] = static_cast<float>(from[3 * i + 2]) * blue.factor + blue.shift;
+    to[i] = static_cast<float>(from[3 * i]) * factors[0] + shifts[0];
+    to[pixels + i] = static_cast<float>(from[3 * i + 1]) * factors[1] + shifts[1];
+    to[2 * pixels + i] = static_cast<float>(from[3 * i + 2]) * factors[2] + shifts[2];
   }
 }
 
 GACCD_SIMD_CLONES
 void NormalizeGrey(const std::uint8_t* from, std::int64_t pixels, Affine grey, float* to) {
+  const float factor = grey.f32_factor();
+  const float shift = grey.f32_shift();
   for (std::int64_t i = 0; i < pixels; ++i) {
-    to[i] = static_cast<float>(from[i]) * grey.factor + grey.shift;
+    to[i] = static_cast<float>(from[i]) * factor + shift;
   }
 }
 
@@ -295,8 +299,8 @@ Image ImageTransform::Restore(const float* features) const {
   for (std::int64_t i = 0; i < plane; ++i) {
     for (std::int64_t c = 0; c < channels(); ++c) {
       const auto [factor, shift] = affine_[static_cast<std::size_t>(c)];
-      const float value = std::nearbyint((features[c * plane + i] - shift) / factor);
-      image.pixels.push_back(static_cast<std::uint8_t>(std::clamp(value, 0.0F, 255.0F)));
+      const double value = std::nearbyint((features[c * plane + i] - shift) / factor);
+      image.pixels.push_back(static_cast<std::uint8_t>(std::clamp(value, 0.0, 255.0)));
     }
   }
   return image;

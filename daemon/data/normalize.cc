@@ -9,24 +9,24 @@
 namespace gaccd {
 namespace {
 
-GACCD_SIMD_CLONES void ApplyAffine(const std::byte* in, std::size_t count, float factor,
-                                   float shift, float* out) {
+GACCD_SIMD_CLONES void ApplyAffine(const std::byte* in, std::size_t count, Affine affine,
+                                   float* out) {
   for (std::size_t i = 0; i < count; ++i) {
     float stored = 0;
     std::memcpy(&stored, in + i * sizeof(float), sizeof(float));
-    out[i] = stored * factor + shift;
+    out[i] = static_cast<float>(stored * affine.factor + affine.shift);
   }
 }
 
 }  // namespace
 
 Result<Affine> MakeAffine(const NormalizeSpec& normalize, float largest) {
-  const Affine affine{static_cast<float>(normalize.scale / normalize.std),
-                      static_cast<float>(-normalize.mean / normalize.std)};
-  if (normalize.std != 0 && std::isfinite(largest * affine.factor + affine.shift) &&
-      std::isfinite(-largest * affine.factor + affine.shift)) {
-    return affine;
-  }
+  const Affine affine{normalize.scale / normalize.std, -normalize.mean / normalize.std};
+  const auto is_finite = [&affine](float stored) {
+    return std::isfinite(static_cast<float>(stored * affine.factor + affine.shift)) &&
+           std::isfinite(stored * affine.f32_factor() + affine.f32_shift());
+  };
+  if (normalize.std != 0 && is_finite(largest) && is_finite(-largest)) return affine;
   return Status(ErrorKind::kConfig,
                 StrCat("normalize: expected a finite (stored * scale - mean) / std with std not 0 "
                        "for a stored ",
@@ -35,7 +35,7 @@ Result<Affine> MakeAffine(const NormalizeSpec& normalize, float largest) {
 }
 
 void NormalizeF32(std::span<const std::byte> in, Affine affine, float* out) {
-  ApplyAffine(in.data(), in.size() / sizeof(float), affine.factor, affine.shift, out);
+  ApplyAffine(in.data(), in.size() / sizeof(float), affine, out);
 }
 
 }  // namespace gaccd

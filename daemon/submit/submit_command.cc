@@ -40,28 +40,39 @@ constexpr std::chrono::seconds kPatience{100};  // slurmctld may be busy
 constexpr const char* kLaunchVariables[] = {"GACCD_MPI", "GACCD_CHECK", "GACCD_MAX_REQUEUE",
                                             "GACCD_COMMENT"};
 
-// The output of the program; empty, with a warning, if it fails.
-std::string RunQuery(const std::vector<std::string>& words) {
-  const auto output = RunProgram(words, "", kPatience);
-  if (output.ok() && output->exit == 0) return output->out + output->err;
-  LogWarning(StrCat("SLURM gave no answer: ",
-                    output.ok() ? StrCat(words[0], ": ", output->err) : output.status().message()));
-  return {};
-}
+// Runs SLURM's query programs. Warns once if one fails: the others mostly fail for the same reason.
+class SiteQueries {
+ public:
+  // The output of the program; empty if it fails.
+  std::string Run(const std::vector<std::string>& words) {
+    const auto answer = RunProgram(words, "", kPatience);
+    if (answer.ok() && answer->exit == 0) return answer->out + answer->err;
+    if (!warned_) {
+      LogWarning(StrCat("SLURM gave no answer: ", answer.ok() ? StrCat(words[0], ": ", answer->err)
+                                                              : answer.status().message()));
+    }
+    warned_ = true;
+    return {};
+  }
+
+ private:
+  bool warned_ = false;
+};
 
 // Whether the job uses GPUs; with device auto, whether the nodes have some.
-bool WantsGpus(const Flags& flags, Device device) {
+bool WantsGpus(const Flags& flags, Device device, SiteQueries& slurm) {
   if (device != Device::kAuto) return device == Device::kCuda;
   std::vector<std::string> words = {"sinfo", "--noheader", "--format=%G"};
   const std::string partition = GetPartition(flags);
   if (!partition.empty()) words.push_back("--partition=" + partition);
-  return RunQuery(words).find("gpu") != std::string::npos;
+  const bool gpus = slurm.Run(words).find("gpu") != std::string::npos;
+  return gpus;
 }
 
-SiteOutputs QuerySite() {
-  return {.partitions = RunQuery({"scontrol", "--oneliner", "show", "partition"}),
-          .mpi_types = RunQuery({"srun", "--mpi=list"}),
-          .config = RunQuery({"scontrol", "show", "config"})};
+SiteOutputs QuerySite(SiteQueries& slurm) {
+  return {.partitions = slurm.Run({"scontrol", "--oneliner", "show", "partition"}),
+          .mpi_types = slurm.Run({"srun", "--mpi=list"}),
+          .config = slurm.Run({"scontrol", "show", "config"})};
 }
 
 void LogSiteWarnings(const Flags& flags, const SiteOutputs& site) {
@@ -134,7 +145,7 @@ std::vector<std::pair<std::string, std::string>> MakeVariables(const Flags& flag
 }
 
 Result<SbatchScript> MakeScript(const Flags& flags, const PlannedSubmission& submission,
-                                const SiteOutputs& site) {
+                                const SiteOutputs& site, SiteQueries& slurm) {
   SbatchScript script;
   script.plan = submission.plan;
   GACCD_ASSIGN_OR_RETURN(const SignalLead lead, FindLead(flags, submission, site));
@@ -142,7 +153,7 @@ Result<SbatchScript> MakeScript(const Flags& flags, const PlannedSubmission& sub
   script.job_name = SafeJobName(submission.name);
   script.nodes = flags.nodes.value_or(kDefaultNodes);
   script.ranks_per_node = flags.gpus_per_node.value_or(kDefaultGpusPerNode);
-  script.gpus = WantsGpus(flags, job.device);
+  script.gpus = WantsGpus(flags, job.device, slurm);
   script.time = flags.time.value_or("");
   script.partition = flags.partition.value_or("");
   script.account = flags.account.value_or("");
@@ -245,8 +256,9 @@ Status TestOnly(const std::string& script) {
 
 Status RunSubmitCommand(const Flags& flags, const PlannedRunCheck& check) {
   GACCD_ASSIGN_OR_RETURN(const PlannedSubmission submission, PlanSubmission(flags, check));
-  const SiteOutputs site = QuerySite();
-  GACCD_ASSIGN_OR_RETURN(const SbatchScript script, MakeScript(flags, submission, site));
+  SiteQueries slurm;
+  const SiteOutputs site = QuerySite(slurm);
+  GACCD_ASSIGN_OR_RETURN(const SbatchScript script, MakeScript(flags, submission, site, slurm));
   LogSiteWarnings(flags, site);
   const std::string text = Render(script);
   const bool print_only = flags.dry_run || flags.test_only;

@@ -37,6 +37,13 @@ std::string ForeignEntries(const std::string& run_dir) {
   return count == 1 ? StrCat("'", first, "'") : StrCat("'", first, "' and ", count - 1, " more");
 }
 
+bool HasLossScale(const Job& job) {
+  const LossScaleSpec usual;
+  return job.loss_scale.init_scale != usual.init_scale ||
+         job.loss_scale.growth_interval != usual.growth_interval ||
+         job.loss_scale.least_scale != usual.least_scale;
+}
+
 }  // namespace
 
 std::vector<std::string> PlaceWarnings(const Flags& flags) {
@@ -88,6 +95,10 @@ std::vector<std::string> ScheduleWarnings(const Job& job, double lr_factor, std:
   if (static_cast<float>(highest) == 0) {
     warnings.push_back(
         StrCat("the learning rate is at most ", highest, ", which is 0 in single precision"));
+  }
+  if (job.precision != Precision::kFP16 && HasLossScale(job)) {
+    warnings.push_back(StrCat("loss_scale of the job is ignored: the precision is ",
+                              Name(job.precision), ", not fp16"));
   }
   return warnings;
 }

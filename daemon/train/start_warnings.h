@@ -21,8 +21,8 @@ namespace gaccd {
 [[nodiscard]] std::string LauncherWarning(const Environment& environment, std::int64_t ranks,
                                           const Flags& flags);
 
-// Warnings for a warm-up longer than the run, and for a learning rate that is always 0 in single
-// precision.
+// Warnings for a warm-up longer than the run, for a learning rate that is always 0 in single
+// precision, and for a loss_scale without fp16.
 [[nodiscard]] std::vector<std::string> ScheduleWarnings(const Job& job, double lr_factor,
                                                         std::int64_t updates);
 

@@ -131,9 +131,13 @@ Status RunDataCommand(const Flags& flags) {
     return {ErrorKind::kUsage, StrCat("--sample: expected one below the ", images->size(),
                                       " of data.train, found ", flags.sample)};
   }
-  const std::string head =
-      StrCat("sample ", flags.sample, " of ", images->size(), ": ", images->ImageName(flags.sample),
-             ", label ", images->label(flags.sample));
+  const auto damaged =
+      std::ranges::find(images->damaged_labels(), flags.sample, &DamagedLabel::sample);
+  const std::string label = damaged == images->damaged_labels().end()
+                                ? StrCat(", label ", images->label(flags.sample))
+                                : StrCat(", no label: ", damaged->why.message());
+  const std::string head = StrCat("sample ", flags.sample, " of ", images->size(), ": ",
+                                  images->ImageName(flags.sample), label);
   const ImageTransform transform = images->transform();
   GACCD_ASSIGN_OR_RETURN(const RenderedSample rendered,
                          job.data.mixup || job.data.cutmix

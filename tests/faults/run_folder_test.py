@@ -297,6 +297,9 @@ class RunFolder(unittest.TestCase):
         long = "warning: the warm-up of 9 updates is longer than the run of 6"
         self.train(0, [long], job=self.job(warmup=9))
         self.gaccd(0, [long], "plan", "--job=" + self.job(warmup=9))
+        scale = ["--set", "loss_scale.init_scale=128"]
+        unused = "warning: loss_scale of the job is ignored: the precision is f32, not fp16"
+        self.train(0, [unused], *scale)
         said = self.gaccd(0, [], "plan", "--job=" + self.job(warmup=6), "--format=json")
         json.loads(said)
 
@@ -305,6 +308,8 @@ class RunFolder(unittest.TestCase):
         said = self.gaccd(74, ["'no/w': there is no folder 'no'"], "ckpt", "export", "run",
                           "--out=no/w")
         self.assertEqual(said.count("\n"), 1, said)
+        self.train(0, ["done"], "--run-dir=unsaved", "--save-every-seconds=0")
+        self.gaccd(65, ["'unsaved' holds no checkpoint: nothing was saved"], "ckpt", "export", "unsaved", "--out=w")
 
 
 if __name__ == "__main__":

@@ -149,6 +149,11 @@ class ImagesRunTest(unittest.TestCase):
             self.assertAlmostEqual(a, b, delta=2e-6)
         said = gaccd(1, "data", "show", "--job=job.txtpb", "--sample=8", "--out=a.png", cwd=self.dir)
         self.assertRegex(said, r"sample 8 of 9: train-1.tar: 4.png, label 1\n")
+        with tarfile.open(self.dir / "bare.tar", "w") as shard:
+            shard.add(files[0], "a.jpg")
+        (self.dir / "bare.txtpb").write_text(JOB.replace('path: "train"', 'path: "bare.tar"'))
+        said = gaccd(1, "data", "show", "--job=bare.txtpb", "--out=a.png", cwd=self.dir)
+        self.assertIn("sample 0 of 1: bare.tar: a.jpg, no label: bare.tar: a.jpg: expected a label", said)
         os.truncate(self.dir / "train-1.tar", 3000)
         self.assertIn("train-1.tar: ", self.train(2, "short", code=65))
 

@@ -357,6 +357,7 @@ def refusals(case, rank, world):
     batches = ExactBatches(16, plan(world, 16), rank)
     window = accumulate(model, batches.at(1))
     two = torch.ones(2, 1)
+    sparse = DistributedDataParallel(torch.nn.Embedding(2, 1, sparse=True))
 
     def without_weights():
         update = next(batches.updates(batches))
@@ -369,12 +370,38 @@ def refusals(case, rank, world):
             raised(ValueError, window.backward, two, torch.ones(3, 1)),
             raised(ValueError, window.backward, two[:, 0], samples=3),
             raised(ValueError, window.backward, two, two, count=2),
+            raised(ValueError, window.backward, two, torch.ones(2, 1, requires_grad=True)),
+            raised(ValueError, accumulate, sparse, batches.at(1)),
+            raised(ValueError, next, batches.updates(DataLoader(torch.ones(16, 1), batch_size=4))),
             raised(ValueError, accumulate, model, ExactBatches(16, plan(world + 1, 16), rank).at(1)),
             raised(ValueError, accumulate, model, ExactBatches(16, plan(world, 16), (rank + 1) % world).at(1)),
             raised(ValueError, accumulate, still, ExactBatches(16, plan(world, 2), rank).at(1)),
             raised(ValueError, accumulate, still, ExactBatches(16, slow, rank).at(1)),
             raised(ValueError, gaccd.plan, nodes=1, gpus_per_node=1, micro_batch=1, target=1, speed="measured"),
             raised(ValueError, without_weights)]
+
+
+def not_reduced(case, rank, world):
+    """What DDP does not reduce is found before the optimiser steps: each rank would train a model of its own."""
+    def audit(call, thaw):
+        model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
+                                                            .requires_grad_(not thaw)))
+        model.module.requires_grad_()
+        batches = ExactBatches(6, gaccd.plan(nodes=1, gpus_per_node=world, micro_batch=1, target=6,
+                                             gaccd=case["gaccd"]), rank)
+        with accumulate(model, next(batches.updates([torch.tensor(one).float() for one in batches]))) as window:
+            for step, x in enumerate(window):
+                window.backward(call(model, step)(x[:, None])[:, 0] ** 2)
+        return batches.done
+
+    def inside(model, step):
+        return model.module
+
+    def whole(model, step):
+        return model
+
+    assert audit(lambda model, step: model if step else model.module, False) == 1  # the last one reduces
+    return [raised(AuditError, audit, inside, False), raised(AuditError, audit, whole, True)]
 
 
 def finite_differences(case, rank, world):

@@ -261,14 +261,17 @@ class PythonLoop(unittest.TestCase):
 
     def test_models_with_branches_and_refusals(self):
         results = run_ranks(3, [{"do": do, "gaccd": GACCD} for do in
-                                ("unused_parameters", "scaler", "refusals", "contrastive")],
+                                ("unused_parameters", "scaler", "refusals", "contrastive", "not_reduced")],
                             self.dir / "branches")
-        for branches, scaled, refused, contrastive in results:
+        for branches, scaled, refused, contrastive, differ in results:
+            for text, parts in zip(differ, ("as module.0.weight .*: expected 0, found 4", "as module.1.weight .* found 2")):
+                self.assertRegex(text, "update 1: parameters whose gradients differ between ranks, " + parts)
             self.assertEqual(contrastive, {"per_rank_loss": True, "replicated_loss": False})
             self.assertEqual(branches, {"updates": [20] * 3 + [4]})
             self.assertEqual(scaled, [8 * 2.5, 2.5])  # of inputs 0 to 5
             parts = ("without samples=", "found losses of shape [2, 1]", "shape [2, 1], as the losses, found [3, 1]",
-                     "expected 3 samples, found losses of 2", "found both", "expected 4 ranks (the plan), found 3",
+                     "expected 3 samples, found losses of 2", "found both", "a count without gradient",
+                     "found sparse=True", "found one of other samples", "expected 4 ranks (the plan), found 3",
                      "expected the samples of rank", "at least 3 samples in an update, found 2", "expected a plan without speeds", "found 'measured'",
                      "update 1: expected a sum of weights above 0, found 0")
             for text, part in zip(refused, parts, strict=True):
@@ -443,6 +446,19 @@ class Samples(unittest.TestCase):
                 updates.close()
             del updates
             self.assertEqual((loaded, batches.done), ([0], 0), ends)
+
+    def test_a_loop_for_each_epoch_is_refused(self):
+        batches = self.module.ExactBatches(53, self.plan(2, 3, 17), 1, epochs=2)
+        for update in batches.updates(batches):
+            update.complete()
+        self.assertEqual(batches.done, batches.total)
+        with self.assertRaisesRegex(RuntimeError, "all 8 updates are complete: epochs="):
+            next(batches.updates(batches))
+        again = self.module.ExactBatches(53, self.plan(2, 3, 17), 1, epochs=2)
+        again.load_state_dict(batches.state_dict())  # a run that is complete has nothing to do
+        self.assertEqual(list(again.updates(again)), [])
+        batches.load_state_dict(batches.state_dict() | {"updates": 1, "samples": 17})
+        self.assertEqual(next(batches.updates(batches)).number, 2)
 
     def test_gaccd_is_asked_for_many_updates_at_once(self):
         plan = self.plan(2, 4, 10)

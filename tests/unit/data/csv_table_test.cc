@@ -96,6 +96,25 @@ TEST_F(CsvNamesTest, ColumnsInAnotherOrderAreMatchedByTheirNames) {
               ElementsAre(1.F, 2.F, 4.F, 5.F));
 }
 
+TEST_F(CsvNamesTest, ALabelInFrontIsNoFeature) {
+  for (const std::string name : {"label", "Target", "LABELS"}) {
+    const std::string table = name + ",a,b\n2,0,1\n";
+    job_.data.column_name = {};
+    EXPECT_THAT(Why(table, table),
+                AllOf(HasSubstr(StrCat("train.csv: column 1, '", name, "', is a feature")),
+                      HasSubstr("found 'b' as the last one; data.column_name")));
+    EXPECT_THAT(ReadColumnNames(job_), HasKind(ErrorKind::kData));  // what a training reads first
+    job_.data.column_name = {"a", "b", name};
+    EXPECT_THAT(Gather(*ValueOrThrow(Open(table, table)).train, {0}).targets, ElementsAre(2.F));
+    job_.data.column_name = {name, "a", "b"};
+    EXPECT_THAT(Gather(*ValueOrThrow(Open(table, table)).train, {0}).targets, ElementsAre(1.F));
+  }
+  job_.data.column_name = {};
+  for (const std::string names : {"target,label", "a,label", "class,y", "labelled,b"}) {
+    EXPECT_OK(Open(names + "\n1,2\n", "3,4\n")) << names;
+  }
+}
+
 TEST_F(CsvNamesTest, OtherColumnsAreRefusedWithBothLists) {
   const std::string train = "age,height,kind\n1,2,3\n";
   EXPECT_THAT(
@@ -169,7 +188,7 @@ TEST_F(CsvTest, RefusesWhatIsNoTable) {
   EXPECT_THAT(Error("1,2\n3\n"), HasSubstr(":2: expected 2 columns, found 1"));
   EXPECT_THAT(Error("1\n2\n"), HasSubstr("more columns than the 1 of the targets, found 1"));
   EXPECT_THAT(Error("a,b\n"), HasSubstr("found 0"));
-  EXPECT_THAT(Error("1,1e99\n"), HasSubstr("found '1e99'"));
+  EXPECT_THAT(Error("1,1e999\n"), HasSubstr("found '1e999'"));
 }
 
 TEST_F(CsvTest, OtherSeparatorsAndWordsAreNamed) {
@@ -184,8 +203,45 @@ TEST_F(CsvTest, OtherSeparatorsAndWordsAreNamed) {
   EXPECT_THAT(Error("1,cat\n", 1, 2), HasSubstr("found 'cat'; labels that are words become"));
   EXPECT_THAT(Error("1,2\n3,x 1\n"), HasSubstr("labels that are words"));
   EXPECT_THAT(Error("1,2\nred,1\n"), HasSubstr("found 'red'; a column of words"));
-  for (const char* plain : {"1,2\nNA,4\n", "1,2\n,4\n", "1,2\n3,1e99\n"}) {
+  for (const char* plain : {"1,2\nNA,4\n", "1,2\n,4\n", "1,2\n3,1e999\n"}) {
     EXPECT_THAT(Error(plain), Not(HasSubstr(";"))) << plain;
+  }
+}
+
+// Of large values that differ little, f32 has the difference only once they are normalised.
+TEST_F(CsvTest, ValuesAreNormalisedBeforeTheyBecomeF32) {
+  const auto dataset = Opened(Source("16777217,0\n16777219.25,0\n"), {.mean = 16777216});
+  EXPECT_THAT(Gather(*dataset, {0, 1}).features, ElementsAre(1.F, 3.25F));
+  EXPECT_EQ(dataset->conversions(), "");
+}
+
+TEST_F(CsvTest, TheFirstWholeNumberThatF32DoesNotHoldIsNamed) {
+  const CsvSpec source = Source("a,b\n16777216,1.1\n1,16777217\n16777219,0\n");
+  EXPECT_EQ(Opened(source)->conversions(),
+            source.path + ": 16777217 in line 3, column 2 -> 16777216 in f32");
+}
+
+TEST_F(CsvTest, NumbersBelowThoseOfF32AreZero) {
+  const auto dataset = Opened(Source("1e-50,-1e-46\n1e-40,2\n"));
+  EXPECT_THAT(Gather(*dataset, {0, 1}).features, ElementsAre(0.F, 1e-40F));
+  EXPECT_THAT(Gather(*dataset, {0, 1}).targets, ElementsAre(0.F, 2.F));
+  EXPECT_THAT(Error("1,2\n1e39,2\n"),
+              HasSubstr("finite values in f32 after normalize, found inf in line 2, column 1"));
+}
+
+// pandas numbers the rows, and the columns of a table without names, unless it shall not.
+TEST_F(CsvTest, NumbersOfRowsAndColumnsAreNoData) {
+  for (const char* heading : {",a,b", "Unnamed: 0,a,b"}) {
+    EXPECT_THAT(Error(StrCat(heading, "\n7,1.5,2\n3,2.5,0\n")),
+                HasSubstr("column 1 has no name and numbers the rows"));
+    for (const char* other : {"0.5,1.5,2\n1,2.5,0\n", "7,1.5,2\n7,2.5,0\n", "7,1.5,2\n"}) {
+      EXPECT_OK(OpenDataset(Source(StrCat(heading, "\n", other)), {}, {}));
+    }
+  }
+  EXPECT_THAT(Error("0,1,2\n1.5,2,3\n"), HasSubstr("line 1 numbers the columns"));
+  for (const char* samples : {"0,1\n1.5,2\n", "0,1,2\n1,2,3\n1,3,5\n", "0,1,2\n", "1,2,3\n5,5,5\n",
+                              "a,b,c\n0,1,2\n5,5,5\n"}) {
+    EXPECT_OK(OpenDataset(Source(samples), {}, {})) << samples;
   }
 }
 

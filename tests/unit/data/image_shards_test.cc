@@ -102,6 +102,14 @@ TEST(ImageShardsTest, WhatIsWrongIsNamed) {
                         "2.cls alone"));
   EXPECT_THAT(refused(one + TarMember("1.cls", "", '2') + TarEnd()),
               HasSubstr("1.cls: expected a plain file, found a link"));
+  for (const char* dotted : {"b/2.left.jpg", "b/2.1.5.CLS"}) {
+    EXPECT_THAT(
+        refused(one + label + TarMember(dotted, "0") + TarEnd()),
+        HasSubstr(StrCat("expected an image of the key 'b/2', as b/2.jpg, found ", dotted)));
+    EXPECT_OK(Index(one + label + TarMember(dotted, "0") + TarMember("b/2.jpg", "x") +
+                    TarMember("b/2.cls", "0") + TarEnd()));
+  }
+  EXPECT_OK(Index(one + label + TarMember("2.left.npy", "0") + TarEnd()));
   EXPECT_THAT(refused(TarMember("1.txt", "x") + TarEnd()),
               HasSubstr("expected images in it, found none"));
   EXPECT_THAT(refused(std::string("\x1f\x8b\x08\0", 4) + one),

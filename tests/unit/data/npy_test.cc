@@ -156,6 +156,18 @@ TEST_F(NpyTest, FeaturesMustStayFiniteWhenTheyAreNormalised) {
               AllOf(HasSubstr("stored 255"), HasSubstr("scale 1e+37")));
 }
 
+// Of large values that differ little, f32 has the difference only once they are normalised.
+TEST_F(NpyTest, WideFeaturesAreNormalisedBeforeTheyBecomeF32) {
+  const NormalizeSpec normalize{.mean = 1e9, .std = 3};
+  const auto first = [&](const std::string& text) {
+    return Gather(*Opened(Source(text, kNpyLabels, 3), normalize), {0, 1, 2}).features;
+  };
+  EXPECT_THAT(first(Head("<f8", "(3, 1)") + Values<double>({1e9 + 3, 1e9 - 1.5, 1e9})),
+              testing::ElementsAre(1.F, -0.5F, 0.F));
+  EXPECT_THAT(first(Head("<f4", "(3, 1)") + Values<float>({1e9F + 192, 1e9F - 64, 1e9F})),
+              testing::ElementsAre(64.F, static_cast<float>(-64 / 3.0), 0.F));
+}
+
 TEST_F(NpyTest, ReadsVectorTargets) {
   const auto wide =
       Opened(Source(kFeatures, Head("<f4", "(3, 2)") + Values<float>({1, 2, 3, 4, 5, 6})));

@@ -244,10 +244,32 @@ class Prepare(unittest.TestCase):
         self.run_it("--for=bert", "--text=review", f"--tokenizer={given}", self.reviews(), out="again")
         self.assertEqual(load(self.dir / "again/train.lengths.npy"), lengths)
 
+    def test_words_that_a_vocabulary_lacks_are_counted(self):
+        words = self.file("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\nhello\nworld\n##s\nhello\n\n\ngood\n")
+        text = self.file("a.txt", "Hello world\ngood Worlds\n\u4e00 bad\n")
+        said = self.run_it("--for=bert", f"--tokenizer={words}", "--eval-share=0", "--length=8", text)
+        self.assertIn("train: 3 documents, 12 tokens, 4 unknown ([UNK]) (the vocabulary has no capital letters: ", said)
+        self.assertEqual(json.loads((self.dir / "out/data.json").read_text())["train"]["unknown"], 4)
+        said = self.run_it("--for=bert", f"--tokenizer={words}", "--eval-share=0", "--lowercase", text, out="small")
+        self.assertIn("3 documents, 13 tokens, 2 unknown ([UNK])\n", said)
+        # The largest id is that of "good": a word is there twice.
+        self.assertIn("vocabulary: 11 tokens", said)
+        self.assertIn("vocabulary: 11 ", (self.dir / "small/data.txtpb").read_text())
+        self.assertEqual(max(load(self.dir / "small/train.tokens.npy")[1]), 10)
+
+    def test_flags_that_would_have_no_effect_are_refused(self):
+        self.run_it("--for=bert", "--text=review", "--vocabulary=400", self.reviews())
+        for says, args in [
+                ("--lowercase contradicts --tokenizer=", ["--lowercase", f"--tokenizer={self.dir}/out/tokenizer.json"]),
+                ("--vocabulary contradicts --tokenizer=", ["--vocabulary=400", "--tokenizer=vocab.txt"]),
+                ("t.txt' has no columns", ["--text=review", self.file("t.txt", '{"review": "good"}\n')])]:
+            self.assertIn(says, self.run_it("--for=bert", *args, self.reviews(), code=64, out="other"))
+
     def test_refusals_name_file_line_and_value(self):
         for code, says, args in [
                 (65, "x.txt' line 2: byte 0xff is no UTF-8", [self.file("x.txt", b"ok\n\xff\n")]),
                 (65, "line 2: no text", [self.file("e.txt", "a\n  \nb\n")]),
+                (65, "z.txt' line 2: no text", [self.file("z.txt", "a\n\u200b\ufeff\x00\ufffd \u3000\nb\n")]),
                 (65, "no column 'review'; the columns are a, b", [
                     "--text=review", self.file("c.csv", "a,b\n1,2\n")]),
                 (65, "line 1: no JSON", [self.file("j.jsonl", "{")]),

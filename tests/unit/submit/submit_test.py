@@ -299,6 +299,7 @@ class Submit(unittest.TestCase):
         self.assertNotIn("main cancels", self.submit("--run=r", "--dry-run").stderr)
         alone = self.submit("--run=r", "--dry-run", PATH="/nonexistent")
         self.assertIn("SLURM gave no answer: cannot start scontrol", alone.stderr)
+        self.assertEqual(alone.stderr.count("SLURM gave no answer"), 1)
 
     def test_what_would_keep_the_job_from_training_is_said_at_once(self):
         limits = {"TIMES": "MaxTime=10 MaxNodes=1 TotalNodes=9"}

@@ -13,9 +13,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .batches import Update
 
+SAME_VARIANCE = 1e-9  # at most, relative, of the norm of a gradient over ranks: no more than rounding
+
 
 class AuditError(Exception):
-    """The samples counted over all ranks differ from the plan. Raised on every rank, before the optimiser steps."""
+    """The samples counted over all ranks differ from the plan. Raised on every rank, before the optimizer steps."""
 
     def __init__(self, what: str, expected: float, found: float) -> None:
         super().__init__(f"{what}: expected {expected:g}, found {found:g}")
@@ -57,7 +59,12 @@ class Accumulation:
             if update.samples < update.world:
                 raise ValueError("static_graph=True needs samples on every rank: expected at least "
                                  f"{update.world} samples in an update, found {update.samples}")
-        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        if self._world > 1 and any(isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and module.sparse
+                                   for module in model.modules()):
+            # With them DDP divides the gradients of other parameters by the number of ranks twice.
+            raise ValueError("expected embeddings with dense gradients, found sparse=True")
+        named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+        self._names, self._parameters = [name for name, _ in named], [parameter for _, parameter in named]
         self._device = self._parameters[0].device
         self._last = self._reduced = self._disturbed = self._late = self._uses_first = False
         self._marks: list[tuple[int, int] | None] | None = None
@@ -91,6 +98,8 @@ class Accumulation:
         """
         if weights is not None and count is not None:
             raise ValueError("expected weights or a count, found both")
+        if any(isinstance(one, Tensor) and one.requires_grad for one in (weights, count)):
+            raise ValueError("expected weights or a count without gradient: the divisor, their sum, is a constant")
         total, found = self._total_of(losses, weights, samples)
         if self._reduced:
             self._late = True  # other ranks would wait for a second reduction, or not get this gradient
@@ -189,16 +198,41 @@ class Accumulation:
             dist.all_reduce(parameter.grad, group=self._group)
             parameter.grad /= self._world
 
+    def _norms(self) -> Tensor:
+        """Of the gradients and squared, by which ranks see that they have the same."""
+        if self._world == 1:
+            return torch.zeros(0, dtype=torch.float64, device=self._device)
+        def norm(grad: Tensor | None) -> Tensor:
+            if grad is None:
+                return torch.zeros((), dtype=torch.float64, device=self._device)
+            real = torch.view_as_real(grad) if grad.is_complex() else grad
+            return torch.linalg.vector_norm(real, dtype=torch.float64).to(self._device)
+        norms = torch.stack([norm(parameter.grad) for parameter in self._parameters])
+        return torch.cat([norms, norms ** 2])
+
+    def _check_same(self, what: str, norms: Sequence[float], left: Sequence[float]) -> None:
+        """norms: the sums of _norms() over ranks; left: of parameters that _reduce() is still to reduce."""
+        count = len(norms) // 2
+        differ = [name for name, total, squares, ranks in
+                  zip(self._names, norms[:count], norms[count:], left or [0] * count)
+                  if ranks == 0 and self._world * squares - total ** 2 > SAME_VARIANCE * total ** 2]
+        if differ:
+            raise AuditError(f"{what}: parameters whose gradients differ between ranks, as {differ[0]} (was the module "
+                             "called without its DistributedDataParallel, or the parameter frozen when that was made?)",
+                             0, len(differ))
+
     def _audit(self) -> None:
         planned = self._update.rank_samples
         counts = torch.tensor([self._samples, abs(self._samples - planned), self._disturbed, self._late,
                                self._uses_first, self._weighted, self._plain], dtype=torch.float64,
                               device=self._device)
         left = torch.tensor(self._unreduced(), dtype=torch.float64, device=self._device)
-        totals = torch.cat([counts, torch.stack([self._weight, self._loss_sum]), left])
+        norms = self._norms()
+        totals = torch.cat([counts, torch.stack([self._weight, self._loss_sum]), norms, left])
         if self._parallel is not None:
             dist.all_reduce(totals, group=self._group)
-        samples, wrong, disturbed, late, use_first, weighted, plain, weight, loss, *unreduced = totals.tolist()
+        samples, wrong, disturbed, late, use_first, weighted, plain, weight, loss, *more = totals.tolist()
+        norms_of_all, unreduced = more[:len(norms)], more[len(norms):]
         what = f"update {self._update.number}"
         if late != 0:
             raise AuditError(f"{what}: ranks that called backward() again after the last micro-batch", 0, late)
@@ -209,6 +243,7 @@ class Accumulation:
             raise AuditError(f"{what}: ranks where something else than backward() changed gradients", 0, disturbed)
         if weighted != 0 and plain != 0:
             raise AuditError(f"{what}: micro-batches without weights or a count, where others have them", 0, plain)
+        self._check_same(what, norms_of_all, unreduced)
         self._reduce(unreduced)
         if use_first == 0 and self._parallel is not None and self._parallel.find_unused_parameters:
             self._parameters[0].grad = None  # only touched by ranks without samples
@@ -244,7 +279,7 @@ def accumulate(model: torch.nn.Module, update: Update) -> Accumulation:
 
     Sets the gradients to None at the start. Ranks reduce once, with the last micro-batch, as DDP does; ranks without
     samples participate. At the end, the gradient on every rank is the sum over all samples divided by their number (or
-    the sum of their weights), and the samples counted over all ranks equal the plan: AuditError otherwise, on all ranks.
-    model: DistributedDataParallel without a communication hook; on one rank any module.
+    the sum of their weights), the same on all ranks, and the samples counted over all ranks equal the plan: AuditError
+    otherwise, on all ranks. model: DistributedDataParallel without a communication hook; on one rank any module.
     """
     return Accumulation(model, update)

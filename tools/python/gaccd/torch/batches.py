@@ -52,7 +52,7 @@ class ExactBatches:
 
     def __init__(self, dataset: Sized | int, plan: Plan, rank: int, seed: int = 1, *, epochs: int = 1,
                  max_updates: int = 0, last_cycle: str = "update", shuffle: bool = True) -> None:
-        self.plan, self.rank, self.done = plan, rank, 0
+        self.plan, self.rank, self.done, self._ended = plan, rank, 0, False
         size = dataset if isinstance(dataset, int) else len(dataset)
         self._identity = {"dataset_size": size, "batch": plan.effective_batch, "seed": seed, "shuffle": shuffle,
                           "last_cycle": last_cycle}
@@ -89,7 +89,15 @@ class ExactBatches:
             yield from (list(one) for one in self.at(number).micro_batches)
 
     def updates(self, loader: Iterable[Any]) -> Iterator[Update]:
-        """The remaining updates. loader: a DataLoader with this as its batch_sampler."""
+        """The remaining updates of all epochs. RuntimeError for a second loop after the last one.
+
+        loader: a DataLoader with this as its batch_sampler.
+        """
+        if getattr(loader, "batch_sampler", self) is not self:
+            raise ValueError("expected a DataLoader with this as its batch_sampler, found one of other samples")
+        if self._ended and self.done == self.total:
+            raise RuntimeError(f"all {self.total} updates are complete: epochs= has the number of epochs, of which one "
+                               "loop over updates() takes all")
         batches = iter(loader)
         for number in range(self.done + 1, self.total + 1):
             update = self.at(number)
@@ -100,6 +108,7 @@ class ExactBatches:
                                    f"updates, found {self.done}")
             for _ in own:  # discards what the update did not consume, for example if it was skipped
                 pass
+        self._ended = True
 
     def state_dict(self) -> dict[str, Any]:
         """The state for a checkpoint, from which the run continues on any number of ranks."""
