@@ -59,12 +59,6 @@ Status Sum(const GradientRanks& ranks) {
 }
 
 template <GradConvention kLoss, GradConvention kBackward>
-Status Mean(const GradientRanks& ranks) {
-  return CheckGradient(ranks, LossOf(kLoss), {5},
-                       RecordOne(std::make_shared<AllReduceMean>(7, kBackward)));
-}
-
-template <GradConvention kLoss, GradConvention kBackward>
 Status Gather(const GradientRanks& ranks) {
   const RowsByRank rows = SomeRows(ranks.comm);
   return CheckGradient(ranks, LossOf(kLoss), OwnShape(rows),
@@ -105,20 +99,9 @@ Status ScatterThenGather(const GradientRanks& ranks) {
       });
 }
 
-template <GradConvention kLoss, GradConvention kBackward>
-Status FromEachRoot(const GradientRanks& ranks) {
-  for (int root = 0; root < ranks.comm.size(); ++root) {
-    GACCD_RETURN_IF_ERROR(CheckGradient(ranks, LossOf(kLoss), {5},
-                                        RecordOne(std::make_shared<Broadcast>(root, kBackward))));
-  }
-  return Status::Ok();
-}
-
-constexpr std::array<GradientCase, 14> kCases = {{
+constexpr std::array<GradientCase, 10> kCases = {{
     {"AllReduceSum, loss per rank", Sum<kPerRank, kPerRank>},
     {"AllReduceSum, replicated loss", Sum<kReplicated, kReplicated>},
-    {"AllReduceMean, loss per rank", Mean<kPerRank, kPerRank>},
-    {"AllReduceMean, replicated loss", Mean<kReplicated, kReplicated>},
     {"AllGather, loss per rank", Gather<kPerRank, kPerRank>},
     {"AllGather, replicated loss", Gather<kReplicated, kReplicated>},
     {"AllGather twice, loss per rank", GatherTwice<kPerRank>},
@@ -127,19 +110,13 @@ constexpr std::array<GradientCase, 14> kCases = {{
     {"ReduceScatter, one loss of all rows", Scatter<Loss::kSharded>},
     {"ReduceScatter then AllGather, loss per rank", ScatterThenGather<kPerRank>},
     {"ReduceScatter then AllGather, replicated loss", ScatterThenGather<kReplicated>},
-    {"Broadcast, loss per rank", FromEachRoot<kPerRank, kPerRank>},
-    {"Broadcast, replicated loss", FromEachRoot<kReplicated, kReplicated>},
 }};
 
-constexpr std::array<GradientCase, 8> kWrongCases = {{
+constexpr std::array<GradientCase, 4> kWrongCases = {{
     {"AllReduceSum, loss per rank, but identity", Sum<kPerRank, kReplicated>},
     {"AllReduceSum, replicated loss, but summed", Sum<kReplicated, kPerRank>},
-    {"AllReduceMean, loss per rank, but not summed", Mean<kPerRank, kReplicated>},
-    {"AllReduceMean, replicated loss, but summed", Mean<kReplicated, kPerRank>},
     {"AllGather, loss per rank, but own rows only", Gather<kPerRank, kReplicated>},
     {"AllGather, replicated loss, but summed", Gather<kReplicated, kPerRank>},
-    {"Broadcast, loss per rank, but not summed", FromEachRoot<kPerRank, kReplicated>},
-    {"Broadcast, replicated loss, but summed", FromEachRoot<kReplicated, kPerRank>},
 }};
 
 }  // namespace

@@ -101,13 +101,8 @@ class CollectiveNetwork final : public Network {
     const RowsByRank by_rank = EqualRows(rows);
     const auto share = std::make_shared<Multiply>(1 / static_cast<double>(test_.ranks));
     const std::vector<std::shared_ptr<const Function>> way = {
-        std::make_shared<Broadcast>(test_.ranks - 1),
-        std::make_shared<AllReduceMean>(test_.ranks),
-        std::make_shared<AllGather>(by_rank),
-        std::make_shared<ReduceScatter>(by_rank),
-        share,
-        std::make_shared<AllReduceSum>(),
-        share};
+        std::make_shared<AllGather>(by_rank), std::make_shared<ReduceScatter>(by_rank), share,
+        std::make_shared<AllReduceSum>(), share};
     for (const auto& function : way) weight = recorder.Apply("travel", function, {weight});
     return weight;
   }

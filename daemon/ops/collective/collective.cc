@@ -16,11 +16,6 @@ Status CheckF32(std::span<const ValueSpec> inputs) {
                                      ToString(inputs[0].shape))};
 }
 
-Status CheckDivisor(std::int64_t count) {
-  if (count >= 1) return Status::Ok();
-  return {ErrorKind::kConfig, StrCat("expected a count of at least 1, found ", count)};
-}
-
 // The sum of the rows of all ranks. kConfig: invalid rank, negative rows, overflow.
 Result<std::int64_t> TotalRows(const RowsByRank& rows) {
   if (rows.rank < 0 || rows.rank >= std::ssize(rows.rows)) {
@@ -65,18 +60,6 @@ Status AllReduceSum::Gradient(GradientScope& scope) const {
   return scope.SetInputGradient(0, std::move(gradient), {scope.OutputGradient(0)});
 }
 
-OutputSpecs AllReduceMean::Infer(std::span<const ValueSpec> inputs) const {
-  GACCD_RETURN_IF_ERROR(CheckF32(inputs));
-  GACCD_RETURN_IF_ERROR(CheckDivisor(count_));
-  return std::vector<ValueSpec>{inputs[0]};
-}
-
-Status AllReduceMean::Gradient(GradientScope& scope) const {
-  std::shared_ptr<const Function> gradient = std::make_shared<DivideByCount>(count_);
-  if (convention_ == kPerRank) gradient = std::make_shared<AllReduceMean>(count_);
-  return scope.SetInputGradient(0, std::move(gradient), {scope.OutputGradient(0)});
-}
-
 OutputSpecs AllGather::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
   GACCD_ASSIGN_OR_RETURN(const std::int64_t total, TotalRows(rows_));
@@ -99,32 +82,10 @@ Status ReduceScatter::Gradient(GradientScope& scope) const {
   return scope.SetInputGradient(0, std::make_shared<AllGather>(rows_), {scope.OutputGradient(0)});
 }
 
-OutputSpecs Broadcast::Infer(std::span<const ValueSpec> inputs) const {
-  GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
-  if (root_ >= 0) return std::vector<ValueSpec>{inputs[0]};
-  return Status(ErrorKind::kConfig, StrCat("expected a root of at least 0, found ", root_));
-}
-
-Status Broadcast::Gradient(GradientScope& scope) const {
-  return scope.SetInputGradient(0, std::make_shared<BroadcastGradient>(root_, convention_),
-                                {scope.OutputGradient(0)});
-}
-
-OutputSpecs DivideByCount::Infer(std::span<const ValueSpec> inputs) const {
-  GACCD_RETURN_IF_ERROR(CheckF32(inputs));
-  GACCD_RETURN_IF_ERROR(CheckDivisor(count_));
-  return std::vector<ValueSpec>{inputs[0]};
-}
-
 OutputSpecs OwnRows::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckF32(inputs));
   GACCD_ASSIGN_OR_RETURN(const std::int64_t total, TotalRows(rows_));
   return WithRows(inputs[0], total, OwnRowCount(rows_));
-}
-
-OutputSpecs BroadcastGradient::Infer(std::span<const ValueSpec> inputs) const {
-  GACCD_RETURN_IF_ERROR(CheckF32(inputs));
-  return std::vector<ValueSpec>{inputs[0]};
 }
 
 }  // namespace gaccd

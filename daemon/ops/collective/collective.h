@@ -10,19 +10,16 @@
 //
 //   function        forward                backward, kPerRankLoss    backward, kReplicatedLoss
 //   AllReduceSum    y = sum_r x_r          dx = sum_r dy_r           dx = dy
-//   AllReduceMean   y = sum_r x_r / n      dx = sum_r dy_r / n       dx = dy / n
 //   AllGather       y = rows of all ranks  dx = own rows of          dx = own rows of dy
 //                                               sum_r dy_r
 //   ReduceScatter   y_s = rows of s of     dx = dy of all ranks, gathered (for both: only the owner
 //                         sum_r x_r             of a row has its cotangent)
-//   Broadcast       y = x of the root      root: dx = sum_r dy_r     root: dx = dy
-//                                          others: dx = 0            others: dx = 0
 //
 // The wrong convention silently multiplies gradients by the number of ranks or loses the
 // contributions of other ranks. tests/ranks/op_gradients.h checks both by finite differences.
 //
 // Rows are the first dimension. Their number may differ by rank and may be 0. Values are f32;
-// AllGather and Broadcast accept any type, without gradient for integers. Only training graphs may
+// AllGather accepts any type, without gradient for integers. Only training graphs may
 // contain collectives: ranks run different numbers of evaluation batches.
 #pragma once
 
@@ -55,23 +52,6 @@ class AllReduceSum : public Function {
   GradConvention convention_;
 };
 
-class AllReduceMean : public Function {
- public:
-  // count: n, at least 1; need not be the number of ranks.
-  explicit AllReduceMean(std::int64_t count,
-                         GradConvention convention = GradConvention::kPerRankLoss)
-      : count_(count), convention_(convention) {}
-  [[nodiscard]] std::string_view name() const override { return "all_reduce_mean"; }
-  [[nodiscard]] bool is_collective() const override { return true; }
-  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
-  Status Gradient(GradientScope& scope) const override;
-  [[nodiscard]] std::int64_t count() const { return count_; }
-
- private:
-  std::int64_t count_;
-  GradConvention convention_;
-};
-
 class AllGather : public Function {
  public:
   explicit AllGather(RowsByRank rows, GradConvention convention = GradConvention::kPerRankLoss)
@@ -100,37 +80,7 @@ class ReduceScatter : public Function {
   RowsByRank rows_;
 };
 
-// x of other ranks is not read, but has the size of the root's.
-class Broadcast : public Function {
- public:
-  explicit Broadcast(int root, GradConvention convention = GradConvention::kPerRankLoss)
-      : root_(root), convention_(convention) {}
-  [[nodiscard]] std::string_view name() const override { return "broadcast"; }
-  [[nodiscard]] bool is_collective() const override { return true; }
-  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
-  Status Gradient(GradientScope& scope) const override;
-  [[nodiscard]] int root() const { return root_; }
-
- private:
-  int root_;
-  GradConvention convention_;
-};
-
-// Gradients that are not one of the functions above. They keep the type and have no gradient
-// themselves.
-//   dx = dy / count
-class DivideByCount : public Function {
- public:
-  explicit DivideByCount(std::int64_t count) : count_(count) {}
-  [[nodiscard]] std::string_view name() const override { return "divide_by_count"; }
-  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
-  [[nodiscard]] bool can_run_in_place() const override { return true; }
-  [[nodiscard]] std::int64_t count() const { return count_; }
-
- private:
-  std::int64_t count_;
-};
-
+// Gradient of AllGather for a replicated loss: keeps the type and has no gradient itself.
 // dx = own rows of dy, without communication.
 class OwnRows : public Function {
  public:
@@ -143,32 +93,11 @@ class OwnRows : public Function {
   RowsByRank rows_;
 };
 
-// On the root dx = sum_r dy_r, or dy if the loss is replicated; 0 on the others.
-class BroadcastGradient : public Function {
- public:
-  BroadcastGradient(int root, GradConvention convention) : root_(root), convention_(convention) {}
-  [[nodiscard]] std::string_view name() const override { return "broadcast_gradient"; }
-  [[nodiscard]] bool is_collective() const override {
-    return convention_ == GradConvention::kPerRankLoss;
-  }
-  [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
-  [[nodiscard]] int root() const { return root_; }
-  [[nodiscard]] GradConvention convention() const { return convention_; }
-
- private:
-  int root_;
-  GradConvention convention_;
-};
-
 KernelResult MakeCollectiveCpu(const KernelRequest& request, const CpuEnvironment& environment);
 KernelResult MakeCollectiveCuda(const CudaRequest& request);
 inline constexpr FunctionRow kCollectiveRows[] = {
     {"all_gather", MakeCollectiveCpu, MakeCollectiveCuda},
-    {"all_reduce_mean", MakeCollectiveCpu, MakeCollectiveCuda},
     {"all_reduce_sum", MakeCollectiveCpu, MakeCollectiveCuda},
-    {"broadcast", MakeCollectiveCpu, MakeCollectiveCuda},
-    {"broadcast_gradient", MakeCollectiveCpu, MakeCollectiveCuda},
-    {"divide_by_count", MakeCollectiveCpu, MakeCollectiveCuda},
     {"own_rows", MakeCollectiveCpu, MakeCollectiveCuda},
     {"reduce_scatter", MakeCollectiveCpu, MakeCollectiveCuda},
 };

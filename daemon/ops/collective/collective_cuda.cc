@@ -6,23 +6,15 @@ namespace gaccd {
 
 KernelResult MakeCollectiveCuda(const CudaRequest& request) {
   cudaStream_t stream = request.on.stream;
-  return MakeCollective(
-      request,
-      {.comm = request.comm,
-       .memory = MemoryKind::kCuda,
-       .stream = {stream},
-       .copy =
-           [stream](const void* from, std::size_t bytes, void* to) {
-             return CudaStatus(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream),
+  return MakeCollective(request,
+                        {.comm = request.comm,
+                         .memory = MemoryKind::kCuda,
+                         .stream = {stream},
+                         .copy = [stream](const void* from, std::size_t bytes, void* to) {
+                           return CudaStatus(
+                               cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream),
                                "copy of rows");
-           },
-       .clear =
-           [stream](void* to, std::size_t bytes) {
-             return CudaStatus(cudaMemsetAsync(to, 0, bytes, stream), "gradient of a broadcast");
-           },
-       .divide = [on = request.on](
-                     const float* in, std::int64_t elements, std::int64_t count,
-                     float* out) { return EnqueueDivide(on, in, elements, count, out); }});
+                         }});
 }
 
 }  // namespace gaccd

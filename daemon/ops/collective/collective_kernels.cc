@@ -30,12 +30,6 @@ Status Copy(const Device& device, const ConstBuffer& in, const MutableBuffer& ou
   return device.copy(in.data, in.bytes(), out.data);
 }
 
-Status CheckRoot(int root, const Communicator& comm) {
-  if (root < comm.size()) return Status::Ok();
-  return {ErrorKind::kInternal,
-          StrCat("expected a root below ", comm.size(), ", found rank ", root)};
-}
-
 // Element counts by rank. whole: the operand that has the rows of all ranks.
 Result<std::vector<std::int64_t>> Parts(const KernelRequest& request, const Communicator& comm,
                                         const RowsByRank& rows, const ValueSpec& whole) {
@@ -68,15 +62,6 @@ KernelResult MakeAllReduceSum(const Setting& setting) {
   });
 }
 
-KernelResult MakeAllReduceMean(const Setting& setting) {
-  const std::int64_t count = setting.function<AllReduceMean>().count();
-  return MakeCall(setting.request, [device = setting.device, count, x = setting.x](const Call& c) {
-    GACCD_RETURN_IF_ERROR(device.comm->AllReduceSum(In(c, x), Out(c, x), device.stream));
-    return device.divide(c.out<float>(0), static_cast<std::int64_t>(x.count), count,
-                         c.out<float>(0));
-  });
-}
-
 KernelResult MakeAllGather(const Setting& setting) {
   const KernelRequest& request = setting.request;
   GACCD_ASSIGN_OR_RETURN(auto parts,
@@ -99,42 +84,6 @@ KernelResult MakeReduceScatter(const Setting& setting) {
   });
 }
 
-KernelResult MakeBroadcast(const Setting& setting) {
-  const int root = setting.function<Broadcast>().root();
-  GACCD_RETURN_IF_ERROR(CheckRoot(root, *setting.device.comm));
-  return MakeCall(setting.request, [device = setting.device, root, x = setting.x](const Call& c) {
-    if (device.comm->rank() == root) GACCD_RETURN_IF_ERROR(Copy(device, In(c, x), Out(c, x)));
-    return device.comm->Broadcast(Out(c, x), root, device.stream);
-  });
-}
-
-KernelResult MakeBroadcastGradient(const Setting& setting) {
-  const auto& function = setting.function<BroadcastGradient>();
-  const Communicator& comm = *setting.device.comm;
-  GACCD_RETURN_IF_ERROR(CheckRoot(function.root(), comm));
-  const bool is_root = comm.rank() == function.root();
-  const bool sum = function.convention() == GradConvention::kPerRankLoss;
-  // A reduction to one rank is a reduce-scatter in which it owns everything.
-  std::vector<std::int64_t> elements(static_cast<std::size_t>(comm.size()));
-  elements[static_cast<std::size_t>(function.root())] = static_cast<std::int64_t>(setting.x.count);
-  return MakeCall(setting.request, [device = setting.device, x = setting.x, is_root, sum,
-                                    elements = std::move(elements)](const Call& c) {
-    MutableBuffer dx = Out(c, x);
-    if (!is_root && dx.bytes() > 0) GACCD_RETURN_IF_ERROR(device.clear(dx.data, dx.bytes()));
-    if (!sum) return is_root ? Copy(device, In(c, x), dx) : Status::Ok();
-    if (!is_root) dx.count = 0;
-    return device.comm->ReduceScatter(In(c, x), elements, dx, device.stream);
-  });
-}
-
-KernelResult MakeDivideByCount(const Setting& setting) {
-  const std::int64_t count = setting.function<DivideByCount>().count();
-  return MakeCall(setting.request, [device = setting.device, count, x = setting.x](const Call& c) {
-    return device.divide(c.in<float>(0), static_cast<std::int64_t>(x.count), count,
-                         c.out<float>(0));
-  });
-}
-
 KernelResult MakeOwnRows(const Setting& setting) {
   const RowsByRank& rows = setting.function<OwnRows>().rows();
   std::int64_t before = 0;
@@ -148,12 +97,8 @@ KernelResult MakeOwnRows(const Setting& setting) {
 
 // The kernel for a single rank.
 KernelResult MakeSingleRank(const Setting& setting) {
-  const auto* mean = dynamic_cast<const AllReduceMean*>(&setting.request.function);
-  return MakeCall(setting.request, [device = setting.device, x = setting.x, mean = mean != nullptr,
-                                    count = mean != nullptr ? mean->count() : 1](const Call& c) {
-    if (!mean) return Copy(device, In(c, x), Out(c, x));
-    return device.divide(c.in<float>(0), static_cast<std::int64_t>(x.count), count,
-                         c.out<float>(0));
+  return MakeCall(setting.request, [device = setting.device, x = setting.x](const Call& c) {
+    return Copy(device, In(c, x), Out(c, x));
   });
 }
 
@@ -164,11 +109,7 @@ struct Row {
 };
 constexpr Row kRows[] = {
     {"all_gather", MakeAllGather},
-    {"all_reduce_mean", MakeAllReduceMean},
     {"all_reduce_sum", MakeAllReduceSum},
-    {"broadcast", MakeBroadcast},
-    {"broadcast_gradient", MakeBroadcastGradient},
-    {"divide_by_count", MakeDivideByCount, false},
     {"own_rows", MakeOwnRows, false},
     {"reduce_scatter", MakeReduceScatter},
 };

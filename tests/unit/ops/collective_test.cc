@@ -1,4 +1,4 @@
-// What the collective functions refuse, and their arithmetic. Their gradients:
+// What the collective functions refuse, and their shapes. Their gradients:
 // tests/ranks/op_gradients.h.
 #include "daemon/ops/collective/collective.h"
 
@@ -50,8 +50,6 @@ TEST(Collective, RefusesWhatDoesNotFit) {
   refused(ReduceScatter({{3, 5}, 0}), F32({3, 2}), "expected 8 rows, found [3, 2]");
   refused(ReduceScatter({{3}, 0}), {{3}, DType::kI32}, "expected f32, found i32 [3]");
   refused(AllReduceSum(), {{3}, DType::kBF16}, "expected f32, found bf16 [3]");
-  refused(AllReduceMean(0), F32({3}), "at least 1, found 0");
-  refused(Broadcast(-1), F32({3}), "found -1");
 }
 
 // The output of `function` on this rank of `comm`, of an input of these values.
@@ -82,30 +80,6 @@ TEST(Collective, NeedsItsCommunicator) {
   ExpectRefused(
       RunOn(comm.get(), std::make_shared<AllGather>(RowsByRank{{1, 2}, 1}), {2}, {1, 2}).status(),
       ErrorKind::kInternal, "is for rank 1 of 2, this is rank 0 of 1");
-  ExpectRefused(RunOn(comm.get(), std::make_shared<Broadcast>(1), {2}, {1, 2}).status(),
-                ErrorKind::kInternal, "expected a root below 1, found rank 1");
-}
-
-TEST(Collective, TheMeanDividesByTheCountAndNotByTheRanks) {
-  ExpectOk(RunThreadRanks(3, {}, [](Communicator& comm) {
-    const float mine = 1.0F + static_cast<float>(comm.rank());
-    GACCD_ASSIGN_OR_RETURN(const std::vector<float> y,
-                           RunOn(&comm, std::make_shared<AllReduceMean>(4), {2}, {mine, 10}));
-    EXPECT_EQ(y, (std::vector<float>{6.0F / 4, 30.0F / 4}));
-    return Status::Ok();
-  }));
-}
-
-// 2^24 + 1 is no float; a quotient by 2^24 differs in the last place.
-TEST(Collective, TheMeanDividesByCountsThatAreNoFloat) {
-  const std::int64_t count = (std::int64_t{1} << 24) + 1;
-  const auto comm = MakeSingle();
-  std::vector<float> x;
-  for (int i = 0; i < 1000; ++i) x.push_back(1.0F + static_cast<float>(i) / 1000.0F);
-  const auto y = ValueOrThrow(RunOn(comm.get(), std::make_shared<AllReduceMean>(count), {1000}, x));
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    EXPECT_EQ(y[i], static_cast<float>(static_cast<double>(x[i]) / static_cast<double>(count)));
-  }
 }
 
 }  // namespace

@@ -55,18 +55,6 @@ TEST_F(ElementwiseCuda, AllSizesTypesAndAlignments) {
   }
 }
 
-// The count is no float: a quotient by the nearest one differs in the last place.
-TEST_F(ElementwiseCuda, DividesByACountInDouble) {
-  constexpr std::int64_t kCount = (std::int64_t{1} << 24) + 1;
-  const std::vector<float> x = RandomValues(1, 4097);
-  const GpuArray<float> gx(x);
-  const GpuArray<float> y(x.size());
-  EXPECT_OK(EnqueueDivide(on_, gx.data(), 4097, kCount, y.data()));
-  ExpectSame(y.Values(), Map(x, x, [](float value, float) {
-               return static_cast<float>(static_cast<double>(value) / static_cast<double>(kCount));
-             }));
-}
-
 TEST_F(ElementwiseCuda, AccumulateOverwritesOrAdds) {
   for (const DType dtype : kFloatTypes) {
     for (const std::size_t n : kOddSizes) {
