@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "daemon/autograd/add.h"
-#include "daemon/ops/image/conv_transpose2d.h"
+#include "daemon/ops/image/conv2d.h"
 #include "daemon/ops/layout/concat.h"
 #include "daemon/ops/layout/embedding.h"
 #include "daemon/ops/layout/rearrange.h"

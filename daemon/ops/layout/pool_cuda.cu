@@ -81,17 +81,15 @@ KernelResult MakePoolGradient(const CudaRequest& request, const char* what) {
 
 }  // namespace
 
-KernelResult MakeFirstRowsCuda(const CudaRequest& request) {
-  return MakePool<false>(request, "first_rows");
+KernelResult MakePoolRowsCuda(const CudaRequest& request) {
+  return static_cast<const PoolRows&>(request.function).kind() == PoolKind::kMean
+             ? MakePool<true>(request, "mean_rows")
+             : MakePool<false>(request, "first_rows");
 }
-KernelResult MakeFirstRowsGradientCuda(const CudaRequest& request) {
-  return MakePoolGradient<false>(request, "first_rows_gradient");
-}
-KernelResult MakeMeanRowsCuda(const CudaRequest& request) {
-  return MakePool<true>(request, "mean_rows");
-}
-KernelResult MakeMeanRowsGradientCuda(const CudaRequest& request) {
-  return MakePoolGradient<true>(request, "mean_rows_gradient");
+KernelResult MakePoolRowsGradientCuda(const CudaRequest& request) {
+  return static_cast<const PoolRowsGradient&>(request.function).kind() == PoolKind::kMean
+             ? MakePoolGradient<true>(request, "mean_rows_gradient")
+             : MakePoolGradient<false>(request, "first_rows_gradient");
 }
 
 }  // namespace gaccd

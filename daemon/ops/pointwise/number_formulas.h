@@ -84,6 +84,20 @@ struct NumberFormula {
   }
 };
 
+struct NumberOfId {
+  GACCD_HOST_DEVICE float Of(std::int32_t id) const { return static_cast<float>(id); }
+};
+// A number that is not a valid id becomes -1, which is not in any table.
+struct IdOfNumber {
+  GACCD_HOST_DEVICE std::int32_t Of(float number) const {
+    return number >= 0 && number < 0x1p31F ? static_cast<std::int32_t>(number) : -1;
+  }
+};
+struct SkippedId {
+  std::int32_t skipped;
+  GACCD_HOST_DEVICE std::int32_t Of(std::int32_t id) const { return id == skipped ? -1 : id; }
+};
+
 // Calls f(NumberFormula) for this kind.
 template <typename F>
 auto WithNumberFormula(NumberKind kind, NumberPair numbers, F&& f) {

@@ -20,20 +20,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The same as in number_functions.cc.
-struct NumberOfId {
-  GACCD_HOST_DEVICE float Of(std::int32_t id) const { return static_cast<float>(id); }
-};
-struct IdOfNumber {
-  GACCD_HOST_DEVICE std::int32_t Of(float number) const {
-    return number >= 0 && number < 0x1p31F ? static_cast<std::int32_t>(number) : -1;
-  }
-};
-struct SkippedId {
-  std::int32_t skipped;
-  GACCD_HOST_DEVICE std::int32_t Of(std::int32_t id) const { return id == skipped ? -1 : id; }
-};
-
 template <typename Formula, typename From, typename To>
 __global__ void __launch_bounds__(kThreads)
     IdKernel(const From* x, Formula formula, To* y, std::int64_t elements) {
@@ -98,7 +84,7 @@ KernelResult MakeSkipIdCuda(const CudaRequest& request) {
 KernelResult MakeKnownPositionsCuda(const CudaRequest& request) {
   return MakeCall(request, [on = request.on, length = request.inputs[0].shape[1],
                             n = request.elements()](const Call& c) {
-    const auto* lengths = c.inputs.size() == 2 ? c.in<std::int32_t>(1) : nullptr;
+    const auto* lengths = c.optional_in<std::int32_t>(1);
     return LaunchForEach(KnownPositionsKernel, on, n, "known_positions", lengths, length,
                          c.out<std::int32_t>(0), n);
   });
