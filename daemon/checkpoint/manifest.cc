@@ -5,13 +5,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstring>
-#include <set>
 
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/bad_data.h"
 #include "daemon/checkpoint/crc32c.h"
+#include "daemon/checkpoint/manifest_checks.h"
 #include "daemon/config/plan_proto.h"
 #include "daemon/plan/speeds.h"
 #include "proto/checkpoint.pb.h"
@@ -25,9 +24,7 @@ constexpr std::string_view kMagic = "GACCDMF1";
 constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kHeadBytes = 12;  // magic, length
 constexpr std::size_t kCrcBytes = 4;
-constexpr std::uint64_t kUnitBytes = 64;
 constexpr std::size_t kMaxParameters = 65'536;
-constexpr std::size_t kMaxNameBytes = 256;
 constexpr int kMaxDepth = 8;
 
 std::uint32_t LoadU32(const char* bytes) {
@@ -111,127 +108,6 @@ Result<Plan> PlanFromProto(const proto::Plan& message) {
                           message.world()));
   }
   return plan;
-}
-
-Status CheckName(std::string_view what, std::string_view name) {
-  const auto printable = [](char c) { return c > ' ' && c < '\x7f' && c != '/'; };
-  if (!name.empty() && name.size() <= kMaxNameBytes && std::ranges::all_of(name, printable)) {
-    return Status::Ok();
-  }
-  return BadData(
-      StrCat(what, ": expected a name of 1 to ", kMaxNameBytes, " printable characters"));
-}
-
-Status CheckCursor(const Manifest& manifest) {
-  const RunCursor& cursor = manifest.cursor;
-  if (cursor.step < 0 || cursor.samples < 0 || cursor.micro_step < 0 ||
-      cursor.optimizer_updates < 0 || cursor.dataset_samples < 0 || manifest.writer_epoch < 1) {
-    return BadData(StrCat("expected counts >= 0 and a writer epoch >= 1, found step ", cursor.step,
-                          ", samples ", cursor.samples, ", micro-step ", cursor.micro_step,
-                          ", optimiser updates ", cursor.optimizer_updates, ", data set ",
-                          cursor.dataset_samples, ", epoch ", manifest.writer_epoch));
-  }
-  if (cursor.optimizer_updates > cursor.step) {
-    return BadData(StrCat("expected at most ", cursor.step,
-                          " optimiser updates, as many as updates, found ",
-                          cursor.optimizer_updates));
-  }
-  return Status::Ok();
-}
-
-Status CheckBest(const RunCursor& cursor) {
-  const BestSoFar& best = cursor.best;
-  if (0 <= best.step && best.step <= best.evaluated && best.evaluated <= cursor.step &&
-      0 <= best.waited && best.waited <= best.evaluated && std::isfinite(best.value) &&
-      std::isfinite(best.reference)) {
-    return Status::Ok();
-  }
-  return BadData(StrCat("expected a best evaluation up to the last one, which is up to update ",
-                        cursor.step, ", found ", best.value, " after update ", best.step,
-                        ", the last after update ", best.evaluated, ", ", best.waited,
-                        " since one better than ", best.reference));
-}
-
-Status CheckLossScale(const RunCursor& cursor) {
-  if (!cursor.loss_scale) return Status::Ok();
-  const auto& [scale, tracker] = *cursor.loss_scale;
-  if (scale > 0 && std::isfinite(scale) && 0 <= tracker && tracker <= cursor.step) {
-    return Status::Ok();
-  }
-  return BadData(StrCat("expected a loss scale above 0 that is at most ", cursor.step,
-                        " updates old, found ", scale, " after ", tracker));
-}
-
-// Checks the counts of the ranks in the update after the cursor. Losses are never negative.
-Status CheckWindows(const Manifest& manifest) {
-  for (std::size_t rank = 0; rank < manifest.shards.size(); ++rank) {
-    const WindowShare& window = manifest.shards[rank].window;
-    const bool finite = std::isfinite(window.loss_sum) && std::isfinite(window.divisor);
-    if (window.samples >= 0 && window.loss_sum >= 0 && window.divisor >= 0 && finite &&
-        (manifest.cursor.micro_step > 0 || window == WindowShare{})) {
-      continue;
-    }
-    return BadData(StrCat("window of rank ", rank, " after ", manifest.cursor.micro_step,
-                          " micro-steps: expected counts >= 0, and 0 after none, found ",
-                          window.samples, " samples, a sum of losses of ", window.loss_sum,
-                          " and a divisor of ", window.divisor));
-  }
-  return Status::Ok();
-}
-
-Status CheckBuffers(const Manifest& manifest) {
-  if (manifest.buffers.empty() || manifest.buffers.size() > kMaxBuffers) {
-    return BadData(
-        StrCat("expected 1 to ", kMaxBuffers, " buffers, found ", manifest.buffers.size()));
-  }
-  for (std::size_t i = 0; i < manifest.buffers.size(); ++i) {
-    const BufferSpec& buffer = manifest.buffers[i];
-    GACCD_RETURN_IF_ERROR(CheckName("buffer", buffer.name));
-    if (buffer.bytes > kMaxBufferBytes) {
-      return BadData(StrCat("buffer ", buffer.name, ": expected at most ", kMaxBufferBytes,
-                            " bytes, found ", buffer.bytes));
-    }
-    for (std::size_t j = 0; j < i; ++j) {
-      if (manifest.buffers[j].name == buffer.name) {
-        return BadData(StrCat("buffer ", buffer.name, " appears twice"));
-      }
-    }
-  }
-  // Parameters are validated against it and read from it.
-  if (manifest.buffers[0].name != kParametersBuffer || manifest.buffers[0].per_rank) {
-    return BadData(StrCat("expected the first buffer to be ", kParametersBuffer,
-                          ", one for all ranks, found ", manifest.buffers[0].name,
-                          manifest.buffers[0].per_rank ? ", one for each rank" : ""));
-  }
-  if (manifest.block_bytes < kUnitBytes || manifest.block_bytes > kMaxBlockBytes) {
-    return BadData(StrCat("expected blocks of ", kUnitBytes, " to ", kMaxBlockBytes,
-                          " bytes, found ", manifest.block_bytes));
-  }
-  return Status::Ok();
-}
-
-// Parameters must be contiguous in the first buffer.
-Status CheckParameters(const Manifest& manifest) {
-  const auto elements = static_cast<std::int64_t>(manifest.buffers[0].bytes / sizeof(float));
-  std::int64_t end = 0;
-  std::set<std::string_view> names;
-  for (const ParameterRecord& parameter : manifest.parameters) {
-    GACCD_RETURN_IF_ERROR(CheckName("parameter", parameter.name));
-    if (!names.insert(parameter.name).second) {
-      return BadData(StrCat("parameter ", parameter.name, " is given twice"));
-    }
-    if (Status shape = CheckShape(parameter.shape, DType::kF32); !shape.ok()) {
-      return BadData(StrCat("parameter ", parameter.name, ": ", shape.message()));
-    }
-    const std::int64_t count = Elements(parameter.shape);
-    if (parameter.offset < end || count > elements || parameter.offset > elements - count) {
-      return BadData(StrCat("parameter ", parameter.name, ": expected ", count,
-                            " elements between ", end, " and ", elements, ", found the offset ",
-                            parameter.offset));
-    }
-    end = parameter.offset + count;
-  }
-  return Status::Ok();
 }
 
 void FillManifestProto(const Manifest& manifest, proto::CheckpointManifest& message) {
@@ -353,16 +229,7 @@ Result<Manifest> Decode(std::string_view file) {
   }
   GACCD_ASSIGN_OR_RETURN(manifest.plan, PlanFromProto(message.plan()));
   GACCD_RETURN_IF_ERROR(TakeLists(message, &manifest));
-  GACCD_RETURN_IF_ERROR(CheckCursor(manifest));
-  GACCD_RETURN_IF_ERROR(CheckBest(manifest.cursor));
-  GACCD_RETURN_IF_ERROR(CheckLossScale(manifest.cursor));
-  GACCD_RETURN_IF_ERROR(CheckWindows(manifest));
-  GACCD_RETURN_IF_ERROR(CheckBuffers(manifest));
-  GACCD_RETURN_IF_ERROR(CheckParameters(manifest));
-  if (manifest.plan->world() != manifest.world()) {
-    return BadData(StrCat("expected ", manifest.plan->world(), " shards, as the plan says, found ",
-                          manifest.world()));
-  }
+  GACCD_RETURN_IF_ERROR(CheckManifest(manifest));
   return manifest;
 }
 

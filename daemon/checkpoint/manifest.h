@@ -29,6 +29,7 @@ inline constexpr std::int64_t kMaxWorld = 65'536;
 inline constexpr std::size_t kMaxBuffers = 16;
 inline constexpr std::uint64_t kMaxBufferBytes = std::uint64_t{1} << 50;
 inline constexpr std::uint64_t kMaxBlockBytes = std::uint64_t{64} << 20;
+inline constexpr std::uint64_t kUnitBytes = 64;  // ranges of shards begin at multiples
 
 struct BufferSpec {
   std::string name;

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "collectives/base/strings.h"
-#include "daemon/ops/layout/join_columns.h"
+#include "daemon/ops/layout/concat.h"
 #include "daemon/ops/norm/row_functions.h"
 #include "daemon/ops/pointwise/cast.h"
 
@@ -43,7 +43,7 @@ DualEncoder::DualEncoder(const DualEncoderSpec& spec)
 ValueId DualEncoder::Record(nn::Recorder& recorder) const {
   const ValueId a = a_(recorder);
   const ValueId b = b_(recorder);
-  return recorder.Apply("dual_encoder", std::make_shared<JoinColumns>(), {a, b});
+  return recorder.Apply("dual_encoder", std::make_shared<Concat>(), {a, b});
 }
 
 SampleSpec DualEncoder::ExampleSample() const {

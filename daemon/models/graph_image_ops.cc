@@ -4,7 +4,7 @@
 #include "collectives/base/strings.h"
 #include "daemon/models/graph_op_families.h"
 #include "daemon/nn/batch_norm.h"
-#include "daemon/ops/image/conv_transpose2d.h"
+#include "daemon/ops/image/conv2d.h"
 #include "daemon/ops/image/pool2d.h"
 #include "daemon/ops/norm/group_norm.h"
 #include "daemon/ops/pointwise/cast.h"

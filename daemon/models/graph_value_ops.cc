@@ -8,7 +8,7 @@
 #include "daemon/ops/norm/row_functions.h"
 #include "daemon/ops/pointwise/activations.h"
 #include "daemon/ops/pointwise/gated.h"
-#include "daemon/ops/pointwise/leaky_relu.h"
+#include "daemon/ops/pointwise/number_functions.h"
 #include "daemon/ops/pointwise/relu.h"
 #include "daemon/ops/product/linear.h"
 #include "daemon/tensor/flat_layout.h"
@@ -36,7 +36,7 @@ GraphValue RecordGelu(GraphRecorder& r) {
 }
 
 GraphValue RecordLeakyRelu(GraphRecorder& r) {
-  return ByValue(r, std::make_shared<LeakyRelu>(static_cast<float>(r.Number("slope"))));
+  return ByValue(r, std::make_shared<NumberFunction>(NumberKind::kLeakyRelu, r.Number("slope")));
 }
 
 template <bool kWholeSamples>

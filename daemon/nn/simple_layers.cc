@@ -1,10 +1,9 @@
 #include "daemon/nn/simple_layers.h"
 
 #include "daemon/autograd/add.h"
-#include "daemon/ops/layout/flatten.h"
 #include "daemon/ops/layout/pool_rows.h"
 #include "daemon/ops/layout/reshape.h"
-#include "daemon/ops/pointwise/leaky_relu.h"
+#include "daemon/ops/pointwise/number_functions.h"
 #include "daemon/ops/pointwise/relu.h"
 
 namespace gaccd::nn {
@@ -12,11 +11,10 @@ namespace gaccd::nn {
 ValueId Flatten::operator()(Recorder& recorder, ValueId input) const {
   input = recorder.Plain(path(), input);
   const Shape shape = recorder.shape(input);
-  if (recorder.samples() > 0 && !shape.empty() && shape[0] != recorder.samples()) {
-    return Apply(recorder, std::make_shared<Reshape>(Shape{recorder.samples(), Reshape::kRest}),
-                 {input});
-  }
-  return Apply(recorder, std::make_shared<gaccd::Flatten>(), {input});
+  Shape rows = {recorder.samples(), Reshape::kRest};
+  if (rows[0] == 0 && !shape.empty())
+    rows = {shape[0], Elements(Shape(shape.begin() + 1, shape.end()))};
+  return Apply(recorder, std::make_shared<Reshape>(std::move(rows)), {input});
 }
 
 ValueId Activation::operator()(Recorder& recorder, ValueId input) const {
@@ -28,7 +26,7 @@ ValueId Relu::operator()(Recorder& recorder, ValueId input) const {
 }
 
 ValueId LeakyRelu::operator()(Recorder& recorder, ValueId input) const {
-  return Apply(recorder, std::make_shared<gaccd::LeakyRelu>(slope_), {input});
+  return Apply(recorder, std::make_shared<NumberFunction>(NumberKind::kLeakyRelu, slope_), {input});
 }
 
 ValueId FirstRow::operator()(Recorder& recorder, ValueId x, std::int64_t length) const {

@@ -32,11 +32,11 @@ class Relu final : public Layer {
 
 class LeakyRelu final : public Layer {
  public:
-  LeakyRelu(const Scope& scope, double slope) : Layer(scope), slope_(static_cast<float>(slope)) {}
+  LeakyRelu(const Scope& scope, double slope) : Layer(scope), slope_(slope) {}
   ValueId operator()(Recorder& recorder, ValueId input) const override;
 
  private:
-  float slope_;
+  double slope_;
 };
 
 // Drops values in training only: [..] -> [..]

@@ -80,10 +80,15 @@ class CallKernel : public Kernel {
   Status bound_ = {ErrorKind::kInternal, "a kernel ran before it was bound"};
 };
 
+// A kernel of the class K.
+template <typename K, typename... Arguments>
+KernelResult MakeKernel(Arguments&&... arguments) {
+  return std::unique_ptr<Kernel>(std::make_unique<K>(std::forward<Arguments>(arguments)...));
+}
+
 inline KernelResult MakeCall(const KernelRequest& request, CallKernel::Action run,
                              std::size_t scratch_bytes = 0) {
-  return std::unique_ptr<Kernel>(
-      std::make_unique<CallKernel>(request, std::move(run), scratch_bytes));
+  return MakeKernel<CallKernel>(request, std::move(run), scratch_bytes);
 }
 
 }  // namespace gaccd

@@ -1,6 +1,7 @@
 // Arguments of the makers of GPU kernels: the node and its environment.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "daemon/ops/call_kernel.h"
 #include "daemon/ops/kernels_cuda.h"
 #include "daemon/tensor/float_types.h"
+#include "daemon/tensor/vector_cuda.h"
 
 namespace gaccd {
 
@@ -32,6 +34,12 @@ struct CudaRequest : KernelRequest {
   // REQUIRES: the first input is a matrix.
   [[nodiscard]] Matrix size() const { return MatrixOf(inputs[0]); }
 };
+
+// Whether all operands may be accessed 16 bytes at a time.
+[[nodiscard]] inline bool IsVectorAligned(const CallKernel::Call& c) {
+  const auto aligned = [](const void* pointer) { return IsVectorAligned(pointer); };
+  return std::ranges::all_of(c.inputs, aligned) && std::ranges::all_of(c.outputs, aligned);
+}
 
 // A kernel that calls run(T(), call), T the type of the first input: float, Bf16 or Fp16.
 template <typename Run>

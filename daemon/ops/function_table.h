@@ -18,7 +18,6 @@
 #include "daemon/ops/image/pool2d.h"
 #include "daemon/ops/layout/concat.h"
 #include "daemon/ops/layout/embedding.h"
-#include "daemon/ops/layout/join_columns.h"
 #include "daemon/ops/layout/pool_rows.h"
 #include "daemon/ops/layout/prepend_row.h"
 #include "daemon/ops/layout/rearrange.h"
@@ -35,7 +34,6 @@
 #include "daemon/ops/pointwise/combine.h"
 #include "daemon/ops/pointwise/dropout.h"
 #include "daemon/ops/pointwise/gated.h"
-#include "daemon/ops/pointwise/leaky_relu.h"
 #include "daemon/ops/pointwise/multiply.h"
 #include "daemon/ops/pointwise/number_functions.h"
 #include "daemon/ops/pointwise/relu.h"
@@ -47,39 +45,14 @@ namespace gaccd {
 
 // Fusion rules run in this order.
 inline constexpr std::span<const FunctionRow> kFunctions[] = {
-    kAutogradRows,
-    kActivationRows,
-    kAttentionRows,
-    kBatchNormRows,
-    kBatchedProductRows,
-    kCombineRows,
-    kConcatRows,
-    kNumberFunctionRows,
-    kRearrangeRows,
-    kCastRows,
-    kChannelsLastRows,
-    kCollectiveRows,
-    kConv2dRows,
-    kDropoutRows,
-    kEmbeddingRows,
-    kGroupNormRows,
-    kJoinColumnsRows,
-    kLabelRanksRows,
-    kLayerNormRows,
-    kLeakyReluRows,
-    kLinearGeluRows,
-    kLinearRows,
-    kMeanSquaredErrorRows,
-    kMultiplyRows,
-    kPool2dRows,
-    kPoolRows,
-    kPrependRowRows,
-    kReluRows,
-    kRowFunctionRows,
-    kTokenCrossEntropyRows,
-    kRmsNormRows,
-    kRotaryRows,
-    kGatedRows,
+    kAutogradRows,         kActivationRows, kAttentionRows,    kBatchNormRows,
+    kBatchedProductRows,   kCombineRows,    kConcatRows,       kNumberFunctionRows,
+    kRearrangeRows,        kCastRows,       kChannelsLastRows, kCollectiveRows,
+    kConv2dRows,           kDropoutRows,    kEmbeddingRows,    kGroupNormRows,
+    kLabelRanksRows,       kLayerNormRows,  kLinearGeluRows,   kLinearRows,
+    kMeanSquaredErrorRows, kMultiplyRows,   kPool2dRows,       kPoolRows,
+    kPrependRowRows,       kReluRows,       kRowFunctionRows,  kTokenCrossEntropyRows,
+    kRmsNormRows,          kRotaryRows,     kGatedRows,
 };
 
 consteval std::size_t CountFunctions() {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "collectives/base/dtype.h"
 #include "collectives/base/result.h"
@@ -29,6 +30,30 @@ struct KernelStream {
     return std::min(static_cast<unsigned>(multiprocessors) * 8, BlocksFor(items, per_block));
   }
 };
+
+#if defined(__CUDACC__) || defined(GACCD_SIMT_EMULATION)
+// Launches a kernel that loops over `items` with one thread per item (GridIndex(), GridStride()).
+template <typename... Parameters, typename... Arguments>
+Status LaunchForEach(void (*kernel)(Parameters...), const KernelStream& on, std::int64_t items,
+                     const char* what, Arguments... arguments) {
+  return Launch(kernel, {on.Blocks(items, kThreads), kThreads}, on.stream, what, arguments...);
+}
+
+// Calls at(width, i) for this thread's vectors of `width` = kWidth values, then, with a width of 1,
+// for its values after the last vector.
+template <int kWidth, typename At>
+__device__ inline void ForVectors(std::int64_t elements, const At& at) {
+  const std::int64_t threads = GridStride();
+  const std::int64_t thread = GridIndex();
+  const std::int64_t vectors = elements / kWidth;
+  for (std::int64_t v = thread; v < vectors; v += threads) {
+    at(std::integral_constant<int, kWidth>(), v * kWidth);
+  }
+  for (std::int64_t i = vectors * kWidth + thread; i < elements; i += threads) {
+    at(std::integral_constant<int, 1>(), i);
+  }
+}
+#endif
 
 struct Matrix {
   std::int64_t rows = 0;

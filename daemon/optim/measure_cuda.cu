@@ -74,12 +74,8 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     SumKernel(const double* squares, std::int64_t blocks, UpdateControl* control,
               double* total_of_part, unsigned* arrived, double* partials) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   double sum = 0;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-       i < blocks; i += threads) {
-    sum += squares[i];
-  }
+  for (std::int64_t i = GridIndex(); i < blocks; i += GridStride()) sum += squares[i];
   // The square of a finite float never overflows in double.
   double total = 0;
   if (GridSum(BlockSum(sum), arrived, partials, &total) && threadIdx.x == 0) {
@@ -112,8 +108,7 @@ template <typename Half>
 __global__ void __launch_bounds__(kThreads)
     CastKernel(const float* in, std::int64_t elements, Half* out) {
   constexpr int kValues = kVectorWidth<Half>;
-  const std::int64_t first =
-      (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kValues;
+  const std::int64_t first = GridIndex() * kValues;
   if (first + kValues <= elements) {
     float values[kValues];
     Load<Use::kStream>(in + first, values);

@@ -8,7 +8,7 @@
 #include "daemon/autograd/recompute.h"
 #include "daemon/autograd/simplify.h"
 #include "daemon/nn/recorder.h"
-#include "daemon/ops/layout/join_columns.h"
+#include "daemon/ops/layout/concat.h"
 #include "daemon/ops/layout/reshape.h"
 #include "daemon/ops/loss/label_ranks.h"
 #include "daemon/ops/loss/mean_squared_error.h"
@@ -109,7 +109,7 @@ ValueId TwiceEveryRow(nn::Recorder& recorder, ValueId rows) {
     rows = recorder.Apply(kWhere, std::make_shared<Cast>(DType::kF32), {rows});
   }
   const Shape shape = recorder.shape(rows);
-  const ValueId pairs = recorder.Apply(kWhere, std::make_shared<JoinColumns>(), {rows, rows});
+  const ValueId pairs = recorder.Apply(kWhere, std::make_shared<Concat>(), {rows, rows});
   return recorder.Apply(kWhere, std::make_shared<Reshape>(Shape{2 * shape[0], shape[1]}), {pairs});
 }
 

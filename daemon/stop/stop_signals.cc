@@ -66,20 +66,6 @@ Status Handle(int signal, void (*handler)(int), struct sigaction* old) {
 
 }  // namespace
 
-std::string_view Name(StopRequest request) {
-  switch (request) {
-    case StopRequest::kNone:
-      return "none";
-    case StopRequest::kSave:
-      return "save";
-    case StopRequest::kStop:
-      return "stop";
-    case StopRequest::kStopNow:
-      return "stop now";
-  }
-  return "?";
-}
-
 Result<std::vector<int>> ParseSignals(std::string_view names) {
   std::vector<int> signals;
   while (!names.empty()) {

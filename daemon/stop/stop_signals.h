@@ -28,7 +28,6 @@
 namespace gaccd {
 
 enum class StopRequest : std::uint8_t { kNone, kSave, kStop, kStopNow };
-[[nodiscard]] std::string_view Name(StopRequest request);  // "none", "save", "stop", "stop now"
 
 // "USR2,TERM" -> signal numbers. kUsage, quoting the name: none of TERM, USR1, USR2, ALRM, XCPU.
 Result<std::vector<int>> ParseSignals(std::string_view names);

@@ -5,11 +5,9 @@
 #include <utility>
 
 #include "collectives/base/strings.h"
-#include "daemon/data/sample_order.h"
 #include "daemon/device/host_buffer.h"
 #include "daemon/plan/load_groups.h"
 #include "daemon/telemetry/log.h"
-#include "daemon/train/batch_statistics.h"
 #include "daemon/train/learning_rate.h"
 #include "daemon/train/pipeline.h"
 #include "daemon/train/same_data.h"
@@ -25,86 +23,7 @@ double ValueOf(const EvalRecord& record, const std::string& name) {
   return metric == record.metrics.end() ? record.loss : metric->value;
 }
 
-// Number of samples without a counted label. kData if that is all of them.
-Result<std::int64_t> FindUnlabelled(const Dataset& data, std::string_view name) {
-  const std::int64_t unlabelled = CountUnlabelled(data);
-  if (unlabelled < data.size()) return unlabelled;
-  return Status(ErrorKind::kData,
-                StrCat("the ", name, " has no label that counts: expected one that is not ",
-                       data.spec().ignored_label, ", with a weight above 0, found none in ",
-                       data.size(), " samples"));
-}
-
-// A single sample has no others to compare with: its contrastive loss is 0, as is a variance over
-// one value of it.
-Status CheckTwoSamples(std::string_view what, const UpdateSchedule& schedule) {
-  if (schedule.sizes().front() != 1) return Status::Ok();
-  const bool always = !schedule.IsSmaller(1);
-  return {ErrorKind::kConfig,
-          StrCat(what, ": expected at least 2 samples in every update, found 1 in ",
-                 always ? "some of them: choose a larger target"
-                        : "the last one of an epoch or of the run: choose another target, or "
-                          "--last-cycle=drop")};
-}
-
 }  // namespace
-
-Result<TrainingInputs> TrainingInputs::Open(Communicator& comm, const Job& job, const Plan& plan,
-                                            const BadRecordRules& bad_records) {
-  GACCD_ASSIGN_OR_RETURN(TrainingData data, OpenTrainingData(job, bad_records));
-  return Make(comm, job, plan, std::move(data));
-}
-
-Result<TrainingInputs> TrainingInputs::Make(Communicator& comm, const Job& job, const Plan& plan,
-                                            TrainingData data) {
-  GACCD_ASSIGN_OR_RETURN(Model model, Model::Make(job.model, MakeBatchSpec(job, *data.train)));
-  model.SetDropoutSeed(job.seed);
-  GACCD_RETURN_IF_ERROR(model.ApplyRules(job.optimizer));
-  GACCD_RETURN_IF_ERROR(MakeStage(job, comm.rank(), &model));
-  GACCD_ASSIGN_OR_RETURN(const UpdateSchedule schedule,
-                         MakeUpdateSchedule(job, plan, data.train->size()));
-  GACCD_RETURN_IF_ERROR(CheckSchedule(job.schedule));
-  if (GetLossKind(job.model.loss) == LossKind::kContrastive) {
-    GACCD_RETURN_IF_ERROR(CheckTwoSamples("contrastive", schedule));
-  }
-  if (model.normalised_values() == 1) {
-    GACCD_RETURN_IF_ERROR(CheckTwoSamples("batch_norm of one value a channel", schedule));
-  }
-  GACCD_RETURN_IF_ERROR(CheckBatchStatistics(model, plan, schedule));
-  GACCD_ASSIGN_OR_RETURN(const std::int64_t unlabelled,
-                         FindUnlabelled(*data.train, "training data"));
-  if (data.eval != nullptr) {
-    GACCD_RETURN_IF_ERROR(FindUnlabelled(*data.eval, "evaluation data").status());
-  }
-  const SampleOrder order(job.seed, data.train->size(), job.data.shuffle);
-  GACCD_ASSIGN_OR_RETURN(BatchFeed feed,
-                         BatchFeed::Make(*data.train, order, schedule, plan, comm.rank(),
-                                         SelectProgramGenerator(job, model)));
-  feed.GroupByLength(model.sample().cuts);
-  TrainingInputs inputs{.job = job,
-                        .plan = plan,
-                        .data = std::move(data),
-                        .model = std::move(model),
-                        .schedule = schedule,
-                        .feed = std::move(feed),
-                        .unlabelled = unlabelled};
-  if (inputs.data.eval == nullptr) return inputs;
-  Evaluator& evaluator =
-      inputs.evaluator.emplace(comm, *inputs.data.eval, plan.request().micro_batch,
-                               inputs.model.divisor_unit(inputs.data.eval_weighted), job.metric);
-  evaluator.GroupByLength(inputs.model.sample().cuts);
-  evaluator.SetStages(static_cast<int>(job.pipeline.stages));
-  auto better = evaluator.FindBetter(job.evaluation.metric);
-  if (!better.ok()) return better.status().WithContext("evaluation.metric");
-  inputs.better = *better;
-  return inputs;
-}
-
-double TrainingInputs::checkpoint_bytes() const {
-  const FlatLayout& layout = model.layout();
-  const std::int64_t state = StateElements(job.optimizer, layout.trainable_size());
-  return static_cast<double>(layout.size() + state) * sizeof(float);
-}
 
 Trainer::Trainer(Communicator& comm, TrainingInputs inputs, const TrainerOptions& options)
     : comm_(comm),

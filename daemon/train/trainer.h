@@ -29,34 +29,9 @@
 #include "daemon/train/run_checkpointer.h"
 #include "daemon/train/start_point.h"
 #include "daemon/train/training.h"
+#include "daemon/train/training_inputs.h"
 
 namespace gaccd {
-
-// The inputs of a training on one rank, before the device is selected.
-struct TrainingInputs {
-  // Checks the model and the schedule with the opened data. Local: a rank may fail alone, so the
-  // caller must let all ranks agree on the result before the collective Trainer::Make(). REQUIRES:
-  // plan.world() == comm.size(). `comm` must outlive the inputs.
-  static Result<TrainingInputs> Make(Communicator& comm, const Job& job, const Plan& plan,
-                                     TrainingData data);
-  // Also opens the job's data, on this rank only.
-  static Result<TrainingInputs> Open(Communicator& comm, const Job& job, const Plan& plan,
-                                     const BadRecordRules& bad_records = {});
-
-  // Bytes of one checkpoint over all ranks.
-  [[nodiscard]] double checkpoint_bytes() const;
-
-  Job job;
-  Plan plan;
-  TrainingData data;
-  Model model;
-  UpdateSchedule schedule;
-  BatchFeed feed;
-  std::optional<Evaluator> evaluator;  // set if there is evaluation data
-  Better better = Better::kSmaller;    // for values of evaluation.metric
-  // Number of training samples without a counted label. An update of only such samples is skipped.
-  std::int64_t unlabelled = 0;
-};
 
 struct TrainerOptions {
   TrainGuards guards = {};

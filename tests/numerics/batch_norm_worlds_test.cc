@@ -63,7 +63,7 @@ NormUpdate Values(const FlatLayout& layout, std::span<const float> gradients,
 Result<double> WorstDistance(Communicator& comm, const Job& job,
                              std::span<const NormUpdate> golden) {
   GACCD_ASSIGN_OR_RETURN(const Plan plan, MakePlan(job, comm.size()));
-  GACCD_ASSIGN_OR_RETURN(TrainingInputs inputs, TrainingInputs::Open(comm, job, plan));
+  GACCD_ASSIGN_OR_RETURN(TrainingInputs inputs, OpenInputs(comm, job, plan));
   BatchFeed& feed = inputs.feed;
   GACCD_ASSIGN_OR_RETURN(auto engine,
                          MakeEngine(comm, inputs.model,

@@ -13,7 +13,6 @@
 #include "daemon/ops/image/conv2d.h"
 #include "daemon/ops/image/pool2d.h"
 #include "daemon/ops/layout/embedding.h"
-#include "daemon/ops/layout/flatten.h"
 #include "daemon/ops/loss/mean_squared_error.h"
 #include "daemon/ops/loss/token_cross_entropy.h"
 #include "daemon/ops/norm/group_norm.h"
@@ -22,7 +21,7 @@
 #include "daemon/ops/norm/row_functions.h"
 #include "daemon/ops/pointwise/activations.h"
 #include "daemon/ops/pointwise/gated.h"
-#include "daemon/ops/pointwise/leaky_relu.h"
+#include "daemon/ops/pointwise/number_functions.h"
 #include "tests/support/graph_bench.h"
 
 namespace gaccd {
@@ -162,7 +161,8 @@ Tested FunctionOf(const std::string& name) {
   if (name == "silu") return activation(ActivationKind::kSilu);
   if (name == "sigmoid") return activation(ActivationKind::kSigmoid);
   if (name == "hardswish") return activation(ActivationKind::kHardswish);
-  if (name == "leaky_relu") return {std::make_shared<LeakyRelu>(), {"x"}};
+  if (name == "leaky_relu")
+    return {std::make_shared<NumberFunction>(NumberKind::kLeakyRelu, 0.01), {"x"}};
   if (name == "embedding") return {std::make_shared<Embedding>(), {"ids", "table"}};
   if (name == "layer_norm") return {std::make_shared<LayerNorm>(), {"x", "gamma", "beta"}};
   if (name == "rms_norm") return {std::make_shared<RmsNorm>(1e-6F), {"x", "gamma"}};
@@ -190,8 +190,7 @@ ValueId Record(const std::string& name, const GoldenCase& golden, GoldenGraph& r
   std::vector<ValueId> inputs = recorded.At(t.inputs);
   inputs[0] = bench.Apply(std::make_shared<ChannelsLast>(), {inputs[0]});
   const ValueId y = bench.Apply(t.function, std::move(inputs));
-  return bench.Apply(std::make_shared<Flatten>(),
-                     {bench.Apply(std::make_shared<ChannelsFirst>(), {y})});
+  return bench.Rows(bench.Apply(std::make_shared<ChannelsFirst>(), {y}));
 }
 
 void ExpectEqual(const std::string& name, const GoldenCase& golden) {

@@ -4,14 +4,13 @@ Needs a Python with PyTorch 2.5 or newer and safetensors, and for resnet18 torch
 one that GACCD_EXPORT_PYTHON names; without one the test is skipped: exit code 77. tests/golden/graphs needs none.
 """
 import functools
-import os
-import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
 from exporter import open_exporter
+from launch import mpirun, run
 
 SAMPLES, BATCH, UPDATES, LR = 11, 11, 1, 0.01
 JOB = """name: "exported"
@@ -29,14 +28,6 @@ epochs: {epochs}
 """
 NPY = 'npy { features: "features.npy" targets: "labels.npy" classes: 10 }'
 TOKENS = 'tokens { tokens: "features.npy" labels: "labels.npy" vocabulary: 23 }'
-
-
-def run(*command, cwd):
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "OMPI_", "PMIX_", "PMI_"))}
-    done = subprocess.run([str(word) for word in command], cwd=cwd, env=env, text=True, capture_output=True, timeout=300)
-    if done.returncode:
-        raise AssertionError(done.stdout + done.stderr)
-    return done.stdout
 
 
 class GraphExport(unittest.TestCase):
@@ -73,8 +64,7 @@ class GraphExport(unittest.TestCase):
             JOB.format(data=data, batch=BATCH, lr=LR, epochs=UPDATES * BATCH // SAMPLES))
         for ranks in (1, 3, 5):
             with self.subTest(ranks=ranks):
-                run(MPIRUN, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca",
-                    "mpi_yield_when_idle", "1", "-n", ranks, GACCD, "train", "--job=job.txtpb", "--device=cpu",
+                run(*mpirun(MPIRUN, ranks), GACCD, "train", "--job=job.txtpb", "--device=cpu",
                     "--save-weights=trained", cwd=self.dir)
                 loaded = copy.deepcopy(model)
                 loaded.load_state_dict(safetensors.torch.load_file(self.dir / "trained"), strict=True)

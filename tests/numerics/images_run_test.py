@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import struct
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -16,8 +15,9 @@ import unittest
 import zlib
 from pathlib import Path
 
+from launch import mpirun, run
+
 PICTURES = Path(__file__).resolve().parents[1] / "golden" / "pictures"
-LAUNCHER_VARIABLES = ("SLURM_", "OMPI_", "PMIX_", "PMI_")
 CLASSES = {"cat": ("420.jpg", "rgba.png", "lossless.webp", "la.png"),
            "dog": ("palette.png", "cmyk.jpg", "lossy.webp", "grey.jpg", "base.png")}
 JOB = """
@@ -38,15 +38,7 @@ MIXED = JOB.replace("  normalize", "  mixup { alpha: 0.8 } cutmix { alpha: 1 } m
 
 
 def gaccd(ranks, *args, code=0, cwd=None):
-    env = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
-    command = [GACCD, *args]
-    if ranks > 1:
-        command = [MPIRUN, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca",
-                   "mpi_yield_when_idle", "1", "-n", str(ranks), *command]
-    done = subprocess.run([str(word) for word in command], cwd=cwd, env=env, text=True,
-                          capture_output=True, timeout=200, check=False)
-    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
-    return done.stdout if code == 0 else done.stderr
+    return run(*(mpirun(MPIRUN, ranks) if ranks > 1 else []), GACCD, *args, cwd=cwd, code=code)
 
 
 def read_png(path):

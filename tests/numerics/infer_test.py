@@ -5,7 +5,6 @@ left must be that training's own, to the last digit; logits and embeddings are H
 """
 import hashlib
 import json
-import os
 import re
 import shutil
 import struct
@@ -15,23 +14,16 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from launch import mpirun, run
+
 MODELS = Path(__file__).resolve().parents[1] / "golden" / "models"
-LAUNCHER_VARIABLES = ("SLURM_", "OMPI_", "PMIX_", "PMI_")
 WORLDS = (1, 2, 3, 7, 9)  # of 7 samples, so that the last one has ranks without any
 TRAIN_DATA = [f"--set=data.eval.tokens.{name}=bert_{name}.npy"
               for name in ("tokens", "lengths", "segments", "labels")]
 
 
 def gaccd(ranks, *args, code=0, cwd=MODELS):
-    env = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
-    command = [GACCD, *args]
-    if ranks > 1:
-        command = [MPIRUN, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca",
-                   "mpi_yield_when_idle", "1", "-n", str(ranks), *command]
-    done = subprocess.run([str(word) for word in command], cwd=cwd, env=env, text=True,
-                          capture_output=True, timeout=200, check=False)
-    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
-    return done.stdout if code == 0 else done.stderr
+    return run(*(mpirun(MPIRUN, ranks) if ranks > 1 else []), GACCD, *args, cwd=cwd, code=code)
 
 
 def evaluate(ranks, job, weights, *args):

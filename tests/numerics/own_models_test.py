@@ -15,6 +15,8 @@ import unittest
 from functools import partial
 from pathlib import Path
 
+from launch import mpirun
+
 ROOT = Path(__file__).resolve().parents[2]
 SKIPPED = 77
 DEVICE = os.environ.get("GACCD_TEST_DEVICE", "cpu")
@@ -203,8 +205,7 @@ def compare(name, folder):
             expected, found = (logits_of(one.eval(), inputs).double() for one in (exact, trained))
         results[key] = (distance(trained, exact), float((found - expected).norm() / expected.norm()))
     for ranks in WORLDS:
-        launcher = [MPIRUN, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1",
-                    "-n", ranks] if ranks > 1 else []
+        launcher = mpirun(MPIRUN, ranks) if ranks > 1 else []
         share = ["--allow-gpu-sharing"] if DEVICE == "cuda" and ranks > 1 else []
         run(*launcher, GACCD, "train", "--job=job.txtpb", f"--device={DEVICE}", f"--save-weights=of{ranks}", *share, cwd=folder)
         loaded = copy.deepcopy(model)

@@ -19,10 +19,11 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from launch import environment, mpirun, run
+
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "train"
 MODELS = GOLDEN.parent / "models"
 GRAPHS = GOLDEN.parent / "graphs"
-LAUNCHER_VARIABLES = ("SLURM_", "OMPI_", "PMIX_", "PMI_")
 # Ranks, flags.
 PROCESSES = {"momentum_cosine": (3,), "adamw_clipped": (2,), "fewer_samples_than_ranks": (4,),
              "contrastive": (3,), "momentum_ema": (3, "--shard=optimizer"),
@@ -117,8 +118,7 @@ class TrainGolden(unittest.TestCase):
             self.assertLessEqual(error, allowed, name)
 
     def run_ranks(self, cwd, *command, fails=None):
-        env = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
-        done = subprocess.run([str(word) for word in command], cwd=cwd, env=env, text=True,
+        done = subprocess.run([str(word) for word in command], cwd=cwd, env=environment(), text=True,
                               capture_output=True, timeout=200)
         self.assertEqual(done.returncode == 0, fails is None, done.stdout + done.stderr)
         self.assertIn(fails or "", done.stderr)
@@ -184,16 +184,14 @@ class TrainGolden(unittest.TestCase):
     def test_a_pipeline_of_processes(self):
         """Saved by two pipelines of two ranks, continued by one of three and by one rank: one training."""
         job, golden = MODELS / "gpt_mini.txtpb", Golden(MODELS / "gpt_mini.txt")
-        ranks = (MPIRUN, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle",
-                 "1", "-n")
         with tempfile.TemporaryDirectory() as folder:
             train = (GACCD, "train", f"--job={job}", "--device=cpu", "--micro-batch=2")
             start = f"--init-weights={MODELS / 'gpt_mini.init'}"
-            self.run_ranks(MODELS, *ranks, 4, *train, start, "--pipeline=2", f"--run-dir={folder}/run",
+            self.run_ranks(MODELS, *mpirun(MPIRUN, 4), *train, start, "--pipeline=2", f"--run-dir={folder}/run",
                            f"--save-weights={folder}/run/weights", "--save-every-updates=7")
             self.compare_model(golden, f"{folder}/run", MODELS / "gpt_mini.trained")
             weights = read_safetensors(f"{folder}/run/weights")
-            for other in ((*ranks, 3, *train, "--pipeline=3"), train):
+            for other in ((*mpirun(MPIRUN, 3), *train, "--pipeline=3"), train):
                 with self.subTest(other=other):
                     shutil.rmtree(f"{folder}/other", ignore_errors=True)
                     resume = f"--resume={next(Path(folder, 'run', 'ckpt').glob('step-*14-*'))}"
@@ -220,8 +218,7 @@ class TrainGolden(unittest.TestCase):
             shutil.copytree(GRAPHS, f"{folder}/graphs")
             shutil.copytree(GOLDEN, f"{folder}/train")
             job, cwd = f"{folder}/graphs/mlp.txtpb", folder
-            self.run_ranks(cwd, MPIRUN, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca",
-                           "mpi_yield_when_idle", "1", "-n", 3, GACCD, "train", f"--job={job}", "--device=cpu",
+            self.run_ranks(cwd, *mpirun(MPIRUN, 3), GACCD, "train", f"--job={job}", "--device=cpu",
                            f"--run-dir={folder}/run", f"--save-weights={folder}/run/weights")
             golden = Golden(GRAPHS / "mlp.txt")
             self.compare(golden, f"{folder}/run")
@@ -254,9 +251,7 @@ class TrainGolden(unittest.TestCase):
         for job, (ranks, *flags) in PROCESSES.items():
             with self.subTest(job=job), tempfile.TemporaryDirectory() as folder:
                 self.run_and_compare(
-                    Golden(GOLDEN / f"{job}.txt"), folder, MPIRUN, "--allow-run-as-root",
-                    "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1",
-                    "-n", ranks, GACCD, "train", f"--job={job}.txtpb", "--device=cpu",
+                    Golden(GOLDEN / f"{job}.txt"), folder, *mpirun(MPIRUN, ranks), GACCD, "train", f"--job={job}.txtpb", "--device=cpu",
                     f"--run-dir={folder}", f"--save-weights={folder}/weights", *flags)
 
 
@@ -278,13 +273,9 @@ class UnevenHosts(unittest.TestCase):
     """`gaccd train` under mpirun, every rank on a host of its own name: n0, n1, n2."""
 
     def train(self, name, *flags):
-        env = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
-        done = subprocess.run(
-            [MPIRUN, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle",
-             "1", "-n", "3", "unshare", "--uts", "sh", "-c", 'hostname "n$OMPI_COMM_WORLD_RANK" && exec "$@"', "sh",
-             GACCD, "train", f"--job={self.dir}/job.txtpb", "--device=cpu", f"--run-dir={self.dir}/{name}", *flags],
-            env=env, text=True, capture_output=True, timeout=200)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        run(*mpirun(MPIRUN, 3), "unshare", "--uts", "sh", "-c", 'hostname "n$OMPI_COMM_WORLD_RANK" && exec "$@"', "sh",
+            GACCD, "train", f"--job={self.dir}/job.txtpb", "--device=cpu", f"--run-dir={self.dir}/{name}", *flags,
+            cwd=self.dir)
         return [[json.loads(line) for line in path.read_text().splitlines()]
                 for path in sorted(self.dir.glob(f"{name}/attempts/0*/events.jsonl"))]
 

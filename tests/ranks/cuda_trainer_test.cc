@@ -106,7 +106,7 @@ std::int64_t ChosenOnGpus(const Job& job, std::size_t memory_bytes) {
     const PlanRequest request{.gpus_per_node = kGpus, .target_batch = *job.batch.target};
     const EngineChoice choice = Cuda(over.rank());
     GACCD_ASSIGN_OR_RETURN(const Plan whole, InOneMicroStep(request));
-    GACCD_ASSIGN_OR_RETURN(TrainingInputs inputs, TrainingInputs::Open(over, job, whole));
+    GACCD_ASSIGN_OR_RETURN(TrainingInputs inputs, OpenInputs(over, job, whole));
     const PlannedTraining training{
         .job = job, .model = inputs.model, .data = inputs.data, .schedule = inputs.schedule};
     const auto found = ChooseForTraining(

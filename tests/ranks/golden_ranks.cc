@@ -21,7 +21,8 @@ struct Files {
 };
 
 Status Train(Communicator& comm, const Job& job, const Plan& plan, const Files& files) {
-  GACCD_ASSIGN_OR_RETURN(auto inputs, TrainingInputs::Open(comm, job, plan));
+  GACCD_ASSIGN_OR_RETURN(TrainingData data, OpenTrainingData(job, {}));
+  GACCD_ASSIGN_OR_RETURN(auto inputs, TrainingInputs::Make(comm, job, plan, std::move(data)));
   GACCD_ASSIGN_OR_RETURN(const auto trainer, Trainer::Make(comm, std::move(inputs)));
   if (!files.init_weights.empty()) {
     LoadedWeights loaded;

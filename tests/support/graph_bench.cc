@@ -9,6 +9,7 @@
 #include "daemon/autograd/simplify.h"
 #include "daemon/device/cpu/packed_weights.h"
 #include "daemon/ops/cpu_kernels.h"
+#include "daemon/ops/layout/reshape.h"
 #include "daemon/ops/product/bf16_products.h"
 #include "daemon/tensor/random.h"
 #include "tests/support/status_matchers.h"
@@ -110,6 +111,12 @@ ValueId GraphBench::Longs(const std::string& name, std::vector<std::int64_t> val
   const ValueId id = graph_.AddInput(name, {{size}, DType::kI64});
   longs_[id] = std::move(values);
   return id;
+}
+
+ValueId GraphBench::Rows(ValueId x) {
+  const Shape& shape = graph_.value(x).spec.shape;
+  const std::int64_t width = Elements(Shape(shape.begin() + 1, shape.end()));
+  return Apply(std::make_shared<Reshape>(Shape{shape[0], width}), {x});
 }
 
 std::vector<ValueId> GraphBench::ApplyAll(std::shared_ptr<const Function> function,

@@ -45,6 +45,9 @@ class GraphBench {
     return ApplyAll(std::move(function), std::move(inputs))[0];
   }
 
+  // [M, a, b, ...] -> [M, a b ...]
+  ValueId Rows(ValueId x);
+
   struct Options {
     bool simplify = true;
     bool fuse = false;    // as a replica does

@@ -10,8 +10,6 @@
 #include "daemon/ops/attention/attention.h"
 #include "daemon/ops/attention/rotary.h"
 #include "daemon/ops/layout/embedding.h"
-#include "daemon/ops/layout/flatten.h"
-#include "daemon/ops/layout/join_columns.h"
 #include "daemon/ops/layout/pool_rows.h"
 #include "daemon/ops/layout/prepend_row.h"
 #include "daemon/ops/layout/reshape.h"
@@ -131,12 +129,6 @@ const GraphCase kCases[] = {
      [](GraphBench& b, const CaseSize& s) {
        const ValueId x = b.Parameter("x", {s.rows, s.in});
        return Distance(b, b.Apply(std::make_shared<Multiply>(-0.75), {x}));
-     }},
-    {"join_columns",  // f32 only
-     [](GraphBench& b, const CaseSize& s) {
-       const ValueId left = b.Parameter("a", {s.rows, s.in});
-       const ValueId right = b.Parameter("b", {s.rows, s.out});
-       return Distance(b, b.Apply(std::make_shared<JoinColumns>(), {left, right}));
      }},
     {"embedding",  // ids that occur several times, and not at all
      [](GraphBench& bench, const CaseSize& s) {
@@ -420,13 +412,13 @@ const GraphCase kLayers[] = {
     {"flatten",
      [](GraphBench& bench, const CaseSize& s) {
        const ValueId x = bench.Parameter("x", {s.rows, s.in, 3});
-       const ValueId y = bench.Apply(std::make_shared<Flatten>(), {x});
+       const ValueId y = bench.Rows(x);
        return Distance(bench, LinearOf(bench, y, "fc", s.out));
      }},
     {"flatten_of_activation",
      [](GraphBench& bench, const CaseSize& s) {
        const ValueId y = ReluOf(bench, OffZero(bench, {s.rows, s.in, 3}));
-       return Distance(bench, bench.Apply(std::make_shared<Flatten>(), {y}));
+       return Distance(bench, bench.Rows(y));
      }},
     {"reshape_of_parameter",
      [](GraphBench& bench, const CaseSize& s) {
@@ -441,7 +433,7 @@ const GraphCase kLayers[] = {
        const ValueId rows = bench.Apply(std::make_shared<Reshape>(Shape{-1, s.in}), {x});
        const ValueId y = LinearOf(bench, rows, "fc", s.in);
        const ValueId back = bench.Apply(std::make_shared<Reshape>(Shape{s.rows, 2, s.in}), {y});
-       return Distance(bench, bench.Apply(std::make_shared<Flatten>(), {Sum(bench, back, x)}));
+       return Distance(bench, bench.Rows(Sum(bench, back, x)));
      }},
     {"mean_squared_error",
      [](GraphBench& bench, const CaseSize& s) {

@@ -4,14 +4,13 @@
 #include "daemon/ops/image/channels_last.h"
 #include "daemon/ops/image/conv2d.h"
 #include "daemon/ops/image/pool2d.h"
-#include "daemon/ops/layout/flatten.h"
 #include "daemon/ops/loss/mean_squared_error.h"
 #include "daemon/ops/norm/batch_norm.h"
 #include "daemon/ops/norm/group_norm.h"
 #include "daemon/ops/pointwise/activations.h"
 #include "daemon/ops/pointwise/cast.h"
 #include "daemon/ops/pointwise/combine.h"
-#include "daemon/ops/pointwise/leaky_relu.h"
+#include "daemon/ops/pointwise/number_functions.h"
 #include "daemon/ops/pointwise/relu.h"
 
 namespace gaccd {
@@ -25,7 +24,7 @@ ValueId Images(GraphBench& bench, const CaseSize& s, std::int64_t height, std::i
 }
 
 ValueId DistanceOfImages(GraphBench& bench, ValueId y) {
-  const ValueId flat = bench.Apply(std::make_shared<Flatten>(), {y});
+  const ValueId flat = bench.Rows(y);
   const Shape shape = bench.graph().value(flat).spec.shape;
   return bench.Apply(std::make_shared<MeanSquaredError>(), {flat, bench.Input("targets", shape)});
 }
@@ -247,7 +246,7 @@ const GraphCase kImageCases[] = {
        const ValueId first = b.Apply(std::make_shared<ChannelsFirst>(), {x});
        const auto silu = std::make_shared<Activation>(ActivationKind::kSilu);
        const ValueId y = b.Apply(std::make_shared<ChannelsLast>(), {b.Apply(silu, {first})});
-       return DistanceOfImages(b, b.Apply(std::make_shared<Flatten>(), {y}));
+       return DistanceOfImages(b, b.Rows(y));
      }},
     {"avg_pool2d",
      [](GraphBench& b, const CaseSize& s) {
@@ -281,7 +280,8 @@ const GraphCase kImageCases[] = {
      [](GraphBench& b, const CaseSize& s) {
        const ValueId x = b.Parameter("x", {s.rows, s.in});
        for (float& value : b.parameter("x")) value += value < 0 ? -0.25F : 0.25F;
-       const ValueId y = b.Apply(std::make_shared<LeakyRelu>(0.25F), {x});
+       const ValueId y =
+           b.Apply(std::make_shared<NumberFunction>(NumberKind::kLeakyRelu, 0.25), {x});
        return DistanceOfImages(b, y);
      }},
 };

@@ -58,6 +58,12 @@ inline Result<Plan> MakePlan(const Job& job, int ranks, const std::vector<double
                      .stages = job.pipeline.stages});
 }
 
+// With the job's data.
+inline Result<TrainingInputs> OpenInputs(Communicator& comm, const Job& job, const Plan& plan) {
+  GACCD_ASSIGN_OR_RETURN(TrainingData data, OpenTrainingData(job, {}));
+  return TrainingInputs::Make(comm, job, plan, std::move(data));
+}
+
 inline Status TrainOnRank(Communicator& comm, const Job& job, const Training& training,
                           const EngineChoice& choice, Communicator* device_comm, Trained* trained) {
   const auto rank = static_cast<std::size_t>(comm.rank());

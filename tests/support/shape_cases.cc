@@ -5,10 +5,9 @@
 #include <vector>
 
 #include "daemon/autograd/add.h"
-#include "daemon/ops/image/conv_transpose2d.h"
+#include "daemon/ops/image/conv2d.h"
 #include "daemon/ops/layout/concat.h"
 #include "daemon/ops/layout/embedding.h"
-#include "daemon/ops/layout/flatten.h"
 #include "daemon/ops/layout/rearrange.h"
 #include "daemon/ops/loss/mean_squared_error.h"
 #include "daemon/ops/pointwise/cast.h"
@@ -28,7 +27,7 @@ ValueId Value(GraphBench& bench, const CaseSize& s, const std::string& name, con
 }
 
 ValueId DistanceOf(GraphBench& bench, ValueId y) {
-  const ValueId flat = bench.Apply(std::make_shared<Flatten>(), {y});
+  const ValueId flat = bench.Rows(y);
   const Shape shape = bench.graph().value(flat).spec.shape;
   return bench.Apply(std::make_shared<MeanSquaredError>(), {flat, bench.Input("targets", shape)});
 }

@@ -11,6 +11,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <string>
 
 #include "collectives/base/result.h"
@@ -32,6 +33,17 @@ struct LaunchShape {
 }
 
 #if defined(__CUDACC__) || defined(GACCD_SIMT_EMULATION)
+// This thread in the grid, and the number of threads of the grid, for loops that share the work of
+// any size: for (std::int64_t i = GridIndex(); i < count; i += GridStride()).
+template <typename Index = std::int64_t>
+__device__ inline Index GridIndex() {
+  return static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+template <typename Index = std::int64_t>
+__device__ inline Index GridStride() {
+  return static_cast<Index>(gridDim.x) * blockDim.x;
+}
+
 // May report an error of an earlier kernel: `what` is where it was detected.
 template <typename... Parameters, typename... Arguments>
 Status Launch(void (*kernel)(Parameters...), LaunchShape shape, cudaStream_t stream,

@@ -15,7 +15,7 @@ constexpr std::int64_t kElementsPerPart = 16 * kThreads;
 __global__ void __launch_bounds__(kThreads)
     KnownLengthsKernel(const std::int32_t* lengths, std::int64_t sequences, std::int32_t most,
                        std::int32_t* known) {
-  const std::int64_t b = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const std::int64_t b = GridIndex();
   if (b < sequences) known[b] = lengths[b] < 0 ? 0 : lengths[b] < most ? lengths[b] : most;
 }
 

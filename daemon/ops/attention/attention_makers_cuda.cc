@@ -152,8 +152,7 @@ KernelResult MakeAttentionCuda(const CudaRequest& request) {
       PlanPointer plan,
       PlanFor(request, SpecOf(request, size, request.inputs.size(), false), options.all_rows));
   if (plan != nullptr) {
-    return std::unique_ptr<Kernel>(
-        std::make_unique<LibraryKernel>(std::move(plan), request, size, /*backward=*/false));
+    return MakeKernel<LibraryKernel>(std::move(plan), request, size, /*backward=*/false);
   }
   return MakeCall(request, [on = request.on, dtype = request.dtype(), size](const Call& c) {
     const bool packed = IsPackedAttention(c.inputs.size());
@@ -169,8 +168,7 @@ KernelResult MakeAttentionGradientCuda(const CudaRequest& request) {
       PlanPointer plan,
       PlanFor(request, SpecOf(request, size, request.inputs.size() - 3, true), options.all_rows));
   if (plan != nullptr) {
-    return std::unique_ptr<Kernel>(
-        std::make_unique<LibraryKernel>(std::move(plan), request, size, /*backward=*/true));
+    return MakeKernel<LibraryKernel>(std::move(plan), request, size, /*backward=*/true);
   }
   return MakeCall(
       request,

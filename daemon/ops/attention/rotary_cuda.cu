@@ -13,9 +13,7 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads)
     RotaryKernel(const T* x, const float* cos, const float* sin, RotaryOptions options,
                  std::int64_t rows, std::int64_t half, T* y) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (std::int64_t i = thread; i < rows * half; i += threads) {
+  for (std::int64_t i = GridIndex(); i < rows * half; i += GridStride()) {
     const std::int64_t n = i / half;
     const std::int64_t first = i % half + n * 2 * half;
     const std::int64_t a = i % half + n / options.group % options.length * 2 * half;
@@ -32,16 +30,15 @@ __global__ void __launch_bounds__(kThreads)
 
 KernelResult MakeRotaryCuda(const CudaRequest& request) {
   const RotaryOptions options = static_cast<const Rotary&>(request.function).options();
-  return MakeTypedCall(request,
-                       [options, on = request.on, size = request.size()](auto t, const Call& c) {
-                         using T = decltype(t);
-                         const std::int64_t half = size.columns / 2;
-                         const std::int64_t pairs = size.rows * half;
-                         if (pairs == 0) return Status::Ok();
-                         return Launch(RotaryKernel<T>, {on.Blocks(pairs, kThreads), kThreads},
-                                       on.stream, "rotary", c.in<T>(0), c.in<float>(1),
-                                       c.in<float>(2), options, size.rows, half, c.out<T>(0));
-                       });
+  return MakeTypedCall(
+      request, [options, on = request.on, size = request.size()](auto t, const Call& c) {
+        using T = decltype(t);
+        const std::int64_t half = size.columns / 2;
+        const std::int64_t pairs = size.rows * half;
+        if (pairs == 0) return Status::Ok();
+        return LaunchForEach(RotaryKernel<T>, on, pairs, "rotary", c.in<T>(0), c.in<float>(1),
+                             c.in<float>(2), options, size.rows, half, c.out<T>(0));
+      });
 }
 
 }  // namespace gaccd

@@ -14,9 +14,7 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads)
     TransposeKernel(const T* from, std::int64_t elements, std::int64_t rows, std::int64_t columns,
                     T* to) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; i < elements; i += threads) {
+  for (std::int64_t i = GridIndex(); i < elements; i += GridStride()) {
     const std::int64_t column = i / rows % columns;
     const std::int64_t matrix = i / (rows * columns) * (rows * columns);
     to[i] = from[matrix + i % rows * columns + column];
@@ -28,8 +26,8 @@ KernelResult MakeTransposition(const CudaRequest& request, std::int64_t rows, st
   return MakeTypedCall(request,
                        [=, on = request.on, n = request.elements()](auto t, const Call& c) {
                          using T = decltype(t);
-                         return Launch(TransposeKernel<T>, {on.Blocks(n, kThreads), kThreads},
-                                       on.stream, what, c.in<T>(0), n, rows, columns, c.out<T>(0));
+                         return LaunchForEach(TransposeKernel<T>, on, n, what, c.in<T>(0), n, rows,
+                                              columns, c.out<T>(0));
                        });
 }
 

@@ -92,6 +92,19 @@ class Conv2dWeightGradient : public Function {
   bool of_row_;
 };
 
+// As in PyTorch: x [N, H, W, C], weight [C, O / groups, KH, KW], y [N, OH, OW, O]
+//   OH = (H - 1) stride - 2 padding + dilation (KH - 1) + output_padding + 1, and likewise OW
+// It is conv2d's input gradient with this weight, and uses its kernels. Hence
+//   dx = conv2d(dy, weight),  dweight = conv2d_weight_gradient(x, dy)
+// Inputs: x, weight. Output: images of the size `image`, which must be [OH, OW] for some
+// output_padding.
+class ConvTranspose2d : public Conv2dInputGradient {
+ public:
+  using Conv2dInputGradient::Conv2dInputGradient;
+
+  Status Gradient(GradientScope& scope) const override;
+};
+
 KernelResult MakeConv2dCpu(const KernelRequest& request, const CpuEnvironment& environment);
 KernelResult MakeConv2dInputGradientCpu(const KernelRequest& request,
                                         const CpuEnvironment& environment);

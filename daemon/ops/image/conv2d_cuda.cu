@@ -61,13 +61,6 @@ struct ConvPlace {
   }
 };
 
-__device__ inline std::int64_t FirstElement() {
-  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
-__device__ inline std::int64_t ElementStep() {
-  return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-}
-
 // launch(of the type that indices have): of 32 bits where they fit, for divisions by them are
 // several times as fast.
 template <typename Launcher>
@@ -80,7 +73,7 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads)
     ColumnsKernel(const T* x, ConvPlace z, std::int64_t elements, T* columns) {
   const std::int64_t area = z.kernel_height * z.kernel_width;
-  for (std::int64_t e = FirstElement(); e < elements; e += ElementStep()) {
+  for (std::int64_t e = GridIndex(); e < elements; e += GridStride()) {
     const std::int64_t k = e % (z.in * area);
     const std::int64_t from =
         z.Read(e / (z.in * area), k / z.kernel_width % z.kernel_height, k % z.kernel_width);
@@ -92,7 +85,7 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads)
     SumOfColumnsKernel(const float* columns, ConvPlace z, std::int64_t elements, T* dx) {
   const std::int64_t area = z.kernel_height * z.kernel_width;
-  for (std::int64_t e = FirstElement(); e < elements; e += ElementStep()) {
+  for (std::int64_t e = GridIndex(); e < elements; e += GridStride()) {
     dx[e] = FromFloat<T>(z.SumOfResults(e, [=](std::int64_t m, std::int64_t k) {
       return columns[(m * z.in + e % z.in) * area + k];
     }));
@@ -103,7 +96,7 @@ __global__ void __launch_bounds__(kThreads)
 template <typename T, typename Index>
 __global__ void __launch_bounds__(kThreads)
     ChannelsLastKernel(const T* from, Index elements, Index channels, Index area, T* to) {
-  for (Index e = FirstElement(); e < elements; e += ElementStep()) {
+  for (Index e = GridIndex(); e < elements; e += GridStride()) {
     const Index pixel = e / channels;
     to[e] = from[(pixel / area * channels + e % channels) * area + pixel % area];
   }
@@ -113,7 +106,7 @@ template <typename Index>
 __global__ void __launch_bounds__(kThreads)
     FromChannelsLastKernel(const float* from, std::int64_t of_from, Index elements, Index channels,
                            Index area, float* to, bool add) {
-  for (Index e = FirstElement(); e < elements; e += ElementStep()) {
+  for (Index e = GridIndex(); e < elements; e += GridStride()) {
     const Index of_output = e / area;
     const Index row = of_output / channels * area + e % area;
     const float value = from[row * of_from + of_output % channels];
@@ -126,7 +119,7 @@ template <typename T, typename Index>
 __global__ void __launch_bounds__(kThreads)
     PadChannelsKernel(const T* from, Index elements, std::int64_t channels, Index vectors, T* to) {
   constexpr int kWidth = kVectorWidth<T>;
-  for (Index e = FirstElement(); e < elements; e += ElementStep()) {
+  for (Index e = GridIndex(); e < elements; e += GridStride()) {
     const std::int64_t row = e / vectors;
     const std::int64_t first = (e - row * vectors) * kWidth;
     const T* of_row = from + row * channels;
@@ -142,7 +135,7 @@ __global__ void __launch_bounds__(kThreads)
 template <typename T>
 __global__ void __launch_bounds__(kThreads) Conv2dKernel(const T* x, const T* weight, const T* bias,
                                                          ConvPlace z, std::int64_t elements, T* y) {
-  for (std::int64_t e = FirstElement(); e < elements; e += ElementStep()) {
+  for (std::int64_t e = GridIndex(); e < elements; e += GridStride()) {
     const std::int64_t o = e % z.out;
     const std::int64_t first = o / z.out_of_group * z.in_of_group;
     const std::int64_t area = z.kernel_height * z.kernel_width;
@@ -164,7 +157,7 @@ __global__ void __launch_bounds__(kThreads)
     Conv2dInputGradientKernel(const T* dy, const T* weight, ConvPlace z, std::int64_t elements,
                               T* dx) {
   const std::int64_t area = z.kernel_height * z.kernel_width;
-  for (std::int64_t e = FirstElement(); e < elements; e += ElementStep()) {
+  for (std::int64_t e = GridIndex(); e < elements; e += GridStride()) {
     const std::int64_t group = e % z.in / z.in_of_group;
     const std::int64_t channel = e % z.in % z.in_of_group;
     const std::int64_t first = group * z.out_of_group;
@@ -184,8 +177,8 @@ __global__ void __launch_bounds__(kThreads)
     Conv2dWeightGradientKernel(const T* dy, const T* x, ConvPlace z, std::int64_t results,
                                std::int64_t elements, float* dweight, bool add) {
   const std::int64_t area = z.kernel_height * z.kernel_width;
-  const std::int64_t warp = FirstElement() / kWarp;
-  for (std::int64_t e = warp; e < elements; e += ElementStep() / kWarp) {
+  const std::int64_t warp = GridIndex() / kWarp;
+  for (std::int64_t e = warp; e < elements; e += GridStride() / kWarp) {
     const std::int64_t o = e / (z.in_of_group * area);
     const std::int64_t channel = o / z.out_of_group * z.in_of_group + e / area % z.in_of_group;
     const std::int64_t k = e % area;
@@ -207,10 +200,9 @@ Status EnqueueChannelsLastWeight(const KernelStream& on, DType dtype, const Conv
   return WithIndex(elements, [&](auto index) {
     return WithFloat(dtype, [&](auto t) {
       using T = decltype(t);
-      return Launch(ChannelsLastKernel<T, decltype(index)>,
-                    {on.Blocks(elements, kThreads), kThreads}, on.stream, "conv2d",
-                    static_cast<const T*>(weight), elements, size.in_of_group(), size.area(),
-                    static_cast<T*>(to));
+      return LaunchForEach(ChannelsLastKernel<T, decltype(index)>, on, elements, "conv2d",
+                           static_cast<const T*>(weight), elements, size.in_of_group(), size.area(),
+                           static_cast<T*>(to));
     });
   });
 }
@@ -219,9 +211,9 @@ Status EnqueueFromChannelsLast(const KernelStream& on, const ConvSize& size, con
                                std::int64_t channels, float* dweight, bool add) {
   const std::int64_t elements = size.out * size.columns();
   return WithIndex(elements, [&](auto index) {
-    return Launch(FromChannelsLastKernel<decltype(index)>,
-                  {on.Blocks(elements, kThreads), kThreads}, on.stream, "conv2d_weight_gradient",
-                  gradient, channels, elements, size.in_of_group(), size.area(), dweight, add);
+    return LaunchForEach(FromChannelsLastKernel<decltype(index)>, on, elements,
+                         "conv2d_weight_gradient", gradient, channels, elements, size.in_of_group(),
+                         size.area(), dweight, add);
   });
 }
 
@@ -231,10 +223,9 @@ Status EnqueuePadChannels(const KernelStream& on, DType dtype, const void* from,
     using T = decltype(t);
     const std::int64_t vectors = padded / kVectorWidth<T>;
     return WithIndex(rows * vectors, [&](auto index) {
-      return Launch(PadChannelsKernel<T, decltype(index)>,
-                    {on.Blocks(rows * vectors, kThreads), kThreads}, on.stream,
-                    "conv2d_weight_gradient", static_cast<const T*>(from), rows * vectors, channels,
-                    vectors, static_cast<T*>(to));
+      return LaunchForEach(PadChannelsKernel<T, decltype(index)>, on, rows * vectors,
+                           "conv2d_weight_gradient", static_cast<const T*>(from), rows * vectors,
+                           channels, vectors, static_cast<T*>(to));
     });
   });
 }
@@ -244,8 +235,8 @@ Status EnqueueColumns(const KernelStream& on, DType dtype, const ConvSize& size,
   const std::int64_t elements = size.results() * size.columns();
   return WithFloat(dtype, [&](auto t) {
     using T = decltype(t);
-    return Launch(ColumnsKernel<T>, {on.Blocks(elements, kThreads), kThreads}, on.stream, "conv2d",
-                  static_cast<const T*>(x), ConvPlace(size), elements, static_cast<T*>(columns));
+    return LaunchForEach(ColumnsKernel<T>, on, elements, "conv2d", static_cast<const T*>(x),
+                         ConvPlace(size), elements, static_cast<T*>(columns));
   });
 }
 
@@ -254,8 +245,8 @@ Status EnqueueSumOfColumns(const KernelStream& on, DType dtype, const ConvSize& 
   const std::int64_t elements = size.image_elements();
   return WithFloat(dtype, [&](auto t) {
     using T = decltype(t);
-    return Launch(SumOfColumnsKernel<T>, {on.Blocks(elements, kThreads), kThreads}, on.stream,
-                  "conv2d_input_gradient", columns, ConvPlace(size), elements, static_cast<T*>(dx));
+    return LaunchForEach(SumOfColumnsKernel<T>, on, elements, "conv2d_input_gradient", columns,
+                         ConvPlace(size), elements, static_cast<T*>(dx));
   });
 }
 
@@ -264,9 +255,9 @@ Status EnqueueConv2d(const KernelStream& on, DType dtype, const ConvSize& size, 
   const std::int64_t elements = size.results() * size.out;
   return WithFloat(dtype, [&](auto t) {
     using T = decltype(t);
-    return Launch(Conv2dKernel<T>, {on.Blocks(elements, kThreads), kThreads}, on.stream, "conv2d",
-                  static_cast<const T*>(x), static_cast<const T*>(weight),
-                  static_cast<const T*>(bias), ConvPlace(size), elements, static_cast<T*>(y));
+    return LaunchForEach(Conv2dKernel<T>, on, elements, "conv2d", static_cast<const T*>(x),
+                         static_cast<const T*>(weight), static_cast<const T*>(bias),
+                         ConvPlace(size), elements, static_cast<T*>(y));
   });
 }
 
@@ -275,9 +266,9 @@ Status EnqueueConv2dInputGradient(const KernelStream& on, DType dtype, const Con
   const std::int64_t elements = size.image_elements();
   return WithFloat(dtype, [&](auto t) {
     using T = decltype(t);
-    return Launch(Conv2dInputGradientKernel<T>, {on.Blocks(elements, kThreads), kThreads},
-                  on.stream, "conv2d_input_gradient", static_cast<const T*>(dy),
-                  static_cast<const T*>(weight), ConvPlace(size), elements, static_cast<T*>(dx));
+    return LaunchForEach(Conv2dInputGradientKernel<T>, on, elements, "conv2d_input_gradient",
+                         static_cast<const T*>(dy), static_cast<const T*>(weight), ConvPlace(size),
+                         elements, static_cast<T*>(dx));
   });
 }
 

@@ -12,19 +12,13 @@ namespace {
 using namespace pool2d;  // NOLINT: its parts
 using Call = CallKernel::Call;
 
-__device__ inline std::int32_t PoolThread() {
-  return static_cast<std::int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
-}
-__device__ inline std::int32_t PoolThreads() {
-  return static_cast<std::int32_t>(gridDim.x * blockDim.x);
-}
-
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     MaxPoolKernel(const T* x, PoolSize size, T* y, std::int32_t* pixels) {
   const Axis& rows = size.rows;
   const Axis& columns = size.columns;
-  for (std::int32_t i = PoolThread(); i < size.vectors; i += PoolThreads()) {
+  for (std::int32_t i = GridIndex<std::int32_t>(); i < size.vectors;
+       i += GridStride<std::int32_t>()) {
     const Place at(i, rows.out, columns.out, size.of_pixel, kWidth);
     const T* image = x + at.n * size.image() + at.channel;
     const std::int32_t first_row = rows.Begin(at.row);
@@ -78,7 +72,8 @@ __device__ inline void ForWindows(const PoolSize& size, const Place& at, const A
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     MaxPoolGradientKernel(const T* dy, const std::int32_t* pixels, PoolSize size, T* dx) {
-  for (std::int32_t i = PoolThread(); i < size.vectors; i += PoolThreads()) {
+  for (std::int32_t i = GridIndex<std::int32_t>(); i < size.vectors;
+       i += GridStride<std::int32_t>()) {
     const Place at(i, size.rows.in, size.columns.in, size.of_pixel, kWidth);
     const std::int32_t pixel = at.row * size.columns.in + at.column;
     float sums[kWidth] = {};
@@ -103,7 +98,8 @@ template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads) AvgPoolKernel(const T* x, PoolSize size, T* y) {
   const Axis& rows = size.rows;
   const Axis& columns = size.columns;
-  for (std::int32_t i = PoolThread(); i < size.vectors; i += PoolThreads()) {
+  for (std::int32_t i = GridIndex<std::int32_t>(); i < size.vectors;
+       i += GridStride<std::int32_t>()) {
     const Place at(i, rows.out, columns.out, size.of_pixel, kWidth);
     const T* image = x + at.n * size.image() + at.channel;
     const std::int32_t first_column = columns.Begin(at.column);
@@ -128,7 +124,8 @@ __global__ void __launch_bounds__(kThreads) AvgPoolKernel(const T* x, PoolSize s
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     AvgPoolGradientKernel(const T* dy, PoolSize size, T* dx) {
-  for (std::int32_t i = PoolThread(); i < size.vectors; i += PoolThreads()) {
+  for (std::int32_t i = GridIndex<std::int32_t>(); i < size.vectors;
+       i += GridStride<std::int32_t>()) {
     const Place at(i, size.rows.in, size.columns.in, size.of_pixel, kWidth);
     float sums[kWidth] = {};
     ForWindows(size, at, [&](std::int64_t y, std::int32_t p, std::int32_t q) {
@@ -143,63 +140,40 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 KernelResult MakeAverage(const CudaRequest& request, const PoolWindows& windows, const char* what) {
-  GACCD_ASSIGN_OR_RETURN(const Pooling pooling, PoolingOf(request, windows, what, false));
-  return MakeTypedCall(request, [pooling](auto t, const Call& c) {
-    using T = decltype(t);
-    constexpr int kVector = kVectorWidth<T>;
-    const T* const x = c.in<T>(0);
-    T* const y = c.out<T>(0);
-    const bool vectors = pooling.TakesVectors(kVector, {x, y});
-    return InParts(pooling, vectors ? kVector : 1,
-                   [&](const PoolSize& size, LaunchShape shape, std::int64_t in, std::int64_t out) {
-                     return Launch(vectors ? AvgPoolKernel<T, kVector> : AvgPoolKernel<T, 1>, shape,
-                                   pooling.on.stream, pooling.what, x + in, size, y + out);
-                   });
-  });
+  return MakePooling(
+      request, windows, what, false,
+      [what, stream = request.on.stream](auto t, auto width, const Call& c, const PoolPart& part) {
+        using T = decltype(t);
+        return Launch(AvgPoolKernel<T, width>, part.shape, stream, what, c.in<T>(0) + part.x,
+                      part.size, c.out<T>(0) + part.y);
+      });
 }
 
 }  // namespace
 
 KernelResult MakeMaxPool2dCuda(const CudaRequest& request) {
+  constexpr const char* kWhat = "max_pool2d";
   const auto& function = static_cast<const MaxPool2d&>(request.function);
-  GACCD_ASSIGN_OR_RETURN(
-      const Pooling pooling,
-      PoolingOf(request, function.windows(request.inputs[0].shape), "max_pool2d", false));
-  return MakeTypedCall(request, [pooling](auto t, const Call& c) {
-    using T = decltype(t);
-    constexpr int kVector = kVectorWidth<T>;
-    const T* const x = c.in<T>(0);
-    T* const y = c.out<T>(0);
-    auto* const pixels = c.out<std::int32_t>(1);
-    const bool vectors = pooling.TakesVectors(kVector, {x, y, pixels});
-    return InParts(pooling, vectors ? kVector : 1,
-                   [&](const PoolSize& size, LaunchShape shape, std::int64_t in, std::int64_t out) {
-                     return Launch(vectors ? MaxPoolKernel<T, kVector> : MaxPoolKernel<T, 1>, shape,
-                                   pooling.on.stream, pooling.what, x + in, size, y + out,
-                                   pixels + out);
-                   });
-  });
+  return MakePooling(
+      request, function.windows(request.inputs[0].shape), kWhat, false,
+      [stream = request.on.stream](auto t, auto width, const Call& c, const PoolPart& part) {
+        using T = decltype(t);
+        return Launch(MaxPoolKernel<T, width>, part.shape, stream, kWhat, c.in<T>(0) + part.x,
+                      part.size, c.out<T>(0) + part.y, c.out<std::int32_t>(1) + part.y);
+      });
 }
 
 KernelResult MakeMaxPool2dGradientCuda(const CudaRequest& request) {
+  constexpr const char* kWhat = "max_pool2d_gradient";
   const auto& function = static_cast<const MaxPool2dGradient&>(request.function);
-  GACCD_ASSIGN_OR_RETURN(const Pooling pooling,
-                         PoolingOf(request, function.windows(), "max_pool2d_gradient", true));
-  return MakeTypedCall(request, [pooling](auto t, const Call& c) {
-    using T = decltype(t);
-    constexpr int kVector = kVectorWidth<T>;
-    const T* const dy = c.in<T>(0);
-    const auto* const pixels = c.in<std::int32_t>(1);
-    T* const dx = c.out<T>(0);
-    const bool vectors = pooling.TakesVectors(kVector, {dy, pixels, dx});
-    return InParts(
-        pooling, vectors ? kVector : 1,
-        [&](const PoolSize& size, LaunchShape shape, std::int64_t of_x, std::int64_t of_y) {
-          return Launch(vectors ? MaxPoolGradientKernel<T, kVector> : MaxPoolGradientKernel<T, 1>,
-                        shape, pooling.on.stream, pooling.what, dy + of_y, pixels + of_y, size,
-                        dx + of_x);
-        });
-  });
+  return MakePooling(
+      request, function.windows(), kWhat, true,
+      [stream = request.on.stream](auto t, auto width, const Call& c, const PoolPart& part) {
+        using T = decltype(t);
+        return Launch(MaxPoolGradientKernel<T, width>, part.shape, stream, kWhat,
+                      c.in<T>(0) + part.y, c.in<std::int32_t>(1) + part.y, part.size,
+                      c.out<T>(0) + part.x);
+      });
 }
 
 KernelResult MakeAvgPool2dCuda(const CudaRequest& request) {
@@ -213,22 +187,15 @@ KernelResult MakeAdaptiveAvgPool2dCuda(const CudaRequest& request) {
 }
 
 KernelResult MakeAvgPool2dGradientCuda(const CudaRequest& request) {
+  constexpr const char* kWhat = "avg_pool2d_gradient";
   const auto& function = static_cast<const AvgPool2dGradient&>(request.function);
-  GACCD_ASSIGN_OR_RETURN(const Pooling pooling,
-                         PoolingOf(request, function.windows(), "avg_pool2d_gradient", true));
-  return MakeTypedCall(request, [pooling](auto t, const Call& c) {
-    using T = decltype(t);
-    constexpr int kVector = kVectorWidth<T>;
-    const T* const dy = c.in<T>(0);
-    T* const dx = c.out<T>(0);
-    const bool vectors = pooling.TakesVectors(kVector, {dy, dx});
-    return InParts(
-        pooling, vectors ? kVector : 1,
-        [&](const PoolSize& size, LaunchShape shape, std::int64_t of_x, std::int64_t of_y) {
-          return Launch(vectors ? AvgPoolGradientKernel<T, kVector> : AvgPoolGradientKernel<T, 1>,
-                        shape, pooling.on.stream, pooling.what, dy + of_y, size, dx + of_x);
-        });
-  });
+  return MakePooling(
+      request, function.windows(), kWhat, true,
+      [stream = request.on.stream](auto t, auto width, const Call& c, const PoolPart& part) {
+        using T = decltype(t);
+        return Launch(AvgPoolGradientKernel<T, width>, part.shape, stream, kWhat,
+                      c.in<T>(0) + part.y, part.size, c.out<T>(0) + part.x);
+      });
 }
 
 }  // namespace gaccd

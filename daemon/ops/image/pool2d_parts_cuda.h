@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <initializer_list>
+#include <type_traits>
 
 #include "collectives/base/strings.h"
 #include "daemon/device/cuda/launch.h"
@@ -67,54 +67,49 @@ inline bool IsNarrow(const PoolAxis& axis) {
   return !axis.adaptive || (axis.in + 1) * (axis.out + 1) < 2 * kMost;
 }
 
-// Arguments of a kernel.
-struct Pooling {
-  KernelStream on;
-  const char* what;
-  PoolWindows windows;
-  std::int64_t images, channels;
-  bool gradient;  // x is written instead of y
-
-  [[nodiscard]] std::int64_t image() const {
-    return windows.rows.in * windows.columns.in * channels;
-  }
-  [[nodiscard]] std::int64_t pooled_image() const {
-    return windows.rows.out * windows.columns.out * channels;
-  }
-  [[nodiscard]] bool TakesVectors(int width, std::initializer_list<const void*> pointers) const {
-    return channels % width == 0 && std::ranges::all_of(pointers, IsVectorAligned);
-  }
+// One launch of a kernel.
+struct PoolPart {
+  PoolSize size;
+  LaunchShape shape;
+  std::int64_t x, y;  // offsets of its images
 };
 
-inline Result<Pooling> PoolingOf(const CudaRequest& request, const PoolWindows& windows,
-                                 const char* what, bool gradient) {
-  const Shape& shape = request.inputs[0].shape;
-  const Pooling pooling{request.on, what, windows, shape[0], shape[3], gradient};
-  const std::int64_t largest = std::max(pooling.image(), pooling.pooled_image());
+// Calls launch(T(), width, call, part) for as many images as one launch can process; T: the type of
+// the first input, width: the values that a thread processes at once, a constant. gradient: x is
+// written instead of y.
+template <typename LaunchPart>
+KernelResult MakePooling(const CudaRequest& request, const PoolWindows& windows, const char* what,
+                         bool gradient, const LaunchPart& launch) {
+  const std::int64_t images = request.inputs[0].shape[0];
+  const std::int64_t channels = request.inputs[0].shape[3];
+  const std::int64_t image = windows.rows.in * windows.columns.in * channels;
+  const std::int64_t pooled_image = windows.rows.out * windows.columns.out * channels;
+  const std::int64_t largest = std::max(image, pooled_image);
   if (largest > kMaxVectors || !IsNarrow(windows.rows) || !IsNarrow(windows.columns)) {
     return Status(ErrorKind::kConfig,
                   StrCat(what, ": expected images of at most ", kMaxVectors,
                          " values, and windows in that range, on the GPU, found ", largest));
   }
-  return pooling;
-}
-
-// Calls start(size, shape, offset in x, offset in y) for as many images as one launch can process.
-template <typename Start>
-Status InParts(const Pooling& pooling, int width, const Start& start) {
-  const std::int64_t of_image =
-      (pooling.gradient ? pooling.image() : pooling.pooled_image()) / width;
-  for (std::int64_t first = 0, images = 0; first < pooling.images; first += images) {
-    images = std::min(pooling.images - first, kMaxVectors / of_image);
-    const PoolSize size{Narrow(pooling.windows.rows), Narrow(pooling.windows.columns),
-                        static_cast<std::int32_t>(pooling.channels),
-                        Divisor(static_cast<std::int32_t>(pooling.channels / width)),
-                        static_cast<std::int32_t>(images * of_image)};
-    const LaunchShape shape{pooling.on.Blocks(images * of_image, kThreads), kThreads};
-    GACCD_RETURN_IF_ERROR(
-        start(size, shape, first * pooling.image(), first * pooling.pooled_image()));
-  }
-  return Status::Ok();
+  return MakeTypedCall(request, [=, on = request.on](auto t, const CallKernel::Call& c) {
+    const auto run = [&](auto width) {
+      const std::int64_t of_image = (gradient ? image : pooled_image) / width;
+      for (std::int64_t first = 0, count = 0; first < images; first += count) {
+        count = std::min(images - first, kMaxVectors / of_image);
+        const PoolSize size{Narrow(windows.rows), Narrow(windows.columns),
+                            static_cast<std::int32_t>(channels),
+                            Divisor(static_cast<std::int32_t>(channels / width)),
+                            static_cast<std::int32_t>(count * of_image)};
+        const LaunchShape shape{on.Blocks(count * of_image, kThreads), kThreads};
+        GACCD_RETURN_IF_ERROR(
+            launch(t, width, c, PoolPart{size, shape, first * image, first * pooled_image}));
+      }
+      return Status::Ok();
+    };
+    constexpr int kVector = kVectorWidth<decltype(t)>;
+    return channels % kVector == 0 && IsVectorAligned(c)
+               ? run(std::integral_constant<int, kVector>())
+               : run(std::integral_constant<int, 1>());
+  });
 }
 
 }  // namespace gaccd::pool2d

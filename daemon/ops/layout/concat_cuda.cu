@@ -13,9 +13,8 @@ using Call = CallKernel::Call;
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     ConcatKernel(const T* x, std::int64_t columns, T* y, std::int64_t all, std::int64_t elements) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; i < elements; i += threads) y[i / columns * all + i % columns] = x[i];
+  for (std::int64_t i = GridIndex(); i < elements; i += GridStride())
+    y[i / columns * all + i % columns] = x[i];
 }
 
 }  // namespace
@@ -29,8 +28,8 @@ KernelResult MakeConcatCuda(const CudaRequest& request) {
     std::int64_t first = 0;
     for (std::size_t i = 0; i < columns.size(); ++i) {
       const std::int64_t n = y[0] * columns[i];
-      GACCD_RETURN_IF_ERROR(Launch(ConcatKernel<T>, {on.Blocks(n, kThreads), kThreads}, on.stream,
-                                   "concat", c.in<T>(i), columns[i], c.out<T>(0) + first, y[1], n));
+      GACCD_RETURN_IF_ERROR(LaunchForEach(ConcatKernel<T>, on, n, "concat", c.in<T>(i), columns[i],
+                                          c.out<T>(0) + first, y[1], n));
       first += columns[i];
     }
     return Status::Ok();

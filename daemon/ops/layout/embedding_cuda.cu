@@ -12,19 +12,12 @@ using Call = CallKernel::Call;
 
 constexpr const char* kPositionsGradient = "positions_gradient";
 
-__device__ inline std::int64_t Thread() {
-  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
-__device__ inline std::int64_t Threads() {
-  return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-}
-
 // One warp per row.
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     EmbeddingKernel(const std::int32_t* ids, std::int64_t count, const float* table,
                     std::int64_t rows, std::int64_t columns, T* y) {
-  for (std::int64_t n = Thread() / kWarp; n < count; n += Threads() / kWarp) {
+  for (std::int64_t n = GridIndex() / kWarp; n < count; n += GridStride() / kWarp) {
     const std::int64_t id = ids[n];
     const bool is_row = id >= 0 && id < rows;
     for (std::int64_t c = threadIdx.x % kWarp * kWidth; c < columns; c += kWarp * kWidth) {
@@ -42,10 +35,10 @@ template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     AddPositionsKernel(const T* x, const float* table, std::int64_t elements, std::int64_t sequence,
                        T* y) {
-  const std::int64_t step = Threads() * kWidth;
+  const std::int64_t step = GridStride() * kWidth;
   const std::int64_t step_in_sequence = step % sequence;
-  std::int64_t place = Thread() * kWidth % sequence;
-  for (std::int64_t i = Thread() * kWidth; i < elements; i += step) {
+  std::int64_t place = GridIndex() * kWidth % sequence;
+  for (std::int64_t i = GridIndex() * kWidth; i < elements; i += step) {
     float values[kWidth];
     float added[kWidth];
     Load<Use::kAgain>(x + i, values);
@@ -61,7 +54,7 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads)
     PositionsGradientKernel(const T* dy, std::int64_t elements, std::int64_t sequence,
                             std::int64_t table, float* dtable, bool add) {
-  for (std::int64_t i = Thread(); i < table; i += Threads()) {
+  for (std::int64_t i = GridIndex(); i < table; i += GridStride()) {
     float sum = 0;
     if (i < sequence) {
       for (std::int64_t j = i; j < elements; j += sequence) sum += ToFloat(dy[j]);
@@ -125,13 +118,13 @@ KernelResult MakePositionsGradientCuda(const CudaRequest& request) {
         },
         BiasGradientScratchBytes(size));
   }
-  return MakeTypedCall(request, [on = request.on, n = request.elements(), table,
-                                 sequence = length * request.size().columns](auto t,
-                                                                             const Call& c) {
-    using T = decltype(t);
-    return Launch(PositionsGradientKernel<T>, {on.Blocks(table, kThreads), kThreads}, on.stream,
-                  kPositionsGradient, c.in<T>(0), n, sequence, table, c.out<float>(0), c.add[0]);
-  });
+  return MakeTypedCall(
+      request, [on = request.on, n = request.elements(), table,
+                sequence = length * request.size().columns](auto t, const Call& c) {
+        using T = decltype(t);
+        return LaunchForEach(PositionsGradientKernel<T>, on, table, kPositionsGradient, c.in<T>(0),
+                             n, sequence, table, c.out<float>(0), c.add[0]);
+      });
 }
 
 }  // namespace gaccd

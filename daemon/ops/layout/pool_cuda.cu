@@ -25,9 +25,7 @@ __device__ inline std::int64_t Known(const std::int32_t* lengths, std::int64_t b
 template <typename T, bool kMean>
 __global__ void __launch_bounds__(kThreads)
     PoolKernel(const T* x, const std::int32_t* lengths, SequenceSize size, T* y) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; i < size.count * size.columns; i += threads) {
+  for (std::int64_t i = GridIndex(); i < size.count * size.columns; i += GridStride()) {
     const std::int64_t b = i / size.columns;
     const T* from = x + b * size.length * size.columns + i % size.columns;
     if (!kMean) {
@@ -46,10 +44,8 @@ __global__ void __launch_bounds__(kThreads)
 template <typename T, bool kMean>
 __global__ void __launch_bounds__(kThreads)
     PoolGradientKernel(const T* dy, const std::int32_t* lengths, SequenceSize size, T* dx) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   const std::int64_t elements = size.count * size.length * size.columns;
-  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; i < elements; i += threads) {
+  for (std::int64_t i = GridIndex(); i < elements; i += GridStride()) {
     const std::int64_t row = i / size.columns;
     const std::int64_t b = row / size.length;
     const std::int64_t known = kMean ? Known(lengths, b, size.length) : 1;
@@ -62,14 +58,12 @@ template <bool kMean>
 KernelResult MakePool(const CudaRequest& request, const char* what) {
   const std::int64_t length = static_cast<const PoolRows&>(request.function).length();
   const Shape& y = request.outputs[0].shape;
-  return MakeTypedCall(request,
-                       [what, stream = request.on.stream, size = SequenceSize{y[0], length, y[1]},
-                        shape = LaunchShape{request.on.Blocks(y[0] * y[1], kThreads), kThreads}](
-                           auto t, const Call& c) {
-                         using T = decltype(t);
-                         return Launch(PoolKernel<T, kMean>, shape, stream, what, c.in<T>(0),
-                                       c.optional_in<std::int32_t>(1), size, c.out<T>(0));
-                       });
+  return MakeTypedCall(request, [what, on = request.on, size = SequenceSize{y[0], length, y[1]}](
+                                    auto t, const Call& c) {
+    using T = decltype(t);
+    return LaunchForEach(PoolKernel<T, kMean>, on, size.count * size.columns, what, c.in<T>(0),
+                         c.optional_in<std::int32_t>(1), size, c.out<T>(0));
+  });
 }
 
 template <bool kMean>
@@ -77,29 +71,25 @@ KernelResult MakePoolGradient(const CudaRequest& request, const char* what) {
   const std::int64_t length = static_cast<const PoolRowsGradient&>(request.function).length();
   const Shape& dy = request.inputs[0].shape;
   const std::int64_t elements = dy[0] * length * dy[1];
-  return MakeTypedCall(
-      request, [what, stream = request.on.stream, size = SequenceSize{dy[0], length, dy[1]},
-                shape = LaunchShape{request.on.Blocks(elements, kThreads), kThreads}](
-                   auto t, const Call& c) {
-        using T = decltype(t);
-        return Launch(PoolGradientKernel<T, kMean>, shape, stream, what, c.in<T>(0),
-                      c.optional_in<std::int32_t>(1), size, c.out<T>(0));
-      });
+  return MakeTypedCall(request, [what, on = request.on, elements,
+                                 size = SequenceSize{dy[0], length, dy[1]}](auto t, const Call& c) {
+    using T = decltype(t);
+    return LaunchForEach(PoolGradientKernel<T, kMean>, on, elements, what, c.in<T>(0),
+                         c.optional_in<std::int32_t>(1), size, c.out<T>(0));
+  });
 }
 
 }  // namespace
 
-KernelResult MakeFirstRowsCuda(const CudaRequest& request) {
-  return MakePool<false>(request, "first_rows");
+KernelResult MakePoolRowsCuda(const CudaRequest& request) {
+  return static_cast<const PoolRows&>(request.function).kind() == PoolKind::kMean
+             ? MakePool<true>(request, "mean_rows")
+             : MakePool<false>(request, "first_rows");
 }
-KernelResult MakeFirstRowsGradientCuda(const CudaRequest& request) {
-  return MakePoolGradient<false>(request, "first_rows_gradient");
-}
-KernelResult MakeMeanRowsCuda(const CudaRequest& request) {
-  return MakePool<true>(request, "mean_rows");
-}
-KernelResult MakeMeanRowsGradientCuda(const CudaRequest& request) {
-  return MakePoolGradient<true>(request, "mean_rows_gradient");
+KernelResult MakePoolRowsGradientCuda(const CudaRequest& request) {
+  return static_cast<const PoolRowsGradient&>(request.function).kind() == PoolKind::kMean
+             ? MakePoolGradient<true>(request, "mean_rows_gradient")
+             : MakePoolGradient<false>(request, "first_rows_gradient");
 }
 
 }  // namespace gaccd

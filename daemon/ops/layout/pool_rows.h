@@ -23,6 +23,7 @@ class PoolRows : public Function {
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
   Status Gradient(GradientScope& scope) const override;
 
+  [[nodiscard]] PoolKind kind() const { return kind_; }
   [[nodiscard]] std::int64_t length() const { return length_; }
 
  private:
@@ -40,6 +41,7 @@ class PoolRowsGradient : public Function {
   }
   [[nodiscard]] OutputSpecs Infer(std::span<const ValueSpec> inputs) const override;
 
+  [[nodiscard]] PoolKind kind() const { return kind_; }
   [[nodiscard]] std::int64_t length() const { return length_; }
 
  private:
@@ -47,19 +49,15 @@ class PoolRowsGradient : public Function {
   std::int64_t length_;  // T
 };
 
-KernelResult MakeFirstRowsCpu(const KernelRequest& request);
-KernelResult MakeFirstRowsGradientCpu(const KernelRequest& request);
-KernelResult MakeMeanRowsCpu(const KernelRequest& request);
-KernelResult MakeMeanRowsGradientCpu(const KernelRequest& request);
-KernelResult MakeFirstRowsCuda(const CudaRequest& request);
-KernelResult MakeFirstRowsGradientCuda(const CudaRequest& request);
-KernelResult MakeMeanRowsCuda(const CudaRequest& request);
-KernelResult MakeMeanRowsGradientCuda(const CudaRequest& request);
+KernelResult MakePoolRowsCpu(const KernelRequest& request);
+KernelResult MakePoolRowsGradientCpu(const KernelRequest& request);
+KernelResult MakePoolRowsCuda(const CudaRequest& request);
+KernelResult MakePoolRowsGradientCuda(const CudaRequest& request);
 inline constexpr FunctionRow kPoolRows[] = {
-    {"first_rows", MakeFirstRowsCpu, MakeFirstRowsCuda},
-    {"first_rows_gradient", MakeFirstRowsGradientCpu, MakeFirstRowsGradientCuda},
-    {"mean_rows", MakeMeanRowsCpu, MakeMeanRowsCuda},
-    {"mean_rows_gradient", MakeMeanRowsGradientCpu, MakeMeanRowsGradientCuda},
+    {"first_rows", MakePoolRowsCpu, MakePoolRowsCuda},
+    {"first_rows_gradient", MakePoolRowsGradientCpu, MakePoolRowsGradientCuda},
+    {"mean_rows", MakePoolRowsCpu, MakePoolRowsCuda},
+    {"mean_rows_gradient", MakePoolRowsGradientCpu, MakePoolRowsGradientCuda},
 };
 
 }  // namespace gaccd

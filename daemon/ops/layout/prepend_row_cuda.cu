@@ -14,9 +14,7 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads)
     PrependRowKernel(const T* x, const float* row, std::int64_t columns, std::int64_t all, T* y,
                      std::int64_t elements) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; i < elements; i += threads) {
+  for (std::int64_t i = GridIndex(); i < elements; i += GridStride()) {
     const std::int64_t place = i % all;
     if (place < columns) {
       y[i] = FromFloat<T>(row != nullptr ? row[place] : 0.0F);
@@ -31,9 +29,8 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads)
     DropFirstRowKernel(const T* x, std::int64_t columns, std::int64_t rest, T* y,
                        std::int64_t elements) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; i < elements; i += threads) y[i] = x[i + (i / rest + 1) * columns];
+  for (std::int64_t i = GridIndex(); i < elements; i += GridStride())
+    y[i] = x[i + (i / rest + 1) * columns];
 }
 
 }  // namespace
@@ -45,9 +42,8 @@ KernelResult MakePrependRowCuda(const CudaRequest& request) {
   return MakeTypedCall(request, [on = request.on, columns, elements, all = (length + 1) * columns](
                                     auto t, const Call& c) {
     using T = decltype(t);
-    return Launch(PrependRowKernel<T>, {on.Blocks(elements, kThreads), kThreads}, on.stream,
-                  "prepend_row", c.in<T>(0), c.optional_in<float>(1), columns, all, c.out<T>(0),
-                  elements);
+    return LaunchForEach(PrependRowKernel<T>, on, elements, "prepend_row", c.in<T>(0),
+                         c.optional_in<float>(1), columns, all, c.out<T>(0), elements);
   });
 }
 
@@ -58,8 +54,8 @@ KernelResult MakeDropFirstRowCuda(const CudaRequest& request) {
   return MakeTypedCall(request, [on = request.on, columns, elements, rest = (length - 1) * columns](
                                     auto t, const Call& c) {
     using T = decltype(t);
-    return Launch(DropFirstRowKernel<T>, {on.Blocks(elements, kThreads), kThreads}, on.stream,
-                  "drop_first_row", c.in<T>(0), columns, rest, c.out<T>(0), elements);
+    return LaunchForEach(DropFirstRowKernel<T>, on, elements, "drop_first_row", c.in<T>(0), columns,
+                         rest, c.out<T>(0), elements);
   });
 }
 

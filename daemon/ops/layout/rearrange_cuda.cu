@@ -12,9 +12,7 @@ using Call = CallKernel::Call;
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     RearrangeKernel(const T* x, RearrangeNest order, T* y, std::int64_t elements) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; i < elements; i += threads) {
+  for (std::int64_t i = GridIndex(); i < elements; i += GridStride()) {
     std::int64_t at[StridedNest::kOperands] = {order.first, 0, 0};
     order.nest.Place(i, at);
     y[i] = x[at[0]];
@@ -24,9 +22,7 @@ __global__ void __launch_bounds__(kThreads)
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     AddInPlaceKernel(const T* dy, RearrangeNest order, T* sum, std::int64_t elements) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; i < elements; i += threads) {
+  for (std::int64_t i = GridIndex(); i < elements; i += GridStride()) {
     std::int64_t at[StridedNest::kOperands] = {order.first, 0, 0};
     order.nest.Place(i, at);
     sum[at[0]] = FromFloat<T>(ToFloat(sum[at[0]]) + ToFloat(dy[i]));
@@ -70,9 +66,7 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads)
     RearrangeGradientKernel(const T* added, const T* dy, TakersOf takers, T* dx,
                             std::int64_t elements) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; i < elements; i += threads) {
+  for (std::int64_t i = GridIndex(); i < elements; i += GridStride()) {
     std::int64_t rest = i;
     std::int64_t place = 0;
     bool taken = true;
@@ -101,8 +95,7 @@ KernelResult MakeRearrangeCuda(const CudaRequest& request) {
   const std::int64_t n = Elements(request.outputs[0].shape);
   const auto run = [=, on = request.on](auto t, const Call& c) {
     using T = decltype(t);
-    return Launch(RearrangeKernel<T>, {on.Blocks(n, kThreads), kThreads}, on.stream, "rearrange",
-                  c.in<T>(0), order, c.out<T>(0), n);
+    return LaunchForEach(RearrangeKernel<T>, on, n, "rearrange", c.in<T>(0), order, c.out<T>(0), n);
   };
   if (request.dtype() != DType::kI32) return MakeTypedCall(request, run);
   return MakeCall(request, [run](const Call& c) { return run(std::int32_t{}, c); });
@@ -113,9 +106,8 @@ KernelResult MakeRearrangeGradientCuda(const CudaRequest& request) {
   const std::int64_t n = Elements(request.outputs[0].shape);
   return MakeTypedCall(request, [=, on = request.on](auto t, const Call& c) {
     using T = decltype(t);
-    return Launch(RearrangeGradientKernel<T>, {on.Blocks(n, kThreads), kThreads}, on.stream,
-                  "rearrange_gradient", static_cast<const T*>(nullptr), c.in<T>(0), takers,
-                  c.out<T>(0), n);
+    return LaunchForEach(RearrangeGradientKernel<T>, on, n, "rearrange_gradient",
+                         static_cast<const T*>(nullptr), c.in<T>(0), takers, c.out<T>(0), n);
   });
 }
 
@@ -127,11 +119,11 @@ KernelResult MakeRearrangeGradientAddCuda(const CudaRequest& request) {
                                  on = request.on](auto t, const Call& c) {
     using T = decltype(t);
     if (c.inputs[0] == c.outputs[0]) {
-      return Launch(AddInPlaceKernel<T>, {on.Blocks(own, kThreads), kThreads}, on.stream,
-                    "rearrange_gradient_add", c.in<T>(1), nest, c.out<T>(0), own);
+      return LaunchForEach(AddInPlaceKernel<T>, on, own, "rearrange_gradient_add", c.in<T>(1), nest,
+                           c.out<T>(0), own);
     }
-    return Launch(RearrangeGradientKernel<T>, {on.Blocks(n, kThreads), kThreads}, on.stream,
-                  "rearrange_gradient_add", c.in<T>(0), c.in<T>(1), takers, c.out<T>(0), n);
+    return LaunchForEach(RearrangeGradientKernel<T>, on, n, "rearrange_gradient_add", c.in<T>(0),
+                         c.in<T>(1), takers, c.out<T>(0), n);
   });
 }
 

@@ -42,16 +42,10 @@ __global__ void __launch_bounds__(kThreads)
                        std::int64_t columns, T* dy, double* loss_sum, unsigned* arrived,
                        double* partials) {
   const float slope = dloss != nullptr ? SquaredErrorSlope(*dloss, columns) : 0.0F;
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const std::int64_t vectors = elements / kWidth;
   double sum = 0;
-  for (std::int64_t v = thread; v < vectors; v += threads) {
-    sum += SquaredErrorAt<kWidth>(y, t, dy, slope, v * kWidth);
-  }
-  for (std::int64_t i = vectors * kWidth + thread; i < elements; i += threads) {
-    sum += SquaredErrorAt<1>(y, t, dy, slope, i);
-  }
+  ForVectors<kWidth>(elements, [&](auto width, std::int64_t i) {
+    sum += SquaredErrorAt<width>(y, t, dy, slope, i);
+  });
   if (loss_sum == nullptr) return;
   double total = 0;
   if (GridSum(BlockSum(sum), arrived, partials, &total) && threadIdx.x == 0) {

@@ -146,8 +146,7 @@ __device__ inline void AddUp(double loss, const TokenCrossEntropyOptions& option
                              const std::int32_t* labels, const float* weights, std::int64_t rows,
                              const LossSums& to) {
   double weight = 0;
-  for (std::int64_t m = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; m < rows;
-       m += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
+  for (std::int64_t m = GridIndex(); m < rows; m += GridStride()) {
     if (labels[m] != options.ignored_label) weight += static_cast<double>(WeightOf(weights, m));
   }
   double sums[2];

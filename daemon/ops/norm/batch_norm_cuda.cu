@@ -16,8 +16,8 @@ __global__ void __launch_bounds__(kThreads)
     FactorsKernel(const double* sums, const float* gamma, const float* beta, bool of_gradient,
                   const double* gradient_sums, const std::int64_t* position, NormSize z, double eps,
                   float* factors) {
-  const std::int64_t channel = Thread() % z.channels;
-  const std::int64_t p = Thread() / z.channels;
+  const std::int64_t channel = GridIndex() % z.channels;
+  const std::int64_t p = GridIndex() / z.channels;
   if (p >= z.parts()) return;
   const Part part = z.At(p, position);
   float* to = factors + p * kFactors * z.channels + channel;

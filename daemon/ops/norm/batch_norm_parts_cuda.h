@@ -128,10 +128,6 @@ Status EnqueueFactors(const KernelStream& on, const NormSize& z, double eps, con
                       const float* gamma, const float* beta, bool of_gradient,
                       const double* gradient_sums, const std::int64_t* position, float* factors);
 
-__device__ inline std::int64_t Thread() {
-  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
-
 [[nodiscard]] inline NormSize SizeOf(const ValueSpec& x, const NormRuns& runs) {
   const std::int64_t channels = x.shape.back();
   return {.rows = Elements(x.shape) / channels, .channels = channels, .runs = runs};

@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void __launch_bounds__(kThreads)
     FixedSumsKernel(const float* mean, const float* variance, std::int64_t channels, double* sums) {
-  const std::int64_t channel = Thread();
+  const std::int64_t channel = GridIndex();
   if (channel >= channels) return;
   const auto value = static_cast<double>(mean[channel]);
   sums[channel] = value;
@@ -128,7 +128,7 @@ struct AddsTo {
 __global__ void __launch_bounds__(kThreads)
     MicroStatisticsKernel(const double* sums, std::int64_t channels, AddsTo add, float* mean,
                           float* variance, float* updates) {
-  const std::int64_t channel = Thread();
+  const std::int64_t channel = GridIndex();
   if (channel >= channels) return;
   const auto put = [](float* to, bool adds, double value) {
     *to = static_cast<float>((adds ? static_cast<double>(*to) : 0.0) + value);

@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     AddSamplesKernel(const float* sums, GroupNormSize z, float* dgamma, bool add_gamma,
                      float* dbeta, bool add_beta) {
-  const std::int64_t channel = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const std::int64_t channel = GridIndex();
   if (channel >= z.channels) return;
   double of_dy = 0;
   double of_product = 0;

@@ -131,9 +131,14 @@ KernelResult MakeL2NormalizeGradientCpu(const KernelRequest& request) {
   });
 }
 
-KernelResult MakeFirstRowsCpu(const KernelRequest& request) {
-  const std::int64_t length = static_cast<const PoolRows&>(request.function).length();
-  return MakeCall(request, [z = SequencesOf(request.outputs[0].shape, length)](const Call& c) {
+KernelResult MakePoolRowsCpu(const KernelRequest& request) {
+  const auto& pool = static_cast<const PoolRows&>(request.function);
+  const Sequences z = SequencesOf(request.outputs[0].shape, pool.length());
+  return MakeCall(request, [z, mean = pool.kind() == PoolKind::kMean](const Call& c) {
+    if (mean) {
+      MeanRows(z, c.in<float>(0), c.optional_in<std::int32_t>(1), c.out<float>(0));
+      return Status::Ok();
+    }
     for (std::int64_t b = 0; b < z.count; ++b) {
       std::copy_n(c.in<float>(0) + b * z.length * z.columns, z.columns,
                   c.out<float>(0) + b * z.columns);
@@ -142,33 +147,19 @@ KernelResult MakeFirstRowsCpu(const KernelRequest& request) {
   });
 }
 
-KernelResult MakeFirstRowsGradientCpu(const KernelRequest& request) {
-  const std::int64_t length = static_cast<const PoolRowsGradient&>(request.function).length();
-  return MakeCall(request, [z = SequencesOf(request.inputs[0].shape, length)](const Call& c) {
+KernelResult MakePoolRowsGradientCpu(const KernelRequest& request) {
+  const auto& pool = static_cast<const PoolRowsGradient&>(request.function);
+  const Sequences z = SequencesOf(request.inputs[0].shape, pool.length());
+  return MakeCall(request, [z, mean = pool.kind() == PoolKind::kMean](const Call& c) {
+    if (mean) {
+      MeanRowsGradient(z, c.in<float>(0), c.optional_in<std::int32_t>(1), c.out<float>(0));
+      return Status::Ok();
+    }
     std::fill_n(c.out<float>(0), z.count * z.length * z.columns, 0.0F);
     for (std::int64_t b = 0; b < z.count; ++b) {
       std::copy_n(c.in<float>(0) + b * z.columns, z.columns,
                   c.out<float>(0) + b * z.length * z.columns);
     }
-    return Status::Ok();
-  });
-}
-
-KernelResult MakeMeanRowsCpu(const KernelRequest& request) {
-  const std::int64_t length = static_cast<const PoolRows&>(request.function).length();
-  return MakeCall(request, [z = SequencesOf(request.outputs[0].shape, length),
-                            has_lengths = request.inputs.size() == 2](const Call& c) {
-    MeanRows(z, c.in<float>(0), has_lengths ? c.in<std::int32_t>(1) : nullptr, c.out<float>(0));
-    return Status::Ok();
-  });
-}
-
-KernelResult MakeMeanRowsGradientCpu(const KernelRequest& request) {
-  const std::int64_t length = static_cast<const PoolRowsGradient&>(request.function).length();
-  return MakeCall(request, [z = SequencesOf(request.inputs[0].shape, length),
-                            has_lengths = request.inputs.size() == 2](const Call& c) {
-    MeanRowsGradient(z, c.in<float>(0), has_lengths ? c.in<std::int32_t>(1) : nullptr,
-                     c.out<float>(0));
     return Status::Ok();
   });
 }

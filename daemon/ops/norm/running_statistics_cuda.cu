@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void __launch_bounds__(kThreads)
     AddSumsKernel(const double* from, std::int64_t elements, double* to) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const std::int64_t i = GridIndex();
   if (i < elements) to[i] += from[i];
 }
 

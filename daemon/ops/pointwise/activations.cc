@@ -3,24 +3,17 @@
 #include "daemon/ops/shape_checks.h"
 
 namespace gaccd {
+namespace {
 
-std::string_view Activation::name() const {
-  switch (kind_) {
-    case ActivationKind::kGelu:
-      return "gelu";
-    case ActivationKind::kGeluTanh:
-      return "gelu_tanh";
-    case ActivationKind::kTanh:
-      return "tanh";
-    case ActivationKind::kSilu:
-      return "silu";
-    case ActivationKind::kSigmoid:
-      return "sigmoid";
-    case ActivationKind::kHardswish:
-      return "hardswish";
-  }
-  return "";
-}
+// In the order of ActivationKind.
+constexpr std::string_view kNames[] = {"gelu", "gelu_tanh", "tanh", "silu", "sigmoid", "hardswish"};
+constexpr std::string_view kGradientNames[] = {"gelu_gradient",    "gelu_tanh_gradient",
+                                               "tanh_gradient",    "silu_gradient",
+                                               "sigmoid_gradient", "hardswish_gradient"};
+
+}  // namespace
+
+std::string_view Activation::name() const { return kNames[static_cast<std::size_t>(kind_)]; }
 
 OutputSpecs Activation::Infer(std::span<const ValueSpec> inputs) const {
   GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
@@ -36,21 +29,7 @@ Status Activation::Gradient(GradientScope& scope) const {
 }
 
 std::string_view ActivationGradient::name() const {
-  switch (kind_) {
-    case ActivationKind::kGelu:
-      return "gelu_gradient";
-    case ActivationKind::kGeluTanh:
-      return "gelu_tanh_gradient";
-    case ActivationKind::kTanh:
-      return "tanh_gradient";
-    case ActivationKind::kSilu:
-      return "silu_gradient";
-    case ActivationKind::kSigmoid:
-      return "sigmoid_gradient";
-    case ActivationKind::kHardswish:
-      return "hardswish_gradient";
-  }
-  return "";
+  return kGradientNames[static_cast<std::size_t>(kind_)];
 }
 
 OutputSpecs ActivationGradient::Infer(std::span<const ValueSpec> inputs) const {

@@ -52,33 +52,23 @@ class ActivationGradient : public Function {
   bool to_bf16_;
 };
 
-KernelResult MakeGeluCpu(const KernelRequest& request);
-KernelResult MakeGeluGradientCpu(const KernelRequest& request);
-KernelResult MakeGeluTanhCpu(const KernelRequest& request);
-KernelResult MakeGeluTanhGradientCpu(const KernelRequest& request);
-KernelResult MakeSiluCpu(const KernelRequest& request);
-KernelResult MakeSiluGradientCpu(const KernelRequest& request);
-KernelResult MakeSigmoidCpu(const KernelRequest& request);
-KernelResult MakeSigmoidGradientCpu(const KernelRequest& request);
-KernelResult MakeHardswishCpu(const KernelRequest& request);
-KernelResult MakeHardswishGradientCpu(const KernelRequest& request);
-KernelResult MakeTanhCpu(const KernelRequest& request);
-KernelResult MakeTanhGradientCpu(const KernelRequest& request);
+KernelResult MakeActivationCpu(const KernelRequest& request);
+KernelResult MakeActivationGradientCpu(const KernelRequest& request);
 KernelResult MakeActivationCuda(const CudaRequest& request);
 KernelResult MakeActivationGradientCuda(const CudaRequest& request);
 inline constexpr FunctionRow kActivationRows[] = {
-    {"gelu", MakesBf16(MakeGeluCpu), MakeActivationCuda},
-    {"gelu_gradient", MakesBf16(MakeGeluGradientCpu), MakeActivationGradientCuda},
-    {"gelu_tanh", MakesBf16(MakeGeluTanhCpu), MakeActivationCuda},
-    {"gelu_tanh_gradient", MakesBf16(MakeGeluTanhGradientCpu), MakeActivationGradientCuda},
-    {"silu", MakesBf16(MakeSiluCpu), MakeActivationCuda},
-    {"silu_gradient", MakesBf16(MakeSiluGradientCpu), MakeActivationGradientCuda},
-    {"sigmoid", MakesBf16(MakeSigmoidCpu), MakeActivationCuda},
-    {"sigmoid_gradient", MakesBf16(MakeSigmoidGradientCpu), MakeActivationGradientCuda},
-    {"hardswish", MakesBf16(MakeHardswishCpu), MakeActivationCuda},
-    {"hardswish_gradient", MakesBf16(MakeHardswishGradientCpu), MakeActivationGradientCuda},
-    {"tanh", MakesBf16(MakeTanhCpu), MakeActivationCuda},
-    {"tanh_gradient", MakesBf16(MakeTanhGradientCpu), MakeActivationGradientCuda},
+    {"gelu", MakesBf16(MakeActivationCpu), MakeActivationCuda},
+    {"gelu_gradient", MakesBf16(MakeActivationGradientCpu), MakeActivationGradientCuda},
+    {"gelu_tanh", MakesBf16(MakeActivationCpu), MakeActivationCuda},
+    {"gelu_tanh_gradient", MakesBf16(MakeActivationGradientCpu), MakeActivationGradientCuda},
+    {"silu", MakesBf16(MakeActivationCpu), MakeActivationCuda},
+    {"silu_gradient", MakesBf16(MakeActivationGradientCpu), MakeActivationGradientCuda},
+    {"sigmoid", MakesBf16(MakeActivationCpu), MakeActivationCuda},
+    {"sigmoid_gradient", MakesBf16(MakeActivationGradientCpu), MakeActivationGradientCuda},
+    {"hardswish", MakesBf16(MakeActivationCpu), MakeActivationCuda},
+    {"hardswish_gradient", MakesBf16(MakeActivationGradientCpu), MakeActivationGradientCuda},
+    {"tanh", MakesBf16(MakeActivationCpu), MakeActivationCuda},
+    {"tanh_gradient", MakesBf16(MakeActivationGradientCpu), MakeActivationGradientCuda},
 };
 
 }  // namespace gaccd

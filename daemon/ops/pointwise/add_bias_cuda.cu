@@ -15,9 +15,7 @@ namespace {
 template <typename T, bool kRelu, int kWidth, typename Index>
 __global__ void __launch_bounds__(kThreads)
     AddBiasKernel(const T* bias, T* y, Index vectors, Index columns, std::int64_t stride) {
-  const Index threads = static_cast<Index>(gridDim.x) * blockDim.x;
-  for (Index i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x; i < vectors;
-       i += threads) {
+  for (Index i = GridIndex<Index>(); i < vectors; i += GridStride<Index>()) {
     const Index row = i / columns;
     const auto column = static_cast<std::int64_t>(i - row * columns) * kWidth;
     T* const at = y + static_cast<std::int64_t>(row) * stride + column;

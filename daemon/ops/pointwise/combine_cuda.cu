@@ -44,9 +44,7 @@ template <typename A, typename B, typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     CombineKernel(const A* a, std::int64_t a_step, const B* b, std::int64_t b_step,
                   StridedNest vectors, CombineKind kind, T* y) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; i < vectors.elements; i += threads) {
+  for (std::int64_t i = GridIndex(); i < vectors.elements; i += GridStride()) {
     std::int64_t at[StridedNest::kOperands] = {};
     vectors.Place(i, at);
     // Load both before using either.
@@ -88,9 +86,9 @@ Status LaunchCombine(const KernelStream& on, const Call& c, const StridedNest& n
   const bool aligned = inner.size % kWidth == 0 && inner.steps[0] <= 1 && inner.steps[1] <= 1 &&
                        IsVectorAligned(a) && IsVectorAligned(b) && IsVectorAligned(c.outputs[0]);
   const StridedNest vectors = VectorsOf(nest, aligned ? kWidth : 1);
-  return Launch(aligned ? CombineKernel<A, B, T, kWidth> : CombineKernel<A, B, T, 1>,
-                {on.Blocks(vectors.elements, kThreads), kThreads}, on.stream, "combine", a,
-                inner.steps[0], b, inner.steps[1], vectors, kind, c.out<T>(0));
+  return LaunchForEach(aligned ? CombineKernel<A, B, T, kWidth> : CombineKernel<A, B, T, 1>, on,
+                       vectors.elements, "combine", a, inner.steps[0], b, inner.steps[1], vectors,
+                       kind, c.out<T>(0));
 }
 
 }  // namespace

@@ -99,26 +99,32 @@ struct HardswishGradientOf {
     return x < -3.0F ? 0.0F : above;
   }
 };
-// See leaky_relu.h.
-struct LeakyReluFormula {
-  float slope;
-  [[nodiscard]] GACCD_HOST_DEVICE float Of(float x) const { return x > 0 ? x : slope * x; }
-  [[nodiscard]] GACCD_HOST_DEVICE float GradientOf(float dy, float x) const {
-    return x > 0 ? dy : slope * dy;
+
+// Calls call(Forward(), Gradient()) with the formulas of `kind`.
+template <typename Math, typename Call>
+auto WithActivation(ActivationKind kind, const Call& call) {
+  switch (kind) {
+    case ActivationKind::kGelu:
+      return call(GeluOf<Math>(), GeluGradientOf<Math>());
+    case ActivationKind::kGeluTanh:
+      return call(GeluTanhOf<Math>(), GeluTanhGradientOf<Math>());
+    case ActivationKind::kTanh:
+      return call(TanhOf<Math>(), TanhGradientOf<Math>());
+    case ActivationKind::kSigmoid:
+      return call(SigmoidOf<Math>(), SigmoidGradientOf<Math>());
+    case ActivationKind::kHardswish:
+      return call(HardswishOf<Math>(), HardswishGradientOf<Math>());
+    case ActivationKind::kSilu:
+      break;
   }
-};
-using GeluFormula = GeluOf<ExactMath>;
-using GeluGradientFormula = GeluGradientOf<ExactMath>;
-using GeluTanhFormula = GeluTanhOf<ExactMath>;
-using GeluTanhGradientFormula = GeluTanhGradientOf<ExactMath>;
-using TanhFormula = TanhOf<ExactMath>;
-using TanhGradientFormula = TanhGradientOf<ExactMath>;
-using SiluFormula = SiluOf<ExactMath>;
-using SiluGradientFormula = SiluGradientOf<ExactMath>;
-using SigmoidFormula = SigmoidOf<ExactMath>;
-using SigmoidGradientFormula = SigmoidGradientOf<ExactMath>;
-using HardswishFormula = HardswishOf<ExactMath>;
-using HardswishGradientFormula = HardswishGradientOf<ExactMath>;
+  return call(SiluOf<Math>(), SiluGradientOf<Math>());
+}
+template <typename Forward>
+inline constexpr bool kGradientTakesOutput = false;
+template <typename Math>
+inline constexpr bool kGradientTakesOutput<TanhOf<Math>> = true;
+template <typename Math>
+inline constexpr bool kGradientTakesOutput<SigmoidOf<Math>> = true;
 
 // Dropout: each sample has a separate stream of random numbers; an element uses half of one.
 struct DropoutMask {

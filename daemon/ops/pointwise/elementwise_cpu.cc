@@ -124,35 +124,15 @@ KernelResult MakeReluGradientCpu(const KernelRequest& request) {
     return Status::Ok();
   });
 }
-KernelResult MakeGeluCpu(const KernelRequest& request) { return MakeLoop<GeluFormula>(request); }
-KernelResult MakeGeluGradientCpu(const KernelRequest& request) {
-  return MakeLoop<GeluGradientFormula>(request);
+KernelResult MakeActivationCpu(const KernelRequest& request) {
+  const ActivationKind kind = static_cast<const Activation&>(request.function).kind();
+  return WithActivation<ExactMath>(
+      kind, [&](auto formula, auto) { return MakeLoop<decltype(formula)>(request); });
 }
-KernelResult MakeGeluTanhCpu(const KernelRequest& request) {
-  return MakeLoop<GeluTanhFormula>(request);
-}
-KernelResult MakeGeluTanhGradientCpu(const KernelRequest& request) {
-  return MakeLoop<GeluTanhGradientFormula>(request);
-}
-KernelResult MakeTanhCpu(const KernelRequest& request) { return MakeLoop<TanhFormula>(request); }
-KernelResult MakeTanhGradientCpu(const KernelRequest& request) {
-  return MakeLoop<TanhGradientFormula>(request);
-}
-KernelResult MakeSiluCpu(const KernelRequest& request) { return MakeLoop<SiluFormula>(request); }
-KernelResult MakeSiluGradientCpu(const KernelRequest& request) {
-  return MakeLoop<SiluGradientFormula>(request);
-}
-KernelResult MakeSigmoidCpu(const KernelRequest& request) {
-  return MakeLoop<SigmoidFormula>(request);
-}
-KernelResult MakeSigmoidGradientCpu(const KernelRequest& request) {
-  return MakeLoop<SigmoidGradientFormula>(request);
-}
-KernelResult MakeHardswishCpu(const KernelRequest& request) {
-  return MakeLoop<HardswishFormula>(request);
-}
-KernelResult MakeHardswishGradientCpu(const KernelRequest& request) {
-  return MakeLoop<HardswishGradientFormula>(request);
+KernelResult MakeActivationGradientCpu(const KernelRequest& request) {
+  const ActivationKind kind = static_cast<const ActivationGradient&>(request.function).kind();
+  return WithActivation<ExactMath>(
+      kind, [&](auto, auto gradient) { return MakeLoop<decltype(gradient)>(request); });
 }
 
 KernelResult MakeZerosCpu(const KernelRequest& request) {

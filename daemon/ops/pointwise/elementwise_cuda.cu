@@ -43,35 +43,31 @@ struct HardwareMath {
 template <typename T>
 using MathOf = std::conditional_t<sizeof(T) == 2, HardwareMath, ExactMath>;
 
-// out[i] = Formula(a[i]) or Formula(a[i], b[i]); kWidth values at a time.
-template <typename Formula, bool kTwo, int kWidth, typename A, typename B, typename Out>
-__device__ inline void MapAt(const A* a, const B* b, Out* out, std::int64_t i) {
-  float x[kWidth];
-  Load<Use::kAgain>(a + i, x);
-  if constexpr (kTwo) {
-    float y[kWidth];
-    Load<Use::kAgain>(b + i, y);
-#pragma unroll
-    for (int v = 0; v < kWidth; ++v) x[v] = Formula::Of(x[v], y[v]);
-  } else {
-#pragma unroll
-    for (int v = 0; v < kWidth; ++v) x[v] = Formula::Of(x[v]);
+__global__ void __launch_bounds__(kThreads)
+    DivideKernel(const float* in, double count, float* out, std::int64_t elements) {
+  for (std::int64_t i = GridIndex(); i < elements; i += GridStride()) {
+    out[i] = static_cast<float>(static_cast<double>(in[i]) / count);
   }
-  Store<Use::kAgain>(out + i, x);
 }
 
+// out[i] = Formula(a[i]) or Formula(a[i], b[i]).
 template <typename Formula, bool kTwo, int kWidth, typename A, typename B, typename Out>
 __global__ void __launch_bounds__(kThreads)
     MapKernel(const A* a, const B* b, Out* out, std::int64_t elements) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const std::int64_t vectors = elements / kWidth;
-  for (std::int64_t v = thread; v < vectors; v += threads) {
-    MapAt<Formula, kTwo, kWidth>(a, b, out, v * kWidth);
-  }
-  for (std::int64_t i = vectors * kWidth + thread; i < elements; i += threads) {
-    MapAt<Formula, kTwo, 1>(a, b, out, i);
-  }
+  ForVectors<kWidth>(elements, [=](auto width, std::int64_t i) {
+    float x[width];
+    Load<Use::kAgain>(a + i, x);
+    if constexpr (kTwo) {
+      float y[width];
+      Load<Use::kAgain>(b + i, y);
+#pragma unroll
+      for (int v = 0; v < width; ++v) x[v] = Formula::Of(x[v], y[v]);
+    } else {
+#pragma unroll
+      for (int v = 0; v < width; ++v) x[v] = Formula::Of(x[v]);
+    }
+    Store<Use::kAgain>(out + i, x);
+  });
 }
 
 template <typename Formula, bool kTwo, typename A, typename B, typename Out>
@@ -87,22 +83,11 @@ Status Map(const KernelStream& on, const char* what, const void* a, const void* 
                 static_cast<const B*>(b), static_cast<Out*>(out), elements);
 }
 
-__global__ void __launch_bounds__(kThreads)
-    DivideKernel(const float* in, double count, float* out, std::int64_t elements) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (std::int64_t i = thread; i < elements; i += threads) {
-    out[i] = static_cast<float>(static_cast<double>(in[i]) / count);
-  }
-}
-
 // Relu gradient with dy = a + b.
 template <int kWidth, typename T>
 __global__ void __launch_bounds__(kThreads)
     SumReluGradientKernel(const T* a, const T* b, const T* y, T* dx, std::int64_t elements) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const auto at = [=](auto width, std::int64_t i) {
+  ForVectors<kWidth>(elements, [=](auto width, std::int64_t i) {
     float first[width];
     float second[width];
     float result[width];
@@ -114,14 +99,7 @@ __global__ void __launch_bounds__(kThreads)
       first[v] = ReluGradientFormula::Of(first[v] + second[v], result[v]);
     }
     Store<Use::kAgain>(dx + i, first);
-  };
-  const std::int64_t vectors = elements / kWidth;
-  for (std::int64_t v = thread; v < vectors; v += threads) {
-    at(std::integral_constant<int, kWidth>(), v * kWidth);
-  }
-  for (std::int64_t i = vectors * kWidth + thread; i < elements; i += threads) {
-    at(std::integral_constant<int, 1>(), i);
-  }
+  });
 }
 
 // All arrays have the same type.
@@ -131,16 +109,6 @@ Status MapSame(const KernelStream& on, const char* what, DType dtype, const void
   return WithFloat(dtype, [&](auto t) {
     using T = decltype(t);
     return Map<Formula, kTwo, T, T, T>(on, what, a, b, out, elements);
-  });
-}
-
-// The same, with the exponential and division for the type.
-template <template <typename> typename Formula, bool kTwo>
-Status MapActivation(const KernelStream& on, const char* what, DType dtype, const void* a,
-                     const void* b, void* out, std::int64_t elements) {
-  return WithFloat(dtype, [&](auto t) {
-    using T = decltype(t);
-    return Map<Formula<MathOf<T>>, kTwo, T, T, T>(on, what, a, b, out, elements);
   });
 }
 
@@ -162,53 +130,30 @@ Status EnqueueRelu(const KernelStream& on, DType dtype, const void* x, void* y,
 
 Status EnqueueActivation(const KernelStream& on, ActivationKind kind, DType dtype, const void* x,
                          void* y, std::int64_t elements) {
-  switch (kind) {
-    case ActivationKind::kGelu:
-      return MapActivation<GeluOf, false>(on, "gelu", dtype, x, nullptr, y, elements);
-    case ActivationKind::kGeluTanh:
-      return MapActivation<GeluTanhOf, false>(on, "gelu_tanh", dtype, x, nullptr, y, elements);
-    case ActivationKind::kTanh:
-      return MapActivation<TanhOf, false>(on, "tanh", dtype, x, nullptr, y, elements);
-    case ActivationKind::kSilu:
-      return MapActivation<SiluOf, false>(on, "silu", dtype, x, nullptr, y, elements);
-    case ActivationKind::kSigmoid:
-      return MapActivation<SigmoidOf, false>(on, "sigmoid", dtype, x, nullptr, y, elements);
-    case ActivationKind::kHardswish:
-      return MapActivation<HardswishOf, false>(on, "hardswish", dtype, x, nullptr, y, elements);
-  }
-  return {ErrorKind::kInternal, "an activation of no kind"};
+  return WithFloat(dtype, [&](auto t) {
+    using T = decltype(t);
+    return WithActivation<MathOf<T>>(kind, [&](auto formula, auto) {
+      return Map<decltype(formula), false, T, T, T>(on, "activation", x, nullptr, y, elements);
+    });
+  });
 }
 
 Status EnqueueActivationGradient(const KernelStream& on, ActivationKind kind, DType dtype,
                                  const void* dy, const void* kept, void* dx,
                                  std::int64_t elements) {
-  switch (kind) {
-    case ActivationKind::kGelu:
-      return MapActivation<GeluGradientOf, true>(on, "gelu_gradient", dtype, dy, kept, dx,
-                                                 elements);
-    case ActivationKind::kGeluTanh:
-      return MapActivation<GeluTanhGradientOf, true>(on, "gelu_tanh_gradient", dtype, dy, kept, dx,
-                                                     elements);
-    case ActivationKind::kTanh:
-      return MapActivation<TanhGradientOf, true>(on, "tanh_gradient", dtype, dy, kept, dx,
-                                                 elements);
-    case ActivationKind::kSilu:
-      return MapActivation<SiluGradientOf, true>(on, "silu_gradient", dtype, dy, kept, dx,
-                                                 elements);
-    case ActivationKind::kSigmoid:
-      return MapActivation<SigmoidGradientOf, true>(on, "sigmoid_gradient", dtype, dy, kept, dx,
+  return WithFloat(dtype, [&](auto t) {
+    using T = decltype(t);
+    return WithActivation<MathOf<T>>(kind, [&](auto, auto gradient) {
+      return Map<decltype(gradient), true, T, T, T>(on, "activation gradient", dy, kept, dx,
                                                     elements);
-    case ActivationKind::kHardswish:
-      return MapActivation<HardswishGradientOf, true>(on, "hardswish_gradient", dtype, dy, kept, dx,
-                                                      elements);
-  }
-  return {ErrorKind::kInternal, "an activation of no kind"};
+    });
+  });
 }
 
 Status EnqueueDivide(const KernelStream& on, const float* in, std::int64_t elements,
                      std::int64_t count, float* out) {
-  return Launch(DivideKernel, {on.Blocks(elements, kThreads), kThreads}, on.stream,
-                "divide by a count", in, static_cast<double>(count), out, elements);
+  return LaunchForEach(DivideKernel, on, elements, "divide by a count", in,
+                       static_cast<double>(count), out, elements);
 }
 
 Status EnqueueCast(const KernelStream& on, DType from, const void* in, DType to, void* out,
@@ -247,15 +192,10 @@ KernelResult MakeReluGradientCuda(const CudaRequest& request) {
       request, [on = request.on, elements = request.elements()](auto t, const Call& c) {
         using T = decltype(t);
         constexpr int kWidth = kVectorWidth<T>;
-        const T* const a = c.in<T>(0);
-        const T* const b = c.in<T>(2);
-        const T* const y = c.in<T>(1);
-        T* const dx = c.out<T>(0);
-        const bool vectors =
-            IsVectorAligned(a) && IsVectorAligned(b) && IsVectorAligned(y) && IsVectorAligned(dx);
-        return Launch(vectors ? SumReluGradientKernel<kWidth, T> : SumReluGradientKernel<1, T>,
-                      {on.Blocks(elements, kThreads * kWidth), kThreads}, on.stream,
-                      "relu_gradient", a, b, y, dx, elements);
+        return Launch(
+            IsVectorAligned(c) ? SumReluGradientKernel<kWidth, T> : SumReluGradientKernel<1, T>,
+            {on.Blocks(elements, kThreads * kWidth), kThreads}, on.stream, "relu_gradient",
+            c.in<T>(0), c.in<T>(2), c.in<T>(1), c.out<T>(0), elements);
       });
 }
 

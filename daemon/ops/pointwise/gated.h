@@ -41,33 +41,6 @@ class GatedGradient : public Function {
   ActivationKind kind_;
 };
 
-// Calls call(Forward(), Gradient()) with the formulas of a kind in elementwise.h. tanh and sigmoid
-// have a gradient of f(a), the others of a (GradientTakesOutput).
-template <typename Math, typename Call>
-auto WithActivation(ActivationKind kind, const Call& call) {
-  switch (kind) {
-    case ActivationKind::kGelu:
-      return call(GeluOf<Math>(), GeluGradientOf<Math>());
-    case ActivationKind::kGeluTanh:
-      return call(GeluTanhOf<Math>(), GeluTanhGradientOf<Math>());
-    case ActivationKind::kTanh:
-      return call(TanhOf<Math>(), TanhGradientOf<Math>());
-    case ActivationKind::kSigmoid:
-      return call(SigmoidOf<Math>(), SigmoidGradientOf<Math>());
-    case ActivationKind::kHardswish:
-      return call(HardswishOf<Math>(), HardswishGradientOf<Math>());
-    case ActivationKind::kSilu:
-      break;
-  }
-  return call(SiluOf<Math>(), SiluGradientOf<Math>());
-}
-template <typename Forward>
-inline constexpr bool kGradientTakesOutput = false;
-template <typename Math>
-inline constexpr bool kGradientTakesOutput<TanhOf<Math>> = true;
-template <typename Math>
-inline constexpr bool kGradientTakesOutput<SigmoidOf<Math>> = true;
-
 struct GatedGradients {
   float da = 0;
   float db = 0;

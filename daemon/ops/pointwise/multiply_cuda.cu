@@ -11,9 +11,7 @@ namespace {
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     MultiplyKernel(const T* x, T factor, T* y, std::int64_t elements) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (std::int64_t i = thread; i < elements; i += threads) y[i] = factor * x[i];
+  for (std::int64_t i = GridIndex(); i < elements; i += GridStride()) y[i] = factor * x[i];
 }
 
 template <typename T>
@@ -22,8 +20,8 @@ KernelResult MakeMultiply(const CudaRequest& request) {
   const std::int64_t elements = request.elements();
   const KernelStream on = request.on;
   return MakeCall(request, [=](const CallKernel::Call& call) {
-    return Launch(MultiplyKernel<T>, {on.Blocks(elements, kThreads), kThreads}, on.stream,
-                  "multiply", call.in<T>(0), factor, call.out<T>(0), elements);
+    return LaunchForEach(MultiplyKernel<T>, on, elements, "multiply", call.in<T>(0), factor,
+                         call.out<T>(0), elements);
   });
 }
 

@@ -15,6 +15,7 @@ enum class NumberKind : std::uint8_t {
   kHardsigmoid,
   kClamp,
   kHardtanh,
+  kLeakyRelu,
   kExp,
   kLog,
   kRoot,
@@ -56,6 +57,7 @@ struct NumberFormula {
       const float above = x > n.b ? n.b : x;
       return x < n.a ? n.a : above;
     }
+    if constexpr (kKind == NumberKind::kLeakyRelu) return x > 0 ? x : n.a * x;
     if constexpr (kKind == NumberKind::kExp) return expf(x);
     if constexpr (kKind == NumberKind::kLog) return logf(x);
     if constexpr (kKind == NumberKind::kRoot) return sqrtf(x);
@@ -72,6 +74,7 @@ struct NumberFormula {
     }
     if constexpr (kKind == NumberKind::kClamp) return x >= n.a && x <= n.b ? dy : 0.0F;
     if constexpr (kKind == NumberKind::kHardtanh) return x > n.a && x < n.b ? dy : 0.0F;
+    if constexpr (kKind == NumberKind::kLeakyRelu) return x > 0 ? dy : n.a * dy;
     if constexpr (kKind == NumberKind::kExp) return dy * expf(x);
     if constexpr (kKind == NumberKind::kLog) return dy / x;
     if constexpr (kKind == NumberKind::kRoot) return x == 0 ? 0.0F : dy / (2 * sqrtf(x));
@@ -79,6 +82,20 @@ struct NumberFormula {
     if constexpr (kKind == NumberKind::kCos) return -dy * sinf(x);
     if constexpr (kKind == NumberKind::kEqual || kKind == NumberKind::kLess) return 0.0F;
   }
+};
+
+struct NumberOfId {
+  GACCD_HOST_DEVICE float Of(std::int32_t id) const { return static_cast<float>(id); }
+};
+// A number that is not a valid id becomes -1, which is not in any table.
+struct IdOfNumber {
+  GACCD_HOST_DEVICE std::int32_t Of(float number) const {
+    return number >= 0 && number < 0x1p31F ? static_cast<std::int32_t>(number) : -1;
+  }
+};
+struct SkippedId {
+  std::int32_t skipped;
+  GACCD_HOST_DEVICE std::int32_t Of(std::int32_t id) const { return id == skipped ? -1 : id; }
 };
 
 // Calls f(NumberFormula) for this kind.
@@ -93,6 +110,8 @@ auto WithNumberFormula(NumberKind kind, NumberPair numbers, F&& f) {
       return f(NumberFormula<NumberKind::kClamp>{numbers});
     case NumberKind::kHardtanh:
       return f(NumberFormula<NumberKind::kHardtanh>{numbers});
+    case NumberKind::kLeakyRelu:
+      return f(NumberFormula<NumberKind::kLeakyRelu>{numbers});
     case NumberKind::kExp:
       return f(NumberFormula<NumberKind::kExp>{numbers});
     case NumberKind::kLog:

@@ -73,10 +73,10 @@ GACCD_SIMD_CLONES void NumberGradientLoop(Formula formula, const float* dy, cons
   for (std::int64_t i = 0; i < elements; ++i) dx[i] = formula.GradientOf(dy[i], x[i]);
 }
 
-template <typename From, typename To, typename F>
-KernelResult MakeIdLoop(const KernelRequest& request, F of) {
-  return MakeCall(request, [of, elements = Elements(request.inputs[0].shape)](const Call& c) {
-    for (std::int64_t i = 0; i < elements; ++i) c.out<To>(0)[i] = of(c.in<From>(0)[i]);
+template <typename From, typename To, typename Formula>
+KernelResult MakeIdLoop(const KernelRequest& request, Formula formula) {
+  return MakeCall(request, [formula, elements = Elements(request.inputs[0].shape)](const Call& c) {
+    for (std::int64_t i = 0; i < elements; ++i) c.out<To>(0)[i] = formula.Of(c.in<From>(0)[i]);
     return Status::Ok();
   });
 }
@@ -106,27 +106,22 @@ KernelResult MakeNumberFunctionGradientCpu(const KernelRequest& request) {
 }
 
 KernelResult MakeNumbersOfIdsCpu(const KernelRequest& request) {
-  return MakeIdLoop<std::int32_t, float>(request,
-                                         [](std::int32_t id) { return static_cast<float>(id); });
+  return MakeIdLoop<std::int32_t, float>(request, NumberOfId{});
 }
 
-// A number that is not a valid id becomes -1, which is not in any table.
 KernelResult MakeIdsOfNumbersCpu(const KernelRequest& request) {
-  return MakeIdLoop<float, std::int32_t>(request, [](float number) {
-    return number >= 0 && number < 0x1p31F ? static_cast<std::int32_t>(number) : -1;
-  });
+  return MakeIdLoop<float, std::int32_t>(request, IdOfNumber{});
 }
 
 KernelResult MakeSkipIdCpu(const KernelRequest& request) {
   const std::int32_t skipped = static_cast<const IdFunction&>(request.function).id();
-  return MakeIdLoop<std::int32_t, std::int32_t>(
-      request, [skipped](std::int32_t id) { return id == skipped ? -1 : id; });
+  return MakeIdLoop<std::int32_t, std::int32_t>(request, SkippedId{skipped});
 }
 
 KernelResult MakeKnownPositionsCpu(const KernelRequest& request) {
   const Shape& shape = request.inputs[0].shape;
   return MakeCall(request, [texts = shape[0], length = shape[1]](const Call& c) {
-    const auto* lengths = c.inputs.size() == 2 ? c.in<std::int32_t>(1) : nullptr;
+    const auto* lengths = c.optional_in<std::int32_t>(1);
     auto* y = c.out<std::int32_t>(0);
     for (std::int64_t b = 0; b < texts; ++b) {
       const std::int64_t known = lengths == nullptr ? length : lengths[b];

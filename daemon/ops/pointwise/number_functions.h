@@ -4,6 +4,7 @@
 //   hardsigmoid  y = min(max(x + 3, 0), 6) / 6;  dx = dy / 6 within (-3, 3), else 0
 //   clamp        y = min(max(x, a), b);  dx = dy within [a, b], else 0
 //   hardtanh     as clamp, but dx is 0 at a and b: as PyTorch's hardtanh and relu6
+//   leaky_relu   y = x where x > 0, else a x;  dx = dy, or a dy; a NaN stays NaN
 //   exp, log     dx = dy y, dy / x
 //   root         y = sqrt(x);  dx = dy / (2 y), and 0 where x = 0: for norms of vectors
 //   sin, cos     dx = dy cos(x), -dy sin(x)

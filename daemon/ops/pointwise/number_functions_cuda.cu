@@ -13,43 +13,23 @@ using Call = CallKernel::Call;
 template <typename Formula, typename T>
 __global__ void __launch_bounds__(kThreads)
     NumberKernel(const T* dy, const T* x, Formula formula, T* to, std::int64_t elements) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; i < elements; i += threads) {
+  for (std::int64_t i = GridIndex(); i < elements; i += GridStride()) {
     const float value = ToFloat(x[i]);
     to[i] =
         FromFloat<T>(dy == nullptr ? formula.Of(value) : formula.GradientOf(ToFloat(dy[i]), value));
   }
 }
 
-// The same as in number_functions.cc.
-struct NumberOfId {
-  GACCD_HOST_DEVICE float Of(std::int32_t id) const { return static_cast<float>(id); }
-};
-struct IdOfNumber {
-  GACCD_HOST_DEVICE std::int32_t Of(float number) const {
-    return number >= 0 && number < 0x1p31F ? static_cast<std::int32_t>(number) : -1;
-  }
-};
-struct SkippedId {
-  std::int32_t skipped;
-  GACCD_HOST_DEVICE std::int32_t Of(std::int32_t id) const { return id == skipped ? -1 : id; }
-};
-
 template <typename Formula, typename From, typename To>
 __global__ void __launch_bounds__(kThreads)
     IdKernel(const From* x, Formula formula, To* y, std::int64_t elements) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; i < elements; i += threads) y[i] = formula.Of(x[i]);
+  for (std::int64_t i = GridIndex(); i < elements; i += GridStride()) y[i] = formula.Of(x[i]);
 }
 
 __global__ void __launch_bounds__(kThreads)
     KnownPositionsKernel(const std::int32_t* lengths, std::int64_t length, std::int32_t* y,
                          std::int64_t elements) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; i < elements; i += threads) {
+  for (std::int64_t i = GridIndex(); i < elements; i += GridStride()) {
     y[i] = lengths == nullptr || i % length < lengths[i / length] ? 1 : 0;
   }
 }
@@ -57,8 +37,8 @@ __global__ void __launch_bounds__(kThreads)
 template <typename From, typename To, typename Formula>
 KernelResult MakeIdCall(const CudaRequest& request, Formula formula, const char* what) {
   return MakeCall(request, [=, on = request.on, n = request.elements()](const Call& c) {
-    return Launch(IdKernel<Formula, From, To>, {on.Blocks(n, kThreads), kThreads}, on.stream, what,
-                  c.in<From>(0), formula, c.out<To>(0), n);
+    return LaunchForEach(IdKernel<Formula, From, To>, on, n, what, c.in<From>(0), formula,
+                         c.out<To>(0), n);
   });
 }
 
@@ -70,9 +50,8 @@ KernelResult MakeNumberFunctionCuda(const CudaRequest& request) {
                                  on = request.on, n = request.elements()](auto t, const Call& c) {
     using T = decltype(t);
     return WithNumberFormula(kind, numbers, [&](auto formula) {
-      return Launch(NumberKernel<decltype(formula), T>, {on.Blocks(n, kThreads), kThreads},
-                    on.stream, "number_function", static_cast<const T*>(nullptr), c.in<T>(0),
-                    formula, c.out<T>(0), n);
+      return LaunchForEach(NumberKernel<decltype(formula), T>, on, n, "number_function",
+                           static_cast<const T*>(nullptr), c.in<T>(0), formula, c.out<T>(0), n);
     });
   });
 }
@@ -83,9 +62,8 @@ KernelResult MakeNumberFunctionGradientCuda(const CudaRequest& request) {
                                  on = request.on, n = request.elements()](auto t, const Call& c) {
     using T = decltype(t);
     return WithNumberFormula(kind, numbers, [&](auto formula) {
-      return Launch(NumberKernel<decltype(formula), T>, {on.Blocks(n, kThreads), kThreads},
-                    on.stream, "number_function_gradient", c.in<T>(0), c.in<T>(1), formula,
-                    c.out<T>(0), n);
+      return LaunchForEach(NumberKernel<decltype(formula), T>, on, n, "number_function_gradient",
+                           c.in<T>(0), c.in<T>(1), formula, c.out<T>(0), n);
     });
   });
 }
@@ -106,9 +84,9 @@ KernelResult MakeSkipIdCuda(const CudaRequest& request) {
 KernelResult MakeKnownPositionsCuda(const CudaRequest& request) {
   return MakeCall(request, [on = request.on, length = request.inputs[0].shape[1],
                             n = request.elements()](const Call& c) {
-    const auto* lengths = c.inputs.size() == 2 ? c.in<std::int32_t>(1) : nullptr;
-    return Launch(KnownPositionsKernel, {on.Blocks(n, kThreads), kThreads}, on.stream,
-                  "known_positions", lengths, length, c.out<std::int32_t>(0), n);
+    const auto* lengths = c.optional_in<std::int32_t>(1);
+    return LaunchForEach(KnownPositionsKernel, on, n, "known_positions", lengths, length,
+                         c.out<std::int32_t>(0), n);
   });
 }
 

@@ -182,12 +182,10 @@ __global__ void __launch_bounds__(kAddThreads)
 template <typename X, typename F>
 __global__ void __launch_bounds__(kThreads)
     SumAnyKernel(const X* x, const F* factor, SumNests nests, SumTarget target, void* y) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   const StridedNest::Dimension inner = nests.summed.rank > 0
                                            ? nests.summed.dimensions[nests.summed.rank - 1]
                                            : StridedNest::Dimension{};
-  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; i < nests.kept.elements; i += threads) {
+  for (std::int64_t i = GridIndex(); i < nests.kept.elements; i += GridStride()) {
     std::int64_t first[StridedNest::kOperands] = {};
     nests.kept.Place(i, first);
     double sum = 0;
@@ -231,8 +229,8 @@ template <typename X, typename F>
 Status LaunchSum(const KernelStream& on, const SumWork& work, SumTarget target, const Call& c) {
   target.add = c.add[0];
   if (work.single.of == SumOf::kAny) {
-    return Launch(SumAnyKernel<X, F>, {on.Blocks(target.elements, kThreads), kThreads}, on.stream,
-                  "reduce_sum", c.in<X>(0), c.optional_in<F>(1), work.nests, target, c.outputs[0]);
+    return LaunchForEach(SumAnyKernel<X, F>, on, target.elements, "reduce_sum", c.in<X>(0),
+                         c.optional_in<F>(1), work.nests, target, c.outputs[0]);
   }
   const bool aligned =
       work.vector.width > 1 && IsVectorAligned(c.inputs[0]) && IsVectorAligned(c.optional_in<F>(1));

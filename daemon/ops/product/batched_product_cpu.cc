@@ -1,6 +1,7 @@
 #include <utility>
 
 #include "daemon/device/cpu/matmul.h"
+#include "daemon/ops/call_kernel.h"
 #include "daemon/ops/cpu_kernels.h"
 #include "daemon/ops/product/batched_product.h"
 
@@ -59,8 +60,7 @@ KernelResult MakeBatchedProductCpu(const KernelRequest& request,
                                                            .k = a[product.transpose_a() ? 1 : 2],
                                                            .transpose_a = product.transpose_a(),
                                                            .transpose_b = product.transpose_b()}));
-  return std::unique_ptr<Kernel>(
-      std::make_unique<BatchedProductKernel>(std::move(matmul), request));
+  return MakeKernel<BatchedProductKernel>(std::move(matmul), request);
 }
 
 }  // namespace gaccd

@@ -26,9 +26,7 @@ __global__ void __launch_bounds__(kThreads)
     BatchedProductKernel(const T* a, MatrixSteps a_steps, const T* b, MatrixSteps b_steps,
                          std::int64_t rows, std::int64_t columns, std::int64_t inner, T* y,
                          std::int64_t elements) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; i < elements; i += threads) {
+  for (std::int64_t i = GridIndex(); i < elements; i += GridStride()) {
     const std::int64_t n = i / (rows * columns);
     const T* left = a + n * a_steps.matrix + i / columns % rows * a_steps.row;
     const T* right = b + n * b_steps.matrix + i % columns * b_steps.column;
@@ -52,9 +50,8 @@ KernelResult MakeBatchedProductCuda(const CudaRequest& request) {
                 b_steps = StepsOf(request.inputs[1].shape, product.transpose_b()), rows = y[1],
                 columns = y[2], n = Elements(y)](auto t, const Call& c) {
         using T = decltype(t);
-        return Launch(BatchedProductKernel<T>, {on.Blocks(n, kThreads), kThreads}, on.stream,
-                      "batched_product", c.in<T>(0), a_steps, c.in<T>(1), b_steps, rows, columns,
-                      inner, c.out<T>(0), n);
+        return LaunchForEach(BatchedProductKernel<T>, on, n, "batched_product", c.in<T>(0), a_steps,
+                             c.in<T>(1), b_steps, rows, columns, inner, c.out<T>(0), n);
       });
 }
 

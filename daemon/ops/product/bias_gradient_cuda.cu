@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     AddBiasPartsKernel(const float* partial, std::int64_t parts, std::int64_t columns, float* db,
                        bool add) {
-  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const std::int64_t column = GridIndex();
   if (column >= columns) return;
   float sum = 0;
   for (std::int64_t part = 0; part < parts; ++part) sum += partial[part * columns + column];

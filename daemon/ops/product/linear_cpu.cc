@@ -133,9 +133,9 @@ KernelResult MakeLinearCpu(const KernelRequest& request, const CpuEnvironment& e
   GACCD_ASSIGN_OR_RETURN(
       Matmul matmul,
       PrepareWithWeight(request, environment, linear.order() == WeightOrder::kOutIn, bias));
-  return std::unique_ptr<Kernel>(std::make_unique<MatmulKernel>(
-      std::move(matmul), bias, linear.relu() ? Elements(request.outputs[0].shape) : 0,
-      request.outputs[0].dtype == DType::kBF16));
+  return MakeKernel<MatmulKernel>(std::move(matmul), bias,
+                                  linear.relu() ? Elements(request.outputs[0].shape) : 0,
+                                  request.outputs[0].dtype == DType::kBF16);
 }
 
 KernelResult MakeLinearInputGradientCpu(const KernelRequest& request,
@@ -145,7 +145,7 @@ KernelResult MakeLinearInputGradientCpu(const KernelRequest& request,
   const bool transpose = order == WeightOrder::kInOut;
   GACCD_ASSIGN_OR_RETURN(Matmul matmul,
                          PrepareWithWeight(request, environment, transpose, /*bias=*/false));
-  return std::unique_ptr<Kernel>(std::make_unique<MatmulKernel>(std::move(matmul), false));
+  return MakeKernel<MatmulKernel>(std::move(matmul), false);
 }
 
 KernelResult MakeLinearWeightGradientCpu(const KernelRequest& request,
@@ -164,8 +164,7 @@ KernelResult MakeLinearWeightGradientCpu(const KernelRequest& request,
   GACCD_ASSIGN_OR_RETURN(Matmul overwrite, Matmul::Prepare(environment.context, spec));
   spec.accumulate = true;
   GACCD_ASSIGN_OR_RETURN(Matmul add, Matmul::Prepare(environment.context, spec));
-  return std::unique_ptr<Kernel>(
-      std::make_unique<WeightGradientKernel>(std::move(overwrite), std::move(add)));
+  return MakeKernel<WeightGradientKernel>(std::move(overwrite), std::move(add));
 }
 
 KernelResult MakeBiasGradientCpu(const KernelRequest& request) {

@@ -90,115 +90,73 @@ class WeightAndBias {
   std::byte* scratch_ = nullptr;
 };
 
+// The bias and the ReLU of a product that supports neither as an epilogue.
+struct SeparateBias {
+  KernelStream on;
+  DType dtype;
+  Matrix size;
+  bool relu;
+
+  // bias may be null.
+  Status Enqueue(const void* bias, void* y) const {
+    if (bias != nullptr) return EnqueueAddBias(on, dtype, bias, y, size, relu);
+    return relu ? EnqueueRelu(on, dtype, y, y, size.rows * size.row_stride()) : Status::Ok();
+  }
+};
+
 // y = x W^T + b (inputs x, W, b), or dx = dy W (inputs dy, W).
 class ParameterProduct : public Kernel {
  public:
-  ParameterProduct(MatmulPointer matmul, const WeightAndBias& parameters)
-      : matmul_(std::move(matmul)), parameters_(parameters) {}
-
-  [[nodiscard]] std::int64_t scratch_bytes() const override { return parameters_.scratch_bytes(); }
-  void Bind(const Operands& operands) override {
-    bound_ = parameters_.Bind(operands);
-    if (!bound_.ok()) return;
-    bound_ = matmul_->Bind(operands.inputs[0], parameters_.weight(), parameters_.bias(),
-                           operands.outputs[0], nullptr);
-  }
-  Status Run(OutputMask) override {
-    GACCD_RETURN_IF_ERROR(bound_);
-    GACCD_RETURN_IF_ERROR(parameters_.Copy());
-    return matmul_->Run();
-  }
-
- private:
-  MatmulPointer matmul_;
-  WeightAndBias parameters_;
-  Status bound_;
-};
-
-// y = x W^T + b, then ReLU, if the product supports neither as an epilogue.
-class SeparateBiasKernel : public Kernel {
- public:
-  SeparateBiasKernel(MatmulPointer matmul, const WeightAndBias& parameters, const KernelStream& on,
-                     DType dtype, Matrix size, bool relu)
-      : matmul_(std::move(matmul)),
-        parameters_(parameters),
-        on_(on),
-        dtype_(dtype),
-        size_(size),
-        relu_(relu) {}
+  ParameterProduct(MatmulPointer matmul, const WeightAndBias& parameters,
+                   const std::optional<SeparateBias>& separate = std::nullopt)
+      : matmul_(std::move(matmul)), parameters_(parameters), separate_(separate) {}
 
   [[nodiscard]] std::int64_t scratch_bytes() const override { return parameters_.scratch_bytes(); }
   void Bind(const Operands& operands) override {
     y_ = operands.outputs[0];
     bound_ = parameters_.Bind(operands);
     if (!bound_.ok()) return;
-    bound_ = matmul_->Bind(operands.inputs[0], parameters_.weight(), nullptr, y_, nullptr);
+    bound_ = matmul_->Bind(operands.inputs[0], parameters_.weight(),
+                           separate_ ? nullptr : parameters_.bias(), y_, nullptr);
   }
   Status Run(OutputMask) override {
     GACCD_RETURN_IF_ERROR(bound_);
     GACCD_RETURN_IF_ERROR(parameters_.Copy());
     GACCD_RETURN_IF_ERROR(matmul_->Run());
-    const void* const bias = parameters_.bias();
-    if (bias != nullptr) return EnqueueAddBias(on_, dtype_, bias, y_, size_, relu_);
-    return relu_ ? EnqueueRelu(on_, dtype_, y_, y_, size_.rows * size_.row_stride()) : Status::Ok();
+    return separate_ ? separate_->Enqueue(parameters_.bias(), y_) : Status::Ok();
   }
 
  private:
   MatmulPointer matmul_;
   WeightAndBias parameters_;
-  KernelStream on_;
-  DType dtype_;
-  Matrix size_;
-  bool relu_;
+  std::optional<SeparateBias> separate_;
   void* y_ = nullptr;
   Status bound_;
 };
 
-// dW = dy^T x, or dW += dy^T x: two prepared products, one of which adds.
+// dW = dy^T x, or dW += dy^T x: two prepared products, one of which adds. columns: of db, computed
+// in the same pass; 0: none. The library can only overwrite db: `overwrite` does; `add` writes the
+// sums to scratch memory.
 class WeightGradientKernel : public Kernel {
  public:
-  WeightGradientKernel(MatmulPointer overwrite, MatmulPointer add)
-      : overwrite_(std::move(overwrite)), add_(std::move(add)) {}
-
-  void Bind(const Operands& operands) override {
-    bound_ = BindOne(*overwrite_, operands);
-    if (bound_.ok()) bound_ = BindOne(*add_, operands);
-  }
-  Status Run(OutputMask add) override {
-    GACCD_RETURN_IF_ERROR(bound_);
-    return (add[0] ? add_ : overwrite_)->Run();
-  }
-
- private:
-  static Status BindOne(MatmulCuda& matmul, const Operands& operands) {
-    return matmul.Bind(operands.inputs[0], operands.inputs[1], nullptr, operands.outputs[0],
-                       nullptr);
-  }
-
-  MatmulPointer overwrite_;
-  MatmulPointer add_;
-  Status bound_;
-};
-
-// The same with db in the same pass. The library can only overwrite db: `overwrite` does; `add`
-// writes the sums to scratch memory.
-class WeightBiasGradientKernel : public Kernel {
- public:
-  WeightBiasGradientKernel(MatmulPointer overwrite, MatmulPointer add, const KernelStream& on,
-                           std::int64_t columns)
+  WeightGradientKernel(MatmulPointer overwrite, MatmulPointer add, const KernelStream& on,
+                       std::int64_t columns)
       : overwrite_(std::move(overwrite)), add_(std::move(add)), on_(on), columns_(columns) {}
 
   [[nodiscard]] std::int64_t scratch_bytes() const override {
     return columns_ * static_cast<std::int64_t>(sizeof(float));
   }
   void Bind(const Operands& operands) override {
-    db_ = operands.out<float>(1);
-    sums_ = static_cast<float*>(operands.scratch);
+    if (columns_ > 0) {
+      db_ = operands.out<float>(1);
+      sums_ = static_cast<float*>(operands.scratch);
+    }
     bound_ = BindOne(*overwrite_, operands, db_);
     if (bound_.ok()) bound_ = BindOne(*add_, operands, sums_);
   }
   Status Run(OutputMask add) override {
     GACCD_RETURN_IF_ERROR(bound_);
+    if (columns_ == 0) return (add[0] ? add_ : overwrite_)->Run();
     if (add[0]) {
       GACCD_RETURN_IF_ERROR(add_->Run());
     } else {
@@ -345,15 +303,14 @@ KernelResult MakeLinearCuda(const CudaRequest& request) {
   spec.relu = relu;
   GACCD_ASSIGN_OR_RETURN(MatmulPointer matmul, MatmulCuda::TryPrepare(request.context, spec));
   if (matmul != nullptr) {
-    return std::unique_ptr<Kernel>(
-        std::make_unique<ParameterProduct>(std::move(matmul), parameters));
+    return MakeKernel<ParameterProduct>(std::move(matmul), parameters);
   }
   request.notes.push_back(StrCat("cuBLASLt cannot run the ", ToText(spec),
                                  ": bias and ReLU are done by a kernel of its own"));
   spec.bias = spec.relu = false;
   GACCD_ASSIGN_OR_RETURN(matmul, MatmulCuda::Prepare(request.context, spec));
-  return std::unique_ptr<Kernel>(std::make_unique<SeparateBiasKernel>(
-      std::move(matmul), parameters, request.on, spec.ab, y, relu));
+  return MakeKernel<ParameterProduct>(std::move(matmul), parameters,
+                                      SeparateBias{request.on, spec.ab, y, relu});
 }
 
 KernelResult MakeLinearInputGradientCuda(const CudaRequest& request) {
@@ -363,7 +320,7 @@ KernelResult MakeLinearInputGradientCuda(const CudaRequest& request) {
   parameters.Widen(&spec.k, &spec.stride_a);
   GACCD_ASSIGN_OR_RETURN(MatmulPointer matmul,
                          MatmulCuda::Prepare(request.context, spec, kBackward));
-  return std::unique_ptr<Kernel>(std::make_unique<ParameterProduct>(std::move(matmul), parameters));
+  return MakeKernel<ParameterProduct>(std::move(matmul), parameters);
 }
 
 KernelResult MakeLinearWeightGradientCuda(const CudaRequest& request) {
@@ -372,8 +329,7 @@ KernelResult MakeLinearWeightGradientCuda(const CudaRequest& request) {
                          MatmulCuda::Prepare(request.context, spec, kBackward));
   GACCD_ASSIGN_OR_RETURN(MatmulPointer add,
                          MatmulCuda::Prepare(request.context, Adding(spec), kBackward));
-  return std::unique_ptr<Kernel>(
-      std::make_unique<WeightGradientKernel>(std::move(overwrite), std::move(add)));
+  return MakeKernel<WeightGradientKernel>(std::move(overwrite), std::move(add), request.on, 0);
 }
 
 KernelResult MakeLinearWeightBiasGradientCuda(const CudaRequest& request) {
@@ -382,8 +338,7 @@ KernelResult MakeLinearWeightBiasGradientCuda(const CudaRequest& request) {
   const ValueSpec& dy = request.inputs[place];
   const auto separate = [&]() -> KernelResult {
     GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Kernel> weight, MakeLinearWeightGradientCuda(request));
-    return std::unique_ptr<Kernel>(
-        std::make_unique<SeparateBiasGradientKernel>(std::move(weight), request.on, place, dy));
+    return MakeKernel<SeparateBiasGradientKernel>(std::move(weight), request.on, place, dy);
   };
   const MatmulCudaSpec plain = WeightGradientSpec(request);
   MatmulCudaSpec spec = plain;
@@ -407,8 +362,8 @@ KernelResult MakeLinearWeightBiasGradientCuda(const CudaRequest& request) {
                                             [&] { return TimeBiasGradient(request.on, dy); }));
     if (!faster.value_or(FillsTheGpu(request.context, spec))) return other;
   }
-  return std::unique_ptr<Kernel>(std::make_unique<WeightBiasGradientKernel>(
-      std::move(overwrite), std::move(add), request.on, dy.shape[1]));
+  return MakeKernel<WeightGradientKernel>(std::move(overwrite), std::move(add), request.on,
+                                          dy.shape[1]);
 }
 
 }  // namespace gaccd

@@ -117,8 +117,7 @@ KernelResult Make(const CudaRequest& request, const MatmulCudaSpec& plain, Matmu
   spec.gelu = gelu;
   const auto separate = [&]() -> KernelResult {
     GACCD_ASSIGN_OR_RETURN(std::unique_ptr<Kernel> kernel, product());
-    return std::unique_ptr<Kernel>(
-        std::make_unique<SeparateGelu>(std::move(kernel), request.on, spec));
+    return MakeKernel<SeparateGelu>(std::move(kernel), request.on, spec);
   };
   if (spec.c == DType::kF32) return separate();  // the library's tanh has an error of 1e-5
   GACCD_ASSIGN_OR_RETURN(std::unique_ptr<MatmulCuda> matmul,
@@ -139,8 +138,7 @@ KernelResult Make(const CudaRequest& request, const MatmulCudaSpec& plain, Matmu
         IsEpilogueFaster(request.context, spec, plain, [&] { return TimeGelu(request.on, spec); }));
     if (!faster.value_or(true)) return other;
   }
-  return std::unique_ptr<Kernel>(
-      std::make_unique<GeluProduct>(std::move(matmul), request.context, spec));
+  return MakeKernel<GeluProduct>(std::move(matmul), request.context, spec);
 }
 
 }  // namespace

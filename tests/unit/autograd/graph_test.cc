@@ -5,7 +5,6 @@
 
 #include "daemon/autograd/add.h"
 #include "daemon/autograd/function.h"
-#include "daemon/ops/layout/flatten.h"
 #include "daemon/ops/layout/reshape.h"
 #include "daemon/ops/loss/label_ranks.h"
 #include "daemon/ops/loss/mean_squared_error.h"
@@ -43,7 +42,6 @@ TEST(GraphTest, RefusesShapesThatDoNotFitWithBothShapes) {
        {"both f32, bf16 or fp16, found i32", "i32 [8, 3]"}},
       {std::make_shared<Add>(), {F32Of({8, 3})}, {"expected 2 inputs", "1"}},
       {std::make_shared<Relu>(), {I32({8, 3})}, {"relu", "i32 [8, 3]"}},
-      {std::make_shared<Flatten>(), {F32Of({})}, {"flatten", "batch dimension", "scalar"}},
       {std::make_shared<Reshape>(Shape{8, 4}), {F32Of({8, 3})}, {"24 elements", "[8, 4]"}},
       {std::make_shared<Reshape>(Shape{-1, 5}), {F32Of({8, 3})}, {"24 elements", "[-1, 5]"}},
       {std::make_shared<Reshape>(Shape{-1, -1}), {F32Of({8, 3})}, {"reshape", "-1"}},
@@ -70,7 +68,7 @@ TEST(GraphTest, OutputShapesFollowTheInputs) {
   const ValueId x = graph.AddInput("x", F32Of({8, 2, 3}));
   const ValueId labels = graph.AddInput("labels", I32({8}));
   const ValueId w = graph.AddParameter("w", {5, 6}, 0);
-  const ValueId flat = (*graph.Apply(std::make_shared<Flatten>(), {x}))[0];
+  const ValueId flat = (*graph.Apply(std::make_shared<Reshape>(Shape{8, Reshape::kRest}), {x}))[0];
   EXPECT_EQ(graph.value(flat).spec, F32Of({8, 6}));
   EXPECT_FALSE(graph.value(flat).needs_gradient);
   const ValueId y = (*graph.Apply(std::make_shared<Linear>(), {flat, w}))[0];

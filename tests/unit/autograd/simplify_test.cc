@@ -7,7 +7,6 @@
 
 #include "daemon/autograd/function.h"
 #include "daemon/ops/collective/collective.h"
-#include "daemon/ops/layout/flatten.h"
 #include "daemon/ops/loss/label_ranks.h"
 #include "daemon/ops/loss/mean_squared_error.h"
 #include "daemon/ops/loss/token_cross_entropy.h"

@@ -10,7 +10,6 @@
 
 #include "daemon/autograd/add.h"
 #include "daemon/ops/image/conv2d.h"
-#include "daemon/ops/layout/flatten.h"
 #include "daemon/ops/loss/mean_squared_error.h"
 #include "daemon/ops/pointwise/relu.h"
 #include "tests/support/graph_bench.h"
@@ -51,7 +50,7 @@ class BatchNormTest : public testing::TestWithParam<Shape> {
                       with_position({x, sums, bench_.Parameter("gamma", channels),
                                      bench_.Parameter("beta", channels)}));
     bench_.graph().MarkOutput(y_);
-    const ValueId rows = bench_.Apply(std::make_shared<Flatten>(), {y_});
+    const ValueId rows = bench_.Rows(y_);
     const ValueId targets = bench_.Input("targets", bench_.graph().value(rows).spec.shape);
     bench_.PrepareTraining(bench_.Apply(std::make_shared<MeanSquaredError>(), {rows, targets}));
   }
@@ -180,7 +179,7 @@ class FusedBatchNormTest : public testing::TestWithParam<bool> {
     const ValueId h = bench.Apply(std::make_shared<Relu>(),
                                   {Normalize(bench, Convolve(bench, x, "conv1"), "norm1")});
     const ValueId y = Convolve(bench, AddBlock(bench, AddBlock(bench, h, "2"), "3"), "conv4");
-    const ValueId rows = bench.Apply(std::make_shared<Flatten>(), {y});
+    const ValueId rows = bench.Rows(y);
     const ValueId targets = bench.Input("targets", bench.graph().value(rows).spec.shape);
     bench.PrepareTraining(bench.Apply(std::make_shared<MeanSquaredError>(), {rows, targets}),
                           {.fuse = fuse, .bf16 = bf16});

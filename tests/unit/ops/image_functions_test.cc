@@ -13,7 +13,6 @@
 #include "daemon/ops/image/channels_last.h"
 #include "daemon/ops/image/conv2d.h"
 #include "daemon/ops/image/pool2d.h"
-#include "daemon/ops/layout/flatten.h"
 #include "daemon/ops/loss/mean_squared_error.h"
 #include "daemon/ops/norm/group_norm.h"
 #include "daemon/ops/pointwise/combine.h"
@@ -89,7 +88,7 @@ class ConvBench {
                      {x, w, b});
     bench.graph().MarkOutput(y_);
     shape = bench.graph().value(y_).spec.shape;
-    const ValueId flat = bench.Apply(std::make_shared<Flatten>(), {y_});
+    const ValueId flat = bench.Rows(y_);
     const Shape columns = bench.graph().value(flat).spec.shape;
     const ValueId targets = bench.Input("targets", columns);
     targets_.assign(bench.input(targets).begin(), bench.input(targets).end());
@@ -281,7 +280,7 @@ TEST(ImageFunctionsTest, NoImagesGiveNoGradient) {
   const ValueId norm = bench.Apply(std::make_shared<GroupNorm>(3), {y, gamma, beta});
   const ValueId pooled =
       bench.Apply(std::make_shared<MaxPool2d>(MaxPool2dOptions{.kernel = {2, 2}}), {norm});
-  const ValueId flat = bench.Apply(std::make_shared<Flatten>(), {pooled});
+  const ValueId flat = bench.Rows(pooled);
   const ValueId targets = bench.Input("targets", {0, 3}, {});
   bench.PrepareTraining(bench.Apply(std::make_shared<MeanSquaredError>(), {flat, targets}));
   std::ranges::fill(bench.gradients(), 5.0F);
@@ -333,7 +332,7 @@ TEST(ImageFunctionsTest, OfEqualMaximaTheFirstCounts) {
   std::ranges::fill(bench.parameter("x"), 3.0F);
   const ValueId y =
       bench.Apply(std::make_shared<MaxPool2d>(MaxPool2dOptions{.kernel = {2, 2}}), {x});
-  const ValueId flat = bench.Apply(std::make_shared<Flatten>(), {y});
+  const ValueId flat = bench.Rows(y);
   const ValueId targets = bench.Input("targets", {1, 1}, {2});
   bench.PrepareTraining(bench.Apply(std::make_shared<MeanSquaredError>(), {flat, targets}));
   bench.Run();

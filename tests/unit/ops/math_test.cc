@@ -99,18 +99,18 @@ TEST(MathTest, ApproximateOnesAreGoodFor16Bits) {
   };
   using Low = ApproximateMath<-1>;
   using High = ApproximateMath<1>;
-  check("gelu", GeluFormula::Of, GeluOf<Low>::Of, GeluOf<High>::Of);
-  check("gelu_tanh", GeluTanhFormula::Of, GeluTanhOf<Low>::Of, GeluTanhOf<High>::Of);
-  check("tanh", TanhFormula::Of, TanhOf<Low>::Of, TanhOf<High>::Of);
-  check("silu", SiluFormula::Of, SiluOf<Low>::Of, SiluOf<High>::Of);
+  check("gelu", GeluOf<ExactMath>::Of, GeluOf<Low>::Of, GeluOf<High>::Of);
+  check("gelu_tanh", GeluTanhOf<ExactMath>::Of, GeluTanhOf<Low>::Of, GeluTanhOf<High>::Of);
+  check("tanh", TanhOf<ExactMath>::Of, TanhOf<Low>::Of, TanhOf<High>::Of);
+  check("silu", SiluOf<ExactMath>::Of, SiluOf<Low>::Of, SiluOf<High>::Of);
   const auto at_one = [](float (*gradient)(float, float)) {
     return [gradient](float x) { return gradient(1, x); };
   };
-  check("gelu'", at_one(GeluGradientFormula::Of), at_one(GeluGradientOf<Low>::Of),
+  check("gelu'", at_one(GeluGradientOf<ExactMath>::Of), at_one(GeluGradientOf<Low>::Of),
         at_one(GeluGradientOf<High>::Of));
-  check("gelu_tanh'", at_one(GeluTanhGradientFormula::Of), at_one(GeluTanhGradientOf<Low>::Of),
-        at_one(GeluTanhGradientOf<High>::Of));
-  check("silu'", at_one(SiluGradientFormula::Of), at_one(SiluGradientOf<Low>::Of),
+  check("gelu_tanh'", at_one(GeluTanhGradientOf<ExactMath>::Of),
+        at_one(GeluTanhGradientOf<Low>::Of), at_one(GeluTanhGradientOf<High>::Of));
+  check("silu'", at_one(SiluGradientOf<ExactMath>::Of), at_one(SiluGradientOf<Low>::Of),
         at_one(SiluGradientOf<High>::Of));
 }
 

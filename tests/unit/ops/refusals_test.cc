@@ -5,8 +5,8 @@
 
 #include "daemon/ops/attention/attention.h"
 #include "daemon/ops/attention/rotary.h"
+#include "daemon/ops/layout/concat.h"
 #include "daemon/ops/layout/embedding.h"
-#include "daemon/ops/layout/join_columns.h"
 #include "daemon/ops/layout/pool_rows.h"
 #include "daemon/ops/layout/prepend_row.h"
 #include "daemon/ops/loss/token_cross_entropy.h"
@@ -136,10 +136,10 @@ TEST(RefusalsTest, RowFunctions) {
                 "the norm");
 }
 
-TEST(RefusalsTest, JoinColumns) {
-  ExpectRefused(JoinColumns(), {FloatSpec({6, 2})}, "expected 2 inputs");
-  ExpectRefused(JoinColumns(), {FloatSpec({6, 2}), FloatSpec({5, 2})}, "of as many rows");
-  ExpectRefused(JoinColumnsGradient(3), {FloatSpec({6, 2})}, "at least 3 columns");
+TEST(RefusalsTest, Concat) {
+  ExpectRefused(Concat(), {}, "expected 1 inputs, found 0");
+  ExpectRefused(Concat(), {FloatSpec({6, 2}), FloatSpec({5, 2})}, "of as many rows");
+  ExpectRefused(Concat(), {IntSpec({6, 2})}, "expected f32, bf16 or fp16");
 }
 
 TEST(RefusalsTest, PoolRows) {

@@ -46,7 +46,7 @@ Job MicroJob(std::int64_t target, std::int64_t micro, std::int64_t pixels = 1) {
 
 Status Open(const Job& job, int ranks) {
   const auto comm = MakeSingle();
-  return TrainingInputs::Open(*comm, job, *MakePlan(job, ranks)).status();
+  return tests::OpenInputs(*comm, job, *MakePlan(job, ranks)).status();
 }
 
 TEST(MicroBatchNormTest, OneValueOfAChannelIsRefusedBeforeTheTraining) {

@@ -121,7 +121,7 @@ TEST(SpeedTest, OneRankWithAnotherListIsCaught) {
         comm.rank() == 2 ? std::vector{1.0, 1.0, 1.0, 0.6} : std::vector{1.0, 1.0, 0.6, 0.6};
     found[static_cast<std::size_t>(comm.rank())] = [&]() -> Status {
       GACCD_ASSIGN_OR_RETURN(const Plan plan, MakePlan(job, 4, speeds));
-      GACCD_ASSIGN_OR_RETURN(auto inputs, TrainingInputs::Open(comm, job, plan));
+      GACCD_ASSIGN_OR_RETURN(auto inputs, tests::OpenInputs(comm, job, plan));
       GACCD_ASSIGN_OR_RETURN(auto trainer, Trainer::Make(comm, std::move(inputs)));
       GACCD_ASSIGN_OR_RETURN(auto reporter, RunReporter::Start(comm, {.quiet = true}));
       TrainingSummary summary;

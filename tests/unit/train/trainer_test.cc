@@ -168,7 +168,7 @@ TEST(Trainer, RefusesEvaluationDataOfAnotherKind) {
   Job job = SmallJob(37, 4);
   std::get<SyntheticSpec>(*job.data.eval).outputs = 3;
   const auto comm = MakeSingle();
-  EXPECT_THAT(TrainingInputs::Open(*comm, job, *MakePlan(job, 1)),
+  EXPECT_THAT(tests::OpenInputs(*comm, job, *MakePlan(job, 1)),
               IsError(ErrorKind::kConfig, "targets f32 [2], found"));
 }
 
@@ -177,10 +177,10 @@ TEST(Trainer, TheBestEvaluationIsToldByAMetricOfTheJob) {
   job.evaluation.metric = "r2";
   const auto comm = MakeSingle();
   const Plan plan = *MakePlan(job, 1);
-  EXPECT_THAT(TrainingInputs::Open(*comm, job, plan),
+  EXPECT_THAT(tests::OpenInputs(*comm, job, plan),
               IsError(ErrorKind::kConfig, "evaluation.metric: expected one of loss, found r2"));
   job.metric = {MseSpec{}, R2Spec{}};
-  EXPECT_TRUE(TrainingInputs::Open(*comm, job, plan).ok());
+  EXPECT_TRUE(tests::OpenInputs(*comm, job, plan).ok());
 }
 
 Job ContrastiveJob() {
@@ -201,7 +201,7 @@ TEST(Trainer, RefusesAContrastiveUpdateOfOneSample) {
   const auto comm = MakeSingle();
   const auto open = [&](std::int64_t target) {
     job.batch.target = target;
-    return TrainingInputs::Open(*comm, job, *MakePlan(job, 1));
+    return tests::OpenInputs(*comm, job, *MakePlan(job, 1));
   };
   EXPECT_TRUE(open(37).ok()) << "6 of 37 and one of 8";
   EXPECT_THAT(open(1), IsError(ErrorKind::kConfig, "a larger target"));
@@ -234,7 +234,7 @@ TEST(Trainer, RefusesTheNoiseScaleOfAContrastiveLoss) {
   Job job = ContrastiveJob();
   job.noise_scale_every = 1;
   const auto comm = MakeSingle();
-  EXPECT_THAT(Trainer::Make(*comm, TrainingInputs::Open(*comm, job, *MakePlan(job, 1)).value()),
+  EXPECT_THAT(Trainer::Make(*comm, tests::OpenInputs(*comm, job, *MakePlan(job, 1)).value()),
               IsError(ErrorKind::kConfig, "noise_scale_every: 1", "found a contrastive loss"));
 }
 
@@ -249,7 +249,7 @@ TEST(Trainer, RefusesABatchNormOfOneValueInAnUpdate) {
     job.model.layer = head;
     job.batch.target = target;
     const auto comm = MakeSingle();
-    return TrainingInputs::Open(*comm, job, *MakePlan(job, 1));
+    return tests::OpenInputs(*comm, job, *MakePlan(job, 1));
   };
   EXPECT_TRUE(open({10, 1, 1}, 37).ok()) << "6 of 37 and one of 8";
   EXPECT_THAT(open({10, 1, 1}, 1), IsError(ErrorKind::kConfig, "batch_norm of one value a channel",
@@ -300,7 +300,7 @@ TEST(Trainer, LoadsWeightsThatWereSaved) {
     Job job = SmallJob(37, 4);
     job.seed = seed;
     const auto trainer =
-        Trainer::Make(*comm, TrainingInputs::Open(*comm, job, *MakePlan(job, 1)).value());
+        Trainer::Make(*comm, tests::OpenInputs(*comm, job, *MakePlan(job, 1)).value());
     ASSERT_TRUE(trainer.ok()) << trainer.status().message();
     parameters.push_back((*trainer)->Parameters().value());
     LoadedWeights loaded;
@@ -324,7 +324,7 @@ TEST(Trainer, RankZeroGivesSignsOfLifeWhileItLoadsWeights) {
   const auto single = MakeSingle();
   TickCounter comm(*single);
   const auto trainer = ValueOrThrow(
-      Trainer::Make(comm, ValueOrThrow(TrainingInputs::Open(comm, job, *MakePlan(job, 1)))));
+      Trainer::Make(comm, ValueOrThrow(tests::OpenInputs(comm, job, *MakePlan(job, 1)))));
   ASSERT_OK(SaveParameters(path, trainer->model().layout(), trainer->Parameters().value()));
   const int before = comm.ticks();
   LoadedWeights loaded;
@@ -345,7 +345,7 @@ TEST(Trainer, LoadsWeightsIntoAPipelineWithNewOnes) {
     std::vector<float> parameters;
     const Status run = RunThreadRanks(stages, {}, [&](Communicator& comm) -> Status {
       GACCD_ASSIGN_OR_RETURN(const Plan plan, MakePlan(job, stages));
-      GACCD_ASSIGN_OR_RETURN(auto inputs, TrainingInputs::Open(comm, job, plan));
+      GACCD_ASSIGN_OR_RETURN(auto inputs, tests::OpenInputs(comm, job, plan));
       GACCD_ASSIGN_OR_RETURN(const auto trainer, Trainer::Make(comm, std::move(inputs)));
       if (stages == 1) {
         const std::vector<float> ones(static_cast<std::size_t>(trainer->model().layout().size()),
@@ -373,7 +373,7 @@ TEST(Trainer, LoadsWeightsIntoAPipelineWithNewOnes) {
 TEST(Trainer, RefusesDataSmallerThanTheBatch) {
   const Job job = SmallJob(231, 4);
   const auto comm = MakeSingle();
-  EXPECT_THAT(TrainingInputs::Open(*comm, job, *MakePlan(job, 1)),
+  EXPECT_THAT(tests::OpenInputs(*comm, job, *MakePlan(job, 1)),
               IsError(ErrorKind::kConfig, "230", "231"));
 }
 
