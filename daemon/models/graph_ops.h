@@ -3,12 +3,14 @@
 //
 //   relu, silu, tanh, sigmoid, hardswish(x);  gelu(x) tanh;  leaky_relu(x) slope
 //   scale(x) factor, shift(x) amount    y = factor x, y = x + amount
-//   power(x) exponent;  exp(x), log(x), sin(x), cos(x), hardsigmoid(x)
+//   power(x) exponent;  exp(x), log(x), sin(x), cos(x), erf(x), hardsigmoid(x)
 //   root(x)                             power of 0.5 whose gradient at 0 is 0: of norms
 //   clamp(x), hardtanh(x) least, most   they differ in the gradient at the limits
 //   equal(x) to, less(x) than           1 where x is that, else 0
 //   numbers(ids)                        the ids of an input as numbers
-//   dropout(x) p, drop_samples(x) p     in training; the masks of a sample are its own
+//   dropout(x) p, drop_samples(x) p     in training; the masks of a sample are its own, of x
+//   without
+//                                       samples one mask for each update
 //   linear(x, w, [b]) in_out            over the last dimension; in_out: w is [in, out]
 //                                       (numbers stay f32 where w is a constant)
 //   conv2d(x, x, [b]) stride, padding, dilation, groups; the weight [O, I, K] is [O, I, 1, K]

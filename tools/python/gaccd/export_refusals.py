@@ -13,7 +13,7 @@ from typing import Iterator
 
 import torch
 
-from .export_graph import TORCH
+from .export_types import TORCH
 
 NOISY = "torch.fx.experimental.symbolic_shapes"
 

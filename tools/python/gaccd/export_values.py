@@ -9,7 +9,8 @@ import torch
 
 from .export_convert import (Arguments, Converter, Made, bounded, full, inputs_of, inverted, limited, number_of, permuted,
                              scaled, shifted)
-from .export_graph import HIDDEN, GraphBuilder, Node, SampleMask, Uniform
+from .export_graph import GraphBuilder
+from .export_types import HIDDEN, Node, SampleMask, Uniform
 
 
 def _unary(op: str, **attributes: float) -> Converter:
@@ -245,7 +246,7 @@ def _to_copy(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 VALUES: dict[str, Converter] = {
-    **{name: _unary(name) for name in ("relu", "silu", "tanh", "sigmoid", "hardswish", "hardsigmoid", "exp", "log", "sin", "cos")},
+    **{name: _unary(name) for name in ("relu", "silu", "tanh", "sigmoid", "hardswish", "hardsigmoid", "exp", "log", "sin", "cos", "erf")},
     **{name: _unary("power", exponent=exponent)
        for name, exponent in (("rsqrt", -0.5), ("sqrt", 0.5), ("reciprocal", -1.0), ("square", 2.0))},
     **dict.fromkeys(("bitwise_and", "logical_and"), _and), **dict.fromkeys(("bitwise_or", "logical_or"), _or),
