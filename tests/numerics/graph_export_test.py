@@ -591,4 +591,4 @@ if __name__ == "__main__":
     torch.library.define("gaccd_test::twice", "(Tensor x) -> Tensor")
     torch.library.impl("gaccd_test::twice", "default", lambda x: 2 * x)
     torch.library.register_fake("gaccd_test::twice", torch.empty_like)
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

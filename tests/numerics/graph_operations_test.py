@@ -227,7 +227,7 @@ class GraphOperations(unittest.TestCase):
             "smallest, of columns": lambda m, y: y * y.view(-1, 2, 3).topk(1, 1, largest=False)[0].sum((1, 2))[:, None],
             "places": lambda m, y: (lambda v, i: (v.softmax(1)[:, :, None] * f.one_hot(i, 6)).sum(1) * y)(*y.topk(3, 1)),
             "gather": lambda m, y: torch.cat([one.gather(1, y.topk(3, 1)[1]) for one in (y, m.weight * y)], 1),
-            "of equal ones the first": lambda m, y: y * y.relu().max(1)[1][:, None] + y.relu().argsort(1, stable=True),
+            "of equal ones the first": lambda m, y: y * y.relu().max(1)[1][:, None] + y.relu().argsort(dim=1, stable=True),
             "argmin": lambda m, y: y * (y.argmin(1, keepdim=True) == torch.arange(6)), "scatter a number": lambda m, y: y.scatter(1, y.topk(3, 1)[1], 0.5),
             "scatter_add": lambda m, y: torch.zeros_like(y).scatter_add(1, (y > 0).long(), y * m.weight)})
         self.check({"weights of experts": lambda m, y: (m.table.view(3, 2, 6)[y[:, :3].topk(2, 1)[1]].sum(2) * y.topk(2, 1)[0][:, :, None]).sum(1)}, table=True)
