@@ -75,7 +75,17 @@ class GraphOperations(unittest.TestCase):
     def test_what_training_refuses_is_refused_by_export(self):
         self.assertIn("drops everything", self.refusal(lambda m, y: torch.nn.functional.dropout(y, 1.0, m.training)))
         images = torch.nn.Conv2d(3, 6, 1)
+        self.assertRegex(self.refusal(lambda m, y: y + y[:, :0].sum(1, keepdim=True)), r"has no values; it is called at .*_test.py:\d+$")
+        self.assertIn("is not supported", self.refusal(lambda m, y: y @ torch.linalg.inv(torch.outer(m.weight, m.weight))))
         self.assertIn("found 4 dimensions, ['N', 6, 5, 5]", self.refusal_of(images, torch.randn(2, 3, 5, 5)))
+
+    def test_classes_of_pixels(self):
+        nn = torch.nn
+        images = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 4, 1))
+        self.assertIn("let a module around it give y.flatten(2).transpose(1, 2)", self.refusal_of(images, torch.randn(2, 3, 5, 5)))
+        pixels = Calls(lambda m, x: {"out": m.images(x), "aux": m.aux(x)}, images=images, aux=nn.Conv2d(3, 4, 1))
+        self.assertIn("as model(x)['out'] is", self.refusal_of(pixels, torch.randn(2, 3, 5, 5)))
+        self.check_model(Calls(lambda m, x: m.pixels(x)["out"].flatten(2).transpose(1, 2), pixels=pixels), torch.randn(2, 3, 5, 5))
 
     def test_gradients_that_forward_stops_are_refused(self):
         def without_gradient(m, y):

@@ -205,6 +205,8 @@ class GraphBuilder:
                 self._names[node] = self.own[self._canonical[spec.target]].detach()
             elif spec.target in self.program.constants:
                 self._names[node] = self.program.constants[spec.target]
+            elif spec.target is None:  # of checks while it runs, as of inverses
+                self._names[node] = Refused(self.refuse(node, "is no value"))
             else:  # a buffer that is not saved
                 self._names[node] = dict(self.program.named_buffers())[spec.target]
 
@@ -288,7 +290,7 @@ class GraphBuilder:
             outputs = found[:1] or outputs
         if len(outputs) != 1:
             raise ExportError(f"expected a model with one output, the prediction, or {PREDICTIONS[0]!r} among others, found {len(outputs)}; "
-                              "aux_logits=False, where there is one")
+                              "aux_logits=False, where there is one, or a module around it that gives one, as model(x)['out'] is")
         (output,) = [node for node in self.program.graph.nodes if node.name == outputs[0]]
         self.output_node = output
         for node in self.needed_calls():
@@ -313,6 +315,8 @@ class GraphBuilder:
         return name
 
     def _convert(self, convert: Any, node: Any) -> Any:
+        if isinstance(node.meta.get("val"), torch.Tensor) and 0 in self.shape(node):
+            return Refused(self.refuse(node, "has no values"))
         try:
             return convert(self, node)
         except Exception as unexpected:

@@ -17,7 +17,7 @@ from .export_gradients import check_no_grad, refuse_own_gradients
 from .export_graph import PREDICTIONS, GraphBuilder
 from .export_lengths import Judge, scale_of, shorter_graphs
 from .export_ops import WHOLE_OPS
-from .export_refusals import quietly, reason
+from .export_refusals import experts_of_config, quietly, reason
 from .export_summary import Summary, summarize
 from .export_text import graph_text
 from .export_types import ExportError, Input
@@ -77,16 +77,21 @@ def _build(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[
     with _training(model), refuse_own_gradients(model):
         program = _capture(model, args, kwargs)
     names = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
-    return GraphBuilder(program, _tensors_of(model), [Input(name, _data_name(name, tensor, len(tensors), inputs), tensor)
-                                                      for name, tensor in zip(names, tensors)], others)
+    named = [Input(name, _data_name(name, tensor, len(tensors), inputs), tensor) for name, tensor in zip(names, tensors)]
+    try:
+        return GraphBuilder(program, _tensors_of(model), named, others)
+    except ExportError as error:
+        if way := experts_of_config(model):
+            raise ExportError(f"{error}{way}") from error
+        raise
 
 
 def _check_output(builder: GraphBuilder) -> None:
     shape = builder.shape(builder.output_node)
     if len(shape) not in (1, 2, 3):
         raise ExportError(f"expected a prediction [samples], [samples, values] or [samples, tokens, values], found {len(shape)} dimensions, "
-                          f"{[size if isinstance(size, int) else 'N' for size in shape]}; gaccd has no loss of images, as of "
-                          "segmentation; flatten(1) and the squared error may do where the values are numbers")
+                          f"{[size if isinstance(size, int) else 'N' for size in shape]}; of classes of pixels, as in segmentation, let a "
+                          "module around it give y.flatten(2).transpose(1, 2), whose labels are an array [samples, pixels]; of numbers, y.flatten(1)")
 
 
 @contextlib.contextmanager

@@ -206,7 +206,9 @@ def _data_text(inputs: list[_Input], labels: torch.Tensor, classes: int) -> str:
             segments += f' lengths: {paths[MASK]}' if MASK in paths else ""
             rows = next(one.rows for one in inputs if one.name == "tokens")
             return f'tokens {{ tokens: {paths["tokens"]}{segments} labels: "labels.npy" vocabulary: {rows} classes: {classes} }}'
-        return f'npy {{ features: {paths["features"]} targets: "labels.npy" classes: {classes} }}'
+        if labels.dim() == 1:
+            return f'npy {{ features: {paths["features"]} targets: "labels.npy" classes: {classes} }}'
+        return f'arrays {{ array {{ name: "features" path: {paths["features"]} }} array {{ name: "labels" path: "labels.npy" }} classes: {classes} }}'
     arrays = [f'array {{ name: "{one.name}" path: {paths[one.name]}{f" vocabulary: {one.rows}" if one.ids else ""} }}'
               for one in inputs]
     return "arrays { " + " ".join(arrays) + ' array { name: "targets" path: "labels.npy" } }'
@@ -305,8 +307,8 @@ class _Compared:
             shape = _calls(copied(self.model).eval(), self.inputs, tensors, self.names).shape
         names = [one.name for one in self.inputs]
         has_classes = (set(names) <= TEXTS or names == ["features"]) and shape[-1] > 1
-        if len(shape) == 3 and (not has_classes or names[0] == "features"):
-            raise ExportError("verify: a model that predicts a row of classes for each token is compared where it reads tokens alone")
+        if len(shape) == 3 and not has_classes:
+            raise ExportError("verify: a model that predicts a row of classes for each token is compared where it reads tokens or features alone")
         return (torch.randint(shape[-1], shape[:-1]), shape[-1]) if has_classes else (torch.randn(shape), 0)
 
     def _in_gaccd(self, tensors: list[torch.Tensor], labels: torch.Tensor, classes: int, trained: set[str]) -> dict[str, torch.Tensor]:
