@@ -487,22 +487,6 @@ class GraphExport(unittest.TestCase):
                 self.assertEqual('op: "masked_attention"' in graph, not dropped)
                 self.assertEqual(getattr(config, "use_cache", None), caches)  # off for the export alone
 
-    def test_experts_of_transformers(self):
-        try:
-            import transformers
-        except ImportError:
-            self.skipTest("transformers is not installed")
-        sizes = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24,
-                 "max_position_embeddings": 12, "num_key_value_heads": 1, "num_experts_per_tok": 2}
-        ids = {"input_ids": torch.randint(40, (2, 9))}
-        for experts in ("eager", "grouped_mm", "batched_mm"):
-            model = transformers.MixtralForCausalLM(transformers.MixtralConfig(**sizes, num_local_experts=4, experts_implementation=experts))
-            if experts == "batched_mm":
-                self.check_verification(model, ids)
-                continue
-            with self.assertRaisesRegex(gaccd_export.ExportError, "experts_implementation='batched_mm'"):
-                gaccd_export.export(model, ids, self.dir / "refused")
-
     def test_parts_without_values_are_left_out(self):
         class Begins(torch.nn.Module):
             def __init__(self):
