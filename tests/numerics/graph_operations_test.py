@@ -73,6 +73,7 @@ class GraphOperations(unittest.TestCase):
             "repeated": lambda m, y: (y.view(-1, 1, 3) @ m.table.tanh().view(2, 6, 3).mT.repeat(y.shape[0], 1, 1)).view(-1, 2, 6).sum(1)}, table=True)
 
     def test_what_training_refuses_is_refused_by_export(self):
+        self.assertIn("between 0.5 and 0.2, expected the lower limit first", self.refusal(lambda m, y: y.clamp(0.5, 0.2)))
         self.assertIn("drops everything", self.refusal(lambda m, y: torch.nn.functional.dropout(y, 1.0, m.training)))
         images = torch.nn.Conv2d(3, 6, 1)
         self.assertRegex(self.refusal(lambda m, y: y + y[:, :0].sum(1, keepdim=True)), r"has no values; it is called at .*_test.py:\d+$")
@@ -132,6 +133,23 @@ class GraphOperations(unittest.TestCase):
             summary = gaccd_export.export(model, torch.randn(2, 4), self.dir / "model")
             self.assertEqual(summary.evaluation > 0.01, differs)
             self.assertEqual("evaluation the model computes something else than in training, by " in str(summary), differs)
+
+    def test_what_training_computes_by_its_calls_is_refused(self):
+        def counted(m, x):
+            m.calls += m.training
+            return m.fc(x) * (1 + 1 / m.calls if m.training else 1)
+
+        def kept(m, x):
+            y = m.fc(x) + (m.last if m.training else 0)
+            m.last = y.detach().abs().amax()
+            return y
+
+        def noisy(m, x):
+            return m.fc(x) * torch.nn.functional.dropout(torch.ones_like(x[:, :3]), 0.5, m.training)
+        for forward in (counted, kept):
+            model = Calls(forward, fc=torch.nn.Linear(4, 3), calls=0, last=torch.zeros(()))
+            self.assertIn("something else when it is called again", self.refusal_of(model, torch.randn(2, 4)))
+        self.check_model(Calls(noisy, fc=torch.nn.Linear(4, 3)), torch.randn(2, 4))
 
     def test_dropout_of_what_has_no_samples_is_the_same_for_all(self):
         """The gradient of a weight is 0 where it was dropped, and else the sum over all samples, in any micro-batches."""

@@ -40,6 +40,8 @@ def _limits(op: str, least: str, most: str) -> Converter:
         given = [a[name] if name else None for name in (least, most)]
         numbers = [None if one is None else number_of(graph, one) for one in given]
         low, high = numbers
+        if low is not None and high is not None and low > high:
+            raise graph.refuse(node, f"between {low:g} and {high:g}, expected the lower limit first")
         x = graph.name_of(node, a["self"])
         if given[0] is not None and low is None:
             x = limited(graph, node, x, graph.name_of(node, given[0]), 1)
