@@ -106,8 +106,11 @@ def _gather(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     """By a mask where nothing else does."""
     try:
         return INDICES["gather"](graph, node, a)
-    except ExportError:
-        given, places = (_Places(graph, node, a[name], a["dim"]) for name in ("self", "index"))
+    except ExportError as error:
+        try:
+            given, places = (_Places(graph, node, a[name], a["dim"]) for name in ("self", "index"))
+        except ExportError:
+            raise error
         if given.sizes[:-1] != places.sizes[:-1]:
             raise
         chosen = graph.emit(node, Node("select", [given.row(), places.hits(given.count)], {}))
