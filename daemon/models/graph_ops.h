@@ -3,12 +3,13 @@
 //
 //   relu, silu, tanh, sigmoid, hardswish(x);  gelu(x) tanh;  leaky_relu(x) slope
 //   scale(x) factor, shift(x) amount    y = factor x, y = x + amount
-//   power(x) exponent;  exp(x), log(x), sin(x), cos(x), hardsigmoid(x)
+//   power(x) exponent;  exp(x), log(x), sin(x), cos(x), erf(x), hardsigmoid(x)
 //   root(x)                             square root with gradient 0 at 0, for norms
 //   clamp(x), hardtanh(x) least, most   differ in the gradient at the limits
 //   equal(x) to, less(x) than           1 where true, else 0
 //   numbers(ids)                        the ids of an input as f32
-//   dropout(x) p, drop_samples(x) p     in training; each sample has its own mask
+//   dropout(x) p, drop_samples(x) p     in training; each sample has its own mask, an x without
+//                                       samples one mask for each update
 //   linear(x, w, [b]) in_out            over the last dimension; in_out: w is [in, out]
 //                                       (x stays f32 if w is a constant)
 //   conv2d(x, x, [b]) stride, padding, dilation, groups; the weight [O, I, K] is [O, I, 1, K]

@@ -39,9 +39,22 @@ GraphValue RecordLeakyRelu(GraphRecorder& r) {
   return ByValue(r, std::make_shared<NumberFunction>(NumberKind::kLeakyRelu, r.Number("slope")));
 }
 
+// Of a value that does not depend on samples, as a table of positions.
+GraphValue SharedDropout(GraphRecorder& r, GraphValue x) {
+  x = LyingAs(r.InOrder(x, RowMajor(x.rank())), x.sizes, RowMajor(x.rank()));
+  if (!r.ok()) return {};
+  const ValueId row = r.As(x.id, {1, Elements(x.sizes)});
+  std::vector<CutDimension> cut;
+  if (r.Number("p") > 0) cut = r.AddDropped(x.sizes);
+  x.id = r.recorder().SharedDropout(r.where(), r.Number("p"), row, std::move(cut));
+  return x;
+}
+
 template <bool kWholeSamples>
 GraphValue RecordDropout(GraphRecorder& r) {
   GraphValue x = r.In(0);
+  const bool of_samples = std::ranges::any_of(x.sizes, [](std::int64_t size) { return size < 0; });
+  if (!kWholeSamples && !of_samples && r.ok()) return SharedDropout(r, std::move(x));
   const auto samples = std::ranges::find_if(x.memory, [](std::int64_t size) { return size != 1; });
   const bool by_sample = samples != x.memory.end() && *samples < 0;
   if (!by_sample && r.ok()) {  // samples may be outermost in row-major order

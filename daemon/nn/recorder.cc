@@ -90,6 +90,17 @@ ValueId Recorder::Dropout(std::string_view where, double probability, ValueId x,
                {x, Input(kSampleIds), Input(kUpdate)});
 }
 
+ValueId Recorder::SharedDropout(std::string_view where, double probability, ValueId x,
+                                std::vector<CutDimension> cut) {
+  if (!options_.dropout_seed || probability == 0) return x;
+  const DropoutOptions options{.probability = static_cast<float>(probability),
+                               .seed = *options_.dropout_seed,
+                               .layer = dropouts_++,
+                               .cut = std::move(cut)};
+  const ValueId update = Input(kUpdate);  // as the id of the one sample
+  return Apply(where, std::make_shared<gaccd::Dropout>(options), {x, update, update});
+}
+
 ValueId Recorder::Apply(std::string_view where, std::shared_ptr<const Function> function,
                         std::vector<ValueId> inputs) {
   if (!status_.ok()) return kNoValue;

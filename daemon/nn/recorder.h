@@ -110,6 +110,9 @@ class Recorder {
   // whole samples. cut: see DropoutOptions.
   ValueId Dropout(std::string_view where, double probability, ValueId x, bool whole_samples = false,
                   std::vector<CutDimension> cut = {});
+  // Likewise of x which does not depend on samples: one mask for all of them.
+  ValueId SharedDropout(std::string_view where, double probability, ValueId x,
+                        std::vector<CutDimension> cut = {});
   [[nodiscard]] bool training() const { return options_.training; }
   // Marks the end of a block of the model: the graph may be cut at this value, so that the block is
   // recomputed in the backward (autograd/recompute.h).

@@ -3,6 +3,7 @@
 Small modules, each exported and compared with PyTorch by gaccd.verify. Needs what graph_export_test.py needs, else it is
 skipped: exit code 77.
 """
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -61,6 +62,8 @@ class GraphOperations(unittest.TestCase):
             "einsum of rows": lambda m, y: torch.einsum("bti,ij->btj", y[:, None] * torch.ones(2, 1), m.table).sum(1),
             "computed": lambda m, y: y @ (m.weight[:, None] * 2 * m.table.tanh()),
             "computed, einsum": lambda m, y: torch.einsum("bij,ijk->bik", y.view(-1, 2, 3), m.table[:4].tanh().view(2, 3, 4)).flatten(1)[:, :6],
+            "samples last": lambda m, y: (m.table @ y.t()).t(), "samples last, einsum": lambda m, y: torch.einsum("bi,ij->jb", y, m.table).t(),
+            "addmm": lambda m, y: torch.addmm(m.weight, y, m.table, beta=0.5, alpha=3),
             "a computed bias": lambda m, y: torch.nn.functional.linear(y, m.table, m.weight * 2)}, table=True)
 
         self.check({
@@ -70,10 +73,129 @@ class GraphOperations(unittest.TestCase):
             "repeated": lambda m, y: (y.view(-1, 1, 3) @ m.table.tanh().view(2, 6, 3).mT.repeat(y.shape[0], 1, 1)).view(-1, 2, 6).sum(1)}, table=True)
 
     def test_what_training_refuses_is_refused_by_export(self):
-        self.assertRegex(self.refusal(lambda m, y: y + torch.nn.functional.dropout(m.weight, 0.5, m.training)),
-                         r"without samples, \[6\]: .* set its p to 0; it is called at .*_test.py:\d+$")
+        self.assertIn("between 0.5 and 0.2, expected the lower limit first", self.refusal(lambda m, y: y.clamp(0.5, 0.2)))
+        self.assertIn("drops everything", self.refusal(lambda m, y: torch.nn.functional.dropout(y, 1.0, m.training)))
         images = torch.nn.Conv2d(3, 6, 1)
+        self.assertRegex(self.refusal(lambda m, y: y + y[:, :0].sum(1, keepdim=True)), r"has no values; it is called at .*_test.py:\d+$")
+        self.assertIn("is not supported", self.refusal(lambda m, y: y @ torch.linalg.inv(torch.outer(m.weight, m.weight))))
         self.assertIn("found 4 dimensions, ['N', 6, 5, 5]", self.refusal_of(images, torch.randn(2, 3, 5, 5)))
+
+    def test_classes_of_pixels(self):
+        nn = torch.nn
+        images = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 4, 1))
+        self.assertIn("let a module around it give y.flatten(2).transpose(1, 2)", self.refusal_of(images, torch.randn(2, 3, 5, 5)))
+        pixels = Calls(lambda m, x: {"out": m.images(x), "aux": m.aux(x)}, images=images, aux=nn.Conv2d(3, 4, 1))
+        self.assertIn("as model(x)['out'] is", self.refusal_of(pixels, torch.randn(2, 3, 5, 5)))
+        self.check_model(Calls(lambda m, x: m.pixels(x)["out"].flatten(2).transpose(1, 2), pixels=pixels), torch.randn(2, 3, 5, 5))
+
+    def test_gradients_that_forward_stops_are_refused(self):
+        def without_gradient(m, y):
+            with torch.inference_mode():
+                z = y * 2
+            return y + z
+
+        def of_data(m, x):
+            with torch.inference_mode():
+                z = x * 2
+            return m.fc(x + z)
+        doubled = torch.inference_mode()(lambda y: y * 2)
+        for formula in (without_gradient, lambda m, y: y + doubled(y)):
+            self.assertRegex(self.refusal(formula), r"inference_mode\(\) over a trained parameter .* near .*_test.py:\d+$")
+        self.assertRegex(self.refusal(lambda m, y: y * (y * 1).detach_()), r"detach_\(\) of a trained .*_test.py:\d+$")
+        self.check_model(Calls(of_data, fc=torch.nn.Linear(4, 3)), torch.randn(2, 4))
+        with torch.inference_mode():
+            self.assertTrue(torch.is_inference_mode_enabled())
+        spectral = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(4, 3))
+        self.assertIn("spectral_norm changes its vectors", self.refusal_of(spectral, torch.randn(2, 4)))
+
+    def test_buffers_that_change_are_refused(self):
+        def counted(m, x):
+            m.calls += 1
+            return m.fc(x)
+        for persistent in (False, True):
+            model = Calls(counted, fc=torch.nn.Linear(4, 3), calls=torch.nn.Buffer(torch.zeros(1), persistent=persistent))
+            if persistent:
+                self.assertRegex(self.refusal_of(model, torch.randn(2, 4)), r"changes the buffer 'calls'; .*_test.py:\d+$")
+            else:
+                self.check_model(model, torch.randn(2, 4))
+        half = Calls(lambda m, x: m.fc(x) * m.scale.float(), fc=torch.nn.Linear(4, 3), scale=torch.nn.Buffer(torch.randn(3).half()))
+        self.check_model(half, torch.randn(2, 4))
+
+    def test_the_summary_says_where_evaluation_is_something_else(self):
+        def softmax(m, y):
+            return y if m.training else y.softmax(1)
+
+        def same(m, y):
+            return m.norm(torch.nn.functional.dropout(y, 0.5, m.training))
+        for formula, differs in ((softmax, True), (same, False)):
+            model = Between(formula)
+            model.norm = torch.nn.BatchNorm1d(6)
+            summary = gaccd_export.export(model, torch.randn(2, 4), self.dir / "model")
+            self.assertEqual(summary.evaluation > 0.01, differs)
+            self.assertEqual("evaluation the model computes something else than in training, by " in str(summary), differs)
+
+    def test_what_training_computes_by_its_calls_is_refused(self):
+        def counted(m, x):
+            m.calls += m.training
+            return m.fc(x) * (1 + 1 / m.calls if m.training else 1)
+
+        def kept(m, x):
+            y = m.fc(x) + (m.last if m.training else 0)
+            m.last = y.detach().abs().amax()
+            return y
+
+        def noisy(m, x):
+            return m.fc(x) * torch.nn.functional.dropout(torch.ones_like(x[:, :3]), 0.5, m.training)
+        for forward in (counted, kept):
+            model = Calls(forward, fc=torch.nn.Linear(4, 3), calls=0, last=torch.zeros(()))
+            self.assertIn("something else when it is called again", self.refusal_of(model, torch.randn(2, 4)))
+        self.check_model(Calls(noisy, fc=torch.nn.Linear(4, 3)), torch.randn(2, 4))
+
+    def test_dropout_of_what_has_no_samples_is_the_same_for_all(self):
+        """The gradient of a weight is 0 where it was dropped, and else the sum over all samples, in any micro-batches."""
+        class Dropped(torch.nn.Module):
+            def __init__(self, p, of_samples=False):
+                super().__init__()
+                self.p, self.weight, self.of_samples = p, torch.nn.Parameter(torch.ones(40)), of_samples
+
+            def forward(self, x):
+                y = self.weight + torch.zeros_like(x) if self.of_samples else self.weight
+                return (torch.nn.functional.dropout(y, self.p, self.training) * x).sum(1, keepdim=True)
+        (self.dir / "job.txtpb").write_text(
+            'name: "dropped"\nmodel { graph { path: "model" } loss { mean_squared_error {} } }\n'
+            'data { train { npy { features: "x.npy" targets: "y.npy" } } shuffle: false }\n'
+            'batch { target: 8 micro: 8 }\noptimizer { lr: 0.5 sgd {} }\nepochs: 1\n')
+        numpy.save(self.dir / "x.npy", numpy.ones((8, 40), numpy.float32))
+        numpy.save(self.dir / "y.npy", numpy.full((8, 1), 1e6, numpy.float32))
+
+        def share(micro, *dropped):
+            """Of the gradients of weights in that where nothing is dropped."""
+            found = []
+            for model in (Dropped(*dropped), Dropped(0.0)):
+                gaccd_export.export(model, torch.randn(2, 40), self.dir / "model")
+                run = subprocess.run([GACCD, "train", "--job=job.txtpb", "--device=cpu", "--save-weights=moved", f"--set=batch.micro={micro}"],
+                                     cwd=self.dir, text=True, capture_output=True, check=False)
+                self.assertEqual(run.returncode, 0, run.stderr)
+                found.append(safetensors.torch.load_file(self.dir / "moved")["weight"] - 1)
+            return found[0] / found[1]
+        of_all = share(8, 0.25)
+        self.assertTrue(torch.allclose(of_all, torch.where(of_all > 0.5, 4 / 3, 0.0), atol=1e-3), of_all)
+        self.assertTrue(4 < int((of_all < 0.5).sum()) < 18, of_all)
+        self.assertTrue(torch.allclose(share(2, 0.25), of_all, atol=1e-3))
+        of_each = share(8, 0.25, True)
+        self.assertTrue(8 < len(torch.unique(of_each.mul(6).round())) or 4 < int(((of_each > 0.1) & (of_each < 1.3)).sum()), of_each)
+
+    def test_integers_that_wrap_are_refused(self):
+        class Small(torch.nn.Module):
+            def __init__(self, of):
+                super().__init__()
+                self.fc, self.of = torch.nn.Linear(6, 3), of
+
+            def forward(self, tokens):
+                return self.fc(self.of(tokens).float())
+        for of in (lambda x: (x * 20).to(torch.int8), lambda x: (x > 3).to(torch.uint8) - 1):
+            self.assertRegex(self.refusal_of(Small(of), torch.randint(9, (2, 6))), r"computes in torch.u?int8, which wraps")
+        self.check_model(Small(lambda x: (x > 0).to(torch.uint8)), torch.randint(2, (2, 6)))
 
     def test_groups_that_count_samples_are_refused(self):
         def grouped(m, y):
@@ -111,10 +233,51 @@ class GraphOperations(unittest.TestCase):
             "log_softmax of columns": lambda m, y: y.view(-1, 2, 3).log_softmax(1).flatten(1),
             "max": lambda m, y: y * y.view(-1, 2, 3).max(1)[0].sum(1, keepdim=True),
             "min": lambda m, y: y * y.view(-1, 2, 3).min(2, keepdim=True).values.sum(1)})
-        self.assertRegex(self.refusal(lambda m, y: torch.erf(y)), r"erf.default: is supported in 0.5 x .* alone; it is called at .*_test.py:\d+$")
-        self.assertIn("max.dim: output 1 of it is not supported", self.refusal(lambda m, y: y * y.max(1)[1][:, None]))
+        self.check({
+            "erf": lambda m, y: torch.erf(y), "erfc": lambda m, y: torch.erfc(3 * y), "log2": lambda m, y: torch.log2(y.abs() + 1),
+            "log10": lambda m, y: torch.log10(y.abs() + 1), "exp2": lambda m, y: torch.exp2(y), "var_mean": lambda m, y: y * sum(
+                torch.var_mean(y, 1, keepdim=True)), "std_mean": lambda m, y: y * sum(torch.std_mean(y, 1, keepdim=True))})
+        for extreme in (torch.maximum, torch.minimum):  # half of the gradient for each where both are equal
+            one, other = (torch.nn.Parameter(torch.ones(4)) for _ in range(2))
+            self.check_model(Calls(lambda m, x: m.fc(extreme(m.one * (x > 0), m.other * (x > 0)) + extreme(m.one, torch.ones(4)) + x), one=one,
+                                   other=other, fc=torch.nn.Linear(4, 3)), torch.randn(2, 4))
         self.assertIn("over all dimensions", self.refusal(lambda m, y: y * m.weight.max()))
         self.assertIn("which counts samples", self.refusal(lambda m, y: y.softmax(0)))
+
+    def test_the_largest_values_and_places_that_data_say(self):
+        f = torch.nn.functional
+
+        def gates(m, y):
+            values, places = y.topk(3, 1)
+            return torch.full_like(y, float("-inf")).scatter(1, places, values).softmax(1) * y
+        self.check({
+            "topk": lambda m, y: y * y.topk(2, 1)[0].sum(1, keepdim=True), "sort": lambda m, y: y.sort(1, descending=True)[0], "gates": gates,
+            "smallest, of columns": lambda m, y: y * y.view(-1, 2, 3).topk(1, 1, largest=False)[0].sum((1, 2))[:, None],
+            "places": lambda m, y: (lambda v, i: (v.softmax(1)[:, :, None] * f.one_hot(i, 6)).sum(1) * y)(*y.topk(3, 1)),
+            "gather": lambda m, y: torch.cat([one.gather(1, y.topk(3, 1)[1]) for one in (y, m.weight * y)], 1),
+            "of equal ones the first": lambda m, y: y * y.relu().max(1)[1][:, None] + y.relu().argsort(dim=1, stable=True),
+            "argmin": lambda m, y: y * (y.argmin(1, keepdim=True) == torch.arange(6)), "scatter a number": lambda m, y: y.scatter(1, y.topk(3, 1)[1], 0.5),
+            "scatter_add": lambda m, y: torch.zeros_like(y).scatter_add(1, (y > 0).long(), y * m.weight)})
+        self.check({"weights of experts": lambda m, y: (m.table.view(3, 2, 6)[y[:, :3].topk(2, 1)[1]].sum(2) * y.topk(2, 1)[0][:, :, None]).sum(1)}, table=True)
+        self.assertIn("takes part of the samples", self.refusal(lambda m, y: y.sort(0)[0]))
+        self.assertIn("over 300 places, expected at most 256", self.refusal(lambda m, y: y.repeat(1, 50).sort(1)[0][:, :6]))
+        self.assertIn("over all dimensions", self.refusal(lambda m, y: y * y.argmax()))
+
+    def test_experts_of_transformers(self):
+        try:
+            import transformers
+        except ImportError:
+            self.skipTest("transformers is not installed")
+        sizes = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24,
+                 "max_position_embeddings": 12, "num_key_value_heads": 1, "num_experts_per_tok": 2}
+        ids = {"input_ids": torch.randint(40, (2, 9))}
+        for experts in ("eager", "grouped_mm", "batched_mm"):
+            model = transformers.MixtralForCausalLM(transformers.MixtralConfig(**sizes, num_local_experts=4, experts_implementation=experts))
+            if experts == "batched_mm":
+                self.check_model(model, ids)
+                continue
+            with self.assertRaisesRegex(gaccd_export.ExportError, "experts_implementation='batched_mm'"):
+                gaccd_export.export(model, ids, self.dir / "refused")
 
     def test_nothing_is_seen_of_what_where_does_not_choose(self):
         """As large values are infinite in single precision, and their differences NaN."""
@@ -161,6 +324,9 @@ class GraphOperations(unittest.TestCase):
         self.check({
             "of two dimensions": lambda m, y: y * y.view(-1, 2, 3)[:, table % 2, table % 3].flatten(1).sum(1, keepdim=True),
             "a table of places": lambda m, y: y * y.view(-1, 6, 1)[:, table].sum((1, 2)),
+            "rows of a table": lambda m, y: y * m.weight[(y[:, :3] > 0).long()].sum(1, keepdim=True),
+            "from the end": lambda m, y: y * m.weight.view(2, 3).tanh()[(y > 0).long() - 1].sum((1, 2))[:, None],
+            "index_select": lambda m, y: y * m.weight.index_select(0, (y > 0).long().view(-1)).view(-1, 6),
             "many": lambda m, y: y * (y[:, :, None] * y[:, None]).flatten(1)[:, many].cumsum(2)[:, 0, 3:9],
             "stack": lambda m, y: torch.stack((y, y * 2, torch.ones_like(y)), 1).cumsum(1)[:, 1], "written": written,
             "stack before the samples": lambda m, y: torch.stack((y, y * 2), 0)[1],
@@ -202,6 +368,17 @@ class GraphOperations(unittest.TestCase):
         self.check_model(Calls(lambda m, x: m.fc(m.encoder(x.transpose(0, 1), causal)[-1]), encoder=encoder, fc=nn.Linear(4, 3)),
                          torch.randn(2, 3, 4))
         self.assertIn('op: "attention"', (self.dir / "model" / "graph.txtpb").read_text())
+
+    def test_a_row_that_is_the_same_for_all_samples(self):
+        ones = torch.nn.Linear(4, 6)
+
+        def row(m, x):
+            return m.ones(torch.ones_like(x))
+        for formula in (lambda m, x: x + row(m, x).view(x.shape[0], 2, 3).sum(1).repeat(1, 2)[:, :4],
+                        lambda m, x: torch.cat([x[:, :2], row(m, x)[:, :2]], 1),
+                        lambda m, x: x * m.pairs(torch.ones_like(x).view(-1, 2)).view(x.shape)):
+            self.check_model(Calls(lambda m, x: m.fc(formula(m, x)), ones=ones, pairs=torch.nn.Linear(2, 2), fc=torch.nn.Linear(4, 3)),
+                             torch.randn(2, 4))
 
     def test_dropout_of_channels(self):
         nn = torch.nn
@@ -396,6 +573,8 @@ def define_models():
 
 if __name__ == "__main__":
     gaccd_export = open_exporter(__doc__)
+    import numpy
+    import safetensors.torch
     import torch
     GACCD = sys.argv[1]
     Between, Calls, Doubles, Still = define_models()

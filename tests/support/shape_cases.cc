@@ -195,6 +195,7 @@ const GraphCase kShapeCases[] = {
      [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kRoot, 0); }},
     {"sin", [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kSin, 0); }},
     {"cos", [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kCos, 0); }},
+    {"erf", [](GraphBench& b, const CaseSize& s) { return NumbersOf(b, s, NumberKind::kErf, 0); }},
     {"dropout_of_whole_samples",
      [](GraphBench& b, const CaseSize& s) {
        const ValueId x = Value(b, s, "x", {3 * s.rows, s.in});

@@ -21,6 +21,7 @@ enum class NumberKind : std::uint8_t {
   kRoot,
   kSin,
   kCos,
+  kErf,
   kEqual,
   kLess
 };
@@ -63,6 +64,7 @@ struct NumberFormula {
     if constexpr (kKind == NumberKind::kRoot) return sqrtf(x);
     if constexpr (kKind == NumberKind::kSin) return sinf(x);
     if constexpr (kKind == NumberKind::kCos) return cosf(x);
+    if constexpr (kKind == NumberKind::kErf) return erff(x);
     if constexpr (kKind == NumberKind::kEqual) return x == n.a ? 1.0F : 0.0F;
     if constexpr (kKind == NumberKind::kLess) return x < n.a ? 1.0F : 0.0F;
   }
@@ -80,6 +82,7 @@ struct NumberFormula {
     if constexpr (kKind == NumberKind::kRoot) return x == 0 ? 0.0F : dy / (2 * sqrtf(x));
     if constexpr (kKind == NumberKind::kSin) return dy * cosf(x);
     if constexpr (kKind == NumberKind::kCos) return -dy * sinf(x);
+    if constexpr (kKind == NumberKind::kErf) return dy * (1.12837917F * expf(-x * x));
     if constexpr (kKind == NumberKind::kEqual || kKind == NumberKind::kLess) return 0.0F;
   }
 };
@@ -122,6 +125,8 @@ auto WithNumberFormula(NumberKind kind, NumberPair numbers, F&& f) {
       return f(NumberFormula<NumberKind::kSin>{numbers});
     case NumberKind::kCos:
       return f(NumberFormula<NumberKind::kCos>{numbers});
+    case NumberKind::kErf:
+      return f(NumberFormula<NumberKind::kErf>{numbers});
     case NumberKind::kEqual:
       return f(NumberFormula<NumberKind::kEqual>{numbers});
     case NumberKind::kLess:

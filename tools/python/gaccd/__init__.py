@@ -10,7 +10,7 @@ from .run import GaccdError, Run, RunFailed
 from .submit import submit, sweep
 
 if TYPE_CHECKING:
-    from .export_graph import ExportError
+    from .export_types import ExportError
     from .export_model import export
     from .verify_model import Verification, verify
 

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from .export_convert import Arguments, Made, repeated, scaled, shifted, viewed
-from .export_graph import HIDDEN, SAMPLES, GraphBuilder, Node
+from .export_graph import GraphBuilder
+from .export_types import HIDDEN, SAMPLES, Node
 
 
 def _known_mask(mask: torch.Tensor) -> torch.Tensor | None:

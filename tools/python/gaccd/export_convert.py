@@ -6,7 +6,8 @@ from typing import Any, Callable
 
 import torch
 
-from .export_graph import HIDDEN, GraphBuilder, Node
+from .export_graph import GraphBuilder
+from .export_types import HIDDEN, Node
 
 Made = Any  # a Node, or what the value of the fx node is: a name, a constant, a list of them
 Converter = Callable[[GraphBuilder, Any, "Arguments"], Made]
@@ -65,6 +66,12 @@ def viewed(graph: GraphBuilder, node: Any, x: str, sizes: list[int]) -> str:
 
 def repeated(graph: GraphBuilder, node: Any, x: str, sizes: list[int]) -> str:
     return graph.emit(node, Node("repeat", [x], {"size": sizes}))
+
+
+def with_samples(graph: GraphBuilder, node: Any, x: Any, name: str) -> str:
+    """x by its name, repeated for each sample where it has one row for all of them."""
+    sizes = graph.sizes(node, graph.shape(x))
+    return name if min(sizes, default=0) >= 0 or x in graph.of_inputs else repeated(graph, node, name, sizes)
 
 
 def sliced(graph: GraphBuilder, node: Any, x: str, dim: int, start: int, end: int, keepdim: bool = True) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from .export_convert import inverted, viewed
-from .export_graph import SAMPLES, GraphBuilder, Node, Refused
+from .export_graph import GraphBuilder
+from .export_types import SAMPLES, Node, Refused
 
 MOST_IDS = 64  # candidates for the padding
 

@@ -6,7 +6,8 @@ import math
 from typing import Any, Callable
 
 from .export_convert import Arguments, Converter, Made, inputs_of, limited, number_of, permuted, scaled, shifted, viewed
-from .export_graph import HIDDEN, GraphBuilder, Node
+from .export_graph import GraphBuilder
+from .export_types import HIDDEN, Node
 
 Formula = Callable[[GraphBuilder, Any, str, Arguments], str]  # of a value by its name
 
@@ -39,6 +40,18 @@ def _log1p(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
 
 def _expm1(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
     return shifted(graph, node, graph.emit(node, Node("exp", [x], {})), -1)
+
+
+def _log(factor: float) -> Formula:
+    return lambda graph, node, x, _: scaled(graph, node, graph.emit(node, Node("log", [x], {})), factor)
+
+
+def _exp2(graph: GraphBuilder, node: Any, x: str, a: Arguments | None = None) -> str:
+    return graph.emit(node, Node("exp", [scaled(graph, node, x, math.log(2))], {}))
+
+
+def _erfc(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
+    return shifted(graph, node, scaled(graph, node, graph.emit(node, Node("erf", [x], {})), -1), 1)
 
 
 def _sign(graph: GraphBuilder, node: Any, x: str, a: Arguments) -> str:
@@ -80,15 +93,20 @@ def _log_softmax(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 def _extreme(sign: int) -> Converter:
-    """The larger or smaller of two values."""
+    """The larger or smaller of two values; where they are equal each has half of the gradient."""
     def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
         x, y = a["self"], a["other"]
         for one, other in ((x, y), (y, x)):
             if (number := number_of(graph, other)) is not None:
-                least, most = (number, -HIDDEN) if sign > 0 else (HIDDEN, number)
-                return Node("clamp", inputs_of(graph, node, one), {"least": least, "most": most})
-        return limited(graph, node, graph.name_of(node, x), graph.name_of(node, y), sign)
+                limits: dict[str, Any] = {"least": number, "most": -HIDDEN} if sign > 0 else {"least": HIDDEN, "most": number}
+                return _mean_of_two(graph, node, *(graph.emit(node, Node(op, inputs_of(graph, node, one), limits)) for op in ("clamp", "hardtanh")))
+        one, other = inputs_of(graph, node, x, y)
+        return _mean_of_two(graph, node, limited(graph, node, one, other, sign), limited(graph, node, other, one, sign))
     return made
+
+
+def _mean_of_two(graph: GraphBuilder, node: Any, x: str, y: str) -> Made:
+    return scaled(graph, node, graph.emit(node, Node("add", [x, y], {})), 0.5)
 
 
 def _inner_dims(graph: GraphBuilder, node: Any, x: Any, dims: Any) -> list[int]:
@@ -121,6 +139,12 @@ def _largest(sign: int) -> Converter:
     def made(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
         return _pooled(graph, node, a["self"], _inner_dims(graph, node, a["self"], a["dim"]), bool(a["keepdim"]), sign)
     return made
+
+
+def _variance_and_mean(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    dims = _inner_dims(graph, node, a["self"], a["dim"] if "dim" in a else None)
+    mean = graph.emit(node, Node("mean", inputs_of(graph, node, a["self"]), {"dims": dims, "keepdim": bool(a["keepdim"])}))
+    return [_variance(1)(graph, node, a), mean]
 
 
 def _largest_and_place(sign: int) -> Converter:
@@ -169,7 +193,8 @@ def _trilinear(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 FORMULAS: dict[str, Converter] = {
     "abs": _of(_abs), "softplus": _of(_softplus), "mish": _of(_mish), **dict.fromkeys(("elu", "celu"), _of(_elu)),
     **dict.fromkeys(("log_softmax", "_log_softmax"), _log_softmax), "log1p": _of(_log1p), "expm1": _of(_expm1), "sign": _of(_sign),
+    "log2": _of(_log(1 / math.log(2))), "log10": _of(_log(1 / math.log(10))), "exp2": _of(_exp2), "erfc": _of(_erfc),
     "maximum": _extreme(1), "minimum": _extreme(-1), "amax": _largest(1), "amin": _largest(-1),
-    "max": _largest_and_place(1), "min": _largest_and_place(-1), "erf": lambda graph, node, a: Node("erf", inputs_of(graph, node, a["self"]), {}),
-    "_trilinear": _trilinear, "var": _variance(1), "std": _variance(0.5),
+    "max": _largest_and_place(1), "min": _largest_and_place(-1),
+    "_trilinear": _trilinear, "var": _variance(1), "std": _variance(0.5), "var_mean": _variance_and_mean,
 }

@@ -8,7 +8,8 @@ from typing import Any, Callable, Iterator
 import torch
 import torch.nn.functional as F
 
-from .export_graph import HIDDEN, GraphBuilder, Node
+from .export_graph import GraphBuilder
+from .export_types import HIDDEN, Node
 
 Values = Callable[..., torch.Tensor]
 # What is computed value by value, by op.

@@ -9,7 +9,7 @@ from typing import Any, Iterator
 
 import torch
 
-from .export_graph import TORCH, ExportError
+from .export_types import TORCH, ExportError, source_of
 
 OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
@@ -33,6 +33,7 @@ def refuse_own_gradients(model: torch.nn.Module) -> Iterator[None]:
         if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
             raise ExportError(f"{name}: has a hook of its gradient, which may change it; gaccd calls none. Remove it first")
     apply, register_hook = torch.autograd.Function.__dict__["apply"], torch.Tensor.register_hook
+    enter, leave = torch.inference_mode.__enter__, torch.inference_mode.__exit__
 
     def checked_apply(cls: type, *args: Any, **kwargs: Any) -> Any:
         if not _of_torch(cls.__module__):
@@ -45,10 +46,44 @@ def refuse_own_gradients(model: torch.nn.Module) -> Iterator[None]:
             raise ExportError(f"Tensor.register_hook: a hook may change the gradient; gaccd calls none; it is called at {_line()}")
         return register_hook(tensor, hook)
 
+    def enter_no_grad(mode: Any) -> None:
+        """torch.export records no_grad, and no inference_mode."""
+        mode.no_grad = torch.no_grad() if mode.mode else contextlib.nullcontext()
+        mode.no_grad.__enter__()
+
     torch.autograd.Function.apply = classmethod(checked_apply)
     torch.Tensor.register_hook = checked_hook
+    torch.inference_mode.__enter__ = enter_no_grad
+    torch.inference_mode.__exit__ = lambda mode, *error: mode.no_grad.__exit__(*error)
     try:
         yield
     finally:
         torch.autograd.Function.apply = apply
         torch.Tensor.register_hook = register_hook
+        torch.inference_mode.__enter__, torch.inference_mode.__exit__ = enter, leave
+
+
+def check_no_grad(model: torch.nn.Module, program: Any) -> None:
+    """Where gradients stop; decompositions forget it."""
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    parameters = program.graph_signature.inputs_to_parameters
+    depends: set[Any] = set()  # on what is trained
+    for node in program.graph.nodes:
+        if parameters.get(node.name) in trained or depends.intersection(node.all_input_nodes):
+            depends.add(node)
+        if node not in depends:
+            continue
+        if str(node.target).startswith("aten.detach_."):
+            raise _stopped("Tensor.detach_() of", model, node)
+        if "set_grad_enabled" in str(node.target) and node.args[0] is False:
+            users = [one for one in program.graph.nodes if node in one.all_input_nodes]
+            raise _stopped("torch.no_grad() or inference_mode() over", model, users[0] if users and not source_of(node) else node)
+
+
+def _stopped(what: str, model: torch.nn.Module, node: Any) -> ExportError:
+    spectral = any(type(one).__name__ in ("SpectralNorm", "_SpectralNorm")
+                   for module in model.modules() for one in (module, *module._forward_pre_hooks.values()))
+    way = ("spectral_norm changes its vectors in each forward; weight_norm of torch.nn.utils.parametrizations does not" if spectral
+           else "freeze parameters by requires_grad_(False) instead")
+    return ExportError(f"{what} a trained parameter or what depends on one: gaccd cannot stop a gradient; {way}; "
+                       f"near {source_of(node) or 'an unknown line'}")

@@ -1,77 +1,16 @@
-"""From the graph of torch.export to the text of proto/graph.proto."""
+"""From the graph of torch.export to that of proto/graph.proto."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import json
-import os
-import re
 from typing import Any, Iterator, Mapping
 
 import torch
 
-VERSION = 1  # of the format
-SAMPLES = 7  # values that only depend on the number of samples are evaluated for this number
+from .export_types import HIDDEN, SAMPLES, ExportError, Input, Node, Refused, SampleMask, Uniform, is_random, source_of
+
 MOST_CONSTANT = 1 << 24  # values
-HIDDEN = -1e30  # in place of -inf: exp() of it is 0
 PREDICTIONS = ("logits", "prediction_logits", "prediction_outputs")  # among several outputs with names
-TORCH = os.path.dirname(torch.__file__) + os.sep
-
-
-class ExportError(ValueError):
-    """A model that gaccd cannot train; the message says why, and where in the model."""
-
-
-@dataclasses.dataclass
-class Input:
-    argument: str
-    name: str  # in the data
-    example: torch.Tensor
-
-
-@dataclasses.dataclass
-class SampleMask:
-    """A random number for each sample: `scale` with the probability `keep`, else 0."""
-    keep: float
-    scale: float
-    drawn: Any  # the fx node
-
-
-@dataclasses.dataclass
-class Uniform:
-    """Random numbers from `least` to 1 above it; stochastic depth rounds them down."""
-    drawn: Any  # the fx node
-    least: float = 0.0
-
-
-@dataclasses.dataclass
-class Node:
-    """A node as written to the file: op, names of inputs, attributes."""
-    op: str
-    inputs: list[str]
-    attributes: dict[str, float | int | bool | list[int]]
-
-
-@dataclasses.dataclass
-class Refused:
-    """A value that gaccd cannot compute but that only depends on data: a pattern that uses it may be recognised."""
-    error: ExportError
-
-
-def is_random(node: Any) -> bool:
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-
-
-def source_of(node: Any) -> str:
-    """ "layer1.0.conv1 (net.py:12)": the module, and the last line of the user's own files."""
-    frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
-    own = [frame for frame in frames if not os.path.abspath(frame[0]).startswith(TORCH)
-           and not frame[0].startswith("torch/")] or frames
-    line = f"{os.path.basename(own[-1][0])}:{own[-1][1]}" if own else ""
-    modules = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
-    module = re.sub(r"^L\['self'\]\.?", "", modules[-1]) if modules else ""
-    return f"{module} ({line})" if module and line else module or line
 
 
 class GraphBuilder:
@@ -87,27 +26,29 @@ class GraphBuilder:
         self._names: dict[Any, Any] = {}  # fx node -> name, or what is known now: a tensor, a number, a SampleMask
         self.ids: dict[str, str] = {}  # names of integers of the data, and of what input they are
         self._numbers: dict[str, str] = {}  # their names as numbers
-        self._constants: dict[str, torch.Tensor] = dict(others._constants) if others else {}
-        self._kept_constants: set[str] = set(self._constants)
+        self.constants: dict[str, torch.Tensor] = dict(others.constants) if others else {}  # that the graph keeps
+        self._kept_constants: set[str] = set(self.constants)
         self._next_constant: int = others._next_constant if others else 0
         self.masks_used: set[Any] = set()  # fx nodes that draw them
         self.folded = 0  # calls that are known now
+        self.of_inputs: set[Any] = set()  # fx nodes that depend on them; others have one row for all samples in the file
         self._batch: Any = None
-        self._own: dict[str, torch.Tensor] = {}  # of the state_dict, each tensor once
-        self._aliases: dict[str, list[str]] = {}
+        self.own: dict[str, torch.Tensor] = {}  # of the state_dict, each tensor once
+        self.aliases: dict[str, list[str]] = {}
         self._canonical: dict[str, str] = {}
         for name, tensor in tensors.items():
-            first = next((known for known, other in self._own.items() if other is tensor), name)
-            self._own.setdefault(first, tensor)
+            first = next((known for known, other in self.own.items() if other is tensor), name)
+            self.own.setdefault(first, tensor)
             self._canonical[name] = first
             if first != name:
-                self._aliases.setdefault(first, []).append(name)
+                self.aliases.setdefault(first, []).append(name)
         self._mutated = set(program.graph_signature.buffers_to_mutate.values())
         self._buffers = {spec.target for spec in program.graph_signature.input_specs if spec.kind.name == "BUFFER"}
         self._buffers = {self._canonical[name] for name in self._buffers if name in self._canonical}
         self._add_placeholders()
         self.output = self._convert_nodes(convert)
         self._check_weights()
+        self._check_changes()
 
     # What the converters of export_ops.py ask.
 
@@ -159,12 +100,12 @@ class GraphBuilder:
         values = tensor.detach().to("cpu", torch.float32).clamp(min=HIDDEN, max=-HIDDEN).contiguous()
         if values.isnan().any() or (not tensor.is_floating_point() and not torch.equal(values.to(tensor.dtype), tensor)):
             raise self.refuse(node, "takes a constant that is no f32")
-        for name, known in self._constants.items():
+        for name, known in self.constants.items():
             if known.shape == values.shape and torch.equal(known, values):
                 return name
         name = f"constant:{self._next_constant}"
         self._next_constant += 1
-        self._constants[name] = values
+        self.constants[name] = values
         return name
 
     def for_all_samples(self, node: Any, argument: Any) -> torch.Tensor:
@@ -198,14 +139,14 @@ class GraphBuilder:
         return ""
 
     def is_parameter(self, name: str) -> bool:
-        return name in self._own or name in self._constants
+        return name in self.own or name in self.constants
 
     def is_constant(self, name: str) -> bool:
-        return name in self._constants
+        return name in self.constants
 
     def tensor(self, name: str) -> torch.Tensor:
         """Of a parameter or constant."""
-        return self._constants[name] if name in self._constants else self._own[name]
+        return self.constants[name] if name in self.constants else self.own[name]
 
     def shapes_by_name(self) -> dict[str, list[int]]:
         """Of the values of PyTorch's nodes; -k is k times the samples."""
@@ -226,7 +167,7 @@ class GraphBuilder:
     def sibling(self, name: str, last: str) -> str:
         """The tensor of the same module called `last`; "" where there is none."""
         other = f"{name.rpartition('.')[0]}.{last}".lstrip(".")
-        return other if other in self._own else ""
+        return other if other in self.own else ""
 
     def known_sizes(self, shape: list[Any]) -> list[int]:
         """For SAMPLES samples."""
@@ -253,6 +194,7 @@ class GraphBuilder:
             spec = specs[node.name]
             if node.name in by_argument:
                 self._names[node] = by_argument[node.name].name
+                self.of_inputs.add(node)
                 if not by_argument[node.name].example.is_floating_point():
                     self.ids[self._names[node]] = self._names[node]
                 if self._batch is None:
@@ -260,9 +202,11 @@ class GraphBuilder:
             elif spec.target in self._canonical and not self._is_constant(self._canonical[spec.target]):
                 self._names[node] = self._canonical[spec.target]
             elif spec.target in self._canonical:
-                self._names[node] = self._own[self._canonical[spec.target]].detach()
+                self._names[node] = self.own[self._canonical[spec.target]].detach()
             elif spec.target in self.program.constants:
                 self._names[node] = self.program.constants[spec.target]
+            elif spec.target is None:  # of checks while it runs, as of inverses
+                self._names[node] = Refused(self.refuse(node, "is no value"))
             else:  # a buffer that is not saved
                 self._names[node] = dict(self.program.named_buffers())[spec.target]
 
@@ -306,6 +250,16 @@ class GraphBuilder:
                     *torch.fx.map_arg(node.args, values.get), **torch.fx.map_arg(node.kwargs, values.get))
         return values[output]
 
+    def _check_changes(self) -> None:
+        """Of the buffers in the file of weights those of batch norms alone may change."""
+        changes = self.program.graph_signature.buffers_to_mutate
+        for node in self.program.graph.nodes:
+            name = self._canonical.get(changes.get(node.name, ""), "")
+            counts = name.endswith("num_batches_tracked") and self.sibling(name, "running_mean")
+            if name and not counts and not any("batch_norm" in str(one.target) for one in node.all_input_nodes):
+                raise self.refuse(node, f"changes the buffer {name!r}; gaccd changes running statistics of batch norms alone; leave it "
+                                        "out, or register it with persistent=False")
+
     def _check_buffers(self, node: Any) -> None:
         """What forward changes is no constant."""
         targets = self.program.graph_signature.inputs_to_buffers
@@ -323,12 +277,8 @@ class GraphBuilder:
 
     def depends_on_trained(self, node: Any) -> bool:
         return any(one.op == "placeholder" and isinstance(self._names.get(one), str) and
-                   self._names[one] in self._own and self._own[self._names[one]].requires_grad
+                   self._names[one] in self.own and self.own[self._names[one]].requires_grad
                    for one in self._needed(node))
-
-    @property
-    def constants(self) -> int:
-        return len(self._constants)
 
     def _convert_nodes(self, convert: Any) -> str:
         from .export_fusions import fuse
@@ -340,7 +290,7 @@ class GraphBuilder:
             outputs = found[:1] or outputs
         if len(outputs) != 1:
             raise ExportError(f"expected a model with one output, the prediction, or {PREDICTIONS[0]!r} among others, found {len(outputs)}; "
-                              "aux_logits=False, where there is one")
+                              "aux_logits=False, where there is one, or a module around it that gives one, as model(x)['out'] is")
         (output,) = [node for node in self.program.graph.nodes if node.name == outputs[0]]
         self.output_node = output
         for node in self.needed_calls():
@@ -355,6 +305,8 @@ class GraphBuilder:
                 self._names[node] = node.name
             else:
                 self._names[node] = made
+            if not self._is_known(node) and self.of_inputs.intersection(node.all_input_nodes):
+                self.of_inputs.add(node)
         name = self.name_of(output, output)
         if len(self.shape(output)) == 1:  # a value of each sample
             name = self.emit(output, Node("view", [name], {"size": [*self.sizes(output), 1]}))
@@ -363,6 +315,8 @@ class GraphBuilder:
         return name
 
     def _convert(self, convert: Any, node: Any) -> Any:
+        if isinstance(node.meta.get("val"), torch.Tensor) and 0 in self.shape(node):
+            return Refused(self.refuse(node, "has no values"))
         try:
             return convert(self, node)
         except Exception as unexpected:
@@ -379,10 +333,8 @@ class GraphBuilder:
             if name in used:
                 used.update(node.inputs)
                 kept.append((name, node, source))
-            if name in used and node.op == "erf":  # the fusions leave none that is part of an activation
-                raise ExportError(f"aten.erf.default: is supported in 0.5 x (1 + erf(x / sqrt(2))) alone; it is called at {source or 'an unknown line'}")
         self.nodes = kept[::-1]
-        self._constants = {name: tensor for name, tensor in self._constants.items() if name in used | self._kept_constants}
+        self.constants = {name: tensor for name, tensor in self.constants.items() if name in used | self._kept_constants}
 
     def _fold(self, node: Any) -> Any:
         """What is known now; None: it depends on data, parameters or chance."""
@@ -399,70 +351,26 @@ class GraphBuilder:
         made = node.target(*torch.fx.map_arg(node.args, self.value), **torch.fx.map_arg(node.kwargs, self.value))
         return made.zero_() if "empty" in str(node.target) else made  # what is written over
 
-    def _kept(self, name: str) -> bool:
+    def is_kept(self, name: str) -> bool:
         """What is no parameter, or one that nothing uses."""
         return name in self._buffers or not any(name in node.inputs for _, node, _ in self.nodes)
 
     def unused(self) -> dict[str, torch.Tensor]:
         """Parameters that the output does not depend on; they keep their values."""
-        return {name: tensor for name, tensor in self._own.items() if tensor.requires_grad and self._kept(name)}
+        return {name: tensor for name, tensor in self.own.items() if tensor.requires_grad and self.is_kept(name)}
 
     def _check_weights(self) -> None:
-        for name, tensor in self._own.items():
+        for name, tensor in self.own.items():
             if tensor.dtype != torch.float32 and name not in self._buffers:
                 raise ExportError(f"{name}: expected values of float32, found {tensor.dtype}")
 
     # What is written.
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        for name, tensor in self._own.items():
-            counter = name.endswith("num_batches_tracked")
-            yield name, tensor if counter or tensor.is_floating_point() else tensor.float()
+        for name, tensor in self.own.items():
+            yield name, tensor if name.endswith("num_batches_tracked") else tensor.float()
 
     def rows_of(self, one: Input) -> int:
         """Of the smallest table that reads this input, which its values are below; 0: none does."""
-        return min((int(self._own[node.inputs[1]].shape[0]) for _, node, _ in self.nodes if node.op.startswith("embedding")
-                    and self.ids.get(node.inputs[0]) == one.name and node.inputs[1] in self._own), default=0)
-
-    def text(self, shorter: dict[int, GraphBuilder] | None = None) -> str:
-        """shorter: of the same model by the length of its texts, ascending; the last knows all constants."""
-        by_length = shorter or {}
-        constants = [self, *by_length.values()][-1]._constants
-        lines = ["# proto-file: proto/graph.proto", "# proto-message: gaccd.proto.ExportedGraph", "",
-                 f"version: {VERSION}", f'producer: "torch {torch.__version__}"']
-        for one in self.inputs:
-            kind = "F32" if one.example.is_floating_point() else "I64"
-            sizes = "".join(f" size: {size}" for size in [-1, *one.example.shape[1:]])
-            lines.append(f"input {{ name: {json.dumps(one.name)} type: {kind}{sizes} }}")
-        for name, tensor in self._own.items():
-            sizes = "".join(f" size: {size}" for size in tensor.shape)
-            buffer = " buffer: true" if self._kept(name) else ""
-            frozen = " frozen: true" if not buffer and not tensor.requires_grad else ""
-            aliases = "".join(f" alias: {json.dumps(alias)}" for alias in self._aliases.get(name, []))
-            lines.append(f"parameter {{ name: {json.dumps(name)}{sizes}{buffer}{frozen}{aliases} }}")
-        for name, tensor in constants.items():
-            sizes = "".join(f" size: {size}" for size in tensor.shape)
-            same = bool((tensor == tensor.flatten()[0]).all())
-            values = ", ".join(repr(value) for value in (tensor.flatten()[:1] if same else tensor.flatten()).tolist())
-            lines.append(f"parameter {{ name: {json.dumps(name)}{sizes} value: [{values}] }}")
-        lines += self._body()
-        for length, builder in by_length.items():
-            lines += [f"shorter {{ length: {length}", *builder._body(), "}"]
-        return "\n".join(lines) + "\n"
-
-    def _body(self) -> list[str]:
-        lines = []
-        for name, node, source in self.nodes:
-            lines += [f"node {{ name: {json.dumps(name)} op: {json.dumps(node.op)}",
-                      "  " + " ".join(f"input: {json.dumps(one)}" for one in node.inputs)]
-            lines += [f"  attribute {{ name: {json.dumps(key)}{_value_text(value)} }}"
-                      for key, value in node.attributes.items()]
-            lines.append(f"  source: {json.dumps(source)} }}")
-        return [*lines, f"output: {json.dumps(self.output)}"]
-
-
-def _value_text(value: Any) -> str:
-    if isinstance(value, float):
-        return f" number: {value!r}"
-    values = value if isinstance(value, list) else [int(value)]
-    return "".join(f" integer: {one}" for one in values)
+        return min((int(self.own[node.inputs[1]].shape[0]) for _, node, _ in self.nodes if node.op.startswith("embedding")
+                    and self.ids.get(node.inputs[0]) == one.name and node.inputs[1] in self.own), default=0)

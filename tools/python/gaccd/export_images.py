@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from .export_convert import Arguments, Converter, Made, inputs_of, repeated, viewed
-from .export_graph import HIDDEN, GraphBuilder, Node
+from .export_graph import GraphBuilder
+from .export_types import HIDDEN, Node
 
 
 def _pair(value: Any, empty: Any = None) -> list[int]:

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from .export_convert import Arguments, Converter, Made, permuted, repeated, sliced, viewed
-from .export_graph import GraphBuilder, Node
+from .export_convert import Arguments, Converter, Made, permuted, repeated, scaled, sliced, viewed
+from .export_graph import GraphBuilder
+from .export_types import Node
 from .export_layout import LAYOUT, MOST_PARTS, inner_size, runs_of, taken
 
 
@@ -36,6 +37,8 @@ def _index(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     """Known indices of dimensions that are next to each other and count no samples; others: export_layout.py."""
     indices = a["indices"]
     used = [dim for dim, one in enumerate(indices) if one is not None]
+    if used == [0] and (rows := _rows_of_table(graph, node, a["self"], indices[0], wraps=True)):
+        return rows
     known = [graph.value(indices[dim]) for dim in used]
     sizes = graph.sizes(node, graph.shape(a["self"]))
     dims = range(used[0], used[-1] + 1)
@@ -49,6 +52,25 @@ def _index(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     for dim, one in zip(used, known):
         flat = flat * sizes[dim] + one % sizes[dim]
     return taken_of_dims(graph, node, graph.name_of(node, a["self"]), sizes, dims, flat)
+
+
+def _rows_of_table(graph: GraphBuilder, node: Any, table: Any, places: Any, wraps: bool) -> str:
+    """Of a table that does not depend on samples, at places that do; "": another one. wraps: from -1 on from its end."""
+    sizes = graph.sizes(node, graph.shape(table))
+    if min(sizes) < 0 or isinstance(graph.value(places), torch.Tensor) or places.meta["val"].dtype == torch.bool:
+        return ""
+    ids, rows = graph.raw_name(node, places), graph.name_of(node, table)
+    if wraps and ids not in graph.ids:
+        below = graph.emit(node, Node("less", [ids], {"than": 0.0}))
+        ids = graph.emit(node, Node("add", [ids, scaled(graph, node, below, sizes[0])], {}))
+    if len(sizes) != 2:
+        rows = viewed(graph, node, rows, [sizes[0], math.prod(sizes[1:])])
+    return viewed(graph, node, graph.emit(node, Node("embedding", [ids, rows], {})), graph.sizes(node))
+
+
+def _index_select(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
+    rows = _rows_of_table(graph, node, a["self"], a["index"], wraps=False) if a["dim"] % len(graph.shape(a["self"])) == 0 else ""
+    return rows or LAYOUT["index_select"](graph, node, a)
 
 
 def _unfold(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
@@ -135,5 +157,5 @@ def _gather(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 INDICES: dict[str, Converter] = {
     "index": _index, "unfold": _unfold, "stack": _stack, "slice_scatter": _slice_scatter, "select_scatter": _select_scatter,
-    "copy": _copy, "gather": _gather,
+    "copy": _copy, "gather": _gather, "index_select": _index_select,
 }

@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
-from .export_convert import Arguments, Converter, Made, full, inputs_of, inverted, repeated, scaled, sliced, viewed
+from .export_convert import Arguments, Converter, Made, full, inputs_of, inverted, repeated, scaled, sliced, viewed, with_samples
 from .export_data import ones_at
-from .export_graph import HIDDEN, GraphBuilder, Node
+from .export_graph import GraphBuilder
+from .export_types import HIDDEN, Node
 from .export_stacks import joins_samples, stack, stacked
 
 MOST_PARTS = 16  # that an index is taken apart into
@@ -27,7 +28,8 @@ def _detach(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 def _view(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     if parts := stacked(graph, node):
         return stack(graph, node, parts)
-    return viewed(graph, node, graph.raw_name(node, a["self"]), graph.sizes(node))
+    x = with_samples(graph, node, a["self"], graph.raw_name(node, a["self"]))
+    return viewed(graph, node, x, graph.sizes(node))
 
 
 def _permute(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
@@ -104,11 +106,7 @@ def _cat(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     dim, _ = inner_size(graph, node, tensors[0], a["dim"])
     names = []
     for one in tensors:
-        shape = graph.shape(one)
-        name = graph.name_of(node, one)
-        if isinstance(graph.value(one), torch.Tensor) and any(not isinstance(size, int) for size in shape):
-            name = repeated(graph, node, name, graph.sizes(node, shape))
-        names.append(name)
+        names.append(with_samples(graph, node, one, graph.name_of(node, one)))
     return names[0] if len(names) == 1 else Node("cat", names, {"dim": dim})
 
 

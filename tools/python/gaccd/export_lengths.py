@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import torch
 
-from .export_graph import ExportError, GraphBuilder, Input
+from .export_graph import GraphBuilder
+from .export_types import ExportError, Input
 from .export_refusals import reason
 
 OF_TEXTS = {"tokens", "segments", "attention_mask"}
@@ -98,7 +99,7 @@ class Judge:
 
     def __init__(self, model: torch.nn.Module, first: Callable[[Any], torch.Tensor]) -> None:
         """first: takes the prediction from what the model gives."""
-        self._model, self._first, self._kind = judged_copy(model).double(), first, torch.float64
+        self.model, self._first, self._kind = judged_copy(model).double(), first, torch.float64
 
     def __call__(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> torch.Tensor:
         with contextlib.suppress(Exception):
@@ -107,18 +108,26 @@ class Judge:
                 return found
         before, self._kind = self._kind, torch.float32  # it may mix kinds, or take the limits of one
         try:
-            self._model.float()
+            self.model.float()
             return self._run(args, kwargs)
         except Exception as error:
             self._kind = before
-            self._model.to(before)
-            raise ExportError(f"the model fails on other inputs than the example: {reason(error, self._model)}") from error
+            self.model.to(before)
+            raise ExportError(f"the model fails on other inputs than the example: {reason(error, self.model)}") from error
+
+    @contextlib.contextmanager
+    def in_training(self) -> Iterator[None]:
+        self.model.train()
+        try:
+            yield
+        finally:
+            self.model.eval()
 
     def _run(self, args: Any, kwargs: Any) -> torch.Tensor:
         def of_kind(x: torch.Tensor) -> torch.Tensor:
             return x.to(self._kind) if x.is_floating_point() else x
         with torch.no_grad():
-            return self._first(self._model(*map(of_kind, args), **{name: of_kind(x) for name, x in kwargs.items()}))
+            return self._first(self.model(*map(of_kind, args), **{name: of_kind(x) for name, x in kwargs.items()}))
 
     def difference(self, found: torch.Tensor, expected: torch.Tensor, scale: float) -> float:
         """0.0 where it is within the rounding of values of this scale."""

@@ -12,12 +12,15 @@ from typing import Any, Iterator, Mapping, Sequence, Union
 import torch
 from safetensors.torch import save_file
 
-from .export_gradients import refuse_own_gradients
-from .export_graph import PREDICTIONS, ExportError, GraphBuilder, Input, source_of
+from .export_evaluation import difference_in_evaluation
+from .export_gradients import check_no_grad, refuse_own_gradients
+from .export_graph import PREDICTIONS, GraphBuilder
 from .export_lengths import Judge, scale_of, shorter_graphs
 from .export_ops import WHOLE_OPS
-from .export_refusals import quietly, reason
+from .export_refusals import experts_of_config, quietly, reason
 from .export_summary import Summary, summarize
+from .export_text import graph_text
+from .export_types import ExportError, Input
 
 Example = Union[torch.Tensor, Sequence[torch.Tensor], Mapping[str, torch.Tensor]]
 # What the arguments of a model are called in the data, where the caller does not say it.
@@ -44,15 +47,15 @@ def export(model: torch.nn.Module, example: Example, path: str | os.PathLike[str
     builder = _build(model, args, kwargs, inputs or {})
     _check_output(builder)
     judge = Judge(model, lambda found: next(outputs_of(found)))
-    _check_samples(judge, args, kwargs, [builder.rows_of(one) for one in builder.inputs])
+    differs = _check_samples(judge, args, kwargs, [builder.rows_of(one) for one in builder.inputs])
     shorter = shorter_graphs(builder, judge, lambda cut, before: _build(model, (), cut, inputs or {}, before))
-    text = builder.text(shorter)
+    text = graph_text(builder, shorter)
     os.makedirs(path, exist_ok=True)
     with open(os.path.join(path, "graph.txtpb"), "w", encoding="utf-8") as file:
         file.write(text)
     save_file({name: tensor.detach().to("cpu").contiguous().clone() for name, tensor in builder.weights()},
               os.path.join(path, "weights.safetensors"))
-    return summarize(model, builder, os.fspath(path), list(shorter), replaced)
+    return summarize(model, builder, os.fspath(path), list(shorter), replaced, differs)
 
 
 def _check_place(path: str | os.PathLike[str]) -> bool:
@@ -74,16 +77,21 @@ def _build(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[
     with _training(model), refuse_own_gradients(model):
         program = _capture(model, args, kwargs)
     names = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
-    return GraphBuilder(program, _tensors_of(model), [Input(name, _data_name(name, tensor, len(tensors), inputs), tensor)
-                                                      for name, tensor in zip(names, tensors)], others)
+    named = [Input(name, _data_name(name, tensor, len(tensors), inputs), tensor) for name, tensor in zip(names, tensors)]
+    try:
+        return GraphBuilder(program, _tensors_of(model), named, others)
+    except ExportError as error:
+        if way := experts_of_config(model):
+            raise ExportError(f"{error}{way}") from error
+        raise
 
 
 def _check_output(builder: GraphBuilder) -> None:
     shape = builder.shape(builder.output_node)
     if len(shape) not in (1, 2, 3):
         raise ExportError(f"expected a prediction [samples], [samples, values] or [samples, tokens, values], found {len(shape)} dimensions, "
-                          f"{[size if isinstance(size, int) else 'N' for size in shape]}; gaccd has no loss of images, as of "
-                          "segmentation; flatten(1) and the squared error may do where the values are numbers")
+                          f"{[size if isinstance(size, int) else 'N' for size in shape]}; of classes of pixels, as in segmentation, let a "
+                          "module around it give y.flatten(2).transpose(1, 2), whose labels are an array [samples, pixels]; of numbers, y.flatten(1)")
 
 
 @contextlib.contextmanager
@@ -143,7 +151,7 @@ def _capture(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dic
         raise
     except Exception as error:  # of many kinds, by PyTorch's version
         raise ExportError(f"torch.export cannot follow the model: {reason(error, model)}") from error
-    _check_no_grad(model, program)
+    check_no_grad(model, program)
     decompositions = torch.export.default_decompositions()
     for op in WHOLE_OPS:
         decompositions.pop(op, None)
@@ -156,21 +164,6 @@ def _capture(model: torch.nn.Module, args: tuple[torch.Tensor, ...], kwargs: dic
         raise ExportError(f"the model changes its input {next(iter(changed.values()))!r} in place, which gaccd's data does not "
                           "allow; let it work on a copy, or without an operation that ends in _")
     return program
-
-
-def _check_no_grad(model: torch.nn.Module, program: Any) -> None:
-    """Decompositions forget where gradients stop."""
-    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    parameters = program.graph_signature.inputs_to_parameters
-    depends: set[Any] = set()  # on what is trained
-    for node in program.graph.nodes:
-        if parameters.get(node.name) in trained or depends.intersection(node.all_input_nodes):
-            depends.add(node)
-        if "set_grad_enabled" in str(node.target) and node.args[0] is False and node in depends:
-            users = [one for one in program.graph.nodes if node in one.all_input_nodes]
-            where = source_of(users[0] if users and not source_of(node) else node)
-            raise ExportError("torch.no_grad() over a trained parameter or what depends on one: gaccd cannot stop a gradient; "
-                              f"freeze parameters by requires_grad_(False) instead; near {where or 'an unknown line'}")
 
 
 def _places(tensor: torch.Tensor) -> torch.Tensor:
@@ -216,9 +209,10 @@ def outputs_of(result: Any) -> Iterator[torch.Tensor]:
             yield from outputs_of(one)
 
 
-def _check_samples(judge: Judge, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor], rows: list[int]) -> None:
+def _check_samples(judge: Judge, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor], rows: list[int]) -> float:
     """Checks that changing one sample only changes its own rows, and that a sample gives the same result alone.
-    rows: upper bound of ids, by input; 0: use ids of the example."""
+    rows: upper bound of ids, by input; 0: use ids of the example. Returns the relative difference of outputs between
+    evaluation and training."""
     def run(given: list[torch.Tensor]) -> torch.Tensor:
         return judge(*given[:len(args)], **dict(zip(kwargs, given[len(args):])))
 
@@ -237,4 +231,4 @@ def _check_samples(judge: Judge, args: tuple[torch.Tensor, ...], kwargs: dict[st
         if difference := judge.difference(found, expected, scale):
             raise ExportError("the samples of a batch depend on each other: changing one changes the output of another by "
                               f"{difference:.3g}, of outputs up to {scale:.3g}. An update of gaccd is a sum over samples")
-    return None
+    return difference_in_evaluation(judge, lambda: run(tensors), scale) / scale

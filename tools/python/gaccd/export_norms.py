@@ -9,7 +9,8 @@ import torch
 
 from .export_convert import Arguments, Converter, Made, inputs_of, shifted, viewed
 from .export_formulas import squared_distance
-from .export_graph import GraphBuilder, Node
+from .export_graph import GraphBuilder
+from .export_types import Node
 from .export_images import as_image
 
 

@@ -9,13 +9,15 @@ from typing import Any
 import torch
 
 from .export_attention import attention
-from .export_convert import Arguments, Converter, Made, inputs_of, permuted, viewed
+from .export_convert import Arguments, Converter, Made, inputs_of, permuted, scaled, viewed, with_samples
 from .export_formulas import FORMULAS
-from .export_graph import GraphBuilder, Node, SampleMask, Uniform
+from .export_graph import GraphBuilder
+from .export_types import Node, SampleMask, Uniform
 from .export_images import IMAGES
 from .export_indices import INDICES
 from .export_layout import LAYOUT
 from .export_norms import NORMS
+from .export_selection import SELECTION
 from .export_values import VALUES
 
 aten = torch.ops.aten
@@ -34,6 +36,8 @@ WHOLE_OPS = [aten.linear.default, aten.conv2d.default, aten.batch_norm.default, 
              aten.hardtanh.default, aten.relu6.default, aten.detach.default, aten.linalg_vector_norm.default, aten.instance_norm.default,
              aten.elu.default, aten.celu.default, aten.softplus.default, aten.mish.default, aten.stack.default, aten.log_softmax.int,
              aten.std.correction]
+
+SMALL = (torch.int8, torch.uint8, torch.int16)
 
 # Round what is not supported.
 WAYS = {
@@ -59,6 +63,9 @@ def convert(graph: GraphBuilder, node: Any) -> Made:
     if converter is None:
         raise graph.refuse(node, f"is not supported{WAYS.get(name, '')}" if space == "aten" else "is a custom operation, which gaccd has no kernels "
                                  "for; write it with operations of PyTorch")
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor) and value.dtype in SMALL and not (name == "_to_copy" and node.args[0].meta["val"].dtype == torch.bool):
+        raise graph.refuse(node, f"computes in {value.dtype}, which wraps where gaccd does not; compute in torch.int64")
     return converter(graph, node, Arguments(node))
 
 
@@ -78,12 +85,11 @@ def _linear(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 def _addmm(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     weight = graph.name_of(node, a["mat2"])
     bias = graph.name_of(node, a["self"])
-    if a["beta"] != 1 or a["alpha"] != 1:
-        raise graph.refuse(node, "with alpha or beta, expected 1")
-    if graph.is_parameter(weight) and graph.is_parameter(bias):
+    alpha, beta = float(a["alpha"]), float(a["beta"])
+    if alpha == beta == 1 and graph.is_parameter(weight) and graph.is_parameter(bias):
         return Node("linear", [graph.name_of(node, a["mat1"]), weight, bias], {"in_out": True})
     product = graph.emit(node, Node("matmul", [graph.name_of(node, a["mat1"]), weight], {"transpose": False}))
-    return Node("add", [product, bias], {})
+    return Node("add", [scaled(graph, node, product, alpha), scaled(graph, node, bias, beta)], {})
 
 
 def _matmul(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
@@ -91,6 +97,8 @@ def _matmul(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     shape = graph.shape(a["self"])
     if len(shape) == 2 and graph.is_parameter(given[1]):
         return Node("linear", given, {"in_out": True})
+    if graph.sizes(node)[-1] < 0 and shape[:-2] in ([], [1]):
+        return _with_samples_last(graph, node, given)
     found = _table_of(graph, a["mat2"]) if len(shape) == 2 or shape[0] == 1 else None
     if found is None:
         if len(shape) == 3 and shape[0] == 1:  # as one product of all rows
@@ -103,6 +111,16 @@ def _matmul(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
         return Node("linear", [given[0], found[0]], {"in_out": found[1]})
     rows = viewed(graph, node, given[0], graph.sizes(node, shape[1:]))
     return viewed(graph, node, graph.emit(node, Node("linear", [rows, found[0]], {"in_out": found[1]})), graph.sizes(node))
+
+
+def _with_samples_last(graph: GraphBuilder, node: Any, given: list[str]) -> Made:
+    """The product of both transposed, transposed."""
+    rows = []
+    for name, one in zip(given, node.args):
+        height, width = graph.sizes(node, graph.shape(one)[-2:])
+        rows.append(permuted(graph, node, viewed(graph, node, name, [height, width]), [1, 0]))
+    y = graph.emit(node, Node("matmul", rows[::-1], {"transpose": False}))
+    return viewed(graph, node, permuted(graph, node, y, [1, 0]), graph.sizes(node))
 
 
 def _table_of(graph: GraphBuilder, matrix: Any) -> tuple[str, bool] | None:
@@ -131,12 +149,16 @@ def _table_of(graph: GraphBuilder, matrix: Any) -> tuple[str, bool] | None:
 def _dropout(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
     if a["train"] is False or a["p"] == 0:
         return graph.raw_name(node, a["input"])
-    if all(isinstance(size, int) for size in graph.shape(a["input"])):
-        raise graph.refuse(node, f"dropout of a value without samples, {graph.shape(a['input'])}: gaccd draws by sample; set its p to 0")
-    order = list(range(len(graph.shape(a["input"]))))  # that exchanges the dimension of samples with the first
-    samples = next(dim for dim in order if not isinstance(graph.shape(a["input"])[dim], int))
+    if a["p"] == 1:
+        raise graph.refuse(node, "drops everything, expected p below 1")
+    x, sizes = graph.name_of(node, a["input"]), graph.sizes(node, graph.shape(a["input"]))
+    if min(sizes, default=0) >= 0:  # the same is dropped for all samples
+        return Node("dropout", [x], {"p": float(a["p"])})
+    x = with_samples(graph, node, a["input"], x)
+    order = list(range(len(sizes)))  # that exchanges the dimension of samples with the first
+    samples = next(dim for dim in order if sizes[dim] < 0)
     order[0], order[samples] = samples, 0
-    x = permuted(graph, node, graph.name_of(node, a["input"]), order)
+    x = permuted(graph, node, x, order)
     return permuted(graph, node, graph.emit(node, Node("dropout", [x], {"p": float(a["p"])})), order)
 
 
@@ -157,7 +179,7 @@ def _random(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 CONVERTERS: dict[str, Converter] = {
-    **VALUES, **FORMULAS, **LAYOUT, **INDICES, **IMAGES, **NORMS,
+    **VALUES, **FORMULAS, **LAYOUT, **INDICES, **IMAGES, **NORMS, **SELECTION,
     **dict.fromkeys(("dropout", "native_dropout"), _dropout), **dict.fromkeys(("bmm", "mm"), _matmul),
     **dict.fromkeys(("rand", "rand_like"), _rand), "floor": _floor,
     **dict.fromkeys(("randn", "randn_like", "randint", "randint_like", "randperm", "normal", "normal_functional",

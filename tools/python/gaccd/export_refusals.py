@@ -13,7 +13,7 @@ from typing import Iterator
 
 import torch
 
-from .export_graph import TORCH
+from .export_types import TORCH
 
 NOISY = "torch.fx.experimental.symbolic_shapes"
 
@@ -45,6 +45,15 @@ def _of_config(model: torch.nn.Module) -> str:
     return f"; try {' and '.join(found)}" if found else ""
 
 
+def experts_of_config(model: torch.nn.Module) -> str:
+    """transformers' loop over the experts that data choose, and its product of sorted rows."""
+    configs = [config for module in model.modules() if (config := getattr(module, "config", None)) is not None
+               and any(getattr(config, count, None) for count in ("num_experts", "num_local_experts", "n_routed_experts"))]
+    chosen = {getattr(config, "_experts_implementation", None) for config in configs}
+    return ("; the experts of this model may be the reason: experts_implementation='batched_mm' in its config selects their weights for "
+            "each token, with the memory of that") if chosen & {"eager", "grouped_mm"} else ""
+
+
 def reason(error: Exception, model: torch.nn.Module) -> str:
     text = str(error)
     own = [frame for frame in traceback.extract_tb(error.__traceback__)
@@ -61,4 +70,4 @@ def reason(error: Exception, model: torch.nn.Module) -> str:
         first, way = "it works for one number of samples alone", "; take x.shape[0] instead of a number"
     elif "FakeTensor" in text and any(isinstance(module, torch.nn.RNNBase) for module in model.modules()):
         way = "; leave pack_padded_sequence out and take the last step of each sample by x[torch.arange(x.shape[0]), lengths - 1]"
-    return first + where + way + _of_config(model)
+    return first + where + way + _of_config(model) + experts_of_config(model)

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from .export_convert import Made, viewed
-from .export_graph import GraphBuilder, Node
+from .export_graph import GraphBuilder
+from .export_types import Node
 
 
 def _parts(node: Any) -> list[Any]:

@@ -41,6 +41,7 @@ class Summary:
     unused: dict[str, int]  # parameters that the output does not depend on -> number of values, not trained
     lengths: list[int]  # lengths that texts are cut to, with a graph for each
     replaced: bool  # whether an exported model was replaced
+    evaluation: float  # relative difference of outputs between evaluation and training
 
     @property
     def flops(self) -> float:
@@ -65,6 +66,8 @@ class Summary:
                   f"functions  {functions}",
                   *([f"lengths    texts are cut to {', '.join(map(str, self.lengths))} tokens where they are short"
                      + (", with stats: FROZEN" if "batch_norm" in self.functions else "")] if self.lengths else []),
+                  *([f"evaluation the model computes something else than in training, by {self.evaluation:.2g} of the output; gaccd "
+                     "computes what training does"] if self.evaluation else []),
                   f"folded     {self.folded} calls that are the same for all data; {self.constants} constants stay",
                   f"{'replaced' if self.replaced else 'wrote':<9}  {self.path}",
                   f"next       gaccd.verify(model, {self.path!r}) compares its values and gradients with PyTorch's"]
@@ -111,7 +114,8 @@ def _module_of(node: Any) -> tuple[str, str]:
     return re.sub(r"^L\['self'\]\.?", "", path), kind.rpartition(".")[2]
 
 
-def summarize(model: torch.nn.Module, graph: GraphBuilder, path: str, lengths: list[int], replaced: bool) -> Summary:
+def summarize(model: torch.nn.Module, graph: GraphBuilder, path: str, lengths: list[int], replaced: bool,
+              evaluation: float) -> Summary:
     rows: dict[str, ModuleRow] = {}
     for node in graph.needed_calls():
         if not isinstance(getattr(node.meta.get("val"), "shape", None), torch.Size):
@@ -128,5 +132,5 @@ def summarize(model: torch.nn.Module, graph: GraphBuilder, path: str, lengths: l
         parameters=sum(p.numel() for p in trained), frozen=sum(p.numel() for p in trained if not p.requires_grad),
         buffers=sum(b.numel() for name, b in model.named_buffers() if name in model.state_dict()),
         functions=dict(collections.Counter(node.op for _, node, _ in graph.nodes).most_common()),
-        folded=graph.folded, constants=graph.constants, lengths=lengths, replaced=replaced,
+        folded=graph.folded, constants=len(graph.constants), lengths=lengths, replaced=replaced, evaluation=evaluation,
         unused={name: tensor.numel() for name, tensor in graph.unused().items()})

@@ -9,7 +9,8 @@ import torch
 
 from .export_convert import (Arguments, Converter, Made, bounded, full, inputs_of, inverted, limited, number_of, permuted,
                              scaled, shifted)
-from .export_graph import HIDDEN, GraphBuilder, Node, SampleMask, Uniform
+from .export_graph import GraphBuilder
+from .export_types import HIDDEN, Node, SampleMask, Uniform
 
 
 def _unary(op: str, **attributes: float) -> Converter:
@@ -39,6 +40,8 @@ def _limits(op: str, least: str, most: str) -> Converter:
         given = [a[name] if name else None for name in (least, most)]
         numbers = [None if one is None else number_of(graph, one) for one in given]
         low, high = numbers
+        if low is not None and high is not None and low > high:
+            raise graph.refuse(node, f"between {low:g} and {high:g}, expected the lower limit first")
         x = graph.name_of(node, a["self"])
         if given[0] is not None and low is None:
             x = limited(graph, node, x, graph.name_of(node, given[0]), 1)
@@ -245,7 +248,7 @@ def _to_copy(graph: GraphBuilder, node: Any, a: Arguments) -> Made:
 
 
 VALUES: dict[str, Converter] = {
-    **{name: _unary(name) for name in ("relu", "silu", "tanh", "sigmoid", "hardswish", "hardsigmoid", "exp", "log", "sin", "cos")},
+    **{name: _unary(name) for name in ("relu", "silu", "tanh", "sigmoid", "hardswish", "hardsigmoid", "exp", "log", "sin", "cos", "erf")},
     **{name: _unary("power", exponent=exponent)
        for name, exponent in (("rsqrt", -0.5), ("sqrt", 0.5), ("reciprocal", -1.0), ("square", 2.0))},
     **dict.fromkeys(("bitwise_and", "logical_and"), _and), **dict.fromkeys(("bitwise_or", "logical_or"), _or),

@@ -13,9 +13,9 @@ from typing import Any, Callable, Iterator, Mapping
 
 import torch
 from safetensors.torch import load_file
-from torch.overrides import TorchFunctionMode
 
-from .export_graph import ExportError
+from .export_types import ExportError
+from .export_evaluation import without_dropout
 from .export_lengths import copied
 from .export_model import DATA_NAMES, outputs_of
 from .export_refusals import reason
@@ -28,7 +28,6 @@ ROUNDING = 6e-8  # of values in single precision
 MOVED_RUNS = 3  # runs with weights and inputs perturbed by ROUNDING, if one run of PyTorch is not sufficient
 MASK = "attention_mask"  # computed by gaccd from the lengths of texts
 TEXTS = {"tokens", "segments", MASK}
-DROPOUTS = ("dropout", "dropout_", "alpha_dropout", "feature_dropout", "scaled_dot_product_attention")
 
 
 @dataclass(frozen=True)
@@ -94,33 +93,6 @@ class _Input:
         return self.name == MASK
 
 
-class _WithoutDropout(TorchFunctionMode):
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
-        if getattr(function, "__name__", "") == "bernoulli_" and isinstance(probability := kwargs.get("p", (*args, None)[1]), float):
-            return args[0].fill_(probability)  # the mean of the random values, by which forward divides
-        if getattr(function, "__name__", "") in DROPOUTS:
-            if function.__name__ != "scaled_dot_product_attention":
-                return args[0] if args else kwargs["input"]
-            args, kwargs = args[:4] + (0.0,) * (len(args) > 4) + args[5:], {**kwargs, **({} if len(args) > 4 else {"dropout_p": 0.0})}
-        return function(*args, **kwargs)
-
-
-@contextlib.contextmanager
-def _without_dropout(model: torch.nn.Module) -> Iterator[None]:
-    """Disables dropout, also of whole samples (stochastic depth), because random numbers differ."""
-    for module in model.modules():
-        if re.search("drop|stochasticdepth", type(module).__name__, re.IGNORECASE):
-            for name in ("p", "drop_prob"):
-                if isinstance(getattr(module, name, None), (int, float)):
-                    setattr(module, name, 0.0)
-        for name, value in list(vars(module).items()):  # "dropout", "attention_dropout", "dropout_p"
-            if "dropout" in name and isinstance(value, float):
-                setattr(module, name, 0.0)
-    with _WithoutDropout():
-        yield
-
-
 def _inputs_of(graph: str, weights: Mapping[str, torch.Tensor]) -> list[_Input]:
     found = []
     for name, kind, sizes in re.findall(r'^input { name: "([^"]*)" type: (\w+)((?: size: -?\d+)*) }', graph, re.MULTILINE):
@@ -178,7 +150,7 @@ def _in_pytorch(model: torch.nn.Module, kind: torch.dtype, inputs: list[_Input],
     with torch.no_grad():
         for parameter in judged.parameters() if move else ():
             parameter.copy_(moved(parameter))
-    with _without_dropout(judged):
+    with without_dropout(judged):
         with torch.no_grad():
             output = _calls(judged.eval(), inputs, given, names)
         logits = _calls(judged.train(), inputs, given, names)
@@ -189,7 +161,7 @@ def _in_pytorch(model: torch.nn.Module, kind: torch.dtype, inputs: list[_Input],
         loss.backward()
     results = {"output (evaluation)": output, "loss": loss.detach()}
     for name, parameter in trained:
-        results[name] = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        results[name] = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.to_dense()
     state = dict(judged.state_dict())
     results.update((name, state[name]) for name, buffer in judged.named_buffers() if name in state and buffer.is_floating_point())
     return {name: value.detach().double() for name, value in results.items()}
@@ -235,7 +207,9 @@ def _data_text(inputs: list[_Input], labels: torch.Tensor, classes: int) -> str:
             segments += f' lengths: {paths[MASK]}' if MASK in paths else ""
             rows = next(one.rows for one in inputs if one.name == "tokens")
             return f'tokens {{ tokens: {paths["tokens"]}{segments} labels: "labels.npy" vocabulary: {rows} classes: {classes} }}'
-        return f'npy {{ features: {paths["features"]} targets: "labels.npy" classes: {classes} }}'
+        if labels.dim() == 1:
+            return f'npy {{ features: {paths["features"]} targets: "labels.npy" classes: {classes} }}'
+        return f'arrays {{ array {{ name: "features" path: {paths["features"]} }} array {{ name: "labels" path: "labels.npy" }} classes: {classes} }}'
     arrays = [f'array {{ name: "{one.name}" path: {paths[one.name]}{f" vocabulary: {one.rows}" if one.ids else ""} }}'
               for one in inputs]
     return "arrays { " + " ".join(arrays) + ' array { name: "targets" path: "labels.npy" } }'
@@ -335,8 +309,8 @@ class _Compared:
             shape = _calls(copied(self.model).eval(), self.inputs, tensors, self.names).shape
         names = [one.name for one in self.inputs]
         has_classes = (set(names) <= TEXTS or names == ["features"]) and shape[-1] > 1
-        if len(shape) == 3 and (not has_classes or names[0] == "features"):
-            raise ExportError("verify: a model that predicts a row of classes for each token is compared where it reads tokens alone")
+        if len(shape) == 3 and not has_classes:
+            raise ExportError("verify: a model that predicts a row of classes for each token is compared where it reads tokens or features alone")
         return (torch.randint(shape[-1], shape[:-1]), shape[-1]) if has_classes else (torch.randn(shape), 0)
 
     def _in_gaccd(self, tensors: list[torch.Tensor], labels: torch.Tensor, classes: int, trained: set[str]) -> dict[str, torch.Tensor]:

@@ -1,0 +1,76 @@
+"""What a model computes in evaluation, and in training without what is random there."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import Any, Callable, Iterator
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from .export_lengths import Judge
+from .export_types import ExportError
+
+DROPOUTS = ("dropout", "dropout_", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout", "scaled_dot_product_attention")
+IN_TRAINING = 5  # the argument of both functions called batch_norm that says so
+
+
+class _WithoutDropout(TorchFunctionMode):
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if getattr(function, "__name__", "") == "bernoulli_" and isinstance(probability := kwargs.get("p", (*args, None)[1]), float):
+            return args[0].fill_(probability)  # what it draws on average, as forward divides by that
+        if getattr(function, "__name__", "") in DROPOUTS:
+            if function.__name__ != "scaled_dot_product_attention":
+                return args[0] if args else kwargs["input"]
+            args, kwargs = args[:4] + (0.0,) * (len(args) > 4) + args[5:], {**kwargs, **({} if len(args) > 4 else {"dropout_p": 0.0})}
+        return function(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def without_dropout(model: torch.nn.Module) -> Iterator[None]:
+    """Random numbers differ; those of whole samples are drawn by modules of their own."""
+    for module in model.modules():
+        if re.search("drop|stochasticdepth", type(module).__name__, re.IGNORECASE):
+            for name in ("p", "drop_prob"):
+                if isinstance(getattr(module, name, None), (int, float)):
+                    setattr(module, name, 0.0)
+        for name, value in list(vars(module).items()):  # "dropout", "attention_dropout", "dropout_p"
+            if "dropout" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
+    with _WithoutDropout():
+        yield
+
+
+class _WithRunningStatistics(TorchFunctionMode):
+    """Batch norms as in evaluation."""
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if getattr(function, "__name__", "") == "batch_norm":
+            if len(args) > IN_TRAINING:
+                args = (*args[:IN_TRAINING], False, *args[IN_TRAINING + 1:])
+            else:
+                kwargs["training"] = False
+        return function(*args, **kwargs)
+
+
+def difference_in_evaluation(judge: Judge, run: Callable[[], torch.Tensor], scale: float) -> float:
+    """Of what `run` computes by the judge from what it computes in training; 0.0: none, or random numbers that are no dropout.
+    ExportError: in training forward computes something else with each call, as by a counter."""
+    def seeded(seed: int) -> torch.Tensor:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return run()
+    expected = run()
+    try:
+        with judge.in_training(), without_dropout(judge.model), _WithRunningStatistics():
+            found, again, other = (seeded(seed) for seed in (0, 0, 1))
+    except Exception:  # of many kinds, by the model
+        return 0.0
+    if found.shape != expected.shape or not bool(found.isfinite().all()):
+        return 0.0
+    if again.shape != found.shape or judge.difference(again, found, scale):
+        raise ExportError("in training, forward computes something else when it is called again, as by a counter or by what it keeps of the "
+                          "samples before; gaccd would compute what the first call does. Give what changes as an input")
+    return 0.0 if judge.difference(other, found, scale) else judge.difference(found, expected, scale)

@@ -1,0 +1,69 @@
+"""What the graph of an exported model is made of, and errors."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from typing import Any
+
+import torch
+
+SAMPLES = 7  # what depends on the number of samples alone is computed for so many
+HIDDEN = -1e30  # in place of -inf: exp() of it is 0
+TORCH = os.path.dirname(torch.__file__) + os.sep
+
+
+class ExportError(ValueError):
+    """A model that gaccd cannot train; the message says why, and where in the model."""
+
+
+@dataclasses.dataclass
+class Input:
+    argument: str
+    name: str  # in the data
+    example: torch.Tensor
+
+
+@dataclasses.dataclass
+class SampleMask:
+    """A random number for each sample: `scale` with the probability `keep`, else 0."""
+    keep: float
+    scale: float
+    drawn: Any  # the fx node
+
+
+@dataclasses.dataclass
+class Uniform:
+    """Random numbers from `least` to 1 above it; stochastic depth rounds them down."""
+    drawn: Any  # the fx node
+    least: float = 0.0
+
+
+@dataclasses.dataclass
+class Node:
+    """What is written of one node: its op and inputs, by name, and attributes as texts of numbers."""
+    op: str
+    inputs: list[str]
+    attributes: dict[str, float | int | bool | list[int]]
+
+
+@dataclasses.dataclass
+class Refused:
+    """A value that gaccd cannot compute, but that depends on data alone: what it is for may be known as a whole."""
+    error: ExportError
+
+
+def is_random(node: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def source_of(node: Any) -> str:
+    """ "layer1.0.conv1 (net.py:12)": the module, and the last line of the user's own files."""
+    frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    own = [frame for frame in frames if not os.path.abspath(frame[0]).startswith(TORCH)
+           and not frame[0].startswith("torch/")] or frames
+    line = f"{os.path.basename(own[-1][0])}:{own[-1][1]}" if own else ""
+    modules = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
+    module = re.sub(r"^L\['self'\]\.?", "", modules[-1]) if modules else ""
+    return f"{module} ({line})" if module and line else module or line
