@@ -8,6 +8,8 @@
 //   std::optional<T>  of another field
 //   std::vector<T>    of a repeated field
 //   std::variant      of a oneof, and called as it; std::monostate first, if none may be given
+// Where there are variants, the outermost struct is copied, moved and destroyed by functions of the
+// .cc: else every source that does so compiles it. The other structs are aggregates.
 // A message that is one oneof and nothing else is that variant. enum Device { CPU = 1; } becomes
 // enum class Device { kCpu = 1 } with its Name(); with the option declared_in it is declared
 // elsewhere.
@@ -227,7 +229,19 @@ std::string EnumDefinition(const EnumDescriptor& type) {
       Spelled(type.value(0)->name()), "\", ...\n\n");
 }
 
-std::string StructDefinition(const Descriptor& message) {
+// Declarations, or definitions with `scope`, of what copies, moves and destroys the outermost
+// struct.
+std::string SpecialMembers(const std::string& name, const std::string& scope) {
+  const std::string end = scope.empty() ? ";\n" : " = default;\n";
+  const std::string begin = scope.empty() ? "  " : "";
+  const std::string result = StrCat(begin, name, "& ", scope, "operator=(");
+  return StrCat(begin, scope, name, "()", end, begin, scope, name, "(const ", name, "& other)", end,
+                begin, scope, name, "(", name, "&& other) noexcept", end, result, "const ", name,
+                "& other)", end, result, name, "&& other) noexcept", end, begin, scope, "~", name,
+                "()", end);
+}
+
+std::string StructDefinition(const Descriptor& message, bool special_members) {
   const std::string comment = Wrapped("// ", CommentOf(message));
   const std::string name = SpecName(message);
   if (IsOneof(message)) {
@@ -237,7 +251,7 @@ std::string StructDefinition(const Descriptor& message) {
         "\n");
   }
   if (message.field_count() == 0) return StrCat(comment, "struct ", name, " {};\n\n");
-  std::string members;
+  std::string members = special_members ? SpecialMembers(name, "") + "\n" : "";
   for (int i = 0; i < message.field_count(); ++i) {
     const FieldDescriptor& field = *message.field(i);
     const OneofDescriptor* one = field.containing_oneof();
@@ -266,6 +280,11 @@ struct Types {
     }
     messages.push_back(&message);
   }
+
+  [[nodiscard]] bool HaveVariants() const {
+    return std::ranges::any_of(messages,
+                               [](const Descriptor* m) { return m->oneof_decl_count() > 0; });
+  }
 };
 
 std::string Header(const Descriptor& root, const Types& types) {
@@ -278,7 +297,9 @@ std::string Header(const Descriptor& root, const Types& types) {
       headers.insert(StrCat("#include \"", HeaderOf(*type), "\"\n"));
     }
   }
-  for (const Descriptor* message : types.messages) definitions += StructDefinition(*message);
+  for (const Descriptor* message : types.messages) {
+    definitions += StructDefinition(*message, message == &root && types.HaveVariants());
+  }
   std::string includes;
   for (const std::string& header : headers) includes += header;
   return StrCat("// Made by make_structs.cc from ", root.file()->name(), ".\n#pragma once\n\n",
@@ -381,6 +402,7 @@ std::string Source(const Descriptor& root, const Types& types, std::string_view 
   }
   const std::string spec = SpecName(root);
   const std::string type = ProtoName(root.full_name());
+  if (types.HaveVariants()) text += SpecialMembers(spec, spec + "::") + "\n";
   return StrCat(text, spec, " FromProto(const ", type, "& message) { return From(message); }\n\n",
                 type, " ToProto(const ", spec, "& spec) {\n  ", type,
                 " message;\n  To(spec, message);\n  return message;\n}\n\n}  // namespace gaccd\n");
