@@ -17,15 +17,18 @@ Result<bool> DeviceWaiter::Happened(const CudaEvent& event, std::string_view wha
 }
 
 Status DeviceWaiter::Wait(const CudaEvent& event, std::string_view what) {
-  // Yield during a short wait, which costs no sleep; sleep during a long one, which frees the core.
+  // Yield during a short wait, which costs no sleep; sleep during a long one, which frees the core:
+  // for a millisecond where that is less than a hundredth of the wait.
   constexpr int kYieldPolls = 200;
+  constexpr int kShortSleeps = 2000;  // of 20 us, which last 70 us or more
   for (int asked = 0;; ++asked) {
     GACCD_ASSIGN_OR_RETURN(const bool happened, Happened(event, what));
     if (happened) return Status::Ok();
     if (asked < kYieldPolls) {
       std::this_thread::yield();
     } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
+      const bool longer = asked >= kYieldPolls + kShortSleeps;
+      std::this_thread::sleep_for(std::chrono::microseconds(longer ? 1000 : 20));
     }
   }
 }

@@ -1,6 +1,5 @@
 #include "tests/standin/simt.h"
 
-#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +14,13 @@ namespace {
 
 using standin::Fatal;
 using standin::Fiber;
+
+// What every barrier of every thread runs: the sanitizers check the kernels.
+#if defined(GACCD_SANITIZED)
+#define GACCD_UNCHECKED __attribute__((no_sanitize("thread", "address", "undefined")))
+#else
+#define GACCD_UNCHECKED
+#endif
 
 constexpr unsigned kMaxThreads = 1024;
 constexpr unsigned kWarp = 32;
@@ -33,7 +39,7 @@ struct Warp {
   WarpOp op = WarpOp::kShuffle;
   std::source_location where;
   // A lane can bring its next value only after all have brought this one, so two rows suffice.
-  std::array<std::array<std::uint64_t, kWarp>, 2> values;
+  std::uint64_t values[2][kWarp];
 };
 
 std::string At(std::source_location where) { return StrCat(where.file_name(), ":", where.line()); }
@@ -59,7 +65,7 @@ class BlockRunner {
   void Fence();
   void CountBlock(bool is_last, std::source_location where);
   [[noreturn]] void Stop(const std::string& why, std::source_location where);
-  [[nodiscard]] bool running() const { return kernel_ != nullptr; }
+  [[nodiscard]] GACCD_UNCHECKED bool running() const { return kernel_ != nullptr; }
 
  private:
   static void FiberMain(void* runner);
@@ -69,17 +75,22 @@ class BlockRunner {
   void Wake(unsigned first, unsigned count);
   // What runs next: a fiber for threads that have not started, one that is ready, or main_.
   Fiber& Next();
+  void AddFiber();
   [[noreturn]] void ReportStuck();
+  [[noreturn]] void StopAtBlock(std::source_location where);
+  [[noreturn]] void StopAtMask(WarpOp op, unsigned mask, std::source_location where);
+  [[noreturn]] void StopAtWarp(WarpOp op, std::source_location where);
 
   Fiber main_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Fiber*> idle_;
   Fiber* running_ = nullptr;
-  std::array<Thread, kMaxThreads> thread_;
-  std::array<unsigned, kMaxThreads> ready_{};  // threads, a ring: the first of ready_count_
+  // Not std::array, whose functions are checked.
+  Thread thread_[kMaxThreads];
+  unsigned ready_[kMaxThreads] = {};  // threads, a ring: the first of ready_count_
   unsigned first_ready_ = 0;
   unsigned ready_count_ = 0;
-  std::array<Warp, kMaxThreads / kWarp> warps_;
+  Warp warps_[kMaxThreads / kWarp];
   const std::function<void()>* kernel_ = nullptr;
   const char* what_ = "";
   unsigned threads_ = 0;
@@ -93,12 +104,12 @@ class BlockRunner {
   bool backwards_ = false;
 };
 
-BlockRunner& Runner() {
+GACCD_UNCHECKED BlockRunner& Runner() {
   static thread_local BlockRunner runner;
   return runner;
 }
 
-void BlockRunner::FiberMain(void* runner) {
+GACCD_UNCHECKED void BlockRunner::FiberMain(void* runner) {
   auto* self = static_cast<BlockRunner*>(runner);
   for (;;) {
     self->StartThreads();
@@ -108,7 +119,7 @@ void BlockRunner::FiberMain(void* runner) {
   }
 }
 
-void BlockRunner::StartThreads() {
+GACCD_UNCHECKED void BlockRunner::StartThreads() {
   while (started_ < threads_) {
     threadIdx.x = backwards_ ? threads_ - 1 - started_ : started_;
     ++started_;
@@ -118,14 +129,14 @@ void BlockRunner::StartThreads() {
   }
 }
 
-void BlockRunner::Wait(State state, std::source_location where) {
+GACCD_UNCHECKED void BlockRunner::Wait(State state, std::source_location where) {
   Fiber* const me = running_;
   thread_[threadIdx.x] = {.state = state, .fiber = me, .where = where};
   fenced_ = kMaxThreads;
   Fiber::Switch(*me, Next());
 }
 
-void BlockRunner::Wake(unsigned first, unsigned count) {
+GACCD_UNCHECKED void BlockRunner::Wake(unsigned first, unsigned count) {
   for (unsigned n = 0; n < count; ++n) {
     const unsigned t = first + (backwards_ ? count - 1 - n : n);
     if (t == threadIdx.x) continue;
@@ -134,12 +145,9 @@ void BlockRunner::Wake(unsigned first, unsigned count) {
   }
 }
 
-Fiber& BlockRunner::Next() {
+GACCD_UNCHECKED Fiber& BlockRunner::Next() {
   if (started_ < threads_) {
-    if (idle_.empty()) {
-      fibers_.push_back(std::make_unique<Fiber>(&FiberMain, this));
-      idle_.push_back(fibers_.back().get());
-    }
+    if (idle_.empty()) AddFiber();
     running_ = idle_.back();
     idle_.pop_back();
     return *running_;
@@ -151,6 +159,11 @@ Fiber& BlockRunner::Next() {
   threadIdx.x = thread;
   running_ = thread_[thread].fiber;
   return *running_;
+}
+
+void BlockRunner::AddFiber() {
+  fibers_.push_back(std::make_unique<Fiber>(&FiberMain, this));
+  idle_.push_back(fibers_.back().get());
 }
 
 void BlockRunner::Run(const std::function<void()>& kernel, unsigned threads, const char* what,
@@ -174,12 +187,11 @@ void BlockRunner::Run(const std::function<void()>& kernel, unsigned threads, con
   kernel_ = nullptr;
 }
 
-void BlockRunner::MeetBlock(std::source_location where) {
+GACCD_UNCHECKED void BlockRunner::MeetBlock(std::source_location where) {
   if (at_block_ == 0) {
     block_where_ = where;
   } else if (block_where_.line() != where.line()) {
-    Stop(StrCat("it is at this __syncthreads(), but another thread at that of ", At(block_where_)),
-         where);
+    StopAtBlock(where);
   }
   if (++at_block_ < threads_) {
     Wait(State::kAtBlock, where);
@@ -189,30 +201,44 @@ void BlockRunner::MeetBlock(std::source_location where) {
   Wake(0, threads_);
 }
 
-const std::uint64_t* BlockRunner::MeetWarp(WarpOp op, unsigned mask, std::uint64_t value,
-                                           std::source_location where) {
-  if (mask != 0xffffffffU) Stop(StrCat(NameOf(op), " with mask ", mask, " instead of all"), where);
+void BlockRunner::StopAtBlock(std::source_location where) {
+  Stop(StrCat("it is at this __syncthreads(), but another thread at that of ", At(block_where_)),
+       where);
+}
+
+GACCD_UNCHECKED const std::uint64_t* BlockRunner::MeetWarp(WarpOp op, unsigned mask,
+                                                           std::uint64_t value,
+                                                           std::source_location where) {
+  if (mask != 0xffffffffU) StopAtMask(op, mask, where);
   const unsigned first = threadIdx.x / kWarp * kWarp;
-  const unsigned lane = threadIdx.x % kWarp;
   Warp& warp = warps_[threadIdx.x / kWarp];
   if (warp.arrived == 0) {
     warp.op = op;
     warp.where = where;
   } else if (warp.op != op || warp.where.line() != where.line()) {
-    Stop(StrCat("lane ", lane, " is at ", NameOf(op), " of line ", where.line(),
-                ", but another lane of its warp at ", NameOf(warp.op), " of ", At(warp.where)),
-         where);
+    StopAtWarp(op, where);
   }
-  auto& values = warp.values[warp.met % 2];
-  values[lane] = value;
+  std::uint64_t* const values = warp.values[warp.met % 2];
+  values[threadIdx.x % kWarp] = value;
   if (++warp.arrived < kWarp) {
     Wait(State::kAtWarp, where);
-    return values.data();
+    return values;
   }
   warp.arrived = 0;
   ++warp.met;
   Wake(first, kWarp);
-  return values.data();
+  return values;
+}
+
+void BlockRunner::StopAtMask(WarpOp op, unsigned mask, std::source_location where) {
+  Stop(StrCat(NameOf(op), " with mask ", mask, " instead of all"), where);
+}
+
+void BlockRunner::StopAtWarp(WarpOp op, std::source_location where) {
+  const Warp& warp = warps_[threadIdx.x / kWarp];
+  Stop(StrCat("lane ", threadIdx.x % kWarp, " is at ", NameOf(op), " of line ", where.line(),
+              ", but another lane of its warp at ", NameOf(warp.op), " of ", At(warp.where)),
+       where);
 }
 
 void BlockRunner::Fence() {
@@ -249,9 +275,13 @@ void BlockRunner::Stop(const std::string& why, std::source_location where) {
                At(where), ": ", why));
 }
 
-BlockRunner& Running(std::source_location where) {
+[[noreturn]] void StopOutside(std::source_location where) {
+  Fatal(StrCat(At(where), ": a barrier outside a kernel"));
+}
+
+GACCD_UNCHECKED BlockRunner& Running(std::source_location where) {
   BlockRunner& runner = Runner();
-  if (!runner.running()) Fatal(StrCat(At(where), ": a barrier outside a kernel"));
+  if (!runner.running()) StopOutside(where);
   return runner;
 }
 
@@ -271,10 +301,10 @@ void Run(const std::function<void()>& kernel, unsigned blocks, unsigned threads,
   }
 }
 
-void MeetBlock(std::source_location where) { Running(where).MeetBlock(where); }
+GACCD_UNCHECKED void MeetBlock(std::source_location where) { Running(where).MeetBlock(where); }
 
-const std::uint64_t* MeetWarp(WarpOp op, unsigned mask, std::uint64_t value,
-                              std::source_location where) {
+GACCD_UNCHECKED const std::uint64_t* MeetWarp(WarpOp op, unsigned mask, std::uint64_t value,
+                                              std::source_location where) {
   return Running(where).MeetWarp(op, mask, value, where);
 }
 

@@ -19,6 +19,19 @@ endif()
 # the time. The preset debug does not: it suits a developer who changes one file and compiles again.
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 0)
 
+# gaccd_as_one(RESULT NAME source...): sources with options of their own, which CMake compiles one by one, as one
+# file NAME.cc where others of a target are compiled as one. To be given the options, and to the target.
+function(gaccd_as_one result name)
+  set(sources ${ARGN})
+  if(CMAKE_UNITY_BUILD)
+    list(TRANSFORM sources REPLACE "(.+)" "#include \"${CMAKE_CURRENT_SOURCE_DIR}/\\1\"\n")
+    list(JOIN sources "" includes)
+    set(sources "${CMAKE_CURRENT_BINARY_DIR}/${name}.cc")
+    file(CONFIGURE OUTPUT "${sources}" CONTENT "${includes}")
+  endif()
+  set(${result} ${sources} PARENT_SCOPE)
+endfunction()
+
 # g++ collects garbage from 128 MB on, which costs a tenth of the time; 1 GB is enough for any file here.
 add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,GNU>:SHELL:--param=ggc-min-expand=200 --param=ggc-min-heapsize=1048576>")
 
