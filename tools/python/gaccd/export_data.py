@@ -18,11 +18,11 @@ def ones_at(graph: GraphBuilder, node: Any, places: Any, length: int) -> str | N
     if graph.shape(places)[1:]:
         return None
     value = graph.value(places)
+    if isinstance(value, Refused) or any("aten.argmax." in str(one.target) for one in graph.calls_of(places)):
+        if (ones := _ones_at_last(graph, node, places, length)) is not None:
+            return ones
     if isinstance(value, Refused):
-        ones = _ones_at_last(graph, node, places, length)
-        if ones is None:
-            raise value.error
-        return ones
+        raise value.error
     column = viewed(graph, node, graph.name_of(node, places), [*graph.sizes(node, graph.shape(places)), 1])
     before = graph.constant(node, -torch.arange(length, dtype=torch.float32)[None])
     distance = graph.emit(node, Node("add", [column, before], {}))

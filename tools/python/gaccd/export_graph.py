@@ -315,7 +315,7 @@ class GraphBuilder:
         return name
 
     def _convert(self, convert: Any, node: Any) -> Any:
-        if isinstance(node.meta.get("val"), torch.Tensor) and 0 in self.shape(node):
+        if isinstance(node.meta.get("val"), torch.Tensor) and any(isinstance(size, int) and size == 0 for size in self.shape(node)):
             return Refused(self.refuse(node, "has no values"))
         try:
             return convert(self, node)
