@@ -10,7 +10,6 @@
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/bad_data.h"
 #include "daemon/checkpoint/crc32c.h"
-#include "daemon/checkpoint/manifest_checks.h"
 #include "daemon/config/plan_proto.h"
 #include "daemon/plan/speeds.h"
 #include "proto/checkpoint.pb.h"

@@ -137,4 +137,8 @@ struct Manifest {
 // Checks everything that can be checked without the shards. kData with the prefix `name`.
 [[nodiscard]] Result<Manifest> DecodeManifest(const std::string& name, std::string_view file);
 
+// What a decoded manifest must fulfil before its files are read. kData, with the expected and the
+// found value.
+Status CheckManifest(const Manifest& manifest);
+
 }  // namespace gaccd

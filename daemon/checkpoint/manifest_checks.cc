@@ -1,11 +1,11 @@
-#include "daemon/checkpoint/manifest_checks.h"
-
+// CheckManifest() of manifest.h.
 #include <algorithm>
 #include <cmath>
 #include <set>
 
 #include "collectives/base/strings.h"
 #include "daemon/checkpoint/bad_data.h"
+#include "daemon/checkpoint/manifest.h"
 
 namespace gaccd {
 namespace {

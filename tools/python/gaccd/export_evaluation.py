@@ -20,7 +20,7 @@ class _WithoutDropout(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if getattr(function, "__name__", "") == "bernoulli_" and isinstance(probability := kwargs.get("p", (*args, None)[1]), float):
-            return args[0].fill_(probability)  # what it draws on average, as forward divides by that
+            return args[0].fill_(probability)  # the mean of the random values, by which forward divides
         if getattr(function, "__name__", "") in DROPOUTS:
             if function.__name__ != "scaled_dot_product_attention":
                 return args[0] if args else kwargs["input"]
@@ -30,7 +30,7 @@ class _WithoutDropout(TorchFunctionMode):
 
 @contextlib.contextmanager
 def without_dropout(model: torch.nn.Module) -> Iterator[None]:
-    """Random numbers differ; those of whole samples are drawn by modules of their own."""
+    """Disables dropout, also of whole samples (stochastic depth), because random numbers differ."""
     for module in model.modules():
         if re.search("drop|stochasticdepth", type(module).__name__, re.IGNORECASE):
             for name in ("p", "drop_prob"):
