@@ -16,6 +16,7 @@ Status CudaBackend::Begin(const UpdateSlot& slot, double lr) {
   GACCD_RETURN_IF_ERROR(slots_->Mark(slot, UpdateMark::kBegin, context_->compute()));
   optimizer_->Prepare(lr, &slot.page->inputs);
   reduced_ = false;
+  graph_.NextUpdate();
   GACCD_RETURN_IF_ERROR(replica_->BeginSegments());
   return SetInputs(slot);
 }
@@ -111,8 +112,13 @@ Status CudaBackend::SumOverRanks(std::int64_t segment) {
   if (!overlaps()) {
     GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(context_->compute(), "sums over the update"));
   }
-  const MutableBuffer sum = replica_->update_sum(segment);
-  return comm_.AllReduceSum(sum, sum, {context_->compute()});
+  if (std::ssize(statistics_) == segment) {
+    const MutableBuffer sum = replica_->update_sum(segment);
+    const std::size_t begin = graph_.size();
+    GACCD_RETURN_IF_ERROR(graph_.AllReduceSum(comm_, {&sum, 1}, {context_->compute()}));
+    statistics_.push_back(graph_.Since(begin));
+  }
+  return graph_.Run(statistics_[static_cast<std::size_t>(segment)]);
 }
 
 // The loss of a contrastive update, and the gradient of log t, cover all its samples.
@@ -146,13 +152,13 @@ Status CudaBackend::Reduce(const UpdateSlot& slot) {
 Status CudaBackend::Measure() {
   // Values per micro-batch are stored among the gradients of all parts.
   if (shards_ != nullptr && model_.micro_values() > 0) {
-    GACCD_RETURN_IF_ERROR(shards_->Gather(gradients_));
+    GACCD_RETURN_IF_ERROR(shards_->GatherGradients());
   }
   GACCD_RETURN_IF_ERROR(replica_->CollectRunningStatistics());
   cudaStream_t compute = context_->compute();
   void* const scratch = norm_scratch_.data();
   if (shards_ != nullptr) {
-    GACCD_RETURN_IF_ERROR(shards_->GatherSquares(gradients_, control(), scratch));
+    GACCD_RETURN_IF_ERROR(shards_->GatherSquares(control()));
   } else {
     GACCD_RETURN_IF_ERROR(
         BlockSquares(compute, gradients_, divided().elements, control(), SquaresIn(scratch)));
@@ -176,7 +182,7 @@ Status CudaBackend::Optimize(const ParameterLimit* limit) {
 
 // Also if the verdict is idle, which the host does not know: then the values are unchanged.
 Status CudaBackend::OwnParametersChanged() {
-  GACCD_RETURN_IF_ERROR(shards_->Gather(parameters_.as<float>()));
+  GACCD_RETURN_IF_ERROR(shards_->GatherParameters());
   return ParametersChanged();
 }
 
@@ -189,7 +195,6 @@ Status CudaBackend::ExchangeAverages() {
 }
 
 Status CudaBackend::End(const UpdateSlot& slot) {
-  if (reduction_ != nullptr) GACCD_RETURN_IF_ERROR(reduction_->NextCycle());
   GACCD_RETURN_IF_ERROR(slots_->Fetch(slot, control(), context_->compute()));
   return slots_->Mark(slot, UpdateMark::kEnd, context_->compute());
 }
@@ -258,7 +263,7 @@ Status CudaBackend::CopyIn(std::string_view what, EngineBuffer to, std::span<con
 Status CudaBackend::CopyOut(std::string_view what, EngineBuffer from, std::int64_t first,
                             std::span<float> to) {
   if (shards_ != nullptr && from == EngineBuffer::kGradients && reduced_) {
-    GACCD_RETURN_IF_ERROR(shards_->Gather(gradients_));
+    GACCD_RETURN_IF_ERROR(shards_->GatherGradients());
   }
   if (pipeline_ != nullptr) return CopyOutStage(what, from, first, to);
   if (shards_ != nullptr && from == EngineBuffer::kOptimizer) {

@@ -108,6 +108,7 @@ class CudaBackend final : public Backend {
   // Copies in the part of the whole state that this rank updates.
   Status CopyInOwnState(std::string_view what, std::span<const float> whole);
   // Pipeline stages: backend_cuda_stage.cc.
+  Status RecordStage();
   Status StartPipeline();
   Status TakeStageBatch(const BatchView& batch, std::int64_t micro_batch);
   Status ReceiveMessage(Replica::Message which, const Result<MutableBuffer>& value,
@@ -185,7 +186,11 @@ class CudaBackend final : public Backend {
   PinnedBuffer results_;  // copy of the results of an evaluation, or of the sums
   std::vector<PinnedBuffer> host_memory_;
 
-  std::unique_ptr<CudaReduction> reduction_;  // null: !reduces()
+  UpdateGraph graph_;
+  UpdateGraph::Nodes stage_sums_;
+  UpdateGraph::Nodes stage_parameters_;
+  std::vector<UpdateGraph::Nodes> statistics_;  // by segment, recorded in the first update
+  std::unique_ptr<CudaReduction> reduction_;    // null: !reduces()
   std::unique_ptr<CudaReplica> replica_;
   std::unique_ptr<CudaRows> rows_;  // null: the loss is not contrastive
   std::unique_ptr<CudaOptimizer> optimizer_;

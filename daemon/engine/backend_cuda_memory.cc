@@ -217,19 +217,25 @@ Status CudaBackend::PrepareReplica() {
     GACCD_ASSIGN_OR_RETURN(half_copy_, DeviceBuffer::Allocate(bytes / 2, "copy of parameters"));
     context_->SetHalfCopy(parameters_.as<float>(), places().size(), half_copy_.data());
   }
-  if (shards_ != nullptr) GACCD_RETURN_IF_ERROR(shards_->Allocate(context_->compute()));
+  if (shards_ != nullptr) {
+    GACCD_RETURN_IF_ERROR(shards_->Allocate(context_->compute(), graph_,
+                                            {.parameters = parameters_.as<float>(),
+                                             .gradients = gradients_,
+                                             .norm_scratch = norm_scratch_.data()}));
+  }
   GACCD_RETURN_IF_ERROR(CreateOptimizer());
   if (rows_ != nullptr) GACCD_RETURN_IF_ERROR(rows_->Allocate());
   CudaStepHooks hooks;
   if (pipeline_ != nullptr) {
-    GACCD_RETURN_IF_ERROR(pipeline_->Allocate(replica_->stage_rings()));
+    GACCD_RETURN_IF_ERROR(RecordStage());
   } else if (reduces()) {
     GACCD_ASSIGN_OR_RETURN(
-        reduction_, CudaReduction::Create(comm_, *context_, model_.layout(), gradients_, control(),
-                                          {.bucket_elements = options_.choice.bucket_elements,
-                                           .control_word_count = options_.control_word_count,
-                                           .overlap = overlaps(),
-                                           .shards = exchange()}));
+        reduction_,
+        CudaReduction::Create(comm_, *context_, graph_, model_.layout(), gradients_, control(),
+                              {.bucket_elements = options_.choice.bucket_elements,
+                               .control_word_count = options_.control_word_count,
+                               .overlap = overlaps(),
+                               .shards = exchange()}));
     hooks.ready = [this](std::size_t parameter) { return reduction_->Ready(parameter); };
   }
   if (!overlaps()) {

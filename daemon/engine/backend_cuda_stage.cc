@@ -33,6 +33,23 @@ Status CudaBackend::StartPipeline() {
   return Status::Ok();
 }
 
+Status CudaBackend::RecordStage() {
+  const cudaStream_t reduce = context_->reduce();
+  GACCD_RETURN_IF_ERROR(pipeline_->Allocate(replica_->stage_rings(), graph_, context_->compute()));
+  std::size_t begin = graph_.size();
+  GACCD_RETURN_IF_ERROR(pipeline_->RecordReduce(graph_, gradients_, exchange(), reduce));
+  const MutableBuffer sums{&control()->sums,
+                           sizeof(UpdateSums) / sizeof(double) + options_.control_word_count,
+                           DType::kF64, MemoryKind::kCuda};
+  GACCD_RETURN_IF_ERROR(graph_.AllReduceSum(comm_, {&sums, 1}, {reduce}));
+  stage_sums_ = graph_.Since(begin);
+  begin = graph_.size();
+  GACCD_RETURN_IF_ERROR(
+      pipeline_->RecordSendShared(graph_, parameters_.as<float>(), context_->compute()));
+  stage_parameters_ = graph_.Since(begin);
+  return Status::Ok();
+}
+
 Status CudaBackend::TakeStageBatch(const BatchView& batch, std::int64_t micro_batch) {
   const auto place = static_cast<std::size_t>(micro_batch) % kept_.size();
   kept_[place] = batch.size();
@@ -113,11 +130,7 @@ Status CudaBackend::ReduceStages(const UpdateSlot& slot) {
   GACCD_RETURN_IF_ERROR(
       CudaStatus(cudaStreamWaitEvent(reduce, computed.get(), 0), "wait for gradients"));
   reduced_ = true;
-  GACCD_RETURN_IF_ERROR(pipeline_->ReduceGradients(gradients_, exchange(), reduce));
-  const MutableBuffer sums{&control()->sums,
-                           sizeof(UpdateSums) / sizeof(double) + options_.control_word_count,
-                           DType::kF64, MemoryKind::kCuda};
-  GACCD_RETURN_IF_ERROR(comm_.AllReduceSum(sums, sums, {reduce}));
+  GACCD_RETURN_IF_ERROR(graph_.Run(stage_sums_));
   GACCD_RETURN_IF_ERROR(slots_->Mark(slot, UpdateMark::kReduced, reduce));
   return CudaStatus(
       cudaStreamWaitEvent(context_->compute(), slots_->event(slot, UpdateMark::kReduced).get(), 0),
@@ -130,9 +143,8 @@ Status CudaBackend::SharedParametersChanged() {
   if (!overlaps()) {
     GACCD_RETURN_IF_ERROR(waiter_.WaitForStream(compute, "step before shared parameters"));
   }
-  if (shards_ != nullptr) GACCD_RETURN_IF_ERROR(shards_->Gather(parameters_.as<float>()));
-  const MutableBuffer whole{parameters_.data(), elements(), DType::kF32, MemoryKind::kCuda};
-  GACCD_RETURN_IF_ERROR(pipeline_->exchange().SendShared(whole, {compute}));
+  if (shards_ != nullptr) GACCD_RETURN_IF_ERROR(shards_->GatherParameters());
+  GACCD_RETURN_IF_ERROR(graph_.Run(stage_parameters_));
   const std::int64_t first = shards_ != nullptr ? 0 : divided().elements;
   const std::int64_t others = places().size() - first;
   if (activations() == DType::kF32 || others == 0) return Status::Ok();

@@ -4,8 +4,10 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "collectives/base/strings.h"
+#include "daemon/engine/update_graph.h"
 
 namespace gaccd {
 namespace {
@@ -24,7 +26,6 @@ ContrastiveWindow::ContrastiveWindow(const ContrastiveModel& model, std::int64_t
     : model_(model), loss_(model.width) {
   own_rows_.reserve(Size(rank_samples * row()));
   gradients_.reserve(Size(rank_samples * row()));
-  own_log_sums_.reserve(Size(rank_samples * 2));
   rows_.reserve(Size(effective_batch * row()));
   log_sums_.reserve(Size(effective_batch * 2));
 }
@@ -41,39 +42,41 @@ float* ContrastiveWindow::Append(std::int64_t samples) {
   return own_rows_.data() + before;
 }
 
-void ContrastiveWindow::SetCounts(std::int64_t elements) {
-  counts_.resize(samples_.size());
-  std::ranges::transform(samples_, counts_.begin(),
-                         [=](std::int64_t samples) { return samples * elements; });
+// Ranks have other numbers of samples in every update, so each records its gathers.
+Status ContrastiveWindow::Gather(Communicator& comm, const MutableBuffer& all,
+                                 std::int64_t elements) const {
+  std::vector<std::int64_t> counts;
+  for (const std::int64_t samples : samples_) counts.push_back(samples * elements);
+  UpdateGraph graph;
+  GACCD_RETURN_IF_ERROR(graph.AllGather(comm, all, std::move(counts)));
+  return graph.Run(graph.Since(0));
 }
 
 Status ContrastiveWindow::ComputeContrastiveLoss(Communicator& comm, double log_scale,
                                                  double loss_scale) {
-  std::int64_t own = encoded();
-  samples_.resize(Size(comm.size()));
-  counts_.assign(samples_.size(), 1);
-  GACCD_RETURN_IF_ERROR(
-      comm.AllGather(View(std::span(&own, 1)), counts_, View(std::span(samples_))));
+  const std::int64_t own = encoded();
+  const auto rank = static_cast<std::size_t>(comm.rank());
+  std::vector<std::int64_t> counts(Size(comm.size()));
+  counts[rank] = own;
+  samples_.assign(counts.size(), 1);
+  GACCD_RETURN_IF_ERROR(Gather(comm, View(std::span(counts)), 1));
+  samples_ = std::move(counts);
   const std::int64_t all = std::accumulate(samples_.begin(), samples_.end(), std::int64_t{0});
-
-  rows_.resize(Size(all * row()));
-  SetCounts(row());
-  GACCD_RETURN_IF_ERROR(
-      comm.AllGather(View(std::span(own_rows_)), counts_, View(std::span(rows_))));
-
   const std::int64_t first =
       std::accumulate(samples_.begin(), samples_.begin() + comm.rank(), std::int64_t{0});
+
+  rows_.resize(Size(all * row()));
+  std::ranges::copy(own_rows_, rows_.begin() + first * row());
+  GACCD_RETURN_IF_ERROR(Gather(comm, View(std::span(rows_)), row()));
+
   const ContrastiveRows batch{.rows = rows_,
                               .width = model_.width,
                               .first = first,
                               .own = own,
                               .scale = std::exp(log_scale)};
-  own_log_sums_.resize(Size(own * 2));
-  loss_.LogSums(batch, own_log_sums_);
   log_sums_.resize(Size(all * 2));
-  SetCounts(2);
-  GACCD_RETURN_IF_ERROR(
-      comm.AllGather(View(std::span(own_log_sums_)), counts_, View(std::span(log_sums_))));
+  loss_.LogSums(batch, std::span(log_sums_).subspan(Size(first * 2), Size(own * 2)));
+  GACCD_RETURN_IF_ERROR(Gather(comm, View(std::span(log_sums_)), 2));
 
   gradients_.resize(own_rows_.size());
   sums_ = loss_.Gradients(batch, log_sums_, gradients_);
@@ -100,8 +103,7 @@ double ContrastiveWindow::max_log_scale() const {
 }
 
 std::int64_t ContrastiveWindow::planned_bytes() const {
-  return Bytes(own_rows_) + Bytes(rows_) + Bytes(own_log_sums_) + Bytes(log_sums_) +
-         Bytes(gradients_) + loss_.bytes();
+  return Bytes(own_rows_) + Bytes(rows_) + Bytes(log_sums_) + Bytes(gradients_) + loss_.bytes();
 }
 
 }  // namespace gaccd

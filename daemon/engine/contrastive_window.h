@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "collectives/base/buffer.h"
 #include "collectives/comm/communicator.h"
 #include "daemon/ops/loss/info_nce.h"
 #include "daemon/replica/model.h"
@@ -17,7 +18,7 @@ namespace gaccd {
 
 class ContrastiveWindow {
  public:
-  // Allocates for this many samples over all ranks and on this rank; later calls allocate nothing.
+  // Allocates for this many samples over all ranks and on this rank.
   ContrastiveWindow(const ContrastiveModel& model, std::int64_t effective_batch,
                     std::int64_t rank_samples);
 
@@ -45,17 +46,16 @@ class ContrastiveWindow {
 
  private:
   [[nodiscard]] std::int64_t row() const { return 2 * model_.width; }  // elements per sample
-  void SetCounts(std::int64_t elements);
+  // Gathers `elements` values of every sample; those of this rank are at their place.
+  Status Gather(Communicator& comm, const MutableBuffer& all, std::int64_t elements) const;
 
   ContrastiveModel model_;
   InfoNce loss_;
   std::vector<float> own_rows_;
   std::vector<float> rows_;
-  std::vector<double> own_log_sums_;
   std::vector<double> log_sums_;
   std::vector<float> gradients_;
   std::vector<std::int64_t> samples_;  // by rank
-  std::vector<std::int64_t> counts_;   // by rank: elements of a message
   std::int64_t next_ = 0;
   ContrastiveSums sums_;
 };

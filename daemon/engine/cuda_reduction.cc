@@ -1,23 +1,22 @@
 #include "daemon/engine/cuda_reduction.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
-#include "daemon/engine/gradient_reducer.h"
+#include "daemon/engine/gradient_buckets.h"
 
 namespace gaccd {
 
 Result<std::unique_ptr<CudaReduction>> CudaReduction::Create(
-    Communicator& comm, CudaContext& context, const FlatLayout& layout, float* gradients,
-    UpdateControl* control, const CudaReductionOptions& options) {
-  const MutableBuffer buffer{gradients, static_cast<std::size_t>(layout.size()), DType::kF32,
-                             MemoryKind::kCuda};
+    Communicator& comm, CudaContext& context, UpdateGraph& graph, const FlatLayout& layout,
+    float* gradients, UpdateControl* control, const CudaReductionOptions& options) {
   GACCD_ASSIGN_OR_RETURN(
-      BucketReducer reducer,
-      MakeGradientReducer(comm, layout, buffer,
-                          options.overlap ? options.bucket_elements : kOneBucket));
-  std::unique_ptr<CudaReduction> reduction(new CudaReduction(
-      comm, context, {gradients, buffer.count}, std::move(reducer), control, options));
+      BucketPlan plan,
+      GradientBuckets(layout, options.overlap ? options.bucket_elements : kOneBucket));
+  std::unique_ptr<CudaReduction> reduction(new CudaReduction(context, graph, std::move(plan)));
+  GACCD_RETURN_IF_ERROR(reduction->Record(
+      comm, {gradients, static_cast<std::size_t>(layout.size())}, control, options));
   // The last bucket is complete when the micro-step is.
   if (options.overlap) reduction->marks_.resize(reduction->plan().buckets().size() - 1);
   for (CudaEvent& mark : reduction->marks_) {
@@ -27,16 +26,38 @@ Result<std::unique_ptr<CudaReduction>> CudaReduction::Create(
   return reduction;
 }
 
-CudaReduction::CudaReduction(Communicator& comm, CudaContext& context, std::span<float> gradients,
-                             BucketReducer reducer, UpdateControl* control,
-                             const CudaReductionOptions& options)
-    : comm_(comm),
-      context_(context),
-      gradients_(gradients),
-      reducer_(std::move(reducer)),
-      shards_(options.shards),
-      control_(control),
-      control_word_count_(options.control_word_count) {}
+Status CudaReduction::Record(Communicator& comm, std::span<float> gradients, UpdateControl* control,
+                             const CudaReductionOptions& options) {
+  const StreamHandle stream{context_.reduce()};
+  const MutableBuffer counts{&control->sums,
+                             sizeof(UpdateSums) / sizeof(double) + options.control_word_count,
+                             DType::kF64, MemoryKind::kCuda};
+  for (const Bucket& bucket : plan_.buckets()) {
+    const bool last = &bucket == &plan_.buckets().back();
+    const std::size_t begin = graph_.size();
+    if (options.shards != nullptr) {
+      GACCD_RETURN_IF_ERROR(
+          options.shards->RecordReduce(graph_, gradients, static_cast<std::int64_t>(bucket.offset),
+                                       static_cast<std::int64_t>(PaddedElements(bucket)), stream));
+      if (last) GACCD_RETURN_IF_ERROR(graph_.AllReduceSum(comm, {&counts, 1}, stream));
+    } else {
+      const MutableBuffer part{gradients.data() + bucket.offset, bucket.elements, DType::kF32,
+                               MemoryKind::kCuda};
+      const std::array all{part, counts};
+      GACCD_RETURN_IF_ERROR(graph_.AllReduceSum(comm, std::span(all).first(last ? 2 : 1), stream));
+    }
+    sums_.push_back(graph_.Since(begin));
+  }
+  return Status::Ok();
+}
+
+std::size_t CudaReduction::PaddedElements(const Bucket& bucket) const {
+  std::size_t end = plan_.buffer_elements();
+  for (const Bucket& other : plan_.buckets()) {
+    if (other.offset > bucket.offset) end = std::min(end, other.offset);
+  }
+  return end - bucket.offset;
+}
 
 void CudaReduction::StartRecording() {
   missing_.clear();
@@ -73,42 +94,14 @@ Status CudaReduction::MarkAll() {
   return Status::Ok();
 }
 
-Status CudaReduction::ReduceBucket(std::size_t bucket) {
-  if (shards_ != nullptr) return Scatter(bucket);
-  for (std::size_t gradient = 0; gradient < plan().bucket_of().size(); ++gradient) {
-    if (plan().bucket_of()[gradient] != bucket) continue;
-    GACCD_RETURN_IF_ERROR(reducer_.MarkReady(gradient, {context_.reduce()}));
+Status CudaReduction::Enqueue(const CudaEvent& computed) {
+  for (std::size_t bucket = 0; bucket < sums_.size(); ++bucket) {
+    const CudaEvent& complete = bucket < marks_.size() ? marks_[bucket] : computed;
+    GACCD_RETURN_IF_ERROR(CudaStatus(cudaStreamWaitEvent(context_.reduce(), complete.get(), 0),
+                                     "wait for gradients"));
+    GACCD_RETURN_IF_ERROR(graph_.Run(sums_[bucket]));
   }
   return Status::Ok();
-}
-
-// Includes the padding up to the next bucket or the end, where parts end.
-Status CudaReduction::Scatter(std::size_t bucket) {
-  const auto first = plan().buckets()[bucket].offset;
-  std::size_t end = gradients_.size();
-  for (const Bucket& other : plan().buckets()) {
-    if (other.offset > first) end = std::min(end, other.offset);
-  }
-  return shards_->Reduce(gradients_, static_cast<std::int64_t>(first),
-                         static_cast<std::int64_t>(end - first), {context_.reduce()});
-}
-
-Status CudaReduction::Enqueue(const CudaEvent& computed) {
-  cudaStream_t stream = context_.reduce();
-  const auto wait_for = [&](const CudaEvent& event) {
-    return CudaStatus(cudaStreamWaitEvent(stream, event.get(), 0), "wait for gradients");
-  };
-  for (std::size_t bucket = 0; bucket < marks_.size(); ++bucket) {
-    GACCD_RETURN_IF_ERROR(wait_for(marks_[bucket]));
-    GACCD_RETURN_IF_ERROR(ReduceBucket(bucket));
-  }
-  GACCD_RETURN_IF_ERROR(wait_for(computed));
-  const MutableBuffer sums{&control_->sums,
-                           sizeof(UpdateSums) / sizeof(double) + control_word_count_, DType::kF64,
-                           MemoryKind::kCuda};
-  if (shards_ == nullptr) return reducer_.ReduceAll(sums, {stream});
-  GACCD_RETURN_IF_ERROR(Scatter(plan().buckets().size() - 1));
-  return comm_.AllReduceSum(sums, sums, {stream});
 }
 
 }  // namespace gaccd

@@ -49,8 +49,8 @@ Status CudaPipeline::CreateStreams(cudaStream_t compute) {
 }
 
 // Stage by stage, first forward, then backward: each stage waits only for the one before it.
-Status CudaPipeline::ExchangeFirst(float* values, ShardExchange* shards, cudaStream_t stream) {
-  const MutableBuffer whole = Whole(values);
+Status CudaPipeline::ExchangeFirst(float* values, const ShardExchange* shards,
+                                   cudaStream_t stream) {
   const MutableBuffer one{values, 1, DType::kF32, MemoryKind::kCuda};
   if (auto& ring = Ring(Message::kReceived)) GACCD_RETURN_IF_ERROR(ring->ReceiveFirst(one));
   if (auto& ring = Ring(Message::kSent)) GACCD_RETURN_IF_ERROR(ring->SendFirst(one));
@@ -58,19 +58,25 @@ Status CudaPipeline::ExchangeFirst(float* values, ShardExchange* shards, cudaStr
     GACCD_RETURN_IF_ERROR(ring->ReceiveFirst(one));
   }
   if (auto& ring = Ring(Message::kSentGradient)) GACCD_RETURN_IF_ERROR(ring->SendFirst(one));
-  Communicator& pipeline = exchange_->pipeline();
-  GACCD_RETURN_IF_ERROR(pipeline.AllReduceSum(one, one, {stream}));
-  GACCD_RETURN_IF_ERROR(ReduceGradients(values, shards, stream));
-  return exchange_->SendShared(whole, {stream});
+  UpdateGraph first;
+  GACCD_RETURN_IF_ERROR(first.AllReduceSum(exchange_->pipeline(), {&one, 1}, {stream}));
+  GACCD_RETURN_IF_ERROR(RecordReduce(first, values, shards, stream));
+  GACCD_RETURN_IF_ERROR(RecordSendShared(first, values, stream));
+  return first.Run(first.Since(0));
 }
 
-Status CudaPipeline::Allocate(const StageRings& rings) {
+Status CudaPipeline::Allocate(const StageRings& rings, UpdateGraph& graph, cudaStream_t stream) {
   for (const Message which :
        {Message::kReceived, Message::kSent, Message::kReceivedGradient, Message::kSentGradient}) {
     if (auto& ring = Ring(which)) GACCD_RETURN_IF_ERROR(ring->Allocate(rings[which]));
   }
   GACCD_ASSIGN_OR_RETURN(squares_,
                          DeviceBuffer::Allocate(stage_.stages() * sizeof(double), "norm"));
+  graph_ = &graph;
+  const std::size_t begin = graph.size();
+  GACCD_RETURN_IF_ERROR(exchange_->RecordGatherByStage(
+      graph, {squares_.data(), stage_.stages(), DType::kF64, MemoryKind::kCuda}, {stream}));
+  gather_ = graph.Since(begin);
   return Status::Ok();
 }
 
@@ -96,26 +102,22 @@ Status CudaPipeline::Send(Message which, const ConstBuffer& value) {
   return ring && value.count > 0 ? ring->Send(value) : Status::Ok();
 }
 
-Status CudaPipeline::ReduceGradients(float* gradients, ShardExchange* shards, cudaStream_t stream) {
-  GACCD_RETURN_IF_ERROR(exchange_->ReduceShared(Whole(gradients), {stream}));
+Status CudaPipeline::RecordReduce(UpdateGraph& graph, float* gradients, const ShardExchange* shards,
+                                  cudaStream_t stream) const {
+  GACCD_RETURN_IF_ERROR(exchange_->RecordReduceShared(graph, Whole(gradients), {stream}));
   const auto elements = static_cast<std::size_t>(stage_.own().elements);
-  if (shards != nullptr) {
-    return shards->Reduce({gradients, elements}, 0, stage_.own().elements, {stream});
-  }
+  if (shards != nullptr) return shards->RecordReduce(graph, {gradients, elements}, {stream});
   Communicator& ranks = exchange_->same_stage();
   if (ranks.size() == 1) return Status::Ok();
   const MutableBuffer own{gradients, elements, DType::kF32, MemoryKind::kCuda};
-  return ranks.AllReduceSum(own, own, {stream});
+  return graph.AllReduceSum(ranks, {&own, 1}, {stream});
 }
 
 // Gathered and added in the order of the stages: the same bits on all ranks of all pipelines.
 Status CudaPipeline::Judge(UpdateControl* control, void* scratch, cudaStream_t stream) {
   double* const own = squares_.as<double>() + stage_.stage;
   GACCD_RETURN_IF_ERROR(SumSquares(stream, stage_.own().elements, control, own, scratch));
-  const std::vector<std::int64_t> ones(stage_.stages(), 1);
-  GACCD_RETURN_IF_ERROR(exchange_->pipeline().AllGather(
-      {own, 1, DType::kF64, MemoryKind::kCuda}, ones,
-      {squares_.data(), stage_.stages(), DType::kF64, MemoryKind::kCuda}, {stream}));
+  GACCD_RETURN_IF_ERROR(graph_->Run(gather_));
   return JudgeParts(stream, squares_.as<double>(), static_cast<int>(stage_.stages()), control);
 }
 

@@ -14,6 +14,7 @@
 #include "daemon/engine/cuda_message_ring.h"
 #include "daemon/engine/pipeline_exchange.h"
 #include "daemon/engine/shard_exchange.h"
+#include "daemon/engine/update_graph.h"
 #include "daemon/optim/update_control.h"
 #include "daemon/replica/replica.h"
 
@@ -35,10 +36,10 @@ class CudaPipeline {
   // Creates streams and events. compute: the stream of the replica.
   Status CreateStreams(cudaStream_t compute);
   // Collective: makes NCCL allocate its memory for every communicator of this. values:
-  // places().size() f32 values in GPU memory, which are zero. shards: as for ReduceGradients().
-  Status ExchangeFirst(float* values, ShardExchange* shards, cudaStream_t stream);
-  // Allocates the memory of the messages and of Judge().
-  Status Allocate(const StageRings& rings);
+  // places().size() f32 values in GPU memory, which are zero. shards: as for RecordReduce().
+  Status ExchangeFirst(float* values, const ShardExchange* shards, cudaStream_t stream);
+  // Allocates the memory of the messages and of Judge(), whose gather on `stream` it records.
+  Status Allocate(const StageRings& rings, UpdateGraph& graph, cudaStream_t stream);
 
   // The message of a micro-batch, see CudaMessageRing. Does nothing if this stage has no such
   // neighbour or the message has no elements. A received message is released once no enqueued
@@ -49,9 +50,14 @@ class CudaPipeline {
   Status Release(Replica::Message which, std::int64_t micro_batch);
   Status Send(Replica::Message which, const ConstBuffer& value);
 
-  // Sums the gradients of this stage over all pipelines; with shards (may be null) only the own
-  // part.
-  Status ReduceGradients(float* gradients, ShardExchange* shards, cudaStream_t stream);
+  // Records the sum of the gradients of this stage over all pipelines; with shards (may be null)
+  // only the own part.
+  Status RecordReduce(UpdateGraph& graph, float* gradients, const ShardExchange* shards,
+                      cudaStream_t stream) const;
+  // Records the copies of shared parameters from their owners.
+  Status RecordSendShared(UpdateGraph& graph, float* parameters, cudaStream_t stream) const {
+    return exchange_->RecordSendShared(graph, Whole(parameters), {stream});
+  }
   // Calls JudgeUpdate() with the norm over all stages, computed from SquaresIn(scratch) of each
   // stage.
   Status Judge(UpdateControl* control, void* scratch, cudaStream_t stream);
@@ -80,6 +86,8 @@ class CudaPipeline {
   ChainLinks links_;                                     // until CreateStreams()
   std::array<std::optional<CudaMessageRing>, 4> rings_;  // by Replica::Message
   DeviceBuffer squares_;                                 // f64, by stage
+  UpdateGraph* graph_ = nullptr;
+  UpdateGraph::Nodes gather_;  // of squares_
 };
 
 }  // namespace gaccd

@@ -63,23 +63,30 @@ Status PipelineExchange::Receive(MutableBuffer message, int step) {
   return pipeline_->Receive(message, pipeline_->rank() + step);
 }
 
-Status PipelineExchange::ReduceShared(const MutableBuffer& gradients, StreamHandle stream) {
+Status PipelineExchange::RecordReduceShared(UpdateGraph& graph, const MutableBuffer& gradients,
+                                            StreamHandle stream) const {
   for (std::size_t i = 0; i < sharing_.size(); ++i) {
     if (!sharing_[i]) continue;
     const MutableBuffer shared = Shared(gradients, stage_.shared[i]);
-    GACCD_RETURN_IF_ERROR(sharing_[i]->AllReduceSum(shared, shared, stream));
+    GACCD_RETURN_IF_ERROR(graph.AllReduceSum(*sharing_[i], {&shared, 1}, stream));
   }
   return Status::Ok();
 }
 
-Result<double> PipelineExchange::SumOverStages(double own) {
-  const std::vector<std::int64_t> counts(stage_.stages(), 1);
-  std::vector<double> all(stage_.stages());
-  GACCD_RETURN_IF_ERROR(
-      pipeline_->AllGather(View(std::span<const double>(&own, 1)), counts, View(std::span(all))));
-  double sum = 0;
-  for (const double value : all) sum += value;
-  return sum;
+Status PipelineExchange::RecordSendShared(UpdateGraph& graph, const MutableBuffer& parameters,
+                                          StreamHandle stream) const {
+  for (std::size_t i = 0; i < sharing_.size(); ++i) {
+    if (!sharing_[i]) continue;
+    GACCD_RETURN_IF_ERROR(
+        graph.Broadcast(*sharing_[i], Shared(parameters, stage_.shared[i]), stream));
+  }
+  return Status::Ok();
+}
+
+Status PipelineExchange::RecordGatherByStage(UpdateGraph& graph, const MutableBuffer& by_stage,
+                                             StreamHandle stream) const {
+  return graph.AllGather(*pipeline_, by_stage, std::vector<std::int64_t>(stage_.stages(), 1),
+                         stream);
 }
 
 Result<std::uint64_t> PipelineExchange::SumDigests(std::uint64_t own) {
@@ -91,15 +98,6 @@ Result<std::uint64_t> PipelineExchange::SumDigests(std::uint64_t own) {
   std::uint64_t sum = 0;
   for (const std::int64_t digest : all) sum += std::bit_cast<std::uint64_t>(digest);
   return sum;
-}
-
-Status PipelineExchange::SendShared(const MutableBuffer& parameters, StreamHandle stream) {
-  for (std::size_t i = 0; i < sharing_.size(); ++i) {
-    if (!sharing_[i]) continue;
-    GACCD_RETURN_IF_ERROR(
-        sharing_[i]->Broadcast(Shared(parameters, stage_.shared[i]), /*root=*/0, stream));
-  }
-  return Status::Ok();
 }
 
 Status PipelineExchange::Poll() {

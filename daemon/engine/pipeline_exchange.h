@@ -10,9 +10,10 @@
 //   stages that share a parameter,   its gradients before that, its values after a step
 //   in the own pipeline
 //
-// Uses host memory, or the memory kind of the MutableBuffer; used by one thread. Functions that
-// return a Status are collective among those ranks, except messages. A "whole" buffer has a place
-// for every element of the layout, or for those that this stage uses.
+// Uses host memory, or the memory kind of the MutableBuffer; used by one thread. What every update
+// sends, except messages, is recorded in an UpdateGraph, which must not outlive this. Functions
+// that return a Status are collective among those ranks, except messages. A "whole" buffer has a
+// place for every element of the layout, or for those that this stage uses.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,7 @@
 
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
+#include "daemon/engine/update_graph.h"
 #include "daemon/replica/pipeline_stage.h"
 
 namespace gaccd {
@@ -50,17 +52,20 @@ class PipelineExchange {
   // Call before a collective: waits until the messages of this rank have been sent.
   Status FlushSends() { return pipeline_->FlushSends(); }
 
-  // Sums the gradients of shared parameters over the own pipeline, before the owner sums its part
-  // over the ranks of its stage. Enqueued if the buffer is in device memory.
-  Status ReduceShared(const MutableBuffer& gradients, StreamHandle stream = {});
+  // Records the sum of the gradients of shared parameters over the own pipeline, to run before the
+  // owner sums its part over the ranks of its stage.
+  Status RecordReduceShared(UpdateGraph& graph, const MutableBuffer& gradients,
+                            StreamHandle stream = {}) const;
   // Ranks with the same parameters, one per pipeline, by pipeline.
   [[nodiscard]] Communicator& same_stage() { return *same_stage_; }
-  // The sum over all stages; the same bits on all ranks.
-  Result<double> SumOverStages(double own);
+  // Records a gather of one f64 of each stage, in the order of the stages.
+  Status RecordGatherByStage(UpdateGraph& graph, const MutableBuffer& by_stage,
+                             StreamHandle stream = {}) const;
   // The sum modulo 2^64 over all stages.
   Result<std::uint64_t> SumDigests(std::uint64_t own);
-  // After a step of the own part: copies shared parameters from their owners. Enqueued, as above.
-  Status SendShared(const MutableBuffer& parameters, StreamHandle stream = {});
+  // Records the copies of shared parameters from their owners, to run after a step.
+  Status RecordSendShared(UpdateGraph& graph, const MutableBuffer& parameters,
+                          StreamHandle stream = {}) const;
   // The first error of enqueued work. GiveUp() ends all of it (Communicator::GiveUp).
   Status Poll();
   void GiveUp(const Status& error);

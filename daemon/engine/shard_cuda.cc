@@ -33,10 +33,21 @@ std::int64_t CudaShards::bytes() const {
              : exchange_->piece_elements() * static_cast<std::int64_t>(sizeof(float));
 }
 
-Status CudaShards::Allocate(cudaStream_t compute) {
+Status CudaShards::Allocate(cudaStream_t compute, UpdateGraph& graph, const Memory& memory) {
   compute_ = compute;
+  graph_ = &graph;
+  memory_ = memory;
   GACCD_ASSIGN_OR_RETURN(
       piece_, DeviceBuffer::Allocate(static_cast<std::size_t>(bytes()), "a piece of the state"));
+  std::size_t begin = graph.size();
+  GACCD_RETURN_IF_ERROR(exchange_->RecordGather(graph, Whole(memory.parameters), {compute}));
+  parameters_ = graph.Since(begin);
+  begin = graph.size();
+  GACCD_RETURN_IF_ERROR(exchange_->RecordGather(graph, Whole(memory.gradients), {compute}));
+  gradients_ = graph.Since(begin);
+  begin = graph.size();
+  GACCD_RETURN_IF_ERROR(exchange_->RecordGatherSquares(graph, Squares(), {compute}));
+  squares_ = graph.Since(begin);
   return Status::Ok();
 }
 
@@ -44,19 +55,15 @@ Status CudaShards::BeforeCollective(std::string_view what) {
   return options_.overlap ? Status::Ok() : waiter_.WaitForStream(compute_, what);
 }
 
-Status CudaShards::Gather(float* whole) {
-  GACCD_RETURN_IF_ERROR(BeforeCollective("work before parts are gathered"));
-  return exchange_->Gather(Whole(whole), {compute_});
+Status CudaShards::Gather(const UpdateGraph::Nodes& nodes, std::string_view what) {
+  GACCD_RETURN_IF_ERROR(BeforeCollective(what));
+  return graph_->Run(nodes);
 }
 
-Status CudaShards::GatherSquares(const float* gradients, const UpdateControl* control,
-                                 void* scratch) {
-  const std::span<double> squares = {SquaresIn(scratch),
-                                     static_cast<std::size_t>(exchange_->blocks())};
-  GACCD_RETURN_IF_ERROR(BlockSquares(compute_, gradients + own().first, own().elements, control,
-                                     exchange_->OwnSquares(squares).data()));
-  GACCD_RETURN_IF_ERROR(BeforeCollective("squares of the own part"));
-  return exchange_->GatherSquares(squares, {compute_});
+Status CudaShards::GatherSquares(const UpdateControl* control) {
+  GACCD_RETURN_IF_ERROR(BlockSquares(compute_, memory_.gradients + own().first, own().elements,
+                                     control, exchange_->OwnSquares(Squares()).data()));
+  return Gather(squares_, "squares of the own part");
 }
 
 Status CudaShards::CopyStateOut(std::string_view what, const float* own, std::int64_t first,
@@ -77,8 +84,10 @@ Status CudaShards::CopyStateOut(std::string_view what, const float* own, std::in
 }
 
 Status CudaShards::ExchangeOnce(float* gradients, cudaStream_t stream) {
-  GACCD_RETURN_IF_ERROR(exchange_->Reduce(Whole(gradients), 0, size_, {stream}));
-  GACCD_RETURN_IF_ERROR(exchange_->Gather(Whole(gradients), {stream}));
+  UpdateGraph first;
+  GACCD_RETURN_IF_ERROR(exchange_->RecordReduce(first, Whole(gradients), {stream}));
+  GACCD_RETURN_IF_ERROR(exchange_->RecordGather(first, Whole(gradients), {stream}));
+  GACCD_RETURN_IF_ERROR(first.Run(first.Since(0)));
   return waiter_.WaitForStream(stream, "first exchange of parts");
 }
 

@@ -17,6 +17,8 @@
 #include "daemon/config/job.h"
 #include "daemon/engine/device_waiter.h"
 #include "daemon/engine/shard_exchange.h"
+#include "daemon/engine/update_graph.h"
+#include "daemon/optim/optimizer_cuda.h"
 #include "daemon/optim/update_control.h"
 #include "daemon/tensor/flat_layout.h"
 
@@ -40,13 +42,20 @@ class CudaShards {
 
   // Bytes that Allocate() allocates on the GPU. Not collective.
   [[nodiscard]] std::int64_t bytes() const;
-  Status Allocate(cudaStream_t compute);
+  // Also records what an update gathers. Buffers of layout.size() elements; norm_scratch: as for
+  // MeasureGradient(). All memory must outlive this. Not collective.
+  struct Memory {
+    float* parameters = nullptr;
+    float* gradients = nullptr;
+    void* norm_scratch = nullptr;
+  };
+  Status Allocate(cudaStream_t compute, UpdateGraph& graph, const Memory& memory);
 
-  // Gathers all parts of parameters or gradients, layout.size() elements, from their owners.
-  Status Gather(float* whole);
-  // BlockSquares() of the whole gradient, of which every rank has one part. scratch: as for
-  // MeasureGradient().
-  Status GatherSquares(const float* gradients, const UpdateControl* control, void* scratch);
+  // Gathers all parts from their owners.
+  Status GatherParameters() { return Gather(parameters_, "parameters before they are gathered"); }
+  Status GatherGradients() { return Gather(gradients_, "gradients before they are gathered"); }
+  // BlockSquares() of the whole gradient, of which every rank has one part.
+  Status GatherSquares(const UpdateControl* control);
 
   // Copies elements [first, first + to.size()) of the whole state to the host; waits.
   Status CopyStateOut(std::string_view what, const float* own, std::int64_t first,
@@ -60,8 +69,12 @@ class CudaShards {
   CudaShards(const FlatLayout& layout, const Options& options, DeviceWaiter& waiter)
       : size_(layout.size()), options_(options), waiter_(waiter) {}
   Status BeforeCollective(std::string_view what);
+  Status Gather(const UpdateGraph::Nodes& nodes, std::string_view what);
   [[nodiscard]] std::span<float> Whole(float* values) const {
     return {values, static_cast<std::size_t>(size_)};
+  }
+  [[nodiscard]] std::span<double> Squares() const {
+    return {SquaresIn(memory_.norm_scratch), static_cast<std::size_t>(exchange_->blocks())};
   }
   // State elements of the own part.
   [[nodiscard]] std::size_t state_elements() const {
@@ -73,6 +86,11 @@ class CudaShards {
   DeviceWaiter& waiter_;
   std::unique_ptr<ShardExchange> exchange_;
   cudaStream_t compute_ = nullptr;
+  UpdateGraph* graph_ = nullptr;
+  Memory memory_;
+  UpdateGraph::Nodes parameters_;
+  UpdateGraph::Nodes gradients_;
+  UpdateGraph::Nodes squares_;
   // a piece of the state, for checkpoints; allocated early, as allocation would wait for the GPU
   DeviceBuffer piece_;
 };

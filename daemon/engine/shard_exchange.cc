@@ -4,8 +4,6 @@
 #include <numeric>
 #include <utility>
 
-#include "daemon/optim/norm.h"
-
 namespace gaccd {
 namespace {
 
@@ -86,7 +84,6 @@ Status ShardExchange::Connect(Communicator& comm, Sharding mode) {
     own_ = shards_.parts()[part_];
   }
   blocks_ = Sum(shards_.blocks());
-  if (memory_ == MemoryKind::kHost) squares_.resize(static_cast<std::size_t>(blocks_));
   return Status::Ok();
 }
 
@@ -119,53 +116,61 @@ std::span<T> ShardExchange::OwnPart(std::span<T> whole,
   return Part(whole, Sum(counts.first(part_)), counts[part_]);
 }
 
-Status ShardExchange::Reduce(std::span<float> whole) { return Reduce(whole, 0, std::ssize(whole)); }
+Status ShardExchange::RecordReduce(UpdateGraph& graph, std::span<float> whole,
+                                   StreamHandle stream) const {
+  return RecordReduce(graph, whole, 0, std::ssize(whole), stream);
+}
 
-Status ShardExchange::Reduce(std::span<float> whole, std::int64_t first, std::int64_t count,
-                             StreamHandle stream) {
+Status ShardExchange::RecordReduce(UpdateGraph& graph, std::span<float> whole, std::int64_t first,
+                                   std::int64_t count, StreamHandle stream) const {
   std::vector<std::int64_t> counts;
   for (const ShardPart& part : shards_.parts()) {
     counts.push_back(Intersect(ElementsOf(part), {first, first + count}).count());
   }
   const std::span<float> here = Part(whole, first, count);
-  const std::span<float> lane = OwnLane(here, std::span<const std::int64_t>(counts));
-  GACCD_RETURN_IF_ERROR(lanes_->ReduceScatter(Of(here), LaneCounts(counts), Of(lane), stream));
+  GACCD_RETURN_IF_ERROR(graph.ReduceScatter(*lanes_, Of(here), LaneCounts(counts), stream));
   if (!between_) return Status::Ok();
-  if (grid_.nodes == 1) return between_->AllReduceSum(Of(lane), Of(lane), stream);
-  return between_->ReduceScatter(Of(lane), OwnLaneCounts(counts),
-                                 Of(OwnPart(here, std::span<const std::int64_t>(counts))), stream);
+  const MutableBuffer lane = Of(OwnLane(here, std::span<const std::int64_t>(counts)));
+  if (grid_.nodes == 1) return graph.AllReduceSum(*between_, {&lane, 1}, stream);
+  const auto own_counts = OwnLaneCounts(counts);
+  return graph.ReduceScatter(*between_, lane, {own_counts.begin(), own_counts.end()}, stream);
 }
 
 template <typename T>
-Status ShardExchange::GatherParts(std::span<const T> own, std::span<const std::int64_t> counts,
-                                  std::span<T> whole, StreamHandle stream) const {
-  std::span<const T> lane = own;
+Status ShardExchange::RecordGatherOf(UpdateGraph& graph, std::span<const std::int64_t> counts,
+                                     std::span<T> whole, StreamHandle stream) const {
   if (between_ && grid_.nodes > 1) {
-    const std::span<T> gathered = OwnLane(whole, counts);
-    GACCD_RETURN_IF_ERROR(
-        between_->AllGather(Of(own), OwnLaneCounts(counts), Of(gathered), stream));
-    lane = gathered;
+    const auto own_counts = OwnLaneCounts(counts);
+    GACCD_RETURN_IF_ERROR(graph.AllGather(*between_, Of(OwnLane(whole, counts)),
+                                          {own_counts.begin(), own_counts.end()}, stream));
   }
-  return lanes_->AllGather(Of(lane), LaneCounts(counts), Of(whole), stream);
+  return graph.AllGather(*lanes_, Of(whole), LaneCounts(counts), stream);
 }
 
-Status ShardExchange::Gather(std::span<float> whole, StreamHandle stream) const {
-  return GatherParts(std::span<const float>(Own(whole)), shards_.elements(), whole, stream);
+Status ShardExchange::RecordGather(UpdateGraph& graph, std::span<float> whole,
+                                   StreamHandle stream) const {
+  return RecordGatherOf(graph, shards_.elements(), whole, stream);
 }
 
 std::span<double> ShardExchange::OwnSquares(std::span<double> squares) const {
   return OwnPart(squares, shards_.blocks());
 }
 
-Status ShardExchange::GatherSquares(std::span<double> squares, StreamHandle stream) const {
-  return GatherParts(std::span<const double>(OwnSquares(squares)), shards_.blocks(), squares,
-                     stream);
+Status ShardExchange::RecordGatherSquares(UpdateGraph& graph, std::span<double> squares,
+                                          StreamHandle stream) const {
+  return RecordGatherOf(graph, shards_.blocks(), squares, stream);
 }
 
-Result<double> ShardExchange::SumOfSquares(std::span<const float> own_part) {
-  BlockSquares(own_part, OwnSquares(squares_));
-  GACCD_RETURN_IF_ERROR(GatherSquares(squares_));
-  return SumInOrder(squares_);
+Status ShardExchange::GatherParts(std::span<const float> own, std::span<const std::int64_t> counts,
+                                  std::span<float> whole, StreamHandle stream) const {
+  std::span<const float> lane = own;
+  if (between_ && grid_.nodes > 1) {
+    const std::span<float> gathered = OwnLane(whole, counts);
+    GACCD_RETURN_IF_ERROR(
+        between_->AllGather(Of(own), OwnLaneCounts(counts), Of(gathered), stream));
+    lane = gathered;
+  }
+  return lanes_->AllGather(Of(lane), LaneCounts(counts), Of(whole), stream);
 }
 
 std::int64_t ShardExchange::piece_elements() const { return std::min(trainable_, kPiece); }

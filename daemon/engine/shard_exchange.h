@@ -10,9 +10,10 @@
 //
 // Between nodes, the ranks with the same local rank communicate. Buffers are either all in host
 // memory or all in GPU memory; on GPUs the communication is enqueued on `stream`. Used by one
-// thread. Functions that return a Status are collective. A "whole" buffer has the elements of the
-// layout. A whole state has StateElements() elements; a rank's own state has those of its part.
-// Both are stored buffer after buffer.
+// thread. What every update sends is recorded in an UpdateGraph; it must not outlive this. Other
+// functions that return a Status are collective. A "whole" buffer has the elements of the layout. A
+// whole state has StateElements() elements; a rank's own state has those of its part. Both are
+// stored buffer after buffer.
 #pragma once
 
 #include <cstddef>
@@ -25,6 +26,7 @@
 #include "collectives/base/result.h"
 #include "collectives/comm/communicator.h"
 #include "daemon/config/job.h"
+#include "daemon/engine/update_graph.h"
 #include "daemon/tensor/shard_grid.h"
 #include "daemon/tensor/shard_layout.h"
 
@@ -54,22 +56,21 @@ class ShardExchange {
                          static_cast<std::size_t>(own_.elements));
   }
 
-  // Sums the own part over the ranks; the other parts become undefined.
-  Status Reduce(std::span<float> whole);
+  // Records the sum of the own part over the ranks; the other parts become undefined.
+  Status RecordReduce(UpdateGraph& graph, std::span<float> whole, StreamHandle stream = {}) const;
   // The same for elements [first, first + count). If several calls cover the whole buffer, each
   // element is sent once.
-  Status Reduce(std::span<float> whole, std::int64_t first, std::int64_t count,
-                StreamHandle stream = {});
-  // Copies all parts from their owners.
-  Status Gather(std::span<float> whole, StreamHandle stream = {}) const;
+  Status RecordReduce(UpdateGraph& graph, std::span<float> whole, std::int64_t first,
+                      std::int64_t count, StreamHandle stream = {}) const;
+  // Records the copies of all parts from their owners.
+  Status RecordGather(UpdateGraph& graph, std::span<float> whole, StreamHandle stream = {}) const;
 
   // Sums of squares by block: the number of blocks, this rank's blocks in the array of all, and a
   // gather of all.
   [[nodiscard]] std::int64_t blocks() const { return blocks_; }
   [[nodiscard]] std::span<double> OwnSquares(std::span<double> squares) const;
-  Status GatherSquares(std::span<double> squares, StreamHandle stream = {}) const;
-  // Host memory only: SumOfSquares() of all parts, bit-identical to that of a whole buffer.
-  Result<double> SumOfSquares(std::span<const float> own_part);
+  Status RecordGatherSquares(UpdateGraph& graph, std::span<double> squares,
+                             StreamHandle stream = {}) const;
 
   // Copies elements [first, first + out.size()) of the whole state to the host; every rank chooses
   // its range. The whole state is gathered into `piece`, one piece after another; copy(from, to)
@@ -101,10 +102,12 @@ class ShardExchange {
   template <typename T>
   [[nodiscard]] std::span<T> OwnPart(std::span<T> whole,
                                      std::span<const std::int64_t> counts) const;
-  // own: the values of this rank, either at their place in `whole` or in separate memory.
   template <typename T>
-  Status GatherParts(std::span<const T> own, std::span<const std::int64_t> counts,
-                     std::span<T> whole, StreamHandle stream) const;
+  Status RecordGatherOf(UpdateGraph& graph, std::span<const std::int64_t> counts,
+                        std::span<T> whole, StreamHandle stream) const;
+  // own: the values of this rank, in separate memory.
+  Status GatherParts(std::span<const float> own, std::span<const std::int64_t> counts,
+                     std::span<float> whole, StreamHandle stream) const;
   template <typename T>
   [[nodiscard]] ConstBuffer Of(std::span<const T> values) const {
     return {values.data(), values.size(), DTypeOf<T>, memory_};
@@ -126,7 +129,6 @@ class ShardExchange {
   std::size_t part_ = 0;  // of the layout; undefined beyond the lanes
   ShardPart own_;
   std::int64_t blocks_ = 0;
-  std::vector<double> squares_;  // host memory
 };
 
 }  // namespace gaccd

@@ -11,7 +11,8 @@
 
 #include "collectives/base/cuda.h"
 #include "collectives/base/strings.h"
-#include "collectives/bucket/bucket_reducer.h"
+#include "collectives/bucket/bucket_plan.h"
+#include "daemon/engine/update_graph.h"
 #include "tests/ranks/nccl_ranks.h"
 #include "tests/support/status_matchers.h"
 
@@ -65,17 +66,40 @@ struct Lanes {
   }
 };
 
-// Writes the gradients in the given order, each reduced as soon as it is there.
+// The sums of the buckets, in the order of the plan.
+struct Sums {
+  BucketPlan plan;
+  UpdateGraph graph;  // node b: bucket b
+
+  static Result<Sums> Make(Communicator& comm, const Lanes& lanes, float* gradients) {
+    GACCD_ASSIGN_OR_RETURN(BucketPlan plan, MakePlan());
+    Sums sums{std::move(plan), {}};
+    for (const Bucket& bucket : sums.plan.buckets()) {
+      const MutableBuffer part{gradients + bucket.offset, bucket.elements, DType::kF32,
+                               MemoryKind::kCuda};
+      GACCD_RETURN_IF_ERROR(sums.graph.AllReduceSum(comm, {&part, 1}, lanes.reduce.handle()));
+    }
+    return sums;
+  }
+};
+
+// Writes the gradients in the given order; each bucket is reduced as soon as it is complete.
 Status EnqueueBackward(const Lanes& lanes, std::span<const std::size_t> order, int factor,
-                       float* gradients, BucketReducer* reducer) {
+                       float* gradients, Sums* sums) {
   for (const std::size_t g : order) {
     const float value = static_cast<float>(factor) + static_cast<float>(g);
     GACCD_RETURN_IF_ERROR(WriteGradient(lanes.compute.get(), gradients + g * kElements, value));
     (void)cudaEventRecord(lanes.ready[g].get(), lanes.compute.get());
-    (void)cudaStreamWaitEvent(lanes.reduce.get(), lanes.ready[g].get(), 0);
-    GACCD_RETURN_IF_ERROR(reducer->MarkReady(g, lanes.reduce.handle()));
   }
-  return reducer->NextCycle();
+  for (std::size_t bucket = 0; bucket < sums->plan.buckets().size(); ++bucket) {
+    for (std::size_t g = 0; g < kGradients; ++g) {
+      if (sums->plan.bucket_of()[g] != bucket) continue;
+      (void)cudaStreamWaitEvent(lanes.reduce.get(), lanes.ready[g].get(), 0);
+    }
+    GACCD_RETURN_IF_ERROR(sums->graph.Run({bucket, bucket + 1}));
+  }
+  sums->graph.NextUpdate();
+  return Status::Ok();
 }
 
 // The optimiser's place: copies the sums, after the reductions. `seen` must live until it ran.
@@ -106,11 +130,8 @@ Status RunSteps(Communicator& comm, std::uint64_t seed, int steps) {
   GACCD_ASSIGN_OR_RETURN(const Lanes lanes, Lanes::Make());
   GACCD_ASSIGN_OR_RETURN(const auto memory, comm.Allocate(kCount * sizeof(float)));
   auto* const gradients = static_cast<float*>(memory->data());
-  GACCD_ASSIGN_OR_RETURN(BucketPlan plan, MakePlan());
-  if (plan.buckets().size() != 4) return {ErrorKind::kInternal, "expected 4 buckets"};
-  GACCD_ASSIGN_OR_RETURN(BucketReducer reducer,
-                         BucketReducer::Make(comm, std::move(plan),
-                                             {gradients, kCount, DType::kF32, MemoryKind::kCuda}));
+  GACCD_ASSIGN_OR_RETURN(Sums sums, Sums::Make(comm, lanes, gradients));
+  if (sums.graph.size() != 4) return {ErrorKind::kInternal, "expected 4 buckets"};
   std::mt19937_64 random(seed + static_cast<std::uint64_t>(comm.rank()));
   std::vector<std::size_t> order(kGradients);
   std::vector<std::vector<float>> found(static_cast<std::size_t>(steps),
@@ -121,7 +142,7 @@ Status RunSteps(Communicator& comm, std::uint64_t seed, int steps) {
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), random);  // every rank finishes in another order
     GACCD_RETURN_IF_ERROR(
-        EnqueueBackward(lanes, order, (comm.rank() + 1) * (step + 1), gradients, &reducer));
+        EnqueueBackward(lanes, order, (comm.rank() + 1) * (step + 1), gradients, &sums));
     GACCD_RETURN_IF_ERROR(EnqueueReader(lanes, gradients, &found[static_cast<std::size_t>(step)]));
   }
   GACCD_RETURN_IF_ERROR(comm.Barrier());

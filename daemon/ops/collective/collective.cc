@@ -16,6 +16,13 @@ Status CheckF32(std::span<const ValueSpec> inputs) {
                                      ToString(inputs[0].shape))};
 }
 
+// Types that ranks add.
+Status CheckSummed(const ValueSpec& input) {
+  if (input.dtype == DType::kF32 || input.dtype == DType::kF64) return Status::Ok();
+  return {ErrorKind::kConfig, StrCat("the input: expected f32 or f64, found ", Name(input.dtype),
+                                     " ", ToString(input.shape))};
+}
+
 Status CheckDivisor(std::int64_t count) {
   if (count >= 1) return Status::Ok();
   return {ErrorKind::kConfig, StrCat("expected a count of at least 1, found ", count)};
@@ -55,14 +62,19 @@ std::int64_t OwnRowCount(const RowsByRank& rows) {
 }  // namespace
 
 OutputSpecs AllReduceSum::Infer(std::span<const ValueSpec> inputs) const {
-  GACCD_RETURN_IF_ERROR(CheckF32(inputs));
-  return std::vector<ValueSpec>{inputs[0]};
+  if (inputs.empty()) return Status(ErrorKind::kConfig, "expected at least one input, found none");
+  for (const ValueSpec& input : inputs) GACCD_RETURN_IF_ERROR(CheckSummed(input));
+  return std::vector<ValueSpec>(inputs.begin(), inputs.end());
 }
 
 Status AllReduceSum::Gradient(GradientScope& scope) const {
   std::shared_ptr<const Function> gradient = std::make_shared<Identity>();
   if (convention_ == kPerRank) gradient = std::make_shared<AllReduceSum>();
-  return scope.SetInputGradient(0, std::move(gradient), {scope.OutputGradient(0)});
+  for (std::size_t i = 0; i < scope.inputs(); ++i) {
+    if (!scope.HasOutputGradient(i)) continue;
+    GACCD_RETURN_IF_ERROR(scope.SetInputGradient(i, gradient, {scope.OutputGradient(i)}));
+  }
+  return Status::Ok();
 }
 
 OutputSpecs AllReduceMean::Infer(std::span<const ValueSpec> inputs) const {
@@ -90,7 +102,8 @@ Status AllGather::Gradient(GradientScope& scope) const {
 }
 
 OutputSpecs ReduceScatter::Infer(std::span<const ValueSpec> inputs) const {
-  GACCD_RETURN_IF_ERROR(CheckF32(inputs));
+  GACCD_RETURN_IF_ERROR(CheckCount(inputs, 1));
+  GACCD_RETURN_IF_ERROR(CheckSummed(inputs[0]));
   GACCD_ASSIGN_OR_RETURN(const std::int64_t total, TotalRows(rows_));
   return WithRows(inputs[0], total, OwnRowCount(rows_));
 }

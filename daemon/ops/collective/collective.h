@@ -21,9 +21,11 @@
 // The wrong convention silently multiplies gradients by the number of ranks or loses the
 // contributions of other ranks. tests/ranks/op_gradients.h checks both by finite differences.
 //
-// Rows are the first dimension. Their number may differ by rank and may be 0. Values are f32;
-// AllGather and Broadcast accept any type, without gradient for integers. Only training graphs may
-// contain collectives: ranks run different numbers of evaluation batches.
+// Rows are the first dimension. Their number may differ by rank and may be 0. Values are f32, sums
+// and reduce-scatters also f64; AllGather and Broadcast accept any type, without gradient for
+// integers. Graphs of models may contain collectives for training only: ranks run different numbers
+// of evaluation batches. What an update sends between ranks is recorded in
+// daemon/engine/update_graph.h.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +44,7 @@ struct RowsByRank {
   int rank = 0;
 };
 
+// Sums several values in one step: y_i = sum_r x_i,r.
 class AllReduceSum : public Function {
  public:
   explicit AllReduceSum(GradConvention convention = GradConvention::kPerRankLoss)

@@ -18,16 +18,17 @@ struct Operand {
   DType dtype = DType::kF32;
   MemoryKind memory = MemoryKind::kHost;
 };
-ConstBuffer In(const Call& c, const Operand& x) {
-  return {c.inputs[0], x.count, x.dtype, x.memory};
+ConstBuffer In(const Call& c, const Operand& x, std::size_t i = 0) {
+  return {c.inputs[i], x.count, x.dtype, x.memory};
 }
-MutableBuffer Out(const Call& c, const Operand& y) {
-  return {c.outputs[0], y.count, y.dtype, y.memory};
+MutableBuffer Out(const Call& c, const Operand& y, std::size_t i = 0) {
+  return {c.outputs[i], y.count, y.dtype, y.memory};
 }
 
 Status Copy(const Device& device, const ConstBuffer& in, const MutableBuffer& out) {
   if (in.bytes() == 0 || in.data == out.data) return Status::Ok();
-  return device.copy(in.data, in.bytes(), out.data);
+  if (device.copy) return device.copy(in.data, in.bytes(), out.data);
+  return {ErrorKind::kInternal, "expected an operation in place, found an output elsewhere"};
 }
 
 Status CheckRoot(int root, const Communicator& comm) {
@@ -54,7 +55,12 @@ Result<std::vector<std::int64_t>> Parts(const KernelRequest& request, const Comm
 struct Setting {
   const KernelRequest& request;
   const Device& device;
-  Operand x, y;
+  Operand x = operand(request.inputs[0]);
+  Operand y = operand(request.outputs[0]);
+
+  [[nodiscard]] Operand operand(const ValueSpec& spec) const {
+    return {static_cast<std::size_t>(Elements(spec.shape)), spec.dtype, device.memory};
+  }
 
   template <typename F>
   [[nodiscard]] const F& function() const {
@@ -63,8 +69,20 @@ struct Setting {
 };
 
 KernelResult MakeAllReduceSum(const Setting& setting) {
-  return MakeCall(setting.request, [device = setting.device, x = setting.x](const Call& c) {
-    return device.comm->AllReduceSum(In(c, x), Out(c, x), device.stream);
+  if (setting.request.inputs.size() == 1) {
+    return MakeCall(setting.request, [device = setting.device, x = setting.x](const Call& c) {
+      return device.comm->AllReduceSum(In(c, x), Out(c, x), device.stream);
+    });
+  }
+  std::vector<Operand> all;
+  for (const ValueSpec& x : setting.request.inputs) all.push_back(setting.operand(x));
+  return MakeCall(setting.request, [device = setting.device, all = std::move(all)](const Call& c) {
+    std::vector<MutableBuffer> sums;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      sums.push_back(Out(c, all[i], i));
+      GACCD_RETURN_IF_ERROR(Copy(device, In(c, all[i], i), sums.back()));
+    }
+    return device.comm->AllReduceSums(sums, device.stream);
   });
 }
 
@@ -146,14 +164,21 @@ KernelResult MakeOwnRows(const Setting& setting) {
   });
 }
 
-// The kernel for a single rank.
+// The kernel for a single rank whose communicator does not support this memory.
 KernelResult MakeSingleRank(const Setting& setting) {
   const auto* mean = dynamic_cast<const AllReduceMean*>(&setting.request.function);
-  return MakeCall(setting.request, [device = setting.device, x = setting.x, mean = mean != nullptr,
+  std::vector<Operand> all;
+  for (const ValueSpec& x : setting.request.inputs) all.push_back(setting.operand(x));
+  return MakeCall(setting.request, [device = setting.device, all = std::move(all),
                                     count = mean != nullptr ? mean->count() : 1](const Call& c) {
-    if (!mean) return Copy(device, In(c, x), Out(c, x));
-    return device.divide(c.in<float>(0), static_cast<std::int64_t>(x.count), count,
-                         c.out<float>(0));
+    if (count != 1) {
+      return device.divide(c.in<float>(0), static_cast<std::int64_t>(all[0].count), count,
+                           c.out<float>(0));
+    }
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      GACCD_RETURN_IF_ERROR(Copy(device, In(c, all[i], i), Out(c, all[i], i)));
+    }
+    return Status::Ok();
   });
 }
 
@@ -177,10 +202,7 @@ constexpr Row kRows[] = {
 
 KernelResult MakeCollective(const KernelRequest& request, const CollectiveDevice& device) {
   const std::string_view name = request.function.name();
-  const auto operand = [&](const ValueSpec& spec) {
-    return Operand{static_cast<std::size_t>(Elements(spec.shape)), spec.dtype, device.memory};
-  };
-  const Setting setting{request, device, operand(request.inputs[0]), operand(request.outputs[0])};
+  const Setting setting{.request = request, .device = device};
   for (const Row& row : kRows) {
     if (row.name != name) continue;
     if (row.communicates && device.comm == nullptr) {
@@ -189,8 +211,9 @@ KernelResult MakeCollective(const KernelRequest& request, const CollectiveDevice
     }
     KernelResult kernel = row.make(setting);
     if (!kernel.ok() || !row.communicates || device.comm->size() > 1) return kernel;
-    // The communicator of a single rank may only support host memory.
-    return MakeSingleRank(setting);
+    const bool accepts =
+        device.memory == MemoryKind::kHost || device.comm->memory() == device.memory;
+    return accepts ? std::move(kernel) : MakeSingleRank(setting);
   }
   return Status(ErrorKind::kInternal, StrCat("'", name, "' is no collective function"));
 }

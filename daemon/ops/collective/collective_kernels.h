@@ -14,6 +14,7 @@ struct CollectiveDevice {
   Communicator* comm = nullptr;  // null: none
   MemoryKind memory = MemoryKind::kHost;
   StreamHandle stream;
+  // null: every output begins where its input does
   std::function<Status(const void* from, std::size_t bytes, void* to)> copy;
   std::function<Status(void* to, std::size_t bytes)> clear;
   // out[i] = in[i] / count, rounded once: a count above 2^24 has no exact float. out may alias in.

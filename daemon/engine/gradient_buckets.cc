@@ -1,12 +1,10 @@
-#include "daemon/engine/gradient_reducer.h"
+#include "daemon/engine/gradient_buckets.h"
 
-#include <utility>
 #include <vector>
 
 namespace gaccd {
 
-Result<BucketReducer> MakeGradientReducer(Communicator& comm, const FlatLayout& layout,
-                                          MutableBuffer gradients, std::size_t bucket_elements) {
+Result<BucketPlan> GradientBuckets(const FlatLayout& layout, std::size_t bucket_elements) {
   const std::span<const FlatEntry> entries = layout.entries();
   std::vector<GradientSlot> slots;
   for (std::size_t i = 0; i < entries.size(); ++i) {
@@ -15,9 +13,7 @@ Result<BucketReducer> MakeGradientReducer(Communicator& comm, const FlatLayout& 
                      .elements = static_cast<std::size_t>(entries[i].elements),
                      .ready = static_cast<int>(entries.size() - i)});
   }
-  GACCD_ASSIGN_OR_RETURN(BucketPlan plan,
-                         BucketPlan::Make(slots, gradients.count, bucket_elements));
-  return BucketReducer::Make(comm, std::move(plan), gradients);
+  return BucketPlan::Make(slots, static_cast<std::size_t>(layout.size()), bucket_elements);
 }
 
 }  // namespace gaccd
