@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/base/strings.h"
+#include "daemon/device/cpu/bf16_of_cpu.h"
 #include "tests/sanitized.h"
 #include "tests/support/pipeline_runs.h"
 #include "tests/unit/optim/every_optimizer.h"
@@ -96,6 +97,7 @@ TEST(Pipelines, FrozenParametersAveragesAndAPipelineWithoutSamples) {
     ExpectWhole(test, 2, PipelineSchedule::kZeroBubble, 2e-4);
     return;
   }
+  if (Bf16OfCpu() == CpuBf16::kNone) return;
   test.numerics.precision = Precision::kBF16;
   ExpectWhole(test, 2, PipelineSchedule::kGpipe);
   ExpectWhole(test, 2, PipelineSchedule::kZeroBubble);
@@ -168,6 +170,9 @@ TEST(Pipelines, DividedStagesShareTiedWeights) {
 
 // The copies in 16 bits of all ranks are those of the parameters that were gathered.
 TEST(Pipelines, DividedStagesInBf16AreThoseThatAreNotDivided) {
+  if (!OnGpus() && Bf16OfCpu() == CpuBf16::kNone) {
+    GTEST_SKIP() << "this CPU has " << Name(Bf16OfCpu());
+  }
   EngineCase test = DividedCase(Precision::kBF16);
   const EngineRun plain = FirstOfStages(test);
   test.shard = Sharding::kOptimizer;

@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "daemon/autograd/add.h"
+#include "daemon/device/cpu/bf16_of_cpu.h"
 #include "daemon/ops/image/conv2d.h"
 #include "daemon/ops/loss/mean_squared_error.h"
 #include "daemon/ops/pointwise/relu.h"
@@ -192,6 +193,9 @@ class FusedBatchNormTest : public testing::TestWithParam<bool> {
 };
 
 TEST_P(FusedBatchNormTest, HasTheBitsOfItsFunctionsOneByOne) {
+  if (GetParam() && Bf16OfCpu() == CpuBf16::kNone) {
+    GTEST_SKIP() << "this CPU has " << Name(Bf16OfCpu());
+  }
   GraphBench alone;
   Record(alone, false, GetParam());
   GraphBench fused;
