@@ -48,8 +48,8 @@ TEST(Collective, RefusesWhatDoesNotFit) {
   refused(AllGather({{1, -2}, 0}), F32({1, 2}), "rank 1 has -2 rows");
   refused(AllGather({{kMax, 1}, 1}), F32({1, 2}), "rank 1 has 1 rows: negative, or too many");
   refused(ReduceScatter({{3, 5}, 0}), F32({3, 2}), "expected 8 rows, found [3, 2]");
-  refused(ReduceScatter({{3}, 0}), {{3}, DType::kI32}, "expected f32, found i32 [3]");
-  refused(AllReduceSum(), {{3}, DType::kBF16}, "expected f32, found bf16 [3]");
+  refused(ReduceScatter({{3}, 0}), {{3}, DType::kI32}, "expected f32 or f64, found i32 [3]");
+  refused(AllReduceSum(), {{3}, DType::kBF16}, "expected f32 or f64, found bf16 [3]");
   refused(AllReduceMean(0), F32({3}), "at least 1, found 0");
   refused(Broadcast(-1), F32({3}), "found -1");
 }
