@@ -71,7 +71,7 @@ GraphValue RecordConvTranspose2d(GraphRecorder& r) {
   if (!ExpectImages(r, x)) return {};
   const ValueId weight = WeightOf(r);
   if (!r.ok()) return {};
-  const ImagePair kernel = KernelOf(r.In(1).sizes);
+  const ImagePair kernel = KernelSize(r.In(1).sizes);
   const Conv2dOptions options{.stride = r.Pair("stride"),
                               .padding = r.Pair("padding"),
                               .dilation = r.Pair("dilation"),

@@ -33,8 +33,8 @@ struct SumShapes {
 };
 
 std::vector<double> SumsOf(const Values& x, const Values* factor, const Shape& y) {
-  const Shape steps = StepsOf(y);
-  const Shape of_factor = StepsOf(factor != nullptr ? factor->spec.shape : y);
+  const Shape steps = BroadcastSteps(y);
+  const Shape of_factor = BroadcastSteps(factor != nullptr ? factor->spec.shape : y);
   std::vector<double> sums(static_cast<std::size_t>(Elements(y)));
   for (std::int64_t i = 0; i < Elements(x.spec.shape); ++i) {
     std::int64_t to = 0;
