@@ -261,7 +261,7 @@ Seen Train(const Dataset& dataset, std::int64_t ranks, std::int64_t micro, std::
       for (std::int64_t i = 0; i < view->samples; ++i) {
         const std::size_t at = static_cast<std::size_t>(i);
         const float* features = view->tensor<float>(0) + at * row;
-        const bool is_new = seen.emplace(std::pair(view->run.EpochOf(at), view->ids[i]),
+        const bool is_new = seen.emplace(std::pair(view->run.RowEpoch(at), view->ids[i]),
                                          std::vector<float>(features, features + row))
                                 .second;
         EXPECT_TRUE(is_new);

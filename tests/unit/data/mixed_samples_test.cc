@@ -41,7 +41,7 @@ class MixableImages final : public Dataset {
     for (std::size_t i = 0; i < indices.size(); ++i) {
       for (std::int64_t v = 0; v < kRow; ++v) {
         out.tensor<float>(0)[static_cast<std::int64_t>(i) * kRow + v] =
-            ValueOf(indices[i], out.run.EpochOf(i), v);
+            ValueOf(indices[i], out.run.RowEpoch(i), v);
       }
       out.tensor<std::int32_t>(1)[i] = LabelOf(indices[i]);
       if (out.tensors.size() > 2) out.tensor<float>(2)[i] = WeightOf(indices[i]);

@@ -27,22 +27,22 @@ std::vector<std::int64_t> Places(const GraphValue& value, std::int64_t samples) 
   std::int64_t elements = 1;
   for (std::size_t piece = value.memory.size(); piece-- > 0;) {
     strides[piece] = elements;
-    elements *= CountOf(value.memory[piece], samples);
+    elements *= ActualSize(value.memory[piece], samples);
   }
   std::vector<std::int64_t> places = {0};
   for (std::size_t i = 0; i < value.rank(); ++i) {
     std::int64_t size = 1;
     for (const std::size_t piece : value.pieces[i]) {
       std::vector<std::int64_t> next;
-      size *= CountOf(value.memory[piece], samples);
+      size *= ActualSize(value.memory[piece], samples);
       for (const std::int64_t place : places) {
-        for (std::int64_t j = 0; j < CountOf(value.memory[piece], samples); ++j) {
+        for (std::int64_t j = 0; j < ActualSize(value.memory[piece], samples); ++j) {
           next.push_back(place + j * strides[piece]);
         }
       }
       places = std::move(next);
     }
-    EXPECT_EQ(size, CountOf(value.sizes[i], samples));
+    EXPECT_EQ(size, ActualSize(value.sizes[i], samples));
   }
   return places;
 }
@@ -59,7 +59,7 @@ TEST(GraphValueTest, ViewsHaveTheElementsOfTheirValueInItsOrder) {
     if (round % 3 > 0) std::ranges::shuffle(order, random);
     GraphValue value = LyingAs(1, sizes, order);
     for (int step = 0; step < 3; ++step) {
-      const auto view = ViewOf(value, shapes[random() % shapes.size()]);
+      const auto view = MakeView(value, shapes[random() % shapes.size()]);
       if (!view) continue;
       ++views;
       EXPECT_EQ(Places(*view, 3), Places(value, 3))
@@ -75,22 +75,22 @@ TEST(GraphValueTest, ViewsHaveTheElementsOfTheirValueInItsOrder) {
 TEST(GraphValueTest, EveryViewOfARowMajorValueIsFree) {
   const GraphValue value = LyingAs(1, {-1, 2, 3, 4}, RowMajor(4));
   for (const Shape& sizes : {Shape{-1, 24}, Shape{-6, 4}, Shape{-2, 3, 1, 4}, Shape{-1, 2, 12}}) {
-    EXPECT_TRUE(ViewOf(value, sizes)) << ToString(sizes);
+    EXPECT_TRUE(MakeView(value, sizes)) << ToString(sizes);
   }
   for (const Shape& sizes : {Shape{-1, 25}, Shape{24}, Shape{-24, -1}, Shape{}, Shape{-48}}) {
-    EXPECT_FALSE(ViewOf(value, sizes)) << ToString(sizes);
+    EXPECT_FALSE(MakeView(value, sizes)) << ToString(sizes);
   }
 }
 
 TEST(GraphValueTest, PermutedDimensionsStayInPlace) {
   const DimensionOrder exchanged = {0, 2, 1, 3};
   const GraphValue rows = LyingAs(1, {-1, 5, 8}, RowMajor(3));
-  const GraphValue heads = PermuteDimensions(*ViewOf(rows, {-1, 5, 2, 4}), exchanged);
+  const GraphValue heads = PermuteDimensions(*MakeView(rows, {-1, 5, 2, 4}), exchanged);
   EXPECT_EQ(heads.sizes, (Shape{-1, 2, 5, 4}));
   EXPECT_TRUE(LiesAs(heads, exchanged));
-  EXPECT_EQ(OrderOf(heads), exchanged);
+  EXPECT_EQ(MemoryOrder(heads), exchanged);
   EXPECT_FALSE(LiesAs(heads, RowMajor(4)));
-  const auto back = ViewOf(PermuteDimensions(heads, exchanged), {-1, 5, 8});
+  const auto back = MakeView(PermuteDimensions(heads, exchanged), {-1, 5, 8});
   ASSERT_TRUE(back);
   EXPECT_TRUE(LiesAs(*back, RowMajor(3)));
 }
@@ -98,38 +98,38 @@ TEST(GraphValueTest, PermutedDimensionsStayInPlace) {
 // As nn.MultiheadAttention does it: rows first, then samples times heads.
 TEST(GraphValueTest, DimensionsMayBeMadeOfDistantPieces) {
   const GraphValue rows = PermuteDimensions(LyingAs(1, {-1, 5, 8}, RowMajor(3)), {1, 0, 2});
-  const auto by_head = ViewOf(rows, {5, -2, 4});
+  const auto by_head = MakeView(rows, {5, -2, 4});
   ASSERT_TRUE(by_head);
-  EXPECT_FALSE(OrderOf(*by_head));
-  const auto heads = ViewOf(PermuteDimensions(*by_head, {1, 0, 2}), {-1, 2, 5, 4});
+  EXPECT_FALSE(MemoryOrder(*by_head));
+  const auto heads = MakeView(PermuteDimensions(*by_head, {1, 0, 2}), {-1, 2, 5, 4});
   ASSERT_TRUE(heads);
   EXPECT_TRUE(LiesAs(*heads, {0, 2, 1, 3}));
 }
 
 TEST(GraphValueTest, RowsStayWhereTheyAre) {
   const GraphValue rows = PermuteDimensions(LyingAs(1, {-1, 5, 8}, RowMajor(3)), {1, 0, 2});
-  const auto merged = ViewOf(rows, {-5, 8});
+  const auto merged = MakeView(rows, {-5, 8});
   ASSERT_TRUE(merged);
   const auto wider = WithLast(*merged, 12);
   ASSERT_TRUE(wider);
   EXPECT_EQ(wider->memory, (Shape{-1, 5, 12}));
-  const auto apart = ViewOf(*wider, {5, -1, 12});
+  const auto apart = MakeView(*wider, {5, -1, 12});
   ASSERT_TRUE(apart);
   EXPECT_TRUE(LiesAs(PermuteDimensions(*apart, {1, 0, 2}), RowMajor(3)));
   EXPECT_FALSE(WithLast(PermuteDimensions(rows, {0, 2, 1}), 4));
 }
 
 TEST(GraphValueTest, PartsAreColumns) {
-  const GraphValue three = *ViewOf(LyingAs(1, {-1, 5, 24}, RowMajor(3)), {-1, 5, 3, 8});
-  const auto second = PartOf(PermuteDimensions(three, {2, 0, 1, 3}), 0, 1, 2);
+  const GraphValue three = *MakeView(LyingAs(1, {-1, 5, 24}, RowMajor(3)), {-1, 5, 3, 8});
+  const auto second = MakePart(PermuteDimensions(three, {2, 0, 1, 3}), 0, 1, 2);
   ASSERT_TRUE(second);
   EXPECT_EQ(second->part->columns, 24);
   EXPECT_EQ(second->part->first, 8);
   EXPECT_EQ(second->part->width, 8);
   EXPECT_EQ(second->sizes, (Shape{1, -1, 5, 8}));
-  EXPECT_FALSE(PartOf(*second, 3, 0, 4));                    // of a part
-  EXPECT_FALSE(PartOf(three, 0, 0, 1));                      // of the samples
-  EXPECT_EQ(PartOf(three, 1, 2, 4)->part->columns, 5 * 24);  // rows of every sample
+  EXPECT_FALSE(MakePart(*second, 3, 0, 4));                    // of a part
+  EXPECT_FALSE(MakePart(three, 0, 0, 1));                      // of the samples
+  EXPECT_EQ(MakePart(three, 1, 2, 4)->part->columns, 5 * 24);  // rows of every sample
 }
 
 TEST(GraphValueTest, ImagesBecomePlainByOneExchange) {
