@@ -371,11 +371,11 @@ TEST_F(CkptCommandTest, ExportDoesNotReadBehindAForgedBuffer) {
   for (std::int64_t rank = 0; rank < manifest.world(); ++rank) {
     std::vector<Bytes> bytes;
     for (const BufferSpec& buffer : manifest.buffers) {
-      bytes.emplace_back(PartOf(buffer, rank, manifest.world()).bytes);
+      bytes.emplace_back(PartRange(buffer, rank, manifest.world()).bytes);
     }
     const std::vector<std::span<const std::byte>> parts(bytes.begin(), bytes.end());
     const auto record =
-        WriteRankShard(folder_.Path("ckpt"), forged, IdentityOf(manifest, rank), parts, {});
+        WriteRankShard(folder_.Path("ckpt"), forged, MakeShardIdentity(manifest, rank), parts, {});
     ASSERT_TRUE(record.ok()) << record.status().message();
     manifest.shards[static_cast<std::size_t>(rank)] = *record;
   }

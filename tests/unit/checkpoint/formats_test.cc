@@ -54,7 +54,7 @@ TEST(PartsTest, TogetherTheyAreTheBufferAndAlmostEqual) {
       std::uint64_t least = bytes;
       std::uint64_t most = 0;
       for (std::int64_t rank = 0; rank < world; ++rank) {
-        const ByteRange part = PartOf(buffer, rank, world);
+        const ByteRange part = PartRange(buffer, rank, world);
         EXPECT_EQ(part.offset, end);
         end += part.bytes;
         least = std::min(least, part.bytes);
@@ -66,7 +66,7 @@ TEST(PartsTest, TogetherTheyAreTheBufferAndAlmostEqual) {
   }
   // No product of sizes and ranks may overflow.
   const BufferSpec huge{"b", kMaxBufferBytes};
-  const ByteRange last = PartOf(huge, kMaxWorld - 1, kMaxWorld);
+  const ByteRange last = PartRange(huge, kMaxWorld - 1, kMaxWorld);
   EXPECT_EQ(last.offset + last.bytes, kMaxBufferBytes);
 }
 
@@ -84,7 +84,7 @@ Manifest SmallManifest() {
   manifest.shards.resize(2);
   for (std::int64_t rank = 0; rank < 2; ++rank) {
     auto& shard = manifest.shards[static_cast<std::size_t>(rank)];
-    shard.bytes = ShardBytes(IdentityOf(manifest, rank));
+    shard.bytes = ShardBytes(MakeShardIdentity(manifest, rank));
     shard.sha256.fill(std::byte{9});
     shard.window = {rank, 0.25};
     manifest.cursor.micro_step = 1;
@@ -263,8 +263,8 @@ class ShardTest : public ::testing::Test {
                           .writer_epoch = 2,
                           .block_bytes = 256,
                           .buffers = {{"parameters", 4000}, {"optimizer", 8000}}};
-  Bytes one_ = Content(PartOf(identity_.buffers[0], 1, 3).bytes, 5, 1);
-  Bytes two_ = Content(PartOf(identity_.buffers[1], 1, 3).bytes, 5, 2);
+  Bytes one_ = Content(PartRange(identity_.buffers[0], 1, 3).bytes, 5, 1);
+  Bytes two_ = Content(PartRange(identity_.buffers[1], 1, 3).bytes, 5, 2);
   std::vector<std::span<const std::byte>> parts_{one_, two_};
   TempFolder folder_;
   std::string path_ = folder_.path() + "/s";

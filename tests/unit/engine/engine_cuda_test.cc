@@ -282,7 +282,7 @@ TEST_F(CudaEngineTest, TheDigestIsOfAllParameters) {
     std::vector<float> parameters(static_cast<std::size_t>(ModelOf(test).layout().size()));
     GACCD_RETURN_IF_ERROR(engine.GetParameters(parameters));
     GACCD_ASSIGN_OR_RETURN(const std::uint64_t digest, engine.Digest());
-    EXPECT_EQ(digest, DigestOf(parameters));
+    EXPECT_EQ(digest, ComputeDigest(parameters));
     seen = true;
     return {ErrorKind::kInterrupted, "the test is over"};
   };

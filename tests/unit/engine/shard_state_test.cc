@@ -66,7 +66,7 @@ void ExpectStateInAnyMode(const EngineCase& test, const std::vector<Nodes>& worl
       EXPECT_EQ(found, expected);
     }
     GACCD_ASSIGN_OR_RETURN(const std::uint64_t digest, engine->Digest());
-    EXPECT_EQ(digest, DigestOf(parameters));
+    EXPECT_EQ(digest, ComputeDigest(parameters));
     return Status::Ok();
   };
   for (const Nodes& nodes : worlds) {
