@@ -34,7 +34,7 @@ struct Problem {
       : loss_kind(loss),
         widths{48, 64, 40, loss == LossKind::kMeanSquaredError ? 8 : 16},
         model(MakeMlp(widths, loss)),
-        samples(SampleOf(widths, loss), 200, kSeed) {}
+        samples(MakeSampleSpec(widths, loss), 200, kSeed) {}
 
   [[nodiscard]] std::size_t elements() const {
     return static_cast<std::size_t>(model.layout().size());

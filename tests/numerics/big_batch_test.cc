@@ -48,13 +48,13 @@ EngineCase CaseOf(const Scenario& scenario, Rounding rounding = Rounding::kExact
                   .rounding = rounding,
                   .updates = 6,
                   .widths = {20, 24, 16, 7}};
-  test.tail = (PlanOf(test)->effective_batch() + 2) / 3;
+  test.tail = (MakeCasePlan(test)->effective_batch() + 2) / 3;
   return test;
 }
 
 // The same on one rank, one micro-step an update: the definition of what has to come out.
 EngineCase BigBatchOf(EngineCase test) {
-  test.target = PlanOf(test)->effective_batch();
+  test.target = MakeCasePlan(test)->effective_batch();
   test.nodes = test.ranks = 1;
   test.micro = test.target;
   test.rounding = Rounding::kExact;
@@ -110,7 +110,7 @@ Worst RunBigBatch(const EngineCase& test, const EngineRunOptions& options) {
 
 void ExpectSame(const EngineCase& test) {
   const Worst worst = RunBigBatch(test, {.gradients = true});
-  const Plan plan = *PlanOf(test);
+  const Plan plan = *MakeCasePlan(test);
   std::printf("  k=%lld D=%lld: gradients %.2g parameters %.2g loss and norm %.2g\n",
               static_cast<long long>(plan.accum_steps()),
               static_cast<long long>(plan.effective_batch()), worst.gradients, worst.parameters,
@@ -164,7 +164,7 @@ TEST(BigBatchWrongTest, ForgottenMicroStepsFailTheSameComparison) {
   };
   for (const Scenario& scenario : kScenarios) {
     const EngineCase test = CaseOf(scenario);
-    if (PlanOf(test)->accum_steps() == 1) continue;
+    if (MakeCasePlan(test)->accum_steps() == 1) continue;
     const Worst worst = RunBigBatch(test, {.gradients = true, .update = forget});
     EXPECT_GT(worst.gradients, 1000 * kSame) << scenario.name;
     EXPECT_GT(worst.parameters, 1000 * kSame) << scenario.name;

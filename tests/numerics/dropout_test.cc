@@ -71,7 +71,7 @@ INSTANTIATE_TEST_SUITE_P(All, DropoutTest,
                          ::testing::Combine(::testing::Values(1, 2, 3, 5, 7), ::testing::Bool()));
 
 TEST(DropoutGraphTest, EvaluationsHaveNone) {
-  const Model model = ModelOf(CaseOf(1, 1, /*tokens=*/true));
+  const Model model = MakeCaseModel(CaseOf(1, 1, /*tokens=*/true));
   const auto dropouts = [](const Graph& graph) {
     return std::ranges::count_if(
         graph.nodes(), [](const Node& node) { return node.function->name() == "dropout"; });

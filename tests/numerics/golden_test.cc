@@ -95,7 +95,7 @@ void CompareWithGolden(const std::string& file, Precision precision, double leas
   const Golden golden = ReadGolden(GACCD_GOLDEN_DIR "/" + file);
   const std::vector<std::int64_t> micro_batches = {13, 9, 7, 3};
   const Model model = MakeMlp(golden.widths);
-  Samples samples(SampleOf(golden.widths, LossKind::kSoftmaxCrossEntropy), golden.samples, 3);
+  Samples samples(MakeSampleSpec(golden.widths, LossKind::kSoftmaxCrossEntropy), golden.samples, 3);
   BenchTrainer trainer(model,
                        {.micro_batches = {micro_batches.begin(), micro_batches.end()},
                         .micro_steps_per_update = std::ssize(micro_batches)},

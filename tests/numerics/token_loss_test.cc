@@ -165,7 +165,7 @@ Expected Expect(const EngineCase& ragged) {
   EngineCase test = ragged;
   test.ranks = 1;
   test.micro = test.target;
-  const Model model = ModelOf(test);
+  const Model model = MakeCaseModel(test);
   Reference reference{model.layout(), {}};
   Expected expected;
   const auto update = [&](Engine& engine, Prefetcher& batches, const Plan& plan,
@@ -184,7 +184,7 @@ Expected Expect(const EngineCase& ragged) {
     expected.divisors.push_back(divisor);
     expected.norms.push_back(Norm(gradient));
     expected.gradients.push_back(Floats(gradient));
-    GACCD_ASSIGN_OR_RETURN(const Plan other, PlanOf(ragged));
+    GACCD_ASSIGN_OR_RETURN(const Plan other, MakeCasePlan(ragged));
     GACCD_ASSIGN_OR_RETURN(const Plan cut, other.ForSamples(batch.samples));
     MakeMistakes(reference, tokens, cut, expected.gradients.back(), &expected);
     reference.Step(gradient, settings.lr * ClipFactor(expected.norms.back(), settings.clip_norm));
@@ -239,7 +239,7 @@ INSTANTIATE_TEST_SUITE_P(All, TokenLossTest,
 TEST(TokenWindowTest, KeepsTheCount) {
   const EngineCase test = CaseOf(3, 4, 31, /*weighted=*/true);
   const Expected expected = Expect(test);
-  const auto elements = static_cast<std::size_t>(ModelOf(test).layout().size());
+  const auto elements = static_cast<std::size_t>(MakeCaseModel(test).layout().size());
   const auto update = [elements](Engine& engine, Prefetcher& batches, const Plan& plan,
                                  UpdateSettings settings) -> Status {
     return UpdateByHand(engine, plan, settings, [&](std::int64_t step) -> Status {

@@ -13,7 +13,7 @@ namespace {
 template <typename T>
 std::vector<T> DataOf(int rank, std::size_t count) {
   std::vector<T> data(count);
-  for (std::size_t i = 0; i < count; ++i) data[i] = ElementOf<T>(rank, i);
+  for (std::size_t i = 0; i < count; ++i) data[i] = RankElement<T>(rank, i);
   return data;
 }
 
@@ -65,7 +65,7 @@ Status CheckFromRoot(Communicator& comm, Notes& notes, int root, std::size_t cou
   std::vector<T> data = DataOf<T>(comm.rank(), count + 1);
   GACCD_RETURN_IF_ERROR(comm.Broadcast(View(std::span(data).first(count)), root));
   std::vector<T> expected = DataOf<T>(root, count);
-  expected.push_back(ElementOf<T>(comm.rank(), count));
+  expected.push_back(RankElement<T>(comm.rank(), count));
   notes.Expect(data == expected, "broadcast of ", count, " ", Name(DTypeOf<T>), " from rank ", root,
                " has wrong data, or wrote past it");
   return Status::Ok();

@@ -18,8 +18,8 @@ namespace gaccd::tests {
 namespace {
 
 std::vector<EngineCase> AllCases() {
-  std::vector<EngineCase> all = CasesOf(3);
-  if (!kSanitized) std::ranges::copy(CasesOf(2), std::back_inserter(all));
+  std::vector<EngineCase> all = MakeCudaCases(3);
+  if (!kSanitized) std::ranges::copy(MakeCudaCases(2), std::back_inserter(all));
   for (EngineCase& test : all) test.name = StrCat(test.name, "_", test.ranks);
   return all;
 }
@@ -139,7 +139,7 @@ TEST(CudaEngineOneRank, WithCollectives) {
 }
 
 TEST(CudaEngineOneRank, WithOverlap) {
-  for (const EngineCase& test : CasesOf(1)) {
+  for (const EngineCase& test : MakeCudaCases(1)) {
     SCOPED_TRACE(test.name);
     ResetGpus(1);
     standin::SetDelays(4, 50);

@@ -52,14 +52,14 @@ TEST_F(CudaPipelineResumeTest, AnyPipelineContinuesAnyOther) {
   const Trained pipelined = OnGpus(JobOf(2), 4, 8, "never");
   ExpectNear(pipelined, whole);
   EXPECT_EQ(pipelined.evals.size(), whole.evals.size());
-  const std::string saved = PathOf(8);
+  const std::string saved = CheckpointPath(8);
   ExpectNear(OnGpus(JobOf(3, PipelineSchedule::kZeroBubble), 3, 0, saved), whole);
   ExpectNear(OnGpus(JobOf(1), 1, 0, saved), whole);
   ExpectNear(OnCpus(JobOf(1), 3, 0, saved), whole);
   ExpectNear(OnCpus(JobOf(2), 2, 0, saved), whole);
   std::filesystem::remove_all(ckpt());
   (void)OnCpus(JobOf(1), 2, 8, "never");
-  ExpectNear(OnGpus(JobOf(2, PipelineSchedule::kGpipe), 4, 0, PathOf(8)), whole);
+  ExpectNear(OnGpus(JobOf(2, PipelineSchedule::kGpipe), 4, 0, CheckpointPath(8)), whole);
 }
 
 // Saved by stages that divide their state, and continued by some; on the other device, too.
@@ -69,14 +69,14 @@ TEST_F(CudaPipelineResumeTest, StagesWithShardsContinueAnyOther) {
   Job sharded = JobOf(2);
   sharded.shard = Sharding::kOptimizer;
   ExpectNear(OnGpus(sharded, 6, 8, "never"), whole);
-  const std::string saved = PathOf(8);
+  const std::string saved = CheckpointPath(8);
   sharded.shard = Sharding::kNode;
   ExpectNear(OnGpus(sharded, 4, 0, saved), whole);
   ExpectNear(OnCpus(sharded, 4, 0, saved), whole);
   ExpectNear(OnGpus(JobOf(1), 1, 0, saved), whole);
   std::filesystem::remove_all(ckpt());
   (void)OnCpus(JobOf(1), 2, 8, "never");
-  ExpectNear(OnGpus(sharded, 4, 0, PathOf(8)), whole);
+  ExpectNear(OnGpus(sharded, 4, 0, CheckpointPath(8)), whole);
 }
 
 // The output of a GPT has the weights of its embedding: its first and last stages share them.
@@ -89,9 +89,9 @@ TEST_F(CudaPipelineResumeTest, AGptIsContinuedByWholeModels) {
   const Trained found = OnGpus(staged, 6, 8, "never");
   ExpectNear(found, expected);
   if (kSanitized) return;  // the rest is the same code
-  ExpectNear(OnGpus(whole, 2, 0, PathOf(8)), found);
+  ExpectNear(OnGpus(whole, 2, 0, CheckpointPath(8)), found);
   staged.pipeline = {.stages = 2};
-  ExpectNear(OnGpus(staged, 2, 0, PathOf(8)), found);
+  ExpectNear(OnGpus(staged, 2, 0, CheckpointPath(8)), found);
 }
 
 TEST_F(CudaPipelineResumeTest, RefusesWhatItCannotDivide) {

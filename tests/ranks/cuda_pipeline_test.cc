@@ -16,7 +16,7 @@ namespace {
 
 class CudaPipelineTest : public ::testing::TestWithParam<PipelineShape> {};
 INSTANTIATE_TEST_SUITE_P(All, CudaPipelineTest, ::testing::ValuesIn(AllPipelineShapes()),
-                         [](const auto& test) { return NameOf(test.param); });
+                         [](const auto& test) { return PipelineName(test.param); });
 
 // The streams of a rank run at other speeds; the host runs ahead by an update.
 TEST_P(CudaPipelineTest, WithDelaysAndAhead) {
@@ -89,9 +89,9 @@ TEST(CudaPipelines, EachGpuHoldsItsOwnStage) {
     all.replica.in_flight = 4;
     return all;
   };
-  const std::int64_t whole = ModelOf(unstaged).layout().size();
+  const std::int64_t whole = MakeCaseModel(unstaged).layout().size();
   ExpectOk(RunOnGpus(2, [&](Communicator& over, const EngineChoice& choice, Communicator* nccl) {
-    const Model model = ModelOf(test, over.rank());
+    const Model model = MakeCaseModel(test, over.rank());
     const EngineOptions wanted = options(32, choice);
     GACCD_ASSIGN_OR_RETURN(const auto other, MakeEngine(*nccl, model, options(2, choice)));
     GACCD_ASSIGN_OR_RETURN(const EngineMemory by_other, other->PlanMemory(wanted.replica));

@@ -50,7 +50,7 @@ TEST_P(CudaResumeTest, TheSameBitsFromEveryCheckpoint) {
   const auto plain = ValueOrThrow(Train(job, kRanks, 0, "never"));
   const auto whole = ValueOrThrow(Train(job, kRanks, 3, "never"));
   EXPECT_EQ(whole.weights, plain.weights);
-  for (const std::int64_t step : {3, 6, 11}) ExpectSameEnd(job, plain, PathOf(step), step);
+  for (const std::int64_t step : {3, 6, 11}) ExpectSameEnd(job, plain, CheckpointPath(step), step);
 }
 
 TEST_P(CudaResumeTest, TheSameBitsWhereverItWasStopped) {

@@ -35,14 +35,14 @@ const EngineCase kWide{.name = "wide",
                        .evaluate = false};
 
 TEST(CudaShardMemory, ARankHasTheStateOfItsPart) {
-  const Model model = ModelOf(kWide);
+  const Model model = MakeCaseModel(kWide);
   const auto& layout = model.layout();
   for (const Nodes& nodes : {Nodes{0, 0, 0}, Nodes{0, 0, 1}}) {
     EXPECT_OK(RunOnNodes(nodes, [&](Communicator& comm) -> Status {
       std::int64_t whole = 0;
       for (const Sharding mode : kAllModes) {
-        const EngineOptions options = OptionsOf(kWide, mode, Cuda(comm.rank()));
-        const int parts = ShardGrid::Of(mode, RanksOf(nodes)).parts();
+        const EngineOptions options = MakeEngineOptions(kWide, mode, Cuda(comm.rank()));
+        const int parts = ShardGrid::Of(mode, CountRanksPerNode(nodes)).parts();
         GACCD_ASSIGN_OR_RETURN(const auto engine, MakeEngine(comm, model, options));
         const std::int64_t planned = engine->memory().device_bytes;
         if (mode == Sharding::kNone) whole = planned;
@@ -73,12 +73,12 @@ TEST(CudaShardMemory, ARankHasTheStateOfItsPart) {
 
 // On GPUs that have no room for all of the state.
 TEST(CudaShardMemory, WhatDoesNotFitWholeFitsInParts) {
-  const Model model = ModelOf(kWide);
+  const Model model = MakeCaseModel(kWide);
   std::int64_t whole = 0;
   EXPECT_OK(RunOnNodes({0, 0, 0}, [&](Communicator& comm) -> Status {
     GACCD_ASSIGN_OR_RETURN(
         const auto engine,
-        MakeEngine(comm, model, OptionsOf(kWide, Sharding::kNone, Cuda(comm.rank()))));
+        MakeEngine(comm, model, MakeEngineOptions(kWide, Sharding::kNone, Cuda(comm.rank()))));
     if (comm.rank() == 0) whole = engine->memory().device_bytes;
     return Status::Ok();
   }));
@@ -104,11 +104,11 @@ TEST(CudaShardMemory, WhatDoesNotFitWholeFitsInParts) {
 // One of the two nodes cannot set up its communicator.
 TEST(CudaShardFailure, ARankThatCannotDivideEndsAll) {
   const EngineCase test{.widths = kBlocks, .optimizer = kAveragedAdamW};
-  const Model model = ModelOf(test);
+  const Model model = MakeCaseModel(test);
   EXPECT_OK(RunOnNodes({0, 0, 1, 1}, [&](Communicator& comm) -> Status {
     if (comm.rank() == 0) standin::FailNccl("ncclCommInitRankConfig", 1, ncclInternalError);
     GACCD_RETURN_IF_ERROR(comm.Barrier());
-    const EngineOptions options = OptionsOf(test, Sharding::kNode, Cuda(comm.rank()));
+    const EngineOptions options = MakeEngineOptions(test, Sharding::kNode, Cuda(comm.rank()));
     EXPECT_THAT(MakeEngine(comm, model, options), HasKind(ErrorKind::kUnavailable));
     return comm.Barrier();
   }));
@@ -123,8 +123,8 @@ TEST_F(ShardResumeTest, CpusContinueWhatGpusSavedAndBack) {
     on_cpus_ = saved_on_cpus;
     const auto saved = ValueOrThrow(Train(Normalized(Sharding::kOptimizer), 3, 4, "never"));
     on_cpus_ = !saved_on_cpus;
-    const auto whole = ValueOrThrow(Train(Normalized(Sharding::kNone), 2, 0, PathOf(4)));
-    const auto resumed = ValueOrThrow(Train(Normalized(Sharding::kNode), 2, 0, PathOf(4)));
+    const auto whole = ValueOrThrow(Train(Normalized(Sharding::kNone), 2, 0, CheckpointPath(4)));
+    const auto resumed = ValueOrThrow(Train(Normalized(Sharding::kNode), 2, 0, CheckpointPath(4)));
     EXPECT_EQ(resumed.first, 4);
     EXPECT_EQ(resumed.weights, whole.weights);
     EXPECT_EQ(resumed.averaged, whole.averaged);

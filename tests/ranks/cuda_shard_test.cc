@@ -19,7 +19,7 @@ namespace {
 // All that engines on GPUs are tested with elsewhere, on two nodes, each gradient a message of its
 // own; with more parameters, so that every rank owns some.
 std::vector<EngineCase> AllShardCases() {
-  std::vector<EngineCase> cases = CasesOf(3);
+  std::vector<EngineCase> cases = MakeCudaCases(3);
   for (EngineCase& test : cases) {
     if (test.widths.size() == 4) test.widths = kBlocks;
     test.updates = 4;
@@ -80,7 +80,7 @@ TEST(CudaShard, AParameterThatIsNotFiniteIsKnownToAllRanks) {
                   .evaluate = false};
   test.optimizer.group = {{.match = "*.weight", .freeze = true},
                           {.match = "fc3.*", .freeze = true}};
-  const FlatEntry bias = *ModelOf(test).layout().Find("fc1.bias");
+  const FlatEntry bias = *MakeCaseModel(test).layout().Find("fc1.bias");
   const EngineRunOptions options{.update = [&](Engine& engine, Prefetcher& batches,
                                                const Plan& plan, UpdateSettings settings) {
     if (settings.update == 1) {

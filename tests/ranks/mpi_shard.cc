@@ -66,7 +66,7 @@ Status CheckMode(Communicator& comm, EngineCase test, const EngineRun& expected,
                                     after.between_nodes - before.between_nodes};
   GACCD_RETURN_IF_ERROR(comm.AllReduceSum(View(std::span(sent)), View(std::span(sent))));
   if (!std::ranges::is_sorted(comm.topology().node_of)) return Status::Ok();  // no neighbours
-  CommTraffic update = UpdateTraffic(test.shard, ModelOf(test).layout(), nodes);
+  CommTraffic update = UpdateTraffic(test.shard, MakeCaseModel(test).layout(), nodes);
   update += SumTraffic(
       static_cast<std::int64_t>(sizeof(UpdateSums) + test.control_words * sizeof(double)), nodes);
   notes.Expect(

@@ -50,7 +50,7 @@ OptimizerSpec Averaged(OptimizerSpec optimizer) {
 
 }  // namespace
 
-std::vector<EngineCase> CasesOf(int ranks) {
+std::vector<EngineCase> MakeCudaCases(int ranks) {
   std::vector<EngineCase> cases;
   if (ranks == 1) {
     cases = {

@@ -76,7 +76,7 @@ Manifest SmallManifest() {
                     .created_s = 1,
                     .program = "p",
                     .job_text = "j",
-                    .plan = PlanOf(2),
+                    .plan = MakeSmallPlan(2),
                     .hosts = "1xn1,1xn2",
                     .block_bytes = 256,
                     .parameters = {{"w", {2, 3}, 0}},

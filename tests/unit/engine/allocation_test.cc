@@ -104,7 +104,7 @@ TEST(AllocationTest, TheCounterSeesWhatItShould) {
 void NoAllocationInTheLoop(const std::vector<std::int64_t>& widths, LossKind loss,
                            std::int64_t micro_steps) {
   const Model model = MakeMlp(widths, loss);
-  Samples samples(SampleOf(widths, loss), 64, 3);
+  Samples samples(MakeSampleSpec(widths, loss), 64, 3);
   BenchTrainer trainer(model, {.micro_batches = {12, 13}, .micro_steps_per_update = micro_steps});
   Replica& replica = trainer.replica();
   bool ok = true;

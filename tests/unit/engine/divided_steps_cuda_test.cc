@@ -60,7 +60,7 @@ TEST_F(CudaEngineTest, ALaunchWithoutMemoryRunsInParts) {
     std::size_t none = 0;
     const auto plain = ValueOrThrow(RunFailing(test, nullptr, &none));
     EXPECT_EQ(none, 0U);
-    const auto launches = static_cast<int>(ValueOrThrow(PlanOf(test)).accum_steps());
+    const auto launches = static_cast<int>(ValueOrThrow(MakeCasePlan(test)).accum_steps());
     for (int nth = 1; nth <= launches; nth += tests::kSanitized ? 3 : 1) {
       SCOPED_TRACE(StrCat(test.name, ", launch ", nth));
       std::size_t retries = 0;

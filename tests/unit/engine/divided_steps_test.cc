@@ -171,7 +171,7 @@ TEST(DividedStepsTest, WhatPartsWouldChangeIsNotDivided) {
   for (const auto& [test, why] : cases) {
     PartsBackend backend({8});
     backend.fails = {1};
-    const Model model = ModelOf(test);
+    const Model model = MakeCaseModel(test);
     DividedSteps steps(model, {8}, nullptr, backend);
     EXPECT_THAT(RunParts(steps, {8}), IsError(ErrorKind::kConfig, "none for 8", why));
     EXPECT_TRUE(steps.retries().empty()) << why;
@@ -257,7 +257,7 @@ TEST_P(DividedEngineTest, IsTheSameTrainingWhereverAnAllocationFails) {
   const EngineCase& test = GetParam();
   const int rank = test.ranks / 2;
   const DividedRun plain = RunRefused(test, -1, nullptr);
-  const std::int64_t calls = 3 * ValueOrThrow(PlanOf(test)).accum_steps();
+  const std::int64_t calls = 3 * ValueOrThrow(MakeCasePlan(test)).accum_steps();
   for (const int failures : {1, 2}) {
     for (std::int64_t call = 1; call <= calls; ++call) {
       SCOPED_TRACE(StrCat(failures, " failures from call ", call, " on"));
@@ -329,7 +329,7 @@ TEST(DividedEngineTest, AtTheStartTheSystemRefusesTheActivations) {
                                             .effective_batch = 4096,
                                             .rank_samples = 4096},
                                 .optimizer = test.optimizer};
-    return ValueOrThrow(PlanEngineMemory(ModelOf(test), options)).host_bytes;
+    return ValueOrThrow(PlanEngineMemory(MakeCaseModel(test), options)).host_bytes;
   };
   const std::int64_t half = planned(1024);
   ASSERT_GT(planned(2048) - half, std::int64_t{30} << 20);

@@ -14,7 +14,7 @@ namespace gaccd::tests {
 namespace {
 
 class CudaEngineCases : public CudaEngineTest, public ::testing::WithParamInterface<EngineCase> {};
-INSTANTIATE_TEST_SUITE_P(One, CudaEngineCases, ::testing::ValuesIn(CasesOf(1)),
+INSTANTIATE_TEST_SUITE_P(One, CudaEngineCases, ::testing::ValuesIn(MakeCudaCases(1)),
                          [](const auto& test) { return test.param.name; });
 
 TEST_P(CudaEngineCases, DoesWhatTheCpuDoes) {
@@ -32,7 +32,7 @@ TEST_F(CudaEngineTest, AWindowGoesOnAsItWas) {
       if (done != 3) return false;
       EXPECT_EQ(engine.optimizer_updates(), settings.update) << "this one has not ended";
       GACCD_ASSIGN_OR_RETURN(const WindowShare share, engine.Window());
-      std::vector<float> window(static_cast<std::size_t>(ModelOf({}).layout().size()));
+      std::vector<float> window(static_cast<std::size_t>(MakeCaseModel({}).layout().size()));
       GACCD_RETURN_IF_ERROR(engine.Read(EngineBuffer::kGradients, 0, window));
       EXPECT_EQ(share.samples,
                 plan.MicroBatch(0, 0) + plan.MicroBatch(0, 1) + plan.MicroBatch(0, 2));
@@ -105,7 +105,7 @@ TEST_P(CudaEngineCases, In16BitsItStaysNearF32) {
 // A micro-batch by itself, after an update.
 TEST_P(CudaEngineCases, AProbeFindsWhatTheCpuFinds) {
   EngineCase test = GetParam();
-  if (ModelOf(test).update_sums() > 0) return;  // Engine::can_probe()
+  if (MakeCaseModel(test).update_sums() > 0) return;  // Engine::can_probe()
   test.updates = 2;
   const auto probe = [&](const EngineChoice& choice, double* loss, std::vector<float>* gradients) {
     const auto update = [&](Engine& engine, Prefetcher& batches, const Plan& plan,
@@ -114,7 +114,7 @@ TEST_P(CudaEngineCases, AProbeFindsWhatTheCpuFinds) {
         return RunUpdate(engine, batches, SelectProgramGenerator(test.loss, 0)(plan), settings);
       }
       GACCD_ASSIGN_OR_RETURN(*loss, engine.Probe(*batches.Next()));
-      gradients->resize(static_cast<std::size_t>(ModelOf(test).layout().size()));
+      gradients->resize(static_cast<std::size_t>(MakeCaseModel(test).layout().size()));
       return engine.GetGradients(*gradients);
     };
     // The run ends here: a probe leaves no result.
@@ -154,7 +154,7 @@ TEST_F(CudaEngineTest, AProbeIsOfTheUpdateThatWasWrong) {
         (void)batches.Next();
       }
       GACCD_RETURN_IF_ERROR(engine.Probe(*batches.Next()).status());
-      gradients->resize(static_cast<std::size_t>(ModelOf(test).layout().size()));
+      gradients->resize(static_cast<std::size_t>(MakeCaseModel(test).layout().size()));
       GACCD_RETURN_IF_ERROR(engine.GetGradients(*gradients));
       return {ErrorKind::kInterrupted, "probed"};
     };
@@ -279,7 +279,7 @@ TEST_F(CudaEngineTest, TheDigestIsOfAllParameters) {
       .micro = 1, .target = 1, .updates = 1, .widths = {1100, 1000}, .evaluate = false};
   bool seen = false;
   const auto look = [&](Engine& engine, Prefetcher&, const Plan&, const UpdateSettings&) -> Status {
-    std::vector<float> parameters(static_cast<std::size_t>(ModelOf(test).layout().size()));
+    std::vector<float> parameters(static_cast<std::size_t>(MakeCaseModel(test).layout().size()));
     GACCD_RETURN_IF_ERROR(engine.GetParameters(parameters));
     GACCD_ASSIGN_OR_RETURN(const std::uint64_t digest, engine.Digest());
     EXPECT_EQ(digest, ComputeDigest(parameters));

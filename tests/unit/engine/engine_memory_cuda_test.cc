@@ -36,7 +36,7 @@ TEST_F(CudaEngineTest, ScratchCountsToo) {
   EngineCase test{.micro = 8, .target = 8, .updates = 1};
   test.widths = {2, 65'536, 2};  // small but for the column sums of one layer
   const auto comm = MakeSingle();
-  const Model model = ModelOf(test);
+  const Model model = MakeCaseModel(test);
   std::int64_t planned = 0;
   {
     const auto engine = ValueOrThrow(MakeEngineFor(*comm, model, test));
@@ -64,7 +64,7 @@ TEST_F(CudaEngineTest, SizesThatDoNotFitArePlannedToo) {
   options.numerics = test.numerics;
   options.choice = Cuda();
   options.choice.dnn = &standin::OpenDnn;
-  const Model model = ModelOf(test);
+  const Model model = MakeCaseModel(test);
   const auto engine = ValueOrThrow(MakeEngine(*comm, model, options));
   std::int64_t smaller = engine->memory().device_bytes;
   for (const std::int64_t micro_batch : {100, 1'000, 4'000, 8'000, 20'000}) {
@@ -111,7 +111,7 @@ void ExpectPlansOthers(const EngineCase& test, const Model& model) {
   EXPECT_GT(by_graphs.device_bytes, engine->memory().device_bytes - (std::int64_t{64} << 20))
       << test.name;
 }
-void ExpectPlansOthers(const EngineCase& test) { ExpectPlansOthers(test, ModelOf(test)); }
+void ExpectPlansOthers(const EngineCase& test) { ExpectPlansOthers(test, MakeCaseModel(test)); }
 
 // Convolutions whose columns are more than all activations.
 TEST_F(CudaEngineTest, PlansColumnsOfConvolutions) {
@@ -147,7 +147,7 @@ TEST_F(CudaEngineTest, PlansOtherSizes) {
 TEST_F(CudaEngineTest, PlansWhatItAllocates) {
   const EngineCase test{.micro = 8, .target = 8, .updates = 1};
   const auto comm = MakeSingle();
-  const Model model = ModelOf(test);
+  const Model model = MakeCaseModel(test);
   const auto engine = ValueOrThrow(MakeEngineFor(*comm, model, test));
   const auto planned = static_cast<double>(engine->memory().device_bytes);
   EXPECT_NEAR(static_cast<double>(standin::LiveBytes(0)) / planned, 1, 0.001);

@@ -48,7 +48,7 @@ TEST(EngineTest, ControlWordsAreSummedOverTheRanks) {
           for (std::size_t i = 0; i < elements; ++i) {
             double expected = 0;
             for (int rank = 0; rank < ranks; ++rank) {
-              expected += ControlWordOf(rank, static_cast<std::int64_t>(u), i);
+              expected += ControlWord(rank, static_cast<std::int64_t>(u), i);
             }
             EXPECT_EQ(run->control_words[u][i], expected) << "update " << u + 1;
           }
@@ -112,7 +112,7 @@ TEST(EngineTest, GradientNoiseOfRaggedRanks) {
         if (!last) return Status::Ok();
         GACCD_ASSIGN_OR_RETURN(const WindowShare window, engine.Window());
         RankShare share{.samples = static_cast<double>(window.samples)};
-        share.gradient.resize(static_cast<std::size_t>(ModelOf(test).layout().size()));
+        share.gradient.resize(static_cast<std::size_t>(MakeCaseModel(test).layout().size()));
         GACCD_RETURN_IF_ERROR(engine.Read(EngineBuffer::kGradients, 0, share.gradient));
         const std::scoped_lock lock(mutex);
         shares[settings.update].push_back(std::move(share));
@@ -163,7 +163,7 @@ TEST(EngineTest, GroupedByLengthTheUpdatesAreTheSame) {
                     .texts = 24};
     const auto whole = RunRanks(test);
     test.cut = 8;
-    ASSERT_EQ(ModelOf(test).sample().cuts, (std::vector<std::int64_t>{8, 16}));
+    ASSERT_EQ(MakeCaseModel(test).sample().cuts, (std::vector<std::int64_t>{8, 16}));
     const auto cut = RunRanks(test);
     for (std::size_t rank = 0; rank < cut.size(); ++rank) {
       ASSERT_TRUE(whole[rank].ok()) << whole[rank].status().message();
@@ -250,7 +250,7 @@ TEST(EngineTest, AFailedAuditChangesNothing) {
     bool operator==(const State&) const = default;
   };
   const auto state_of = [&](Engine& engine) -> Result<State> {
-    const std::int64_t size = ModelOf(test).layout().size();
+    const std::int64_t size = MakeCaseModel(test).layout().size();
     State state{std::vector<float>(static_cast<std::size_t>(size)),
                 std::vector<float>(static_cast<std::size_t>(2 * size)), engine.optimizer_updates()};
     GACCD_RETURN_IF_ERROR(engine.GetParameters(state.parameters));

@@ -22,7 +22,7 @@ class PipelineTest : public ::testing::TestWithParam<PipelineShape> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(All, PipelineTest, ::testing::ValuesIn(AllPipelineShapes()),
-                         [](const auto& test) { return NameOf(test.param); });
+                         [](const auto& test) { return PipelineName(test.param); });
 
 // Ragged: of the last micro-step some pipelines have fewer samples, or none; updates with a tail.
 TEST_P(PipelineTest, EqualsTheWholeModel) {

@@ -191,7 +191,7 @@ TEST(ShardModes, StatisticsOfMicroBatchesInSeveralParts) {
   std::int64_t width = 64;
   do {
     test.widths = {24, ++width, 70, 5};
-  } while (width < 300 && !CutsStatistics(ModelOf(test).layout(), 4));
+  } while (width < 300 && !CutsStatistics(MakeCaseModel(test).layout(), 4));
   ASSERT_LT(width, 300);
   ExpectTheBitsOfUnsharded({0, 0, 0, 0}, test, std::span(kModes).first(1));
 }

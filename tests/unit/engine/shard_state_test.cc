@@ -44,7 +44,7 @@ std::vector<float> AveragesOf(const FlatLayout& layout, const std::vector<float>
 // Whatever mode and world has a state, it is read as it was set: so what one saves, all others
 // continue.
 void ExpectStateInAnyMode(const EngineCase& test, const std::vector<Nodes>& worlds) {
-  const Model model = ModelOf(test);
+  const Model model = MakeCaseModel(test);
   const std::vector<float> parameters = Values(1, model.layout().size());
   const std::vector<float> state =
       Values(2, StateElements(test.optimizer, model.layout().trainable_size()));
@@ -72,10 +72,10 @@ void ExpectStateInAnyMode(const EngineCase& test, const std::vector<Nodes>& worl
   for (const Nodes& nodes : worlds) {
     if (kSanitized && nodes.size() != 3) continue;
     for (const Sharding mode : kAllModes) {
-      SCOPED_TRACE(TextOf(mode, nodes));
+      SCOPED_TRACE(DescribeSharding(mode, nodes));
       EXPECT_OK(OnTestedRanks(
           nodes, [&](Communicator& over, const EngineChoice& choice, Communicator* device_comm) {
-            return check(device_comm ? *device_comm : over, OptionsOf(test, mode, choice));
+            return check(device_comm ? *device_comm : over, MakeEngineOptions(test, mode, choice));
           }));
     }
   }
@@ -124,10 +124,10 @@ CommTraffic TrafficOfUpdates(const Nodes& nodes, const EngineCase& test) {
 
 // In all modes; the last words are the sums of losses and counts, and the control words.
 void ExpectTrafficOfTheFormula(const Nodes& nodes, EngineCase test) {
-  const std::vector<int> ranks = RanksOf(nodes);
-  const FlatLayout layout = ModelOf(test).layout();
+  const std::vector<int> ranks = CountRanksPerNode(nodes);
+  const FlatLayout layout = MakeCaseModel(test).layout();
   for (const Sharding mode : kAllModes) {
-    SCOPED_TRACE(StrCat(TextOf(mode, nodes), ", ", test.target, " samples"));
+    SCOPED_TRACE(StrCat(DescribeSharding(mode, nodes), ", ", test.target, " samples"));
     // GPUs do not send the gaps between the messages of a gradient that is not sharded.
     if (OnGpus() && ShardGrid::Of(mode, ranks).parts() == 1) continue;
     test.shard = mode;

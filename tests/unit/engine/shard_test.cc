@@ -76,7 +76,7 @@ TEST(ShardTest, OneReduceScatterAndOneGatherAnUpdate) {
                   .optimizer = {.lr = 0.01, .kind = AdamWSpec{}},
                   .control_words = 5,
                   .shard = Sharding::kOptimizer};
-  const auto elements = static_cast<std::size_t>(ModelOf(test).layout().size());
+  const auto elements = static_cast<std::size_t>(MakeCaseModel(test).layout().size());
   const Status status = RunThreadRanks(test.ranks, {}, [&](Communicator& inner) -> Status {
     CountingCommunicator comm(inner);
     std::size_t before = 0;
@@ -110,7 +110,7 @@ TEST(ShardTest, ARankHasTheMemoryOfItsPart) {
                                       .kind = AdamWSpec{},
                                       .group = {{.match = "fc2.weight", .freeze = true}},
                                       .ema = EmaSpec{0.9}}};
-  const Model model = ModelOf(test);
+  const Model model = MakeCaseModel(test);
   const ShardLayout shards = ShardLayout::Make(model.layout(), test.ranks);
   const Status status = RunThreadRanks(test.ranks, {}, [&](Communicator& comm) -> Status {
     EngineOptions options{.replica = {.micro_batches = {1}}, .optimizer = test.optimizer};

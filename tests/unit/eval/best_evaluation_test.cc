@@ -71,7 +71,7 @@ TEST_F(BestEvaluationRunTest, EvaluatesEverySoManyUpdatesAsWell) {
   for (const std::string& eval : whole.evals) steps.push_back(eval.substr(0, eval.find(' ')));
   EXPECT_THAT(steps, ElementsAre("3", "6", "8", "9", "12", "15", "16", "18", "21", "24"));
   for (const auto& [from, done] : {std::pair(10, 4), std::pair(15, 5)}) {
-    const auto resumed = ValueOrThrow(Train(job, 3, 0, PathOf(from)));
+    const auto resumed = ValueOrThrow(Train(job, 3, 0, CheckpointPath(from)));
     EXPECT_EQ(resumed.evals,
               std::vector<std::string>(whole.evals.begin() + done, whole.evals.end()));
   }
@@ -94,7 +94,7 @@ TEST_F(BestEvaluationRunTest, ARunWhosePatienceIsOverEndsAtTheSameUpdateFromAnyC
   ASSERT_LT(end, 24);
   EXPECT_EQ(whole.summary.best->step, end - 3);
   for (const std::int64_t step : {end - 4, end - 2, end - 1, end}) {
-    const auto resumed = ValueOrThrow(Train(job, 3, 0, PathOf(step)));
+    const auto resumed = ValueOrThrow(Train(job, 3, 0, CheckpointPath(step)));
     EXPECT_EQ(resumed.summary.updates, end) << "from update " << step;
     EXPECT_EQ(resumed.summary.best->step, end - 3);
     EXPECT_EQ(std::ssize(resumed.steps), end - step);
@@ -104,7 +104,7 @@ TEST_F(BestEvaluationRunTest, ARunWhosePatienceIsOverEndsAtTheSameUpdateFromAnyC
     EXPECT_EQ(says, step == end) << "where nothing is trained: " << resumed.summary.stopped_early;
   }
   job.evaluation.patience = 0;
-  EXPECT_EQ(Train(job, 3, 0, PathOf(end))->summary.updates, 24) << "when it is asked to";
+  EXPECT_EQ(Train(job, 3, 0, CheckpointPath(end))->summary.updates, 24) << "when it is asked to";
 }
 
 // mse by evaluation.metric is better when it is smaller, r2 when it is larger: of the same
@@ -148,10 +148,10 @@ TEST_F(BestEvaluationRunTest, TheCheckpointOfTheBestEvaluationIsKept) {
   }
   EXPECT_EQ(best.value, least);
 
-  ASSERT_OK(Train(job, 3, 20, PathOf(20)));
+  ASSERT_OK(Train(job, 3, 20, CheckpointPath(20)));
   EXPECT_EQ(bests_after(2), bests_after(1));
   keep_ = 1;
-  ASSERT_TRUE(Train(job, 3, 20, PathOf(20)).ok());
+  ASSERT_TRUE(Train(job, 3, 20, CheckpointPath(20)).ok());
   const auto left = ValueOrThrow(ListGenerations(ckpt()));
   EXPECT_THAT(left, ElementsAre(Field(&Generation::step, 24), Field(&Generation::step, best.step)));
   EXPECT_EQ(FindBest(ckpt(), left), left.back());

@@ -146,7 +146,7 @@ ValueId InputOf(const std::vector<nn::GraphInput>& inputs, std::string_view name
 TEST_P(Bf16Cuda, TrainsLikeF32) {
   const std::vector<std::int64_t> widths = {40, 64, 24, 10};
   const Model model = MakeMlp(widths, GetParam());
-  Samples samples(SampleOf(widths, GetParam()), 33, 5);
+  Samples samples(MakeSampleSpec(widths, GetParam()), 33, 5);
   BenchTrainer cpu(model, {.micro_batches = {33}});
   const double loss = cpu.MicroStep(samples.All(), kLossWeight, true);
   const HostReference reference(widths, model, cpu, samples, GetParam());
@@ -247,7 +247,7 @@ TEST(Bf16GraphCuda, AGptIsTheSameWithFusedFunctions) {
 TEST(Bf16GraphCuda, EvaluatesLikeF32) {
   const std::vector<std::int64_t> widths = {40, 64, 10};
   const Model model = MakeMlp(widths);
-  Samples samples(SampleOf(widths, LossKind::kSoftmaxCrossEntropy), 50, 5);
+  Samples samples(MakeSampleSpec(widths, LossKind::kSoftmaxCrossEntropy), 50, 5);
   BenchTrainer cpu(model, {.eval_batches = {50}});
   const auto expected = ValueOrThrow(cpu.replica().Evaluate(samples.All()));
   for (const Precision precision : {Precision::kF32, Precision::kBF16}) {

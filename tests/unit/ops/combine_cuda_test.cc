@@ -72,7 +72,7 @@ class SumCuda : public MakerTest {
       for (std::size_t i = 0; i < found.size(); ++i) {
         const double wanted = (add ? 2 : 1) * expected[i];
         ASSERT_NEAR(static_cast<double>(found[i]), wanted,
-                    2.1 * RoundingOf(y_type) * std::abs(wanted) + 1e-11)
+                    2.1 * RoundingError(y_type) * std::abs(wanted) + 1e-11)
             << (add ? "added " : "") << i;
       }
     }

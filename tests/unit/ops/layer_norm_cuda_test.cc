@@ -110,7 +110,7 @@ void CheckNorm(const KernelStream& on, DType dtype, Matrix size, std::size_t shi
       const double wanted =
           expected.dx[i] + (add_residual ? static_cast<double>(example.residual[i]) : 0);
       ASSERT_NEAR(static_cast<double>(found.dx[i]), wanted,
-                  1.01 * RoundingOf(dtype) * std::abs(wanted) + 2e-6)
+                  1.01 * RoundingError(dtype) * std::abs(wanted) + 2e-6)
           << "dx " << i;
     }
     const double allowed = 2e-7 * static_cast<double>(size.rows) + 1e-6;
@@ -167,7 +167,7 @@ void CheckOutputs(const NormExample& example, const std::vector<float>& x, bool 
       const double scaled = (at(d) - mean) * rstd * static_cast<double>(example.gamma[d]);
       const double beta = centered ? static_cast<double>(example.gamma[columns - 1 - d]) : 0;
       ASSERT_NEAR(static_cast<double>(found.y[n * columns + d]), scaled + beta,
-                  1.01 * RoundingOf(example.dtype) * std::abs(scaled + beta) + 1e-5)
+                  1.01 * RoundingError(example.dtype) * std::abs(scaled + beta) + 1e-5)
           << n << ", " << d;
     }
   }

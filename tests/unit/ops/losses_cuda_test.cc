@@ -75,13 +75,13 @@ void ExpectNear(DType dtype, const std::vector<float>& found, const std::vector<
   ASSERT_EQ(found.size(), expected.size());
   for (std::size_t i = 0; i < found.size(); ++i) {
     ASSERT_NEAR(static_cast<double>(found[i]), expected[i],
-                relative * std::abs(expected[i]) + 1.001 * LeastOf(dtype))
+                relative * std::abs(expected[i]) + 1.001 * MinRoundingError(dtype))
         << what << " element " << i;
   }
 }
 
 // exp of a float argument, and sums of up to 50304 of them, partly in float.
-double Allowed(DType dtype) { return 4e-6 + 2 * RoundingOf(dtype); }
+double Allowed(DType dtype) { return 4e-6 + 2 * RoundingError(dtype); }
 
 using Integers = std::vector<std::int32_t>;
 
@@ -280,7 +280,7 @@ class TokenLossCuda : public CrossEntropyCuda {
       const bool at_label = std::cmp_equal(i % example.row(0).size(), example.labels[row]);
       ASSERT_NEAR(static_cast<double>(found.gradient[i]), e,
                   Allowed(example.dtype) * (std::abs(e) + weight * of_class) +
-                      (at_label ? 4e-7 * weight : 0) + LeastOf(example.dtype))
+                      (at_label ? 4e-7 * weight : 0) + MinRoundingError(example.dtype))
           << i;
     }
     const GpuFloats logits(example.dtype, example.logits);
@@ -521,7 +521,7 @@ TEST_F(LossesCuda, MeanSquaredError) {
         const GpuArray<float> weight(std::vector<float>{kWeight});
         const GpuFloats dy(dtype, n);
         const GpuArray<double> sum(1);
-        const auto allowed = 1e-6 + 2 * RoundingOf(dtype);
+        const auto allowed = 1e-6 + 2 * RoundingError(dtype);
         const Operand of_y{{{9, columns}, dtype}, gy.data()};
         const Operand of_t{{{9, columns}, DType::kF32}, gt.data()};
         const Operand seed{{{1}, DType::kF32}, weight.data()};

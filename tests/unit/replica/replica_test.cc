@@ -23,7 +23,7 @@ std::vector<float> ToVector(std::span<const float> values) {
 void ExpectPartsGiveTheWhole(const std::vector<std::int64_t>& widths, std::int64_t first,
                              std::int64_t second) {
   const Model model = MakeMlp(widths);
-  Samples samples(SampleOf(widths, LossKind::kSoftmaxCrossEntropy), first + second, 3);
+  Samples samples(MakeSampleSpec(widths, LossKind::kSoftmaxCrossEntropy), first + second, 3);
   BenchTrainer trainer(model, {.micro_batches = {first, second, first + second}});
   const double whole = trainer.MicroStep(samples.All(), 0.25F, true);
   const std::vector<float> expected = ToVector(trainer.gradients());
@@ -50,7 +50,7 @@ TEST(ReplicaTest, SoDoLargeAndSmallOnesTogether) {
 
 TEST(ReplicaTest, AnEmptyBatchClearsOnlyIfItIsTheFirst) {
   const Model model = MakeMlp({12, 16, 5});
-  Samples samples(SampleOf({12, 16, 5}, LossKind::kSoftmaxCrossEntropy), 7, 3);
+  Samples samples(MakeSampleSpec({12, 16, 5}, LossKind::kSoftmaxCrossEntropy), 7, 3);
   BenchTrainer trainer(model, {.micro_batches = {7}});
   trainer.MicroStep(samples.All(), 0.25F, true);
   const std::vector<float> expected = ToVector(trainer.gradients());
@@ -65,7 +65,7 @@ TEST(ReplicaTest, AnEmptyBatchClearsOnlyIfItIsTheFirst) {
 
 TEST(ReplicaTest, AnUnknownBatchSizeIsInternal) {
   const Model model = MakeMlp({12, 16, 5});
-  Samples samples(SampleOf({12, 16, 5}, LossKind::kSoftmaxCrossEntropy), 9, 3);
+  Samples samples(MakeSampleSpec({12, 16, 5}, LossKind::kSoftmaxCrossEntropy), 9, 3);
   BenchTrainer trainer(model, {.micro_batches = {7}, .eval_batches = {4}});
   EXPECT_THAT(trainer.replica().MicroStep(samples.All(), 1, true),
               IsError(ErrorKind::kInternal, "9 samples"));
@@ -97,7 +97,7 @@ TEST(ReplicaTest, RefusesAGradientBufferOfAnotherSize) {
 
 TEST(ReplicaTest, EvaluationDoesNotTouchTheGradients) {
   const Model model = MakeMlp({12, 16, 5});
-  Samples samples(SampleOf({12, 16, 5}, LossKind::kSoftmaxCrossEntropy), 7, 3);
+  Samples samples(MakeSampleSpec({12, 16, 5}, LossKind::kSoftmaxCrossEntropy), 7, 3);
   BenchTrainer trainer(model, {.micro_batches = {7}, .eval_batches = {7, 3}});
   const double loss = trainer.MicroStep(samples.All(), 0.25F, true);
   const std::vector<float> expected = ToVector(trainer.gradients());
@@ -152,7 +152,7 @@ TEST(ReplicaTest, AnEvaluationOfTargetsGivesThePrediction) {
 TEST(ReplicaTest, TheSameMicroBatchGivesTheSameOnReplicasOfOtherSizes) {
   const std::vector<std::int64_t> widths = {30, 40, 20, 7};
   const Model model = MakeMlp(widths);
-  Samples samples(SampleOf(widths, LossKind::kSoftmaxCrossEntropy), 64, 3);
+  Samples samples(MakeSampleSpec(widths, LossKind::kSoftmaxCrossEntropy), 64, 3);
   std::vector<float> expected;
   double expected_loss = 0;
   const std::vector<std::set<std::int64_t>> sets = {
@@ -173,7 +173,7 @@ TEST(ReplicaTest, TheSameMicroBatchGivesTheSameOnReplicasOfOtherSizes) {
 TEST(ReplicaTest, ThePaddingStaysZeroThroughTraining) {
   const std::vector<std::int64_t> widths = {7, 11, 3};  // no size is a multiple of 16
   const Model model = MakeMlp(widths);
-  Samples samples(SampleOf(widths, LossKind::kSoftmaxCrossEntropy), 12, 3);
+  Samples samples(MakeSampleSpec(widths, LossKind::kSoftmaxCrossEntropy), 12, 3);
   BenchTrainer trainer(model, {.micro_batches = {5, 7}, .micro_steps_per_update = 8});
   for (int update = 0; update < 10; ++update) {
     trainer.MicroStep(samples.View(0, 5), 1.0F / 12, true);
@@ -214,7 +214,7 @@ class PackedWeightsTest : public testing::Test {
   }
 
   Model model_ = MakeMlp(kWidths);
-  Samples samples_{SampleOf(kWidths, LossKind::kSoftmaxCrossEntropy), 64, 3};
+  Samples samples_{MakeSampleSpec(kWidths, LossKind::kSoftmaxCrossEntropy), 64, 3};
   BenchTrainer plain_{model_, Options(1)};
   BenchTrainer packed_{model_, Options(8)};
 };
@@ -260,7 +260,7 @@ TEST_F(PackedWeightsTest, AreStaleUntilParametersChanged) {
 TEST_F(PackedWeightsTest, MayBePackedAsTheParametersChange) {
   const std::vector<std::int64_t> widths = {96, 192, 128, 80, 64, 10};
   const Model model = MakeMlp(widths);
-  Samples samples(SampleOf(widths, LossKind::kSoftmaxCrossEntropy), kBatch, 3);
+  Samples samples(MakeSampleSpec(widths, LossKind::kSoftmaxCrossEntropy), kBatch, 3);
   const BatchView batch = samples.All();
   for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
     if (precision == Precision::kBF16 && Bf16OfCpu() == CpuBf16::kNone) continue;

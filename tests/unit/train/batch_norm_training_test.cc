@@ -54,13 +54,13 @@ TEST_F(BatchNormTrainingTest, ACheckpointContinuesAsIfTheRunHadNotStopped) {
   const auto plain = ValueOrThrow(Train(job, 3, 0, "never"));
   EXPECT_EQ(ValuesOf(plain.weights, "bn.num_batches_tracked"), std::vector<float>{24});
   EXPECT_EQ(ValueOrThrow(Train(job, 3, 10, "never")).weights, plain.weights);
-  const auto resumed = ValueOrThrow(Train(job, 3, 0, PathOf(10)));
+  const auto resumed = ValueOrThrow(Train(job, 3, 0, CheckpointPath(10)));
   EXPECT_EQ(resumed.first, 10);
   EXPECT_EQ(resumed.weights, plain.weights);
   EXPECT_EQ(resumed.evals.back(), plain.evals.back());
   for (const int ranks : {2, 7}) {
     SCOPED_TRACE(ranks);
-    ExpectNear(ValueOrThrow(Train(job, ranks, 0, PathOf(10))).weights, plain.weights);
+    ExpectNear(ValueOrThrow(Train(job, ranks, 0, CheckpointPath(10))).weights, plain.weights);
   }
 }
 

@@ -184,12 +184,12 @@ TEST_F(MicroBatchNormRunTest, OtherMicroBatchesAfterAResumeAreAWarning) {
   job.optimizer.ema = EmaSpec{0.75};
   const auto plain = ValueOrThrow(Train(job, 3, 10, "never"));
   EXPECT_NE(plain.averaged, plain.weights);
-  const auto same = ValueOrThrow(Train(job, 3, 0, PathOf(10)));
+  const auto same = ValueOrThrow(Train(job, 3, 0, CheckpointPath(10)));
   EXPECT_EQ(same.averaged, plain.averaged);
   EXPECT_THAT(same.warnings, ::testing::Not(HasSubstr("batch_norm")));
   job.batch.micro = 16;
   EXPECT_THAT(
-      ValueOrThrow(Train(job, 3, 0, PathOf(10))).warnings,
+      ValueOrThrow(Train(job, 3, 0, CheckpointPath(10))).warnings,
       HasSubstr("batch_norm normalises micro-batches of 10 or 11 samples from here on, before "
                 "the resume of 3 or 4 samples"));
 }

@@ -42,7 +42,7 @@ TEST_F(PipelineResumeTest, AnyPipelineContinuesAnyOther) {
   const auto pipelined = ValueOrThrow(Train(JobOf(2), 6, 8, "never"));
   ExpectNear(pipelined, whole);
   EXPECT_EQ(pipelined.evals.size(), whole.evals.size());
-  const std::string there = PathOf(8);
+  const std::string there = CheckpointPath(8);
   for (const auto& [stages, ranks] :
        std::vector<std::pair<std::int64_t, int>>{{2, 6}, {1, 1}, {1, 4}, {3, 3}, {2, 2}, {3, 6}}) {
     SCOPED_TRACE(StrCat(stages, " stages on ", ranks, " ranks"));
@@ -64,11 +64,11 @@ TEST_F(PipelineResumeTest, AShardedPipelineIsContinuedByWholeModels) {
   const auto whole = ValueOrThrow(Train(plain, 1, 0, "never"));
   const auto divided = ValueOrThrow(Train(sharded, 6, 8, "never"));
   ExpectNear(divided, whole);
-  const std::string of_divided = PathOf(8);
+  const std::string of_divided = CheckpointPath(8);
   ExpectNear(ValueOrThrow(Train(plain, 4, 0, of_divided)), divided);
   std::filesystem::remove_all(ckpt());
   ValueOrThrow(Train(plain, 4, 8, "never"));
-  ExpectNear(ValueOrThrow(Train(sharded, 6, 0, PathOf(8))), divided);
+  ExpectNear(ValueOrThrow(Train(sharded, 6, 0, CheckpointPath(8))), divided);
 }
 
 TEST_F(PipelineResumeTest, RefusesWhatItCannotDivide) {

@@ -43,7 +43,7 @@ TEST_P(ResumePrecisionTest, TheSameBitsFromEveryCheckpointOnTheSameRanks) {
   const auto whole = ValueOrThrow(Train(job, 3, 5, "never"));
   EXPECT_EQ(whole.weights, plain.weights) << "saving changes nothing";
   for (const std::int64_t step : {5, 10, 15, 20, 24}) {
-    const auto resumed = ValueOrThrow(Train(job, 3, 0, PathOf(step)));
+    const auto resumed = ValueOrThrow(Train(job, 3, 0, CheckpointPath(step)));
     EXPECT_EQ(resumed.first, step);
     EXPECT_EQ(resumed.weights, plain.weights) << "from update " << step;
     EXPECT_EQ(resumed.averaged, plain.averaged) << "from update " << step;
@@ -149,7 +149,7 @@ TEST_F(TextsTest, AnUpdateWithoutALabelIsSkippedAlsoAfterAResume) {
   EXPECT_EQ(plain.summary.skipped, 0);
   EXPECT_EQ(plain.summary.samples, kSamples - 14) << "that changed the parameters";
   for (const std::int64_t step : {1, 2, 3}) {
-    const auto resumed = ValueOrThrow(Train(job, 2, 0, PathOf(step)));
+    const auto resumed = ValueOrThrow(Train(job, 2, 0, CheckpointPath(step)));
     EXPECT_EQ(resumed.weights, plain.weights) << "AdamW counts the updates that it did";
     EXPECT_EQ(resumed.summary.unlabelled, step == 1 ? 1 : 0);
   }
@@ -205,7 +205,7 @@ TEST_F(HugeSampleTest, AWindowThatIsNotFiniteIsBegunAgain) {
   std::filesystem::remove_all(ckpt());
   EXPECT_THAT(Train(job, 2, 100, "never", {2, 1}),
               IsError(ErrorKind::kTempFail, "inside update 2"));
-  EXPECT_TRUE(std::filesystem::exists(PathOf(1) + "/MANIFEST"));
+  EXPECT_TRUE(std::filesystem::exists(CheckpointPath(1) + "/MANIFEST"));
   const auto resumed = ValueOrThrow(Train(job, 2, 0, "auto"));
   EXPECT_EQ(resumed.first, 1);
   EXPECT_EQ(resumed.weights, plain.weights);
@@ -216,7 +216,7 @@ TEST_F(HugeSampleTest, AfterASkippedUpdateTheSameBits) {
   const Job job = JobWith(1e30F);  // its gradient is not finite
   const auto plain = ValueOrThrow(Train(job, 2, 3, "never"));
   EXPECT_EQ(plain.summary.skipped, 1);
-  const auto resumed = ValueOrThrow(Train(job, 2, 0, PathOf(3)));
+  const auto resumed = ValueOrThrow(Train(job, 2, 0, CheckpointPath(3)));
   EXPECT_EQ(resumed.first, 3);
   EXPECT_EQ(resumed.weights, plain.weights);
   EXPECT_EQ(resumed.summary.samples, plain.summary.samples);
@@ -242,7 +242,7 @@ TEST_F(ResumeTest, WithoutTimeForTheAccumulatorsTheUpdateIsRepeated) {
       Train(job, 3, 100, "never", {4, 2, StopAction::kSaveBeforeStop}),
       HasMessage(EndsWith("stopped by the test inside update 4 after micro-step 2, which is to be "
                           "repeated (nothing of it is saved), saved")));
-  ASSERT_TRUE(std::filesystem::exists(PathOf(3) + "/MANIFEST"));
+  ASSERT_TRUE(std::filesystem::exists(CheckpointPath(3) + "/MANIFEST"));
   const auto resumed = ValueOrThrow(Train(job, 3, 0, "auto"));
   EXPECT_EQ(resumed.first, 3);
   EXPECT_EQ(resumed.weights, plain.weights);
@@ -274,7 +274,7 @@ TEST_F(ResumeTest, AnEvaluationThatWasLeftIsRepeated) {
   EXPECT_EQ(resumed.averaged, plain.averaged);
   // Inside the update after it, it was done.
   ASSERT_FALSE(Train(job, 3, 100, "never", {9, 1}).ok());
-  std::filesystem::remove_all(PathOf(8));
+  std::filesystem::remove_all(CheckpointPath(8));
   const auto inside = ValueOrThrow(Train(job, 3, 0, "auto"));
   EXPECT_EQ(inside.first, 8);
   EXPECT_EQ(inside.evaluations, 2);
@@ -284,16 +284,16 @@ TEST_F(ResumeTest, AnEvaluationThatWasLeftIsRepeated) {
 TEST_F(ResumeTest, MoreEpochsAfterACosineMakeTheLearningRateJump) {
   Job job = SmallJob();
   ASSERT_TRUE(Train(job, 2, 12, "never").ok());
-  EXPECT_THAT(Train(job, 2, 0, PathOf(12))->warnings, Not(HasSubstr("learning rate")));
+  EXPECT_THAT(Train(job, 2, 0, CheckpointPath(12))->warnings, Not(HasSubstr("learning rate")));
   job.epochs = 6;
-  const auto longer = ValueOrThrow(Train(job, 2, 0, PathOf(24)));
+  const auto longer = ValueOrThrow(Train(job, 2, 0, CheckpointPath(24)));
   EXPECT_THAT(longer.warnings, HasSubstr("the learning rate jumps from 0.001 to"));
   EXPECT_THAT(longer.warnings, HasSubstr("at update 25"));
   job.schedule = {};
-  EXPECT_THAT(Train(job, 2, 0, PathOf(24))->warnings, HasSubstr("learning rate jumps"))
+  EXPECT_THAT(Train(job, 2, 0, CheckpointPath(24))->warnings, HasSubstr("learning rate jumps"))
       << "up from the end of the cosine";
   job.optimizer.lr = 0.5;
-  EXPECT_THAT(Train(job, 2, 0, PathOf(24))->warnings,
+  EXPECT_THAT(Train(job, 2, 0, CheckpointPath(24))->warnings,
               HasSubstr("at update 25: optimizer.lr was 0.01, it is 0.5 now; the schedule had 24"));
 }
 
@@ -304,7 +304,7 @@ TEST_F(ResumeTest, TheRateOfARuleDoesNotJump) {
   job.schedule = {};
   ASSERT_TRUE(Train(job, 2, 12, "never").ok());
   job.epochs = 6;
-  EXPECT_THAT(Train(job, 2, 0, PathOf(24))->warnings, Not(HasSubstr("learning rate")));
+  EXPECT_THAT(Train(job, 2, 0, CheckpointPath(24))->warnings, Not(HasSubstr("learning rate")));
 }
 
 // With last_cycle carry only the last update of a run may be smaller: update 8 of one epoch takes 6
@@ -318,7 +318,7 @@ TEST_F(ResumeTest, AFinishedRunThatLeftASmallerUpdateBehindIsNotExtended) {
   EXPECT_THAT(Train(job, 2, 0, "auto"),
               IsError(ErrorKind::kConfig,
                       "its update 8 took 6 samples after 224, in this job it takes 32"));
-  const auto before = ValueOrThrow(Train(job, 2, 0, PathOf(4)));
+  const auto before = ValueOrThrow(Train(job, 2, 0, CheckpointPath(4)));
   EXPECT_EQ(before.summary.samples, 2 * 230);
 }
 
@@ -328,7 +328,7 @@ TEST_F(ResumeTest, OnOtherRanksAndMicroBatchesEqualToRounding) {
   for (const int ranks : {1, 2, 3, 5}) {
     for (const std::int64_t micro : {2, 9}) {
       job.batch.micro = micro;
-      const auto resumed = ValueOrThrow(Train(job, ranks, 0, PathOf(14)));
+      const auto resumed = ValueOrThrow(Train(job, ranks, 0, CheckpointPath(14)));
       EXPECT_LT(Distance(resumed.weights, whole.weights), 1e-5) << ranks << " x " << micro;
       EXPECT_EQ(resumed.summary.samples, 3 * 230);
     }
@@ -339,8 +339,8 @@ TEST_F(ResumeTest, AutoTakesTheNewestThatIsWholeAndSaysWhatItPassedOver) {
   const Job job = SmallJob();
   const auto whole = ValueOrThrow(Train(job, 2, 6, "auto"));
   EXPECT_EQ(whole.first, 0) << "nothing there: a fresh start";
-  std::filesystem::remove_all(PathOf(24));
-  std::filesystem::resize_file(PathOf(18) + "/shard-00001-of-00002.bin", 99);
+  std::filesystem::remove_all(CheckpointPath(24));
+  std::filesystem::resize_file(CheckpointPath(18) + "/shard-00001-of-00002.bin", 99);
   std::ofstream(ckpt() + "/LATEST") << "step-000000000006-e000001\n";  // a hint, and wrong
   const auto resumed = ValueOrThrow(Train(job, 2, 0, "auto"));
   EXPECT_EQ(resumed.first, 12);
@@ -349,10 +349,10 @@ TEST_F(ResumeTest, AutoTakesTheNewestThatIsWholeAndSaysWhatItPassedOver) {
   EXPECT_THAT(resumed.notes[0], HasSubstr("step-000000000018-e000001: "));
   EXPECT_EQ(Train(job, 2, 0, "never")->first, 0);
   EXPECT_EQ(Train(job, 2, 0, folder_)->first, 12) << "a run folder by name";
-  EXPECT_THAT(Train(job, 2, 0, PathOf(18)), HasKind(ErrorKind::kData))
+  EXPECT_THAT(Train(job, 2, 0, CheckpointPath(18)), HasKind(ErrorKind::kData))
       << "by name there is no other";
   for (const std::int64_t step : {6, 12})
-    std::filesystem::resize_file(PathOf(step) + "/MANIFEST", 9);
+    std::filesystem::resize_file(CheckpointPath(step) + "/MANIFEST", 9);
   const auto none = Train(job, 2, 0, "auto");
   EXPECT_THAT(none, IsError(ErrorKind::kData, "3 checkpoints and none is intact"))
       << "not silently from the start";
@@ -363,7 +363,7 @@ TEST_F(ResumeTest, AutoTakesTheNewestThatIsWholeAndSaysWhatItPassedOver) {
 TEST_F(ResumeTest, ARequeuedJobGoesOnFromItsOwnCheckpoints) {
   const Job job = SmallJob();
   ASSERT_TRUE(Train(job, 2, 10, "never").ok());  // another job, which left 10, 20 and 24
-  const std::string path = PathOf(10);
+  const std::string path = CheckpointPath(10);
   for (const std::string& from : {std::string("never"), path}) {
     for (const int in_vain : {0, 2}) {  // so many attempts before the one with a checkpoint
       job_id_ = StrCat("81", in_vain, from.size());
@@ -394,7 +394,7 @@ TEST_F(ResumeTest, AStartThatSavedNothingIsBegunAgain) {
   const Job job = SmallJob();
   ASSERT_TRUE(Train(job, 2, 10, "never").ok());
   const TempFolder other;
-  std::filesystem::copy(PathOf(10), StrCat(other.path(), "/", Generation{1, 10}.name()));
+  std::filesystem::copy(CheckpointPath(10), StrCat(other.path(), "/", Generation{1, 10}.name()));
   for (const std::string& from :
        {std::string("never"), other.path() + "/" + Generation{1, 10}.name()}) {
     EndBeforeTheFirstSave(from);
@@ -419,13 +419,13 @@ TEST_F(ResumeTest, DataThatWasExchangedIsSaid) {
   job.data.train = CsvSpec{.path = write("train.csv", 1), .targets = 2};
   job.data.eval = CsvSpec{.path = write("eval.csv", 2), .targets = 2};
   ASSERT_TRUE(Train(job, 2, 12, "never").ok());
-  EXPECT_EQ(Train(job, 2, 0, PathOf(12))->warnings, "");
+  EXPECT_EQ(Train(job, 2, 0, CheckpointPath(12))->warnings, "");
   write("eval.csv", 3);
-  EXPECT_THAT(Train(job, 2, 0, PathOf(12))->warnings,
+  EXPECT_THAT(Train(job, 2, 0, CheckpointPath(12))->warnings,
               HasSubstr("not those of the checkpoint: the evaluation data (content "));
   write("train.csv", 4);
   EXPECT_THAT(
-      Train(job, 2, 0, PathOf(12))->warnings,
+      Train(job, 2, 0, CheckpointPath(12))->warnings,
       AllOf(HasSubstr(": the training data (content "), HasSubstr(" and the evaluation data "),
             HasSubstr(" changed; the run continues with the new ones")));
 }

@@ -32,7 +32,7 @@ TEST_F(ShardJobTest, AnyModeContinuesAnyOtherOnAnyNodes) {
   const auto plain = TrainOn(five, Sharding::kNone, 8, "never");
   const std::string unsharded = folder_ + "/unsharded";
   std::filesystem::rename(ckpt(), unsharded);
-  const std::string saved = unsharded + PathOf(8).substr(ckpt().size());
+  const std::string saved = unsharded + CheckpointPath(8).substr(ckpt().size());
   struct Other {
     Nodes node_of;
     Sharding mode;
@@ -51,7 +51,7 @@ TEST_F(ShardJobTest, AnyModeContinuesAnyOtherOnAnyNodes) {
     for (const Other& other : continued[mode == Sharding::kNode ? 0 : 1]) {
       SCOPED_TRACE(StrCat(Name(other.mode), ", ", other.node_of.size(), " ranks"));
       const auto expected = TrainOn(other.node_of, Sharding::kNone, 0, saved);
-      const auto resumed = TrainOn(other.node_of, other.mode, 0, PathOf(8));
+      const auto resumed = TrainOn(other.node_of, other.mode, 0, CheckpointPath(8));
       EXPECT_EQ(resumed.first, 8);
       EXPECT_EQ(resumed.weights, expected.weights);
       EXPECT_EQ(resumed.averaged, expected.averaged);

@@ -180,7 +180,7 @@ TEST_F(SpeedResumeTest, MeasuredLoadsAreThoseOfTheCheckpointOnTheSameHosts) {
     EXPECT_EQ(inside->weights, whole->weights);
   }
   ranks_per_node_ = 1;
-  const auto elsewhere = Train(job, 2, 0, PathOf(8));
+  const auto elsewhere = Train(job, 2, 0, CheckpointPath(8));
   ASSERT_TRUE(elsewhere.ok()) << elsewhere.status().message();
   EXPECT_EQ(elsewhere->loads, LoadsText(*MakePlan(job, 2)));
   EXPECT_EQ(elsewhere->warnings,
@@ -188,7 +188,7 @@ TEST_F(SpeedResumeTest, MeasuredLoadsAreThoseOfTheCheckpointOnTheSameHosts) {
             "run on 1xnode0,1xnode1\n");
   ranks_per_node_ = 0;
   loads_ = {};
-  EXPECT_EQ(Train(job, 2, 0, PathOf(8))->loads, LoadsText(*MakePlan(job, 2))) << "advice alone";
+  EXPECT_EQ(Train(job, 2, 0, CheckpointPath(8))->loads, LoadsText(*MakePlan(job, 2))) << "advice alone";
 }
 
 // Speeds of 1, 1, 0.5 and 0.25, with noise, and a pause of each rank.

@@ -64,7 +64,7 @@ TEST_F(TargetScheduleTest, ContinuesInEveryStage) {
   for (const std::int64_t step : {4, 8, 12, 16, 20}) {
     for (const int ranks : {5, 2}) {
       SCOPED_TRACE(StrCat("from update ", step, " on ", ranks, " ranks"));
-      const auto rest = ValueOrThrow(Train(ChangingJob(), ranks, 0, PathOf(step)));
+      const auto rest = ValueOrThrow(Train(ChangingJob(), ranks, 0, CheckpointPath(step)));
       EXPECT_EQ(rest.first, step);
       EXPECT_LT(tests::Distance(rest.weights, whole.weights), 1e-6);
       EXPECT_EQ(rest.targets, step < 17 ? whole.targets : std::vector<std::string>{"17"})
@@ -78,7 +78,7 @@ TEST_F(TargetScheduleTest, RefusesWhatTookOtherSamplesBefore) {
   ASSERT_TRUE(Train(ChangingJob(), 2, 20, "never").ok());
   Job earlier = ChangingJob();
   earlier.batch.target_schedule->stage[2].at_update = 15;
-  EXPECT_THAT(Train(earlier, 2, 0, PathOf(20)),
+  EXPECT_THAT(Train(earlier, 2, 0, CheckpointPath(20)),
               IsError(ErrorKind::kConfig, "update 20 took 21 samples after"));
   // On more ranks a stage that is rounded down to whole micro-batches has another batch.
   Job floor = ChangingJob();
@@ -87,7 +87,7 @@ TEST_F(TargetScheduleTest, RefusesWhatTookOtherSamplesBefore) {
                                         {.at_update = 2, .at_samples = {}, .target = 35}};
   std::filesystem::remove_all(ckpt());
   ASSERT_TRUE(Train(floor, 1, 6, "never").ok());
-  EXPECT_THAT(Train(floor, 3, 0, PathOf(6)), IsError(ErrorKind::kConfig, "update 6 took 35"));
+  EXPECT_THAT(Train(floor, 3, 0, CheckpointPath(6)), IsError(ErrorKind::kConfig, "update 6 took 35"));
 }
 
 TEST_F(TargetScheduleTest, TheRateFollowsTheBatchAndTheSamples) {

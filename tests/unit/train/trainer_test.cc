@@ -101,7 +101,7 @@ TEST(Trainer, ARankWithoutMemoryEndsTheRunWithAdvice) {
   const Status first = RunThreadRanks(training.ranks, {}, [&](Communicator& comm) {
     Status& mine = trained.status[static_cast<std::size_t>(comm.rank())];
     mine = tests::TrainOnRank(comm, SmallJob(37, 4), training,
-                              tests::ChoiceOf(training, comm.rank()), nullptr, &trained);
+                              tests::ChoiceForRank(training, comm.rank()), nullptr, &trained);
     return mine;
   });
   EXPECT_THAT(first, IsError(ErrorKind::kConfig, "update 1", "one sample is not divided"));
