@@ -72,7 +72,7 @@ double Product(std::size_t index, std::span<const float> values) {
 }
 
 // Relative to the golden norm.
-double ErrorOf(const GoldenGradient& golden, std::span<const float> found) {
+double ComputeError(const GoldenGradient& golden, std::span<const float> found) {
   double squares = 0;
   for (std::size_t i = 0; i < golden.products.size(); ++i) {
     squares += std::pow(Product(i, found) - golden.products[i], 2);
@@ -114,7 +114,7 @@ void CompareWithGolden(const std::string& file, Precision precision, double leas
     const FlatEntry* entry = model.layout().Find(name);
     ASSERT_NE(entry, nullptr) << name;
     const double error =
-        ErrorOf(expected, trainer.gradients().subspan(static_cast<std::size_t>(entry->offset),
+        ComputeError(expected, trainer.gradients().subspan(static_cast<std::size_t>(entry->offset),
                                                       static_cast<std::size_t>(entry->elements)));
     std::printf("  %-12s off by %.2g, PyTorch's f32 by %.2g\n", name.c_str(), error,
                 expected.torch_error);

@@ -143,7 +143,7 @@ std::vector<MetricValues> OfShards(const EvalSetting& setting, int ranks) {
   return shards;
 }
 
-double MeanOf(const std::vector<MetricValues>& shards, const std::string& name) {
+double ComputeMean(const std::vector<MetricValues>& shards, const std::string& name) {
   double sum = 0;
   for (const MetricValues& values : shards) sum += values.at(name);
   return sum / static_cast<double>(shards.size());
@@ -183,7 +183,7 @@ void ExpectMeansAreWrong(const EvalSetting& setting, const MetricValues& golden)
   for (const auto& [name, value] : golden) {
     if (name == "mse" || name == "mae") continue;  // wrong only by the one sample more of a rank
     for (const int ranks : {3, 7}) {
-      EXPECT_GT(std::abs(MeanOf(OfShards(setting, ranks), name) - value), 1e-4) << name;
+      EXPECT_GT(std::abs(ComputeMean(OfShards(setting, ranks), name) - value), 1e-4) << name;
     }
   }
 }

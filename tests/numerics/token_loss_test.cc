@@ -39,7 +39,7 @@ struct Tokens {
   [[nodiscard]] double Divisor() const { return Divisor(0, weights.size()); }
 };
 
-Tokens TokensOf(const BatchView& batch, bool weighted) {
+Tokens ReadTokens(const BatchView& batch, bool weighted) {
   const auto elements = static_cast<std::size_t>(batch.samples * kLength);
   Tokens tokens;
   tokens.tokens.assign(batch.tensor<std::int32_t>(0), batch.tensor<std::int32_t>(0) + elements);
@@ -115,7 +115,7 @@ struct Expected {
   double per_sample = HUGE_VAL, per_rank = HUGE_VAL, mean_of_means = HUGE_VAL;
 };
 
-EngineCase CaseOf(int ranks, std::int64_t micro, std::int64_t target, bool weighted) {
+EngineCase MakeCase(int ranks, std::int64_t micro, std::int64_t target, bool weighted) {
   EngineCase test{.ranks = ranks,
                   .micro = micro,
                   .target = target,
@@ -176,7 +176,7 @@ Expected Expect(const EngineCase& ragged) {
       reference.parameters.assign(initial.begin(), initial.end());
     }
     const BatchView& batch = *batches.Next();
-    const Tokens tokens = TokensOf(batch, test.token_weights);
+    const Tokens tokens = ReadTokens(batch, test.token_weights);
     const double divisor = tokens.Divisor();
     std::vector<double> gradient;
     expected.losses.push_back(reference.Gradient(
@@ -215,7 +215,7 @@ TEST_P(TokenLossTest, IsTheMeanOverTheWholeUpdate) {
   const auto& [ranks, weighted] = GetParam();
   for (std::int64_t micro = 1; micro <= 9; ++micro) {
     SCOPED_TRACE(StrCat(ranks, " ranks, micro-batch ", micro));
-    const EngineCase test = CaseOf(ranks, micro, 31, weighted);
+    const EngineCase test = MakeCase(ranks, micro, 31, weighted);
     const Expected expected = Expect(test);
     if (ranks > 1) {
       EXPECT_GT(expected.per_rank, 1000 * kSameTokens);
@@ -237,7 +237,7 @@ INSTANTIATE_TEST_SUITE_P(All, TokenLossTest,
 
 // The gradients of sums and the count so far are all that a checkpoint inside an update needs.
 TEST(TokenWindowTest, KeepsTheCount) {
-  const EngineCase test = CaseOf(3, 4, 31, /*weighted=*/true);
+  const EngineCase test = MakeCase(3, 4, 31, /*weighted=*/true);
   const Expected expected = Expect(test);
   const auto elements = static_cast<std::size_t>(MakeCaseModel(test).layout().size());
   const auto update = [elements](Engine& engine, Prefetcher& batches, const Plan& plan,
@@ -262,7 +262,7 @@ TEST(TokenWindowTest, KeepsTheCount) {
 
 // Sample 0 has no label: in an update of its own, nothing can be divided by.
 TEST(TokenDivisorTest, OfZeroIsAnErrorOrASkippedUpdate) {
-  EngineCase test = CaseOf(2, 1, 1, /*weighted=*/false);
+  EngineCase test = MakeCase(2, 1, 1, /*weighted=*/false);
   test.tail = 0;
   test.updates = 3;  // of the samples 0, 1, 2
   for (const bool outlive : {false, true}) {

@@ -31,7 +31,7 @@ thread_local int reductions = 0;  // waits of the reduction stream in this updat
 // losses and counts.
 constexpr int kBuckets = 5;
 
-WaitKind KindOf(cudaStream_t stream) {
+WaitKind ClassifyWait(cudaStream_t stream) {
   if (copy_stream == nullptr) copy_stream = stream;
   if (stream == copy_stream) {
     reductions = 0;
@@ -74,7 +74,7 @@ cudaError_t MakeLate(cudaStream_t stream) {
 extern "C" {
 cudaError_t __real_cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned);
 cudaError_t __wrap_cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
-  const WaitKind kind = KindOf(stream);
+  const WaitKind kind = ClassifyWait(stream);
   if (kind == left_out) {
     ++seen;
     return cudaSuccess;

@@ -63,7 +63,7 @@ Trained TrainOnGpus(const Job& job, const Training& training) {
 }
 
 // What the events say of every update and evaluation, without times.
-std::vector<std::map<std::string, double>> EventsOf(const std::string& run_dir) {
+std::vector<std::map<std::string, double>> ReadEvents(const std::string& run_dir) {
   std::vector<std::map<std::string, double>> events;
   for (const auto& file : std::filesystem::recursive_directory_iterator(run_dir)) {
     if (file.path().filename() != "events.jsonl") continue;
@@ -160,8 +160,8 @@ TEST(CudaTrainer, LoadsBySpeedTrainWhatCpusTrain) {
     }
     EXPECT_EQ(found.summary[0].samples, 460);
     EXPECT_LE(Distance(found.weights[0], expected.weights[0]), 1e-5);
-    auto on_cpu = EventsOf(folder.path() + "/cpu");
-    auto on_gpu = EventsOf(folder.path() + "/gpu");
+    auto on_cpu = ReadEvents(folder.path() + "/cpu");
+    auto on_gpu = ReadEvents(folder.path() + "/gpu");
     ASSERT_EQ(on_gpu.size(), on_cpu.size());
     for (std::size_t i = 0; i < on_cpu.size(); ++i) {
       EXPECT_EQ(on_gpu[i]["samples"], on_cpu[i]["samples"]);
@@ -239,7 +239,7 @@ TEST(CudaTrainer, Fp16TrainsWhatPyTorchAndItsGradScalerTrain) {
     const Trained trained =
         TrainOnGpus(job, {.ranks = ranks, .guards = {.digest_every = 1}, .run_dir = folder.path()});
     ASSERT_TRUE(trained.status[0].ok()) << trained.status[0].message();
-    auto found = EventsOf(folder.path());
+    auto found = ReadEvents(folder.path());
     ASSERT_EQ(found.size(), golden.size());
     double worst = 0;
     for (std::size_t u = 0; u < found.size(); ++u) {
@@ -268,8 +268,8 @@ TEST(CudaTrainer, TellsTheUpdatesInOrderWithTheirOwnResults) {
   const std::string on_gpu = folder / "gpu";
   ASSERT_TRUE(Train(ClippedJob(), {.ranks = 1, .run_dir = on_cpu}).status[0].ok());
   ASSERT_TRUE(TrainOnGpus(ClippedJob(), {.ranks = 1, .run_dir = on_gpu}).status[0].ok());
-  const auto expected = EventsOf(on_cpu);
-  const auto found = EventsOf(on_gpu);
+  const auto expected = ReadEvents(on_cpu);
+  const auto found = ReadEvents(on_gpu);
   std::filesystem::remove_all(folder);
   ASSERT_EQ(expected.size(), 16U);  // 14 updates and an evaluation after each epoch
   ASSERT_EQ(found.size(), expected.size());
@@ -370,7 +370,7 @@ TEST_F(CudaTrainerGuards, Fp16SkipsWhatOverflowsOnOneRank) {
     EXPECT_EQ(found.summary[0].updates, 3);
     EXPECT_EQ(found.summary[0].skipped, 1);
     EXPECT_LE(Distance(found.weights[0], expected.weights[0]), 2e-3);
-    const auto events = EventsOf(folder_.path());
+    const auto events = ReadEvents(folder_.path());
     ASSERT_EQ(events.size(), 3U);
     EXPECT_EQ(events[1].at("loss_scale"), 65536);
     EXPECT_EQ(events[2].at("loss_scale"), 32768);

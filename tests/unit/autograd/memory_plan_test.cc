@@ -92,11 +92,11 @@ class TaggedMemory {
   void Alias(ValueId view, ValueId source) { tags_[Index(view)] = tags_[Index(source)]; }
   void Write(ValueId value) {
     if (!InArena(value)) return;
-    for (ValueId& block : BlocksOf(value)) block = tags_[Index(value)];
+    for (ValueId& block : StorageBlocks(value)) block = tags_[Index(value)];
   }
   [[nodiscard]] bool Holds(ValueId value) {
     if (!InArena(value)) return true;
-    const auto blocks = BlocksOf(value);
+    const auto blocks = StorageBlocks(value);
     return std::all_of(blocks.begin(), blocks.end(),
                        [&](ValueId block) { return block == tags_[Index(value)]; });
   }
@@ -105,7 +105,7 @@ class TaggedMemory {
   }
 
  private:
-  std::span<ValueId> BlocksOf(ValueId value) {
+  std::span<ValueId> StorageBlocks(ValueId value) {
     const std::int64_t offset = plan_.offset[Index(plan_.storage[Index(value)])];
     const std::int64_t bytes = graph_.value(value).spec.bytes();
     return std::span<ValueId>(blocks_).subspan(

@@ -20,7 +20,7 @@ constexpr std::size_t kCount = kElements - 40;
 
 // Integers are unsigned here because the promise is that they wrap around.
 template <typename T>
-constexpr DType TypeOf() {
+constexpr DType ElementDType() {
   if constexpr (std::is_same_v<T, std::uint32_t>) {
     return DType::kI32;
   } else if constexpr (std::is_same_v<T, std::uint64_t>) {
@@ -57,7 +57,7 @@ class SumRangeTest : public ::testing::Test {
   }
 
   Status SumTo(std::span<void* const> outputs, std::size_t out_first) const {
-    return SumRange(TypeOf<T>(), pointers_, kFirst, outputs, out_first, kCount);
+    return SumRange(ElementDType<T>(), pointers_, kFirst, outputs, out_first, kCount);
   }
 
   std::vector<std::vector<T>> inputs_;

@@ -163,7 +163,7 @@ TEST(JobTextTest, EveryListOfNumbersHasItsRange) {
 
 // Those enums that are not made from proto/.
 template <typename E>
-void ExpectNamesOf(std::string_view path) {
+void ExpectNames(std::string_view path) {
   for (const NamedField& leaf : LeafFields(*proto::Job::descriptor())) {
     if (leaf.path != path) continue;
     const auto& values = *leaf.field->enum_type();
@@ -175,8 +175,8 @@ void ExpectNamesOf(std::string_view path) {
 
 TEST(JobOverlayTest, TheStructsHaveTheDefaultsAndNamesOfTheDescription) {
   EXPECT_EQ(JobText(Job{FromProto(proto::Job()), "", {}}), JobText(Job{}));
-  ExpectNamesOf<Rounding>("batch.rounding");
-  ExpectNamesOf<LrRule>("batch.lr_rule");
+  ExpectNames<Rounding>("batch.rounding");
+  ExpectNames<LrRule>("batch.lr_rule");
   EXPECT_EQ(Name(LastCycle::kCarry), "carry");
   EXPECT_EQ(Name(Device::kCuda), "cuda");
   EXPECT_EQ(Name(Precision::kBF16), "bf16");

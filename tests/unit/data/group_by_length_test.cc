@@ -50,7 +50,7 @@ Batches DrawnFrom(IndexSource& source) {
   return drawn;
 }
 
-std::vector<std::size_t> SizesOf(const Batches& batches) {
+std::vector<std::size_t> GetBatchSizes(const Batches& batches) {
   std::vector<std::size_t> sizes;
   for (const auto& batch : batches) sizes.push_back(batch.size());
   return sizes;
@@ -65,13 +65,13 @@ std::vector<std::int64_t> Together(const Batches& batches, std::size_t first, st
   return samples;
 }
 
-std::vector<std::int64_t> LengthsOf(const Dataset& data, const std::vector<std::int64_t>& samples) {
+std::vector<std::int64_t> SampleLengths(const Dataset& data, const std::vector<std::int64_t>& samples) {
   std::vector<std::int64_t> lengths;
   for (const std::int64_t sample : samples) lengths.push_back(data.Length(sample));
   return lengths;
 }
 
-TrainIndices IndicesOf(const UpdateSchedule& schedule, const Plan& plan, std::int64_t rank,
+TrainIndices MakeIndices(const UpdateSchedule& schedule, const Plan& plan, std::int64_t rank,
                        std::int64_t first_update, int passes) {
   const SampleOrder order(3, schedule.request().dataset_size, true);
   return TrainIndices::Make(order, schedule, plan, rank, first_update, passes).value();
@@ -87,19 +87,19 @@ TEST(GroupByLengthTest, ARankTakesTheSameSamplesInTheSameUpdate) {
     const Plan plan =
         Plan::Make({.gpus_per_node = ranks, .micro_batch = micro, .target_batch = batch}).value();
     for (int rank = 0; rank < ranks; ++rank) {
-      TrainIndices plain = IndicesOf(schedule, plan, rank, 0, 1);
-      TrainIndices grouping = IndicesOf(schedule, plan, rank, 0, 1);
+      TrainIndices plain = MakeIndices(schedule, plan, rank, 0, 1);
+      TrainIndices grouping = MakeIndices(schedule, plan, rank, 0, 1);
       grouping.GroupByLength(data);
       const Batches expected = DrawnFrom(plain);
       const Batches found = DrawnFrom(grouping);
-      EXPECT_EQ(SizesOf(found), SizesOf(expected));
+      EXPECT_EQ(GetBatchSizes(found), GetBatchSizes(expected));
       std::size_t at = 0;
       for (std::int64_t u = 0; u < schedule.updates(); ++u) {
         const auto steps =
             static_cast<std::size_t>(plan.ForSamples(schedule.At(u).samples).value().accum_steps());
         const auto samples = Together(found, at, steps);
         EXPECT_THAT(samples, testing::UnorderedElementsAreArray(Together(expected, at, steps)));
-        EXPECT_TRUE(std::ranges::is_sorted(LengthsOf(data, samples)));
+        EXPECT_TRUE(std::ranges::is_sorted(SampleLengths(data, samples)));
         at += steps;
       }
       EXPECT_EQ(at, found.size());
@@ -112,7 +112,7 @@ TEST(GroupByLengthTest, EveryPassAndEveryStartGivesTheSameMicroBatches) {
   const auto schedule = UpdateSchedule::Make({.dataset_size = 103, .batch = 17}).value();
   const Plan plan = Plan::Make({.gpus_per_node = 2, .micro_batch = 3, .target_batch = 17}).value();
   const auto drawn = [&](std::int64_t first_update, int passes) {
-    TrainIndices indices = IndicesOf(schedule, plan, 1, first_update, passes);
+    TrainIndices indices = MakeIndices(schedule, plan, 1, first_update, passes);
     indices.GroupByLength(data);
     return DrawnFrom(indices);
   };
@@ -135,9 +135,9 @@ TEST(GroupByLengthTest, AShardOfAnEvaluationComesOnceInTheOrderOfTheLengths) {
     EvalIndices grouping(shard, 8);
     grouping.GroupByLength(data);
     const Batches found = DrawnFrom(grouping);
-    EXPECT_EQ(SizesOf(found), SizesOf(DrawnFrom(plain)));
+    EXPECT_EQ(GetBatchSizes(found), GetBatchSizes(DrawnFrom(plain)));
     const auto samples = Together(found, 0, found.size());
-    EXPECT_TRUE(std::ranges::is_sorted(LengthsOf(data, samples)));
+    EXPECT_TRUE(std::ranges::is_sorted(SampleLengths(data, samples)));
     seen.insert(seen.end(), samples.begin(), samples.end());
   }
   std::ranges::sort(seen);

@@ -24,10 +24,10 @@ namespace {
 
 using testing::HasSubstr;
 
-std::string FileOf(const std::string& name) { return GACCD_PICTURES "/" + name; }
+std::string PicturePath(const std::string& name) { return GACCD_PICTURES "/" + name; }
 
 std::string ReadPicture(const std::string& name) {
-  std::ifstream file(FileOf(name), std::ios::binary);
+  std::ifstream file(PicturePath(name), std::ios::binary);
   EXPECT_TRUE(file.good()) << name;
   return {std::istreambuf_iterator<char>(file), {}};
 }
@@ -46,7 +46,7 @@ std::vector<std::uint8_t> Unhex(const std::string& text) {
 
 // Lines of pictures.txt that begin with `key`, after it.
 std::vector<std::istringstream> Lines(const std::string& key) {
-  std::ifstream file(FileOf("pictures.txt"));
+  std::ifstream file(PicturePath("pictures.txt"));
   std::vector<std::istringstream> lines;
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with(key + " ")) lines.emplace_back(line.substr(key.size() + 1));
@@ -226,7 +226,7 @@ TEST(ImagesGoldenTest, ColorsAreTorchvisions) {
 }
 
 // By torchvision's name.
-AugmentKind KindOf(const std::string& name) {
+AugmentKind ParseAugmentKind(const std::string& name) {
   for (std::int64_t i = 0; i < kAugmentKinds; ++i) {
     if (Name(static_cast<AugmentKind>(i)) == name) return static_cast<AugmentKind>(i);
   }
@@ -242,8 +242,8 @@ TEST(ImagesGoldenTest, AugmentationsAreTorchvisions) {
     double magnitude = 0;
     line >> name >> magnitude;
     Image image = base;
-    Augment(image, {KindOf(name), magnitude});
-    seen.insert(KindOf(name));
+    Augment(image, {ParseAugmentKind(name), magnitude});
+    seen.insert(ParseAugmentKind(name));
     ExpectPixels(image, line);
   }
   EXPECT_EQ(seen.size(), static_cast<std::size_t>(kAugmentKinds));

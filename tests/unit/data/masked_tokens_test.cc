@@ -22,7 +22,7 @@ constexpr std::int32_t kVocabulary = 50;
 constexpr std::int32_t kMask = 4;
 
 // The first five tokens of the vocabulary are special; every text begins with one of them.
-std::int32_t TokenOf(std::int64_t sample, std::int64_t t) {
+std::int32_t TokenAt(std::int64_t sample, std::int64_t t) {
   return static_cast<std::int32_t>(t == 0 ? 2 : 5 + (sample * 7 + t * t) % (kVocabulary - 5));
 }
 
@@ -38,7 +38,7 @@ class MaskableTexts final : public Dataset {
     for (std::size_t i = 0; i < indices.size(); ++i) {
       for (std::int64_t t = 0; t < row; ++t) {
         out.tensor<std::int32_t>(0)[static_cast<std::int64_t>(i) * row + t] =
-            TokenOf(indices[i], t);
+            TokenAt(indices[i], t);
       }
       out.tensor<std::int32_t>(1)[i] = static_cast<std::int32_t>(Length(indices[i]));
     }
@@ -89,9 +89,9 @@ TEST(MaskedTokensTest, LabelsAreTheMaskedTokensAndNothingElseChanges) {
     for (std::int64_t t = 0; t < kContext; ++t) {
       const auto at = static_cast<std::size_t>(t);
       if (found.labels[at] == kIgnoredLabel) {
-        EXPECT_EQ(found.tokens[at], TokenOf(sample, t));
+        EXPECT_EQ(found.tokens[at], TokenAt(sample, t));
       } else {
-        EXPECT_EQ(found.labels[at], TokenOf(sample, t));
+        EXPECT_EQ(found.labels[at], TokenAt(sample, t));
         EXPECT_GE(found.labels[at], 5) << "a special token";
         EXPECT_LT(t, data->Length(sample)) << "padding";
         EXPECT_LT(found.tokens[at], kVocabulary);

@@ -21,7 +21,7 @@ namespace {
 
 Status NoTick() { return Status::Ok(); }
 
-std::string TextOf(const Array& array) {
+std::string ArrayText(const Array& array) {
   return {reinterpret_cast<const char*>(array.data.data()), array.data.size()};
 }
 
@@ -41,8 +41,8 @@ TEST_F(NodeShareTest, TheOthersReadWhatTheLeaderUnpacked) {
   NodeShare other = NodeShare::Follower(leader.Text(), NoTick);
   const auto mapped = ValueOrThrow(LoadIdx(path, &other));
   EXPECT_EQ(mapped.shape, (Shape{50, 8}));
-  EXPECT_EQ(TextOf(mapped), Counting(400));
-  EXPECT_EQ(TextOf(unpacked), Counting(400));
+  EXPECT_EQ(ArrayText(mapped), Counting(400));
+  EXPECT_EQ(ArrayText(unpacked), Counting(400));
   EXPECT_EQ(leader.note() + other.note(), "");
   EXPECT_TRUE(LoadIdx(path, &leader).ok());  // nor does the leader, for a second set of it
 }
@@ -57,7 +57,7 @@ TEST_F(NodeShareTest, TheMemoryOutlivesTheLeader) {
     mapped = LoadIdx(path, &other);
   }
   ASSERT_TRUE(mapped.ok());
-  EXPECT_EQ(TextOf(*mapped), Counting(400));
+  EXPECT_EQ(ArrayText(*mapped), Counting(400));
 }
 
 TEST_F(NodeShareTest, MemoryOutOfReachIsUnpackedAgain) {
@@ -73,7 +73,7 @@ TEST_F(NodeShareTest, MemoryOutOfReachIsUnpackedAgain) {
   for (const std::string& stale : {text, other_file, std::string("unpacked\nfinite\n\n \n")}) {
     NodeShare other = NodeShare::Follower(stale, NoTick);
     const auto own = ValueOrThrow(LoadIdx(path, &other));
-    EXPECT_EQ(TextOf(own), Counting(400));
+    EXPECT_EQ(ArrayText(own), Counting(400));
     EXPECT_EQ(other.note().empty(), stale.size() < 30);
   }
 }

@@ -51,7 +51,7 @@ class SeveralFilesTest : public testing::Test {
     return OpenDataset(source, {}, rules);
   }
 
-  static std::string ErrorOf(const SourceSpec& source, const BadRecordRules& rules = {}) {
+  static std::string OpenError(const SourceSpec& source, const BadRecordRules& rules = {}) {
     const auto opened = Open(source, rules);
     return opened.ok() ? "" : std::string(opened.status().message());
   }
@@ -89,7 +89,7 @@ TEST_F(SeveralFilesTest, DamagedRecordsHaveOneQuota) {
   WritePart("part-a", 98, 3);  // the third token is no token
   WritePart("part-b", 97, 4);  // so is the fourth
   const BadRecordRules one{.policy = OnBadRecord::kSkip, .quota = 1};
-  EXPECT_THAT(ErrorOf(Source(), one), HasSubstr("at most 1 may be skipped"));
+  EXPECT_THAT(OpenError(Source(), one), HasSubstr("at most 1 may be skipped"));
   const auto data = ValueOrThrow(Open(Source(), {.policy = OnBadRecord::kSkip, .quota = 2}));
   ASSERT_EQ(data->bad_records().size(), 2U);
   EXPECT_EQ(data->bad_records()[1].sample, 3 + 3);
@@ -97,7 +97,7 @@ TEST_F(SeveralFilesTest, DamagedRecordsHaveOneQuota) {
 }
 
 TEST_F(SeveralFilesTest, RefusesFilesThatDoNotFitTogether) {
-  const auto refused = [&](const TokensSpec& source) { return ErrorOf(source); };
+  const auto refused = [&](const TokensSpec& source) { return OpenError(source); };
   EXPECT_THAT(refused(Source()), HasSubstr("no file is called"));
   WritePart("part-a", 10, 3);
   WritePart("part-b", 20, 2);
@@ -169,7 +169,7 @@ TEST_F(SeveralFilesTest, ArraysBelongToTheirDataJson) {
         StrCat("{\"vocabulary\": ", vocabulary,
                ", \"train\": {\"arrays\": {\"tokens\": {\"file\": \"part-a.tokens.npy\"", rest,
                "}}}}"));
-    return ErrorOf(Source("part-a"));
+    return OpenError(Source("part-a"));
   };
   EXPECT_EQ(json(""), "");
   EXPECT_EQ(json(R"(, "shape": [3, 2], "dtype": "int32")"), "");
@@ -187,19 +187,19 @@ TEST_F(SeveralFilesTest, ArraysBelongToTheirDataJson) {
                             R"({"eval": {"arrays": ["x", {"file": "part-a.tokens.npy"}]}})",
                             R"({"eval": {"arrays": {"a": "x", "b": {"file": 1}}}})"}) {
     (void)folder_.Write("data.json", other);
-    EXPECT_EQ(ErrorOf(Source("part-a")), "") << "it says nothing of these arrays: " << other;
+    EXPECT_EQ(OpenError(Source("part-a")), "") << "it says nothing of these arrays: " << other;
   }
   for (const char* other : {"[]", "{\"a\": 1}\n{\"a\": 2}\n", "no JSON"}) {
     (void)folder_.Write("data.json", other);
-    EXPECT_EQ(ErrorOf(Source("part-a")), "") << "it does not name these arrays: " << other;
+    EXPECT_EQ(OpenError(Source("part-a")), "") << "it does not name these arrays: " << other;
   }
   (void)folder_.Write("data.json", R"(["part-a.tokens.npy"])");
-  EXPECT_THAT(ErrorOf(Source("part-a")), HasSubstr("expected a JSON object"));
+  EXPECT_THAT(OpenError(Source("part-a")), HasSubstr("expected a JSON object"));
   const std::string deep = StrCat(std::string(200'000, '['), std::string(200'000, ']'));
   (void)folder_.Write("data.json",
                       StrCat(R"({"train": {"arrays": {"tokens": {"file": "part-a.tokens.npy", )",
                              R"("shape": )", deep, "}}}}"));
-  EXPECT_THAT(ErrorOf(Source("part-a")), HasSubstr("expected shape "));
+  EXPECT_THAT(OpenError(Source("part-a")), HasSubstr("expected shape "));
 }
 
 }  // namespace

@@ -128,7 +128,7 @@ TEST(EnginePhasesTest, TheDivisorIsInNormClipAndGradients) {
   EXPECT_EQ(engine->page.verdict.gradient_scale, 2.0F * 0.75F / 6);
   std::vector<float> gradients(static_cast<std::size_t>(ModelOfFakes().layout().size()));
   ASSERT_TRUE((*engine).GetGradients(gradients).ok());
-  EXPECT_EQ(gradients[3], 2 * FakeBackend::ValueOf(EngineBuffer::kGradients, 3));
+  EXPECT_EQ(gradients[3], 2 * FakeBackend::ElementValue(EngineBuffer::kGradients, 3));
 }
 
 TEST(EnginePhasesTest, AnUpdateThatIsNotFiniteChangesNothing) {

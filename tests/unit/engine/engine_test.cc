@@ -65,7 +65,7 @@ struct RankShare {
   double samples = 0;
 };
 
-GradientNoise NoiseOf(const std::vector<RankShare>& shares, double norm) {
+GradientNoise ComputeNoise(const std::vector<RankShare>& shares, double norm) {
   std::vector<double> sum(shares[0].gradient.size());
   double batch = 0;
   for (const RankShare& share : shares) {
@@ -126,7 +126,7 @@ TEST(EngineTest, GradientNoiseOfRaggedRanks) {
         const UpdateResult& result = run->results[static_cast<std::size_t>(u)];
         ASSERT_EQ(result.noise.has_value(), test.ranks > 1);
         if (!result.noise) continue;
-        const GradientNoise expected = NoiseOf(shares[u], result.grad_norm);
+        const GradientNoise expected = ComputeNoise(shares[u], result.grad_norm);
         EXPECT_NEAR(result.noise->variance / expected.variance, 1, 1e-5);
         EXPECT_NEAR(result.noise->square, expected.square,
                     1e-5 * (std::abs(expected.square) + expected.variance));

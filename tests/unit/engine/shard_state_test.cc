@@ -29,7 +29,7 @@ std::vector<float> Values(std::uint64_t seed, std::int64_t count) {
 }
 
 // The parameters that an evaluation takes: the averages, which end the state, where there are any.
-std::vector<float> AveragesOf(const FlatLayout& layout, const std::vector<float>& parameters,
+std::vector<float> ReadAverages(const FlatLayout& layout, const std::vector<float>& parameters,
                               std::span<const float> state) {
   std::vector<float> averages = parameters;
   auto value = state.end() - layout.trainable_size();
@@ -48,7 +48,7 @@ void ExpectStateInAnyMode(const EngineCase& test, const std::vector<Nodes>& worl
   const std::vector<float> parameters = Values(1, model.layout().size());
   const std::vector<float> state =
       Values(2, StateElements(test.optimizer, model.layout().trainable_size()));
-  const std::vector<float> averages = AveragesOf(model.layout(), parameters, state);
+  const std::vector<float> averages = ReadAverages(model.layout(), parameters, state);
   const auto check = [&](Communicator& comm, const EngineOptions& options) -> Status {
     GACCD_ASSIGN_OR_RETURN(const auto engine, MakeEngine(comm, model, options));
     GACCD_RETURN_IF_ERROR(engine->SetParameters(parameters));

@@ -125,7 +125,7 @@ TEST(ShardTest, ARankHasTheMemoryOfItsPart) {
   EXPECT_TRUE(status.ok()) << status.message();
 }
 
-FlatLayout LayoutOf(const std::vector<std::pair<std::int64_t, bool>>& entries) {
+FlatLayout MakeLayout(const std::vector<std::pair<std::int64_t, bool>>& entries) {
   FlatLayout layout;
   for (const auto& [elements, frozen] : entries) {
     (void)layout.Add(StrCat("p", layout.entries().size()), {elements}, {}, frozen);
@@ -142,7 +142,7 @@ TEST(ShardLayoutTest, PartsAreNeighboursAtBlocksWithEqualShares) {
       {{4096, true}},
   };
   for (const auto& entries : layouts) {
-    const FlatLayout layout = LayoutOf(entries);
+    const FlatLayout layout = MakeLayout(entries);
     for (const int world : {1, 2, 3, 7, 64, 240}) {
       SCOPED_TRACE(StrCat(layout.size(), " elements, ", world, " ranks"));
       const ShardLayout shards = ShardLayout::Make(layout, world);
@@ -170,7 +170,7 @@ TEST(ShardLayoutTest, PartsAreNeighboursAtBlocksWithEqualShares) {
 
 TEST(ShardLayoutTest, FrozenParametersDoNotCount) {
   // Trainable: blocks 0 and 1, and from the end of block 4 on two more.
-  const FlatLayout layout = LayoutOf({{2048, false}, {3072, true}, {2048, false}});
+  const FlatLayout layout = MakeLayout({{2048, false}, {3072, true}, {2048, false}});
   const ShardLayout shards = ShardLayout::Make(layout, 2);
   EXPECT_EQ(shards.parts()[0], (ShardPart{.elements = 2048, .state_elements = 2048}));
   EXPECT_EQ(

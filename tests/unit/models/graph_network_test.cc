@@ -148,7 +148,7 @@ ModelSpec GoldenSpec(const std::string& name) {
           .architecture = GraphSpec{.path = StrCat(GACCD_GOLDEN_DIR "/graphs/", name)}};
 }
 
-std::map<std::string, int> FunctionsOf(const std::string& name) {
+std::map<std::string, int> CountByFunction(const std::string& name) {
   const auto model = Model::MakeWithoutData(GoldenSpec(name));
   EXPECT_TRUE(model.ok()) << model.status().message();
   if (!model.ok()) return {};
@@ -160,7 +160,7 @@ std::map<std::string, int> FunctionsOf(const std::string& name) {
 }
 
 TEST(GraphNetworkTest, ExchangedDimensionsCostNoCopy) {
-  const auto transformer = FunctionsOf("transformer");
+  const auto transformer = CountByFunction("transformer");
   EXPECT_EQ(transformer.at("attention"), 2);
   EXPECT_EQ(transformer.at("add_positions"), 2);
   EXPECT_FALSE(transformer.contains("channels_last"));
@@ -168,7 +168,7 @@ TEST(GraphNetworkTest, ExchangedDimensionsCostNoCopy) {
 }
 
 TEST(GraphNetworkTest, OnlyTheFeaturesAreCopiedToChannelsLast) {
-  const auto residual = FunctionsOf("residual");
+  const auto residual = CountByFunction("residual");
   EXPECT_EQ(residual.at("conv2d"), 4);
   EXPECT_EQ(residual.at("channels_last"), 1);
 }
@@ -222,7 +222,7 @@ std::string With(std::string_view from, std::string_view to) {
   return text.replace(at, from.size(), to);
 }
 
-Status StatusOf(const std::string& text) {
+Status ParseStatus(const std::string& text) {
   auto graph = ParseGraph(text, "g");
   if (!graph.ok()) return graph.status();
   auto network = GraphNetwork::Make(*std::move(graph), NormStatistics{}, "g");
@@ -232,9 +232,9 @@ Status StatusOf(const std::string& text) {
 }
 
 TEST(GraphNetworkTest, RefusesWhatIsWrongWithTheNodeAndItsLine) {
-  EXPECT_TRUE(StatusOf(std::string(kGood)).ok()) << StatusOf(std::string(kGood)).message();
+  EXPECT_TRUE(ParseStatus(std::string(kGood)).ok()) << ParseStatus(std::string(kGood)).message();
   const auto expect = [](std::string_view from, std::string_view to, const std::string& message) {
-    EXPECT_THAT(StatusOf(With(from, to)), IsError(ErrorKind::kConfig, message)) << to;
+    EXPECT_THAT(ParseStatus(With(from, to)), IsError(ErrorKind::kConfig, message)) << to;
   };
   expect("version: 1", "version: 2", "version: expected 1, found 2");
   expect("version: 1", "version 1", "g:1:9: ");
@@ -276,7 +276,7 @@ TEST(GraphNetworkTest, RefusesWhatIsWrongWithTheNodeAndItsLine) {
   const std::string_view whole = "output: \"z\"";
   constexpr std::string_view kNode =
       "node { name: \"v\" op: \"relu\" input: \"features\" } output: \"v\"";
-  EXPECT_TRUE(StatusOf(With(whole, shorter(StrCat("length: 3 ", kNode)))).ok());
+  EXPECT_TRUE(ParseStatus(With(whole, shorter(StrCat("length: 3 ", kNode)))).ok());
   expect(whole, shorter(StrCat("length: 0 ", kNode)), "expected ascending lengths");
   expect(whole, shorter(StrCat("length: 3 ", kNode, " } shorter { length: 3 ", kNode)),
          "expected ascending lengths of at least 1, found 3 after 3");
@@ -301,9 +301,9 @@ TEST(GraphNetworkTest, APartMayBeTheOutput) {
   const std::string slice = R"(op: "slice" input: "y" attribute { name: "dim" integer: 1 }
       attribute { name: "start" integer: 1 } attribute { name: "end" integer: 5 }
       attribute { name: "keepdim" integer: 1 })";
-  const Status part = StatusOf(with(StrCat(R"(name: "z" )", slice)));
+  const Status part = ParseStatus(with(StrCat(R"(name: "z" )", slice)));
   EXPECT_TRUE(part.ok()) << part.message();
-  const Status view = StatusOf(with(StrCat(R"(name: "s" )", slice, R"( }
+  const Status view = ParseStatus(with(StrCat(R"(name: "s" )", slice, R"( }
       node { name: "z" op: "view" input: "s" attribute { name: "size" integer: -1 integer: 4 })")));
   EXPECT_TRUE(view.ok()) << view.message();
 }
@@ -311,7 +311,7 @@ TEST(GraphNetworkTest, APartMayBeTheOutput) {
 TEST(GraphNetworkTest, WhatAllSamplesShareMayBeARowAMatrixOrImages) {
   const auto status_of = [](std::string_view parameters, std::string_view nodes) {
     const std::string text = With("node { name: \"z\" op: \"relu\" input: \"y\" }", nodes);
-    const Status status = StatusOf(StrCat(text, parameters));
+    const Status status = ParseStatus(StrCat(text, parameters));
     return status.ok() ? std::string() : std::string(status.message());
   };
   EXPECT_EQ(status_of(R"(parameter { name: "v" size: 4 })",
@@ -360,7 +360,7 @@ TEST(GraphNetworkTest, WeightsOfConvolutionsMayBeComputedButNotFromSamples) {
             R"( attribute { name: "groups" integer: 1 } }
         node { name: "z" op: "mean_image" input: "c" attribute { name: "keepdim" integer: 0 } })"));
     const Status status =
-        StatusOf(StrCat(text, R"(parameter { name: "k" size: 4 size: 4 size: 1 size: 1 })"));
+        ParseStatus(StrCat(text, R"(parameter { name: "k" size: 4 size: 4 size: 1 size: 1 })"));
     return status.ok() ? std::string() : std::string(status.message());
   };
   constexpr std::string_view kExchanged = R"(node { name: "s" op: "scale" input: "k"
@@ -452,41 +452,41 @@ TEST(GraphNetworkTest, RefusesWhatMixesSamples) {
     return With("op: \"relu\" input: \"y\"",
                 StrCat("op: \"view\" input: \"y\" attribute { name: \"size\" ", size, " }"));
   };
-  EXPECT_TRUE(StatusOf(with_view("integer: -1 integer: 4")).ok());
-  EXPECT_THAT(StatusOf(with_view("integer: 4 integer: -1")),
+  EXPECT_TRUE(ParseStatus(with_view("integer: -1 integer: 4")).ok());
+  EXPECT_THAT(ParseStatus(with_view("integer: 4 integer: -1")),
               IsError(ErrorKind::kConfig, "the output: expected [samples, width]"));
-  EXPECT_THAT(StatusOf(with_view("integer: -2 integer: 2")),
+  EXPECT_THAT(ParseStatus(with_view("integer: -2 integer: 2")),
               IsError(ErrorKind::kConfig, "the output: expected [samples, width]"));
-  EXPECT_THAT(StatusOf(with_view("integer: -1 integer: 5")),
+  EXPECT_THAT(ParseStatus(with_view("integer: -1 integer: 5")),
               IsError(ErrorKind::kConfig, "node 'z': expected as many elements as [-1, 5]"));
-  EXPECT_THAT(StatusOf(With("op: \"relu\" input: \"y\"",
+  EXPECT_THAT(ParseStatus(With("op: \"relu\" input: \"y\"",
                             "op: \"permute\" input: \"y\" attribute { name: \"dims\" integer: 1 "
                             "integer: 1 }")),
               IsError(ErrorKind::kConfig, "dims: expected a permutation, found [1, 1]"));
   const auto with = [](const std::string& node) { return With("op: \"relu\" input: \"y\"", node); };
   const std::string dim = " attribute { name: \"dim\" integer: 0 }";
   const std::string samples = "no samples";
-  EXPECT_THAT(StatusOf(with(R"(op: "cat" input: "y" input: "y")" + dim)),
+  EXPECT_THAT(ParseStatus(with(R"(op: "cat" input: "y" input: "y")" + dim)),
               IsError(ErrorKind::kConfig, samples));
-  EXPECT_THAT(StatusOf(with(R"(op: "sum" input: "y" attribute { name: "dims" integer: 0 })"
+  EXPECT_THAT(ParseStatus(with(R"(op: "sum" input: "y" attribute { name: "dims" integer: 0 })"
                             R"( attribute { name: "keepdim" integer: 0 })")),
               IsError(ErrorKind::kConfig, samples));
-  EXPECT_THAT(StatusOf(with(R"(op: "take" input: "y" attribute { name: "start" integer: 0 })"
+  EXPECT_THAT(ParseStatus(with(R"(op: "take" input: "y" attribute { name: "start" integer: 0 })"
                             R"( attribute { name: "count" integer: 1 })"
                             R"( attribute { name: "step" integer: 1 })" +
                             dim)),
               IsError(ErrorKind::kConfig, samples));
   EXPECT_THAT(
-      StatusOf(with(R"(op: "pad" input: "y" attribute { name: "before" integer: 1 integer: 0 })"
+      ParseStatus(with(R"(op: "pad" input: "y" attribute { name: "before" integer: 1 integer: 0 })"
                     R"( attribute { name: "after" integer: 0 integer: 0 })")),
       IsError(ErrorKind::kConfig, samples));
-  EXPECT_THAT(StatusOf(with(R"(op: "matmul" input: "y" input: "y")"
+  EXPECT_THAT(ParseStatus(with(R"(op: "matmul" input: "y" input: "y")"
                             R"( attribute { name: "transpose" integer: 1 })")),
               IsError(ErrorKind::kConfig, "expected matrices for [-1, 4]"));
-  EXPECT_THAT(StatusOf(with(
+  EXPECT_THAT(ParseStatus(with(
                   R"(op: "repeat" input: "y" attribute { name: "size" integer: -2 integer: 4 })")),
               IsError(ErrorKind::kConfig, "expected sizes of [-2, 4], or 1"));
-  EXPECT_THAT(StatusOf(with(R"(op: "add" input: "y" input: "features")")),
+  EXPECT_THAT(ParseStatus(with(R"(op: "add" input: "y" input: "features")")),
               IsError(ErrorKind::kConfig, "expected sizes of [-1, 4], or 1"));
 }
 
@@ -557,7 +557,7 @@ output: "y"
 
 TEST(GraphNetworkTest, PartsOfATableAreAddedToRows) {
   const auto add = [](std::string_view table) {
-    return StatusOf(With(R"(node { name: "y" op: "linear" input: "features")",
+    return ParseStatus(With(R"(node { name: "y" op: "linear" input: "features")",
                          StrCat(R"(parameter { name: "table" )", table, R"( }
 node { name: "rows" op: "view" input: "features"
   attribute { name: "size" integer: -1 integer: 2 integer: 3 } }
@@ -587,8 +587,8 @@ TEST(GraphNetworkTest, ConstantsAreInNoFileOfWeights) {
     EXPECT_LE(std::ranges::max(found), 1.0F) << entry.name;  // what the graph says
   }
   EXPECT_EQ(constants, 3);  // cos, sin, the window
-  EXPECT_EQ(FunctionsOf("rotary").at("batched_product"), 4);
-  EXPECT_EQ(FunctionsOf("excite").at("conv2d_input_gradient"), 1);
+  EXPECT_EQ(CountByFunction("rotary").at("batched_product"), 4);
+  EXPECT_EQ(CountByFunction("excite").at("conv2d_input_gradient"), 1);
 }
 
 }  // namespace

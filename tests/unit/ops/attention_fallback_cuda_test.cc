@@ -19,7 +19,7 @@ class AttentionFallback : public testing::Test {
   void TearDown() override { standin::SetSdpa(); }
 
   // The warnings of two equal layers and of their gradients.
-  static std::vector<std::string> WarningsOf(DType dtype, const standin::SdpaOptions& options,
+  static std::vector<std::string> CollectWarnings(DType dtype, const standin::SdpaOptions& options,
                                              const DnnOpener& opener = &standin::OpenDnn) {
     standin::SetSdpa(options);
     const auto context = MakeTestContext(opener);
@@ -43,29 +43,29 @@ class AttentionFallback : public testing::Test {
 };
 
 TEST_F(AttentionFallback, TheLibraryIsForBf16AndFp16) {
-  EXPECT_THAT(WarningsOf(DType::kBF16, {}), IsEmpty());
+  EXPECT_THAT(CollectWarnings(DType::kBF16, {}), IsEmpty());
   EXPECT_EQ(standin::CountSdpa().plans, 4);
   EXPECT_EQ(standin::CountSdpa().fp16, 0);
-  EXPECT_THAT(WarningsOf(DType::kFP16, {}), IsEmpty());
+  EXPECT_THAT(CollectWarnings(DType::kFP16, {}), IsEmpty());
   EXPECT_EQ(standin::CountSdpa().fp16, 4);
-  EXPECT_THAT(WarningsOf(DType::kF32, {}), IsEmpty());
+  EXPECT_THAT(CollectWarnings(DType::kF32, {}), IsEmpty());
   EXPECT_EQ(standin::CountSdpa().plans, 0);
 }
 
 TEST_F(AttentionFallback, WithoutALibraryNobodyIsAsked) {
-  EXPECT_THAT(WarningsOf(DType::kBF16, {}, nullptr), IsEmpty());
+  EXPECT_THAT(CollectWarnings(DType::kBF16, {}, nullptr), IsEmpty());
   EXPECT_EQ(standin::CountSdpa().plans, 0);
 }
 
 TEST_F(AttentionFallback, OneThatDoesNotStartIsAWarning) {
-  EXPECT_THAT(WarningsOf(DType::kBF16, {.does_not_start = "no memory for a handle"}),
+  EXPECT_THAT(CollectWarnings(DType::kBF16, {.does_not_start = "no memory for a handle"}),
               ElementsAre("attention by gaccd's own kernel, some 20 times slower: "
                           "no memory for a handle"));
   EXPECT_EQ(standin::CountSdpa().plans, 0);
 }
 
 TEST_F(AttentionFallback, OneThatRefusesIsAWarning) {
-  EXPECT_THAT(WarningsOf(DType::kBF16, {.refuses_backward = true}),
+  EXPECT_THAT(CollectWarnings(DType::kBF16, {.refuses_backward = true}),
               ElementsAre(AllOf(HasSubstr("gradient of attention of 2 sequences of 10 rows"),
                                 HasSubstr("no engine"))));
   EXPECT_EQ(standin::CountSdpa().plans, 2);

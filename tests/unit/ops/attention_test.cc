@@ -39,7 +39,7 @@ struct Reference {
 };
 
 // dy = factor (y - t).
-Reference ReferenceOf(const Sizes& z, bool causal, const std::vector<std::int32_t>& lengths,
+Reference ComputeReference(const Sizes& z, bool causal, const std::vector<std::int32_t>& lengths,
                       std::span<const float> qkv, std::span<const float> targets, double factor) {
   Reference r{std::vector<double>(targets.size()), std::vector<double>(qkv.size())};
   const double scale = 1 / std::sqrt(static_cast<double>(z.width));
@@ -90,7 +90,7 @@ Reference ReferenceOf(const Sizes& z, bool causal, const std::vector<std::int32_
   return r;
 }
 
-double ErrorOf(std::span<const float> found, const std::vector<double>& expected) {
+double RelativeErrorOfRounded(std::span<const float> found, const std::vector<double>& expected) {
   std::vector<float> rounded(expected.begin(), expected.end());
   return RelativeError(found, rounded);
 }
@@ -122,10 +122,10 @@ void Check(const Sizes& z, bool causal, const std::vector<std::int32_t>& lengths
   const double factor =
       2 * static_cast<double>(GraphBench::kWeight) / static_cast<double>(z.heads * z.width);
   const Reference expected =
-      ReferenceOf(z, causal, lengths, bench.parameter("qkv"), bench.input(t), factor);
+      ComputeReference(z, causal, lengths, bench.parameter("qkv"), bench.input(t), factor);
   const auto count = expected.y.size();
-  EXPECT_LT(ErrorOf({bench.executor().Output<float>(y), count}, expected.y), error);
-  EXPECT_LT(ErrorOf(bench.gradient("qkv"), expected.dqkv), 2 * error);
+  EXPECT_LT(RelativeErrorOfRounded({bench.executor().Output<float>(y), count}, expected.y), error);
+  EXPECT_LT(RelativeErrorOfRounded(bench.gradient("qkv"), expected.dqkv), 2 * error);
 }
 
 TEST(AttentionTest, EqualsTheFormulas) {

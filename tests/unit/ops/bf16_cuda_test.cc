@@ -135,7 +135,7 @@ class HostReference {
 
 class Bf16Cuda : public testing::TestWithParam<LossKind> {};
 
-ValueId InputOf(const std::vector<nn::GraphInput>& inputs, std::string_view name) {
+ValueId FindInput(const std::vector<nn::GraphInput>& inputs, std::string_view name) {
   const auto found = std::ranges::find(inputs, name, &nn::GraphInput::name);
   EXPECT_NE(found, inputs.end()) << name;
   return found == inputs.end() ? 0 : found->value;
@@ -156,13 +156,13 @@ TEST_P(Bf16Cuda, TrainsLikeF32) {
     GpuBench gpu(recorded.graph, model.layout(), cpu.parameters(),
                  {.fuse = fuse, .copy = DType::kBF16});
     ASSERT_FALSE(HasFatalFailure());
-    gpu.BindInput(InputOf(recorded.inputs, "features"), std::span<const float>(samples.features));
+    gpu.BindInput(FindInput(recorded.inputs, "features"), std::span<const float>(samples.features));
     gpu.BindInput(recorded.weight, std::span(&kLossWeight, 1));
     if (GetParam() == LossKind::kSoftmaxCrossEntropy) {
-      gpu.BindInput(InputOf(recorded.inputs, "labels"),
+      gpu.BindInput(FindInput(recorded.inputs, "labels"),
                     std::span<const std::int32_t>(samples.labels));
     } else {
-      gpu.BindInput(InputOf(recorded.inputs, "targets"), std::span<const float>(samples.targets));
+      gpu.BindInput(FindInput(recorded.inputs, "targets"), std::span<const float>(samples.targets));
     }
     gpu.Run();
     EXPECT_NEAR(gpu.Output<double>(recorded.loss_sum) / loss, 1, 4e-3);
@@ -222,8 +222,8 @@ TEST(Bf16GraphCuda, AGptIsTheSameWithFusedFunctions) {
                                   return node.function->name().starts_with("linear_gelu_tanh");
                                 }),
           fuse ? 4 : 0);
-      gpu->BindInput(InputOf(recorded.inputs, "tokens"), std::span<const std::int32_t>(tokens));
-      gpu->BindInput(InputOf(recorded.inputs, "labels"), std::span<const std::int32_t>(labels));
+      gpu->BindInput(FindInput(recorded.inputs, "tokens"), std::span<const std::int32_t>(tokens));
+      gpu->BindInput(FindInput(recorded.inputs, "labels"), std::span<const std::int32_t>(labels));
       gpu->BindInput(recorded.weight, std::span(&kLossWeight, 1));
       gpu->Run();
       return gpu;
@@ -256,8 +256,8 @@ TEST(Bf16GraphCuda, EvaluatesLikeF32) {
       GpuBench gpu(recorded.graph, model.layout(), cpu.parameters(),
                    {.fuse = fuse, .copy = DType::kBF16});
       ASSERT_FALSE(HasFatalFailure());
-      gpu.BindInput(InputOf(recorded.inputs, "features"), std::span<const float>(samples.features));
-      gpu.BindInput(InputOf(recorded.inputs, "labels"),
+      gpu.BindInput(FindInput(recorded.inputs, "features"), std::span<const float>(samples.features));
+      gpu.BindInput(FindInput(recorded.inputs, "labels"),
                     std::span<const std::int32_t>(samples.labels));
       gpu.Run();
       const bool exact = precision == Precision::kF32;
@@ -277,7 +277,7 @@ TEST(Bf16GraphCuda, WithoutTheCopyOfTheWeightsItIsAnError) {
   GpuBench gpu(recorded.graph, model.layout(), parameters, {.copy = DType::kF32});
   ASSERT_FALSE(testing::Test::HasFatalFailure());
   const std::vector<float> features(8);
-  gpu.BindInput(InputOf(recorded.inputs, "features"), std::span(features));
+  gpu.BindInput(FindInput(recorded.inputs, "features"), std::span(features));
   EXPECT_THAT(gpu.Enqueue(true), IsError(ErrorKind::kInternal, "copy in 16 bits"));
 }
 

@@ -32,7 +32,7 @@ struct SumShapes {
   Shape x, factor, y;
 };
 
-std::vector<double> SumsOf(const Values& x, const Values* factor, const Shape& y) {
+std::vector<double> ComputeSums(const Values& x, const Values* factor, const Shape& y) {
   const Shape steps = BroadcastSteps(y);
   const Shape of_factor = BroadcastSteps(factor != nullptr ? factor->spec.shape : y);
   std::vector<double> sums(static_cast<std::size_t>(Elements(y)));
@@ -61,7 +61,7 @@ class SumCuda : public MakerTest {
     const Values factor(2, shapes.factor, factor_type);
     if (!shapes.factor.empty()) inputs.push_back({factor.spec, factor.gpu.data()});
     const std::vector<double> expected =
-        SumsOf(x, shapes.factor.empty() ? nullptr : &factor, shapes.y);
+        ComputeSums(x, shapes.factor.empty() ? nullptr : &factor, shapes.y);
     const ReduceSum function(shapes.y, y_type);
     const GpuFloats y(y_type, std::vector<float>(expected.size(), 3));
     for (const bool add : {false, true}) {
@@ -116,7 +116,7 @@ TEST_F(SumCuda, TwoTypesOf16BitsAreRefused) {
               HasMessage("expected f32 or one other type, found bf16 and fp16"));
 }
 
-std::vector<float> MaskOf(const Shape& shape) {
+std::vector<float> MakeMask(const Shape& shape) {
   std::vector<float> values(static_cast<std::size_t>(Elements(shape)));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 3);
   return values;
@@ -165,7 +165,7 @@ TEST_F(CombineCuda, VectorsOfEveryKind) {
         const Values a(1, left, a_type);
         const Values b(2, right, b_type, shift);
         CheckPairs(CombineKind::kMultiply, a, b, [](double x, double y) { return x * y; });
-        const Values mask(MaskOf(right), right, b_type, shift);
+        const Values mask(MakeMask(right), right, b_type, shift);
         CheckPairs(CombineKind::kSelect, a, mask,
                    [](double x, double y) { return y != 0 ? x : 0; });
       }

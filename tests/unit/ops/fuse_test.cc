@@ -229,7 +229,7 @@ struct TwoLayers {
 const std::vector<std::string> kGelu = {"linear", "gelu_tanh", "gelu_tanh_gradient",
                                         "linear_gelu_tanh", "linear_gelu_tanh_input_gradient"};
 
-const Node& NodeOf(const Graph& graph, std::string_view name) {
+const Node& FindNode(const Graph& graph, std::string_view name) {
   return *std::ranges::find_if(graph.nodes(),
                                [&](const Node& node) { return node.function->name() == name; });
 }
@@ -239,9 +239,9 @@ TEST(FuseForCuda, GeluTanhGoesIntoTheProductsOnBothSides) {
   Graph graph = layers.Training();
   FuseForCuda(graph);
   EXPECT_THAT(Counts(graph, kGelu), ElementsAre(1, 0, 0, 1, 1));
-  const Node& forward = NodeOf(graph, "linear_gelu_tanh");
+  const Node& forward = FindNode(graph, "linear_gelu_tanh");
   EXPECT_THAT(forward.outputs, ElementsAre(layers.y, layers.pre));
-  const Node& backward = NodeOf(graph, "linear_gelu_tanh_input_gradient");
+  const Node& backward = FindNode(graph, "linear_gelu_tanh_input_gradient");
   EXPECT_EQ(backward.inputs[2], layers.pre);
   // What it writes is what the gradients of the first layer read.
   const auto weight = [&](const Node& node) {
@@ -259,7 +259,7 @@ TEST(FuseForCuda, GeluTanhOfAnEvaluationKeepsNothing) {
     Graph graph = layers.bench.graph();
     FuseForCuda(graph);
     EXPECT_THAT(Counts(graph, kGelu), ElementsAre(1, 0, 0, 1, 0));
-    EXPECT_THAT(NodeOf(graph, "linear_gelu_tanh").outputs, ElementsAre(layers.y));
+    EXPECT_THAT(FindNode(graph, "linear_gelu_tanh").outputs, ElementsAre(layers.y));
   }
 }
 

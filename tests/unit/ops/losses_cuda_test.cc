@@ -46,7 +46,7 @@ struct Reference {
   std::vector<double> gradient;  // times kWeight
 };
 
-Reference ReferenceOf(const Example& example) {
+Reference ComputeReference(const Example& example) {
   Reference reference;
   for (std::int64_t m = 0; m < example.size.rows; ++m) {
     const auto z = example.row(m);
@@ -88,7 +88,7 @@ using Integers = std::vector<std::int32_t>;
 class LossesCuda : public MakerTest {
  protected:
   // The ranks, then the best classes.
-  std::pair<Integers, Integers> LabelRanksOf(const GpuFloats& z, const ValueSpec& spec,
+  std::pair<Integers, Integers> ComputeLabelRanks(const GpuFloats& z, const ValueSpec& spec,
                                              const Integers& labels) {
     const GpuArray<std::int32_t> on_gpu(labels);
     const GpuArray<std::int32_t> ranks(labels.size());
@@ -98,10 +98,10 @@ class LossesCuda : public MakerTest {
                       {ranks.data(), best.data()}));
     return {ranks.Values(), best.Values()};
   }
-  std::pair<Integers, Integers> LabelRanksOf(DType dtype, const std::vector<float>& logits,
+  std::pair<Integers, Integers> ComputeLabelRanks(DType dtype, const std::vector<float>& logits,
                                              const Integers& labels) {
     const std::int64_t rows = std::ssize(labels);
-    return LabelRanksOf({dtype, logits}, {{rows, std::ssize(logits) / rows}, dtype}, labels);
+    return ComputeLabelRanks({dtype, logits}, {{rows, std::ssize(logits) / rows}, dtype}, labels);
   }
 };
 
@@ -132,7 +132,7 @@ class CrossEntropyCuda : public LossesCuda {
   void Check(const Example& example, std::size_t shift) {
     const std::string what = StrCat(Name(example.dtype), " ", example.size.rows, " x ",
                                     example.size.columns, " shift ", shift);
-    const Reference reference = ReferenceOf(example);
+    const Reference reference = ComputeReference(example);
     const GpuFloats logits(example.dtype, example.logits, shift);
     const GpuFloats out(example.dtype, example.logits.size());
     const TokenLosses loss = Run(example, {}, 0, logits, nullptr);
@@ -144,7 +144,7 @@ class CrossEntropyCuda : public LossesCuda {
     EXPECT_EQ(logits.Values(), out.Values()) << what;
   }
 
-  double LossOf(const std::vector<float>& row, std::int32_t label, std::vector<float>* gradient) {
+  double ComputeLoss(const std::vector<float>& row, std::int32_t label, std::vector<float>* gradient) {
     const Example example{DType::kF32, {1, std::ssize(row)}, row, {label}};
     const GpuFloats logits(DType::kF32, row);
     const double loss = Run(example, {}, 0, logits, &logits).loss;
@@ -182,7 +182,7 @@ TEST_F(CrossEntropyCuda, ConfidentRows) {
     row[3] = 0;
     std::vector<float> gradient;
     const double rest = static_cast<double>(columns - 1) * std::exp(-20.0);
-    EXPECT_NEAR(LossOf(row, 3, &gradient) / std::log1p(rest), 1, 1e-6);
+    EXPECT_NEAR(ComputeLoss(row, 3, &gradient) / std::log1p(rest), 1, 1e-6);
     EXPECT_NEAR(static_cast<double>(gradient[3] / kWeight) / (-rest / (1 + rest)), 1, 1e-6);
   }
 }
@@ -196,20 +196,20 @@ TEST_F(CrossEntropyCuda, ExtremeLogits) {
       }
       std::vector<float> gradient;
       const double gap = static_cast<double>(row.back()) - static_cast<double>(row[0]);
-      EXPECT_NEAR(LossOf(row, 0, &gradient) / gap, 1, 1e-6) << scale;
+      EXPECT_NEAR(ComputeLoss(row, 0, &gradient) / gap, 1, 1e-6) << scale;
       EXPECT_EQ(gradient[0], -kWeight);
       EXPECT_EQ(gradient.back(), kWeight);
-      EXPECT_EQ(LossOf(row, static_cast<std::int32_t>(columns) - 1, nullptr), 0) << scale;
+      EXPECT_EQ(ComputeLoss(row, static_cast<std::int32_t>(columns) - 1, nullptr), 0) << scale;
     }
     // Classes that are masked out count nothing, in any place.
     std::vector<float> masked(columns, -kFloatInfinity);
     masked[2] = masked[5] = 1;
     std::vector<float> gradient;
-    EXPECT_NEAR(LossOf(masked, 5, &gradient), std::log(2.0), 1e-7);
+    EXPECT_NEAR(ComputeLoss(masked, 5, &gradient), std::log(2.0), 1e-7);
     EXPECT_EQ(gradient[2], kWeight / 2);
     EXPECT_EQ(gradient[5], -kWeight / 2);
     EXPECT_EQ(gradient[7], 0.0F);
-    EXPECT_EQ(LossOf(masked, 7, nullptr), static_cast<double>(kFloatInfinity));
+    EXPECT_EQ(ComputeLoss(masked, 7, nullptr), static_cast<double>(kFloatInfinity));
   }
 }
 
@@ -220,12 +220,12 @@ TEST_F(CrossEntropyCuda, NotANumberShowsInTheLoss) {
       for (const std::size_t place : {std::size_t{0}, std::size_t{3}, columns - 1}) {
         std::vector<float> row(columns, 0.5F);
         row[place] = bad;
-        EXPECT_FALSE(std::isfinite(LossOf(row, 3, nullptr))) << columns << " " << place;
+        EXPECT_FALSE(std::isfinite(ComputeLoss(row, 3, nullptr))) << columns << " " << place;
       }
     }
-    EXPECT_FALSE(std::isfinite(LossOf(std::vector<float>(columns, -kFloatInfinity), 3, nullptr)));
+    EXPECT_FALSE(std::isfinite(ComputeLoss(std::vector<float>(columns, -kFloatInfinity), 3, nullptr)));
     for (const std::int32_t label : {-1, static_cast<std::int32_t>(columns)}) {
-      EXPECT_TRUE(std::isnan(LossOf(std::vector<float>(columns, 0.5F), label, nullptr))) << label;
+      EXPECT_TRUE(std::isnan(ComputeLoss(std::vector<float>(columns, 0.5F), label, nullptr))) << label;
     }
   }
 }
@@ -450,7 +450,7 @@ TEST_F(LossesCuda, LabelRanksOfTiesNaNsAndWrongLabels) {
                                      -kFloatInfinity,
                                      -kFloatInfinity};
   for (const DType dtype : kFloatTypes) {
-    const auto [ranks, best] = LabelRanksOf(dtype, logits, {1, 0, 1, 2, 0, 0, 3, 1});
+    const auto [ranks, best] = ComputeLabelRanks(dtype, logits, {1, 0, 1, 2, 0, 0, 3, 1});
     EXPECT_EQ(ranks, (Integers{0, 0, 1, 2, 3, 3, 3, 1}));
     EXPECT_EQ(best, (Integers{1, 0, 0, 0, -1, -1, 2, 0}));
   }
@@ -461,8 +461,8 @@ TEST_F(LossesCuda, RowsWithAStride) {
   const Example example = MakeExample(DType::kBF16, {size.rows, size.columns}, 3);
   const GpuFloats z(example.dtype, Spread(example.logits, size, std::nanf("")));
   const ValueSpec spec{{size.rows, size.columns}, example.dtype, size.stride};
-  EXPECT_EQ(LabelRanksOf(z, spec, example.labels),
-            LabelRanksOf(example.dtype, example.logits, example.labels));
+  EXPECT_EQ(ComputeLabelRanks(z, spec, example.labels),
+            ComputeLabelRanks(example.dtype, example.logits, example.labels));
 
   const auto sums_of = [this](const GpuFloats& dy, Matrix of) {
     const GpuArray<float> db(static_cast<std::size_t>(of.columns));
@@ -496,7 +496,7 @@ TEST_F(LossesCuda, LabelRanksOfManyRows) {
       ranks.push_back(static_cast<std::int32_t>(std::ranges::find(order, label) - order.begin()));
       best.push_back(static_cast<std::int32_t>(order[0]));
     }
-    EXPECT_EQ(LabelRanksOf(DType::kF32, example.logits, example.labels), std::pair(ranks, best))
+    EXPECT_EQ(ComputeLabelRanks(DType::kF32, example.logits, example.labels), std::pair(ranks, best))
         << columns;
   }
 }

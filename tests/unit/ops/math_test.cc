@@ -30,7 +30,7 @@ struct Worst {
   float at = 0;
 };
 
-Worst WorstOf(float (*formula)(float), double (*reference)(double), double from, double to) {
+Worst FindWorst(float (*formula)(float), double (*reference)(double), double from, double to) {
   constexpr int kPoints = 400'000;
   Worst worst;
   for (int i = 0; i <= kPoints; ++i) {
@@ -54,7 +54,7 @@ TEST(MathTest, ErrorsAreBelowOneAndAHalfUnits) {
       {"tanh near 0", Tanh, std::tanh, -1e-3, 1e-3},
   };
   for (const auto& c : cases) {
-    const Worst worst = WorstOf(c.formula, c.reference, c.from, c.to);
+    const Worst worst = FindWorst(c.formula, c.reference, c.from, c.to);
     EXPECT_LT(worst.units, 1.5) << c.name << " at " << worst.at;
     RecordProperty(c.name, std::to_string(worst.units));
   }

@@ -83,7 +83,7 @@ struct Maxima {
   Pixels pixels;
 };
 
-Maxima MaximaOf(const PoolImages& images, const std::vector<float>& x) {
+Maxima FindMaxima(const PoolImages& images, const std::vector<float>& x) {
   const std::size_t size = SizeOfAll(images.pooled());
   Maxima maxima{std::vector<float>(size), Pixels(size, -1)};
   images.ForValues([&](std::size_t y, std::size_t at, auto, auto, std::int32_t pixel) {
@@ -117,7 +117,7 @@ TEST_F(Pool2dCuda, Maxima) {
         const GpuArray<std::int32_t> pixels(Pixels(size), images.shift);
         ASSERT_OK(
             RunNode(MakeMaxPool2dCuda, function, {{of_x, x.data()}}, {y.data(), pixels.data()}));
-        const Maxima expected = MaximaOf(images, values);
+        const Maxima expected = FindMaxima(images, values);
         ExpectSameImages(y.Values(), expected.y);
         EXPECT_EQ(pixels.Values(), expected.pixels);
 

@@ -26,7 +26,7 @@ namespace {
 
 constexpr float kFloatNan = std::numeric_limits<float>::quiet_NaN();
 
-std::vector<float> OutputOf(GraphBench& bench, ValueId y) {
+std::vector<float> RunAndRead(GraphBench& bench, ValueId y) {
   bench.graph().MarkOutput(y);
   const std::int64_t count = Elements(bench.graph().value(y).spec.shape);
   bench.Prepare({});
@@ -44,7 +44,7 @@ std::vector<float> Mask(std::vector<std::int64_t> samples, std::int64_t update,
   const ValueId x =
       bench.Input("x", shape, std::vector<float>(static_cast<std::size_t>(Elements(shape)), 1.0F));
   const ValueId ids = bench.Longs("sample_ids", std::move(samples));
-  return OutputOf(bench, bench.Apply(std::make_shared<Dropout>(options),
+  return RunAndRead(bench, bench.Apply(std::make_shared<Dropout>(options),
                                      {x, ids, bench.Longs("update", {update})}));
 }
 
@@ -150,13 +150,13 @@ TEST(EmbeddingTest, AnIdOutsideGivesNanAndNoGradient) {
   const ValueId ids = bench.Ids("ids", {4}, std::vector<std::int32_t>{2, -1, 3, 0});
   const ValueId table = bench.Parameter("table", {3, 2});
   const std::vector<float> y =
-      OutputOf(bench, bench.Apply(std::make_shared<Embedding>(), {ids, table}));
+      RunAndRead(bench, bench.Apply(std::make_shared<Embedding>(), {ids, table}));
   for (std::size_t i = 0; i < y.size(); ++i) EXPECT_EQ(std::isnan(y[i]), i / 2 == 1 || i / 2 == 2);
 
   GraphBench backward;
   const ValueId dy = backward.Input("dy", {4, 2});
   const std::vector<float> dtable =
-      OutputOf(backward, backward.Apply(std::make_shared<EmbeddingGradient>(3),
+      RunAndRead(backward, backward.Apply(std::make_shared<EmbeddingGradient>(3),
                                         {dy, backward.Ids("ids", {4}, {2, -1, 3, 0})}));
   const std::span<const float> g = backward.input(dy);
   EXPECT_EQ(dtable, (std::vector<float>{g[6], g[7], 0, 0, g[0], g[1]}));
@@ -166,7 +166,7 @@ struct TokenLosses {
   double loss, weight;
 };
 
-TokenLosses LossOf(const std::vector<std::int32_t>& labels, std::vector<float> weights = {}) {
+TokenLosses ComputeLoss(const std::vector<std::int32_t>& labels, std::vector<float> weights = {}) {
   GraphBench bench;
   const auto rows = static_cast<std::int64_t>(labels.size());
   std::vector<ValueId> inputs = {bench.Input("z", {rows, 5}), bench.Ids("labels", {rows}, labels)};
@@ -197,7 +197,7 @@ TEST(NumberFunctionTest, Limits) {
     GraphBench bench;
     const ValueId x = bench.Input("x", {4}, {-4, -3, 0, 3});
     const ValueId dy = bench.Input("dy", {4}, {6, 6, 6, 6});
-    return OutputOf(bench, gradient
+    return RunAndRead(bench, gradient
                                ? bench.Apply(std::make_shared<NumberFunctionGradient>(
                                                  kind, NumberFunction(kind, a, b).numbers()),
                                              {dy, x})
@@ -217,7 +217,7 @@ TEST(NumberFunctionTest, Limits) {
     GraphBench bench;
     const ValueId x = bench.Input("x", {1}, {kFloatNan});
     EXPECT_TRUE(std::isnan(
-        OutputOf(bench, bench.Apply(std::make_shared<NumberFunction>(kind, -1, 1), {x}))[0]));
+        RunAndRead(bench, bench.Apply(std::make_shared<NumberFunction>(kind, -1, 1), {x}))[0]));
   }
 }
 
@@ -239,12 +239,12 @@ TEST(CombineTest, WhatIsNotSelectedIsNotSeen) {
 }
 
 TEST(TokenCrossEntropyTest, CountsWhatIsNotIgnored) {
-  EXPECT_EQ(LossOf({1, -100, 2, -100}).weight, 2);
-  EXPECT_EQ(LossOf({1, -100, 2, -100}, {0.5F, 7, 2, 7}).weight, 2.5);
-  EXPECT_EQ(LossOf({-100, -100}).weight, 0);
-  EXPECT_EQ(LossOf({-100, -100}).loss, 0);
-  EXPECT_TRUE(std::isnan(LossOf({1, 5}).loss));
-  EXPECT_TRUE(std::isnan(LossOf({1, -1}).loss));
+  EXPECT_EQ(ComputeLoss({1, -100, 2, -100}).weight, 2);
+  EXPECT_EQ(ComputeLoss({1, -100, 2, -100}, {0.5F, 7, 2, 7}).weight, 2.5);
+  EXPECT_EQ(ComputeLoss({-100, -100}).weight, 0);
+  EXPECT_EQ(ComputeLoss({-100, -100}).loss, 0);
+  EXPECT_TRUE(std::isnan(ComputeLoss({1, 5}).loss));
+  EXPECT_TRUE(std::isnan(ComputeLoss({1, -1}).loss));
 }
 
 TEST(PoolRowsTest, TheMeanIsThatOfTheLength) {
@@ -252,7 +252,7 @@ TEST(PoolRowsTest, TheMeanIsThatOfTheLength) {
   const ValueId x = bench.Input("x", {6, 2}, {1, 10, 2, 20, 4, 40, 5, 50, 7, 70, 9, 90});
   const ValueId lengths = bench.Ids("lengths", {2}, {2, 0});
   const std::vector<float> y =
-      OutputOf(bench, bench.Apply(std::make_shared<PoolRows>(PoolKind::kMean, 3), {x, lengths}));
+      RunAndRead(bench, bench.Apply(std::make_shared<PoolRows>(PoolKind::kMean, 3), {x, lengths}));
   EXPECT_EQ(y, (std::vector<float>{1.5, 15, 0, 0}));
 }
 
@@ -272,7 +272,7 @@ TEST(SequenceFunctionsTest, NanGoesThrough) {
       std::vector<float> values(40, 0.5F);
       values[3] = std::copysign(kFloatNan, sign);
       const std::vector<float> y =
-          OutputOf(bench, bench.Apply(function, {bench.Input("x", {2, 20}, std::move(values))}));
+          RunAndRead(bench, bench.Apply(function, {bench.Input("x", {2, 20}, std::move(values))}));
       EXPECT_TRUE(std::isnan(y[3])) << function->name();
       EXPECT_FALSE(std::isnan(y.back())) << function->name();
     }
@@ -291,7 +291,7 @@ TEST(LayerNormTest, DifficultRows) {
   const ValueId gamma = bench.Input("gamma", {64}, std::vector<float>(64, 2.0F));
   const ValueId beta = bench.Input("beta", {64}, std::vector<float>(64, 0.5F));
   const std::vector<float> y =
-      OutputOf(bench, bench.Apply(std::make_shared<LayerNorm>(), {input, gamma, beta}));
+      RunAndRead(bench, bench.Apply(std::make_shared<LayerNorm>(), {input, gamma, beta}));
   for (std::size_t i = 0; i < 64; ++i) {
     EXPECT_EQ(y[i], 0.5F);
     EXPECT_FLOAT_EQ(y[64 + i], i % 2 == 0 ? 2.5F : -1.5F);

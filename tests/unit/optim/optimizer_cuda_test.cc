@@ -202,7 +202,7 @@ TEST_P(OptimizerCuda, SeesParametersThatOverflow) {
   }
 }
 
-std::string NameOf(const ::testing::TestParamInfo<std::tuple<NamedOptimizer, std::size_t>>& info) {
+std::string ParamName(const ::testing::TestParamInfo<std::tuple<NamedOptimizer, std::size_t>>& info) {
   return std::string(std::get<0>(info.param).name) + "_" + std::to_string(std::get<1>(info.param));
 }
 
@@ -211,12 +211,12 @@ std::string NameOf(const ::testing::TestParamInfo<std::tuple<NamedOptimizer, std
 INSTANTIATE_TEST_SUITE_P(All, OptimizerCuda,
                          ::testing::Combine(::testing::ValuesIn(kEveryOptimizer),
                                             ::testing::Values(4, 32, 1000, 4100, 40000)),
-                         NameOf);
+                         ParamName);
 INSTANTIATE_TEST_SUITE_P(Odd, OptimizerCuda,
                          ::testing::Combine(::testing::ValuesIn(std::begin(kEveryOptimizer),
                                                                 std::end(kEveryOptimizer) - 2),
                                             ::testing::Values(1, 31, 33, 4097)),
-                         NameOf);
+                         ParamName);
 
 // Ranges of several groups, with gaps (frozen), longer and shorter than what a block takes.
 TEST(OptimizerCudaGroups, HaveTheBitsOfTheCpu) {

@@ -29,7 +29,7 @@ struct Cost {
   double busy = 0;
 };
 
-Cost CostOf(const std::vector<double>& speeds, const std::vector<std::int64_t>& loads,
+Cost ComputeCost(const std::vector<double>& speeds, const std::vector<std::int64_t>& loads,
             std::int64_t micro_batch) {
   Cost cost;
   for (std::size_t rank = 0; rank < loads.size(); ++rank) {
@@ -51,12 +51,12 @@ bool IsBetter(const Cost& a, const Cost& b) {
 Cost BruteForce(const std::vector<double>& speeds, std::int64_t samples, std::int64_t micro_batch) {
   std::vector<std::int64_t> loads(speeds.size(), 0);
   loads.back() = samples;
-  Cost best = CostOf(speeds, loads, micro_batch);
+  Cost best = ComputeCost(speeds, loads, micro_batch);
   const std::function<void(std::size_t, std::int64_t)> visit = [&](std::size_t rank,
                                                                    std::int64_t left) {
     if (rank + 1 == loads.size()) {
       loads[rank] = left;
-      const Cost cost = CostOf(speeds, loads, micro_batch);
+      const Cost cost = ComputeCost(speeds, loads, micro_batch);
       if (IsBetter(cost, best)) best = cost;
       return;
     }
@@ -78,7 +78,7 @@ void ExpectOptimal(const std::vector<double>& speeds, std::int64_t samples,
     ASSERT_GE(load, 0);
     ASSERT_LE(load, split.micro_steps * micro_batch);
   }
-  const Cost found = CostOf(speeds, split.loads, micro_batch);
+  const Cost found = ComputeCost(speeds, split.loads, micro_batch);
   const Cost best = BruteForce(speeds, samples, micro_batch);
   ASSERT_EQ(found.time, best.time) << ::testing::PrintToString(split.loads);
   ASSERT_EQ(split.micro_steps, best.micro_steps) << ::testing::PrintToString(split.loads);

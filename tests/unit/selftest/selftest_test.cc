@@ -116,7 +116,7 @@ Job NormJob(std::int64_t target) {
   return job;
 }
 
-JobSelftest SelftestOf(const Job& job, int ranks) {
+JobSelftest SelftestJob(const Job& job, int ranks) {
   const PlanRequest request{.nodes = 1,
                             .gpus_per_node = ranks,
                             .micro_batch = job.batch.micro,
@@ -125,7 +125,7 @@ JobSelftest SelftestOf(const Job& job, int ranks) {
 }
 
 TEST(JobSelftest, EveryMistakeOfABatchNormIsCaught) {
-  const JobSelftest test = SelftestOf(NormJob(17), 3);
+  const JobSelftest test = SelftestJob(NormJob(17), 3);
   EXPECT_TRUE(test.passed());
   EXPECT_LE(test.right, 1e-6);
   EXPECT_EQ(test.mistakes.size(), std::size(kStatisticsMistakes));
@@ -148,10 +148,10 @@ TEST(JobSelftest, AMistakeOfABatchNormMayHaveNoEffect) {
     EXPECT_TRUE(test.passed());
     return names;
   };
-  EXPECT_THAT(without_effect(SelftestOf(NormJob(18), 3)),
+  EXPECT_THAT(without_effect(SelftestJob(NormJob(18), 3)),
               testing::ElementsAre("with the planned count"));
   EXPECT_THAT(
-      without_effect(SelftestOf(NormJob(17), 1)),
+      without_effect(SelftestJob(NormJob(17), 1)),
       testing::ElementsAre("statistics of a rank", "gradient of a rank", "added by every rank"));
 }
 

@@ -180,7 +180,7 @@ TEST(MemoryChoice, RecomputesWhereNothingElseFits) {
 }
 
 // By rank, in MB, of micro-batches of `samples`: 10 and 1 for each sample.
-MemoryNeed NeedOf(const Plan& plan, int rank, const std::vector<std::int64_t>& limits) {
+MemoryNeed ComputeNeed(const Plan& plan, int rank, const std::vector<std::int64_t>& limits) {
   return {10 + plan.request().micro_batch, limits[static_cast<std::size_t>(rank)]};
 }
 
@@ -198,7 +198,7 @@ OnRanks ChooseWithLimits(const std::vector<std::int64_t>& limits, int failing = 
       if (comm.rank() == failing && plan.request().micro_batch == 1) {
         return Status(ErrorKind::kConfig, "no kernel");
       }
-      return NeedOf(plan, comm.rank(), limits);
+      return ComputeNeed(plan, comm.rank(), limits);
     };
     const auto choice =
         ChooseOnRanks(comm, {.gpus_per_node = ranks, .target_batch = 20 * ranks}, {}, find);

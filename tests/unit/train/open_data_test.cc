@@ -61,7 +61,7 @@ class OpenDataTest : public ::testing::Test {
             .classes = 10};
   }
 
-  static Job JobOf(const SourceSpec& train) {
+  static Job MakeJob(const SourceSpec& train) {
     Job job;
     job.data.train = train;
     return job;
@@ -98,7 +98,7 @@ int OpenMemories() {
 }
 
 TEST_F(OpenDataTest, EveryRankHasTheSameBytes) {
-  Job job = JobOf(Source("a"));
+  Job job = MakeJob(Source("a"));
   job.data.normalize.scale = 0.5;
   std::vector<std::int32_t> labels;
   const auto alone = ValueOrThrow(OpenTrainingData(job));
@@ -115,7 +115,7 @@ TEST_F(OpenDataTest, EveryRankHasTheSameBytes) {
 
 // The others wait for it, wherever it is.
 TEST_F(OpenDataTest, ARankThatOpensForItsNodeGivesSignsOfLife) {
-  const Job job = JobOf(Source("a"));
+  const Job job = MakeJob(Source("a"));
   const auto ticks_of = [&](std::vector<int> node_of) {
     std::vector<int> ticks(node_of.size());
     EXPECT_OK(RunThreadRanks(static_cast<int>(node_of.size()), {.comm = {}, .node_of = node_of},
@@ -135,14 +135,14 @@ TEST_F(OpenDataTest, ARankThatOpensForItsNodeGivesSignsOfLife) {
 TEST_F(OpenDataTest, WhatTheLeaderFindsEndsAllRanksAlike) {
   IdxSpec source = Source("broken");
   source.classes = 9;
-  for (const Opened& rank : Open(JobOf(source), 4, 2)) {
+  for (const Opened& rank : Open(MakeJob(source), 4, 2)) {
     EXPECT_THAT(rank.status, IsError(ErrorKind::kData,
                                      "rank 0 on node0: ", "expected labels in [0, 9), found 9"));
   }
 }
 
 TEST_F(OpenDataTest, WithoutSharedMemoryEachHasItsOwn) {
-  const Job job = JobOf(Source("own"));
+  const Job job = MakeJob(Source("own"));
   const auto shared = Open(job, 3, 0);
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -174,7 +174,7 @@ TEST_F(OpenDataTest, DamagedRecordsAreTheSameOnAllRanks) {
   };
   const NpySpec source{.features = write("x.npy", kFileFeatures, features),
                        .targets = write("y.npy", 1, targets)};
-  const Job job = JobOf(source);
+  const Job job = MakeJob(source);
   const auto body = [&](Communicator& comm) {
     TrainingData data;
     const BadRecordRules rules{.policy = OnBadRecord::kSkip, .quota = 1};

@@ -22,7 +22,7 @@ using tests::SmallJob;
 
 class PipelineResumeTest : public ResumeTest {
  protected:
-  static Job JobOf(std::int64_t stages) {
+  static Job MakeJob(std::int64_t stages) {
     Job job = SmallJob();
     job.optimizer.ema = EmaSpec{0.75};
     job.clip_norm = 0.1;
@@ -38,15 +38,15 @@ class PipelineResumeTest : public ResumeTest {
 };
 
 TEST_F(PipelineResumeTest, AnyPipelineContinuesAnyOther) {
-  const auto whole = ValueOrThrow(Train(JobOf(1), 2, 0, "never"));
-  const auto pipelined = ValueOrThrow(Train(JobOf(2), 6, 8, "never"));
+  const auto whole = ValueOrThrow(Train(MakeJob(1), 2, 0, "never"));
+  const auto pipelined = ValueOrThrow(Train(MakeJob(2), 6, 8, "never"));
   ExpectNear(pipelined, whole);
   EXPECT_EQ(pipelined.evals.size(), whole.evals.size());
   const std::string there = CheckpointPath(8);
   for (const auto& [stages, ranks] :
        std::vector<std::pair<std::int64_t, int>>{{2, 6}, {1, 1}, {1, 4}, {3, 3}, {2, 2}, {3, 6}}) {
     SCOPED_TRACE(StrCat(stages, " stages on ", ranks, " ranks"));
-    const auto resumed = ValueOrThrow(Train(JobOf(stages), ranks, 0, there));
+    const auto resumed = ValueOrThrow(Train(MakeJob(stages), ranks, 0, there));
     EXPECT_EQ(resumed.first, 8);
     EXPECT_LT(tests::Distance(resumed.weights, whole.weights), 1e-6);
     EXPECT_LT(tests::Distance(resumed.averaged, whole.averaged), 1e-6);
@@ -72,7 +72,7 @@ TEST_F(PipelineResumeTest, AShardedPipelineIsContinuedByWholeModels) {
 }
 
 TEST_F(PipelineResumeTest, RefusesWhatItCannotDivide) {
-  Job job = JobOf(2);
+  Job job = MakeJob(2);
   const auto kind = [&](int ranks) { return Train(job, ranks, 0, "never").status(); };
   EXPECT_THAT(kind(3), HasKind(ErrorKind::kConfig));  // no multiple
   job.pipeline.stages = 40;

@@ -115,7 +115,7 @@ void ExpectSaved(Communicator& comm, const std::string& folder, const Generation
     std::memcpy(values.data(), saved.buffers[i].data(), saved.buffers[i].size());
     EXPECT_FALSE(values.empty()) << found->first;
     for (std::size_t k = 0; k < values.size(); ++k) {
-      ASSERT_EQ(values[k], FakeBackend::ValueOf(found->second, static_cast<std::int64_t>(k)))
+      ASSERT_EQ(values[k], FakeBackend::ElementValue(found->second, static_cast<std::int64_t>(k)))
           << found->first;
     }
   }

@@ -192,7 +192,7 @@ TEST_F(SpeedResumeTest, MeasuredLoadsAreThoseOfTheCheckpointOnTheSameHosts) {
 }
 
 // Speeds of 1, 1, 0.5 and 0.25, with noise, and a pause of each rank.
-std::vector<double> TimesOf(const Plan& plan, int update) {
+std::vector<double> MakeTimes(const Plan& plan, int update) {
   const double seconds[] = {1e-3, 1e-3, 2e-3, 4e-3};
   std::vector<double> busy;
   for (int rank = 0; rank < 4; ++rank) {
@@ -208,7 +208,7 @@ TEST(RebalancerTest, FindsTheSpeedsAndThenIsContent) {
   Rebalancer rebalancer(4, /*once=*/false, /*always=*/true);
   int changes = 0;
   for (int update = 0; update < 200; ++update) {
-    auto better = rebalancer.Add(TimesOf(plan, update), plan);
+    auto better = rebalancer.Add(MakeTimes(plan, update), plan);
     ASSERT_TRUE(better.ok()) << better.status().message();
     if (!*better) continue;
     ++changes;
@@ -228,7 +228,7 @@ TEST(RebalancerTest, AdviceComesOnceAndMeasuredSpeedsAreTakenOnce) {
     Rebalancer rebalancer(4, once, /*always=*/false);
     std::vector<bool> applied;
     for (int update = 0; update < 200; ++update) {
-      const auto better = rebalancer.Add(TimesOf(plan, update), plan);  // never takes it
+      const auto better = rebalancer.Add(MakeTimes(plan, update), plan);  // never takes it
       if (*better) applied.push_back((*better)->apply);
     }
     EXPECT_EQ(applied, once ? (std::vector{true, false}) : std::vector{false});

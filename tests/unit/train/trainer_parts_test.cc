@@ -45,7 +45,7 @@ UpdateSchedule Schedule() {
   return *UpdateSchedule::Make({.dataset_size = kSamples, .batch = 20, .epochs = 2});
 }
 
-BatchFeed FeedOf(const Dataset& data, int ranks, int rank) {
+BatchFeed MakeFeed(const Dataset& data, int ranks, int rank) {
   return *BatchFeed::Make(data, SampleOrder(7, kSamples, true), Schedule(), PlanFor(ranks), rank);
 }
 
@@ -65,7 +65,7 @@ TEST(BatchFeedTest, TwoPassesReadEveryUpdateTwice) {
   const EmptyDataset data(kSamples);
   BatchFeed feed = *BatchFeed::Make(data, SampleOrder(7, kSamples, true), Schedule(), PlanFor(2), 1,
                                     TwoPassContrastive);
-  BatchFeed once = FeedOf(data, 2, 1);
+  BatchFeed once = MakeFeed(data, 2, 1);
   FakeEngine<> engine;
   ASSERT_TRUE(feed.Start(engine, 0).ok());
   ASSERT_TRUE(once.Start(engine, 0).ok());
@@ -109,7 +109,7 @@ TEST(BatchFeedTest, TheRanksTakeEverySampleOnceAnEpoch) {
   std::map<std::int64_t, int> taken;
   for (int rank = 0; rank < 3; ++rank) {
     FakeEngine<> engine;
-    BatchFeed feed = FeedOf(data, 3, rank);
+    BatchFeed feed = MakeFeed(data, 3, rank);
     ASSERT_TRUE(feed.Start(engine, 0).ok());
     std::set<std::int64_t> sizes;
     std::vector<std::vector<std::int64_t>> first;
@@ -138,7 +138,7 @@ TEST(RunUpdateTest, SaysThatItWaitsForData) {
   bool held = true;
   const tests::HeldData slow(
       data, [&] { held = held && waits.try_acquire_for(std::chrono::seconds(10)); });
-  BatchFeed feed = FeedOf(slow, 1, 0);
+  BatchFeed feed = MakeFeed(slow, 1, 0);
   FakeEngine<> engine;
   ASSERT_TRUE(feed.Start(engine, 0).ok());
   using heartbeat::Phase;

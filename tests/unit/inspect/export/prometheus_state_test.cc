@@ -35,15 +35,15 @@ class PrometheusStateTest : public testing::Test {
                         R"("dur_s":0.7,"data_s":0.1,"fwd_bwd_s":0.3,"straggler_host":"n3")"));
     }
   }
-  static std::string TextOf(const Result<RunFigures>& figures) {
+  static std::string ReadPrometheusText(const Result<RunFigures>& figures) {
     EXPECT_TRUE(figures.ok()) << figures.status().message();
     return PrometheusText(std::vector{RunMetrics{.run = "r50", .figures = *figures}});
   }
-  std::string Fresh() { return TextOf(PrometheusState().ReadFigures(run_.path())); }
+  std::string Fresh() { return ReadPrometheusText(PrometheusState().ReadFigures(run_.path())); }
   std::string Continued() {
     problem_.clear();
     PrometheusState state = PrometheusState::Read(file_, &problem_);
-    std::string text = TextOf(state.ReadFigures(run_.path()));
+    std::string text = ReadPrometheusText(state.ReadFigures(run_.path()));
     EXPECT_TRUE(state.Write(file_).ok());
     return text;
   }

@@ -30,7 +30,7 @@ WallTime After(double seconds) {
 }
 
 // `more`: further keys, each after a comma.
-std::string StatusOf(std::string_view state, std::string_view more) {
+std::string ReadRunStatus(std::string_view state, std::string_view more) {
   return StrCat(R"({"v":1,"ts":")", kWritten, R"(","run":"r50","job":"812","attempt":1,)",
                 R"("attempt_dir":"attempts/001-812","host":"n1","world":240,"state":")", state,
                 "\"", more, "}");
@@ -76,14 +76,14 @@ TEST_F(RunStateTest, TheVerdictOfTheAttemptIsNewerThanStatus) {
                                  R"("samples_total":210})", "\n"),
                           false)
                   .ok());
-  const RunState state = Read(StatusOf("running", R"(,"step":20,"samples_total":200)"), 2);
+  const RunState state = Read(ReadRunStatus("running", R"(,"step":20,"samples_total":200)"), 2);
   EXPECT_EQ(state.phase, RunPhase::kStopped);
   EXPECT_EQ(state.exit, 69);
   EXPECT_EQ(state.reason, "mpirun has ended");
   EXPECT_EQ(state.step, 21);
   EXPECT_EQ(state.samples_total, 210);
   // What STATUS.json says of the end stays.
-  EXPECT_EQ(Read(StatusOf("done", R"(,"exit":0)"), 2).phase, RunPhase::kDone);
+  EXPECT_EQ(Read(ReadRunStatus("done", R"(,"exit":0)"), 2).phase, RunPhase::kDone);
 }
 
 TEST_F(RunStateTest, PhaseFollowsFromStateAgeAndExit) {
@@ -106,18 +106,18 @@ TEST_F(RunStateTest, PhaseFollowsFromStateAgeAndExit) {
       {"failed", R"(,"exit":70)", 1, RunPhase::kFailed},
   };
   for (const Case& test : cases) {
-    const RunState state = Read(StatusOf(test.state, test.more), test.age_s);
+    const RunState state = Read(ReadRunStatus(test.state, test.more), test.age_s);
     EXPECT_EQ(Name(state.phase), Name(test.phase)) << test.state << test.more << " " << test.age_s;
   }
 }
 
 TEST_F(RunStateTest, AClockThatIsAheadMayMakeARunStale) {
-  EXPECT_THAT(StateText(Read(StatusOf("running", ""), 31)),
+  EXPECT_THAT(StateText(Read(ReadRunStatus("running", ""), 31)),
               HasSubstr("or the clocks of the two machines differ"));
 }
 
 TEST_F(RunStateTest, AClockThatIsBehindGivesNoNegativeAge) {
-  EXPECT_EQ(Read(StatusOf("running", ""), -100).age_s, 0);
+  EXPECT_EQ(Read(ReadRunStatus("running", ""), -100).age_s, 0);
 }
 
 TEST_F(RunStateTest, TheLedgerKnowsHowAnAttemptEndedThatCouldNotSayIt) {
@@ -125,20 +125,20 @@ TEST_F(RunStateTest, TheLedgerKnowsHowAnAttemptEndedThatCouldNotSayIt) {
           .exit = 137,
           .next = NextStep::kRequeue,
           .reason = "node n1 was lost"});
-  RunState state = Read(StatusOf("running", ""), 60);
+  RunState state = Read(ReadRunStatus("running", ""), 60);
   EXPECT_EQ(Name(state.phase), "stopped");
   EXPECT_EQ(state.reason, "node n1 was lost");
   // That of an older attempt says nothing about this one.
   ASSERT_TRUE(AppendToLedger(folder_.path() + "/ledger.jsonl",
                              LedgerEntry{.attempt = "000-812", .exit = 75})
                   .ok());
-  state = Read(StatusOf("running", ""), 60);
+  state = Read(ReadRunStatus("running", ""), 60);
   EXPECT_EQ(Name(state.phase), "stale");
 }
 
 TEST_F(RunStateTest, TheJobScriptHasTheLastWordOnTheEndOfAnAttempt) {
   const std::string lost =
-      StatusOf("failed", R"(,"exit":69,"reason":"rank 5 was lost","suspect_hosts":"n3")");
+      ReadRunStatus("failed", R"(,"exit":69,"reason":"rank 5 was lost","suspect_hosts":"n3")");
   Ledger({.attempt = "001-812", .exit = 253, .next = NextStep::kFail, .reason = "more --mem"});
   RunState state = Read(lost, 1);
   EXPECT_EQ(Name(state.phase), "failed");
@@ -160,7 +160,7 @@ TEST_F(RunStateTest, TheJobScriptHasTheLastWordOnTheEndOfAnAttempt) {
           .exit = 75,
           .next = NextStep::kNoRequeue,
           .reason = "held: 3 restarts in a row brought no new checkpoint; the last: SIGTERM"});
-  state = Read(StatusOf("failed", R"(,"exit":75,"reason":"SIGTERM")"), 1);
+  state = Read(ReadRunStatus("failed", R"(,"exit":75,"reason":"SIGTERM")"), 1);
   EXPECT_EQ(Name(state.phase), "failed") << "it is not requeued";
   EXPECT_THAT(state.reason, StartsWith("held: "));
 }
@@ -176,14 +176,14 @@ TEST_F(RunStateTest, WhatWasSubmittedIsShownUntilItBegins) {
   EXPECT_THAT(StateText(state), HasSubstr("job 811, 0:05 ago"));
   EXPECT_THAT(RunsTable(std::vector<RunState>{state}), HasSubstr("submitted"));
   // The run has begun since; then it ended, and was submitted again.
-  EXPECT_EQ(Name(Read(StatusOf("running", ""), 1).phase), "running");
-  EXPECT_EQ(Name(Read(StatusOf("failed", R"(,"exit":70)"), 1).phase), "failed");
+  EXPECT_EQ(Name(Read(ReadRunStatus("running", ""), 1).phase), "running");
+  EXPECT_EQ(Name(Read(ReadRunStatus("failed", R"(,"exit":70)"), 1).phase), "failed");
   submit("2026-11-20T03:04:06.000000Z", "813,814");
-  EXPECT_EQ(Name(Read(StatusOf("failed", R"(,"exit":70)"), 3).phase), "submitted");
-  EXPECT_EQ(Name(Read(StatusOf("running", ""), 3).phase), "running");
-  EXPECT_THAT(StateJson(Read(StatusOf("running", ""), 3)),
+  EXPECT_EQ(Name(Read(ReadRunStatus("failed", R"(,"exit":70)"), 3).phase), "submitted");
+  EXPECT_EQ(Name(Read(ReadRunStatus("running", ""), 3).phase), "running");
+  EXPECT_THAT(StateJson(Read(ReadRunStatus("running", ""), 3)),
               HasSubstr(R"("submitted_jobs":"813,814")"));
-  EXPECT_EQ(Name(Read(StatusOf("running", ""), 1000).phase), "submitted");
+  EXPECT_EQ(Name(Read(ReadRunStatus("running", ""), 1000).phase), "submitted");
 }
 
 TEST_F(RunStateTest, AJobThatEndedBeforeAnyRankWroteHasEnded) {
@@ -205,7 +205,7 @@ TEST_F(RunStateTest, AJobThatEndedBeforeAnyRankWroteHasEnded) {
 }
 
 TEST_F(RunStateTest, ACompleteRunThatIsSubmittedAgainIsDoneAgain) {
-  const std::string done = StatusOf("done", R"(,"exit":0,"step":500)");
+  const std::string done = ReadRunStatus("done", R"(,"exit":0,"step":500)");
   Submit("2026-11-20T03:05:00.000000Z", "813");
   EXPECT_EQ(Name(Read(done, 100).phase), "submitted");
   Ledger({.attempt = "000-813", .ended = At(5 * 60 + 9), .exit = 0, .next = NextStep::kDone});
@@ -234,10 +234,10 @@ TEST_F(RunStateTest, AnAttemptThatNoRankHasWrittenIntoIsStarting) {
 
 TEST_F(RunStateTest, ARunStoppedByAFileStaysStoppedWithoutTheFile) {
   const std::string stopped =
-      StatusOf("failed", R"(,"exit":93,"step":500,"reason":"stopped by the file STOP after update )"
+      ReadRunStatus("failed", R"(,"exit":93,"step":500,"reason":"stopped by the file STOP after update )"
                          R"(500, saved")");
   EXPECT_EQ(Name(Read(stopped, 1).phase), "stopped");
-  EXPECT_EQ(Name(Read(StatusOf("failed", R"(,"exit":93,"reason":"diverged")"), 1).phase), "failed");
+  EXPECT_EQ(Name(Read(ReadRunStatus("failed", R"(,"exit":93,"reason":"diverged")"), 1).phase), "failed");
   // A start that was refused for the file changes neither that nor the progress.
   Ledger({.attempt = "000-900",
           .ended = At(10 * 60),
@@ -251,12 +251,12 @@ TEST_F(RunStateTest, ARunStoppedByAFileStaysStoppedWithoutTheFile) {
 
 TEST_F(RunStateTest, ALineOfTheLedgerDoesNotEndARunThatLives) {
   Ledger({.attempt = "000-900", .ended = At(4 * 60 + 9), .exit = 78, .reason = "it lives"});
-  EXPECT_EQ(Name(Read(StatusOf("running", ""), 10).phase), "running");
+  EXPECT_EQ(Name(Read(ReadRunStatus("running", ""), 10).phase), "running");
 }
 
 TEST_F(RunStateTest, AFolderThatMayNotBeReadIsNoFolderOfNobody) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs another user";
-  (void)Read(StatusOf("running", ""), 1);
+  (void)Read(ReadRunStatus("running", ""), 1);
   std::filesystem::permissions(folder_.path(), std::filesystem::perms::owner_all);
   ASSERT_EQ(::seteuid(65534), 0);
   const auto state = ReadRunState(folder_.path(), After(1));
@@ -281,7 +281,7 @@ TEST_F(RunStateTest, ALineThatIsNoSubmissionIsPassedOver) {
 
 TEST_F(RunStateTest, TextsCannotMoveTheCursorOrBeginALine) {
   const RunState state =
-      Read(StatusOf("failed", R"(,"exit":65,"reason":"a\u001b[2J\nrun forged")"), 1);
+      Read(ReadRunStatus("failed", R"(,"exit":65,"reason":"a\u001b[2J\nrun forged")"), 1);
   EXPECT_THAT(StateText(state), Not(HasSubstr("\x1b")));
   EXPECT_THAT(StateText(state), Not(HasSubstr("\nrun forged")));
 }
@@ -297,17 +297,17 @@ TEST_F(RunStateTest, WhatIsNoStateOfARunIsRefused) {
 TEST_F(RunStateTest, AWholeNumberThatIsNoneOrDoesNotFitIsNotKnown) {
   for (const char* wrong : {"1e300", "12.5", "18446744073709551615", "\"12\"", "null"}) {
     const RunState state =
-        Read(StatusOf("running", StrCat(R"(,"step":)", wrong, R"(,"save_step":)", wrong)), 1);
+        Read(ReadRunStatus("running", StrCat(R"(,"step":)", wrong, R"(,"save_step":)", wrong)), 1);
     EXPECT_EQ(state.step, 0) << wrong;
     EXPECT_EQ(state.save_step, std::nullopt) << wrong;
   }
-  EXPECT_EQ(Read(StatusOf("running", R"(,"exit":4294967296)"), 1).exit, std::nullopt);
-  EXPECT_EQ(Read(StatusOf("running", R"(,"step":12)"), 1).step, 12);
+  EXPECT_EQ(Read(ReadRunStatus("running", R"(,"exit":4294967296)"), 1).exit, std::nullopt);
+  EXPECT_EQ(Read(ReadRunStatus("running", R"(,"step":12)"), 1).step, 12);
 }
 
 TEST_F(RunStateTest, TextAndJsonShowTheFigures) {
   const RunState state =
-      Read(StatusOf("running",
+      Read(ReadRunStatus("running",
                     R"(,"epoch":2,"step":30,"steps_total":120,"samples_total":92160,"loss":1.5,)"
                     R"("wall_samples_per_s":36480.5,"dur_p50_s":0.0842,"eta_s":94,)"
                     R"("eval_step":25,"eval_loss":0.5,"eval_accuracy":null,"eval_top_5":0.75,)"
@@ -332,11 +332,11 @@ TEST_F(RunStateTest, TextAndJsonShowTheFigures) {
 }
 
 TEST_F(RunStateTest, TextAndJsonShowTheNewestLoads) {
-  const RunState begin = Read(StatusOf("running", R"(,"loads":"192x13,48x12")"), 2);
+  const RunState begin = Read(ReadRunStatus("running", R"(,"loads":"192x13,48x12")"), 2);
   EXPECT_THAT(StateText(begin),
               HasSubstr("loads     192x13,48x12 (ranks x samples of an update)\n"));
   const RunState changed =
-      Read(StatusOf("running", R"(,"loads":"160x15,80x9","loads_step":25)"), 2);
+      Read(ReadRunStatus("running", R"(,"loads":"160x15,80x9","loads_step":25)"), 2);
   EXPECT_THAT(StateText(changed), HasSubstr("160x15,80x9 (ranks x samples of an update), since "
                                             "update 25\n"));
   EXPECT_THAT(StateJson(changed), HasSubstr(R"("loads":"160x15,80x9","loads_step":25)"));
@@ -359,7 +359,7 @@ TEST(RefusedAttempt, HidesNoProgressOfTheAttemptsBefore) {
             R"(,"step":40,"metric":"mae","value":0.5,"best_step":36,"best_value":0.25)");
   run.Event("000-811", 4, "verdict", R"(,"verdict":"requeue","exit":75,"last_step":40)");
   run.Event("001-812", 9, "verdict", R"(,"verdict":"fail","exit":78,"last_step":0)");
-  run.Append("STATUS.json", StatusOf("failed", R"(,"exit":78,"reason":"another model")"));
+  run.Append("STATUS.json", ReadRunStatus("failed", R"(,"exit":78,"reason":"another model")"));
   const auto state = ValueOrThrow(ReadRunState(run.path(), After(1)));
   EXPECT_EQ(Name(state.phase), "failed");
   EXPECT_EQ(state.attempt, "001-812");
@@ -375,7 +375,7 @@ TEST(RefusedAttempt, HidesNoProgressOfTheAttemptsBefore) {
 
 TEST(RefusedAttempt, HasTheProgressOfTheVerdictOrTheLedgerWhereEventsAreGone) {
   const RunFiles run;
-  run.Append("STATUS.json", StatusOf("failed", R"(,"exit":78,"reason":"another model")"));
+  run.Append("STATUS.json", ReadRunStatus("failed", R"(,"exit":78,"reason":"another model")"));
   const LedgerEntry before{.attempt = "000-811", .last = {.step = 36}, .exit = 75};
   ASSERT_TRUE(AppendToLedger(run.Path("ledger.jsonl"), before).ok());
   EXPECT_EQ(ReadRunState(run.path(), After(1))->step, 36) << "its newest checkpoint";
@@ -394,7 +394,7 @@ TEST(RunsTest, ShowTheBestOfTheJobsMetric) {
   runs.Append("a/attempts/001-812/events.jsonl",
               RunFiles::Line(1, "eval", 1, R"(,"step":10,"metric":"top_5","value":0.99)"));
   runs.Append("a/STATUS.json",
-              StatusOf("running", R"(,"best_metric":"mae","best_value":0.125,"best_step":20)"));
+              ReadRunStatus("running", R"(,"best_metric":"mae","best_value":0.125,"best_step":20)"));
   testing::internal::CaptureStdout();
   ASSERT_TRUE(RunRunsCommand({.folder = runs.path()}).ok());
   const std::string table = testing::internal::GetCapturedStdout();
@@ -410,9 +410,9 @@ TEST_F(RunStateTest, AStopRequestPrintsWhatFollows) {
     EXPECT_TRUE(RunRequestCommand({.folder = folder_.path()}, RunRequest::kStop).ok());
     return testing::internal::GetCapturedStdout();
   };
-  EXPECT_THAT(output(StatusOf("failed", R"(,"exit":75)"), 1), HasSubstr("does not start again"));
-  EXPECT_THAT(output(StatusOf("failed", R"(,"exit":75)"), 1), Not(HasSubstr("next update")));
-  std::string old = StatusOf("running", "");
+  EXPECT_THAT(output(ReadRunStatus("failed", R"(,"exit":75)"), 1), HasSubstr("does not start again"));
+  EXPECT_THAT(output(ReadRunStatus("failed", R"(,"exit":75)"), 1), Not(HasSubstr("next update")));
+  std::string old = ReadRunStatus("running", "");
   old.replace(old.find("2026"), 4, "2020");
   EXPECT_THAT(output(old, 1), HasSubstr("still alive"));
 }
@@ -421,12 +421,12 @@ TEST_F(RunStateTest, StopAndSaveAreFilesForARunThatHasNotEnded) {
   const WatchRequest request{.folder = folder_.path()};
   const auto has = [&](const char* name) { return PathExists(folder_.path() + name); };
   EXPECT_THAT(RunRequestCommand(request, RunRequest::kStop), HasKind(ErrorKind::kUsage));  // no run
-  (void)Read(StatusOf("done", R"(,"exit":0)"), 1);
+  (void)Read(ReadRunStatus("done", R"(,"exit":0)"), 1);
   EXPECT_THAT(RunRequestCommand(request, RunRequest::kStop), HasKind(ErrorKind::kUsage));
   EXPECT_FALSE(has("/STOP"));
   // A complete run whose folder has a job that waits: the file would keep it from being trained on.
   (void)folder_.Write("DONE", "");
-  (void)Read(StatusOf("failed", R"(,"exit":75)"), 1);
+  (void)Read(ReadRunStatus("failed", R"(,"exit":75)"), 1);
   EXPECT_THAT(RunRequestCommand(request, RunRequest::kStop), IsError(ErrorKind::kUsage, "is done"));
   Submit("2026-11-20T03:05:00.000000Z", "17");
   EXPECT_THAT(RunRequestCommand(request, RunRequest::kStop),
@@ -434,13 +434,13 @@ TEST_F(RunStateTest, StopAndSaveAreFilesForARunThatHasNotEnded) {
   EXPECT_FALSE(has("/STOP"));
   std::filesystem::remove(folder_.Path("DONE"));
   std::filesystem::remove(folder_.Path("submit.jsonl"));
-  (void)Read(StatusOf("failed", R"(,"exit":75)"), 1);  // waits in the queue
+  (void)Read(ReadRunStatus("failed", R"(,"exit":75)"), 1);  // waits in the queue
   EXPECT_THAT(RunRequestCommand(request, RunRequest::kSave), HasKind(ErrorKind::kUsage));
   EXPECT_FALSE(has("/SAVE"));
   EXPECT_TRUE(RunRequestCommand(request, RunRequest::kStop).ok());
   EXPECT_TRUE(has("/STOP"));
-  EXPECT_EQ(Name(Read(StatusOf("failed", R"(,"exit":93)"), 1).phase), "stopped");
-  (void)Read(StatusOf("running", ""), 0);
+  EXPECT_EQ(Name(Read(ReadRunStatus("failed", R"(,"exit":93)"), 1).phase), "stopped");
+  (void)Read(ReadRunStatus("running", ""), 0);
   EXPECT_TRUE(RunRequestCommand(request, RunRequest::kStop).ok());  // already exists
 }
 
