@@ -111,8 +111,8 @@ void RunReporter::Impl::JoinFolder(const std::string& shared) {
   crash = CrashHandler::Install(CrashPath(attempt_dir, identity.rank), identity, place, modes.file);
 }
 
-// Starts the text log and the event file of this rank. If only some nodes see the folder, it is not
-// on a shared file system.
+// Starts the text log and the event file of this rank in the attempt's folder. If a node does not
+// see that folder, the run folder is not on a shared file system: the log then stays on stderr.
 void RunReporter::Impl::StartOwnFiles() {
   const std::string log_dir = attempt_dir + "/log";
   if (!PathExists(log_dir)) {

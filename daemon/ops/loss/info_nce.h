@@ -66,8 +66,8 @@ class InfoNce {
   void TakeQueries(const ContrastiveRows& batch, const Direction& direction, const Tile& tile);
   void ComputeCosines(const ContrastiveRows& batch, const Direction& direction, std::int64_t key,
                       std::int64_t keys);
-  void AddLogSums(const ContrastiveRows& batch, const Direction& direction, const Tile& tile,
-                  std::span<double> own_sums);
+  void ComputeLogSums(const ContrastiveRows& batch, const Direction& direction, const Tile& tile,
+                      std::span<double> own_sums);
   ContrastiveSums AddGradients(const ContrastiveRows& batch, const Direction& direction,
                                const Tile& tile, std::span<const double> sums,
                                std::span<float> gradients);

@@ -47,8 +47,8 @@ void InfoNce::ComputeCosines(const ContrastiveRows& batch, const Direction& dire
               width_, /*add=*/false);
 }
 
-void InfoNce::AddLogSums(const ContrastiveRows& batch, const Direction& direction, const Tile& tile,
-                         std::span<double> own_sums) {
+void InfoNce::ComputeLogSums(const ContrastiveRows& batch, const Direction& direction,
+                             const Tile& tile, std::span<double> own_sums) {
   TakeQueries(batch, direction, tile);
   std::array<double, kTile> most;
   most.fill(-std::numeric_limits<double>::infinity());
@@ -119,8 +119,8 @@ ContrastiveSums InfoNce::AddGradients(const ContrastiveRows& batch, const Direct
 void InfoNce::LogSums(const ContrastiveRows& batch, std::span<double> own_sums) {
   for (std::int64_t first = 0; first < batch.own; first += kTile) {
     const Tile tile{first, std::min(kTile, batch.own - first)};
-    AddLogSums(batch, {.queries = 0, .keys = width_, .sum = 0}, tile, own_sums);
-    AddLogSums(batch, {.queries = width_, .keys = 0, .sum = 1}, tile, own_sums);
+    ComputeLogSums(batch, {.queries = 0, .keys = width_, .sum = 0}, tile, own_sums);
+    ComputeLogSums(batch, {.queries = width_, .keys = 0, .sum = 1}, tile, own_sums);
   }
 }
 
