@@ -150,12 +150,12 @@ INSTANTIATE_TEST_SUITE_P(All, BigBatchTest,
                                                               Rounding::kCeil, Rounding::kNearest)),
                          TestName);
 
-TEST(BigBatchPublishedTest, ThirtyNodesOfEightTrain3072Exactly) {
+TEST(BigBatchPublishedTest, TrainsBatch3072ExactlyOn30NodesOf8) {
   ExpectSame(MakeCase({"published", 30, 240, 10, 3072}));
 }
 
 // The comparison can fail: micro-steps that overwrite what was accumulated are far outside of it.
-TEST(BigBatchWrongTest, ForgottenMicroStepsFailTheSameComparison) {
+TEST(BigBatchWrongTest, DetectsDroppedMicroSteps) {
   const auto forget = [](Engine& engine, Prefetcher& batches, const Plan& plan,
                          UpdateSettings settings) -> Status {
     return UpdateByHand(engine, plan, settings, [&](std::int64_t /*step*/) {
@@ -184,7 +184,7 @@ const EngineCase kUneven[] = {
     MakeUnevenCase({"target_below_world", 1, 6, 4, 5}, {1, 1, 1, 2, 2, 1}),
 };
 
-TEST(BigBatchUnevenTest, LoadsBySpeedAreOneBigBatch) {
+TEST(BigBatchUnevenTest, LoadsBySpeedEqualOneBigBatch) {
   for (EngineCase test : kUneven) {
     ExpectSame(test);
     test.optimizer = {.lr = 0.003, .kind = AdamWSpec{}};
@@ -193,7 +193,7 @@ TEST(BigBatchUnevenTest, LoadsBySpeedAreOneBigBatch) {
   }
 }
 
-TEST(BigBatchUnevenTest, ThirtyNodesOfWhichTenAreSlowTrain3072Exactly) {
+TEST(BigBatchUnevenTest, TrainsBatch3072ExactlyWith10SlowNodesOf30) {
   std::vector<double> speeds(160, 1);
   speeds.resize(240, 0.6);
   ExpectSame(MakeUnevenCase({"published", 30, 240, 10, 3072}, speeds));
@@ -214,7 +214,7 @@ OptionsOfRank Weighted(const std::function<double(const Plan& plan, int rank)>& 
 
 // Weights of ranks in place of samples are far outside of the comparison, though every sample is
 // counted.
-TEST(BigBatchUnevenTest, WeightsBySpeedAndMeansOfMeansFailTheSameComparison) {
+TEST(BigBatchUnevenTest, DetectsWeightsBySpeedAndMeansOfMeans) {
   const auto by_speed = [](const Plan& plan, int rank) { return plan.Speed(rank); };
   const auto mean_of_means = [](const Plan& plan, int rank) {
     return 1.0 / static_cast<double>(std::max<std::int64_t>(1, plan.Load(rank)));

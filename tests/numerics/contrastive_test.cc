@@ -238,16 +238,17 @@ ReplicaOptions MakeReplicaOptions(const Plan& plan, int rank) {
 }
 
 Result<std::unique_ptr<Engine>> MakePairEngine(const PairSetting& setting, Communicator& comm) {
-  GACCD_ASSIGN_OR_RETURN(auto engine, MakeEngine(comm, setting.model,
-                                                 {.replica = MakeReplicaOptions(setting.plan, comm.rank()),
-                                                  .optimizer = {.lr = 0.01, .kind = AdamWSpec{}}}));
+  GACCD_ASSIGN_OR_RETURN(auto engine,
+                         MakeEngine(comm, setting.model,
+                                    {.replica = MakeReplicaOptions(setting.plan, comm.rank()),
+                                     .optimizer = {.lr = 0.01, .kind = AdamWSpec{}}}));
   GACCD_RETURN_IF_ERROR(engine->SetParameters(setting.parameters));
   return engine;
 }
 
 class ContrastiveTest : public ::testing::TestWithParam<Case> {};
 
-TEST_P(ContrastiveTest, TheGradientIsThatOfOneBigBatch) {
+TEST_P(ContrastiveTest, GradientEqualsOneBigBatch) {
   const PairSetting setting(GetParam());
   const double loss = Definition(setting).Loss();
   const Distances distances =
@@ -266,7 +267,7 @@ TEST_P(ContrastiveTest, TheGradientIsThatOfOneBigBatch) {
   std::printf("  largest distance %.2g\n", Worst(distances));
 }
 
-TEST_P(ContrastiveTest, MistakesOfOthersAreCaught) {
+TEST_P(ContrastiveTest, DetectsCommonMistakes) {
   const PairSetting setting(GetParam());
   const auto distance_of = [&](ContrastiveMistake mistake) {
     return Worst(RunRanks(setting, [&](Communicator& comm) -> Result<std::vector<float>> {
@@ -286,7 +287,7 @@ INSTANTIATE_TEST_SUITE_P(All, ContrastiveTest, ::testing::ValuesIn(kCases),
                          [](const auto& test) { return std::string(test.param.name); });
 
 // Several updates with AdamW.
-TEST(ContrastiveUpdatesTest, RanksTrainAsOneRankDoes) {
+TEST(ContrastiveUpdatesTest, RanksTrainLikeOneRank) {
   const auto train = [](const Case& test) {
     const PairSetting setting(test);
     std::mutex mutex;
@@ -321,7 +322,7 @@ TEST(ContrastiveUpdatesTest, RanksTrainAsOneRankDoes) {
 }
 
 // As CLIP: log t is cut after the step.
-TEST(ContrastiveUpdatesTest, TheScaleStaysAtItsLimit) {
+TEST(ContrastiveUpdatesTest, ScaleStaysAtLimit) {
   PairSetting setting({"", 1, 20, 20});
   const auto scale = static_cast<std::size_t>(setting.model.contrastive()->log_scale);
   setting.parameters[scale] = std::log(150.0F);
@@ -335,7 +336,7 @@ TEST(ContrastiveUpdatesTest, TheScaleStaysAtItsLimit) {
 }
 
 // Offenders are looked for one micro-batch at a time.
-TEST(ContrastiveUpdatesTest, AProbeComparesTheSamplesOfItsMicroBatch) {
+TEST(ContrastiveUpdatesTest, ProbeComparesSamplesOfItsMicroBatch) {
   const PairSetting setting({"", 1, 10, 20});
   const auto comm = MakeSingle();
   auto engine = ValueOrThrow(MakePairEngine(setting, *comm));

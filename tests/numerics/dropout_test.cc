@@ -58,7 +58,7 @@ double Deviation(const EngineCase& test, const EngineRun& expected,
 
 class DropoutTest : public ::testing::TestWithParam<std::tuple<int, bool>> {};
 
-TEST_P(DropoutTest, DropsTheSameOnEveryTopology) {
+TEST_P(DropoutTest, MaskIsSameOnEveryTopology) {
   const auto& [ranks, tokens] = GetParam();
   const EngineRun expected = BigBatch(tokens);
   for (std::int64_t micro = 1; micro <= 9; ++micro) {
@@ -70,7 +70,7 @@ TEST_P(DropoutTest, DropsTheSameOnEveryTopology) {
 INSTANTIATE_TEST_SUITE_P(All, DropoutTest,
                          ::testing::Combine(::testing::Values(1, 2, 3, 5, 7), ::testing::Bool()));
 
-TEST(DropoutGraphTest, EvaluationsHaveNone) {
+TEST(DropoutGraphTest, EvaluationHasNoDropout) {
   const Model model = MakeCaseModel(MakeCase(1, 1, /*tokens=*/true));
   const auto dropouts = [](const Graph& graph) {
     return std::ranges::count_if(
@@ -82,7 +82,7 @@ TEST(DropoutGraphTest, EvaluationsHaveNone) {
 
 // The same comparison sees masks of the place in the micro-batch, of the rank, and of one update
 // for all.
-TEST(DropoutWrongTest, OtherKeysFailTheSameComparison) {
+TEST(DropoutWrongTest, DetectsOtherKeys) {
   const EngineRun expected = BigBatch(/*tokens=*/false);
   enum class Key { kRight, kPlace, kRank, kOneUpdate };
   for (const Key key : {Key::kRight, Key::kPlace, Key::kRank, Key::kOneUpdate}) {

@@ -113,20 +113,20 @@ void CompareWithGolden(const std::string& file, Precision precision, double leas
   for (const auto& [name, expected] : golden.gradients) {
     const FlatEntry* entry = model.layout().Find(name);
     ASSERT_NE(entry, nullptr) << name;
-    const double error =
-        ComputeError(expected, trainer.gradients().subspan(static_cast<std::size_t>(entry->offset),
-                                                      static_cast<std::size_t>(entry->elements)));
+    const double error = ComputeError(
+        expected, trainer.gradients().subspan(static_cast<std::size_t>(entry->offset),
+                                              static_cast<std::size_t>(entry->elements)));
     std::printf("  %-12s off by %.2g, PyTorch's f32 by %.2g\n", name.c_str(), error,
                 expected.torch_error);
     EXPECT_LE(error, Threshold(expected.torch_error, least)) << name;
   }
 }
 
-TEST(GoldenTest, LossAndGradientsAreThoseOfPyTorch) {
+TEST(GoldenTest, LossAndGradientsEqualPyTorch) {
   CompareWithGolden("mlp_784_512_512_10.txt", Precision::kF32, kUnits);
 }
 
-TEST(GoldenTest, InBf16TheyAreThoseOfTheSameRounding) {
+TEST(GoldenTest, Bf16EqualsReferenceWithSameRounding) {
   if (Bf16OfCpu() == CpuBf16::kNone) GTEST_SKIP() << "this CPU has " << Name(Bf16OfCpu());
   CompareWithGolden("mlp_784_512_512_10_bf16.txt", Precision::kBF16, kOtherRounding);
 }

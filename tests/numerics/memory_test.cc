@@ -35,7 +35,7 @@ std::int64_t Resident() {
 
 class MemoryTest : public testing::TestWithParam<Load> {};
 
-TEST_P(MemoryTest, PlannedBytesAreWithin3PercentOfTheMeasuredOnes) {
+TEST_P(MemoryTest, PlannedBytesAreWithin3PercentOfMeasured) {
 #ifdef GACCD_SANITIZED
   GTEST_SKIP() << "sanitizers bring memory of their own";
 #endif

@@ -188,7 +188,7 @@ void ExpectMeansAreWrong(const EvalSetting& setting, const MetricValues& golden)
   }
 }
 
-TEST(MetricsGoldenTest, OfTokens) {
+TEST(MetricsGoldenTest, TokenMetricsEqualReference) {
   const Golden golden;
   ASSERT_EQ(golden.plain.size(), 9U);
   MetricValues expected = golden.plain;
@@ -198,14 +198,14 @@ TEST(MetricsGoldenTest, OfTokens) {
   ExpectMeansAreWrong(setting, expected);
 }
 
-TEST(MetricsGoldenTest, OfTokensWithWeights) {
+TEST(MetricsGoldenTest, WeightedTokenMetricsEqualReference) {
   const Golden golden;
   const EvalSetting setting = TokenSetting(golden, true);
   ExpectGolden(setting, golden.weighted);
   ExpectMeansAreWrong(setting, golden.weighted);
 }
 
-TEST(MetricsGoldenTest, OfTargets) {
+TEST(MetricsGoldenTest, TargetMetricsEqualReference) {
   const Golden golden;
   ExpectGolden(TargetSetting(golden), golden.plain);
   ExpectMeansAreWrong(TargetSetting(golden), {{"r2", golden.plain.at("r2")}});

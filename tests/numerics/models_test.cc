@@ -34,7 +34,9 @@ constexpr std::int64_t kSamples = 9;
 constexpr std::int64_t kLength = 10;
 constexpr std::int64_t kVocabulary = 23;
 
-std::string GoldenPath(const std::string& file) { return StrCat(GACCD_GOLDEN_DIR "/models/", file); }
+std::string GoldenPath(const std::string& file) {
+  return StrCat(GACCD_GOLDEN_DIR "/models/", file);
+}
 
 template <typename T>
 T Value(Result<T> result) {
@@ -224,7 +226,7 @@ class GoldenTraining {
   std::vector<float> logit_values_;
 };
 
-TEST(ModelsTest, Gpt2IsThatOfHuggingFace) {
+TEST(ModelsTest, Gpt2EqualsHuggingFace) {
   constexpr std::size_t kTokens = kSamples * kLength;
   GoldenTraining run({.architecture = GptSpec{.vocabulary = kVocabulary,
                                               .context = kLength,
@@ -255,7 +257,7 @@ TEST(ModelsTest, Gpt2IsThatOfHuggingFace) {
   run.Compare("gpt_bf16", GoldenTraining::kOtherRounding);
 }
 
-TEST(ModelsTest, BertIsThatOfHuggingFace) {
+TEST(ModelsTest, BertEqualsHuggingFace) {
   constexpr std::size_t kTokens = kSamples * kLength;
   GoldenTraining run({.architecture = BertSpec{.vocabulary = kVocabulary,
                                                .context = kLength,
@@ -289,7 +291,7 @@ TEST(ModelsTest, BertIsThatOfHuggingFace) {
   run.Compare("bert_bf16", GoldenTraining::kOtherRounding);
 }
 
-TEST(ModelsTest, VitIsThatOfTimm) {
+TEST(ModelsTest, VitEqualsTimm) {
   const Shape image = {3, 8, 8};
   const SampleSpec sample{
       .tensors = {{"features", DType::kF32, image}, {"labels", DType::kI32, {}}}};

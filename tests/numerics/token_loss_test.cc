@@ -211,7 +211,7 @@ void ExpectSame(const EngineRun& found, const Expected& expected) {
 
 class TokenLossTest : public ::testing::TestWithParam<std::tuple<int, bool>> {};
 
-TEST_P(TokenLossTest, IsTheMeanOverTheWholeUpdate) {
+TEST_P(TokenLossTest, IsMeanOverUpdate) {
   const auto& [ranks, weighted] = GetParam();
   for (std::int64_t micro = 1; micro <= 9; ++micro) {
     SCOPED_TRACE(StrCat(ranks, " ranks, micro-batch ", micro));
@@ -236,7 +236,7 @@ INSTANTIATE_TEST_SUITE_P(All, TokenLossTest,
                          ::testing::Combine(::testing::Values(1, 2, 3, 5, 7), ::testing::Bool()));
 
 // The gradients of sums and the count so far are all that a checkpoint inside an update needs.
-TEST(TokenWindowTest, KeepsTheCount) {
+TEST(TokenWindowTest, KeepsCount) {
   const EngineCase test = MakeCase(3, 4, 31, /*weighted=*/true);
   const Expected expected = Expect(test);
   const auto elements = static_cast<std::size_t>(MakeCaseModel(test).layout().size());
@@ -261,7 +261,7 @@ TEST(TokenWindowTest, KeepsTheCount) {
 }
 
 // Sample 0 has no label: in an update of its own, nothing can be divided by.
-TEST(TokenDivisorTest, OfZeroIsAnErrorOrASkippedUpdate) {
+TEST(TokenDivisorTest, ZeroIsAnErrorOrSkipsUpdate) {
   EngineCase test = MakeCase(2, 1, 1, /*weighted=*/false);
   test.tail = 0;
   test.updates = 3;  // of the samples 0, 1, 2

@@ -41,15 +41,16 @@ Status CheckBf16Sums(Communicator& comm, const ConformanceOptions& options) {
     notes.Expect(out[count] == 7, "wrote past its output of ", count);
     if (!rounds_once || expected == 0) continue;
     for (std::size_t i = 0; i < count; ++i) {
-      notes.Expect(ToFloatValue(out[i]) == expected, "sum ", i, " of ", count, " is ", ToFloatValue(out[i]),
-                   ", expected ", expected);
+      notes.Expect(ToFloatValue(out[i]) == expected, "sum ", i, " of ", count, " is ",
+                   ToFloatValue(out[i]), ", expected ", expected);
     }
     std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks), 0);
     counts.back() = static_cast<std::int64_t>(count);
     Bits part(comm.rank() == ranks - 1 ? count : 0);
     GACCD_RETURN_IF_ERROR(comm.ReduceScatter(view, counts, Bf16View(part)));
-    notes.Expect(std::ranges::all_of(part, [&](std::uint16_t b) { return ToFloatValue(b) == expected; }),
-                 "reduce-scatter of ", count, " gave a wrong sum");
+    notes.Expect(
+        std::ranges::all_of(part, [&](std::uint16_t b) { return ToFloatValue(b) == expected; }),
+        "reduce-scatter of ", count, " gave a wrong sum");
   }
   return notes.status();
 }

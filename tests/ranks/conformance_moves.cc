@@ -27,7 +27,8 @@ Status CheckGather(Communicator& comm, Notes& notes, const std::vector<std::int6
       comm.AllGather(View(std::span<const T>(in)), counts, View(std::span(out).first(total))));
   std::vector<T> expected;
   for (int r = 0; r < comm.size(); ++r) {
-    const auto part = MakeRankData<T>(r, static_cast<std::size_t>(counts[static_cast<std::size_t>(r)]));
+    const auto part =
+        MakeRankData<T>(r, static_cast<std::size_t>(counts[static_cast<std::size_t>(r)]));
     expected.insert(expected.end(), part.begin(), part.end());
   }
   expected.push_back(T{77});

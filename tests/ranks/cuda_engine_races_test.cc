@@ -129,18 +129,16 @@ bool Differs(WaitKind kind) {
   return false;
 }
 
-TEST_F(CudaEngineRaces, NoneWhenNoWaitIsMissing) { EXPECT_FALSE(Differs(WaitKind::kNone)); }
-TEST_F(CudaEngineRaces, AMissingWaitForAFreeSlotShows) {
+TEST_F(CudaEngineRaces, FindsNoneIfNoWaitIsMissing) { EXPECT_FALSE(Differs(WaitKind::kNone)); }
+TEST_F(CudaEngineRaces, DetectsMissingWaitForFreeSlot) {
   EXPECT_TRUE(Differs(WaitKind::kFreeSlot));
 }
-TEST_F(CudaEngineRaces, AMissingWaitForACopyShows) { EXPECT_TRUE(Differs(WaitKind::kCopied)); }
-TEST_F(CudaEngineRaces, AReductionBeforeItsGradientsShows) {
+TEST_F(CudaEngineRaces, DetectsMissingWaitForCopy) { EXPECT_TRUE(Differs(WaitKind::kCopied)); }
+TEST_F(CudaEngineRaces, DetectsReductionBeforeGradients) {
   EXPECT_TRUE(Differs(WaitKind::kBucket));
 }
-TEST_F(CudaEngineRaces, CountsSummedBeforeTheyAreCompleteShow) {
-  EXPECT_TRUE(Differs(WaitKind::kComputed));
-}
-TEST_F(CudaEngineRaces, AStepBeforeTheReductionShows) { EXPECT_TRUE(Differs(WaitKind::kReduced)); }
+TEST_F(CudaEngineRaces, DetectsCountsSummedTooEarly) { EXPECT_TRUE(Differs(WaitKind::kComputed)); }
+TEST_F(CudaEngineRaces, DetectsStepBeforeReduction) { EXPECT_TRUE(Differs(WaitKind::kReduced)); }
 
 }  // namespace
 }  // namespace gaccd::tests

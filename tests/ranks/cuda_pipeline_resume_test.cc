@@ -45,7 +45,7 @@ class CudaPipelineResumeTest : public ResumeTest {
   bool gpus_ = true;
 };
 
-TEST_F(CudaPipelineResumeTest, AnyPipelineContinuesAnyOther) {
+TEST_F(CudaPipelineResumeTest, AnyPipelineResumesAnyOther) {
   guards_.digest_every = 1;
   const Trained whole = OnGpus(MakeJob(1), 2, 0, "never");
   ExpectNear(whole, OnCpus(MakeJob(1), 2, 0, "never"));
@@ -63,7 +63,7 @@ TEST_F(CudaPipelineResumeTest, AnyPipelineContinuesAnyOther) {
 }
 
 // Saved by stages that divide their state, and continued by some; on the other device, too.
-TEST_F(CudaPipelineResumeTest, StagesWithShardsContinueAnyOther) {
+TEST_F(CudaPipelineResumeTest, ShardedStagesResumeAnyOther) {
   guards_.digest_every = 1;
   const Trained whole = OnGpus(MakeJob(1), 2, 0, "never");
   Job sharded = MakeJob(2);
@@ -80,7 +80,7 @@ TEST_F(CudaPipelineResumeTest, StagesWithShardsContinueAnyOther) {
 }
 
 // The output of a GPT has the weights of its embedding: its first and last stages share them.
-TEST_F(CudaPipelineResumeTest, AGptIsContinuedByWholeModels) {
+TEST_F(CudaPipelineResumeTest, UndividedModelsContinuePipelinedGpt) {
   Job whole = ValueOrThrow(LoadJob(GACCD_GOLDEN_DIR "/models/gpt_mini.txtpb"));
   whole.batch.micro = 2;
   Job staged = whole;
@@ -94,7 +94,7 @@ TEST_F(CudaPipelineResumeTest, AGptIsContinuedByWholeModels) {
   ExpectNear(OnGpus(staged, 2, 0, CheckpointPath(8)), found);
 }
 
-TEST_F(CudaPipelineResumeTest, RefusesWhatItCannotDivide) {
+TEST_F(CudaPipelineResumeTest, RefusesIndivisibleModels) {
   Job job = MakeJob(2);
   gpus_ = true;
   EXPECT_THAT(Train(job, 3, 0, "never"), HasKind(ErrorKind::kConfig));  // no multiple

@@ -34,7 +34,7 @@ const EngineCase kWide{.name = "wide",
                        .optimizer = kAveragedAdamW,
                        .evaluate = false};
 
-TEST(CudaShardMemory, ARankHasTheStateOfItsPart) {
+TEST(CudaShardMemory, RankHoldsStateOfItsPart) {
   const Model model = MakeCaseModel(kWide);
   const auto& layout = model.layout();
   for (const Nodes& nodes : {Nodes{0, 0, 0}, Nodes{0, 0, 1}}) {
@@ -72,7 +72,7 @@ TEST(CudaShardMemory, ARankHasTheStateOfItsPart) {
 }
 
 // On GPUs that have no room for all of the state.
-TEST(CudaShardMemory, WhatDoesNotFitWholeFitsInParts) {
+TEST(CudaShardMemory, ShardedModelFitsWhereWholeDoesNot) {
   const Model model = MakeCaseModel(kWide);
   std::int64_t whole = 0;
   EXPECT_OK(RunOnNodes({0, 0, 0}, [&](Communicator& comm) -> Status {
@@ -102,7 +102,7 @@ TEST(CudaShardMemory, WhatDoesNotFitWholeFitsInParts) {
 }
 
 // One of the two nodes cannot set up its communicator.
-TEST(CudaShardFailure, ARankThatCannotDivideEndsAll) {
+TEST(CudaShardFailure, RankThatCannotDivideEndsAllRanks) {
   const EngineCase test{.widths = kBlocks, .optimizer = kAveragedAdamW};
   const Model model = MakeCaseModel(test);
   EXPECT_OK(RunOnNodes({0, 0, 1, 1}, [&](Communicator& comm) -> Status {
@@ -116,7 +116,7 @@ TEST(CudaShardFailure, ARankThatCannotDivideEndsAll) {
 }
 
 // Trainings: what CPUs have saved GPUs continue, and back.
-TEST_F(ShardResumeTest, CpusContinueWhatGpusSavedAndBack) {
+TEST_F(ShardResumeTest, CpusAndGpusResumeEachOther) {
   for (const bool saved_on_cpus : {false, true}) {
     SCOPED_TRACE(saved_on_cpus);
     std::filesystem::remove_all(ckpt());

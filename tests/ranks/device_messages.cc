@@ -45,7 +45,7 @@ std::size_t RingPlace(const std::vector<Shape>& shapes, std::size_t index) {
 
 // The bytes of message `index` in this round.
 std::vector<std::uint8_t> MessageBytes(const Way& way, const Shape& shape, std::size_t index,
-                                  int round) {
+                                       int round) {
   std::vector<std::uint8_t> bytes(shape.count * SizeOf(shape.dtype));
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     bytes[i] =

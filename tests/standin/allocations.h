@@ -38,6 +38,6 @@ Allocation* Find(const void* address, std::size_t bytes);
 void CheckLive(const Allocation& allocation, const char* work);
 
 std::int64_t CountLiveBytes(int device);  // -1: page-locked
-std::string DescribeLive();            // empty: nothing lives
+std::string DescribeLive();               // empty: nothing lives
 
 }  // namespace gaccd::standin

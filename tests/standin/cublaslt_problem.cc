@@ -115,8 +115,8 @@ bool Offered(int algorithm, const Description& d, const std::array<const Layout*
   return WorkspaceBytes(algorithm, *layouts[3]) <= preference.workspace;
 }
 
-cublasLtMatmulHeuristicResult_t MakeHeuristicResult(int algorithm, const Description& d, const Layout& a,
-                                         const Layout& out) {
+cublasLtMatmulHeuristicResult_t MakeHeuristicResult(int algorithm, const Description& d,
+                                                    const Layout& a, const Layout& out) {
   cublasLtMatmulHeuristicResult_t result{};
   result.algo.data[0] = kMagic;
   result.algo.data[1] = static_cast<std::uint64_t>(algorithm);

@@ -69,7 +69,7 @@ std::size_t WorkspaceBytes(int algorithm, const Layout& out);
 // `layouts` of A, B, C, D.
 bool Offered(int algorithm, const Description& d, const std::array<const Layout*, 4>& layouts,
              const Preference& preference);
-cublasLtMatmulHeuristicResult_t MakeHeuristicResult(int algorithm, const Description& d, const Layout& a,
-                                         const Layout& out);
+cublasLtMatmulHeuristicResult_t MakeHeuristicResult(int algorithm, const Description& d,
+                                                    const Layout& a, const Layout& out);
 
 }  // namespace gaccd::standin

@@ -31,7 +31,8 @@ class TokenDataset final : public Dataset {
         out.tensor<std::int32_t>(0)[at] =
             static_cast<std::int32_t>((sample * 5 + t * t) % spec_.vocabulary);
         out.tensor<std::int32_t>(1)[at] = static_cast<std::int32_t>(t < labelled ? label : -100);
-        if (spec_.Find("weights") != nullptr) out.tensor<float>(2)[at] = 1.25F + FeatureValue(sample, t);
+        if (spec_.Find("weights") != nullptr)
+          out.tensor<float>(2)[at] = 1.25F + FeatureValue(sample, t);
       }
     }
   }

@@ -60,8 +60,9 @@ SampleSpec MakeCaseSpec(const EngineCase& test) {
   return spec;
 }
 
-// The layers of MakeCaseModel() with weights that are as they were after all collective functions, and so
-// are their gradients: each rank has its own part of them, and the parts are summed at the end.
+// The layers of MakeCaseModel() with weights that are as they were after all collective functions,
+// and so are their gradients: each rank has its own part of them, and the parts are summed at the
+// end.
 class CollectiveNetwork final : public Network {
  public:
   CollectiveNetwork(const EngineCase& test, int rank) : test_(test), rank_(rank) {
@@ -156,16 +157,14 @@ struct Setting {
   Plan plan;
   UpdateSchedule schedule;
 
-  [[nodiscard]] Result<Plan> MakeCasePlan(const Update& update) const {
+  [[nodiscard]] Result<Plan> PlanUpdate(const Update& update) const {
     if (update.samples == plan.effective_batch()) return plan;
     return plan.ForSamples(update.samples);
   }
 };
 
 // Of as many pipelines as the case has ranks.
-int DataRank(const EngineCase& test, const Communicator& comm) {
-  return comm.rank() / test.stages;
-}
+int DataRank(const EngineCase& test, const Communicator& comm) { return comm.rank() / test.stages; }
 
 StepProgram SelectProgram(const EngineCase& test, const Model& model, const Plan& plan) {
   if (const auto& stage = model.stage()) {
@@ -187,14 +186,14 @@ Result<Setting> MakeSetting(const EngineCase& test, int rank) {
 }
 
 Result<std::unique_ptr<Engine>> MakeCaseEngine(Communicator& comm, const EngineCase& test,
-                                         const Setting& setting, const EngineChoice& choice) {
+                                               const Setting& setting, const EngineChoice& choice) {
   ReplicaOptions replica{.micro_steps_per_update = setting.plan.accum_steps(),
                          .effective_batch = setting.plan.effective_batch(),
                          .rank_samples = setting.plan.Load(DataRank(test, comm)),
                          .recompute = test.recompute};
   if (test.evaluate) replica.eval_batches = {test.target};
   for (std::int64_t u = 0; u < setting.schedule.updates(); ++u) {
-    GACCD_ASSIGN_OR_RETURN(const Plan plan, setting.MakeCasePlan(setting.schedule.At(u)));
+    GACCD_ASSIGN_OR_RETURN(const Plan plan, setting.PlanUpdate(setting.schedule.At(u)));
     AddSizes(plan, DataRank(test, comm), &replica.micro_batches);
   }
   if (const auto& stage = setting.model.stage()) {
@@ -245,7 +244,7 @@ Status RunUpdates(const EngineCase& test, const Setting& setting, Engine& engine
   const auto in_flight = options.gradients ? 0 : engine.updates_in_flight();
   std::int64_t enqueued = 0;
   for (std::int64_t u = 0; u < setting.schedule.updates(); ++u) {
-    GACCD_ASSIGN_OR_RETURN(const Plan plan, setting.MakeCasePlan(setting.schedule.At(u)));
+    GACCD_ASSIGN_OR_RETURN(const Plan plan, setting.PlanUpdate(setting.schedule.At(u)));
     const auto tell = [&] {
       for (std::size_t i = 0; i < control_words.size(); ++i)
         control_words[i] = ControlWord(rank, u, i);
@@ -259,9 +258,10 @@ Status RunUpdates(const EngineCase& test, const Setting& setting, Engine& engine
                                   .loss_scale = test.loss_scale,
                                   .control_words = control_words};
     GACCD_RETURN_IF_ERROR(
-        options.update ? options.update(engine, batches, plan, settings)
-                       : RunUpdate(engine, batches, SelectProgram(test, setting.model, plan), settings,
-                                   {.on_progress = {}, .should_stop = {}, .before_reduce = tell}));
+        options.update
+            ? options.update(engine, batches, plan, settings)
+            : RunUpdate(engine, batches, SelectProgram(test, setting.model, plan), settings,
+                        {.on_progress = {}, .should_stop = {}, .before_reduce = tell}));
     ++enqueued;
     const bool last = enqueued == setting.schedule.updates();
     while (enqueued - std::ssize(run->results) > (last ? 0 : in_flight)) {

@@ -82,7 +82,7 @@ ValueId TwoLayers(GraphBench& bench, const CaseSize& s, WeightOrder order) {
 
 // Two heads of width `out` in sequences of `rows`.
 ValueId AttentionCase(GraphBench& bench, const CaseSize& s, bool causal,
-                    const std::vector<std::int32_t>& lengths, bool all_rows = false) {
+                      const std::vector<std::int32_t>& lengths, bool all_rows = false) {
   const auto sequences = static_cast<std::int64_t>(std::max<std::size_t>(lengths.size(), 1));
   std::vector<ValueId> inputs = {Float(bench, s, "qkv", {sequences * s.rows, 6 * s.out})};
   if (!lengths.empty()) inputs.push_back(bench.Ids("lengths", {sequences}, lengths));
@@ -109,14 +109,16 @@ ValueId TokenLossCase(GraphBench& bench, const CaseSize& s, float smoothing, boo
 const GraphCase kCases[] = {
     {"gelu",
      [](GraphBench& b, const CaseSize& s) { return ActivationCase(b, s, ActivationKind::kGelu); }},
-    {"gelu_tanh", [](GraphBench& b,
-                     const CaseSize& s) { return ActivationCase(b, s, ActivationKind::kGeluTanh); }},
+    {"gelu_tanh",
+     [](GraphBench& b, const CaseSize& s) {
+       return ActivationCase(b, s, ActivationKind::kGeluTanh);
+     }},
     {"tanh",
      [](GraphBench& b, const CaseSize& s) { return ActivationCase(b, s, ActivationKind::kTanh); }},
     {"silu",
      [](GraphBench& b, const CaseSize& s) { return ActivationCase(b, s, ActivationKind::kSilu); }},
-    {"sigmoid",
-     [](GraphBench& b, const CaseSize& s) { return ActivationCase(b, s, ActivationKind::kSigmoid); }},
+    {"sigmoid", [](GraphBench& b,
+                   const CaseSize& s) { return ActivationCase(b, s, ActivationKind::kSigmoid); }},
     {"hardswish",  // within +-2, where it is a parabola
      [](GraphBench& b, const CaseSize& s) {
        return ActivationCase(b, s, ActivationKind::kHardswish);
@@ -321,7 +323,7 @@ const GraphCase kCases[] = {
 };
 
 ValueId ApplyLinear(GraphBench& bench, ValueId x, const std::string& name, std::int64_t out,
-                 bool bias = true) {
+                    bool bias = true) {
   const std::int64_t in = bench.graph().value(x).spec.shape[1];
   const double limit = 1 / std::sqrt(static_cast<double>(in));
   std::vector<ValueId> inputs = {x, bench.Parameter(name + ".w", {out, in}, limit)};
@@ -329,7 +331,9 @@ ValueId ApplyLinear(GraphBench& bench, ValueId x, const std::string& name, std::
   return bench.Apply(std::make_shared<Linear>(), std::move(inputs));
 }
 
-ValueId ApplyRelu(GraphBench& bench, ValueId x) { return bench.Apply(std::make_shared<Relu>(), {x}); }
+ValueId ApplyRelu(GraphBench& bench, ValueId x) {
+  return bench.Apply(std::make_shared<Relu>(), {x});
+}
 
 ValueId Sum(GraphBench& bench, ValueId a, ValueId b) {
   return bench.Apply(std::make_shared<Add>(), {a, b});
@@ -367,7 +371,8 @@ ValueId Tied(GraphBench& bench, const CaseSize& s, const std::vector<std::string
 const GraphCase kLayers[] = {
     {"linear_with_bias",
      [](GraphBench& bench, const CaseSize& s) {
-       return Distance(bench, ApplyLinear(bench, bench.Parameter("x", {s.rows, s.in}), "fc", s.out));
+       return Distance(bench,
+                       ApplyLinear(bench, bench.Parameter("x", {s.rows, s.in}), "fc", s.out));
      }},
     {"linear_without_bias",
      [](GraphBench& bench, const CaseSize& s) {
@@ -424,8 +429,8 @@ const GraphCase kLayers[] = {
      [](GraphBench& bench, const CaseSize& s) {
        const ValueId x = bench.Parameter("x", {3, s.rows, 2, s.in});
        const Shape shape = {Reshape::kRest, s.in * 2};
-       return Distance(
-           bench, ApplyLinear(bench, bench.Apply(std::make_shared<Reshape>(shape), {x}), "fc", s.out));
+       return Distance(bench, ApplyLinear(bench, bench.Apply(std::make_shared<Reshape>(shape), {x}),
+                                          "fc", s.out));
      }},
     {"linear_of_sequences",  // [B, T, in] -> [B T, in] -> [B T, in] -> [B, T, in], plus x
      [](GraphBench& bench, const CaseSize& s) {

@@ -89,7 +89,7 @@ ValueId GroupNormCase(GraphBench& bench, const CaseSize& s, std::int64_t groups)
 enum class After { kNothing, kRelu, kAddRelu };
 
 ValueId BatchNormCase(GraphBench& bench, const CaseSize& s, NormGroup group,
-                    After after = After::kNothing) {
+                      After after = After::kNothing) {
   const ValueId x = Images(bench, s, 2, 3, 3);
   const Shape channels = {2 * s.in};
   NormRuns runs;
@@ -264,7 +264,8 @@ const GraphCase kImageCases[] = {
            b, b.Apply(std::make_shared<AdaptiveAvgPool2d>(ImagePair{3, 3}), {Images(b, s, 5, 4)}));
      }},
     {"group_norm", [](GraphBench& b, const CaseSize& s) { return GroupNormCase(b, s, 2); }},
-    {"group_norm_of_one_group", [](GraphBench& b, const CaseSize& s) { return GroupNormCase(b, s, 1); }},
+    {"group_norm_of_one_group",
+     [](GraphBench& b, const CaseSize& s) { return GroupNormCase(b, s, 1); }},
     {"max_pool2d",
      [](GraphBench& b, const CaseSize& s) {
        // Values whose order no step of a difference changes.

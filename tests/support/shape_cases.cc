@@ -33,10 +33,10 @@ ValueId DistanceToTargets(GraphBench& bench, ValueId y) {
 }
 
 ValueId CombineCase(GraphBench& bench, const CaseSize& s, CombineKind kind, const Shape& a,
-                  const Shape& b) {
+                    const Shape& b) {
   const ValueId left = Value(bench, s, "a", a);
   return DistanceToTargets(bench, bench.Apply(std::make_shared<Combine>(kind),
-                                       {left, bench.Parameter("b", b)}));  // b stays f32
+                                              {left, bench.Parameter("b", b)}));  // b stays f32
 }
 
 ValueId SelectCase(GraphBench& bench, const CaseSize& s, const Shape& a, const Shape& mask) {
@@ -55,8 +55,8 @@ ValueId RearrangeCase(GraphBench& bench, const CaseSize& s, const Rearrangement&
 ValueId ReduceSumCase(GraphBench& bench, const CaseSize& s, const Shape& x, const Shape& to) {
   const ValueId all = Value(bench, s, "x", x);
   const ValueId y = bench.Apply(std::make_shared<ReduceSum>(to, s.dtype), {all});
-  return DistanceToTargets(bench,
-                    bench.Apply(std::make_shared<NumberFunction>(NumberKind::kAffine, 0.125), {y}));
+  return DistanceToTargets(
+      bench, bench.Apply(std::make_shared<NumberFunction>(NumberKind::kAffine, 0.125), {y}));
 }
 
 ValueId ProductCase(GraphBench& bench, const CaseSize& s, bool transpose_a, bool transpose_b) {
@@ -73,7 +73,8 @@ ValueId NumbersCase(GraphBench& bench, const CaseSize& s, NumberKind kind, doubl
   const ValueId x = Value(bench, s, "x", {s.rows, s.in}, 0.5);
   const ValueId moved =
       bench.Apply(std::make_shared<NumberFunction>(NumberKind::kAffine, 1, 1.5), {x});
-  return DistanceToTargets(bench, bench.Apply(std::make_shared<NumberFunction>(kind, a, b), {moved}));
+  return DistanceToTargets(bench,
+                           bench.Apply(std::make_shared<NumberFunction>(kind, a, b), {moved}));
 }
 
 // Parts of one value that overlap, which others read, too: the first part is added to a gradient
@@ -175,9 +176,10 @@ const GraphCase kShapeCases[] = {
      [](GraphBench& b, const CaseSize& s) { return ProductCase(b, s, true, true); }},
     {"concat",
      [](GraphBench& b, const CaseSize& s) {
-       return DistanceToTargets(b, b.Apply(std::make_shared<Concat>(), {Value(b, s, "x", {s.rows, s.in}),
-                                                                 Value(b, s, "y", {s.rows, s.out}),
-                                                                 Value(b, s, "z", {s.rows, 1})}));
+       return DistanceToTargets(
+           b, b.Apply(std::make_shared<Concat>(),
+                      {Value(b, s, "x", {s.rows, s.in}), Value(b, s, "y", {s.rows, s.out}),
+                       Value(b, s, "z", {s.rows, 1})}));
      }},
     {"square",
      [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kPower, 2); }},
@@ -186,16 +188,25 @@ const GraphCase kShapeCases[] = {
     {"power_of_any",
      [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kPower, 1.3); }},
     {"hardsigmoid",
-     [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kHardsigmoid, 0); }},
+     [](GraphBench& b, const CaseSize& s) {
+       return NumbersCase(b, s, NumberKind::kHardsigmoid, 0);
+     }},
     {"clamp_within",
-     [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kClamp, 0.5, 3); }},
-    {"exp", [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kExp, 0); }},
-    {"log", [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kLog, 0); }},
+     [](GraphBench& b, const CaseSize& s) {
+       return NumbersCase(b, s, NumberKind::kClamp, 0.5, 3);
+     }},
+    {"exp",
+     [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kExp, 0); }},
+    {"log",
+     [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kLog, 0); }},
     {"root",
      [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kRoot, 0); }},
-    {"sin", [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kSin, 0); }},
-    {"cos", [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kCos, 0); }},
-    {"erf", [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kErf, 0); }},
+    {"sin",
+     [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kSin, 0); }},
+    {"cos",
+     [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kCos, 0); }},
+    {"erf",
+     [](GraphBench& b, const CaseSize& s) { return NumbersCase(b, s, NumberKind::kErf, 0); }},
     {"dropout_of_whole_samples",
      [](GraphBench& b, const CaseSize& s) {
        const ValueId x = Value(b, s, "x", {3 * s.rows, s.in});

@@ -50,7 +50,8 @@ EngineCase RaggedCase(int ranks, std::int64_t micro_steps, const NamedOptimizer&
   return test;
 }
 
-EngineOptions MakeEngineOptions(const EngineCase& test, Sharding shard, const EngineChoice& choice) {
+EngineOptions MakeEngineOptions(const EngineCase& test, Sharding shard,
+                                const EngineChoice& choice) {
   return {.replica = {.micro_batches = {1}},
           .optimizer = test.optimizer,
           .shard = shard,
@@ -95,7 +96,8 @@ void ExpectTheBitsOfUnsharded(const Nodes& nodes, const EngineCase& test,
   const auto flat = RunOn(nodes, test, Sharding::kNone);
   std::vector<EngineRun> two_levels;
   for (const Sharding mode : modes) {
-    SCOPED_TRACE(StrCat(DescribeSharding(mode, nodes), ", ", test.name, ", ", test.target, " samples"));
+    SCOPED_TRACE(
+        StrCat(DescribeSharding(mode, nodes), ", ", test.name, ", ", test.target, " samples"));
     const bool in_two = AddsInTwoLevels(mode, nodes);
     if (in_two && two_levels.empty()) {
       two_levels = RunOn(nodes, test, Sharding::kNone, {.two_levels = true});

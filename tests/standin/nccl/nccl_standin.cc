@@ -12,8 +12,8 @@
 namespace gaccd {
 namespace {
 
-using standin::GetComm;
 using standin::EnterNccl;
+using standin::GetComm;
 using standin::Library;
 using standin::Move;
 using standin::NcclCall;

@@ -189,7 +189,8 @@ ncclResult_t PutIntoStream(ncclComm& comm) {
   if (launch->front().is_message()) {
     const cudaError_t error = Enqueue(
         comm.stream, "a message of NCCL",
-        [self, launch, turn] { ExchangeMessages(self, *launch, turn); }, CollectTouches(*launch, comm));
+        [self, launch, turn] { ExchangeMessages(self, *launch, turn); },
+        CollectTouches(*launch, comm));
     if (error != cudaSuccess) comm.error = ncclUnhandledCudaError;
     return comm.error;
   }

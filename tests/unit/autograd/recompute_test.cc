@@ -213,7 +213,7 @@ std::int64_t CountThatRunOnce(const Graph& graph) {
   });
 }
 
-TEST(RecomputeTest, ARandomGraphGivesTheSameWithWhatItDropped) {
+TEST(RecomputeTest, RandomGraphsAreSameWithRecompute) {
   std::int64_t more_nodes = 0;
   std::int64_t bytes = 0;
   std::int64_t all_kept = 0;
@@ -262,14 +262,14 @@ RecordedTraining RecordChain(int length) {
 }
 
 // 36 values of 64 bytes: about 6 are kept, and 6 of a block. The gradient takes two more.
-TEST(RecomputeTest, AChainIsCutAboutTheSquareRootOfItsLength) {
+TEST(RecomputeTest, CutsChainIntoAboutSqrtParts) {
   RecordedTraining chain = RecordChain(36);
   EXPECT_EQ(PlanMemory(chain.graph).arena_bytes, 37 * 64);
   ASSERT_OK(RecomputeBlocks(chain.ends, chain.seed, kMicroSteps, &chain.graph));
   EXPECT_LE(PlanMemory(chain.graph).arena_bytes, 15 * 64);
 }
 
-TEST(RecomputeTest, WithoutAPlaceToCutItIsRefused) {
+TEST(RecomputeTest, RefusesGraphWithoutCut) {
   RecordedTraining chain = RecordChain(4);
   EXPECT_THAT(RecomputeBlocks({}, chain.seed, kMicroSteps, &chain.graph),
               IsError(ErrorKind::kConfig, "recompute: BLOCKS"));

@@ -87,7 +87,7 @@ TEST_F(BucketReducerTest, OneMessageByDefault) {
   EXPECT_TRUE(reducer.done());
 }
 
-TEST_F(BucketReducerTest, SumsAnotherBufferWithTheLastBucket) {
+TEST_F(BucketReducerTest, SumsExtraBufferWithLastBucket) {
   BucketReducer reducer = Make(80);  // {3, 4, 5}, {1, 2}, {0}
   ASSERT_TRUE(reducer.MarkReady(5).ok());
   const MutableBuffer with = View(std::span(flat_).last(1));  // stands for one elsewhere
@@ -100,7 +100,7 @@ TEST_F(BucketReducerTest, SumsAnotherBufferWithTheLastBucket) {
   EXPECT_TRUE(reducer.ReduceAll(with, {}).ok());
 }
 
-TEST_F(BucketReducerTest, StartsFullBucketsWhileBackwardRuns) {
+TEST_F(BucketReducerTest, StartsFullBucketsDuringBackward) {
   BucketReducer reducer = Make(80);  // {3, 4, 5}, {1, 2}, {0}
   std::vector<std::size_t> started;
   for (const std::size_t gradient : {5U, 4U, 3U, 2U, 1U, 0U}) {
@@ -112,7 +112,7 @@ TEST_F(BucketReducerTest, StartsFullBucketsWhileBackwardRuns) {
               ElementsAre(std::pair(160, 32U), std::pair(100, 60U), std::pair(0, 100U)));
 }
 
-TEST_F(BucketReducerTest, KeepsTheOrderWhenGradientsAreReadyInAnother) {
+TEST_F(BucketReducerTest, KeepsOrderIfGradientsAreReadyInAnotherOrder) {
   BucketReducer reducer = Make(80);
   std::vector<std::size_t> started;
   for (const std::size_t gradient : {0U, 1U, 2U, 3U, 4U, 5U}) {
@@ -124,7 +124,7 @@ TEST_F(BucketReducerTest, KeepsTheOrderWhenGradientsAreReadyInAnother) {
               ElementsAre(std::pair(160, 32U), std::pair(100, 60U), std::pair(0, 100U)));
 }
 
-TEST_F(BucketReducerTest, ReduceAllTakesTheRest) {
+TEST_F(BucketReducerTest, ReduceAllReducesRemainingBuckets) {
   BucketReducer reducer = Make(80);
   for (const std::size_t gradient : {5U, 3U, 4U}) ASSERT_TRUE(reducer.MarkReady(gradient).ok());
   ASSERT_TRUE(reducer.ReduceAll().ok());
@@ -133,7 +133,7 @@ TEST_F(BucketReducerTest, ReduceAllTakesTheRest) {
 }
 
 // The bug of reducing in every micro-step: R * S1 + S2 instead of S1 + S2.
-TEST_F(BucketReducerTest, ASecondReductionInOneCycleIsRefused) {
+TEST_F(BucketReducerTest, RefusesSecondReductionInOneCycle) {
   BucketReducer reducer = Make(kOneBucket);
   ASSERT_TRUE(reducer.ReduceAll().ok());
   ExpectBucketsRefused(reducer.ReduceAll(), "reduced in this cycle already");
@@ -147,14 +147,14 @@ TEST_F(BucketReducerTest, ASecondReductionInOneCycleIsRefused) {
   EXPECT_EQ(comm_.calls.size(), 2U);
 }
 
-TEST_F(BucketReducerTest, AnnouncingTwiceOrTheUnknownIsRefused) {
+TEST_F(BucketReducerTest, RefusesDuplicateOrUnknownAnnouncements) {
   BucketReducer reducer = Make(80);
   ASSERT_TRUE(reducer.MarkReady(4).ok());
   ExpectBucketsRefused(reducer.MarkReady(4), "gradient 4 is announced twice");
   ExpectBucketsRefused(reducer.MarkReady(6), "below 6, found 6");
 }
 
-TEST_F(BucketReducerTest, AHalfReducedCycleDoesNotEnd) {
+TEST_F(BucketReducerTest, RefusesToEndHalfReducedCycle) {
   BucketReducer reducer = Make(80);
   ASSERT_TRUE(reducer.NextCycle().ok());  // nothing announced: nothing to lose
   ASSERT_TRUE(reducer.MarkReady(0).ok());
@@ -163,7 +163,7 @@ TEST_F(BucketReducerTest, AHalfReducedCycleDoesNotEnd) {
   EXPECT_TRUE(reducer.NextCycle().ok());
 }
 
-TEST_F(BucketReducerTest, PassesTheErrorOfTheCommunicatorOn) {
+TEST_F(BucketReducerTest, ReturnsErrorOfCommunicator) {
   BucketReducer reducer = Make(80);
   comm_.fail = true;
   EXPECT_THAT(reducer.ReduceAll(), HasKind(ErrorKind::kUnavailable));
@@ -179,7 +179,7 @@ TEST_F(BucketReducerTest, RefusesABufferOfAnotherSize) {
 
 // Every rank finishes its gradients in an order of its own; the sums are right all the same, and
 // the ranks never meet in different calls.
-TEST(BucketReducerOnRanks, AnyOrderOfAnnouncementsGivesTheSums) {
+TEST(BucketReducerOnRanks, SumsInAnyAnnouncementOrder) {
   for (const std::size_t bucket : {std::size_t{1}, std::size_t{40}, std::size_t{80}, kOneBucket}) {
     ExpectOk(RunThreadRanks(4, {}, [&](Communicator& comm) {
       std::vector<float> flat(kGradientElements);

@@ -69,7 +69,7 @@ std::string Damage(std::mt19937_64& random, const fs::path& path, const std::str
   }
 }
 
-TEST(DamageTest, TenThousandRandomCasesAreFoundAndTheOlderGenerationIsTaken) {
+TEST(DamageTest, DetectsTenThousandDamagesAndLoadsOlderGeneration) {
   const TempFolder folder;
   const SmallRun run{.parameter_bytes = 4 * 922, .optimizer_bytes = 2000};
   ASSERT_TRUE(SaveSteps(run, 2, {.folder = folder.Path("ckpt"), .block_bytes = 512}, {1, 2}).ok());
@@ -97,7 +97,7 @@ TEST(DamageTest, TenThousandRandomCasesAreFoundAndTheOlderGenerationIsTaken) {
   EXPECT_EQ(outcome->state->generation.step, 2) << "undamaged again";
 }
 
-TEST(DamageTest, ShardsOfTwoRunsDoNotMix) {
+TEST(DamageTest, RefusesShardsOfTwoRuns) {
   const TempFolder one;
   const TempFolder two;
   const SmallRun run;
@@ -126,7 +126,7 @@ TEST(DamageTest, ShardsOfTwoRunsDoNotMix) {
 }
 
 // A copy under a newer name is whole but for its name, and would take the run back unseen.
-TEST(DamageTest, AGenerationUnderAnotherNameIsRefused) {
+TEST(DamageTest, RefusesRenamedGeneration) {
   const TempFolder folder;
   const SmallRun run;
   ASSERT_TRUE(SaveSteps(run, 2, {.folder = folder.Path("ckpt")}, {1, 2}).ok());
@@ -146,7 +146,7 @@ TEST(DamageTest, AGenerationUnderAnotherNameIsRefused) {
   }
 }
 
-TEST(DamageTest, AllRanksTakeTheSameGenerationWhicheverOneSeesTheDamage) {
+TEST(DamageTest, AllRanksLoadSameGenerationIfOneRankSeesDamage) {
   const TempFolder folder;
   const SmallRun run;
   ASSERT_TRUE(

@@ -80,7 +80,7 @@ MaskedText Read(const Dataset& data, std::int64_t sample, std::uint64_t draw,
   return {of_second(0), of_second(2)};
 }
 
-TEST(MaskedTokensTest, LabelsAreTheMaskedTokensAndNothingElseChanges) {
+TEST(MaskedTokensTest, LabelsAreMaskedTokensOnly) {
   const auto data = Masked();
   EXPECT_EQ(data->spec().tensors.back(), (TensorSpec{"labels", DType::kI32, {kContext}}));
   EXPECT_EQ(data->spec().classes, kVocabulary);
@@ -100,12 +100,12 @@ TEST(MaskedTokensTest, LabelsAreTheMaskedTokensAndNothingElseChanges) {
   }
 }
 
-TEST(MaskedTokensTest, TextsOfSpecialTokensAloneHaveNoLabel) {
+TEST(MaskedTokensTest, TextsOfSpecialTokensHaveNoLabel) {
   EXPECT_EQ(CountUnlabelled(*Masked()), kTexts / 40) << "texts of one token";
 }
 
 // Within four standard deviations; in shorter texts the one that is masked at least would show.
-TEST(MaskedTokensTest, AsManyAsTheJobSaysAndEightInTenAreTheMask) {
+TEST(MaskedTokensTest, MasksGivenShareAndReplacesEightInTen) {
   const auto data = Masked();
   double seen = 0;
   double masked = 0;
@@ -136,7 +136,7 @@ TEST(MaskedTokensTest, AsManyAsTheJobSaysAndEightInTenAreTheMask) {
 }
 
 // A probability so small that no draw is below it; a text of one token has a special one alone.
-TEST(MaskedTokensTest, EveryTextHasOne) {
+TEST(MaskedTokensTest, EveryTextHasAMaskedToken) {
   const auto data = Masked(1e-9);
   std::set<std::ptrdiff_t> places;
   for (std::int64_t sample = 0; sample < kTexts; ++sample) {
@@ -150,7 +150,7 @@ TEST(MaskedTokensTest, EveryTextHasOne) {
   EXPECT_GT(places.size(), 20U) << "any of them";
 }
 
-TEST(MaskedTokensTest, ADrawBelongsToTheUpdateAndTheSample) {
+TEST(MaskedTokensTest, DrawDependsOnUpdateAndSample) {
   const auto data = Masked();
   for (const std::int64_t sample : {2, 39, 79}) {
     const MaskedText whole = Read(*data, sample, 9);
@@ -204,7 +204,7 @@ std::vector<Drawn> ReadUpdates(std::uint64_t seed, int ranks, int micro, bool gr
   return updates;
 }
 
-TEST(MaskedTokensTest, NeitherRanksNorMicroBatchesNorARestartMatter) {
+TEST(MaskedTokensTest, IndependentOfRanksMicroBatchesAndRestart) {
   const auto expected = ReadUpdates(1, 1, 60, false);
   EXPECT_EQ(ReadUpdates(1, 3, 7, false), expected);
   EXPECT_EQ(ReadUpdates(1, 2, 8, true), expected);

@@ -128,7 +128,7 @@ MixedRun ReadRun(const Dataset& data, const World& world) {
   return run;
 }
 
-TEST(MixedSamplesTest, NeitherRanksNorMicroBatchesNorARestartMatter) {
+TEST(MixedSamplesTest, IndependentOfRanksMicroBatchesAndRestart) {
   for (const Mixing& mixing : {Mixing{.mixup = 0.4}, Mixing{.cutmix = 1}, Mixing{0.4, 1, 5}}) {
     const auto data = Mixed(mixing);
     const MixedRun run = ReadRun(*data, {.ranks = 1, .micro = 21});
@@ -143,7 +143,7 @@ TEST(MixedSamplesTest, NeitherRanksNorMicroBatchesNorARestartMatter) {
 }
 
 // The partners of an update of the run, by their values: lambda is known from the weights.
-TEST(MixedSamplesTest, MixupIsTheSumOfASampleAndOneOfItsGroup) {
+TEST(MixedSamplesTest, MixupAddsSampleOfSameGroup) {
   for (const LastCycle last_cycle : {LastCycle::kUpdate, LastCycle::kCarry}) {
     const MixedRun run =
         ReadRun(*Mixed({.mixup = 1}), {.ranks = 3, .micro = 2, .last_cycle = last_cycle});
@@ -185,7 +185,7 @@ TEST(MixedSamplesTest, MixupIsTheSumOfASampleAndOneOfItsGroup) {
   }
 }
 
-TEST(MixedSamplesTest, CutmixReplacesABoxAndLambdaIsTheShareOfTheRest) {
+TEST(MixedSamplesTest, CutmixReplacesBoxAndLambdaIsRemainingShare) {
   const MixedRun run = ReadRun(*Mixed({.cutmix = 1, .group = 4}), {.ranks = 2, .micro = 4});
   std::set<float> lambdas;
   for (const auto& [at, row] : run) {
@@ -202,7 +202,7 @@ TEST(MixedSamplesTest, CutmixReplacesABoxAndLambdaIsTheShareOfTheRest) {
   EXPECT_GE(lambdas.size(), 3U);
 }
 
-TEST(MixedSamplesTest, TheWeightsOfBothLabelsAreThatOfTheSample) {
+TEST(MixedSamplesTest, LabelWeightsSumToSampleWeight) {
   const MixedRun run = ReadRun(*Mixed({.mixup = 0.7}, /*weighted=*/true), {.ranks = 2, .micro = 3});
   for (const auto& [at, row] : run) {
     const auto& [sample, mixed] = row;
@@ -212,7 +212,7 @@ TEST(MixedSamplesTest, TheWeightsOfBothLabelsAreThatOfTheSample) {
   }
 }
 
-TEST(MixedSamplesTest, WhatIsInNoRunIsNotMixed) {
+TEST(MixedSamplesTest, DoesNotMixSamplesOutsideRuns) {
   const auto data = Mixed({.mixup = 1, .cutmix = 1}, /*weighted=*/true);
   EXPECT_EQ(Describe(data->spec()),
             "features f32 [2, 3, 4], labels i32 [], weights f32 [], mixed_labels i32 [2], "
@@ -230,7 +230,7 @@ TEST(MixedSamplesTest, WhatIsInNoRunIsNotMixed) {
   }
 }
 
-TEST(MixedSamplesTest, LambdaIsBetaAndAMultipleThatIsExact) {
+TEST(MixedSamplesTest, LambdaIsBetaRoundedToExactMultiple) {
   for (const double alpha : {0.1, 0.4, 1.0, 3.0}) {
     const DataSpec data = MakeDataSpec({.mixup = alpha});
     constexpr int kDraws = 4000;
@@ -248,7 +248,7 @@ TEST(MixedSamplesTest, LambdaIsBetaAndAMultipleThatIsExact) {
   }
 }
 
-TEST(MixedSamplesTest, PartnersAreOneCycle) {
+TEST(MixedSamplesTest, PartnersFormOneCycle) {
   const DataSpec data = MakeDataSpec({.mixup = 1, .cutmix = 1});
   std::set<std::vector<std::int64_t>> different;
   int cuts = 0;
@@ -281,7 +281,7 @@ class Other final : public Dataset {
   SampleSpec spec_;
 };
 
-TEST(MixedSamplesTest, WhatCannotBeMixedIsRefused) {
+TEST(MixedSamplesTest, RefusesDataThatCannotBeMixed) {
   const auto mix = [](SampleSpec spec, const Mixing& mixing) {
     return MixSamples(std::make_unique<Other>(std::move(spec)), MakeDataSpec(mixing),
                       SampleOrder(1, 1, true));

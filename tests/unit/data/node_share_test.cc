@@ -33,7 +33,7 @@ class NodeShareTest : public ::testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(NodeShareTest, TheOthersReadWhatTheLeaderUnpacked) {
+TEST_F(NodeShareTest, OtherRanksReadMemoryOfLeader) {
   const std::string path = Images("a name with spaces.gz");
   NodeShare leader = NodeShare::Leader(NoTick);
   const auto unpacked = ValueOrThrow(LoadIdx(path, &leader));
@@ -47,7 +47,7 @@ TEST_F(NodeShareTest, TheOthersReadWhatTheLeaderUnpacked) {
   EXPECT_TRUE(LoadIdx(path, &leader).ok());  // nor does the leader, for a second set of it
 }
 
-TEST_F(NodeShareTest, TheMemoryOutlivesTheLeader) {
+TEST_F(NodeShareTest, MemoryOutlivesLeader) {
   const std::string path = Images("images.gz");
   Result<Array> mapped = Status(ErrorKind::kInternal, "not opened");
   {
@@ -60,7 +60,7 @@ TEST_F(NodeShareTest, TheMemoryOutlivesTheLeader) {
   EXPECT_EQ(ArrayText(*mapped), Counting(400));
 }
 
-TEST_F(NodeShareTest, MemoryOutOfReachIsUnpackedAgain) {
+TEST_F(NodeShareTest, UnpacksAgainIfMemoryIsUnreachable) {
   const std::string path = Images("images.gz");
   std::string text;
   {
@@ -78,7 +78,7 @@ TEST_F(NodeShareTest, MemoryOutOfReachIsUnpackedAgain) {
   }
 }
 
-TEST_F(NodeShareTest, WhatIsDamagedIsNotPublished) {
+TEST_F(NodeShareTest, DoesNotPublishDamagedData) {
   const std::string gzip = Gzip(IdxHeader(8, {50, 8}) + Counting(400));
   const std::string path = folder_.Write("cut.gz", gzip.substr(0, gzip.size() - 20));
   NodeShare leader = NodeShare::Leader(NoTick);
@@ -86,7 +86,7 @@ TEST_F(NodeShareTest, WhatIsDamagedIsNotPublished) {
   EXPECT_EQ(leader.Text(), "");
 }
 
-TEST_F(NodeShareTest, AnErrorOfTheOthersEndsTheOpening) {
+TEST_F(NodeShareTest, ErrorOfOtherRankEndsOpen) {
   NodeShare leader =
       NodeShare::Leader([] { return Status(ErrorKind::kUnavailable, "rank 3 is lost"); });
   EXPECT_THAT(LoadIdx(Images("images.gz"), &leader).status(),
@@ -94,7 +94,7 @@ TEST_F(NodeShareTest, AnErrorOfTheOthersEndsTheOpening) {
 }
 
 // Values are looked at once a node: what was finite for the leader is not read by the others.
-TEST_F(NodeShareTest, ValuesAreLookedAtOnce) {
+TEST_F(NodeShareTest, ChecksValuesOnce) {
   std::vector<float> values(32, 1.5F);
   const auto write = [&](const std::string& name, const std::string& shape, std::size_t count) {
     return folder_.Write(name, NpyHeader(NpyDictionary("<f4", shape)) +

@@ -125,7 +125,7 @@ TEST_F(RealCudnn, HasAnEngineForConvolutions) {
   }
 }
 
-TEST_F(RealCudnn, SaysWhyItHasNone) {
+TEST_F(RealCudnn, ReportsWhyItHasNone) {
   EXPECT_THAT(Ask(kGpus[1], MakeSdpaSpec(64, 20)),
               IsError(ErrorKind::kUnavailable, "hidden_dim should be multiple of 8"));
   SdpaSpec one_row = MakeSdpaSpec(1, 64);
@@ -135,7 +135,7 @@ TEST_F(RealCudnn, SaysWhyItHasNone) {
   EXPECT_THAT(Ask({"unknown", 0, 0, 0}, MakeSdpaSpec(64, 64)), HasKind(ErrorKind::kUnavailable));
 }
 
-TEST(CudnnVersion, OlderOrOfAnotherMajorIsRefusedWithBothVersions) {
+TEST(CudnnVersion, RefusesOlderOrOtherMajorNamingBothVersions) {
   EXPECT_TRUE(CheckCudnnVersion(CUDNN_VERSION).ok());
   EXPECT_TRUE(CheckCudnnVersion(kOldestCudnn).ok());
   EXPECT_TRUE(CheckCudnnVersion(92500).ok());
@@ -146,7 +146,7 @@ TEST(CudnnVersion, OlderOrOfAnotherMajorIsRefusedWithBothVersions) {
 }
 
 // NVRTC of CUDA 990, which no machine has: libc by its name.
-TEST(Nvrtc, IsLookedForByNameAndWhereCudnnLooks) {
+TEST(Nvrtc, IsFoundByNameAndNextToCudnn) {
   Dl_info libc{};
   ASSERT_NE(::dladdr(::dlsym(RTLD_DEFAULT, "qsort"), &libc), 0);
   for (const char* folder : {"cudnn", "cuda_nvrtc", "cu990"}) {
@@ -161,7 +161,7 @@ TEST(Nvrtc, IsLookedForByNameAndWhereCudnnLooks) {
   }
 }
 
-TEST(SdpaSpec, OneThatContradictsItselfIsRefused) {
+TEST(SdpaSpec, RefusesContradictorySpec) {
   EXPECT_TRUE(Check(MakeSdpaSpec(8, 8)).ok());
   EXPECT_TRUE(Check(MakeSdpaSpec(8, 8, false)).ok());
   SdpaSpec spec = MakeSdpaSpec(8, 8);

@@ -66,7 +66,7 @@ std::vector<double> TrainLosses(const EngineChoice& choice, Precision precision)
   return losses;
 }
 
-TEST(EngineAttention, ByALibraryInBf16) {
+TEST(EngineAttention, UsesLibraryInBf16) {
   standin::Reset();
   standin::SetSdpa();
   const std::vector<double> expected = TrainLosses({}, Precision::kF32);

@@ -136,7 +136,7 @@ TEST(EngineTest, GradientNoiseOfRaggedRanks) {
 }
 
 // Tensors are found by name, whatever their order, and those that no graph asks for are left alone.
-TEST(EngineTest, TheOrderOfTheTensorsDoesNotMatter) {
+TEST(EngineTest, TensorOrderDoesNotMatter) {
   for (const LossKind loss : {LossKind::kSoftmaxCrossEntropy, LossKind::kMeanSquaredError}) {
     EngineCase test{.micro = 5, .target = 13, .updates = 3, .loss = loss};
     const auto expected = RunRanks(test);
@@ -150,7 +150,7 @@ TEST(EngineTest, TheOrderOfTheTensorsDoesNotMatter) {
 
 // The texts of a rank in other micro-batches, without the padding after the longest: up to the
 // rounding of sums in another order, the same updates. Dropout's masks stay with their samples.
-TEST(EngineTest, GroupedByLengthTheUpdatesAreTheSame) {
+TEST(EngineTest, UpdatesAreSameIfGroupedByLength) {
   for (const int ranks : {1, 3}) {
     EngineCase test{.ranks = ranks,
                     .micro = 5,
@@ -178,7 +178,7 @@ TEST(EngineTest, GroupedByLengthTheUpdatesAreTheSame) {
   }
 }
 
-TEST(EngineTest, ControlWordsOfAnotherSizeAreRefused) {
+TEST(EngineTest, RefusesControlWordsOfAnotherSize) {
   const EngineRunOptions options{
       .update = [](Engine& engine, Prefetcher&, const Plan& plan, UpdateSettings settings) {
         settings.samples = plan.effective_batch();
@@ -192,7 +192,7 @@ TEST(EngineTest, ControlWordsOfAnotherSizeAreRefused) {
 
 // What repeating an update without a micro-batch must not do: keep the divisor of all samples, or
 // leave it out on one rank and not tell the others.
-TEST(EngineTest, DroppedMicroBatchesWithAWrongDivisorAreCaught) {
+TEST(EngineTest, DetectsWrongDivisorOfDroppedMicroBatches) {
   for (const std::int64_t reported : {33, 28, 29}) {
     const EngineRunOptions options{.update = [&](Engine& engine, Prefetcher& batches,
                                                  const Plan& plan, UpdateSettings settings) {
@@ -213,7 +213,7 @@ TEST(EngineTest, DroppedMicroBatchesWithAWrongDivisorAreCaught) {
   }
 }
 
-TEST(EngineTest, TheTimesOfAnUpdateAddUp) {
+TEST(EngineTest, TimesOfUpdateAddUp) {
   constexpr std::chrono::milliseconds kPause{2};
   const EngineRunOptions options{.update = [&](Engine& engine, Prefetcher& batches,
                                                const Plan& plan, UpdateSettings settings) {
@@ -237,7 +237,7 @@ TEST(EngineTest, TheTimesOfAnUpdateAddUp) {
 
 // Update 2 lacks a micro-batch of rank 1: parameters, optimiser state and its count stay those of
 // update 1 on every rank, although the result was not asked for yet.
-TEST(EngineTest, AFailedAuditChangesNothing) {
+TEST(EngineTest, FailedAuditChangesNothing) {
   const EngineCase test{.ranks = 3,
                         .micro = 5,
                         .target = 33,
@@ -281,7 +281,7 @@ TEST(EngineTest, AFailedAuditChangesNothing) {
 }
 
 // RunEngine() compares what they give.
-TEST(EngineTest, AnEvaluationIsOfTheAverages) {
+TEST(EngineTest, EvaluatesAverages) {
   for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
     if (precision == Precision::kBF16 && Bf16OfCpu() == CpuBf16::kNone) {
       GTEST_SKIP() << "bf16 is left out: this CPU has " << Name(Bf16OfCpu());
@@ -294,7 +294,7 @@ TEST(EngineTest, AnEvaluationIsOfTheAverages) {
 }
 
 // Also what is done to the parameters after the step: the scale of a contrastive loss is limited.
-TEST(EngineTest, AfterTheFirstUpdateTheAveragesAreTheWeightsOnEveryRank) {
+TEST(EngineTest, AveragesEqualWeightsAfterFirstUpdate) {
   for (const LossKind loss : {LossKind::kSoftmaxCrossEntropy, LossKind::kContrastive}) {
     EngineCase test{
         .ranks = 3, .micro = 5, .target = 33, .updates = 1, .loss = loss, .evaluate = false};

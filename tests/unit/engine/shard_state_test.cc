@@ -30,7 +30,7 @@ std::vector<float> Values(std::uint64_t seed, std::int64_t count) {
 
 // The parameters that an evaluation takes: the averages, which end the state, where there are any.
 std::vector<float> ReadAverages(const FlatLayout& layout, const std::vector<float>& parameters,
-                              std::span<const float> state) {
+                                std::span<const float> state) {
   std::vector<float> averages = parameters;
   auto value = state.end() - layout.trainable_size();
   for (const FlatEntry& entry : layout.entries()) {
@@ -82,7 +82,7 @@ void ExpectStateInAnyMode(const EngineCase& test, const std::vector<Nodes>& worl
 }
 
 // Several pieces of state are gathered, and parts begin and end inside of them.
-TEST(ShardState, IsTheSameInAnyModeOnAnyRanks) {
+TEST(ShardState, IsSameInAnyModeOnAnyRanks) {
   EngineCase test{.widths = {64, 600, 500, 5}, .optimizer = kAveragedAdamW};
   if (OnGpus()) {
     ExpectStateInAnyMode(test, {{0, 0, 1}, {0, 0, 0, 1}, {0, 1, 0, 1}, {0}});
@@ -141,7 +141,7 @@ void ExpectTrafficOfTheFormula(const Nodes& nodes, EngineCase test) {
 }
 
 // Whatever the number of micro-steps and messages.
-TEST(ShardTraffic, BytesAreThoseOfTheFormula) {
+TEST(ShardTraffic, BytesEqualFormula) {
   std::vector<Nodes> worlds = {{0, 0, 0}, {0, 0, 1, 1}, {0, 0, 1}};
   if (!OnGpus()) {
     worlds = {{0},          {0, 0, 0, 0, 0},    {0, 1, 2},

@@ -47,7 +47,7 @@ class CountingCommunicator final : public ForwardingCommunicator {
 
 class ShardedUpdateTest : public ::testing::TestWithParam<int> {};
 
-TEST_P(ShardedUpdateTest, HasTheBitsOfAnUnshardedOne) {
+TEST_P(ShardedUpdateTest, IsBitIdenticalToUnsharded) {
   const int ranks = GetParam();
   std::size_t variant = 0;
   for (const NamedOptimizer& optimizer : kEveryOptimizer) {
@@ -66,7 +66,7 @@ TEST_P(ShardedUpdateTest, HasTheBitsOfAnUnshardedOne) {
 INSTANTIATE_TEST_SUITE_P(Ranks, ShardedUpdateTest, ::testing::Values(1, 2, 3, 4, 6, 7));
 
 // Of one update, whatever its number of micro-steps.
-TEST(ShardTest, OneReduceScatterAndOneGatherAnUpdate) {
+TEST(ShardTest, UsesOneReduceScatterAndOneGatherPerUpdate) {
   constexpr std::int64_t kUpdates = 4;
   EngineCase test{.ranks = 3,
                   .micro = 2,
@@ -103,7 +103,7 @@ TEST(ShardTest, OneReduceScatterAndOneGatherAnUpdate) {
   EXPECT_TRUE(status.ok()) << status.message();
 }
 
-TEST(ShardTest, ARankHasTheMemoryOfItsPart) {
+TEST(ShardTest, RankHasMemoryOfItsPart) {
   const EngineCase test{.ranks = 3,
                         .widths = kBlocks,
                         .optimizer = {.lr = 0.01,
@@ -133,7 +133,7 @@ FlatLayout MakeLayout(const std::vector<std::pair<std::int64_t, bool>>& entries)
   return layout;
 }
 
-TEST(ShardLayoutTest, PartsAreNeighboursAtBlocksWithEqualShares) {
+TEST(ShardLayoutTest, PartsAreContiguousEqualBlocks) {
   const std::vector<std::vector<std::pair<std::int64_t, bool>>> layouts = {
       {{9000, false}},
       {{17, false}},
@@ -168,7 +168,7 @@ TEST(ShardLayoutTest, PartsAreNeighboursAtBlocksWithEqualShares) {
   }
 }
 
-TEST(ShardLayoutTest, FrozenParametersDoNotCount) {
+TEST(ShardLayoutTest, FrozenParametersAreExcluded) {
   // Trainable: blocks 0 and 1, and from the end of block 4 on two more.
   const FlatLayout layout = MakeLayout({{2048, false}, {3072, true}, {2048, false}});
   const ShardLayout shards = ShardLayout::Make(layout, 2);
@@ -179,7 +179,7 @@ TEST(ShardLayoutTest, FrozenParametersDoNotCount) {
           .first = 2048, .elements = 3072 + 2048, .state_first = 2048, .state_elements = 2048}));
 }
 
-TEST(ShardGridTest, RanksBeyondTheSmallestNodeOwnNothing) {
+TEST(ShardGridTest, RanksBeyondSmallestNodeOwnNothing) {
   const Nodes nodes = {0, 0, 0, 1, 1};
   FlatLayout layout;
   (void)layout.Add("w", {9000}, {}, /*frozen=*/false);

@@ -12,7 +12,7 @@ Plan MakePlan(std::int64_t ranks, std::int64_t micro, std::int64_t target) {
   return *plan;
 }
 
-TEST(StepProgramTest, PlainAccumulationReducesOnceBehindAllMicroSteps) {
+TEST(StepProgramTest, PlainAccumulationReducesOnceAfterAllMicroSteps) {
   const StepProgram program = PlainAccumulation(MakePlan(3, 4, 25));
   const std::vector<Instruction> expected = {
       {InstructionKind::kMicroStep, 0}, {InstructionKind::kMicroStep, 1},
@@ -44,7 +44,7 @@ TEST(StepProgramTest, ContrastiveUpdatesEncodeAllBeforeTheFirstMicroStep) {
   EXPECT_FALSE(program.resumable);
 }
 
-TEST(StepProgramTest, AllMicroBatchesPassASegmentBeforeTheNextOne) {
+TEST(StepProgramTest, RunsSegmentForAllMicroBatchesBeforeNext) {
   const StepProgram program =
       SelectProgramGenerator(LossKind::kMeanSquaredError, 2)(MakePlan(3, 4, 24));
   std::vector<Instruction> expected;
@@ -63,7 +63,7 @@ TEST(StepProgramTest, AllMicroBatchesPassASegmentBeforeTheNextOne) {
   EXPECT_FALSE(program.resumable);
 }
 
-TEST(StepProgramTest, APositionIsDescribedByMicroStepsAndPasses) {
+TEST(StepProgramTest, DescribesPositionByMicroStepsAndPasses) {
   const Plan plan = MakePlan(3, 4, 24);
   const StepProgram plain = PlainAccumulation(plan);
   EXPECT_EQ(DescribePosition(plain, 1), "after micro-step 1");

@@ -23,7 +23,7 @@ using tests::SmallJob;
 
 using Values = std::vector<std::pair<std::int64_t, double>>;  // update and value
 
-TEST(BestEvaluationTest, IsTheFirstOfEqualOnes) {
+TEST(BestEvaluationTest, IsFirstOfEqualValues) {
   BestEvaluation loss({.metric = "loss"}, Better::kSmaller);
   loss.Record(2, NAN);
   EXPECT_FALSE(loss.best());
@@ -46,7 +46,7 @@ TEST(BestEvaluationTest, IsTheFirstOfEqualOnes) {
 }
 
 // Small changes count together: 0.625 is better than 1 by more than 0.25, what is between is not.
-TEST(BestEvaluationTest, PatienceWaitsForTheLeastChange) {
+TEST(BestEvaluationTest, PatienceRequiresMinChange) {
   BestEvaluation loss({.metric = "loss", .patience = 3, .least_change = 0.25}, Better::kSmaller);
   std::int64_t step = 0;
   for (const double value : {1.0, 0.875, 0.75, 0.625, 0.5, 0.5}) {
@@ -63,7 +63,7 @@ TEST(BestEvaluationTest, PatienceWaitsForTheLeastChange) {
 
 // 3 epochs of 8 updates. What was evaluated before the checkpoint is not evaluated anew, but for
 // the evaluation that may have been left there.
-TEST_F(BestEvaluationRunTest, EvaluatesEverySoManyUpdatesAsWell) {
+TEST_F(BestEvaluationRunTest, EvaluatesEveryNUpdates) {
   Job job = SmallJob();
   job.evaluation.every_updates = 3;
   const auto whole = ValueOrThrow(Train(job, 3, 5, "never"));
@@ -85,7 +85,7 @@ Job JobThatGoesUpAgain() {
   return job;
 }
 
-TEST_F(BestEvaluationRunTest, ARunWhosePatienceIsOverEndsAtTheSameUpdateFromAnyCheckpoint) {
+TEST_F(BestEvaluationRunTest, EarlyStopIsAtSameUpdateFromAnyCheckpoint) {
   Job job = JobThatGoesUpAgain();
   job.evaluation = {.every_updates = 1, .patience = 3};
   const auto whole = ValueOrThrow(Train(job, 3, 1, "never"));
@@ -109,7 +109,7 @@ TEST_F(BestEvaluationRunTest, ARunWhosePatienceIsOverEndsAtTheSameUpdateFromAnyC
 
 // mse by evaluation.metric is better when it is smaller, r2 when it is larger: of the same
 // evaluations.
-TEST_F(BestEvaluationRunTest, TheDirectionIsThatOfTheMetric) {
+TEST_F(BestEvaluationRunTest, DirectionFollowsMetric) {
   Job job = JobThatGoesUpAgain();
   job.metric = {MseSpec{}, R2Spec{}};
   job.evaluation = {.every_updates = 1, .metric = "mse"};
@@ -123,7 +123,7 @@ TEST_F(BestEvaluationRunTest, TheDirectionIsThatOfTheMetric) {
 }
 
 // No checkpoint is due where the best one is.
-TEST_F(BestEvaluationRunTest, TheCheckpointOfTheBestEvaluationIsKept) {
+TEST_F(BestEvaluationRunTest, KeepsCheckpointOfBestEvaluation) {
   Job job = JobThatGoesUpAgain();
   job.evaluation = {.every_updates = 1, .metric = "mse", .keep_best = true};
   job.metric = {MseSpec{}};

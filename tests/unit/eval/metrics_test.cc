@@ -127,8 +127,8 @@ std::map<std::string, double> ComputeValues(std::span<const NamedMetric> metrics
 }
 
 std::map<std::string, double> ComputeValues(std::span<const MetricSpec> specs,
-                                       const EvaluatedBatch& batch,
-                                       std::int64_t classes = kClasses) {
+                                            const EvaluatedBatch& batch,
+                                            std::int64_t classes = kClasses) {
   const auto metrics = Make(specs, LabelledSample({1}, classes));
   for (const NamedMetric& named : metrics) named.metric->Add(batch);
   return ComputeValues(metrics);
@@ -160,7 +160,7 @@ std::map<std::string, double> ValuesOnRanks(const Answers& answers, int ranks) {
   return values;
 }
 
-TEST(MetricsTest, OfLabelsAreTheirDefinitionsOnAnyNumberOfRanks) {
+TEST(MetricsTest, LabelMetricsEqualDefinitionsOnAnyRanks) {
   Answers answers = RandomAnswers(500);
   for (const bool weighted : {true, false}) {
     if (!weighted) answers.weights.clear();
@@ -180,7 +180,7 @@ TEST(MetricsTest, OfLabelsAreTheirDefinitionsOnAnyNumberOfRanks) {
   }
 }
 
-TEST(MetricsTest, AnswersOfTheWrongKindAreWrong) {
+TEST(MetricsTest, AnswersOfWrongKindAreWrong) {
   // A NaN among the logits, and a logit beyond the classes; no class is the answer of both.
   Answers answers;
   answers.labels = {0, 1, 1};
@@ -194,7 +194,7 @@ TEST(MetricsTest, AnswersOfTheWrongKindAreWrong) {
   EXPECT_DOUBLE_EQ(values.at("top_3"), 2.0 / 3);
 }
 
-TEST(MetricsTest, WithoutSpreadThereIsNoCorrelation) {
+TEST(MetricsTest, CorrelationIsNanWithoutVariance) {
   Answers answers;
   answers.labels = {2, 2};
   answers.best = {2, 2};
@@ -203,13 +203,13 @@ TEST(MetricsTest, WithoutSpreadThereIsNoCorrelation) {
   EXPECT_EQ(ComputeValues(kOfLabels, answers.Batch(0, 2)).at("matthews"), 0);
 }
 
-TEST(MetricsTest, OfNothingAreNoNumber) {
+TEST(MetricsTest, AreNanWithoutSamples) {
   for (const auto& [name, value] : ComputeValues(kOfLabels, EvaluatedBatch{})) {
     EXPECT_TRUE(std::isnan(value)) << name;
   }
 }
 
-TEST(MetricsTest, OfTargetsAreTheirDefinitions) {
+TEST(MetricsTest, TargetMetricsEqualDefinitions) {
   // Far from 0 compared with their spread; the second output never changes.
   constexpr std::size_t kRows = 300;
   std::vector<float> targets, prediction;
@@ -239,7 +239,7 @@ TEST(MetricsTest, OfTargetsAreTheirDefinitions) {
   EXPECT_NEAR(values.at("r2"), (1 - left / spread + 0) / 2, 1e-10);
 }
 
-TEST(MetricsTest, TheDefaultFitsTheLabels) {
+TEST(MetricsTest, DefaultFitsLabels) {
   const auto names = [](const SampleSpec& sample) {
     std::vector<std::string> found;
     for (const NamedMetric& named : Make(DefaultMetrics(sample), sample))
@@ -259,7 +259,7 @@ static_assert(!std::is_constructible_v<MetricKind, std::string, MetricInput>);
 static_assert(std::is_constructible_v<MetricKind, std::string, Better, MetricInput>);
 
 // By the table, right answers are better than wrong ones, whatever the metric.
-TEST(MetricKindTest, RightIsBetterThanWrong) {
+TEST(MetricKindTest, RanksRightAboveWrong) {
   const std::vector<std::int32_t> labels{0, 1, 2, 0};
   const std::vector<std::int32_t> first(4, 0), others{1, 2, 0, 0}, behind{1, 1, 2, 0};
   const std::vector<float> targets{1, 2, 3, 4}, near{1, 2, 3, 5}, far{4, 3, 2, 1};

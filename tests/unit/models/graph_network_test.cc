@@ -47,7 +47,7 @@ std::vector<std::int64_t> Places(const GraphValue& value, std::int64_t samples) 
   return places;
 }
 
-TEST(GraphValueTest, ViewsHaveTheElementsOfTheirValueInItsOrder) {
+TEST(GraphValueTest, ViewsKeepElementOrder) {
   std::mt19937 random(3);
   const std::vector<Shape> shapes = {{-1, 2, 3, 4}, {-1, 6, 4},    {-1, 24},       {-2, 12},
                                      {-6, 4},       {-1, 1, 6, 4}, {-1, 2, 12, 1}, {-1, 1, 24, 1},
@@ -72,7 +72,7 @@ TEST(GraphValueTest, ViewsHaveTheElementsOfTheirValueInItsOrder) {
   EXPECT_GT(views, 1000);
 }
 
-TEST(GraphValueTest, EveryViewOfARowMajorValueIsFree) {
+TEST(GraphValueTest, EveryViewOfRowMajorValueNeedsNoCopy) {
   const GraphValue value = LyingAs(1, {-1, 2, 3, 4}, RowMajor(4));
   for (const Shape& sizes : {Shape{-1, 24}, Shape{-6, 4}, Shape{-2, 3, 1, 4}, Shape{-1, 2, 12}}) {
     EXPECT_TRUE(MakeView(value, sizes)) << ToString(sizes);
@@ -96,7 +96,7 @@ TEST(GraphValueTest, PermutedDimensionsStayInPlace) {
 }
 
 // As nn.MultiheadAttention does it: rows first, then samples times heads.
-TEST(GraphValueTest, DimensionsMayBeMadeOfDistantPieces) {
+TEST(GraphValueTest, DimensionsMayHaveDistantPieces) {
   const GraphValue rows = PermuteDimensions(LyingAs(1, {-1, 5, 8}, RowMajor(3)), {1, 0, 2});
   const auto by_head = MakeView(rows, {5, -2, 4});
   ASSERT_TRUE(by_head);
@@ -106,7 +106,7 @@ TEST(GraphValueTest, DimensionsMayBeMadeOfDistantPieces) {
   EXPECT_TRUE(LiesAs(*heads, {0, 2, 1, 3}));
 }
 
-TEST(GraphValueTest, RowsStayWhereTheyAre) {
+TEST(GraphValueTest, RowsKeepPosition) {
   const GraphValue rows = PermuteDimensions(LyingAs(1, {-1, 5, 8}, RowMajor(3)), {1, 0, 2});
   const auto merged = MakeView(rows, {-5, 8});
   ASSERT_TRUE(merged);
@@ -132,7 +132,7 @@ TEST(GraphValueTest, PartsAreColumns) {
   EXPECT_EQ(MakePart(three, 1, 2, 4)->part->columns, 5 * 24);  // rows of every sample
 }
 
-TEST(GraphValueTest, ImagesBecomePlainByOneExchange) {
+TEST(GraphValueTest, ImagesBecomeRowMajorByOneExchange) {
   const DimensionOrder images = {0, 2, 3, 1};
   const auto exchange = ExchangeTo(LyingAs(1, {-1, 3, 5, 4}, images), RowMajor(4));
   ASSERT_TRUE(exchange);
@@ -159,7 +159,7 @@ std::map<std::string, int> CountByFunction(const std::string& name) {
   return counts;
 }
 
-TEST(GraphNetworkTest, ExchangedDimensionsCostNoCopy) {
+TEST(GraphNetworkTest, ExchangedDimensionsNeedNoCopy) {
   const auto transformer = CountByFunction("transformer");
   EXPECT_EQ(transformer.at("attention"), 2);
   EXPECT_EQ(transformer.at("add_positions"), 2);
@@ -167,13 +167,13 @@ TEST(GraphNetworkTest, ExchangedDimensionsCostNoCopy) {
   EXPECT_EQ(transformer.at("reshape"), 1);  // of a parameter [1, 5, 8]
 }
 
-TEST(GraphNetworkTest, OnlyTheFeaturesAreCopiedToChannelsLast) {
+TEST(GraphNetworkTest, CopiesOnlyFeaturesToChannelsLast) {
   const auto residual = CountByFunction("residual");
   EXPECT_EQ(residual.at("conv2d"), 4);
   EXPECT_EQ(residual.at("channels_last"), 1);
 }
 
-TEST(GraphNetworkTest, ParametersAreThoseOfTheStateDict) {
+TEST(GraphNetworkTest, ParametersEqualStateDict) {
   const auto tied = MakeNetwork(GoldenSpec("tied"));
   ASSERT_TRUE(tied.ok());
   EXPECT_EQ((*tied)->parameters().specs().size(), 4U);  // second.weight is first.weight
@@ -193,7 +193,7 @@ TEST(GraphNetworkTest, ParametersAreThoseOfTheStateDict) {
   }
 }
 
-TEST(GraphNetworkTest, TheDigestTellsWhetherTheFileIsStillTheSame) {
+TEST(GraphNetworkTest, DigestDetectsChangedFile) {
   Job job;
   job.model = GoldenSpec("mlp");
   const auto resolved = WithGraphDigest(job);
@@ -231,7 +231,7 @@ Status ParseStatus(const std::string& text) {
       .status();
 }
 
-TEST(GraphNetworkTest, RefusesWhatIsWrongWithTheNodeAndItsLine) {
+TEST(GraphNetworkTest, RefusalsNameNodeAndLine) {
   EXPECT_TRUE(ParseStatus(std::string(kGood)).ok()) << ParseStatus(std::string(kGood)).message();
   const auto expect = [](std::string_view from, std::string_view to, const std::string& message) {
     EXPECT_THAT(ParseStatus(With(from, to)), IsError(ErrorKind::kConfig, message)) << to;
@@ -292,7 +292,7 @@ TEST(GraphNetworkTest, RefusesWhatIsWrongWithTheNodeAndItsLine) {
 }
 
 // What a graph gives out is copied from the value that it is a part of.
-TEST(GraphNetworkTest, APartMayBeTheOutput) {
+TEST(GraphNetworkTest, PartMayBeOutput) {
   const auto with = [](std::string_view last) {
     std::string text = With("size: 4 size: 6", "size: 9 size: 6");
     constexpr std::string_view kRelu = R"(name: "z" op: "relu" input: "y")";
@@ -308,7 +308,7 @@ TEST(GraphNetworkTest, APartMayBeTheOutput) {
   EXPECT_TRUE(view.ok()) << view.message();
 }
 
-TEST(GraphNetworkTest, WhatAllSamplesShareMayBeARowAMatrixOrImages) {
+TEST(GraphNetworkTest, SharedValuesMayBeRowMatrixOrImages) {
   const auto status_of = [](std::string_view parameters, std::string_view nodes) {
     const std::string text = With("node { name: \"z\" op: \"relu\" input: \"y\" }", nodes);
     const Status status = ParseStatus(StrCat(text, parameters));
@@ -344,7 +344,7 @@ TEST(GraphNetworkTest, WhatAllSamplesShareMayBeARowAMatrixOrImages) {
               HasSubstr("expected [samples, channels, height, width]"));
 }
 
-TEST(GraphNetworkTest, WeightsOfConvolutionsMayBeComputedButNotFromSamples) {
+TEST(GraphNetworkTest, ConvolutionWeightsMayBeComputedFromParametersOnly) {
   const auto with_weight = [](std::string_view op, std::string_view nodes) {
     const std::string text = With(
         "node { name: \"z\" op: \"relu\" input: \"y\" }",
@@ -418,7 +418,7 @@ std::string Weighted(std::int64_t length, std::string_view p) {
                 length, " integer: 6 } }");
 }
 
-TEST(GraphNetworkTest, TextsAreCutWhereDropoutFindsThePlacesOfTheWhole) {
+TEST(GraphNetworkTest, CutsTextsIfDropoutKeepsPositions) {
   EXPECT_TRUE(CutsTexts([](std::int64_t) { return Dropped("0.1", "x", "y"); }));
   EXPECT_TRUE(CutsTexts([](std::int64_t length) { return Weighted(length, "0.1"); }));
   EXPECT_FALSE(CutsTexts([](std::int64_t length) {  // another number of masks
@@ -426,7 +426,7 @@ TEST(GraphNetworkTest, TextsAreCutWhereDropoutFindsThePlacesOfTheWhole) {
   }));
 }
 
-TEST(GraphNetworkTest, TextsAreNotCutWhereBatchNormsCountThePadding) {
+TEST(GraphNetworkTest, DoesNotCutTextsIfBatchNormCountsPadding) {
   const auto norm = [](std::int64_t) -> std::string {
     return R"(node { name: "c" op: "permute" input: "x" attribute { name: "dims" integer: 0 integer: 2
       integer: 1 } }
@@ -447,7 +447,7 @@ TEST(GraphNetworkTest, TextsAreNotCutWhereBatchNormsCountThePadding) {
   EXPECT_TRUE(CutsTexts(norm, parameters, BatchStatistics::kFrozen));
 }
 
-TEST(GraphNetworkTest, RefusesWhatMixesSamples) {
+TEST(GraphNetworkTest, RefusesOpsThatMixSamples) {
   const auto with_view = [](const std::string& size) {
     return With("op: \"relu\" input: \"y\"",
                 StrCat("op: \"view\" input: \"y\" attribute { name: \"size\" ", size, " }"));
@@ -460,8 +460,8 @@ TEST(GraphNetworkTest, RefusesWhatMixesSamples) {
   EXPECT_THAT(ParseStatus(with_view("integer: -1 integer: 5")),
               IsError(ErrorKind::kConfig, "node 'z': expected as many elements as [-1, 5]"));
   EXPECT_THAT(ParseStatus(With("op: \"relu\" input: \"y\"",
-                            "op: \"permute\" input: \"y\" attribute { name: \"dims\" integer: 1 "
-                            "integer: 1 }")),
+                               "op: \"permute\" input: \"y\" attribute { name: \"dims\" integer: 1 "
+                               "integer: 1 }")),
               IsError(ErrorKind::kConfig, "dims: expected a permutation, found [1, 1]"));
   const auto with = [](const std::string& node) { return With("op: \"relu\" input: \"y\"", node); };
   const std::string dim = " attribute { name: \"dim\" integer: 0 }";
@@ -469,19 +469,19 @@ TEST(GraphNetworkTest, RefusesWhatMixesSamples) {
   EXPECT_THAT(ParseStatus(with(R"(op: "cat" input: "y" input: "y")" + dim)),
               IsError(ErrorKind::kConfig, samples));
   EXPECT_THAT(ParseStatus(with(R"(op: "sum" input: "y" attribute { name: "dims" integer: 0 })"
-                            R"( attribute { name: "keepdim" integer: 0 })")),
+                               R"( attribute { name: "keepdim" integer: 0 })")),
               IsError(ErrorKind::kConfig, samples));
   EXPECT_THAT(ParseStatus(with(R"(op: "take" input: "y" attribute { name: "start" integer: 0 })"
-                            R"( attribute { name: "count" integer: 1 })"
-                            R"( attribute { name: "step" integer: 1 })" +
-                            dim)),
+                               R"( attribute { name: "count" integer: 1 })"
+                               R"( attribute { name: "step" integer: 1 })" +
+                               dim)),
               IsError(ErrorKind::kConfig, samples));
   EXPECT_THAT(
       ParseStatus(with(R"(op: "pad" input: "y" attribute { name: "before" integer: 1 integer: 0 })"
-                    R"( attribute { name: "after" integer: 0 integer: 0 })")),
+                       R"( attribute { name: "after" integer: 0 integer: 0 })")),
       IsError(ErrorKind::kConfig, samples));
   EXPECT_THAT(ParseStatus(with(R"(op: "matmul" input: "y" input: "y")"
-                            R"( attribute { name: "transpose" integer: 1 })")),
+                               R"( attribute { name: "transpose" integer: 1 })")),
               IsError(ErrorKind::kConfig, "expected matrices for [-1, 4]"));
   EXPECT_THAT(ParseStatus(with(
                   R"(op: "repeat" input: "y" attribute { name: "size" integer: -2 integer: 4 })")),
@@ -514,7 +514,7 @@ std::multimap<std::string, DType> TypesInBf16(std::string_view text) {
   return types;
 }
 
-TEST(GraphNetworkTest, CountsAndIdsAreF32WhereActivationsHave16Bits) {
+TEST(GraphNetworkTest, CountsAndIdsAreF32With16BitActivations) {
   constexpr std::string_view kIds = R"graph(version: 1
 input { name: "tokens" type: I64 size: -1 size: 3 }
 parameter { name: "table" size: 900 size: 4 }
@@ -539,7 +539,7 @@ output: "y"
 }
 
 // As BERT's segments where the data have none.
-TEST(GraphNetworkTest, KnownRowsOfAnEmbeddingAreAddedInBf16) {
+TEST(GraphNetworkTest, AddsConstantEmbeddingRowsInBf16) {
   const auto types = TypesInBf16(R"graph(version: 1
 input { name: "tokens" type: I64 size: -1 size: 3 }
 parameter { name: "table" size: 300 size: 5 }
@@ -555,10 +555,10 @@ output: "y"
   EXPECT_EQ(types.find("combine_add")->second, DType::kBF16);
 }
 
-TEST(GraphNetworkTest, PartsOfATableAreAddedToRows) {
+TEST(GraphNetworkTest, AddsPartsOfTableToRows) {
   const auto add = [](std::string_view table) {
     return ParseStatus(With(R"(node { name: "y" op: "linear" input: "features")",
-                         StrCat(R"(parameter { name: "table" )", table, R"( }
+                            StrCat(R"(parameter { name: "table" )", table, R"( }
 node { name: "rows" op: "view" input: "features"
   attribute { name: "size" integer: -1 integer: 2 integer: 3 } }
 node { name: "part" op: "slice" input: "table" attribute { name: "dim" integer: 1 }
@@ -572,7 +572,7 @@ node { name: "y" op: "linear" input: "moved")")));
   EXPECT_THAT(add("size: 1 size: 5 size: 2"), IsError(ErrorKind::kConfig, "node 'sum'"));
 }
 
-TEST(GraphNetworkTest, ConstantsAreInNoFileOfWeights) {
+TEST(GraphNetworkTest, WeightsFileHasNoConstants) {
   const auto model = Model::MakeWithoutData(GoldenSpec("rotary"));
   ASSERT_TRUE(model.ok());
   std::vector<float> values(static_cast<std::size_t>(model->layout().size()), 9);

@@ -40,7 +40,8 @@ struct Reference {
 
 // dy = factor (y - t).
 Reference ComputeReference(const Sizes& z, bool causal, const std::vector<std::int32_t>& lengths,
-                      std::span<const float> qkv, std::span<const float> targets, double factor) {
+                           std::span<const float> qkv, std::span<const float> targets,
+                           double factor) {
   Reference r{std::vector<double>(targets.size()), std::vector<double>(qkv.size())};
   const double scale = 1 / std::sqrt(static_cast<double>(z.width));
   for (std::int64_t n = 0; n < z.sequences * z.heads; ++n) {
@@ -128,7 +129,7 @@ void Check(const Sizes& z, bool causal, const std::vector<std::int32_t>& lengths
   EXPECT_LT(RelativeErrorOfRounded(bench.gradient("qkv"), expected.dqkv), 2 * error);
 }
 
-TEST(AttentionTest, EqualsTheFormulas) {
+TEST(AttentionTest, EqualsFormulas) {
   for (const double error : {kF32Error, kBf16Error}) {
     for (const bool causal : {false, true}) {
       Check({1, 1, 1, 1}, causal, {}, error);
@@ -145,7 +146,7 @@ TEST(AttentionTest, EqualsTheFormulas) {
 }
 
 // q, k and v apart give the same bits as packed ones.
-TEST(AttentionTest, PartsAreThoseOfThePackedRows) {
+TEST(AttentionTest, PartsEqualPackedRows) {
   const AttentionOptions options{.heads = 3, .length = 50, .causal = true};
   GraphBench packed;
   GraphBench apart;
@@ -206,7 +207,7 @@ TEST(AttentionTest, PaddingIsNotRead) {
 }
 
 // A NaN that is seen reaches every row that sees it.
-TEST(AttentionTest, NanGoesThrough) {
+TEST(AttentionTest, PropagatesNan) {
   GraphBench bench;
   const ValueId qkv = bench.Parameter("qkv", {60, 3 * 4});
   const ValueId y = bench.Apply(

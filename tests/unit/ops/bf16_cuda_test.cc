@@ -186,7 +186,7 @@ INSTANTIATE_TEST_SUITE_P(All, Bf16Cuda,
 
 // A GPT with the fused functions against the single ones: the same but for roundings that a fused
 // function does not do, of GELU's input before its output.
-TEST(Bf16GraphCuda, AGptIsTheSameWithFusedFunctions) {
+TEST(Bf16GraphCuda, FusedGptEqualsUnfused) {
   const GptSpec spec{.vocabulary = 33, .context = 8, .layers = 2, .heads = 2, .width = 16};
   const Result<Model> model =
       Model::MakeWithoutData({.loss = SoftmaxCrossEntropySpec{}, .architecture = spec});
@@ -256,7 +256,8 @@ TEST(Bf16GraphCuda, EvaluatesLikeF32) {
       GpuBench gpu(recorded.graph, model.layout(), cpu.parameters(),
                    {.fuse = fuse, .copy = DType::kBF16});
       ASSERT_FALSE(HasFatalFailure());
-      gpu.BindInput(FindInput(recorded.inputs, "features"), std::span<const float>(samples.features));
+      gpu.BindInput(FindInput(recorded.inputs, "features"),
+                    std::span<const float>(samples.features));
       gpu.BindInput(FindInput(recorded.inputs, "labels"),
                     std::span<const std::int32_t>(samples.labels));
       gpu.Run();
@@ -270,7 +271,7 @@ TEST(Bf16GraphCuda, EvaluatesLikeF32) {
   }
 }
 
-TEST(Bf16GraphCuda, WithoutTheCopyOfTheWeightsItIsAnError) {
+TEST(Bf16GraphCuda, FailsWithoutWeightCopy) {
   const Model model = MakeMlp({4, 4});
   auto recorded = ValueOrThrow(model.RecordTraining({2}, Precision::kBF16));
   const std::vector<float> parameters(static_cast<std::size_t>(model.layout().size()));

@@ -109,7 +109,7 @@ TEST_F(SumCuda, EqualsF64) {
   }
 }
 
-TEST_F(SumCuda, TwoTypesOf16BitsAreRefused) {
+TEST_F(SumCuda, RefusesTwo16BitTypes) {
   const ReduceSum function({1}, DType::kF32);
   const std::vector<ValueSpec> inputs = {{{2}, DType::kBF16}, {{2}, DType::kFP16}};
   EXPECT_THAT(function.Infer(inputs),
@@ -143,7 +143,7 @@ class CombineCuda : public MakerTest {
 };
 
 // What is not selected is infinite.
-TEST_F(CombineCuda, NothingIsSeenOfWhatIsNotSelected) {
+TEST_F(CombineCuda, UnselectedValuesHaveNoEffect) {
   const float infinite = std::numeric_limits<float>::infinity();
   const Values a(std::vector{infinite, 2.0F, std::nanf(""), 3.0F}, {2, 2}, DType::kF32);
   const Values mask(std::vector{0.0F, 1.0F}, {1, 2}, DType::kF32);

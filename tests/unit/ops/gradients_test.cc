@@ -46,7 +46,8 @@ ValueId ApplyFirstLinear(GraphBench& bench, const CaseSize& s) {
                       bench.Parameter("fc.b", {s.out})});
 }
 
-ValueId ApplyScale(GraphBench& bench, ValueId x, ValueId gain, ValueId shift, bool accumulate = true) {
+ValueId ApplyScale(GraphBench& bench, ValueId x, ValueId gain, ValueId shift,
+                   bool accumulate = true) {
   return bench.Apply(std::make_shared<Scale>(accumulate), {x, gain, shift});
 }
 
@@ -56,25 +57,25 @@ const GraphCase kScaleCases[] = {
      [](GraphBench& bench, const CaseSize& s) {
        const ValueId x = ApplyFirstLinear(bench, s);
        return Distance(bench, ApplyScale(bench, x, bench.Parameter("gain", {s.out}),
-                                      bench.Parameter("shift", {s.out})));
+                                         bench.Parameter("shift", {s.out})));
      }},
     {"three_gradients_by_accumulate_nodes",
      [](GraphBench& bench, const CaseSize& s) {
        const ValueId x = ApplyFirstLinear(bench, s);
        return Distance(bench, ApplyScale(bench, x, bench.Parameter("gain", {s.out}),
-                                      bench.Parameter("shift", {s.out}), false));
+                                         bench.Parameter("shift", {s.out}), false));
      }},
     {"three_gradients_of_parameters",
      [](GraphBench& bench, const CaseSize& s) {
-       return Distance(bench,
-                       ApplyScale(bench, bench.Parameter("x", {s.rows, s.in}),
-                               bench.Parameter("gain", {s.in}), bench.Parameter("shift", {s.in})));
+       return Distance(
+           bench, ApplyScale(bench, bench.Parameter("x", {s.rows, s.in}),
+                             bench.Parameter("gain", {s.in}), bench.Parameter("shift", {s.in})));
      }},
     {"three_gradients_one_unused",
      [](GraphBench& bench, const CaseSize& s) {
        return Distance(
-           bench, ApplyScale(bench, bench.Input("x", {s.rows, s.in}), bench.Parameter("gain", {s.in}),
-                          bench.Parameter("shift", {s.in})));
+           bench, ApplyScale(bench, bench.Input("x", {s.rows, s.in}),
+                             bench.Parameter("gain", {s.in}), bench.Parameter("shift", {s.in})));
      }},
     {"one_parameter_as_two_inputs_of_a_node",
      [](GraphBench& bench, const CaseSize& s) {

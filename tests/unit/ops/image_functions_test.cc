@@ -177,7 +177,7 @@ class ConvBench {
 class ConvolutionTest : public testing::TestWithParam<ConvCase> {};
 INSTANTIATE_TEST_SUITE_P(All, ConvolutionTest, testing::ValuesIn(kConvCases));
 
-TEST_P(ConvolutionTest, EqualsALoop) {
+TEST_P(ConvolutionTest, EqualsLoop) {
   for (const bool computed : {false, true}) {
     ConvBench conv(GetParam(), /*bf16=*/false, computed);
     conv.bench.Run();
@@ -186,7 +186,7 @@ TEST_P(ConvolutionTest, EqualsALoop) {
 }
 
 // Products of rounded values, summed in f32. A dy at a tie of roundings may be rounded otherwise.
-TEST_P(ConvolutionTest, EqualsALoopInBf16) {
+TEST_P(ConvolutionTest, EqualsLoopInBf16) {
   if (Bf16OfCpu() == CpuBf16::kNone) GTEST_SKIP() << "this CPU has no products of bf16";
   for (const bool computed : {false, true}) {
     ConvBench conv(GetParam(), /*bf16=*/true, computed);
@@ -197,7 +197,7 @@ TEST_P(ConvolutionTest, EqualsALoopInBf16) {
 
 // github.com/uxlfoundation/oneDNN/issues/6035: with AVX2 what a kernel of 1 x 1 with a stride reads
 // is gathered beyond the scratch memory, if there are few channels.
-TEST_P(ConvolutionTest, AWeightGradientStaysInItsMemory) {
+TEST_P(ConvolutionTest, WeightGradientStaysInBounds) {
   const ConvCase& c = GetParam();
   const Conv2dOptions options{.stride = {c.stride, c.stride},
                               .padding = {c.padding, c.padding},
@@ -229,7 +229,7 @@ TEST_P(ConvolutionTest, AWeightGradientStaysInItsMemory) {
 }
 
 // The objective is a sum over images, so the gradients of parts add up to those of all.
-TEST_P(ConvolutionTest, RaggedMicroStepsAddUpToOneBatch) {
+TEST_P(ConvolutionTest, RaggedMicroStepsEqualOneBatch) {
   ConvCase c = GetParam();
   c.images = 7;
   ConvBench whole(c, /*bf16=*/false);
@@ -269,7 +269,7 @@ std::vector<float> ImageOutput(GraphBench& bench, ValueId y) {
   return {values, values + count};
 }
 
-TEST(ImageFunctionsTest, NoImagesGiveNoGradient) {
+TEST(ImageFunctionsTest, NoGradientWithoutImages) {
   GraphBench bench;
   const ValueId x = bench.Input("x", {0, 4, 4, 2}, {});
   const ValueId w = bench.Parameter("weight", {3, 2, 3, 3});
@@ -292,7 +292,7 @@ TEST(ImageFunctionsTest, NoImagesGiveNoGradient) {
   }
 }
 
-TEST(ImageFunctionsTest, AnImageDependsOnNoOther) {
+TEST(ImageFunctionsTest, ImagesAreIndependent) {
   const auto run = [](std::int64_t images) {
     GraphBench bench;
     const ValueId x = bench.Input("x", {images, 6, 6, 8});  // the first is the same in all
@@ -312,7 +312,7 @@ TEST(ImageFunctionsTest, AnImageDependsOnNoOther) {
   for (const std::int64_t images : {2, 7, 32}) EXPECT_EQ(run(images), one) << images;
 }
 
-TEST(ImageFunctionsTest, ANanIsAMaximum) {
+TEST(ImageFunctionsTest, NanIsMaximum) {
   GraphBench bench;
   const float infinity = std::numeric_limits<float>::infinity();
   const ValueId x = bench.Input("x", {1, 2, 4, 1},
@@ -326,7 +326,7 @@ TEST(ImageFunctionsTest, ANanIsAMaximum) {
   EXPECT_EQ(y[1], -infinity);
 }
 
-TEST(ImageFunctionsTest, OfEqualMaximaTheFirstCounts) {
+TEST(ImageFunctionsTest, FirstOfEqualMaximaCounts) {
   GraphBench bench;
   const ValueId x = bench.Parameter("x", {1, 2, 2, 1});
   std::ranges::fill(bench.parameter("x"), 3.0F);

@@ -86,7 +86,7 @@ Found Spread(const std::vector<float>& rows, std::int64_t width, double scale,
 }
 
 // Central differences of the definition in f64.
-TEST(InfoNceTest, GradientsAreThoseOfTheDefinition) {
+TEST(InfoNceTest, GradientsEqualDefinition) {
   constexpr std::int64_t kWidth = 5;
   constexpr double kScale = 7;
   constexpr double kStep = 1e-5;
@@ -110,7 +110,7 @@ TEST(InfoNceTest, GradientsAreThoseOfTheDefinition) {
 }
 
 // More samples than a block, and tiles that are not full.
-TEST(InfoNceTest, BitsDoNotDependOnTheRanks) {
+TEST(InfoNceTest, BitsDoNotDependOnRanks) {
   constexpr std::int64_t kWidth = 20;
   const std::vector<float> rows = Rows(InfoNce::kBlock + 77, kWidth);
   const Found one = Spread(rows, kWidth, 14.3, {InfoNce::kBlock + 77});
@@ -120,7 +120,7 @@ TEST(InfoNceTest, BitsDoNotDependOnTheRanks) {
   EXPECT_NEAR(one.log_scale_gradient, many.log_scale_gradient, 1e-12);
 }
 
-TEST(InfoNceTest, OnePairHasNothingToLearn) {
+TEST(InfoNceTest, OnePairHasZeroGradient) {
   const Found found = Spread(Rows(1, 3), 3, 14.3, {1});
   EXPECT_NEAR(found.loss, 0, 1e-12);
   for (const float gradient : found.gradients) EXPECT_NEAR(gradient, 0, 1e-12);
@@ -132,7 +132,7 @@ TEST(InfoNceTest, LargeScalesDoNotOverflow) {
   for (const float gradient : found.gradients) EXPECT_TRUE(std::isfinite(gradient));
 }
 
-TEST(InfoNceTest, ANanReachesTheLoss) {
+TEST(InfoNceTest, NanPropagatesToLoss) {
   std::vector<float> rows = Rows(9, 4);
   rows[20] = std::nanf("");
   EXPECT_TRUE(std::isnan(Spread(rows, 4, 10, {5, 4}).loss));

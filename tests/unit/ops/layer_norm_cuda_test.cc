@@ -81,7 +81,7 @@ struct Found {
 // which is 5.
 enum class Into { kDy, kResidual };
 Found ComputeGradient(const KernelStream& on, const NormExample& example, bool add_residual,
-                 std::size_t shift, Into into = Into::kDy) {
+                      std::size_t shift, Into into = Into::kDy) {
   const GpuFloats dy(example.dtype, example.dy, shift);
   const GpuFloats x(example.dtype, example.x, shift);
   const GpuFloats residual(example.dtype, example.residual, shift);
@@ -215,7 +215,7 @@ class LayerNormOutputsCuda : public MakerTest {
 };
 
 // Rows that a warp has in registers, of few and of many vectors, and longer ones.
-TEST_F(LayerNormOutputsCuda, OfRowsOfAnyLength) {
+TEST_F(LayerNormOutputsCuda, RowsOfAnyLength) {
   for (const DType dtype : kFloatTypes) {
     for (const std::int64_t columns : {1, 33, 300, 768, 1024, 1032, 4104, 5000}) {
       Check(dtype, {3, columns});

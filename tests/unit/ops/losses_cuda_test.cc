@@ -89,7 +89,7 @@ class LossesCuda : public MakerTest {
  protected:
   // The ranks, then the best classes.
   std::pair<Integers, Integers> ComputeLabelRanks(const GpuFloats& z, const ValueSpec& spec,
-                                             const Integers& labels) {
+                                                  const Integers& labels) {
     const GpuArray<std::int32_t> on_gpu(labels);
     const GpuArray<std::int32_t> ranks(labels.size());
     const GpuArray<std::int32_t> best(labels.size());
@@ -99,7 +99,7 @@ class LossesCuda : public MakerTest {
     return {ranks.Values(), best.Values()};
   }
   std::pair<Integers, Integers> ComputeLabelRanks(DType dtype, const std::vector<float>& logits,
-                                             const Integers& labels) {
+                                                  const Integers& labels) {
     const std::int64_t rows = std::ssize(labels);
     return ComputeLabelRanks({dtype, logits}, {{rows, std::ssize(logits) / rows}, dtype}, labels);
   }
@@ -144,7 +144,8 @@ class CrossEntropyCuda : public LossesCuda {
     EXPECT_EQ(logits.Values(), out.Values()) << what;
   }
 
-  double ComputeLoss(const std::vector<float>& row, std::int32_t label, std::vector<float>* gradient) {
+  double ComputeLoss(const std::vector<float>& row, std::int32_t label,
+                     std::vector<float>* gradient) {
     const Example example{DType::kF32, {1, std::ssize(row)}, row, {label}};
     const GpuFloats logits(DType::kF32, row);
     const double loss = Run(example, {}, 0, logits, &logits).loss;
@@ -214,7 +215,7 @@ TEST_F(CrossEntropyCuda, ExtremeLogits) {
 }
 
 // Whatever is not a number must be seen in the loss: that is where the update is stopped.
-TEST_F(CrossEntropyCuda, NotANumberShowsInTheLoss) {
+TEST_F(CrossEntropyCuda, NanPropagatesToLoss) {
   for (const std::size_t columns : {10, 2000}) {
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(), kFloatInfinity}) {
       for (const std::size_t place : {std::size_t{0}, std::size_t{3}, columns - 1}) {
@@ -223,9 +224,11 @@ TEST_F(CrossEntropyCuda, NotANumberShowsInTheLoss) {
         EXPECT_FALSE(std::isfinite(ComputeLoss(row, 3, nullptr))) << columns << " " << place;
       }
     }
-    EXPECT_FALSE(std::isfinite(ComputeLoss(std::vector<float>(columns, -kFloatInfinity), 3, nullptr)));
+    EXPECT_FALSE(
+        std::isfinite(ComputeLoss(std::vector<float>(columns, -kFloatInfinity), 3, nullptr)));
     for (const std::int32_t label : {-1, static_cast<std::int32_t>(columns)}) {
-      EXPECT_TRUE(std::isnan(ComputeLoss(std::vector<float>(columns, 0.5F), label, nullptr))) << label;
+      EXPECT_TRUE(std::isnan(ComputeLoss(std::vector<float>(columns, 0.5F), label, nullptr)))
+          << label;
     }
   }
 }
@@ -294,7 +297,7 @@ class TokenLossCuda : public CrossEntropyCuda {
 };
 
 // More rows than blocks, so that a block meets ignored rows between others.
-TEST_F(TokenLossCuda, EqualsTheCpu) {
+TEST_F(TokenLossCuda, EqualsCpu) {
   for (const DType dtype : kFloatTypes) {
     for (const std::int64_t columns : {2, 41, 1024, 1025, 4096}) {
       Example example = MakeExample(dtype, {columns > 1024 ? 9 : 37, columns}, 6);
@@ -311,7 +314,7 @@ TEST_F(TokenLossCuda, EqualsTheCpu) {
 
 // Rows at a distance: they are read 16 bytes at a time, which ends in what lies between.
 // That is NaN, and counts nothing; nobody writes beyond the last row's.
-TEST_F(TokenLossCuda, RowsWithAStride) {
+TEST_F(TokenLossCuda, StridedRows) {
   const float nan = std::nanf("");
   for (const DType dtype : kFloatTypes) {
     for (const Matrix size :
@@ -353,7 +356,7 @@ TEST_F(TokenLossCuda, RowsWithAStride) {
   }
 }
 
-TEST_F(TokenLossCuda, NothingCounts) {
+TEST_F(TokenLossCuda, AllLabelsIgnored) {
   for (const std::int64_t columns : {10, 2000}) {
     Example example = MakeExample(DType::kF32, {5, columns}, 6);
     std::ranges::fill(example.labels, -100);
@@ -365,7 +368,7 @@ TEST_F(TokenLossCuda, NothingCounts) {
   }
 }
 
-TEST_F(TokenLossCuda, AnIgnoredLabelMayBeAClass) {
+TEST_F(TokenLossCuda, IgnoredLabelMayBeAClass) {
   Example example = MakeExample(DType::kF32, {4, 6}, 3);
   example.labels = {1, 2, 1, 0};
   const GpuFloats logits(DType::kF32, example.logits);
@@ -380,7 +383,7 @@ TEST_F(TokenLossCuda, AnIgnoredLabelMayBeAClass) {
 }
 
 // A label that is no class: the loss is NaN, its row gets no gradient, and nothing else changes.
-TEST_F(TokenLossCuda, AWrongLabelMakesTheLossNaN) {
+TEST_F(TokenLossCuda, WrongLabelMakesLossNan) {
   for (const std::int64_t columns : {10, 2000}) {
     for (const std::int32_t wrong : {-1, static_cast<std::int32_t>(columns)}) {
       Example example = MakeExample(DType::kF32, {5, columns}, 6);
@@ -456,7 +459,7 @@ TEST_F(LossesCuda, LabelRanksOfTiesNaNsAndWrongLabels) {
   }
 }
 
-TEST_F(LossesCuda, RowsWithAStride) {
+TEST_F(LossesCuda, StridedRows) {
   const Matrix size{300, 33, 64};
   const Example example = MakeExample(DType::kBF16, {size.rows, size.columns}, 3);
   const GpuFloats z(example.dtype, Spread(example.logits, size, std::nanf("")));
@@ -496,7 +499,8 @@ TEST_F(LossesCuda, LabelRanksOfManyRows) {
       ranks.push_back(static_cast<std::int32_t>(std::ranges::find(order, label) - order.begin()));
       best.push_back(static_cast<std::int32_t>(order[0]));
     }
-    EXPECT_EQ(ComputeLabelRanks(DType::kF32, example.logits, example.labels), std::pair(ranks, best))
+    EXPECT_EQ(ComputeLabelRanks(DType::kF32, example.logits, example.labels),
+              std::pair(ranks, best))
         << columns;
   }
 }

@@ -87,7 +87,7 @@ struct ApproximateMath {
 
 // What kernels of 16 bits compute with those is, before it is rounded, off by much less than half a
 // unit of fp16, 2^-12.
-TEST(MathTest, ApproximateOnesAreGoodFor16Bits) {
+TEST(MathTest, ApproximationsSufficeFor16Bits) {
   const auto check = [](const char* name, auto exact, auto low, auto high) {
     for (int i = -80'000; i <= 80'000; ++i) {
       const float x = 1e-4F * static_cast<float>(i);

@@ -185,7 +185,7 @@ TEST_F(Pool2dCuda, RefusesImagesBeyond32Bits) {
               IsError(ErrorKind::kConfig, "images of at most 1073741824 values"));
 }
 
-TEST(DivisorTest, DividesLikeTheDivision) {
+TEST(DivisorTest, EqualsIntegerDivision) {
   constexpr std::int32_t kLargest = std::numeric_limits<std::int32_t>::max();
   std::vector<std::int32_t> values = {1, 2, 3, 5, 7, 56, 112, 641, 65535, 65536, 65537, 1000000007};
   for (int bits = 20; bits < 31; ++bits) {

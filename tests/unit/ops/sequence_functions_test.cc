@@ -45,10 +45,10 @@ std::vector<float> Mask(std::vector<std::int64_t> samples, std::int64_t update,
       bench.Input("x", shape, std::vector<float>(static_cast<std::size_t>(Elements(shape)), 1.0F));
   const ValueId ids = bench.Longs("sample_ids", std::move(samples));
   return RunAndRead(bench, bench.Apply(std::make_shared<Dropout>(options),
-                                     {x, ids, bench.Longs("update", {update})}));
+                                       {x, ids, bench.Longs("update", {update})}));
 }
 
-TEST(DropoutTest, AMaskBelongsToTheSample) {
+TEST(DropoutTest, MaskDependsOnSample) {
   const DropoutOptions options{.probability = 0.5F, .seed = 1, .layer = 2};
   const std::vector<float> three = Mask({40, 7, 23}, 9, options);
   const std::vector<float> one = Mask({7}, 9, options);
@@ -60,7 +60,7 @@ TEST(DropoutTest, AMaskBelongsToTheSample) {
   EXPECT_NE(one, Mask({7}, 9, {.probability = 0.5F, .seed = 1, .layer = 3}));
 }
 
-TEST(DropoutTest, ASampleMayBeDroppedAsAWhole) {
+TEST(DropoutTest, MayDropWholeSample) {
   const DropoutOptions options{.probability = 0.5F, .seed = 1, .layer = 2, .whole_samples = true};
   std::vector<std::int64_t> samples(64);
   std::iota(samples.begin(), samples.end(), 100);
@@ -77,7 +77,7 @@ TEST(DropoutTest, ASampleMayBeDroppedAsAWhole) {
   EXPECT_EQ(one, std::vector<float>(all.begin() + 3 * 65, all.begin() + 4 * 65));
 }
 
-TEST(DropoutTest, APartOfASampleDrawsAsInTheWhole) {
+TEST(DropoutTest, PartOfSampleHasMaskOfWhole) {
   // Heads, rows and columns of attention; places of odd and even rows.
   constexpr std::int64_t kHeads = 3;
   constexpr std::int64_t kWhole = 7;
@@ -111,7 +111,7 @@ TEST(DropoutTest, APartOfASampleDrawsAsInTheWhole) {
   EXPECT_FALSE(DropoutPlaces::Make({{4, 3}}, 4).ok()) << "larger than the whole";
 }
 
-TEST(DropoutTest, KeepsTheMean) {
+TEST(DropoutTest, KeepsMean) {
   for (const float p : {0.0F, 0.1F, 0.5F, 0.9F}) {
     const std::vector<float> mask = Mask({1, 2}, 0, {.probability = p}, 100, 501);
     double sum = 0;
@@ -145,7 +145,7 @@ TEST(DropoutTest, WholeSamplesAreDroppedOrKept) {
   EXPECT_NE(Mask(samples, 7, options, 3, 5), mask);
 }
 
-TEST(EmbeddingTest, AnIdOutsideGivesNanAndNoGradient) {
+TEST(EmbeddingTest, IdOutOfRangeGivesNanAndNoGradient) {
   GraphBench bench;
   const ValueId ids = bench.Ids("ids", {4}, std::vector<std::int32_t>{2, -1, 3, 0});
   const ValueId table = bench.Parameter("table", {3, 2});
@@ -157,7 +157,7 @@ TEST(EmbeddingTest, AnIdOutsideGivesNanAndNoGradient) {
   const ValueId dy = backward.Input("dy", {4, 2});
   const std::vector<float> dtable =
       RunAndRead(backward, backward.Apply(std::make_shared<EmbeddingGradient>(3),
-                                        {dy, backward.Ids("ids", {4}, {2, -1, 3, 0})}));
+                                          {dy, backward.Ids("ids", {4}, {2, -1, 3, 0})}));
   const std::span<const float> g = backward.input(dy);
   EXPECT_EQ(dtable, (std::vector<float>{g[6], g[7], 0, 0, g[0], g[1]}));
 }
@@ -180,7 +180,7 @@ TokenLosses ComputeLoss(const std::vector<std::int32_t>& labels, std::vector<flo
           *bench.executor().Output<double>(outputs[1])};
 }
 
-TEST(EmbeddingTest, PaddingHasARowWithoutGradient) {
+TEST(EmbeddingTest, PaddingRowHasNoGradient) {
   GraphBench bench;
   const ValueId ids = bench.Ids("ids", {4}, {1, 2, 1, 0});
   const ValueId y = bench.Apply(std::make_shared<Embedding>(DType::kF32, 1),
@@ -198,10 +198,10 @@ TEST(NumberFunctionTest, Limits) {
     const ValueId x = bench.Input("x", {4}, {-4, -3, 0, 3});
     const ValueId dy = bench.Input("dy", {4}, {6, 6, 6, 6});
     return RunAndRead(bench, gradient
-                               ? bench.Apply(std::make_shared<NumberFunctionGradient>(
-                                                 kind, NumberFunction(kind, a, b).numbers()),
-                                             {dy, x})
-                               : bench.Apply(std::make_shared<NumberFunction>(kind, a, b), {x}));
+                                 ? bench.Apply(std::make_shared<NumberFunctionGradient>(
+                                                   kind, NumberFunction(kind, a, b).numbers()),
+                                               {dy, x})
+                                 : bench.Apply(std::make_shared<NumberFunction>(kind, a, b), {x}));
   };
   EXPECT_EQ(of(NumberKind::kClamp, -3, 0, false), (std::vector<float>{-3, -3, 0, 0}));
   EXPECT_EQ(of(NumberKind::kClamp, -3, 0, true), (std::vector<float>{0, 6, 6, 0}));
@@ -221,7 +221,7 @@ TEST(NumberFunctionTest, Limits) {
   }
 }
 
-TEST(CombineTest, WhatIsNotSelectedIsNotSeen) {
+TEST(CombineTest, UnselectedValuesHaveNoEffect) {
   GraphBench bench;
   const ValueId a = bench.Parameter("a", {1, 3});
   std::ranges::copy(std::array{kFloatNan, 2.0F, std::numeric_limits<float>::infinity()},
@@ -238,7 +238,7 @@ TEST(CombineTest, WhatIsNotSelectedIsNotSeen) {
   EXPECT_THAT(bench.gradient("mask"), testing::Each(0));
 }
 
-TEST(TokenCrossEntropyTest, CountsWhatIsNotIgnored) {
+TEST(TokenCrossEntropyTest, CountsLabelsThatAreNotIgnored) {
   EXPECT_EQ(ComputeLoss({1, -100, 2, -100}).weight, 2);
   EXPECT_EQ(ComputeLoss({1, -100, 2, -100}, {0.5F, 7, 2, 7}).weight, 2.5);
   EXPECT_EQ(ComputeLoss({-100, -100}).weight, 0);
@@ -247,7 +247,7 @@ TEST(TokenCrossEntropyTest, CountsWhatIsNotIgnored) {
   EXPECT_TRUE(std::isnan(ComputeLoss({1, -1}).loss));
 }
 
-TEST(PoolRowsTest, TheMeanIsThatOfTheLength) {
+TEST(PoolRowsTest, MeanIsOverLength) {
   GraphBench bench;
   const ValueId x = bench.Input("x", {6, 2}, {1, 10, 2, 20, 4, 40, 5, 50, 7, 70, 9, 90});
   const ValueId lengths = bench.Ids("lengths", {2}, {2, 0});
@@ -256,7 +256,7 @@ TEST(PoolRowsTest, TheMeanIsThatOfTheLength) {
   EXPECT_EQ(y, (std::vector<float>{1.5, 15, 0, 0}));
 }
 
-TEST(SequenceFunctionsTest, NanGoesThrough) {
+TEST(SequenceFunctionsTest, PropagatesNan) {
   const std::shared_ptr<const Function> functions[] = {
       std::make_shared<Activation>(ActivationKind::kGelu),
       std::make_shared<Activation>(ActivationKind::kGeluTanh),

@@ -53,7 +53,7 @@ void CheckProduct(Bf16TileProduct product, const ProductSizes& size, bool add) {
   }
 }
 
-TEST(Bf16TileProductTest, EqualsTheSums) {
+TEST(Bf16TileProductTest, EqualsSums) {
   for (const CpuBf16 way : {CpuBf16::kEmulated, Bf16OfCpu()}) {
     for (const bool add : {false, true}) {
       for (const ProductSizes& size :

@@ -36,7 +36,7 @@ double LargestError(const Model& model, std::span<const float> found,
   return largest;
 }
 
-TEST(VitCuda, TrainsLikeTheCpu) {
+TEST(VitCuda, TrainsLikeCpu) {
   const SampleSpec spec = LabelledSample({3, 8, 8}, 10);
   constexpr float kPredictionWeight = 1.0F / kImages;
   for (const VitPool pool : {VitPool::kToken, VitPool::kAvg}) {

@@ -34,7 +34,7 @@ TEST(DigestTest, EveryBitCounts) {
   EXPECT_EQ(seen.size(), digests);
 }
 
-TEST(DigestTest, PlacesCount) {
+TEST(DigestTest, DependsOnPositions) {
   std::vector<float> values = Values(64);
   const std::uint64_t digest = ComputeDigest(values);
   std::swap(values[3], values[4]);
@@ -53,7 +53,7 @@ TEST(DigestTest, BitsNotValues) {
             ComputeDigest(std::vector<float>{-0.0F, 1.0F}));
 }
 
-TEST(DigestTest, PartsAddUp) {
+TEST(DigestTest, DigestsOfPartsAddUp) {
   const std::vector<float> values = Values(1001);
   const std::span<const float> all(values);
   for (const std::size_t cut : {0U, 2U, 500U, 1000U}) {
@@ -64,7 +64,7 @@ TEST(DigestTest, PartsAddUp) {
 }
 
 // By hand for one pair: the same on every machine.
-TEST(DigestTest, IsWhatTheHeaderSays) {
+TEST(DigestTest, EqualsDefinitionInHeader) {
   const std::vector<float> values{1.0F, -2.0F};
   std::uint64_t word = 0xC00000003F800000U + 0x9E3779B97F4A7C15U;
   word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9U;

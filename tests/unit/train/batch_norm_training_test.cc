@@ -31,7 +31,8 @@ Job NormJob() {
 
 class BatchNormTrainingTest : public ResumeTest {
  protected:
-  static std::vector<float> ParameterValues(std::span<const float> parameters, std::string_view name) {
+  static std::vector<float> ParameterValues(std::span<const float> parameters,
+                                            std::string_view name) {
     const Model model = ValueOrThrow(Model::Make(NormJob().model, TargetSample({10}, 2)));
     const FlatEntry& entry = *model.layout().Find(name);
     const auto values = parameters.subspan(static_cast<std::size_t>(entry.offset),
@@ -42,14 +43,15 @@ class BatchNormTrainingTest : public ResumeTest {
   static void ExpectNear(std::span<const float> found, std::span<const float> expected) {
     EXPECT_LT(Distance(found, expected), 1e-5);
     for (const char* name : {"bn.running_mean", "bn.running_var", "bn.weight"}) {
-      EXPECT_LT(Distance(ParameterValues(found, name), ParameterValues(expected, name)), 1e-5) << name;
+      EXPECT_LT(Distance(ParameterValues(found, name), ParameterValues(expected, name)), 1e-5)
+          << name;
     }
     EXPECT_EQ(ParameterValues(found, "bn.num_batches_tracked"),
               ParameterValues(expected, "bn.num_batches_tracked"));
   }
 };
 
-TEST_F(BatchNormTrainingTest, ACheckpointContinuesAsIfTheRunHadNotStopped) {
+TEST_F(BatchNormTrainingTest, ResumeEqualsUninterruptedRun) {
   const Job job = NormJob();
   const auto plain = ValueOrThrow(Train(job, 3, 0, "never"));
   EXPECT_EQ(ParameterValues(plain.weights, "bn.num_batches_tracked"), std::vector<float>{24});
@@ -64,7 +66,7 @@ TEST_F(BatchNormTrainingTest, ACheckpointContinuesAsIfTheRunHadNotStopped) {
   }
 }
 
-TEST_F(BatchNormTrainingTest, AnUpdateThatIsLeftBeginsAgain) {
+TEST_F(BatchNormTrainingTest, InterruptedUpdateIsRepeated) {
   const Job job = NormJob();
   const auto plain = ValueOrThrow(Train(job, 3, 0, "never"));
   // After the forward sum, behind it, and in the last pass.
@@ -101,7 +103,7 @@ TEST_F(BatchNormTrainingTest, RunningStatisticsAreNotAveraged) {
 }
 
 // The others train as if the samples of that update were not there.
-TEST_F(BatchNormTrainingTest, AnUpdateThatIsNotFiniteLeavesRunningStatisticsOnAllRanks) {
+TEST_F(BatchNormTrainingTest, NonFiniteUpdateKeepsRunningStatisticsOnAllRanks) {
   constexpr std::int64_t kUpdates = 4, kBatch = 11;
   const auto job_with = [&](std::optional<float> bad) {
     std::vector<float> features, targets;

@@ -81,7 +81,7 @@ class DataFaultsTest : public ::testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(DataFaultsTest, TheEvaluationIsTheMeanOfWhatIsLeft) {
+TEST_F(DataFaultsTest, EvaluationIsMeanOfRemainingRecords) {
   const NpySpec train = Source("train", 36);
   const Job whole = MakeJob(train, Source("whole", 20, {}, {0, 11}));
   const Job damaged = MakeJob(train, Source("damaged", 20, {0, 11}));
@@ -104,7 +104,7 @@ TEST_F(DataFaultsTest, TheEvaluationIsTheMeanOfWhatIsLeft) {
   }
 }
 
-TEST_F(DataFaultsTest, AFileThatChangesEndsAllRanksAfterTheEpoch) {
+TEST_F(DataFaultsTest, ChangedFileEndsAllRanksAfterEpoch) {
   for (const bool eval : {false, true}) {
     const NpySpec train = Source("train", 36);
     const NpySpec other = Source("eval", 20);

@@ -47,7 +47,7 @@ class GuardsTest : public ::testing::Test {
   // So many samples; those of `huge` have finite features that overflow in the
   // gradient, those of `left_out` are not there.
   Job MakeJob(std::int64_t samples, const std::set<std::int64_t>& huge,
-            const std::set<std::int64_t>& left_out = {}) {
+              const std::set<std::int64_t>& left_out = {}) {
     std::vector<float> features;
     std::vector<float> targets;
     for (std::int64_t s = 0; s < samples; ++s) {
@@ -136,7 +136,7 @@ TEST_F(GuardsTest, SkippedUpdatesChangeNothing) {
   }
 }
 
-TEST_F(GuardsTest, TooManySkippedUpdatesInARowStop) {
+TEST_F(GuardsTest, StopsAfterTooManyConsecutiveSkips) {
   std::set<std::int64_t> all;
   for (std::int64_t s = 0; s < 36; ++s) all.insert(s);
   Job job = MakeJob(36, all);
@@ -162,7 +162,7 @@ TEST_F(GuardsTest, TooManySkippedUpdatesInARowStop) {
 
 // One update of 33 samples, of which two micro-batches are left out: the same as one of the others,
 // with their own divisor, on any ranks.
-TEST_F(GuardsTest, DroppedMicroBatchesLeaveTheMeanOfTheOthers) {
+TEST_F(GuardsTest, DroppedMicroBatchesKeepMeanOfOthers) {
   std::vector<float> start;
   const auto keep_start = [&](int rank, Trainer& trainer) -> Status {
     if (rank != 0) return Status::Ok();
@@ -193,7 +193,7 @@ TEST_F(GuardsTest, DroppedMicroBatchesLeaveTheMeanOfTheOthers) {
 }
 
 // Whole micro-batches go, and the updates after it see nothing of it.
-TEST_F(GuardsTest, DroppingInTheMiddleOfATraining) {
+TEST_F(GuardsTest, DropsInTheMiddleOfTraining) {
   Job job = MakeJob(99, {53});  // update 2, rank 1, samples 52, 53, 54 of 44 to 54
   job.batch.target = 33;
   job.optimizer = {.lr = 0.01, .kind = AdamWSpec{}};
@@ -206,7 +206,7 @@ TEST_F(GuardsTest, DroppingInTheMiddleOfATraining) {
 
 // Batch norms of micro-batches normalise the huge sample too: its variance alone does not fit. It
 // goes with its micro-batch, and the statistics are those of the others.
-TEST_F(GuardsTest, ADroppedMicroBatchLeavesNoStatistics) {
+TEST_F(GuardsTest, DroppedMicroBatchAddsNoStatistics) {
   const auto normalised = [](Job job, std::int64_t target) {
     job.model.layer.insert(
         job.model.layer.begin() + 1,
@@ -225,7 +225,7 @@ TEST_F(GuardsTest, ADroppedMicroBatchLeavesNoStatistics) {
 }
 
 // Update 3 is repeated without its last sample, and drops the units that it dropped before.
-TEST_F(GuardsTest, ARepeatedUpdateKeepsItsDropout) {
+TEST_F(GuardsTest, RepeatedUpdateKeepsDropout) {
   const auto with_dropout = [](Job job) {
     job.model.layer.insert(job.model.layer.begin() + 2, {"drop", DropoutSpec{0.5}});
     job.batch.target = 11;
@@ -241,7 +241,7 @@ TEST_F(GuardsTest, ARepeatedUpdateKeepsItsDropout) {
   EXPECT_LE(Distance(found.weights[0], expected.weights[0]), 1e-5);
 }
 
-TEST_F(GuardsTest, DamagedRecordsAreReplacedAlikeOnAllTopologies) {
+TEST_F(GuardsTest, ReplacesDamagedRecordsIndependentlyOfTopology) {
   Job job = JobWithNan(33, {2, 30});
   job.batch.target = 11;
   for (const Status& status : Train(job, {}).status) EXPECT_THAT(status, HasKind(ErrorKind::kData));
@@ -255,7 +255,7 @@ TEST_F(GuardsTest, DamagedRecordsAreReplacedAlikeOnAllTopologies) {
 }
 
 // A node that reads other bytes than the others, as here with a file of its own.
-TEST_F(GuardsTest, DamageThatOnlyOneRankSeesEndsAll) {
+TEST_F(GuardsTest, DamageSeenByOneRankEndsAll) {
   const Job damaged = JobWithNan(33, {2});
   Job job = MakeJob(33, {});
   job.batch.target = 11;
@@ -273,7 +273,7 @@ TEST_F(GuardsTest, DamageThatOnlyOneRankSeesEndsAll) {
   }
 }
 
-TEST_F(GuardsTest, AReplicaThatDiffersIsNamed) {
+TEST_F(GuardsTest, NamesDifferingReplica) {
   Job job = MakeJob(33, {});
   job.batch.target = 11;
   const auto flip = [](int rank, Trainer& trainer) -> Status {
@@ -298,7 +298,7 @@ TEST_F(GuardsTest, AReplicaThatDiffersIsNamed) {
   EXPECT_GT(Distance(unseen.weights[1], unseen.weights[0]), 0);
 }
 
-TEST_F(GuardsTest, EventsHaveDigestsAndTheSlowRank) {
+TEST_F(GuardsTest, EventsHaveDigestsAndSlowRank) {
   Job job = MakeJob(60, {25});
   job.batch.target = 12;
   const auto train = [&](const std::string& name) {

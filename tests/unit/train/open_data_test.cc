@@ -97,7 +97,7 @@ int OpenMemories() {
   return count;
 }
 
-TEST_F(OpenDataTest, EveryRankHasTheSameBytes) {
+TEST_F(OpenDataTest, EveryRankHasSameBytes) {
   Job job = MakeJob(Source("a"));
   job.data.normalize.scale = 0.5;
   std::vector<std::int32_t> labels;
@@ -114,7 +114,7 @@ TEST_F(OpenDataTest, EveryRankHasTheSameBytes) {
 }
 
 // The others wait for it, wherever it is.
-TEST_F(OpenDataTest, ARankThatOpensForItsNodeGivesSignsOfLife) {
+TEST_F(OpenDataTest, RankThatOpensForNodeSendsHeartbeats) {
   const Job job = MakeJob(Source("a"));
   const auto ticks_of = [&](std::vector<int> node_of) {
     std::vector<int> ticks(node_of.size());
@@ -132,7 +132,7 @@ TEST_F(OpenDataTest, ARankThatOpensForItsNodeGivesSignsOfLife) {
   EXPECT_THAT(ticks_of({0, 1, 2}), Each(Ge(1)));
 }
 
-TEST_F(OpenDataTest, WhatTheLeaderFindsEndsAllRanksAlike) {
+TEST_F(OpenDataTest, ErrorOfLeaderEndsAllRanks) {
   IdxSpec source = Source("broken");
   source.classes = 9;
   for (const Opened& rank : Open(MakeJob(source), 4, 2)) {
@@ -141,7 +141,7 @@ TEST_F(OpenDataTest, WhatTheLeaderFindsEndsAllRanksAlike) {
   }
 }
 
-TEST_F(OpenDataTest, WithoutSharedMemoryEachHasItsOwn) {
+TEST_F(OpenDataTest, EachRankHasOwnCopyWithoutSharedMemory) {
   const Job job = MakeJob(Source("own"));
   const auto shared = Open(job, 3, 0);
   rlimit before{};
@@ -162,7 +162,7 @@ TEST_F(OpenDataTest, WithoutSharedMemoryEachHasItsOwn) {
   EXPECT_THAT(warnings[0], HasSubstr("RLIMIT_FSIZE is 100"));
 }
 
-TEST_F(OpenDataTest, DamagedRecordsAreTheSameOnAllRanks) {
+TEST_F(OpenDataTest, DamagedRecordsAreSameOnAllRanks) {
   std::vector<float> features(std::size_t{kFileSamples} * kFileFeatures, 1.0F);
   features[5 * kFileFeatures] = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> targets(kFileSamples, 2.0F);

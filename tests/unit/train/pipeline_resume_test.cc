@@ -37,7 +37,7 @@ class PipelineResumeTest : public ResumeTest {
   }
 };
 
-TEST_F(PipelineResumeTest, AnyPipelineContinuesAnyOther) {
+TEST_F(PipelineResumeTest, AnyPipelineResumesAnyOther) {
   const auto whole = ValueOrThrow(Train(MakeJob(1), 2, 0, "never"));
   const auto pipelined = ValueOrThrow(Train(MakeJob(2), 6, 8, "never"));
   ExpectNear(pipelined, whole);
@@ -55,7 +55,7 @@ TEST_F(PipelineResumeTest, AnyPipelineContinuesAnyOther) {
 
 // A GPT with tied weights in 2 pipelines of 3 stages, each state divided: continued by 4 ranks with
 // the whole model, and the other way round.
-TEST_F(PipelineResumeTest, AShardedPipelineIsContinuedByWholeModels) {
+TEST_F(PipelineResumeTest, UndividedModelsContinueShardedPipeline) {
   Job plain = ValueOrThrow(LoadJob(GACCD_GOLDEN_DIR "/models/gpt_mini.txtpb"));
   plain.batch.micro = 2;
   Job sharded = plain;
@@ -71,7 +71,7 @@ TEST_F(PipelineResumeTest, AShardedPipelineIsContinuedByWholeModels) {
   ExpectNear(ValueOrThrow(Train(sharded, 6, 0, CheckpointPath(8))), divided);
 }
 
-TEST_F(PipelineResumeTest, RefusesWhatItCannotDivide) {
+TEST_F(PipelineResumeTest, RefusesIndivisibleModels) {
   Job job = MakeJob(2);
   const auto kind = [&](int ranks) { return Train(job, ranks, 0, "never").status(); };
   EXPECT_THAT(kind(3), HasKind(ErrorKind::kConfig));  // no multiple
@@ -85,7 +85,7 @@ TEST_F(PipelineResumeTest, RefusesWhatItCannotDivide) {
 }
 
 // The output of gpt_mini has the weights of its embedding: stages share them.
-TEST(PipelineSelftest, PassesAndCatchesMistakes) {
+TEST(PipelineSelftest, PassesAndDetectsMistakes) {
   Job job = ValueOrThrow(LoadJob(GACCD_GOLDEN_DIR "/models/gpt_mini.txtpb"));
   job.pipeline.stages = 2;
   const auto of = [&](std::int64_t ranks, std::int64_t micro) {

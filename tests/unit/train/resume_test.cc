@@ -28,7 +28,7 @@ using tests::SmallJob;
 // bf16: with the weights rounded anew.
 class ResumePrecisionTest : public ResumeTest, public ::testing::WithParamInterface<Precision> {};
 
-TEST_P(ResumePrecisionTest, TheSameBitsFromEveryCheckpointOnTheSameRanks) {
+TEST_P(ResumePrecisionTest, IsBitIdenticalFromEveryCheckpointOnSameRanks) {
   if (GetParam() == Precision::kBF16 && Bf16OfCpu() == CpuBf16::kNone) {
     GTEST_SKIP() << "this CPU has " << Name(Bf16OfCpu());
   }
@@ -58,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(All, ResumePrecisionTest,
 
 // Left inside an update, the same micro-steps continue: bit for bit. 3 ranks take 32 samples in 3
 // micro-steps, the update at the end of an epoch 6 samples in 1.
-TEST_F(ResumeTest, InsideAnUpdateTheSameMicroStepsGoOn) {
+TEST_F(ResumeTest, ContinuesInsideUpdateWithSameMicroSteps) {
   const Job job = SmallJob();
   const auto plain = ValueOrThrow(Train(job, 3, 0, "never"));
   const Place stops[] = {{1, 1}, {4, 2}, {4, 1}, {19, 2}};
@@ -128,7 +128,7 @@ class TextsTest : public ResumeTest {
 };
 
 // The texts of update 2 have special tokens alone, of which none is masked.
-TEST_F(TextsTest, AnUpdateWithoutALabelIsSkippedAlsoAfterAResume) {
+TEST_F(TextsTest, SkipsUpdateWithoutLabelAlsoAfterResume) {
   Job job = TextJob();
   std::vector<std::int32_t> tokens;
   for (std::int32_t i = 0; i < kSamples; ++i) {
@@ -155,7 +155,7 @@ TEST_F(TextsTest, AnUpdateWithoutALabelIsSkippedAlsoAfterAResume) {
   }
 }
 
-TEST_F(TextsTest, InsideAnUpdateTheSameMicroStepsGoOnUnlessTheyAreGroupedOtherwise) {
+TEST_F(TextsTest, ContinuesInsideUpdateUnlessGroupedDifferently) {
   const Job job = TextJob();
   const auto plain = ValueOrThrow(Train(job, 2, 0, "never"));
   for (const Place& stop : {Place{1, 1}, Place{3, 2}}) {
@@ -197,7 +197,7 @@ class HugeSampleTest : public ResumeTest {
 };
 
 // A window whose loss is not finite would be taken for damaged.
-TEST_F(HugeSampleTest, AWindowThatIsNotFiniteIsBegunAgain) {
+TEST_F(HugeSampleTest, NonFiniteWindowIsRepeated) {
   Job job = JobWith(std::numeric_limits<float>::max());
   job.batch.micro = 2;
   const auto plain = ValueOrThrow(Train(job, 2, 100, "never"));
@@ -212,7 +212,7 @@ TEST_F(HugeSampleTest, AWindowThatIsNotFiniteIsBegunAgain) {
 }
 
 // AdamW counts the updates that it did, not those that were left out.
-TEST_F(HugeSampleTest, AfterASkippedUpdateTheSameBits) {
+TEST_F(HugeSampleTest, IsBitIdenticalAfterSkippedUpdate) {
   const Job job = JobWith(1e30F);  // its gradient is not finite
   const auto plain = ValueOrThrow(Train(job, 2, 3, "never"));
   EXPECT_EQ(plain.summary.skipped, 1);
@@ -223,7 +223,7 @@ TEST_F(HugeSampleTest, AfterASkippedUpdateTheSameBits) {
 }
 
 // A rule for the learning rate is no matter of which micro-steps there are.
-TEST_F(ResumeTest, InsideAnUpdateWithALearningRateRule) {
+TEST_F(ResumeTest, InsideUpdateWithLearningRateRule) {
   Job job = SmallJob();
   job.batch.lr_rule = LrRule::kLinear;
   ASSERT_FALSE(Train(job, 3, 100, "never", {4, 2}).ok());
@@ -235,7 +235,7 @@ TEST_F(ResumeTest, InsideAnUpdateWithALearningRateRule) {
             "run: it has ranks 3, this job has 2\n");
 }
 
-TEST_F(ResumeTest, WithoutTimeForTheAccumulatorsTheUpdateIsRepeated) {
+TEST_F(ResumeTest, RepeatsUpdateWithoutTimeForAccumulators) {
   const Job job = SmallJob();
   const auto plain = ValueOrThrow(Train(job, 3, 0, "never"));
   EXPECT_THAT(
@@ -249,7 +249,7 @@ TEST_F(ResumeTest, WithoutTimeForTheAccumulatorsTheUpdateIsRepeated) {
   EXPECT_EQ(resumed.summary.samples, 3 * 230);
 }
 
-TEST_F(ResumeTest, ARequestInTheLastUpdateLeavesTheRunComplete) {
+TEST_F(ResumeTest, RequestInLastUpdateKeepsRunComplete) {
   Job job = SmallJob();
   job.data.eval.reset();
   job.max_updates = 7;
@@ -261,7 +261,7 @@ TEST_F(ResumeTest, ARequestInTheLastUpdateLeavesTheRunComplete) {
 }
 
 // After updates 8, 16 and 24.
-TEST_F(ResumeTest, AnEvaluationThatWasLeftIsRepeated) {
+TEST_F(ResumeTest, RepeatsInterruptedEvaluation) {
   Job job = SmallJob();
   job.optimizer.ema = EmaSpec{0.75};  // evaluations use the averages, training is not
   const auto plain = ValueOrThrow(Train(job, 3, 0, "never"));
@@ -281,7 +281,7 @@ TEST_F(ResumeTest, AnEvaluationThatWasLeftIsRepeated) {
 }
 
 // The cosine of 24 updates has ended at a tenth; of 48 it is in its middle there.
-TEST_F(ResumeTest, MoreEpochsAfterACosineMakeTheLearningRateJump) {
+TEST_F(ResumeTest, WarnsOfLearningRateJumpAfterCosine) {
   Job job = SmallJob();
   ASSERT_TRUE(Train(job, 2, 12, "never").ok());
   EXPECT_THAT(Train(job, 2, 0, CheckpointPath(12))->warnings, Not(HasSubstr("learning rate")));
@@ -297,7 +297,7 @@ TEST_F(ResumeTest, MoreEpochsAfterACosineMakeTheLearningRateJump) {
               HasSubstr("at update 25: optimizer.lr was 0.01, it is 0.5 now; the schedule had 24"));
 }
 
-TEST_F(ResumeTest, TheRateOfARuleDoesNotJump) {
+TEST_F(ResumeTest, LearningRateOfRuleDoesNotJump) {
   Job job = SmallJob();
   job.batch.lr_rule = LrRule::kLinear;
   job.batch.reference = 8;
@@ -309,7 +309,7 @@ TEST_F(ResumeTest, TheRateOfARuleDoesNotJump) {
 
 // With last_cycle carry only the last update of a run may be smaller: update 8 of one epoch takes 6
 // samples, of two epochs 32.
-TEST_F(ResumeTest, AFinishedRunThatLeftASmallerUpdateBehindIsNotExtended) {
+TEST_F(ResumeTest, DoesNotExtendFinishedRunWithTailUpdate) {
   Job job = SmallJob();
   job.batch.last_cycle = LastCycle::kCarry;
   job.epochs = 1;
@@ -335,7 +335,7 @@ TEST_F(ResumeTest, OnOtherRanksAndMicroBatchesEqualToRounding) {
   }
 }
 
-TEST_F(ResumeTest, AutoTakesTheNewestThatIsWholeAndSaysWhatItPassedOver) {
+TEST_F(ResumeTest, AutoLoadsNewestIntactAndReportsSkipped) {
   const Job job = SmallJob();
   const auto whole = ValueOrThrow(Train(job, 2, 6, "auto"));
   EXPECT_EQ(whole.first, 0) << "nothing there: a fresh start";
@@ -360,7 +360,7 @@ TEST_F(ResumeTest, AutoTakesTheNewestThatIsWholeAndSaysWhatItPassedOver) {
 
 // What --resume says is where the first attempt of a SLURM job begins; after a requeue the job
 // continues from what its own attempts have committed, and from nothing else.
-TEST_F(ResumeTest, ARequeuedJobGoesOnFromItsOwnCheckpoints) {
+TEST_F(ResumeTest, RequeuedJobContinuesFromOwnCheckpoints) {
   const Job job = SmallJob();
   ASSERT_TRUE(Train(job, 2, 10, "never").ok());  // another job, which left 10, 20 and 24
   const std::string path = CheckpointPath(10);
@@ -377,7 +377,7 @@ TEST_F(ResumeTest, ARequeuedJobGoesOnFromItsOwnCheckpoints) {
   }
 }
 
-TEST_F(ResumeTest, ATrainingThatBeganAnewLeavesTheCheckpointsBeforeIt) {
+TEST_F(ResumeTest, RestartedTrainingIgnoresEarlierCheckpoints) {
   const Job job = SmallJob();
   ASSERT_TRUE(Train(job, 2, 10, "never").ok());  // 10, 20 and 24
   keep_ = 1;
@@ -390,7 +390,7 @@ TEST_F(ResumeTest, ATrainingThatBeganAnewLeavesTheCheckpointsBeforeIt) {
 }
 
 // A start with --resume=never, or from another run's checkpoint, that is killed before it saves.
-TEST_F(ResumeTest, AStartThatSavedNothingIsBegunAgain) {
+TEST_F(ResumeTest, RestartsIfNothingWasSaved) {
   const Job job = SmallJob();
   ASSERT_TRUE(Train(job, 2, 10, "never").ok());
   const TempFolder other;
@@ -407,7 +407,7 @@ TEST_F(ResumeTest, AStartThatSavedNothingIsBegunAgain) {
 }
 
 // A table in the place of one with as many samples.
-TEST_F(ResumeTest, DataThatWasExchangedIsSaid) {
+TEST_F(ResumeTest, ReportsChangedData) {
   const auto write = [&](const char* name, int seed) {
     std::string text;
     for (int i = 0; i < 230 * 12; ++i) {
@@ -430,7 +430,7 @@ TEST_F(ResumeTest, DataThatWasExchangedIsSaid) {
             HasSubstr(" changed; the run continues with the new ones")));
 }
 
-TEST_F(ResumeTest, AnotherRunIsRefusedByName) {
+TEST_F(ResumeTest, RefusesAnotherRunByName) {
   Job job = SmallJob();
   job.data.class_name = {"neg", "pos"};
   job.data.column_name = {"age", "kind"};

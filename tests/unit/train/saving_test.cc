@@ -24,7 +24,7 @@ class SavingTest : public tests::ResumeTest {
 // A save is committed at the boundary after the one at which its shards were on the disk, not when
 // the next but one needs its place. A helper that has
 // not finished its task by then gets more time after the next update.
-TEST_F(SavingTest, ASaveAtEveryUpdateIsCommittedOneUpdateLater) {
+TEST_F(SavingTest, CommitsEveryUpdateOneUpdateLater) {
   Job job = SmallJob();
   job.max_updates = 6;
   const auto wait = [](std::chrono::milliseconds most, const std::function<bool()>& done) {
@@ -55,7 +55,7 @@ TEST_F(SavingTest, ASaveAtEveryUpdateIsCommittedOneUpdateLater) {
 }
 
 // For a second the folder of the last save cannot be made.
-TEST_F(SavingTest, ALastSaveThatFailsIsTriedAgain) {
+TEST_F(SavingTest, RetriesFailedLastSave) {
   Job job = SmallJob();
   job.max_updates = 6;
   std::jthread repair;

@@ -12,7 +12,7 @@
 namespace gaccd::tests {
 namespace {
 
-TEST_F(ShardResumeTest, CheckpointsAndResultsAreThoseOfAnUnshardedRun) {
+TEST_F(ShardResumeTest, CheckpointsAndResultsEqualUnshardedRun) {
   const int saved_ranks = OnGpus() ? 3 : 5;
   const std::int64_t every = OnGpus() ? 4 : 8;
   const Sharding mode = OnGpus() ? Sharding::kNode : Sharding::kOptimizer;
@@ -53,7 +53,7 @@ TEST_F(ShardResumeTest, CheckpointsAndResultsAreThoseOfAnUnshardedRun) {
   }
 }
 
-TEST_F(ShardResumeTest, InsideAnUpdateTheSameMicroStepsGoOn) {
+TEST_F(ShardResumeTest, ContinuesInsideUpdateWithSameMicroSteps) {
   const int ranks = OnGpus() ? 2 : 3;
   const auto plain = ValueOrThrow(Train(MediumJob(Sharding::kNone), ranks, 0, "never"));
   for (const Place& stop : {Place{1, 1}, Place{4, 2}}) {

@@ -35,7 +35,7 @@ Curve Falling() {
   return curve;
 }
 
-TEST(PlotTest, AsciiIsAsciiAndGoesFromTheTopToTheBottom) {
+TEST(PlotTest, AsciiSpansFromTopToBottom) {
   const std::string text = PlotText("loss", Falling(), {.columns = 60, .rows = 10, .utf8 = false});
   EXPECT_TRUE(std::ranges::all_of(text, [](char c) { return c == '\n' || (c >= 32 && c < 127); }));
   const auto lines = SplitLines(text);
@@ -54,17 +54,18 @@ TEST(PlotTest, AsciiIsAsciiAndGoesFromTheTopToTheBottom) {
   EXPECT_TRUE(lines[12].ends_with(" 200"));
 }
 
-TEST(PlotTest, LostUpdatesAreNotDrawn) {
+TEST(PlotTest, DoesNotDrawLostUpdates) {
   Curve curve = Falling();
   curve.GoBackTo(20);
   curve.BeginPiece();
   curve.Add(21, 5);
-  const auto lines = SplitLines(PlotText("loss", curve, {.columns = 60, .rows = 10, .utf8 = false}));
+  const auto lines =
+      SplitLines(PlotText("loss", curve, {.columns = 60, .rows = 10, .utf8 = false}));
   EXPECT_EQ(lines.front(), "loss: last 5, from 5 to 9.95");
   EXPECT_TRUE(lines.back().ends_with(" 21"));
 }
 
-TEST(PlotTest, BrailleHasEightDotsACharacter) {
+TEST(PlotTest, BrailleHasEightDotsPerCharacter) {
   Curve curve;
   curve.Add(1, 1);
   curve.Add(2, 1.0625);
@@ -86,13 +87,13 @@ std::string DrawPlot(const std::vector<double>& values) {
   return PlotText("loss", curve, {.utf8 = false});
 }
 
-TEST(PlotTest, ValuesFarApartAreLogarithmic) {
+TEST(PlotTest, UsesLogarithmForWideRange) {
   EXPECT_THAT(DrawPlot({0.01, 10, 0.5}), HasSubstr("from 0.01 to 10, logarithmic"));
   EXPECT_THAT(DrawPlot({0.1, 2}), Not(HasSubstr("logarithmic")));
   EXPECT_THAT(DrawPlot({-1, 100}), Not(HasSubstr("logarithmic")));
 }
 
-TEST(PlotTest, OddValuesAreDrawnToo) {
+TEST(PlotTest, DrawsUnusualValues) {
   for (const std::vector<double>& values :
        {std::vector<double>{0}, {5}, {-3, -3}, {1e308, -1e308}, {1e-320, 2e-320}}) {
     const auto lines = SplitLines(DrawPlot(values));
@@ -102,7 +103,7 @@ TEST(PlotTest, OddValuesAreDrawnToo) {
   }
 }
 
-TEST(PlotTest, AStoryHasItsLossAndItsMetrics) {
+TEST(PlotTest, ReportHasLossAndMetrics) {
   ReportData story;
   EXPECT_EQ(PlotText(story, {}), "");
   story.loss = Falling();

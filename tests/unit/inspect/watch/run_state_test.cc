@@ -53,7 +53,7 @@ class RunStateTest : public testing::Test {
   TempFolder folder_;
 };
 
-TEST(ParseTimestamp, TakesWhatTimestampWritesAndNothingElse) {
+TEST(ParseTimestamp, AcceptsOnlyTimestampFormat) {
   const auto at = ParseTimestamp(kWritten);
   ASSERT_TRUE(at.has_value());
   EXPECT_EQ(at->time_since_epoch(), std::chrono::microseconds(1'795'143'845'123'456));
@@ -65,7 +65,7 @@ TEST(ParseTimestamp, TakesWhatTimestampWritesAndNothingElse) {
 }
 
 // Rank 0 was killed: its guard has written the verdict, and STATUS.json is what rank 0 left.
-TEST_F(RunStateTest, TheVerdictOfTheAttemptIsNewerThanStatus) {
+TEST_F(RunStateTest, VerdictOverridesStatus) {
   ASSERT_TRUE(MakeFolders(folder_.path() + "/attempts/001-812").ok());
   const std::string path = folder_.path() + "/attempts/001-812/verdict.json";
   ASSERT_TRUE(ReplaceFile(path,
@@ -86,7 +86,7 @@ TEST_F(RunStateTest, TheVerdictOfTheAttemptIsNewerThanStatus) {
   EXPECT_EQ(Read(ReadRunStatus("done", R"(,"exit":0)"), 2).phase, RunPhase::kDone);
 }
 
-TEST_F(RunStateTest, PhaseFollowsFromStateAgeAndExit) {
+TEST_F(RunStateTest, PhaseDependsOnStateAgeAndExit) {
   struct Case {
     const char* state;
     const char* more;
@@ -111,16 +111,16 @@ TEST_F(RunStateTest, PhaseFollowsFromStateAgeAndExit) {
   }
 }
 
-TEST_F(RunStateTest, AClockThatIsAheadMayMakeARunStale) {
+TEST_F(RunStateTest, ClockAheadMayMakeRunStale) {
   EXPECT_THAT(StateText(Read(ReadRunStatus("running", ""), 31)),
               HasSubstr("or the clocks of the two machines differ"));
 }
 
-TEST_F(RunStateTest, AClockThatIsBehindGivesNoNegativeAge) {
+TEST_F(RunStateTest, ClockBehindGivesNoNegativeAge) {
   EXPECT_EQ(Read(ReadRunStatus("running", ""), -100).age_s, 0);
 }
 
-TEST_F(RunStateTest, TheLedgerKnowsHowAnAttemptEndedThatCouldNotSayIt) {
+TEST_F(RunStateTest, LedgerGivesEndOfAttemptWithoutVerdict) {
   Ledger({.attempt = "001-812",
           .exit = 137,
           .next = NextStep::kRequeue,
@@ -136,7 +136,7 @@ TEST_F(RunStateTest, TheLedgerKnowsHowAnAttemptEndedThatCouldNotSayIt) {
   EXPECT_EQ(Name(state.phase), "stale");
 }
 
-TEST_F(RunStateTest, TheJobScriptHasTheLastWordOnTheEndOfAnAttempt) {
+TEST_F(RunStateTest, JobScriptDecidesEndOfAttempt) {
   const std::string lost =
       ReadRunStatus("failed", R"(,"exit":69,"reason":"rank 5 was lost","suspect_hosts":"n3")");
   Ledger({.attempt = "001-812", .exit = 253, .next = NextStep::kFail, .reason = "more --mem"});
@@ -165,7 +165,7 @@ TEST_F(RunStateTest, TheJobScriptHasTheLastWordOnTheEndOfAnAttempt) {
   EXPECT_THAT(state.reason, StartsWith("held: "));
 }
 
-TEST_F(RunStateTest, WhatWasSubmittedIsShownUntilItBegins) {
+TEST_F(RunStateTest, ShowsSubmissionUntilStart) {
   const auto submit = [&](const char* at, const char* jobs) {
     ASSERT_TRUE(AppendSubmission(folder_.path(), {at, jobs}, 0600).ok());
   };
@@ -186,7 +186,7 @@ TEST_F(RunStateTest, WhatWasSubmittedIsShownUntilItBegins) {
   EXPECT_EQ(Name(Read(ReadRunStatus("running", ""), 1000).phase), "submitted");
 }
 
-TEST_F(RunStateTest, AJobThatEndedBeforeAnyRankWroteHasEnded) {
+TEST_F(RunStateTest, JobWithoutFilesOfRanksHasEnded) {
   Submit("2026-11-20T03:04:00.000000Z", "811");
   Ledger({.attempt = "000-811", .ended = At(4 * 60 + 5), .exit = 127, .reason = "no program"});
   RunState state = *ReadRunState(folder_.path(), After(0));
@@ -204,7 +204,7 @@ TEST_F(RunStateTest, AJobThatEndedBeforeAnyRankWroteHasEnded) {
   EXPECT_EQ(Name(ReadRunState(folder_.path(), After(10))->phase), "failed");
 }
 
-TEST_F(RunStateTest, ACompleteRunThatIsSubmittedAgainIsDoneAgain) {
+TEST_F(RunStateTest, ResubmittedCompleteRunIsDone) {
   const std::string done = ReadRunStatus("done", R"(,"exit":0,"step":500)");
   Submit("2026-11-20T03:05:00.000000Z", "813");
   EXPECT_EQ(Name(Read(done, 100).phase), "submitted");
@@ -214,7 +214,7 @@ TEST_F(RunStateTest, ACompleteRunThatIsSubmittedAgainIsDoneAgain) {
   EXPECT_EQ(state.step, 500);
 }
 
-TEST_F(RunStateTest, AnAttemptThatNoRankHasWrittenIntoIsStarting) {
+TEST_F(RunStateTest, AttemptWithoutFilesIsStarting) {
   Submit("2026-11-20T03:04:00.000000Z", "811");
   const std::string attempt = folder_.Path("attempts/000-811");
   std::filesystem::create_directories(attempt);
@@ -232,12 +232,13 @@ TEST_F(RunStateTest, AnAttemptThatNoRankHasWrittenIntoIsStarting) {
   EXPECT_EQ(Name(ReadRunState(folder_.path(), After(400))->phase), "failed");
 }
 
-TEST_F(RunStateTest, ARunStoppedByAFileStaysStoppedWithoutTheFile) {
-  const std::string stopped =
-      ReadRunStatus("failed", R"(,"exit":93,"step":500,"reason":"stopped by the file STOP after update )"
-                         R"(500, saved")");
+TEST_F(RunStateTest, RunStoppedByFileStaysStopped) {
+  const std::string stopped = ReadRunStatus(
+      "failed", R"(,"exit":93,"step":500,"reason":"stopped by the file STOP after update )"
+                R"(500, saved")");
   EXPECT_EQ(Name(Read(stopped, 1).phase), "stopped");
-  EXPECT_EQ(Name(Read(ReadRunStatus("failed", R"(,"exit":93,"reason":"diverged")"), 1).phase), "failed");
+  EXPECT_EQ(Name(Read(ReadRunStatus("failed", R"(,"exit":93,"reason":"diverged")"), 1).phase),
+            "failed");
   // A start that was refused for the file changes neither that nor the progress.
   Ledger({.attempt = "000-900",
           .ended = At(10 * 60),
@@ -249,12 +250,12 @@ TEST_F(RunStateTest, ARunStoppedByAFileStaysStoppedWithoutTheFile) {
   EXPECT_EQ(state.step, 500);
 }
 
-TEST_F(RunStateTest, ALineOfTheLedgerDoesNotEndARunThatLives) {
+TEST_F(RunStateTest, LedgerLineDoesNotEndLiveRun) {
   Ledger({.attempt = "000-900", .ended = At(4 * 60 + 9), .exit = 78, .reason = "it lives"});
   EXPECT_EQ(Name(Read(ReadRunStatus("running", ""), 10).phase), "running");
 }
 
-TEST_F(RunStateTest, AFolderThatMayNotBeReadIsNoFolderOfNobody) {
+TEST_F(RunStateTest, DistinguishesUnreadableFolderFromMissing) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs another user";
   (void)Read(ReadRunStatus("running", ""), 1);
   std::filesystem::permissions(folder_.path(), std::filesystem::perms::owner_all);
@@ -269,7 +270,7 @@ TEST_F(RunStateTest, AFolderThatMayNotBeReadIsNoFolderOfNobody) {
   EXPECT_THAT(runs->unreadable, testing::Contains(folder_.path()));
 }
 
-TEST_F(RunStateTest, ALineThatIsNoSubmissionIsPassedOver) {
+TEST_F(RunStateTest, SkipsLinesThatAreNoSubmission) {
   (void)folder_.Write("submit.jsonl",
                       "{\"v\":1,\"ts\":\"2026-11-20T03:04:00.000000Z\",\"jobs\":\"7\"}\n"
                       "{\"ts\":\"2026-11-20T03:04:01.000000Z\",\"jobs\":\"8;reboot\"}\n"
@@ -279,14 +280,14 @@ TEST_F(RunStateTest, ALineThatIsNoSubmissionIsPassedOver) {
   EXPECT_EQ(newest->jobs, "7");
 }
 
-TEST_F(RunStateTest, TextsCannotMoveTheCursorOrBeginALine) {
+TEST_F(RunStateTest, EscapesTexts) {
   const RunState state =
       Read(ReadRunStatus("failed", R"(,"exit":65,"reason":"a\u001b[2J\nrun forged")"), 1);
   EXPECT_THAT(StateText(state), Not(HasSubstr("\x1b")));
   EXPECT_THAT(StateText(state), Not(HasSubstr("\nrun forged")));
 }
 
-TEST_F(RunStateTest, WhatIsNoStateOfARunIsRefused) {
+TEST_F(RunStateTest, RefusesInvalidStates) {
   EXPECT_THAT(ReadRunState(folder_.path(), After(0)), HasKind(ErrorKind::kUsage));
   for (const char* text : {"", "{", "[]", R"({"state":3})", R"({"v":1})"}) {
     ASSERT_TRUE(ReplaceFile(folder_.path() + "/STATUS.json", text, false).ok());
@@ -294,7 +295,7 @@ TEST_F(RunStateTest, WhatIsNoStateOfARunIsRefused) {
   }
 }
 
-TEST_F(RunStateTest, AWholeNumberThatIsNoneOrDoesNotFitIsNotKnown) {
+TEST_F(RunStateTest, InvalidIntegersAreUnknown) {
   for (const char* wrong : {"1e300", "12.5", "18446744073709551615", "\"12\"", "null"}) {
     const RunState state =
         Read(ReadRunStatus("running", StrCat(R"(,"step":)", wrong, R"(,"save_step":)", wrong)), 1);
@@ -305,15 +306,15 @@ TEST_F(RunStateTest, AWholeNumberThatIsNoneOrDoesNotFitIsNotKnown) {
   EXPECT_EQ(Read(ReadRunStatus("running", R"(,"step":12)"), 1).step, 12);
 }
 
-TEST_F(RunStateTest, TextAndJsonShowTheFigures) {
-  const RunState state =
-      Read(ReadRunStatus("running",
+TEST_F(RunStateTest, TextAndJsonShowFigures) {
+  const RunState state = Read(
+      ReadRunStatus("running",
                     R"(,"epoch":2,"step":30,"steps_total":120,"samples_total":92160,"loss":1.5,)"
                     R"("wall_samples_per_s":36480.5,"dur_p50_s":0.0842,"eta_s":94,)"
                     R"("eval_step":25,"eval_loss":0.5,"eval_accuracy":null,"eval_top_5":0.75,)"
                     R"("best_metric":"accuracy","best_value":0.875,"best_step":20,)"
                     R"("save_step":20,"save_ts":"2026-11-20T03:04:00.000000Z")"),
-           2);
+      2);
   const std::string text = StateText(state);
   for (const char* part :
        {"r50, job 812, attempt 001-812", "running, STATUS.json was written 0:02 ago",
@@ -331,7 +332,7 @@ TEST_F(RunStateTest, TextAndJsonShowTheFigures) {
   EXPECT_THAT(RunsTable(std::vector<RunState>{state}), HasSubstr("30/120"));
 }
 
-TEST_F(RunStateTest, TextAndJsonShowTheNewestLoads) {
+TEST_F(RunStateTest, TextAndJsonShowNewestLoads) {
   const RunState begin = Read(ReadRunStatus("running", R"(,"loads":"192x13,48x12")"), 2);
   EXPECT_THAT(StateText(begin),
               HasSubstr("loads     192x13,48x12 (ranks x samples of an update)\n"));
@@ -344,7 +345,7 @@ TEST_F(RunStateTest, TextAndJsonShowTheNewestLoads) {
 
 // STATUS.json is that of the newest attempt; one that was refused before its first update has done
 // nothing itself.
-TEST(RefusedAttempt, HidesNoProgressOfTheAttemptsBefore) {
+TEST(RefusedAttempt, KeepsProgressOfPreviousAttempts) {
   RunFiles run;
   const auto update = [](int step) {
     return StrCat(R"(,"epoch":2,"step":)", step, R"(,"steps_total":120,"samples":32,"target":32,)",
@@ -373,7 +374,7 @@ TEST(RefusedAttempt, HidesNoProgressOfTheAttemptsBefore) {
               HasSubstr("eval      loss 2, mae 0.5 @ 40\nbest      mae 0.25 @ 36"));
 }
 
-TEST(RefusedAttempt, HasTheProgressOfTheVerdictOrTheLedgerWhereEventsAreGone) {
+TEST(RefusedAttempt, UsesProgressOfVerdictOrLedgerWithoutEvents) {
   const RunFiles run;
   run.Append("STATUS.json", ReadRunStatus("failed", R"(,"exit":78,"reason":"another model")"));
   const LedgerEntry before{.attempt = "000-811", .last = {.step = 36}, .exit = 75};
@@ -389,12 +390,13 @@ TEST(RefusedAttempt, HasTheProgressOfTheVerdictOrTheLedgerWhereEventsAreGone) {
 }
 
 // By one rule, the job's: what `gaccd status` shows, and --best exports.
-TEST(RunsTest, ShowTheBestOfTheJobsMetric) {
+TEST(RunsTest, ShowBestOfJobMetric) {
   const RunFiles runs;
   runs.Append("a/attempts/001-812/events.jsonl",
               RunFiles::Line(1, "eval", 1, R"(,"step":10,"metric":"top_5","value":0.99)"));
-  runs.Append("a/STATUS.json",
-              ReadRunStatus("running", R"(,"best_metric":"mae","best_value":0.125,"best_step":20)"));
+  runs.Append(
+      "a/STATUS.json",
+      ReadRunStatus("running", R"(,"best_metric":"mae","best_value":0.125,"best_step":20)"));
   testing::internal::CaptureStdout();
   ASSERT_TRUE(RunRunsCommand({.folder = runs.path()}).ok());
   const std::string table = testing::internal::GetCapturedStdout();
@@ -402,7 +404,7 @@ TEST(RunsTest, ShowTheBestOfTheJobsMetric) {
   EXPECT_THAT(table, Not(HasSubstr("top_5")));
 }
 
-TEST_F(RunStateTest, AStopRequestPrintsWhatFollows) {
+TEST_F(RunStateTest, StopRequestPrintsConsequence) {
   const auto output = [&](const std::string& status, double age_s) {
     (void)std::filesystem::remove(folder_.Path("STOP"));
     (void)Read(status, age_s);
@@ -410,14 +412,15 @@ TEST_F(RunStateTest, AStopRequestPrintsWhatFollows) {
     EXPECT_TRUE(RunRequestCommand({.folder = folder_.path()}, RunRequest::kStop).ok());
     return testing::internal::GetCapturedStdout();
   };
-  EXPECT_THAT(output(ReadRunStatus("failed", R"(,"exit":75)"), 1), HasSubstr("does not start again"));
+  EXPECT_THAT(output(ReadRunStatus("failed", R"(,"exit":75)"), 1),
+              HasSubstr("does not start again"));
   EXPECT_THAT(output(ReadRunStatus("failed", R"(,"exit":75)"), 1), Not(HasSubstr("next update")));
   std::string old = ReadRunStatus("running", "");
   old.replace(old.find("2026"), 4, "2020");
   EXPECT_THAT(output(old, 1), HasSubstr("still alive"));
 }
 
-TEST_F(RunStateTest, StopAndSaveAreFilesForARunThatHasNotEnded) {
+TEST_F(RunStateTest, StopAndSaveCreateFilesInLiveRun) {
   const WatchRequest request{.folder = folder_.path()};
   const auto has = [&](const char* name) { return PathExists(folder_.path() + name); };
   EXPECT_THAT(RunRequestCommand(request, RunRequest::kStop), HasKind(ErrorKind::kUsage));  // no run
